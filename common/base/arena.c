@@ -1,0 +1,115 @@
+#include "common/base/arena.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+
+enum { ARENA_FIRST = 4096, ARENA_MAX = 1 << 20 };
+
+struct arena_chunk {
+    struct arena_chunk *next;
+    size_t cap;
+    _Alignas(16) char bytes[];
+};
+
+void *arena_alloc_slow(struct arena *a, size_t size_bytes)
+{
+    size_t need = size_bytes ? (size_bytes + 15) & ~(size_t)15 : 16;
+    size_t cap = a->chunks ? a->chunks->cap * 2 : ARENA_FIRST;
+    struct arena_chunk *c;
+
+    CHECK(need >= size_bytes);
+    if (cap > ARENA_MAX)
+        cap = ARENA_MAX;
+    if (cap < need)
+        cap = need;
+    c = mem_alloc(sizeof(*c) + cap);
+    c->cap = cap;
+    c->next = a->chunks;
+    a->chunks = c;
+    a->at = c->bytes + need;
+    a->end = c->bytes + cap;
+    a->used_bytes += need;
+    return c->bytes;
+}
+
+void *arena_zalloc(struct arena *a, size_t size_bytes)
+{
+    return memset(arena_alloc(a, size_bytes), 0, size_bytes);
+}
+
+void *arena_calloc(struct arena *a, size_t n, size_t size_bytes)
+{
+    size_t total;
+
+    CHECK(!__builtin_mul_overflow(n, size_bytes, &total));
+    return arena_zalloc(a, total);
+}
+
+char *arena_cstr(struct arena *a, struct str s)
+{
+    char *p = arena_alloc(a, s.len + 1);
+
+    if (s.len)
+        memcpy(p, s.p, s.len);
+    p[s.len] = 0;
+    return p;
+}
+
+struct str arena_str(struct arena *a, struct str s)
+{
+    return str_of(arena_cstr(a, s), s.len);
+}
+
+struct str arena_printf(struct arena *a, const char *fmt, ...)
+{
+    va_list ap, again;
+    char *p;
+    int n;
+
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    n = vsnprintf(NULL, 0, fmt, ap);
+    CHECK(n >= 0);
+    p = arena_alloc(a, (size_t)n + 1);
+    (void)vsnprintf(p, (size_t)n + 1, fmt, again);
+    va_end(again);
+    va_end(ap);
+    return str_of(p, (size_t)n);
+}
+
+void arena_reset(struct arena *a)
+{
+    struct arena_chunk *keep = a->chunks;
+
+    if (!keep)
+        return;
+    while (keep->next) {
+        struct arena_chunk *c = keep->next;
+
+        keep->next = c->next;
+        free(c);
+    }
+    /* One huge request must not pin its memory for the life of the process. */
+    if (keep->cap > ARENA_MAX) {
+        arena_done(a);
+        return;
+    }
+    a->at = keep->bytes;
+    a->end = keep->bytes + keep->cap;
+    a->used_bytes = 0;
+}
+
+void arena_done(struct arena *a)
+{
+    while (a->chunks) {
+        struct arena_chunk *c = a->chunks;
+
+        a->chunks = c->next;
+        free(c);
+    }
+    *a = (struct arena){0};
+}

@@ -1,0 +1,64 @@
+/*
+ * struct arena: memory of one lifetime (a turn, a compiled template). Allocation is a pointer
+ * bump; everything is given back at once by arena_reset (keeps the newest chunk for reuse) or
+ * arena_done. Nothing in an arena has a destructor. Returned memory is 16-byte aligned.
+ * A zeroed struct is a valid empty arena.
+ */
+#ifndef RG_BASE_ARENA_H
+#define RG_BASE_ARENA_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/attrs.h"
+#include "common/base/str.h"
+
+struct arena_chunk;
+
+struct arena {
+    char *at;  /* next free byte of the current chunk */
+    char *end; /* its end */
+    struct arena_chunk *chunks;
+    size_t used_bytes; /* handed out since the last reset, for budgets and metrics */
+};
+
+/* Memory for the arena's life, uninitialised. */
+void *arena_alloc_slow(struct arena *a, size_t size_bytes);
+
+static inline void *arena_alloc(struct arena *a, size_t size_bytes)
+{
+    size_t n = (size_bytes + 15) & ~(size_t)15;
+
+    if (RG_LIKELY(n >= size_bytes && (size_t)(a->end - a->at) >= n && n > 0)) {
+        void *p = a->at;
+
+        a->at += n;
+        a->used_bytes += n;
+        return p;
+    }
+    return arena_alloc_slow(a, size_bytes);
+}
+
+/* The same, zeroed. */
+void *arena_zalloc(struct arena *a, size_t size_bytes);
+
+/* n elements, zeroed; aborts on overflow. */
+void *arena_calloc(struct arena *a, size_t n, size_t size_bytes);
+
+#define ARENA_NEW(a, type) ((type *)arena_zalloc((a), sizeof(type)))
+
+/* Copies the bytes; the copy is NUL-terminated (len excludes the NUL). */
+struct str arena_str(struct arena *a, struct str s);
+char *arena_cstr(struct arena *a, struct str s);
+
+/* Formats into the arena. */
+struct str arena_printf(struct arena *a, const char *fmt, ...) RG_PRINTF(2, 3);
+
+/* Gives everything back but keeps one chunk; pointers into the arena are dead. */
+void arena_reset(struct arena *a);
+
+/* Frees all. */
+void arena_done(struct arena *a);
+
+#endif

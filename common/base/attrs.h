@@ -1,0 +1,23 @@
+/*
+ * Compiler attributes and the few macros that the language lacks. Nothing here has state.
+ */
+#ifndef RG_BASE_ATTRS_H
+#define RG_BASE_ATTRS_H
+
+#include <stddef.h>
+
+#define RG_PRINTF(fmt_at, args_at) __attribute__((format(printf, fmt_at, args_at)))
+#define RG_NORETURN __attribute__((noreturn))
+#define RG_MUSTCHECK __attribute__((warn_unused_result))
+#define RG_UNUSED __attribute__((unused))
+#define RG_LIKELY(x) __builtin_expect(!!(x), 1)
+#define RG_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define MIN_OF(a, b) ((a) < (b) ? (a) : (b))
+#define MAX_OF(a, b) ((a) > (b) ? (a) : (b))
+
+/* The struct that holds `member` at `ptr`; the inverse of &s->member. */
+#define CONTAINER_OF(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+#endif

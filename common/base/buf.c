@@ -1,0 +1,68 @@
+#include "common/base/buf.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+
+void buf_done(struct buf *b)
+{
+    free(b->p);
+    *b = (struct buf){0};
+}
+
+char *buf_reserve(struct buf *b, size_t more)
+{
+    if (b->cap - b->len < more) {
+        size_t want = b->cap ? b->cap : 64;
+
+        CHECK(more < SIZE_MAX / 4 && b->len < SIZE_MAX / 4);
+        while (want - b->len < more)
+            want *= 2;
+        b->p = mem_realloc(b->p, want);
+        b->cap = want;
+    }
+    return b->p + b->len;
+}
+
+void buf_consume(struct buf *b, size_t n)
+{
+    CHECK(n <= b->len);
+    b->len -= n;
+    if (b->len > 0 && n > 0)
+        memmove(b->p, b->p + n, b->len);
+}
+
+void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
+{
+    va_list again;
+    int n;
+
+    va_copy(again, ap);
+    n = vsnprintf(NULL, 0, fmt, ap);
+    CHECK(n >= 0);
+    (void)vsnprintf(buf_reserve(b, (size_t)n + 1), (size_t)n + 1, fmt, again);
+    b->len += (size_t)n;
+    va_end(again);
+}
+
+void buf_printf(struct buf *b, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    buf_vprintf(b, fmt, ap);
+    va_end(ap);
+}
+
+char *buf_take(struct buf *b)
+{
+    char *p;
+
+    buf_add_c(b, 0);
+    p = b->p;
+    *b = (struct buf){0};
+    return p;
+}

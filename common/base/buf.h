@@ -1,0 +1,78 @@
+/*
+ * struct buf: a growing byte buffer. Bytes [0, len) of p are the content; cap >= len.
+ * Embed by value: buf_init .. buf_done. A zeroed struct is a valid empty buffer.
+ */
+#ifndef RG_BASE_BUF_H
+#define RG_BASE_BUF_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "common/base/attrs.h"
+#include "common/base/str.h"
+
+struct buf {
+    char *p;
+    size_t len;
+    size_t cap;
+};
+
+static inline void buf_init(struct buf *b)
+{
+    *b = (struct buf){0};
+}
+
+/* Frees the bytes and leaves an empty buffer. */
+void buf_done(struct buf *b);
+
+/* Makes room for `more` bytes behind len and returns where they go; len is unchanged. */
+char *buf_reserve(struct buf *b, size_t more);
+
+/* Drops `n` bytes from the front (moves the rest). */
+void buf_consume(struct buf *b, size_t n);
+
+/* Formats and appends. */
+void buf_printf(struct buf *b, const char *fmt, ...) RG_PRINTF(2, 3);
+void buf_vprintf(struct buf *b, const char *fmt, va_list ap) RG_PRINTF(2, 0);
+
+/* The bytes become the caller's (free()), NUL-terminated; b is empty afterwards. */
+char *buf_take(struct buf *b);
+
+static inline void buf_clear(struct buf *b)
+{
+    b->len = 0;
+}
+
+static inline void buf_add(struct buf *b, const void *p, size_t n)
+{
+    if (n == 0)
+        return;
+    memcpy(buf_reserve(b, n), p, n);
+    b->len += n;
+}
+
+static inline void buf_add_str(struct buf *b, struct str s)
+{
+    buf_add(b, s.p, s.len);
+}
+
+static inline void buf_add_c(struct buf *b, char c)
+{
+    *buf_reserve(b, 1) = c;
+    b->len++;
+}
+
+/* A literal or other NUL-terminated text. */
+static inline void buf_puts(struct buf *b, const char *s)
+{
+    buf_add(b, s, strlen(s));
+}
+
+/* Borrowed view; valid until the buffer changes. */
+static inline struct str buf_str(const struct buf *b)
+{
+    return str_of(b->p ? b->p : "", b->len);
+}
+
+#endif

@@ -1,0 +1,43 @@
+/*
+ * struct err: why a function failed. Lives on the caller's stack; the callee fills it.
+ * Functions return 0 / -1 (streaming ones 1 done, 0 more, -1 error) with `struct err *e` last.
+ * Kinds, HTTP status, code and retry flag stand in err.def only.
+ */
+#ifndef RG_BASE_ERR_H
+#define RG_BASE_ERR_H
+
+#include <stdbool.h>
+
+#include "common/base/attrs.h"
+
+enum err_kind {
+    ERR_NONE = 0,
+#define X(kind, status, code, retry) ERR_##kind,
+#include "common/base/err.def"
+#undef X
+    ERR_KIND_COUNT
+};
+
+struct err {
+    enum err_kind kind;
+    int sys;        /* errno, or 0 */
+    int status;     /* overrides the table's HTTP status when > 0 (an engine's own 4xx) */
+    char param[64]; /* the request field at fault, or "" */
+    char text[400]; /* one sentence for the user; never holds keys, prompts or internal paths */
+};
+
+/* Fills e (NULL allowed) and returns -1, so that setting and leaving are one line. */
+int err_set(struct err *e, enum err_kind kind, const char *fmt, ...) RG_PRINTF(3, 4);
+
+/* The same for a bad request field: kind ERR_INVALID, e->param = field. */
+int err_field(struct err *e, const char *field, const char *fmt, ...) RG_PRINTF(3, 4);
+
+/* The same with errno's text appended; keeps errno in e->sys. */
+int err_sys(struct err *e, enum err_kind kind, const char *fmt, ...) RG_PRINTF(3, 4);
+
+/* Status, code and x-should-retry of e. */
+int err_status(const struct err *e);
+const char *err_code(const struct err *e);
+bool err_retry(const struct err *e);
+
+#endif

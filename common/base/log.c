@@ -1,0 +1,154 @@
+#include "common/base/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+
+enum { LOG_LINE_MAX = 4096 };
+
+static struct {
+    const char *role;
+    enum log_level max;
+    enum log_format format;
+    bool journald;
+} setup = {"rollgate", LOG_INFO, LOG_TEXT, false};
+
+static const char *const names[] = {"error", "warn", "info", "debug"};
+static const char *const priorities[] = {"<3>", "<4>", "<6>", "<7>"};
+
+void log_setup(const char *role, enum log_level max, enum log_format format)
+{
+    setup.role = role;
+    setup.max = max;
+    setup.format = format;
+    setup.journald = getenv("JOURNAL_STREAM") != NULL;
+}
+
+bool log_enabled(enum log_level level)
+{
+    return level <= setup.max;
+}
+
+static void add_escaped(struct buf *b, struct str s, bool json)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+
+        if (c == '"' || c == '\\')
+            buf_printf(b, "\\%c", c);
+        else if (c < 0x20 || c == 0x7f)
+            buf_printf(b, json ? "\\u%04x" : "\\x%02x", c);
+        else
+            buf_add_c(b, (char)c);
+    }
+}
+
+static bool is_plain(struct str s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+
+        if (c <= 0x20 || c == '"' || c == '\\' || c == '=' || c == 0x7f)
+            return false;
+    }
+    return s.len > 0;
+}
+
+static void add_field(struct buf *b, const struct log_field *f)
+{
+    bool json = setup.format == LOG_JSON;
+
+    buf_printf(b, json ? ",\"%s\":" : " %s=", f->key);
+    switch (f->type) {
+    case LOG_INT:
+        buf_printf(b, "%" PRId64, f->i);
+        break;
+    case LOG_UINT:
+        buf_printf(b, "%" PRIu64, (uint64_t)f->i);
+        break;
+    case LOG_DOUBLE:
+        buf_printf(b, "%.6g", f->d);
+        break;
+    default:
+        if (!json && is_plain(f->s)) {
+            buf_add_str(b, f->s);
+            break;
+        }
+        buf_add_c(b, '"');
+        add_escaped(b, f->s, json);
+        buf_add_c(b, '"');
+    }
+}
+
+static void add_head(struct buf *b, enum log_level level, const char *msg)
+{
+    struct timespec now;
+    struct tm tm;
+    char day[32];
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &tm);
+    strftime(day, sizeof(day), "%Y-%m-%dT%H:%M:%S", &tm);
+    if (setup.journald)
+        buf_puts(b, priorities[level]);
+    if (setup.format == LOG_JSON) {
+        buf_printf(b, "{\"ts\":\"%s.%03ldZ\",\"level\":\"%s\",\"role\":\"%s\",\"pid\":%d,\"msg\":\"",
+                   day, now.tv_nsec / 1000000, names[level], setup.role, (int)getpid());
+        add_escaped(b, str_cstr(msg), true);
+        buf_add_c(b, '"');
+    } else {
+        buf_printf(b, "%s.%03ldZ %s %s %d %s", day, now.tv_nsec / 1000000, names[level],
+                   setup.role, (int)getpid(), msg);
+    }
+}
+
+void log_write(enum log_level level, const struct log_scope *scope, const char *msg,
+               const struct log_field *fields)
+{
+    struct buf b = {0};
+
+    if (level > setup.max)
+        return;
+    add_head(&b, level, msg);
+    if (scope && scope->session.len)
+        add_field(&b, &LOG_S("session", scope->session));
+    if (scope && scope->request.len)
+        add_field(&b, &LOG_S("request", scope->request));
+    for (; fields->type != LOG_END; fields++) {
+        size_t before = b.len;
+
+        add_field(&b, fields);
+        if (b.len > LOG_LINE_MAX - 64) {
+            b.len = before; /* a line stays one whole record: leave the long field out */
+            add_field(&b, &LOG_T(fields->key, "(too long)"));
+        }
+    }
+    buf_puts(&b, setup.format == LOG_JSON ? "}\n" : "\n");
+    if (write(STDERR_FILENO, b.p, b.len) < 0) {
+        /* Nobody reads stderr: the line is lost, the work goes on. */
+    }
+    buf_done(&b);
+}
+
+bool log_limit_pass(struct log_limit *l, unsigned per_second, unsigned *ret_dropped)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (now.tv_sec != l->second) {
+        l->second = now.tv_sec;
+        l->count = 0;
+    }
+    if (l->count >= per_second) {
+        l->dropped++;
+        return false;
+    }
+    l->count++;
+    *ret_dropped = l->dropped;
+    l->dropped = 0;
+    return true;
+}

@@ -1,0 +1,76 @@
+/*
+ * Log lines: one event, one line, one write(2) to stderr, under 4 KiB (longer ones are cut).
+ *     ts level role pid msg key=value ...        (--log-format text)
+ *     {"ts":..., "level":..., "role":..., ...}   (--log-format json)
+ * Under systemd (JOURNAL_STREAM set) a "<n>" priority prefix stands in front.
+ * Pure layers (tokens, template, parsers, http1, sse, json) never log; they return struct err.
+ * Never pass keys, prompts or completions above debug.
+ *
+ *     log_info(&scope, "worker started", LOG_U("index", i), LOG_T("path", path));
+ */
+#ifndef RG_BASE_LOG_H
+#define RG_BASE_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+
+enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+enum log_format { LOG_TEXT, LOG_JSON };
+
+/* What every line of one piece of work carries; empty parts are left out. */
+struct log_scope {
+    struct str session;
+    struct str request;
+};
+
+enum log_type { LOG_END, LOG_STR, LOG_INT, LOG_UINT, LOG_DOUBLE };
+
+struct log_field {
+    const char *key;
+    enum log_type type;
+    struct str s;
+    int64_t i;
+    double d;
+};
+
+#define LOG_S(k, v) ((struct log_field){.key = (k), .type = LOG_STR, .s = (v)})
+#define LOG_T(k, v) ((struct log_field){.key = (k), .type = LOG_STR, .s = str_cstr(v)})
+#define LOG_I(k, v) ((struct log_field){.key = (k), .type = LOG_INT, .i = (int64_t)(v)})
+#define LOG_U(k, v) ((struct log_field){.key = (k), .type = LOG_UINT, .i = (int64_t)(v)})
+#define LOG_D(k, v) ((struct log_field){.key = (k), .type = LOG_DOUBLE, .d = (v)})
+
+/* Process-wide settings, made once at start of each process. `role` is borrowed ("router-0"). */
+void log_setup(const char *role, enum log_level max, enum log_format format);
+
+/* Whether a line of this level would be written; guards costly arguments. */
+bool log_enabled(enum log_level level);
+
+/* `fields` ends with a LOG_END element; use the macros. scope may be NULL. */
+void log_write(enum log_level level, const struct log_scope *scope, const char *msg,
+               const struct log_field *fields);
+
+#define LOG_AT(level, scope, msg, ...)                                                             \
+    log_write(level, scope, msg,                                                                   \
+              (const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){.key = NULL, .type = LOG_END}})
+#define log_error(scope, msg, ...) LOG_AT(LOG_ERROR, scope, msg, __VA_ARGS__)
+#define log_warn(scope, msg, ...) LOG_AT(LOG_WARN, scope, msg, __VA_ARGS__)
+#define log_info(scope, msg, ...) LOG_AT(LOG_INFO, scope, msg, __VA_ARGS__)
+#define log_debug(scope, msg, ...)                                                                 \
+    do {                                                                                           \
+        if (log_enabled(LOG_DEBUG))                                                                \
+            LOG_AT(LOG_DEBUG, scope, msg, __VA_ARGS__);                                            \
+    } while (0)
+
+/* At most `per_second` lines through one site; the next one let through tells how many were
+ * dropped ("suppressed"). Static storage per call site. */
+struct log_limit {
+    int64_t second;
+    unsigned count;
+    unsigned dropped;
+};
+bool log_limit_pass(struct log_limit *l, unsigned per_second, unsigned *ret_dropped);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * struct map: bytes -> pointer, open addressing, linear probing. Keys are borrowed: they must
+ * outlive their entry (usually they sit inside the value). Values are never NULL.
+ * A zeroed struct is an empty map. Iterate with map_next; removing while iterating is not allowed.
+ */
+#ifndef RG_BASE_MAP_H
+#define RG_BASE_MAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+
+struct map_slot {
+    struct str key;
+    uint64_t hash;
+    void *value; /* NULL: free */
+};
+
+struct map {
+    struct map_slot *slots;
+    size_t n;
+    size_t cap; /* power of two or 0 */
+    uint64_t seed;
+};
+
+void map_done(struct map *m);
+
+/* The value or NULL. */
+void *map_get(const struct map *m, struct str key);
+
+/* Sets or replaces; returns the value that stood there before, or NULL. When it replaces, the
+ * stored key becomes the new one. */
+void *map_set(struct map *m, struct str key, void *value);
+
+/* Removes and returns the value, or NULL. */
+void *map_take(struct map *m, struct str key);
+
+/* Walks all entries: start with *at = 0; NULL at the end. Order is arbitrary. */
+struct map_slot *map_next(const struct map *m, size_t *at);
+
+#endif

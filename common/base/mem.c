@@ -1,0 +1,58 @@
+#include "common/base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+
+void *mem_alloc(size_t size_bytes)
+{
+    void *p = malloc(size_bytes ? size_bytes : 1);
+
+    CHECK(p != NULL);
+    return p;
+}
+
+void *mem_zalloc(size_t size_bytes)
+{
+    return mem_calloc(1, size_bytes);
+}
+
+void *mem_calloc(size_t n, size_t size_bytes)
+{
+    void *p = calloc(n ? n : 1, size_bytes ? size_bytes : 1);
+
+    CHECK(p != NULL);
+    return p;
+}
+
+void *mem_realloc(void *ptr, size_t size_bytes)
+{
+    void *p = realloc(ptr, size_bytes ? size_bytes : 1);
+
+    CHECK(p != NULL);
+    return p;
+}
+
+void *mem_realloc_array(void *ptr, size_t n, size_t size_bytes)
+{
+    size_t total;
+
+    CHECK(!__builtin_mul_overflow(n, size_bytes, &total));
+    return mem_realloc(ptr, total);
+}
+
+char *mem_strndup(const char *s, size_t len)
+{
+    char *p = mem_alloc(len + 1);
+
+    if (len)
+        memcpy(p, s, len);
+    p[len] = 0;
+    return p;
+}
+
+char *mem_strdup(const char *s)
+{
+    return mem_strndup(s, strlen(s));
+}

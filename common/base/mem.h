@@ -1,0 +1,28 @@
+/*
+ * Allocation that cannot fail: out of memory aborts (the supervisor replaces the process and the
+ * journal replays). Unlimited input is the bug, not malloc; limits are checked before.
+ * Memory from here is freed with free().
+ */
+#ifndef RG_BASE_MEM_H
+#define RG_BASE_MEM_H
+
+#include <stddef.h>
+
+/* Uninitialised bytes; size 0 gives a unique pointer. */
+void *mem_alloc(size_t size_bytes);
+
+/* Zeroed bytes. Aborts when n * size overflows. */
+void *mem_zalloc(size_t size_bytes);
+void *mem_calloc(size_t n, size_t size_bytes);
+
+/* Like realloc; `ptr` may be NULL. */
+void *mem_realloc(void *ptr, size_t size_bytes);
+
+/* Grows an array to n elements of size_bytes; aborts when the product overflows. */
+void *mem_realloc_array(void *ptr, size_t n, size_t size_bytes);
+
+/* A NUL-terminated copy of len bytes. */
+char *mem_strndup(const char *s, size_t len);
+char *mem_strdup(const char *s);
+
+#endif

@@ -1,0 +1,98 @@
+#include "common/base/str.h"
+
+#include <strings.h>
+
+int str_cmp(struct str a, struct str b)
+{
+    size_t n = a.len < b.len ? a.len : b.len;
+    int c = n ? memcmp(a.p, b.p, n) : 0;
+
+    if (c != 0)
+        return c;
+    return a.len < b.len ? -1 : a.len > b.len;
+}
+
+bool str_eq_nocase(struct str a, struct str b)
+{
+    return a.len == b.len && (a.len == 0 || strncasecmp(a.p, b.p, a.len) == 0);
+}
+
+size_t str_find(struct str s, struct str needle, size_t from)
+{
+    const char *hit;
+
+    if (from > s.len)
+        return SIZE_MAX;
+    if (needle.len == 0)
+        return from;
+    hit = memmem(s.p + from, s.len - from, needle.p, needle.len);
+    return hit ? (size_t)(hit - s.p) : SIZE_MAX;
+}
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+struct str str_trim(struct str s)
+{
+    while (s.len > 0 && is_blank(s.p[0])) {
+        s.p++;
+        s.len--;
+    }
+    while (s.len > 0 && is_blank(s.p[s.len - 1]))
+        s.len--;
+    return s;
+}
+
+int str_to_u64(struct str s, uint64_t max, uint64_t *ret)
+{
+    uint64_t v = 0;
+
+    if (s.len == 0)
+        return -1;
+    for (size_t i = 0; i < s.len; i++) {
+        unsigned digit = (unsigned)(unsigned char)s.p[i] - '0';
+
+        if (digit > 9 || __builtin_mul_overflow(v, (uint64_t)10, &v) ||
+            __builtin_add_overflow(v, (uint64_t)digit, &v))
+            return -1;
+    }
+    if (v > max)
+        return -1;
+    *ret = v;
+    return 0;
+}
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    __uint128_t m = (__uint128_t)a * b;
+
+    return (uint64_t)m ^ (uint64_t)(m >> 64);
+}
+
+uint64_t str_hash(struct str s, uint64_t seed)
+{
+    const uint64_t k0 = 0x9e3779b97f4a7c15u, k1 = 0xd1b54a32d192ed03u, k2 = 0x8cb92ba72f3d8dd7u;
+    uint64_t h = seed ^ mix(s.len ^ k0, k1);
+    const char *p = s.p;
+    size_t n = s.len;
+    uint64_t a = 0, b = 0;
+
+    while (n > 16) {
+        memcpy(&a, p, 8);
+        memcpy(&b, p + 8, 8);
+        h = mix(a ^ k1, b ^ h);
+        p += 16;
+        n -= 16;
+    }
+    a = b = 0;
+    if (n >= 8) {
+        memcpy(&a, p, 8);
+        memcpy(&b, p + n - 8, 8);
+    } else if (n > 0) {
+        memcpy(&a, p, n);
+    }
+    h = mix(a ^ k2, b ^ h);
+    return mix(h ^ k0, k2);
+}

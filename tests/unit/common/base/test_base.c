@@ -1,0 +1,92 @@
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/str.h"
+#include "common/base/vec.h"
+#include "testing.h"
+
+TEST(str, to_u64_refuses_what_is_no_number)
+{
+    static const char *const bad[] = {"", "-1", "+1", " 1", "1 ", "0x1", "18446744073709551616"};
+    uint64_t v = 42;
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        cr_assert_eq(str_to_u64(str_cstr(bad[i]), UINT64_MAX, &v), -1, "%s", bad[i]);
+    cr_assert_eq(v, 42);
+    cr_assert_eq(str_to_u64(STR("18446744073709551615"), UINT64_MAX, &v), 0);
+    cr_assert_eq(v, UINT64_MAX);
+    cr_assert_eq(str_to_u64(STR("100"), 99, &v), -1);
+}
+
+TEST(str, hash_sees_every_byte)
+{
+    char text[64] = {0};
+    uint64_t base = str_hash(str_of(text, 64), 1);
+
+    for (size_t i = 0; i < sizeof(text); i++) {
+        text[i] = 1;
+        cr_assert_neq(str_hash(str_of(text, 64), 1), base, "byte %zu", i);
+        text[i] = 0;
+    }
+    cr_assert_neq(str_hash(str_of(text, 63), 1), base);
+}
+
+TEST(str, find_and_trim)
+{
+    cr_assert_eq(str_find(STR("abcabc"), STR("bc"), 2), 4);
+    cr_assert_eq(str_find(STR("abc"), STR("x"), 0), SIZE_MAX);
+    cr_assert(str_eq_c(str_trim(STR(" \ta b\r\n")), "a b"));
+    cr_assert(str_eq_nocase(STR("Content-Length"), STR("content-length")));
+}
+
+TEST(buf, grows_and_consumes)
+{
+    struct buf b = {0};
+
+    for (int i = 0; i < 1000; i++)
+        buf_printf(&b, "%d,", i);
+    cr_assert(str_starts(buf_str(&b), STR("0,1,2,")));
+    buf_consume(&b, 2);
+    cr_assert(str_starts(buf_str(&b), STR("1,2,")));
+    buf_done(&b);
+}
+
+TEST(arena, is_aligned_and_survives_reset)
+{
+    struct arena a = {0};
+
+    for (size_t i = 1; i < 5000; i += 7) {
+        char *p = arena_zalloc(&a, i);
+
+        cr_assert_eq((uintptr_t)p % 16, 0);
+        memset(p, 0xff, i);
+    }
+    arena_reset(&a);
+    cr_assert_eq(a.used_bytes, 0);
+    cr_assert(str_eq_c(arena_printf(&a, "%s-%d", "x", 3), "x-3"));
+    arena_done(&a);
+}
+
+TEST(vec, push_and_pop)
+{
+    VEC(int) v = {0};
+
+    for (int i = 0; i < 100; i++)
+        *vec_push(&v) = i;
+    cr_assert_eq(vec_pop(&v), 99);
+    cr_assert_eq(v.n, 99);
+    vec_done(&v);
+}
+
+TEST(err, carries_status_and_retry)
+{
+    struct err e;
+
+    cr_assert_eq(err_set(&e, ERR_DRAINING, "closing %d", 3), -1);
+    cr_assert_eq(err_status(&e), 503);
+    cr_assert(err_retry(&e));
+    cr_assert_str_eq(err_code(&e), "draining");
+    cr_assert_eq(err_field(&e, "n", "must be 1..%d", 8), -1);
+    cr_assert_str_eq(e.param, "n");
+    cr_assert_eq(err_status(&e), 400);
+}

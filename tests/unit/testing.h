@@ -1,0 +1,27 @@
+/*
+ * TEST(suite, name): Criterion's Test with a leak check at its end. Criterion's children leave
+ * without LeakSanitizer's own check, so a leak would pass unseen without it. Under plain builds
+ * it is the same as Test. Use cr_assert_eq style assertions.
+ */
+#ifndef RG_UNIT_TESTING_H
+#define RG_UNIT_TESTING_H
+
+#include <criterion/criterion.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/lsan_interface.h>
+#define TEST_LEAKS() cr_assert_eq(__lsan_do_recoverable_leak_check(), 0, "leak")
+#else
+#define TEST_LEAKS() ((void)0)
+#endif
+
+#define TEST(suite, name)                                                                          \
+    static void suite##_##name##_body(void);                                                       \
+    Test(suite, name)                                                                              \
+    {                                                                                              \
+        suite##_##name##_body();                                                                   \
+        TEST_LEAKS();                                                                              \
+    }                                                                                              \
+    static void suite##_##name##_body(void)
+
+#endif
