@@ -1,0 +1,95 @@
+/*
+ * struct model: a loaded model folder: tokenizer, chat template, turn boundaries, and which
+ * parsers read its answers. Loaded by the supervisor before the fork and immutable afterwards, so
+ * all workers share its pages. Anything that must be written while using it (encoder cache,
+ * template arena) sits in struct model_scratch, one per process.
+ */
+#ifndef RG_MODEL_MODEL_H
+#define RG_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "worker/model/chat.h"
+#include "worker/tokens/span.h"
+
+struct model;
+struct model_scratch;
+struct tokenizer;
+
+/* Everything borrowed for the call; NULL or empty means "from the folder" / "detect". */
+struct model_options {
+    const char *dir; /* NULL: the built-in byte tokenizer with a ChatML/Hermes template */
+    const char *chat_template_file;
+    const char *served_name; /* default: the folder's last path part, "rollgate-builtin" */
+    const char *tool_parser;
+    const char *reasoning_parser;
+    const char *tito_family;
+    uint32_t context_length; /* 0: from config.json / tokenizer_config.json */
+};
+
+/* What a loaded model turned out to be; strings live as long as the model. */
+struct model_info {
+    const char *name;
+    uint32_t vocab_size;
+    uint32_t context_length; /* 0: unknown */
+    const int32_t *stop_ids; /* ids that end an assistant turn (eos ids and the turn close) */
+    size_t n_stop_ids;
+    const char *tool_parser;
+    const char *reasoning_parser;
+    const char *family;
+    bool append_only;    /* earlier turns are never rewritten by the template */
+    bool content_lists;  /* the template handles content as a list of parts */
+    uint32_t moe_layers; /* routed experts: rows x layers x topk; 0: unknown */
+    uint32_t moe_topk;
+};
+
+/* Loads a folder (or the built-in). Refuses by name what it cannot do exactly. */
+int model_load(const struct model_options *o, struct model **ret, struct err *e);
+void model_free(struct model *m);
+
+const struct model_info *model_info(const struct model *m);
+const struct tokenizer *model_tokenizer(const struct model *m);
+
+/* Working memory for one process; bounded. */
+struct model_scratch *model_scratch_new(const struct model *m);
+void model_scratch_free(struct model_scratch *s);
+
+/* Renders the whole chat with the generation prompt, encodes once; appends to ids. */
+int model_prompt(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                 struct token_vec *ids, struct err *e);
+
+/* Renders the whole chat WITHOUT generation prompt and encodes; for the drift audit. */
+int model_canonical(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                    struct token_vec *ids, struct err *e);
+
+/* How the checkpoint that is built on ended. */
+struct model_tail {
+    struct token_span last; /* its last ids, at least the last 8 when it has them */
+    bool cut;               /* the turn did not end at one of the model's stop ids */
+};
+
+struct model_suffix {
+    struct token_vec ids; /* to append to checkpoint ids after trimming; caller's (vec_done) */
+    uint32_t trim;        /* drop this many of the checkpoint's last ids first (0 or 1) */
+    uint32_t close;       /* how many of ids close the assistant turn (mask 0) */
+    bool rewrites;        /* the template would render the covered messages differently now; ids is
+                             then the append-only continuation after a stand-in turn */
+};
+
+/*
+ * Given a checkpoint and new messages, which ids follow? chat holds all messages, the first
+ * `covered` of them are inside the checkpoint and the last covered one is an assistant turn the
+ * model wrote. ids: close of that turn + rendering of messages[covered..] + generation prompt.
+ * With covered == n nothing but the close and the generation prompt follows. Cost depends on the
+ * new messages only, never on the history. The caller decides by --on-template-rewrite what to do
+ * when ret->rewrites.
+ */
+int model_suffix(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                 size_t covered, const struct model_tail *tail, struct model_suffix *ret,
+                 struct err *e);
+
+#endif
