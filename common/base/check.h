@@ -10,10 +10,10 @@
 
 #include "common/base/attrs.h"
 
-#define CHECK(cond)                                                                                \
-    do {                                                                                           \
-        if (RG_UNLIKELY(!(cond)))                                                                  \
-            check_failed(__FILE__, __LINE__, #cond);                                               \
+#define CHECK(cond)                                  \
+    do {                                             \
+        if (RG_UNLIKELY(!(cond)))                    \
+            check_failed(__FILE__, __LINE__, #cond); \
     } while (0)
 
 /* A place that control flow cannot reach. */

@@ -11,6 +11,7 @@ static const struct {
     bool retry;
 } kinds[] = {
     [ERR_NONE] = {200, "ok", false},
+
 #define X(kind, http, name, again) [ERR_##kind] = {http, name, again},
 #include "common/base/err.def"
 #undef X

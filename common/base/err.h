@@ -12,6 +12,7 @@
 
 enum err_kind {
     ERR_NONE = 0,
+
 #define X(kind, status, code, retry) ERR_##kind,
 #include "common/base/err.def"
 #undef X

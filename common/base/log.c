@@ -96,13 +96,14 @@ static void add_head(struct buf *b, enum log_level level, const char *msg)
     if (setup.journald)
         buf_puts(b, priorities[level]);
     if (setup.format == LOG_JSON) {
-        buf_printf(b, "{\"ts\":\"%s.%03ldZ\",\"level\":\"%s\",\"role\":\"%s\",\"pid\":%d,\"msg\":\"",
+        buf_printf(b,
+                   "{\"ts\":\"%s.%03ldZ\",\"level\":\"%s\",\"role\":\"%s\",\"pid\":%d,\"msg\":\"",
                    day, now.tv_nsec / 1000000, names[level], setup.role, (int)getpid());
         add_escaped(b, str_cstr(msg), true);
         buf_add_c(b, '"');
     } else {
-        buf_printf(b, "%s.%03ldZ %s %s %d %s", day, now.tv_nsec / 1000000, names[level],
-                   setup.role, (int)getpid(), msg);
+        buf_printf(b, "%s.%03ldZ %s %s %d %s", day, now.tv_nsec / 1000000, names[level], setup.role,
+                   (int)getpid(), msg);
     }
 }
 

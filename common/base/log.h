@@ -18,6 +18,7 @@
 #include "common/base/str.h"
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
+
 enum log_format { LOG_TEXT, LOG_JSON };
 
 /* What every line of one piece of work carries; empty parts are left out. */
@@ -52,16 +53,17 @@ bool log_enabled(enum log_level level);
 void log_write(enum log_level level, const struct log_scope *scope, const char *msg,
                const struct log_field *fields);
 
-#define LOG_AT(level, scope, msg, ...)                                                             \
-    log_write(level, scope, msg,                                                                   \
-              (const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){.key = NULL, .type = LOG_END}})
+#define LOG_AT(level, scope, msg, ...) \
+    log_write(                         \
+        level, scope, msg,             \
+        (const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){.key = NULL, .type = LOG_END}})
 #define log_error(scope, msg, ...) LOG_AT(LOG_ERROR, scope, msg, __VA_ARGS__)
 #define log_warn(scope, msg, ...) LOG_AT(LOG_WARN, scope, msg, __VA_ARGS__)
 #define log_info(scope, msg, ...) LOG_AT(LOG_INFO, scope, msg, __VA_ARGS__)
-#define log_debug(scope, msg, ...)                                                                 \
-    do {                                                                                           \
-        if (log_enabled(LOG_DEBUG))                                                                \
-            LOG_AT(LOG_DEBUG, scope, msg, __VA_ARGS__);                                            \
+#define log_debug(scope, msg, ...)                      \
+    do {                                                \
+        if (log_enabled(LOG_DEBUG))                     \
+            LOG_AT(LOG_DEBUG, scope, msg, __VA_ARGS__); \
     } while (0)
 
 /* At most `per_second` lines through one site; the next one let through tells how many were
@@ -71,6 +73,7 @@ struct log_limit {
     unsigned count;
     unsigned dropped;
 };
+
 bool log_limit_pass(struct log_limit *l, unsigned per_second, unsigned *ret_dropped);
 
 #endif

@@ -16,9 +16,9 @@ struct str {
 };
 
 /* A str over a string literal, usable in initialisers. */
-#define STR_LIT(s)                                                                                 \
-    {                                                                                              \
-        ("" s), sizeof(s) - 1                                                                      \
+#define STR_LIT(s)            \
+    {                         \
+        ("" s), sizeof(s) - 1 \
     }
 #define STR(s) ((struct str)STR_LIT(s))
 

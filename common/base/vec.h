@@ -9,31 +9,30 @@
 
 #include "common/base/mem.h"
 
-#define VEC(type)                                                                                  \
-    struct {                                                                                       \
-        type *at;                                                                                  \
-        size_t n, cap;                                                                             \
+#define VEC(type)      \
+    struct {           \
+        type *at;      \
+        size_t n, cap; \
     }
 
 /* Makes room for `more` elements behind n. */
-#define vec_reserve(v, more)                                                                       \
-    do {                                                                                           \
-        if ((v)->cap - (v)->n < (size_t)(more)) {                                                  \
-            size_t vec_want_ = (v)->cap ? (v)->cap * 2 : 8;                                        \
-            while (vec_want_ - (v)->n < (size_t)(more))                                            \
-                vec_want_ *= 2;                                                                    \
-            (v)->at = mem_realloc_array((v)->at, vec_want_, sizeof(*(v)->at));                     \
-            (v)->cap = vec_want_;                                                                  \
-        }                                                                                          \
+#define vec_reserve(v, more)                                                   \
+    do {                                                                       \
+        if ((v)->cap - (v)->n < (size_t)(more)) {                              \
+            size_t vec_want_ = (v)->cap ? (v)->cap * 2 : 8;                    \
+            while (vec_want_ - (v)->n < (size_t)(more))                        \
+                vec_want_ *= 2;                                                \
+            (v)->at = mem_realloc_array((v)->at, vec_want_, sizeof(*(v)->at)); \
+            (v)->cap = vec_want_;                                              \
+        }                                                                      \
     } while (0)
 
 /* Pointer to a new last element (uninitialised). */
 #define vec_push(v) (vec_grow_one_((v)), &(v)->at[(v)->n++])
-#define vec_grow_one_(v)                                                                           \
-    ((v)->n < (v)->cap                                                                             \
-         ? (void)0                                                                                 \
-         : (void)((v)->cap = (v)->cap ? (v)->cap * 2 : 8,                                          \
-                  (v)->at = mem_realloc_array((v)->at, (v)->cap, sizeof(*(v)->at))))
+#define vec_grow_one_(v)                                                \
+    ((v)->n < (v)->cap ? (void)0                                        \
+                       : (void)((v)->cap = (v)->cap ? (v)->cap * 2 : 8, \
+                                (v)->at = mem_realloc_array((v)->at, (v)->cap, sizeof(*(v)->at))))
 #define vec_pop(v) ((v)->at[--(v)->n])
 #define vec_last(v) ((v)->at[(v)->n - 1])
 #define vec_clear(v) ((void)((v)->n = 0))

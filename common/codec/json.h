@@ -40,6 +40,7 @@ struct json {
     uint8_t kind;  /* enum json_kind */
     uint8_t flags; /* JSON_TRUE for true; JSON_SURROGATE */
     uint32_t n;    /* bytes of text, items or members */
+
     union {
         const char *text;            /* NUMBER: as written; STRING: decoded */
         struct json *items;          /* ARRAY: n values */

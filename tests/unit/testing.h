@@ -15,13 +15,13 @@
 #define TEST_LEAKS() ((void)0)
 #endif
 
-#define TEST(suite, name)                                                                          \
-    static void suite##_##name##_body(void);                                                       \
-    Test(suite, name)                                                                              \
-    {                                                                                              \
-        suite##_##name##_body();                                                                   \
-        TEST_LEAKS();                                                                              \
-    }                                                                                              \
+#define TEST(suite, name)                    \
+    static void suite##_##name##_body(void); \
+    Test(suite, name)                        \
+    {                                        \
+        suite##_##name##_body();             \
+        TEST_LEAKS();                        \
+    }                                        \
     static void suite##_##name##_body(void)
 
 #endif

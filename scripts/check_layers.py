@@ -1,0 +1,148 @@
+#!/usr/bin/python3
+"""Who may include whom. One matrix, one table of third-party owners; also fails on include
+cycles, on a .c that reaches more than 40 own headers, and on a header that does not compile
+alone (--headers, needs the compiler). See ARCHITECTURE.md, "Who may include whom"."""
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+REACH_MAX = 40
+COMMON = ["common/base", "common/codec", "common/os", "common/net", "common/proc"]
+PURE = ["worker/tokens", "worker/template", "worker/parsers"]
+STORES = ["worker/session", "worker/journal", "worker/engine"]
+# room -> rooms it may include besides itself
+MATRIX = {room: COMMON[:i] for i, room in enumerate(COMMON)}
+MATRIX.update({room: COMMON for room in PURE})
+MATRIX["worker/model"] = PURE + COMMON
+MATRIX.update({room: ["worker/model"] + PURE + COMMON for room in STORES})
+MATRIX.update({room: STORES + ["worker/model"] + PURE + COMMON
+               for room in ("worker/turn", "worker/export")})
+MATRIX["worker/api"] = ["worker/turn", "worker/export"] + MATRIX["worker/turn"]
+MATRIX["worker"] = ["worker/api"] + MATRIX["worker/api"]
+MATRIX["router"] = COMMON
+MATRIX["supervisor"] = COMMON + ["router/router.h", "worker/worker.h"]
+# Single headers that one room of a level lends to its neighbours: values only, no behaviour.
+LENT = {
+    "worker/tokens/span.h": ["worker/session", "worker/journal", "worker/engine"],
+}
+# third-party header (prefix) -> the files that own it
+OWNERS = {
+    "h2o": ["common/os/loop", "worker/api/", "worker/worker"],
+    "mbedtls/": ["common/net/tls", "common/proc/ids", "common/proc/keys", "common/os/random"],
+    "pcre2": ["worker/tokens/"],
+    "yaml": ["common/proc/config"],
+    "msgpack": ["common/codec/"],
+    "hiredis": ["worker/export/"],
+    "systemd/": ["supervisor/"],
+    "seccomp": ["common/os/sandbox", "supervisor/sandbox"],
+    "criterion": [],
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
+
+
+def room_of(path):
+    folder = os.path.dirname(path)
+    while folder and folder not in MATRIX:
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def allowed(source, target):
+    mine, its = room_of(source), room_of(target)
+    if mine == its or source.startswith("tests/"):
+        return True
+    if mine in LENT.get(target, []):
+        return True
+    return its in MATRIX[mine] or target in MATRIX[mine]
+
+
+def owner_fault(source, header):
+    for prefix, owners in OWNERS.items():
+        if header == prefix or header == prefix + ".h" or header.startswith(prefix if prefix.endswith("/")
+                                                                          else prefix + "/") \
+                or (prefix == "pcre2" and header.startswith("pcre2")):
+            return not any(source.startswith(owner) for owner in owners)
+    return False
+
+
+def cycles(graph):
+    state, stack, found = {}, [], []
+
+    def walk(node):
+        state[node] = 1
+        stack.append(node)
+        for target in graph.get(node, ()):
+            if state.get(target) == 1:
+                found.append(" -> ".join(stack[stack.index(target):] + [target]))
+            elif target not in state:
+                walk(target)
+        stack.pop()
+        state[node] = 2
+
+    for node in sorted(graph):
+        if node not in state:
+            walk(node)
+    return found
+
+
+def reach(graph, start):
+    seen, todo = set(), [start]
+    while todo:
+        for target in graph.get(todo.pop(), ()):
+            if target not in seen:
+                seen.add(target)
+                todo.append(target)
+    return len(seen)
+
+
+def include_flags():
+    out = subprocess.run(["pkg-config", "--cflags", "libh2o-evloop", "libpcre2-8", "yaml-0.1",
+                          "msgpack", "hiredis"], text=True, capture_output=True, check=False)
+    return out.stdout.split()
+
+
+def alone(path, flags):
+    done = subprocess.run(["gcc", "-std=gnu11", "-fsyntax-only", "-D_GNU_SOURCE", "-DH2O_USE_LIBUV=0",
+                           "-DH2O_USE_EPOLL=1", '-DRG_VERSION="0"', "-I.", *flags, "-x", "c", "-include", path,
+                           "/dev/null"], text=True, capture_output=True, check=False)
+    return None if done.returncode == 0 else f"{path}: does not compile alone: " + \
+        done.stderr.strip().split("\n")[0]
+
+
+def main():
+    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.c", "*.h", "*.def"], text=True,
+                           capture_output=True, check=True).stdout.split()
+    sources = [n for n in sorted(set(names)) if not n.startswith("tests/") and os.path.exists(n)]
+    graph, faults = {}, []
+    for source in sources:
+        if room_of(source) == "":
+            faults.append(f"{source}: outside the house (no room of the matrix)")
+            continue
+        graph[source] = []
+        for kind, header in INCLUDE.findall(open(source, encoding="utf-8").read()):
+            if kind == '"' and os.path.exists(header):
+                if not header.endswith(".def"):
+                    graph[source].append(header)
+                if not allowed(source, header):
+                    faults.append(f"{source}: must not include {header}")
+            elif kind == '"':
+                faults.append(f"{source}: {header} is not a path from the top folder")
+            elif owner_fault(source, header):
+                faults.append(f"{source}: <{header}> belongs to its owner file only")
+    faults += [f"include cycle: {c}" for c in cycles(graph)]
+    for source in sources:
+        if source.endswith(".c") and reach(graph, source) > REACH_MAX:
+            faults.append(f"{source}: reaches {reach(graph, source)} own headers (at most {REACH_MAX})")
+    if "--headers" in sys.argv:
+        flags = include_flags()
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            headers = [s for s in sources if s.endswith(".h")]
+            faults += [f for f in pool.map(lambda h: alone(h, flags), headers) if f]
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+sys.exit(main())
