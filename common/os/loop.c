@@ -1,0 +1,424 @@
+#include "common/os/loop.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+
+enum { EVENTS_PER_TURN = 256, HEAP_WAYS = 4 };
+
+struct loop {
+    int epoll_fd;
+    int timer_fd; /* -1 unless embedded */
+    bool stopped;
+    bool in_turn; /* now_ms is fresh */
+    uint64_t now_ms;
+    uint64_t armed_ms; /* what timer_fd is set to; UINT64_MAX: off, 0: at once */
+    uint64_t lag_us;
+
+    struct epoll_event events[EVENTS_PER_TURN];
+    int event_at, event_n; /* [event_at, event_n) are still to be delivered in this turn */
+
+    struct loop_timer **heap; /* 4-ary, ordered by heap_ms */
+    size_t heap_n, heap_cap;
+
+    struct loop_task tasks; /* ring of posted tasks */
+};
+
+/* ------------------------------------------------------------------ life */
+
+struct loop *loop_new(struct err *e)
+{
+    struct loop *l = mem_zalloc(sizeof(*l));
+
+    l->timer_fd = -1;
+    l->armed_ms = UINT64_MAX;
+    l->tasks.next = l->tasks.prev = &l->tasks;
+    l->now_ms = loop_clock_ms();
+    l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (l->epoll_fd < 0) {
+        err_sys(e, ERR_IO, "cannot open an epoll descriptor");
+        free(l);
+        return NULL;
+    }
+    return l;
+}
+
+void loop_free(struct loop *l)
+{
+    if (l == NULL)
+        return;
+    if (l->timer_fd >= 0)
+        close(l->timer_fd);
+    close(l->epoll_fd);
+    free(l->heap);
+    free(l);
+}
+
+int loop_fd(const struct loop *l)
+{
+    return l->epoll_fd;
+}
+
+uint64_t loop_clock_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+uint64_t loop_now_ms(const struct loop *l)
+{
+    return l->in_turn ? l->now_ms : loop_clock_ms();
+}
+
+/* ------------------------------------------------------------------ descriptors */
+
+static struct epoll_event event_for(struct loop_io *io, unsigned mask)
+{
+    struct epoll_event ev = {.events = (mask & ~LOOP_LEVEL), .data.ptr = io};
+
+    if (!(mask & LOOP_LEVEL))
+        ev.events |= EPOLLET;
+    return ev;
+}
+
+int loop_add(struct loop *l, struct loop_io *io, int fd, unsigned mask, loop_io_fn fn,
+             struct err *e)
+{
+    struct epoll_event ev = event_for(io, mask);
+
+    CHECK(io->mask == 0 && mask != 0);
+    if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0)
+        return err_sys(e, ERR_IO, "cannot watch a descriptor");
+    io->fd = fd;
+    io->mask = mask;
+    io->fn = fn;
+    return 0;
+}
+
+void loop_mod(struct loop *l, struct loop_io *io, unsigned mask)
+{
+    struct epoll_event ev = event_for(io, mask);
+
+    CHECK(io->mask != 0 && mask != 0);
+    if (io->mask == mask)
+        return;
+    CHECK(epoll_ctl(l->epoll_fd, EPOLL_CTL_MOD, io->fd, &ev) == 0);
+    io->mask = mask;
+}
+
+void loop_set_fn(struct loop_io *io, loop_io_fn fn)
+{
+    io->fn = fn;
+}
+
+void loop_forget(struct loop *l, struct loop_io *io)
+{
+    if (io->mask == 0)
+        return;
+    io->mask = 0;
+    for (int i = l->event_at; i < l->event_n; i++)
+        if (l->events[i].data.ptr == io)
+            l->events[i].data.ptr = NULL;
+}
+
+void loop_del(struct loop *l, struct loop_io *io)
+{
+    if (io->mask == 0)
+        return;
+    CHECK(epoll_ctl(l->epoll_fd, EPOLL_CTL_DEL, io->fd, NULL) == 0);
+    loop_forget(l, io);
+}
+
+/* ------------------------------------------------------------------ timers */
+
+static void heap_put(struct loop *l, size_t i, struct loop_timer *t)
+{
+    l->heap[i] = t;
+    t->slot = i + 1;
+}
+
+static void heap_up(struct loop *l, size_t i)
+{
+    struct loop_timer *t = l->heap[i];
+
+    while (i > 0) {
+        size_t parent = (i - 1) / HEAP_WAYS;
+
+        if (l->heap[parent]->heap_ms <= t->heap_ms)
+            break;
+        heap_put(l, i, l->heap[parent]);
+        i = parent;
+    }
+    heap_put(l, i, t);
+}
+
+static void heap_down(struct loop *l, size_t i)
+{
+    struct loop_timer *t = l->heap[i];
+
+    for (;;) {
+        size_t first = i * HEAP_WAYS + 1, least = first;
+
+        if (first >= l->heap_n)
+            break;
+        for (size_t c = first + 1; c < first + HEAP_WAYS && c < l->heap_n; c++)
+            if (l->heap[c]->heap_ms < l->heap[least]->heap_ms)
+                least = c;
+        if (l->heap[least]->heap_ms >= t->heap_ms)
+            break;
+        heap_put(l, i, l->heap[least]);
+        i = least;
+    }
+    heap_put(l, i, t);
+}
+
+/* Sets the timerfd to an absolute time; 0 makes it readable at once. */
+static void arm(struct loop *l, uint64_t at_ms)
+{
+    struct itimerspec when = {0};
+
+    if (l->timer_fd < 0 || l->armed_ms == at_ms)
+        return;
+    l->armed_ms = at_ms;
+    if (at_ms != UINT64_MAX) {
+        when.it_value.tv_sec = (time_t)(at_ms / 1000);
+        when.it_value.tv_nsec = (long)(at_ms % 1000) * 1000000 + (at_ms == 0);
+    }
+    CHECK(timerfd_settime(l->timer_fd, TFD_TIMER_ABSTIME, &when, NULL) == 0);
+}
+
+void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms, loop_timer_fn fn)
+{
+    uint64_t due_ms = loop_now_ms(l) + (delay_ms ? delay_ms : 1);
+
+    t->fn = fn;
+    t->due_ms = due_ms;
+    if (t->slot != 0 && due_ms >= t->heap_ms)
+        return; /* the heap finds out when the old time comes */
+    t->heap_ms = due_ms;
+    if (t->slot == 0) {
+        if (l->heap_n == l->heap_cap) {
+            l->heap_cap = l->heap_cap ? l->heap_cap * 2 : 64;
+            l->heap = mem_realloc_array(l->heap, l->heap_cap, sizeof(*l->heap));
+        }
+        heap_put(l, l->heap_n++, t);
+    }
+    heap_up(l, t->slot - 1);
+    if (due_ms < l->armed_ms)
+        arm(l, due_ms);
+}
+
+void loop_timer_stop(struct loop *l, struct loop_timer *t)
+{
+    size_t i = t->slot;
+    struct loop_timer *last;
+
+    if (i-- == 0)
+        return;
+    t->slot = 0;
+    last = l->heap[--l->heap_n];
+    if (last == t)
+        return;
+    heap_put(l, i, last);
+    heap_up(l, i);
+    heap_down(l, last->slot - 1);
+}
+
+/* Fires what is due, puts off what was moved. What callbacks set lies at least 1 ms ahead of the
+ * clock read here, so this ends. */
+static int run_timers(struct loop *l)
+{
+    uint64_t now_ms = loop_clock_ms();
+    int calls = 0;
+
+    l->now_ms = now_ms;
+    while (l->heap_n > 0 && l->heap[0]->heap_ms <= now_ms) {
+        struct loop_timer *t = l->heap[0];
+
+        if (t->due_ms > t->heap_ms) {
+            t->heap_ms = t->due_ms;
+            heap_down(l, 0);
+            continue;
+        }
+        if ((now_ms - t->due_ms) * 1000 > l->lag_us)
+            l->lag_us = (now_ms - t->due_ms) * 1000;
+        loop_timer_stop(l, t);
+        t->fn(t);
+        calls++;
+    }
+    return calls;
+}
+
+/* ------------------------------------------------------------------ tasks */
+
+static bool tasks_empty(const struct loop *l)
+{
+    return l->tasks.next == &l->tasks;
+}
+
+void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn)
+{
+    t->fn = fn;
+    if (t->next != NULL)
+        return;
+    t->next = &l->tasks;
+    t->prev = l->tasks.prev;
+    t->prev->next = t;
+    l->tasks.prev = t;
+    arm(l, 0);
+}
+
+void loop_task_cancel(struct loop *l, struct loop_task *t)
+{
+    (void)l;
+    if (t->next == NULL)
+        return;
+    t->next->prev = t->prev;
+    t->prev->next = t->next;
+    t->next = t->prev = NULL;
+}
+
+/* Runs the tasks posted so far: a marker bounds the batch, since any of them may be cancelled. */
+static int run_tasks(struct loop *l)
+{
+    struct loop_task marker = {0};
+    int calls = 0;
+
+    if (tasks_empty(l))
+        return 0;
+    loop_task_post(l, &marker, NULL);
+    while (l->tasks.next != &marker) {
+        struct loop_task *t = l->tasks.next;
+
+        loop_task_cancel(l, t);
+        t->fn(t);
+        calls++;
+    }
+    loop_task_cancel(l, &marker);
+    return calls;
+}
+
+/* ------------------------------------------------------------------ turns */
+
+int64_t loop_next_timeout_ms(const struct loop *l)
+{
+    uint64_t now_ms;
+
+    if (!tasks_empty(l))
+        return 0;
+    if (l->heap_n == 0)
+        return -1;
+    now_ms = loop_clock_ms();
+    return l->heap[0]->heap_ms > now_ms ? (int64_t)(l->heap[0]->heap_ms - now_ms) : 0;
+}
+
+static int wait_ms(const struct loop *l, int timeout_ms)
+{
+    int64_t next = timeout_ms == 0 ? 0 : loop_next_timeout_ms(l);
+
+    if (next < 0 || (timeout_ms >= 0 && timeout_ms < next))
+        return timeout_ms;
+    return next > 3600000 ? 3600000 : (int)next;
+}
+
+static int run_events(struct loop *l)
+{
+    int calls = 0;
+
+    while (l->event_at < l->event_n) {
+        struct epoll_event *ev = &l->events[l->event_at++];
+        struct loop_io *io = ev->data.ptr;
+
+        if (io == NULL)
+            continue;
+        io->fn(io, ev->events);
+        calls++;
+    }
+    return calls;
+}
+
+static uint64_t clock_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+int loop_poll(struct loop *l, int timeout_ms)
+{
+    int n = epoll_wait(l->epoll_fd, l->events, EVENTS_PER_TURN, wait_ms(l, timeout_ms));
+    uint64_t start_us = clock_us(), took_us;
+    int calls;
+
+    l->now_ms = start_us / 1000;
+    l->in_turn = true;
+    l->event_at = 0;
+    l->event_n = n > 0 ? n : 0;
+    calls = run_events(l);
+    l->event_n = l->event_at = 0;
+    calls += run_timers(l);
+    calls += run_tasks(l);
+    l->in_turn = false;
+    took_us = clock_us() - start_us;
+    if (took_us > l->lag_us)
+        l->lag_us = took_us;
+    if (l->timer_fd >= 0)
+        arm(l, !tasks_empty(l) ? 0 : l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms);
+    return calls;
+}
+
+void loop_run(struct loop *l)
+{
+    l->stopped = false;
+    while (!l->stopped)
+        loop_poll(l, -1);
+}
+
+void loop_stop(struct loop *l)
+{
+    l->stopped = true;
+}
+
+bool loop_stopped(const struct loop *l)
+{
+    return l->stopped;
+}
+
+/* ------------------------------------------------------------------ inside another loop */
+
+int loop_embed(struct loop *l, struct err *e)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = NULL};
+    int fd;
+
+    CHECK(l->timer_fd < 0);
+    fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "cannot open a timer descriptor");
+    /* Level-triggered and never read: setting it anew ends its readability. */
+    if (epoll_ctl(l->epoll_fd, EPOLL_CTL_ADD, fd, &ev) != 0) {
+        err_sys(e, ERR_IO, "cannot watch a timer descriptor");
+        close(fd);
+        return -1;
+    }
+    l->timer_fd = fd;
+    l->armed_ms = UINT64_MAX;
+    arm(l, !tasks_empty(l) ? 0 : l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms);
+    return 0;
+}
+
+uint64_t loop_take_lag_us(struct loop *l)
+{
+    uint64_t lag_us = l->lag_us;
+
+    l->lag_us = 0;
+    return lag_us;
+}

@@ -1,0 +1,139 @@
+/*
+ * struct loop: one process's event loop over epoll: descriptors, timers, deferred tasks.
+ *
+ * Descriptors are edge-triggered unless LOOP_LEVEL is given: read until EAGAIN (or remember that
+ * more is there), no second event comes for bytes that were left. Handles (struct loop_io,
+ * loop_timer, loop_task) are embedded in their owner by value; the loop only links them, never
+ * frees them. After loop_del, loop_timer_stop or loop_task_cancel no call for that handle is
+ * made, also not for events already fetched in this turn, so the owner may be freed at once,
+ * even from its own callback.
+ *
+ * A turn: wait -> descriptor callbacks -> due timers -> tasks posted before this point. Tasks
+ * posted by tasks run in the next turn, which then does not wait.
+ *
+ * Alone: loop_run. Inside another loop: loop_embed, then watch loop_fd for readability and call
+ * loop_poll(l, 0) each time: due timers and posted tasks make it readable, too.
+ *
+ * One thread only. Does not own descriptors, does not handle signals (see signals.h).
+ */
+#ifndef RG_OS_LOOP_H
+#define RG_OS_LOOP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+
+#include "common/base/err.h"
+
+/* Interest and event bits. ERR and HUP are always reported, RDHUP (the peer will send no more)
+ * only when asked for. */
+#define LOOP_IN ((unsigned)EPOLLIN)
+#define LOOP_OUT ((unsigned)EPOLLOUT)
+#define LOOP_RDHUP ((unsigned)EPOLLRDHUP)
+#define LOOP_ERR ((unsigned)EPOLLERR)
+#define LOOP_HUP ((unsigned)EPOLLHUP)
+#define LOOP_LEVEL (1u << 26) /* interest only: level-triggered */
+
+struct loop;
+struct loop_io;
+struct loop_timer;
+struct loop_task;
+
+/* Callbacks get their handle; CONTAINER_OF finds the owner. */
+typedef void (*loop_io_fn)(struct loop_io *io, unsigned events);
+typedef void (*loop_timer_fn)(struct loop_timer *t);
+typedef void (*loop_task_fn)(struct loop_task *t);
+
+/* A zeroed handle is valid and inactive. Fields are the loop's. */
+struct loop_io {
+    int fd;
+    unsigned mask; /* interest; 0: not in the loop */
+    loop_io_fn fn;
+};
+
+struct loop_timer {
+    loop_timer_fn fn;
+    uint64_t due_ms;  /* when it is to fire; may lie behind heap_ms (moved lazily) */
+    uint64_t heap_ms; /* its key in the heap */
+    size_t slot;      /* 1 + place in the heap; 0: inactive */
+};
+
+struct loop_task {
+    loop_task_fn fn;
+    struct loop_task *next, *prev; /* NULL: not posted */
+};
+
+/* NULL and e when the kernel refuses an epoll descriptor. */
+struct loop *loop_new(struct err *e);
+
+/* Handles still linked are forgotten, descriptors stay open. NULL is accepted. */
+void loop_free(struct loop *l);
+
+/* Adds fd (non-blocking) with the interest `mask`. The handle must be inactive. -1 with ERR_IO when
+ * epoll refuses (limit of watches, a plain file). */
+RG_MUSTCHECK int loop_add(struct loop *l, struct loop_io *io, int fd, unsigned mask, loop_io_fn fn,
+                          struct err *e);
+
+/* Changes the interest. The kernel looks again: what is ready now is reported again, also when it
+ * was seen before. Same mask: no system call. */
+void loop_mod(struct loop *l, struct loop_io *io, unsigned mask);
+
+/* Replaces the callback (the descriptor changes its owner). */
+void loop_set_fn(struct loop_io *io, loop_io_fn fn);
+
+/* Out of the loop; inactive handles are accepted. The descriptor stays open: call this before
+ * closing it. */
+void loop_del(struct loop *l, struct loop_io *io);
+
+/* The same for a descriptor that is closed right afterwards and was never duplicated: saves the
+ * system call. */
+void loop_forget(struct loop *l, struct loop_io *io);
+
+/* Monotonic milliseconds; within a turn as of its start. */
+uint64_t loop_now_ms(const struct loop *l);
+
+/* Monotonic milliseconds, read now; the same clock. */
+uint64_t loop_clock_ms(void);
+
+/* Fires fn once, delay_ms from now (at least 1); set again it moves. Putting it off costs no heap
+ * work, so one timer per connection may be moved at every read. */
+void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms, loop_timer_fn fn);
+
+/* Inactive timers are accepted. */
+void loop_timer_stop(struct loop *l, struct loop_timer *t);
+
+static inline bool loop_timer_active(const struct loop_timer *t)
+{
+    return t->slot != 0;
+}
+
+/* Runs fn once at the end of this turn (or of the next, when posted from a task). Posting a posted
+ * task changes nothing. */
+void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn);
+void loop_task_cancel(struct loop *l, struct loop_task *t);
+
+/* One turn, waiting at most timeout_ms (-1: until something happens; earlier when a timer is due or
+ * a task is posted). Returns the number of callbacks made, 0 on EINTR or timeout. */
+int loop_poll(struct loop *l, int timeout_ms);
+
+/* Turns until loop_stop. */
+void loop_run(struct loop *l);
+void loop_stop(struct loop *l);
+bool loop_stopped(const struct loop *l);
+
+/* Milliseconds to the next timer (0 when a task is posted), -1 when there is none. */
+int64_t loop_next_timeout_ms(const struct loop *l);
+
+/* Prepares the use inside another loop: a timerfd joins the epoll set, so that loop_fd becomes
+ * readable when a timer is due or a task posted. */
+RG_MUSTCHECK int loop_embed(struct loop *l, struct err *e);
+
+/* The epoll descriptor; the loop's. */
+int loop_fd(const struct loop *l);
+
+/* How late the last due timer fired and how long the last turn's callbacks took, in microseconds:
+ * the maxima since the last call, for the loop lag metric. */
+uint64_t loop_take_lag_us(struct loop *l);
+
+#endif

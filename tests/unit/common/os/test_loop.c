@@ -1,0 +1,228 @@
+#include "common/os/loop.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/attrs.h"
+#include "testing.h"
+
+struct probe {
+    struct loop_io io;
+    struct loop_timer timer;
+    struct loop_task task;
+    struct loop *loop;
+    struct probe *other;
+    unsigned events;
+    int calls, timers, tasks;
+    bool again_now;
+};
+
+static void on_io(struct loop_io *io, unsigned events)
+{
+    struct probe *p = CONTAINER_OF(io, struct probe, io);
+
+    p->events = events;
+    p->calls++;
+    if (p->other)
+        loop_del(p->loop, &p->other->io);
+}
+
+static void on_timer(struct loop_timer *t)
+{
+    struct probe *p = CONTAINER_OF(t, struct probe, timer);
+
+    p->timers++;
+    if (p->again_now)
+        loop_timer_set(p->loop, t, 0, on_timer);
+}
+
+static void on_task(struct loop_task *t)
+{
+    struct probe *p = CONTAINER_OF(t, struct probe, task);
+
+    p->tasks++;
+    if (p->again_now)
+        loop_task_post(p->loop, t, on_task);
+}
+
+static void pair(int fd[2])
+{
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+}
+
+TEST(loop, edges_are_reported_once_and_again_after_mod)
+{
+    struct loop *l = loop_new(NULL);
+    struct probe p = {.loop = l};
+    int fd[2];
+
+    pair(fd);
+    cr_assert_eq(loop_add(l, &p.io, fd[0], LOOP_IN | LOOP_RDHUP, on_io, NULL), 0);
+    cr_assert_eq(loop_poll(l, 0), 0);
+    cr_assert_eq(write(fd[1], "x", 1), 1);
+    cr_assert_eq(loop_poll(l, 0), 1);
+    cr_assert(p.events & LOOP_IN);
+    cr_assert_eq(loop_poll(l, 0), 0, "an edge comes once");
+    loop_mod(l, &p.io, LOOP_IN | LOOP_RDHUP | LOOP_OUT);
+    cr_assert_eq(loop_poll(l, 0), 1, "the kernel looks again after a change");
+    shutdown(fd[1], SHUT_WR);
+    cr_assert_eq(loop_poll(l, 0), 1);
+    cr_assert(p.events & LOOP_RDHUP);
+    loop_del(l, &p.io);
+    loop_del(l, &p.io);
+    cr_assert_eq(write(fd[0], "x", 1), 1);
+    cr_assert_eq(loop_poll(l, 0), 0);
+    close(fd[0]);
+    close(fd[1]);
+    loop_free(l);
+}
+
+TEST(loop, level_interest_comes_back)
+{
+    struct loop *l = loop_new(NULL);
+    struct probe p = {.loop = l};
+    int fd[2];
+
+    pair(fd);
+    cr_assert_eq(loop_add(l, &p.io, fd[0], LOOP_IN | LOOP_LEVEL, on_io, NULL), 0);
+    cr_assert_eq(write(fd[1], "x", 1), 1);
+    cr_assert_eq(loop_poll(l, 0), 1);
+    cr_assert_eq(loop_poll(l, 0), 1);
+    close(fd[0]);
+    close(fd[1]);
+    loop_free(l);
+}
+
+TEST(loop, a_deleted_handle_gets_no_fetched_event)
+{
+    struct loop *l = loop_new(NULL);
+    struct probe *a = calloc(1, sizeof(*a)), *b = calloc(1, sizeof(*b));
+    int fa[2], fb[2];
+
+    a->loop = b->loop = l;
+    a->other = b;
+    b->other = a;
+    pair(fa);
+    pair(fb);
+    cr_assert_eq(loop_add(l, &a->io, fa[0], LOOP_IN, on_io, NULL), 0);
+    cr_assert_eq(loop_add(l, &b->io, fb[0], LOOP_IN, on_io, NULL), 0);
+    cr_assert_eq(write(fa[1], "x", 1) + write(fb[1], "x", 1), 2);
+    cr_assert_eq(loop_poll(l, 0), 1, "the first one removed the second");
+    cr_assert_eq(a->calls + b->calls, 1);
+    for (int i = 0; i < 2; i++) {
+        close(fa[i]);
+        close(fb[i]);
+    }
+    free(a);
+    free(b);
+    loop_free(l);
+}
+
+TEST(loop, a_plain_file_is_refused)
+{
+    struct loop *l = loop_new(NULL);
+    struct probe p = {.loop = l};
+    struct err e = {0};
+    FILE *f = tmpfile();
+
+    cr_assert_eq(loop_add(l, &p.io, fileno(f), LOOP_IN, on_io, &e), -1);
+    cr_assert_eq(e.kind, ERR_IO);
+    cr_assert_eq(p.io.mask, 0);
+    fclose(f);
+    loop_free(l);
+}
+
+TEST(loop, timers_fire_in_order_and_can_be_moved_and_stopped)
+{
+    enum { N = 500 };
+    struct loop *l = loop_new(NULL);
+    struct probe *p = calloc(N, sizeof(*p));
+    int fired = 0;
+
+    for (int i = 0; i < N; i++) {
+        p[i].loop = l;
+        loop_timer_set(l, &p[i].timer, (uint64_t)(i * 7919 % 50), on_timer);
+    }
+    for (int i = 0; i < N; i += 5)
+        loop_timer_stop(l, &p[i].timer);
+    for (int i = 1; i < N; i += 5)
+        loop_timer_set(l, &p[i].timer, 3600000, on_timer);
+    for (int i = 2; i < N; i += 5)
+        loop_timer_set(l, &p[i].timer, 0, on_timer);
+    while (fired < N * 3 / 5) {
+        loop_poll(l, -1);
+        fired = 0;
+        for (int i = 0; i < N; i++) {
+            fired += p[i].timers;
+            cr_assert(p[i].timers <= (i % 5 >= 2));
+        }
+    }
+    for (int i = 1; i < N; i += 5) {
+        cr_assert(loop_timer_active(&p[i].timer));
+        loop_timer_stop(l, &p[i].timer);
+    }
+    cr_assert_eq(loop_next_timeout_ms(l), -1);
+    free(p);
+    loop_free(l);
+}
+
+TEST(loop, a_timer_set_for_now_in_its_own_call_does_not_starve_the_turn)
+{
+    struct loop *l = loop_new(NULL);
+    struct probe p = {.loop = l, .again_now = true};
+
+    loop_timer_set(l, &p.timer, 0, on_timer);
+    cr_assert_eq(loop_poll(l, -1), 1);
+    cr_assert_eq(p.timers, 1);
+    loop_timer_stop(l, &p.timer);
+    loop_free(l);
+}
+
+TEST(loop, tasks_run_once_per_turn)
+{
+    struct loop *l = loop_new(NULL);
+    struct probe a = {.loop = l, .again_now = true}, b = {.loop = l};
+
+    loop_task_post(l, &a.task, on_task);
+    loop_task_post(l, &a.task, on_task);
+    loop_task_post(l, &b.task, on_task);
+    loop_task_cancel(l, &b.task);
+    cr_assert_eq(loop_next_timeout_ms(l), 0);
+    cr_assert_eq(loop_poll(l, -1), 1);
+    cr_assert_eq(loop_poll(l, -1), 1, "posted by itself: next turn, without waiting");
+    cr_assert_eq(a.tasks, 2);
+    cr_assert_eq(b.tasks, 0);
+    loop_task_cancel(l, &a.task);
+    cr_assert_eq(loop_poll(l, 0), 0);
+    loop_free(l);
+}
+
+static bool readable(int fd, int timeout_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+
+    return poll(&p, 1, timeout_ms) == 1;
+}
+
+TEST(loop, embedded_loop_becomes_readable_for_timers_and_tasks)
+{
+    struct loop *l = loop_new(NULL);
+    struct probe p = {.loop = l};
+
+    cr_assert_eq(loop_embed(l, NULL), 0);
+    cr_assert(!readable(loop_fd(l), 0));
+    loop_timer_set(l, &p.timer, 5, on_timer);
+    cr_assert(readable(loop_fd(l), -1));
+    while (p.timers == 0)
+        loop_poll(l, 0);
+    cr_assert(!readable(loop_fd(l), 0), "quiet after the timer fired");
+    loop_task_post(l, &p.task, on_task);
+    cr_assert(readable(loop_fd(l), 0));
+    loop_poll(l, 0);
+    cr_assert_eq(p.tasks, 1);
+    cr_assert(!readable(loop_fd(l), 0));
+    loop_free(l);
+}
