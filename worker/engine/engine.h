@@ -1,0 +1,145 @@
+/*
+ * struct engine_pool: the replicas of one model that this worker may ask, of whatever kind
+ * (sglang, vllm, llamacpp, openai, builtin), and the calls in flight to them. One per worker
+ * process, on its event loop; no threads. Exact ids in, exact ids and logprobs out.
+ *
+ * A call ends with exactly one of done / failed, never from inside engine_start, and never after
+ * engine_cancel. Retries before the first byte, failover, queueing, splicing of engine-side aborts
+ * and the checks of the reply (counts, id range, prompt length echo) happen below this line.
+ * What it does not do: decode, parse, remember.
+ */
+#ifndef RG_ENGINE_ENGINE_H
+#define RG_ENGINE_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/str.h"
+#include "worker/engine/sampling.h"
+#include "worker/tokens/span.h"
+
+struct engine_pool;
+struct engine_call;
+struct loop;
+
+enum engine_finish {
+    ENGINE_STOP,        /* a stop id (it is the last of ids) or the engine's own end */
+    ENGINE_STOP_STRING, /* a stop string matched; ids are kept as sampled */
+    ENGINE_LENGTH,
+};
+
+/* Tokens [start, end) of the answer were sampled under `version` (text as the engine wrote it). */
+struct engine_version {
+    struct str version;
+    uint32_t start, end;
+};
+
+/* One alternative of one position. */
+struct engine_top {
+    int32_t id;
+    float logprob;
+};
+
+struct engine_request {
+    struct str
+        session_id; /* affinity, X-SMG-Routing-Key, and the head of the engine's request id */
+    uint64_t call;  /* call number within the session */
+    struct token_span prompt;
+    struct sampling sampling;     /* max_tokens > 0, already clamped */
+    uint32_t top_logprobs;        /* 0: only the sampled token's */
+    bool stream;                  /* deltas are wanted as they come */
+    uint32_t experts_from;        /* routed experts are known for this many prompt ids */
+    const struct json *chat_body; /* the client's request, for kind `openai`; else unused */
+};
+
+/* What came since the last delta. Borrowed for the callback. */
+struct engine_delta {
+    struct token_span ids;
+    const float *logprobs;        /* ids.n of them, or NULL (kind openai) */
+    const struct engine_top *top; /* ids.n x n_top, or NULL */
+    uint32_t n_top;
+    struct str text; /* kind openai only: text without ids */
+};
+
+/* The whole answer. Borrowed for the callback. */
+struct engine_result {
+    enum engine_finish finish;
+    int32_t stop_id;       /* the stop id that ended it, or -1 */
+    struct str stop_text;  /* the stop string that ended it, or absent */
+    struct token_span ids; /* all of them, the stop id included where the engine includes it */
+    const float *logprobs; /* ids.n, or NULL */
+    const struct engine_top *top;
+    uint32_t n_top;
+    const struct engine_version *versions; /* sorted, gapless over ids, or n_versions 0 */
+    size_t n_versions;
+    struct str experts; /* raw little-endian block, absent when not asked or not given */
+    uint32_t experts_from, experts_rows;
+    const char *replica;    /* name for records and logs */
+    uint64_t queue_us;      /* waited for a slot */
+    uint64_t first_us;      /* asked until first token */
+    uint64_t total_us;      /* asked until the end */
+    uint32_t retries;       /* before the first byte */
+    uint32_t resumes;       /* engine-side aborts spliced */
+    struct str openai_body; /* kind openai: the upstream's whole answer */
+};
+
+struct engine_events {
+    void (*delta)(void *ctx, const struct engine_delta *d); /* only when request.stream */
+    void (*done)(void *ctx, const struct engine_result *r);
+    void (*failed)(void *ctx, const struct err *e);
+};
+
+/* One --engine argument as text plus the shared limits; everything is copied. */
+struct engine_options {
+    const char *const *engines; /* "sglang:http://..." etc., n_engines of them */
+    size_t n_engines;
+    const int32_t *stop_ids; /* of the model */
+    size_t n_stop_ids;
+    uint32_t vocab_size;     /* 0: unknown; ids beyond are engine_invalid */
+    uint32_t context_length; /* 0: unknown */
+    uint32_t max_inflight;   /* per replica */
+    uint32_t max_queue;      /* calls */
+    uint32_t retries;
+    bool retry_5xx;
+    bool routed_experts;
+    bool resume_aborts; /* --on-engine-abort=resume */
+    bool insecure_tls;
+    const char *ca_file;
+    uint64_t timeout_ms, idle_timeout_ms, connect_timeout_ms, queue_timeout_ms, health_interval_ms;
+};
+
+/* Parses the engine arguments and prepares; connects nothing yet. */
+int engine_pool_new(struct loop *loop, const struct engine_options *o, struct engine_pool **ret,
+                    struct err *e);
+
+/* Cancels what is in flight (failed is called with ERR_DRAINING) and frees. */
+void engine_pool_free(struct engine_pool *p);
+
+/* Starts a call. The request is copied as far as needed, prompt ids included; `ctx` is the
+ * caller's. Refusals (queue full) come through `failed` on the next turn of the loop. */
+struct engine_call *engine_start(struct engine_pool *p, const struct engine_request *r,
+                                 const struct engine_events *events, void *ctx);
+
+/* Ends the call at once: closes the connection, sends the engine's abort. No event follows and
+ * the pointer is dead. */
+void engine_cancel(struct engine_call *c);
+
+/* Weight updates: hold stops starting engine calls (callers wait, --queue-timeout does not run);
+ * drain also waits: `drained` is called once nothing is in flight. */
+enum engine_pause { ENGINE_RUN, ENGINE_HOLD, ENGINE_DRAIN };
+
+void engine_pool_pause(struct engine_pool *p, enum engine_pause mode, void (*drained)(void *ctx),
+                       void *ctx);
+
+/* Stamps later tokens whose engine reports no version; absent takes it back. */
+void engine_pool_set_version(struct engine_pool *p, struct str version);
+
+/* Whether any replica is up (for /ready), in-flight and queued calls, replicas as JSON. */
+bool engine_pool_ready(const struct engine_pool *p);
+size_t engine_pool_inflight(const struct engine_pool *p);
+void engine_pool_write(const struct engine_pool *p, struct buf *json);
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * struct sampling: every sampling parameter of one model call, explicit: engines' defaults differ
+ * (128 new tokens in SGLang, 16 in vLLM completions, unlimited in llama.cpp), so none is left to
+ * them. Filled by a dialect, merged with the session's trusted defaults by `turn`, sent by the
+ * engine adapters. JSON values are borrowed from the turn's arena.
+ */
+#ifndef RG_ENGINE_SAMPLING_H
+#define RG_ENGINE_SAMPLING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/codec/json.h"
+
+struct sampling {
+    double temperature;        /* 1.0 */
+    double top_p;              /* 1.0 */
+    double min_p;              /* 0.0 */
+    double presence_penalty;   /* 0.0 */
+    double frequency_penalty;  /* 0.0 */
+    double repetition_penalty; /* 1.0 */
+    int64_t top_k;             /* -1: off */
+    int64_t max_tokens;        /* 0: what is left of context and budgets */
+    int64_t seed;              /* valid when has_seed */
+    bool has_seed;
+    bool ignore_eos;
+    const struct json *stop;           /* array of strings, or NULL */
+    const struct json *stop_token_ids; /* array of integers, or NULL */
+    const struct json *logit_bias;     /* object id -> bias, or NULL */
+    const struct json *grammar; /* {"type":"json_schema","json_schema":{...}} and kin, NULL */
+};
+
+#define SAMPLING_DEFAULTS                                                        \
+    {                                                                            \
+        .temperature = 1.0, .top_p = 1.0, .repetition_penalty = 1.0, .top_k = -1 \
+    }
+
+#endif

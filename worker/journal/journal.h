@@ -1,0 +1,48 @@
+/*
+ * struct journal: one worker's append-only log of records: length, CRC32C, session id, payload.
+ * It frames, checks and stores; what a payload means is session's business (session_apply).
+ * Format drawn in journal.c. Torn tails are repaired on open, to the last whole record, and said.
+ */
+#ifndef RG_JOURNAL_JOURNAL_H
+#define RG_JOURNAL_JOURNAL_H
+
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+
+struct journal;
+struct loop;
+
+enum journal_durability { JOURNAL_NONE, JOURNAL_PROCESS, JOURNAL_POWER };
+
+struct journal_options {
+    const char *dir; /* of this worker; made when missing */
+    enum journal_durability durability;
+    uint64_t segment_bytes;
+};
+
+/* Called for every whole record on replay, oldest first; -1 stops and fails the open. */
+typedef int (*journal_replay_fn)(void *ctx, struct str session_id, struct str payload,
+                                 struct err *e);
+
+/* Opens (and replays, repairs). JOURNAL_NONE keeps nothing on disk and replays nothing. */
+int journal_open(struct loop *loop, const struct journal_options *o, journal_replay_fn replay,
+                 void *ctx, struct journal **ret, struct err *e);
+
+/* Flushes and closes. */
+void journal_close(struct journal *j);
+
+/* Appends one record; when it returns 0 the bytes have been written (durability process). For
+ * `power`, `durable` is called once a group fsync covers it; for the other levels it is called
+ * before append returns. ERR_STORAGE_FULL / ERR_IO: nothing was appended. */
+int journal_append(struct journal *j, struct str session_id, struct str payload,
+                   void (*durable)(void *ctx), void *ctx, struct err *e);
+
+/* Takes back a pending `durable` call (its turn was cancelled). */
+void journal_forget(struct journal *j, void *ctx);
+
+/* Records of this session are no longer needed (ended and delivered): compacted away later. */
+void journal_drop_session(struct journal *j, struct str session_id);
+
+#endif

@@ -1,0 +1,210 @@
+/*
+ * Sessions of one worker: what is remembered, where a request attaches, what a commit adds.
+ * Single-threaded, no I/O, no clock (times are arguments), no HTTP, no engine.
+ *
+ * Life of a call:   session_prepare -> (engine) -> session_commit -> journal -> session_apply
+ *                                        \-> session_release (error, cancel, client gone)
+ * All lasting change goes through records: session_commit and the other *_record functions only
+ * WRITE a record (bytes for the journal) and change nothing; session_apply is the one mutator,
+ * used live and in replay alike, so a replayed session cannot differ from the live one. Caller's
+ * order: record, journal append, apply, then let the client see the end of its answer.
+ *
+ * Nothing from a turn's arena is kept: the record is the crossing.
+ */
+#ifndef RG_SESSION_SESSION_H
+#define RG_SESSION_SESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/codec/json.h"
+#include "worker/model/chat.h"
+#include "worker/tokens/span.h"
+
+struct model;
+struct model_scratch;
+struct session;
+struct session_store;
+
+enum session_phase { SESSION_OPEN, SESSION_COMPLETED, SESSION_FINALIZED, SESSION_ABORTED };
+
+/* Why a call stands where it stands (spec sessions 5.1); names in session_cause_name(). */
+enum session_cause {
+    CAUSE_EXTENDED,
+    CAUSE_NEW_ROOT,
+    CAUSE_HISTORY_REWRITTEN,
+    CAUSE_RESAMPLED,
+    CAUSE_SAME_ANSWER,
+    CAUSE_ASSISTANT_REWRITTEN,
+    CAUSE_TOOLS_CHANGED,
+    CAUSE_KWARGS_CHANGED,
+    CAUSE_TEMPLATE_REWRITE,
+    CAUSE_COUNT
+};
+
+/* Process-wide defaults; a session's own options override them (POST /sessions). */
+struct session_defaults {
+    const char *history;         /* "tree" */
+    const char *message_matcher; /* "canonical" */
+    bool rollback_last_assistant;
+    bool idempotent_retry;
+    bool ignore_cch;
+    bool branch_on_rewrite; /* --on-template-rewrite=branch */
+    uint32_t max_nodes;
+    uint64_t ttl_ms;
+    uint64_t tombstone_ttl_ms;
+};
+
+/* --- the store --- */
+
+/* model is borrowed and outlives the store. */
+struct session_store *session_store_new(const struct model *model,
+                                        const struct session_defaults *d);
+void session_store_free(struct session_store *st);
+
+/* The session or NULL; a finalized / aborted / deleted id answers NULL with *ret_ended true while
+ * its tombstone lives. */
+struct session *session_find(struct session_store *st, struct str id, bool *ret_ended);
+
+/* --- records: written here, applied by session_apply --- */
+
+/* A new session from a POST /sessions body (object or NULL). Bad options: ERR_INVALID, param. */
+int session_create_record(struct session_store *st, struct str id, const struct json *options,
+                          uint64_t now_ms, struct buf *record, struct err *e);
+
+/* reward_info must be an object; response_id may be absent (whole session). */
+int session_reward_record(struct session *s, const struct json *reward_info, struct str response_id,
+                          uint64_t now_ms, struct buf *record, struct err *e);
+
+/* complete / finalize / abort / delete / expire. `detail` is complete's body or NULL. */
+enum session_end {
+    SESSION_END_COMPLETE,
+    SESSION_END_FINALIZE,
+    SESSION_END_ABORT,
+    SESSION_END_DELETE,
+    SESSION_END_EXPIRE
+};
+
+int session_end_record(struct session *s, enum session_end how, const struct json *detail,
+                       uint64_t now_ms, struct buf *record, struct err *e);
+
+/* Applies one record to the store (live or replayed). ERR_IO on a record that makes no sense. */
+int session_apply(struct session_store *st, struct str record, struct err *e);
+
+/* --- a call --- */
+
+struct session_call_input {
+    const struct chat *chat; /* NULL for text / token-id completions */
+    struct token_span raw;   /* the prompt of such a completion */
+    struct str label;        /* x-claude-code-agent-id and the like, or absent */
+    struct str parent_label; /* x-parent-session-id, or absent */
+    uint64_t body_hash[2];   /* of the request body, for retries */
+    int64_t max_tokens;      /* asked for; 0: none */
+    uint32_t context_length; /* of engine and model; 0: unknown */
+    uint64_t now_ms;
+};
+
+/* The position of one call. Fields are the caller's to read; the struct is freed by
+ * session_commit's session_apply or session_release, never both. */
+struct session_plan {
+    uint64_t call;            /* number of this call in its session, from 0 */
+    struct token_span prompt; /* exact ids to send; lives as long as the plan */
+    size_t reused;            /* how many of them were stored before */
+    uint32_t max_tokens;      /* clamped to context and budgets; 0: no engine call, finish length */
+    enum session_cause cause;
+    uint32_t diff_message; /* where the request left what was stored (cause other than extended) */
+    struct str diff_field; /* "content", "role", "tools", ...; absent when it does not apply */
+};
+
+/* Finds the attach point, builds the prompt, reserves what the policy reserves. `a` is the turn's
+ * arena. Errors: ERR_SESSION_ENDED, ERR_TRUNCATED, ERR_HISTORY_CONFLICT, ERR_CONTEXT_LENGTH,
+ * ERR_MAX_NODES, ERR_INVALID; nothing is changed then. */
+int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
+                    const struct session_call_input *in, struct session_plan **ret, struct err *e);
+
+/* Gives the plan back without a trace; safe after the session ended. NULL is fine. */
+void session_release(struct session_store *st, struct session_plan *p);
+
+/* Per-token weight version span, text as the engine wrote it. */
+struct session_version {
+    struct str version;
+    uint32_t start, end;
+};
+
+/* One sampled answer. All borrowed for the call. */
+struct session_answer {
+    struct token_span ids;
+    const float *logprobs; /* ids.n or NULL */
+    const struct session_version *versions;
+    size_t n_versions;
+    bool cut;                   /* did not end at a stop id of the model */
+    struct str finish_reason;   /* "stop", "length", "tool_calls" */
+    const struct json *message; /* assistant message, normalised (chat.h), as the client is told */
+    struct str response_id;
+    struct str parse_warning; /* absent when none */
+    struct str experts;       /* raw block or absent */
+    uint32_t experts_from, experts_rows, experts_layers, experts_topk;
+    uint64_t queue_us, engine_us, gateway_us;
+};
+
+/* Writes the record that commits n >= 1 answers of one plan (n > 1: siblings). Errors:
+ * ERR_SESSION_ENDED, ERR_STATE_CONFLICT; then release the plan. After session_apply of that record
+ * the plan is gone. */
+int session_commit(struct session_store *st, struct session_plan *p,
+                   const struct session_answer *answers, size_t n, uint64_t now_ms,
+                   struct buf *record, struct err *e);
+
+/* An earlier committed call with this body hash: its answers' response ids, messages (JSON text),
+ * finish reasons and token counts, newest first; NULL when none. */
+struct session_past_call {
+    uint64_t call;
+    uint32_t n_answers;
+    uint32_t prompt_tokens, completion_tokens;
+
+    const struct session_past_answer {
+        struct str response_id, message_json, finish_reason;
+        struct token_span ids;
+        const float *logprobs;
+    } * answers;
+};
+const struct session_past_call *session_find_call(struct session *s, struct arena *a,
+                                                  const uint64_t body_hash[2]);
+
+/* --- looking --- */
+
+struct str session_id(const struct session *s);
+enum session_phase session_phase(const struct session *s);
+const char *session_cause_name(enum session_cause c);
+
+/* Trusted sampling defaults (object or NULL) and names the agent may not override (array or NULL);
+ * live as long as the session. */
+const struct json *session_sampling(const struct session *s);
+const struct json *session_lock_sampling(const struct session *s);
+
+/* GET /sessions/{id}: state object as JSON text; `records` adds every call. */
+void session_write_state(const struct session *s, bool records, struct buf *json);
+
+/* One row of GET /sessions. */
+void session_write_row(const struct session *s, struct buf *json);
+
+/* All sessions, for lists, TTL and drain: returns the next after `at` (NULL: first), or NULL. */
+struct session *session_next(struct session_store *st, const struct session *at);
+
+/* Sessions idle beyond their TTL at now_ms: one of them or NULL. */
+struct session *session_expired(struct session_store *st, uint64_t now_ms);
+
+/* Calls between prepare and commit / release. */
+uint32_t session_inflight(const struct session *s);
+
+/* Sums for metrics and limits. */
+struct session_totals {
+    uint64_t sessions, nodes, tokens, bytes, forks[CAUSE_COUNT];
+};
+
+void session_store_totals(const struct session_store *st, struct session_totals *ret);
+
+#endif

@@ -1,0 +1,99 @@
+/*
+ * struct chat_request: one model call as every dialect normalises it, and struct turn_sink: the one
+ * stream of events that every dialect writes its answer from. Pure data; dialect modules
+ * (worker/api) fill the first and implement the second, `turn` reads the first and drives the
+ * second. Everything is borrowed from the request's arena.
+ */
+#ifndef RG_TURN_REQUEST_H
+#define RG_TURN_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+#include "common/codec/json.h"
+#include "worker/engine/sampling.h"
+#include "worker/model/chat.h"
+#include "worker/tokens/span.h"
+
+enum tool_choice { TOOL_AUTO, TOOL_NONE, TOOL_REQUIRED, TOOL_FUNCTION };
+
+struct chat_request {
+    struct str model;                  /* as the client named it; echoed in the answer */
+    struct chat chat;                  /* messages, tools, kwargs; messages NULL for completions */
+    struct str prompt;                 /* text completion; absent otherwise */
+    struct token_span prompt_ids;      /* token-id completion; n == 0 otherwise */
+    struct sampling sampling;          /* defaults filled in */
+    const struct json *sampling_given; /* object: only the fields the client really sent */
+    enum tool_choice tool_choice;
+    struct str tool_function; /* for TOOL_FUNCTION */
+    bool parallel_tool_calls; /* default true */
+    bool stream;
+    bool include_usage;
+    bool logprobs;
+    uint32_t top_logprobs;
+    uint32_t n;              /* 1.. */
+    struct str label;        /* sub-agent, from headers or metadata; absent when none */
+    struct str parent_label; /* absent when none */
+    struct str idempotency_key;
+    uint32_t retry_count; /* x-stainless-retry-count */
+};
+
+/* Usage of the whole call (all n answers). */
+struct turn_usage {
+    uint32_t prompt_tokens;
+    uint32_t cached_tokens; /* of the prompt, reused from stored checkpoints */
+    uint32_t completion_tokens;
+    uint32_t reasoning_tokens;
+};
+
+/* One sampled token of the answer, when logprobs were asked for. */
+struct turn_logprob {
+    int32_t id;
+    float logprob;
+    struct str bytes; /* its decoded bytes */
+    const struct turn_logprob *top;
+    uint32_t n_top;
+};
+
+/* Facts known when the call was accepted (before the first token). */
+struct turn_head {
+    struct str session_id;
+    struct str response_id; /* bare unique part; dialects put their prefix before it */
+    uint64_t created_s;
+    struct turn_usage usage; /* prompt counts only */
+};
+
+/* One finished answer. */
+struct turn_answer {
+    uint32_t index;             /* 0..n-1 */
+    struct str finish_reason;   /* "stop", "length", "tool_calls" */
+    struct str stop_text;       /* the stop string that ended it, or absent */
+    const struct json *message; /* normalised assistant message: content, reasoning_content,
+                                   tool_calls (ids included); the same that the deltas spelled */
+    const struct turn_logprob *logprobs; /* n_logprobs of them, when asked for */
+    size_t n_logprobs;
+};
+
+/*
+ * Order: head, then per answer any of text / reasoning / tool_* as soon as they are certain, then
+ * after the commit finish (all answers at once), or failed at any point (before head: a plain HTTP
+ * error; after: the dialect's in-stream error). Deltas are only sent for streams (n answers
+ * interleave by index). keepalive: the engine is silent. Exactly one of finish / failed, last.
+ */
+struct turn_sink {
+    void (*head)(void *ctx, const struct turn_head *h);
+    void (*text)(void *ctx, uint32_t index, struct str delta);
+    void (*reasoning)(void *ctx, uint32_t index, struct str delta);
+    void (*tool_begin)(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name);
+    void (*tool_args)(void *ctx, uint32_t index, uint32_t tool, struct str delta);
+    void (*tool_end)(void *ctx, uint32_t index, uint32_t tool);
+    void (*logprobs)(void *ctx, uint32_t index, const struct turn_logprob *lp, size_t n);
+    void (*keepalive)(void *ctx);
+    void (*finish)(void *ctx, const struct turn_answer *answers, size_t n,
+                   const struct turn_usage *usage);
+    void (*failed)(void *ctx, const struct err *e);
+};
+
+#endif
