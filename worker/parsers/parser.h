@@ -1,0 +1,84 @@
+/*
+ * struct parser: what a model wrote, split into reasoning, text and tool calls while it comes.
+ *
+ * Input is the completion's text in any cuts, decoded with special tokens KEPT (markers such as
+ * <|tool_call_begin|> or <|channel|> are special tokens in most vocabularies), without the token
+ * that ended the turn. Output is a sequence of events, the same for any cuts of the same text
+ * (neighbouring deltas of one kind may be split differently).
+ *
+ * Nothing is lost: the texts of TEXT, REASONING and SOURCE events, in order, are the input, byte
+ * for byte. SOURCE is what was understood as syntax (tags, calls, white space around calls); the
+ * CALL_* events say what it meant. A block that is no valid call (bad JSON, unknown name,
+ * unterminated) comes out as TEXT, with a WARNING.
+ *
+ * hold_bytes decides between truth and haste inside a call: up to that many bytes of a block wait
+ * until the block is known to be valid; a longer one is committed and its arguments stream. If a
+ * committed call turns out broken its bytes still go out as arguments and CALL_END says broken.
+ * SIZE_MAX (a reply that is not streamed) never commits early.
+ *
+ * Pure: no I/O, no log, no clock. Grammars: the parsers of SGLang and vLLM, as their
+ * documentation and tests describe them; strict JSON only.
+ */
+#ifndef RG_PARSERS_PARSER_H
+#define RG_PARSERS_PARSER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+#include "common/codec/json.h"
+#include "worker/parsers/kinds.h"
+
+enum { PARSER_HOLD_BYTES = 256 }; /* hold_bytes of a streamed reply unless told otherwise */
+
+enum parse_kind {
+    PARSE_TEXT,       /* text: content for the user */
+    PARSE_REASONING,  /* text: thought, without its tags */
+    PARSE_CALL_BEGIN, /* call, text = name, id = the model's own id or absent */
+    PARSE_CALL_ARGS,  /* call, text = next bytes of the JSON arguments */
+    PARSE_CALL_END,   /* call, broken when the arguments are not valid JSON */
+    PARSE_SOURCE,     /* text: bytes that were syntax; for accounting, not for the user */
+    PARSE_WARNING,    /* text: one sentence for the turn's parse_warning */
+};
+
+struct parse_event {
+    enum parse_kind kind;
+    int call;        /* ordinal of the call in this completion, from 0 */
+    bool broken;     /* CALL_END only */
+    struct str text; /* valid during the callback only */
+    struct str id;   /* CALL_BEGIN only */
+};
+
+struct parse_sink {
+    void (*on_event)(void *ctx, const struct parse_event *ev);
+    void *ctx;
+};
+
+struct parser_options {
+    enum tool_kind tool;
+    enum reasoning_kind reasoning;
+    bool reasoning_open; /* the prompt already ends inside the thought (parser_opens_reasoning) */
+    size_t hold_bytes;
+    /* The request's tools (OpenAI form, or bare {name, parameters}); borrowed until parser_free.
+     * NULL: every name is known and nothing has a schema. */
+    const struct json *tools;
+};
+
+struct parser;
+
+/* Never fails. The parser calls sink during feed and finish. */
+struct parser *parser_new(const struct parser_options *o, struct parse_sink sink);
+void parser_free(struct parser *p);
+
+/* The next bytes (UTF-8; a character may be cut). */
+void parser_feed(struct parser *p, struct str text);
+
+/* The text has ended: what was held back is decided. Call once, feed no more. */
+void parser_finish(struct parser *p);
+
+/* True when a prompt that ends with `tail` (the rendered generation prompt) has opened the
+ * thought: its last start tag has no end tag behind it. */
+bool parser_opens_reasoning(enum reasoning_kind kind, struct str tail);
+
+#endif
