@@ -1,0 +1,110 @@
+#include "common/proc/ids.h"
+
+#include <mbedtls/ctr_drbg.h>
+#include <mbedtls/entropy.h>
+#include <mbedtls/platform_util.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+
+struct ids {
+    mbedtls_entropy_context entropy;
+    mbedtls_ctr_drbg_context drbg;
+};
+
+struct ids *ids_new(struct err *e)
+{
+    static const unsigned char purpose[] = "rollgate session ids";
+    struct ids *ids = mem_zalloc(sizeof(*ids));
+    int rc;
+
+    mbedtls_entropy_init(&ids->entropy);
+    mbedtls_ctr_drbg_init(&ids->drbg);
+    rc = mbedtls_ctr_drbg_seed(&ids->drbg, mbedtls_entropy_func, &ids->entropy, purpose,
+                               sizeof(purpose) - 1);
+    if (rc != 0) {
+        err_set(e, ERR_INTERNAL, "no random seed (mbedTLS error -0x%04x)", (unsigned)-rc);
+        ids_free(ids);
+        return NULL;
+    }
+    return ids;
+}
+
+void ids_free(struct ids *ids)
+{
+    if (!ids)
+        return;
+    mbedtls_ctr_drbg_free(&ids->drbg);
+    mbedtls_entropy_free(&ids->entropy);
+    free(ids);
+}
+
+void ids_random(struct ids *ids, void *out, size_t len_bytes)
+{
+    unsigned char *p = out;
+
+    while (len_bytes > 0) {
+        size_t n = MIN_OF(len_bytes, (size_t)MBEDTLS_CTR_DRBG_MAX_REQUEST);
+
+        CHECK(mbedtls_ctr_drbg_random(&ids->drbg, p, n) == 0);
+        p += n;
+        len_bytes -= n;
+    }
+}
+
+void ids_hex(struct ids *ids, char *out, size_t n_bytes)
+{
+    static const char digits[] = "0123456789abcdef";
+    unsigned char raw[64];
+
+    while (n_bytes > 0) {
+        size_t n = MIN_OF(n_bytes, sizeof(raw));
+
+        ids_random(ids, raw, n);
+        for (size_t i = 0; i < n; i++) {
+            *out++ = digits[raw[i] >> 4];
+            *out++ = digits[raw[i] & 15];
+        }
+        n_bytes -= n;
+    }
+    *out = 0;
+    mbedtls_platform_zeroize(raw, sizeof(raw));
+}
+
+size_t ids_session(struct ids *ids, uint32_t index, char ret_text[ID_TEXT_MAX])
+{
+    int head;
+
+    CHECK(index <= ID_INDEX_MAX);
+    head = snprintf(ret_text, ID_TEXT_MAX, "w%u-", index);
+    CHECK(head > 0 && head + ID_HEX_LEN < ID_TEXT_MAX);
+    ids_hex(ids, ret_text + head, ID_HEX_LEN / 2);
+    return (size_t)head + ID_HEX_LEN;
+}
+
+static bool is_hex(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+}
+
+int ids_parse(struct str text, uint32_t *ret_index)
+{
+    uint64_t index;
+    size_t digits;
+
+    if (text.len < 1 + 1 + 1 + ID_HEX_LEN || text.len >= ID_TEXT_MAX || text.p[0] != 'w')
+        return -1;
+    digits = text.len - 2 - ID_HEX_LEN;
+    if (text.p[1 + digits] != '-' || (text.p[1] == '0' && digits > 1))
+        return -1;
+    if (str_to_u64(str_sub(text, 1, digits), ID_INDEX_MAX, &index))
+        return -1;
+    for (size_t i = text.len - ID_HEX_LEN; i < text.len; i++) {
+        if (!is_hex(text.p[i]))
+            return -1;
+    }
+    *ret_index = (uint32_t)index;
+    return 0;
+}

@@ -1,0 +1,41 @@
+/*
+ * Session ids `w<idx>-<32 hex>` and random bytes.
+ * The index in front is the routing key: decimal, no leading zeros, at most ID_INDEX_MAX. The 32
+ * lower-case hex digits are 128 random bits from mbedTLS' CTR-DRBG, seeded by the kernel.
+ * struct ids holds the generator's state: one per process, made after the fork (two processes
+ * that share a state would hand out the same ids). Not thread-safe. Parsing needs no state.
+ */
+#ifndef RG_PROC_IDS_H
+#define RG_PROC_IDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+
+enum {
+    ID_INDEX_MAX = 999999,
+    ID_HEX_LEN = 32,
+    ID_TEXT_MAX = 1 + 6 + 1 + ID_HEX_LEN + 1, /* with the NUL */
+};
+
+struct ids;
+
+/* Seeds a generator; NULL and e (ERR_INTERNAL) when the kernel gives no randomness. */
+struct ids *ids_new(struct err *e);
+void ids_free(struct ids *ids);
+
+/* Fills `out` with random bytes; aborts when the generator fails (it cannot go on safely). */
+void ids_random(struct ids *ids, void *out, size_t len_bytes);
+
+/* Writes 2 * n_bytes random lower-case hex digits and a NUL. */
+void ids_hex(struct ids *ids, char *out, size_t n_bytes);
+
+/* Writes a new session id, NUL-terminated, and returns its length. index <= ID_INDEX_MAX. */
+size_t ids_session(struct ids *ids, uint32_t index, char ret_text[ID_TEXT_MAX]);
+
+/* Whether the whole text is a well-formed session id; then *ret_index is its worker index. 0/-1. */
+int ids_parse(struct str text, uint32_t *ret_index);
+
+#endif

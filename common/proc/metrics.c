@@ -1,0 +1,344 @@
+#include "common/proc/metrics.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+
+/*
+ * One page:   name | cells...
+ * Cells of a metric stand together at offsets[id]: v1 * width2 + v2 for counters and gauges;
+ * buckets (not cumulative), then the sum in microseconds, for histograms.
+ * A gauge cell carries GAUGE_SET once it was set, so that a labelled gauge nobody uses (engine 15)
+ * is not shown, and one that fell to 0 is.
+ */
+enum kind { COUNTER, COUNTER_US, GAUGE, PROCESS, PROCESS_US, HISTOGRAM };
+
+enum { NAME_MAX_BYTES = 32 };
+
+static const uint64_t GAUGE_SET = UINT64_C(1) << 63;
+
+static const uint64_t bounds_us[] = {
+    500,      1000,     2500,      5000,      10000,     25000,   50000,
+    100000,   250000,   500000,    1000000,   2500000,   5000000, 10000000,
+    30000000, 60000000, 120000000, 300000000, 600000000,
+};
+
+enum { BUCKETS = ARRAY_LEN(bounds_us) + 1, HISTOGRAM_CELLS = BUCKETS + 1 };
+
+struct label_set {
+    const char *name;
+    const char *const *values;
+    unsigned n;
+};
+
+#define V(value, text) text,
+#define L(label, name, values) static const char *const texts_##label[] = {values};
+#include "common/proc/metrics.def"
+
+#define L(label, name, values) \
+    static const struct label_set label_##label = {name, texts_##label, ARRAY_LEN(texts_##label)};
+#include "common/proc/metrics.def"
+
+static const struct {
+    enum kind kind;
+    const char *name;
+    const struct label_set *label1, *label2;
+    const char *help;
+} rows[] = {
+
+#define X(field, kind, name, label1, label2, help) \
+    [METRIC_##field] = {kind, "rollgate_" name, &label_##label1, &label_##label2, help},
+#include "common/proc/metrics.def"
+};
+
+/* METRIC_*_VALUES, as the compiler knows them, give each metric's place in a page. */
+enum {
+
+#define WIDTH_COUNTER(a, b) ((a) * (b))
+#define WIDTH_COUNTER_US(a, b) ((a) * (b))
+#define WIDTH_GAUGE(a, b) ((a) * (b))
+#define WIDTH_PROCESS(a, b) ((a) * (b))
+#define WIDTH_PROCESS_US(a, b) ((a) * (b))
+#define WIDTH_HISTOGRAM(a, b) HISTOGRAM_CELLS
+#define X(field, kind, name, label1, label2, help) \
+    AT_##field,                                    \
+        AT_END_##field =                           \
+            AT_##field +                           \
+            WIDTH_##kind((int)METRIC_##label1##_VALUES, (int)METRIC_##label2##_VALUES) - 1,
+#include "common/proc/metrics.def"
+    CELLS
+};
+
+static const unsigned offsets[] = {
+#define X(field, kind, name, label1, label2, help) [METRIC_##field] = AT_##field,
+#include "common/proc/metrics.def"
+};
+
+struct metrics_page {
+    char name[NAME_MAX_BYTES];
+    _Atomic uint64_t cells[CELLS];
+};
+
+struct metrics {
+    size_t slots;
+    size_t stride;
+    size_t total;
+    char *base;            /* the pages */
+    _Atomic uint8_t *used; /* per slot; shared too, in front of the pages */
+};
+
+static size_t page_up(size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    return (n + page - 1) / page * page;
+}
+
+struct metrics *metrics_new(size_t slots)
+{
+    struct metrics *m = mem_zalloc(sizeof(*m));
+    size_t head = page_up(slots);
+    char *map;
+
+    m->slots = slots;
+    m->stride = page_up(sizeof(struct metrics_page));
+    m->total = head + slots * m->stride;
+    map = mmap(NULL, m->total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE,
+               -1, 0);
+    CHECK(map != MAP_FAILED);
+    m->used = (_Atomic uint8_t *)(void *)map;
+    m->base = map + head;
+    return m;
+}
+
+void metrics_free(struct metrics *m)
+{
+    if (!m)
+        return;
+    (void)munmap(m->base - page_up(m->slots), m->total);
+    free(m);
+}
+
+static struct metrics_page *page_at(const struct metrics *m, size_t slot)
+{
+    return (struct metrics_page *)(void *)(m->base + slot * m->stride);
+}
+
+struct metrics_page *metrics_page(struct metrics *m, size_t slot, const char *name)
+{
+    struct metrics_page *page;
+
+    CHECK(slot < m->slots);
+    page = page_at(m, slot);
+    if (name) {
+        (void)snprintf(page->name, sizeof(page->name), "%s", name);
+        atomic_store_explicit(&m->used[slot], 1, memory_order_release);
+    }
+    return page;
+}
+
+void metrics_reset_gauges(struct metrics_page *page)
+{
+    for (unsigned id = 0; id < METRIC_COUNT; id++) {
+        unsigned cells = rows[id].label1->n * rows[id].label2->n;
+
+        if (rows[id].kind != GAUGE && rows[id].kind != PROCESS && rows[id].kind != PROCESS_US)
+            continue;
+        for (unsigned i = 0; i < cells; i++)
+            atomic_store_explicit(&page->cells[offsets[id] + i], 0, memory_order_relaxed);
+    }
+}
+
+static unsigned cell_of(enum metric id, unsigned v1, unsigned v2)
+{
+    CHECK(v1 < rows[id].label1->n && v2 < rows[id].label2->n);
+    return offsets[id] + v1 * rows[id].label2->n + v2;
+}
+
+void metrics_count_at(struct metrics_page *page, enum metric id, unsigned v1, unsigned v2,
+                      uint64_t n)
+{
+    if (page)
+        atomic_fetch_add_explicit(&page->cells[cell_of(id, v1, v2)], n, memory_order_relaxed);
+}
+
+void metrics_set_at(struct metrics_page *page, enum metric id, unsigned v1, uint64_t value)
+{
+    if (page)
+        atomic_store_explicit(&page->cells[cell_of(id, v1, 0)], value | GAUGE_SET,
+                              memory_order_relaxed);
+}
+
+void metrics_move_at(struct metrics_page *page, enum metric id, unsigned v1, int64_t delta)
+{
+    _Atomic uint64_t *cell;
+    uint64_t old, next;
+
+    if (!page)
+        return;
+    cell = &page->cells[cell_of(id, v1, 0)];
+    old = atomic_load_explicit(cell, memory_order_relaxed);
+    do {
+        int64_t value = (int64_t)(old & ~GAUGE_SET) + delta;
+
+        next = (uint64_t)MAX_OF(value, 0) | GAUGE_SET;
+    } while (!atomic_compare_exchange_weak_explicit(cell, &old, next, memory_order_relaxed,
+                                                    memory_order_relaxed));
+}
+
+void metrics_observe_us(struct metrics_page *page, enum metric id, uint64_t microseconds)
+{
+    unsigned bucket = 0;
+
+    if (!page)
+        return;
+    CHECK(rows[id].kind == HISTOGRAM);
+    while (bucket < ARRAY_LEN(bounds_us) && microseconds > bounds_us[bucket])
+        bucket++;
+    atomic_fetch_add_explicit(&page->cells[offsets[id] + bucket], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&page->cells[offsets[id] + BUCKETS], microseconds,
+                              memory_order_relaxed);
+}
+
+enum metric_label_STATUS metrics_status(int status)
+{
+    char text[16];
+
+    (void)snprintf(text, sizeof(text), "%d", status);
+    for (unsigned i = 0; i < METRIC_STATUS_OTHER; i++) {
+        if (strcmp(texts_STATUS[i], text) == 0)
+            return (enum metric_label_STATUS)i;
+    }
+    return METRIC_STATUS_OTHER;
+}
+
+/* The sum over pages; *ret_set tells whether any page ever set the gauge. */
+static uint64_t sum_cell(const struct metrics *m, unsigned cell, bool *ret_set)
+{
+    uint64_t sum = 0;
+
+    for (size_t slot = 0; slot < m->slots; slot++) {
+        uint64_t v;
+
+        if (!atomic_load_explicit(&m->used[slot], memory_order_acquire))
+            continue;
+        v = atomic_load_explicit(&page_at(m, slot)->cells[cell], memory_order_relaxed);
+        if (v & GAUGE_SET)
+            *ret_set = true;
+        sum += v & ~GAUGE_SET;
+    }
+    return sum;
+}
+
+uint64_t metrics_read(const struct metrics *m, enum metric id, unsigned v1, unsigned v2)
+{
+    bool set = false;
+
+    return sum_cell(m, cell_of(id, v1, v2), &set);
+}
+
+static void add_value(struct buf *out, uint64_t v, bool microseconds)
+{
+    if (microseconds)
+        buf_printf(out, "%llu.%06llu\n", (unsigned long long)(v / 1000000),
+                   (unsigned long long)(v % 1000000));
+    else
+        buf_printf(out, "%llu\n", (unsigned long long)v);
+}
+
+static void add_labels(struct buf *out, enum metric id, unsigned v1, unsigned v2)
+{
+    const struct label_set *a = rows[id].label1, *b = rows[id].label2;
+
+    if (!a->name[0])
+        return;
+    buf_printf(out, "{%s=\"%s\"", a->name, a->values[v1]);
+    if (b->name[0])
+        buf_printf(out, ",%s=\"%s\"", b->name, b->values[v2]);
+    buf_puts(out, "}");
+}
+
+/* Counters and summed gauges. Two-label families show only what happened; others show all values
+ * of their label, gauges only those that were ever set. */
+static void render_sums(const struct metrics *m, enum metric id, struct buf *out)
+{
+    bool us = rows[id].kind == COUNTER_US;
+
+    for (unsigned v1 = 0; v1 < rows[id].label1->n; v1++) {
+        for (unsigned v2 = 0; v2 < rows[id].label2->n; v2++) {
+            bool set = false;
+            uint64_t v = sum_cell(m, cell_of(id, v1, v2), &set);
+
+            if (v == 0 && !set && (rows[id].label2->name[0] || rows[id].label1->n > 12))
+                continue;
+            buf_puts(out, rows[id].name);
+            add_labels(out, id, v1, v2);
+            buf_add_c(out, ' ');
+            add_value(out, v, us);
+        }
+    }
+}
+
+static void render_processes(const struct metrics *m, enum metric id, struct buf *out)
+{
+    for (size_t slot = 0; slot < m->slots; slot++) {
+        const struct metrics_page *page = page_at(m, slot);
+        uint64_t v;
+
+        if (!atomic_load_explicit(&m->used[slot], memory_order_acquire))
+            continue;
+        v = atomic_load_explicit(&page->cells[offsets[id]], memory_order_relaxed);
+        if (!(v & GAUGE_SET))
+            continue;
+        buf_printf(out, "%s{process=\"%s\"} ", rows[id].name, page->name);
+        add_value(out, v & ~GAUGE_SET, rows[id].kind == PROCESS_US);
+    }
+}
+
+static void render_histogram(const struct metrics *m, enum metric id, struct buf *out)
+{
+    uint64_t total = 0;
+    bool set;
+
+    for (unsigned i = 0; i < BUCKETS; i++) {
+        total += sum_cell(m, offsets[id] + i, &set);
+        if (i < ARRAY_LEN(bounds_us))
+            buf_printf(out, "%s_bucket{le=\"%g\"} %llu\n", rows[id].name,
+                       (double)bounds_us[i] / 1e6, (unsigned long long)total);
+        else
+            buf_printf(out, "%s_bucket{le=\"+Inf\"} %llu\n", rows[id].name,
+                       (unsigned long long)total);
+    }
+    buf_printf(out, "%s_sum ", rows[id].name);
+    add_value(out, sum_cell(m, offsets[id] + BUCKETS, &set), true);
+    buf_printf(out, "%s_count %llu\n", rows[id].name, (unsigned long long)total);
+}
+
+void metrics_render(const struct metrics *m, struct buf *out)
+{
+    static const char *const types[] = {
+        [COUNTER] = "counter", [COUNTER_US] = "counter", [GAUGE] = "gauge",
+        [PROCESS] = "gauge",   [PROCESS_US] = "gauge",   [HISTOGRAM] = "histogram"};
+
+    buf_puts(out, "# HELP rollgate_build_info The running version\n"
+                  "# TYPE rollgate_build_info gauge\n"
+                  "rollgate_build_info{version=\"" RG_VERSION "\"} 1\n");
+    for (unsigned i = 0; i < METRIC_COUNT; i++) {
+        enum metric id = (enum metric)i;
+
+        buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", rows[id].name, rows[id].help, rows[id].name,
+                   types[rows[id].kind]);
+        if (rows[id].kind == HISTOGRAM)
+            render_histogram(m, id, out);
+        else if (rows[id].kind == PROCESS || rows[id].kind == PROCESS_US)
+            render_processes(m, id, out);
+        else
+            render_sums(m, id, out);
+    }
+}
