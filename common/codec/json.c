@@ -1,0 +1,491 @@
+#include "common/codec/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/codec/utf8.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+/*
+ * One pass. Values of open containers wait on a stack and are copied to the arena when their
+ * container closes; members lie there as key, value, key, value, which is struct json_member.
+ * Strings with escapes are decoded one behind the other into a single buffer: together they
+ * cannot be longer than the text that is left when the first one is met.
+ */
+struct reader {
+    const char *start, *at, *end;
+    struct arena *arena;
+    struct json *stack;
+    size_t n, cap;
+    char *out; /* where the next decoded string goes; NULL before the first */
+    unsigned depth;
+    struct err *e;
+};
+
+enum { SMALL_OBJECT = 16 }; /* up to here duplicate keys are looked for pair by pair */
+
+static int read_value(struct reader *r, struct json *ret);
+
+static int fail(struct reader *r, const char *at, const char *what)
+{
+    return err_set(r->e, ERR_INVALID, "JSON: %s at byte %zu", what, (size_t)(at - r->start));
+}
+
+static int fail_here(struct reader *r)
+{
+    return fail(r, r->at, r->at == r->end ? "unexpected end" : "unexpected character");
+}
+
+static inline bool is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+static inline void skip_space(struct reader *r)
+{
+    while (r->at < r->end && is_space(*r->at))
+        r->at++;
+}
+
+/* The next byte after white space, not consumed; 0 at the end (a NUL is never expected). */
+static inline char peek(struct reader *r)
+{
+    skip_space(r);
+    return r->at < r->end ? *r->at : 0;
+}
+
+static inline struct json *push(struct reader *r)
+{
+    if (r->n == r->cap) {
+        r->cap = r->cap ? r->cap * 2 : 64;
+        r->stack = mem_realloc_array(r->stack, r->cap, sizeof(*r->stack));
+    }
+    return &r->stack[r->n++];
+}
+
+/* --- strings --- */
+
+/* The first quote, backslash or control byte at or after p, or end. */
+static inline const char *plain_run(const char *p, const char *end)
+{
+#ifdef __SSE2__
+    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
+    const __m128i control = _mm_set1_epi8(0x1f);
+
+    while (end - p >= 16) {
+        __m128i c = _mm_loadu_si128((const __m128i *)(const void *)p);
+        __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(c, quote), _mm_cmpeq_epi8(c, slash));
+        int mask;
+
+        hit = _mm_or_si128(hit, _mm_cmpeq_epi8(_mm_min_epu8(c, control), c));
+        mask = _mm_movemask_epi8(hit);
+        if (mask)
+            return p + __builtin_ctz((unsigned)mask);
+        p += 16;
+    }
+#endif
+    while (p < end && *p != '"' && *p != '\\' && (uint8_t)*p >= 0x20)
+        p++;
+    return p;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Four hex digits at p, or -1. */
+static int32_t hex4(const char *p, const char *end)
+{
+    int32_t v = 0;
+
+    if (end - p < 4)
+        return -1;
+    for (int i = 0; i < 4; i++) {
+        int d = hex_digit(p[i]);
+
+        if (d < 0)
+            return -1;
+        v = v << 4 | d;
+    }
+    return v;
+}
+
+/* \uXXXX with r->at behind the u; a pair of surrogate escapes is one character. */
+static int read_unicode_escape(struct reader *r, uint8_t *flags)
+{
+    int32_t cp = hex4(r->at, r->end);
+
+    if (cp < 0)
+        return fail(r, r->at, "bad \\u escape");
+    r->at += 4;
+    if (cp >= 0xd800 && cp < 0xdc00 && r->end - r->at >= 6 && r->at[0] == '\\' && r->at[1] == 'u') {
+        int32_t low = hex4(r->at + 2, r->end);
+
+        if (low >= 0xdc00 && low < 0xe000) {
+            cp = 0x10000 + ((cp - 0xd800) << 10) + (low - 0xdc00);
+            r->at += 6;
+        }
+    }
+    if (cp >= 0xd800 && cp < 0xe000)
+        *flags |= JSON_SURROGATE;
+    if (cp < 0x80)
+        *r->out++ = (char)cp;
+    else
+        r->out += utf8_encode(r->out, (uint32_t)cp);
+    return 0;
+}
+
+/* One escape, r->at behind the backslash. */
+static int read_escape(struct reader *r, uint8_t *flags)
+{
+    char c;
+
+    if (r->at == r->end)
+        return fail_here(r);
+    c = *r->at++;
+    switch (c) {
+    case 'n':
+        c = '\n';
+        break;
+    case 't':
+        c = '\t';
+        break;
+    case 'r':
+        c = '\r';
+        break;
+    case 'b':
+        c = '\b';
+        break;
+    case 'f':
+        c = '\f';
+        break;
+    case '"':
+    case '\\':
+    case '/':
+        break;
+    case 'u':
+        return read_unicode_escape(r, flags);
+    default:
+        return fail(r, r->at - 1, "unknown escape");
+    }
+    *r->out++ = c;
+    return 0;
+}
+
+/* The string that starts at `start` and has its first backslash at r->at. */
+static int read_escaped(struct reader *r, const char *start, struct json *ret)
+{
+    const char *run = start;
+    char *text;
+
+    if (!r->out)
+        r->out = arena_alloc(r->arena, (size_t)(r->end - start) + 1);
+    text = r->out;
+    ret->flags = 0;
+    for (;;) {
+        size_t n = (size_t)(r->at - run);
+
+        memcpy(r->out, run, n);
+        r->out += n;
+        if (r->at == r->end)
+            return fail_here(r);
+        if (*r->at == '"')
+            break;
+        if (*r->at != '\\')
+            return fail(r, r->at, "control character in a string");
+        r->at++;
+        if (read_escape(r, &ret->flags) < 0)
+            return -1;
+        run = r->at;
+        r->at = plain_run(r->at, r->end);
+    }
+    r->at++;
+    ret->n = (uint32_t)(r->out - text);
+    ret->text = text;
+    return 0;
+}
+
+/* A string, r->at at its opening quote. */
+static int read_string(struct reader *r, struct json *ret)
+{
+    const char *start = ++r->at;
+
+    r->at = plain_run(start, r->end);
+    ret->kind = JSON_STRING;
+    if (RG_LIKELY(r->at < r->end && *r->at == '"')) {
+        ret->flags = 0;
+        ret->n = (uint32_t)(r->at - start);
+        ret->text = start;
+        r->at++;
+        return 0;
+    }
+    if (r->at == r->end)
+        return fail_here(r);
+    if (*r->at != '\\')
+        return fail(r, r->at, "control character in a string");
+    return read_escaped(r, start, ret);
+}
+
+/* --- numbers and words --- */
+
+static inline bool digit_at(const struct reader *r)
+{
+    return r->at < r->end && (unsigned)(*r->at - '0') < 10;
+}
+
+/* At least one digit. */
+static int read_digits(struct reader *r)
+{
+    if (!digit_at(r))
+        return fail_here(r);
+    while (digit_at(r))
+        r->at++;
+    return 0;
+}
+
+static int read_number(struct reader *r, struct json *ret)
+{
+    const char *start = r->at;
+
+    if (*r->at == '-')
+        r->at++;
+    if (r->at < r->end && *r->at == '0')
+        r->at++;
+    else if (read_digits(r) < 0)
+        return -1;
+    if (r->at < r->end && *r->at == '.') {
+        r->at++;
+        if (read_digits(r) < 0)
+            return -1;
+    }
+    if (r->at < r->end && (*r->at == 'e' || *r->at == 'E')) {
+        r->at++;
+        if (r->at < r->end && (*r->at == '+' || *r->at == '-'))
+            r->at++;
+        if (read_digits(r) < 0)
+            return -1;
+    }
+    *ret = (struct json){.kind = JSON_NUMBER, .n = (uint32_t)(r->at - start), {.text = start}};
+    return 0;
+}
+
+static int read_word(struct reader *r, struct str word, struct json *ret, struct json value)
+{
+    if (!str_starts(str_of(r->at, (size_t)(r->end - r->at)), word))
+        return fail_here(r);
+    r->at += word.len;
+    *ret = value;
+    return 0;
+}
+
+/* --- containers --- */
+
+static int enter(struct reader *r)
+{
+    if (++r->depth > JSON_DEPTH_MAX)
+        return fail(r, r->at, "nested too deep");
+    r->at++;
+    return 0;
+}
+
+/* Moves the values from `base` on to the arena. */
+static struct json *take_values(struct reader *r, size_t base)
+{
+    size_t bytes = (r->n - base) * sizeof(struct json);
+    struct json *items = NULL;
+
+    if (bytes) {
+        items = arena_alloc(r->arena, bytes);
+        memcpy(items, &r->stack[base], bytes);
+    }
+    r->n = base;
+    return items;
+}
+
+static int read_array(struct reader *r, struct json *ret)
+{
+    size_t base = r->n;
+    struct json value;
+
+    if (enter(r) < 0)
+        return -1;
+    if (peek(r) != ']') {
+        for (;;) {
+            if (read_value(r, &value) < 0)
+                return -1;
+            *push(r) = value;
+            if (peek(r) != ',')
+                break;
+            r->at++;
+        }
+    }
+    if (peek(r) != ']')
+        return fail_here(r);
+    r->at++;
+    r->depth--;
+    *ret = (struct json){.kind = JSON_ARRAY, .n = (uint32_t)(r->n - base)};
+    ret->items = take_values(r, base);
+    return 0;
+}
+
+static inline bool same_key(const struct json_member *a, const struct json_member *b)
+{
+    return a->key.n == b->key.n &&
+           (a->key.n == 0 || memcmp(a->key.text, b->key.text, a->key.n) == 0);
+}
+
+/* Last value at the first key's place: the count that stays. For few members. */
+static size_t merge_few(struct json_member *m, size_t n)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        size_t k = 0;
+
+        while (k < kept && !same_key(&m[k], &m[i]))
+            k++;
+        if (k < kept)
+            m[k].value = m[i].value;
+        else
+            m[kept++] = m[i];
+    }
+    return kept;
+}
+
+/* The same through a table of places. Its seed is an address, so that collisions cannot be
+ * prepared from outside. */
+static size_t merge_many(struct json_member *m, size_t n)
+{
+    uint64_t seed = (uint64_t)(uintptr_t)m;
+    size_t cap = 64, kept = 0;
+    uint32_t *table; /* place + 1, 0 free */
+
+    while (cap < n * 2)
+        cap *= 2;
+    table = mem_calloc(cap, sizeof(*table));
+    for (size_t i = 0; i < n; i++) {
+        size_t at = (size_t)str_hash(json_text(&m[i].key), seed) & (cap - 1);
+
+        while (table[at] && !same_key(&m[table[at] - 1], &m[i]))
+            at = (at + 1) & (cap - 1);
+        if (table[at]) {
+            m[table[at] - 1].value = m[i].value;
+        } else {
+            m[kept] = m[i];
+            table[at] = (uint32_t)++kept;
+        }
+    }
+    free(table);
+    return kept;
+}
+
+static int read_member(struct reader *r)
+{
+    struct json key, value;
+
+    if (peek(r) != '"')
+        return fail_here(r);
+    if (read_string(r, &key) < 0)
+        return -1;
+    if (peek(r) != ':')
+        return fail_here(r);
+    r->at++;
+    if (read_value(r, &value) < 0)
+        return -1;
+    *push(r) = key;
+    *push(r) = value;
+    return 0;
+}
+
+static int read_object(struct reader *r, struct json *ret)
+{
+    size_t base = r->n;
+    struct json_member *members;
+    size_t n;
+
+    if (enter(r) < 0)
+        return -1;
+    if (peek(r) != '}') {
+        for (;;) {
+            if (read_member(r) < 0)
+                return -1;
+            if (peek(r) != ',')
+                break;
+            r->at++;
+        }
+    }
+    if (peek(r) != '}')
+        return fail_here(r);
+    r->at++;
+    r->depth--;
+    members = (struct json_member *)(void *)(r->stack ? r->stack + base : NULL);
+    n = (r->n - base) / 2;
+    n = n <= SMALL_OBJECT ? merge_few(members, n) : merge_many(members, n);
+    r->n = base + n * 2;
+    *ret = (struct json){.kind = JSON_OBJECT, .n = (uint32_t)n};
+    ret->members = (struct json_member *)(void *)take_values(r, base);
+    return 0;
+}
+
+static int read_value(struct reader *r, struct json *ret)
+{
+    switch (peek(r)) {
+    case '"':
+        return read_string(r, ret);
+    case '{':
+        return read_object(r, ret);
+    case '[':
+        return read_array(r, ret);
+    case 't':
+        return read_word(r, STR("true"), ret, json_make_bool(true));
+    case 'f':
+        return read_word(r, STR("false"), ret, json_make_bool(false));
+    case 'n':
+        return read_word(r, STR("null"), ret, (struct json){.kind = JSON_NULL});
+    case '-':
+    case '0':
+    case '1':
+    case '2':
+    case '3':
+    case '4':
+    case '5':
+    case '6':
+    case '7':
+    case '8':
+    case '9':
+        return read_number(r, ret);
+    default:
+        return fail_here(r);
+    }
+}
+
+int json_parse(struct arena *a, struct str text, const struct json **ret, struct err *e)
+{
+    const char *p = text.p ? text.p : "";
+    struct reader r = {.start = p, .at = p, .end = p + text.len, .arena = a, .e = e};
+    struct json *v = arena_alloc(a, sizeof(*v));
+    size_t valid = utf8_valid_len(text);
+    int rc;
+
+    *ret = NULL;
+    if (text.len >= UINT32_MAX / 2)
+        return err_set(e, ERR_INVALID, "JSON: longer than 2 GB");
+    if (valid != text.len)
+        return fail(&r, p + valid, "invalid UTF-8");
+    rc = read_value(&r, v);
+    skip_space(&r);
+    if (rc == 0 && r.at != r.end)
+        rc = fail(&r, r.at, "text after the value");
+    free(r.stack);
+    if (rc == 0)
+        *ret = v;
+    return rc;
+}

@@ -1,0 +1,148 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "common/codec/json_number.h"
+
+const struct json *json_get_str(const struct json *v, struct str key)
+{
+    if (!json_is(v, JSON_OBJECT))
+        return NULL;
+    for (size_t i = 0; i < v->n; i++) {
+        if (str_eq(json_text(&v->members[i].key), key))
+            return &v->members[i].value;
+    }
+    return NULL;
+}
+
+const struct json *json_get(const struct json *v, const char *key)
+{
+    return json_get_str(v, str_cstr(key));
+}
+
+int json_to_i64(const struct json *v, int64_t *ret)
+{
+    return json_is(v, JSON_NUMBER) ? json_number_i64(json_text(v), ret) : -1;
+}
+
+int json_to_double(const struct json *v, double *ret)
+{
+    return json_is(v, JSON_NUMBER) ? json_number_double(json_text(v), ret) : -1;
+}
+
+/* --- equality --- */
+
+static bool is_float(struct str text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        if (text.p[i] == '.' || text.p[i] == 'e' || text.p[i] == 'E')
+            return true;
+    }
+    return false;
+}
+
+/* By value: exact as decimals; two texts with fraction or exponent also when they are the same
+ * double, because every client rewrites those through one. */
+static bool number_equal(struct str a, struct str b)
+{
+    double x, y;
+
+    if (str_eq(a, b) || json_number_same(a, b))
+        return true;
+    return is_float(a) && is_float(b) && json_number_double(a, &x) == 0 &&
+           json_number_double(b, &y) == 0 && x == y;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct json_member *const *x = a, *const *y = b;
+
+    return str_cmp(json_text(&(*x)->key), json_text(&(*y)->key));
+}
+
+/* The members in the order of their keys; the caller frees. */
+static const struct json_member **sorted(const struct json *v)
+{
+    const struct json_member **m = mem_calloc(v->n, sizeof(const struct json_member *));
+
+    for (size_t i = 0; i < v->n; i++)
+        m[i] = &v->members[i];
+    qsort(m, v->n, sizeof(*m), by_key);
+    return m;
+}
+
+static bool member_equal(const struct json_member *a, const struct json_member *b)
+{
+    return str_eq(json_text(&a->key), json_text(&b->key)) && json_equal(&a->value, &b->value);
+}
+
+/* Objects of the same size; n log n however the members are ordered. */
+static bool object_equal(const struct json *a, const struct json *b)
+{
+    const struct json_member **x, **y;
+    size_t same = 0;
+    bool equal = true;
+
+    while (same < a->n &&
+           str_eq(json_text(&a->members[same].key), json_text(&b->members[same].key)))
+        same++;
+    if (same == a->n) {
+        for (size_t i = 0; i < a->n && equal; i++)
+            equal = json_equal(&a->members[i].value, &b->members[i].value);
+        return equal;
+    }
+    x = sorted(a);
+    y = sorted(b);
+    for (size_t i = 0; i < a->n && equal; i++)
+        equal = member_equal(x[i], y[i]);
+    free(x);
+    free(y);
+    return equal;
+}
+
+bool json_equal(const struct json *a, const struct json *b)
+{
+    if (!a || !b)
+        return a == b;
+    if (a->kind != b->kind)
+        return false;
+    switch ((enum json_kind)a->kind) {
+    case JSON_NULL:
+        return true;
+    case JSON_BOOL:
+        return ((a->flags ^ b->flags) & JSON_TRUE) == 0;
+    case JSON_NUMBER:
+        return number_equal(json_text(a), json_text(b));
+    case JSON_STRING:
+        return str_eq(json_text(a), json_text(b));
+    case JSON_ARRAY:
+        for (size_t i = 0; i < a->n && i < b->n; i++) {
+            if (!json_equal(&a->items[i], &b->items[i]))
+                return false;
+        }
+        return a->n == b->n;
+    case JSON_OBJECT:
+        return a->n == b->n && object_equal(a, b);
+    }
+    return false;
+}
+
+/* --- making --- */
+
+struct json json_make_string(struct str s)
+{
+    return (struct json){.kind = JSON_STRING, .n = (uint32_t)s.len, {.text = s.p ? s.p : ""}};
+}
+
+struct json json_make_bool(bool b)
+{
+    return (struct json){.kind = JSON_BOOL, .flags = b ? JSON_TRUE : 0};
+}
+
+struct json json_make_i64(struct arena *a, int64_t v)
+{
+    struct str text = arena_printf(a, "%lld", (long long)v);
+
+    return (struct json){.kind = JSON_NUMBER, .n = (uint32_t)text.len, {.text = text.p}};
+}

@@ -1,0 +1,251 @@
+#include <math.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/codec/json.h"
+#include "common/codec/json_number.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+/* The first byte at or after p that may need an escape (0xed starts surrogates), or end. */
+static const char *plain_run(const char *p, const char *end)
+{
+#ifdef __SSE2__
+    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
+    const __m128i control = _mm_set1_epi8(0x1f), ed = _mm_set1_epi8((char)0xed);
+
+    while (end - p >= 16) {
+        __m128i c = _mm_loadu_si128((const __m128i *)(const void *)p);
+        __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(c, quote), _mm_cmpeq_epi8(c, slash));
+        int mask;
+
+        hit = _mm_or_si128(hit, _mm_cmpeq_epi8(_mm_min_epu8(c, control), c));
+        mask = _mm_movemask_epi8(_mm_or_si128(hit, _mm_cmpeq_epi8(c, ed)));
+        if (mask)
+            return p + __builtin_ctz((unsigned)mask);
+        p += 16;
+    }
+#endif
+    while (p < end && *p != '"' && *p != '\\' && (uint8_t)*p >= 0x20 && (uint8_t)*p != 0xed)
+        p++;
+    return p;
+}
+
+static void add_u_escape(struct buf *b, unsigned unit)
+{
+    static const char hex[] = "0123456789abcdef";
+    char out[6] = {
+        '\\', 'u', hex[unit >> 12 & 15], hex[unit >> 8 & 15], hex[unit >> 4 & 15], hex[unit & 15]};
+
+    buf_add(b, out, sizeof(out));
+}
+
+static void add_control(struct buf *b, char c)
+{
+    static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
+    const char *hit = c ? strchr(from, c) : NULL;
+
+    if (hit) {
+        char out[2] = {'\\', to[hit - from]};
+
+        buf_add(b, out, sizeof(out));
+    } else {
+        add_u_escape(b, (unsigned char)c);
+    }
+}
+
+void json_write_string(struct buf *b, struct str s)
+{
+    const char *p = s.p, *end = s.p + s.len;
+
+    buf_reserve(b, s.len + 2);
+    buf_add_c(b, '"');
+    while (s.len > 0) {
+        const char *run = p;
+
+        p = plain_run(p, end);
+        buf_add(b, run, (size_t)(p - run));
+        if (p == end)
+            break;
+        if ((uint8_t)*p != 0xed) {
+            add_control(b, *p++);
+        } else if (end - p >= 3 && (uint8_t)p[1] >= 0xa0) {
+            add_u_escape(b, 0xd000u | ((uint8_t)p[1] & 0x3fu) << 6 | ((uint8_t)p[2] & 0x3fu));
+            p += 3;
+        } else {
+            buf_add_c(b, *p++);
+        }
+    }
+    buf_add_c(b, '"');
+}
+
+void json_write_i64(struct buf *b, int64_t v)
+{
+    uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+    char digits[20];
+    size_t n = sizeof(digits);
+
+    do {
+        digits[--n] = (char)('0' + u % 10);
+        u /= 10;
+    } while (u);
+    if (v < 0)
+        digits[--n] = '-';
+    buf_add(b, digits + n, sizeof(digits) - n);
+}
+
+void json_write_double(struct buf *b, double d)
+{
+    if (!isfinite(d))
+        buf_puts(b, "null");
+    else
+        b->len += json_number_write(buf_reserve(b, JSON_DOUBLE_TEXT_MAX), d);
+}
+
+void json_write(struct buf *b, const struct json *v)
+{
+    struct json_out o = json_out_to(b);
+
+    json_out_value(&o, v);
+}
+
+/* --- struct json_out --- */
+
+static void before_value(struct json_out *o)
+{
+    if (o->comma)
+        buf_add_c(o->b, ',');
+    o->comma = true;
+}
+
+void json_out_obj(struct json_out *o)
+{
+    before_value(o);
+    buf_add_c(o->b, '{');
+    o->comma = false;
+}
+
+void json_out_end_obj(struct json_out *o)
+{
+    buf_add_c(o->b, '}');
+    o->comma = true;
+}
+
+void json_out_arr(struct json_out *o)
+{
+    before_value(o);
+    buf_add_c(o->b, '[');
+    o->comma = false;
+}
+
+void json_out_end_arr(struct json_out *o)
+{
+    buf_add_c(o->b, ']');
+    o->comma = true;
+}
+
+void json_out_key_str(struct json_out *o, struct str key)
+{
+    before_value(o);
+    json_write_string(o->b, key);
+    buf_add_c(o->b, ':');
+    o->comma = false;
+}
+
+void json_out_key(struct json_out *o, const char *key)
+{
+    json_out_key_str(o, str_cstr(key));
+}
+
+void json_out_str(struct json_out *o, struct str s)
+{
+    before_value(o);
+    if (s.p)
+        json_write_string(o->b, s);
+    else
+        buf_puts(o->b, "null");
+}
+
+void json_out_cstr(struct json_out *o, const char *s)
+{
+    json_out_str(o, str_cstr(s));
+}
+
+void json_out_i64(struct json_out *o, int64_t v)
+{
+    before_value(o);
+    json_write_i64(o->b, v);
+}
+
+void json_out_double(struct json_out *o, double v)
+{
+    before_value(o);
+    json_write_double(o->b, v);
+}
+
+void json_out_bool(struct json_out *o, bool v)
+{
+    before_value(o);
+    buf_puts(o->b, v ? "true" : "false");
+}
+
+void json_out_null(struct json_out *o)
+{
+    before_value(o);
+    buf_puts(o->b, "null");
+}
+
+static void out_object(struct json_out *o, const struct json *v)
+{
+    json_out_obj(o);
+    for (size_t i = 0; i < v->n; i++) {
+        json_out_key_str(o, json_text(&v->members[i].key));
+        json_out_value(o, &v->members[i].value);
+    }
+    json_out_end_obj(o);
+}
+
+static void out_array(struct json_out *o, const struct json *v)
+{
+    json_out_arr(o);
+    for (size_t i = 0; i < v->n; i++)
+        json_out_value(o, &v->items[i]);
+    json_out_end_arr(o);
+}
+
+void json_out_value(struct json_out *o, const struct json *v)
+{
+    if (!v) {
+        json_out_null(o);
+        return;
+    }
+    switch ((enum json_kind)v->kind) {
+    case JSON_NULL:
+        json_out_null(o);
+        return;
+    case JSON_BOOL:
+        json_out_bool(o, json_is_true(v));
+        return;
+    case JSON_NUMBER:
+        json_out_raw(o, json_text(v));
+        return;
+    case JSON_STRING:
+        json_out_str(o, json_text(v));
+        return;
+    case JSON_ARRAY:
+        out_array(o, v);
+        return;
+    case JSON_OBJECT:
+        out_object(o, v);
+        return;
+    }
+    UNREACHABLE();
+}
+
+void json_out_raw(struct json_out *o, struct str json_text)
+{
+    before_value(o);
+    buf_add_str(o->b, json_text);
+}

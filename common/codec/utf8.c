@@ -1,0 +1,130 @@
+#include "common/codec/utf8.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+/* The first byte at or after p that is not ASCII, or end. */
+static const uint8_t *skip_ascii(const uint8_t *p, const uint8_t *end)
+{
+#ifdef __SSE2__
+    while (end - p >= 64) {
+        const __m128i *v = (const __m128i *)(const void *)p;
+        __m128i a = _mm_or_si128(_mm_loadu_si128(v), _mm_loadu_si128(v + 1));
+        __m128i b = _mm_or_si128(_mm_loadu_si128(v + 2), _mm_loadu_si128(v + 3));
+
+        if (_mm_movemask_epi8(_mm_or_si128(a, b)))
+            break;
+        p += 64;
+    }
+    while (end - p >= 16) {
+        int high = _mm_movemask_epi8(_mm_loadu_si128((const __m128i *)(const void *)p));
+
+        if (high)
+            return p + __builtin_ctz((unsigned)high);
+        p += 16;
+    }
+#endif
+    while (p < end && *p < 0x80)
+        p++;
+    return p;
+}
+
+/* Bytes of the character at p (not ASCII), 0 when cut off by end, -1 when invalid. */
+static int multibyte(const uint8_t *p, const uint8_t *end, uint32_t *cp)
+{
+    uint32_t lead = p[0];
+    size_t left = (size_t)(end - p);
+    uint32_t low = 0x80, high = 0xbf; /* allowed second byte */
+    size_t need;
+
+    if (lead < 0xc2 || lead > 0xf4)
+        return -1;
+    need = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    if (lead == 0xe0)
+        low = 0xa0;
+    else if (lead == 0xed)
+        high = 0x9f;
+    else if (lead == 0xf0)
+        low = 0x90;
+    else if (lead == 0xf4)
+        high = 0x8f;
+    if (left < 2)
+        return 0;
+    if (p[1] < low || p[1] > high)
+        return -1;
+    *cp = (lead & (0x7fu >> need)) << 6 | (p[1] & 0x3fu);
+    for (size_t i = 2; i < need; i++) {
+        if (i >= left)
+            return 0;
+        if ((p[i] & 0xc0) != 0x80)
+            return -1;
+        *cp = *cp << 6 | (p[i] & 0x3fu);
+    }
+    return (int)need;
+}
+
+size_t utf8_valid_len(struct str s)
+{
+    const uint8_t *start = (const uint8_t *)s.p;
+    const uint8_t *p = start, *end = start + s.len;
+    uint32_t cp;
+
+    if (s.len == 0)
+        return 0;
+    for (;;) {
+        if (p < end && *p < 0x80)
+            p = skip_ascii(p, end);
+        if (p == end)
+            return s.len;
+        /* The bulk of text in three-byte scripts, without the general decoder. */
+        while (end - p >= 3 && p[0] > 0xe0 && p[0] < 0xed && (p[1] & 0xc0) == 0x80 &&
+               (p[2] & 0xc0) == 0x80)
+            p += 3;
+        if (p < end && *p >= 0x80) {
+            int n = multibyte(p, end, &cp);
+
+            if (n <= 0)
+                return (size_t)(p - start);
+            p += n;
+        }
+    }
+}
+
+int utf8_decode(struct str s, uint32_t *cp)
+{
+    const uint8_t *p = (const uint8_t *)s.p;
+
+    if (s.len == 0)
+        return 0;
+    if (*p < 0x80) {
+        *cp = *p;
+        return 1;
+    }
+    return multibyte(p, p + s.len, cp);
+}
+
+size_t utf8_encode(char out[static 4], uint32_t cp)
+{
+    size_t need = cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
+
+    if (need == 1) {
+        out[0] = (char)cp;
+        return 1;
+    }
+    for (size_t i = need - 1; i > 0; i--) {
+        out[i] = (char)(0x80 | (cp & 0x3f));
+        cp >>= 6;
+    }
+    out[0] = (char)((0xf00u >> need & 0xffu) | cp);
+    return need;
+}
+
+size_t utf8_count(struct str s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s.len; i++)
+        n += ((uint8_t)s.p[i] & 0xc0) != 0x80;
+    return n;
+}

@@ -1,0 +1,381 @@
+#include "common/codec/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/codec/json_number.h"
+#include "testing.h"
+
+/* A line of the case files: \xHH becomes one byte. */
+static struct str unescape(char *line, size_t len)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        unsigned byte;
+
+        if (len - i >= 4 && line[i] == '\\' && line[i + 1] == 'x' &&
+            sscanf(line + i + 2, "%2x", &byte) == 1 && strchr("0123456789abcdef", line[i + 3])) {
+            line[n++] = (char)byte;
+            i += 3;
+        } else {
+            line[n++] = line[i];
+        }
+    }
+    return str_of(line, n);
+}
+
+/* Calls each for every line that is no comment; returns their number. */
+static int each_line(const char *path, void (*each)(char *line, size_t len, int number))
+{
+    FILE *f = fopen(path, "r");
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t len;
+    int number = 0, cases = 0;
+
+    cr_assert_not_null(f, "%s", path);
+    while ((len = getline(&line, &cap, f)) >= 0) {
+        number++;
+        if (len > 0 && line[len - 1] == '\n')
+            line[--len] = 0;
+        if (line[0] == '#')
+            continue;
+        each(line, (size_t)len, number);
+        cases++;
+    }
+    free(line);
+    (void)fclose(f);
+    return cases;
+}
+
+static const struct json *parse(struct arena *a, struct str text)
+{
+    const struct json *v;
+    struct err e = {0};
+
+    cr_assert_eq(json_parse(a, text, &v, &e), 0, "%.*s: %s", (int)text.len, text.p, e.text);
+    return v;
+}
+
+static void accept_line(char *line, size_t len, int number)
+{
+    char *tab = memchr(line, '\t', len);
+    struct str text = unescape(line, tab ? (size_t)(tab - line) : len);
+    struct str want = tab ? unescape(tab + 1, len - (size_t)(tab + 1 - line)) : text;
+    char *exact = malloc(text.len); /* its own block: reading past the end is seen */
+    struct arena a = {0};
+    struct buf out = {0};
+    const struct json *v, *again;
+
+    memcpy(exact, text.p, text.len);
+    v = parse(&a, str_of(exact, text.len));
+    json_write(&out, v);
+    cr_assert(str_eq(buf_str(&out), want), "accept.txt:%d: wrote %.*s", number, (int)out.len,
+              out.p);
+    again = parse(&a, buf_str(&out));
+    cr_assert(json_equal(v, again), "accept.txt:%d", number);
+    buf_done(&out);
+    arena_done(&a);
+    free(exact);
+}
+
+static void reject_line(char *line, size_t len, int number)
+{
+    struct str text = unescape(line, len);
+    char *exact = malloc(text.len ? text.len : 1);
+    struct arena a = {0};
+    const struct json *v;
+    struct err e = {0};
+
+    memcpy(exact, text.p, text.len);
+    cr_assert_eq(json_parse(&a, str_of(exact, text.len), &v, &e), -1, "reject.txt:%d", number);
+    cr_assert_eq(e.kind, ERR_INVALID);
+    cr_assert_null(v);
+    arena_done(&a);
+    free(exact);
+}
+
+TEST(json, accepts)
+{
+    cr_assert_gt(each_line(RG_TEST_DATA "/json/accept.txt", accept_line), 60);
+}
+
+TEST(json, rejects)
+{
+    cr_assert_gt(each_line(RG_TEST_DATA "/json/reject.txt", reject_line), 150);
+}
+
+static struct str nested(struct buf *b, int depth)
+{
+    buf_clear(b);
+    for (int i = 0; i < depth; i++)
+        buf_puts(b, i % 2 ? "{\"k\":" : "[");
+    buf_puts(b, "1");
+    for (int i = depth - 1; i >= 0; i--)
+        buf_add_c(b, i % 2 ? '}' : ']');
+    return buf_str(b);
+}
+
+TEST(json, depth_has_a_limit)
+{
+    struct buf b = {0};
+    struct arena a = {0};
+    const struct json *v;
+    struct err e = {0};
+
+    (void)parse(&a, nested(&b, JSON_DEPTH_MAX));
+    cr_assert_eq(json_parse(&a, nested(&b, JSON_DEPTH_MAX + 1), &v, &e), -1);
+    cr_assert_not_null(strstr(e.text, "too deep"), "%s", e.text);
+    buf_clear(&b);
+    for (int i = 0; i < 1000000; i++)
+        buf_add_c(&b, '[');
+    cr_assert_eq(json_parse(&a, buf_str(&b), &v, &e), -1);
+    buf_done(&b);
+    arena_done(&a);
+}
+
+TEST(json, errors_name_the_byte)
+{
+    static const struct {
+        const char *text, *at;
+    } cases[] = {
+        {"[1, x]", "byte 4"},     {"{\"a\":1,}", "byte 7"}, {"\"a\n\"", "byte 2"},
+        {"[\"\xff\"]", "byte 2"}, {"[1] 2", "byte 4"},      {"[", "unexpected end at byte 1"},
+        {"[\"\\q\"]", "byte 3"},
+    };
+    struct arena a = {0};
+    const struct json *v;
+    struct err e;
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cr_assert_eq(json_parse(&a, str_cstr(cases[i].text), &v, &e), -1);
+        cr_assert_not_null(strstr(e.text, cases[i].at), "%s: %s", cases[i].text, e.text);
+    }
+    arena_done(&a);
+}
+
+TEST(json, many_keys)
+{
+    struct buf b = {0};
+    struct arena a = {0};
+    const struct json *v;
+    int64_t n;
+
+    buf_puts(&b, "{");
+    for (int i = 0; i < 200000; i++)
+        buf_printf(&b, "%s\"k%d\":%d", i ? "," : "", i % 150000, i);
+    buf_puts(&b, "}");
+    v = parse(&a, buf_str(&b));
+    cr_assert_eq(v->n, 150000);
+    cr_assert_eq(json_to_i64(json_get(v, "k7"), &n), 0);
+    cr_assert_eq(n, 150007);
+    cr_assert(str_eq_c(json_text(&v->members[149999].key), "k149999"));
+    buf_done(&b);
+    arena_done(&a);
+}
+
+TEST(json, lone_surrogates_are_flagged_and_kept)
+{
+    struct arena a = {0};
+    const struct json *v = parse(&a, STR("[\"a\\ud83d\", \"\\ud83d\\ude00\", \"b\"]"));
+
+    cr_assert_eq(v->items[0].flags, JSON_SURROGATE);
+    cr_assert(str_eq_c(json_text(json_at(v, 0)), "a\xed\xa0\xbd"));
+    cr_assert_eq(v->items[1].flags, 0);
+    cr_assert(str_eq_c(json_text(json_at(v, 1)), "\xf0\x9f\x98\x80"));
+    cr_assert_eq(v->items[2].flags, 0);
+    arena_done(&a);
+}
+
+TEST(json, accessors_take_anything)
+{
+    struct arena a = {0};
+    const struct json *v =
+        parse(&a, STR("{\"s\":\"x\",\"n\":1.0,\"t\":true,\"z\":null,\"a\":[7]}"));
+    double d;
+    int64_t n;
+
+    cr_assert(str_eq_c(json_string(json_get(v, "s")), "x"));
+    cr_assert_null(json_string(json_get(v, "n")).p);
+    cr_assert_null(json_get(json_get(v, "s"), "s"));
+    cr_assert_null(json_get(NULL, "s"));
+    cr_assert(json_is_true(json_get(v, "t")));
+    cr_assert_not(json_is_true(NULL));
+    cr_assert(json_is_null(json_get(v, "z")) && json_is_null(json_get(v, "absent")));
+    cr_assert_eq(json_to_i64(json_get(v, "n"), &n), 0);
+    cr_assert_eq(json_to_i64(json_get(v, "s"), &n), -1);
+    cr_assert_eq(json_to_double(NULL, &d), -1);
+    cr_assert_eq(json_to_i64(json_at(json_get(v, "a"), 0), &n), 0);
+    cr_assert_eq(n, 7);
+    cr_assert_null(json_at(json_get(v, "a"), 1));
+    arena_done(&a);
+}
+
+TEST(json, integers)
+{
+    static const struct {
+        const char *text;
+        int64_t value;
+        int rc;
+    } cases[] = {
+        {"0", 0, 0},
+        {"-0", 0, 0},
+        {"-0.000e99", 0, 0},
+        {"1.0", 1, 0},
+        {"1e3", 1000, 0},
+        {"120e-1", 12, 0},
+        {"1.50e1", 15, 0},
+        {"1.5", 0, -1},
+        {"1e-1", 0, -1},
+        {"9223372036854775807", INT64_MAX, 0},
+        {"-9223372036854775808", INT64_MIN, 0},
+        {"9223372036854775808", 0, -1},
+        {"-9223372036854775809", 0, -1},
+        {"1e18", 1000000000000000000, 0},
+        {"1e19", 0, -1},
+        {"1e99999999999999999999999", 0, -1},
+        {"1000000000000000000000e-20", 10, 0},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        int64_t v = 0;
+
+        cr_assert_eq(json_number_i64(str_cstr(cases[i].text), &v), cases[i].rc, "%s",
+                     cases[i].text);
+        cr_assert_eq(v, cases[i].value, "%s", cases[i].text);
+    }
+}
+
+TEST(json, equality)
+{
+    static const struct {
+        const char *a, *b;
+        bool equal;
+    } cases[] = {
+        {"1", "1.0", true},
+        {"1", "1e0", true},
+        {"100", "1E+2", true},
+        {"-0", "0", true},
+        {"0.1", "1e-1", true},
+        {"1", "2", false},
+        {"1", "-1", false},
+        {"12", "1", false},
+        {"123456789012345678901234567890", "123456789012345678901234567891", false},
+        {"123456789012345678901234567890", "12345678901234567890123456789e1", true},
+        {"0.1", "0.10000000000000000555", true},
+        {"9007199254740993", "9007199254740992", false},
+        {"\"a\"", "\"\\u0061\"", true},
+        {"\"1\"", "1", false},
+        {"true", "false", false},
+        {"null", "false", false},
+        {"[1,2]", "[1,2,3]", false},
+        {"[1,2]", "[2,1]", false},
+        {"{\"a\":1,\"b\":[2]}", "{\"b\":[2.0],\"a\":1}", true},
+        {"{\"a\":1,\"b\":2}", "{\"a\":1,\"c\":2}", false},
+        {"{\"a\":1}", "{\"a\":1,\"b\":2}", false},
+        {"{\"a\":1,\"a\":2}", "{\"a\":2}", true},
+    };
+    struct arena a = {0};
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct json *x = parse(&a, str_cstr(cases[i].a));
+        const struct json *y = parse(&a, str_cstr(cases[i].b));
+
+        cr_assert_eq(json_equal(x, y), cases[i].equal, "%s %s", cases[i].a, cases[i].b);
+        cr_assert_eq(json_equal(y, x), cases[i].equal, "%s %s", cases[i].b, cases[i].a);
+    }
+    arena_done(&a);
+}
+
+static void assert_repr(double d, const char *want)
+{
+    struct buf b = {0};
+
+    json_write_double(&b, d);
+    cr_assert(str_eq_c(buf_str(&b), want), "%.*s, want %s", (int)b.len, b.p, want);
+    buf_done(&b);
+}
+
+TEST(json, doubles_are_written_as_python_does)
+{
+    assert_repr(0.0, "0.0");
+    assert_repr(-0.0, "-0.0");
+    assert_repr(1, "1.0");
+    assert_repr(-1.5, "-1.5");
+    assert_repr(0.1, "0.1");
+    assert_repr(0.1 + 0.2, "0.30000000000000004");
+    assert_repr(100, "100.0");
+    assert_repr(1e15, "1000000000000000.0");
+    assert_repr(1e16, "1e+16");
+    assert_repr(123456789012345680.0, "1.2345678901234568e+17");
+    assert_repr(0.0001, "0.0001");
+    assert_repr(0.00001, "1e-05");
+    assert_repr(1.5e-7, "1.5e-07");
+    assert_repr(1e100, "1e+100");
+    assert_repr(5e-324, "5e-324");
+    assert_repr(1.7976931348623157e308, "1.7976931348623157e+308");
+    assert_repr(9007199254740993.0, "9007199254740992.0");
+    assert_repr(2e-44, "2e-44");
+    assert_repr((double)NAN, "null");
+    assert_repr(-(double)INFINITY, "null");
+}
+
+TEST(json, doubles_read_back)
+{
+    char text[JSON_DOUBLE_TEXT_MAX];
+    uint64_t rng = 88172645463325252u;
+
+    for (int i = 0; i < 200000; i++) {
+        double d, back;
+        size_t n;
+
+        rng ^= rng << 13;
+        rng ^= rng >> 7;
+        rng ^= rng << 17;
+        memcpy(&d, &rng, sizeof(d));
+        if (i % 2)
+            d = -(double)(rng >> 40) / (double)(rng >> 20 & 0xfffff);
+        if (!isfinite(d))
+            continue;
+        n = json_number_write(text, d);
+        cr_assert_eq(json_number_double(str_of(text, n), &back), 0);
+        cr_assert_eq(memcmp(&d, &back, sizeof(d)), 0, "%.*s", (int)n, text);
+    }
+    cr_assert_eq(json_number_double(STR("1e400"), &(double){0}), -1);
+}
+
+TEST(json, writes_without_a_tree)
+{
+    struct buf b = {0};
+    struct json_out o = json_out_to(&b);
+    struct arena a = {0};
+    struct json made = json_make_i64(&a, INT64_MIN);
+
+    json_out_obj(&o);
+    json_out_key(&o, "a\n");
+    json_out_arr(&o);
+    json_out_i64(&o, -1);
+    json_out_i64(&o, INT64_MIN);
+    json_out_double(&o, 0.5);
+    json_out_bool(&o, false);
+    json_out_null(&o);
+    json_out_str(&o, (struct str){0});
+    json_out_str(&o, STR(""));
+    json_out_cstr(&o, "x\"y");
+    json_out_value(&o, NULL);
+    json_out_value(&o, &made);
+    json_out_end_arr(&o);
+    json_out_key(&o, "e");
+    json_out_obj(&o);
+    json_out_end_obj(&o);
+    json_out_key(&o, "r");
+    json_out_raw(&o, STR("[1]"));
+    json_out_end_obj(&o);
+    cr_assert(str_eq_c(buf_str(&b), "{\"a\\n\":[-1,-9223372036854775808,0.5,false,null,null,\"\","
+                                    "\"x\\\"y\",null,-9223372036854775808],\"e\":{},\"r\":[1]}"),
+              "%.*s", (int)b.len, b.p);
+    arena_done(&a);
+    buf_done(&b);
+}
