@@ -24,11 +24,13 @@
 struct engine_pool;
 struct engine_call;
 struct loop;
+struct model;
 
 enum engine_finish {
     ENGINE_STOP,        /* a stop id (it is the last of ids) or the engine's own end */
     ENGINE_STOP_STRING, /* a stop string matched; ids are kept as sampled */
     ENGINE_LENGTH,
+    ENGINE_ABORTED, /* the engine gave up part way; spliced by the pool, never seen above it */
 };
 
 /* Tokens [start, end) of the answer were sampled under `version` (text as the engine wrote it). */
@@ -45,8 +47,9 @@ struct engine_top {
 
 struct engine_request {
     struct str
-        session_id; /* affinity, X-SMG-Routing-Key, and the head of the engine's request id */
-    uint64_t call;  /* call number within the session */
+        session_id;  /* affinity, X-SMG-Routing-Key, and the head of the engine's request id */
+    uint64_t call;   /* call number within the session */
+    uint32_t answer; /* which of the call's n answers this is, from 0 */
     struct token_span prompt;
     struct sampling sampling;     /* max_tokens > 0, already clamped */
     uint32_t top_logprobs;        /* 0: only the sampled token's */
@@ -96,7 +99,8 @@ struct engine_events {
 struct engine_options {
     const char *const *engines; /* "sglang:http://..." etc., n_engines of them */
     size_t n_engines;
-    const int32_t *stop_ids; /* of the model */
+    const struct model *model; /* kind builtin turns text into ids with it; borrowed */
+    const int32_t *stop_ids;   /* of the model */
     size_t n_stop_ids;
     uint32_t vocab_size;     /* 0: unknown; ids beyond are engine_invalid */
     uint32_t context_length; /* 0: unknown */
@@ -124,7 +128,7 @@ struct engine_call *engine_start(struct engine_pool *p, const struct engine_requ
                                  const struct engine_events *events, void *ctx);
 
 /* Ends the call at once: closes the connection, sends the engine's abort. No event follows and
- * the pointer is dead. */
+ * the pointer is dead. Not from inside a callback of the same call. NULL is fine. */
 void engine_cancel(struct engine_call *c);
 
 /* Weight updates: hold stops starting engine calls (callers wait, --queue-timeout does not run);

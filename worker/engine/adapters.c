@@ -1,0 +1,16 @@
+#include <string.h>
+
+#include "worker/engine/adapter.h"
+
+static const struct engine_adapter *const engine_adapters[] = {
+    &engine_builtin,
+};
+
+const struct engine_adapter *engine_adapter_find(const char *kind)
+{
+    for (size_t i = 0; i < ARRAY_LEN(engine_adapters); i++) {
+        if (strcmp(engine_adapters[i]->kind, kind) == 0)
+            return engine_adapters[i];
+    }
+    return NULL;
+}

@@ -1,0 +1,151 @@
+/* Kind `builtin`: gives the answers of builtin.h out over time. */
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "common/os/loop.h"
+#include "worker/engine/builtin.h"
+
+struct replica {
+    struct loop *loop;
+    const struct engine_target *target;
+    struct builtin *builtin;
+};
+
+struct attempt {
+    struct replica *replica;
+    const struct engine_request *req;
+    const struct engine_attempt_events *events;
+    void *ctx;
+    struct builtin_answer answer;
+    size_t sent;
+    struct loop_timer timer;
+    struct loop_task task;
+    uint64_t asked_ms, first_ms;
+};
+
+static int replica_open(struct loop *loop, const struct engine_target *t,
+                        const struct engine_options *o, void **ret, struct err *e)
+{
+    struct replica *r = mem_zalloc(sizeof(*r));
+
+    r->loop = loop;
+    r->target = t;
+    if (builtin_new(t->rest, o, &r->builtin, e)) {
+        free(r);
+        return -1;
+    }
+    *ret = r;
+    return 0;
+}
+
+static void replica_close(void *replica)
+{
+    struct replica *r = replica;
+
+    builtin_free(r->builtin);
+    free(r);
+}
+
+static void attempt_free(struct attempt *a)
+{
+    loop_timer_stop(a->replica->loop, &a->timer);
+    loop_task_cancel(a->replica->loop, &a->task);
+    builtin_answer_done(&a->answer);
+    free(a);
+}
+
+/* How many tokens are due by now. */
+static size_t tokens_due(const struct attempt *a)
+{
+    double rate = a->replica->target->tokens_per_s;
+    double due;
+
+    if (rate <= 0)
+        return a->answer.ids.n;
+    due = 1 + rate * (double)(loop_clock_ms() - a->first_ms) / 1000.0;
+    return due < (double)a->answer.ids.n ? (size_t)due : a->answer.ids.n;
+}
+
+static void attempt_finish(struct attempt *a)
+{
+    struct engine_result r = {
+        .finish = a->answer.finish,
+        .stop_id = a->answer.stop_id,
+        .stop_text = a->answer.stop_text,
+        .ids = {a->answer.ids.at, a->answer.ids.n},
+        .logprobs = a->answer.logprobs,
+        .first_us = (a->first_ms - a->asked_ms) * 1000,
+        .total_us = (loop_clock_ms() - a->asked_ms) * 1000,
+    };
+
+    a->events->done(a->ctx, &r);
+    attempt_free(a);
+}
+
+static void on_timer(struct loop_timer *t);
+
+static void give(struct attempt *a)
+{
+    size_t due;
+
+    if (a->first_ms == 0)
+        a->first_ms = loop_clock_ms();
+    due = tokens_due(a);
+    if (due > a->sent) {
+        struct engine_delta d = {
+            .ids = {a->answer.ids.at + a->sent, due - a->sent},
+            .logprobs = a->answer.logprobs + a->sent,
+        };
+
+        a->sent = due;
+        a->events->delta(a->ctx, &d);
+    }
+    if (due == a->answer.ids.n) {
+        attempt_finish(a);
+        return;
+    }
+    loop_timer_set(a->replica->loop, &a->timer,
+                   MAX_OF((uint64_t)(1000.0 / a->replica->target->tokens_per_s), 1), on_timer);
+}
+
+static void on_timer(struct loop_timer *t)
+{
+    give(CONTAINER_OF(t, struct attempt, timer));
+}
+
+static void on_task(struct loop_task *t)
+{
+    give(CONTAINER_OF(t, struct attempt, task));
+}
+
+static void *attempt_start(void *replica, const struct engine_request *req,
+                           const struct engine_attempt_events *events, void *ctx)
+{
+    struct replica *r = replica;
+    struct attempt *a = mem_zalloc(sizeof(*a));
+
+    a->replica = r;
+    a->req = req;
+    a->events = events;
+    a->ctx = ctx;
+    a->asked_ms = loop_clock_ms();
+    builtin_answer(r->builtin, req, &a->answer);
+    if (r->target->delay_ms > 0)
+        loop_timer_set(r->loop, &a->timer, r->target->delay_ms, on_timer);
+    else
+        loop_task_post(r->loop, &a->task, on_task);
+    return a;
+}
+
+static void attempt_cancel(void *attempt)
+{
+    attempt_free(attempt);
+}
+
+const struct engine_adapter engine_builtin = {
+    .kind = "builtin",
+    .open = replica_open,
+    .close = replica_close,
+    .start = attempt_start,
+    .cancel = attempt_cancel,
+};
