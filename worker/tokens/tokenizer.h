@@ -1,0 +1,118 @@
+/*
+ * struct tokenizer: a Hugging Face tokenizer.json, loaded. Encoding and decoding equal that of the
+ * reference library (Rust `tokenizers` 0.22/0.23) id for id and byte for byte; what cannot be done
+ * exactly is refused by name when loading (ERR_UNSUPPORTED), never approximated.
+ *
+ * A tokenizer is immutable once loaded and holds no file open: load it before the fork and every
+ * process shares its pages. Whatever changes while working (scratch, the bounded cache of words)
+ * sits in a struct encoder or struct detok, one per process or thread.
+ *
+ * As in the library, the ids of added tokens are those that the vocabulary gives (a token of the
+ * vocabulary keeps its id, others continue behind it), whatever "id" says in the file.
+ * `truncation` and `padding` of the file are not applied: transformers switches both off for chat
+ * templates, and a gateway that cuts prompts in silence is wrong (tokenizer_note names them).
+ * Not here: chat templates, files other than tokenizer.json. Pure but for tokenizer_load's read.
+ */
+#ifndef RG_TOKENS_TOKENIZER_H
+#define RG_TOKENS_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/str.h"
+#include "worker/tokens/span.h"
+
+struct tokenizer;
+struct encoder;
+struct detok;
+
+/* One entry of "added_tokens", as the library resolved it. */
+struct added_token {
+    struct str content; /* as in the file; lives as long as the tokenizer */
+    int32_t id;
+    bool special; /* dropped by skip_special_tokens */
+    bool single_word;
+    bool lstrip, rstrip;
+    bool normalized; /* looked for after normalization */
+};
+
+/* Reads path (a tokenizer.json). ERR_IO, ERR_CONFIG (not a tokenizer), ERR_UNSUPPORTED (names
+ * what). *ret is the caller's: tokenizer_free. */
+int tokenizer_load(const char *path, struct tokenizer **ret, struct err *e);
+
+/* The same from the file's text, which may be freed afterwards. */
+int tokenizer_parse(struct str json, struct tokenizer **ret, struct err *e);
+
+/* The built-in byte tokenizer: ids 0..255 are bytes, 256 <|im_start|>, 257 <|im_end|>,
+ * 258 <|endoftext|> (special). Caller's. */
+struct tokenizer *tokenizer_builtin(void);
+
+void tokenizer_free(struct tokenizer *t); /* NULL allowed */
+
+/* --- looking up --- */
+
+/* The id of a token given as the file writes it (added tokens first, then the vocabulary, where a
+ * byte-level space is U+0120), or -1. */
+int32_t tokenizer_id(const struct tokenizer *t, struct str piece);
+
+/* The token as the file writes it; absent when the id is unknown. */
+struct str tokenizer_piece(const struct tokenizer *t, int32_t id);
+
+/* The bytes that the token stands for: byte-level pieces turned into bytes (may be part of a
+ * character), others as the file writes them. Absent when the id is unknown. */
+struct str tokenizer_text(const struct tokenizer *t, int32_t id);
+
+/* Highest id + 1; every id that encoding gives is below. */
+size_t tokenizer_vocab_size(const struct tokenizer *t);
+
+bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
+
+/* Added tokens in the order of the file (duplicates left out). */
+size_t tokenizer_added_count(const struct tokenizer *t);
+const struct added_token *tokenizer_added(const struct tokenizer *t, size_t i);
+
+/* Whether decoding is byte-level: the text of ids is then the concatenation of tokenizer_text. */
+bool tokenizer_byte_level(const struct tokenizer *t);
+
+/* What `rollgate check` should say about this file (parts ignored, patterns that run on PCRE2),
+ * one sentence a line; "" when nothing. */
+const char *tokenizer_note(const struct tokenizer *t);
+
+/* --- encoding --- */
+
+/* Scratch and word cache (about 1.5 MB, fixed; filled lazily). Borrows t. */
+struct encoder *encoder_new(const struct tokenizer *t);
+void encoder_free(struct encoder *enc); /* NULL allowed */
+
+/* Appends the ids of text (valid UTF-8) to out. add_special_tokens runs the post-processor's
+ * template (chat templates: false). -1: the text needs an unk_token that the vocabulary lacks, a
+ * pattern ran over its budget, or text is not UTF-8 (ERR_INVALID / ERR_UNSUPPORTED); out is then
+ * as before. */
+int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens,
+                   struct token_vec *out, struct err *e);
+
+/* --- decoding --- */
+
+/* Appends the text of n ids: unknown ids are dropped, broken UTF-8 becomes U+FFFD as in the
+ * library. */
+void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n,
+                      bool skip_special_tokens, struct buf *out);
+
+/*
+ * struct detok: decoding as ids arrive. All that detok_feed and detok_finish append together
+ * equals tokenizer_decode of all ids, however they are cut; text comes out as soon as no later id
+ * can change it (byte-level: at most 3 bytes wait). Borrows t.
+ */
+struct detok *detok_new(const struct tokenizer *t, bool skip_special_tokens);
+void detok_free(struct detok *d); /* NULL allowed */
+
+/* Appends the text that this id makes certain, perhaps none. */
+void detok_feed(struct detok *d, int32_t id, struct buf *out);
+
+/* Appends what still waited (an unfinished character as U+FFFD); d is then as new. */
+void detok_finish(struct detok *d, struct buf *out);
+
+#endif
