@@ -1,0 +1,209 @@
+#include "common/net/chunked.h"
+
+#include <stdbool.h>
+
+enum { SIZE_DIGITS_MAX = 15, EXTENSION_MAX = 4096, TRAILER_MAX = 8192 };
+
+enum state {
+    SIZE,
+    EXTENSION,
+    SIZE_LF,
+    DATA,
+    DATA_CR,
+    DATA_LF,
+    TRAILER, /* at the start of a trailer line or of the last CRLF */
+    TRAILER_NAME,
+    TRAILER_VALUE,
+    TRAILER_LF,
+    END_LF
+};
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool is_control(char c)
+{
+    return ((unsigned char)c < 0x20 && c != '\t') || c == 0x7f;
+}
+
+static bool is_token(char c)
+{
+    return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
+           (c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
+}
+
+/* The size line is complete up to its LF. */
+static void begin_data(struct chunked *c)
+{
+    c->total_bytes += c->left_bytes;
+    if (c->left_bytes == 0)
+        c->extra_bytes = 0;
+    c->state = c->left_bytes == 0 ? TRAILER : DATA;
+}
+
+static int step_size(struct chunked *c, char byte, struct err *e)
+{
+    int digit = hex_digit(byte);
+
+    if (digit >= 0) {
+        if (c->digits++ == SIZE_DIGITS_MAX)
+            return err_set(e, ERR_INVALID, "a chunk size is too long");
+        c->left_bytes = c->left_bytes * 16 + (unsigned)digit;
+        return 0;
+    }
+    if (c->digits == 0 || (byte != '\r' && byte != ';'))
+        return err_set(e, ERR_INVALID, "a malformed chunk size");
+    c->digits = 0;
+    c->state = byte == ';' ? EXTENSION : SIZE_LF;
+    return 0;
+}
+
+static int step_extension(struct chunked *c, char byte, struct err *e)
+{
+    if (byte == '\r') {
+        c->state = SIZE_LF;
+        return 0;
+    }
+    if (is_control(byte) || ++c->extra_bytes > EXTENSION_MAX)
+        return err_set(e, ERR_INVALID, "a malformed chunk extension");
+    return 0;
+}
+
+/* Trailer lines follow the rules of header lines. */
+static int step_trailer(struct chunked *c, char byte, struct err *e)
+{
+    if (++c->extra_bytes > TRAILER_MAX)
+        return err_set(e, ERR_INVALID, "the trailers are too long");
+    switch (c->state) {
+    case TRAILER:
+        if (!is_token(byte))
+            break;
+        c->state = TRAILER_NAME;
+        return 0;
+    case TRAILER_NAME:
+        if (byte == ':')
+            c->state = TRAILER_VALUE;
+        else if (!is_token(byte))
+            break;
+        return 0;
+    case TRAILER_VALUE:
+        if (byte == '\r')
+            c->state = TRAILER_LF;
+        else if (is_control(byte))
+            break;
+        return 0;
+    default:
+        if (byte != '\n')
+            break;
+        c->state = TRAILER;
+        return 0;
+    }
+    return err_set(e, ERR_INVALID, "a malformed trailer");
+}
+
+/* A byte that can only be one. */
+static int expect(struct chunked *c, char byte, char wanted, enum state next, struct err *e)
+{
+    if (byte != wanted)
+        return err_set(e, ERR_INVALID, "a chunk's line end is not CRLF");
+    c->state = next;
+    return 0;
+}
+
+/* One byte that is not data. 1 / 0 / -1. */
+static int step(struct chunked *c, char byte, struct err *e)
+{
+    switch (c->state) {
+    case SIZE:
+        return step_size(c, byte, e);
+    case EXTENSION:
+        return step_extension(c, byte, e);
+    case SIZE_LF:
+        if (expect(c, byte, '\n', DATA, e) != 0)
+            return -1;
+        begin_data(c);
+        return 0;
+    case DATA_CR:
+        return expect(c, byte, '\r', DATA_LF, e);
+    case DATA_LF:
+        return expect(c, byte, '\n', SIZE, e);
+    case TRAILER:
+        if (byte != '\r')
+            return step_trailer(c, byte, e);
+        c->state = END_LF;
+        return 0;
+    case END_LF:
+        if (expect(c, byte, '\n', SIZE, e) != 0)
+            return -1;
+        c->extra_bytes = 0;
+        return 1;
+    default:
+        return step_trailer(c, byte, e);
+    }
+}
+
+static bool in_trailer(const struct chunked *c, char byte)
+{
+    return (c->state == TRAILER && byte != '\r') ||
+           (c->state >= TRAILER_NAME && c->state <= TRAILER_LF);
+}
+
+static void take_data(struct chunked *c, size_t available, struct chunked_run *ret)
+{
+    ret->kind = CHUNKED_DATA;
+    ret->len_bytes = available < c->left_bytes ? available : (size_t)c->left_bytes;
+    c->left_bytes -= ret->len_bytes;
+    if (c->left_bytes == 0)
+        c->state = DATA_CR;
+}
+
+int chunked_next(struct chunked *c, struct str in, struct chunked_run *ret, struct err *e)
+{
+    size_t i = 0;
+    int r = 0;
+    bool trailer;
+
+    *ret = (struct chunked_run){0};
+    if (in.len == 0)
+        return 0;
+    if (c->state == DATA) {
+        take_data(c, in.len, ret);
+        return 0;
+    }
+    trailer = in_trailer(c, in.p[0]);
+    while (i < in.len && r == 0 && c->state != DATA && in_trailer(c, in.p[i]) == trailer)
+        r = step(c, in.p[i++], e);
+    ret->len_bytes = i;
+    ret->kind = trailer ? CHUNKED_TRAILER : CHUNKED_FRAMING;
+    return r;
+}
+
+int chunked_scan(struct chunked *c, struct str in, size_t *ret_used, size_t *ret_pass,
+                 struct err *e)
+{
+    size_t used = 0;
+    int r = 0;
+
+    *ret_used = *ret_pass = 0;
+    while (r == 0 && used < in.len) {
+        struct chunked_run run;
+
+        if (used > 0 && in_trailer(c, in.p[used]))
+            break;
+        r = chunked_next(c, str_sub(in, used, in.len), &run, e);
+        if (r < 0)
+            return -1;
+        used += run.len_bytes;
+        if (run.kind == CHUNKED_TRAILER) {
+            *ret_used = used;
+            return r;
+        }
+    }
+    *ret_used = *ret_pass = used;
+    return r;
+}

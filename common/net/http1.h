@@ -1,0 +1,107 @@
+/*
+ * HTTP/1.1 heads: a strict, pure parser of request and response heads, and the forwarding of a
+ * head without its hop-by-hop lines. It decides the framing of the body; nobody else does.
+ *
+ * Refused (RFC 9112 allows a recipient each of these, most are musts): line ends other than CRLF,
+ * obs-fold, NUL and control bytes, blanks before a colon, empty names, a second Content-Length
+ * (even an equal one), Content-Length beside Transfer-Encoding, any Transfer-Encoding but one
+ * "chunked", Transfer-Encoding in HTTP/1.0, no Host in HTTP/1.1, two Hosts, a Host that is not
+ * host[:port], absolute, authority and asterisk targets, CONNECT and TRACE, methods with other
+ * bytes than A-Z and '-', a Connection header that names Host or a framing header, HTTP/0.9.
+ *
+ * A parsed head borrows the input bytes: it is valid as long as they stay where they are. Nothing
+ * here allocates, does I/O or knows the time. Limits are the caller's numbers.
+ */
+#ifndef RG_NET_HTTP1_H
+#define RG_NET_HTTP1_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+
+enum { HTTP1_HEADERS_MAX = 100, HTTP1_NAMED_MAX = 16 };
+
+/* Names that framing, forwarding or routing looks at. */
+enum http1_name {
+    HTTP1_OTHER,
+    HTTP1_HOST,
+    HTTP1_CONTENT_LENGTH,
+    HTTP1_TRANSFER_ENCODING,
+    HTTP1_CONNECTION,
+    HTTP1_KEEP_ALIVE,
+    HTTP1_PROXY_CONNECTION,
+    HTTP1_TE,
+    HTTP1_TRAILER,
+    HTTP1_UPGRADE,
+    HTTP1_EXPECT,
+    HTTP1_AUTHORIZATION,
+    HTTP1_X_API_KEY,
+    HTTP1_REQUEST_ID, /* Rollgate-Request-Id */
+    HTTP1_NAME_COUNT
+};
+
+enum http1_body {
+    HTTP1_NO_BODY,
+    HTTP1_LENGTH,     /* http1_head.length bytes, > 0 */
+    HTTP1_CHUNKED,    /* see chunked.h */
+    HTTP1_UNTIL_CLOSE /* responses only */
+};
+
+struct http1_header {
+    struct str name;  /* as sent */
+    struct str value; /* without blanks at both ends */
+    const char *end;  /* behind the line's CRLF; the line begins at name.p */
+    unsigned char known;
+    bool drop; /* hop-by-hop or framing: not forwarded */
+};
+
+struct http1_head {
+    struct str method, target; /* requests */
+    struct str reason;         /* responses */
+    int status;                /* responses: 100..599 */
+    int minor;                 /* HTTP/1.minor: 0 or 1 */
+    enum http1_body body;
+    uint64_t length;                    /* Content-Length when given, also of an answer to HEAD */
+    bool has_length;                    /* Content-Length was given */
+    bool keep_alive;                    /* the sender will keep the connection */
+    bool expects_continue;              /* Expect: 100-continue */
+    size_t len_bytes;                   /* the head's bytes, the empty line included */
+    size_t n;                           /* headers */
+    unsigned char at[HTTP1_NAME_COUNT]; /* 1 + place of the first header of that name, 0: none */
+    struct http1_header headers[HTTP1_HEADERS_MAX];
+};
+
+/* Parses the request head at the start of `in`. `seen_bytes`: how much of it an earlier call has
+ * seen that returned 0 (0 at first). 1 done, 0 more bytes are needed, -1 with ERR_INVALID (400),
+ * ERR_HTTP_VERSION (505) or ERR_HEAD_TOO_LARGE (431, beyond max_bytes or HTTP1_HEADERS_MAX). One
+ * empty line before the request line is skipped (and counted in len_bytes). */
+RG_MUSTCHECK int http1_request(struct http1_head *h, struct str in, size_t seen_bytes,
+                               size_t max_bytes, struct err *e);
+
+/* The same for a response head; every failure is ERR_WORKER_INVALID. `to_head`: it answers a HEAD
+ * request. Interim answers (1xx) are returned as heads of their own, without body. */
+RG_MUSTCHECK int http1_response(struct http1_head *h, struct str in, size_t seen_bytes,
+                                size_t max_bytes, bool to_head, struct err *e);
+
+/* The first header of a known name, or an absent str. */
+static inline struct str http1_known(const struct http1_head *h, enum http1_name name)
+{
+    return h->at[name] ? h->headers[h->at[name] - 1].value : (struct str){0};
+}
+
+/* The first header of that name (any case), or an absent str. */
+struct str http1_get(const struct http1_head *h, struct str name);
+
+/* Whether a list header (comma separated) holds the token, in any case. */
+bool http1_list_has(struct str list, struct str token);
+
+/* Fills iov with the header lines to be forwarded, neighbours merged; neither the first line nor
+ * the empty line, and no framing header: the caller writes those. Returns the number of entries,
+ * at most HTTP1_HEADERS_MAX; iov must hold that many. */
+int http1_forward(const struct http1_head *h, struct iovec *iov);
+
+#endif

@@ -1,0 +1,49 @@
+/* fuzz: rg_common */
+#include "common/net/chunked.h"
+
+#include <stdlib.h>
+
+#include "common/base/check.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* The result and the consumed length do not depend on how the bytes were cut into pieces. */
+static int scan(const uint8_t *data, size_t size, size_t piece, size_t *ret_used,
+                size_t *ret_passed)
+{
+    struct chunked c = {0};
+    size_t at = 0;
+    int r = 0;
+
+    *ret_passed = 0;
+    while (r == 0 && at < size) {
+        size_t n = size - at < piece ? size - at : piece, used, pass;
+        char *exact = malloc(n);
+
+        memcpy(exact, data + at, n);
+        r = chunked_scan(&c, str_of(exact, n), &used, &pass, NULL);
+        free(exact);
+        if (r < 0)
+            return -1;
+        CHECK(used > 0 && pass <= used && used <= n);
+        *ret_passed += pass;
+        at += used;
+    }
+    *ret_used = at;
+    return r;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    size_t used_a, used_b, passed_a, passed_b;
+    int a, b;
+
+    if (size < 2)
+        return 0;
+    a = scan(data + 1, size - 1, size, &used_a, &passed_a);
+    b = scan(data + 1, size - 1, 1 + data[0] % 17, &used_b, &passed_b);
+    CHECK(a == b);
+    if (a >= 0)
+        CHECK(used_a == used_b && passed_a == passed_b);
+    return 0;
+}
