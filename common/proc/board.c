@@ -1,0 +1,71 @@
+#include "common/proc/board.h"
+
+#include <sys/mman.h>
+
+#include "common/base/check.h"
+
+struct board *board_new(void)
+{
+    void *map =
+        mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    CHECK(map != MAP_FAILED);
+    return map;
+}
+
+void board_free(struct board *b)
+{
+    if (b)
+        (void)munmap(b, sizeof(*b));
+}
+
+unsigned board_workers_ready(const struct board *b)
+{
+    unsigned ready = 0, n = atomic_load_explicit(&b->workers, memory_order_relaxed);
+
+    for (unsigned i = 0; i < n; i++)
+        ready += board_ready(b, BOARD_WORKER0 + i);
+    return ready;
+}
+
+int board_resolve(const struct board *b, uint32_t index)
+{
+    uint32_t place = index - b->worker_base;
+
+    /* An adopter may have been retired later, too: follow the chain, which cannot be longer. */
+    for (unsigned hops = 0; hops < BOARD_WORKERS_MAX && place < BOARD_WORKERS_MAX; hops++) {
+        const struct board_slot *slot = &b->slots[BOARD_WORKER0 + place];
+        uint32_t adopter = atomic_load_explicit(&slot->adopter, memory_order_relaxed);
+
+        if (!adopter)
+            return atomic_load_explicit(&slot->state, memory_order_relaxed) == BOARD_EMPTY
+                       ? -1
+                       : (int)place;
+        place = adopter - 1;
+    }
+    return -1;
+}
+
+int board_check_ready(const struct board *b, const char **ret_reason)
+{
+    unsigned workers = atomic_load_explicit(&b->workers, memory_order_relaxed);
+    unsigned routers = atomic_load_explicit(&b->routers, memory_order_relaxed);
+    unsigned engines = 0;
+
+    *ret_reason = "draining";
+    if (atomic_load_explicit(&b->draining, memory_order_relaxed))
+        return -1;
+    *ret_reason = "a router is starting";
+    for (unsigned i = 0; i < routers; i++) {
+        if (!board_ready(b, BOARD_ROUTER0 + i))
+            return -1;
+    }
+    *ret_reason = "a worker is starting";
+    if (board_workers_ready(b) < workers)
+        return -1;
+    for (unsigned i = 0; i < workers; i++)
+        engines +=
+            atomic_load_explicit(&b->slots[BOARD_WORKER0 + i].engines_up, memory_order_relaxed) > 0;
+    *ret_reason = "no engine answers";
+    return engines > 0 ? 0 : -1;
+}

@@ -1,0 +1,78 @@
+/*
+ * struct board: what the processes of one gateway know of each other, in shared memory made before
+ * the first fork. One slot per process: the supervisor, then routers, then workers. Slot numbers
+ * are the same as those of the metric pages.
+ * Writers: the supervisor writes states, pids and adoption; a process writes its own heartbeat,
+ * engines_up and last words. Everybody reads. Every field stands alone (relaxed atomics): there
+ * is nothing here that must change together.
+ *
+ * A worker is named by its index: worker_base + place. Indexes outside, and those that were
+ * retired, resolve through the adoption table (board_resolve) or belong to nobody.
+ */
+#ifndef RG_PROC_BOARD_H
+#define RG_PROC_BOARD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    BOARD_ROUTERS_MAX = 64,
+    BOARD_WORKERS_MAX = 256,
+    BOARD_SUPERVISOR = 0,
+    BOARD_ROUTER0 = 1,
+    BOARD_WORKER0 = BOARD_ROUTER0 + BOARD_ROUTERS_MAX,
+    BOARD_SLOTS = BOARD_WORKER0 + BOARD_WORKERS_MAX,
+    BOARD_WORDS_MAX = 256,
+};
+
+enum board_state {
+    BOARD_EMPTY,    /* no such process */
+    BOARD_STARTING, /* forked (or about to be, after a crash), not yet serving */
+    BOARD_READY,    /* serves */
+    BOARD_RETIRING, /* scaled away: finishes what runs, gets nothing new */
+};
+
+struct board_slot {
+    _Atomic uint32_t state; /* enum board_state */
+    _Atomic int32_t pid;
+    _Atomic uint64_t beat_ms;    /* monotonic time of the last sign of life; 0: none yet */
+    _Atomic uint32_t engines_up; /* worker: engine replicas it sees healthy */
+    _Atomic uint32_t adopter; /* worker: 1 + place of the worker that has its sessions; 0: none */
+    _Atomic uint32_t waiting; /* worker: calls running or queued, for `rollgate top` */
+    char last_words[BOARD_WORDS_MAX]; /* text of a failed CHECK */
+};
+
+struct board {
+    char instance[33];           /* this gateway's id: 32 hex */
+    uint32_t worker_base;        /* index of worker place 0 */
+    _Atomic uint32_t draining;   /* the whole service is stopping */
+    _Atomic uint32_t routers;    /* how many there should be */
+    _Atomic uint32_t workers;    /* how many there should be */
+    _Atomic uint32_t generation; /* counts reloads */
+    struct board_slot slots[BOARD_SLOTS];
+};
+
+/* Maps a zeroed board; aborts without memory. board_free unmaps. */
+struct board *board_new(void);
+void board_free(struct board *b);
+
+/* Whether the slot's process serves. */
+static inline bool board_ready(const struct board *b, unsigned slot)
+{
+    return atomic_load_explicit(&b->slots[slot].state, memory_order_relaxed) == BOARD_READY;
+}
+
+/* How many of the wanted workers serve. */
+unsigned board_workers_ready(const struct board *b);
+
+/* The place (0..) of the worker that owns sessions of `index`, adoption followed, or -1 when the
+ * index belongs to nobody here. The worker may be starting. */
+int board_resolve(const struct board *b, uint32_t index);
+
+/* /ready: 0 when every router and worker serves and a worker sees an engine, else -1 and a short
+ * reason. */
+int board_check_ready(const struct board *b, const char **ret_reason);
+
+#endif

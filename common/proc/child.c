@@ -1,0 +1,127 @@
+#include "common/proc/child.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/proc/status.h"
+
+enum { BEAT_MS = 1000 };
+
+static void on_signal(struct signals *s, int signo, int sender)
+{
+    struct child *c = CONTAINER_OF(s, struct child, signals);
+
+    if (signo == SIGQUIT)
+        _exit(0);
+    if (signo == SIGHUP || signo == SIGUSR2 || c->draining)
+        return; /* the supervisor's business, or said before */
+    c->draining = true;
+    log_debug(NULL, "draining", LOG_I("sender", sender));
+    c->on_drain(c);
+}
+
+static void on_life(struct loop_io *io, unsigned events)
+{
+    char byte;
+
+    (void)events;
+    if (read(io->fd, &byte, 1) == 0)
+        _exit(1); /* nobody is left who could reap or replace us */
+}
+
+static uint64_t resident_bytes(void)
+{
+    FILE *f = fopen("/proc/self/statm", "re");
+    char line[128];
+    unsigned long long pages = 0;
+
+    if (f && fgets(line, sizeof(line), f)) {
+        char *resident = strchr(line, ' ');
+
+        pages = resident ? strtoull(resident + 1, NULL, 10) : 0;
+    }
+    if (f)
+        (void)fclose(f);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static uint64_t open_descriptors(void)
+{
+    DIR *d = opendir("/proc/self/fd");
+    uint64_t n = 0;
+
+    while (d && readdir(d))
+        n++;
+    if (d)
+        (void)closedir(d);
+    return n > 3 ? n - 3 : 0; /* ".", ".." and the folder itself */
+}
+
+static void on_beat(struct loop_timer *t)
+{
+    struct child *c = CONTAINER_OF(t, struct child, beat);
+    struct metrics_page *page = c->heritage->page;
+    struct board_slot *slot = &c->heritage->board->slots[c->heritage->slot];
+    uint64_t lag_us = loop_take_lag_us(c->loop);
+
+    atomic_store_explicit(&slot->beat_ms, loop_clock_ms(), memory_order_relaxed);
+    metrics_set(page, METRIC_loop_lag_max, lag_us);
+    metrics_observe_us(page, METRIC_loop_lag, lag_us);
+    metrics_set(page, METRIC_rss, resident_bytes());
+    metrics_set(page, METRIC_open_fds, open_descriptors());
+    loop_timer_set(c->loop, &c->beat, BEAT_MS, on_beat);
+}
+
+int child_init(struct child *c, struct loop *l, const struct heritage *h, child_drain_fn on_drain,
+               struct err *e)
+{
+    static const int watched[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR2, 0};
+
+    *c = (struct child){.heritage = h, .loop = l, .on_drain = on_drain};
+    if (signals_init(&c->signals, l, watched, on_signal, e))
+        return -1;
+    if (loop_add(l, &c->life, h->life_fd, LOOP_IN, on_life, e)) {
+        signals_done(&c->signals);
+        return -1;
+    }
+    on_beat(&c->beat);
+    return 0;
+}
+
+void child_done(struct child *c)
+{
+    if (!c->loop)
+        return;
+    loop_timer_stop(c->loop, &c->beat);
+    loop_del(c->loop, &c->life);
+    signals_done(&c->signals);
+    c->loop = NULL;
+}
+
+static void tell(const struct heritage *h, enum status_kind kind, const char *text)
+{
+    struct status s = {.slot = h->slot, .kind = kind, .pid = (int32_t)getpid()};
+    struct err e;
+
+    (void)snprintf(s.text, sizeof(s.text), "%s", text);
+    if (status_send(h->status_fd, &s, &e))
+        log_error(NULL, e.text);
+}
+
+void child_ready(struct child *c, const char *remark)
+{
+    if (c->told)
+        return;
+    c->told = true;
+    on_beat(&c->beat);
+    tell(c->heritage, STATUS_READY, remark);
+}
+
+void child_failed(const struct heritage *h, const char *why)
+{
+    tell(h, STATUS_FAILED, why);
+}

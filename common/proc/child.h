@@ -1,0 +1,47 @@
+/*
+ * struct child: a child's side of the contract in heritage.h, on the child's own loop: signals,
+ * the life line, the readiness report, and once a second the heartbeat and the process metrics.
+ *
+ *     child_init(&c, loop, heritage, on_drain, &e);
+ *     ... open everything ...
+ *     child_ready(&c, "");
+ *     loop_run(loop);        // on_drain makes it stop once nothing runs any more
+ *     child_done(&c);
+ *
+ * on_drain is called once, at the first SIGTERM or SIGINT; later ones change nothing. SIGQUIT and
+ * the end of the supervisor end the process on the spot: the journal makes that safe.
+ */
+#ifndef RG_PROC_CHILD_H
+#define RG_PROC_CHILD_H
+
+#include "common/base/err.h"
+#include "common/os/loop.h"
+#include "common/os/signals.h"
+#include "common/proc/heritage.h"
+
+struct child;
+typedef void (*child_drain_fn)(struct child *c);
+
+struct child {
+    const struct heritage *heritage;
+    struct loop *loop;
+    struct signals signals;
+    struct loop_io life;
+    struct loop_timer beat;
+    child_drain_fn on_drain;
+    bool draining;
+    bool told; /* readiness was reported */
+};
+
+/* The heritage must outlive the child. -1 with ERR_IO. */
+RG_MUSTCHECK int child_init(struct child *c, struct loop *l, const struct heritage *h,
+                            child_drain_fn on_drain, struct err *e);
+void child_done(struct child *c);
+
+/* Reports that the process serves; once. A remark goes into the supervisor's log. */
+void child_ready(struct child *c, const char *remark);
+
+/* Reports why the process cannot start; it ends afterwards with a non-zero status. */
+void child_failed(const struct heritage *h, const char *why);
+
+#endif

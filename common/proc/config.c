@@ -1,0 +1,211 @@
+#include "common/proc/config.h"
+
+#include <ctype.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "common/proc/config_internal.h"
+
+extern char **environ;
+
+static void load_defaults(struct config_load *l)
+{
+    for (size_t i = 0; i < config_n_rows; i++) {
+        if (config_rows[i].flag)
+            config_set(l, &config_rows[i], str_cstr(config_rows[i].deflt), CONFIG_FROM_DEFAULT,
+                       "default");
+    }
+}
+
+/* ROLLGATE_MAX_NODES=... ; a list takes one value per line. */
+static void load_environment(struct config_load *l)
+{
+    static const struct str head = STR_LIT("ROLLGATE_");
+
+    for (char **at = environ; *at; at++) {
+        struct str entry = str_cstr(*at), value;
+        size_t eq = str_find(entry, STR("="), 0);
+        const struct config_row *row;
+        char name[64], place[80];
+
+        if (!str_starts(entry, head) || eq == SIZE_MAX || eq - head.len >= sizeof(name))
+            continue;
+        for (size_t i = head.len; i < eq; i++)
+            name[i - head.len] = (char)tolower((unsigned char)entry.p[i]);
+        name[eq - head.len] = 0;
+        (void)snprintf(place, sizeof(place), "%.*s", (int)eq, entry.p);
+        value = str_sub(entry, eq + 1, SIZE_MAX);
+        row = config_row_find(str_cstr(name));
+        if (!row) { /* other programs' variables may begin like ours; slips are told */
+            if (config_mistyped(str_cstr(name)))
+                config_unknown(l, str_cstr(name), place);
+            continue;
+        }
+        while (row->type == CONFIG_LIST && str_find(value, STR("\n"), 0) != SIZE_MAX) {
+            size_t line = str_find(value, STR("\n"), 0);
+
+            config_set(l, row, str_sub(value, 0, line), CONFIG_FROM_ENV, place);
+            value = str_sub(value, line + 1, SIZE_MAX);
+        }
+        config_set(l, row, value, CONFIG_FROM_ENV, place);
+    }
+}
+
+/* One flag at argv[i]; returns how many arguments it took. */
+static int take_flag(struct config_load *l, int argc, char *const *argv, int i)
+{
+    struct str name = str_cstr(argv[i] + 2), value = {0};
+    size_t eq = str_find(name, STR("="), 0);
+    const struct config_row *row;
+    char place[96];
+
+    if (eq != SIZE_MAX) {
+        value = str_sub(name, eq + 1, SIZE_MAX);
+        name = str_sub(name, 0, eq);
+    }
+    (void)snprintf(place, sizeof(place), "--%.*s", (int)MIN_OF(name.len, (size_t)80), name.p);
+    row = config_row_find(name);
+    if (!row && str_starts(name, STR("no-")) && !value.p) {
+        row = config_row_find(str_sub(name, 3, SIZE_MAX));
+        value = STR("off");
+        if (row && row->type != CONFIG_BOOL)
+            row = NULL;
+    }
+    if (!row) {
+        config_unknown(l, name, place);
+        return 1;
+    }
+    if (value.p || row->type == CONFIG_BOOL) {
+        config_set(l, row, value.p ? value : STR("on"), CONFIG_FROM_FLAG, place);
+        return 1;
+    }
+    if (i + 1 >= argc) {
+        buf_printf(l->mistakes, "%s: needs a value\n", place);
+        return 1;
+    }
+    config_set(l, row, str_cstr(argv[i + 1]), CONFIG_FROM_FLAG, place);
+    return 2;
+}
+
+static void load_flags(struct config_load *l, int argc, char *const *argv)
+{
+    struct config_list *args = &l->config->args;
+
+    for (int i = 1; i < argc;) {
+        if (strncmp(argv[i], "--", 2) == 0 && argv[i][2]) {
+            i += take_flag(l, argc, argv, i);
+            continue;
+        }
+        args->at = mem_realloc_array(args->at, args->n + 1, sizeof(*args->at));
+        args->at[args->n++] = mem_strdup(argv[i++]);
+    }
+}
+
+/* The file must be known before it is read, and loses against environment and flags. */
+static const char *find_file(int argc, char *const *argv)
+{
+    const char *path = getenv("ROLLGATE_CONFIG");
+
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "--config=", 9) == 0)
+            path = argv[i] + 9;
+        else if (strcmp(argv[i], "--config") == 0 && i + 1 < argc)
+            path = argv[i + 1];
+    }
+    return path;
+}
+
+/* Cores this process may use: what Slurm granted, else the affinity mask. */
+static int64_t usable_cores(void)
+{
+    const char *slurm = getenv("SLURM_CPUS_ON_NODE");
+    uint64_t granted;
+    cpu_set_t set;
+
+    if (slurm && !str_to_u64(str_cstr(slurm), 256, &granted) && granted > 0)
+        return (int64_t)granted;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof(set), &set) == 0)
+        return MIN_OF(MAX_OF(CPU_COUNT(&set), 1), 256);
+    return 1;
+}
+
+static char *join(const char *a, const char *b)
+{
+    struct buf out = {0};
+
+    buf_printf(&out, "%s/%s", a, b);
+    return buf_take(&out);
+}
+
+static char *default_state_dir(void)
+{
+    const char *dir = getenv("STATE_DIRECTORY"), *home;
+
+    if (dir && *dir && !strchr(dir, ':'))
+        return mem_strdup(dir);
+    dir = getenv("XDG_STATE_HOME");
+    if (dir && *dir == '/')
+        return join(dir, "rollgate");
+    home = getenv("HOME");
+    return join(home && *home ? home : "/var/lib",
+                home && *home ? ".local/state/rollgate" : "rollgate");
+}
+
+static void resolve(struct config *c)
+{
+    const char *run = getenv("RUNTIME_DIRECTORY");
+
+    if (c->workers == 0)
+        c->workers = usable_cores();
+    if (c->routers == 0)
+        c->routers = MAX_OF((c->workers + 3) / 4, 1);
+    if (!c->state_dir)
+        c->state_dir = default_state_dir();
+    if (!c->run_dir)
+        c->run_dir = run && *run && !strchr(run, ':') ? mem_strdup(run) : join(c->state_dir, "run");
+}
+
+struct config *config_load(int argc, char *const *argv, struct buf *mistakes)
+{
+    struct config_load l = {.mistakes = mistakes};
+    size_t before = mistakes->len;
+    const char *file = find_file(argc, argv);
+
+    l.config = mem_zalloc(sizeof(*l.config));
+    l.source = mem_calloc(config_n_rows, sizeof(*l.source));
+    load_defaults(&l);
+    if (file && *file)
+        config_read_yaml(&l, file);
+    load_environment(&l);
+    load_flags(&l, argc, argv);
+    resolve(l.config);
+    free(l.source);
+    if (mistakes->len > before) {
+        config_free(l.config);
+        return NULL;
+    }
+    return l.config;
+}
+
+void config_unreloadable(const struct config *old, const struct config *fresh, struct buf *names)
+{
+    struct buf a = {0}, b = {0};
+
+    for (size_t i = 0; i < config_n_rows; i++) {
+        const struct config_row *row = &config_rows[i];
+
+        if (!row->flag || row->live || row->offset == offsetof(struct config, config_file))
+            continue;
+        buf_clear(&a);
+        buf_clear(&b);
+        config_value_text(old, row, &a);
+        config_value_text(fresh, row, &b);
+        if (!str_eq(buf_str(&a), buf_str(&b)))
+            buf_printf(names, "%s%s", names->len ? ", " : "", row->flag);
+    }
+    buf_done(&a);
+    buf_done(&b);
+}

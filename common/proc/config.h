@@ -1,0 +1,66 @@
+/*
+ * struct config: the settings of one run, from defaults, a YAML file, the environment
+ * (ROLLGATE_...) and flags; later ones win in this order. config.def holds the one row per setting
+ * from which everything here comes. All mistakes of a configuration are reported in one run, each
+ * with its place (file and line, variable or flag). A loaded config is never changed: children
+ * inherit it, a reload makes a new one.
+ */
+#ifndef RG_PROC_CONFIG_H
+#define RG_PROC_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+
+/* DURABILITY_PROCESS, HISTORY_TREE ... */
+#define V(value, text) value,
+#define E(set, values) enum config_##set{values};
+#include "common/proc/config.def"
+
+struct config_list {
+    char **at;
+    size_t n;
+};
+
+#define CONFIG_C_BOOL bool
+#define CONFIG_C_INT int64_t
+#define CONFIG_C_DURATION int64_t
+#define CONFIG_C_SIZE int64_t
+#define CONFIG_C_STRING char *
+#define CONFIG_C_LIST struct config_list
+#define CONFIG_C_ENUM int
+
+struct config {
+#define X(type, field, flag, deflt, min, max, set, reload, help) CONFIG_C_##type field;
+#include "common/proc/config.def"
+    struct config_list args; /* what stood on the command line beside flags */
+};
+
+/* Reads everything: flags from argv[1..], the environment, the YAML file that --config names.
+ * Returns NULL and appends one line per mistake to `mistakes`. Workers, routers and the folders are
+ * resolved to what will be used (no 0 or NULL left in them). */
+struct config *config_load(int argc, char *const *argv, struct buf *mistakes);
+
+/* Frees all; NULL is accepted. */
+void config_free(struct config *c);
+
+/* Appends the names of settings that differ between two configs and that a reload cannot apply,
+ * separated by ", ". */
+void config_unreloadable(const struct config *old, const struct config *fresh, struct buf *names);
+
+/* Appends the effective settings as a YAML file that loads to the same config. */
+void config_dump(const struct config *c, struct buf *out);
+
+/* Appends the text of --help; the reference page in Markdown; the manual page (roff, section 8). */
+void config_help(struct buf *out);
+void config_docs(struct buf *out);
+void config_manual(struct buf *out);
+
+/* "10s" "250ms" "1.5h" "90" -> milliseconds; "64k" "4MiB" "2g" "100" -> bytes. 0 / -1. */
+int config_parse_duration(struct str text, int64_t *ret_ms);
+int config_parse_size(struct str text, int64_t *ret_bytes);
+
+#endif

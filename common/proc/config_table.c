@@ -1,0 +1,340 @@
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "common/proc/config_internal.h"
+
+#define V(value, text) text,
+#define E(set, values) static const char *const values_##set[] = {values};
+#include "common/proc/config.def"
+
+/* GROUP and X interleave in one list; a GROUP row carries only its title and is skipped. */
+enum { START = false, LIVE = true };
+
+const struct config_row config_rows[] = {
+#define GROUP(title) {.group = (title)},
+#define X(type_, field, flag_, deflt_, min_, max_, set, reload, help_) \
+    {.type = CONFIG_##type_,                                           \
+     .flag = (flag_),                                                  \
+     .deflt = (deflt_),                                                \
+     .help = (help_),                                                  \
+     .min = (double)(min_),                                            \
+     .max = (double)(max_),                                            \
+     .values = values_##set,                                           \
+     .n_values = ARRAY_LEN(values_##set),                              \
+     .live = (reload),                                                 \
+     .offset = offsetof(struct config, field)},
+#include "common/proc/config.def"
+};
+const size_t config_n_rows = ARRAY_LEN(config_rows);
+
+static bool same_name(struct str a, const char *flag)
+{
+    if (a.len != strlen(flag))
+        return false;
+    for (size_t i = 0; i < a.len; i++) {
+        if ((a.p[i] == '_' ? '-' : a.p[i]) != flag[i])
+            return false;
+    }
+    return true;
+}
+
+const struct config_row *config_row_find(struct str name)
+{
+    for (size_t i = 0; i < config_n_rows; i++) {
+        if (config_rows[i].flag && same_name(name, config_rows[i].flag))
+            return &config_rows[i];
+    }
+    return NULL;
+}
+
+/* Levenshtein distance of two short names, for "did you mean". */
+static size_t distance(struct str a, const char *b)
+{
+    size_t row[64], n = strlen(b);
+
+    if (n >= ARRAY_LEN(row) || a.len >= ARRAY_LEN(row))
+        return SIZE_MAX;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a.len; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            char c = a.p[i - 1] == '_' ? '-' : a.p[i - 1];
+            size_t replace = diagonal + (c != b[j - 1]);
+
+            diagonal = row[j];
+            row[j] = MIN_OF(replace, MIN_OF(row[j], row[j - 1]) + 1);
+        }
+    }
+    return row[n];
+}
+
+static const char *nearest(struct str name, size_t at_most)
+{
+    const char *best = NULL;
+    size_t least = at_most + 1;
+
+    for (size_t i = 0; i < config_n_rows; i++) {
+        size_t d = config_rows[i].flag ? distance(name, config_rows[i].flag) : SIZE_MAX;
+
+        if (d < least) {
+            least = d;
+            best = config_rows[i].flag;
+        }
+    }
+    return best;
+}
+
+void config_unknown(struct config_load *l, struct str name, const char *place)
+{
+    const char *best = nearest(name, 3);
+
+    buf_printf(l->mistakes, "%s: no setting is called \"%.*s\"", place, (int)name.len, name.p);
+    if (best)
+        buf_printf(l->mistakes, "; did you mean \"%s\"?", best);
+    buf_puts(l->mistakes, "\n");
+}
+
+bool config_mistyped(struct str name)
+{
+    return name.len >= 6 && nearest(name, 2);
+}
+
+/* A decimal number with at most 6 fraction digits and a unit behind it. */
+static int split_number(struct str text, double *ret, struct str *ret_unit)
+{
+    char digits[40];
+    size_t n = 0;
+    char *end;
+
+    while (n < text.len && n + 1 < sizeof(digits) &&
+           ((text.p[n] >= '0' && text.p[n] <= '9') || text.p[n] == '.'))
+        n++;
+    if (n == 0 || text.p[0] == '.')
+        return -1;
+    memcpy(digits, text.p, n);
+    digits[n] = 0;
+    *ret = strtod(digits, &end);
+    if (*end)
+        return -1;
+    *ret_unit = str_trim(str_sub(text, n, SIZE_MAX));
+    return 0;
+}
+
+struct unit {
+    const char *name;
+    double factor;
+};
+
+static int with_unit(struct str text, const struct unit *units, size_t n, int64_t *ret)
+{
+    struct str unit;
+    double v;
+
+    if (split_number(str_trim(text), &v, &unit))
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        if (str_eq_nocase(unit, str_cstr(units[i].name))) {
+            v *= units[i].factor;
+            if (v > 9e15)
+                return -1;
+            *ret = (int64_t)(v + 0.5);
+            return 0;
+        }
+    }
+    return -1;
+}
+
+int config_parse_duration(struct str text, int64_t *ret_ms)
+{
+    static const struct unit units[] = {{"", 1e3},  {"ms", 1},    {"s", 1e3},
+                                        {"m", 6e4}, {"h", 3.6e6}, {"d", 8.64e7}};
+
+    return with_unit(text, units, ARRAY_LEN(units), ret_ms);
+}
+
+int config_parse_size(struct str text, int64_t *ret_bytes)
+{
+    static const struct unit units[] = {
+        {"", 1},
+        {"b", 1},
+        {"k", 1024},
+        {"kb", 1024},
+        {"kib", 1024},
+        {"m", 1048576},
+        {"mb", 1048576},
+        {"mib", 1048576},
+        {"g", 1073741824},
+        {"gb", 1073741824},
+        {"gib", 1073741824},
+        {"t", 1099511627776.0},
+        {"tb", 1099511627776.0},
+        {"tib", 1099511627776.0},
+    };
+
+    return with_unit(text, units, ARRAY_LEN(units), ret_bytes);
+}
+
+static int parse_bool(struct str s, bool *ret)
+{
+    static const char *const yes[] = {"on", "true", "yes", "1"};
+    static const char *const no[] = {"off", "false", "no", "0"};
+
+    for (size_t i = 0; i < ARRAY_LEN(yes); i++) {
+        if (str_eq_nocase(s, str_cstr(yes[i])) || str_eq_nocase(s, str_cstr(no[i]))) {
+            *ret = str_eq_nocase(s, str_cstr(yes[i]));
+            return 0;
+        }
+    }
+    return -1;
+}
+
+static void range_text(const struct config_row *row, double v, struct buf *out)
+{
+    if (row->type == CONFIG_DURATION)
+        buf_printf(out, "%gs", v / 1000);
+    else
+        buf_printf(out, "%.15g", v);
+}
+
+static void wrong(struct config_load *l, const struct config_row *row, struct str text,
+                  const char *place, const char *want)
+{
+    buf_printf(l->mistakes, "%s: %s: \"%.*s\" is not %s\n", place, row->flag, (int)text.len, text.p,
+               want);
+}
+
+static bool in_range(struct config_load *l, const struct config_row *row, double v,
+                     const char *place)
+{
+    if ((row->min == 0 && row->max == 0) || (v >= row->min && v <= row->max))
+        return true;
+    buf_printf(l->mistakes, "%s: %s: must be between ", place, row->flag);
+    range_text(row, row->min, l->mistakes);
+    buf_puts(l->mistakes, " and ");
+    range_text(row, row->max, l->mistakes);
+    buf_puts(l->mistakes, "\n");
+    return false;
+}
+
+static void set_number(struct config_load *l, const struct config_row *row, struct str text,
+                       const char *place)
+{
+    int64_t *field = (int64_t *)(void *)((char *)l->config + row->offset);
+    const char *want = "a whole number";
+    int64_t v = 0;
+    uint64_t u = 0;
+    int rc;
+
+    if (row->type == CONFIG_DURATION) {
+        rc = config_parse_duration(text, &v);
+        want = "a duration such as 10s, 250ms or 2h";
+    } else if (row->type == CONFIG_SIZE) {
+        rc = config_parse_size(text, &v);
+        want = "a size such as 4096, 64KiB or 2GiB";
+    } else {
+        rc = str_to_u64(text, INT64_MAX, &u);
+        v = (int64_t)u;
+    }
+    if (rc)
+        wrong(l, row, text, place, want);
+    else if (in_range(l, row, (double)v, place))
+        *field = v;
+}
+
+static void set_enum(struct config_load *l, const struct config_row *row, struct str text,
+                     const char *place)
+{
+    for (size_t i = 0; i < row->n_values; i++) {
+        if (str_eq_c(text, row->values[i])) {
+            *(int *)(void *)((char *)l->config + row->offset) = (int)i;
+            return;
+        }
+    }
+    buf_printf(l->mistakes, "%s: %s: \"%.*s\" is none of", place, row->flag, (int)text.len, text.p);
+    for (size_t i = 0; i < row->n_values; i++)
+        buf_printf(l->mistakes, " %s", row->values[i]);
+    buf_puts(l->mistakes, "\n");
+}
+
+static void list_clear(struct config_list *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        free(list->at[i]);
+    free(list->at);
+    *list = (struct config_list){0};
+}
+
+static void list_add(struct config_list *list, struct str text)
+{
+    list->at = mem_realloc_array(list->at, list->n + 1, sizeof(*list->at));
+    list->at[list->n++] = mem_strndup(text.p, text.len);
+}
+
+static void set_text(struct config_load *l, const struct config_row *row, struct str text,
+                     const char *place)
+{
+    char **field = (char **)(void *)((char *)l->config + row->offset);
+
+    if (memchr(text.p, 0, text.len)) {
+        wrong(l, row, str_of("", 0), place, "free of NUL bytes");
+        return;
+    }
+    if (row->type == CONFIG_LIST) {
+        if (text.len)
+            list_add((struct config_list *)(void *)field, text);
+        return;
+    }
+    free(*field);
+    *field = text.len ? mem_strndup(text.p, text.len) : NULL;
+}
+
+void config_set(struct config_load *l, const struct config_row *row, struct str text,
+                enum config_source source, const char *place)
+{
+    enum config_source *from = &l->source[row - config_rows];
+
+    if (row->type == CONFIG_LIST && *from < source)
+        list_clear((struct config_list *)(void *)((char *)l->config + row->offset));
+    *from = source;
+    switch (row->type) {
+    case CONFIG_BOOL:
+        if (parse_bool(text, (bool *)((char *)l->config + row->offset)))
+            wrong(l, row, text, place, "on or off");
+        break;
+    case CONFIG_ENUM:
+        set_enum(l, row, text, place);
+        break;
+    case CONFIG_STRING:
+    case CONFIG_LIST:
+        set_text(l, row, text, place);
+        break;
+    case CONFIG_INT:
+    case CONFIG_DURATION:
+    case CONFIG_SIZE:
+        set_number(l, row, text, place);
+        break;
+    }
+}
+
+void config_free(struct config *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i < config_n_rows; i++) {
+        char *field = (char *)c + config_rows[i].offset;
+
+        if (!config_rows[i].flag)
+            continue;
+        if (config_rows[i].type == CONFIG_LIST)
+            list_clear((struct config_list *)(void *)field);
+        else if (config_rows[i].type == CONFIG_STRING)
+            free(*(char **)(void *)field);
+    }
+    list_clear(&c->args);
+    free(c);
+}

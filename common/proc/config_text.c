@@ -1,0 +1,212 @@
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/proc/config_internal.h"
+
+static const char *const type_names[] = {
+    [CONFIG_BOOL] = "on|off", [CONFIG_INT] = "N",       [CONFIG_DURATION] = "TIME",
+    [CONFIG_SIZE] = "BYTES",  [CONFIG_STRING] = "TEXT", [CONFIG_LIST] = "TEXT",
+    [CONFIG_ENUM] = "",
+};
+
+static void duration_text(int64_t ms, struct buf *out)
+{
+    static const struct {
+        int64_t ms;
+        const char *unit;
+    } units[] = {{86400000, "d"}, {3600000, "h"}, {60000, "m"}, {1000, "s"}};
+
+    for (size_t i = 0; i < ARRAY_LEN(units); i++) {
+        if (ms != 0 && ms % units[i].ms == 0) {
+            buf_printf(out, "%" PRId64 "%s", ms / units[i].ms, units[i].unit);
+            return;
+        }
+    }
+    buf_printf(out, "%" PRId64 "ms", ms);
+}
+
+/* Double-quoted as YAML reads it. */
+static void quoted(struct str s, struct buf *out)
+{
+    buf_add_c(out, '"');
+    for (size_t i = 0; i < s.len; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+
+        if (c == '"' || c == '\\')
+            buf_printf(out, "\\%c", c);
+        else if (c < 0x20 || c == 0x7f)
+            buf_printf(out, "\\x%02x", c);
+        else
+            buf_add_c(out, (char)c);
+    }
+    buf_add_c(out, '"');
+}
+
+void config_value_text(const struct config *c, const struct config_row *row, struct buf *out)
+{
+    const void *field = (const char *)c + row->offset;
+    const struct config_list *list = field;
+    const char *text;
+
+    switch (row->type) {
+    case CONFIG_BOOL:
+        buf_puts(out, *(const bool *)field ? "on" : "off");
+        break;
+    case CONFIG_INT:
+    case CONFIG_SIZE:
+        buf_printf(out, "%" PRId64, *(const int64_t *)field);
+        break;
+    case CONFIG_DURATION:
+        duration_text(*(const int64_t *)field, out);
+        break;
+    case CONFIG_ENUM:
+        buf_puts(out, row->values[*(const int *)field]);
+        break;
+    case CONFIG_STRING:
+        text = *(char *const *)field;
+        quoted(str_cstr(text ? text : ""), out);
+        break;
+    case CONFIG_LIST:
+        buf_add_c(out, '[');
+        for (size_t i = 0; i < list->n; i++) {
+            buf_puts(out, i ? ", " : "");
+            quoted(str_cstr(list->at[i]), out);
+        }
+        buf_add_c(out, ']');
+        break;
+    }
+}
+
+void config_dump(const struct config *c, struct buf *out)
+{
+    for (size_t i = 0; i < config_n_rows; i++) {
+        const struct config_row *row = &config_rows[i];
+
+        if (!row->flag) {
+            buf_printf(out, "%s# %s\n", i ? "\n" : "", row->group);
+        } else if (row->offset != offsetof(struct config, config_file)) {
+            buf_printf(out, "%s: ", row->flag);
+            config_value_text(c, row, out);
+            buf_puts(out, "\n");
+        }
+    }
+}
+
+static void values_of(const struct config_row *row, struct buf *out)
+{
+    if (row->type != CONFIG_ENUM) {
+        buf_puts(out, type_names[row->type]);
+        return;
+    }
+    for (size_t i = 0; i < row->n_values; i++)
+        buf_printf(out, "%s%s", i ? "|" : "", row->values[i]);
+}
+
+static void range_of(const struct config_row *row, struct buf *out)
+{
+    if (row->min == 0 && row->max == 0)
+        return;
+    if (row->type == CONFIG_DURATION) {
+        duration_text((int64_t)row->min, out);
+        buf_puts(out, " to ");
+        duration_text((int64_t)row->max, out);
+    } else {
+        buf_printf(out, "%.15g to %.15g", row->min, row->max);
+    }
+}
+
+void config_help(struct buf *out)
+{
+    for (size_t i = 0; i < config_n_rows; i++) {
+        const struct config_row *row = &config_rows[i];
+
+        if (!row->flag) {
+            buf_printf(out, "\n%s:\n", row->group);
+            continue;
+        }
+        buf_printf(out, "  --%s ", row->flag);
+        values_of(row, out);
+        buf_printf(out, "\n        %s.", row->help);
+        if (row->deflt[0])
+            buf_printf(out, " Default: %s.", row->deflt);
+        buf_puts(out, "\n");
+    }
+}
+
+static void env_name(const char *flag, struct buf *out)
+{
+    buf_puts(out, "ROLLGATE_");
+    for (; *flag; flag++)
+        buf_add_c(out, *flag == '-' ? '_' : (char)toupper((unsigned char)*flag));
+}
+
+void config_docs(struct buf *out)
+{
+    buf_puts(out, "# Settings\n\nEach setting is a flag (`--name value`), a key of the YAML file "
+                  "that `--config` names (`name: value`) and an environment variable; flags win "
+                  "over the environment, the environment over the file. `live`: `SIGHUP` applies "
+                  "it.\n");
+    for (size_t i = 0; i < config_n_rows; i++) {
+        const struct config_row *row = &config_rows[i];
+
+        if (!row->flag) {
+            buf_printf(out,
+                       "\n## %s\n\n| setting | values | default | range | live | meaning |\n"
+                       "|---|---|---|---|---|---|\n",
+                       row->group);
+            continue;
+        }
+        buf_printf(out, "| `--%s` `", row->flag);
+        env_name(row->flag, out);
+        buf_puts(out, "` | ");
+        for (size_t v = 0; row->type == CONFIG_ENUM && v < row->n_values; v++)
+            buf_printf(out, "%s%s", v ? ", " : "", row->values[v]);
+        if (row->type != CONFIG_ENUM)
+            buf_puts(out, row->type == CONFIG_BOOL ? "on, off" : type_names[row->type]);
+        buf_printf(out, " | %s | ", row->deflt);
+        range_of(row, out);
+        buf_printf(out, " | %s | %s |\n", row->live ? "yes" : "", row->help);
+    }
+}
+
+/* roff reads a leading dot or quote and backslashes as its own. */
+static void roff_text(const char *s, struct buf *out)
+{
+    if (*s == '.' || *s == '\'')
+        buf_puts(out, "\\&");
+    for (; *s; s++)
+        buf_puts(out, *s == '\\' ? "\\e" : *s == '-' ? "\\-" : (const char[]){*s, 0});
+}
+
+void config_manual(struct buf *out)
+{
+    buf_puts(out,
+             ".TH ROLLGATE 8 \"\" \"rollgate " RG_VERSION "\"\n.SH NAME\n"
+             "rollgate \\- session gateway for agentic reinforcement learning\n"
+             ".SH SYNOPSIS\n.B rollgate serve\n[\\fIsettings\\fR]\n.SH SETTINGS\n"
+             "Flags win over the environment (ROLLGATE_...), the environment over the file.\n");
+    for (size_t i = 0; i < config_n_rows; i++) {
+        const struct config_row *row = &config_rows[i];
+
+        if (!row->flag) {
+            buf_puts(out, ".SS ");
+            roff_text(row->group, out);
+            buf_puts(out, "\n");
+            continue;
+        }
+        buf_puts(out, ".TP\n.BI \\-\\-");
+        roff_text(row->flag, out);
+        buf_puts(out, " \" ");
+        values_of(row, out);
+        buf_puts(out, "\"\n");
+        roff_text(row->help, out);
+        buf_puts(out, ".");
+        if (row->deflt[0]) {
+            buf_puts(out, " Default: ");
+            roff_text(row->deflt, out);
+            buf_puts(out, ".");
+        }
+        buf_puts(out, "\n");
+    }
+}

@@ -1,0 +1,149 @@
+#include <errno.h>
+#include <stdio.h>
+#include <yaml.h>
+
+#include "common/proc/config_internal.h"
+
+/*
+ * The file is one flat mapping: setting -> scalar, or -> sequence of scalars for repeatable ones.
+ * Read event by event, because events carry the line that a mistake is reported with.
+ */
+struct reader {
+    struct config_load *load;
+    const char *path;
+    yaml_parser_t parser;
+    const struct config_row *row; /* whose value comes next; NULL: a key comes next */
+    bool unknown;                 /* the value that comes next belongs to no setting */
+    bool list;                    /* inside a sequence */
+    int depth;                    /* of mappings and sequences */
+};
+
+static void place_of(const struct reader *r, const yaml_mark_t *mark, char *out, size_t size)
+{
+    (void)snprintf(out, size, "%s:%zu", r->path, mark->line + 1);
+}
+
+static void take_scalar(struct reader *r, const yaml_event_t *event)
+{
+    struct str text = str_of((const char *)event->data.scalar.value, event->data.scalar.length);
+    bool bare = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+    char place[512];
+
+    place_of(r, &event->start_mark, place, sizeof(place));
+    if (!r->row && !r->unknown) {
+        r->row = config_row_find(text);
+        r->unknown = !r->row;
+        if (!r->row)
+            config_unknown(r->load, text, place);
+        return;
+    }
+    if (r->row && bare && (str_eq_c(text, "null") || str_eq_c(text, "~")))
+        text = str_of("", 0);
+    if (r->row && r->row->offset == offsetof(struct config, config_file))
+        buf_printf(r->load->mistakes, "%s: config: cannot be set inside a file\n", place);
+    else if (r->row)
+        config_set(r->load, r->row, text, CONFIG_FROM_FILE, place);
+    if (!r->list) {
+        r->row = NULL;
+        r->unknown = false;
+    }
+}
+
+static void take_start(struct reader *r, const yaml_event_t *event)
+{
+    bool sequence = event->type == YAML_SEQUENCE_START_EVENT;
+    char place[512];
+
+    place_of(r, &event->start_mark, place, sizeof(place));
+    r->depth++;
+    if (r->depth == 1 && sequence)
+        buf_printf(r->load->mistakes, "%s: settings are \"name: value\" lines\n", place);
+    if (r->depth == 1)
+        return;
+    if (r->depth > 2 || !sequence)
+        buf_printf(r->load->mistakes, "%s: settings are not nested\n", place);
+    else if (r->row && r->row->type != CONFIG_LIST)
+        buf_printf(r->load->mistakes, "%s: %s: takes one value\n", place, r->row->flag);
+    if (!sequence || (r->row && r->row->type != CONFIG_LIST)) {
+        r->row = NULL;
+        r->unknown = true; /* whatever is inside is skipped */
+    }
+    r->list = true;
+}
+
+static void take_end(struct reader *r)
+{
+    r->depth--;
+    if (r->depth == 1) {
+        r->list = false;
+        r->row = NULL;
+        r->unknown = false;
+    }
+}
+
+/* Handles one event; true at the end of the file. */
+static bool take_event(struct reader *r, const yaml_event_t *event)
+{
+    char place[512];
+
+    switch (event->type) {
+    case YAML_SCALAR_EVENT:
+        if (r->depth == 0) {
+            place_of(r, &event->start_mark, place, sizeof(place));
+            if (event->data.scalar.length)
+                buf_printf(r->load->mistakes, "%s: settings are \"name: value\" lines\n", place);
+        } else {
+            take_scalar(r, event);
+        }
+        return false;
+    case YAML_MAPPING_START_EVENT:
+    case YAML_SEQUENCE_START_EVENT:
+        take_start(r, event);
+        return false;
+    case YAML_MAPPING_END_EVENT:
+    case YAML_SEQUENCE_END_EVENT:
+        take_end(r);
+        return false;
+    case YAML_ALIAS_EVENT:
+        place_of(r, &event->start_mark, place, sizeof(place));
+        buf_printf(r->load->mistakes, "%s: aliases are not supported\n", place);
+        r->row = NULL;
+        r->unknown = false;
+        return false;
+    case YAML_STREAM_END_EVENT:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void config_read_yaml(struct config_load *l, const char *path)
+{
+    struct reader r = {.load = l, .path = path};
+    FILE *file = fopen(path, "re");
+    bool end = false;
+
+    if (!file) {
+        buf_printf(l->mistakes, "%s: %s\n", path, strerror(errno));
+        return;
+    }
+    if (!yaml_parser_initialize(&r.parser)) {
+        buf_printf(l->mistakes, "%s: no YAML parser\n", path);
+        (void)fclose(file);
+        return;
+    }
+    yaml_parser_set_input_file(&r.parser, file);
+    while (!end) {
+        yaml_event_t event;
+
+        if (!yaml_parser_parse(&r.parser, &event)) {
+            buf_printf(l->mistakes, "%s:%zu: %s\n", path, r.parser.problem_mark.line + 1,
+                       r.parser.problem ? r.parser.problem : "cannot be read");
+            break;
+        }
+        end = take_event(&r, &event);
+        yaml_event_delete(&event);
+    }
+    yaml_parser_delete(&r.parser);
+    (void)fclose(file);
+}

@@ -1,0 +1,10 @@
+#include "common/proc/heritage.h"
+
+#include <stdio.h>
+
+int heritage_socket_path(const char *run_dir, uint32_t index, char *out, size_t size)
+{
+    int n = snprintf(out, size, "%s/worker-%u.sock", run_dir, index);
+
+    return n > 0 && (size_t)n < size ? 0 : -1;
+}

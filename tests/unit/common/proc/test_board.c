@@ -1,0 +1,46 @@
+#include "common/proc/board.h"
+
+#include "testing.h"
+
+TEST(board, indexes_resolve_through_adoption)
+{
+    struct board *b = board_new();
+
+    b->worker_base = 10;
+    for (unsigned i = 0; i < 3; i++)
+        b->slots[BOARD_WORKER0 + i].state = BOARD_READY;
+    cr_assert_eq(board_resolve(b, 10), 0);
+    cr_assert_eq(board_resolve(b, 12), 2);
+    cr_assert_eq(board_resolve(b, 13), -1);
+    cr_assert_eq(board_resolve(b, 9), -1);
+    cr_assert_eq(board_resolve(b, 999999), -1);
+    b->slots[BOARD_WORKER0 + 2].state = BOARD_EMPTY;
+    b->slots[BOARD_WORKER0 + 2].adopter = 1 + 1;
+    cr_assert_eq(board_resolve(b, 12), 1);
+    b->slots[BOARD_WORKER0 + 1].adopter = 1 + 0;
+    cr_assert_eq(board_resolve(b, 12), 0);
+    b->slots[BOARD_WORKER0].adopter = 1 + 2; /* a circle must not hang */
+    cr_assert_eq(board_resolve(b, 12), -1);
+    board_free(b);
+}
+
+TEST(board, readiness_needs_everybody_and_an_engine)
+{
+    struct board *b = board_new();
+    const char *reason = "";
+
+    b->routers = 1;
+    b->workers = 2;
+    cr_assert_eq(board_check_ready(b, &reason), -1);
+    b->slots[BOARD_ROUTER0].state = BOARD_READY;
+    b->slots[BOARD_WORKER0].state = BOARD_READY;
+    b->slots[BOARD_WORKER0 + 1].state = BOARD_READY;
+    cr_assert_eq(board_check_ready(b, &reason), -1);
+    cr_assert_str_eq(reason, "no engine answers");
+    b->slots[BOARD_WORKER0 + 1].engines_up = 1;
+    cr_assert_eq(board_check_ready(b, &reason), 0);
+    b->draining = 1;
+    cr_assert_eq(board_check_ready(b, &reason), -1);
+    cr_assert_str_eq(reason, "draining");
+    board_free(b);
+}

@@ -1,0 +1,181 @@
+#include "common/proc/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "testing.h"
+
+static struct config *load(struct buf *mistakes, char *const *argv)
+{
+    int argc = 0;
+
+    while (argv[argc])
+        argc++;
+    buf_clear(mistakes);
+    return config_load(argc, argv, mistakes);
+}
+
+#define LOAD(mistakes, ...) load(mistakes, (char *const[]){(char[]){"serve"}, __VA_ARGS__, NULL})
+#define ARG(s) ((char[]){s})
+
+static bool says(const struct buf *b, const char *text)
+{
+    return str_find(buf_str(b), str_cstr(text), 0) != SIZE_MAX;
+}
+
+static void write_file(char *path, const char *text)
+{
+    int fd = mkstemp(path);
+
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+}
+
+TEST(config, later_sources_win)
+{
+    char path[] = "/tmp/rg-config-XXXXXX";
+    struct buf m = {0};
+    struct config *c;
+
+    write_file(path,
+               "workers: 3\ngrace: 7s\nmax_body_bytes: 1MiB\nsink: [\"file:/a\", \"file:/b\"]\n"
+               "peer:\n  - 4-7=h:1\nhistory: linear\n");
+    setenv("ROLLGATE_GRACE", "8s", 1);
+    setenv("ROLLGATE_SINK", "file:/env", 1);
+    c = LOAD(&m, ARG("--config"), path, ARG("--workers=5"), ARG("--no-reseed"),
+             ARG("--sandbox=off"), ARG("operand"), ARG("--engine"), ARG("builtin:echo"),
+             ARG("--engine=builtin:random:1"));
+    cr_assert_not_null(c, "%.*s", (int)m.len, m.p);
+    cr_assert_eq(c->workers, 5);
+    cr_assert_eq(c->routers, 2);
+    cr_assert_eq(c->grace_ms, 8000);
+    cr_assert_eq(c->max_body_bytes, 1 << 20);
+    cr_assert_eq(c->sink.n, 1);
+    cr_assert_str_eq(c->sink.at[0], "file:/env");
+    cr_assert_eq(c->peer.n, 1);
+    cr_assert_eq(c->history, HISTORY_LINEAR);
+    cr_assert_eq(c->reseed, false);
+    cr_assert_eq(c->sandbox, false);
+    cr_assert_eq(c->engine.n, 2);
+    cr_assert_eq(c->args.n, 1);
+    config_free(c);
+    unlink(path);
+    buf_done(&m);
+}
+
+TEST(config, all_mistakes_come_in_one_run_with_their_places)
+{
+    char path[] = "/tmp/rg-config-XXXXXX", place[64];
+    struct buf m = {0};
+
+    write_file(path, "workers: many\nworker: 3\ngrace: [1, 2]\n\nlog-format: xml\nmodel: {a: b}\n");
+    setenv("ROLLGATE_MAX_NODES", "0", 1);
+    setenv("ROLLGATE_BIN", "/somewhere", 1);
+    cr_assert_null(LOAD(&m, ARG("--config"), path, ARG("--keepalive=soon"), ARG("--durabilty=none"),
+                        ARG("--routers")));
+    (void)snprintf(place, sizeof(place), "%s:1: workers: \"many\" is not", path);
+    cr_assert(says(&m, place), "%.*s", (int)m.len, m.p);
+    (void)snprintf(place, sizeof(place), "%s:2: no setting is called \"worker\"; did you", path);
+    cr_assert(says(&m, place));
+    (void)snprintf(place, sizeof(place), "%s:3: grace: takes one value", path);
+    cr_assert(says(&m, place));
+    (void)snprintf(place, sizeof(place), "%s:5: log-format: \"xml\" is none of text json", path);
+    cr_assert(says(&m, place));
+    (void)snprintf(place, sizeof(place), "%s:6: settings are not nested", path);
+    cr_assert(says(&m, place));
+    cr_assert(says(&m, "ROLLGATE_MAX_NODES: max-nodes: must be between 1 and"));
+    cr_assert(says(&m, "--keepalive: keepalive: \"soon\" is not a duration"));
+    cr_assert(says(&m, "did you mean \"durability\""));
+    cr_assert(says(&m, "--routers: needs a value"));
+    cr_assert_not(says(&m, "ROLLGATE_BIN"));
+    unlink(path);
+    buf_done(&m);
+}
+
+TEST(config, a_broken_file_is_told_with_its_line)
+{
+    char path[] = "/tmp/rg-config-XXXXXX", place[64];
+    struct buf m = {0};
+
+    write_file(path, "workers: 1\ngrace: \"7s\n");
+    cr_assert_null(LOAD(&m, ARG("--config"), path));
+    (void)snprintf(place, sizeof(place), "%s:3: ", path);
+    cr_assert(says(&m, place), "%.*s", (int)m.len, m.p);
+    unlink(path);
+    cr_assert_null(LOAD(&m, ARG("--config=/does/not/exist")));
+    cr_assert(says(&m, "/does/not/exist: No such file"));
+    buf_done(&m);
+}
+
+TEST(config, a_dump_loads_to_the_same_settings)
+{
+    char path[] = "/tmp/rg-config-XXXXXX";
+    struct buf m = {0}, first = {0}, second = {0}, names = {0};
+    struct config *a, *b;
+
+    a = LOAD(&m, ARG("--workers=3"), ARG("--engine=sglang:http://h:1"), ARG("--grace=1500ms"),
+             ARG("--model=/m \"x\""), ARG("--session-ttl=2h"), ARG("--listen=:9"));
+    cr_assert_not_null(a);
+    config_dump(a, &first);
+    buf_add_c(&first, 0);
+    write_file(path, first.p);
+    first.len--;
+    b = LOAD(&m, ARG("--config"), path);
+    cr_assert_not_null(b, "%.*s", (int)m.len, m.p);
+    config_dump(b, &second);
+    cr_assert(str_eq(buf_str(&first), buf_str(&second)));
+    config_unreloadable(a, b, &names);
+    cr_assert_eq(names.len, 0);
+    config_free(b);
+    buf_clear(&names);
+    b = LOAD(&m, ARG("--workers=4"), ARG("--model=/other"), ARG("--listen=:9"),
+             ARG("--engine=sglang:http://h:1"));
+    config_unreloadable(a, b, &names);
+    cr_assert(str_eq_c(buf_str(&names), "model"));
+    config_free(a);
+    config_free(b);
+    unlink(path);
+    buf_done(&m);
+    buf_done(&first);
+    buf_done(&second);
+    buf_done(&names);
+}
+
+TEST(config, units)
+{
+    int64_t v;
+
+    cr_assert_eq(config_parse_duration(STR("1.5s"), &v), 0);
+    cr_assert_eq(v, 1500);
+    cr_assert_eq(config_parse_duration(STR("2h"), &v), 0);
+    cr_assert_eq(v, 7200000);
+    cr_assert_eq(config_parse_duration(STR("90"), &v), 0);
+    cr_assert_eq(v, 90000);
+    cr_assert_eq(config_parse_size(STR("64KiB"), &v), 0);
+    cr_assert_eq(v, 65536);
+    cr_assert_eq(config_parse_size(STR("2g"), &v), 0);
+    cr_assert_eq(v, 2147483648);
+    cr_assert_eq(config_parse_size(STR("-1"), &v), -1);
+    cr_assert_eq(config_parse_duration(STR("1 parsec"), &v), -1);
+    cr_assert_eq(config_parse_duration(STR(""), &v), -1);
+    cr_assert_eq(config_parse_duration(STR("99999999999999999999d"), &v), -1);
+}
+
+TEST(config, texts_name_every_setting)
+{
+    struct buf help = {0}, docs = {0}, manual = {0};
+
+    config_help(&help);
+    config_docs(&docs);
+    config_manual(&manual);
+#define X(type, field, flag, deflt, min, max, set, reload, text) \
+    cr_assert(says(&help, "  --" flag " "), flag);               \
+    cr_assert(says(&docs, "`--" flag "`"), flag);
+#include "common/proc/config.def"
+    cr_assert(says(&manual, ".BI \\-\\-worker\\-base"));
+    buf_done(&help);
+    buf_done(&docs);
+    buf_done(&manual);
+}
