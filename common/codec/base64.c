@@ -68,6 +68,46 @@ int base64_decode(struct str text, void *out, size_t *ret)
     return 0;
 }
 
+/* Whole groups. */
+static int feed_groups(struct base64_reader *r, struct str groups, struct buf *out)
+{
+    size_t n;
+
+    if (groups.len == 0)
+        return 0;
+    if (r->ended || base64_decode(groups, buf_reserve(out, base64_room(groups.len)), &n) < 0)
+        return -1;
+    out->len += n;
+    r->ended = groups.p[groups.len - 1] == '=';
+    return 0;
+}
+
+int base64_feed(struct base64_reader *r, struct str piece, struct buf *out)
+{
+    size_t whole;
+
+    while (r->n > 0 && piece.len > 0) {
+        r->quad[r->n++] = *piece.p;
+        piece = str_sub(piece, 1, piece.len);
+        if (r->n == 4) {
+            r->n = 0;
+            if (feed_groups(r, str_of(r->quad, 4), out) < 0)
+                return -1;
+        }
+    }
+    whole = piece.len & ~(size_t)3;
+    if (feed_groups(r, str_of(piece.p, whole), out) < 0)
+        return -1;
+    while (whole < piece.len)
+        r->quad[r->n++] = piece.p[whole++];
+    return 0;
+}
+
+int base64_finish(const struct base64_reader *r)
+{
+    return r->n == 0 ? 0 : -1;
+}
+
 void base64_encode(const void *bytes, size_t n, char *out)
 {
     const uint8_t *p = bytes;

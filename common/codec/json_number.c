@@ -1,5 +1,6 @@
 #include "common/codec/json_number.h"
 
+#include <endian.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -120,7 +121,132 @@ int json_number_i64(struct str text, int64_t *ret)
     return 0;
 }
 
-int json_number_double(struct str text, double *ret)
+/* --- to double --- */
+
+/* Eight bytes as digits less '0', and how many of the first are digits. */
+static inline uint64_t digit_bytes(const char *p, unsigned *ret_n)
+{
+    uint64_t v, other;
+
+    memcpy(&v, p, 8);
+    v = le64toh(v) ^ 0x3030303030303030u;
+    other = (((v & 0x7f7f7f7f7f7f7f7fu) + 0x7676767676767676u) | v) & 0x8080808080808080u;
+    *ret_n = other ? (unsigned)__builtin_ctzll(other) / 8 : 8;
+    return v;
+}
+
+/* The value of eight digit bytes, the first in the lowest byte. */
+static inline uint32_t eight_digits(uint64_t v)
+{
+    const uint64_t mask = 0x000000ff000000ffu;
+
+    v = v * 10 + (v >> 8);
+    v = (v & mask) * 0x000f424000000064u + (v >> 16 & mask) * 0x0000271000000001u;
+    return (uint32_t)(v >> 32);
+}
+
+/* Appends the digits at p to *w; *n counts them. *w wraps beyond 19, the caller looks at *n. */
+static inline const char *take_digits(const char *p, const char *end, uint64_t *w, unsigned *n)
+{
+    static const uint32_t powers[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000};
+    unsigned k;
+
+    while (end - p >= 8) {
+        uint64_t v = digit_bytes(p, &k);
+
+        if (k == 8) {
+            *w = *w * 100000000 + eight_digits(v);
+        } else {
+            if (k > 0)
+                *w = *w * powers[k] + eight_digits(v << (64 - 8 * k));
+            *n += k;
+            return p + k;
+        }
+        *n += 8;
+        p += 8;
+    }
+    for (; p < end && (unsigned)(*p - '0') < 10; p++, ++*n)
+        *w = *w * 10 + (unsigned)(*p - '0');
+    return p;
+}
+
+int json_number_scan_id(const char **at, const char *end, int32_t *ret)
+{
+    const char *p = *at;
+    uint64_t w = 0;
+    unsigned n = 0;
+
+    p = take_digits(p, end, &w, &n);
+    if (p == end)
+        return n <= 10 ? 0 : -1;
+    if (n == 0 || n > 10 || w > INT32_MAX || (n > 1 && **at == '0'))
+        return -1;
+    *at = p;
+    *ret = (int32_t)w;
+    return 1;
+}
+
+/* 5^k for k <= 27, the last below 2^63. */
+static uint64_t power_of_five(unsigned k)
+{
+    static const uint64_t powers[] = {
+        1,
+        5,
+        25,
+        125,
+        625,
+        3125,
+        15625,
+        78125,
+        390625,
+        1953125,
+        9765625,
+        48828125,
+        244140625,
+        1220703125,
+        6103515625,
+        30517578125,
+        152587890625,
+        762939453125,
+        3814697265625,
+        19073486328125,
+        95367431640625,
+        476837158203125,
+        2384185791015625,
+        11920928955078125,
+        59604644775390625,
+        298023223876953125,
+        1490116119384765625,
+        7450580596923828125,
+    };
+
+    return powers[k];
+}
+
+enum { DIVIDE_MAX = 27, EXACT_POWER = 22 };
+
+/*
+ * w / 10^k, rounded once: both are shifted up to 64 bits, their quotient has 62 bits or more, and
+ * what the division left over only matters as "not zero" below them.
+ */
+static double divide(uint64_t w, unsigned k)
+{
+    uint64_t d = power_of_five(k), quotient;
+    int shift_w = __builtin_clzll(w), shift_d = __builtin_clzll(d);
+    uint64_t scale_bits;
+    __uint128_t top = (__uint128_t)(w << shift_w) << 63;
+    double scale;
+
+    d <<= shift_d;
+    quotient = (uint64_t)(top / d);
+    quotient |= (uint64_t)(quotient * (__uint128_t)d != top);
+    scale_bits = (uint64_t)(1023 - 63 + shift_d - shift_w - (int)k) << 52;
+    memcpy(&scale, &scale_bits, sizeof(scale));
+    return (double)quotient * scale;
+}
+
+/* The text by the library. */
+static double by_strtod(struct str text)
 {
     char small[64];
     char *p = text.len < sizeof(small) ? small : mem_alloc(text.len + 1);
@@ -131,6 +257,110 @@ int json_number_double(struct str text, double *ret)
     d = strtod(p, NULL);
     if (p != small)
         free(p);
+    return d;
+}
+
+/* w * 10^exp where that is exact or a single division away; false: ask strtod. */
+static inline bool quick_double(uint64_t w, unsigned digits, int64_t exp, double *ret)
+{
+    if (digits > 19)
+        return false;
+    if (w == 0) {
+        *ret = 0;
+        return true;
+    }
+    if (exp < 0 && exp >= -DIVIDE_MAX) {
+        *ret = divide(w, (unsigned)-exp);
+        return true;
+    }
+    if (exp >= 0 && exp <= EXACT_POWER && w <= (uint64_t)1 << 53) {
+        /* 10^exp = 5^exp * 2^exp is exact, too. */
+        *ret = (double)w * ((double)power_of_five((unsigned)exp) * (double)((uint64_t)1 << exp));
+        return true;
+    }
+    return false;
+}
+
+/* The exponent behind 'e'; as the digits functions. */
+static int scan_exponent(const char **at, const char *end, int64_t *exp)
+{
+    const char *p = *at;
+    uint64_t w = 0;
+    unsigned n = 0;
+    bool negative = p < end && *p == '-';
+
+    if (p < end && (*p == '-' || *p == '+'))
+        p++;
+    p = take_digits(p, end, &w, &n);
+    if (n == 0)
+        return p == end ? 0 : -1;
+    if (n > 6)
+        w = 1000000;
+    *exp += negative ? -(int64_t)w : (int64_t)w;
+    *at = p;
+    return 1;
+}
+
+int json_number_scan(const char **at, const char *end, double *ret)
+{
+    const char *start = *at, *p = start, *from;
+    uint64_t w = 0;
+    unsigned n = 0, whole;
+    int64_t exp = 0;
+    bool negative = p < end && *p == '-';
+    int rc;
+
+    p += negative;
+    from = p;
+    p = take_digits(p, end, &w, &n);
+    if (n == 0)
+        return p == end ? 0 : -1;
+    if (n > 1 && *from == '0')
+        return -1;
+    if (p < end && *p == '.') {
+        whole = n;
+        from = ++p;
+        p = take_digits(p, end, &w, &n);
+        if (n == whole)
+            return p == end ? 0 : -1;
+        exp = -(int64_t)(n - whole);
+        /* "0.000123": zeros in front are no digits. */
+        if (n > 19 && w != 0 && *(start + negative) == '0') {
+            n--;
+            for (; *from == '0'; from++)
+                n--;
+        }
+    }
+    if (p < end && (*p | 0x20) == 'e') {
+        p++;
+        rc = scan_exponent(&p, end, &exp);
+        if (rc <= 0)
+            return rc;
+    }
+    if (p == end)
+        return 0;
+    if (!quick_double(w, n, exp, ret))
+        *ret = fabs(by_strtod(str_of(start, (size_t)(p - start))));
+    if (negative)
+        *ret = -*ret;
+    *at = p;
+    return 1;
+}
+
+int json_number_double(struct str text, double *ret)
+{
+    char padded[64];
+    const char *p = padded;
+    double d;
+
+    /* The scanner wants a byte behind the number. */
+    if (text.len < sizeof(padded)) {
+        memcpy(padded, text.p, text.len);
+        padded[text.len] = ' ';
+        CHECK(json_number_scan(&p, padded + text.len + 1, &d) == 1);
+    } else {
+        d = by_strtod(text);
+    }
     if (!isfinite(d))
         return -1;
     *ret = d;

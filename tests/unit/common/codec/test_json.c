@@ -379,3 +379,48 @@ TEST(json, writes_without_a_tree)
     arena_done(&a);
     buf_done(&b);
 }
+
+/* The quick paths against the library, on texts that are hard to round. */
+TEST(json, doubles_are_rounded_once)
+{
+    uint64_t rng = 0x9e3779b97f4a7c15u;
+    char text[64];
+
+    for (int i = 0; i < 300000; i++) {
+        double got, want;
+        int digits, n;
+
+        rng = rng * 6364136223846793005u + 1442695040888963407u;
+        digits = 1 + (int)(rng >> 59) % 20;
+        n = snprintf(text, sizeof(text), "%s%u.%0*llu", rng >> 20 & 1 ? "-" : "",
+                     (unsigned)(rng >> 33 & (i % 3 ? 7 : 0xffff)), digits,
+                     (unsigned long long)(rng * 2862933555777941757u) % 10000000000000000000u);
+        if (i % 5 == 0)
+            n += snprintf(text + n, sizeof(text) - (size_t)n, "e%d", (int)(rng >> 40 & 63) - 40);
+        want = strtod(text, NULL);
+        cr_assert_eq(json_number_double(str_of(text, (size_t)n), &got), 0);
+        cr_assert_eq(memcmp(&got, &want, sizeof(got)), 0, "%s: %.17g, want %.17g", text, got, want);
+    }
+    /* Half way between two doubles, exactly and by one digit more; wrapping mantissas. */
+    static const char *const hard[] = {"9007199254740993",
+                                       "9007199254740993.0",
+                                       "9007199254740993.00000000000000000001",
+                                       "18446744073709551616",
+                                       "0.18446744073709551616",
+                                       "1.00000000000000011102230246251565404",
+                                       "0e99",
+                                       "0.0e-5",
+                                       "0.00000000000000000000000000012345678901234567",
+                                       "123456789012345678e-27",
+                                       "1e-400",
+                                       "5e-324",
+                                       "1e22",
+                                       "1e23"};
+
+    for (size_t i = 0; i < ARRAY_LEN(hard); i++) {
+        double got, want = strtod(hard[i], NULL);
+
+        cr_assert_eq(json_number_double(str_cstr(hard[i]), &got), 0);
+        cr_assert_eq(memcmp(&got, &want, sizeof(got)), 0, "%s", hard[i]);
+    }
+}
