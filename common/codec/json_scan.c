@@ -46,8 +46,6 @@ void json_scan_reset(struct json_scan *s)
 
 void json_scan_feed(struct json_scan *s, struct str piece)
 {
-    if (s->at == s->end)
-        buf_clear(&s->hold);
     if (s->hold.len > 0) {
         buf_add_str(&s->hold, piece);
         s->at = s->hold.p;
@@ -60,7 +58,7 @@ void json_scan_feed(struct json_scan *s, struct str piece)
 
 bool json_scan_complete(const struct json_scan *s)
 {
-    return s->expect == EXPECT_NOTHING && s->at == s->end;
+    return s->expect == EXPECT_NOTHING && s->at == s->end && s->hold.len == 0;
 }
 
 /* Answers 0 and puts the unread bytes aside. */
@@ -309,6 +307,7 @@ int json_scan_next(struct json_scan *s, struct err *e)
     case EXPECT_NOTHING:
         if (c >= 0)
             return fail(s, e, "text after the value");
+        (void)more(s);
         s->token = JSON_TOKEN_END;
         return 1;
     case EXPECT_COLON:
@@ -525,7 +524,7 @@ static inline int pass_rest(const char **at, const char *end)
 {
     const char *p = *at;
 
-    while (p < end && *p != ']' && *p != '"' && *p != '[' && *p != '{')
+    while (p < end && *p != ']' && *p != ',' && *p != '"' && *p != '[' && *p != '{')
         p++;
     if (p < end && *p == '"') {
         for (p++; p < end && *p != '"'; p++) {
