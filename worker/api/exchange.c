@@ -1,0 +1,232 @@
+#include "worker/api/exchange.h"
+
+#include <poll.h>
+
+#include "common/base/check.h"
+#include "worker/api/server_internal.h"
+
+static struct str str_of_iovec(h2o_iovec_t v)
+{
+    return str_of(v.base, v.len);
+}
+
+struct str exchange_method(const struct exchange *x)
+{
+    return str_of_iovec(x->req->input.method);
+}
+
+struct str exchange_path(const struct exchange *x)
+{
+    struct str path = str_of_iovec(x->req->input.path);
+
+    return str_sub(path, 0, MIN_OF(x->req->input.query_at, path.len));
+}
+
+struct str exchange_query(const struct exchange *x)
+{
+    struct str path = str_of_iovec(x->req->input.path);
+
+    if (x->req->input.query_at >= path.len)
+        return STR("");
+    return str_sub(path, x->req->input.query_at + 1, SIZE_MAX);
+}
+
+struct str exchange_body(const struct exchange *x)
+{
+    return x->req->entity.base ? str_of_iovec(x->req->entity) : STR("");
+}
+
+struct str exchange_header(const struct exchange *x, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (size_t i = 0; i < x->req->headers.size; i++) {
+        const h2o_header_t *h = &x->req->headers.entries[i];
+
+        if (h->name->len == len && memcmp(h->name->base, name, len) == 0)
+            return str_of(h->value.base ? h->value.base : "", h->value.len);
+    }
+    return (struct str){0};
+}
+
+void exchange_set_header(struct exchange *x, const char *name, struct str value)
+{
+    h2o_iovec_t copy = h2o_strdup(&x->req->pool, value.p, value.len);
+
+    h2o_add_header_by_str(&x->req->pool, &x->req->res.headers, name, strlen(name), 0, NULL,
+                          copy.base, copy.len);
+}
+
+void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx)
+{
+    x->closed = closed;
+    x->closed_ctx = ctx;
+}
+
+static void tell_closed(struct exchange *x, bool delivered)
+{
+    exchange_closed_fn fn = x->closed;
+
+    x->closed = NULL;
+    if (fn)
+        fn(x->closed_ctx, delivered);
+}
+
+/* Whether the peer still holds its end; asked once, after the last byte was written. */
+static bool peer_there(const struct exchange *x)
+{
+    struct pollfd p = {.fd = x->conn->fd, .events = POLLRDHUP};
+
+    return !x->conn->gone && poll(&p, 1, 0) == 0;
+}
+
+/* The request's pool is going: either all is sent or the connection has broken. */
+static void exchange_dispose(void *p)
+{
+    struct exchange *x = p;
+
+    x->conn->server->busy--;
+    x->conn->exchange = NULL;
+    if (x->closed)
+        tell_closed(x, x->final && !x->failing && peer_there(x));
+    buf_done(&x->waiting);
+    buf_done(&x->flying);
+}
+
+static void pump(struct exchange *x)
+{
+    h2o_iovec_t v;
+    struct buf empty = {0};
+
+    if (x->sending || x->final)
+        return;
+    if (x->failing) {
+        x->final = true;
+        h2o_send(x->req, NULL, 0, H2O_SEND_STATE_ERROR);
+        return;
+    }
+    if (x->waiting.len == 0 && !x->ending)
+        return;
+    buf_done(&x->flying);
+    x->flying = x->waiting;
+    x->waiting = empty;
+    v = h2o_iovec_init(x->flying.p, x->flying.len);
+    x->sending = true;
+    x->final = x->ending;
+    h2o_send(x->req, &v, v.len > 0 ? 1 : 0,
+             x->ending ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
+}
+
+static void on_proceed(h2o_generator_t *g, h2o_req_t *req)
+{
+    struct exchange *x = (struct exchange *)(void *)g;
+
+    (void)req;
+    x->sending = false;
+    pump(x);
+}
+
+/* libh2o gives the answer up; exchange_dispose follows. */
+static void on_stop(h2o_generator_t *g, h2o_req_t *req)
+{
+    struct exchange *x = (struct exchange *)(void *)g;
+
+    (void)req;
+    x->failing = true;
+}
+
+struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
+{
+    struct exchange *x = h2o_mem_alloc_shared(&req->pool, sizeof(*x), exchange_dispose);
+
+    *x = (struct exchange){
+        .generator = {on_proceed, on_stop},
+        .req = req,
+        .conn = conn,
+    };
+    conn->exchange = x;
+    conn->server->busy++;
+    return x;
+}
+
+static void begin(struct exchange *x, int status, const char *content_type)
+{
+    CHECK(!x->begun);
+    x->begun = true;
+    x->req->res.status = status;
+    x->req->res.reason = "-";
+    if (content_type)
+        h2o_add_header(&x->req->pool, &x->req->res.headers, H2O_TOKEN_CONTENT_TYPE, NULL,
+                       content_type, strlen(content_type));
+    h2o_start_response(x->req, &x->generator);
+}
+
+void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body)
+{
+    bool bare = status == 204 || str_eq_c(exchange_method(x), "HEAD");
+
+    x->req->res.content_length = status == 204 ? SIZE_MAX : body.len;
+    begin(x, status, status == 204 ? NULL : content_type);
+    if (!bare)
+        buf_add_str(&x->waiting, body);
+    x->ending = true;
+    pump(x);
+}
+
+void exchange_start(struct exchange *x, const char *content_type)
+{
+    begin(x, 200, content_type);
+    x->sending = true;
+    h2o_send(x->req, NULL, 0, H2O_SEND_STATE_IN_PROGRESS);
+}
+
+bool exchange_started(const struct exchange *x)
+{
+    return x->begun;
+}
+
+void exchange_send(struct exchange *x, struct buf *bytes)
+{
+    if (x->waiting.len == 0) {
+        struct buf spare = x->waiting;
+
+        x->waiting = *bytes;
+        *bytes = spare;
+    } else {
+        buf_add(&x->waiting, bytes->p, bytes->len);
+    }
+    buf_clear(bytes);
+    pump(x);
+}
+
+size_t exchange_waiting(const struct exchange *x)
+{
+    return x->waiting.len + (x->sending ? x->flying.len : 0);
+}
+
+void exchange_end(struct exchange *x)
+{
+    x->ending = true;
+    pump(x);
+}
+
+void exchange_fail(struct exchange *x)
+{
+    x->failing = true;
+    x->req->http1_is_persistent = 0;
+    pump(x);
+}
+
+void exchange_abandon(struct exchange *x)
+{
+    tell_closed(x, false);
+    x->req->http1_is_persistent = 0;
+    if (x->final)
+        return;
+    if (!x->begun) {
+        exchange_reply(x, 499, "text/plain", STR(""));
+        return;
+    }
+    x->failing = true;
+    pump(x);
+}

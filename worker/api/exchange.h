@@ -1,0 +1,45 @@
+/*
+ * struct exchange: one HTTP request and its answer. Made by the server, given to the handler, and
+ * dead as soon as the answer was ended (reply, end, fail) or `closed` was called, whichever comes
+ * first; only `closed` may follow after an end. Answers are sent with backpressure: bytes that the
+ * client does not take yet wait here, exchange_waiting tells how many.
+ */
+#ifndef RG_API_EXCHANGE_H
+#define RG_API_EXCHANGE_H
+
+#include <stdbool.h>
+
+#include "common/base/buf.h"
+#include "common/base/str.h"
+
+struct exchange;
+
+/* All borrowed until the answer has ended. Header names in lower case. */
+struct str exchange_method(const struct exchange *x);
+struct str exchange_path(const struct exchange *x);  /* raw bytes, without the query */
+struct str exchange_query(const struct exchange *x); /* behind the '?', may be empty */
+struct str exchange_body(const struct exchange *x);
+struct str exchange_header(const struct exchange *x, const char *name); /* absent: p NULL */
+
+/* A header of the answer, before it starts. The name is a literal, the value is copied. */
+void exchange_set_header(struct exchange *x, const char *name, struct str value);
+
+/* Called once when the exchange is over: delivered when the last byte was taken by a client that
+ * is still there. May come at any time after exchange_watch, also before the answer has begun. */
+typedef void (*exchange_closed_fn)(void *ctx, bool delivered);
+void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx);
+
+/* The whole answer at once; body is copied. */
+void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body);
+
+/* A streamed answer (200): head now, then bytes, then end. exchange_send empties `bytes`. */
+void exchange_start(struct exchange *x, const char *content_type);
+bool exchange_started(const struct exchange *x);
+void exchange_send(struct exchange *x, struct buf *bytes);
+size_t exchange_waiting(const struct exchange *x);
+void exchange_end(struct exchange *x);
+
+/* Ends a started answer visibly broken: the connection closes without the last chunk. */
+void exchange_fail(struct exchange *x);
+
+#endif

@@ -1,0 +1,201 @@
+#include "worker/api/server.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "worker/api/server_internal.h"
+
+enum { ACCEPT_BATCH = 16 };
+
+enum { REQUEST_TIMEOUT_MS = 3600 * 1000 }; /* the router keeps the real deadlines */
+
+/* The handler that libh2o calls; holds the way back to us. */
+struct entry {
+    h2o_handler_t super;
+    struct server *server;
+};
+
+static struct server_conn *conn_of(h2o_req_t *req)
+{
+    return req->conn->callbacks->get_socket(req->conn)->on_close.data;
+}
+
+static int on_request(h2o_handler_t *self, h2o_req_t *req)
+{
+    struct server *s = ((struct entry *)(void *)self)->server;
+    struct exchange *x = exchange_new(conn_of(req), req);
+
+    s->handler(s->handler_ctx, x);
+    return 0;
+}
+
+static void on_rdhup(struct loop_io *io, unsigned events)
+{
+    struct server_conn *c = CONTAINER_OF(io, struct server_conn, watch);
+
+    (void)events;
+    if (c->gone)
+        return;
+    c->gone = true;
+    if (c->exchange)
+        exchange_abandon(c->exchange);
+}
+
+/* libh2o has closed the descriptor (so the kernel has dropped the watch as well). */
+static void on_conn_closed(void *data)
+{
+    struct server_conn *c = data;
+
+    loop_forget(c->server->loop, &c->watch);
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        c->server->conns = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    free(c);
+}
+
+static void conn_open(struct server *s, h2o_socket_t *sock)
+{
+    struct server_conn *c = mem_zalloc(sizeof(*c));
+    struct err e = {0};
+
+    c->server = s;
+    c->fd = h2o_socket_get_fd(sock);
+    c->next = s->conns;
+    if (c->next)
+        c->next->prev = c;
+    s->conns = c;
+    sock->on_close.cb = on_conn_closed;
+    sock->on_close.data = c;
+    if (loop_add(s->loop, &c->watch, c->fd, LOOP_RDHUP, on_rdhup, &e))
+        log_warn(NULL, "cannot watch a connection", LOG_T("error", e.text));
+    h2o_accept(&s->accept, sock);
+}
+
+static void on_accept(h2o_socket_t *listener, const char *err)
+{
+    struct server *s = listener->data;
+
+    if (err)
+        return;
+    for (int i = 0; i < ACCEPT_BATCH; i++) {
+        h2o_socket_t *sock = h2o_evloop_socket_accept(listener);
+
+        if (!sock)
+            return;
+        conn_open(s, sock);
+    }
+}
+
+static void on_inner(h2o_socket_t *sock, const char *err)
+{
+    struct server *s = sock->data;
+
+    (void)err;
+    (void)loop_poll(s->loop, 0);
+}
+
+static void setup_conf(struct server *s)
+{
+    h2o_hostconf_t *host;
+    h2o_pathconf_t *path;
+    struct entry *entry;
+
+    h2o_config_init(&s->conf);
+    s->conf.server_name = h2o_iovec_init(NULL, 0);
+    s->conf.http1.upgrade_to_http2 = 0;
+    s->conf.http1.req_timeout = REQUEST_TIMEOUT_MS;
+    s->conf.max_request_entity_size = s->opt.max_body_bytes;
+    h2o_socket_buffer_mmap_settings.threshold = SIZE_MAX; /* no temporary files */
+    host = h2o_config_register_host(&s->conf, h2o_iovec_init(H2O_STRLIT("default")), 65535);
+    path = h2o_config_register_path(host, "/", 0);
+    entry = (struct entry *)(void *)h2o_create_handler(path, sizeof(*entry));
+    entry->super.on_req = on_request;
+    entry->server = s;
+}
+
+int server_new(struct loop *loop, const struct server_options *o, server_handler_fn handler,
+               void *ctx, struct server **ret, struct err *e)
+{
+    struct server *s;
+
+    if (loop_embed(loop, e))
+        return -1;
+    s = mem_zalloc(sizeof(*s));
+    s->loop = loop;
+    s->opt = *o;
+    s->handler = handler;
+    s->handler_ctx = ctx;
+    setup_conf(s);
+    s->evloop = h2o_evloop_create();
+    h2o_context_init(&s->ctx, s->evloop, &s->conf);
+    s->accept = (h2o_accept_ctx_t){.ctx = &s->ctx, .hosts = s->conf.hosts};
+    s->inner = h2o_evloop_socket_create(s->evloop, dup(loop_fd(loop)), H2O_SOCKET_FLAG_DONT_READ);
+    s->inner->data = s;
+    h2o_socket_read_start(s->inner, on_inner);
+    *ret = s;
+    return 0;
+}
+
+void server_run(struct server *s)
+{
+    if (!s->draining && !s->listener) {
+        s->listener =
+            h2o_evloop_socket_create(s->evloop, dup(s->opt.listen_fd), H2O_SOCKET_FLAG_DONT_READ);
+        s->listener->data = s;
+        h2o_socket_read_start(s->listener, on_accept);
+    }
+    while (!s->stop)
+        (void)h2o_evloop_run(s->evloop, INT32_MAX);
+}
+
+void server_stop(struct server *s)
+{
+    s->stop = true;
+}
+
+void server_drain(struct server *s)
+{
+    if (s->draining)
+        return;
+    s->draining = true;
+    h2o_context_request_shutdown(&s->ctx);
+    if (s->listener)
+        h2o_socket_close(s->listener);
+    s->listener = NULL;
+    for (struct server_conn *c = s->conns; c; c = c->next) {
+        if (!c->exchange)
+            (void)shutdown(c->fd, SHUT_RD);
+    }
+}
+
+size_t server_busy(const struct server *s)
+{
+    return s->busy;
+}
+
+/* Gives libh2o a few turns to notice that all its connections were shut. */
+static void close_all(struct server *s)
+{
+    for (struct server_conn *c = s->conns; c; c = c->next)
+        (void)shutdown(c->fd, SHUT_RDWR);
+    for (int i = 0; i < 8 && s->conns; i++)
+        (void)h2o_evloop_run(s->evloop, 1);
+}
+
+void server_free(struct server *s)
+{
+    if (!s)
+        return;
+    server_drain(s);
+    close_all(s);
+    h2o_socket_close(s->inner);
+    (void)h2o_evloop_run(s->evloop, 0);
+    h2o_context_dispose(&s->ctx);
+    h2o_config_dispose(&s->conf);
+    free(s);
+}

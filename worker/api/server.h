@@ -1,0 +1,45 @@
+/*
+ * struct server: the worker's HTTP/1.1 server on one inherited listening socket, made of libh2o
+ * 2.2.5, and the drive of the worker's own loop: its epoll descriptor sits in libh2o's loop as one
+ * readable socket, so engine connections, timers and pipes run between requests.
+ *
+ * The router in front has cleaned all framing; bodies arrive whole. libh2o forgets a connection
+ * while its handler waits, so every accepted descriptor is also watched for EPOLLRDHUP in the
+ * worker's own loop, from accept to close: a client that leaves is seen at once, whatever the
+ * exchange is doing. server.c and exchange.c are the only files that include h2o.h.
+ */
+#ifndef RG_API_SERVER_H
+#define RG_API_SERVER_H
+
+#include "common/base/err.h"
+#include "common/os/loop.h"
+#include "worker/api/exchange.h"
+
+struct server;
+
+struct server_options {
+    int listen_fd;         /* unix or TCP, non-blocking, listening; borrowed */
+    size_t max_body_bytes; /* the router refused longer ones already */
+};
+
+typedef void (*server_handler_fn)(void *ctx, struct exchange *x);
+
+/* Takes `loop` in (loop_embed); nothing is accepted before server_run. */
+int server_new(struct loop *loop, const struct server_options *o, server_handler_fn handler,
+               void *ctx, struct server **ret, struct err *e);
+
+/* Turns both loops until server_stop. */
+void server_run(struct server *s);
+void server_stop(struct server *s);
+
+/* No new connections or requests: the listener is left alone, answers say "Connection: close" and
+ * idle connections are shut. */
+void server_drain(struct server *s);
+
+/* Exchanges that are not answered to the last byte. */
+size_t server_busy(const struct server *s);
+
+/* Closes all connections; waiting exchanges see `closed`. */
+void server_free(struct server *s);
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * What server.c and exchange.c share: connections and exchanges with their libh2o halves.
+ */
+#ifndef RG_API_SERVER_INTERNAL_H
+#define RG_API_SERVER_INTERNAL_H
+
+#include <netinet/in.h>
+
+#include <h2o.h>
+
+#include "worker/api/server.h"
+
+/* One accepted connection; lives from accept to the close of its descriptor. */
+struct server_conn {
+    struct server *server;
+    struct server_conn *next, *prev;
+    struct loop_io watch; /* EPOLLRDHUP, edge-triggered */
+    int fd;
+    bool gone;                 /* the peer will send no more */
+    struct exchange *exchange; /* the request at hand, or NULL */
+};
+
+struct server {
+    struct loop *loop;
+    struct server_options opt;
+    server_handler_fn handler;
+    void *handler_ctx;
+    h2o_globalconf_t conf;
+    h2o_context_t ctx;
+    h2o_accept_ctx_t accept;
+    h2o_evloop_t *evloop;
+    h2o_socket_t *listener, *inner;
+    struct server_conn *conns;
+    size_t busy;
+    bool stop, draining;
+};
+
+/* Lives in the request's memory pool; the pool's end calls exchange_dispose. */
+struct exchange {
+    h2o_generator_t generator; /* first: libh2o hands it back */
+    h2o_req_t *req;
+    struct server_conn *conn;
+    struct buf waiting; /* to be sent */
+    struct buf flying;  /* libh2o reads from it */
+    bool begun, sending, ending, failing, final;
+    exchange_closed_fn closed;
+    void *closed_ctx;
+};
+
+struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
+
+/* The peer has gone: tells the owner and ends what can be ended. */
+void exchange_abandon(struct exchange *x);
+
+#endif
