@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/arena.h"
+#include "common/base/err.h"
 #include "common/codec/json.h"
 
 struct sampling {
@@ -34,5 +36,17 @@ struct sampling {
     {                                                                            \
         .temperature = 1.0, .top_p = 1.0, .repetition_penalty = 1.0, .top_k = -1 \
     }
+
+/* The one name of a parameter that clients spell in several ways (max_completion_tokens ->
+ * max_tokens, stop_sequences -> stop); other names as they are. */
+struct str sampling_name(struct str name);
+
+/* Whether sampling_set knows the name. */
+bool sampling_known(struct str name);
+
+/* Checks type and range and sets the parameter; null leaves it as it is. v is borrowed. On error
+ * ERR_INVALID with e->param = the name as given. */
+int sampling_set(struct arena *a, struct sampling *s, struct str name, const struct json *v,
+                 struct err *e);
 
 #endif
