@@ -1,0 +1,287 @@
+#include "common/proc/keys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <mbedtls/constant_time.h>
+#include <mbedtls/md.h>
+#include <mbedtls/platform_util.h>
+#include <mbedtls/sha256.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/base/check.h"
+#include "common/base/mem.h"
+
+enum { MAC_BYTES = 32, FILE_MAX = 1 << 20, SECRET_MIN = 32, SECRET_HEX = 64 };
+
+struct secret {
+    char *text;
+    size_t len;
+};
+
+struct keys {
+    struct secret *secrets; /* newest first */
+    size_t n_secrets;
+    unsigned char (*admins)[MAC_BYTES]; /* SHA-256 of each admin key: equal lengths to compare */
+    size_t n_admins;
+    bool required;
+};
+
+static const char *scope_name(enum key_scope scope)
+{
+    return scope == KEY_AGENT ? "agent" : "runner";
+}
+
+static int read_file(const char *path, struct buf *out, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = 0;
+
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "%s", path);
+    while (out->len <= FILE_MAX && (n = read(fd, buf_reserve(out, 4096), 4096)) > 0)
+        out->len += (size_t)n;
+    close(fd);
+    if (n < 0)
+        return err_sys(e, ERR_IO, "%s", path);
+    if (out->len > FILE_MAX)
+        return err_set(e, ERR_CONFIG, "%s: too large for a key file", path);
+    return 0;
+}
+
+/* The next line that holds something (trimmed, comments skipped), or absent at the end. */
+static struct str next_line(struct str *rest)
+{
+    while (rest->len > 0) {
+        size_t end = str_find(*rest, STR("\n"), 0);
+        struct str line = str_trim(str_sub(*rest, 0, end));
+
+        *rest = end == SIZE_MAX ? str_of(NULL, 0) : str_sub(*rest, end + 1, SIZE_MAX);
+        if (line.len > 0 && line.p[0] != '#')
+            return line;
+    }
+    return (struct str){0};
+}
+
+static void forget(struct buf *b)
+{
+    if (b->p)
+        mbedtls_platform_zeroize(b->p, b->cap);
+    buf_done(b);
+}
+
+static int load_admins(struct keys *k, const char *path, struct err *e)
+{
+    struct buf text = {0};
+    struct str rest, line;
+    int rc = -1;
+
+    if (read_file(path, &text, e))
+        goto out;
+    rest = buf_str(&text);
+    while ((line = next_line(&rest)).p) {
+        k->admins = mem_realloc_array(k->admins, k->n_admins + 1, sizeof(*k->admins));
+        CHECK(mbedtls_sha256_ret((const unsigned char *)line.p, line.len, k->admins[k->n_admins],
+                                 0) == 0);
+        k->n_admins++;
+    }
+    if (k->n_admins == 0) {
+        err_set(e, ERR_CONFIG, "%s: holds no key", path);
+        goto out;
+    }
+    k->required = true;
+    rc = 0;
+out:
+    forget(&text);
+    return rc;
+}
+
+static int load_secrets(struct keys *k, const char *path, struct err *e)
+{
+    struct buf text = {0};
+    struct str rest, line;
+    int rc = -1;
+
+    if (read_file(path, &text, e))
+        goto out;
+    rest = buf_str(&text);
+    while ((line = next_line(&rest)).p) {
+        if (line.len < SECRET_MIN) {
+            err_set(e, ERR_CONFIG, "%s: a secret needs at least %d characters", path, SECRET_MIN);
+            goto out;
+        }
+        k->secrets = mem_realloc_array(k->secrets, k->n_secrets + 1, sizeof(*k->secrets));
+        k->secrets[k->n_secrets++] = (struct secret){mem_strndup(line.p, line.len), line.len};
+    }
+    if (k->n_secrets == 0) {
+        err_set(e, ERR_CONFIG, "%s: holds no secret", path);
+        goto out;
+    }
+    rc = 0;
+out:
+    forget(&text);
+    return rc;
+}
+
+/* Writes a new secret aside and links it into place: of two that start at once one wins, and no
+ * half-written secret is ever read. */
+static int make_secret(const char *path, struct err *e)
+{
+    struct ids *ids = ids_new(e);
+    char text[SECRET_HEX + 2], aside[4096 + 16];
+    int fd = -1, rc = -1;
+
+    if (!ids)
+        return -1;
+    ids_hex(ids, text, SECRET_HEX / 2);
+    text[SECRET_HEX] = '\n';
+    (void)snprintf(aside, sizeof(aside), "%s.%d", path, (int)getpid());
+    fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        err_sys(e, ERR_IO, "%s", aside);
+        goto out;
+    }
+    if (write(fd, text, SECRET_HEX + 1) != SECRET_HEX + 1 || fsync(fd)) {
+        err_sys(e, ERR_IO, "%s", aside);
+        goto out;
+    }
+    if (link(aside, path) && errno != EEXIST) {
+        err_sys(e, ERR_IO, "%s", path);
+        goto out;
+    }
+    rc = 0;
+out:
+    mbedtls_platform_zeroize(text, sizeof(text));
+    if (fd >= 0) {
+        close(fd);
+        (void)unlink(aside);
+    }
+    ids_free(ids);
+    return rc;
+}
+
+int keys_load(const char *admin_file, const char *secret_file, const char *state_dir,
+              struct keys **ret, struct err *e)
+{
+    struct keys *k = mem_zalloc(sizeof(*k));
+    char path[4096];
+
+    (void)snprintf(path, sizeof(path), "%s/key-secret", state_dir);
+    if (admin_file && load_admins(k, admin_file, e))
+        goto fail;
+    if (!secret_file && access(path, F_OK) && make_secret(path, e))
+        goto fail;
+    if (load_secrets(k, secret_file ? secret_file : path, e))
+        goto fail;
+    *ret = k;
+    return 0;
+fail:
+    keys_free(k);
+    return -1;
+}
+
+void keys_free(struct keys *k)
+{
+    if (!k)
+        return;
+    for (size_t i = 0; i < k->n_secrets; i++) {
+        mbedtls_platform_zeroize(k->secrets[i].text, k->secrets[i].len);
+        free(k->secrets[i].text);
+    }
+    free(k->secrets);
+    free(k->admins);
+    free(k);
+}
+
+bool keys_required(const struct keys *k)
+{
+    return k->required;
+}
+
+static void mac_hex(const struct secret *secret, enum key_scope scope, struct str id,
+                    char ret_hex[KEY_MAC_LEN + 1])
+{
+    const mbedtls_md_info_t *sha256 = mbedtls_md_info_from_type(MBEDTLS_MD_SHA256);
+    static const char digits[] = "0123456789abcdef";
+    unsigned char mac[MAC_BYTES];
+    char text[64 + ID_TEXT_MAX];
+    int n = snprintf(text, sizeof(text), "rollgate-key-1:%s:%.*s", scope_name(scope), (int)id.len,
+                     id.p);
+
+    CHECK(n > 0 && (size_t)n < sizeof(text));
+    CHECK(mbedtls_md_hmac(sha256, (const unsigned char *)secret->text, secret->len,
+                          (const unsigned char *)text, (size_t)n, mac) == 0);
+    for (size_t i = 0; i < MAC_BYTES; i++) {
+        ret_hex[2 * i] = digits[mac[i] >> 4];
+        ret_hex[2 * i + 1] = digits[mac[i] & 15];
+    }
+    ret_hex[KEY_MAC_LEN] = 0;
+}
+
+void keys_make(const struct keys *k, enum key_scope scope, struct str id,
+               char ret_text[KEY_TEXT_MAX])
+{
+    char mac[KEY_MAC_LEN + 1];
+    int n;
+
+    CHECK(scope == KEY_AGENT || scope == KEY_RUNNER);
+    mac_hex(&k->secrets[0], scope, id, mac);
+    n = snprintf(ret_text, KEY_TEXT_MAX, "rg%c-%.*s-%s", scope == KEY_AGENT ? 'a' : 'r',
+                 (int)id.len, id.p, mac);
+    CHECK(n > 0 && n < KEY_TEXT_MAX);
+}
+
+int keys_parse(struct str text, enum key_scope *ret_scope, struct str *ret_id, uint32_t *ret_index)
+{
+    struct str id;
+
+    if (text.len < 4 + KEY_MAC_LEN + 1 || text.len >= KEY_TEXT_MAX)
+        return -1;
+    if (memcmp(text.p, "rga-", 4) != 0 && memcmp(text.p, "rgr-", 4) != 0)
+        return -1;
+    id = str_sub(text, 4, text.len - 4 - KEY_MAC_LEN - 1);
+    if (id.p[id.len] != '-' || ids_parse(id, ret_index))
+        return -1;
+    *ret_scope = text.p[2] == 'a' ? KEY_AGENT : KEY_RUNNER;
+    *ret_id = id;
+    return 0;
+}
+
+static enum key_scope check_session_key(const struct keys *k, struct str text, struct str *ret_id)
+{
+    enum key_scope scope;
+    struct str id;
+    uint32_t index;
+    int good = 0;
+
+    if (keys_parse(text, &scope, &id, &index))
+        return KEY_NONE;
+    for (size_t i = 0; i < k->n_secrets; i++) {
+        char mac[KEY_MAC_LEN + 1];
+
+        mac_hex(&k->secrets[i], scope, id, mac);
+        good |= mbedtls_ct_memcmp(mac, text.p + text.len - KEY_MAC_LEN, KEY_MAC_LEN) == 0;
+    }
+    if (!good)
+        return KEY_NONE;
+    *ret_id = id;
+    return scope;
+}
+
+enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret_id)
+{
+    unsigned char digest[MAC_BYTES];
+    int good = 0;
+
+    *ret_id = (struct str){0};
+    if (text.len == 0)
+        return KEY_NONE;
+    CHECK(mbedtls_sha256_ret((const unsigned char *)text.p, text.len, digest, 0) == 0);
+    for (size_t i = 0; i < k->n_admins; i++)
+        good |= mbedtls_ct_memcmp(digest, k->admins[i], MAC_BYTES) == 0;
+    if (good)
+        return KEY_ADMIN;
+    return check_session_key(k, text, ret_id);
+}

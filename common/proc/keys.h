@@ -1,0 +1,56 @@
+/*
+ * struct keys: who may do what. Three kinds of key:
+ *     admin    a line of --admin-key-file
+ *     runner   rgr-<session id>-<mac>
+ *     agent    rga-<session id>-<mac>
+ * mac is 64 lower-case hex digits: HMAC-SHA256 over "rollgate-key-1:<scope>:<session id>" under the
+ * secret. So session keys are verified without any lookup, by every worker of every node that has
+ * the same secret. The secret file holds one secret a line, newest first: the first makes keys, all
+ * verify, which is how a secret is rotated without a gap. Comparisons take constant time.
+ *
+ * Loaded before the fork and never changed; a reload makes a new one. Key texts are never logged
+ * and never stand in an error text.
+ */
+#ifndef RG_PROC_KEYS_H
+#define RG_PROC_KEYS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+#include "common/proc/ids.h"
+
+enum {
+    KEY_MAC_LEN = 64,
+    KEY_TEXT_MAX = 4 + ID_TEXT_MAX + KEY_MAC_LEN + 2, /* with the NUL */
+};
+
+enum key_scope { KEY_NONE, KEY_AGENT, KEY_RUNNER, KEY_ADMIN };
+
+struct keys;
+
+/* Reads the admin keys (NULL: none are needed) and the secret; without secret_file the secret is
+ * STATE_DIR/key-secret, made when missing. -1 with ERR_CONFIG (an empty or too short file) or
+ * ERR_IO. */
+int keys_load(const char *admin_file, const char *secret_file, const char *state_dir,
+              struct keys **ret, struct err *e);
+void keys_free(struct keys *k);
+
+/* Whether requests need a key (an admin key file is configured). */
+bool keys_required(const struct keys *k);
+
+/* Writes the session's key of the scope (KEY_AGENT or KEY_RUNNER); id is a valid session id. */
+void keys_make(const struct keys *k, enum key_scope scope, struct str id,
+               char ret_text[KEY_TEXT_MAX]);
+
+/* The scope that a presented key really has; KEY_NONE when it is none of ours. For session keys
+ * *ret_id becomes the id inside `text` (borrowed), else absent. */
+enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret_id);
+
+/* What a text claims to be, without verifying it: the form of a session key, its id and worker
+ * index. For routing only. 0 / -1. */
+int keys_parse(struct str text, enum key_scope *ret_scope, struct str *ret_id, uint32_t *ret_index);
+
+#endif
