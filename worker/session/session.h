@@ -57,7 +57,13 @@ struct session_defaults {
     uint32_t max_nodes;
     uint64_t ttl_ms;
     uint64_t tombstone_ttl_ms;
+    uint64_t export_retention_ms;       /* how long a finalized session's data stays for exports */
+    bool ignore_tools;                  /* timelines: true */
+    const char *timeline_compare_level; /* "text" */
 };
+
+/* The spec's defaults. */
+void session_defaults_init(struct session_defaults *d);
 
 /* --- the store --- */
 
@@ -69,6 +75,18 @@ void session_store_free(struct session_store *st);
 /* The session or NULL; a finalized / aborted / deleted id answers NULL with *ret_ended true while
  * its tombstone lives. */
 struct session *session_find(struct session_store *st, struct str id, bool *ret_ended);
+
+/* The session for reading only (export, state): live, or finalized / expired and still retained;
+ * else NULL with *ret_ended as above. */
+struct session *session_find_any(struct session_store *st, struct str id, bool *ret_ended);
+
+/* Frees what is over: data of finalized sessions beyond export_retention_ms, tombstones beyond
+ * their life. Cheap when nothing is due; call it now and then. */
+void session_sweep(struct session_store *st, uint64_t now_ms);
+
+/* Keeps a session's data alive (an export in slices, a waiter) whatever ends it meanwhile. */
+void session_pin(struct session *s);
+void session_unpin(struct session_store *st, struct session *s);
 
 /* --- records: written here, applied by session_apply --- */
 
@@ -114,10 +132,14 @@ struct session_plan {
     uint64_t call;            /* number of this call in its session, from 0 */
     struct token_span prompt; /* exact ids to send; lives as long as the plan */
     size_t reused;            /* how many of them were stored before */
-    uint32_t max_tokens;      /* clamped to context and budgets; 0: no engine call, finish length */
+    uint32_t max_tokens;      /* clamped to context and budgets */
+    bool exhausted;           /* budgets leave no room: no engine call; answer 200, finish_reason
+                                 "length", empty content, usage prompt.n + 0, and commit one
+                                 answer with ids.n == 0 (closes the chain; nothing else is kept) */
     enum session_cause cause;
     uint32_t diff_message; /* where the request left what was stored (cause other than extended) */
     struct str diff_field; /* "content", "role", "tools", ...; absent when it does not apply */
+    struct str diff_stored, diff_request; /* both texts from shortly before the first difference */
 };
 
 /* Finds the attach point, builds the prompt, reserves what the policy reserves. `a` is the turn's
@@ -126,7 +148,8 @@ struct session_plan {
 int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
                     const struct session_call_input *in, struct session_plan **ret, struct err *e);
 
-/* Gives the plan back without a trace; safe after the session ended. NULL is fine. */
+/* Gives the plan back without a trace (it is not in any trajectory; linear's rollback and freed
+ * reservations aside); safe after the session ended. NULL is fine. */
 void session_release(struct session_store *st, struct session_plan *p);
 
 /* Per-token weight version span, text as the engine wrote it. */
@@ -173,6 +196,11 @@ struct session_past_call {
 };
 const struct session_past_call *session_find_call(struct session *s, struct arena *a,
                                                   const uint64_t body_hash[2]);
+
+/* The conversation up to and including that answer, an array of normalised messages in the arena
+ * (strings borrowed from the session); NULL for unknown ids. For previous_response_id. */
+const struct json *session_messages(const struct session *s, struct arena *a,
+                                    struct str response_id);
 
 /* --- looking --- */
 

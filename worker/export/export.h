@@ -1,0 +1,93 @@
+/*
+ * struct export: one session's trajectories on their way out, in one of the formats of the spec
+ * (trajectories, section 2). It pins the session, fixes which branches go out when it is made, and
+ * then yields bytes in slices, so that ten thousand trajectories never hold the loop: pull with
+ * export_next until it says 1. One export of a session may run beside its live calls; what is
+ * committed meanwhile is not in it.
+ * Works the same on a session of a replayed journal (`rollgate export`).
+ * It does not send, spool or finalize anything.
+ */
+#ifndef RG_EXPORT_EXPORT_H
+#define RG_EXPORT_EXPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/str.h"
+#include "common/codec/json.h"
+
+struct export;
+struct model;
+struct model_scratch;
+struct session;
+struct session_store;
+
+enum export_format {
+    EXPORT_JSON,
+    EXPORT_MSGPACK,
+    EXPORT_SAFETENSORS,
+    EXPORT_VERL,
+    EXPORT_MILES, /* also POST /samples */
+    EXPORT_AREAL,
+    EXPORT_SLIME,
+    EXPORT_PRIME_RL,
+    EXPORT_OPENAI_MESSAGES,
+    EXPORT_FORMAT_COUNT
+};
+
+enum export_select { SELECT_LEAVES, SELECT_ALL_CHECKPOINTS, SELECT_LAST, SELECT_LONGEST };
+
+enum export_merge { MERGE_NONE, MERGE_TEXT, MERGE_TOKEN };
+
+/* Strings are borrowed: they must live until export_new returns. */
+struct export_options {
+    enum export_format format;
+    enum export_select select;
+    bool drop_retries; /* pick=drop_retries */
+    bool train_once;
+    enum export_merge merge; /* timelines sessions merge by their own level unless set here */
+    bool merge_set;
+    bool ignore_tools;           /* of merge; default true */
+    uint64_t max_tokens;         /* per trajectory, cut by whole turns; 0: no limit */
+    bool no_drift;               /* drift=off: leave the audit out */
+    bool mask_unfinished;        /* verl: loss_mask zero when reward_info.finished is false */
+    struct str uid;              /* verl; default: the session id */
+    uint32_t session_index;      /* verl */
+    int64_t global_steps;        /* verl tags; -1: left out */
+    const struct json *metadata; /* miles: session metadata, `reward` inside; NULL: none */
+};
+
+void export_options_init(struct export_options *o);
+
+/* One option by its query name ("select", "pick", "train_once", "merge", "ignore_tools",
+ * "max_tokens", "format", "drift", "uid", "session_index", "global_steps", "mask_unfinished").
+ * Unknown names are ignored; bad values: ERR_INVALID with the name. */
+int export_option(struct export_options *o, struct str name, struct str value, struct err *e);
+
+/* All of them from an object (finalize's or /samples' body; "max_seq_len" = max_tokens); NULL and
+ * null are fine. Values may be strings, numbers or booleans. */
+int export_options_json(struct export_options *o, const struct json *body, struct err *e);
+
+/* The format that an Accept header asks for, or `otherwise`. */
+enum export_format export_accept(struct str accept, enum export_format otherwise);
+
+/* Fixes the branches and prepares. `m` and `scratch` are for the drift audit and for merging by
+ * token; NULL leaves the audit out. ERR_UNASSEMBLABLE when the format cannot hold the session
+ * (miles). */
+int export_new(struct session_store *st, struct session *s, const struct model *m,
+               struct model_scratch *scratch, const struct export_options *o, struct export **ret,
+               struct err *e);
+
+/* Appends the next bytes, stopping soon after `budget_bytes` of output or of work: 1 done, 0 more
+ * (it may have appended nothing yet), -1 error. */
+int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct err *e);
+
+const char *export_content_type(const struct export *x);
+
+void export_free(struct export *x);
+
+#endif
