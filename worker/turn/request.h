@@ -17,7 +17,7 @@
 #include "worker/model/chat.h"
 #include "worker/tokens/span.h"
 
-enum tool_choice { TOOL_AUTO, TOOL_NONE, TOOL_REQUIRED, TOOL_FUNCTION };
+enum tool_choice { CHOICE_AUTO, CHOICE_NONE, CHOICE_REQUIRED, CHOICE_FUNCTION };
 
 struct chat_request {
     struct str model;                  /* as the client named it; echoed in the answer */
@@ -27,7 +27,7 @@ struct chat_request {
     struct sampling sampling;          /* defaults filled in */
     const struct json *sampling_given; /* object: only the fields the client really sent */
     enum tool_choice tool_choice;
-    struct str tool_function; /* for TOOL_FUNCTION */
+    struct str tool_function; /* for CHOICE_FUNCTION */
     bool parallel_tool_calls; /* default true */
     bool stream;
     bool include_usage;

@@ -1,0 +1,222 @@
+#include "worker/turn/answer.h"
+
+#include "common/base/vec.h"
+
+static struct answer_call *call_at(struct answer *a, int n)
+{
+    while (a->n_calls <= (size_t)n) {
+        if (a->n_calls == a->cap_calls) {
+            a->cap_calls = a->cap_calls ? a->cap_calls * 2 : 4;
+            a->calls = mem_realloc_array(a->calls, a->cap_calls, sizeof(*a->calls));
+        }
+        a->calls[a->n_calls++] = (struct answer_call){0};
+    }
+    return &a->calls[n];
+}
+
+static void call_begin(struct answer *a, const struct parse_event *ev)
+{
+    struct answer_call *c = call_at(a, ev->call);
+    char fresh[64];
+
+    if (ev->id.p) {
+        buf_add_str(&c->id, ev->id);
+    } else {
+        a->opt.fresh_id(a->opt.fresh_ctx, fresh, sizeof(fresh));
+        buf_puts(&c->id, fresh);
+    }
+    buf_add_str(&c->name, ev->text);
+    a->opt.sink->tool_begin(a->opt.sink_ctx, a->opt.index, (uint32_t)ev->call, buf_str(&c->id),
+                            buf_str(&c->name));
+}
+
+static void on_event(void *ctx, const struct parse_event *ev)
+{
+    struct answer *a = ctx;
+    const struct turn_sink *sink = a->opt.sink;
+    uint32_t index = a->opt.index;
+
+    if (ev->kind != PARSE_SOURCE && ev->kind != PARSE_WARNING)
+        a->thinking = ev->kind == PARSE_REASONING;
+    switch (ev->kind) {
+    case PARSE_TEXT:
+        buf_add_str(&a->text, ev->text);
+        sink->text(a->opt.sink_ctx, index, ev->text);
+        break;
+    case PARSE_REASONING:
+        buf_add_str(&a->reasoning, ev->text);
+        sink->reasoning(a->opt.sink_ctx, index, ev->text);
+        break;
+    case PARSE_CALL_BEGIN:
+        call_begin(a, ev);
+        break;
+    case PARSE_CALL_ARGS:
+        buf_add_str(&call_at(a, ev->call)->args, ev->text);
+        sink->tool_args(a->opt.sink_ctx, index, (uint32_t)ev->call, ev->text);
+        break;
+    case PARSE_CALL_END:
+        call_at(a, ev->call)->ended = true;
+        sink->tool_end(a->opt.sink_ctx, index, (uint32_t)ev->call);
+        break;
+    case PARSE_WARNING:
+        if (a->warning.len > 0)
+            buf_add_c(&a->warning, ' ');
+        buf_add_str(&a->warning, ev->text);
+        break;
+    case PARSE_SOURCE:
+        break;
+    }
+}
+
+void answer_init(struct answer *a, const struct answer_options *o)
+{
+    *a = (struct answer){.opt = *o, .held_id = -1, .thinking = o->parser.reasoning_open};
+    a->detok = detok_new(o->tokenizer, o->skip_special);
+    a->parser = parser_new(&o->parser, (struct parse_sink){on_event, a});
+    stop_text_init(&a->stop, o->stops);
+}
+
+void answer_done(struct answer *a)
+{
+    detok_free(a->detok);
+    parser_free(a->parser);
+    stop_text_done(&a->stop);
+    buf_done(&a->piece);
+    buf_done(&a->clean);
+    buf_done(&a->text);
+    buf_done(&a->reasoning);
+    buf_done(&a->warning);
+    for (size_t i = 0; i < a->n_calls; i++) {
+        buf_done(&a->calls[i].id);
+        buf_done(&a->calls[i].name);
+        buf_done(&a->calls[i].args);
+    }
+    free(a->calls);
+}
+
+static bool ends_turn(const struct answer *a, int32_t id)
+{
+    for (size_t i = 0; i < a->opt.n_stop_ids; i++) {
+        if (a->opt.stop_ids[i] == id)
+            return true;
+    }
+    return false;
+}
+
+/* Gives the decoded piece on to the stop strings and the parser. */
+static void flush_piece(struct answer *a)
+{
+    if (a->piece.len == 0)
+        return;
+    buf_clear(&a->clean);
+    stop_text_feed(&a->stop, buf_str(&a->piece), &a->clean);
+    buf_clear(&a->piece);
+    if (a->clean.len > 0)
+        parser_feed(a->parser, buf_str(&a->clean));
+}
+
+static void feed_id(struct answer *a, int32_t id)
+{
+    if (a->thinking)
+        a->reasoning_tokens++;
+    detok_feed(a->detok, id, &a->piece);
+}
+
+void answer_feed(struct answer *a, struct token_span ids)
+{
+    for (size_t i = 0; i < ids.n; i++) {
+        if (a->held_id >= 0)
+            feed_id(a, a->held_id);
+        a->held_id = -1;
+        if (ends_turn(a, ids.at[i]))
+            a->held_id = ids.at[i];
+        else
+            feed_id(a, ids.at[i]);
+        if (a->thinking || a->piece.len >= 4096)
+            flush_piece(a);
+    }
+    a->fed += ids.n;
+    flush_piece(a);
+}
+
+void answer_finish(struct answer *a, struct token_span all)
+{
+    if (all.n > a->fed)
+        answer_feed(a, (struct token_span){all.at + a->fed, all.n - a->fed});
+    detok_finish(a->detok, &a->piece);
+    flush_piece(a);
+    buf_clear(&a->clean);
+    stop_text_finish(&a->stop, &a->clean);
+    if (a->clean.len > 0)
+        parser_feed(a->parser, buf_str(&a->clean));
+    parser_finish(a->parser);
+}
+
+void answer_repeat(const struct answer *a, const struct turn_sink *sink, void *ctx)
+{
+    uint32_t index = a->opt.index;
+
+    if (a->reasoning.len > 0)
+        sink->reasoning(ctx, index, buf_str(&a->reasoning));
+    if (a->text.len > 0)
+        sink->text(ctx, index, buf_str(&a->text));
+    for (size_t i = 0; i < a->n_calls; i++) {
+        const struct answer_call *c = &a->calls[i];
+
+        sink->tool_begin(ctx, index, (uint32_t)i, buf_str(&c->id), buf_str(&c->name));
+        if (c->args.len > 0)
+            sink->tool_args(ctx, index, (uint32_t)i, buf_str(&c->args));
+        if (c->ended)
+            sink->tool_end(ctx, index, (uint32_t)i);
+    }
+}
+
+/* --- the message as a tree; every object is given its room up front --- */
+
+static struct json object_of(struct arena *a, size_t room)
+{
+    return (struct json){.kind = JSON_OBJECT,
+                         .members = arena_calloc(a, room, sizeof(struct json_member))};
+}
+
+static void member_add(struct json *o, const char *key, struct json value)
+{
+    o->members[o->n++] = (struct json_member){json_make_string(str_cstr(key)), value};
+}
+
+static struct json text_of(struct arena *a, const struct buf *b)
+{
+    return json_make_string(arena_str(a, buf_str(b)));
+}
+
+static struct json call_json(const struct answer_call *c, struct arena *a)
+{
+    struct json function = object_of(a, 2);
+    struct json call = object_of(a, 3);
+
+    member_add(&function, "name", text_of(a, &c->name));
+    member_add(&function, "arguments", text_of(a, &c->args));
+    member_add(&call, "id", text_of(a, &c->id));
+    member_add(&call, "type", json_make_string(STR("function")));
+    member_add(&call, "function", function);
+    return call;
+}
+
+const struct json *answer_message(const struct answer *a, struct arena *arena)
+{
+    struct json *m = ARENA_NEW(arena, struct json);
+    struct json calls = {.kind = JSON_ARRAY};
+
+    *m = object_of(arena, 4);
+    member_add(m, "role", json_make_string(STR("assistant")));
+    member_add(m, "content", text_of(arena, &a->text));
+    if (a->reasoning.len > 0)
+        member_add(m, "reasoning_content", text_of(arena, &a->reasoning));
+    if (a->n_calls == 0)
+        return m;
+    calls.items = arena_calloc(arena, a->n_calls, sizeof(*calls.items));
+    for (size_t i = 0; i < a->n_calls; i++)
+        calls.items[calls.n++] = call_json(&a->calls[i], arena);
+    member_add(m, "tool_calls", calls);
+    return m;
+}

@@ -1,0 +1,70 @@
+/*
+ * struct answer: one sampled answer while it comes: ids -> text -> stop strings -> parser ->
+ * events, and what has come so far. Events go to one turn_sink as soon as they are certain; the
+ * assistant message at the end is what the deltas spelled. Pure but for the sink: no engine, no
+ * session, no clock.
+ */
+#ifndef RG_TURN_ANSWER_H
+#define RG_TURN_ANSWER_H
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "worker/parsers/parser.h"
+#include "worker/tokens/tokenizer.h"
+#include "worker/turn/request.h"
+#include "worker/turn/stop_text.h"
+
+struct answer_call {
+    struct buf id, name, args;
+    bool ended;
+};
+
+/* Fresh tool-call ids, unique in the session; writes a NUL-terminated text. */
+typedef void (*answer_id_fn)(void *ctx, char *out, size_t size);
+
+struct answer_options {
+    uint32_t index;
+    const struct tokenizer *tokenizer;
+    const int32_t *stop_ids; /* that end the turn: the model's and the request's */
+    size_t n_stop_ids;
+    bool skip_special; /* no parser needs the special tokens' text */
+    const struct json *stops;
+    struct parser_options parser;
+    const struct turn_sink *sink; /* gets text, reasoning, tool_* */
+    void *sink_ctx;
+    answer_id_fn fresh_id;
+    void *fresh_ctx;
+};
+
+struct answer {
+    struct answer_options opt;
+    struct detok *detok;
+    struct parser *parser;
+    struct stop_text stop;
+    struct buf piece, clean; /* scratch */
+    int32_t held_id;         /* a stop id that may be the end; -1 */
+    size_t fed;              /* ids taken so far */
+    struct buf text, reasoning, warning;
+    struct answer_call *calls;
+    size_t n_calls, cap_calls;
+    bool thinking; /* the last event was reasoning */
+    uint32_t reasoning_tokens;
+};
+
+void answer_init(struct answer *a, const struct answer_options *o);
+void answer_done(struct answer *a);
+
+/* The next ids. */
+void answer_feed(struct answer *a, struct token_span ids);
+
+/* All ids of the whole answer (those fed before included): feeds the rest and decides what was
+ * held back. */
+void answer_finish(struct answer *a, struct token_span all);
+
+/* Sends all that came so far to a sink that was not there. */
+void answer_repeat(const struct answer *a, const struct turn_sink *sink, void *ctx);
+
+/* The assistant message in normalised form (chat.h); copies into the arena. */
+const struct json *answer_message(const struct answer *a, struct arena *arena);
+
+#endif
