@@ -53,17 +53,18 @@ bool log_enabled(enum log_level level);
 void log_write(enum log_level level, const struct log_scope *scope, const char *msg,
                const struct log_field *fields);
 
+/* The empty first field lets the list be empty; it is skipped. (Not __VA_OPT__: cppcheck 2.10
+ * cannot read it.) */
 #define LOG_AT(level, scope, msg, ...) \
-    log_write(                         \
-        level, scope, msg,             \
-        (const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){.key = NULL, .type = LOG_END}})
-#define log_error(scope, msg, ...) LOG_AT(LOG_ERROR, scope, msg, __VA_ARGS__)
-#define log_warn(scope, msg, ...) LOG_AT(LOG_WARN, scope, msg, __VA_ARGS__)
-#define log_info(scope, msg, ...) LOG_AT(LOG_INFO, scope, msg, __VA_ARGS__)
-#define log_debug(scope, msg, ...)                      \
-    do {                                                \
-        if (log_enabled(LOG_DEBUG))                     \
-            LOG_AT(LOG_DEBUG, scope, msg, __VA_ARGS__); \
+    log_write(level, scope, msg,       \
+              (const struct log_field[]){{.key = NULL}, ##__VA_ARGS__, {.type = LOG_END}} + 1)
+#define log_error(scope, msg, ...) LOG_AT(LOG_ERROR, scope, msg, ##__VA_ARGS__)
+#define log_warn(scope, msg, ...) LOG_AT(LOG_WARN, scope, msg, ##__VA_ARGS__)
+#define log_info(scope, msg, ...) LOG_AT(LOG_INFO, scope, msg, ##__VA_ARGS__)
+#define log_debug(scope, msg, ...)                        \
+    do {                                                  \
+        if (log_enabled(LOG_DEBUG))                       \
+            LOG_AT(LOG_DEBUG, scope, msg, ##__VA_ARGS__); \
     } while (0)
 
 /* At most `per_second` lines through one site; the next one let through tells how many were
