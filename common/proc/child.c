@@ -24,13 +24,34 @@ static void on_signal(struct signals *s, int signo, int sender)
     c->on_drain(c);
 }
 
-static void on_life(struct loop_io *io, unsigned events)
+static void take_order(struct child *c, const struct order *o, int fd)
 {
-    char byte;
+    struct heritage_place place = {
+        .place = o->place, .index = c->heritage->board->worker_base + o->place, .listen_fd = fd};
+
+    if (o->kind == ORDER_RELOAD) {
+        config_reload(c->heritage->config);
+        if (c->on_reload)
+            c->on_reload(c);
+    } else if (o->kind == ORDER_ADOPT && fd >= 0 && c->on_adopt && !c->draining) {
+        c->on_adopt(c, &place);
+        return;
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+static void on_control(struct loop_io *io, unsigned events)
+{
+    struct child *c = CONTAINER_OF(io, struct child, control);
+    struct order order;
+    int fd, rc;
 
     (void)events;
-    if (read(io->fd, &byte, 1) == 0)
-        _exit(1); /* nobody is left who could reap or replace us */
+    while ((rc = order_receive(io->fd, &order, &fd)) > 0)
+        take_order(c, &order, fd);
+    if (rc < 0)
+        _exit(1); /* the supervisor is gone: nobody is left who could reap or replace us */
 }
 
 static uint64_t resident_bytes(void)
@@ -84,7 +105,7 @@ int child_init(struct child *c, struct loop *l, const struct heritage *h, child_
     *c = (struct child){.heritage = h, .loop = l, .on_drain = on_drain};
     if (signals_init(&c->signals, l, watched, on_signal, e))
         return -1;
-    if (loop_add(l, &c->life, h->life_fd, LOOP_IN, on_life, e)) {
+    if (loop_add(l, &c->control, h->control_fd, LOOP_IN, on_control, e)) {
         signals_done(&c->signals);
         return -1;
     }
@@ -97,14 +118,14 @@ void child_done(struct child *c)
     if (!c->loop)
         return;
     loop_timer_stop(c->loop, &c->beat);
-    loop_del(c->loop, &c->life);
+    loop_del(c->loop, &c->control);
     signals_done(&c->signals);
     c->loop = NULL;
 }
 
-static void tell(const struct heritage *h, enum status_kind kind, const char *text)
+static void tell(const struct heritage *h, enum status_kind kind, uint32_t value, const char *text)
 {
-    struct status s = {.slot = h->slot, .kind = kind, .pid = (int32_t)getpid()};
+    struct status s = {.slot = h->slot, .kind = kind, .pid = (int32_t)getpid(), .value = value};
     struct err e;
 
     (void)snprintf(s.text, sizeof(s.text), "%s", text);
@@ -118,10 +139,15 @@ void child_ready(struct child *c, const char *remark)
         return;
     c->told = true;
     on_beat(&c->beat);
-    tell(c->heritage, STATUS_READY, remark);
+    tell(c->heritage, STATUS_READY, 0, remark);
 }
 
 void child_failed(const struct heritage *h, const char *why)
 {
-    tell(h, STATUS_FAILED, why);
+    tell(h, STATUS_FAILED, 0, why);
+}
+
+void child_adopted(struct child *c, uint32_t place)
+{
+    tell(c->heritage, STATUS_ADOPTED, place, "");
 }

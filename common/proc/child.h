@@ -1,6 +1,7 @@
 /*
  * struct child: a child's side of the contract in heritage.h, on the child's own loop: signals,
- * the life line, the readiness report, and once a second the heartbeat and the process metrics.
+ * the supervisor's orders, the readiness report, and once a second the heartbeat and the process
+ * metrics.
  *
  *     child_init(&c, loop, heritage, on_drain, &e);
  *     ... open everything ...
@@ -22,13 +23,22 @@
 struct child;
 typedef void (*child_drain_fn)(struct child *c);
 
+/* The worker gets one more place (heritage.h); listen_fd becomes its own. It answers with
+ * child_adopted once it serves the place. */
+typedef void (*child_adopt_fn)(struct child *c, const struct heritage_place *place);
+
+/* The settings that a reload may change have changed (in place, in heritage->config). */
+typedef void (*child_reload_fn)(struct child *c);
+
 struct child {
     const struct heritage *heritage;
     struct loop *loop;
     struct signals signals;
-    struct loop_io life;
+    struct loop_io control;
     struct loop_timer beat;
     child_drain_fn on_drain;
+    child_adopt_fn on_adopt;   /* set it after child_init; NULL: orders to adopt are refused */
+    child_reload_fn on_reload; /* set it after child_init; may be NULL */
     bool draining;
     bool told; /* readiness was reported */
 };
@@ -40,6 +50,9 @@ void child_done(struct child *c);
 
 /* Reports that the process serves; once. A remark goes into the supervisor's log. */
 void child_ready(struct child *c, const char *remark);
+
+/* Reports that the sessions of a place that came by on_adopt are served now. */
+void child_adopted(struct child *c, uint32_t place);
 
 /* Reports why the process cannot start; it ends afterwards with a non-zero status. */
 void child_failed(const struct heritage *h, const char *why);

@@ -175,6 +175,8 @@ struct config *config_load(int argc, char *const *argv, struct buf *mistakes)
     const char *file = find_file(argc, argv);
 
     l.config = mem_zalloc(sizeof(*l.config));
+    l.config->argc = argc;
+    l.config->argv = argv;
     l.source = mem_calloc(config_n_rows, sizeof(*l.source));
     load_defaults(&l);
     if (file && *file)
@@ -188,6 +190,17 @@ struct config *config_load(int argc, char *const *argv, struct buf *mistakes)
         return NULL;
     }
     return l.config;
+}
+
+void config_reload(struct config *live)
+{
+    struct buf mistakes = {0};
+    struct config *fresh = config_load_again(live, &mistakes);
+
+    if (fresh)
+        config_apply(live, fresh);
+    config_free(fresh);
+    buf_done(&mistakes);
 }
 
 void config_unreloadable(const struct config *old, const struct config *fresh, struct buf *names)
@@ -208,4 +221,57 @@ void config_unreloadable(const struct config *old, const struct config *fresh, s
     }
     buf_done(&a);
     buf_done(&b);
+}
+
+struct config *config_load_again(const struct config *c, struct buf *mistakes)
+{
+    return config_load(c->argc, c->argv, mistakes);
+}
+
+/* The old value stays readable: it moves to the list of replaced strings. */
+static void keep(struct config *live, char *text)
+{
+    struct config_list *old = &live->replaced;
+
+    if (!text)
+        return;
+    old->at = mem_realloc_array(old->at, old->n + 1, sizeof(*old->at));
+    old->at[old->n++] = text;
+}
+
+static void apply_list(struct config *live, struct config_list *to, const struct config_list *from)
+{
+    for (size_t i = 0; i < to->n; i++)
+        keep(live, to->at[i]);
+    keep(live, (char *)to->at);
+    to->at = mem_calloc(MAX_OF(from->n, 1), sizeof(*to->at));
+    for (size_t i = 0; i < from->n; i++)
+        to->at[i] = mem_strdup(from->at[i]);
+    to->n = from->n;
+}
+
+void config_apply(struct config *live, const struct config *fresh)
+{
+    for (size_t i = 0; i < config_n_rows; i++) {
+        const struct config_row *row = &config_rows[i];
+        void *to = (char *)live + row->offset;
+        const void *from = (const char *)fresh + row->offset;
+
+        if (!row->flag || !row->live)
+            continue;
+        if (row->type == CONFIG_LIST) {
+            apply_list(live, to, from);
+        } else if (row->type == CONFIG_STRING) {
+            const char *text = *(char *const *)from;
+
+            keep(live, *(char **)to);
+            *(char **)to = text ? mem_strdup(text) : NULL;
+        } else if (row->type == CONFIG_BOOL) {
+            *(bool *)to = *(const bool *)from;
+        } else if (row->type == CONFIG_ENUM) {
+            *(int *)to = *(const int *)from;
+        } else {
+            *(int64_t *)to = *(const int64_t *)from;
+        }
+    }
 }

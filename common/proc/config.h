@@ -2,8 +2,8 @@
  * struct config: the settings of one run, from defaults, a YAML file, the environment
  * (ROLLGATE_...) and flags; later ones win in this order. config.def holds the one row per setting
  * from which everything here comes. All mistakes of a configuration are reported in one run, each
- * with its place (file and line, variable or flag). A loaded config is never changed: children
- * inherit it, a reload makes a new one.
+ * with its place (file and line, variable or flag). Children inherit the loaded config; a reload
+ * changes the settings marked LIVE in place and no others.
  */
 #ifndef RG_PROC_CONFIG_H
 #define RG_PROC_CONFIG_H
@@ -37,6 +37,11 @@ struct config {
 #define X(type, field, flag, deflt, min, max, set, reload, help) CONFIG_C_##type field;
 #include "common/proc/config.def"
     struct config_list args; /* what stood on the command line beside flags */
+
+    /* for reloads */
+    int argc;
+    char *const *argv;           /* borrowed from main */
+    struct config_list replaced; /* strings of earlier loads that somebody may still read */
 };
 
 /* Reads everything: flags from argv[1..], the environment, the YAML file that --config names.
@@ -46,6 +51,16 @@ struct config *config_load(int argc, char *const *argv, struct buf *mistakes);
 
 /* Frees all; NULL is accepted. */
 void config_free(struct config *c);
+
+/* Loads once more from the same command line and environment; as config_load. */
+struct config *config_load_again(const struct config *c, struct buf *mistakes);
+
+/* Takes over in place what a reload may change: readers see it at their next look. Strings that
+ * were replaced live on until config_free, because somebody may have borrowed them. */
+void config_apply(struct config *live, const struct config *fresh);
+
+/* Both, without a word: for children, after the supervisor has checked the file. */
+void config_reload(struct config *live);
 
 /* Appends the names of settings that differ between two configs and that a reload cannot apply,
  * separated by ", ". */

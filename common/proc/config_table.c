@@ -336,5 +336,6 @@ void config_free(struct config *c)
             free(*(char **)(void *)field);
     }
     list_clear(&c->args);
+    list_clear(&c->replaced);
     free(c);
 }

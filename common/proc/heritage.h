@@ -1,7 +1,7 @@
 /*
  * struct heritage: everything a child inherits from the supervisor, and nothing else crosses the
  * fork. The supervisor fills one per child before the fork; in the child it is constant. What is
- * pointed to was made before the fork: config and model are read-only, board and metrics are
+ * pointed to was made before the fork: the model is read-only, board and metrics are
  * shared memory.
  *
  * Duties of a child (struct child in child.h does all but the first two):
@@ -10,7 +10,14 @@
  *   - on drain (SIGTERM or SIGINT, sent by anybody, any number of times) finish what runs, give
  *     nothing new a place, end with status 0;
  *   - report readiness once, over status_fd;
- *   - end at once on SIGQUIT or when the supervisor is gone (life_fd reads end of file).
+ *   - end at once on SIGQUIT or when the supervisor is gone (control_fd reads end of file).
+ *
+ * Adoption. A place is an index with its unix socket and its journal folder. A worker serves its
+ * own place and those in `adopted`: places whose worker was scaled away. It accepts on their
+ * sockets as on its own, replays their journals at start and goes on appending to them, so the
+ * sessions keep ids, tokens and home. A place may also come while the worker runs (child_adopt_fn
+ * in child.h): its former worker has closed the journal by then, and requests for it wait in the
+ * socket's queue until the adopter accepts. New sessions always get the worker's own index.
  */
 #ifndef RG_PROC_HERITAGE_H
 #define RG_PROC_HERITAGE_H
@@ -24,6 +31,12 @@
 
 enum heritage_role { ROLE_ROUTER, ROLE_WORKER };
 
+struct heritage_place {
+    uint32_t place;
+    uint32_t index; /* place + worker_base */
+    int listen_fd;
+};
+
 struct heritage {
     enum heritage_role role;
     char name[24];  /* "worker-5", "router-0": for logs and metrics */
@@ -32,18 +45,18 @@ struct heritage {
     unsigned slot;  /* of board and metrics */
     int listen_fd;  /* router: its SO_REUSEPORT socket; worker: its unix socket; non-blocking */
     int status_fd;  /* pipe to the supervisor for status records */
-    int life_fd;    /* reads end of file when the supervisor is gone */
-    uint64_t started_ms; /* wall clock at the fork */
+    int control_fd; /* socket from the supervisor: orders; end of file when it is gone */
+    const struct heritage_place *adopted; /* worker; places that are its from the start */
+    size_t n_adopted;
 
-    const struct config *config;
+    struct config *config; /* changed by reloads only (child.h) */
     struct board *board;
     struct metrics *metrics;
     struct metrics_page *page; /* its own */
     const struct model *model; /* worker: loaded before the fork; NULL in routers */
 
-    /* The worker sockets are RUN_DIR/worker-<index>.sock (heritage_socket_path). The journal of a
-     * worker is STATE_DIR/worker-<index>/. A worker also opens, at start, the journals of the
-     * places in the board's adoption table that name it. */
+    /* A place's socket is RUN_DIR/worker-<index>.sock (heritage_socket_path), its journal
+     * STATE_DIR/worker-<index>/. */
     const char *run_dir;
     const char *state_dir;
 };
