@@ -129,23 +129,12 @@ static const struct {
     const char *mark;
     const char *also; /* or NULL */
 } tool_marks[] = {
-    {TOOL_DEEPSEEK_V32,
-     "\xef\xbd\x9c"
-     "DSML\xef\xbd\x9c",
-     NULL},
+    {TOOL_DEEPSEEK_V32, "DSML\xef\xbd\x9c", NULL},
     {TOOL_GPT_OSS, "<|channel|>", "<|message|>"},
     {TOOL_MINIMAX_M2, "<minimax:tool_call>", NULL},
     {TOOL_KIMI_K2, "<|tool_calls_section_begin|>", NULL},
-    {TOOL_DEEPSEEK_V3,
-     "<\xef\xbd\x9ctool\xe2\x96\x81"
-     "calls\xe2\x96\x81"
-     "begin\xef\xbd\x9c>",
-     "```json"},
-    {TOOL_DEEPSEEK_V31,
-     "<\xef\xbd\x9ctool\xe2\x96\x81"
-     "calls\xe2\x96\x81"
-     "begin\xef\xbd\x9c>",
-     NULL},
+    {TOOL_DEEPSEEK_V3, "<｜tool▁calls▁begin｜>", "```json"},
+    {TOOL_DEEPSEEK_V31, "<｜tool▁calls▁begin｜>", NULL},
     {TOOL_GLM47, "{function-name}<arg_key>", NULL},
     {TOOL_GLM45, "<arg_key>", NULL},
     {TOOL_QWEN3_CODER, "<function=", "<parameter="},
@@ -165,7 +154,7 @@ static enum reasoning_kind detect_reasoning(struct str s, enum tool_kind tool)
 {
     if (tool == TOOL_GPT_OSS)
         return REASONING_HARMONY;
-    if (has(s, "\xe2\x97\x81think\xe2\x96\xb7"))
+    if (has(s, "◁think▷"))
         return REASONING_KIMI;
     if (has(s, "[THINK]"))
         return REASONING_MISTRAL;

@@ -1,0 +1,238 @@
+#include "worker/parsers/core.h"
+
+#include <string.h>
+
+bool core_all_blank(struct str s)
+{
+    for (size_t i = 0; i < s.len; i++)
+        if (!core_blank(s.p[i]))
+            return false;
+    return true;
+}
+
+void core_emit(struct parser *p, enum parse_kind kind, struct str text)
+{
+    struct parse_event ev = {.kind = kind, .call = p->n_calls, .text = text};
+
+    p->sink.on_event(p->sink.ctx, &ev);
+}
+
+void core_take(struct parser *p, enum parse_kind kind, size_t upto)
+{
+    if (upto <= p->done)
+        return;
+    core_emit(p, kind, core_cut(p, p->done, upto));
+    p->done = upto;
+}
+
+void core_warn(struct parser *p, const char *what)
+{
+    core_emit(p, PARSE_WARNING, str_cstr(what));
+}
+
+enum step core_lit(const struct parser *p, size_t off, const char *lit)
+{
+    size_t have = core_end(p) - off;
+    size_t len = strlen(lit);
+    size_t n = MIN_OF(have, len);
+
+    if (n && memcmp(p->in.p + (off - p->base), lit, n) != 0)
+        return STEP_NO;
+    if (n == len)
+        return STEP_YES;
+    return p->final ? STEP_NO : STEP_MORE;
+}
+
+enum step core_eat(struct parser *p, const char *lit)
+{
+    enum step r = core_lit(p, p->pos, lit);
+
+    if (r == STEP_YES)
+        p->pos += strlen(lit);
+    return r;
+}
+
+enum step core_eat_close(struct parser *p, const char *lit)
+{
+    size_t left;
+
+    if (core_blanks(p) != STEP_YES)
+        return STEP_MORE;
+    left = core_end(p) - p->pos;
+    if (p->final && left < strlen(lit) &&
+        (!left || !memcmp(&p->in.p[p->pos - p->base], lit, left))) {
+        core_warn(p, "the last tool call lacks its closing mark");
+        p->pos += left;
+        return STEP_YES;
+    }
+    return core_eat(p, lit);
+}
+
+enum step core_blanks(struct parser *p)
+{
+    while (p->pos < core_end(p)) {
+        if (!core_blank(core_at(p, p->pos)))
+            return STEP_YES;
+        p->pos++;
+    }
+    return p->final ? STEP_YES : STEP_MORE;
+}
+
+static enum step find_here(const struct parser *p, const char *const *marks, size_t n,
+                           size_t *which)
+{
+    enum step best = STEP_NO;
+    char c = core_at(p, p->pos);
+
+    for (size_t i = 0; i < n; i++) {
+        enum step r;
+
+        if (!marks[i] || marks[i][0] != c)
+            continue;
+        r = core_lit(p, p->pos, marks[i]);
+        if (r == STEP_YES) {
+            *which = i;
+            return r;
+        }
+        if (r == STEP_MORE)
+            best = r;
+    }
+    return best;
+}
+
+enum step core_find(struct parser *p, const char *const *marks, size_t n, size_t *which)
+{
+    size_t end = core_end(p);
+
+    for (; p->pos < end; p->pos++) {
+        enum step r = find_here(p, marks, n, which);
+
+        if (r != STEP_NO)
+            return r;
+    }
+    return STEP_MORE;
+}
+
+static const struct json *tool_function(const struct json *tool)
+{
+    const struct json *f = json_get(tool, "function");
+
+    return f ? f : tool;
+}
+
+const struct json *call_schema(const struct parser *p, bool *known)
+{
+    struct str name = buf_str(&p->call.name);
+
+    *known = name.len > 0 && !p->tools;
+    for (size_t i = 0; json_at(p->tools, i); i++) {
+        const struct json *f = tool_function(json_at(p->tools, i));
+
+        if (name.len && str_eq(json_string(json_get(f, "name")), name)) {
+            *known = true;
+            return json_get(f, "parameters");
+        }
+    }
+    return NULL;
+}
+
+enum step call_ready(struct parser *p)
+{
+    bool known;
+
+    call_schema(p, &known);
+    p->call.ready = known;
+    return known ? STEP_YES : STEP_NO;
+}
+
+void call_reset(struct parser *p)
+{
+    struct call *c = &p->call;
+    struct call fresh = {.name = c->name, .id = c->id, .key = c->key, .made = c->made};
+
+    buf_clear(&fresh.name);
+    buf_clear(&fresh.id);
+    buf_clear(&fresh.key);
+    buf_clear(&fresh.made);
+    *c = fresh;
+}
+
+void call_begin(struct parser *p)
+{
+    struct parse_event ev = {
+        .kind = PARSE_CALL_BEGIN, .call = p->n_calls, .text = buf_str(&p->call.name)};
+
+    if (p->call.id.len)
+        ev.id = buf_str(&p->call.id);
+    p->sink.on_event(p->sink.ctx, &ev);
+    p->call.committed = true;
+}
+
+static void send_args(struct parser *p)
+{
+    struct call *c = &p->call;
+    size_t to = c->args_to ? c->args_to : p->pos;
+
+    if (c->args_made) {
+        if (c->made.len)
+            core_emit(p, PARSE_CALL_ARGS, buf_str(&c->made));
+        buf_clear(&c->made);
+    } else if (c->args_from && to > c->args_sent) {
+        core_emit(p, PARSE_CALL_ARGS, core_cut(p, c->args_sent, to));
+        c->args_sent = to;
+    }
+}
+
+void call_stream(struct parser *p)
+{
+    struct call *c = &p->call;
+
+    if (!c->committed && (!c->ready || p->pos - p->done < p->hold_bytes))
+        return;
+    if (!c->committed)
+        call_begin(p);
+    send_args(p);
+    core_take(p, PARSE_SOURCE, p->pos);
+}
+
+void call_end(struct parser *p, bool broken)
+{
+    struct parse_event ev = {.kind = PARSE_CALL_END, .call = p->n_calls, .broken = broken};
+
+    p->sink.on_event(p->sink.ctx, &ev);
+    p->n_calls++;
+    p->marked = true;
+}
+
+void call_accept(struct parser *p)
+{
+    if (!p->call.committed)
+        call_begin(p);
+    send_args(p);
+    core_take(p, PARSE_SOURCE, p->pos);
+    call_end(p, false);
+}
+
+enum step call_scan_args(struct parser *p)
+{
+    struct call *c = &p->call;
+
+    if (!c->args_from) {
+        if (p->pos == core_end(p))
+            return p->final ? STEP_NO : STEP_MORE;
+        if (core_at(p, p->pos) != '{')
+            return STEP_NO;
+        c->args_from = c->args_sent = p->pos;
+        object_scan_init(&c->scan);
+    }
+    for (; p->pos < core_end(p); p->pos++) {
+        object_scan_byte(&c->scan, core_at(p, p->pos));
+        if (c->scan.state == SCAN_BAD)
+            return STEP_NO;
+        if (c->scan.state == SCAN_DONE) {
+            c->args_to = ++p->pos;
+            return STEP_YES;
+        }
+    }
+    return STEP_MORE;
+}

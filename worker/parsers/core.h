@@ -1,0 +1,165 @@
+/*
+ * The machinery that all grammars share: source bytes with absolute offsets, the accounting of
+ * every byte (core_take), literals that may be cut, the life of one call. Internal to parsers/.
+ *
+ * Offsets are absolute: bytes since the start of the completion. in holds [base, base + in.len);
+ * [base, done) has already been given to the sink and goes away when a feed ends.
+ * A grammar reads one block ("unit"): it begins at done (with lead: white space, section tags)
+ * and must not call core_take before the call is committed or accepted.
+ */
+#ifndef RG_PARSERS_CORE_H
+#define RG_PARSERS_CORE_H
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "worker/parsers/object_scan.h"
+#include "worker/parsers/parser.h"
+
+/* What a step found. */
+enum step {
+    STEP_MORE, /* the bytes at hand do not decide */
+    STEP_YES,  /* matched; pos stands behind it. A unit: the call is accepted */
+    STEP_NO,   /* not that. A unit: not a valid call */
+};
+
+struct parser;
+
+struct grammar {
+    const char *open[2];  /* section begins; a call may follow after white space */
+    const char *begin[2]; /* call begins */
+    const char *close[2]; /* section ends */
+    const char *end;      /* call end: where a broken committed call stops, or NULL */
+    /* Reads a call from pos on (behind the begin mark); keeps its place in p->call. */
+    enum step (*run)(struct parser *p);
+    /* A call without a mark, at pos, where only white space stands since the start or the last
+     * call; NULL when the grammar has none. YES: pos stands where run shall start. */
+    enum step (*bare)(struct parser *p);
+};
+
+enum phase { PHASE_START, PHASE_REASONING, PHASE_CONTENT, PHASE_OPENED, PHASE_UNIT, PHASE_BROKEN };
+
+/* The call being read. */
+struct call {
+    int st;           /* the grammar's state */
+    int stage;        /* the same for a grammar around another */
+    int field;        /* what the value being read is */
+    bool ready;       /* name known, arguments begun: may be committed */
+    bool committed;   /* CALL_BEGIN is out */
+    bool args_made;   /* arguments are composed in `made`, not the model's own bytes */
+    size_t from;      /* a start that the grammar remembers (key, value) */
+    size_t args_from; /* own bytes: [args_from, args_to) */
+    size_t args_to;   /* 0 while open */
+    size_t args_sent; /* up to here they are out */
+    unsigned n_params;
+    unsigned types;  /* of the parameter being read */
+    struct buf name; /* decoded */
+    struct buf id;   /* the model's own id, when it wrote one */
+    struct buf key;  /* parameter name being read */
+    struct buf made; /* composed arguments that are not out yet */
+    struct object_scan scan;
+};
+
+struct parser {
+    enum reasoning_kind reasoning;
+    const struct grammar *grammar; /* NULL: none */
+    enum tool_kind tool;
+    const struct json *tools;
+    size_t hold_bytes;
+    struct parse_sink sink;
+    struct buf in;
+    size_t base, done, pos;
+    size_t mark_end; /* behind the mark of the unit at hand */
+    int phase;       /* enum phase */
+    bool final;
+    bool reasoning_open;
+    bool quiet;      /* only white space since the start, the thought or the last call */
+    bool marked;     /* some thought or call was recognised */
+    bool in_section; /* a section with a valid call is open */
+    bool in_list;    /* between the calls of a list */
+    int n_calls;
+    struct call call;
+    bool harmony;         /* channels: `phase` is then enum harmony_phase */
+    enum parse_kind body; /* harmony: what the open message's body is */
+    bool verbatim;        /* harmony: its end mark is text as well */
+};
+
+static inline size_t core_end(const struct parser *p)
+{
+    return p->base + p->in.len;
+}
+
+static inline char core_at(const struct parser *p, size_t off)
+{
+    return p->in.p[off - p->base];
+}
+
+static inline struct str core_cut(const struct parser *p, size_t from, size_t to)
+{
+    return str_of(p->in.p + (from - p->base), to - from);
+}
+
+/* No byte stands at pos and none will come. */
+static inline bool core_over(const struct parser *p)
+{
+    return p->final && p->pos == core_end(p);
+}
+
+static inline bool core_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+bool core_all_blank(struct str s);
+
+void core_emit(struct parser *p, enum parse_kind kind, struct str text);
+/* Gives the bytes [done, upto) to the sink as `kind`. */
+void core_take(struct parser *p, enum parse_kind kind, size_t upto);
+void core_warn(struct parser *p, const char *what);
+
+/* Does `lit` stand at off? MORE when the bytes at hand are a proper prefix. */
+enum step core_lit(const struct parser *p, size_t off, const char *lit);
+
+/* The same at pos; YES moves pos behind it. */
+enum step core_eat(struct parser *p, const char *lit);
+
+/* A closing mark at pos after white space; at the end of all text a cut one will do. */
+enum step core_eat_close(struct parser *p, const char *lit);
+
+/* Skips white space; YES once another byte, or the end of all text, is seen. */
+enum step core_blanks(struct parser *p);
+
+/* Moves pos to the first place at or behind it where one of the n marks stands (YES, *which) or
+ * may begin (MORE); MORE with pos at the end when there is none. NULL marks are skipped. */
+enum step core_find(struct parser *p, const char *const *marks, size_t n, size_t *which);
+
+/* --- the call at hand --- */
+
+/* Forgets the last call. */
+void call_reset(struct parser *p);
+/* The schema of the call's tool: *known is false when tools are given and none has its name. */
+const struct json *call_schema(const struct parser *p, bool *known);
+/* Name known and arguments begun: sets ready; NO when the name is unknown. */
+enum step call_ready(struct parser *p);
+void call_begin(struct parser *p);
+/* What is certain goes out once the unit is longer than hold_bytes. */
+void call_stream(struct parser *p);
+/* The call is good: what is missing goes out; source up to pos is taken. */
+void call_accept(struct parser *p);
+void call_end(struct parser *p, bool broken);
+/* A JSON object at pos becomes the arguments; YES behind its closing brace. */
+enum step call_scan_args(struct parser *p);
+
+/* The grammar of a kind, from the file that has it. */
+const struct grammar *grammar_json(enum tool_kind kind);
+const struct grammar *grammar_raw(enum tool_kind kind);
+const struct grammar *grammar_tags(enum tool_kind kind);
+const struct grammar *grammar_python(enum tool_kind kind);
+
+/* {"name", "arguments"} at pos (json_call.c), used by mistral's list too. */
+enum step json_call_run(struct parser *p);
+
+/* Harmony has channels instead of one text: it replaces the whole loop. */
+/* One step; false when nothing more can be decided. */
+bool harmony_step(struct parser *p);
+
+#endif

@@ -1,0 +1,235 @@
+/*
+ * Harmony (gpt-oss): a completion is a row of messages
+ *   [<|start|>ROLE][ to=RCPT][<|channel|>CH[ to=RCPT]][<|constrain|>FMT]<|message|>BODY END
+ * the first of which begins behind the prompt's "<|start|>assistant". Channel analysis is thought;
+ * final, and commentary without a recipient, is text; a recipient functions.NAME is a call. END is
+ * <|end|>, <|call|> or <|return|>; the last two end the turn, so they are usually not fed.
+ */
+#include <string.h>
+
+#include "worker/parsers/core.h"
+
+enum harmony_phase { H_OUTSIDE, H_HEADER, H_BODY, H_CALL, H_BROKEN };
+
+enum { HEADER_MAX_BYTES = 1024 };
+
+/* The first three begin a header, the others end a body. */
+static const char *const marks[] = {"<|channel|>", "<|start|>", "<|message|>",
+                                    "<|end|>",     "<|call|>",  "<|return|>"};
+
+struct header {
+    struct str channel;
+    struct str recipient;
+};
+
+static struct str word_at(struct str s, size_t at)
+{
+    size_t to = at;
+
+    while (to < s.len && !core_blank(s.p[to]) && s.p[to] != '<')
+        to++;
+    return str_sub(s, at, to - at);
+}
+
+static struct header read_header(struct str s)
+{
+    struct header h = {0};
+    size_t channel = str_find(s, STR("<|channel|>"), 0);
+    size_t to = str_find(s, STR("to="), 0);
+
+    if (channel != SIZE_MAX)
+        h.channel = word_at(s, channel + strlen("<|channel|>"));
+    if (to != SIZE_MAX)
+        h.recipient = word_at(s, to + strlen("to="));
+    return h;
+}
+
+static void begin_body(struct parser *p, enum parse_kind kind)
+{
+    p->body = kind;
+    p->phase = H_BODY;
+}
+
+/* Header [done, pos) has ended: what is the body? */
+static void take_header(struct parser *p)
+{
+    struct header h = read_header(core_cut(p, p->done, p->pos));
+    struct str functions = STR("functions.");
+
+    p->marked = true;
+    if (h.recipient.len) {
+        call_reset(p);
+        p->mark_end = p->pos;
+        if (str_starts(h.recipient, functions))
+            buf_add_str(&p->call.name, str_sub(h.recipient, functions.len, h.recipient.len));
+        p->phase = H_CALL;
+        return;
+    }
+    core_take(p, PARSE_SOURCE, p->pos);
+    begin_body(p, str_eq_c(h.channel, "analysis") ? PARSE_REASONING : PARSE_TEXT);
+}
+
+/* Not understood: header, body and end are text. */
+static void stays_text(struct parser *p, size_t upto)
+{
+    core_warn(p, "a message that is neither text, thought nor a valid call; it stays in content");
+    core_take(p, PARSE_TEXT, upto);
+    p->pos = p->done;
+    p->verbatim = true; /* the end mark is text as well */
+    begin_body(p, PARSE_TEXT);
+}
+
+static bool outside_step(struct parser *p)
+{
+    size_t which;
+    enum step to;
+
+    p->pos = p->done;
+    if (core_blanks(p) != STEP_YES)
+        return false;
+    to = p->quiet && !core_over(p) ? core_lit(p, p->pos, "to=") : STEP_NO;
+    if (to == STEP_MORE)
+        return false;
+    if (to == STEP_YES) {
+        p->phase = H_HEADER;
+        return true;
+    }
+    enum step r = core_find(p, marks, ARRAY_LEN(marks), &which);
+
+    if (!core_all_blank(core_cut(p, p->done, p->pos)) || !p->quiet) {
+        core_take(p, PARSE_TEXT, p->pos);
+        p->quiet = false;
+    }
+    if (r != STEP_YES)
+        return false;
+    if (which < 3) {
+        p->phase = H_HEADER;
+    } else {
+        p->pos += strlen(marks[which]);
+        core_take(p, PARSE_SOURCE, p->pos);
+        p->marked = true;
+    }
+    return true;
+}
+
+static bool header_step(struct parser *p)
+{
+    static const char *const stops[] = {"<|message|>", "<|end|>", "<|call|>", "<|return|>"};
+    size_t which = 0;
+    enum step r = core_find(p, stops, ARRAY_LEN(stops), &which);
+
+    if (r == STEP_YES && which == 0) {
+        p->pos += strlen(stops[0]);
+        take_header(p);
+        return true;
+    }
+    if (r != STEP_YES && !p->final && p->pos - p->done <= HEADER_MAX_BYTES)
+        return false;
+    stays_text(p, p->pos);
+    return true;
+}
+
+static bool body_step(struct parser *p)
+{
+    size_t which = 0;
+    enum step r = core_find(p, marks, ARRAY_LEN(marks), &which);
+
+    core_take(p, p->body, p->pos);
+    if (r != STEP_YES)
+        return false;
+    if (which >= 3) {
+        p->pos += strlen(marks[which]);
+        core_take(p, p->verbatim ? PARSE_TEXT : PARSE_SOURCE, p->pos);
+    }
+    p->verbatim = false;
+    p->quiet = true;
+    p->phase = H_OUTSIDE;
+    return true;
+}
+
+/* Behind the arguments: an end mark, the next header or the end of all text. */
+static enum step call_closes(struct parser *p)
+{
+    size_t which = 0;
+    size_t at;
+    enum step r = core_blanks(p);
+
+    if (r != STEP_YES || core_over(p))
+        return r;
+    at = p->pos;
+    r = core_find(p, marks, ARRAY_LEN(marks), &which);
+    if (p->pos != at)
+        return STEP_NO;
+    if (r == STEP_YES && which >= 3)
+        p->pos += strlen(marks[which]);
+    return r == STEP_MORE && p->final ? STEP_NO : r;
+}
+
+static enum step call_run(struct parser *p)
+{
+    struct call *c = &p->call;
+    enum step r;
+
+    if (!c->args_from) {
+        if (p->tool != TOOL_GPT_OSS || call_ready(p) != STEP_YES)
+            return STEP_NO;
+        r = core_blanks(p);
+        if (r != STEP_YES)
+            return r;
+    }
+    r = c->args_to ? STEP_YES : call_scan_args(p);
+    return r == STEP_YES ? call_closes(p) : r;
+}
+
+static bool call_step(struct parser *p)
+{
+    enum step r = call_run(p);
+
+    if (r == STEP_YES) {
+        call_accept(p);
+        p->quiet = true;
+        p->phase = H_OUTSIDE;
+        return true;
+    }
+    call_stream(p);
+    if (r == STEP_MORE && !p->final)
+        return false;
+    if (p->call.committed) {
+        core_warn(p, "a tool call that was streamed already turned out not to be valid");
+        p->phase = H_BROKEN;
+    } else {
+        stays_text(p, p->mark_end);
+    }
+    return true;
+}
+
+static bool broken_step(struct parser *p)
+{
+    size_t which = 0;
+    enum step r = core_find(p, marks, ARRAY_LEN(marks), &which);
+
+    call_stream(p);
+    if (r != STEP_YES && !p->final)
+        return false;
+    call_end(p, !p->call.args_to);
+    p->quiet = true;
+    p->phase = H_OUTSIDE;
+    return true;
+}
+
+bool harmony_step(struct parser *p)
+{
+    switch ((enum harmony_phase)p->phase) {
+    case H_OUTSIDE:
+        return outside_step(p);
+    case H_HEADER:
+        return header_step(p);
+    case H_BODY:
+        return body_step(p);
+    case H_CALL:
+        return call_step(p);
+    case H_BROKEN:
+        return broken_step(p);
+    }
+    return false;
+}

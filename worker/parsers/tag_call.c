@@ -1,0 +1,369 @@
+/*
+ * Calls whose parameters stand in tags, one by one, as plain text: the arguments are composed.
+ *   qwen3_coder  <tool_call> (<function=NAME> (<parameter=KEY>\nVALUE\n</parameter>)* </function>)+
+ *   minimax_m2   <minimax:tool_call> (<invoke name="NAME"> (<parameter name="KEY">V</parameter>)*
+ *   deepseek_v32 <｜DSML｜function_calls> (<｜DSML｜invoke name="NAME"> parameters with
+ * string="..." glm45 glm47  <tool_call>NAME (<arg_key>KEY</arg_key> <arg_value>VALUE</arg_value>)*
+ * The text of a string-only parameter streams; other values wait for their end.
+ */
+#include <string.h>
+
+#include "worker/parsers/core.h"
+#include "worker/parsers/value.h"
+
+enum { ST_NAME, ST_BODY, ST_KEY, ST_KIND, ST_VALUE_TAG, ST_VALUE, ST_JSON, ST_DONE };
+
+enum { NAME_MAX_BYTES = 256 };
+
+struct tags {
+    enum tool_kind kind;
+    struct grammar grammar;
+    const char *name_stops[3]; /* the first one is part of the tag, others begin what follows */
+    const char *param;         /* parameter begins */
+    const char *key_stop;
+    const char *value_tag; /* stands between key and value, or NULL */
+    const char *param_end; /* what closes the value */
+    bool newlines;         /* one newline at either end of a value is layout */
+    bool early_stops;      /* the next parameter or the function's end closes a value as well */
+    bool loose;            /* GLM's typing */
+};
+
+static const struct tags *tags_of(const struct parser *p);
+
+static bool name_plain(struct str s)
+{
+    for (size_t i = 0; i < s.len; i++)
+        if ((unsigned char)s.p[i] <= ' ' || strchr("<>\"{}", s.p[i]))
+            return false;
+    return s.len > 0;
+}
+
+/* <invoke name="N"/>: a call without parameters. */
+static void self_close(struct parser *p, const char *mark)
+{
+    core_eat(p, mark);
+    buf_puts(&p->call.made, "{}");
+    p->call.st = ST_DONE;
+}
+
+static enum step read_name(struct parser *p, const struct tags *t)
+{
+    struct call *c = &p->call;
+    size_t which = 0;
+    enum step r;
+
+    if (!c->from)
+        c->from = p->pos;
+    r = core_find(p, t->name_stops, ARRAY_LEN(t->name_stops), &which);
+    if (p->pos - c->from > NAME_MAX_BYTES)
+        return STEP_NO;
+    if (r != STEP_YES)
+        return r;
+    buf_add_str(&c->name, str_trim(core_cut(p, c->from, p->pos)));
+    if (!name_plain(buf_str(&c->name)))
+        return STEP_NO;
+    c->args_made = true;
+    c->st = ST_BODY;
+    if (which == 0)
+        core_eat(p, t->name_stops[0]);
+    else if (t->kind == TOOL_DEEPSEEK_V32)
+        self_close(p, t->name_stops[which]);
+    return call_ready(p);
+}
+
+static enum step body_step(struct parser *p, const struct tags *t)
+{
+    struct call *c = &p->call;
+    enum step param;
+    enum step end;
+
+    if (core_blanks(p) != STEP_YES)
+        return STEP_MORE;
+    if (core_over(p))
+        return STEP_NO;
+    param = core_eat(p, t->param);
+    if (param == STEP_YES) {
+        c->from = p->pos;
+        c->st = ST_KEY;
+        return STEP_YES;
+    }
+    end = core_lit(p, p->pos, t->grammar.end);
+    if (end == STEP_YES) {
+        core_eat(p, t->grammar.end);
+        buf_puts(&c->made, c->n_params ? "}" : "{}");
+        return STEP_YES;
+    }
+    if (t->kind == TOOL_DEEPSEEK_V32 && !c->n_params && core_at(p, p->pos) == '{') {
+        c->args_made = false;
+        c->st = ST_JSON;
+        return STEP_YES;
+    }
+    return param == STEP_MORE || end == STEP_MORE ? STEP_MORE : STEP_NO;
+}
+
+static enum step read_key(struct parser *p, const struct tags *t)
+{
+    struct call *c = &p->call;
+    size_t which;
+    bool known;
+    enum step r = core_find(p, &t->key_stop, 1, &which);
+
+    if (p->pos - c->from > NAME_MAX_BYTES)
+        return STEP_NO;
+    if (r != STEP_YES)
+        return r;
+    buf_clear(&c->key);
+    buf_add_str(&c->key, core_cut(p, c->from, p->pos));
+    if (t->loose) {
+        struct str key = str_trim(buf_str(&c->key));
+
+        memmove(c->key.p, key.p, key.len);
+        c->key.len = key.len;
+    }
+    c->types = value_param_types(call_schema(p, &known), buf_str(&c->key));
+    if (!c->types && !t->loose)
+        c->types = TYPE_STRING;
+    core_eat(p, t->key_stop);
+    c->st = t->kind == TOOL_DEEPSEEK_V32 ? ST_KIND : t->value_tag ? ST_VALUE_TAG : ST_VALUE;
+    c->from = p->pos;
+    return STEP_YES;
+}
+
+/* DSML says by itself whether a value is text. */
+static enum step read_kind(struct parser *p)
+{
+    static const char *const forms[] = {" string=\"true\">", " string=\"false\">", ">"};
+    static const unsigned types[] = {TYPE_STRING, 0, 0};
+    enum step best = STEP_NO;
+
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+        enum step r = core_eat(p, forms[i]);
+
+        if (r == STEP_YES) {
+            if (i < 2)
+                p->call.types = types[i];
+            p->call.from = p->pos;
+            p->call.st = ST_VALUE;
+            return r;
+        }
+        if (r == STEP_MORE)
+            best = r;
+    }
+    return best;
+}
+
+static enum step read_value_tag(struct parser *p, const struct tags *t)
+{
+    enum step r = core_blanks(p);
+
+    if (r == STEP_YES)
+        r = core_eat(p, t->value_tag);
+    if (r != STEP_YES)
+        return r;
+    p->call.from = p->pos;
+    p->call.st = ST_VALUE;
+    return r;
+}
+
+static void begin_param(struct parser *p)
+{
+    struct call *c = &p->call;
+
+    buf_puts(&c->made, c->n_params++ ? ", \"" : "{\"");
+    value_escape(&c->made, buf_str(&c->key));
+    buf_puts(&c->made, "\": ");
+}
+
+/* The value's text without the layout newlines. */
+static struct str value_text(const struct parser *p, const struct tags *t, size_t to)
+{
+    struct str s = core_cut(p, p->call.from, to);
+
+    if (t->newlines && s.len && s.p[0] == '\n')
+        s = str_sub(s, 1, s.len);
+    if (t->newlines && s.len && s.p[s.len - 1] == '\n')
+        s.len--;
+    return s;
+}
+
+static bool verbatim(const struct parser *p, const struct tags *t)
+{
+    unsigned types = p->call.types;
+
+    return value_verbatim(t->loose ? types & ~(unsigned)TYPE_NULL : types);
+}
+
+/* Text so far of a string that is not over: all but what may still be layout or a mark. */
+static void compose_piece(struct parser *p, const struct tags *t)
+{
+    struct call *c = &p->call;
+    struct str s = core_cut(p, c->from, p->pos);
+
+    if (!verbatim(p, t))
+        return;
+    if (!c->field) {
+        s = value_text(p, t, p->pos);
+        if (!s.len)
+            return;
+        begin_param(p);
+        buf_add_c(&c->made, '"');
+        c->field = 1;
+    } else if (t->newlines && s.len && s.p[s.len - 1] == '\n') {
+        s.len--;
+    }
+    value_escape(&c->made, s);
+    c->from = p->base + (size_t)(s.p - p->in.p) + s.len;
+}
+
+static void compose_value(struct parser *p, const struct tags *t)
+{
+    struct call *c = &p->call;
+
+    if (verbatim(p, t))
+        compose_piece(p, t);
+    if (c->field) {
+        buf_add_c(&c->made, '"');
+    } else {
+        begin_param(p);
+        if (t->loose)
+            value_write_loose(&c->made, value_text(p, t, p->pos), c->types);
+        else
+            value_write(&c->made, value_text(p, t, p->pos), c->types);
+    }
+    c->field = 0;
+}
+
+static enum step read_value(struct parser *p, const struct tags *t)
+{
+    const char *marks[] = {t->param_end, t->early_stops ? t->param : NULL,
+                           t->early_stops ? t->grammar.end : NULL};
+    size_t which = 0;
+
+    if (core_find(p, marks, ARRAY_LEN(marks), &which) != STEP_YES) {
+        compose_piece(p, t);
+        return STEP_MORE;
+    }
+    compose_value(p, t);
+    if (which == 0)
+        core_eat(p, t->param_end);
+    p->call.st = ST_BODY;
+    return STEP_YES;
+}
+
+static enum step json_body(struct parser *p, const struct tags *t)
+{
+    enum step r = p->call.args_to ? STEP_YES : call_scan_args(p);
+
+    return r == STEP_YES ? core_eat_close(p, t->grammar.end) : r;
+}
+
+static enum step tags_run(struct parser *p)
+{
+    const struct tags *t = tags_of(p);
+    enum step r = STEP_YES;
+
+    while (r == STEP_YES) {
+        switch (p->call.st) {
+        case ST_NAME:
+            r = read_name(p, t);
+            break;
+        case ST_BODY:
+            r = body_step(p, t);
+            if (r == STEP_YES && p->call.st == ST_BODY)
+                return r;
+            break;
+        case ST_KEY:
+            r = read_key(p, t);
+            break;
+        case ST_KIND:
+            r = read_kind(p);
+            break;
+        case ST_VALUE_TAG:
+            r = read_value_tag(p, t);
+            break;
+        case ST_VALUE:
+            r = read_value(p, t);
+            break;
+        case ST_JSON:
+            return json_body(p, t);
+        default:
+            return STEP_YES;
+        }
+    }
+    return r;
+}
+
+static const struct tags all_tags[] = {
+    {
+        .kind = TOOL_QWEN3_CODER,
+        .grammar = {.open = {"<tool_call>"},
+                    .begin = {"<function="},
+                    .close = {"</tool_call>"},
+                    .end = "</function>",
+                    .run = tags_run},
+        .name_stops = {">"},
+        .param = "<parameter=",
+        .key_stop = ">",
+        .param_end = "</parameter>",
+        .newlines = true,
+        .early_stops = true,
+    },
+    {
+        .kind = TOOL_MINIMAX_M2,
+        .grammar = {.open = {"<minimax:tool_call>"},
+                    .begin = {"<invoke name=\""},
+                    .close = {"</minimax:tool_call>"},
+                    .end = "</invoke>",
+                    .run = tags_run},
+        .name_stops = {"\">"},
+        .param = "<parameter name=\"",
+        .key_stop = "\">",
+        .param_end = "</parameter>",
+    },
+    {
+        .kind = TOOL_DEEPSEEK_V32,
+        .grammar = {.open = {"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"},
+                    .begin = {"<｜DSML｜invoke name=\""},
+                    .close = {"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"},
+                    .end = "</｜DSML｜invoke>",
+                    .run = tags_run},
+        .name_stops = {"\">", "\"/>", "\" />"},
+        .param = "<｜DSML｜parameter name=\"",
+        .key_stop = "\"",
+        .param_end = "</｜DSML｜parameter>",
+        .loose = true,
+    },
+    {
+        .kind = TOOL_GLM45,
+        .grammar = {.begin = {"<tool_call>"}, .end = "</tool_call>", .run = tags_run},
+        .name_stops = {"\n", "<arg_key>", "</tool_call>"},
+        .param = "<arg_key>",
+        .key_stop = "</arg_key>",
+        .value_tag = "<arg_value>",
+        .param_end = "</arg_value>",
+        .loose = true,
+    },
+};
+
+static const struct tags *tags_of_kind(enum tool_kind kind)
+{
+    /* 4.7 only dropped the newline behind the name, which 4.5's reader accepts as well. */
+    if (kind == TOOL_GLM47)
+        kind = TOOL_GLM45;
+    for (size_t i = 0; i < ARRAY_LEN(all_tags); i++)
+        if (all_tags[i].kind == kind)
+            return &all_tags[i];
+    return NULL;
+}
+
+static const struct tags *tags_of(const struct parser *p)
+{
+    return tags_of_kind(p->tool);
+}
+
+const struct grammar *grammar_tags(enum tool_kind kind)
+{
+    const struct tags *t = tags_of_kind(kind);
+
+    return t ? &t->grammar : NULL;
+}
