@@ -105,6 +105,7 @@ static enum step read_key(struct parser *p, const struct tags *t)
 {
     struct call *c = &p->call;
     size_t which;
+    struct str key;
     bool known;
     enum step r = core_find(p, &t->key_stop, 1, &which);
 
@@ -112,14 +113,9 @@ static enum step read_key(struct parser *p, const struct tags *t)
         return STEP_NO;
     if (r != STEP_YES)
         return r;
+    key = core_cut(p, c->from, p->pos);
     buf_clear(&c->key);
-    buf_add_str(&c->key, core_cut(p, c->from, p->pos));
-    if (t->loose) {
-        struct str key = str_trim(buf_str(&c->key));
-
-        memmove(c->key.p, key.p, key.len);
-        c->key.len = key.len;
-    }
+    buf_add_str(&c->key, t->loose ? str_trim(key) : key);
     c->types = value_param_types(call_schema(p, &known), buf_str(&c->key));
     if (!c->types && !t->loose)
         c->types = TYPE_STRING;
