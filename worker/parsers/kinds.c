@@ -139,7 +139,7 @@ static const struct {
     {TOOL_GLM45, "<arg_key>", NULL},
     {TOOL_QWEN3_CODER, "<function=", "<parameter="},
     {TOOL_MISTRAL, "[TOOL_CALLS]", NULL},
-    {TOOL_PYTHONIC, "[func_name1(params_name1=", NULL},
+    {TOOL_PYTHONIC, "[func_name1(param", NULL},
     {TOOL_HERMES, "<tool_call>", NULL},
     {TOOL_LLAMA3_JSON, "<|python_tag|>", NULL},
     {TOOL_LLAMA3_JSON, "<|start_header_id|>", "\"parameters\""},

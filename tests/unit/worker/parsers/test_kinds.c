@@ -1,0 +1,97 @@
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/attrs.h"
+#include "common/base/buf.h"
+#include "testing.h"
+#include "worker/parsers/parser.h"
+
+TEST(kinds, names_of_engines_are_known)
+{
+    static const struct {
+        const char *name;
+        enum tool_kind kind;
+    } tools[] = {{"hermes", TOOL_HERMES},           {"qwen25", TOOL_HERMES},
+                 {"Qwen3-Coder", TOOL_QWEN3_CODER}, {"deepseekv31", TOOL_DEEPSEEK_V31},
+                 {"gpt-oss", TOOL_GPT_OSS},         {"minimax-m2", TOOL_MINIMAX_M2},
+                 {"llama3", TOOL_LLAMA3_JSON},      {"none", TOOL_NONE}};
+    enum tool_kind tool;
+    enum reasoning_kind reasoning;
+
+    for (size_t i = 0; i < ARRAY_LEN(tools); i++) {
+        cr_assert_eq(tool_kind_named(str_cstr(tools[i].name), &tool), 0, "%s", tools[i].name);
+        cr_assert_eq(tool, tools[i].kind, "%s", tools[i].name);
+    }
+    cr_assert_eq(tool_kind_named(STR("hermes2"), &tool), -1);
+    cr_assert_eq(tool_kind_named(STR(""), &tool), -1);
+    for (int k = 0; k < TOOL_KIND_COUNT; k++) {
+        cr_assert_eq(tool_kind_named(str_cstr(tool_kind_name((enum tool_kind)k)), &tool), 0);
+        cr_assert_eq((int)tool, k);
+    }
+    for (int k = 0; k < REASONING_KIND_COUNT; k++) {
+        const char *name = reasoning_kind_name((enum reasoning_kind)k);
+
+        cr_assert_eq(reasoning_kind_named(str_cstr(name), &reasoning), 0);
+        cr_assert_eq((int)reasoning, k);
+    }
+}
+
+TEST(kinds, prompts_that_open_the_thought)
+{
+    cr_assert(parser_opens_reasoning(REASONING_QWEN3, STR("<|im_start|>assistant\n<think>\n")));
+    cr_assert_not(parser_opens_reasoning(REASONING_QWEN3, STR("assistant\n<think>\n\n</think>\n")));
+    cr_assert_not(parser_opens_reasoning(REASONING_QWEN3, STR("assistant\n")));
+    cr_assert_not(parser_opens_reasoning(REASONING_NONE, STR("<think>")));
+    cr_assert_not(parser_opens_reasoning(REASONING_HARMONY, STR("<think>")));
+}
+
+/* The kinds found in real templates; skipped, with a word, where the shared data is absent. */
+TEST(kinds, real_templates)
+{
+    static const struct {
+        const char *file;
+        enum tool_kind tool;
+        enum reasoning_kind reasoning;
+    } want[] = {
+        {"lcpp.Qwen-Qwen3-0.6B", TOOL_HERMES, REASONING_QWEN3},
+        {"lcpp.Qwen-Qwen2.5-7B-Instruct", TOOL_HERMES, REASONING_NONE},
+        {"lcpp.Qwen3-Coder", TOOL_QWEN3_CODER, REASONING_NONE},
+        {"lcpp.Qwen3.5-4B", TOOL_QWEN3_CODER, REASONING_QWEN3},
+        {"lcpp.GLM-4.6", TOOL_GLM45, REASONING_GLM45},
+        {"lcpp.GLM-4.7-Flash", TOOL_GLM47, REASONING_GLM45},
+        {"lcpp.deepseek-ai-DeepSeek-V3.1", TOOL_DEEPSEEK_V31, REASONING_QWEN3},
+        {"lcpp.deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", TOOL_DEEPSEEK_V3, REASONING_QWEN3},
+        {"lcpp.moonshotai-Kimi-K2", TOOL_KIMI_K2, REASONING_NONE},
+        {"lcpp.openai-gpt-oss-120b", TOOL_GPT_OSS, REASONING_HARMONY},
+        {"miles.kimi_k25_fixed", TOOL_KIMI_K2, REASONING_KIMI_K2},
+        {"miles.minimax_m25_fixed", TOOL_MINIMAX_M2, REASONING_MINIMAX},
+        {"sglang.deepseekv3", TOOL_DEEPSEEK_V3, REASONING_NONE},
+        {"sglang.deepseekv32", TOOL_DEEPSEEK_V31, REASONING_QWEN3},
+        {"sglang.llama3.1_json", TOOL_LLAMA3_JSON, REASONING_NONE},
+        {"sglang.llama4_pythonic", TOOL_PYTHONIC, REASONING_NONE},
+        {"vllm.mistral", TOOL_MISTRAL, REASONING_NONE},
+        {"mistral_common.v13_think", TOOL_MISTRAL, REASONING_MISTRAL},
+        {"vllm.hermes", TOOL_HERMES, REASONING_NONE},
+        {"vllm.template_chatml", TOOL_NONE, REASONING_NONE},
+    };
+    enum tool_kind tool;
+    enum reasoning_kind reasoning;
+
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        struct buf b = {0};
+        char path[400];
+        FILE *f;
+
+        snprintf(path, sizeof(path), "%s/data/templates/%s.jinja", RG_SHARED, want[i].file);
+        f = fopen(path, "rb");
+        if (!f)
+            cr_skip_test("no %s", path);
+        b.len = fread(buf_reserve(&b, 1 << 20), 1, 1 << 20, f);
+        fclose(f);
+        parser_detect(buf_str(&b), &tool, &reasoning);
+        cr_expect_eq(tool, want[i].tool, "%s: %s", want[i].file, tool_kind_name(tool));
+        cr_expect_eq(reasoning, want[i].reasoning, "%s: %s", want[i].file,
+                     reasoning_kind_name(reasoning));
+        buf_done(&b);
+    }
+}
