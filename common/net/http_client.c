@@ -1,0 +1,532 @@
+#include "common/net/http_client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "common/net/http_conn.h"
+
+enum {
+    HEAD_MAX = 64 * 1024,
+    READS_PER_TURN = 8, /* scratch buffers' worth, then others get their turn */
+    CONNECT_TIMEOUT_MS = 5000,
+    IDLE_MAX = 64,
+};
+
+enum phase { PHASE_CONNECT, PHASE_FIRST, PHASE_BODY };
+
+struct http_call {
+    struct http_client *client;
+    struct http_conn *conn;
+    const struct http_events *events;
+    void *ctx;
+    struct buf out; /* the request's head, then its body in `body` */
+    struct buf body;
+    size_t sent; /* of out, then of body */
+    struct loop_timer phase_timer, total_timer;
+    struct loop_task begin; /* uses a pooled connection on the next turn */
+    enum phase phase;
+    uint64_t first_timeout_ms, idle_timeout_ms;
+    bool began;
+    bool paused;
+    bool to_head;
+};
+
+/* --- idle connections --- */
+
+static void idle_remove(struct http_conn *n)
+{
+    struct http_client *c = n->client;
+
+    if (!n->idle)
+        return;
+    if (n->prev)
+        n->prev->next = n->next;
+    else
+        c->idle = n->next;
+    if (n->next)
+        n->next->prev = n->prev;
+    n->idle = false;
+    c->n_idle--;
+}
+
+static void idle_add(struct http_conn *n)
+{
+    struct http_client *c = n->client;
+
+    n->call = NULL;
+    if (c->n_idle >= c->max_idle || n->ended || n->hangup) {
+        conn_close(n);
+        return;
+    }
+    n->in_body = false;
+    n->idle = true;
+    n->prev = NULL;
+    n->next = c->idle;
+    if (n->next)
+        n->next->prev = n;
+    c->idle = n;
+    c->n_idle++;
+}
+
+/* --- the end of a call --- */
+
+static void call_free(struct http_call *call)
+{
+    struct loop *l = call->client->loop;
+
+    loop_timer_stop(l, &call->phase_timer);
+    loop_timer_stop(l, &call->total_timer);
+    loop_task_cancel(l, &call->begin);
+    buf_done(&call->out);
+    buf_done(&call->body);
+    free(call);
+}
+
+static void call_failed(struct http_call *call, const struct err *e)
+{
+    const struct http_events *events = call->events;
+    void *ctx = call->ctx;
+    bool began = call->began;
+
+    conn_close(call->conn);
+    call_free(call);
+    events->failed(ctx, e, began);
+}
+
+static void call_done(struct http_call *call)
+{
+    const struct http_events *events = call->events;
+    struct http_conn *n = call->conn;
+    void *ctx = call->ctx;
+    bool sent_all = call->out.len == 0 && call->body.len == 0;
+
+    call_free(call);
+    if (n->keep_alive && sent_all && n->in.len == 0)
+        idle_add(n);
+    else
+        conn_close(n);
+    events->done(ctx);
+}
+
+static void fail(struct http_call *call, enum err_kind kind, const char *what)
+{
+    struct str at = call->client->url.local ? call->client->url.host : call->client->url.authority;
+    struct err e = {0};
+
+    (void)err_set(&e, kind, "%.*s: %s", (int)at.len, at.p, what);
+    call_failed(call, &e);
+}
+
+void http_call_cancel(struct http_call *call)
+{
+    conn_close(call->conn);
+    call_free(call);
+}
+
+/* --- timeouts --- */
+
+static void on_phase_timeout(struct loop_timer *t)
+{
+    struct http_call *call = CONTAINER_OF(t, struct http_call, phase_timer);
+
+    if (call->phase == PHASE_CONNECT)
+        fail(call, ERR_ENGINE_UNAVAILABLE, "cannot connect in time");
+    else
+        fail(call, ERR_ENGINE_TIMEOUT,
+             call->phase == PHASE_FIRST ? "no answer in time"
+                                        : "silent in the middle of its answer");
+}
+
+static void on_total_timeout(struct loop_timer *t)
+{
+    fail(CONTAINER_OF(t, struct http_call, total_timer), ERR_ENGINE_TIMEOUT,
+         "its answer took too long");
+}
+
+static void enter_phase(struct http_call *call, enum phase phase)
+{
+    uint64_t ms = phase == PHASE_CONNECT ? call->client->connect_timeout_ms
+                  : phase == PHASE_FIRST ? call->first_timeout_ms
+                                         : call->idle_timeout_ms;
+
+    call->phase = phase;
+    if (ms > 0 && !call->paused)
+        loop_timer_set(call->client->loop, &call->phase_timer, ms, on_phase_timeout);
+    else
+        loop_timer_stop(call->client->loop, &call->phase_timer);
+}
+
+/* --- sending --- */
+
+/* Sends from b; true when nothing is left (b is then freed). */
+static bool send_buf(struct http_call *call, struct buf *b)
+{
+    while (call->sent < b->len) {
+        ssize_t n = conn_write(call->conn, str_sub(buf_str(b), call->sent, b->len));
+
+        /* A server may answer before it has read everything and close: the answer, if there is
+         * one, is still to be read, so a failed write alone says nothing. */
+        if (n <= 0)
+            return false;
+        call->sent += (size_t)n;
+    }
+    call->sent = 0;
+    buf_done(b);
+    return true;
+}
+
+static void send_request(struct http_call *call)
+{
+    if (send_buf(call, &call->out))
+        (void)send_buf(call, &call->body);
+}
+
+/* --- reading the answer --- */
+
+static void body_bytes(struct http_call *call, struct str bytes)
+{
+    if (bytes.len > 0)
+        call->events->body(call->ctx, bytes);
+}
+
+/* Takes what it can off *in. 1 the body is complete, 0 not yet, -1 bad framing (told). Stops early
+ * when the call is gone or paused. */
+static int take_chunked(struct http_conn *n, struct http_call *call, struct str *in)
+{
+    while (in->len > 0 && n->call == call && !call->paused) {
+        struct chunked_run run;
+        struct err e;
+        int rc = chunked_next(&n->chunked, *in, &run, &e);
+
+        if (rc < 0) {
+            fail(call, ERR_ENGINE_INVALID, "malformed chunked answer");
+            return -1;
+        }
+        if (run.kind == CHUNKED_DATA)
+            body_bytes(call, str_of(in->p, run.len_bytes));
+        *in = str_sub(*in, run.len_bytes, in->len);
+        if (rc > 0)
+            return 1;
+    }
+    return 0;
+}
+
+static int take_body(struct http_conn *n, struct http_call *call, struct str *in)
+{
+    struct str run = *in;
+
+    if (n->framing == HTTP1_CHUNKED)
+        return take_chunked(n, call, in);
+    if (n->framing == HTTP1_LENGTH) {
+        run = str_sub(*in, 0, (size_t)MIN_OF(n->left_bytes, (uint64_t)in->len));
+        n->left_bytes -= run.len;
+    }
+    *in = str_sub(*in, run.len, in->len);
+    body_bytes(call, run);
+    return n->framing == HTTP1_LENGTH && n->left_bytes == 0;
+}
+
+/* A complete head; 1 the answer is complete, too, 0 its body follows, -1 gone. */
+static int take_head(struct http_conn *n, struct http_call *call, const struct http1_head *h)
+{
+    if (h->status < 200) {
+        if (h->status != 101)
+            return 0;
+        fail(call, ERR_ENGINE_INVALID, "switches protocols unasked");
+        return -1;
+    }
+    n->in_body = true;
+    n->framing = h->body;
+    n->left_bytes = h->length;
+    n->keep_alive = h->keep_alive && h->body != HTTP1_UNTIL_CLOSE;
+    n->chunked = (struct chunked){0};
+    call->events->head(call->ctx, h);
+    if (n->call != call)
+        return -1;
+    return h->body == HTTP1_NO_BODY;
+}
+
+/* Heads may come in pieces: kept in n->in until complete. Result as take_head, 2: more bytes. */
+static int read_head(struct http_conn *n, struct http_call *call, struct str *in)
+{
+    bool direct = n->in.len == 0;
+    struct http1_head *h = mem_alloc(sizeof(*h));
+    struct err e;
+    struct str text = *in;
+    size_t before = n->in.len, used;
+    int rc;
+
+    if (!direct) {
+        buf_add_str(&n->in, *in);
+        text = buf_str(&n->in);
+    }
+    rc = http1_response(h, text, n->seen_bytes, HEAD_MAX, call->to_head, &e);
+    if (rc == 0) {
+        if (direct)
+            buf_add_str(&n->in, *in);
+        n->seen_bytes = n->in.len;
+        *in = str_sub(*in, in->len, 0);
+        rc = 2;
+    } else if (rc < 0) {
+        fail(call, ERR_ENGINE_INVALID, e.text);
+    } else {
+        used = h->len_bytes - before;
+        *in = str_sub(*in, used, in->len);
+        rc = take_head(n, call, h);
+        buf_done(&n->in);
+        n->seen_bytes = 0;
+    }
+    free(h);
+    return rc;
+}
+
+/* Bytes of the answer. Whatever a paused call does not take is put into n->in. False when the call
+ * has ended. */
+static bool input(struct http_conn *n, struct str in)
+{
+    struct http_call *call = n->call;
+    int rc = 0;
+
+    call->began = true;
+    while (in.len > 0 && n->call == call && rc == 0) {
+        if (call->paused) {
+            buf_add_str(&n->in, in);
+            return true;
+        }
+        rc = n->in_body ? take_body(n, call, &in) : read_head(n, call, &in);
+    }
+    if (n->call != call || rc < 0)
+        return false;
+    if (rc == 1) {
+        /* Bytes behind the answer: nobody asked for them. */
+        n->keep_alive = n->keep_alive && in.len == 0;
+        call_done(call);
+        return false;
+    }
+    enter_phase(call, n->in_body ? PHASE_BODY : PHASE_FIRST);
+    return true;
+}
+
+/* The peer has ended. */
+static void input_end(struct http_conn *n)
+{
+    struct http_call *call = n->call;
+
+    if (n->in_body && n->framing == HTTP1_UNTIL_CLOSE && n->clean_end && n->in.len == 0)
+        call_done(call);
+    else if (call->began)
+        fail(call, ERR_ENGINE_INVALID, "closed in the middle of its answer");
+    else
+        fail(call, ERR_ENGINE_UNAVAILABLE, "closed without an answer");
+}
+
+static void on_read_again(struct loop_task *t);
+
+/* What a pause held back. False when the call has ended. */
+static bool take_parked(struct http_conn *n)
+{
+    struct buf parked = n->in;
+    bool on;
+
+    if (!n->in_body || parked.len == 0)
+        return true;
+    n->in = (struct buf){0};
+    on = input(n, buf_str(&parked));
+    buf_done(&parked);
+    return on;
+}
+
+/* Reads until the socket is empty, the call paused or gone, or the turn's share used up. */
+static void read_answer(struct http_conn *n)
+{
+    unsigned reads = 0;
+
+    if (!n->call || n->call->paused || !take_parked(n))
+        return;
+    for (;;) {
+        ssize_t got;
+
+        if (n->call->paused)
+            return;
+        if (reads++ == READS_PER_TURN) {
+            loop_task_post(n->client->loop, &n->again, on_read_again);
+            return;
+        }
+        got = conn_read(n, n->client->scratch, SCRATCH_BYTES);
+        if (got < 0)
+            input_end(n);
+        if (got <= 0 || !input(n, str_of(n->client->scratch, (size_t)got)))
+            return;
+        /* A short read has emptied a plain socket: the next bytes make a new event. */
+        if (!n->tls && got < SCRATCH_BYTES && !n->hangup)
+            return;
+    }
+}
+
+static void on_read_again(struct loop_task *t)
+{
+    struct http_conn *n = CONTAINER_OF(t, struct http_conn, again);
+
+    conn_enter(n);
+    read_answer(n);
+    conn_leave(n);
+}
+
+void http_call_pause(struct http_call *call)
+{
+    call->paused = true;
+    loop_timer_stop(call->client->loop, &call->phase_timer);
+}
+
+void http_call_resume(struct http_call *call)
+{
+    if (!call->paused)
+        return;
+    call->paused = false;
+    if (call->conn->state != CONN_OPEN)
+        return;
+    enter_phase(call, call->phase);
+    loop_task_post(call->client->loop, &call->conn->again, on_read_again);
+}
+
+/* --- what the connection reports --- */
+
+void conn_opened(struct http_conn *n)
+{
+    enter_phase(n->call, PHASE_FIRST);
+    send_request(n->call);
+}
+
+void conn_ready(struct http_conn *n, unsigned events)
+{
+    n->hangup = n->hangup || (events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR));
+    if (n->call && (events & LOOP_OUT) && (n->call->out.len > 0 || n->call->body.len > 0))
+        send_request(n->call);
+    if (n->call && ((events & ~LOOP_OUT) || n->tls))
+        read_answer(n);
+    else if (n->idle && (events & LOOP_IN))
+        n->hangup = true; /* it says what nobody asked (TLS tickets and alerts, too) */
+    if (n->idle && n->hangup) {
+        idle_remove(n);
+        conn_close(n);
+    }
+}
+
+void conn_broken(struct http_conn *n, const struct err *e)
+{
+    call_failed(n->call, e);
+}
+
+/* --- starting --- */
+
+static void write_head(struct http_call *call, const struct http_request *r)
+{
+    const struct url *u = &call->client->url;
+    struct buf *b = &call->out;
+
+    buf_printf(b, "%s %.*s%.*s HTTP/1.1\r\nhost: %.*s\r\n", r->method, (int)u->prefix.len,
+               u->prefix.p ? u->prefix.p : "", (int)r->path.len, r->path.p, (int)u->authority.len,
+               u->authority.p);
+    buf_add_str(b, r->headers);
+    if (r->body || strcmp(r->method, "POST") == 0 || strcmp(r->method, "PUT") == 0)
+        buf_printf(b, "content-length: %zu\r\n", r->body ? r->body->len : (size_t)0);
+    buf_puts(b, "\r\n");
+}
+
+/* The pooled connection goes to work. */
+static void on_begin(struct loop_task *t)
+{
+    struct http_call *call = CONTAINER_OF(t, struct http_call, begin);
+    struct http_conn *n = call->conn;
+
+    conn_enter(n);
+    conn_opened(n);
+    conn_leave(n);
+}
+
+struct http_call *http_client_start(struct http_client *c, const struct http_request *r,
+                                    const struct http_events *events, void *ctx)
+{
+    struct http_call *call = mem_zalloc(sizeof(*call));
+
+    call->client = c;
+    call->events = events;
+    call->ctx = ctx;
+    call->first_timeout_ms = r->first_timeout_ms;
+    call->idle_timeout_ms = r->idle_timeout_ms;
+    call->to_head = strcmp(r->method, "HEAD") == 0;
+    write_head(call, r);
+    if (r->body) {
+        call->body = *r->body;
+        *r->body = (struct buf){0};
+    }
+    if (r->total_timeout_ms > 0)
+        loop_timer_set(c->loop, &call->total_timer, r->total_timeout_ms, on_total_timeout);
+    if (c->idle) {
+        call->conn = c->idle;
+        idle_remove(call->conn);
+        call->conn->call = call;
+        loop_task_post(c->loop, &call->begin, on_begin);
+    } else {
+        call->conn = conn_open(c, call);
+        enter_phase(call, PHASE_CONNECT);
+    }
+    return call;
+}
+
+int http_client_new(struct loop *loop, const char *url, const struct http_client_options *o,
+                    struct http_client **ret, struct err *e)
+{
+    struct http_client *c = mem_zalloc(sizeof(*c));
+
+    c->loop = loop;
+    c->url_text = mem_strdup(url);
+    c->connect_timeout_ms = o->connect_timeout_ms ? o->connect_timeout_ms : CONNECT_TIMEOUT_MS;
+    c->max_idle = o->max_idle ? o->max_idle : IDLE_MAX;
+    if (url_parse(str_cstr(c->url_text), &c->url, e) < 0)
+        goto out;
+    c->host = mem_strndup(c->url.host.p, c->url.host.len);
+    if (c->url.tls && tls_context_new(o->ca_file, o->insecure_tls, &c->tls, e) < 0)
+        goto out;
+    if (!c->url.local)
+        resolve_init(&c->resolve, loop, c->host, c->url.port);
+    c->scratch = mem_alloc(SCRATCH_BYTES);
+    *ret = c;
+    return 0;
+out:
+    http_client_free(c);
+    return -1;
+}
+
+void http_client_free(struct http_client *c)
+{
+    if (!c)
+        return;
+    while (c->idle) {
+        struct http_conn *n = c->idle;
+
+        idle_remove(n);
+        conn_close(n);
+    }
+    CHECK(c->n_conns == 0);
+    if (c->resolve.loop)
+        resolve_done(&c->resolve);
+    tls_session_free(c->session);
+    tls_context_free(c->tls);
+    free(c->scratch);
+    free(c->host);
+    free(c->url_text);
+    free(c);
+}
+
+size_t http_client_connections(const struct http_client *c)
+{
+    return c->n_conns;
+}
+
+size_t http_client_idle(const struct http_client *c)
+{
+    return c->n_idle;
+}

@@ -1,0 +1,75 @@
+/*
+ * struct http_client: HTTP/1.1 calls to one server over pooled keep-alive connections (TCP, unix,
+ * TLS) on the process's loop. Answers are streamed: head, runs of body bytes, end. One call per
+ * connection at a time, no pipelining; framing is strict (http1.h, chunked.h). Nothing is retried
+ * here. Memory per call is bounded: one scratch buffer per client, what a paused call leaves of it,
+ * and the request until it is sent.
+ *
+ * Callbacks may cancel, pause or resume their call and start others. After done or failed the call
+ * is gone. No callback is made from inside http_client_start.
+ */
+#ifndef RG_NET_HTTP_CLIENT_H
+#define RG_NET_HTTP_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/net/http1.h"
+#include "common/os/loop.h"
+
+struct http_client;
+struct http_call;
+
+struct http_client_options {
+    const char *ca_file; /* for https: NULL or "": the system's */
+    bool insecure_tls;
+    uint64_t connect_timeout_ms; /* 0: 5 s; covers the TLS handshake */
+    size_t max_idle;             /* connections kept for later calls; 0: 64 */
+};
+
+/* Timeouts in ms, 0 none. */
+struct http_request {
+    const char *method;
+    struct str path;           /* behind the URL's prefix; starts with '/' */
+    struct str headers;        /* whole lines, each with CRLF; Host and framing are added */
+    struct buf *body;          /* taken over; NULL: none */
+    uint64_t first_timeout_ms; /* until the answer's head, from the connection on */
+    uint64_t idle_timeout_ms;  /* between bytes of the answer; not while paused */
+    uint64_t total_timeout_ms; /* from the start of the call */
+};
+
+struct http_events {
+    void (*head)(void *ctx, const struct http1_head *h); /* borrowed for the callback */
+    void (*body)(void *ctx, struct str bytes);
+    void (*done)(void *ctx);
+    /* ERR_ENGINE_UNAVAILABLE (no answer), ERR_ENGINE_TIMEOUT, ERR_ENGINE_INVALID (bad framing, cut
+     * off). `began`: bytes of the answer had come. */
+    void (*failed)(void *ctx, const struct err *e, bool began);
+};
+
+/* url: see url.h. ERR_CONFIG for a bad address or CA file. Names are resolved now. */
+int http_client_new(struct loop *loop, const char *url, const struct http_client_options *o,
+                    struct http_client **ret, struct err *e);
+
+/* No call may be left. */
+void http_client_free(struct http_client *c);
+
+/* The request is copied, its body moved. events and ctx outlive the call. */
+struct http_call *http_client_start(struct http_client *c, const struct http_request *r,
+                                    const struct http_events *events, void *ctx);
+
+/* Ends the call without a callback and closes its connection. */
+void http_call_cancel(struct http_call *call);
+
+/* Stops and goes on reading the answer. */
+void http_call_pause(struct http_call *call);
+void http_call_resume(struct http_call *call);
+
+/* For metrics: connections open, and those idle. */
+size_t http_client_connections(const struct http_client *c);
+size_t http_client_idle(const struct http_client *c);
+
+#endif

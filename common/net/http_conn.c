@@ -1,0 +1,246 @@
+#include "common/net/http_conn.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+
+static void on_socket(struct loop_io *io, unsigned events);
+
+void conn_enter(struct http_conn *n)
+{
+    n->inside++;
+}
+
+void conn_leave(struct http_conn *n)
+{
+    if (--n->inside > 0 || n->state != CONN_CLOSED)
+        return;
+    buf_done(&n->in);
+    free(n);
+}
+
+static void close_socket(struct http_conn *n)
+{
+    tls_free(n->tls);
+    n->tls = NULL;
+    if (n->fd >= 0) {
+        loop_del(n->client->loop, &n->io);
+        (void)close(n->fd);
+        n->fd = -1;
+    }
+}
+
+void conn_close(struct http_conn *n)
+{
+    if (n->state == CONN_CLOSED)
+        return;
+    conn_enter(n);
+    if (n->tls && n->state == CONN_OPEN)
+        tls_close(n->tls);
+    close_socket(n);
+    loop_task_cancel(n->client->loop, &n->again);
+    n->state = CONN_CLOSED;
+    n->call = NULL;
+    n->client->n_conns--;
+    conn_leave(n);
+}
+
+static void set_options(int fd, bool local)
+{
+    int one = 1, idle = 30, interval = 10, count = 3;
+
+    if (local)
+        return;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    /* A generation may be silent for many minutes: notice a host that vanished. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+}
+
+/* Starts connecting to one address; 0, or -1 with errno. */
+static int try_address(struct http_conn *n, const struct sockaddr *addr, socklen_t len)
+{
+    struct err e;
+
+    n->fd = socket(addr->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (n->fd < 0)
+        return -1;
+    set_options(n->fd, n->client->url.local);
+    if (connect(n->fd, addr, len) < 0 && errno != EINPROGRESS)
+        return -1;
+    if (loop_add(n->client->loop, &n->io, n->fd, LOOP_IN | LOOP_OUT | LOOP_RDHUP, on_socket, &e)) {
+        errno = e.sys;
+        return -1;
+    }
+    return 0;
+}
+
+static int try_local(struct http_conn *n)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    struct str path = n->client->url.host;
+
+    memcpy(addr.sun_path, path.p, path.len);
+    return try_address(n, (const struct sockaddr *)&addr, sizeof(addr));
+}
+
+/* The next address that can be tried, from n->address on. -1 when none is left. */
+static int try_next(struct http_conn *n)
+{
+    struct resolve *r = &n->client->resolve;
+
+    if (n->client->url.local)
+        return n->address++ == 0 ? try_local(n) : -1;
+    while (n->address < r->n) {
+        const struct resolve_address *a = &r->at[n->address++];
+
+        if (try_address(n, (const struct sockaddr *)&a->addr, a->len) == 0)
+            return 0;
+        close_socket(n);
+    }
+    return -1;
+}
+
+static void broken(struct http_conn *n, const char *what, int sys)
+{
+    struct err e = {0};
+    struct str at = n->client->url.local ? n->client->url.host : n->client->url.authority;
+
+    errno = sys;
+    (void)err_sys(&e, ERR_ENGINE_UNAVAILABLE, "%.*s: %s", (int)at.len, at.p, what);
+    conn_broken(n, &e);
+}
+
+/* No address is left: tells it, and asks for the name anew in case the server has moved. */
+static void unreachable(struct http_conn *n, int sys)
+{
+    struct err e = {0};
+    struct str at = n->client->url.authority;
+
+    resolve_again(&n->client->resolve);
+    if (n->client->url.local || n->client->resolve.n > 0) {
+        broken(n, "cannot connect", sys);
+        return;
+    }
+    (void)err_set(&e, ERR_ENGINE_UNAVAILABLE, "%.*s: the name does not resolve", (int)at.len, at.p);
+    conn_broken(n, &e);
+}
+
+/* The first try failed at once: told on the next turn, never from inside the caller. */
+static void on_unreachable(struct loop_task *t)
+{
+    struct http_conn *n = CONTAINER_OF(t, struct http_conn, again);
+
+    unreachable(n, n->client->url.local ? ECONNREFUSED : EHOSTUNREACH);
+}
+
+struct http_conn *conn_open(struct http_client *c, struct http_call *call)
+{
+    struct http_conn *n = mem_zalloc(sizeof(*n));
+
+    n->client = c;
+    n->call = call;
+    n->fd = -1;
+    c->n_conns++;
+    if (try_next(n) < 0) {
+        close_socket(n);
+        loop_task_post(c->loop, &n->again, on_unreachable);
+    }
+    return n;
+}
+
+static void shake(struct http_conn *n)
+{
+    struct err e = {0};
+    int rc = tls_handshake(n->tls, &n->client->session, &e);
+
+    if (rc < 0) {
+        conn_broken(n, &e);
+    } else if (rc > 0) {
+        n->state = CONN_OPEN;
+        conn_opened(n);
+    }
+}
+
+/* The socket says whether the connection stands. */
+static void connected(struct http_conn *n)
+{
+    struct err e = {0};
+    int sys = 0;
+    socklen_t len = sizeof(sys);
+
+    (void)getsockopt(n->fd, SOL_SOCKET, SO_ERROR, &sys, &len);
+    if (sys != 0) {
+        close_socket(n);
+        if (try_next(n) < 0)
+            unreachable(n, sys);
+        return;
+    }
+    if (!n->client->url.tls) {
+        n->state = CONN_OPEN;
+        conn_opened(n);
+        return;
+    }
+    if (tls_new(n->client->tls, n->client->host, n->fd, &n->tls, &e) < 0) {
+        conn_broken(n, &e);
+        return;
+    }
+    n->state = CONN_SHAKING;
+    shake(n);
+}
+
+static void on_socket(struct loop_io *io, unsigned events)
+{
+    struct http_conn *n = CONTAINER_OF(io, struct http_conn, io);
+
+    conn_enter(n);
+    if (n->state == CONN_CONNECTING && (events & (LOOP_OUT | LOOP_ERR | LOOP_HUP)))
+        connected(n);
+    else if (n->state == CONN_SHAKING)
+        shake(n);
+    else if (n->state == CONN_OPEN)
+        conn_ready(n, events);
+    conn_leave(n);
+}
+
+ssize_t conn_read(struct http_conn *n, char *p, size_t len)
+{
+    ssize_t got;
+
+    if (n->tls) {
+        got = tls_read(n->tls, p, len);
+        n->ended = got < 0;
+        n->clean_end = got == TLS_CLOSED;
+        return got == TLS_CLOSED ? -1 : got;
+    }
+    do {
+        got = recv(n->fd, p, len, 0);
+    } while (got < 0 && errno == EINTR);
+    if (got > 0)
+        return got;
+    if (got < 0 && errno == EAGAIN)
+        return 0;
+    n->ended = true;
+    n->clean_end = got == 0;
+    return -1;
+}
+
+ssize_t conn_write(struct http_conn *n, struct str bytes)
+{
+    ssize_t sent;
+
+    if (n->tls)
+        return tls_write(n->tls, bytes.p, bytes.len);
+    do {
+        sent = send(n->fd, bytes.p, bytes.len, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent < 0 && errno == EAGAIN ? 0 : sent;
+}

@@ -1,0 +1,85 @@
+/*
+ * struct http_conn: one connection of a struct http_client: opening it (next address when one
+ * fails), TLS, moving bytes. What the bytes mean is http_client.c's. Closed connections are freed
+ * when nobody is inside one of their callbacks. Internal to http_client.
+ */
+#ifndef RG_NET_HTTP_CONN_H
+#define RG_NET_HTTP_CONN_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "common/base/buf.h"
+#include "common/base/str.h"
+#include "common/net/chunked.h"
+#include "common/net/http1.h"
+#include "common/net/resolve.h"
+#include "common/net/tls.h"
+#include "common/net/url.h"
+#include "common/os/loop.h"
+
+enum conn_state { CONN_CONNECTING, CONN_SHAKING, CONN_OPEN, CONN_CLOSED };
+
+struct http_conn {
+    struct http_client *client;
+    struct http_call *call; /* NULL: idle */
+    struct http_conn *next, *prev;
+    struct loop_io io;
+    int fd;
+    enum conn_state state;
+    struct tls *tls;
+    size_t address;  /* which of the addresses is tried */
+    unsigned inside; /* callbacks that run over it */
+    bool ended;      /* the peer will send no more and all it sent was read */
+    bool clean_end;  /* by a proper end (TLS: close_notify) */
+    bool hangup;     /* the peer will send no more; what it sent may not be read yet */
+    bool idle;
+    struct loop_task again; /* goes on reading after the byte budget */
+
+    /* the answer being read */
+    struct buf in;     /* an unfinished head, or what a paused call has not taken */
+    size_t seen_bytes; /* of in, by the head parser */
+    bool in_body;
+    enum http1_body framing;
+    bool keep_alive;
+    uint64_t left_bytes;
+    struct chunked chunked;
+};
+
+struct http_client {
+    struct loop *loop;
+    char *url_text;
+    struct url url;
+    struct resolve resolve;
+    struct tls_context *tls;
+    struct tls_session *session;
+    char *host; /* NUL-terminated */
+    uint64_t connect_timeout_ms;
+    size_t max_idle;
+    struct http_conn *idle; /* newest first */
+    size_t n_idle, n_conns;
+    char *scratch; /* SCRATCH_BYTES, shared: used only within one callback */
+};
+
+enum { SCRATCH_BYTES = 128 * 1024 };
+
+/* Begins to connect; the outcome comes through conn_opened or conn_broken. */
+struct http_conn *conn_open(struct http_client *c, struct http_call *call);
+
+/* Closes; freed now or when the last callback inside has left. */
+void conn_close(struct http_conn *n);
+
+/* Bytes moved; 0 would block; -1 broken. conn_read sets ended at the end. */
+ssize_t conn_read(struct http_conn *n, char *p, size_t len);
+ssize_t conn_write(struct http_conn *n, struct str bytes);
+
+/* Brackets around code that calls out. */
+void conn_enter(struct http_conn *n);
+void conn_leave(struct http_conn *n);
+
+/* Provided by http_client.c. */
+void conn_opened(struct http_conn *n);
+void conn_ready(struct http_conn *n, unsigned events);
+void conn_broken(struct http_conn *n, const struct err *e);
+
+#endif

@@ -1,0 +1,135 @@
+#include "common/net/resolve.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/attrs.h"
+#include "common/base/mem.h"
+
+/* Shared by the loop's thread and the asking one; the last to leave frees it. */
+struct resolve_job {
+    atomic_int users;
+    int fd; /* eventfd: the answer is there */
+    char *host;
+    uint16_t port;
+    struct addrinfo *answer;
+};
+
+static struct addrinfo *ask(const char *host, uint16_t port, int flags)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+    struct addrinfo *list = NULL;
+    char service[8];
+
+    (void)snprintf(service, sizeof(service), "%u", port);
+    return getaddrinfo(host, service, &hints, &list) == 0 ? list : NULL;
+}
+
+static void keep(struct resolve *r, const struct addrinfo *list)
+{
+    size_t n = 0;
+
+    for (; list && n < RESOLVE_MAX; list = list->ai_next) {
+        memcpy(&r->at[n].addr, list->ai_addr, list->ai_addrlen);
+        r->at[n++].len = list->ai_addrlen;
+    }
+    if (n > 0)
+        r->n = n;
+}
+
+static void job_leave(struct resolve_job *j)
+{
+    if (atomic_fetch_sub(&j->users, 1) != 1)
+        return;
+    if (j->answer)
+        freeaddrinfo(j->answer);
+    (void)close(j->fd);
+    free(j->host);
+    free(j);
+}
+
+static void *job_run(void *arg)
+{
+    struct resolve_job *j = arg;
+    uint64_t one = 1;
+
+    j->answer = ask(j->host, j->port, 0);
+    (void)!write(j->fd, &one, sizeof(one));
+    job_leave(j);
+    return NULL;
+}
+
+static void job_drop(struct resolve *r)
+{
+    loop_del(r->loop, &r->io);
+    job_leave(r->job);
+    r->job = NULL;
+}
+
+static void on_answer(struct loop_io *io, unsigned events)
+{
+    struct resolve *r = CONTAINER_OF(io, struct resolve, io);
+
+    (void)events;
+    keep(r, r->job->answer);
+    job_drop(r);
+}
+
+void resolve_init(struct resolve *r, struct loop *loop, const char *host, uint16_t port)
+{
+    struct addrinfo *list = ask(host, port, AI_NUMERICHOST);
+
+    *r = (struct resolve){.loop = loop, .port = port};
+    if (!list) {
+        r->host = mem_strdup(host); /* a name: may be asked for again */
+        list = ask(host, port, 0);
+    }
+    keep(r, list);
+    if (list)
+        freeaddrinfo(list);
+}
+
+void resolve_done(struct resolve *r)
+{
+    if (r->job)
+        job_drop(r);
+    free(r->host);
+}
+
+void resolve_again(struct resolve *r)
+{
+    struct resolve_job *j;
+    pthread_attr_t attr;
+    pthread_t thread;
+    struct err e;
+    int fd;
+
+    if (r->job || !r->host)
+        return;
+    fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (fd < 0)
+        return; /* the next failure asks again */
+    j = mem_zalloc(sizeof(*j));
+    *j = (struct resolve_job){.users = 2, .fd = fd, .host = mem_strdup(r->host), .port = r->port};
+    r->job = j;
+    if (loop_add(r->loop, &r->io, fd, LOOP_IN, on_answer, &e) < 0) {
+        job_leave(j);
+        job_leave(j);
+        r->job = NULL;
+        return;
+    }
+    (void)pthread_attr_init(&attr);
+    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    if (pthread_create(&thread, &attr, job_run, j) != 0) {
+        job_leave(j);
+        job_drop(r);
+    }
+    (void)pthread_attr_destroy(&attr);
+}

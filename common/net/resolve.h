@@ -1,0 +1,39 @@
+/*
+ * struct resolve: a name's addresses, asked for again without stopping the loop. The first answer
+ * is asked for at start-up and may block; later ones come from a thread of their own. Addresses
+ * are those of the last answer that had any.
+ */
+#ifndef RG_NET_RESOLVE_H
+#define RG_NET_RESOLVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "common/os/loop.h"
+
+enum { RESOLVE_MAX = 8 };
+
+struct resolve_address {
+    struct sockaddr_storage addr;
+    socklen_t len;
+};
+
+struct resolve {
+    struct loop *loop;
+    char *host;
+    uint16_t port;
+    struct resolve_address at[RESOLVE_MAX];
+    size_t n;
+    struct resolve_job *job; /* a question under way, or NULL */
+    struct loop_io io;
+};
+
+/* Asks once, blocking; a name that does not resolve yet is no error (n stays 0). */
+void resolve_init(struct resolve *r, struct loop *loop, const char *host, uint16_t port);
+void resolve_done(struct resolve *r);
+
+/* Asks again in the background, unless that is under way or host is an address. */
+void resolve_again(struct resolve *r);
+
+#endif

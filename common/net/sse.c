@@ -1,0 +1,176 @@
+#include "common/net/sse.h"
+
+#include "common/base/attrs.h"
+
+enum state {
+    FIELD,       /* in a field's name, or at the start of a line */
+    SPACE,       /* behind the colon: one space does not count */
+    VALUE_DATA,  /* in a "data" line */
+    VALUE_EVENT, /* in an "event" line */
+    VALUE_OTHER,
+    JOIN, /* a second "data" line: a line feed goes before it */
+};
+
+static void take(struct str *in, size_t n)
+{
+    in->p += n;
+    in->len -= n;
+}
+
+/* Bytes of the line that stand in `in`. */
+static size_t line_rest(struct str in)
+{
+    const char *lf = memchr(in.p, '\n', in.len);
+    size_t n = lf ? (size_t)(lf - in.p) : in.len;
+    const char *cr = memchr(in.p, '\r', n);
+
+    return cr ? (size_t)(cr - in.p) : n;
+}
+
+static bool field_is(const struct sse *s, const char *name)
+{
+    return s->field_len <= sizeof(s->field) && str_eq_c(str_of(s->field, s->field_len), name);
+}
+
+/* What the value of the field just read is for. */
+static void field_done(struct sse *s)
+{
+    if (field_is(s, "data")) {
+        s->state = s->has_data ? JOIN : VALUE_DATA;
+        s->has_data = true;
+    } else if (field_is(s, "event")) {
+        s->name_len = 0;
+        s->state = VALUE_EVENT;
+    } else {
+        s->state = VALUE_OTHER;
+    }
+}
+
+/* The line's end at the front of `in`; an empty line ends the event. */
+static int end_line(struct sse *s, struct str *in)
+{
+    bool empty = s->state == FIELD && s->field_len == 0;
+    bool event = empty && s->has_data;
+
+    s->skip_lf = in->p[0] == '\r';
+    take(in, 1);
+    s->name[s->name_len] = 0;
+    s->state = FIELD;
+    s->field_len = 0;
+    if (!empty)
+        return SSE_MORE;
+    s->has_data = false;
+    s->event_bytes = 0;
+    s->told = true;
+    return event ? SSE_EVENT : SSE_MORE;
+}
+
+static void take_field(struct sse *s, struct str *in)
+{
+    char c = in->p[0];
+
+    take(in, 1);
+    if (c == ':') {
+        s->state = SPACE;
+        return;
+    }
+    if (s->field_len < sizeof(s->field))
+        s->field[s->field_len] = c;
+    if (s->field_len <= sizeof(s->field))
+        s->field_len++;
+}
+
+static void take_name(struct sse *s, struct str run)
+{
+    for (size_t i = 0; i < run.len && s->name_len < SSE_NAME_MAX; i++)
+        s->name[s->name_len++] = run.p[i];
+}
+
+/* A run of the line's value, not empty. */
+static int take_value(struct sse *s, struct str *in, size_t n, struct str *ret, struct err *e)
+{
+    struct str run = str_of(in->p, n);
+
+    take(in, n);
+    if (s->state == VALUE_EVENT)
+        take_name(s, run);
+    if (s->state != VALUE_DATA)
+        return SSE_MORE;
+    s->event_bytes += n;
+    if (s->event_bytes > s->max_event)
+        return err_set(e, ERR_ENGINE_INVALID, "an event of more than %zu bytes", s->max_event);
+    *ret = run;
+    return SSE_DATA;
+}
+
+/* "data" without a colon is an empty data line, which counts. */
+static void bare_field(struct sse *s)
+{
+    if (s->state == FIELD && s->field_len > 0 && field_is(s, "data"))
+        s->has_data = true;
+}
+
+static int step(struct sse *s, struct str *in, struct str *ret, struct err *e)
+{
+    bool at_end = in->p[0] == '\n' || in->p[0] == '\r';
+
+    if (s->skip_lf) {
+        s->skip_lf = false;
+        if (in->p[0] == '\n') {
+            take(in, 1);
+            return SSE_MORE;
+        }
+    }
+    if (s->state == SPACE) {
+        if (in->p[0] == ' ')
+            take(in, 1);
+        field_done(s);
+        return SSE_MORE;
+    }
+    if (s->state == JOIN) {
+        s->state = VALUE_DATA;
+        *ret = STR("\n");
+        return SSE_DATA;
+    }
+    if (at_end) {
+        bare_field(s);
+        return end_line(s, in);
+    }
+    if (s->state != FIELD)
+        return take_value(s, in, line_rest(*in), ret, e);
+    take_field(s, in);
+    return SSE_MORE;
+}
+
+/* A byte order mark may stand in front of the stream. What only looks like one is the start of an
+ * unknown field. */
+static void pass_bom(struct sse *s, struct str *in)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+
+    while (s->bom < 3 && in->len > 0) {
+        if (in->p[0] == mark[s->bom]) {
+            s->bom++;
+            take(in, 1);
+        } else {
+            s->field_len = s->bom > 0 ? sizeof(s->field) + 1 : 0;
+            s->bom = 3;
+        }
+    }
+}
+
+int sse_next(struct sse *s, struct str *in, struct str *ret, struct err *e)
+{
+    int rc = SSE_MORE;
+
+    pass_bom(s, in);
+    while (in->len > 0 && rc == SSE_MORE) {
+        if (s->told) {
+            s->told = false;
+            s->name_len = 0;
+            s->name[0] = 0;
+        }
+        rc = step(s, in, ret, e);
+    }
+    return rc;
+}

@@ -1,0 +1,268 @@
+#include "common/net/tls.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <mbedtls/ctr_drbg.h>
+#include <mbedtls/entropy.h>
+#include <mbedtls/error.h>
+#include <mbedtls/ssl.h>
+#include <mbedtls/x509_crt.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+
+static const char system_bundle[] = "/etc/ssl/certs/ca-certificates.crt";
+
+struct tls_context {
+    mbedtls_ssl_config config;
+    mbedtls_entropy_context entropy;
+    mbedtls_ctr_drbg_context random;
+    mbedtls_x509_crt roots;
+    bool insecure;
+};
+
+struct tls_session {
+    mbedtls_ssl_session mbed;
+};
+
+struct tls {
+    mbedtls_ssl_context ssl;
+    struct tls_context *context;
+    char *host;
+    bool by_address; /* host is an address: checked by us, mbedTLS knows names only */
+    bool offered;    /* a session was offered */
+    int fd;
+};
+
+static int fail(struct err *e, enum err_kind kind, const char *what, int code)
+{
+    char why[128];
+
+    mbedtls_strerror(code, why, sizeof(why));
+    return err_set(e, kind, "TLS: %s: %s", what, why);
+}
+
+static const char *const alpn[] = {"http/1.1", NULL};
+
+static int configure(struct tls_context *c, struct err *e)
+{
+    int rc = mbedtls_ssl_config_defaults(&c->config, MBEDTLS_SSL_IS_CLIENT,
+                                         MBEDTLS_SSL_TRANSPORT_STREAM, MBEDTLS_SSL_PRESET_DEFAULT);
+
+    if (rc == 0)
+        rc = mbedtls_ssl_conf_alpn_protocols(&c->config, (const char **)(uintptr_t)alpn);
+    if (rc != 0)
+        return fail(e, ERR_CONFIG, "set-up", rc);
+    mbedtls_ssl_conf_authmode(&c->config,
+                              c->insecure ? MBEDTLS_SSL_VERIFY_NONE : MBEDTLS_SSL_VERIFY_REQUIRED);
+    mbedtls_ssl_conf_ca_chain(&c->config, &c->roots, NULL);
+    mbedtls_ssl_conf_rng(&c->config, mbedtls_ctr_drbg_random, &c->random);
+    mbedtls_ssl_conf_min_version(&c->config, MBEDTLS_SSL_MAJOR_VERSION_3,
+                                 MBEDTLS_SSL_MINOR_VERSION_3); /* TLS 1.2 */
+    mbedtls_ssl_conf_renegotiation(&c->config, MBEDTLS_SSL_RENEGOTIATION_DISABLED);
+    return 0;
+}
+
+int tls_context_new(const char *ca_file, bool insecure, struct tls_context **ret, struct err *e)
+{
+    struct tls_context *c = mem_zalloc(sizeof(*c));
+    const char *bundle = ca_file && *ca_file ? ca_file : system_bundle;
+    int rc;
+
+    c->insecure = insecure;
+    mbedtls_ssl_config_init(&c->config);
+    mbedtls_entropy_init(&c->entropy);
+    mbedtls_ctr_drbg_init(&c->random);
+    mbedtls_x509_crt_init(&c->roots);
+    rc = mbedtls_ctr_drbg_seed(&c->random, mbedtls_entropy_func, &c->entropy, NULL, 0);
+    if (rc != 0) {
+        (void)fail(e, ERR_CONFIG, "random numbers", rc);
+        goto out;
+    }
+    /* Positive: so many certificates of the bundle were of a kind unknown to mbedTLS. */
+    rc = insecure ? 0 : mbedtls_x509_crt_parse_file(&c->roots, bundle);
+    if (rc < 0) {
+        (void)fail(e, ERR_CONFIG, bundle, rc);
+        goto out;
+    }
+    if (configure(c, e) < 0)
+        goto out;
+    if (insecure)
+        log_warn(NULL, "certificates of engines are NOT checked (--engine-insecure-tls)");
+    *ret = c;
+    return 0;
+out:
+    tls_context_free(c);
+    return -1;
+}
+
+void tls_context_free(struct tls_context *c)
+{
+    if (!c)
+        return;
+    mbedtls_ssl_config_free(&c->config);
+    mbedtls_ctr_drbg_free(&c->random);
+    mbedtls_entropy_free(&c->entropy);
+    mbedtls_x509_crt_free(&c->roots);
+    free(c);
+}
+
+void tls_session_free(struct tls_session *s)
+{
+    if (!s)
+        return;
+    mbedtls_ssl_session_free(&s->mbed);
+    free(s);
+}
+
+static int on_send(void *ctx, const unsigned char *p, size_t n)
+{
+    const struct tls *t = ctx;
+    ssize_t sent = send(t->fd, p, n, MSG_NOSIGNAL);
+
+    if (sent >= 0)
+        return (int)sent;
+    return errno == EAGAIN || errno == EINTR ? MBEDTLS_ERR_SSL_WANT_WRITE : -1;
+}
+
+static int on_receive(void *ctx, unsigned char *p, size_t n)
+{
+    const struct tls *t = ctx;
+    ssize_t got = recv(t->fd, p, n, 0);
+
+    if (got >= 0)
+        return (int)got;
+    return errno == EAGAIN || errno == EINTR ? MBEDTLS_ERR_SSL_WANT_READ : -1;
+}
+
+/* Bytes of the address in network order, or 0 when host is a name. */
+static size_t address_bytes(const char *host, unsigned char out[static 16])
+{
+    if (inet_pton(AF_INET, host, out) == 1)
+        return 4;
+    return inet_pton(AF_INET6, host, out) == 1 ? 16 : 0;
+}
+
+int tls_new(struct tls_context *c, const char *host, int fd, struct tls **ret, struct err *e)
+{
+    struct tls *t = mem_zalloc(sizeof(*t));
+    unsigned char address[16];
+    int rc;
+
+    t->context = c;
+    t->fd = fd;
+    t->host = mem_strdup(host);
+    t->by_address = address_bytes(host, address) > 0;
+    mbedtls_ssl_init(&t->ssl);
+    rc = mbedtls_ssl_setup(&t->ssl, &c->config);
+    if (rc == 0)
+        rc = mbedtls_ssl_set_hostname(&t->ssl, t->by_address ? NULL : host);
+    if (rc != 0) {
+        tls_free(t);
+        return fail(e, ERR_ENGINE_UNAVAILABLE, "set-up", rc);
+    }
+    mbedtls_ssl_set_bio(&t->ssl, t, on_send, on_receive, NULL);
+    *ret = t;
+    return 0;
+}
+
+void tls_free(struct tls *t)
+{
+    if (!t)
+        return;
+    mbedtls_ssl_free(&t->ssl);
+    free(t->host);
+    free(t);
+}
+
+/* Whether the certificate names the address (subjectAltName, iPAddress: context tag 7). */
+static bool address_named(const mbedtls_x509_crt *cert, const char *host)
+{
+    unsigned char address[16];
+    size_t n = address_bytes(host, address);
+
+    for (const mbedtls_x509_sequence *s = &cert->subject_alt_names; s; s = s->next) {
+        if ((s->buf.tag & 0x1f) == 7 && s->buf.len == n && memcmp(s->buf.p, address, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A failed handshake in plain words: which check of the certificate failed, if one did. */
+static int handshake_failed(const struct tls *t, int code, struct err *e)
+{
+    uint32_t flags = mbedtls_ssl_get_verify_result(&t->ssl);
+    char why[256];
+
+    if (code != MBEDTLS_ERR_X509_CERT_VERIFY_FAILED || flags == 0 || flags == UINT32_MAX)
+        return fail(e, ERR_ENGINE_UNAVAILABLE, t->host, code);
+    if (mbedtls_x509_crt_verify_info(why, sizeof(why), "", flags) > 0)
+        why[strcspn(why, "\n")] = 0;
+    return err_set(e, ERR_ENGINE_UNAVAILABLE, "TLS: %s: certificate refused: %s", t->host, why);
+}
+
+static void renew_session(struct tls *t, struct tls_session **session)
+{
+    struct tls_session *s = mem_zalloc(sizeof(*s));
+
+    mbedtls_ssl_session_init(&s->mbed);
+    if (mbedtls_ssl_get_session(&t->ssl, &s->mbed) != 0) {
+        tls_session_free(s);
+        return;
+    }
+    tls_session_free(*session);
+    *session = s;
+}
+
+int tls_handshake(struct tls *t, struct tls_session **session, struct err *e)
+{
+    const mbedtls_x509_crt *cert;
+    int rc;
+
+    if (!t->offered && *session)
+        (void)mbedtls_ssl_set_session(&t->ssl, &(*session)->mbed); /* refused: a full handshake */
+    t->offered = true;
+    rc = mbedtls_ssl_handshake(&t->ssl);
+    if (rc == MBEDTLS_ERR_SSL_WANT_READ || rc == MBEDTLS_ERR_SSL_WANT_WRITE)
+        return 0;
+    if (rc != 0) {
+        tls_session_free(*session);
+        *session = NULL;
+        return handshake_failed(t, rc, e);
+    }
+    cert = mbedtls_ssl_get_peer_cert(&t->ssl);
+    if (t->by_address && !t->context->insecure && !(cert && address_named(cert, t->host)))
+        return err_set(e, ERR_ENGINE_UNAVAILABLE,
+                       "TLS: %s: certificate refused: it does not name this address", t->host);
+    renew_session(t, session);
+    return 1;
+}
+
+ssize_t tls_read(struct tls *t, void *p, size_t n)
+{
+    int rc = mbedtls_ssl_read(&t->ssl, p, n);
+
+    if (rc > 0)
+        return rc;
+    if (rc == MBEDTLS_ERR_SSL_WANT_READ || rc == MBEDTLS_ERR_SSL_WANT_WRITE)
+        return 0;
+    return rc == MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY ? TLS_CLOSED : -1;
+}
+
+ssize_t tls_write(struct tls *t, const void *p, size_t n)
+{
+    int rc = mbedtls_ssl_write(&t->ssl, p, n);
+
+    if (rc > 0)
+        return rc;
+    return rc == MBEDTLS_ERR_SSL_WANT_READ || rc == MBEDTLS_ERR_SSL_WANT_WRITE ? 0 : -1;
+}
+
+void tls_close(struct tls *t)
+{
+    (void)mbedtls_ssl_close_notify(&t->ssl);
+}

@@ -1,0 +1,45 @@
+/*
+ * TLS to servers, through mbedTLS 2.28 (TLS 1.2): certificates and names are checked, SNI is sent,
+ * sessions are resumed. struct tls_context holds what all connections of one kind share; struct tls
+ * is one connection over a non-blocking socket that the caller owns. The only file that knows
+ * mbedTLS is tls.c.
+ */
+#ifndef RG_NET_TLS_H
+#define RG_NET_TLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "common/base/err.h"
+
+struct tls_context;
+struct tls;
+struct tls_session; /* for the next connection to the same server */
+
+/* ca_file: PEM bundle, NULL or "": the system's. `insecure` checks nothing and logs a warning. */
+int tls_context_new(const char *ca_file, bool insecure, struct tls_context **ret, struct err *e);
+void tls_context_free(struct tls_context *c);
+
+/* fd stays the caller's and must outlive the result. host: name or address to be checked against
+ * the certificate. *session, when not NULL, is offered; tls_handshake renews it. */
+int tls_new(struct tls_context *c, const char *host, int fd, struct tls **ret, struct err *e);
+void tls_free(struct tls *t);
+
+void tls_session_free(struct tls_session *s);
+
+/* 1 done, 0 wants the socket readable or writable, -1 ERR_ENGINE_UNAVAILABLE with the reason in
+ * plain words. *session (NULL at first) is used and replaced; the caller's to free. */
+int tls_handshake(struct tls *t, struct tls_session **session, struct err *e);
+
+/* Bytes moved; 0 when the socket has to become ready first; -1 failed; for reading TLS_CLOSED after
+ * the peer's proper end. */
+enum { TLS_CLOSED = -2 };
+
+ssize_t tls_read(struct tls *t, void *p, size_t n);
+ssize_t tls_write(struct tls *t, const void *p, size_t n);
+
+/* Tells the peer that nothing more follows; best effort. */
+void tls_close(struct tls *t);
+
+#endif

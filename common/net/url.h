@@ -1,0 +1,26 @@
+/*
+ * struct url: where a server is: http://host[:port][/prefix], https://..., unix:/path. Pure; the
+ * strings borrow the text.
+ */
+#ifndef RG_NET_URL_H
+#define RG_NET_URL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+
+struct url {
+    bool tls;
+    bool local;           /* unix: host is the socket's path */
+    struct str host;      /* without the brackets of an IPv6 address */
+    struct str authority; /* for the Host header: host[:port] as written */
+    uint16_t port;        /* 0 for unix */
+    struct str prefix;    /* "/v1" without a slash at its end, or empty */
+};
+
+/* ERR_CONFIG names what is wrong: other schemes, user names, queries, bad ports or bytes. */
+int url_parse(struct str text, struct url *ret, struct err *e);
+
+#endif
