@@ -41,7 +41,7 @@ static const char *skip_kind(const char *p, const char *end, int kind)
 
 static bool all_kind(struct str s, int kind)
 {
-    return skip_kind(s.p, s.p + s.len, kind) == s.p + s.len;
+    return s.len == 0 || skip_kind(s.p, s.p + s.len, kind) == s.p + s.len;
 }
 
 static bool is_control(char c)

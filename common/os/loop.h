@@ -108,6 +108,12 @@ static inline bool loop_timer_active(const struct loop_timer *t)
     return t->slot != 0;
 }
 
+/* When it fires, on the clock of loop_now_ms; UINT64_MAX when inactive. */
+static inline uint64_t loop_timer_due_ms(const struct loop_timer *t)
+{
+    return t->slot != 0 ? t->due_ms : UINT64_MAX;
+}
+
 /* Runs fn once at the end of this turn (or of the next, when posted from a task). Posting a posted
  * task changes nothing. */
 void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn);

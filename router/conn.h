@@ -1,0 +1,90 @@
+/*
+ * struct conn: one client connection and the exchange that runs on it.
+ *
+ *     HEAD    waiting for (the rest of) a request head
+ *     RELAY   an exchange: request flowing up, answer flowing down; or a local answer flowing down
+ *     LINGER  the answer is out but the client still sends: read and drop for at most 2 s, so that
+ *             it sees the answer and not a reset
+ *     CLOSED  descriptors closed; the memory goes at the end of the turn
+ *
+ * A conn owns its link while an exchange needs it. conn.c reads heads, keeps deadlines and closes;
+ * relay.c moves the bytes of an exchange.
+ */
+#ifndef RG_ROUTER_CONN_H
+#define RG_ROUTER_CONN_H
+
+#include "common/proc/ids.h"
+#include "router/flow.h"
+#include "router/hub.h"
+
+enum conn_state { CONN_HEAD, CONN_RELAY, CONN_LINGER, CONN_CLOSED };
+
+struct conn {
+    struct loop_io io;
+    struct loop_timer timer;
+    struct loop_task task; /* the next turn of a busy connection; the end of a closed one */
+    struct hub *hub;
+    struct conn *next, *prev;
+    int fd;
+    enum conn_state state;
+    uint64_t deadline_ms; /* UINT64_MAX: none */
+
+    struct buf in;  /* bytes of the client behind the current request, or a part of a head */
+    size_t in_seen; /* of them, looked at by the head parser */
+    bool readable;  /* an edge said so and no EAGAIN since */
+    bool hup;       /* the client will send no more, or is gone */
+
+    /* the request */
+    bool keep_alive; /* the client will send another one */
+    bool old;        /* HTTP/1.0 */
+    bool head_request;
+    bool idempotent;           /* may be sent twice: GET, HEAD, OPTIONS */
+    bool messages_dialect;     /* error shape */
+    bool any;                  /* no worker is named: another one will do */
+    char session[ID_TEXT_MAX]; /* of the path, or "" */
+
+    /* the exchange */
+    struct link *link; /* NULL: a local answer, or the worker's part is over */
+    struct flow up, down;
+    struct buf replay;  /* the whole request as sent, while it may be sent again; or empty */
+    struct buf partial; /* part of the worker's head */
+    int pipe[2];        /* of a spliced upload, -1: none */
+    size_t piped_bytes;
+    unsigned tries;     /* upstreams tried, resends */
+    bool up_broken;     /* the worker takes no more; its answer may still be there */
+    bool interim;       /* a 1xx went out */
+    bool answered;      /* the head of the final answer went out */
+    bool link_reusable; /* the worker keeps the connection after this answer */
+    bool truncated;     /* the answer broke off: close without an end */
+    bool closing;       /* the connection ends with this answer */
+    int status;
+};
+
+/* Takes over an accepted socket. */
+void conn_new(struct hub *h, int fd);
+
+/* The same for one that is over the limit: answers 503 and closes. */
+void conn_refuse(struct hub *h, int fd, const struct err *e);
+
+/* Closes both sides at once. The memory stays valid until the end of the turn. */
+void conn_close(struct conn *c);
+
+/* Goes on with whatever can be done now. */
+void conn_run(struct conn *c);
+
+/* At this time at the latest conn looks whether somebody is too slow. */
+void conn_set_deadline(struct conn *c, uint64_t delay_ms);
+void conn_no_deadline(struct conn *c);
+
+/* Answers the current request (or the head that cannot be one) with an error instead of a worker's
+ * answer; the connection ends when its framing or body is in doubt. Nothing may have been answered.
+ */
+void conn_fail(struct conn *c, const struct err *e);
+
+/* The exchange is over and all of it is written: next request, linger or close. */
+void conn_finish(struct conn *c);
+
+/* Closes what has no request running; for the drain. */
+void conn_close_idle(struct hub *h);
+
+#endif

@@ -1,0 +1,133 @@
+#include "router/flow.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "common/base/check.h"
+
+enum { WINDOW_MIN = 16 * 1024, WINDOW_START = 64 * 1024, WINDOW_MAX = 256 * 1024 };
+
+void flow_begin(struct flow *f, enum http1_body body, uint64_t length)
+{
+    f->body = body;
+    f->left_bytes = body == HTTP1_LENGTH ? length : 0;
+    f->chunked = (struct chunked){0};
+    f->window_bytes = WINDOW_START;
+    f->done = body == HTTP1_NO_BODY;
+    f->strip = false;
+}
+
+void flow_clear(struct flow *f)
+{
+    buf_done(&f->parked);
+    f->parked_at = 0;
+}
+
+/* The payload of a chunked body alone: one run per call. */
+static int take_payload(struct flow *f, struct str in, size_t *ret_used, size_t *ret_pass,
+                        struct err *e)
+{
+    struct chunked_run run;
+    int r = chunked_next(&f->chunked, in, &run, e);
+
+    *ret_used = run.len_bytes;
+    *ret_pass = run.kind == CHUNKED_DATA ? run.len_bytes : 0;
+    return r;
+}
+
+int flow_take(struct flow *f, struct str in, size_t *ret_used, size_t *ret_pass, struct err *e)
+{
+    int r;
+
+    switch (f->body) {
+    case HTTP1_LENGTH:
+        *ret_used = *ret_pass = in.len < f->left_bytes ? in.len : (size_t)f->left_bytes;
+        f->left_bytes -= *ret_used;
+        f->done = f->left_bytes == 0;
+        return 0;
+    case HTTP1_CHUNKED:
+        r = f->strip ? take_payload(f, in, ret_used, ret_pass, e)
+                     : chunked_scan(&f->chunked, in, ret_used, ret_pass, e);
+        f->done = r == 1;
+        return r < 0 ? -1 : 0;
+    case HTTP1_UNTIL_CLOSE:
+        *ret_used = *ret_pass = in.len;
+        return 0;
+    default:
+        *ret_used = *ret_pass = 0;
+        f->done = true;
+        return 0;
+    }
+}
+
+void flow_park(struct flow *f, const struct iovec *iov, int n)
+{
+    for (int i = 0; i < n; i++)
+        buf_add(&f->parked, iov[i].iov_base, iov[i].iov_len);
+}
+
+static void park_rest(struct flow *f, struct iovec *iov, int n, size_t written)
+{
+    for (int i = 0; i < n; i++) {
+        size_t skip = written < iov[i].iov_len ? written : iov[i].iov_len;
+
+        buf_add(&f->parked, (char *)iov[i].iov_base + skip, iov[i].iov_len - skip);
+        written -= skip;
+    }
+}
+
+static void adapt_window(struct flow *f, bool taken)
+{
+    if (!taken)
+        f->window_bytes = WINDOW_MIN;
+    else if (f->window_bytes < WINDOW_MAX)
+        f->window_bytes *= 2;
+}
+
+int flow_write(struct flow *f, int fd, struct iovec *iov, int n, bool *ret_taken)
+{
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n};
+    size_t total = 0;
+    ssize_t r;
+
+    if (flow_parked(f)) {
+        flow_park(f, iov, n);
+        return flow_flush(f, fd, ret_taken);
+    }
+    for (int i = 0; i < n; i++)
+        total += iov[i].iov_len;
+    do
+        r = sendmsg(fd, &m, MSG_NOSIGNAL);
+    while (r < 0 && errno == EINTR);
+    if (r < 0 && errno != EAGAIN)
+        return -1;
+    if (r < 0)
+        r = 0;
+    *ret_taken = (size_t)r == total;
+    if (!*ret_taken)
+        park_rest(f, iov, n, (size_t)r);
+    if (total > WINDOW_MIN / 2)
+        adapt_window(f, *ret_taken);
+    return 0;
+}
+
+int flow_flush(struct flow *f, int fd, bool *ret_taken)
+{
+    size_t left = f->parked.len - f->parked_at;
+    ssize_t r;
+
+    *ret_taken = true;
+    if (left == 0)
+        return 0;
+    do
+        r = send(fd, f->parked.p + f->parked_at, left, MSG_NOSIGNAL);
+    while (r < 0 && errno == EINTR);
+    if (r < 0 && errno != EAGAIN)
+        return -1;
+    if (r > 0)
+        f->parked_at += (size_t)r;
+    *ret_taken = f->parked_at == f->parked.len;
+    if (*ret_taken)
+        flow_clear(f);
+    return 0;
+}

@@ -1,0 +1,55 @@
+/*
+ * struct flow: one direction of an exchange, from a source socket to a sink socket: the framing of
+ * the body that passes, and what the sink has refused so far. Bytes are read into the hub's
+ * scratch, scanned and written at once; only what the sink does not take is parked here, and then
+ * the source is not read before it is gone. So a direction holds at most one read (its window),
+ * which shrinks when the sink is slow and grows again when it takes all.
+ */
+#ifndef RG_ROUTER_FLOW_H
+#define RG_ROUTER_FLOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "common/base/buf.h"
+#include "common/net/chunked.h"
+#include "common/net/http1.h"
+
+struct flow {
+    enum http1_body body;
+    uint64_t left_bytes; /* HTTP1_LENGTH: still to come from the source */
+    struct chunked chunked;
+    struct buf parked;
+    size_t parked_at; /* bytes of parked that are already written */
+    size_t window_bytes;
+    bool done;  /* the source has given everything */
+    bool strip; /* chunked, for a sink that does not know it: pass the payload only */
+};
+
+/* A new body; parked bytes stay. */
+void flow_begin(struct flow *f, enum http1_body body, uint64_t length);
+
+/* Everything back; memory too. */
+void flow_clear(struct flow *f);
+
+static inline bool flow_parked(const struct flow *f)
+{
+    return f->parked.len > f->parked_at;
+}
+
+/* Takes *ret_used bytes of the body off `in`: the first *ret_pass go on, the others are dropped.
+ * Sets done with the last one. Call again for the rest while not done. 0, -1 with ERR_INVALID. */
+int flow_take(struct flow *f, struct str in, size_t *ret_used, size_t *ret_pass, struct err *e);
+
+/* Writes iov to fd, behind what is parked; what is refused is parked. 0, -1 when the sink is broken
+ * (errno). *ret_taken: all was taken. */
+int flow_write(struct flow *f, int fd, struct iovec *iov, int n, bool *ret_taken);
+
+/* Parks without writing. */
+void flow_park(struct flow *f, const struct iovec *iov, int n);
+
+/* Writes what is parked. As flow_write. */
+int flow_flush(struct flow *f, int fd, bool *ret_taken);
+
+#endif

@@ -1,0 +1,151 @@
+#include "router/front.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "router/conn.h"
+
+enum {
+    ACCEPT_BATCH = 64,
+    PAUSE_MS = 100,
+    REFUSALS_MAX = 256,        /* connections beyond the limit that are being told so */
+    UNSENT_BYTES = 128 * 1024, /* what the kernel may hold unsent for a slow reader */
+    RESERVED_DESCRIPTORS = 64
+};
+
+static void on_listener(struct loop_io *io, unsigned events);
+
+static void on_pause_end(struct loop_timer *t)
+{
+    struct front *f = CONTAINER_OF(t, struct front, pause);
+    struct err e;
+
+    if (loop_add(f->hub->loop, &f->io, f->fd, LOOP_IN | LOOP_LEVEL, on_listener, &e) != 0)
+        loop_timer_set(f->hub->loop, &f->pause, PAUSE_MS, on_pause_end);
+}
+
+/* No descriptor or memory, or too many refusals under way: spinning would not help. */
+static void pause_accepting(struct front *f, const char *why)
+{
+    static struct log_limit limit;
+    unsigned dropped;
+
+    metrics_count(f->hub->page, METRIC_accept_pauses, 1);
+    if (log_limit_pass(&limit, 1, &dropped))
+        log_warn(NULL, "accepting is paused, retrying", LOG_T("reason", why),
+                 LOG_U("connections", f->hub->conn_count), LOG_U("suppressed", dropped));
+    loop_del(f->hub->loop, &f->io);
+    loop_timer_set(f->hub->loop, &f->pause, PAUSE_MS, on_pause_end);
+}
+
+static void refuse(struct front *f, int fd)
+{
+    struct err e;
+
+    err_set(&e, ERR_OVERLOADED, "too many connections");
+    e.status = 503;
+    conn_refuse(f->hub, fd, &e);
+}
+
+/* One connection off the queue. 0; -1 when there is none, or accepting was paused. */
+static int accept_one(struct front *f)
+{
+    int fd = accept4(f->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+    if (fd >= 0) {
+        if (f->hub->conn_count < f->max_connections) {
+            conn_new(f->hub, fd);
+            return 0;
+        }
+        refuse(f, fd);
+        if (f->hub->conn_count < f->max_connections + REFUSALS_MAX)
+            return 0;
+        pause_accepting(f, "connection limit");
+        return -1;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        pause_accepting(f, "out of descriptors or memory");
+    /* A connection that died in the queue is no reason to stop. */
+    return errno == EINTR || errno == ECONNABORTED || errno == EPROTO ? 0 : -1;
+}
+
+static void on_listener(struct loop_io *io, unsigned events)
+{
+    struct front *f = CONTAINER_OF(io, struct front, io);
+
+    (void)events;
+    for (int i = 0; i < ACCEPT_BATCH; i++)
+        if (accept_one(f) != 0)
+            return;
+}
+
+/* Two descriptors a connection, at worst. */
+static size_t connection_limit(const struct config *c)
+{
+    struct rlimit r;
+
+    if (c->max_connections > 0)
+        return (size_t)c->max_connections;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur <= (rlim_t)4 * RESERVED_DESCRIPTORS)
+        return RESERVED_DESCRIPTORS;
+    return (size_t)(r.rlim_cur - RESERVED_DESCRIPTORS) / 2;
+}
+
+static bool is_loopback(int fd)
+{
+    struct sockaddr_storage a;
+    socklen_t len = sizeof(a);
+
+    if (getsockname(fd, (struct sockaddr *)&a, &len) != 0)
+        return false;
+    if (a.ss_family == AF_INET)
+        return ntohl(((struct sockaddr_in *)(void *)&a)->sin_addr.s_addr) >> 24 == 127;
+    return a.ss_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)(void *)&a)->sin6_addr);
+}
+
+/* Inherited by accepted sockets. Each is a gain, none is needed. */
+static void tune(int fd)
+{
+    int one = 1, unsent = UNSENT_BYTES;
+
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
+    /* A host default of bbr paces loopback with timers, which costs downloads 40 %. */
+    if (is_loopback(fd))
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+}
+
+int front_init(struct front *f, struct hub *h, struct err *e)
+{
+    *f = (struct front){.hub = h, .fd = h->heritage->listen_fd};
+    f->max_connections = connection_limit(h->config);
+    tune(f->fd);
+    return loop_add(h->loop, &f->io, f->fd, LOOP_IN | LOOP_LEVEL, on_listener, e);
+}
+
+void front_reload(struct front *f)
+{
+    f->max_connections = connection_limit(f->hub->config);
+}
+
+void front_drain(struct front *f)
+{
+    while (f->io.mask != 0 && accept_one(f) == 0)
+        ;
+    front_done(f);
+}
+
+void front_done(struct front *f)
+{
+    if (f->hub == NULL)
+        return;
+    loop_timer_stop(f->hub->loop, &f->pause);
+    loop_del(f->hub->loop, &f->io);
+}

@@ -1,0 +1,79 @@
+#include "router/hub.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+
+enum { PIPE_BYTES = 1 << 20 };
+
+void hub_init(struct hub *h, const struct heritage *heritage, struct loop *l, struct upstreams *u)
+{
+    *h = (struct hub){.heritage = heritage,
+                      .config = heritage->config,
+                      .loop = l,
+                      .upstreams = u,
+                      .page = heritage->page};
+    h->scratch = mem_alloc(HUB_SCRATCH);
+    h->head = mem_zalloc(sizeof(*h->head));
+    if (getrandom(&h->request_salt, sizeof(h->request_salt), GRND_NONBLOCK) < 0)
+        h->request_salt = (uint32_t)loop_clock_ms() ^ (uint32_t)getpid();
+}
+
+void hub_done(struct hub *h)
+{
+    while (h->spare_pipe_count > 0) {
+        int *pipe = h->spare_pipes[--h->spare_pipe_count];
+
+        close(pipe[0]);
+        close(pipe[1]);
+    }
+    free(h->scratch);
+    free(h->head);
+}
+
+struct str hub_request_id(struct hub *h, char text[HUB_REQUEST_ID_MAX])
+{
+    static const char digits[] = "0123456789abcdef";
+    uint64_t v = ((uint64_t)h->request_salt << 32) | (uint32_t)++h->request_seq;
+    char *p = text;
+
+    memcpy(p, "req-", 4);
+    p += 4;
+    for (int shift = 60; shift >= 0; shift -= 4)
+        *p++ = digits[(v >> shift) & 15];
+    *p = 0;
+    return str_of(text, (size_t)(p - text));
+}
+
+int hub_take_pipe(struct hub *h, int ret[2])
+{
+    if (h->spare_pipe_count > 0) {
+        int *pipe = h->spare_pipes[--h->spare_pipe_count];
+
+        ret[0] = pipe[0];
+        ret[1] = pipe[1];
+        return 0;
+    }
+    if (pipe2(ret, O_NONBLOCK | O_CLOEXEC) != 0)
+        return -1;
+    (void)fcntl(ret[0], F_SETPIPE_SZ, PIPE_BYTES); /* beyond the user's limit: the default size */
+    return 0;
+}
+
+void hub_put_pipe(struct hub *h, int pipe[2], bool empty)
+{
+    if (empty && h->spare_pipe_count < HUB_SPARE_PIPES) {
+        int *to = h->spare_pipes[h->spare_pipe_count++];
+
+        to[0] = pipe[0];
+        to[1] = pipe[1];
+    } else {
+        close(pipe[0]);
+        close(pipe[1]);
+    }
+    pipe[0] = pipe[1] = -1;
+}

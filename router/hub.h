@@ -1,0 +1,58 @@
+/*
+ * struct hub: what all connections of one router process share: the loop, the upstreams, one
+ * scratch buffer for every read, one parsed head, spare pipes for splice, counters. One thread;
+ * whoever reads into the scratch or parses into the head is done with it before returning to the
+ * loop.
+ */
+#ifndef RG_ROUTER_HUB_H
+#define RG_ROUTER_HUB_H
+
+#include "common/net/http1.h"
+#include "common/os/loop.h"
+#include "common/proc/heritage.h"
+#include "router/upstreams.h"
+
+struct conn;
+struct keys;
+
+enum {
+    HUB_SCRATCH = 256 * 1024, /* the largest single read */
+    HUB_HEAD_READ = 64 * 1024,
+    HUB_TURN_BYTES = 1 << 20, /* what one connection may move before others have their turn */
+    HUB_SPARE_PIPES = 16
+};
+
+struct hub {
+    const struct heritage *heritage;
+    const struct config *config; /* its; changes in place */
+    const struct keys *keys;     /* only when /metrics needs one */
+    struct loop *loop;
+    struct upstreams *upstreams;
+    struct metrics_page *page;
+    char *scratch;
+    struct http1_head *head;
+    struct conn *conns; /* all of them, newest first */
+    size_t conn_count;
+    bool draining;
+    int spare_pipes[HUB_SPARE_PIPES][2];
+    int spare_pipe_count;
+    uint64_t request_seq;
+    uint32_t request_salt;
+};
+
+void hub_init(struct hub *h, const struct heritage *heritage, struct loop *l, struct upstreams *u);
+
+/* All connections must be closed before. */
+void hub_done(struct hub *h);
+
+/* Writes a new request id, NUL-terminated, and returns it as str over `text`. */
+enum { HUB_REQUEST_ID_MAX = 32 };
+struct str hub_request_id(struct hub *h, char text[HUB_REQUEST_ID_MAX]);
+
+/* A pipe for splice, empty; 0 / -1 when there is no descriptor left. */
+int hub_take_pipe(struct hub *h, int ret[2]);
+
+/* Gives it back; one that still holds bytes is closed. */
+void hub_put_pipe(struct hub *h, int pipe[2], bool empty);
+
+#endif

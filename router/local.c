@@ -1,0 +1,90 @@
+#include "router/local.h"
+
+#include "common/proc/keys.h"
+#include "router/reply.h"
+
+static bool draining(const struct hub *h)
+{
+    return h->draining || atomic_load_explicit(&h->heritage->board->draining, memory_order_relaxed);
+}
+
+static int health_body(const struct hub *h, struct buf *body)
+{
+    const struct board *b = h->heritage->board;
+    bool ends = draining(h);
+
+    buf_printf(body,
+               "{\"status\": \"%s\", \"session_server_instance_id\": \"%s\", \"version\": \"%s\", "
+               "\"workers\": {\"total\": %zu, \"ready\": %u}, \"routers\": %u}\n",
+               ends ? "draining" : "ok", b->instance, RG_VERSION, upstreams_count(h->upstreams),
+               board_workers_ready(b), atomic_load_explicit(&b->routers, memory_order_relaxed));
+    return ends ? 503 : 200;
+}
+
+static int ready_body(const struct hub *h, struct buf *body)
+{
+    const char *reason = "draining";
+
+    if (!h->draining && board_check_ready(h->heritage->board, &reason) == 0) {
+        buf_puts(body, "{\"status\": \"ready\"}\n");
+        return 200;
+    }
+    buf_printf(body, "{\"status\": \"not ready\", \"reason\": \"%s\"}\n", reason);
+    return 503;
+}
+
+static int make_body(const struct hub *h, enum route_kind what, struct buf *body)
+{
+    switch (what) {
+    case ROUTE_HEALTH:
+        return health_body(h, body);
+    case ROUTE_READY:
+        return ready_body(h, body);
+    default:
+        metrics_render(h->heritage->metrics, body);
+        return 200;
+    }
+}
+
+static int check(const struct conn *c, const struct http1_head *h, enum route_kind what,
+                 struct err *e)
+{
+    const struct hub *hub = c->hub;
+    struct str key = route_key(h), id;
+
+    if (!str_eq(h->method, STR("GET")) && !str_eq(h->method, STR("HEAD")))
+        return err_set(e, ERR_METHOD, "only GET and HEAD are served here");
+    if (what != ROUTE_METRICS || hub->keys == NULL || !hub->config->metrics_auth)
+        return 0;
+    if (key.len == 0)
+        return err_set(e, ERR_MISSING_KEY, "metrics need an admin key");
+    if (keys_check(hub->keys, key, &id) != KEY_ADMIN)
+        return err_set(e, ERR_WRONG_SCOPE, "metrics need an admin key");
+    return 0;
+}
+
+void local_answer(struct conn *c, const struct http1_head *h, enum route_kind what)
+{
+    char id[HUB_REQUEST_ID_MAX];
+    struct reply_to to = {.head = c->head_request, .old = c->old};
+    struct buf body = {0};
+    struct err e;
+
+    c->state = CONN_RELAY;
+    if (check(c, h, what, &e) != 0) {
+        conn_fail(c, &e);
+        return;
+    }
+    c->closing = c->closing || !c->up.done;
+    to.close = c->closing;
+    to.request_id = hub_request_id(c->hub, id);
+    c->status = make_body(c->hub, what, &body);
+    flow_begin(&c->down, HTTP1_NO_BODY, 0);
+    reply_body(&c->down.parked, &to, c->status,
+               what == ROUTE_METRICS ? "text/plain; version=0.0.4; charset=utf-8"
+                                     : "application/json",
+               buf_str(&body));
+    c->answered = true;
+    c->up_broken = true;
+    buf_done(&body);
+}

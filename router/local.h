@@ -1,0 +1,14 @@
+/*
+ * /health, /ready and /metrics: answered by the router from what the supervisor and the metrics
+ * pages say, without touching a worker.
+ */
+#ifndef RG_ROUTER_LOCAL_H
+#define RG_ROUTER_LOCAL_H
+
+#include "router/conn.h"
+#include "router/route.h"
+
+/* Makes the answer the exchange of c; it is in state RELAY then. h is the request's head. */
+void local_answer(struct conn *c, const struct http1_head *h, enum route_kind what);
+
+#endif

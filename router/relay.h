@@ -1,0 +1,18 @@
+/*
+ * The exchange of one request: sends the head on without its hop-by-hop lines, streams both bodies
+ * with backpressure, relays early and interim answers, resends once when an idle link turns out
+ * dead, and never completes an answer that broke off.
+ */
+#ifndef RG_ROUTER_RELAY_H
+#define RG_ROUTER_RELAY_H
+
+#include "router/conn.h"
+
+/* Starts the exchange for the parsed request hub->head: c->up is begun; `body` is what has come of
+ * it, already scanned. Ends in state RELAY, whatever happens. */
+void relay_start(struct conn *c, int upstream, struct str body);
+
+/* Moves what can be moved; at the end of the exchange the state is another. */
+void relay_pump(struct conn *c);
+
+#endif

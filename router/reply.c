@@ -1,0 +1,112 @@
+#include "router/reply.h"
+
+static const char *reason_of(int status)
+{
+    switch (status) {
+    case 200:
+        return "OK";
+    case 400:
+        return "Bad Request";
+    case 401:
+        return "Unauthorized";
+    case 404:
+        return "Not Found";
+    case 405:
+        return "Method Not Allowed";
+    case 408:
+        return "Request Timeout";
+    case 413:
+        return "Content Too Large";
+    case 426:
+        return "Upgrade Required";
+    case 431:
+        return "Request Header Fields Too Large";
+    case 502:
+        return "Bad Gateway";
+    case 503:
+        return "Service Unavailable";
+    case 505:
+        return "HTTP Version Not Supported";
+    default:
+        return status < 500 ? "Refused" : "Failed";
+    }
+}
+
+/* Anthropic's names of error types. */
+static const char *messages_type(int status)
+{
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 403:
+        return "permission_error";
+    case 404:
+        return "not_found_error";
+    case 413:
+        return "request_too_large";
+    case 503:
+        return "overloaded_error";
+    default:
+        return status < 500 ? "invalid_request_error" : "api_error";
+    }
+}
+
+static void begin(struct buf *out, const struct reply_to *to, int status, const char *type,
+                  size_t len_bytes)
+{
+    buf_printf(out, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n", status,
+               reason_of(status), type, len_bytes);
+    if (to->request_id.len > 0)
+        buf_printf(out, "Rollgate-Request-Id: %.*s\r\n", (int)to->request_id.len, to->request_id.p);
+    if (to->session.len > 0)
+        buf_printf(out, "Rollgate-Session: %.*s\r\n", (int)to->session.len, to->session.p);
+    if (to->close)
+        buf_puts(out, "Connection: close\r\n");
+    else if (to->old)
+        buf_puts(out, "Connection: keep-alive\r\n");
+}
+
+/* Error texts are ours or the parsers' fixed sentences: no quote or backslash stands in them. */
+static void error_body(struct buf *body, const struct reply_to *to, const struct err *e)
+{
+    int status = err_status(e);
+
+    if (to->messages_dialect)
+        buf_printf(body,
+                   "{\"type\": \"error\", \"error\": {\"type\": \"%s\", \"message\": \"%s\"}}\n",
+                   messages_type(status), e->text);
+    else
+        buf_printf(body,
+                   "{\"error\": {\"message\": \"%s\", \"type\": \"%s\", \"code\": \"%s\", "
+                   "\"param\": null}}\n",
+                   e->text, status < 500 ? "invalid_request_error" : "server_error", err_code(e));
+}
+
+void reply_error(struct buf *out, const struct reply_to *to, const struct err *e)
+{
+    struct buf body = {0};
+    int status = err_status(e);
+
+    error_body(&body, to, e);
+    begin(out, to, status, "application/json", body.len);
+    buf_printf(out, "x-should-retry: %s\r\n", err_retry(e) ? "true" : "false");
+    if (status == 503)
+        buf_puts(out, "Retry-After: 1\r\n");
+    if (status == 426)
+        buf_puts(out, "Upgrade: HTTP/1.1\r\n");
+    if (status == 405)
+        buf_puts(out, "Allow: GET, HEAD\r\n");
+    buf_puts(out, "\r\n");
+    if (!to->head)
+        buf_add_str(out, buf_str(&body));
+    buf_done(&body);
+}
+
+void reply_body(struct buf *out, const struct reply_to *to, int status, const char *content_type,
+                struct str body)
+{
+    begin(out, to, status, content_type, body.len);
+    buf_puts(out, "Cache-Control: no-store\r\n\r\n");
+    if (!to->head)
+        buf_add_str(out, body);
+}

@@ -1,0 +1,107 @@
+#include "router/router.h"
+
+#include <signal.h>
+
+#include "common/base/log.h"
+#include "common/proc/child.h"
+#include "common/proc/keys.h"
+#include "router/conn.h"
+#include "router/front.h"
+
+/* One router process. */
+struct router {
+    struct hub hub;
+    struct front front;
+    struct child child;
+    struct keys *keys;
+    struct loop_timer grace;
+};
+
+static void on_grace_end(struct loop_timer *t)
+{
+    struct router *r = CONTAINER_OF(t, struct router, grace);
+
+    log_warn(NULL, "requests are cut off at the end of the grace time",
+             LOG_U("connections", r->hub.conn_count));
+    loop_stop(r->hub.loop);
+}
+
+static void on_drain(struct child *c)
+{
+    struct router *r = CONTAINER_OF(c, struct router, child);
+
+    front_drain(&r->front);
+    r->hub.draining = true;
+    conn_close_idle(&r->hub);
+    if (r->hub.conn_count == 0)
+        loop_stop(r->hub.loop);
+    loop_timer_set(r->hub.loop, &r->grace, (uint64_t)r->hub.config->grace_ms, on_grace_end);
+}
+
+static void on_reload(struct child *c)
+{
+    struct router *r = CONTAINER_OF(c, struct router, child);
+    struct err e;
+
+    front_reload(&r->front);
+    if (upstreams_reload_peers(r->hub.upstreams, &e) != 0)
+        log_error(NULL, "peers are unchanged", LOG_T("reason", e.text));
+}
+
+static int load_keys(struct router *r, const struct config *c, struct err *e)
+{
+    if (!c->metrics_auth || c->admin_key_file == NULL)
+        return 0;
+    if (keys_load(c->admin_key_file, c->key_secret_file, c->state_dir, &r->keys, e) != 0)
+        return -1;
+    r->hub.keys = r->keys;
+    return 0;
+}
+
+static int start(struct router *r, const struct heritage *h, struct loop *l, struct err *e)
+{
+    struct upstreams *u = upstreams_new(h, l, e);
+
+    if (u == NULL)
+        return -1;
+    hub_init(&r->hub, h, l, u);
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (load_keys(r, h->config, e) != 0 || child_init(&r->child, l, h, on_drain, e) != 0)
+        return -1;
+    r->child.on_reload = on_reload;
+    return front_init(&r->front, &r->hub, e);
+}
+
+static void stop(struct router *r)
+{
+    front_done(&r->front);
+    child_done(&r->child);
+    while (r->hub.conns != NULL)
+        conn_close(r->hub.conns);
+    loop_poll(r->hub.loop, 0); /* frees what was just closed */
+    upstreams_free(r->hub.upstreams);
+    keys_free(r->keys);
+    hub_done(&r->hub);
+}
+
+int router_run(const struct heritage *h)
+{
+    struct router r = {0};
+    struct err e = {0};
+    struct loop *l = loop_new(&e);
+    int status = 1;
+
+    if (l != NULL && start(&r, h, l, &e) == 0) {
+        child_ready(&r.child, "");
+        loop_run(l);
+        status = 0;
+    }
+    if (status != 0) {
+        log_error(NULL, "the router cannot start", LOG_T("reason", e.text));
+        child_failed(h, e.text);
+    }
+    if (r.hub.loop != NULL)
+        stop(&r);
+    loop_free(l);
+    return status;
+}

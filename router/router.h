@@ -1,0 +1,26 @@
+/*
+ * The router process: a streaming HTTP/1.1 relay between agents and session-workers on the loop of
+ * common/os. It reads a request head, finds the worker by the id in the path or in the session
+ * key, and streams both ways with bounded memory; it holds no state that another router needs.
+ *
+ * Upstreams are the workers' sockets in the run folder, or, when the settings name upstreams
+ * (`rollgate route`), those; either way the board's worker slots say which of them are in use and
+ * ready. Settings that a reload may change are read anew for each request.
+ */
+#ifndef RG_ROUTER_ROUTER_H
+#define RG_ROUTER_ROUTER_H
+
+#include "common/proc/heritage.h"
+
+/* The body of a router process after the fork: serves h->listen_fd until it is told to drain (see
+ * heritage.h), lets running requests finish within the grace time and returns the exit status.
+ * Everything in h must outlive the call. */
+int router_run(const struct heritage *h);
+
+/* `rollgate route --listen H:P [--routers K] --upstream unix:PATH|HOST:PORT ...`: K routers over
+ * the given upstreams, in index order, without workers: opens the listening sockets, forks,
+ * replaces what dies, drains on SIGTERM. argv[0] is the program or command name. Returns the exit
+ * status. */
+int route_command(int argc, char *const *argv);
+
+#endif

@@ -1,0 +1,439 @@
+#include "router/upstreams.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/proc/ids.h"
+
+enum {
+    SEND_BUFFER =
+        1 << 20, /* unix: the default of 208 KB makes large uploads stop every few writes */
+    SHUN_MS = 1000,
+    IDLE_MAX_MS = 55000,
+    SWEEP_MS = 5000,
+    RETRY_MS = 5,
+    CONNECT_MS = 2000,
+    PEERS_MAX = 256
+};
+
+struct upstream {
+    struct sockaddr_storage addr;
+    socklen_t addr_len;
+    struct link *idle; /* newest first */
+    struct link *oldest;
+    uint64_t shunned_until_ms;
+};
+
+/* Worker indexes of another gateway, --peer FIRST-LAST=HOST:PORT. */
+struct peer_range {
+    uint32_t first, last;
+};
+
+struct upstreams {
+    const struct heritage *heritage;
+    struct loop *loop;
+    struct upstream at[BOARD_WORKERS_MAX + PEERS_MAX]; /* own workers, then peers */
+    struct peer_range peers[PEERS_MAX];
+    size_t peer_count;
+    unsigned turn;
+    struct loop_timer sweep;
+};
+
+static void close_idle(struct upstream *at);
+
+/* ------------------------------------------------------------------ addresses */
+
+static int parse_unix(struct upstream *u, const char *path, struct err *e)
+{
+    struct sockaddr_un *a = (struct sockaddr_un *)(void *)&u->addr;
+
+    if (strlen(path) == 0 || strlen(path) >= sizeof(a->sun_path))
+        return err_set(e, ERR_CONFIG, "a unix socket path must have 1 to %zu bytes: %s",
+                       sizeof(a->sun_path) - 1, path);
+    a->sun_family = AF_UNIX;
+    memcpy(a->sun_path, path, strlen(path) + 1);
+    u->addr_len = sizeof(*a);
+    return 0;
+}
+
+static int parse_tcp(struct upstream *u, const char *text, struct err *e)
+{
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
+    const char *colon = strrchr(text, ':');
+    struct str host = str_of(text, colon ? (size_t)(colon - text) : 0);
+    char *name;
+    int r;
+
+    if (colon == NULL || host.len == 0 || colon[1] == 0)
+        return err_set(e, ERR_CONFIG, "an upstream is unix:PATH or HOST:PORT, not %s", text);
+    if (host.p[0] == '[' && host.p[host.len - 1] == ']')
+        host = str_sub(host, 1, host.len - 2);
+    name = mem_strndup(host.p, host.len);
+    r = getaddrinfo(name, colon + 1, &hints, &found);
+    free(name);
+    if (r != 0)
+        return err_set(e, ERR_CONFIG, "cannot find %s: %s", text, gai_strerror(r));
+    memcpy(&u->addr, found->ai_addr, found->ai_addrlen);
+    u->addr_len = found->ai_addrlen;
+    freeaddrinfo(found);
+    return 0;
+}
+
+static int parse_address(struct upstream *u, const char *text, struct err *e)
+{
+    if (strncmp(text, "unix:", 5) == 0)
+        return parse_unix(u, text + 5, e);
+    return parse_tcp(u, text, e);
+}
+
+/* The workers' sockets: as the settings name them, or in the run folder. */
+static int parse_workers(struct upstreams *u, const struct heritage *h, struct err *e)
+{
+    const struct config_list *given = &h->config->upstream;
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+
+    if (given->n > BOARD_WORKERS_MAX)
+        return err_set(e, ERR_CONFIG, "more than %d upstreams", BOARD_WORKERS_MAX);
+    for (size_t i = 0; i < given->n; i++)
+        if (parse_address(&u->at[i], given->at[i], e) != 0)
+            return -1;
+    for (uint32_t i = 0; given->n == 0 && i < BOARD_WORKERS_MAX; i++) {
+        if (heritage_socket_path(h->run_dir, h->board->worker_base + i, path, sizeof(path)) != 0)
+            return err_set(e, ERR_CONFIG, "the run folder's path is too long: %s", h->run_dir);
+        if (parse_unix(&u->at[i], path, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int parse_peer(struct peer_range *r, struct upstream *to, const char *text, struct err *e)
+{
+    struct str all = str_cstr(text);
+    size_t dash = str_find(all, STR("-"), 0), equals = str_find(all, STR("="), 0);
+    uint64_t first, last;
+
+    if (dash > equals || equals == SIZE_MAX ||
+        str_to_u64(str_sub(all, 0, dash), ID_INDEX_MAX, &first) != 0 ||
+        str_to_u64(str_sub(all, dash + 1, equals - dash - 1), ID_INDEX_MAX, &last) != 0 ||
+        first > last)
+        return err_set(e, ERR_CONFIG, "a peer is FIRST-LAST=HOST:PORT, not %s", text);
+    r->first = (uint32_t)first;
+    r->last = (uint32_t)last;
+    return parse_address(to, text + equals + 1, e);
+}
+
+/* Parses all before anything changes. */
+int upstreams_reload_peers(struct upstreams *u, struct err *e)
+{
+    const struct config_list *given = &u->heritage->config->peer;
+    struct peer_range ranges[PEERS_MAX];
+    struct upstream *to = mem_calloc(PEERS_MAX, sizeof(*to));
+    int r = 0;
+
+    if (given->n > PEERS_MAX)
+        r = err_set(e, ERR_CONFIG, "more than %d peers", PEERS_MAX);
+    for (size_t i = 0; r == 0 && i < given->n; i++)
+        r = parse_peer(&ranges[i], &to[i], given->at[i], e);
+    if (r == 0) {
+        memcpy(u->peers, ranges, given->n * sizeof(*ranges));
+        u->peer_count = given->n;
+        for (size_t i = 0; i < given->n; i++) {
+            struct upstream *at = &u->at[BOARD_WORKERS_MAX + i];
+
+            close_idle(at);
+            at->addr = to[i].addr;
+            at->addr_len = to[i].addr_len;
+        }
+    }
+    free(to);
+    return r;
+}
+
+/* ------------------------------------------------------------------ choice */
+
+size_t upstreams_count(const struct upstreams *u)
+{
+    return atomic_load_explicit(&u->heritage->board->workers, memory_order_relaxed);
+}
+
+int upstreams_find(const struct upstreams *u, uint32_t index)
+{
+    for (size_t i = 0; i < u->peer_count; i++)
+        if (index >= u->peers[i].first && index <= u->peers[i].last)
+            return (int)(BOARD_WORKERS_MAX + i);
+    return board_resolve(u->heritage->board, index);
+}
+
+int upstreams_any(struct upstreams *u)
+{
+    size_t n = upstreams_count(u);
+    uint64_t now_ms = loop_now_ms(u->loop);
+
+    if (n == 0)
+        return -1;
+    for (size_t k = 0; k < n; k++) {
+        unsigned i = u->turn++ % (unsigned)n;
+
+        if (board_ready(u->heritage->board, BOARD_WORKER0 + i) &&
+            u->at[i].shunned_until_ms <= now_ms)
+            return (int)i;
+    }
+    return (int)(u->turn++ % n);
+}
+
+/* ------------------------------------------------------------------ idle links */
+
+static void idle_remove(struct link *link)
+{
+    struct upstream *to = &link->all->at[link->upstream];
+
+    if (link->prev != NULL)
+        link->prev->next = link->next;
+    else
+        to->idle = link->next;
+    if (link->next != NULL)
+        link->next->prev = link->prev;
+    else
+        to->oldest = link->prev;
+    link->next = link->prev = NULL;
+}
+
+static void link_destroy(struct link *link)
+{
+    loop_timer_stop(link->all->loop, &link->retry);
+    loop_forget(link->all->loop, &link->io);
+    if (link->fd >= 0)
+        close(link->fd);
+    free(link);
+}
+
+static void on_link(struct loop_io *io, unsigned events)
+{
+    struct link *link = (struct link *)(void *)io;
+
+    if (link->owner == NULL) {
+        /* Idle: it has closed, or speaks without having been asked. */
+        idle_remove(link);
+        link_destroy(link);
+        return;
+    }
+    if (events & (LOOP_IN | LOOP_RDHUP | LOOP_HUP | LOOP_ERR))
+        link->readable = true;
+    if (events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR))
+        link->hup = true;
+    link->on_event(link, events);
+}
+
+void link_release(struct link *link)
+{
+    struct upstream *to = &link->all->at[link->upstream];
+
+    link_want_out(link, false);
+    link->owner = NULL;
+    link->reused = true;
+    link->readable = false;
+    link->idle_since_ms = loop_now_ms(link->all->loop);
+    link->prev = NULL;
+    link->next = to->idle;
+    if (to->idle != NULL)
+        to->idle->prev = link;
+    else
+        to->oldest = link;
+    to->idle = link;
+}
+
+void link_close(struct link *link)
+{
+    link_destroy(link);
+}
+
+static void close_idle(struct upstream *at)
+{
+    while (at->idle != NULL) {
+        struct link *link = at->idle;
+
+        idle_remove(link);
+        link_destroy(link);
+    }
+}
+
+static void sweep(struct loop_timer *t)
+{
+    struct upstreams *u = CONTAINER_OF(t, struct upstreams, sweep);
+    uint64_t now_ms = loop_now_ms(u->loop);
+
+    for (size_t i = 0; i < ARRAY_LEN(u->at); i++)
+        while (u->at[i].oldest != NULL && u->at[i].oldest->idle_since_ms + IDLE_MAX_MS <= now_ms) {
+            struct link *link = u->at[i].oldest;
+
+            idle_remove(link);
+            link_destroy(link);
+        }
+    loop_timer_set(u->loop, &u->sweep, SWEEP_MS, sweep);
+}
+
+/* ------------------------------------------------------------------ new links */
+
+void link_want_out(struct link *link, bool want)
+{
+    unsigned mask = LOOP_IN | LOOP_RDHUP | (want ? LOOP_OUT : 0);
+
+    if (link->io.mask != 0)
+        loop_mod(link->all->loop, &link->io, mask);
+}
+
+static void shun(struct upstreams *u, unsigned upstream)
+{
+    u->at[upstream].shunned_until_ms = loop_now_ms(u->loop) + SHUN_MS;
+}
+
+static void attempt(struct loop_timer *t);
+
+/* After the callback the link may be gone. */
+static void connect_failed(struct link *link)
+{
+    shun(link->all, link->upstream);
+    link->on_event(link, LOOP_ERR);
+}
+
+static void on_connecting(struct loop_io *io, unsigned events)
+{
+    struct link *link = (struct link *)(void *)io;
+    int error = 0;
+    socklen_t len = sizeof(error);
+
+    (void)events;
+    loop_timer_stop(link->all->loop, &link->retry);
+    if (getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0 || error != 0) {
+        connect_failed(link);
+        return;
+    }
+    link->state = LINK_OPEN;
+    loop_set_fn(&link->io, on_link);
+    link_want_out(link, false);
+    link->on_event(link, LOOP_OUT);
+}
+
+static void on_connect_timeout(struct loop_timer *t)
+{
+    connect_failed(CONTAINER_OF(t, struct link, retry));
+}
+
+static int open_socket(struct link *link, int family)
+{
+    int size = SEND_BUFFER, one = 1;
+
+    link->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (link->fd < 0)
+        return -1;
+    link->unix_socket = family == AF_UNIX;
+    if (link->unix_socket)
+        (void)setsockopt(link->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+    else
+        (void)setsockopt(link->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    return 0;
+}
+
+/* One attempt. 0: open or under way; -1: refused (errno). */
+static int try_connect(struct link *link)
+{
+    struct upstreams *u = link->all;
+    struct upstream *to = &u->at[link->upstream];
+    struct err e;
+
+    if (connect(link->fd, (struct sockaddr *)&to->addr, to->addr_len) == 0) {
+        link->state = LINK_OPEN;
+        return loop_add(u->loop, &link->io, link->fd, LOOP_IN | LOOP_RDHUP, on_link, &e);
+    }
+    link->state = LINK_CONNECTING;
+    if (errno == EINPROGRESS) {
+        loop_timer_set(u->loop, &link->retry, CONNECT_MS, on_connect_timeout);
+        return loop_add(u->loop, &link->io, link->fd, LOOP_IN | LOOP_RDHUP | LOOP_OUT,
+                        on_connecting, &e);
+    }
+    if (errno != EAGAIN)
+        return -1;
+    /* A unix socket whose backlog is full: no event will tell when there is room. */
+    if (loop_now_ms(u->loop) >= link->give_up_ms)
+        return -1;
+    loop_timer_set(u->loop, &link->retry, RETRY_MS, attempt);
+    return 0;
+}
+
+static void attempt(struct loop_timer *t)
+{
+    struct link *link = CONTAINER_OF(t, struct link, retry);
+
+    if (try_connect(link) != 0)
+        connect_failed(link);
+    else if (link->state == LINK_OPEN)
+        link->on_event(link, LOOP_OUT);
+}
+
+static struct link *link_take_idle(struct upstreams *u, unsigned upstream)
+{
+    struct link *link = u->at[upstream].idle;
+
+    if (link != NULL)
+        idle_remove(link);
+    return link;
+}
+
+struct link *link_get(struct upstreams *u, unsigned upstream, bool fresh, void *owner,
+                      link_event_fn on_event, struct err *e)
+{
+    struct link *link = fresh ? NULL : link_take_idle(u, upstream);
+
+    CHECK(upstream < ARRAY_LEN(u->at) && owner != NULL);
+    if (link == NULL) {
+        link = mem_zalloc(sizeof(*link));
+        link->all = u;
+        link->upstream = upstream;
+        link->give_up_ms = loop_now_ms(u->loop) + CONNECT_MS;
+        if (open_socket(link, u->at[upstream].addr.ss_family) != 0 || try_connect(link) != 0) {
+            shun(u, upstream);
+            link_destroy(link);
+            err_set(e, ERR_WORKER_UNAVAILABLE, "the session-worker cannot be reached");
+            return NULL;
+        }
+    }
+    link->owner = owner;
+    link->on_event = on_event;
+    return link;
+}
+
+/* ------------------------------------------------------------------ life */
+
+struct upstreams *upstreams_new(const struct heritage *h, struct loop *l, struct err *e)
+{
+    struct upstreams *u = mem_zalloc(sizeof(*u));
+
+    u->heritage = h;
+    u->loop = l;
+    u->turn = h->place; /* so that routers do not all begin at the same worker */
+    if (parse_workers(u, h, e) != 0 || upstreams_reload_peers(u, e) != 0) {
+        upstreams_free(u);
+        return NULL;
+    }
+    loop_timer_set(l, &u->sweep, SWEEP_MS, sweep);
+    return u;
+}
+
+void upstreams_free(struct upstreams *u)
+{
+    if (u == NULL)
+        return;
+    loop_timer_stop(u->loop, &u->sweep);
+    for (size_t i = 0; i < ARRAY_LEN(u->at); i++)
+        close_idle(&u->at[i]);
+    free(u);
+}

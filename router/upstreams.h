@@ -1,0 +1,81 @@
+/*
+ * struct upstreams: the workers (and peer gateways) that this router can reach, and its connections
+ * to them. A struct link is one connection. Idle links wait in a stack per upstream, newest first,
+ * and stay in the loop: one that dies or speaks unasked leaves the stack at once; those idle for
+ * 55 s are closed (workers keep theirs longer).
+ *
+ * Workers that could not be reached get no round-robin work for a second.
+ */
+#ifndef RG_ROUTER_UPSTREAMS_H
+#define RG_ROUTER_UPSTREAMS_H
+
+#include "common/os/loop.h"
+#include "common/proc/heritage.h"
+
+struct upstreams;
+struct link;
+
+/* The owner's callbacks; the loop handle of the link is inside. */
+typedef void (*link_event_fn)(struct link *link, unsigned events);
+
+enum link_state {
+    LINK_CONNECTING, /* not yet usable; link_event_fn is called with LOOP_OUT once it is, with
+                        LOOP_ERR when that failed for good */
+    LINK_OPEN
+};
+
+struct link {
+    struct loop_io io; /* first: callbacks get this */
+    int fd;
+    unsigned upstream;
+    enum link_state state;
+    bool unix_socket;
+    bool reused;   /* has carried a request before */
+    bool readable; /* an edge said so and no EAGAIN since */
+    bool hup;      /* the other side has closed or will send no more */
+    void *owner;   /* the user's; NULL while idle */
+    link_event_fn on_event;
+    struct upstreams *all;
+    struct link *next, *prev; /* idle stack */
+    uint64_t idle_since_ms;
+    struct loop_timer retry; /* connecting: the next attempt, or the end of patience */
+    uint64_t give_up_ms;
+};
+
+/* Resolves the addresses of upstreams and peers. NULL and e when one of them is wrong. */
+struct upstreams *upstreams_new(const struct heritage *h, struct loop *l, struct err *e);
+
+/* Closes idle links; those in use must be closed before. */
+void upstreams_free(struct upstreams *u);
+
+/* The upstream that serves ids of this worker index: an own worker, the adopter of a retired one,
+ * or a peer; -1 when the index is nobody's. */
+int upstreams_find(const struct upstreams *u, uint32_t index);
+
+/* The next one for work without an id: round robin over own workers that are ready and could be
+ * reached lately; over all own workers when there is none such. -1 when there is no worker at all.
+ */
+int upstreams_any(struct upstreams *u);
+
+/* Takes over the settings' peers. -1 and e, and nothing changed, when one of them is wrong. */
+int upstreams_reload_peers(struct upstreams *u, struct err *e);
+
+/* How many own workers there are to try for work without an id. */
+size_t upstreams_count(const struct upstreams *u);
+
+/* A link to the upstream: an idle one (unless `fresh`), or a new one, which may still be
+ * connecting. NULL and e (ERR_WORKER_UNAVAILABLE) when it cannot be reached. It calls on_event for
+ * the owner. */
+struct link *link_get(struct upstreams *u, unsigned upstream, bool fresh, void *owner,
+                      link_event_fn on_event, struct err *e);
+
+/* Ask for (or no longer ask for) events when the link takes bytes again. */
+void link_want_out(struct link *link, bool want);
+
+/* The answer is complete and nothing is left over: the link becomes idle. */
+void link_release(struct link *link);
+
+/* Closes and frees; the worker sees it at once. */
+void link_close(struct link *link);
+
+#endif

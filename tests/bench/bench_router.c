@@ -1,0 +1,9 @@
+/* bench: rg_router */
+/* `rollgate route` as a program of its own, so that the relay can be measured and tested by itself.
+ */
+#include "router/router.h"
+
+int main(int argc, char **argv)
+{
+    return route_command(argc, argv);
+}
