@@ -21,9 +21,9 @@ void board_free(struct board *b)
 
 unsigned board_workers_ready(const struct board *b)
 {
-    unsigned ready = 0, n = atomic_load_explicit(&b->workers, memory_order_relaxed);
+    unsigned ready = 0;
 
-    for (unsigned i = 0; i < n; i++)
+    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
         ready += board_ready(b, BOARD_WORKER0 + i);
     return ready;
 }
@@ -50,20 +50,20 @@ int board_check_ready(const struct board *b, const char **ret_reason)
 {
     unsigned workers = atomic_load_explicit(&b->workers, memory_order_relaxed);
     unsigned routers = atomic_load_explicit(&b->routers, memory_order_relaxed);
-    unsigned engines = 0;
+    unsigned engines = 0, serving = 0;
 
     *ret_reason = "draining";
     if (atomic_load_explicit(&b->draining, memory_order_relaxed))
         return -1;
     *ret_reason = "a router is starting";
-    for (unsigned i = 0; i < routers; i++) {
-        if (!board_ready(b, BOARD_ROUTER0 + i))
-            return -1;
-    }
+    for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++)
+        serving += board_ready(b, BOARD_ROUTER0 + i);
+    if (serving < routers)
+        return -1;
     *ret_reason = "a worker is starting";
     if (board_workers_ready(b) < workers)
         return -1;
-    for (unsigned i = 0; i < workers; i++)
+    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
         engines +=
             atomic_load_explicit(&b->slots[BOARD_WORKER0 + i].engines_up, memory_order_relaxed) > 0;
     *ret_reason = "no engine answers";

@@ -64,7 +64,7 @@ static inline bool board_ready(const struct board *b, unsigned slot)
     return atomic_load_explicit(&b->slots[slot].state, memory_order_relaxed) == BOARD_READY;
 }
 
-/* How many of the wanted workers serve. */
+/* How many workers serve. (After scaling their places need not be 0..n-1.) */
 unsigned board_workers_ready(const struct board *b);
 
 /* The place (0..) of the worker that owns sessions of `index`, adoption followed, or -1 when the

@@ -1,0 +1,401 @@
+#include "supervisor/listeners.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/proc/heritage.h"
+
+enum { BACKLOG = 4096, FIRST_GIVEN = 3, NOTSENT_LOWAT = 256 << 10 };
+
+void listeners_init(struct listeners *l)
+{
+    *l = (struct listeners){0};
+    l->lock_fd = -1;
+    for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++)
+        l->routers[i] = l->given[i] = -1;
+    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
+        l->workers[i] = -1;
+}
+
+static void close_one(int *fd, int keep)
+{
+    if (*fd >= 0 && *fd != keep)
+        close(*fd);
+    *fd = -1;
+}
+
+void listeners_close_others(struct listeners *l, int keep)
+{
+    for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
+        close_one(&l->routers[i], keep);
+        close_one(&l->given[i], keep);
+    }
+    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
+        close_one(&l->workers[i], keep);
+    close_one(&l->lock_fd, keep);
+}
+
+void listeners_close(struct listeners *l)
+{
+    listeners_close_others(l, -1);
+}
+
+/* --- addresses --- */
+
+/* Splits HOST:PORT, [V6]:PORT, :PORT, PORT. */
+static int split_address(const char *text, char host[256], char port[16], struct err *e)
+{
+    const char *colon = strrchr(text, ':');
+    size_t n = colon ? (size_t)(colon - text) : 0;
+
+    if (n >= 2 && text[0] == '[' && text[n - 1] == ']') {
+        text++;
+        n -= 2;
+    } else if (n && memchr(text, ':', n)) {
+        return err_set(e, ERR_CONFIG, "listen: write an IPv6 address as [ADDRESS]:PORT");
+    }
+    if (n >= 256 || !colon || strlen(colon + 1) >= 16 || !colon[1])
+        return err_set(e, ERR_CONFIG, "listen: \"%.100s\" is not HOST:PORT", text);
+    memcpy(host, text, n);
+    host[n] = 0;
+    memcpy(port, colon + 1, strlen(colon + 1) + 1);
+    return 0;
+}
+
+static bool is_loopback(const struct sockaddr *a)
+{
+    if (a->sa_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)a;
+
+        return ntohl(in->sin_addr.s_addr) >> 24 == 127;
+    }
+    if (a->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)(const void *)a;
+
+        return IN6_IS_ADDR_LOOPBACK(&in->sin6_addr);
+    }
+    return a->sa_family == AF_UNIX;
+}
+
+static int check_exposure(const struct config *c, const struct sockaddr *a, struct err *e)
+{
+    if (is_loopback(a) || c->admin_key_file || c->insecure)
+        return 0;
+    return err_set(e, ERR_CONFIG,
+                   "listening beyond loopback needs keys: set --admin-key-file (or --insecure)");
+}
+
+static void name_address(struct listeners *l, const struct sockaddr_storage *a, socklen_t len)
+{
+    char host[64], port[8];
+
+    if (getnameinfo((const struct sockaddr *)a, len, host, sizeof(host), port, sizeof(port),
+                    NI_NUMERICHOST | NI_NUMERICSERV))
+        return;
+    (void)snprintf(l->address, sizeof(l->address), a->ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s",
+                   host, port);
+}
+
+/* --- TCP --- */
+
+static void tune(int fd)
+{
+    int one = 1, lowat = NOTSENT_LOWAT;
+
+    /* Latency and memory only: a kernel without them still serves. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof(lowat));
+}
+
+static int bind_tcp(const struct sockaddr *a, socklen_t len, bool share, struct err *e)
+{
+    int one = 1, fd = socket(a->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "socket");
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
+        (share && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)))) {
+        err_sys(e, ERR_IO, "socket options");
+        close(fd);
+        return -1;
+    }
+    if (bind(fd, a, len)) {
+        err_sys(e, ERR_IO, "cannot listen");
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int resolve(const struct config *c, struct sockaddr_storage *ret, socklen_t *ret_len,
+                   struct err *e)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *found;
+    char host[256], port[16];
+    int rc;
+
+    if (split_address(c->listen, host, port, e))
+        return -1;
+    hints.ai_family = host[0] ? AF_UNSPEC : AF_INET;
+    rc = getaddrinfo(host[0] ? host : NULL, port, &hints, &found);
+    if (rc)
+        return err_set(e, ERR_CONFIG, "listen: \"%s\": %s", c->listen, gai_strerror(rc));
+    memcpy(ret, found->ai_addr, found->ai_addrlen);
+    *ret_len = found->ai_addrlen;
+    freeaddrinfo(found);
+    return 0;
+}
+
+/* SO_REUSEPORT would silently share the port with another gateway of the same user, so the port is
+ * first bound without it. Port 0 becomes the port that the kernel chose. */
+static int probe_port(struct sockaddr_storage *a, socklen_t *len, struct err *e)
+{
+    int fd = bind_tcp((const struct sockaddr *)a, *len, false, e);
+
+    if (fd < 0)
+        return -1;
+    CHECK(getsockname(fd, (struct sockaddr *)a, len) == 0);
+    close(fd);
+    return 0;
+}
+
+static int open_router(struct listeners *l, unsigned i, const struct sockaddr_storage *a,
+                       socklen_t len, struct err *e)
+{
+    int fd = bind_tcp((const struct sockaddr *)a, len, true, e);
+
+    if (fd < 0)
+        return -1;
+    tune(fd);
+    if (listen(fd, BACKLOG)) {
+        err_sys(e, ERR_IO, "cannot listen");
+        close(fd);
+        return -1;
+    }
+    l->routers[i] = fd;
+    return 0;
+}
+
+/* The address as it was resolved at start, so that a later socket joins the same group. */
+static int own_address(const struct listeners *l, struct sockaddr_storage *a, socklen_t *len)
+{
+    for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
+        *len = sizeof(*a);
+        if (l->routers[i] >= 0)
+            return getsockname(l->routers[i], (struct sockaddr *)a, len);
+    }
+    return -1;
+}
+
+int listeners_router(struct listeners *l, const struct config *c, unsigned i, struct err *e)
+{
+    struct sockaddr_storage a;
+    socklen_t len;
+
+    if (l->routers[i] >= 0)
+        return 0;
+    if (l->n_given) {
+        l->routers[i] = fcntl(l->given[i % l->n_given], F_DUPFD_CLOEXEC, 3);
+        return l->routers[i] >= 0 ? 0 : err_sys(e, ERR_IO, "cannot share a given socket");
+    }
+    if (own_address(l, &a, &len)) {
+        if (resolve(c, &a, &len, e) || check_exposure(c, (struct sockaddr *)&a, e) ||
+            probe_port(&a, &len, e))
+            return -1;
+        name_address(l, &a, len);
+    }
+    return open_router(l, i, &a, len, e);
+}
+
+/* --- unix sockets --- */
+
+/* mkdir -p; what exists stays as it is. */
+static int make_folder(const char *path, struct err *e)
+{
+    char part[4096];
+    int n = snprintf(part, sizeof(part), "%s", path);
+
+    if (n < 0 || (size_t)n >= sizeof(part))
+        return err_set(e, ERR_CONFIG, "folder name too long");
+    for (char *p = part + 1; *p; p++) {
+        if (*p != '/')
+            continue;
+        *p = 0;
+        if (mkdir(part, 0755) && errno != EEXIST)
+            return err_sys(e, ERR_IO, "cannot make %s", part);
+        *p = '/';
+    }
+    if (mkdir(part, 0700) && errno != EEXIST)
+        return err_sys(e, ERR_IO, "cannot make %s", part);
+    return 0;
+}
+
+static int lock_folder(struct listeners *l, const struct config *c, struct err *e)
+{
+    char path[4096 + 8];
+
+    if (make_folder(c->state_dir, e) || make_folder(c->run_dir, e))
+        return -1;
+    (void)snprintf(path, sizeof(path), "%s/lock", c->run_dir);
+    l->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (l->lock_fd < 0)
+        return err_sys(e, ERR_IO, "cannot open %s", path);
+    if (flock(l->lock_fd, LOCK_EX | LOCK_NB))
+        return err_set(e, ERR_CONFIG, "another rollgate uses %s: give each its own --run-dir",
+                       c->run_dir);
+    return 0;
+}
+
+int listeners_worker(struct listeners *l, const struct config *c, unsigned place, struct err *e)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    int fd;
+
+    if (l->workers[place] >= 0)
+        return 0;
+    if (heritage_socket_path(c->run_dir, (uint32_t)c->worker_base + place, a.sun_path,
+                             sizeof(a.sun_path)))
+        return err_set(e, ERR_CONFIG, "%s is too long for unix sockets: set --run-dir", c->run_dir);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "socket");
+    (void)unlink(a.sun_path);
+    if (bind(fd, (const struct sockaddr *)&a, sizeof(a)) || listen(fd, BACKLOG)) {
+        err_sys(e, ERR_IO, "cannot listen on %s", a.sun_path);
+        close(fd);
+        return -1;
+    }
+    l->workers[place] = fd;
+    return 0;
+}
+
+/* --- given sockets --- */
+
+/* The place of an inherited unix socket, from its file name; -1 when it is none of ours. */
+static int place_of(const struct config *c, const struct sockaddr_un *a)
+{
+    char path[sizeof(a->sun_path)];
+
+    for (unsigned place = 0; place < BOARD_WORKERS_MAX; place++) {
+        if (!heritage_socket_path(c->run_dir, (uint32_t)c->worker_base + place, path,
+                                  sizeof(path)) &&
+            strncmp(path, a->sun_path, sizeof(path)) == 0)
+            return (int)place;
+    }
+    return -1;
+}
+
+static int take_given(struct listeners *l, const struct config *c, int fd, struct err *e)
+{
+    union {
+        struct sockaddr_storage any;
+        struct sockaddr_un un;
+    } a = {0};
+
+    socklen_t len = sizeof(a);
+    int accepting = 0, place;
+    socklen_t optlen = sizeof(accepting);
+
+    if (getsockname(fd, (struct sockaddr *)&a, &len) ||
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &accepting, &optlen) || !accepting)
+        return err_set(e, ERR_CONFIG, "LISTEN_FDS: descriptor %d is no listening socket", fd);
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+    if (a.any.ss_family == AF_UNIX) {
+        place = place_of(c, &a.un);
+        if (place < 0)
+            return err_set(e, ERR_CONFIG, "LISTEN_FDS: descriptor %d is no worker's socket", fd);
+        l->workers[place] = fd;
+        return 0;
+    }
+    if (l->n_given >= BOARD_ROUTERS_MAX)
+        return err_set(e, ERR_CONFIG, "LISTEN_FDS: too many sockets");
+    if (check_exposure(c, (struct sockaddr *)&a, e))
+        return -1;
+    tune(fd);
+    name_address(l, &a.any, len);
+    l->given[l->n_given++] = fd;
+    return 0;
+}
+
+static int take_all_given(struct listeners *l, const struct config *c, struct err *e)
+{
+    const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+    uint64_t for_pid = 0, n = 0;
+
+    if (!count || str_to_u64(str_cstr(count), 4096, &n) || n == 0)
+        return 0;
+    if (pid && (str_to_u64(str_cstr(pid), INT32_MAX, &for_pid) || for_pid != (uint64_t)getpid()))
+        return 0; /* meant for another process */
+    (void)unsetenv("LISTEN_FDS");
+    (void)unsetenv("LISTEN_PID");
+    (void)unsetenv("LISTEN_FDNAMES");
+    for (uint64_t i = 0; i < n; i++) {
+        if (take_given(l, c, FIRST_GIVEN + (int)i, e))
+            return -1;
+    }
+    return 0;
+}
+
+int listeners_open(struct listeners *l, const struct config *c, struct err *e)
+{
+    if (take_all_given(l, c, e) || lock_folder(l, c, e))
+        goto fail;
+    for (unsigned i = 0; i < (unsigned)c->routers; i++) {
+        if (listeners_router(l, c, i, e))
+            goto fail;
+    }
+    return 0;
+fail:
+    listeners_close(l);
+    return -1;
+}
+
+/* --- handing over --- */
+
+int listeners_hand_over(struct listeners *l, struct err *e)
+{
+    int fds[BOARD_ROUTERS_MAX + BOARD_WORKERS_MAX], high[ARRAY_LEN(fds)];
+    unsigned n = 0;
+    char text[16];
+
+    /* Given sockets are handed on themselves, not the routers' duplicates of them. */
+    for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
+        int fd = l->n_given ? l->given[i] : l->routers[i];
+
+        if (fd >= 0)
+            fds[n++] = fd;
+    }
+    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++) {
+        if (l->workers[i] >= 0)
+            fds[n++] = l->workers[i];
+    }
+    /* First out of the way of 3.., then into place: no descriptor of ours is overwritten. */
+    for (unsigned i = 0; i < n; i++) {
+        high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, FIRST_GIVEN + (int)ARRAY_LEN(fds));
+        if (high[i] < 0)
+            return err_sys(e, ERR_IO, "cannot hand over the sockets");
+    }
+    for (unsigned i = 0; i < n; i++) {
+        if (dup2(high[i], FIRST_GIVEN + (int)i) < 0)
+            return err_sys(e, ERR_IO, "cannot hand over the sockets");
+    }
+    (void)snprintf(text, sizeof(text), "%u", n);
+    (void)setenv("LISTEN_FDS", text, 1);
+    (void)snprintf(text, sizeof(text), "%d", (int)getpid());
+    (void)setenv("LISTEN_PID", text, 1);
+    return 0;
+}

@@ -1,0 +1,51 @@
+/*
+ * struct listeners: every listening socket of the gateway, opened before the first fork and kept by
+ * the supervisor, so that no connection is refused while a child is replaced.
+ *   - routers[i]: SO_REUSEPORT sockets on --listen. Sockets given by systemd (LISTEN_FDS) are used
+ * as they are; when there are fewer than routers, several routers accept on one.
+ *   - workers[place]: unix sockets RUN_DIR/worker-<index>.sock.
+ * All are non-blocking, close-on-exec and listen with a backlog of 4096. TCP ones have TCP_NODELAY
+ * and TCP_NOTSENT_LOWAT, which accepted sockets inherit.
+ * A lock on RUN_DIR keeps a second gateway from stealing the unix sockets.
+ */
+#ifndef RG_SUPERVISOR_LISTENERS_H
+#define RG_SUPERVISOR_LISTENERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/proc/board.h"
+#include "common/proc/config.h"
+
+struct listeners {
+    int routers[BOARD_ROUTERS_MAX]; /* -1: not open */
+    int workers[BOARD_WORKERS_MAX]; /* -1: not open */
+    int given[BOARD_ROUTERS_MAX];   /* TCP sockets from LISTEN_FDS */
+    unsigned n_given;
+    int lock_fd;
+    char address[80]; /* where we listen, port resolved: "127.0.0.1:8600" */
+};
+
+/* Everything closed. */
+void listeners_init(struct listeners *l);
+
+/* Takes inherited sockets and opens the address for the configured number of routers. -1 with
+ * ERR_CONFIG (address, keys missing beyond loopback) or ERR_IO; nothing stays open then. */
+int listeners_open(struct listeners *l, const struct config *c, struct err *e);
+void listeners_close(struct listeners *l);
+
+/* Opens router i's socket unless it is open. Sockets shared by routers are duplicated. */
+int listeners_router(struct listeners *l, const struct config *c, unsigned i, struct err *e);
+
+/* Opens the unix socket of a place unless it is open. */
+int listeners_worker(struct listeners *l, const struct config *c, unsigned place, struct err *e);
+
+/* In a child: closes all but the one descriptor. */
+void listeners_close_others(struct listeners *l, int keep);
+
+/* Prepares an exec of a new binary: clears close-on-exec, sets LISTEN_FDS and its kin. The
+ * descriptors are moved to 3.. in the order routers, workers. */
+int listeners_hand_over(struct listeners *l, struct err *e);
+
+#endif

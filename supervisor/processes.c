@@ -1,0 +1,52 @@
+#include "supervisor/processes.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+
+void process_death(int wait_status, char *out, size_t size)
+{
+    if (WIFSIGNALED(wait_status))
+        (void)snprintf(out, size, "killed by signal %d (%s)%s", WTERMSIG(wait_status),
+                       strsignal(WTERMSIG(wait_status)),
+                       WCOREDUMP(wait_status) ? ", core dumped" : "");
+    else
+        (void)snprintf(out, size, "exit status %d", WEXITSTATUS(wait_status));
+}
+
+int64_t process_backoff(struct process *p, int64_t lived_ms)
+{
+    int64_t wait;
+
+    if (lived_ms >= BACKOFF_RESET_MS || p->backoff_ms == 0)
+        p->backoff_ms = BACKOFF_FIRST_MS;
+    wait = p->backoff_ms;
+    p->backoff_ms = MIN_OF(p->backoff_ms * 2, BACKOFF_MAX_MS);
+    return wait;
+}
+
+void process_add_place(struct process *p, const struct heritage_place *place)
+{
+    size_t n = p->heritage.n_adopted;
+
+    p->adopted = mem_realloc_array(p->adopted, n + 1, sizeof(*p->adopted));
+    p->adopted[n] = *place;
+    p->heritage.adopted = p->adopted;
+    p->heritage.n_adopted = n + 1;
+}
+
+void process_done(struct process *p)
+{
+    free(p->adopted);
+    p->adopted = NULL;
+    p->heritage.adopted = NULL;
+    p->heritage.n_adopted = 0;
+    if (p->control_fd >= 0)
+        close(p->control_fd);
+    p->control_fd = -1;
+}

@@ -1,0 +1,324 @@
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/proc/status.h"
+#include "supervisor/supervisor_internal.h"
+
+extern char **environ;
+
+static struct process *worker_at(struct supervisor *s, unsigned place)
+{
+    return &s->processes[BOARD_WORKER0 + place];
+}
+
+/* --- places: who serves which --- */
+
+/* The worker that stays and has the fewest places so far; NULL when none stays. */
+static struct process *choose_adopter(struct supervisor *s)
+{
+    struct process *best = NULL;
+
+    for (unsigned place = 0; place < BOARD_WORKERS_MAX; place++) {
+        struct process *p = worker_at(s, place);
+
+        if (p->wanted && (!best || p->heritage.n_adopted < best->heritage.n_adopted))
+            best = p;
+    }
+    return best;
+}
+
+/* From now on `to` serves the place: its successors inherit it, the living process is told. */
+static void give(struct supervisor *s, struct process *to, unsigned place)
+{
+    struct heritage_place given = {.place = place,
+                                   .index = s->board->worker_base + place,
+                                   .listen_fd = s->listeners.workers[place]};
+    struct order order = {.kind = ORDER_ADOPT, .place = place};
+    struct err e;
+
+    process_add_place(to, &given);
+    atomic_store_explicit(&s->board->slots[BOARD_WORKER0 + place].adopter, 1 + to->heritage.place,
+                          memory_order_relaxed);
+    log_info(NULL, "place handed over", LOG_U("index", given.index),
+             LOG_T("to", to->heritage.name));
+    /* A process that cannot take the order is about to be replaced by one that inherits the place.
+     */
+    if (to->pid && order_send(to->control_fd, &order, given.listen_fd, &e)) {
+        log_warn(NULL, "order not taken, replacing the process",
+                 LOG_T("process", to->heritage.name), LOG_T("reason", e.text));
+        (void)kill(to->pid, SIGKILL);
+    }
+}
+
+void reload_give_place(struct supervisor *s, unsigned slot)
+{
+    struct process *from = &s->processes[slot], *to;
+    size_t n = from->heritage.n_adopted;
+
+    if (from->heritage.role == ROLE_ROUTER)
+        return;
+    to = choose_adopter(s);
+    if (!to)
+        return;
+    give(s, to, from->heritage.place);
+    for (size_t i = 0; i < n; i++)
+        give(s, to, from->heritage.adopted[i].place);
+    process_done(from);
+}
+
+/* "worker-12" -> place 12 - base; -1 when the name is something else or beyond our range. */
+static int place_of_folder(const struct supervisor *s, const char *name)
+{
+    static const struct str head = STR_LIT("worker-");
+    struct str text = str_cstr(name);
+    uint64_t index;
+
+    if (!str_starts(text, head) || str_to_u64(str_sub(text, head.len, SIZE_MAX), 999999, &index))
+        return -1;
+    if (index < s->board->worker_base || index - s->board->worker_base >= BOARD_WORKERS_MAX)
+        return -1;
+    return (int)(index - s->board->worker_base);
+}
+
+int reload_adopt_leftovers(struct supervisor *s, struct err *e)
+{
+    DIR *d = opendir(s->config->state_dir);
+    struct dirent *entry;
+    int rc = 0;
+
+    while (d && rc == 0 && (entry = readdir(d))) {
+        int place = place_of_folder(s, entry->d_name);
+
+        if (place < 0 || worker_at(s, (unsigned)place)->wanted)
+            continue;
+        rc = listeners_worker(&s->listeners, s->config, (unsigned)place, e);
+        if (rc == 0)
+            give(s, choose_adopter(s), (unsigned)place);
+    }
+    if (d)
+        (void)closedir(d);
+    return rc;
+}
+
+/* --- scaling --- */
+
+static void retire(struct supervisor *s, unsigned slot)
+{
+    struct process *p = &s->processes[slot];
+
+    p->wanted = false;
+    loop_timer_stop(s->loop, &p->respawn);
+    atomic_store_explicit(&s->board->slots[slot].state, BOARD_RETIRING, memory_order_relaxed);
+    log_info(NULL, "process retires", LOG_T("process", p->heritage.name));
+    if (p->heritage.role == ROLE_ROUTER) {
+        /* Its copy is now the last: it accepts what waits there and closes it. */
+        close(s->listeners.routers[p->heritage.place]);
+        s->listeners.routers[p->heritage.place] = -1;
+    }
+    if (p->pid) {
+        (void)kill(p->pid, SIGTERM);
+    } else {
+        atomic_store_explicit(&s->board->slots[slot].state, BOARD_EMPTY, memory_order_relaxed);
+        reload_give_place(s, slot);
+    }
+}
+
+static unsigned count_wanted(const struct supervisor *s, unsigned first, unsigned n)
+{
+    unsigned wanted = 0;
+
+    for (unsigned i = 0; i < n; i++)
+        wanted += s->processes[first + i].wanted;
+    return wanted;
+}
+
+/* Places that were given away are not used again while we run: their sessions live elsewhere. */
+static bool is_free(struct supervisor *s, unsigned slot)
+{
+    return !s->processes[slot].wanted && !s->processes[slot].pid &&
+           atomic_load_explicit(&s->board->slots[slot].adopter, memory_order_relaxed) == 0;
+}
+
+static void scale(struct supervisor *s, unsigned first, unsigned n, unsigned target)
+{
+    unsigned wanted = count_wanted(s, first, n);
+
+    for (unsigned i = 0; i < n && wanted < target; i++) {
+        if (is_free(s, first + i)) {
+            spawn_prepare(s, first + i);
+            spawn_start(s, first + i);
+            wanted++;
+        }
+    }
+    if (wanted < target)
+        log_warn(NULL, "no place is left for more processes, ignoring", LOG_U("wanted", target));
+    for (unsigned i = n; i-- > 0 && wanted > target;) {
+        if (s->processes[first + i].wanted) {
+            retire(s, first + i);
+            wanted--;
+        }
+    }
+}
+
+/* --- SIGHUP --- */
+
+static void tell_mistakes(const struct buf *mistakes)
+{
+    struct str rest = buf_str(mistakes);
+
+    while (rest.len) {
+        size_t end = str_find(rest, STR("\n"), 0);
+
+        log_error(NULL, "configuration not reloaded", LOG_S("mistake", str_sub(rest, 0, end)));
+        rest = end == SIZE_MAX ? str_of("", 0) : str_sub(rest, end + 1, SIZE_MAX);
+    }
+}
+
+static void tell_children(struct supervisor *s)
+{
+    struct order order = {.kind = ORDER_RELOAD};
+
+    for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
+        struct err e;
+
+        if (s->processes[slot].pid && order_send(s->processes[slot].control_fd, &order, -1, &e))
+            log_warn(NULL, "reload order not taken, ignoring",
+                     LOG_T("process", s->processes[slot].heritage.name), LOG_T("reason", e.text));
+    }
+}
+
+void reload_config(struct supervisor *s)
+{
+    struct buf mistakes = {0}, fixed = {0};
+    struct config *fresh = config_load_again(s->config, &mistakes);
+
+    (void)sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
+                     (unsigned long long)loop_clock_ms() * 1000);
+    if (!fresh) {
+        tell_mistakes(&mistakes);
+    } else {
+        config_unreloadable(s->config, fresh, &fixed);
+        if (fixed.len)
+            log_warn(NULL, "settings that need a restart have changed, ignoring",
+                     LOG_S("settings", buf_str(&fixed)));
+        config_apply(s->config, fresh);
+        log_setup("supervisor", (enum log_level)s->config->log_level,
+                  (enum log_format)s->config->log_format);
+        atomic_store(&s->board->routers, (uint32_t)s->config->routers);
+        atomic_store(&s->board->workers, (uint32_t)s->config->workers);
+        atomic_fetch_add(&s->board->generation, 1);
+        tell_children(s);
+        scale(s, BOARD_ROUTER0, BOARD_ROUTERS_MAX, (unsigned)s->config->routers);
+        scale(s, BOARD_WORKER0, BOARD_WORKERS_MAX, (unsigned)s->config->workers);
+        metrics_count(s->page, METRIC_reloads, 1);
+        log_info(NULL, "configuration reloaded", LOG_I("workers", s->config->workers),
+                 LOG_I("routers", s->config->routers));
+    }
+    (void)sd_notify(0, "READY=1");
+    config_free(fresh);
+    buf_done(&mistakes);
+    buf_done(&fixed);
+}
+
+/* --- SIGUSR2: the same process becomes the new binary --- */
+
+enum { ARGS_MAX = 512 };
+
+/* {binary, words..., our own arguments..., NULL}. */
+static void fill_args(struct supervisor *s, const char *const *words, char **out)
+{
+    size_t n = 0;
+
+    out[n++] = s->binary;
+    for (; *words; words++)
+        out[n++] = (char *)(uintptr_t)*words;
+    for (int i = 1; i < s->config->argc && n < ARGS_MAX - 1; i++)
+        out[n++] = s->config->argv[i];
+    out[n] = NULL;
+}
+
+/* Whether the binary runs at all and accepts our configuration. */
+static bool binary_works(struct supervisor *s)
+{
+    char *args[ARGS_MAX];
+    int status = -1;
+    pid_t pid;
+
+    fill_args(s, (const char *const[]){"config", "--check", NULL}, args);
+    if (posix_spawn(&pid, s->binary, NULL, NULL, args, environ) == 0)
+        (void)waitpid(pid, &status, 0);
+    return status == 0;
+}
+
+/* "slot:pid:fd," for each child that goes on: the new supervisor waits for them and, by keeping the
+ * control socket open, lets them finish. */
+static void describe_children(struct supervisor *s)
+{
+    struct buf text = {0};
+
+    for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
+        struct process *p = &s->processes[slot];
+
+        if (!p->pid)
+            continue;
+        (void)fcntl(p->control_fd, F_SETFD, 0);
+        buf_printf(&text, "%u:%d:%d,", slot, (int)p->pid, p->control_fd);
+    }
+    buf_add_c(&text, 0);
+    (void)setenv("RG_PREVIOUS", text.p, 1);
+    buf_done(&text);
+}
+
+void reload_upgrade(struct supervisor *s)
+{
+    char *args[ARGS_MAX];
+    struct err e;
+
+    if (s->config->argc >= ARGS_MAX - 4 || !binary_works(s)) {
+        log_error(NULL, "the new binary does not run with this configuration, going on as before",
+                  LOG_T("binary", s->binary));
+        return;
+    }
+    if (listeners_hand_over(&s->listeners, &e)) {
+        log_error(NULL, "upgrade failed, going on as before", LOG_T("reason", e.text));
+        return;
+    }
+    log_info(NULL, "upgrading", LOG_T("binary", s->binary));
+    describe_children(s);
+    (void)spawn_signal(s, -1, SIGTERM);
+    fill_args(s, (const char *const[]){"serve", NULL}, args);
+    (void)execv(s->binary, args);
+    log_error(NULL, "upgrade failed, processes are replaced", LOG_T("reason", strerror(errno)));
+    (void)unsetenv("RG_PREVIOUS");
+}
+
+void reload_take_previous(struct supervisor *s)
+{
+    const char *text = getenv("RG_PREVIOUS");
+
+    while (text && *text) {
+        struct previous old;
+        char *end;
+
+        old.slot = (unsigned)strtoul(text, &end, 10);
+        old.pid = *end == ':' ? (pid_t)strtol(end + 1, &end, 10) : 0;
+        old.control_fd = *end == ':' ? (int)strtol(end + 1, &end, 10) : -1;
+        if (*end != ',' || old.slot >= BOARD_SLOTS || old.pid <= 0)
+            break;
+        (void)fcntl(old.control_fd, F_SETFD, FD_CLOEXEC);
+        *vec_push(&s->previous) = old;
+        text = end + 1;
+    }
+    (void)unsetenv("RG_PREVIOUS");
+}

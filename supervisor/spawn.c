@@ -1,0 +1,425 @@
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/proc/child.h"
+#include "common/proc/status.h"
+#include "supervisor/supervisor_internal.h"
+
+static bool is_router(unsigned slot)
+{
+    return slot < BOARD_WORKER0;
+}
+
+static void set_state(struct supervisor *s, unsigned slot, enum board_state state)
+{
+    atomic_store_explicit(&s->board->slots[slot].state, state, memory_order_relaxed);
+}
+
+static enum board_state get_state(const struct supervisor *s, unsigned slot)
+{
+    return (enum board_state)atomic_load_explicit(&s->board->slots[slot].state,
+                                                  memory_order_relaxed);
+}
+
+void spawn_prepare(struct supervisor *s, unsigned slot)
+{
+    struct process *p = &s->processes[slot];
+    struct heritage *h = &p->heritage;
+
+    h->role = is_router(slot) ? ROLE_ROUTER : ROLE_WORKER;
+    h->place = slot - (is_router(slot) ? BOARD_ROUTER0 : BOARD_WORKER0);
+    h->index = is_router(slot) ? h->place : h->place + (uint32_t)s->config->worker_base;
+    h->slot = slot;
+    (void)snprintf(h->name, sizeof(h->name), "%s-%u", is_router(slot) ? "router" : "worker",
+                   h->index);
+    h->config = s->config;
+    h->board = s->board;
+    h->metrics = s->metrics;
+    h->page = metrics_page(s->metrics, slot, h->name);
+    h->model = is_router(slot) ? NULL : s->model;
+    h->status_fd = s->status_fds[1];
+    h->run_dir = s->config->run_dir;
+    h->state_dir = s->config->state_dir;
+    p->control_fd = -1;
+    p->backoff_ms = 0;
+    p->wanted = true;
+    set_state(s, slot, BOARD_STARTING);
+}
+
+/* --- in the child --- */
+
+static void close_inherited(struct supervisor *s, const struct process *own)
+{
+    const struct heritage *h = &own->heritage;
+
+    for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
+        if (s->listeners.routers[i] == h->listen_fd)
+            s->listeners.routers[i] = -1;
+    }
+    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++) {
+        bool mine = s->listeners.workers[i] == h->listen_fd;
+
+        for (size_t k = 0; k < h->n_adopted; k++)
+            mine |= s->listeners.workers[i] == h->adopted[k].listen_fd;
+        if (mine)
+            s->listeners.workers[i] = -1;
+    }
+    listeners_close(&s->listeners);
+    for (unsigned i = 0; i < BOARD_SLOTS; i++) {
+        if (s->processes[i].pid && s->processes[i].control_fd >= 0)
+            close(s->processes[i].control_fd);
+    }
+    for (size_t i = 0; i < s->previous.n; i++)
+        close(s->previous.at[i].control_fd);
+    vec_done(&s->previous);
+    close(s->status_fds[0]);
+    close(s->signals.io.fd);
+    loop_free(s->loop);
+}
+
+/* SIGCHLD is for those who have children; the rest stays blocked until struct child asks for it, so
+ * that a SIGTERM sent meanwhile waits instead of being lost or killing a half-made process. */
+static void reset_signals(void)
+{
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
+RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t parent)
+{
+    struct heritage *h = &p->heritage;
+    struct board_slot *slot = &s->board->slots[h->slot];
+    int rc;
+
+    /* Follows the thread that forked: the supervisor has only one. */
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    close_inherited(s, p);
+    reset_signals();
+    log_setup(h->name, (enum log_level)s->config->log_level,
+              (enum log_format)s->config->log_format);
+    check_set_last_words(slot->last_words, sizeof(slot->last_words));
+    rc = h->role == ROLE_ROUTER ? s->bodies->router(h) : s->bodies->worker(h);
+    /* What the parent made and the child inherited: freed so that leak checks mean something. */
+    for (unsigned i = 0; i < BOARD_SLOTS; i++)
+        free(s->processes[i].adopted);
+    vec_done(&s->deaths);
+    if (s->bodies->unload && s->model)
+        s->bodies->unload(s->model);
+    config_free(s->config);
+    metrics_free(s->metrics);
+    board_free(s->board);
+    free(s);
+    exit(rc);
+}
+
+/* --- in the supervisor --- */
+
+static int open_socket(struct supervisor *s, struct process *p, struct err *e)
+{
+    struct heritage *h = &p->heritage;
+
+    if (h->role == ROLE_ROUTER) {
+        if (listeners_router(&s->listeners, s->config, h->place, e))
+            return -1;
+        h->listen_fd = s->listeners.routers[h->place];
+        return 0;
+    }
+    if (listeners_worker(&s->listeners, s->config, h->place, e))
+        return -1;
+    h->listen_fd = s->listeners.workers[h->place];
+    return 0;
+}
+
+static void on_respawn(struct loop_timer *t);
+
+static void try_later(struct supervisor *s, struct process *p, int64_t lived_ms)
+{
+    loop_timer_set(s->loop, &p->respawn, (uint64_t)process_backoff(p, lived_ms), on_respawn);
+}
+
+/* A worker's journal belongs to its predecessor until that has ended. */
+static bool has_previous(const struct supervisor *s, unsigned slot)
+{
+    for (size_t i = 0; i < s->previous.n; i++) {
+        if (s->previous.at[i].slot == slot && !is_router(slot))
+            return true;
+    }
+    return false;
+}
+
+void spawn_start(struct supervisor *s, unsigned slot)
+{
+    struct process *p = &s->processes[slot];
+    struct board_slot *board = &s->board->slots[slot];
+    pid_t parent = getpid(), pid;
+    int pair[2] = {-1, -1};
+    struct err e;
+
+    if (has_previous(s, slot))
+        return; /* bury_previous starts it */
+    set_state(s, slot, BOARD_STARTING);
+    atomic_store_explicit(&board->beat_ms, 0, memory_order_relaxed);
+    board->last_words[0] = 0;
+    p->why[0] = 0;
+    p->killed = false;
+    if (open_socket(s, p, &e))
+        goto fail;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair)) {
+        err_sys(&e, ERR_IO, "socketpair");
+        goto fail;
+    }
+    p->heritage.control_fd = pair[1];
+    pid = fork();
+    if (pid < 0) {
+        err_sys(&e, ERR_IO, "fork");
+        goto fail;
+    }
+    if (pid == 0) {
+        close(pair[0]);
+        be_child(s, p, parent);
+    }
+    close(pair[1]);
+    p->pid = pid;
+    p->control_fd = pair[0];
+    p->started_ms = (int64_t)loop_clock_ms();
+    atomic_store_explicit(&board->pid, pid, memory_order_relaxed);
+    return;
+fail:
+    if (pair[0] >= 0) {
+        close(pair[0]);
+        close(pair[1]);
+    }
+    log_error(NULL, "cannot start a process", LOG_T("process", p->heritage.name),
+              LOG_T("reason", e.text));
+    try_later(s, p, 0);
+}
+
+static struct supervisor *the_supervisor(struct process *p)
+{
+    return CONTAINER_OF(p - p->heritage.slot, struct supervisor, processes);
+}
+
+static void on_respawn(struct loop_timer *t)
+{
+    struct process *p = CONTAINER_OF(t, struct process, respawn);
+    struct supervisor *s = the_supervisor(p);
+
+    if (p->wanted && !p->pid)
+        spawn_start(s, p->heritage.slot);
+}
+
+static bool too_many_deaths(struct supervisor *s)
+{
+    int64_t now = (int64_t)loop_clock_ms();
+    size_t kept = 0;
+
+    *vec_push(&s->deaths) = now;
+    for (size_t i = 0; i < s->deaths.n; i++) {
+        if (s->deaths.at[i] > now - s->config->restart_window_ms)
+            s->deaths.at[kept++] = s->deaths.at[i];
+    }
+    s->deaths.n = kept;
+    return (int64_t)kept > s->config->max_restarts;
+}
+
+/* One line per death: who, how, last words. */
+static void write_obituary(struct supervisor *s, struct process *p, pid_t pid, int wait_status)
+{
+    struct board_slot *board = &s->board->slots[p->heritage.slot];
+    char how[96], words[BOARD_WORDS_MAX];
+
+    process_death(wait_status, how, sizeof(how));
+    memcpy(words, board->last_words, sizeof(words));
+    words[sizeof(words) - 1] = 0;
+    words[strcspn(words, "\n")] = 0;
+    log_error(NULL, "process died", LOG_T("process", p->heritage.name), LOG_I("died_pid", pid),
+              LOG_T("how", how), LOG_T("last_words", p->why[0] ? p->why : words));
+}
+
+static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int wait_status)
+{
+    bool clean = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+    int64_t lived_ms = (int64_t)loop_clock_ms() - p->started_ms;
+    enum metric_label_ROLE role =
+        p->heritage.role == ROLE_ROUTER ? METRIC_ROLE_ROUTER : METRIC_ROLE_WORKER;
+
+    if (clean) /* somebody sent it a SIGTERM: it drained and ended as it should */
+        log_warn(NULL, "process ended on a signal not sent by the supervisor, replacing it",
+                 LOG_T("process", p->heritage.name), LOG_I("ended_pid", pid));
+    else
+        write_obituary(s, p, pid, wait_status);
+    metrics_count_at(s->page, METRIC_restarts, role, 0, 1);
+    if (s->phase == PHASE_STARTING && (p->why[0] || p->killed)) {
+        log_error(NULL, "start failed", LOG_T("process", p->heritage.name),
+                  LOG_T("reason", p->why[0] ? p->why : "it did not report in time"));
+        supervisor_stop(s, 1);
+        return;
+    }
+    if (!clean && too_many_deaths(s)) {
+        log_error(NULL, "too many processes died, giving up", LOG_U("deaths", s->deaths.n),
+                  LOG_I("window_ms", s->config->restart_window_ms));
+        supervisor_stop(s, 1);
+        return;
+    }
+    set_state(s, p->heritage.slot, BOARD_STARTING);
+    try_later(s, p, lived_ms);
+}
+
+static void bury(struct supervisor *s, unsigned slot, pid_t pid, int wait_status)
+{
+    struct process *p = &s->processes[slot];
+    bool clean = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+
+    p->pid = 0;
+    close(p->control_fd);
+    p->control_fd = -1;
+    atomic_store_explicit(&s->board->slots[slot].pid, 0, memory_order_relaxed);
+    atomic_store_explicit(&s->board->slots[slot].engines_up, 0, memory_order_relaxed);
+    metrics_reset_gauges(p->heritage.page);
+    spawn_take_reports(s); /* what it said before it died */
+    if (s->phase >= PHASE_ROUTERS) {
+        if (!clean && s->phase != PHASE_KILLED)
+            write_obituary(s, p, pid, wait_status);
+        set_state(s, slot, BOARD_EMPTY);
+    } else if (p->wanted) {
+        after_crash(s, p, pid, wait_status);
+    } else {
+        if (!clean)
+            write_obituary(s, p, pid, wait_status);
+        set_state(s, slot, BOARD_EMPTY);
+        reload_give_place(s, slot);
+    }
+}
+
+static void bury_previous(struct supervisor *s, pid_t pid)
+{
+    for (size_t i = 0; i < s->previous.n; i++) {
+        struct previous old = s->previous.at[i];
+
+        if (old.pid != pid)
+            continue;
+        close(old.control_fd);
+        s->previous.at[i] = s->previous.at[--s->previous.n];
+        if (s->phase <= PHASE_SERVING && s->processes[old.slot].wanted && !is_router(old.slot))
+            spawn_start(s, old.slot);
+        return;
+    }
+}
+
+void spawn_reap(struct supervisor *s)
+{
+    int wait_status;
+    pid_t pid;
+
+    /* Several deaths may have come as one signal. */
+    while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0) {
+        bury_previous(s, pid);
+        for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
+            if (s->processes[slot].pid == pid) {
+                bury(s, slot, pid, wait_status);
+                break;
+            }
+        }
+    }
+    supervisor_advance(s);
+}
+
+static void take_report(struct supervisor *s, const struct status *r)
+{
+    struct process *p;
+
+    if (r->slot < BOARD_ROUTER0 || r->slot >= BOARD_SLOTS)
+        return;
+    p = &s->processes[r->slot];
+    switch ((enum status_kind)r->kind) {
+    case STATUS_READY:
+        if (p->pid != r->pid || get_state(s, r->slot) != BOARD_STARTING)
+            return; /* from a process that has died meanwhile */
+        set_state(s, r->slot, p->wanted ? BOARD_READY : BOARD_RETIRING);
+        log_info(
+            NULL, "process serves", LOG_T("process", p->heritage.name), LOG_I("ready_pid", r->pid),
+            LOG_I("start_ms", (int64_t)loop_clock_ms() - p->started_ms), LOG_T("remark", r->text));
+        break;
+    case STATUS_FAILED:
+        (void)snprintf(p->why, sizeof(p->why), "%s", r->text);
+        break;
+    case STATUS_ADOPTED:
+        log_info(NULL, "sessions adopted", LOG_T("process", p->heritage.name),
+                 LOG_U("from_index", s->board->worker_base + r->value));
+        break;
+    }
+}
+
+void spawn_take_reports(struct supervisor *s)
+{
+    struct status r;
+
+    while (status_receive(s->status_fds[0], &r) > 0)
+        take_report(s, &r);
+}
+
+static void end_stuck(struct process *p, const char *what, int64_t for_ms)
+{
+    log_error(NULL, what, LOG_T("process", p->heritage.name), LOG_I("stuck_pid", p->pid),
+              LOG_I("for_ms", for_ms));
+    p->killed = true;
+    (void)kill(p->pid, SIGKILL);
+}
+
+void spawn_check(struct supervisor *s)
+{
+    int64_t now = (int64_t)loop_clock_ms();
+
+    for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
+        struct process *p = &s->processes[slot];
+        int64_t beat;
+
+        if (!p->pid || p->killed)
+            continue;
+        beat = (int64_t)atomic_load_explicit(&s->board->slots[slot].beat_ms, memory_order_relaxed);
+        if (get_state(s, slot) == BOARD_STARTING && p->wanted) {
+            if (now - p->started_ms > s->config->start_timeout_ms)
+                end_stuck(p, "process does not report", now - p->started_ms);
+        } else if (beat && s->config->hang_timeout_ms && now - beat > s->config->hang_timeout_ms) {
+            end_stuck(p, "process is stuck", now - beat);
+        }
+    }
+}
+
+unsigned spawn_signal(struct supervisor *s, int role, int signo)
+{
+    unsigned n = 0;
+
+    for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
+        struct process *p = &s->processes[slot];
+
+        if (!p->pid || (role >= 0 && (int)p->heritage.role != role))
+            continue;
+        n++;
+        if (signo)
+            (void)kill(p->pid, signo);
+    }
+    for (size_t i = 0; i < s->previous.n; i++) {
+        if (role >= 0 && is_router(s->previous.at[i].slot) != (role == ROLE_ROUTER))
+            continue;
+        n++;
+        if (signo)
+            (void)kill(s->previous.at[i].pid, signo);
+    }
+    return n;
+}

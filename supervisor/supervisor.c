@@ -1,0 +1,315 @@
+#include "supervisor/supervisor.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/proc/ids.h"
+#include "supervisor/supervisor_internal.h"
+
+enum { TICK_MS = 200, AFTER_GRACE_MS = 1000, KILL_AFTER_MS = 5000 };
+
+static struct supervisor *the(struct loop_timer *t, size_t offset)
+{
+    return (struct supervisor *)(void *)((char *)t - offset);
+}
+
+/* --- the end --- */
+
+static void on_deadline(struct loop_timer *t);
+
+static void enter(struct supervisor *s, enum phase phase, int64_t deadline_ms)
+{
+    s->phase = phase;
+    loop_timer_set(s->loop, &s->deadline, (uint64_t)MAX_OF(deadline_ms, 1), on_deadline);
+}
+
+static void end_workers(struct supervisor *s)
+{
+    enter(s, PHASE_WORKERS, KILL_AFTER_MS);
+    (void)spawn_signal(s, -1, SIGTERM);
+}
+
+static void kill_all(struct supervisor *s)
+{
+    unsigned left = spawn_signal(s, -1, SIGKILL);
+
+    if (left)
+        log_warn(NULL, "killed what did not end in time", LOG_U("processes", left));
+    enter(s, PHASE_KILLED, KILL_AFTER_MS);
+}
+
+static void on_deadline(struct loop_timer *t)
+{
+    struct supervisor *s = the(t, offsetof(struct supervisor, deadline));
+
+    if (s->phase == PHASE_ROUTERS)
+        end_workers(s);
+    else
+        kill_all(s);
+    supervisor_advance(s);
+}
+
+void supervisor_stop(struct supervisor *s, int exit_status)
+{
+    s->exit_status = MAX_OF(s->exit_status, exit_status);
+    if (s->phase >= PHASE_ROUTERS)
+        return;
+    atomic_store_explicit(&s->board->draining, 1, memory_order_relaxed);
+    (void)sd_notify(0, "STOPPING=1");
+    log_info(NULL, "stopping", LOG_I("grace_ms", s->config->grace_ms),
+             LOG_I("exit_status", s->exit_status));
+    for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
+        loop_timer_stop(s->loop, &s->processes[slot].respawn);
+    /* Routers close what is left at the end of their own grace; a moment more for that. */
+    enter(s, PHASE_ROUTERS, s->config->grace_ms + AFTER_GRACE_MS);
+    (void)spawn_signal(s, ROLE_ROUTER, SIGTERM);
+    supervisor_advance(s);
+}
+
+static void announce(struct supervisor *s)
+{
+    s->phase = PHASE_SERVING;
+    (void)sd_notifyf(0, "READY=1\nMAINPID=%d\nSTATUS=serving on %s", (int)getpid(),
+                     s->listeners.address);
+    log_info(NULL, "serving", LOG_T("listen", s->listeners.address));
+}
+
+static bool all_ready(const struct supervisor *s)
+{
+    for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
+        if (s->processes[slot].wanted && !board_ready(s->board, slot))
+            return false;
+    }
+    return true;
+}
+
+void supervisor_advance(struct supervisor *s)
+{
+    if (s->phase == PHASE_STARTING && all_ready(s))
+        announce(s);
+    if (s->phase == PHASE_ROUTERS && spawn_signal(s, ROLE_ROUTER, 0) == 0)
+        end_workers(s);
+    if (s->phase >= PHASE_WORKERS && spawn_signal(s, -1, 0) == 0)
+        loop_stop(s->loop);
+}
+
+/* --- events --- */
+
+static void on_signal(struct signals *signals, int signo, int sender)
+{
+    struct supervisor *s = CONTAINER_OF(signals, struct supervisor, signals);
+
+    switch (signo) {
+    case SIGCHLD:
+        spawn_reap(s);
+        break;
+    case SIGTERM:
+    case SIGINT:
+        log_debug(NULL, "asked to stop", LOG_I("sender", sender));
+        supervisor_stop(s, 0);
+        break;
+    case SIGQUIT:
+        supervisor_stop(s, 0);
+        (void)spawn_signal(s, -1, SIGKILL);
+        s->phase = PHASE_KILLED;
+        supervisor_advance(s);
+        break;
+    case SIGHUP:
+        if (s->phase == PHASE_SERVING)
+            reload_config(s);
+        break;
+    case SIGUSR2:
+        if (s->phase == PHASE_SERVING)
+            reload_upgrade(s);
+        break;
+    default:
+        break;
+    }
+}
+
+static void on_report(struct loop_io *io, unsigned events)
+{
+    struct supervisor *s = CONTAINER_OF(io, struct supervisor, status_io);
+
+    (void)events;
+    spawn_take_reports(s);
+    supervisor_advance(s);
+}
+
+static void on_tick(struct loop_timer *t)
+{
+    struct supervisor *s = the(t, offsetof(struct supervisor, tick));
+    int64_t now = (int64_t)loop_clock_ms();
+
+    spawn_check(s);
+    if (s->watchdog_ms && now >= s->watchdog_next && s->phase != PHASE_STARTING) {
+        (void)sd_notify(0, "WATCHDOG=1");
+        s->watchdog_next = now + s->watchdog_ms / 3;
+    }
+    loop_timer_set(s->loop, &s->tick, TICK_MS, on_tick);
+}
+
+/* --- the start --- */
+
+/* The soft limit of descriptors is a default for programs that use select(); ours is the hard one.
+ */
+static uint64_t raise_descriptors(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return 0;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_cur;
+}
+
+static int make_loop(struct supervisor *s, struct err *e)
+{
+    static const int watched[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR2, 0};
+
+    s->loop = loop_new(e);
+    if (!s->loop)
+        return -1;
+    /* The reaper stands before there is anything to reap. */
+    if (signals_init(&s->signals, s->loop, watched, on_signal, e))
+        return -1;
+    if (pipe2(s->status_fds, O_CLOEXEC | O_NONBLOCK))
+        return err_sys(e, ERR_IO, "pipe");
+    return loop_add(s->loop, &s->status_io, s->status_fds[0], LOOP_IN, on_report, e);
+}
+
+static int make_instance(struct supervisor *s, struct err *e)
+{
+    struct ids *ids = ids_new(e);
+
+    if (!ids)
+        return -1;
+    ids_hex(ids, s->board->instance, 16);
+    ids_free(ids);
+    return 0;
+}
+
+static void want_children(struct supervisor *s)
+{
+    atomic_store_explicit(&s->board->routers, (uint32_t)s->config->routers, memory_order_relaxed);
+    atomic_store_explicit(&s->board->workers, (uint32_t)s->config->workers, memory_order_relaxed);
+    s->board->worker_base = (uint32_t)s->config->worker_base;
+    for (unsigned i = 0; i < (unsigned)s->config->workers; i++)
+        spawn_prepare(s, BOARD_WORKER0 + i);
+    for (unsigned i = 0; i < (unsigned)s->config->routers; i++)
+        spawn_prepare(s, BOARD_ROUTER0 + i);
+}
+
+/* Where an upgrade finds its binary: the file may have been replaced since. */
+static void remember_binary(struct supervisor *s)
+{
+    ssize_t n = readlink("/proc/self/exe", s->binary, sizeof(s->binary) - 1);
+
+    s->binary[MAX_OF(n, 0)] = 0;
+}
+
+static void log_start(struct supervisor *s, uint64_t descriptors, const struct buf *remark)
+{
+    const struct config *c = s->config;
+
+    log_info(
+        NULL, "rollgate starts", LOG_T("version", RG_VERSION),
+        LOG_I("cores", sysconf(_SC_NPROCESSORS_ONLN)), LOG_U("nofile", descriptors),
+        LOG_U("connections_per_router", descriptors > 128 ? (descriptors - 128) / 2 : 0),
+        LOG_T("listen", s->listeners.address), LOG_I("workers", c->workers),
+        LOG_I("routers", c->routers),
+        LOG_T("durability", ((const char *const[]){"none", "process", "power"})[c->durability]),
+        LOG_T("keys", c->admin_key_file ? "on" : "off"),
+        LOG_T("sandbox", c->sandbox ? "on" : "off"), LOG_S("model", buf_str(remark)));
+    if (c->insecure && !c->admin_key_file)
+        log_warn(NULL, "--insecure: anybody who reaches the port may do everything, ignoring");
+}
+
+static int start(struct supervisor *s, struct err *e)
+{
+    uint64_t descriptors = raise_descriptors();
+    const char *usec = getenv("WATCHDOG_USEC");
+    struct buf remark = {0};
+    uint64_t watchdog = 0;
+    int rc = -1;
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    remember_binary(s);
+    reload_take_previous(s);
+    s->board = board_new();
+    s->metrics = metrics_new(BOARD_SLOTS);
+    s->page = metrics_page(s->metrics, BOARD_SUPERVISOR, "supervisor");
+    if (usec && !str_to_u64(str_cstr(usec), INT64_MAX, &watchdog))
+        s->watchdog_ms = (int64_t)(watchdog / 1000);
+    if (make_loop(s, e) || make_instance(s, e) || listeners_open(&s->listeners, s->config, e))
+        goto out;
+    if (s->bodies->load && s->bodies->load(s->config, &s->model, &remark, e))
+        goto out;
+    log_start(s, descriptors, &remark);
+    want_children(s);
+    if (s->config->durability != DURABILITY_NONE && reload_adopt_leftovers(s, e))
+        goto out;
+    for (unsigned slot = BOARD_SLOTS; slot-- > BOARD_ROUTER0;) { /* workers before routers */
+        if (s->processes[slot].wanted)
+            spawn_start(s, slot);
+    }
+    on_tick(&s->tick);
+    rc = 0;
+out:
+    buf_done(&remark);
+    return rc;
+}
+
+static void release(struct supervisor *s)
+{
+    for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
+        process_done(&s->processes[slot]);
+    vec_done(&s->deaths);
+    vec_done(&s->previous);
+    if (s->bodies->unload && s->model)
+        s->bodies->unload(s->model);
+    listeners_close(&s->listeners);
+    for (int i = 0; i < 2; i++) {
+        if (s->status_fds[i] >= 0)
+            close(s->status_fds[i]);
+    }
+    signals_done(&s->signals);
+    loop_free(s->loop);
+    metrics_free(s->metrics);
+    board_free(s->board);
+    free(s);
+}
+
+int supervisor_serve(struct config *c, const struct supervisor_bodies *bodies)
+{
+    struct supervisor *s = mem_zalloc(sizeof(*s));
+    struct err e = {0};
+    int rc;
+
+    log_setup("supervisor", (enum log_level)c->log_level, (enum log_format)c->log_format);
+    s->config = c;
+    s->bodies = bodies;
+    s->status_fds[0] = s->status_fds[1] = -1;
+    listeners_init(&s->listeners);
+    for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
+        s->processes[slot].control_fd = -1;
+    if (start(s, &e)) {
+        log_error(NULL, "cannot start", LOG_T("reason", e.text));
+        s->exit_status = 1;
+    } else {
+        loop_run(s->loop);
+        log_info(NULL, "stopped", LOG_I("exit_status", s->exit_status));
+    }
+    rc = s->exit_status;
+    release(s);
+    return rc;
+}

@@ -1,0 +1,33 @@
+/*
+ * The supervisor: parent of all processes of a gateway. It opens the sockets, loads the model,
+ * forks routers and workers, replaces those that die, and ends them all in order. It serves no
+ * request and holds no session; what it does on each signal:
+ *   SIGTERM, SIGINT  drain: routers finish what runs, then workers flush, then exit 0; again:
+ * nothing SIGQUIT          end everything now SIGHUP           read the configuration again; more
+ * or fewer processes; other live settings SIGUSR2          exec the binary anew on the same sockets
+ * (upgrade) SIGCHLD          reap It never daemonizes. The bodies of the children are given by the
+ * caller, so that the supervisor knows neither router nor worker.
+ */
+#ifndef RG_SUPERVISOR_SUPERVISOR_H
+#define RG_SUPERVISOR_SUPERVISOR_H
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/proc/heritage.h"
+
+struct supervisor_bodies {
+    /* Loads what all workers share, before the first fork; appends a remark for the start-up line.
+     * NULL: nothing to load. */
+    int (*load)(const struct config *c, const struct model **ret, struct buf *remark,
+                struct err *e);
+    void (*unload)(const struct model *m);
+    /* The main of a child; returns its exit status. */
+    int (*worker)(const struct heritage *h);
+    int (*router)(const struct heritage *h);
+};
+
+/* Runs a gateway until it is told to stop. Returns the exit status: 0 after a drain, 1 when it
+ * could not start or children died too often. The config stays the caller's. */
+int supervisor_serve(struct config *c, const struct supervisor_bodies *bodies);
+
+#endif

@@ -1,0 +1,218 @@
+/*
+ * A gateway whose routers and workers do nothing but answer: the real supervisor with children
+ * small enough to be made to crash, hang and fail at will. test_supervisor.py drives it. GET / 200
+ * "<name> <pid>" GET /slow/<ms>   the same after a while GET /crash       a failed CHECK     GET
+ * /hang   a loop that never turns again GET /adopted     the places served besides the own one
+ * STUB_FAIL=<name>: that process reports that it cannot start. STUB_MUTE=<name>: it never reports.
+ * STUB_EXIT=<name>: it exits with status 7 at once.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/os/loop.h"
+#include "common/proc/child.h"
+#include "supervisor/supervisor.h"
+
+enum { LISTENERS_MAX = 16, REQUEST_MAX = 4096 };
+
+struct stub;
+
+struct stub_conn {
+    struct loop_io io;
+    struct loop_timer timer;
+    struct stub *stub;
+    char text[REQUEST_MAX];
+    size_t len;
+};
+
+struct stub {
+    struct child child;
+    struct loop_io listeners[LISTENERS_MAX];
+    unsigned n, running;
+    char adopted[256];
+};
+
+static struct stub stub;
+
+static bool is_me(const char *variable, const char *name)
+{
+    const char *value = getenv(variable);
+
+    return value && strcmp(value, name) == 0;
+}
+
+static void close_conn(struct stub_conn *c)
+{
+    loop_del(stub.child.loop, &c->io);
+    loop_timer_stop(stub.child.loop, &c->timer);
+    close(c->io.fd);
+    free(c);
+    stub.running--;
+    if (stub.child.draining && stub.running == 0)
+        loop_stop(stub.child.loop);
+}
+
+static void answer(struct stub_conn *c, const char *body)
+{
+    char text[1024];
+    int n = snprintf(text, sizeof(text),
+                     "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%s",
+                     strlen(body), body);
+
+    if (write(c->io.fd, text, (size_t)n) != n)
+        log_warn(NULL, "client gone, ignoring");
+    close_conn(c);
+}
+
+static void answer_name(struct stub_conn *c)
+{
+    char body[128];
+
+    (void)snprintf(body, sizeof(body), "%s %d", stub.child.heritage->name, (int)getpid());
+    answer(c, body);
+}
+
+static void on_late(struct loop_timer *t)
+{
+    answer_name(CONTAINER_OF(t, struct stub_conn, timer));
+}
+
+static void serve(struct stub_conn *c)
+{
+    if (strncmp(c->text, "GET /slow/", 10) == 0)
+        loop_timer_set(stub.child.loop, &c->timer, strtoul(c->text + 10, NULL, 10), on_late);
+    else if (strncmp(c->text, "GET /adopted", 12) == 0)
+        answer(c, stub.adopted);
+    else if (strncmp(c->text, "GET /crash", 10) == 0)
+        CHECK(!"asked to crash");
+    else if (strncmp(c->text, "GET /hang", 9) == 0)
+        for (;;)
+            sleep(1000);
+    else
+        answer_name(c);
+}
+
+static void on_readable(struct loop_io *io, unsigned events)
+{
+    struct stub_conn *c = CONTAINER_OF(io, struct stub_conn, io);
+    ssize_t n = read(io->fd, c->text + c->len, sizeof(c->text) - 1 - c->len);
+
+    (void)events;
+    if (n <= 0) {
+        close_conn(c);
+        return;
+    }
+    c->len += (size_t)n;
+    c->text[c->len] = 0;
+    if (strstr(c->text, "\r\n\r\n") && !loop_timer_active(&c->timer))
+        serve(c);
+}
+
+static void on_listener(struct loop_io *io, unsigned events)
+{
+    int fd;
+
+    (void)events;
+    while ((fd = accept4(io->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+        struct stub_conn *c = mem_zalloc(sizeof(*c));
+        struct err e;
+
+        c->stub = &stub;
+        stub.running++;
+        CHECK(loop_add(stub.child.loop, &c->io, fd, LOOP_IN | LOOP_LEVEL, on_readable, &e) == 0);
+    }
+}
+
+static void listen_on(int fd)
+{
+    struct err e;
+
+    CHECK(stub.n < LISTENERS_MAX);
+    CHECK(loop_add(stub.child.loop, &stub.listeners[stub.n++], fd, LOOP_IN | LOOP_LEVEL,
+                   on_listener, &e) == 0);
+}
+
+static void on_drain(struct child *c)
+{
+    bool retired = !atomic_load(&c->heritage->board->draining);
+
+    for (unsigned i = 0; i < stub.n; i++) {
+        if (retired && c->heritage->role == ROLE_ROUTER)
+            on_listener(&stub.listeners[i], 0); /* what waits is still ours */
+        loop_del(c->loop, &stub.listeners[i]);
+    }
+    if (stub.running == 0)
+        loop_stop(c->loop);
+}
+
+static void note_place(uint32_t place)
+{
+    size_t n = strlen(stub.adopted);
+
+    (void)snprintf(stub.adopted + n, sizeof(stub.adopted) - n, "%u ", place);
+}
+
+static void on_adopt(struct child *c, const struct heritage_place *place)
+{
+    note_place(place->place);
+    listen_on(place->listen_fd);
+    child_adopted(c, place->place);
+}
+
+static int run(const struct heritage *h)
+{
+    struct err e;
+    struct loop *l = loop_new(&e);
+
+    if (is_me("STUB_EXIT", h->name)) {
+        loop_free(l);
+        return 7;
+    }
+    if (is_me("STUB_FAIL", h->name)) {
+        child_failed(h, "the stub was told to fail");
+        loop_free(l);
+        return 1;
+    }
+    CHECK(l && child_init(&stub.child, l, h, on_drain, &e) == 0);
+    stub.child.on_adopt = on_adopt;
+    listen_on(h->listen_fd);
+    for (size_t i = 0; i < h->n_adopted; i++) {
+        note_place(h->adopted[i].place);
+        listen_on(h->adopted[i].listen_fd);
+    }
+    if (h->role == ROLE_WORKER)
+        atomic_store(&h->board->slots[h->slot].engines_up, 1);
+    if (!is_me("STUB_MUTE", h->name))
+        child_ready(&stub.child, "");
+    loop_run(l);
+    child_done(&stub.child);
+    loop_free(l);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct supervisor_bodies bodies = {.worker = run, .router = run};
+    struct buf mistakes = {0};
+    struct config *c;
+    int rc;
+
+    if (argc > 2 && strcmp(argv[1], "config") == 0) /* what an upgrade asks of its new binary */
+        return 0;
+    c = config_load(argc - 1, argv + 1, &mistakes);
+    if (!c) {
+        fprintf(stderr, "%.*s", (int)mistakes.len, mistakes.p);
+        buf_done(&mistakes);
+        return 2;
+    }
+    rc = supervisor_serve(c, &bodies);
+    config_free(c);
+    return rc;
+}
