@@ -1,0 +1,440 @@
+/* One commit record -> turns in the forest. Everything in it is checked before anything is linked:
+ * a record that makes no sense is refused whole. */
+#include <string.h>
+
+#include "worker/session/commit.h"
+#include "worker/session/policy.h"
+#include "worker/session/record.h"
+
+enum { MESSAGES_MAX = 1 << 24, TOTAL_MAX = INT32_MAX };
+
+/* What a commit record says, before it is carried out. */
+struct commit {
+    struct call call;
+    unsigned flags;
+    struct gate *gate;
+    const struct json *tools, *kwargs;
+    struct node *base;
+    const struct json **messages;
+    uint32_t n_messages;
+    struct turn *parent;
+    uint32_t chain;
+    struct turn *run;
+    uint32_t common;
+    const char *rest; /* raw ids */
+    uint32_t n_rest;
+    struct turn *answers; /* in the forest's arena, without links */
+    enum commit_twin *modes;
+    struct turn **twins;
+    uint32_t n_answers;
+    struct turn shared; /* fields that all answers have in common */
+};
+
+static int bad(struct err *e, const char *what)
+{
+    return err_set(e, ERR_IO, "session record: %s", what);
+}
+
+static int read_json(struct record_in *r, struct arena *tmp, bool optional, const struct json **ret,
+                     struct err *e)
+{
+    struct str text = record_str(r);
+
+    *ret = NULL;
+    if (!text.p)
+        return optional && !r->bad ? 0 : bad(e, "a value is missing");
+    if (json_parse(tmp, text, ret, e) != 0)
+        return bad(e, "a value is not JSON");
+    return 0;
+}
+
+static struct turn *read_turn(const struct forest *f, struct record_in *r)
+{
+    uint32_t id = record_u32(r);
+
+    if (id < f->turns.n)
+        return f->turns.at[id];
+    r->bad = true;
+    return NULL;
+}
+
+/* --- reading --- */
+
+static int read_place(struct forest *f, struct record_in *r, struct arena *tmp, struct commit *c,
+                      struct err *e)
+{
+    if (c->flags & COMMIT_NEW_GATE) {
+        if (read_json(r, tmp, true, &c->tools, e) != 0 ||
+            read_json(r, tmp, true, &c->kwargs, e) != 0)
+            return -1;
+        if (forest_gate(f, c->tools, c->kwargs))
+            return bad(e, "a new gate is not new");
+    } else {
+        uint32_t id = record_u32(r);
+
+        if (id >= f->gates.n)
+            return bad(e, "unknown gate");
+        c->gate = f->gates.at[id];
+    }
+    if (c->flags & COMMIT_BASE) {
+        uint32_t id = record_u32(r);
+
+        if (id >= f->nodes.n || f->nodes.at[id]->gate != c->gate)
+            return bad(e, "unknown node");
+        c->base = f->nodes.at[id];
+    }
+    c->n_messages = record_u32(r);
+    if (c->n_messages > MESSAGES_MAX || c->n_messages > (size_t)(r->end - r->p) ||
+        (!c->base && c->n_messages == 0))
+        return bad(e, "impossible number of messages");
+    c->messages = arena_calloc(tmp, c->n_messages, sizeof(*c->messages));
+    for (uint32_t i = 0; i < c->n_messages; i++)
+        if (read_json(r, tmp, false, &c->messages[i], e) != 0)
+            return -1;
+    return 0;
+}
+
+static int read_versions(struct forest *f, struct record_in *r, struct turn *t, struct err *e)
+{
+    struct turn_version *v;
+    uint32_t at = 0;
+
+    t->n_versions = record_u32(r);
+    if (t->n_versions > t->n)
+        return bad(e, "more versions than tokens");
+    v = arena_calloc(&f->arena, t->n_versions, sizeof(*v));
+    for (uint32_t i = 0; i < t->n_versions; i++) {
+        v[i].version = forest_str(f, record_str(r));
+        v[i].start = record_u32(r);
+        v[i].end = record_u32(r);
+        if (v[i].start < at || v[i].end < v[i].start || v[i].end > t->n || !v[i].version.p)
+            return bad(e, "a version span outside the answer");
+        at = v[i].end;
+    }
+    t->versions = v;
+    return 0;
+}
+
+static int read_tokens(struct forest *f, struct record_in *r, struct turn *t, struct err *e)
+{
+    const char *ids = record_ids(r, &t->n);
+    bool logprobs = record_u(r) != 0;
+    int32_t *own;
+
+    if (!ids || t->n == 0)
+        return bad(e, "an answer without tokens");
+    own = arena_alloc(&f->arena, t->n * sizeof(*own));
+    memcpy(own, ids, t->n * sizeof(*own));
+    t->ids = own;
+    if (logprobs) {
+        const char *raw = record_floats(r, t->n);
+        float *lp = arena_alloc(&f->arena, t->n * sizeof(*lp));
+
+        if (!raw)
+            return bad(e, "logprobs are missing");
+        memcpy(lp, raw, t->n * sizeof(*lp));
+        t->logprobs = lp;
+    }
+    return read_versions(f, r, t, e);
+}
+
+static int read_answer(struct forest *f, struct record_in *r, struct commit *c, uint32_t i,
+                       struct err *e)
+{
+    struct arena tmp = {0};
+    struct turn *t = &c->answers[i];
+    const struct json *message;
+    int rc;
+
+    *t = c->shared;
+    if (read_tokens(f, r, t, e) != 0)
+        return -1;
+    t->cut = record_u(r) != 0;
+    t->finish_reason = forest_str(f, record_str(r));
+    rc = read_json(r, &tmp, false, &message, e);
+    if (rc == 0)
+        t->message = message_copy(&f->arena, message);
+    arena_done(&tmp);
+    if (rc != 0)
+        return -1;
+    t->response_id = forest_str(f, record_str(r));
+    t->parse_warning = forest_str(f, record_str(r));
+    t->experts = forest_str(f, record_str(r));
+    t->experts_from = record_u32(r);
+    t->experts_rows = record_u32(r);
+    t->experts_layers = record_u32(r);
+    t->experts_topk = record_u32(r);
+    t->queue_us = record_u(r);
+    t->engine_us = record_u(r);
+    t->gateway_us = record_u(r);
+    c->modes[i] = (enum commit_twin)record_u(r);
+    if (c->modes[i] != TWIN_NONE)
+        c->twins[i] = read_turn(f, r);
+    return r->bad || c->modes[i] > TWIN_KEEP ? bad(e, "torn answer") : 0;
+}
+
+static void read_why(struct forest *f, struct record_in *r, struct turn *t)
+{
+    uint64_t cause = record_u(r);
+
+    t->cause = cause < CAUSE_COUNT ? (enum session_cause)cause : CAUSE_NEW_ROOT;
+    t->diff_message = record_u32(r);
+    t->diff_field = forest_str(f, record_str(r));
+    t->diff_stored = forest_str(f, record_str(r));
+    t->diff_request = forest_str(f, record_str(r));
+    t->label = forest_str(f, record_str(r));
+    t->parent_label = forest_str(f, record_str(r));
+}
+
+static int check_context(struct commit *c, struct err *e)
+{
+    struct turn *t = &c->shared;
+    uint64_t before = c->parent ? c->parent->total : 0;
+
+    if (t->trim > (c->parent ? c->parent->n : 0))
+        return bad(e, "trims more than the answer");
+    if ((uint64_t)c->common + c->n_rest > TOTAL_MAX || t->n_close > c->common + c->n_rest)
+        return bad(e, "impossible context");
+    t->n_context = c->common + c->n_rest;
+    before += t->n_context;
+    if (before - t->trim > TOTAL_MAX)
+        return bad(e, "too many tokens");
+    t->total = (uint32_t)(before - t->trim);
+    return 0;
+}
+
+static int read_context(struct forest *f, struct record_in *r, struct commit *c, struct err *e)
+{
+    struct turn *t = &c->shared;
+
+    t->trim = record_u32(r);
+    t->n_close = record_u32(r);
+    if (c->flags & COMMIT_RUN) {
+        c->run = read_turn(f, r);
+        c->common = record_u32(r);
+        if (!c->run || c->common > run_length(&c->run->context))
+            return bad(e, "shares more context than there is");
+    }
+    c->rest = record_ids(r, &c->n_rest);
+    if (!c->rest)
+        return bad(e, "torn context");
+    read_why(f, r, t);
+    return check_context(c, e);
+}
+
+static int read_commit(struct session *s, struct record_in *r, struct arena *tmp, struct commit *c,
+                       struct err *e)
+{
+    struct forest *f = &s->forest;
+
+    if (!(c->flags & COMMIT_RAW) && read_place(f, r, tmp, c, e) != 0)
+        return -1;
+    if (c->flags & COMMIT_PARENT) {
+        c->parent = read_turn(f, r);
+        if (!c->parent || !c->parent->node || (c->flags & COMMIT_RAW))
+            return bad(e, "stands on a turn that does not exist");
+    }
+    if (c->flags & COMMIT_CHAIN)
+        c->chain = record_u32(r);
+    if (read_context(f, r, c, e) != 0)
+        return -1;
+    c->n_answers = record_u32(r);
+    if (r->bad || c->n_answers == 0 || c->n_answers > (size_t)(r->end - r->p))
+        return bad(e, "impossible number of answers");
+    c->answers = arena_calloc(&f->arena, c->n_answers, sizeof(*c->answers));
+    c->modes = arena_calloc(tmp, c->n_answers, sizeof(*c->modes));
+    c->twins = arena_calloc(tmp, c->n_answers, sizeof(struct turn *));
+    for (uint32_t i = 0; i < c->n_answers; i++) {
+        if (read_answer(f, r, c, i, e) != 0)
+            return -1;
+        if ((uint64_t)c->shared.total + c->answers[i].n > TOTAL_MAX)
+            return bad(e, "too many tokens");
+    }
+    return r->p == r->end ? 0 : bad(e, "bytes behind the record");
+}
+
+/* --- carrying out --- */
+
+static struct node *make_place(struct forest *f, const struct commit *c)
+{
+    struct gate *g = c->gate ? c->gate : forest_gate_add(f, c->tools, c->kwargs);
+    struct node *at = c->base ? c->base : &g->root;
+
+    for (uint32_t i = 0; i < c->n_messages; i++)
+        at = forest_child(f, at, c->messages[i]);
+    return at;
+}
+
+static void link_node(struct session *s, struct turn *t, struct node *prompt)
+{
+    t->node = forest_child(&s->forest, prompt, t->message);
+    t->older = t->node->newest;
+    t->node->newest = t;
+    prompt->samples++;
+    for (struct node *n = prompt; n->depth > 0 && !(t->parent && n == t->parent->node);
+         n = n->parent)
+        n->through = t;
+}
+
+static void unlink_node(struct turn *t)
+{
+    struct turn **at = &t->node->newest;
+
+    while (*at && *at != t)
+        at = &(*at)->older;
+    if (*at)
+        *at = t->older;
+    t->hidden = true;
+}
+
+/* The newest of a node stands first. */
+static void bring_forward(struct turn *t)
+{
+    struct node *n = t->node;
+
+    unlink_node(t);
+    t->hidden = false;
+    t->older = n->newest;
+    n->newest = t;
+}
+
+static void link_twin(struct session *s, struct turn *t, struct turn *twin, enum commit_twin mode)
+{
+    s->refreshed++;
+    if (mode == TWIN_REPLACE) {
+        if (twin->parent)
+            twin->parent->children--;
+        unlink_node(twin);
+        return;
+    }
+    unlink_node(t);
+    if (t->parent)
+        t->parent->children--;
+    twin->seq = t->seq;
+    bring_forward(twin);
+}
+
+static int link_turn(struct session *s, const struct commit *c, uint32_t i, struct node *prompt,
+                     struct err *e)
+{
+    struct forest *f = &s->forest;
+    struct turn *t = &c->answers[i], *twin = c->twins[i];
+
+    t->id = (uint32_t)f->turns.n;
+    t->answer = i;
+    t->seq = s->next_seq++;
+    t->total = c->shared.total + t->n;
+    *vec_push(&f->turns) = t;
+    f->tokens += t->n;
+    if (t->parent)
+        t->parent->children++;
+    if (prompt)
+        link_node(s, t, prompt);
+    if (t->response_id.p)
+        (void)map_set(&f->by_response, t->response_id, t);
+    if (twin && !twin->hidden && twin->node == t->node && twin != t) {
+        t->cause = CAUSE_SAME_ANSWER;
+        link_twin(s, t, twin, c->modes[i]);
+    }
+    s->forks[t->cause]++;
+    s->store->forks[t->cause]++;
+    if (!prompt || !s->options.policy->commit)
+        return 0;
+    /* Further answers of one call start chains of their own. */
+    return s->options.policy->commit(s, t, i == 0 ? c->chain : UINT32_MAX,
+                                     i == 0 && (c->flags & COMMIT_ROLLBACK), e);
+}
+
+static int carry_out(struct session *s, struct commit *c, struct err *e)
+{
+    struct forest *f = &s->forest;
+    struct node *prompt = c->flags & COMMIT_RAW ? NULL : make_place(f, c);
+    struct run run;
+
+    forest_run(f, &run, c->run ? &c->run->context : NULL, c->common, c->rest, c->n_rest);
+    c->call.first_turn = (uint32_t)f->turns.n;
+    c->call.n_turns = c->n_answers;
+    s->trimmed += c->shared.trim;
+    for (uint32_t i = 0; i < c->n_answers; i++) {
+        c->answers[i].context = run;
+        c->answers[i].call = (uint32_t)f->calls.n;
+        if (link_turn(s, c, i, prompt, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void add_call(struct session *s, const struct call *call)
+{
+    struct forest *f = &s->forest;
+    struct call *kept;
+
+    *vec_push(&f->calls) = *call;
+    kept = arena_alloc(&f->arena, sizeof(*kept)); /* the key must not move with the vector */
+    *kept = *call;
+    (void)map_set(&f->by_hash, str_of((const char *)kept->body_hash, sizeof(kept->body_hash)),
+                  kept);
+    if (s->next_call <= call->number)
+        s->next_call = call->number + 1;
+}
+
+/* A chain's continuation must fit the chain. */
+static int check_chain(const struct session *s, const struct commit *c, struct err *e)
+{
+    const struct chain *chain;
+
+    if (s->options.policy != &policy_chains)
+        return c->flags & (COMMIT_CHAIN | COMMIT_ROLLBACK) ? bad(e, "names a chain") : 0;
+    if (!(c->flags & COMMIT_CHAIN))
+        return c->flags & COMMIT_ROLLBACK ? bad(e, "rolls nothing back") : 0;
+    if (c->chain >= s->chains.n || s->chains.at[c->chain]->closed)
+        return bad(e, "names a chain that is not open");
+    chain = s->chains.at[c->chain];
+    if (!(c->flags & COMMIT_EXHAUSTED) &&
+        c->parent != (c->flags & COMMIT_ROLLBACK ? chain->head->parent : chain->head))
+        return bad(e, "does not continue its chain");
+    return 0;
+}
+
+int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e)
+{
+    struct arena tmp = {0};
+    struct commit c = {.chain = UINT32_MAX, .call.at_ms = now_ms};
+    struct plan *p;
+    int rc;
+
+    c.call.number = record_u(r);
+    c.call.body_hash[0] = record_u64(r);
+    c.call.body_hash[1] = record_u64(r);
+    c.call.max_tokens = (int64_t)(record_u(r) & INT64_MAX);
+    c.flags = (unsigned)record_u32(r);
+    c.call.prompt_tokens = record_u32(r);
+    if (c.flags & COMMIT_EXHAUSTED) {
+        c.call.exhausted = true;
+        c.chain = c.flags & COMMIT_CHAIN ? record_u32(r) : UINT32_MAX;
+        rc = r->bad || r->p != r->end ? bad(e, "torn") : check_chain(s, &c, e);
+        if (rc == 0 && c.flags & COMMIT_CHAIN)
+            rc = chains_close(s, c.chain, e);
+        c.call.first_turn = (uint32_t)s->forest.turns.n;
+    } else {
+        rc = read_commit(s, r, &tmp, &c, e);
+        if (rc == 0)
+            rc = check_chain(s, &c, e);
+        for (uint32_t i = 0; rc == 0 && i < c.n_answers; i++) {
+            c.answers[i].parent = c.parent;
+            c.answers[i].depth = c.parent ? c.parent->depth + 1 : 1;
+            c.answers[i].at_ms = now_ms;
+        }
+        if (rc == 0)
+            rc = carry_out(s, &c, e);
+    }
+    if (rc == 0) {
+        add_call(s, &c.call);
+        s->updated_ms = now_ms;
+        p = plan_find(s, c.call.number);
+        if (p)
+            plan_free(p);
+    }
+    arena_done(&tmp);
+    return rc;
+}

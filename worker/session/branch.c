@@ -1,0 +1,81 @@
+#include "worker/session/branch.h"
+
+#include <stdlib.h>
+
+#include "worker/session/policy.h"
+
+static const struct policy *const POLICIES[] = {&policy_tree, &policy_chains, &policy_linear,
+                                                &policy_timelines};
+
+const struct policy *policy_find(struct str name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(POLICIES); i++)
+        if (str_eq_c(name, POLICIES[i]->name))
+            return POLICIES[i];
+    return NULL;
+}
+
+static int by_seq(const void *a, const void *b)
+{
+    const struct branch *x = a, *y = b;
+
+    return (x->seq > y->seq) - (x->seq < y->seq);
+}
+
+static void sort(struct branch_vec *v)
+{
+    if (v->n)
+        qsort(v->at, v->n, sizeof(*v->at), by_seq);
+}
+
+static bool has_forest_branches(const struct session *s)
+{
+    return s->options.policy == &policy_tree || s->options.policy == &policy_timelines;
+}
+
+/* Completions have no history: each is a branch of its own under every policy. */
+static void add_completions(struct session *s, struct branch_vec *out)
+{
+    for (size_t i = 0; i < s->forest.turns.n; i++) {
+        struct turn *t = s->forest.turns.at[i];
+
+        if (!t->node)
+            *vec_push(out) = (struct branch){.head = t, .seq = t->seq};
+    }
+}
+
+void session_branches(struct session *s, struct branch_vec *out)
+{
+    s->options.policy->branches(s, out);
+    if (!has_forest_branches(s))
+        add_completions(s, out);
+    sort(out);
+}
+
+void session_checkpoints(struct session *s, struct branch_vec *out)
+{
+    char *seen;
+
+    if (has_forest_branches(s)) {
+        for (size_t i = 0; i < s->forest.turns.n; i++) {
+            struct turn *t = s->forest.turns.at[i];
+
+            if (!t->hidden)
+                *vec_push(out) = (struct branch){.head = t, .seq = t->seq};
+        }
+        sort(out);
+        return;
+    }
+    /* Turns that a rollback dropped stand in no branch. */
+    session_branches(s, out);
+    seen = mem_zalloc(s->forest.turns.n + 1);
+    for (size_t i = 0, heads = out->n; i < heads; i++) {
+        seen[out->at[i].head->id] = 1;
+        for (struct turn *t = out->at[i].head->parent; t && !seen[t->id]; t = t->parent) {
+            seen[t->id] = 1;
+            *vec_push(out) = (struct branch){.head = t, .seq = t->seq};
+        }
+    }
+    free(seen);
+    sort(out);
+}

@@ -1,0 +1,29 @@
+/*
+ * struct branch: one trajectory-to-be: a generated turn and the path behind it. What an export
+ * walks over; borrowed from the session, valid while it is pinned.
+ */
+#ifndef RG_SESSION_BRANCH_H
+#define RG_SESSION_BRANCH_H
+
+#include "common/base/vec.h"
+#include "worker/session/forest.h"
+
+struct branch {
+    struct turn *head;
+    uint32_t seq;       /* export order */
+    const char *reason; /* materialization_reason, or NULL */
+};
+
+struct branch_vec {
+    struct branch *at;
+    size_t n, cap;
+};
+
+/* The session's branches under its policy, in export order (the last one is the latest
+ * interaction). Caller's: vec_done. */
+void session_branches(struct session *s, struct branch_vec *out);
+
+/* Every visible checkpoint as a branch of its own, in commit order. */
+void session_checkpoints(struct session *s, struct branch_vec *out);
+
+#endif

@@ -1,0 +1,119 @@
+#include "worker/session/cause.h"
+
+#include <string.h>
+
+enum { GATES_TRIED = 16 };
+
+static const char *const NAMES[CAUSE_COUNT] = {
+    [CAUSE_EXTENDED] = "extended",
+    [CAUSE_NEW_ROOT] = "new_root",
+    [CAUSE_HISTORY_REWRITTEN] = "history_rewritten",
+    [CAUSE_RESAMPLED] = "resampled",
+    [CAUSE_SAME_ANSWER] = "same_answer",
+    [CAUSE_ASSISTANT_REWRITTEN] = "assistant_rewritten",
+    [CAUSE_TOOLS_CHANGED] = "tools_changed",
+    [CAUSE_KWARGS_CHANGED] = "template_kwargs_changed",
+    [CAUSE_TEMPLATE_REWRITE] = "template_rewrite",
+};
+
+const char *session_cause_name(enum session_cause c)
+{
+    return NAMES[c];
+}
+
+static void set_diff(struct session *s, struct plan *p, const struct node *stored,
+                     const struct message *request)
+{
+    struct message_diff d;
+
+    message_diff(&stored->msg, request, &s->forest.matcher, p->arena, &d);
+    p->pub.diff_message = stored->depth - 1;
+    p->pub.diff_field = str_cstr(d.field);
+    p->pub.diff_stored = d.stored;
+    p->pub.diff_request = d.request;
+}
+
+/* Whether the same conversation is known under another gate. */
+static struct gate *known_elsewhere(struct session *s, struct plan *p)
+{
+    struct walk w;
+
+    for (size_t i = s->forest.gates.n, tried = 0; i-- > 0 && tried < GATES_TRIED; tried++) {
+        struct gate *g = s->forest.gates.at[i];
+
+        if (g == p->gate)
+            continue;
+        forest_walk(&s->forest, g, p->chat.messages, p->arena, &w);
+        if (w.n_matched == w.n)
+            return g;
+        for (uint32_t k = w.n_matched; k-- > 0;)
+            if (w.path[k]->newest)
+                return g;
+    }
+    return NULL;
+}
+
+static bool same_value(const struct json *a, const struct json *b)
+{
+    bool no_a = json_is_null(a) || a->n == 0, no_b = json_is_null(b) || b->n == 0;
+
+    return no_a || no_b ? no_a == no_b : json_equal(a, b);
+}
+
+static void cause_of_root(struct session *s, struct plan *p)
+{
+    const struct gate *g = known_elsewhere(s, p);
+
+    p->pub.cause = CAUSE_NEW_ROOT;
+    if (g) {
+        bool tools = !same_value(g->tools, p->chat.tools);
+
+        p->pub.cause = tools ? CAUSE_TOOLS_CHANGED : CAUSE_KWARGS_CHANGED;
+        p->pub.diff_field = tools ? STR("tools") : STR("chat_template_kwargs");
+    }
+}
+
+/* The newest answer after this node, for comparing with a rewritten one. */
+static const struct node *newest_sample(const struct session *s, const struct node *at)
+{
+    for (size_t i = s->forest.turns.n; i-- > 0;) {
+        const struct node *n = s->forest.turns.at[i]->node;
+
+        if (n && n->parent == at)
+            return n;
+    }
+    return at->recent;
+}
+
+/* The request leaves what is stored behind `at`, with message `unmatched`. */
+static void cause_of_fork(struct session *s, struct plan *p, struct node *at)
+{
+    bool assistant = str_eq_c(p->walk.unmatched.role, "assistant") && at->samples > 0;
+    const struct node *other = assistant ? newest_sample(s, at) : at->recent;
+
+    p->pub.cause = assistant ? CAUSE_ASSISTANT_REWRITTEN : CAUSE_HISTORY_REWRITTEN;
+    if (other)
+        set_diff(s, p, other, &p->walk.unmatched);
+}
+
+void cause_find(struct session *s, struct plan *p)
+{
+    struct node *at = p->prompt;
+
+    if (!at) {
+        cause_of_root(s, p);
+        return;
+    }
+    if (p->walk.n_matched == p->walk.n) {
+        if (at->samples > 0)
+            p->pub.cause = CAUSE_RESAMPLED;
+        else if (p->covered == p->walk.n)
+            p->pub.cause = CAUSE_EXTENDED;
+        else
+            p->pub.cause = CAUSE_HISTORY_REWRITTEN;
+    } else if (at->recent) {
+        cause_of_fork(s, p, at);
+    } else {
+        p->pub.cause = p->parent ? CAUSE_EXTENDED : CAUSE_NEW_ROOT;
+    }
+}

@@ -1,0 +1,163 @@
+/* Policy chains: append-only linear chains; a request continues one or starts one. Chains hang in
+ * two lists at the nodes of the trie, newest first: where they end (heads) and, when their last
+ * answer may be rolled back, where that answer follows (backs). So choosing costs one look at each
+ * node of the walk, however many chains there are. */
+
+#include "worker/session/policy.h"
+
+static void unlink_from(struct chain ***prev, struct chain *next, struct chain ***next_prev)
+{
+    if (!*prev)
+        return;
+    **prev = next;
+    if (next)
+        *next_prev = *prev;
+    *prev = NULL;
+}
+
+static void leave_lists(struct chain *c)
+{
+    unlink_from(&c->prev_head, c->next_head, c->next_head ? &c->next_head->prev_head : NULL);
+    unlink_from(&c->prev_back, c->next_back, c->next_back ? &c->next_back->prev_back : NULL);
+}
+
+static void enter_lists(struct chain *c)
+{
+    struct node *end = c->head->node, *before = end->parent;
+
+    c->next_head = end->heads;
+    c->prev_head = &end->heads;
+    if (end->heads)
+        end->heads->prev_head = &c->next_head;
+    end->heads = c;
+    if (!c->head->parent) /* nothing trained would be left before the dropped answer */
+        return;
+    c->next_back = before->backs;
+    c->prev_back = &before->backs;
+    if (before->backs)
+        before->backs->prev_back = &c->next_back;
+    before->backs = c;
+}
+
+static struct chain *first_free_head(const struct node *at)
+{
+    struct chain *c = at->heads;
+
+    while (c && c->reserved)
+        c = c->next_head;
+    return c;
+}
+
+/* The only chain that could be rolled back to `at`; NULL when there is none, and *ret_tie when
+ * there are several. `continued` is the request's next node: chains through it match exactly. */
+static struct chain *only_free_back(const struct node *at, const struct node *continued,
+                                    bool *ret_tie)
+{
+    struct chain *found = NULL;
+
+    for (struct chain *c = at->backs; c; c = c->next_back) {
+        if (c->reserved || c->head->node == continued)
+            continue;
+        if (found) {
+            *ret_tie = true;
+            return NULL;
+        }
+        found = c;
+    }
+    return found;
+}
+
+static void choose(struct session *s, struct plan *p)
+{
+    for (uint32_t i = p->walk.n_matched; i-- > 0;) {
+        struct node *at = p->walk.path[i];
+        const struct node *next = i + 1 < p->walk.n_matched ? p->walk.path[i + 1] : NULL;
+        bool tie = false;
+
+        p->chain = first_free_head(at);
+        if (p->chain)
+            return;
+        /* A request that ends exactly before an answer is a fresh sample, never a rewrite. */
+        if (!s->options.rollback_last_assistant || i + 1 >= p->walk.n)
+            continue;
+        p->chain = only_free_back(at, next, &tie);
+        p->rollback = p->chain != NULL;
+        if (tie || p->chain)
+            return;
+    }
+}
+
+static int chains_position(struct session *s, struct plan *p, struct err *e)
+{
+    (void)e;
+    choose(s, p);
+    if (!p->chain)
+        return 0;
+    p->parent = p->rollback ? p->chain->head->parent : p->chain->head;
+    p->covered = p->parent->node->depth;
+    p->dropped = p->rollback ? p->chain->head->n : 0;
+    p->chain->reserved = p;
+    return 0;
+}
+
+static struct chain *chain_at(struct session *s, uint32_t id, struct err *e)
+{
+    if (id < s->chains.n && !s->chains.at[id]->closed)
+        return s->chains.at[id];
+    (void)err_set(e, ERR_IO, "record names chain %u, which is not open", id);
+    return NULL;
+}
+
+static int chains_commit(struct session *s, struct turn *t, uint32_t chain, bool rollback,
+                         struct err *e)
+{
+    struct chain *c;
+
+    if (chain == UINT32_MAX) {
+        c = ARENA_NEW(&s->forest.arena, struct chain);
+        c->id = (uint32_t)s->chains.n;
+        *vec_push(&s->chains) = c;
+    } else {
+        c = chain_at(s, chain, e);
+        if (!c)
+            return -1;
+        leave_lists(c);
+        if (rollback) {
+            s->rollbacks++;
+            s->rollback_dropped += c->head->n;
+        }
+    }
+    c->head = t;
+    c->seq = t->seq;
+    c->reserved = NULL;
+    enter_lists(c);
+    return 0;
+}
+
+int chains_close(struct session *s, uint32_t chain, struct err *e)
+{
+    struct chain *c = chain_at(s, chain, e);
+
+    if (!c)
+        return -1;
+    leave_lists(c);
+    c->closed = true;
+    c->reserved = NULL;
+    c->seq = s->next_seq++;
+    return 0;
+}
+
+static void chains_branches(struct session *s, struct branch_vec *out)
+{
+    for (size_t i = 0; i < s->chains.n; i++) {
+        const struct chain *c = s->chains.at[i];
+
+        *vec_push(out) =
+            (struct branch){c->head, c->seq, c->closed ? "max_trajectory_length" : NULL};
+    }
+}
+
+const struct policy policy_chains = {.name = "chains",
+                                     .position = chains_position,
+                                     .commit = chains_commit,
+                                     .branches = chains_branches};

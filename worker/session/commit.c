@@ -1,0 +1,245 @@
+#include "worker/session/commit.h"
+
+#include "worker/session/policy.h"
+#include "worker/session/record.h"
+
+void record_head(struct buf *b, enum record_type type, struct str id, uint64_t now_ms)
+{
+    record_put_u(b, type);
+    record_put_u(b, RECORD_VERSION);
+    record_put_str(b, id);
+    record_put_u64(b, now_ms);
+}
+
+static void put_json(struct buf *b, const struct json *v)
+{
+    struct buf text = {0};
+
+    if (v)
+        json_write(&text, v);
+    record_put_str(b, v ? buf_str(&text) : (struct str){0});
+    buf_done(&text);
+}
+
+/* The turn whose context this one's starts with, or NULL. */
+static struct turn *shared_run(const struct plan *p, uint32_t *ret_n)
+{
+    struct token_span context = {p->pub.prompt.at + p->pub.prompt.n - p->n_context, p->n_context};
+
+    for (uint32_t i = p->walk.n_matched; i-- > 0;) {
+        struct turn *t = p->walk.path[i]->through;
+
+        if (!t || t->parent != p->parent)
+            continue;
+        *ret_n = run_common(&t->context, context);
+        return *ret_n >= 32 ? t : NULL;
+    }
+    return NULL;
+}
+
+static void put_place(struct buf *b, const struct plan *p)
+{
+    uint32_t n = p->walk.n - p->walk.n_matched;
+
+    if (p->gate) {
+        record_put_u(b, p->gate->id);
+    } else {
+        put_json(b, p->chat.tools);
+        put_json(b, p->chat.kwargs);
+    }
+    if (p->prompt)
+        record_put_u(b, p->prompt->id);
+    record_put_u(b, n);
+    for (uint32_t i = p->walk.n_matched; i < p->walk.n; i++)
+        put_json(b, &p->chat.messages->items[i]);
+}
+
+static void put_context(struct buf *b, const struct plan *p, const struct turn *run,
+                        uint32_t common)
+{
+    struct token_span rest = {p->pub.prompt.at + p->pub.prompt.n - p->n_context + common,
+                              p->n_context - common};
+
+    record_put_u(b, p->trim);
+    record_put_u(b, p->n_close);
+    if (run) {
+        record_put_u(b, run->id);
+        record_put_u(b, common);
+    }
+    record_put_ids(b, rest);
+    record_put_u(b, p->pub.cause);
+    record_put_u(b, p->pub.diff_message);
+    record_put_str(b, p->pub.diff_field);
+    record_put_str(b, p->pub.diff_stored);
+    record_put_str(b, p->pub.diff_request);
+    record_put_str(b, p->label);
+    record_put_str(b, p->parent_label);
+}
+
+/* --- the same answer again --- */
+
+static bool in_use(const struct session *s, const struct turn *t)
+{
+    if (t->children)
+        return true;
+    for (const struct plan *p = s->plans; p; p = p->next)
+        if (p->parent == t)
+            return true;
+    return false;
+}
+
+static enum commit_twin find_twin(struct session *s, const struct plan *p,
+                                  const struct json *message, struct turn **ret)
+{
+    struct arena tmp = {0};
+    struct message m;
+    struct node *n = NULL;
+
+    *ret = NULL;
+    if (!s->options.idempotent_retry || s->options.policy != &policy_tree || !p->chat.messages ||
+        !p->prompt || p->walk.n_matched < p->walk.n)
+        return TWIN_NONE;
+    message_read(&m, message, &s->forest.matcher, &tmp);
+    n = forest_find_child(&s->forest, p->prompt, &m);
+    arena_done(&tmp);
+    for (struct turn *t = n ? n->newest : NULL; t; t = t->older)
+        if (t->parent == p->parent) {
+            *ret = t;
+            return in_use(s, t) ? TWIN_KEEP : TWIN_REPLACE;
+        }
+    return TWIN_NONE;
+}
+
+/* --- answers --- */
+
+static void put_answer(struct session *s, const struct plan *p, struct buf *b,
+                       const struct session_answer *a, bool alone)
+{
+    struct turn *twin = NULL;
+    enum commit_twin mode = alone ? find_twin(s, p, a->message, &twin) : TWIN_NONE;
+
+    record_put_ids(b, a->ids);
+    record_put_u(b, a->logprobs != NULL);
+    if (a->logprobs)
+        record_put_floats(b, a->logprobs, a->ids.n);
+    record_put_u(b, a->n_versions);
+    for (size_t i = 0; i < a->n_versions; i++) {
+        record_put_str(b, a->versions[i].version);
+        record_put_u(b, a->versions[i].start);
+        record_put_u(b, a->versions[i].end);
+    }
+    record_put_u(b, a->cut);
+    record_put_str(b, a->finish_reason);
+    put_json(b, a->message);
+    record_put_str(b, a->response_id);
+    record_put_str(b, a->parse_warning);
+    record_put_str(b, a->experts);
+    record_put_u(b, a->experts_from);
+    record_put_u(b, a->experts_rows);
+    record_put_u(b, a->experts_layers);
+    record_put_u(b, a->experts_topk);
+    record_put_u(b, a->queue_us);
+    record_put_u(b, a->engine_us);
+    record_put_u(b, a->gateway_us);
+    record_put_u(b, mode);
+    if (mode != TWIN_NONE)
+        record_put_u(b, twin->id);
+}
+
+static unsigned flags_of(const struct plan *p, const struct turn *run)
+{
+    unsigned flags = 0;
+
+    if (!p->chat.messages)
+        flags |= COMMIT_RAW;
+    if (p->rollback)
+        flags |= COMMIT_ROLLBACK;
+    if (p->pub.exhausted)
+        flags |= COMMIT_EXHAUSTED;
+    if (p->parent)
+        flags |= COMMIT_PARENT;
+    if (p->chain)
+        flags |= COMMIT_CHAIN;
+    if (p->chat.messages && !p->gate)
+        flags |= COMMIT_NEW_GATE;
+    if (p->prompt)
+        flags |= COMMIT_BASE;
+    if (run)
+        flags |= COMMIT_RUN;
+    return flags;
+}
+
+static int check(const struct session *s, const struct plan *p,
+                 const struct session_answer *answers, size_t n, struct err *e)
+{
+    if (s->phase == SESSION_FINALIZED || s->phase == SESSION_ABORTED)
+        return err_set(e, ERR_SESSION_ENDED, "the session ended during the call");
+    if (n == 0)
+        return err_set(e, ERR_ENGINE_INVALID, "the engine gave no answer");
+    for (size_t i = 0; i < n && !p->pub.exhausted; i++)
+        if (answers[i].ids.n == 0)
+            return err_set(e, ERR_ENGINE_INVALID, "the engine answered without a token");
+    return s->options.policy->check && p->chat.messages ? s->options.policy->check(s, p, e) : 0;
+}
+
+/* What other calls stored since the plan was made: the same new gate, the same new messages. The
+ * turn it stands on does not change. */
+static void renew_walk(struct plan *p)
+{
+    struct forest *f = &p->session->forest;
+    struct walk *w = &p->walk;
+
+    if (!p->chat.messages)
+        return;
+    if (!p->gate)
+        p->gate = forest_gate(f, p->chat.tools, p->chat.kwargs);
+    while (p->gate && w->n_matched < w->n) {
+        struct node *at = p->prompt ? p->prompt : &p->gate->root;
+        struct message m;
+
+        message_read(&m, &p->chat.messages->items[w->n_matched], &f->matcher, p->arena);
+        at = forest_find_child(f, at, &m);
+        if (!at)
+            return;
+        w->path[w->n_matched++] = p->prompt = at;
+    }
+}
+
+int session_commit(struct session_store *st, struct session_plan *pub,
+                   const struct session_answer *answers, size_t n, uint64_t now_ms,
+                   struct buf *record, struct err *e)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    struct session *s = p->session;
+    struct turn *run;
+    uint32_t common = 0;
+
+    (void)st;
+    if (check(s, p, answers, n, e) != 0)
+        return -1;
+    renew_walk(p);
+    run = p->pub.exhausted ? NULL : shared_run(p, &common);
+    record_head(record, RECORD_COMMIT, s->id, now_ms);
+    record_put_u(record, p->pub.call);
+    record_put_u64(record, p->body_hash[0]);
+    record_put_u64(record, p->body_hash[1]);
+    record_put_u(record, p->max_tokens > 0 ? (uint64_t)p->max_tokens : 0);
+    record_put_u(record, flags_of(p, run));
+    record_put_u(record, p->pub.prompt.n);
+    if (p->pub.exhausted) {
+        if (p->chain)
+            record_put_u(record, p->chain->id);
+        return 0;
+    }
+    if (p->chat.messages)
+        put_place(record, p);
+    if (p->parent)
+        record_put_u(record, p->parent->id);
+    if (p->chain)
+        record_put_u(record, p->chain->id);
+    put_context(record, p, run, run ? common : 0);
+    record_put_u(record, n);
+    for (size_t i = 0; i < n; i++)
+        put_answer(s, p, record, &answers[i], n == 1);
+    return 0;
+}

@@ -1,0 +1,52 @@
+/*
+ * The record of a committed call, as commit.c writes it and apply.c reads it (both hold to the
+ * order drawn here; LEB128 integers unless said otherwise):
+ *
+ *     type version session-id now-ms(8)                      every record
+ *     call body-hash(8 8) max-tokens flags prompt-tokens
+ *     COMMIT_EXHAUSTED:   chain                              when COMMIT_CHAIN; nothing else
+ *     not COMMIT_RAW:     tools kwargs | gate                COMMIT_NEW_GATE | else
+ *                         base node                          when COMMIT_BASE; else the gate's root
+ *                         n, n messages (JSON)               hung below it
+ *     parent turn                                            when COMMIT_PARENT
+ *     chain                                                  when COMMIT_CHAIN
+ *     trim close
+ *     run turn, common                                       when COMMIT_RUN: context starts as its
+ *     context ids                                            the rest
+ *     cause diff-message diff-field diff-stored diff-request label parent-label
+ *     n answers, each: ids, logprobs? (float32 run), n versions (text start end), cut, finish,
+ *         message (JSON), response id, parse warning, experts block, from, rows, layers, topk,
+ *         queue, engine, gateway microseconds, twin mode, twin turn
+ */
+#ifndef RG_SESSION_COMMIT_H
+#define RG_SESSION_COMMIT_H
+
+#include "common/base/buf.h"
+#include "common/base/str.h"
+
+enum record_type { RECORD_CREATE = 1, RECORD_COMMIT, RECORD_REWARD, RECORD_END };
+
+enum { RECORD_VERSION = 1 };
+
+enum {
+    COMMIT_RAW = 1,
+    COMMIT_ROLLBACK = 2,
+    COMMIT_EXHAUSTED = 4,
+    COMMIT_PARENT = 8,
+    COMMIT_CHAIN = 16,
+    COMMIT_NEW_GATE = 32,
+    COMMIT_BASE = 64,
+    COMMIT_RUN = 128,
+};
+
+/* What becomes of an answer whose text the node already holds (idempotent_retry). */
+enum commit_twin {
+    TWIN_NONE,    /* a turn of its own */
+    TWIN_REPLACE, /* it takes the other's place, nothing was built on that one */
+    TWIN_KEEP,    /* others were built on that one: it stays, this one is only on record */
+};
+
+/* The part that every record starts with. */
+void record_head(struct buf *b, enum record_type type, struct str id, uint64_t now_ms);
+
+#endif

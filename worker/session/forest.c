@@ -1,0 +1,272 @@
+#include "worker/session/forest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+
+enum { BUCKETS_FIRST = 64, RUN_DEPTH_MAX = 16 };
+
+void forest_init(struct forest *f, struct matcher mt)
+{
+    *f = (struct forest){.matcher = mt};
+}
+
+void forest_done(struct forest *f)
+{
+    vec_done(&f->gates);
+    vec_done(&f->nodes);
+    vec_done(&f->turns);
+    vec_done(&f->calls);
+    free(f->buckets);
+    map_done(&f->by_response);
+    map_done(&f->by_hash);
+    arena_done(&f->arena);
+}
+
+struct str forest_str(struct forest *f, struct str s)
+{
+    return s.p ? arena_str(&f->arena, s) : s;
+}
+
+/* --- gates --- */
+
+static bool same_value(const struct json *a, const struct json *b)
+{
+    return a && b ? json_equal(a, b) : !a && !b;
+}
+
+/* Empty and null mean "none". */
+static const struct json *meaningful(const struct json *v)
+{
+    return json_is_null(v) || v->n == 0 ? NULL : v;
+}
+
+struct gate *forest_gate(struct forest *f, const struct json *tools, const struct json *kwargs)
+{
+    tools = meaningful(tools);
+    kwargs = meaningful(kwargs);
+    for (size_t i = f->gates.n; i-- > 0;) { /* the newest is the likely one */
+        struct gate *g = f->gates.at[i];
+
+        if (same_value(g->tools, tools) && same_value(g->kwargs, kwargs))
+            return g;
+    }
+    return NULL;
+}
+
+struct gate *forest_gate_add(struct forest *f, const struct json *tools, const struct json *kwargs)
+{
+    struct gate *g = ARENA_NEW(&f->arena, struct gate);
+
+    g->id = (uint32_t)f->gates.n;
+    g->tools = meaningful(tools) ? message_copy(&f->arena, tools) : NULL;
+    g->kwargs = meaningful(kwargs) ? message_copy(&f->arena, kwargs) : NULL;
+    g->root.gate = g;
+    g->root.id = UINT32_MAX;
+    *vec_push(&f->gates) = g;
+    return g;
+}
+
+/* --- the trie --- */
+
+static uint64_t key_of(const struct node *parent, uint64_t message)
+{
+    uint64_t h = (message ^ ((uint64_t)parent->gate->id << 32 ^ parent->id)) * 0xd1b54a32d192ed03u;
+
+    return h ^ (h >> 31);
+}
+
+static struct node *look_up(const struct forest *f, const struct node *parent, uint64_t hash,
+                            const struct message *m)
+{
+    struct node *n;
+
+    if (!f->n_buckets)
+        return NULL;
+    for (n = f->buckets[hash & (f->n_buckets - 1)]; n; n = n->chained)
+        if (n->hash == hash && n->parent == parent && message_equal(&n->msg, m, &f->matcher))
+            return n;
+    return NULL;
+}
+
+struct node *forest_find_child(struct forest *f, struct node *parent, const struct message *m)
+{
+    struct node *n = parent->recent;
+
+    /* The conversation that was extended last is nearly always the one that comes back: comparing
+     * bytes is cheaper than hashing them. */
+    if (n && message_equal(&n->msg, m, &f->matcher))
+        return n;
+    if (!n)
+        return NULL;
+    n = look_up(f, parent, key_of(parent, message_hash(m, &f->matcher)), m);
+    if (n)
+        parent->recent = n;
+    return n;
+}
+
+static void grow(struct forest *f)
+{
+    uint32_t n = f->n_buckets ? f->n_buckets * 2 : BUCKETS_FIRST;
+    struct node **fresh = mem_calloc(n, sizeof(struct node *));
+
+    for (size_t i = 0; i < f->nodes.n; i++) {
+        struct node *node = f->nodes.at[i];
+
+        node->chained = fresh[node->hash & (n - 1)];
+        fresh[node->hash & (n - 1)] = node;
+    }
+    free(f->buckets);
+    f->buckets = fresh;
+    f->n_buckets = n;
+}
+
+struct node *forest_child(struct forest *f, struct node *parent, const struct json *message)
+{
+    struct arena tmp = {0};
+    struct message m;
+    struct node *n;
+
+    message_read(&m, message, &f->matcher, &tmp);
+    n = forest_find_child(f, parent, &m);
+    if (!n) {
+        n = ARENA_NEW(&f->arena, struct node);
+        n->id = (uint32_t)f->nodes.n;
+        n->depth = parent->depth + 1;
+        n->parent = parent;
+        n->gate = parent->gate;
+        message_read(&n->msg, message_copy(&f->arena, message), &f->matcher, &f->arena);
+        n->hash = key_of(parent, message_hash(&n->msg, &f->matcher));
+        if (f->nodes.n >= f->n_buckets)
+            grow(f);
+        *vec_push(&f->nodes) = n;
+        n->chained = f->buckets[n->hash & (f->n_buckets - 1)];
+        f->buckets[n->hash & (f->n_buckets - 1)] = n;
+        parent->recent = n;
+    }
+    arena_done(&tmp);
+    return n;
+}
+
+void forest_walk(struct forest *f, struct gate *g, const struct json *messages, struct arena *a,
+                 struct walk *ret)
+{
+    struct node *at = &g->root;
+
+    *ret = (struct walk){.n = messages->n};
+    ret->path = arena_alloc(a, (messages->n + 1) * sizeof(struct node *));
+    for (; ret->n_matched < ret->n; ret->n_matched++) {
+        message_read(&ret->unmatched, &messages->items[ret->n_matched], &f->matcher, a);
+        at = forest_find_child(f, at, &ret->unmatched);
+        if (!at)
+            return;
+        ret->path[ret->n_matched] = at;
+    }
+}
+
+struct json *node_messages(const struct node *node, uint32_t extra, struct arena *a)
+{
+    struct json *v = ARENA_NEW(a, struct json);
+
+    v->kind = JSON_ARRAY;
+    v->n = (node ? node->depth : 0) + extra;
+    v->items = arena_calloc(a, (size_t)v->n + 1, sizeof(*v->items));
+    for (; node && node->depth > 0; node = node->parent)
+        v->items[node->depth - 1] = *node->msg.json;
+    return v;
+}
+
+/* --- tokens --- */
+
+uint32_t run_length(const struct run *r)
+{
+    return r->base_n + r->n;
+}
+
+void run_copy(const struct run *r, uint32_t n, int32_t *out)
+{
+    while (r && n > 0) {
+        if (n > r->base_n)
+            memcpy(out + r->base_n, r->ids, (n - r->base_n) * sizeof(*out));
+        n = MIN_OF(n, r->base_n);
+        r = r->base;
+    }
+}
+
+static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
+{
+    uint32_t i = 0;
+
+    while (i + 64 <= n && memcmp(a + i, b + i, 64 * sizeof(*a)) == 0)
+        i += 64;
+    while (i < n && a[i] == b[i])
+        i++;
+    return i;
+}
+
+/* Of the run's first `limit` ids. */
+static uint32_t common_within(const struct run *r, uint32_t limit, struct token_span ids)
+{
+    uint32_t got = 0, want = MIN_OF(limit, r->base_n);
+
+    if (r->base)
+        got = common_within(r->base, want, ids);
+    if (got < want || limit <= r->base_n || ids.n <= got)
+        return got;
+    return got +
+           common(r->ids, ids.at + got, (uint32_t)MIN_OF(MIN_OF(limit - got, r->n), ids.n - got));
+}
+
+uint32_t run_common(const struct run *r, struct token_span ids)
+{
+    return common_within(r, run_length(r), ids);
+}
+
+void forest_run(struct forest *f, struct run *r, const struct run *base, uint32_t base_n,
+                const char *raw_ids, uint32_t n)
+{
+    int32_t *own;
+
+    /* Skip over bases that give nothing of their own, so that chains of bases stay short. */
+    while (base && base_n <= base->base_n)
+        base = base->base;
+    if (base && base->depth < RUN_DEPTH_MAX) {
+        *r = (struct run){.base = base, .base_n = base_n, .n = n, .depth = base->depth + 1};
+        own = arena_alloc(&f->arena, n * sizeof(*own));
+    } else {
+        *r = (struct run){.n = base_n + n};
+        own = arena_alloc(&f->arena, r->n * sizeof(*own));
+        run_copy(base, base_n, own);
+    }
+    if (n)
+        memcpy(own + r->n - n, raw_ids, n * sizeof(*own));
+    r->ids = own;
+    f->tokens += r->n;
+}
+
+void turn_copy(const struct turn *t, int32_t *out)
+{
+    uint32_t limit = t->total;
+
+    while (t) {
+        uint32_t start = turn_start(t);
+        uint32_t before = start - t->n_context;
+
+        if (limit > start)
+            memcpy(out + start, t->ids, (limit - start) * sizeof(*out));
+        if (limit > before)
+            run_copy(&t->context, MIN_OF(limit, start) - before, out + before);
+        limit = MIN_OF(limit, before);
+        t = t->parent;
+    }
+}
+
+struct turn **turn_path(struct turn *t, struct arena *a)
+{
+    struct turn **path = arena_calloc(a, t->depth, sizeof(struct turn *));
+
+    for (; t; t = t->parent)
+        path[t->depth - 1] = t;
+    return path;
+}

@@ -1,0 +1,184 @@
+/*
+ * struct forest: what one session remembers. Two structures over one arena:
+ *
+ * - a trie of messages (struct node), one per gate (tools + chat-template kwargs, which must be
+ *   equal for a checkpoint to be reusable), keyed by (parent, message key): a request is matched
+ *   in one walk whatever the number of branches;
+ * - checkpoints (struct turn): one generated answer each, hanging at the node of their assistant
+ *   message, linked to the turn they were built on. A turn stores only what it added after its
+ *   parent's tokens (after dropping `trim` of them): `context` (mask 0) and the sampled ids.
+ *   Context that another turn already has is shared, not copied (struct run).
+ *
+ * Turns and nodes are never moved or changed once applied (links and marks aside), so readers may
+ * hold them while the session lives. Single-threaded; only apply.c and the policies write.
+ */
+#ifndef RG_SESSION_FOREST_H
+#define RG_SESSION_FOREST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/map.h"
+#include "common/base/vec.h"
+#include "worker/session/message.h"
+#include "worker/session/session.h"
+#include "worker/tokens/span.h"
+
+struct chain;
+struct turn;
+struct gate;
+
+struct node {
+    uint32_t id;    /* order of making, over all gates */
+    uint32_t depth; /* messages on the path; 0: a gate's root, which holds none */
+    uint64_t hash;
+    struct node *parent;  /* NULL for a gate's root */
+    struct node *chained; /* next in the hash bucket */
+    struct node *recent;  /* the child passed last */
+    struct gate *gate;
+    struct message msg;
+    uint32_t samples;     /* answers generated right after this message */
+    struct turn *newest;  /* newest visible checkpoint at this message, or NULL */
+    struct turn *through; /* a turn whose context rendered this message, or NULL */
+    struct chain *heads;  /* policy chains: those that end here, newest first */
+    struct chain *backs;  /* those whose last assistant follows here, newest first */
+};
+
+struct gate {
+    uint32_t id;
+    const struct json *tools;  /* or NULL */
+    const struct json *kwargs; /* or NULL */
+    struct node root;
+};
+
+/* A run of context ids: the first `base_n` of another run, then own ids. */
+struct run {
+    const struct run *base;
+    uint32_t base_n;
+    uint32_t n;     /* own */
+    uint32_t depth; /* bases below; bounded by forest_run */
+    const int32_t *ids;
+};
+
+struct turn_version {
+    struct str version; /* interned in the session's arena */
+    uint32_t start, end;
+};
+
+/* One generated answer. */
+struct turn {
+    uint32_t id;   /* order of commits */
+    uint32_t seq;  /* order of commits and refreshes: the newest wins */
+    uint32_t call; /* index into forest.calls */
+    uint32_t answer;
+    uint32_t depth; /* generated turns on the path, this one included */
+    struct turn *parent;
+    struct node *node;  /* of the assistant message; NULL: a completion without history */
+    struct turn *older; /* previous checkpoint at the same node */
+    uint32_t children;  /* turns built on this one */
+    bool hidden;        /* same answer again: another turn stands for it */
+    bool cut;           /* did not end at a stop id */
+
+    struct run context;
+    uint32_t n_context, n_close, trim;
+    const int32_t *ids; /* sampled */
+    uint32_t n;
+    const float *logprobs; /* n of them, or NULL */
+    uint32_t total;        /* tokens up to and including this turn */
+    const struct turn_version *versions;
+    uint32_t n_versions;
+
+    const struct json *message; /* assistant message as the client was told */
+    struct str response_id, finish_reason, parse_warning;
+    struct str label, parent_label;
+    enum session_cause cause;
+    uint32_t diff_message;
+    struct str diff_field, diff_stored, diff_request;
+    struct str experts;
+    uint32_t experts_from, experts_rows, experts_layers, experts_topk;
+    uint64_t queue_us, engine_us, gateway_us, at_ms;
+    uint32_t drift; /* export's cache: 0 not audited, else its code + 1 */
+};
+
+/* One committed call. */
+struct call {
+    uint64_t number;
+    uint64_t body_hash[2];
+    int64_t max_tokens;
+    uint64_t at_ms;
+    uint32_t first_turn, n_turns; /* its answers: turns[first_turn ..] */
+    uint32_t prompt_tokens;
+    bool exhausted;
+};
+
+struct forest {
+    struct arena arena;
+    struct matcher matcher;
+    VEC(struct gate *) gates;
+    VEC(struct node *) nodes; /* by id */
+    VEC(struct turn *) turns; /* by id */
+    VEC(struct call) calls;
+    struct node **buckets;
+    uint32_t n_buckets; /* power of two */
+    struct map by_response;
+    struct map by_hash; /* body hash -> newest call, as index + 1 */
+    uint64_t tokens;    /* stored ids, context and sampled */
+};
+
+void forest_init(struct forest *f, struct matcher mt);
+void forest_done(struct forest *f);
+
+/* The gate with equal tools and kwargs, or NULL. forest_gate_add copies the values. */
+struct gate *forest_gate(struct forest *f, const struct json *tools, const struct json *kwargs);
+struct gate *forest_gate_add(struct forest *f, const struct json *tools, const struct json *kwargs);
+
+/* One walk of a request through a gate. */
+struct walk {
+    struct node **path; /* path[i] holds message i; n_matched of them, in the arena */
+    uint32_t n_matched;
+    struct message unmatched; /* message n_matched when n_matched < n */
+    uint32_t n;
+};
+
+/* Matches messages (a JSON array) from the gate's root as deep as it goes. */
+void forest_walk(struct forest *f, struct gate *g, const struct json *messages, struct arena *a,
+                 struct walk *ret);
+
+/* The child of `parent` with this message, made when missing (the message is copied). */
+struct node *forest_child(struct forest *f, struct node *parent, const struct json *message);
+
+/* The child that matches, or NULL; tmp is for prepared texts. */
+struct node *forest_find_child(struct forest *f, struct node *parent, const struct message *m);
+
+/* Makes *r hold base[0..base_n) + ids; base may be NULL. */
+void forest_run(struct forest *f, struct run *r, const struct run *base, uint32_t base_n,
+                const char *raw_ids, uint32_t n);
+
+/* How many leading ids of the span a run holds. */
+uint32_t run_common(const struct run *r, struct token_span ids);
+uint32_t run_length(const struct run *r);
+
+/* Writes the first `n` ids of the run. */
+void run_copy(const struct run *r, uint32_t n, int32_t *out);
+
+/* Writes the ids of the path that ends in t: t->total of them. */
+void turn_copy(const struct turn *t, int32_t *out);
+
+/* Where the sampled ids of t start, counted over its whole path. */
+static inline uint32_t turn_start(const struct turn *t)
+{
+    return t->total - t->n;
+}
+
+/* The turns of the path, oldest first, in the arena: t->depth of them. */
+struct turn **turn_path(struct turn *t, struct arena *a);
+
+/* The stored messages up to and including node, as a JSON array in the arena. */
+struct json *node_messages(const struct node *node, uint32_t extra, struct arena *a);
+
+/* Interns short texts (labels, versions) in the session's arena. */
+struct str forest_str(struct forest *f, struct str s);
+
+#endif

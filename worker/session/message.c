@@ -1,0 +1,372 @@
+#include "worker/session/message.h"
+
+#include <string.h>
+
+static const char *const NAMES[MATCHER_COUNT] = {"canonical", "strict", "loose_tool_call",
+                                                 "role_content_only"};
+
+int matcher_from_name(struct str name, enum matcher_kind *ret)
+{
+    for (int i = 0; i < MATCHER_COUNT; i++)
+        if (str_eq_c(name, NAMES[i])) {
+            *ret = (enum matcher_kind)i;
+            return 0;
+        }
+    return -1;
+}
+
+const char *matcher_name(enum matcher_kind kind)
+{
+    return NAMES[kind];
+}
+
+/* --- reading --- */
+
+static bool is_cch_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+}
+
+/* s with every `cch=<value>` brought to one spelling; s itself when there is none. */
+static struct str without_cch(struct str s, struct arena *a)
+{
+    const struct str mark = STR_LIT("cch=");
+    size_t at = str_find(s, mark, 0), from = 0, n = 0;
+    char *out;
+
+    if (at == SIZE_MAX)
+        return s;
+    out = arena_alloc(a, s.len + 1);
+    for (; at != SIZE_MAX; at = str_find(s, mark, from)) {
+        size_t end = at + mark.len;
+
+        while (end < s.len && is_cch_char(s.p[end]))
+            end++;
+        memcpy(out + n, s.p + from, at + mark.len - from);
+        n += at + mark.len - from;
+        from = end;
+    }
+    memcpy(out + n, s.p + from, s.len - from);
+    return str_of(out, n + s.len - from);
+}
+
+static struct str leaf(struct str s, const struct matcher *mt, struct arena *a)
+{
+    if (!s.p)
+        return STR("");
+    return mt->ignore_cch ? without_cch(s, a) : s;
+}
+
+static bool only_text_parts(const struct json *list)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        if (!json_is(json_get(&list->items[i], "text"), JSON_STRING))
+            return false;
+    return true;
+}
+
+struct str message_text(const struct json *json, struct arena *a)
+{
+    const struct json *c = json_get(json, "content");
+    size_t n = 0;
+    char *out;
+
+    if (!json_is(c, JSON_ARRAY))
+        return json_is(c, JSON_STRING) ? json_string(c) : STR("");
+    if (c->n == 1)
+        return json_string(json_get(&c->items[0], "text")).p
+                   ? json_string(json_get(&c->items[0], "text"))
+                   : STR("");
+    for (uint32_t i = 0; i < c->n; i++)
+        n += json_string(json_get(&c->items[i], "text")).len;
+    out = arena_alloc(a, n + 1);
+    n = 0;
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct str part = json_string(json_get(&c->items[i], "text"));
+
+        if (part.len)
+            memcpy(out + n, part.p, part.len);
+        n += part.len;
+    }
+    return str_of(out, n);
+}
+
+static bool is_blank(struct str s)
+{
+    for (size_t i = 0; i < s.len; i++)
+        if (!strchr(" \t\r\n\f\v", s.p[i]) || s.p[i] == 0)
+            return false;
+    return true;
+}
+
+void message_read(struct message *m, const struct json *json, const struct matcher *mt,
+                  struct arena *a)
+{
+    const struct json *content = json_get(json, "content");
+    const struct json *calls = json_get(json, "tool_calls");
+    bool canonical = mt->kind == MATCHER_CANONICAL;
+
+    *m = (struct message){.json = json, .role = json_string(json_get(json, "role"))};
+    if (!m->role.p)
+        m->role = STR("");
+    m->reasoning = m->name = m->content = STR("");
+    if (json_is(calls, JSON_ARRAY) && calls->n > 0 && mt->kind != MATCHER_ROLE_CONTENT_ONLY)
+        m->calls = calls;
+    if (json_is(content, JSON_ARRAY) && (!canonical || !only_text_parts(content)))
+        m->list = content->n ? content : NULL;
+    else
+        m->content = leaf(message_text(json, a), mt, a);
+    if (canonical) {
+        if (m->calls && is_blank(m->content))
+            m->content = STR("");
+        if (!str_eq_c(m->role, "assistant"))
+            m->name = leaf(json_string(json_get(json, "name")), mt, a);
+    } else if (mt->kind != MATCHER_ROLE_CONTENT_ONLY) {
+        m->reasoning = leaf(json_string(json_get(json, "reasoning_content")), mt, a);
+    }
+}
+
+/* --- tool calls --- */
+
+struct call {
+    struct str id, type, name, args;
+};
+
+static struct call call_of(const struct json *v)
+{
+    const struct json *f = json_get(v, "function");
+
+    return (struct call){json_text(json_get(v, "id")), json_text(json_get(v, "type")),
+                         json_text(json_get(f, "name")), json_text(json_get(f, "arguments"))};
+}
+
+static const struct json *parsed_args(struct str args, const struct matcher *mt, struct arena *a)
+{
+    const struct json *v;
+    struct err e;
+
+    if (mt->kind == MATCHER_STRICT || json_parse(a, args, &v, &e) != 0)
+        return NULL;
+    return mt->kind == MATCHER_LOOSE_TOOL_CALL && v->kind != JSON_OBJECT ? NULL : v;
+}
+
+static bool args_equal(struct str x, struct str y, const struct matcher *mt)
+{
+    struct arena tmp = {0};
+    const struct json *a, *b;
+    bool same;
+
+    if (str_eq(x, y))
+        return true;
+    x = leaf(x, mt, &tmp);
+    y = leaf(y, mt, &tmp);
+    a = parsed_args(x, mt, &tmp);
+    b = parsed_args(y, mt, &tmp);
+    same = a && b ? json_equal(a, b) : !a && !b && str_eq(x, y);
+    arena_done(&tmp);
+    return same;
+}
+
+static bool calls_equal(const struct json *x, const struct json *y, const struct matcher *mt)
+{
+    if (!x || !y)
+        return x == y;
+    if (x->n != y->n)
+        return false;
+    for (uint32_t i = 0; i < x->n; i++) {
+        struct call a = call_of(&x->items[i]), b = call_of(&y->items[i]);
+
+        if (!str_eq(a.name, b.name) || !args_equal(a.args, b.args, mt))
+            return false;
+        if (mt->kind != MATCHER_CANONICAL && (!str_eq(a.id, b.id) || !str_eq(a.type, b.type)))
+            return false;
+    }
+    return true;
+}
+
+/* --- equality and hash --- */
+
+static bool content_equal(const struct message *a, const struct message *b)
+{
+    if (a->list || b->list)
+        return a->list && b->list && json_equal(a->list, b->list);
+    return str_eq(a->content, b->content);
+}
+
+bool message_equal(const struct message *a, const struct message *b, const struct matcher *mt)
+{
+    return str_eq(a->role, b->role) && content_equal(a, b) && str_eq(a->name, b->name) &&
+           str_eq(a->reasoning, b->reasoning) && calls_equal(a->calls, b->calls, mt);
+}
+
+static uint64_t mixed(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * 0x9e3779b97f4a7c15u;
+    return h ^ (h >> 29);
+}
+
+static uint64_t value_hash(const struct json *v)
+{
+    uint64_t h = v->kind;
+    double d = 0;
+
+    switch ((enum json_kind)v->kind) {
+    case JSON_NULL:
+        break;
+    case JSON_BOOL:
+        h = mixed(h, json_is_true(v));
+        break;
+    case JSON_NUMBER:
+        /* By value: 4096 and 4096.0 are one; what overflows shares a bucket. */
+        if (json_to_double(v, &d) == 0 && d != 0)
+            h = mixed(h, str_hash(str_of((const char *)&d, sizeof(d)), 1));
+        break;
+    case JSON_STRING:
+        h = str_hash(json_string(v), 2);
+        break;
+    case JSON_ARRAY:
+        for (uint32_t i = 0; i < v->n; i++)
+            h = mixed(h, value_hash(&v->items[i]));
+        break;
+    case JSON_OBJECT: /* whatever the order of members */
+        for (uint32_t i = 0; i < v->n; i++)
+            h += mixed(str_hash(json_string(&v->members[i].key), 3),
+                       value_hash(&v->members[i].value));
+        break;
+    }
+    return h;
+}
+
+static uint64_t args_hash(struct str args, const struct matcher *mt)
+{
+    struct arena tmp = {0};
+    const struct json *v;
+    uint64_t h;
+
+    args = leaf(args, mt, &tmp);
+    v = parsed_args(args, mt, &tmp);
+    h = v ? value_hash(v) : str_hash(args, 4);
+    arena_done(&tmp);
+    return h;
+}
+
+uint64_t message_hash(const struct message *m, const struct matcher *mt)
+{
+    uint64_t h = str_hash(m->role, 5);
+
+    h = mixed(h, m->list ? value_hash(m->list) : str_hash(m->content, 6));
+    h = mixed(h, str_hash(m->name, 7));
+    h = mixed(h, str_hash(m->reasoning, 8));
+    for (uint32_t i = 0; m->calls && i < m->calls->n; i++) {
+        struct call c = call_of(&m->calls->items[i]);
+
+        h = mixed(h, str_hash(c.name.p ? c.name : STR(""), 9));
+        h = mixed(h, args_hash(c.args, mt));
+        if (mt->kind != MATCHER_CANONICAL)
+            h = mixed(h, str_hash(c.id.p ? c.id : STR(""), 10));
+    }
+    return h;
+}
+
+/* --- differences --- */
+
+enum { DIFF_BEFORE = 24, DIFF_MAX = 120 };
+
+static bool is_tail_byte(char c)
+{
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
+
+/* From shortly before `at`, on whole characters. */
+static struct str excerpt(struct str s, size_t at)
+{
+    size_t from = at > DIFF_BEFORE ? at - DIFF_BEFORE : 0, end;
+
+    while (from > 0 && from < s.len && is_tail_byte(s.p[from]))
+        from--;
+    if (from > s.len)
+        from = s.len;
+    end = s.len - from > DIFF_MAX ? from + DIFF_MAX : s.len;
+    while (end < s.len && end > from && is_tail_byte(s.p[end]))
+        end--;
+    return str_of(s.p + from, end - from);
+}
+
+static void set_diff(struct message_diff *d, const char *field, struct str stored,
+                     struct str request)
+{
+    size_t n = stored.len < request.len ? stored.len : request.len, at = 0;
+
+    while (at < n && stored.p[at] == request.p[at])
+        at++;
+    d->field = field;
+    d->stored = excerpt(stored, at);
+    d->request = excerpt(request, at);
+}
+
+static struct str json_as_text(const struct json *v, struct arena *a)
+{
+    struct buf b = {0};
+    struct str s;
+
+    if (!v)
+        return STR("");
+    json_write(&b, v);
+    s = arena_str(a, buf_str(&b));
+    buf_done(&b);
+    return s;
+}
+
+void message_diff(const struct message *stored, const struct message *request,
+                  const struct matcher *mt, struct arena *a, struct message_diff *ret)
+{
+    if (!str_eq(stored->role, request->role))
+        set_diff(ret, "role", stored->role, request->role);
+    else if (!content_equal(stored, request))
+        set_diff(ret, "content", stored->list ? json_as_text(stored->list, a) : stored->content,
+                 request->list ? json_as_text(request->list, a) : request->content);
+    else if (!calls_equal(stored->calls, request->calls, mt))
+        set_diff(ret, "tool_calls", json_as_text(stored->calls, a),
+                 json_as_text(request->calls, a));
+    else if (!str_eq(stored->name, request->name))
+        set_diff(ret, "name", stored->name, request->name);
+    else
+        set_diff(ret, "reasoning_content", stored->reasoning, request->reasoning);
+}
+
+/* --- copies --- */
+
+static void copy_into(struct arena *a, const struct json *v, struct json *ret)
+{
+    *ret = *v;
+    switch ((enum json_kind)v->kind) {
+    case JSON_NULL:
+    case JSON_BOOL:
+        break;
+    case JSON_NUMBER:
+    case JSON_STRING:
+        ret->text = arena_cstr(a, json_text(v));
+        break;
+    case JSON_ARRAY:
+        ret->items = arena_calloc(a, v->n, sizeof(*v->items));
+        for (uint32_t i = 0; i < v->n; i++)
+            copy_into(a, &v->items[i], &ret->items[i]);
+        break;
+    case JSON_OBJECT:
+        ret->members = arena_calloc(a, v->n, sizeof(*v->members));
+        for (uint32_t i = 0; i < v->n; i++) {
+            copy_into(a, &v->members[i].key, &ret->members[i].key);
+            copy_into(a, &v->members[i].value, &ret->members[i].value);
+        }
+        break;
+    }
+}
+
+const struct json *message_copy(struct arena *a, const struct json *v)
+{
+    struct json *ret = ARENA_NEW(a, struct json);
+
+    copy_into(a, v, ret);
+    return ret;
+}

@@ -1,0 +1,66 @@
+/*
+ * struct message: one chat message prepared for comparing under a matcher (spec sessions,
+ * section 3). It borrows from the JSON value it was read from; texts that must be put together
+ * (lists of parts, --ignore-cch) are made in the given arena. What is compared is not what is
+ * stored, sent or exported: that stays `json`.
+ */
+#ifndef RG_SESSION_MESSAGE_H
+#define RG_SESSION_MESSAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/str.h"
+#include "common/codec/json.h"
+
+enum matcher_kind {
+    MATCHER_CANONICAL,
+    MATCHER_STRICT,
+    MATCHER_LOOSE_TOOL_CALL,
+    MATCHER_ROLE_CONTENT_ONLY,
+    MATCHER_COUNT
+};
+
+struct matcher {
+    enum matcher_kind kind;
+    bool ignore_cch;
+};
+
+/* "canonical" ...; -1 for unknown names. */
+int matcher_from_name(struct str name, enum matcher_kind *ret);
+const char *matcher_name(enum matcher_kind kind);
+
+struct message {
+    const struct json *json;
+    struct str role, content, reasoning, name;
+    const struct json *list;  /* content that stays a list under this matcher, or NULL */
+    const struct json *calls; /* non-empty array or NULL */
+};
+
+void message_read(struct message *m, const struct json *json, const struct matcher *mt,
+                  struct arena *a);
+
+bool message_equal(const struct message *a, const struct message *b, const struct matcher *mt);
+
+/* Equal messages have equal hashes. Stable across processes. */
+uint64_t message_hash(const struct message *m, const struct matcher *mt);
+
+/* The first field in which two unequal messages differ, and both its texts (borrowed, or made in
+ * the arena) cut to start shortly before the first different byte. */
+struct message_diff {
+    const char *field;
+    struct str stored, request;
+};
+
+void message_diff(const struct message *stored, const struct message *request,
+                  const struct matcher *mt, struct arena *a, struct message_diff *ret);
+
+/* A deep copy into the arena. */
+const struct json *message_copy(struct arena *a, const struct json *v);
+
+/* The message's text: content as one string (lists joined), borrowed or in the arena. */
+struct str message_text(const struct json *json, struct arena *a);
+
+#endif

@@ -1,0 +1,180 @@
+/* POST /sessions options: read, checked, resolved over the process's defaults, written back. */
+#include "worker/session/policy.h"
+
+static int read_bool(const struct json *v, const char *name, bool *ret, struct err *e)
+{
+    const struct json *x = json_get(v, name);
+
+    if (json_is_null(x))
+        return 0;
+    if (x->kind != JSON_BOOL)
+        return err_field(e, name, "%s must be a boolean", name);
+    *ret = json_is_true(x);
+    return 0;
+}
+
+static int read_count(const struct json *v, const char *name, uint64_t scale, uint64_t *ret,
+                      struct err *e)
+{
+    const struct json *x = json_get(v, name);
+    int64_t n;
+
+    if (json_is_null(x))
+        return 0;
+    if (json_to_i64(x, &n) != 0 || n < 0 || (uint64_t)n > UINT64_MAX / 2 / scale)
+        return err_field(e, name, "%s must be an integer >= 0", name);
+    *ret = (uint64_t)n * scale;
+    return 0;
+}
+
+static int read_kind(const struct json *v, const char *name, enum json_kind kind,
+                     const struct json **ret, struct err *e)
+{
+    const struct json *x = json_get(v, name);
+
+    if (json_is_null(x))
+        return 0;
+    if (x->kind != kind)
+        return err_field(e, name, "%s must be %s", name,
+                         kind == JSON_OBJECT ? "an object" : "an array");
+    *ret = x;
+    return 0;
+}
+
+/* The text of a string option, or the default. */
+static int read_name(const struct json *v, const char *name, const char *otherwise, struct str *ret,
+                     struct err *e)
+{
+    const struct json *x = json_get(v, name);
+
+    *ret = str_cstr(otherwise);
+    if (json_is_null(x))
+        return 0;
+    if (x->kind != JSON_STRING)
+        return err_field(e, name, "%s must be a string", name);
+    *ret = json_string(x);
+    return 0;
+}
+
+static int read_policy(const struct session_store *st, const struct json *v,
+                       struct session_options *o, struct err *e)
+{
+    const struct session_defaults *d = &st->defaults;
+    struct str history, matcher, level;
+
+    if (read_name(v, "history", d->history, &history, e) != 0 ||
+        read_name(v, "message_matcher", d->message_matcher, &matcher, e) != 0 ||
+        read_name(v, "timeline_compare_level", d->timeline_compare_level, &level, e) != 0)
+        return -1;
+    o->policy = policy_find(history);
+    if (!o->policy)
+        return err_field(e, "history", "history must be one of tree, chains, linear, timelines");
+    if (matcher_from_name(matcher, &o->matcher.kind) != 0)
+        return err_field(e, "message_matcher",
+                         "message_matcher must be one of canonical, strict, loose_tool_call, "
+                         "role_content_only");
+    o->compare_tokens = str_eq_c(level, "token");
+    if (!o->compare_tokens && !str_eq_c(level, "text"))
+        return err_field(e, "timeline_compare_level",
+                         "timeline_compare_level must be text or token");
+    return 0;
+}
+
+static int read_values(const struct json *v, struct session_options *o, struct err *e)
+{
+    const struct json *lock;
+
+    if (read_kind(v, "sampling_params", JSON_OBJECT, &o->sampling, e) != 0 ||
+        read_kind(v, "labels", JSON_OBJECT, &o->labels, e) != 0 ||
+        read_kind(v, "metadata", JSON_OBJECT, &o->metadata, e) != 0 ||
+        read_kind(v, "lock_sampling", JSON_ARRAY, &o->lock_sampling, e) != 0)
+        return -1;
+    lock = o->lock_sampling;
+    for (uint32_t i = 0; lock && i < lock->n; i++)
+        if (lock->items[i].kind != JSON_STRING)
+            return err_field(e, "lock_sampling", "lock_sampling must hold parameter names");
+    return 0;
+}
+
+int session_options_read(const struct session_store *st, const struct json *v,
+                         struct session_options *ret, struct err *e)
+{
+    const struct session_defaults *d = &st->defaults;
+    uint64_t max_nodes = d->max_nodes;
+
+    *ret = (struct session_options){
+        .matcher.ignore_cch = d->ignore_cch,
+        .rollback_last_assistant = d->rollback_last_assistant,
+        .idempotent_retry = d->idempotent_retry,
+        .ignore_tools = d->ignore_tools,
+        .branch_on_rewrite = d->branch_on_rewrite,
+        .ttl_ms = d->ttl_ms,
+    };
+    if (!json_is_null(v) && v->kind != JSON_OBJECT)
+        return err_set(e, ERR_INVALID, "session options must be an object");
+    if (read_policy(st, v, ret, e) != 0 || read_values(v, ret, e) != 0)
+        return -1;
+    if (read_bool(v, "rollback_last_assistant", &ret->rollback_last_assistant, e) != 0 ||
+        read_bool(v, "idempotent_retry", &ret->idempotent_retry, e) != 0 ||
+        read_bool(v, "ignore_tools", &ret->ignore_tools, e) != 0 ||
+        read_bool(v, "ignore_cch", &ret->matcher.ignore_cch, e) != 0 ||
+        read_bool(v, "branch_on_rewrite", &ret->branch_on_rewrite, e) != 0)
+        return -1;
+    if (read_count(v, "prompt_length", 1, &ret->prompt_length, e) != 0 ||
+        read_count(v, "response_length", 1, &ret->response_length, e) != 0 ||
+        read_count(v, "ttl_s", 1000, &ret->ttl_ms, e) != 0 ||
+        read_count(v, "max_nodes", 1, &max_nodes, e) != 0)
+        return -1;
+    ret->max_nodes = (uint32_t)MIN_OF(max_nodes, d->max_nodes);
+    return 0;
+}
+
+static void put_value(struct json_out *o, const char *name, const struct json *v)
+{
+    if (!v)
+        return;
+    json_out_key(o, name);
+    json_out_value(o, v);
+}
+
+static void put_bool(struct json_out *o, const char *name, bool v)
+{
+    json_out_key(o, name);
+    json_out_bool(o, v);
+}
+
+static void put_count(struct json_out *o, const char *name, uint64_t v)
+{
+    json_out_key(o, name);
+    json_out_i64(o, (int64_t)v);
+}
+
+static void put_name(struct json_out *o, const char *name, const char *v)
+{
+    json_out_key(o, name);
+    json_out_cstr(o, v);
+}
+
+void session_options_write(const struct session_options *opt, struct buf *json)
+{
+    struct json_out o = json_out_to(json);
+
+    json_out_obj(&o);
+    put_name(&o, "history", opt->policy->name);
+    put_name(&o, "message_matcher", matcher_name(opt->matcher.kind));
+    put_name(&o, "timeline_compare_level", opt->compare_tokens ? "token" : "text");
+    put_bool(&o, "rollback_last_assistant", opt->rollback_last_assistant);
+    put_bool(&o, "idempotent_retry", opt->idempotent_retry);
+    put_bool(&o, "ignore_tools", opt->ignore_tools);
+    put_bool(&o, "ignore_cch", opt->matcher.ignore_cch);
+    put_bool(&o, "branch_on_rewrite", opt->branch_on_rewrite);
+    put_count(&o, "prompt_length", opt->prompt_length);
+    put_count(&o, "response_length", opt->response_length);
+    put_count(&o, "ttl_s", opt->ttl_ms / 1000);
+    put_count(&o, "max_nodes", opt->max_nodes);
+    put_value(&o, "sampling_params", opt->sampling);
+    put_value(&o, "lock_sampling", opt->lock_sampling);
+    put_value(&o, "labels", opt->labels);
+    put_value(&o, "metadata", opt->metadata);
+    json_out_end_obj(&o);
+}

@@ -1,0 +1,40 @@
+/*
+ * struct policy: how requests attach to what a session remembers (spec sessions, section 5). A
+ * policy chooses the position of a plan, says at commit time whether that position still holds,
+ * books a committed turn, and names the branches of an export. It knows the forest; it does not
+ * know HTTP, the engine, records or formats.
+ */
+#ifndef RG_SESSION_POLICY_H
+#define RG_SESSION_POLICY_H
+
+#include "worker/session/branch.h"
+#include "worker/session/store.h"
+
+struct policy {
+    const char *name;
+
+    /* p->walk and p->gate are set. Sets parent, covered, prompt and, where it applies, chain,
+     * rollback, head_version. ERR_TRUNCATED, ERR_HISTORY_CONFLICT. */
+    int (*position)(struct session *s, struct plan *p, struct err *e);
+
+    /* Whether the position still stands: ERR_STATE_CONFLICT otherwise. NULL: always. */
+    int (*check)(const struct session *s, const struct plan *p, struct err *e);
+
+    /* Books a turn that apply has linked into the forest. `chain` is the id of the chain it
+     * continues or UINT32_MAX; `rollback` whether it replaces that chain's last turn. NULL: none.
+     */
+    int (*commit)(struct session *s, struct turn *t, uint32_t chain, bool rollback, struct err *e);
+
+    /* Pushes the heads of all branches, in export order. */
+    void (*branches)(struct session *s, struct branch_vec *out);
+};
+
+extern const struct policy policy_tree, policy_chains, policy_linear, policy_timelines;
+
+/* By name, or NULL. */
+const struct policy *policy_find(struct str name);
+
+/* chains, closing without a commit (budget gone). */
+int chains_close(struct session *s, uint32_t chain, struct err *e);
+
+#endif

@@ -1,0 +1,263 @@
+/* The first half of a call: where it stands, which ids go to the engine, how long it may get. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "worker/session/cause.h"
+#include "worker/session/policy.h"
+
+/* --- plans --- */
+
+static struct plan *plan_new(struct session *s, struct arena *a,
+                             const struct session_call_input *in)
+{
+    struct plan *p = mem_zalloc(sizeof(*p));
+
+    p->session = s;
+    p->arena = a;
+    if (in->chat)
+        p->chat = *in->chat;
+    p->label = in->label;
+    p->parent_label = in->parent_label;
+    p->body_hash[0] = in->body_hash[0];
+    p->body_hash[1] = in->body_hash[1];
+    p->max_tokens = in->max_tokens;
+    p->next = s->plans;
+    if (s->plans)
+        s->plans->prev = p;
+    s->plans = p;
+    s->inflight++;
+    return p;
+}
+
+void plan_free(struct plan *p)
+{
+    struct session *s = p->session;
+
+    if (p->chain && p->chain->reserved == p)
+        p->chain->reserved = NULL;
+    if (p->prev)
+        p->prev->next = p->next;
+    else
+        s->plans = p->next;
+    if (p->next)
+        p->next->prev = p->prev;
+    s->inflight--;
+    free(p);
+}
+
+struct plan *plan_find(struct session *s, uint64_t call)
+{
+    struct plan *p = s->plans;
+
+    while (p && p->pub.call != call)
+        p = p->next;
+    return p;
+}
+
+void session_release(struct session_store *st, struct session_plan *pub)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    struct session *s;
+
+    (void)st;
+    if (!pub)
+        return;
+    s = p->session;
+    plan_free(p);
+    session_maybe_free(s);
+}
+
+/* --- the prompt --- */
+
+/* The conversation as it will be remembered: stored spelling as far as it matched. */
+static void take_stored_spelling(struct plan *p)
+{
+    const struct json *given = p->chat.messages;
+    struct json *all = node_messages(p->prompt, given->n - p->walk.n_matched, p->arena);
+
+    for (uint32_t i = p->walk.n_matched; i < given->n; i++)
+        all->items[i] = given->items[i];
+    p->chat.messages = all;
+}
+
+static int prompt_full(struct plan *p, struct model_scratch *scratch, struct err *e)
+{
+    struct token_vec ids = {0};
+    int32_t *at;
+
+    if (model_prompt(p->session->store->model, scratch, &p->chat, &ids, e) != 0) {
+        vec_done(&ids);
+        return -1;
+    }
+    at = arena_alloc(p->arena, ids.n * sizeof(*at));
+    if (ids.n)
+        memcpy(at, ids.at, ids.n * sizeof(*at));
+    p->pub.prompt = (struct token_span){at, ids.n};
+    p->n_context = (uint32_t)ids.n;
+    vec_done(&ids);
+    return 0;
+}
+
+/* Room for the usual suffix right behind the stored ids, so that they are copied once. */
+enum { SUFFIX_ROOM = 4096 };
+
+static void prompt_append(struct plan *p, int32_t *stored, const struct model_suffix *x)
+{
+    size_t kept = p->parent->total - x->trim, n = kept + x->ids.n;
+    int32_t *at = stored;
+
+    if (n > p->parent->total + SUFFIX_ROOM) {
+        at = arena_alloc(p->arena, n * sizeof(*at));
+        memcpy(at, stored, kept * sizeof(*at));
+    }
+    if (x->ids.n)
+        memcpy(at + kept, x->ids.at, x->ids.n * sizeof(*at));
+    p->pub.prompt = (struct token_span){at, n};
+    p->pub.reused = kept;
+    p->n_context = (uint32_t)x->ids.n;
+    p->n_close = x->close;
+    p->trim = x->trim;
+}
+
+static int prompt_after_parent(struct plan *p, struct model_scratch *scratch, struct err *e)
+{
+    const struct session *s = p->session;
+    struct model_suffix x = {0};
+    int32_t *stored =
+        arena_alloc(p->arena, ((size_t)p->parent->total + SUFFIX_ROOM) * sizeof(*stored));
+    struct model_tail tail = {{stored, p->parent->total}, p->parent->cut};
+    int rc;
+
+    turn_copy(p->parent, stored);
+    rc = model_suffix(s->store->model, scratch, &p->chat, p->covered, &tail, &x, e);
+    if (rc == 0 && (x.trim > p->parent->n || x.close > x.ids.n))
+        rc = err_set(e, ERR_INTERNAL, "the template's suffix trims more than the answer");
+    if (rc == 0 && x.rewrites && s->options.branch_on_rewrite && !p->chain) {
+        p->parent = NULL;
+        p->covered = 0;
+        p->pub.cause = CAUSE_TEMPLATE_REWRITE;
+        rc = prompt_full(p, scratch, e);
+    } else if (rc == 0) {
+        prompt_append(p, stored, &x);
+    }
+    vec_done(&x.ids);
+    return rc;
+}
+
+/* --- limits --- */
+
+static int check_nodes(const struct session *s, const struct plan *p, struct err *e)
+{
+    uint64_t nodes = s->forest.nodes.n + (p->walk.n - p->walk.n_matched) + 1;
+
+    if (nodes <= s->options.max_nodes && s->forest.turns.n < s->options.max_nodes)
+        return 0;
+    return err_set(e, ERR_MAX_NODES, "this session has reached its limit of %u stored messages",
+                   s->options.max_nodes);
+}
+
+/* The chain as it stands is what a call without room is charged with. */
+static void exhaust(struct plan *p)
+{
+    struct turn *t = p->chain ? p->chain->head : NULL;
+    int32_t *ids;
+
+    p->pub.exhausted = true;
+    p->pub.max_tokens = 0;
+    if (!t)
+        return;
+    ids = arena_alloc(p->arena, (size_t)t->total * sizeof(*ids));
+    turn_copy(t, ids);
+    p->pub.prompt = (struct token_span){ids, t->total};
+    p->pub.reused = t->total;
+}
+
+static int clamp(struct plan *p, const struct session_call_input *in, struct err *e)
+{
+    const struct session_options *o = &p->session->options;
+    uint64_t left = UINT32_MAX, used = p->pub.prompt.n;
+
+    if (o->prompt_length && o->response_length) {
+        uint64_t capacity = o->prompt_length + o->response_length;
+
+        if (used >= capacity) {
+            exhaust(p);
+            return 0;
+        }
+        left = MIN_OF(left, capacity - used);
+    }
+    if (in->context_length) {
+        if (used >= in->context_length)
+            return err_set(e, ERR_CONTEXT_LENGTH,
+                           "This model's maximum context length is %u tokens. However, your "
+                           "messages resulted in %zu tokens.",
+                           in->context_length, p->pub.prompt.n);
+        left = MIN_OF(left, in->context_length - used);
+    }
+    if (in->max_tokens > 0)
+        left = MIN_OF(left, (uint64_t)in->max_tokens);
+    p->pub.max_tokens = (uint32_t)left;
+    return 0;
+}
+
+/* --- prepare --- */
+
+static int position(struct session *s, struct plan *p, struct err *e)
+{
+    p->gate = forest_gate(&s->forest, p->chat.tools, p->chat.kwargs);
+    if (p->gate) {
+        forest_walk(&s->forest, p->gate, p->chat.messages, p->arena, &p->walk);
+    } else {
+        p->walk.n = p->chat.messages->n;
+        p->walk.path = arena_alloc(p->arena, (p->walk.n + (size_t)1) * sizeof(struct node *));
+        message_read(&p->walk.unmatched, &p->chat.messages->items[0], &s->forest.matcher, p->arena);
+    }
+    if (p->walk.n_matched)
+        p->prompt = p->walk.path[p->walk.n_matched - 1];
+    if (check_nodes(s, p, e) != 0 || s->options.policy->position(s, p, e) != 0)
+        return -1;
+    cause_find(s, p);
+    take_stored_spelling(p);
+    return 0;
+}
+
+static int build(struct session *s, struct plan *p, struct model_scratch *scratch,
+                 const struct session_call_input *in, struct err *e)
+{
+    int rc;
+
+    if (!p->chat.messages) {
+        p->pub.prompt = in->raw;
+        p->pub.cause = CAUSE_NEW_ROOT;
+        p->n_context = (uint32_t)in->raw.n;
+        if (in->raw.n == 0)
+            return err_field(e, "prompt", "the prompt is empty");
+        return clamp(p, in, e);
+    }
+    if (!json_is(p->chat.messages, JSON_ARRAY) || p->chat.messages->n == 0)
+        return err_field(e, "messages", "messages must be a non-empty array");
+    if (position(s, p, e) != 0)
+        return -1;
+    rc = p->parent ? prompt_after_parent(p, scratch, e) : prompt_full(p, scratch, e);
+    return rc == 0 ? clamp(p, in, e) : -1;
+}
+
+int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
+                    const struct session_call_input *in, struct session_plan **ret, struct err *e)
+{
+    struct plan *p;
+
+    *ret = NULL;
+    if (s->phase == SESSION_FINALIZED || s->phase == SESSION_ABORTED)
+        return err_set(e, ERR_SESSION_ENDED, "this session has ended");
+    p = plan_new(s, a, in);
+    if (build(s, p, scratch, in, e) != 0) {
+        plan_free(p);
+        return -1;
+    }
+    p->pub.call = s->next_call++;
+    s->updated_ms = in->now_ms;
+    *ret = &p->pub;
+    return 0;
+}

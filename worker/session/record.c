@@ -1,0 +1,109 @@
+#include "worker/session/record.h"
+
+#include <string.h>
+
+void record_put_u(struct buf *b, uint64_t v)
+{
+    while (v >= 0x80) {
+        buf_add_c(b, (char)(v | 0x80));
+        v >>= 7;
+    }
+    buf_add_c(b, (char)v);
+}
+
+void record_put_u64(struct buf *b, uint64_t v)
+{
+    buf_add(b, &v, sizeof(v)); /* little-endian hosts only, as the whole program */
+}
+
+void record_put_str(struct buf *b, struct str s)
+{
+    record_put_u(b, s.p ? s.len + 1 : 0);
+    buf_add_str(b, s);
+}
+
+void record_put_ids(struct buf *b, struct token_span ids)
+{
+    record_put_u(b, ids.n);
+    buf_add(b, ids.at, ids.n * sizeof(*ids.at));
+}
+
+void record_put_floats(struct buf *b, const float *v, size_t n)
+{
+    buf_add(b, v, n * sizeof(*v));
+}
+
+static const char *take(struct record_in *r, uint64_t n)
+{
+    const char *p = r->p;
+
+    if (r->bad || n > (uint64_t)(r->end - r->p)) {
+        r->bad = true;
+        return NULL;
+    }
+    r->p += n;
+    return p;
+}
+
+uint64_t record_u(struct record_in *r)
+{
+    uint64_t v = 0;
+
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+        const char *p = take(r, 1);
+
+        if (!p)
+            return 0;
+        v |= (uint64_t)((unsigned char)*p & 0x7f) << shift;
+        if (!((unsigned char)*p & 0x80))
+            return v;
+    }
+    r->bad = true;
+    return 0;
+}
+
+uint32_t record_u32(struct record_in *r)
+{
+    uint64_t v = record_u(r);
+
+    if (v > UINT32_MAX) {
+        r->bad = true;
+        return 0;
+    }
+    return (uint32_t)v;
+}
+
+uint64_t record_u64(struct record_in *r)
+{
+    const char *p = take(r, 8);
+    uint64_t v = 0;
+
+    if (p)
+        memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+struct str record_str(struct record_in *r)
+{
+    uint64_t n = record_u(r);
+    const char *p;
+
+    if (n == 0)
+        return (struct str){0};
+    p = take(r, n - 1);
+    return p ? str_of(p, n - 1) : (struct str){0};
+}
+
+const char *record_ids(struct record_in *r, uint32_t *ret_n)
+{
+    uint32_t n = record_u32(r);
+    const char *p = take(r, (uint64_t)n * sizeof(int32_t));
+
+    *ret_n = p ? n : 0;
+    return p;
+}
+
+const char *record_floats(struct record_in *r, size_t n)
+{
+    return take(r, (uint64_t)n * sizeof(float));
+}

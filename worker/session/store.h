@@ -1,0 +1,144 @@
+/*
+ * The bodies of struct session, struct session_store and struct plan, for the files of this folder
+ * and (reading only) for worker/export. What everybody else may know is in session.h.
+ */
+#ifndef RG_SESSION_STORE_H
+#define RG_SESSION_STORE_H
+
+#include "worker/model/model.h"
+#include "worker/session/forest.h"
+#include "worker/session/session.h"
+
+struct policy;
+
+struct reward_member {
+    struct str key, json;
+};
+
+/* A JSON object kept as members in order, the newest write per key (reward_info). */
+struct reward {
+    struct str response_id; /* absent: the session's */
+    VEC(struct reward_member) members;
+};
+
+struct session_options {
+    const struct policy *policy;
+    struct matcher matcher;
+    bool rollback_last_assistant, idempotent_retry, ignore_tools, branch_on_rewrite;
+    bool compare_tokens; /* timeline_compare_level == "token" */
+    uint64_t prompt_length, response_length, ttl_ms;
+    const struct json *sampling, *lock_sampling, *labels, *metadata; /* or NULL */
+    uint32_t max_nodes;
+};
+
+/* policy chains: one append-only chain; its turns are the path of `head`. */
+struct chain {
+    uint32_t id;
+    uint32_t seq; /* of its last commit or of its closing */
+    struct turn *head;
+    bool closed;                          /* max_trajectory_length */
+    const void *reserved;                 /* the plan that holds it, or NULL */
+    struct chain *next_head, **prev_head; /* in node->heads */
+    struct chain *next_back, **prev_back; /* in node->backs */
+};
+
+struct session {
+    struct session_store *store;
+    struct session *prev, *next; /* all sessions of the store, oldest first */
+    struct str id;
+    enum session_phase phase;
+    bool expired;
+    uint64_t created_ms, updated_ms, ended_ms;
+    struct session_options options;
+    struct forest forest;
+    uint64_t next_call;
+    uint32_t next_seq;
+    uint32_t inflight, pins;
+    bool unlinked; /* deleted; freed when the last plan and pin are gone */
+    struct plan *plans;
+
+    struct reward reward;
+    VEC(struct reward *) turn_rewards;
+    struct map rewards_by_response;
+    bool has_finished, finished; /* of complete */
+    struct str complete_reason;
+
+    struct turn *head;     /* policy linear: the newest kept turn */
+    uint64_t head_version; /* changes with every commit and rollback */
+    VEC(struct chain *) chains;
+    uint32_t rollbacks;
+    uint64_t rollback_dropped;
+
+    uint64_t forks[CAUSE_COUNT];
+    uint64_t trimmed, refreshed;
+};
+
+struct tombstone {
+    struct str id;
+    uint64_t at_ms;
+    struct tombstone *next;
+};
+
+struct session_store {
+    const struct model *model;
+    struct session_defaults defaults;
+    char *history, *matcher, *compare_level; /* copies behind defaults */
+    struct map sessions;                     /* by id, ended but retained ones included */
+    struct session *first, *last;
+    struct map tombstones;
+    struct tombstone *oldest, *newest; /* queue by time of death */
+    uint64_t forks[CAUSE_COUNT];       /* of sessions that are gone too */
+};
+
+/* The private side of a session_plan. */
+struct plan {
+    struct session_plan pub; /* first */
+    struct session *session;
+    struct plan *prev, *next; /* the session's live plans */
+    struct str session_id;
+
+    /* borrowed from the turn's arena */
+    struct chat chat; /* messages NULL: a completion */
+    struct walk walk;
+    struct arena *arena;
+    struct gate *gate; /* NULL: a new one */
+    struct str label, parent_label;
+    uint64_t body_hash[2];
+    int64_t max_tokens;
+
+    /* where it stands */
+    struct turn *parent;   /* NULL: full render */
+    uint32_t covered;      /* messages inside parent */
+    struct node *prompt;   /* deepest node of the walk; new messages hang below */
+    struct chain *chain;   /* chains: continued or rolled back, or NULL */
+    bool rollback;         /* chains: the chain's last assistant is dropped */
+    uint64_t head_version; /* linear */
+    uint32_t n_context, n_close, trim;
+    uint32_t dropped; /* chains: trainable tokens the rollback drops */
+};
+
+/* Unlinks and frees a plan (after its release or its commit). */
+void plan_free(struct plan *p);
+
+/* The live plan with this call number, or NULL. */
+struct plan *plan_find(struct session *s, uint64_t call);
+
+/* Frees a session whose last holder may just have gone. */
+void session_maybe_free(struct session *s);
+
+/* Finds or makes the reward of a response (absent id: the session's). */
+struct reward *session_reward(struct session *s, struct str response_id);
+
+/* Parses and checks POST /sessions options (a JSON object, or NULL) over the store's defaults.
+ * JSON values stay borrowed. */
+int session_options_read(const struct session_store *st, const struct json *v,
+                         struct session_options *ret, struct err *e);
+
+/* Writes them, resolved, as the object that session_options_read reads back. */
+void session_options_write(const struct session_options *o, struct buf *json);
+
+/* Applies the body of one commit record (apply.c). */
+struct record_in;
+int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e);
+
+#endif

@@ -1,0 +1,54 @@
+/* Policies tree and timelines: every answer is a checkpoint of its own, requests attach at the
+ * deepest one that covers a prefix of theirs. timelines differs at the end: see export/merge.c. */
+
+#include "worker/session/policy.h"
+
+static void position_deepest(struct plan *p)
+{
+    for (uint32_t i = p->walk.n_matched; i-- > 0 && !p->parent;) {
+        p->parent = p->walk.path[i]->newest;
+        p->covered = p->parent ? i + 1 : 0;
+    }
+}
+
+static int tree_position(struct session *s, struct plan *p, struct err *e)
+{
+    (void)s;
+    position_deepest(p);
+    if (p->parent && p->parent->cut)
+        return err_set(e, ERR_TRUNCATED,
+                       "a truncated generation cannot be extended: the matched answer (message %u) "
+                       "ended with finish_reason 'length'; branch before it instead",
+                       p->covered - 1);
+    return 0;
+}
+
+static int timelines_position(struct session *s, struct plan *p, struct err *e)
+{
+    (void)s;
+    (void)e;
+    position_deepest(p);
+    return 0;
+}
+
+static void tree_branches(struct session *s, struct branch_vec *out)
+{
+    for (size_t i = 0; i < s->forest.turns.n; i++) {
+        struct turn *t = s->forest.turns.at[i];
+
+        if (t->children == 0 && !t->hidden)
+            *vec_push(out) = (struct branch){.head = t, .seq = t->seq};
+    }
+}
+
+/* Every call is a timeline of its own until the merge. */
+static void timelines_branches(struct session *s, struct branch_vec *out)
+{
+    session_checkpoints(s, out);
+}
+
+const struct policy policy_tree = {
+    .name = "tree", .position = tree_position, .branches = tree_branches};
+
+const struct policy policy_timelines = {
+    .name = "timelines", .position = timelines_position, .branches = timelines_branches};
