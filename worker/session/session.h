@@ -214,7 +214,7 @@ const struct json *session_sampling(const struct session *s);
 const struct json *session_lock_sampling(const struct session *s);
 
 /* GET /sessions/{id}: state object as JSON text; `records` adds every call. */
-void session_write_state(const struct session *s, bool records, struct buf *json);
+void session_write_state(struct session *s, bool records, struct buf *json);
 
 /* One row of GET /sessions. */
 void session_write_row(const struct session *s, struct buf *json);

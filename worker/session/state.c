@@ -1,0 +1,388 @@
+/* The state object of GET /sessions/{id} and the rows of GET /sessions, as JSON text. */
+#include <stdlib.h>
+
+#include "worker/session/branch.h"
+#include "worker/session/policy.h"
+
+static void put_count(struct json_out *o, const char *key, uint64_t v)
+{
+    json_out_key(o, key);
+    json_out_i64(o, (int64_t)v);
+}
+
+static void put_text(struct json_out *o, const char *key, struct str v)
+{
+    json_out_key(o, key);
+    json_out_str(o, v);
+}
+
+static void put_bool(struct json_out *o, const char *key, bool v)
+{
+    json_out_key(o, key);
+    json_out_bool(o, v);
+}
+
+/* Seconds, as the clients' own timestamps. */
+static void put_time(struct json_out *o, const char *key, uint64_t ms)
+{
+    json_out_key(o, key);
+    json_out_double(o, (double)ms / 1000);
+}
+
+static const char *phase_name(const struct session *s)
+{
+    static const char *const names[] = {"open", "completed", "finalized", "aborted"};
+
+    return s->expired ? "expired" : names[s->phase];
+}
+
+static void put_reward(struct json_out *o, const struct reward *r)
+{
+    json_out_obj(o);
+    for (size_t i = 0; i < r->members.n; i++) {
+        json_out_key_str(o, r->members.at[i].key);
+        json_out_raw(o, r->members.at[i].json);
+    }
+    json_out_end_obj(o);
+}
+
+static void put_rewards(struct json_out *o, const struct session *s)
+{
+    json_out_key(o, "reward_info");
+    put_reward(o, &s->reward);
+    json_out_key(o, "turn_rewards");
+    json_out_obj(o);
+    for (size_t i = 0; i < s->turn_rewards.n; i++) {
+        json_out_key_str(o, s->turn_rewards.at[i]->response_id);
+        put_reward(o, s->turn_rewards.at[i]);
+    }
+    json_out_end_obj(o);
+}
+
+static void put_forks(struct json_out *o, const uint64_t *forks)
+{
+    json_out_key(o, "forks_by_cause");
+    json_out_obj(o);
+    for (int i = 0; i < CAUSE_COUNT; i++)
+        if (i != CAUSE_EXTENDED && forks[i])
+            put_count(o, session_cause_name((enum session_cause)i), forks[i]);
+    json_out_end_obj(o);
+}
+
+/* --- the tree --- */
+
+/* State nodes: every answer, and the messages between an answer and the one it was built on. The
+ * trie shares those messages between answers of different parents; here they hang below each. */
+struct tree {
+    struct arena arena;
+    struct json_out *o;
+    struct map ids;     /* (parent turn, trie node) -> state id + 1 */
+    uint32_t *turn_ids; /* by turn id: state id */
+    uint32_t next;
+};
+
+struct tree_key {
+    uint64_t parent, node;
+};
+
+static void put_node_head(struct tree *x, uint32_t id, int64_t parent)
+{
+    json_out_obj(x->o);
+    put_count(x->o, "id", id);
+    json_out_key(x->o, "parent");
+    if (parent < 0)
+        json_out_null(x->o);
+    else
+        json_out_i64(x->o, parent);
+}
+
+static int64_t put_structural(struct tree *x, const struct node *n, const struct turn *parent)
+{
+    struct tree_key *k;
+    struct str key;
+    uint32_t *id;
+    int64_t up;
+
+    if (n->depth == 0)
+        return -1;
+    if (parent && n == parent->node)
+        return x->turn_ids[parent->id];
+    k = ARENA_NEW(&x->arena, struct tree_key);
+    *k = (struct tree_key){parent ? parent->id + (uint64_t)1 : 0, n->id};
+    key = str_of((const char *)k, sizeof(*k));
+    id = map_get(&x->ids, key);
+    if (id)
+        return *id;
+    up = put_structural(x, n->parent, parent);
+    id = ARENA_NEW(&x->arena, uint32_t);
+    *id = x->next++;
+    (void)map_set(&x->ids, key, id);
+    put_node_head(x, *id, up);
+    put_text(x->o, "role", n->msg.role);
+    put_bool(x->o, "generated", false);
+    json_out_end_obj(x->o);
+    return *id;
+}
+
+static void put_diff(struct json_out *o, const struct turn *t)
+{
+    if (!t->diff_field.p)
+        return;
+    json_out_key(o, "diff");
+    json_out_obj(o);
+    put_count(o, "message", t->diff_message);
+    put_text(o, "field", t->diff_field);
+    put_text(o, "stored", t->diff_stored);
+    put_text(o, "request", t->diff_request);
+    json_out_end_obj(o);
+}
+
+static void put_turn(struct tree *x, const struct session *s, const struct turn *t)
+{
+    int64_t up = t->node ? put_structural(x, t->node->parent, t->parent) : -1;
+    struct json_out *o = x->o;
+
+    x->turn_ids[t->id] = x->next++;
+    put_node_head(x, x->turn_ids[t->id], up);
+    put_count(o, "seq", t->seq);
+    put_text(o, "role", STR("assistant"));
+    put_bool(o, "generated", true);
+    put_bool(o, "truncated", t->cut && str_eq_c(t->finish_reason, "length"));
+    put_time(o, "committed_at", t->at_ms);
+    json_out_key(o, "completion_span");
+    json_out_arr(o);
+    json_out_i64(o, turn_start(t));
+    json_out_i64(o, t->total);
+    json_out_end_arr(o);
+    put_count(o, "num_tokens", t->total);
+    put_text(o, "response_id", t->response_id);
+    put_text(o, "finish_reason", t->finish_reason);
+    put_text(o, "cause", str_cstr(session_cause_name(t->cause)));
+    put_diff(o, t);
+    put_text(o, "label", t->label);
+    put_text(o, "parent_label", t->parent_label);
+    put_count(o, "call", s->forest.calls.at[t->call].number);
+    put_count(o, "trimmed", t->trim);
+    if (t->parse_warning.p)
+        put_text(o, "parse_warning", t->parse_warning);
+    json_out_end_obj(o);
+}
+
+static void put_leaves(struct tree *x, struct branch_vec *leaves)
+{
+    json_out_key(x->o, "leaves");
+    json_out_arr(x->o);
+    for (size_t i = 0; i < leaves->n; i++) {
+        struct turn *t = leaves->at[i].head, **path = turn_path(t, &x->arena);
+
+        json_out_obj(x->o);
+        put_count(x->o, "node_id", x->turn_ids[t->id]);
+        json_out_key(x->o, "path_node_ids");
+        json_out_arr(x->o);
+        for (uint32_t k = 0; k < t->depth; k++)
+            json_out_i64(x->o, x->turn_ids[path[k]->id]);
+        json_out_end_arr(x->o);
+        json_out_end_obj(x->o);
+    }
+    json_out_end_arr(x->o);
+}
+
+static void put_tree(struct json_out *o, struct session *s, struct branch_vec *leaves)
+{
+    struct tree x = {.o = o};
+
+    x.turn_ids = mem_calloc(s->forest.turns.n + 1, sizeof(*x.turn_ids));
+    json_out_key(o, "tree");
+    json_out_obj(o);
+    json_out_key(o, "nodes");
+    json_out_arr(o);
+    for (size_t i = 0; i < s->forest.turns.n; i++)
+        if (!s->forest.turns.at[i]->hidden)
+            put_turn(&x, s, s->forest.turns.at[i]);
+    json_out_end_arr(o);
+    put_leaves(&x, leaves);
+    json_out_end_obj(o);
+    free(x.turn_ids);
+    map_done(&x.ids);
+    arena_done(&x.arena);
+}
+
+/* --- records --- */
+
+static void put_ids(struct json_out *o, const char *key, const int32_t *ids, size_t n)
+{
+    json_out_key(o, key);
+    json_out_arr(o);
+    for (size_t i = 0; i < n; i++)
+        json_out_i64(o, ids[i]);
+    json_out_end_arr(o);
+}
+
+static void put_path_ids(struct json_out *o, const char *key, const struct turn *t, uint32_t n)
+{
+    int32_t *ids = mem_calloc((size_t)t->total + 1, sizeof(*ids));
+
+    turn_copy(t, ids);
+    put_ids(o, key, ids, n);
+    free(ids);
+}
+
+static void put_request(struct json_out *o, const struct turn *t)
+{
+    struct arena tmp = {0};
+
+    if (!t->node)
+        return;
+    json_out_key(o, "request");
+    json_out_obj(o);
+    json_out_key(o, "messages");
+    json_out_value(o, node_messages(t->node->parent, 0, &tmp));
+    if (t->node->gate->tools) {
+        json_out_key(o, "tools");
+        json_out_value(o, t->node->gate->tools);
+    }
+    if (t->node->gate->kwargs) {
+        json_out_key(o, "chat_template_kwargs");
+        json_out_value(o, t->node->gate->kwargs);
+    }
+    json_out_end_obj(o);
+    arena_done(&tmp);
+}
+
+static void put_answer(struct json_out *o, const struct turn *t)
+{
+    json_out_obj(o);
+    put_text(o, "response_id", t->response_id);
+    put_text(o, "finish_reason", t->finish_reason);
+    json_out_key(o, "message");
+    json_out_value(o, t->message);
+    put_ids(o, "output_ids", t->ids, t->n);
+    put_count(o, "queue_us", t->queue_us);
+    put_count(o, "engine_us", t->engine_us);
+    put_count(o, "gateway_us", t->gateway_us);
+    json_out_end_obj(o);
+}
+
+static void put_records(struct json_out *o, const struct session *s)
+{
+    json_out_key(o, "records");
+    json_out_arr(o);
+    for (size_t i = 0; i < s->forest.calls.n; i++) {
+        const struct call *c = &s->forest.calls.at[i];
+        const struct turn *first = c->n_turns ? s->forest.turns.at[c->first_turn] : NULL;
+
+        json_out_obj(o);
+        put_count(o, "call", c->number);
+        put_time(o, "timestamp", c->at_ms);
+        put_bool(o, "exhausted", c->exhausted);
+        put_count(o, "prompt_tokens", c->prompt_tokens);
+        if (c->max_tokens)
+            put_count(o, "max_tokens", (uint64_t)c->max_tokens);
+        if (first) {
+            put_request(o, first);
+            put_path_ids(o, "prompt_ids", first, turn_start(first));
+        }
+        json_out_key(o, "answers");
+        json_out_arr(o);
+        for (uint32_t k = 0; k < c->n_turns; k++)
+            put_answer(o, s->forest.turns.at[c->first_turn + k]);
+        json_out_end_arr(o);
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+}
+
+/* --- state --- */
+
+static void put_head(struct json_out *o, const struct session *s)
+{
+    put_text(o, "session_id", s->id);
+    put_text(o, "phase", str_cstr(phase_name(s)));
+    put_text(o, "history", str_cstr(s->options.policy->name));
+    put_text(o, "message_matcher", str_cstr(matcher_name(s->options.matcher.kind)));
+    put_time(o, "created_at", s->created_ms);
+    put_time(o, "updated_at", s->updated_ms);
+    if (s->has_finished)
+        put_bool(o, "finished", s->finished);
+    if (s->complete_reason.p)
+        put_text(o, "reason", s->complete_reason);
+    json_out_key(o, "labels");
+    if (s->options.labels)
+        json_out_value(o, s->options.labels);
+    else
+        json_out_raw(o, STR("{}"));
+    json_out_key(o, "metadata");
+    if (s->options.metadata)
+        json_out_value(o, s->options.metadata);
+    else
+        json_out_raw(o, STR("{}"));
+}
+
+static void put_counts(struct json_out *o, const struct session *s, size_t branches)
+{
+    size_t closed = 0, records = s->forest.calls.n;
+
+    for (size_t i = 0; i < s->chains.n; i++)
+        closed += s->chains.at[i]->closed;
+    if (s->options.policy == &policy_linear) /* the turns that still count */
+        records = s->head ? s->head->depth : 0;
+    put_count(o, "num_calls", s->forest.calls.n);
+    put_count(o, "num_records", records);
+    put_count(o, "num_branches", branches);
+    put_count(o, "num_nodes", s->forest.nodes.n);
+    put_count(o, "num_checkpoints", s->forest.turns.n);
+    put_count(o, "num_tokens", s->forest.tokens);
+    put_count(o, "num_active_chains", s->chains.n - closed);
+    put_count(o, "num_trajectories", closed);
+    put_count(o, "num_inflight_generations", s->inflight);
+    put_count(o, "rollback_count", s->rollbacks);
+    put_count(o, "rollback_dropped_trainable_tokens_total", s->rollback_dropped);
+    put_count(o, "refreshed", s->refreshed);
+    put_count(o, "trimmed_tokens", s->trimmed);
+    put_forks(o, s->forks);
+}
+
+void session_write_state(struct session *s, bool records, struct buf *json)
+{
+    struct json_out o = json_out_to(json);
+    struct branch_vec branches = {0};
+    const struct turn *newest = NULL;
+
+    session_branches(s, &branches);
+    if (branches.n)
+        newest = branches.at[branches.n - 1].head;
+    json_out_obj(&o);
+    put_head(&o, s);
+    put_counts(&o, s, branches.n);
+    put_rewards(&o, s);
+    put_tree(&o, s, &branches);
+    json_out_key(&o, "tito_session_mismatch");
+    json_out_arr(&o); /* checkpoints are never re-encoded: nothing can mismatch */
+    json_out_end_arr(&o);
+    if (newest)
+        put_path_ids(&o, "accumulated_token_ids", newest, newest->total);
+    else
+        put_ids(&o, "accumulated_token_ids", NULL, 0);
+    if (records)
+        put_records(&o, s);
+    json_out_end_obj(&o);
+    vec_done(&branches);
+}
+
+void session_write_row(const struct session *s, struct buf *json)
+{
+    struct json_out o = json_out_to(json);
+    uint64_t branches = 0;
+
+    for (size_t i = 0; i < s->forest.turns.n; i++)
+        branches += s->forest.turns.at[i]->children == 0 && !s->forest.turns.at[i]->hidden;
+    json_out_obj(&o);
+    put_head(&o, s);
+    put_count(&o, "calls", s->forest.calls.n);
+    put_count(&o, "tokens", s->forest.tokens);
+    put_count(&o, "branches", branches);
+    put_count(&o, "inflight", s->inflight);
+    json_out_key(&o, "reward");
+    put_reward(&o, &s->reward);
+    json_out_end_obj(&o);
+}
