@@ -400,6 +400,7 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
 {
     struct arena tmp = {0};
     struct commit c = {.chain = UINT32_MAX, .call.at_ms = now_ms};
+    const char *temperature;
     struct plan *p;
     int rc;
 
@@ -407,6 +408,9 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
     c.call.body_hash[0] = record_u64(r);
     c.call.body_hash[1] = record_u64(r);
     c.call.max_tokens = (int64_t)(record_u(r) & INT64_MAX);
+    temperature = record_floats(r, 1);
+    if (temperature)
+        memcpy(&c.call.temperature, temperature, sizeof(float));
     c.flags = (unsigned)record_u32(r);
     c.call.prompt_tokens = record_u32(r);
     if (c.flags & COMMIT_EXHAUSTED) {

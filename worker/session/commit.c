@@ -224,6 +224,7 @@ int session_commit(struct session_store *st, struct session_plan *pub,
     record_put_u64(record, p->body_hash[0]);
     record_put_u64(record, p->body_hash[1]);
     record_put_u(record, p->max_tokens > 0 ? (uint64_t)p->max_tokens : 0);
+    record_put_floats(record, &p->temperature, 1);
     record_put_u(record, flags_of(p, run));
     record_put_u(record, p->pub.prompt.n);
     if (p->pub.exhausted) {

@@ -3,7 +3,7 @@
  * order drawn here; LEB128 integers unless said otherwise):
  *
  *     type version session-id now-ms(8)                      every record
- *     call body-hash(8 8) max-tokens flags prompt-tokens
+ *     call body-hash(8 8) max-tokens temperature(4) flags prompt-tokens
  *     COMMIT_EXHAUSTED:   chain                              when COMMIT_CHAIN; nothing else
  *     not COMMIT_RAW:     tools kwargs | gate                COMMIT_NEW_GATE | else
  *                         base node                          when COMMIT_BASE; else the gate's root

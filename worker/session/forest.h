@@ -102,6 +102,12 @@ struct turn {
     uint32_t drift; /* export's cache: 0 not audited, else its code + 1 */
 };
 
+/* Cut by length: such an answer may not be extended (tree). Answers cut by a stop string may. */
+static inline bool turn_truncated(const struct turn *t)
+{
+    return str_eq_c(t->finish_reason, "length");
+}
+
 /* One committed call. */
 struct call {
     uint64_t number;
@@ -110,6 +116,7 @@ struct call {
     uint64_t at_ms;
     uint32_t first_turn, n_turns; /* its answers: turns[first_turn ..] */
     uint32_t prompt_tokens;
+    float temperature;
     bool exhausted;
 };
 

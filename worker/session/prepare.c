@@ -22,6 +22,7 @@ static struct plan *plan_new(struct session *s, struct arena *a,
     p->body_hash[0] = in->body_hash[0];
     p->body_hash[1] = in->body_hash[1];
     p->max_tokens = in->max_tokens;
+    p->temperature = in->temperature;
     p->next = s->plans;
     if (s->plans)
         s->plans->prev = p;

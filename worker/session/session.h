@@ -122,6 +122,7 @@ struct session_call_input {
     struct str parent_label; /* x-parent-session-id, or absent */
     uint64_t body_hash[2];   /* of the request body, for retries */
     int64_t max_tokens;      /* asked for; 0: none */
+    float temperature;       /* sampled with; for trainers that want it per token */
     uint32_t context_length; /* of engine and model; 0: unknown */
     uint64_t now_ms;
 };

@@ -147,7 +147,7 @@ static void put_turn(struct tree *x, const struct session *s, const struct turn 
     put_count(o, "seq", t->seq);
     put_text(o, "role", STR("assistant"));
     put_bool(o, "generated", true);
-    put_bool(o, "truncated", t->cut && str_eq_c(t->finish_reason, "length"));
+    put_bool(o, "truncated", turn_truncated(t));
     put_time(o, "committed_at", t->at_ms);
     json_out_key(o, "completion_span");
     json_out_arr(o);

@@ -105,6 +105,7 @@ struct plan {
     struct str label, parent_label;
     uint64_t body_hash[2];
     int64_t max_tokens;
+    float temperature;
 
     /* where it stands */
     struct turn *parent;   /* NULL: full render */
