@@ -144,7 +144,7 @@ static int resolve(const struct config *c, struct sockaddr_storage *ret, socklen
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *found;
-    char host[256], port[16];
+    char host[256] = "", port[16] = "";
     int rc;
 
     if (split_address(c->listen, host, port, e))
@@ -202,8 +202,8 @@ static int own_address(const struct listeners *l, struct sockaddr_storage *a, so
 
 int listeners_router(struct listeners *l, const struct config *c, unsigned i, struct err *e)
 {
-    struct sockaddr_storage a;
-    socklen_t len;
+    struct sockaddr_storage a = {0};
+    socklen_t len = 0;
 
     if (l->routers[i] >= 0)
         return 0;

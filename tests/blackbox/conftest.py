@@ -1,0 +1,91 @@
+"""Fixtures of the black-box tests, and the hygiene that runs after every one of them:
+every gateway was stopped or is stopped now; then no process of it lives, its port is free, its log
+holds no error line the test did not announce (Gateway.allow), no sanitizer text, and this process
+has as many descriptors as before."""
+import os
+import signal
+import socket
+
+import pytest
+
+import gateway as g
+
+
+@pytest.fixture
+def start():
+    """start(workers=2, ...) -> a serving Gateway."""
+    def make(**settings):
+        return g.Gateway(**settings).start()
+    if not g.BINARY.exists():
+        pytest.skip(f"{g.BINARY} is not built")
+    return make
+
+
+@pytest.fixture
+def stub():
+    """The same with children that only answer (supervisor_stub.c); not started yet."""
+    def make(**settings):
+        return g.Gateway(binary=g.STUB, **settings)
+    if not g.STUB.exists():
+        pytest.skip(f"{g.STUB} is not built")
+    return make
+
+
+@pytest.fixture
+def shared():
+    if not g.SHARED.exists():
+        pytest.skip("../shared is absent")
+    return g.SHARED
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def leftovers(gateway):
+    return [p for p in gateway.seen if g.alive(p)]
+
+
+def check(gateway):
+    """All that is wrong with one gateway at the end of a test."""
+    faults = []
+    if gateway.process is None:
+        return faults
+    ended_by_test = gateway.process.poll() is not None
+    status = gateway.process.returncode if ended_by_test else gateway.stop(60)
+    if not ended_by_test and status != 0:
+        faults.append(f"exit status {status} on SIGTERM")
+    try:
+        g.wait_until(lambda: not leftovers(gateway), 10, "all processes end")
+    except AssertionError:
+        faults.append(f"processes left: {leftovers(gateway)}")
+        for pid in leftovers(gateway):
+            os.kill(pid, signal.SIGKILL)
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind(("127.0.0.1", gateway.port))
+        except OSError as e:
+            faults.append(f"port {gateway.port} is still taken: {e}")
+    faults += [f"log: {line}" for line in gateway.unasked_errors()]
+    return faults
+
+
+@pytest.fixture(autouse=True)
+def hygiene(request):
+    g.Gateway.everybody.clear()
+    before = descriptors()
+    yield
+    faults = []
+    for gateway in g.Gateway.everybody:
+        try:
+            faults += check(gateway)
+        except Exception as e:  # a stuck gateway must not keep the others from being ended
+            faults.append(f"{type(e).__name__}: {e}")
+        if faults:
+            print(f"--- log of {gateway.port} ---\n{gateway.log()[-6000:] if gateway.process else ''}")
+        gateway.destroy()
+    g.release_ports()
+    if descriptors() > before:
+        faults.append(f"the test leaks {descriptors() - before} descriptors")
+    assert not faults, "\n".join(faults)

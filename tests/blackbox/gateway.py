@@ -1,0 +1,268 @@
+"""A rollgate process tree as the tests see it: start, signals, requests, log, processes,
+descriptors, memory. Which build is tested: RG_BUILD (default build/dev; build/asan ...)."""
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import http.client
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / os.environ.get("RG_BUILD", "build/dev")
+SHARED = ROOT.parent / "shared"
+BINARY = BUILD / "rollgate"
+STUB = BUILD / "tests/blackbox/supervisor_stub"
+SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|UndefinedBehaviorSanitizer|runtime error:")
+
+_locks = []
+
+
+def free_port():
+    """A port that no other test of any run takes: bound once to see that it is free, then locked
+    by name until this process ends."""
+    while True:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        lock = open(f"{tempfile.gettempdir()}/rollgate-test-port-{port}", "w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            continue
+        _locks.append(lock)
+        return port
+
+
+def release_ports():
+    while _locks:
+        lock = _locks.pop()
+        os.unlink(lock.name)
+        lock.close()
+
+
+def wait_until(condition, timeout=20.0, what="condition"):
+    """Polls until the condition is true; its value. Fails with `what` after the timeout."""
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} did not come true within {timeout} s")
+        time.sleep(0.02)
+
+
+def children_of(pid):
+    """All living descendants of a process, from /proc."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                stat = open(f"/proc/{name}/stat").read()
+            except OSError:
+                continue
+            fields = stat[stat.rindex(")") + 2:].split()
+            if fields[0] != "Z":
+                parents.setdefault(int(fields[1]), []).append(int(name))
+    found, todo = [], [pid]
+    while todo:
+        for child in parents.get(todo.pop(), []):
+            found.append(child)
+            todo.append(child)
+    return found
+
+
+def alive(pid):
+    try:
+        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def text(self):
+        return self.body.decode("utf-8", "replace")
+
+
+class Gateway:
+    """One gateway. Arguments are settings by name (workers=2, engine="builtin:echo", a list for a
+    repeatable one, True for a switch); start() waits until it serves unless told not to."""
+
+    everybody = []
+
+    def __init__(self, binary=None, command="serve", env=None, **settings):
+        self.binary = str(binary or BINARY)
+        self.command = command
+        self.folder = tempfile.mkdtemp(prefix="rgt")
+        self.port = free_port()
+        self.settings = {"listen": f"127.0.0.1:{self.port}", "state-dir": f"{self.folder}/state",
+                         "workers": 2, "routers": 1, "log-level": "info", "grace": "10s"}
+        self.settings.update({k.replace("_", "-"): v for k, v in settings.items()})
+        self.env = dict(os.environ, **(env or {}))
+        self.env.setdefault("ASAN_OPTIONS", "abort_on_error=0:exitcode=99:detect_leaks=1")
+        self.env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
+        self.log_path = f"{self.folder}/log"
+        self.process = None
+        self.allowed = []       # patterns of error lines that the test provokes
+        self.seen = set()       # every pid that ever belonged to it
+        Gateway.everybody.append(self)
+
+    # --- life ---
+
+    def arguments(self):
+        out = [self.binary, self.command]
+        for name, value in self.settings.items():
+            for one in value if isinstance(value, list) else [value]:
+                if one is True or one is False:
+                    out.append(f"--{name}={'on' if one else 'off'}")
+                elif one is not None:
+                    out.append(f"--{name}={one}")
+        return out
+
+    def start(self, wait=True, **popen):
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(self.arguments(), stderr=log, stdout=log,
+                                            stdin=subprocess.DEVNULL, env=self.env, **popen)
+        self.seen.add(self.process.pid)
+        if wait:
+            self.wait_serving()
+        return self
+
+    def wait_serving(self, timeout=60):
+        def serving():
+            if self.process.poll() is not None:
+                raise AssertionError(f"ended with {self.process.returncode}:\n{self.log()}")
+            return self.has_line(r"supervisor \d+ serving ")
+        wait_until(serving, timeout, "the gateway serves")
+        self.family()
+        return self
+
+    def signal(self, signo):
+        self.process.send_signal(signo)
+
+    def stop(self, timeout=30):
+        """Drains it; the exit status."""
+        if self.process and self.process.poll() is None:
+            self.family()
+            self.signal(signal.SIGTERM)
+        return self.wait(timeout)
+
+    def wait(self, timeout=30):
+        return self.process.wait(timeout) if self.process else None
+
+    def kill(self):
+        for pid in self.family():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if self.process:
+            self.process.wait(10)
+
+    def destroy(self):
+        if self.process and self.process.poll() is None:
+            self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # --- processes ---
+
+    def family(self):
+        """The living processes, the supervisor first."""
+        pids = [self.process.pid] + children_of(self.process.pid) if self.process else []
+        self.seen.update(pids)
+        return [p for p in pids if alive(p)]
+
+    def child(self, name):
+        """The pid of "worker-0", "router-1" ... as last reported."""
+        found = re.findall(rf"process serves process={re.escape(name)} ready_pid=(\d+)", self.log())
+        return int(found[-1]) if found else None
+
+    def descriptors(self, pid):
+        return len(os.listdir(f"/proc/{pid}/fd"))
+
+    def resident(self, pid):
+        """Resident bytes."""
+        return int(open(f"/proc/{pid}/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    # --- log ---
+
+    def log(self):
+        with open(self.log_path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def has_line(self, pattern):
+        return re.search(pattern, self.log()) is not None
+
+    def wait_line(self, pattern, timeout=20):
+        wait_until(lambda: self.has_line(pattern), timeout, f"log line /{pattern}/")
+
+    def unasked_errors(self):
+        """Error lines that the test did not announce with allow(), and sanitizer output."""
+        faults = []
+        for line in self.log().split("\n"):
+            bad = re.match(r"\S+Z error ", line) or SANITIZER.search(line) or "check failed" in line
+            if bad and not any(re.search(p, line) for p in self.allowed):
+                faults.append(line)
+        return faults
+
+    def allow(self, *patterns):
+        self.allowed += patterns
+        return self
+
+    # --- requests ---
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def connect(self, timeout=30):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
+    def request(self, method, path, body=None, headers=None, timeout=30):
+        """One request on its own connection; body may be bytes or a value to send as JSON."""
+        headers = dict(headers or {})
+        if body is not None and not isinstance(body, (bytes, str)):
+            body = json.dumps(body)
+            headers.setdefault("Content-Type", "application/json")
+        c = self.connect(timeout)
+        try:
+            c.request(method, path, body=body, headers=headers)
+            r = c.getresponse()
+            return Answer(r.status, r.headers, r.read())
+        finally:
+            c.close()
+
+    def get(self, path, **more):
+        return self.request("GET", path, **more)
+
+    def post(self, path, body=None, **more):
+        return self.request("POST", path, {} if body is None else body, **more)
+
+    def metrics(self):
+        """name{labels} -> value."""
+        out = {}
+        for line in self.get("/metrics").text.split("\n"):
+            if line and not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                out[name] = float(value)
+        return out
+
+    def chat(self, session, text, **more):
+        """One non-streaming call on a session (its JSON from POST /sessions)."""
+        messages = text if isinstance(text, list) else [{"role": "user", "content": text}]
+        return self.post(f"/sessions/{session['session_id']}/v1/chat/completions",
+                         {"model": "m", "messages": messages, **more})

@@ -1,0 +1,380 @@
+"""The supervisor: start, crash, drain, scaling, sockets from outside, upgrade. Children are the
+stub's (supervisor_stub.c) wherever what they serve does not matter."""
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+import gateway as g
+
+
+class Load:
+    """Closed-loop clients that count what fails."""
+
+    def __init__(self, gateway, path="/", clients=4):
+        self.gateway, self.path, self.stopping = gateway, path, False
+        self.ok, self.failed, self.refused = 0, [], 0
+        self.threads = [threading.Thread(target=self.run) for _ in range(clients)]
+        for t in self.threads:
+            t.start()
+
+    def run(self):
+        while not self.stopping:
+            try:
+                assert self.gateway.get(self.path, timeout=20).status == 200
+                self.ok += 1
+            except ConnectionRefusedError:
+                self.refused += 1
+            except Exception as e:
+                self.failed.append(repr(e))
+
+    def stop(self):
+        self.stopping = True
+        for t in self.threads:
+            t.join()
+
+
+def test_children_are_named_and_found(stub):
+    s = stub(workers=3, routers=2).start()
+    assert len(s.family()) == 6
+    assert s.get("/").text.split()[0] in ("router-0", "router-1")
+    assert s.has_line(r"rollgate starts version=\S+ cores=\d+ nofile=\d+ connections_per_router=\d+")
+    assert s.stop() == 0
+
+
+@pytest.mark.parametrize("name", ["router-0", "router-1", "worker-0"])
+def test_a_killed_child_refuses_nobody(stub, name):
+    s = stub(workers=2, routers=2).start().allow("process died")
+    load = Load(s)
+    victim = s.child(name)
+    g.wait_until(lambda: load.ok > 20, what="load runs")
+    os.kill(victim, signal.SIGKILL)
+    g.wait_until(lambda: s.child(name) != victim, what="the successor serves")
+    done = load.ok
+    g.wait_until(lambda: load.ok > done + 20, what="load goes on")
+    load.stop()
+    assert load.refused == 0
+    assert len(load.failed) <= 4  # at most what was in flight at the victim
+    assert s.has_line(rf"process died process={name} died_pid={victim} how=\"killed by signal 9")
+
+
+def test_last_words_stand_in_the_obituary(stub):
+    s = stub(routers=1).start().allow("process died", "check failed")
+    with pytest.raises(Exception):
+        s.get("/crash")
+    s.wait_line(r"process died process=router-0 .*asked to crash")
+    assert s.get("/").status == 200
+
+
+@pytest.mark.parametrize("when_ms", [0, 2, 5, 10, 30, 100])
+def test_term_at_any_moment_of_the_start(stub, when_ms):
+    s = stub(workers=4, routers=2).start(wait=False)
+    time.sleep(when_ms / 1000)
+    s.family()
+    s.signal(signal.SIGTERM)
+    status = s.wait()
+    # Before main could block the signal, the kernel's default ends it; nothing lives then either.
+    assert status in (0, -signal.SIGTERM) and (status == 0 or not s.log())
+
+
+def test_term_lets_running_requests_finish_and_is_idempotent(stub):
+    s = stub(routers=2).start()
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(s.get("/slow/1500").status))
+               for _ in range(4)]
+    for t in threads:
+        t.start()
+    time.sleep(0.3)
+    for _ in range(3):
+        for pid in s.family():  # as Slurm does: to everybody, more than once
+            os.kill(pid, signal.SIGTERM)
+        time.sleep(0.1)
+    for t in threads:
+        t.join()
+    assert answers == [200] * 4
+    assert s.wait() == 0
+
+
+def test_grace_ends_what_does_not_end(stub):
+    s = stub(routers=1, grace="300ms").start()
+    client = threading.Thread(target=lambda: s.get("/slow/60000"), daemon=True)
+    threading.excepthook = lambda args: None  # the client loses its answer, as it must
+    client.start()
+    time.sleep(0.2)
+    s.signal(signal.SIGTERM)
+    assert s.wait(20) == 0
+    client.join()
+    assert s.has_line("killed what did not end in time")
+
+
+def test_quit_ends_at_once(stub):
+    s = stub(routers=1).start()
+    s.signal(signal.SIGQUIT)
+    assert s.wait(5) == 0
+
+
+def test_a_child_told_to_end_by_somebody_is_replaced(stub):
+    s = stub(routers=1).start()
+    old = s.child("router-0")
+    os.kill(old, signal.SIGTERM)
+    g.wait_until(lambda: s.child("router-0") != old, what="a successor serves")
+    assert s.has_line("ended on a signal not sent by the supervisor")
+    assert s.get("/").status == 200
+
+
+def test_children_die_with_the_supervisor(stub):
+    s = stub(workers=2, routers=2).start()
+    family = s.family()
+    s.signal(signal.SIGKILL)
+    s.wait()
+    g.wait_until(lambda: not any(g.alive(p) for p in family), 5, "all end")
+
+
+def test_too_many_deaths_end_the_service(stub):
+    s = stub(routers=1, max_restarts=3).start()
+    s.allow("process died", "too many processes died")
+    for _ in range(4):
+        victim = s.child("worker-0")
+        os.kill(victim, signal.SIGKILL)
+        g.wait_until(lambda: s.child("worker-0") != victim or s.process.poll() is not None)
+    assert s.wait() == 1
+    assert s.has_line("too many processes died")
+
+
+def test_a_child_that_cannot_start_fails_the_start_with_its_words(stub):
+    s = stub(env={"STUB_FAIL": "worker-1"}).start(wait=False)
+    s.allow("process died", "start failed")
+    assert s.wait() == 1
+    assert s.has_line(r"start failed process=worker-1 reason=\"the stub was told to fail\"")
+
+
+def test_a_child_that_does_not_report_fails_the_start(stub):
+    s = stub(env={"STUB_MUTE": "router-0"}, start_timeout="500ms").start(wait=False)
+    s.allow("process died", "start failed", "does not report")
+    assert s.wait() == 1
+
+
+def test_a_child_that_exits_during_the_start_is_tried_again_until_it_is_too_often(stub):
+    s = stub(env={"STUB_EXIT": "router-0"}, max_restarts=2).start(wait=False)
+    s.allow("process died", "too many")
+    assert s.wait() == 1
+    assert s.log().count("process died process=router-0") == 3
+
+
+def test_a_stuck_process_is_ended_and_replaced(stub):
+    s = stub(routers=2, hang_timeout="2500ms").start().allow("process is stuck", "process died")
+    threading.excepthook = lambda args: None
+    client = threading.Thread(target=lambda: s.get("/hang"), daemon=True)
+    client.start()
+    s.wait_line("process is stuck process=router-", 20)
+    client.join()
+    g.wait_until(lambda: s.log().count("process serves process=router-") == 3)
+    assert s.get("/").status == 200
+
+
+def test_a_second_gateway_does_not_share_the_port_or_the_folder(stub):
+    a = stub().start()
+    b = stub(listen=f"127.0.0.1:{a.port}").start(wait=False).allow("cannot start")
+    assert b.wait() == 1 and b.has_line("cannot listen: Address already in use")
+    c = stub(state_dir=f"{a.folder}/state").start(wait=False).allow("cannot start")
+    assert c.wait() == 1 and c.has_line("another rollgate uses")
+
+
+def test_beyond_loopback_needs_keys(stub):
+    s = stub(listen="0.0.0.0:0").start(wait=False).allow("cannot start")
+    assert s.wait() == 1 and s.has_line("listening beyond loopback needs keys")
+    s = stub(listen="0.0.0.0:0", insecure=True).start()
+    assert s.has_line("--insecure: anybody")
+
+
+def test_all_mistakes_of_the_configuration_in_one_run(stub):
+    s = stub(workers="x", grace="y", log_format="z").start(wait=False)
+    assert s.wait() == 2
+    for name in ("workers", "grace", "log-format"):
+        assert s.has_line(f"--{name}: {name}: ")
+
+
+def with_sockets(s, sockets, **more):
+    """Starts a gateway as systemd would, with listening sockets from descriptor 3 on."""
+    numbers = [k.fileno() for k in sockets]
+    shell = " ".join(f"{10 + i}<&{n}" for i, n in enumerate(numbers))
+    moves = " ".join(f"{3 + i}<&{10 + i}" for i in range(len(numbers)))
+    line = f'exec {shell}; exec {moves}; export LISTEN_PID=$$ LISTEN_FDS={len(numbers)}; exec "$@"'
+    with open(s.log_path, "ab") as log:
+        s.process = subprocess.Popen(["bash", "-c", line, "x"] + s.arguments(), stderr=log, stdout=log,
+                                     stdin=subprocess.DEVNULL, env=s.env, pass_fds=numbers, **more)
+    s.seen.add(s.process.pid)
+    return s.wait_serving()
+
+
+def test_given_sockets_are_used_as_they_are(stub):
+    s = stub(routers=3)
+    with socket.socket() as k:
+        k.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        k.bind(("127.0.0.1", s.port))
+        k.listen(64)
+        with_sockets(s, [k])
+        seen = {s.get("/").text.split()[0] for _ in range(60)}
+        assert seen <= {"router-0", "router-1", "router-2"} and seen
+        victim = s.child("router-0")
+        s.allow("process died")
+        os.kill(victim, signal.SIGKILL)
+        g.wait_until(lambda: s.child("router-0") != victim)
+        assert s.get("/").status == 200
+        assert s.stop() == 0
+
+
+def scale(s, workers, routers):
+    """Writes the configuration file and reloads."""
+    done = s.log().count("configuration reloaded")
+    with open(f"{s.folder}/conf.yaml", "w") as f:
+        f.write(f"workers: {workers}\nrouters: {routers}\n")
+    s.signal(signal.SIGHUP)
+    g.wait_until(lambda: s.log().count("configuration reloaded") > done, what="reload")
+
+
+def scalable(stub, workers, routers):
+    s = stub()
+    s.settings.pop("workers"), s.settings.pop("routers")
+    s.settings["config"] = f"{s.folder}/conf.yaml"
+    with open(f"{s.folder}/conf.yaml", "w") as f:
+        f.write(f"workers: {workers}\nrouters: {routers}\n")
+    return s.start()
+
+
+def worker_answer(s, index, path="/"):
+    with socket.socket(socket.AF_UNIX) as k:
+        k.settimeout(20)
+        k.connect(f"{s.folder}/state/run/worker-{index}.sock")
+        k.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        text = b""
+        while True:
+            piece = k.recv(4096)
+            if not piece:
+                return text.split(b"\r\n\r\n", 1)[1].decode()
+            text += piece
+
+
+def test_scaling_under_load_refuses_nobody(stub):
+    s = scalable(stub, 4, 1)
+    load = Load(s, "/slow/5")
+    scale(s, 8, 3)
+    g.wait_until(lambda: s.log().count("process serves process=") == 4 + 1 + 4 + 2)
+    assert worker_answer(s, 7).startswith("worker-7 ")
+    assert {s.get("/").text.split()[0] for _ in range(60)} == {"router-0", "router-1", "router-2"}
+    scale(s, 2, 1)
+    g.wait_until(lambda: s.log().count("sessions adopted") == 6, what="six places are adopted")
+    g.wait_until(lambda: len(s.family()) == 1 + 2 + 1, what="the retired have ended")
+    done = load.ok
+    g.wait_until(lambda: load.ok > done + 20)
+    load.stop()
+    assert load.failed == [] and load.refused == 0
+    for index in range(2, 8):
+        assert worker_answer(s, index).split()[0] in ("worker-0", "worker-1")
+    adopted = worker_answer(s, 0, "/adopted").split() + worker_answer(s, 1, "/adopted").split()
+    assert sorted(adopted) == ["2", "3", "4", "5", "6", "7"]
+    # An adopter's successor inherits the places.
+    s.allow("process died")
+    victim = s.child("worker-0")
+    had = worker_answer(s, 0, "/adopted").split()
+    os.kill(victim, signal.SIGKILL)
+    g.wait_until(lambda: s.child("worker-0") != victim)
+    assert sorted(worker_answer(s, 0, "/adopted").split()) == sorted(had)
+    # Growing again takes fresh places: the old ids live with their adopters.
+    scale(s, 3, 1)
+    s.wait_line("process serves process=worker-8 ")
+
+
+def test_journals_of_a_larger_past_find_an_owner_at_start(stub):
+    s = stub(workers=2)
+    for index in (2, 5):
+        os.makedirs(f"{s.folder}/state/worker-{index}")
+    s.start()
+    adopted = worker_answer(s, 0, "/adopted").split() + worker_answer(s, 1, "/adopted").split()
+    assert sorted(adopted) == ["2", "5"]
+    assert worker_answer(s, 5).split()[0] in ("worker-0", "worker-1")
+
+
+def test_a_wrong_configuration_is_not_reloaded(stub):
+    s = scalable(stub, 2, 1)
+    s.allow("configuration not reloaded")
+    with open(f"{s.folder}/conf.yaml", "w") as f:
+        f.write("workers: 3\nmax-restarts: many\n")
+    s.signal(signal.SIGHUP)
+    s.wait_line(r"configuration not reloaded mistake=.*conf.yaml:2: max-restarts")
+    assert len(s.family()) == 4
+    with open(f"{s.folder}/conf.yaml", "w") as f:
+        f.write("workers: 2\nrouters: 1\nmodel: /elsewhere\nlog-level: debug\n")
+    s.signal(signal.SIGHUP)
+    s.wait_line("settings that need a restart have changed, ignoring settings=model")
+    s.wait_line("configuration reloaded")
+
+
+def test_upgrade_refuses_nobody_and_keeps_the_pid(stub):
+    s = stub(workers=2, routers=2)
+    s.binary = shutil.copy(g.STUB, f"{s.folder}/gateway")
+    s.start()
+    load = Load(s, "/slow/20")
+    for turn in range(3):
+        old = s.family()
+        shutil.copy(g.STUB, f"{s.folder}/gateway.new")
+        os.rename(f"{s.folder}/gateway.new", f"{s.folder}/gateway")
+        s.signal(signal.SIGUSR2)
+        g.wait_until(lambda: s.log().count("supervisor %d serving" % s.process.pid) == turn + 2)
+        g.wait_until(lambda: not any(g.alive(p) for p in old[1:]), what="the old children end")
+        s.family()
+    done = load.ok
+    g.wait_until(lambda: load.ok > done + 20)
+    load.stop()
+    assert load.failed == [] and load.refused == 0
+    assert s.process.poll() is None and len(s.family()) == 5
+
+
+def test_upgrade_to_a_broken_binary_changes_nothing(stub):
+    s = stub(workers=1, routers=1)
+    s.binary = shutil.copy(g.STUB, f"{s.folder}/gateway")
+    s.start()
+    family = s.family()
+    os.unlink(s.binary)
+    with open(s.binary, "w") as f:
+        f.write("#!/bin/sh\nexit 1\n")
+    os.chmod(s.binary, 0o755)
+    s.allow("the new binary does not run")
+    s.signal(signal.SIGUSR2)
+    s.wait_line("the new binary does not run")
+    assert s.family() == family and s.get("/").status == 200
+
+
+def test_systemd_is_told(stub, tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as k:
+        k.bind(str(tmp_path / "notify"))
+        k.settimeout(20)
+        s = stub(env={"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "600000"}).start()
+        text = k.recv(4096).decode()
+        assert text.startswith("READY=1\nMAINPID=%d\n" % s.process.pid)
+        for _ in range(3):
+            assert k.recv(4096) == b"WATCHDOG=1"
+        s.signal(signal.SIGTERM)
+        while k.recv(4096) != b"STOPPING=1":
+            pass
+        assert s.wait() == 0
+
+
+def test_no_descriptor_leaks_over_restarts(stub):
+    s = stub(workers=1, routers=1).start().allow("process died")
+    def kill_once():
+        victim = s.child("worker-0")
+        os.kill(victim, signal.SIGKILL)
+        g.wait_until(lambda: s.child("worker-0") != victim, what="successor")
+    kill_once()
+    before = s.descriptors(s.process.pid), s.descriptors(s.child("worker-0"))
+    kill_once()
+    kill_once()
+    assert (s.descriptors(s.process.pid), s.descriptors(s.child("worker-0"))) == before
+    # stdin, stdout, stderr, listener, status, control, epoll, signalfd
+    assert before[1] <= 8
