@@ -238,7 +238,7 @@ void conn_finish(struct conn *c)
     c->state = CONN_HEAD;
     c->in_seen = 0;
     c->tries = 0;
-    c->up_broken = c->interim = c->answered = false;
+    c->up_broken = c->interim = c->answered = c->resent = false;
     conn_set_deadline(c, (uint64_t)c->hub->config->idle_timeout_ms);
 }
 
@@ -280,8 +280,6 @@ static void keep_request(struct conn *c, const struct http1_head *h, const struc
     c->keep_alive = h->keep_alive;
     c->closing = !h->keep_alive || c->hub->draining;
     c->head_request = str_eq(h->method, STR("HEAD"));
-    c->idempotent =
-        c->head_request || str_eq(h->method, STR("GET")) || str_eq(h->method, STR("OPTIONS"));
     c->messages_dialect = str_find(h->target, STR("/messages"), 0) != SIZE_MAX;
     memcpy(c->session, route->session.p ? route->session.p : "", route->session.len);
     c->session[route->session.len] = 0;

@@ -47,10 +47,11 @@ struct conn {
     struct link *link; /* NULL: a local answer, or the worker's part is over */
     struct flow up, down;
     struct buf replay;  /* the whole request as sent, while it may be sent again; or empty */
-    struct buf partial; /* part of the worker's head */
+    struct buf partial; /* of the worker: a part of its head, or of a size line */
     int pipe[2];        /* of a spliced upload, -1: none */
     size_t piped_bytes;
-    unsigned tries;     /* upstreams tried, resends */
+    unsigned tries;     /* upstreams that refused */
+    bool resent;        /* sent a second time */
     bool up_broken;     /* the worker takes no more; its answer may still be there */
     bool interim;       /* a 1xx went out */
     bool answered;      /* the head of the final answer went out */

@@ -179,18 +179,19 @@ void relay_start(struct conn *c, int upstream, struct str body)
     send_first(c, upstream, iov, n);
 }
 
-/* The link died before any byte of an answer. Sends the request once more on a new link if the
- * worker cannot have acted on it: it was reset with bytes unread, or the request may be repeated.
+/* The link was reset before any byte of an answer, which means that bytes of ours were not read:
+ * the worker cannot have acted on the request. Sends it once more on a new link, if it was kept.
  * Returns whether it did. */
-static bool resend(struct conn *c, bool reset)
+static bool resend(struct conn *c)
 {
     struct buf request = c->replay;
     int upstream = c->any ? -1 : (int)c->link->upstream;
     struct iovec iov = {.iov_base = request.p, .iov_len = request.len};
     struct err e;
 
-    if (request.len == 0 || c->interim || ++c->tries >= TRIES_MAX || !(reset || c->idempotent))
+    if (request.len == 0 || c->interim || c->resent)
         return false;
+    c->resent = true;
     metrics_count(c->hub->page, METRIC_upstream_resends, 1);
     link_close(c->link);
     flow_clear(&c->up);
@@ -229,7 +230,7 @@ static void link_ended(struct conn *c, int sys)
         cut_answer(c);
         return;
     }
-    if (c->partial.len == 0 && resend(c, sys == ECONNRESET || sys == EPIPE))
+    if (c->partial.len == 0 && (sys == ECONNRESET || sys == EPIPE) && resend(c))
         return;
     err_set(&e, ERR_WORKER_UNAVAILABLE, "the session-worker ended before it answered");
     unavailable(c, &e);
@@ -262,6 +263,17 @@ static void answer_complete(struct conn *c, size_t unasked_bytes)
         link_close(link);
 }
 
+/* Bytes of the worker that wait for more; `in` may lie in c->partial itself. */
+static void keep_partial(struct conn *c, struct str in)
+{
+    struct buf rest = {0};
+
+    if (in.len > 0)
+        buf_add_str(&rest, in);
+    buf_done(&c->partial);
+    c->partial = rest;
+}
+
 static void feed_body(struct conn *c, struct str in)
 {
     while (in.len > 0 && !c->down.done && c->state == CONN_RELAY) {
@@ -279,9 +291,15 @@ static void feed_body(struct conn *c, struct str in)
             metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_DOWN, 0, pass);
         }
         in = str_sub(in, used, in.len);
+        if (used == 0)
+            break; /* a part of a size line */
     }
-    if (c->down.done && c->link != NULL && c->state == CONN_RELAY)
+    if (c->state != CONN_RELAY)
+        return;
+    if (c->down.done && c->link != NULL)
         answer_complete(c, in.len);
+    else if (!c->down.done)
+        keep_partial(c, in);
 }
 
 /* Our header lines of the answer and the empty line. */
@@ -370,11 +388,7 @@ static void begin_answer(struct conn *c, const struct http1_head *h, struct str 
     if (c->state != CONN_RELAY)
         return;
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_DOWN, 0, pass);
-    rest = str_sub(rest, used, rest.len);
-    if (c->down.done)
-        answer_complete(c, rest.len);
-    else
-        feed_body(c, rest);
+    feed_body(c, str_sub(rest, used, rest.len));
 }
 
 /* Bytes before the final head is complete. */
@@ -388,16 +402,11 @@ static void feed_head(struct conn *c, struct str in)
             http1_response(h, in, 0, (size_t)c->hub->config->max_header_bytes, c->head_request, &e);
 
         if (r == 0) {
-            struct buf rest = {0};
-
-            buf_add_str(&rest, in);
-            buf_done(&c->partial);
-            c->partial = rest;
+            keep_partial(c, in);
             return;
         }
         if (r == 1 && h->status >= 200) {
             begin_answer(c, h, in);
-            buf_done(&c->partial);
             return;
         }
         if (r < 0 || interim_answer(c, h, in.p) != 0) {
@@ -413,6 +422,7 @@ static void read_down(struct conn *c, size_t *budget)
 {
     struct link *link = c->link;
     size_t want = c->down.window_bytes;
+    struct str in;
     ssize_t n;
 
     do
@@ -429,14 +439,15 @@ static void read_down(struct conn *c, size_t *budget)
     if ((size_t)n < want && !link->hup)
         link->readable = false;
     *budget -= (size_t)n < *budget ? (size_t)n : *budget;
-    if (c->answered) {
-        feed_body(c, str_of(c->hub->scratch, (size_t)n));
-    } else if (c->partial.len == 0) {
-        feed_head(c, str_of(c->hub->scratch, (size_t)n));
-    } else {
-        buf_add(&c->partial, c->hub->scratch, (size_t)n);
-        feed_head(c, buf_str(&c->partial));
+    in = str_of(c->hub->scratch, (size_t)n);
+    if (c->partial.len > 0) {
+        buf_add_str(&c->partial, in);
+        in = buf_str(&c->partial);
     }
+    if (c->answered)
+        feed_body(c, in);
+    else
+        feed_head(c, in);
 }
 
 static void pump_down(struct conn *c, size_t *budget)
@@ -496,6 +507,8 @@ static size_t feed_up(struct conn *c, struct str in)
             refuse_body(c, &e);
             return total;
         }
+        if (used == 0)
+            break; /* a part of a size line */
         total += used;
         if (iov.iov_len == 0)
             continue;
@@ -503,6 +516,17 @@ static size_t feed_up(struct conn *c, struct str in)
         write_up(c, &iov, 1);
     }
     return total;
+}
+
+/* Body bytes that came together with the head. in_seen: how many of them can only wait. */
+static void feed_up_kept(struct conn *c)
+{
+    size_t used = feed_up(c, buf_str(&c->in));
+
+    if (c->state != CONN_RELAY)
+        return;
+    buf_consume(&c->in, used);
+    c->in_seen = c->up.done ? 0 : c->in.len;
 }
 
 static void client_gone(struct conn *c)
@@ -529,9 +553,15 @@ static void read_up(struct conn *c, size_t *budget)
     if ((size_t)n < want && !c->hup)
         c->readable = false;
     *budget -= (size_t)n < *budget ? (size_t)n : *budget;
-    used = feed_up(c, str_of(c->hub->scratch, (size_t)n));
-    if (c->state == CONN_RELAY)
+    buf_add(&c->in, c->hub->scratch, c->in.len > 0 ? (size_t)n : 0);
+    used = feed_up(c, c->in.len > 0 ? buf_str(&c->in) : str_of(c->hub->scratch, (size_t)n));
+    if (c->state != CONN_RELAY)
+        return;
+    if (c->in.len > 0)
+        buf_consume(&c->in, used);
+    else
         buf_add(&c->in, c->hub->scratch + used, (size_t)n - used);
+    c->in_seen = c->in.len;
 }
 
 /* From the pipe into the worker's socket. Returns whether the pipe is empty. */
@@ -614,11 +644,8 @@ static void pump_up(struct conn *c, size_t *budget)
            !c->up_broken && flush_up(c)) {
         if (c->up.done)
             return;
-        if (c->in.len > 0) {
-            size_t used = feed_up(c, buf_str(&c->in));
-
-            if (c->state == CONN_RELAY)
-                buf_consume(&c->in, used);
+        if (c->in.len > c->in_seen) {
+            feed_up_kept(c);
             continue;
         }
         if (!c->readable || *budget == 0)

@@ -183,6 +183,12 @@ int chunked_next(struct chunked *c, struct str in, struct chunked_run *ret, stru
     return r;
 }
 
+/* In a size line, behind its first byte. */
+static bool in_size_line(const struct chunked *c)
+{
+    return (c->state == SIZE && c->digits > 0) || c->state == EXTENSION || c->state == SIZE_LF;
+}
+
 int chunked_scan(struct chunked *c, struct str in, size_t *ret_used, size_t *ret_pass,
                  struct err *e)
 {
@@ -191,6 +197,7 @@ int chunked_scan(struct chunked *c, struct str in, size_t *ret_used, size_t *ret
 
     *ret_used = *ret_pass = 0;
     while (r == 0 && used < in.len) {
+        struct chunked before = *c;
         struct chunked_run run;
 
         if (used > 0 && in_trailer(c, in.p[used]))
@@ -198,6 +205,10 @@ int chunked_scan(struct chunked *c, struct str in, size_t *ret_used, size_t *ret
         r = chunked_next(c, str_sub(in, used, in.len), &run, e);
         if (r < 0)
             return -1;
+        if (in_size_line(c)) {
+            *c = before;
+            break;
+        }
         used += run.len_bytes;
         if (run.kind == CHUNKED_TRAILER) {
             *ret_used = used;

@@ -40,7 +40,9 @@ RG_MUSTCHECK int chunked_next(struct chunked *c, struct str in, struct chunked_r
                               struct err *e);
 
 /* For a relay: takes *ret_used bytes off `in`, of which the first *ret_pass are to be forwarded and
- * the others (trailer lines) dropped. Call again for the rest. Results as above. */
+ * the others (trailer lines) dropped. Call again for the rest. A size line that is not complete is
+ * left in `in` (*ret_used may then be 0): bring it again with what follows, so that no part of a
+ * malformed one is ever forwarded. Results as above. */
 RG_MUSTCHECK int chunked_scan(struct chunked *c, struct str in, size_t *ret_used, size_t *ret_pass,
                               struct err *e);
 
