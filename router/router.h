@@ -17,10 +17,4 @@
  * Everything in h must outlive the call. */
 int router_run(const struct heritage *h);
 
-/* `rollgate route --listen H:P [--routers K] --upstream unix:PATH|HOST:PORT ...`: K routers over
- * the given upstreams, in index order, without workers: opens the listening sockets, forks,
- * replaces what dies, drains on SIGTERM. argv[0] is the program or command name. Returns the exit
- * status. */
-int route_command(int argc, char *const *argv);
-
 #endif

@@ -352,7 +352,9 @@ static int take_all_given(struct listeners *l, const struct config *c, struct er
 
 int listeners_open(struct listeners *l, const struct config *c, struct err *e)
 {
-    if (take_all_given(l, c, e) || lock_folder(l, c, e))
+    if (take_all_given(l, c, e))
+        goto fail;
+    if (c->upstream.n == 0 && lock_folder(l, c, e)) /* routers alone keep nothing */
         goto fail;
     for (unsigned i = 0; i < (unsigned)c->routers; i++) {
         if (listeners_router(l, c, i, e))

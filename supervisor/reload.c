@@ -216,11 +216,13 @@ void reload_config(struct supervisor *s)
         log_setup("supervisor", (enum log_level)s->config->log_level,
                   (enum log_format)s->config->log_format);
         atomic_store(&s->board->routers, (uint32_t)s->config->routers);
-        atomic_store(&s->board->workers, (uint32_t)s->config->workers);
         atomic_fetch_add(&s->board->generation, 1);
         tell_children(s);
         scale(s, BOARD_ROUTER0, BOARD_ROUTERS_MAX, (unsigned)s->config->routers);
-        scale(s, BOARD_WORKER0, BOARD_WORKERS_MAX, (unsigned)s->config->workers);
+        if (s->config->upstream.n == 0) {
+            atomic_store(&s->board->workers, (uint32_t)s->config->workers);
+            scale(s, BOARD_WORKER0, BOARD_WORKERS_MAX, (unsigned)s->config->workers);
+        }
         metrics_count(s->page, METRIC_reloads, 1);
         log_info(NULL, "configuration reloaded", LOG_I("workers", s->config->workers),
                  LOG_I("routers", s->config->routers));

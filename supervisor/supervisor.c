@@ -198,15 +198,29 @@ static int make_instance(struct supervisor *s, struct err *e)
     return 0;
 }
 
+/* Routers over given upstreams: these stand in the workers' slots, always ready. */
+static void fill_upstreams(struct supervisor *s)
+{
+    for (size_t i = 0; i < s->config->upstream.n && i < BOARD_WORKERS_MAX; i++) {
+        atomic_store(&s->board->slots[BOARD_WORKER0 + i].state, BOARD_READY);
+        atomic_store(&s->board->slots[BOARD_WORKER0 + i].engines_up, 1);
+    }
+    atomic_store(&s->board->workers, (uint32_t)s->config->upstream.n);
+}
+
 static void want_children(struct supervisor *s)
 {
-    atomic_store_explicit(&s->board->routers, (uint32_t)s->config->routers, memory_order_relaxed);
-    atomic_store_explicit(&s->board->workers, (uint32_t)s->config->workers, memory_order_relaxed);
     s->board->worker_base = (uint32_t)s->config->worker_base;
-    for (unsigned i = 0; i < (unsigned)s->config->workers; i++)
-        spawn_prepare(s, BOARD_WORKER0 + i);
+    atomic_store(&s->board->routers, (uint32_t)s->config->routers);
     for (unsigned i = 0; i < (unsigned)s->config->routers; i++)
         spawn_prepare(s, BOARD_ROUTER0 + i);
+    if (s->config->upstream.n) {
+        fill_upstreams(s);
+        return;
+    }
+    atomic_store(&s->board->workers, (uint32_t)s->config->workers);
+    for (unsigned i = 0; i < (unsigned)s->config->workers; i++)
+        spawn_prepare(s, BOARD_WORKER0 + i);
 }
 
 /* Where an upgrade finds its binary: the file may have been replaced since. */
@@ -225,13 +239,13 @@ static void log_start(struct supervisor *s, uint64_t descriptors, const struct b
         NULL, "rollgate starts", LOG_T("version", RG_VERSION),
         LOG_I("cores", sysconf(_SC_NPROCESSORS_ONLN)), LOG_U("nofile", descriptors),
         LOG_U("connections_per_router", descriptors > 128 ? (descriptors - 128) / 2 : 0),
-        LOG_T("listen", s->listeners.address), LOG_I("workers", c->workers),
+        LOG_T("listen", s->listeners.address), LOG_I("workers", c->upstream.n ? 0 : c->workers),
         LOG_I("routers", c->routers),
         LOG_T("durability", ((const char *const[]){"none", "process", "power"})[c->durability]),
         LOG_T("keys", c->admin_key_file ? "on" : "off"),
         LOG_T("sandbox", c->sandbox ? "on" : "off"), LOG_S("model", buf_str(remark)));
     if (c->insecure && !c->admin_key_file)
-        log_warn(NULL, "--insecure: anybody who reaches the port may do everything, ignoring");
+        log_warn(NULL, "--insecure: anybody who reaches the port may do everything");
 }
 
 static int start(struct supervisor *s, struct err *e)
@@ -256,7 +270,8 @@ static int start(struct supervisor *s, struct err *e)
         goto out;
     log_start(s, descriptors, &remark);
     want_children(s);
-    if (s->config->durability != DURABILITY_NONE && reload_adopt_leftovers(s, e))
+    if (s->config->durability != DURABILITY_NONE && s->config->upstream.n == 0 &&
+        reload_adopt_leftovers(s, e))
         goto out;
     for (unsigned slot = BOARD_SLOTS; slot-- > BOARD_ROUTER0;) { /* workers before routers */
         if (s->processes[slot].wanted)

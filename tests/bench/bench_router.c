@@ -1,7 +1,7 @@
-/* bench: rg_router */
+/* bench: rg_supervisor */
 /* `rollgate route` as a program of its own, so that the relay can be measured and tested by itself.
  */
-#include "router/router.h"
+#include "supervisor/commands.h"
 
 int main(int argc, char **argv)
 {

@@ -147,6 +147,7 @@ static void on_drain(struct child *c)
         if (retired && c->heritage->role == ROLE_ROUTER)
             on_listener(&stub.listeners[i], 0); /* what waits is still ours */
         loop_del(c->loop, &stub.listeners[i]);
+        close(stub.listeners[i].fd);
     }
     if (stub.running == 0)
         loop_stop(c->loop);

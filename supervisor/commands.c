@@ -1,0 +1,87 @@
+#include "supervisor/commands.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "router/router.h"
+#include "supervisor/supervisor.h"
+
+static void print(FILE *to, struct buf *b)
+{
+    (void)fwrite(b->p, 1, b->len, to);
+    buf_done(b);
+}
+
+struct config *commands_load(int argc, char **argv)
+{
+    struct buf mistakes = {0};
+    struct config *c = config_load(argc, argv, &mistakes);
+
+    if (c && c->args.n) {
+        buf_printf(&mistakes, "%s: unexpected argument\n", c->args.at[0]);
+        config_free(c);
+        c = NULL;
+    }
+    print(stderr, &mistakes);
+    return c;
+}
+
+int route_command(int argc, char **argv)
+{
+    static const struct supervisor_bodies bodies = {.router = router_run};
+    struct config *c = commands_load(argc, argv);
+    int rc = 2;
+
+    if (!c)
+        return rc;
+    if (c->upstream.n == 0)
+        fprintf(stderr, "--upstream: route needs at least one\n");
+    else
+        rc = supervisor_serve(c, &bodies);
+    config_free(c);
+    return rc;
+}
+
+/* Takes the argument out of argv and tells whether it was there. */
+static int take_word(int *argc, char **argv, const char *word)
+{
+    for (int i = 1; i < *argc; i++) {
+        if (strcmp(argv[i], word) != 0)
+            continue;
+        memmove(&argv[i], &argv[i + 1], (size_t)(*argc - i) * sizeof(*argv));
+        (*argc)--;
+        return 1;
+    }
+    return 0;
+}
+
+int config_command(int argc, char **argv)
+{
+    int check = take_word(&argc, argv, "--check"), dump = take_word(&argc, argv, "--dump");
+    int docs = take_word(&argc, argv, "--docs"), man = take_word(&argc, argv, "--man");
+    struct buf out = {0};
+    struct config *c;
+
+    if (check + dump + docs + man != 1) {
+        fprintf(stderr, "rollgate config --check|--dump|--docs|--man [settings]\n");
+        return 2;
+    }
+    if (docs)
+        config_docs(&out);
+    if (man)
+        config_manual(&out);
+    if (docs || man) {
+        print(stdout, &out);
+        return 0;
+    }
+    c = commands_load(argc, argv);
+    if (!c)
+        return 2;
+    if (dump)
+        config_dump(c, &out);
+    else
+        buf_puts(&out, "the configuration is valid\n");
+    print(stdout, &out);
+    config_free(c);
+    return 0;
+}

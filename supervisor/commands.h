@@ -1,0 +1,22 @@
+/*
+ * The commands of the binary that are neither a process's main nor a colleague's tool: what they
+ * print goes to stdout, what is wrong to stderr. Each gets the command's own arguments (argv[0] is
+ * its name) and returns the exit status: 0, 1 (failed), 2 (usage or configuration).
+ */
+#ifndef RG_SUPERVISOR_COMMANDS_H
+#define RG_SUPERVISOR_COMMANDS_H
+
+/* `rollgate route`: routers alone over given --upstream addresses. */
+int route_command(int argc, char **argv);
+
+/* `rollgate config --check|--dump|--docs|--man [settings]`. */
+int config_command(int argc, char **argv);
+
+/* `rollgate nginx-config [--server-name NAME] [--certificate FILE] [--certificate-key FILE]
+ * [settings]`: an nginx site in front of this gateway (and of its --peer nodes). */
+int nginx_command(int argc, char **argv);
+
+/* Loads the settings, or prints every mistake to stderr and returns NULL. */
+struct config *commands_load(int argc, char **argv);
+
+#endif

@@ -1,0 +1,61 @@
+/*
+ * rollgate: one binary, one table of commands. Everything a command does lies elsewhere.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/proc/config.h"
+#include "supervisor/commands.h"
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv); /* argv[0] is the command's name */
+    const char *help;
+} commands[] = {
+    {"route", route_command, "routers alone over given upstreams"},
+    {"config", config_command, "--check, --dump, --docs or --man of the settings"},
+    {"nginx-config", nginx_command, "an nginx site (TLS) in front of this gateway"},
+};
+
+static void usage(FILE *to)
+{
+    fprintf(to, "rollgate %s\n\nrollgate COMMAND [settings]\n", RG_VERSION);
+    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
+        fprintf(to, "  %-14s %s\n", commands[i].name, commands[i].help);
+}
+
+static int help(void)
+{
+    struct buf out = {0};
+
+    usage(stdout);
+    config_help(&out);
+    (void)fwrite(out.p, 1, out.len, stdout);
+    buf_done(&out);
+    return 0;
+}
+
+static int wants_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return 1;
+    }
+    return argc > 1 && strcmp(argv[1], "help") == 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (wants_help(argc, argv))
+        return help();
+    if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0)) {
+        printf("rollgate %s\n", RG_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; argc > 1 && i < ARRAY_LEN(commands); i++) {
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    }
+    usage(stderr);
+    return 2;
+}
