@@ -292,11 +292,14 @@ static int check_request(const struct conn *c, const struct http1_head *h,
                          const struct route *route, struct err *e)
 {
     uint64_t max = (uint64_t)c->hub->config->max_body_bytes;
+    bool local = route->kind != ROUTE_ANY && route->kind != ROUTE_WORKER;
 
+    if (!local && atomic_load_explicit(&c->hub->heritage->board->draining, memory_order_relaxed))
+        return err_set(e, ERR_DRAINING, "the service is stopping");
     if ((h->body == HTTP1_LENGTH && h->length > max) || c->up.chunked.total_bytes > max)
         return err_set(e, ERR_BODY_TOO_LARGE, "the body is larger than %llu bytes",
                        (unsigned long long)max);
-    if (h->at[HTTP1_HOST] == 0 && (route->kind == ROUTE_ANY || route->kind == ROUTE_WORKER))
+    if (h->at[HTTP1_HOST] == 0 && !local)
         return err_set(e, ERR_INVALID, "no Host header");
     if (http1_list_has(http1_known(h, HTTP1_UPGRADE), STR("websocket")))
         return err_set(e, ERR_UPGRADE, "this server speaks HTTP/1.1 only, no WebSocket");

@@ -137,9 +137,12 @@ void front_reload(struct front *f)
 
 void front_drain(struct front *f)
 {
+    if (atomic_load_explicit(&f->hub->heritage->board->draining, memory_order_relaxed))
+        return;
     while (f->io.mask != 0 && accept_one(f) == 0)
         ;
     front_done(f);
+    close(f->fd);
 }
 
 void front_done(struct front *f)

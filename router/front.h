@@ -1,7 +1,7 @@
 /*
  * struct front: the listening socket of a router. Accepts in batches; beyond the connection limit
  * it answers 503, and when the process has no descriptors left it stops accepting for a moment
- * instead of spinning. The socket belongs to the caller and stays open.
+ * instead of spinning. The supervisor keeps its own copy of the socket.
  */
 #ifndef RG_ROUTER_FRONT_H
 #define RG_ROUTER_FRONT_H
@@ -22,7 +22,9 @@ int front_init(struct front *f, struct hub *h, struct err *e);
 /* Takes over the settings' connection limit. */
 void front_reload(struct front *f);
 
-/* Takes what is queued now, then stops accepting. */
+/* The router has been told to end. Alone (retired, replaced): takes what is queued now and closes
+ * the socket, so that nothing more is queued here. With the whole service: goes on accepting,
+ * because new requests are to hear 503 `draining` while running ones finish. */
 void front_drain(struct front *f);
 
 /* Stops accepting; a zeroed front is accepted. */
