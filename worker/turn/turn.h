@@ -1,0 +1,96 @@
+/*
+ * struct turn: one model call from the parsed request to the committed answer, and the only place
+ * that sees the whole slope: session, engine, tokens, parsers, journal. Its steps stand in
+ * turn_steps.def. Listeners (usually one HTTP answer) get the events of turn_sink; a repeated
+ * request may join, and a turn that lost its last listener ends, or goes on, by --on-disconnect.
+ *
+ * A turn owns itself: it ends after finish or failed went to every listener, or silently when it
+ * was abandoned. Nothing of it is in the session before the commit's record was applied.
+ * One struct turn_env per worker process holds what all turns share.
+ */
+#ifndef RG_TURN_TURN_H
+#define RG_TURN_TURN_H
+
+#include "common/base/arena.h"
+#include "common/base/log.h"
+#include "common/base/map.h"
+#include "common/os/loop.h"
+#include "common/proc/ids.h"
+#include "common/proc/metrics.h"
+#include "worker/engine/engine.h"
+#include "worker/journal/journal.h"
+#include "worker/model/model.h"
+#include "worker/parsers/kinds.h"
+#include "worker/session/session.h"
+#include "worker/tokens/tokenizer.h"
+#include "worker/turn/request.h"
+
+struct turn;
+
+struct turn_env {
+    struct loop *loop;
+    const struct model *model;
+    struct model_scratch *scratch;
+    struct encoder *encoder; /* for text completions */
+    struct session_store *store;
+    struct journal *journal;
+    struct engine_pool *engines;
+    struct ids *ids;
+    struct metrics_page *page;
+    enum tool_kind tool_kind;
+    enum reasoning_kind reasoning_kind;
+    uint32_t context_length; /* 0: unknown */
+    uint64_t keepalive_ms, nonstream_keepalive_ms, rejoin_window_ms;
+    uint32_t max_inflight, max_session_inflight;
+    bool finish_on_disconnect;
+    struct turn *running; /* newest first */
+    size_t n_running;
+};
+
+/* One receiver of a turn's events. Embedded in its owner; the fields below `stream` are turn's. */
+struct turn_listener {
+    const struct turn_sink *sink;
+    void *ctx;
+    bool stream;
+    struct turn *turn; /* NULL: not attached (any more) */
+    struct turn_listener *next;
+    struct loop_timer keepalive;
+};
+
+struct turn_input {
+    struct str session_id;
+    const struct chat_request *req; /* in the arena */
+    const struct json *body;        /* the client's own request, in the arena */
+    uint64_t body_hash[2];
+    uint64_t body_bytes;
+    struct log_scope scope; /* strings in the arena */
+    const char *dialect;
+};
+
+/* Starts a call; the arena becomes the turn's. Events may come from inside this call. */
+void turn_start(struct turn_env *env, struct arena *arena, const struct turn_input *in,
+                struct turn_listener *l);
+
+/* A running call of that session with that body: one without listeners, or with `any` any. NULL:
+ * none. */
+struct turn *turn_find(struct turn_env *env, struct str session_id, const uint64_t hash[2],
+                       bool any);
+
+/* The listener gets all that came so far, then what follows. */
+void turn_join(struct turn *t, struct turn_listener *l);
+
+/* The listener's client has left. Not attached: nothing. */
+void turn_leave(struct turn_listener *l);
+
+/* The session was ended: its calls fail with ERR_SESSION_ENDED, their engine requests are
+ * aborted. */
+void turn_end_session(struct turn_env *env, struct str session_id);
+
+/* Ends all turns (shutdown): they fail with ERR_DRAINING. */
+void turn_end_all(struct turn_env *env);
+
+/* The number of prompt tokens that the request would have, without a call. -1 and e. */
+int turn_count_tokens(struct turn_env *env, struct arena *arena, const struct turn_input *in,
+                      size_t *ret, struct err *e);
+
+#endif

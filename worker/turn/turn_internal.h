@@ -1,0 +1,77 @@
+/*
+ * struct turn's body, for turn.c (the steps) and listeners.c (who hears of them).
+ */
+#ifndef RG_TURN_TURN_INTERNAL_H
+#define RG_TURN_TURN_INTERNAL_H
+
+#include "worker/turn/answer.h"
+#include "worker/turn/turn.h"
+
+enum turn_step {
+
+#define X(name, function) STEP_AT_##name,
+#include "worker/turn/turn_steps.def"
+#undef X
+    STEP_COUNT
+};
+
+enum step_result { STEP_NEXT, STEP_WAIT, STEP_FAILED };
+
+/* One of the n engine calls of a turn and what it gave. */
+struct turn_run {
+    struct turn *turn;
+    struct engine_call *call; /* NULL: not running */
+    struct answer answer;
+    bool decoding; /* answer is initialised */
+    bool done;
+    enum engine_finish finish;
+    int32_t *ids; /* in the turn's arena, from done on */
+    size_t n_ids;
+    float *logprobs; /* n_ids, or NULL */
+    struct session_version *versions;
+    size_t n_versions;
+    struct str experts, stop_text;
+    uint32_t experts_from, experts_rows;
+    uint64_t queue_us, engine_us;
+    struct turn_logprob *lp; /* when the client asked for them */
+    size_t n_lp, cap_lp, lp_sent;
+    struct str response_id;
+    struct turn_answer out;
+};
+
+struct turn {
+    struct turn_env *env;
+    struct turn *next, *prev; /* env->running */
+    struct arena arena;
+    struct turn_input in;
+    enum turn_step step;
+    struct sampling sampling;
+    struct session_plan *plan;
+    struct turn_run *runs;
+    uint32_t n_runs, n_done;
+    struct turn_listener *listeners;
+    struct loop_timer rejoin;
+    struct loop_task fail_task;
+    bool head_sent, durable, failing;
+    int64_t call;      /* number in the session, -1 before prepare */
+    const char *cause; /* of the attachment, for the log */
+    struct err err;
+    struct turn_head head;
+    struct turn_usage usage;
+    uint64_t started_us;
+    int32_t *stop_ids; /* model's and request's */
+    size_t n_stop_ids;
+};
+
+/* The fan-out: a turn_sink whose ctx is the turn. */
+extern const struct turn_sink listeners_sink;
+
+void listeners_add(struct turn *t, struct turn_listener *l);
+void listeners_repeat(struct turn *t, struct turn_listener *l);
+void listeners_drop(struct turn *t, struct turn_listener *l);
+
+/* Ends all listeners with failed / finish; they are detached first. */
+void listeners_fail(struct turn *t, const struct err *e);
+void listeners_finish(struct turn *t, const struct turn_answer *answers, size_t n);
+
+#endif
