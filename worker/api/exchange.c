@@ -36,6 +36,11 @@ struct str exchange_body(const struct exchange *x)
     return x->req->entity.base ? str_of_iovec(x->req->entity) : STR("");
 }
 
+struct str exchange_authority(const struct exchange *x)
+{
+    return str_of_iovec(x->req->input.authority);
+}
+
 struct str exchange_header(const struct exchange *x, const char *name)
 {
     size_t len = strlen(name);
@@ -117,12 +122,24 @@ static void pump(struct exchange *x)
              x->ending ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
 }
 
+/* `more` adds bytes through exchange_send, which may call back here: one at a time. */
+static void pull(struct exchange *x)
+{
+    if (!x->more || x->pulling)
+        return;
+    x->pulling = true;
+    while (!x->ending && !x->failing && x->waiting.len < EXCHANGE_WINDOW)
+        x->more(x->more_ctx);
+    x->pulling = false;
+}
+
 static void on_proceed(h2o_generator_t *g, h2o_req_t *req)
 {
     struct exchange *x = (struct exchange *)(void *)g;
 
     (void)req;
     x->sending = false;
+    pull(x);
     pump(x);
 }
 
@@ -149,12 +166,43 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
     return x;
 }
 
+static const char *reason_of(int status)
+{
+    static const struct {
+        int status;
+        const char *reason;
+    } reasons[] = {
+        {200, "OK"},
+        {204, "No Content"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {409, "Conflict"},
+        {410, "Gone"},
+        {422, "Unprocessable Content"},
+        {426, "Upgrade Required"},
+        {429, "Too Many Requests"},
+        {500, "Internal Server Error"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
+        {504, "Gateway Timeout"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(reasons); i++) {
+        if (reasons[i].status == status)
+            return reasons[i].reason;
+    }
+    return "Other";
+}
+
 static void begin(struct exchange *x, int status, const char *content_type)
 {
     CHECK(!x->begun);
     x->begun = true;
     x->req->res.status = status;
-    x->req->res.reason = "-";
+    x->req->res.reason = reason_of(status);
     if (content_type)
         h2o_add_header(&x->req->pool, &x->req->res.headers, H2O_TOKEN_CONTENT_TYPE, NULL,
                        content_type, strlen(content_type));
@@ -199,6 +247,14 @@ void exchange_send(struct exchange *x, struct buf *bytes)
     pump(x);
 }
 
+void exchange_pull(struct exchange *x, exchange_more_fn more, void *ctx)
+{
+    x->more = more;
+    x->more_ctx = ctx;
+    pull(x);
+    pump(x);
+}
+
 size_t exchange_waiting(const struct exchange *x)
 {
     return x->waiting.len + (x->sending ? x->flying.len : 0);
@@ -214,7 +270,8 @@ void exchange_fail(struct exchange *x)
 {
     x->failing = true;
     x->req->http1_is_persistent = 0;
-    pump(x);
+    if (!x->pulling)
+        pump(x); /* x may be gone now */
 }
 
 void exchange_abandon(struct exchange *x)

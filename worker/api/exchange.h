@@ -12,6 +12,8 @@
 #include "common/base/buf.h"
 #include "common/base/str.h"
 
+enum { EXCHANGE_WINDOW = 256 << 10 };
+
 struct exchange;
 
 /* All borrowed until the answer has ended. Header names in lower case. */
@@ -19,6 +21,7 @@ struct str exchange_method(const struct exchange *x);
 struct str exchange_path(const struct exchange *x);  /* raw bytes, without the query */
 struct str exchange_query(const struct exchange *x); /* behind the '?', may be empty */
 struct str exchange_body(const struct exchange *x);
+struct str exchange_authority(const struct exchange *x);                /* the Host header */
 struct str exchange_header(const struct exchange *x, const char *name); /* absent: p NULL */
 
 /* A header of the answer, before it starts. The name is a literal, the value is copied. */
@@ -37,6 +40,12 @@ void exchange_start(struct exchange *x, const char *content_type);
 bool exchange_started(const struct exchange *x);
 void exchange_send(struct exchange *x, struct buf *bytes);
 size_t exchange_waiting(const struct exchange *x);
+
+/* Calls `more` now and whenever less than a window of bytes is waiting, until the end: for answers
+ * that are made piece by piece. */
+typedef void (*exchange_more_fn)(void *ctx);
+void exchange_pull(struct exchange *x, exchange_more_fn more, void *ctx);
+
 void exchange_end(struct exchange *x);
 
 /* Ends a started answer visibly broken: the connection closes without the last chunk. */

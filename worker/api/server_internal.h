@@ -45,6 +45,9 @@ struct exchange {
     bool begun, sending, ending, failing, final;
     exchange_closed_fn closed;
     void *closed_ctx;
+    exchange_more_fn more;
+    void *more_ctx;
+    bool pulling; /* inside `more` */
 };
 
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);

@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "common/base/vec.h"
+#include "worker/turn/ledger.h"
 #include "worker/turn/merge.h"
 #include "worker/turn/turn_internal.h"
 
@@ -479,24 +480,16 @@ static void on_durable(void *ctx)
         turn_run(t);
 }
 
-/* Record, journal, apply: in this order, so that what is in memory is always in the journal. */
 static int record_commit(struct turn *t, const struct session_answer *answers, struct err *e)
 {
     struct turn_env *env = t->env;
     struct buf record = {0};
-    int rc = -1;
+    int rc = session_commit(env->store, t->plan, answers, t->n_runs, wall_ms(), &record, e);
 
-    if (session_commit(env->store, t->plan, answers, t->n_runs, wall_ms(), &record, e))
-        goto out;
-    if (journal_append(env->journal, t->in.session_id, buf_str(&record), on_durable, t, e)) {
-        metrics_count(env->page, METRIC_journal_errors, 1);
-        goto out;
-    }
-    if (session_apply(env->store, buf_str(&record), e))
-        UNREACHABLE();
-    t->plan = NULL;
-    rc = 0;
-out:
+    if (rc == 0)
+        rc = ledger_write(env, t->in.session_id, buf_str(&record), on_durable, t, e);
+    if (rc == 0)
+        t->plan = NULL;
     buf_done(&record);
     return rc;
 }
@@ -528,6 +521,7 @@ static enum step_result step_finish(struct turn *t)
     struct turn_answer *out = arena_calloc(&t->arena, t->n_runs, sizeof(*out));
 
     log_end(t, "ok");
+    deliveries_open(&t->env->deliveries, t->in.session_id, t->in.body_hash);
     for (uint32_t i = 0; i < t->n_runs; i++)
         out[i] = t->runs[i].out;
     listeners_finish(t, out, t->n_runs);

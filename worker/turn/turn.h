@@ -23,6 +23,7 @@
 #include "worker/parsers/kinds.h"
 #include "worker/session/session.h"
 #include "worker/tokens/tokenizer.h"
+#include "worker/turn/delivery.h"
 #include "worker/turn/request.h"
 
 struct turn;
@@ -43,7 +44,8 @@ struct turn_env {
     uint64_t keepalive_ms, nonstream_keepalive_ms, rejoin_window_ms;
     uint32_t max_inflight, max_session_inflight;
     bool finish_on_disconnect;
-    struct turn *running; /* newest first */
+    struct deliveries deliveries; /* committed answers that did not arrive (yet) */
+    struct turn *running;         /* newest first */
     size_t n_running;
 };
 

@@ -1,0 +1,206 @@
+#include "worker/api/api.h"
+
+#include <time.h>
+
+#include "worker/api/handlers.h"
+#include "worker/api/reply.h"
+
+enum { SCOPE_A = 1u << KEY_ADMIN, SCOPE_R = 1u << KEY_RUNNER, SCOPE_G = 1u << KEY_AGENT };
+
+struct route {
+    const char *method, *path;
+    unsigned scopes;
+    void (*handler)(struct api_request *r);
+};
+
+static const struct route global_routes[] = {
+#define GLOBAL(method, path, scopes, handler) {method, path, scopes, handler},
+#include "worker/api/routes.def"
+};
+
+static const struct route session_routes[] = {
+#define SESSION(method, path, scopes, handler) {method, path, scopes, handler},
+#include "worker/api/routes.def"
+};
+
+uint64_t api_now_ms(void)
+{
+    struct timespec ts;
+
+    (void)clock_gettime(CLOCK_REALTIME, &ts);
+    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+static bool request_id_fine(struct str id)
+{
+    if (id.len == 0 || id.len > 39)
+        return false;
+    for (size_t i = 0; i < id.len; i++) {
+        char c = id.p[i];
+
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              c == '-' || c == '_' || c == '.'))
+            return false;
+    }
+    return true;
+}
+
+/* The router names requests it has seen; others get a name here. */
+static void name_request(struct api_request *r)
+{
+    struct str given = exchange_header(r->x, "rollgate-request-id");
+
+    if (request_id_fine(given)) {
+        memcpy(r->request_id, given.p, given.len);
+        r->request_id[given.len] = '\0';
+    } else {
+        ids_hex(r->api->turns.ids, r->request_id, 16);
+    }
+    exchange_set_header(r->x, "Rollgate-Request-Id", str_cstr(r->request_id));
+}
+
+/* Authorization: Bearer KEY, or x-api-key. Absent when there is none. */
+static struct str presented_key(const struct exchange *x)
+{
+    struct str bearer = exchange_header(x, "authorization");
+    struct str key = exchange_header(x, "x-api-key");
+
+    if (bearer.len > 7 && str_eq_nocase(str_sub(bearer, 0, 7), STR("Bearer ")))
+        return str_trim(str_sub(bearer, 7, SIZE_MAX));
+    return key;
+}
+
+/* Splits the path: /sessions/{id}{rest}; a session key names its session for other paths. */
+static void place_request(struct api_request *r, struct str key_id)
+{
+    struct str path = exchange_path(r->x);
+    struct str head = STR("/sessions/");
+    uint32_t index;
+
+    r->rest = path;
+    if (str_starts(path, head)) {
+        struct str tail = str_sub(path, head.len, SIZE_MAX);
+        size_t slash = str_find(tail, STR("/"), 0);
+
+        r->id = str_sub(tail, 0, slash == SIZE_MAX ? tail.len : slash);
+        r->rest = str_sub(tail, r->id.len, SIZE_MAX);
+    } else if (key_id.p) {
+        r->id = key_id;
+    }
+    r->id_valid = r->id.p && ids_parse(r->id, &index) == 0;
+}
+
+static int check_scope(const struct api_request *r, unsigned scopes, struct str key_id,
+                       struct err *e)
+{
+    if (r->scope == KEY_NONE)
+        return err_set(e, ERR_MISSING_KEY, "this request needs a valid key");
+    if (!(scopes & (1u << r->scope)))
+        return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
+    if (r->scope != KEY_ADMIN && !str_eq(key_id, r->id))
+        return err_set(e, ERR_WRONG_SCOPE, "the key belongs to another session");
+    return 0;
+}
+
+/* The route, or NULL with e: 404, or 405 when only the method is wrong. */
+static const struct route *find_route(const struct route *routes, size_t n, struct str method,
+                                      struct str path, struct err *e)
+{
+    (void)err_set(e, ERR_NOT_FOUND, "no such path");
+    for (size_t i = 0; i < n; i++) {
+        if (!str_eq_c(path, routes[i].path))
+            continue;
+        if (str_eq_c(method, routes[i].method))
+            return &routes[i];
+        (void)err_set(e, ERR_METHOD, "the path has no such method");
+    }
+    return NULL;
+}
+
+static bool in_session(const struct api_request *r)
+{
+    return str_starts(exchange_path(r->x), STR("/sessions/"));
+}
+
+/* Whether the request belongs to the data plane: below a session what no control route has, at the
+ * root everything but the control plane's own folders. */
+static bool is_data_plane(const struct api_request *r, const struct err *e)
+{
+    static const char *const ours[] = {"/sessions", "/admin", "/ui",
+                                       "/health",   "/ready", "/metrics"};
+
+    if (e->kind != ERR_NOT_FOUND)
+        return false;
+    if (in_session(r))
+        return r->rest.len > 0;
+    for (size_t i = 0; i < ARRAY_LEN(ours); i++) {
+        if (str_starts(r->rest, str_cstr(ours[i])))
+            return false;
+    }
+    return true;
+}
+
+static void dispatch(struct api_request *r, struct str key_id)
+{
+    struct err e = {0};
+    struct str method = exchange_method(r->x);
+    const struct route *route;
+    unsigned scopes = SCOPE_A | SCOPE_G;
+    void (*handler)(struct api_request *) = call_handle;
+
+    if (in_session(r))
+        route = find_route(session_routes, ARRAY_LEN(session_routes), method, r->rest, &e);
+    else
+        route = find_route(global_routes, ARRAY_LEN(global_routes), method, r->rest, &e);
+    if (route) {
+        scopes = route->scopes;
+        handler = route->handler;
+    } else if (!is_data_plane(r, &e)) {
+        struct err denied = {0};
+
+        reply_error(r, NULL,
+                    r->scope == KEY_NONE && check_scope(r, 0, key_id, &denied) ? &denied : &e);
+        return;
+    }
+    if (check_scope(r, scopes, key_id, &e)) {
+        metrics_count_at(r->api->turns.page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
+        reply_error(r, NULL, &e);
+        return;
+    }
+    if (handler != call_handle && r->id_valid)
+        exchange_set_header(r->x, "Rollgate-Session", r->id);
+    handler(r);
+}
+
+void api_handle(void *ctx, struct exchange *x)
+{
+    struct api *a = ctx;
+    struct api_request r = {.api = a, .x = x, .dialect = METRIC_DIALECT_CONTROL};
+    struct str key = presented_key(x);
+    struct str key_id = {0};
+
+    name_request(&r);
+    if (key.p)
+        r.scope = keys_check(a->keys, key, &key_id);
+    if (!keys_required(a->keys))
+        r.scope = KEY_ADMIN;
+    place_request(&r, key_id);
+    dispatch(&r, key_id);
+}
+
+void api_sweep(struct api *a)
+{
+    struct turn_env *env = &a->turns;
+    uint64_t now = api_now_ms();
+    struct session *s;
+    struct err e = {0};
+
+    while ((s = session_expired(env->store, now)) != NULL) {
+        if (control_end(a, s, SESSION_END_EXPIRE, NULL, NULL, NULL, &e)) {
+            log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
+            break;
+        }
+        metrics_count(env->page, METRIC_sessions_expired, 1);
+    }
+    session_sweep(env->store, now);
+}

@@ -1,0 +1,483 @@
+/*
+ * The data plane: one HTTP request of a dialect becomes a turn, joins one, or gets a recorded
+ * answer again; models and token counts are answered at once.
+ */
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "worker/api/call.h"
+#include "worker/api/handlers.h"
+#include "worker/api/reply.h"
+#include "worker/turn/ledger.h"
+#include "worker/turn/replay.h"
+
+/* --- one HTTP answer of a turn --- */
+
+static void call_free(struct call *c)
+{
+    buf_done(&c->out);
+    arena_done(&c->arena);
+    free(c);
+}
+
+static void on_closed(void *ctx, bool delivered)
+{
+    struct call *c = ctx;
+
+    turn_leave(&c->listener);
+    if (c->finished && delivered)
+        deliveries_close(&c->api->turns.deliveries, str_cstr(c->id), c->hash);
+    call_free(c);
+}
+
+/* What the writer has made goes out. */
+static void flush(struct call *c)
+{
+    if (c->out.len > 0 && exchange_started(c->x))
+        exchange_send(c->x, &c->out);
+}
+
+static void sse_start(struct call *c)
+{
+    exchange_set_header(c->x, "Cache-Control", STR("no-cache"));
+    exchange_set_header(c->x, "X-Accel-Buffering", STR("no"));
+    exchange_start(c->x, "text/event-stream; charset=utf-8");
+}
+
+static void on_head(void *ctx, const struct turn_head *h)
+{
+    struct call *c = ctx;
+
+    if (c->req->stream && !exchange_started(c->x))
+        sse_start(c);
+    c->writer->sink->head(c->writer, h);
+    flush(c);
+}
+
+static void on_text(void *ctx, uint32_t index, struct str delta)
+{
+    struct call *c = ctx;
+
+    c->writer->sink->text(c->writer, index, delta);
+    flush(c);
+}
+
+static void on_reasoning(void *ctx, uint32_t index, struct str delta)
+{
+    struct call *c = ctx;
+
+    c->writer->sink->reasoning(c->writer, index, delta);
+    flush(c);
+}
+
+static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+{
+    struct call *c = ctx;
+
+    c->writer->sink->tool_begin(c->writer, index, tool, id, name);
+    flush(c);
+}
+
+static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str delta)
+{
+    struct call *c = ctx;
+
+    c->writer->sink->tool_args(c->writer, index, tool, delta);
+    flush(c);
+}
+
+static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
+{
+    struct call *c = ctx;
+
+    c->writer->sink->tool_end(c->writer, index, tool);
+    flush(c);
+}
+
+static void on_logprobs(void *ctx, uint32_t index, const struct turn_logprob *lp, size_t n)
+{
+    struct call *c = ctx;
+
+    c->writer->sink->logprobs(c->writer, index, lp, n);
+    flush(c);
+}
+
+/* A waiting answer that is no stream commits to 200 and sends spaces before its JSON. */
+static void on_keepalive(void *ctx)
+{
+    struct call *c = ctx;
+    struct buf space = {0};
+
+    if (c->req->stream) {
+        c->writer->sink->keepalive(c->writer);
+        flush(c);
+        return;
+    }
+    if (!exchange_started(c->x))
+        exchange_start(c->x, "application/json");
+    buf_add_c(&space, ' ');
+    exchange_send(c->x, &space);
+    buf_done(&space);
+}
+
+static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
+                      const struct turn_usage *usage)
+{
+    struct call *c = ctx;
+
+    c->finished = true;
+    c->writer->sink->finish(c->writer, answers, n, usage);
+    reply_count(c->api, c->dialect_label, 200);
+    if (exchange_started(c->x)) {
+        flush(c);
+        exchange_end(c->x);
+    } else {
+        exchange_reply(c->x, 200, "application/json", buf_str(&c->out));
+    }
+}
+
+static void on_failed(void *ctx, const struct err *e)
+{
+    struct call *c = ctx;
+    struct err shown = *e;
+    struct log_scope scope = {str_cstr(c->id), str_cstr(c->request_id)};
+
+    if (e->kind == ERR_INTERNAL)
+        log_error(&scope, "call failed", LOG_T("error", e->text));
+    if (!exchange_started(c->x)) {
+        reply_error_to(c->api, c->x, c->dialect, c->dialect_label, c->request_id, &shown);
+        return;
+    }
+    reply_count(c->api, c->dialect_label, err_status(e));
+    if (c->req->stream)
+        c->writer->sink->failed(c->writer, &shown);
+    else
+        c->dialect->error(&shown, str_cstr(c->request_id), &c->out);
+    flush(c);
+    exchange_end(c->x);
+}
+
+static const struct turn_sink call_sink = {
+    .head = on_head,
+    .text = on_text,
+    .reasoning = on_reasoning,
+    .tool_begin = on_tool_begin,
+    .tool_args = on_tool_args,
+    .tool_end = on_tool_end,
+    .logprobs = on_logprobs,
+    .keepalive = on_keepalive,
+    .finish = on_finish,
+    .failed = on_failed,
+};
+
+/* --- from request to turn --- */
+
+static struct str header_get(const void *ctx, const char *name)
+{
+    return exchange_header(ctx, name);
+}
+
+static const struct json *past_response(void *ctx, struct arena *a, struct str response_id)
+{
+    struct call *c = ctx;
+    bool ended = false;
+    struct session *s = session_find(c->api->turns.store, str_cstr(c->id), &ended);
+
+    return s ? session_messages(s, a, response_id) : NULL;
+}
+
+static int parse_request(struct call *c, struct str body, struct err *e)
+{
+    struct dialect_headers headers = {header_get, c->x};
+    struct dialect_past past = {.response = past_response, .ctx = c};
+
+    if (json_parse(&c->arena, body, &c->body, e))
+        return -1;
+    if (!json_is(c->body, JSON_OBJECT))
+        return err_set(e, ERR_INVALID, "the body must be a JSON object");
+    c->req = ARENA_NEW(&c->arena, struct chat_request);
+    return c->dialect->parse(&c->arena, c->body, &headers, &past, c->req, e);
+}
+
+/* Whether an unknown id may start a fresh session. */
+static int may_reseed(struct api_request *r, struct err *e)
+{
+    const struct config *cfg = r->api->heritage->config;
+
+    if (!cfg->reseed)
+        return err_set(e, ERR_UNKNOWN_SESSION, "no such session");
+    if (r->api->draining)
+        return err_set(e, ERR_DRAINING, "the gateway is shutting down");
+    return 0; /* a key, where one is needed, has proven the id already */
+}
+
+/* The session the call belongs to; a fresh one for an unknown id. c->id is filled. */
+static int find_session(struct api_request *r, struct call *c, struct err *e)
+{
+    struct turn_env *env = &r->api->turns;
+    struct buf record = {0};
+    bool ended = false;
+    int rc;
+
+    if (r->id_valid && session_find(env->store, r->id, &ended)) {
+        memcpy(c->id, r->id.p, r->id.len);
+        return 0;
+    }
+    if (ended)
+        return err_set(e, ERR_SESSION_ENDED, "the session has ended");
+    if (may_reseed(r, e))
+        return -1;
+    (void)ids_session(env->ids, r->api->heritage->index, c->id);
+    rc = session_create_record(env->store, str_cstr(c->id), NULL, api_now_ms(), &record, e);
+    if (rc == 0)
+        rc = ledger_write(env, str_cstr(c->id), buf_str(&record), NULL, NULL, e);
+    buf_done(&record);
+    if (rc == 0) {
+        exchange_set_header(r->x, "Rollgate-Reseeded", STR("1"));
+        metrics_count(env->page, METRIC_sessions_reseeded, 1);
+    }
+    return rc;
+}
+
+static struct turn_input input_of(struct call *c)
+{
+    struct arena *a = &c->arena;
+
+    return (struct turn_input){
+        .session_id = arena_str(a, str_cstr(c->id)),
+        .req = c->req,
+        .body = c->body,
+        .body_hash = {c->hash[0], c->hash[1]},
+        .scope = {arena_str(a, str_cstr(c->id)), arena_str(a, str_cstr(c->request_id))},
+        .dialect = c->dialect->name,
+    };
+}
+
+/* A repeated request whose answer did not arrive: joins the running call or replays. */
+static bool call_repeated(struct call *c)
+{
+    struct turn_env *env = &c->api->turns;
+    struct str id = str_cstr(c->id);
+    bool marked = c->req->idempotency_key.len > 0 || c->req->retry_count > 0;
+    struct turn *t = turn_find(env, id, c->hash, marked);
+    bool ended = false;
+    struct session *s;
+
+    if (t) {
+        turn_join(t, &c->listener);
+        return true;
+    }
+    if (!marked && !deliveries_missing(&env->deliveries, id, c->hash))
+        return false;
+    s = session_find(env->store, id, &ended);
+    if (!s || !replay_exists(s, &c->arena, c->hash))
+        return false;
+    exchange_set_header(c->x, "Rollgate-Replayed", STR("1"));
+    metrics_count(env->page, METRIC_replays, 1);
+    replay_send(env, s, &c->arena, c->hash, &c->listener);
+    return true;
+}
+
+static void call_begin(struct call *c)
+{
+    struct turn_input in;
+    struct arena arena;
+
+    c->writer = c->dialect->writer(&c->arena, c->req, c->body, &c->out);
+    c->listener = (struct turn_listener){
+        .sink = &call_sink,
+        .ctx = c,
+        .stream = c->req->stream,
+    };
+    exchange_watch(c->x, on_closed, c);
+    if (call_repeated(c))
+        return;
+    in = input_of(c);
+    arena = c->arena; /* request and writer lie in it; the turn outlives what uses them */
+    c->arena = (struct arena){0};
+    turn_start(&c->api->turns, &arena, &in, &c->listener);
+}
+
+static struct call *call_new(struct api_request *r, const struct dialect *d)
+{
+    struct call *c = mem_zalloc(sizeof(*c));
+
+    c->api = r->api;
+    c->x = r->x;
+    c->dialect = d;
+    c->dialect_label = r->dialect;
+    memcpy(c->request_id, r->request_id, sizeof(c->request_id));
+    return c;
+}
+
+static int call_prepare(struct api_request *r, struct call *c, struct err *e)
+{
+    struct str body = arena_str(&c->arena, exchange_body(r->x));
+
+    if (r->id_valid && r->id.len < sizeof(c->id))
+        memcpy(c->id, r->id.p, r->id.len); /* for previous responses; find_session decides */
+    if (parse_request(c, body, e))
+        return -1;
+    memset(c->id, 0, sizeof(c->id));
+    if (find_session(r, c, e))
+        return -1;
+    call_hash(body, c->hash);
+    return 0;
+}
+
+static void serve_call(struct api_request *r, const struct dialect *d)
+{
+    struct call *c = call_new(r, d);
+    struct err e = {0};
+    int rc = call_prepare(r, c, &e);
+
+    if (c->id[0])
+        exchange_set_header(r->x, "Rollgate-Session", str_cstr(c->id));
+    if (rc) {
+        reply_error(r, d, &e);
+        call_free(c);
+        return;
+    }
+    call_begin(c);
+}
+
+static void serve_count_tokens(struct api_request *r, const struct dialect *d)
+{
+    struct call *c = call_new(r, d);
+    struct err e = {0};
+    struct turn_input in;
+    struct buf body = {0};
+    size_t n = 0;
+    int rc = call_prepare(r, c, &e);
+
+    if (c->id[0])
+        exchange_set_header(r->x, "Rollgate-Session", str_cstr(c->id));
+    if (rc == 0) {
+        in = input_of(c);
+        rc = turn_count_tokens(&r->api->turns, &c->arena, &in, &n, &e);
+    }
+    if (rc) {
+        reply_error(r, d, &e);
+    } else {
+        buf_printf(&body, "{\"input_tokens\":%zu}", n);
+        reply_json(r, &body);
+    }
+    buf_done(&body);
+    call_free(c);
+}
+
+/* --- models --- */
+
+/* One object that both OpenAI's and Anthropic's clients understand. */
+static void write_model(struct api_request *r, struct json_out *o)
+{
+    const char *name = model_info(r->api->turns.model)->name;
+
+    json_out_obj(o);
+    json_out_key(o, "id");
+    json_out_cstr(o, name);
+    json_out_key(o, "object");
+    json_out_cstr(o, "model");
+    json_out_key(o, "type");
+    json_out_cstr(o, "model");
+    json_out_key(o, "created");
+    json_out_i64(o, (int64_t)r->api->started_s);
+    json_out_key(o, "created_at");
+    json_out_cstr(o, "1970-01-01T00:00:00Z");
+    json_out_key(o, "owned_by");
+    json_out_cstr(o, "rollgate");
+    json_out_key(o, "display_name");
+    json_out_cstr(o, name);
+    if (r->api->turns.context_length > 0) {
+        json_out_key(o, "max_model_len");
+        json_out_i64(o, r->api->turns.context_length);
+    }
+    json_out_end_obj(o);
+}
+
+static void serve_models(struct api_request *r, struct str path)
+{
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+    struct str name = str_sub(path, strlen("/models"), SIZE_MAX);
+    struct err e = {0};
+
+    if (name.len <= 1) {
+        json_out_obj(&o);
+        json_out_key(&o, "object");
+        json_out_cstr(&o, "list");
+        json_out_key(&o, "data");
+        json_out_arr(&o);
+        write_model(r, &o);
+        json_out_end_arr(&o);
+        json_out_key(&o, "has_more");
+        json_out_bool(&o, false);
+        json_out_end_obj(&o);
+    } else if (str_eq_c(str_sub(name, 1, SIZE_MAX), model_info(r->api->turns.model)->name)) {
+        write_model(r, &o);
+    } else {
+        (void)err_set(&e, ERR_NOT_FOUND, "no such model");
+    }
+    if (e.kind == ERR_NONE)
+        reply_json(r, &body);
+    else
+        reply_error(r, NULL, &e);
+    buf_done(&body);
+}
+
+/* --- the entry --- */
+
+static unsigned label_of(const struct dialect *d)
+{
+    static const struct {
+        const char *name;
+        unsigned label;
+    } labels[] = {
+        {"chat", METRIC_DIALECT_CHAT},
+        {"responses", METRIC_DIALECT_RESPONSES},
+        {"messages", METRIC_DIALECT_MESSAGES},
+        {"completions", METRIC_DIALECT_COMPLETIONS},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(labels); i++) {
+        if (strcmp(labels[i].name, d->name) == 0)
+            return labels[i].label;
+    }
+    return METRIC_DIALECT_PASSTHROUGH;
+}
+
+static void refuse(struct api_request *r, const struct dialect *d, enum err_kind kind,
+                   const char *text)
+{
+    struct err e = {0};
+
+    (void)err_set(&e, kind, "%s", text);
+    reply_error(r, d, &e);
+}
+
+void call_handle(struct api_request *r)
+{
+    struct str path = str_starts(r->rest, STR("/v1/")) ? str_sub(r->rest, 3, SIZE_MAX) : r->rest;
+    bool get = str_eq_c(exchange_method(r->x), "GET");
+    bool post = str_eq_c(exchange_method(r->x), "POST");
+    bool count = str_eq_c(path, "/messages/count_tokens");
+    const struct dialect *d = dialect_for_path(count ? STR("/messages") : path);
+
+    if (get && (str_eq_c(path, "/models") || str_starts(path, STR("/models/")))) {
+        r->dialect = METRIC_DIALECT_MODELS;
+        serve_models(r, path);
+    } else if (d && post) {
+        r->dialect = count ? METRIC_DIALECT_COUNT_TOKENS : label_of(d);
+        if (count)
+            serve_count_tokens(r, d);
+        else
+            serve_call(r, d);
+    } else if (d && get && exchange_header(r->x, "upgrade").p) {
+        refuse(r, d, ERR_UPGRADE, "this path does not speak websockets");
+    } else if (d) {
+        refuse(r, d, ERR_METHOD, "the path has no such method");
+    } else {
+        r->dialect = METRIC_DIALECT_PASSTHROUGH;
+        refuse(r, NULL, ERR_NOT_FOUND, "no such path");
+    }
+}

@@ -1,0 +1,33 @@
+/*
+ * struct call: one HTTP request of the data plane while it is answered: a listener of a turn and
+ * the dialect's writer. It lives until its exchange is over; the turn may live longer (then it owns
+ * the request's memory) or end earlier.
+ */
+#ifndef RG_API_CALL_H
+#define RG_API_CALL_H
+
+#include "worker/api/api.h"
+#include "worker/api/dialect.h"
+
+struct call {
+    struct turn_listener listener;
+    struct api *api;
+    struct exchange *x;
+    const struct dialect *dialect;
+    unsigned dialect_label;
+    struct dialect_writer *writer;
+    struct chat_request *req;
+    const struct json *body;
+    struct buf out;
+    struct arena arena; /* of a joined or replayed call; else the turn has it */
+    uint64_t hash[2];
+    bool finished;
+    char request_id[40];
+    char id[ID_TEXT_MAX];
+};
+
+/* 128 bits over the body without its "stream" and "stream_options" members: clients that lost a
+ * stream repeat the turn without one, and mean the same call. */
+void call_hash(struct str body, uint64_t ret[2]);
+
+#endif

@@ -1,0 +1,203 @@
+/* Trajectories on their way out: trajectories, finalize, samples. Made and sent in slices. */
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "worker/api/handlers.h"
+#include "worker/api/reply.h"
+#include "worker/export/export.h"
+
+enum { SLICE_BYTES = 64 << 10 };
+
+struct exporting {
+    struct api *api;
+    struct exchange *x;
+    struct export *export;
+    struct buf out;
+    unsigned dialect;
+    char request_id[40];
+    char id[ID_TEXT_MAX];
+    struct export_options options;
+    struct arena arena; /* what options borrow */
+    bool started;
+};
+
+static void exporting_free(struct exporting *v)
+{
+    export_free(v->export);
+    buf_done(&v->out);
+    arena_done(&v->arena);
+    free(v);
+}
+
+static void on_closed(void *ctx, bool delivered)
+{
+    struct exporting *v = ctx;
+
+    (void)delivered;
+    if (!v->started)
+        journal_forget(v->api->turns.journal, v);
+    exporting_free(v);
+}
+
+static void fail(struct exporting *v, const struct err *e)
+{
+    exchange_watch(v->x, NULL, NULL);
+    reply_error_to(v->api, v->x, NULL, v->dialect, v->request_id, e);
+    exporting_free(v);
+}
+
+/* The next slice; called while the client takes bytes. */
+static void on_more(void *ctx)
+{
+    struct exporting *v = ctx;
+    struct err e = {0};
+    int rc = export_next(v->export, &v->out, SLICE_BYTES, &e);
+
+    if (rc < 0) {
+        log_error(NULL, "an export broke", LOG_T("session", v->id), LOG_T("error", e.text));
+        exchange_fail(v->x);
+        return;
+    }
+    if (v->out.len > 0)
+        exchange_send(v->x, &v->out);
+    if (rc == 1)
+        exchange_end(v->x);
+}
+
+/* Fixes the branches, makes the first slice (whose failure is still a plain error) and goes on. */
+static void send_export(struct exporting *v)
+{
+    struct turn_env *env = &v->api->turns;
+    struct err e = {0};
+    bool ended = false;
+    struct session *s = session_find_any(env->store, str_cstr(v->id), &ended);
+    int rc;
+
+    if (!s) {
+        (void)err_set(&e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION, "the session is gone");
+        fail(v, &e);
+        return;
+    }
+    if (export_new(env->store, s, env->model, env->scratch, &v->options, &v->export, &e)) {
+        fail(v, &e);
+        return;
+    }
+    rc = export_next(v->export, &v->out, SLICE_BYTES, &e);
+    if (rc < 0) {
+        fail(v, &e);
+        return;
+    }
+    v->started = true;
+    reply_count(v->api, v->dialect, 200);
+    exchange_start(v->x, export_content_type(v->export));
+    exchange_send(v->x, &v->out);
+    if (rc == 1)
+        exchange_end(v->x);
+    else
+        exchange_pull(v->x, on_more, v);
+}
+
+static int query_options(struct exporting *v, struct err *e)
+{
+    static const char *const names[] = {
+        "format", "select",       "pick",          "train_once", "merge",        "max_tokens",
+        "uid",    "ignore_tools", "session_index", "drift",      "global_steps", "mask_unfinished"};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct str value = query_get(&v->arena, exchange_query(v->x), names[i]);
+
+        if (value.p && export_option(&v->options, str_cstr(names[i]), value, e))
+            return -1;
+    }
+    return 0;
+}
+
+/* Options from Accept, then query, then body. NULL and answered when they are bad. */
+static struct exporting *exporting_new(struct api_request *r, enum export_format otherwise,
+                                       const struct json **ret_body)
+{
+    struct exporting *v = mem_zalloc(sizeof(*v));
+    struct err e = {0};
+    struct str accept = exchange_header(r->x, "accept");
+    struct str body = str_trim(arena_str(&v->arena, exchange_body(r->x)));
+    const struct json *given = NULL;
+
+    v->api = r->api;
+    v->x = r->x;
+    v->dialect = r->dialect;
+    memcpy(v->request_id, r->request_id, sizeof(v->request_id));
+    memcpy(v->id, r->id.p, r->id.len);
+    export_options_init(&v->options);
+    v->options.format = otherwise == EXPORT_MILES ? otherwise : export_accept(accept, otherwise);
+    exchange_watch(v->x, on_closed, v);
+    if (query_options(v, &e) || (body.len > 0 && json_parse(&v->arena, body, &given, &e))) {
+        fail(v, &e);
+        return NULL;
+    }
+    if (given && !json_is(given, JSON_OBJECT) && !json_is_null(given)) {
+        (void)err_set(&e, ERR_INVALID, "the body must be a JSON object");
+        fail(v, &e);
+        return NULL;
+    }
+    if (export_options_json(&v->options, given, &e)) {
+        fail(v, &e);
+        return NULL;
+    }
+    *ret_body = given;
+    return v;
+}
+
+/* The session is there to be read, or the error is answered. */
+static struct session *find_or_reply(struct api_request *r)
+{
+    struct err e = {0};
+    struct session *s = control_find(r, true, &e);
+
+    if (!s)
+        reply_error(r, NULL, &e);
+    return s;
+}
+
+void exporting_trajectories(struct api_request *r)
+{
+    const struct json *body;
+    struct exporting *v;
+
+    if (!find_or_reply(r))
+        return;
+    v = exporting_new(r, EXPORT_JSON, &body);
+    if (v)
+        send_export(v);
+}
+
+void exporting_samples(struct api_request *r)
+{
+    const struct json *body;
+    struct exporting *v;
+
+    if (!find_or_reply(r))
+        return;
+    v = exporting_new(r, EXPORT_MILES, &body);
+    if (v)
+        send_export(v);
+}
+
+static void on_finalized(void *ctx)
+{
+    send_export(ctx);
+}
+
+void exporting_finalize(struct api_request *r)
+{
+    const struct json *body;
+    struct session *s = find_or_reply(r);
+    struct exporting *v = s ? exporting_new(r, EXPORT_JSON, &body) : NULL;
+    struct err e = {0};
+
+    if (!v)
+        return;
+    if (session_phase(s) == SESSION_FINALIZED)
+        send_export(v); /* asked again: the same export */
+    else if (control_end(v->api, s, SESSION_END_FINALIZE, NULL, on_finalized, v, &e))
+        fail(v, &e);
+}

@@ -1,0 +1,40 @@
+/*
+ * The handlers behind routes.def and the data plane. Each answers the request, at once or later.
+ */
+#ifndef RG_API_HANDLERS_H
+#define RG_API_HANDLERS_H
+
+#include "worker/api/api.h"
+
+struct dialect;
+
+/* control.c */
+void control_create(struct api_request *r);
+void control_state(struct api_request *r);
+void control_delete(struct api_request *r);
+void control_reward(struct api_request *r);
+void control_complete(struct api_request *r);
+void control_abort(struct api_request *r);
+
+/* Ends a session as asked: record, running calls, long polls. `done` as ledger_write's durable. */
+int control_end(struct api *a, struct session *s, enum session_end how, const struct json *detail,
+                void (*done)(void *ctx), void *ctx, struct err *e);
+
+/* wait.c, listing.c, exporting.c, admin.c */
+void wait_get(struct api_request *r);
+void listing_get(struct api_request *r);
+void exporting_trajectories(struct api_request *r);
+void exporting_finalize(struct api_request *r);
+void exporting_samples(struct api_request *r);
+void admin_weight_version(struct api_request *r);
+void admin_pause(struct api_request *r);
+void admin_resume(struct api_request *r);
+
+/* call.c: the data plane; r->rest is the path, with or without /v1. */
+void call_handle(struct api_request *r);
+
+/* The session of a control request, for reading (ended ones while they are kept) or for change;
+ * NULL and e. */
+struct session *control_find(struct api_request *r, bool reading, struct err *e);
+
+#endif

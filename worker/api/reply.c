@@ -1,0 +1,132 @@
+#include "worker/api/reply.h"
+
+#include "worker/api/dialect.h"
+
+void reply_count(struct api *a, unsigned dialect, int status)
+{
+    metrics_count_at(a->turns.page, METRIC_requests, dialect, metrics_status(status), 1);
+}
+
+void reply_json(struct api_request *r, const struct buf *body)
+{
+    reply_count(r->api, r->dialect, 200);
+    exchange_reply(r->x, 200, "application/json", buf_str(body));
+}
+
+void reply_status_ok(struct api_request *r)
+{
+    reply_count(r->api, r->dialect, 200);
+    exchange_reply(r->x, 200, "application/json", STR("{\"status\":\"ok\"}"));
+}
+
+void reply_empty(struct api_request *r, int status)
+{
+    reply_count(r->api, r->dialect, status);
+    exchange_reply(r->x, status, "application/json", STR(""));
+}
+
+static const char *error_type(int status)
+{
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 403:
+        return "permission_error";
+    case 404:
+        return "not_found_error";
+    case 409:
+        return "conflict_error";
+    case 429:
+        return "rate_limit_error";
+    default:
+        return status < 500 ? "invalid_request_error" : "server_error";
+    }
+}
+
+static void openai_error(const struct err *e, struct buf *out)
+{
+    struct json_out o = json_out_to(out);
+
+    json_out_obj(&o);
+    json_out_key(&o, "error");
+    json_out_obj(&o);
+    json_out_key(&o, "message");
+    json_out_cstr(&o, e->text);
+    json_out_key(&o, "type");
+    json_out_cstr(&o, error_type(err_status(e)));
+    json_out_key(&o, "code");
+    json_out_cstr(&o, err_code(e));
+    json_out_key(&o, "param");
+    json_out_cstr(&o, e->param[0] ? e->param : NULL);
+    json_out_end_obj(&o);
+    json_out_end_obj(&o);
+}
+
+void reply_error_to(struct api *a, struct exchange *x, const struct dialect *d, unsigned label,
+                    const char *request_id, const struct err *e)
+{
+    struct buf body = {0};
+    struct err shown = *e;
+    int status = err_status(e);
+
+    if (e->kind == ERR_SESSION_ENDED && a->heritage->config->ended_status == ENDED_400) {
+        status = 400;
+        shown.status = 400;
+    }
+    exchange_set_header(x, "x-should-retry", err_retry(e) ? STR("true") : STR("false"));
+    if (err_retry(e) && (status == 429 || status == 503))
+        exchange_set_header(x, "Retry-After", STR("1"));
+    if (d)
+        d->error(&shown, str_cstr(request_id), &body);
+    else
+        openai_error(&shown, &body);
+    reply_count(a, label, status);
+    exchange_reply(x, status, "application/json", buf_str(&body));
+    buf_done(&body);
+}
+
+void reply_error(struct api_request *r, const struct dialect *d, const struct err *e)
+{
+    reply_error_to(r->api, r->x, d, r->dialect, r->request_id, e);
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if ((c | 32) >= 'a' && (c | 32) <= 'f')
+        return (c | 32) - 'a' + 10;
+    return -1;
+}
+
+static struct str percent_decode(struct arena *a, struct str s)
+{
+    char *out = arena_alloc(a, s.len + 1);
+    size_t n = 0;
+
+    for (size_t i = 0; i < s.len; i++) {
+        if (s.p[i] == '%' && i + 2 <= s.len - 1 && hex_digit(s.p[i + 1]) >= 0 &&
+            hex_digit(s.p[i + 2]) >= 0) {
+            out[n++] = (char)(hex_digit(s.p[i + 1]) * 16 + hex_digit(s.p[i + 2]));
+            i += 2;
+        } else {
+            out[n++] = s.p[i] == '+' ? ' ' : s.p[i];
+        }
+    }
+    return str_of(out, n);
+}
+
+struct str query_get(struct arena *a, struct str query, const char *name)
+{
+    while (query.len > 0) {
+        size_t amp = str_find(query, STR("&"), 0);
+        struct str pair = str_sub(query, 0, amp == SIZE_MAX ? query.len : amp);
+        size_t eq = str_find(pair, STR("="), 0);
+        struct str key = str_sub(pair, 0, eq == SIZE_MAX ? pair.len : eq);
+
+        if (str_eq_c(key, name))
+            return eq == SIZE_MAX ? STR("") : percent_decode(a, str_sub(pair, eq + 1, SIZE_MAX));
+        query = str_sub(query, pair.len + 1, SIZE_MAX);
+    }
+    return (struct str){0};
+}

@@ -1,0 +1,131 @@
+/* GET /sessions/{id}/wait: long polls until the session is over. */
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "worker/api/handlers.h"
+#include "worker/api/reply.h"
+
+enum { WAIT_DEFAULT_S = 60, WAIT_MAX_S = 3600 };
+
+struct wait_entry {
+    struct api *api;
+    struct wait_entry *next, *prev;
+    struct exchange *x;
+    struct loop_timer timer;
+    char id[ID_TEXT_MAX];
+};
+
+static void wait_free(struct wait_entry *w)
+{
+    loop_timer_stop(w->api->turns.loop, &w->timer);
+    if (w->prev)
+        w->prev->next = w->next;
+    else
+        w->api->waits = w->next;
+    if (w->next)
+        w->next->prev = w->prev;
+    free(w);
+}
+
+static void on_closed(void *ctx, bool delivered)
+{
+    (void)delivered;
+    wait_free(ctx);
+}
+
+static void on_timeout(struct loop_timer *t)
+{
+    struct wait_entry *w = CONTAINER_OF(t, struct wait_entry, timer);
+
+    exchange_watch(w->x, NULL, NULL);
+    reply_count(w->api, METRIC_DIALECT_CONTROL, 204);
+    exchange_reply(w->x, 204, "application/json", STR(""));
+    wait_free(w);
+}
+
+/* Answers with the state when the session is over (or unknown by now). 0 when it still runs. */
+static int answer(struct api *a, struct exchange *x, struct str id)
+{
+    bool ended = false;
+    struct session *s = session_find_any(a->turns.store, id, &ended);
+    struct buf body = {0};
+    struct err e = {0};
+
+    if (s && session_phase(s) == SESSION_OPEN)
+        return 0;
+    if (s) {
+        session_write_state(s, false, &body);
+        reply_count(a, METRIC_DIALECT_CONTROL, 200);
+        exchange_reply(x, 200, "application/json", buf_str(&body));
+    } else if (ended) {
+        struct json_out o = json_out_to(&body);
+
+        json_out_obj(&o);
+        json_out_key(&o, "session_id");
+        json_out_str(&o, id);
+        json_out_key(&o, "phase");
+        json_out_cstr(&o, "aborted");
+        json_out_end_obj(&o);
+        reply_count(a, METRIC_DIALECT_CONTROL, 200);
+        exchange_reply(x, 200, "application/json", buf_str(&body));
+    } else {
+        (void)err_set(&e, ERR_UNKNOWN_SESSION, "no such session");
+        reply_error_to(a, x, NULL, METRIC_DIALECT_CONTROL, "", &e);
+    }
+    buf_done(&body);
+    return 1;
+}
+
+static uint64_t timeout_ms(struct api_request *r)
+{
+    struct arena a = {0};
+    struct str given = query_get(&a, exchange_query(r->x), "timeout_s");
+    uint64_t s = WAIT_DEFAULT_S;
+
+    if (given.p && str_to_u64(given, WAIT_MAX_S, &s))
+        s = given.len > 0 && given.p[0] == '0' ? 0 : WAIT_MAX_S;
+    arena_done(&a);
+    return s * 1000;
+}
+
+void wait_get(struct api_request *r)
+{
+    struct wait_entry *w;
+    struct err e = {0};
+
+    if (!r->id_valid) {
+        (void)control_find(r, true, &e);
+        reply_error(r, NULL, &e);
+        return;
+    }
+    if (answer(r->api, r->x, r->id))
+        return;
+    w = mem_zalloc(sizeof(*w));
+    w->api = r->api;
+    w->x = r->x;
+    memcpy(w->id, r->id.p, r->id.len);
+    w->next = r->api->waits;
+    if (w->next)
+        w->next->prev = w;
+    r->api->waits = w;
+    exchange_watch(w->x, on_closed, w);
+    loop_timer_set(w->api->turns.loop, &w->timer, timeout_ms(r), on_timeout);
+}
+
+void api_wake(struct api *a, struct str id)
+{
+    struct wait_entry *next;
+
+    for (struct wait_entry *w = a->waits; w; w = next) {
+        struct exchange *x = w->x;
+
+        next = w->next;
+        if (!str_eq(str_cstr(w->id), id))
+            continue;
+        exchange_watch(x, NULL, NULL);
+        if (answer(a, x, id))
+            wait_free(w);
+        else
+            exchange_watch(x, on_closed, w);
+    }
+}

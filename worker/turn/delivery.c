@@ -1,0 +1,82 @@
+#include "worker/turn/delivery.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+
+enum { KEY_MAX = 16 + 128 };
+
+struct delivery {
+    struct delivery *next, *prev;
+    size_t key_len;
+    char key[KEY_MAX]; /* hash, session id */
+};
+
+static struct str key_of(char out[KEY_MAX], struct str session_id, const uint64_t hash[2])
+{
+    size_t n = session_id.len < KEY_MAX - 16 ? session_id.len : KEY_MAX - 16;
+
+    memcpy(out, hash, 16);
+    memcpy(out + 16, session_id.p, n);
+    return str_of(out, 16 + n);
+}
+
+static void forget(struct deliveries *d, struct delivery *v)
+{
+    (void)map_take(&d->by_key, str_of(v->key, v->key_len));
+    if (v->prev)
+        v->prev->next = v->next;
+    else
+        d->first = v->next;
+    if (v->next)
+        v->next->prev = v->prev;
+    else
+        d->last = v->prev;
+    d->n--;
+    free(v);
+}
+
+void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t hash[2])
+{
+    struct delivery *v = mem_zalloc(sizeof(*v));
+    struct str key = key_of(v->key, session_id, hash);
+
+    v->key_len = key.len;
+    if (map_get(&d->by_key, key)) {
+        free(v);
+        return;
+    }
+    if (d->n >= DELIVERY_MAX)
+        forget(d, d->first);
+    (void)map_set(&d->by_key, key, v);
+    v->prev = d->last;
+    if (d->last)
+        d->last->next = v;
+    else
+        d->first = v;
+    d->last = v;
+    d->n++;
+}
+
+void deliveries_close(struct deliveries *d, struct str session_id, const uint64_t hash[2])
+{
+    char key[KEY_MAX];
+    struct delivery *v = map_get(&d->by_key, key_of(key, session_id, hash));
+
+    if (v)
+        forget(d, v);
+}
+
+bool deliveries_missing(const struct deliveries *d, struct str session_id, const uint64_t hash[2])
+{
+    char key[KEY_MAX];
+
+    return map_get(&d->by_key, key_of(key, session_id, hash)) != NULL;
+}
+
+void deliveries_done(struct deliveries *d)
+{
+    while (d->first)
+        forget(d, d->first);
+    map_done(&d->by_key);
+}

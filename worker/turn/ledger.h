@@ -1,0 +1,16 @@
+/*
+ * The one way by which lasting change gets into the sessions: record, journal, apply, in this
+ * order, so that nothing is in memory that a crash would lose.
+ */
+#ifndef RG_TURN_LEDGER_H
+#define RG_TURN_LEDGER_H
+
+#include "worker/turn/turn.h"
+
+/* Appends the record to the journal and applies it. `durable` is called once it is as durable as
+ * --durability promises, maybe before this returns; journal_forget(ctx) takes that back. -1:
+ * nothing was written or changed. */
+int ledger_write(struct turn_env *env, struct str session_id, struct str record,
+                 void (*durable)(void *ctx), void *ctx, struct err *e);
+
+#endif
