@@ -1,5 +1,7 @@
 #include "worker/api/pending.h"
 
+#include <stdlib.h>
+
 #include "common/base/mem.h"
 #include "worker/api/reply.h"
 

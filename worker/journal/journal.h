@@ -6,6 +6,7 @@
 #ifndef RG_JOURNAL_JOURNAL_H
 #define RG_JOURNAL_JOURNAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
@@ -44,5 +45,19 @@ void journal_forget(struct journal *j, void *ctx);
 
 /* Records of this session are no longer needed (ended and delivered): compacted away later. */
 void journal_drop_session(struct journal *j, struct str session_id);
+
+/* One step of compaction: removes a segment that nobody needs, or rewrites one that is mostly (with
+ * `thorough`: at all) dead. 1: did something, call again; 0: nothing to do; -1: ERR_IO. */
+int journal_compact(struct journal *j, bool thorough, struct err *e);
+
+struct journal_stats {
+    uint64_t records, bytes;      /* appended since the open */
+    uint64_t replayed;            /* records at the open */
+    uint64_t repairs, lost_bytes; /* torn tails and damage at the open */
+    uint64_t fsyncs, fsync_us;    /* how many, and how long the last one took */
+    uint64_t disk_bytes;
+};
+
+void journal_stats(const struct journal *j, struct journal_stats *ret);
 
 #endif

@@ -1,0 +1,51 @@
+/*
+ * The files of one journal folder: MANIFEST and segments. The manifest names the live segments in
+ * replay order; a segment that it does not name is rubbish of an interrupted rotation or compaction
+ * and is removed on open.
+ *
+ *   MANIFEST     "rollgate-journal 1\n" then one segment number a line; replaced by rename
+ *   seg-%08u     see segment.h
+ */
+#ifndef RG_JOURNAL_FILES_H
+#define RG_JOURNAL_FILES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+#include "common/base/vec.h"
+
+struct numbers {
+    uint32_t *at;
+    size_t n, cap;
+};
+
+/* Makes the folder when it is missing. Returns its descriptor, or -1. */
+int files_open_dir(const char *dir, struct err *e);
+
+/* Reads the manifest; a folder without one has no segments. */
+int files_read_manifest(int dirfd, struct numbers *ret, struct err *e);
+
+/* Replaces the manifest; `sync` makes it survive a power cut. */
+int files_write_manifest(int dirfd, const uint32_t *numbers, size_t n, bool sync, struct err *e);
+
+/* Removes segments that are not among the numbers. */
+void files_remove_strays(int dirfd, const uint32_t *numbers, size_t n);
+
+/* A new segment with its head, open for appending; replaces a stray of that number. */
+int files_create_segment(int dirfd, uint32_t number, struct err *e);
+int files_open_segment(int dirfd, uint32_t number, bool writable, struct err *e);
+void files_remove_segment(int dirfd, uint32_t number);
+
+/* The whole file in memory (mmap); bytes.p NULL and len 0 for an empty one. */
+int files_map(int fd, struct str *ret, struct err *e);
+void files_unmap(struct str bytes);
+
+/* Writes all of the parts at the end of fd. -1 with ERR_STORAGE_FULL or ERR_IO; the file may then
+ * have some of the bytes. */
+struct iovec;
+int files_append(int fd, struct iovec *parts, int n, struct err *e);
+
+#endif

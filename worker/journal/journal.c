@@ -1,0 +1,387 @@
+/*
+ * A journal is a folder: a manifest that names segments in order (files.h), and segments of checked
+ * records (segment.h). Appends go to the last segment; a full one is followed by a new one.
+ * Sessions that are dropped leave dead bytes behind; a closed segment that is mostly dead is
+ * rewritten without them under a new number at the same place in the order, an all-dead one is
+ * removed.
+ */
+#include "worker/journal/journal.h"
+
+#include <stdio.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/os/loop.h"
+#include "worker/journal/files.h"
+#include "worker/journal/liveness.h"
+#include "worker/journal/segment.h"
+#include "worker/journal/syncer.h"
+
+struct waiter {
+    uint64_t ticket;
+    void (*durable)(void *ctx);
+    void *ctx;
+};
+
+struct journal {
+    struct loop *loop;
+    enum journal_durability durability;
+    uint64_t segment_bytes;
+    struct journal_stats stats;
+    int dirfd;
+    int fd;          /* the last segment */
+    uint64_t length; /* of the last segment */
+    uint32_t next_number;
+    struct liveness live;
+    struct syncer *syncer;
+
+    struct {
+        struct waiter *at;
+        size_t n, cap;
+    } waiting; /* in ticket order */
+
+    bool broken; /* a failed append could not be taken back */
+};
+
+static uint32_t last_number(const struct journal *j)
+{
+    return j->live.at[j->live.n - 1].number;
+}
+
+static int write_manifest(struct journal *j, struct err *e)
+{
+    struct numbers v = {0};
+    int rc;
+
+    for (size_t i = 0; i < j->live.n; i++)
+        *vec_push(&v) = j->live.at[i].number;
+    rc = files_write_manifest(j->dirfd, v.at, v.n, j->durability == JOURNAL_POWER, e);
+    vec_done(&v);
+    return rc;
+}
+
+/* --- opening --- */
+
+struct replay {
+    journal_replay_fn fn;
+    void *ctx;
+};
+
+/* Replays one segment's records; *ret_good is the length of its whole part. */
+static int replay_segment(struct journal *j, uint32_t number, struct str bytes,
+                          const struct replay *r, size_t *ret_good, struct err *e)
+{
+    size_t at = SEGMENT_HEAD;
+    struct record rec;
+    int rc;
+
+    *ret_good = 0;
+    if (segment_check_head(bytes, number))
+        return 0;
+    while ((rc = record_next(str_sub(bytes, at, SIZE_MAX), &rec)) == 1) {
+        if (r->fn && r->fn(r->ctx, rec.id, rec.payload, e))
+            return -1;
+        liveness_add(&j->live, number, rec.id, rec.size);
+        j->stats.replayed++;
+        at += rec.size;
+    }
+    *ret_good = at;
+    return 0;
+}
+
+/* A tail that does not fit is cut off the last segment; in an earlier one it is damage, which is
+ * said and skipped. */
+static int mend(struct journal *j, uint32_t number, int fd, size_t good, size_t size, bool last,
+                struct err *e)
+{
+    unsigned char head[SEGMENT_HEAD];
+    struct iovec part = {head, sizeof(head)};
+
+    if (good == size)
+        return 0;
+    j->stats.repairs++;
+    j->stats.lost_bytes += size - good;
+    log_warn(NULL, last ? "journal: torn tail cut off" : "journal: damaged segment",
+             LOG_U("segment", number), LOG_U("kept_bytes", good), LOG_U("lost_bytes", size - good));
+    if (!last)
+        return 0;
+    if (ftruncate(fd, (off_t)good))
+        return err_sys(e, ERR_IO, "cannot cut the journal's torn tail");
+    if (good > 0)
+        return 0;
+    segment_head(number, head);
+    return files_append(fd, &part, 1, e);
+}
+
+static int open_segment(struct journal *j, uint32_t number, bool last, const struct replay *r,
+                        struct err *e)
+{
+    int fd = files_open_segment(j->dirfd, number, last, e);
+    struct str bytes = {0};
+    size_t good = 0;
+    int rc = -1;
+
+    if (fd < 0)
+        return -1;
+    liveness_segment(&j->live, number);
+    if (files_map(fd, &bytes, e) || replay_segment(j, number, bytes, r, &good, e) ||
+        mend(j, number, fd, good, bytes.len, last, e))
+        goto out;
+    if (last) {
+        j->fd = fd;
+        j->length = MAX_OF(good, SEGMENT_HEAD);
+        fd = -1;
+    }
+    rc = 0;
+out:
+    files_unmap(bytes);
+    if (fd >= 0)
+        (void)close(fd);
+    return rc;
+}
+
+/* A new last segment. */
+static int start_segment(struct journal *j, struct err *e)
+{
+    uint32_t number = j->next_number++;
+    int fd = files_create_segment(j->dirfd, number, e);
+
+    if (fd < 0)
+        return -1;
+    liveness_segment(&j->live, number);
+    if (write_manifest(j, e)) {
+        liveness_remove(&j->live, number);
+        (void)close(fd);
+        return -1;
+    }
+    if (j->fd >= 0) {
+        if (j->durability == JOURNAL_POWER)
+            (void)fdatasync(j->fd);
+        (void)close(j->fd);
+    }
+    j->fd = fd;
+    j->length = SEGMENT_HEAD;
+    return 0;
+}
+
+static int replay_all(struct journal *j, const struct replay *r, struct err *e)
+{
+    struct numbers v = {0};
+    int rc = files_read_manifest(j->dirfd, &v, e);
+
+    if (rc == 0)
+        files_remove_strays(j->dirfd, v.at, v.n);
+    for (size_t i = 0; i < v.n && rc == 0; i++) {
+        j->next_number = MAX_OF(j->next_number, v.at[i] + 1);
+        rc = open_segment(j, v.at[i], i + 1 == v.n, r, e);
+    }
+    if (rc == 0 && v.n == 0)
+        rc = start_segment(j, e);
+    vec_done(&v);
+    return rc;
+}
+
+static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us);
+
+int journal_open(struct loop *loop, const struct journal_options *o, journal_replay_fn replay,
+                 void *ctx, struct journal **ret, struct err *e)
+{
+    struct journal *j = mem_zalloc(sizeof(*j));
+    struct replay r = {replay, ctx};
+
+    j->loop = loop;
+    j->durability = o->durability;
+    j->segment_bytes = o->segment_bytes > 0 ? o->segment_bytes : 64u << 20;
+    j->dirfd = -1;
+    j->fd = -1;
+    j->next_number = 1;
+    if (o->durability == JOURNAL_NONE) {
+        *ret = j;
+        return 0;
+    }
+    j->dirfd = files_open_dir(o->dir, e);
+    if (j->dirfd < 0 || replay_all(j, &r, e))
+        goto out;
+    if (o->durability == JOURNAL_POWER && syncer_new(loop, on_synced, j, &j->syncer, e))
+        goto out;
+    *ret = j;
+    return 0;
+out:
+    journal_close(j);
+    return -1;
+}
+
+void journal_close(struct journal *j)
+{
+    if (!j)
+        return;
+    syncer_free(j->syncer);
+    if (j->fd >= 0) {
+        if (j->durability == JOURNAL_POWER)
+            (void)fdatasync(j->fd);
+        (void)close(j->fd);
+    }
+    if (j->dirfd >= 0)
+        (void)close(j->dirfd);
+    liveness_done(&j->live);
+    vec_done(&j->waiting);
+    free(j);
+}
+
+/* --- appending --- */
+
+static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
+{
+    struct journal *j = ctx;
+
+    j->stats.fsyncs++;
+    j->stats.fsync_us = took_us;
+    /* After a failed fsync nothing is known of the bytes (the kernel may drop them): the only way
+     * on that keeps the promise is to start anew from what can be read back. */
+    if (failed) {
+        log_error(NULL, "journal: fsync failed", LOG_I("errno", failed));
+        CHECK(!"journal fsync failed");
+    }
+    while (j->waiting.n > 0 && j->waiting.at[0].ticket <= ticket) {
+        struct waiter w = j->waiting.at[0];
+
+        j->waiting.n--;
+        memmove(j->waiting.at, j->waiting.at + 1, j->waiting.n * sizeof(w));
+        w.durable(w.ctx);
+    }
+}
+
+/* One record at the end of the last segment, whole or not at all. */
+static int write_record(struct journal *j, struct str id, struct str payload, struct err *e)
+{
+    unsigned char head[RECORD_HEAD];
+    struct iovec parts[3] = {
+        {head, sizeof(head)},
+        {(void *)(uintptr_t)id.p, id.len},
+        {(void *)(uintptr_t)payload.p, payload.len},
+    };
+    uint64_t size = RECORD_HEAD + id.len + payload.len;
+
+    if (j->broken)
+        return err_set(e, ERR_IO, "the journal is broken");
+    if (j->length > SEGMENT_HEAD && j->length + size > j->segment_bytes && start_segment(j, e))
+        return -1;
+    record_head(id, payload, head);
+    if (files_append(j->fd, parts, 3, e)) {
+        j->broken = ftruncate(j->fd, (off_t)j->length) != 0;
+        return -1;
+    }
+    j->length += size;
+    j->stats.records++;
+    j->stats.bytes += size;
+    liveness_add(&j->live, last_number(j), id, size);
+    return 0;
+}
+
+int journal_append(struct journal *j, struct str session_id, struct str payload,
+                   void (*durable)(void *ctx), void *ctx, struct err *e)
+{
+    if (j->durability != JOURNAL_NONE && write_record(j, session_id, payload, e))
+        return -1;
+    if (j->durability == JOURNAL_POWER) {
+        uint64_t ticket = syncer_ask(j->syncer, j->fd);
+
+        if (durable)
+            *vec_push(&j->waiting) = (struct waiter){ticket, durable, ctx};
+    } else if (durable) {
+        durable(ctx);
+    }
+    return 0;
+}
+
+void journal_forget(struct journal *j, void *ctx)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < j->waiting.n; i++) {
+        if (j->waiting.at[i].ctx != ctx)
+            j->waiting.at[kept++] = j->waiting.at[i];
+    }
+    j->waiting.n = kept;
+}
+
+/* --- compaction --- */
+
+void journal_drop_session(struct journal *j, struct str session_id)
+{
+    liveness_drop(&j->live, session_id);
+}
+
+/* Copies the needed records of a closed segment to a new file. */
+static int copy_live(struct journal *j, struct str bytes, int out, struct err *e)
+{
+    struct record rec;
+
+    for (size_t at = SEGMENT_HEAD; record_next(str_sub(bytes, at, SIZE_MAX), &rec) == 1;
+         at += rec.size) {
+        struct iovec part = {(void *)(uintptr_t)(bytes.p + at), rec.size};
+
+        if (liveness_has(&j->live, rec.id) && files_append(out, &part, 1, e))
+            return -1;
+    }
+    return j->durability == JOURNAL_POWER && fdatasync(out)
+               ? err_sys(e, ERR_IO, "cannot sync a compacted segment")
+               : 0;
+}
+
+static int rewrite_segment(struct journal *j, size_t i, struct err *e)
+{
+    uint32_t old = j->live.at[i].number;
+    uint32_t number = j->next_number++;
+    int in = files_open_segment(j->dirfd, old, false, e);
+    int out = in < 0 ? -1 : files_create_segment(j->dirfd, number, e);
+    struct str bytes = {0};
+    int rc = -1;
+
+    if (out < 0 || files_map(in, &bytes, e) || copy_live(j, bytes, out, e))
+        goto out;
+    liveness_renumber(&j->live, old, number);
+    if (write_manifest(j, e)) {
+        liveness_renumber(&j->live, number, old);
+        goto out;
+    }
+    files_remove_segment(j->dirfd, old);
+    rc = 0;
+out:
+    files_unmap(bytes);
+    if (in >= 0)
+        (void)close(in);
+    if (out >= 0)
+        (void)close(out);
+    if (rc && out >= 0)
+        files_remove_segment(j->dirfd, number);
+    return rc;
+}
+
+int journal_compact(struct journal *j, bool thorough, struct err *e)
+{
+    for (size_t i = 0; i + 1 < j->live.n; i++) {
+        struct live_segment *s = &j->live.at[i];
+        uint32_t number = s->number;
+
+        if (s->live_bytes == 0) {
+            liveness_remove(&j->live, number);
+            if (write_manifest(j, e))
+                return -1;
+            files_remove_segment(j->dirfd, number);
+            return 1;
+        }
+        if (s->live_bytes < s->total_bytes / 2 || (thorough && s->live_bytes < s->total_bytes))
+            return rewrite_segment(j, i, e) ? -1 : 1;
+    }
+    return 0;
+}
+
+void journal_stats(const struct journal *j, struct journal_stats *ret)
+{
+    *ret = j->stats;
+    ret->disk_bytes = liveness_total(&j->live);
+}

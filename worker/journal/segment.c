@@ -1,0 +1,69 @@
+#include "worker/journal/segment.h"
+
+#include "common/base/check.h"
+#include "common/codec/crc32c.h"
+
+static void put_u32(unsigned char *p, uint32_t v)
+{
+    for (int i = 0; i < 4; i++)
+        p[i] = (unsigned char)(v >> (8 * i));
+}
+
+static uint32_t get_u32(const char *p)
+{
+    uint32_t v = 0;
+
+    for (int i = 0; i < 4; i++)
+        v |= (uint32_t)(unsigned char)p[i] << (8 * i);
+    return v;
+}
+
+void segment_head(uint32_t number, unsigned char ret[SEGMENT_HEAD])
+{
+    memcpy(ret, "RGJ1", 4);
+    put_u32(ret + 4, number);
+}
+
+int segment_check_head(struct str bytes, uint32_t number)
+{
+    if (bytes.len < SEGMENT_HEAD || memcmp(bytes.p, "RGJ1", 4) != 0)
+        return -1;
+    return get_u32(bytes.p + 4) == number ? 0 : -1;
+}
+
+void record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD])
+{
+    uint32_t crc;
+
+    CHECK(id.len <= 255 && payload.len < RECORD_MAX - 256);
+    put_u32(ret, (uint32_t)(1 + id.len + payload.len));
+    ret[8] = (unsigned char)id.len;
+    crc = crc32c(0, ret, 4);
+    crc = crc32c(crc, ret + 8, 1);
+    crc = crc32c(crc, id.p, id.len);
+    crc = crc32c(crc, payload.p, payload.len);
+    put_u32(ret + 4, crc);
+}
+
+int record_next(struct str in, struct record *ret)
+{
+    uint32_t body;
+    uint32_t crc;
+    size_t id_len;
+
+    if (in.len == 0)
+        return 0;
+    if (in.len < RECORD_HEAD)
+        return -1;
+    body = get_u32(in.p);
+    if (body < 1 || body > RECORD_MAX || body > in.len - 8)
+        return -1;
+    crc = crc32c(crc32c(0, in.p, 4), in.p + 8, body);
+    id_len = (unsigned char)in.p[8];
+    if (crc != get_u32(in.p + 4) || id_len + 1 > body)
+        return -1;
+    ret->id = str_sub(in, 9, id_len);
+    ret->payload = str_sub(in, 9 + id_len, body - 1 - id_len);
+    ret->size = 8 + (size_t)body;
+    return 1;
+}
