@@ -1,11 +1,115 @@
-/* Weight updates: version stamp, pause and resume of the engine pool. */
+/*
+ * Weight updates: version stamp, pause and resume of the engine pool. An order given to one worker
+ * goes on to all others ("?local=1" marks those) and is answered when all have obeyed.
+ */
 #include <stdlib.h>
 
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
 #include "worker/api/reply.h"
+#include "worker/api/sibling.h"
 
 enum { DRAIN_DEFAULT_S = 300, DRAIN_MAX_S = 86400 };
+
+/* One order on its way: this worker's own part and the others'. */
+struct order {
+    struct api *api;
+    struct exchange *x; /* NULL: the client has left */
+    struct loop_timer timer;
+    struct sibling_round *round; /* NULL: the others have answered */
+    unsigned dialect;
+    bool draining; /* waits for this worker's own calls */
+    bool drained;
+    size_t failed;
+};
+
+static void order_end(struct order *o)
+{
+    struct buf body = {0};
+    struct err e = {0};
+
+    if (o->draining || o->round)
+        return;
+    loop_timer_stop(o->api->turns.loop, &o->timer);
+    if (!o->x) {
+        free(o);
+        return;
+    }
+    exchange_watch(o->x, NULL, NULL);
+    if (o->failed > 0) {
+        (void)err_set(&e, ERR_WORKER_UNAVAILABLE, "%zu workers did not obey", o->failed);
+        reply_error_to(o->api, o->x, NULL, o->dialect, "", &e);
+    } else {
+        buf_printf(&body, "{\"status\":\"ok\",\"drained\":%s}", o->drained ? "true" : "false");
+        reply_count(o->api, o->dialect, 200);
+        exchange_reply(o->x, 200, "application/json", buf_str(&body));
+    }
+    buf_done(&body);
+    free(o);
+}
+
+static void on_round(void *ctx, size_t failed)
+{
+    struct order *o = ctx;
+
+    o->round = NULL;
+    o->failed = failed;
+    order_end(o);
+}
+
+static void on_drained(void *ctx)
+{
+    struct order *o = ctx;
+
+    o->draining = false;
+    o->drained = true;
+    order_end(o);
+}
+
+static void on_drain_timeout(struct loop_timer *t)
+{
+    struct order *o = CONTAINER_OF(t, struct order, timer);
+
+    engine_pool_pause(o->api->turns.engines, ENGINE_HOLD, NULL, NULL);
+    o->draining = false;
+    order_end(o);
+}
+
+static void on_closed(void *ctx, bool delivered)
+{
+    struct order *o = ctx;
+
+    (void)delivered;
+    o->x = NULL;
+}
+
+static struct order *order_new(struct api_request *r)
+{
+    struct order *o = mem_zalloc(sizeof(*o));
+
+    o->api = r->api;
+    o->x = r->x;
+    o->dialect = r->dialect;
+    exchange_watch(o->x, on_closed, o);
+    return o;
+}
+
+/* Passes the order on, then answers as soon as everybody has obeyed. */
+static void order_give(struct order *o, struct api_request *r)
+{
+    struct arena a = {0};
+    struct buf path = {0};
+
+    if (!query_get(&a, exchange_query(r->x), "local").p) {
+        buf_add_str(&path, exchange_path(r->x));
+        buf_puts(&path, "?local=1");
+        o->round = sibling_ask_all(api_siblings(r->api), "POST", buf_str(&path), r->x,
+                                   exchange_body(r->x), on_round, o);
+    }
+    buf_done(&path);
+    arena_done(&a);
+    order_end(o);
+}
 
 static int read_object(struct api_request *r, struct arena *a, const struct json **ret,
                        struct err *e)
@@ -29,8 +133,8 @@ void admin_weight_version(struct api_request *r)
 
     if (read_object(r, &a, &body, &e) == 0) {
         version = json_get(body, "version");
-        if (!json_is(version, JSON_NUMBER) && !json_is(version, JSON_STRING) &&
-            !(body && json_is(version, JSON_NULL)))
+        if (!version || (version->kind != JSON_NUMBER && version->kind != JSON_STRING &&
+                         version->kind != JSON_NULL))
             (void)err_field(&e, "version", "version must be a number or a string");
         else
             engine_pool_set_version(r->api->turns.engines, json_text(version));
@@ -38,94 +142,59 @@ void admin_weight_version(struct api_request *r)
     if (e.kind != ERR_NONE)
         reply_error(r, NULL, &e);
     else
-        reply_status_ok(r);
+        order_give(order_new(r), r);
     arena_done(&a);
 }
 
-/* A pause that waits until nothing is in flight. */
-struct drain_wait {
-    struct api *api;
-    struct exchange *x;
-    struct loop_timer timer;
-    unsigned dialect;
-    bool watching;
-};
-
-static void drain_end(struct drain_wait *w, bool drained)
+static int read_pause(struct api_request *r, struct arena *a, bool *ret_drain, int64_t *ret_s,
+                      struct err *e)
 {
-    struct buf body = {0};
+    const struct json *body;
+    const struct json *mode;
+    const struct json *timeout;
 
-    loop_timer_stop(w->api->turns.loop, &w->timer);
-    if (w->x) {
-        exchange_watch(w->x, NULL, NULL);
-        buf_printf(&body, "{\"status\":\"ok\",\"drained\":%s,\"inflight\":%zu}",
-                   drained ? "true" : "false", engine_pool_inflight(w->api->turns.engines));
-        reply_count(w->api, w->dialect, 200);
-        exchange_reply(w->x, 200, "application/json", buf_str(&body));
-    }
-    buf_done(&body);
-    free(w);
-}
-
-static void on_drained(void *ctx)
-{
-    drain_end(ctx, true);
-}
-
-static void on_drain_timeout(struct loop_timer *t)
-{
-    struct drain_wait *w = CONTAINER_OF(t, struct drain_wait, timer);
-
-    engine_pool_pause(w->api->turns.engines, ENGINE_HOLD, NULL, NULL);
-    drain_end(w, false);
-}
-
-static void on_drain_closed(void *ctx, bool delivered)
-{
-    struct drain_wait *w = ctx;
-
-    (void)delivered;
-    w->x = NULL;
+    if (read_object(r, a, &body, e))
+        return -1;
+    mode = json_get(body, "mode");
+    timeout = json_get(body, "timeout_s");
+    *ret_drain = json_is_null(mode) || str_eq_c(json_string(mode), "drain");
+    *ret_s = DRAIN_DEFAULT_S;
+    if (!*ret_drain && !str_eq_c(json_string(mode), "hold"))
+        return err_field(e, "mode", "mode must be drain or hold");
+    if (!json_is_null(timeout) &&
+        (json_to_i64(timeout, ret_s) || *ret_s < 0 || *ret_s > DRAIN_MAX_S))
+        return err_field(e, "timeout_s", "timeout_s must be an integer from 0 to %d", DRAIN_MAX_S);
+    return 0;
 }
 
 void admin_pause(struct api_request *r)
 {
+    struct engine_pool *pool = r->api->turns.engines;
     struct arena a = {0};
     struct err e = {0};
-    const struct json *body;
-    struct str mode = STR("drain");
-    int64_t timeout_s = DRAIN_DEFAULT_S;
+    int64_t timeout_s;
+    bool drain;
+    struct order *o;
 
-    if (read_object(r, &a, &body, &e) == 0) {
-        if (!json_is_null(json_get(body, "mode")))
-            mode = json_string(json_get(body, "mode"));
-        if (!json_is_null(json_get(body, "timeout_s")) &&
-            (json_to_i64(json_get(body, "timeout_s"), &timeout_s) || timeout_s < 0 ||
-             timeout_s > DRAIN_MAX_S))
-            (void)err_field(&e, "timeout_s", "timeout_s must be between 0 and %d", DRAIN_MAX_S);
-        else if (!str_eq_c(mode, "drain") && !str_eq_c(mode, "hold"))
-            (void)err_field(&e, "mode", "mode must be drain or hold");
-    }
-    if (e.kind != ERR_NONE) {
+    if (read_pause(r, &a, &drain, &timeout_s, &e)) {
         reply_error(r, NULL, &e);
-    } else if (str_eq_c(mode, "hold")) {
-        engine_pool_pause(r->api->turns.engines, ENGINE_HOLD, NULL, NULL);
-        reply_status_ok(r);
-    } else {
-        struct drain_wait *w = mem_zalloc(sizeof(*w));
-
-        w->api = r->api;
-        w->x = r->x;
-        w->dialect = r->dialect;
-        exchange_watch(w->x, on_drain_closed, w);
-        loop_timer_set(w->api->turns.loop, &w->timer, (uint64_t)timeout_s * 1000, on_drain_timeout);
-        engine_pool_pause(w->api->turns.engines, ENGINE_DRAIN, on_drained, w);
+        arena_done(&a);
+        return;
     }
+    o = order_new(r);
+    if (drain) {
+        o->draining = true;
+        loop_timer_set(r->api->turns.loop, &o->timer, (uint64_t)timeout_s * 1000, on_drain_timeout);
+    }
+    engine_pool_pause(pool, ENGINE_HOLD, NULL, NULL);
+    order_give(o, r);
+    if (drain)
+        engine_pool_pause(pool, ENGINE_DRAIN, on_drained, o);
     arena_done(&a);
 }
 
 void admin_resume(struct api_request *r)
 {
     engine_pool_pause(r->api->turns.engines, ENGINE_RUN, NULL, NULL);
-    reply_status_ok(r);
+    order_give(order_new(r), r);
 }

@@ -4,6 +4,7 @@
 
 #include "worker/api/handlers.h"
 #include "worker/api/reply.h"
+#include "worker/api/sibling.h"
 
 enum { SCOPE_A = 1u << KEY_ADMIN, SCOPE_R = 1u << KEY_RUNNER, SCOPE_G = 1u << KEY_AGENT };
 
@@ -203,4 +204,17 @@ void api_sweep(struct api *a)
         metrics_count(env->page, METRIC_sessions_expired, 1);
     }
     session_sweep(env->store, now);
+    session_store_totals(env->store, &a->totals);
+}
+
+struct siblings *api_siblings(struct api *a)
+{
+    if (!a->siblings)
+        a->siblings = siblings_new(a->heritage, a->turns.loop);
+    return a->siblings;
+}
+
+void api_done(struct api *a)
+{
+    siblings_free(a->siblings);
 }

@@ -11,13 +11,16 @@
 #include "worker/api/server.h"
 #include "worker/turn/turn.h"
 
+struct siblings;
 struct wait_entry;
 
 struct api {
     struct turn_env turns;
     const struct heritage *heritage;
     const struct keys *keys;
-    struct wait_entry *waits; /* long polls */
+    struct siblings *siblings;    /* the other workers; made on first use */
+    struct wait_entry *waits;     /* long polls */
+    struct session_totals totals; /* as of the last sweep, plus what was created since */
     bool draining;
     uint64_t started_s;
 };
@@ -40,8 +43,15 @@ void api_handle(void *ctx, struct exchange *x);
 /* Once in a while: tombstones, TTL, retention. */
 void api_sweep(struct api *a);
 
-/* Wakes long polls of a session (its phase changed); all of them when id is absent. */
+/* The worker drains: long polls end with 503. */
+void api_drain(struct api *a);
+void api_done(struct api *a);
+
+/* Wakes long polls of a session: its phase has changed. */
 void api_wake(struct api *a, struct str id);
+
+/* The way to the other workers. */
+struct siblings *api_siblings(struct api *a);
 
 /* Milliseconds of the wall clock. */
 uint64_t api_now_ms(void);

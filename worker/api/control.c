@@ -91,14 +91,13 @@ static void write_created(struct api_request *r, struct str id, uint64_t now_ms,
 static int check_room(struct api *a, int64_t count, struct err *e)
 {
     const struct config *c = a->heritage->config;
-    struct session_totals t;
+    const struct session_totals *t = &a->totals;
 
     if (a->draining)
         return err_set(e, ERR_DRAINING, "the gateway is shutting down");
-    session_store_totals(a->turns.store, &t);
-    if (t.sessions + (uint64_t)count > (uint64_t)c->max_sessions ||
-        t.tokens > (uint64_t)c->max_live_tokens) {
-        bool sessions = t.tokens <= (uint64_t)c->max_live_tokens;
+    if (t->sessions + (uint64_t)count > (uint64_t)c->max_sessions ||
+        t->tokens > (uint64_t)c->max_live_tokens) {
+        bool sessions = t->tokens <= (uint64_t)c->max_live_tokens;
 
         metrics_count_at(a->turns.page, METRIC_refusals,
                          sessions ? METRIC_REFUSAL_SESSIONS : METRIC_REFUSAL_TOKENS, 0, 1);
@@ -129,6 +128,8 @@ static int create_one(struct api *a, struct str id, const struct json *options, 
 
     if (rc == 0)
         rc = ledger_write(&a->turns, id, buf_str(&record), p ? pending_durable : NULL, p, e);
+    if (rc == 0)
+        a->totals.sessions++;
     if (rc == 0)
         metrics_count(a->turns.page, METRIC_sessions_created, 1);
     buf_done(&record);

@@ -5,6 +5,7 @@
 #include "worker/api/handlers.h"
 #include "worker/api/reply.h"
 #include "worker/export/export.h"
+#include "worker/turn/ledger.h"
 
 enum { SLICE_BYTES = 64 << 10 };
 
@@ -35,7 +36,7 @@ static void on_closed(void *ctx, bool delivered)
 
     (void)delivered;
     if (!v->started)
-        journal_forget(v->api->turns.journal, v);
+        ledger_forget(&v->api->turns, v);
     exporting_free(v);
 }
 

@@ -4,6 +4,7 @@
 
 #include "common/base/mem.h"
 #include "worker/api/reply.h"
+#include "worker/turn/ledger.h"
 
 struct pending {
     struct api *api;
@@ -26,7 +27,7 @@ static void on_closed(void *ctx, bool delivered)
     struct pending *p = ctx;
 
     (void)delivered;
-    journal_forget(p->api->turns.journal, p);
+    ledger_forget(&p->api->turns, p);
     pending_free(p);
 }
 

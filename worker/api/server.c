@@ -141,14 +141,21 @@ int server_new(struct loop *loop, const struct server_options *o, server_handler
     return 0;
 }
 
+void server_listen(struct server *s, int fd)
+{
+    h2o_socket_t *l;
+
+    if (s->draining)
+        return;
+    l = h2o_evloop_socket_create(s->evloop, dup(fd), H2O_SOCKET_FLAG_DONT_READ);
+    l->data = s;
+    s->listeners = mem_realloc_array(s->listeners, s->n_listeners + 1, sizeof(l));
+    s->listeners[s->n_listeners++] = l;
+    h2o_socket_read_start(l, on_accept);
+}
+
 void server_run(struct server *s)
 {
-    if (!s->draining && !s->listener) {
-        s->listener =
-            h2o_evloop_socket_create(s->evloop, dup(s->opt.listen_fd), H2O_SOCKET_FLAG_DONT_READ);
-        s->listener->data = s;
-        h2o_socket_read_start(s->listener, on_accept);
-    }
     while (!s->stop)
         (void)h2o_evloop_run(s->evloop, INT32_MAX);
 }
@@ -164,9 +171,9 @@ void server_drain(struct server *s)
         return;
     s->draining = true;
     h2o_context_request_shutdown(&s->ctx);
-    if (s->listener)
-        h2o_socket_close(s->listener);
-    s->listener = NULL;
+    for (size_t i = 0; i < s->n_listeners; i++)
+        h2o_socket_close(s->listeners[i]);
+    s->n_listeners = 0;
     for (struct server_conn *c = s->conns; c; c = c->next) {
         if (!c->exchange)
             (void)shutdown(c->fd, SHUT_RD);
@@ -197,5 +204,6 @@ void server_free(struct server *s)
     (void)h2o_evloop_run(s->evloop, 0);
     h2o_context_dispose(&s->ctx);
     h2o_config_dispose(&s->conf);
+    free(s->listeners);
     free(s);
 }

@@ -1,5 +1,5 @@
 /*
- * struct server: the worker's HTTP/1.1 server on one inherited listening socket, made of libh2o
+ * struct server: the worker's HTTP/1.1 server on inherited listening sockets, made of libh2o
  * 2.2.5, and the drive of the worker's own loop: its epoll descriptor sits in libh2o's loop as one
  * readable socket, so engine connections, timers and pipes run between requests.
  *
@@ -18,15 +18,17 @@
 struct server;
 
 struct server_options {
-    int listen_fd;         /* unix or TCP, non-blocking, listening; borrowed */
     size_t max_body_bytes; /* the router refused longer ones already */
 };
 
 typedef void (*server_handler_fn)(void *ctx, struct exchange *x);
 
-/* Takes `loop` in (loop_embed); nothing is accepted before server_run. */
+/* Takes `loop` in (loop_embed). */
 int server_new(struct loop *loop, const struct server_options *o, server_handler_fn handler,
                void *ctx, struct server **ret, struct err *e);
+
+/* Accepts from fd (unix or TCP, non-blocking, listening), which stays the caller's. */
+void server_listen(struct server *s, int fd);
 
 /* Turns both loops until server_stop. */
 void server_run(struct server *s);

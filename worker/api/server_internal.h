@@ -29,7 +29,9 @@ struct server {
     h2o_context_t ctx;
     h2o_accept_ctx_t accept;
     h2o_evloop_t *evloop;
-    h2o_socket_t *listener, *inner;
+    h2o_socket_t **listeners;
+    size_t n_listeners;
+    h2o_socket_t *inner;
     struct server_conn *conns;
     size_t busy;
     bool stop, draining;

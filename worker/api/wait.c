@@ -129,3 +129,17 @@ void api_wake(struct api *a, struct str id)
             exchange_watch(x, on_closed, w);
     }
 }
+
+void api_drain(struct api *a)
+{
+    struct err e = {0};
+
+    (void)err_set(&e, ERR_DRAINING, "the gateway is shutting down");
+    while (a->waits) {
+        struct wait_entry *w = a->waits;
+
+        exchange_watch(w->x, NULL, NULL);
+        reply_error_to(a, w->x, NULL, METRIC_DIALECT_CONTROL, "", &e);
+        wait_free(w);
+    }
+}

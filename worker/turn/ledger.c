@@ -2,12 +2,31 @@
 
 #include "common/base/check.h"
 
+struct journal *ledger_journal(const struct turn_env *env, struct str session_id)
+{
+    uint32_t index;
+
+    if (ids_parse(session_id, &index) == 0) {
+        for (size_t i = 0; i < env->n_journals; i++) {
+            if (env->journals[i].index == index)
+                return env->journals[i].journal;
+        }
+    }
+    return env->journals[0].journal;
+}
+
+void ledger_forget(struct turn_env *env, void *ctx)
+{
+    for (size_t i = 0; i < env->n_journals; i++)
+        journal_forget(env->journals[i].journal, ctx);
+}
+
 int ledger_write(struct turn_env *env, struct str session_id, struct str record,
                  void (*durable)(void *ctx), void *ctx, struct err *e)
 {
     struct err applied = {0};
 
-    if (journal_append(env->journal, session_id, record, durable, ctx, e)) {
+    if (journal_append(ledger_journal(env, session_id), session_id, record, durable, ctx, e)) {
         metrics_count(env->page, METRIC_journal_errors, 1);
         return -1;
     }

@@ -8,9 +8,15 @@
 #include "worker/turn/turn.h"
 
 /* Appends the record to the journal and applies it. `durable` is called once it is as durable as
- * --durability promises, maybe before this returns; journal_forget(ctx) takes that back. -1:
+ * --durability promises, maybe before this returns; ledger_forget takes that back. -1:
  * nothing was written or changed. */
 int ledger_write(struct turn_env *env, struct str session_id, struct str record,
                  void (*durable)(void *ctx), void *ctx, struct err *e);
+
+/* Takes back what is pending for ctx. */
+void ledger_forget(struct turn_env *env, void *ctx);
+
+/* The journal that holds the session: by the index in its id, else the worker's own. */
+struct journal *ledger_journal(const struct turn_env *env, struct str session_id);
 
 #endif

@@ -49,7 +49,7 @@ static void turn_free(struct turn *t)
     }
     session_release(env->store, t->plan);
     if (!t->durable)
-        journal_forget(env->journal, t);
+        ledger_forget(env, t);
     arena = t->arena; /* t itself lies in it */
     arena_done(&arena);
 }

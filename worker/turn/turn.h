@@ -28,13 +28,20 @@
 
 struct turn;
 
+/* The journal of one place (worker index); adopted places keep their own. */
+struct turn_journal {
+    uint32_t index;
+    struct journal *journal;
+};
+
 struct turn_env {
     struct loop *loop;
     const struct model *model;
     struct model_scratch *scratch;
     struct encoder *encoder; /* for text completions */
     struct session_store *store;
-    struct journal *journal;
+    struct turn_journal *journals; /* of the places served here, the worker's own first */
+    size_t n_journals;
     struct engine_pool *engines;
     struct ids *ids;
     struct metrics_page *page;

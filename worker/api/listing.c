@@ -1,0 +1,237 @@
+/*
+ * GET /sessions over all workers: this worker asks its siblings one after the other for the rows
+ * behind the cursor until the page is full. A cursor is "<worker index>.<last session id>": both
+ * parts stay valid while sessions come and go; a last id that is gone means that worker's rows from
+ * the start.
+ */
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "worker/api/handlers.h"
+#include "worker/api/reply.h"
+#include "worker/api/sibling.h"
+
+enum { LIMIT_DEFAULT = 100, LIMIT_MAX = 1000 };
+
+struct listing {
+    struct api *api;
+    struct exchange *x;
+    unsigned dialect;
+    struct arena arena;
+    struct str phase, label; /* filters, decoded */
+    struct str query;        /* as given */
+    uint64_t limit, got;
+    uint32_t workers[BOARD_WORKERS_MAX];
+    size_t n_workers, at;
+    struct str after;           /* last id already sent of workers[at]; absent: from the start */
+    struct buf rows;            /* JSON objects, comma separated */
+    struct buf last;            /* id of the last row */
+    struct sibling_call *asked; /* the running question */
+};
+
+static void listing_free(struct listing *v)
+{
+    sibling_cancel(v->asked);
+    buf_done(&v->rows);
+    buf_done(&v->last);
+    arena_done(&v->arena);
+    free(v);
+}
+
+static void on_closed(void *ctx, bool delivered)
+{
+    (void)delivered;
+    listing_free(ctx);
+}
+
+static bool row_wanted(const struct json *row, struct str phase, struct str label)
+{
+    const struct json *labels = json_get(row, "labels");
+    size_t eq = str_find(label, STR("="), 0);
+
+    if (phase.len > 0 && !str_eq(json_string(json_get(row, "phase")), phase))
+        return false;
+    if (label.len == 0)
+        return true;
+    if (eq == SIZE_MAX)
+        return json_get_str(labels, label) != NULL;
+    return str_eq(json_text(json_get_str(labels, str_sub(label, 0, eq))),
+                  str_sub(label, eq + 1, SIZE_MAX));
+}
+
+static void add_row(struct listing *v, struct str text, struct str id)
+{
+    if (v->rows.len > 0)
+        buf_add_c(&v->rows, ',');
+    buf_add_str(&v->rows, text);
+    buf_clear(&v->last);
+    buf_add_str(&v->last, id);
+    v->got++;
+}
+
+/* This worker's own rows behind v->after, until the page is full. */
+static void own_rows(struct listing *v)
+{
+    struct session_store *st = v->api->turns.store;
+    bool ended = false;
+    struct session *from = v->after.p ? session_find_any(st, v->after, &ended) : NULL;
+    struct buf row = {0};
+
+    for (struct session *s = session_next(st, from); s && v->got < v->limit;
+         s = session_next(st, s)) {
+        struct arena a = {0};
+        const struct json *parsed = NULL;
+        struct err e = {0};
+
+        buf_clear(&row);
+        session_write_row(s, &row);
+        if ((v->phase.len == 0 && v->label.len == 0) ||
+            (json_parse(&a, buf_str(&row), &parsed, &e) == 0 &&
+             row_wanted(parsed, v->phase, v->label)))
+            add_row(v, buf_str(&row), session_id(s));
+        arena_done(&a);
+    }
+    buf_done(&row);
+}
+
+static void answer(struct listing *v)
+{
+    struct buf body = {0};
+    bool full = v->got >= v->limit;
+
+    buf_puts(&body, "{\"sessions\":[");
+    buf_add_str(&body, buf_str(&v->rows));
+    buf_puts(&body, "],\"next_cursor\":");
+    if (full && v->last.len > 0)
+        buf_printf(&body, "\"%u.%.*s\"", v->workers[v->at], (int)v->last.len, v->last.p);
+    else
+        buf_puts(&body, "null");
+    buf_add_c(&body, '}');
+    exchange_watch(v->x, NULL, NULL);
+    reply_count(v->api, v->dialect, 200);
+    exchange_reply(v->x, 200, "application/json", buf_str(&body));
+    buf_done(&body);
+    listing_free(v);
+}
+
+static void go_on(struct listing *v);
+
+/* The worker at hand has no more rows, or the page is full. */
+static void step(struct listing *v)
+{
+    if (v->got >= v->limit)
+        return;
+    v->at++;
+    v->after = (struct str){0};
+    buf_clear(&v->last);
+}
+
+/* A sibling's page. One that cannot be reached is left out: its sessions are not reachable now. */
+static void on_answer(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct listing *v = ctx;
+    struct arena a = {0};
+    const struct json *page = NULL;
+    const struct json *rows;
+    struct err bad = {0};
+
+    v->asked = NULL;
+    if (status != 200 || json_parse(&a, body, &page, &bad))
+        log_warn(NULL, "a worker did not list its sessions", LOG_U("index", v->workers[v->at]),
+                 LOG_I("status", status), LOG_T("error", e->text));
+    rows = json_get(page, "sessions");
+    for (size_t i = 0; rows && i < rows->n && v->got < v->limit; i++) {
+        struct buf text = {0};
+
+        json_write(&text, json_at(rows, i));
+        add_row(v, buf_str(&text), json_string(json_get(json_at(rows, i), "session_id")));
+        buf_done(&text);
+    }
+    arena_done(&a);
+    step(v);
+    go_on(v);
+}
+
+static void ask(struct listing *v)
+{
+    struct buf path = {0};
+    uint32_t index = v->workers[v->at];
+
+    buf_printf(&path, "/sessions?local=1&limit=%llu", (unsigned long long)(v->limit - v->got));
+    buf_printf(&path, "&cursor=%u.%.*s&", index, (int)v->after.len, v->after.p ? v->after.p : "");
+    buf_add_str(&path, v->query); /* the first value of a name counts: only the filters matter */
+    v->asked = sibling_ask(api_siblings(v->api), index, "GET", buf_str(&path), v->x, STR(""),
+                           on_answer, v);
+    buf_done(&path);
+}
+
+static void go_on(struct listing *v)
+{
+    while (v->at < v->n_workers && v->got < v->limit) {
+        if (v->workers[v->at] == v->api->heritage->index)
+            own_rows(v);
+        else
+            ask(v);
+        if (v->asked)
+            return;
+        step(v);
+    }
+    answer(v);
+}
+
+static int read_query(struct listing *v, struct str query, struct str *ret_cursor, struct err *e)
+{
+    struct str limit = query_get(&v->arena, query, "limit");
+
+    v->limit = LIMIT_DEFAULT;
+    if (limit.p && (str_to_u64(limit, LIMIT_MAX, &v->limit) || v->limit == 0))
+        return err_field(e, "limit", "limit must be an integer from 1 to %d", LIMIT_MAX);
+    v->phase = query_get(&v->arena, query, "phase");
+    v->label = query_get(&v->arena, query, "label");
+    *ret_cursor = query_get(&v->arena, query, "cursor");
+    return 0;
+}
+
+/* The workers to ask and where the cursor stands. */
+static int place_cursor(struct listing *v, struct str cursor, bool local, struct err *e)
+{
+    size_t dot = str_find(cursor, STR("."), 0);
+    uint64_t index = 0;
+
+    if (local) {
+        v->workers[0] = v->api->heritage->index;
+        v->n_workers = 1;
+    } else {
+        v->n_workers = siblings_list(v->api->heritage, v->workers);
+    }
+    if (!cursor.p)
+        return 0;
+    if (dot == SIZE_MAX || str_to_u64(str_sub(cursor, 0, dot), UINT32_MAX, &index))
+        return err_field(e, "cursor", "cursor is not one of ours");
+    while (v->at < v->n_workers && v->workers[v->at] < index)
+        v->at++;
+    if (v->at < v->n_workers && v->workers[v->at] == index)
+        v->after = str_sub(cursor, dot + 1, SIZE_MAX);
+    return 0;
+}
+
+void listing_get(struct api_request *r)
+{
+    struct listing *v = mem_zalloc(sizeof(*v));
+    struct str query = arena_str(&v->arena, exchange_query(r->x));
+    struct str cursor;
+    struct err e = {0};
+
+    v->api = r->api;
+    v->x = r->x;
+    v->dialect = r->dialect;
+    v->query = query;
+    if (read_query(v, query, &cursor, &e) ||
+        place_cursor(v, cursor, query_get(&v->arena, query, "local").p != NULL, &e)) {
+        reply_error(r, NULL, &e);
+        listing_free(v);
+        return;
+    }
+    exchange_watch(v->x, on_closed, v);
+    go_on(v);
+}

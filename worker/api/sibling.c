@@ -1,0 +1,208 @@
+#include "worker/api/sibling.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "common/net/http_client.h"
+
+enum { ANSWER_MAX = 64 << 20, ANSWER_TIMEOUT_MS = 3600 * 1000 };
+
+struct sibling_call {
+    struct http_call *call;
+    sibling_fn fn;
+    void *ctx;
+    int status;
+    struct buf body;
+};
+
+struct siblings {
+    const struct heritage *h;
+    struct loop *loop;
+    struct http_client *clients[BOARD_WORKERS_MAX]; /* by place; NULL: not used yet */
+};
+
+struct siblings *siblings_new(const struct heritage *h, struct loop *loop)
+{
+    struct siblings *s = mem_zalloc(sizeof(*s));
+
+    s->h = h;
+    s->loop = loop;
+    return s;
+}
+
+void siblings_free(struct siblings *s)
+{
+    if (!s)
+        return;
+    for (size_t i = 0; i < BOARD_WORKERS_MAX; i++) {
+        if (s->clients[i])
+            http_client_free(s->clients[i]);
+    }
+    free(s);
+}
+
+static void call_end(struct sibling_call *c, int status, const struct err *e)
+{
+    c->fn(c->ctx, status, buf_str(&c->body), e);
+    buf_done(&c->body);
+    free(c);
+}
+
+static void on_head(void *ctx, const struct http1_head *h)
+{
+    struct sibling_call *c = ctx;
+
+    c->status = h->status;
+}
+
+static void on_body(void *ctx, struct str bytes)
+{
+    struct sibling_call *c = ctx;
+    struct err e = {0};
+
+    if (c->body.len + bytes.len <= ANSWER_MAX) {
+        buf_add_str(&c->body, bytes);
+        return;
+    }
+    http_call_cancel(c->call);
+    (void)err_set(&e, ERR_INTERNAL, "a worker's answer is too long");
+    call_end(c, 0, &e);
+}
+
+static void on_done(void *ctx)
+{
+    struct sibling_call *c = ctx;
+    struct err none = {0};
+
+    call_end(c, c->status, &none);
+}
+
+static void on_failed(void *ctx, const struct err *e, bool began)
+{
+    (void)began;
+    call_end(ctx, 0, e);
+}
+
+static const struct http_events events = {on_head, on_body, on_done, on_failed};
+
+static struct http_client *client_of(struct siblings *s, uint32_t index, struct err *e)
+{
+    uint32_t place = index - s->h->board->worker_base;
+    struct http_client_options o = {.max_idle = 2};
+    char path[128];
+    char url[160];
+
+    if (place >= BOARD_WORKERS_MAX ||
+        heritage_socket_path(s->h->run_dir, index, path, sizeof(path)))
+        return NULL;
+    if (!s->clients[place]) {
+        (void)snprintf(url, sizeof(url), "unix:%s", path);
+        if (http_client_new(s->loop, url, &o, &s->clients[place], e))
+            return NULL;
+    }
+    return s->clients[place];
+}
+
+struct sibling_call *sibling_ask(struct siblings *s, uint32_t index, const char *method,
+                                 struct str path, const struct exchange *from, struct str body,
+                                 sibling_fn fn, void *ctx)
+{
+    struct err e = {0};
+    struct http_client *client = client_of(s, index, &e);
+    struct sibling_call *c;
+    struct buf headers = {0};
+    struct buf sent = {0};
+    struct str auth = exchange_header(from, "authorization");
+    struct str key = exchange_header(from, "x-api-key");
+
+    if (!client)
+        return NULL;
+    c = mem_zalloc(sizeof(*c));
+    c->fn = fn;
+    c->ctx = ctx;
+    if (auth.p)
+        buf_printf(&headers, "authorization: %.*s\r\n", (int)auth.len, auth.p);
+    if (key.p)
+        buf_printf(&headers, "x-api-key: %.*s\r\n", (int)key.len, key.p);
+    buf_add_str(&sent, body);
+    c->call = http_client_start(client,
+                                &(struct http_request){
+                                    .method = method,
+                                    .path = path,
+                                    .headers = buf_str(&headers),
+                                    .body = body.len > 0 ? &sent : NULL,
+                                    .total_timeout_ms = ANSWER_TIMEOUT_MS,
+                                },
+                                &events, c);
+    buf_done(&headers);
+    buf_done(&sent);
+    return c;
+}
+
+void sibling_cancel(struct sibling_call *c)
+{
+    if (!c)
+        return;
+    http_call_cancel(c->call);
+    buf_done(&c->body);
+    free(c);
+}
+
+struct sibling_round {
+    sibling_all_fn fn;
+    void *ctx;
+    size_t waiting, failed;
+};
+
+static void on_one(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct sibling_round *r = ctx;
+
+    (void)body;
+    (void)e;
+    if (status < 200 || status > 299)
+        r->failed++;
+    if (--r->waiting > 0)
+        return;
+    if (r->fn)
+        r->fn(r->ctx, r->failed);
+    free(r);
+}
+
+struct sibling_round *sibling_ask_all(struct siblings *s, const char *method, struct str path,
+                                      const struct exchange *from, struct str body,
+                                      sibling_all_fn fn, void *ctx)
+{
+    struct sibling_round *r = mem_zalloc(sizeof(*r));
+    uint32_t workers[BOARD_WORKERS_MAX];
+    size_t n = siblings_list(s->h, workers);
+
+    *r = (struct sibling_round){.fn = fn, .ctx = ctx};
+    for (size_t i = 0; i < n; i++) {
+        if (workers[i] != s->h->index &&
+            sibling_ask(s, workers[i], method, path, from, body, on_one, r))
+            r->waiting++;
+    }
+    if (r->waiting > 0)
+        return r;
+    free(r);
+    return NULL;
+}
+
+void sibling_forget(struct sibling_round *r)
+{
+    if (r)
+        r->fn = NULL;
+}
+
+size_t siblings_list(const struct heritage *h, uint32_t ret[BOARD_WORKERS_MAX])
+{
+    size_t n = 0;
+
+    for (uint32_t place = 0; place < BOARD_WORKERS_MAX; place++) {
+        if (board_ready(h->board, BOARD_WORKER0 + place) || place == h->place)
+            ret[n++] = h->board->worker_base + place;
+    }
+    return n;
+}

@@ -1,0 +1,40 @@
+/*
+ * Asking the other workers of this gateway over their unix sockets: for lists over all workers and
+ * for orders that concern all. Small answers only: they are held whole.
+ */
+#ifndef RG_API_SIBLING_H
+#define RG_API_SIBLING_H
+
+#include "worker/api/api.h"
+
+struct siblings;
+
+/* `status` 0: the worker could not be reached; e says why. body is borrowed. */
+typedef void (*sibling_fn)(void *ctx, int status, struct str body, const struct err *e);
+
+struct siblings *siblings_new(const struct heritage *h, struct loop *loop);
+void siblings_free(struct siblings *s);
+
+/* Asks the worker of that index; the key of the request at hand goes along. The answer comes
+ * later, once. body may be empty. */
+struct sibling_call *sibling_ask(struct siblings *s, uint32_t index, const char *method,
+                                 struct str path, const struct exchange *from, struct str body,
+                                 sibling_fn fn, void *ctx);
+
+/* The same of all other workers that serve; fn is called once, when all have answered, with the
+ * number of those that did not say 2xx. NULL when there is nobody to ask. */
+typedef void (*sibling_all_fn)(void *ctx, size_t failed);
+struct sibling_round *sibling_ask_all(struct siblings *s, const char *method, struct str path,
+                                      const struct exchange *from, struct str body,
+                                      sibling_all_fn fn, void *ctx);
+
+/* The questions go on, fn is not called. NULL is fine. */
+void sibling_forget(struct sibling_round *r);
+
+/* No answer any more. NULL is fine. */
+void sibling_cancel(struct sibling_call *c);
+
+/* Indexes of the workers that serve, this one included, ascending; at most BOARD_WORKERS_MAX. */
+size_t siblings_list(const struct heritage *h, uint32_t ret[BOARD_WORKERS_MAX]);
+
+#endif

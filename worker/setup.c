@@ -1,0 +1,124 @@
+#include "worker/setup.h"
+
+#include <stdio.h>
+
+struct model_options setup_model(const struct config *c)
+{
+    return (struct model_options){
+        .dir = c->model,
+        .chat_template_file = c->chat_template,
+        .served_name = c->served_model_name,
+        .tool_parser = c->tool_parser,
+        .reasoning_parser = c->reasoning_parser,
+        .tito_family = c->tito_family,
+        .context_length = (uint32_t)c->context_length,
+    };
+}
+
+struct session_defaults setup_sessions(const struct config *c)
+{
+    static const char *const histories[] = {
+        [HISTORY_TREE] = "tree",
+        [HISTORY_CHAINS] = "chains",
+        [HISTORY_LINEAR] = "linear",
+        [HISTORY_TIMELINES] = "timelines",
+    };
+    static const char *const matchers[] = {
+        [MATCHER_CANONICAL] = "canonical",
+        [MATCHER_STRICT] = "strict",
+        [MATCHER_LOOSE_TOOL_CALL] = "loose_tool_call",
+        [MATCHER_ROLE_CONTENT_ONLY] = "role_content_only",
+    };
+    struct session_defaults d;
+
+    session_defaults_init(&d);
+    d.history = histories[c->history];
+    d.message_matcher = matchers[c->message_matcher];
+    d.rollback_last_assistant = c->rollback_last_assistant;
+    d.idempotent_retry = c->idempotent_retry;
+    d.ignore_cch = c->ignore_cch;
+    d.branch_on_rewrite = c->on_template_rewrite == REWRITE_BRANCH;
+    d.max_nodes = (uint32_t)c->max_nodes;
+    d.ttl_ms = (uint64_t)c->session_ttl_ms;
+    d.tombstone_ttl_ms = (uint64_t)c->tombstone_ttl_ms;
+    d.export_retention_ms = (uint64_t)c->export_retention_ms;
+    d.ignore_tools = c->ignore_tools;
+    d.timeline_compare_level = c->timeline_compare_level == COMPARE_TOKEN ? "token" : "text";
+    return d;
+}
+
+struct engine_options setup_engines(const struct config *c, const struct model *m)
+{
+    static const char *const builtin[] = {"builtin:echo"};
+    const struct model_info *info = model_info(m);
+    bool none = c->engine.n == 0;
+
+    return (struct engine_options){
+        .engines = none ? builtin : (const char *const *)c->engine.at,
+        .n_engines = none ? 1 : c->engine.n,
+        .model = m,
+        .stop_ids = info->stop_ids,
+        .n_stop_ids = info->n_stop_ids,
+        .vocab_size = info->vocab_size,
+        .context_length = info->context_length,
+        .max_inflight = (uint32_t)c->engine_max_inflight,
+        .max_queue = (uint32_t)c->max_queue,
+        .retries = (uint32_t)c->engine_retries,
+        .retry_5xx = c->engine_retry_5xx,
+        .routed_experts = c->routed_experts,
+        .resume_aborts = c->on_engine_abort == ENGINE_ABORT_RESUME,
+        .insecure_tls = c->engine_insecure_tls,
+        .ca_file = c->engine_ca_file,
+        .timeout_ms = (uint64_t)c->engine_timeout_ms,
+        .idle_timeout_ms = (uint64_t)c->engine_idle_timeout_ms,
+        .connect_timeout_ms = (uint64_t)c->engine_connect_timeout_ms,
+        .queue_timeout_ms = (uint64_t)c->queue_timeout_ms,
+        .health_interval_ms = (uint64_t)c->engine_health_interval_ms,
+    };
+}
+
+int setup_journal(const struct heritage *h, uint32_t index, char *dir, size_t size,
+                  struct journal_options *ret)
+{
+    static const enum journal_durability levels[] = {
+        [DURABILITY_NONE] = JOURNAL_NONE,
+        [DURABILITY_PROCESS] = JOURNAL_PROCESS,
+        [DURABILITY_POWER] = JOURNAL_POWER,
+    };
+
+    int n = snprintf(dir, size, "%s/worker-%u", h->state_dir, index);
+
+    if (n < 0 || (size_t)n >= size)
+        return -1;
+    *ret = (struct journal_options){
+        .dir = dir,
+        .durability = levels[h->config->durability],
+        .segment_bytes = (uint64_t)h->config->journal_segment_bytes,
+    };
+    return 0;
+}
+
+/* The kind of a parser by the name that the model was given or found to have. */
+static void setup_parsers(struct turn_env *env, const struct model_info *info)
+{
+    env->tool_kind = TOOL_NONE;
+    env->reasoning_kind = REASONING_NONE;
+    if (info->tool_parser)
+        (void)tool_kind_named(str_cstr(info->tool_parser), &env->tool_kind);
+    if (info->reasoning_parser)
+        (void)reasoning_kind_named(str_cstr(info->reasoning_parser), &env->reasoning_kind);
+}
+
+void setup_turns(struct turn_env *env, const struct config *c, const struct model *m)
+{
+    const struct model_info *info = model_info(m);
+
+    env->context_length = info->context_length;
+    env->keepalive_ms = (uint64_t)c->keepalive_ms;
+    env->nonstream_keepalive_ms = (uint64_t)c->nonstream_keepalive_ms;
+    env->rejoin_window_ms = (uint64_t)c->rejoin_window_ms;
+    env->max_inflight = (uint32_t)c->max_inflight;
+    env->max_session_inflight = (uint32_t)c->max_session_inflight;
+    env->finish_on_disconnect = c->on_disconnect == DISCONNECT_FINISH;
+    setup_parsers(env, info);
+}

@@ -1,0 +1,280 @@
+#include "worker/worker.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/proc/child.h"
+#include "worker/api/api.h"
+#include "worker/setup.h"
+#include "worker/turn/ledger.h"
+
+enum { TICK_MS = 1000, DRAIN_TICK_MS = 20 };
+
+struct worker {
+    const struct heritage *h;
+    struct child child;
+    struct loop *loop;
+    struct server *server;
+    struct keys *keys;
+    struct api api;
+    struct loop_timer tick, drain;
+    uint64_t drain_until_ms;
+    uint64_t skipped; /* replayed records that did not fit */
+};
+
+int worker_load(const struct config *c, const struct model **ret, struct buf *remark, struct err *e)
+{
+    struct model_options o = setup_model(c);
+    struct model *m = NULL;
+
+    if (model_load(&o, &m, e))
+        return -1;
+    buf_printf(remark, "model %s, vocabulary %u", model_info(m)->name, model_info(m)->vocab_size);
+    *ret = m;
+    return 0;
+}
+
+void worker_unload(const struct model *m)
+{
+    model_free((struct model *)(uintptr_t)m);
+}
+
+/* --- places and their journals --- */
+
+static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
+{
+    struct worker *w = ctx;
+    struct err bad = {0};
+
+    (void)e;
+    if (session_apply(w->api.turns.store, payload, &bad)) {
+        w->skipped++;
+        log_error(&(struct log_scope){.session = session_id}, "journal: record does not apply",
+                  LOG_T("error", bad.text));
+    }
+    return 0;
+}
+
+static int open_place(struct worker *w, uint32_t index, struct err *e)
+{
+    struct turn_env *env = &w->api.turns;
+    struct journal_options o;
+    struct journal_stats stats;
+    struct journal *j = NULL;
+    char dir[4096];
+    uint64_t start_ms = loop_clock_ms();
+
+    if (setup_journal(w->h, index, dir, sizeof(dir), &o))
+        return err_set(e, ERR_CONFIG, "the state folder's path is too long");
+    if (journal_open(w->loop, &o, on_replayed, w, &j, e))
+        return -1;
+    env->journals = mem_realloc_array(env->journals, env->n_journals + 1, sizeof(*env->journals));
+    env->journals[env->n_journals++] = (struct turn_journal){index, j};
+    journal_stats(j, &stats);
+    metrics_count(env->page, METRIC_journal_replayed, stats.replayed);
+    metrics_count(env->page, METRIC_journal_repairs, stats.repairs);
+    metrics_count(env->page, METRIC_journal_replay_us, (loop_clock_ms() - start_ms) * 1000);
+    if (stats.replayed > 0)
+        log_info(NULL, "journal replayed", LOG_U("index", index), LOG_U("records", stats.replayed),
+                 LOG_U("ms", loop_clock_ms() - start_ms));
+    return 0;
+}
+
+static void on_adopt(struct child *c, const struct heritage_place *place)
+{
+    struct worker *w = CONTAINER_OF(c, struct worker, child);
+    struct err e = {0};
+
+    if (open_place(w, place->index, &e)) {
+        log_error(NULL, "cannot adopt a place", LOG_U("index", place->index),
+                  LOG_T("error", e.text));
+        return;
+    }
+    server_listen(w->server, place->listen_fd);
+    child_adopted(c, place->place);
+}
+
+/* --- once a second --- */
+
+static void publish(struct worker *w)
+{
+    struct turn_env *env = &w->api.turns;
+    struct board_slot *slot = &w->h->board->slots[w->h->slot];
+    const struct session_totals *t = &w->api.totals;
+
+    metrics_set_at(env->page, METRIC_sessions, METRIC_PHASE_ACTIVE, t->sessions);
+    metrics_set(env->page, METRIC_live_tokens, t->tokens);
+    metrics_set(env->page, METRIC_session_bytes, t->bytes);
+    atomic_store_explicit(&slot->engines_up, engine_pool_ready(env->engines) ? 1 : 0,
+                          memory_order_relaxed);
+    atomic_store_explicit(&slot->waiting, (uint32_t)engine_pool_inflight(env->engines),
+                          memory_order_relaxed);
+}
+
+static void compact(struct worker *w)
+{
+    struct turn_env *env = &w->api.turns;
+    struct err e = {0};
+    struct journal_stats s;
+    uint64_t disk = 0;
+
+    for (size_t i = 0; i < env->n_journals; i++) {
+        if (journal_compact(env->journals[i].journal, false, &e) < 0)
+            log_warn(NULL, "journal: compaction failed", LOG_T("error", e.text));
+        journal_stats(env->journals[i].journal, &s);
+        disk += s.disk_bytes;
+    }
+    metrics_set(env->page, METRIC_journal_disk, disk);
+}
+
+static void on_tick(struct loop_timer *t)
+{
+    struct worker *w = CONTAINER_OF(t, struct worker, tick);
+
+    loop_timer_set(w->loop, t, TICK_MS, on_tick);
+    api_sweep(&w->api);
+    compact(w);
+    publish(w);
+}
+
+/* --- the end --- */
+
+static void on_drain_tick(struct loop_timer *t)
+{
+    struct worker *w = CONTAINER_OF(t, struct worker, drain);
+    bool late = loop_clock_ms() >= w->drain_until_ms;
+
+    if (late)
+        turn_end_all(&w->api.turns);
+    if (server_busy(w->server) == 0 && w->api.turns.n_running == 0) {
+        server_stop(w->server);
+        return;
+    }
+    /* One more grace second for the answers that were just ended. */
+    if (loop_clock_ms() >= w->drain_until_ms + 1000) {
+        server_stop(w->server);
+        return;
+    }
+    loop_timer_set(w->loop, t, DRAIN_TICK_MS, on_drain_tick);
+}
+
+static void on_drain(struct child *c)
+{
+    struct worker *w = CONTAINER_OF(c, struct worker, child);
+
+    w->api.draining = true;
+    w->drain_until_ms = loop_clock_ms() + (uint64_t)w->h->config->grace_ms;
+    if (!w->server) {
+        exit(0); /* still starting: nothing was served */
+    }
+    api_drain(&w->api);
+    server_drain(w->server);
+    loop_timer_set(w->loop, &w->drain, 1, on_drain_tick);
+}
+
+static void on_reload(struct child *c)
+{
+    struct worker *w = CONTAINER_OF(c, struct worker, child);
+
+    setup_turns(&w->api.turns, w->h->config, w->h->model);
+}
+
+/* --- the start --- */
+
+static int open_state(struct worker *w, struct err *e)
+{
+    const struct config *c = w->h->config;
+    struct turn_env *env = &w->api.turns;
+    struct session_defaults d = setup_sessions(c);
+    struct engine_options engines = setup_engines(c, w->h->model);
+
+    env->loop = w->loop;
+    env->model = w->h->model;
+    env->page = w->h->page;
+    env->ids = ids_new(e);
+    if (!env->ids || keys_load(c->admin_key_file, c->key_secret_file, w->h->state_dir, &w->keys, e))
+        return -1;
+    env->scratch = model_scratch_new(env->model);
+    env->encoder = encoder_new(model_tokenizer(env->model));
+    env->store = session_store_new(env->model, &d);
+    setup_turns(env, c, env->model);
+    w->api.heritage = w->h;
+    w->api.keys = w->keys;
+    w->api.started_s = api_now_ms() / 1000;
+    if (engine_pool_new(w->loop, &engines, &env->engines, e) || open_place(w, w->h->index, e))
+        return -1;
+    for (size_t i = 0; i < w->h->n_adopted; i++) {
+        if (open_place(w, w->h->adopted[i].index, e))
+            return -1;
+    }
+    return 0;
+}
+
+static int open_server(struct worker *w, struct err *e)
+{
+    struct server_options o = {.max_body_bytes = (size_t)w->h->config->max_body_bytes};
+
+    if (server_new(w->loop, &o, api_handle, &w->api, &w->server, e))
+        return -1;
+    server_listen(w->server, w->h->listen_fd);
+    for (size_t i = 0; i < w->h->n_adopted; i++)
+        server_listen(w->server, w->h->adopted[i].listen_fd);
+    return 0;
+}
+
+static void close_all(struct worker *w)
+{
+    struct turn_env *env = &w->api.turns;
+
+    loop_timer_stop(w->loop, &w->tick);
+    loop_timer_stop(w->loop, &w->drain);
+    if (env->engines)
+        turn_end_all(env);
+    server_free(w->server);
+    api_done(&w->api);
+    engine_pool_free(env->engines);
+    for (size_t i = 0; i < env->n_journals; i++)
+        journal_close(env->journals[i].journal);
+    free(env->journals);
+    deliveries_done(&env->deliveries);
+    if (env->store)
+        session_store_free(env->store);
+    encoder_free(env->encoder);
+    if (env->scratch)
+        model_scratch_free(env->scratch);
+    keys_free(w->keys);
+    ids_free(env->ids);
+}
+
+int worker_run(const struct heritage *h)
+{
+    struct worker *w = mem_zalloc(sizeof(*w));
+    struct err e = {0};
+    int status = 1;
+
+    w->h = h;
+    (void)signal(SIGPIPE, SIG_IGN);
+    w->loop = loop_new(&e);
+    if (!w->loop || child_init(&w->child, w->loop, h, on_drain, &e))
+        goto out;
+    w->child.on_adopt = on_adopt;
+    w->child.on_reload = on_reload;
+    if (open_state(w, &e) || open_server(w, &e))
+        goto out;
+    api_sweep(&w->api);
+    publish(w);
+    loop_timer_set(w->loop, &w->tick, TICK_MS, on_tick);
+    child_ready(&w->child, "");
+    server_run(w->server);
+    status = 0;
+out:
+    if (status)
+        child_failed(h, e.text);
+    close_all(w);
+    child_done(&w->child);
+    loop_free(w->loop);
+    free(w);
+    return status;
+}

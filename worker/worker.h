@@ -1,0 +1,24 @@
+/*
+ * The session-worker process: holds sessions, serves the data and control plane on its unix socket,
+ * talks to the engines, keeps the journal. worker_load runs once in the supervisor before the
+ * forks; worker_run is the main of each child.
+ */
+#ifndef RG_WORKER_WORKER_H
+#define RG_WORKER_WORKER_H
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/proc/heritage.h"
+
+struct model;
+
+/* Loads the configured model; `remark` gets a few words for the start-up line. */
+int worker_load(const struct config *c, const struct model **ret, struct buf *remark,
+                struct err *e);
+void worker_unload(const struct model *m);
+
+/* The body of a worker after the fork: serves until it is told to drain, lets running calls finish
+ * within the grace time, flushes its journals and returns the exit status. */
+int worker_run(const struct heritage *h);
+
+#endif
