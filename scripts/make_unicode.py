@@ -1,0 +1,149 @@
+#!/usr/bin/python3
+"""Writes worker/tokens/unicode_data.c from the tables in scripts/unicode.
+
+Where the tables come from: measured over all code points from the reference tokenizer library
+(Rust `tokenizers` 0.22.2 and 0.23.2), because its Unicode versions differ by part: regex classes
+are Oniguruma's Unicode 16, NFC and NFD are Unicode 9, Lowercase is the Rust standard library's.
+  onig_*.txt          which code points \\p{..}, \\s, \\w match in its regular expressions
+  onig_properties.txt  the same for properties that are rarely asked for
+  hf_*_map, hf_nfkd_compat, hf_lowercase   what each code point becomes
+  hf_ccc_nonzero      combining class not 0 (the classes' values are stable: Python's unicodedata)
+  hf_mark hf_punctuation hf_numeric hf_word   StripAccents, Punctuation, Digits, Whitespace
+scripts/unicode/measure.js measures them again. Canonical composition pairs are the one-step
+decompositions (Python's unicodedata, stable for Unicode 9 characters) of what NFC leaves alone.
+
+    scripts/make_unicode.py          writes the C file
+    scripts/make_unicode.py --check  fails when the committed file differs
+"""
+import pathlib
+import sys
+import unicodedata
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = HERE / "unicode"
+TARGET = HERE.parent / "worker" / "tokens" / "unicode_data.c"
+POINTS = 0x110000
+BLOCK = 128
+
+# bit names stand in unicode.h (enum unicode_flag), in this order
+RANGES = ["onig_Lu", "onig_Ll", "onig_Lt", "onig_Lm", "onig_Lo", "onig_M", "onig_Nd", "onig_N",
+          "onig_P", "onig_S", "onig_s", "onig_w", "onig_Han", "hf_mark", "hf_punctuation",
+          "hf_numeric", "hf_word"]
+
+
+def read_ranges(name):
+    for line in (SOURCE / f"{name}.txt").read_text().split():
+        first, _, last = line.partition("..")
+        yield int(first, 16), int(last or first, 16)
+
+
+def read_map(name):
+    out = {}
+    for line in (SOURCE / f"{name}.txt").read_text().splitlines():
+        if line.strip():
+            key, value = line.split("\t")
+            out[int(key, 16)] = [int(c, 16) for c in value.split()]
+    return out
+
+
+def compositions(nfc, nfd):
+    pairs = {}
+    for c in nfd:
+        step = unicodedata.decomposition(chr(c)).split()
+        if c not in nfc and len(step) == 2 and not step[0].startswith("<"):
+            pairs[(int(step[0], 16), int(step[1], 16))] = c
+    return pairs
+
+
+def read_properties():
+    """Yields (name, [(first, last)])."""
+    for line in (SOURCE / "onig_properties.txt").read_text().splitlines():
+        name, ranges = line.split("\t")
+        pairs = [r.partition("..") for r in ranges.split()]
+        yield name.lower(), [(int(a, 16), int(b or a, 16)) for a, _, b in pairs]
+
+
+def rows(values, form="%d", width=100):
+    line, out = "   ", []
+    for v in values:
+        text = " " + form % v + ","
+        if len(line) + len(text) > width:
+            out.append(line)
+            line = "   "
+        line += text
+    return "\n".join(out + [line])
+
+
+def flags_of_points(nfc, nfd, nfkd, lower, pairs, ccc):
+    flags = [0] * POINTS
+    for bit, name in enumerate(RANGES):
+        for first, last in read_ranges(name):
+            for c in range(first, last + 1):
+                flags[c] |= 1 << bit
+    seconds = {b for _, b in pairs} | set(range(0x1161, 0x1176)) | set(range(0x11A7, 0x11C3))
+    extra = [("CCC", set(ccc)), ("NFC_UNSAFE", set(nfc) | set(ccc) | seconds), ("NFD", set(nfd)),
+             ("NFKD", set(nfkd)), ("LOWER", set(lower))]
+    for bit, (_, points) in enumerate(extra, start=len(RANGES)):
+        for c in points:
+            flags[c] |= 1 << bit
+    return flags
+
+
+def two_level(flags):
+    classes = sorted(set(flags))
+    number = {f: i for i, f in enumerate(classes)}
+    blocks, index = {}, []
+    for start in range(0, POINTS, BLOCK):
+        block = tuple(number[f] for f in flags[start:start + BLOCK])
+        index.append(blocks.setdefault(block, len(blocks)))
+    return classes, index, [c for block in blocks for c in block]
+
+
+def mapping(name, table):
+    pool, entries = [], []
+    for c in sorted(table):
+        entries.append("{0x%x, %d, %d}" % (c, len(pool), len(table[c])))
+        pool += table[c]
+    return [f"const struct unicode_mapping unicode_{name}[] = {{", rows(entries, "%s"), "};",
+            f"const size_t unicode_{name}_count = {len(entries)};",
+            f"const uint32_t unicode_{name}_pool[] = {{", rows(pool, "0x%x"), "};", ""]
+
+
+def main():
+    nfc, nfd = read_map("hf_nfc_map"), read_map("hf_nfd_map")
+    compat, lower = read_map("hf_nfkd_compat"), read_map("hf_lowercase")
+    ccc = {c: unicodedata.combining(chr(c)) for first, last in read_ranges("hf_ccc_nonzero")
+           for c in range(first, last + 1)}
+    assert all(ccc.values()), "a class became 0"
+    pairs = compositions(nfc, nfd)
+    flags = flags_of_points(nfc, nfd, {**nfd, **compat}, lower, pairs, ccc)
+    classes, index, cells = two_level(flags)
+    assert len(classes) < 256 and max(index) < 65536
+    out = ["/* Generated by scripts/make_unicode.py from scripts/unicode: do not edit. */",
+           '#include "worker/tokens/unicode.h"', "",
+           "const uint32_t unicode_class_flags[] = {", rows(classes, "0x%x"), "};", "",
+           "const uint32_t unicode_ascii_flags[] = {", rows(flags[:128], "0x%x"), "};", "",
+           "const uint16_t unicode_block[] = {", rows(index), "};", "",
+           "const uint8_t unicode_cell[] = {", rows(cells), "};", ""]
+    out += mapping("nfd", nfd) + mapping("nfkd", {**nfd, **compat}) + mapping("lower", lower)
+    out += ["const struct unicode_ccc unicode_ccc[] = {",
+            rows(["{0x%x, %d}" % (c, ccc[c]) for c in sorted(ccc)], "%s"), "};",
+            f"const size_t unicode_ccc_count = {len(ccc)};", "",
+            "const struct unicode_pair unicode_pairs[] = {",
+            rows(["{0x%x, 0x%x, 0x%x}" % (*p, pairs[p]) for p in sorted(pairs)], "%s"), "};",
+            f"const size_t unicode_pairs_count = {len(pairs)};"]
+    names, pool = [], []
+    for name, ranges in read_properties():
+        names.append('{"%s", %d, %d}' % (name, len(pool), len(ranges)))
+        pool += ranges
+    out += ["", "const struct unicode_property unicode_properties[] = {", rows(names, "%s"), "};",
+            f"const size_t unicode_properties_count = {len(names)};", "",
+            "const struct unicode_range unicode_property_pool[] = {",
+            rows(["{0x%x, 0x%x}" % r for r in pool], "%s"), "};"]
+    text = "\n".join(out) + "\n"
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(0 if TARGET.read_text() == text else f"{TARGET} is stale")
+    TARGET.write_text(text)
+
+
+main()

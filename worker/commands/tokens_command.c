@@ -1,0 +1,267 @@
+#include "worker/commands/tokens_command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/vec.h"
+#include "common/codec/json.h"
+#include "worker/tokens/tokenizer.h"
+
+enum { OUT_FLUSH = 1 << 16 };
+
+struct options {
+    const char *tokenizer; /* path, or NULL */
+    const char *model;     /* folder, or NULL */
+    bool jsonl;
+    bool special; /* --special, --skip-special */
+};
+
+struct command {
+    const struct tokenizer *t;
+    struct encoder *enc;
+    struct options options;
+    struct arena arena; /* of one line */
+    struct token_vec ids;
+    struct buf text;
+    struct buf out; /* not yet written to stdout */
+};
+
+typedef int line_fn(struct command *c, const struct json *line, struct json_out *o, struct err *e);
+
+static int usage(const char *name)
+{
+    fprintf(stderr, "usage: rollgate %s [--jsonl] [--tokenizer FILE | --model DIR] [%s]\n", name,
+            strcmp(name, "tokenize") == 0 ? "--special" : "--skip-special");
+    return 2;
+}
+
+static bool parse_options(struct options *o, int argc, char **argv, const char *flag)
+{
+    *o = (struct options){0};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--jsonl") == 0)
+            o->jsonl = true;
+        else if (strcmp(argv[i], flag) == 0)
+            o->special = true;
+        else if (strcmp(argv[i], "--tokenizer") == 0 && i + 1 < argc)
+            o->tokenizer = argv[++i];
+        else if (strcmp(argv[i], "--model") == 0 && i + 1 < argc)
+            o->model = argv[++i];
+        else
+            return false;
+    }
+    return !(o->tokenizer && o->model);
+}
+
+static struct tokenizer *open_tokenizer(const struct options *o)
+{
+    struct tokenizer *t = NULL;
+    struct buf path = {0};
+    struct err e;
+
+    if (!o->tokenizer && !o->model)
+        return tokenizer_builtin();
+    if (o->tokenizer)
+        buf_printf(&path, "%s", o->tokenizer);
+    else
+        buf_printf(&path, "%s/tokenizer.json", o->model);
+    buf_add_c(&path, '\0');
+    if (tokenizer_load(path.p, &t, &e) < 0)
+        fprintf(stderr, "rollgate: %s\n", e.text);
+    buf_done(&path);
+    return t;
+}
+
+static int flush(struct command *c)
+{
+    size_t n = fwrite(c->out.p ? c->out.p : "", 1, c->out.len, stdout);
+    int rc = n == c->out.len ? 0 : -1;
+
+    buf_clear(&c->out);
+    return rc;
+}
+
+static int tokenize_line(struct command *c, const struct json *line, struct json_out *o,
+                         struct err *e)
+{
+    const struct json *text = json_get(line, "text");
+
+    if (!json_is(text, JSON_STRING))
+        return err_field(e, "text", "text is not a string");
+    vec_clear(&c->ids);
+    if (encoder_encode(c->enc, json_string(text),
+                       json_is_true(json_get(line, "add_special_tokens")), &c->ids, e) < 0)
+        return -1;
+    json_out_key(o, "ids");
+    json_out_arr(o);
+    for (size_t i = 0; i < c->ids.n; i++)
+        json_out_i64(o, c->ids.at[i]);
+    json_out_end_arr(o);
+    return 0;
+}
+
+static int detokenize_line(struct command *c, const struct json *line, struct json_out *o,
+                           struct err *e)
+{
+    const struct json *ids = json_get(line, "ids");
+
+    if (!json_is(ids, JSON_ARRAY))
+        return err_field(e, "ids", "ids is not a list");
+    vec_clear(&c->ids);
+    for (uint32_t i = 0; i < ids->n; i++) {
+        int64_t id;
+
+        if (json_to_i64(&ids->items[i], &id) < 0 || id < 0 || id > UINT32_MAX)
+            return err_field(e, "ids", "an id is not a number from 0 to %u", UINT32_MAX);
+        *vec_push(&c->ids) = id > INT32_MAX ? -1 : (int32_t)id; /* unknown either way */
+    }
+    buf_clear(&c->text);
+    tokenizer_decode(c->t, c->ids.at, c->ids.n, json_is_true(json_get(line, "skip_special_tokens")),
+                     &c->text);
+    json_out_key(o, "text");
+    json_out_str(o, buf_str(&c->text));
+    return 0;
+}
+
+/* One line in, one line out. Returns whether it went well. */
+static bool run_line(struct command *c, struct str text, line_fn *fn)
+{
+    struct json_out o = json_out_to(&c->out);
+    size_t before = c->out.len;
+    const struct json *line;
+    struct err e;
+    bool ok;
+
+    arena_reset(&c->arena);
+    json_out_obj(&o);
+    ok = json_parse(&c->arena, text, &line, &e) == 0 && fn(c, line, &o, &e) == 0;
+    if (!ok) {
+        c->out.len = before;
+        o = json_out_to(&c->out);
+        json_out_obj(&o);
+        json_out_key(&o, "error");
+        json_out_cstr(&o, err_code(&e));
+        json_out_key(&o, "message");
+        json_out_cstr(&o, e.text);
+    }
+    json_out_end_obj(&o);
+    buf_add_c(&c->out, '\n');
+    return ok;
+}
+
+static int run_lines(struct command *c, line_fn *fn)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    int rc = 0;
+
+    while ((n = getline(&line, &cap, stdin)) > 0) {
+        if (line[n - 1] == '\n')
+            n--;
+        if (!run_line(c, str_of(line, (size_t)n), fn))
+            rc = 1;
+        if (c->out.len > OUT_FLUSH && flush(c) < 0)
+            rc = 1;
+    }
+    free(line);
+    return rc;
+}
+
+static void read_all(struct buf *in)
+{
+    size_t n;
+
+    while ((n = fread(buf_reserve(in, OUT_FLUSH), 1, OUT_FLUSH, stdin)) > 0)
+        in->len += n;
+}
+
+static int tokenize_text(struct command *c)
+{
+    struct buf in = {0};
+    struct err e;
+    int rc;
+
+    read_all(&in);
+    rc = encoder_encode(c->enc, buf_str(&in), c->options.special, &c->ids, &e);
+    buf_done(&in);
+    if (rc < 0) {
+        fprintf(stderr, "rollgate: %s\n", e.text);
+        return 1;
+    }
+    for (size_t i = 0; i < c->ids.n; i++)
+        buf_printf(&c->out, "%s%d", i ? " " : "", c->ids.at[i]);
+    buf_add_c(&c->out, '\n');
+    return 0;
+}
+
+static int detokenize_text(struct command *c)
+{
+    struct buf in = {0};
+    char *at, *end;
+    int rc = 0;
+
+    read_all(&in);
+    buf_add_c(&in, '\0');
+    for (at = in.p;; at = end) {
+        long id;
+
+        at += strspn(at, " \t\r\n,[]");
+        id = strtol(at, &end, 10);
+        if (end == at)
+            break;
+        if (id < 0 || id > INT32_MAX) {
+            rc = 1;
+            break;
+        }
+        *vec_push(&c->ids) = (int32_t)id;
+    }
+    if (*at != '\0')
+        rc = 1;
+    buf_done(&in);
+    if (rc != 0)
+        fprintf(stderr, "rollgate: not token ids\n");
+    else
+        tokenizer_decode(c->t, c->ids.at, c->ids.n, c->options.special, &c->out);
+    return rc;
+}
+
+static int run(const struct options *options, line_fn *line, int (*text)(struct command *c))
+{
+    struct tokenizer *t = open_tokenizer(options);
+    struct command c = {.t = t, .options = *options};
+    int rc = 1;
+
+    if (!t)
+        return 1;
+    c.enc = encoder_new(t);
+    rc = options->jsonl ? run_lines(&c, line) : text(&c);
+    if (flush(&c) < 0 || fflush(stdout) != 0)
+        rc = 1;
+    encoder_free(c.enc);
+    arena_done(&c.arena);
+    vec_done(&c.ids);
+    buf_done(&c.text);
+    buf_done(&c.out);
+    tokenizer_free(t);
+    return rc;
+}
+
+int tokenize_command(int argc, char **argv)
+{
+    struct options options;
+
+    if (!parse_options(&options, argc, argv, "--special"))
+        return usage("tokenize");
+    return run(&options, tokenize_line, tokenize_text);
+}
+
+int detokenize_command(int argc, char **argv)
+{
+    struct options options;
+
+    if (!parse_options(&options, argc, argv, "--skip-special"))
+        return usage("detokenize");
+    return run(&options, detokenize_line, detokenize_text);
+}

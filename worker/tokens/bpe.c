@@ -1,0 +1,382 @@
+#include "worker/tokens/bpe.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/attrs.h"
+#include "common/base/vec.h"
+#include "worker/tokens/byte_level.h"
+#include "worker/tokens/unicode.h"
+
+enum { ID_BITS = 21, RANK_BITS = 22, SHORT_WORD = 48 };
+
+#define NO_RANK UINT32_MAX
+#define SPACE_PIECE "\xe2\x96\x81"
+
+void bpe_init(struct bpe *b, const struct vocab *vocab, size_t merges)
+{
+    unsigned bits = 8;
+
+    while (((size_t)1 << bits) < merges * 2)
+        bits++;
+    *b = (struct bpe){.vocab = vocab, .shift = 64 - bits, .mask = ((size_t)1 << bits) - 1};
+    b->slots = mem_calloc(b->mask + 1, sizeof(*b->slots));
+    b->merged = mem_alloc((merges + 1) * sizeof(*b->merged));
+    b->unk = BPE_UNK_NONE;
+}
+
+void bpe_done(struct bpe *b)
+{
+    free(b->slots);
+    free(b->merged);
+    *b = (struct bpe){0};
+}
+
+static inline uint64_t *pair_slot(const struct bpe *b, int32_t left, int32_t right)
+{
+    uint64_t key = (uint64_t)(uint32_t)left << ID_BITS | (uint32_t)right;
+    size_t i = (size_t)((key * 0x9e3779b97f4a7c15u) >> b->shift);
+
+    while (b->slots[i] && b->slots[i] >> RANK_BITS != key)
+        i = (i + 1) & b->mask;
+    return &b->slots[i];
+}
+
+static inline uint32_t pair_rank(const struct bpe *b, int32_t left, int32_t right)
+{
+    uint64_t slot = *pair_slot(b, left, right);
+
+    return slot ? (uint32_t)(slot & ((1u << RANK_BITS) - 1)) - 1 : NO_RANK;
+}
+
+int bpe_add_merge(struct bpe *b, struct str left, struct str right, struct err *e)
+{
+    int32_t l = vocab_id(b->vocab, left), r = vocab_id(b->vocab, right), joined;
+    struct str tail = right;
+    char small[256], *text = small;
+    size_t skip = 0;
+
+    for (size_t i = 0; i < b->prefix.len; i += unicode_len(b->prefix.p[i]))
+        skip++; /* as the library: a count of characters, used as bytes */
+    tail = str_sub(right, skip, right.len);
+    if (left.len + tail.len > sizeof(small))
+        text = mem_alloc(left.len + tail.len);
+    memcpy(text, left.p, left.len);
+    if (tail.len)
+        memcpy(text + left.len, tail.p, tail.len);
+    joined = vocab_id(b->vocab, str_of(text, left.len + tail.len));
+    if (text != small)
+        free(text);
+    if (l < 0 || r < 0 || joined < 0)
+        return err_set(e, ERR_CONFIG, "merge %zu: a token is not in the vocabulary",
+                       b->merge_count + 1);
+    *pair_slot(b, l, r) = ((uint64_t)(uint32_t)l << ID_BITS | (uint32_t)r) << RANK_BITS |
+                          (uint32_t)(b->merge_count + 1);
+    b->merged[b->merge_count++] = joined;
+    return 0;
+}
+
+/* Whether U+2581 stands in the piece behind another character. */
+static bool crosses_space(struct str piece)
+{
+    struct str space = STR(SPACE_PIECE);
+    size_t lead = 0;
+
+    while (str_starts(str_sub(piece, lead, piece.len), space))
+        lead += space.len;
+    return str_find(piece, space, lead) != SIZE_MAX;
+}
+
+static bool splits_at_space(const struct bpe *b)
+{
+    if (b->byte_level || b->prefix.len || b->suffix.len || b->ignore_merges ||
+        vocab_id(b->vocab, STR(SPACE_PIECE)) < 0)
+        return false;
+    for (size_t i = 0; i < b->merge_count; i++)
+        if (crosses_space(vocab_piece(b->vocab, b->merged[i])))
+            return false;
+    return true;
+}
+
+void bpe_seal(struct bpe *b)
+{
+    for (unsigned i = 0; i < 256; i++) {
+        char byte = (char)i, name[8];
+        struct buf piece = {0};
+
+        if (b->byte_level)
+            byte_level_write(str_of(&byte, 1), &piece);
+        else
+            buf_add(&piece, name, (size_t)snprintf(name, sizeof(name), "<0x%02X>", i));
+        b->bytes[i] = vocab_id(b->vocab, buf_str(&piece));
+        buf_done(&piece);
+    }
+    b->splits_at_space = splits_at_space(b);
+}
+
+static void reserve(struct bpe_scratch *s, size_t n)
+{
+    if (n <= s->cap)
+        return;
+    s->cap = n + n / 2 + 256;
+    s->id = mem_realloc_array(s->id, s->cap, sizeof(*s->id));
+    s->rank = mem_realloc_array(s->rank, s->cap, sizeof(*s->rank));
+    s->next = mem_realloc_array(s->next, s->cap, sizeof(*s->next));
+    s->prev = mem_realloc_array(s->prev, s->cap, sizeof(*s->prev));
+    s->heap = mem_realloc_array(s->heap, s->cap * 3, sizeof(*s->heap));
+}
+
+void bpe_scratch_done(struct bpe_scratch *s)
+{
+    free(s->id);
+    free(s->rank);
+    free(s->next);
+    free(s->prev);
+    free(s->heap);
+    buf_done(&s->text);
+    *s = (struct bpe_scratch){0};
+}
+
+/* --- symbols --- */
+
+struct symbols {
+    struct bpe_scratch *s;
+    size_t n;
+    bool unk_waits; /* an unknown run not yet written */
+};
+
+static void add_symbol(struct symbols *y, int32_t id)
+{
+    y->s->id[y->n++] = id;
+}
+
+static void flush_unk(const struct bpe *b, struct symbols *y)
+{
+    if (y->unk_waits)
+        add_symbol(y, b->unk);
+    y->unk_waits = false;
+}
+
+/* A character (or byte) that the vocabulary lacks. Bytes do not flush a waiting unk: so does the
+ * library. */
+static int add_unknown(const struct bpe *b, struct symbols *y, struct str piece, struct err *e)
+{
+    bool all = b->byte_fallback && !b->byte_level;
+
+    for (size_t i = 0; all && i < piece.len; i++)
+        all = b->bytes[(unsigned char)piece.p[i]] >= 0;
+    if (all) {
+        for (size_t i = 0; i < piece.len; i++)
+            add_symbol(y, b->bytes[(unsigned char)piece.p[i]]);
+        return 0;
+    }
+    if (b->unk == BPE_UNK_NONE)
+        return 0;
+    if (b->unk == BPE_UNK_ABSENT)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the text needs the unk_token, which is not in the vocabulary");
+    if (!b->fuse_unk)
+        flush_unk(b, y);
+    y->unk_waits = true;
+    return 0;
+}
+
+static int byte_symbols(const struct bpe *b, struct symbols *y, struct str word, struct err *e)
+{
+    for (size_t i = 0; i < word.len; i++) {
+        int32_t id = b->bytes[(unsigned char)word.p[i]];
+
+        if (RG_LIKELY(id >= 0 && !y->unk_waits)) {
+            add_symbol(y, id);
+        } else if (id >= 0) {
+            flush_unk(b, y);
+            add_symbol(y, id);
+        } else if (add_unknown(b, y, str_sub(word, i, 1), e) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* The piece of the character at [from, from+len) with prefix and suffix where they belong. */
+static struct str affixed(const struct bpe *b, struct bpe_scratch *s, struct str word, size_t from,
+                          size_t len)
+{
+    bool first = from == 0, last = from + len == word.len;
+    struct str piece = str_sub(word, from, len);
+
+    if ((first || !b->prefix.len) && (!last || !b->suffix.len))
+        return piece;
+    buf_clear(&s->text);
+    if (!first)
+        buf_add_str(&s->text, b->prefix);
+    buf_add_str(&s->text, piece);
+    if (last)
+        buf_add_str(&s->text, b->suffix);
+    return buf_str(&s->text);
+}
+
+static int char_symbols(const struct bpe *b, struct symbols *y, struct str word, struct err *e)
+{
+    for (size_t i = 0; i < word.len;) {
+        size_t len = unicode_len(word.p[i]);
+        struct str piece = affixed(b, y->s, word, i, len);
+        int32_t id = vocab_id(b->vocab, piece);
+
+        if (id >= 0) {
+            flush_unk(b, y);
+            add_symbol(y, id);
+        } else if (add_unknown(b, y, piece, e) < 0) {
+            return -1;
+        }
+        i += len;
+    }
+    return 0;
+}
+
+/* --- merging --- */
+
+static size_t merge_short(const struct bpe *b, int32_t *id, uint32_t *rank, size_t n)
+{
+    for (size_t i = 0; i + 1 < n; i++)
+        rank[i] = pair_rank(b, id[i], id[i + 1]);
+    while (n > 1) {
+        uint32_t low = NO_RANK;
+        size_t at = 0;
+
+        for (size_t i = 0; i + 1 < n; i++) {
+            if (rank[i] < low) {
+                low = rank[i];
+                at = i;
+            }
+        }
+        if (low == NO_RANK)
+            break;
+        id[at] = b->merged[low];
+        n--;
+        memmove(id + at + 1, id + at + 2, (n - at - 1) * sizeof(*id));
+        memmove(rank + at, rank + at + 1, (n - at) * sizeof(*rank));
+        if (at > 0)
+            rank[at - 1] = pair_rank(b, id[at - 1], id[at]);
+        if (at + 1 < n)
+            rank[at] = pair_rank(b, id[at], id[at + 1]);
+    }
+    return n;
+}
+
+/* A binary heap of rank << 32 | position. */
+static void sift_down(uint64_t *heap, size_t n, size_t at)
+{
+    uint64_t v = heap[at];
+
+    for (size_t kid; (kid = at * 2 + 1) < n; at = kid) {
+        if (kid + 1 < n && heap[kid + 1] < heap[kid])
+            kid++;
+        if (heap[kid] >= v)
+            break;
+        heap[at] = heap[kid];
+    }
+    heap[at] = v;
+}
+
+static void heap_push(uint64_t *heap, size_t *n, uint64_t v)
+{
+    size_t at = (*n)++;
+
+    for (; at > 0 && heap[(at - 1) / 2] > v; at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    heap[at] = v;
+}
+
+static uint64_t heap_pop(uint64_t *heap, size_t *n)
+{
+    uint64_t top = heap[0];
+
+    heap[0] = heap[--(*n)];
+    if (*n > 0)
+        sift_down(heap, *n, 0);
+    return top;
+}
+
+/* Ranks the pair that starts at `at` anew and queues it. */
+static void rank_pair(const struct bpe *b, struct bpe_scratch *s, size_t *heap_n, int32_t at)
+{
+    int32_t next = s->next[at];
+
+    s->rank[at] = next < 0 ? NO_RANK : pair_rank(b, s->id[at], s->id[next]);
+    if (s->rank[at] != NO_RANK)
+        heap_push(s->heap, heap_n, (uint64_t)s->rank[at] << 32 | (uint32_t)at);
+}
+
+static size_t merge_long(const struct bpe *b, struct bpe_scratch *s, size_t n)
+{
+    size_t heap_n = 0, out = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        s->next[i] = i + 1 < n ? (int32_t)(i + 1) : -1;
+        s->prev[i] = (int32_t)i - 1;
+        s->rank[i] = i + 1 < n ? pair_rank(b, s->id[i], s->id[i + 1]) : NO_RANK;
+        if (s->rank[i] != NO_RANK)
+            s->heap[heap_n++] = (uint64_t)s->rank[i] << 32 | (uint32_t)i;
+    }
+    for (size_t i = heap_n / 2; i-- > 0;)
+        sift_down(s->heap, heap_n, i);
+    while (heap_n > 0) {
+        uint64_t top = heap_pop(s->heap, &heap_n);
+        int32_t at = (int32_t)(uint32_t)top, gone;
+
+        if (s->rank[at] != (uint32_t)(top >> 32))
+            continue; /* merged away, or ranked anew since */
+        gone = s->next[at];
+        s->id[at] = b->merged[top >> 32];
+        s->rank[gone] = NO_RANK;
+        s->next[at] = s->next[gone];
+        if (s->next[at] >= 0)
+            s->prev[s->next[at]] = at;
+        rank_pair(b, s, &heap_n, at);
+        if (s->prev[at] >= 0)
+            rank_pair(b, s, &heap_n, s->prev[at]);
+    }
+    for (int32_t i = 0; i >= 0; i = s->next[i])
+        s->id[out++] = s->id[i];
+    return out;
+}
+
+static bool whole_piece(const struct bpe *b, struct bpe_scratch *s, struct str word, int32_t *id)
+{
+    if (b->byte_level) {
+        buf_clear(&s->text);
+        byte_level_write(word, &s->text);
+        word = buf_str(&s->text);
+    }
+    *id = vocab_id(b->vocab, word);
+    return *id >= 0;
+}
+
+int bpe_encode(const struct bpe *b, struct bpe_scratch *s, struct str word, struct token_vec *out,
+               struct err *e)
+{
+    struct symbols y = {.s = s};
+    int32_t id;
+    int rc;
+
+    if (word.len == 0)
+        return 0;
+    if (b->ignore_merges && whole_piece(b, s, word, &id)) {
+        *vec_push(out) = id;
+        return 0;
+    }
+    if (word.len >= INT32_MAX / 2)
+        return err_set(e, ERR_INVALID, "a word of %zu bytes is too long", word.len);
+    reserve(s, word.len + b->suffix.len + b->prefix.len * word.len + 1);
+    rc = b->byte_level ? byte_symbols(b, &y, word, e) : char_symbols(b, &y, word, e);
+    if (rc < 0)
+        return -1;
+    flush_unk(b, &y);
+    y.n = y.n <= SHORT_WORD ? merge_short(b, s->id, s->rank, y.n) : merge_long(b, s, y.n);
+    vec_reserve(out, y.n);
+    if (y.n)
+        memcpy(out->at + out->n, s->id, y.n * sizeof(*s->id));
+    out->n += y.n;
+    return 0;
+}

@@ -1,0 +1,70 @@
+/*
+ * struct bpe: the byte-pair-encoding model. A word becomes symbols (bytes of a byte-level
+ * vocabulary, else characters), then the pair with the lowest rank is merged, leftmost first, until
+ * no pair has a rank: what the reference library's merge loop does.
+ *   - Short words: a linear scan for the lowest rank. Long ones: a linked list and a heap, so
+ *     100,000 characters without a break stay O(n log n).
+ *   - Pairs sit in one open-addressing table of 64-bit slots: left id 21 bits, right id 21 bits,
+ *     rank + 1 in 22 bits.
+ * Immutable once made; struct bpe_scratch is the caller's, one per process or thread.
+ */
+#ifndef RG_TOKENS_BPE_H
+#define RG_TOKENS_BPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+#include "worker/tokens/span.h"
+#include "worker/tokens/vocab.h"
+
+enum { BPE_MERGES_MAX = (1 << 22) - 2, BPE_UNK_NONE = -1, BPE_UNK_ABSENT = -2 };
+
+struct bpe {
+    const struct vocab *vocab;
+    uint64_t *slots;
+    unsigned shift; /* 64 - log2(slots) */
+    size_t mask;
+    int32_t *merged; /* by rank */
+    size_t merge_count;
+    bool byte_level; /* words are raw bytes, pieces in the byte-level alphabet */
+    bool byte_fallback;
+    bool fuse_unk;
+    bool ignore_merges;
+    int32_t unk;          /* id or BPE_UNK_ */
+    int32_t bytes[256];   /* byte_level: a byte's id; else of "<0xNN>"; -1 when absent */
+    struct str prefix;    /* continuing_subword_prefix, or empty; borrowed */
+    struct str suffix;    /* end_of_word_suffix, or empty; borrowed */
+    bool splits_at_space; /* no merge crosses into U+2581 from another character */
+};
+
+struct bpe_scratch {
+    int32_t *id; /* symbols of the word; all arrays hold cap elements */
+    uint32_t *rank;
+    int32_t *next, *prev;
+    uint64_t *heap;
+    size_t cap;
+    struct buf text; /* a piece being looked up */
+};
+
+/* Makes an empty model over a sealed vocabulary (borrowed) with room for merges. */
+void bpe_init(struct bpe *b, const struct vocab *vocab, size_t merges);
+void bpe_done(struct bpe *b);
+
+/* Adds the next merge, in order of rank; a pair given twice takes the later rank. Fails when a
+ * piece or the joined piece is not in the vocabulary. */
+int bpe_add_merge(struct bpe *b, struct str left, struct str right, struct err *e);
+
+/* Works out the tables that depend on flags; call once, after flags and merges are set. */
+void bpe_seal(struct bpe *b);
+
+/* Appends the ids of one word. -1 when an unknown character needs an unk_token that the
+ * vocabulary lacks. */
+int bpe_encode(const struct bpe *b, struct bpe_scratch *s, struct str word, struct token_vec *out,
+               struct err *e);
+
+void bpe_scratch_done(struct bpe_scratch *s);
+
+#endif

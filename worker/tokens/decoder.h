@@ -1,0 +1,57 @@
+/*
+ * struct decoder: the "decoder" of a tokenizer.json as a flat list of steps, each a transducer, so
+ * that decoding whole and decoding as ids arrive are the same code. Up to Fuse or ByteLevel a step
+ * takes whole tokens; behind it there is one token, which comes in fragments.
+ * struct decoding is the running state. The decoder is read-only once parsed.
+ */
+#ifndef RG_TOKENS_DECODER_H
+#define RG_TOKENS_DECODER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/codec/json.h"
+#include "worker/tokens/regex.h"
+
+struct decoder_step;
+struct pattern;
+
+struct decoder {
+    struct decoder_step *at;
+    size_t n, cap;
+    bool byte_level; /* the only step is ByteLevel: tokens may be given as bytes already */
+};
+
+/* v NULL or null: tokens are joined with blanks. On error d is as after decoder_done. */
+int decoder_parse(struct decoder *d, const struct json *v, struct err *e);
+void decoder_done(struct decoder *d);
+
+void decoder_patterns(const struct decoder *d, void (*see)(void *, const struct pattern *),
+                      void *arg);
+
+struct decoding_step {
+    struct buf held; /* what cannot go on yet */
+    struct buf text; /* what this step just made */
+    size_t count;    /* tokens seen; characters stripped */
+    bool closed;     /* no more to strip at the front */
+};
+
+struct decoding {
+    const struct decoder *decoder;
+    struct decoding_step *steps;
+    struct regex_scratch *regex;
+    struct buf *out; /* set by the calls below */
+};
+
+void decoding_init(struct decoding *g, const struct decoder *d);
+void decoding_done(struct decoding *g);
+
+/* Feeds a token as the file writes it (byte_level: its bytes); appends what is certain to out. */
+void decoding_feed(struct decoding *g, struct str token, struct buf *out);
+
+/* The end of the tokens: appends the rest; g is then as new. */
+void decoding_finish(struct decoding *g, struct buf *out);
+
+#endif

@@ -1,0 +1,242 @@
+#include <stdlib.h>
+
+#include "common/base/attrs.h"
+#include "common/base/vec.h"
+#include "common/codec/utf8.h"
+#include "worker/tokens/tokenizer_parts.h"
+#include "worker/tokens/unicode.h"
+#include "worker/tokens/word_cache.h"
+
+enum { SCRATCH_KEEP = 1 << 16 }; /* symbols of room that an encoder keeps between texts */
+
+#define SPACE_PIECE "\xe2\x96\x81"
+
+struct encoder {
+    const struct tokenizer *t;
+    struct word_cache cache;
+    struct bpe_scratch bpe;
+    struct regex_scratch *regex;
+    struct normalizer_scratch normalizer;
+    struct pretok_scratch pretok;
+    struct token_vec *out; /* of the call under way */
+};
+
+struct encoder *encoder_new(const struct tokenizer *t)
+{
+    struct encoder *enc = mem_zalloc(sizeof(*enc));
+
+    enc->t = t;
+    word_cache_init(&enc->cache);
+    enc->regex = regex_scratch_new();
+    enc->normalizer.regex = enc->regex;
+    pretok_scratch_init(&enc->pretok, &t->pretok, enc->regex);
+    return enc;
+}
+
+void encoder_free(struct encoder *enc)
+{
+    if (!enc)
+        return;
+    word_cache_done(&enc->cache);
+    bpe_scratch_done(&enc->bpe);
+    normalizer_scratch_done(&enc->normalizer);
+    pretok_scratch_done(&enc->pretok);
+    regex_scratch_free(enc->regex);
+    free(enc);
+}
+
+static inline void append(struct token_vec *out, const int32_t *ids, size_t n)
+{
+    vec_reserve(out, n + 1);
+    for (size_t i = 0; i < n; i++)
+        out->at[out->n + i] = ids[i];
+    out->n += n;
+}
+
+static int encode_word(struct encoder *enc, struct str word, struct err *e)
+{
+    const struct word_line *line;
+    struct word_line *set;
+    size_t before = enc->out->n;
+
+    if (word.len > WORD_CACHE_KEY_MAX)
+        return bpe_encode(&enc->t->bpe, &enc->bpe, word, enc->out, e);
+    set = word_cache_set(&enc->cache, word);
+    line = word_cache_get(set, word);
+    if (RG_LIKELY(line != NULL)) {
+        append(enc->out, line->ids, line->n);
+        return 0;
+    }
+    if (bpe_encode(&enc->t->bpe, &enc->bpe, word, enc->out, e) < 0)
+        return -1;
+    word_cache_put(set, word, enc->out->at + before, enc->out->n - before);
+    return 0;
+}
+
+/* A word that no merge joins across "X|U+2581" is encoded in parts, which the cache knows. */
+static int encode_parts(struct encoder *enc, struct str word, struct err *e)
+{
+    struct str space = STR(SPACE_PIECE);
+    size_t from = 0;
+
+    while (from < word.len) {
+        size_t to = from;
+
+        while (str_starts(str_sub(word, to, word.len), space))
+            to += space.len;
+        to = str_find(word, space, to);
+        if (to == SIZE_MAX)
+            to = word.len;
+        if (encode_word(enc, str_sub(word, from, to - from), e) < 0)
+            return -1;
+        from = to;
+    }
+    return 0;
+}
+
+static int on_word(void *arg, struct str word, struct err *e)
+{
+    struct encoder *enc = arg;
+
+    if (enc->t->bpe.splits_at_space)
+        return encode_parts(enc, word, e);
+    return encode_word(enc, word, e);
+}
+
+/* --- added tokens --- */
+
+static bool is_word(uint32_t cp)
+{
+    return unicode_flags(cp) & UC_RUST_WORD;
+}
+
+/* Whether no word character touches the match. */
+static bool stands_alone(struct str text, const struct trie_match *m)
+{
+    uint32_t cp;
+
+    if (m->start > 0) {
+        unicode_read_back(text.p + m->start, &cp);
+        if (is_word(cp))
+            return false;
+    }
+    if (m->end == text.len)
+        return true;
+    unicode_read(text.p + m->end, &cp);
+    return !is_word(cp);
+}
+
+static size_t space_before(struct str text, size_t at)
+{
+    while (at > 0) {
+        uint32_t cp;
+        size_t n = unicode_read_back(text.p + at, &cp);
+
+        if (!(unicode_flags(cp) & UC_SPACE))
+            break;
+        at -= n;
+    }
+    return at;
+}
+
+static size_t space_after(struct str text, size_t at)
+{
+    while (at < text.len) {
+        uint32_t cp;
+        size_t n = unicode_read(text.p + at, &cp);
+
+        if (!(unicode_flags(cp) & UC_SPACE))
+            break;
+        at += n;
+    }
+    return at;
+}
+
+/* What is done with text between added tokens. */
+typedef int rest_fn(struct encoder *enc, struct pretok_piece piece, struct err *e);
+
+static int pass_rest(struct encoder *enc, const struct pretok_piece *piece, size_t start,
+                     size_t end, rest_fn *rest, struct err *e)
+{
+    size_t head = piece->head > start ? MIN_OF(piece->head - start, end - start) : 0;
+
+    if (start >= end)
+        return 0;
+    return rest(enc, (struct pretok_piece){str_sub(piece->text, start, end - start), head}, e);
+}
+
+/* Appends the ids of the added tokens found in the piece, and lets `rest` do what lies between.
+ * White space that a token swallows is not searched again, but matches inside it count: so does
+ * the library. */
+static int split_added(struct encoder *enc, const struct trie *trie, struct pretok_piece piece,
+                       rest_fn *rest, struct err *e)
+{
+    struct trie_match m;
+    size_t done = 0, from = 0;
+
+    for (; trie_find(trie, piece.text, from, &m); from = m.end) {
+        const struct added_token *token = added_by_id(&enc->t->added, m.value);
+        size_t start = m.start, end = m.end;
+
+        if (token->single_word && !stands_alone(piece.text, &m))
+            continue;
+        if (token->lstrip)
+            start = MAX_OF(space_before(piece.text, start), done);
+        if (token->rstrip)
+            end = space_after(piece.text, end);
+        if (pass_rest(enc, &piece, done, start, rest, e) < 0)
+            return -1;
+        *vec_push(enc->out) = token->id;
+        done = end;
+    }
+    return pass_rest(enc, &piece, done, piece.text.len, rest, e);
+}
+
+static int encode_plain(struct encoder *enc, struct pretok_piece piece, struct err *e)
+{
+    return pretok_run(&enc->t->pretok, &enc->pretok, piece, on_word, enc, e);
+}
+
+static int encode_raw(struct encoder *enc, struct pretok_piece piece, struct err *e)
+{
+    const struct tokenizer *t = enc->t;
+
+    if (normalizer_apply(&t->normalizer, &enc->normalizer, &piece.text, &piece.head, e) < 0)
+        return -1;
+    if (trie_empty(&t->added.normalized))
+        return encode_plain(enc, piece, e);
+    return split_added(enc, &t->added.normalized, piece, encode_plain, e);
+}
+
+static int encode_text(struct encoder *enc, struct str text, struct err *e)
+{
+    struct pretok_piece piece = {text, 0};
+
+    if (text.len == 0)
+        return 0;
+    piece.head = unicode_len(text.p[0]);
+    return split_added(enc, &enc->t->added.raw, piece, encode_raw, e);
+}
+
+int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens,
+                   struct token_vec *out, struct err *e)
+{
+    const struct token_vec *post = &enc->t->post;
+    size_t before = out->n;
+    int rc = 0;
+
+    if (!utf8_valid(text))
+        return err_set(e, ERR_INVALID, "the text is not UTF-8");
+    enc->out = out;
+    for (size_t i = 0; i < post->n && rc == 0; i++) {
+        if (post->at[i] == TEMPLATE_TEXT)
+            rc = encode_text(enc, text, e);
+        else if (add_special_tokens)
+            *vec_push(out) = post->at[i];
+    }
+    if (rc < 0)
+        out->n = before;
+    if (enc->bpe.cap > SCRATCH_KEEP)
+        bpe_scratch_done(&enc->bpe);
+    return rc;
+}

@@ -1,0 +1,173 @@
+#include "worker/tokens/normal_form.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "common/base/attrs.h"
+#include "common/base/vec.h"
+#include "common/codec/utf8.h"
+#include "worker/tokens/unicode.h"
+
+struct mark {
+    uint32_t cp;
+    uint8_t class;
+};
+
+struct marks {
+    struct mark *at;
+    size_t n, cap;
+};
+
+bool normal_form_holds(enum normal_form form, struct str text)
+{
+    uint32_t unsafe[] = {[NORMAL_C] = UC_NFC_UNSAFE,
+                         [NORMAL_D] = UC_NFD | UC_CCC,
+                         [NORMAL_KC] = UC_NFC_UNSAFE | UC_NFKD,
+                         [NORMAL_KD] = UC_NFKD | UC_CCC};
+    const char *p = text.p, *end = text.p + text.len;
+
+    while (p < end) {
+        uint32_t cp;
+
+        if ((unsigned char)*p < 0x80) {
+            p++;
+            continue;
+        }
+        p += unicode_read(p, &cp);
+        if (unicode_flags(cp) & unsafe[form])
+            return false;
+        if ((form == NORMAL_D || form == NORMAL_KD) && cp >= 0xac00 && cp <= 0xd7a3)
+            return false;
+    }
+    return true;
+}
+
+static void add_mark(struct marks *m, uint32_t cp)
+{
+    *vec_push(m) = (struct mark){cp, unicode_combining_class(cp)};
+}
+
+static void decompose_hangul(struct marks *m, uint32_t cp)
+{
+    uint32_t s = cp - 0xac00;
+
+    add_mark(m, 0x1100 + s / 588);
+    add_mark(m, 0x1161 + s % 588 / 28);
+    if (s % 28)
+        add_mark(m, 0x11a7 + s % 28);
+}
+
+static void decompose(struct marks *m, uint32_t cp, bool compat)
+{
+    const struct unicode_mapping *map = NULL;
+    const uint32_t *pool = compat ? unicode_nfkd_pool : unicode_nfd_pool;
+    uint32_t flags = unicode_flags(cp);
+
+    if (cp >= 0xac00 && cp <= 0xd7a3) {
+        decompose_hangul(m, cp);
+        return;
+    }
+    if (compat && (flags & UC_NFKD))
+        map = unicode_map(unicode_nfkd, unicode_nfkd_count, cp);
+    else if (!compat && (flags & UC_NFD))
+        map = unicode_map(unicode_nfd, unicode_nfd_count, cp);
+    if (!map) {
+        add_mark(m, cp);
+        return;
+    }
+    for (size_t i = 0; i < map->n; i++)
+        add_mark(m, pool[map->at + i]);
+}
+
+/* Stable sort by class: insertion for the usual two or three, counting for hostile runs. */
+static void order_run(struct mark *run, size_t n)
+{
+    struct mark *copy;
+    size_t start[257] = {0};
+
+    if (n <= 16) {
+        for (size_t i = 1; i < n; i++) {
+            struct mark m = run[i];
+            size_t j = i;
+
+            for (; j > 0 && run[j - 1].class > m.class; j--)
+                run[j] = run[j - 1];
+            run[j] = m;
+        }
+        return;
+    }
+    copy = mem_alloc(n * sizeof(*copy));
+    memcpy(copy, run, n * sizeof(*copy));
+    for (size_t i = 0; i < n; i++)
+        start[copy[i].class + 1]++;
+    for (size_t c = 1; c < 257; c++)
+        start[c] += start[c - 1];
+    for (size_t i = 0; i < n; i++)
+        run[start[copy[i].class]++] = copy[i];
+    free(copy);
+}
+
+static void order(struct marks *m)
+{
+    size_t from = 0;
+
+    while (from < m->n) {
+        size_t to = from;
+
+        if (m->at[from].class == 0) {
+            from++;
+            continue;
+        }
+        while (to < m->n && m->at[to].class != 0)
+            to++;
+        order_run(m->at + from, to - from);
+        from = to;
+    }
+}
+
+/* In place: each character joins the last starter unless one of its own class or a starter
+ * stands between. */
+static void compose(struct marks *m)
+{
+    size_t out = 0, starter = SIZE_MAX;
+
+    for (size_t i = 0; i < m->n; i++) {
+        struct mark c = m->at[i];
+        uint32_t joined = 0;
+
+        if (starter != SIZE_MAX && (starter + 1 == out || m->at[out - 1].class < c.class))
+            joined = unicode_compose(m->at[starter].cp, c.cp);
+        if (joined) {
+            m->at[starter].cp = joined;
+            continue;
+        }
+        if (c.class == 0)
+            starter = out;
+        m->at[out++] = c;
+    }
+    m->n = out;
+}
+
+void normal_form_apply(enum normal_form form, struct str text, struct buf *out)
+{
+    struct marks m = {0};
+    const char *p = text.p, *end = text.p + text.len;
+
+    vec_reserve(&m, text.len + 1);
+    while (p < end) {
+        uint32_t cp;
+
+        p += unicode_read(p, &cp);
+        decompose(&m, cp, form == NORMAL_KC || form == NORMAL_KD);
+    }
+    order(&m);
+    if (form == NORMAL_C || form == NORMAL_KC)
+        compose(&m);
+    buf_reserve(out, text.len);
+    for (size_t i = 0; i < m.n; i++) {
+        char bytes[4];
+
+        buf_add(out, bytes, utf8_encode(bytes, m.at[i].cp));
+    }
+    vec_done(&m);
+}

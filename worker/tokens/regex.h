@@ -1,0 +1,31 @@
+/*
+ * struct regex: a regular expression of a tokenizer.json on PCRE2 (10.42), compiled by the JIT
+ * when the machine allows it (regex_jitted tells). Immutable once made, shared by forked
+ * processes; what a match needs sits in struct regex_scratch. Owner of PCRE2.
+ */
+#ifndef RG_TOKENS_REGEX_H
+#define RG_TOKENS_REGEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+
+struct regex;
+struct regex_scratch;
+
+/* Compiles a pattern in PCRE2 syntax. Caller's. */
+int regex_new(struct str pattern, struct regex **ret, struct err *e);
+void regex_free(struct regex *r); /* NULL allowed */
+bool regex_jitted(const struct regex *r);
+
+struct regex_scratch *regex_scratch_new(void);
+void regex_scratch_free(struct regex_scratch *s); /* NULL allowed */
+
+/* The leftmost match at or after `from` in valid UTF-8: 1 and *start, *end; 0 none; -1 the match
+ * ran over its budget of steps or stack. */
+int regex_find(const struct regex *r, struct regex_scratch *s, struct str text, size_t from,
+               size_t *start, size_t *end);
+
+#endif

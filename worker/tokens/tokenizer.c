@@ -1,0 +1,137 @@
+#include "worker/tokens/tokenizer.h"
+
+#include <stdlib.h>
+
+#include "common/base/vec.h"
+#include "worker/tokens/tokenizer_parts.h"
+
+struct detok {
+    const struct tokenizer *t;
+    bool skip_special;
+    struct decoding decoding;
+};
+
+void tokenizer_free(struct tokenizer *t)
+{
+    if (!t)
+        return;
+    decoder_done(&t->decoder);
+    pretok_done(&t->pretok);
+    normalizer_done(&t->normalizer);
+    added_done(&t->added);
+    bpe_done(&t->bpe);
+    vocab_done(&t->vocab);
+    vec_done(&t->post);
+    buf_done(&t->texts);
+    free(t->texts_at);
+    buf_done(&t->note);
+    arena_done(&t->arena);
+    free(t);
+}
+
+int32_t tokenizer_id(const struct tokenizer *t, struct str piece)
+{
+    const struct added_token *added = added_by_content(&t->added, piece);
+
+    return added ? added->id : vocab_id(&t->vocab, piece);
+}
+
+struct str tokenizer_piece(const struct tokenizer *t, int32_t id)
+{
+    const struct added_token *added = added_by_id(&t->added, id);
+
+    return added ? added->content : vocab_piece(&t->vocab, id);
+}
+
+struct str tokenizer_text(const struct tokenizer *t, int32_t id)
+{
+    struct str piece = tokenizer_piece(t, id);
+
+    if (!piece.p || !t->texts_at)
+        return piece;
+    return str_of(t->texts.p + t->texts_at[id], t->texts_at[id + 1] - t->texts_at[id]);
+}
+
+size_t tokenizer_vocab_size(const struct tokenizer *t)
+{
+    return t->vocab_size;
+}
+
+bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
+{
+    const struct added_token *added = added_by_id(&t->added, id);
+
+    return added && added->special;
+}
+
+size_t tokenizer_added_count(const struct tokenizer *t)
+{
+    return t->added.list.n;
+}
+
+const struct added_token *tokenizer_added(const struct tokenizer *t, size_t i)
+{
+    return i < t->added.list.n ? &t->added.list.at[i] : NULL;
+}
+
+bool tokenizer_byte_level(const struct tokenizer *t)
+{
+    return t->decoder.byte_level;
+}
+
+const char *tokenizer_note(const struct tokenizer *t)
+{
+    return t->note.p ? t->note.p : "";
+}
+
+/* --- decoding --- */
+
+static void detok_init(struct detok *d, const struct tokenizer *t, bool skip_special)
+{
+    d->t = t;
+    d->skip_special = skip_special;
+    decoding_init(&d->decoding, &t->decoder);
+}
+
+struct detok *detok_new(const struct tokenizer *t, bool skip_special_tokens)
+{
+    struct detok *d = mem_alloc(sizeof(*d));
+
+    detok_init(d, t, skip_special_tokens);
+    return d;
+}
+
+void detok_free(struct detok *d)
+{
+    if (!d)
+        return;
+    decoding_done(&d->decoding);
+    free(d);
+}
+
+void detok_feed(struct detok *d, int32_t id, struct buf *out)
+{
+    struct str token =
+        d->t->decoder.byte_level ? tokenizer_text(d->t, id) : tokenizer_piece(d->t, id);
+
+    if (!token.p || (d->skip_special && tokenizer_is_special(d->t, id)))
+        return;
+    decoding_feed(&d->decoding, token, out);
+}
+
+void detok_finish(struct detok *d, struct buf *out)
+{
+    decoding_finish(&d->decoding, out);
+}
+
+void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n,
+                      bool skip_special_tokens, struct buf *out)
+{
+    struct detok d;
+
+    detok_init(&d, t, skip_special_tokens);
+    for (size_t i = 0; i < n; i++)
+        detok_feed(&d, ids[i], out);
+    detok_finish(&d, out);
+    decoding_done(&d.decoding);
+}

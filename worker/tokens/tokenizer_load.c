@@ -1,0 +1,447 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/attrs.h"
+#include "common/base/check.h"
+#include "common/base/vec.h"
+#include "common/codec/json.h"
+#include "worker/tokens/byte_level.h"
+#include "worker/tokens/config.h"
+#include "worker/tokens/tokenizer_parts.h"
+
+enum { FILE_MAX_BYTES = 512 * 1024 * 1024 };
+
+/* --- model --- */
+
+static int load_vocab(struct tokenizer *t, const struct json *vocab, struct err *e)
+{
+    size_t bytes = 0;
+
+    if (!json_is(vocab, JSON_OBJECT))
+        return err_set(e, ERR_CONFIG, "model: vocab is not an object");
+    for (uint32_t i = 0; i < vocab->n; i++)
+        bytes += vocab->members[i].key.n;
+    vocab_init(&t->vocab, vocab->n, bytes);
+    for (uint32_t i = 0; i < vocab->n; i++) {
+        const struct json_member *m = &vocab->members[i];
+        int64_t id;
+
+        if (json_to_i64(&m->value, &id) < 0)
+            return err_set(e, ERR_CONFIG, "model: an id of vocab is not an integer");
+        if (vocab_add(&t->vocab, json_string(&m->key), id, e) < 0)
+            return -1;
+    }
+    vocab_seal(&t->vocab);
+    return 0;
+}
+
+/* A merge is "a b" or ["a", "b"]. */
+static int load_merge(struct tokenizer *t, const struct json *merge, struct err *e)
+{
+    struct str text = json_string(merge);
+    size_t blank;
+
+    if (json_is(merge, JSON_ARRAY) && merge->n == 2 && json_is(&merge->items[0], JSON_STRING) &&
+        json_is(&merge->items[1], JSON_STRING))
+        return bpe_add_merge(&t->bpe, json_string(&merge->items[0]), json_string(&merge->items[1]),
+                             e);
+    if (!text.p)
+        return err_set(e, ERR_CONFIG, "model: a merge is neither a string nor a pair");
+    if (str_starts(text, STR("#version")))
+        return 0;
+    blank = str_find(text, STR(" "), 0);
+    if (blank == SIZE_MAX || str_find(text, STR(" "), blank + 1) != SIZE_MAX)
+        return err_set(e, ERR_CONFIG, "model: merge %.*s is not two tokens",
+                       (int)MIN_OF(text.len, 60), text.p);
+    return bpe_add_merge(&t->bpe, str_sub(text, 0, blank), str_sub(text, blank + 1, text.len), e);
+}
+
+static int load_merges(struct tokenizer *t, const struct json *merges, struct err *e)
+{
+    for (uint32_t i = 0; i < merges->n; i++)
+        if (load_merge(t, &merges->items[i], e) < 0)
+            return -1;
+    return 0;
+}
+
+/* A flag that may be absent or null. */
+static int load_flag(const struct json *model, const char *key, bool *ret, struct err *e)
+{
+    *ret = false;
+    return json_is_null(json_get(model, key)) ? 0 : config_bool(model, key, -1, ret, e);
+}
+
+static int load_affix(struct tokenizer *t, const struct json *model, const char *key,
+                      struct str *ret, struct err *e)
+{
+    struct str text;
+
+    *ret = STR("");
+    if (json_is_null(json_get(model, key)))
+        return 0;
+    if (config_string(model, key, &text, e) < 0)
+        return -1;
+    *ret = arena_str(&t->arena, text);
+    return 0;
+}
+
+static int load_unk(struct tokenizer *t, const struct json *model, struct err *e)
+{
+    struct str unk;
+
+    if (json_is_null(json_get(model, "unk_token")))
+        return 0;
+    if (config_string(model, "unk_token", &unk, e) < 0)
+        return -1;
+    t->bpe.unk = vocab_id(&t->vocab, unk);
+    if (t->bpe.unk < 0)
+        t->bpe.unk = BPE_UNK_ABSENT;
+    return 0;
+}
+
+static int check_model(const struct json *model, struct err *e)
+{
+    const struct json *dropout = json_get(model, "dropout");
+    double rate;
+
+    if (!json_is(model, JSON_OBJECT))
+        return err_set(e, ERR_CONFIG, "no model");
+    if (json_get(model, "type") && !str_eq_c(config_type(model), "BPE"))
+        return config_refuse("model", model, e);
+    if (!json_is(json_get(model, "merges"), JSON_ARRAY))
+        return err_set(e, ERR_UNSUPPORTED, "model: no merges; only BPE is supported");
+    if (json_get(model, "merges")->n > BPE_MERGES_MAX)
+        return err_set(e, ERR_UNSUPPORTED, "model: more than %d merges", BPE_MERGES_MAX);
+    if (!json_is_null(dropout) && (json_to_double(dropout, &rate) < 0 || rate != 0.0))
+        return err_set(e, ERR_UNSUPPORTED, "model: BPE with dropout is not supported");
+    return 0;
+}
+
+static int load_model(struct tokenizer *t, const struct json *model, struct err *e)
+{
+    const struct json *merges = json_get(model, "merges");
+    struct bpe *b = &t->bpe;
+
+    if (check_model(model, e) < 0 || load_vocab(t, json_get(model, "vocab"), e) < 0)
+        return -1;
+    bpe_init(b, &t->vocab, merges->n);
+    if (load_flag(model, "byte_fallback", &b->byte_fallback, e) < 0 ||
+        load_flag(model, "fuse_unk", &b->fuse_unk, e) < 0 ||
+        load_flag(model, "ignore_merges", &b->ignore_merges, e) < 0 ||
+        load_affix(t, model, "continuing_subword_prefix", &b->prefix, e) < 0 ||
+        load_affix(t, model, "end_of_word_suffix", &b->suffix, e) < 0 || load_unk(t, model, e) < 0)
+        return -1;
+    return load_merges(t, merges, e);
+}
+
+/* Byte-level words stay bytes unless something of the model needs to see characters. */
+static void settle_byte_level(struct tokenizer *t)
+{
+    struct bpe *b = &t->bpe;
+
+    b->byte_level =
+        t->pretok.byte_level_last && b->prefix.len == 0 && b->suffix.len == 0 && !b->byte_fallback;
+    if (!b->byte_level)
+        pretok_keep_byte_level(&t->pretok);
+    bpe_seal(b);
+}
+
+/* --- added tokens --- */
+
+static int load_added_token(struct tokenizer *t, const struct json *v, struct added_token *ret,
+                            struct err *e)
+{
+    struct str content;
+
+    *ret = (struct added_token){0};
+    if (config_string(v, "content", &content, e) < 0 ||
+        config_bool(v, "single_word", -1, &ret->single_word, e) < 0 ||
+        config_bool(v, "lstrip", -1, &ret->lstrip, e) < 0 ||
+        config_bool(v, "rstrip", -1, &ret->rstrip, e) < 0 ||
+        config_bool(v, "normalized", -1, &ret->normalized, e) < 0 ||
+        config_bool(v, "special", -1, &ret->special, e) < 0)
+        return -1;
+    ret->content = arena_str(&t->arena, content);
+    return 0;
+}
+
+static int load_patterns(struct tokenizer *t, struct err *e)
+{
+    struct normalizer_scratch scratch = {.regex = regex_scratch_new()};
+    int rc = 0;
+
+    for (size_t i = 0; i < t->added.patterns.n && rc == 0; i++) {
+        const struct added_pattern *p = &t->added.patterns.at[i];
+        struct str content = p->content;
+        size_t head = 0;
+
+        if (!p->normalized) {
+            trie_add(&t->added.raw, content, p->id);
+            continue;
+        }
+        rc = normalizer_apply(&t->normalizer, &scratch, &content, &head, e);
+        if (rc == 0 && content.len == 0)
+            rc = err_set(e, ERR_UNSUPPORTED,
+                         "added token %d: nothing is left of it after normalization", p->id);
+        if (rc == 0)
+            trie_add(&t->added.normalized, content, p->id);
+    }
+    regex_scratch_free(scratch.regex);
+    normalizer_scratch_done(&scratch);
+    return rc;
+}
+
+static int load_added(struct tokenizer *t, const struct json *list, struct err *e)
+{
+    struct added_token *entries;
+    int rc = 0;
+
+    if (!list)
+        return 0;
+    if (!json_is(list, JSON_ARRAY))
+        return err_set(e, ERR_CONFIG, "added_tokens is not a list");
+    entries = mem_calloc(list->n + 1, sizeof(*entries));
+    for (uint32_t i = 0; i < list->n && rc == 0; i++)
+        rc = load_added_token(t, &list->items[i], &entries[i], e);
+    if (rc == 0)
+        rc = added_init(&t->added, entries, list->n, &t->vocab, e);
+    free(entries);
+    return rc == 0 ? load_patterns(t, e) : -1;
+}
+
+/* --- post-processor --- */
+
+static int load_special(struct tokenizer *t, const struct json *post, struct str name,
+                        struct err *e)
+{
+    const struct json *ids = json_get(json_get_str(json_get(post, "special_tokens"), name), "ids");
+
+    if (!json_is(ids, JSON_ARRAY))
+        return err_set(e, ERR_CONFIG, "post_processor: a special token of the template is unknown");
+    for (uint32_t i = 0; i < ids->n; i++) {
+        int64_t id;
+
+        if (json_to_i64(&ids->items[i], &id) < 0 || id < 0 || id > VOCAB_ID_MAX)
+            return err_set(e, ERR_CONFIG, "post_processor: a special token's id is not one");
+        *vec_push(&t->post) = (int32_t)id;
+    }
+    return 0;
+}
+
+static int load_template(struct tokenizer *t, const struct json *post, struct err *e)
+{
+    const struct json *single = json_get(post, "single");
+
+    if (!json_is(single, JSON_ARRAY))
+        return err_set(e, ERR_CONFIG, "post_processor: single is not a list");
+    for (uint32_t i = 0; i < single->n; i++) {
+        const struct json *item = &single->items[i];
+        struct str name = json_string(json_get(json_get(item, "SpecialToken"), "id"));
+
+        if (name.p) {
+            if (load_special(t, post, name, e) < 0)
+                return -1;
+        } else if (str_eq_c(json_string(json_get(json_get(item, "Sequence"), "id")), "A")) {
+            *vec_push(&t->post) = TEMPLATE_TEXT;
+        } else {
+            return err_set(e, ERR_CONFIG, "post_processor: an item of single is unknown");
+        }
+    }
+    return 0;
+}
+
+/* BertProcessing and RobertaProcessing: cls text sep. */
+static int load_cls_sep(struct tokenizer *t, const struct json *post, struct err *e)
+{
+    static const char *const keys[] = {"cls", NULL, "sep"};
+
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        int64_t id = TEMPLATE_TEXT;
+
+        if (keys[i] && (json_to_i64(json_at(json_get(post, keys[i]), 1), &id) < 0 || id < 0 ||
+                        id > VOCAB_ID_MAX))
+            return err_set(e, ERR_CONFIG, "post_processor: %s is not a token and its id", keys[i]);
+        *vec_push(&t->post) = (int32_t)id;
+    }
+    return 0;
+}
+
+static int load_post(struct tokenizer *t, const struct json *post, unsigned depth, struct err *e)
+{
+    const struct json *list = json_get(post, "processors");
+    struct str type = config_type(post);
+
+    if (str_eq_c(type, "ByteLevel")) /* moves offsets only */
+        return 0;
+    if (str_eq_c(type, "Sequence") && json_is(list, JSON_ARRAY) && depth < CONFIG_DEPTH_MAX) {
+        for (uint32_t i = 0; i < list->n; i++)
+            if (load_post(t, &list->items[i], depth + 1, e) < 0)
+                return -1;
+        return 0;
+    }
+    if (t->post.n > 0)
+        return err_set(e, ERR_UNSUPPORTED, "post_processor: two templates in a Sequence");
+    if (str_eq_c(type, "TemplateProcessing"))
+        return load_template(t, post, e);
+    if (str_eq_c(type, "BertProcessing") || str_eq_c(type, "RobertaProcessing"))
+        return load_cls_sep(t, post, e);
+    return config_refuse("post_processor", post, e);
+}
+
+/* --- the rest --- */
+
+static void load_texts(struct tokenizer *t)
+{
+    t->vocab_size = MAX_OF(t->vocab.id_count, t->added.id_count);
+    for (size_t i = 0; i < t->post.n; i++)
+        t->vocab_size = MAX_OF(t->vocab_size, (size_t)(t->post.at[i] + 1));
+    if (!t->decoder.byte_level)
+        return;
+    t->texts_at = mem_calloc(t->vocab_size + 1, sizeof(*t->texts_at));
+    buf_reserve(&t->texts, t->vocab.pool.len + 1);
+    for (size_t id = 0; id < t->vocab_size; id++) {
+        byte_level_read(tokenizer_piece(t, (int32_t)id), &t->texts);
+        t->texts_at[id + 1] = (uint32_t)t->texts.len;
+    }
+}
+
+static void note_pattern(void *arg, const struct pattern *p)
+{
+    struct tokenizer *t = arg;
+
+    if (pattern_engine(p))
+        buf_printf(&t->note, "a pattern runs on %s\n", pattern_engine(p));
+}
+
+static void load_notes(struct tokenizer *t, const struct json *root)
+{
+    static const char *const ignored[] = {"truncation", "padding"};
+
+    for (size_t i = 0; i < ARRAY_LEN(ignored); i++)
+        if (!json_is_null(json_get(root, ignored[i])))
+            buf_printf(&t->note, "%s of tokenizer.json is not applied\n", ignored[i]);
+    normalizer_patterns(&t->normalizer, note_pattern, t);
+    pretok_patterns(&t->pretok, note_pattern, t);
+    decoder_patterns(&t->decoder, note_pattern, t);
+    buf_add_c(&t->note, '\0');
+}
+
+static int load_parts(struct tokenizer *t, const struct json *root, struct err *e)
+{
+    const struct json *version = json_get(root, "version"), *post;
+
+    if (!json_is(root, JSON_OBJECT))
+        return err_set(e, ERR_CONFIG, "not an object");
+    if (version && !str_eq_c(json_string(version), "1.0"))
+        return err_set(e, ERR_UNSUPPORTED, "this version of the format is not supported");
+    if (load_model(t, json_get(root, "model"), e) < 0 ||
+        normalizer_parse(&t->normalizer, json_get(root, "normalizer"), e) < 0 ||
+        pretok_parse(&t->pretok, json_get(root, "pre_tokenizer"), e) < 0 ||
+        decoder_parse(&t->decoder, json_get(root, "decoder"), e) < 0)
+        return -1;
+    settle_byte_level(t);
+    if (load_added(t, json_get(root, "added_tokens"), e) < 0)
+        return -1;
+    post = json_get(root, "post_processor");
+    if (!json_is_null(post) && load_post(t, post, 0, e) < 0)
+        return -1;
+    if (t->post.n == 0)
+        *vec_push(&t->post) = TEMPLATE_TEXT;
+    load_texts(t);
+    load_notes(t, root);
+    return 0;
+}
+
+int tokenizer_parse(struct str json, struct tokenizer **ret, struct err *e)
+{
+    struct tokenizer *t = mem_zalloc(sizeof(*t));
+    struct arena tree = {0};
+    const struct json *root;
+    int rc = json_parse(&tree, json, &root, e);
+
+    if (rc == 0)
+        rc = load_parts(t, root, e);
+    else
+        e->kind = ERR_CONFIG;
+    arena_done(&tree);
+    if (rc < 0) {
+        tokenizer_free(t);
+        return -1;
+    }
+    *ret = t;
+    return 0;
+}
+
+static int read_file(const char *path, struct buf *out, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    ssize_t n = 0;
+    int rc = -1;
+
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "cannot open %s", path);
+    if (fstat(fd, &st) < 0 || st.st_size > FILE_MAX_BYTES) {
+        err_set(e, ERR_IO, "%s is larger than %d MB", path, FILE_MAX_BYTES >> 20);
+        goto out;
+    }
+    while ((n = read(fd, buf_reserve(out, (size_t)st.st_size + 1), (size_t)st.st_size + 1)) > 0) {
+        out->len += (size_t)n;
+        if (out->len > FILE_MAX_BYTES)
+            break;
+    }
+    rc = n < 0 ? err_sys(e, ERR_IO, "cannot read %s", path) : 0;
+out:
+    close(fd);
+    return rc;
+}
+
+int tokenizer_load(const char *path, struct tokenizer **ret, struct err *e)
+{
+    struct buf file = {0};
+    struct err inner;
+    int rc = read_file(path, &file, e);
+
+    if (rc == 0) {
+        rc = tokenizer_parse(buf_str(&file), ret, &inner);
+        if (rc < 0)
+            err_set(e, inner.kind, "%s: %s", path, inner.text);
+    }
+    buf_done(&file);
+    return rc;
+}
+
+struct tokenizer *tokenizer_builtin(void)
+{
+    static const char *const specials[] = {"<|im_start|>", "<|im_end|>", "<|endoftext|>"};
+    struct buf json = {0}, piece = {0};
+    struct tokenizer *t;
+    struct err e;
+
+    buf_puts(&json, "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+                    "\"use_regex\":false},\"decoder\":{\"type\":\"ByteLevel\"},"
+                    "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
+    for (int i = 0; i < 256; i++) {
+        char byte = (char)i;
+
+        buf_clear(&piece);
+        byte_level_write(str_of(&byte, 1), &piece);
+        buf_puts(&json, i ? "," : "");
+        json_write_string(&json, buf_str(&piece));
+        buf_printf(&json, ":%d", i);
+    }
+    buf_puts(&json, "}},\"added_tokens\":[");
+    for (size_t i = 0; i < ARRAY_LEN(specials); i++)
+        buf_printf(&json,
+                   "%s{\"content\":\"%s\",\"single_word\":false,\"lstrip\":false,"
+                   "\"rstrip\":false,\"normalized\":false,\"special\":true}",
+                   i ? "," : "", specials[i]);
+    buf_puts(&json, "]}");
+    CHECK(tokenizer_parse(buf_str(&json), &t, &e) == 0);
+    buf_done(&json);
+    buf_done(&piece);
+    return t;
+}

@@ -1,0 +1,34 @@
+/*
+ * What a struct tokenizer is made of. For the files of this folder only; everybody else sees
+ * tokenizer.h.
+ */
+#ifndef RG_TOKENS_TOKENIZER_PARTS_H
+#define RG_TOKENS_TOKENIZER_PARTS_H
+
+#include "common/base/arena.h"
+#include "worker/tokens/added.h"
+#include "worker/tokens/bpe.h"
+#include "worker/tokens/decoder.h"
+#include "worker/tokens/normalizer.h"
+#include "worker/tokens/pretok.h"
+#include "worker/tokens/tokenizer.h"
+#include "worker/tokens/vocab.h"
+
+enum { TEMPLATE_TEXT = -1 }; /* where the text's ids go */
+
+struct tokenizer {
+    struct arena arena; /* strings of the parts below */
+    struct vocab vocab;
+    struct bpe bpe;
+    struct added added;
+    struct normalizer normalizer;
+    struct pretok pretok;
+    struct decoder decoder;
+    struct token_vec post; /* the post-processor's template: ids and TEMPLATE_TEXT */
+    size_t vocab_size;
+    struct buf texts;   /* of all ids, one behind the other ... */
+    uint32_t *texts_at; /* ... id i at [texts_at[i], texts_at[i + 1]); NULL: pieces are texts */
+    struct buf note;
+};
+
+#endif

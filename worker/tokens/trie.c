@@ -1,0 +1,77 @@
+#include "worker/tokens/trie.h"
+
+#include "common/base/vec.h"
+
+static int32_t new_node(struct trie *t, unsigned char byte)
+{
+    if (t->n == 0) /* number 0 means none */
+        *vec_push(t) = (struct trie_node){.value = -1};
+    *vec_push(t) = (struct trie_node){.value = -1, .byte = byte};
+    return (int32_t)t->n - 1;
+}
+
+static int32_t child_of(const struct trie *t, int32_t node, unsigned char byte)
+{
+    int32_t at = t->at[node].child;
+
+    while (at && t->at[at].byte != byte)
+        at = t->at[at].sibling;
+    return at;
+}
+
+void trie_add(struct trie *t, struct str pattern, int32_t value)
+{
+    unsigned char head = (unsigned char)pattern.p[0];
+    int32_t node = t->first[head];
+
+    if (!node)
+        node = t->first[head] = new_node(t, head);
+    for (size_t i = 1; i < pattern.len; i++) {
+        unsigned char byte = (unsigned char)pattern.p[i];
+        int32_t next = child_of(t, node, byte);
+
+        if (!next) {
+            next = new_node(t, byte);
+            t->at[next].sibling = t->at[node].child;
+            t->at[node].child = next;
+        }
+        node = next;
+    }
+    if (t->at[node].value < 0)
+        t->at[node].value = value;
+}
+
+/* The longest pattern at `from`, whose first byte is known to lead to `node`. */
+static bool longest(const struct trie *t, struct str text, size_t from, struct trie_match *ret)
+{
+    int32_t node = t->first[(unsigned char)text.p[from]];
+    bool found = false;
+
+    for (size_t i = from + 1;; i++) {
+        if (t->at[node].value >= 0) {
+            *ret = (struct trie_match){from, i, t->at[node].value};
+            found = true;
+        }
+        if (i == text.len)
+            return found;
+        node = child_of(t, node, (unsigned char)text.p[i]);
+        if (!node)
+            return found;
+    }
+}
+
+bool trie_find(const struct trie *t, struct str text, size_t from, struct trie_match *ret)
+{
+    if (t->n == 0)
+        return false;
+    for (size_t i = from; i < text.len; i++)
+        if (t->first[(unsigned char)text.p[i]] && longest(t, text, i, ret))
+            return true;
+    return false;
+}
+
+void trie_done(struct trie *t)
+{
+    vec_done(t);
+    *t = (struct trie){0};
+}

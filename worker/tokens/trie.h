@@ -1,0 +1,45 @@
+/*
+ * struct trie: a set of byte patterns, found leftmost-longest. Filled while loading, then
+ * read-only. Children hang in sibling lists; the first byte goes through a table, so that text
+ * without any first byte is skipped at memory speed.
+ */
+#ifndef RG_TOKENS_TRIE_H
+#define RG_TOKENS_TRIE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/str.h"
+
+struct trie_node {
+    int32_t child, sibling; /* node numbers; 0: none */
+    int32_t value;          /* of the pattern that ends here, or -1 */
+    unsigned char byte;
+};
+
+struct trie {
+    struct trie_node *at;
+    size_t n, cap;
+    int32_t first[256]; /* node of each first byte, or 0 */
+};
+
+struct trie_match {
+    size_t start, end;
+    int32_t value;
+};
+
+/* Adds a pattern (not empty) with a value >= 0; one that is there already keeps its value. */
+void trie_add(struct trie *t, struct str pattern, int32_t value);
+
+/* The first position at or after `from` where a pattern starts, and the longest one there. */
+bool trie_find(const struct trie *t, struct str text, size_t from, struct trie_match *ret);
+
+static inline bool trie_empty(const struct trie *t)
+{
+    return t->n == 0;
+}
+
+void trie_done(struct trie *t);
+
+#endif

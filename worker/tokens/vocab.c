@@ -1,0 +1,102 @@
+#include "worker/tokens/vocab.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+
+static size_t slots_for(size_t n)
+{
+    size_t cap = 16;
+
+    while (cap < n * 2)
+        cap *= 2;
+    return cap;
+}
+
+void vocab_init(struct vocab *v, size_t n, size_t bytes)
+{
+    *v = (struct vocab){.cap = n ? n : 1};
+    buf_reserve(&v->pool, bytes + 1);
+    v->entries = mem_alloc(v->cap * sizeof(*v->entries));
+    v->mask = slots_for(n) - 1;
+    v->slots = mem_calloc(v->mask + 1, sizeof(*v->slots));
+}
+
+void vocab_done(struct vocab *v)
+{
+    buf_done(&v->pool);
+    free(v->entries);
+    free(v->slots);
+    free(v->by_id);
+    *v = (struct vocab){0};
+}
+
+/* The slot where the piece stands or would stand. */
+static struct vocab_slot *find(const struct vocab *v, struct str piece, uint32_t hash)
+{
+    for (size_t i = hash & v->mask;; i = (i + 1) & v->mask) {
+        struct vocab_slot *slot = &v->slots[i];
+        const struct vocab_entry *entry;
+
+        if (!slot->entry)
+            return slot;
+        if (slot->hash != hash)
+            continue;
+        entry = &v->entries[slot->entry - 1];
+        if (entry->len == piece.len && memcmp(v->pool.p + entry->at, piece.p, piece.len) == 0)
+            return slot;
+    }
+}
+
+int vocab_add(struct vocab *v, struct str piece, int64_t id, struct err *e)
+{
+    uint32_t hash = (uint32_t)str_hash(piece, 0);
+    struct vocab_slot *slot;
+
+    if (id < 0 || id > VOCAB_ID_MAX)
+        return err_set(e, ERR_UNSUPPORTED, "token id %lld: ids above %d are not supported",
+                       (long long)id, VOCAB_ID_MAX);
+    slot = find(v, piece, hash);
+    if (slot->entry) {
+        v->entries[slot->entry - 1].id = (int32_t)id;
+        return 0;
+    }
+    if (v->n == v->cap)
+        return err_set(e, ERR_INTERNAL, "vocabulary larger than announced");
+    v->entries[v->n++] =
+        (struct vocab_entry){(uint32_t)v->pool.len, (uint32_t)piece.len, (int32_t)id};
+    *slot = (struct vocab_slot){hash, (uint32_t)v->n};
+    buf_add_str(&v->pool, piece);
+    return 0;
+}
+
+void vocab_seal(struct vocab *v)
+{
+    v->id_count = 0;
+    for (size_t i = 0; i < v->n; i++)
+        if ((size_t)v->entries[i].id + 1 > v->id_count)
+            v->id_count = (size_t)v->entries[i].id + 1;
+    v->by_id = mem_calloc(v->id_count + 1, sizeof(*v->by_id));
+    for (size_t i = 0; i < v->n; i++)
+        v->by_id[v->entries[i].id] = (uint32_t)i + 1;
+}
+
+int32_t vocab_id(const struct vocab *v, struct str piece)
+{
+    const struct vocab_slot *slot;
+
+    if (v->n == 0)
+        return -1;
+    slot = find(v, piece, (uint32_t)str_hash(piece, 0));
+    return slot->entry ? v->entries[slot->entry - 1].id : -1;
+}
+
+struct str vocab_piece(const struct vocab *v, int32_t id)
+{
+    const struct vocab_entry *entry;
+
+    if (id < 0 || (size_t)id >= v->id_count || !v->by_id[id])
+        return (struct str){0};
+    entry = &v->entries[v->by_id[id] - 1];
+    return str_of(v->pool.p + entry->at, entry->len);
+}

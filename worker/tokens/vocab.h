@@ -1,0 +1,55 @@
+/*
+ * struct vocab: the model's vocabulary: piece -> id and id -> piece. Filled once while loading,
+ * then read-only. Flat arrays: all pieces in one pool, an open-addressing table of entry numbers
+ * with part of the hash, so that looking up costs one or two cache misses.
+ */
+#ifndef RG_TOKENS_VOCAB_H
+#define RG_TOKENS_VOCAB_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/base/str.h"
+
+enum { VOCAB_ID_MAX = (1 << 21) - 2 }; /* the merge table packs ids into 21 bits */
+
+struct vocab_entry {
+    uint32_t at; /* into the pool */
+    uint32_t len;
+    int32_t id;
+};
+
+struct vocab_slot {
+    uint32_t hash;
+    uint32_t entry; /* number + 1; 0: free */
+};
+
+struct vocab {
+    struct buf pool;
+    struct vocab_entry *entries;
+    size_t n, cap;
+    struct vocab_slot *slots;
+    size_t mask;
+    uint32_t *by_id; /* entry number + 1; 0: no such id */
+    size_t id_count; /* highest id + 1 */
+};
+
+/* Makes room for n pieces of `bytes` bytes together. */
+void vocab_init(struct vocab *v, size_t n, size_t bytes);
+void vocab_done(struct vocab *v);
+
+/* Adds a piece; one that is there already gets the new id. -1: the id is out of range. */
+int vocab_add(struct vocab *v, struct str piece, int64_t id, struct err *e);
+
+/* Builds the way back from ids; call once after the last vocab_add. */
+void vocab_seal(struct vocab *v);
+
+/* The id or -1. */
+int32_t vocab_id(const struct vocab *v, struct str piece);
+
+/* The piece; absent when there is none. */
+struct str vocab_piece(const struct vocab *v, int32_t id);
+
+#endif
