@@ -1,0 +1,303 @@
+/* POST /v1/chat/completions: the answer. Chunk order: role, deltas, finish_reason, usage, [DONE].
+ */
+#include "worker/api/writers.h"
+
+/* Events come with ctx = the writer itself. */
+static struct writer *of(void *ctx)
+{
+    return ctx;
+}
+
+/* {"id", "object", "created", "model": and the object stays open. */
+static void begin_body(struct writer *w, struct json_out *o, const char *object)
+{
+    json_out_obj(o);
+    json_out_key(o, "id");
+    write_id(o, "chatcmpl-", w->head.response_id);
+    json_out_key(o, "object");
+    json_out_cstr(o, object);
+    json_out_key(o, "created");
+    json_out_i64(o, (int64_t)w->head.created_s);
+    json_out_key(o, "model");
+    json_out_str(o, w->req->model.p ? w->req->model : STR(""));
+}
+
+/* A chunk up to the inside of its delta. */
+static void begin_chunk(struct writer *w, struct json_out *o, uint32_t index)
+{
+    sse_begin(w, NULL, o);
+    begin_body(w, o, "chat.completion.chunk");
+    json_out_key(o, "choices");
+    json_out_arr(o);
+    json_out_obj(o);
+    json_out_key(o, "index");
+    json_out_i64(o, index);
+    json_out_key(o, "delta");
+    json_out_obj(o);
+}
+
+static void end_chunk(struct writer *w, struct json_out *o, struct str finish_reason)
+{
+    json_out_end_obj(o);
+    json_out_key(o, "finish_reason");
+    json_out_str(o, finish_reason);
+    json_out_end_obj(o);
+    json_out_end_arr(o);
+    if (w->req->include_usage) {
+        json_out_key(o, "usage");
+        json_out_null(o);
+    }
+    json_out_end_obj(o);
+    sse_end(w);
+}
+
+static void on_head(void *ctx, const struct turn_head *h)
+{
+    struct writer *w = of(ctx);
+    struct json_out o;
+
+    writer_begin(w, h);
+    for (uint32_t i = 0; w->req->stream && i < w->req->n; i++) {
+        begin_chunk(w, &o, i);
+        json_out_key(&o, "role");
+        json_out_cstr(&o, "assistant");
+        json_out_key(&o, "content");
+        json_out_cstr(&o, "");
+        end_chunk(w, &o, (struct str){0});
+    }
+}
+
+static void delta(struct writer *w, uint32_t index, const char *key, struct str text)
+{
+    struct json_out o;
+
+    if (!w->req->stream || !text.len)
+        return;
+    begin_chunk(w, &o, index);
+    json_out_key(&o, key);
+    json_out_str(&o, text);
+    end_chunk(w, &o, (struct str){0});
+}
+
+static void on_text(void *ctx, uint32_t index, struct str text)
+{
+    delta(of(ctx), index, "content", text);
+}
+
+static void on_reasoning(void *ctx, uint32_t index, struct str text)
+{
+    delta(of(ctx), index, "reasoning_content", text);
+}
+
+/* One fragment of a call; the first one has id, type and name. */
+static void call_fragment(struct writer *w, uint32_t index, uint32_t tool,
+                          const struct str *id_name, struct str arguments)
+{
+    struct json_out o;
+
+    if (!w->req->stream)
+        return;
+    begin_chunk(w, &o, index);
+    json_out_key(&o, "tool_calls");
+    json_out_arr(&o);
+    json_out_obj(&o);
+    json_out_key(&o, "index");
+    json_out_i64(&o, tool);
+    if (id_name) {
+        json_out_key(&o, "id");
+        json_out_str(&o, id_name[0]);
+        json_out_key(&o, "type");
+        json_out_cstr(&o, "function");
+    }
+    json_out_key(&o, "function");
+    json_out_obj(&o);
+    if (id_name) {
+        json_out_key(&o, "name");
+        json_out_str(&o, id_name[1]);
+    }
+    json_out_key(&o, "arguments");
+    json_out_str(&o, arguments);
+    json_out_end_obj(&o);
+    json_out_end_obj(&o);
+    json_out_end_arr(&o);
+    end_chunk(w, &o, (struct str){0});
+}
+
+static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+{
+    const struct str id_name[2] = {id, name};
+
+    call_fragment(of(ctx), index, tool, id_name, STR(""));
+}
+
+static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
+{
+    call_fragment(of(ctx), index, tool, NULL, text);
+}
+
+static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
+{
+    (void)ctx, (void)index, (void)tool;
+}
+
+static void write_logprobs(struct json_out *o, const struct turn_logprob *lp, size_t n)
+{
+    json_out_obj(o);
+    json_out_key(o, "content");
+    json_out_arr(o);
+    for (size_t i = 0; i < n; i++)
+        logprob_entry(o, &lp[i]);
+    json_out_end_arr(o);
+    json_out_key(o, "refusal");
+    json_out_null(o);
+    json_out_end_obj(o);
+}
+
+/* A chunk of its own: deltas are held by parsers, logprobs need not wait for them. */
+static void on_logprobs(void *ctx, uint32_t index, const struct turn_logprob *lp, size_t n)
+{
+    struct writer *w = of(ctx);
+    struct json_out o;
+
+    if (!w->req->stream || !w->req->logprobs || !n)
+        return;
+    begin_chunk(w, &o, index);
+    json_out_end_obj(&o);
+    json_out_key(&o, "logprobs");
+    write_logprobs(&o, lp, n);
+    json_out_key(&o, "finish_reason");
+    json_out_null(&o);
+    json_out_end_obj(&o);
+    json_out_end_arr(&o);
+    json_out_end_obj(&o);
+    sse_end(w);
+}
+
+static void on_keepalive(void *ctx)
+{
+    struct writer *w = of(ctx);
+    struct json_out o;
+
+    if (!w->req->stream)
+        return;
+    begin_chunk(w, &o, 0);
+    end_chunk(w, &o, (struct str){0});
+}
+
+static void write_message(struct json_out *o, const struct json *m)
+{
+    struct str content = json_string(json_get(m, "content"));
+    const struct json *calls = json_get(m, "tool_calls");
+    const struct json *thought = json_get(m, "reasoning_content");
+
+    json_out_obj(o);
+    json_out_key(o, "role");
+    json_out_cstr(o, "assistant");
+    json_out_key(o, "content");
+    json_out_str(o, calls && !content.len ? (struct str){0} : content);
+    json_out_key(o, "refusal");
+    json_out_null(o);
+    if (thought) {
+        json_out_key(o, "reasoning_content");
+        json_out_value(o, thought);
+    }
+    if (calls) {
+        json_out_key(o, "tool_calls");
+        json_out_value(o, calls);
+    }
+    json_out_end_obj(o);
+}
+
+static void write_whole(struct writer *w, const struct turn_answer *answers, size_t n,
+                        const struct turn_usage *usage)
+{
+    struct json_out o = json_out_to(w->out);
+
+    begin_body(w, &o, "chat.completion");
+    json_out_key(&o, "choices");
+    json_out_arr(&o);
+    for (size_t i = 0; i < n; i++) {
+        json_out_obj(&o);
+        json_out_key(&o, "index");
+        json_out_i64(&o, answers[i].index);
+        json_out_key(&o, "message");
+        write_message(&o, answers[i].message);
+        json_out_key(&o, "logprobs");
+        if (w->req->logprobs)
+            write_logprobs(&o, answers[i].logprobs, answers[i].n_logprobs);
+        else
+            json_out_null(&o);
+        json_out_key(&o, "finish_reason");
+        json_out_str(&o, answers[i].finish_reason);
+        json_out_end_obj(&o);
+    }
+    json_out_end_arr(&o);
+    json_out_key(&o, "usage");
+    openai_usage(&o, usage);
+    json_out_end_obj(&o);
+}
+
+static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
+                      const struct turn_usage *usage)
+{
+    struct writer *w = of(ctx);
+    struct json_out o;
+
+    if (!w->req->stream) {
+        write_whole(w, answers, n, usage);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        begin_chunk(w, &o, answers[i].index);
+        end_chunk(w, &o, answers[i].finish_reason);
+    }
+    if (w->req->include_usage) {
+        sse_begin(w, NULL, &o);
+        begin_body(w, &o, "chat.completion.chunk");
+        json_out_key(&o, "choices");
+        json_out_arr(&o);
+        json_out_end_arr(&o);
+        json_out_key(&o, "usage");
+        openai_usage(&o, usage);
+        json_out_end_obj(&o);
+        sse_end(w);
+    }
+    buf_puts(w->out, "data: [DONE]\n\n");
+}
+
+static void on_failed(void *ctx, const struct err *e)
+{
+    struct writer *w = of(ctx);
+    struct json_out o;
+
+    if (!w->req->stream || !w->begun)
+        return;
+    sse_begin(w, NULL, &o);
+    json_out_obj(&o);
+    json_out_key(&o, "error");
+    openai_error_object(&o, e);
+    json_out_end_obj(&o);
+    sse_end(w);
+    w->base.failed_in_stream = true;
+}
+
+struct dialect_writer *chat_writer_new(struct arena *a, const struct chat_request *req,
+                                       const struct json *body, struct buf *out)
+{
+    static const struct turn_sink sink = {
+        .head = on_head,
+        .text = on_text,
+        .reasoning = on_reasoning,
+        .tool_begin = on_tool_begin,
+        .tool_args = on_tool_args,
+        .tool_end = on_tool_end,
+        .logprobs = on_logprobs,
+        .keepalive = on_keepalive,
+        .finish = on_finish,
+        .failed = on_failed,
+    };
+    struct writer *w = ARENA_NEW(a, struct writer);
+
+    *w = (struct writer){.base = {.sink = &sink}, .a = a, .req = req, .body = body, .out = out};
+    return &w->base;
+}

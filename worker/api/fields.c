@@ -1,0 +1,206 @@
+#include "worker/api/fields.h"
+
+#include "common/base/attrs.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static const struct json *given(const struct json *o, const char *name)
+{
+    const struct json *v = json_get(o, name);
+
+    return json_is_null(v) ? NULL : v;
+}
+
+int field_bool(const struct json *o, const char *name, bool *ret, struct err *e)
+{
+    const struct json *v = given(o, name);
+
+    if (!v)
+        return 0;
+    if (v->kind != JSON_BOOL)
+        return err_field(e, name, "%s must be true or false", name);
+    *ret = json_is_true(v);
+    return 0;
+}
+
+int field_str(const struct json *o, const char *name, struct str *ret, struct err *e)
+{
+    const struct json *v = given(o, name);
+
+    if (!v)
+        return 0;
+    if (v->kind != JSON_STRING)
+        return err_field(e, name, "%s must be a string", name);
+    *ret = json_string(v);
+    return 0;
+}
+
+int field_u32(const struct json *o, const char *name, uint32_t min, uint32_t max, uint32_t *ret,
+              struct err *e)
+{
+    const struct json *v = given(o, name);
+    int64_t n;
+
+    if (!v)
+        return 0;
+    if (json_to_i64(v, &n) != 0 || n < (int64_t)min || n > (int64_t)max)
+        return err_field(e, name, "%s must be an integer from %u to %u", name, min, max);
+    *ret = (uint32_t)n;
+    return 0;
+}
+
+int field_kind(const struct json *o, const char *name, enum json_kind kind, const struct json **ret,
+               struct err *e)
+{
+    static const char *const kinds[] = {
+        [JSON_NULL] = "null",       [JSON_BOOL] = "true or false", [JSON_NUMBER] = "a number",
+        [JSON_STRING] = "a string", [JSON_ARRAY] = "a list",       [JSON_OBJECT] = "an object",
+    };
+
+    *ret = given(o, name);
+    if (*ret && (*ret)->kind != kind)
+        return err_field(e, name, "%s must be %s", name, kinds[kind]);
+    return 0;
+}
+
+const char *path_at(char out[FIELD_PATH_MAX], const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(out, FIELD_PATH_MAX, fmt, ap);
+    va_end(ap);
+    return out;
+}
+
+/* --- what every dialect reads alike --- */
+
+static struct str header(const struct dialect_headers *h, const char *name)
+{
+    return h && h->get ? h->get(h->ctx, name) : (struct str){0};
+}
+
+static void read_headers(const struct dialect_headers *h, struct chat_request *ret)
+{
+    static const char *const labels[] = {"rollgate-label", "x-claude-code-agent-id"};
+    static const char *const parents[] = {"rollgate-parent-label", "x-parent-session-id"};
+    uint64_t n;
+
+    for (size_t i = 0; i < ARRAY_LEN(labels) && !ret->label.len; i++)
+        ret->label = header(h, labels[i]);
+    for (size_t i = 0; i < ARRAY_LEN(parents) && !ret->parent_label.len; i++)
+        ret->parent_label = header(h, parents[i]);
+    ret->idempotency_key = header(h, "idempotency-key");
+    if (str_to_u64(header(h, "x-stainless-retry-count"), 1000, &n) == 0)
+        ret->retry_count = (uint32_t)n;
+}
+
+int request_begin(struct arena *a, const struct json *body, const struct dialect_headers *headers,
+                  struct chat_request *ret, struct err *e)
+{
+    const struct json *metadata;
+    struct str user = {0};
+
+    *ret =
+        (struct chat_request){.sampling = SAMPLING_DEFAULTS, .parallel_tool_calls = true, .n = 1};
+    ret->sampling_given = json_keep(a, json_empty(JSON_OBJECT));
+    read_headers(headers, ret);
+    if (field_str(body, "model", &ret->model, e) || field_str(body, "user", &user, e) ||
+        field_bool(body, "stream", &ret->stream, e) ||
+        field_kind(body, "metadata", JSON_OBJECT, &metadata, e))
+        return -1;
+    if (!ret->label.len)
+        ret->label = json_string(json_get(metadata, "rollgate_label"));
+    return 0;
+}
+
+int request_sampling_as(struct arena *a, const char *name, const struct json *v,
+                        struct chat_request *req, struct err *e)
+{
+    struct json *all = ARENA_NEW(a, struct json);
+
+    if (json_is_null(v))
+        return 0;
+    if (sampling_set(a, &req->sampling, str_cstr(name), v, e))
+        return -1;
+    *all = json_empty(JSON_OBJECT);
+    for (uint32_t i = 0; i < req->sampling_given->n; i++) {
+        const struct json_member *m = &req->sampling_given->members[i];
+
+        json_put(a, all, arena_cstr(a, json_string(&m->key)), m->value);
+    }
+    json_put(a, all, name, *v);
+    req->sampling_given = all;
+    return 0;
+}
+
+int request_sampling(struct arena *a, const struct json *body, const char *const *names, size_t n,
+                     struct chat_request *req, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (request_sampling_as(a, names[i], json_get(body, names[i]), req, e))
+            return -1;
+    return 0;
+}
+
+int request_format(struct arena *a, const struct json *format, const char *path,
+                   struct chat_request *req, struct err *e)
+{
+    static const char *const kinds[] = {"json_schema", "json_object", "regex", "ebnf",
+                                        "structural_tag"};
+    struct str type = json_string(json_get(format, "type"));
+    struct err inner = {0};
+    char at[FIELD_PATH_MAX];
+
+    if (json_is_null(format))
+        return 0;
+    if (format->kind != JSON_OBJECT)
+        return err_field(e, path, "%s must be an object", path);
+    if (str_eq_c(type, "text"))
+        return 0;
+    if (str_eq_c(type, "json_schema") &&
+        !json_is(json_get(json_get(format, "json_schema"), "schema"), JSON_OBJECT))
+        return err_field(e, path_at(at, "%s.json_schema.schema", path),
+                         "%s.json_schema.schema must be an object", path);
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        if (!str_eq_c(type, kinds[i]))
+            continue;
+        if (request_sampling_as(a, "response_format", format, req, &inner))
+            return err_field(e, path, "%s: %s", path, inner.text);
+        return 0;
+    }
+    return err_field(e, path_at(at, "%s.type", path), "%s.type is none that can be enforced", path);
+}
+
+int request_kwargs(struct arena *a, const struct json *body, const struct json *effort,
+                   const char *effort_path, struct chat_request *req, struct err *e)
+{
+    const struct json *kwargs;
+    struct json all = json_empty(JSON_OBJECT);
+
+    if (field_kind(body, "chat_template_kwargs", JSON_OBJECT, &kwargs, e))
+        return -1;
+    if (json_is_null(effort)) {
+        req->chat.kwargs = kwargs;
+        return 0;
+    }
+    if (effort->kind != JSON_STRING)
+        return err_field(e, effort_path, "%s must be a string", effort_path);
+    for (uint32_t i = 0; kwargs && i < kwargs->n; i++)
+        json_put(a, &all, arena_cstr(a, json_string(&kwargs->members[i].key)),
+                 kwargs->members[i].value);
+    if (!json_get(kwargs, "reasoning_effort"))
+        json_put(a, &all, "reasoning_effort", *effort);
+    req->chat.kwargs = json_keep(a, all);
+    return 0;
+}
+
+int request_choice_fits(const struct chat_request *req, const char *path, struct err *e)
+{
+    if (req->tool_choice == CHOICE_REQUIRED && !req->chat.tools)
+        return err_field(e, path, "%s demands a tool, but there are no tools", path);
+    if (req->tool_choice == CHOICE_FUNCTION && !tools_has(req->chat.tools, req->tool_function))
+        return err_field(e, path, "%s names a tool that is not among the tools", path);
+    return 0;
+}

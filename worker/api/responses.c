@@ -1,0 +1,440 @@
+/* POST /v1/responses: the request. Items become messages; an assistant's items become one turn. */
+#include "worker/api/fields.h"
+
+#include "common/base/attrs.h"
+#include "worker/api/responses.h"
+
+static const char *const sampling_fields[] = {
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "stop",
+    "max_output_tokens",
+};
+
+struct reader {
+    struct arena *a;
+    const struct dialect_past *past;
+    struct json *messages;
+    struct spoken spoken;
+    uint32_t at; /* item in input, for errors */
+    struct err *e;
+};
+
+static int bad_item(struct reader *r, const char *field, const char *what)
+{
+    char path[FIELD_PATH_MAX];
+
+    path_at(path, "input[%u].%s", r->at, field);
+    return err_field(r->e, path, "%s must be %s", path, what);
+}
+
+/* --- ids --- */
+
+struct str response_bare_id(struct str id)
+{
+    static const char *const heads[] = {"resp_", "msg_", "rs_", "fc_", "ctc_", "chatcmpl-"};
+
+    for (size_t i = 0; i < ARRAY_LEN(heads); i++)
+        if (str_starts(id, str_cstr(heads[i])))
+            id = str_sub(id, strlen(heads[i]), id.len);
+    return str_sub(id, 0, str_find(id, STR("_"), 0));
+}
+
+static const struct json *past_messages(struct reader *r, struct str id)
+{
+    if (!r->past || !r->past->response || !id.len)
+        return NULL;
+    return r->past->response(r->past->ctx, r->a, response_bare_id(id));
+}
+
+/* --- items of the assistant --- */
+
+static struct json first_call_of(const struct json *m, struct str id)
+{
+    const struct json *calls = json_get(m, "tool_calls");
+    size_t last = id.len;
+    uint64_t n = 0;
+
+    while (last && id.p[last - 1] != '_')
+        last--;
+    if (str_to_u64(str_sub(id, last, id.len), UINT32_MAX, &n) != 0 || !json_at(calls, n))
+        return json_empty(JSON_NULL);
+    return *json_at(calls, n);
+}
+
+static int read_reference(struct reader *r, const struct json *item)
+{
+    struct str id = json_string(json_get(item, "id"));
+    const struct json *all;
+    const struct json *m;
+    struct json call;
+
+    if (!id.len)
+        return bad_item(r, "id", "a string");
+    all = past_messages(r, id);
+    m = json_at(all, all && all->n ? all->n - 1 : 0);
+    if (!m)
+        return bad_item(r, "id", "the id of an item of this session");
+    r->spoken.any = true;
+    if (str_starts(id, STR("rs_"))) {
+        grown_add(r->a, &r->spoken.thought, json_string(json_get(m, "reasoning_content")));
+    } else if (str_starts(id, STR("fc_")) || str_starts(id, STR("ctc_"))) {
+        call = first_call_of(m, id);
+        if (call.kind == JSON_OBJECT)
+            json_push(r->a, &r->spoken.calls, call);
+    } else if (!r->spoken.text.len) {
+        grown_add(r->a, &r->spoken.text, json_string(json_get(m, "content")));
+    }
+    return 0;
+}
+
+static int read_reasoning(struct reader *r, const struct json *item)
+{
+    static const char *const keys[] = {"content", "summary"};
+    struct json text = json_make_string(STR(""));
+    char path[FIELD_PATH_MAX];
+
+    for (size_t i = 0; i < ARRAY_LEN(keys) && !text.n; i++) {
+        path_at(path, "input[%u].%s", r->at, keys[i]);
+        if (content_text(r->a, json_get(item, keys[i]), path, true, &text, r->e))
+            return -1;
+    }
+    grown_add(r->a, &r->spoken.thought, json_string(&text));
+    r->spoken.any = true;
+    return 0;
+}
+
+static int read_call(struct reader *r, const struct json *item, bool custom)
+{
+    struct str id = json_string(json_get(item, "call_id"));
+    struct str name = json_string(json_get(item, "name"));
+    const struct json *given = json_get(item, custom ? "input" : "arguments");
+    struct str arguments = json_string(given);
+
+    if (!id.len)
+        return bad_item(r, "call_id", "a non-empty string");
+    if (!name.len)
+        return bad_item(r, "name", "a non-empty string");
+    if (!arguments.p)
+        return bad_item(r, custom ? "input" : "arguments", "a string");
+    if (custom) {
+        struct json wrapped = json_empty(JSON_OBJECT);
+        struct json text;
+
+        json_put(r->a, &wrapped, "input", *given);
+        text = json_text_of(r->a, &wrapped);
+        arguments = json_string(&text);
+    }
+    json_push(r->a, &r->spoken.calls, call_make(r->a, id, name, arguments));
+    r->spoken.any = true;
+    return 0;
+}
+
+/* --- other items --- */
+
+static int read_output(struct reader *r, const struct json *item)
+{
+    struct str id = json_string(json_get(item, "call_id"));
+    const struct json *output = json_get(item, "output");
+    struct json content;
+    struct json m;
+    char path[FIELD_PATH_MAX];
+
+    if (!id.len)
+        return bad_item(r, "call_id", "a non-empty string");
+    if (json_is_null(output))
+        return bad_item(r, "output", "a string or a list of parts");
+    path_at(path, "input[%u].output", r->at);
+    if (content_text(r->a, output, path, false, &content, r->e))
+        return -1;
+    if (content.kind == JSON_ARRAY && content.n == 1)
+        content = *json_get(&content.items[0], "text");
+    spoken_flush(r->a, &r->spoken, r->messages);
+    m = json_message(r->a, "tool", content);
+    json_put(r->a, &m, "tool_call_id", json_make_string(id));
+    json_push(r->a, r->messages, m);
+    return 0;
+}
+
+static int read_message(struct reader *r, const struct json *item)
+{
+    struct str role = json_string(json_get(item, "role"));
+    const struct json *content = json_get(item, "content");
+    bool assistant = str_eq_c(role, "assistant");
+    struct json text;
+    char path[FIELD_PATH_MAX];
+
+    if (!assistant && !str_eq_c(role, "user") && !str_eq_c(role, "system") &&
+        !str_eq_c(role, "developer"))
+        return bad_item(r, "role", "user, assistant, system or developer");
+    if (json_is_null(content))
+        return bad_item(r, "content", "a string or a list of parts");
+    path_at(path, "input[%u].content", r->at);
+    if (content_text(r->a, content, path, assistant, &text, r->e))
+        return -1;
+    if (assistant) {
+        grown_add(r->a, &r->spoken.text, json_string(&text));
+        r->spoken.any = true;
+        return 0;
+    }
+    if (text.kind == JSON_ARRAY && text.n == 1)
+        text = *json_get(&text.items[0], "text");
+    spoken_flush(r->a, &r->spoken, r->messages);
+    json_push(r->a, r->messages, json_message(r->a, arena_cstr(r->a, role), text));
+    return 0;
+}
+
+/* Traces of tools that only the vendor's server runs: nothing that our model saw or wrote. */
+static bool is_foreign(struct str type)
+{
+    return str_ends(type, STR("_call")) || str_ends(type, STR("_call_output")) ||
+           str_starts(type, STR("mcp_")) || str_starts(type, STR("compaction")) ||
+           str_eq_c(type, "ghost_snapshot");
+}
+
+static int read_item(struct reader *r, const struct json *item)
+{
+    const struct json *kind = json_get(item, "type");
+    struct str type = json_string(kind);
+
+    if (!json_is(item, JSON_OBJECT))
+        return bad_item(r, "type", "a member of an object");
+    if (!json_is_null(kind) && !type.p)
+        return bad_item(r, "type", "a string");
+    if (!type.p || str_eq_c(type, "message"))
+        return read_message(r, item);
+    if (str_eq_c(type, "function_call"))
+        return read_call(r, item, false);
+    if (str_eq_c(type, "custom_tool_call"))
+        return read_call(r, item, true);
+    if (str_eq_c(type, "function_call_output") || str_eq_c(type, "custom_tool_call_output"))
+        return read_output(r, item);
+    if (str_eq_c(type, "reasoning"))
+        return read_reasoning(r, item);
+    if (str_eq_c(type, "item_reference"))
+        return read_reference(r, item);
+    if (is_foreign(type))
+        return 0;
+    return bad_item(r, "type", "a known kind of item");
+}
+
+static int read_items(struct reader *r, const struct json *input)
+{
+    if (json_is(input, JSON_STRING)) {
+        json_push(r->a, r->messages, json_message(r->a, "user", *input));
+        return 0;
+    }
+    if (!json_is(input, JSON_ARRAY))
+        return err_field(r->e, "input", "input must be a string or a list of items");
+    for (r->at = 0; r->at < input->n; r->at++)
+        if (read_item(r, &input->items[r->at]))
+            return -1;
+    spoken_flush(r->a, &r->spoken, r->messages);
+    return 0;
+}
+
+/* The stored conversation of previous_response_id, if asked for. */
+static int read_previous(struct reader *r, const struct json *body)
+{
+    struct str id = {0};
+    const struct json *past;
+
+    if (field_str(body, "previous_response_id", &id, r->e))
+        return -1;
+    if (!id.p)
+        return 0;
+    past = past_messages(r, id);
+    if (!past)
+        return err_field(r->e, "previous_response_id",
+                         "previous_response_id names no response of this session");
+    for (uint32_t i = 0; i < past->n; i++)
+        json_push(r->a, r->messages, past->items[i]);
+    return 0;
+}
+
+/* instructions stand first; those that the stored conversation begins with are not repeated. */
+static int read_instructions(struct reader *r, const struct json *body)
+{
+    struct str text = {0};
+    struct json all = json_empty(JSON_ARRAY);
+    const struct json *first = json_at(r->messages, 0);
+
+    if (field_str(body, "instructions", &text, r->e))
+        return -1;
+    if (!text.len || (str_eq_c(json_string(json_get(first, "role")), "system") &&
+                      str_eq(json_string(json_get(first, "content")), text)))
+        return 0;
+    json_push(r->a, &all, json_message(r->a, "system", json_make_string(text)));
+    for (uint32_t i = 0; i < r->messages->n; i++)
+        json_push(r->a, &all, r->messages->items[i]);
+    *r->messages = all;
+    return 0;
+}
+
+static int read_messages(struct arena *a, const struct json *body, const struct dialect_past *past,
+                         struct chat_request *req, struct err *e)
+{
+    struct json messages = json_empty(JSON_ARRAY);
+    struct reader r = {.a = a, .past = past, .messages = &messages, .e = e};
+
+    spoken_init(&r.spoken);
+    if (read_previous(&r, body) || read_instructions(&r, body) ||
+        read_items(&r, json_get(body, "input")))
+        return -1;
+    if (!messages.n)
+        return err_field(e, "input", "input must not be empty");
+    req->chat.messages = json_keep(a, messages);
+    return 0;
+}
+
+/* --- tools --- */
+
+static int read_tool(struct arena *a, const struct json *v, const char *path, struct json *tools,
+                     struct err *e)
+{
+    struct str type = json_string(json_get(v, "type"));
+    struct str name = json_string(json_get(v, "name"));
+    const struct json *parameters = json_get(v, "parameters");
+    const struct json *inner = json_get(v, "tools");
+    char at[FIELD_PATH_MAX];
+
+    if (!json_is(v, JSON_OBJECT))
+        return err_field(e, path, "%s must be an object", path);
+    if (!type.p)
+        return err_field(e, path_at(at, "%s.type", path), "%s.type must be a string", path);
+    for (uint32_t i = 0; str_eq_c(type, "namespace") && json_at(inner, i); i++) {
+        path_at(at, "%s.tools[%u]", path, i);
+        if (!str_eq_c(json_string(json_get(json_at(inner, i), "type")), "namespace") &&
+            read_tool(a, json_at(inner, i), at, tools, e))
+            return -1;
+    }
+    if (str_eq_c(type, "custom") && name.len)
+        tools_add_freeform(a, tools, name, json_get(v, "description"));
+    if (!str_eq_c(type, "function"))
+        return 0;
+    if (!name.len)
+        return err_field(e, path_at(at, "%s.name", path), "%s.name must be a non-empty string",
+                         path);
+    if (!json_is_null(parameters) && parameters->kind != JSON_OBJECT)
+        return err_field(e, path_at(at, "%s.parameters", path), "%s.parameters must be an object",
+                         path);
+    tools_add(a, tools, name, json_get(v, "description"), parameters);
+    return 0;
+}
+
+static int read_tools(struct arena *a, const struct json *body, struct chat_request *req,
+                      struct err *e)
+{
+    const struct json *list;
+    struct json tools = json_empty(JSON_ARRAY);
+    char path[FIELD_PATH_MAX];
+
+    if (field_kind(body, "tools", JSON_ARRAY, &list, e))
+        return -1;
+    for (uint32_t i = 0; list && i < list->n; i++) {
+        path_at(path, "tools[%u]", i);
+        if (read_tool(a, &list->items[i], path, &tools, e))
+            return -1;
+    }
+    if (tools.n)
+        req->chat.tools = json_keep(a, tools);
+    return 0;
+}
+
+static int read_choice(const struct json *body, struct chat_request *req, struct err *e)
+{
+    const struct json *v = json_get(body, "tool_choice");
+    struct str word = json_string(v);
+    struct str type = json_string(json_get(v, "type"));
+
+    if (json_is_null(v) || str_eq_c(word, "auto"))
+        return 0;
+    if (str_eq_c(word, "none")) {
+        req->tool_choice = CHOICE_NONE;
+    } else if (str_eq_c(word, "required")) {
+        req->tool_choice = CHOICE_REQUIRED;
+    } else if (str_eq_c(type, "function") || str_eq_c(type, "custom")) {
+        req->tool_function = json_string(json_get(v, "name"));
+        if (!req->tool_function.len)
+            return err_field(e, "tool_choice.name", "tool_choice.name must be a non-empty string");
+        req->tool_choice = CHOICE_FUNCTION;
+    } else if (!type.len) {
+        return err_field(e, "tool_choice",
+                         "tool_choice must be auto, none, required or a function");
+    }
+    return request_choice_fits(req, "tool_choice", e);
+}
+
+/* --- the rest --- */
+
+/* text.format in the form that Chat Completions has. */
+static int read_format(struct arena *a, const struct json *body, struct chat_request *req,
+                       struct err *e)
+{
+    static const char *const keys[] = {"name", "schema", "strict", "description"};
+    const struct json *text;
+    const struct json *format;
+    struct json all = json_empty(JSON_OBJECT);
+    struct json schema = json_empty(JSON_OBJECT);
+
+    if (field_kind(body, "text", JSON_OBJECT, &text, e))
+        return -1;
+    format = json_get(text, "format");
+    if (!str_eq_c(json_string(json_get(format, "type")), "json_schema"))
+        return request_format(a, format, "text.format", req, e);
+    if (!json_is(json_get(format, "schema"), JSON_OBJECT))
+        return err_field(e, "text.format.schema", "text.format.schema must be an object");
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (!json_is_null(json_get(format, keys[i])))
+            json_put(a, &schema, keys[i], *json_get(format, keys[i]));
+    json_put(a, &all, "type", json_make_string(STR("json_schema")));
+    json_put(a, &all, "json_schema", schema);
+    return request_format(a, json_keep(a, all), "text.format", req, e);
+}
+
+static int read_include(const struct json *body, struct chat_request *req, struct err *e)
+{
+    const struct json *include;
+
+    if (field_kind(body, "include", JSON_ARRAY, &include, e))
+        return -1;
+    for (uint32_t i = 0; include && i < include->n; i++)
+        if (str_eq_c(json_string(&include->items[i]), "message.output_text.logprobs"))
+            req->logprobs = true;
+    return 0;
+}
+
+static int responses_parse(struct arena *a, const struct json *body,
+                           const struct dialect_headers *headers, const struct dialect_past *past,
+                           struct chat_request *ret, struct err *e)
+{
+    const struct json *reasoning;
+    bool background = false;
+
+    if (request_begin(a, body, headers, ret, e) || read_messages(a, body, past, ret, e) ||
+        read_tools(a, body, ret, e) || read_choice(body, ret, e) ||
+        request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
+        read_format(a, body, ret, e) || read_include(body, ret, e) ||
+        field_kind(body, "reasoning", JSON_OBJECT, &reasoning, e) ||
+        request_kwargs(a, body, json_get(reasoning, "effort"), "reasoning.effort", ret, e) ||
+        field_bool(body, "parallel_tool_calls", &ret->parallel_tool_calls, e) ||
+        field_bool(body, "background", &background, e) ||
+        field_u32(body, "top_logprobs", 0, FIELD_TOP_LOGPROBS_MAX, &ret->top_logprobs, e))
+        return -1;
+    if (background)
+        return err_field(e, "background", "background is not supported");
+    ret->include_usage = true;
+    return 0;
+}
+
+const struct dialect dialect_responses = {.name = "responses",
+                                          .parse = responses_parse,
+                                          .writer = responses_writer_new,
+                                          .error = openai_write_error};

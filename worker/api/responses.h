@@ -1,0 +1,18 @@
+/*
+ * OpenAI Responses beyond what every dialect has: ids and stored responses.
+ * Ids we issue: resp_R for the response, msg_R[_k], rs_R[_k], fc_R_i and ctc_R_i for its items,
+ * where R is the bare response id (which has no underscore): an item's id leads to its answer.
+ */
+#ifndef RG_API_RESPONSES_H
+#define RG_API_RESPONSES_H
+
+#include "worker/api/writers.h"
+
+/* R of any id that we issued. */
+struct str response_bare_id(struct str id);
+
+/* GET /v1/responses/{id}: the response object of a stored answer. finish_reason may be absent. */
+void responses_write_stored(struct arena *a, const struct turn_head *head,
+                            const struct turn_answer *answer, struct str model, struct buf *out);
+
+#endif

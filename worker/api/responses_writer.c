@@ -1,0 +1,634 @@
+/*
+ * POST /v1/responses: the answer. Stream grammar:
+ *   response.created response.in_progress (output_item.added ... output_item.done)*
+ *   response.completed | response.incomplete | response.failed
+ * Every event counts sequence_number up from 0. Items: reasoning, message, function_call or
+ * custom_tool_call, in the order the model wrote them.
+ */
+#include "worker/api/responses.h"
+
+enum item { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL, ITEM_CUSTOM, ITEM_KINDS };
+
+struct responses_writer {
+    struct writer w; /* first */
+    int64_t sequence;
+    enum item open;
+    uint32_t n_items;             /* finished ones */
+    uint32_t of_kind[ITEM_KINDS]; /* begun ones */
+    struct str id;                /* of the open item */
+    struct grown text;            /* of the open item: text, thought or arguments */
+    struct str call_id, name;
+    struct grown blank;  /* white space that no message was opened for yet */
+    struct grown output; /* finished items, JSON with commas */
+    struct grown logprobs;
+    bool any_logprob;
+};
+
+/* --- items as JSON --- */
+
+static const struct json *body_tool(const struct json *tools, struct str name,
+                                    const struct json **ret_space)
+{
+    for (size_t i = 0; json_at(tools, i); i++) {
+        const struct json *t = json_at(tools, i);
+        const struct json *inner;
+
+        if (str_eq_c(json_string(json_get(t, "type")), "namespace")) {
+            inner = body_tool(json_get(t, "tools"), name, ret_space);
+            if (inner) {
+                *ret_space = json_get(t, "name");
+                return inner;
+            }
+        } else if (str_eq(json_string(json_get(t, "name")), name)) {
+            return t;
+        }
+    }
+    return NULL;
+}
+
+static bool is_custom(const struct responses_writer *rw, struct str name)
+{
+    const struct json *space = NULL;
+    const struct json *tool = body_tool(json_get(rw->w.body, "tools"), name, &space);
+
+    return str_eq_c(json_string(json_get(tool, "type")), "custom");
+}
+
+static bool wants_encrypted(const struct responses_writer *rw)
+{
+    const struct json *include = json_get(rw->w.body, "include");
+
+    for (size_t i = 0; json_at(include, i); i++)
+        if (str_eq_c(json_string(json_at(include, i)), "reasoning.encrypted_content"))
+            return true;
+    return false;
+}
+
+static void begin_item(struct json_out *o, const char *type, struct str id, bool done)
+{
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, type);
+    json_out_key(o, "id");
+    json_out_str(o, id);
+    json_out_key(o, "status");
+    json_out_cstr(o, done ? "completed" : "in_progress");
+}
+
+static void write_part(struct responses_writer *rw, struct json_out *o, struct str text)
+{
+    bool message = rw->open == ITEM_MESSAGE;
+
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, message ? "output_text" : "reasoning_text");
+    json_out_key(o, "text");
+    json_out_str(o, text);
+    if (message) {
+        json_out_key(o, "annotations");
+        json_out_arr(o);
+        json_out_end_arr(o);
+        json_out_key(o, "logprobs");
+        json_out_arr(o);
+        if (rw->any_logprob && text.len)
+            json_out_raw(o, grown_str(&rw->logprobs));
+        json_out_end_arr(o);
+    }
+    json_out_end_obj(o);
+}
+
+static void write_reasoning_item(struct responses_writer *rw, struct json_out *o, bool done)
+{
+    begin_item(o, "reasoning", rw->id, done);
+    json_out_key(o, "summary");
+    json_out_arr(o);
+    json_out_end_arr(o);
+    json_out_key(o, "content");
+    json_out_arr(o);
+    if (done)
+        write_part(rw, o, grown_str(&rw->text));
+    json_out_end_arr(o);
+    if (wants_encrypted(rw)) {
+        json_out_key(o, "encrypted_content");
+        write_id(o, "rollgate-", rw->w.head.response_id);
+    }
+    json_out_end_obj(o);
+}
+
+static void write_message_item(struct responses_writer *rw, struct json_out *o, bool done)
+{
+    begin_item(o, "message", rw->id, done);
+    json_out_key(o, "role");
+    json_out_cstr(o, "assistant");
+    json_out_key(o, "content");
+    json_out_arr(o);
+    if (done)
+        write_part(rw, o, grown_str(&rw->text));
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+}
+
+/* The one text inside the arguments of a freeform tool; the arguments themselves when they are
+ * not of that form. */
+static struct str custom_input(struct responses_writer *rw)
+{
+    const struct json *v = NULL;
+    struct str arguments = grown_str(&rw->text);
+    struct str input;
+
+    if (json_parse(rw->w.a, arena_str(rw->w.a, arguments), &v, NULL) != 0)
+        return arguments;
+    input = json_string(json_get(v, "input"));
+    return input.p ? input : arguments;
+}
+
+static void write_call_item(struct responses_writer *rw, struct json_out *o, bool done)
+{
+    bool custom = rw->open == ITEM_CUSTOM;
+    const struct json *space = NULL;
+
+    begin_item(o, custom ? "custom_tool_call" : "function_call", rw->id, done);
+    json_out_key(o, "call_id");
+    json_out_str(o, rw->call_id);
+    json_out_key(o, "name");
+    json_out_str(o, rw->name);
+    (void)body_tool(json_get(rw->w.body, "tools"), rw->name, &space);
+    if (space) {
+        json_out_key(o, "namespace");
+        json_out_value(o, space);
+    }
+    json_out_key(o, custom ? "input" : "arguments");
+    json_out_str(o, !done ? STR("") : custom ? custom_input(rw) : grown_str(&rw->text));
+    json_out_end_obj(o);
+}
+
+static void write_item(struct responses_writer *rw, struct json_out *o, bool done)
+{
+    if (rw->open == ITEM_REASONING)
+        write_reasoning_item(rw, o, done);
+    else if (rw->open == ITEM_MESSAGE)
+        write_message_item(rw, o, done);
+    else
+        write_call_item(rw, o, done);
+}
+
+/* --- events --- */
+
+static void begin_event(struct responses_writer *rw, struct json_out *o, const char *type)
+{
+    sse_begin(&rw->w, type, o);
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, type);
+    json_out_key(o, "sequence_number");
+    json_out_i64(o, rw->sequence++);
+}
+
+static void end_event(struct responses_writer *rw, struct json_out *o)
+{
+    json_out_end_obj(o);
+    sse_end(&rw->w);
+}
+
+static void begin_item_event(struct responses_writer *rw, struct json_out *o, const char *type)
+{
+    begin_event(rw, o, type);
+    json_out_key(o, "output_index");
+    json_out_i64(o, rw->n_items);
+}
+
+/* An event inside the open item. */
+static void begin_inner(struct responses_writer *rw, struct json_out *o, const char *type)
+{
+    begin_item_event(rw, o, type);
+    json_out_key(o, "item_id");
+    json_out_str(o, rw->id);
+    if (rw->open == ITEM_MESSAGE || rw->open == ITEM_REASONING) {
+        json_out_key(o, "content_index");
+        json_out_i64(o, 0);
+    }
+}
+
+static void item_event(struct responses_writer *rw, const char *type, bool done)
+{
+    struct json_out o;
+
+    if (!rw->w.req->stream)
+        return;
+    begin_item_event(rw, &o, type);
+    json_out_key(&o, "item");
+    write_item(rw, &o, done);
+    end_event(rw, &o);
+}
+
+static void part_event(struct responses_writer *rw, const char *type, struct str text)
+{
+    struct json_out o;
+
+    if (!rw->w.req->stream || rw->open == ITEM_CALL || rw->open == ITEM_CUSTOM)
+        return;
+    begin_inner(rw, &o, type);
+    json_out_key(&o, "part");
+    write_part(rw, &o, text);
+    end_event(rw, &o);
+}
+
+/* delta or done events of text, thought, arguments, input. */
+static void text_event(struct responses_writer *rw, bool done, struct str text)
+{
+    static const char *const types[][2] = {
+        [ITEM_REASONING] = {"response.reasoning_text.delta", "response.reasoning_text.done"},
+        [ITEM_MESSAGE] = {"response.output_text.delta", "response.output_text.done"},
+        [ITEM_CALL] = {"response.function_call_arguments.delta",
+                       "response.function_call_arguments.done"},
+        [ITEM_CUSTOM] = {"response.custom_tool_call_input.delta",
+                         "response.custom_tool_call_input.done"},
+    };
+    static const char *const keys[] = {[ITEM_REASONING] = "text",
+                                       [ITEM_MESSAGE] = "text",
+                                       [ITEM_CALL] = "arguments",
+                                       [ITEM_CUSTOM] = "input"};
+    struct json_out o;
+
+    if (!rw->w.req->stream)
+        return;
+    begin_inner(rw, &o, types[rw->open][done]);
+    if (rw->open == ITEM_CALL && done) {
+        json_out_key(&o, "name");
+        json_out_str(&o, rw->name);
+    }
+    json_out_key(&o, done ? keys[rw->open] : "delta");
+    json_out_str(&o, text);
+    if (rw->open == ITEM_MESSAGE) {
+        json_out_key(&o, "logprobs");
+        json_out_arr(&o);
+        json_out_end_arr(&o);
+    }
+    end_event(rw, &o);
+}
+
+static void close_item(struct responses_writer *rw)
+{
+    struct buf item = {0};
+    struct json_out o = json_out_to(&item);
+
+    if (rw->open == ITEM_NONE)
+        return;
+    if (rw->open == ITEM_CUSTOM) {
+        text_event(rw, false, custom_input(rw));
+        text_event(rw, true, custom_input(rw));
+    } else {
+        text_event(rw, true, grown_str(&rw->text));
+    }
+    part_event(rw, "response.content_part.done", grown_str(&rw->text));
+    item_event(rw, "response.output_item.done", true);
+    write_item(rw, &o, true);
+    if (rw->output.len)
+        grown_add(rw->w.a, &rw->output, STR(","));
+    grown_add(rw->w.a, &rw->output, buf_str(&item));
+    buf_done(&item);
+    rw->open = ITEM_NONE;
+    rw->n_items++;
+}
+
+static void open_item(struct responses_writer *rw, enum item kind)
+{
+    static const char *const heads[] = {[ITEM_REASONING] = "rs_",
+                                        [ITEM_MESSAGE] = "msg_",
+                                        [ITEM_CALL] = "fc_",
+                                        [ITEM_CUSTOM] = "ctc_"};
+    struct str rid = rw->w.head.response_id;
+    uint32_t nth = rw->of_kind[kind]++;
+
+    close_item(rw);
+    rw->open = kind;
+    rw->text = (struct grown){0};
+    if (kind == ITEM_CALL || kind == ITEM_CUSTOM)
+        nth = rw->of_kind[ITEM_CALL] + rw->of_kind[ITEM_CUSTOM] - 1;
+    if (nth || kind >= ITEM_CALL)
+        rw->id = arena_printf(rw->w.a, "%s%.*s_%u", heads[kind], (int)rid.len, rid.p, nth);
+    else
+        rw->id = arena_printf(rw->w.a, "%s%.*s", heads[kind], (int)rid.len, rid.p);
+    item_event(rw, "response.output_item.added", false);
+    part_event(rw, "response.content_part.added", STR(""));
+}
+
+/* --- the response object --- */
+
+static void echo(struct responses_writer *rw, struct json_out *o, const char *key,
+                 const char *otherwise)
+{
+    const struct json *v = json_get(rw->w.body, key);
+
+    json_out_key(o, key);
+    if (json_is_null(v))
+        json_out_raw(o, str_cstr(otherwise));
+    else
+        json_out_value(o, v);
+}
+
+static void write_usage(struct json_out *o, const struct turn_usage *u)
+{
+    json_out_obj(o);
+    json_out_key(o, "input_tokens");
+    json_out_i64(o, u->prompt_tokens);
+    json_out_key(o, "input_tokens_details");
+    json_out_obj(o);
+    json_out_key(o, "cached_tokens");
+    json_out_i64(o, u->cached_tokens);
+    json_out_end_obj(o);
+    json_out_key(o, "output_tokens");
+    json_out_i64(o, u->completion_tokens);
+    json_out_key(o, "output_tokens_details");
+    json_out_obj(o);
+    json_out_key(o, "reasoning_tokens");
+    json_out_i64(o, u->reasoning_tokens);
+    json_out_end_obj(o);
+    json_out_key(o, "total_tokens");
+    json_out_i64(o, (int64_t)u->prompt_tokens + u->completion_tokens);
+    json_out_end_obj(o);
+}
+
+static void write_response(struct responses_writer *rw, struct json_out *o, const char *status,
+                           const struct turn_usage *usage, const struct err *e)
+{
+    static const char *const echoed[][2] = {
+        {"instructions", "null"},
+        {"metadata", "{}"},
+        {"parallel_tool_calls", "true"},
+        {"temperature", "1.0"},
+        {"tool_choice", "\"auto\""},
+        {"tools", "[]"},
+        {"top_p", "1.0"},
+        {"max_output_tokens", "null"},
+        {"previous_response_id", "null"},
+        {"reasoning", "{\"effort\":null,\"summary\":null}"},
+        {"store", "true"},
+        {"text", "{\"format\":{\"type\":\"text\"}}"},
+        {"truncation", "\"disabled\""},
+        {"user", "null"},
+    };
+    bool incomplete = strcmp(status, "incomplete") == 0;
+
+    json_out_obj(o);
+    json_out_key(o, "id");
+    write_id(o, "resp_", rw->w.head.response_id);
+    json_out_key(o, "object");
+    json_out_cstr(o, "response");
+    json_out_key(o, "created_at");
+    json_out_i64(o, (int64_t)rw->w.head.created_s);
+    json_out_key(o, "status");
+    json_out_cstr(o, status);
+    json_out_key(o, "model");
+    json_out_str(o, rw->w.req->model.p ? rw->w.req->model : STR(""));
+    json_out_key(o, "error");
+    if (e)
+        openai_error_object(o, e);
+    else
+        json_out_null(o);
+    json_out_key(o, "incomplete_details");
+    json_out_raw(o, incomplete ? STR("{\"reason\":\"max_output_tokens\"}") : STR("null"));
+    json_out_key(o, "output");
+    json_out_arr(o);
+    if (rw->output.len)
+        json_out_raw(o, grown_str(&rw->output));
+    json_out_end_arr(o);
+    for (size_t i = 0; i < ARRAY_LEN(echoed); i++)
+        echo(rw, o, echoed[i][0], echoed[i][1]);
+    json_out_key(o, "usage");
+    if (usage)
+        write_usage(o, usage);
+    else
+        json_out_null(o);
+    json_out_end_obj(o);
+}
+
+static void response_event(struct responses_writer *rw, const char *type, const char *status,
+                           const struct turn_usage *usage, const struct err *e)
+{
+    struct json_out o;
+
+    begin_event(rw, &o, type);
+    json_out_key(&o, "response");
+    write_response(rw, &o, status, usage, e);
+    end_event(rw, &o);
+}
+
+/* --- the sink --- */
+
+static void on_head(void *ctx, const struct turn_head *h)
+{
+    struct responses_writer *rw = ctx;
+
+    writer_begin(&rw->w, h);
+    if (!rw->w.req->stream)
+        return;
+    response_event(rw, "response.created", "in_progress", NULL, NULL);
+    response_event(rw, "response.in_progress", "in_progress", NULL, NULL);
+}
+
+static void add_text(struct responses_writer *rw, struct str text)
+{
+    grown_add(rw->w.a, &rw->text, text);
+    if (rw->open != ITEM_CUSTOM)
+        text_event(rw, false, text);
+}
+
+static void on_text(void *ctx, uint32_t index, struct str text)
+{
+    struct responses_writer *rw = ctx;
+
+    (void)index;
+    if (!rw->w.req->stream || !text.len)
+        return;
+    if (rw->open != ITEM_MESSAGE) {
+        grown_add(rw->w.a, &rw->blank, text);
+        if (text_blank(text))
+            return;
+        text = grown_str(&rw->blank);
+        open_item(rw, ITEM_MESSAGE);
+    }
+    add_text(rw, text);
+    rw->blank.len = 0;
+}
+
+static void on_reasoning(void *ctx, uint32_t index, struct str text)
+{
+    struct responses_writer *rw = ctx;
+
+    (void)index;
+    if (!rw->w.req->stream || !text.len)
+        return;
+    if (rw->open != ITEM_REASONING)
+        open_item(rw, ITEM_REASONING);
+    add_text(rw, text);
+}
+
+static void begin_call(struct responses_writer *rw, struct str id, struct str name)
+{
+    close_item(rw);
+    rw->call_id = arena_str(rw->w.a, id);
+    rw->name = arena_str(rw->w.a, name);
+    rw->blank.len = 0;
+    open_item(rw, is_custom(rw, name) ? ITEM_CUSTOM : ITEM_CALL);
+}
+
+static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+{
+    struct responses_writer *rw = ctx;
+
+    (void)index, (void)tool;
+    if (rw->w.req->stream)
+        begin_call(rw, id, name);
+}
+
+static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
+{
+    struct responses_writer *rw = ctx;
+
+    (void)index, (void)tool;
+    if (rw->w.req->stream && text.len)
+        add_text(rw, text);
+}
+
+static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
+{
+    struct responses_writer *rw = ctx;
+
+    (void)index, (void)tool;
+    if (rw->w.req->stream)
+        close_item(rw);
+}
+
+/* They go out with the finished part only. */
+static void on_logprobs(void *ctx, uint32_t index, const struct turn_logprob *lp, size_t n)
+{
+    struct responses_writer *rw = ctx;
+
+    (void)index;
+    for (size_t i = 0; i < n && rw->w.req->logprobs; i++) {
+        struct buf b = {0};
+        struct json_out o = json_out_to(&b);
+
+        logprob_entry(&o, &lp[i]);
+        if (rw->any_logprob)
+            grown_add(rw->w.a, &rw->logprobs, STR(","));
+        grown_add(rw->w.a, &rw->logprobs, buf_str(&b));
+        rw->any_logprob = true;
+        buf_done(&b);
+    }
+}
+
+static void on_keepalive(void *ctx)
+{
+    struct responses_writer *rw = ctx;
+    struct json_out o;
+
+    if (!rw->w.req->stream)
+        return;
+    begin_event(rw, &o, "keepalive");
+    end_event(rw, &o);
+}
+
+/* The items of a whole message, as the stream would have had them. */
+static void whole_items(struct responses_writer *rw, const struct json *m)
+{
+    struct str thought = json_string(json_get(m, "reasoning_content"));
+    struct str text = json_string(json_get(m, "content"));
+    const struct json *calls = json_get(m, "tool_calls");
+
+    if (thought.len) {
+        open_item(rw, ITEM_REASONING);
+        add_text(rw, thought);
+    }
+    if (!text_blank(text)) {
+        open_item(rw, ITEM_MESSAGE);
+        add_text(rw, text);
+    }
+    for (size_t i = 0; json_at(calls, i); i++) {
+        const struct json *f = json_get(json_at(calls, i), "function");
+
+        begin_call(rw, json_string(json_get(json_at(calls, i), "id")),
+                   json_string(json_get(f, "name")));
+        add_text(rw, json_string(json_get(f, "arguments")));
+    }
+    close_item(rw);
+}
+
+static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
+                      const struct turn_usage *usage)
+{
+    struct responses_writer *rw = ctx;
+    bool cut = str_eq_c(answers[0].finish_reason, "length");
+    const char *status = cut ? "incomplete" : "completed";
+
+    (void)n;
+    if (!rw->w.req->stream) {
+        on_logprobs(rw, 0, answers[0].logprobs, answers[0].n_logprobs);
+        whole_items(rw, answers[0].message);
+    }
+    close_item(rw);
+    /* An empty answer is an empty message, so that a client's history has the turn. */
+    if (!rw->n_items) {
+        open_item(rw, ITEM_MESSAGE);
+        close_item(rw);
+    }
+    if (rw->w.req->stream) {
+        response_event(rw, cut ? "response.incomplete" : "response.completed", status, usage, NULL);
+    } else {
+        struct json_out o = json_out_to(rw->w.out);
+
+        write_response(rw, &o, status, usage, NULL);
+    }
+}
+
+static void on_failed(void *ctx, const struct err *e)
+{
+    struct responses_writer *rw = ctx;
+    struct json_out o;
+
+    if (!rw->w.req->stream || !rw->w.begun)
+        return;
+    begin_event(rw, &o, "error");
+    json_out_key(&o, "code");
+    json_out_cstr(&o, err_code(e));
+    json_out_key(&o, "message");
+    json_out_cstr(&o, e->text);
+    json_out_key(&o, "param");
+    json_out_str(&o, e->param[0] ? str_cstr(e->param) : (struct str){0});
+    end_event(rw, &o);
+    rw->w.base.failed_in_stream = true;
+}
+
+static const struct turn_sink responses_sink = {
+    .head = on_head,
+    .text = on_text,
+    .reasoning = on_reasoning,
+    .tool_begin = on_tool_begin,
+    .tool_args = on_tool_args,
+    .tool_end = on_tool_end,
+    .logprobs = on_logprobs,
+    .keepalive = on_keepalive,
+    .finish = on_finish,
+    .failed = on_failed,
+};
+
+struct dialect_writer *responses_writer_new(struct arena *a, const struct chat_request *req,
+                                            const struct json *body, struct buf *out)
+{
+    struct responses_writer *rw = ARENA_NEW(a, struct responses_writer);
+
+    rw->w = (struct writer){
+        .base = {.sink = &responses_sink}, .a = a, .req = req, .body = body, .out = out};
+    return &rw->w.base;
+}
+
+void responses_write_stored(struct arena *a, const struct turn_head *head,
+                            const struct turn_answer *answer, struct str model, struct buf *out)
+{
+    const struct chat_request req = {.model = model, .n = 1};
+    struct dialect_writer *dw = responses_writer_new(a, &req, NULL, out);
+
+    dw->sink->head(dw, head);
+    dw->sink->finish(dw, answer, 1, &head->usage);
+}
