@@ -99,7 +99,7 @@ static size_t connection_limit(const struct config *c)
 
 static bool is_loopback(int fd)
 {
-    struct sockaddr_storage a;
+    struct sockaddr_storage a = {0};
     socklen_t len = sizeof(a);
 
     if (getsockname(fd, (struct sockaddr *)&a, &len) != 0)

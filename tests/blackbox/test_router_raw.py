@@ -8,6 +8,7 @@ import pytest
 
 from router_kit import Gone, Reader, ROOT, Router, Worker, parse_head, read_body
 
+KEEPS_CONNECTIONS = True  # conftest: the fake workers live as long as this module
 CASES = sorted((ROOT / "tests/data/http1").glob("*.raw"))
 
 
