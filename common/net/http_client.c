@@ -57,7 +57,7 @@ static void idle_add(struct http_conn *n)
 
     n->call = NULL;
     if (c->n_idle >= c->max_idle || n->ended || n->hangup) {
-        conn_close(n);
+        http_conn_close(n);
         return;
     }
     n->in_body = false;
@@ -90,7 +90,7 @@ static void call_failed(struct http_call *call, const struct err *e)
     void *ctx = call->ctx;
     bool began = call->began;
 
-    conn_close(call->conn);
+    http_conn_close(call->conn);
     call_free(call);
     events->failed(ctx, e, began);
 }
@@ -106,7 +106,7 @@ static void call_done(struct http_call *call)
     if (n->keep_alive && sent_all && n->in.len == 0)
         idle_add(n);
     else
-        conn_close(n);
+        http_conn_close(n);
     events->done(ctx);
 }
 
@@ -121,7 +121,7 @@ static void fail(struct http_call *call, enum err_kind kind, const char *what)
 
 void http_call_cancel(struct http_call *call)
 {
-    conn_close(call->conn);
+    http_conn_close(call->conn);
     call_free(call);
 }
 
@@ -164,7 +164,7 @@ static void enter_phase(struct http_call *call, enum phase phase)
 static bool send_buf(struct http_call *call, struct buf *b)
 {
     while (call->sent < b->len) {
-        ssize_t n = conn_write(call->conn, str_sub(buf_str(b), call->sent, b->len));
+        ssize_t n = http_conn_write(call->conn, str_sub(buf_str(b), call->sent, b->len));
 
         /* A server may answer before it has read everything and close: the answer, if there is
          * one, is still to be read, so a failed write alone says nothing. */
@@ -354,7 +354,7 @@ static void read_answer(struct http_conn *n)
             loop_task_post(n->client->loop, &n->again, on_read_again);
             return;
         }
-        got = conn_read(n, n->client->scratch, SCRATCH_BYTES);
+        got = http_conn_read(n, n->client->scratch, SCRATCH_BYTES);
         if (got < 0)
             input_end(n);
         if (got <= 0 || !input(n, str_of(n->client->scratch, (size_t)got)))
@@ -369,9 +369,9 @@ static void on_read_again(struct loop_task *t)
 {
     struct http_conn *n = CONTAINER_OF(t, struct http_conn, again);
 
-    conn_enter(n);
+    http_conn_enter(n);
     read_answer(n);
-    conn_leave(n);
+    http_conn_leave(n);
 }
 
 void http_call_pause(struct http_call *call)
@@ -393,13 +393,13 @@ void http_call_resume(struct http_call *call)
 
 /* --- what the connection reports --- */
 
-void conn_opened(struct http_conn *n)
+void http_conn_opened(struct http_conn *n)
 {
     enter_phase(n->call, PHASE_FIRST);
     send_request(n->call);
 }
 
-void conn_ready(struct http_conn *n, unsigned events)
+void http_conn_ready(struct http_conn *n, unsigned events)
 {
     n->hangup = n->hangup || (events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR));
     if (n->call && (events & LOOP_OUT) && (n->call->out.len > 0 || n->call->body.len > 0))
@@ -410,11 +410,11 @@ void conn_ready(struct http_conn *n, unsigned events)
         n->hangup = true; /* it says what nobody asked (TLS tickets and alerts, too) */
     if (n->idle && n->hangup) {
         idle_remove(n);
-        conn_close(n);
+        http_conn_close(n);
     }
 }
 
-void conn_broken(struct http_conn *n, const struct err *e)
+void http_conn_broken(struct http_conn *n, const struct err *e)
 {
     call_failed(n->call, e);
 }
@@ -441,9 +441,9 @@ static void on_begin(struct loop_task *t)
     struct http_call *call = CONTAINER_OF(t, struct http_call, begin);
     struct http_conn *n = call->conn;
 
-    conn_enter(n);
-    conn_opened(n);
-    conn_leave(n);
+    http_conn_enter(n);
+    http_conn_opened(n);
+    http_conn_leave(n);
 }
 
 struct http_call *http_client_start(struct http_client *c, const struct http_request *r,
@@ -470,7 +470,7 @@ struct http_call *http_client_start(struct http_client *c, const struct http_req
         call->conn->call = call;
         loop_task_post(c->loop, &call->begin, on_begin);
     } else {
-        call->conn = conn_open(c, call);
+        call->conn = http_conn_open(c, call);
         enter_phase(call, PHASE_CONNECT);
     }
     return call;
@@ -508,7 +508,7 @@ void http_client_free(struct http_client *c)
         struct http_conn *n = c->idle;
 
         idle_remove(n);
-        conn_close(n);
+        http_conn_close(n);
     }
     CHECK(c->n_conns == 0);
     if (c->resolve.loop)

@@ -12,12 +12,12 @@
 
 static void on_socket(struct loop_io *io, unsigned events);
 
-void conn_enter(struct http_conn *n)
+void http_conn_enter(struct http_conn *n)
 {
     n->inside++;
 }
 
-void conn_leave(struct http_conn *n)
+void http_conn_leave(struct http_conn *n)
 {
     if (--n->inside > 0 || n->state != CONN_CLOSED)
         return;
@@ -36,11 +36,11 @@ static void close_socket(struct http_conn *n)
     }
 }
 
-void conn_close(struct http_conn *n)
+void http_conn_close(struct http_conn *n)
 {
     if (n->state == CONN_CLOSED)
         return;
-    conn_enter(n);
+    http_conn_enter(n);
     if (n->tls && n->state == CONN_OPEN)
         tls_close(n->tls);
     close_socket(n);
@@ -48,7 +48,7 @@ void conn_close(struct http_conn *n)
     n->state = CONN_CLOSED;
     n->call = NULL;
     n->client->n_conns--;
-    conn_leave(n);
+    http_conn_leave(n);
 }
 
 static void set_options(int fd, bool local)
@@ -116,7 +116,7 @@ static void broken(struct http_conn *n, const char *what, int sys)
 
     errno = sys;
     (void)err_sys(&e, ERR_ENGINE_UNAVAILABLE, "%.*s: %s", (int)at.len, at.p, what);
-    conn_broken(n, &e);
+    http_conn_broken(n, &e);
 }
 
 /* No address is left: tells it, and asks for the name anew in case the server has moved. */
@@ -131,7 +131,7 @@ static void unreachable(struct http_conn *n, int sys)
         return;
     }
     (void)err_set(&e, ERR_ENGINE_UNAVAILABLE, "%.*s: the name does not resolve", (int)at.len, at.p);
-    conn_broken(n, &e);
+    http_conn_broken(n, &e);
 }
 
 /* The first try failed at once: told on the next turn, never from inside the caller. */
@@ -142,7 +142,7 @@ static void on_unreachable(struct loop_task *t)
     unreachable(n, n->client->url.local ? ECONNREFUSED : EHOSTUNREACH);
 }
 
-struct http_conn *conn_open(struct http_client *c, struct http_call *call)
+struct http_conn *http_conn_open(struct http_client *c, struct http_call *call)
 {
     struct http_conn *n = mem_zalloc(sizeof(*n));
 
@@ -163,10 +163,10 @@ static void shake(struct http_conn *n)
     int rc = tls_handshake(n->tls, &n->client->session, &e);
 
     if (rc < 0) {
-        conn_broken(n, &e);
+        http_conn_broken(n, &e);
     } else if (rc > 0) {
         n->state = CONN_OPEN;
-        conn_opened(n);
+        http_conn_opened(n);
     }
 }
 
@@ -186,11 +186,11 @@ static void connected(struct http_conn *n)
     }
     if (!n->client->url.tls) {
         n->state = CONN_OPEN;
-        conn_opened(n);
+        http_conn_opened(n);
         return;
     }
     if (tls_new(n->client->tls, n->client->host, n->fd, &n->tls, &e) < 0) {
-        conn_broken(n, &e);
+        http_conn_broken(n, &e);
         return;
     }
     n->state = CONN_SHAKING;
@@ -201,17 +201,17 @@ static void on_socket(struct loop_io *io, unsigned events)
 {
     struct http_conn *n = CONTAINER_OF(io, struct http_conn, io);
 
-    conn_enter(n);
+    http_conn_enter(n);
     if (n->state == CONN_CONNECTING && (events & (LOOP_OUT | LOOP_ERR | LOOP_HUP)))
         connected(n);
     else if (n->state == CONN_SHAKING)
         shake(n);
     else if (n->state == CONN_OPEN)
-        conn_ready(n, events);
-    conn_leave(n);
+        http_conn_ready(n, events);
+    http_conn_leave(n);
 }
 
-ssize_t conn_read(struct http_conn *n, char *p, size_t len)
+ssize_t http_conn_read(struct http_conn *n, char *p, size_t len)
 {
     ssize_t got;
 
@@ -233,7 +233,7 @@ ssize_t conn_read(struct http_conn *n, char *p, size_t len)
     return -1;
 }
 
-ssize_t conn_write(struct http_conn *n, struct str bytes)
+ssize_t http_conn_write(struct http_conn *n, struct str bytes)
 {
     ssize_t sent;
 

@@ -64,22 +64,22 @@ struct http_client {
 enum { SCRATCH_BYTES = 128 * 1024 };
 
 /* Begins to connect; the outcome comes through conn_opened or conn_broken. */
-struct http_conn *conn_open(struct http_client *c, struct http_call *call);
+struct http_conn *http_conn_open(struct http_client *c, struct http_call *call);
 
 /* Closes; freed now or when the last callback inside has left. */
-void conn_close(struct http_conn *n);
+void http_conn_close(struct http_conn *n);
 
 /* Bytes moved; 0 would block; -1 broken. conn_read sets ended at the end. */
-ssize_t conn_read(struct http_conn *n, char *p, size_t len);
-ssize_t conn_write(struct http_conn *n, struct str bytes);
+ssize_t http_conn_read(struct http_conn *n, char *p, size_t len);
+ssize_t http_conn_write(struct http_conn *n, struct str bytes);
 
 /* Brackets around code that calls out. */
-void conn_enter(struct http_conn *n);
-void conn_leave(struct http_conn *n);
+void http_conn_enter(struct http_conn *n);
+void http_conn_leave(struct http_conn *n);
 
 /* Provided by http_client.c. */
-void conn_opened(struct http_conn *n);
-void conn_ready(struct http_conn *n, unsigned events);
-void conn_broken(struct http_conn *n, const struct err *e);
+void http_conn_opened(struct http_conn *n);
+void http_conn_ready(struct http_conn *n, unsigned events);
+void http_conn_broken(struct http_conn *n, const struct err *e);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
-#include "worker/api/reply.h"
+#include "worker/api/respond.h"
 #include "worker/api/sibling.h"
 
 enum { DRAIN_DEFAULT_S = 300, DRAIN_MAX_S = 86400 };
@@ -38,10 +38,10 @@ static void order_end(struct order *o)
     exchange_watch(o->x, NULL, NULL);
     if (o->failed > 0) {
         (void)err_set(&e, ERR_WORKER_UNAVAILABLE, "%zu workers did not obey", o->failed);
-        reply_error_to(o->api, o->x, NULL, o->dialect, "", &e);
+        respond_error_to(o->api, o->x, NULL, o->dialect, "", &e);
     } else {
         buf_printf(&body, "{\"status\":\"ok\",\"drained\":%s}", o->drained ? "true" : "false");
-        reply_count(o->api, o->dialect, 200);
+        respond_count(o->api, o->dialect, 200);
         exchange_reply(o->x, 200, "application/json", buf_str(&body));
     }
     buf_done(&body);
@@ -140,7 +140,7 @@ void admin_weight_version(struct api_request *r)
             engine_pool_set_version(r->api->turns.engines, json_text(version));
     }
     if (e.kind != ERR_NONE)
-        reply_error(r, NULL, &e);
+        respond_error(r, NULL, &e);
     else
         order_give(order_new(r), r);
     arena_done(&a);
@@ -177,7 +177,7 @@ void admin_pause(struct api_request *r)
     struct order *o;
 
     if (read_pause(r, &a, &drain, &timeout_s, &e)) {
-        reply_error(r, NULL, &e);
+        respond_error(r, NULL, &e);
         arena_done(&a);
         return;
     }

@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "worker/api/handlers.h"
-#include "worker/api/reply.h"
+#include "worker/api/respond.h"
 #include "worker/api/sibling.h"
 
 enum { SCOPE_A = 1u << KEY_ADMIN, SCOPE_R = 1u << KEY_RUNNER, SCOPE_G = 1u << KEY_AGENT };
@@ -159,13 +159,13 @@ static void dispatch(struct api_request *r, struct str key_id)
     } else if (!is_data_plane(r, &e)) {
         struct err denied = {0};
 
-        reply_error(r, NULL,
-                    r->scope == KEY_NONE && check_scope(r, 0, key_id, &denied) ? &denied : &e);
+        respond_error(r, NULL,
+                      r->scope == KEY_NONE && check_scope(r, 0, key_id, &denied) ? &denied : &e);
         return;
     }
     if (check_scope(r, scopes, key_id, &e)) {
         metrics_count_at(r->api->turns.page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
-        reply_error(r, NULL, &e);
+        respond_error(r, NULL, &e);
         return;
     }
     if (handler != call_handle && r->id_valid)

@@ -7,7 +7,7 @@
 #include "common/base/mem.h"
 #include "worker/api/call.h"
 #include "worker/api/handlers.h"
-#include "worker/api/reply.h"
+#include "worker/api/respond.h"
 #include "worker/turn/ledger.h"
 #include "worker/turn/replay.h"
 
@@ -127,7 +127,7 @@ static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
 
     c->finished = true;
     c->writer->sink->finish(c->writer, answers, n, usage);
-    reply_count(c->api, c->dialect_label, 200);
+    respond_count(c->api, c->dialect_label, 200);
     if (exchange_started(c->x)) {
         flush(c);
         exchange_end(c->x);
@@ -145,10 +145,10 @@ static void on_failed(void *ctx, const struct err *e)
     if (e->kind == ERR_INTERNAL)
         log_error(&scope, "call failed", LOG_T("error", e->text));
     if (!exchange_started(c->x)) {
-        reply_error_to(c->api, c->x, c->dialect, c->dialect_label, c->request_id, &shown);
+        respond_error_to(c->api, c->x, c->dialect, c->dialect_label, c->request_id, &shown);
         return;
     }
-    reply_count(c->api, c->dialect_label, err_status(e));
+    respond_count(c->api, c->dialect_label, err_status(e));
     if (c->req->stream)
         c->writer->sink->failed(c->writer, &shown);
     else
@@ -334,7 +334,7 @@ static void serve_call(struct api_request *r, const struct dialect *d)
     if (c->id[0])
         exchange_set_header(r->x, "Rollgate-Session", str_cstr(c->id));
     if (rc) {
-        reply_error(r, d, &e);
+        respond_error(r, d, &e);
         call_free(c);
         return;
     }
@@ -357,10 +357,10 @@ static void serve_count_tokens(struct api_request *r, const struct dialect *d)
         rc = turn_count_tokens(&r->api->turns, &c->arena, &in, &n, &e);
     }
     if (rc) {
-        reply_error(r, d, &e);
+        respond_error(r, d, &e);
     } else {
         buf_printf(&body, "{\"input_tokens\":%zu}", n);
-        reply_json(r, &body);
+        respond_json(r, &body);
     }
     buf_done(&body);
     call_free(c);
@@ -419,9 +419,9 @@ static void serve_models(struct api_request *r, struct str path)
         (void)err_set(&e, ERR_NOT_FOUND, "no such model");
     }
     if (e.kind == ERR_NONE)
-        reply_json(r, &body);
+        respond_json(r, &body);
     else
-        reply_error(r, NULL, &e);
+        respond_error(r, NULL, &e);
     buf_done(&body);
 }
 
@@ -452,7 +452,7 @@ static void refuse(struct api_request *r, const struct dialect *d, enum err_kind
     struct err e = {0};
 
     (void)err_set(&e, kind, "%s", text);
-    reply_error(r, d, &e);
+    respond_error(r, d, &e);
 }
 
 void call_handle(struct api_request *r)

@@ -4,7 +4,7 @@
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
 #include "worker/api/pending.h"
-#include "worker/api/reply.h"
+#include "worker/api/respond.h"
 #include "worker/turn/ledger.h"
 
 enum { COUNT_MAX = 1024 };
@@ -184,7 +184,7 @@ void control_create(struct api_request *r)
 
     if (read_body(r, &a, &options, &e) || create_count(options, &count, &e) ||
         check_room(r->api, count, &e))
-        reply_error(r, NULL, &e);
+        respond_error(r, NULL, &e);
     else
         create_all(r, options, count);
     arena_done(&a);
@@ -202,9 +202,9 @@ void control_state(struct api_request *r)
 
     if (s) {
         session_write_state(s, records.p && !str_eq_c(records, "0"), &body);
-        reply_json(r, &body);
+        respond_json(r, &body);
     } else {
-        reply_error(r, NULL, &e);
+        respond_error(r, NULL, &e);
     }
     buf_done(&body);
     arena_done(&a);
@@ -253,7 +253,7 @@ void control_delete(struct api_request *r)
     if (s)
         end_and_reply(r, s, SESSION_END_DELETE, NULL, 204);
     else
-        reply_error(r, NULL, &e);
+        respond_error(r, NULL, &e);
 }
 
 void control_abort(struct api_request *r)
@@ -264,9 +264,9 @@ void control_abort(struct api_request *r)
     if (s)
         end_and_reply(r, s, SESSION_END_ABORT, NULL, 204);
     else if (e.kind == ERR_SESSION_ENDED)
-        reply_empty(r, 204);
+        respond_empty(r, 204);
     else
-        reply_error(r, NULL, &e);
+        respond_error(r, NULL, &e);
 }
 
 static int reward_write(struct api_request *r, struct session *s, const struct json *reward,
@@ -304,7 +304,7 @@ void control_reward(struct api_request *r)
     e.kind = ERR_NONE;
 out:
     if (e.kind != ERR_NONE)
-        reply_error(r, NULL, &e);
+        respond_error(r, NULL, &e);
     arena_done(&a);
 }
 
@@ -327,6 +327,6 @@ void control_complete(struct api_request *r)
         end_and_reply(r, s, SESSION_END_COMPLETE, body, 200);
 out:
     if (e.kind != ERR_NONE)
-        reply_error(r, NULL, &e);
+        respond_error(r, NULL, &e);
     arena_done(&a);
 }

@@ -3,7 +3,7 @@
 
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
-#include "worker/api/reply.h"
+#include "worker/api/respond.h"
 #include "worker/export/export.h"
 #include "worker/turn/ledger.h"
 
@@ -43,7 +43,7 @@ static void on_closed(void *ctx, bool delivered)
 static void fail(struct exporting *v, const struct err *e)
 {
     exchange_watch(v->x, NULL, NULL);
-    reply_error_to(v->api, v->x, NULL, v->dialect, v->request_id, e);
+    respond_error_to(v->api, v->x, NULL, v->dialect, v->request_id, e);
     exporting_free(v);
 }
 
@@ -89,7 +89,7 @@ static void send_export(struct exporting *v)
         return;
     }
     v->started = true;
-    reply_count(v->api, v->dialect, 200);
+    respond_count(v->api, v->dialect, 200);
     exchange_start(v->x, export_content_type(v->export));
     exchange_send(v->x, &v->out);
     if (rc == 1)
@@ -155,7 +155,7 @@ static struct session *find_or_reply(struct api_request *r)
     struct session *s = control_find(r, true, &e);
 
     if (!s)
-        reply_error(r, NULL, &e);
+        respond_error(r, NULL, &e);
     return s;
 }
 

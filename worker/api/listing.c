@@ -8,7 +8,7 @@
 
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
-#include "worker/api/reply.h"
+#include "worker/api/respond.h"
 #include "worker/api/sibling.h"
 
 enum { LIMIT_DEFAULT = 100, LIMIT_MAX = 1000 };
@@ -108,7 +108,7 @@ static void answer(struct listing *v)
         buf_puts(&body, "null");
     buf_add_c(&body, '}');
     exchange_watch(v->x, NULL, NULL);
-    reply_count(v->api, v->dialect, 200);
+    respond_count(v->api, v->dialect, 200);
     exchange_reply(v->x, 200, "application/json", buf_str(&body));
     buf_done(&body);
     listing_free(v);
@@ -228,7 +228,7 @@ void listing_get(struct api_request *r)
     v->query = query;
     if (read_query(v, query, &cursor, &e) ||
         place_cursor(v, cursor, query_get(&v->arena, query, "local").p != NULL, &e)) {
-        reply_error(r, NULL, &e);
+        respond_error(r, NULL, &e);
         listing_free(v);
         return;
     }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
-#include "worker/api/reply.h"
+#include "worker/api/respond.h"
 #include "worker/turn/ledger.h"
 
 struct pending {
@@ -54,7 +54,7 @@ void pending_durable(void *ctx)
     struct pending *p = ctx;
 
     exchange_watch(p->x, NULL, NULL);
-    reply_count(p->api, p->dialect, p->status);
+    respond_count(p->api, p->dialect, p->status);
     exchange_reply(p->x, p->status, "application/json", buf_str(&p->body));
     pending_free(p);
 }
@@ -62,6 +62,6 @@ void pending_durable(void *ctx)
 void pending_fail(struct pending *p, const struct err *e)
 {
     exchange_watch(p->x, NULL, NULL);
-    reply_error_to(p->api, p->x, NULL, p->dialect, p->request_id, e);
+    respond_error_to(p->api, p->x, NULL, p->dialect, p->request_id, e);
     pending_free(p);
 }

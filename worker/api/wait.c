@@ -3,7 +3,7 @@
 
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
-#include "worker/api/reply.h"
+#include "worker/api/respond.h"
 
 enum { WAIT_DEFAULT_S = 60, WAIT_MAX_S = 3600 };
 
@@ -38,7 +38,7 @@ static void on_timeout(struct loop_timer *t)
     struct wait_entry *w = CONTAINER_OF(t, struct wait_entry, timer);
 
     exchange_watch(w->x, NULL, NULL);
-    reply_count(w->api, METRIC_DIALECT_CONTROL, 204);
+    respond_count(w->api, METRIC_DIALECT_CONTROL, 204);
     exchange_reply(w->x, 204, "application/json", STR(""));
     wait_free(w);
 }
@@ -55,7 +55,7 @@ static int answer(struct api *a, struct exchange *x, struct str id)
         return 0;
     if (s) {
         session_write_state(s, false, &body);
-        reply_count(a, METRIC_DIALECT_CONTROL, 200);
+        respond_count(a, METRIC_DIALECT_CONTROL, 200);
         exchange_reply(x, 200, "application/json", buf_str(&body));
     } else if (ended) {
         struct json_out o = json_out_to(&body);
@@ -66,11 +66,11 @@ static int answer(struct api *a, struct exchange *x, struct str id)
         json_out_key(&o, "phase");
         json_out_cstr(&o, "aborted");
         json_out_end_obj(&o);
-        reply_count(a, METRIC_DIALECT_CONTROL, 200);
+        respond_count(a, METRIC_DIALECT_CONTROL, 200);
         exchange_reply(x, 200, "application/json", buf_str(&body));
     } else {
         (void)err_set(&e, ERR_UNKNOWN_SESSION, "no such session");
-        reply_error_to(a, x, NULL, METRIC_DIALECT_CONTROL, "", &e);
+        respond_error_to(a, x, NULL, METRIC_DIALECT_CONTROL, "", &e);
     }
     buf_done(&body);
     return 1;
@@ -95,7 +95,7 @@ void wait_get(struct api_request *r)
 
     if (!r->id_valid) {
         (void)control_find(r, true, &e);
-        reply_error(r, NULL, &e);
+        respond_error(r, NULL, &e);
         return;
     }
     if (answer(r->api, r->x, r->id))
@@ -139,7 +139,7 @@ void api_drain(struct api *a)
         struct wait_entry *w = a->waits;
 
         exchange_watch(w->x, NULL, NULL);
-        reply_error_to(a, w->x, NULL, METRIC_DIALECT_CONTROL, "", &e);
+        respond_error_to(a, w->x, NULL, METRIC_DIALECT_CONTROL, "", &e);
         wait_free(w);
     }
 }

@@ -81,7 +81,7 @@ static int replay_segment(struct journal *j, uint32_t number, struct str bytes,
     *ret_good = 0;
     if (segment_check_head(bytes, number))
         return 0;
-    while ((rc = record_next(str_sub(bytes, at, SIZE_MAX), &rec)) == 1) {
+    while ((rc = segment_record_next(str_sub(bytes, at, SIZE_MAX), &rec)) == 1) {
         if (r->fn && r->fn(r->ctx, rec.id, rec.payload, e))
             return -1;
         liveness_add(&j->live, number, rec.id, rec.size);
@@ -269,7 +269,7 @@ static int write_record(struct journal *j, struct str id, struct str payload, st
         return err_set(e, ERR_IO, "the journal is broken");
     if (j->length > SEGMENT_HEAD && j->length + size > j->segment_bytes && start_segment(j, e))
         return -1;
-    record_head(id, payload, head);
+    segment_record_head(id, payload, head);
     if (files_append(j->fd, parts, 3, e)) {
         j->broken = ftruncate(j->fd, (off_t)j->length) != 0;
         return -1;
@@ -320,7 +320,7 @@ static int copy_live(struct journal *j, struct str bytes, int out, struct err *e
 {
     struct record rec;
 
-    for (size_t at = SEGMENT_HEAD; record_next(str_sub(bytes, at, SIZE_MAX), &rec) == 1;
+    for (size_t at = SEGMENT_HEAD; segment_record_next(str_sub(bytes, at, SIZE_MAX), &rec) == 1;
          at += rec.size) {
         struct iovec part = {(void *)(uintptr_t)(bytes.p + at), rec.size};
 

@@ -31,7 +31,7 @@ int segment_check_head(struct str bytes, uint32_t number)
     return get_u32(bytes.p + 4) == number ? 0 : -1;
 }
 
-void record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD])
+void segment_record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD])
 {
     uint32_t crc;
 
@@ -45,7 +45,7 @@ void record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEA
     put_u32(ret + 4, crc);
 }
 
-int record_next(struct str in, struct record *ret)
+int segment_record_next(struct str in, struct record *ret)
 {
     uint32_t body;
     uint32_t crc;

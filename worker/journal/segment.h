@@ -39,9 +39,9 @@ void segment_head(uint32_t number, unsigned char ret[SEGMENT_HEAD]);
 int segment_check_head(struct str bytes, uint32_t number);
 
 /* The record's first RECORD_HEAD bytes. id is at most 255 bytes, the whole below RECORD_MAX. */
-void record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD]);
+void segment_record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD]);
 
 /* The record at the start of `in`: 1 and *ret, 0 at the end (in is empty), -1 torn or damaged. */
-int record_next(struct str in, struct record *ret);
+int segment_record_next(struct str in, struct record *ret);
 
 #endif

@@ -1,27 +1,27 @@
-#include "worker/api/reply.h"
+#include "worker/api/respond.h"
 
 #include "worker/api/dialect.h"
 
-void reply_count(struct api *a, unsigned dialect, int status)
+void respond_count(struct api *a, unsigned dialect, int status)
 {
     metrics_count_at(a->turns.page, METRIC_requests, dialect, metrics_status(status), 1);
 }
 
-void reply_json(struct api_request *r, const struct buf *body)
+void respond_json(struct api_request *r, const struct buf *body)
 {
-    reply_count(r->api, r->dialect, 200);
+    respond_count(r->api, r->dialect, 200);
     exchange_reply(r->x, 200, "application/json", buf_str(body));
 }
 
-void reply_status_ok(struct api_request *r)
+void respond_status_ok(struct api_request *r)
 {
-    reply_count(r->api, r->dialect, 200);
+    respond_count(r->api, r->dialect, 200);
     exchange_reply(r->x, 200, "application/json", STR("{\"status\":\"ok\"}"));
 }
 
-void reply_empty(struct api_request *r, int status)
+void respond_empty(struct api_request *r, int status)
 {
-    reply_count(r->api, r->dialect, status);
+    respond_count(r->api, r->dialect, status);
     exchange_reply(r->x, status, "application/json", STR(""));
 }
 
@@ -62,8 +62,8 @@ static void openai_error(const struct err *e, struct buf *out)
     json_out_end_obj(&o);
 }
 
-void reply_error_to(struct api *a, struct exchange *x, const struct dialect *d, unsigned label,
-                    const char *request_id, const struct err *e)
+void respond_error_to(struct api *a, struct exchange *x, const struct dialect *d, unsigned label,
+                      const char *request_id, const struct err *e)
 {
     struct buf body = {0};
     struct err shown = *e;
@@ -80,14 +80,14 @@ void reply_error_to(struct api *a, struct exchange *x, const struct dialect *d, 
         d->error(&shown, str_cstr(request_id), &body);
     else
         openai_error(&shown, &body);
-    reply_count(a, label, status);
+    respond_count(a, label, status);
     exchange_reply(x, status, "application/json", buf_str(&body));
     buf_done(&body);
 }
 
-void reply_error(struct api_request *r, const struct dialect *d, const struct err *e)
+void respond_error(struct api_request *r, const struct dialect *d, const struct err *e)
 {
-    reply_error_to(r->api, r->x, d, r->dialect, r->request_id, e);
+    respond_error_to(r->api, r->x, d, r->dialect, r->request_id, e);
 }
 
 static int hex_digit(char c)

@@ -1,0 +1,29 @@
+/*
+ * Answers of the control plane and errors of all planes: JSON bodies, error bodies in the caller's
+ * dialect, x-should-retry, Retry-After, and the count in the metrics.
+ */
+#ifndef RG_API_RESPOND_H
+#define RG_API_RESPOND_H
+
+#include "worker/api/api.h"
+
+struct dialect;
+
+void respond_json(struct api_request *r, const struct buf *body);
+void respond_status_ok(struct api_request *r); /* {"status":"ok"} */
+void respond_empty(struct api_request *r, int status);
+
+/* dialect NULL: OpenAI's shape. */
+void respond_error(struct api_request *r, const struct dialect *d, const struct err *e);
+
+/* The same where no api_request lives any more. */
+void respond_error_to(struct api *a, struct exchange *x, const struct dialect *d, unsigned label,
+                      const char *request_id, const struct err *e);
+
+/* Counts an answer of this status. */
+void respond_count(struct api *a, unsigned dialect, int status);
+
+/* Value of a query parameter, percent-decoded into the arena; absent when not there. */
+struct str query_get(struct arena *a, struct str query, const char *name);
+
+#endif
