@@ -28,18 +28,19 @@ struct template;
 struct template_error {
     const char *kind; /* "TemplateError", "UndefinedError", "TypeError", ...; NULL: no error */
     struct str message;
-    uint32_t line; /* of the template; 0: unknown */
+    uint32_t line;  /* of the template; 0: unknown */
     char text[256]; /* storage of a compile error's message */
 };
 
 /* Zero means the default. */
 struct template_options {
-    const struct tm *now;        /* local time for strftime_now; NULL: the call fails */
-    bool continue_final_message; /* cut the output behind the last message's content */
-    uint64_t max_steps;          /* nodes evaluated; default 50 million */
-    size_t max_output_bytes;     /* default 256 MiB */
-    size_t max_memory_bytes;     /* of the arena; default 1 GiB */
-    uint32_t max_depth;          /* nested calls and expressions; default 800 */
+    const struct tm *now;         /* local time for strftime_now; NULL: the call fails */
+    bool continue_final_message;  /* cut the output behind the last message's content */
+    struct str continue_field;   /* or behind this field of it, e.g. reasoning_content */
+    uint64_t max_steps;           /* nodes evaluated; default 50 million */
+    size_t max_output_bytes;      /* default 256 MiB */
+    size_t max_memory_bytes;      /* of the arena; default 1 GiB */
+    uint32_t max_depth;           /* nested calls and expressions; default 800 */
     struct template_error *error; /* filled on failure when given */
 };
 

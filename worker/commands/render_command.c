@@ -1,0 +1,202 @@
+#include "worker/commands/render_command.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "worker/template/template.h"
+
+struct render_args {
+    bool jsonl;
+    const char *file;
+    const char *now;
+};
+
+static int read_all(FILE *f, struct buf *out)
+{
+    size_t n;
+
+    while ((n = fread(buf_reserve(out, 65536), 1, 65536, f)) > 0)
+        out->len += n;
+    return ferror(f) ? -1 : 0;
+}
+
+static int read_file(const char *path, struct buf *out)
+{
+    FILE *f = fopen(path, "rb");
+    int rc;
+
+    if (!f)
+        return -1;
+    rc = read_all(f, out);
+    (void)fclose(f);
+    return rc;
+}
+
+/* YYYY-MM-DDTHH:MM:SS */
+static bool parse_now(struct str text, struct tm *ret)
+{
+    char copy[32];
+    char *end;
+
+    if (!text.p || text.len >= sizeof(copy))
+        return false;
+    memcpy(copy, text.p, text.len);
+    copy[text.len] = 0;
+    memset(ret, 0, sizeof(*ret));
+    end = strptime(copy, "%Y-%m-%dT%H:%M:%S", ret);
+    return end && !*end;
+}
+
+static void write_error(struct json_out *o, const struct template_error *error)
+{
+    json_out_key(o, "error");
+    json_out_cstr(o, error->kind);
+    json_out_key(o, "message");
+    json_out_str(o, error->message);
+    json_out_key(o, "line");
+    json_out_i64(o, error->line);
+}
+
+/* Renders one request; the answer's members go to o. */
+static void render_one(const struct template *file_template, struct arena *a,
+                       const struct json *request, struct json_out *o)
+{
+    struct template_error error = {0};
+    struct template_options options = {.error = &error};
+    struct template *own = NULL;
+    struct str source = json_string(json_get(request, "template"));
+    struct buf text = {0};
+    struct tm now;
+    struct err e;
+    int rc = 0;
+
+    if (parse_now(json_string(json_get(request, "now")), &now))
+        options.now = &now;
+    options.continue_field = json_string(json_get(request, "continue_final_message"));
+    options.continue_final_message =
+        options.continue_field.p || json_is_true(json_get(request, "continue_final_message"));
+    if (source.p)
+        rc = template_compile(source, "template", &own, &error, &e);
+    if (rc == 0 && !source.p && !file_template) {
+        error = (struct template_error){.kind = "ValueError", .message = STR("no template given")};
+        rc = -1;
+    }
+    if (rc == 0)
+        rc = template_render(own ? own : file_template, a, json_get(request, "context"), &options,
+                             &text, &e);
+    if (rc == 0) {
+        json_out_key(o, "text");
+        json_out_str(o, buf_str(&text));
+    } else {
+        write_error(o, &error);
+    }
+    buf_done(&text);
+    template_free(own);
+}
+
+static int run_jsonl(const struct template *t)
+{
+    struct arena a = {0};
+    struct buf out = {0};
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+
+    while ((n = getline(&line, &cap, stdin)) > 0) {
+        struct json_out o = json_out_to(&out);
+        const struct json *request;
+        struct err e;
+
+        buf_clear(&out);
+        json_out_obj(&o);
+        if (json_parse(&a, str_of(line, (size_t)n), &request, &e) == 0) {
+            render_one(t, &a, request, &o);
+        } else {
+            json_out_key(&o, "error");
+            json_out_cstr(&o, "ValueError");
+            json_out_key(&o, "message");
+            json_out_cstr(&o, e.text);
+        }
+        json_out_end_obj(&o);
+        buf_add_c(&out, '\n');
+        (void)fwrite(out.p, 1, out.len, stdout);
+        arena_reset(&a);
+    }
+    free(line);
+    buf_done(&out);
+    arena_done(&a);
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
+static int run_once(const struct template *t, const char *now_text)
+{
+    struct template_options options = {0};
+    struct arena a = {0};
+    struct buf in = {0}, out = {0};
+    const struct json *context;
+    struct tm now;
+    struct err e;
+    int rc = -1;
+
+    if (parse_now(str_cstr(now_text), &now))
+        options.now = &now;
+    if (read_all(stdin, &in) != 0 || json_parse(&a, buf_str(&in), &context, &e) != 0)
+        (void)fprintf(stderr, "rollgate render: the context on stdin is no JSON\n");
+    else if (template_render(t, &a, context, &options, &out, &e) != 0)
+        (void)fprintf(stderr, "rollgate render: %s\n", e.text);
+    else
+        rc = fwrite(out.p ? out.p : "", 1, out.len, stdout) == out.len ? 0 : -1;
+    buf_done(&in);
+    buf_done(&out);
+    arena_done(&a);
+    return rc == 0 ? 0 : 1;
+}
+
+static int usage(void)
+{
+    (void)fprintf(stderr, "usage: rollgate render --jsonl [--template FILE]\n"
+                          "       rollgate render --template FILE [--now TIME] < context.json\n");
+    return 2;
+}
+
+static bool parse_args(int argc, char **argv, struct render_args *ret)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--jsonl") == 0)
+            ret->jsonl = true;
+        else if (strcmp(argv[i], "--template") == 0 && i + 1 < argc)
+            ret->file = argv[++i];
+        else if (strcmp(argv[i], "--now") == 0 && i + 1 < argc)
+            ret->now = argv[++i];
+        else
+            return false;
+    }
+    return ret->jsonl || ret->file;
+}
+
+int render_command(int argc, char **argv)
+{
+    struct render_args args = {0};
+    struct template *t = NULL;
+    struct buf source = {0};
+    struct err e;
+    int rc = 1;
+
+    if (!parse_args(argc, argv, &args))
+        return usage();
+    if (args.file && read_file(args.file, &source) != 0)
+        (void)fprintf(stderr, "rollgate render: cannot read %s\n", args.file);
+    else if (args.file && template_compile(buf_str(&source), args.file, &t, NULL, &e) != 0)
+        (void)fprintf(stderr, "rollgate render: %s\n", e.text);
+    else
+        rc = args.jsonl ? run_jsonl(t) : run_once(t, args.now);
+    template_free(t);
+    buf_done(&source);
+    return rc;
+}

@@ -1,0 +1,322 @@
+#include <stdio.h>
+
+#include "worker/template/eval.h"
+#include "worker/template/iter.h"
+#include "worker/template/number.h"
+#include "worker/template/pystr.h"
+
+static struct value bound(struct run *r, struct value self, const struct method *m)
+{
+    struct callable *c = ARENA_NEW(r->a, struct callable);
+
+    c->kind = CALL_METHOD;
+    c->self = self;
+    c->method = m;
+    return (struct value){.t = V_CALL, .call = c};
+}
+
+/* Names every Python object has; the sandbox hides them. */
+static bool is_dunder(struct str name)
+{
+    static const char *const names[] = {
+        "__class__",        "__doc__",     "__init__",      "__new__",          "__repr__",
+        "__str__",          "__hash__",    "__eq__",        "__ne__",           "__lt__",
+        "__le__",           "__gt__",      "__ge__",        "__dir__",          "__format__",
+        "__sizeof__",       "__reduce__",  "__reduce_ex__", "__subclasshook__", "__init_subclass__",
+        "__getattribute__", "__setattr__", "__delattr__"};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (str_eq_c(name, names[i]))
+            return true;
+    }
+    return false;
+}
+
+static struct value number_attr(struct value v, struct str name)
+{
+    if (str_eq_c(name, "real") || (v.t != V_FLOAT && str_eq_c(name, "numerator")))
+        return v.t == V_BOOL ? v_int(v.i) : v;
+    if (str_eq_c(name, "imag"))
+        return v.t == V_FLOAT ? v_float(0) : v_int(0);
+    if (v.t != V_FLOAT && str_eq_c(name, "denominator"))
+        return v_int(1);
+    return v_missing();
+}
+
+static struct value macro_attr(struct run *r, struct value v, struct str name)
+{
+    const struct macro_def *m = v.call->macro;
+    struct list *l;
+
+    if (v.call->kind != CALL_MACRO)
+        return v_missing();
+    if (str_eq_c(name, "name"))
+        return v_str(m->name);
+    if (str_eq_c(name, "caller"))
+        return v_bool(m->caller_slot >= 0);
+    if (str_eq_c(name, "catch_kwargs"))
+        return v_bool(m->kwargs_slot >= 0);
+    if (str_eq_c(name, "catch_varargs"))
+        return v_bool(m->varargs_slot >= 0);
+    if (!str_eq_c(name, "arguments"))
+        return v_missing();
+    l = list_new(r->a, m->n_params);
+    for (uint32_t i = 0; i < m->n_params; i++)
+        l->at[i] = m->params[i]->val;
+    return v_tuple(l);
+}
+
+/* What getattr() finds besides methods; V_MISSING when nothing. */
+static struct value data_attr(struct run *r, struct value v, struct str name)
+{
+    struct entry *e;
+
+    switch (v.t) {
+    case V_BOOL:
+    case V_INT:
+    case V_BIG:
+    case V_FLOAT:
+        return number_attr(v, name);
+    case V_LOOP:
+        return loop_attr(r, v.loop, name);
+    case V_NS:
+        e = dict_find_str(r->a, v.dict, name);
+        return e ? e->value : v_missing();
+    case V_CALL:
+        return macro_attr(r, v, name);
+    case V_CYCLER:
+        return str_eq_c(name, "current") && v.cycler->n ? v.cycler->items[v.cycler->pos]
+                                                        : v_missing();
+    case V_RANGE:
+        return str_eq_c(name, "start")  ? v_int(v.range->start)
+               : str_eq_c(name, "stop") ? v_int(v.range->stop)
+               : str_eq_c(name, "step") ? v_int(v.range->step)
+                                        : v_missing();
+    case V_TUPLE:
+        if (v.list->named && (str_eq_c(name, "grouper") || str_eq_c(name, "list")))
+            return v.list->at[name.p[0] == 'l'];
+        return v_missing();
+    default:
+        return v_missing();
+    }
+}
+
+/* getattr(v, name) under the sandbox; V_MISSING when there is no such attribute. */
+static struct value get_attribute(struct run *r, struct value v, struct str name)
+{
+    struct value found = data_attr(r, v, name);
+    const struct method *m;
+
+    if (found.t != V_MISSING)
+        return found;
+    m = method_find(v, name);
+    if (m)
+        return bound(r, v, m);
+    if (method_forbidden(v, name) || is_dunder(name))
+        return v_undef(UNDEF_UNSAFE, name);
+    return v_missing();
+}
+
+struct value attr_get(struct run *r, struct value v, struct str name)
+{
+    struct value found;
+    struct entry *e;
+
+    if (v.t == V_UNDEF)
+        return run_undefined(r, v);
+    found = get_attribute(r, v, name);
+    if (found.t != V_MISSING)
+        return found;
+    e = v.t == V_DICT ? dict_find_str(r->a, v.dict, name) : NULL;
+    return e ? e->value : v_undef_attr(v.t, name);
+}
+
+/* --- items --- */
+
+/* A Python index into n items; false when out of range. */
+static bool index_of(struct value key, uint32_t n, uint32_t *ret)
+{
+    int64_t i = key.i;
+
+    if (!v_is_int(key))
+        return false;
+    if (i < 0)
+        i += n;
+    *ret = (uint32_t)i;
+    return i >= 0 && i < n;
+}
+
+static struct value str_item(struct run *r, struct value v, struct value key)
+{
+    struct str s = v_bytes(v);
+    size_t from;
+    uint32_t i;
+
+    (void)r;
+    if (!v_is_int(key))
+        return v_missing();
+    if (key.i >= 0) {
+        from = pystr_offset(s, 0, (size_t)key.i);
+    } else {
+        if (!index_of(key, (uint32_t)pystr_len(s), &i))
+            return v_missing();
+        from = pystr_offset(s, 0, i);
+    }
+    if (from >= s.len)
+        return v_missing();
+    return v_like(v_str(str_sub(s, from, pystr_width((unsigned char)s.p[from]))), v);
+}
+
+static struct value raw_item(struct run *r, struct value v, struct value key)
+{
+    struct entry *e;
+    uint32_t i;
+
+    switch (v.t) {
+    case V_DICT:
+        e = v_is_seq(key) && key.t == V_LIST ? NULL : dict_find(r->a, v.dict, key);
+        return e ? e->value : v_missing();
+    case V_LIST:
+    case V_TUPLE:
+        return index_of(key, list_need(r->a, v.list)->n, &i) ? v.list->at[i] : v_missing();
+    case V_STR:
+        return str_item(r, v, key);
+    case V_RANGE:
+        return v.range->n <= UINT32_MAX && index_of(key, (uint32_t)v.range->n, &i)
+                   ? v_int(v.range->start + i * v.range->step)
+                   : v_missing();
+    default:
+        return v_missing();
+    }
+}
+
+struct value attr_item(struct run *r, struct value v, struct value key)
+{
+    struct value found;
+    struct buf text = {0};
+    struct str name;
+
+    if (v.t == V_UNDEF)
+        return run_undefined(r, v);
+    found = raw_item(r, v, key);
+    if (found.t != V_MISSING)
+        return found;
+    if (key.t == V_STR) {
+        found = get_attribute(r, v, v_bytes(key));
+        return found.t != V_MISSING ? found : v_undef_attr(v.t, v_bytes(key));
+    }
+    if (v_is_number(key))
+        number_print(&text, key);
+    name = arena_str(r->a, buf_str(&text));
+    buf_done(&text);
+    return v_undef_attr(v.t, name);
+}
+
+/* --- slices --- */
+
+struct bounds {
+    int64_t start, stop, step;
+    uint64_t n; /* items */
+};
+
+/* Python's slice.indices(). False with a TypeError or ValueError. */
+static bool slice_bounds(struct run *r, const struct value part[3], int64_t len, struct bounds *b)
+{
+    int64_t v[3] = {0, 0, 1};
+
+    for (int i = 0; i < 3; i++) {
+        if (part[i].t == V_MISSING || part[i].t == V_NONE)
+            continue;
+        if (part[i].t == V_BIG)
+            v[i] = part[i].big->negative ? INT32_MIN : INT32_MAX;
+        else if (v_is_int(part[i]))
+            v[i] = MAX_OF(MIN_OF(part[i].i, INT64_C(1) << 40), -(INT64_C(1) << 40));
+        else
+            return run_fail(r, "TypeError", "slice indices must be integers or None").t != V_ERR;
+    }
+    b->step = v[2];
+    if (b->step == 0)
+        return run_fail(r, "ValueError", "slice step cannot be zero").t != V_ERR;
+    for (int i = 0; i < 2; i++) {
+        int64_t low = b->step < 0 ? -1 : 0, high = b->step < 0 ? len - 1 : len;
+
+        if (part[i].t == V_MISSING || part[i].t == V_NONE)
+            v[i] = (i == 0) == (b->step < 0) ? high : low;
+        else
+            v[i] = MAX_OF(MIN_OF(v[i] < 0 ? v[i] + len : v[i], high), low);
+    }
+    b->start = v[0];
+    b->stop = v[1];
+    if (b->step > 0)
+        b->n = b->stop > b->start ? (uint64_t)((b->stop - b->start - 1) / b->step + 1) : 0;
+    else
+        b->n = b->start > b->stop ? (uint64_t)((b->start - b->stop - 1) / -b->step + 1) : 0;
+    return true;
+}
+
+static struct value slice_str(struct run *r, struct value v, const struct bounds *b)
+{
+    struct str s = v_bytes(v);
+    struct buf out = {0};
+    size_t len = pystr_len(s), from, to;
+    size_t *offset;
+
+    if (b->step == 1) {
+        from = len == s.len ? (size_t)b->start : pystr_offset(s, 0, (size_t)b->start);
+        to = len == s.len ? from + b->n : pystr_offset(s, from, b->n);
+        return v_like(v_str(str_sub(s, from, to - from)), v);
+    }
+    if (!run_room(r, (len + 1) * sizeof(size_t)) || !run_spend(r, len))
+        return v_err();
+    offset = arena_alloc(r->a, (len + 1) * sizeof(size_t));
+    for (size_t i = 0, at = 0; i < len; i++) {
+        offset[i] = at;
+        at = pystr_offset(s, at, 1);
+    }
+    for (uint64_t i = 0; i < b->n; i++) {
+        size_t at = offset[b->start + (int64_t)i * b->step];
+
+        buf_add_str(&out, str_sub(s, at, pystr_width((unsigned char)s.p[at])));
+    }
+    return v_like(run_take(r, &out), v);
+}
+
+static struct value slice_list(struct run *r, struct value v, const struct bounds *b)
+{
+    struct list *l;
+
+    if (!run_room(r, b->n * sizeof(struct value)))
+        return v_err();
+    l = list_new(r->a, (uint32_t)b->n);
+    for (uint64_t i = 0; i < b->n; i++)
+        l->at[i] = v.list->at[b->start + (int64_t)i * b->step];
+    return v.t == V_LIST ? v_list(l) : v_tuple(l);
+}
+
+struct value attr_slice(struct run *r, struct value v, const struct value part[3])
+{
+    struct bounds b;
+    struct range *g;
+
+    if (v.t == V_UNDEF)
+        return run_undefined(r, v);
+    if (v.t == V_STR) {
+        if (!slice_bounds(r, part, (int64_t)pystr_len(v_bytes(v)), &b))
+            return v_err();
+        return slice_str(r, v, &b);
+    }
+    if (v_is_seq(v)) {
+        if (!slice_bounds(r, part, list_need(r->a, v.list)->n, &b))
+            return v_err();
+        return slice_list(r, v, &b);
+    }
+    if (v.t != V_RANGE) /* as environment.getitem: a TypeError becomes undefined */
+        return v_undef_attr(v.t, STR("slice"));
+    if (!slice_bounds(r, part, v.range->n, &b))
+        return v_err();
+    g = ARENA_NEW(r->a, struct range);
+    *g = (struct range){v.range->start + b.start * v.range->step,
+                        v.range->start + b.stop * v.range->step, v.range->step * b.step,
+                        (int64_t)b.n};
+    return (struct value){.t = V_RANGE, .range = g};
+}

@@ -1,0 +1,45 @@
+/*
+ * Integers beyond 64 bits, as Python has them: sign and magnitude in base 10^9, little end first,
+ * no leading zero digits; zero has n = 0. Results live in the arena. Sizes are bounded
+ * (BIG_DIGITS_MAX); beyond that an operation returns NULL.
+ */
+#ifndef RG_TEMPLATE_BIG_H
+#define RG_TEMPLATE_BIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/str.h"
+
+enum { BIG_BASE = 1000000000, BIG_DIGITS_MAX = 1000 };
+
+struct big {
+    bool negative;
+    uint32_t n;
+    uint32_t at[];
+};
+
+const struct big *big_from_i64(struct arena *a, int64_t v);
+
+/* Decimal digits with an optional sign, already checked. NULL when too long. */
+const struct big *big_from_text(struct arena *a, struct str digits);
+
+/* An integral finite double. */
+const struct big *big_from_double(struct arena *a, double d);
+
+/* True and *ret when it fits. */
+bool big_to_i64(const struct big *b, int64_t *ret);
+double big_to_double(const struct big *b);
+void big_print(struct buf *out, const struct big *b);
+
+int big_cmp(const struct big *x, const struct big *y);
+const struct big *big_add(struct arena *a, const struct big *x, const struct big *y, bool subtract);
+const struct big *big_mul(struct arena *a, const struct big *x, const struct big *y);
+
+/* Floor division and its remainder (the sign of y), as Python's divmod; y is not zero. */
+void big_divmod(struct arena *a, const struct big *x, const struct big *y, const struct big **q,
+                const struct big **r);
+
+#endif

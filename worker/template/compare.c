@@ -1,0 +1,275 @@
+#include "worker/template/compare.h"
+
+#include "worker/template/iter.h"
+#include "worker/template/number.h"
+#include "worker/template/pystr.h"
+
+/* Deeper than this, structures are only compared by identity; JSON cannot nest so far. */
+enum { EQ_DEPTH_MAX = 600 };
+
+static bool eq_at(struct arena *a, struct value x, struct value y, int depth);
+
+static bool eq_lists(struct arena *a, struct list *x, struct list *y, int depth)
+{
+    if (x == y)
+        return true;
+    list_need(a, x);
+    list_need(a, y);
+    if (x->n != y->n)
+        return false;
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (!eq_at(a, x->at[i], y->at[i], depth))
+            return false;
+    }
+    return true;
+}
+
+static bool eq_dicts(struct arena *a, struct dict *x, struct dict *y, int depth)
+{
+    if (x == y)
+        return true;
+    dict_need(a, x);
+    dict_need(a, y);
+    if (x->n != y->n)
+        return false;
+    for (uint32_t i = 0; i < x->n; i++) {
+        struct entry *e = dict_find(a, y, x->at[i].key);
+
+        if (!e || !eq_at(a, x->at[i].value, e->value, depth))
+            return false;
+    }
+    return true;
+}
+
+static bool eq_ranges(const struct range *x, const struct range *y)
+{
+    return x->n == y->n &&
+           (x->n == 0 || (x->start == y->start && (x->n == 1 || x->step == y->step)));
+}
+
+static bool eq_at(struct arena *a, struct value x, struct value y, int depth)
+{
+    if (depth > EQ_DEPTH_MAX)
+        return false;
+    if (v_is_number(x) && v_is_number(y))
+        return number_cmp(a, x, y) == 0;
+    if (x.t != y.t)
+        return false;
+    switch (x.t) {
+    case V_NONE:
+    case V_UNDEF:
+        return true;
+    case V_STR:
+        return str_eq(v_bytes(x), v_bytes(y));
+    case V_LIST:
+    case V_TUPLE:
+        return eq_lists(a, x.list, y.list, depth + 1);
+    case V_DICT:
+        return eq_dicts(a, x.dict, y.dict, depth + 1);
+    case V_VIEW:
+        return x.dict == y.dict && x.sub == y.sub && x.sub != VIEW_VALUES;
+    case V_RANGE:
+        return eq_ranges(x.range, y.range);
+    default:
+        return x.list == y.list;
+    }
+}
+
+bool value_eq(struct arena *a, struct value x, struct value y)
+{
+    return eq_at(a, x, y, 0);
+}
+
+static int less_lists(struct run *r, struct list *x, struct list *y)
+{
+    list_need(r->a, x);
+    list_need(r->a, y);
+    for (uint32_t i = 0; i < x->n && i < y->n; i++) {
+        int less;
+
+        if (value_eq(r->a, x->at[i], y->at[i]))
+            continue;
+        if (r->depth == 0) {
+            (void)run_fail(r, "RecursionError", "maximum recursion depth exceeded");
+            return -1;
+        }
+        r->depth--;
+        less = value_less(r, x->at[i], y->at[i]);
+        r->depth++;
+        return less;
+    }
+    return x->n < y->n;
+}
+
+int value_less(struct run *r, struct value x, struct value y)
+{
+    if (v_is_number(x) && v_is_number(y))
+        return number_cmp(r->a, x, y) == -1;
+    if (x.t == V_STR && y.t == V_STR)
+        return str_cmp(v_bytes(x), v_bytes(y)) < 0;
+    if (x.t == y.t && v_is_seq(x))
+        return less_lists(r, x.list, y.list);
+    if (x.t == V_UNDEF || y.t == V_UNDEF)
+        (void)run_undefined(r, x.t == V_UNDEF ? x : y);
+    else
+        (void)run_fail(r, "TypeError", "'<' not supported between instances of '%s' and '%s'",
+                       v_type_name(x), v_type_name(y));
+    return -1;
+}
+
+static int contains_str(struct run *r, struct value hay, struct value needle)
+{
+    if (needle.t != V_STR) {
+        (void)run_fail(r, "TypeError", "'in <string>' requires string as left operand, not %s",
+                       v_type_name(needle));
+        return -1;
+    }
+    return str_find(v_bytes(hay), v_bytes(needle), 0) != SIZE_MAX;
+}
+
+int value_contains(struct run *r, struct value hay, struct value needle)
+{
+    struct iter it;
+    struct value v;
+    int more;
+
+    if (hay.t == V_STR)
+        return contains_str(r, hay, needle);
+    if (hay.t == V_DICT || (hay.t == V_VIEW && hay.sub == VIEW_KEYS)) {
+        if (!value_hashable(r, needle))
+            return -1;
+        return dict_find(r->a, hay.dict, needle) != NULL;
+    }
+    if (!iter_init(r, &it, hay))
+        return -1;
+    while ((more = iter_next(r, &it, &v)) > 0) {
+        if (value_eq(r->a, v, needle))
+            return 1;
+    }
+    return more;
+}
+
+bool value_truth(struct run *r, struct value v)
+{
+    switch (v.t) {
+    case V_BOOL:
+    case V_INT:
+        return v.i != 0;
+    case V_FLOAT:
+        return v.f != 0;
+    case V_STR:
+        return v.n > 0;
+    case V_LIST:
+    case V_TUPLE:
+        return v.list->n > 0;
+    case V_DICT:
+    case V_VIEW:
+        return v.dict->n > 0;
+    case V_RANGE:
+        return v.range->n > 0;
+    case V_NONE:
+    case V_UNDEF:
+    case V_MISSING:
+    case V_ERR:
+        return false;
+    default:
+        (void)r;
+        return true;
+    }
+}
+
+int64_t value_len(struct run *r, struct value v)
+{
+    switch (v.t) {
+    case V_STR:
+        return (int64_t)pystr_len(v_bytes(v));
+    case V_LIST:
+    case V_TUPLE:
+        return v.list->n;
+    case V_DICT:
+    case V_VIEW:
+        return v.dict->n;
+    case V_RANGE:
+        return v.range->n;
+    case V_UNDEF:
+        if ((v.sub & 0xff) != UNDEF_UNSAFE)
+            return 0;
+        (void)run_undefined(r, v);
+        return -1;
+    case V_LOOP: {
+        struct value n = loop_length(r, v.loop);
+
+        return n.t == V_ERR ? -1 : n.i;
+    }
+    default:
+        (void)run_fail(r, "TypeError", "object of type '%s' has no len()", v_type_name(v));
+        return -1;
+    }
+}
+
+bool value_hashable(struct run *r, struct value v)
+{
+    if (v.t == V_LIST || v.t == V_DICT || v.t == V_VIEW) {
+        (void)run_fail(r, "TypeError", "unhashable type: '%s'", v_type_name(v));
+        return false;
+    }
+    if (v.t == V_TUPLE) {
+        for (uint32_t i = 0; i < list_need(r->a, v.list)->n; i++) {
+            if (!value_hashable(r, v.list->at[i]))
+                return false;
+        }
+    }
+    return true;
+}
+
+struct sort_item {
+    struct value v, key;
+};
+
+static bool merge(struct run *r, struct sort_item *to, struct sort_item *from, uint32_t n[2],
+                  bool reverse)
+{
+    uint32_t i = 0, j = n[0], at = 0, end = n[0] + n[1];
+
+    while (i < n[0] && j < end) {
+        int swap = reverse ? value_less(r, from[i].key, from[j].key)
+                           : value_less(r, from[j].key, from[i].key);
+
+        if (swap < 0)
+            return false;
+        to[at++] = swap ? from[j++] : from[i++];
+    }
+    while (i < n[0])
+        to[at++] = from[i++];
+    while (j < end)
+        to[at++] = from[j++];
+    return true;
+}
+
+bool value_sort(struct run *r, struct value *at, struct value *keys, uint32_t n, bool reverse)
+{
+    struct sort_item *from = arena_alloc(r->a, sizeof(*from) * n);
+    struct sort_item *to = arena_alloc(r->a, sizeof(*to) * n);
+
+    for (uint32_t i = 0; i < n; i++)
+        from[i] = (struct sort_item){at[i], keys[i]};
+    for (uint64_t width = 1; width < n; width *= 2) {
+        struct sort_item *swap;
+
+        for (uint64_t i = 0; i < n; i += 2 * width) {
+            uint32_t parts[2] = {(uint32_t)MIN_OF(width, n - i),
+                                 i + width < n ? (uint32_t)MIN_OF(width, n - i - width) : 0};
+
+            if (!run_spend(r, parts[0] + parts[1]) || !merge(r, to + i, from + i, parts, reverse))
+                return false;
+        }
+        swap = from;
+        from = to;
+        to = swap;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        at[i] = from[i].v;
+        keys[i] = from[i].key;
+    }
+    return true;
+}

@@ -1,0 +1,117 @@
+#include "worker/template/escape.h"
+
+#include "common/codec/utf8.h"
+
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c |= 32;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* `n` hex digits at *at; -1 when there are fewer. */
+static int64_t read_hex(struct str raw, size_t *at, int n)
+{
+    int64_t v = 0;
+
+    for (int i = 0; i < n; i++) {
+        int d = *at < raw.len ? hex_value(raw.p[*at]) : -1;
+
+        if (d < 0)
+            return -1;
+        v = v * 16 + d;
+        ++*at;
+    }
+    return v;
+}
+
+static int64_t read_octal(struct str raw, size_t *at)
+{
+    int64_t v = 0;
+
+    for (int i = 0; i < 3 && *at < raw.len && raw.p[*at] >= '0' && raw.p[*at] <= '7'; i++)
+        v = v * 8 + (raw.p[(*at)++] - '0');
+    return v;
+}
+
+/* One escape; *at is behind the backslash. */
+static int decode_one(struct str raw, size_t *at, struct buf *out)
+{
+    static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
+    char c = raw.p[*at];
+    const char *simple = c ? strchr(from, c) : NULL;
+    int64_t cp;
+
+    if (c == '\n') {
+        ++*at;
+        return 0;
+    }
+    if (simple) {
+        ++*at;
+        buf_add_c(out, to[simple - from]);
+        return 0;
+    }
+    if (c == 'N')
+        return -1;
+    if (c >= '0' && c <= '7') {
+        cp = read_octal(raw, at);
+    } else if (c == 'x' || c == 'u' || c == 'U') {
+        ++*at;
+        cp = read_hex(raw, at, c == 'x' ? 2 : c == 'u' ? 4 : 8);
+    } else {
+        buf_add_c(out, '\\');
+        return 0;
+    }
+    if (cp < 0 || cp > 0x10ffff)
+        return -1;
+    out->len += utf8_encode(buf_reserve(out, 4), (uint32_t)cp);
+    return 0;
+}
+
+int escape_decode(struct arena *a, struct str raw, struct str *ret)
+{
+    struct buf out = {0};
+    int rc = 0;
+
+    if (!raw.len || !memchr(raw.p, '\\', raw.len)) {
+        *ret = arena_str(a, raw);
+        return 0;
+    }
+    for (size_t at = 0; at < raw.len && rc == 0;) {
+        if (raw.p[at] == '\\' && at + 1 < raw.len) {
+            at++;
+            rc = decode_one(raw, &at, &out);
+        } else {
+            buf_add_c(&out, raw.p[at++]);
+        }
+    }
+    *ret = arena_str(a, buf_str(&out));
+    buf_done(&out);
+    return rc;
+}
+
+void escape_html(struct buf *out, struct str s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        switch (s.p[i]) {
+        case '&':
+            buf_puts(out, "&amp;");
+            break;
+        case '<':
+            buf_puts(out, "&lt;");
+            break;
+        case '>':
+            buf_puts(out, "&gt;");
+            break;
+        case '\'':
+            buf_puts(out, "&#39;");
+            break;
+        case '"':
+            buf_puts(out, "&#34;");
+            break;
+        default:
+            buf_add_c(out, s.p[i]);
+        }
+    }
+}

@@ -1,0 +1,357 @@
+#include "worker/template/eval.h"
+
+#include "common/base/check.h"
+#include "worker/template/compare.h"
+#include "worker/template/filter.h"
+#include "worker/template/iter.h"
+#include "worker/template/number.h"
+#include "worker/template/print.h"
+
+static struct value eval_name(struct run *r, const struct node *n)
+{
+    struct frame *f = r->frame;
+    struct value v;
+
+    for (uint32_t i = 0; i < n->up; i++)
+        f = f->up;
+    v = f->slots[n->slot];
+    return v.t == V_MISSING ? v_undef(UNDEF_NAME, v_bytes(n->val)) : v;
+}
+
+static struct value eval_list(struct run *r, const struct node *n)
+{
+    struct list *l = list_new(r->a, n->n);
+
+    for (uint32_t i = 0; i < n->n; i++) {
+        l->at[i] = eval(r, n->kids[i]);
+        if (l->at[i].t == V_ERR)
+            return v_err();
+    }
+    return n->kind == N_LIST ? v_list(l) : v_tuple(l);
+}
+
+static struct value eval_dict(struct run *r, const struct node *n)
+{
+    struct dict *d = dict_new(r->a, n->n / 2);
+
+    for (uint32_t i = 0; i + 1 < n->n; i += 2) {
+        struct value k = eval(r, n->kids[i]);
+        struct value v = k.t == V_ERR ? k : eval(r, n->kids[i + 1]);
+
+        if (v.t == V_ERR || !value_hashable(r, k))
+            return v_err();
+        dict_set(r->a, d, k, v);
+    }
+    return v_dict(d);
+}
+
+static struct value eval_concat(struct run *r, const struct node *n)
+{
+    struct buf out = {0};
+
+    for (uint32_t i = 0; i < n->n; i++) {
+        struct value v = eval(r, n->kids[i]);
+
+        if (v.t == V_ERR || !print_str(r, &out, v)) {
+            buf_done(&out);
+            return v_err();
+        }
+    }
+    return run_take(r, &out);
+}
+
+static struct value eval_compare(struct run *r, const struct node *n)
+{
+    struct value x = eval(r, n->a);
+    int c = 1;
+
+    if (x.t == V_ERR)
+        return x;
+    for (uint32_t i = 0; i < n->n && c == 1; i++) {
+        struct value y = eval(r, n->kids[i]->b);
+
+        if (y.t == V_ERR)
+            return y;
+        c = operator_compare(r, n->kids[i]->op, x, y);
+        x = y;
+    }
+    return c < 0 ? v_err() : v_bool(c);
+}
+
+static struct value eval_unary(struct run *r, const struct node *n)
+{
+    struct value v = eval(r, n->a);
+
+    if (v.t == V_ERR)
+        return v;
+    if (n->kind == N_NOT)
+        return v_bool(!value_truth(r, v));
+    if (v.t == V_UNDEF)
+        return run_undefined(r, v);
+    if (!v_is_number(v))
+        return run_fail(r, "TypeError", "bad operand type for unary %s: '%s'",
+                        n->kind == N_NEG ? "-" : "+", v_type_name(v));
+    if (n->kind == N_NEG)
+        return number_negate(r, v);
+    return v.t == V_BOOL ? v_int(v.i) : v;
+}
+
+static struct value eval_getattr(struct run *r, const struct node *n)
+{
+    struct value v = eval(r, n->a);
+    struct entry *e;
+
+    if (v.t == V_ERR)
+        return v;
+    if (v.t == V_DICT && !(n->flags & NF_TYPE_ATTR)) {
+        e = dict_find_str(r->a, v.dict, v_bytes(n->val));
+        if (e)
+            return e->value;
+    }
+    return attr_get(r, v, v_bytes(n->val));
+}
+
+static struct value eval_getitem(struct run *r, const struct node *n)
+{
+    struct value v = eval(r, n->a);
+    struct value part[3] = {v_missing(), v_missing(), v_missing()};
+    const struct node *kid[3];
+
+    if (v.t == V_ERR)
+        return v;
+    if (n->b->kind != N_SLICE) {
+        part[0] = eval(r, n->b);
+        return part[0].t == V_ERR ? part[0] : attr_item(r, v, part[0]);
+    }
+    kid[0] = n->b->a;
+    kid[1] = n->b->b;
+    kid[2] = n->b->c;
+    for (int i = 0; i < 3; i++) {
+        if (kid[i])
+            part[i] = eval(r, kid[i]);
+        if (part[i].t == V_ERR)
+            return v_err();
+    }
+    return attr_slice(r, v, part);
+}
+
+/* --- calls --- */
+
+static bool add_star(struct run *r, const struct node *n, struct argv *ret)
+{
+    struct value v = eval(r, n);
+    struct value list = v.t == V_ERR ? v : iter_collect(r, v);
+    struct value *at;
+
+    if (list.t == V_ERR)
+        return false;
+    at = arena_alloc(r->a, (ret->n_pos + list.list->n) * sizeof(*at));
+    memcpy(at, ret->pos, ret->n_pos * sizeof(*at));
+    memcpy(at + ret->n_pos, list.list->at, list.list->n * sizeof(*at));
+    ret->pos = at;
+    ret->n_pos += list.list->n;
+    return true;
+}
+
+static bool add_star2(struct run *r, const struct node *n, struct argv *ret)
+{
+    struct value v = eval(r, n);
+    uint32_t total;
+    struct value *named;
+    struct str *names;
+
+    if (v.t == V_ERR)
+        return false;
+    if (v.t != V_DICT)
+        return run_fail(r, "TypeError", "argument after ** must be a mapping").t != V_ERR;
+    total = ret->n_named + dict_need(r->a, v.dict)->n;
+    named = arena_alloc(r->a, total * sizeof(*named));
+    names = arena_alloc(r->a, total * sizeof(*names));
+    memcpy(named, ret->named, ret->n_named * sizeof(*named));
+    memcpy(names, ret->names, ret->n_named * sizeof(*names));
+    for (uint32_t i = 0; i < v.dict->n; i++) {
+        if (v.dict->at[i].key.t != V_STR)
+            return run_fail(r, "TypeError", "keywords must be strings").t != V_ERR;
+        names[ret->n_named] = v_bytes(v.dict->at[i].key);
+        named[ret->n_named++] = v.dict->at[i].value;
+    }
+    ret->names = names;
+    ret->named = named;
+    return true;
+}
+
+bool eval_args(struct run *r, const struct call_args *args, struct argv *ret)
+{
+    *ret = (struct argv){.n_pos = args->n_pos, .n_named = args->n_named};
+    if (args->n_pos == 0 && args->n_named == 0 && !args->star && !args->star2)
+        return true;
+    ret->pos = arena_alloc(r->a, (args->n_pos + args->n_named) * sizeof(struct value));
+    ret->named = ret->pos + args->n_pos;
+    ret->names = args->names;
+    for (uint32_t i = 0; i < args->n_pos; i++) {
+        ret->pos[i] = eval(r, args->pos[i]);
+        if (ret->pos[i].t == V_ERR)
+            return false;
+    }
+    for (uint32_t i = 0; i < args->n_named; i++) {
+        ret->named[i] = eval(r, args->named[i]);
+        if (ret->named[i].t == V_ERR)
+            return false;
+    }
+    return (!args->star || add_star(r, args->star, ret)) &&
+           (!args->star2 || add_star2(r, args->star2, ret));
+}
+
+static struct value eval_call(struct run *r, const struct node *n)
+{
+    const struct node *f = n->a;
+    struct value callee;
+    struct argv argv;
+
+    if (f->kind == N_GETATTR) {
+        struct value self = eval(r, f->a);
+        const struct method *m;
+
+        if (self.t == V_ERR)
+            return self;
+        m = self.t == V_NS || !(f->flags & NF_TYPE_ATTR) ? NULL
+                                                         : method_find(self, v_bytes(f->val));
+        if (m)
+            return eval_args(r, n->args, &argv) ? method_call(r, m, self, &argv) : v_err();
+        callee = attr_get(r, self, v_bytes(f->val));
+    } else {
+        callee = eval(r, f);
+    }
+    if (callee.t == V_ERR || !eval_args(r, n->args, &argv))
+        return v_err();
+    r->line = n->line;
+    return call_value(r, callee, &argv);
+}
+
+static struct value apply_filter(struct run *r, const struct node *n, struct value v)
+{
+    struct argv argv;
+
+    if (!n->fn)
+        return run_fail(r, "TemplateRuntimeError", "No filter named '%.*s' found.", (int)n->val.n,
+                        n->val.s);
+    if (!eval_args(r, n->args, &argv))
+        return v_err();
+    r->line = n->line;
+    return filter_call(r, n->fn, v, &argv);
+}
+
+struct value eval_filter_chain(struct run *r, const struct node *n, struct value v)
+{
+    if (n->a)
+        v = eval_filter_chain(r, n->a, v);
+    return v.t == V_ERR ? v : apply_filter(r, n, v);
+}
+
+static struct value eval_filter(struct run *r, const struct node *n)
+{
+    struct value v = eval(r, n->a);
+
+    return v.t == V_ERR ? v : apply_filter(r, n, v);
+}
+
+static struct value eval_test(struct run *r, const struct node *n)
+{
+    struct value v = eval(r, n->a);
+    struct argv argv;
+    int c;
+
+    if (v.t == V_ERR)
+        return v;
+    if (!n->fn)
+        return run_fail(r, "TemplateRuntimeError", "No test named '%.*s' found.", (int)n->val.n,
+                        n->val.s);
+    if (!eval_args(r, n->args, &argv))
+        return v_err();
+    c = test_call(r, n->fn, v, &argv);
+    return c < 0 ? v_err() : v_bool(c);
+}
+
+static struct value eval_binary(struct run *r, const struct node *n)
+{
+    struct value x = eval(r, n->a);
+    struct value y;
+
+    if (x.t == V_ERR)
+        return x;
+    y = eval(r, n->b);
+    return y.t == V_ERR ? y : operator_binary(r, (char)n->op, x, y);
+}
+
+static struct value eval_logic(struct run *r, const struct node *n)
+{
+    struct value v = eval(r, n->a);
+
+    if (v.t == V_ERR)
+        return v;
+    if (n->kind == N_COND) {
+        if (value_truth(r, v))
+            return eval(r, n->b);
+        return n->c ? eval(r, n->c)
+                    : v_undef(UNDEF_NAME, STR("the inline if-expression without else"));
+    }
+    return value_truth(r, v) == (n->kind == N_OR) ? v : eval(r, n->b);
+}
+
+static struct value eval_inner(struct run *r, const struct node *n)
+{
+    switch (n->kind) {
+    case N_LIST:
+    case N_TUPLE:
+        return eval_list(r, n);
+    case N_DICT:
+        return eval_dict(r, n);
+    case N_COND:
+    case N_AND:
+    case N_OR:
+        return eval_logic(r, n);
+    case N_NOT:
+    case N_NEG:
+    case N_POS:
+        return eval_unary(r, n);
+    case N_BINARY:
+        return eval_binary(r, n);
+    case N_CONCAT:
+        return eval_concat(r, n);
+    case N_COMPARE:
+        return eval_compare(r, n);
+    case N_GETATTR:
+        return eval_getattr(r, n);
+    case N_GETITEM:
+        return eval_getitem(r, n);
+    case N_CALL:
+        return eval_call(r, n);
+    case N_FILTER:
+        return eval_filter(r, n);
+    case N_TEST:
+        return eval_test(r, n);
+    case N_SLICE:
+        return run_fail(r, "TypeError", "a slice stands among other subscripts");
+    default:
+        UNREACHABLE();
+    }
+}
+
+struct value eval(struct run *r, const struct node *n)
+{
+    struct value v;
+
+    if (n->kind == N_CONST)
+        return n->val;
+    if (n->kind == N_NAME)
+        return eval_name(r, n);
+    r->line = n->line;
+    if (r->depth == 0)
+        return run_fail(r, "RecursionError", "maximum recursion depth exceeded");
+    if (!run_spend(r, 1) || !run_room(r, 0))
+        return v_err();
+    r->depth--;
+    v = eval_inner(r, n);
+    r->depth++;
+    return v;
+}

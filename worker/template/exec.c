@@ -1,0 +1,387 @@
+#include "common/base/check.h"
+#include "worker/template/compare.h"
+#include "worker/template/eval.h"
+#include "worker/template/iter.h"
+#include "worker/template/print.h"
+
+static bool out_ok(struct run *r)
+{
+    if (r->out->len - r->out_start <= r->max_out)
+        return true;
+    (void)run_fail(r, "BudgetError", "the template writes more than its budget");
+    return false;
+}
+
+struct value exec_take(struct run *r, size_t from)
+{
+    struct value v = run_str(r, str_sub(buf_str(r->out), from, r->out->len));
+
+    r->out->len = from;
+    return v;
+}
+
+void exec_enter(struct run *r, const struct scope *s)
+{
+    for (uint32_t i = 0; i < s->n_loads; i++) {
+        const struct scope_load *l = &s->loads[i];
+        struct frame *from = r->frame;
+        struct value *slot = &r->frame->slots[l->slot];
+
+        if (l->kind == LOAD_CONTEXT) {
+            struct entry *e = dict_find_str(r->a, r->context, l->name);
+
+            *slot = e ? e->value : global_find(r, l->name);
+        } else if (l->kind == LOAD_ALIAS) {
+            for (uint32_t k = 0; k < l->up; k++)
+                from = from->up;
+            *slot = from->slots[l->from];
+        } else {
+            *slot = v_missing();
+        }
+    }
+}
+
+/* --- assignment --- */
+
+static bool assign_attribute(struct run *r, const struct node *target, struct value v)
+{
+    struct value ns = eval(r, target->a);
+
+    if (ns.t == V_ERR)
+        return false;
+    if (ns.t != V_NS) {
+        (void)run_fail(r, "TemplateRuntimeError",
+                       "cannot assign attribute on non-namespace object");
+        return false;
+    }
+    dict_set(r->a, ns.dict, target->val, v);
+    return true;
+}
+
+static bool unpack(struct run *r, const struct node *target, struct value v)
+{
+    struct iter it;
+    struct value item;
+    int more;
+
+    if (!iter_init(r, &it, v))
+        return false;
+    for (uint32_t i = 0; i < target->n; i++) {
+        more = iter_next(r, &it, &item);
+        if (more == 0)
+            (void)run_fail(r, "ValueError", "not enough values to unpack (expected %u, got %u)",
+                           target->n, i);
+        if (more <= 0 || !exec_assign(r, target->kids[i], item))
+            return false;
+    }
+    more = iter_next(r, &it, &item);
+    if (more > 0)
+        (void)run_fail(r, "ValueError", "too many values to unpack (expected %u)", target->n);
+    return more == 0;
+}
+
+bool exec_assign(struct run *r, const struct node *target, struct value v)
+{
+    struct frame *f = r->frame;
+
+    if (target->kind == N_NSREF)
+        return assign_attribute(r, target, v);
+    if (target->kind == N_TUPLE)
+        return unpack(r, target, v);
+    for (uint32_t i = 0; i < target->up; i++)
+        f = f->up;
+    f->slots[target->slot] = v;
+    return true;
+}
+
+/* --- printing --- */
+
+enum { SUM_PARTS_MAX = 16 };
+
+/* The operands of a chain of + into parts, left to right; 0 when there are too many. */
+static uint32_t sum_parts(const struct node *n, const struct node **parts)
+{
+    uint32_t k;
+
+    if (n->kind != N_BINARY || n->op != '+') {
+        parts[0] = n;
+        return 1;
+    }
+    k = sum_parts(n->a, parts);
+    if (k == 0 || k == SUM_PARTS_MAX)
+        return 0;
+    parts[k] = n->b;
+    return k + 1;
+}
+
+/* {{ a + b + c }}: texts go to the output one by one, without being joined first. */
+static bool print_sum(struct run *r, const struct node **parts, uint32_t n)
+{
+    struct value v[SUM_PARTS_MAX];
+    bool texts = true;
+
+    for (uint32_t i = 0; i < n; i++) {
+        v[i] = eval(r, parts[i]);
+        if (v[i].t == V_ERR)
+            return false;
+        texts = texts && v[i].t == V_STR && !(v[i].flags & VF_MARKUP);
+    }
+    for (uint32_t i = 1; i < n && !texts; i++) {
+        v[0] = operator_binary(r, '+', v[0], v[i]);
+        if (v[0].t == V_ERR)
+            return false;
+    }
+    for (uint32_t i = 0; i < (texts ? n : 1); i++) {
+        if (!print_str(r, r->out, v[i]))
+            return false;
+    }
+    return out_ok(r);
+}
+
+static bool print_concat(struct run *r, const struct node *n)
+{
+    size_t from = r->out->len;
+
+    for (uint32_t i = 0; i < n->n; i++) {
+        /* A macro among the operands writes behind what stands here and takes it off again. */
+        struct value v = eval(r, n->kids[i]);
+
+        if (v.t == V_ERR || !print_str(r, r->out, v)) {
+            r->out->len = from;
+            return false;
+        }
+    }
+    return out_ok(r);
+}
+
+static bool print_node(struct run *r, const struct node *n)
+{
+    const struct node *parts[SUM_PARTS_MAX];
+    uint32_t n_parts = 0;
+    struct value v;
+
+    if (n->kind == N_BINARY && n->op == '+')
+        n_parts = sum_parts(n, parts);
+    if (n_parts > 0)
+        return print_sum(r, parts, n_parts);
+    if (n->kind == N_CONCAT)
+        return print_concat(r, n);
+    v = eval(r, n);
+    return v.t != V_ERR && print_str(r, r->out, v) && out_ok(r);
+}
+
+/* --- statements --- */
+
+static enum exec_result exec_if(struct run *r, const struct node *n)
+{
+    for (; n && n->kind == N_IF; n = n->c) {
+        struct value v = eval(r, n->a);
+
+        if (v.t == V_ERR)
+            return EXEC_ERROR;
+        if (value_truth(r, v))
+            return exec(r, n->b);
+    }
+    return n ? exec(r, n) : EXEC_DONE;
+}
+
+int eval_loop_test(struct run *r, const struct node *n, struct value item)
+{
+    struct value v;
+
+    exec_enter(r, n->test_scope);
+    if (!exec_assign(r, n->kids[2], item))
+        return -1;
+    v = eval(r, n->c);
+    return v.t == V_ERR ? -1 : value_truth(r, v);
+}
+
+enum exec_result exec_loop(struct run *r, const struct node *n, struct value v, uint32_t depth)
+{
+    struct loop *l = ARENA_NEW(r->a, struct loop);
+    struct value item;
+    enum exec_result result;
+    int more;
+
+    l->node = n->c ? n : NULL;
+    l->body = n;
+    l->source = v;
+    l->length = -1;
+    l->depth = depth;
+    l->frame = r->frame;
+    if (!iter_init(r, &l->it, v))
+        return EXEC_ERROR;
+    while ((more = loop_step(r, l, &item)) > 0) {
+        exec_enter(r, n->scope);
+        if (n->scope->loop_slot >= 0)
+            r->frame->slots[n->scope->loop_slot] = (struct value){.t = V_LOOP, .loop = l};
+        if (!exec_assign(r, n->a, item))
+            return EXEC_ERROR;
+        result = exec(r, n->kids[0]);
+        if (result == EXEC_ERROR)
+            return result;
+        if (result == EXEC_BREAK)
+            return EXEC_DONE;
+    }
+    if (more < 0)
+        return EXEC_ERROR;
+    if (l->index == 0 && n->kids[1]) {
+        exec_enter(r, n->else_scope);
+        return exec(r, n->kids[1]);
+    }
+    return EXEC_DONE;
+}
+
+static enum exec_result exec_for(struct run *r, const struct node *n)
+{
+    struct value v = eval(r, n->b);
+
+    return v.t == V_ERR ? EXEC_ERROR : exec_loop(r, n, v, 0);
+}
+
+static enum exec_result exec_set(struct run *r, const struct node *n)
+{
+    struct value v = eval(r, n->b);
+
+    return v.t != V_ERR && exec_assign(r, n->a, v) ? EXEC_DONE : EXEC_ERROR;
+}
+
+/* Bodies whose output is taken: set blocks and filter blocks. */
+static enum exec_result exec_captured(struct run *r, const struct node *n)
+{
+    size_t from = r->out->len;
+    enum exec_result result;
+    struct value v;
+
+    exec_enter(r, n->scope);
+    result = exec(r, n->b);
+    if (result != EXEC_DONE) {
+        r->out->len = from;
+        return result;
+    }
+    v = exec_take(r, from);
+    if (v.t != V_ERR && n->c)
+        v = eval_filter_chain(r, n->c, v);
+    if (v.t == V_ERR)
+        return EXEC_ERROR;
+    if (n->kind == N_SETBLOCK)
+        return exec_assign(r, n->a, v) ? EXEC_DONE : EXEC_ERROR;
+    return print_str(r, r->out, v) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
+}
+
+static struct value make_macro(struct run *r, const struct node *n)
+{
+    struct callable *c = ARENA_NEW(r->a, struct callable);
+
+    c->kind = CALL_MACRO;
+    c->macro = n->macro;
+    c->node = n;
+    c->frame = r->frame;
+    return (struct value){.t = V_CALL, .call = c};
+}
+
+static enum exec_result exec_call_block(struct run *r, const struct node *n)
+{
+    struct value caller = make_macro(r, n);
+    struct value callee = eval(r, n->a->a);
+    struct argv argv;
+    struct str *names;
+    struct value *named, v;
+
+    if (callee.t == V_ERR || !eval_args(r, n->a->args, &argv))
+        return EXEC_ERROR;
+    names = arena_alloc(r->a, (argv.n_named + 1) * sizeof(*names));
+    named = arena_alloc(r->a, (argv.n_named + 1) * sizeof(*named));
+    for (uint32_t i = 0; i < argv.n_named; i++) {
+        names[i] = argv.names[i];
+        named[i] = argv.named[i];
+    }
+    names[argv.n_named] = STR("caller");
+    named[argv.n_named++] = caller;
+    argv.names = names;
+    argv.named = named;
+    v = call_value(r, callee, &argv);
+    return v.t != V_ERR && print_str(r, r->out, v) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
+}
+
+static enum exec_result exec_with(struct run *r, const struct node *n)
+{
+    struct value *v = arena_alloc(r->a, n->n * sizeof(*v));
+
+    for (uint32_t i = 1; i < n->n; i += 2) {
+        v[i] = eval(r, n->kids[i]);
+        if (v[i].t == V_ERR)
+            return EXEC_ERROR;
+    }
+    exec_enter(r, n->scope);
+    for (uint32_t i = 0; i + 1 < n->n; i += 2) {
+        if (!exec_assign(r, n->kids[i], v[i + 1]))
+            return EXEC_ERROR;
+    }
+    return exec(r, n->b);
+}
+
+static enum exec_result exec_body(struct run *r, const struct node *n)
+{
+    enum exec_result result = EXEC_DONE;
+
+    for (uint32_t i = 0; i < n->n && result == EXEC_DONE; i++)
+        result = exec(r, n->kids[i]);
+    return result;
+}
+
+static enum exec_result exec_inner(struct run *r, const struct node *n)
+{
+    switch (n->kind) {
+    case N_BODY:
+        return exec_body(r, n);
+    case N_IF:
+        return exec_if(r, n);
+    case N_FOR:
+        return exec_for(r, n);
+    case N_SET:
+        return exec_set(r, n);
+    case N_SETBLOCK:
+    case N_FILTERBLOCK:
+        return exec_captured(r, n);
+    case N_MACRO:
+        return exec_assign(r, n->a, make_macro(r, n)) ? EXEC_DONE : EXEC_ERROR;
+    case N_CALLBLOCK:
+        return exec_call_block(r, n);
+    case N_WITH:
+        return exec_with(r, n);
+    case N_SCOPE:
+        exec_enter(r, n->scope);
+        return exec(r, n->b);
+    case N_BREAK:
+        return EXEC_BREAK;
+    case N_CONTINUE:
+        return EXEC_CONTINUE;
+    case N_RAISE:
+        (void)run_fail(r, "TypeError", "%.*s", (int)n->val.n, n->val.s);
+        return EXEC_ERROR;
+    default:
+        UNREACHABLE();
+    }
+}
+
+enum exec_result exec(struct run *r, const struct node *n)
+{
+    enum exec_result result;
+
+    r->line = n->line;
+    if (n->kind == N_DATA) {
+        buf_add(r->out, n->val.s, n->val.n);
+        return run_spend(r, 1) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
+    }
+    if (n->kind == N_PRINT)
+        return print_node(r, n->a) ? EXEC_DONE : EXEC_ERROR;
+    if (r->depth == 0) {
+        (void)run_fail(r, "RecursionError", "maximum recursion depth exceeded");
+        return EXEC_ERROR;
+    }
+    r->depth--;
+    result = exec_inner(r, n);
+    r->depth++;
+    return result;
+}

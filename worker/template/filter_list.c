@@ -1,0 +1,317 @@
+/* Filters over sequences that answer at once. */
+#include "worker/template/compare.h"
+#include "worker/template/eval.h"
+#include "worker/template/filter.h"
+#include "worker/template/iter.h"
+#include "worker/template/method_str.h"
+#include "worker/template/print.h"
+#include "worker/template/pystr.h"
+
+static struct value f_length(struct run *r, struct value v, struct value *a)
+{
+    int64_t n = value_len(r, v);
+
+    (void)a;
+    return n < 0 ? v_err() : v_int(n);
+}
+
+static struct value f_list(struct run *r, struct value v, struct value *a)
+{
+    (void)a;
+    return iter_collect(r, v);
+}
+
+static struct value f_join(struct run *r, struct value v, struct value *a)
+{
+    struct value sep = a[0].t == V_MISSING ? v_text("") : filter_text(r, a[0]);
+    size_t from = r->out->len;
+    struct iter it;
+    struct value item;
+    int more;
+
+    if (sep.t == V_ERR || !iter_init(r, &it, v))
+        return v_err();
+    for (uint32_t i = 0; (more = iter_next(r, &it, &item)) > 0; i++) {
+        item = filter_attribute(r, item, a[1]);
+        if (i)
+            buf_add_str(r->out, v_bytes(sep));
+        if (item.t == V_ERR || !print_str(r, r->out, item) || !run_room(r, r->out->len - from)) {
+            r->out->len = from;
+            return v_err();
+        }
+    }
+    item = exec_take(r, from);
+    return more < 0 ? v_err() : item;
+}
+
+static struct value f_first(struct run *r, struct value v, struct value *a)
+{
+    struct iter it;
+    struct value item;
+    int more;
+
+    (void)a;
+    if (!iter_init(r, &it, v))
+        return v_err();
+    more = iter_next(r, &it, &item);
+    return more < 0 ? v_err() : more ? item : v_undef(UNDEF_NAME, STR("the first item"));
+}
+
+/* reversed() wants a sequence or a dict. */
+static bool reversible(struct run *r, struct value v)
+{
+    if (v.t != V_GEN && v.t != V_LOOP)
+        return true;
+    (void)run_fail(r, "TypeError", "'%s' object is not reversible", v_type_name(v));
+    return false;
+}
+
+static struct value f_last(struct run *r, struct value v, struct value *a)
+{
+    struct value l;
+
+    (void)a;
+    if (!reversible(r, v))
+        return v_err();
+    if (v.t == V_STR) {
+        size_t n = pystr_len(v_bytes(v));
+
+        return n ? attr_item(r, v, v_int(-1)) : v_undef(UNDEF_NAME, STR("the last item"));
+    }
+    l = iter_collect(r, v);
+    if (l.t == V_ERR)
+        return l;
+    return l.list->n ? l.list->at[l.list->n - 1] : v_undef(UNDEF_NAME, STR("the last item"));
+}
+
+/* --- ordering --- */
+
+static struct value fold_case(struct run *r, struct value v, bool sensitive)
+{
+    if (v.t == V_STR && !sensitive)
+        return v_str(pystr_case(r->a, v_bytes(v), PYSTR_TO_LOWER));
+    return v;
+}
+
+/* The sort key of an item: one value per attribute of "a,b.c". */
+static struct value sort_key(struct run *r, struct value v, struct value attribute, bool sensitive)
+{
+    struct list_builder b = {0};
+    struct str rest = v_bytes(attribute);
+
+    if (attribute.t != V_STR) {
+        v = filter_attribute(r, v, attribute);
+        return v.t == V_ERR ? v : fold_case(r, v, sensitive);
+    }
+    for (;;) {
+        size_t comma = str_find(rest, STR(","), 0);
+        struct value part = filter_attribute(r, v, v_str(str_sub(rest, 0, comma)));
+
+        if (part.t == V_ERR || !builder_add(r, &b, fold_case(r, part, sensitive)))
+            return v_err();
+        if (comma == SIZE_MAX)
+            return builder_list(r, &b);
+        rest = str_sub(rest, comma + 1, rest.len);
+    }
+}
+
+/* A sorted copy. keys (if given) returns the key of each item. */
+static struct value sorted(struct run *r, struct value v, struct value attribute, bool sensitive,
+                           bool reverse)
+{
+    struct value l = iter_collect(r, v), copy;
+    struct value *keys;
+
+    if (l.t == V_ERR || !run_room(r, (uint64_t)l.list->n * 8 * sizeof(*keys)))
+        return v_err();
+    copy = run_list(r, l.list->at, l.list->n);
+    keys = arena_alloc(r->a, l.list->n * sizeof(*keys));
+    for (uint32_t i = 0; i < l.list->n; i++) {
+        struct value key = sort_key(r, copy.list->at[i], attribute, sensitive);
+
+        if (key.t == V_ERR)
+            return key;
+        keys[i] = key.t == V_LIST ? key : run_list(r, &key, 1);
+    }
+    return value_sort(r, copy.list->at, keys, l.list->n, reverse) ? copy : v_err();
+}
+
+static bool truth(struct run *r, struct value v)
+{
+    return v.t != V_MISSING && value_truth(r, v);
+}
+
+static struct value f_sort(struct run *r, struct value v, struct value *a)
+{
+    return sorted(r, v, a[2], truth(r, a[1]), truth(r, a[0]));
+}
+
+static struct value f_dictsort(struct run *r, struct value v, struct value *a)
+{
+    bool by_value = a[1].t == V_STR && str_eq_c(v_bytes(a[1]), "value");
+
+    if (v.t == V_UNDEF)
+        return run_undefined(r, v);
+    if (v.t != V_DICT)
+        return run_fail(r, "AttributeError", "'%s' object has no attribute 'items'",
+                        v_type_name(v));
+    if (a[1].t != V_MISSING && !by_value && !(a[1].t == V_STR && str_eq_c(v_bytes(a[1]), "key")))
+        return run_fail(r, "FilterArgumentError",
+                        "You can only sort by either \"key\" or \"value\"");
+    v = (struct value){.t = V_VIEW, .sub = VIEW_ITEMS, .dict = v.dict};
+    return sorted(r, v, v_int(by_value), truth(r, a[0]), truth(r, a[2]));
+}
+
+static struct value extreme(struct run *r, struct value v, struct value *a, bool max)
+{
+    struct value l = iter_collect(r, v), best = v_missing(), best_key = v_missing();
+
+    if (l.t == V_ERR)
+        return l;
+    for (uint32_t i = 0; i < l.list->n; i++) {
+        struct value key = filter_attribute(r, l.list->at[i], a[1]);
+        int better = 1;
+
+        if (key.t == V_ERR)
+            return key;
+        key = fold_case(r, key, truth(r, a[0]));
+        if (i)
+            better = max ? value_less(r, best_key, key) : value_less(r, key, best_key);
+        if (better < 0)
+            return v_err();
+        if (better) {
+            best = l.list->at[i];
+            best_key = key;
+        }
+    }
+    return best.t == V_MISSING ? v_undef(UNDEF_NAME, STR("an item of an empty sequence")) : best;
+}
+
+static struct value f_min(struct run *r, struct value v, struct value *a)
+{
+    return extreme(r, v, a, false);
+}
+
+static struct value f_max(struct run *r, struct value v, struct value *a)
+{
+    return extreme(r, v, a, true);
+}
+
+static struct value f_sum(struct run *r, struct value v, struct value *a)
+{
+    struct value sum = a[1].t == V_MISSING ? v_int(0) : a[1];
+    struct iter it;
+    struct value item;
+    int more;
+
+    if (sum.t == V_STR)
+        return run_fail(r, "TypeError", "sum() can't sum strings [use ''.join(seq) instead]");
+    if (!iter_init(r, &it, v))
+        return v_err();
+    while ((more = iter_next(r, &it, &item)) > 0) {
+        item = filter_attribute(r, item, a[0]);
+        if (item.t != V_ERR)
+            sum = operator_binary(r, '+', sum, item);
+        if (item.t == V_ERR || sum.t == V_ERR)
+            return v_err();
+    }
+    return more < 0 ? v_err() : sum;
+}
+
+static int next_reversed(struct run *r, struct gen *g, struct value *ret)
+{
+    (void)r;
+    if (g->n_args == 0)
+        return 0;
+    *ret = g->src.of.list->at[--g->n_args];
+    return 1;
+}
+
+static struct value f_reverse(struct run *r, struct value v, struct value *a)
+{
+    const struct value back[3] = {v_none(), v_none(), v_int(-1)};
+    struct gen *g;
+    struct value l;
+
+    (void)a;
+    if (v.t == V_STR)
+        return attr_slice(r, v, back);
+    l = iter_collect(r, v);
+    if (l.t == V_ERR)
+        return l;
+    g = gen_new(r, next_reversed);
+    g->src.of = l;
+    g->n_args = l.list->n;
+    return v_gen(g);
+}
+
+/* Consecutive items of a sorted list with equal keys become (key, items). */
+static struct value f_groupby(struct run *r, struct value v, struct value *a)
+{
+    bool sensitive = truth(r, a[2]);
+    struct value l = iter_collect(r, v);
+    struct list_builder groups = {0}, group = {0};
+    struct value last = v_missing(), *keys, *at;
+
+    if (l.t == V_ERR || !run_room(r, (uint64_t)l.list->n * 8 * sizeof(*keys)))
+        return v_err();
+    keys = arena_alloc(r->a, l.list->n * sizeof(*keys));
+    at = arena_alloc(r->a, l.list->n * sizeof(*at));
+    for (uint32_t i = 0; i < l.list->n; i++) {
+        struct value plain = filter_attribute(r, l.list->at[i], a[0]);
+
+        if (plain.t == V_ERR)
+            return plain;
+        if (plain.t == V_UNDEF && a[1].t != V_MISSING && a[1].t != V_NONE)
+            plain = a[1];
+        at[i] = run_pair(r, plain, l.list->at[i]);
+        keys[i] = fold_case(r, plain, sensitive);
+    }
+    if (!value_sort(r, at, keys, l.list->n, false))
+        return v_err();
+    for (uint32_t i = 0; i < l.list->n; i++) {
+        if (i == 0 || !value_eq(r->a, keys[i], last)) {
+            struct value pair;
+
+            group = (struct list_builder){0};
+            pair = run_pair(r, at[i].list->at[0], v_missing());
+            pair.list->named = true;
+            if (!builder_add(r, &groups, pair))
+                return v_err();
+        }
+        last = keys[i];
+        if (!builder_add(r, &group, at[i].list->at[1]))
+            return v_err();
+        groups.at[groups.n - 1].list->at[1] = builder_list(r, &group);
+    }
+    return builder_list(r, &groups);
+}
+
+/* Any item will do for the caller of random; the same one each time keeps renders repeatable. */
+static struct value f_random(struct run *r, struct value v, struct value *a)
+{
+    int64_t n = value_len(r, v);
+
+    (void)a;
+    if (n < 0)
+        return v_err();
+    return n ? attr_item(r, v, v_int(n / 2)) : v_undef(UNDEF_NAME, STR("a random item"));
+}
+
+const struct filter list_filters[] = {
+    {"length", "", f_length},
+    {"count", "", f_length},
+    {"list", "", f_list},
+    {"join", "d attribute", f_join},
+    {"first", "", f_first},
+    {"last", "", f_last},
+    {"sort", "reverse case_sensitive attribute", f_sort},
+    {"dictsort", "case_sensitive by reverse", f_dictsort},
+    {"min", "case_sensitive attribute", f_min},
+    {"max", "case_sensitive attribute", f_max},
+    {"sum", "attribute start", f_sum},
+    {"reverse", "", f_reverse},
+    {"groupby", "attribute! default case_sensitive", f_groupby},
+    {"random", "", f_random},
+    {NULL, NULL, NULL},
+};

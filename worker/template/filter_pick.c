@@ -1,0 +1,296 @@
+/* Filters that answer with a generator: map, select and their family, batch, slice, unique. */
+#include "worker/template/compare.h"
+#include "worker/template/eval.h"
+#include "worker/template/filter.h"
+#include "worker/template/iter.h"
+#include "worker/template/method_str.h"
+#include "worker/template/pystr.h"
+
+static int next_mapped(struct run *r, struct gen *g, struct value *ret);
+static int next_selected(struct run *r, struct gen *g, struct value *ret);
+
+static struct value start(struct run *r, struct value v,
+                          int (*next)(struct run *, struct gen *, struct value *), struct gen **ret)
+{
+    *ret = gen_new(r, next);
+    /* map and select ask `if value:` first: None, 0 and "" are empty, not errors */
+    if ((next == next_mapped || next == next_selected) && !value_truth(r, v))
+        v = v_text("");
+    if (!iter_init(r, &(*ret)->src, v))
+        return v_err();
+    return v_gen(*ret);
+}
+
+/* What map and select hand on: positional arguments from `from`, named ones as they are. */
+static struct argv rest_args(struct run *r, struct list *pos, uint32_t from, struct dict *named)
+{
+    struct argv argv = {.pos = pos->at + MIN_OF(from, pos->n),
+                        .n_pos = pos->n - MIN_OF(from, pos->n),
+                        .n_named = named->n};
+
+    argv.names = arena_alloc(r->a, named->n * sizeof(*argv.names));
+    argv.named = arena_alloc(r->a, named->n * sizeof(*argv.named));
+    for (uint32_t i = 0; i < named->n; i++) {
+        argv.names[i] = v_bytes(named->at[i].key);
+        argv.named[i] = named->at[i].value;
+    }
+    return argv;
+}
+
+static int next_mapped(struct run *r, struct gen *g, struct value *ret)
+{
+    struct argv argv;
+    int more = iter_next(r, &g->src, ret);
+
+    if (more <= 0)
+        return more;
+    if (g->fn) {
+        argv = rest_args(r, g->args[0].list, 1, g->args[1].dict);
+        *ret = filter_call(r, g->fn, *ret, &argv);
+    } else {
+        *ret = filter_attribute(r, *ret, g->args[2]);
+        if (ret->t == V_UNDEF && g->args[3].t != V_MISSING && g->args[3].t != V_NONE)
+            *ret = g->args[3];
+    }
+    return ret->t == V_ERR ? -1 : 1;
+}
+
+static bool find_filter(struct run *r, struct gen *g, struct value name)
+{
+    g->fn = name.t == V_STR ? filter_find(v_bytes(name)) : NULL;
+    if (!g->fn)
+        (void)run_fail(r, "TemplateRuntimeError", "No filter named '%.*s'.",
+                       name.t == V_STR ? (int)name.n : 1, name.t == V_STR ? name.s : "?");
+    return g->fn != NULL;
+}
+
+static struct value f_map(struct run *r, struct value v, struct value *a)
+{
+    struct entry *attribute = dict_find_str(r->a, a[1].dict, STR("attribute"));
+    struct entry *dflt = dict_find_str(r->a, a[1].dict, STR("default"));
+    struct gen *g;
+    struct value ret = start(r, v, next_mapped, &g);
+
+    if (ret.t == V_ERR)
+        return ret;
+    g->args[0] = a[0];
+    g->args[1] = a[1];
+    if (a[0].list->n == 0 && attribute) {
+        g->args[2] = attribute->value;
+        g->args[3] = dflt ? dflt->value : v_missing();
+        if (a[1].dict->n > 1U + (dflt != NULL))
+            return run_fail(r, "FilterArgumentError", "Unexpected keyword argument");
+        return ret;
+    }
+    if (a[0].list->n == 0)
+        return run_fail(r, "FilterArgumentError", "map requires a filter argument");
+    return find_filter(r, g, a[0].list->at[0]) ? ret : v_err();
+}
+
+/* args: 0 positional, 1 named, 2 attribute or missing; n_args: first argument of the test */
+static int next_selected(struct run *r, struct gen *g, struct value *ret)
+{
+    for (;;) {
+        int more = iter_next(r, &g->src, ret);
+        struct value item;
+        struct argv argv;
+        int pass;
+
+        if (more <= 0)
+            return more;
+        item = filter_attribute(r, *ret, g->args[2]);
+        if (item.t == V_ERR)
+            return -1;
+        if (g->fn) {
+            argv = rest_args(r, g->args[0].list, g->n_args, g->args[1].dict);
+            pass = test_call(r, g->fn, item, &argv);
+        } else {
+            pass = value_truth(r, item);
+        }
+        if (pass < 0)
+            return -1;
+        if ((pass != 0) == g->flag)
+            return 1;
+    }
+}
+
+static struct value select(struct run *r, struct value v, struct value *a, bool keep, bool attr)
+{
+    struct list *pos = a[0].list;
+    struct gen *g;
+    struct value ret = start(r, v, next_selected, &g);
+    uint32_t at = attr ? 1 : 0;
+
+    if (ret.t == V_ERR)
+        return ret;
+    g->flag = keep;
+    g->args[0] = a[0];
+    g->args[1] = a[1];
+    if (attr && pos->n == 0)
+        return run_fail(r, "FilterArgumentError", "Missing parameter for attribute name");
+    if (attr)
+        g->args[2] = pos->at[0];
+    if (pos->n > at) {
+        g->fn = pos->at[at].t == V_STR ? test_find(v_bytes(pos->at[at])) : NULL;
+        if (!g->fn)
+            return run_fail(r, "TemplateRuntimeError", "No such test for select or reject");
+        g->n_args = at + 1;
+    }
+    return ret;
+}
+
+static struct value f_select(struct run *r, struct value v, struct value *a)
+{
+    return select(r, v, a, true, false);
+}
+
+static struct value f_reject(struct run *r, struct value v, struct value *a)
+{
+    return select(r, v, a, false, false);
+}
+
+static struct value f_selectattr(struct run *r, struct value v, struct value *a)
+{
+    return select(r, v, a, true, true);
+}
+
+static struct value f_rejectattr(struct run *r, struct value v, struct value *a)
+{
+    return select(r, v, a, false, true);
+}
+
+/* args: 0 size, 1 fill */
+static int next_batch(struct run *r, struct gen *g, struct value *ret)
+{
+    struct list_builder b = {0};
+    struct value item;
+    int more = 1;
+
+    while (b.n < (uint64_t)g->args[0].i && (more = iter_next(r, &g->src, &item)) > 0) {
+        if (!builder_add(r, &b, item))
+            return -1;
+    }
+    if (more < 0 || b.n == 0)
+        return more < 0 ? -1 : 0;
+    while (b.n < (uint64_t)g->args[0].i && g->args[1].t != V_MISSING && g->args[1].t != V_NONE) {
+        if (!builder_add(r, &b, g->args[1]) || !run_spend(r, 1))
+            return -1;
+    }
+    *ret = builder_list(r, &b);
+    return 1;
+}
+
+static struct value f_batch(struct run *r, struct value v, struct value *a)
+{
+    struct gen *g;
+    struct value ret = start(r, v, next_batch, &g);
+    int64_t n;
+
+    if (ret.t == V_ERR || !arg_int(r, a[0], 0, &n))
+        return v_err();
+    g->args[0] = v_int(MAX_OF(n, 1));
+    g->args[1] = a[1];
+    return ret;
+}
+
+/* args: 0 all items, 1 slices, 2 fill; n_args: the slice to answer */
+static int next_slice(struct run *r, struct gen *g, struct value *ret)
+{
+    int64_t n = g->args[0].list->n, slices = g->args[1].i, i = g->n_args;
+    int64_t per = n / slices, extra = n % slices;
+    int64_t from = i * per + MIN_OF(i, extra), count = per + (i < extra);
+    struct list_builder b = {0};
+
+    if (i >= slices)
+        return 0;
+    g->n_args++;
+    for (int64_t k = 0; k < count; k++) {
+        if (!builder_add(r, &b, g->args[0].list->at[from + k]))
+            return -1;
+    }
+    if (g->args[2].t != V_MISSING && g->args[2].t != V_NONE && i >= extra &&
+        !builder_add(r, &b, g->args[2]))
+        return -1;
+    *ret = builder_list(r, &b);
+    return 1;
+}
+
+static struct value f_slice(struct run *r, struct value v, struct value *a)
+{
+    struct gen *g;
+    struct value ret = start(r, v, next_slice, &g);
+    int64_t n;
+
+    if (ret.t == V_ERR || !arg_int(r, a[0], 0, &n))
+        return v_err();
+    if (n <= 0)
+        return run_fail(r, "ZeroDivisionError", "integer division or modulo by zero");
+    g->args[0] = iter_collect(r, v);
+    g->args[1] = v_int(n);
+    g->args[2] = a[1];
+    return g->args[0].t == V_ERR ? v_err() : ret;
+}
+
+/* args: 0 attribute; flag: case sensitive */
+static int next_unique(struct run *r, struct gen *g, struct value *ret)
+{
+    for (;;) {
+        int more = iter_next(r, &g->src, ret);
+        struct value key;
+        bool seen = false;
+
+        if (more <= 0)
+            return more;
+        key = filter_attribute(r, *ret, g->args[0]);
+        if (key.t == V_ERR || !value_hashable(r, key) || !run_spend(r, g->seen.n))
+            return -1;
+        if (key.t == V_STR && !g->flag)
+            key = v_str(pystr_case(r->a, v_bytes(key), PYSTR_TO_LOWER));
+        for (uint32_t i = 0; i < g->seen.n && !seen; i++)
+            seen = value_eq(r->a, g->seen.at[i], key);
+        if (!seen)
+            return builder_add(r, &g->seen, key) ? 1 : -1;
+    }
+}
+
+static struct value f_unique(struct run *r, struct value v, struct value *a)
+{
+    struct gen *g;
+    struct value ret = start(r, v, next_unique, &g);
+
+    if (ret.t == V_ERR)
+        return ret;
+    g->flag = a[0].t != V_MISSING && value_truth(r, a[0]);
+    g->args[0] = a[1];
+    return ret;
+}
+
+static int next_item(struct run *r, struct gen *g, struct value *ret)
+{
+    return iter_next(r, &g->src, ret);
+}
+
+static struct value f_items(struct run *r, struct value v, struct value *a)
+{
+    struct gen *g;
+
+    (void)a;
+    if (v.t == V_DICT)
+        v = (struct value){.t = V_VIEW, .sub = VIEW_ITEMS, .dict = v.dict};
+    else if (v.t != V_UNDEF)
+        return run_fail(r, "TypeError", "Can only get item pairs from a mapping.");
+    return start(r, v, next_item, &g);
+}
+
+const struct filter pick_filters[] = {
+    {"map", "* **", f_map},
+    {"selectattr", "* **", f_selectattr},
+    {"rejectattr", "* **", f_rejectattr},
+    {"select", "* **", f_select},
+    {"reject", "* **", f_reject},
+    {"items", "", f_items},
+    {"unique", "case_sensitive attribute", f_unique},
+    {"batch", "linecount! fill_with", f_batch},
+    {"slice", "slices! fill_with", f_slice},
+    {NULL, NULL, NULL},
+};

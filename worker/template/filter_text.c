@@ -1,0 +1,472 @@
+/* Filters from text to text. */
+#include "worker/template/compare.h"
+#include "worker/template/escape.h"
+#include "worker/template/filter.h"
+#include "worker/template/iter.h"
+#include "worker/template/method_str.h"
+#include "worker/template/pystr.h"
+
+/* Calls a str method on the value's text. */
+static struct value by_method(struct run *r, const char *name, struct value v, struct value *a,
+                              uint32_t n)
+{
+    struct argv argv = {.pos = a, .n_pos = n};
+
+    v = filter_text(r, v);
+    return v.t == V_ERR ? v : method_call(r, method_find(v, str_cstr(name)), v, &argv);
+}
+
+static struct value f_upper(struct run *r, struct value v, struct value *a)
+{
+    return by_method(r, "upper", v, a, 0);
+}
+
+static struct value f_lower(struct run *r, struct value v, struct value *a)
+{
+    return by_method(r, "lower", v, a, 0);
+}
+
+static struct value f_capitalize(struct run *r, struct value v, struct value *a)
+{
+    return by_method(r, "capitalize", v, a, 0);
+}
+
+static struct value f_trim(struct run *r, struct value v, struct value *a)
+{
+    return by_method(r, "strip", v, a, a[0].t == V_MISSING ? 0 : 1);
+}
+
+static struct value f_center(struct run *r, struct value v, struct value *a)
+{
+    if (a[0].t == V_MISSING)
+        a[0] = v_int(80);
+    return by_method(r, "center", v, a, 1);
+}
+
+/* Words begin behind these. */
+static bool begins_word(uint32_t cp)
+{
+    return cp == '-' || cp == '(' || cp == '{' || cp == '[' || cp == '<' ||
+           (pystr_flags(cp) & PYSTR_SPACE);
+}
+
+static struct value f_title(struct run *r, struct value v, struct value *a)
+{
+    struct buf out = {0};
+    struct str s;
+
+    (void)a;
+    v = filter_text(r, v);
+    if (v.t == V_ERR || !run_room(r, (uint64_t)v.n * 3))
+        return v_err();
+    s = v_bytes(v);
+    for (size_t at = 0; at < s.len;) {
+        size_t first = at, second, end;
+        bool separator = begins_word(pystr_next(s, &at));
+
+        second = end = at;
+        while (end < s.len && begins_word(pystr_next(s, &at)) == separator)
+            end = at;
+        at = end;
+        buf_add_str(&out, pystr_case(r->a, str_sub(s, first, second - first), PYSTR_TO_UPPER));
+        buf_add_str(&out, pystr_case(r->a, str_sub(s, second, end - second), PYSTR_TO_LOWER));
+    }
+    return run_take(r, &out);
+}
+
+static struct value f_replace(struct run *r, struct value v, struct value *a)
+{
+    struct value old = filter_text(r, a[0]), new = filter_text(r, a[1]);
+    int64_t count;
+
+    v = filter_text(r, v);
+    if (v.t == V_ERR || old.t == V_ERR || new.t == V_ERR || !arg_int(r, a[2], -1, &count))
+        return v_err();
+    v.flags = 0;
+    return method_replace(r, v, v_bytes(old), v_bytes(new), count);
+}
+
+static struct value f_truncate(struct run *r, struct value v, struct value *a)
+{
+    struct str end = STR("..."), s, cut;
+    int64_t length, leeway, end_len;
+    size_t space;
+
+    v = filter_text(r, v);
+    if (v.t == V_ERR || !arg_int(r, a[0], 255, &length) || !arg_int(r, a[3], 5, &leeway) ||
+        (a[2].t != V_MISSING && !arg_str(r, a[2], &end)))
+        return v_err();
+    end_len = (int64_t)pystr_len(end);
+    if (length < end_len || leeway < 0)
+        return run_fail(r, "AssertionError", "expected length >= %lld, got %lld",
+                        (long long)end_len, (long long)length);
+    s = v_bytes(v);
+    if ((int64_t)pystr_len(s) <= length + leeway)
+        return v;
+    cut = str_sub(s, 0, pystr_offset(s, 0, (size_t)(length - end_len)));
+    if (!value_truth(r, a[1])) {
+        for (space = cut.len; space > 0 && cut.p[space - 1] != ' '; space--)
+            ;
+        if (space > 0)
+            cut.len = space - 1;
+    }
+    return run_concat(r, v_str(cut), v_str(end));
+}
+
+static bool is_word(uint32_t cp)
+{
+    return cp == '_' ||
+           (pystr_flags(cp) & (PYSTR_ALPHA | PYSTR_DECIMAL | PYSTR_DIGIT | PYSTR_NUMERIC));
+}
+
+static struct value f_wordcount(struct run *r, struct value v, struct value *a)
+{
+    bool inside = false;
+    int64_t n = 0;
+
+    (void)a;
+    v = filter_text(r, v);
+    if (v.t == V_ERR)
+        return v;
+    for (size_t at = 0; at < v.n;) {
+        bool word = is_word(pystr_next(v_bytes(v), &at));
+
+        n += word && !inside;
+        inside = word;
+    }
+    return v_int(n);
+}
+
+/* One paragraph of wordwrap into lines of at most `width` characters. */
+static void wrap_line(struct buf *out, struct str line, size_t width, bool break_long,
+                      struct str newline)
+{
+    size_t column = 0, at = 0;
+    struct str space = STR("");
+    bool first_line = true;
+
+    while (at < line.len) {
+        size_t from = at, next = at, len;
+        bool blank = pystr_flags(pystr_next(line, &next)) & PYSTR_SPACE;
+        struct str chunk;
+
+        while (next <= line.len) {
+            at = next;
+            if (at == line.len || !(pystr_flags(pystr_next(line, &next)) & PYSTR_SPACE) == blank)
+                break;
+        }
+        chunk = str_sub(line, from, at - from);
+        len = pystr_len(chunk);
+        if (blank) {
+            /* White space is dropped at the start of lines but the first. */
+            if (column > 0 || first_line)
+                space = chunk;
+            continue;
+        }
+        if (column + pystr_len(space) + len > width && (column > 0 || space.len)) {
+            if (column > 0) {
+                buf_add_str(out, newline);
+                first_line = false;
+            }
+            column = 0;
+            space = STR("");
+        }
+        while (break_long && len > width) {
+            size_t cut = pystr_offset(chunk, 0, width);
+
+            buf_add_str(out, str_sub(chunk, 0, cut));
+            buf_add_str(out, newline);
+            first_line = false;
+            chunk = str_sub(chunk, cut, chunk.len);
+            len -= width;
+        }
+        buf_add_str(out, space);
+        buf_add_str(out, chunk);
+        column += pystr_len(space) + len;
+        space = STR("");
+    }
+}
+
+static struct value f_wordwrap(struct run *r, struct value v, struct value *a)
+{
+    struct str newline = STR("\n"), line;
+    bool break_long = a[1].t == V_MISSING || value_truth(r, a[1]);
+    bool hyphens = a[3].t == V_MISSING || value_truth(r, a[3]);
+    struct buf out = {0};
+    size_t at = 0, end;
+    int64_t width;
+
+    v = filter_text(r, v);
+    if (v.t == V_ERR || !arg_int(r, a[0], 79, &width) ||
+        (a[2].t != V_MISSING && a[2].t != V_NONE && !arg_str(r, a[2], &newline)))
+        return v_err();
+    if (width <= 0)
+        return run_fail(r, "ValueError", "invalid width %lld (must be > 0)", (long long)width);
+    if (!run_room(r, v.n + (uint64_t)v.n * newline.len))
+        return v_err();
+    for (bool first = true; pystr_line(v_bytes(v), &at, &line, &end); first = false) {
+        if (hyphens && pystr_len(line) > (size_t)width && memchr(line.p, '-', line.len)) {
+            buf_done(&out);
+            return run_fail(r, "NotImplementedError", "wordwrap at hyphens is not supported");
+        }
+        if (!first)
+            buf_add_str(&out, newline);
+        wrap_line(&out, line, (size_t)width, break_long, newline);
+    }
+    return run_take(r, &out);
+}
+
+static struct value f_indent(struct run *r, struct value v, struct value *a)
+{
+    struct buf out = {0}, pad = {0};
+    struct str line, s;
+    size_t at = 0, end, lines = 0;
+    int64_t width;
+
+    if (v.t == V_UNDEF)
+        return run_undefined(r, v);
+    if (v.t != V_STR)
+        return run_fail(r, "TypeError", "unsupported operand type(s) for +=: '%s' and 'str'",
+                        v_type_name(v));
+    if (a[0].t == V_STR) {
+        buf_add_str(&pad, v_bytes(a[0]));
+    } else {
+        if (!arg_int(r, a[0], 4, &width))
+            return v_err();
+        if (width > 10000)
+            return run_fail(r, "OverflowError", "the indentation is too wide");
+        for (int64_t i = 0; i < width; i++)
+            buf_add_c(&pad, ' ');
+    }
+    s = v_bytes(run_concat(r, v, v_text("\n")));
+    while (pystr_line(s, &at, &line, &end) && run_room(r, out.len + pad.len)) {
+        if (lines)
+            buf_add_c(&out, '\n');
+        if (lines == 0 ? value_truth(r, a[1]) : line.len > 0 || value_truth(r, a[2]))
+            buf_add_str(&out, buf_str(&pad));
+        buf_add_str(&out, line);
+        lines++;
+    }
+    buf_done(&pad);
+    return v_like(run_take(r, &out), v);
+}
+
+/* --- HTML --- */
+
+static struct value f_escape(struct run *r, struct value v, struct value *a)
+{
+    struct buf out = {0};
+
+    (void)a;
+    v = filter_text(r, v);
+    if (v.t == V_ERR || (v.flags & VF_MARKUP))
+        return v;
+    escape_html(&out, v_bytes(v));
+    v = run_take(r, &out);
+    if (v.t == V_STR)
+        v.flags |= VF_MARKUP;
+    return v;
+}
+
+static struct value f_forceescape(struct run *r, struct value v, struct value *a)
+{
+    v = filter_text(r, v);
+    v.flags = 0;
+    return v.t == V_ERR ? v : f_escape(r, v, a);
+}
+
+static struct value f_safe(struct run *r, struct value v, struct value *a)
+{
+    (void)a;
+    v = filter_text(r, v);
+    if (v.t == V_STR)
+        v.flags |= VF_MARKUP;
+    return v;
+}
+
+static struct value f_string(struct run *r, struct value v, struct value *a)
+{
+    (void)a;
+    return filter_text(r, v);
+}
+
+static size_t entity(struct str s, struct buf *out)
+{
+    static const struct {
+        const char *text;
+        char c;
+    } known[] = {{"&amp;", '&'},  {"&lt;", '<'},   {"&gt;", '>'},
+                 {"&quot;", '"'}, {"&#39;", '\''}, {"&#34;", '"'}};
+
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        if (str_starts(s, str_cstr(known[i].text))) {
+            buf_add_c(out, known[i].c);
+            return strlen(known[i].text);
+        }
+    }
+    return 0;
+}
+
+static struct value f_striptags(struct run *r, struct value v, struct value *a)
+{
+    struct buf plain = {0}, out = {0};
+    struct str s;
+
+    (void)a;
+    v = filter_text(r, v);
+    if (v.t == V_ERR)
+        return v;
+    s = v_bytes(v);
+    for (size_t at = 0; at < s.len; at++) {
+        bool comment = str_starts(str_sub(s, at, s.len), STR("<!--"));
+        size_t end = s.p[at] == '<' ? str_find(s, comment ? STR("-->") : STR(">"), at) : SIZE_MAX;
+
+        if (end == SIZE_MAX)
+            buf_add_c(&plain, s.p[at]);
+        else
+            at = end + (comment ? 2 : 0);
+    }
+    s = pystr_strip(buf_str(&plain), 3);
+    for (size_t at = 0; at < s.len;) {
+        size_t next = at, n = s.p[at] == '&' ? entity(str_sub(s, at, s.len), &out) : 0;
+
+        if (n) {
+            at += n;
+            continue;
+        }
+        if (pystr_flags(pystr_next(s, &next)) & PYSTR_SPACE) {
+            buf_add_c(&out, ' ');
+            next = s.len - pystr_strip(str_sub(s, at, s.len), 1).len;
+        } else {
+            buf_add_str(&out, str_sub(s, at, next - at));
+        }
+        at = next;
+    }
+    buf_done(&plain);
+    return run_take(r, &out);
+}
+
+static void url_quote(struct buf *out, struct str s, bool query)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+
+        if ((c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') ||
+            (c && strchr("_.-~", c)) || (c == '/' && !query))
+            buf_add_c(out, (char)c);
+        else if (c == ' ' && query)
+            buf_add_c(out, '+');
+        else
+            buf_printf(out, "%%%02X", c);
+    }
+}
+
+static struct value f_urlencode(struct run *r, struct value v, struct value *a)
+{
+    struct buf out = {0};
+    struct iter it;
+    struct value pair, text;
+    int more;
+
+    (void)a;
+    if (v.t == V_STR || (v.t != V_DICT && !v_is_seq(v))) {
+        text = filter_text(r, v);
+        url_quote(&out, v_bytes(text), false);
+        return text.t == V_ERR ? text : run_take(r, &out);
+    }
+    if (v.t == V_DICT)
+        v = (struct value){.t = V_VIEW, .sub = VIEW_ITEMS, .dict = v.dict};
+    if (!iter_init(r, &it, v))
+        return v_err();
+    while ((more = iter_next(r, &it, &pair)) > 0) {
+        struct value kv = iter_collect(r, pair);
+
+        if (kv.t != V_ERR && kv.list->n != 2)
+            kv = run_fail(r, "ValueError", "urlencode needs pairs");
+        for (uint32_t i = 0; i < 2 && kv.t != V_ERR; i++) {
+            text = filter_text(r, kv.list->at[i]);
+            if (i || out.len)
+                buf_add_c(&out, i ? '=' : '&');
+            url_quote(&out, v_bytes(text), true);
+        }
+    }
+    text = run_take(r, &out);
+    return more < 0 || r->error.kind ? v_err() : text;
+}
+
+static struct value f_xmlattr(struct run *r, struct value v, struct value *a)
+{
+    struct buf out = {0};
+
+    if (v.t != V_DICT)
+        return run_fail(r, "AttributeError", "'%s' object has no attribute 'items'",
+                        v_type_name(v));
+    dict_need(r->a, v.dict);
+    for (uint32_t i = 0; i < v.dict->n && !r->error.kind; i++) {
+        struct value item = v.dict->at[i].value;
+        struct value key = f_escape(r, v.dict->at[i].key, NULL);
+        struct value text;
+
+        if (item.t == V_NONE || item.t == V_UNDEF || key.t == V_ERR)
+            continue;
+        text = f_escape(r, item, NULL);
+        if (pystr_strip(v_bytes(key), 3).len != key.n ||
+            strcspn(arena_cstr(r->a, v_bytes(key)), " \t\n/>=") != key.n)
+            (void)run_fail(r, "ValueError", "Invalid character in attribute name");
+        if (out.len || a[0].t == V_MISSING || value_truth(r, a[0]))
+            buf_add_c(&out, ' ');
+        buf_add_str(&out, v_bytes(key));
+        buf_puts(&out, "=\"");
+        buf_add_str(&out, v_bytes(text));
+        buf_add_c(&out, '"');
+    }
+    v = run_take(r, &out);
+    return r->error.kind ? v_err() : v;
+}
+
+/* Text in which nothing looks like a link stays itself; making links is no chat template's job. */
+static struct value f_urlize(struct run *r, struct value v, struct value *a)
+{
+    struct value text = f_escape(r, filter_text(r, v), a);
+    struct str s = v_bytes(text);
+
+    if (text.t == V_ERR)
+        return text;
+    if (str_find(s, STR("www."), 0) != SIZE_MAX || str_find(s, STR("@"), 0) != SIZE_MAX ||
+        str_find(s, STR("mailto:"), 0) != SIZE_MAX)
+        return run_fail(r, "NotImplementedError", "urlize is not supported");
+    for (size_t dot = 0; (dot = str_find(s, STR("."), dot)) != SIZE_MAX; dot++) {
+        size_t end = dot + 1;
+
+        while (end < s.len && (s.p[end] | 32) >= 'a' && (s.p[end] | 32) <= 'z')
+            end++;
+        if (end - dot > 2)
+            return run_fail(r, "NotImplementedError", "urlize is not supported");
+    }
+    text.flags = 0;
+    return text;
+}
+
+const struct filter text_filters[] = {
+    {"trim", "chars", f_trim},
+    {"string", "", f_string},
+    {"upper", "", f_upper},
+    {"lower", "", f_lower},
+    {"safe", "", f_safe},
+    {"replace", "old! new! count", f_replace},
+    {"title", "", f_title},
+    {"capitalize", "", f_capitalize},
+    {"indent", "width first blank", f_indent},
+    {"center", "width", f_center},
+    {"truncate", "length killwords end leeway", f_truncate},
+    {"wordcount", "", f_wordcount},
+    {"wordwrap", "width break_long_words wrapstring break_on_hyphens", f_wordwrap},
+    {"escape", "", f_escape},
+    {"e", "", f_escape},
+    {"forceescape", "", f_forceescape},
+    {"striptags", "", f_striptags},
+    {"urlencode", "", f_urlencode},
+    {"urlize", "trim_url_limit nofollow target rel extra_schemes", f_urlize},
+    {"xmlattr", "autospace", f_xmlattr},
+    {NULL, NULL, NULL},
+};

@@ -1,0 +1,266 @@
+/* Filters over single values: numbers, JSON, formats, defaults. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "worker/template/compare.h"
+#include "worker/template/eval.h"
+#include "worker/template/filter.h"
+#include "worker/template/format.h"
+#include "worker/template/method_str.h"
+#include "worker/template/number.h"
+#include "worker/template/print.h"
+
+static struct value f_default(struct run *r, struct value v, struct value *a)
+{
+    bool boolean = a[1].t != V_MISSING && value_truth(r, a[1]);
+
+    if (v.t == V_UNDEF || (boolean && !value_truth(r, v)))
+        return a[0].t == V_MISSING ? v_text("") : a[0];
+    return v;
+}
+
+static struct value f_int(struct run *r, struct value v, struct value *a)
+{
+    struct value dflt = a[0].t == V_MISSING ? v_int(0) : a[0], n;
+    int64_t base;
+
+    if (v.t == V_UNDEF)
+        return run_undefined(r, v);
+    if (!arg_int(r, a[1], 10, &base))
+        return v_err();
+    if (v.t == V_FLOAT)
+        return isfinite(v.f) ? number_truncate(r, v.f) : dflt;
+    if (v_is_number(v))
+        return v.t == V_BOOL ? v_int(v.i) : v;
+    if (v.t != V_STR)
+        return dflt;
+    if (base == 0 || base < 2 || base > 36)
+        base = 10;
+    n = number_parse_int(r, v_bytes(v), (int)base);
+    if (n.t != V_MISSING)
+        return n;
+    n = number_parse_float(r, v_bytes(v));
+    return n.t == V_FLOAT && isfinite(n.f) ? number_truncate(r, n.f) : dflt;
+}
+
+static struct value f_float(struct run *r, struct value v, struct value *a)
+{
+    struct value dflt = a[0].t == V_MISSING ? v_float(0) : a[0], n;
+
+    if (v.t == V_UNDEF)
+        return run_undefined(r, v);
+    if (v_is_number(v))
+        return v_float(number_to_double(v));
+    if (v.t != V_STR)
+        return dflt;
+    n = number_parse_float(r, v_bytes(v));
+    return n.t == V_FLOAT ? n : dflt;
+}
+
+static struct value f_abs(struct run *r, struct value v, struct value *a)
+{
+    (void)a;
+    if (v.t == V_UNDEF)
+        return run_undefined(r, v);
+    if (!v_is_number(v))
+        return run_fail(r, "TypeError", "bad operand type for abs(): '%s'", v_type_name(v));
+    if (v.t == V_FLOAT)
+        return v_float(fabs(v.f));
+    if (v.t == V_BIG ? v.big->negative : v.i < 0)
+        return number_negate(r, v);
+    return v.t == V_BOOL ? v_int(v.i) : v;
+}
+
+/* round(d, places), half to even on the exact binary value. */
+static double round_places(double d, int64_t places)
+{
+    char text[512];
+    double unit;
+
+    if (!isfinite(d) || places > 300)
+        return d;
+    if (places >= 0) {
+        (void)snprintf(text, sizeof(text), "%.*f", (int)MIN_OF(places, 100), d);
+        return fabs(d) > 1e300 ? d : strtod(text, NULL);
+    }
+    unit = pow(10, (double)-places);
+    return nearbyint(d / unit) * unit;
+}
+
+static struct value f_round(struct run *r, struct value v, struct value *a)
+{
+    struct str method = STR("common");
+    int64_t places;
+    double unit, d;
+
+    if (v.t == V_UNDEF)
+        return run_undefined(r, v);
+    if (!arg_int(r, a[0], 0, &places) || (a[1].t != V_MISSING && !arg_str(r, a[1], &method)))
+        return v_err();
+    if (!v_is_number(v))
+        return run_fail(r, "TypeError", "type %s doesn't define __round__ method", v_type_name(v));
+    if (str_eq_c(method, "common")) {
+        if (v.t == V_FLOAT)
+            return v_float(round_places(v.f, places));
+        return places >= 0 || v.t == V_BIG ? v : v_int((int64_t)round_places((double)v.i, places));
+    }
+    if (!str_eq_c(method, "ceil") && !str_eq_c(method, "floor"))
+        return run_fail(r, "FilterArgumentError", "method must be common, ceil or floor");
+    unit = pow(10, (double)places);
+    d = number_to_double(v) * unit;
+    return v_float((method.p[0] == 'c' ? ceil(d) : floor(d)) / unit);
+}
+
+static struct value f_filesizeformat(struct run *r, struct value v, struct value *a)
+{
+    static const char *const prefixes[2][8] = {
+        {"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"},
+        {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}};
+    bool binary = a[0].t != V_MISSING && value_truth(r, a[0]);
+    double base = binary ? 1024 : 1000, unit = base, bytes;
+    struct value n = v.t == V_STR ? number_parse_float(r, v_bytes(v)) : v;
+    int i = 0;
+
+    if (!v_is_number(n))
+        return run_fail(r, "TypeError", "filesizeformat wants a number, not %s", v_type_name(v));
+    bytes = number_to_double(n);
+    if (bytes == 1)
+        return v_text("1 Byte");
+    if (bytes < base)
+        return v_str(arena_printf(r->a, "%.0f Bytes", trunc(bytes)));
+    for (; i < 7 && bytes >= unit * base; i++)
+        unit *= base;
+    return v_str(arena_printf(r->a, "%.1f %s", bytes / unit, prefixes[binary][i]));
+}
+
+/* The indent argument of json.dumps as text; absent for none. */
+static bool indent_text(struct run *r, struct value v, struct str *ret)
+{
+    char *p;
+    int64_t n;
+
+    *ret = (struct str){0};
+    if (v.t == V_MISSING || v.t == V_NONE)
+        return true;
+    if (v.t == V_STR) {
+        *ret = v_bytes(v);
+        return true;
+    }
+    if (!arg_int(r, v, 0, &n))
+        return false;
+    n = MIN_OF(MAX_OF(n, 0), 1000);
+    p = arena_alloc(r->a, (size_t)n + 1);
+    memset(p, ' ', (size_t)n);
+    *ret = str_of(p, (size_t)n);
+    return true;
+}
+
+static bool separators(struct run *r, struct value v, struct dump_options *o)
+{
+    if (v.t == V_MISSING || v.t == V_NONE)
+        return true;
+    if (!v_is_seq(v) || list_need(r->a, v.list)->n != 2)
+        return run_fail(r, "ValueError", "separators must be a pair").t != V_ERR;
+    return arg_str(r, v.list->at[0], &o->item_separator) &&
+           arg_str(r, v.list->at[1], &o->key_separator);
+}
+
+static struct value f_tojson(struct run *r, struct value v, struct value *a)
+{
+    struct dump_options o = {.key_separator = STR(": ")};
+    size_t from = r->out->len;
+
+    o.ensure_ascii = a[0].t != V_MISSING && value_truth(r, a[0]);
+    o.sort_keys = a[3].t != V_MISSING && value_truth(r, a[3]);
+    if (!indent_text(r, a[1], &o.indent))
+        return v_err();
+    o.item_separator = o.indent.p ? STR(",") : STR(", ");
+    if (!separators(r, a[2], &o))
+        return v_err();
+    if (!print_json(r, r->out, v, &o)) {
+        r->out->len = from;
+        return v_err();
+    }
+    return exec_take(r, from);
+}
+
+static struct value f_format(struct run *r, struct value v, struct value *a)
+{
+    v = filter_text(r, v);
+    if (v.t == V_ERR)
+        return v;
+    if (a[0].list->n && a[1].dict->n)
+        return run_fail(r, "FilterArgumentError",
+                        "can't handle positional and keyword arguments at the same time");
+    return format_percent(r, v, a[1].dict->n ? a[1] : a[0]);
+}
+
+/* Dicts with their keys sorted, all the way down, as pprint writes them. */
+static struct value sort_dicts(struct run *r, struct value v, int depth)
+{
+    struct value at;
+    struct dict *d;
+
+    if (depth > 100 || (v.t != V_DICT && !v_is_seq(v)))
+        return v;
+    if (v_is_seq(v)) {
+        struct list *l = list_new(r->a, list_need(r->a, v.list)->n);
+
+        for (uint32_t i = 0; i < l->n; i++)
+            l->at[i] = sort_dicts(r, v.list->at[i], depth + 1);
+        return v.t == V_LIST ? v_list(l) : v_tuple(l);
+    }
+    at = filter_call(r, filter_find(STR("dictsort")), v,
+                     &(struct argv){.pos = (struct value[]){v_bool(true)}, .n_pos = 1});
+    if (at.t == V_ERR)
+        return at;
+    d = dict_new(r->a, at.list->n);
+    for (uint32_t i = 0; i < at.list->n; i++)
+        dict_set(r->a, d, at.list->at[i].list->at[0],
+                 sort_dicts(r, at.list->at[i].list->at[1], depth + 1));
+    return v_dict(d);
+}
+
+static struct value f_pprint(struct run *r, struct value v, struct value *a)
+{
+    struct buf out = {0};
+    struct value sorted = sort_dicts(r, v, 0);
+    bool ok = sorted.t != V_ERR && print_repr(r, &out, sorted);
+
+    (void)a;
+    if (ok && out.len > 80 && (v.t == V_STR || v.t == V_DICT || v_is_seq(v)))
+        ok = run_fail(r, "NotImplementedError", "pprint of more than one line").t != V_ERR;
+    sorted = run_take(r, &out);
+    return ok ? sorted : v_err();
+}
+
+static struct value f_attr(struct run *r, struct value v, struct value *a)
+{
+    struct value name = filter_text(r, a[0]);
+
+    if (name.t == V_ERR)
+        return name;
+    if (v.t == V_DICT && !method_any(v_bytes(name)))
+        return v_undef_attr(v.t, v_bytes(name));
+    return attr_get(r, v, v_bytes(name));
+}
+
+const struct filter value_filters[] = {
+    {"tojson", "ensure_ascii indent separators sort_keys", f_tojson},
+    {"default", "default_value boolean", f_default},
+    {"d", "default_value boolean", f_default},
+    {"int", "default base", f_int},
+    {"float", "default", f_float},
+    {"format", "* **", f_format},
+    {"abs", "", f_abs},
+    {"round", "precision method", f_round},
+    {"attr", "name!", f_attr},
+    {NULL, NULL, NULL},
+};
+
+const struct filter format_filters[] = {
+    {"filesizeformat", "binary", f_filesizeformat},
+    {"pprint", "verbose", f_pprint},
+    {NULL, NULL, NULL},
+};

@@ -1,0 +1,239 @@
+#include "worker/template/iter.h"
+
+#include "worker/template/compare.h"
+#include "worker/template/eval.h"
+#include "worker/template/pystr.h"
+
+bool iter_init(struct run *r, struct iter *it, struct value v)
+{
+    *it = (struct iter){.of = v};
+    switch (v.t) {
+    case V_LIST:
+    case V_TUPLE:
+        list_need(r->a, v.list);
+        return true;
+    case V_DICT:
+    case V_VIEW:
+        dict_need(r->a, v.dict);
+        return true;
+    case V_STR:
+    case V_RANGE:
+    case V_GEN:
+    case V_LOOP:
+        return true;
+    case V_UNDEF:
+        if ((v.sub & 0xff) != UNDEF_UNSAFE)
+            return true;
+        (void)run_undefined(r, v);
+        return false;
+    default:
+        (void)run_fail(r, "TypeError", "'%s' object is not iterable", v_type_name(v));
+        return false;
+    }
+}
+
+static struct value view_item(struct run *r, struct value view, size_t i)
+{
+    struct entry *e = &view.dict->at[i];
+
+    if (view.t == V_DICT || view.sub == VIEW_KEYS)
+        return e->key;
+    return view.sub == VIEW_VALUES ? e->value : run_pair(r, e->key, e->value);
+}
+
+int iter_next(struct run *r, struct iter *it, struct value *ret)
+{
+    if (!run_spend(r, 1))
+        return -1;
+    switch (it->of.t) {
+    case V_LIST:
+    case V_TUPLE:
+        if (it->at >= it->of.list->n)
+            return 0;
+        *ret = it->of.list->at[it->at++];
+        return 1;
+    case V_DICT:
+    case V_VIEW:
+        if (it->at >= it->of.dict->n)
+            return 0;
+        *ret = view_item(r, it->of, it->at++);
+        return 1;
+    case V_STR: {
+        size_t from = it->at;
+
+        if (from >= it->of.n)
+            return 0;
+        it->at = MIN_OF(from + pystr_width((unsigned char)it->of.s[from]), it->of.n);
+        *ret = v_str(str_of(it->of.s + from, it->at - from));
+        return 1;
+    }
+    case V_RANGE:
+        if ((int64_t)it->at >= it->of.range->n)
+            return 0;
+        *ret = v_int(it->of.range->start + (int64_t)it->at++ * it->of.range->step);
+        return 1;
+    case V_GEN: {
+        int more = it->of.gen->done ? 0 : it->of.gen->next(r, it->of.gen, ret);
+
+        it->of.gen->done = more <= 0;
+        return more;
+    }
+    case V_LOOP: {
+        struct value v;
+        int more = loop_step(r, it->of.loop, &v);
+
+        if (more > 0)
+            *ret = run_pair(r, v, (struct value){.t = V_LOOP, .loop = it->of.loop});
+        return more;
+    }
+    default:
+        return 0;
+    }
+}
+
+struct value iter_collect(struct run *r, struct value v)
+{
+    struct list_builder b = {0};
+    struct iter it;
+    struct value item;
+    int more;
+
+    if (v_is_seq(v))
+        return v_list(list_need(r->a, v.list));
+    if (!iter_init(r, &it, v))
+        return v_err();
+    while ((more = iter_next(r, &it, &item)) > 0) {
+        if (!builder_add(r, &b, item))
+            return v_err();
+    }
+    return more < 0 ? v_err() : builder_list(r, &b);
+}
+
+struct gen *gen_new(struct run *r, int (*next)(struct run *, struct gen *, struct value *))
+{
+    struct gen *g = ARENA_NEW(r->a, struct gen);
+
+    g->next = next;
+    return g;
+}
+
+/* --- loops --- */
+
+static int pull(struct run *r, struct loop *l, struct value *ret)
+{
+    if (l->rest) {
+        if (l->rest_at >= l->rest->n)
+            return 0;
+        *ret = l->rest->at[l->rest_at++];
+        return 1;
+    }
+    for (;;) {
+        int more = iter_next(r, &l->it, ret);
+        int pass;
+
+        if (more <= 0 || !l->node)
+            return more;
+        pass = eval_loop_test(r, l->node, *ret);
+        if (pass != 0)
+            return pass;
+    }
+}
+
+int loop_step(struct run *r, struct loop *l, struct value *ret)
+{
+    struct value next;
+    int more = 1;
+
+    if (l->ahead.t != V_MISSING)
+        next = l->ahead;
+    else
+        more = pull(r, l, &next);
+    if (more <= 0)
+        return more;
+    l->ahead = v_missing();
+    l->index++;
+    l->previous = l->current;
+    l->current = next;
+    *ret = next;
+    return 1;
+}
+
+/* Looks at the item behind the current one: 1, 0, -1. */
+static int peek(struct run *r, struct loop *l)
+{
+    if (l->ahead.t == V_MISSING) {
+        struct value v;
+        int more = pull(r, l, &v);
+
+        if (more <= 0)
+            return more;
+        l->ahead = v;
+    }
+    return 1;
+}
+
+struct value loop_length(struct run *r, struct loop *l)
+{
+    struct value rest;
+    struct list_builder b = {0};
+    int more;
+
+    if (l->length >= 0)
+        return v_int(l->length);
+    if (!l->node && l->source.t != V_GEN) {
+        l->length = value_len(r, l->source);
+        return l->length < 0 ? v_err() : v_int(l->length);
+    }
+    while ((more = pull(r, l, &rest)) > 0) {
+        if (!builder_add(r, &b, rest))
+            return v_err();
+    }
+    if (more < 0)
+        return v_err();
+    l->rest = builder_list(r, &b).list;
+    l->length = l->index + l->rest->n + (l->ahead.t != V_MISSING);
+    return v_int(l->length);
+}
+
+static struct value loop_neighbour(struct run *r, struct loop *l, bool next)
+{
+    if (next) {
+        int more = peek(r, l);
+
+        if (more < 0)
+            return v_err();
+        return more ? l->ahead : v_undef(UNDEF_NAME, STR("there is no next item"));
+    }
+    if (l->previous.t == V_MISSING)
+        return v_undef(UNDEF_NAME, STR("there is no previous item"));
+    return l->previous;
+}
+
+struct value loop_attr(struct run *r, struct loop *l, struct str name)
+{
+    struct value n;
+    int more;
+
+    if (str_eq_c(name, "index0"))
+        return v_int(l->index - 1);
+    if (str_eq_c(name, "index"))
+        return v_int(l->index);
+    if (str_eq_c(name, "first"))
+        return v_bool(l->index == 1);
+    if (str_eq_c(name, "last")) {
+        more = peek(r, l);
+        return more < 0 ? v_err() : v_bool(!more);
+    }
+    if (str_eq_c(name, "previtem") || str_eq_c(name, "nextitem"))
+        return loop_neighbour(r, l, name.p[0] == 'n');
+    if (str_eq_c(name, "depth"))
+        return v_int(l->depth + 1);
+    if (str_eq_c(name, "depth0"))
+        return v_int(l->depth);
+    if (!str_eq_c(name, "length") && !str_eq_c(name, "revindex") && !str_eq_c(name, "revindex0"))
+        return v_missing();
+    n = loop_length(r, l);
+    if (n.t == V_ERR || name.p[0] == 'l')
+        return n;
+    return v_int(n.i - l->index + (name.len == 8));
+}

@@ -1,0 +1,186 @@
+/* Methods of dicts, lists, numbers, loops and cyclers. */
+#include <math.h>
+
+#include "worker/template/call.h"
+#include "worker/template/compare.h"
+#include "worker/template/iter.h"
+#include "worker/template/method_str.h"
+#include "worker/template/number.h"
+
+static struct value view(struct value self, uint16_t sub)
+{
+    self.t = V_VIEW;
+    self.sub = sub;
+    return self;
+}
+
+static struct value m_keys(struct run *r, struct value self, struct value *a)
+{
+    (void)r;
+    (void)a;
+    return view(self, VIEW_KEYS);
+}
+
+static struct value m_values(struct run *r, struct value self, struct value *a)
+{
+    (void)r;
+    (void)a;
+    return view(self, VIEW_VALUES);
+}
+
+static struct value m_items(struct run *r, struct value self, struct value *a)
+{
+    (void)r;
+    (void)a;
+    return view(self, VIEW_ITEMS);
+}
+
+static struct value m_get(struct run *r, struct value self, struct value *a)
+{
+    struct entry *e;
+
+    if (!value_hashable(r, a[0]))
+        return v_err();
+    e = dict_find(r->a, self.dict, a[0]);
+    if (e)
+        return e->value;
+    return a[1].t == V_MISSING ? v_none() : a[1];
+}
+
+static struct value m_dict_copy(struct run *r, struct value self, struct value *a)
+{
+    struct dict *from = dict_need(r->a, self.dict), *d = dict_new(r->a, from->n);
+
+    (void)a;
+    for (uint32_t i = 0; i < from->n; i++)
+        dict_set(r->a, d, from->at[i].key, from->at[i].value);
+    return v_dict(d);
+}
+
+const struct method dict_methods[] = {
+    {"items", "", m_items},   {"get", "key! default", m_get}, {"keys", "", m_keys},
+    {"values", "", m_values}, {"copy", "", m_dict_copy},      {NULL, NULL, NULL},
+};
+
+static struct value m_list_index(struct run *r, struct value self, struct value *a)
+{
+    struct value l = iter_collect(r, self);
+    int64_t start;
+
+    if (l.t == V_ERR || !arg_int(r, a[1], 0, &start))
+        return v_err();
+    for (uint32_t i = 0; i < l.list->n; i++) {
+        if (i >= start && value_eq(r->a, l.list->at[i], a[0]))
+            return v_int(i);
+    }
+    return run_fail(r, "ValueError", "value is not in list");
+}
+
+static struct value m_list_count(struct run *r, struct value self, struct value *a)
+{
+    struct value l = iter_collect(r, self);
+    int64_t n = 0;
+
+    if (l.t == V_ERR)
+        return l;
+    for (uint32_t i = 0; i < l.list->n; i++)
+        n += value_eq(r->a, l.list->at[i], a[0]);
+    return v_int(n);
+}
+
+static struct value m_list_copy(struct run *r, struct value self, struct value *a)
+{
+    (void)a;
+    list_need(r->a, self.list);
+    return run_list(r, self.list->at, self.list->n);
+}
+
+const struct method list_methods[] = {
+    {"index", "value! start", m_list_index},
+    {"count", "value!", m_list_count},
+    {"copy", "", m_list_copy},
+    {NULL, NULL, NULL},
+};
+
+static struct value m_is_integer(struct run *r, struct value self, struct value *a)
+{
+    (void)r;
+    (void)a;
+    return v_bool(self.t != V_FLOAT || (isfinite(self.f) && floor(self.f) == self.f));
+}
+
+static struct value m_bit_length(struct run *r, struct value self, struct value *a)
+{
+    uint64_t m;
+    int64_t n = 0;
+
+    (void)a;
+    if (!v_is_int(self))
+        return run_fail(r, "NotImplementedError", "bit_length() is only supported to 64 bits");
+    m = self.i < 0 ? 0 - (uint64_t)self.i : (uint64_t)self.i;
+    for (; m; m >>= 1)
+        n++;
+    return v_int(n);
+}
+
+static struct value m_conjugate(struct run *r, struct value self, struct value *a)
+{
+    (void)r;
+    (void)a;
+    return self;
+}
+
+const struct method number_methods[] = {
+    {"is_integer", "", m_is_integer},
+    {"bit_length", "", m_bit_length},
+    {"conjugate", "", m_conjugate},
+    {NULL, NULL, NULL},
+};
+
+static struct value m_loop_cycle(struct run *r, struct value self, struct value *a)
+{
+    struct list *items = a[0].list;
+
+    if (items->n == 0)
+        return run_fail(r, "TypeError", "no items for cycling given");
+    return items->at[(uint64_t)(self.loop->index - 1) % items->n];
+}
+
+static struct value m_loop_changed(struct run *r, struct value self, struct value *a)
+{
+    bool same = self.loop->changed.t != V_MISSING && value_eq(r->a, self.loop->changed, a[0]);
+
+    self.loop->changed = a[0];
+    return v_bool(!same);
+}
+
+const struct method loop_methods[] = {
+    {"cycle", "* **", m_loop_cycle},
+    {"changed", "* **", m_loop_changed},
+    {NULL, NULL, NULL},
+};
+
+static struct value m_cycler_next(struct run *r, struct value self, struct value *a)
+{
+    struct cycler *c = self.cycler;
+    struct value v = c->items[c->pos];
+
+    (void)r;
+    (void)a;
+    c->pos = (c->pos + 1) % c->n;
+    return v;
+}
+
+static struct value m_cycler_reset(struct run *r, struct value self, struct value *a)
+{
+    (void)r;
+    (void)a;
+    self.cycler->pos = 0;
+    return v_none();
+}
+
+const struct method cycler_methods[] = {
+    {"next", "", m_cycler_next},
+    {"reset", "", m_cycler_reset},
+    {NULL, NULL, NULL},
+};

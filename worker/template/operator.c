@@ -1,0 +1,158 @@
+#include "worker/template/compare.h"
+#include "worker/template/escape.h"
+#include "worker/template/eval.h"
+#include "worker/template/format.h"
+#include "worker/template/number.h"
+
+static struct value escaped(struct run *r, struct value v)
+{
+    struct buf out = {0};
+
+    if (v.flags & VF_MARKUP)
+        return v;
+    escape_html(&out, v_bytes(v));
+    return run_take(r, &out);
+}
+
+/* Text + text; when one is Markup the other is escaped and the sum is Markup. */
+static struct value add_text(struct run *r, struct value x, struct value y)
+{
+    bool markup = (x.flags | y.flags) & VF_MARKUP;
+    struct value v;
+
+    if (markup) {
+        x = escaped(r, x);
+        y = escaped(r, y);
+        if (x.t == V_ERR || y.t == V_ERR)
+            return v_err();
+    }
+    v = run_concat(r, x, y);
+    if (markup && v.t == V_STR)
+        v.flags |= VF_MARKUP;
+    return v;
+}
+
+static struct value add_lists(struct run *r, struct value x, struct value y)
+{
+    struct list *lx = list_need(r->a, x.list), *ly = list_need(r->a, y.list), *sum;
+
+    if (!run_room(r, ((uint64_t)lx->n + ly->n) * sizeof(struct value)))
+        return v_err();
+    sum = list_new(r->a, lx->n + ly->n);
+    memcpy(sum->at, lx->at, lx->n * sizeof(struct value));
+    memcpy(sum->at + lx->n, ly->at, ly->n * sizeof(struct value));
+    return x.t == V_LIST ? v_list(sum) : v_tuple(sum);
+}
+
+static struct value repeat_text(struct run *r, struct value v, uint64_t times)
+{
+    char *p;
+
+    if (!run_room(r, v.n * times) || v.n * times > UINT32_MAX)
+        return run_fail(r, "MemoryError", "a string is too long");
+    p = arena_alloc(r->a, v.n * times + 1);
+    for (uint64_t i = 0; i < times; i++)
+        memcpy(p + i * v.n, v.s, v.n);
+    return v_like(v_str(str_of(p, v.n * times)), v);
+}
+
+static struct value repeat_list(struct run *r, struct value v, uint64_t times)
+{
+    struct list *from = list_need(r->a, v.list), *l;
+
+    if (from->n * times > UINT32_MAX || !run_room(r, from->n * times * sizeof(struct value)))
+        return run_fail(r, "MemoryError", "a list is too long");
+    l = list_new(r->a, (uint32_t)(from->n * times));
+    for (uint64_t i = 0; i < times && from->n; i++)
+        memcpy(l->at + i * from->n, from->at, from->n * sizeof(struct value));
+    return v.t == V_LIST ? v_list(l) : v_tuple(l);
+}
+
+static struct value repeat(struct run *r, struct value v, struct value times)
+{
+    uint64_t n;
+
+    if (times.t == V_BIG || times.i > INT32_MAX)
+        return run_fail(r, "OverflowError", "the repetition is too long");
+    n = times.i > 0 ? (uint64_t)times.i : 0;
+    if ((v.t == V_STR ? v.n : v.list->n) == 0)
+        n = 0;
+    return v.t == V_STR ? repeat_text(r, v, n) : repeat_list(r, v, n);
+}
+
+static struct value unsupported(struct run *r, char op, struct value x, struct value y)
+{
+    char text[3] = {op, 0, 0};
+
+    if (op == 'f' || op == 'p') {
+        text[0] = op == 'f' ? '/' : '*';
+        text[1] = text[0];
+    }
+    if (op == '+' && x.t == V_STR)
+        return run_fail(r, "TypeError", "can only concatenate str (not \"%s\") to str",
+                        v_type_name(y));
+    return run_fail(r, "TypeError", "unsupported operand type(s) for %s: '%s' and '%s'", text,
+                    v_type_name(x), v_type_name(y));
+}
+
+struct value operator_binary(struct run *r, char op, struct value x, struct value y)
+{
+    if (x.t == V_UNDEF || (y.t == V_UNDEF && !(op == '%' && x.t == V_STR)))
+        return run_undefined(r, x.t == V_UNDEF ? x : y);
+    if (v_is_number(x) && v_is_number(y))
+        return number_binary(r, op, x, y);
+    if (op == '+' && x.t == V_STR && y.t == V_STR)
+        return add_text(r, x, y);
+    if (op == '+' && x.t == y.t && v_is_seq(x))
+        return add_lists(r, x, y);
+    if (op == '%' && x.t == V_STR)
+        return format_percent(r, x, y);
+    if (op == '*' && (x.t == V_STR || v_is_seq(x)) && (v_is_int(y) || y.t == V_BIG))
+        return repeat(r, x, y);
+    if (op == '*' && (y.t == V_STR || v_is_seq(y)) && (v_is_int(x) || x.t == V_BIG))
+        return repeat(r, y, x);
+    return unsupported(r, op, x, y);
+}
+
+static int compare_numbers(struct run *r, int op, struct value x, struct value y)
+{
+    int c = number_cmp(r->a, x, y);
+
+    if (c == 2)
+        return 0;
+    switch (op) {
+    case OP_LT:
+        return c < 0;
+    case OP_LE:
+        return c <= 0;
+    case OP_GT:
+        return c > 0;
+    default:
+        return c >= 0;
+    }
+}
+
+int operator_compare(struct run *r, int op, struct value x, struct value y)
+{
+    int c;
+
+    switch (op) {
+    case OP_EQ:
+        return value_eq(r->a, x, y);
+    case OP_NE:
+        return !value_eq(r->a, x, y);
+    case OP_IN:
+        return value_contains(r, y, x);
+    case OP_NOT_IN:
+        c = value_contains(r, y, x);
+        return c < 0 ? c : !c;
+    default:
+        break;
+    }
+    if (v_is_number(x) && v_is_number(y))
+        return compare_numbers(r, op, x, y);
+    c = op == OP_LT || op == OP_GE ? value_less(r, x, y) : value_less(r, y, x);
+    if (c < 0)
+        return c;
+    return op == OP_LT || op == OP_GT ? c : !c;
+}

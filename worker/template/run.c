@@ -1,0 +1,144 @@
+#include "worker/template/run.h"
+
+#include <stdio.h>
+
+struct value run_raise(struct run *r, const char *kind, struct str message)
+{
+    if (!r->error.kind) {
+        r->error.kind = kind;
+        r->error.message = arena_str(r->a, message);
+        r->error.line = r->line;
+    }
+    return v_err();
+}
+
+struct value run_fail(struct run *r, const char *kind, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    return run_raise(r, kind, str_cstr(text));
+}
+
+struct value run_undefined(struct run *r, struct value undef)
+{
+    int n = (int)MIN_OF(undef.n, 200U);
+
+    switch (undef.sub & 0xff) {
+    case UNDEF_ATTR:
+        return run_fail(r, "UndefinedError", "'%s object' has no attribute '%.*s'",
+                        v_type_name((struct value){.t = (uint8_t)(undef.sub >> 8)}), n, undef.s);
+    case UNDEF_UNSAFE:
+        return run_fail(r, "SecurityError", "access to attribute '%.*s' is unsafe.", n, undef.s);
+    case UNDEF_PARAM:
+        return run_fail(r, "UndefinedError", "parameter '%.*s' was not provided", n, undef.s);
+    default:
+        return run_fail(r, "UndefinedError", "'%.*s' is undefined", n, undef.s);
+    }
+}
+
+bool run_room(struct run *r, uint64_t bytes)
+{
+    if (bytes <= r->max_memory && r->a->used_bytes - r->memory_start <= r->max_memory - bytes)
+        return true;
+    (void)run_fail(r, "MemoryError", "the template needs more memory than its budget");
+    return false;
+}
+
+bool run_spend(struct run *r, uint64_t steps)
+{
+    if (r->steps < steps) {
+        r->steps = 0;
+        (void)run_fail(r, "BudgetError", "the template takes more steps than its budget");
+        return false;
+    }
+    r->steps -= steps;
+    return true;
+}
+
+struct value run_str(struct run *r, struct str s)
+{
+    if (!run_room(r, s.len))
+        return v_err();
+    return v_str(arena_str(r->a, s));
+}
+
+struct value run_take(struct run *r, struct buf *b)
+{
+    struct value v = run_str(r, buf_str(b));
+
+    buf_done(b);
+    return v;
+}
+
+struct value run_concat(struct run *r, struct value x, struct value y)
+{
+    uint64_t n = (uint64_t)x.n + y.n;
+    char *p;
+
+    if (y.n == 0)
+        return v_str(v_bytes(x));
+    if (x.n && x.s + x.n == r->tip && (size_t)(r->tip_end - r->tip) >= y.n) {
+        memcpy(r->tip, y.s, y.n);
+        r->tip += y.n;
+        return v_str(str_of(x.s, n));
+    }
+    if (n > UINT32_MAX / 4 || !run_room(r, n + n / 2 + 32)) {
+        return run_fail(r, "MemoryError", "a string is too long");
+    }
+    p = arena_alloc(r->a, n + n / 2 + 32);
+    if (x.n)
+        memcpy(p, x.s, x.n);
+    memcpy(p + x.n, y.s, y.n);
+    r->tip = p + n;
+    r->tip_end = p + n + n / 2 + 32;
+    return v_str(str_of(p, n));
+}
+
+struct value run_list(struct run *r, const struct value *at, uint32_t n)
+{
+    struct list *l = list_new(r->a, n);
+
+    if (n)
+        memcpy(l->at, at, n * sizeof(*at));
+    return v_list(l);
+}
+
+struct value run_pair(struct run *r, struct value a, struct value b)
+{
+    struct list *l = list_new(r->a, 2);
+
+    l->at[0] = a;
+    l->at[1] = b;
+    return v_tuple(l);
+}
+
+bool builder_add(struct run *r, struct list_builder *b, struct value v)
+{
+    if (b->n == b->cap) {
+        uint32_t cap = b->cap ? b->cap * 2 : 8;
+        struct value *at;
+
+        if (!run_room(r, (uint64_t)cap * sizeof(*at)))
+            return false;
+        at = arena_alloc(r->a, cap * sizeof(*at));
+        if (b->n)
+            memcpy(at, b->at, b->n * sizeof(*at));
+        b->at = at;
+        b->cap = cap;
+    }
+    b->at[b->n++] = v;
+    return true;
+}
+
+struct value builder_list(struct run *r, struct list_builder *b)
+{
+    struct list *l = ARENA_NEW(r->a, struct list);
+
+    l->at = b->at;
+    l->n = b->n;
+    return v_list(l);
+}

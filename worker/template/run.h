@@ -1,0 +1,78 @@
+/*
+ * struct run: one rendering under way: arena, output, budgets, and the exception that V_ERR stands
+ * for. Internal to worker/template.
+ */
+#ifndef RG_TEMPLATE_RUN_H
+#define RG_TEMPLATE_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "worker/template/template.h"
+#include "worker/template/value.h"
+
+/* The variables of one template function (the root, a macro, a caller block). */
+struct frame {
+    struct frame *up; /* of the function around it */
+    uint32_t n;
+    struct value slots[];
+};
+
+struct run {
+    struct arena *a;
+    struct buf *out;
+    struct dict *context;
+    struct frame *frame;
+    const struct template_options *o;
+    size_t out_start; /* of this render in out */
+    size_t max_out, max_memory, memory_start;
+    uint64_t steps; /* left */
+    uint32_t depth; /* left */
+    uint32_t line;  /* of the node being evaluated */
+    char *tip;      /* end of the string that was concatenated last, and of its room */
+    char *tip_end;
+    struct template_error error;
+};
+
+/* Records an exception and returns V_ERR. kind is static. */
+struct value run_fail(struct run *r, const char *kind, const char *fmt, ...) RG_PRINTF(3, 4);
+
+/* The same with a message of any length and any bytes. */
+struct value run_raise(struct run *r, const char *kind, struct str message);
+
+/* Use of an undefined value where it must not be used. */
+struct value run_undefined(struct run *r, struct value undef);
+
+/* False, with the exception set, when `bytes` more would break the memory budget. Asked before
+ * anything whose size is a product of inputs. */
+bool run_room(struct run *r, uint64_t bytes);
+
+/* Counts steps; false with the exception set when the budget is spent. */
+bool run_spend(struct run *r, uint64_t steps);
+
+/* A copy of the bytes as a value. */
+struct value run_str(struct run *r, struct str s);
+
+/* The buffer's bytes as a value; the buffer is done with. */
+struct value run_take(struct run *r, struct buf *b);
+
+/* x + y; appends in place when x is the newest such string, so that building up is linear. */
+struct value run_concat(struct run *r, struct value x, struct value y);
+
+/* A list value of the n values (copied). */
+struct value run_list(struct run *r, const struct value *at, uint32_t n);
+struct value run_pair(struct run *r, struct value a, struct value b); /* a tuple */
+
+/* A growing list in the arena. */
+struct list_builder {
+    struct value *at;
+    uint32_t n, cap;
+};
+
+bool builder_add(struct run *r, struct list_builder *b, struct value v);
+struct value builder_list(struct run *r, struct list_builder *b);
+
+#endif

@@ -1,0 +1,251 @@
+#include "worker/template/template.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "worker/template/eval.h"
+#include "worker/template/parser.h"
+#include "worker/template/pystr.h"
+#include "worker/template/scope.h"
+
+enum { MAX_DEPTH = 1600, SOURCE_MAX = 4 << 20 };
+
+/* Marks attribute nodes whose name some type has as a method: those ask the type before the keys
+ * of a dict. */
+static void mark_attributes(struct node *n);
+
+static void mark_args(const struct call_args *args)
+{
+    for (uint32_t i = 0; i < args->n_pos; i++)
+        mark_attributes(args->pos[i]);
+    for (uint32_t i = 0; i < args->n_named; i++)
+        mark_attributes(args->named[i]);
+    mark_attributes(args->star);
+    mark_attributes(args->star2);
+}
+
+static void mark_attributes(struct node *n)
+{
+    if (!n)
+        return;
+    if (n->kind == N_GETATTR && method_any(v_bytes(n->val)))
+        n->flags |= NF_TYPE_ATTR;
+    mark_attributes(n->a);
+    mark_attributes(n->b);
+    mark_attributes(n->c);
+    for (uint32_t i = 0; i < n->n; i++)
+        mark_attributes(n->kids[i]);
+    if (n->kind == N_CALL || n->kind == N_FILTER || n->kind == N_TEST)
+        mark_args(n->args);
+    if (n->kind == N_MACRO || n->kind == N_CALLBLOCK) {
+        for (uint32_t i = 0; i < n->macro->n_params; i++)
+            mark_attributes(n->macro->defaults[i]);
+    }
+}
+
+static int compile(struct template *t, struct template_error *error)
+{
+    struct token_list tokens = {0};
+    struct parser p = {.a = &t->arena, .error = error};
+    int rc = -1;
+
+    p.dummy.kind = N_CONST;
+    p.dummy.val = v_none();
+    if (t->source.len > SOURCE_MAX)
+        rc = compile_fail(error, 0, "TemplateSyntaxError", "the template is too long");
+    else
+        rc = lexer_run(&t->arena, t->source, &tokens, error);
+    if (rc == 0) {
+        p.t = tokens.at;
+        p.end = &tokens.at[tokens.n - 1];
+        t->root = parser_run(&p);
+        rc = t->root ? 0 : -1;
+    }
+    vec_done(&tokens);
+    if (rc != 0)
+        return -1;
+    mark_attributes(t->root);
+    scope_resolve(t);
+    return 0;
+}
+
+int template_compile(struct str source, const char *name, struct template **ret,
+                     struct template_error *detail, struct err *e)
+{
+    struct template_error own = {0};
+    struct template *t = mem_zalloc(sizeof(*t));
+
+    *ret = NULL;
+    t->source = arena_str(&t->arena, source);
+    t->name = arena_cstr(&t->arena, str_cstr(name));
+    if (compile(t, &own) == 0) {
+        *ret = t;
+        return 0;
+    }
+    if (detail) {
+        *detail = own;
+        detail->message = str_cstr(detail->text);
+    }
+    (void)err_set(e, ERR_INVALID, "%s, line %u: %s: %s", name, own.line, own.kind, own.text);
+    template_free(t);
+    return -1;
+}
+
+void template_free(struct template *t)
+{
+    struct arena a;
+
+    if (!t)
+        return;
+    a = t->arena;
+    free(t);
+    arena_done(&a);
+}
+
+struct str template_source(const struct template *t)
+{
+    return t->source;
+}
+
+bool template_mentions(const struct template *t, const char *name)
+{
+    struct str s = t->source, word = str_cstr(name);
+
+    for (size_t at = 0; (at = str_find(s, word, at)) != SIZE_MAX; at++) {
+        size_t end = at + word.len;
+        size_t next = end;
+        unsigned f = end < s.len ? pystr_flags(pystr_next(s, &next)) : 0;
+        unsigned before = at > 0 ? pystr_flags((unsigned char)s.p[at - 1]) : 0;
+
+        if (!(f & PYSTR_ID_CONTINUE) && !(before & PYSTR_ID_CONTINUE))
+            return true;
+    }
+    return false;
+}
+
+/* --- continue_final_message: a mark behind the content that is to be continued --- */
+
+static const char MARK[] = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+static struct value marked(struct run *r, struct value text)
+{
+    if (text.t != V_STR)
+        return run_fail(r, "TypeError", "the final message has no text content to continue");
+    return run_concat(r, text, v_text(MARK));
+}
+
+/* A copy of the last text part of a content list, marked. */
+static struct value mark_parts(struct run *r, struct value parts)
+{
+    struct value copy = run_list(r, list_need(r->a, parts.list)->at, parts.list->n);
+
+    for (uint32_t i = copy.list->n; i-- > 0;) {
+        struct value part = copy.list->at[i], text;
+        struct entry *e = part.t == V_DICT ? dict_find_str(r->a, part.dict, STR("text")) : NULL;
+        struct dict *d;
+
+        if (!e)
+            continue;
+        text = marked(r, e->value);
+        d = dict_new(r->a, part.dict->n);
+        for (uint32_t k = 0; k < part.dict->n; k++)
+            dict_set(r->a, d, part.dict->at[k].key, part.dict->at[k].value);
+        dict_set(r->a, d, v_text("text"), text);
+        copy.list->at[i] = v_dict(d);
+        return text.t == V_ERR ? text : copy;
+    }
+    return run_fail(r, "ValueError",
+                    "continue_final_message is set but we could not find any text"
+                    " to continue in the final message!");
+}
+
+/* Replaces context.messages by a copy whose last message is marked in its field. */
+static bool mark_final(struct run *r)
+{
+    struct str field = r->o->continue_field.p ? r->o->continue_field : STR("content");
+    struct entry *messages = dict_find_str(r->a, r->context, STR("messages")), *content;
+    struct value copy, last;
+    struct dict *d;
+
+    if (!messages || messages->value.t != V_LIST || messages->value.list->n == 0)
+        return run_fail(r, "IndexError", "list index out of range").t != V_ERR;
+    list_need(r->a, messages->value.list);
+    copy = run_list(r, messages->value.list->at, messages->value.list->n);
+    last = copy.list->at[copy.list->n - 1];
+    content = last.t == V_DICT ? dict_find_str(r->a, last.dict, field) : NULL;
+    if (!content || content->value.t == V_NONE)
+        return run_fail(r, "ValueError",
+                        "continue_final_message is set but the final message has no \"%.*s\" to "
+                        "continue!",
+                        (int)MIN_OF(field.len, (size_t)100), field.p)
+                   .t != V_ERR;
+    d = dict_new(r->a, last.dict->n);
+    for (uint32_t i = 0; i < last.dict->n; i++)
+        dict_set(r->a, d, last.dict->at[i].key, last.dict->at[i].value);
+    last = v_is_seq(content->value) ? mark_parts(r, content->value) : marked(r, content->value);
+    dict_set(r->a, d, v_str(field), last);
+    copy.list->at[copy.list->n - 1] = v_dict(d);
+    messages->value = copy;
+    return last.t != V_ERR;
+}
+
+/* Cuts the output at the last mark; when the template trimmed the mark's own space, the text
+ * before it was trimmed as well. */
+static bool cut_final(struct run *r)
+{
+    struct str out = str_sub(buf_str(r->out), r->out_start, r->out->len);
+    struct str mark = STR("CONTINUE_FINAL_MESSAGE_TAG");
+    size_t at = SIZE_MAX, next = 0;
+
+    while ((next = str_find(out, mark, next)) != SIZE_MAX)
+        at = next++;
+    if (at == SIZE_MAX)
+        return run_fail(r, "ValueError",
+                        "continue_final_message is set but the final message does not appear in "
+                        "the chat after applying the chat template!")
+                   .t != V_ERR;
+    if (at + mark.len >= out.len || out.p[at + mark.len] != ' ')
+        at = pystr_strip(str_sub(out, 0, at), 2).len;
+    r->out->len = r->out_start + at;
+    return true;
+}
+
+/* --- rendering --- */
+
+static bool run_template(struct run *r, const struct template *t)
+{
+    struct frame *f = arena_zalloc(r->a, sizeof(*f) + t->n_slots * sizeof(f->slots[0]));
+
+    f->n = t->n_slots;
+    r->frame = f;
+    if (r->o->continue_final_message && !mark_final(r))
+        return false;
+    exec_enter(r, t->scope);
+    if (exec(r, t->root) == EXEC_ERROR)
+        return false;
+    return !r->o->continue_final_message || cut_final(r);
+}
+
+int template_render(const struct template *t, struct arena *a, const struct json *context,
+                    const struct template_options *o, struct buf *out, struct err *e)
+{
+    static const struct template_options none = {0};
+    struct run r = {.a = a, .out = out, .o = o ? o : &none, .out_start = out->len};
+    struct value c;
+
+    r.steps = r.o->max_steps ? r.o->max_steps : 50 * 1000 * 1000;
+    r.max_out = r.o->max_output_bytes ? r.o->max_output_bytes : (size_t)256 << 20;
+    r.max_memory = r.o->max_memory_bytes ? r.o->max_memory_bytes : (size_t)1 << 30;
+    r.memory_start = a->used_bytes;
+    r.depth = r.o->max_depth ? r.o->max_depth : MAX_DEPTH;
+    c = json_is(context, JSON_OBJECT) ? v_from_json(a, context) : v_dict(dict_new(a, 0));
+    r.context = dict_need(a, c.dict);
+    if (run_template(&r, t))
+        return 0;
+    out->len = r.out_start;
+    if (r.o->error)
+        *r.o->error = r.error;
+    return err_set(e, ERR_INVALID, "%s, line %u: %s: %.*s", t->name, r.error.line, r.error.kind,
+                   (int)MIN_OF(r.error.message.len, (size_t)300), r.error.message.p);
+}

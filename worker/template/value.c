@@ -1,0 +1,178 @@
+#include "worker/template/value.h"
+
+#include <stdlib.h>
+
+#include "worker/template/compare.h"
+#include "worker/template/number.h"
+
+/* Below this many entries a scan beats a hash. */
+enum { DICT_SCAN_MAX = 16 };
+
+const char *v_type_name(struct value v)
+{
+    static const char *const names[V_TYPE_COUNT] = {
+        [V_MISSING] = "missing", [V_ERR] = "error",     [V_UNDEF] = "Undefined",
+        [V_NONE] = "NoneType",   [V_BOOL] = "bool",     [V_INT] = "int",
+        [V_BIG] = "int",         [V_FLOAT] = "float",   [V_STR] = "str",
+        [V_LIST] = "list",       [V_TUPLE] = "tuple",   [V_DICT] = "dict",
+        [V_VIEW] = "dict_items", [V_RANGE] = "range",   [V_GEN] = "generator",
+        [V_NS] = "Namespace",    [V_CALL] = "function", [V_LOOP] = "LoopContext",
+        [V_CYCLER] = "Cycler",   [V_JOINER] = "Joiner",
+    };
+
+    return v.t < V_TYPE_COUNT ? names[v.t] : "?";
+}
+
+struct list *list_new(struct arena *a, uint32_t n)
+{
+    struct list *l = ARENA_NEW(a, struct list);
+
+    l->n = n;
+    l->at = arena_alloc(a, (size_t)n * sizeof(struct value));
+    return l;
+}
+
+struct dict *dict_new(struct arena *a, uint32_t n)
+{
+    struct dict *d = ARENA_NEW(a, struct dict);
+
+    d->cap = n;
+    d->at = n ? arena_alloc(a, (size_t)n * sizeof(struct entry)) : NULL;
+    return d;
+}
+
+struct value v_from_json(struct arena *a, const struct json *j)
+{
+    switch (j->kind) {
+    case JSON_BOOL:
+        return v_bool(json_is_true(j));
+    case JSON_NUMBER:
+        return number_from_json(a, json_text(j));
+    case JSON_STRING:
+        return v_str(json_text(j));
+    case JSON_ARRAY: {
+        struct list *l = ARENA_NEW(a, struct list);
+
+        l->n = j->n;
+        l->src = j;
+        return v_list(l);
+    }
+    case JSON_OBJECT: {
+        struct dict *d = ARENA_NEW(a, struct dict);
+
+        d->n = d->cap = j->n;
+        d->src = j;
+        return v_dict(d);
+    }
+    default:
+        return v_none();
+    }
+}
+
+void list_convert(struct arena *a, struct list *l)
+{
+    const struct json *j = l->src;
+
+    l->src = NULL;
+    l->at = arena_alloc(a, (size_t)j->n * sizeof(struct value));
+    for (uint32_t i = 0; i < j->n; i++)
+        l->at[i] = v_from_json(a, &j->items[i]);
+}
+
+void dict_convert(struct arena *a, struct dict *d)
+{
+    const struct json *j = d->src;
+
+    d->src = NULL;
+    d->at = arena_alloc(a, (size_t)j->n * sizeof(struct entry));
+    for (uint32_t i = 0; i < j->n; i++) {
+        d->at[i].key = v_str(json_text(&j->members[i].key));
+        d->at[i].value = v_from_json(a, &j->members[i].value);
+    }
+}
+
+static void dict_index_add(struct dict *d, uint32_t i)
+{
+    uint32_t mask = d->index_cap - 1;
+    uint32_t at;
+
+    if (d->at[i].key.t != V_STR)
+        return;
+    at = (uint32_t)str_hash(v_bytes(d->at[i].key), 0) & mask;
+    while (d->index[at])
+        at = (at + 1) & mask;
+    d->index[at] = i + 1;
+}
+
+/* Brings the index of string keys up to date. */
+static void dict_index(struct arena *a, struct dict *d)
+{
+    if (!d->index || d->n * 2 > d->index_cap) {
+        uint32_t cap = 64;
+
+        while (cap < d->n * 4)
+            cap *= 2;
+        d->index_cap = cap;
+        d->index = arena_calloc(a, cap, sizeof(uint32_t));
+        d->indexed = 0;
+    }
+    while (d->indexed < d->n)
+        dict_index_add(d, d->indexed++);
+}
+
+struct entry *dict_find_str(struct arena *a, struct dict *d, struct str key)
+{
+    dict_need(a, d);
+    if (d->n > DICT_SCAN_MAX) {
+        uint32_t at;
+
+        dict_index(a, d);
+        at = (uint32_t)str_hash(key, 0) & (d->index_cap - 1);
+        for (; d->index[at]; at = (at + 1) & (d->index_cap - 1)) {
+            struct entry *e = &d->at[d->index[at] - 1];
+
+            if (str_eq(v_bytes(e->key), key))
+                return e;
+        }
+        return NULL;
+    }
+    for (uint32_t i = 0; i < d->n; i++) {
+        struct value *k = &d->at[i].key;
+
+        if (k->n == key.len && k->t == V_STR && memcmp(k->s, key.p, key.len) == 0)
+            return &d->at[i];
+    }
+    return NULL;
+}
+
+struct entry *dict_find(struct arena *a, struct dict *d, struct value key)
+{
+    if (key.t == V_STR)
+        return dict_find_str(a, d, v_bytes(key));
+    dict_need(a, d);
+    for (uint32_t i = 0; i < d->n; i++) {
+        if (d->at[i].key.t != V_STR && value_eq(a, d->at[i].key, key))
+            return &d->at[i];
+    }
+    return NULL;
+}
+
+void dict_set(struct arena *a, struct dict *d, struct value key, struct value value)
+{
+    struct entry *e = dict_find(a, d, key);
+
+    if (e) {
+        e->value = value;
+        return;
+    }
+    if (d->n == d->cap) {
+        uint32_t cap = d->cap ? d->cap * 2 : 8;
+        struct entry *at = arena_alloc(a, (size_t)cap * sizeof(*at));
+
+        if (d->n)
+            memcpy(at, d->at, d->n * sizeof(*at));
+        d->at = at;
+        d->cap = cap;
+    }
+    d->at[d->n++] = (struct entry){key, value};
+}

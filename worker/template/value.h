@@ -1,0 +1,231 @@
+/*
+ * struct value: one Python value while a template runs; 16 bytes, passed by value. Everything it
+ * points to lives in the render's arena, in the compiled template, or in the context's JSON.
+ * Values are immutable but for namespaces, cyclers, joiners and generators. V_ERR travels through
+ * every function like an exception: the cause sits in struct run.
+ * Lists and dicts made from JSON are converted when they are first looked into (list_need,
+ * dict_need), one level at a time.
+ */
+#ifndef RG_TEMPLATE_VALUE_H
+#define RG_TEMPLATE_VALUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/str.h"
+#include "common/codec/json.h"
+
+enum value_type {
+    V_MISSING, /* no argument given; a name never set */
+    V_ERR,     /* an exception is under way */
+    V_UNDEF,   /* jinja2.Undefined; sub says which */
+    V_NONE,
+    V_BOOL,
+    V_INT,
+    V_BIG, /* an integer beyond 64 bits */
+    V_FLOAT,
+    V_STR,
+    V_LIST,
+    V_TUPLE,
+    V_DICT,
+    V_VIEW,  /* dict.keys() / values() / items(); sub says which */
+    V_RANGE, /* struct range */
+    V_GEN,   /* a generator: read once, no length */
+    V_NS,    /* namespace() */
+    V_CALL,  /* macro, bound method, global function */
+    V_LOOP,
+    V_CYCLER,
+    V_JOINER,
+    V_TYPE_COUNT
+};
+
+enum { UNDEF_NAME, UNDEF_ATTR, UNDEF_UNSAFE, UNDEF_PARAM }; /* sub of V_UNDEF */
+
+enum { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS }; /* sub of V_VIEW */
+
+enum { VF_MARKUP = 1 }; /* flags of V_STR */
+
+struct value {
+    uint8_t t;     /* enum value_type */
+    uint8_t flags; /* VF_ */
+    uint16_t sub;  /* see above; V_UNDEF of an attribute: low byte UNDEF_, high byte type */
+    uint32_t n;    /* V_STR, V_UNDEF: bytes at s */
+
+    union {
+        bool b;
+        int64_t i;
+        double f;
+        const char *s;
+        struct list *list;
+        struct dict *dict;
+        const struct big *big;
+        struct range *range;
+        struct gen *gen;
+        struct callable *call;
+        struct loop *loop;
+        struct cycler *cycler;
+    };
+};
+
+struct list {
+    struct value *at;
+    uint32_t n;
+    bool named;             /* a namedtuple of groupby: (grouper, list) */
+    const struct json *src; /* not yet converted */
+};
+
+struct entry {
+    struct value key, value;
+};
+
+struct dict {
+    struct entry *at;
+    uint32_t n, cap;
+    uint32_t *index; /* hash of string keys, made once the dict is large */
+    uint32_t index_cap, indexed;
+    const struct json *src;
+};
+
+struct range {
+    int64_t start, stop, step, n;
+};
+
+struct cycler {
+    struct value *items;
+    uint32_t n, pos;
+    struct value sep; /* joiner */
+    bool used;
+};
+
+static inline struct value v_none(void)
+{
+    return (struct value){.t = V_NONE};
+}
+
+static inline struct value v_missing(void)
+{
+    return (struct value){.t = V_MISSING};
+}
+
+static inline struct value v_err(void)
+{
+    return (struct value){.t = V_ERR};
+}
+
+static inline struct value v_bool(bool b)
+{
+    return (struct value){.t = V_BOOL, .i = b};
+}
+
+static inline struct value v_int(int64_t i)
+{
+    return (struct value){.t = V_INT, .i = i};
+}
+
+static inline struct value v_float(double f)
+{
+    return (struct value){.t = V_FLOAT, .f = f};
+}
+
+static inline struct value v_str(struct str s)
+{
+    return (struct value){.t = V_STR, .n = (uint32_t)s.len, .s = s.p ? s.p : ""};
+}
+
+static inline struct value v_text(const char *s)
+{
+    return v_str(str_cstr(s));
+}
+
+static inline struct value v_list(struct list *l)
+{
+    return (struct value){.t = V_LIST, .list = l};
+}
+
+static inline struct value v_tuple(struct list *l)
+{
+    return (struct value){.t = V_TUPLE, .list = l};
+}
+
+static inline struct value v_dict(struct dict *d)
+{
+    return (struct value){.t = V_DICT, .dict = d};
+}
+
+static inline struct value v_undef(uint16_t sub, struct str name)
+{
+    return (struct value){.t = V_UNDEF, .sub = sub, .n = (uint32_t)name.len, .s = name.p};
+}
+
+/* An attribute or item that a value of type t has not. */
+static inline struct value v_undef_attr(uint8_t t, struct str name)
+{
+    return v_undef((uint16_t)(UNDEF_ATTR | t << 8), name);
+}
+
+static inline struct str v_bytes(struct value v)
+{
+    return str_of(v.s, v.n);
+}
+
+static inline bool v_is_seq(struct value v)
+{
+    return v.t == V_LIST || v.t == V_TUPLE;
+}
+
+/* int or bool, as Python sees it. */
+static inline bool v_is_int(struct value v)
+{
+    return v.t == V_INT || v.t == V_BOOL;
+}
+
+static inline bool v_is_number(struct value v)
+{
+    return v_is_int(v) || v.t == V_BIG || v.t == V_FLOAT;
+}
+
+/* Marks a string that is the model of another one: Markup stays Markup. */
+static inline struct value v_like(struct value v, struct value model)
+{
+    v.flags = model.flags & VF_MARKUP;
+    return v;
+}
+
+/* Python's name of a value's type ("dict", "NoneType"). */
+const char *v_type_name(struct value v);
+
+/* The value of a JSON node; containers are converted later. */
+struct value v_from_json(struct arena *a, const struct json *j);
+
+void list_convert(struct arena *a, struct list *l);
+void dict_convert(struct arena *a, struct dict *d);
+
+static inline struct list *list_need(struct arena *a, struct list *l)
+{
+    if (l->src)
+        list_convert(a, l);
+    return l;
+}
+
+static inline struct dict *dict_need(struct arena *a, struct dict *d)
+{
+    if (d->src)
+        dict_convert(a, d);
+    return d;
+}
+
+/* A list of n uninitialised items; an empty dict with room for n. */
+struct list *list_new(struct arena *a, uint32_t n);
+struct dict *dict_new(struct arena *a, uint32_t n);
+
+/* The entry of a string key, or NULL. */
+struct entry *dict_find_str(struct arena *a, struct dict *d, struct str key);
+
+/* The entry of any hashable key, or NULL. */
+struct entry *dict_find(struct arena *a, struct dict *d, struct value key);
+
+/* Sets or replaces; the key must be hashable. */
+void dict_set(struct arena *a, struct dict *d, struct value key, struct value value);
+
+#endif
