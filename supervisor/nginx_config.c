@@ -61,7 +61,7 @@ static void add_map(const struct config *c, struct buf *out)
                   "map $rollgate_worker $rollgate_node {\n"
                   "    default rollgate_any;\n");
     for (int64_t i = 0; i < c->workers; i++)
-        buf_printf(out, "    w%lld rollgate_node_0;\n", (long long)(c->worker_base + i));
+        buf_printf(out, "    w%lld rollgate_node_0;\n", (long long)c->worker_base + i);
     for (size_t p = 0; p < c->peer.n; p++) {
         unsigned first = 0, last = 0;
         const char *address;

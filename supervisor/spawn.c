@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/proc/child.h"
 #include "common/proc/status.h"
+#include "supervisor/sandbox.h"
 #include "supervisor/supervisor_internal.h"
 
 static bool is_router(unsigned slot)
@@ -102,6 +103,7 @@ RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t 
 {
     struct heritage *h = &p->heritage;
     struct board_slot *slot = &s->board->slots[h->slot];
+    struct err e;
     int rc;
 
     /* Follows the thread that forked: the supervisor has only one. */
@@ -113,6 +115,8 @@ RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t 
     log_setup(h->name, (enum log_level)s->config->log_level,
               (enum log_format)s->config->log_format);
     check_set_last_words(slot->last_words, sizeof(slot->last_words));
+    if (s->config->sandbox && sandbox_enter(&e))
+        log_warn(NULL, "the sandbox is not complete, ignoring", LOG_T("reason", e.text));
     rc = h->role == ROLE_ROUTER ? s->bodies->router(h) : s->bodies->worker(h);
     /* What the parent made and the child inherited: freed so that leak checks mean something. */
     for (unsigned i = 0; i < BOARD_SLOTS; i++)

@@ -6,6 +6,7 @@
  * STUB_FAIL=<name>: that process reports that it cannot start. STUB_MUTE=<name>: it never reports.
  * STUB_EXIT=<name>: it exits with status 7 at once.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,12 +85,31 @@ static void on_late(struct loop_timer *t)
     answer_name(CONTAINER_OF(t, struct stub_conn, timer));
 }
 
+static void answer_exec(struct stub_conn *c)
+{
+    char body[64];
+    int exec_errno, fork_errno = 0;
+    pid_t pid;
+
+    (void)execl("/nonexistent", "x", (char *)NULL);
+    exec_errno = errno;
+    pid = fork();
+    if (pid == 0)
+        _exit(0);
+    if (pid < 0)
+        fork_errno = errno;
+    (void)snprintf(body, sizeof(body), "%d %d", exec_errno, fork_errno);
+    answer(c, body);
+}
+
 static void serve(struct stub_conn *c)
 {
     if (strncmp(c->text, "GET /slow/", 10) == 0)
         loop_timer_set(stub.child.loop, &c->timer, strtoul(c->text + 10, NULL, 10), on_late);
     else if (strncmp(c->text, "GET /adopted", 12) == 0)
         answer(c, stub.adopted);
+    else if (strncmp(c->text, "GET /exec", 9) == 0)
+        answer_exec(c);
     else if (strncmp(c->text, "GET /crash", 10) == 0)
         CHECK(!"asked to crash");
     else if (strncmp(c->text, "GET /hang", 9) == 0)

@@ -1,6 +1,8 @@
 """The supervisor: start, crash, drain, scaling, sockets from outside, upgrade. Children are the
 stub's (supervisor_stub.c) wherever what they serve does not matter."""
+import errno
 import os
+import re
 import shutil
 import signal
 import socket
@@ -363,6 +365,27 @@ def test_systemd_is_told(stub, tmp_path):
         while k.recv(4096) != b"STOPPING=1":
             pass
         assert s.wait() == 0
+
+
+def status_of(pid, name):
+    return re.search(rf"^{name}:\s*(\S+)", open(f"/proc/{pid}/status").read(), re.M)[1]
+
+
+def test_children_are_locked_in(stub):
+    s = stub(routers=1).start()
+    assert s.has_line("sandbox=on")
+    for name in ("router-0", "worker-0"):
+        pid = s.child(name)
+        assert status_of(pid, "NoNewPrivs") == "1" and status_of(pid, "Seccomp") == "2"
+        for kind in ("CapEff", "CapPrm", "CapBnd"):
+            assert int(status_of(pid, kind), 16) == 0, kind
+    exec_errno, fork_errno = map(int, s.get("/exec").text.split())
+    assert exec_errno == errno.EPERM
+    assert fork_errno == (0 if "asan" in str(g.BUILD) else errno.EPERM)
+    open_one = stub(routers=1, sandbox=False).start()
+    assert open_one.has_line("sandbox=off")
+    assert status_of(open_one.child("router-0"), "Seccomp") == status_of(os.getpid(), "Seccomp")
+    assert open_one.get("/exec").text.split()[0] == str(errno.ENOENT)
 
 
 def test_no_descriptor_leaks_over_restarts(stub):
