@@ -8,6 +8,7 @@
 #include "worker/api/call.h"
 #include "worker/api/handlers.h"
 #include "worker/api/respond.h"
+#include "worker/api/responses.h"
 #include "worker/turn/ledger.h"
 #include "worker/turn/replay.h"
 
@@ -359,7 +360,7 @@ static void serve_count_tokens(struct api_request *r, const struct dialect *d)
     if (rc) {
         respond_error(r, d, &e);
     } else {
-        buf_printf(&body, "{\"input_tokens\":%zu}", n);
+        anthropic_write_count(n, &body);
         respond_json(r, &body);
     }
     buf_done(&body);
@@ -425,6 +426,37 @@ static void serve_models(struct api_request *r, struct str path)
     buf_done(&body);
 }
 
+/* --- stored responses --- */
+
+/* GET /responses/{id}: the answer as the session has it. */
+static void serve_stored(struct api_request *r, struct str id)
+{
+    struct turn_env *env = &r->api->turns;
+    struct arena a = {0};
+    struct buf body = {0};
+    struct err e = {0};
+    bool ended = false;
+    struct session *s = r->id_valid ? session_find(env->store, r->id, &ended) : NULL;
+    struct str bare = response_bare_id(id);
+    const struct json *all = s ? session_messages(s, &a, bare) : NULL;
+
+    if (ended)
+        (void)err_set(&e, ERR_SESSION_ENDED, "the session has ended");
+    else if (!all || all->n == 0)
+        (void)err_set(&e, ERR_NOT_FOUND, "no such response in this session");
+    if (e.kind == ERR_NONE) {
+        struct turn_head head = {r->id, bare, r->api->started_s, {0}};
+        struct turn_answer answer = {.message = json_at(all, all->n - 1)};
+
+        responses_write_stored(&a, &head, &answer, str_cstr(model_info(env->model)->name), &body);
+        respond_json(r, &body);
+    } else {
+        respond_error(r, &dialect_responses, &e);
+    }
+    buf_done(&body);
+    arena_done(&a);
+}
+
 /* --- the entry --- */
 
 static unsigned label_of(const struct dialect *d)
@@ -460,12 +492,16 @@ void call_handle(struct api_request *r)
     struct str path = str_starts(r->rest, STR("/v1/")) ? str_sub(r->rest, 3, SIZE_MAX) : r->rest;
     bool get = str_eq_c(exchange_method(r->x), "GET");
     bool post = str_eq_c(exchange_method(r->x), "POST");
-    bool count = str_eq_c(path, "/messages/count_tokens");
-    const struct dialect *d = dialect_for_path(count ? STR("/messages") : path);
+    struct str stored = STR("/responses/");
+    const struct dialect *d = dialect_for_path(path);
+    bool count = d == &dialect_count_tokens;
 
     if (get && (str_eq_c(path, "/models") || str_starts(path, STR("/models/")))) {
         r->dialect = METRIC_DIALECT_MODELS;
         serve_models(r, path);
+    } else if (get && str_starts(path, stored)) {
+        r->dialect = METRIC_DIALECT_RESPONSES;
+        serve_stored(r, str_sub(path, stored.len, SIZE_MAX));
     } else if (d && post) {
         r->dialect = count ? METRIC_DIALECT_COUNT_TOKENS : label_of(d);
         if (count)
