@@ -459,6 +459,11 @@ static inline int next_item(struct json_scan *s, struct err *e)
     return s->expect == EXPECT_COMMA_OR_END ? fail_here(s, e) : 1;
 }
 
+int json_scan_item(struct json_scan *s, struct err *e)
+{
+    return next_item(s, e);
+}
+
 /* An item that the piece's end cut: kept for the next piece unless it is absurdly long. */
 static int cut_item(struct json_scan *s, struct err *e)
 {

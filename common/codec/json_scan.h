@@ -85,6 +85,9 @@ int json_scan_next(struct json_scan *s, struct err *e);
 /* Whether the document is complete and nothing but white space was left. */
 bool json_scan_complete(const struct json_scan *s);
 
+/* Inside an array: 1 an item stands next, 2 the array's end was there and is passed, 0, -1. */
+int json_scan_item(struct json_scan *s, struct err *e);
+
 /* --- instead of json_scan_next, where a value stands next --- */
 
 /* Passes over the value. */

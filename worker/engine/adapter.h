@@ -23,13 +23,24 @@ struct engine_target {
     double tokens_per_s;  /* builtin: 0: all at once */
 };
 
+/* How an attempt failed, which decides about another one. */
+enum engine_failure {
+    ENGINE_NO_ANSWER, /* before any byte of the answer: may be repeated */
+    ENGINE_ASK_ANEW,  /* it wants to be asked differently (another route, another id): at once */
+    ENGINE_SAID_5XX,  /* the engine's own 5xx: repeated when the settings say so */
+    ENGINE_BROKE,     /* anything later, or a refusal: never repeated */
+};
+
+/* What a health probe found. SLOW: it answers the telephone but not the question; a busy engine. */
+enum engine_health { ENGINE_DOWN, ENGINE_SLOW, ENGINE_UP };
+
 /* As engine_events, for one attempt. Exactly one of done / failed ends it, never from inside start,
- * never after cancel. `began`: bytes of the answer had come (then nothing is retried). */
+ * never after cancel. */
 struct engine_attempt_events {
     void (*delta)(void *ctx, const struct engine_delta *d);
     /* finish may be ENGINE_ABORTED: the engine gave up with r->ids so far. */
     void (*done)(void *ctx, const struct engine_result *r);
-    void (*failed)(void *ctx, const struct err *e, bool began);
+    void (*failed)(void *ctx, const struct err *e, enum engine_failure how);
 };
 
 struct engine_adapter {
@@ -50,10 +61,18 @@ struct engine_adapter {
     void (*cancel)(void *attempt);
 
     /* One health probe; `answer` is called once, later. NULL: always up. */
-    void (*probe)(void *replica, void (*answer)(void *ctx, bool up), void *ctx);
+    void (*probe)(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx);
+
+    /* Forwards a request as it is. NULL: the kind has nothing to forward to. */
+    struct engine_pass_call *(*pass)(void *replica, const struct engine_pass *p,
+                                     const struct engine_pass_events *events, void *ctx);
 };
 
 extern const struct engine_adapter engine_builtin;
+extern const struct engine_adapter engine_sglang;
+extern const struct engine_adapter engine_vllm;
+extern const struct engine_adapter engine_llamacpp;
+extern const struct engine_adapter engine_openai;
 
 /* By kind, or NULL. */
 const struct engine_adapter *engine_adapter_find(const char *kind);

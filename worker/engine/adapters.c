@@ -4,6 +4,7 @@
 
 static const struct engine_adapter *const engine_adapters[] = {
     &engine_builtin,
+    &engine_sglang,
 };
 
 const struct engine_adapter *engine_adapter_find(const char *kind)

@@ -24,6 +24,7 @@
 struct engine_pool;
 struct engine_call;
 struct loop;
+struct metrics_page;
 struct model;
 
 enum engine_finish {
@@ -47,9 +48,10 @@ struct engine_top {
 
 struct engine_request {
     struct str
-        session_id;  /* affinity, X-SMG-Routing-Key, and the head of the engine's request id */
-    uint64_t call;   /* call number within the session */
-    uint32_t answer; /* which of the call's n answers this is, from 0 */
+        session_id;   /* affinity, X-SMG-Routing-Key, and the head of the engine's request id */
+    uint64_t call;    /* call number within the session */
+    uint32_t answer;  /* which of the call's n answers this is, from 0 */
+    uint32_t attempt; /* which try; the pool's */
     struct token_span prompt;
     struct sampling sampling;     /* max_tokens > 0, already clamped */
     uint32_t top_logprobs;        /* 0: only the sampled token's */
@@ -112,6 +114,7 @@ struct engine_options {
     bool resume_aborts; /* --on-engine-abort=resume */
     bool insecure_tls;
     const char *ca_file;
+    struct metrics_page *metrics; /* this process's, or NULL */
     uint64_t timeout_ms, idle_timeout_ms, connect_timeout_ms, queue_timeout_ms, health_interval_ms;
 };
 
@@ -122,14 +125,44 @@ int engine_pool_new(struct loop *loop, const struct engine_options *o, struct en
 /* Cancels what is in flight (failed is called with ERR_DRAINING) and frees. */
 void engine_pool_free(struct engine_pool *p);
 
-/* Starts a call. The request is copied as far as needed, prompt ids included; `ctx` is the
- * caller's. Refusals (queue full) come through `failed` on the next turn of the loop. */
+/* Starts a call. Prompt and session id are copied; JSON values (sampling, chat_body) stay the
+ * caller's until the call has ended, as does `ctx`. Refusals (queue full) come through `failed` on
+ * the next turn of the loop. */
 struct engine_call *engine_start(struct engine_pool *p, const struct engine_request *r,
                                  const struct engine_events *events, void *ctx);
 
 /* Ends the call at once: closes the connection, sends the engine's abort. No event follows and
  * the pointer is dead. Not from inside a callback of the same call. NULL is fine. */
 void engine_cancel(struct engine_call *c);
+
+/* Any other path, forwarded to the session's replica as it is: not queued, not recorded, not
+ * retried. */
+struct engine_pass {
+    struct str session_id; /* absent: any replica */
+    const char *method;
+    struct str path;         /* with its query */
+    struct str content_type; /* absent: none */
+    struct str accept;
+    struct buf *body; /* taken over; NULL: none */
+};
+
+struct engine_pass_events {
+    void (*head)(void *ctx, int status, struct str content_type);
+    void (*body)(void *ctx, struct str bytes);
+    void (*done)(void *ctx);
+    void (*failed)(void *ctx, const struct err *e);
+};
+
+struct engine_pass_call;
+
+/* NULL and e (ERR_NOT_FOUND) when the engine is of a kind without HTTP. Exactly one of done /
+ * failed follows, never from inside. The call is gone then, or after cancel. */
+struct engine_pass_call *engine_pass(struct engine_pool *p, const struct engine_pass *r,
+                                     const struct engine_pass_events *events, void *ctx,
+                                     struct err *e);
+void engine_pass_cancel(struct engine_pass_call *c);
+void engine_pass_pause(struct engine_pass_call *c);
+void engine_pass_resume(struct engine_pass_call *c);
 
 /* Weight updates: hold stops starting engine calls (callers wait, --queue-timeout does not run);
  * drain also waits: `drained` is called once nothing is in flight. */

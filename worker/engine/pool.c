@@ -1,143 +1,128 @@
-#include "common/base/arena.h"
-#include "common/base/check.h"
+/* Calls: waiting, running at a replica, waiting for another try; and what goes back up. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
-#include "common/os/loop.h"
-#include "worker/engine/adapter.h"
-#include "worker/engine/target.h"
+#include "worker/engine/pool_internal.h"
 
-struct replica {
-    struct engine_target target;
-    const struct engine_adapter *adapter;
-    void *impl;
-    uint32_t inflight;
-    bool up;
+enum {
+    RETRY_MS = 50,  /* before the first repetition, doubled for each further one */
+    RESUME_MS = 20, /* likewise, for engines that abort without having written anything */
+    RESUME_MAX_MS = 2000,
+    ANEW_MAX = 3, /* times one call is asked differently */
 };
 
-enum call_state { CALL_QUEUED, CALL_RUNNING };
-
-struct engine_call {
-    struct engine_pool *pool;
-    struct engine_call *next, *prev; /* in pool->queue or pool->running */
-    enum call_state state;
-    struct engine_request req; /* strings and prompt are copies in `arena` */
-    const struct engine_events *events;
-    void *ctx;
-    struct replica *replica;
-    void *attempt;
-    struct loop_timer deadline;
-    uint64_t asked_ms, started_ms;
-    struct arena arena;
-};
-
-struct call_list {
-    struct engine_call *first, *last;
-    size_t n;
-};
-
-struct engine_pool {
-    struct loop *loop;
-    struct engine_options opt;
-    struct arena arena; /* targets and option texts */
-    struct replica *replicas;
-    size_t n_replicas;
-    struct call_list queue, running;
-    struct loop_task dispatch;
-    enum engine_pause pause;
-    void (*drained)(void *ctx);
-    void *drained_ctx;
-    struct buf version;
-    bool has_version;
-};
-
-static void list_add(struct call_list *l, struct engine_call *c)
+static uint64_t now_us(void)
 {
-    c->next = NULL;
-    c->prev = l->last;
-    if (l->last)
-        l->last->next = c;
-    else
-        l->first = c;
-    l->last = c;
-    l->n++;
-}
+    struct timespec t;
 
-static void list_del(struct call_list *l, struct engine_call *c)
-{
-    if (c->prev)
-        c->prev->next = c->next;
-    else
-        l->first = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
-    else
-        l->last = c->prev;
-    l->n--;
-}
-
-static struct call_list *list_of(struct engine_call *c)
-{
-    return c->state == CALL_RUNNING ? &c->pool->running : &c->pool->queue;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
 static void run_queue(struct loop_task *t);
+
+void pool_dispatch(struct engine_pool *p)
+{
+    loop_task_post(p->loop, &p->dispatch, run_queue);
+}
+
+/* --- the end of a call --- */
 
 static void drained_check(struct engine_pool *p)
 {
     void (*fn)(void *ctx) = p->drained;
 
-    if (p->pause != ENGINE_DRAIN || p->running.n > 0 || !fn)
+    if (p->pause != ENGINE_DRAIN || p->running > 0 || !fn)
         return;
     p->drained = NULL;
     fn(p->drained_ctx);
 }
 
-/* The call leaves all lists; its memory is the caller's to free. */
-static void call_unlink(struct engine_call *c)
+/* Gives the replica's place back. */
+static void leave_replica(struct engine_call *c)
+{
+    replica_end(c->replica);
+    c->pool->running--;
+    c->attempt = NULL;
+    pool_dispatch(c->pool);
+}
+
+static void unlink_call(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
 
-    loop_timer_stop(p->loop, &c->deadline);
-    list_del(list_of(c), c);
-    if (c->state == CALL_RUNNING) {
-        c->replica->inflight--;
-        loop_task_post(p->loop, &p->dispatch, run_queue);
-    }
+    loop_timer_stop(p->loop, &c->timer);
+    fair_take(&p->queue, &c->item);
+    if (c->state == CALL_RUNNING)
+        leave_replica(c);
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        p->calls = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    p->n_calls--;
 }
 
-static void call_free(struct engine_call *c)
+static void free_call(struct engine_call *c)
 {
+    vec_done(&c->prompt);
+    vec_done(&c->stamps);
+    splice_done(&c->splice);
     arena_done(&c->arena);
     free(c);
 }
 
-static void call_fail(struct engine_call *c, const struct err *e)
+static void log_failure(const struct engine_call *c, const struct err *e)
+{
+    struct log_scope scope = {.session = c->req.session_id};
+
+    log_warn(&scope, "engine call failed", LOG_U("call", c->req.call),
+             LOG_T("engine", c->replica ? c->replica->target.name : "none"),
+             LOG_T("code", err_code(e)), LOG_T("why", e->text), LOG_U("retries", c->retries));
+}
+
+static void fail_call(struct engine_call *c, const struct err *e)
 {
     struct engine_pool *p = c->pool;
 
-    call_unlink(c);
+    if (e->kind != ERR_CONTEXT_LENGTH && e->kind != ERR_ENGINE_REFUSED)
+        log_failure(c, e);
+    if (c->replica)
+        c->replica->errors++;
+    unlink_call(c);
     c->events->failed(c->ctx, e);
-    call_free(c);
+    free_call(c);
     drained_check(p);
 }
+
+/* --- what the replica says --- */
 
 static void on_delta(void *ctx, const struct engine_delta *d)
 {
     struct engine_call *c = ctx;
 
+    replica_alive(c->replica);
+    if (c->first_us == 0)
+        c->first_us = now_us();
+    c->given += (uint32_t)d->ids.n;
     if (c->req.stream)
         c->events->delta(c->ctx, d);
 }
 
-/* What must hold of every answer; says which does not. */
-static int result_check(const struct engine_pool *p, const struct engine_result *r, struct err *e)
+/* What must hold of every piece; says which does not. */
+static int check_piece(const struct engine_pool *p, const struct engine_result *r, struct err *e)
 {
     uint32_t at = 0;
 
     for (size_t i = 0; p->opt.vocab_size > 0 && i < r->ids.n; i++) {
         if (r->ids.at[i] < 0 || (uint32_t)r->ids.at[i] >= p->opt.vocab_size)
             return err_set(e, ERR_ENGINE_INVALID,
-                           "the engine's token %zu is outside the vocabulary", i);
+                           "the engine's token %zu, id %d, is outside the vocabulary", i,
+                           r->ids.at[i]);
     }
     for (size_t i = 0; i < r->n_versions; i++) {
         if (r->versions[i].start != at || r->versions[i].end < at)
@@ -149,70 +134,190 @@ static int result_check(const struct engine_pool *p, const struct engine_result 
     return 0;
 }
 
-static void on_done(void *ctx, const struct engine_result *given)
+/* The block of the last piece counts for the whole answer: it was asked for from the call's own
+ * start. */
+static int check_experts(struct engine_call *c, struct engine_result *r, struct err *e)
 {
-    struct engine_call *c = ctx;
-    struct engine_pool *p = c->pool;
-    struct engine_result r = *given;
-    struct engine_version stamp;
-    struct err e = {0};
+    struct experts_block b = {.bytes = r->experts.len,
+                              .tokens =
+                                  c->n_prompt + (c->splice.pieces > 0 ? c->splice.ids.n : r->ids.n),
+                              .from = c->req.experts_from};
+    int rc;
 
-    if (result_check(p, &r, &e)) {
-        call_fail(c, &e);
+    if (!r->experts.p)
+        return 0;
+    rc = experts_check(&c->pool->experts, &b, e);
+    if (rc > 0)
+        r->experts = (struct str){0};
+    r->experts_from = b.from;
+    r->experts_rows = b.rows;
+    return rc < 0 ? -1 : 0;
+}
+
+/* Weight versions that the trainer told us, for engines that report none. */
+static void stamp_versions(struct engine_call *c, struct engine_result *r)
+{
+    size_t n = 0;
+    struct engine_version *v;
+
+    if (r->n_versions > 0 || c->stamps.n == 0 || r->ids.n == 0)
         return;
+    v = arena_calloc(&c->arena, c->stamps.n, sizeof(*v));
+    for (size_t i = 0; i < c->stamps.n; i++) {
+        uint32_t start = i == 0 ? 0 : c->stamps.at[i].start;
+
+        if (start >= r->ids.n)
+            break;
+        if (n > 0)
+            v[n - 1].end = start;
+        v[n++] = (struct engine_version){c->stamps.at[i].version, start, (uint32_t)r->ids.n};
     }
-    if (r.n_versions == 0 && p->has_version && r.ids.n > 0) {
-        stamp = (struct engine_version){buf_str(&p->version), 0, (uint32_t)r.ids.n};
-        r.versions = &stamp;
-        r.n_versions = 1;
-    }
-    r.replica = c->replica->target.name;
-    r.queue_us = (c->started_ms - c->asked_ms) * 1000;
-    call_unlink(c);
-    c->events->done(c->ctx, &r);
-    call_free(c);
+    r->versions = v;
+    r->n_versions = n;
+}
+
+static void deliver(struct engine_call *c, struct engine_result *r)
+{
+    struct engine_pool *p = c->pool;
+    uint64_t now = now_us();
+
+    stamp_versions(c, r);
+    r->replica = c->replica->target.name;
+    r->queue_us = c->queue_us;
+    r->first_us = (c->first_us ? c->first_us : now) - c->asked_us;
+    r->total_us = now - c->asked_us;
+    r->retries = c->retries;
+    r->resumes = c->resumes;
+    replica_alive(c->replica);
+    unlink_call(c);
+    c->events->done(c->ctx, r);
+    free_call(c);
     drained_check(p);
 }
 
-static void on_failed(void *ctx, const struct err *e, bool began)
+/* Waits for a free replica again. */
+static void requeue(struct engine_call *c);
+
+static void on_again(struct loop_timer *t)
 {
-    (void)began;
-    call_fail(ctx, e);
+    requeue(CONTAINER_OF(t, struct engine_call, timer));
+}
+
+/* Off the replica; back in the queue after a while (0: at once). */
+static void again(struct engine_call *c, uint64_t delay_ms)
+{
+    leave_replica(c);
+    c->state = CALL_RESTING;
+    c->req.attempt++;
+    if (delay_ms == 0)
+        requeue(c);
+    else
+        loop_timer_set(c->pool->loop, &c->timer, delay_ms, on_again);
+    drained_check(c->pool);
+}
+
+/* The engine gave up part way: true when the rest is asked for anew; otherwise r is the answer, or
+ * e says why there is none. */
+static bool resume(struct engine_call *c, struct engine_result *r, struct err *e)
+{
+    uint64_t delay = 0;
+
+    if (!c->pool->opt.resume_aborts) {
+        (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "the engine aborted the generation");
+        return false;
+    }
+    vec_reserve(&c->prompt, r->ids.n);
+    if (r->ids.n > 0)
+        memcpy(c->prompt.at + c->prompt.n, r->ids.at, r->ids.n * sizeof(*r->ids.at));
+    c->prompt.n += r->ids.n;
+    c->req.sampling.max_tokens -= (int64_t)r->ids.n;
+    if (c->req.sampling.max_tokens <= 0) {
+        r->finish = ENGINE_LENGTH;
+        return false;
+    }
+    c->fruitless = r->ids.n > 0 ? 0 : c->fruitless + 1;
+    if (c->fruitless > 0)
+        delay =
+            MIN_OF((uint64_t)RESUME_MS << MIN_OF(c->fruitless - 1, 8u), (uint64_t)RESUME_MAX_MS);
+    if (c->pool->opt.timeout_ms > 0 && now_us() - c->asked_us > c->pool->opt.timeout_ms * 1000) {
+        (void)err_set(e, ERR_ENGINE_TIMEOUT, "the engine kept aborting the generation");
+        return false;
+    }
+    c->resumes++;
+    c->req.prompt = (struct token_span){c->prompt.at, c->prompt.n};
+    again(c, delay);
+    return true;
+}
+
+static void on_done(void *ctx, const struct engine_result *given)
+{
+    struct engine_call *c = ctx;
+    struct engine_result r = *given;
+    struct err e = {0};
+    bool spliced = c->splice.pieces > 0 || r.finish == ENGINE_ABORTED;
+
+    if (check_piece(c->pool, &r, &e) < 0) {
+        fail_call(c, &e);
+        return;
+    }
+    if (spliced)
+        splice_add(&c->splice, &r);
+    if (r.finish == ENGINE_ABORTED && resume(c, &r, &e))
+        return;
+    if (e.kind == ERR_NONE)
+        (void)check_experts(c, &r, &e);
+    if (e.kind != ERR_NONE) {
+        fail_call(c, &e);
+        return;
+    }
+    if (spliced)
+        splice_result(&c->splice, &r);
+    deliver(c, &r);
+}
+
+static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
+{
+    struct engine_call *c = ctx;
+    struct engine_pool *p = c->pool;
+
+    if (how == ENGINE_ASK_ANEW && c->anew < ANEW_MAX) {
+        c->anew++;
+        again(c, 0);
+        return;
+    }
+    if (how == ENGINE_NO_ANSWER)
+        replica_unreachable(c->replica);
+    if ((how == ENGINE_NO_ANSWER || (how == ENGINE_SAID_5XX && p->opt.retry_5xx)) &&
+        c->retries < p->opt.retries) {
+        uint64_t base = (uint64_t)RETRY_MS << MIN_OF(c->retries, 6u);
+
+        c->retries++;
+        c->replica->retries++;
+        c->avoid = c->replica;
+        again(c, base / 2 + str_hash(c->req.session_id, now_us()) % base);
+        return;
+    }
+    fail_call(c, e);
 }
 
 static const struct engine_attempt_events attempt_events = {on_delta, on_done, on_failed};
 
-/* Highest random weight: a session keeps its replica while that one lives and has room. */
-static struct replica *replica_for(struct engine_pool *p, struct str session_id)
-{
-    struct replica *best = NULL;
-    uint64_t best_score = 0;
+/* --- the queue --- */
 
-    for (size_t i = 0; i < p->n_replicas; i++) {
-        struct replica *r = &p->replicas[i];
-        uint64_t score = str_hash(session_id, i + 1) | 1;
-
-        if (!r->up || (p->opt.max_inflight > 0 && r->inflight >= p->opt.max_inflight))
-            continue;
-        if (score > best_score) {
-            best = r;
-            best_score = score;
-        }
-    }
-    return best;
-}
-
-static void call_run(struct engine_call *c, struct replica *r)
+static void run_call(struct engine_call *c, struct replica *r)
 {
     struct engine_pool *p = c->pool;
+    uint64_t now = now_us();
 
-    list_del(&p->queue, c);
+    fair_take(&p->queue, &c->item);
+    loop_timer_stop(p->loop, &c->timer);
     c->state = CALL_RUNNING;
-    list_add(&p->running, c);
     c->replica = r;
-    c->started_ms = loop_clock_ms();
-    r->inflight++;
-    loop_timer_stop(p->loop, &c->deadline);
+    c->queue_us += now - c->queued_us;
+    p->running++;
+    replica_begin(r);
+    if (c->stamps.n == 0 && p->version.len > 0)
+        pool_stamp(c);
     c->attempt = r->adapter->start(r->impl, &c->req, &attempt_events, c);
 }
 
@@ -220,59 +325,79 @@ static void run_queue(struct loop_task *t)
 {
     struct engine_pool *p = CONTAINER_OF(t, struct engine_pool, dispatch);
 
-    while (p->queue.first && p->pause == ENGINE_RUN) {
-        struct replica *r = replica_for(p, p->queue.first->req.session_id);
+    while (p->pause == ENGINE_RUN) {
+        struct fair_item *i = fair_first(&p->queue);
+        struct engine_call *c = i ? CONTAINER_OF(i, struct engine_call, item) : NULL;
+        struct replica *r = c ? replicas_pick(&p->replicas, c->req.session_id, c->avoid) : NULL;
 
         if (!r)
             return;
-        call_run(p->queue.first, r);
+        run_call(c, r);
     }
 }
 
 static void on_deadline(struct loop_timer *t)
 {
-    struct engine_call *c = CONTAINER_OF(t, struct engine_call, deadline);
+    struct engine_call *c = CONTAINER_OF(t, struct engine_call, timer);
     struct err e = {0};
 
+    /* Held calls wait as long as the pause lasts, and anew afterwards. */
     if (c->pool->pause != ENGINE_RUN) {
-        loop_timer_set(c->pool->loop, &c->deadline, c->pool->opt.queue_timeout_ms, on_deadline);
+        loop_timer_set(c->pool->loop, &c->timer, c->pool->opt.queue_timeout_ms, on_deadline);
         return;
     }
     (void)err_set(&e, ERR_OVERLOADED, "no engine was free within the queue timeout");
-    call_fail(c, &e);
+    fail_call(c, &e);
 }
 
 static void on_refused(struct loop_timer *t)
 {
-    struct engine_call *c = CONTAINER_OF(t, struct engine_call, deadline);
     struct err e = {0};
 
     (void)err_set(&e, ERR_OVERLOADED, "the engine queue is full");
-    call_fail(c, &e);
+    fail_call(CONTAINER_OF(t, struct engine_call, timer), &e);
 }
+
+static void requeue(struct engine_call *c)
+{
+    struct engine_pool *p = c->pool;
+
+    c->state = CALL_QUEUED;
+    c->queued_us = now_us();
+    fair_push(&p->queue, &c->item, c->req.session_id);
+    loop_timer_set(p->loop, &c->timer, p->opt.queue_timeout_ms, on_deadline);
+    pool_dispatch(p);
+}
+
+/* --- what turn calls --- */
 
 struct engine_call *engine_start(struct engine_pool *p, const struct engine_request *r,
                                  const struct engine_events *events, void *ctx)
 {
     struct engine_call *c = mem_zalloc(sizeof(*c));
-    int32_t *ids;
-    bool refused = p->opt.max_queue > 0 && p->queue.n >= p->opt.max_queue;
 
     c->pool = p;
     c->req = *r;
     c->req.session_id = arena_str(&c->arena, r->session_id);
-    ids = arena_alloc(&c->arena, r->prompt.n * sizeof(*ids));
+    vec_reserve(&c->prompt, r->prompt.n + 1);
     if (r->prompt.n > 0)
-        memcpy(ids, r->prompt.at, r->prompt.n * sizeof(*ids));
-    c->req.prompt.at = ids;
+        memcpy(c->prompt.at, r->prompt.at, r->prompt.n * sizeof(*r->prompt.at));
+    c->prompt.n = c->n_prompt = r->prompt.n;
+    c->req.prompt = (struct token_span){c->prompt.at, c->prompt.n};
     c->events = events;
     c->ctx = ctx;
-    c->asked_ms = loop_clock_ms();
-    list_add(&p->queue, c);
-    loop_timer_set(p->loop, &c->deadline, refused ? 1 : MAX_OF(p->opt.queue_timeout_ms, 1),
-                   refused ? on_refused : on_deadline);
-    if (!refused)
-        loop_task_post(p->loop, &p->dispatch, run_queue);
+    c->asked_us = now_us();
+    c->next = p->calls;
+    if (c->next)
+        c->next->prev = c;
+    p->calls = c;
+    p->n_calls++;
+    if (p->opt.max_queue > 0 && p->queue.n >= p->opt.max_queue) {
+        c->state = CALL_RESTING;
+        loop_timer_set(p->loop, &c->timer, 1, on_refused);
+    } else {
+        requeue(c);
+    }
     return c;
 }
 
@@ -285,127 +410,33 @@ void engine_cancel(struct engine_call *c)
     p = c->pool;
     if (c->state == CALL_RUNNING)
         c->replica->adapter->cancel(c->attempt);
-    call_unlink(c);
-    call_free(c);
+    unlink_call(c);
+    free_call(c);
     drained_check(p);
 }
 
-static int replica_open(struct engine_pool *p, size_t i, struct err *e)
-{
-    struct replica *r = &p->replicas[i];
-
-    if (engine_target_parse(&p->arena, p->opt.engines[i], &r->target, e))
-        return -1;
-    r->adapter = engine_adapter_find(r->target.kind);
-    if (r->adapter->open(p->loop, &r->target, &p->opt, &r->impl, e))
-        return -1;
-    r->up = true;
-    p->n_replicas = i + 1;
-    return 0;
-}
-
-int engine_pool_new(struct loop *loop, const struct engine_options *o, struct engine_pool **ret,
-                    struct err *e)
-{
-    struct engine_pool *p = mem_zalloc(sizeof(*p));
-
-    p->loop = loop;
-    p->opt = *o;
-    if (o->queue_timeout_ms == 0)
-        p->opt.queue_timeout_ms = 300000;
-    p->replicas = arena_calloc(&p->arena, o->n_engines, sizeof(*p->replicas));
-    if (o->n_engines == 0) {
-        (void)err_set(e, ERR_CONFIG, "no engine is configured");
-        goto out;
-    }
-    for (size_t i = 0; i < o->n_engines; i++) {
-        if (replica_open(p, i, e))
-            goto out;
-    }
-    *ret = p;
-    return 0;
-out:
-    engine_pool_free(p);
-    return -1;
-}
-
-static void pool_stop_calls(struct engine_pool *p)
+void pool_fail_all(struct engine_pool *p)
 {
     struct err e = {0};
 
     (void)err_set(&e, ERR_DRAINING, "the gateway is shutting down");
-    while (p->running.first) {
-        struct engine_call *c = p->running.first;
+    while (p->calls) {
+        struct engine_call *c = p->calls;
 
-        c->replica->adapter->cancel(c->attempt);
-        call_fail(c, &e);
+        if (c->state == CALL_RUNNING)
+            c->replica->adapter->cancel(c->attempt);
+        fail_call(c, &e);
     }
-    while (p->queue.first)
-        call_fail(p->queue.first, &e);
 }
 
-void engine_pool_free(struct engine_pool *p)
+void pool_stamp(struct engine_call *c)
 {
-    if (!p)
-        return;
-    pool_stop_calls(p);
-    loop_task_cancel(p->loop, &p->dispatch);
-    for (size_t i = 0; i < p->n_replicas; i++)
-        p->replicas[i].adapter->close(p->replicas[i].impl);
-    buf_done(&p->version);
-    arena_done(&p->arena);
-    free(p);
-}
+    uint32_t start = c->req.stream ? c->given : (uint32_t)c->splice.ids.n;
+    struct str version = arena_str(&c->arena, buf_str(&c->pool->version));
 
-void engine_pool_pause(struct engine_pool *p, enum engine_pause mode, void (*drained)(void *ctx),
-                       void *ctx)
-{
-    p->pause = mode;
-    p->drained = drained;
-    p->drained_ctx = ctx;
-    if (mode == ENGINE_RUN)
-        loop_task_post(p->loop, &p->dispatch, run_queue);
+    /* Nothing was written since the last one: it never applied. */
+    if (c->stamps.n > 0 && vec_last(&c->stamps).start >= start)
+        vec_last(&c->stamps).version = version;
     else
-        drained_check(p);
-}
-
-void engine_pool_set_version(struct engine_pool *p, struct str version)
-{
-    buf_clear(&p->version);
-    p->has_version = version.p != NULL;
-    buf_add_str(&p->version, version);
-}
-
-bool engine_pool_ready(const struct engine_pool *p)
-{
-    for (size_t i = 0; i < p->n_replicas; i++) {
-        if (p->replicas[i].up)
-            return true;
-    }
-    return false;
-}
-
-size_t engine_pool_inflight(const struct engine_pool *p)
-{
-    return p->queue.n + p->running.n;
-}
-
-void engine_pool_write(const struct engine_pool *p, struct buf *json)
-{
-    struct json_out o = json_out_to(json);
-
-    json_out_arr(&o);
-    for (size_t i = 0; i < p->n_replicas; i++) {
-        const struct replica *r = &p->replicas[i];
-
-        json_out_obj(&o);
-        json_out_key(&o, "name");
-        json_out_cstr(&o, r->target.name);
-        json_out_key(&o, "up");
-        json_out_bool(&o, r->up);
-        json_out_key(&o, "inflight");
-        json_out_i64(&o, r->inflight);
-        json_out_end_obj(&o);
-    }
-    json_out_end_arr(&o);
+        *vec_push(&c->stamps) = (struct stamp){version, start};
 }

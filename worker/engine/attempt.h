@@ -1,0 +1,33 @@
+/*
+ * One attempt at a replica over HTTP, and the replica itself: internal to remote.c and attempt.c.
+ */
+#ifndef RG_ENGINE_ATTEMPT_H
+#define RG_ENGINE_ATTEMPT_H
+
+#include "worker/engine/remote.h"
+
+struct aside; /* a small call on the side */
+
+struct remote {
+    const struct wire *wire;
+    struct loop *loop;
+    const struct engine_target *target;
+    const struct engine_options *options;
+    struct http_client *client;
+    struct buf auth; /* header line with the key, or empty */
+    struct aside *aside;
+    unsigned route; /* of wire->routes, what the engine has */
+    bool route_sure;
+};
+
+/* Ends a small call on the side; its owner hears nothing. */
+void aside_cancel(struct aside *a);
+
+/* Header lines every request to the replica has; absent values are left out. */
+void remote_headers(const struct remote *r, struct buf *b, struct str session_id,
+                    struct str content_type, struct str accept);
+
+/* Tells the engine to give up the request, where there is a call for it. */
+void remote_abort(struct remote *r, const struct engine_request *q);
+
+#endif

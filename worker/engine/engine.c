@@ -1,0 +1,138 @@
+#include "worker/engine/engine.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "worker/engine/pool_internal.h"
+#include "worker/model/model.h"
+
+enum { QUEUE_TIMEOUT_MS = 300000 };
+
+static void on_changed(void *ctx)
+{
+    pool_dispatch(ctx);
+}
+
+int engine_pool_new(struct loop *loop, const struct engine_options *o, struct engine_pool **ret,
+                    struct err *e)
+{
+    struct engine_pool *p = mem_zalloc(sizeof(*p));
+    const struct model_info *info = o->model ? model_info(o->model) : NULL;
+
+    p->loop = loop;
+    p->opt = *o;
+    p->opt.ca_file = o->ca_file && *o->ca_file ? arena_cstr(&p->arena, str_cstr(o->ca_file)) : NULL;
+    if (o->queue_timeout_ms == 0)
+        p->opt.queue_timeout_ms = QUEUE_TIMEOUT_MS;
+    if (info)
+        p->experts.row_bytes = (size_t)info->moe_layers * info->moe_topk * sizeof(int32_t);
+    p->replicas =
+        (struct replicas){.loop = loop, .changed = on_changed, .ctx = p, .metrics = o->metrics};
+    if (o->n_engines == 0) {
+        (void)err_set(e, ERR_CONFIG, "no engine is configured");
+        goto out;
+    }
+    if (replicas_open(&p->replicas, &p->arena, &p->opt, e) < 0)
+        goto out;
+    *ret = p;
+    return 0;
+out:
+    engine_pool_free(p);
+    return -1;
+}
+
+void engine_pool_free(struct engine_pool *p)
+{
+    if (!p)
+        return;
+    pool_fail_all(p);
+    loop_task_cancel(p->loop, &p->dispatch);
+    replicas_close(&p->replicas);
+    fair_done(&p->queue);
+    buf_done(&p->version);
+    arena_done(&p->arena);
+    free(p);
+}
+
+void engine_pool_pause(struct engine_pool *p, enum engine_pause mode, void (*drained)(void *ctx),
+                       void *ctx)
+{
+    p->pause = mode;
+    p->drained = drained;
+    p->drained_ctx = ctx;
+    if (mode == ENGINE_RUN) {
+        pool_dispatch(p);
+    } else if (mode == ENGINE_DRAIN && p->running == 0 && drained) {
+        p->drained = NULL;
+        drained(ctx);
+    }
+}
+
+void engine_pool_set_version(struct engine_pool *p, struct str version)
+{
+    buf_clear(&p->version);
+    buf_add_str(&p->version, version);
+    if (version.len == 0)
+        return;
+    for (struct engine_call *c = p->calls; c; c = c->next) {
+        if (c->state == CALL_RUNNING || c->stamps.n > 0)
+            pool_stamp(c);
+    }
+}
+
+bool engine_pool_ready(const struct engine_pool *p)
+{
+    for (size_t i = 0; i < p->replicas.n; i++) {
+        if (p->replicas.at[i].up)
+            return true;
+    }
+    return false;
+}
+
+size_t engine_pool_inflight(const struct engine_pool *p)
+{
+    return p->n_calls;
+}
+
+void engine_pool_write(const struct engine_pool *p, struct buf *json)
+{
+    struct json_out o = json_out_to(json);
+
+    json_out_arr(&o);
+    for (size_t i = 0; i < p->replicas.n; i++) {
+        const struct replica *r = &p->replicas.at[i];
+
+        json_out_obj(&o);
+        json_out_key(&o, "name");
+        json_out_cstr(&o, r->target.name);
+        json_out_key(&o, "kind");
+        json_out_cstr(&o, r->target.kind);
+        json_out_key(&o, "up");
+        json_out_bool(&o, r->up);
+        json_out_key(&o, "inflight");
+        json_out_i64(&o, r->inflight);
+        json_out_key(&o, "requests");
+        json_out_i64(&o, (int64_t)r->requests);
+        json_out_key(&o, "retries");
+        json_out_i64(&o, (int64_t)r->retries);
+        json_out_key(&o, "errors");
+        json_out_i64(&o, (int64_t)r->errors);
+        json_out_end_obj(&o);
+    }
+    json_out_end_arr(&o);
+}
+
+struct engine_pass_call *engine_pass(struct engine_pool *p, const struct engine_pass *r,
+                                     const struct engine_pass_events *events, void *ctx,
+                                     struct err *e)
+{
+    struct replica *to = replicas_pick(&p->replicas, r->session_id, NULL);
+
+    if (!to)
+        (void)err_set(e, ERR_OVERLOADED, "no engine is free");
+    else if (!to->adapter->pass)
+        (void)err_set(e, ERR_NOT_FOUND, "the engine has nothing at this path");
+    else
+        return to->adapter->pass(to->impl, r, events, ctx);
+    return NULL;
+}

@@ -1,0 +1,33 @@
+#include "worker/engine/experts.h"
+
+#include <stdbool.h>
+
+static bool fits(const struct experts *x, size_t bytes, size_t rows)
+{
+    if (rows == 0)
+        return bytes == 0;
+    return x->row_bytes ? bytes == rows * x->row_bytes : bytes % (rows * sizeof(int32_t)) == 0;
+}
+
+int experts_check(struct experts *x, struct experts_block *b, struct err *e)
+{
+    size_t whole = b->tokens > 0 ? b->tokens - 1 : 0;
+    size_t rest = whole > b->from ? whole - b->from : 0;
+    bool is_whole = fits(x, b->bytes, whole), is_rest = fits(x, b->bytes, rest);
+
+    if (!is_whole && !is_rest)
+        return err_set(e, ERR_ENGINE_INVALID,
+                       "the engine's answer is invalid: %zu bytes of routed experts for %zu tokens",
+                       b->bytes, b->tokens);
+    if (b->from > 0 && is_whole && is_rest)
+        return 1;
+    if (b->from == 0 || is_whole) {
+        b->from = 0;
+        b->rows = (uint32_t)whole;
+        if (x->row_bytes == 0 && whole > 0)
+            x->row_bytes = b->bytes / whole;
+        return 0;
+    }
+    b->rows = (uint32_t)rest;
+    return 0;
+}

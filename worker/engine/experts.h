@@ -1,0 +1,29 @@
+/*
+ * Routed experts: whether an engine's block covers what was asked for. A block is int32
+ * little-endian, C order [rows, layers, topk], one row for every token position but the last, from
+ * position `from` on when the engine honours that, else from 0. Rows are not in the block: the
+ * size of a row comes from the model's configuration or from a block that can only be whole.
+ */
+#ifndef RG_ENGINE_EXPERTS_H
+#define RG_ENGINE_EXPERTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+struct experts {
+    size_t row_bytes; /* 0: unknown; learned from a block that can only be whole */
+};
+
+struct experts_block {
+    size_t bytes;
+    size_t tokens;       /* of prompt and answer */
+    uint32_t from, rows; /* in: as asked; out: as it is */
+};
+
+/* 0 and b->from, b->rows; -1 ERR_ENGINE_INVALID when the size fits neither; 1 when it cannot be
+ * told which it is (the block is of no use then). */
+int experts_check(struct experts *x, struct experts_block *b, struct err *e);
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * struct fair_queue: calls that wait, served in turns of their sessions: a session with a hundred
+ * waiting calls does not keep another one's first call back. Items are embedded in their owners.
+ * A zeroed struct is an empty queue.
+ */
+#ifndef RG_ENGINE_FAIR_QUEUE_H
+#define RG_ENGINE_FAIR_QUEUE_H
+
+#include "common/base/map.h"
+#include "common/base/str.h"
+
+struct fair_lane;
+
+/* A zeroed item waits nowhere. */
+struct fair_item {
+    struct fair_lane *lane;
+    struct fair_item *next, *prev;
+};
+
+struct fair_queue {
+    struct map lanes; /* session id -> lane, those with items only */
+    struct fair_lane *first, *last;
+    size_t n; /* items */
+};
+
+/* No item may be left. */
+void fair_done(struct fair_queue *q);
+
+/* Behind the session's other items. */
+void fair_push(struct fair_queue *q, struct fair_item *i, struct str session);
+
+/* Whose turn it is, or NULL. */
+struct fair_item *fair_first(const struct fair_queue *q);
+
+/* Takes an item out; its session goes to the end of the row when it was its turn. Items that do
+ * not wait are accepted. */
+void fair_take(struct fair_queue *q, struct fair_item *i);
+
+#endif

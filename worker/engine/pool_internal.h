@@ -1,0 +1,74 @@
+/* struct engine_pool from the inside: pool.c (calls) and engine.c (the pool as a whole). */
+#ifndef RG_ENGINE_POOL_INTERNAL_H
+#define RG_ENGINE_POOL_INTERNAL_H
+
+#include "common/os/loop.h"
+#include "worker/engine/experts.h"
+#include "worker/engine/fair_queue.h"
+#include "worker/engine/replicas.h"
+#include "worker/engine/splice.h"
+
+enum call_state {
+    CALL_QUEUED,  /* in the queue */
+    CALL_RUNNING, /* at a replica */
+    CALL_RESTING, /* between two tries, or about to be refused */
+};
+
+/* From answer token `start` on the trainer's word for the weights was `version`. */
+struct stamp {
+    struct str version; /* in the call's arena */
+    uint32_t start;
+};
+
+struct engine_call {
+    struct engine_pool *pool;
+    struct engine_call *next, *prev; /* in pool->calls */
+    struct fair_item item;
+    enum call_state state;
+    struct engine_request req; /* strings are copies in `arena`; values of the caller's arena */
+    struct token_vec prompt;   /* with the pieces of a spliced answer */
+    size_t n_prompt;           /* without them */
+    const struct engine_events *events;
+    void *ctx;
+    struct replica *replica, *avoid;
+    void *attempt;
+    struct loop_timer timer; /* of the queue, or until the next try */
+    struct splice splice;
+
+    struct {
+        struct stamp *at;
+        size_t n, cap;
+    } stamps;
+
+    uint32_t given; /* tokens told by deltas */
+    uint32_t retries, resumes, fruitless, anew;
+    uint64_t asked_us, queued_us, queue_us, first_us;
+    struct arena arena;
+};
+
+struct engine_pool {
+    struct loop *loop;
+    struct engine_options opt;
+    struct arena arena; /* targets */
+    struct replicas replicas;
+    struct fair_queue queue;
+    struct engine_call *calls;
+    size_t n_calls, running;
+    struct loop_task dispatch;
+    enum engine_pause pause;
+    void (*drained)(void *ctx);
+    void *drained_ctx;
+    struct buf version; /* len 0: none */
+    struct experts experts;
+};
+
+/* Lets waiting calls run, at the end of this turn of the loop. */
+void pool_dispatch(struct engine_pool *p);
+
+/* Ends all calls with ERR_DRAINING. */
+void pool_fail_all(struct engine_pool *p);
+
+/* Notes that the pool's version holds from the call's next token on. */
+void pool_stamp(struct engine_call *c);
+
+#endif

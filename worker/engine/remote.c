@@ -1,0 +1,265 @@
+#include "worker/engine/remote.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "worker/engine/attempt.h"
+
+enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, PROBE_TIMEOUT_MS = 20000 };
+
+/* --- the replica --- */
+
+/* Reads the bearer key: the file's text without blanks around it. */
+static int read_key(const char *path, struct remote *r, struct err *e)
+{
+    char text[KEY_MAX];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+    struct str key;
+
+    if (fd >= 0)
+        (void)close(fd);
+    if (n < 0)
+        return err_sys(e, ERR_CONFIG, "engine key file %s", path);
+    key = str_trim(str_of(text, (size_t)n));
+    for (size_t i = 0; i < key.len; i++) {
+        if ((unsigned char)key.p[i] <= ' ' || (unsigned char)key.p[i] >= 0x7f)
+            return err_set(e, ERR_CONFIG, "engine key file %s: not one line of text", path);
+    }
+    if (key.len == 0)
+        return err_set(e, ERR_CONFIG, "engine key file %s: empty", path);
+    buf_printf(&r->auth, "authorization: Bearer %.*s\r\n", (int)key.len, key.p);
+    return 0;
+}
+
+int remote_open(const struct wire *w, struct loop *loop, const struct engine_target *t,
+                const struct engine_options *o, void **ret, struct err *e)
+{
+    struct http_client_options h = {.ca_file = o->ca_file,
+                                    .insecure_tls = o->insecure_tls,
+                                    .connect_timeout_ms = o->connect_timeout_ms,
+                                    .max_idle = o->max_inflight};
+    struct remote *r = mem_zalloc(sizeof(*r));
+
+    *r = (struct remote){.wire = w, .loop = loop, .target = t, .options = o};
+    if (t->key_file && read_key(t->key_file, r, e) < 0)
+        goto out;
+    if (http_client_new(loop, t->rest, &h, &r->client, e) < 0)
+        goto out;
+    *ret = r;
+    return 0;
+out:
+    buf_done(&r->auth);
+    free(r);
+    return -1;
+}
+
+void remote_close(void *replica)
+{
+    struct remote *r = replica;
+
+    while (r->aside)
+        aside_cancel(r->aside);
+    http_client_free(r->client);
+    buf_done(&r->auth);
+    free(r);
+}
+
+const struct engine_options *remote_options(const struct remote *r)
+{
+    return r->options;
+}
+
+unsigned remote_route(const struct remote *r)
+{
+    return r->route;
+}
+
+void remote_rid(struct buf *b, const struct engine_request *q)
+{
+    buf_add_str(b, q->session_id);
+    buf_printf(b, ":%llu.%u.%u.", (unsigned long long)q->call, q->answer, q->attempt);
+}
+
+/* A header value from outside: bytes that could end the line do not get in. */
+static void add_header(struct buf *b, const char *name, struct str value)
+{
+    buf_puts(b, name);
+    for (size_t i = 0; i < value.len; i++) {
+        if ((unsigned char)value.p[i] >= ' ' && value.p[i] != 0x7f)
+            buf_add_c(b, value.p[i]);
+    }
+    buf_puts(b, "\r\n");
+}
+
+void remote_headers(const struct remote *r, struct buf *b, struct str session_id,
+                    struct str content_type, struct str accept)
+{
+    if (content_type.p)
+        add_header(b, "content-type: ", content_type);
+    if (accept.p)
+        add_header(b, "accept: ", accept);
+    if (session_id.p)
+        add_header(b, "x-smg-routing-key: ", session_id);
+    buf_add_str(b, buf_str(&r->auth));
+}
+
+/* --- small calls on the side: aborts, probes, forwarded requests --- */
+
+struct aside {
+    struct remote *remote;
+    struct aside *next, *prev;
+    struct http_call *http;
+    int status;
+    void (*answer)(void *ctx, enum engine_health h); /* probe */
+    const struct engine_pass_events *pass;           /* forwarded request */
+    void *ctx;
+};
+
+static void aside_unlink(struct aside *a)
+{
+    if (a->prev)
+        a->prev->next = a->next;
+    else
+        a->remote->aside = a->next;
+    if (a->next)
+        a->next->prev = a->prev;
+}
+
+void aside_cancel(struct aside *a)
+{
+    http_call_cancel(a->http);
+    aside_unlink(a);
+    free(a);
+}
+
+static void aside_head(void *ctx, const struct http1_head *h)
+{
+    struct aside *a = ctx;
+
+    a->status = h->status;
+    if (a->pass)
+        a->pass->head(a->ctx, h->status, http1_get(h, STR("content-type")));
+}
+
+static void aside_body(void *ctx, struct str bytes)
+{
+    struct aside *a = ctx;
+
+    if (a->pass)
+        a->pass->body(a->ctx, bytes);
+}
+
+static void aside_done(void *ctx)
+{
+    struct aside a = *(struct aside *)ctx;
+
+    aside_unlink(ctx);
+    free(ctx);
+    /* Whatever it says short of an error of its own, it is alive. */
+    if (a.answer)
+        a.answer(a.ctx, a.status < 500 ? ENGINE_UP : ENGINE_DOWN);
+    if (a.pass)
+        a.pass->done(a.ctx);
+}
+
+static void aside_failed(void *ctx, const struct err *e, bool began)
+{
+    struct aside a = *(struct aside *)ctx;
+
+    (void)began;
+    aside_unlink(ctx);
+    free(ctx);
+    if (a.answer)
+        a.answer(a.ctx, e->kind == ERR_ENGINE_TIMEOUT ? ENGINE_SLOW : ENGINE_DOWN);
+    if (a.pass)
+        a.pass->failed(a.ctx, e);
+}
+
+static const struct http_events aside_events = {aside_head, aside_body, aside_done, aside_failed};
+
+static struct aside *aside_start(struct remote *r, const struct http_request *q,
+                                 const struct aside *like)
+{
+    struct aside *a = mem_alloc(sizeof(*a));
+
+    *a = *like;
+    a->remote = r;
+    a->prev = NULL;
+    a->next = r->aside;
+    if (a->next)
+        a->next->prev = a;
+    r->aside = a;
+    a->http = http_client_start(r->client, q, &aside_events, a);
+    return a;
+}
+
+void remote_abort(struct remote *r, const struct engine_request *q)
+{
+    struct wire_send s = {0};
+    struct buf rid = {0}, headers = {0};
+    struct http_request h = {.method = "POST", .total_timeout_ms = ABORT_TIMEOUT_MS};
+
+    if (!r->wire->abort)
+        return;
+    remote_rid(&rid, q);
+    r->wire->abort(buf_str(&rid), &s);
+    remote_headers(r, &headers, q->session_id, STR("application/json"), (struct str){0});
+    h.path = str_cstr(s.path);
+    h.headers = buf_str(&headers);
+    h.body = &s.body;
+    (void)aside_start(r, &h, &(struct aside){0});
+    buf_done(&rid);
+    buf_done(&headers);
+}
+
+void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx)
+{
+    struct remote *r = replica;
+    struct http_request h = {.method = "GET", .total_timeout_ms = PROBE_TIMEOUT_MS};
+    struct buf headers = {0};
+
+    remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
+    h.path = str_cstr(r->wire->health);
+    h.headers = buf_str(&headers);
+    (void)aside_start(r, &h, &(struct aside){.answer = answer, .ctx = ctx});
+    buf_done(&headers);
+}
+
+struct engine_pass_call *remote_pass(void *replica, const struct engine_pass *p,
+                                     const struct engine_pass_events *events, void *ctx)
+{
+    struct remote *r = replica;
+    struct http_request h = {.method = p->method,
+                             .path = p->path,
+                             .body = p->body,
+                             .idle_timeout_ms = r->options->idle_timeout_ms,
+                             .total_timeout_ms = r->options->timeout_ms};
+    struct buf headers = {0};
+    struct aside *a;
+
+    remote_headers(r, &headers, p->session_id, p->content_type, p->accept);
+    h.headers = buf_str(&headers);
+    a = aside_start(r, &h, &(struct aside){.pass = events, .ctx = ctx});
+    buf_done(&headers);
+    return (struct engine_pass_call *)a;
+}
+
+void engine_pass_cancel(struct engine_pass_call *c)
+{
+    aside_cancel((struct aside *)c);
+}
+
+void engine_pass_pause(struct engine_pass_call *c)
+{
+    http_call_pause(((struct aside *)c)->http);
+}
+
+void engine_pass_resume(struct engine_pass_call *c)
+{
+    http_call_resume(((struct aside *)c)->http);
+}

@@ -1,0 +1,96 @@
+/*
+ * struct remote: a replica reached over HTTP, and struct wire: what is particular to one kind of
+ * engine. remote does what sglang, vllm, llamacpp and openai share: sending, reading the answer as
+ * it comes (one JSON document, or an event stream of them), errors, aborts, health. A wire writes
+ * the request and picks the answer's fields. It knows nothing of sessions or other replicas.
+ */
+#ifndef RG_ENGINE_REMOTE_H
+#define RG_ENGINE_REMOTE_H
+
+#include "common/net/http_client.h"
+#include "worker/engine/adapter.h"
+#include "worker/engine/reply.h"
+
+struct remote;
+
+/* One request as a wire writes it. */
+struct wire_send {
+    const char *path;
+    struct buf body;
+    bool stream;
+};
+
+struct wire {
+    const char *kind;
+    const struct field *fields;
+    size_t n_fields;
+    const char *health; /* path of the probe */
+
+    /* Fills s; route is what `choose_route` settled on. */
+    void (*write)(const struct remote *r, const struct engine_request *q, struct wire_send *s);
+
+    /* A field's scalar; bulk values that need more than the standard places. */
+    void (*scalar)(struct reply *y, int id, const struct json_scan *s, struct str key);
+    void (*bulk)(struct reply *y, int id, size_t items, bool null);
+
+    /* The answer has ended: last look at finish and experts; -1 ERR_ENGINE_INVALID. NULL: none. */
+    int (*complete)(struct reply *y, const struct engine_request *q, struct err *e);
+
+    /* Writes the abort call of a request id, or NULL: closing the connection is enough. */
+    void (*abort)(struct str rid, struct wire_send *s);
+
+    bool done_marker; /* streams end with [DONE]; a finish alone also counts */
+    bool text_only;   /* no ids, no logprobs */
+    unsigned routes;  /* ways to ask, tried in turn when one is not found (404, 405) */
+};
+
+/* Field ids that remote handles for every wire (arrays go to their places in struct reply). */
+enum {
+    FIELD_ID_IDS = 1,
+    FIELD_ID_TRIPLES,     /* logprobs with ids */
+    FIELD_ID_TOPS,        /* triples of one position's alternatives */
+    FIELD_ID_EXPERTS,     /* base64 */
+    FIELD_ID_PROMPT_ECHO, /* ids of the prompt: counted */
+    FIELD_ID_PROMPT_TOKENS,
+    FIELD_ID_COMPLETION_TOKENS,
+    FIELD_ID_ERROR, /* "error" itself: a text or the way to the next two */
+    FIELD_ID_ERROR_MESSAGE,
+    FIELD_ID_ERROR_CODE,
+    FIELD_ID_WIRE = 100, /* the wire's own start here */
+};
+
+/* What adapters are made of; `wire` is static. */
+int remote_open(const struct wire *w, struct loop *loop, const struct engine_target *t,
+                const struct engine_options *o, void **ret, struct err *e);
+void remote_close(void *replica);
+void *remote_start(void *replica, const struct engine_request *r,
+                   const struct engine_attempt_events *events, void *ctx);
+void remote_cancel(void *attempt);
+void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx);
+struct engine_pass_call *remote_pass(void *replica, const struct engine_pass *p,
+                                     const struct engine_pass_events *events, void *ctx);
+
+/* For wires. */
+const struct engine_options *remote_options(const struct remote *r);
+unsigned remote_route(const struct remote *r);
+
+/* `<session>:<call>.<answer>.<attempt>.`: ends in '.', so that none is the start of another. */
+void remote_rid(struct buf *b, const struct engine_request *q);
+
+#define REMOTE_ADAPTER(name, kind_text, wire_ptr)                                     \
+    static int name##_open(struct loop *loop, const struct engine_target *t,          \
+                           const struct engine_options *o, void **ret, struct err *e) \
+    {                                                                                 \
+        return remote_open(wire_ptr, loop, t, o, ret, e);                             \
+    }                                                                                 \
+    const struct engine_adapter engine_##name = {                                     \
+        .kind = kind_text,                                                            \
+        .open = name##_open,                                                          \
+        .close = remote_close,                                                        \
+        .start = remote_start,                                                        \
+        .cancel = remote_cancel,                                                      \
+        .probe = remote_probe,                                                        \
+        .pass = remote_pass,                                                          \
+    }
+
+#endif

@@ -1,0 +1,208 @@
+#include "worker/engine/replicas.h"
+
+#include <math.h>
+
+#include "common/base/log.h"
+#include "common/proc/metrics.h"
+#include "worker/engine/target.h"
+
+enum { BAD_LIMIT = 3, GOOD_LIMIT = 2, BUSY_MS = 60000, INTERVAL_MS = 5000 };
+
+static const double load_factor = 1.25;
+static const double load_slack = 8;
+
+static unsigned label(const struct replica *r)
+{
+    size_t i = (size_t)(r - r->all->at);
+
+    return (unsigned)MIN_OF(i, (size_t)METRIC_ENGINE_15);
+}
+
+static void set_up(struct replica *r, bool up)
+{
+    r->up = up;
+    metrics_set_at(r->all->metrics, METRIC_engine_up, label(r), up);
+}
+
+/* --- health --- */
+
+static void observe(struct replica *r, bool good)
+{
+    r->bad = good ? 0 : (uint8_t)MIN_OF(r->bad + 1, BAD_LIMIT);
+    r->good = good ? (uint8_t)MIN_OF(r->good + 1, GOOD_LIMIT) : 0;
+    if (r->up && r->bad >= BAD_LIMIT) {
+        log_warn(NULL, "engine is down", LOG_T("engine", r->target.name));
+        set_up(r, false);
+    } else if (!r->up && r->good >= GOOD_LIMIT) {
+        log_info(NULL, "engine is up", LOG_T("engine", r->target.name));
+        set_up(r, true);
+        r->all->changed(r->all->ctx);
+    }
+}
+
+static void on_answer(void *ctx, enum engine_health h)
+{
+    struct replica *r = ctx;
+    bool busy = r->alive_ms > 0 && loop_clock_ms() - r->alive_ms < BUSY_MS;
+
+    r->probing = false;
+    if (h == ENGINE_SLOW && busy)
+        return;
+    observe(r, h == ENGINE_UP);
+}
+
+static void on_timer(struct loop_timer *t)
+{
+    struct replicas *all = CONTAINER_OF(t, struct replicas, timer);
+
+    for (size_t i = 0; i < all->n; i++) {
+        struct replica *r = &all->at[i];
+
+        if (!r->adapter->probe || r->probing)
+            continue;
+        r->probing = true;
+        r->adapter->probe(r->impl, on_answer, r);
+    }
+    loop_timer_set(all->loop, &all->timer, all->interval_ms, on_timer);
+}
+
+void replica_alive(struct replica *r)
+{
+    r->alive_ms = loop_clock_ms();
+    if (r->up)
+        r->bad = 0;
+}
+
+void replica_unreachable(struct replica *r)
+{
+    observe(r, false);
+}
+
+/* --- load --- */
+
+void replica_begin(struct replica *r)
+{
+    r->inflight++;
+    r->requests++;
+    metrics_count_at(r->all->metrics, METRIC_engine_requests, label(r), 0, 1);
+    metrics_move_at(r->all->metrics, METRIC_engine_inflight, label(r), 1);
+}
+
+void replica_end(struct replica *r)
+{
+    r->inflight--;
+    metrics_move_at(r->all->metrics, METRIC_engine_inflight, label(r), -1);
+}
+
+/* --- choice --- */
+
+/* Highest wins. With u uniform in (0, 1), -weight / ln(u) gives each replica its share. */
+static double score(const struct replica *r, struct str session_id)
+{
+    uint64_t bits = str_hash(session_id, r->hash) >> 11;
+    double u = ((double)bits + 0.5) / 9007199254740992.0;
+
+    return -r->target.weight / log(u);
+}
+
+struct load {
+    double total, weights;
+    bool all_down;
+};
+
+static struct load load_of(const struct replicas *r)
+{
+    struct load l = {.all_down = true};
+
+    for (size_t i = 0; i < r->n; i++)
+        l.all_down = l.all_down && !r->at[i].up;
+    for (size_t i = 0; i < r->n; i++) {
+        if (!r->at[i].up && !l.all_down)
+            continue;
+        l.total += r->at[i].inflight;
+        l.weights += r->at[i].target.weight;
+    }
+    return l;
+}
+
+static bool within_share(const struct replica *r, const struct load *l)
+{
+    double share = l->weights > 0 ? (l->total + 1) * r->target.weight / l->weights : 0;
+
+    return r->inflight < load_factor * share + load_slack;
+}
+
+/* The best of those allowed; bounded: only those within their share of the load. */
+static struct replica *best(struct replicas *all, struct str session_id,
+                            const struct replica *avoid, bool bounded)
+{
+    struct load l = load_of(all);
+    struct replica *found = NULL;
+    double found_score = -1;
+
+    for (size_t i = 0; i < all->n; i++) {
+        struct replica *r = &all->at[i];
+        double s;
+
+        if (r == avoid || (!r->up && !l.all_down) ||
+            (all->max_inflight > 0 && r->inflight >= all->max_inflight) ||
+            (bounded && !within_share(r, &l)))
+            continue;
+        s = score(r, session_id);
+        if (s > found_score) {
+            found = r;
+            found_score = s;
+        }
+    }
+    return found;
+}
+
+struct replica *replicas_pick(struct replicas *r, struct str session_id,
+                              const struct replica *avoid)
+{
+    struct replica *found = best(r, session_id, avoid, true);
+
+    if (!found)
+        found = best(r, session_id, avoid, false);
+    return found || !avoid ? found : best(r, session_id, NULL, false);
+}
+
+/* --- life --- */
+
+static int open_one(struct replicas *all, struct arena *a, const char *text,
+                    const struct engine_options *o, struct err *e)
+{
+    struct replica *r = &all->at[all->n];
+
+    r->all = all;
+    if (engine_target_parse(a, text, &r->target, e) < 0)
+        return -1;
+    r->adapter = engine_adapter_find(r->target.kind);
+    if (r->adapter->open(all->loop, &r->target, o, &r->impl, e) < 0)
+        return -1;
+    r->hash = str_hash(str_cstr(r->target.name), 0);
+    all->n++;
+    set_up(r, true);
+    return 0;
+}
+
+int replicas_open(struct replicas *r, struct arena *a, const struct engine_options *o,
+                  struct err *e)
+{
+    r->at = arena_calloc(a, o->n_engines, sizeof(*r->at));
+    r->max_inflight = o->max_inflight;
+    r->interval_ms = o->health_interval_ms ? o->health_interval_ms : INTERVAL_MS;
+    for (size_t i = 0; i < o->n_engines; i++) {
+        if (open_one(r, a, o->engines[i], o, e) < 0)
+            return -1;
+    }
+    loop_timer_set(r->loop, &r->timer, 1, on_timer);
+    return 0;
+}
+
+void replicas_close(struct replicas *r)
+{
+    loop_timer_stop(r->loop, &r->timer);
+    for (size_t i = 0; i < r->n; i++)
+        r->at[i].adapter->close(r->at[i].impl);
+}

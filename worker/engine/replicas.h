@@ -1,0 +1,68 @@
+/*
+ * struct replicas: the engines that serve one model: which of them a session's calls go to, and
+ * which of them are alive. A session keeps its replica (weighted rendezvous hashing) so that its
+ * prefix cache hits; when a replica dies only its sessions move, and when it is loaded beyond its
+ * share (1.25 times, and 8 more) calls go to the next one in the session's order.
+ *
+ * Health has hysteresis: 3 bad observations in a row take a replica down, 2 good probes bring it
+ * up. Probes run beside the data path; a busy engine that is slow to answer them while tokens
+ * still come is not a dead one.
+ */
+#ifndef RG_ENGINE_REPLICAS_H
+#define RG_ENGINE_REPLICAS_H
+
+#include "common/base/arena.h"
+#include "common/os/loop.h"
+#include "worker/engine/adapter.h"
+
+struct metrics_page;
+struct replicas;
+
+struct replica {
+    struct engine_target target;
+    const struct engine_adapter *adapter;
+    void *impl;
+    uint32_t inflight;
+    bool up;
+    bool probing;
+    uint8_t bad, good; /* observations in a row */
+    uint64_t hash;     /* of its name */
+    uint64_t alive_ms; /* when bytes of an answer last came */
+    uint64_t requests, errors, retries;
+    struct replicas *all;
+};
+
+struct replicas {
+    struct loop *loop;
+    struct replica *at;
+    size_t n;
+    uint32_t max_inflight;
+    uint64_t interval_ms;
+    struct loop_timer timer;
+    void (*changed)(void *ctx); /* one came up */
+    void *ctx;
+    struct metrics_page *metrics;
+};
+
+/* Opens them all and starts probing. Memory is the arena's. */
+int replicas_open(struct replicas *r, struct arena *a, const struct engine_options *o,
+                  struct err *e);
+
+/* No call may be running. */
+void replicas_close(struct replicas *r);
+
+/* Where the session's next call goes, or NULL when no replica has a free place. `avoid` (or NULL)
+ * is taken only when there is no other. When all are down they count as up: trying is all that is
+ * left. */
+struct replica *replicas_pick(struct replicas *r, struct str session_id,
+                              const struct replica *avoid);
+
+/* One of the two ends of a request at a replica, for load and metrics. */
+void replica_begin(struct replica *r);
+void replica_end(struct replica *r);
+
+/* Bytes of an answer have come, or none would (a connection error). */
+void replica_alive(struct replica *r);
+void replica_unreachable(struct replica *r);
+
+#endif

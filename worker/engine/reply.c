@@ -1,0 +1,200 @@
+#include "worker/engine/reply.h"
+
+#include <math.h>
+
+#include "common/base/vec.h"
+#include "common/codec/json_number.h"
+
+void reply_init(struct reply *y, uint32_t n_top)
+{
+    *y = (struct reply){.n_top = n_top, .stop_id = -1};
+    reply_begin_event(y);
+}
+
+void reply_done(struct reply *y)
+{
+    struct reply_event *v = &y->event;
+
+    vec_done(&y->ids);
+    vec_done(&y->logprobs);
+    vec_done(&y->tops);
+    vec_done(&y->spans);
+    vec_done(&v->ids);
+    vec_done(&v->logprob_ids);
+    vec_done(&v->top_ids);
+    vec_done(&v->logprobs);
+    vec_done(&v->top_logprobs);
+    buf_done(&y->stop_text);
+    buf_done(&y->message);
+    buf_done(&y->version);
+    buf_done(&y->version_text);
+    buf_done(&y->experts);
+    buf_done(&y->text);
+}
+
+void reply_begin_event(struct reply *y)
+{
+    struct reply_event *v = &y->event;
+
+    vec_clear(&v->ids);
+    vec_clear(&v->logprob_ids);
+    vec_clear(&v->top_ids);
+    vec_clear(&v->logprobs);
+    vec_clear(&v->top_logprobs);
+    v->ids_seen = v->logprobs_seen = v->top_positions = 0;
+    v->has_ids = v->has_logprobs = v->has_logprob_ids = v->has_top = false;
+    v->prompt_tokens = v->completion_tokens = -1;
+    vec_clear(&y->spans);
+    buf_clear(&y->version_text);
+    buf_clear(&y->text);
+}
+
+static int invalid(struct err *e, const char *what)
+{
+    return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
+}
+
+/* Whether the event's ids begin with all that is known. */
+static bool repeats(const struct reply *y)
+{
+    const struct json_ints *ids = &y->event.ids;
+
+    return ids->n >= y->ids.n &&
+           (y->ids.n == 0 || memcmp(ids->at, y->ids.at, y->ids.n * sizeof(*ids->at)) == 0);
+}
+
+/* Settles the mode, once there is something to tell it by. The event's arrays then still hold
+ * what is known already, if it is cumulative. */
+static void detect_mode(struct reply *y)
+{
+    const struct reply_event *v = &y->event;
+    int64_t total = v->completion_tokens;
+
+    if (y->mode != REPLY_UNKNOWN || y->ids.n == 0 || !v->has_ids || v->ids_seen == 0)
+        return;
+    if (total == (int64_t)v->ids_seen && repeats(y))
+        y->mode = REPLY_CUMULATIVE;
+    else if (total == (int64_t)(y->ids.n + v->ids_seen))
+        y->mode = REPLY_INCREMENTAL;
+    else
+        y->mode = repeats(y) ? REPLY_CUMULATIVE : REPLY_INCREMENTAL;
+}
+
+/* New ids and logprobs start at these places of the event's arrays. */
+struct cut {
+    size_t ids, logprobs, n;
+};
+
+/* What of the event is new: by counts, and by how much of it was passed over when read. */
+static int find_new(const struct reply *y, struct cut *c, struct err *e)
+{
+    const struct reply_event *v = &y->event;
+    size_t known = y->mode == REPLY_CUMULATIVE ? y->ids.n : 0;
+    size_t ids_read = v->ids_seen - v->ids.n, logprobs_read = v->logprobs_seen - v->logprobs.n;
+    size_t new_ids = v->ids_seen > known ? v->ids_seen - known : 0;
+    size_t new_logprobs = v->logprobs_seen > known ? v->logprobs_seen - known : 0;
+    bool aborted = y->finish == REPLY_ABORT;
+
+    if (!aborted && v->ids_seen < known)
+        return invalid(e, "tokens that it had sent are missing");
+    if (!aborted && v->has_logprobs && v->logprobs_seen != v->ids_seen)
+        return invalid(e, "the numbers of tokens and logprobs differ");
+    if (v->ids_seen > 0 && !v->has_logprobs && !aborted)
+        return invalid(e, "it has no logprobs");
+    *c = (struct cut){known - MIN_OF(known, ids_read), known - MIN_OF(known, logprobs_read),
+                      MIN_OF(new_ids, new_logprobs)};
+    return 0;
+}
+
+static int check_new(const struct reply *y, const struct cut *c, struct err *e)
+{
+    const struct reply_event *v = &y->event;
+
+    for (size_t i = 0; i < c->n; i++) {
+        if (isnan(v->logprobs.at[c->logprobs + i]))
+            return invalid(e, "a logprob is null");
+        if (v->has_logprob_ids && v->logprob_ids.at[c->logprobs + i] != v->ids.at[c->ids + i])
+            return invalid(e, "a logprob belongs to another token");
+    }
+    return 0;
+}
+
+/* Alternatives of the last n positions of the event; positions without any (a wire that left them
+ * out) are filled with NaN. */
+static void add_tops(struct reply *y, size_t n)
+{
+    const struct reply_event *v = &y->event;
+    size_t k = y->n_top, have = v->top_ids.n / MAX_OF(k, 1);
+    size_t skip = have > n ? have - n : 0;
+
+    for (size_t i = 0; i < n * k; i++) {
+        bool there = skip * k + i < v->top_ids.n;
+
+        *vec_push(&y->tops) = there ? (struct engine_top){v->top_ids.at[skip * k + i],
+                                                          v->top_logprobs.at[skip * k + i]}
+                                    : (struct engine_top){-1, NAN};
+    }
+}
+
+static void append(struct reply *y, const struct cut *c)
+{
+    struct reply_event *v = &y->event;
+
+    if (y->ids.n == 0 && c->ids == 0 && c->n == v->ids.n && c->logprobs == 0) {
+        /* The whole answer at once: no second copy. */
+        struct json_ints ids = y->ids;
+        struct json_floats logprobs = y->logprobs;
+
+        y->ids = v->ids;
+        y->logprobs = v->logprobs;
+        y->logprobs.n = c->n;
+        v->ids = ids;
+        v->logprobs = logprobs;
+        return;
+    }
+    vec_reserve(&y->ids, c->n);
+    vec_reserve(&y->logprobs, c->n);
+    memcpy(y->ids.at + y->ids.n, v->ids.at + c->ids, c->n * sizeof(*v->ids.at));
+    memcpy(y->logprobs.at + y->logprobs.n, v->logprobs.at + c->logprobs,
+           c->n * sizeof(*v->logprobs.at));
+    y->ids.n += c->n;
+    y->logprobs.n += c->n;
+}
+
+int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
+{
+    const struct reply_event *v = &y->event;
+    struct cut c = {0};
+
+    *ret_new = 0;
+    if (stream)
+        detect_mode(y);
+    if (!stream && !v->has_ids && y->finish != REPLY_ABORT && !y->failed)
+        return invalid(e, "it has no token ids");
+    if (find_new(y, &c, e) < 0 || check_new(y, &c, e) < 0)
+        return -1;
+    if (c.n > 0) {
+        append(y, &c);
+        if (y->n_top > 0)
+            add_tops(y, c.n);
+    }
+    if (v->completion_tokens >= 0 && v->has_ids && y->finish != REPLY_ABORT &&
+        v->completion_tokens != (int64_t)y->ids.n)
+        return invalid(e, "its token count is not the number of its tokens");
+    *ret_new = c.n;
+    return 0;
+}
+
+int64_t reply_int(const struct json_scan *s)
+{
+    int64_t v;
+
+    return s->token == JSON_TOKEN_NUMBER && json_number_i64(s->text, &v) == 0 ? v : -1;
+}
+
+void reply_text(struct buf *to, const struct json_scan *s)
+{
+    buf_clear(to);
+    if (s->token == JSON_TOKEN_STRING || s->token == JSON_TOKEN_NUMBER)
+        buf_add_str(to, s->text);
+}

@@ -1,0 +1,90 @@
+/*
+ * struct reply: what one attempt has received so far, whatever engine it came from: the answer's
+ * tokens (total) and what the document now being read brought (event). Wire formats fill the event
+ * part; reply_merge checks it and moves it over. Streams may repeat everything in each event
+ * (cumulative) or bring only what is new (incremental): which it is shows in the counts.
+ */
+#ifndef RG_ENGINE_REPLY_H
+#define RG_ENGINE_REPLY_H
+
+#include "common/codec/json_scan.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/fields.h"
+
+enum reply_finish {
+    REPLY_RUNNING,
+    REPLY_STOP,
+    REPLY_LENGTH,
+    REPLY_ABORT,
+    REPLY_BROKEN, /* the engine says that it went wrong (NaN, "error") */
+};
+
+enum reply_mode { REPLY_UNKNOWN, REPLY_CUMULATIVE, REPLY_INCREMENTAL };
+
+struct reply_tops {
+    struct engine_top *at;
+    size_t n, cap;
+};
+
+struct reply_span {
+    size_t text_at, text_len; /* in version_text */
+    int64_t start, end;
+};
+
+struct reply_spans {
+    struct reply_span *at;
+    size_t n, cap;
+};
+
+struct reply_event {
+    struct json_ints ids, logprob_ids, top_ids;
+    struct json_floats logprobs, top_logprobs;
+    size_t ids_seen, logprobs_seen; /* items, those passed over included */
+    size_t top_positions;
+    bool has_ids, has_logprobs, has_logprob_ids, has_top;
+    int64_t prompt_tokens, completion_tokens; /* -1: not said */
+};
+
+struct reply {
+    struct json_ints ids;
+    struct json_floats logprobs;
+    struct reply_tops tops;
+    uint32_t n_top; /* asked for; alternatives per position */
+    struct reply_event event;
+    enum reply_mode mode;
+    enum reply_finish finish;
+    int64_t stop_id;      /* -1: none */
+    struct buf stop_text; /* len 0: none */
+    bool failed;          /* the engine reported an error */
+    int64_t status;       /* of the error or abort; 0: none */
+    struct buf message;   /* of the error or abort */
+    struct buf version;   /* len 0: none */
+    struct buf version_text;
+    struct reply_spans spans;
+    struct buf experts;
+    bool has_experts;
+    struct buf text; /* kind openai: what the event brought */
+};
+
+void reply_init(struct reply *y, uint32_t n_top);
+void reply_done(struct reply *y);
+
+/* A new document begins. */
+void reply_begin_event(struct reply *y);
+
+/* Where the items of the next ids or logprobs array start to be new. */
+static inline size_t reply_from(const struct reply *y)
+{
+    return y->mode == REPLY_CUMULATIVE ? y->ids.n : 0;
+}
+
+/* Takes the event over: counts, ids beside logprobs, alternatives. Returns 0 with *ret_new tokens
+ * added at the end, or -1 ERR_ENGINE_INVALID that says what does not fit. `stream`: more documents
+ * may follow; else the one is the whole. */
+int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e);
+
+/* Helpers for scalars: text as an integer (-1 when it is none), and copied. */
+int64_t reply_int(const struct json_scan *s);
+void reply_text(struct buf *to, const struct json_scan *s);
+
+#endif

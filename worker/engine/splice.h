@@ -1,0 +1,47 @@
+/*
+ * struct splice: one answer put together from pieces, when engines abort generations part way (for
+ * a weight update) and the rest is asked for anew: ids, logprobs, alternatives and version spans
+ * one behind the other, as if it had been one. A zeroed struct is empty.
+ */
+#ifndef RG_ENGINE_SPLICE_H
+#define RG_ENGINE_SPLICE_H
+
+#include "common/base/buf.h"
+#include "worker/engine/engine.h"
+
+struct splice_span {
+    size_t text_at, text_len;
+    uint32_t start, end;
+};
+
+struct splice {
+    struct token_vec ids;
+
+    struct {
+        float *at;
+        size_t n, cap;
+    } logprobs;
+
+    struct {
+        struct engine_top *at;
+        size_t n, cap;
+    } tops;
+
+    struct {
+        struct splice_span *at;
+        size_t n, cap;
+    } spans;
+    struct buf text;                 /* of the versions */
+    struct engine_version *versions; /* made by splice_result */
+    uint32_t pieces;
+};
+
+void splice_done(struct splice *s);
+
+/* Adds a piece; r->versions may be empty. */
+void splice_add(struct splice *s, const struct engine_result *r);
+
+/* Puts the whole answer into r, borrowed from s; the rest of r stays as it is. */
+void splice_result(struct splice *s, struct engine_result *r);
+
+#endif
