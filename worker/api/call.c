@@ -319,7 +319,6 @@ static int call_prepare(struct api_request *r, struct call *c, struct err *e)
         memcpy(c->id, r->id.p, r->id.len); /* for previous responses; find_session decides */
     if (parse_request(c, body, e))
         return -1;
-    memset(c->id, 0, sizeof(c->id));
     if (find_session(r, c, e))
         return -1;
     call_hash(body, c->hash);

@@ -170,7 +170,8 @@ void server_drain(struct server *s)
     if (s->draining)
         return;
     s->draining = true;
-    h2o_context_request_shutdown(&s->ctx);
+    /* Not h2o_context_request_shutdown: that starts HTTP/2 timers which keep the context busy. */
+    s->ctx.shutdown_requested = 1;
     for (size_t i = 0; i < s->n_listeners; i++)
         h2o_socket_close(s->listeners[i]);
     s->n_listeners = 0;
