@@ -21,8 +21,9 @@ MATRIX.update({room: STORES + ["worker/model"] + PURE + COMMON
                for room in ("worker/turn", "worker/export")})
 MATRIX["worker/api"] = ["worker/turn", "worker/export"] + MATRIX["worker/turn"]
 MATRIX["worker"] = ["worker/api"] + MATRIX["worker/api"]
+MATRIX["worker/commands"] = MATRIX["worker/api"]
 MATRIX["router"] = COMMON
-MATRIX["supervisor"] = COMMON + ["router/router.h", "worker/worker.h"]
+MATRIX["supervisor"] = COMMON + ["router/router.h", "worker/worker.h", "worker/commands"]
 # Single headers that one room of a level lends to its neighbours: values only, no behaviour.
 LENT = {
     "worker/tokens/span.h": ["worker/session", "worker/journal", "worker/engine"],

@@ -6,6 +6,8 @@
 
 #include "common/proc/config.h"
 #include "supervisor/commands.h"
+#include "worker/commands/render_command.h"
+#include "worker/commands/tokens_command.h"
 
 static const struct command {
     const char *name;
@@ -14,6 +16,9 @@ static const struct command {
 } commands[] = {
     {"route", route_command, "routers alone over given upstreams"},
     {"config", config_command, "--check, --dump, --docs or --man of the settings"},
+    {"tokenize", tokenize_command, "text to token ids, with a model's tokenizer"},
+    {"detokenize", detokenize_command, "token ids to text"},
+    {"render", render_command, "a chat template over messages"},
     {"nginx-config", nginx_command, "an nginx site (TLS) in front of this gateway"},
 };
 
