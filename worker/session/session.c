@@ -433,6 +433,11 @@ enum session_phase session_phase(const struct session *s)
     return s->phase;
 }
 
+const char *session_history(const struct session *s)
+{
+    return s->options.policy->name;
+}
+
 const struct json *session_sampling(const struct session *s)
 {
     return s->options.sampling;

@@ -207,6 +207,8 @@ const struct json *session_messages(const struct session *s, struct arena *a,
 
 struct str session_id(const struct session *s);
 enum session_phase session_phase(const struct session *s);
+const char *session_phase_name(const struct session *s); /* "open" ... "expired" */
+const char *session_history(const struct session *s);    /* "tree" ... */
 const char *session_cause_name(enum session_cause c);
 
 /* Trusted sampling defaults (object or NULL) and names the agent may not override (array or NULL);

@@ -29,7 +29,7 @@ static void put_time(struct json_out *o, const char *key, uint64_t ms)
     json_out_double(o, (double)ms / 1000);
 }
 
-static const char *phase_name(const struct session *s)
+const char *session_phase_name(const struct session *s)
 {
     static const char *const names[] = {"open", "completed", "finalized", "aborted"};
 
@@ -297,7 +297,7 @@ static void put_records(struct json_out *o, const struct session *s)
 static void put_head(struct json_out *o, const struct session *s)
 {
     put_text(o, "session_id", s->id);
-    put_text(o, "phase", str_cstr(phase_name(s)));
+    put_text(o, "phase", str_cstr(session_phase_name(s)));
     put_text(o, "history", str_cstr(s->options.policy->name));
     put_text(o, "message_matcher", str_cstr(matcher_name(s->options.matcher.kind)));
     put_time(o, "created_at", s->created_ms);

@@ -1,0 +1,427 @@
+/*
+ * session_player: plays scenarios (one JSON object a line on stdin, the format of the golden
+ * files) against the session layer itself, no HTTP and no engine, and prints for each one line of
+ * JSON: calls, state, exports. Options per scenario: "exports": {name: {option: value}}, "replay":
+ * true (everything once more from its records, whose state must be the same), "drift": true
+ * (the tokenizer with merges).
+ * Whoever judges is outside: run_model.py.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/check.h"
+#include "tests/model/fake_model.h"
+#include "worker/export/export.h"
+#include "worker/session/session.h"
+
+enum { CALLS_MAX = 4096 };
+
+struct player {
+    struct session_store *store, *again; /* again: built from records only */
+    struct session *s;
+    struct arena arena;
+    struct session_plan *plans[CALLS_MAX];
+    int status[CALLS_MAX];
+    struct token_vec prompts[CALLS_MAX];
+    uint32_t max_tokens[CALLS_MAX];
+    bool exhausted[CALLS_MAX], asked[CALLS_MAX];
+    enum session_cause cause[CALLS_MAX];
+    char texts[CALLS_MAX][200];
+    uint64_t now;
+    bool replay;
+    struct str id;
+};
+
+static void apply(struct player *p, struct buf *record)
+{
+    struct err e = {0};
+
+    if (session_apply(p->store, buf_str(record), &e) != 0)
+        fprintf(stderr, "apply: %s\n", e.text);
+    if (p->replay && session_apply(p->again, buf_str(record), &e) != 0)
+        fprintf(stderr, "replay: %s\n", e.text);
+    buf_clear(record);
+}
+
+static int64_t number(const struct json *v, int64_t otherwise)
+{
+    int64_t n;
+
+    return json_to_i64(v, &n) == 0 ? n : otherwise;
+}
+
+static void fail(struct player *p, int64_t call, const struct err *e)
+{
+    p->status[call] = err_status(e);
+    snprintf(p->texts[call], sizeof(p->texts[call]), "%.190s", e->text);
+}
+
+static int64_t max_tokens_of(struct player *p, const struct json *sampling)
+{
+    int64_t n = number(json_get(sampling, "max_tokens"), 0);
+
+    return n ? n : number(json_get(session_sampling(p->s), "max_tokens"), 0);
+}
+
+static void commit_answers(struct player *p, int64_t call, const struct session_answer *a, size_t n)
+{
+    struct buf record = {0};
+    struct err e = {0};
+
+    if (session_commit(p->store, p->plans[call], a, n, p->now, &record, &e) == 0) {
+        p->status[call] = 200;
+        apply(p, &record);
+    } else {
+        fail(p, call, &e);
+        session_release(p->store, p->plans[call]);
+    }
+    p->plans[call] = NULL;
+    buf_done(&record);
+}
+
+static void play_chat(struct player *p, const struct json *ev, int64_t call)
+{
+    struct chat chat = {json_get(ev, "messages"), json_get(ev, "tools"), json_get(ev, "kwargs")};
+    struct session_call_input in = {.chat = &chat, .now_ms = p->now, .temperature = 1};
+    struct err e = {0};
+
+    in.max_tokens = max_tokens_of(p, json_get(ev, "sampling"));
+    in.context_length = (uint32_t)number(json_get(ev, "context_length"), 0);
+    in.body_hash[0] = (uint64_t)call + 1;
+    in.label = json_string(json_get(ev, "label"));
+    if (!p->s) {
+        p->status[call] = 410;
+        return;
+    }
+    if (session_prepare(p->s, NULL, &p->arena, &in, &p->plans[call], &e) != 0) {
+        fail(p, call, &e);
+        return;
+    }
+    for (size_t i = 0; i < p->plans[call]->prompt.n; i++)
+        *vec_push(&p->prompts[call]) = p->plans[call]->prompt.at[i];
+    p->max_tokens[call] = p->plans[call]->max_tokens;
+    p->exhausted[call] = p->plans[call]->exhausted;
+    p->cause[call] = p->plans[call]->cause;
+    p->asked[call] = !p->exhausted[call];
+    if (p->exhausted[call]) {
+        struct session_answer none = {.finish_reason = STR_LIT("length")};
+
+        commit_answers(p, call, &none, 1);
+    }
+}
+
+static void read_ids(const struct json *ev, struct token_vec *ids)
+{
+    const struct json *list = json_get(ev, "ids");
+    struct str text = json_string(json_get(ev, "text"));
+
+    static const struct {
+        struct str text;
+        int32_t id;
+    } specials[] = {{STR_LIT("<|im_start|>"), FAKE_START},
+                    {STR_LIT("<|im_end|>"), FAKE_END},
+                    {STR_LIT("<|endoftext|>"), FAKE_EOT}};
+
+    for (uint32_t i = 0; list && i < list->n; i++)
+        *vec_push(ids) = (int32_t)number(&list->items[i], 0);
+    for (size_t at = 0; !list && at < text.len;) {
+        size_t k = 0;
+
+        while (k < 3 && !str_starts(str_sub(text, at, SIZE_MAX), specials[k].text))
+            k++;
+        *vec_push(ids) = k < 3 ? specials[k].id : (unsigned char)text.p[at];
+        at += k < 3 ? specials[k].text.len : 1;
+    }
+}
+
+static struct str text_of(struct player *p, const struct token_vec *ids)
+{
+    static const char *const merged[] = {"li",  "st",    "list", "fi", "es",
+                                         "fil", "files", "ta",   "al", "ne"};
+    struct buf b = {0};
+    struct str s;
+
+    for (size_t i = 0; i < ids->n; i++)
+        if (ids->at[i] < 256)
+            buf_add_c(&b, (char)ids->at[i]);
+        else if (ids->at[i] >= 259 && ids->at[i] < 269)
+            buf_puts(&b, merged[ids->at[i] - 259]);
+    s = arena_str(&p->arena, buf_str(&b));
+    buf_done(&b);
+    return s;
+}
+
+static size_t versions_of(const struct json *ev, size_t n, struct session_version v[2])
+{
+    const struct json *given = json_get(ev, "versions");
+    struct str lo = json_text(json_get(given, "min_global_steps"));
+    struct str hi = json_text(json_get(given, "max_global_steps"));
+    uint32_t k = n / 2 > 1 ? (uint32_t)n / 2 : 1;
+
+    if (!given)
+        return 0;
+    if (str_eq(lo, hi)) {
+        v[0] = (struct session_version){hi, 0, (uint32_t)n};
+        return 1;
+    }
+    v[0] = (struct session_version){lo, 0, k};
+    v[1] = (struct session_version){hi, k, (uint32_t)n};
+    return n > k ? 2 : 1;
+}
+
+static const struct json *message_of(struct player *p, struct str text)
+{
+    struct json *m = ARENA_NEW(&p->arena, struct json);
+
+    m->kind = JSON_OBJECT;
+    m->n = 2;
+    m->members = arena_calloc(&p->arena, 2, sizeof(*m->members));
+    m->members[0].key = json_make_string(STR("role"));
+    m->members[0].value = json_make_string(STR("assistant"));
+    m->members[1].key = json_make_string(STR("content"));
+    m->members[1].value = json_make_string(text);
+    return m;
+}
+
+static void play_engine(struct player *p, const struct json *ev, int64_t call)
+{
+    struct session_version versions[2];
+    struct session_answer a = {0};
+    struct token_vec ids = {0};
+    float *lp;
+
+    if (!p->plans[call])
+        return;
+    read_ids(ev, &ids);
+    lp = arena_alloc(&p->arena, (ids.n + 1) * sizeof(*lp));
+    for (size_t j = 0; j < ids.n; j++)
+        lp[j] = (float)(-(double)(((size_t)ids.at[j] * 7 + j * 13) % 100) / 100);
+    a.ids = (struct token_span){ids.at, ids.n};
+    a.logprobs = json_is_true(json_get(ev, "no_logprobs")) ? NULL : lp;
+    a.versions = versions;
+    a.n_versions = versions_of(ev, ids.n, versions);
+    a.cut = !ids.n || ids.at[ids.n - 1] != FAKE_END;
+    a.finish_reason = json_string(json_get(ev, "finish"));
+    a.message = message_of(p, text_of(p, &ids));
+    a.response_id = arena_printf(&p->arena, "r%lld", (long long)call);
+    commit_answers(p, call, &a, 1);
+    vec_done(&ids);
+}
+
+static void play_end(struct player *p, const struct json *ev)
+{
+    struct str how = json_string(json_get(ev, "how"));
+    enum session_end end = str_eq_c(how, "delete")     ? SESSION_END_DELETE
+                           : str_eq_c(how, "finalize") ? SESSION_END_FINALIZE
+                           : str_eq_c(how, "abort")    ? SESSION_END_ABORT
+                                                       : SESSION_END_COMPLETE;
+    struct buf record = {0};
+    struct err e = {0};
+    bool ended;
+
+    if (p->s && session_end_record(p->s, end, NULL, p->now, &record, &e) == 0)
+        apply(p, &record);
+    p->s = session_find(p->store, p->id, &ended);
+    buf_done(&record);
+}
+
+static void play_reward(struct player *p, const struct json *ev)
+{
+    struct buf record = {0};
+    struct err e = {0};
+
+    if (p->s &&
+        session_reward_record(p->s, json_get(ev, "reward_info"),
+                              json_string(json_get(ev, "response_id")), p->now, &record, &e) == 0)
+        apply(p, &record);
+    buf_done(&record);
+}
+
+static void play_event(struct player *p, const struct json *ev)
+{
+    struct str op = json_string(json_get(ev, "op"));
+    int64_t call = number(json_get(ev, "call"), 0);
+
+    CHECK(call >= 0 && call < CALLS_MAX);
+    p->now += 1000;
+    if (str_eq_c(op, "chat")) {
+        play_chat(p, ev, call);
+    } else if (str_eq_c(op, "engine")) {
+        play_engine(p, ev, call);
+    } else if (str_eq_c(op, "engine_error")) {
+        if (p->plans[call]) {
+            p->status[call] = 500;
+            session_release(p->store, p->plans[call]);
+            p->plans[call] = NULL;
+        }
+    } else if (str_eq_c(op, "reward_info")) {
+        play_reward(p, ev);
+    } else if (str_eq_c(op, "end")) {
+        play_end(p, ev);
+    }
+}
+
+/* --- what came out --- */
+
+static void write_calls(struct player *p, struct json_out *o)
+{
+    json_out_key(o, "calls");
+    json_out_obj(o);
+    for (int i = 0; i < CALLS_MAX; i++) {
+        if (!p->status[i] && !p->plans[i] && !p->asked[i])
+            continue;
+        json_out_key_str(o, arena_printf(&p->arena, "%d", i));
+        json_out_obj(o);
+        json_out_key(o, "status");
+        json_out_i64(o, p->status[i]);
+        json_out_key(o, "text");
+        json_out_cstr(o, p->texts[i]);
+        json_out_key(o, "asked");
+        json_out_bool(o, p->asked[i]);
+        json_out_key(o, "exhausted");
+        json_out_bool(o, p->exhausted[i]);
+        json_out_key(o, "max_tokens");
+        json_out_i64(o, p->max_tokens[i]);
+        json_out_key(o, "cause");
+        json_out_cstr(o, session_cause_name(p->cause[i]));
+        json_out_key(o, "prompt");
+        json_out_arr(o);
+        for (size_t k = 0; k < p->prompts[i].n; k++)
+            json_out_i64(o, p->prompts[i].at[k]);
+        json_out_end_arr(o);
+        json_out_end_obj(o);
+    }
+    json_out_end_obj(o);
+}
+
+static void write_export(struct session_store *st, struct str id, const struct json *options,
+                         struct buf *out)
+{
+    static char some_model;
+    struct export_options eo;
+    struct export *x;
+    struct err e = {0};
+    bool ended;
+    struct session *s = session_find_any(st, id, &ended);
+
+    export_options_init(&eo);
+    if (!s) {
+        buf_puts(out, "null");
+        return;
+    }
+    if (export_options_json(&eo, options, &e) != 0 ||
+        export_new(st, s, (const struct model *)(const void *)&some_model, NULL, &eo, &x, &e) !=
+            0) {
+        json_write_string(out, str_cstr(e.text));
+        return;
+    }
+    while (export_next(x, out, 100, &e) == 0)
+        ;
+    export_free(x);
+}
+
+static void write_exports(struct player *p, const struct json *list, struct json_out *o)
+{
+    struct buf one = {0}, two = {0};
+
+    json_out_key(o, "exports");
+    json_out_obj(o);
+    for (uint32_t i = 0; list && i < list->n; i++) {
+        buf_clear(&one);
+        buf_clear(&two);
+        write_export(p->store, p->id, &list->members[i].value, &one);
+        json_out_key_str(o, json_string(&list->members[i].key));
+        json_out_raw(o, buf_str(&one));
+        if (!p->replay)
+            continue;
+        write_export(p->again, p->id, &list->members[i].value, &two);
+        if (!str_eq(buf_str(&one), buf_str(&two)))
+            fprintf(stderr, "the export after replay differs\n");
+    }
+    json_out_end_obj(o);
+    buf_done(&one);
+    buf_done(&two);
+}
+
+static void write_state(struct player *p, struct json_out *o)
+{
+    struct buf one = {0};
+    bool ended;
+    struct session *s = session_find_any(p->store, p->id, &ended);
+
+    json_out_key(o, "state");
+    if (s)
+        session_write_state(s, true, &one);
+    json_out_raw(o, s ? buf_str(&one) : STR("null"));
+    buf_done(&one);
+}
+
+static void play(struct player *p, const struct json *sc, struct buf *out)
+{
+    const struct json *events = json_get(sc, "events");
+    struct json_out o = json_out_to(out);
+    struct buf record = {0};
+    struct err e = {0};
+    bool ended;
+
+    p->id = STR("w0-0123456789abcdef0123456789abcdef");
+    p->replay = json_is_true(json_get(sc, "replay"));
+    fake_drift = json_is_true(json_get(sc, "drift"));
+    if (session_create_record(p->store, p->id, json_get(sc, "session"), p->now, &record, &e) != 0) {
+        fprintf(stderr, "create: %s\n", e.text);
+        buf_puts(out, "{}\n");
+        return;
+    }
+    apply(p, &record);
+    buf_done(&record);
+    p->s = session_find(p->store, p->id, &ended);
+    for (uint32_t i = 0; i < events->n; i++)
+        play_event(p, &events->items[i]);
+    json_out_obj(&o);
+    write_calls(p, &o);
+    write_state(p, &o);
+    write_exports(p, json_get(sc, "exports"), &o);
+    json_out_end_obj(&o);
+    buf_add_c(out, '\n');
+}
+
+int main(void)
+{
+    struct session_defaults d;
+    struct buf out = {0};
+    struct arena a = {0};
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+
+    session_defaults_init(&d);
+    while ((n = getline(&line, &cap, stdin)) > 0) {
+        struct player *p = mem_zalloc(sizeof(*p));
+        const struct json *sc;
+        struct err e = {0};
+
+        if (json_parse(&a, str_of(line, (size_t)n), &sc, &e) != 0) {
+            fprintf(stderr, "scenario: %s\n", e.text);
+            return 1;
+        }
+        p->store = session_store_new(NULL, &d);
+        p->again = session_store_new(NULL, &d);
+        play(p, sc, &out);
+        fwrite(out.p, 1, out.len, stdout);
+        fflush(stdout);
+        buf_clear(&out);
+        for (int i = 0; i < CALLS_MAX; i++) {
+            session_release(p->store, p->plans[i]);
+            vec_done(&p->prompts[i]);
+        }
+        session_store_free(p->store);
+        session_store_free(p->again);
+        arena_done(&p->arena);
+        arena_reset(&a);
+        free(p);
+    }
+    buf_done(&out);
+    arena_done(&a);
+    free(line);
+    return 0;
+}

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Plays scenarios through session_player and judges what comes out.
+
+    run_model.py --player build/dev/tests/model/session_player golden FILE.jsonl [...]
+    run_model.py --player ... random --n 2000 --seed 7
+
+golden: against the expectations of the golden files. random: against the simple reference model and
+the invariants of the trajectories. Last line: 'N passed, N failed'; exit status 0 when none failed.
+"""
+import argparse
+import json
+import subprocess
+import sys
+
+import reference as R
+
+SAMPLES = {"samples_all_leaves": {"select": "leaves", "pick": "all", "train_once": "off"},
+           "samples_default_pick": {"select": "leaves", "pick": "drop_retries", "train_once": "on"}}
+
+
+class Player:
+    def __init__(self, path):
+        self.p = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT if False else None)
+
+    def play(self, sc):
+        self.p.stdin.write(json.dumps(sc).encode() + b"\n")
+        self.p.stdin.flush()
+        line = self.p.stdout.readline()
+        if not line:
+            raise RuntimeError(f"session_player died (status {self.p.wait()})")
+        return json.loads(line)
+
+    def close(self):
+        self.p.stdin.close()
+        return self.p.wait()
+
+
+def encoded(t):
+    return R.encode(t) if isinstance(t, str) else t
+
+
+def runs(ids, mask):
+    out, i = [], 0
+    while i < len(mask):
+        j = i
+        while j < len(mask) and mask[j] == mask[i]:
+            j += 1
+        if mask[i]:
+            out.append(ids[i:j])
+        i = j
+    return out
+
+
+def tree_nodes(state):
+    by = {n["id"]: n for n in state["tree"]["nodes"]}
+    gen = sorted((n for n in by.values() if n["generated"]), key=lambda n: n["seq"])
+    num = {n["id"]: i for i, n in enumerate(gen)}
+
+    def up(n):
+        p = n["parent"]
+        while p is not None and p not in num:
+            p = by[p]["parent"]
+        return None if p is None else num[p]
+    return [[up(n), n["truncated"], list(n["completion_span"]), n["num_tokens"]] for n in gen]
+
+
+def flat(t):
+    return [[["llm" if m.get("generated") else "env", m["role"], R.content_text(m.get("content"))] for m in t["messages"]],
+            runs(t["response_ids"], t["response_mask"])]
+
+
+def judge_golden(sc, out):
+    x, bad = sc["expect"], []
+
+    def same(what, got, want):
+        if got != want:
+            bad.append(f"{what}: got {str(got)[:300]} want {str(want)[:300]}")
+    for e in x.get("calls", []):
+        c = out["calls"][str(e["call"])]
+        want = 500 if e["status"] in ("5xx", 500) else e["status"]
+        same(f"call {e['call']} status", c["status"], want)
+        if want in (200, 500):
+            same(f"call {e['call']} prompt", c["prompt"] if c["asked"] else None,
+                 None if e["engine_prompt"] is None else encoded(e["engine_prompt"]))
+            if e["engine_prompt"] is None:
+                same(f"call {e['call']} usage", len(c["prompt"]), e["prompt_tokens"])
+        if "engine_max_tokens" in e and want == 200 and c["asked"]:
+            same(f"call {e['call']} max", c["max_tokens"], e["engine_max_tokens"])
+    for k, v in x.get("state", {}).items():
+        same(k, out["state"][k], v)
+    if "accumulated" in x:
+        same("accumulated", out["state"]["accumulated_token_ids"], encoded(x["accumulated"]))
+        same("num_records", out["state"]["num_records"], x["num_records"])
+    if "nodes" in x:
+        same("nodes", tree_nodes(out["state"]), [[n["parent"], n["truncated"], n["completion_span"], n["num_tokens"]] for n in x["nodes"]])
+    for key in SAMPLES:
+        if key in x:
+            got = sorted([t["prompt_ids"], t["response_ids"], R.rle(t["response_mask"])] for t in out["exports"][key]["trajectories"])
+            same(key, got, sorted([encoded(t["prompt"]), encoded(t["response"]), t["loss_mask_rle"]] for t in x[key]))
+    got = out["exports"]["default"]["trajectories"]
+    if "trajectories" in x:
+        same("count", len(got), len(x["trajectories"]))
+        for i, (g, w) in enumerate(zip(got, x["trajectories"])):
+            same(f"t{i} prompt", g["prompt_ids"], encoded(w["prompt"]))
+            same(f"t{i} response", g["response_ids"], encoded(w["response"]))
+            same(f"t{i} mask", R.rle(g["response_mask"]), w["response_mask_rle"])
+            same(f"t{i} logprobs", [round(v, 4) for v in g["response_logprobs"]], [round(v, 4) for v in w["response_logprobs"]])
+            for k in ("num_turns", "reward_info"):
+                same(f"t{i} {k}", g[k], w[k])
+            for k in ("min_global_steps", "max_global_steps", "materialization_reason"):
+                same(f"t{i} {k}", g["extra_fields"].get(k), w["extra_fields"].get(k))
+    if "timelines" in x:
+        want = [[[[a, m[0], m[1]] for a, m in zip(t["authors"], t["messages"])], t["generated_ids"]] for t in x["timelines"]]
+        same("timelines", sorted(map(flat, got), key=json.dumps), sorted(want, key=json.dumps))
+    return bad
+
+
+def golden(player, files):
+    for f in files:
+        for line in open(f):
+            sc = json.loads(line)
+            sc["exports"] = {"default": {}, **{k: v for k, v in SAMPLES.items() if k in sc["expect"]}}
+            sc["drift"] = sc["session"]["history"] == "timelines"
+            sc["replay"] = True
+            yield sc["name"], judge_golden(sc, player.play(sc))
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--player", required=True)
+    p.add_argument("--show", type=int, default=5)
+    p.add_argument("mode", choices=["golden", "random"])
+    p.add_argument("files", nargs="*")
+    p.add_argument("--n", type=int, default=500)
+    p.add_argument("--seed", type=int, default=1)
+    a = p.parse_args()
+    player = Player(a.player)
+    ok = fail = 0
+    if a.mode == "golden":
+        results = golden(player, a.files)
+    else:
+        import random_sessions
+        results = random_sessions.run(player, a.n, a.seed)
+    for name, bad in results:
+        if bad:
+            fail += 1
+            if fail <= a.show:
+                print("FAIL", name, *bad[:6], sep="\n    ")
+        else:
+            ok += 1
+    status = player.close()
+    print(f"{ok} passed, {fail} failed")
+    sys.exit(1 if fail or status or not ok else 0)
+
+
+if __name__ == "__main__":
+    main()

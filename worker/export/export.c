@@ -1,0 +1,296 @@
+#include "worker/export/export.h"
+
+#include <stdlib.h>
+
+#include "worker/export/format.h"
+#include "worker/session/branch.h"
+
+static const struct format *const FORMATS[EXPORT_FORMAT_COUNT] = {
+    [EXPORT_JSON] = &format_json,
+    [EXPORT_MSGPACK] = &format_msgpack,
+    [EXPORT_SAFETENSORS] = &format_safetensors,
+    [EXPORT_VERL] = &format_verl,
+    [EXPORT_MILES] = &format_miles,
+    [EXPORT_AREAL] = &format_areal,
+    [EXPORT_SLIME] = &format_slime,
+    [EXPORT_PRIME_RL] = &format_prime_rl,
+    [EXPORT_OPENAI_MESSAGES] = &format_openai_messages,
+};
+
+/* --- options --- */
+
+void export_options_init(struct export_options *o)
+{
+    *o = (struct export_options){.ignore_tools = true, .global_steps = -1};
+}
+
+static int bad(struct err *e, const char *name, const char *values)
+{
+    return err_field(e, name, "%s must be one of %s", name, values);
+}
+
+static int read_switch(struct str v, const char *name, bool *ret, struct err *e)
+{
+    if (str_eq_c(v, "on") || str_eq_c(v, "true") || str_eq_c(v, "1"))
+        *ret = true;
+    else if (str_eq_c(v, "off") || str_eq_c(v, "false") || str_eq_c(v, "0"))
+        *ret = false;
+    else
+        return bad(e, name, "on, off");
+    return 0;
+}
+
+static int read_count(struct str v, const char *name, uint64_t max, uint64_t *ret, struct err *e)
+{
+    if (str_to_u64(v, max, ret) != 0)
+        return err_field(e, name, "%s must be an integer >= 0", name);
+    return 0;
+}
+
+static int read_select(struct export_options *o, struct str v, struct err *e)
+{
+    static const char *const names[] = {"leaves", "all_checkpoints", "last", "longest"};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (str_eq_c(v, names[i])) {
+            o->select = (enum export_select)i;
+            return 0;
+        }
+    return bad(e, "select", "leaves, all_checkpoints, last, longest");
+}
+
+static int read_pick(struct export_options *o, struct str v, struct err *e)
+{
+    if (!str_eq_c(v, "all") && !str_eq_c(v, "drop_retries"))
+        return bad(e, "pick", "all, drop_retries");
+    o->drop_retries = str_eq_c(v, "drop_retries");
+    return 0;
+}
+
+static int read_merge(struct export_options *o, struct str v, struct err *e)
+{
+    static const char *const names[] = {"none", "text", "token"};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (str_eq_c(v, names[i])) {
+            o->merge = (enum export_merge)i;
+            o->merge_set = true;
+            return 0;
+        }
+    return bad(e, "merge", "none, text, token");
+}
+
+static int read_format(struct export_options *o, struct str v, struct err *e)
+{
+    for (int i = 0; i < EXPORT_FORMAT_COUNT; i++)
+        if (str_eq_c(v, FORMATS[i]->name)) {
+            o->format = (enum export_format)i;
+            return 0;
+        }
+    return bad(e, "format",
+               "json, msgpack, safetensors, verl, miles, areal, slime, prime-rl, openai-messages");
+}
+
+static int read_drift(struct export_options *o, struct str v, struct err *e)
+{
+    bool on = true;
+
+    if (read_switch(v, "drift", &on, e) != 0)
+        return -1;
+    o->no_drift = !on;
+    return 0;
+}
+
+static int read_numbers(struct export_options *o, struct str name, struct str value, struct err *e)
+{
+    uint64_t n = 0;
+
+    if (str_eq_c(name, "max_tokens") || str_eq_c(name, "max_seq_len"))
+        return read_count(value, "max_tokens", UINT32_MAX, &o->max_tokens, e);
+    if (str_eq_c(name, "session_index")) {
+        if (read_count(value, "session_index", UINT32_MAX, &n, e) != 0)
+            return -1;
+        o->session_index = (uint32_t)n;
+    } else if (str_eq_c(name, "global_steps")) {
+        if (read_count(value, "global_steps", INT64_MAX, &n, e) != 0)
+            return -1;
+        o->global_steps = (int64_t)n;
+    }
+    return 0;
+}
+
+int export_option(struct export_options *o, struct str name, struct str value, struct err *e)
+{
+    if (str_eq_c(name, "select"))
+        return read_select(o, value, e);
+    if (str_eq_c(name, "pick"))
+        return read_pick(o, value, e);
+    if (str_eq_c(name, "merge"))
+        return read_merge(o, value, e);
+    if (str_eq_c(name, "format"))
+        return read_format(o, value, e);
+    if (str_eq_c(name, "drift"))
+        return read_drift(o, value, e);
+    if (str_eq_c(name, "train_once"))
+        return read_switch(value, "train_once", &o->train_once, e);
+    if (str_eq_c(name, "ignore_tools"))
+        return read_switch(value, "ignore_tools", &o->ignore_tools, e);
+    if (str_eq_c(name, "mask_unfinished"))
+        return read_switch(value, "mask_unfinished", &o->mask_unfinished, e);
+    if (str_eq_c(name, "uid"))
+        o->uid = value;
+    return read_numbers(o, name, value, e);
+}
+
+int export_options_json(struct export_options *o, const struct json *body, struct err *e)
+{
+    if (json_is_null(body))
+        return 0;
+    if (body->kind != JSON_OBJECT)
+        return err_set(e, ERR_INVALID, "export options must be an object");
+    for (uint32_t i = 0; i < body->n; i++) {
+        struct str name = json_string(&body->members[i].key);
+        const struct json *v = &body->members[i].value;
+        struct str text = json_text(v);
+
+        if (v->kind == JSON_BOOL)
+            text = json_is_true(v) ? STR("true") : STR("false");
+        if (str_eq_c(name, "metadata") && v->kind == JSON_OBJECT)
+            o->metadata = v;
+        else if (text.p && export_option(o, name, text, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+enum export_format export_accept(struct str accept, enum export_format otherwise)
+{
+    size_t best = SIZE_MAX;
+    enum export_format ret = otherwise;
+
+    static const struct {
+        const char *type;
+        enum export_format format;
+    } types[] = {{"application/json", EXPORT_JSON},
+                 {"application/msgpack", EXPORT_MSGPACK},
+                 {"application/x-msgpack", EXPORT_MSGPACK},
+                 {"application/vnd.msgpack", EXPORT_MSGPACK},
+                 {"application/safetensors", EXPORT_SAFETENSORS},
+                 {"application/octet-stream", EXPORT_SAFETENSORS}};
+
+    for (size_t i = 0; accept.p && i < ARRAY_LEN(types); i++) {
+        size_t at = str_find(accept, str_cstr(types[i].type), 0);
+
+        if (at < best) { /* the first named wins */
+            best = at;
+            ret = types[i].format;
+        }
+    }
+    return ret;
+}
+
+/* --- the object --- */
+
+int export_new(struct session_store *st, struct session *s, const struct model *m,
+               struct model_scratch *scratch, const struct export_options *o, struct export **ret,
+               struct err *e)
+{
+    struct export *x = mem_zalloc(sizeof(*x));
+
+    (void)e;
+    x->store = st;
+    x->session = s;
+    session_pin(s);
+    x->options = *o;
+    if (o->uid.p)
+        x->options.uid = arena_str(&x->arena, o->uid);
+    if (o->metadata)
+        x->options.metadata = message_copy(&x->arena, o->metadata);
+    x->format = FORMATS[o->format];
+    x->input = (struct trajectory_input){
+        .session = s, .model = m, .scratch = scratch, .audit = m && !o->no_drift};
+    selection_make(&x->input, o, &x->arena, &x->selection);
+    x->input.owners = x->selection.owners;
+    *ret = x;
+    return 0;
+}
+
+static void sum_up(struct export *x, const struct trajectory *t)
+{
+    struct export_sums *s = &x->sums;
+
+    if (x->pass > 0)
+        return;
+    s->trained += t->trained;
+    s->prompt_tokens += t->n_prompt;
+    s->trimmed += t->trimmed;
+    s->drift += t->drift.count;
+    if (t->has_steps) {
+        s->min_step = !s->has_steps || t->min_step < s->min_step ? t->min_step : s->min_step;
+        s->max_step = !s->has_steps || t->max_step > s->max_step ? t->max_step : s->max_step;
+        s->has_steps = true;
+    }
+}
+
+/* Work that made no output counts too: a pass over sizes must not hold the loop either. */
+static size_t one(struct export *x, struct buf *out)
+{
+    struct trajectory t;
+    size_t before = out->len, work;
+
+    trajectory_build(&x->input, &x->selection.tracks.at[x->at], x->at, &x->scratch, &t);
+    sum_up(x, &t);
+    if (x->format->one)
+        x->format->one(x, &t, out);
+    work = (size_t)t.total * sizeof(int32_t);
+    x->at++;
+    arena_reset(&x->scratch);
+    return MAX_OF(work, out->len - before);
+}
+
+static void end_of_pass(struct export *x, struct buf *out)
+{
+    if (x->format->end)
+        x->format->end(x, out);
+    x->pass++;
+    x->at = 0;
+    x->input.audit = false; /* once is enough */
+    x->step = x->pass < x->format->passes ? EXPORT_MIDDLE : EXPORT_DONE;
+}
+
+int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct err *e)
+{
+    size_t done = 0;
+
+    (void)e;
+    while (x->step != EXPORT_DONE && done < budget_bytes) {
+        if (x->step == EXPORT_BEGIN) {
+            if (x->format->begin)
+                x->format->begin(x, out);
+            x->step = EXPORT_MIDDLE;
+        } else if (x->step == EXPORT_MIDDLE && x->at < x->selection.tracks.n) {
+            done += one(x, out);
+        } else {
+            end_of_pass(x, out);
+        }
+    }
+    return x->step == EXPORT_DONE ? 1 : 0;
+}
+
+const char *export_content_type(const struct export *x)
+{
+    return x->format->content_type;
+}
+
+void export_free(struct export *x)
+{
+    if (!x)
+        return;
+    if (x->format->drop)
+        x->format->drop(x);
+    selection_done(&x->selection);
+    arena_done(&x->scratch);
+    arena_done(&x->arena);
+    session_unpin(x->store, x->session);
+    free(x);
+}

@@ -1,0 +1,64 @@
+/*
+ * struct format: how trajectories become bytes. An export calls begin, one per trajectory in
+ * order, end; with several passes (files whose header needs all sizes first) it goes through all
+ * trajectories once per pass. Each call appends to `out` what it can.
+ */
+#ifndef RG_EXPORT_FORMAT_H
+#define RG_EXPORT_FORMAT_H
+
+#include "worker/export/select.h"
+
+/* Sums over the trajectories written so far. */
+struct export_sums {
+    uint64_t trained, prompt_tokens, drift, trimmed;
+    bool has_steps;
+    int64_t min_step, max_step;
+};
+
+struct export
+{
+    struct session_store *store;
+    struct session *session; /* pinned */
+    struct export_options options;
+    struct trajectory_input input;
+    struct arena arena;   /* of the export */
+    struct arena scratch; /* of the trajectory at hand */
+    struct selection selection;
+    struct export_sums sums;
+    const struct format *format;
+    void *state;       /* the format's, in the arena */
+    bool all_logprobs; /* verl: every row has them */
+    unsigned pass;
+    size_t at;
+
+    enum { EXPORT_BEGIN, EXPORT_MIDDLE, EXPORT_END, EXPORT_DONE } step;
+};
+
+struct format {
+    const char *name;
+    const char *content_type;
+    unsigned passes;
+    void (*begin)(struct export *x, struct buf *out);
+    void (*one)(struct export *x, const struct trajectory *t, struct buf *out);
+    /* At the end of every pass (x->pass tells which). */
+    void (*end)(struct export *x, struct buf *out);
+    /* Frees what begin made outside the arena; NULL: nothing. */
+    void (*drop)(struct export *x);
+};
+
+extern const struct format format_json, format_msgpack, format_safetensors, format_verl,
+    format_miles, format_areal, format_slime, format_prime_rl, format_openai_messages;
+
+/* --- parts of the native JSON that other formats hold too --- */
+
+/* The members after the arrays: num_turns .. extra_fields, without the enclosing braces. */
+void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o);
+
+/* The summary object. */
+void native_write_summary(struct export *x, struct json_out *o);
+
+void native_write_messages(const struct trajectory *t, struct json_out *o);
+void native_write_reward(const struct reward *r, struct json_out *o);
+void native_write_extra(struct export *x, const struct trajectory *t, struct json_out *o);
+
+#endif

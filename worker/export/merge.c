@@ -1,0 +1,236 @@
+#include "worker/export/merge.h"
+
+#include <stdlib.h>
+
+#include "worker/session/branch.h"
+
+/* A kept timeline under one of its prefixes. */
+struct entry {
+    struct line *line;
+    struct entry *next;      /* the next older keeper with this prefix */
+    struct entry **next_end; /* of a first entry: where the next one goes */
+};
+
+struct line {
+    struct track track;
+    struct node **path;
+    bool kept;
+};
+
+struct merge {
+    const struct trajectory_input *in;
+    const struct merge_rule *rule;
+    struct arena *arena;
+    struct matcher by_text;
+    uint64_t *hashes; /* of a node's whole path, whatever its gate; by node id; 0: not known */
+    struct map prefixes;
+};
+
+/* A node's path as a key that does not know the gate. */
+static uint64_t path_hash(struct merge *m, const struct node *n)
+{
+    struct message msg;
+    uint64_t h;
+
+    if (n->depth == 0)
+        return 0x51ed270b0a1f39c1u;
+    if (m->hashes[n->id])
+        return m->hashes[n->id];
+    message_read(&msg, n->msg.json, &m->by_text, m->arena);
+    h = path_hash(m, n->parent) * 0x9e3779b97f4a7c15u;
+    h ^= message_hash(&msg, &m->by_text);
+    h ^= h >> 32;
+    m->hashes[n->id] = h ? h : 1;
+    return m->hashes[n->id];
+}
+
+static bool same_message(struct merge *m, const struct node *a, const struct node *b)
+{
+    struct message x, y;
+
+    message_read(&x, a->msg.json, &m->by_text, m->arena);
+    message_read(&y, b->msg.json, &m->by_text, m->arena);
+    return message_equal(&x, &y, &m->by_text);
+}
+
+static bool same_json(const struct json *a, const struct json *b)
+{
+    return a && b ? json_equal(a, b) : !a && !b;
+}
+
+/* --- ids of a message --- */
+
+static bool same_ids(struct token_span a, struct token_span b)
+{
+    if (a.n != b.n)
+        return false;
+    for (size_t i = 0; i < a.n; i++)
+        if (a.at[i] != b.at[i])
+            return false;
+    return true;
+}
+
+/* Whether a client's copy of this message encodes to exactly the ids that the model wrote: they
+ * must stand at the end of the copy's rendering. */
+static bool encodes_to(struct merge *m, const struct node *copy, const struct turn *author)
+{
+    struct json messages[2], *user;
+    struct json_member member[2];
+    struct json all = {.kind = JSON_ARRAY, .n = 2, .items = messages};
+    struct chat chat = {.messages = &all};
+    struct token_vec ids = {0};
+    struct token_span end = {author->ids, author->n};
+    bool same = false;
+    struct err e;
+
+    if (!m->in->model)
+        return false;
+    user = &messages[0];
+    *user = (struct json){.kind = JSON_OBJECT, .n = 2, .members = member};
+    member[0] = (struct json_member){json_make_string(STR("role")), json_make_string(STR("user"))};
+    member[1] = (struct json_member){json_make_string(STR("content")), json_make_string(STR("x"))};
+    messages[1] = *copy->msg.json;
+    if (model_canonical(m->in->model, m->in->scratch, &chat, &ids, &e) == 0) {
+        size_t n = ids.n;
+
+        if (author->cut) {
+            const struct model_info *info = model_info(m->in->model);
+            bool stop = false;
+
+            while (n > 0 && !stop) {
+                n--;
+                for (size_t i = 0; i < info->n_stop_ids; i++)
+                    stop |= ids.at[n] == info->stop_ids[i];
+            }
+        } else {
+            while (n > 0 && ids.at[n - 1] != author->ids[author->n - 1])
+                n--;
+        }
+        same = n >= end.n && same_ids((struct token_span){ids.at + n - end.n, end.n}, end);
+    }
+    vec_done(&ids);
+    return same;
+}
+
+static bool same_tokens(struct merge *m, const struct line *a, const struct line *s, uint32_t i)
+{
+    const struct turn *x = a->track.authors[i], *y = s->track.authors[i];
+
+    if (x && y)
+        return x == y ||
+               same_ids((struct token_span){x->ids, x->n}, (struct token_span){y->ids, y->n});
+    if (!x && !y)
+        return true; /* equal texts, both encoded by us */
+    return x ? encodes_to(m, s->path[i], x) : encodes_to(m, a->path[i], y);
+}
+
+/* --- absorbing --- */
+
+static bool covers(struct merge *m, const struct line *a, const struct line *s)
+{
+    const struct gate *g = a->track.head->node->gate, *h = s->track.head->node->gate;
+    uint32_t n = a->track.head->node->depth;
+
+    if (s->track.head->node->depth < n)
+        return false;
+    if (!m->rule->ignore_tools && g != h && !same_json(g->tools, h->tools))
+        return false;
+    for (uint32_t i = n; i-- > 0;) {
+        if (a->path[i] == s->path[i])
+            break; /* and so are all before */
+        if (!same_message(m, a->path[i], s->path[i]))
+            return false;
+    }
+    for (uint32_t i = 0; i < n && m->rule->tokens; i++)
+        if (!same_tokens(m, a, s, i))
+            return false;
+    return true;
+}
+
+static struct str prefix_key(struct merge *m, const struct node *n)
+{
+    uint64_t *k = arena_alloc(m->arena, sizeof(*k));
+
+    *k = path_hash(m, n);
+    return str_of((const char *)k, sizeof(*k));
+}
+
+static struct line *keeper_of(struct merge *m, const struct line *a)
+{
+    for (struct entry *x = map_get(&m->prefixes, prefix_key(m, a->track.head->node)); x;
+         x = x->next)
+        if (covers(m, a, x->line))
+            return x->line;
+    return NULL;
+}
+
+static void keep(struct merge *m, struct line *l)
+{
+    l->kept = true;
+    for (uint32_t i = 0; i < l->track.head->node->depth; i++) {
+        struct str key = prefix_key(m, l->path[i]);
+        struct entry *first = map_get(&m->prefixes, key), *x = ARENA_NEW(m->arena, struct entry);
+
+        x->line = l;
+        if (first) {
+            *first->next_end = x;
+            first->next_end = &x->next;
+        } else {
+            x->next_end = &x->next;
+            (void)map_set(&m->prefixes, key, x);
+        }
+    }
+}
+
+static void absorb(const struct line *a, struct line *s)
+{
+    for (uint32_t i = 0; i < a->track.head->node->depth; i++)
+        if (!s->track.authors[i])
+            s->track.authors[i] = a->track.authors[i];
+}
+
+static void line_init(struct merge *m, struct line *l, const struct branch *b)
+{
+    uint32_t depth = b->head->node->depth;
+
+    l->track = (struct track){.head = b->head, .whole = b->head, .seq = b->seq};
+    l->track.authors = arena_calloc(m->arena, depth, sizeof(struct turn *));
+    l->track.authors[depth - 1] = b->head;
+    l->path = arena_calloc(m->arena, depth, sizeof(struct node *));
+    for (struct node *n = b->head->node; n->depth > 0; n = n->parent)
+        l->path[n->depth - 1] = n;
+}
+
+void merge_timelines(const struct trajectory_input *in, const struct merge_rule *rule,
+                     struct arena *a, struct track_vec *out)
+{
+    struct branch_vec all = {0};
+    struct merge m = {.in = in, .rule = rule, .arena = a, .by_text = {MATCHER_CANONICAL, false}};
+    struct line *lines;
+
+    session_checkpoints(in->session, &all);
+    m.hashes = mem_calloc(in->session->forest.nodes.n + 1, sizeof(*m.hashes));
+    lines = arena_calloc(a, all.n, sizeof(*lines));
+    for (size_t i = all.n; i-- > 0;) { /* newest first */
+        struct line *l = &lines[i], *keeper;
+
+        if (!all.at[i].head->node) {
+            l->track = (struct track){
+                .head = all.at[i].head, .whole = all.at[i].head, .seq = all.at[i].seq};
+            l->kept = true;
+            continue;
+        }
+        line_init(&m, l, &all.at[i]);
+        keeper = keeper_of(&m, l);
+        if (keeper)
+            absorb(l, keeper);
+        else
+            keep(&m, l);
+    }
+    for (size_t i = 0; i < all.n; i++)
+        if (lines[i].kept)
+            *vec_push(out) = lines[i].track;
+    free(m.hashes);
+    map_done(&m.prefixes);
+    vec_done(&all);
+}

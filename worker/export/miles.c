@@ -1,0 +1,240 @@
+/* miles' /samples layout: one safetensors file, masks and logprobs over the response region, the
+ * rest as UTF-8 JSON in the tensor "_samples_meta". */
+#include "worker/export/numbers.h"
+#include "worker/export/tensors.h"
+#include "worker/session/branch.h"
+#include "worker/tokens/tokenizer.h"
+
+static const char KEY_SAMPLES[] = "samples", KEY_META[] = "meta";
+
+static void put_i64(struct json_out *o, const char *key, int64_t v)
+{
+    json_out_key(o, key);
+    json_out_i64(o, v);
+}
+
+static const char *status_of(const struct trajectory *t)
+{
+    const struct turn *last = t->turns[t->n_turns - 1].turn;
+
+    if (turn_truncated(last) || t->track->head != t->track->whole)
+        return "truncated";
+    return str_eq_c(last->finish_reason, "abort") ? "aborted" : "completed";
+}
+
+static void put_response_text(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    struct buf text = {0};
+
+    json_out_key(o, "response");
+    if (x->input.model && model_tokenizer(x->input.model))
+        tokenizer_decode(model_tokenizer(x->input.model), t->ids + t->n_prompt, t->n, false, &text);
+    json_out_str(o, buf_str(&text));
+    buf_done(&text);
+}
+
+static void put_cache_info(const struct trajectory *t, struct json_out *o)
+{
+    int64_t cached = 0, prompts = 0;
+
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        const struct turn *turn = t->turns[i].turn;
+
+        prompts += turn_start(turn);
+        cached += turn->parent ? turn->parent->total - turn->trim : 0;
+    }
+    json_out_key(o, "prefix_cache_info");
+    json_out_obj(o);
+    put_i64(o, "cached_tokens", cached);
+    put_i64(o, "total_prompt_tokens", prompts);
+    json_out_end_obj(o);
+}
+
+static void put_metadata(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    const struct json *given = x->options.metadata;
+    const struct turn *head = t->track->head;
+
+    json_out_key(o, "metadata");
+    json_out_obj(o);
+    for (uint32_t i = 0; given && i < given->n; i++) {
+        json_out_key_str(o, json_string(&given->members[i].key));
+        json_out_value(o, &given->members[i].value);
+    }
+    json_out_key(o, "leaf");
+    json_out_obj(o);
+    put_i64(o, "node_id", head->id);
+    json_out_key(o, "parent");
+    if (head->parent)
+        json_out_i64(o, head->parent->id);
+    else
+        json_out_null(o);
+    json_out_key(o, "path_node_ids");
+    json_out_arr(o);
+    for (uint32_t i = 0; i < t->n_turns; i++)
+        json_out_i64(o, t->turns[i].turn->id);
+    json_out_end_arr(o);
+    json_out_key(o, "response_id");
+    json_out_str(o, head->response_id);
+    json_out_end_obj(o);
+    json_out_key(o, "extra_fields");
+    native_write_extra(x, t, o);
+    json_out_end_obj(o);
+}
+
+static void put_reward(struct export *x, struct json_out *o)
+{
+    const struct json *given = json_get(x->options.metadata, "reward");
+    bool known;
+    double reward = trajectory_reward(x->session, &known);
+
+    if (!given && !known)
+        return;
+    json_out_key(o, "reward");
+    if (given)
+        json_out_value(o, given);
+    else
+        json_out_double(o, reward);
+}
+
+static void note_sample(struct export *x, const struct trajectory *t)
+{
+    struct json_out o = json_out_to(tensors_meta(x, KEY_SAMPLES));
+
+    o.comma = t->index > 0;
+    json_out_obj(&o);
+    put_response_text(x, t, &o);
+    put_i64(&o, "response_length", t->n);
+    json_out_key(&o, "status");
+    json_out_cstr(&o, status_of(t));
+    json_out_key(&o, "weight_versions");
+    json_out_arr(&o);
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        const struct turn *turn = t->turns[i].turn;
+
+        if (turn->n_versions)
+            json_out_str(&o, turn->versions[turn->n_versions - 1].version);
+    }
+    json_out_end_arr(&o);
+    put_cache_info(t, &o);
+    put_metadata(x, t, &o);
+    put_reward(x, &o);
+    json_out_key(&o, "nulls");
+    json_out_arr(&o);
+    if (!t->logprobs)
+        json_out_cstr(&o, "rollout_log_probs");
+    if (!t->experts.p)
+        json_out_cstr(&o, "rollout_routed_experts");
+    json_out_cstr(&o, "rollout_indexer_topk");
+    json_out_end_arr(&o);
+    json_out_end_obj(&o);
+}
+
+/* miles takes int32 only. */
+static int32_t *wide_experts(struct export *x, const struct trajectory *t)
+{
+    size_t n = t->experts.len / t->experts_item;
+    int32_t *v = arena_alloc(&x->scratch, n * sizeof(*v));
+
+    for (size_t i = 0; i < n; i++) {
+        const char *p = t->experts.p + i * t->experts_item;
+
+        if (t->experts_item == 1)
+            v[i] = (uint8_t)*p;
+        else if (t->experts_item == 2)
+            v[i] = (int16_t)((uint8_t)p[0] | (uint8_t)p[1] << 8);
+        else
+            memcpy(&v[i], p, sizeof(*v));
+    }
+    return v;
+}
+
+static void miles_one(struct export *x, const struct trajectory *t, struct buf *out)
+{
+    const int64_t *ids = NULL;
+    double *logprobs = NULL;
+
+    if (tensors_sizing(x))
+        note_sample(x, t);
+    if (tensors_want(x, TENSOR_I64)) {
+        ids = tensors_wide(x, t->ids, t->total);
+        logprobs = arena_calloc(&x->scratch, t->n, sizeof(*logprobs));
+        for (uint32_t i = 0; t->logprobs && i < t->n; i++)
+            logprobs[i] = (double)t->logprobs[i];
+    }
+    tensors_add(x, out, "tokens", t->index, TENSOR_I64, SHAPE1(t->total), ids);
+    tensors_add(x, out, "loss_mask", t->index, TENSOR_U8, SHAPE1(t->n), t->mask);
+    if (t->logprobs)
+        tensors_add(x, out, "rollout_log_probs", t->index, TENSOR_F64, SHAPE1(t->n), logprobs);
+    if (t->experts.p)
+        tensors_add(x, out, "rollout_routed_experts", t->index, TENSOR_I32,
+                    SHAPE3(t->experts_rows, t->experts_layers, t->experts_topk),
+                    tensors_want(x, TENSOR_I32) ? wide_experts(x, t) : NULL);
+}
+
+static void put_session_metadata(struct export *x, struct json_out *o)
+{
+    struct branch_vec b = {0};
+    uint32_t trim = 0;
+
+    session_branches(x->session, &b);
+    json_out_key(o, "session_metadata");
+    json_out_obj(o);
+    json_out_key(o, "accumulated_token_ids");
+    o->comma = true;
+    if (b.n) {
+        struct turn *t = b.at[b.n - 1].head;
+        int32_t *ids = arena_alloc(&x->scratch, t->total * sizeof(*ids));
+
+        turn_copy(t, ids);
+        numbers_i32(o->b, ids, t->total);
+    } else {
+        numbers_i32(o->b, NULL, 0);
+    }
+    for (size_t i = 0; i < x->session->forest.turns.n; i++)
+        trim = MAX_OF(trim, x->session->forest.turns.at[i]->trim);
+    put_i64(o, "max_trim_tokens", trim);
+    json_out_end_obj(o);
+    vec_done(&b);
+}
+
+static void make_meta(struct export *x)
+{
+    struct json_out o = json_out_to(tensors_meta(x, KEY_META));
+    struct str samples = buf_str(tensors_meta(x, KEY_SAMPLES));
+
+    json_out_obj(&o);
+    json_out_key(&o, "samples");
+    buf_add_c(o.b, '[');
+    buf_add_str(o.b, samples);
+    buf_add_c(o.b, ']');
+    o.comma = true;
+    put_session_metadata(x, &o);
+    json_out_key(&o, "empty_reason");
+    if (x->selection.tracks.n)
+        json_out_null(&o);
+    else
+        json_out_cstr(&o, x->selection.dropped.n ? "all_truncated" : "no_records");
+    json_out_end_obj(&o);
+}
+
+static void miles_end(struct export *x, struct buf *out)
+{
+    struct str meta;
+
+    if (tensors_sizing(x))
+        make_meta(x);
+    meta = buf_str(tensors_meta(x, KEY_META));
+    tensors_add(x, out, "_samples_meta", SIZE_MAX, TENSOR_U8, SHAPE1(meta.len), meta.p);
+    if (tensors_sizing(x))
+        tensors_forget_meta(x);
+    tensors_end(x, out);
+}
+
+const struct format format_miles = {.name = "miles",
+                                    .content_type = "application/octet-stream",
+                                    .passes = TENSOR_PASSES,
+                                    .begin = tensors_begin,
+                                    .one = miles_one,
+                                    .end = miles_end,
+                                    .drop = tensors_drop};

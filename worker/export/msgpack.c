@@ -1,0 +1,205 @@
+/* The native export in msgpack: ids as int32, masks as uint8, logprobs as float32 runs in
+ * extension types 1, 2 and 3, so that a reader needs no per-number decoding. Owner of msgpack-c. */
+#include <msgpack.h>
+
+#include "common/base/check.h"
+#include "worker/export/format.h"
+#include "worker/session/branch.h"
+
+enum { EXT_IDS = 1, EXT_MASK = 2, EXT_FLOATS = 3 };
+
+static int to_buf(void *data, const char *p, size_t n)
+{
+    buf_add(data, p, n);
+    return 0;
+}
+
+static void put_str(msgpack_packer *pk, struct str s)
+{
+    if (!s.p) {
+        msgpack_pack_nil(pk);
+        return;
+    }
+    msgpack_pack_str(pk, s.len);
+    msgpack_pack_str_body(pk, s.p, s.len);
+}
+
+static void put_key(msgpack_packer *pk, const char *key)
+{
+    put_str(pk, str_cstr(key));
+}
+
+static void put_ext(msgpack_packer *pk, int8_t type, const void *p, size_t n)
+{
+    msgpack_pack_ext(pk, n, type);
+    msgpack_pack_ext_body(pk, p, n);
+}
+
+static void put_number(msgpack_packer *pk, const struct json *v)
+{
+    struct str text = json_text(v);
+    int64_t i;
+    double d = 0;
+    bool integral = true;
+
+    for (size_t k = 0; k < text.len; k++)
+        integral = integral && !strchr(".eE", text.p[k]);
+    if (integral && json_to_i64(v, &i) == 0) {
+        msgpack_pack_int64(pk, i);
+        return;
+    }
+    (void)json_to_double(v, &d);
+    msgpack_pack_double(pk, d);
+}
+
+static void put_json(msgpack_packer *pk, const struct json *v)
+{
+    switch ((enum json_kind)v->kind) {
+    case JSON_NULL:
+        msgpack_pack_nil(pk);
+        break;
+    case JSON_BOOL:
+        if (json_is_true(v))
+            msgpack_pack_true(pk);
+        else
+            msgpack_pack_false(pk);
+        break;
+    case JSON_NUMBER:
+        put_number(pk, v);
+        break;
+    case JSON_STRING:
+        put_str(pk, json_string(v));
+        break;
+    case JSON_ARRAY:
+        msgpack_pack_array(pk, v->n);
+        for (uint32_t i = 0; i < v->n; i++)
+            put_json(pk, &v->items[i]);
+        break;
+    case JSON_OBJECT:
+        msgpack_pack_map(pk, v->n);
+        for (uint32_t i = 0; i < v->n; i++) {
+            put_str(pk, json_string(&v->members[i].key));
+            put_json(pk, &v->members[i].value);
+        }
+        break;
+    }
+}
+
+/* The rest of a trajectory is made as JSON once and packed from there: one source of truth. */
+static const struct json *parsed(struct export *x, struct buf *text)
+{
+    const struct json *v = NULL;
+    struct err e;
+
+    CHECK(json_parse(&x->scratch, arena_str(&x->scratch, buf_str(text)), &v, &e) == 0);
+    return v;
+}
+
+static void msgpack_begin(struct export *x, struct buf *out)
+{
+    msgpack_packer pk;
+
+    msgpack_packer_init(&pk, out, to_buf);
+    msgpack_pack_map(&pk, 4);
+    put_key(&pk, "session_id");
+    put_str(&pk, x->session->id);
+    put_key(&pk, "phase");
+    put_key(&pk, session_phase_name(x->session));
+    put_key(&pk, "trajectories");
+    msgpack_pack_array(&pk, x->selection.tracks.n);
+}
+
+static void put_versions(msgpack_packer *pk, const struct trajectory *t)
+{
+    put_key(pk, "response_versions");
+    if (t->versions) {
+        msgpack_pack_array(pk, t->n);
+        for (uint32_t i = 0; i < t->n; i++)
+            msgpack_pack_int64(pk, t->versions[i]);
+    } else if (t->version_texts) {
+        msgpack_pack_array(pk, t->n);
+        for (uint32_t i = 0; i < t->n; i++)
+            put_str(pk, t->version_texts[i].p ? t->version_texts[i] : STR("-1"));
+    } else {
+        msgpack_pack_nil(pk);
+    }
+}
+
+static void put_experts(msgpack_packer *pk, const struct trajectory *t)
+{
+    put_key(pk, "routed_experts");
+    if (!t->experts.p) {
+        msgpack_pack_nil(pk);
+        return;
+    }
+    msgpack_pack_bin(pk, t->experts.len);
+    msgpack_pack_bin_body(pk, t->experts.p, t->experts.len);
+    put_key(pk, "routed_experts_shape");
+    msgpack_pack_array(pk, 3);
+    msgpack_pack_uint32(pk, t->experts_rows);
+    msgpack_pack_uint32(pk, t->experts_layers);
+    msgpack_pack_uint32(pk, t->experts_topk);
+    put_key(pk, "routed_experts_dtype");
+    put_key(pk, t->experts_item == 1 ? "uint8" : t->experts_item == 2 ? "int16" : "int32");
+}
+
+static void msgpack_one(struct export *x, const struct trajectory *t, struct buf *out)
+{
+    struct buf text = {0};
+    struct json_out o = json_out_to(&text);
+    const struct json *rest;
+    msgpack_packer pk;
+
+    json_out_obj(&o);
+    native_write_rest(x, t, &o);
+    json_out_end_obj(&o);
+    rest = parsed(x, &text);
+    buf_done(&text);
+    msgpack_packer_init(&pk, out, to_buf);
+    msgpack_pack_map(&pk, 8 + (x->options.uid.p ? 1 : 0) + (t->experts.p ? 2 : 0) + rest->n);
+    put_key(&pk, "session_id");
+    put_str(&pk, x->session->id);
+    put_key(&pk, "trajectory_index");
+    msgpack_pack_uint64(&pk, t->index);
+    if (x->options.uid.p) {
+        put_key(&pk, "uid");
+        put_str(&pk, x->options.uid);
+    }
+    put_key(&pk, "prompt_ids");
+    put_ext(&pk, EXT_IDS, t->ids, t->n_prompt * sizeof(int32_t));
+    put_key(&pk, "response_ids");
+    put_ext(&pk, EXT_IDS, t->ids + t->n_prompt, t->n * sizeof(int32_t));
+    put_key(&pk, "response_mask");
+    put_ext(&pk, EXT_MASK, t->mask, t->n);
+    put_key(&pk, "response_logprobs");
+    if (t->logprobs)
+        put_ext(&pk, EXT_FLOATS, t->logprobs, t->n * sizeof(float));
+    else
+        msgpack_pack_nil(&pk);
+    put_versions(&pk, t);
+    put_experts(&pk, t);
+    for (uint32_t i = 0; i < rest->n; i++) {
+        put_str(&pk, json_string(&rest->members[i].key));
+        put_json(&pk, &rest->members[i].value);
+    }
+}
+
+static void msgpack_end(struct export *x, struct buf *out)
+{
+    struct buf text = {0};
+    struct json_out o = json_out_to(&text);
+    msgpack_packer pk;
+
+    native_write_summary(x, &o);
+    msgpack_packer_init(&pk, out, to_buf);
+    put_key(&pk, "summary");
+    put_json(&pk, parsed(x, &text));
+    buf_done(&text);
+}
+
+const struct format format_msgpack = {.name = "msgpack",
+                                      .content_type = "application/msgpack",
+                                      .passes = 1,
+                                      .begin = msgpack_begin,
+                                      .one = msgpack_one,
+                                      .end = msgpack_end};

@@ -1,0 +1,318 @@
+/* The native JSON of an export: envelope, trajectories, summary (spec trajectories, section 1). */
+#include "common/codec/base64.h"
+#include "worker/export/format.h"
+#include "worker/export/numbers.h"
+#include "worker/session/branch.h"
+
+static void put_i64(struct json_out *o, const char *key, int64_t v)
+{
+    json_out_key(o, key);
+    json_out_i64(o, v);
+}
+
+static void put_text(struct json_out *o, const char *key, struct str v)
+{
+    json_out_key(o, key);
+    json_out_str(o, v);
+}
+
+/* Text that a writer of arrays appends behind a key. */
+static struct buf *raw_value(struct json_out *o, const char *key)
+{
+    json_out_key(o, key);
+    o->comma = true;
+    return o->b;
+}
+
+void native_write_reward(const struct reward *r, struct json_out *o)
+{
+    json_out_obj(o);
+    for (size_t i = 0; r && i < r->members.n; i++) {
+        json_out_key_str(o, r->members.at[i].key);
+        json_out_raw(o, r->members.at[i].json);
+    }
+    json_out_end_obj(o);
+}
+
+void native_write_messages(const struct trajectory *t, struct json_out *o)
+{
+    json_out_arr(o);
+    for (uint32_t i = 0; i < t->messages->n; i++) {
+        const struct json *m = &t->messages->items[i];
+
+        json_out_obj(o);
+        for (uint32_t k = 0; k < m->n; k++) {
+            json_out_key_str(o, json_string(&m->members[k].key));
+            json_out_value(o, &m->members[k].value);
+        }
+        if (t->generated[i]) {
+            json_out_key(o, "generated");
+            json_out_bool(o, true);
+        }
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+}
+
+static void put_spans(const struct turn *t, struct json_out *o)
+{
+    json_out_key(o, "weight_versions");
+    json_out_arr(o);
+    for (uint32_t i = 0; i < t->n_versions; i++) {
+        json_out_obj(o);
+        put_text(o, "version", t->versions[i].version);
+        put_i64(o, "start", t->versions[i].start);
+        put_i64(o, "end", t->versions[i].end);
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+}
+
+static void put_latency(const struct turn *t, struct json_out *o)
+{
+    json_out_key(o, "latency_ms");
+    json_out_obj(o);
+    json_out_key(o, "queue");
+    json_out_double(o, (double)t->queue_us / 1000);
+    json_out_key(o, "engine");
+    json_out_double(o, (double)t->engine_us / 1000);
+    json_out_key(o, "gateway");
+    json_out_double(o, (double)t->gateway_us / 1000);
+    json_out_end_obj(o);
+}
+
+static void put_turn(const struct trajectory *t, const struct trajectory_turn *x,
+                     struct json_out *o)
+{
+    const struct reward *reward = trajectory_turn_reward(t->session, x->turn);
+
+    json_out_obj(o);
+    put_text(o, "response_id", x->turn->response_id);
+    put_i64(o, "start", x->start);
+    put_i64(o, "end", x->end);
+    json_out_key(o, "trained");
+    json_out_bool(o, x->trained);
+    put_text(o, "finish_reason", x->turn->finish_reason);
+    put_spans(x->turn, o);
+    put_latency(x->turn, o);
+    put_text(o, "cause", str_cstr(session_cause_name(x->turn->cause)));
+    put_text(o, "label", x->turn->label);
+    if (x->turn->parent_label.p)
+        put_text(o, "parent_label", x->turn->parent_label);
+    if (reward) {
+        json_out_key(o, "reward");
+        native_write_reward(reward, o);
+    }
+    json_out_end_obj(o);
+}
+
+static void put_turn_rewards(const struct trajectory *t, struct json_out *o)
+{
+    json_out_key(o, "turn_rewards");
+    json_out_obj(o);
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        const struct reward *r = trajectory_turn_reward(t->session, t->turns[i].turn);
+
+        if (!r)
+            continue;
+        json_out_key_str(o, r->response_id);
+        native_write_reward(r, o);
+    }
+    json_out_end_obj(o);
+}
+
+static void put_drift(const struct trajectory *t, struct json_out *o)
+{
+    json_out_key(o, "drift");
+    if (!t->drift.audited) {
+        json_out_null(o);
+        return;
+    }
+    json_out_obj(o);
+    put_i64(o, "count", t->drift.count);
+    json_out_key(o, "first");
+    if (t->drift.count) {
+        json_out_obj(o);
+        put_text(o, "kind", str_cstr(drift_kind_name(t->drift.first)));
+        put_i64(o, "position", t->drift.position);
+        json_out_end_obj(o);
+    } else {
+        json_out_null(o);
+    }
+    json_out_end_obj(o);
+}
+
+void native_write_extra(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    const char *reason = t->track->reason;
+
+    (void)x;
+    json_out_obj(o);
+    if (t->has_steps) {
+        put_i64(o, "min_global_steps", t->min_step);
+        put_i64(o, "max_global_steps", t->max_step);
+    }
+    if (!reason && t->track->head != t->track->whole)
+        reason = "max_tokens";
+    if (reason)
+        put_text(o, "materialization_reason", str_cstr(reason));
+    put_drift(t, o);
+    put_i64(o, "trimmed_tokens", t->trimmed);
+    json_out_end_obj(o);
+}
+
+void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    put_i64(o, "num_turns", t->num_turns);
+    json_out_key(o, "messages");
+    native_write_messages(t, o);
+    json_out_key(o, "turns");
+    json_out_arr(o);
+    for (uint32_t i = 0; i < t->n_turns; i++)
+        put_turn(t, &t->turns[i], o);
+    json_out_end_arr(o);
+    json_out_key(o, "reward_info");
+    native_write_reward(&t->session->reward, o);
+    put_turn_rewards(t, o);
+    json_out_key(o, "extra_fields");
+    native_write_extra(x, t, o);
+}
+
+static void put_experts(const struct trajectory *t, struct json_out *o)
+{
+    const char *dtype = t->experts_item == 1 ? "uint8" : t->experts_item == 2 ? "int16" : "int32";
+
+    struct buf *text;
+    size_t n;
+
+    if (!t->experts.p) {
+        json_out_key(o, "routed_experts");
+        json_out_null(o);
+        return;
+    }
+    text = raw_value(o, "routed_experts");
+    n = base64_encoded_len(t->experts.len);
+    buf_add_c(text, '"');
+    base64_encode(t->experts.p, t->experts.len, buf_reserve(text, n));
+    text->len += n;
+    buf_add_c(text, '"');
+    json_out_key(o, "routed_experts_shape");
+    json_out_arr(o);
+    json_out_i64(o, t->experts_rows);
+    json_out_i64(o, t->experts_layers);
+    json_out_i64(o, t->experts_topk);
+    json_out_end_arr(o);
+    put_text(o, "routed_experts_dtype", str_cstr(dtype));
+}
+
+static void put_versions(const struct trajectory *t, struct json_out *o)
+{
+    if (t->versions) {
+        numbers_i64(raw_value(o, "response_versions"), t->versions, t->n);
+        return;
+    }
+    json_out_key(o, "response_versions");
+    if (!t->version_texts) {
+        json_out_null(o);
+        return;
+    }
+    json_out_arr(o);
+    for (uint32_t i = 0; i < t->n; i++)
+        json_out_str(o, t->version_texts[i].p ? t->version_texts[i] : STR("-1"));
+    json_out_end_arr(o);
+}
+
+static void json_one(struct export *x, const struct trajectory *t, struct buf *out)
+{
+    struct json_out o = {out, t->index > 0};
+
+    json_out_obj(&o);
+    put_text(&o, "session_id", x->session->id);
+    put_i64(&o, "trajectory_index", (int64_t)t->index);
+    if (x->options.uid.p)
+        put_text(&o, "uid", x->options.uid);
+    numbers_i32(raw_value(&o, "prompt_ids"), t->ids, t->n_prompt);
+    numbers_i32(raw_value(&o, "response_ids"), t->ids + t->n_prompt, t->n);
+    numbers_u8(raw_value(&o, "response_mask"), t->mask, t->n);
+    if (t->logprobs) {
+        numbers_f32(raw_value(&o, "response_logprobs"), t->logprobs, t->n);
+    } else {
+        json_out_key(&o, "response_logprobs");
+        json_out_null(&o);
+    }
+    put_versions(t, &o);
+    put_experts(t, &o);
+    native_write_rest(x, t, &o);
+    json_out_end_obj(&o);
+}
+
+static void put_dropped(struct export *x, struct json_out *o)
+{
+    json_out_key(o, "dropped");
+    json_out_arr(o);
+    for (size_t i = 0; i < x->selection.dropped.n; i++) {
+        const struct dropped *d = &x->selection.dropped.at[i];
+
+        json_out_obj(o);
+        put_text(o, "response_id", d->head->response_id);
+        put_i64(o, "tokens", d->tokens);
+        put_i64(o, "turns_cut", d->turns_cut);
+        json_out_key(o, "gone");
+        json_out_bool(o, d->gone);
+        put_text(o, "reason", STR("max_tokens"));
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+}
+
+void native_write_summary(struct export *x, struct json_out *o)
+{
+    const struct session *s = x->session;
+
+    json_out_obj(o);
+    put_i64(o, "calls", (int64_t)s->forest.calls.n);
+    put_i64(o, "branches", (int64_t)x->selection.tracks.n);
+    put_i64(o, "trained_tokens", (int64_t)x->sums.trained);
+    put_i64(o, "prompt_tokens", (int64_t)x->sums.prompt_tokens);
+    put_i64(o, "rolled_back", s->rollbacks);
+    put_i64(o, "rolled_back_tokens", (int64_t)s->rollback_dropped);
+    put_i64(o, "trimmed_tokens", (int64_t)x->sums.trimmed);
+    put_i64(o, "drift_count", (int64_t)x->sums.drift);
+    if (x->sums.has_steps) {
+        put_i64(o, "min_global_steps", x->sums.min_step);
+        put_i64(o, "max_global_steps", x->sums.max_step);
+    }
+    json_out_key(o, "forks_by_cause");
+    json_out_obj(o);
+    for (int i = 0; i < CAUSE_COUNT; i++)
+        if (i != CAUSE_EXTENDED && s->forks[i])
+            put_i64(o, session_cause_name((enum session_cause)i), (int64_t)s->forks[i]);
+    json_out_end_obj(o);
+    put_dropped(x, o);
+    json_out_end_obj(o);
+}
+
+static void json_begin(struct export *x, struct buf *out)
+{
+    buf_puts(out, "{\"session_id\":");
+    json_write_string(out, x->session->id);
+    buf_puts(out, ",\"phase\":\"");
+    buf_puts(out, session_phase_name(x->session));
+    buf_puts(out, "\",\"trajectories\":[");
+}
+
+static void json_end(struct export *x, struct buf *out)
+{
+    struct json_out o = json_out_to(out);
+
+    buf_puts(out, "],\"summary\":");
+    native_write_summary(x, &o);
+    buf_add_c(out, '}');
+}
+
+const struct format format_json = {.name = "json",
+                                   .content_type = "application/json",
+                                   .passes = 1,
+                                   .begin = json_begin,
+                                   .one = json_one,
+                                   .end = json_end};

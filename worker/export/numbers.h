@@ -1,0 +1,21 @@
+/*
+ * Arrays of numbers as JSON text, fast: exports are mostly these. A float32 gets the shortest
+ * decimal text that a reader of doubles brings back to the same float32.
+ */
+#ifndef RG_EXPORT_NUMBERS_H
+#define RG_EXPORT_NUMBERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+
+void numbers_i32(struct buf *b, const int32_t *v, size_t n);
+void numbers_i64(struct buf *b, const int64_t *v, size_t n);
+void numbers_u8(struct buf *b, const uint8_t *v, size_t n);
+void numbers_f32(struct buf *b, const float *v, size_t n);
+
+/* One float32; not finite: null. */
+void number_f32(struct buf *b, float v);
+
+#endif

@@ -1,0 +1,87 @@
+/* The native export as one safetensors file: arrays as tensors, everything else as JSON text in
+ * the header's metadata ("trajectories": one object each, "summary"). */
+#include "worker/export/tensors.h"
+#include "worker/session/branch.h"
+
+static const char KEY_ROWS[] = "trajectories";
+
+static void note_rest(struct export *x, const struct trajectory *t)
+{
+    struct json_out o = json_out_to(tensors_meta(x, KEY_ROWS));
+
+    o.comma = t->index > 0;
+    if (t->index == 0)
+        buf_add_c(o.b, '[');
+    json_out_obj(&o);
+    json_out_key(&o, "session_id");
+    json_out_str(&o, x->session->id);
+    json_out_key(&o, "trajectory_index");
+    json_out_i64(&o, (int64_t)t->index);
+    if (x->options.uid.p) {
+        json_out_key(&o, "uid");
+        json_out_str(&o, x->options.uid);
+    }
+    if (t->version_texts) {
+        json_out_key(&o, "response_versions");
+        json_out_arr(&o);
+        for (uint32_t i = 0; i < t->n; i++)
+            json_out_str(&o, t->version_texts[i].p ? t->version_texts[i] : STR("-1"));
+        json_out_end_arr(&o);
+    }
+    native_write_rest(x, t, &o);
+    json_out_end_obj(&o);
+}
+
+static void put_experts(struct export *x, const struct trajectory *t, struct buf *out)
+{
+    struct shape s = SHAPE3(t->experts_rows, t->experts_layers, t->experts_topk);
+    enum tensor_type type = TENSOR_I32;
+
+    if (t->experts_item == 1)
+        type = TENSOR_U8;
+    else if (t->experts_item == 2)
+        type = TENSOR_I16;
+    if (t->experts.p)
+        tensors_add(x, out, "routed_experts", t->index, type, s, t->experts.p);
+}
+
+static void safetensors_one(struct export *x, const struct trajectory *t, struct buf *out)
+{
+    const int64_t *wide = NULL;
+
+    if (tensors_sizing(x))
+        note_rest(x, t);
+    if (tensors_want(x, TENSOR_I64))
+        wide = tensors_wide(x, t->ids, t->total);
+    tensors_add(x, out, "prompt_ids", t->index, TENSOR_I64, SHAPE1(t->n_prompt), wide);
+    tensors_add(x, out, "response_ids", t->index, TENSOR_I64, SHAPE1(t->n),
+                wide ? wide + t->n_prompt : NULL);
+    tensors_add(x, out, "response_mask", t->index, TENSOR_U8, SHAPE1(t->n), t->mask);
+    if (t->logprobs)
+        tensors_add(x, out, "response_logprobs", t->index, TENSOR_F32, SHAPE1(t->n), t->logprobs);
+    if (t->versions)
+        tensors_add(x, out, "response_versions", t->index, TENSOR_I64, SHAPE1(t->n), t->versions);
+    put_experts(x, t, out);
+}
+
+static void safetensors_end(struct export *x, struct buf *out)
+{
+    if (tensors_sizing(x)) {
+        struct json_out o = json_out_to(tensors_meta(x, "summary"));
+        struct buf *rows = tensors_meta(x, KEY_ROWS);
+
+        buf_puts(rows, rows->len ? "]" : "[]");
+        native_write_summary(x, &o);
+        buf_add_str(tensors_meta(x, "session_id"), x->session->id);
+        buf_puts(tensors_meta(x, "phase"), session_phase_name(x->session));
+    }
+    tensors_end(x, out);
+}
+
+const struct format format_safetensors = {.name = "safetensors",
+                                          .content_type = "application/octet-stream",
+                                          .passes = TENSOR_PASSES,
+                                          .begin = tensors_begin,
+                                          .one = safetensors_one,
+                                          .end = safetensors_end,
+                                          .drop = tensors_drop};

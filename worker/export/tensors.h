@@ -1,0 +1,64 @@
+/*
+ * struct tensors: a safetensors file in the making: u64 header length, JSON header, data without
+ * holes. All sizes stand in the header, so the trajectories are gone through once for sizes and
+ * once per element size for data; larger elements come first, which keeps every tensor aligned.
+ * Formats call tensors_add for the same tensors in the same order in every pass.
+ */
+#ifndef RG_EXPORT_TENSORS_H
+#define RG_EXPORT_TENSORS_H
+
+#include "worker/export/format.h"
+
+enum tensor_type {
+    TENSOR_I64,
+    TENSOR_F64,
+    TENSOR_F32,
+    TENSOR_I32,
+    TENSOR_I16,
+    TENSOR_U8,
+    TENSOR_BOOL
+};
+
+enum { TENSOR_PASSES = 5 };
+
+struct shape {
+    uint64_t at[3];
+    unsigned n;
+};
+
+#define SHAPE1(a) ((struct shape){{(a)}, 1})
+#define SHAPE2(a, b) ((struct shape){{(a), (b)}, 2})
+#define SHAPE3(a, b, c) ((struct shape){{(a), (b), (c)}, 3})
+
+/* For format.begin / format.drop. */
+void tensors_begin(struct export *x, struct buf *out);
+void tensors_drop(struct export *x);
+
+/* True in the pass that collects sizes and metadata. */
+static inline bool tensors_sizing(const struct export *x)
+{
+    return x->pass == 0;
+}
+
+/* One tensor "name.index" (index SIZE_MAX: just "name"). data is read in its data pass only and
+ * may be NULL while sizing. */
+void tensors_add(struct export *x, struct buf *out, const char *name, size_t index,
+                 enum tensor_type type, struct shape shape, const void *data);
+
+/* Whether data of this element type goes out in this pass: making it may be skipped otherwise. */
+bool tensors_want(const struct export *x, enum tensor_type type);
+
+/* JSON text for __metadata__ under this key, kept until the header is written. */
+struct buf *tensors_meta(struct export *x, const char *key);
+
+/* Leaves all metadata out of the header: the format keeps it elsewhere. */
+void tensors_forget_meta(struct export *x);
+
+/* For format.end: writes the header after the sizing pass. */
+void tensors_end(struct export *x, struct buf *out);
+
+/* Converted copies in the scratch arena. */
+int64_t *tensors_wide(struct export *x, const int32_t *v, size_t n);
+int64_t *tensors_wide_u8(struct export *x, const uint8_t *v, size_t n);
+
+#endif

@@ -1,0 +1,266 @@
+/* Formats of trainers that take tensors: verl (TransferQueue rows), AReaL. */
+#include <string.h>
+
+#include "worker/export/tensors.h"
+#include "worker/session/branch.h"
+
+/* --- verl --- */
+
+static const char KEY_KEYS[] = "keys", KEY_TAGS[] = "tags", KEY_ROWS[] = "rows";
+
+/* A column that one row lacks is dropped for all. */
+static void verl_begin(struct export *x, struct buf *out)
+{
+    const struct forest *f = &x->session->forest;
+
+    tensors_begin(x, out);
+    x->all_logprobs = true;
+    for (size_t i = 0; i < f->turns.n; i++)
+        x->all_logprobs = x->all_logprobs && (f->turns.at[i]->hidden || f->turns.at[i]->logprobs);
+}
+
+/* The trainer groups rows by what stands before the first '_' of the key. */
+static struct str verl_uid(struct export *x)
+{
+    struct str given = x->options.uid.p ? x->options.uid : x->session->id;
+    char *uid = arena_cstr(&x->scratch, given);
+
+    for (size_t i = 0; i < given.len; i++)
+        if (uid[i] == '_')
+            uid[i] = '-';
+    return str_of(uid, given.len);
+}
+
+static bool unfinished(const struct session *s)
+{
+    if (s->has_finished)
+        return !s->finished;
+    for (size_t i = 0; i < s->reward.members.n; i++)
+        if (str_eq_c(s->reward.members.at[i].key, "finished"))
+            return str_eq_c(s->reward.members.at[i].json, "false");
+    return false;
+}
+
+static struct json_out meta_item(struct export *x, const char *key, const struct trajectory *t)
+{
+    struct json_out o = json_out_to(tensors_meta(x, key));
+
+    o.comma = t->index > 0;
+    if (t->index == 0)
+        buf_add_c(o.b, '[');
+    return o;
+}
+
+static void put_i64(struct json_out *o, const char *key, int64_t v)
+{
+    json_out_key(o, key);
+    json_out_i64(o, v);
+}
+
+static void verl_tag(struct export *x, const struct trajectory *t, struct str uid)
+{
+    struct json_out o = meta_item(x, KEY_TAGS, t);
+
+    json_out_obj(&o);
+    json_out_key(&o, "status");
+    json_out_cstr(&o, "success");
+    if (x->options.global_steps >= 0)
+        put_i64(&o, "global_steps", x->options.global_steps);
+    put_i64(&o, "min_global_steps", t->has_steps ? t->min_step : -1);
+    put_i64(&o, "max_global_steps", t->has_steps ? t->max_step : -1);
+    put_i64(&o, "prompt_len", t->n_prompt);
+    put_i64(&o, "response_len", t->n);
+    put_i64(&o, "seq_len", t->total);
+    json_out_key(&o, "uid");
+    json_out_str(&o, uid);
+    if (t->track->reason) {
+        json_out_key(&o, "materialization_reason");
+        json_out_cstr(&o, t->track->reason);
+    }
+    json_out_end_obj(&o);
+}
+
+static void verl_notes(struct export *x, const struct trajectory *t)
+{
+    struct str uid = verl_uid(x);
+    struct json_out o = meta_item(x, KEY_KEYS, t);
+
+    json_out_str(&o, arena_printf(&x->scratch, "%.*s_%u_%zu", (int)uid.len, uid.p,
+                                  x->options.session_index, t->index));
+    verl_tag(x, t, uid);
+    o = meta_item(x, KEY_ROWS, t);
+    json_out_obj(&o);
+    json_out_key(&o, "uid");
+    json_out_str(&o, uid);
+    put_i64(&o, "session_id", x->options.session_index);
+    put_i64(&o, "min_global_steps", t->has_steps ? t->min_step : -1);
+    put_i64(&o, "max_global_steps", t->has_steps ? t->max_step : -1);
+    native_write_rest(x, t, &o);
+    json_out_end_obj(&o);
+}
+
+static void verl_longs(struct export *x, const struct trajectory *t, struct buf *out)
+{
+    size_t i = t->index, total = t->total, n = t->n;
+    int64_t *ids = NULL, *ones = NULL, *at = NULL, *mask = NULL, *loss = NULL;
+
+    if (tensors_want(x, TENSOR_I64)) {
+        ids = tensors_wide(x, t->ids, total);
+        ones = arena_alloc(&x->scratch, total * sizeof(*ones));
+        at = arena_alloc(&x->scratch, total * sizeof(*at));
+        for (size_t k = 0; k < total; k++) {
+            ones[k] = 1;
+            at[k] = (int64_t)k;
+        }
+        mask = loss = tensors_wide_u8(x, t->mask, n);
+        if (x->options.mask_unfinished && unfinished(x->session))
+            loss = mask = arena_zalloc(&x->scratch, n * sizeof(*loss));
+    }
+    tensors_add(x, out, "prompts", i, TENSOR_I64, SHAPE1(t->n_prompt), ids);
+    tensors_add(x, out, "responses", i, TENSOR_I64, SHAPE1(n), ids ? ids + t->n_prompt : NULL);
+    tensors_add(x, out, "input_ids", i, TENSOR_I64, SHAPE1(total), ids);
+    tensors_add(x, out, "attention_mask", i, TENSOR_I64, SHAPE1(total), ones);
+    tensors_add(x, out, "position_ids", i, TENSOR_I64, SHAPE1(total), at);
+    tensors_add(x, out, "response_mask", i, TENSOR_I64, SHAPE1(n), mask);
+    tensors_add(x, out, "loss_mask", i, TENSOR_I64, SHAPE1(n), loss);
+}
+
+static void verl_experts(struct export *x, const struct trajectory *t, struct buf *out)
+{
+    struct shape s = SHAPE3(t->total, t->experts_layers, t->experts_topk);
+    uint64_t row = t->experts.p ? t->experts.len / t->experts_rows : 0;
+    enum tensor_type type = TENSOR_I32;
+    char *padded = NULL;
+
+    if (!t->experts.p)
+        return;
+    if (t->experts_item == 1)
+        type = TENSOR_U8;
+    else if (t->experts_item == 2)
+        type = TENSOR_I16;
+    if (tensors_want(x, type)) {
+        padded = arena_zalloc(&x->scratch, t->total * row);
+        memcpy(padded, t->experts.p, t->experts.len);
+    }
+    tensors_add(x, out, "routed_experts", t->index, type, s, padded);
+}
+
+static void verl_one(struct export *x, const struct trajectory *t, struct buf *out)
+{
+    bool known;
+    float *scores = NULL;
+
+    if (tensors_sizing(x))
+        verl_notes(x, t);
+    verl_longs(x, t, out);
+    if (x->all_logprobs)
+        tensors_add(x, out, "rollout_log_probs", t->index, TENSOR_F32, SHAPE1(t->n), t->logprobs);
+    if (tensors_want(x, TENSOR_F32)) {
+        scores = arena_calloc(&x->scratch, t->n, sizeof(*scores));
+        scores[t->n - 1] = (float)trajectory_reward(x->session, &known);
+    }
+    tensors_add(x, out, "rm_scores", t->index, TENSOR_F32, SHAPE1(t->n), scores);
+    verl_experts(x, t, out);
+}
+
+static void close_list(struct buf *b)
+{
+    buf_puts(b, b->len ? "]" : "[]");
+}
+
+static void verl_end(struct export *x, struct buf *out)
+{
+    if (tensors_sizing(x)) {
+        struct json_out o = json_out_to(tensors_meta(x, "summary"));
+
+        close_list(tensors_meta(x, KEY_KEYS));
+        close_list(tensors_meta(x, KEY_TAGS));
+        close_list(tensors_meta(x, KEY_ROWS));
+        native_write_summary(x, &o);
+    }
+    tensors_end(x, out);
+}
+
+const struct format format_verl = {.name = "verl",
+                                   .content_type = "application/octet-stream",
+                                   .passes = TENSOR_PASSES,
+                                   .begin = verl_begin,
+                                   .one = verl_one,
+                                   .end = verl_end,
+                                   .drop = tensors_drop};
+
+/* --- AReaL: batch dimension 1, full length --- */
+
+static int32_t *areal_versions(struct export *x, const struct trajectory *t)
+{
+    int32_t *v = arena_alloc(&x->scratch, t->total * sizeof(*v));
+
+    for (uint32_t i = 0; i < t->total; i++)
+        v[i] = i >= t->n_prompt && t->versions ? (int32_t)t->versions[i - t->n_prompt] : -1;
+    return v;
+}
+
+static void areal_words(struct export *x, const struct trajectory *t, struct buf *out)
+{
+    struct shape full = SHAPE2(1, t->total);
+    int32_t *mask = NULL, *versions = NULL;
+    float *logprobs = NULL, *reward = NULL;
+    bool known;
+
+    if (tensors_want(x, TENSOR_I32)) {
+        mask = arena_calloc(&x->scratch, t->total, sizeof(*mask));
+        logprobs = arena_calloc(&x->scratch, t->total, sizeof(*logprobs));
+        reward = ARENA_NEW(&x->scratch, float);
+        versions = areal_versions(x, t);
+        for (uint32_t i = 0; i < t->n; i++) {
+            mask[t->n_prompt + i] = t->mask[i];
+            logprobs[t->n_prompt + i] = t->logprobs ? t->logprobs[i] : 0;
+        }
+        *reward = (float)trajectory_reward(x->session, &known);
+    }
+    tensors_add(x, out, "loss_mask", t->index, TENSOR_I32, full, mask);
+    tensors_add(x, out, "logprobs", t->index, TENSOR_F32, full, logprobs);
+    tensors_add(x, out, "versions", t->index, TENSOR_I32, full, versions);
+    tensors_add(x, out, "rewards", t->index, TENSOR_F32, SHAPE1(1), reward);
+}
+
+static void areal_one(struct export *x, const struct trajectory *t, struct buf *out)
+{
+    struct shape full = SHAPE2(1, t->total);
+    int64_t *ids = tensors_want(x, TENSOR_I64) ? tensors_wide(x, t->ids, t->total) : NULL;
+    uint8_t *ones = NULL;
+
+    if (tensors_sizing(x)) {
+        struct json_out o = meta_item(x, KEY_ROWS, t);
+
+        json_out_obj(&o);
+        native_write_rest(x, t, &o);
+        json_out_end_obj(&o);
+    }
+    tensors_add(x, out, "input_ids", t->index, TENSOR_I64, full, ids);
+    areal_words(x, t, out);
+    if (tensors_want(x, TENSOR_BOOL)) {
+        ones = arena_alloc(&x->scratch, t->total);
+        memset(ones, 1, t->total);
+    }
+    tensors_add(x, out, "attention_mask", t->index, TENSOR_BOOL, full, ones);
+}
+
+static void areal_end(struct export *x, struct buf *out)
+{
+    if (tensors_sizing(x)) {
+        struct json_out o = json_out_to(tensors_meta(x, "summary"));
+
+        close_list(tensors_meta(x, KEY_ROWS));
+        native_write_summary(x, &o);
+    }
+    tensors_end(x, out);
+}
+
+const struct format format_areal = {.name = "areal",
+                                    .content_type = "application/octet-stream",
+                                    .passes = TENSOR_PASSES,
+                                    .begin = tensors_begin,
+                                    .one = areal_one,
+                                    .end = areal_end,
+                                    .drop = tensors_drop};

@@ -1,0 +1,359 @@
+#include "worker/export/trajectory.h"
+
+#include <string.h>
+
+#include "common/base/check.h"
+#include "worker/session/branch.h"
+
+/* A region of the head's own ids that one turn stands for: its own sampled ids, or those of the
+ * turn that really wrote this message (merged timelines). */
+struct slot {
+    struct turn *turn;
+    uint32_t from, to; /* in the head's ids */
+    bool foreign;      /* turn->ids take the place of from..to */
+};
+
+struct slots {
+    struct slot *at;
+    uint32_t n;
+};
+
+/* Where turn t's sampled ids end once its child has dropped what overlaps. */
+static uint32_t end_before(const struct turn *child)
+{
+    return turn_start(child) - child->n_context;
+}
+
+static void own_slots(const struct track *track, struct arena *a, struct slots *ret)
+{
+    struct turn **path = turn_path(track->head, a);
+
+    ret->n = track->head->depth;
+    ret->at = arena_calloc(a, ret->n, sizeof(*ret->at));
+    for (uint32_t i = 0; i < ret->n; i++) {
+        uint32_t end = i + 1 < ret->n ? end_before(path[i + 1]) : path[i]->total;
+
+        ret->at[i] = (struct slot){path[i], turn_start(path[i]), end, false};
+    }
+}
+
+/* --- merged timelines --- */
+
+static bool starts_with(const int32_t *ids, uint32_t n, const struct token_vec *head)
+{
+    return head->n <= n && memcmp(ids, head->at, head->n * sizeof(*ids)) == 0;
+}
+
+static bool is_stop(const struct model *m, int32_t id)
+{
+    const struct model_info *info = model_info(m);
+
+    for (size_t i = 0; i < info->n_stop_ids; i++)
+        if (info->stop_ids[i] == id)
+            return true;
+    return false;
+}
+
+/* Where message `index`, which the head saw as context, lies in the head's ids: found by rendering
+ * what stands before it and what ends with it. */
+static bool find_rendered(const struct trajectory_input *in, const struct track *track,
+                          uint32_t index, const int32_t *ids, struct arena *a, struct slot *ret)
+{
+    const struct gate *g = track->head->node->gate;
+    struct json *all = node_messages(track->head->node, 0, a);
+    struct chat chat = {all, g->tools, g->kwargs};
+    struct token_vec before = {0}, with = {0};
+    struct err e;
+    bool ok;
+
+    all->n = index;
+    ok = model_prompt(in->model, in->scratch, &chat, &before, &e) == 0;
+    all->n = index + 1;
+    ok = ok && model_canonical(in->model, in->scratch, &chat, &with, &e) == 0;
+    ok = ok && starts_with(ids, track->head->total, &before) &&
+         starts_with(ids, track->head->total, &with) && with.n > before.n;
+    if (ok) {
+        ret->from = (uint32_t)before.n;
+        ret->to = (uint32_t)with.n;
+        while (ret->to > ret->from && !is_stop(in->model, ids[ret->to - 1]))
+            ret->to--;
+        ok = ret->to > ret->from;
+    }
+    vec_done(&before);
+    vec_done(&with);
+    return ok;
+}
+
+static bool patch_slot(const struct trajectory_input *in, const struct track *track, uint32_t index,
+                       const int32_t *ids, struct arena *a, struct slot *ret)
+{
+    struct turn *author = track->authors[index];
+    struct turn *child = NULL, *t = track->head;
+
+    *ret = (struct slot){.turn = author, .foreign = true};
+    for (; t && t->node->depth > index + 1; t = t->parent)
+        child = t;
+    if (t && t->node->depth == index + 1) {
+        ret->from = turn_start(t);
+        ret->to = child ? end_before(child) : t->total;
+        ret->foreign = t != author;
+        /* What follows was rendered after the other answer's end: it fits only one of its kind. */
+        return t->cut == author->cut && (t == author || ret->to == t->total);
+    }
+    if (author->cut || !in->model || author->n == 0 ||
+        !is_stop(in->model, author->ids[author->n - 1]))
+        return false;
+    return find_rendered(in, track, index, ids, a, ret);
+}
+
+static void merged_slots(const struct trajectory_input *in, const struct track *track,
+                         const int32_t *ids, struct arena *a, struct slots *ret)
+{
+    uint32_t depth = track->head->node->depth;
+
+    ret->at = arena_calloc(a, depth, sizeof(*ret->at));
+    ret->n = 0;
+    for (uint32_t i = 0; i < depth; i++)
+        if (track->authors[i] && patch_slot(in, track, i, ids, a, &ret->at[ret->n]))
+            ret->n++;
+}
+
+/* --- arrays --- */
+
+static void lay_out(const struct slots *slots, const int32_t *own, uint32_t own_total,
+                    struct arena *a, struct trajectory *r)
+{
+    uint64_t total = own_total;
+    uint32_t at = 0, from = 0;
+
+    for (uint32_t i = 0; i < slots->n; i++)
+        if (slots->at[i].foreign)
+            total += slots->at[i].turn->n;
+    r->ids = arena_alloc(a, (total + 1) * sizeof(*r->ids));
+    r->turns = arena_calloc(a, slots->n, sizeof(*r->turns));
+    for (uint32_t i = 0; i < slots->n; i++) {
+        const struct slot *s = &slots->at[i];
+        uint32_t n = s->foreign ? s->turn->n : s->to - s->from;
+
+        memcpy(r->ids + at, own + from, (s->from - from) * sizeof(*own));
+        at += s->from - from;
+        memcpy(r->ids + at, s->foreign ? s->turn->ids : own + s->from, n * sizeof(*own));
+        if (i == 0)
+            r->n_prompt = at;
+        r->turns[i] =
+            (struct trajectory_turn){s->turn, at - r->n_prompt, at - r->n_prompt + n, true};
+        at += n;
+        from = s->to;
+    }
+    memcpy(r->ids + at, own + from, (own_total - from) * sizeof(*own));
+    r->total = at + own_total - from;
+    r->n = r->total - r->n_prompt;
+    r->n_turns = slots->n;
+}
+
+static void fill_mask(const struct trajectory_input *in, struct arena *a, struct trajectory *r)
+{
+    bool logprobs = true;
+
+    r->mask = arena_zalloc(a, r->n);
+    for (uint32_t i = 0; i < r->n_turns; i++) {
+        struct trajectory_turn *t = &r->turns[i];
+
+        logprobs = logprobs && t->turn->logprobs;
+        t->trained = !in->owners || in->owners[t->turn->id] == r->index + 1;
+        if (!t->trained)
+            continue;
+        memset(r->mask + t->start, 1, t->end - t->start);
+        r->trained += t->end - t->start;
+    }
+    if (!logprobs)
+        return;
+    r->logprobs = arena_calloc(a, r->n, sizeof(float));
+    for (uint32_t i = 0; i < r->n_turns; i++)
+        if (r->turns[i].trained)
+            memcpy(r->logprobs + r->turns[i].start, r->turns[i].turn->logprobs,
+                   (r->turns[i].end - r->turns[i].start) * sizeof(float));
+}
+
+static void fill_span(struct trajectory *r, const struct trajectory_turn *t,
+                      const struct turn_version *v, int64_t number)
+{
+    for (uint32_t k = v->start; k < v->end && t->start + k < t->end; k++) {
+        if (!t->trained)
+            continue;
+        if (r->version_texts)
+            r->version_texts[t->start + k] = v->version;
+        else
+            r->versions[t->start + k] = number;
+    }
+}
+
+static void note_step(struct trajectory *r, int64_t step)
+{
+    r->min_step = !r->has_steps || step < r->min_step ? step : r->min_step;
+    r->max_step = !r->has_steps || step > r->max_step ? step : r->max_step;
+    r->has_steps = true;
+}
+
+static void fill_versions(struct arena *a, struct trajectory *r)
+{
+    bool any = false, numbers = true;
+    uint64_t number = 0;
+
+    for (uint32_t i = 0; i < r->n_turns; i++)
+        for (uint32_t k = 0; k < r->turns[i].turn->n_versions; k++) {
+            any = true;
+            if (str_to_u64(r->turns[i].turn->versions[k].version, INT64_MAX, &number) == 0)
+                note_step(r, (int64_t)number);
+            else
+                numbers = false;
+        }
+    if (!any)
+        return;
+    r->has_steps = r->has_steps && numbers;
+    if (numbers) {
+        r->versions = arena_alloc(a, r->n * sizeof(*r->versions));
+        for (uint32_t i = 0; i < r->n; i++)
+            r->versions[i] = -1;
+    } else {
+        r->version_texts = arena_calloc(a, r->n, sizeof(*r->version_texts));
+    }
+    for (uint32_t i = 0; i < r->n_turns; i++)
+        for (uint32_t k = 0; k < r->turns[i].turn->n_versions; k++) {
+            const struct turn_version *v = &r->turns[i].turn->versions[k];
+
+            (void)str_to_u64(v->version, INT64_MAX, &number);
+            fill_span(r, &r->turns[i], v, (int64_t)number);
+        }
+}
+
+static void fill_messages(struct arena *a, struct trajectory *r)
+{
+    const struct node *node = r->track->head->node;
+
+    r->messages = node_messages(node, 0, a);
+    r->generated = arena_zalloc(a, r->messages->n + (size_t)1);
+    r->num_turns = 1;
+    for (uint32_t i = 0; i < r->n_turns && node; i++) {
+        const struct turn *t = r->turns[i].turn;
+        uint32_t at = t->node->depth - 1;
+
+        r->messages->items[at] = *t->message;
+        r->generated[at] = 1;
+    }
+    for (uint32_t i = 0; i < r->messages->n; i++) {
+        struct str role = json_string(json_get(&r->messages->items[i], "role"));
+
+        r->num_turns += str_eq_c(role, "user") || str_eq_c(role, "assistant");
+    }
+}
+
+/* --- routed experts --- */
+
+static uint64_t row_bytes(const struct turn *t)
+{
+    return t->experts_rows ? t->experts.len / t->experts_rows : 0;
+}
+
+/* All rows of the path, or nothing: half of a replay is worse than none. */
+static void fill_experts(struct arena *a, struct trajectory *r)
+{
+    const struct turn *last = r->n_turns ? r->turns[r->n_turns - 1].turn : NULL;
+    uint64_t row = last ? row_bytes(last) : 0;
+    uint32_t rows = r->total - 1, known = 0;
+    uint64_t cells;
+    char *out;
+
+    if (!row || !last->experts_layers || !last->experts_topk || r->track->authors)
+        return;
+    cells = (uint64_t)last->experts_layers * last->experts_topk;
+    out = arena_alloc(a, rows * row);
+    for (uint32_t i = 0; i < r->n_turns; i++) {
+        const struct turn *t = r->turns[i].turn;
+        uint32_t n = t->experts_rows;
+
+        if (row_bytes(t) != row || t->experts_from > known)
+            return;
+        if (t->experts_from >= rows)
+            continue;
+        n = MIN_OF(n, rows - t->experts_from);
+        memcpy(out + t->experts_from * row, t->experts.p, n * row);
+        known = MAX_OF(known, t->experts_from + n);
+    }
+    if (known < rows || row % cells)
+        return;
+    r->experts = str_of(out, rows * row);
+    r->experts_rows = rows;
+    r->experts_layers = last->experts_layers;
+    r->experts_topk = last->experts_topk;
+    r->experts_item = (uint32_t)(row / cells);
+}
+
+static void audit(const struct trajectory_input *in, struct arena *a, struct trajectory *r)
+{
+    const struct node *node = r->track->head->node;
+    uint8_t *written;
+    struct chat chat;
+
+    if (!in->audit || !in->model || !node)
+        return;
+    chat = (struct chat){r->messages, node->gate->tools, node->gate->kwargs};
+    written = arena_zalloc(a, r->total);
+    for (uint32_t i = 0; i < r->n_turns; i++)
+        memset(written + r->n_prompt + r->turns[i].start, 1, r->turns[i].end - r->turns[i].start);
+    drift_audit(in->model, in->scratch, &chat, (struct token_span){r->ids, r->total}, written,
+                &r->drift);
+}
+
+void trajectory_build(const struct trajectory_input *in, const struct track *track, size_t index,
+                      struct arena *a, struct trajectory *ret)
+{
+    struct slots slots = {0};
+    int32_t *own = arena_alloc(a, track->head->total * sizeof(*own));
+
+    *ret = (struct trajectory){.session = in->session, .track = track, .index = index};
+    turn_copy(track->head, own);
+    if (track->authors)
+        merged_slots(in, track, own, a, &slots);
+    else
+        own_slots(track, a, &slots);
+    lay_out(&slots, own, track->head->total, a, ret);
+    fill_mask(in, a, ret);
+    fill_versions(a, ret);
+    fill_messages(a, ret);
+    fill_experts(a, ret);
+    for (const struct turn *t = track->head; t; t = t->parent)
+        ret->trimmed += t->trim;
+    audit(in, a, ret);
+}
+
+/* --- rewards --- */
+
+double trajectory_reward(const struct session *s, bool *ret_known)
+{
+    double d = 0;
+
+    *ret_known = false;
+    for (size_t i = 0; i < s->reward.members.n; i++) {
+        struct arena tmp = {0};
+        const struct json *v;
+        struct err e;
+
+        if (!str_eq_c(s->reward.members.at[i].key, "reward"))
+            continue;
+        if (json_parse(&tmp, s->reward.members.at[i].json, &v, &e) == 0) {
+            *ret_known = json_to_double(v, &d) == 0;
+            if (v->kind == JSON_BOOL) {
+                *ret_known = true;
+                d = json_is_true(v) ? 1 : 0;
+            }
+        }
+        arena_done(&tmp);
+    }
+    return *ret_known ? d : 0;
+}
+
+const struct reward *trajectory_turn_reward(const struct session *s, const struct turn *t)
+{
+    return t->response_id.p ? map_get(&s->rewards_by_response, t->response_id) : NULL;
+}

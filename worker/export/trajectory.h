@@ -1,0 +1,75 @@
+/*
+ * struct track: one trajectory that an export will hold: which turn it ends in and who wrote its
+ * messages. struct trajectory: the same as flat arrays (spec trajectories, section 1), made one at
+ * a time in an arena that is reset in between. Formats read struct trajectory and nothing else.
+ */
+#ifndef RG_EXPORT_TRAJECTORY_H
+#define RG_EXPORT_TRAJECTORY_H
+
+#include "worker/export/drift.h"
+#include "worker/session/forest.h"
+#include "worker/session/store.h"
+
+struct track {
+    struct turn *head;  /* last turn that is kept (max_tokens may have cut some) */
+    struct turn *whole; /* last turn before that */
+    uint32_t seq;
+    const char *reason;    /* materialization_reason, or NULL */
+    struct turn **authors; /* merged timelines: by message index, who wrote it here; else NULL */
+};
+
+/* One generated turn inside a trajectory. */
+struct trajectory_turn {
+    struct turn *turn;
+    uint32_t start, end; /* in response ids */
+    bool trained;        /* mask 1 here */
+};
+
+struct trajectory {
+    struct session *session;
+    const struct track *track;
+    size_t index;
+
+    int32_t *ids;                /* prompt, then response */
+    uint32_t total, n_prompt, n; /* n: response */
+    uint8_t *mask;
+    float *logprobs;           /* n of them, or NULL */
+    int64_t *versions;         /* n of them, -1 on context, or NULL */
+    struct str *version_texts; /* instead, when one of them is no decimal number */
+    bool has_steps;            /* min_step and max_step are known */
+    int64_t min_step, max_step;
+
+    struct trajectory_turn *turns;
+    uint32_t n_turns;
+    uint32_t trained; /* tokens with mask 1 */
+    uint32_t trimmed;
+    struct json *messages;
+    uint8_t *generated; /* per message */
+    uint32_t num_turns; /* user and assistant messages + 1 */
+    struct drift drift;
+
+    struct str experts; /* rows of total - 1, or absent */
+    uint32_t experts_rows, experts_layers, experts_topk, experts_item; /* bytes an element */
+};
+
+/* Who trains a completion that several tracks share: by turn id, the track's index + 1. NULL:
+ * everybody. */
+struct trajectory_input {
+    struct session *session;
+    const struct model *model; /* NULL: no audit, merges repair by own turns only */
+    struct model_scratch *scratch;
+    const uint32_t *owners;
+    bool audit;
+};
+
+/* Builds track number `index` in the arena. */
+void trajectory_build(const struct trajectory_input *in, const struct track *track, size_t index,
+                      struct arena *a, struct trajectory *ret);
+
+/* reward_info.reward as a number; 0 when there is none. *ret_known tells. */
+double trajectory_reward(const struct session *s, bool *ret_known);
+
+/* The reward of one response, or NULL. */
+const struct reward *trajectory_turn_reward(const struct session *s, const struct turn *t);
+
+#endif
