@@ -1,0 +1,202 @@
+"""What deploy/ holds, tried for real: nginx with TLS in front, the systemd unit, the batch script."""
+import http.client
+import http.server
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+
+import pytest
+
+import gateway as g
+
+
+class Upstream(http.server.BaseHTTPRequestHandler):
+    """A worker as nginx' tests need one: it lets the test decide when the next event is sent, and
+    tells the test what of an upload has arrived."""
+    protocol_version = "HTTP/1.1"
+    wbufsize = 0
+    go_on = threading.Semaphore(0)
+    arrived = threading.Event()
+
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        if self.path.endswith("/stream"):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for i in range(5):
+                assert self.go_on.acquire(timeout=20)
+                event = b"data: %d\n\n" % i
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
+            self.wfile.write(b"0\r\n\r\n")
+        else:
+            self.answer(self.server.name.encode())
+
+    def do_POST(self):
+        half = int(self.headers["X-Half"])
+        got = len(self.rfile.read(half))
+        self.arrived.set()
+        got += len(self.rfile.read(int(self.headers["Content-Length"]) - half))
+        self.answer(b"%d" % got)
+
+    def answer(self, body):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class Node:
+    """A `rollgate route` over one such worker, standing for a node that owns one index."""
+
+    def __init__(self, name, base):
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
+        self.server.daemon_threads = True
+        self.server.name = name
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.route = g.Gateway(command="route", worker_base=base, workers=None,
+                               upstream=f"127.0.0.1:{self.server.server_address[1]}").start()
+
+    def close(self):
+        self.route.stop()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Nginx:
+    def __init__(self, folder, site):
+        self.folder, self.port = folder, g.free_port()
+        subprocess.run([g.ROOT / "deploy/nginx/make-certificate", folder, "gw.test"], check=True)
+        text = subprocess.run([g.BINARY, "nginx-config", "--server-name", "gw.test", "--certificate",
+                               f"{folder}/tls.crt", "--certificate-key", f"{folder}/tls.key",
+                               "--site-listen", f"127.0.0.1:{self.port}"] + site,
+                              check=True, capture_output=True, text=True).stdout
+        (folder / "site.conf").write_text(text)
+        temps = "".join(f"  {k}_temp_path {folder}/{k};\n"
+                        for k in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        (folder / "nginx.conf").write_text(
+            f"worker_processes 1;\npid {folder}/pid;\nerror_log {folder}/error.log warn;\n"
+            "events { worker_connections 512; }\n"
+            f"http {{\n  access_log off;\n{temps}  include {folder}/site.conf;\n}}\n")
+        nginx = shutil.which("nginx") or "/usr/sbin/nginx"
+        command = [nginx, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e",
+                   str(folder / "error.log")]
+        subprocess.run(command + ["-t"], check=True, capture_output=True)
+        self.process = subprocess.Popen(command + ["-g", "daemon off;"], stdin=subprocess.DEVNULL)
+        self.tls = ssl.create_default_context(cafile=f"{folder}/tls.crt")
+        g.wait_until(self.listening, what="nginx listens")
+
+    def listening(self):
+        with socket.socket() as s:
+            return s.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def connect(self):
+        return http.client.HTTPSConnection("127.0.0.1", self.port, context=self.tls, timeout=20)
+
+    def get(self, path, **headers):
+        c = self.connect()
+        c.request("GET", path, headers=headers)
+        r = c.getresponse()
+        body = r.read().decode()
+        c.close()
+        return r.status, body
+
+    def close(self):
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait(20)
+        assert "[emerg]" not in (self.folder / "error.log").read_text()
+
+
+@pytest.fixture
+def front(tmp_path):
+    """nginx over two nodes: indexes 0 and 4."""
+    if not g.BINARY.exists():
+        pytest.skip(f"{g.BINARY} is not built")
+    if not (shutil.which("nginx") or os.path.exists("/usr/sbin/nginx")):
+        pytest.skip("nginx is not installed")
+    nodes = [Node("first", 0), Node("second", 4)]
+    nginx = Nginx(tmp_path, ["--listen", f"127.0.0.1:{nodes[0].route.port}", "--workers", "1",
+                             "--peer", f"4-4=127.0.0.1:{nodes[1].route.port}"])
+    yield nginx
+    nginx.close()
+    for node in nodes:
+        node.close()
+
+
+HEX = "0123456789abcdef" * 2
+
+
+def test_nginx_sends_sessions_to_their_node(front):
+    assert front.get(f"/sessions/w0-{HEX}/x") == (200, "first")
+    assert front.get(f"/sessions/w4-{HEX}/x") == (200, "second")
+    assert front.get("/v1/models", Authorization=f"Bearer rga-w4-{HEX}-{'0' * 64}") == (200, "second")
+    assert front.get("/v1/models", **{"x-api-key": f"rga-w0-{HEX}-{'0' * 64}"}) == (200, "first")
+    assert {front.get("/v1/models")[1] for _ in range(8)} == {"first", "second"}
+    assert front.get("/health")[0] == 200
+    assert front.get("/metrics")[0] == 403
+
+
+def test_nginx_passes_each_event_on_before_the_next_is_sent(front):
+    c = front.connect()
+    for _ in range(2):  # also on a reused connection
+        c.request("GET", f"/sessions/w0-{HEX}/stream")
+        r = None
+        for i in range(5):
+            Upstream.go_on.release()
+            r = r or c.getresponse()
+            assert r.read(len(f"data: {i}\n\n")) == f"data: {i}\n\n".encode()
+        assert r.read() == b""
+    c.close()
+
+
+def test_nginx_passes_an_upload_on_while_it_comes(front):
+    half = 300_000
+    c = front.connect()
+    Upstream.arrived.clear()
+    c.putrequest("POST", f"/sessions/w0-{HEX}/upload")
+    c.putheader("Content-Length", str(2 * half))
+    c.putheader("X-Half", str(half))
+    c.endheaders()
+    c.send(b"x" * half)
+    assert Upstream.arrived.wait(20), "the worker got nothing while the client still sends"
+    c.send(b"x" * half)
+    assert c.getresponse().read() == b"%d" % (2 * half)
+    c.close()
+
+
+def test_the_systemd_unit_verifies(tmp_path):
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("systemd-analyze is not installed")
+    if not g.BINARY.exists():
+        pytest.skip(f"{g.BINARY} is not built")
+    for name in ("rollgate.service", "rollgate.socket"):
+        text = (g.ROOT / "deploy/systemd" / name).read_text()
+        (tmp_path / name).write_text(text.replace("/usr/bin/rollgate", str(g.BINARY)))
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", tmp_path / "rollgate.service",
+                           tmp_path / "rollgate.socket"], capture_output=True, text=True)
+    ours = [line for line in done.stderr.split("\n") if "rollgate" in line]
+    assert done.returncode == 0 and ours == []
+    done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--threshold=20",
+                           tmp_path / "rollgate.service"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+
+
+def test_the_units_settings_load():
+    """Every ROLLGATE_ variable and every flag of the deployment files is a setting."""
+    if not g.BINARY.exists():
+        pytest.skip(f"{g.BINARY} is not built")
+    text = "".join((g.ROOT / "deploy" / f).read_text()
+                   for f in ("systemd/rollgate.service", "slurm/rollgate.sbatch", "Containerfile"))
+    docs = subprocess.run([g.BINARY, "config", "--docs"], check=True, capture_output=True, text=True)
+    for flag in re.findall(r"(?<= )--(listen|workers|worker-base|state-dir|run-dir|grace|config)\b", text):
+        assert f"`--{flag}`" in docs.stdout
+    assert "`ROLLGATE_GRACE`" in docs.stdout and "`ROLLGATE_ADMIN_KEY_FILE`" in docs.stdout
+    subprocess.run(["bash", "-n", g.ROOT / "deploy/slurm/rollgate.sbatch"], check=True)
