@@ -1,0 +1,214 @@
+#include "supervisor/top.h"
+
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "common/os/loop.h"
+#include "common/proc/config.h"
+#include "supervisor/commands.h"
+
+enum { PAGE_MAX = 4 << 20, EVERY_S = 1 };
+
+/* One look: the metrics page and when it was taken. */
+struct look {
+    struct buf page;
+    uint64_t at_ms;
+};
+
+static int dial(const char *address)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+    char *host = mem_strdup(address), *colon = strrchr(host, ':');
+    int fd = -1;
+
+    if (!colon)
+        goto out;
+    *colon = 0;
+    if (getaddrinfo(*host ? host : "127.0.0.1", colon + 1, &hints, &found))
+        goto out;
+    fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen)) {
+        close(fd);
+        fd = -1;
+    }
+out:
+    if (found)
+        freeaddrinfo(found);
+    free(host);
+    return fd;
+}
+
+/* The first admin key, or "" when none is configured. */
+static void read_key(const struct config *c, char *key, size_t size)
+{
+    FILE *f = c->admin_key_file ? fopen(c->admin_key_file, "re") : NULL;
+
+    key[0] = 0;
+    while (f && fgets(key, (int)size, f)) {
+        key[strcspn(key, "\r\n")] = 0;
+        if (key[0] && key[0] != '#')
+            break;
+    }
+    if (f)
+        (void)fclose(f);
+}
+
+static int take_look(const struct config *c, struct look *look)
+{
+    char key[512], request[1024];
+    int fd = dial(c->listen), n;
+    ssize_t got = 0;
+
+    if (fd < 0)
+        return -1;
+    read_key(c, key, sizeof(key));
+    n = snprintf(request, sizeof(request),
+                 "GET /metrics HTTP/1.1\r\nHost: rollgate\r\nConnection: close\r\n%s%s%s\r\n",
+                 key[0] ? "Authorization: Bearer " : "", key, key[0] ? "\r\n" : "");
+    buf_clear(&look->page);
+    if (write(fd, request, (size_t)n) == n) {
+        while (look->page.len < PAGE_MAX &&
+               (got = read(fd, buf_reserve(&look->page, 65536), 65536)) > 0)
+            look->page.len += (size_t)got;
+    }
+    close(fd);
+    look->at_ms = loop_clock_ms();
+    return got == 0 && str_starts(buf_str(&look->page), STR("HTTP/1.1 200 ")) ? 0 : -1;
+}
+
+/* The sum of all samples of a metric whose labels hold `label` ("" = all). */
+static double value(const struct look *look, const char *name, const char *label)
+{
+    struct str rest = buf_str(&look->page);
+    double sum = 0;
+    size_t n = strlen(name);
+
+    while (rest.len) {
+        size_t end = str_find(rest, STR("\n"), 0);
+        struct str line = str_sub(rest, 0, end);
+        size_t space = line.len;
+
+        rest = end == SIZE_MAX ? str_of("", 0) : str_sub(rest, end + 1, SIZE_MAX);
+        if (!str_starts(line, str_of(name, n)) || line.len <= n ||
+            (line.p[n] != ' ' && line.p[n] != '{'))
+            continue;
+        while (space > 0 && line.p[space - 1] != ' ')
+            space--;
+        if (str_find(str_sub(line, 0, space), str_cstr(label), 0) != SIZE_MAX)
+            sum += strtod(line.p + space, NULL); /* the line end stops it */
+    }
+    return sum;
+}
+
+static double rate(const struct look *now, const struct look *before, const char *name,
+                   const char *label)
+{
+    double seconds = (double)(now->at_ms - before->at_ms) / 1000;
+
+    if (before->page.len == 0 || seconds <= 0)
+        return 0;
+    return (value(now, name, label) - value(before, name, label)) / seconds;
+}
+
+static double mean_ms(const struct look *now, const char *histogram)
+{
+    char sum[96], count[96];
+    double n;
+
+    (void)snprintf(sum, sizeof(sum), "%s_sum", histogram);
+    (void)snprintf(count, sizeof(count), "%s_count", histogram);
+    n = value(now, count, "");
+    return n > 0 ? value(now, sum, "") * 1000 / n : 0;
+}
+
+static void show_totals(const struct look *now, const struct look *before)
+{
+    printf("requests  %8.0f/s   routed %.0f/s   connections %.0f   refused %.0f\n",
+           rate(now, before, "rollgate_requests_total", ""),
+           rate(now, before, "rollgate_routed_requests_total", ""),
+           value(now, "rollgate_connections", ""), value(now, "rollgate_refusals_total", ""));
+    printf("sessions  %8.0f active   %.0f completed   calls in flight %.0f   queued %.0f\n",
+           value(now, "rollgate_sessions", "\"active\""),
+           value(now, "rollgate_sessions", "\"completed\""),
+           value(now, "rollgate_calls_inflight", ""), value(now, "rollgate_queue_depth", ""));
+    printf("tokens    %8.0f/s generated   %.0f/s prompt   %.0f/s reused   %.0f live\n",
+           rate(now, before, "rollgate_generated_tokens_total", ""),
+           rate(now, before, "rollgate_prompt_tokens_total", ""),
+           rate(now, before, "rollgate_reused_tokens_total", ""),
+           value(now, "rollgate_live_tokens", ""));
+    printf("turn      %8.1f ms queue   %.1f ms engine   %.2f ms gateway (means)\n",
+           mean_ms(now, "rollgate_turn_queue_seconds"),
+           mean_ms(now, "rollgate_turn_engine_seconds"),
+           mean_ms(now, "rollgate_turn_gateway_seconds"));
+    printf("journal   %8.0f B/s   on disk %.1f MB   fsync %.2f ms\n",
+           rate(now, before, "rollgate_journal_written_bytes_total", ""),
+           value(now, "rollgate_journal_bytes", "") / 1e6,
+           mean_ms(now, "rollgate_journal_fsync_seconds"));
+    printf("restarts  %8.0f\n\n", value(now, "rollgate_process_restarts_total", ""));
+}
+
+static void show_processes(const struct look *now)
+{
+    static const struct str head = STR_LIT("rollgate_process_resident_memory_bytes{process=\"");
+    struct str page = buf_str(&now->page);
+
+    printf("%-14s %10s %6s %10s\n", "process", "RSS MB", "fds", "lag ms");
+    for (size_t at = 0; (at = str_find(page, head, at)) != SIZE_MAX; at += head.len) {
+        struct str name = str_sub(page, at + head.len, SIZE_MAX);
+        char label[64];
+
+        name = str_sub(name, 0, str_find(name, STR("\""), 0));
+        (void)snprintf(label, sizeof(label), "\"%.*s\"", (int)MIN_OF(name.len, (size_t)40), name.p);
+        printf("%-14.*s %10.1f %6.0f %10.2f\n", (int)name.len, name.p,
+               value(now, "rollgate_process_resident_memory_bytes", label) / 1e6,
+               value(now, "rollgate_process_open_fds", label),
+               value(now, "rollgate_loop_lag_seconds", label) * 1000);
+    }
+}
+
+static int watch(const struct config *c, bool once)
+{
+    struct look looks[2] = {{{0}, 0}, {{0}, 0}};
+    int rc = 1;
+
+    for (unsigned i = 0;; i++) {
+        struct look *now = &looks[i % 2], *before = &looks[(i + 1) % 2];
+
+        if (take_look(c, now)) {
+            fprintf(stderr, "no gateway answers on %s\n", c->listen);
+            break;
+        }
+        if (!once)
+            printf("\033[H\033[J");
+        printf("rollgate on %s\n\n", c->listen);
+        show_totals(now, before);
+        show_processes(now);
+        (void)fflush(stdout);
+        rc = 0;
+        if (once)
+            break;
+        sleep(EVERY_S);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        buf_done(&looks[i].page);
+    return rc;
+}
+
+int top_command(int argc, char **argv)
+{
+    bool once = argc > 1 && strcmp(argv[1], "--once") == 0;
+    struct config *c;
+    int rc;
+
+    c = once ? commands_load(argc - 1, argv + 1) : commands_load(argc, argv);
+    if (!c)
+        return 2;
+    rc = watch(c, once);
+    config_free(c);
+    return rc;
+}
