@@ -85,7 +85,6 @@ static void play_chat(struct player *p, const struct json *ev, int64_t call)
     struct session_call_input in = {.chat = &chat, .now_ms = p->now, .temperature = 1};
     struct err e = {0};
 
-    in.max_tokens = max_tokens_of(p, json_get(ev, "sampling"));
     in.context_length = (uint32_t)number(json_get(ev, "context_length"), 0);
     in.body_hash[0] = (uint64_t)call + 1;
     in.label = json_string(json_get(ev, "label"));
@@ -93,6 +92,7 @@ static void play_chat(struct player *p, const struct json *ev, int64_t call)
         p->status[call] = 410;
         return;
     }
+    in.max_tokens = max_tokens_of(p, json_get(ev, "sampling"));
     if (session_prepare(p->s, NULL, &p->arena, &in, &p->plans[call], &e) != 0) {
         fail(p, call, &e);
         return;

@@ -87,7 +87,7 @@ def parsed(x):
 def canon(m, matcher):
     """What the matcher compares, as a JSON-comparable value."""
     content = m.get("content")
-    if isinstance(content, list) and all(p.get("type") == "text" for p in content):
+    if isinstance(content, list) and matcher == "canonical":
         content = content_text(content)
     content = content or ""
     calls = m.get("tool_calls") or []
@@ -166,6 +166,10 @@ def same_prefix(a, b, matcher):
     return len(a) <= len(b) and all(canon(x, matcher) == canon(y, matcher) for x, y in zip(a, b))
 
 
+def same_tools(a, b):
+    return (a or None) == (b or None)
+
+
 class Refused(Exception):
     def __init__(self, status, why=""):
         super().__init__(why)
@@ -192,21 +196,21 @@ class Tree:
     def __init__(self, opts, encode=encode):
         self.matcher = opts.get("message_matcher", "canonical")
         self.idempotent = opts.get("idempotent_retry", True)
-        self.commits = []
+        self.commits, self.plans = [], []
         self.seq = 0
 
     def attach(self, messages, tools):
         best = None
         for c in self.commits:
-            if c["tools"] == tools and same_prefix(c["messages"], messages, self.matcher):
+            if same_tools(c["tools"], tools) and same_prefix(c["messages"], messages, self.matcher):
                 k = (len(c["messages"]), c["seq"])
                 if best is None or k > (len(best["messages"]), best["seq"]):
                     best = c
         return best
 
-    def prepare(self, call, messages, tools, sampling):
+    def prepare(self, call, messages, tools, sampling, refuse=True):
         c = self.attach(messages, tools)
-        if c and c["truncated"]:
+        if c and c["truncated"] and refuse:
             raise Refused(409)
         if c is None:
             seq = Seq().context(encode(render(messages, tools)))
@@ -215,7 +219,9 @@ class Tree:
             new = messages[len(c["messages"]):]
             seq = c["tokens"].copy().context(closing(c["tokens"].ids) + encode(render(new, None)))
             stored = c["messages"] + new
-        return {"call": call, "parent": c, "tokens": seq, "messages": stored, "tools": tools}
+        p = {"call": call, "parent": c, "tokens": seq, "messages": stored, "tools": tools}
+        self.plans.append(p)
+        return p
 
     def commit(self, p, a):
         start = len(p["tokens"].ids)
@@ -223,22 +229,19 @@ class Tree:
              "tokens": p["tokens"].copy().sampled(a), "tools": p["tools"], "truncated": a.finish == "length",
              "span": [start, start + len(a.ids)], "seq": self.seq, "id": self.seq}
         self.seq += 1
-        if self.idempotent:
-            for o in self.commits:
-                if (o["parent"] is c["parent"] and o["tools"] == c["tools"] and len(o["messages"]) == len(c["messages"])
-                        and same_prefix(o["messages"], c["messages"], self.matcher)):
-                    c["id"] = o["id"]
-                    for d in self.commits:
-                        if d["parent"] is o:
-                            pass
-                    self.refresh(o, c)
-                    return o
+        if p in self.plans:
+            self.plans.remove(p)
+        for o in self.commits if self.idempotent else []:
+            if (o["parent"] is c["parent"] and same_tools(o["tools"], c["tools"]) and len(o["messages"]) == len(c["messages"])
+                    and same_prefix(o["messages"], c["messages"], self.matcher)):
+                used = any(d["parent"] is o for d in self.commits + self.plans)
+                o.update({k: c[k] for k in (["seq"] if used else ["tokens", "truncated", "span", "seq", "call"])})
+                return o
         self.commits.append(c)
         return c
 
-    @staticmethod
-    def refresh(o, c):
-        o.update({k: c[k] for k in ("tokens", "truncated", "span", "seq", "call")})
+    def release(self, p):
+        self.plans.remove(p)
 
     def leaves(self):
         parents = {id(c["parent"]) for c in self.commits if c["parent"]}
@@ -283,14 +286,16 @@ class Linear:
     def __init__(self, opts, encode=encode):
         self.matcher = opts.get("message_matcher", "canonical")
         self.messages = []
+        self.tools = None
         self.points = []  # generated turns: (number of messages, tokens, call)
         self.version = 0
 
     def prepare(self, call, messages, tools, sampling):
-        match = 0
-        while (match < len(messages) and match < len(self.messages)
+        match = 0 if same_tools(tools, self.tools) or not self.messages else None
+        while (match is not None and match < len(messages) and match < len(self.messages)
                and canon(messages[match], self.matcher) == canon(self.messages[match], self.matcher)):
             match += 1
+        match = match or 0
         keep = len(self.points)
         if match < len(self.messages):
             keep = sum(n <= match for n, _, _ in self.points)
@@ -299,6 +304,7 @@ class Linear:
                 raise Refused(400, f"rollback failed: discard_count={drop} exceeds max_assistant_rollback_steps=1 "
                               f"(stored has {len(self.messages)} messages, request has {len(messages)} messages")
             # The discarded turn is gone from here on, whatever becomes of this call.
+            self.version += 1
             self.points = self.points[:keep]
             self.messages = self.messages[:self.points[-1][0]] if keep else []
         if keep == 0:
@@ -308,15 +314,19 @@ class Linear:
             new = messages[n:]
             seq = toks.copy().context(closing(toks.ids) + encode(render(new, None)))
             stored = self.messages[:n] + new
-        return {"call": call, "keep": keep, "tokens": seq, "messages": stored, "version": self.version}
+        return {"call": call, "keep": keep, "tokens": seq, "messages": stored, "version": self.version, "tools": tools}
 
     def commit(self, p, a):
         if p["version"] != self.version:
             raise Refused(409)
         self.version += 1
         self.points = self.points[:p["keep"]]
+        self.tools = p["tools"]
         self.messages = p["messages"] + [{"role": "assistant", "content": a.text}]
         self.points.append((len(self.messages), p["tokens"].copy().sampled(a), p["call"]))
+
+    def release(self, p):
+        pass
 
     def accumulated(self):
         return self.points[-1][1].ids if self.points else []
@@ -341,7 +351,7 @@ class Chains:
     def select(self, messages, tools):
         best, deepest_exact, backs = None, -1, []
         for c in self.live:
-            if c["reserved"] or c["tools"] != tools:
+            if c["reserved"] or not same_tools(c["tools"], tools):
                 continue
             start = c["turns"][-1]["at"]  # message index of the last assistant
             if len(messages) <= start or not same_prefix(c["messages"][:start], messages, self.matcher):
@@ -451,6 +461,9 @@ class Timelines:
         body = a.ids[:-1] if a.ids and a.ids[-1] == END else a.ids
         ms.append({"role": "assistant", "text": a.text, "author": "llm", "ids": list(body), "raw": a.ids})
         self.lines.append({"call": p["call"], "m": ms, "tools": p["tools"]})
+
+    def release(self, p):
+        pass
 
     def key(self, m):
         return (m["role"], m["text"]) if self.level == "text" else tuple(m["ids"])

@@ -36,7 +36,8 @@ static void cut(const struct session *session, struct selection *s, uint64_t max
         uint32_t turns = t.head->depth;
         bool gone;
 
-        while (t.head && t.head->total > max)
+        while (t.head &&
+               (t.head->total > max || (t.authors && !t.authors[t.head->node->depth - 1])))
             t.head = t.head->parent;
         gone = !t.head || seen[t.head->id];
         if (t.head != t.whole)

@@ -39,11 +39,6 @@ static void own_slots(const struct track *track, struct arena *a, struct slots *
 
 /* --- merged timelines --- */
 
-static bool starts_with(const int32_t *ids, uint32_t n, const struct token_vec *head)
-{
-    return head->n <= n && memcmp(ids, head->at, head->n * sizeof(*ids)) == 0;
-}
-
 static bool is_stop(const struct model *m, int32_t id)
 {
     const struct model_info *info = model_info(m);
@@ -54,31 +49,56 @@ static bool is_stop(const struct model *m, int32_t id)
     return false;
 }
 
+/* The ids that a call with the head's first n messages would have got behind `base`'s own. */
+static int render_behind(const struct trajectory_input *in, const struct track *track,
+                         const struct turn *base, uint32_t n, const int32_t *ids, struct arena *a,
+                         struct token_vec *out)
+{
+    const struct gate *g = track->head->node->gate;
+    struct json *messages = node_messages(track->head->node, 0, a);
+    struct chat chat = {messages, g->tools, g->kwargs};
+    struct model_suffix x = {0};
+    struct model_tail tail;
+    struct err e;
+    int rc;
+
+    messages->n = n;
+    if (!base)
+        return model_prompt(in->model, in->scratch, &chat, out, &e);
+    tail = (struct model_tail){{ids, base->total}, base->cut};
+    rc = model_suffix(in->model, in->scratch, &chat, base->node->depth, &tail, &x, &e);
+    *out = x.ids;
+    return rc;
+}
+
+static bool stands_at(const int32_t *ids, uint32_t total, uint32_t at, const int32_t *what,
+                      size_t n)
+{
+    return at <= total && n <= total - at && memcmp(ids + at, what, n * sizeof(*ids)) == 0;
+}
+
 /* Where message `index`, which the head saw as context, lies in the head's ids: found by rendering
- * what stands before it and what ends with it. */
+ * again what stands before it, and what ends with it. */
 static bool find_rendered(const struct trajectory_input *in, const struct track *track,
                           uint32_t index, const int32_t *ids, struct arena *a, struct slot *ret)
 {
-    const struct gate *g = track->head->node->gate;
-    struct json *all = node_messages(track->head->node, 0, a);
-    struct chat chat = {all, g->tools, g->kwargs};
+    const struct turn *q = track->head;
     struct token_vec before = {0}, with = {0};
-    struct err e;
+    size_t end = 0;
+    uint32_t at;
     bool ok;
 
-    all->n = index;
-    ok = model_prompt(in->model, in->scratch, &chat, &before, &e) == 0;
-    all->n = index + 1;
-    ok = ok && model_canonical(in->model, in->scratch, &chat, &with, &e) == 0;
-    ok = ok && starts_with(ids, track->head->total, &before) &&
-         starts_with(ids, track->head->total, &with) && with.n > before.n;
-    if (ok) {
-        ret->from = (uint32_t)before.n;
-        ret->to = (uint32_t)with.n;
-        while (ret->to > ret->from && !is_stop(in->model, ids[ret->to - 1]))
-            ret->to--;
-        ok = ret->to > ret->from;
-    }
+    while (q->parent && q->parent->node->depth > index)
+        q = q->parent;
+    at = turn_start(q) - q->n_context;
+    ok = render_behind(in, track, q->parent, index, ids, a, &before) == 0 &&
+         render_behind(in, track, q->parent, index + 1, ids, a, &with) == 0;
+    for (end = ok ? with.n : 0; end > 0 && !is_stop(in->model, with.at[end - 1]);)
+        end--;
+    ok = ok && end > before.n && stands_at(ids, track->head->total, at, before.at, before.n) &&
+         stands_at(ids, track->head->total, at, with.at, end);
+    ret->from = at + (uint32_t)before.n;
+    ret->to = at + (uint32_t)end;
     vec_done(&before);
     vec_done(&with);
     return ok;

@@ -63,7 +63,6 @@ static int linear_position(struct session *s, struct plan *p, struct err *e)
         /* The discarded turn is gone from here on, whatever becomes of this call; its tokens stay
          * in the records. */
         s->head = s->head->parent;
-        s->rollbacks++;
         p->head_version = ++s->head_version;
     }
     p->parent = s->head;
@@ -79,13 +78,25 @@ static int linear_check(const struct session *s, const struct plan *p, struct er
     return 0;
 }
 
+void linear_move(struct session *s, struct turn *head)
+{
+    if (s->recorded && s->recorded != head) {
+        s->rollbacks++;
+        s->rollback_dropped += s->recorded->n;
+    }
+    s->head = s->recorded = head;
+}
+
 static int linear_commit(struct session *s, struct turn *t, uint32_t chain, bool rollback,
                          struct err *e)
 {
     (void)chain;
     (void)rollback;
     (void)e;
-    s->head = t;
+    if (t->answer > 0) /* further answers of one call stand beside the one history */
+        return 0;
+    linear_move(s, t->parent);
+    s->head = s->recorded = t;
     s->head_version++;
     return 0;
 }

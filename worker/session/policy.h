@@ -34,6 +34,9 @@ extern const struct policy policy_tree, policy_chains, policy_linear, policy_tim
 /* By name, or NULL. */
 const struct policy *policy_find(struct str name);
 
+/* linear, a record says where the head stands: what lies beyond was rolled back. */
+void linear_move(struct session *s, struct turn *head);
+
 /* chains, closing without a commit (budget gone). */
 int chains_close(struct session *s, uint32_t chain, struct err *e);
 

@@ -375,7 +375,8 @@ static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, st
     if (reward.p && apply_reward(s, (struct str){0}, reward, e) != 0)
         return -1;
     if (s->options.policy == &policy_linear)
-        s->head = head && s->forest.turns.at[head - 1]->node ? s->forest.turns.at[head - 1] : NULL;
+        linear_move(s, head && s->forest.turns.at[head - 1]->node ? s->forest.turns.at[head - 1]
+                                                                  : NULL);
     s->updated_ms = now_ms;
     if (flags) {
         s->has_finished = true;

@@ -64,6 +64,7 @@ struct session {
     struct str complete_reason;
 
     struct turn *head;     /* policy linear: the newest kept turn */
+    struct turn *recorded; /* the head as records know it: prepare moves `head` alone */
     uint64_t head_version; /* changes with every commit and rollback */
     VEC(struct chain *) chains;
     uint32_t rollbacks;
