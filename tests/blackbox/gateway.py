@@ -117,6 +117,7 @@ class Gateway:
         self.env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
         self.log_path = f"{self.folder}/log"
         self.process = None
+        self.log_start = 0
         self.allowed = []       # patterns of error lines that the test provokes
         self.seen = set()       # every pid that ever belonged to it
         Gateway.everybody.append(self)
@@ -135,6 +136,7 @@ class Gateway:
 
     def start(self, wait=True, **popen):
         with open(self.log_path, "ab") as log:
+            self.log_start = log.tell()     # a second start of the same gateway
             self.process = subprocess.Popen(self.arguments(), stderr=log, stdout=log,
                                             stdin=subprocess.DEVNULL, env=self.env, **popen)
         self.seen.add(self.process.pid)
@@ -146,7 +148,7 @@ class Gateway:
         def serving():
             if self.process.poll() is not None:
                 raise AssertionError(f"ended with {self.process.returncode}:\n{self.log()}")
-            return self.has_line(r"supervisor \d+ serving ")
+            return re.search(r"supervisor \d+ serving ", self.log()[self.log_start:])
         wait_until(serving, timeout, "the gateway serves")
         self.family()
         return self
