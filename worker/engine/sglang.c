@@ -42,6 +42,7 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
     const struct sampling *s = &q->sampling;
     const struct json *schema = wire_schema(s);
     struct str regex = wire_grammar(s, "regex"), ebnf = wire_grammar(s, "ebnf");
+    struct str tag = wire_grammar(s, "structural_tag");
 
     json_out_key(o, "sampling_params");
     json_out_obj(o);
@@ -88,6 +89,9 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
     } else if (ebnf.p) {
         json_out_key(o, "ebnf");
         json_out_str(o, ebnf);
+    } else if (tag.p) {
+        json_out_key(o, "structural_tag");
+        json_out_str(o, tag);
     }
     json_out_end_obj(o);
 }

@@ -350,15 +350,6 @@ void parser_finish(struct parser *p)
 bool parser_opens_reasoning(enum reasoning_kind kind, struct str tail)
 {
     const struct think_tags *t = &think_tags[kind];
-    bool open = false;
 
-    for (size_t i = 0; t->start && i < tail.len; i++) {
-        struct str rest = str_sub(tail, i, tail.len);
-
-        if (str_starts(rest, str_cstr(t->start)))
-            open = true;
-        else if (str_starts(rest, str_cstr(t->end)))
-            open = false;
-    }
-    return open;
+    return t->start && str_ends(str_trim(tail), str_cstr(t->start));
 }

@@ -77,8 +77,8 @@ void parser_feed(struct parser *p, struct str text);
 /* The text has ended: what was held back is decided. Call once, feed no more. */
 void parser_finish(struct parser *p);
 
-/* True when a prompt that ends with `tail` (the rendered generation prompt) has opened the
- * thought: its last start tag has no end tag behind it. */
+/* True when a prompt that ends with `tail` has opened the thought: the start tag is the last thing
+ * in it but white space. */
 bool parser_opens_reasoning(enum reasoning_kind kind, struct str tail);
 
 #endif

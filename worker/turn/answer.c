@@ -14,12 +14,31 @@ static struct answer_call *call_at(struct answer *a, int n)
     return &a->calls[n];
 }
 
+/* Whether a call of the history, or of this answer, has that id: models count from 0 again. */
+static bool id_taken(const struct answer *a, struct str id)
+{
+    for (size_t i = 0; json_at(a->opt.history, i); i++) {
+        const struct json *calls = json_get(json_at(a->opt.history, i), "tool_calls");
+
+        for (size_t k = 0; json_at(calls, k); k++) {
+            if (str_eq(json_string(json_get(json_at(calls, k), "id")), id))
+                return true;
+        }
+    }
+    for (size_t i = 0; i < a->n_calls; i++) {
+        if (str_eq(buf_str(&a->calls[i].id), id))
+            return true;
+    }
+    return false;
+}
+
 static void call_begin(struct answer *a, const struct parse_event *ev)
 {
+    bool own = ev->id.p && !id_taken(a, ev->id);
     struct answer_call *c = call_at(a, ev->call);
     char fresh[64];
 
-    if (ev->id.p) {
+    if (own) {
         buf_add_str(&c->id, ev->id);
     } else {
         a->opt.fresh_id(a->opt.fresh_ctx, fresh, sizeof(fresh));

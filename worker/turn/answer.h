@@ -32,6 +32,7 @@ struct answer_options {
     struct parser_options parser;
     const struct turn_sink *sink; /* gets text, reasoning, tool_* */
     void *sink_ctx;
+    const struct json *history; /* the request's messages, or NULL: ids in it are taken */
     answer_id_fn fresh_id;
     void *fresh_ctx;
 };

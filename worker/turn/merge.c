@@ -1,5 +1,7 @@
 #include "worker/turn/merge.h"
 
+#include "worker/parsers/force.h"
+
 static bool is_locked(const struct json *locked, struct str name)
 {
     for (size_t i = 0; locked && i < locked->n; i++) {
@@ -66,4 +68,26 @@ int merge_sampling(struct arena *a, const struct chat_request *req, const struct
             return -1;
     }
     return 0;
+}
+
+void merge_tool_choice(struct arena *a, const struct chat_request *req, enum tool_kind kind,
+                       struct sampling *s)
+{
+    bool one = req->tool_choice == CHOICE_FUNCTION;
+    struct json_member *members = arena_calloc(a, 2, sizeof(*members));
+    struct json *grammar = ARENA_NEW(a, struct json);
+    struct buf tag = {0};
+
+    if ((!one && req->tool_choice != CHOICE_REQUIRED) || s->grammar)
+        return;
+    if (parser_force(kind, req->chat.tools, one ? req->tool_function : (struct str){0},
+                     req->parallel_tool_calls, &tag)) {
+        members[0].key = json_make_string(STR("type"));
+        members[0].value = json_make_string(STR("structural_tag"));
+        members[1].key = json_make_string(STR("structural_tag"));
+        members[1].value = json_make_string(arena_str(a, buf_str(&tag)));
+        *grammar = (struct json){.kind = JSON_OBJECT, .n = 2, .members = members};
+        s->grammar = grammar;
+    }
+    buf_done(&tag);
 }

@@ -181,6 +181,7 @@ static enum step_result step_prepare(struct turn *t)
                        &t->sampling, &t->err) ||
         plan_make(env, &t->arena, s, &t->in, t->sampling.max_tokens, &t->plan, &t->err))
         return STEP_FAILED;
+    merge_tool_choice(&t->arena, t->in.req, env->tool_kind, &t->sampling);
     t->sampling.max_tokens = t->plan->max_tokens;
     collect_stop_ids(t);
     t->call = (int64_t)t->plan->call;
@@ -200,6 +201,11 @@ static void fresh_call_id(void *ctx, char *out, size_t size)
     struct turn_env *env = ctx;
 
     CHECK(size > 5 + 24);
+    if (env->tool_kind == TOOL_MISTRAL) {
+        ids_hex(env->ids, out, 5);
+        out[9] = '\0'; /* its templates refuse ids of any other length */
+        return;
+    }
     memcpy(out, "call_", 5);
     ids_hex(env->ids, out + 5, 12);
 }
@@ -247,6 +253,7 @@ static void run_decode_init(struct turn *t, struct turn_run *r, uint32_t index)
         .parser = parser,
         .sink = &listeners_sink,
         .sink_ctx = t,
+        .history = t->in.req->chat.messages,
         .fresh_id = fresh_call_id,
         .fresh_ctx = t->env,
     };
