@@ -104,6 +104,25 @@ static bool find_rendered(const struct trajectory_input *in, const struct track 
     return ok;
 }
 
+/* The region of an answer on the head's own path that another answer takes: with the stop token
+ * when the other one has its own, else up to it. */
+static bool take_over(const struct trajectory_input *in, const struct turn *t,
+                      const struct turn *child, const int32_t *ids, uint32_t total,
+                      struct slot *ret)
+{
+    const struct turn *author = ret->turn;
+    uint32_t stop;
+
+    if (child && child->trim)
+        return false;
+    ret->from = turn_start(t);
+    stop = t->cut ? t->total : t->total - 1;
+    ret->to = stop;
+    if (!author->cut && stop < total && in->model && is_stop(in->model, ids[stop]))
+        ret->to++;
+    return author->cut || ret->to > stop || stop == total;
+}
+
 static bool patch_slot(const struct trajectory_input *in, const struct track *track, uint32_t index,
                        const int32_t *ids, struct arena *a, struct slot *ret)
 {
@@ -113,17 +132,17 @@ static bool patch_slot(const struct trajectory_input *in, const struct track *tr
     *ret = (struct slot){.turn = author, .foreign = true};
     for (; t && t->node->depth > index + 1; t = t->parent)
         child = t;
-    if (t && t->node->depth == index + 1) {
-        ret->from = turn_start(t);
-        ret->to = child ? end_before(child) : t->total;
-        ret->foreign = t != author;
-        /* What follows was rendered after the other answer's end: it fits only one of its kind. */
-        return t->cut == author->cut && (t == author || ret->to == t->total);
+    if (t && t == author) {
+        *ret = (struct slot){t, turn_start(t), child ? end_before(child) : t->total, false};
+        return true;
     }
-    if (author->cut || !in->model || author->n == 0 ||
-        !is_stop(in->model, author->ids[author->n - 1]))
+    if (t && t->node->depth == index + 1)
+        return take_over(in, t, child, ids, track->head->total, ret);
+    if (!in->model || !find_rendered(in, track, index, ids, a, ret))
         return false;
-    return find_rendered(in, track, index, ids, a, ret);
+    if (author->cut)
+        ret->to--; /* the template's own stop token stays */
+    return true;
 }
 
 static void merged_slots(const struct trajectory_input *in, const struct track *track,
