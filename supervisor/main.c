@@ -7,6 +7,7 @@
 #include "common/proc/config.h"
 #include "supervisor/commands.h"
 #include "supervisor/top.h"
+#include "worker/commands/check_command.h"
 #include "worker/commands/render_command.h"
 #include "worker/commands/tokens_command.h"
 
@@ -20,6 +21,7 @@ static const struct command {
     {"tokenize", tokenize_command, "text to token ids, with a model's tokenizer"},
     {"detokenize", detokenize_command, "token ids to text"},
     {"render", render_command, "a chat template over messages"},
+    {"check", check_command, "what a model folder holds and how its turns are told apart"},
     {"top", top_command, "a live view of a running gateway; --once prints one page"},
     {"nginx-config", nginx_command, "an nginx site (TLS) in front of this gateway"},
 };

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/base/arena.h"
+#include "common/base/buf.h"
 #include "common/base/err.h"
 #include "worker/model/chat.h"
 #include "worker/tokens/span.h"
@@ -53,6 +54,10 @@ void model_free(struct model *m);
 
 const struct model_info *model_info(const struct model *m);
 const struct tokenizer *model_tokenizer(const struct model *m);
+
+/* What `rollgate check` prints: what was found, what probing the template told, what is refused
+ * or ignored. Appends lines of text. */
+void model_report(const struct model *m, struct buf *out);
 
 /* Working memory for one process; bounded. */
 struct model_scratch *model_scratch_new(const struct model *m);

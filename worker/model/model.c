@@ -1,0 +1,332 @@
+#include "worker/model/model.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "worker/model/builtin.h"
+#include "worker/model/folder.h"
+#include "worker/model/model_internal.h"
+#include "worker/parsers/kinds.h"
+
+static bool given(const char *s)
+{
+    return s && *s;
+}
+
+/* --- tokenizer and templates --- */
+
+static int load_tokenizer(struct model *m, const char *dir, struct err *e)
+{
+    struct buf path = {0};
+    int rc;
+
+    if (!dir) {
+        m->tokenizer = tokenizer_builtin();
+        return 0;
+    }
+    buf_printf(&path, "%s/tokenizer.json", dir);
+    buf_add_c(&path, 0);
+    rc = tokenizer_load(path.p, &m->tokenizer, e);
+    buf_done(&path);
+    return rc;
+}
+
+static int load_templates(struct model *m, const struct model_options *o, const struct folder *f,
+                          struct err *e)
+{
+    struct str source = f->template_default;
+
+    if (!source.p && !given(o->dir))
+        source = builtin_template();
+    if (!source.p)
+        source = f->template_tools;
+    if (!source.p)
+        return err_set(e, ERR_CONFIG, "%s has no chat template; give one with --chat-template",
+                       o->dir);
+    if (template_compile(source, "chat template", &m->template_default, NULL, e) != 0)
+        return -1;
+    if (f->template_tools.p && template_compile(f->template_tools, "chat template tool_use",
+                                                &m->template_tools, NULL, e) != 0)
+        return -1;
+    if (given(o->dir))
+        buf_printf(&m->notes, "chat template from %.*s%s\n", (int)f->template_from.len,
+                   f->template_from.p ? f->template_from.p : "",
+                   m->template_tools ? ", another one for requests with tools" : "");
+    return 0;
+}
+
+/* --- special tokens --- */
+
+static const char *const special_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                            "pad_token", "cls_token", "mask_token"};
+
+/* A token given as text or as {"content": text}. */
+static struct str token_text(const struct json *v)
+{
+    return json_is(v, JSON_OBJECT) ? json_string(json_get(v, "content")) : json_string(v);
+}
+
+static void load_special(struct model *m, const struct folder *f)
+{
+    m->special = make_object(&m->arena, ARRAY_LEN(special_names));
+    for (size_t i = 0; i < ARRAY_LEN(special_names); i++) {
+        const struct json *v = json_get(f->tokenizer_config, special_names[i]);
+        struct str text = token_text(v ? v : json_get(f->special_tokens_map, special_names[i]));
+
+        if (text.p)
+            object_put(&m->special, special_names[i], json_make_string(text));
+    }
+}
+
+/* --- ids that end a turn --- */
+
+static void stop_id(struct model *m, int64_t id)
+{
+    struct stop *at;
+
+    if (id < 0 || id >= (int64_t)tokenizer_vocab_size(m->tokenizer))
+        return;
+    for (size_t i = 0; i < m->n_stops; i++) {
+        if (m->stops[i].id == id)
+            return;
+    }
+    at = arena_alloc(&m->arena, (m->n_stops + 1) * sizeof(*at));
+    if (m->n_stops)
+        memcpy(at, m->stops, m->n_stops * sizeof(*at));
+    at[m->n_stops++] = (struct stop){
+        .id = (int32_t)id, .text = arena_str(&m->arena, tokenizer_text(m->tokenizer, (int32_t)id))};
+    m->stops = at;
+}
+
+/* "eos_token_id": an id or a list of them. */
+static void stop_ids_of(struct model *m, const struct json *config)
+{
+    const struct json *v = json_get(config, "eos_token_id");
+    int64_t id;
+
+    if (json_to_i64(v, &id) == 0)
+        stop_id(m, id);
+    for (uint32_t i = 0; json_is(v, JSON_ARRAY) && i < v->n; i++) {
+        if (json_to_i64(&v->items[i], &id) == 0)
+            stop_id(m, id);
+    }
+}
+
+static void load_stops(struct model *m, const struct folder *f)
+{
+    struct str eos = json_string(json_get(&m->special, "eos_token"));
+
+    stop_ids_of(m, f->generation_config);
+    stop_ids_of(m, f->config);
+    stop_ids_of(m, json_get(f->config, "text_config"));
+    if (eos.p)
+        stop_id(m, tokenizer_id(m->tokenizer, eos));
+    if (m->n_stops == 0) { /* the built-in one */
+        stop_id(m, tokenizer_id(m->tokenizer, STR("<|im_end|>")));
+        stop_id(m, tokenizer_id(m->tokenizer, STR("<|endoftext|>")));
+    }
+}
+
+/* --- facts --- */
+
+/* The first of the keys that config, or its text_config, has as a positive number. */
+static uint32_t config_number(const struct folder *f, const char *const *keys, uint32_t max)
+{
+    for (; *keys; keys++) {
+        const struct json *v = json_get(f->config, *keys);
+        int64_t n;
+
+        if (!v)
+            v = json_get(json_get(f->config, "text_config"), *keys);
+        if (json_to_i64(v, &n) == 0 && n > 0 && n <= max)
+            return (uint32_t)n;
+    }
+    return 0;
+}
+
+static void load_facts(struct model *m, const struct model_options *o, const struct folder *f)
+{
+    static const char *const vocab[] = {"vocab_size", NULL};
+    static const char *const context[] = {"max_position_embeddings", "model_max_length",
+                                          "max_sequence_length", "n_positions", NULL};
+    static const char *const topk[] = {"num_experts_per_tok", "num_experts_per_token", "moe_topk",
+                                       "moe_k", NULL};
+    static const char *const layers[] = {"num_hidden_layers", "n_layer", NULL};
+    uint32_t ids = (uint32_t)tokenizer_vocab_size(m->tokenizer);
+    int64_t n;
+
+    m->info.vocab_size = MAX_OF(config_number(f, vocab, INT32_MAX), ids);
+    m->info.context_length = o->context_length;
+    if (!m->info.context_length)
+        m->info.context_length = config_number(f, context, INT32_MAX);
+    if (!m->info.context_length &&
+        json_to_i64(json_get(f->tokenizer_config, "model_max_length"), &n) == 0 && n > 0 &&
+        n < INT32_MAX)
+        m->info.context_length = (uint32_t)n;
+    m->info.moe_topk = config_number(f, topk, 1024);
+    if (m->info.moe_topk)
+        m->info.moe_layers = config_number(f, layers, 4096);
+}
+
+static const char *base_name(struct arena *a, const char *dir)
+{
+    struct str s = str_cstr(dir);
+    size_t from;
+
+    while (s.len > 1 && s.p[s.len - 1] == '/')
+        s.len--;
+    for (from = s.len; from > 0 && s.p[from - 1] != '/'; from--)
+        ;
+    return arena_cstr(a, str_sub(s, from, s.len));
+}
+
+static int choose_family(struct model *m, const struct model_options *o, struct err *e)
+{
+    m->family = family_detect(m->template_default);
+    if (!given(o->tito_family))
+        return 0;
+    m->family = family_named(o->tito_family);
+    m->family_forced = true;
+    if (!m->family)
+        return err_set(e, ERR_CONFIG, "unknown --tito-family %s; known: %s", o->tito_family,
+                       family_names());
+    return 0;
+}
+
+static int choose_parsers(struct model *m, const struct model_options *o, struct err *e)
+{
+    enum reasoning_kind reasoning = REASONING_NONE;
+    enum tool_kind tool = TOOL_NONE;
+    const char *want_tool = given(o->tool_parser) ? o->tool_parser : m->family->tool_parser;
+    const char *want_reasoning =
+        given(o->reasoning_parser) ? o->reasoning_parser : m->family->reasoning_parser;
+    const struct template *t = m->template_tools ? m->template_tools : m->template_default;
+
+    parser_detect(template_source(t), &tool, &reasoning);
+    if (want_tool && tool_kind_named(str_cstr(want_tool), &tool) != 0)
+        return err_set(e, ERR_CONFIG, "unknown --tool-parser %s", want_tool);
+    if (want_reasoning && reasoning_kind_named(str_cstr(want_reasoning), &reasoning) != 0)
+        return err_set(e, ERR_CONFIG, "unknown --reasoning-parser %s", want_reasoning);
+    m->info.tool_parser = tool_kind_name(tool);
+    m->info.reasoning_parser = reasoning_kind_name(reasoning);
+    m->info.family = m->family->name;
+    return 0;
+}
+
+/* --- life --- */
+
+static int load(struct model *m, const struct model_options *o, struct err *e)
+{
+    const char *dir = given(o->dir) ? o->dir : NULL;
+    struct folder f;
+    struct stat st;
+    struct model_scratch *s;
+
+    if (dir && (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)))
+        return err_set(e, ERR_CONFIG, "the model folder %s does not exist", dir);
+    if (folder_read(&m->arena, dir, given(o->chat_template_file) ? o->chat_template_file : NULL, &f,
+                    e) != 0 ||
+        load_tokenizer(m, dir, e) != 0 || load_templates(m, o, &f, e) != 0)
+        return -1;
+    load_special(m, &f);
+    load_stops(m, &f);
+    load_facts(m, o, &f);
+    if (choose_family(m, o, e) != 0 || choose_parsers(m, o, e) != 0)
+        return -1;
+    m->info.name = given(o->served_name) ? arena_cstr(&m->arena, str_cstr(o->served_name))
+                   : dir                 ? base_name(&m->arena, dir)
+                                         : "rollgate-builtin";
+    s = model_scratch_new(m);
+    model_probe(m, s);
+    model_scratch_free(s);
+    return 0;
+}
+
+int model_load(const struct model_options *o, struct model **ret, struct err *e)
+{
+    struct model *m = mem_zalloc(sizeof(*m));
+
+    *ret = NULL;
+    if (load(m, o, e) != 0) {
+        model_free(m);
+        return -1;
+    }
+    *ret = m;
+    return 0;
+}
+
+void model_free(struct model *m)
+{
+    if (!m)
+        return;
+    template_free(m->template_default);
+    template_free(m->template_tools);
+    tokenizer_free(m->tokenizer);
+    buf_done(&m->notes);
+    arena_done(&m->arena);
+    free(m);
+}
+
+const struct model_info *model_info(const struct model *m)
+{
+    return &m->info;
+}
+
+const struct tokenizer *model_tokenizer(const struct model *m)
+{
+    return m->tokenizer;
+}
+
+struct model_scratch *model_scratch_new(const struct model *m)
+{
+    struct model_scratch *s = mem_zalloc(sizeof(*s));
+
+    s->model = m;
+    s->encoder = encoder_new(m->tokenizer);
+    return s;
+}
+
+void model_scratch_free(struct model_scratch *s)
+{
+    if (!s)
+        return;
+    encoder_free(s->encoder);
+    arena_done(&s->arena);
+    buf_done(&s->a);
+    buf_done(&s->b);
+    vec_done(&s->ids);
+    free(s);
+}
+
+/* --- whole prompts --- */
+
+static int render_whole(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                        bool generation_prompt, struct token_vec *ids, struct err *e)
+{
+    struct rendering r = {
+        .tools = chat->tools, .kwargs = chat->kwargs, .generation_prompt = generation_prompt};
+
+    if (json_is(chat->messages, JSON_ARRAY)) {
+        r.messages = chat->messages->items;
+        r.n = chat->messages->n;
+    }
+    arena_reset(&s->arena);
+    buf_clear(&s->a);
+    if (model_text(m, &s->arena, &r, &s->a, e) != 0)
+        return -1;
+    return encoder_encode(s->encoder, buf_str(&s->a), false, ids, e);
+}
+
+int model_prompt(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                 struct token_vec *ids, struct err *e)
+{
+    return render_whole(m, s, chat, true, ids, e);
+}
+
+int model_canonical(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                    struct token_vec *ids, struct err *e)
+{
+    return render_whole(m, s, chat, false, ids, e);
+}

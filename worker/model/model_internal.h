@@ -1,0 +1,87 @@
+/*
+ * What the files of worker/model share: the loaded model, its scratch, and rendering.
+ */
+#ifndef RG_MODEL_MODEL_INTERNAL_H
+#define RG_MODEL_MODEL_INTERNAL_H
+
+#include "common/base/buf.h"
+#include "worker/model/family.h"
+#include "worker/model/model.h"
+#include "worker/template/template.h"
+#include "worker/tokens/tokenizer.h"
+
+/* An id at which generation stops. */
+struct stop {
+    int32_t id;
+    struct str text; /* as the tokenizer writes it */
+    bool opener;     /* it also begins the next turn (GLM's <|user|>): not part of the answer */
+};
+
+/* What probing found out about the template. */
+struct boundaries {
+    bool renders;         /* a stand-in conversation can be rendered at all */
+    bool needs_system;    /* only behind a system message */
+    bool tool_turns;      /* assistant calls and tool results can be rendered */
+    bool tools_in_suffix; /* tool definitions are (also) written behind earlier turns */
+    bool append_plain;    /* answer, then user: nothing before is rewritten */
+    bool append_tools;    /* the same for call, then result */
+    bool append_thought;  /* the same for an answer with reasoning_content, then user */
+    bool roles[5];        /* can be appended: tool user system developer assistant */
+    struct str generation_prompt;
+    struct str close; /* text between an answer's content and the next turn */
+};
+
+extern const char *const boundary_roles[5];
+
+struct model {
+    struct arena arena;
+    struct model_info info;
+    struct tokenizer *tokenizer;
+    struct template *template_default;
+    struct template *template_tools; /* named "tool_use"; NULL: the default serves */
+    struct json special;             /* OBJECT: bos_token ... as the template sees them */
+    const struct family *family;
+    bool family_forced; /* by --tito-family: conflicting kwargs are errors */
+    struct stop *stops;
+    size_t n_stops;
+    struct boundaries boundaries;
+    struct buf notes; /* for `rollgate check`, one sentence a line */
+};
+
+struct model_scratch {
+    const struct model *model;
+    struct arena arena;
+    struct encoder *encoder;
+    struct buf a, b; /* rendered texts */
+    struct token_vec ids;
+};
+
+/* One rendering: a run of normalised messages (struct json objects). */
+struct rendering {
+    const struct json *messages;
+    uint32_t n;
+    const struct json *tools; /* NULL: none */
+    const struct json *kwargs;
+    bool generation_prompt;
+};
+
+/* Appends the text. The arena only grows; who calls it resets it. */
+int model_text(const struct model *m, struct arena *a, const struct rendering *in, struct buf *out,
+               struct err *e);
+
+/* A message as the template gets it (chat.h's form in, engines' form out): `arguments` texts that
+ * are JSON objects become objects, null content becomes "", lists of text parts are joined for
+ * templates that do not read lists. Borrows from msg; new parts live in the arena. */
+struct json normalise_message(const struct model *m, struct arena *a, const struct json *msg);
+
+/* Finds boundaries, stop ids and content_lists; a template that cannot be probed is reported, not
+ * refused (its renderings then go through full renders). */
+void model_probe(struct model *m, struct model_scratch *s);
+
+/* --- small JSON makers, in the arena --- */
+struct json make_object(struct arena *a, uint32_t n);
+void object_put(struct json *object, const char *key, struct json value); /* room was made */
+struct json make_text(struct arena *a, const char *key1, const char *value1, const char *key2,
+                      const char *value2); /* {key1: value1, key2: value2} */
+
+#endif

@@ -1,0 +1,197 @@
+/* Chats as the dialects hand them over, made into what a template expects. */
+#include "worker/model/model_internal.h"
+
+#include "common/base/check.h"
+
+struct json make_object(struct arena *a, uint32_t n)
+{
+    struct json o = {.kind = JSON_OBJECT};
+
+    o.members = arena_alloc(a, n * sizeof(*o.members));
+    return o;
+}
+
+void object_put(struct json *object, const char *key, struct json value)
+{
+    object->members[object->n].key = json_make_string(str_cstr(key));
+    object->members[object->n++].value = value;
+}
+
+struct json make_text(struct arena *a, const char *key1, const char *value1, const char *key2,
+                      const char *value2)
+{
+    struct json o = make_object(a, 2);
+
+    object_put(&o, key1, json_make_string(str_cstr(value1)));
+    object_put(&o, key2, json_make_string(str_cstr(value2)));
+    return o;
+}
+
+/* A shallow copy whose member `key` can be replaced. */
+static struct json copy_with(struct arena *a, const struct json *from, const char *key,
+                             struct json value)
+{
+    struct json o = make_object(a, from->n + 1);
+    bool found = false;
+
+    for (uint32_t i = 0; i < from->n; i++) {
+        o.members[o.n] = from->members[i];
+        if (str_eq_c(json_text(&from->members[i].key), key)) {
+            o.members[o.n].value = value;
+            found = true;
+        }
+        o.n++;
+    }
+    if (!found)
+        object_put(&o, key, value);
+    return o;
+}
+
+/* `arguments` of one call: an object when the text is one; nothing at all is {}. */
+static bool call_arguments(struct arena *a, const struct json *arguments, struct json *ret)
+{
+    const struct json *parsed;
+
+    if (json_is(arguments, JSON_STRING) && arguments->n > 0) {
+        if (json_parse(a, json_string(arguments), &parsed, NULL) != 0 ||
+            parsed->kind != JSON_OBJECT)
+            return false;
+        *ret = *parsed;
+        return true;
+    }
+    *ret = make_object(a, 0);
+    return json_is_null(arguments) || json_is(arguments, JSON_STRING);
+}
+
+static struct json normalise_call(struct arena *a, const struct json *call)
+{
+    const struct json *function = json_get(call, "function");
+    struct json arguments;
+
+    if (!json_is(function, JSON_OBJECT) ||
+        !call_arguments(a, json_get(function, "arguments"), &arguments))
+        return *call;
+    return copy_with(a, call, "function", copy_with(a, function, "arguments", arguments));
+}
+
+static struct json normalise_calls(struct arena *a, const struct json *calls)
+{
+    struct json list = {.kind = JSON_ARRAY, .n = calls->n};
+
+    list.items = arena_alloc(a, calls->n * sizeof(*list.items));
+    for (uint32_t i = 0; i < calls->n; i++)
+        list.items[i] = normalise_call(a, &calls->items[i]);
+    return list;
+}
+
+/* The text of a list of text parts; false when it has other parts. */
+static bool join_parts(struct arena *a, const struct json *parts, struct json *ret)
+{
+    struct buf text = {0};
+    bool ok = true;
+
+    for (uint32_t i = 0; i < parts->n && ok; i++) {
+        struct str t = json_string(json_get(&parts->items[i], "text"));
+
+        ok = t.p != NULL;
+        if (ok)
+            buf_add_str(&text, t);
+    }
+    *ret = json_make_string(arena_str(a, buf_str(&text)));
+    buf_done(&text);
+    return ok;
+}
+
+struct json normalise_message(const struct model *m, struct arena *a, const struct json *msg)
+{
+    const struct json *content = json_get(msg, "content");
+    const struct json *calls = json_get(msg, "tool_calls");
+    struct json ret = *msg, text;
+
+    if (msg->kind != JSON_OBJECT)
+        return ret;
+    if (json_is(calls, JSON_ARRAY) && calls->n)
+        ret = copy_with(a, &ret, "tool_calls", normalise_calls(a, calls));
+    if (json_is_null(content) && str_eq_c(json_string(json_get(msg, "role")), "assistant"))
+        ret = copy_with(a, &ret, "content", json_make_string(STR("")));
+    else if (json_is(content, JSON_ARRAY) && !m->info.content_lists &&
+             join_parts(a, content, &text))
+        ret = copy_with(a, &ret, "content", text);
+    return ret;
+}
+
+/* --- the template's context --- */
+
+static bool is_reserved(struct str key)
+{
+    static const char *const names[] = {"messages", "tools", "documents", "add_generation_prompt"};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (str_eq_c(key, names[i]))
+            return true;
+    }
+    return false;
+}
+
+/* The family's pinned variable, unless the caller sets it. */
+static int put_pin(const struct model *m, const struct json *kwargs, struct json *context,
+                   struct err *e)
+{
+    const struct family *f = m->family;
+    const struct json *given = f && f->pin ? json_get(kwargs, f->pin) : NULL;
+
+    if (!f || !f->pin || !template_mentions(m->template_default, f->pin))
+        return 0;
+    if (given && m->family_forced &&
+        (given->kind != JSON_BOOL || json_is_true(given) != f->pin_value))
+        return err_field(e, "chat_template_kwargs", "family %s needs %s=%s", f->name, f->pin,
+                         f->pin_value ? "true" : "false");
+    if (!given)
+        object_put(context, f->pin, json_make_bool(f->pin_value));
+    return 0;
+}
+
+static int build_context(const struct model *m, struct arena *a, const struct rendering *in,
+                         struct json *ret, struct err *e)
+{
+    uint32_t n_kwargs = json_is(in->kwargs, JSON_OBJECT) ? in->kwargs->n : 0;
+    struct json messages = {.kind = JSON_ARRAY, .n = in->n};
+    struct json none = {.kind = JSON_NULL};
+    bool tools = json_is(in->tools, JSON_ARRAY) && in->tools->n > 0;
+
+    messages.items = arena_alloc(a, in->n * sizeof(*messages.items));
+    for (uint32_t i = 0; i < in->n; i++)
+        messages.items[i] = normalise_message(m, a, &in->messages[i]);
+    *ret = make_object(a, 5 + m->special.n + n_kwargs);
+    object_put(ret, "messages", messages);
+    object_put(ret, "tools", tools ? *in->tools : none);
+    object_put(ret, "documents", none);
+    object_put(ret, "add_generation_prompt", json_make_bool(in->generation_prompt));
+    if (put_pin(m, in->kwargs, ret, e) != 0)
+        return -1;
+    for (uint32_t i = 0; i < n_kwargs; i++) {
+        if (!is_reserved(json_text(&in->kwargs->members[i].key)))
+            ret->members[ret->n++] = in->kwargs->members[i];
+    }
+    for (uint32_t i = 0; i < m->special.n; i++) {
+        if (!json_get_str(in->kwargs, json_text(&m->special.members[i].key)))
+            ret->members[ret->n++] = m->special.members[i];
+    }
+    return 0;
+}
+
+int model_text(const struct model *m, struct arena *a, const struct rendering *in, struct buf *out,
+               struct err *e)
+{
+    bool tools = json_is(in->tools, JSON_ARRAY) && in->tools->n > 0;
+    const struct template *t = tools && m->template_tools ? m->template_tools : m->template_default;
+    struct template_options options = {0};
+    time_t seconds = time(NULL);
+    struct json context;
+    struct tm now;
+
+    if (build_context(m, a, in, &context, e) != 0)
+        return -1;
+    options.now = localtime_r(&seconds, &now);
+    return template_render(t, a, &context, &options, out, e);
+}

@@ -1,0 +1,246 @@
+#include "worker/model/standin.h"
+
+#include "common/base/vec.h"
+
+const char *const boundary_roles[5] = {"tool", "user", "system", "developer", "assistant"};
+
+struct probe {
+    struct model *m;
+    struct model_scratch *s;
+};
+
+static struct json plain_turn(struct arena *a)
+{
+    return make_text(a, "role", "assistant", "content", "x");
+}
+
+static struct json thought_turn(struct arena *a)
+{
+    struct json o = make_object(a, 3);
+
+    object_put(&o, "role", json_make_string(STR("assistant")));
+    object_put(&o, "content", json_make_string(STR("x")));
+    object_put(&o, "reasoning_content", json_make_string(STR("y")));
+    return o;
+}
+
+static struct json call_turn(struct arena *a)
+{
+    const struct json *parsed;
+
+    if (json_parse(a,
+                   STR("{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":"
+                       "\"rgcall001\",\"type\":\"function\",\"function\":{\"name\":\"rg_call\","
+                       "\"arguments\":\"{}\"}}]}"),
+                   &parsed, NULL) != 0)
+        return plain_turn(a);
+    return *parsed;
+}
+
+static struct json next_message(struct arena *a, const char *role)
+{
+    struct json o = make_object(a, 4);
+
+    object_put(&o, "role", json_make_string(str_cstr(role)));
+    object_put(&o, "content", json_make_string(STR("RGNEXT")));
+    if (strcmp(role, "tool") == 0) {
+        object_put(&o, "tool_call_id", json_make_string(STR("rgcall001")));
+        object_put(&o, "name", json_make_string(STR("rg_call")));
+    }
+    return o;
+}
+
+/* One covered turn and one new message; false when the template refuses. */
+static bool try(const struct probe *p, struct json turn, const char *role, const struct json *tools,
+                struct standin *ret)
+{
+    struct json next = next_message(&p->s->arena, role);
+    struct standin_in in = {.last = &turn, .messages = &next, .n = 1, .tools = tools};
+
+    return standin_render(p->m, p->s, &in, ret, NULL) == 0 &&
+           str_find(ret->next, STR("RGNEXT"), 0) != SIZE_MAX;
+}
+
+static bool render(const struct probe *p, const struct json *message, bool generation,
+                   struct buf *out)
+{
+    struct rendering r = {.n = 1, .generation_prompt = generation};
+    struct json msgs[2];
+
+    r.messages = msgs;
+    if (p->m->boundaries.needs_system) {
+        msgs[0] = make_text(&p->s->arena, "role", "system", "content", "RGSYSTEM");
+        r.n = 2;
+    }
+    msgs[r.n - 1] = *message;
+    buf_clear(out);
+    return model_text(p->m, &p->s->arena, &r, out, NULL) == 0;
+}
+
+/* Content as a list of parts: read when the text comes out and the part's own spelling does not. */
+static bool reads_lists(const struct probe *p)
+{
+    struct json message, part, list = {.kind = JSON_ARRAY, .n = 1};
+    struct str text;
+
+    part = make_text(&p->s->arena, "type", "text", "text", "RGPART");
+    list.items = &part;
+    message = make_object(&p->s->arena, 2);
+    object_put(&message, "role", json_make_string(STR("user")));
+    object_put(&message, "content", list);
+    if (!render(p, &message, false, &p->s->a))
+        return false;
+    text = buf_str(&p->s->a);
+    return str_find(text, STR("RGPART"), 0) != SIZE_MAX &&
+           str_find(text, STR("'type'"), 0) == SIZE_MAX &&
+           str_find(text, STR("\"type\""), 0) == SIZE_MAX;
+}
+
+static void probe_generation_prompt(const struct probe *p)
+{
+    struct boundaries *b = &p->m->boundaries;
+    struct json user = next_message(&p->s->arena, "user");
+
+    if (!render(p, &user, false, &p->s->a) || !render(p, &user, true, &p->s->b))
+        return;
+    if (str_starts(buf_str(&p->s->b), buf_str(&p->s->a)))
+        b->generation_prompt =
+            arena_str(&p->m->arena, str_sub(buf_str(&p->s->b), p->s->a.len, p->s->b.len));
+}
+
+static bool mentions_tool(const struct standin *x)
+{
+    return str_find(x->next, STR("RGTOOL"), 0) != SIZE_MAX ||
+           str_find(x->closing, STR("RGTOOL"), 0) != SIZE_MAX;
+}
+
+static void probe_turns(const struct probe *p)
+{
+    struct boundaries *b = &p->m->boundaries;
+    struct arena *a = &p->s->arena;
+    struct json tools = standin_tools(a, "RGTOOL"), small = standin_tools(a, "rg_call");
+    struct standin x;
+
+    b->renders = try(p, plain_turn(a), "user", NULL, &x);
+    if (!b->renders) {
+        b->needs_system = true;
+        b->renders = try(p, plain_turn(a), "user", NULL, &x);
+    }
+    if (!b->renders) {
+        b->needs_system = false;
+        return;
+    }
+    b->append_plain = !x.rewrites;
+    b->close = arena_str(&p->m->arena, x.closing);
+    b->append_thought = try(p, thought_turn(a), "user", NULL, &x) && !x.rewrites;
+    b->tool_turns = try(p, call_turn(a), "tool", &small, &x);
+    b->append_tools = b->tool_turns && !x.rewrites;
+    b->tools_in_suffix = true; /* the probe's tools are to be seen as they are */
+    b->tools_in_suffix = (try(p, plain_turn(a), "user", &tools, &x) && mentions_tool(&x)) ||
+                         (try(p, call_turn(a), "tool", &tools, &x) && mentions_tool(&x));
+    for (size_t i = 0; i < ARRAY_LEN(boundary_roles); i++)
+        b->roles[i] = i == 0 ? b->tool_turns : try(p, plain_turn(a), boundary_roles[i], NULL, &x);
+}
+
+/* --- stop ids --- */
+
+static void add_stop(struct model *m, int32_t id)
+{
+    struct stop *at;
+
+    for (size_t i = 0; i < m->n_stops; i++) {
+        if (m->stops[i].id == id)
+            return;
+    }
+    at = arena_alloc(&m->arena, (m->n_stops + 1) * sizeof(*at));
+    if (m->n_stops)
+        memcpy(at, m->stops, m->n_stops * sizeof(*at));
+    at[m->n_stops++] =
+        (struct stop){.id = id, .text = arena_str(&m->arena, tokenizer_text(m->tokenizer, id))};
+    m->stops = at;
+}
+
+/* When no stop id stands in the close, the first special token there is one: the model writes it
+ * and means the end. */
+static void stop_from_close(struct model *m)
+{
+    struct str close = m->boundaries.close;
+    size_t best = SIZE_MAX;
+    int32_t id = -1;
+
+    for (size_t i = 0; i < m->n_stops; i++) {
+        if (m->stops[i].text.len && str_find(close, m->stops[i].text, 0) != SIZE_MAX)
+            return;
+    }
+    for (size_t i = 0; i < tokenizer_added_count(m->tokenizer); i++) {
+        const struct added_token *t = tokenizer_added(m->tokenizer, i);
+        size_t at = t->special ? str_find(close, t->content, 0) : SIZE_MAX;
+
+        if (at < best) {
+            best = at;
+            id = t->id;
+        }
+    }
+    if (id >= 0)
+        add_stop(m, id);
+}
+
+static bool stands_in(struct str text, struct str token)
+{
+    return token.len && str_find(text, token, 0) != SIZE_MAX;
+}
+
+/* A stop id that begins the next turn: it stands before a first user message, or between a call
+ * and its result without closing either the call or a plain answer. */
+static void probe_openers(const struct probe *p)
+{
+    struct model *m = p->m;
+    struct arena *a = &p->s->arena;
+    struct json user = next_message(a, "user");
+    struct str eos = json_string(json_get(&m->special, "eos_token")), head, plain, between, call;
+    struct json small = standin_tools(a, "rg_call");
+    struct standin x;
+    size_t at;
+
+    if (!render(p, &user, false, &p->s->a))
+        return;
+    at = str_find(buf_str(&p->s->a), STR("RGNEXT"), 0);
+    head = arena_str(a, str_sub(buf_str(&p->s->a), 0, at));
+    plain = between = call = STR("");
+    if (try(p, plain_turn(a), "user", NULL, &x))
+        plain =
+            arena_printf(a, "%.*s%.*s", (int)x.closing.len, x.closing.p, (int)x.next.len, x.next.p);
+    if (m->boundaries.tool_turns && try(p, call_turn(a), "tool", &small, &x)) {
+        call = arena_str(a, x.closing);
+        between = arena_str(a, str_sub(x.next, 0, str_find(x.next, STR("RGNEXT"), 0)));
+    }
+    for (size_t i = 0; i < m->n_stops; i++) {
+        struct stop *s = &m->stops[i];
+
+        if (!str_eq(s->text, eos))
+            s->opener = stands_in(head, s->text) ||
+                        (stands_in(between, s->text) && !stands_in(call, s->text) &&
+                         !stands_in(plain, s->text));
+    }
+}
+
+void model_probe(struct model *m, struct model_scratch *s)
+{
+    struct probe p = {m, s};
+    int32_t *ids;
+
+    m->info.content_lists = true; /* so that lists reach the template */
+    m->info.content_lists = reads_lists(&p);
+    probe_turns(&p);
+    probe_generation_prompt(&p);
+    stop_from_close(m);
+    probe_openers(&p);
+    m->info.append_only = m->boundaries.append_plain && m->boundaries.append_thought &&
+                          (m->boundaries.append_tools || !m->boundaries.tool_turns);
+    ids = arena_alloc(&m->arena, m->n_stops * sizeof(*ids));
+    for (size_t i = 0; i < m->n_stops; i++)
+        ids[i] = m->stops[i].id;
+    m->info.stop_ids = ids;
+    m->info.n_stop_ids = m->n_stops;
+    arena_reset(&s->arena);
+}

@@ -1,0 +1,91 @@
+/* What `rollgate check` says about a model. */
+#include "worker/model/model_internal.h"
+
+static void quoted(struct buf *out, const char *label, struct str text)
+{
+    buf_printf(out, "%-20s ", label);
+    if (text.p)
+        json_write_string(out, text);
+    else
+        buf_puts(out, "none");
+    buf_add_c(out, '\n');
+}
+
+static void line(struct buf *out, const char *label, const char *text)
+{
+    buf_printf(out, "%-20s %s\n", label, text);
+}
+
+static void number(struct buf *out, const char *label, uint64_t n)
+{
+    if (n)
+        buf_printf(out, "%-20s %llu\n", label, (unsigned long long)n);
+    else
+        line(out, label, "unknown");
+}
+
+static const char *yes_no(bool yes)
+{
+    return yes ? "yes" : "no";
+}
+
+static void report_stops(const struct model *m, struct buf *out)
+{
+    buf_printf(out, "%-20s", "stop ids");
+    for (size_t i = 0; i < m->n_stops; i++) {
+        buf_printf(out, "%s %d ", i ? "," : "", m->stops[i].id);
+        json_write_string(out, m->stops[i].text);
+        if (m->stops[i].opener)
+            buf_puts(out, " (begins the next turn)");
+    }
+    buf_puts(out, m->n_stops ? "\n" : " none\n");
+}
+
+static void report_boundaries(const struct model *m, struct buf *out)
+{
+    const struct boundaries *b = &m->boundaries;
+    bool any = false;
+
+    if (!b->renders)
+        line(out, "turn boundaries",
+             "the template refuses stand-in turns: every turn costs a full render");
+    line(out, "append-only", m->info.append_only ? "yes" : "no, see --on-template-rewrite");
+    buf_printf(out, "%-20s answer, then user: %s; call, then result: %s; thought, then user: %s\n",
+               "  kept as written", yes_no(b->append_plain),
+               b->tool_turns ? yes_no(b->append_tools) : "not supported",
+               yes_no(b->append_thought));
+    quoted(out, "generation prompt", b->generation_prompt);
+    quoted(out, "turn close", b->close);
+    buf_printf(out, "%-20s", "roles to append");
+    for (size_t i = 0; i < ARRAY_LEN(boundary_roles); i++) {
+        if (b->roles[i])
+            buf_printf(out, "%s%s", any ? ", " : " ", boundary_roles[i]);
+        any = any || b->roles[i];
+    }
+    buf_puts(out, any ? "\n" : " none\n");
+    if (b->tools_in_suffix)
+        line(out, "tools", "are written behind earlier turns as well");
+}
+
+void model_report(const struct model *m, struct buf *out)
+{
+    const struct model_info *i = &m->info;
+
+    line(out, "model", i->name);
+    number(out, "vocabulary", i->vocab_size);
+    number(out, "context length", i->context_length);
+    if (i->moe_topk)
+        buf_printf(out, "%-20s %u layers, %u experts a token\n", "routed experts", i->moe_layers,
+                   i->moe_topk);
+    report_boundaries(m, out);
+    report_stops(m, out);
+    line(out, "content lists", i->content_lists ? "read by the template" : "joined to one text");
+    line(out, "tool parser", i->tool_parser);
+    line(out, "reasoning parser", i->reasoning_parser);
+    buf_printf(out, "%-20s %s%s\n", "family", i->family, m->family_forced ? " (as told)" : "");
+    if (m->family->pin && template_mentions(m->template_default, m->family->pin))
+        buf_printf(out, "%-20s %s=%s unless the request says otherwise\n", "pinned", m->family->pin,
+                   m->family->pin_value ? "true" : "false");
+    buf_add_str(out, buf_str(&m->notes));
+    buf_puts(out, tokenizer_note(m->tokenizer));
+}
