@@ -1,5 +1,6 @@
 #include "common/net/http_client.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -130,13 +131,17 @@ void http_call_cancel(struct http_call *call)
 static void on_phase_timeout(struct loop_timer *t)
 {
     struct http_call *call = CONTAINER_OF(t, struct http_call, phase_timer);
+    struct str at = call->client->url.local ? call->client->url.host : call->client->url.authority;
+    struct err e = {0};
 
-    if (call->phase == PHASE_CONNECT)
-        fail(call, ERR_ENGINE_UNAVAILABLE, "cannot connect in time");
-    else
-        fail(call, ERR_ENGINE_TIMEOUT,
-             call->phase == PHASE_FIRST ? "no answer in time"
-                                        : "silent in the middle of its answer");
+    if (call->phase == PHASE_CONNECT) {
+        errno = ETIMEDOUT;
+        (void)err_sys(&e, ERR_ENGINE_UNAVAILABLE, "%.*s: cannot connect", (int)at.len, at.p);
+        call_failed(call, &e);
+        return;
+    }
+    fail(call, ERR_ENGINE_TIMEOUT,
+         call->phase == PHASE_FIRST ? "no answer in time" : "silent in the middle of its answer");
 }
 
 static void on_total_timeout(struct loop_timer *t)

@@ -45,8 +45,9 @@ struct http_events {
     void (*head)(void *ctx, const struct http1_head *h); /* borrowed for the callback */
     void (*body)(void *ctx, struct str bytes);
     void (*done)(void *ctx);
-    /* ERR_ENGINE_UNAVAILABLE (no answer), ERR_ENGINE_TIMEOUT, ERR_ENGINE_INVALID (bad framing, cut
-     * off). `began`: bytes of the answer had come. */
+    /* ERR_ENGINE_UNAVAILABLE (no answer; e->sys is set when there was no connection),
+     * ERR_ENGINE_TIMEOUT, ERR_ENGINE_INVALID (bad framing, cut off). `began`: bytes of the answer
+     * had come. */
     void (*failed)(void *ctx, const struct err *e, bool began);
 };
 

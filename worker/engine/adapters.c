@@ -5,6 +5,8 @@
 static const struct engine_adapter *const engine_adapters[] = {
     &engine_builtin,
     &engine_sglang,
+    &engine_vllm,
+    &engine_llamacpp,
 };
 
 const struct engine_adapter *engine_adapter_find(const char *kind)

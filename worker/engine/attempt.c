@@ -36,7 +36,8 @@ struct attempt {
     struct buf word; /* an error's body, or an event that is no JSON */
     bool in_json;    /* inside an event that is JSON */
     bool json_complete;
-    bool ended; /* the last event was there */
+    bool ended;    /* the last event was there */
+    bool all_sent; /* [DONE] was there */
     uint64_t body_bytes;
     uint64_t asked_us, first_us;
 };
@@ -180,7 +181,9 @@ static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str k
 
     switch (id) {
     case FIELD_ID_PROMPT_TOKENS:
-        y->event.prompt_tokens = reply_int(s);
+        /* Beside ids that were echoed, the usage says nothing new. */
+        if (y->event.prompt_tokens < 0)
+            y->event.prompt_tokens = reply_int(s);
         break;
     case FIELD_ID_COMPLETION_TOKENS:
         y->event.completion_tokens = reply_int(s);
@@ -267,8 +270,6 @@ static void on_bulk(void *ctx, int id, size_t items, bool null)
     default:
         y->has_experts = !null;
     }
-    if (a->remote->wire->bulk)
-        a->remote->wire->bulk(y, id, items, null);
 }
 
 static const struct field_sink sink = {on_scalar, on_target, on_bulk};
@@ -312,6 +313,8 @@ static bool take_document(struct attempt *a)
     struct err e = {0};
 
     a->remote->route_sure = true;
+    if (a->remote->wire->end_event)
+        a->remote->wire->end_event(y);
     if (y->failed) {
         reported(a);
         return false;
@@ -383,6 +386,7 @@ static bool take_event(struct attempt *a)
             (void)err_set(&e, ERR_ENGINE_INVALID, "an event that is no JSON");
             return bad_document(a, &e);
         }
+        a->all_sent = true;
         return true;
     }
     a->in_json = false;
@@ -443,6 +447,7 @@ static enum engine_finish finish_of(const struct reply *y)
 
 static void give_result(struct attempt *a)
 {
+    static const float nothing; /* an empty answer has logprobs, too: none */
     struct reply *y = &a->reply;
     struct engine_version *versions = mem_calloc(y->spans.n + 1, sizeof(*versions));
     uint64_t now = now_us();
@@ -451,7 +456,9 @@ static void give_result(struct attempt *a)
         .stop_id = (int32_t)y->stop_id,
         .stop_text = y->stop_text.len ? buf_str(&y->stop_text) : (struct str){0},
         .ids = {y->ids.at, y->ids.n},
-        .logprobs = a->remote->wire->text_only ? NULL : y->logprobs.at,
+        .logprobs = a->remote->wire->text_only ? NULL
+                    : y->ids.n                 ? y->logprobs.at
+                                               : &nothing,
         .top = y->n_top ? y->tops.at : NULL,
         .n_top = y->n_top,
         .versions = versions,
@@ -565,6 +572,10 @@ static void on_done(void *ctx)
         }
         if (!take_document(a))
             return;
+    }
+    if (!a->ended && a->all_sent && a->remote->wire->silent_abort) {
+        a->reply.finish = REPLY_ABORT;
+        a->ended = true;
     }
     if (!a->ended) {
         (void)err_set(&e, ERR_ENGINE_INVALID, "the engine's answer has no finish reason");

@@ -188,7 +188,7 @@ static void deliver(struct engine_call *c, struct engine_result *r)
     r->total_us = now - c->asked_us;
     r->retries = c->retries;
     r->resumes = c->resumes;
-    replica_alive(c->replica);
+    replica_answered(c->replica);
     unlink_call(c);
     c->events->done(c->ctx, r);
     free_call(c);
@@ -285,7 +285,8 @@ static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
         again(c, 0);
         return;
     }
-    if (how == ENGINE_NO_ANSWER)
+    /* One request that makes an engine hang up says little about the others. */
+    if (how == ENGINE_NO_ANSWER && e->sys != 0)
         replica_unreachable(c->replica);
     if ((how == ENGINE_NO_ANSWER || (how == ENGINE_SAID_5XX && p->opt.retry_5xx)) &&
         c->retries < p->opt.retries) {

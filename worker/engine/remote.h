@@ -29,9 +29,9 @@ struct wire {
     /* Fills s; route is what `choose_route` settled on. */
     void (*write)(const struct remote *r, const struct engine_request *q, struct wire_send *s);
 
-    /* A field's scalar; bulk values that need more than the standard places. */
+    /* A field's scalar; the end of a document, before its tokens are taken over (or NULL). */
     void (*scalar)(struct reply *y, int id, const struct json_scan *s, struct str key);
-    void (*bulk)(struct reply *y, int id, size_t items, bool null);
+    void (*end_event)(struct reply *y);
 
     /* The answer has ended: last look at finish and experts; -1 ERR_ENGINE_INVALID. NULL: none. */
     int (*complete)(struct reply *y, const struct engine_request *q, struct err *e);
@@ -39,9 +39,9 @@ struct wire {
     /* Writes the abort call of a request id, or NULL: closing the connection is enough. */
     void (*abort)(struct str rid, struct wire_send *s);
 
-    bool done_marker; /* streams end with [DONE]; a finish alone also counts */
-    bool text_only;   /* no ids, no logprobs */
-    unsigned routes;  /* ways to ask, tried in turn when one is not found (404, 405) */
+    bool text_only;    /* no ids, no logprobs */
+    bool silent_abort; /* a stream that ends properly without a finish was aborted */
+    unsigned routes;   /* ways to ask, tried in turn when one is not found (404, 405) */
 };
 
 /* Field ids that remote handles for every wire (arrays go to their places in struct reply). */

@@ -69,8 +69,12 @@ static void on_timer(struct loop_timer *t)
 void replica_alive(struct replica *r)
 {
     r->alive_ms = loop_clock_ms();
-    if (r->up)
-        r->bad = 0;
+}
+
+void replica_answered(struct replica *r)
+{
+    replica_alive(r);
+    observe(r, true);
 }
 
 void replica_unreachable(struct replica *r)

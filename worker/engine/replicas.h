@@ -61,8 +61,9 @@ struct replica *replicas_pick(struct replicas *r, struct str session_id,
 void replica_begin(struct replica *r);
 void replica_end(struct replica *r);
 
-/* Bytes of an answer have come, or none would (a connection error). */
+/* Tokens of an answer have come, a whole answer has, or there was no connection. */
 void replica_alive(struct replica *r);
+void replica_answered(struct replica *r);
 void replica_unreachable(struct replica *r);
 
 #endif

@@ -63,6 +63,7 @@ struct reply {
     struct reply_spans spans;
     struct buf experts;
     bool has_experts;
+    bool truncated;  /* the engine dropped part of the prompt */
     struct buf text; /* kind openai: what the event brought */
 };
 

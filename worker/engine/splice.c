@@ -56,6 +56,7 @@ void splice_add(struct splice *s, const struct engine_result *r)
 
 void splice_result(struct splice *s, struct engine_result *r)
 {
+    static const float nothing; /* see give_result of attempt.c */
     bool known = false;
 
     s->versions = mem_realloc_array(s->versions, MAX_OF(s->spans.n, 1), sizeof(*s->versions));
@@ -67,7 +68,7 @@ void splice_result(struct splice *s, struct engine_result *r)
         known = known || p->text_len > 0;
     }
     r->ids = (struct token_span){s->ids.at, s->ids.n};
-    r->logprobs = s->logprobs.n == s->ids.n ? s->logprobs.at : NULL;
+    r->logprobs = s->ids.n == 0 ? &nothing : s->logprobs.n == s->ids.n ? s->logprobs.at : NULL;
     r->top = s->tops.n > 0 ? s->tops.at : NULL;
     r->versions = s->versions;
     r->n_versions = known ? s->spans.n : 0;

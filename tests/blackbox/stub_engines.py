@@ -1,0 +1,342 @@
+"""Stub engines for tests: SGLang, vLLM (both routes), llama.cpp and an OpenAI upstream, faithful to
+the shapes that reference/wire.md describes, and able to misbehave.
+
+    with StubEngine("sglang") as engine:
+        engine.plan.append({"ids": [1, 2, 3], "finish": "stop"})
+        ... POST engine.url + "/generate" ...
+        engine.requests[0]["body"]["input_ids"]
+
+Each model call takes the next entry of `plan`; without one it gets DEFAULT. Keys of an entry:
+  ids, logprobs (default: by formula), finish (stop | length | abort), matched, version, versions,
+  prompt_tokens (what is echoed), experts (bytes), chunk (tokens per event), text,
+  delay_s, wait (threading.Event: held until set), gap_s (between events)
+  status + body: an HTTP error;  error_event: {...} after half of the events
+  drop: a set of keys left out (ids, logprobs, finish, done, prompt_tokens)
+  lp_extra: n more (or fewer) logprobs; lp_null: True; lp_ids_wrong: True; count_wrong: True
+  split: write n bytes at a time;  coalesce: everything in one write
+  cut: "close" | "reset" | "stall" after `cut_at` (0..1) of the answer's bytes
+  before: "close" | "reset" instead of any answer;  truncate: JSON ends half way (framing is right)
+  type: content type;  pad: bytes of an unknown field
+"""
+import asyncio
+import base64
+import collections
+import json
+import socket
+import struct
+import threading
+
+DEFAULT = {"ids": [11, 12, 13, 2], "finish": "stop", "matched": 2}
+
+
+def logprob(j, t):
+    return -((t * 7 + j * 13) % 100) / 100
+
+
+class StubEngine:
+    def __init__(self, kind="sglang", incremental=False, routes=("generate", "completions"), tls=None, health=200, health_delay=0.0,
+                 key=None):
+        self.kind, self.incremental, self.routes, self.tls = kind, incremental, routes, tls
+        self.health, self.health_delay, self.key = health, health_delay, key
+        self.plan = collections.deque()
+        self.requests, self.aborts, self.probes = [], [], 0
+        self.left = 0  # clients that went away before the end of their answer
+        self.running = self.most_running = self.connections = 0
+        self.port = 0
+        self.loop = asyncio.new_event_loop()
+        self.writers = set()
+
+    # --- life ---
+
+    def __enter__(self):
+        ready = threading.Event()
+
+        def run():
+            asyncio.set_event_loop(self.loop)
+            self.server = self.loop.run_until_complete(asyncio.start_server(self.serve, "127.0.0.1", self.port, ssl=self.tls, limit=1 << 26, backlog=4096))
+            self.port = self.server.sockets[0].getsockname()[1]
+            ready.set()
+            self.loop.run_forever()
+            self.server.close()
+            for w in list(self.writers):
+                w.transport.abort()
+            self.loop.run_until_complete(asyncio.sleep(0.01))
+            for t in asyncio.all_tasks(self.loop):
+                t.cancel()
+            self.loop.run_until_complete(asyncio.sleep(0.01))
+            self.loop.close()
+        self.thread = threading.Thread(target=run, daemon=True)
+        self.thread.start()
+        assert ready.wait(10)
+        return self
+
+    def __exit__(self, *_):
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(10)
+
+    @property
+    def url(self):
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
+
+    @property
+    def setting(self):
+        return f"{self.kind}:{self.url}"
+
+    # --- HTTP ---
+
+    async def serve(self, reader, writer):
+        self.connections += 1
+        self.writers.add(writer)
+        try:
+            while await self.one(reader, writer):
+                pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            self.writers.discard(writer)
+            writer.transport.abort()
+
+    async def one(self, reader, writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        first, *lines = head.decode("latin1").split("\r\n")
+        headers = {k.lower(): v.strip() for k, v in (x.split(":", 1) for x in lines if ":" in x)}
+        raw = await reader.readexactly(int(headers.get("content-length", 0)))
+        method, target, _ = first.split()
+        path = target.split("?")[0]
+        if path in ("/health", "/health_generate"):
+            self.probes += 1
+            await asyncio.sleep(self.health_delay)
+            return await self.reply(writer, self.health, b"")
+        if self.key and headers.get("authorization") != f"Bearer {self.key}":
+            return await self.reply(writer, 401, b'{"error":"Unauthorized"}')
+        body = json.loads(raw) if raw and headers.get("content-type", "").startswith("application/json") else {}
+        if path == "/abort_request":
+            self.aborts.append(body.get("rid"))
+            return await self.reply(writer, 200, b"")
+        route = {"/generate": ("sglang", "generate"), "/inference/v1/generate": ("vllm", "generate"), "/v1/completions": ("vllm", "completions"),
+                 "/completion": ("llamacpp", ""), "/v1/chat/completions": ("openai", "")}.get(path)
+        if not route or route[0] != self.kind or (route[0] == "vllm" and route[1] not in self.routes):
+            if path == "/echo":
+                return await self.reply(writer, 200, json.dumps({"method": method, "target": target, "headers": headers, "body": raw.decode()}).encode())
+            return await self.reply(writer, 404, b'{"detail":"Not Found"}')
+        self.requests.append({"path": path, "headers": headers, "body": body, "port": writer.get_extra_info("peername")[1]})
+        plan = {**DEFAULT, **(self.plan.popleft() if self.plan else {})}
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        gone = asyncio.ensure_future(self.watch(reader))
+        try:
+            work = asyncio.ensure_future(self.answer(writer, route, body, plan))
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                work.cancel()
+                self.left += 1
+                return False
+            return work.result()
+        finally:
+            gone.cancel()
+            self.running -= 1
+
+    async def watch(self, reader):
+        """Ends when the client has closed its connection."""
+        while not reader.at_eof() and not reader.exception():
+            await asyncio.sleep(0.005)
+
+    async def reply(self, writer, status, body, kind="application/json", more=""):
+        writer.write(f"HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\n{more}content-length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
+        return True
+
+    # --- model calls ---
+
+    async def answer(self, writer, route, body, plan):
+        if plan.get("before"):
+            self.break_off(writer, plan["before"])
+            return False
+        await asyncio.sleep(plan.get("delay_s", 0))
+        while "wait" in plan and not plan["wait"].is_set():
+            await asyncio.sleep(0.005)
+        if "status" in plan:
+            return await self.reply(writer, plan["status"], json.dumps(plan.get("body", {"error": {"message": "injected"}})).encode())
+        stream = bool(body.get("stream"))
+        docs = getattr(self, route[0])(body, plan, stream, route[1])
+        if not stream:
+            raw = json.dumps(docs[-1]).encode()
+            if plan.get("truncate"):
+                raw = raw[:len(raw) // 2]
+            head = f"HTTP/1.1 200 OK\r\ncontent-type: {plan.get('type', 'application/json')}\r\ncontent-length: {len(raw)}\r\n\r\n".encode()
+            return await self.send(writer, [head + raw], plan)
+        events = [b"data: " + json.dumps(d).encode() + b"\n\n" for d in docs]
+        if "error_event" in plan:
+            events = events[:len(events) // 2] + [b"data: " + json.dumps(plan["error_event"]).encode() + b"\n\n"]
+        if plan.get("truncate"):
+            events[-1] = events[-1][:len(events[-1]) // 2] + b"\n\n"
+        if plan.get("garbage"):
+            events.insert(len(events) // 2, b"data: <html>\n\n")
+        if route[0] != "llamacpp" and "done" not in plan.get("drop", ()):
+            events.append(b"data: [DONE]\n\n")
+        pieces = [f"HTTP/1.1 200 OK\r\ncontent-type: {plan.get('type', 'text/event-stream')}\r\ntransfer-encoding: chunked\r\n\r\n".encode()]
+        pieces += [b"%x\r\n%s\r\n" % (len(e), e) for e in events]
+        return await self.send(writer, pieces, plan, b"0\r\n\r\n")
+
+    def break_off(self, writer, how):
+        if how == "reset":
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort() if how == "reset" else writer.close()
+
+    async def send(self, writer, pieces, plan, tail=b""):
+        pieces = pieces + [tail] if tail else pieces
+        limit = None
+        if "cut" in plan:
+            limit = int(sum(map(len, pieces)) * plan.get("cut_at", 0.5))
+        if plan.get("coalesce"):
+            pieces = [b"".join(pieces)]
+        for piece in pieces:
+            step = plan.get("split") or len(piece)
+            for at in range(0, len(piece), step):
+                part = piece[at:at + step]
+                if limit is not None and len(part) >= limit:
+                    writer.write(part[:limit])
+                    await writer.drain()
+                    await asyncio.sleep(0.02)
+                    if plan["cut"] == "stall":
+                        await asyncio.sleep(3600)
+                    self.break_off(writer, plan["cut"])
+                    return False
+                limit = limit - len(part) if limit is not None else None
+                writer.write(part)
+                if plan.get("split"):
+                    await writer.drain()
+                    await asyncio.sleep(0)
+            await writer.drain()
+            await asyncio.sleep(plan.get("gap_s", 0))
+        return True
+
+    def numbers(self, plan):
+        ids = plan["ids"]
+        lps = list(plan.get("logprobs") or [logprob(j, t) for j, t in enumerate(ids)])
+        if plan.get("lp_null"):
+            lps[len(lps) // 2] = None
+        return ids, lps
+
+    # --- SGLang ---
+
+    def sglang(self, body, plan, stream, _):
+        ids, lps = self.numbers(plan)
+        drop = plan.get("drop", ())
+        triples = [[p, t, None] for p, t in zip(lps, ids)]
+        if plan.get("lp_ids_wrong"):
+            triples[-1][1] += 1
+        extra = plan.get("lp_extra", 0)
+        triples = triples + [[-9.0, 65, None]] * extra if extra >= 0 else triples[:extra]
+        finish = {"stop": {"type": "stop", "matched": plan.get("matched")}, "length": {"type": "length", "length": len(ids)},
+                  "abort": {"type": "abort", "message": plan.get("message", "Aborted"), "status_code": plan.get("abort_status"), "err_type": None}}[plan["finish"]]
+        k = body.get("top_logprobs_num") or 0
+        step = plan.get("chunk", 2)
+        marks = list(range(step, len(ids), step)) + [len(ids)] if stream else [len(ids)]
+        docs, low = [], 0
+        for n in marks:
+            last = n == len(ids)
+            lo = low if self.incremental and stream else 0
+            hi = len(triples) if last else n
+            meta = {"id": body.get("rid"), "finish_reason": finish if last and "finish" not in drop else None,
+                    "prompt_tokens": plan.get("prompt_tokens", len(body["input_ids"])), "weight_version": plan.get("version", "default"), "num_retractions": 0,
+                    "reasoning_tokens": 0, "completion_tokens": n + (3 if plan.get("count_wrong") else 0), "cached_tokens": 0, "dp_rank": None}
+            if plan.get("version") == "":
+                del meta["weight_version"]
+            if "versions" in plan and last:
+                meta["weight_versions"] = plan["versions"]
+            if "prompt_tokens" in drop:
+                del meta["prompt_tokens"]
+            if "logprobs" not in drop:
+                meta.update(input_token_logprobs=[], output_token_logprobs=triples[lo:hi], output_token_logprobs_length=hi)
+            if k:
+                meta["output_top_logprobs"] = [[[p - j, t + j, None] for j in range(k)] for p, t, _ in triples[lo:hi]]
+            if "experts" in plan and last:
+                meta["routed_experts"] = base64.b64encode(plan["experts"]).decode()
+            doc = {"text": "x" * n + plan.get("text", ""), "output_ids": ids[lo:n], "meta_info": meta}
+            if "ids" in drop:
+                del doc["output_ids"]
+            if "pad" in plan:
+                doc["zz_unknown"] = {"pad": "\u00e9\"]}" * (plan["pad"] // 5), "deep": [[{"a": [1, {"b": None}]}]]}
+            docs.append(doc)
+            low = n
+        if plan.get("shrink") and len(docs) > 2:
+            docs.insert(2, docs[0])
+        if plan.get("last_id_only"):  # what SGLang does when it aborts a stream that waits
+            docs[-1]["output_ids"] = ids[-1:]
+        return docs
+
+    # --- vLLM ---
+
+    def vllm(self, body, plan, stream, route):
+        ids, lps = self.numbers(plan)
+        drop = plan.get("drop", ())
+        if plan.get("lp_extra", 0) < 0:
+            lps = lps[:plan["lp_extra"]]
+        params = body.get("sampling_params", body)
+        k = params.get("logprobs") or 0
+        step = plan.get("chunk", 2)
+        starts = list(range(0, len(ids), step)) if stream else [0]
+        docs = []
+        for lo in starts:
+            hi = min(lo + step, len(ids)) if stream else len(ids)
+            last = hi == len(ids)
+            choice = {"index": 0, "token_ids": ids[lo:hi], "finish_reason": plan["finish"] if last and "finish" not in drop else None}
+            if route == "generate":
+                def entry(j):
+                    alternatives = [{"token": f"token_id:{ids[j] + a}", "logprob": lps[j] - a if lps[j] is not None else None, "bytes": None} for a in range(max(k, 1))]
+                    return {**alternatives[0], "top_logprobs": alternatives}
+                choice["logprobs"] = {"content": [entry(j) for j in range(lo, min(hi, len(lps)))]}
+            else:
+                choice.update(text="x", stop_reason=plan.get("matched") if last else None,
+                              logprobs={"text_offset": [0] * (hi - lo), "token_logprobs": lps[lo:hi], "tokens": [f"token_id:{t}" for t in ids[lo:hi]],
+                                        "top_logprobs": [{f"token_id:{ids[j] + a}": (lps[j] or 0) - a for a in range(k + 1)} for j in range(lo, min(hi, len(lps)))]})
+                if lo == 0 and body.get("return_token_ids"):
+                    choice["prompt_token_ids"] = body["prompt"] if "prompt_tokens" not in plan else [1] * plan["prompt_tokens"]
+            if "logprobs" in drop:
+                choice["logprobs"] = None
+            if "ids" in drop:
+                choice["token_ids"] = None
+            if "experts" in plan and last:
+                choice["routed_experts"] = base64.b64encode(plan["experts"]).decode()
+            doc = {"request_id": "6b0f", "choices": [choice]}
+            if route == "completions":
+                doc = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
+                if not stream:
+                    doc["usage"] = {"prompt_tokens": len(body["prompt"]), "completion_tokens": len(ids), "total_tokens": 0}
+            docs.append(doc)
+        return docs
+
+    # --- llama.cpp ---
+
+    def llamacpp(self, body, plan, stream, _):
+        ids, lps = self.numbers(plan)
+        drop = plan.get("drop", ())
+        k = body.get("n_probs") or 0
+        doc = {"index": 0, "content": "x", "tokens": ids, "id_slot": 0, "stop": True, "model": "m", "tokens_predicted": len(ids),
+               "tokens_evaluated": plan.get("prompt_tokens", len(body["prompt"])), "generation_settings": {"n_predict": 1}, "prompt": "", "has_new_line": False,
+               "truncated": plan.get("truncated", False), "stop_type": {"stop": "eos", "length": "limit", "word": "word", "none": "none"}[plan["finish"]],
+               "stopping_word": plan.get("matched", "") if plan["finish"] == "word" else "", "tokens_cached": 0, "timings": {"predicted_ms": 1.5}}
+        if k and "logprobs" not in drop:
+            doc["completion_probabilities"] = [{"id": t, "token": "x", "bytes": [120], "logprob": p,
+                                                "top_logprobs": [{"id": t + a, "token": "x", "bytes": [120], "logprob": p - a} for a in range(k)]}
+                                               for t, p in zip(ids, lps)]
+        if "ids" in drop:
+            doc["tokens"] = []
+        return [doc]
+
+    # --- OpenAI ---
+
+    def openai(self, body, plan, stream, _):
+        text = plan.get("text", "Hello there.")
+        base = {"id": "chatcmpl-1", "created": 1, "model": body.get("model", "m")}
+        finish = {"stop": "stop", "length": "length", "tool_calls": "tool_calls"}[plan["finish"]]
+        message = {"role": "assistant", "content": text, **plan.get("message_extra", {})}
+        if not stream:
+            return [{**base, "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+                     "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}}]
+        docs = [{**base, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}]
+        for at in range(0, len(text), 5):
+            docs.append({**base, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": text[at:at + 5]}, "finish_reason": None}]})
+        docs.append({**base, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+        return docs

@@ -1,0 +1,614 @@
+"""The engine pool against stub engines: what goes out, what comes back, and every way engines
+misbehave. Each fault ends as spec/engines.md says, and the next call works."""
+import struct
+import threading
+import time
+
+import pytest
+
+import engine_kit
+from gateway import wait_until
+from stub_engines import DEFAULT, StubEngine, logprob
+
+pytestmark = pytest.mark.skipif(not engine_kit.PROGRAM.exists(), reason=f"{engine_kit.PROGRAM} is not built")
+
+KINDS = ["sglang", "vllm", "llamacpp"]
+STREAMS = [False, True]
+
+
+def f32(x):
+    return struct.unpack("f", struct.pack("f", x))[0]
+
+
+def check(e, plan=None):
+    """The call ended well, with what the engine said."""
+    plan = {**DEFAULT, **(plan or {})}
+    assert e["event"] == "done", e
+    assert e["ids"] == plan["ids"]
+    assert e["logprobs"] == [f32(logprob(j, t)) for j, t in enumerate(plan["ids"])]
+    if e["deltas"]:
+        assert [t for d in e["deltas"] for t in d["ids"]] == plan["ids"]
+        assert [p for d in e["deltas"] for p in d["logprobs"]] == e["logprobs"]
+    return e
+
+
+def fails(d, engine, code, status=None, plans=1, plan=None, **call):
+    """The call fails so; the next one works."""
+    for _ in range(plans):
+        engine.plan.append(plan)
+    e = d.call(**call)
+    assert e["event"] == "failed", e
+    assert e["code"] == code, e
+    if status:
+        assert e["status"] == status, e
+    check(d.call(**call))
+    return e
+
+
+# --- good answers ---
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers(kind, stream):
+    with StubEngine(kind) as engine, engine_kit.Driver(engine) as d:
+        e = check(d.call(stream=stream, prompt=[5, 6, 7]))
+        assert e["finish"] == "stop"
+        if stream and kind != "llamacpp":
+            assert len(e["deltas"]) == 2
+        engine.plan.append({"ids": [9, 8, 7], "finish": "length"})
+        e = check(d.call(stream=stream), {"ids": [9, 8, 7]})
+        assert e["finish"] == "length" and e["stop_id"] == -1
+        assert engine.connections <= 2  # one for the calls, one for the probe
+
+
+def test_sglang_request():
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        d.call(prompt=[5, 6, 7], session="abc", call=12, temperature=0.5, top_p=0.9, top_k=20, min_p=0.1, max_tokens=77, stop=["\n\n"], seed=3,
+               stop_token_ids=[99], logit_bias={"5": 1.5}, presence_penalty=0.25, frequency_penalty=0.5, repetition_penalty=1.25,
+               response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}})
+        r = engine.requests[0]
+        assert r["headers"]["x-smg-routing-key"] == "abc"
+        assert r["body"] == {
+            "rid": "abc:12.0.0.", "input_ids": [5, 6, 7], "return_logprob": True, "logprob_start_len": -1, "top_logprobs_num": 0,
+            "return_text_in_logprobs": False, "stream": False,
+            "sampling_params": {"max_new_tokens": 77, "temperature": 0.5, "top_p": 0.9, "top_k": 20, "min_p": 0.1, "presence_penalty": 0.25,
+                                "frequency_penalty": 0.5, "repetition_penalty": 1.25, "ignore_eos": False, "skip_special_tokens": False, "stop": ["\n\n"],
+                                "stop_token_ids": [99], "sampling_seed": 3, "logit_bias": {"5": 1.5}, "json_schema": '{"type":"object"}'}}
+
+
+def test_every_parameter_is_explicit():
+    for kind, where, names in (("sglang", "sampling_params", {"max_new_tokens", "temperature", "top_p", "top_k", "min_p"}),
+                               ("vllm", "sampling_params", {"max_tokens", "temperature", "top_p", "top_k", "min_p"}),
+                               ("llamacpp", None, {"n_predict", "temperature", "top_p", "top_k", "min_p", "typical_p", "samplers", "cache_prompt"})):
+        with StubEngine(kind) as engine, engine_kit.Driver(engine) as d:
+            d.call()
+            body = engine.requests[0]["body"]
+            assert names <= set(body[where] if where else body)
+
+
+def test_stop_kinds():
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        e = d.call()
+        assert (e["finish"], e["stop_id"], e["stop_text"]) == ("stop", 2, None)
+        engine.plan.append({"matched": "\n\nUser:"})
+        e = d.call()
+        assert (e["finish"], e["stop_id"], e["stop_text"]) == ("stop_string", -1, "\n\nUser:")
+        engine.plan.append({"matched": None, "ids": []})
+        e = d.call()
+        assert (e["event"], e["finish"], e["ids"], e["logprobs"]) == ("done", "stop", [], [])
+        assert fails(d, engine, "engine_invalid", plan={"matched": "NaN happened"})
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("split", [0, 1, 7])
+def test_streams_however_cut(incremental, split):
+    ids = list(range(10, 60))
+    with StubEngine(incremental=incremental) as engine, engine_kit.Driver(engine) as d:
+        for chunk, coalesce in ((1, False), (3, True), (50, False)):
+            engine.plan.append({"ids": ids, "chunk": chunk, "split": split if chunk > 1 else split and 7, "coalesce": coalesce})
+            e = check(d.call(stream=True), {"ids": ids})
+            assert not coalesce or split or len(e["deltas"]) == 17
+        engine.plan.append({"ids": ids, "chunk": 7})
+        e = d.call(stream=True, top=2)
+        assert [t for t, _ in e["top"]] == [t + a for t in ids for a in (0, 1)]
+        assert [p for _, p in e["top"]] == [f32(logprob(j, t) - a) for j, t in enumerate(ids) for a in (0, 1)]
+
+
+@pytest.mark.parametrize("split", [1, 7])
+@pytest.mark.parametrize("kind", KINDS)
+def test_bodies_however_cut(kind, split):
+    with StubEngine(kind) as engine, engine_kit.Driver(engine) as d:
+        engine.plan.append({"split": split})
+        check(d.call())
+
+
+def test_huge_body():
+    ids = [i % 150000 for i in range(40000)]
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        engine.plan.append({"ids": ids, "pad": 50_000_000})
+        check(d.call(max_tokens=40000, timeout=60), {"ids": ids})
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_top_logprobs(kind, stream):
+    with StubEngine(kind) as engine, engine_kit.Driver(engine) as d:
+        e = check(d.call(stream=stream, top=3))
+        ids = DEFAULT["ids"]
+        assert len(e["top"]) == 3 * len(ids)
+        for j, t in enumerate(ids):
+            assert sorted(i for i, _ in e["top"][3 * j:3 * j + 3]) == [t, t + 1, t + 2]
+
+
+# --- weight versions ---
+
+def test_versions():
+    spans = [{"version": "17", "start": 0, "end": 3}, {"version": "18", "start": 3, "end": 4}]
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        engine.plan.append({"version": "18"})
+        assert d.call()["versions"] == [["18", 0, 4]]
+        for stream in STREAMS:
+            engine.plan.append({"version": "18", "versions": spans})
+            assert d.call(stream=stream)["versions"] == [["17", 0, 3], ["18", 3, 4]]
+        fails(d, engine, "engine_invalid", plan={"versions": spans[1:]})
+        fails(d, engine, "engine_invalid", plan={"versions": spans[:1]})
+
+
+def test_versions_told_by_the_trainer():
+    with StubEngine("vllm") as engine, engine_kit.Driver(engine) as d:
+        assert d.call()["versions"] == []
+        d.tell(op="version", version="3")
+        assert d.call()["versions"] == [["3", 0, 4]]
+        engine.plan.append({"chunk": 1, "gap_s": 0.2})
+        call = d.start(stream=True)
+        d.event("delta", id=call)
+        d.tell(op="version", version="4")
+        e = d.end(call)
+        assert e["versions"][0][:2] == ["3", 0] and e["versions"][-1][0] == "4" and e["versions"][-1][2] == 4
+        assert e["versions"][0][2] == e["versions"][1][1]
+
+
+# --- faults of the answer ---
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("plan", [
+    {"lp_extra": 2}, {"lp_extra": -1}, {"lp_null": True}, {"lp_ids_wrong": True}, {"drop": {"logprobs"}}, {"drop": {"ids"}}, {"drop": {"finish"}},
+    {"count_wrong": True}, {"prompt_tokens": 99}, {"truncate": True}, {"type": "text/html"}, {"cut": "close"}, {"cut": "reset"},
+    {"ids": [1, 60000, 2]},
+], ids=str)
+def test_invalid_answers(plan, stream):
+    with StubEngine() as engine, engine_kit.Driver(engine, vocab=50000) as d:
+        e = fails(d, engine, "engine_invalid", 502, plan=plan, stream=stream)
+        assert e["retry"]
+        assert len(engine.requests) == 2  # not repeated
+        wait_until(lambda: any("engine call failed" in line for line in d.log), 5, "a log line")
+
+
+@pytest.mark.parametrize("kind,plan", [("vllm", {"lp_extra": -1}), ("vllm", {"drop": {"logprobs"}}), ("vllm", {"drop": {"ids"}}), ("vllm", {"drop": {"finish"}}),
+                                       ("vllm", {"lp_null": True}), ("vllm", {"cut": "close"}), ("vllm", {"truncate": True}),
+                                       ("llamacpp", {"drop": {"logprobs"}}), ("llamacpp", {"drop": {"ids"}}), ("llamacpp", {"prompt_tokens": 99}),
+                                       ("llamacpp", {"truncated": True}), ("llamacpp", {"cut": "reset"})], ids=str)
+def test_invalid_answers_of_others(kind, plan):
+    with StubEngine(kind) as engine, engine_kit.Driver(engine) as d:
+        fails(d, engine, "engine_invalid", 502, plan=plan)
+
+
+def test_stream_faults():
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        fails(d, engine, "engine_invalid", plan={"shrink": True, "chunk": 1}, stream=True)
+        fails(d, engine, "engine_invalid", plan={"garbage": True}, stream=True)
+        fails(d, engine, "engine_invalid", 502, plan={"error_event": {"error": {"message": "boom", "type": "internal", "code": 500}}}, stream=True)
+        e = fails(d, engine, "engine_unavailable", 503, plan={"error_event": {"error": {"message": "full", "code": 503}}}, stream=True)
+        assert "full" in e["text"]
+        engine.plan.append({"drop": {"done"}})
+        check(d.call(stream=True))
+        engine.plan.append({"cut": "close", "cut_at": 0.995})  # inside [DONE], behind the last token
+        check(d.call(stream=True))
+        engine.plan.append({"cut": "stall", "cut_at": 0.995})
+        check(d.call(stream=True))
+
+
+def test_silence():
+    with StubEngine() as engine, engine_kit.Driver(engine, idle_timeout=300, timeout=1500) as d:
+        fails(d, engine, "engine_timeout", 504, plan={"cut": "stall", "cut_at": 0.6}, stream=True)
+        fails(d, engine, "engine_timeout", 504, plan={"delay_s": 30}, stream=True)
+        fails(d, engine, "engine_timeout", 504, plan={"delay_s": 30})  # the total time
+        wait_until(lambda: len(engine.aborts) == 3, 5, "abort calls")
+
+
+# --- refusals ---
+
+def test_refusals():
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        e = fails(d, engine, "engine_refused", 400, plan={"status": 400, "body": {"error": {"message": "bad top_p"}}})
+        assert "bad top_p" in e["text"] and not e["retry"]
+        fails(d, engine, "engine_refused", 422, plan={"status": 422})
+        e = fails(d, engine, "context_length_exceeded", 400, plan={
+            "status": 400, "body": {"error": {"message": "The input (40000 tokens) is longer than the model's context length (32768 tokens)."}}})
+        fails(d, engine, "overloaded", 429, plan={"status": 429})
+        fails(d, engine, "engine_invalid", 502, plan={"status": 500})
+        fails(d, engine, "engine_unavailable", 503, plan={"status": 503, "body": {"object": "error", "message": "The request queue is full."}})
+        fails(d, engine, "engine_invalid", 502, plan={"status": 401})
+        fails(d, engine, "engine_unavailable", 503, plan={"finish": "abort", "abort_status": 503, "message": "queue full"})
+        fails(d, engine, "engine_refused", 400, plan={"finish": "abort", "abort_status": 400, "message": "bad"}, stream=True)
+
+
+def test_retries():
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        for how in ("close", "reset"):
+            engine.requests.clear()
+            engine.plan.extend([{"before": how}] * 2)
+            e = check(d.call(call=5))
+            assert e["retries"] == 2
+            assert [r["body"]["rid"] for r in engine.requests] == ["s:5.0.0.", "s:5.0.1.", "s:5.0.2."]
+        fails(d, engine, "engine_unavailable", 503, plans=3, plan={"before": "close"})
+        assert d.state()["ready"]
+
+
+def test_retries_after_5xx_when_asked_for():
+    with StubEngine() as engine, engine_kit.Driver(engine, retry_5xx=True) as d:
+        engine.plan.extend([{"status": 503}, {"status": 500}])
+        assert check(d.call())["retries"] == 2
+
+
+def test_duplicate_rid_is_asked_anew():
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        engine.plan.append({"status": 400, "body": {"error": {"message": "Duplicate request ID detected: s:1.0.0."}}})
+        check(d.call())
+        assert [r["body"]["rid"] for r in engine.requests] == ["s:1.0.0.", "s:1.0.1."]
+
+
+# --- cancellation ---
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_cancel(stream):
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        engine.plan.append({"ids": list(range(100)), "chunk": 1, "gap_s": 0.05} if stream else {"delay_s": 30})
+        call = d.start(stream=stream)
+        wait_until(lambda: engine.requests, 5, "the request")
+        if stream:
+            d.event("delta", id=call)
+        d.tell(op="cancel", id=call)
+        wait_until(lambda: engine.left == 1 and engine.aborts == ["s:1.0.0."], 5, "abort")
+        assert d.state()["inflight"] == 0
+        check(d.call(stream=stream))
+
+
+def test_cancel_while_waiting():
+    with StubEngine() as engine, engine_kit.Driver(engine, max_inflight=1) as d:
+        go = threading.Event()
+        engine.plan.append({"wait": go})
+        first, second = d.start(), d.start()
+        wait_until(lambda: engine.requests, 5, "the request")
+        d.tell(op="cancel", id=second)
+        go.set()
+        check(d.end(first))
+        assert len(engine.requests) == 1
+
+
+# --- engine-side aborts ---
+
+@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("stream", STREAMS)
+def test_aborts_are_spliced(stream, incremental):
+    with StubEngine(incremental=incremental) as engine, engine_kit.Driver(engine) as d:
+        engine.plan.extend([
+            {"ids": [10, 11, 12], "finish": "abort", "version": "1"},
+            {"ids": [], "finish": "abort", "version": "1", "message": "Abort in waiting queue", "drop": {"prompt_tokens"}},
+            {"ids": [13, 14, 15, 16, 2], "version": "2"}])
+        e = d.call(stream=stream, prompt=[1, 2, 3], max_tokens=50, top=2)
+        assert e["event"] == "done" and e["resumes"] == 2 and e["finish"] == "stop"
+        assert e["ids"] == [10, 11, 12, 13, 14, 15, 16, 2]
+        assert e["logprobs"] == [f32(logprob(j, t)) for ids in ([10, 11, 12], [13, 14, 15, 16, 2]) for j, t in enumerate(ids)]
+        assert e["versions"] == [["1", 0, 3], ["2", 3, 8]]
+        assert [t for t, _ in e["top"]] == [t + a for t in e["ids"] for a in (0, 1)]
+        if stream:
+            assert [t for x in e["deltas"] for t in x["ids"]] == e["ids"]
+        bodies = [r["body"] for r in engine.requests]
+        assert [b["input_ids"] for b in bodies] == [[1, 2, 3], [1, 2, 3, 10, 11, 12], [1, 2, 3, 10, 11, 12]]
+        assert [b["sampling_params"]["max_new_tokens"] for b in bodies] == [50, 47, 47]
+        assert len({b["rid"] for b in bodies}) == 3
+
+
+def test_an_abort_at_the_budget_is_the_end():
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        engine.plan.append({"ids": [10, 11, 12], "finish": "abort"})
+        e = d.call(max_tokens=3)
+        assert (e["finish"], e["ids"], e["resumes"]) == ("length", [10, 11, 12], 0)
+
+
+def test_aborts_fail_when_asked_to():
+    with StubEngine() as engine, engine_kit.Driver(engine, resume_aborts=False) as d:
+        fails(d, engine, "engine_unavailable", 503, plan={"finish": "abort"})
+
+
+def test_abort_of_a_waiting_stream_sends_its_last_id_only():
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        engine.plan.extend([{"ids": [10, 11, 12, 13], "chunk": 1, "finish": "abort", "last_id_only": True}, {"ids": [20, 2]}])
+        e = d.call(stream=True)
+        assert e["ids"] in ([10, 11, 12, 13, 20, 2], [10, 11, 12, 20, 2])
+        assert engine.requests[1]["body"]["input_ids"] == [1, 2, 3] + e["ids"][:-2]
+        assert [t for x in e["deltas"] for t in x["ids"]] == e["ids"]
+
+
+def test_vllm_aborts_without_a_word():
+    with StubEngine("vllm") as engine, engine_kit.Driver(engine) as d:
+        engine.plan.extend([{"ids": [10, 11], "drop": {"finish"}}, {"ids": [12, 2]}])
+        assert d.call(stream=True)["ids"] == [10, 11, 12, 2]
+        engine.plan.extend([{"ids": [10, 11], "finish": "abort"}, {"ids": [12, 2]}])
+        assert d.call()["ids"] == [10, 11, 12, 2]
+
+
+def test_a_late_abort_is_spliced():
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        engine.plan.extend([{"ids": [10, 11], "finish": "abort", "delay_s": 2}, {"ids": [12, 2]}])
+        assert d.call()["ids"] == [10, 11, 12, 2]
+
+
+# --- pause ---
+
+def test_hold_and_drain():
+    with StubEngine() as engine, engine_kit.Driver(engine, queue_timeout=300) as d:
+        go = threading.Event()
+        engine.plan.append({"wait": go})
+        first = d.start()
+        wait_until(lambda: engine.requests, 5, "the request")
+        d.tell(op="pause", mode="drain")
+        second = d.start()
+        time.sleep(0.7)  # beyond the queue's deadline, which does not run now
+        assert len(engine.requests) == 1
+        go.set()
+        d.event("drained")
+        check(d.end(first))
+        d.tell(op="pause", mode="run")
+        check(d.end(second))
+
+
+# --- overload ---
+
+def test_queue_is_bounded_and_has_a_deadline():
+    with StubEngine() as engine, engine_kit.Driver(engine, max_inflight=1, max_queue=2, queue_timeout=400) as d:
+        go = threading.Event()
+        engine.plan.append({"wait": go})
+        first = d.start()
+        wait_until(lambda: engine.requests, 5, "the request")
+        waiting = [d.start(), d.start()]
+        e = d.call()
+        assert (e["code"], e["status"], e["retry"]) == ("overloaded", 429, True)
+        for w in waiting:
+            assert d.end(w)["code"] == "overloaded"
+        go.set()
+        check(d.end(first))
+
+
+def test_queue_is_fair():
+    with StubEngine() as engine, engine_kit.Driver(engine, max_inflight=1) as d:
+        go = threading.Event()
+        engine.plan.append({"wait": go})
+        first = d.start(session="greedy")
+        wait_until(lambda: engine.requests, 5, "the request")
+        calls = [d.start(session="greedy") for _ in range(5)] + [d.start(session="modest"), d.start(session="humble")]
+        d.state()
+        go.set()
+        for c in [first] + calls:
+            check(d.end(c))
+        order = [r["headers"]["x-smg-routing-key"] for r in engine.requests]
+        assert order[1:4] == ["greedy", "modest", "humble"]
+
+
+# --- replicas ---
+
+def test_sessions_stay_and_only_a_dead_replicas_move():
+    engines = [StubEngine() for _ in range(4)]
+    for e in engines:
+        e.__enter__()
+    try:
+        with engine_kit.Driver(*engines, health_interval=100) as d:
+            def round_of_calls():
+                ids = {s: d.start(session=f"session-{s}") for s in range(60)}
+                return {s: check(d.end(i))["replica"] for s, i in ids.items()}
+            homes = round_of_calls()
+            assert len(set(homes.values())) == 4
+            for _ in range(3):
+                assert round_of_calls() == homes
+            victim = engines[1].setting
+            engines[1].__exit__()
+            moved = round_of_calls()
+            assert all(moved[s] == homes[s] for s in homes if homes[s] != victim)
+            assert victim not in moved.values()
+            wait_until(lambda: [r["up"] for r in d.state()["replicas"]] == [True, False, True, True], 10, "the replica is down")
+            assert round_of_calls() == moved
+    finally:
+        for i, e in enumerate(engines):
+            if i != 1:
+                e.__exit__()
+
+
+def test_load_bound():
+    with StubEngine() as a, StubEngine() as b, engine_kit.Driver(a, b) as d:
+        go = threading.Event()
+        for e in (a, b):
+            e.plan.extend([{"wait": go}] * 64)
+        calls = [d.start(session="one") for _ in range(64)]
+        wait_until(lambda: len(a.requests) + len(b.requests) == 64, 10, "all requests")
+        most = max(len(a.requests), len(b.requests))
+        assert most <= 1.25 * 32 + 9
+        go.set()
+        for c in calls:
+            check(d.end(c))
+
+
+def test_health_has_hysteresis():
+    with StubEngine() as engine, engine_kit.Driver(engine, health_interval=50) as d:
+        def up():
+            return d.state()["replicas"][0]["up"]
+        wait_until(lambda: engine.probes > 2, 5, "probes")
+        assert up()
+        engine.health = 503
+        wait_until(lambda: not up(), 5, "down")
+        assert sum("engine is down" in line for line in d.log) == 1
+        check(d.call())  # the only one: tried all the same
+        engine.health = 200
+        wait_until(up, 5, "up")
+
+
+def test_slow_health_of_a_busy_engine_is_no_death():
+    with StubEngine(health_delay=3600) as engine, engine_kit.Driver(engine, health_interval=50) as d:
+        for _ in range(3):
+            check(d.call())
+            time.sleep(0.2)
+        assert d.state()["replicas"][0]["up"]
+
+
+# --- vLLM, llama.cpp ---
+
+def test_vllm_request():
+    with StubEngine("vllm") as engine, engine_kit.Driver(engine) as d:
+        d.call(prompt=[5, 6], session="abc", call=3, temperature=0.5, max_tokens=9, stop_token_ids=[7], seed=1)
+        r = engine.requests[0]
+        assert r["path"] == "/inference/v1/generate"
+        assert r["body"]["token_ids"] == [5, 6] and r["body"]["request_id"] == "abc:3.0.0."
+        params = r["body"]["sampling_params"]
+        assert params["logprobs"] == 0 and params["detokenize"] is False and params["stop_token_ids"] == [7] and params["seed"] == 1
+        d.call(stop=["x"])  # a stop string needs the text
+        assert engine.requests[1]["body"]["sampling_params"]["detokenize"] is True
+        wait_until(lambda: any("logprobs" in line and "temperature" in line for line in d.log), 5, "the warning about raw logprobs")
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_vllm_falls_back_to_completions(stream):
+    with StubEngine("vllm", routes=("completions",)) as engine, engine_kit.Driver(engine) as d:
+        for top in (0, 2):
+            e = check(d.call(stream=stream, prompt=[5, 6], top=top))
+            assert len(e["top"]) == top * 4
+        engine.plan.append({"matched": "END"})
+        e = d.call(stream=stream)
+        assert (e["finish"], e["stop_text"]) == ("stop_string", "END")
+        engine.plan.append({"matched": 7})
+        assert d.call(stream=stream)["stop_id"] == 7
+        body = engine.requests[0]["body"]
+        assert body["prompt"] == [5, 6] and body["return_token_ids"] and body["return_tokens_as_token_ids"] and body["logprobs"] == 0
+        assert {r["path"] for r in engine.requests} == {"/v1/completions"}
+        fails(d, engine, "engine_invalid", plan={"prompt_tokens": 5}, stream=stream)
+        assert sum("route" in line for line in d.log) >= 1
+
+
+def test_llamacpp_request():
+    with StubEngine("llamacpp") as engine, engine_kit.Driver(engine) as d:
+        e = check(d.call(prompt=[5, 6], stream=True, max_tokens=9, stop=["x"]))
+        assert len(e["deltas"]) == 1
+        b = engine.requests[0]["body"]
+        assert b["prompt"] == [5, 6] and b["stream"] is False and b["return_tokens"] and b["n_probs"] == 1 and b["cache_prompt"] and b["stop"] == ["x"]
+        engine.plan.append({"finish": "word", "matched": "x"})
+        e = d.call()
+        assert (e["finish"], e["stop_text"]) == ("stop_string", "x")
+
+
+# --- routed experts ---
+
+def block(rows, base=0, row=6):
+    return struct.pack(f"<{rows * row}i", *range(base, base + rows * row))
+
+
+def test_experts_whole_and_incremental():
+    import base64
+    with StubEngine() as engine, engine_kit.Driver(engine, routed_experts=True) as d:
+        engine.plan.append({"experts": block(6)})  # 3 + 4 - 1 rows
+        e = check(d.call())
+        assert base64.b64decode(e["experts"]) == block(6) and (e["experts_from"], e["experts_rows"]) == (0, 6)
+        assert engine.requests[0]["body"]["return_routed_experts"] and engine.requests[0]["body"]["routed_experts_start_len"] == 0
+        engine.plan.append({"experts": block(4)})
+        e = check(d.call(experts_from=2))
+        assert engine.requests[1]["body"]["routed_experts_start_len"] == 2
+        assert base64.b64decode(e["experts"]) == block(4) and (e["experts_from"], e["experts_rows"]) == (2, 4)
+        engine.plan.append({"experts": block(6)})  # an engine that does not know start_len
+        e = check(d.call(experts_from=2))
+        assert (e["experts_from"], e["experts_rows"]) == (0, 6)
+        fails(d, engine, "engine_invalid", plan={"experts": block(5)}, experts_from=2)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2"])
+def test_experts_of_vllm_become_int32(dtype):
+    import base64
+    values = list(range(36))
+    head = f"{{'descr': '{'|u1' if dtype == 'u1' else '<u2'}', 'fortran_order': False, 'shape': (6, 2, 3), }}".encode().ljust(117) + b"\n"
+    data = struct.pack("<36B" if dtype == "u1" else "<36H", *values)
+    npy = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + data
+    with StubEngine("vllm") as engine, engine_kit.Driver(engine, routed_experts=True) as d:
+        engine.plan.append({"experts": npy})
+        e = check(d.call())
+        assert base64.b64decode(e["experts"]) == struct.pack("<36i", *values) and e["experts_rows"] == 6
+        for bad in (npy[:-1], npy[:20], b"nonsense", npy.replace(b"False", b"True ")):
+            fails(d, engine, "engine_invalid", plan={"experts": bad})
+
+
+# --- keys, TLS, other paths ---
+
+def test_key_file(tmp_path):
+    (tmp_path / "key").write_text("secret-key\n")
+    with StubEngine(key="secret-key") as engine:
+        with engine_kit.Driver(f"{engine.setting},key-file={tmp_path / 'key'}") as d:
+            check(d.call())
+            assert not any("secret-key" in line for line in d.log)
+        with engine_kit.Driver(engine) as d:
+            assert d.call()["code"] == "engine_invalid"
+
+
+def test_tls():
+    import pathlib
+    import ssl
+    folder = pathlib.Path(__file__).parents[1] / "data/tls"
+    for name, why in (("good", None), ("other", "does not name this address"), ("expired", "expired")):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
+        with StubEngine(tls=context) as engine:
+            with engine_kit.Driver(engine, ca_file=str(folder / "ca.pem")) as d:
+                if why:
+                    e = d.call()
+                    assert e["code"] == "engine_unavailable" and "certificate refused" in e["text"] and why in e["text"]
+                else:
+                    for stream in STREAMS:
+                        check(d.call(stream=stream))
+                    engine.plan.append({"split": 1})
+                    check(d.call())
+            with engine_kit.Driver(engine, insecure_tls=True) as d:
+                check(d.call())
+                assert any("NOT checked" in line for line in d.log)
+
+
+def test_pass_through():
+    import json
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        d.tell(op="pass", id=9, method="POST", path="/echo?a=b", session="abc", type="text/plain", body="hello")
+        assert d.event("head", id=9)["status"] == 200
+        d.event("passed", id=9)
+        body = json.loads("".join(e["text"] for e in d.kept if e["event"] == "body"))
+        assert (body["method"], body["target"], body["body"]) == ("POST", "/echo?a=b", "hello")
+        assert body["headers"]["x-smg-routing-key"] == "abc" and body["headers"]["content-type"] == "text/plain"
+        d.tell(op="pass", id=10, method="GET", path="/nowhere")
+        assert d.event("head", id=10)["status"] == 404
+        d.event("passed", id=10)
+
+
+# --- OpenAI upstream ---
+
+CHAT = {"model": "up", "messages": [{"role": "user", "content": "hi"}], "temperature": 0.5}
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_openai_upstream(stream):
+    import json
+    with StubEngine("openai") as engine, engine_kit.Driver(engine) as d:
+        e = d.call(chat_body=CHAT, stream=stream)
+        assert e["event"] == "done" and e["ids"] == [] and e["logprobs"] is None, e
+        body = json.loads(e["body"])
+        assert body["choices"][0]["message"]["content"] == "Hello there." and body["choices"][0]["finish_reason"] == "stop"
+        assert engine.requests[0]["body"]["messages"] == CHAT["messages"] and engine.requests[0]["body"]["temperature"] == 0.5
+        if stream:
+            assert "".join(x.get("text", "") for x in e["deltas"]) == "Hello there."
+        engine.plan.append({"finish": "length"})
+        assert d.call(chat_body=CHAT, stream=stream)["finish"] == "length"
+        engine.plan.append({"status": 400, "body": {"error": {"message": "no"}}})
+        assert d.call(chat_body=CHAT, stream=stream)["code"] == "engine_refused"
+        engine.plan.append({"cut": "close"})
+        assert d.call(chat_body=CHAT, stream=stream)["code"] == "engine_invalid"

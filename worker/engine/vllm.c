@@ -1,0 +1,308 @@
+/*
+ * Kind `vllm`: POST /inference/v1/generate (route 0) or, where that is missing, POST
+ * /v1/completions with token ids (route 1). Answers of both routes differ in names only, so one
+ * table reads them.
+ */
+#include <math.h>
+
+#include "common/base/log.h"
+#include "common/base/vec.h"
+#include "common/codec/json_number.h"
+#include "worker/engine/npy.h"
+#include "worker/engine/remote.h"
+#include "worker/engine/wire_write.h"
+
+enum { ROUTE_GENERATE, ROUTE_COMPLETIONS, ROUTES };
+
+enum {
+    FINISH = FIELD_ID_WIRE,
+    STOP_REASON,
+    TOKEN_LOGPROB, /* of the sampled token, in order */
+    TOKEN_NAME,    /* "token_id:7" */
+    TOP_LOGPROB,   /* generate: of an alternative; its name comes before or after it */
+    TOP_NAME,
+    TOP_NAMED, /* completions: {"token_id:7": -0.1} */
+};
+
+static const struct field fields[] = {
+    {"choices[].token_ids", FIELD_INTS, FIELD_ID_IDS},
+    {"choices[].prompt_token_ids", FIELD_INTS, FIELD_ID_PROMPT_ECHO},
+    {"choices[].finish_reason", FIELD_SCALAR, FINISH},
+    {"choices[].stop_reason", FIELD_SCALAR, STOP_REASON},
+    {"choices[].routed_experts", FIELD_BASE64, FIELD_ID_EXPERTS},
+    {"choices[].logprobs.content[].logprob", FIELD_SCALAR, TOKEN_LOGPROB},
+    {"choices[].logprobs.content[].token", FIELD_SCALAR, TOKEN_NAME},
+    {"choices[].logprobs.content[].top_logprobs[].logprob", FIELD_SCALAR, TOP_LOGPROB},
+    {"choices[].logprobs.content[].top_logprobs[].token", FIELD_SCALAR, TOP_NAME},
+    {"choices[].logprobs.token_logprobs[]", FIELD_SCALAR, TOKEN_LOGPROB},
+    {"choices[].logprobs.tokens[]", FIELD_SCALAR, TOKEN_NAME},
+    {"choices[].logprobs.top_logprobs[].*", FIELD_SCALAR, TOP_NAMED},
+    {"usage.completion_tokens", FIELD_SCALAR, FIELD_ID_COMPLETION_TOKENS},
+    {"usage.prompt_tokens", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS},
+    {"error", FIELD_SCALAR, FIELD_ID_ERROR},
+    {"error.message", FIELD_SCALAR, FIELD_ID_ERROR_MESSAGE},
+    {"error.code", FIELD_SCALAR, FIELD_ID_ERROR_CODE},
+};
+
+/* --- asking --- */
+
+static void write_grammar(struct json_out *o, const struct sampling *s)
+{
+    const struct json *schema = wire_schema(s);
+    struct str regex = wire_grammar(s, "regex"), ebnf = wire_grammar(s, "ebnf");
+
+    if (!schema && !regex.p && !ebnf.p)
+        return;
+    json_out_key(o, "structured_outputs");
+    json_out_obj(o);
+    if (schema) {
+        json_out_key(o, "json");
+        json_out_value(o, schema);
+    } else {
+        json_out_key(o, regex.p ? "regex" : "grammar");
+        json_out_str(o, regex.p ? regex : ebnf);
+    }
+    json_out_end_obj(o);
+}
+
+static void write_sampling(struct json_out *o, const struct engine_request *q,
+                           const struct engine_options *opt)
+{
+    const struct sampling *s = &q->sampling;
+
+    json_out_key(o, "max_tokens");
+    json_out_i64(o, s->max_tokens);
+    json_out_key(o, "temperature");
+    json_out_double(o, s->temperature);
+    json_out_key(o, "top_p");
+    json_out_double(o, s->top_p);
+    json_out_key(o, "top_k");
+    json_out_i64(o, s->top_k > 0 ? s->top_k : 0);
+    json_out_key(o, "min_p");
+    json_out_double(o, s->min_p);
+    json_out_key(o, "presence_penalty");
+    json_out_double(o, s->presence_penalty);
+    json_out_key(o, "frequency_penalty");
+    json_out_double(o, s->frequency_penalty);
+    json_out_key(o, "repetition_penalty");
+    json_out_double(o, s->repetition_penalty);
+    json_out_key(o, "ignore_eos");
+    json_out_bool(o, s->ignore_eos);
+    json_out_key(o, "logprobs");
+    json_out_i64(o, q->top_logprobs);
+    wire_stops(o, "stop", s);
+    wire_stop_ids(o, "stop_token_ids", q, opt);
+    if (s->has_seed) {
+        json_out_key(o, "seed");
+        json_out_i64(o, s->seed);
+    }
+    if (s->logit_bias) {
+        json_out_key(o, "logit_bias");
+        json_out_value(o, s->logit_bias);
+    }
+    write_grammar(o, s);
+}
+
+static void write_generate(struct json_out *o, const struct engine_request *q,
+                           const struct engine_options *opt)
+{
+    struct buf rid = {0};
+
+    remote_rid(&rid, q);
+    json_out_key(o, "request_id");
+    json_out_str(o, buf_str(&rid));
+    json_out_key(o, "token_ids");
+    wire_ids(o, q->prompt);
+    json_out_key(o, "sampling_params");
+    json_out_obj(o);
+    write_sampling(o, q, opt);
+    /* Without text there are no stop strings. */
+    json_out_key(o, "detokenize");
+    json_out_bool(o, q->sampling.stop != NULL);
+    if (opt->routed_experts && q->experts_from > 0) {
+        json_out_key(o, "routed_experts_prompt_start");
+        json_out_i64(o, q->experts_from);
+    }
+    json_out_end_obj(o);
+    buf_done(&rid);
+}
+
+static void write_completions(struct json_out *o, const struct engine_request *q,
+                              const struct engine_options *opt)
+{
+    json_out_key(o, "prompt");
+    wire_ids(o, q->prompt);
+    write_sampling(o, q, opt);
+    json_out_key(o, "return_token_ids");
+    json_out_bool(o, true);
+    json_out_key(o, "return_tokens_as_token_ids");
+    json_out_bool(o, true);
+    json_out_key(o, "skip_special_tokens");
+    json_out_bool(o, false);
+}
+
+/* The default server's logprobs are taken before temperature; nothing in its answers tells. */
+static void warn_of_raw_logprobs(const struct engine_request *q)
+{
+    static bool warned;
+
+    if (warned || (q->sampling.temperature > 0.999 && q->sampling.temperature < 1.001))
+        return;
+    warned = true;
+    log_warn(NULL, "vllm: logprobs are those of temperature 1 unless the server runs with "
+                   "--logprobs-mode processed_logprobs");
+}
+
+static void write_request(const struct remote *r, const struct engine_request *q,
+                          struct wire_send *send)
+{
+    struct json_out o = json_out_to(&send->body);
+
+    warn_of_raw_logprobs(q);
+    json_out_obj(&o);
+    if (remote_route(r) == ROUTE_GENERATE) {
+        send->path = "/inference/v1/generate";
+        write_generate(&o, q, remote_options(r));
+    } else {
+        send->path = "/v1/completions";
+        write_completions(&o, q, remote_options(r));
+    }
+    json_out_key(&o, "stream");
+    json_out_bool(&o, send->stream);
+    json_out_end_obj(&o);
+}
+
+/* --- reading --- */
+
+/* The id in "token_id:7", or -1. */
+static int32_t id_of(struct str name)
+{
+    uint64_t id;
+
+    if (!str_starts(name, STR("token_id:")) ||
+        str_to_u64(str_sub(name, 9, name.len), INT32_MAX, &id) < 0)
+        return -1;
+    return (int32_t)id;
+}
+
+static float logprob_of(const struct json_scan *s)
+{
+    double d;
+
+    if (s->token != JSON_TOKEN_NUMBER || json_number_double(s->text, &d) < 0)
+        return NAN;
+    return (float)d;
+}
+
+/* Alternatives: the name of one and its logprob come in any order; the position they belong to is
+ * that of the last sampled token whose fields were met. Places are filled as they come. */
+static void take_top(struct reply *y, const struct json_scan *s, bool name)
+{
+    struct reply_event *v = &y->event;
+
+    if (name)
+        *vec_push(&v->top_ids) = id_of(s->text);
+    else
+        *vec_push(&v->top_logprobs) = logprob_of(s);
+}
+
+static void take_named(struct reply *y, const struct json_scan *s, struct str key)
+{
+    struct reply_event *v = &y->event;
+
+    *vec_push(&v->top_ids) = id_of(key);
+    *vec_push(&v->top_logprobs) = logprob_of(s);
+}
+
+static void take_finish(struct reply *y, const struct json_scan *s)
+{
+    if (s->token == JSON_TOKEN_NULL)
+        return;
+    if (str_eq_c(s->text, "stop"))
+        y->finish = REPLY_STOP;
+    else if (str_eq_c(s->text, "length"))
+        y->finish = REPLY_LENGTH;
+    else if (str_eq_c(s->text, "abort"))
+        y->finish = REPLY_ABORT;
+    else
+        y->finish = REPLY_BROKEN;
+}
+
+static void take_scalar(struct reply *y, int id, const struct json_scan *s, struct str key)
+{
+    struct reply_event *v = &y->event;
+
+    switch (id) {
+    case FINISH:
+        take_finish(y, s);
+        break;
+    case STOP_REASON:
+        if (s->token == JSON_TOKEN_STRING)
+            reply_text(&y->stop_text, s);
+        else
+            y->stop_id = reply_int(s);
+        break;
+    case TOKEN_LOGPROB:
+        v->has_logprobs = true;
+        v->logprobs_seen++;
+        *vec_push(&v->logprobs) = logprob_of(s);
+        break;
+    case TOKEN_NAME:
+        *vec_push(&v->logprob_ids) = id_of(s->text);
+        break;
+    case TOP_NAMED:
+        take_named(y, s, key);
+        break;
+    default:
+        take_top(y, s, id == TOP_NAME);
+    }
+}
+
+/* An event is over: alternatives of n positions, as many each as were asked for. The server sends
+ * the sampled token besides when it is none of the best, so counts may differ: then positions can
+ * only be told apart where every one has the same number. */
+static void end_event(struct reply *y)
+{
+    struct reply_event *v = &y->event;
+    size_t n = v->logprobs_seen, k = y->n_top, each;
+    size_t have = MIN_OF(v->top_ids.n, v->top_logprobs.n);
+
+    v->has_logprob_ids = v->logprob_ids.n == v->logprobs.n && v->logprobs.n > 0;
+    if (k == 0 || n == 0 || have == n * k)
+        return;
+    each = have / n;
+    if (each < k || each * n != have) {
+        vec_clear(&v->top_ids);
+        vec_clear(&v->top_logprobs);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        memmove(v->top_ids.at + i * k, v->top_ids.at + i * each, k * sizeof(*v->top_ids.at));
+        memmove(v->top_logprobs.at + i * k, v->top_logprobs.at + i * each,
+                k * sizeof(*v->top_logprobs.at));
+    }
+    v->top_ids.n = v->top_logprobs.n = n * k;
+}
+
+static int complete(struct reply *y, const struct engine_request *q, struct err *e)
+{
+    (void)q;
+    if (!y->has_experts)
+        return 0;
+    return npy_to_int32(&y->experts, e);
+}
+
+static const struct wire wire = {
+    .kind = "vllm",
+    .fields = fields,
+    .n_fields = ARRAY_LEN(fields),
+    .health = "/health",
+    .write = write_request,
+    .scalar = take_scalar,
+    .end_event = end_event,
+    .complete = complete,
+    .silent_abort = true,
+    .routes = ROUTES,
+};
+
+REMOTE_ADAPTER(vllm, "vllm", &wire);
