@@ -56,6 +56,7 @@ static void refuse(struct front *f, int fd)
 /* One connection off the queue. 0; -1 when there is none, or accepting was paused. */
 static int accept_one(struct front *f)
 {
+    /* cppcheck-suppress nullPointer ; the peer's address is not asked for */
     int fd = accept4(f->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
     if (fd >= 0) {

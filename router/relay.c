@@ -481,6 +481,7 @@ static void pump_down(struct conn *c, size_t *budget)
  * loses the connection. */
 static void refuse_body(struct conn *c, const struct err *e)
 {
+    c->up.done = false; /* what follows is not looked at */
     if (c->answered)
         conn_close(c);
     else

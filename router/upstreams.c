@@ -192,10 +192,8 @@ int upstreams_any(struct upstreams *u)
 
 /* ------------------------------------------------------------------ idle links */
 
-static void idle_remove(struct link *link)
+static void idle_remove(struct upstream *to, struct link *link)
 {
-    struct upstream *to = &link->all->at[link->upstream];
-
     if (link->prev != NULL)
         link->prev->next = link->next;
     else
@@ -222,7 +220,7 @@ static void on_link(struct loop_io *io, unsigned events)
 
     if (link->owner == NULL) {
         /* Idle: it has closed, or speaks without having been asked. */
-        idle_remove(link);
+        idle_remove(&link->all->at[link->upstream], link);
         link_destroy(link);
         return;
     }
@@ -256,14 +254,22 @@ void link_close(struct link *link)
     link_destroy(link);
 }
 
-static void close_idle(struct upstream *at)
+/* Closes the idle links that have waited since before that time, oldest first. */
+static void close_older(struct upstream *at, uint64_t before_ms)
 {
-    while (at->idle != NULL) {
-        struct link *link = at->idle;
+    struct link *newer;
 
-        idle_remove(link);
+    for (struct link *link = at->oldest; link != NULL && link->idle_since_ms <= before_ms;
+         link = newer) {
+        newer = link->prev;
+        idle_remove(at, link);
         link_destroy(link);
     }
+}
+
+static void close_idle(struct upstream *at)
+{
+    close_older(at, UINT64_MAX);
 }
 
 static void sweep(struct loop_timer *t)
@@ -271,13 +277,8 @@ static void sweep(struct loop_timer *t)
     struct upstreams *u = CONTAINER_OF(t, struct upstreams, sweep);
     uint64_t now_ms = loop_now_ms(u->loop);
 
-    for (size_t i = 0; i < ARRAY_LEN(u->at); i++)
-        while (u->at[i].oldest != NULL && u->at[i].oldest->idle_since_ms + IDLE_MAX_MS <= now_ms) {
-            struct link *link = u->at[i].oldest;
-
-            idle_remove(link);
-            link_destroy(link);
-        }
+    for (size_t i = 0; i < ARRAY_LEN(u->at) && now_ms > IDLE_MAX_MS; i++)
+        close_older(&u->at[i], now_ms - IDLE_MAX_MS);
     loop_timer_set(u->loop, &u->sweep, SWEEP_MS, sweep);
 }
 
@@ -384,7 +385,7 @@ static struct link *link_take_idle(struct upstreams *u, unsigned upstream)
     struct link *link = u->at[upstream].idle;
 
     if (link != NULL)
-        idle_remove(link);
+        idle_remove(&u->at[upstream], link);
     return link;
 }
 

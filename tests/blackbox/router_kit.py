@@ -39,24 +39,27 @@ class Reader:
     """Buffered reads off a socket that say when it ended."""
 
     def __init__(self, sock):
-        self.sock, self.data = sock, b""
+        self.sock, self.data = sock, bytearray()
 
     def fill(self):
-        got = self.sock.recv(65536)
+        got = self.sock.recv(262144)
         if not got:
-            raise Gone(self.data)
+            raise Gone(bytes(self.data))
         self.data += got
 
     def until(self, mark):
         while mark not in self.data:
             self.fill()
-        head, _, self.data = self.data.partition(mark)
+        end = self.data.index(mark)
+        head = bytes(self.data[:end])
+        del self.data[: end + len(mark)]
         return head
 
     def exactly(self, n):
         while len(self.data) < n:
             self.fill()
-        out, self.data = self.data[:n], self.data[n:]
+        out = bytes(self.data[:n])
+        del self.data[:n]
         return out
 
 
@@ -73,7 +76,7 @@ def read_body(reader, headers):
     """(payload, bytes as framed)"""
     names = dict(headers)
     if names.get("transfer-encoding") == "chunked":
-        payload = framed = b""
+        payload, framed = bytearray(), bytearray()
         while True:
             line = reader.until(b"\r\n")
             framed += line + b"\r\n"
@@ -81,7 +84,7 @@ def read_body(reader, headers):
             if size == 0:
                 end = reader.until(b"\r\n")
                 assert end == b"", "trailers must not get here"
-                return payload, framed + b"\r\n"
+                return bytes(payload), bytes(framed + b"\r\n")
             data = reader.exactly(size)
             assert reader.exactly(2) == b"\r\n"
             payload += data
@@ -285,7 +288,7 @@ class Client:
     def ended(self):
         """Whether the router closes (and sends nothing more)."""
         try:
-            return self.reader.data == b"" and self.sock.recv(1) == b""
+            return not self.reader.data and self.sock.recv(1) == b""
         except ConnectionResetError:
             return True
 
