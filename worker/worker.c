@@ -6,6 +6,7 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/vec.h"
 #include "common/proc/child.h"
 #include "worker/api/api.h"
 #include "worker/setup.h"
@@ -23,6 +24,11 @@ struct worker {
     struct loop_timer tick, drain;
     uint64_t drain_until_ms;
     uint64_t skipped; /* replayed records that did not fit */
+
+    struct {
+        char **at;
+        size_t n, cap;
+    } orphans; /* their sessions */
 };
 
 int worker_load(const struct config *c, const struct model **ret, struct buf *remark, struct err *e)
@@ -44,17 +50,37 @@ void worker_unload(const struct model *m)
 
 /* --- places and their journals --- */
 
+/* A record that does not fit: the rest of a session whose beginning was compacted away already
+ * (said once, dropped below), or a bug of ours. */
+static void replay_skip(struct worker *w, struct str session_id, const struct err *why)
+{
+    bool ended = false;
+
+    if (session_find_any(w->api.turns.store, session_id, &ended) || ended)
+        log_error(&(struct log_scope){.session = session_id}, "journal: record does not apply",
+                  LOG_T("error", why->text));
+    w->skipped++;
+    *vec_push(&w->orphans) = mem_strndup(session_id.p, session_id.len);
+}
+
 static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
 {
     struct worker *w = ctx;
     struct err bad = {0};
+    struct str id;
+    uint64_t hash[2];
 
     (void)e;
-    if (session_apply(w->api.turns.store, payload, &bad)) {
-        w->skipped++;
-        log_error(&(struct log_scope){.session = session_id}, "journal: record does not apply",
-                  LOG_T("error", bad.text));
+    if (str_eq_c(session_id, JOURNAL_NOTE)) {
+        deliveries_replay_note(&w->api.turns.deliveries, payload);
+        return 0;
     }
+    if (session_apply(w->api.turns.store, payload, &bad)) {
+        replay_skip(w, session_id, &bad);
+        return 0;
+    }
+    if (session_record_commits(payload, &id, hash))
+        deliveries_open(&w->api.turns.deliveries, id, hash);
     return 0;
 }
 
@@ -73,7 +99,16 @@ static int open_place(struct worker *w, uint32_t index, struct err *e)
         return -1;
     env->journals = mem_realloc_array(env->journals, env->n_journals + 1, sizeof(*env->journals));
     env->journals[env->n_journals++] = (struct turn_journal){index, j};
+    while (w->orphans.n > 0) {
+        char *id = vec_pop(&w->orphans);
+
+        journal_drop_session(j, str_cstr(id));
+        free(id);
+    }
     journal_stats(j, &stats);
+    if (w->skipped > 0)
+        log_warn(NULL, "journal: records skipped", LOG_U("records", w->skipped));
+    w->skipped = 0;
     metrics_count(env->page, METRIC_journal_replayed, stats.replayed);
     metrics_count(env->page, METRIC_journal_repairs, stats.repairs);
     metrics_count(env->page, METRIC_journal_replay_us, (loop_clock_ms() - start_ms) * 1000);
@@ -136,6 +171,7 @@ static void on_tick(struct loop_timer *t)
 
     loop_timer_set(w->loop, t, TICK_MS, on_tick);
     api_sweep(&w->api);
+    ledger_note_deliveries(&w->api.turns);
     compact(w);
     publish(w);
 }
@@ -236,6 +272,9 @@ static void close_all(struct worker *w)
     server_free(w->server);
     api_done(&w->api);
     engine_pool_free(env->engines);
+    if (env->n_journals > 0)
+        ledger_note_deliveries(env);
+    vec_done(&w->orphans);
     for (size_t i = 0; i < env->n_journals; i++)
         journal_close(env->journals[i].journal);
     free(env->journals);

@@ -70,6 +70,12 @@ struct replay {
     void *ctx;
 };
 
+/* Whose need of the record keeps it: a session's, or nobody's. */
+static struct str keeper(struct str id)
+{
+    return str_eq_c(id, JOURNAL_NOTE) ? (struct str){0} : id;
+}
+
 /* Replays one segment's records; *ret_good is the length of its whole part. */
 static int replay_segment(struct journal *j, uint32_t number, struct str bytes,
                           const struct replay *r, size_t *ret_good, struct err *e)
@@ -84,7 +90,7 @@ static int replay_segment(struct journal *j, uint32_t number, struct str bytes,
     while ((rc = segment_record_next(str_sub(bytes, at, SIZE_MAX), &rec)) == 1) {
         if (r->fn && r->fn(r->ctx, rec.id, rec.payload, e))
             return -1;
-        liveness_add(&j->live, number, rec.id, rec.size);
+        liveness_add(&j->live, number, keeper(rec.id), rec.size);
         j->stats.replayed++;
         at += rec.size;
     }
@@ -277,7 +283,7 @@ static int write_record(struct journal *j, struct str id, struct str payload, st
     j->length += size;
     j->stats.records++;
     j->stats.bytes += size;
-    liveness_add(&j->live, last_number(j), id, size);
+    liveness_add(&j->live, last_number(j), keeper(id), size);
     return 0;
 }
 
@@ -324,7 +330,9 @@ static int copy_live(struct journal *j, struct str bytes, int out, struct err *e
          at += rec.size) {
         struct iovec part = {(void *)(uintptr_t)(bytes.p + at), rec.size};
 
-        if (liveness_has(&j->live, rec.id) && files_append(out, &part, 1, e))
+        bool wanted = str_eq_c(rec.id, JOURNAL_NOTE) || liveness_has(&j->live, rec.id);
+
+        if (wanted && files_append(out, &part, 1, e))
             return -1;
     }
     return j->durability == JOURNAL_POWER && fdatasync(out)

@@ -17,6 +17,10 @@ struct loop;
 
 enum journal_durability { JOURNAL_NONE, JOURNAL_PROCESS, JOURNAL_POWER };
 
+/* Records under this id are notes beside the sessions (turn/delivery.h): replayed like the others,
+ * but they alone keep no segment alive. */
+#define JOURNAL_NOTE "~"
+
 struct journal_options {
     const char *dir; /* of this worker; made when missing */
     enum journal_durability durability;

@@ -92,12 +92,15 @@ static struct live_session *session_get(struct liveness *v, struct str id)
 void liveness_add(struct liveness *v, uint32_t number, struct str id, uint64_t bytes)
 {
     struct live_segment *seg = segment_find(v, number);
-    struct live_session *s = session_get(v, id);
+    struct live_session *s;
 
     if (!seg)
         return;
-    seg->live_bytes += bytes;
     seg->total_bytes += bytes;
+    if (!id.p)
+        return;
+    seg->live_bytes += bytes;
+    s = session_get(v, id);
     if (s->n > 0 && vec_last(s).number == number)
         vec_last(s).bytes += bytes;
     else

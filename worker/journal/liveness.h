@@ -37,7 +37,7 @@ void liveness_remove(struct liveness *v, uint32_t number);
 /* Segment `old` is replaced by `number`, which has its live records only. */
 void liveness_renumber(struct liveness *v, uint32_t old, uint32_t number);
 
-/* A record of `bytes` went into that segment. */
+/* A record of `bytes` went into that segment; `id` absent: it needs not be kept. */
 void liveness_add(struct liveness *v, uint32_t number, struct str id, uint64_t bytes);
 
 /* The session's records are needed no longer. */

@@ -110,6 +110,9 @@ enum session_end {
 int session_end_record(struct session *s, enum session_end how, const struct json *detail,
                        uint64_t now_ms, struct buf *record, struct err *e);
 
+/* Whether the record commits a call, and then whose and of which request body. */
+bool session_record_commits(struct str record, struct str *ret_id, uint64_t ret_body_hash[2]);
+
 /* Applies one record to the store (live or replayed). ERR_IO on a record that makes no sense. */
 int session_apply(struct session_store *st, struct str record, struct err *e);
 

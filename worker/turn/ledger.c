@@ -21,6 +21,18 @@ void ledger_forget(struct turn_env *env, void *ctx)
         journal_forget(env->journals[i].journal, ctx);
 }
 
+void ledger_note_deliveries(struct turn_env *env)
+{
+    struct buf note = {0};
+    struct err e = {0};
+
+    deliveries_take_note(&env->deliveries, &note);
+    if (note.len > 0 &&
+        journal_append(env->journals[0].journal, STR(JOURNAL_NOTE), buf_str(&note), NULL, NULL, &e))
+        log_warn(NULL, "journal: deliveries were not noted", LOG_T("error", e.text));
+    buf_done(&note);
+}
+
 int ledger_write(struct turn_env *env, struct str session_id, struct str record,
                  void (*durable)(void *ctx), void *ctx, struct err *e)
 {

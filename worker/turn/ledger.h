@@ -13,6 +13,9 @@
 int ledger_write(struct turn_env *env, struct str session_id, struct str record,
                  void (*durable)(void *ctx), void *ctx, struct err *e);
 
+/* Puts what was delivered meanwhile into the journal; once in a while, and at the end. */
+void ledger_note_deliveries(struct turn_env *env);
+
 /* Takes back what is pending for ctx. */
 void ledger_forget(struct turn_env *env, void *ctx);
 
