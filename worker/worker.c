@@ -12,7 +12,7 @@
 #include "worker/setup.h"
 #include "worker/turn/ledger.h"
 
-enum { TICK_MS = 1000, DRAIN_TICK_MS = 20 };
+enum { TICK_MS = 1000, DRAIN_TICK_MS = 20, LOOK_OVER_TICKS = 30 };
 
 struct worker {
     const struct heritage *h;
@@ -23,6 +23,7 @@ struct worker {
     struct api api;
     struct loop_timer tick, drain;
     uint64_t drain_until_ms;
+    uint64_t ticks;
     uint64_t skipped; /* replayed records that did not fit */
 
     struct {
@@ -149,6 +150,13 @@ static void publish(struct worker *w)
                           memory_order_relaxed);
 }
 
+static bool session_needed(void *ctx, struct str id)
+{
+    bool ended = false;
+
+    return session_find_any(ctx, id, &ended) || ended;
+}
+
 static void compact(struct worker *w)
 {
     struct turn_env *env = &w->api.turns;
@@ -157,6 +165,8 @@ static void compact(struct worker *w)
     uint64_t disk = 0;
 
     for (size_t i = 0; i < env->n_journals; i++) {
+        if (w->ticks % LOOK_OVER_TICKS == 0)
+            (void)journal_drop_absent(env->journals[i].journal, session_needed, env->store);
         if (journal_compact(env->journals[i].journal, false, &e) < 0)
             log_warn(NULL, "journal: compaction failed", LOG_T("error", e.text));
         journal_stats(env->journals[i].journal, &s);
@@ -170,6 +180,7 @@ static void on_tick(struct loop_timer *t)
     struct worker *w = CONTAINER_OF(t, struct worker, tick);
 
     loop_timer_set(w->loop, t, TICK_MS, on_tick);
+    w->ticks++;
     api_sweep(&w->api);
     ledger_note_deliveries(&w->api.turns);
     compact(w);

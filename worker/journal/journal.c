@@ -321,6 +321,28 @@ void journal_drop_session(struct journal *j, struct str session_id)
     liveness_drop(&j->live, session_id);
 }
 
+size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
+                           void *ctx)
+{
+    struct {
+        struct str *at;
+        size_t n, cap;
+    } gone = {0};
+    struct map_slot *slot;
+    size_t at = 0;
+    size_t n;
+
+    while ((slot = map_next(&j->live.sessions, &at)) != NULL) {
+        if (!needed(ctx, slot->key))
+            *vec_push(&gone) = slot->key;
+    }
+    for (size_t i = 0; i < gone.n; i++)
+        liveness_drop(&j->live, gone.at[i]);
+    n = gone.n;
+    vec_done(&gone);
+    return n;
+}
+
 /* Copies the needed records of a closed segment to a new file. */
 static int copy_live(struct journal *j, struct str bytes, int out, struct err *e)
 {

@@ -7,6 +7,7 @@
 #define RG_JOURNAL_JOURNAL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
@@ -49,6 +50,10 @@ void journal_forget(struct journal *j, void *ctx);
 
 /* Records of this session are no longer needed (ended and delivered): compacted away later. */
 void journal_drop_session(struct journal *j, struct str session_id);
+
+/* Drops all sessions that `needed` denies; returns how many. For a look-over now and then. */
+size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
+                           void *ctx);
 
 /* One step of compaction: removes a segment that nobody needs, or rewrites one that is mostly (with
  * `thorough`: at all) dead. 1: did something, call again; 0: nothing to do; -1: ERR_IO. */

@@ -1,0 +1,153 @@
+#include "worker/commands/export_command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "worker/commands/replayed.h"
+#include "worker/export/export.h"
+
+enum { SLICE_BYTES = 1 << 20 };
+
+struct request {
+    const char *dir, *session, *out, *format;
+    struct model_options model;
+    struct export_options options;
+};
+
+static int export_session(const struct request *q, struct replayed *r,
+                          struct model_scratch *scratch, struct session *s, FILE *to, struct err *e)
+{
+    struct export *x = NULL;
+    struct buf bytes = {0};
+    int rc = export_new(r->store, s, r->model, scratch, &q->options, &x, e);
+
+    while (rc == 0) {
+        buf_clear(&bytes);
+        rc = export_next(x, &bytes, SLICE_BYTES, e);
+        if (bytes.len > 0 && fwrite(bytes.p, 1, bytes.len, to) != bytes.len)
+            rc = err_sys(e, ERR_IO, "cannot write");
+    }
+    export_free(x);
+    buf_done(&bytes);
+    return rc < 0 ? -1 : 0;
+}
+
+static int export_to_file(const struct request *q, struct replayed *r,
+                          struct model_scratch *scratch, struct session *s, struct err *e)
+{
+    char path[4096];
+    struct str id = session_id(s);
+    FILE *f;
+    int rc;
+
+    (void)snprintf(path, sizeof(path), "%s/%.*s.%s", q->out, (int)id.len, id.p, q->format);
+    f = fopen(path, "wbe");
+    if (!f)
+        return err_sys(e, ERR_IO, "cannot make %s", path);
+    rc = export_session(q, r, scratch, s, f, e);
+    if (fclose(f) && rc == 0)
+        rc = err_sys(e, ERR_IO, "cannot write %s", path);
+    return rc;
+}
+
+static int export_one(const struct request *q, struct replayed *r, struct model_scratch *scratch,
+                      struct session *s)
+{
+    struct err e = {0};
+    struct str id = session_id(s);
+    int rc;
+
+    if (q->out) {
+        rc = export_to_file(q, r, scratch, s, &e);
+    } else {
+        rc = export_session(q, r, scratch, s, stdout, &e);
+        if (strcmp(q->format, "json") == 0)
+            (void)fputc('\n', stdout);
+    }
+    if (rc)
+        fprintf(stderr, "%.*s: %s\n", (int)id.len, id.p, e.text);
+    return rc ? 1 : 0;
+}
+
+static int export_all(const struct request *q, struct replayed *r, struct model_scratch *scratch)
+{
+    int status = 0;
+
+    for (struct session *s = session_next(r->store, NULL); s; s = session_next(r->store, s))
+        status |= export_one(q, r, scratch, s);
+    return status;
+}
+
+static int run(const struct request *q)
+{
+    struct replayed r = {0};
+    struct model_scratch *scratch;
+    struct err e = {0};
+    struct session *s;
+    bool ended = false;
+    int status = 1;
+
+    if (replayed_load(q->dir, &q->model, NULL, &r, &e)) {
+        fprintf(stderr, "%s: %s\n", q->dir, e.text);
+        return 1;
+    }
+    scratch = model_scratch_new(r.model);
+    if (!q->session) {
+        status = export_all(q, &r, scratch);
+    } else {
+        s = session_find_any(r.store, str_cstr(q->session), &ended);
+        if (s)
+            status = export_one(q, &r, scratch, s);
+        else
+            fprintf(stderr, "%s: no such session in %s\n", q->session, q->dir);
+    }
+    model_scratch_free(scratch);
+    replayed_done(&r);
+    return status;
+}
+
+/* One argument (and its value); how many were taken, or -1. */
+static int take_argument(struct request *q, char **argv, int left, struct err *e)
+{
+    static const char *const names[] = {"--session", "--model", "--format", "--out"};
+    const char **places[] = {&q->session, &q->model.dir, &q->format, &q->out};
+    const char *eq = strchr(argv[0], '=');
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (strcmp(argv[0], names[i]) != 0)
+            continue;
+        if (left < 2)
+            return err_set(e, ERR_CONFIG, "%s needs a value", names[i]);
+        *places[i] = argv[1];
+        return 2;
+    }
+    if (argv[0][0] == '-')
+        return err_set(e, ERR_CONFIG, "unknown flag %s", argv[0]);
+    if (!eq)
+        q->dir = argv[0];
+    else if (export_option(&q->options, str_of(argv[0], (size_t)(eq - argv[0])), str_cstr(eq + 1),
+                           e))
+        return -1;
+    return 1;
+}
+
+int export_command(int argc, char **argv)
+{
+    struct request q = {.format = "json"};
+    struct err e = {0};
+    int n = 1;
+
+    export_options_init(&q.options);
+    for (int i = 1; i < argc && n > 0; i += n)
+        n = take_argument(&q, argv + i, argc - i, &e);
+    if (n > 0 && export_option(&q.options, STR("format"), str_cstr(q.format), &e))
+        n = -1;
+    if (n < 0 || !q.dir) {
+        fprintf(stderr,
+                "%s%susage: rollgate export DIR [--session ID] [--model DIR] [--format F] "
+                "[--out DIR] [OPTION=VALUE ...]\n",
+                e.text, e.text[0] ? "\n" : "");
+        return 2;
+    }
+    return run(&q);
+}

@@ -1,0 +1,169 @@
+#include "worker/commands/journal_command.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/os/loop.h"
+#include "common/proc/config.h"
+#include "worker/commands/replayed.h"
+#include "worker/journal/journal.h"
+#include "worker/journal/scan.h"
+
+struct look {
+    const char *dir;
+    bool print;
+    uint64_t records, bytes, notes, damaged, torn;
+};
+
+static void on_record(void *ctx, const struct scan_record *r)
+{
+    static const char *const kinds[] = {"?", "create", "commit", "reward", "end"};
+    struct look *v = ctx;
+    bool note = str_eq_c(r->id, JOURNAL_NOTE);
+    unsigned kind = r->payload.len > 0 ? (unsigned char)r->payload.p[0] : 0;
+    struct buf line = {0};
+    struct json_out o = json_out_to(&line);
+
+    v->records++;
+    v->bytes += r->payload.len;
+    v->notes += note;
+    if (!v->print)
+        return;
+    json_out_obj(&o);
+    json_out_key(&o, "segment");
+    json_out_i64(&o, r->segment);
+    json_out_key(&o, "offset");
+    json_out_i64(&o, (int64_t)r->offset);
+    json_out_key(&o, "session_id");
+    json_out_str(&o, note ? (struct str){0} : r->id);
+    json_out_key(&o, "kind");
+    json_out_cstr(&o, note ? "deliveries" : kinds[kind < ARRAY_LEN(kinds) ? kind : 0]);
+    json_out_key(&o, "bytes");
+    json_out_i64(&o, (int64_t)r->payload.len);
+    json_out_end_obj(&o);
+    buf_add_c(&line, '\n');
+    (void)fwrite(line.p, 1, line.len, stdout);
+    buf_done(&line);
+}
+
+static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
+{
+    struct look *v = ctx;
+
+    v->torn += last;
+    v->damaged += !last;
+    fprintf(stderr, "%s: segment %u: %s at offset %llu, %llu bytes\n", v->dir, segment,
+            last ? "torn tail" : "damage", (unsigned long long)offset, (unsigned long long)bytes);
+}
+
+static int look_at(const char *dir, bool print)
+{
+    static const struct scan_events events = {on_record, on_damage};
+    struct look v = {.dir = dir, .print = print};
+    struct err e = {0};
+
+    if (scan_journal(dir, &events, &v, &e)) {
+        fprintf(stderr, "%s: %s\n", dir, e.text);
+        return 1;
+    }
+    if (!print)
+        printf("%s: %llu records, %llu bytes, %llu torn, %llu damaged\n", dir,
+               (unsigned long long)v.records, (unsigned long long)v.bytes,
+               (unsigned long long)v.torn, (unsigned long long)v.damaged);
+    return v.torn + v.damaged > 0;
+}
+
+/* --- compact --- */
+
+static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
+{
+    (void)e;
+    replayed_apply(ctx, session_id, payload);
+    return 0;
+}
+
+static bool is_needed(void *ctx, struct str id)
+{
+    bool ended = false;
+
+    return session_find_any(ctx, id, &ended) || ended;
+}
+
+static int compact_all(struct journal *j, struct replayed *r, struct err *e)
+{
+    size_t dropped;
+    int rc;
+
+    session_sweep(r->store, (uint64_t)time(NULL) * 1000);
+    dropped = journal_drop_absent(j, is_needed, r->store);
+    do
+        rc = journal_compact(j, true, e);
+    while (rc == 1);
+    printf("%zu sessions dropped\n", dropped);
+    return rc;
+}
+
+static int compact(const char *dir, const struct session_defaults *d)
+{
+    struct journal_options o = {.dir = dir, .durability = JOURNAL_PROCESS};
+    struct model_options model = {0};
+    struct journal *j = NULL;
+    struct replayed r = {0};
+    struct err e = {0};
+    int rc = 1;
+
+    if (replayed_init(&model, d, &r, &e) || journal_open(NULL, &o, on_replayed, &r, &j, &e) ||
+        compact_all(j, &r, &e))
+        fprintf(stderr, "%s: %s\n", dir, e.text);
+    else
+        rc = 0;
+    journal_close(j);
+    replayed_done(&r);
+    return rc;
+}
+
+static int compact_command(int argc, char **argv)
+{
+    struct session_defaults d;
+    const char *dir = NULL;
+    int64_t ms;
+
+    session_defaults_init(&d);
+    for (int i = 1; i < argc; i++) {
+        bool ttl = strcmp(argv[i], "--tombstone-ttl") == 0;
+
+        if (argv[i][0] != '-') {
+            dir = argv[i];
+            continue;
+        }
+        if ((!ttl && strcmp(argv[i], "--export-retention") != 0) || i + 1 >= argc ||
+            config_parse_duration(str_cstr(argv[i + 1]), &ms))
+            return -1;
+        if (ttl)
+            d.tombstone_ttl_ms = (uint64_t)ms;
+        else
+            d.export_retention_ms = (uint64_t)ms;
+        i++;
+    }
+    return dir ? compact(dir, &d) : -1;
+}
+
+int journal_command(int argc, char **argv)
+{
+    int rc = -1;
+
+    if (argc > 2 && (strcmp(argv[1], "verify") == 0 || strcmp(argv[1], "dump") == 0)) {
+        rc = 0;
+        for (int i = 2; i < argc; i++)
+            rc |= look_at(argv[i], strcmp(argv[1], "dump") == 0);
+    } else if (argc > 2 && strcmp(argv[1], "compact") == 0) {
+        rc = compact_command(argc - 1, argv + 1);
+    }
+    if (rc >= 0)
+        return rc;
+    fprintf(stderr,
+            "usage: rollgate journal verify|dump DIR...\n"
+            "       rollgate journal compact DIR [--tombstone-ttl D] [--export-retention D]\n");
+    return 2;
+}

@@ -1,0 +1,67 @@
+#include "worker/commands/replayed.h"
+
+#include "worker/journal/journal.h"
+#include "worker/journal/scan.h"
+
+int replayed_init(const struct model_options *o, const struct session_defaults *d,
+                  struct replayed *ret, struct err *e)
+{
+    struct session_defaults defaults;
+
+    *ret = (struct replayed){0};
+    if (model_load(o, &ret->model, e))
+        return -1;
+    session_defaults_init(&defaults);
+    ret->store = session_store_new(ret->model, d ? d : &defaults);
+    return 0;
+}
+
+void replayed_apply(struct replayed *r, struct str id, struct str payload)
+{
+    struct err e = {0};
+
+    if (str_eq_c(id, JOURNAL_NOTE))
+        return;
+    if (session_apply(r->store, payload, &e))
+        r->skipped++;
+    else
+        r->records++;
+}
+
+static void on_record(void *ctx, const struct scan_record *rec)
+{
+    replayed_apply(ctx, rec->id, rec->payload);
+}
+
+static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
+{
+    struct replayed *r = ctx;
+
+    (void)segment;
+    (void)offset;
+    (void)bytes;
+    (void)last;
+    r->skipped++;
+}
+
+int replayed_load(const char *dir, const struct model_options *o, const struct session_defaults *d,
+                  struct replayed *ret, struct err *e)
+{
+    static const struct scan_events events = {on_record, on_damage};
+
+    if (replayed_init(o, d, ret, e))
+        return -1;
+    if (scan_journal(dir, &events, ret, e)) {
+        replayed_done(ret);
+        return -1;
+    }
+    return 0;
+}
+
+void replayed_done(struct replayed *r)
+{
+    if (r->store)
+        session_store_free(r->store);
+    model_free(r->model);
+    *r = (struct replayed){0};
+}

@@ -1,0 +1,29 @@
+/*
+ * Reading a journal folder without opening it for writing: for `rollgate journal verify|dump`.
+ * Nothing is repaired or removed.
+ */
+#ifndef RG_JOURNAL_SCAN_H
+#define RG_JOURNAL_SCAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+
+struct scan_record {
+    uint32_t segment;
+    uint64_t offset; /* in the segment's file */
+    struct str id, payload;
+};
+
+struct scan_events {
+    void (*record)(void *ctx, const struct scan_record *r);
+    /* The rest of a segment does not fit; `last` when nothing can follow it (a torn tail). */
+    void (*damage)(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last);
+};
+
+/* All records in replay order. -1 with ERR_IO when the folder or its manifest cannot be read. */
+int scan_journal(const char *dir, const struct scan_events *events, void *ctx, struct err *e);
+
+#endif
