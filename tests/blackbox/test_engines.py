@@ -612,3 +612,5 @@ def test_openai_upstream(stream):
         assert d.call(chat_body=CHAT, stream=stream)["code"] == "engine_refused"
         engine.plan.append({"cut": "close"})
         assert d.call(chat_body=CHAT, stream=stream)["code"] == "engine_invalid"
+        with engine_kit.Driver(engine.setting + "/v1/") as other:
+            assert other.call(chat_body=CHAT, stream=stream)["event"] == "done"

@@ -3,10 +3,7 @@
 #include "worker/engine/adapter.h"
 
 static const struct engine_adapter *const engine_adapters[] = {
-    &engine_builtin,
-    &engine_sglang,
-    &engine_vllm,
-    &engine_llamacpp,
+    &engine_builtin, &engine_sglang, &engine_vllm, &engine_llamacpp, &engine_openai,
 };
 
 const struct engine_adapter *engine_adapter_find(const char *kind)

@@ -6,17 +6,18 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
-#include "common/codec/utf8.h"
 #include "common/net/sse.h"
+#include "worker/engine/refusal.h"
 
 enum {
     ERROR_BODY_MAX = 16 * 1024,
     EXPERTS_MAX = 1 << 30,
     EVENT_MAX = 256 << 20,
-    BODY_BASE = 16 << 20,  /* bytes an answer may have without any token, */
-    BODY_PER_TOKEN = 4096, /* and for each token asked for */
-    WORD_MAX = 64,         /* of an event that is no JSON */
-    LATE_END_MS = 1000,    /* after the last event the connection should end soon */
+    TEXT_EVENT_MAX = 4 << 20, /* of kinds of text alone, which are held whole */
+    BODY_BASE = 16 << 20,     /* bytes an answer may have without any token, */
+    BODY_PER_TOKEN = 4096,    /* and for each token asked for */
+    WORD_MAX = 64,            /* of an event that is no JSON */
+    LATE_END_MS = 1000,       /* after the last event the connection should end soon */
 };
 
 enum body_kind { BODY_ERROR, BODY_JSON, BODY_EVENTS };
@@ -36,8 +37,9 @@ struct attempt {
     struct buf word; /* an error's body, or an event that is no JSON */
     bool in_json;    /* inside an event that is JSON */
     bool json_complete;
-    bool ended;    /* the last event was there */
-    bool all_sent; /* [DONE] was there */
+    bool ended;                /* the last event was there */
+    bool all_sent;             /* [DONE] was there */
+    struct upstream_text text; /* kinds of text alone */
     uint64_t body_bytes;
     uint64_t asked_us, first_us;
 };
@@ -56,6 +58,7 @@ static void attempt_free(struct attempt *a)
     reply_done(&a->reply);
     fields_done(&a->fields);
     buf_done(&a->word);
+    upstream_text_done(&a->text);
     free(a);
 }
 
@@ -80,74 +83,14 @@ static void drop(struct attempt *a, const struct err *e)
 
 /* --- the engine's own errors --- */
 
-static bool mentions(struct str text, const char *what)
-{
-    return str_find(text, str_cstr(what), 0) != SIZE_MAX;
-}
-
-/* An error the engine reported, by HTTP status or inside its answer, as the client shall see it. */
-static enum engine_failure engine_error(int64_t status, struct str text, struct err *e)
-{
-    int len = (int)MIN_OF(text.len, (size_t)300);
-
-    if (status == 400 && mentions(text, "Duplicate request ID")) {
-        (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "the engine still has a request of this id");
-        return ENGINE_ASK_ANEW;
-    }
-    if (status == 400 && (mentions(text, "context length") || mentions(text, "context size") ||
-                          mentions(text, "maximum allowed length"))) {
-        (void)err_set(e, ERR_CONTEXT_LENGTH, "engine: %.*s", len, text.p);
-        return ENGINE_BROKE;
-    }
-    if (status == 429) {
-        (void)err_set(e, ERR_OVERLOADED, "engine: %.*s", len, text.p);
-        return ENGINE_SAID_5XX;
-    }
-    /* Keys and paths are between the gateway and the engine; the agent cannot mend them. */
-    if (status == 401 || status == 403 || status == 404 || status == 405 || status == 407) {
-        (void)err_set(e, ERR_ENGINE_INVALID, "the engine refuses the gateway: %d %.*s", (int)status,
-                      len, text.p);
-        return ENGINE_BROKE;
-    }
-    if (status >= 400 && status < 500) {
-        (void)err_set(e, ERR_ENGINE_REFUSED, "engine: %.*s", len, text.p);
-        e->status = (int)status;
-        return ENGINE_BROKE;
-    }
-    (void)err_set(e, status == 500 ? ERR_ENGINE_INVALID : ERR_ENGINE_UNAVAILABLE,
-                  "the engine failed: %d %.*s", (int)status, len, text.p);
-    return ENGINE_SAID_5XX;
-}
-
-/* The message in an error body, whatever its form; the bytes themselves when there is none. */
-static struct str error_text(struct arena *a, struct str body)
-{
-    static const char *const names[] = {"message", "detail", "error"};
-    const struct json *v, *inner;
-    struct err e;
-
-    if (json_parse(a, body, &v, &e) < 0)
-        return utf8_valid(body) ? body : STR("(not text)");
-    inner = json_get(v, "error");
-    if (json_is(inner, JSON_OBJECT))
-        v = inner;
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        struct str text = json_string(json_get(v, names[i]));
-
-        if (text.p)
-            return text;
-    }
-    return body;
-}
-
 /* The engine answered with another status than 200. */
 static void refused(struct attempt *a)
 {
     struct remote *r = a->remote;
     struct arena arena = {0};
     struct err e = {0};
-    struct str text = error_text(&arena, buf_str(&a->word));
-    enum engine_failure how = engine_error(a->status, text, &e);
+    struct str text = refusal_text(&arena, buf_str(&a->word));
+    enum engine_failure how = refusal_of(a->status, text, &e);
 
     if ((a->status == 404 || a->status == 405) && !r->route_sure &&
         r->route + 1 < r->wire->routes) {
@@ -165,7 +108,7 @@ static void reported(struct attempt *a)
 {
     struct err e = {0};
     int64_t status = a->reply.status >= 400 && a->reply.status < 600 ? a->reply.status : 500;
-    enum engine_failure how = engine_error(status, buf_str(&a->reply.message), &e);
+    enum engine_failure how = refusal_of(status, buf_str(&a->reply.message), &e);
 
     if (a->http)
         http_call_cancel(a->http);
@@ -285,7 +228,6 @@ static void give_delta(struct attempt *a, size_t n)
         .logprobs = y->logprobs.at + from,
         .top = y->n_top ? y->tops.at + from * y->n_top : NULL,
         .n_top = y->n_top,
-        .text = buf_str(&y->text),
     };
 
     if (a->first_us == 0)
@@ -297,7 +239,7 @@ static int check_prompt(const struct attempt *a, struct err *e)
 {
     int64_t said = a->reply.event.prompt_tokens;
 
-    if (said < 0 || a->reply.finish == REPLY_ABORT || a->remote->wire->text_only ||
+    if (said < 0 || a->reply.finish == REPLY_ABORT || a->remote->wire->text ||
         said == (int64_t)a->req->prompt.n)
         return 0;
     return err_set(e, ERR_ENGINE_INVALID,
@@ -319,13 +261,36 @@ static bool take_document(struct attempt *a)
         reported(a);
         return false;
     }
-    if (check_prompt(a, &e) < 0 ||
-        (!a->remote->wire->text_only && reply_merge(y, a->kind == BODY_EVENTS, &n, &e) < 0)) {
+    if (check_prompt(a, &e) < 0 || reply_merge(y, a->kind == BODY_EVENTS, &n, &e) < 0) {
         drop(a, &e);
         return false;
     }
-    if (n > 0 || y->text.len > 0)
+    if (n > 0)
         give_delta(a, n);
+    a->ended = a->ended || y->finish != REPLY_RUNNING;
+    return true;
+}
+
+/* The same for kinds of text alone. */
+static bool take_text(struct attempt *a, struct str text)
+{
+    struct reply *y = &a->reply;
+    struct err e = {0};
+
+    buf_clear(&y->text);
+    if (a->remote->wire->text(y, &a->text, text, a->kind == BODY_EVENTS, &e) < 0) {
+        drop(a, &e);
+        return false;
+    }
+    if (y->failed) {
+        reported(a);
+        return false;
+    }
+    if (y->text.len > 0) {
+        struct engine_delta d = {.text = buf_str(&y->text)};
+
+        a->events->delta(a->ctx, &d);
+    }
     a->ended = a->ended || y->finish != REPLY_RUNNING;
     return true;
 }
@@ -358,6 +323,10 @@ static void on_late(struct loop_timer *t);
 /* Bytes of an event's data: JSON, or a word such as [DONE]. */
 static bool take_data(struct attempt *a, struct str bytes)
 {
+    if (a->remote->wire->text) {
+        buf_add_str(&a->word, bytes);
+        return true;
+    }
     if (!a->in_json && a->word.len == 0) {
         bytes = str_trim(bytes);
         if (bytes.len == 0)
@@ -380,6 +349,13 @@ static bool take_event(struct attempt *a)
     struct err e = {0};
     bool done = str_eq_c(str_trim(buf_str(&a->word)), "[DONE]");
 
+    if (a->remote->wire->text && !done) {
+        bool on = take_text(a, buf_str(&a->word));
+
+        if (on)
+            buf_clear(&a->word);
+        return on;
+    }
     if (!a->in_json) {
         buf_clear(&a->word);
         if (!done) {
@@ -456,9 +432,9 @@ static void give_result(struct attempt *a)
         .stop_id = (int32_t)y->stop_id,
         .stop_text = y->stop_text.len ? buf_str(&y->stop_text) : (struct str){0},
         .ids = {y->ids.at, y->ids.n},
-        .logprobs = a->remote->wire->text_only ? NULL
-                    : y->ids.n                 ? y->logprobs.at
-                                               : &nothing,
+        .logprobs = a->remote->wire->text ? NULL
+                    : y->ids.n            ? y->logprobs.at
+                                          : &nothing,
         .top = y->n_top ? y->tops.at : NULL,
         .n_top = y->n_top,
         .versions = versions,
@@ -466,7 +442,7 @@ static void give_result(struct attempt *a)
         .experts = y->has_experts ? buf_str(&y->experts) : (struct str){0},
         .first_us = (a->first_us ? a->first_us : now) - a->asked_us,
         .total_us = now - a->asked_us,
-        .openai_body = a->remote->wire->text_only ? buf_str(&a->word) : (struct str){0},
+        .openai_body = a->remote->wire->text ? buf_str(&a->word) : (struct str){0},
     };
 
     a->events->done(a->ctx, &res);
@@ -481,7 +457,7 @@ static void finish(struct attempt *a)
     struct err e = {0};
 
     if (y->finish == REPLY_ABORT && y->status >= 400) {
-        enum engine_failure how = engine_error(y->status, buf_str(&y->message), &e);
+        enum engine_failure how = refusal_of(y->status, buf_str(&y->message), &e);
 
         fail(a, &e, how == ENGINE_ASK_ANEW ? how : ENGINE_BROKE);
         return;
@@ -495,6 +471,10 @@ static void finish(struct attempt *a)
     if (a->remote->wire->complete && a->remote->wire->complete(y, a->req, &e) < 0) {
         fail(a, &e, ENGINE_BROKE);
         return;
+    }
+    if (a->remote->wire->text && a->kind == BODY_EVENTS) {
+        buf_clear(&a->word);
+        upstream_text_write(&a->text, &a->word);
     }
     give_result(a);
 }
@@ -551,7 +531,10 @@ static void on_body(void *ctx, struct str bytes)
         drop(a, &e);
         return;
     }
-    (void)take_json(a, bytes);
+    if (a->remote->wire->text)
+        buf_add_str(&a->word, bytes);
+    else
+        (void)take_json(a, bytes);
 }
 
 static void on_done(void *ctx)
@@ -564,7 +547,10 @@ static void on_done(void *ctx)
         refused(a);
         return;
     }
-    if (a->kind == BODY_JSON) {
+    if (a->kind == BODY_JSON && a->remote->wire->text) {
+        if (!take_text(a, buf_str(&a->word)))
+            return;
+    } else if (a->kind == BODY_JSON) {
         if (!a->json_complete) {
             (void)err_set(&e, ERR_ENGINE_INVALID, "the engine's answer ends inside its JSON");
             fail(a, &e, ENGINE_BROKE);
@@ -615,7 +601,7 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->events = events;
     a->ctx = ctx;
     a->asked_us = now_us();
-    a->sse.max_event = EVENT_MAX;
+    a->sse.max_event = r->wire->text ? TEXT_EVENT_MAX : EVENT_MAX;
     reply_init(&a->reply, q->top_logprobs);
     fields_init(&a->fields, r->wire->fields, r->wire->n_fields, &sink, a);
     r->wire->write(r, q, &s);

@@ -79,6 +79,13 @@ unsigned remote_route(const struct remote *r)
     return r->route;
 }
 
+bool remote_has_v1(const struct remote *r)
+{
+    struct str url = str_cstr(r->target->rest);
+
+    return str_ends(url, STR("/v1")) || str_ends(url, STR("/v1/"));
+}
+
 void remote_rid(struct buf *b, const struct engine_request *q)
 {
     buf_add_str(b, q->session_id);

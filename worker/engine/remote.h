@@ -10,6 +10,7 @@
 #include "common/net/http_client.h"
 #include "worker/engine/adapter.h"
 #include "worker/engine/reply.h"
+#include "worker/engine/upstream_text.h"
 
 struct remote;
 
@@ -39,7 +40,11 @@ struct wire {
     /* Writes the abort call of a request id, or NULL: closing the connection is enough. */
     void (*abort)(struct str rid, struct wire_send *s);
 
-    bool text_only;    /* no ids, no logprobs */
+    /* Kinds of text alone, without ids and fields: one document, a chunk of the stream or the whole
+     * answer. NULL: none. */
+    int (*text)(struct reply *y, struct upstream_text *t, struct str text, bool stream,
+                struct err *e);
+
     bool silent_abort; /* a stream that ends properly without a finish was aborted */
     unsigned routes;   /* ways to ask, tried in turn when one is not found (404, 405) */
 };
@@ -73,6 +78,9 @@ struct engine_pass_call *remote_pass(void *replica, const struct engine_pass *p,
 /* For wires. */
 const struct engine_options *remote_options(const struct remote *r);
 unsigned remote_route(const struct remote *r);
+
+/* Whether the address ends in /v1. */
+bool remote_has_v1(const struct remote *r);
 
 /* `<session>:<call>.<answer>.<attempt>.`: ends in '.', so that none is the start of another. */
 void remote_rid(struct buf *b, const struct engine_request *q);
