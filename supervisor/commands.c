@@ -5,6 +5,7 @@
 
 #include "router/router.h"
 #include "supervisor/supervisor.h"
+#include "worker/worker.h"
 
 static void print(FILE *to, struct buf *b)
 {
@@ -24,6 +25,24 @@ struct config *commands_load(int argc, char **argv)
     }
     print(stderr, &mistakes);
     return c;
+}
+
+int serve_command(int argc, char **argv)
+{
+    static const struct supervisor_bodies bodies = {
+        .load = worker_load,
+        .unload = worker_unload,
+        .worker = worker_run,
+        .router = router_run,
+    };
+    struct config *c = commands_load(argc, argv);
+    int rc;
+
+    if (!c)
+        return 2;
+    rc = supervisor_serve(c, &bodies);
+    config_free(c);
+    return rc;
 }
 
 int route_command(int argc, char **argv)

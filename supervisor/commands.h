@@ -6,6 +6,9 @@
 #ifndef RG_SUPERVISOR_COMMANDS_H
 #define RG_SUPERVISOR_COMMANDS_H
 
+/* `rollgate serve`: supervisor, workers and routers of this node. */
+int serve_command(int argc, char **argv);
+
 /* `rollgate route`: routers alone over given --upstream addresses. */
 int route_command(int argc, char **argv);
 

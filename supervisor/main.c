@@ -8,6 +8,8 @@
 #include "supervisor/commands.h"
 #include "supervisor/top.h"
 #include "worker/commands/check_command.h"
+#include "worker/commands/export_command.h"
+#include "worker/commands/journal_command.h"
 #include "worker/commands/render_command.h"
 #include "worker/commands/tokens_command.h"
 
@@ -16,7 +18,10 @@ static const struct command {
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
     const char *help;
 } commands[] = {
+    {"serve", serve_command, "everything on this node: workers and routers"},
     {"route", route_command, "routers alone over given upstreams"},
+    {"journal", journal_command, "verify, dump or compact a worker's journal"},
+    {"export", export_command, "trajectories straight from a journal"},
     {"config", config_command, "--check, --dump, --docs or --man of the settings"},
     {"tokenize", tokenize_command, "text to token ids, with a model's tokenizer"},
     {"detokenize", detokenize_command, "token ids to text"},

@@ -1,0 +1,225 @@
+"""The control plane: spec http.md section 2, errors of section 4."""
+import threading
+import time
+
+import pytest
+
+
+@pytest.fixture
+def gateway(start):
+    return start(engine="builtin:echo", workers=2)
+
+
+def new(gateway, **options):
+    return gateway.post("/sessions", options).json()
+
+
+def path(session, rest=""):
+    return f"/sessions/{session['session_id']}{rest}"
+
+
+def test_create_gives_all_that_an_agent_needs(gateway):
+    s = new(gateway, metadata={"task": 7}, labels={"run": "a"})
+    assert s["base_url"] == f"{gateway.url}/sessions/{s['session_id']}/v1"
+    assert s["anthropic_base_url"] == f"{gateway.url}/sessions/{s['session_id']}"
+    assert s["session_id"].startswith(f"w{s['worker_index']}-")
+    assert s["api_key"].startswith(f"rga-{s['session_id']}-")
+    assert s["runner_key"].startswith(f"rgr-{s['session_id']}-")
+    assert s["reward_info_url"].endswith("/reward_info") and s["complete_url"].endswith("/complete")
+    state = gateway.get(path(s)).json()
+    assert state["labels"] == {"run": "a"} and state["metadata"] == {"task": 7}
+
+
+def test_a_group_sits_on_one_worker(gateway):
+    a = gateway.post("/sessions", {"count": 5})
+    sessions = a.json()["sessions"]
+    assert len({s["session_id"] for s in sessions}) == 5
+    assert len({s["worker_index"] for s in sessions}) == 1
+    for s in sessions:
+        assert gateway.chat(s, "hi").status == 200
+
+
+@pytest.mark.parametrize("body, field", [
+    ({"count": 0}, "count"), ({"count": 1025}, "count"), ({"count": "2"}, "count"),
+    ({"history": "forest"}, "history"), ({"metadata": []}, "metadata"),
+])
+def test_bad_options_are_named(gateway, body, field):
+    a = gateway.post("/sessions", body)
+    assert a.status == 400 and a.headers["x-should-retry"] == "false"
+    assert a.json()["error"]["param"] == field
+    assert gateway.get("/sessions").json()["sessions"] == []
+
+
+def test_bad_json_is_refused(gateway):
+    a = gateway.request("POST", "/sessions", body=b"{")
+    assert a.status == 400 and a.json()["error"]["code"] == "invalid_request"
+
+
+def test_the_list_covers_all_workers_page_by_page(gateway):
+    ids = {new(gateway, labels={"n": str(i % 2)})["session_id"] for i in range(11)}
+    assert {i.split("-")[0] for i in ids} == {"w0", "w1"}
+    seen, cursor, pages = [], None, 0
+    while True:
+        page = gateway.get(f"/sessions?limit=3{f'&cursor={cursor}' if cursor else ''}").json()
+        seen += [row["session_id"] for row in page["sessions"]]
+        pages += 1
+        cursor = page["next_cursor"]
+        if not cursor:
+            break
+    assert sorted(seen) == sorted(ids) and pages >= 4
+    odd = gateway.get("/sessions?label=n=1").json()["sessions"]
+    assert len(odd) == 5 and all(row["labels"]["n"] == "1" for row in odd)
+    assert gateway.get("/sessions?limit=0").status == 400
+    assert gateway.get("/sessions?cursor=zz").status == 400
+
+
+def test_rewards_reach_the_state_and_newest_wins(gateway):
+    s = new(gateway)
+    assert gateway.post(path(s, "/reward_info"), {"reward_info": {"a": 1, "b": 2}}).json() == {"status": "ok"}
+    assert gateway.post(path(s, "/reward_info"), {"reward_info": {"a": 3}}).status == 200
+    assert gateway.get(path(s)).json()["reward_info"] == {"a": 3, "b": 2}
+    bad = gateway.post(path(s, "/reward_info"), {"reward_info": 4})
+    assert bad.status == 400 and bad.json()["error"]["param"] == "reward_info"
+
+
+def test_wait_wakes_when_the_session_completes(gateway):
+    s = new(gateway)
+    got = []
+    waiter = threading.Thread(target=lambda: got.append(gateway.get(path(s, "/wait?timeout_s=20"))))
+    waiter.start()
+    time.sleep(0.2)
+    assert not got
+    assert gateway.post(path(s, "/complete"), {"reward_info": {"r": 1}, "finished": True}).status == 200
+    waiter.join(10)
+    assert got[0].status == 200 and got[0].json()["phase"] == "completed"
+    assert got[0].json()["reward_info"] == {"r": 1}
+    assert gateway.get(path(s, "/wait?timeout_s=20")).status == 200
+
+
+def test_wait_times_out_with_204(gateway):
+    s = new(gateway)
+    assert gateway.get(path(s, "/wait?timeout_s=0")).status == 204
+
+
+def test_finalize_is_idempotent_and_ends_the_session(gateway):
+    s = new(gateway)
+    gateway.chat(s, "hello")
+    first = gateway.post(path(s, "/finalize"))
+    assert first.status == 200 and len(first.json()["trajectories"]) == 1
+    again = gateway.post(path(s, "/finalize"))
+    assert again.status == 200
+    assert again.json()["trajectories"] == first.json()["trajectories"]
+    late = gateway.chat(s, "more")
+    assert late.status == 410 and late.headers["x-should-retry"] == "false"
+    assert late.json()["error"]["code"] == "session_ended"
+    assert gateway.post(path(s, "/reward_info"), {"reward_info": {}}).status == 410
+
+
+def test_trajectories_look_without_closing(gateway):
+    s = new(gateway)
+    gateway.chat(s, "hello")
+    assert len(gateway.get(path(s, "/trajectories")).json()["trajectories"]) == 1
+    assert gateway.chat(s, "again").status == 200
+
+
+def test_delete_and_abort(gateway):
+    s, t = new(gateway), new(gateway)
+    assert gateway.request("DELETE", path(s)).status == 204
+    assert gateway.request("DELETE", path(s)).status == 410
+    assert gateway.chat(s, "x").status == 410
+    assert gateway.get(path(s)).status == 410
+    assert gateway.post(path(t, "/abort")).status == 204
+    assert gateway.post(path(t, "/abort")).status == 204
+    assert gateway.chat(t, "x").status == 410
+
+
+def test_unknown_ids_are_404_on_the_control_plane(gateway):
+    unknown = "w0-" + "0" * 32
+    for method, rest in [("GET", ""), ("DELETE", ""), ("POST", "/finalize"), ("POST", "/reward_info"),
+                         ("POST", "/complete"), ("GET", "/wait"), ("GET", "/trajectories"),
+                         ("POST", "/abort")]:
+        a = gateway.request(method, f"/sessions/{unknown}{rest}", body=b"{}" if method == "POST" else None)
+        assert a.status == 404, (method, rest)
+        assert a.json()["error"]["code"] == "unknown_session"
+        assert a.headers["Rollgate-Request-Id"]
+
+
+@pytest.mark.parametrize("unknown", ["w0-" + "0" * 32, "w77-" + "1" * 32, "nonsense", "w0-xyz"])
+def test_unknown_ids_are_reseeded_on_the_data_plane(gateway, unknown):
+    a = gateway.post(f"/sessions/{unknown}/v1/chat/completions",
+                     {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+    assert a.status == 200 and a.headers["Rollgate-Reseeded"] == "1"
+    fresh = a.headers["Rollgate-Session"]
+    assert fresh != unknown
+    assert gateway.get(f"/sessions/{fresh}").json()["num_branches"] == 1
+
+
+def test_reseeding_can_be_switched_off(start):
+    gateway = start(engine="builtin:echo", reseed=False)
+    a = gateway.post(f"/sessions/w0-{'0' * 32}/v1/chat/completions",
+                     {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+    assert a.status == 404 and a.json()["error"]["code"] == "unknown_session"
+
+
+def test_ended_status_can_be_400(start):
+    gateway = start(engine="builtin:echo", ended_status="400")
+    s = new(gateway)
+    gateway.request("DELETE", path(s))
+    a = gateway.chat(s, "x")
+    assert a.status == 400 and a.json()["error"]["code"] == "session_ended"
+
+
+def test_methods_and_paths_that_do_not_exist(gateway):
+    s = new(gateway)
+    assert gateway.request("PUT", path(s, "/finalize")).status == 405
+    assert gateway.request("GET", "/admin/pause").status == 405
+    assert gateway.request("GET", "/admin/nothing").status == 404
+
+
+def test_models(gateway):
+    s = new(gateway)
+    for p in ("/v1/models", path(s, "/v1/models"), path(s, "/models")):
+        data = gateway.get(p).json()["data"]
+        assert [m["id"] for m in data] == ["rollgate-builtin"]
+    assert gateway.get(path(s, "/v1/models/rollgate-builtin")).json()["id"] == "rollgate-builtin"
+    assert gateway.get(path(s, "/v1/models/other")).status == 404
+
+
+def test_pause_holds_calls_of_all_workers_until_resume(gateway):
+    sessions = [new(gateway) for _ in range(4)]
+    assert {s["worker_index"] for s in sessions} == {0, 1}
+    assert gateway.post("/admin/pause", {"mode": "hold"}).status == 200
+    answers = []
+    threads = [threading.Thread(target=lambda s=s: answers.append(gateway.chat(s, "hi"))) for s in sessions]
+    for t in threads:
+        t.start()
+    time.sleep(0.5)
+    assert answers == []
+    assert gateway.post("/admin/resume").status == 200
+    for t in threads:
+        t.join(10)
+    assert [a.status for a in answers] == [200] * 4
+
+
+def test_pause_drain_waits_for_running_calls(start):
+    gateway = start(engine="builtin:echo,delay_ms=700", workers=1)
+    s = new(gateway)
+    answers = []
+    t = threading.Thread(target=lambda: answers.append(gateway.chat(s, "hi")))
+    t.start()
+    time.sleep(0.2)
+    a = gateway.post("/admin/pause", {"mode": "drain", "timeout_s": 20})
+    assert a.json()["drained"] is True
+    t.join(10)
+    assert answers[0].status == 200
+    gateway.post("/admin/resume")
+    assert gateway.post("/admin/pause", {"mode": "sometimes"}).json()["error"]["param"] == "mode"
+
+
+def test_weight_version_stamps_later_tokens(gateway):
+    s = new(gateway)
+    assert gateway.post("/admin/weight_version", {"version": 41}).status == 200
+    gateway.chat(s, "hi")
+    t = gateway.post(path(s, "/finalize")).json()["trajectories"][0]
+    assert [v for v, m in zip(t["response_versions"], t["response_mask"]) if m] == [41] * 3
+    assert gateway.post("/admin/weight_version", {}).status == 400

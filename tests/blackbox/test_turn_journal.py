@@ -1,0 +1,97 @@
+"""rollgate journal and rollgate export on the folder of a stopped gateway; compaction."""
+import json
+import os
+import subprocess
+import time
+
+from gateway import BINARY, wait_until
+from test_streaming import new, user
+
+
+def run(*arguments):
+    return subprocess.run([str(BINARY), *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_verify_dump_and_export(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    s, t = new(gateway), new(gateway)
+    gateway.chat(s, "hello")
+    gateway.chat(t, "other")
+    live = gateway.get(f"/sessions/{s['session_id']}/trajectories").json()
+    assert gateway.stop() == 0
+    folder = f"{gateway.folder}/state/worker-0"
+    checked = run("journal", "verify", folder)
+    assert checked.returncode == 0 and "0 damaged" in checked.stdout, checked
+    lines = [json.loads(l) for l in run("journal", "dump", folder).stdout.splitlines()]
+    mine = [l["kind"] for l in lines if l["session_id"] == s["session_id"]]
+    assert mine == ["create", "commit"]
+    out = run("export", folder, "--session", s["session_id"])
+    assert out.returncode == 0, out.stderr
+    assert json.loads(out.stdout)["trajectories"][0]["response_ids"] == \
+        live["trajectories"][0]["response_ids"]
+    everybody = [json.loads(l) for l in run("export", folder).stdout.splitlines()]
+    assert len(everybody) == 2
+    assert run("export", folder, "--session", "w0-nobody").returncode == 1
+    with open(f"{folder}/seg-00000001", "r+b") as f:
+        f.truncate(os.path.getsize(f.name) - 3)
+    torn = run("journal", "verify", folder)
+    assert torn.returncode == 1 and "torn tail" in torn.stderr
+
+
+def test_compaction_keeps_what_lives(start):
+    gateway = start(engine="builtin:echo", workers=1, journal_segment_bytes=16384,
+                    tombstone_ttl="0", export_retention="0")
+    keep = new(gateway)
+    messages = user("keep 0 " + "k" * 500)
+    for turn in range(6):
+        a = gateway.chat(keep, messages)
+        messages += [a.json()["choices"][0]["message"], *user(f"keep {turn}")]
+        s = new(gateway)
+        gateway.chat(s, "x" * 3000)
+        gateway.request("DELETE", f"/sessions/{s['session_id']}")
+    before = gateway.get(f"/sessions/{keep['session_id']}?records=1").json()
+    time.sleep(1.5)
+    assert gateway.stop() == 0
+    folder = f"{gateway.folder}/state/worker-0"
+    size = sum(os.path.getsize(f"{folder}/{n}") for n in os.listdir(folder))
+    done = run("journal", "compact", folder, "--tombstone-ttl", "0", "--export-retention", "0")
+    assert done.returncode == 0, done.stderr
+    assert sum(os.path.getsize(f"{folder}/{n}") for n in os.listdir(folder)) < size / 2
+    assert run("journal", "verify", folder).returncode == 0
+    gateway.start()
+    assert gateway.get(f"/sessions/{keep['session_id']}?records=1").json() == before
+    assert gateway.chat(keep, messages).status == 200
+
+
+def test_a_full_disk_refuses_and_harms_nothing(start, tmp_path):
+    """A journal on a small tmpfs: turns that do not fit fail whole, what was answered stays."""
+    import pytest
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)],
+                      capture_output=True).returncode:
+        pytest.skip("cannot mount a tmpfs here")
+    try:
+        gateway = start(engine="builtin:echo", workers=1, state_dir=str(disk))
+        gateway.allow("journal")
+        s = new(gateway)
+        messages, answered, failed = user("a" * 2000), 0, None
+        for turn in range(200):
+            a = gateway.chat(s, messages)
+            if a.status != 200:
+                failed = a
+                break
+            answered += 1
+            messages += [a.json()["choices"][0]["message"], *user("b" * 2000)]
+        assert failed is not None and failed.status == 503, failed and failed.text
+        assert failed.json()["error"]["code"] == "storage_full"
+        state = gateway.get(f"/sessions/{s['session_id']}?records=1").json()
+        assert len(state["records"]) == answered
+        subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
+        wait_until(lambda: gateway.chat(s, messages).status == 200, 5, "the session goes on")
+        assert gateway.stop() == 0
+        gateway.start()
+        assert len(gateway.get(f"/sessions/{s['session_id']}?records=1").json()["records"]) == answered + 1
+        assert gateway.stop() == 0
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=False)

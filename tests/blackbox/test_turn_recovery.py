@@ -1,0 +1,156 @@
+"""A worker that dies loses nothing that was answered: sessions go on from the journal with their
+exact tokens; torn tails are cut; durability levels."""
+import os
+import signal
+import time
+
+import pytest
+
+from gateway import wait_until
+from test_streaming import new, open_chat, user
+from test_turn_cancel import inflight
+
+
+def kill_worker(gateway, name="worker-0"):
+    """kill -9; waits until its successor serves."""
+    old = gateway.child(name)
+    gateway.allow("process died")
+    os.kill(old, signal.SIGKILL)
+    wait_until(lambda: gateway.child(name) != old, 20, f"{name} is replaced")
+
+
+def records(gateway, session):
+    return gateway.get(f"/sessions/{session['session_id']}?records=1").json()
+
+
+@pytest.mark.parametrize("durability", ["process", "power"])
+def test_sessions_go_on_with_exact_tokens_after_kill_9(start, durability):
+    gateway = start(engine="builtin:random:3", workers=1, durability=durability)
+    s = new(gateway, labels={"a": "b"})
+    messages = user("first")
+    for turn in range(3):
+        a = gateway.chat(s, messages)
+        assert a.status == 200
+        messages += [a.json()["choices"][0]["message"], *user(f"turn {turn}")]
+    gateway.post(f"/sessions/{s['session_id']}/reward_info", {"reward_info": {"r": 2}})
+    before = records(gateway, s)
+    kill_worker(gateway)
+    after = records(gateway, s)
+    assert after == before
+    a = gateway.chat(s, messages)
+    usage = a.json()["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] == len(before["accumulated_token_ids"])
+    known = before["accumulated_token_ids"]
+    assert records(gateway, s)["records"][-1]["prompt_ids"][:len(known)] == known
+
+
+def test_ended_sessions_stay_ended_and_exports_stay(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    s, t = new(gateway), new(gateway)
+    gateway.chat(s, "hello")
+    first = gateway.post(f"/sessions/{s['session_id']}/finalize").json()
+    gateway.request("DELETE", f"/sessions/{t['session_id']}")
+    kill_worker(gateway)
+    assert gateway.chat(s, "x").status == 410
+    assert gateway.chat(t, "x").status == 410
+    again = gateway.post(f"/sessions/{s['session_id']}/finalize")
+    assert again.status == 200 and again.json()["trajectories"] == first["trajectories"]
+
+
+def test_a_call_in_flight_fails_retryable_and_its_retry_is_one_turn(start):
+    gateway = start(engine="builtin:echo,delay_ms=1500", workers=1)
+    s = new(gateway)
+    sock = open_chat(gateway, s, {"messages": user("abc")})
+    wait_until(lambda: inflight(gateway, s) == 1, 5, "the call runs")
+    kill_worker(gateway)
+    answer = sock.recv(65536)
+    sock.close()
+    assert answer.startswith(b"HTTP/1.1 503") and b"x-should-retry: true" in answer.lower()
+    assert gateway.chat(s, "abc").status == 200
+    assert len(records(gateway, s)["records"]) == 1
+
+
+def test_a_torn_tail_is_cut_and_said(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    s = new(gateway)
+    a = gateway.chat(s, "one")
+    whole = records(gateway, s)
+    segment = f"{gateway.folder}/state/worker-0/seg-00000001"
+    size = os.path.getsize(segment)
+    messages = [*user("one"), a.json()["choices"][0]["message"], *user("two")]
+    gateway.chat(s, messages)
+    full = os.path.getsize(segment)
+    assert full > size
+    assert gateway.stop() == 0
+    for cut in (full - 1, size + 9, size + 1):
+        os.truncate(segment, cut)
+        gateway.start()
+        assert records(gateway, s)["records"] == whole["records"]
+        assert gateway.has_line("torn tail cut off")
+        assert os.path.getsize(segment) == size
+        gateway.chat(s, messages)  # goes on, and makes a new tail to be torn
+        assert len(records(gateway, s)["records"]) == 2
+        assert gateway.stop() == 0
+
+
+def test_a_flipped_bit_is_not_replayed(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    s = new(gateway)
+    gateway.chat(s, "one")
+    segment = f"{gateway.folder}/state/worker-0/seg-00000001"
+    commit_end = os.path.getsize(segment)
+    assert gateway.stop() == 0
+    with open(segment, "r+b") as f:
+        f.seek(commit_end - 5)
+        byte = f.read(1)
+        f.seek(-1, os.SEEK_CUR)
+        f.write(bytes([byte[0] ^ 16]))
+    gateway.start()
+    assert gateway.has_line("torn tail cut off")
+    assert records(gateway, s)["num_branches"] == 0
+
+
+def test_segments_follow_each_other(start):
+    gateway = start(engine="builtin:echo", workers=1, journal_segment_bytes=8192)
+    sessions = [new(gateway) for _ in range(4)]
+    for turn in range(4):
+        for s in sessions:
+            assert gateway.chat(s, f"{turn}" + "x" * 900).status == 200
+    before = [records(gateway, s) for s in sessions]
+    segments = [n for n in os.listdir(f"{gateway.folder}/state/worker-0") if n.startswith("seg-")]
+    assert len(segments) > 3
+    kill_worker(gateway)
+    assert [records(gateway, s) for s in sessions] == before
+
+
+def test_durability_none_keeps_nothing(start):
+    gateway = start(engine="builtin:echo", workers=1, durability="none")
+    s = new(gateway)
+    assert gateway.chat(s, "hi").status == 200
+    kill_worker(gateway)
+    assert gateway.get(f"/sessions/{s['session_id']}").status == 404
+
+
+def test_restart_of_everything(start):
+    gateway = start(engine="builtin:echo", workers=2)
+    sessions = [new(gateway) for _ in range(6)]
+    for s in sessions:
+        gateway.chat(s, "hello")
+    before = [records(gateway, s) for s in sessions]
+    assert gateway.stop() == 0
+    gateway.start()
+    assert [records(gateway, s) for s in sessions] == before
+
+
+def test_drain_lets_running_calls_finish(start):
+    gateway = start(engine="builtin:echo,delay_ms=1200", workers=1)
+    s = new(gateway)
+    sock = open_chat(gateway, s, {"messages": user("abc")})
+    wait_until(lambda: inflight(gateway, s) == 1, 5, "the call runs")
+    gateway.family()
+    gateway.signal(signal.SIGTERM)
+    time.sleep(0.2)
+    gateway.signal(signal.SIGTERM)
+    assert b"HTTP/1.1 200" in sock.recv(65536)
+    sock.close()
+    assert gateway.wait(20) == 0
