@@ -71,13 +71,18 @@ void session_release(struct session_store *st, struct session_plan *pub)
 
 /* --- the prompt --- */
 
-/* The conversation as it will be remembered: stored spelling as far as it matched. */
+/* The conversation as it is rendered: stored spelling where stored tokens stand for it (a rollback
+ * keeps the context before the dropped answer), the client's own behind that. */
 static void take_stored_spelling(struct plan *p)
 {
     const struct json *given = p->chat.messages;
-    struct json *all = node_messages(p->prompt, given->n - p->walk.n_matched, p->arena);
+    uint32_t stored = p->rollback ? p->chain->head->node->depth - 1 : p->covered;
+    struct json *all;
 
-    for (uint32_t i = p->walk.n_matched; i < given->n; i++)
+    if (stored == 0)
+        return;
+    all = node_messages(p->walk.path[stored - 1], given->n - stored, p->arena);
+    for (uint32_t i = stored; i < given->n; i++)
         all->items[i] = given->items[i];
     p->chat.messages = all;
 }
