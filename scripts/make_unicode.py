@@ -16,6 +16,7 @@ decompositions (Python's unicodedata, stable for Unicode 9 characters) of what N
     scripts/make_unicode.py --check  fails when the committed file differs
 """
 import pathlib
+import re
 import sys
 import unicodedata
 
@@ -56,10 +57,11 @@ def compositions(nfc, nfd):
 
 
 def read_properties():
-    """Yields (name, [(first, last)])."""
-    for line in (SOURCE / "onig_properties.txt").read_text().splitlines():
-        name, ranges = line.split("\t")
-        pairs = [r.partition("..") for r in ranges.split()]
+    """Yields (name, [(first, last)]): a name on a line of its own, its ranges behind tabs."""
+    text = (SOURCE / "onig_properties.txt").read_text()
+    for words in re.split(r"\n(?!\t)", text.strip()):
+        name, *ranges = words.split()
+        pairs = [r.partition("..") for r in ranges]
         yield name.lower(), [(int(a, 16), int(b or a, 16)) for a, _, b in pairs]
 
 
