@@ -87,9 +87,19 @@ static bool crosses_space(struct str piece)
     return str_find(piece, space, lead) != SIZE_MAX;
 }
 
+/* Whether every character becomes at least one symbol (else neighbours could meet over it). */
+static bool drops_nothing(const struct bpe *b)
+{
+    bool all = b->byte_fallback;
+
+    for (size_t i = 0; all && i < 256; i++)
+        all = b->bytes[i] >= 0;
+    return all || b->unk >= 0;
+}
+
 static bool splits_at_space(const struct bpe *b)
 {
-    if (b->byte_level || b->prefix.len || b->suffix.len || b->ignore_merges ||
+    if (b->byte_level || !drops_nothing(b) || b->prefix.len || b->suffix.len || b->ignore_merges ||
         vocab_id(b->vocab, STR(SPACE_PIECE)) < 0)
         return false;
     for (size_t i = 0; i < b->merge_count; i++)

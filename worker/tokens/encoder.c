@@ -186,7 +186,8 @@ static int split_added(struct encoder *enc, const struct trie *trie, struct pret
             end = space_after(piece.text, end);
         if (pass_rest(enc, &piece, done, start, rest, e) < 0)
             return -1;
-        *vec_push(enc->out) = token->id;
+        if (start < end) /* nothing may be left of a token that takes blanks already taken */
+            *vec_push(enc->out) = token->id;
         done = end;
     }
     return pass_rest(enc, &piece, done, piece.text.len, rest, e);

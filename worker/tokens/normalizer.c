@@ -65,7 +65,11 @@ static int parse_options(struct normalizer_step *step, const struct json *v, str
             return -1;
         return config_bool(v, "strip_right", -1, &step->right, e);
     case STEP_PREPEND:
-        return parse_content(step, v, "prepend", e);
+        if (parse_content(step, v, "prepend", e) < 0)
+            return -1;
+        if (step->content_len == 0) /* what the library does then depends on the text */
+            return err_set(e, ERR_UNSUPPORTED, "normalizer Prepend of nothing is not supported");
+        return 0;
     case STEP_REPLACE:
         if (parse_content(step, v, "content", e) < 0)
             return -1;

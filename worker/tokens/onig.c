@@ -158,8 +158,7 @@ static void write_word_boundary(struct onig *o, bool negate)
     buf_done(&word);
 }
 
-/* Anchors. Oniguruma's $ and \Z do not match at the very end behind a newline. *ret 1: one was
- * written. */
+/* An anchor spelled as an escape; false: none stands here. */
 static bool read_anchor_escape(struct onig *o)
 {
     switch (*o->in.p) {
@@ -170,7 +169,7 @@ static bool read_anchor_escape(struct onig *o)
         buf_puts(o->out, "\\z");
         break;
     case 'Z':
-        buf_puts(o->out, "(?:(?<!\\n)\\z|(?=\\n\\z))");
+        buf_puts(o->out, "(?=\\n?\\z)");
         break;
     case 'b':
         write_word_boundary(o, false);
@@ -377,7 +376,7 @@ static int read_atom(struct onig *o)
     case '$':
         o->in.p++;
         o->last_char = NO_CHAR;
-        buf_puts(o->out, "(?:(?=\\n)|(?<!\\n)\\z)");
+        buf_puts(o->out, "(?=\\n|\\z)");
         return 1;
     case '*':
     case '+':

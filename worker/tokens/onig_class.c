@@ -1,5 +1,7 @@
 #include "worker/tokens/onig_class.h"
 
+#include <strings.h>
+
 #include "common/base/attrs.h"
 #include "worker/tokens/unicode.h"
 
@@ -51,8 +53,24 @@ static int read_code_point(struct onig_input *in, uint32_t *cp)
     return 0;
 }
 
+/* Inside a class Oniguruma's \w lacks six numbers of Latin-1 that it has outside. */
+static void add_word(struct charset *set, bool in_class)
+{
+    static const uint32_t lacks[] = {0xb2, 0xb3, 0xb9, 0xbc, 0xbd, 0xbe};
+    struct charset without = {0};
+
+    charset_add_flags(set, UC_WORD);
+    if (!in_class)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(lacks); i++)
+        charset_add(&without, lacks[i], lacks[i]);
+    charset_negate(&without);
+    charset_intersect(set, &without);
+    charset_done(&without);
+}
+
 /* \p{Name}, \p{^Name}, \pL, \P...; p at the letter. */
-static int read_property(struct onig_input *in, struct charset *set)
+static int read_property(struct onig_input *in, struct charset *set, bool in_class)
 {
     bool negate = *in->p++ == 'P';
     struct charset one = {0};
@@ -71,7 +89,9 @@ static int read_property(struct onig_input *in, struct charset *set)
         negate = !negate;
         name = str_sub(name, 1, name.len);
     }
-    if (!charset_add_property(&one, name))
+    if (name.len == 4 && strncasecmp(name.p, "word", 4) == 0)
+        add_word(&one, in_class);
+    else if (!charset_add_property(&one, name))
         return onig_refuse(in, "this character property");
     in->p = close + 1;
     if (negate)
@@ -82,7 +102,7 @@ static int read_property(struct onig_input *in, struct charset *set)
 }
 
 /* \d \s \w \h and their complements; false: no such letter. */
-static bool add_shorthand(struct charset *set, char letter)
+static bool add_shorthand(struct charset *set, char letter, bool in_class)
 {
     struct charset one = {0};
 
@@ -94,7 +114,7 @@ static bool add_shorthand(struct charset *set, char letter)
         charset_add_flags(&one, UC_SPACE);
         break;
     case 'w':
-        charset_add_flags(&one, UC_WORD);
+        add_word(&one, in_class);
         break;
     case 'h':
         charset_add(&one, '0', '9');
@@ -141,8 +161,8 @@ int onig_read_escape(struct onig_input *in, struct charset *set, uint32_t *singl
         return onig_refuse(in, "a backslash at the end");
     c = *in->p;
     if (c == 'p' || c == 'P')
-        return read_property(in, set);
-    if (add_shorthand(set, c)) {
+        return read_property(in, set, in_class);
+    if (add_shorthand(set, c, in_class)) {
         in->p++;
         return 0;
     }
@@ -185,7 +205,11 @@ static int read_posix(struct onig_input *in, struct charset *set)
     if (str_eq_c(name, "ascii"))
         charset_add(&one, 0, 0x7f);
     else if (str_eq_c(name, "xdigit"))
-        add_shorthand(&one, 'h');
+        add_shorthand(&one, 'h', true);
+    else if (str_eq_c(name, "word"))
+        add_shorthand(&one, 'w', true);
+    else if (str_eq_c(name, "punct"))
+        charset_add_flags(&one, UC_P | UC_S);
     else if (!charset_add_property(&one, name))
         return onig_refuse(in, "this POSIX bracket");
     if (negate)

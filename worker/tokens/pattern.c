@@ -237,7 +237,7 @@ static int find(const struct pattern *p, struct regex_scratch *scratch, struct p
 
 int pattern_next(const struct pattern *p, struct regex_scratch *scratch, struct pattern_walk *w)
 {
-    while (w->from <= w->text.len) {
+    while (w->from <= w->text.len && w->text.len > 0) {
         int rc = find(p, scratch, w);
 
         if (rc <= 0)

@@ -37,7 +37,7 @@ struct pattern_walk {
 };
 
 /* The next match: 1 with start and end, 0 none is left, -1 it ran over its budget. Empty matches
- * directly behind a match are passed over. */
+ * directly behind a match are passed over, and nothing matches in an empty text. */
 int pattern_next(const struct pattern *p, struct regex_scratch *scratch, struct pattern_walk *w);
 
 #endif
