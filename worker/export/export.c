@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/check.h"
 #include "worker/export/format.h"
 #include "worker/session/branch.h"
 
@@ -258,13 +259,42 @@ static void end_of_pass(struct export *x, struct buf *out)
     x->step = x->pass < x->format->passes ? EXPORT_MIDDLE : EXPORT_DONE;
 }
 
+void export_defer(struct export *x, struct buf *b)
+{
+    CHECK(x->n_parts < EXPORT_PARTS_MAX);
+    x->parts[x->n_parts++] = *b;
+    *b = (struct buf){0};
+}
+
+static bool is_deferred(const struct export *x)
+{
+    return x->part < x->n_parts;
+}
+
+static size_t hand_out(struct export *x, struct buf *out, size_t max)
+{
+    struct buf *b = &x->parts[x->part];
+    size_t n = MIN_OF(max, b->len - x->part_at);
+
+    buf_add(out, b->p + x->part_at, n);
+    x->part_at += n;
+    if (x->part_at == b->len) {
+        buf_done(b);
+        x->part_at = 0;
+        x->part++;
+    }
+    return n;
+}
+
 int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct err *e)
 {
     size_t done = 0;
 
     (void)e;
-    while (x->step != EXPORT_DONE && done < budget_bytes) {
-        if (x->step == EXPORT_BEGIN) {
+    while ((x->step != EXPORT_DONE || is_deferred(x)) && done < budget_bytes) {
+        if (is_deferred(x)) {
+            done += hand_out(x, out, budget_bytes - done);
+        } else if (x->step == EXPORT_BEGIN) {
             if (x->format->begin)
                 x->format->begin(x, out);
             x->step = EXPORT_MIDDLE;
@@ -274,7 +304,7 @@ int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct e
             end_of_pass(x, out);
         }
     }
-    return x->step == EXPORT_DONE ? 1 : 0;
+    return x->step == EXPORT_DONE && !is_deferred(x);
 }
 
 const char *export_content_type(const struct export *x)
@@ -289,6 +319,8 @@ void export_free(struct export *x)
     if (x->format->drop)
         x->format->drop(x);
     selection_done(&x->selection);
+    for (unsigned i = x->part; i < x->n_parts; i++)
+        buf_done(&x->parts[i]);
     arena_done(&x->scratch);
     arena_done(&x->arena);
     session_unpin(x->store, x->session);

@@ -8,6 +8,8 @@
 
 #include "worker/export/select.h"
 
+enum { EXPORT_PARTS_MAX = 16 };
+
 /* Sums over the trajectories written so far. */
 struct export_sums {
     uint64_t trained, prompt_tokens, drift, trimmed;
@@ -26,8 +28,11 @@ struct export
     struct selection selection;
     struct export_sums sums;
     const struct format *format;
-    void *state;       /* the format's, in the arena */
-    bool all_logprobs; /* verl: every row has them */
+    void *state;                        /* the format's, in the arena */
+    bool all_logprobs;                  /* verl: every row has them */
+    struct buf parts[EXPORT_PARTS_MAX]; /* made, but not yet handed out (a header), in order */
+    unsigned n_parts, part;
+    size_t part_at;
     unsigned pass;
     size_t at;
 
@@ -45,6 +50,9 @@ struct format {
     /* Frees what begin made outside the arena; NULL: nothing. */
     void (*drop)(struct export *x);
 };
+
+/* Takes the bytes over, to be handed out before anything else; `b` is empty afterwards. */
+void export_defer(struct export *x, struct buf *b);
 
 extern const struct format format_json, format_msgpack, format_safetensors, format_verl,
     format_miles, format_areal, format_slime, format_prime_rl, format_openai_messages;

@@ -226,15 +226,19 @@ static void miles_end(struct export *x, struct buf *out)
         make_meta(x);
     meta = buf_str(tensors_meta(x, KEY_META));
     tensors_add(x, out, "_samples_meta", SIZE_MAX, TENSOR_U8, SHAPE1(meta.len), meta.p);
-    if (tensors_sizing(x))
-        tensors_forget_meta(x);
     tensors_end(x, out);
+}
+
+static void miles_begin(struct export *x, struct buf *out)
+{
+    tensors_begin(x, out);
+    tensors_forget_meta(x);
 }
 
 const struct format format_miles = {.name = "miles",
                                     .content_type = "application/octet-stream",
                                     .passes = TENSOR_PASSES,
-                                    .begin = tensors_begin,
+                                    .begin = miles_begin,
                                     .one = miles_one,
                                     .end = miles_end,
                                     .drop = tensors_drop};

@@ -1,26 +1,23 @@
 #include "worker/export/tensors.h"
 
+#include <string.h>
+
 #include "common/base/check.h"
 
-enum { METAS_MAX = 8, CLASSES = 4 };
-
-struct tensor {
-    struct str name;
-    enum tensor_type type;
-    struct shape shape;
-    uint64_t bytes;
-};
+enum { METAS_MAX = 8, CLASSES = 4, PASS_ENTRIES = 1, PASS_DATA = 2 };
 
 struct meta {
     const char *key;
-    struct buf text;
+    struct buf fresh; /* JSON text of the trajectory at hand */
+    struct buf text;  /* what came before it, as the inside of a JSON string */
 };
 
 struct tensors {
-    VEC(struct tensor) all;
     struct meta metas[METAS_MAX];
     size_t n_metas;
     uint64_t class_bytes[CLASSES];
+    uint64_t class_at[CLASSES]; /* where the next tensor of this class lies */
+    struct buf entries;
     bool no_meta;
 };
 
@@ -44,14 +41,16 @@ void tensors_drop(struct export *x)
 
     if (!t)
         return;
-    vec_done(&t->all);
-    for (size_t i = 0; i < t->n_metas; i++)
+    buf_done(&t->entries);
+    for (size_t i = 0; i < t->n_metas; i++) {
+        buf_done(&t->metas[i].fresh);
         buf_done(&t->metas[i].text);
+    }
 }
 
 bool tensors_want(const struct export *x, enum tensor_type type)
 {
-    return x->pass == TYPES[type].class + 1;
+    return x->pass == TYPES[type].class + PASS_DATA;
 }
 
 static uint64_t bytes_of(enum tensor_type type, struct shape s)
@@ -63,6 +62,46 @@ static uint64_t bytes_of(enum tensor_type type, struct shape s)
     return n;
 }
 
+/* Escaping a little at a time keeps the header from becoming one long step. */
+static void settle_metas(struct tensors *t)
+{
+    for (size_t i = 0; i < t->n_metas && !t->no_meta; i++) {
+        struct meta *m = &t->metas[i];
+        size_t at = m->text.len;
+
+        if (m->fresh.len == 0)
+            continue;
+        json_write_string(&m->text, buf_str(&m->fresh));
+        memmove(m->text.p + at, m->text.p + at + 1, m->text.len - at - 2);
+        m->text.len -= 2;
+        buf_clear(&m->fresh);
+    }
+}
+
+static void put_entry(struct tensors *t, struct str name, enum tensor_type type, struct shape shape,
+                      uint64_t bytes)
+{
+    struct json_out o = {&t->entries, t->entries.len > 0};
+    uint64_t *at = &t->class_at[TYPES[type].class];
+
+    json_out_key_str(&o, name);
+    json_out_obj(&o);
+    json_out_key(&o, "dtype");
+    json_out_cstr(&o, TYPES[type].name);
+    json_out_key(&o, "shape");
+    json_out_arr(&o);
+    for (unsigned i = 0; i < shape.n; i++)
+        json_out_i64(&o, (int64_t)shape.at[i]);
+    json_out_end_arr(&o);
+    json_out_key(&o, "data_offsets");
+    json_out_arr(&o);
+    json_out_i64(&o, (int64_t)*at);
+    json_out_i64(&o, (int64_t)(*at + bytes));
+    json_out_end_arr(&o);
+    json_out_end_obj(&o);
+    *at += bytes;
+}
+
 void tensors_add(struct export *x, struct buf *out, const char *name, size_t index,
                  enum tensor_type type, struct shape shape, const void *data)
 {
@@ -70,11 +109,13 @@ void tensors_add(struct export *x, struct buf *out, const char *name, size_t ind
     uint64_t bytes = bytes_of(type, shape);
 
     if (tensors_sizing(x)) {
-        struct str full =
-            index == SIZE_MAX ? str_cstr(name) : arena_printf(&x->arena, "%s.%zu", name, index);
-
-        *vec_push(&t->all) = (struct tensor){full, type, shape, bytes};
         t->class_bytes[TYPES[type].class] += bytes;
+        settle_metas(t);
+    } else if (x->pass == PASS_ENTRIES) {
+        struct str full =
+            index == SIZE_MAX ? str_cstr(name) : arena_printf(&x->scratch, "%s.%zu", name, index);
+
+        put_entry(t, full, type, shape, bytes);
     } else if (tensors_want(x, type)) {
         buf_add(out, data, bytes);
     }
@@ -86,10 +127,10 @@ struct buf *tensors_meta(struct export *x, const char *key)
 
     for (size_t i = 0; i < t->n_metas; i++)
         if (t->metas[i].key == key)
-            return &t->metas[i].text;
+            return &t->metas[i].fresh;
     CHECK(t->n_metas < METAS_MAX);
     t->metas[t->n_metas].key = key;
-    return &t->metas[t->n_metas++].text;
+    return &t->metas[t->n_metas++].fresh;
 }
 
 void tensors_forget_meta(struct export *x)
@@ -99,53 +140,52 @@ void tensors_forget_meta(struct export *x)
     t->no_meta = true;
 }
 
-static void put_entry(struct json_out *o, const struct tensor *t, uint64_t from)
+/* Hands the metadata's texts over as they are; `text` is what stands before the next one. */
+static void put_metas(struct export *x, struct buf *text, uint64_t *total)
 {
-    json_out_key_str(o, t->name);
-    json_out_obj(o);
-    json_out_key(o, "dtype");
-    json_out_cstr(o, TYPES[t->type].name);
-    json_out_key(o, "shape");
-    json_out_arr(o);
-    for (unsigned i = 0; i < t->shape.n; i++)
-        json_out_i64(o, (int64_t)t->shape.at[i]);
-    json_out_end_arr(o);
-    json_out_key(o, "data_offsets");
-    json_out_arr(o);
-    json_out_i64(o, (int64_t)from);
-    json_out_i64(o, (int64_t)(from + t->bytes));
-    json_out_end_arr(o);
-    json_out_end_obj(o);
-}
+    struct tensors *t = x->state;
 
-static void put_metas(const struct tensors *t, struct json_out *o)
-{
-    json_out_key(o, "__metadata__");
-    json_out_obj(o);
+    settle_metas(t);
+    buf_puts(text, "\"__metadata__\":{");
     for (size_t i = 0; i < t->n_metas; i++) {
-        json_out_key(o, t->metas[i].key);
-        json_out_str(o, buf_str(&t->metas[i].text));
+        buf_puts(text, i ? ",\"" : "\"");
+        buf_puts(text, t->metas[i].key);
+        buf_puts(text, "\":\"");
+        *total += text->len + t->metas[i].text.len;
+        export_defer(x, text);
+        export_defer(x, &t->metas[i].text);
+        buf_add_c(text, '"');
     }
-    json_out_end_obj(o);
+    buf_add_c(text, '}');
 }
 
-static void put_header(struct tensors *t, struct buf *text)
+static void put_header(struct export *x, struct buf *out)
 {
-    struct json_out o = json_out_to(text);
-    uint64_t at = 0;
+    struct tensors *t = x->state;
+    struct buf text = {0};
+    uint64_t total = t->entries.len;
 
-    json_out_obj(&o);
+    buf_add_c(&text, '{');
     if (!t->no_meta)
-        put_metas(t, &o);
-    for (unsigned class = 0; class < CLASSES; class ++)
-        for (size_t i = 0; i < t->all.n; i++)
-            if (TYPES[t->all.at[i].type].class == class) {
-                put_entry(&o, &t->all.at[i], at);
-                at += t->all.at[i].bytes;
-            }
-    json_out_end_obj(&o);
-    while (text->len % 8)
-        buf_add_c(text, ' ');
+        put_metas(x, &text, &total);
+    if (!t->no_meta && t->entries.len)
+        buf_add_c(&text, ',');
+    total += text.len;
+    export_defer(x, &text);
+    export_defer(x, &t->entries);
+    do {
+        buf_add_c(&text, text.len ? ' ' : '}');
+    } while ((total + text.len) % 8);
+    total += text.len;
+    export_defer(x, &text);
+    buf_add(out, &total, sizeof(total));
+}
+
+/* Larger elements first: every tensor is aligned then. */
+static void place_classes(struct tensors *t)
+{
+    for (unsigned i = 1; i < CLASSES; i++)
+        t->class_at[i] = t->class_at[i - 1] + t->class_bytes[i - 1];
 }
 
 void tensors_end(struct export *x, struct buf *out)
@@ -153,17 +193,13 @@ void tensors_end(struct export *x, struct buf *out)
     struct tensors *t = x->state;
 
     if (tensors_sizing(x)) {
-        struct buf text = {0};
-        uint64_t n;
-
-        put_header(t, &text);
-        n = text.len;
-        buf_add(out, &n, sizeof(n));
-        buf_add_str(out, buf_str(&text));
-        buf_done(&text);
+        place_classes(t);
+        return;
     }
+    if (x->pass == PASS_ENTRIES)
+        put_header(x, out);
     /* Element sizes that do not occur need no pass. */
-    while (x->pass < CLASSES && t->class_bytes[x->pass] == 0)
+    while (x->pass + 1 < CLASSES + PASS_DATA && t->class_bytes[x->pass + 1 - PASS_DATA] == 0)
         x->pass++;
 }
 

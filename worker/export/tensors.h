@@ -1,8 +1,9 @@
 /*
  * struct tensors: a safetensors file in the making: u64 header length, JSON header, data without
- * holes. All sizes stand in the header, so the trajectories are gone through once for sizes and
- * once per element size for data; larger elements come first, which keeps every tensor aligned.
- * Formats call tensors_add for the same tensors in the same order in every pass.
+ * holes. All sizes stand in the header, so the trajectories are gone through once for sizes, once
+ * for the header's entries, and once per element size for data; larger elements come first, which
+ * keeps every tensor aligned. Formats call tensors_add for the same tensors in the same order in
+ * every pass.
  */
 #ifndef RG_EXPORT_TENSORS_H
 #define RG_EXPORT_TENSORS_H
@@ -19,7 +20,7 @@ enum tensor_type {
     TENSOR_BOOL
 };
 
-enum { TENSOR_PASSES = 5 };
+enum { TENSOR_PASSES = 6 }; /* sizes, header entries, data by size of element */
 
 struct shape {
     uint64_t at[3];
