@@ -65,7 +65,7 @@ static int read_calls(struct arena *a, const struct json *list, uint32_t at, str
         return err_field(e, path_at(path, "messages[%u].tool_calls", at),
                          "messages[%u].tool_calls must be a list", at);
     for (uint32_t i = 0; i < list->n; i++) {
-        struct json call;
+        struct json call = json_empty(JSON_NULL);
 
         path_at(path, "messages[%u].tool_calls[%u]", at, i);
         if (read_call(a, &list->items[i], path, &call, e))
@@ -98,7 +98,7 @@ static int read_assistant(struct arena *a, const struct json *v, uint32_t at, st
     if (json_is(legacy, JSON_OBJECT) && !json_get(ret, "tool_calls")) {
         struct json calls = json_empty(JSON_ARRAY);
         struct json holder = json_empty(JSON_OBJECT);
-        struct json call;
+        struct json call = json_empty(JSON_NULL);
 
         json_put(a, &holder, "function", *legacy);
         path_at(path, "messages[%u]", at);
@@ -187,7 +187,7 @@ static int read_messages(struct arena *a, const struct json *body, struct chat_r
     if (!list || list->n == 0)
         return err_field(e, "messages", "messages must be a non-empty list");
     for (uint32_t i = 0; i < list->n; i++) {
-        struct json m;
+        struct json m = json_empty(JSON_NULL);
 
         if (read_message(a, &list->items[i], i, &m, e))
             return -1;

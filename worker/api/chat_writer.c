@@ -194,7 +194,10 @@ static void write_message(struct json_out *o, const struct json *m)
     json_out_key(o, "role");
     json_out_cstr(o, "assistant");
     json_out_key(o, "content");
-    json_out_str(o, calls && !content.len ? (struct str){0} : content);
+    if (calls && !content.len)
+        json_out_null(o);
+    else
+        json_out_str(o, content);
     json_out_key(o, "refusal");
     json_out_null(o);
     if (thought) {

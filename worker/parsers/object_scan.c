@@ -19,11 +19,7 @@ static bool is_hex(char c)
 
 void object_scan_init(struct object_scan *s)
 {
-    s->state = SCAN_VALUE;
-    s->depth = 0;
-    s->is_key = false;
-    s->left = 0;
-    s->word = NULL;
+    *s = (struct object_scan){.state = SCAN_VALUE};
 }
 
 static bool in_object(const struct object_scan *s)

@@ -25,13 +25,13 @@ static const struct think_tags think_tags[REASONING_KIND_COUNT] = {
 
 static const struct grammar *grammar_of(enum tool_kind kind)
 {
-    const struct grammar *(*const rooms[])(enum tool_kind) = {grammar_json, grammar_raw,
-                                                              grammar_tags, grammar_python};
-    const struct grammar *g = NULL;
+    const struct grammar *g = grammar_json(kind);
 
-    for (size_t i = 0; i < ARRAY_LEN(rooms) && !g; i++)
-        g = rooms[i](kind);
-    return g;
+    if (!g)
+        g = grammar_raw(kind);
+    if (!g)
+        g = grammar_tags(kind);
+    return g ? g : grammar_python(kind);
 }
 
 struct parser *parser_new(const struct parser_options *o, struct parse_sink sink)

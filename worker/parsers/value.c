@@ -181,33 +181,37 @@ static bool write_python(struct buf *out, struct str s)
     return false;
 }
 
+/* Text that is already JSON of one of the types. */
+static bool fits(struct str s, unsigned types)
+{
+    return (types & TYPE_INTEGER && is_integer(s)) || (types & TYPE_NUMBER && is_number(s)) ||
+           (types & (TYPE_OBJECT | TYPE_ARRAY) && is_container(s));
+}
+
 void value_write(struct buf *out, struct str raw, unsigned types)
 {
     struct str s = str_trim(raw);
-    const char *boolean = types & TYPE_BOOLEAN ? boolean_of(s) : NULL;
+    const char *word = types & TYPE_BOOLEAN ? boolean_of(s) : NULL;
+    bool container = types & (TYPE_OBJECT | TYPE_ARRAY) && s.len && strchr("{[(", s.p[0]);
 
     /* "null" means null unless only text is allowed. */
     if (types && !value_verbatim(types) && str_eq_nocase(s, STR("null")))
-        buf_puts(out, "null");
-    else if ((types & TYPE_INTEGER && is_integer(s)) || (types & TYPE_NUMBER && is_number(s)))
+        word = "null";
+    if (word && !fits(s, types))
+        buf_puts(out, word);
+    else if (fits(s, types))
         buf_add_str(out, s);
-    else if (boolean)
-        buf_puts(out, boolean);
-    else if (types & (TYPE_OBJECT | TYPE_ARRAY) && is_container(s))
-        buf_add_str(out, s);
-    else if (!(types & (TYPE_OBJECT | TYPE_ARRAY)) || !s.len || !strchr("{[(", s.p[0]) ||
-             !write_python(out, s))
+    else if (!container || !write_python(out, s))
         write_string(out, raw);
 }
 
 void value_write_loose(struct buf *out, struct str raw, unsigned types)
 {
     struct str s = str_trim(raw);
+    bool text = (types & ~(unsigned)TYPE_NULL) == TYPE_STRING;
 
-    if ((types & ~(unsigned)TYPE_NULL) == TYPE_STRING)
-        write_string(out, raw);
-    else if (object_scan_valid(s))
+    if (!text && object_scan_valid(s))
         buf_add_str(out, s);
-    else if (!write_python(out, s))
+    else if (text || !write_python(out, s))
         write_string(out, raw);
 }
