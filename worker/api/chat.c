@@ -113,12 +113,13 @@ static int read_assistant(struct arena *a, const struct json *v, uint32_t at, st
 static int read_tool(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
                      struct err *e)
 {
-    struct str id = json_string(json_get(v, "tool_call_id"));
-    bool legacy = str_eq_c(json_string(json_get(v, "role")), "function");
+    const struct json *given = json_get(v, "tool_call_id");
+    struct str id = json_string(given);
     struct json content;
     char path[FIELD_PATH_MAX];
 
-    if (!id.p && !legacy)
+    /* Some harnesses leave it out (and the legacy role "function" has none): the order tells. */
+    if (!id.p && !json_is_null(given))
         return err_field(e, path_at(path, "messages[%u].tool_call_id", at),
                          "messages[%u].tool_call_id must be a string", at);
     path_at(path, "messages[%u].content", at);
