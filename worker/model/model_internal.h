@@ -19,14 +19,17 @@ struct stop {
 
 /* What probing found out about the template. */
 struct boundaries {
-    bool renders;         /* a stand-in conversation can be rendered at all */
-    bool needs_system;    /* only behind a system message */
-    bool tool_turns;      /* assistant calls and tool results can be rendered */
-    bool tools_in_suffix; /* tool definitions are (also) written behind earlier turns */
-    bool append_plain;    /* answer, then user: nothing before is rewritten */
-    bool append_tools;    /* the same for call, then result */
-    bool append_thought;  /* the same for an answer with reasoning_content, then user */
-    bool roles[5];        /* can be appended: tool user system developer assistant */
+    bool renders;             /* a stand-in conversation can be rendered at all */
+    bool needs_system;        /* only behind a system message */
+    bool tool_turns;          /* assistant calls and tool results can be rendered */
+    bool tools_in_suffix;     /* tool definitions are (also) written behind earlier turns */
+    bool counts_turns;        /* what follows depends on how many turns there were: no stand-in */
+    bool system_in_suffix;    /* the system message is written behind earlier turns */
+    bool append_plain;        /* answer, then user: nothing before is rewritten */
+    bool append_tools;        /* the same for call, then result */
+    bool append_thought_call; /* the same for a call with reasoning_content, then result */
+    bool append_thought;      /* the same for an answer with reasoning_content, then user */
+    bool roles[5];            /* can be appended: tool user system developer assistant */
     struct str generation_prompt;
     struct str close; /* text between an answer's content and the next turn */
 };

@@ -24,15 +24,18 @@ static struct json thought_turn(struct arena *a)
     return o;
 }
 
-static struct json call_turn(struct arena *a)
+static struct json call_turn(struct arena *a, const char *thought)
 {
     const struct json *parsed;
 
-    if (json_parse(a,
-                   STR("{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":"
-                       "\"rgcall001\",\"type\":\"function\",\"function\":{\"name\":\"rg_call\","
-                       "\"arguments\":\"{}\"}}]}"),
-                   &parsed, NULL) != 0)
+    if (json_parse(
+            a,
+            arena_printf(a,
+                         "{\"role\":\"assistant\",\"content\":\"\",%s\"tool_calls\":[{\"id\":"
+                         "\"rgcall001\",\"type\":\"function\",\"function\":{\"name\":"
+                         "\"rg_call\",\"arguments\":\"{}\"}}]}",
+                         thought),
+            &parsed, NULL) != 0)
         return plain_turn(a);
     return *parsed;
 }
@@ -114,6 +117,37 @@ static bool mentions_tool(const struct standin *x)
            str_find(x->closing, STR("RGTOOL"), 0) != SIZE_MAX;
 }
 
+/* Whether the text of a first system message comes behind the stand-in turn. */
+static bool system_behind(const struct probe *p)
+{
+    struct arena *a = &p->s->arena;
+    struct json turn = plain_turn(a), next = next_message(a, "user");
+    struct json head = make_text(a, "role", "system", "content", "RGSYSTEM");
+    struct standin_in in = {
+        .last = &turn, .system = &head, .n_system = 1, .messages = &next, .n = 1};
+    struct standin x;
+
+    return standin_render(p->m, p->s, &in, &x, NULL) == 0 &&
+           (str_find(x.next, STR("RGSYSTEM"), 0) != SIZE_MAX ||
+            str_find(x.closing, STR("RGSYSTEM"), 0) != SIZE_MAX);
+}
+
+/* Whether the same message is rendered otherwise behind a longer chat ("[Round 3]"). */
+static bool counts_turns(const struct probe *p)
+{
+    struct arena *a = &p->s->arena;
+    struct json turn = plain_turn(a), next = next_message(a, "user");
+    struct standin_in in = {.last = &turn, .messages = &next, .n = 1};
+    struct standin x;
+    struct str once;
+
+    if (standin_render(p->m, p->s, &in, &x, NULL) != 0)
+        return false;
+    once = arena_str(a, x.next);
+    in.longer = true;
+    return standin_render(p->m, p->s, &in, &x, NULL) == 0 && !str_eq(once, x.next);
+}
+
 static void probe_turns(const struct probe *p)
 {
     struct boundaries *b = &p->m->boundaries;
@@ -133,11 +167,15 @@ static void probe_turns(const struct probe *p)
     b->append_plain = !x.rewrites;
     b->close = arena_str(&p->m->arena, x.closing);
     b->append_thought = try(p, thought_turn(a), "user", NULL, &x) && !x.rewrites;
-    b->tool_turns = try(p, call_turn(a), "tool", &small, &x);
+    b->tool_turns = try(p, call_turn(a, ""), "tool", &small, &x);
     b->append_tools = b->tool_turns && !x.rewrites;
+    b->append_thought_call =
+        try(p, call_turn(a, "\"reasoning_content\":\"y\","), "tool", &small, &x) && !x.rewrites;
     b->tools_in_suffix = true; /* the probe's tools are to be seen as they are */
     b->tools_in_suffix = (try(p, plain_turn(a), "user", &tools, &x) && mentions_tool(&x)) ||
-                         (try(p, call_turn(a), "tool", &tools, &x) && mentions_tool(&x));
+                         (try(p, call_turn(a, ""), "tool", &tools, &x) && mentions_tool(&x));
+    b->counts_turns = counts_turns(p);
+    b->system_in_suffix = system_behind(p);
     for (size_t i = 0; i < ARRAY_LEN(boundary_roles); i++)
         b->roles[i] = i == 0 ? b->tool_turns : try(p, plain_turn(a), boundary_roles[i], NULL, &x);
 }
@@ -191,13 +229,15 @@ static bool stands_in(struct str text, struct str token)
 }
 
 /* A stop id that begins the next turn: it stands before a first user message, or between a call
- * and its result without closing either the call or a plain answer. */
+ * and its result without closing either the call or a plain answer; and it closes no user
+ * message. */
 static void probe_openers(const struct probe *p)
 {
     struct model *m = p->m;
     struct arena *a = &p->s->arena;
     struct json user = next_message(a, "user");
-    struct str eos = json_string(json_get(&m->special, "eos_token")), head, plain, between, call;
+    struct str eos = json_string(json_get(&m->special, "eos_token")), head, after, plain, between,
+               call;
     struct json small = standin_tools(a, "rg_call");
     struct standin x;
     size_t at;
@@ -206,22 +246,34 @@ static void probe_openers(const struct probe *p)
         return;
     at = str_find(buf_str(&p->s->a), STR("RGNEXT"), 0);
     head = arena_str(a, str_sub(buf_str(&p->s->a), 0, at));
+    after = arena_str(a, str_sub(buf_str(&p->s->a), at, p->s->a.len));
     plain = between = call = STR("");
     if (try(p, plain_turn(a), "user", NULL, &x))
         plain =
             arena_printf(a, "%.*s%.*s", (int)x.closing.len, x.closing.p, (int)x.next.len, x.next.p);
-    if (m->boundaries.tool_turns && try(p, call_turn(a), "tool", &small, &x)) {
+    if (m->boundaries.tool_turns && try(p, call_turn(a, ""), "tool", &small, &x)) {
         call = arena_str(a, x.closing);
         between = arena_str(a, str_sub(x.next, 0, str_find(x.next, STR("RGNEXT"), 0)));
     }
     for (size_t i = 0; i < m->n_stops; i++) {
         struct stop *s = &m->stops[i];
 
-        if (!str_eq(s->text, eos))
+        if (!str_eq(s->text, eos) && !stands_in(after, s->text))
             s->opener = stands_in(head, s->text) ||
                         (stands_in(between, s->text) && !stands_in(call, s->text) &&
                          !stands_in(plain, s->text));
     }
+}
+
+/* Templates that open a thought in the generation prompt never see an answer without one. */
+static bool is_append_only(const struct boundaries *b)
+{
+    struct str prompt = b->generation_prompt;
+    bool thinks = str_find(prompt, STR("<think>"), 0) != SIZE_MAX &&
+                  str_find(prompt, STR("</think>"), 0) == SIZE_MAX;
+    bool plain = b->append_plain && (b->append_tools || !b->tool_turns);
+
+    return b->append_thought && (b->append_thought_call || !b->tool_turns) && (plain || thinks);
 }
 
 void model_probe(struct model *m, struct model_scratch *s)
@@ -235,8 +287,7 @@ void model_probe(struct model *m, struct model_scratch *s)
     probe_generation_prompt(&p);
     stop_from_close(m);
     probe_openers(&p);
-    m->info.append_only = m->boundaries.append_plain && m->boundaries.append_thought &&
-                          (m->boundaries.append_tools || !m->boundaries.tool_turns);
+    m->info.append_only = is_append_only(&m->boundaries);
     ids = arena_alloc(&m->arena, m->n_stops * sizeof(*ids));
     for (size_t i = 0; i < m->n_stops; i++)
         ids[i] = m->stops[i].id;

@@ -50,9 +50,12 @@ static void report_boundaries(const struct model *m, struct buf *out)
         line(out, "turn boundaries",
              "the template refuses stand-in turns: every turn costs a full render");
     line(out, "append-only", m->info.append_only ? "yes" : "no, see --on-template-rewrite");
-    buf_printf(out, "%-20s answer, then user: %s; call, then result: %s; thought, then user: %s\n",
+    buf_printf(out,
+               "%-20s answer, then user: %s; call, then result: %s; "
+               "thought and call, then result: %s; thought, then user: %s\n",
                "  kept as written", yes_no(b->append_plain),
                b->tool_turns ? yes_no(b->append_tools) : "not supported",
+               b->tool_turns ? yes_no(b->append_thought_call) : "not supported",
                yes_no(b->append_thought));
     quoted(out, "generation prompt", b->generation_prompt);
     quoted(out, "turn close", b->close);
@@ -63,6 +66,10 @@ static void report_boundaries(const struct model *m, struct buf *out)
         any = any || b->roles[i];
     }
     buf_puts(out, any ? "\n" : " none\n");
+    if (b->counts_turns)
+        line(out, "turn numbers", "are written by the template: every turn costs a full render");
+    if (b->system_in_suffix)
+        line(out, "system message", "is written behind earlier turns");
     if (b->tools_in_suffix)
         line(out, "tools", "are written behind earlier turns as well");
 }

@@ -1,6 +1,8 @@
 #include "worker/model/standin.h"
 
-enum { LOOK_BACK_MAX = 64, HEAD_MAX = 5 };
+#define THOUGHT "RGTHOUGHT"
+
+enum { LOOK_BACK_MAX = 64, CALLS_MAX = 8, HEAD_MAX = CALLS_MAX + 7, TOKEN_MAX = 64 };
 
 static const char CALL_ID[] = "rgcall001"; /* nine alphanumerics: some templates insist */
 
@@ -14,17 +16,49 @@ static bool has_text(const struct json *msg, const char *key)
     return json_string(json_get(msg, key)).len > 0;
 }
 
-bool standin_thought_before(const struct json *messages, size_t covered)
+static bool has_calls(const struct json *msg)
 {
+    const struct json *calls = json_get(msg, "tool_calls");
+
+    return json_is(calls, JSON_ARRAY) && calls->n > 0;
+}
+
+static bool is_system(const struct json *msg)
+{
+    return is_role(msg, "system") || is_role(msg, "developer");
+}
+
+static void collect_system(struct arena *a, const struct json *messages, size_t n,
+                           struct standin_in *ret)
+{
+    struct json *at = arena_alloc(a, n * sizeof(*at));
+
+    for (size_t i = 0; i < n; i++) {
+        if (is_system(&messages->items[i]))
+            at[ret->n_system++] = messages->items[i];
+    }
+    ret->system = at;
+}
+
+/* Thoughts, and text beside calls, are what templates drop later. */
+void standin_look_back(const struct model *m, struct arena *a, const struct json *messages,
+                       size_t covered, struct standin_in *ret)
+{
+    bool user = false;
     size_t n = 0;
 
-    for (size_t i = covered > 0 ? covered - 1 : 0; i-- > 0 && n < LOOK_BACK_MAX; n++) {
-        if (is_role(&messages->items[i], "user"))
-            return false;
-        if (has_text(&messages->items[i], "reasoning_content"))
-            return true;
+    collect_system(a, messages, m->boundaries.system_in_suffix ? covered : MIN_OF(covered, 1U),
+                   ret);
+    for (size_t i = covered - 1; i-- > 0 && n < LOOK_BACK_MAX && !ret->earlier; n++) {
+        const struct json *msg = &messages->items[i];
+
+        user = user || is_role(msg, "user");
+        if (is_role(msg, "assistant") &&
+            (has_text(msg, "reasoning_content") || (has_text(msg, "content") && has_calls(msg)))) {
+            ret->earlier = msg;
+            ret->user_between = user;
+        }
     }
-    return false;
 }
 
 struct json standin_tools(struct arena *a, const char *name)
@@ -46,12 +80,12 @@ struct json standin_tools(struct arena *a, const char *name)
     return list;
 }
 
-static struct json make_call(struct arena *a, struct json id, struct json name)
+static struct json make_call(struct arena *a, struct json id, struct json name, const char *text)
 {
     struct json call = make_object(a, 3), function = make_object(a, 2);
     struct json arguments = make_object(a, 1);
 
-    object_put(&arguments, "rg", json_make_string(STR(STANDIN_MARK)));
+    object_put(&arguments, "rg", json_make_string(str_cstr(text)));
     object_put(&function, "name", name);
     object_put(&function, "arguments", arguments);
     object_put(&call, "id", id);
@@ -60,18 +94,8 @@ static struct json make_call(struct arena *a, struct json id, struct json name)
     return call;
 }
 
-static struct json one_call(struct arena *a)
-{
-    struct json list = {.kind = JSON_ARRAY, .n = 1};
-
-    list.items = arena_alloc(a, sizeof(*list.items));
-    list.items[0] =
-        make_call(a, json_make_string(str_cstr(CALL_ID)), json_make_string(STR("rg_call")));
-    return list;
-}
-
 /* The calls of the true turn: ids and names, other arguments. */
-static struct json copy_calls(struct arena *a, const struct json *calls)
+static struct json copy_calls(struct arena *a, const struct json *calls, const char *text)
 {
     struct json list = {.kind = JSON_ARRAY, .n = calls->n};
 
@@ -81,47 +105,73 @@ static struct json copy_calls(struct arena *a, const struct json *calls)
         const struct json *name = json_get(json_get(&calls->items[i], "function"), "name");
 
         list.items[i] = make_call(a, id ? *id : json_make_string(str_cstr(CALL_ID)),
-                                  name ? *name : json_make_string(STR("rg_call")));
+                                  name ? *name : json_make_string(STR("rg_call")), text);
     }
     return list;
 }
 
-static struct json copy_turn(struct arena *a, const struct json *last)
+/* The turn with `text` for what it says; an answer without calls always says something. */
+static struct json copy_turn(struct arena *a, const struct json *turn, const char *text)
 {
-    const struct json *calls = json_get(last, "tool_calls");
-    bool has_calls = json_is(calls, JSON_ARRAY) && calls->n > 0;
+    bool says = has_text(turn, "content") || !has_calls(turn);
     struct json o = make_object(a, 4);
 
     object_put(&o, "role", json_make_string(STR("assistant")));
-    object_put(
-        &o, "content",
-        json_make_string(has_text(last, "content") || !has_calls ? STR(STANDIN_MARK) : STR("")));
-    if (has_text(last, "reasoning_content"))
-        object_put(&o, "reasoning_content", json_make_string(STR("RGTHOUGHT")));
-    if (has_calls)
-        object_put(&o, "tool_calls", copy_calls(a, calls));
+    object_put(&o, "content", json_make_string(says ? str_cstr(text) : STR("")));
+    if (has_text(turn, "reasoning_content"))
+        object_put(&o, "reasoning_content", json_make_string(STR(THOUGHT)));
+    if (has_calls(turn))
+        object_put(&o, "tool_calls", copy_calls(a, json_get(turn, "tool_calls"), text));
     return o;
 }
 
-/* A call with a thought, and its result: what a template may rewrite later. */
-static uint32_t put_thought_before(struct arena *a, struct json *at)
+static struct json make_result(struct arena *a, const struct json *call)
 {
-    at[0] = make_object(a, 4);
-    object_put(&at[0], "role", json_make_string(STR("assistant")));
-    object_put(&at[0], "content", json_make_string(STR("")));
-    object_put(&at[0], "reasoning_content", json_make_string(STR("RGTHOUGHT")));
-    object_put(&at[0], "tool_calls", one_call(a));
-    at[1] = make_object(a, 4);
-    object_put(&at[1], "role", json_make_string(STR("tool")));
-    object_put(&at[1], "content", json_make_string(STR("RGRESULT")));
-    object_put(&at[1], "tool_call_id", json_make_string(str_cstr(CALL_ID)));
-    object_put(&at[1], "name", json_make_string(STR("rg_call")));
-    return 2;
+    const struct json *id = json_get(call, "id");
+    struct json o = make_object(a, 3);
+
+    object_put(&o, "role", json_make_string(STR("tool")));
+    object_put(&o, "content", json_make_string(STR("RGRESULT")));
+    object_put(&o, "tool_call_id", id ? *id : json_make_string(str_cstr(CALL_ID)));
+    return o;
 }
 
-static uint32_t count_marks(struct str text, size_t *end)
+/* The earlier turn, results of its calls, and the user message behind. */
+static uint32_t put_earlier(struct arena *a, const struct standin_in *in, struct json *at)
 {
-    struct str mark = STR(STANDIN_MARK);
+    const struct json *calls = json_get(in->earlier, "tool_calls");
+    uint32_t n = 0;
+
+    at[n++] = copy_turn(a, in->earlier, "RGEARLIER");
+    for (uint32_t i = 0; has_calls(in->earlier) && i < MIN_OF(calls->n, CALLS_MAX); i++)
+        at[n++] = make_result(a, &calls->items[i]);
+    if (in->user_between)
+        at[n++] = make_text(a, "role", "user", "content", "RGUSER");
+    return n;
+}
+
+/* The system messages, or one where the template insists on it. */
+static uint32_t put_system(const struct model *m, struct arena *a, const struct standin_in *in,
+                           struct json *at)
+{
+    for (uint32_t i = 0; i < in->n_system; i++) {
+        const struct json *role = json_get(&in->system[i], "role");
+
+        at[i] = in->system[i];
+        if (m->boundaries.system_in_suffix)
+            continue;
+        at[i] = make_object(a, 2);
+        object_put(&at[i], "role", *role);
+        object_put(&at[i], "content", json_make_string(STR("RGSYSTEM")));
+    }
+    if (in->n_system || !m->boundaries.needs_system)
+        return in->n_system;
+    at[0] = make_text(a, "role", "system", "content", "RGSYSTEM");
+    return 1;
+}
+
+static uint32_t count_marks(struct str text, struct str mark, size_t *end)
+{
     uint32_t n = 0;
     size_t at = 0;
 
@@ -159,12 +209,65 @@ static size_t common_length(struct str x, struct str y)
     return n;
 }
 
-/* Compares the stand-in alone (whole) with the stand-in and what follows (more). */
-static int split(struct str whole, struct str more, struct str prompt, struct standin *ret,
-                 struct err *e)
+/* The added token that text begins with; absent when there is none. */
+static struct str leading_token(const struct tokenizer *t, struct str text)
+{
+    struct str best = {0};
+
+    for (size_t i = 0; i < tokenizer_added_count(t); i++) {
+        const struct added_token *a = tokenizer_added(t, i);
+
+        if (a->special && a->content.len > best.len && str_starts(text, a->content))
+            best = a->content;
+    }
+    return best;
+}
+
+/* Where the first stop token in text ends; 0 when there is none. */
+static size_t first_stop(const struct model *m, struct str text)
+{
+    size_t best = SIZE_MAX, end = 0;
+
+    for (size_t i = 0; i < m->n_stops; i++) {
+        size_t at = m->stops[i].text.len ? str_find(text, m->stops[i].text, 0) : SIZE_MAX;
+
+        if (at < best) {
+            best = at;
+            end = at + m->stops[i].text.len;
+        }
+    }
+    return end;
+}
+
+/* The turn's closing where it differs from how the template closes the last turn: the one token
+ * that took the other's place (gpt-oss: <|end|> for <|return|>), or what both have in common. */
+static void closed_differently(const struct model *m, struct str tail, struct str rest,
+                               size_t common, struct standin *ret)
+{
+    struct str was = leading_token(m->tokenizer, tail), is = leading_token(m->tokenizer, rest);
+
+    for (size_t at = common; at-- > 0 && common - at < TOKEN_MAX;) {
+        if (leading_token(m->tokenizer, str_sub(tail, at, tail.len)).len > common - at)
+            common = at; /* a cut inside a token is none */
+    }
+    if (common == 0 && was.len && is.len) {
+        ret->replaced = true;
+        common = is.len;
+    }
+    ret->closing = str_sub(rest, 0, common);
+    ret->next = str_sub(rest, common, rest.len);
+    /* the token at which the model stopped is not written any more */
+    ret->rewrites = ret->replaced || first_stop(m, tail) > common;
+}
+
+/* Compares the stand-in alone (whole) with the stand-in and what follows (more). Earlier turns are
+ * rewritten when the two differ up to the end of the turn's text, when the turn is closed with
+ * another token, or when the turn never stood behind the prompt that the model saw. */
+static int split(const struct model *m, struct str whole, struct str more, struct str prompt,
+                 struct standin *ret, struct err *e)
 {
     size_t end_whole, end_more, common;
-    uint32_t n = count_marks(whole, &end_whole);
+    uint32_t n = count_marks(whole, STR(STANDIN_MARK), &end_whole);
     struct str tail, rest;
 
     if (n == 0)
@@ -175,17 +278,20 @@ static int split(struct str whole, struct str more, struct str prompt, struct st
     tail = str_sub(whole, end_whole, whole.len);
     rest = str_sub(more, end_more, more.len);
     common = common_length(tail, rest);
-    ret->closing = str_sub(rest, 0, common);
-    ret->next = str_sub(rest, common, rest.len);
-    ret->rewrites = !str_eq(str_sub(whole, 0, end_whole), str_sub(more, 0, end_more)) ||
-                    common < tail.len || !str_starts(whole, prompt);
+    *ret = (struct standin){.closing = str_sub(rest, 0, common),
+                            .next = str_sub(rest, common, rest.len)};
+    if (common < tail.len)
+        closed_differently(m, tail, rest, common, ret);
+    ret->rewrites = ret->rewrites || !str_starts(whole, prompt) ||
+                    !str_eq(str_sub(whole, 0, end_whole), str_sub(more, 0, end_more));
     return 0;
 }
 
 int standin_render(const struct model *m, struct model_scratch *s, const struct standin_in *in,
                    struct standin *ret, struct err *e)
 {
-    struct json *msgs = arena_alloc(&s->arena, (HEAD_MAX + 1 + in->n) * sizeof(*msgs));
+    struct json *msgs =
+        arena_alloc(&s->arena, (in->n_system + HEAD_MAX + 1 + in->n) * sizeof(*msgs));
     struct json small = standin_tools(&s->arena, "rg_call");
     struct rendering r = {.messages = msgs, .kwargs = in->kwargs};
     size_t prompt_at;
@@ -193,13 +299,16 @@ int standin_render(const struct model *m, struct model_scratch *s, const struct 
 
     if (json_is(in->tools, JSON_ARRAY) && in->tools->n)
         r.tools = m->boundaries.tools_in_suffix ? in->tools : &small;
-    if (m->boundaries.needs_system)
-        msgs[n++] = make_text(&s->arena, "role", "system", "content", "RGSYSTEM");
+    n = put_system(m, &s->arena, in, msgs);
+    if (in->longer) {
+        msgs[n++] = make_text(&s->arena, "role", "user", "content", "RGUSER");
+        msgs[n++] = make_text(&s->arena, "role", "assistant", "content", "RGEARLIER");
+    }
     msgs[n++] = make_text(&s->arena, "role", "user", "content", "RGUSER");
-    if (in->thought_before)
-        n += put_thought_before(&s->arena, msgs + n);
+    if (in->earlier)
+        n += put_earlier(&s->arena, in, msgs + n);
     r.n = n;
-    msgs[n++] = copy_turn(&s->arena, in->last);
+    msgs[n++] = copy_turn(&s->arena, in->last, STANDIN_MARK);
     for (uint32_t i = 0; i < in->n; i++)
         msgs[n++] = in->messages[i];
 
@@ -217,6 +326,6 @@ int standin_render(const struct model *m, struct model_scratch *s, const struct 
     r.generation_prompt = true;
     if (model_text(m, &s->arena, &r, &s->b, e) != 0)
         return -1;
-    return split(str_sub(buf_str(&s->a), prompt_at, s->a.len), buf_str(&s->b),
+    return split(m, str_sub(buf_str(&s->a), prompt_at, s->a.len), buf_str(&s->b),
                  str_sub(buf_str(&s->a), 0, prompt_at), ret, e);
 }

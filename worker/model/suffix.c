@@ -58,6 +58,8 @@ static struct plan decide(const struct model *m, const struct standin *x, const 
     struct plan p = {.close = x->closing, .next = x->next};
     size_t begin = 0, end = last_stop(m, x->closing, &begin);
 
+    if (x->replaced)
+        end = x->closing.len;
     if (stop && stop->opener) {
         /* It begins what follows: the template writes it (or another opener) again. */
         p.trim = true;
@@ -74,8 +76,8 @@ static struct plan decide(const struct model *m, const struct standin *x, const 
     p.anchor = stop;
     if (end > 0)
         p.close = str_sub(x->closing, stop ? end : begin, x->closing.len);
-    else if (has_calls)
-        p.close = STR(""); /* the rest of the call's own syntax: the model wrote it */
+    else if (has_calls) /* before the close: the rest of the call's syntax, the model's own */
+        p.close = str_ends(x->closing, m->boundaries.close) ? m->boundaries.close : STR("");
     return p;
 }
 
@@ -151,6 +153,43 @@ static int from_full(const struct model *m, struct model_scratch *s, const struc
                    "the chat template rewrites earlier turns and refuses a stand-in");
 }
 
+/* The turn without its thought, and without text beside calls: what every template takes. */
+static struct json bare_turn(struct arena *a, const struct json *last)
+{
+    const struct json *calls = json_get(last, "tool_calls");
+    struct json o = make_object(a, 3);
+
+    object_put(&o, "role", json_make_string(STR("assistant")));
+    object_put(&o, "content", json_make_string(calls ? STR("") : STR("x")));
+    if (calls)
+        object_put(&o, "tool_calls", *calls);
+    return o;
+}
+
+/* The stand-in's way, then the long way, then barer stand-ins: a template that takes neither of
+ * the first two does rewrite. */
+static int split_texts(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                       size_t covered, const struct standin_in *in, struct standin *ret,
+                       struct err *e)
+{
+    struct json bare = bare_turn(&s->arena, in->last);
+    struct standin_in simple = *in;
+
+    if ((m->boundaries.renders && !m->boundaries.counts_turns &&
+         standin_render(m, s, in, ret, NULL) == 0) ||
+        from_full(m, s, chat, covered, ret, e) == 0)
+        return 0;
+    simple.last = &bare;
+    simple.earlier = NULL;
+    if (standin_render(m, s, &simple, ret, NULL) != 0) {
+        bare = make_text(&s->arena, "role", "assistant", "content", "x");
+        if (standin_render(m, s, &simple, ret, NULL) != 0)
+            return -1;
+    }
+    ret->rewrites = true;
+    return 0;
+}
+
 int model_suffix(const struct model *m, struct model_scratch *s, const struct chat *chat,
                  size_t covered, const struct model_tail *tail, struct model_suffix *ret,
                  struct err *e)
@@ -168,12 +207,9 @@ int model_suffix(const struct model *m, struct model_scratch *s, const struct ch
     arena_reset(&s->arena);
     in.messages = chat->messages->items + covered;
     in.n = chat->messages->n - (uint32_t)covered;
-    in.thought_before = standin_thought_before(chat->messages, covered);
-    rc = m->boundaries.renders ? standin_render(m, s, &in, &x, e) : -1;
-    if (rc != 0)
-        rc = from_full(m, s, chat, covered, &x, e);
-    if (rc != 0)
-        return rc;
+    standin_look_back(m, &s->arena, chat->messages, covered, &in);
+    if (split_texts(m, s, chat, covered, &in, &x, e) != 0)
+        return -1;
     p = decide(m, &x, end_of(m, tail), json_is(calls, JSON_ARRAY) && calls->n > 0);
     ret->rewrites = x.rewrites;
     ret->trim = p.trim;
