@@ -9,7 +9,8 @@
 
 static void print(FILE *to, struct buf *b)
 {
-    (void)fwrite(b->p, 1, b->len, to);
+    if (b->len > 0)
+        (void)fwrite(b->p, 1, b->len, to);
     buf_done(b);
 }
 

@@ -21,6 +21,26 @@ static void call_free(struct call *c)
     free(c);
 }
 
+/* The peer was gone with the answer after all. The note is the hash, then the session's id. */
+static void on_lost(void *ctx, struct str note)
+{
+    struct api *a = ctx;
+    uint64_t hash[2];
+
+    memcpy(hash, note.p, sizeof(hash));
+    deliveries_open(&a->turns.deliveries, str_sub(note, sizeof(hash), SIZE_MAX), hash);
+}
+
+static void note_answer(struct call *c)
+{
+    char note[sizeof(c->hash) + sizeof(c->id)];
+    size_t len = strlen(c->id);
+
+    memcpy(note, c->hash, sizeof(c->hash));
+    memcpy(note + sizeof(c->hash), c->id, len);
+    exchange_note(c->x, str_of(note, sizeof(c->hash) + len), on_lost, c->api);
+}
+
 static void on_closed(void *ctx, bool delivered)
 {
     struct call *c = ctx;
@@ -127,6 +147,7 @@ static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
     struct call *c = ctx;
 
     c->finished = true;
+    note_answer(c);
     c->writer->sink->finish(c->writer, answers, n, usage);
     respond_count(c->api, c->dialect_label, 200);
     if (exchange_started(c->x)) {

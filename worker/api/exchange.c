@@ -90,6 +90,7 @@ static void exchange_dispose(void *p)
 {
     struct exchange *x = p;
 
+    x->conn->sent_ms = loop_clock_ms();
     x->conn->server->busy--;
     x->conn->exchange = NULL;
     if (x->closed)
@@ -162,6 +163,7 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
         .conn = conn,
     };
     conn->exchange = x;
+    conn->lost = NULL; /* a next request: the last answer had arrived */
     conn->server->busy++;
     return x;
 }
@@ -195,6 +197,18 @@ static const char *reason_of(int status)
             return reasons[i].reason;
     }
     return "Other";
+}
+
+void exchange_note(struct exchange *x, struct str note, exchange_lost_fn lost, void *ctx)
+{
+    struct server_conn *c = x->conn;
+
+    CHECK(note.len <= sizeof(c->note));
+    memcpy(c->note, note.p, note.len);
+    c->note_len = note.len;
+    c->lost = lost;
+    c->lost_ctx = ctx;
+    c->sent_ms = 0;
 }
 
 static void begin(struct exchange *x, int status, const char *content_type)

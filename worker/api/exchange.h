@@ -12,7 +12,7 @@
 #include "common/base/buf.h"
 #include "common/base/str.h"
 
-enum { EXCHANGE_WINDOW = 256 << 10 };
+enum { EXCHANGE_WINDOW = 256 << 10, EXCHANGE_NOTE_MAX = 160 };
 
 struct exchange;
 
@@ -31,6 +31,12 @@ void exchange_set_header(struct exchange *x, const char *name, struct str value)
  * is still there. May come at any time after exchange_watch, also before the answer has begun. */
 typedef void (*exchange_closed_fn)(void *ctx, bool delivered);
 void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx);
+
+/* Bytes that are all in the kernel may still be lost with the peer. `lost` is called with a copy of
+ * `note` (at most EXCHANGE_NOTE_MAX bytes) when the connection, instead of waiting for a next
+ * request, closes shortly after this answer: the peer has no other reason to. */
+typedef void (*exchange_lost_fn)(void *ctx, struct str note);
+void exchange_note(struct exchange *x, struct str note, exchange_lost_fn lost, void *ctx);
 
 /* The whole answer at once; body is copied. */
 void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body);

@@ -9,6 +9,8 @@
 
 enum { ACCEPT_BATCH = 16 };
 
+enum { SETTLE_MS = 1000 }; /* a peer that closes sooner has not had its answer */
+
 enum { REQUEST_TIMEOUT_MS = 3600 * 1000 }; /* the router keeps the real deadlines */
 
 /* The handler that libh2o calls; holds the way back to us. */
@@ -49,6 +51,9 @@ static void on_conn_closed(void *data)
     struct server_conn *c = data;
 
     loop_forget(c->server->loop, &c->watch);
+    if (c->lost && c->sent_ms > 0 && !c->server->draining &&
+        loop_clock_ms() - c->sent_ms < SETTLE_MS)
+        c->lost(c->lost_ctx, str_of(c->note, c->note_len));
     if (c->prev)
         c->prev->next = c->next;
     else

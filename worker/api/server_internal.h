@@ -16,7 +16,12 @@ struct server_conn {
     struct server_conn *next, *prev;
     struct loop_io watch; /* EPOLLRDHUP, edge-triggered */
     int fd;
-    bool gone;                 /* the peer will send no more */
+    bool gone;             /* the peer will send no more */
+    exchange_lost_fn lost; /* of the last answer; NULL: nothing is noted */
+    void *lost_ctx;
+    uint64_t sent_ms; /* when that answer's last byte went out; 0: not yet */
+    size_t note_len;
+    char note[EXCHANGE_NOTE_MAX];
     struct exchange *exchange; /* the request at hand, or NULL */
 };
 
