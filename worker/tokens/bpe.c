@@ -8,7 +8,7 @@
 #include "worker/tokens/byte_level.h"
 #include "worker/tokens/unicode.h"
 
-enum { ID_BITS = 21, RANK_BITS = 22, SHORT_WORD = 48 };
+enum { ID_BITS = 21, RANK_BITS = 22, SHORT_WORD = 48, MERGE_BATCH = 64 };
 
 #define NO_RANK UINT32_MAX
 #define SPACE_PIECE "\xe2\x96\x81"
@@ -49,30 +49,73 @@ static inline uint32_t pair_rank(const struct bpe *b, int32_t left, int32_t righ
     return slot ? (uint32_t)(slot & ((1u << RANK_BITS) - 1)) - 1 : NO_RANK;
 }
 
-int bpe_add_merge(struct bpe *b, struct str left, struct str right, struct err *e)
+/* The id of left + tail. Merges usually make ids in a row, so the id behind the last one is tried
+ * before the table. */
+static int32_t joined_id(const struct bpe *b, struct str left, struct str tail)
 {
-    int32_t l = vocab_id(b->vocab, left), r = vocab_id(b->vocab, right), joined;
-    struct str tail = right;
+    int32_t guess = b->merge_count ? b->merged[b->merge_count - 1] + 1 : 0, id;
+    struct str piece = vocab_piece(b->vocab, guess);
+    size_t len = left.len + tail.len;
     char small[256], *text = small;
+
+    if (piece.len == len && str_starts(piece, left) && str_ends(piece, tail))
+        return guess;
+    if (len > sizeof(small))
+        text = mem_alloc(len);
+    if (left.len)
+        memcpy(text, left.p, left.len);
+    if (tail.len)
+        memcpy(text + left.len, tail.p, tail.len);
+    id = vocab_id(b->vocab, str_of(text, len));
+    if (text != small)
+        free(text);
+    return id;
+}
+
+static int add_merge(struct bpe *b, int32_t left, int32_t right, int32_t joined, struct err *e)
+{
+    if (left < 0 || right < 0 || joined < 0)
+        return err_set(e, ERR_CONFIG, "merge %zu: a token is not in the vocabulary",
+                       b->merge_count + 1);
+    *pair_slot(b, left, right) = ((uint64_t)(uint32_t)left << ID_BITS | (uint32_t)right)
+                                     << RANK_BITS |
+                                 (uint32_t)(b->merge_count + 1);
+    b->merged[b->merge_count++] = joined;
+    return 0;
+}
+
+static int add_batch(struct bpe *b, const struct bpe_merge *merges, size_t n, struct err *e)
+{
+    uint32_t hash[MERGE_BATCH][2];
     size_t skip = 0;
 
     for (size_t i = 0; i < b->prefix.len; i += unicode_len(b->prefix.p[i]))
         skip++; /* as the library: a count of characters, used as bytes */
-    tail = str_sub(right, skip, right.len);
-    if (left.len + tail.len > sizeof(small))
-        text = mem_alloc(left.len + tail.len);
-    memcpy(text, left.p, left.len);
-    if (tail.len)
-        memcpy(text + left.len, tail.p, tail.len);
-    joined = vocab_id(b->vocab, str_of(text, left.len + tail.len));
-    if (text != small)
-        free(text);
-    if (l < 0 || r < 0 || joined < 0)
-        return err_set(e, ERR_CONFIG, "merge %zu: a token is not in the vocabulary",
-                       b->merge_count + 1);
-    *pair_slot(b, l, r) = ((uint64_t)(uint32_t)l << ID_BITS | (uint32_t)r) << RANK_BITS |
-                          (uint32_t)(b->merge_count + 1);
-    b->merged[b->merge_count++] = joined;
+    for (size_t i = 0; i < n; i++) {
+        hash[i][0] = vocab_hash(b->vocab, merges[i].left);
+        hash[i][1] = vocab_hash(b->vocab, merges[i].right);
+    }
+    for (size_t i = 0; i < n; i++) {
+        vocab_prefetch(b->vocab, hash[i][0]);
+        vocab_prefetch(b->vocab, hash[i][1]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct bpe_merge *m = &merges[i];
+        int32_t left = vocab_id_at(b->vocab, m->left, hash[i][0]);
+        int32_t right = vocab_id_at(b->vocab, m->right, hash[i][1]);
+        int32_t joined = joined_id(b, m->left, str_sub(m->right, skip, m->right.len));
+
+        if (add_merge(b, left, right, joined, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int bpe_add_merges(struct bpe *b, const struct bpe_merge *merges, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i += MERGE_BATCH)
+        if (add_batch(b, merges + i, MIN_OF(n - i, (size_t)MERGE_BATCH), e) < 0)
+            return -1;
     return 0;
 }
 

@@ -53,9 +53,13 @@ struct bpe_scratch {
 void bpe_init(struct bpe *b, const struct vocab *vocab, size_t merges);
 void bpe_done(struct bpe *b);
 
-/* Adds the next merge, in order of rank; a pair given twice takes the later rank. Fails when a
+struct bpe_merge {
+    struct str left, right;
+};
+
+/* Adds the next merges, in order of rank; a pair given twice takes the later rank. Fails when a
  * piece or the joined piece is not in the vocabulary. */
-int bpe_add_merge(struct bpe *b, struct str left, struct str right, struct err *e);
+int bpe_add_merges(struct bpe *b, const struct bpe_merge *merges, size_t n, struct err *e);
 
 /* Works out the tables that depend on flags; call once, after flags and merges are set. */
 void bpe_seal(struct bpe *b);

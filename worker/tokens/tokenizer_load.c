@@ -38,33 +38,43 @@ static int load_vocab(struct tokenizer *t, const struct json *vocab, struct err 
     return 0;
 }
 
-/* A merge is "a b" or ["a", "b"]. */
-static int load_merge(struct tokenizer *t, const struct json *merge, struct err *e)
+/* A merge is "a b" or ["a", "b"]. 1: a line that is none ("#version ..."). */
+static int read_merge(const struct json *merge, struct bpe_merge *ret, struct err *e)
 {
     struct str text = json_string(merge);
     size_t blank;
 
-    if (json_is(merge, JSON_ARRAY) && merge->n == 2 && json_is(&merge->items[0], JSON_STRING) &&
-        json_is(&merge->items[1], JSON_STRING))
-        return bpe_add_merge(&t->bpe, json_string(&merge->items[0]), json_string(&merge->items[1]),
-                             e);
+    if (json_is(merge, JSON_ARRAY) && merge->n == 2) {
+        *ret = (struct bpe_merge){json_string(&merge->items[0]), json_string(&merge->items[1])};
+        if (ret->left.p && ret->right.p)
+            return 0;
+    }
     if (!text.p)
         return err_set(e, ERR_CONFIG, "model: a merge is neither a string nor a pair");
     if (str_starts(text, STR("#version")))
-        return 0;
+        return 1;
     blank = str_find(text, STR(" "), 0);
     if (blank == SIZE_MAX || str_find(text, STR(" "), blank + 1) != SIZE_MAX)
         return err_set(e, ERR_CONFIG, "model: merge %.*s is not two tokens",
                        (int)MIN_OF(text.len, 60), text.p);
-    return bpe_add_merge(&t->bpe, str_sub(text, 0, blank), str_sub(text, blank + 1, text.len), e);
+    *ret = (struct bpe_merge){str_sub(text, 0, blank), str_sub(text, blank + 1, text.len)};
+    return 0;
 }
 
 static int load_merges(struct tokenizer *t, const struct json *merges, struct err *e)
 {
-    for (uint32_t i = 0; i < merges->n; i++)
-        if (load_merge(t, &merges->items[i], e) < 0)
-            return -1;
-    return 0;
+    struct bpe_merge *list = mem_calloc((size_t)merges->n + 1, sizeof(*list));
+    size_t n = 0;
+    int rc = 0;
+
+    for (uint32_t i = 0; i < merges->n && rc >= 0; i++) {
+        rc = read_merge(&merges->items[i], &list[n], e);
+        n += rc == 0;
+    }
+    if (rc >= 0)
+        rc = bpe_add_merges(&t->bpe, list, n, e);
+    free(list);
+    return rc < 0 ? -1 : 0;
 }
 
 /* A flag that may be absent or null. */

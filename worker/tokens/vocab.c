@@ -8,7 +8,7 @@ static size_t slots_for(size_t n)
 {
     size_t cap = 16;
 
-    while (cap < n * 2)
+    while (cap < n + n / 2)
         cap *= 2;
     return cap;
 }
@@ -81,14 +81,39 @@ void vocab_seal(struct vocab *v)
         v->by_id[v->entries[i].id] = (uint32_t)i + 1;
 }
 
-int32_t vocab_id(const struct vocab *v, struct str piece)
+uint32_t vocab_hash(const struct vocab *v, struct str piece)
+{
+    uint32_t hash = (uint32_t)str_hash(piece, 0);
+
+    if (v->n > 0)
+        __builtin_prefetch(&v->slots[hash & v->mask]);
+    return hash;
+}
+
+void vocab_prefetch(const struct vocab *v, uint32_t hash)
+{
+    const struct vocab_slot *slot;
+
+    if (v->n == 0)
+        return;
+    slot = &v->slots[hash & v->mask];
+    if (slot->entry)
+        __builtin_prefetch(&v->entries[slot->entry - 1]);
+}
+
+int32_t vocab_id_at(const struct vocab *v, struct str piece, uint32_t hash)
 {
     const struct vocab_slot *slot;
 
     if (v->n == 0)
         return -1;
-    slot = find(v, piece, (uint32_t)str_hash(piece, 0));
+    slot = find(v, piece, hash);
     return slot->entry ? v->entries[slot->entry - 1].id : -1;
+}
+
+int32_t vocab_id(const struct vocab *v, struct str piece)
+{
+    return vocab_id_at(v, piece, (uint32_t)str_hash(piece, 0));
 }
 
 struct str vocab_piece(const struct vocab *v, int32_t id)

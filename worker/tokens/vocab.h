@@ -49,6 +49,12 @@ void vocab_seal(struct vocab *v);
 /* The id or -1. */
 int32_t vocab_id(const struct vocab *v, struct str piece);
 
+/* Looking up in three steps, so that the cache misses of many pieces overlap: hash and prefetch
+ * the slot; prefetch what the slot names; then vocab_id_at with the hash. */
+uint32_t vocab_hash(const struct vocab *v, struct str piece);
+void vocab_prefetch(const struct vocab *v, uint32_t hash);
+int32_t vocab_id_at(const struct vocab *v, struct str piece, uint32_t hash);
+
 /* The piece; absent when there is none. */
 struct str vocab_piece(const struct vocab *v, int32_t id);
 

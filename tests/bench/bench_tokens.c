@@ -1,0 +1,243 @@
+/* bench: rg_tokens */
+/*
+ * Encoding and decoding speed of one tokenizer, as one JSON object on stdout:
+ *     bench_tokens TOKENIZER.json TEXT [WORKERS]
+ * TEXT is encoded whole and as messages of about 500 bytes; each figure is the best of several
+ * rounds. With WORKERS, that many forked children encode everything, and the private memory that
+ * each came to own is told (Private_Clean + Private_Dirty of smaps_rollup, less that of a child
+ * that did nothing). scripts/bench_tokens.py runs it beside the reference libraries.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/vec.h"
+#include "worker/tokens/tokenizer.h"
+
+enum { ROUNDS = 7, MESSAGE_BYTES = 500, MESSAGES_MAX = 2000 };
+
+struct messages {
+    struct str *at;
+    size_t n, cap;
+    size_t bytes;
+};
+
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void read_file(const char *path, struct buf *out)
+{
+    FILE *f = fopen(path, "rb");
+    size_t n;
+
+    if (!f) {
+        perror(path);
+        exit(1);
+    }
+    while ((n = fread(buf_reserve(out, 1 << 16), 1, 1 << 16, f)) > 0)
+        out->len += n;
+    fclose(f);
+}
+
+/* Cuts at character boundaries, round and round the text. */
+static void cut(struct str text, struct messages *m)
+{
+    size_t at = 0;
+
+    while (m->n < MESSAGES_MAX && text.len > MESSAGE_BYTES) {
+        size_t end = at + MESSAGE_BYTES;
+
+        if (end > text.len) {
+            at = 0;
+            continue;
+        }
+        while (end < text.len && ((unsigned char)text.p[end] & 0xc0) == 0x80)
+            end++;
+        *vec_push(m) = str_sub(text, at, end - at);
+        m->bytes += end - at;
+        at = end;
+    }
+}
+
+static void encode(struct encoder *enc, struct str text, struct token_vec *ids)
+{
+    struct err e;
+
+    if (encoder_encode(enc, text, false, ids, &e) < 0) {
+        fprintf(stderr, "%s\n", e.text);
+        exit(1);
+    }
+}
+
+static double time_whole(struct encoder *enc, struct str text, struct token_vec *ids)
+{
+    double start = seconds();
+
+    vec_clear(ids);
+    encode(enc, text, ids);
+    return seconds() - start;
+}
+
+static double time_messages(struct encoder *enc, const struct messages *m, struct token_vec *ids)
+{
+    double start = seconds();
+
+    for (size_t i = 0; i < m->n; i++) {
+        vec_clear(ids);
+        encode(enc, m->at[i], ids);
+    }
+    return seconds() - start;
+}
+
+static double time_decode(const struct tokenizer *t, const struct token_vec *ids)
+{
+    double start = seconds();
+    struct buf out = {0};
+
+    tokenizer_decode(t, ids->at, ids->n, false, &out);
+    buf_done(&out);
+    return seconds() - start;
+}
+
+static double time_detok(const struct tokenizer *t, const struct token_vec *ids)
+{
+    struct detok *d = detok_new(t, false);
+    struct buf out = {0};
+    double start = seconds();
+
+    for (size_t i = 0; i < ids->n; i++) {
+        buf_clear(&out);
+        detok_feed(d, ids->at[i], &out);
+    }
+    detok_finish(d, &out);
+    start = seconds() - start;
+    buf_done(&out);
+    detok_free(d);
+    return start;
+}
+
+static void print_speeds(const struct tokenizer *t, struct str text, const struct messages *m)
+{
+    struct encoder *enc = encoder_new(t);
+    struct token_vec ids = {0};
+    double whole = 1e9, messages = 1e9, decode = 1e9, detok = 1e9, cold;
+
+    cold = time_whole(enc, text, &ids);
+    for (int i = 0; i < ROUNDS; i++) {
+        whole = MIN_OF(whole, time_whole(enc, text, &ids));
+        decode = MIN_OF(decode, time_decode(t, &ids));
+        detok = MIN_OF(detok, time_detok(t, &ids));
+        messages = MIN_OF(messages, time_messages(enc, m, &ids));
+    }
+    encode(enc, text, &ids);
+    printf("\"text_bytes\":%zu,\"messages\":%zu,\"encode_cold_mb_s\":%.1f,"
+           "\"encode_mb_s\":%.1f,\"messages_mb_s\":%.1f,\"decode_mb_s\":%.1f,"
+           "\"detok_mb_s\":%.1f",
+           text.len, m->n, (double)text.len / cold / 1e6, (double)text.len / whole / 1e6,
+           (double)m->bytes / messages / 1e6, (double)text.len / decode / 1e6,
+           (double)text.len / detok / 1e6);
+    vec_done(&ids);
+    encoder_free(enc);
+}
+
+static long private_kb(void)
+{
+    FILE *f = fopen("/proc/self/smaps_rollup", "r");
+    char line[256];
+    long sum = 0, kb;
+
+    while (f && fgets(line, sizeof(line), f))
+        if (sscanf(line, "Private_Clean: %ld", &kb) == 1 ||
+            sscanf(line, "Private_Dirty: %ld", &kb) == 1)
+            sum += kb;
+    if (f)
+        fclose(f);
+    return sum;
+}
+
+static void work(const struct tokenizer *t, struct str text, const struct messages *m)
+{
+    struct encoder *enc = encoder_new(t);
+    struct token_vec ids = {0};
+
+    encode(enc, text, &ids);
+    time_messages(enc, m, &ids);
+}
+
+/* Children stay until all have measured, so that what they share counts as shared. */
+static void print_memory(const struct tokenizer *t, struct str text, const struct messages *m,
+                         int workers)
+{
+    int report[2], go[2];
+    long kb, most = 0, idle = 0;
+
+    if (pipe(report) < 0 || pipe(go) < 0)
+        exit(1);
+    fflush(stdout);
+    for (int i = 0; i <= workers; i++) {
+        if (fork() == 0) {
+            char c;
+
+            if (i > 0)
+                work(t, text, m);
+            kb = private_kb();
+            close(go[1]);
+            if (write(report[1], &kb, sizeof(kb)) < 0)
+                _exit(1);
+            _exit(read(go[0], &c, 1) < 0);
+        }
+        if (read(report[0], &kb, sizeof(kb)) != sizeof(kb))
+            exit(1);
+        if (i == 0)
+            idle = kb;
+        else if (kb - idle > most)
+            most = kb - idle;
+    }
+    close(go[1]);
+    while (wait(NULL) > 0)
+        ;
+    printf(",\"workers\":%d,\"private_kb_per_worker\":%ld", workers, most);
+}
+
+int main(int argc, char **argv)
+{
+    struct messages m = {0};
+    struct buf text = {0};
+    struct tokenizer *t;
+    struct err e;
+    double start, load = 1e9;
+
+    if (argc < 3) {
+        fprintf(stderr, "usage: bench_tokens TOKENIZER.json TEXT [WORKERS]\n");
+        return 2;
+    }
+    read_file(argv[2], &text);
+    cut(buf_str(&text), &m);
+    for (int i = 0; i < 3; i++) {
+        start = seconds();
+        if (tokenizer_load(argv[1], &t, &e) < 0) {
+            fprintf(stderr, "%s\n", e.text);
+            return 1;
+        }
+        load = MIN_OF(load, seconds() - start);
+        if (i < 2)
+            tokenizer_free(t);
+    }
+    printf("{\"load_ms\":%.1f,", load * 1e3);
+    print_speeds(t, buf_str(&text), &m);
+    if (argc > 3)
+        print_memory(t, buf_str(&text), &m, atoi(argv[3]));
+    printf("}\n");
+    tokenizer_free(t);
+    buf_done(&text);
+    vec_done(&m);
+    return 0;
+}
