@@ -5,6 +5,7 @@
 #include "worker/api/handlers.h"
 #include "worker/api/pending.h"
 #include "worker/api/respond.h"
+#include "worker/api/responses.h"
 #include "worker/turn/ledger.h"
 
 enum { COUNT_MAX = 1024 };
@@ -289,6 +290,7 @@ void control_reward(struct api_request *r)
     const struct json *body = NULL;
     struct session *s = control_find(r, false, &e);
     struct pending *p;
+    struct str id;
 
     if (!s || read_body(r, &a, &body, &e))
         goto out;
@@ -298,8 +300,10 @@ void control_reward(struct api_request *r)
     }
     p = pending_new(r, 200);
     buf_puts(pending_body(p), "{\"status\":\"ok\"}");
-    if (reward_write(r, s, json_get(body, "reward_info"),
-                     json_string(json_get(body, "response_id")), pending_durable, p, &e))
+    id = json_string(json_get(body, "response_id")); /* as a dialect spelled it, or bare */
+    if (id.p)
+        id = response_bare_id(id);
+    if (reward_write(r, s, json_get(body, "reward_info"), id, pending_durable, p, &e))
         pending_fail(p, &e);
     e.kind = ERR_NONE;
 out:

@@ -18,7 +18,8 @@ struct exporting {
     char request_id[40];
     char id[ID_TEXT_MAX];
     struct export_options options;
-    struct arena arena; /* what options borrow */
+    struct arena arena;    /* what options borrow */
+    bool durable, applied; /* of finalize's record */
     bool started;
 };
 
@@ -129,6 +130,8 @@ static struct exporting *exporting_new(struct api_request *r, enum export_format
     memcpy(v->request_id, r->request_id, sizeof(v->request_id));
     memcpy(v->id, r->id.p, r->id.len);
     export_options_init(&v->options);
+    if (otherwise == EXPORT_MILES) /* what miles' own session server hands out */
+        v->options.drop_retries = v->options.train_once = true;
     v->options.format = otherwise == EXPORT_MILES ? otherwise : export_accept(accept, otherwise);
     exchange_watch(v->x, on_closed, v);
     if (query_options(v, &e) || (body.len > 0 && json_parse(&v->arena, body, &given, &e))) {
@@ -183,9 +186,14 @@ void exporting_samples(struct api_request *r)
         send_export(v);
 }
 
+/* The record may be durable before it is applied: the export waits for both. */
 static void on_finalized(void *ctx)
 {
-    send_export(ctx);
+    struct exporting *v = ctx;
+
+    v->durable = true;
+    if (v->applied)
+        send_export(v);
 }
 
 void exporting_finalize(struct api_request *r)
@@ -201,4 +209,9 @@ void exporting_finalize(struct api_request *r)
         send_export(v); /* asked again: the same export */
     else if (control_end(v->api, s, SESSION_END_FINALIZE, NULL, on_finalized, v, &e))
         fail(v, &e);
+    else {
+        v->applied = true;
+        if (v->durable)
+            send_export(v);
+    }
 }

@@ -39,7 +39,8 @@ static int bad_item(struct reader *r, const char *field, const char *what)
 
 struct str response_bare_id(struct str id)
 {
-    static const char *const heads[] = {"resp_", "msg_", "rs_", "fc_", "ctc_", "chatcmpl-"};
+    static const char *const heads[] = {"resp_", "msg_",      "rs_",  "fc_",
+                                        "ctc_",  "chatcmpl-", "cmpl-"};
 
     for (size_t i = 0; i < ARRAY_LEN(heads); i++)
         if (str_starts(id, str_cstr(heads[i])))

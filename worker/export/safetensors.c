@@ -68,9 +68,8 @@ static void safetensors_end(struct export *x, struct buf *out)
 {
     if (tensors_sizing(x)) {
         struct json_out o = json_out_to(tensors_meta(x, "summary"));
-        struct buf *rows = tensors_meta(x, KEY_ROWS);
 
-        buf_puts(rows, rows->len ? "]" : "[]");
+        buf_puts(tensors_meta(x, KEY_ROWS), x->selection.tracks.n ? "]" : "[]");
         native_write_summary(x, &o);
         buf_add_str(tensors_meta(x, "session_id"), x->session->id);
         buf_puts(tensors_meta(x, "phase"), session_phase_name(x->session));

@@ -163,9 +163,9 @@ static void verl_one(struct export *x, const struct trajectory *t, struct buf *o
     verl_experts(x, t, out);
 }
 
-static void close_list(struct buf *b)
+static void close_list(struct export *x, const char *key)
 {
-    buf_puts(b, b->len ? "]" : "[]");
+    buf_puts(tensors_meta(x, key), x->selection.tracks.n ? "]" : "[]");
 }
 
 static void verl_end(struct export *x, struct buf *out)
@@ -173,9 +173,9 @@ static void verl_end(struct export *x, struct buf *out)
     if (tensors_sizing(x)) {
         struct json_out o = json_out_to(tensors_meta(x, "summary"));
 
-        close_list(tensors_meta(x, KEY_KEYS));
-        close_list(tensors_meta(x, KEY_TAGS));
-        close_list(tensors_meta(x, KEY_ROWS));
+        close_list(x, KEY_KEYS);
+        close_list(x, KEY_TAGS);
+        close_list(x, KEY_ROWS);
         native_write_summary(x, &o);
     }
     tensors_end(x, out);
@@ -251,7 +251,7 @@ static void areal_end(struct export *x, struct buf *out)
     if (tensors_sizing(x)) {
         struct json_out o = json_out_to(tensors_meta(x, "summary"));
 
-        close_list(tensors_meta(x, KEY_ROWS));
+        close_list(x, KEY_ROWS);
         native_write_summary(x, &o);
     }
     tensors_end(x, out);

@@ -128,8 +128,8 @@ static int raw_prompt(struct turn_env *env, struct arena *a, const struct chat_r
 }
 
 static int plan_make(struct turn_env *env, struct arena *a, struct session *s,
-                     const struct turn_input *in, int64_t max_tokens, struct session_plan **ret,
-                     struct err *e)
+                     const struct turn_input *in, const struct sampling *sampling,
+                     struct session_plan **ret, struct err *e)
 {
     const struct chat_request *req = in->req;
     struct session_call_input call = {
@@ -137,7 +137,8 @@ static int plan_make(struct turn_env *env, struct arena *a, struct session *s,
         .label = req->label,
         .parent_label = req->parent_label,
         .body_hash = {in->body_hash[0], in->body_hash[1]},
-        .max_tokens = max_tokens,
+        .max_tokens = sampling->max_tokens,
+        .temperature = (float)sampling->temperature,
         .context_length = env->context_length,
         .now_ms = wall_ms(),
     };
@@ -179,7 +180,7 @@ static enum step_result step_prepare(struct turn *t)
     }
     if (merge_sampling(&t->arena, t->in.req, session_sampling(s), session_lock_sampling(s),
                        &t->sampling, &t->err) ||
-        plan_make(env, &t->arena, s, &t->in, t->sampling.max_tokens, &t->plan, &t->err))
+        plan_make(env, &t->arena, s, &t->in, &t->sampling, &t->plan, &t->err))
         return STEP_FAILED;
     merge_tool_choice(&t->arena, t->in.req, env->tool_kind, &t->sampling);
     t->sampling.max_tokens = t->plan->max_tokens;

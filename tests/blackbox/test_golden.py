@@ -1,0 +1,22 @@
+"""The golden scenarios (answers of the peers' own session code) against a whole gateway. The
+session layer alone plays them in tests/model."""
+import subprocess
+import sys
+
+import pytest
+
+import gateway as g
+
+MODELS = {"tree": "chatml-bytes", "chains": "chatml-bytes", "linear": "chatml-bytes", "timelines": "chatml-drift"}
+
+
+@pytest.mark.parametrize("policy", MODELS)
+def test_golden(start, shared, policy):
+    engine = g.free_port()
+    gateway = start(engine=f"sglang:http://127.0.0.1:{engine}", model=f"{shared}/data/models/{MODELS[policy]}",
+                    tool_parser="none", reasoning_parser="none")
+    run = subprocess.run([sys.executable, f"{shared}/tools/run_golden.py", "--url", gateway.url, "--engine-port", str(engine),
+                          f"{shared}/data/golden/{policy}.jsonl"], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout[-4000:]
+    last = run.stdout.strip().split("\n")[-1]
+    assert last.endswith(" 0 failed") and not last.startswith("0 "), last
