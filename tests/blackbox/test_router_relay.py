@@ -724,6 +724,7 @@ def test_drain_ends_after_the_grace_time(bench):
 def test_killed_router_is_replaced(bench):
     bench.worker()
     router = bench.router(routers=2)
+    router.allowed = ("process died",)
     victim = router.children()[0]
     os.kill(victim, signal.SIGKILL)
     end = time.monotonic() + 10
