@@ -25,6 +25,8 @@ size_t str_find(struct str s, struct str needle, size_t from)
         return SIZE_MAX;
     if (needle.len == 0)
         return from;
+    if (needle.len > s.len - from)
+        return SIZE_MAX; /* also when s is absent */
     hit = memmem(s.p + from, s.len - from, needle.p, needle.len);
     return hit ? (size_t)(hit - s.p) : SIZE_MAX;
 }

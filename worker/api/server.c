@@ -202,13 +202,18 @@ static void close_all(struct server *s)
 
 void server_free(struct server *s)
 {
+    h2o_multithread_queue_t *queue;
+
     if (!s)
         return;
     server_drain(s);
     close_all(s);
     h2o_socket_close(s->inner);
     (void)h2o_evloop_run(s->evloop, 0);
+    queue = s->ctx.queue;
     h2o_context_dispose(&s->ctx);
+    free(queue); /* 2.2.5 destroys it and keeps the memory */
+    h2o_evloop_destroy(s->evloop);
     h2o_config_dispose(&s->conf);
     free(s->listeners);
     free(s);
