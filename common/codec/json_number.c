@@ -1,6 +1,5 @@
 #include "common/codec/json_number.h"
 
-#include <endian.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 #include "common/base/attrs.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/codec/json_digits.h"
 
 /* A number as digits * 10^exp. `digits` runs over [first, last] of the text, a '.' between them
  * does not count; no zeros at either end. Zero has no digits. */
@@ -123,28 +123,6 @@ int json_number_i64(struct str text, int64_t *ret)
 
 /* --- to double --- */
 
-/* Eight bytes as digits less '0', and how many of the first are digits. */
-static inline uint64_t digit_bytes(const char *p, unsigned *ret_n)
-{
-    uint64_t v, other;
-
-    memcpy(&v, p, 8);
-    v = le64toh(v) ^ 0x3030303030303030u;
-    other = (((v & 0x7f7f7f7f7f7f7f7fu) + 0x7676767676767676u) | v) & 0x8080808080808080u;
-    *ret_n = other ? (unsigned)__builtin_ctzll(other) / 8 : 8;
-    return v;
-}
-
-/* The value of eight digit bytes, the first in the lowest byte. */
-static inline uint32_t eight_digits(uint64_t v)
-{
-    const uint64_t mask = 0x000000ff000000ffu;
-
-    v = v * 10 + (v >> 8);
-    v = (v & mask) * 0x000f424000000064u + (v >> 16 & mask) * 0x0000271000000001u;
-    return (uint32_t)(v >> 32);
-}
-
 /* Appends the digits at p to *w; *n counts them. *w wraps beyond 19, the caller looks at *n. */
 static inline const char *take_digits(const char *p, const char *end, uint64_t *w, unsigned *n)
 {
@@ -152,13 +130,13 @@ static inline const char *take_digits(const char *p, const char *end, uint64_t *
     unsigned k;
 
     while (end - p >= 8) {
-        uint64_t v = digit_bytes(p, &k);
+        uint64_t v = digits_at(p, &k);
 
         if (k == 8) {
-            *w = *w * 100000000 + eight_digits(v);
+            *w = *w * 100000000 + digits_value(v);
         } else {
             if (k > 0)
-                *w = *w * powers[k] + eight_digits(v << (64 - 8 * k));
+                *w = *w * powers[k] + digits_value(v << (64 - 8 * k));
             *n += k;
             return p + k;
         }

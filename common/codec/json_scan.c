@@ -1,26 +1,14 @@
-#include "common/codec/json_scan.h"
+#include "common/codec/json_scan_internal.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "common/base/check.h"
-#include "common/base/vec.h"
 #include "common/codec/json_number.h"
 #include "common/codec/utf8.h"
 
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
-
-enum expect {
-    EXPECT_VALUE,
-    EXPECT_VALUE_OR_END, /* behind [ */
-    EXPECT_KEY,
-    EXPECT_KEY_OR_END, /* behind { */
-    EXPECT_COLON,
-    EXPECT_COMMA_OR_END,
-    EXPECT_NOTHING, /* the document is complete */
-};
 
 void json_scan_init(struct json_scan *s, size_t text_max)
 {
@@ -61,8 +49,7 @@ bool json_scan_complete(const struct json_scan *s)
     return s->expect == EXPECT_NOTHING && s->at == s->end && s->hold.len == 0;
 }
 
-/* Answers 0 and puts the unread bytes aside. */
-static int more(struct json_scan *s)
+int json_scan_more(struct json_scan *s)
 {
     size_t left = (size_t)(s->end - s->at);
 
@@ -75,14 +62,14 @@ static int more(struct json_scan *s)
     return 0;
 }
 
-static int fail(const struct json_scan *s, struct err *e, const char *what)
+int json_scan_fail(const struct json_scan *s, struct err *e, const char *what)
 {
     return err_set(e, ERR_INVALID, "JSON: %s at byte %zu", what, (size_t)s->read);
 }
 
 static int fail_here(const struct json_scan *s, struct err *e)
 {
-    return fail(s, e, "unexpected character");
+    return json_scan_fail(s, e, "unexpected character");
 }
 
 static inline void advance(struct json_scan *s, size_t n)
@@ -116,7 +103,7 @@ static int open_container(struct json_scan *s, bool object, struct err *e)
     uint64_t bit = (uint64_t)1 << (s->depth % 64);
 
     if (s->depth == JSON_DEPTH_MAX)
-        return fail(s, e, "nested too deep");
+        return json_scan_fail(s, e, "nested too deep");
     advance(s, 1);
     if (object)
         s->objects[s->depth / 64] |= bit;
@@ -128,7 +115,7 @@ static int open_container(struct json_scan *s, bool object, struct err *e)
     return 1;
 }
 
-static int close_container(struct json_scan *s, struct err *e)
+int json_scan_close(struct json_scan *s, struct err *e)
 {
     if (s->depth == 0 || in_object(s) != (*s->at == '}'))
         return fail_here(s, e);
@@ -147,7 +134,7 @@ static int scan_word(struct json_scan *s, struct str word, enum json_token token
     if (memcmp(s->at, word.p, n) != 0)
         return fail_here(s, e);
     if (left < word.len)
-        return more(s);
+        return json_scan_more(s);
     advance(s, word.len);
     s->token = token;
     after_value(s);
@@ -161,11 +148,11 @@ static int scan_number(struct json_scan *s, struct err *e)
     int rc = json_number_scan(&p, s->end, &d);
 
     if ((size_t)((rc == 1 ? p : s->end) - s->at) > s->text_max)
-        return fail(s, e, "number too long");
+        return json_scan_fail(s, e, "number too long");
     if (rc == 0)
-        return more(s);
+        return json_scan_more(s);
     if (rc < 0)
-        return fail(s, e, "bad number");
+        return json_scan_fail(s, e, "bad number");
     s->text = str_of(s->at, (size_t)(p - s->at));
     advance(s, s->text.len);
     s->token = JSON_TOKEN_NUMBER;
@@ -173,7 +160,8 @@ static int scan_number(struct json_scan *s, struct err *e)
     return 1;
 }
 
-/* The quote that ends the string whose text starts at p, or NULL. s->seen remembers how far it came, so that tiny pieces do not make it start anew. */
+/* The quote that ends the string whose text starts at p, or NULL. s->seen remembers how far it
+ * came, so that tiny pieces do not make it start anew. */
 static const char *find_quote(struct json_scan *s, const char *p)
 {
     const char *start = p;
@@ -201,7 +189,7 @@ static int decode_string(struct json_scan *s, const char *quote, const char *end
     if (!memchr(raw.p, '\\', raw.len) && utf8_valid(raw)) {
         for (size_t i = 0; i < raw.len; i++) {
             if ((uint8_t)raw.p[i] < 0x20)
-                return fail(s, e, "control character in a string");
+                return json_scan_fail(s, e, "control character in a string");
         }
         s->text = raw;
         return 0;
@@ -223,9 +211,9 @@ static int scan_string(struct json_scan *s, bool key, struct err *e)
     const char *end = find_quote(s, quote + 1);
 
     if (s->seen > s->text_max)
-        return fail(s, e, "string too long");
+        return json_scan_fail(s, e, "string too long");
     if (!end)
-        return more(s);
+        return json_scan_more(s);
     s->seen = 0;
     if (decode_string(s, quote, end, e) < 0)
         return -1;
@@ -254,7 +242,7 @@ static int scan_value(struct json_scan *s, int c, struct err *e)
     case 'n':
         return scan_word(s, STR("null"), JSON_TOKEN_NULL, e);
     case ']':
-        return s->expect == EXPECT_VALUE_OR_END ? close_container(s, e) : fail_here(s, e);
+        return s->expect == EXPECT_VALUE_OR_END ? json_scan_close(s, e) : fail_here(s, e);
     default:
         return scan_number(s, e);
     }
@@ -263,17 +251,15 @@ static int scan_value(struct json_scan *s, int c, struct err *e)
 static int scan_key(struct json_scan *s, int c, struct err *e)
 {
     if (c == '}' && s->expect == EXPECT_KEY_OR_END)
-        return close_container(s, e);
+        return json_scan_close(s, e);
     return c == '"' ? scan_string(s, true, e) : fail_here(s, e);
 }
 
-/* Passes the colon or comma that stands before the next key or value: 1 go on, else as usual.
- * *c becomes the byte at the front. */
-static int pass_punctuation(struct json_scan *s, int *c, struct err *e)
+int json_scan_punctuation(struct json_scan *s, int *c, struct err *e)
 {
     *c = peek(s);
     if (*c < 0)
-        return s->expect == EXPECT_NOTHING ? 1 : more(s);
+        return s->expect == EXPECT_NOTHING ? 1 : json_scan_more(s);
     if (s->expect == EXPECT_COLON) {
         if (*c != ':')
             return fail_here(s, e);
@@ -286,16 +272,16 @@ static int pass_punctuation(struct json_scan *s, int *c, struct err *e)
         return 1;
     }
     *c = peek(s);
-    return *c < 0 ? more(s) : 1;
+    return *c < 0 ? json_scan_more(s) : 1;
 }
 
 int json_scan_next(struct json_scan *s, struct err *e)
 {
-    int c, rc = pass_punctuation(s, &c, e);
+    int c, rc = json_scan_punctuation(s, &c, e);
 
     if (rc <= 0)
         return rc;
-    switch ((enum expect)s->expect) {
+    switch ((enum json_expect)s->expect) {
     case EXPECT_VALUE:
     case EXPECT_VALUE_OR_END:
         return scan_value(s, c, e);
@@ -303,11 +289,11 @@ int json_scan_next(struct json_scan *s, struct err *e)
     case EXPECT_KEY_OR_END:
         return scan_key(s, c, e);
     case EXPECT_COMMA_OR_END:
-        return c == ']' || c == '}' ? close_container(s, e) : fail_here(s, e);
+        return c == ']' || c == '}' ? json_scan_close(s, e) : fail_here(s, e);
     case EXPECT_NOTHING:
         if (c >= 0)
-            return fail(s, e, "text after the value");
-        (void)more(s);
+            return json_scan_fail(s, e, "text after the value");
+        (void)json_scan_more(s);
         s->token = JSON_TOKEN_END;
         return 1;
     case EXPECT_COLON:
@@ -356,14 +342,14 @@ static int skip_string(struct json_scan *s)
     for (;;) {
         advance(s, (size_t)(skip_plain(s->at, s->end, true) - s->at));
         if (s->at == s->end)
-            return more(s);
+            return json_scan_more(s);
         if (*s->at == '"') {
             advance(s, 1);
             s->skip_string = false;
             return 1;
         }
         if (s->end - s->at < 2)
-            return more(s);
+            return json_scan_more(s);
         advance(s, 2);
     }
 }
@@ -378,7 +364,7 @@ static int skip_containers(struct json_scan *s)
             return 0;
         advance(s, (size_t)(skip_plain(s->at, s->end, false) - s->at));
         if (s->at == s->end)
-            return more(s);
+            return json_scan_more(s);
         c = *s->at;
         advance(s, 1);
         if (c == '"')
@@ -394,7 +380,7 @@ int json_scan_skip(struct json_scan *s, struct err *e)
     int c, rc;
 
     if (!s->bulk) {
-        rc = pass_punctuation(s, &c, e);
+        rc = json_scan_punctuation(s, &c, e);
         if (rc <= 0)
             return rc;
         if (s->expect != EXPECT_VALUE && s->expect != EXPECT_VALUE_OR_END)
@@ -414,196 +400,6 @@ int json_scan_skip(struct json_scan *s, struct err *e)
     return rc;
 }
 
-/* --- arrays in bulk --- */
-
-/* Enters the array: 1 inside it (bulk set), 2 it was null, 0, -1. */
-static int enter_array(struct json_scan *s, struct err *e)
-{
-    int rc;
-
-    if (s->bulk)
-        return 1;
-    rc = json_scan_next(s, e);
-    if (rc <= 0)
-        return rc;
-    s->items = 0;
-    if (s->token == JSON_TOKEN_NULL)
-        return 2;
-    if (s->token != JSON_TOKEN_ARRAY)
-        return fail(s, e, "not an array");
-    s->bulk = 1;
-    return 1;
-}
-
-/* To the next item: 1 it stands at s->at, 2 the array ended, 0, -1. */
-static inline int next_item(struct json_scan *s, struct err *e)
-{
-    int c, rc;
-
-    if (RG_LIKELY(s->expect == EXPECT_COMMA_OR_END && s->end - s->at > 2 && *s->at == ',')) {
-        bool space = s->at[1] == ' ';
-
-        s->at += 1 + space;
-        s->read += 1 + (uint64_t)space;
-        s->expect = EXPECT_VALUE;
-        if ((uint8_t)*s->at > ' ')
-            return 1;
-    }
-    rc = pass_punctuation(s, &c, e);
-    if (rc <= 0)
-        return rc;
-    if (c == ']' && s->expect != EXPECT_VALUE) {
-        s->bulk = 0;
-        return close_container(s, e) < 0 ? -1 : 2;
-    }
-    return s->expect == EXPECT_COMMA_OR_END ? fail_here(s, e) : 1;
-}
-
-int json_scan_item(struct json_scan *s, struct err *e)
-{
-    return next_item(s, e);
-}
-
-/* An item that the piece's end cut: kept for the next piece unless it is absurdly long. */
-static int cut_item(struct json_scan *s, struct err *e)
-{
-    if ((size_t)(s->end - s->at) > s->text_max)
-        return fail(s, e, "item too long");
-    return more(s);
-}
-
-int json_scan_ints(struct json_scan *s, size_t from, struct json_ints *ints, struct err *e)
-{
-    int rc = enter_array(s, e);
-
-    if (rc != 1)
-        return rc == 2 ? 1 : rc;
-    while ((rc = next_item(s, e)) == 1) {
-        const char *p = s->at;
-        int32_t v;
-
-        rc = json_number_scan_id(&p, s->end, &v);
-        if (rc == 0)
-            return cut_item(s, e);
-        if (rc < 0 || *p == '.' || (*p | 0x20) == 'e')
-            return fail(s, e, "not an id");
-        if (s->items++ >= from)
-            *vec_push(ints) = v;
-        s->read += (size_t)(p - s->at);
-        s->at = p;
-        s->expect = EXPECT_COMMA_OR_END;
-    }
-    return rc == 2 ? 1 : rc;
-}
-
-/* Passes white space and the byte `want`; 1, 0, -1. */
-static inline int pass(const char **p, const char *end, char want)
-{
-    while (*p < end && (uint8_t) * *p <= ' ' && **p != want)
-        ++*p;
-    if (*p == end)
-        return 0;
-    return *(*p)++ == want ? 1 : -1;
-}
-
-/* White space, then a number or null (NaN). */
-static inline int pass_logprob(const char **p, const char *end, double *ret)
-{
-    while (*p < end && (uint8_t) * *p <= ' ')
-        ++*p;
-    if (*p < end && **p == 'n') {
-        if (end - *p < 4)
-            return 0;
-        *ret = (double)NAN;
-        if (memcmp(*p, "null", 4) != 0)
-            return -1;
-        *p += 4;
-        return 1;
-    }
-    return json_number_scan(p, end, ret);
-}
-
-/* The rest of a triple behind its id: "]", ", null]" or a third element of any kind that has no
- * containers. */
-static inline int pass_rest(const char **at, const char *end)
-{
-    const char *p = *at;
-
-    while (p < end && *p != ']' && *p != ',' && *p != '"' && *p != '[' && *p != '{')
-        p++;
-    if (p < end && *p == '"') {
-        for (p++; p < end && *p != '"'; p++) {
-            if (*p == '\\')
-                p++;
-        }
-        if (p < end)
-            p++;
-        while (p < end && (uint8_t)*p <= ' ')
-            p++;
-    }
-    if (p >= end)
-        return 0;
-    *at = p + 1;
-    return *p == ']' ? 1 : -1;
-}
-
-/* One triple at *p; 1, 0, -1. */
-static int scan_triple(const char **p, const char *end, float *logprob, int32_t *id)
-{
-    double d = 0;
-    int rc = pass(p, end, '[');
-
-    if (rc == 1)
-        rc = pass_logprob(p, end, &d);
-    if (rc == 1)
-        rc = pass(p, end, ',');
-    if (rc != 1)
-        return rc;
-    while (*p < end && (uint8_t) * *p <= ' ')
-        ++*p;
-    rc = json_number_scan_id(p, end, id);
-    if (rc != 1)
-        return rc;
-    *logprob = (float)d;
-    /* What may follow an id: the end, or a comma and one more element. */
-    while (*p < end && (uint8_t) * *p <= ' ')
-        ++*p;
-    if (*p < end && **p == ']') {
-        ++*p;
-        return 1;
-    }
-    rc = pass(p, end, ',');
-    return rc == 1 ? pass_rest(p, end) : rc;
-}
-
-int json_scan_triples(struct json_scan *s, size_t from, struct json_floats *logprobs,
-                      struct json_ints *ids, struct err *e)
-{
-    int rc = enter_array(s, e);
-
-    if (rc != 1)
-        return rc == 2 ? 1 : rc;
-    while ((rc = next_item(s, e)) == 1) {
-        const char *p = s->at;
-        float logprob = 0;
-        int32_t id = 0;
-
-        rc = scan_triple(&p, s->end, &logprob, &id);
-        if (rc == 0)
-            return cut_item(s, e);
-        if (rc < 0)
-            return fail(s, e, "not a logprob triple");
-        if (s->items++ >= from) {
-            *vec_push(logprobs) = logprob;
-            *vec_push(ids) = id;
-        }
-        s->read += (size_t)(p - s->at);
-        s->at = p;
-        s->expect = EXPECT_COMMA_OR_END;
-    }
-    return rc == 2 ? 1 : rc;
-}
-
 /* --- base64 --- */
 
 /* Into the string: 1 inside it, 2 it was null, 0, -1. */
@@ -613,7 +409,7 @@ static int enter_string(struct json_scan *s, struct err *e)
 
     if (s->bulk)
         return 1;
-    rc = pass_punctuation(s, &c, e);
+    rc = json_scan_punctuation(s, &c, e);
     if (rc <= 0)
         return rc;
     if (c == 'n') {
@@ -641,21 +437,21 @@ int json_scan_base64(struct json_scan *s, size_t max, struct buf *out, bool *ret
         struct str run = str_of(s->at, (size_t)(p - s->at));
 
         if (out->len + base64_room(run.len) > max)
-            return fail(s, e, "base64 text too long");
+            return json_scan_fail(s, e, "base64 text too long");
         if (base64_feed(&s->base64, run, out) < 0)
-            return fail(s, e, "bad base64 text");
+            return json_scan_fail(s, e, "bad base64 text");
         advance(s, run.len);
         if (s->at == s->end || (*s->at == '\\' && s->end - s->at < 2))
-            return more(s);
+            return json_scan_more(s);
         if (*s->at == '"')
             break;
         /* Some writers escape the slash. */
         if (s->at[1] != '/' || base64_feed(&s->base64, STR("/"), out) < 0)
-            return fail(s, e, "bad base64 text");
+            return json_scan_fail(s, e, "bad base64 text");
         advance(s, 2);
     }
     if (base64_finish(&s->base64) < 0)
-        return fail(s, e, "bad base64 text");
+        return json_scan_fail(s, e, "bad base64 text");
     advance(s, 1);
     s->bulk = 0;
     after_value(s);

@@ -1,6 +1,7 @@
 #include "common/codec/json_scan.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/vec.h"
@@ -278,4 +279,82 @@ TEST(json_scan, long_texts_have_a_limit)
     cr_assert_eq(json_scan_skip(&s, &e), 1);
     cr_assert(json_scan_complete(&s));
     json_scan_done(&s);
+}
+
+/* The quick paths for long arrays against the library: ids of all lengths, logprobs of all shapes,
+ * with and without spaces, for two sizes of pieces. */
+static void check_bulk(struct str text, const int32_t *want_ids, const float *want, size_t n)
+{
+    for (int half = 0; half < 2; half++) {
+        struct feeder f = {.text = text, .step = half ? text.len / 2 + 3 : 0};
+        struct json_scan s;
+        struct json_ints ids = {0};
+        struct json_floats lps = {0};
+        struct err e = {0};
+        int rc;
+
+        json_scan_init(&s, 4096);
+        if (want)
+            rc = DRIVE(&f, &s, json_scan_triples(&s, 3, &lps, &ids, &e));
+        else
+            rc = DRIVE(&f, &s, json_scan_ints(&s, 3, &ids, &e));
+        cr_assert_eq(rc, 1, "%s", e.text);
+        cr_assert_eq(ids.n, n - 3);
+        cr_assert_eq(memcmp(ids.at, want_ids + 3, ids.n * sizeof(*ids.at)), 0);
+        if (want)
+            cr_assert_eq(memcmp(lps.at, want + 3, lps.n * sizeof(*lps.at)), 0);
+        vec_done(&ids);
+        vec_done(&lps);
+        json_scan_done(&s);
+        free(f.piece);
+    }
+}
+
+static void write_number(char *out, size_t n, double value, unsigned form)
+{
+    static const int digits[] = {17, 9, 3, 16};
+
+    if (form % 3 == 0)
+        (void)snprintf(out, n, "%.*g", digits[form % 4], value);
+    else if (form % 3 == 1)
+        (void)snprintf(out, n, "%.*e", digits[form % 4], value);
+    else
+        (void)snprintf(out, n, "%.*f", digits[form % 4] % 9, value);
+}
+
+TEST(json_scan, long_arrays_are_read_exactly)
+{
+    enum { N = 20000 };
+
+    static int32_t ids[N];
+    static float lps[N];
+    struct buf plain = {0}, triples = {0};
+    uint64_t rng = 1;
+
+    for (int space = 0; space < 2; space++) {
+        buf_clear(&plain);
+        buf_clear(&triples);
+        for (int i = 0; i < N; i++) {
+            char number[64];
+            float value;
+
+            rng = rng * 6364136223846793005u + 1442695040888963407u;
+            ids[i] = (int32_t)((rng >> 33) >> (rng >> 28 & 31));
+            value = -(float)(rng >> 40) / (float)(1u << (rng >> 20 & 31));
+            write_number(number, sizeof(number), (double)value, (unsigned)(rng >> 58));
+            lps[i] = strtof(number, NULL);
+            buf_printf(&plain, "%s%d", i == 0 ? "[" : space ? ", " : ",", ids[i]);
+            buf_printf(&triples, space ? "%s[%s, %d, null]" : "%s[%s,%d,null]",
+                       i == 0  ? "["
+                       : space ? ", "
+                               : ",",
+                       number, ids[i]);
+        }
+        buf_puts(&plain, "]");
+        buf_puts(&triples, "]");
+        check_bulk(buf_str(&plain), ids, NULL, N);
+        check_bulk(buf_str(&triples), ids, lps, N);
+    }
+    buf_done(&plain);
+    buf_done(&triples);
 }
