@@ -5,7 +5,12 @@
 
 #include "common/base/check.h"
 
-enum { WINDOW_MIN = 16 * 1024, WINDOW_START = 64 * 1024, WINDOW_MAX = 256 * 1024 };
+enum {
+    WINDOW_MIN = 16 * 1024,
+    WINDOW_START = 64 * 1024,
+    WINDOW_MAX = 256 * 1024,
+    TRUSTED_BYTES = 512 * 1024
+};
 
 void flow_begin(struct flow *f, enum http1_body body, uint64_t length)
 {
@@ -13,6 +18,7 @@ void flow_begin(struct flow *f, enum http1_body body, uint64_t length)
     f->left_bytes = body == HTTP1_LENGTH ? length : 0;
     f->chunked = (struct chunked){0};
     f->window_bytes = WINDOW_START;
+    f->taken_bytes = 0;
     f->done = body == HTTP1_NO_BODY;
     f->strip = false;
 }
@@ -76,11 +82,18 @@ static void park_rest(struct flow *f, struct iovec *iov, int n, size_t written)
     }
 }
 
-static void adapt_window(struct flow *f, bool taken)
+/* A sink must have taken some hundred KB without a pause before it gets the largest reads: what a
+ * slow one refuses at first would otherwise be a whole such read. */
+static void adapt_window(struct flow *f, size_t bytes, bool taken)
 {
-    if (!taken)
+    if (!taken) {
         f->window_bytes = WINDOW_MIN;
-    else if (f->window_bytes < WINDOW_MAX)
+        f->taken_bytes = 0;
+        return;
+    }
+    f->taken_bytes += bytes;
+    if (f->window_bytes < WINDOW_START ||
+        (f->window_bytes < WINDOW_MAX && f->taken_bytes >= TRUSTED_BYTES))
         f->window_bytes *= 2;
 }
 
@@ -107,7 +120,7 @@ int flow_write(struct flow *f, int fd, struct iovec *iov, int n, bool *ret_taken
     if (!*ret_taken)
         park_rest(f, iov, n, (size_t)r);
     if (total > WINDOW_MIN / 2)
-        adapt_window(f, *ret_taken);
+        adapt_window(f, total, *ret_taken);
     return 0;
 }
 

@@ -21,10 +21,11 @@ struct flow {
     uint64_t left_bytes; /* HTTP1_LENGTH: still to come from the source */
     struct chunked chunked;
     struct buf parked;
-    size_t parked_at; /* bytes of parked that are already written */
-    size_t window_bytes;
-    bool done;  /* the source has given everything */
-    bool strip; /* chunked, for a sink that does not know it: pass the payload only */
+    size_t parked_at;    /* bytes of parked that are already written */
+    size_t window_bytes; /* of the next read */
+    size_t taken_bytes;  /* by the sink since it last refused some */
+    bool done;           /* the source has given everything */
+    bool strip;          /* chunked, for a sink that does not know it: pass the payload only */
 };
 
 /* A new body; parked bytes stay. */

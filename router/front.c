@@ -14,8 +14,8 @@
 enum {
     ACCEPT_BATCH = 64,
     PAUSE_MS = 100,
-    REFUSALS_MAX = 256,        /* connections beyond the limit that are being told so */
-    UNSENT_BYTES = 128 * 1024, /* what the kernel may hold unsent for a slow reader */
+    REFUSALS_MAX = 256,       /* connections beyond the limit that are being told so */
+    UNSENT_BYTES = 64 * 1024, /* what the kernel may hold unsent for a slow reader */
     RESERVED_DESCRIPTORS = 64
 };
 
