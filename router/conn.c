@@ -280,7 +280,7 @@ static void keep_request(struct conn *c, const struct http1_head *h, const struc
     c->keep_alive = h->keep_alive;
     c->closing = !h->keep_alive || c->hub->draining;
     c->head_request = str_eq(h->method, STR("HEAD"));
-    c->messages_dialect = str_find(h->target, STR("/messages"), 0) != SIZE_MAX;
+    c->messages_dialect = route->messages;
     memcpy(c->session, route->session.p ? route->session.p : "", route->session.len);
     c->session[route->session.len] = 0;
     c->status = 0;

@@ -66,7 +66,9 @@ void route_find(const struct http1_head *h, struct route *ret)
 {
     struct str path = path_of(h->target);
 
-    *ret = (struct route){.kind = ROUTE_ANY};
+    *ret = (struct route){.kind = ROUTE_ANY,
+                          .messages = str_ends(path, STR("/messages")) ||
+                                      str_ends(path, STR("/messages/count_tokens"))};
     if (str_starts(path, STR("/sessions/")))
         find_by_path(path, ret);
     else if (str_eq(path, STR("/health")))

@@ -26,6 +26,7 @@ struct route {
     enum route_kind kind;
     uint32_t index;     /* ROUTE_WORKER: the index in the id */
     bool named;         /* ROUTE_ANY although the path or key holds something in an id's place */
+    bool messages;      /* a path of Anthropic's Messages API */
     struct str session; /* the id in the path when well-formed, else absent; borrows the head */
 };
 
