@@ -1,0 +1,198 @@
+/*
+ * The hand-written family matchers against PCRE2 with the translated pattern, and corners of the
+ * translation against what Oniguruma does (measured through the reference library).
+ */
+#include "common/codec/utf8.h"
+#include "tokens_kit.h"
+#include "worker/tokens/family.h"
+#include "worker/tokens/normal_form.h"
+#include "worker/tokens/onig.h"
+#include "worker/tokens/pattern.h"
+#include "worker/tokens/unicode.h"
+
+static void random_text(unsigned *seed, struct buf *out)
+{
+    static const char *const parts[] = {
+        " ",      "  ",     "\n",     "\r\n",    "\t",    "'s", "'LL", "'",      "a",
+        "B",      "the",    "1",      "23",      "4567",  "é",  "中",  "文字",   "ǅ",
+        "ʰ",      "\u0301", "²",      "!",       "//",    "$",  "_",   "\u00a0", "\u3000",
+        "\u200d", "👍",      "\u017f", "'\u017f", "⺀",    "〇", "ア",  "\x01", "Ⅷ",
+        "/",      "ъ",      "Ж",      "م",       "\u0e31"};
+    unsigned n = kit_random(seed, 14);
+
+    buf_clear(out);
+    for (unsigned i = 0; i < n; i++) {
+        char c[4];
+
+        if (kit_random(seed, 8) > 0)
+            buf_puts(out, parts[kit_random(seed, ARRAY_LEN(parts))]);
+        else
+            buf_add(out, c, utf8_encode(c, kit_random(seed, 0xd800)));
+    }
+}
+
+TEST(patterns, families_equal_pcre2)
+{
+    struct regex_scratch *scratch = regex_scratch_new();
+    struct buf text = {0};
+    unsigned seed = 11;
+
+    for (size_t f = 0; family_at(f); f++) {
+        struct str source = family_pattern(family_at(f));
+        struct onig_shape shape = {0};
+        struct buf translated = {0};
+        struct regex *regex;
+        struct err e;
+
+        cr_assert_eq(onig_translate(source, &translated, &shape, &e), 0, "%s", e.text);
+        cr_assert_eq(regex_new(buf_str(&translated), &regex, &e), 0, "%s", e.text);
+        for (int round = 0; round < 4000; round++) {
+            size_t at = 0, start, end;
+
+            random_text(&seed, &text);
+            while (at < text.len) {
+                size_t mine = family_match(family_at(f), buf_str(&text), at);
+                int rc = regex_find(regex, scratch, buf_str(&text), at, &start, &end);
+
+                cr_assert_geq(rc, 0);
+                if (rc == 0 || start > at)
+                    cr_assert_eq(mine, SIZE_MAX, "%zu: %.*s", f, (int)text.len, text.p);
+                else
+                    cr_assert_eq(mine, end, "family %zu at %zu: %.*s", f, at, (int)text.len,
+                                 text.p);
+                at = mine == SIZE_MAX ? at + unicode_len(text.p[at]) : mine;
+            }
+        }
+        regex_free(regex);
+        charset_done(&shape.set);
+        buf_done(&translated);
+    }
+    regex_scratch_free(scratch);
+    buf_done(&text);
+}
+
+/* Every match becomes '#'. */
+static void mark(const char *pattern, const char *text, struct buf *out)
+{
+    struct pattern_walk w = {.text = str_cstr(text)};
+    struct regex_scratch *scratch = regex_scratch_new();
+    struct pattern *p;
+    struct err e = {0};
+    size_t done = 0;
+
+    cr_assert_eq(pattern_regex(str_cstr(pattern), &p, &e), 0, "%s: %s", pattern, e.text);
+    buf_clear(out);
+    while (pattern_next(p, scratch, &w) == 1) {
+        buf_add(out, text + done, w.start - done);
+        buf_add_c(out, '#');
+        done = w.end;
+    }
+    buf_puts(out, text + done);
+    pattern_free(p);
+    regex_scratch_free(scratch);
+}
+
+TEST(patterns, oniguruma_corners)
+{
+    static const struct {
+        const char *pattern, *text, *want;
+    } cases[] = {
+        {"$", "a\nb\n", "a#\nb#\n#"},
+        {"\\Z", "a\n", "a#\n#"},
+        {"\\z", "a\n", "a\n#"},
+        {"^", "a\nb\n", "#a\n#b\n"},
+        {"\\b", "b a", "#b# #a#"},
+        {"$", "", ""},
+        {"a??", "aab", "#a#a#b#"},
+        {"a{2}?", "aab", "#b#"},
+        {"a{1,2}+", "aaaaa", "#"},
+        {"a{,2}", "aaa", "##"},
+        {"a{", "a{b", "#b"},
+        {"a{x}", "aa{x}", "a#"},
+        {"[a-z&&[^b]c]", "abcd", "#b##"},
+        {"(?m:.)+", "a\nb", "#"},
+        {".+", "a\nb", "#\n#"},
+        {"\\h+", "xfFg09", "x#g#"},
+        {"a(?i)b|c", "aBCcab", "#Cc#"},
+        {"(?i:s)", "\xc5\xbf", "#"},
+        {"(?i:[k-s])+", "kS\xe2\x84\xaax", "#x"},
+        {"[\\w]", "\xc2\xb2", "\xc2\xb2"},
+        {"\\w", "\xc2\xb2", "#"},
+        {"\\p{^L}", "a1", "a#"},
+        {"[[:punct:]]", "$a", "#a"},
+        {"\\p{Punct}", "$a!", "$a#"},
+        {"\\u0041|\\x{42}", "ABC", "##C"},
+        {"(?#no)a", "ab", "#b"},
+        {"(?x) a b # c", "ab", "#"},
+        {"(?>a+)b", "aab", "#"},
+        {"a++b", "aab", "#"},
+        {"(?<n>a)", "a", "#"},
+        {"[a\\-z]", "a-z", "###"},
+        {"[-a]", "-b", "#b"},
+        {"\\N", "a\n", "#\n"},
+        {"\\O", "\n", "#"},
+        {"(?<!a)b", "abb", "ab#"},
+        {"x|", "axb", "#a#b#"},
+    };
+    struct buf out = {0};
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        mark(cases[i].pattern, cases[i].text, &out);
+        cr_expect(str_eq(buf_str(&out), str_cstr(cases[i].want)), "%s on %s: %.*s",
+                  cases[i].pattern, cases[i].text, (int)out.len, out.p);
+    }
+    buf_done(&out);
+}
+
+TEST(normal_form, forms)
+{
+    static const struct {
+        enum normal_form form;
+        const char *text, *want;
+    } cases[] = {
+        {NORMAL_C, "e\u0301", "é"},
+        {NORMAL_D, "é", "e\u0301"},
+        {NORMAL_KC, "ﬁ①", "fi1"},
+        {NORMAL_KD, "é²", "e\u03012"},
+        {NORMAL_C, "\u1112\u1161\u11ab", "한"},
+        {NORMAL_C, "\uac00\u11a7", "\uac00\u11a7"}, /* U+11A7 joins nothing */
+        {NORMAL_D, "한", "\u1112\u1161\u11ab"},
+        {NORMAL_C, "a\u0327\u0301", "á\u0327"},
+        {NORMAL_D, "a\u0301\u0327", "a\u0327\u0301"},
+        {NORMAL_C, "\u0958", "\u0915\u093c"}, /* excluded from composition */
+        {NORMAL_C, "\u212b", "\u00c5"},
+        {NORMAL_C, "\U00011d1e", "\U00011d1e"},
+    };
+    struct buf out = {0};
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        buf_clear(&out);
+        normal_form_apply(cases[i].form, str_cstr(cases[i].text), &out);
+        cr_expect(str_eq(buf_str(&out), str_cstr(cases[i].want)), "case %zu", i);
+        cr_expect(normal_form_holds(cases[i].form, str_cstr(cases[i].text)) <=
+                  str_eq(buf_str(&out), str_cstr(cases[i].text)));
+    }
+    buf_done(&out);
+}
+
+/* A hostile run of marks: ordered, nothing lost. */
+TEST(normal_form, many_marks)
+{
+    struct buf text = {0}, out = {0};
+    uint8_t last = 0;
+
+    buf_add_c(&text, 'a');
+    for (int i = 0; i < 20000; i++)
+        buf_puts(&text, i % 2 ? "\u0327" : "\u0338");
+    normal_form_apply(NORMAL_D, buf_str(&text), &out);
+    cr_assert_eq(out.len, text.len);
+    for (size_t i = 1; i < out.len; i += 2) {
+        uint32_t cp;
+
+        unicode_read(out.p + i, &cp);
+        cr_assert_leq(last, unicode_combining_class(cp));
+        last = unicode_combining_class(cp);
+    }
+    buf_done(&text);
+    buf_done(&out);
+}
