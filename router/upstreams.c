@@ -180,8 +180,9 @@ int upstreams_any(struct upstreams *u)
 
     if (n == 0)
         return -1;
-    for (size_t k = 0; k < n; k++) {
-        unsigned i = u->turn++ % (unsigned)n;
+    /* All places, not the first n: after a reload the workers' places may have gaps. */
+    for (size_t k = 0; k < BOARD_WORKERS_MAX; k++) {
+        unsigned i = u->turn++ % BOARD_WORKERS_MAX;
 
         if (board_ready(u->heritage->board, BOARD_WORKER0 + i) &&
             u->at[i].shunned_until_ms <= now_ms)

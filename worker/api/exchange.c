@@ -82,7 +82,7 @@ static bool peer_there(const struct exchange *x)
 {
     struct pollfd p = {.fd = x->conn->fd, .events = POLLRDHUP};
 
-    return !x->conn->gone && poll(&p, 1, 0) == 0;
+    return x->conn->shut || (!x->conn->gone && poll(&p, 1, 0) == 0);
 }
 
 /* The request's pool is going: either all is sent or the connection has broken. */

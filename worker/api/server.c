@@ -38,7 +38,7 @@ static void on_rdhup(struct loop_io *io, unsigned events)
     struct server_conn *c = CONTAINER_OF(io, struct server_conn, watch);
 
     (void)events;
-    if (c->gone)
+    if (c->gone || c->shut) /* our own shutdown raises the event as well */
         return;
     c->gone = true;
     if (c->exchange)
@@ -181,8 +181,11 @@ void server_drain(struct server *s)
         h2o_socket_close(s->listeners[i]);
     s->n_listeners = 0;
     for (struct server_conn *c = s->conns; c; c = c->next) {
-        if (!c->exchange)
-            (void)shutdown(c->fd, SHUT_RD);
+        if (c->exchange)
+            continue;
+        /* What the peer has sent already is still read and served. */
+        c->shut = true;
+        (void)shutdown(c->fd, SHUT_RD);
     }
 }
 

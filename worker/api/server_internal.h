@@ -17,6 +17,7 @@ struct server_conn {
     struct loop_io watch; /* EPOLLRDHUP, edge-triggered */
     int fd;
     bool gone;             /* the peer will send no more */
+    bool shut;             /* by us, to end it when it is idle */
     exchange_lost_fn lost; /* of the last answer; NULL: nothing is noted */
     void *lost_ctx;
     uint64_t sent_ms; /* when that answer's last byte went out; 0: not yet */
