@@ -134,8 +134,12 @@ class Breaker:
         while b"usage" not in seen or not seen.rstrip().endswith(b"}"):
             seen += upstream.recv(65536)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        client.shutdown(socket.SHUT_RDWR)
-        return upstream.shutdown(socket.SHUT_RDWR)
+        for side in (client, upstream):
+            try:
+                side.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # the other thread was first
+        return None
 
     def close(self):
         self.listener.shutdown(socket.SHUT_RDWR)

@@ -4,8 +4,7 @@ import { z } from 'zod';
 import * as t from './lib.mjs';
 
 const llm = new ChatOpenAI({
-  model: t.model, apiKey: t.key, configuration: { baseURL: t.base }, streaming: t.stream,
-  maxRetries: 0, useResponsesApi: process.argv[4] === 'responses',
+  model: t.model, apiKey: t.key, configuration: { baseURL: t.base }, maxRetries: 0, useResponsesApi: process.argv[4] === 'responses',
 });
 const list = tool((a) => t.runTool('list_files', a),
   { name: 'list_files', description: 'List', schema: z.object({}) });
@@ -21,9 +20,13 @@ t.main(async () => {
   const input = { messages: [{ role: 'user', content: t.question }] };
   let messages = [];
   if (t.stream) {
-    for await (const step of await agent.stream(input, { streamMode: 'values' })) {
-      messages = step.messages;
+    let deltas = 0;
+    const steps = await agent.stream(input, { streamMode: ['messages', 'values'] });
+    for await (const [mode, step] of steps) {
+      if (mode === 'values') messages = step.messages;
+      else deltas += 1;
     }
+    t.check('deltas', deltas > 5, deltas);
   } else {
     ({ messages } = await agent.invoke(input));
   }

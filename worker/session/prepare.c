@@ -69,6 +69,15 @@ void session_release(struct session_store *st, struct session_plan *pub)
     session_maybe_free(s);
 }
 
+void session_release_unused(struct session_store *st, struct session_plan *pub)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+
+    if (p->session->next_call == pub->call + 1)
+        p->session->next_call = pub->call;
+    session_release(st, pub);
+}
+
 /* --- the prompt --- */
 
 /* The conversation as it is rendered: stored spelling where stored tokens stand for it (a rollback

@@ -156,6 +156,10 @@ int session_prepare(struct session *s, struct model_scratch *scratch, struct are
  * reservations aside); safe after the session ended. NULL is fine. */
 void session_release(struct session_store *st, struct session_plan *p);
 
+/* The same for a plan that was only looked at (a token count) and never named to an engine: its
+ * number is given to the next call. */
+void session_release_unused(struct session_store *st, struct session_plan *p);
+
 /* Per-token weight version span, text as the engine wrote it. */
 struct session_version {
     struct str version;

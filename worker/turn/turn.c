@@ -661,6 +661,6 @@ int turn_count_tokens(struct turn_env *env, struct arena *arena, const struct tu
     if (plan_make(env, arena, s, in, 0, &plan, e))
         return -1;
     *ret = plan->prompt.n;
-    session_release(env->store, plan);
+    session_release_unused(env->store, plan);
     return 0;
 }
