@@ -149,3 +149,17 @@ def test_usage_counts_are_the_true_counts(start):
                                    {"role": "user", "content": "more"}]).json()
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == \
         usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+def test_count_tokens_is_the_true_count_of_the_prompt(scripted):
+    session = scripted.post("/sessions", {}).json()
+    messages = play(scripted, session, False) + [{"role": "user", "content": "More?"}]
+    base = f"/sessions/{session['session_id']}/v1"
+    body = {"model": "m", "max_tokens": 64, "messages": [
+        {"role": "user", "content": "What is in /tmp?"}]}
+    counted = scripted.post(f"{base}/messages/count_tokens", body)
+    assert counted.status == 200, counted.text
+    answer = scripted.post(f"{base}/messages", body).json()
+    assert counted.json()["input_tokens"] == answer["usage"]["input_tokens"] > 0
+    extended = scripted.post(f"{base}/chat/completions", {"model": "m", "messages": messages, "tools": TOOLS})
+    assert extended.status == 200

@@ -658,7 +658,7 @@ int turn_count_tokens(struct turn_env *env, struct arena *arena, const struct tu
 
     if (!s)
         return err_set(e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION, "no such session");
-    if (plan_make(env, arena, s, in, 0, &plan, e))
+    if (plan_make(env, arena, s, in, &in->req->sampling, &plan, e))
         return -1;
     *ret = plan->prompt.n;
     session_release_unused(env->store, plan);
