@@ -1,0 +1,52 @@
+"""tests/data/api/bad_requests.jsonl over HTTP: each row 400 with the field's name in the dialect's
+shape, and none of them disturbs the session."""
+import json
+
+import gateway as g
+
+PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages?beta=true",
+         "count_tokens": "/v1/messages/count_tokens", "responses": "/v1/responses",
+         "completions": "/v1/completions"}
+
+
+def rows():
+    with open(g.ROOT / "tests/data/api/bad_requests.jsonl", encoding="utf-8") as f:
+        return [json.loads(line) for line in f]
+
+
+def check(row, answer):
+    text = json.dumps(row)[:300]
+    assert answer.status == 400, f"{answer.status} for {text}"
+    assert answer.headers.get("x-should-retry") == "false", text
+    body = answer.json()
+    error = body["error"]
+    assert row["param"].split(".")[0] in error["message"], f"{error} for {text}"
+    if row["dialect"] in ("messages", "count_tokens"):
+        assert body["type"] == "error" and error["type"] == "invalid_request_error", body
+    else:
+        assert error["param"] == row["param"] and error["code"] == "invalid_request", body
+
+
+def test_every_bad_request_is_refused_by_name(start):
+    gateway = start(workers=1, engine="builtin:echo")
+    session = gateway.request("POST", "/sessions", {}).json()["session_id"]
+    good = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+    first = gateway.request("POST", f"/sessions/{session}/v1/chat/completions", good).json()
+    before = gateway.request("GET", f"/sessions/{session}").json()
+    table = rows()
+    assert len(table) >= 120
+    for row in table:
+        check(row, gateway.request("POST", f"/sessions/{session}{PATHS[row['dialect']]}",
+                                   row["body"]))
+    for broken in (b"", b"{", b"[]", b'"x"', b'{"messages": [}', b'{"a": "\xff"}', b"nul"):
+        for path in PATHS.values():
+            answer = gateway.request("POST", f"/sessions/{session}{path}", broken)
+            assert answer.status == 400, f"{answer.status} for {broken} to {path}"
+    after = gateway.request("GET", f"/sessions/{session}").json()
+    assert after["tree"] == before["tree"]
+    assert after["num_inflight_generations"] == 0
+    good["messages"] += [first["choices"][0]["message"], {"role": "user", "content": "again"}]
+    answer = gateway.request("POST", f"/sessions/{session}/v1/chat/completions", good)
+    assert answer.status == 200
+    export = gateway.request("POST", f"/sessions/{session}/finalize", {}).json()
+    assert len(export["trajectories"]) == 1 and len(export["trajectories"][0]["turns"]) == 2
