@@ -70,7 +70,7 @@ static void fake_call(struct token_vec *v, const struct json *call)
     fake_text(v, STR("\n<tool_call>\n{\"name\": \""));
     fake_text(v, json_string(json_get(f, "name")));
     fake_text(v, STR("\", \"arguments\": "));
-    if (json_parse(&a, args, &parsed, &e) == 0)
+    if (args.p && json_parse(&a, args, &parsed, &e) == 0)
         fake_json_text(v, parsed);
     else
         fake_text(v, args);

@@ -261,6 +261,8 @@ static void end_of_pass(struct export *x, struct buf *out)
 
 void export_defer(struct export *x, struct buf *b)
 {
+    if (b->len == 0)
+        return;
     CHECK(x->n_parts < EXPORT_PARTS_MAX);
     x->parts[x->n_parts++] = *b;
     *b = (struct buf){0};

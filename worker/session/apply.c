@@ -104,7 +104,7 @@ static int read_versions(struct forest *f, struct record_in *r, struct turn *t, 
         return bad(e, "more versions than tokens");
     v = arena_calloc(&f->arena, t->n_versions, sizeof(*v));
     for (uint32_t i = 0; i < t->n_versions; i++) {
-        v[i].version = forest_str(f, record_str(r));
+        v[i].version = forest_text(f, record_str(r));
         v[i].start = record_u32(r);
         v[i].end = record_u32(r);
         if (v[i].start < at || v[i].end < v[i].start || v[i].end > t->n || !v[i].version.p)
@@ -150,15 +150,15 @@ static int read_answer(struct forest *f, struct record_in *r, struct commit *c, 
     if (read_tokens(f, r, t, e) != 0)
         return -1;
     t->cut = record_u(r) != 0;
-    t->finish_reason = forest_str(f, record_str(r));
+    t->finish_reason = forest_text(f, record_str(r));
     rc = read_json(r, &tmp, false, &message, e);
     if (rc == 0)
         t->message = message_copy(&f->arena, message);
     arena_done(&tmp);
     if (rc != 0)
         return -1;
-    t->response_id = forest_str(f, record_str(r));
-    t->parse_warning = forest_str(f, record_str(r));
+    t->response_id = forest_text(f, record_str(r));
+    t->parse_warning = forest_text(f, record_str(r));
     t->experts = forest_str(f, record_str(r));
     t->experts_from = record_u32(r);
     t->experts_rows = record_u32(r);
@@ -179,11 +179,11 @@ static void read_why(struct forest *f, struct record_in *r, struct turn *t)
 
     t->cause = cause < CAUSE_COUNT ? (enum session_cause)cause : CAUSE_NEW_ROOT;
     t->diff_message = record_u32(r);
-    t->diff_field = forest_str(f, record_str(r));
-    t->diff_stored = forest_str(f, record_str(r));
-    t->diff_request = forest_str(f, record_str(r));
-    t->label = forest_str(f, record_str(r));
-    t->parent_label = forest_str(f, record_str(r));
+    t->diff_field = forest_text(f, record_str(r));
+    t->diff_stored = forest_text(f, record_str(r));
+    t->diff_request = forest_text(f, record_str(r));
+    t->label = forest_text(f, record_str(r));
+    t->parent_label = forest_text(f, record_str(r));
 }
 
 static int check_context(struct commit *c, struct err *e)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/check.h"
+#include "common/codec/utf8.h"
 
 enum { BUCKETS_FIRST = 64, RUN_DEPTH_MAX = 16 };
 
@@ -27,6 +27,19 @@ void forest_done(struct forest *f)
 struct str forest_str(struct forest *f, struct str s)
 {
     return s.p ? arena_str(&f->arena, s) : s;
+}
+
+struct str forest_text(struct forest *f, struct str s)
+{
+    char *copy;
+
+    if (!s.p || utf8_valid(s))
+        return forest_str(f, s);
+    copy = arena_cstr(&f->arena, s);
+    for (size_t i = 0; i < s.len; i++)
+        if ((unsigned char)copy[i] >= 0x80)
+            copy[i] = '?';
+    return str_of(copy, s.len);
 }
 
 /* --- gates --- */

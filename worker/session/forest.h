@@ -188,4 +188,8 @@ struct json *node_messages(const struct node *node, uint32_t extra, struct arena
 /* Interns short texts (labels, versions) in the session's arena. */
 struct str forest_str(struct forest *f, struct str s);
 
+/* The same for text that will stand in JSON: what is no UTF-8 (a header's raw bytes) becomes '?'.
+ */
+struct str forest_text(struct forest *f, struct str s);
+
 #endif

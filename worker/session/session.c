@@ -274,7 +274,7 @@ struct reward *session_reward(struct session *s, struct str response_id)
     r = map_get(&s->rewards_by_response, response_id);
     if (!r) {
         r = ARENA_NEW(&s->forest.arena, struct reward);
-        r->response_id = forest_str(&s->forest, response_id);
+        r->response_id = forest_text(&s->forest, response_id);
         *vec_push(&s->turn_rewards) = r;
         (void)map_set(&s->rewards_by_response, r->response_id, r);
     }
@@ -297,7 +297,7 @@ static int apply_reward(struct session *s, struct str response_id, struct str te
     struct arena tmp = {0};
     struct buf b = {0};
     const struct json *v;
-    int rc = json_parse(&tmp, text, &v, e);
+    int rc = json_parse(&tmp, text.p ? text : STR(""), &v, e);
 
     if (rc == 0 && v->kind == JSON_OBJECT) {
         struct reward *r = session_reward(s, response_id);
@@ -332,7 +332,7 @@ static int apply_create(struct session_store *st, struct str id, struct record_i
     s = mem_zalloc(sizeof(*s));
     s->store = st;
     forest_init(&s->forest, o.matcher);
-    s->id = forest_str(&s->forest, id);
+    s->id = forest_text(&s->forest, id);
     s->created_ms = s->updated_ms = now_ms;
     s->options = o;
     v = message_copy(&s->forest.arena, v);
@@ -383,7 +383,7 @@ static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, st
         s->finished = flags & 2;
     }
     if (reason.p)
-        s->complete_reason = forest_str(&s->forest, reason);
+        s->complete_reason = forest_text(&s->forest, reason);
     if (how == SESSION_END_COMPLETE) {
         if (!has_ended(s))
             s->phase = SESSION_COMPLETED;

@@ -1,0 +1,91 @@
+/* fuzz: rg_worker */
+/*
+ * session_apply on arbitrary records never crashes, and whatever it accepted can be looked at and
+ * exported. Input: chunks of a type byte, a 16-bit length and bytes; types 1..4 get a proper
+ * record head in front, others are records as they are.
+ */
+#include <string.h>
+
+#include "tests/model/fake_model.h"
+#include "worker/export/export.h"
+#include "worker/session/commit.h"
+#include "worker/session/record.h"
+#include "worker/session/session.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static const struct str ID = STR_LIT("w0-0123456789abcdef0123456789abcdef");
+
+static void apply(struct session_store *st, unsigned type, struct str bytes)
+{
+    struct buf record = {0};
+    struct err e;
+
+    if (type >= RECORD_CREATE && type <= RECORD_END)
+        record_head(&record, (enum record_type)type, ID, 1000);
+    buf_add_str(&record, bytes);
+    (void)session_apply(st, buf_str(&record), &e);
+    buf_done(&record);
+}
+
+static void export_all(struct session_store *st, struct session *s)
+{
+    static char some_model;
+
+    for (int format = 0; format < EXPORT_FORMAT_COUNT; format++) {
+        struct export_options o;
+        struct export *x;
+        struct buf out = {0};
+        struct err e;
+
+        export_options_init(&o);
+        o.format = (enum export_format)format;
+        o.train_once = format & 1;
+        o.merge_set = format & 2;
+        o.merge = MERGE_TOKEN;
+        o.select = (enum export_select)(format % 4);
+        o.max_tokens = format & 4 ? 40 : 0;
+        if (export_new(st, s, (const struct model *)(const void *)&some_model, NULL, &o, &x, &e) !=
+            0)
+            continue;
+        while (export_next(x, &out, 1000, &e) == 0)
+            buf_clear(&out);
+        export_free(x);
+        buf_done(&out);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct session_defaults d;
+    struct session_store *st;
+    struct buf record = {0}, state = {0};
+    struct session *s;
+    struct err e;
+    bool ended;
+    static const char *const policies[] = {"tree", "chains", "linear", "timelines"};
+
+    if (size < 1)
+        return 0;
+    session_defaults_init(&d);
+    d.history = policies[data[0] % 4];
+    st = session_store_new(NULL, &d);
+    (void)session_create_record(st, ID, NULL, 1, &record, &e);
+    (void)session_apply(st, buf_str(&record), &e);
+    for (size_t at = 1; at + 3 <= size;) {
+        size_t n = data[at + 1] | (size_t)data[at + 2] << 8;
+
+        n = n > size - at - 3 ? size - at - 3 : n;
+        apply(st, data[at], str_of((const char *)data + at + 3, n));
+        at += 3 + n;
+    }
+    s = session_find_any(st, ID, &ended);
+    if (s) {
+        session_write_state(s, true, &state);
+        export_all(st, s);
+    }
+    buf_done(&record);
+    buf_done(&state);
+    session_store_free(st);
+    return 0;
+}
