@@ -15,4 +15,12 @@ void relay_start(struct conn *c, int upstream, struct str body);
 /* Moves what can be moved; at the end of the exchange the state is another. */
 void relay_pump(struct conn *c);
 
+/* The link was reset before any byte of an answer, which means that bytes of ours were not read:
+ * the worker cannot have acted on the request. Sends it once more on a new link, if it was kept.
+ * Returns whether it did. */
+bool relay_resend(struct conn *c);
+
+/* Gives up on the worker: the client gets e instead of an answer. */
+void relay_unavailable(struct conn *c, const struct err *e);
+
 #endif

@@ -317,12 +317,15 @@ static void take_event_bytes(struct user *u, const char *p, size_t n)
 
 static void take_payload(struct user *u, const char *p, size_t n)
 {
+    bool good = true;
+
     if (want.events)
         take_event_bytes(u, p, n);
-    else if (want.expect && !pattern_matches(u->got, p, n))
-        bad_body++;
-    else if (!want.expect && want.body && memmem(p, n, "\"ok\":false", 10) != NULL)
-        bad_body++;
+    else if (want.expect)
+        good = pattern_matches(u->got, p, n);
+    else if (want.body)
+        good = memmem(p, n, "\"ok\":false", 10) == NULL;
+    bad_body += !good;
     u->got += n;
 }
 

@@ -434,11 +434,14 @@ static void serve(int fd, const struct sockaddr *a, socklen_t len, int worker)
 int main(int argc, char **argv)
 {
     struct rlimit r;
+    long workers, base;
 
     if (argc != 4) {
         (void)fprintf(stderr, "usage: bench_stub WORKERS DIR BASE_PORT\n");
         return 2;
     }
+    workers = strtol(argv[1], NULL, 10);
+    base = strtol(argv[3], NULL, 10);
     (void)signal(SIGPIPE, SIG_IGN);
     if (getrlimit(RLIMIT_NOFILE, &r) == 0) {
         r.rlim_cur = r.rlim_max;
@@ -447,10 +450,10 @@ int main(int argc, char **argv)
     pattern_init();
     loop = loop_new(NULL);
     CHECK(loop != NULL);
-    for (int i = 0; i < atoi(argv[1]); i++) {
+    for (int i = 0; i < workers; i++) {
         struct sockaddr_un u = {.sun_family = AF_UNIX};
         struct sockaddr_in in = {.sin_family = AF_INET,
-                                 .sin_port = htons((uint16_t)(atoi(argv[3]) + i)),
+                                 .sin_port = htons((uint16_t)(base + i)),
                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 
         (void)snprintf(u.sun_path, sizeof(u.sun_path), "%s/w%d.sock", argv[2], i);

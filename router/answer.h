@@ -1,0 +1,14 @@
+/*
+ * The answer's way down: the worker's head, checked and sent on, then its body, with the client's
+ * pace. What the worker breaks off is never completed.
+ */
+#ifndef RG_ROUTER_ANSWER_H
+#define RG_ROUTER_ANSWER_H
+
+#include "router/conn.h"
+
+/* Moves what can be moved within the budget (bytes, counted down). When the exchange is over, the
+ * state of c is another. */
+void answer_pump(struct conn *c, size_t *budget);
+
+#endif

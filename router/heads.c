@@ -1,0 +1,113 @@
+#include "router/heads.h"
+
+/* "METHOD target HTTP/1.1": as it came, or with our version. */
+static int first_line(const struct http1_head *h, struct iovec *iov)
+{
+    const char *p = h->method.p, *end = h->target.p + h->target.len;
+    static const char version[] = " HTTP/1.1\r\n";
+
+    iov[0] = (struct iovec){.iov_base = (char *)(uintptr_t)p, .iov_len = (size_t)(end - p)};
+    iov[1] = (struct iovec){.iov_base = (char *)(uintptr_t)version, .iov_len = sizeof(version) - 1};
+    return 2;
+}
+
+/* Appends text or a number to header lines of our own; printf would be seen in a profile. */
+static char *put_text(char *to, const char *text, size_t len)
+{
+    memcpy(to, text, len);
+    return to + len;
+}
+
+#define PUT(to, literal) put_text(to, literal, sizeof(literal) - 1)
+
+static char *put_number(char *to, uint64_t n)
+{
+    char digits[20];
+    size_t at = sizeof(digits);
+
+    do
+        digits[--at] = (char)('0' + n % 10);
+    while ((n /= 10) > 0);
+    return put_text(to, digits + at, sizeof(digits) - at);
+}
+
+static char *put_length(char *to, uint64_t n)
+{
+    return PUT(put_number(PUT(to, "Content-Length: "), n), "\r\n");
+}
+
+/* The framing line and the empty line, into `extra`. */
+static size_t request_framing(const struct http1_head *h, char extra[HEADS_EXTRA])
+{
+    char *to = extra;
+
+    if (h->body == HTTP1_CHUNKED)
+        to = PUT(to, "Transfer-Encoding: chunked\r\n");
+    else if (h->has_length)
+        to = put_length(to, h->length);
+    return (size_t)(PUT(to, "\r\n") - extra);
+}
+
+int heads_request(const struct http1_head *h, struct str body, char extra[HEADS_EXTRA],
+                  struct iovec iov[HEADS_IOV])
+{
+    int n = first_line(h, iov);
+
+    n += http1_forward(h, iov + n);
+    iov[n++] = (struct iovec){.iov_base = extra, .iov_len = request_framing(h, extra)};
+    if (body.len > 0)
+        iov[n++] = (struct iovec){.iov_base = (char *)(uintptr_t)body.p, .iov_len = body.len};
+    return n;
+}
+
+/* Our header lines of the answer and the empty line. */
+static size_t answer_lines(const struct http1_head *h, const struct heads_answer *a,
+                           char extra[HEADS_EXTRA])
+{
+    char *to = extra;
+
+    if (a->request_id.len > 0) {
+        to = put_text(PUT(to, "Rollgate-Request-Id: "), a->request_id.p, a->request_id.len);
+        to = PUT(to, "\r\n");
+    }
+    if (h->body == HTTP1_CHUNKED && !a->old)
+        to = PUT(to, "Transfer-Encoding: chunked\r\n");
+    else if (h->has_length && h->status != 204)
+        to = put_length(to, h->length);
+    if (a->closing)
+        to = PUT(to, "Connection: close\r\n");
+    else if (a->old)
+        to = PUT(to, "Connection: keep-alive\r\n");
+    return (size_t)(PUT(to, "\r\n") - extra);
+}
+
+static void status_line(const struct http1_head *h, const char *in, struct iovec *iov)
+{
+    static const char version[] = "HTTP/1.1";
+    const char *end = h->n > 0 ? h->headers[0].name.p : in + h->len_bytes - 2;
+
+    iov[0] = (struct iovec){.iov_base = (char *)(uintptr_t)version, .iov_len = 8};
+    iov[1] =
+        (struct iovec){.iov_base = (char *)(uintptr_t)(in + 8), .iov_len = (size_t)(end - in - 8)};
+}
+
+int heads_answer(const struct http1_head *h, const char *in, const struct heads_answer *a,
+                 char extra[HEADS_EXTRA], struct iovec iov[HEADS_IOV])
+{
+    int n = 2;
+
+    status_line(h, in, iov);
+    n += http1_forward(h, iov + n);
+    iov[n++] = (struct iovec){.iov_base = extra, .iov_len = answer_lines(h, a, extra)};
+    return n;
+}
+
+int heads_interim(const struct http1_head *h, const char *in, struct iovec iov[HEADS_IOV])
+{
+    int n = 2;
+
+    status_line(h, in, iov);
+    n += http1_forward(h, iov + n);
+    iov[n++] = (struct iovec){.iov_base = (char *)(uintptr_t) "\r\n", .iov_len = 2};
+    return n;
+}
