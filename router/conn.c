@@ -11,7 +11,7 @@
 #include "router/reply.h"
 #include "router/route.h"
 
-enum { LINGER_MS = 2000, IN_READ = 16 * 1024 };
+enum { LINGER_MS = 2000, FIRST_REQUEST_MS = 500, IN_READ = 16 * 1024 };
 
 /* ------------------------------------------------------------------ deadlines */
 
@@ -161,13 +161,25 @@ void conn_close(struct conn *c)
     loop_task_post(h->loop, &c->task, free_conn);
 }
 
+/* Whether the next request already lies in the socket. */
+static bool has_input(const struct conn *c)
+{
+    char byte;
+
+    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
 void conn_close_idle(struct hub *h)
 {
     struct conn *next;
 
     for (struct conn *c = h->conns; c != NULL; c = next) {
         next = c->next;
-        if (c->state == CONN_HEAD && c->in.len == 0)
+        if (c->state != CONN_HEAD || c->in.len > 0 || has_input(c))
+            continue;
+        if (c->status == 0) /* new: its first request may be on the way, and would be lost */
+            conn_set_deadline(c, FIRST_REQUEST_MS);
+        else
             conn_close(c);
     }
 }

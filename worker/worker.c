@@ -212,7 +212,6 @@ static void on_drain(struct child *c)
 {
     struct worker *w = CONTAINER_OF(c, struct worker, child);
 
-    w->api.draining = true;
     w->drain_until_ms = loop_clock_ms() + (uint64_t)w->h->config->grace_ms;
     if (!w->server) {
         exit(0); /* still starting: nothing was served */

@@ -21,9 +21,15 @@ struct api {
     struct siblings *siblings;    /* the other workers; made on first use */
     struct wait_entry *waits;     /* long polls */
     struct session_totals totals; /* as of the last sweep, plus what was created since */
-    bool draining;
     uint64_t started_s;
 };
+
+/* Whether the whole service stops, so that nothing new may begin. A worker that is only retired or
+ * replaced still takes what reaches it: its sessions go on elsewhere through the journal. */
+static inline bool api_service_ends(const struct api *a)
+{
+    return atomic_load_explicit(&a->heritage->board->draining, memory_order_relaxed) != 0;
+}
 
 /* One request on its way through the routes; lives on the stack of api_handle. */
 struct api_request {

@@ -228,7 +228,7 @@ static int may_reseed(struct api_request *r, struct err *e)
 
     if (!cfg->reseed)
         return err_set(e, ERR_UNKNOWN_SESSION, "no such session");
-    if (r->api->draining)
+    if (api_service_ends(r->api))
         return err_set(e, ERR_DRAINING, "the gateway is shutting down");
     return 0; /* a key, where one is needed, has proven the id already */
 }

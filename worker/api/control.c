@@ -94,7 +94,7 @@ static int check_room(struct api *a, int64_t count, struct err *e)
     const struct config *c = a->heritage->config;
     const struct session_totals *t = &a->totals;
 
-    if (a->draining)
+    if (api_service_ends(a))
         return err_set(e, ERR_DRAINING, "the gateway is shutting down");
     if (t->sessions + (uint64_t)count > (uint64_t)c->max_sessions ||
         t->tokens > (uint64_t)c->max_live_tokens) {

@@ -80,7 +80,8 @@ static void tell_closed(struct exchange *x, bool delivered)
 /* Whether the peer still holds its end; asked once, after the last byte was written. */
 static bool peer_there(const struct exchange *x)
 {
-    struct pollfd p = {.fd = x->conn->fd, .events = POLLRDHUP};
+    /* Our own end of reading looks like the peer's RDHUP. */
+    struct pollfd p = {.fd = x->conn->fd, .events = x->conn->shut ? 0 : POLLRDHUP};
 
     return x->conn->shut || (!x->conn->gone && poll(&p, 1, 0) == 0);
 }
@@ -97,6 +98,8 @@ static void exchange_dispose(void *p)
         tell_closed(x, x->final && !x->failing && peer_there(x));
     buf_done(&x->waiting);
     buf_done(&x->flying);
+    if (x->conn->server->draining)
+        server_shut(x->conn);
 }
 
 static void pump(struct exchange *x)

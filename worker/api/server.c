@@ -38,8 +38,8 @@ static void on_rdhup(struct loop_io *io, unsigned events)
     struct server_conn *c = CONTAINER_OF(io, struct server_conn, watch);
 
     (void)events;
-    if (c->gone || c->shut) /* our own shutdown raises the event as well */
-        return;
+    if (c->gone || c->shut)
+        return; /* shut by ourselves: requests that lay in the socket are still served */
     c->gone = true;
     if (c->exchange)
         exchange_abandon(c->exchange);
@@ -170,6 +170,14 @@ void server_stop(struct server *s)
     s->stop = true;
 }
 
+void server_shut(struct server_conn *c)
+{
+    if (c->shut)
+        return;
+    c->shut = true;
+    (void)shutdown(c->fd, SHUT_RD);
+}
+
 void server_drain(struct server *s)
 {
     if (s->draining)
@@ -181,17 +189,26 @@ void server_drain(struct server *s)
         h2o_socket_close(s->listeners[i]);
     s->n_listeners = 0;
     for (struct server_conn *c = s->conns; c; c = c->next) {
-        if (c->exchange)
-            continue;
-        /* What the peer has sent already is still read and served. */
-        c->shut = true;
-        (void)shutdown(c->fd, SHUT_RD);
+        if (!c->exchange)
+            server_shut(c);
     }
+}
+
+/* Whether a request lies in the socket that libh2o has not read yet. */
+static bool has_input(const struct server_conn *c)
+{
+    char byte;
+
+    return !c->exchange && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 size_t server_busy(const struct server *s)
 {
-    return s->busy;
+    size_t unread = 0;
+
+    for (struct server_conn *c = s->draining ? s->conns : NULL; c; c = c->next)
+        unread += has_input(c);
+    return s->busy + unread;
 }
 
 /* Gives libh2o a few turns to notice that all its connections were shut. */

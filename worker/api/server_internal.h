@@ -17,7 +17,7 @@ struct server_conn {
     struct loop_io watch; /* EPOLLRDHUP, edge-triggered */
     int fd;
     bool gone;             /* the peer will send no more */
-    bool shut;             /* by us, to end it when it is idle */
+    bool shut;             /* we read no more: the server drains */
     exchange_lost_fn lost; /* of the last answer; NULL: nothing is noted */
     void *lost_ctx;
     uint64_t sent_ms; /* when that answer's last byte went out; 0: not yet */
@@ -57,6 +57,10 @@ struct exchange {
     void *more_ctx;
     bool pulling; /* inside `more` */
 };
+
+/* While draining: no further request is taken on this connection. What already lies in it is served;
+ * the router's next write fails, which tells it that nothing was acted on. */
+void server_shut(struct server_conn *c);
 
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
 
