@@ -15,7 +15,7 @@ void buf_done(struct buf *b)
 
 char *buf_reserve(struct buf *b, size_t more)
 {
-    if (b->cap - b->len < more) {
+    if (b->cap - b->len < more || !b->p) {
         size_t want = b->cap ? b->cap : 64;
 
         CHECK(more < SIZE_MAX / 4 && b->len < SIZE_MAX / 4);

@@ -15,7 +15,7 @@ static void check(const struct tokenizer *t, const int32_t *ids, size_t n, bool 
         size_t before = pieces.len;
 
         detok_feed(d, ids[i], &pieces);
-        CHECK(utf8_valid(str_of(pieces.p + before, pieces.len - before)) || pieces.len == 0);
+        CHECK(utf8_valid(str_sub(buf_str(&pieces), before, pieces.len)));
     }
     detok_finish(d, &pieces);
     tokenizer_decode(t, ids, n, skip, &whole);

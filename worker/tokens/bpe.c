@@ -427,9 +427,10 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *s, struct str word, stru
         return -1;
     flush_unk(b, &y);
     y.n = y.n <= SHORT_WORD ? merge_short(b, s->id, s->rank, y.n) : merge_long(b, s, y.n);
+    if (y.n == 0)
+        return 0;
     vec_reserve(out, y.n);
-    if (y.n)
-        memcpy(out->at + out->n, s->id, y.n * sizeof(*s->id));
+    memcpy(out->at + out->n, s->id, y.n * sizeof(*s->id));
     out->n += y.n;
     return 0;
 }

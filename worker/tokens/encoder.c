@@ -69,7 +69,8 @@ static int encode_word(struct encoder *enc, struct str word, struct err *e)
     }
     if (bpe_encode(&enc->t->bpe, &enc->bpe, word, enc->out, e) < 0)
         return -1;
-    word_cache_put(set, word, enc->out->at + before, enc->out->n - before);
+    if (enc->out->n > before)
+        word_cache_put(set, word, &enc->out->at[before], enc->out->n - before);
     return 0;
 }
 

@@ -40,6 +40,5 @@ void word_cache_put(struct word_line *set, struct str word, const int32_t *ids, 
     set[0].len = (uint8_t)word.len;
     set[0].n = (uint8_t)n;
     memcpy(set[0].key, word.p, word.len);
-    if (n > 0)
-        memcpy(set[0].ids, ids, n * sizeof(*ids));
+    memcpy(set[0].ids, ids, n * sizeof(*ids));
 }

@@ -33,7 +33,7 @@ struct word_line *word_cache_set(const struct word_cache *c, struct str word);
 /* The word's line in its set, or NULL. */
 const struct word_line *word_cache_get(const struct word_line *set, struct str word);
 
-/* Keeps a word in its set when its ids fit. */
+/* Keeps a word with its n > 0 ids in its set when they fit. */
 void word_cache_put(struct word_line *set, struct str word, const int32_t *ids, size_t n);
 
 #endif
