@@ -26,11 +26,11 @@ static void write_down(struct conn *c, struct iovec *iov, int n)
 
 static void cut_answer(struct conn *c)
 {
+    relay_blame_worker(c, "the session-worker broke its answer off");
     c->truncated = true;
     c->down.done = true;
     link_close(c->link);
     c->link = NULL;
-    metrics_count(c->hub->page, METRIC_upstream_errors, 1);
 }
 
 /* End of file (sys 0) or an error while the answer is not complete. */

@@ -85,7 +85,7 @@ void conn_fail(struct conn *c, const struct err *e);
 /* The exchange is over and all of it is written: next request, linger or close. */
 void conn_finish(struct conn *c);
 
-/* Closes what has no request running; for the drain. */
+/* Closes what has no request running and none waiting in the socket; for the drain. */
 void conn_close_idle(struct hub *h);
 
 #endif

@@ -50,6 +50,7 @@ static void refuse(struct front *f, int fd)
 
     err_set(&e, ERR_OVERLOADED, "too many connections");
     e.status = 503;
+    metrics_count_at(f->hub->page, METRIC_refusals, METRIC_REFUSAL_CONNECTIONS, 0, 1);
     conn_refuse(f->hub, fd, &e);
 }
 

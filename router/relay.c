@@ -1,13 +1,15 @@
 #include "router/relay.h"
 
 #include "common/base/check.h"
+#include "common/base/log.h"
 #include "router/answer.h"
 #include "router/heads.h"
 #include "router/upload.h"
 
 enum {
     REPLAY_MAX = 16 * 1024, /* larger requests are not kept for a second try */
-    TRIES_MAX = 3
+    TRIES_MAX = 3,
+    LOGGED_PER_SECOND = 5
 };
 
 static void on_link(struct link *link, unsigned events);
@@ -32,9 +34,21 @@ static struct link *take_link(struct conn *c, int upstream, bool fresh, struct e
     return NULL;
 }
 
+void relay_blame_worker(const struct conn *c, const char *what)
+{
+    static struct log_limit limit;
+    struct log_scope scope = {.session = str_cstr(c->session)};
+    unsigned dropped;
+
+    metrics_count(c->hub->page, METRIC_upstream_errors, 1);
+    if (log_limit_pass(&limit, LOGGED_PER_SECOND, &dropped))
+        log_warn(&scope, what, LOG_I("upstream", c->link ? (int)c->link->upstream : -1),
+                 LOG_U("suppressed", dropped));
+}
+
 void relay_unavailable(struct conn *c, const struct err *e)
 {
-    metrics_count(c->hub->page, METRIC_upstream_errors, 1);
+    relay_blame_worker(c, e->text);
     conn_fail(c, e);
 }
 

@@ -20,6 +20,9 @@ void relay_pump(struct conn *c);
  * Returns whether it did. */
 bool relay_resend(struct conn *c);
 
+/* Counts and logs what a worker did wrong. */
+void relay_blame_worker(const struct conn *c, const char *what);
+
 /* Gives up on the worker: the client gets e instead of an answer. */
 void relay_unavailable(struct conn *c, const struct err *e);
 

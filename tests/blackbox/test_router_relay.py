@@ -1,6 +1,7 @@
 """How the router treats bodies, slow and leaving peers, dying workers and limits: a real router
 over recording workers."""
 import hashlib
+import json
 import os
 import pathlib
 import resource
@@ -707,6 +708,30 @@ def test_drain_finishes_what_runs(pair):
         assert status == 200 and dict(headers)["connection"] == "close"
         assert busy.ended()
     assert router.process.wait(10) == 0
+
+
+def test_drain_answers_what_waits_in_sockets_and_queue(pair):
+    """Requests that wait in sockets and in the queue when the service ends get an answer, no reset."""
+    router, worker = pair
+    (child,) = router.children()
+    with Client(router) as idle:
+        assert idle.ask("GET", PATH)[0] == 200
+        os.kill(child, signal.SIGSTOP)
+        idle.send(POST + b"Content-Length: 1\r\n\r\na")
+        fresh = [Client(router) for _ in range(20)]
+        for c in fresh:
+            c.send(POST + b"Content-Length: 1\r\n\r\nb")
+        router.process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)
+        os.kill(child, signal.SIGCONT)
+        for c in [idle, *fresh]:
+            status, headers, body = c.answer()
+            assert status == 503 and json.loads(body)["error"]["code"] == "draining"
+            assert dict(headers)["connection"] == "close"
+            assert c.ended()
+            c.close()
+    assert router.process.wait(10) == 0
+    assert len(worker.requests) == 1
 
 
 def test_drain_ends_after_the_grace_time(bench):

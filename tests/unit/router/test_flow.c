@@ -1,0 +1,104 @@
+#include "router/flow.h"
+
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "testing.h"
+
+static struct iovec piece(const char *p, size_t n)
+{
+    return (struct iovec){.iov_base = (char *)(uintptr_t)p, .iov_len = n};
+}
+
+TEST(flow, what_the_sink_refuses_is_parked_in_order)
+{
+    enum { N = 3 << 20 };
+    struct flow f = {0};
+    char *data = malloc(N), *got = malloc(N);
+    size_t at = 0;
+    bool taken = true;
+    int fd[2];
+
+    for (size_t i = 0; i < N; i++)
+        data[i] = (char)(i * 2654435761u >> 24);
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+    flow_begin(&f, HTTP1_LENGTH, N);
+    for (size_t i = 0; i < N; i += N / 4) {
+        struct iovec iov[2] = {piece(data + i, 1000), piece(data + i + 1000, N / 4 - 1000)};
+
+        cr_assert_eq(flow_write(&f, fd[0], iov, 2, &taken), 0);
+    }
+    cr_assert(!taken);
+    cr_assert(flow_parked(&f));
+    while (at < N) {
+        ssize_t n = read(fd[1], got + at, N - at);
+
+        cr_assert(n > 0);
+        at += (size_t)n;
+        cr_assert_eq(flow_flush(&f, fd[0], &taken), 0);
+    }
+    cr_assert(taken);
+    cr_assert_eq(memcmp(data, got, N), 0);
+    close(fd[1]);
+    cr_assert_eq(flow_write(&f, fd[0], &(struct iovec){.iov_base = data, .iov_len = 1}, 1, &taken),
+                 -1);
+    close(fd[0]);
+    flow_clear(&f);
+    free(data);
+    free(got);
+}
+
+TEST(flow, a_slow_sink_gets_small_reads_and_a_proven_one_large_ones)
+{
+    struct flow f = {0};
+    static char block[256 * 1024];
+    struct iovec iov = piece(block, sizeof(block));
+    int fd[2], roomy = 1 << 20;
+    bool taken;
+
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+    cr_assert_eq(setsockopt(fd[0], SOL_SOCKET, SO_SNDBUFFORCE, &roomy, sizeof(roomy)) &&
+                     setsockopt(fd[0], SOL_SOCKET, SO_SNDBUF, &roomy, sizeof(roomy)),
+                 0);
+    flow_begin(&f, HTTP1_UNTIL_CLOSE, 0);
+    for (int i = 0; i < 64; i++) {
+        iov.iov_len = f.window_bytes;
+        cr_assert_eq(flow_write(&f, fd[0], &iov, 1, &taken), 0);
+        cr_assert(taken);
+        for (size_t left = iov.iov_len; left > 0;)
+            left -= (size_t)read(fd[1], block, left);
+    }
+    cr_assert_eq(f.window_bytes, sizeof(block));
+    iov.iov_len = sizeof(block);
+    while (taken)
+        cr_assert_eq(flow_write(&f, fd[0], &iov, 1, &taken), 0);
+    cr_assert_eq(f.window_bytes, 16 * 1024);
+    close(fd[0]);
+    close(fd[1]);
+    flow_clear(&f);
+}
+
+TEST(flow, bodies_end_where_their_framing_says)
+{
+    struct flow f = {0};
+    size_t used, pass;
+
+    flow_begin(&f, HTTP1_LENGTH, 5);
+    cr_assert_eq(flow_take(&f, STR("hel"), &used, &pass, NULL), 0);
+    cr_assert(!f.done);
+    cr_assert_eq(flow_take(&f, STR("loGET"), &used, &pass, NULL), 0);
+    cr_assert(f.done && used == 2 && pass == 2);
+    flow_begin(&f, HTTP1_NO_BODY, 0);
+    cr_assert(f.done);
+    flow_begin(&f, HTTP1_CHUNKED, 0);
+    f.strip = true;
+    cr_assert_eq(flow_take(&f, STR("2\r\n"), &used, &pass, NULL), 0);
+    cr_assert(used == 3 && pass == 0);
+    cr_assert_eq(flow_take(&f, STR("ok\r\n0\r\n\r\n"), &used, &pass, NULL), 0);
+    cr_assert(used == 2 && pass == 2);
+    cr_assert_eq(flow_take(&f, STR("\r\n0\r\n\r\n"), &used, &pass, NULL), 0);
+    cr_assert(f.done && pass == 0);
+    cr_assert_eq(flow_take(&(struct flow){.body = HTTP1_CHUNKED}, STR("x"), &used, &pass, NULL),
+                 -1);
+}
