@@ -2,6 +2,9 @@
 
 #include <stdio.h>
 
+/* A finalized session that nobody asks about for so long leaves memory; the journal keeps it. */
+enum { EVICT_AFTER_MS = 60 * 1000 };
+
 struct model_options setup_model(const struct config *c)
 {
     return (struct model_options){
@@ -42,6 +45,7 @@ struct session_defaults setup_sessions(const struct config *c)
     d.ttl_ms = (uint64_t)c->session_ttl_ms;
     d.tombstone_ttl_ms = (uint64_t)c->tombstone_ttl_ms;
     d.export_retention_ms = (uint64_t)c->export_retention_ms;
+    d.evict_after_ms = c->durability == DURABILITY_NONE ? 0 : EVICT_AFTER_MS;
     d.ignore_tools = c->ignore_tools;
     d.timeline_compare_level = c->timeline_compare_level == COMPARE_TOKEN ? "token" : "text";
     return d;

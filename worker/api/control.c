@@ -18,6 +18,8 @@ struct session *control_find(struct api_request *r, bool reading, struct err *e)
 
     if (r->id_valid)
         s = reading ? session_find_any(st, r->id, &ended) : session_find(st, r->id, &ended);
+    if (!s && reading && ended)
+        s = ledger_restore(&r->api->turns, r->id, api_now_ms());
     if (!s)
         (void)err_set(e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION,
                       ended ? "the session has ended" : "no such session");

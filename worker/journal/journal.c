@@ -321,6 +321,37 @@ void journal_drop_session(struct journal *j, struct str session_id)
     liveness_drop(&j->live, session_id);
 }
 
+static int read_segment(struct journal *j, uint32_t number, struct str session_id,
+                        journal_replay_fn each, void *ctx, struct err *e)
+{
+    int fd = files_open_segment(j->dirfd, number, false, e), rc;
+    struct str bytes = {0};
+    struct record rec;
+
+    if (fd < 0)
+        return -1;
+    rc = files_map(fd, &bytes, e);
+    for (size_t at = SEGMENT_HEAD; rc == 0; at += rec.size) {
+        if (segment_record_next(str_sub(bytes, at, SIZE_MAX), &rec) != 1)
+            break;
+        if (str_eq(rec.id, session_id))
+            rc = each(ctx, rec.id, rec.payload, e);
+    }
+    files_unmap(bytes);
+    (void)close(fd);
+    return rc;
+}
+
+int journal_read(struct journal *j, struct str session_id, journal_replay_fn each, void *ctx,
+                 struct err *e)
+{
+    for (size_t i = 0; i < j->live.n; i++)
+        if (liveness_has_in(&j->live, session_id, j->live.at[i].number) &&
+            read_segment(j, j->live.at[i].number, session_id, each, ctx, e))
+            return -1;
+    return 0;
+}
+
 size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
                            void *ctx)
 {

@@ -51,6 +51,12 @@ void journal_forget(struct journal *j, void *ctx);
 /* Records of this session are no longer needed (ended and delivered): compacted away later. */
 void journal_drop_session(struct journal *j, struct str session_id);
 
+/* The records of one session once more, in order: for what was freed from memory. Reads the
+ * segments that hold any of them; -1 from `each` stops. Nothing when it was dropped, or with
+ * JOURNAL_NONE. */
+int journal_read(struct journal *j, struct str session_id, journal_replay_fn each, void *ctx,
+                 struct err *e);
+
 /* Drops all sessions that `needed` denies; returns how many. For a look-over now and then. */
 size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
                            void *ctx);

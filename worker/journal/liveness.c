@@ -127,6 +127,16 @@ bool liveness_has(const struct liveness *v, struct str id)
     return map_get(&v->sessions, id) != NULL;
 }
 
+bool liveness_has_in(const struct liveness *v, struct str id, uint32_t number)
+{
+    const struct live_session *s = map_get(&v->sessions, id);
+
+    for (size_t i = 0; s && i < s->n; i++)
+        if (s->at[i].number == number)
+            return true;
+    return false;
+}
+
 uint64_t liveness_total(const struct liveness *v)
 {
     uint64_t sum = 0;

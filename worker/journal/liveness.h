@@ -46,6 +46,9 @@ void liveness_drop(struct liveness *v, struct str id);
 /* Whether the session's records are needed. */
 bool liveness_has(const struct liveness *v, struct str id);
 
+/* Whether that segment holds any of the session's records. */
+bool liveness_has_in(const struct liveness *v, struct str id, uint32_t number);
+
 /* Bytes of all segments. */
 uint64_t liveness_total(const struct liveness *v);
 

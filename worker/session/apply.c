@@ -337,7 +337,8 @@ static int link_turn(struct session *s, const struct commit *c, uint32_t i, stru
         link_twin(s, t, twin, c->modes[i]);
     }
     s->forks[t->cause]++;
-    s->store->forks[t->cause]++;
+    if (!s->store->restoring_ms)
+        s->store->forks[t->cause]++;
     if (!prompt || !s->options.policy->commit)
         return 0;
     /* Further answers of one call start chains of their own. */

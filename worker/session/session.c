@@ -68,6 +68,7 @@ static void session_unlink(struct session *s)
 
     if (s->unlinked)
         return;
+    st->n_finalized -= s->phase == SESSION_FINALIZED;
     s->unlinked = true;
     (void)map_take(&st->sessions, s->id);
     if (s->prev)
@@ -134,11 +135,15 @@ void session_store_free(struct session_store *st)
     free(st);
 }
 
-static void bury(struct session_store *st, struct str id, uint64_t now_ms)
+static struct tombstone *bury(struct session_store *st, struct str id, uint64_t now_ms)
 {
-    struct tombstone *t = mem_zalloc(sizeof(*t) + id.len + 1);
-    char *copy = (char *)(t + 1);
+    struct tombstone *t = map_get(&st->tombstones, id);
+    char *copy;
 
+    if (t)
+        return t;
+    t = mem_zalloc(sizeof(*t) + id.len + 1);
+    copy = (char *)(t + 1);
     memcpy(copy, id.p, id.len);
     t->id = str_of(copy, id.len);
     t->at_ms = now_ms;
@@ -148,6 +153,7 @@ static void bury(struct session_store *st, struct str id, uint64_t now_ms)
         st->oldest = t;
     st->newest = t;
     (void)map_set(&st->tombstones, t->id, t);
+    return t;
 }
 
 static bool has_ended(const struct session *s)
@@ -171,8 +177,45 @@ struct session *session_find_any(struct session_store *st, struct str id, bool *
     return s;
 }
 
+bool session_restorable(const struct session_store *st, struct str id, uint64_t now_ms)
+{
+    const struct tombstone *t = map_get(&st->tombstones, id);
+
+    return t && t->exportable && !map_get(&st->sessions, id) &&
+           t->at_ms + st->defaults.export_retention_ms > now_ms;
+}
+
+void session_restore_begin(struct session_store *st, uint64_t now_ms)
+{
+    st->restoring_ms = now_ms;
+}
+
+void session_restore_end(struct session_store *st)
+{
+    st->restoring_ms = 0;
+}
+
+/* Finalized sessions leave memory soon: whoever asks again gets them from the journal. */
+static void evict(struct session_store *st, uint64_t now_ms)
+{
+    struct session *s = st->n_finalized ? st->first : NULL;
+
+    while (s) {
+        struct session *next = s->next;
+
+        if (s->phase == SESSION_FINALIZED && s->pins == 0 &&
+            s->read_ms + st->defaults.evict_after_ms <= now_ms) {
+            session_unlink(s);
+            session_maybe_free(s);
+        }
+        s = next;
+    }
+}
+
 void session_sweep(struct session_store *st, uint64_t now_ms)
 {
+    if (st->defaults.evict_after_ms)
+        evict(st, now_ms);
     /* Sessions end in the order of their tombstones, so the queue's front tells both. */
     for (const struct tombstone *t = st->oldest; t; t = t->next) {
         struct session *s = map_get(&st->sessions, t->id);
@@ -352,12 +395,16 @@ static void finish(struct session *s, enum session_end how, uint64_t now_ms)
 {
     bool drop = how == SESSION_END_ABORT || how == SESSION_END_DELETE;
 
-    if (!has_ended(s))
-        bury(s->store, s->id, now_ms);
+    struct session_store *st = s->store;
+
+    bury(st, s->id, now_ms)->exportable = !drop;
+    st->n_finalized += !drop;
+    st->n_finalized -= s->phase == SESSION_FINALIZED;
     s->phase = drop ? SESSION_ABORTED : SESSION_FINALIZED;
+    s->read_ms = st->restoring_ms ? st->restoring_ms : now_ms;
     s->expired = how == SESSION_END_EXPIRE;
     s->ended_ms = now_ms;
-    if (drop || s->store->defaults.export_retention_ms == 0) {
+    if (drop || st->defaults.export_retention_ms == 0) {
         session_unlink(s);
         session_maybe_free(s);
     }

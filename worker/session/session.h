@@ -57,8 +57,10 @@ struct session_defaults {
     uint32_t max_nodes;
     uint64_t ttl_ms;
     uint64_t tombstone_ttl_ms;
-    uint64_t export_retention_ms;       /* how long a finalized session's data stays for exports */
-    bool ignore_tools;                  /* timelines: true */
+    uint64_t export_retention_ms; /* how long a finalized session's data stays for exports */
+    uint64_t evict_after_ms; /* a finalized session's memory is freed so long after; session_restore
+                                brings it back from the journal. 0: kept until the retention ends */
+    bool ignore_tools;       /* timelines: true */
     const char *timeline_compare_level; /* "text" */
 };
 
@@ -83,6 +85,14 @@ struct session *session_find_any(struct session_store *st, struct str id, bool *
 /* Frees what is over: data of finalized sessions beyond export_retention_ms, tombstones beyond
  * their life. Cheap when nothing is due; call it now and then. */
 void session_sweep(struct session_store *st, uint64_t now_ms);
+
+/* Whether the id is that of a finalized session whose data was freed, but may still be exported. */
+bool session_restorable(const struct session_store *st, struct str id, uint64_t now_ms);
+
+/* Between these two, session_apply brings such a session back from its records: nothing is counted
+ * or buried twice. */
+void session_restore_begin(struct session_store *st, uint64_t now_ms);
+void session_restore_end(struct session_store *st);
 
 /* Keeps a session's data alive (an export in slices, a waiter) whatever ends it meanwhile. */
 void session_pin(struct session *s);

@@ -48,6 +48,7 @@ struct session {
     struct str id;
     enum session_phase phase;
     bool expired;
+    uint64_t read_ms; /* finalized: in memory since then */
     uint64_t created_ms, updated_ms, ended_ms;
     struct session_options options;
     struct forest forest;
@@ -77,6 +78,7 @@ struct session {
 struct tombstone {
     struct str id;
     uint64_t at_ms;
+    bool exportable; /* finalized or expired, not deleted */
     struct tombstone *next;
 };
 
@@ -88,6 +90,8 @@ struct session_store {
     struct session *first, *last;
     struct map tombstones;
     struct tombstone *oldest, *newest; /* queue by time of death */
+    uint64_t restoring_ms;             /* now, between session_restore_begin and _end; else 0 */
+    uint32_t n_finalized;              /* in memory */
     uint64_t forks[CAUSE_COUNT];       /* of sessions that are gone too */
 };
 

@@ -33,6 +33,29 @@ void ledger_note_deliveries(struct turn_env *env)
     buf_done(&note);
 }
 
+static int on_restored(void *ctx, struct str session_id, struct str payload, struct err *e)
+{
+    struct turn_env *env = ctx;
+
+    (void)session_id;
+    return session_apply(env->store, payload, e);
+}
+
+struct session *ledger_restore(struct turn_env *env, struct str session_id, uint64_t now_ms)
+{
+    struct err e = {0};
+    bool ended;
+
+    if (!session_restorable(env->store, session_id, now_ms))
+        return NULL;
+    session_restore_begin(env->store, now_ms);
+    if (journal_read(ledger_journal(env, session_id), session_id, on_restored, env, &e))
+        log_error(&(struct log_scope){.session = session_id}, "a finalized session cannot be read",
+                  LOG_T("error", e.text));
+    session_restore_end(env->store);
+    return session_find_any(env->store, session_id, &ended);
+}
+
 int ledger_write(struct turn_env *env, struct str session_id, struct str record,
                  void (*durable)(void *ctx), void *ctx, struct err *e)
 {

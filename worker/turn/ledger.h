@@ -13,6 +13,10 @@
 int ledger_write(struct turn_env *env, struct str session_id, struct str record,
                  void (*durable)(void *ctx), void *ctx, struct err *e);
 
+/* Brings a finalized session whose memory was freed back from its journal, for reading. NULL when
+ * there is none. */
+struct session *ledger_restore(struct turn_env *env, struct str session_id, uint64_t now_ms);
+
 /* Puts what was delivered meanwhile into the journal; once in a while, and at the end. */
 void ledger_note_deliveries(struct turn_env *env);
 

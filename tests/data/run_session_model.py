@@ -1,0 +1,24 @@
+#!/usr/bin/env python3
+"""The session layer against the golden scenarios and a quick sample of random sessions
+(tests/model has the long runs)."""
+import glob
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PLAYER = ROOT / os.environ.get("RG_BUILD", "build/dev") / "tests/model/session_player"
+GOLDEN = sorted(glob.glob(str(ROOT.parent / "shared/data/golden/*.jsonl")))
+RUN = [sys.executable, str(ROOT / "tests/model/run_model.py"), "--player", str(PLAYER)]
+
+status = 0
+if GOLDEN:
+    status |= subprocess.run(RUN + ["golden", *GOLDEN]).returncode
+else:
+    print("skipped: ../shared/data/golden is absent")
+seed = random.randrange(10**6)
+print(f"random sessions, seed {seed}", flush=True)
+status |= subprocess.run(RUN + ["random", "--n", "500", "--seed", str(seed)]).returncode
+sys.exit(1 if status else 0)

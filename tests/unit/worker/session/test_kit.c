@@ -1,0 +1,151 @@
+#include "kit.h"
+
+#include <stdlib.h>
+
+#include "testing.h"
+
+static void applied(struct kit *k, struct buf *record)
+{
+    cr_assert_eq(session_apply(k->store, buf_str(record), &k->err), 0, "%s", k->err.text);
+    cr_assert_lt(k->n_journal, 256);
+    k->journal[k->n_journal++] = *record;
+    *record = (struct buf){0};
+}
+
+const struct json *kit_json(struct kit *k, const char *text)
+{
+    const struct json *v;
+
+    cr_assert_eq(json_parse(&k->arena, arena_str(&k->arena, str_cstr(text)), &v, &k->err), 0,
+                 "%s: %s", text, k->err.text);
+    return v;
+}
+
+void kit_defaults(struct kit *k, const struct session_defaults *d, const char *options)
+{
+    struct buf record = {0};
+    bool ended;
+
+    *k = (struct kit){.now = 1000};
+    k->store = session_store_new(NULL, d);
+    cr_assert_eq(session_create_record(k->store, STR("w0-1"), options ? kit_json(k, options) : NULL,
+                                       k->now, &record, &k->err),
+                 0, "%s", k->err.text);
+    applied(k, &record);
+    k->s = session_find(k->store, STR("w0-1"), &ended);
+    cr_assert(k->s);
+}
+
+void kit_init(struct kit *k, const char *options)
+{
+    struct session_defaults d;
+
+    session_defaults_init(&d);
+    kit_defaults(k, &d, options);
+}
+
+void kit_done(struct kit *k)
+{
+    session_store_free(k->store);
+    for (size_t i = 0; i < k->n_journal; i++)
+        buf_done(&k->journal[i]);
+    arena_done(&k->arena);
+}
+
+struct session_plan *kit_ask(struct kit *k, const char *messages, const char *tools)
+{
+    struct chat chat = {kit_json(k, messages), tools ? kit_json(k, tools) : NULL, NULL};
+    struct session_call_input in = {.chat = &chat,
+                                    .now_ms = ++k->now,
+                                    .max_tokens = k->max_tokens,
+                                    .context_length = k->context,
+                                    .body_hash = {k->body_hash, 7}};
+    struct session_plan *p;
+
+    k->err = (struct err){0};
+    return session_prepare(k->s, NULL, &k->arena, &in, &p, &k->err) == 0 ? p : NULL;
+}
+
+static const struct json *message(struct kit *k, const char *text)
+{
+    struct buf b = {0};
+    const struct json *v;
+
+    buf_puts(&b, "{\"role\":\"assistant\",\"content\":");
+    json_write_string(&b, str_cstr(text));
+    buf_puts(&b, "}");
+    buf_add_c(&b, 0);
+    v = kit_json(k, b.p);
+    buf_done(&b);
+    return v;
+}
+
+int kit_answer(struct kit *k, struct session_plan *p, const char *text, bool cut)
+{
+    size_t n = strlen(text);
+    int32_t *ids = arena_calloc(&k->arena, n + 1, sizeof(*ids));
+    float *lp = arena_calloc(&k->arena, n + 1, sizeof(*lp));
+    struct session_answer a = {.ids = {ids, cut ? n : n + 1},
+                               .logprobs = lp,
+                               .cut = cut,
+                               .finish_reason = cut ? STR("length") : STR("stop"),
+                               .message = message(k, text)};
+    struct buf record = {0};
+
+    if (p->exhausted)
+        a.ids.n = 0;
+    a.response_id = arena_printf(&k->arena, "r%u", k->answers++);
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (unsigned char)text[i];
+    ids[n] = 257;
+    k->err = (struct err){0};
+    if (session_commit(k->store, p, &a, 1, ++k->now, &record, &k->err) != 0) {
+        session_release(k->store, p);
+        buf_done(&record);
+        return -1;
+    }
+    applied(k, &record);
+    return 0;
+}
+
+int kit_turn(struct kit *k, const char *messages, const char *text)
+{
+    struct session_plan *p = kit_ask(k, messages, NULL);
+    int cause = p ? (int)p->cause : -1;
+
+    return p && kit_answer(k, p, text, false) == 0 ? cause : -1;
+}
+
+int kit_end(struct kit *k, enum session_end how)
+{
+    struct buf record = {0};
+    bool ended;
+
+    if (session_end_record(k->s, how, NULL, ++k->now, &record, &k->err) != 0) {
+        buf_done(&record);
+        return -1;
+    }
+    applied(k, &record);
+    k->s = session_find(k->store, STR("w0-1"), &ended);
+    return 0;
+}
+
+const struct json *kit_state(struct kit *k)
+{
+    struct buf b = {0};
+    const struct json *v;
+
+    session_write_state(k->s, true, &b);
+    buf_add_c(&b, 0);
+    v = kit_json(k, b.p);
+    buf_done(&b);
+    return v;
+}
+
+int64_t kit_count(struct kit *k, const char *name)
+{
+    int64_t n = -1;
+
+    (void)json_to_i64(json_get(kit_state(k), name), &n);
+    return n;
+}

@@ -1,0 +1,115 @@
+#include "testing.h"
+#include "worker/session/message.h"
+
+struct pair {
+    const char *a, *b;
+    const char *equal_under; /* letters: c canonical, s strict, l loose, r role_content_only */
+};
+
+/* What real clients change when they send a message back. */
+static const struct pair PAIRS[] = {
+    {"{\"role\":\"user\",\"content\":\"a\"}", "{\"content\":\"a\",\"role\":\"user\"}", "cslr"},
+    {"{\"role\":\"user\",\"content\":\"a\"}", "{\"role\":\"user\",\"content\":\"a \"}", ""},
+    {"{\"role\":\"user\",\"content\":\"a\"}", "{\"role\":\"tool\",\"content\":\"a\"}", ""},
+    {"{\"role\":\"user\",\"content\":\"ab\"}",
+     "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\","
+     "\"text\":\"b\",\"cache_control\":{}}]}",
+     "c"},
+    {"{\"role\":\"assistant\",\"content\":\"\"}", "{\"role\":\"assistant\",\"content\":null}",
+     "cslr"},
+    {"{\"role\":\"assistant\",\"content\":\"\"}", "{\"role\":\"assistant\"}", "cslr"},
+    {"{\"role\":\"assistant\",\"content\":\"x\"}",
+     "{\"role\":\"assistant\",\"content\":\"x\",\"tool_calls\":[],\"refusal\":null,\"annotations\":"
+     "[]}",
+     "cslr"},
+    {"{\"role\":\"assistant\",\"content\":\"x\",\"reasoning_content\":\"r\"}",
+     "{\"role\":\"assistant\",\"content\":\"x\"}", "cr"},
+    {"{\"role\":\"assistant\",\"content\":\"x\",\"name\":\"n\"}",
+     "{\"role\":\"assistant\",\"content\":\"x\"}", "cslr"},
+    {"{\"role\":\"user\",\"content\":\"x\",\"name\":\"n\"}",
+     "{\"role\":\"user\",\"content\":\"x\"}", "slr"},
+    {"{\"role\":\"tool\",\"content\":\"x\",\"tool_call_id\":\"1\"}",
+     "{\"role\":\"tool\",\"content\":\"x\",\"tool_call_id\":\"2\"}", "cslr"},
+#define CALL(content, id, args)                                                     \
+    "{\"role\":\"assistant\",\"content\":" content ",\"tool_calls\":[{\"id\":\"" id \
+    "\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"" args "\"}}]}"
+    {CALL("\"\"", "1", "{}"), CALL("\"\"", "2", "{}"), "cr"},
+    {CALL("\"\"", "1", "{}"), CALL("\" \\n\"", "1", "{}"), "c"},
+    {CALL("\"\"", "1", "{\\\"n\\\": 4096.0, \\\"s\\\": \\\"\\\\u00e9\\\"}"),
+     CALL("\"\"", "1", "{\\\"s\\\":\\\"\xc3\xa9\\\",\\\"n\\\":4096}"), "clr"},
+    {CALL("\"\"", "1", "{\\\"n\\\":1}"), CALL("\"\"", "1", "{\\\"n\\\":2}"), "r"},
+    {CALL("\"\"", "1", "{\\\"n\\\":1}"), CALL("\"\"", "1", "{\\\"n\\\":true}"), "r"},
+    {CALL("\"\"", "1", "no json"), CALL("\"\"", "1", "no  json"), "r"},
+    {CALL("\"\"", "1", "[1, 2]"), CALL("\"\"", "1", "[1,2]"), "cr"}, /* loose: objects only */
+    {CALL("\"\"", "1", "{}"), "{\"role\":\"assistant\",\"content\":\"\"}", "r"},
+};
+
+static void read(struct message *m, const char *text, const struct matcher *mt, struct arena *a)
+{
+    const struct json *v;
+    struct err e;
+
+    cr_assert_eq(json_parse(a, str_cstr(text), &v, &e), 0, "%s: %s", text, e.text);
+    message_read(m, v, mt, a);
+}
+
+TEST(message, matchers_compare_what_they_say)
+{
+    static const char letters[] = "cslr";
+
+    for (int kind = 0; kind < MATCHER_COUNT; kind++)
+        for (size_t i = 0; i < sizeof(PAIRS) / sizeof(*PAIRS); i++) {
+            struct matcher mt = {(enum matcher_kind)kind, false};
+            bool want = strchr(PAIRS[i].equal_under, letters[kind]) != NULL;
+            struct arena a = {0};
+            struct message x, y;
+
+            read(&x, PAIRS[i].a, &mt, &a);
+            read(&y, PAIRS[i].b, &mt, &a);
+            cr_expect_eq(message_equal(&x, &y, &mt), want, "%s: %s %s", matcher_name(mt.kind),
+                         PAIRS[i].a, PAIRS[i].b);
+            cr_expect_eq(message_equal(&y, &x, &mt), want);
+            if (want)
+                cr_expect_eq(message_hash(&x, &mt), message_hash(&y, &mt), "%s", PAIRS[i].b);
+            else
+                cr_expect_neq(message_hash(&x, &mt), message_hash(&y, &mt), "%s", PAIRS[i].b);
+            arena_done(&a);
+        }
+}
+
+TEST(message, cch_is_ignored_only_when_asked)
+{
+    static const char *const one = "{\"role\":\"system\",\"content\":\"v; cch=a1-_9; cch=x\"}";
+    static const char *const two = "{\"role\":\"system\",\"content\":\"v; cch=zz; cch=\"}";
+
+    for (int on = 0; on < 2; on++) {
+        struct matcher mt = {MATCHER_CANONICAL, on};
+        struct arena a = {0};
+        struct message x, y;
+
+        read(&x, one, &mt, &a);
+        read(&y, two, &mt, &a);
+        cr_expect_eq(message_equal(&x, &y, &mt), (bool)on);
+        cr_expect(str_eq_c(json_string(json_get(x.json, "content")), "v; cch=a1-_9; cch=x"));
+        arena_done(&a);
+    }
+}
+
+TEST(message, the_difference_names_field_and_place)
+{
+    struct matcher mt = {MATCHER_CANONICAL, false};
+    struct arena a = {0};
+    struct message_diff d;
+    struct message x, y;
+
+    read(&x, "{\"role\":\"user\",\"content\":\"the same beginning of a long text, then left\"}",
+         &mt, &a);
+    read(&y, "{\"role\":\"user\",\"content\":\"the same beginning of a long text, then right\"}",
+         &mt, &a);
+    message_diff(&x, &y, &mt, &a, &d);
+    cr_expect_str_eq(d.field, "content");
+    cr_expect(str_ends(d.stored, STR("then left")));
+    cr_expect(str_ends(d.request, STR("then right")));
+    cr_expect_lt(d.stored.len, 40);
+    arena_done(&a);
+}

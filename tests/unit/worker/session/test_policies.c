@@ -1,0 +1,247 @@
+#include "kit.h"
+#include "testing.h"
+
+#define U(t) "{\"role\":\"user\",\"content\":\"" t "\"}"
+#define A(t) "{\"role\":\"assistant\",\"content\":\"" t "\"}"
+
+TEST(linear, goes_back_one_turn_and_no_further)
+{
+    struct kit k;
+
+    kit_init(&k, "{\"history\":\"linear\"}");
+    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+    cr_expect_geq(kit_turn(&k, "[" U("q") "," A("a") "," U("r") "]", "b"), 0);
+    cr_expect_geq(kit_turn(&k, "[" U("q") "," A("a") "," U("other") "]", "c"), 0);
+    cr_expect_eq(kit_count(&k, "num_records"), 2);
+    cr_expect_eq(kit_count(&k, "rollback_count"), 1);
+    cr_expect_null(kit_ask(&k, "[" U("q") "]", NULL));
+    cr_expect_eq(k.err.kind, ERR_HISTORY_CONFLICT);
+    cr_expect(strstr(k.err.text, "discard_count=2 exceeds max_assistant_rollback_steps=1 (stored "
+                                 "has 4 messages, request has 1"));
+    cr_expect_null(kit_ask(
+        &k,
+        "[" U("q") "," A("a") "," U("other") "," A("c") ",{\"role\":\"robot\",\"content\":\"x\"}]",
+        NULL));
+    cr_expect_eq(k.err.kind, ERR_HISTORY_CONFLICT);
+    kit_done(&k);
+}
+
+TEST(linear, the_first_of_two_commits_wins)
+{
+    struct kit k;
+    struct session_plan *p, *q;
+
+    kit_init(&k, "{\"history\":\"linear\"}");
+    p = kit_ask(&k, "[" U("q") "]", NULL);
+    q = kit_ask(&k, "[" U("q") "]", NULL);
+    cr_expect_eq(kit_answer(&k, q, "a", false), 0);
+    cr_expect_eq(kit_answer(&k, p, "b", false), -1);
+    cr_expect_eq(k.err.kind, ERR_STATE_CONFLICT);
+    cr_expect(err_retry(&k.err));
+    cr_expect_eq(kit_count(&k, "num_records"), 1);
+    kit_done(&k);
+}
+
+TEST(chains, reserve_roll_back_and_close)
+{
+    struct kit k;
+    struct session_plan *p, *q;
+
+    kit_init(&k, "{\"history\":\"chains\",\"prompt_length\":60,\"response_length\":30}");
+    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+    p = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "]", NULL);
+    q = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "]", NULL); /* the chain is taken */
+    cr_expect_gt(p->reused, 0);
+    cr_expect_eq(q->reused, 0);
+    session_release(k.store, p);
+    session_release(k.store, q);
+    p = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "]", NULL);
+    cr_expect_gt(p->reused, 0); /* the failure gave it back */
+    cr_expect_eq(kit_answer(&k, p, "bb", false), 0);
+    cr_expect_eq(kit_count(&k, "num_active_chains"), 1);
+    /* The last answer rewritten: rolled back, its three tokens dropped. */
+    cr_expect_geq(kit_turn(&k, "[" U("q") "," A("a") "," U("r") "," A("x") "," U("s") "]", "c"), 0);
+    cr_expect_eq(kit_count(&k, "rollback_count"), 1);
+    cr_expect_eq(kit_count(&k, "rollback_dropped_trainable_tokens_total"), 3);
+    p = kit_ask(
+        &k,
+        "[" U("q") "," A("a") "," U("r") "," A("x") "," U("s") "," A("c") "," U("0123456789") "]",
+        NULL);
+    cr_assert(p && p->exhausted);
+    cr_expect_eq(kit_answer(&k, p, "", false), 0);
+    cr_expect_eq(kit_count(&k, "num_active_chains"), 0);
+    cr_expect_eq(kit_count(&k, "num_trajectories"), 1);
+    kit_done(&k);
+}
+
+TEST(store, bad_options_name_their_field)
+{
+    static const struct {
+        const char *options, *field;
+    } cases[] = {{"{\"history\":\"bush\"}", "history"},
+                 {"{\"history\":3}", "history"},
+                 {"{\"message_matcher\":\"vague\"}", "message_matcher"},
+                 {"{\"idempotent_retry\":\"yes\"}", "idempotent_retry"},
+                 {"{\"prompt_length\":-1}", "prompt_length"},
+                 {"{\"ttl_s\":1.5}", "ttl_s"},
+                 {"{\"labels\":[]}", "labels"},
+                 {"{\"lock_sampling\":[1]}", "lock_sampling"},
+                 {"{\"timeline_compare_level\":\"x\"}", "timeline_compare_level"}};
+    struct kit k;
+
+    kit_init(&k, NULL);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct buf record = {0};
+
+        cr_expect_eq(session_create_record(k.store, STR("w0-2"), kit_json(&k, cases[i].options), 1,
+                                           &record, &k.err),
+                     -1);
+        cr_expect_str_eq(k.err.param, cases[i].field);
+        cr_expect_eq(record.len, 0);
+        buf_done(&record);
+    }
+    kit_done(&k);
+}
+
+TEST(store, an_end_during_a_call_leaves_no_trace)
+{
+    static const enum session_end ends[] = {SESSION_END_DELETE, SESSION_END_ABORT,
+                                            SESSION_END_FINALIZE, SESSION_END_EXPIRE};
+
+    for (size_t i = 0; i < 4; i++) {
+        struct kit k;
+        struct session_plan *p;
+        bool ended;
+
+        kit_init(&k, NULL);
+        cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+        p = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "]", NULL);
+        cr_expect_eq(kit_end(&k, ends[i]), 0);
+        cr_expect_null(k.s);
+        cr_expect_eq(kit_answer(&k, p, "late", false), -1);
+        cr_expect_eq(k.err.kind, ERR_SESSION_ENDED);
+        cr_expect_null(session_find(k.store, STR("w0-1"), &ended));
+        cr_expect(ended);
+        cr_expect_eq(session_find_any(k.store, STR("w0-1"), &ended) != NULL, i >= 2);
+        kit_done(&k);
+    }
+}
+
+TEST(store, finalized_sessions_leave_memory_and_come_back)
+{
+    struct session_defaults d;
+    struct session_totals t;
+    struct kit k;
+    struct buf before = {0}, after = {0};
+    bool ended;
+
+    session_defaults_init(&d);
+    d.evict_after_ms = 500;
+    d.export_retention_ms = 10000;
+    d.tombstone_ttl_ms = 20000;
+    kit_defaults(&k, &d, "{\"labels\":{\"a\":\"b\"}}");
+    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "b"), 0);
+    cr_expect_eq(kit_end(&k, SESSION_END_FINALIZE), 0);
+    session_write_state(session_find_any(k.store, STR("w0-1"), &ended), true, &before);
+    session_sweep(k.store, k.now + 400);
+    cr_expect(session_find_any(k.store, STR("w0-1"), &ended));
+    session_sweep(k.store, k.now + 600);
+    cr_expect_null(session_find_any(k.store, STR("w0-1"), &ended));
+    cr_expect(ended);
+    session_store_totals(k.store, &t);
+    cr_expect_eq(t.tokens, 0);
+
+    cr_expect(session_restorable(k.store, STR("w0-1"), k.now + 700));
+    cr_expect_not(session_restorable(k.store, STR("w0-1"), k.now + 10001));
+    session_restore_begin(k.store, k.now + 700);
+    for (size_t i = 0; i < k.n_journal; i++)
+        cr_expect_eq(session_apply(k.store, buf_str(&k.journal[i]), &k.err), 0);
+    session_restore_end(k.store);
+    cr_expect_null(session_find(k.store, STR("w0-1"), &ended));
+    cr_expect(ended);
+    session_write_state(session_find_any(k.store, STR("w0-1"), &ended), true, &after);
+    cr_expect(str_eq(buf_str(&before), buf_str(&after)));
+    session_sweep(k.store, k.now + 1300);
+    cr_expect_null(session_find_any(k.store, STR("w0-1"), &ended));
+    session_sweep(k.store, k.now + 20001);
+    cr_expect_null(session_find(k.store, STR("w0-1"), &ended));
+    cr_expect_not(ended);
+    buf_done(&before);
+    buf_done(&after);
+    kit_done(&k);
+}
+
+TEST(store, a_pinned_session_outlives_its_end)
+{
+    struct kit k;
+    struct session *s;
+
+    kit_init(&k, NULL);
+    s = k.s;
+    session_pin(s);
+    cr_expect_eq(kit_end(&k, SESSION_END_DELETE), 0);
+    cr_expect(str_eq_c(session_id(s), "w0-1"));
+    session_unpin(k.store, s);
+    kit_done(&k);
+}
+
+TEST(past, answers_are_found_by_request_and_by_response)
+{
+    const uint64_t hash[2] = {42, 7}, other[2] = {43, 7};
+    const struct session_past_call *c;
+    const struct json *messages;
+    struct kit k;
+
+    kit_init(&k, NULL);
+    k.body_hash = 42;
+    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "b"), 0);
+    c = session_find_call(k.s, &k.arena, hash);
+    cr_assert(c);
+    cr_expect_eq(c->n_answers, 1);
+    cr_expect_eq(c->call, 1); /* the newest */
+    cr_expect(str_eq_c(c->answers[0].message_json, "{\"role\":\"assistant\",\"content\":\"b\"}"));
+    cr_expect_eq(c->completion_tokens, 2);
+    cr_expect_null(session_find_call(k.s, &k.arena, other));
+    messages = session_messages(k.s, &k.arena, STR("r0"));
+    cr_assert(messages);
+    cr_expect_eq(messages->n, 2);
+    cr_expect_null(session_messages(k.s, &k.arena, STR("r9")));
+    kit_done(&k);
+}
+
+TEST(reward, the_newest_write_wins_per_key)
+{
+    struct kit k;
+
+    static const struct {
+        const char *info, *id;
+    } writes[] = {
+        {"{\"reward\":1,\"acc\":2}", NULL}, {"{\"reward\":0.5}", NULL}, {"{\"reward\":9}", "r0"}};
+    struct buf state = {0};
+
+    kit_init(&k, NULL);
+    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+    for (size_t i = 0; i < 3; i++) {
+        struct buf record = {0};
+
+        cr_expect_eq(session_reward_record(k.s, kit_json(&k, writes[i].info),
+                                           str_cstr(writes[i].id), 5, &record, &k.err),
+                     0);
+        cr_expect_eq(session_apply(k.store, buf_str(&record), &k.err), 0);
+        buf_done(&record);
+    }
+    session_write_state(k.s, false, &state);
+    cr_expect_neq(str_find(buf_str(&state),
+                           STR("\"reward_info\":{\"reward\":0.5,\"acc\":2},\"turn_rewards\":{"
+                               "\"r0\":{\"reward\":9}}"),
+                           0),
+                  SIZE_MAX);
+    cr_expect_eq(session_reward_record(k.s, kit_json(&k, "{}"), STR("r7"), 5, &state, &k.err), -1);
+    cr_expect_str_eq(k.err.param, "response_id");
+    cr_expect_eq(session_reward_record(k.s, kit_json(&k, "[]"), (struct str){0}, 5, &state, &k.err),
+                 -1);
+    buf_done(&state);
+    kit_done(&k);
+}

@@ -1,0 +1,143 @@
+#include <stdio.h>
+
+#include "kit.h"
+#include "testing.h"
+
+#define U(t) "{\"role\":\"user\",\"content\":\"" t "\"}"
+#define A(t) "{\"role\":\"assistant\",\"content\":\"" t "\"}"
+#define S(t) "{\"role\":\"system\",\"content\":\"" t "\"}"
+#define TOOLS "[{\"type\":\"function\",\"function\":{\"name\":\"ls\"}}]"
+
+TEST(tree, causes_say_why_a_call_stands_where_it_stands)
+{
+    struct kit k;
+    struct session_plan *p;
+
+    kit_init(&k, NULL);
+    cr_expect_eq(kit_turn(&k, "[" S("s") "," U("q") "]", "a"), CAUSE_NEW_ROOT);
+    cr_expect_eq(kit_turn(&k, "[" S("s") "," U("q") "," A("a") "," U("r") "]", "b"),
+                 CAUSE_EXTENDED);
+    cr_expect_eq(kit_turn(&k, "[" S("other") "," U("q") "]", "c"), CAUSE_NEW_ROOT);
+    cr_expect_eq(kit_turn(&k, "[" S("s") "," U("q") "," A("a") "," U("x") "]", "d"),
+                 CAUSE_HISTORY_REWRITTEN);
+    cr_expect_eq(kit_turn(&k, "[" S("s") "," U("q") "]", "e"), CAUSE_RESAMPLED);
+    p = kit_ask(&k, "[" S("s") "," U("q") "," A("no") "," U("r") "]", NULL);
+    cr_assert(p);
+    cr_expect_eq(p->cause, CAUSE_ASSISTANT_REWRITTEN);
+    cr_expect_eq(p->diff_message, 2);
+    cr_expect(str_eq_c(p->diff_field, "content"));
+    cr_expect(str_eq_c(p->diff_request, "no"));
+    session_release(k.store, p);
+    p = kit_ask(&k, "[" S("s") "," U("q") "," A("a") "," U("r") "]", TOOLS);
+    cr_assert(p);
+    cr_expect_eq(p->cause, CAUSE_TOOLS_CHANGED);
+    cr_expect_eq(p->reused, 0);
+    session_release(k.store, p);
+    cr_expect_eq(kit_turn(&k, "[" S("s") "," U("q") "]", "a"), CAUSE_RESAMPLED);
+    cr_expect_eq(kit_count(&k, "refreshed"), 1);
+    cr_expect_eq(kit_count(&k, "num_branches"), 4);
+    cr_expect_eq(kit_count(&k, "num_inflight_generations"), 0);
+    kit_done(&k);
+}
+
+TEST(tree, the_same_answer_is_refreshed_unless_built_upon)
+{
+    for (int used = 0; used < 2; used++) {
+        struct kit k;
+        const struct json *nodes;
+
+        kit_init(&k, NULL);
+        cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+        if (used)
+            cr_expect_geq(kit_turn(&k, "[" U("q") "," A("a") "," U("r") "]", "b"), 0);
+        cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+        cr_expect_eq(kit_count(&k, "num_branches"), 1);
+        cr_expect_eq(kit_count(&k, "num_calls"), used ? 3 : 2);
+        nodes = json_get(json_get(kit_state(&k), "tree"), "nodes");
+        cr_expect_eq(nodes->n, used ? 4 : 2);
+        kit_done(&k);
+    }
+}
+
+TEST(tree, an_answer_in_flight_keeps_its_ground)
+{
+    struct kit k;
+    struct session_plan *p;
+
+    kit_init(&k, NULL);
+    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+    p = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "]", NULL);
+    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0); /* must not replace what p stands on */
+    cr_expect_eq(kit_answer(&k, p, "b", false), 0);
+    cr_expect_eq(kit_count(&k, "num_branches"), 1);
+    kit_done(&k);
+}
+
+TEST(tree, a_truncated_answer_cannot_be_extended)
+{
+    struct kit k;
+
+    kit_init(&k, NULL);
+    cr_expect_eq(kit_answer(&k, kit_ask(&k, "[" U("q") "]", NULL), "cut", true), 0);
+    cr_expect_null(kit_ask(&k, "[" U("q") "," A("cut") "," U("r") "]", NULL));
+    cr_expect_eq(k.err.kind, ERR_TRUNCATED);
+    cr_expect_not(err_retry(&k.err));
+    cr_expect_eq(kit_turn(&k, "[" U("q") "]", "whole"), CAUSE_RESAMPLED);
+    cr_expect_eq(kit_count(&k, "num_inflight_generations"), 0);
+    kit_done(&k);
+}
+
+TEST(tree, limits_are_kept)
+{
+    struct kit k;
+    struct session_plan *p;
+
+    kit_init(&k, "{\"max_nodes\":4,\"prompt_length\":30,\"response_length\":40}");
+    k.max_tokens = 500;
+    p = kit_ask(&k, "[" U("q") "]", NULL); /* 6 + 2 bytes, two marks, 11 of the generation prompt */
+    cr_assert(p);
+    cr_expect_eq(p->max_tokens, 70 - p->prompt.n);
+    cr_expect_eq(kit_answer(&k, p, "a", false), 0);
+    cr_expect_null(kit_ask(&k, "[" U("q") "," A("a") "," U("r") "," U("s") "]", NULL));
+    cr_expect_eq(k.err.kind, ERR_MAX_NODES);
+    p = kit_ask(&k, "[" U("a question that leaves no room at all for any answer of the model") "]",
+                NULL);
+    cr_assert(p);
+    cr_expect(p->exhausted);
+    cr_expect_eq(kit_answer(&k, p, "", false), 0);
+    cr_expect_eq(kit_count(&k, "num_calls"), 2);
+    cr_expect_eq(kit_count(&k, "num_branches"), 1);
+    kit_done(&k);
+
+    kit_init(&k, NULL);
+    k.context = 10;
+    cr_expect_null(kit_ask(&k, "[" U("too long") "]", NULL));
+    cr_expect_eq(k.err.kind, ERR_CONTEXT_LENGTH);
+    cr_expect(strstr(k.err.text, "maximum context length is 10 tokens"));
+    cr_expect_null(kit_ask(&k, "[]", NULL));
+    cr_expect_eq(k.err.kind, ERR_INVALID);
+    kit_done(&k);
+}
+
+TEST(tree, many_siblings_share_their_prompt)
+{
+    struct kit k;
+    struct session_totals t;
+    char text[9000];
+
+    kit_init(&k, NULL);
+    for (unsigned i = 0; i < 100; i++) {
+        char answer[16];
+
+        memset(text, 'x', sizeof(text));
+        (void)snprintf(text, 40, "[{\"role\":\"user\",\"content\":\"");
+        text[strlen(text)] = 'x';
+        (void)snprintf(text + 8000, 40, "\"}]");
+        (void)snprintf(answer, sizeof(answer), "a%u", i);
+        cr_assert_geq(kit_turn(&k, text, answer), 0);
+    }
+    session_store_totals(k.store, &t);
+    cr_expect_lt(t.tokens, 8100 + 100 * 4);
+    cr_expect_lt(t.bytes, 200000);
+    kit_done(&k);
+}
