@@ -1,0 +1,290 @@
+"""What clients of every dialect depend on, over HTTP: aliases, streams that say what the whole
+answer says, long arguments in pieces, signs of life, mixed dialects on one session."""
+import http.client
+import json
+
+import pytest
+
+import gateway as g
+
+TOOLS = [{"type": "function", "function": {"name": "write", "parameters": {
+    "type": "object", "properties": {"content": {"type": "string"}}}}}]
+CALL = '<tool_call>\n{"name": "write", "arguments": %s}\n</tool_call>'
+
+
+@pytest.fixture
+def serve(start, tmp_path):
+    """serve([answers], options, **settings) -> (gateway, session id)"""
+    def make(answers, options="", **settings):
+        script = tmp_path / "script.json"
+        script.write_text(json.dumps(answers), encoding="utf-8")
+        settings = {"tool_parser": "hermes", "reasoning_parser": "qwen3", **settings}
+        gateway = start(workers=1, engine=f"builtin:script:{script}{options}", **settings)
+        return gateway, new_session(gateway)
+    return make
+
+
+def new_session(gateway):
+    return gateway.request("POST", "/sessions", {}).json()["session_id"]
+
+
+def post(gateway, session, path, body):
+    return gateway.request("POST", f"/sessions/{session}{path}", body)
+
+
+def events_of(gateway, session, path, body):
+    """(event name or None, data) of a stream; data None for [DONE]."""
+    answer = post(gateway, session, path, dict(body, stream=True))
+    assert answer.status == 200 and answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.body.endswith(b"\n\n")
+    out = []
+    for frame in answer.text.strip("\n").split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in frame.split("\n"))
+        data = fields["data"]
+        out.append((fields.get("event"), None if data == "[DONE]" else json.loads(data)))
+    return out
+
+
+# --- one request and its answer in each dialect; `read` makes a common form of an answer ---
+
+USER = {"role": "user", "content": "hi"}
+
+
+def chat_body(**more):
+    return {"model": "m", "messages": [USER], "tools": TOOLS, **more}
+
+
+def messages_body(**more):
+    tools = [{"name": "write", "input_schema": TOOLS[0]["function"]["parameters"]}]
+    return {"model": "m", "max_tokens": 100000, "messages": [USER], "tools": tools, **more}
+
+
+def responses_body(**more):
+    return {"model": "m", "input": "hi", "tools": [{"type": "function", **TOOLS[0]["function"]}],
+            **more}
+
+
+def read_chat(v):
+    m = v["choices"][0]["message"]
+    return (m.get("reasoning_content") or "", m["content"] or "",
+            [(c["function"]["name"], c["function"]["arguments"]) for c in m.get("tool_calls", [])])
+
+
+def read_chat_stream(events):
+    thought = text = ""
+    calls = []
+    assert events[-1][1] is None
+    for _, v in events[:-1]:
+        for choice in v["choices"]:
+            delta = choice["delta"]
+            thought += delta.get("reasoning_content") or ""
+            text += delta.get("content") or ""
+            for c in delta.get("tool_calls", []):
+                if "id" in c:
+                    calls.append([c["function"]["name"], ""])
+                calls[c["index"]][1] += c["function"]["arguments"]
+    return thought, text, [tuple(c) for c in calls]
+
+
+def read_messages(v):
+    def of(kind, key):
+        return "".join(b[key] for b in v["content"] if b["type"] == kind)
+    return (of("thinking", "thinking"), of("text", "text"),
+            [(b["name"], b["input"]) for b in v["content"] if b["type"] == "tool_use"])
+
+
+def read_messages_stream(events):
+    blocks = []
+    for name, v in events:
+        if name == "content_block_start":
+            blocks.append(dict(v["content_block"], json=""))
+        elif name == "content_block_delta":
+            d, b = v["delta"], blocks[v["index"]]
+            for key, field in (("text", "text"), ("thinking", "thinking"), ("partial_json", "json")):
+                if key in d:
+                    b[field] += d[key]
+    for b in blocks:
+        if b["type"] == "tool_use":
+            b["input"] = json.loads(b["json"] or "{}")
+    assert events[-1][0] == "message_stop"
+    return read_messages({"content": blocks})
+
+
+def read_responses(v):
+    thought = text = ""
+    calls = []
+    for item in v["output"]:
+        if item["type"] == "function_call":
+            calls.append((item["name"], item["arguments"]))
+        elif item["type"] == "reasoning":
+            thought += "".join(p["text"] for p in item["content"])
+        else:
+            text += "".join(p["text"] for p in item["content"])
+    return thought, text, calls
+
+
+def read_responses_stream(events):
+    assert [v["sequence_number"] for _, v in events] == list(range(len(events)))
+    assert events[-1][0] in ("response.completed", "response.incomplete")
+    return read_responses(events[-1][1]["response"])
+
+
+DIALECTS = {
+    "chat": ("/v1/chat/completions", chat_body, read_chat, read_chat_stream),
+    "messages": ("/v1/messages?beta=true", messages_body, read_messages, read_messages_stream),
+    "responses": ("/v1/responses", responses_body, read_responses, read_responses_stream),
+}
+every_dialect = pytest.mark.parametrize("dialect", list(DIALECTS))
+
+ANSWERS = [
+    "plain ☕ 日本語",
+    "",
+    "<think>\nhm\n</think>\n\nText <b>.\n" + CALL % '{"content" :"a\\n\\u00e9",  "n": 4096.0}',
+    CALL % "{}" + "\n" + CALL % '{"content": "x"}' + "\n",
+    "Bad: " + CALL % '{"content": oops}' + " and " + CALL % "{}",
+    "<tool_call>\n{\"name\": \"unknown\", \"arguments\": {}}\n</tool_call>",
+    "<think>never ends",
+    "cut <tool_call>\n{\"name\": \"write\", \"argu",
+]
+
+
+@every_dialect
+def test_stream_says_what_the_whole_answer_says(serve, dialect):
+    path, body, read, read_stream = DIALECTS[dialect]
+    for text in ANSWERS:
+        gateway, session = serve([text])
+        whole = read(post(gateway, session, path, body()).json())
+        stream = read_stream(events_of(gateway, new_session(gateway), path, body()))
+        assert stream == whole, text
+        gateway.stop()
+
+
+@every_dialect
+def test_long_arguments_stream_in_pieces(serve, dialect):
+    path, body, _, read_stream = DIALECTS[dialect]
+    arguments = json.dumps({"content": "word " * 800})
+    gateway, session = serve(["Here.\n" + CALL % arguments], ",tokens_per_s=4000")
+    events = events_of(gateway, session, path, body())
+    pieces = [v for n, v in events
+              if (v and "delta" in v and ("partial_json" in v["delta"] or n and "arguments" in n))
+              or (v and v.get("choices") and v["choices"][0]["delta"].get("tool_calls"))]
+    assert len(pieces) > 20
+    assert len(read_stream(events)[2]) == 1
+
+
+@every_dialect
+def test_signs_of_life(serve, dialect):
+    path, body, _, _ = DIALECTS[dialect]
+    gateway, session = serve(["late"], ",delay_ms=2500", keepalive="1s", nonstream_keepalive="1s")
+    events = events_of(gateway, session, path, body())
+    alive = {
+        "chat": lambda n, v: v and v["choices"] and v["choices"][0]["delta"] == {}
+        and not v["choices"][0]["finish_reason"],
+        "messages": lambda n, v: n == "ping",
+        "responses": lambda n, v: n == "keepalive",
+    }[dialect]
+    assert sum(bool(alive(n, v)) for n, v in events) >= 1
+    answer = post(gateway, new_session(gateway), path, body())
+    assert answer.status == 200 and answer.body.startswith(b" ")
+    assert "late" in answer.text and answer.json()
+
+
+def test_paths_that_clients_try(serve):
+    gateway, session = serve(["one", "two", "three", "four", "five", "six"])
+    base = f"/sessions/{session}"
+    for path, body in (("/chat/completions", chat_body()), ("/messages", messages_body()),
+                       ("/responses", responses_body()),
+                       ("/v1/completions", {"prompt": "x", "max_tokens": 5}),
+                       ("/completions", {"prompt": "x"})):
+        assert post(gateway, session, path, body).status == 200, path
+    upgrade = gateway.request("GET", base + "/v1/responses", headers={"Upgrade": "websocket"})
+    assert upgrade.status == 426
+    assert gateway.request("GET", base + "/v1/responses/resp_none").status == 404
+    models = gateway.request("GET", base + "/v1/models").json()
+    assert gateway.request("GET", base + "/models/" + models["data"][0]["id"]).status == 200
+    thread = post(gateway, session, "/v1/messages", messages_body(thread={"type": "create"}))
+    assert thread.status == 400
+    assert thread.json()["error"]["details"] == {
+        "error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+
+
+def test_one_session_through_every_dialect(serve):
+    texts = ["<think>\na\n</think>\n\nFirst.\n" + CALL % '{"content" :"1.0"}', "Second.", "Third.",
+             "Fourth."]
+    gateway, session = serve(texts)
+    first = post(gateway, session, "/v1/chat/completions", chat_body()).json()
+    message = first["choices"][0]["message"]
+    call = message["tool_calls"][0]
+    result = {"type": "tool_result", "tool_use_id": call["id"], "content": "done"}
+    blocks = [{"type": "text", "text": message["content"]},
+              {"type": "tool_use", "id": call["id"], "name": "write", "input": {"content": "1.0"}}]
+    history = [USER, {"role": "assistant", "content": blocks}, {"role": "user", "content": [result]}]
+    counted = post(gateway, session, "/v1/messages/count_tokens",
+                   messages_body(messages=history)).json()
+    second = post(gateway, session, "/v1/messages", messages_body(messages=history)).json()
+    assert second["usage"]["input_tokens"] == counted["input_tokens"]
+    items = [{"role": "user", "content": "hi"},
+             {"role": "assistant", "content": message["content"]},
+             {"type": "function_call", "call_id": call["id"], **call["function"]},
+             {"type": "function_call_output", "call_id": call["id"], "output": "done"},
+             {"role": "assistant", "content": "Second."}, {"role": "user", "content": "more"}]
+    third = post(gateway, session, "/v1/responses", responses_body(input=items)).json()
+    fourth = post(gateway, session, "/v1/responses",
+                  responses_body(input="yet more", previous_response_id=third["id"])).json()
+    assert fourth["output"][0]["content"][0]["text"] == "Fourth."
+    state = gateway.request("GET", f"/sessions/{session}").json()
+    assert state["num_branches"] == 1 and not state["tito_session_mismatch"], state
+    export = gateway.request("POST", f"/sessions/{session}/finalize", {}).json()
+    assert len(export["trajectories"]) == 1 and len(export["trajectories"][0]["turns"]) == 4
+
+
+def test_item_references_lead_to_the_stored_answer(serve):
+    gateway, session = serve(["<think>\na\n</think>\n\nFirst.\n" + CALL % "{}", "Second."])
+    first = post(gateway, session, "/v1/responses", responses_body(store=True)).json()
+    refs = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+    outputs = [{"type": "function_call_output", "call_id": item["call_id"], "output": "done"}
+               for item in first["output"] if item["type"] == "function_call"]
+    second = post(gateway, session, "/v1/responses",
+                  responses_body(input=[{"role": "user", "content": "hi"}, *refs, *outputs]))
+    assert second.status == 200, second.text
+    state = gateway.request("GET", f"/sessions/{session}").json()
+    assert state["num_branches"] == 1
+    stored = gateway.request("GET", f"/sessions/{session}/v1/responses/{first['id']}").json()
+    assert stored["output"] == first["output"]
+
+
+def test_logprobs_and_several_answers(serve):
+    gateway, session = serve(["one two", "three"])
+    body = {"model": "m", "messages": [USER], "n": 2, "logprobs": True}
+    answer = post(gateway, session, "/v1/chat/completions", body).json()
+    assert [c["index"] for c in answer["choices"]] == [0, 1]
+    entries = [e for c in answer["choices"] for e in c["logprobs"]["content"]]
+    assert len(entries) == answer["usage"]["completion_tokens"]
+    assert all(e["logprob"] <= 0 and isinstance(e["top_logprobs"], list) for e in entries)
+    text = bytes(b for e in answer["choices"][0]["logprobs"]["content"] for b in e["bytes"])
+    assert text.startswith(answer["choices"][0]["message"]["content"].encode())
+    events = events_of(gateway, new_session(gateway), "/v1/chat/completions",
+                       dict(body, stream_options={"include_usage": True}))
+    finished = [v["choices"][0]["index"] for _, v in events
+                if v and v["choices"] and v["choices"][0]["finish_reason"]]
+    assert sorted(finished) == [0, 1]
+    assert events[-2][1]["usage"]["completion_tokens"] == answer["usage"]["completion_tokens"]
+
+
+@every_dialect
+def test_the_end_comes_after_the_commit(serve, dialect):
+    path, body, _, _ = DIALECTS[dialect]
+    gateway, session = serve(["answer"])
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=30)
+    connection.request("POST", f"/sessions/{session}{path}", json.dumps(body(stream=True)),
+                       {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    ends = {"chat": b"finish_reason\":\"stop", "messages": b"message_stop",
+            "responses": b"response.completed"}[dialect]
+    seen = b""
+    while ends not in seen:
+        seen += response.read1(65536)
+    state = gateway.request("GET", f"/sessions/{session}").json()
+    assert state["num_checkpoints"] == 1
+    response.read()
+    connection.close()
