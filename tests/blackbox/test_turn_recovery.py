@@ -105,8 +105,9 @@ def test_a_flipped_bit_is_not_replayed(start):
         byte = f.read(1)
         f.seek(-1, os.SEEK_CUR)
         f.write(bytes([byte[0] ^ 16]))
+    gateway.allow("damaged segment")
     gateway.start()
-    assert gateway.has_line("torn tail cut off")
+    assert gateway.has_line("damaged segment")
     assert records(gateway, s)["num_branches"] == 0
 
 

@@ -103,8 +103,10 @@ static void order_give(struct order *o, struct api_request *r)
     if (!query_get(&a, exchange_query(r->x), "local").p) {
         buf_add_str(&path, exchange_path(r->x));
         buf_puts(&path, "?local=1");
-        o->round = sibling_ask_all(api_siblings(r->api), "POST", buf_str(&path), r->x,
-                                   exchange_body(r->x), on_round, o);
+        o->round = sibling_ask_all(
+            api_siblings(r->api),
+            &(struct sibling_question){"POST", buf_str(&path), exchange_body(r->x), r->x}, on_round,
+            o);
     }
     buf_done(&path);
     arena_done(&a);

@@ -197,7 +197,7 @@ void api_sweep(struct api *a)
     struct err e = {0};
 
     while ((s = session_expired(env->store, now)) != NULL) {
-        if (control_end(a, s, SESSION_END_EXPIRE, NULL, NULL, NULL, &e)) {
+        if (control_end(a, s, SESSION_END_EXPIRE, NULL, (struct ledger_done){0}, &e)) {
             log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
             break;
         }

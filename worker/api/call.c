@@ -252,7 +252,7 @@ static int find_session(struct api_request *r, struct call *c, struct err *e)
     (void)ids_session(env->ids, r->api->heritage->index, c->id);
     rc = session_create_record(env->store, str_cstr(c->id), NULL, api_now_ms(), &record, e);
     if (rc == 0)
-        rc = ledger_write(env, str_cstr(c->id), buf_str(&record), NULL, NULL, e);
+        rc = ledger_write(env, str_cstr(c->id), buf_str(&record), (struct ledger_done){0}, e);
     buf_done(&record);
     if (rc == 0) {
         exchange_set_header(r->x, "Rollgate-Reseeded", STR("1"));

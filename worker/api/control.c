@@ -130,7 +130,8 @@ static int create_one(struct api *a, struct str id, const struct json *options, 
     int rc = session_create_record(a->turns.store, id, options, now_ms, &record, e);
 
     if (rc == 0)
-        rc = ledger_write(&a->turns, id, buf_str(&record), p ? pending_durable : NULL, p, e);
+        rc = ledger_write(&a->turns, id, buf_str(&record),
+                          (struct ledger_done){p ? pending_durable : NULL, p}, e);
     if (rc == 0)
         a->totals.sessions++;
     if (rc == 0)
@@ -216,7 +217,7 @@ void control_state(struct api_request *r)
 /* --- change --- */
 
 int control_end(struct api *a, struct session *s, enum session_end how, const struct json *detail,
-                void (*done)(void *ctx), void *ctx, struct err *e)
+                struct ledger_done done, struct err *e)
 {
     struct buf record = {0};
     char id[ID_TEXT_MAX] = "";
@@ -225,7 +226,7 @@ int control_end(struct api *a, struct session *s, enum session_end how, const st
 
     memcpy(id, sid.p, MIN_OF(sid.len, sizeof(id) - 1)); /* s may be gone after apply */
     if (rc == 0)
-        rc = ledger_write(&a->turns, str_cstr(id), buf_str(&record), done, ctx, e);
+        rc = ledger_write(&a->turns, str_cstr(id), buf_str(&record), done, e);
     if (rc == 0) {
         if (how != SESSION_END_COMPLETE)
             turn_end_session(&a->turns, str_cstr(id));
@@ -244,7 +245,7 @@ static void end_and_reply(struct api_request *r, struct session *s, enum session
 
     if (status == 200)
         buf_puts(pending_body(p), "{\"status\":\"ok\"}");
-    if (control_end(r->api, s, how, detail, pending_durable, p, &e))
+    if (control_end(r->api, s, how, detail, (struct ledger_done){pending_durable, p}, &e))
         pending_fail(p, &e);
 }
 
@@ -273,14 +274,13 @@ void control_abort(struct api_request *r)
 }
 
 static int reward_write(struct api_request *r, struct session *s, const struct json *reward,
-                        struct str response_id, void (*durable)(void *ctx), void *ctx,
-                        struct err *e)
+                        struct str response_id, struct ledger_done done, struct err *e)
 {
     struct buf record = {0};
     int rc = session_reward_record(s, reward, response_id, api_now_ms(), &record, e);
 
     if (rc == 0)
-        rc = ledger_write(&r->api->turns, r->id, buf_str(&record), durable, ctx, e);
+        rc = ledger_write(&r->api->turns, r->id, buf_str(&record), done, e);
     buf_done(&record);
     return rc;
 }
@@ -305,7 +305,8 @@ void control_reward(struct api_request *r)
     id = json_string(json_get(body, "response_id")); /* as a dialect spelled it, or bare */
     if (id.p)
         id = response_bare_id(id);
-    if (reward_write(r, s, json_get(body, "reward_info"), id, pending_durable, p, &e))
+    if (reward_write(r, s, json_get(body, "reward_info"), id,
+                     (struct ledger_done){pending_durable, p}, &e))
         pending_fail(p, &e);
     e.kind = ERR_NONE;
 out:
@@ -328,7 +329,7 @@ void control_complete(struct api_request *r)
     if (!json_is_null(reward) && !json_is(reward, JSON_OBJECT))
         (void)err_field(&e, "reward_info", "reward_info must be an object");
     else if (!json_is_null(reward))
-        (void)reward_write(r, s, reward, (struct str){0}, NULL, NULL, &e);
+        (void)reward_write(r, s, reward, (struct str){0}, (struct ledger_done){0}, &e);
     if (e.kind == ERR_NONE)
         end_and_reply(r, s, SESSION_END_COMPLETE, body, 200);
 out:

@@ -207,7 +207,8 @@ void exporting_finalize(struct api_request *r)
         return;
     if (session_phase(s) == SESSION_FINALIZED)
         send_export(v); /* asked again: the same export */
-    else if (control_end(v->api, s, SESSION_END_FINALIZE, NULL, on_finalized, v, &e))
+    else if (control_end(v->api, s, SESSION_END_FINALIZE, NULL,
+                         (struct ledger_done){on_finalized, v}, &e))
         fail(v, &e);
     else {
         v->applied = true;

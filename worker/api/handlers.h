@@ -5,6 +5,7 @@
 #define RG_API_HANDLERS_H
 
 #include "worker/api/api.h"
+#include "worker/turn/ledger.h"
 
 struct dialect;
 
@@ -16,9 +17,9 @@ void control_reward(struct api_request *r);
 void control_complete(struct api_request *r);
 void control_abort(struct api_request *r);
 
-/* Ends a session as asked: record, running calls, long polls. `done` as ledger_write's durable. */
+/* Ends a session as asked: record, running calls, long polls. `done` as in ledger_write. */
 int control_end(struct api *a, struct session *s, enum session_end how, const struct json *detail,
-                void (*done)(void *ctx), void *ctx, struct err *e);
+                struct ledger_done done, struct err *e);
 
 /* wait.c, listing.c, exporting.c, admin.c */
 void wait_get(struct api_request *r);

@@ -160,8 +160,10 @@ static void ask(struct listing *v)
     buf_printf(&path, "/sessions?local=1&limit=%llu", (unsigned long long)(v->limit - v->got));
     buf_printf(&path, "&cursor=%u.%.*s&", index, (int)v->after.len, v->after.p ? v->after.p : "");
     buf_add_str(&path, v->query); /* the first value of a name counts: only the filters matter */
-    v->asked = sibling_ask(api_siblings(v->api), index, "GET", buf_str(&path), v->x, STR(""),
-                           on_answer, v);
+    v->asked = sibling_ask(
+        api_siblings(v->api), index,
+        &(struct sibling_question){.method = "GET", .path = buf_str(&path), .from = v->x},
+        on_answer, v);
     buf_done(&path);
 }
 

@@ -104,17 +104,16 @@ static struct http_client *client_of(struct siblings *s, uint32_t index, struct 
     return s->clients[place];
 }
 
-struct sibling_call *sibling_ask(struct siblings *s, uint32_t index, const char *method,
-                                 struct str path, const struct exchange *from, struct str body,
-                                 sibling_fn fn, void *ctx)
+struct sibling_call *sibling_ask(struct siblings *s, uint32_t index,
+                                 const struct sibling_question *q, sibling_fn fn, void *ctx)
 {
     struct err e = {0};
     struct http_client *client = client_of(s, index, &e);
     struct sibling_call *c;
     struct buf headers = {0};
     struct buf sent = {0};
-    struct str auth = exchange_header(from, "authorization");
-    struct str key = exchange_header(from, "x-api-key");
+    struct str auth = exchange_header(q->from, "authorization");
+    struct str key = exchange_header(q->from, "x-api-key");
 
     if (!client)
         return NULL;
@@ -125,13 +124,13 @@ struct sibling_call *sibling_ask(struct siblings *s, uint32_t index, const char 
         buf_printf(&headers, "authorization: %.*s\r\n", (int)auth.len, auth.p);
     if (key.p)
         buf_printf(&headers, "x-api-key: %.*s\r\n", (int)key.len, key.p);
-    buf_add_str(&sent, body);
+    buf_add_str(&sent, q->body);
     c->call = http_client_start(client,
                                 &(struct http_request){
-                                    .method = method,
-                                    .path = path,
+                                    .method = q->method,
+                                    .path = q->path,
                                     .headers = buf_str(&headers),
-                                    .body = body.len > 0 ? &sent : NULL,
+                                    .body = q->body.len > 0 ? &sent : NULL,
                                     .total_timeout_ms = ANSWER_TIMEOUT_MS,
                                 },
                                 &events, c);
@@ -170,8 +169,7 @@ static void on_one(void *ctx, int status, struct str body, const struct err *e)
     free(r);
 }
 
-struct sibling_round *sibling_ask_all(struct siblings *s, const char *method, struct str path,
-                                      const struct exchange *from, struct str body,
+struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
                                       sibling_all_fn fn, void *ctx)
 {
     struct sibling_round *r = mem_zalloc(sizeof(*r));
@@ -180,8 +178,7 @@ struct sibling_round *sibling_ask_all(struct siblings *s, const char *method, st
 
     *r = (struct sibling_round){.fn = fn, .ctx = ctx};
     for (size_t i = 0; i < n; i++) {
-        if (workers[i] != s->h->index &&
-            sibling_ask(s, workers[i], method, path, from, body, on_one, r))
+        if (workers[i] != s->h->index && sibling_ask(s, workers[i], q, on_one, r))
             r->waiting++;
     }
     if (r->waiting > 0)

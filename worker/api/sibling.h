@@ -15,17 +15,20 @@ typedef void (*sibling_fn)(void *ctx, int status, struct str body, const struct 
 struct siblings *siblings_new(const struct heritage *h, struct loop *loop);
 void siblings_free(struct siblings *s);
 
-/* Asks the worker of that index; the key of the request at hand goes along. The answer comes
- * later, once. body may be empty. */
-struct sibling_call *sibling_ask(struct siblings *s, uint32_t index, const char *method,
-                                 struct str path, const struct exchange *from, struct str body,
-                                 sibling_fn fn, void *ctx);
+struct sibling_question {
+    const char *method;
+    struct str path, body;       /* body may be empty */
+    const struct exchange *from; /* whose key goes along */
+};
+
+/* Asks the worker of that index. The answer comes later, once. NULL: it has no socket. */
+struct sibling_call *sibling_ask(struct siblings *s, uint32_t index,
+                                 const struct sibling_question *q, sibling_fn fn, void *ctx);
 
 /* The same of all other workers that serve; fn is called once, when all have answered, with the
  * number of those that did not say 2xx. NULL when there is nobody to ask. */
 typedef void (*sibling_all_fn)(void *ctx, size_t failed);
-struct sibling_round *sibling_ask_all(struct siblings *s, const char *method, struct str path,
-                                      const struct exchange *from, struct str body,
+struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
                                       sibling_all_fn fn, void *ctx);
 
 /* The questions go on, fn is not called. NULL is fine. */

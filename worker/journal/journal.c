@@ -76,76 +76,82 @@ static struct str keeper(struct str id)
     return str_eq_c(id, JOURNAL_NOTE) ? (struct str){0} : id;
 }
 
-/* Replays one segment's records; *ret_good is the length of its whole part. */
-static int replay_segment(struct journal *j, uint32_t number, struct str bytes,
-                          const struct replay *r, size_t *ret_good, struct err *e)
-{
-    size_t at = SEGMENT_HEAD;
-    struct record rec;
-    int rc;
+/* A segment while it is replayed. */
+struct opened {
+    uint32_t number;
+    int fd;
+    bool last;
+    size_t size, good; /* of the file; up to the end of its last whole record */
+    size_t damaged;    /* bytes within that are no records */
+};
 
-    *ret_good = 0;
-    if (segment_check_head(bytes, number))
-        return 0;
-    while ((rc = segment_record_next(str_sub(bytes, at, SIZE_MAX), &rec)) == 1) {
+static int replay_segment(struct journal *j, struct opened *o, struct str bytes,
+                          const struct replay *r, struct err *e)
+{
+    struct segment_reader in;
+    struct record rec;
+
+    (void)segment_reader_init(&in, bytes, o->number);
+    while (segment_reader_next(&in, &rec) == 1) {
         if (r->fn && r->fn(r->ctx, rec.id, rec.payload, e))
             return -1;
-        liveness_add(&j->live, number, keeper(rec.id), rec.size);
+        liveness_add(&j->live, o->number, keeper(rec.id), rec.size);
         j->stats.replayed++;
-        at += rec.size;
     }
-    *ret_good = at;
+    o->size = bytes.len;
+    o->good = in.at;
+    o->damaged = in.damaged;
     return 0;
 }
 
-/* A tail that does not fit is cut off the last segment; in an earlier one it is damage, which is
- * said and skipped. */
-static int mend(struct journal *j, uint32_t number, int fd, size_t good, size_t size, bool last,
-                struct err *e)
+/* A torn tail is cut off the last segment; damage elsewhere is said and left as it is. */
+static int mend(struct journal *j, const struct opened *o, struct err *e)
 {
     unsigned char head[SEGMENT_HEAD];
     struct iovec part = {head, sizeof(head)};
 
-    if (good == size)
+    if (o->damaged > 0 || (!o->last && o->good < o->size)) {
+        j->stats.lost_bytes += o->damaged + (o->last ? 0 : o->size - o->good);
+        log_error(NULL, "journal: damaged segment", LOG_U("segment", o->number),
+                  LOG_U("damaged_bytes", j->stats.lost_bytes));
+    }
+    if (!o->last || (o->good == o->size && o->good > 0))
         return 0;
     j->stats.repairs++;
-    j->stats.lost_bytes += size - good;
-    log_warn(NULL, last ? "journal: torn tail cut off" : "journal: damaged segment",
-             LOG_U("segment", number), LOG_U("kept_bytes", good), LOG_U("lost_bytes", size - good));
-    if (!last)
-        return 0;
-    if (ftruncate(fd, (off_t)good))
+    j->stats.lost_bytes += o->size - o->good;
+    log_warn(NULL, "journal: torn tail cut off", LOG_U("segment", o->number),
+             LOG_U("kept_bytes", o->good), LOG_U("lost_bytes", o->size - o->good));
+    if (ftruncate(o->fd, (off_t)o->good))
         return err_sys(e, ERR_IO, "cannot cut the journal's torn tail");
-    if (good > 0)
+    if (o->good > 0)
         return 0;
-    segment_head(number, head);
-    return files_append(fd, &part, 1, e);
+    segment_head(o->number, head);
+    return files_append(o->fd, &part, 1, e);
 }
 
 static int open_segment(struct journal *j, uint32_t number, bool last, const struct replay *r,
                         struct err *e)
 {
-    int fd = files_open_segment(j->dirfd, number, last, e);
+    struct opened o = {.number = number, .last = last};
     struct str bytes = {0};
-    size_t good = 0;
     int rc = -1;
 
-    if (fd < 0)
+    o.fd = files_open_segment(j->dirfd, number, last, e);
+    if (o.fd < 0)
         return -1;
     liveness_segment(&j->live, number);
-    if (files_map(fd, &bytes, e) || replay_segment(j, number, bytes, r, &good, e) ||
-        mend(j, number, fd, good, bytes.len, last, e))
+    if (files_map(o.fd, &bytes, e) || replay_segment(j, &o, bytes, r, e) || mend(j, &o, e))
         goto out;
     if (last) {
-        j->fd = fd;
-        j->length = MAX_OF(good, SEGMENT_HEAD);
-        fd = -1;
+        j->fd = o.fd;
+        j->length = MAX_OF(o.good, SEGMENT_HEAD);
+        o.fd = -1;
     }
     rc = 0;
 out:
     files_unmap(bytes);
-    if (fd >= 0)
-        (void)close(fd);
+    if (o.fd >= 0)
+        (void)close(o.fd);
     return rc;
 }
 
@@ -326,14 +332,14 @@ static int read_segment(struct journal *j, uint32_t number, struct str session_i
 {
     int fd = files_open_segment(j->dirfd, number, false, e), rc;
     struct str bytes = {0};
+    struct segment_reader in;
     struct record rec;
 
     if (fd < 0)
         return -1;
     rc = files_map(fd, &bytes, e);
-    for (size_t at = SEGMENT_HEAD; rc == 0; at += rec.size) {
-        if (segment_record_next(str_sub(bytes, at, SIZE_MAX), &rec) != 1)
-            break;
+    (void)segment_reader_init(&in, bytes, number);
+    while (rc == 0 && segment_reader_next(&in, &rec) == 1) {
         if (str_eq(rec.id, session_id))
             rc = each(ctx, rec.id, rec.payload, e);
     }
@@ -375,14 +381,14 @@ size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct s
 }
 
 /* Copies the needed records of a closed segment to a new file. */
-static int copy_live(struct journal *j, struct str bytes, int out, struct err *e)
+static int copy_live(struct journal *j, uint32_t number, struct str bytes, int out, struct err *e)
 {
+    struct segment_reader in;
     struct record rec;
 
-    for (size_t at = SEGMENT_HEAD; segment_record_next(str_sub(bytes, at, SIZE_MAX), &rec) == 1;
-         at += rec.size) {
-        struct iovec part = {(void *)(uintptr_t)(bytes.p + at), rec.size};
-
+    (void)segment_reader_init(&in, bytes, number);
+    while (segment_reader_next(&in, &rec) == 1) {
+        struct iovec part = {(void *)(uintptr_t)(bytes.p + in.at - rec.size), rec.size};
         bool wanted = str_eq_c(rec.id, JOURNAL_NOTE) || liveness_has(&j->live, rec.id);
 
         if (wanted && files_append(out, &part, 1, e))
@@ -402,7 +408,7 @@ static int rewrite_segment(struct journal *j, size_t i, struct err *e)
     struct str bytes = {0};
     int rc = -1;
 
-    if (out < 0 || files_map(in, &bytes, e) || copy_live(j, bytes, out, e))
+    if (out < 0 || files_map(in, &bytes, e) || copy_live(j, old, bytes, out, e))
         goto out;
     liveness_renumber(&j->live, old, number);
     if (write_manifest(j, e)) {

@@ -9,22 +9,24 @@
 static void scan_bytes(uint32_t number, struct str bytes, bool last,
                        const struct scan_events *events, void *ctx)
 {
+    struct segment_reader in;
     struct record rec;
-    size_t at = SEGMENT_HEAD;
-    int rc;
+    size_t at;
+    size_t known = 0;
 
-    if (segment_check_head(bytes, number)) {
-        events->damage(ctx, number, 0, bytes.len, last);
-        return;
-    }
-    while ((rc = segment_record_next(str_sub(bytes, at, SIZE_MAX), &rec)) == 1) {
-        struct scan_record r = {number, at, rec.id, rec.payload};
+    (void)segment_reader_init(&in, bytes, number);
+    at = in.at;
+    while (segment_reader_next(&in, &rec) == 1) {
+        struct scan_record r = {number, in.at - rec.size, rec.id, rec.payload};
 
+        if (in.damaged > known)
+            events->damage(ctx, number, at, in.damaged - known, false);
+        known = in.damaged;
         events->record(ctx, &r);
-        at += rec.size;
+        at = in.at;
     }
-    if (rc < 0)
-        events->damage(ctx, number, at, bytes.len - at, last);
+    if (in.at < bytes.len)
+        events->damage(ctx, number, in.at, bytes.len - in.at, last);
 }
 
 static int scan_segment(int dirfd, uint32_t number, bool last, const struct scan_events *events,

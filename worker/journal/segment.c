@@ -45,25 +45,62 @@ void segment_record_head(struct str id, struct str payload, unsigned char ret[RE
     put_u32(ret + 4, crc);
 }
 
-int segment_record_next(struct str in, struct record *ret)
+/* The record at the start of `in`: 0 and *ret, or -1: there is no whole one. */
+static int record_at(struct str in, struct record *ret)
 {
     uint32_t body;
-    uint32_t crc;
     size_t id_len;
 
-    if (in.len == 0)
-        return 0;
     if (in.len < RECORD_HEAD)
         return -1;
     body = get_u32(in.p);
     if (body < 1 || body > RECORD_MAX || body > in.len - 8)
         return -1;
-    crc = crc32c(crc32c(0, in.p, 4), in.p + 8, body);
     id_len = (unsigned char)in.p[8];
-    if (crc != get_u32(in.p + 4) || id_len + 1 > body)
+    if (id_len == 0 || id_len + 1 > body)
+        return -1;
+    if (crc32c(crc32c(0, in.p, 4), in.p + 8, body) != get_u32(in.p + 4))
         return -1;
     ret->id = str_sub(in, 9, id_len);
     ret->payload = str_sub(in, 9 + id_len, body - 1 - id_len);
     ret->size = 8 + (size_t)body;
+    return 0;
+}
+
+int segment_reader_init(struct segment_reader *r, struct str bytes, uint32_t number)
+{
+    *r = (struct segment_reader){.bytes = bytes, .at = SEGMENT_HEAD};
+    if (segment_check_head(bytes, number) == 0)
+        return 0;
+    r->at = 0;
+    return -1;
+}
+
+/* Looks for a whole record behind bytes that are none. Ids begin with a letter of ours ('w', or '~'
+ * for notes), which spares most CRCs. */
+static size_t resync(struct str bytes, size_t from, struct record *ret)
+{
+    for (size_t at = from; at + RECORD_HEAD < bytes.len; at++) {
+        char c = bytes.p[at + RECORD_HEAD];
+
+        if ((c == 'w' || c == '~') && record_at(str_sub(bytes, at, SIZE_MAX), ret) == 0)
+            return at;
+    }
+    return SIZE_MAX;
+}
+
+int segment_reader_next(struct segment_reader *r, struct record *ret)
+{
+    size_t found = r->at;
+
+    if (r->at == 0 || r->at >= r->bytes.len)
+        return 0;
+    if (record_at(str_sub(r->bytes, r->at, SIZE_MAX), ret)) {
+        found = resync(r->bytes, r->at + 1, ret);
+        if (found == SIZE_MAX)
+            return 0;
+        r->damaged += found - r->at;
+    }
+    r->at = found + ret->size;
     return 1;
 }

@@ -10,8 +10,8 @@
  *           9  session id
  *              payload
  *
- * A record is whole or it is nothing: the first one whose length or CRC does not fit ends the
- * segment (a torn tail when nothing follows, damage when something does).
+ * A record is whole or it is nothing. Bytes that do not fit are a torn tail when no whole record
+ * follows them, else damage, behind which reading goes on at the next whole record.
  */
 #ifndef RG_JOURNAL_SEGMENT_H
 #define RG_JOURNAL_SEGMENT_H
@@ -41,7 +41,17 @@ int segment_check_head(struct str bytes, uint32_t number);
 /* The record's first RECORD_HEAD bytes. id is at most 255 bytes, the whole below RECORD_MAX. */
 void segment_record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD]);
 
-/* The record at the start of `in`: 1 and *ret, 0 at the end (in is empty), -1 torn or damaged. */
-int segment_record_next(struct str in, struct record *ret);
+/* Reads a segment's records in order. */
+struct segment_reader {
+    struct str bytes; /* the whole file */
+    size_t at;        /* behind the last whole record */
+    size_t damaged;   /* bytes skipped so far */
+};
+
+/* -1 when the head does not fit; then there is nothing to read. */
+int segment_reader_init(struct segment_reader *r, struct str bytes, uint32_t number);
+
+/* 1: a record, that begins at r->at - ret->size; 0: no more. Bytes behind r->at are then torn. */
+int segment_reader_next(struct segment_reader *r, struct record *ret);
 
 #endif

@@ -57,11 +57,11 @@ struct session *ledger_restore(struct turn_env *env, struct str session_id, uint
 }
 
 int ledger_write(struct turn_env *env, struct str session_id, struct str record,
-                 void (*durable)(void *ctx), void *ctx, struct err *e)
+                 struct ledger_done done, struct err *e)
 {
     struct err applied = {0};
 
-    if (journal_append(ledger_journal(env, session_id), session_id, record, durable, ctx, e)) {
+    if (journal_append(ledger_journal(env, session_id), session_id, record, done.fn, done.ctx, e)) {
         metrics_count(env->page, METRIC_journal_errors, 1);
         return -1;
     }

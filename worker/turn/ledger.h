@@ -7,11 +7,17 @@
 
 #include "worker/turn/turn.h"
 
-/* Appends the record to the journal and applies it. `durable` is called once it is as durable as
+/* Who is told that a record is durable; fn may be NULL. */
+struct ledger_done {
+    void (*fn)(void *ctx);
+    void *ctx;
+};
+
+/* Appends the record to the journal and applies it. `done` is called once it is as durable as
  * --durability promises, maybe before this returns; ledger_forget takes that back. -1:
  * nothing was written or changed. */
 int ledger_write(struct turn_env *env, struct str session_id, struct str record,
-                 void (*durable)(void *ctx), void *ctx, struct err *e);
+                 struct ledger_done done, struct err *e);
 
 /* Brings a finalized session whose memory was freed back from its journal, for reading. NULL when
  * there is none. */

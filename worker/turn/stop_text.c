@@ -10,7 +10,8 @@ void stop_text_done(struct stop_text *s)
     buf_done(&s->held);
 }
 
-/* Start of the earliest stop string in `text`, the longest one of those that start there. */
+/* Start of the earliest stop string in `text`, the shortest one of those that start there: the same
+ * that comes first when the text arrives byte by byte. */
 static size_t find_stop(const struct stop_text *s, struct str text, struct str *ret)
 {
     size_t best = SIZE_MAX;
@@ -19,7 +20,7 @@ static size_t find_stop(const struct stop_text *s, struct str text, struct str *
         struct str stop = json_string(json_at(s->stops, i));
         size_t at = str_find(text, stop, 0);
 
-        if (at < best || (at == best && at != SIZE_MAX && stop.len > ret->len)) {
+        if (at < best || (at == best && at != SIZE_MAX && stop.len < ret->len)) {
             best = at;
             *ret = stop;
         }

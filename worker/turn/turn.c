@@ -127,12 +127,13 @@ static int raw_prompt(struct turn_env *env, struct arena *a, const struct chat_r
     return 0;
 }
 
-static int plan_make(struct turn_env *env, struct arena *a, struct session *s,
-                     const struct turn_input *in, const struct sampling *sampling,
-                     struct session_plan **ret, struct err *e)
+static int call_input(struct turn_env *env, struct arena *a, const struct turn_input *in,
+                      const struct sampling *sampling, struct session_call_input *ret,
+                      struct err *e)
 {
     const struct chat_request *req = in->req;
-    struct session_call_input call = {
+
+    *ret = (struct session_call_input){
         .chat = req->chat.messages ? &req->chat : NULL,
         .label = req->label,
         .parent_label = req->parent_label,
@@ -142,10 +143,7 @@ static int plan_make(struct turn_env *env, struct arena *a, struct session *s,
         .context_length = env->context_length,
         .now_ms = wall_ms(),
     };
-
-    if (raw_prompt(env, a, req, &call.raw, e))
-        return -1;
-    return session_prepare(s, env->scratch, a, &call, ret, e);
+    return raw_prompt(env, a, req, &ret->raw, e);
 }
 
 /* The model's stop ids and the request's in one list. */
@@ -169,6 +167,7 @@ static void collect_stop_ids(struct turn *t)
 static enum step_result step_prepare(struct turn *t)
 {
     struct turn_env *env = t->env;
+    struct session_call_input input;
     struct session *s = session_of(t);
 
     if (!s)
@@ -180,7 +179,8 @@ static enum step_result step_prepare(struct turn *t)
     }
     if (merge_sampling(&t->arena, t->in.req, session_sampling(s), session_lock_sampling(s),
                        &t->sampling, &t->err) ||
-        plan_make(env, &t->arena, s, &t->in, &t->sampling, &t->plan, &t->err))
+        call_input(env, &t->arena, &t->in, &t->sampling, &input, &t->err) ||
+        session_prepare(s, env->scratch, &t->arena, &input, &t->plan, &t->err))
         return STEP_FAILED;
     merge_tool_choice(&t->arena, t->in.req, env->tool_kind, &t->sampling);
     t->sampling.max_tokens = t->plan->max_tokens;
@@ -495,7 +495,8 @@ static int record_commit(struct turn *t, const struct session_answer *answers, s
     int rc = session_commit(env->store, t->plan, answers, t->n_runs, wall_ms(), &record, e);
 
     if (rc == 0)
-        rc = ledger_write(env, t->in.session_id, buf_str(&record), on_durable, t, e);
+        rc = ledger_write(env, t->in.session_id, buf_str(&record),
+                          (struct ledger_done){on_durable, t}, e);
     if (rc == 0)
         t->plan = NULL;
     buf_done(&record);
@@ -652,13 +653,15 @@ void turn_end_all(struct turn_env *env)
 int turn_count_tokens(struct turn_env *env, struct arena *arena, const struct turn_input *in,
                       size_t *ret, struct err *e)
 {
+    struct session_call_input input;
     struct session_plan *plan = NULL;
     bool ended = false;
     struct session *s = session_find(env->store, in->session_id, &ended);
 
     if (!s)
         return err_set(e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION, "no such session");
-    if (plan_make(env, arena, s, in, &in->req->sampling, &plan, e))
+    if (call_input(env, arena, in, &in->req->sampling, &input, e) ||
+        session_prepare(s, env->scratch, arena, &input, &plan, e))
         return -1;
     *ret = plan->prompt.n;
     session_release_unused(env->store, plan);

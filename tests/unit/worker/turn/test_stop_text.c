@@ -1,0 +1,65 @@
+#include "worker/turn/stop_text.h"
+
+#include <stdio.h>
+
+#include "common/base/arena.h"
+#include "testing.h"
+
+/* Feeds text in pieces of n bytes; what came out and, behind a '|', the stop string that was hit.
+ */
+static void run(const char *stops, const char *text, size_t n, const char *want)
+{
+    struct arena a = {0};
+    struct stop_text s;
+    struct buf out = {0};
+    struct err e = {0};
+    const struct json *list = NULL;
+    struct str all = str_cstr(text);
+
+    cr_assert_eq(json_parse(&a, str_cstr(stops), &list, &e), 0);
+    stop_text_init(&s, list);
+    for (size_t at = 0; at < all.len; at += n)
+        stop_text_feed(&s, str_sub(all, at, n), &out);
+    stop_text_finish(&s, &out);
+    buf_printf(&out, "|%.*s", (int)s.hit.len, s.hit.p ? s.hit.p : "");
+    cr_assert(str_eq_c(buf_str(&out), want), "%s in pieces of %zu: got %.*s want %s", text, n,
+              (int)out.len, out.p, want);
+    stop_text_done(&s);
+    buf_done(&out);
+    arena_done(&a);
+}
+
+TEST(stop_text, cuts_alike_for_any_pieces)
+{
+    static const char *const cases[][3] = {
+        {"[]", "all of it", "all of it|"},      {"[\"END\"]", "one END two", "one |END"},
+        {"[\"END\"]", "one EN", "one EN|"},     {"[\"END\"]", "ENEND", "EN|END"},
+        {"[\"ab\", \"abc\"]", "xabcd", "x|ab"}, {"[\"zz\", \"b\"]", "aabzz", "aa|b"},
+        {"[\"aab\"]", "aaab", "a|aab"},         {"[\"\\n\\n\"]", "a\nb\n\nc", "a\nb|\n\n"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (size_t n = 1; n <= 12; n++)
+            run(cases[i][0], cases[i][1], n, cases[i][2]);
+    }
+}
+
+/* Only what may become a stop string is held back. */
+TEST(stop_text, holds_no_more_than_it_must)
+{
+    struct arena a = {0};
+    struct stop_text s;
+    struct buf out = {0};
+    struct err e = {0};
+    const struct json *list = NULL;
+
+    cr_assert_eq(json_parse(&a, STR("[\"STOP\"]"), &list, &e), 0);
+    stop_text_init(&s, list);
+    stop_text_feed(&s, STR("hello ST"), &out);
+    cr_assert(str_eq_c(buf_str(&out), "hello "));
+    stop_text_feed(&s, STR("x"), &out);
+    cr_assert(str_eq_c(buf_str(&out), "hello STx"));
+    stop_text_done(&s);
+    buf_done(&out);
+    arena_done(&a);
+}
