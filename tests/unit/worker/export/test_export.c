@@ -1,0 +1,295 @@
+#include "testing.h"
+#include "worker/export/drift.h"
+#include "worker/export/export.h"
+#include "worker/session/session.h"
+
+static char some_model;
+static const struct model *const MODEL = (const struct model *)(const void *)&some_model;
+
+/* --- a session --- */
+
+struct world {
+    struct session_store *store;
+    struct session *s;
+    struct arena arena;
+    unsigned calls;
+};
+
+static void apply(struct world *w, struct buf *record)
+{
+    struct err e = {0};
+
+    cr_assert_eq(session_apply(w->store, buf_str(record), &e), 0, "%s", e.text);
+    buf_done(record);
+}
+
+static void world_init(struct world *w, const char *history)
+{
+    struct session_defaults d;
+    struct buf record = {0};
+    struct err e = {0};
+    bool ended;
+
+    *w = (struct world){0};
+    session_defaults_init(&d);
+    d.history = history;
+    w->store = session_store_new(NULL, &d);
+    cr_assert_eq(session_create_record(w->store, STR("w0-1"), NULL, 1, &record, &e), 0);
+    apply(w, &record);
+    w->s = session_find(w->store, STR("w0-1"), &ended);
+}
+
+static void world_done(struct world *w)
+{
+    session_store_free(w->store);
+    arena_done(&w->arena);
+}
+
+static const struct json *json(struct world *w, const char *text)
+{
+    const struct json *v = NULL;
+    struct err e = {0};
+
+    cr_assert_eq(json_parse(&w->arena, arena_str(&w->arena, str_cstr(text)), &v, &e), 0, "%s",
+                 e.text);
+    return v;
+}
+
+/* experts: bytes per row; rows cover everything that is new. */
+static void turn(struct world *w, const char *messages, const char *answer, bool logprobs,
+                 uint32_t experts)
+{
+    struct chat chat = {json(w, messages), NULL, NULL};
+    struct session_call_input in = {.chat = &chat, .temperature = 1};
+    struct session_answer a = {.finish_reason = STR_LIT("stop")};
+    struct session_plan *p;
+    struct buf record = {0};
+    struct err e = {0};
+    size_t n = strlen(answer);
+    int32_t *ids = arena_calloc(&w->arena, n + 1, sizeof(*ids));
+    float *lp = arena_calloc(&w->arena, n + 1, sizeof(*lp));
+
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (unsigned char)answer[i];
+    ids[n] = 257;
+    cr_assert_eq(session_prepare(w->s, NULL, &w->arena, &in, &p, &e), 0, "%s", e.text);
+    a.ids = (struct token_span){ids, n + 1};
+    a.logprobs = logprobs ? lp : NULL;
+    a.response_id = arena_printf(&w->arena, "r%u", w->calls++);
+    a.message =
+        json(w, arena_printf(&w->arena, "{\"role\":\"assistant\",\"content\":\"%s\"}", answer).p);
+    if (experts) {
+        uint32_t from = p->reused ? (uint32_t)p->reused - 1 : 0;
+        uint32_t rows = (uint32_t)(p->prompt.n + n + 1) - 1 - from;
+        char *block = arena_alloc(&w->arena, (size_t)rows * experts);
+
+        for (uint32_t i = 0; i < rows * experts; i++)
+            block[i] = (char)(from + i / experts);
+        a.experts = str_of(block, (size_t)rows * experts);
+        a.experts_from = from;
+        a.experts_rows = rows;
+        a.experts_layers = 1;
+        a.experts_topk = experts;
+    }
+    cr_assert_eq(session_commit(w->store, p, &a, 1, 2, &record, &e), 0, "%s", e.text);
+    apply(w, &record);
+}
+
+static void export_all(struct world *w, const struct export_options *o, size_t slice,
+                       struct buf *out)
+{
+    struct export *x;
+    struct err e = {0};
+    int rc;
+
+    cr_assert_eq(export_new(w->store, w->s, MODEL, NULL, o, &x, &e), 0, "%s", e.text);
+    while ((rc = export_next(x, out, slice, &e)) == 0)
+        ;
+    cr_assert_eq(rc, 1);
+    export_free(x);
+}
+
+#define U(t) "{\"role\":\"user\",\"content\":\"" t "\"}"
+#define A(t) "{\"role\":\"assistant\",\"content\":\"" t "\"}"
+
+static void branches(struct world *w)
+{
+    turn(w, "[" U("q") "]", "one", true, 0);
+    turn(w, "[" U("q") "," A("one") "," U("r") "]", "two", true, 0);
+    turn(w, "[" U("q") "," A("one") "," U("s") "]", "three", true, 0);
+}
+
+TEST(export, slices_of_any_size_are_the_same_bytes)
+{
+    struct world w;
+
+    world_init(&w, "tree");
+    branches(&w);
+    for (int format = 0; format < EXPORT_FORMAT_COUNT; format++) {
+        struct export_options o;
+        struct buf whole = {0}, pieces = {0};
+
+        export_options_init(&o);
+        o.format = (enum export_format)format;
+        export_all(&w, &o, SIZE_MAX, &whole);
+        export_all(&w, &o, 1, &pieces);
+        cr_expect(str_eq(buf_str(&whole), buf_str(&pieces)), "format %d", format);
+        cr_expect_gt(whole.len, 100);
+        buf_done(&whole);
+        buf_done(&pieces);
+    }
+    world_done(&w);
+}
+
+TEST(export, goes_on_while_the_session_is_deleted)
+{
+    struct export_options o;
+    struct export *x;
+    struct world w;
+    struct buf out = {0}, record = {0};
+    struct err e = {0};
+
+    world_init(&w, "tree");
+    branches(&w);
+    export_options_init(&o);
+    cr_assert_eq(export_new(w.store, w.s, NULL, NULL, &o, &x, &e), 0);
+    cr_expect_eq(export_next(x, &out, 1, &e), 0);
+    cr_assert_eq(session_end_record(w.s, SESSION_END_DELETE, NULL, 9, &record, &e), 0);
+    apply(&w, &record);
+    while (export_next(x, &out, 1, &e) == 0)
+        ;
+    cr_expect(str_ends(buf_str(&out), STR("}}")));
+    export_free(x);
+    buf_done(&out);
+    world_done(&w);
+}
+
+static const struct json *trajectories(struct world *w, const struct export_options *o)
+{
+    struct buf out = {0};
+    const struct json *v;
+
+    export_all(w, o, SIZE_MAX, &out);
+    buf_add_c(&out, 0);
+    v = json_get(json(w, out.p), "trajectories");
+    buf_done(&out);
+    return v;
+}
+
+TEST(export, one_answer_without_logprobs_makes_them_null)
+{
+    struct export_options o;
+    struct world w;
+    const struct json *t;
+
+    world_init(&w, "tree");
+    turn(&w, "[" U("q") "]", "one", true, 0);
+    turn(&w, "[" U("q") "," A("one") "," U("r") "]", "two", false, 0);
+    export_options_init(&o);
+    t = json_at(trajectories(&w, &o), 0);
+    cr_expect(json_is(json_get(t, "response_logprobs"), JSON_NULL));
+    cr_expect(json_is(json_get(t, "response_ids"), JSON_ARRAY));
+    world_done(&w);
+}
+
+TEST(export, routed_experts_cover_all_tokens_or_are_absent)
+{
+    struct export_options o;
+    struct world w;
+    const struct json *t, *shape;
+    int64_t rows = 0, n = 0;
+
+    world_init(&w, "tree");
+    turn(&w, "[" U("q") "]", "one", true, 2);
+    turn(&w, "[" U("q") "," A("one") "," U("r") "]", "two", true, 2);
+    export_options_init(&o);
+    t = json_at(trajectories(&w, &o), 0);
+    shape = json_get(t, "routed_experts_shape");
+    cr_assert(shape);
+    cr_expect_eq(json_to_i64(json_at(shape, 0), &rows), 0);
+    n = (int64_t)json_get(t, "prompt_ids")->n + json_get(t, "response_ids")->n;
+    cr_expect_eq(rows, n - 1);
+    cr_expect(str_eq_c(json_string(json_get(t, "routed_experts_dtype")), "uint8"));
+    turn(&w, "[" U("q") "," A("one") "," U("r") "," A("two") "," U("s") "]", "three", true, 0);
+    t = json_at(trajectories(&w, &o), 0);
+    cr_expect(json_is(json_get(t, "routed_experts"), JSON_NULL));
+    world_done(&w);
+}
+
+TEST(export, options_are_read_from_text_and_from_json)
+{
+    struct export_options o;
+    struct err e = {0};
+    struct world w;
+
+    world_init(&w, "tree");
+    export_options_init(&o);
+    cr_expect_eq(
+        export_options_json(
+            &o,
+            json(&w, "{\"select\":\"longest\",\"train_once\":true,\"max_seq_len\":77,"
+                     "\"format\":\"verl\",\"merge\":\"token\",\"metadata\":{\"reward\":1}}"),
+            &e),
+        0);
+    cr_expect_eq(o.select, SELECT_LONGEST);
+    cr_expect(o.train_once && o.merge_set && o.metadata);
+    cr_expect_eq(o.max_tokens, 77);
+    cr_expect_eq(o.format, EXPORT_VERL);
+    cr_expect_eq(export_option(&o, STR("pick"), STR("best"), &e), -1);
+    cr_expect_str_eq(e.param, "pick");
+    cr_expect_eq(export_option(&o, STR("max_tokens"), STR("-3"), &e), -1);
+    cr_expect_eq(export_option(&o, STR("unknown"), STR("x"), &e), 0);
+    cr_expect_eq(export_accept(STR("text/html, application/msgpack;q=0.9, application/json;q=0.1"),
+                               EXPORT_JSON),
+                 EXPORT_MSGPACK);
+    cr_expect_eq(export_accept(STR("*/*"), EXPORT_MILES), EXPORT_MILES);
+    world_done(&w);
+}
+
+/* --- drift --- */
+
+static void audit(const char *messages, const char *true_text, struct drift *d)
+{
+    struct world w = {0};
+    struct chat chat = {json(&w, messages), NULL, NULL};
+    size_t n = strlen(true_text);
+    int32_t *ids = arena_calloc(&w.arena, n + 1, sizeof(*ids));
+    uint8_t *mask = arena_zalloc(&w.arena, n + 1);
+
+    /* { and } stand for <|im_start|> and <|im_end|>, [ for the beginning of what was sampled. */
+    size_t k = 0;
+    bool sampled = false;
+
+    for (size_t i = 0; i < n; i++) {
+        sampled = sampled || true_text[i] == '[';
+        if (true_text[i] == '[')
+            continue;
+        mask[k] = sampled;
+        ids[k++] = true_text[i] == '{'   ? 256
+                   : true_text[i] == '}' ? 257
+                                         : (unsigned char)true_text[i];
+    }
+    drift_audit(MODEL, NULL, &chat, (struct token_span){ids, k}, mask, d);
+    arena_done(&w.arena);
+}
+
+TEST(drift, kinds_of_the_first_mismatch)
+{
+    struct drift d;
+    const char *messages = "[" U("q") "," A("ab") "]";
+
+    audit(messages, "{user\nq}\n{assistant\n[ab}", &d);
+    cr_expect(d.audited);
+    cr_expect_eq(d.count, 0);
+    audit(messages, "{user\nq}\n{assistant\n[ab", &d); /* cut: the close is missing, no drift */
+    cr_expect_eq(d.count, 0);
+    audit(messages, "{user\nq}\n{assistant\n[aX}", &d);
+    cr_expect_eq(d.count, 1);
+    cr_expect_eq(d.first, DRIFT_ASSISTANT_TEXT);
+    audit(messages, "{user\nQ}\n{assistant\n[ab}", &d);
+    cr_expect_eq(d.first, DRIFT_NON_ASSISTANT_TEXT);
+    cr_expect_eq(d.position,
+                 0); /* the stand-in has one special token only: the text begins there */
+    audit(messages, "{user\nq}\n{assistant\n[a}b}", &d);
+    cr_expect_eq(d.first, DRIFT_SPECIAL_TOKEN_COUNT);
+}
