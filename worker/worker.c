@@ -9,6 +9,7 @@
 #include "common/base/vec.h"
 #include "common/proc/child.h"
 #include "worker/api/api.h"
+#include "worker/api/passthrough.h"
 #include "worker/setup.h"
 #include "worker/turn/ledger.h"
 
@@ -250,7 +251,9 @@ static int open_state(struct worker *w, struct err *e)
     w->api.heritage = w->h;
     w->api.keys = w->keys;
     w->api.started_s = api_now_ms() / 1000;
-    if (engine_pool_new(w->loop, &engines, &env->engines, e) || open_place(w, w->h->index, e))
+    w->api.passthrough = passthrough_new(w->loop, c, e);
+    if (!w->api.passthrough || engine_pool_new(w->loop, &engines, &env->engines, e) ||
+        open_place(w, w->h->index, e))
         return -1;
     for (size_t i = 0; i < w->h->n_adopted; i++) {
         if (open_place(w, w->h->adopted[i].index, e))

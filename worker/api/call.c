@@ -7,6 +7,7 @@
 #include "common/base/mem.h"
 #include "worker/api/call.h"
 #include "worker/api/handlers.h"
+#include "worker/api/passthrough.h"
 #include "worker/api/respond.h"
 #include "worker/api/responses.h"
 #include "worker/turn/ledger.h"
@@ -534,6 +535,6 @@ void call_handle(struct api_request *r)
         refuse(r, d, ERR_METHOD, "the path has no such method");
     } else {
         r->dialect = METRIC_DIALECT_PASSTHROUGH;
-        refuse(r, NULL, ERR_NOT_FOUND, "no such path");
+        passthrough_serve(r);
     }
 }

@@ -137,12 +137,24 @@ static void pull(struct exchange *x)
     x->pulling = false;
 }
 
+/* Tells an owner who waits for room. */
+static void tell_room(struct exchange *x)
+{
+    exchange_more_fn fn = x->room;
+
+    if (!fn || x->waiting.len >= EXCHANGE_WINDOW || x->ending || x->failing)
+        return;
+    x->room = NULL;
+    fn(x->room_ctx);
+}
+
 static void on_proceed(h2o_generator_t *g, h2o_req_t *req)
 {
     struct exchange *x = (struct exchange *)(void *)g;
 
     (void)req;
     x->sending = false;
+    tell_room(x);
     pull(x);
     pump(x);
 }
@@ -262,6 +274,12 @@ void exchange_send(struct exchange *x, struct buf *bytes)
     }
     buf_clear(bytes);
     pump(x);
+}
+
+void exchange_on_room(struct exchange *x, exchange_more_fn room, void *ctx)
+{
+    x->room = room;
+    x->room_ctx = ctx;
 }
 
 void exchange_pull(struct exchange *x, exchange_more_fn more, void *ctx)

@@ -54,6 +54,9 @@ void exchange_pull(struct exchange *x, exchange_more_fn more, void *ctx);
 
 void exchange_end(struct exchange *x);
 
+/* Calls `room` once, when less than a window of bytes is waiting. */
+void exchange_on_room(struct exchange *x, exchange_more_fn room, void *ctx);
+
 /* Ends a started answer visibly broken: the connection closes without the last chunk. */
 void exchange_fail(struct exchange *x);
 

@@ -55,11 +55,13 @@ struct exchange {
     void *closed_ctx;
     exchange_more_fn more;
     void *more_ctx;
-    bool pulling; /* inside `more` */
+    bool pulling;          /* inside `more` */
+    exchange_more_fn room; /* once */
+    void *room_ctx;
 };
 
-/* While draining: no further request is taken on this connection. What already lies in it is served;
- * the router's next write fails, which tells it that nothing was acted on. */
+/* While draining: no further request is taken on this connection. What already lies in it is
+ * served; the router's next write fails, which tells it that nothing was acted on. */
 void server_shut(struct server_conn *c);
 
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);

@@ -1,0 +1,73 @@
+"""Paths that no dialect serves go to the engine as they are, and its answer comes back."""
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from test_streaming import new
+
+BIG = bytes(range(256)) * 16384  # 4 MB
+
+
+class Engine(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, status, body, kind="application/json"):
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        if self.path.startswith("/big"):
+            self.answer(200, BIG, "application/octet-stream")
+        elif self.path.startswith("/health"):
+            self.answer(200, b"{}")
+        else:
+            self.answer(404, b'{"engine": "has no such thing"}')
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.answer(200, json.dumps({
+            "path": self.path, "body": body.decode(), "key": self.headers.get("Authorization"),
+            "routing": self.headers.get("X-SMG-Routing-Key")}).encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def engine():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Engine)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_unknown_paths_reach_the_engine_without_the_agents_key(start, engine, tmp_path):
+    key = tmp_path / "key"
+    key.write_text("engine-secret\n")
+    gateway = start(engine=f"sglang:http://127.0.0.1:{engine},key-file={key}", workers=1)
+    s = new(gateway)
+    below = f"/sessions/{s['session_id']}"
+    a = gateway.post(f"{below}/v1/embeddings?x=1", {"input": "abc"},
+                     headers={"Authorization": f"Bearer {s['api_key']}"})
+    assert a.status == 200
+    assert a.json() == {"path": "/v1/embeddings?x=1", "body": '{"input": "abc"}',
+                        "key": "Bearer engine-secret", "routing": s["session_id"]}
+    assert gateway.get(f"{below}/big").body == BIG
+    missing = gateway.get(f"{below}/nothing")
+    assert missing.status == 404 and missing.json() == {"engine": "has no such thing"}
+    assert gateway.get(f"/sessions/{s['session_id']}").json()["num_branches"] == 0
+
+
+def test_passthrough_off_and_no_engine_to_ask(start, engine):
+    closed = start(engine=f"sglang:http://127.0.0.1:{engine}", passthrough="off", workers=1)
+    assert closed.post(f"/sessions/{new(closed)['session_id']}/v1/embeddings").status == 404
+    builtin = start(engine="builtin:echo", workers=1)
+    assert builtin.post(f"/sessions/{new(builtin)['session_id']}/v1/embeddings").status == 404
