@@ -310,8 +310,8 @@ struct value attr_slice(struct run *r, struct value v, const struct value part[3
             return v_err();
         return slice_list(r, v, &b);
     }
-    if (v.t != V_RANGE) /* as environment.getitem: a TypeError becomes undefined */
-        return v_undef_attr(v.t, STR("slice"));
+    if (v.t != V_RANGE)
+        return run_fail(r, "TypeError", "'%s' object cannot be sliced", v_type_name(v));
     if (!slice_bounds(r, part, v.range->n, &b))
         return v_err();
     g = ARENA_NEW(r->a, struct range);

@@ -230,12 +230,14 @@ void big_divmod(struct arena *a, const struct big *x, const struct big *y, const
     struct big *divisor = big_new(a, y->n);
     const struct big *rest;
     struct big *signed_rest;
+    bool down; /* floor, not truncation */
 
     memcpy(divisor->at, y->at, y->n * sizeof(y->at[0]));
     rest = mag_divmod(a, x, divisor, quotient);
     quotient->negative = x->negative != y->negative;
+    down = rest->n && quotient->negative;
     *q = big_trim(quotient);
-    if (rest->n && quotient->negative) {
+    if (down) {
         *q = big_add(a, *q, big_from_i64(a, 1), true);
         rest = mag_sub(a, divisor, rest);
     }

@@ -201,6 +201,7 @@ enum exec_result exec_loop(struct run *r, const struct node *n, struct value v, 
     struct loop *l = ARENA_NEW(r->a, struct loop);
     struct value item;
     enum exec_result result;
+    bool completed = false;
     int more;
 
     l->node = n->c ? n : NULL;
@@ -221,11 +222,13 @@ enum exec_result exec_loop(struct run *r, const struct node *n, struct value v, 
         if (result == EXEC_ERROR)
             return result;
         if (result == EXEC_BREAK)
-            return EXEC_DONE;
+            break;
+        /* As in jinja2, `else` runs unless some item went through the body to its end. */
+        completed = completed || result == EXEC_DONE;
     }
     if (more < 0)
         return EXEC_ERROR;
-    if (l->index == 0 && n->kids[1]) {
+    if (!completed && n->kids[1]) {
         exec_enter(r, n->else_scope);
         return exec(r, n->kids[1]);
     }

@@ -101,7 +101,9 @@ static struct value sort_key(struct run *r, struct value v, struct value attribu
 
     if (attribute.t != V_STR) {
         v = filter_attribute(r, v, attribute);
-        return v.t == V_ERR ? v : fold_case(r, v, sensitive);
+        if (v.t == V_ERR || !builder_add(r, &b, fold_case(r, v, sensitive)))
+            return v_err();
+        return builder_list(r, &b);
     }
     for (;;) {
         size_t comma = str_find(rest, STR(","), 0);
@@ -131,7 +133,7 @@ static struct value sorted(struct run *r, struct value v, struct value attribute
 
         if (key.t == V_ERR)
             return key;
-        keys[i] = key.t == V_LIST ? key : run_list(r, &key, 1);
+        keys[i] = key;
     }
     return value_sort(r, copy.list->at, keys, l.list->n, reverse) ? copy : v_err();
 }
@@ -295,6 +297,8 @@ static struct value f_random(struct run *r, struct value v, struct value *a)
     (void)a;
     if (n < 0)
         return v_err();
+    if (v.t == V_DICT || v.t == V_VIEW)
+        return run_fail(r, "TypeError", "'%s' object is not subscriptable", v_type_name(v));
     return n ? attr_item(r, v, v_int(n / 2)) : v_undef(UNDEF_NAME, STR("a random item"));
 }
 

@@ -89,20 +89,22 @@ static struct value f_replace(struct run *r, struct value v, struct value *a)
 static struct value f_truncate(struct run *r, struct value v, struct value *a)
 {
     struct str end = STR("..."), s, cut;
-    int64_t length, leeway, end_len;
+    int64_t length, leeway, end_len, n;
     size_t space;
 
-    v = filter_text(r, v);
-    if (v.t == V_ERR || !arg_int(r, a[0], 255, &length) || !arg_int(r, a[3], 5, &leeway) ||
+    if (!arg_int(r, a[0], 255, &length) || !arg_int(r, a[3], 5, &leeway) ||
         (a[2].t != V_MISSING && !arg_str(r, a[2], &end)))
         return v_err();
     end_len = (int64_t)pystr_len(end);
     if (length < end_len || leeway < 0)
         return run_fail(r, "AssertionError", "expected length >= %lld, got %lld",
                         (long long)end_len, (long long)length);
+    n = value_len(r, v);
+    if (n < 0 || n <= length + leeway)
+        return n < 0 ? v_err() : v;
+    if (v.t != V_STR)
+        return run_fail(r, "TypeError", "'%s' cannot be truncated", v_type_name(v));
     s = v_bytes(v);
-    if ((int64_t)pystr_len(s) <= length + leeway)
-        return v;
     cut = str_sub(s, 0, pystr_offset(s, 0, (size_t)(length - end_len)));
     if (!value_truth(r, a[1])) {
         for (space = cut.len; space > 0 && cut.p[space - 1] != ' '; space--)
@@ -137,53 +139,56 @@ static struct value f_wordcount(struct run *r, struct value v, struct value *a)
     return v_int(n);
 }
 
-/* One paragraph of wordwrap into lines of at most `width` characters. */
+static bool is_blank(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* The end of the run of blanks or of other characters that begins at `at`. */
+static size_t chunk_end(struct str line, size_t at)
+{
+    bool blank = is_blank(line.p[at]);
+
+    while (at < line.len && is_blank(line.p[at]) == blank)
+        at++;
+    return at;
+}
+
+/* One paragraph cut into lines of at most `width` characters, as Python's textwrap does: blanks
+ * are dropped where a line ends and begins, long words fill what is left of a line. */
 static void wrap_line(struct buf *out, struct str line, size_t width, bool break_long,
                       struct str newline)
 {
-    size_t column = 0, at = 0;
-    struct str space = STR("");
-    bool first_line = true;
+    bool any = false;
 
-    while (at < line.len) {
-        size_t from = at, next = at, len;
-        bool blank = pystr_flags(pystr_next(line, &next)) & PYSTR_SPACE;
-        struct str chunk;
+    for (size_t at = 0; at < line.len;) {
+        size_t from, to, used = 0;
 
-        while (next <= line.len) {
-            at = next;
-            if (at == line.len || !(pystr_flags(pystr_next(line, &next)) & PYSTR_SPACE) == blank)
-                break;
-        }
-        chunk = str_sub(line, from, at - from);
-        len = pystr_len(chunk);
-        if (blank) {
-            /* White space is dropped at the start of lines but the first. */
-            if (column > 0 || first_line)
-                space = chunk;
-            continue;
-        }
-        if (column + pystr_len(space) + len > width && (column > 0 || space.len)) {
-            if (column > 0) {
-                buf_add_str(out, newline);
-                first_line = false;
+        if (any && is_blank(line.p[at]))
+            at = chunk_end(line, at);
+        from = at;
+        while (at < line.len) {
+            size_t end = chunk_end(line, at), n = pystr_len(str_sub(line, at, end - at));
+
+            if (used + n <= width) {
+                used += n;
+                at = end;
+                continue;
             }
-            column = 0;
-            space = STR("");
+            if (n > width && break_long)
+                at = pystr_offset(line, at, width - used);
+            else if (n > width && used == 0)
+                at = end;
+            break;
         }
-        while (break_long && len > width) {
-            size_t cut = pystr_offset(chunk, 0, width);
-
-            buf_add_str(out, str_sub(chunk, 0, cut));
+        for (to = at; to > from && is_blank(line.p[to - 1]); to--)
+            ;
+        if (to == from)
+            continue;
+        if (any)
             buf_add_str(out, newline);
-            first_line = false;
-            chunk = str_sub(chunk, cut, chunk.len);
-            len -= width;
-        }
-        buf_add_str(out, space);
-        buf_add_str(out, chunk);
-        column += pystr_len(space) + len;
-        space = STR("");
+        buf_add_str(out, str_sub(line, from, to - from));
+        any = true;
     }
 }
 
@@ -196,8 +201,10 @@ static struct value f_wordwrap(struct run *r, struct value v, struct value *a)
     size_t at = 0, end;
     int64_t width;
 
-    v = filter_text(r, v);
-    if (v.t == V_ERR || !arg_int(r, a[0], 79, &width) ||
+    if (v.t != V_STR)
+        return run_fail(r, "AttributeError", "'%s' object has no attribute 'splitlines'",
+                        v_type_name(v));
+    if (!arg_int(r, a[0], 79, &width) ||
         (a[2].t != V_MISSING && a[2].t != V_NONE && !arg_str(r, a[2], &newline)))
         return v_err();
     if (width <= 0)
@@ -369,7 +376,7 @@ static struct value f_urlencode(struct run *r, struct value v, struct value *a)
     int more;
 
     (void)a;
-    if (v.t == V_STR || (v.t != V_DICT && !v_is_seq(v))) {
+    if (v.t != V_DICT && v.t != V_VIEW && v.t != V_GEN && v.t != V_RANGE && !v_is_seq(v)) {
         text = filter_text(r, v);
         url_quote(&out, v_bytes(text), false);
         return text.t == V_ERR ? text : run_take(r, &out);

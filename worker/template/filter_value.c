@@ -96,6 +96,8 @@ static struct value f_round(struct run *r, struct value v, struct value *a)
 
     if (v.t == V_UNDEF)
         return run_undefined(r, v);
+    if (v.t == V_BOOL)
+        v.t = V_INT;
     if (!arg_int(r, a[0], 0, &places) || (a[1].t != V_MISSING && !arg_str(r, a[1], &method)))
         return v_err();
     if (!v_is_number(v))
@@ -107,9 +109,11 @@ static struct value f_round(struct run *r, struct value v, struct value *a)
     }
     if (!str_eq_c(method, "ceil") && !str_eq_c(method, "floor"))
         return run_fail(r, "FilterArgumentError", "method must be common, ceil or floor");
+    if (v.t != V_FLOAT && places >= 0)
+        return v_float(number_to_double(v));
     unit = pow(10, (double)places);
     d = number_to_double(v) * unit;
-    return v_float((method.p[0] == 'c' ? ceil(d) : floor(d)) / unit);
+    return v_float(((method.p[0] == 'c' ? ceil(d) : floor(d)) + 0.0) / unit); /* no -0 */
 }
 
 static struct value f_filesizeformat(struct run *r, struct value v, struct value *a)
@@ -128,7 +132,7 @@ static struct value f_filesizeformat(struct run *r, struct value v, struct value
     if (bytes == 1)
         return v_text("1 Byte");
     if (bytes < base)
-        return v_str(arena_printf(r->a, "%.0f Bytes", trunc(bytes)));
+        return v_str(arena_printf(r->a, "%.0f Bytes", trunc(bytes) + 0.0));
     for (; i < 7 && bytes >= unit * base; i++)
         unit *= base;
     return v_str(arena_printf(r->a, "%.1f %s", bytes / unit, prefixes[binary][i]));

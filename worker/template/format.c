@@ -187,7 +187,7 @@ static bool format_text(struct run *r, struct buf *out, struct value v, const st
 
     if (s->type && s->type != 's')
         return bad_type(r, s, v);
-    if (s->sign || s->align == '=') {
+    if (s->sign || s->grouping || s->align == '=') {
         (void)run_fail(r, "ValueError", "Sign not allowed in string format specifier");
         return false;
     }
@@ -213,8 +213,6 @@ bool format_value(struct run *r, struct buf *out, struct value v, const struct f
     }
     if (v.t == V_STR)
         return format_text(r, out, v, &spec);
-    if (v.t == V_BOOL && !spec.type)
-        return format_text(r, out, v_text(v.i ? "True" : "False"), &spec);
     if (v.t == V_FLOAT || (v_is_number(v) && spec.type && strchr("eEfFgG%n", spec.type))) {
         if (spec.type && !strchr("eEfFgG%n", spec.type))
             return bad_type(r, &spec, v);
@@ -368,6 +366,12 @@ static bool percent_one(struct percent *p, struct buf *out)
     return format_value(p->r, out, v, &s);
 }
 
+/* What has a __getitem__ and is no text or tuple may stay unused. */
+static bool is_mapping(struct value v)
+{
+    return v.t == V_DICT || v.t == V_LIST || v.t == V_RANGE || v.t == V_UNDEF;
+}
+
 struct value format_percent(struct run *r, struct value text, struct value arg)
 {
     struct percent p = {.r = r, .text = v_bytes(text), .arg = arg};
@@ -386,7 +390,7 @@ struct value format_percent(struct run *r, struct value text, struct value arg)
     }
     v = v_like(run_take(r, &out), text);
     if (!p.by_name && (arg.t == V_TUPLE ? p.used < list_need(r->a, arg.list)->n
-                                        : p.used == 0 && arg.t != V_DICT && arg.t != V_LIST))
+                                        : p.used == 0 && !is_mapping(arg)))
         return run_fail(r, "TypeError", "not all arguments converted during string formatting");
     return v;
 }

@@ -91,6 +91,8 @@ static struct value m_list_count(struct run *r, struct value self, struct value 
 static struct value m_list_copy(struct run *r, struct value self, struct value *a)
 {
     (void)a;
+    if (self.t != V_LIST)
+        return run_undefined(r, v_undef_attr(self.t, STR("copy")));
     list_need(r->a, self.list);
     return run_list(r, self.list->at, self.list->n);
 }
@@ -104,9 +106,10 @@ const struct method list_methods[] = {
 
 static struct value m_is_integer(struct run *r, struct value self, struct value *a)
 {
-    (void)r;
     (void)a;
-    return v_bool(self.t != V_FLOAT || (isfinite(self.f) && floor(self.f) == self.f));
+    if (self.t != V_FLOAT)
+        return run_undefined(r, v_undef_attr(self.t, STR("is_integer")));
+    return v_bool(isfinite(self.f) && floor(self.f) == self.f);
 }
 
 static struct value m_bit_length(struct run *r, struct value self, struct value *a)

@@ -173,7 +173,6 @@ static bool split_words_right(struct run *r, struct value self, int64_t max, str
         size_t start = rest.len;
 
         if (max >= 0 && b->n == (uint64_t)max) {
-            rest = pystr_strip(rest, 1);
             return add_part(r, b, self, (size_t)(rest.p - self.s),
                             (size_t)(rest.p - self.s) + rest.len);
         }

@@ -236,7 +236,7 @@ static struct value m_expandtabs(struct run *r, struct value self, struct value 
 
 static struct value m_removeprefix(struct run *r, struct value self, struct value *a)
 {
-    struct str s = v_bytes(self), p;
+    struct str s = v_bytes(self), p = {0};
 
     if (!arg_str(r, a[0], &p))
         return v_err();
@@ -245,7 +245,7 @@ static struct value m_removeprefix(struct run *r, struct value self, struct valu
 
 static struct value m_removesuffix(struct run *r, struct value self, struct value *a)
 {
-    struct str s = v_bytes(self), p;
+    struct str s = v_bytes(self), p = {0};
 
     if (!arg_str(r, a[0], &p))
         return v_err();

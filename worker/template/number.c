@@ -110,7 +110,10 @@ static struct value float_binary(struct run *r, char op, double x, double y)
             return run_fail(r, "ZeroDivisionError", "0.0 cannot be raised to a negative power");
         if (x < 0 && floor(y) != y)
             return run_fail(r, "TypeError", "complex numbers are not supported");
-        return v_float(pow(x, y));
+        m = pow(x, y);
+        if (isinf(m) && isfinite(x) && isfinite(y))
+            return run_fail(r, "OverflowError", "Numerical result out of range");
+        return v_float(m);
     default:
         break;
     }
