@@ -2,10 +2,11 @@
 /*
  * Encoding and decoding speed of one tokenizer, as one JSON object on stdout:
  *     bench_tokens TOKENIZER.json TEXT [WORKERS]
- * TEXT is encoded whole and as messages of about 500 bytes; each figure is the best of several
- * rounds. With WORKERS, that many forked children encode everything, and the private memory that
- * each came to own is told (Private_Clean + Private_Dirty of smaps_rollup, less that of a child
- * that did nothing). scripts/bench_tokens.py runs it beside the reference libraries.
+ * TEXT is encoded whole and as messages of about 500 bytes; times are CPU time, each figure is the
+ * best of several rounds. With WORKERS, that many forked children encode everything, and the
+ * private memory that each came to own is told (Private_Clean + Private_Dirty of smaps_rollup, less
+ * that of a child that did nothing). scripts/bench_tokens.py runs it beside the reference
+ * libraries.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,6 +149,32 @@ static void print_speeds(const struct tokenizer *t, struct str text, const struc
     encoder_free(enc);
 }
 
+/* One word of 25,000 to 100,000 random letters: time per letter should hardly grow. */
+static void print_long_words(const struct tokenizer *t)
+{
+    struct encoder *enc = encoder_new(t);
+    struct token_vec ids = {0};
+    struct buf text = {0};
+    unsigned state = 1;
+
+    printf(",\"long_word_ns_per_letter\":{");
+    for (size_t n = 25000; n <= 100000; n *= 2) {
+        double low = 1e9;
+
+        while (text.len < n) {
+            state = state * 1664525u + 1013904223u;
+            buf_add_c(&text, (char)('a' + (state >> 8) % 26));
+        }
+        for (int i = 0; i < 3; i++)
+            low = MIN_OF(low, time_whole(enc, buf_str(&text), &ids));
+        printf("%s\"%zu\":%.0f", n == 25000 ? "" : ",", n, low / (double)n * 1e9);
+    }
+    printf("}");
+    buf_done(&text);
+    vec_done(&ids);
+    encoder_free(enc);
+}
+
 static long private_kb(void)
 {
     FILE *f = fopen("/proc/self/smaps_rollup", "r");
@@ -233,6 +260,7 @@ int main(int argc, char **argv)
     }
     printf("{\"load_ms\":%.1f,", load * 1e3);
     print_speeds(t, buf_str(&text), &m);
+    print_long_words(t);
     if (argc > 3)
         print_memory(t, buf_str(&text), &m, atoi(argv[3]));
     printf("}\n");
