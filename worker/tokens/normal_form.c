@@ -18,28 +18,57 @@ struct marks {
     size_t n, cap;
 };
 
+/* Whether a character may change or meet a neighbour under this form. All others stay as they
+ * are, and nothing moves or joins across them to the right. */
+static inline bool unsafe(enum normal_form form, uint32_t cp)
+{
+    static const uint32_t flags[] = {[NORMAL_C] = UC_NFC_UNSAFE,
+                                     [NORMAL_D] = UC_NFD | UC_CCC,
+                                     [NORMAL_KC] = UC_NFC_UNSAFE | UC_NFKD,
+                                     [NORMAL_KD] = UC_NFKD | UC_CCC};
+    bool opens = form == NORMAL_D || form == NORMAL_KD;
+
+    return (unicode_flags(cp) & flags[form]) || (opens && cp >= 0xac00 && cp <= 0xd7a3);
+}
+
+/* The first unsafe character at or after `at`, and the character before it (at or after `at`);
+ * text.len when there is none. */
+static size_t find_unsafe(enum normal_form form, struct str text, size_t at, size_t *before)
+{
+    *before = at;
+    while (at < text.len) {
+        uint32_t cp;
+        size_t n = 1;
+
+        if ((unsigned char)text.p[at] >= 0x80) {
+            n = unicode_read(text.p + at, &cp);
+            if (unsafe(form, cp))
+                return at;
+        }
+        *before = at;
+        at += n;
+    }
+    return at;
+}
+
+static size_t skip_unsafe(enum normal_form form, struct str text, size_t at)
+{
+    while (at < text.len) {
+        uint32_t cp;
+        size_t n = unicode_read(text.p + at, &cp);
+
+        if (cp < 0x80 || !unsafe(form, cp))
+            break;
+        at += n;
+    }
+    return at;
+}
+
 bool normal_form_holds(enum normal_form form, struct str text)
 {
-    uint32_t unsafe[] = {[NORMAL_C] = UC_NFC_UNSAFE,
-                         [NORMAL_D] = UC_NFD | UC_CCC,
-                         [NORMAL_KC] = UC_NFC_UNSAFE | UC_NFKD,
-                         [NORMAL_KD] = UC_NFKD | UC_CCC};
-    const char *p = text.p, *end = text.p + text.len;
+    size_t before;
 
-    while (p < end) {
-        uint32_t cp;
-
-        if ((unsigned char)*p < 0x80) {
-            p++;
-            continue;
-        }
-        p += unicode_read(p, &cp);
-        if (unicode_flags(cp) & unsafe[form])
-            return false;
-        if ((form == NORMAL_D || form == NORMAL_KD) && cp >= 0xac00 && cp <= 0xd7a3)
-            return false;
-    }
-    return true;
+    return find_unsafe(form, text, 0, &before) == text.len;
 }
 
 static void add_mark(struct marks *m, uint32_t cp)
@@ -148,26 +177,42 @@ static void compose(struct marks *m)
     m->n = out;
 }
 
+/* Appends one stretch of text, normalized. */
+static void write_stretch(enum normal_form form, struct str text, struct marks *m, struct buf *out)
+{
+    vec_clear(m);
+    for (size_t at = 0; at < text.len;) {
+        uint32_t cp;
+
+        at += unicode_read(text.p + at, &cp);
+        decompose(m, cp, form == NORMAL_KC || form == NORMAL_KD);
+    }
+    order(m);
+    if (form == NORMAL_C || form == NORMAL_KC)
+        compose(m);
+    for (size_t i = 0; i < m->n; i++) {
+        char bytes[4];
+
+        buf_add(out, bytes, utf8_encode(bytes, m->at[i].cp));
+    }
+}
+
 void normal_form_apply(enum normal_form form, struct str text, struct buf *out)
 {
     struct marks m = {0};
-    const char *p = text.p, *end = text.p + text.len;
+    size_t at = 0;
 
-    vec_reserve(&m, text.len + 1);
-    while (p < end) {
-        uint32_t cp;
-
-        p += unicode_read(p, &cp);
-        decompose(&m, cp, form == NORMAL_KC || form == NORMAL_KD);
-    }
-    order(&m);
-    if (form == NORMAL_C || form == NORMAL_KC)
-        compose(&m);
     buf_reserve(out, text.len);
-    for (size_t i = 0; i < m.n; i++) {
-        char bytes[4];
+    while (at < text.len) {
+        size_t before, from = find_unsafe(form, text, at, &before), end;
 
-        buf_add(out, bytes, utf8_encode(bytes, m.at[i].cp));
+        end = skip_unsafe(form, text, from);
+        if (from == text.len)
+            before = from;
+        buf_add(out, text.p + at, before - at);
+        if (from < text.len)
+            write_stretch(form, str_sub(text, before, end - before), &m, out);
+        at = end;
     }
     vec_done(&m);
 }

@@ -1,7 +1,8 @@
 /*
  * Unicode normalization forms over the reference library's tables (Unicode 9; see unicode.h).
- * Algorithm: Unicode standard annex 15 (decompose, order by combining class, compose), linear but
- * for the ordering of runs of marks, which is a stable counting sort.
+ * Algorithm: Unicode standard annex 15 (decompose, order by combining class, compose), applied only
+ * to the stretches that hold a character which may change; linear, runs of marks are ordered by a
+ * stable counting sort.
  */
 #ifndef RG_TOKENS_NORMAL_FORM_H
 #define RG_TOKENS_NORMAL_FORM_H

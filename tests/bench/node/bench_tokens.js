@@ -54,9 +54,9 @@ function byteOfChar() {
 
 function tiktoken(config) {
   const { Tiktoken } = require('tiktoken')
-  const split = (config.pre_tokenizer.pretokenizers || [config.pre_tokenizer])
-    .find((p) => p.type === 'Split')
-  if (!split || config.model.merges.length === 0) return null
+  const stages = config.pre_tokenizer.pretokenizers || []
+  const split = stages[0]
+  if (stages.length !== 2 || split.type !== 'Split' || stages[1].type !== 'ByteLevel') return null
   const map = byteOfChar()
   const ranks = Object.entries(config.model.vocab).map(([piece, id]) =>
     [Buffer.from([...piece].map((c) => map.get(c))).toString('base64'), id])
