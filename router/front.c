@@ -4,11 +4,13 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/base/mem.h"
 #include "router/conn.h"
 
 enum {
@@ -21,13 +23,25 @@ enum {
 
 static void on_listener(struct loop_io *io, unsigned events);
 
+static int listen_on(struct front_listener *l, struct err *e)
+{
+    return loop_add(l->front->hub->loop, &l->io, l->fd, LOOP_IN | LOOP_LEVEL, on_listener, e);
+}
+
 static void on_pause_end(struct loop_timer *t)
 {
     struct front *f = CONTAINER_OF(t, struct front, pause);
     struct err e;
 
-    if (loop_add(f->hub->loop, &f->io, f->fd, LOOP_IN | LOOP_LEVEL, on_listener, &e) != 0)
-        loop_timer_set(f->hub->loop, &f->pause, PAUSE_MS, on_pause_end);
+    for (unsigned i = 0; i < f->n; i++)
+        if (f->listeners[i]->io.mask == 0 && listen_on(f->listeners[i], &e) != 0)
+            loop_timer_set(f->hub->loop, &f->pause, PAUSE_MS, on_pause_end);
+}
+
+static void stop_listening(struct front *f)
+{
+    for (unsigned i = 0; i < f->n; i++)
+        loop_del(f->hub->loop, &f->listeners[i]->io);
 }
 
 /* No descriptor or memory, or too many refusals under way: spinning would not help. */
@@ -40,7 +54,7 @@ static void pause_accepting(struct front *f, const char *why)
     if (log_limit_pass(&limit, 1, &dropped))
         log_warn(NULL, "accepting is paused, retrying", LOG_T("reason", why),
                  LOG_U("connections", f->hub->conn_count), LOG_U("suppressed", dropped));
-    loop_del(f->hub->loop, &f->io);
+    stop_listening(f);
     loop_timer_set(f->hub->loop, &f->pause, PAUSE_MS, on_pause_end);
 }
 
@@ -55,10 +69,10 @@ static void refuse(struct front *f, int fd)
 }
 
 /* One connection off the queue. 0; -1 when there is none, or accepting was paused. */
-static int accept_one(struct front *f)
+static int accept_one(struct front *f, int listener)
 {
     /* cppcheck-suppress nullPointer ; the peer's address is not asked for */
-    int fd = accept4(f->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
     if (fd >= 0) {
         if (f->hub->conn_count < f->max_connections) {
@@ -79,11 +93,11 @@ static int accept_one(struct front *f)
 
 static void on_listener(struct loop_io *io, unsigned events)
 {
-    struct front *f = CONTAINER_OF(io, struct front, io);
+    struct front_listener *l = CONTAINER_OF(io, struct front_listener, io);
 
     (void)events;
     for (int i = 0; i < ACCEPT_BATCH; i++)
-        if (accept_one(f) != 0)
+        if (accept_one(l->front, l->fd) != 0)
             return;
 }
 
@@ -124,12 +138,32 @@ static void tune(int fd)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 }
 
+int front_add(struct front *f, int fd, struct err *e)
+{
+    struct front_listener *l;
+
+    if (f->n == ARRAY_LEN(f->listeners))
+        return err_set(e, ERR_INTERNAL, "too many listening sockets");
+    l = mem_zalloc(sizeof(*l));
+    l->front = f;
+    l->fd = fd;
+    f->listeners[f->n++] = l;
+    tune(fd);
+    return loop_timer_active(&f->pause) ? 0 : listen_on(l, e);
+}
+
 int front_init(struct front *f, struct hub *h, struct err *e)
 {
-    *f = (struct front){.hub = h, .fd = h->heritage->listen_fd};
+    const struct heritage *own = h->heritage;
+
+    *f = (struct front){.hub = h};
     f->max_connections = connection_limit(h->config);
-    tune(f->fd);
-    return loop_add(h->loop, &f->io, f->fd, LOOP_IN | LOOP_LEVEL, on_listener, e);
+    if (front_add(f, own->listen_fd, e) != 0)
+        return -1;
+    for (size_t i = 0; i < own->n_adopted; i++)
+        if (front_add(f, own->adopted[i].listen_fd, e) != 0)
+            return -1;
+    return 0;
 }
 
 void front_reload(struct front *f)
@@ -141,10 +175,8 @@ void front_drain(struct front *f)
 {
     if (atomic_load_explicit(&f->hub->heritage->board->draining, memory_order_relaxed))
         return;
-    while (f->io.mask != 0 && accept_one(f) == 0)
-        ;
-    front_done(f);
-    close(f->fd);
+    loop_timer_stop(f->hub->loop, &f->pause);
+    stop_listening(f);
 }
 
 void front_done(struct front *f)
@@ -152,5 +184,8 @@ void front_done(struct front *f)
     if (f->hub == NULL)
         return;
     loop_timer_stop(f->hub->loop, &f->pause);
-    loop_del(f->hub->loop, &f->io);
+    stop_listening(f);
+    for (unsigned i = 0; i < f->n; i++)
+        free(f->listeners[i]);
+    f->n = 0;
 }

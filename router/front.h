@@ -1,5 +1,5 @@
 /*
- * struct front: the listening socket of a router. Accepts in batches; beyond the connection limit
+ * struct front: the listening sockets of a router. Accepts in batches; beyond the connection limit
  * it answers 503, and when the process has no descriptors left it stops accepting for a moment
  * instead of spinning. The supervisor keeps its own copy of the socket.
  */
@@ -8,11 +8,19 @@
 
 #include "router/hub.h"
 
-struct front {
+struct front;
+
+struct front_listener {
     struct loop_io io;
-    struct loop_timer pause;
-    struct hub *hub;
+    struct front *front;
     int fd;
+};
+
+struct front {
+    struct front_listener *listeners[BOARD_ROUTERS_MAX]; /* the own one and adopted ones */
+    unsigned n;
+    struct loop_timer pause; /* active: nothing is accepted */
+    struct hub *hub;
     size_t max_connections;
 };
 
@@ -22,9 +30,12 @@ int front_init(struct front *f, struct hub *h, struct err *e);
 /* Takes over the settings' connection limit. */
 void front_reload(struct front *f);
 
-/* The router has been told to end. Alone (retired, replaced): takes what is queued now and closes
- * the socket, so that nothing more is queued here. With the whole service: goes on accepting,
- * because new requests are to hear 503 `draining` while running ones finish. */
+/* Accepts on one more socket, which becomes its own: that of a router that was retired. */
+int front_add(struct front *f, int fd, struct err *e);
+
+/* The router has been told to end. Alone (retired, replaced): stops accepting; another router has
+ * the socket or will. With the whole service: goes on, because new requests are to hear 503
+ * `draining` while running ones finish. */
 void front_drain(struct front *f);
 
 /* Stops accepting; a zeroed front is accepted. */

@@ -38,6 +38,15 @@ static void on_drain(struct child *c)
     loop_timer_set(r->hub.loop, &r->grace, (uint64_t)r->hub.config->grace_ms, on_grace_end);
 }
 
+static void on_adopt(struct child *c, const struct heritage_place *place)
+{
+    struct router *r = CONTAINER_OF(c, struct router, child);
+    struct err e;
+
+    if (front_add(&r->front, place->listen_fd, &e) != 0)
+        log_error(NULL, "a retired router's socket is not served", LOG_T("reason", e.text));
+}
+
 static void on_reload(struct child *c)
 {
     struct router *r = CONTAINER_OF(c, struct router, child);
@@ -69,6 +78,7 @@ static int start(struct router *r, const struct heritage *h, struct loop *l, str
     if (load_keys(r, h->config, e) != 0 || child_init(&r->child, l, h, on_drain, e) != 0)
         return -1;
     r->child.on_reload = on_reload;
+    r->child.on_adopt = on_adopt;
     return front_init(&r->front, &r->hub, e);
 }
 

@@ -24,15 +24,16 @@ static struct process *worker_at(struct supervisor *s, unsigned place)
 
 /* --- places: who serves which --- */
 
-/* The worker that stays and has the fewest places so far; NULL when none stays. */
-static struct process *choose_adopter(struct supervisor *s)
+/* The process of the role that stays and has the fewest places so far; NULL when none stays. */
+static struct process *choose_adopter(struct supervisor *s, enum heritage_role role)
 {
     struct process *best = NULL;
 
-    for (unsigned place = 0; place < BOARD_WORKERS_MAX; place++) {
-        struct process *p = worker_at(s, place);
+    for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
+        struct process *p = &s->processes[slot];
 
-        if (p->wanted && (!best || p->heritage.n_adopted < best->heritage.n_adopted))
+        if (p->wanted && p->heritage.role == role &&
+            (!best || p->heritage.n_adopted < best->heritage.n_adopted))
             best = p;
     }
     return best;
@@ -41,17 +42,20 @@ static struct process *choose_adopter(struct supervisor *s)
 /* From now on `to` serves the place: its successors inherit it, the living process is told. */
 static void give(struct supervisor *s, struct process *to, unsigned place)
 {
+    bool router = to->heritage.role == ROLE_ROUTER;
     struct heritage_place given = {.place = place,
-                                   .index = s->board->worker_base + place,
-                                   .listen_fd = s->listeners.workers[place]};
+                                   .index = router ? place : s->board->worker_base + place,
+                                   .listen_fd = router ? s->listeners.routers[place]
+                                                       : s->listeners.workers[place]};
     struct order order = {.kind = ORDER_ADOPT, .place = place};
     struct err e;
 
     process_add_place(to, &given);
-    atomic_store_explicit(&s->board->slots[BOARD_WORKER0 + place].adopter, 1 + to->heritage.place,
-                          memory_order_relaxed);
-    log_info(NULL, "place handed over", LOG_U("index", given.index),
-             LOG_T("to", to->heritage.name));
+    if (!router)
+        atomic_store_explicit(&s->board->slots[BOARD_WORKER0 + place].adopter,
+                              1 + to->heritage.place, memory_order_relaxed);
+    log_info(NULL, "place handed over", LOG_T("kind", router ? "router" : "worker"),
+             LOG_U("index", given.index), LOG_T("to", to->heritage.name));
     /* A process that cannot take the order is about to be replaced by one that inherits the place.
      */
     if (to->pid && order_send(to->control_fd, &order, given.listen_fd, &e)) {
@@ -61,19 +65,23 @@ static void give(struct supervisor *s, struct process *to, unsigned place)
     }
 }
 
-void reload_give_place(struct supervisor *s, unsigned slot)
+static void give_all(struct supervisor *s, struct process *from)
 {
-    struct process *from = &s->processes[slot], *to;
-    size_t n = from->heritage.n_adopted;
+    struct process *to = choose_adopter(s, from->heritage.role);
 
-    if (from->heritage.role == ROLE_ROUTER)
-        return;
-    to = choose_adopter(s);
     if (!to)
         return;
     give(s, to, from->heritage.place);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < from->heritage.n_adopted; i++)
         give(s, to, from->heritage.adopted[i].place);
+}
+
+void reload_give_place(struct supervisor *s, unsigned slot)
+{
+    struct process *from = &s->processes[slot];
+
+    if (from->heritage.role == ROLE_WORKER)
+        give_all(s, from);
     process_done(from);
 }
 
@@ -104,7 +112,7 @@ int reload_adopt_leftovers(struct supervisor *s, struct err *e)
             continue;
         rc = listeners_worker(&s->listeners, s->config, (unsigned)place, e);
         if (rc == 0)
-            give(s, choose_adopter(s), (unsigned)place);
+            give(s, choose_adopter(s, ROLE_WORKER), (unsigned)place);
     }
     if (d)
         (void)closedir(d);
@@ -121,11 +129,11 @@ static void retire(struct supervisor *s, unsigned slot)
     loop_timer_stop(s->loop, &p->respawn);
     atomic_store_explicit(&s->board->slots[slot].state, BOARD_RETIRING, memory_order_relaxed);
     log_info(NULL, "process retires", LOG_T("process", p->heritage.name));
-    if (p->heritage.role == ROLE_ROUTER) {
-        /* Its copy is now the last: it accepts what waits there and closes it. */
-        close(s->listeners.routers[p->heritage.place]);
-        s->listeners.routers[p->heritage.place] = -1;
-    }
+    /* A router's socket stays in the SO_REUSEPORT group, because leaving it would lose what the
+     * kernel queues there at that moment: another router accepts on it from now on. A worker's goes
+     * on when its journal is closed. */
+    if (p->heritage.role == ROLE_ROUTER)
+        give_all(s, p);
     if (p->pid) {
         (void)kill(p->pid, SIGTERM);
     } else {

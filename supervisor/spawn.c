@@ -58,20 +58,26 @@ void spawn_prepare(struct supervisor *s, unsigned slot)
 
 /* --- in the child --- */
 
+/* Whether the process accepts on the descriptor. */
+static bool is_served(const struct heritage *h, int fd)
+{
+    bool mine = fd == h->listen_fd;
+
+    for (size_t i = 0; i < h->n_adopted; i++)
+        mine |= fd == h->adopted[i].listen_fd;
+    return mine;
+}
+
 static void close_inherited(struct supervisor *s, const struct process *own)
 {
     const struct heritage *h = &own->heritage;
 
     for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
-        if (s->listeners.routers[i] == h->listen_fd)
+        if (is_served(h, s->listeners.routers[i]))
             s->listeners.routers[i] = -1;
     }
     for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++) {
-        bool mine = s->listeners.workers[i] == h->listen_fd;
-
-        for (size_t k = 0; k < h->n_adopted; k++)
-            mine |= s->listeners.workers[i] == h->adopted[k].listen_fd;
-        if (mine)
+        if (is_served(h, s->listeners.workers[i]))
             s->listeners.workers[i] = -1;
     }
     listeners_close(&s->listeners);

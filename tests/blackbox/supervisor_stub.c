@@ -161,14 +161,8 @@ static void listen_on(int fd)
 
 static void on_drain(struct child *c)
 {
-    bool retired = !atomic_load(&c->heritage->board->draining);
-
-    for (unsigned i = 0; i < stub.n; i++) {
-        if (retired && c->heritage->role == ROLE_ROUTER)
-            on_listener(&stub.listeners[i], 0); /* what waits is still ours */
+    for (unsigned i = 0; i < stub.n; i++)
         loop_del(c->loop, &stub.listeners[i]);
-        close(stub.listeners[i].fd);
-    }
     if (stub.running == 0)
         loop_stop(c->loop);
 }
@@ -184,7 +178,8 @@ static void on_adopt(struct child *c, const struct heritage_place *place)
 {
     note_place(place->place);
     listen_on(place->listen_fd);
-    child_adopted(c, place->place);
+    if (c->heritage->role == ROLE_WORKER)
+        child_adopted(c, place->place);
 }
 
 static int run(const struct heritage *h)

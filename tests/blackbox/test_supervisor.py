@@ -21,7 +21,7 @@ class Load:
     def __init__(self, gateway, path="/", clients=4):
         self.gateway, self.path, self.stopping = gateway, path, False
         self.ok, self.failed, self.refused = 0, [], 0
-        self.threads = [threading.Thread(target=self.run) for _ in range(clients)]
+        self.threads = [threading.Thread(target=self.run, daemon=True) for _ in range(clients)]
         for t in self.threads:
             t.start()
 

@@ -80,8 +80,7 @@ static void tell_closed(struct exchange *x, bool delivered)
 /* Whether the peer still holds its end; asked once, after the last byte was written. */
 static bool peer_there(const struct exchange *x)
 {
-    /* Our own end of reading looks like the peer's RDHUP. */
-    struct pollfd p = {.fd = x->conn->fd, .events = x->conn->shut ? 0 : POLLRDHUP};
+    struct pollfd p = {.fd = x->conn->fd, .events = POLLRDHUP};
 
     return x->conn->shut || (!x->conn->gone && poll(&p, 1, 0) == 0);
 }
