@@ -9,7 +9,6 @@
 #include "common/base/vec.h"
 #include "common/proc/child.h"
 #include "worker/api/api.h"
-#include "worker/api/passthrough.h"
 #include "worker/setup.h"
 #include "worker/turn/ledger.h"
 
@@ -238,6 +237,7 @@ static int open_state(struct worker *w, struct err *e)
     struct session_defaults d = setup_sessions(c);
     struct engine_options engines = setup_engines(c, w->h->model);
 
+    engines.metrics = w->h->page;
     env->loop = w->loop;
     env->model = w->h->model;
     env->page = w->h->page;
@@ -251,9 +251,7 @@ static int open_state(struct worker *w, struct err *e)
     w->api.heritage = w->h;
     w->api.keys = w->keys;
     w->api.started_s = api_now_ms() / 1000;
-    w->api.passthrough = passthrough_new(w->loop, c, e);
-    if (!w->api.passthrough || engine_pool_new(w->loop, &engines, &env->engines, e) ||
-        open_place(w, w->h->index, e))
+    if (engine_pool_new(w->loop, &engines, &env->engines, e) || open_place(w, w->h->index, e))
         return -1;
     for (size_t i = 0; i < w->h->n_adopted; i++) {
         if (open_place(w, w->h->adopted[i].index, e))

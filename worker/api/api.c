@@ -3,7 +3,6 @@
 #include <time.h>
 
 #include "worker/api/handlers.h"
-#include "worker/api/passthrough.h"
 #include "worker/api/respond.h"
 #include "worker/api/sibling.h"
 
@@ -218,5 +217,4 @@ struct siblings *api_siblings(struct api *a)
 void api_done(struct api *a)
 {
     siblings_free(a->siblings);
-    passthrough_free(a->passthrough);
 }

@@ -11,7 +11,6 @@
 #include "worker/api/server.h"
 #include "worker/turn/turn.h"
 
-struct passthrough;
 struct siblings;
 struct wait_entry;
 
@@ -19,7 +18,6 @@ struct api {
     struct turn_env turns;
     const struct heritage *heritage;
     const struct keys *keys;
-    struct passthrough *passthrough;
     struct siblings *siblings;    /* the other workers; made on first use */
     struct wait_entry *waits;     /* long polls */
     struct session_totals totals; /* as of the last sweep, plus what was created since */

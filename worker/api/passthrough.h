@@ -1,19 +1,14 @@
 /*
- * struct passthrough: paths below a session that no dialect serves go to the engine as they are and
- * its answer comes back as it is; nothing is recorded. Only the engine's own key goes along, never
- * the agent's. Answers are relayed with backpressure when they are 200, else held whole (bounded).
+ * Paths below a session that no dialect serves go to the session's engine as they are and its
+ * answer comes back as it is; nothing is recorded, nothing retried. Only the engine's own key goes
+ * along, never the agent's. Answers are relayed with backpressure when they are 200, else held
+ * whole (bounded). Paths that control an engine (weights, caches, other requests) take an admin
+ * key: agents run untrusted code.
  */
 #ifndef RG_API_PASSTHROUGH_H
 #define RG_API_PASSTHROUGH_H
 
 #include "worker/api/api.h"
-
-struct passthrough;
-
-/* From the --engine settings; engines without a URL (builtin) are left out. NULL and e: a key file
- * or URL that cannot be used. */
-struct passthrough *passthrough_new(struct loop *loop, const struct config *c, struct err *e);
-void passthrough_free(struct passthrough *p);
 
 /* Forwards the request (r->rest and its query) to the session's engine; 404 where there is none. */
 void passthrough_serve(struct api_request *r);

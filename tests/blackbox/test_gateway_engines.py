@@ -1,0 +1,125 @@
+"""Engines behind a whole gateway: what a client sees of them, and what a failed call leaves."""
+import json
+import socket
+
+import pytest
+
+from gateway import wait_until
+from stub_engines import StubEngine
+
+ASK = {"messages": [{"role": "user", "content": "hi"}]}
+GOOD = {"ids": list(b"ok") + [257], "matched": 257}
+
+
+@pytest.fixture
+def pair(start):
+    """pair(kind, **settings) -> engine and gateway on it."""
+    engines = []
+
+    def make(kind="sglang", plan=GOOD, **settings):
+        engine = StubEngine(kind, **settings.pop("stub", {}))
+        engines.append(engine.__enter__())
+        engine.plan.append(plan)
+        return engine, start(workers=1, engine=engine.setting, **settings)
+    yield make
+    for e in engines:
+        e.__exit__()
+
+
+def session(gateway, **options):
+    return gateway.post("/sessions", options).json()["session_id"]
+
+
+def state_of(gateway, sid):
+    s = gateway.get(f"/sessions/{sid}").json()
+    return {k: s[k] for k in ("phase", "accumulated_token_ids", "tree") if k in s}
+
+
+def chat(gateway, sid, **more):
+    return gateway.post(f"/sessions/{sid}/v1/chat/completions", {**ASK, **more})
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm", "llamacpp"])
+def test_exact_tokens_of_every_kind(pair, kind):
+    engine, gateway = pair(kind)
+    sid = session(gateway)
+    engine.plan.extend([GOOD, GOOD])
+    assert chat(gateway, sid).json()["choices"][0]["message"]["content"] == "ok"
+    body = engine.requests[0]["body"]
+    prompt = body.get("input_ids") or body.get("token_ids") or body.get("prompt")
+    fin = gateway.post(f"/sessions/{sid}/finalize", {}).json()
+    t = fin["trajectories"][0]
+    assert t["prompt_ids"] == prompt and t["response_ids"][:3] == GOOD["ids"]
+    assert [round(x, 4) for x in t["response_logprobs"][:3]] == [round(-((v * 7 + j * 13) % 100) / 100, 4) for j, v in enumerate(GOOD["ids"])]
+
+
+FAULTS = [({"lp_extra": -1}, 502), ({"drop": {"logprobs"}}, 502), ({"drop": {"finish"}}, 502), ({"truncate": True}, 502), ({"cut": "reset"}, 502),
+          ({"cut": "close"}, 502), ({"prompt_tokens": 1}, 502), ({"ids": [1, 99999]}, 502), ({"type": "text/html"}, 502), ({"status": 500}, 502),
+          ({"status": 503}, 503), ({"status": 429}, 429), ({"status": 400}, 400), ({"finish": "abort", "abort_status": 503}, 503)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_faults_leave_the_session_as_it_was(pair, stream):
+    engine, gateway = pair()
+    gateway.allow(".*")
+    sid = session(gateway)
+    chat(gateway, sid)
+    before = state_of(gateway, sid)
+    for fault, status in FAULTS:
+        engine.plan.append({**GOOD, **fault})
+        a = chat(gateway, sid, stream=stream)
+        if not stream:
+            assert a.status == status, (fault, a.status, a.text)
+            assert a.headers.get("x-should-retry") == ("false" if status == 400 else "true"), (fault, a.headers)
+        else:
+            assert '"error"' in a.text and "[DONE]" not in a.text.split('"error"')[-1], (fault, a.text)
+        assert state_of(gateway, sid) == before, fault
+    engine.plan.append(GOOD)
+    assert chat(gateway, sid, stream=stream).status == 200
+
+
+def test_a_client_that_leaves_aborts_the_engine(pair):
+    engine, gateway = pair(plan={**GOOD, "delay_s": 60})
+    sid = session(gateway)
+    s = socket.create_connection(("127.0.0.1", gateway.port))
+    raw = json.dumps(ASK).encode()
+    s.sendall(f"POST /sessions/{sid}/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n".encode() + raw)
+    wait_until(lambda: engine.requests, 10, "the engine's request")
+    s.close()
+    wait_until(lambda: engine.left == 1 and engine.aborts, 10, "the abort")
+    assert engine.aborts[0] == engine.requests[0]["body"]["rid"] and engine.aborts[0].startswith(f"{sid}:") and engine.aborts[0].endswith(".")
+    engine.plan.append(GOOD)
+    assert chat(gateway, sid).status == 200
+
+
+def test_deltas_come_as_the_engine_writes_them(pair):
+    engine, gateway = pair(plan={"ids": list(b"abcdef") + [257], "matched": 257, "chunk": 1, "gap_s": 0.05})
+    a = chat(gateway, session(gateway), stream=True)
+    texts = [json.loads(line[6:]) for line in a.text.split("\n") if line.startswith("data: {")]
+    spelled = [c["choices"][0]["delta"].get("content") for c in texts if c["choices"] and c["choices"][0]["delta"].get("content")]
+    assert "".join(spelled) == "abcdef" and len(spelled) >= 5
+
+
+def test_other_paths_go_to_the_engine(pair):
+    engine, gateway = pair()
+    sid = session(gateway)
+    a = gateway.post(f"/sessions/{sid}/echo?x=1", {"a": 1})
+    assert a.status == 200, a.text
+    assert a.json()["target"] == "/echo?x=1" and json.loads(a.json()["body"]) == {"a": 1}
+    assert a.json()["headers"]["x-smg-routing-key"] == sid
+    assert gateway.get(f"/sessions/{sid}/nowhere").status == 404
+
+
+def test_agents_do_not_control_the_engine(pair, tmp_path):
+    (tmp_path / "keys").write_text("admin-key-0123456789abcdef\n")
+    engine, gateway = pair(admin_key_file=str(tmp_path / "keys"))
+    admin = {"Authorization": "Bearer admin-key-0123456789abcdef"}
+    s = gateway.post("/sessions", {}, headers=admin).json()
+    agent = {"Authorization": f"Bearer {s['api_key']}"}
+    sid = s["session_id"]
+    assert gateway.post(f"/sessions/{sid}/echo", {}, headers=agent).status == 200
+    for path in ("/abort_request", "/v1/flush_cache", "/%61bort_request", "/update_weights_from_disk", "//abort_request", "/x/../abort_request"):
+        assert gateway.post(f"/sessions/{sid}{path}", {}, headers=agent).status in (400, 403, 404), path
+    assert engine.aborts == []
+    assert gateway.post(f"/sessions/{sid}/abort_request", {"rid": "x"}, headers=admin).status == 200
+    assert engine.aborts == ["x"]
