@@ -113,6 +113,14 @@ enum step core_find(struct parser *p, const char *const *marks, size_t n, size_t
     return STEP_MORE;
 }
 
+bool core_beyond(struct parser *p, size_t from, size_t max_bytes)
+{
+    if (p->pos - from <= max_bytes)
+        return false;
+    p->pos = from + max_bytes;
+    return true;
+}
+
 static const struct json *tool_function(const struct json *tool)
 {
     const struct json *f = json_get(tool, "function");

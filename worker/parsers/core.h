@@ -132,6 +132,10 @@ enum step core_blanks(struct parser *p);
  * may begin (MORE); MORE with pos at the end when there is none. NULL marks are skipped. */
 enum step core_find(struct parser *p, const char *const *marks, size_t n, size_t *which);
 
+/* True when pos has gone further than max_bytes from `from`; pos then stands at that limit, so
+ * that what follows does not depend on how far a search happened to get. */
+bool core_beyond(struct parser *p, size_t from, size_t max_bytes);
+
 /* --- the call at hand --- */
 
 /* Forgets the last call. */

@@ -118,14 +118,16 @@ static bool header_step(struct parser *p)
     size_t which = 0;
     enum step r = core_find(p, stops, ARRAY_LEN(stops), &which);
 
-    if (r == STEP_YES && which == 0) {
+    if (core_beyond(p, p->done, HEADER_MAX_BYTES)) {
+        stays_text(p, p->pos);
+    } else if (r == STEP_YES && which == 0) {
         p->pos += strlen(stops[0]);
         take_header(p);
-        return true;
-    }
-    if (r != STEP_YES && !p->final && p->pos - p->done <= HEADER_MAX_BYTES)
+    } else if (r == STEP_YES || p->final) {
+        stays_text(p, p->pos);
+    } else {
         return false;
-    stays_text(p, p->pos);
+    }
     return true;
 }
 

@@ -26,7 +26,7 @@ static enum step read_upto(struct parser *p, const char *const *marks, size_t n,
     if (!c->from)
         c->from = p->pos;
     r = core_find(p, marks, n, which);
-    if (p->pos - c->from > NAME_MAX_BYTES)
+    if (core_beyond(p, c->from, NAME_MAX_BYTES))
         return STEP_NO;
     if (r != STEP_YES)
         return r;

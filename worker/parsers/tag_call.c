@@ -55,7 +55,7 @@ static enum step read_name(struct parser *p, const struct tags *t)
     if (!c->from)
         c->from = p->pos;
     r = core_find(p, t->name_stops, ARRAY_LEN(t->name_stops), &which);
-    if (p->pos - c->from > NAME_MAX_BYTES)
+    if (core_beyond(p, c->from, NAME_MAX_BYTES))
         return STEP_NO;
     if (r != STEP_YES)
         return r;
@@ -109,7 +109,7 @@ static enum step read_key(struct parser *p, const struct tags *t)
     bool known;
     enum step r = core_find(p, &t->key_stop, 1, &which);
 
-    if (p->pos - c->from > NAME_MAX_BYTES)
+    if (core_beyond(p, c->from, NAME_MAX_BYTES))
         return STEP_NO;
     if (r != STEP_YES)
         return r;

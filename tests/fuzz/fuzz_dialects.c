@@ -1,0 +1,48 @@
+/* fuzz: rg_worker */
+#include "common/base/check.h"
+#include "worker/api/writers.h"
+
+/* Byte 0 picks the dialect; the rest is a request body. It is parsed or refused with a field and a
+ * text, and what is accepted has messages or a prompt. */
+static const struct json *past(void *ctx, struct arena *a, struct str id)
+{
+    const struct json *v = NULL;
+
+    (void)ctx;
+    if (id.len % 2)
+        return NULL;
+    CHECK(json_parse(a,
+                     STR("[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\","
+                         "\"content\":\"y\",\"tool_calls\":[{\"id\":\"c\",\"function\":{}}]}]"),
+                     &v, NULL) == 0);
+    return v;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const struct dialect *const all[] = {&dialect_chat, &dialect_messages,
+                                                &dialect_count_tokens, &dialect_responses,
+                                                &dialect_completions};
+    const struct dialect_past earlier = {past, NULL};
+    struct arena a = {0};
+    const struct json *body;
+    struct chat_request req;
+    struct err e = {0};
+
+    if (size < 1)
+        return 0;
+    if (json_parse(&a, str_of((const char *)data + 1, size - 1), &body, &e) == 0 &&
+        body->kind == JSON_OBJECT) {
+        if (all[data[0] % 5]->parse(&a, body, NULL, &earlier, &req, &e) != 0) {
+            CHECK(e.kind == ERR_INVALID && e.param[0] && e.text[0]);
+        } else {
+            CHECK(req.chat.messages ? req.chat.messages->n > 0
+                                    : req.prompt.len > 0 || req.prompt_ids.n > 0);
+            CHECK(req.n >= 1);
+        }
+    }
+    arena_done(&a);
+    return 0;
+}
