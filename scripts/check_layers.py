@@ -34,7 +34,7 @@ OWNERS = {
     "mbedtls/": ["common/net/tls", "common/proc/ids", "common/proc/keys", "common/os/random"],
     "pcre2": ["worker/tokens/"],
     "yaml": ["common/proc/config"],
-    "msgpack": ["common/codec/"],
+    "msgpack": ["worker/export/msgpack"],
     "hiredis": ["worker/export/"],
     "systemd/": ["supervisor/"],
     "seccomp": ["common/os/sandbox", "supervisor/sandbox"],

@@ -124,7 +124,7 @@ static double turn(struct harness *h, struct str answer)
     a.logprobs = lp;
     a.message = answer_message(&h->turn, answer);
     a.response_id = arena_printf(&h->turn, "r%lu", (unsigned long)h->now);
-    CHECK(session_commit(h->store, p, &a, 1, h->now, &h->record, &e) == 0);
+    CHECK(session_commit(p, &a, 1, h->now, &h->record, &e) == 0);
     applied(h);
     start = cpu_s() - start;
     arena_reset(&h->turn);
@@ -314,7 +314,7 @@ static void export_one(struct harness *h, const char *format, const char *more)
     CHECK(export_option(&o, STR("format"), str_cstr(format), &e) == 0);
     if (*more)
         CHECK(export_option(&o, STR("select"), str_cstr(more), &e) == 0);
-    CHECK(export_new(h->store, h->s, NULL, NULL, &o, &x, &e) == 0);
+    CHECK(export_new(h->s, NULL, NULL, &o, &x, &e) == 0);
     do {
         double one = cpu_s();
 

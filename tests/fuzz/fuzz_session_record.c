@@ -45,8 +45,7 @@ static void export_all(struct session_store *st, struct session *s)
         o.merge = MERGE_TOKEN;
         o.select = (enum export_select)(format % 4);
         o.max_tokens = format & 4 ? 40 : 0;
-        if (export_new(st, s, (const struct model *)(const void *)&some_model, NULL, &o, &x, &e) !=
-            0)
+        if (export_new(s, (const struct model *)(const void *)&some_model, NULL, &o, &x, &e) != 0)
             continue;
         while (export_next(x, &out, 1000, &e) == 0)
             buf_clear(&out);

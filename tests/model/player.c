@@ -68,7 +68,7 @@ static void commit_answers(struct player *p, int64_t call, const struct session_
     struct buf record = {0};
     struct err e = {0};
 
-    if (session_commit(p->store, p->plans[call], a, n, p->now, &record, &e) == 0) {
+    if (session_commit(p->plans[call], a, n, p->now, &record, &e) == 0) {
         p->status[call] = 200;
         apply(p, &record);
     } else {
@@ -310,8 +310,7 @@ static void write_export(struct session_store *st, struct str id, const struct j
         return;
     }
     if (export_options_json(&eo, options, &e) != 0 ||
-        export_new(st, s, (const struct model *)(const void *)&some_model, NULL, &eo, &x, &e) !=
-            0) {
+        export_new(s, (const struct model *)(const void *)&some_model, NULL, &eo, &x, &e) != 0) {
         json_write_string(out, str_cstr(e.text));
         return;
     }

@@ -80,7 +80,7 @@ static void send_export(struct exporting *v)
         fail(v, &e);
         return;
     }
-    if (export_new(env->store, s, env->model, env->scratch, &v->options, &v->export, &e)) {
+    if (export_new(s, env->model, env->scratch, &v->options, &v->export, &e)) {
         fail(v, &e);
         return;
     }

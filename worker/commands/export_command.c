@@ -19,7 +19,7 @@ static int export_session(const struct request *q, struct replayed *r,
 {
     struct export *x = NULL;
     struct buf bytes = {0};
-    int rc = export_new(r->store, s, r->model, scratch, &q->options, &x, e);
+    int rc = export_new(s, r->model, scratch, &q->options, &x, e);
 
     while (rc == 0) {
         buf_clear(&bytes);

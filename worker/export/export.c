@@ -192,14 +192,12 @@ enum export_format export_accept(struct str accept, enum export_format otherwise
 
 /* --- the object --- */
 
-int export_new(struct session_store *st, struct session *s, const struct model *m,
-               struct model_scratch *scratch, const struct export_options *o, struct export **ret,
-               struct err *e)
+int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,
+               const struct export_options *o, struct export **ret, struct err *e)
 {
     struct export *x = mem_zalloc(sizeof(*x));
 
     (void)e;
-    x->store = st;
     x->session = s;
     session_pin(s);
     x->options = *o;
@@ -293,6 +291,7 @@ int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct e
     size_t done = 0;
 
     (void)e;
+    x->out = out;
     while ((x->step != EXPORT_DONE || is_deferred(x)) && done < budget_bytes) {
         if (is_deferred(x)) {
             done += hand_out(x, out, budget_bytes - done);
@@ -325,6 +324,6 @@ void export_free(struct export *x)
         buf_done(&x->parts[i]);
     arena_done(&x->scratch);
     arena_done(&x->arena);
-    session_unpin(x->store, x->session);
+    session_unpin(x->session->store, x->session);
     free(x);
 }

@@ -78,9 +78,8 @@ enum export_format export_accept(struct str accept, enum export_format otherwise
 /* Fixes the branches and prepares. `m` and `scratch` are for the drift audit and for merging by
  * token; NULL leaves the audit out. ERR_UNASSEMBLABLE when the format cannot hold the session
  * (miles). */
-int export_new(struct session_store *st, struct session *s, const struct model *m,
-               struct model_scratch *scratch, const struct export_options *o, struct export **ret,
-               struct err *e);
+int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,
+               const struct export_options *o, struct export **ret, struct err *e);
 
 /* Appends the next bytes, stopping soon after `budget_bytes` of output or of work: 1 done, 0 more
  * (it may have appended nothing yet), -1 error. */

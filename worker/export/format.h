@@ -19,7 +19,6 @@ struct export_sums {
 
 struct export
 {
-    struct session_store *store;
     struct session *session; /* pinned */
     struct export_options options;
     struct trajectory_input input;
@@ -30,6 +29,7 @@ struct export
     const struct format *format;
     void *state;                        /* the format's, in the arena */
     bool all_logprobs;                  /* verl: every row has them */
+    struct buf *out;                    /* where export_next puts bytes now */
     struct buf parts[EXPORT_PARTS_MAX]; /* made, but not yet handed out (a header), in order */
     unsigned n_parts, part;
     size_t part_at;

@@ -154,6 +154,7 @@ static void miles_one(struct export *x, const struct trajectory *t, struct buf *
     const int64_t *ids = NULL;
     double *logprobs = NULL;
 
+    (void)out; /* tensors_add knows where */
     if (tensors_sizing(x))
         note_sample(x, t);
     if (tensors_want(x, TENSOR_I64)) {
@@ -162,12 +163,12 @@ static void miles_one(struct export *x, const struct trajectory *t, struct buf *
         for (uint32_t i = 0; t->logprobs && i < t->n; i++)
             logprobs[i] = (double)t->logprobs[i];
     }
-    tensors_add(x, out, "tokens", t->index, TENSOR_I64, SHAPE1(t->total), ids);
-    tensors_add(x, out, "loss_mask", t->index, TENSOR_U8, SHAPE1(t->n), t->mask);
+    tensors_add(x, "tokens", t->index, TENSOR_I64, SHAPE1(t->total), ids);
+    tensors_add(x, "loss_mask", t->index, TENSOR_U8, SHAPE1(t->n), t->mask);
     if (t->logprobs)
-        tensors_add(x, out, "rollout_log_probs", t->index, TENSOR_F64, SHAPE1(t->n), logprobs);
+        tensors_add(x, "rollout_log_probs", t->index, TENSOR_F64, SHAPE1(t->n), logprobs);
     if (t->experts.p)
-        tensors_add(x, out, "rollout_routed_experts", t->index, TENSOR_I32,
+        tensors_add(x, "rollout_routed_experts", t->index, TENSOR_I32,
                     SHAPE3(t->experts_rows, t->experts_layers, t->experts_topk),
                     tensors_want(x, TENSOR_I32) ? wide_experts(x, t) : NULL);
 }
@@ -225,7 +226,7 @@ static void miles_end(struct export *x, struct buf *out)
     if (tensors_sizing(x))
         make_meta(x);
     meta = buf_str(tensors_meta(x, KEY_META));
-    tensors_add(x, out, "_samples_meta", SIZE_MAX, TENSOR_U8, SHAPE1(meta.len), meta.p);
+    tensors_add(x, "_samples_meta", SIZE_MAX, TENSOR_U8, SHAPE1(meta.len), meta.p);
     tensors_end(x, out);
 }
 

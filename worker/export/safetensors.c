@@ -32,7 +32,7 @@ static void note_rest(struct export *x, const struct trajectory *t)
     json_out_end_obj(&o);
 }
 
-static void put_experts(struct export *x, const struct trajectory *t, struct buf *out)
+static void put_experts(struct export *x, const struct trajectory *t)
 {
     struct shape s = SHAPE3(t->experts_rows, t->experts_layers, t->experts_topk);
     enum tensor_type type = TENSOR_I32;
@@ -42,26 +42,27 @@ static void put_experts(struct export *x, const struct trajectory *t, struct buf
     else if (t->experts_item == 2)
         type = TENSOR_I16;
     if (t->experts.p)
-        tensors_add(x, out, "routed_experts", t->index, type, s, t->experts.p);
+        tensors_add(x, "routed_experts", t->index, type, s, t->experts.p);
 }
 
 static void safetensors_one(struct export *x, const struct trajectory *t, struct buf *out)
 {
     const int64_t *wide = NULL;
 
+    (void)out; /* tensors_add knows where */
     if (tensors_sizing(x))
         note_rest(x, t);
     if (tensors_want(x, TENSOR_I64))
         wide = tensors_wide(x, t->ids, t->total);
-    tensors_add(x, out, "prompt_ids", t->index, TENSOR_I64, SHAPE1(t->n_prompt), wide);
-    tensors_add(x, out, "response_ids", t->index, TENSOR_I64, SHAPE1(t->n),
+    tensors_add(x, "prompt_ids", t->index, TENSOR_I64, SHAPE1(t->n_prompt), wide);
+    tensors_add(x, "response_ids", t->index, TENSOR_I64, SHAPE1(t->n),
                 wide ? wide + t->n_prompt : NULL);
-    tensors_add(x, out, "response_mask", t->index, TENSOR_U8, SHAPE1(t->n), t->mask);
+    tensors_add(x, "response_mask", t->index, TENSOR_U8, SHAPE1(t->n), t->mask);
     if (t->logprobs)
-        tensors_add(x, out, "response_logprobs", t->index, TENSOR_F32, SHAPE1(t->n), t->logprobs);
+        tensors_add(x, "response_logprobs", t->index, TENSOR_F32, SHAPE1(t->n), t->logprobs);
     if (t->versions)
-        tensors_add(x, out, "response_versions", t->index, TENSOR_I64, SHAPE1(t->n), t->versions);
-    put_experts(x, t, out);
+        tensors_add(x, "response_versions", t->index, TENSOR_I64, SHAPE1(t->n), t->versions);
+    put_experts(x, t);
 }
 
 static void safetensors_end(struct export *x, struct buf *out)

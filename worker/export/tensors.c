@@ -102,8 +102,8 @@ static void put_entry(struct tensors *t, struct str name, enum tensor_type type,
     *at += bytes;
 }
 
-void tensors_add(struct export *x, struct buf *out, const char *name, size_t index,
-                 enum tensor_type type, struct shape shape, const void *data)
+void tensors_add(struct export *x, const char *name, size_t index, enum tensor_type type,
+                 struct shape shape, const void *data)
 {
     struct tensors *t = x->state;
     uint64_t bytes = bytes_of(type, shape);
@@ -117,7 +117,7 @@ void tensors_add(struct export *x, struct buf *out, const char *name, size_t ind
 
         put_entry(t, full, type, shape, bytes);
     } else if (tensors_want(x, type)) {
-        buf_add(out, data, bytes);
+        buf_add(x->out, data, bytes);
     }
 }
 

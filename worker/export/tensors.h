@@ -43,8 +43,8 @@ static inline bool tensors_sizing(const struct export *x)
 
 /* One tensor "name.index" (index SIZE_MAX: just "name"). data is read in its data pass only and
  * may be NULL while sizing. */
-void tensors_add(struct export *x, struct buf *out, const char *name, size_t index,
-                 enum tensor_type type, struct shape shape, const void *data);
+void tensors_add(struct export *x, const char *name, size_t index, enum tensor_type type,
+                 struct shape shape, const void *data);
 
 /* Whether data of this element type goes out in this pass: making it may be skipped otherwise. */
 bool tensors_want(const struct export *x, enum tensor_type type);

@@ -99,7 +99,7 @@ static void verl_notes(struct export *x, const struct trajectory *t)
     json_out_end_obj(&o);
 }
 
-static void verl_longs(struct export *x, const struct trajectory *t, struct buf *out)
+static void verl_longs(struct export *x, const struct trajectory *t)
 {
     size_t i = t->index, total = t->total, n = t->n;
     int64_t *ids = NULL, *ones = NULL, *at = NULL, *mask = NULL, *loss = NULL;
@@ -116,16 +116,16 @@ static void verl_longs(struct export *x, const struct trajectory *t, struct buf 
         if (x->options.mask_unfinished && unfinished(x->session))
             loss = mask = arena_zalloc(&x->scratch, n * sizeof(*loss));
     }
-    tensors_add(x, out, "prompts", i, TENSOR_I64, SHAPE1(t->n_prompt), ids);
-    tensors_add(x, out, "responses", i, TENSOR_I64, SHAPE1(n), ids ? ids + t->n_prompt : NULL);
-    tensors_add(x, out, "input_ids", i, TENSOR_I64, SHAPE1(total), ids);
-    tensors_add(x, out, "attention_mask", i, TENSOR_I64, SHAPE1(total), ones);
-    tensors_add(x, out, "position_ids", i, TENSOR_I64, SHAPE1(total), at);
-    tensors_add(x, out, "response_mask", i, TENSOR_I64, SHAPE1(n), mask);
-    tensors_add(x, out, "loss_mask", i, TENSOR_I64, SHAPE1(n), loss);
+    tensors_add(x, "prompts", i, TENSOR_I64, SHAPE1(t->n_prompt), ids);
+    tensors_add(x, "responses", i, TENSOR_I64, SHAPE1(n), ids ? ids + t->n_prompt : NULL);
+    tensors_add(x, "input_ids", i, TENSOR_I64, SHAPE1(total), ids);
+    tensors_add(x, "attention_mask", i, TENSOR_I64, SHAPE1(total), ones);
+    tensors_add(x, "position_ids", i, TENSOR_I64, SHAPE1(total), at);
+    tensors_add(x, "response_mask", i, TENSOR_I64, SHAPE1(n), mask);
+    tensors_add(x, "loss_mask", i, TENSOR_I64, SHAPE1(n), loss);
 }
 
-static void verl_experts(struct export *x, const struct trajectory *t, struct buf *out)
+static void verl_experts(struct export *x, const struct trajectory *t)
 {
     struct shape s = SHAPE3(t->total, t->experts_layers, t->experts_topk);
     uint64_t row = t->experts.p ? t->experts.len / t->experts_rows : 0;
@@ -142,7 +142,7 @@ static void verl_experts(struct export *x, const struct trajectory *t, struct bu
         padded = arena_zalloc(&x->scratch, t->total * row);
         memcpy(padded, t->experts.p, t->experts.len);
     }
-    tensors_add(x, out, "routed_experts", t->index, type, s, padded);
+    tensors_add(x, "routed_experts", t->index, type, s, padded);
 }
 
 static void verl_one(struct export *x, const struct trajectory *t, struct buf *out)
@@ -150,17 +150,18 @@ static void verl_one(struct export *x, const struct trajectory *t, struct buf *o
     bool known;
     float *scores = NULL;
 
+    (void)out; /* tensors_add knows where */
     if (tensors_sizing(x))
         verl_notes(x, t);
-    verl_longs(x, t, out);
+    verl_longs(x, t);
     if (x->all_logprobs)
-        tensors_add(x, out, "rollout_log_probs", t->index, TENSOR_F32, SHAPE1(t->n), t->logprobs);
+        tensors_add(x, "rollout_log_probs", t->index, TENSOR_F32, SHAPE1(t->n), t->logprobs);
     if (tensors_want(x, TENSOR_F32)) {
         scores = arena_calloc(&x->scratch, t->n, sizeof(*scores));
         scores[t->n - 1] = (float)trajectory_reward(x->session, &known);
     }
-    tensors_add(x, out, "rm_scores", t->index, TENSOR_F32, SHAPE1(t->n), scores);
-    verl_experts(x, t, out);
+    tensors_add(x, "rm_scores", t->index, TENSOR_F32, SHAPE1(t->n), scores);
+    verl_experts(x, t);
 }
 
 static void close_list(struct export *x, const char *key)
@@ -200,7 +201,7 @@ static int32_t *areal_versions(struct export *x, const struct trajectory *t)
     return v;
 }
 
-static void areal_words(struct export *x, const struct trajectory *t, struct buf *out)
+static void areal_words(struct export *x, const struct trajectory *t)
 {
     struct shape full = SHAPE2(1, t->total);
     int32_t *mask = NULL, *versions = NULL;
@@ -218,10 +219,10 @@ static void areal_words(struct export *x, const struct trajectory *t, struct buf
         }
         *reward = (float)trajectory_reward(x->session, &known);
     }
-    tensors_add(x, out, "loss_mask", t->index, TENSOR_I32, full, mask);
-    tensors_add(x, out, "logprobs", t->index, TENSOR_F32, full, logprobs);
-    tensors_add(x, out, "versions", t->index, TENSOR_I32, full, versions);
-    tensors_add(x, out, "rewards", t->index, TENSOR_F32, SHAPE1(1), reward);
+    tensors_add(x, "loss_mask", t->index, TENSOR_I32, full, mask);
+    tensors_add(x, "logprobs", t->index, TENSOR_F32, full, logprobs);
+    tensors_add(x, "versions", t->index, TENSOR_I32, full, versions);
+    tensors_add(x, "rewards", t->index, TENSOR_F32, SHAPE1(1), reward);
 }
 
 static void areal_one(struct export *x, const struct trajectory *t, struct buf *out)
@@ -230,6 +231,7 @@ static void areal_one(struct export *x, const struct trajectory *t, struct buf *
     int64_t *ids = tensors_want(x, TENSOR_I64) ? tensors_wide(x, t->ids, t->total) : NULL;
     uint8_t *ones = NULL;
 
+    (void)out; /* tensors_add knows where */
     if (tensors_sizing(x)) {
         struct json_out o = meta_item(x, KEY_ROWS, t);
 
@@ -237,13 +239,13 @@ static void areal_one(struct export *x, const struct trajectory *t, struct buf *
         native_write_rest(x, t, &o);
         json_out_end_obj(&o);
     }
-    tensors_add(x, out, "input_ids", t->index, TENSOR_I64, full, ids);
-    areal_words(x, t, out);
+    tensors_add(x, "input_ids", t->index, TENSOR_I64, full, ids);
+    areal_words(x, t);
     if (tensors_want(x, TENSOR_BOOL)) {
         ones = arena_alloc(&x->scratch, t->total);
         memset(ones, 1, t->total);
     }
-    tensors_add(x, out, "attention_mask", t->index, TENSOR_BOOL, full, ones);
+    tensors_add(x, "attention_mask", t->index, TENSOR_BOOL, full, ones);
 }
 
 static void areal_end(struct export *x, struct buf *out)

@@ -49,13 +49,21 @@ static bool is_stop(const struct model *m, int32_t id)
     return false;
 }
 
+/* What finding a message in the head's ids needs. */
+struct search {
+    const struct trajectory_input *in;
+    const struct track *track;
+    const int32_t *ids; /* the head's */
+    struct arena *arena;
+};
+
 /* The ids that a call with the head's first n messages would have got behind `base`'s own. */
-static int render_behind(const struct trajectory_input *in, const struct track *track,
-                         const struct turn *base, uint32_t n, const int32_t *ids, struct arena *a,
+static int render_behind(const struct search *s, const struct turn *base, uint32_t n,
                          struct token_vec *out)
 {
-    const struct gate *g = track->head->node->gate;
-    struct json *messages = node_messages(track->head->node, 0, a);
+    const struct node *node = s->track->head->node;
+    const struct gate *g = node->gate;
+    struct json *messages = node_messages(node, 0, s->arena);
     struct chat chat = {messages, g->tools, g->kwargs};
     struct model_suffix x = {0};
     struct model_tail tail;
@@ -64,9 +72,9 @@ static int render_behind(const struct trajectory_input *in, const struct track *
 
     messages->n = n;
     if (!base)
-        return model_prompt(in->model, in->scratch, &chat, out, &e);
-    tail = (struct model_tail){{ids, base->total}, base->cut};
-    rc = model_suffix(in->model, in->scratch, &chat, base->node->depth, &tail, &x, &e);
+        return model_prompt(s->in->model, s->in->scratch, &chat, out, &e);
+    tail = (struct model_tail){{s->ids, base->total}, base->cut};
+    rc = model_suffix(s->in->model, s->in->scratch, &chat, base->node->depth, &tail, &x, &e);
     *out = x.ids;
     return rc;
 }
@@ -79,10 +87,10 @@ static bool stands_at(const int32_t *ids, uint32_t total, uint32_t at, const int
 
 /* Where message `index`, which the head saw as context, lies in the head's ids: found by rendering
  * again what stands before it, and what ends with it. */
-static bool find_rendered(const struct trajectory_input *in, const struct track *track,
-                          uint32_t index, const int32_t *ids, struct arena *a, struct slot *ret)
+static bool find_rendered(const struct search *s, uint32_t index, struct slot *ret)
 {
-    const struct turn *q = track->head;
+    uint32_t total = s->track->head->total;
+    const struct turn *q = s->track->head;
     struct token_vec before = {0}, with = {0};
     size_t end = 0;
     uint32_t at;
@@ -91,12 +99,12 @@ static bool find_rendered(const struct trajectory_input *in, const struct track 
     while (q->parent && q->parent->node->depth > index)
         q = q->parent;
     at = turn_start(q) - q->n_context;
-    ok = render_behind(in, track, q->parent, index, ids, a, &before) == 0 &&
-         render_behind(in, track, q->parent, index + 1, ids, a, &with) == 0;
-    for (end = ok ? with.n : 0; end > 0 && !is_stop(in->model, with.at[end - 1]);)
+    ok = render_behind(s, q->parent, index, &before) == 0 &&
+         render_behind(s, q->parent, index + 1, &with) == 0;
+    for (end = ok ? with.n : 0; end > 0 && !is_stop(s->in->model, with.at[end - 1]);)
         end--;
-    ok = ok && end > before.n && stands_at(ids, track->head->total, at, before.at, before.n) &&
-         stands_at(ids, track->head->total, at, with.at, end);
+    ok = ok && end > before.n && stands_at(s->ids, total, at, before.at, before.n) &&
+         stands_at(s->ids, total, at, with.at, end);
     ret->from = at + (uint32_t)before.n;
     ret->to = at + (uint32_t)end;
     vec_done(&before);
@@ -138,7 +146,7 @@ static bool patch_slot(const struct trajectory_input *in, const struct track *tr
     }
     if (t && t->node->depth == index + 1)
         return take_over(in, t, child, ids, track->head->total, ret);
-    if (!in->model || !find_rendered(in, track, index, ids, a, ret))
+    if (!in->model || !find_rendered(&(struct search){in, track, ids, a}, index, ret))
         return false;
     if (author->cut)
         ret->to--; /* the template's own stop token stays */

@@ -205,16 +205,14 @@ static void renew_walk(struct plan *p)
     }
 }
 
-int session_commit(struct session_store *st, struct session_plan *pub,
-                   const struct session_answer *answers, size_t n, uint64_t now_ms,
-                   struct buf *record, struct err *e)
+int session_commit(struct session_plan *pub, const struct session_answer *answers, size_t n,
+                   uint64_t now_ms, struct buf *record, struct err *e)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     struct session *s = p->session;
     struct turn *run;
     uint32_t common = 0;
 
-    (void)st;
     if (check(s, p, answers, n, e) != 0)
         return -1;
     renew_walk(p);

@@ -116,13 +116,10 @@ void session_store_free(struct session_store *st)
 {
     if (!st)
         return;
-    while (st->first) {
-        struct session *s = st->first;
-
+    for (struct session *s = st->first, *next; s; s = next) {
+        next = s->next;
         while (s->plans)
             plan_free(s->plans);
-        session_unlink(s);
-        s->pins = 0;
         session_free(s);
     }
     while (st->oldest)

@@ -195,9 +195,8 @@ struct session_answer {
 /* Writes the record that commits n >= 1 answers of one plan (n > 1: siblings). Errors:
  * ERR_SESSION_ENDED, ERR_STATE_CONFLICT; then release the plan. After session_apply of that record
  * the plan is gone. */
-int session_commit(struct session_store *st, struct session_plan *p,
-                   const struct session_answer *answers, size_t n, uint64_t now_ms,
-                   struct buf *record, struct err *e);
+int session_commit(struct session_plan *p, const struct session_answer *answers, size_t n,
+                   uint64_t now_ms, struct buf *record, struct err *e);
 
 /* An earlier committed call with this body hash: its answers' response ids, messages (JSON text),
  * finish reasons and token counts, newest first; NULL when none. */

@@ -492,7 +492,7 @@ static int record_commit(struct turn *t, const struct session_answer *answers, s
 {
     struct turn_env *env = t->env;
     struct buf record = {0};
-    int rc = session_commit(env->store, t->plan, answers, t->n_runs, wall_ms(), &record, e);
+    int rc = session_commit(t->plan, answers, t->n_runs, wall_ms(), &record, e);
 
     if (rc == 0)
         rc = ledger_write(env, t->in.session_id, buf_str(&record),

@@ -91,7 +91,7 @@ static void turn(struct world *w, const char *messages, const char *answer, bool
         a.experts_layers = 1;
         a.experts_topk = experts;
     }
-    cr_assert_eq(session_commit(w->store, p, &a, 1, 2, &record, &e), 0, "%s", e.text);
+    cr_assert_eq(session_commit(p, &a, 1, 2, &record, &e), 0, "%s", e.text);
     apply(w, &record);
 }
 
@@ -102,7 +102,7 @@ static void export_all(struct world *w, const struct export_options *o, size_t s
     struct err e = {0};
     int rc;
 
-    cr_assert_eq(export_new(w->store, w->s, MODEL, NULL, o, &x, &e), 0, "%s", e.text);
+    cr_assert_eq(export_new(w->s, MODEL, NULL, o, &x, &e), 0, "%s", e.text);
     while ((rc = export_next(x, out, slice, &e)) == 0)
         ;
     cr_assert_eq(rc, 1);
@@ -152,7 +152,7 @@ TEST(export, goes_on_while_the_session_is_deleted)
     world_init(&w, "tree");
     branches(&w);
     export_options_init(&o);
-    cr_assert_eq(export_new(w.store, w.s, NULL, NULL, &o, &x, &e), 0);
+    cr_assert_eq(export_new(w.s, NULL, NULL, &o, &x, &e), 0);
     cr_expect_eq(export_next(x, &out, 1, &e), 0);
     cr_assert_eq(session_end_record(w.s, SESSION_END_DELETE, NULL, 9, &record, &e), 0);
     apply(&w, &record);

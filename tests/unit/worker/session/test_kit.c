@@ -99,7 +99,7 @@ int kit_answer(struct kit *k, struct session_plan *p, const char *text, bool cut
         ids[i] = (unsigned char)text[i];
     ids[n] = 257;
     k->err = (struct err){0};
-    if (session_commit(k->store, p, &a, 1, ++k->now, &record, &k->err) != 0) {
+    if (session_commit(p, &a, 1, ++k->now, &record, &k->err) != 0) {
         session_release(k->store, p);
         buf_done(&record);
         return -1;
