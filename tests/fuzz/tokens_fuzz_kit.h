@@ -20,35 +20,34 @@
     "\"decoder\":{\"type\":\"ByteLevel\"}"
 
 /* Everything but the model and the braces; the first FUZZ_EXACT give every text back. */
-static const char *const fuzz_pipelines[] =
-    {
-        FUZZ_SPLIT(
-            "[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}|\\\\s+(?!\\\\S)|\\\\s+|."),
-        FUZZ_SPLIT("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| "
-                   "?"
-                   "[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|"
-                   "\\\\s+") ",\"added_tokens\":[" FUZZ_ADDED(1, "<|im_start|>",
-                                                              FUZZ_PLAIN) "," FUZZ_ADDED(2, "ab",
-                                                                                         FUZZ_PLAIN) "]",
-        "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
-        "\"decoder\":{\"type\":\"ByteLevel\"}",
-        "\"normalizer\":{\"type\":\"NFKC\"},\"pre_tokenizer\":{\"type\":\"Metaspace\","
-        "\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"first\",\"split\":true},\"added_"
-        "tokens\":[" FUZZ_ADDED(1, "<s>", FUZZ_ODD) "," FUZZ_ADDED(
-            2, "a",
-            FUZZ_PLAIN) "],\"decoder\":{\"type\":"
-                        "\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":"
-                        "\"\xe2\x96\x81\"},"
-                        "\"content\":\" "
-                        "\"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\","
-                        "\"content\":\" \",\"start\":1,\"stop\":1}]}",
-        "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFD\"},{\"type\":"
-        "\"StripAccents\"},{\"type\":\"Lowercase\"},{\"type\":\"Strip\",\"strip_left\":true,"
-        "\"strip_right\":true}]},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{"
-        "\"type\":"
-        "\"Whitespace\"},{\"type\":\"Punctuation\",\"behavior\":\"MergedWithNext\"},{\"type\":"
-        "\"Digits\",\"individual_digits\":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":true}]"
-        "}",
+static const char *const fuzz_pipelines[] = {
+    FUZZ_SPLIT("[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}|\\\\s+(?!\\\\S)|\\\\s+|."),
+    FUZZ_SPLIT(
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| "
+        "?"
+        "[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|"
+        "\\\\s+") ",\"added_tokens\":[" FUZZ_ADDED(1, "<|im_start|>",
+                                                   FUZZ_PLAIN) "," FUZZ_ADDED(2, "ab",
+                                                                              FUZZ_PLAIN) "]",
+    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+    "\"decoder\":{\"type\":\"ByteLevel\"}",
+    "\"normalizer\":{\"type\":\"NFKC\"},\"pre_tokenizer\":{\"type\":\"Metaspace\","
+    "\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"first\",\"split\":true},\"added_"
+    "tokens\":[" FUZZ_ADDED(1, "<s>", FUZZ_ODD) "," FUZZ_ADDED(
+        2, "a",
+        FUZZ_PLAIN) "],\"decoder\":{\"type\":"
+                    "\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":"
+                    "\"\xe2\x96\x81\"},"
+                    "\"content\":\" "
+                    "\"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\","
+                    "\"content\":\" \",\"start\":1,\"stop\":1}]}",
+    "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFD\"},{\"type\":"
+    "\"StripAccents\"},{\"type\":\"Lowercase\"},{\"type\":\"Strip\",\"strip_left\":true,"
+    "\"strip_right\":true}]},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{"
+    "\"type\":"
+    "\"Whitespace\"},{\"type\":\"Punctuation\",\"behavior\":\"MergedWithNext\"},{\"type\":"
+    "\"Digits\",\"individual_digits\":true},{\"type\":\"ByteLevel\",\"add_prefix_space\":true}]"
+    "}",
 };
 
 enum { FUZZ_TOKENIZERS = sizeof(fuzz_pipelines) / sizeof(fuzz_pipelines[0]), FUZZ_EXACT = 3 };
