@@ -1,0 +1,125 @@
+#!/usr/bin/python3
+"""scripts/bench journal: turns a second, p99 and worker CPU a turn for each durability; replay time of
+10,000 sessions of 20 turns; memory of 10,000 live sessions. Everything through the real gateway."""
+import argparse
+import http.client
+import json
+import os
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "blackbox"))
+import gateway as g  # noqa: E402
+
+
+def cpu_ms(pid):
+    total = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        total += int(open(f"/proc/{pid}/task/{task}/schedstat").read().split()[0])
+    return total / 1e6
+
+
+def talk(gateway, turns, times, session=None):
+    """One agent's turns on one keep-alive connection; a growing conversation of short messages."""
+    c = http.client.HTTPConnection("127.0.0.1", gateway.port)
+
+    def post(path, body):
+        c.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        r = c.getresponse()
+        text = r.read()
+        assert r.status == 200, text
+        return json.loads(text)
+    if session is None:
+        session = post("/sessions", {})["session_id"]
+    messages = []
+    for turn in range(turns):
+        messages.append({"role": "user", "content": f"turn {turn} " + "words " * 20})
+        begin = time.perf_counter()
+        a = post(f"/sessions/{session}/v1/chat/completions", {"model": "m", "messages": messages})
+        times.append(time.perf_counter() - begin)
+        messages.append(a["choices"][0]["message"])
+    c.close()
+
+
+def durability(level, agents, turns):
+    gateway = g.Gateway(workers=1, routers=1, engine="builtin:random:1", durability=level,
+                        log_level="info").start()
+    try:
+        worker = gateway.child("worker-0")
+        times = []
+        talk(gateway, 20, [])  # warm
+        before, begin = cpu_ms(worker), time.perf_counter()
+        threads = [threading.Thread(target=talk, args=(gateway, turns, times)) for _ in range(agents)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        wall, used = time.perf_counter() - begin, cpu_ms(worker) - before
+        times.sort()
+        return {"durability": level, "turns_per_s": round(len(times) / wall),
+                "p50_ms": round(times[len(times) // 2] * 1000, 2),
+                "p99_ms": round(times[int(len(times) * .99)] * 1000, 2),
+                "worker_cpu_ms_per_turn": round(used / len(times), 4)}
+    finally:
+        gateway.stop()
+        gateway.destroy()
+
+
+def replay(sessions, turns):
+    gateway = g.Gateway(workers=1, routers=1, engine="builtin:random:1", log_level="info").start()
+    try:
+        agents = 8
+        threads = [threading.Thread(target=lambda: [talk(gateway, turns, [])
+                                                    for _ in range(sessions // agents)])
+                   for _ in range(agents)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        time.sleep(1.5)
+        resident = gateway.resident(gateway.child("worker-0"))
+        folder = f"{gateway.folder}/state/worker-0"
+        size = sum(os.path.getsize(f"{folder}/{n}") for n in os.listdir(folder))
+        gateway.stop(120)
+        gateway.start()
+        line = [l for l in gateway.log()[gateway.log_start:].split("\n") if "journal replayed" in l][-1]
+        ms = int(line.rsplit("ms=", 1)[1])
+        return {"sessions": sessions, "turns": turns, "journal_MB": round(size / 1e6, 1),
+                "replay_ms": ms, "replay_MB_per_s": round(size / 1e3 / max(ms, 1), 1),
+                "sessions_per_s": round(sessions * 1000 / max(ms, 1)),
+                "live_MB": round(resident / 1e6, 1)}
+    finally:
+        gateway.stop(120)
+        gateway.destroy()
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--json")
+    p.add_argument("--agents", type=int, default=4)
+    p.add_argument("--turns", type=int, default=100)
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--sessions", type=int, default=10000)
+    p.add_argument("--session-turns", type=int, default=20)
+    o = p.parse_args()
+    rows = []
+    for r in range(o.rounds):
+        order = ["none", "process", "power"]
+        for level in order if r % 2 == 0 else reversed(order):
+            rows.append(durability(level, o.agents, o.turns))
+            print(rows[-1], flush=True)
+    median = {}
+    for level in ("none", "process", "power"):
+        used = sorted(x["worker_cpu_ms_per_turn"] for x in rows if x["durability"] == level)
+        median[level] = used[len(used) // 2]
+    print("worker CPU ms per turn, median:", median,
+          f"process costs {100 * (median['process'] / median['none'] - 1):.1f} %")
+    again = replay(o.sessions, o.session_turns)
+    print(again)
+    if o.json:
+        with open(o.json, "w") as f:
+            json.dump({"durability": rows, "median_cpu_ms": median, "replay": again}, f, indent=1)
+
+
+main()
