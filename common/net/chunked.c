@@ -162,6 +162,11 @@ static void take_data(struct chunked *c, size_t available, struct chunked_run *r
         c->state = DATA_CR;
 }
 
+static bool at_size_line(const struct chunked *c)
+{
+    return c->state == SIZE && c->digits == 0;
+}
+
 int chunked_next(struct chunked *c, struct str in, struct chunked_run *ret, struct err *e)
 {
     size_t i = 0;
@@ -176,8 +181,10 @@ int chunked_next(struct chunked *c, struct str in, struct chunked_run *ret, stru
         return 0;
     }
     trailer = in_trailer(c, in.p[0]);
-    while (i < in.len && r == 0 && c->state != DATA && in_trailer(c, in.p[i]) == trailer)
+    do
         r = step(c, in.p[i++], e);
+    while (r == 0 && i < in.len && c->state != DATA && !at_size_line(c) &&
+           in_trailer(c, in.p[i]) == trailer);
     ret->len_bytes = i;
     ret->kind = trailer ? CHUNKED_TRAILER : CHUNKED_FRAMING;
     return r;

@@ -33,9 +33,9 @@ struct chunked_run {
     enum chunked_kind kind;
 };
 
-/* Looks at a prefix of `in` of one kind (whose length may be 0 only when in is empty). 1: its last
- * byte ends the message, and the struct stands at a start again but for total_bytes; 0: go on; -1
- * with ERR_INVALID. */
+/* Looks at a prefix of `in` of one kind (whose length may be 0 only when in is empty); a run of
+ * framing never spans the beginning of a size line. 1: its last byte ends the message, and the
+ * struct stands at a start again but for total_bytes; 0: go on; -1 with ERR_INVALID. */
 RG_MUSTCHECK int chunked_next(struct chunked *c, struct str in, struct chunked_run *ret,
                               struct err *e);
 
