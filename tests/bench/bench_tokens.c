@@ -179,12 +179,11 @@ static long private_kb(void)
 {
     FILE *f = fopen("/proc/self/smaps_rollup", "r");
     char line[256];
-    long sum = 0, kb;
+    long sum = 0;
 
     while (f && fgets(line, sizeof(line), f))
-        if (sscanf(line, "Private_Clean: %ld", &kb) == 1 ||
-            sscanf(line, "Private_Dirty: %ld", &kb) == 1)
-            sum += kb;
+        if (strncmp(line, "Private_Clean:", 14) == 0 || strncmp(line, "Private_Dirty:", 14) == 0)
+            sum += strtol(line + 14, NULL, 10);
     if (f)
         fclose(f);
     return sum;
@@ -219,7 +218,7 @@ static void print_memory(const struct tokenizer *t, struct str text, const struc
             close(go[1]);
             if (write(report[1], &kb, sizeof(kb)) < 0)
                 _exit(1);
-            _exit(read(go[0], &c, 1) < 0);
+            _exit(read(go[0], &c, 1) < 0 ? 1 : 0);
         }
         if (read(report[0], &kb, sizeof(kb)) != sizeof(kb))
             exit(1);
@@ -262,7 +261,7 @@ int main(int argc, char **argv)
     print_speeds(t, buf_str(&text), &m);
     print_long_words(t);
     if (argc > 3)
-        print_memory(t, buf_str(&text), &m, atoi(argv[3]));
+        print_memory(t, buf_str(&text), &m, (int)strtol(argv[3], NULL, 10));
     printf("}\n");
     tokenizer_free(t);
     buf_done(&text);

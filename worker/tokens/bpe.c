@@ -1,6 +1,5 @@
 #include "worker/tokens/bpe.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
@@ -154,13 +153,13 @@ static bool splits_at_space(const struct bpe *b)
 void bpe_seal(struct bpe *b)
 {
     for (unsigned i = 0; i < 256; i++) {
-        char byte = (char)i, name[8];
+        char byte = (char)i;
         struct buf piece = {0};
 
         if (b->byte_level)
             byte_level_write(str_of(&byte, 1), &piece);
         else
-            buf_add(&piece, name, (size_t)snprintf(name, sizeof(name), "<0x%02X>", i));
+            buf_printf(&piece, "<0x%02X>", i);
         b->bytes[i] = vocab_id(b->vocab, buf_str(&piece));
         buf_done(&piece);
     }

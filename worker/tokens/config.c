@@ -63,7 +63,7 @@ int config_uint(const struct json *v, const char *key, uint32_t max, uint32_t *r
 int config_pattern(const struct json *v, struct pattern **ret, struct err *e)
 {
     const struct json *pattern = json_get(v, "pattern");
-    struct str text;
+    struct str text = {0};
 
     if (json_get(pattern, "String")) {
         if (config_string(pattern, "String", &text, e) < 0)

@@ -192,8 +192,9 @@ static void write_stretch(enum normal_form form, struct str text, struct marks *
         compose(m);
     for (size_t i = 0; i < m->n; i++) {
         char bytes[4];
+        size_t n = utf8_encode(bytes, m->at[i].cp);
 
-        buf_add(out, bytes, utf8_encode(bytes, m->at[i].cp));
+        buf_add(out, bytes, n);
     }
 }
 

@@ -159,8 +159,9 @@ static void lowercase_char(uint32_t cp, struct str bytes, struct buf *out)
     }
     for (size_t i = 0; i < map->n; i++) {
         char c[4];
+        size_t n = utf8_encode(c, unicode_lower_pool[map->at + i]);
 
-        buf_add(out, c, utf8_encode(c, unicode_lower_pool[map->at + i]));
+        buf_add(out, c, n);
     }
 }
 

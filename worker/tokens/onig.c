@@ -1,5 +1,7 @@
 #include "worker/tokens/onig.h"
 
+#include <stdio.h>
+
 #include "common/base/attrs.h"
 #include "worker/tokens/onig_class.h"
 #include "worker/tokens/unicode.h"
@@ -303,12 +305,12 @@ static int read_group(struct onig *o)
 
     o->atoms += 2; /* groups are never the single class */
     for (size_t i = 0; i < ARRAY_LEN(lookaround); i++) {
-        char open[8] = "(";
+        char open[8];
 
         if (!looking_at(o, lookaround[i]))
             continue;
         o->in.p += strlen(lookaround[i]);
-        strcat(open, lookaround[i]);
+        snprintf(open, sizeof(open), "(%s", lookaround[i]);
         return read_group_body(o, open) < 0 ? -1 : 1;
     }
     if (looking_at(o, "?>")) {
@@ -502,7 +504,7 @@ static int read_sequence(struct onig *o)
             ;
         if (read_quantifiers(o, from, atom) < 0)
             return -1;
-        if (o->out->len > PATTERN_MAX * 16)
+        if (o->out->len > (size_t)PATTERN_MAX * 16)
             return onig_refuse(&o->in, "a pattern so large");
     }
     return 0;

@@ -409,12 +409,35 @@ out:
     return rc;
 }
 
+/* A symbolic link that was checked out as text: the file holds nothing but a relative path. Reads
+ * the file meant instead. */
+static int follow_link(const char *path, struct buf *file, struct err *e)
+{
+    struct str target = str_trim(buf_str(file));
+    const char *slash = strrchr(path, '/');
+    struct buf real = {0};
+    int rc;
+
+    if (target.len == 0 || target.len > 1024 || !str_ends(target, STR(".json")) ||
+        memchr(target.p, '{', target.len) || memchr(target.p, '\n', target.len))
+        return 0;
+    buf_add(&real, path, slash ? (size_t)(slash - path) + 1 : 0);
+    buf_add_str(&real, target);
+    buf_add_c(&real, '\0');
+    buf_clear(file);
+    rc = read_file(real.p, file, e);
+    buf_done(&real);
+    return rc;
+}
+
 int tokenizer_load(const char *path, struct tokenizer **ret, struct err *e)
 {
     struct buf file = {0};
     struct err inner;
     int rc = read_file(path, &file, e);
 
+    if (rc == 0)
+        rc = follow_link(path, &file, e);
     if (rc == 0) {
         rc = tokenizer_parse(buf_str(&file), ret, &inner);
         if (rc < 0)
