@@ -20,7 +20,6 @@
 #include "common/base/mem.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine.h"
-#include "worker/model/model.h"
 
 static struct {
     int sessions, tokens, gap_ms;
@@ -32,18 +31,6 @@ static struct {
     uint16_t port;
     long rss_kb;
 } bench;
-
-__attribute__((weak)) const struct model_info *model_info(const struct model *m)
-{
-    (void)m;
-    return NULL;
-}
-
-__attribute__((weak)) const struct tokenizer *model_tokenizer(const struct model *m)
-{
-    (void)m;
-    return NULL;
-}
 
 static uint64_t clock_ns(clockid_t id)
 {

@@ -22,7 +22,6 @@
 #include "common/codec/base64.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine.h"
-#include "worker/model/model.h"
 
 enum { ENGINES_MAX = 16 };
 
@@ -41,19 +40,6 @@ static struct {
     struct buf input;
     struct call *calls;
 } driver;
-
-/* Ids go in and out as they are: there is no model here, and the built-in engine is not asked. */
-__attribute__((weak)) const struct model_info *model_info(const struct model *m)
-{
-    (void)m;
-    return NULL;
-}
-
-__attribute__((weak)) const struct tokenizer *model_tokenizer(const struct model *m)
-{
-    (void)m;
-    return NULL;
-}
 
 static void say(struct buf *line)
 {

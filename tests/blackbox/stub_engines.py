@@ -229,7 +229,8 @@ class StubEngine:
         extra = plan.get("lp_extra", 0)
         triples = triples + [[-9.0, 65, None]] * extra if extra >= 0 else triples[:extra]
         finish = {"stop": {"type": "stop", "matched": plan.get("matched")}, "length": {"type": "length", "length": len(ids)},
-                  "abort": {"type": "abort", "message": plan.get("message", "Aborted"), "status_code": plan.get("abort_status"), "err_type": None}}[plan["finish"]]
+                  "abort": {"type": "abort", "message": plan.get("message", "Aborted"),
+                            "status_code": plan.get("abort_status"), "err_type": None}}[plan["finish"]]
         k = body.get("top_logprobs_num") or 0
         step = plan.get("chunk", 2)
         marks = list(range(step, len(ids), step)) + [len(ids)] if stream else [len(ids)]
@@ -284,12 +285,14 @@ class StubEngine:
             choice = {"index": 0, "token_ids": ids[lo:hi], "finish_reason": plan["finish"] if last and "finish" not in drop else None}
             if route == "generate":
                 def entry(j):
-                    alternatives = [{"token": f"token_id:{ids[j] + a}", "logprob": lps[j] - a if lps[j] is not None else None, "bytes": None} for a in range(max(k, 1))]
+                    alternatives = [{"token": f"token_id:{ids[j] + a}", "logprob": lps[j] - a if lps[j] is not None else None, "bytes": None}
+                                    for a in range(max(k, 1))]
                     return {**alternatives[0], "top_logprobs": alternatives}
                 choice["logprobs"] = {"content": [entry(j) for j in range(lo, min(hi, len(lps)))]}
             else:
                 choice.update(text="x", stop_reason=plan.get("matched") if last else None,
-                              logprobs={"text_offset": [0] * (hi - lo), "token_logprobs": lps[lo:hi], "tokens": [f"token_id:{t}" for t in ids[lo:hi]],
+                              logprobs={"text_offset": [0] * (hi - lo), "token_logprobs": lps[lo:hi],
+                                        "tokens": [f"token_id:{t}" for t in ids[lo:hi]],
                                         "top_logprobs": [{f"token_id:{ids[j] + a}": (lps[j] or 0) - a for a in range(k + 1)} for j in range(lo, min(hi, len(lps)))]})
                 if lo == 0 and body.get("return_token_ids"):
                     choice["prompt_token_ids"] = body["prompt"] if "prompt_tokens" not in plan else [1] * plan["prompt_tokens"]

@@ -184,7 +184,8 @@ def test_invalid_answers(plan, stream):
         wait_until(lambda: any("engine call failed" in line for line in d.log), 5, "a log line")
 
 
-@pytest.mark.parametrize("kind,plan", [("vllm", {"lp_extra": -1}), ("vllm", {"drop": {"logprobs"}}), ("vllm", {"drop": {"ids"}}), ("vllm", {"drop": {"finish"}}),
+@pytest.mark.parametrize("kind,plan", [("vllm", {"lp_extra": -1}), ("vllm", {"drop": {"logprobs"}}), ("vllm", {"drop": {"ids"}}),
+                                       ("vllm", {"drop": {"finish"}}),
                                        ("vllm", {"lp_null": True}), ("vllm", {"cut": "close"}), ("vllm", {"truncate": True}),
                                        ("llamacpp", {"drop": {"logprobs"}}), ("llamacpp", {"drop": {"ids"}}), ("llamacpp", {"prompt_tokens": 99}),
                                        ("llamacpp", {"truncated": True}), ("llamacpp", {"cut": "reset"})], ids=str)
@@ -566,6 +567,7 @@ def test_tls():
                 if why:
                     e = d.call()
                     assert e["code"] == "engine_unavailable" and "certificate refused" in e["text"] and why in e["text"]
+                    wait_until(lambda: any("probe failed" in x and why in x for x in d.log), 5, "the probe's line")
                 else:
                     for stream in STREAMS:
                         check(d.call(stream=stream))
@@ -574,6 +576,15 @@ def test_tls():
             with engine_kit.Driver(engine, insecure_tls=True) as d:
                 check(d.call())
                 assert any("NOT checked" in line for line in d.log)
+
+
+def test_a_default_version_gives_way_to_the_trainers():
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        assert d.call()["versions"] == [["default", 0, 4]]
+        d.tell(op="version", version="5")
+        assert d.call()["versions"] == [["5", 0, 4]]
+        engine.plan.append({"version": "6"})
+        assert d.call()["versions"] == [["6", 0, 4]]
 
 
 def test_pass_through():

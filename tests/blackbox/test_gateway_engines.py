@@ -83,7 +83,8 @@ def test_a_client_that_leaves_aborts_the_engine(pair):
     sid = session(gateway)
     s = socket.create_connection(("127.0.0.1", gateway.port))
     raw = json.dumps(ASK).encode()
-    s.sendall(f"POST /sessions/{sid}/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n".encode() + raw)
+    s.sendall(f"POST /sessions/{sid}/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+              f"content-length: {len(raw)}\r\n\r\n".encode() + raw)
     wait_until(lambda: engine.requests, 10, "the engine's request")
     s.close()
     wait_until(lambda: engine.left == 1 and engine.aborts, 10, "the abort")

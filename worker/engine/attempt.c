@@ -521,7 +521,7 @@ static void on_body(void *ctx, struct str bytes)
             str_sub(bytes, 0, ERROR_BODY_MAX - MIN_OF(a->word.len, (size_t)ERROR_BODY_MAX)));
         return;
     }
-    if (a->kind == BODY_EVENTS) {
+    if (a->kind == BODY_EVENTS && !a->remote->wire->text) {
         take_events(a, bytes);
         return;
     }
@@ -531,7 +531,9 @@ static void on_body(void *ctx, struct str bytes)
         drop(a, &e);
         return;
     }
-    if (a->remote->wire->text)
+    if (a->kind == BODY_EVENTS)
+        take_events(a, bytes);
+    else if (a->remote->wire->text)
         buf_add_str(&a->word, bytes);
     else
         (void)take_json(a, bytes);

@@ -18,6 +18,7 @@ struct remote {
     struct aside *aside;
     unsigned route; /* of wire->routes, what the engine has */
     bool route_sure;
+    bool probe_failed; /* the last one; its reason is in the log */
 };
 
 /* Ends a small call on the side; its owner hears nothing. */

@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/proc/metrics.h"
 #include "worker/engine/pool_internal.h"
 
 enum {
@@ -92,7 +93,7 @@ static void fail_call(struct engine_call *c, const struct err *e)
     if (e->kind != ERR_CONTEXT_LENGTH && e->kind != ERR_ENGINE_REFUSED)
         log_failure(c, e);
     if (c->replica)
-        c->replica->errors++;
+        replica_failed(c->replica);
     unlink_call(c);
     c->events->failed(c->ctx, e);
     free_call(c);
@@ -154,13 +155,23 @@ static int check_experts(struct engine_call *c, struct engine_result *r, struct 
     return rc < 0 ? -1 : 0;
 }
 
+/* Whether the engine reports a version that somebody has set: SGLang calls it "default" before. */
+static bool reports_version(const struct engine_result *r)
+{
+    for (size_t i = 0; i < r->n_versions; i++) {
+        if (!str_eq_c(r->versions[i].version, "default"))
+            return true;
+    }
+    return false;
+}
+
 /* Weight versions that the trainer told us, for engines that report none. */
 static void stamp_versions(struct engine_call *c, struct engine_result *r)
 {
     size_t n = 0;
     struct engine_version *v;
 
-    if (r->n_versions > 0 || c->stamps.n == 0 || r->ids.n == 0)
+    if (reports_version(r) || c->stamps.n == 0 || r->ids.n == 0)
         return;
     v = arena_calloc(&c->arena, c->stamps.n, sizeof(*v));
     for (size_t i = 0; i < c->stamps.n; i++) {
@@ -293,7 +304,7 @@ static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
         uint64_t base = (uint64_t)RETRY_MS << MIN_OF(c->retries, 6u);
 
         c->retries++;
-        c->replica->retries++;
+        replica_retried(c->replica);
         c->avoid = c->replica;
         again(c, base / 2 + str_hash(c->req.session_id, now_us()) % base);
         return;
@@ -322,10 +333,9 @@ static void run_call(struct engine_call *c, struct replica *r)
     c->attempt = r->adapter->start(r->impl, &c->req, &attempt_events, c);
 }
 
-static void run_queue(struct loop_task *t)
+/* Starts what may start, at the end of a turn of the loop. */
+static void run_waiting(struct engine_pool *p)
 {
-    struct engine_pool *p = CONTAINER_OF(t, struct engine_pool, dispatch);
-
     while (p->pause == ENGINE_RUN) {
         struct fair_item *i = fair_first(&p->queue);
         struct engine_call *c = i ? CONTAINER_OF(i, struct engine_call, item) : NULL;
@@ -335,6 +345,14 @@ static void run_queue(struct loop_task *t)
             return;
         run_call(c, r);
     }
+}
+
+static void run_queue(struct loop_task *t)
+{
+    struct engine_pool *p = CONTAINER_OF(t, struct engine_pool, dispatch);
+
+    run_waiting(p);
+    metrics_set(p->opt.metrics, METRIC_queue_depth, p->queue.n);
 }
 
 static void on_deadline(struct loop_timer *t)
@@ -409,8 +427,11 @@ void engine_cancel(struct engine_call *c)
     if (!c)
         return;
     p = c->pool;
-    if (c->state == CALL_RUNNING)
+    pool_dispatch(p);
+    if (c->state == CALL_RUNNING) {
         c->replica->adapter->cancel(c->attempt);
+        replica_aborted(c->replica);
+    }
     unlink_call(c);
     free_call(c);
     drained_check(p);

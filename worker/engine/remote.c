@@ -167,6 +167,7 @@ static void aside_done(void *ctx)
 
     aside_unlink(ctx);
     free(ctx);
+    a.remote->probe_failed = a.remote->probe_failed && !a.answer;
     /* Whatever it says short of an error of its own, it is alive. */
     if (a.answer)
         a.answer(a.ctx, a.status < 500 ? ENGINE_UP : ENGINE_DOWN);
@@ -181,6 +182,11 @@ static void aside_failed(void *ctx, const struct err *e, bool began)
     (void)began;
     aside_unlink(ctx);
     free(ctx);
+    if (a.answer && !a.remote->probe_failed) {
+        a.remote->probe_failed = true;
+        log_warn(NULL, "engine probe failed", LOG_T("engine", a.remote->target->name),
+                 LOG_T("why", e->text));
+    }
     if (a.answer)
         a.answer(a.ctx, e->kind == ERR_ENGINE_TIMEOUT ? ENGINE_SLOW : ENGINE_DOWN);
     if (a.pass)

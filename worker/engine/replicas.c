@@ -98,6 +98,23 @@ void replica_end(struct replica *r)
     metrics_move_at(r->all->metrics, METRIC_engine_inflight, label(r), -1);
 }
 
+void replica_retried(struct replica *r)
+{
+    r->retries++;
+    metrics_count_at(r->all->metrics, METRIC_engine_retries, label(r), 0, 1);
+}
+
+void replica_failed(struct replica *r)
+{
+    r->errors++;
+    metrics_count_at(r->all->metrics, METRIC_engine_errors, label(r), 0, 1);
+}
+
+void replica_aborted(struct replica *r)
+{
+    metrics_count_at(r->all->metrics, METRIC_engine_aborts, label(r), 0, 1);
+}
+
 /* --- choice --- */
 
 /* Highest wins. With u uniform in (0, 1), -weight / ln(u) gives each replica its share. */

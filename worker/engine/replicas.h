@@ -61,6 +61,11 @@ struct replica *replicas_pick(struct replicas *r, struct str session_id,
 void replica_begin(struct replica *r);
 void replica_end(struct replica *r);
 
+/* A request is sent again, failed for good, or was given up by us. */
+void replica_retried(struct replica *r);
+void replica_failed(struct replica *r);
+void replica_aborted(struct replica *r);
+
 /* Tokens of an answer have come, a whole answer has, or there was no connection. */
 void replica_alive(struct replica *r);
 void replica_answered(struct replica *r);
