@@ -47,6 +47,20 @@ static void on_adopt(struct child *c, const struct heritage_place *place)
         log_error(NULL, "a retired router's socket is not served", LOG_T("reason", e.text));
 }
 
+/* Only /metrics is guarded here; everything else is the workers' business. */
+static int load_keys(struct router *r, const struct config *c, struct err *e)
+{
+    struct keys *fresh = NULL;
+
+    if (c->metrics_auth && c->admin_key_file != NULL &&
+        keys_load(c->admin_key_file, c->key_secret_file, c->state_dir, &fresh, e) != 0)
+        return -1;
+    keys_free(r->keys);
+    r->keys = fresh;
+    r->hub.keys = fresh;
+    return 0;
+}
+
 static void on_reload(struct child *c)
 {
     struct router *r = CONTAINER_OF(c, struct router, child);
@@ -55,16 +69,8 @@ static void on_reload(struct child *c)
     front_reload(&r->front);
     if (upstreams_reload_peers(r->hub.upstreams, &e) != 0)
         log_error(NULL, "peers are unchanged", LOG_T("reason", e.text));
-}
-
-static int load_keys(struct router *r, const struct config *c, struct err *e)
-{
-    if (!c->metrics_auth || c->admin_key_file == NULL)
-        return 0;
-    if (keys_load(c->admin_key_file, c->key_secret_file, c->state_dir, &r->keys, e) != 0)
-        return -1;
-    r->hub.keys = r->keys;
-    return 0;
+    if (load_keys(r, r->hub.config, &e) != 0)
+        log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));
 }
 
 static int start(struct router *r, const struct heritage *h, struct loop *l, struct err *e)

@@ -12,6 +12,7 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/proc/keys.h"
 #include "common/proc/status.h"
 #include "supervisor/supervisor_internal.h"
 
@@ -206,10 +207,35 @@ static void tell_children(struct supervisor *s)
     }
 }
 
+/* A reload may change keys, never take them away: the port may be reachable from anywhere. */
+static void check_keys(const struct config *old, const struct config *fresh, struct buf *mistakes)
+{
+    struct keys *keys = NULL;
+    struct err e;
+
+    if (old->admin_key_file && !fresh->admin_key_file)
+        buf_puts(mistakes, "admin-key-file: keys cannot be switched off while the service runs\n");
+    if (keys_load(fresh->admin_key_file, fresh->key_secret_file, fresh->state_dir, &keys, &e))
+        buf_printf(mistakes, "%s\n", e.text);
+    keys_free(keys);
+}
+
+static struct config *load_fresh(struct supervisor *s, struct buf *mistakes)
+{
+    struct config *fresh = config_load_again(s->config, mistakes);
+
+    if (fresh && s->config->upstream.n == 0)
+        check_keys(s->config, fresh, mistakes);
+    if (mistakes->len == 0)
+        return fresh;
+    config_free(fresh);
+    return NULL;
+}
+
 void reload_config(struct supervisor *s)
 {
     struct buf mistakes = {0}, fixed = {0};
-    struct config *fresh = config_load_again(s->config, &mistakes);
+    struct config *fresh = load_fresh(s, &mistakes);
 
     (void)sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
                      (unsigned long long)loop_clock_ms() * 1000);

@@ -237,8 +237,18 @@ static void on_drain(struct child *c)
 static void on_reload(struct child *c)
 {
     struct worker *w = CONTAINER_OF(c, struct worker, child);
+    const struct config *now = w->h->config;
+    struct keys *fresh;
+    struct err e;
 
-    setup_turns(&w->api.turns, w->h->config, w->h->model);
+    setup_turns(&w->api.turns, now, w->h->model);
+    if (keys_load(now->admin_key_file, now->key_secret_file, w->h->state_dir, &fresh, &e)) {
+        log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));
+        return;
+    }
+    keys_free(w->keys);
+    w->keys = fresh;
+    w->api.keys = fresh;
 }
 
 /* --- the start --- */

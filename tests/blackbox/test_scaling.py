@@ -95,3 +95,48 @@ def test_a_reload_changes_limits_without_a_restart(start):
     reload(s, workers=1, routers=1, **{"max-body-bytes": "4KiB"})
     g.wait_until(lambda: s.post("/sessions", body).status == 413, what="the router applies the limit")
     assert s.family() == family
+
+
+def test_keys_rotate_with_overlap(start):
+    s = configured()
+    admin, secret = f"{s.folder}/admin", f"{s.folder}/secret"
+
+    def rotate(admins, secrets):
+        open(admin, "w").write("\n".join(admins) + "\n")
+        open(secret, "w").write("\n".join(secrets) + "\n")
+    settings = {"workers": 1, "routers": 1, "admin-key-file": admin, "key-secret-file": secret,
+                "metrics-auth": "on"}
+    old, new = "the old secret, long enough 01234567", "the new secret, long enough 01234567"
+    rotate(["first"], [old])
+    write_settings(s, **settings)
+    s.start()
+
+    def bearer(key):
+        return {"Authorization": f"Bearer {key}"}
+
+    def call(session, key):
+        return s.chat(session, "hi") if key is None else s.post(
+            f"/sessions/{session['session_id']}/v1/chat/completions",
+            {"model": "m", "messages": [{"role": "user", "content": "hi"}]}, headers=bearer(key)).status
+
+    before = s.post("/sessions", {}, headers=bearer("first")).json()
+    assert call(before, before["api_key"]) == 200
+    rotate(["second"], [new, old])
+    reload(s, **settings)
+    g.wait_until(lambda: s.post("/sessions", {}, headers=bearer("second")).status == 200)
+    assert s.post("/sessions", {}, headers=bearer("first")).status == 401
+    assert s.get("/metrics", headers=bearer("second")).status == 200
+    assert s.get("/metrics", headers=bearer("first")).status in (401, 403)
+    after = s.post("/sessions", {}, headers=bearer("second")).json()
+    assert call(before, before["api_key"]) == 200 and call(after, after["api_key"]) == 200
+    rotate(["second"], [new])
+    reload(s, **settings)
+    g.wait_until(lambda: call(before, before["api_key"]) == 401)
+    assert call(after, after["api_key"]) == 200
+    s.allow("configuration not reloaded")
+    write_settings(s, workers=1, routers=1)
+    s.signal(signal.SIGHUP)
+    s.wait_line("keys cannot be switched off")
+    assert call(after, "sk-nothing") == 401
+    for word in ("first", "second", before["api_key"], after["api_key"], new, old):
+        assert word not in s.log()
