@@ -131,8 +131,13 @@ static void pull(struct exchange *x)
     if (!x->more || x->pulling)
         return;
     x->pulling = true;
-    while (!x->ending && !x->failing && x->waiting.len < EXCHANGE_WINDOW)
+    while (!x->ending && !x->failing && x->waiting.len < EXCHANGE_WINDOW) {
+        size_t before = x->waiting.len;
+
         x->more(x->more_ctx);
+        if (x->waiting.len == before) /* nothing to say yet: it pulls again itself, or is sent */
+            break;
+    }
     x->pulling = false;
 }
 

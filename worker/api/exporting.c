@@ -18,13 +18,15 @@ struct exporting {
     char request_id[40];
     char id[ID_TEXT_MAX];
     struct export_options options;
-    struct arena arena;    /* what options borrow */
-    bool durable, applied; /* of finalize's record */
+    struct arena arena;     /* what options borrow */
+    bool durable, applied;  /* of finalize's record */
+    struct loop_task later; /* the next slice, after everybody else had a turn */
     bool started;
 };
 
 static void exporting_free(struct exporting *v)
 {
+    loop_task_cancel(v->api->turns.loop, &v->later);
     export_free(v->export);
     buf_done(&v->out);
     arena_done(&v->arena);
@@ -48,6 +50,8 @@ static void fail(struct exporting *v, const struct err *e)
     exporting_free(v);
 }
 
+static void on_later(struct loop_task *t);
+
 /* The next slice; called while the client takes bytes. */
 static void on_more(void *ctx)
 {
@@ -60,10 +64,19 @@ static void on_more(void *ctx)
         exchange_fail(v->x);
         return;
     }
+    if (rc == 0 && v->out.len == 0) /* a slice of work without bytes (sizes of a header) */
+        loop_task_post(v->api->turns.loop, &v->later, on_later);
     if (v->out.len > 0)
         exchange_send(v->x, &v->out);
     if (rc == 1)
         exchange_end(v->x);
+}
+
+static void on_later(struct loop_task *t)
+{
+    struct exporting *v = CONTAINER_OF(t, struct exporting, later);
+
+    exchange_pull(v->x, on_more, v);
 }
 
 /* Fixes the branches, makes the first slice (whose failure is still a plain error) and goes on. */
