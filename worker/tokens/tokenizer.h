@@ -7,6 +7,9 @@
  * process shares its pages. Whatever changes while working (scratch, the bounded cache of words)
  * sits in a struct encoder or struct detok, one per process or thread.
  *
+ * Where 0.23 differs from 0.22 (it decodes normalized added tokens in their normalized form, and
+ * settles contents given twice otherwise), 0.22 is followed: that is what transformers runs.
+ *
  * As in the library, the ids of added tokens are those that the vocabulary gives (a token of the
  * vocabulary keeps its id, others continue behind it), whatever "id" says in the file.
  * `truncation` and `padding` of the file are not applied: transformers switches both off for chat
