@@ -63,6 +63,7 @@ static void keep_replay(struct conn *c, const struct iovec *iov, int n)
         total += iov[i].iov_len;
     if (total > REPLAY_MAX)
         return;
+    (void)buf_reserve(&c->replay, total);
     for (int i = 0; i < n; i++)
         buf_add(&c->replay, iov[i].iov_base, iov[i].iov_len);
 }
