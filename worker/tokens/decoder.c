@@ -4,6 +4,7 @@
 
 #include "common/base/attrs.h"
 #include "common/base/vec.h"
+#include "common/codec/hex.h"
 #include "common/codec/utf8.h"
 #include "worker/tokens/byte_level.h"
 #include "worker/tokens/config.h"
@@ -272,14 +273,6 @@ static void flush_bytes(struct decoding *g, size_t at)
     put_text(g, at);
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The byte of "<0xNN>" or -1. A '+' may stand for the first digit: Rust reads it so. */
 static int fallback_byte(struct str token)
 {
@@ -287,8 +280,8 @@ static int fallback_byte(struct str token)
 
     if (token.len != 6 || memcmp(token.p, "<0x", 3) != 0 || token.p[5] != '>')
         return -1;
-    high = token.p[3] == '+' ? 0 : hex_digit(token.p[3]);
-    low = hex_digit(token.p[4]);
+    high = token.p[3] == '+' ? 0 : hex_value(token.p[3]);
+    low = hex_value(token.p[4]);
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 

@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include "common/base/attrs.h"
+#include "common/codec/hex.h"
 #include "worker/tokens/unicode.h"
 
 enum { CLASS_DEPTH_MAX = 32, LONG_S = 0x17f, KELVIN = 0x212a };
@@ -13,14 +14,6 @@ int onig_refuse(struct onig_input *in, const char *what)
 {
     return err_set(in->e, ERR_UNSUPPORTED, "regular expression: %s at byte %zu is not supported",
                    what, (size_t)(in->p - in->start));
-}
-
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* Reads up to `most` hex digits. */
