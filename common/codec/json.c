@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/codec/utf8.h"
 
@@ -303,6 +304,7 @@ static struct json *take_values(struct reader *r, size_t base)
     struct json *items = NULL;
 
     if (bytes) {
+        CHECK(r->stack);
         items = arena_alloc(r->arena, bytes);
         memcpy(items, &r->stack[base], bytes);
     }
@@ -426,8 +428,13 @@ static int read_object(struct reader *r, struct json *ret)
         return fail_here(r);
     r->at++;
     r->depth--;
-    members = (struct json_member *)(void *)(r->stack ? r->stack + base : NULL);
     n = (r->n - base) / 2;
+    if (n == 0) {
+        *ret = (struct json){.kind = JSON_OBJECT};
+        return 0;
+    }
+    CHECK(r->stack);
+    members = (struct json_member *)(void *)(r->stack + base);
     n = n <= SMALL_OBJECT ? merge_few(members, n) : merge_many(members, n);
     r->n = base + n * 2;
     *ret = (struct json){.kind = JSON_OBJECT, .n = (uint32_t)n};

@@ -406,7 +406,7 @@ static int shortest(double d, char digits[static 20], int *point)
 
 size_t json_number_write(char out[static JSON_DOUBLE_TEXT_MAX], double d)
 {
-    char digits[20];
+    char digits[20] = {0};
     size_t sign = signbit(d) ? 1 : 0;
     int n, point;
 

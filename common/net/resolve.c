@@ -120,7 +120,7 @@ void resolve_again(struct resolve *r)
     *j = (struct resolve_job){.users = 2, .fd = fd, .host = mem_strdup(r->host), .port = r->port};
     r->job = j;
     if (loop_add(r->loop, &r->io, fd, LOOP_IN, on_answer, &e) < 0) {
-        job_leave(j);
+        atomic_store(&j->users, 1); /* there is no thread */
         job_leave(j);
         r->job = NULL;
         return;
@@ -128,7 +128,7 @@ void resolve_again(struct resolve *r)
     (void)pthread_attr_init(&attr);
     (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     if (pthread_create(&thread, &attr, job_run, j) != 0) {
-        job_leave(j);
+        atomic_store(&j->users, 1);
         job_drop(r);
     }
     (void)pthread_attr_destroy(&attr);

@@ -12,8 +12,9 @@ static struct str value_of(struct str header, const char *name)
 {
     size_t at = str_find(header, str_cstr(name), 0);
 
-    return at == SIZE_MAX ? (struct str){0}
-                          : str_trim(str_sub(header, at + strlen(name), header.len));
+    if (at == SIZE_MAX)
+        return (struct str){0};
+    return str_trim(str_sub(header, at + strlen(name), header.len));
 }
 
 /* Bytes of an item, or 0. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
@@ -445,6 +446,7 @@ void pool_fail_all(struct engine_pool *p)
     while (p->calls) {
         struct engine_call *c = p->calls;
 
+        CHECK(!c->prev && c->pool == p);
         if (c->state == CALL_RUNNING)
             c->replica->adapter->cancel(c->attempt);
         fail_call(c, &e);

@@ -4,12 +4,24 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "worker/engine/attempt.h"
 
 enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, PROBE_TIMEOUT_MS = 20000 };
+
+/* A small call on the side: an abort, a probe, a forwarded request. */
+struct aside {
+    struct remote *remote;
+    struct aside *next, *prev;
+    struct http_call *http;
+    int status;
+    void (*answer)(void *ctx, enum engine_health h); /* probe */
+    const struct engine_pass_events *pass;           /* forwarded request */
+    void *ctx;
+};
 
 /* --- the replica --- */
 
@@ -62,8 +74,10 @@ void remote_close(void *replica)
 {
     struct remote *r = replica;
 
-    while (r->aside)
+    while (r->aside) {
+        CHECK(!r->aside->prev && r->aside->remote == r);
         aside_cancel(r->aside);
+    }
     http_client_free(r->client);
     buf_done(&r->auth);
     free(r);
@@ -115,17 +129,7 @@ void remote_headers(const struct remote *r, struct buf *b, struct str session_id
     buf_add_str(b, buf_str(&r->auth));
 }
 
-/* --- small calls on the side: aborts, probes, forwarded requests --- */
-
-struct aside {
-    struct remote *remote;
-    struct aside *next, *prev;
-    struct http_call *http;
-    int status;
-    void (*answer)(void *ctx, enum engine_health h); /* probe */
-    const struct engine_pass_events *pass;           /* forwarded request */
-    void *ctx;
-};
+/* --- small calls on the side --- */
 
 static void aside_unlink(struct aside *a)
 {

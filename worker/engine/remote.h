@@ -68,7 +68,7 @@ enum {
 int remote_open(const struct wire *w, struct loop *loop, const struct engine_target *t,
                 const struct engine_options *o, void **ret, struct err *e);
 void remote_close(void *replica);
-void *remote_start(void *replica, const struct engine_request *r,
+void *remote_start(void *replica, const struct engine_request *q,
                    const struct engine_attempt_events *events, void *ctx);
 void remote_cancel(void *attempt);
 void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx);

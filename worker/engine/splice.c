@@ -12,15 +12,17 @@ void splice_done(struct splice *s)
     free(s->versions);
 }
 
+static struct str text_of(const struct splice *s, const struct splice_span *p)
+{
+    return str_sub(buf_str(&s->text), p->text_at, p->text_len);
+}
+
 static void add_span(struct splice *s, struct str version, size_t start, size_t end)
 {
-    struct splice_span *last = s->spans.n ? &vec_last(&s->spans) : NULL;
-
     if (start == end)
         return;
-    if (last && last->text_len == version.len &&
-        (version.len == 0 || memcmp(s->text.p + last->text_at, version.p, version.len) == 0)) {
-        last->end = (uint32_t)end;
+    if (s->spans.n > 0 && str_eq(text_of(s, &vec_last(&s->spans)), version)) {
+        vec_last(&s->spans).end = (uint32_t)end;
         return;
     }
     *vec_push(&s->spans) =
@@ -28,9 +30,23 @@ static void add_span(struct splice *s, struct str version, size_t start, size_t 
     buf_add_str(&s->text, version);
 }
 
+static void add_logprobs(struct splice *s, const float *p, size_t n)
+{
+    vec_reserve(&s->logprobs, n);
+    memcpy(s->logprobs.at + s->logprobs.n, p, n * sizeof(*p));
+    s->logprobs.n += n;
+}
+
+static void add_tops(struct splice *s, const struct engine_top *p, size_t n)
+{
+    vec_reserve(&s->tops, n);
+    memcpy(s->tops.at + s->tops.n, p, n * sizeof(*p));
+    s->tops.n += n;
+}
+
 void splice_add(struct splice *s, const struct engine_result *r)
 {
-    size_t base = s->ids.n, tops = r->ids.n * r->n_top;
+    size_t base = s->ids.n;
 
     s->pieces++;
     if (r->ids.n == 0)
@@ -38,16 +54,10 @@ void splice_add(struct splice *s, const struct engine_result *r)
     vec_reserve(&s->ids, r->ids.n);
     memcpy(s->ids.at + base, r->ids.at, r->ids.n * sizeof(*r->ids.at));
     s->ids.n += r->ids.n;
-    if (r->logprobs) {
-        vec_reserve(&s->logprobs, r->ids.n);
-        memcpy(s->logprobs.at + base, r->logprobs, r->ids.n * sizeof(*r->logprobs));
-        s->logprobs.n += r->ids.n;
-    }
-    if (r->top && tops > 0) {
-        vec_reserve(&s->tops, tops);
-        memcpy(s->tops.at + s->tops.n, r->top, tops * sizeof(*r->top));
-        s->tops.n += tops;
-    }
+    if (r->logprobs)
+        add_logprobs(s, r->logprobs, r->ids.n);
+    if (r->top && r->n_top > 0)
+        add_tops(s, r->top, r->ids.n * r->n_top);
     for (size_t i = 0; i < r->n_versions; i++)
         add_span(s, r->versions[i].version, base + r->versions[i].start, base + r->versions[i].end);
     if (r->n_versions == 0)
@@ -63,8 +73,7 @@ void splice_result(struct splice *s, struct engine_result *r)
     for (size_t i = 0; i < s->spans.n; i++) {
         const struct splice_span *p = &s->spans.at[i];
 
-        s->versions[i] =
-            (struct engine_version){str_of(s->text.p + p->text_at, p->text_len), p->start, p->end};
+        s->versions[i] = (struct engine_version){text_of(s, p), p->start, p->end};
         known = known || p->text_len > 0;
     }
     r->ids = (struct token_span){s->ids.at, s->ids.n};
