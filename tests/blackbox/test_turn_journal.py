@@ -72,7 +72,7 @@ def test_a_full_disk_refuses_and_harms_nothing(start, tmp_path):
                       capture_output=True).returncode:
         pytest.skip("cannot mount a tmpfs here")
     try:
-        gateway = start(engine="builtin:echo", workers=1, state_dir=str(disk))
+        gateway = start(engine="builtin:echo", workers=1, state_dir=str(disk), journal_min_free="10k")
         gateway.allow("journal")
         s = new(gateway)
         messages, answered, failed = user("a" * 2000), 0, None
@@ -85,10 +85,12 @@ def test_a_full_disk_refuses_and_harms_nothing(start, tmp_path):
             messages += [a.json()["choices"][0]["message"], *user("b" * 2000)]
         assert failed is not None and failed.status == 503, failed and failed.text
         assert failed.json()["error"]["code"] == "storage_full"
+        wait_until(lambda: gateway.post("/sessions", {}).status == 503, 5, "new sessions are refused")
         state = gateway.get(f"/sessions/{s['session_id']}?records=1").json()
         assert len(state["records"]) == answered
         subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
         wait_until(lambda: gateway.chat(s, messages).status == 200, 5, "the session goes on")
+        wait_until(lambda: gateway.post("/sessions", {}).status == 200, 5, "new sessions are taken")
         assert gateway.stop() == 0
         gateway.start()
         assert len(gateway.get(f"/sessions/{s['session_id']}?records=1").json()["records"]) == answered + 1

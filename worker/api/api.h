@@ -21,6 +21,7 @@ struct api {
     struct siblings *siblings;    /* the other workers; made on first use */
     struct wait_entry *waits;     /* long polls */
     struct session_totals totals; /* as of the last sweep, plus what was created since */
+    bool disk_low;                /* less than --journal-min-free is left: no new sessions */
     uint64_t started_s;
 };
 

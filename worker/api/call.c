@@ -32,14 +32,21 @@ static void on_lost(void *ctx, struct str note)
     deliveries_open(&a->turns.deliveries, str_sub(note, sizeof(hash), SIZE_MAX), hash);
 }
 
-static void note_answer(struct call *c)
+/* Writes the note that on_lost reads. */
+static struct str write_note(const struct call *c, char note[EXCHANGE_NOTE_MAX])
 {
-    char note[sizeof(c->hash) + sizeof(c->id)];
     size_t len = strlen(c->id);
 
     memcpy(note, c->hash, sizeof(c->hash));
     memcpy(note + sizeof(c->hash), c->id, len);
-    exchange_note(c->x, str_of(note, sizeof(c->hash) + len), on_lost, c->api);
+    return str_of(note, sizeof(c->hash) + len);
+}
+
+static void note_answer(struct call *c)
+{
+    char note[EXCHANGE_NOTE_MAX];
+
+    exchange_note(c->x, write_note(c, note), on_lost, c->api);
 }
 
 static void on_closed(void *ctx, bool delivered)
@@ -276,7 +283,13 @@ static struct turn_input input_of(struct call *c)
     };
 }
 
-/* A repeated request whose answer did not arrive: joins the running call or replays. */
+static bool listener_gone(const struct turn_listener *l)
+{
+    return l->sink == &call_sink && exchange_peer_gone(((const struct call *)l->ctx)->x);
+}
+
+/* A repeated request whose answer did not arrive: joins the running call or replays. The request
+ * may be here before the loop has seen the old connection close: the kernel is asked. */
 static bool call_repeated(struct call *c)
 {
     struct turn_env *env = &c->api->turns;
@@ -285,7 +298,11 @@ static bool call_repeated(struct call *c)
     struct turn *t = turn_find(env, id, c->hash, marked);
     bool ended = false;
     struct session *s;
+    char note[EXCHANGE_NOTE_MAX];
 
+    if (!t)
+        t = turn_find_lost(env, id, c->hash, listener_gone);
+    exchange_settle(c->x, write_note(c, note));
     if (t) {
         turn_join(t, &c->listener);
         return true;

@@ -98,6 +98,10 @@ static int check_room(struct api *a, int64_t count, struct err *e)
 
     if (api_service_ends(a))
         return err_set(e, ERR_DRAINING, "the gateway is shutting down");
+    if (a->disk_low) {
+        metrics_count_at(a->turns.page, METRIC_refusals, METRIC_REFUSAL_DISK, 0, 1);
+        return err_set(e, ERR_STORAGE_FULL, "the journal's disk is almost full");
+    }
     if (t->sessions + (uint64_t)count > (uint64_t)c->max_sessions ||
         t->tokens > (uint64_t)c->max_live_tokens) {
         bool sessions = t->tokens <= (uint64_t)c->max_live_tokens;

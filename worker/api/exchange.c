@@ -77,12 +77,27 @@ static void tell_closed(struct exchange *x, bool delivered)
         fn(x->closed_ctx, delivered);
 }
 
-/* Whether the peer still holds its end; asked once, after the last byte was written. */
-static bool peer_there(const struct exchange *x)
+static bool conn_closed(const struct server_conn *c)
 {
-    struct pollfd p = {.fd = x->conn->fd, .events = POLLRDHUP};
+    struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
 
-    return x->conn->shut || (!x->conn->gone && poll(&p, 1, 0) == 0);
+    return c->gone || (!c->shut && poll(&p, 1, 0) != 0);
+}
+
+bool exchange_peer_gone(const struct exchange *x)
+{
+    return conn_closed(x->conn);
+}
+
+void exchange_settle(struct exchange *x, struct str note)
+{
+    for (struct server_conn *c = x->conn->server->conns; c; c = c->next) {
+        if (!c->lost || c->sent_ms == 0 || !str_eq(str_of(c->note, c->note_len), note) ||
+            !conn_closed(c))
+            continue;
+        c->lost(c->lost_ctx, note);
+        c->lost = NULL;
+    }
 }
 
 /* The request's pool is going: either all is sent or the connection has broken. */
@@ -94,7 +109,7 @@ static void exchange_dispose(void *p)
     x->conn->server->busy--;
     x->conn->exchange = NULL;
     if (x->closed)
-        tell_closed(x, x->final && !x->failing && peer_there(x));
+        tell_closed(x, x->final && !x->failing && !conn_closed(x->conn));
     buf_done(&x->waiting);
     buf_done(&x->flying);
     if (x->conn->server->draining)

@@ -596,6 +596,23 @@ struct turn *turn_find(struct turn_env *env, struct str session_id, const uint64
     return NULL;
 }
 
+struct turn *turn_find_lost(struct turn_env *env, struct str session_id, const uint64_t hash[2],
+                            bool (*gone)(const struct turn_listener *l))
+{
+    for (struct turn *t = env->running; t; t = t->next) {
+        const struct turn_listener *l = t->listeners;
+
+        if (t->in.body_hash[0] != hash[0] || t->in.body_hash[1] != hash[1] || t->failing ||
+            !str_eq(t->in.session_id, session_id))
+            continue;
+        while (l && gone(l))
+            l = l->next;
+        if (!l)
+            return t;
+    }
+    return NULL;
+}
+
 void turn_join(struct turn *t, struct turn_listener *l)
 {
     loop_timer_stop(t->env->loop, &t->rejoin);

@@ -85,6 +85,10 @@ void turn_start(struct turn_env *env, struct arena *arena, const struct turn_inp
 struct turn *turn_find(struct turn_env *env, struct str session_id, const uint64_t hash[2],
                        bool any);
 
+/* A running call of that session and body whose listeners are all `gone`. NULL: none. */
+struct turn *turn_find_lost(struct turn_env *env, struct str session_id, const uint64_t hash[2],
+                            bool (*gone)(const struct turn_listener *l));
+
 /* The listener gets all that came so far, then what follows. */
 void turn_join(struct turn *t, struct turn_listener *l);
 
