@@ -1,0 +1,198 @@
+/* The pure parts below the pool: the fair queue, routed experts, .npy files, text upstreams. */
+#include <stdio.h>
+
+#include "testing.h"
+#include "worker/engine/experts.h"
+#include "worker/engine/fair_queue.h"
+#include "worker/engine/fields.h"
+#include "worker/engine/npy.h"
+#include "worker/engine/upstream_text.h"
+
+TEST(fair_queue, sessions_take_turns)
+{
+    struct fair_queue q = {0};
+    struct fair_item items[6] = {0};
+    static const char *const sessions[6] = {"a", "a", "a", "b", "c", "b"};
+    static const int want[5] = {0, 3, 4, 1, 2};
+
+    cr_assert_null(fair_first(&q));
+    for (int i = 0; i < 6; i++)
+        fair_push(&q, &items[i], str_cstr(sessions[i]));
+    fair_take(&q, &items[5]); /* out of its turn: the row stays */
+    for (int i = 0; i < 5; i++) {
+        struct fair_item *first = fair_first(&q);
+
+        cr_assert_eq(first - items, want[i], "%d: %td", i, first - items);
+        fair_take(&q, first);
+    }
+    cr_assert_eq(q.n, 0);
+    fair_take(&q, &items[0]); /* waits nowhere */
+    fair_done(&q);
+}
+
+TEST(experts, whole_rest_or_neither)
+{
+    struct experts x = {0};
+    struct err e;
+    struct experts_block b = {.bytes = 240, .tokens = 11, .from = 4};
+
+    cr_assert_eq(experts_check(&x, &b, &e), 1, "24 bytes a row or 40: cannot be told");
+    b = (struct experts_block){.bytes = 240, .tokens = 11};
+    cr_assert_eq(experts_check(&x, &b, &e), 0);
+    cr_assert(b.from == 0 && b.rows == 10 && x.row_bytes == 24);
+    b = (struct experts_block){.bytes = 144, .tokens = 11, .from = 4};
+    cr_assert_eq(experts_check(&x, &b, &e), 0);
+    cr_assert(b.from == 4 && b.rows == 6);
+    b = (struct experts_block){.bytes = 240, .tokens = 11, .from = 4};
+    cr_assert_eq(experts_check(&x, &b, &e), 0);
+    cr_assert(b.from == 0 && b.rows == 10);
+    b = (struct experts_block){.bytes = 168, .tokens = 11, .from = 4};
+    cr_assert_eq(experts_check(&x, &b, &e), -1);
+    cr_assert_eq(e.kind, ERR_ENGINE_INVALID);
+}
+
+static int npy(struct str file, struct buf *out)
+{
+    struct err e;
+
+    buf_clear(out);
+    buf_add_str(out, file);
+    return npy_to_int32(out, &e);
+}
+
+#define NPY(version, len, header, data) STR("\x93NUMPY" version len header data)
+#define HEAD(type, order, shape) \
+    "{'descr': '" type "', 'fortran_order': " order ", 'shape': " shape "}"
+
+TEST(npy, types_and_shapes)
+{
+    struct buf b = {0};
+
+    cr_assert_eq(npy(NPY("\1\0", "\x37\0", HEAD("|u1", "False", "(3,)"), "\1\2\xff"), &b), 0);
+    cr_assert(str_eq(buf_str(&b), STR("\1\0\0\0\2\0\0\0\xff\0\0\0")));
+    cr_assert_eq(npy(NPY("\1\0", "\x39\0", HEAD("<u2", "False", "(1, 2)"), "\1\2\3\4"), &b), 0);
+    cr_assert(str_eq(buf_str(&b), STR("\1\2\0\0\3\4\0\0")));
+    cr_assert_eq(npy(NPY("\2\0", "\x37\0\0\0", HEAD("<i4", "False", "(1,)"), "\1\2\3\4"), &b), 0);
+    cr_assert_eq(npy(NPY("\1\0", "\x37\0", HEAD("|u1", "False", "(0,)"), ""), &b), 0);
+    cr_assert_eq(b.len, 0);
+    cr_assert_eq(npy(NPY("\1\0", "\x36\0", HEAD("|u1", "True", "(3,)"), "\1\2\3"), &b), -1);
+    cr_assert_eq(npy(NPY("\1\0", "\x37\0", HEAD("<f4", "False", "(1,)"), "\1\2\3\4"), &b), -1);
+    cr_assert_eq(npy(NPY("\1\0", "\x37\0", HEAD("|u1", "False", "(4,)"), "\1\2\3"), &b), -1);
+    cr_assert_eq(npy(NPY("\1\0", "\xff\xff", HEAD("|u1", "False", "(3,)"), "\1\2\3"), &b), -1);
+    cr_assert_eq(npy(STR(""), &b), -1);
+    buf_done(&b);
+}
+
+TEST(upstream_text, chunks_become_one_answer)
+{
+    static const char *const chunks[] = {
+        "{\"id\":\"x\",\"model\":\"m\",\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":"
+        "\"He\"}}]}",
+        "{\"choices\":[{\"delta\":{\"content\":\"llo\",\"reasoning\":\"hm\"}}]}",
+        "{\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c\",\"function\":{"
+        "\"name\":"
+        "\"f\",\"arguments\":\"{\\\"a\\\"\"}}]}}]}",
+        "{\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\":1}"
+        "\"}}]},"
+        "\"finish_reason\":\"tool_calls\"}]}",
+        "{\"choices\":[],\"usage\":{\"total_tokens\":3}}",
+    };
+    struct upstream_text t = {0};
+    struct arena a = {0};
+    struct buf out = {0}, text = {0};
+    const struct json *v;
+    struct err e;
+    struct str delta;
+
+    for (size_t i = 0; i < sizeof(chunks) / sizeof(*chunks); i++) {
+        cr_assert_eq(json_parse(&a, str_cstr(chunks[i]), &v, &e), 0);
+        cr_assert_eq(upstream_text_add(&t, v, &delta, &e), 0);
+        buf_add_str(&text, delta);
+    }
+    upstream_text_write(&t, &out);
+    cr_assert(str_eq_c(buf_str(&text), "Hello"));
+    cr_assert(
+        str_eq_c(buf_str(&out),
+                 "{\"id\":\"x\",\"object\":\"chat.completion\",\"model\":\"m\",\"choices\":[{"
+                 "\"index\":0,"
+                 "\"message\":{\"role\":\"assistant\",\"content\":\"Hello\",\"reasoning_content\":"
+                 "\"hm\","
+                 "\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+                 "\"arguments\":\"{\\\"a\\\":1}\"}}]},\"finish_reason\":\"tool_calls\"}],\"usage\":"
+                 "{\"total_tokens\":3}}"),
+        "%.*s", (int)out.len, out.p);
+    cr_assert_eq(json_parse(&a, STR("{\"x\":1}"), &v, &e), 0);
+    cr_assert_eq(upstream_text_add(&t, v, &delta, &e), -1);
+    cr_assert_eq(json_parse(&a,
+                            STR("{\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":99999}]}}]}"),
+                            &v, &e),
+                 0);
+    cr_assert_eq(upstream_text_add(&t, v, &delta, &e), -1);
+    upstream_text_done(&t);
+    buf_done(&out);
+    buf_done(&text);
+    arena_done(&a);
+}
+
+/* --- fields --- */
+
+static void note(void *ctx, int id, const struct json_scan *s, struct str key)
+{
+    buf_printf(ctx, "%d:%.*s=%.*s ", id, (int)key.len, key.p, (int)s->text.len,
+               s->token == JSON_TOKEN_NULL ? "" : s->text.p);
+}
+
+static void no_target(void *ctx, int id, struct field_target *t)
+{
+    (void)ctx;
+    (void)id;
+    (void)t;
+}
+
+static void no_bulk(void *ctx, int id, size_t items, bool null)
+{
+    (void)ctx;
+    (void)id;
+    (void)items;
+    (void)null;
+}
+
+TEST(fields, paths_however_cut)
+{
+    static const struct field table[] = {
+        {"a", FIELD_SCALAR, 1},       {"b.c", FIELD_SCALAR, 2},   {"d[].e", FIELD_SCALAR, 3},
+        {"f[][].g", FIELD_SCALAR, 4}, {"h[].*", FIELD_SCALAR, 5}, {"i", FIELD_SCALAR, 6},
+        {"i.j", FIELD_SCALAR, 7},     {"k[]", FIELD_SCALAR, 8},
+    };
+    static const struct field_sink sink = {note, no_target, no_bulk};
+    static const char text[] =
+        "{\"a\":1,\"x\":{\"a\":9,\"b\":{\"c\":9}},\"b\":{\"x\":[],\"c\":\"two\",\"a\":9},\"d\":[{"
+        "\"e\":3},{"
+        "\"x\":[{\"e\":9}],\"e\":4},{}],\"f\":[[],[{\"g\":5},{\"g\":6}]],\"h\":[{\"p\":7,\"q\":8},{"
+        "\"r\":9}],"
+        "\"i\":\"i\",\"i\":{\"j\":10,\"jj\":9},\"k\":[11,12],\"ab\":9,\"d.e\":9}";
+    static const char want[] =
+        "1:a=1 2:c=two 3:e=3 3:e=4 4:g=5 4:g=6 5:p=7 5:q=8 5:r=9 6:i=i 7:j=10 "
+        "8:=11 8:=12 ";
+
+    for (size_t step = 1; step <= sizeof(text); step++) {
+        struct buf got = {0};
+        struct fields f;
+        struct err e;
+        int rc = 0;
+
+        fields_init(&f, table, sizeof(table) / sizeof(*table), &sink, &got);
+        for (size_t at = 0; at < sizeof(text) - 1 && rc == 0; at += step) {
+            char piece[sizeof(text)];
+            struct str part = str_sub(str_cstr(text), at, step);
+
+            memcpy(piece, part.p, part.len);
+            rc = fields_feed(&f, str_of(piece, part.len), &e);
+            memset(piece, 'x', sizeof(piece));
+        }
+        cr_assert_eq(rc, 1);
+        cr_assert(str_eq_c(buf_str(&got), want), "%zu: %.*s", step, (int)got.len, got.p);
+        fields_done(&f);
+        buf_done(&got);
+    }
+}
