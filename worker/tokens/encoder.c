@@ -111,6 +111,10 @@ static bool is_word(uint32_t cp)
     return unicode_flags(cp) & UC_RUST_WORD;
 }
 
+struct run {
+    size_t start, end;
+};
+
 /* Whether no word character touches the match. */
 static bool stands_alone(struct str text, const struct trie_match *m)
 {
@@ -127,9 +131,10 @@ static bool stands_alone(struct str text, const struct trie_match *m)
     return !is_word(cp);
 }
 
-static size_t space_before(struct str text, size_t at)
+/* Where the white space before `at` starts, not before `floor`. */
+static size_t space_before(struct str text, size_t at, size_t floor)
 {
-    while (at > 0) {
+    while (at > floor) {
         uint32_t cp;
         size_t n = unicode_read_back(text.p + at, &cp);
 
@@ -140,8 +145,13 @@ static size_t space_before(struct str text, size_t at)
     return at;
 }
 
-static size_t space_after(struct str text, size_t at)
+/* Where the white space at `at` ends. *known is a run of white space that was found before, so
+ * that many tokens in one run cost one walk. */
+static size_t space_after(struct str text, size_t at, struct run *known)
 {
+    if (at >= known->start && at <= known->end)
+        return known->end;
+    known->start = at;
     while (at < text.len) {
         uint32_t cp;
         size_t n = unicode_read(text.p + at, &cp);
@@ -150,6 +160,7 @@ static size_t space_after(struct str text, size_t at)
             break;
         at += n;
     }
+    known->end = at;
     return at;
 }
 
@@ -172,6 +183,7 @@ static int pass_rest(struct encoder *enc, const struct pretok_piece *piece, size
 static int split_added(struct encoder *enc, const struct trie *trie, struct pretok_piece piece,
                        rest_fn *rest, struct err *e)
 {
+    struct run blank = {0, 0};
     struct trie_match m;
     size_t done = 0, from = 0;
 
@@ -182,9 +194,9 @@ static int split_added(struct encoder *enc, const struct trie *trie, struct pret
         if (token->single_word && !stands_alone(piece.text, &m))
             continue;
         if (token->lstrip)
-            start = MAX_OF(space_before(piece.text, start), done);
+            start = start > done ? space_before(piece.text, start, done) : done;
         if (token->rstrip)
-            end = space_after(piece.text, end);
+            end = space_after(piece.text, end, &blank);
         if (pass_rest(enc, &piece, done, start, rest, e) < 0)
             return -1;
         if (start < end) /* nothing may be left of a token that takes blanks already taken */
