@@ -39,8 +39,29 @@ static bool bind_rest(struct run *r, const struct argv *argv, const bool *used, 
     return true;
 }
 
-bool call_bind(struct run *r, const char *what, const char *params, const struct argv *argv,
-               struct value *a)
+/* The common case, without names and stars: fills a and answers whether that was all. */
+static bool bind_plain(const char *params, const struct argv *argv, struct value *a)
+{
+    uint32_t n = 0, required = 0;
+
+    if (argv->n_named > 0)
+        return false;
+    memset(a, 0, PARAMS_MAX * sizeof(*a)); /* V_MISSING */
+    for (const char *p = params; *p; p++) {
+        if (*p == '*')
+            return false;
+        n += p == params || p[-1] == ' ';
+        required += *p == '!';
+    }
+    if (argv->n_pos < required || argv->n_pos > n)
+        return false;
+    for (uint32_t i = 0; i < argv->n_pos; i++)
+        a[i] = argv->pos[i];
+    return true;
+}
+
+static bool bind_any(struct run *r, const char *what, const char *params, const struct argv *argv,
+                     struct value *a)
 {
     bool *used = arena_calloc(r->a, argv->n_named + 1, sizeof(bool));
     uint32_t k = 0, n_used = 0;
@@ -80,6 +101,12 @@ bool call_bind(struct run *r, const char *what, const char *params, const struct
     if (n_used < argv->n_named)
         return run_fail(r, "TypeError", "%s() got an unexpected keyword argument", what).t != V_ERR;
     return true;
+}
+
+bool call_bind(struct run *r, const char *what, const char *params, const struct argv *argv,
+               struct value *a)
+{
+    return bind_plain(params, argv, a) || bind_any(r, what, params, argv, a);
 }
 
 struct value method_call(struct run *r, const struct method *m, struct value self,

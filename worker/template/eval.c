@@ -18,7 +18,7 @@ static struct value eval_name(struct run *r, const struct node *n)
     return v.t == V_MISSING ? v_undef(UNDEF_NAME, v_bytes(n->val)) : v;
 }
 
-static struct value eval_list(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_list(struct run *r, const struct node *n)
 {
     struct list *l = list_new(r->a, n->n);
 
@@ -30,7 +30,7 @@ static struct value eval_list(struct run *r, const struct node *n)
     return n->kind == N_LIST ? v_list(l) : v_tuple(l);
 }
 
-static struct value eval_dict(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_dict(struct run *r, const struct node *n)
 {
     struct dict *d = dict_new(r->a, n->n / 2);
 
@@ -45,7 +45,7 @@ static struct value eval_dict(struct run *r, const struct node *n)
     return v_dict(d);
 }
 
-static struct value eval_concat(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_concat(struct run *r, const struct node *n)
 {
     struct buf out = {0};
 
@@ -67,6 +67,13 @@ static struct value eval_compare(struct run *r, const struct node *n)
 
     if (x.t == V_ERR)
         return x;
+    if (n->n == 1 && n->kids[0]->op == OP_EQ && x.t == V_STR) { /* role == "user" */
+        struct value y = eval(r, n->kids[0]->b);
+
+        if (y.t == V_STR)
+            return v_bool(x.n == y.n && memcmp(x.s, y.s, x.n) == 0);
+        return y.t == V_ERR ? y : v_bool(false);
+    }
     for (uint32_t i = 0; i < n->n && c == 1; i++) {
         struct value y = eval(r, n->kids[i]->b);
 
@@ -78,7 +85,7 @@ static struct value eval_compare(struct run *r, const struct node *n)
     return c < 0 ? v_err() : v_bool(c);
 }
 
-static struct value eval_unary(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_unary(struct run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
 
@@ -105,13 +112,12 @@ static struct value eval_getattr(struct run *r, const struct node *n)
         return v;
     if (v.t == V_DICT && !(n->flags & NF_TYPE_ATTR)) {
         e = dict_find_str(r->a, v.dict, v_bytes(n->val));
-        if (e)
-            return e->value;
+        return e ? e->value : v_undef_attr(V_DICT, v_bytes(n->val));
     }
     return attr_get(r, v, v_bytes(n->val));
 }
 
-static struct value eval_getitem(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_getitem(struct run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
     struct value part[3] = {v_missing(), v_missing(), v_missing()};
@@ -119,6 +125,12 @@ static struct value eval_getitem(struct run *r, const struct node *n)
 
     if (v.t == V_ERR)
         return v;
+    if (v.t == V_DICT && n->b->kind == N_CONST && n->b->val.t == V_STR &&
+        !(n->flags & NF_TYPE_ATTR)) {
+        struct entry *e = dict_find_str(r->a, v.dict, v_bytes(n->b->val));
+
+        return e ? e->value : v_undef_attr(V_DICT, v_bytes(n->b->val));
+    }
     if (n->b->kind != N_SLICE) {
         part[0] = eval(r, n->b);
         return part[0].t == V_ERR ? part[0] : attr_item(r, v, part[0]);
@@ -180,10 +192,15 @@ static bool add_star2(struct run *r, const struct node *n, struct argv *ret)
     return true;
 }
 
+static bool no_args(const struct call_args *args)
+{
+    return args->n_pos == 0 && args->n_named == 0 && !args->star && !args->star2;
+}
+
 bool eval_args(struct run *r, const struct call_args *args, struct argv *ret)
 {
     *ret = (struct argv){.n_pos = args->n_pos, .n_named = args->n_named};
-    if (args->n_pos == 0 && args->n_named == 0 && !args->star && !args->star2)
+    if (no_args(args))
         return true;
     ret->pos = arena_alloc(r->a, (args->n_pos + args->n_named) * sizeof(struct value));
     ret->named = ret->pos + args->n_pos;
@@ -202,7 +219,7 @@ bool eval_args(struct run *r, const struct call_args *args, struct argv *ret)
            (!args->star2 || add_star2(r, args->star2, ret));
 }
 
-static struct value eval_call(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_call(struct run *r, const struct node *n)
 {
     const struct node *f = n->a;
     struct value callee;
@@ -228,13 +245,15 @@ static struct value eval_call(struct run *r, const struct node *n)
     return call_value(r, callee, &argv);
 }
 
-static struct value apply_filter(struct run *r, const struct node *n, struct value v)
+static EVAL_APART struct value apply_filter(struct run *r, const struct node *n, struct value v)
 {
     struct argv argv;
 
     if (!n->fn)
         return run_fail(r, "TemplateRuntimeError", "No filter named '%.*s' found.", (int)n->val.n,
                         n->val.s);
+    if (!*((const struct filter *)n->fn)->params && no_args(n->args))
+        return ((const struct filter *)n->fn)->fn(r, v, NULL);
     if (!eval_args(r, n->args, &argv))
         return v_err();
     r->line = n->line;
@@ -255,7 +274,7 @@ static struct value eval_filter(struct run *r, const struct node *n)
     return v.t == V_ERR ? v : apply_filter(r, n, v);
 }
 
-static struct value eval_test(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_test(struct run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
     struct argv argv;
@@ -266,6 +285,10 @@ static struct value eval_test(struct run *r, const struct node *n)
     if (!n->fn)
         return run_fail(r, "TemplateRuntimeError", "No test named '%.*s' found.", (int)n->val.n,
                         n->val.s);
+    if (!*((const struct test *)n->fn)->params && no_args(n->args)) {
+        c = ((const struct test *)n->fn)->fn(r, v, NULL);
+        return c < 0 ? v_err() : v_bool(c);
+    }
     if (!eval_args(r, n->args, &argv))
         return v_err();
     c = test_call(r, n->fn, v, &argv);
@@ -337,18 +360,16 @@ static struct value eval_inner(struct run *r, const struct node *n)
     }
 }
 
-struct value eval(struct run *r, const struct node *n)
+struct value eval_node(struct run *r, const struct node *n)
 {
     struct value v;
 
-    if (n->kind == N_CONST)
-        return n->val;
     if (n->kind == N_NAME)
         return eval_name(r, n);
     r->line = n->line;
     if (r->depth == 0)
         return run_fail(r, "RecursionError", "maximum recursion depth exceeded");
-    if (!run_spend(r, 1) || !run_room(r, 0))
+    if (!run_spend(r, 1) || ((r->steps & 63) == 0 && !run_room(r, 0)))
         return v_err();
     r->depth--;
     v = eval_inner(r, n);

@@ -9,7 +9,20 @@
 #include "worker/template/node.h"
 #include "worker/template/run.h"
 
-struct value eval(struct run *r, const struct node *n);
+struct value eval_node(struct run *r, const struct node *n);
+
+/* The value of an expression; constants and set variables without a call. */
+static inline struct value eval(struct run *r, const struct node *n)
+{
+    if (n->kind == N_CONST)
+        return n->val;
+    if (n->kind == N_NAME && n->up == 0 && r->frame->slots[n->slot].t != V_MISSING)
+        return r->frame->slots[n->slot];
+    return eval_node(r, n);
+}
+
+/* Keeps a function with a large frame out of the hot ones around it. */
+#define EVAL_APART __attribute__((noinline))
 
 /* Evaluates call arguments into the arena; false on error. */
 bool eval_args(struct run *r, const struct call_args *args, struct argv *ret);

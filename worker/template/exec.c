@@ -115,7 +115,7 @@ static uint32_t sum_parts(const struct node *n, const struct node **parts)
 }
 
 /* {{ a + b + c }}: texts go to the output one by one, without being joined first. */
-static bool print_sum(struct run *r, const struct node **parts, uint32_t n)
+static EVAL_APART bool print_sum(struct run *r, const struct node **parts, uint32_t n)
 {
     struct value v[SUM_PARTS_MAX];
     bool texts = true;
@@ -138,7 +138,7 @@ static bool print_sum(struct run *r, const struct node **parts, uint32_t n)
     return out_ok(r);
 }
 
-static bool print_concat(struct run *r, const struct node *n)
+static EVAL_APART bool print_concat(struct run *r, const struct node *n)
 {
     size_t from = r->out->len;
 
@@ -154,7 +154,7 @@ static bool print_concat(struct run *r, const struct node *n)
     return out_ok(r);
 }
 
-static bool print_node(struct run *r, const struct node *n)
+static EVAL_APART bool print_node(struct run *r, const struct node *n)
 {
     const struct node *parts[SUM_PARTS_MAX];
     uint32_t n_parts = 0;
@@ -250,7 +250,7 @@ static enum exec_result exec_set(struct run *r, const struct node *n)
 }
 
 /* Bodies whose output is taken: set blocks and filter blocks. */
-static enum exec_result exec_captured(struct run *r, const struct node *n)
+static EVAL_APART enum exec_result exec_captured(struct run *r, const struct node *n)
 {
     size_t from = r->out->len;
     enum exec_result result;
@@ -283,7 +283,7 @@ static struct value make_macro(struct run *r, const struct node *n)
     return (struct value){.t = V_CALL, .call = c};
 }
 
-static enum exec_result exec_call_block(struct run *r, const struct node *n)
+static EVAL_APART enum exec_result exec_call_block(struct run *r, const struct node *n)
 {
     struct value caller = make_macro(r, n);
     struct value callee = eval(r, n->a->a);
@@ -307,7 +307,7 @@ static enum exec_result exec_call_block(struct run *r, const struct node *n)
     return v.t != V_ERR && print_str(r, r->out, v) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
 }
 
-static enum exec_result exec_with(struct run *r, const struct node *n)
+static EVAL_APART enum exec_result exec_with(struct run *r, const struct node *n)
 {
     struct value *v = arena_alloc(r->a, n->n * sizeof(*v));
 
@@ -375,6 +375,10 @@ enum exec_result exec(struct run *r, const struct node *n)
     r->line = n->line;
     if (n->kind == N_DATA) {
         buf_add(r->out, n->val.s, n->val.n);
+        return run_spend(r, 1) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
+    }
+    if (n->kind == N_PRINT && n->a->kind == N_CONST && n->a->val.t == V_STR) {
+        buf_add(r->out, n->a->val.s, n->a->val.n);
         return run_spend(r, 1) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
     }
     if (n->kind == N_PRINT)

@@ -209,28 +209,40 @@ static struct value loop_neighbour(struct run *r, struct loop *l, bool next)
     return l->previous;
 }
 
+/* What needs no look at the other items. */
+static struct value loop_position(const struct loop *l, struct str name)
+{
+    switch (name.len) {
+    case 5:
+        if (memcmp(name.p, "first", 5) == 0)
+            return v_bool(l->index == 1);
+        if (memcmp(name.p, "index", 5) == 0)
+            return v_int(l->index);
+        return memcmp(name.p, "depth", 5) == 0 ? v_int(l->depth + 1) : v_missing();
+    case 6:
+        if (memcmp(name.p, "index0", 6) == 0)
+            return v_int(l->index - 1);
+        return memcmp(name.p, "depth0", 6) == 0 ? v_int(l->depth) : v_missing();
+    default:
+        return v_missing();
+    }
+}
+
 struct value loop_attr(struct run *r, struct loop *l, struct str name)
 {
-    struct value n;
+    struct value n = loop_position(l, name);
     int more;
 
-    if (str_eq_c(name, "index0"))
-        return v_int(l->index - 1);
-    if (str_eq_c(name, "index"))
-        return v_int(l->index);
-    if (str_eq_c(name, "first"))
-        return v_bool(l->index == 1);
-    if (str_eq_c(name, "last")) {
+    if (n.t != V_MISSING)
+        return n;
+    if (str_eq(name, STR("last"))) {
         more = peek(r, l);
         return more < 0 ? v_err() : v_bool(!more);
     }
-    if (str_eq_c(name, "previtem") || str_eq_c(name, "nextitem"))
+    if (str_eq(name, STR("previtem")) || str_eq(name, STR("nextitem")))
         return loop_neighbour(r, l, name.p[0] == 'n');
-    if (str_eq_c(name, "depth"))
-        return v_int(l->depth + 1);
-    if (str_eq_c(name, "depth0"))
-        return v_int(l->depth);
-    if (!str_eq_c(name, "length") && !str_eq_c(name, "revindex") && !str_eq_c(name, "revindex0"))
+    if (!str_eq(name, STR("length")) && !str_eq(name, STR("revindex")) &&
+        !str_eq(name, STR("revindex0")))
         return v_missing();
     n = loop_length(r, l);
     if (n.t == V_ERR || name.p[0] == 'l')

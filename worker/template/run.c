@@ -48,15 +48,12 @@ bool run_room(struct run *r, uint64_t bytes)
     return false;
 }
 
-bool run_spend(struct run *r, uint64_t steps)
+bool run_spend_slow(struct run *r, uint64_t steps)
 {
-    if (r->steps < steps) {
-        r->steps = 0;
-        (void)run_fail(r, "BudgetError", "the template takes more steps than its budget");
-        return false;
-    }
-    r->steps -= steps;
-    return true;
+    (void)steps;
+    r->steps = 0;
+    (void)run_fail(r, "BudgetError", "the template takes more steps than its budget");
+    return false;
 }
 
 struct value run_str(struct run *r, struct str s)

@@ -51,7 +51,15 @@ struct value run_undefined(struct run *r, struct value undef);
 bool run_room(struct run *r, uint64_t bytes);
 
 /* Counts steps; false with the exception set when the budget is spent. */
-bool run_spend(struct run *r, uint64_t steps);
+bool run_spend_slow(struct run *r, uint64_t steps);
+
+static inline bool run_spend(struct run *r, uint64_t steps)
+{
+    if (RG_UNLIKELY(r->steps < steps))
+        return run_spend_slow(r, steps);
+    r->steps -= steps;
+    return true;
+}
 
 /* A copy of the bytes as a value. */
 struct value run_str(struct run *r, struct str s);

@@ -11,8 +11,8 @@
 
 enum { MAX_DEPTH = 1600, SOURCE_MAX = 4 << 20 };
 
-/* Marks attribute nodes whose name some type has as a method: those ask the type before the keys
- * of a dict. */
+/* Marks attribute and item nodes whose name some type has as a method: those ask the type before
+ * the keys of a dict. */
 static void mark_attributes(struct node *n);
 
 static void mark_args(const struct call_args *args)
@@ -30,6 +30,9 @@ static void mark_attributes(struct node *n)
     if (!n)
         return;
     if (n->kind == N_GETATTR && method_any(v_bytes(n->val)))
+        n->flags |= NF_TYPE_ATTR;
+    if (n->kind == N_GETITEM && n->b->kind == N_CONST && n->b->val.t == V_STR &&
+        method_any(v_bytes(n->b->val)))
         n->flags |= NF_TYPE_ATTR;
     mark_attributes(n->a);
     mark_attributes(n->b);
