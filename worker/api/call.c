@@ -226,7 +226,11 @@ static int parse_request(struct call *c, struct str body, struct err *e)
     if (!json_is(c->body, JSON_OBJECT))
         return err_set(e, ERR_INVALID, "the body must be a JSON object");
     c->req = ARENA_NEW(&c->arena, struct chat_request);
-    return c->dialect->parse(&c->arena, c->body, &headers, &past, c->req, e);
+    if (c->dialect->parse(&c->arena, c->body, &headers, &past, c->req, e))
+        return -1;
+    if (!c->req->model.len)
+        c->req->model = str_cstr(model_info(c->api->turns.model)->name);
+    return 0;
 }
 
 /* Whether an unknown id may start a fresh session. */

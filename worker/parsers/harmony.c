@@ -118,15 +118,15 @@ static bool header_step(struct parser *p)
     size_t which = 0;
     enum step r = core_find(p, stops, ARRAY_LEN(stops), &which);
 
-    if (core_beyond(p, p->done, HEADER_MAX_BYTES)) {
-        stays_text(p, p->pos);
-    } else if (r == STEP_YES && which == 0) {
+    bool beyond = core_beyond(p, p->done, HEADER_MAX_BYTES);
+
+    if (r != STEP_YES && !beyond && !p->final)
+        return false;
+    if (r == STEP_YES && !beyond && which == 0) {
         p->pos += strlen(stops[0]);
         take_header(p);
-    } else if (r == STEP_YES || p->final) {
-        stays_text(p, p->pos);
     } else {
-        return false;
+        stays_text(p, p->pos);
     }
     return true;
 }
