@@ -374,6 +374,9 @@ static void serve_call(struct api_request *r, const struct dialect *d)
     struct err e = {0};
     int rc = call_prepare(r, c, &e);
 
+    /* A request that waited in the socket while its client left and tried elsewhere. */
+    if (rc == 0 && !r->api->turns.finish_on_disconnect && exchange_peer_gone(r->x))
+        rc = err_set(&e, ERR_CANCELLED, "the client has left");
     if (c->id[0])
         exchange_set_header(r->x, "Rollgate-Session", str_cstr(c->id));
     if (rc) {
