@@ -323,6 +323,8 @@ struct reward *session_reward(struct session *s, struct str response_id)
 
 static void set_member(struct session *s, struct reward *r, struct str key, struct str json)
 {
+    if (!key.p)
+        return;
     for (size_t i = 0; i < r->members.n; i++)
         if (str_eq(r->members.at[i].key, key)) {
             r->members.at[i].json = forest_str(&s->forest, json);
