@@ -33,20 +33,12 @@ int signals_init(struct signals *s, struct loop *l, const int *list, signals_fn 
     return 0;
 }
 
-void signals_abandon(struct signals *s)
-{
-    if (!s->loop)
-        return;
-    close(s->io.fd);
-    s->io.fd = -1;
-    (void)sigprocmask(SIG_UNBLOCK, &s->set, NULL);
-    s->loop = NULL;
-}
-
 void signals_done(struct signals *s)
 {
     if (!s->loop)
         return;
     loop_del(s->loop, &s->io);
-    signals_abandon(s);
+    close(s->io.fd);
+    s->io.fd = -1;
+    s->loop = NULL;
 }

@@ -1,6 +1,6 @@
 /*
  * struct signals: a set of signals as loop events, through a signalfd. The signals are blocked for
- * the process (made before any thread) and unblocked again by signals_done. Several equal signals
+ * the process (made before any thread) from then on. Several equal signals
  * may arrive as one: a SIGCHLD handler loops over waitpid. Embed by value.
  */
 #ifndef RG_OS_SIGNALS_H
@@ -27,11 +27,9 @@ struct signals {
 RG_MUSTCHECK int signals_init(struct signals *s, struct loop *l, const int *list, signals_fn fn,
                               struct err *e);
 
-/* Leaves the loop, closes the descriptor, unblocks. Zeroed structs are accepted. */
+/* Leaves the loop and closes the descriptor. The signals stay blocked: they are taken by processes
+ * that end afterwards, and one that comes then must not kill what is ending in order. Zeroed
+ * structs are accepted. */
 void signals_done(struct signals *s);
-
-/* The same in a forked child, whose copy of the descriptor is only closed and whose signals are
- * unblocked; the parent's loop is left alone. */
-void signals_abandon(struct signals *s);
 
 #endif
