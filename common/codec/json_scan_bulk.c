@@ -119,6 +119,17 @@ static inline int32_t id_at(const char **p)
     return (int32_t)digits_value(v << (64 - 8 * n));
 }
 
+/* A quick run ends before the item at p. */
+static void end_run(struct json_scan *s, const char *p, size_t items)
+{
+    if (p == s->at)
+        return;
+    s->items = items;
+    s->read += (uint64_t)(p - s->at);
+    s->at = p;
+    s->expect = EXPECT_VALUE;
+}
+
 /* Passes whole items with a comma behind them, as long as there is room to look around without
  * asking: what is left starts with an item. The commas are found first, 32 bytes at a time, so
  * that the items do not wait for one another. */
@@ -152,12 +163,7 @@ static void run_ints(struct json_scan *s, size_t from, struct json_ints *ints)
         }
     }
 out:
-    if (p == s->at)
-        return;
-    s->items = items;
-    s->read += (uint64_t)(p - s->at);
-    s->at = p;
-    s->expect = EXPECT_VALUE;
+    end_run(s, p, items);
 }
 
 int json_scan_ints(struct json_scan *s, size_t from, struct json_ints *ints, struct err *e)
@@ -324,31 +330,24 @@ static inline const char *quick_float(const char *p, float *ret)
     return p;
 }
 
-/* "[logprob,id,null]" with at most one space behind commas; NULL: let the exact reader see. */
+/* "[logprob,id,null]" with at most one space behind commas; NULL: let the exact reader see. The
+ * commas are found first, so that the next item does not wait for this one's digits. */
 static inline const char *quick_triple(const char *p, float *logprob, int32_t *id)
 {
-    unsigned n;
-    uint64_t v;
+    uint32_t mask = commas(p);
+    const char *first, *second;
 
-    if (*p != '[')
+    if (*p != '[' || (mask & (mask - 1)) == 0)
         return NULL;
-    p = quick_float(p + 1, logprob);
-    if (!p || *p != ',')
+    first = p + __builtin_ctz(mask);
+    second = p + __builtin_ctz(mask & (mask - 1));
+    if (second - p < 8 || quick_float(p + 1, logprob) != first)
         return NULL;
-    p++;
-    p += *p == ' ';
-    v = digits_at(p, &n);
-    if (n - 1 > 6 || (*p == '0' && n > 1))
+    *id = id_before(first + 1, second);
+    if (*id < 0)
         return NULL;
-    *id = (int32_t)digits_value(v << (64 - 8 * n));
-    p += n;
-    if (*p == ']')
-        return p + 1;
-    if (*p != ',')
-        return NULL;
-    p++;
-    p += *p == ' ';
-    return memcmp(p, "null]", 5) == 0 ? p + 5 : NULL;
+    second += second[1] == ' ';
+    return memcmp(second + 1, "null]", 5) == 0 ? second + 6 : NULL;
 }
 
 /* As run_ints. */
@@ -372,12 +371,7 @@ static void run_triples(struct json_scan *s, size_t from, struct json_floats *lo
         p = next + 1;
         p += *p == ' ';
     }
-    if (p == s->at)
-        return;
-    s->items = items;
-    s->read += (uint64_t)(p - s->at);
-    s->at = p;
-    s->expect = EXPECT_VALUE;
+    end_run(s, p, items);
 }
 
 int json_scan_triples(struct json_scan *s, size_t from, struct json_floats *logprobs,

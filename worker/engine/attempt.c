@@ -1,7 +1,6 @@
 #include "worker/engine/attempt.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
@@ -43,14 +42,6 @@ struct attempt {
     uint64_t body_bytes;
     uint64_t asked_us, first_us;
 };
-
-static uint64_t now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 static void attempt_free(struct attempt *a)
 {
@@ -231,7 +222,7 @@ static void give_delta(struct attempt *a, size_t n)
     };
 
     if (a->first_us == 0)
-        a->first_us = now_us();
+        a->first_us = engine_now_us();
     a->events->delta(a->ctx, &d);
 }
 
@@ -426,7 +417,7 @@ static void give_result(struct attempt *a)
     static const float nothing; /* an empty answer has logprobs, too: none */
     struct reply *y = &a->reply;
     struct engine_version *versions = mem_calloc(y->spans.n + 1, sizeof(*versions));
-    uint64_t now = now_us();
+    uint64_t now = engine_now_us();
     struct engine_result res = {
         .finish = finish_of(y),
         .stop_id = (int32_t)y->stop_id,
@@ -602,7 +593,7 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->req = q;
     a->events = events;
     a->ctx = ctx;
-    a->asked_us = now_us();
+    a->asked_us = engine_now_us();
     a->sse.max_event = r->wire->text ? TEXT_EVENT_MAX : EVENT_MAX;
     reply_init(&a->reply, q->top_logprobs);
     fields_init(&a->fields, r->wire->fields, r->wire->n_fields, &sink, a);

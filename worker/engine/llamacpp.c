@@ -2,10 +2,7 @@
  * Kind `llamacpp`: POST /completion with token ids. Never streamed: a stream leaves out tokens that
  * end inside a character. Samplers are neutralised but for what the request asks.
  */
-#include <math.h>
-
 #include "common/base/vec.h"
-#include "common/codec/json_number.h"
 #include "worker/engine/remote.h"
 #include "worker/engine/wire_write.h"
 
@@ -104,15 +101,6 @@ static void write_request(const struct remote *r, const struct engine_request *q
     json_out_end_obj(&o);
 }
 
-static float logprob_of(const struct json_scan *s)
-{
-    double d;
-
-    if (s->token != JSON_TOKEN_NUMBER || json_number_double(s->text, &d) < 0)
-        return NAN;
-    return (float)d;
-}
-
 static void take_stop(struct reply *y, const struct json_scan *s)
 {
     if (str_eq_c(s->text, "eos") || str_eq_c(s->text, "word"))
@@ -144,7 +132,7 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
     case SAMPLED_LOGPROB:
         v->has_logprobs = true;
         v->logprobs_seen++;
-        *vec_push(&v->logprobs) = logprob_of(s);
+        *vec_push(&v->logprobs) = reply_float(s);
         break;
     case TOP_ID:
         if (y->n_top > 0)
@@ -152,7 +140,7 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
         break;
     default:
         if (y->n_top > 0)
-            *vec_push(&v->top_logprobs) = logprob_of(s);
+            *vec_push(&v->top_logprobs) = reply_float(s);
     }
 }
 

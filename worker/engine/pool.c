@@ -1,6 +1,5 @@
 /* Calls: waiting, running at a replica, waiting for another try; and what goes back up. */
 #include <stdlib.h>
-#include <time.h>
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
@@ -14,14 +13,6 @@ enum {
     RESUME_MAX_MS = 2000,
     ANEW_MAX = 3, /* times one call is asked differently */
 };
-
-static uint64_t now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 static void run_queue(struct loop_task *t);
 
@@ -108,7 +99,7 @@ static void on_delta(void *ctx, const struct engine_delta *d)
 
     replica_alive(c->replica);
     if (c->first_us == 0)
-        c->first_us = now_us();
+        c->first_us = engine_now_us();
     c->given += (uint32_t)d->ids.n;
     if (c->req.stream)
         c->events->delta(c->ctx, d);
@@ -190,7 +181,7 @@ static void stamp_versions(struct engine_call *c, struct engine_result *r)
 static void deliver(struct engine_call *c, struct engine_result *r)
 {
     struct engine_pool *p = c->pool;
-    uint64_t now = now_us();
+    uint64_t now = engine_now_us();
 
     stamp_versions(c, r);
     r->replica = c->replica->target.name;
@@ -250,7 +241,8 @@ static bool resume(struct engine_call *c, struct engine_result *r, struct err *e
     if (c->fruitless > 0)
         delay =
             MIN_OF((uint64_t)RESUME_MS << MIN_OF(c->fruitless - 1, 8u), (uint64_t)RESUME_MAX_MS);
-    if (c->pool->opt.timeout_ms > 0 && now_us() - c->asked_us > c->pool->opt.timeout_ms * 1000) {
+    if (c->pool->opt.timeout_ms > 0 &&
+        engine_now_us() - c->asked_us > c->pool->opt.timeout_ms * 1000) {
         (void)err_set(e, ERR_ENGINE_TIMEOUT, "the engine kept aborting the generation");
         return false;
     }
@@ -306,7 +298,7 @@ static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
         c->retries++;
         replica_retried(c->replica);
         c->avoid = c->replica;
-        again(c, base / 2 + str_hash(c->req.session_id, now_us()) % base);
+        again(c, base / 2 + str_hash(c->req.session_id, engine_now_us()) % base);
         return;
     }
     fail_call(c, e);
@@ -319,7 +311,7 @@ static const struct engine_attempt_events attempt_events = {on_delta, on_done, o
 static void run_call(struct engine_call *c, struct replica *r)
 {
     struct engine_pool *p = c->pool;
-    uint64_t now = now_us();
+    uint64_t now = engine_now_us();
 
     fair_take(&p->queue, &c->item);
     loop_timer_stop(p->loop, &c->timer);
@@ -382,7 +374,7 @@ static void requeue(struct engine_call *c)
     struct engine_pool *p = c->pool;
 
     c->state = CALL_QUEUED;
-    c->queued_us = now_us();
+    c->queued_us = engine_now_us();
     fair_push(&p->queue, &c->item, c->req.session_id);
     loop_timer_set(p->loop, &c->timer, p->opt.queue_timeout_ms, on_deadline);
     pool_dispatch(p);
@@ -405,7 +397,7 @@ struct engine_call *engine_start(struct engine_pool *p, const struct engine_requ
     c->req.prompt = (struct token_span){c->prompt.at, c->prompt.n};
     c->events = events;
     c->ctx = ctx;
-    c->asked_us = now_us();
+    c->asked_us = engine_now_us();
     c->next = p->calls;
     if (c->next)
         c->next->prev = c;

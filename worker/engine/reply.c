@@ -192,6 +192,15 @@ int64_t reply_int(const struct json_scan *s)
     return s->token == JSON_TOKEN_NUMBER && json_number_i64(s->text, &v) == 0 ? v : -1;
 }
 
+float reply_float(const struct json_scan *s)
+{
+    double d;
+
+    if (s->token != JSON_TOKEN_NUMBER || json_number_double(s->text, &d) < 0)
+        return NAN;
+    return (float)d;
+}
+
 void reply_text(struct buf *to, const struct json_scan *s)
 {
     buf_clear(to);

@@ -86,6 +86,7 @@ int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e);
 
 /* Helpers for scalars: text as an integer (-1 when it is none), and copied. */
 int64_t reply_int(const struct json_scan *s);
+float reply_float(const struct json_scan *s); /* NaN when it is no number */
 void reply_text(struct buf *to, const struct json_scan *s);
 
 #endif

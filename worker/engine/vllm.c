@@ -3,11 +3,8 @@
  * /v1/completions with token ids (route 1). Answers of both routes differ in names only, so one
  * table reads them.
  */
-#include <math.h>
-
 #include "common/base/log.h"
 #include "common/base/vec.h"
-#include "common/codec/json_number.h"
 #include "worker/engine/npy.h"
 #include "worker/engine/remote.h"
 #include "worker/engine/wire_write.h"
@@ -185,15 +182,6 @@ static int32_t id_of(struct str name)
     return (int32_t)id;
 }
 
-static float logprob_of(const struct json_scan *s)
-{
-    double d;
-
-    if (s->token != JSON_TOKEN_NUMBER || json_number_double(s->text, &d) < 0)
-        return NAN;
-    return (float)d;
-}
-
 /* Alternatives: the name of one and its logprob come in any order; the position they belong to is
  * that of the last sampled token whose fields were met. Places are filled as they come. */
 static void take_top(struct reply *y, const struct json_scan *s, bool name)
@@ -203,7 +191,7 @@ static void take_top(struct reply *y, const struct json_scan *s, bool name)
     if (name)
         *vec_push(&v->top_ids) = id_of(s->text);
     else
-        *vec_push(&v->top_logprobs) = logprob_of(s);
+        *vec_push(&v->top_logprobs) = reply_float(s);
 }
 
 static void take_named(struct reply *y, const struct json_scan *s, struct str key)
@@ -211,7 +199,7 @@ static void take_named(struct reply *y, const struct json_scan *s, struct str ke
     struct reply_event *v = &y->event;
 
     *vec_push(&v->top_ids) = id_of(key);
-    *vec_push(&v->top_logprobs) = logprob_of(s);
+    *vec_push(&v->top_logprobs) = reply_float(s);
 }
 
 static void take_finish(struct reply *y, const struct json_scan *s)
@@ -245,7 +233,7 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
     case TOKEN_LOGPROB:
         v->has_logprobs = true;
         v->logprobs_seen++;
-        *vec_push(&v->logprobs) = logprob_of(s);
+        *vec_push(&v->logprobs) = reply_float(s);
         break;
     case TOKEN_NAME:
         *vec_push(&v->logprob_ids) = id_of(s->text);
