@@ -1,8 +1,8 @@
 /* bench: rg_template */
 /*
  * Renders a long conversation: bench_template TEMPLATE.jinja [MESSAGES [BYTES]]
- * Prints CPU microseconds of the best render and MB/s. With `--context` as the last argument it prints the
- * context as JSON instead, for tests/bench/jinja2_render.py to time the reference on the same.
+ * Prints CPU microseconds of the best render and MB/s. With `--context` as the last
+ * argument it prints the context as JSON instead, for jinja2_render.py to time the reference.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -168,11 +168,11 @@ static struct json bare_turn(struct arena *a, const struct json *last)
 
 /* The stand-in's way, then the long way, then barer stand-ins: a template that takes neither of
  * the first two does rewrite. */
-static int split_texts(const struct model *m, struct model_scratch *s, const struct chat *chat,
-                       size_t covered, const struct standin_in *in, struct standin *ret,
-                       struct err *e)
+static int split_texts(struct model_scratch *s, const struct chat *chat, size_t covered,
+                       const struct standin_in *in, struct standin *ret, struct err *e)
 {
     struct json bare = bare_turn(&s->arena, in->last);
+    const struct model *m = s->model;
     struct standin_in simple = *in;
 
     if ((m->boundaries.renders && !m->boundaries.counts_turns &&
@@ -190,6 +190,7 @@ static int split_texts(const struct model *m, struct model_scratch *s, const str
     return 0;
 }
 
+/* Seven parameters: the seam to sessions names them all. NOLINTNEXTLINE */
 int model_suffix(const struct model *m, struct model_scratch *s, const struct chat *chat,
                  size_t covered, const struct model_tail *tail, struct model_suffix *ret,
                  struct err *e)
@@ -208,7 +209,7 @@ int model_suffix(const struct model *m, struct model_scratch *s, const struct ch
     in.messages = chat->messages->items + covered;
     in.n = chat->messages->n - (uint32_t)covered;
     standin_look_back(m, &s->arena, chat->messages, covered, &in);
-    if (split_texts(m, s, chat, covered, &in, &x, e) != 0)
+    if (split_texts(s, chat, covered, &in, &x, e) != 0)
         return -1;
     p = decide(m, &x, end_of(m, tail), json_is(calls, JSON_ARRAY) && calls->n > 0);
     ret->rewrites = x.rewrites;

@@ -219,20 +219,41 @@ struct bounds {
     uint64_t n; /* items */
 };
 
+static bool not_given(struct value v)
+{
+    return v.t == V_MISSING || v.t == V_NONE;
+}
+
+/* One part of a slice, cut to a size that no sequence reaches; false with a TypeError. */
+static bool slice_part(struct run *r, struct value v, int64_t *ret)
+{
+    if (not_given(v))
+        return true;
+    if (v.t == V_BIG) {
+        *ret = v.big->negative ? INT32_MIN : INT32_MAX;
+        return true;
+    }
+    if (!v_is_int(v))
+        return run_fail(r, "TypeError", "slice indices must be integers or None").t != V_ERR;
+    *ret = MAX_OF(MIN_OF(v.i, INT64_C(1) << 40), -(INT64_C(1) << 40));
+    return true;
+}
+
+static uint64_t slice_count(const struct bounds *b)
+{
+    if (b->step > 0)
+        return b->stop > b->start ? (uint64_t)((b->stop - b->start - 1) / b->step + 1) : 0;
+    return b->start > b->stop ? (uint64_t)((b->start - b->stop - 1) / -b->step + 1) : 0;
+}
+
 /* Python's slice.indices(). False with a TypeError or ValueError. */
 static bool slice_bounds(struct run *r, const struct value part[3], int64_t len, struct bounds *b)
 {
     int64_t v[3] = {0, 0, 1};
 
     for (int i = 0; i < 3; i++) {
-        if (part[i].t == V_MISSING || part[i].t == V_NONE)
-            continue;
-        if (part[i].t == V_BIG)
-            v[i] = part[i].big->negative ? INT32_MIN : INT32_MAX;
-        else if (v_is_int(part[i]))
-            v[i] = MAX_OF(MIN_OF(part[i].i, INT64_C(1) << 40), -(INT64_C(1) << 40));
-        else
-            return run_fail(r, "TypeError", "slice indices must be integers or None").t != V_ERR;
+        if (!slice_part(r, part[i], &v[i]))
+            return false;
     }
     b->step = v[2];
     if (b->step == 0)
@@ -240,17 +261,14 @@ static bool slice_bounds(struct run *r, const struct value part[3], int64_t len,
     for (int i = 0; i < 2; i++) {
         int64_t low = b->step < 0 ? -1 : 0, high = b->step < 0 ? len - 1 : len;
 
-        if (part[i].t == V_MISSING || part[i].t == V_NONE)
+        if (not_given(part[i]))
             v[i] = (i == 0) == (b->step < 0) ? high : low;
         else
             v[i] = MAX_OF(MIN_OF(v[i] < 0 ? v[i] + len : v[i], high), low);
     }
     b->start = v[0];
     b->stop = v[1];
-    if (b->step > 0)
-        b->n = b->stop > b->start ? (uint64_t)((b->stop - b->start - 1) / b->step + 1) : 0;
-    else
-        b->n = b->start > b->stop ? (uint64_t)((b->start - b->stop - 1) / -b->step + 1) : 0;
+    b->n = slice_count(b);
     return true;
 }
 
