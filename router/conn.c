@@ -155,10 +155,10 @@ void conn_close(struct conn *c)
         c->next->prev = c->prev;
     h->conn_count--;
     metrics_move_at(h->page, METRIC_connections, 0, -1);
-    if (h->draining && h->conn_count == 0)
-        loop_stop(h->loop);
     loop_task_cancel(h->loop, &c->task);
     loop_task_post(h->loop, &c->task, free_conn);
+    if (h->draining && h->conn_count == 0 && h->on_empty)
+        h->on_empty(h);
 }
 
 /* Whether the next request already lies in the socket. */

@@ -6,8 +6,7 @@
 #include "common/base/check.h"
 
 enum {
-    WINDOW_MIN = 16 * 1024,
-    WINDOW_START = 64 * 1024,
+    WINDOW_MIN = 64 * 1024, /* smaller ones save no memory to speak of and cost downloads */
     WINDOW_MAX = 256 * 1024,
     TRUSTED_BYTES = 512 * 1024
 };
@@ -17,7 +16,7 @@ void flow_begin(struct flow *f, enum http1_body body, uint64_t length)
     f->body = body;
     f->left_bytes = body == HTTP1_LENGTH ? length : 0;
     f->chunked = (struct chunked){0};
-    f->window_bytes = WINDOW_START;
+    f->window_bytes = WINDOW_MIN;
     f->taken_bytes = 0;
     f->done = body == HTTP1_NO_BODY;
     f->strip = false;
@@ -92,8 +91,7 @@ static void adapt_window(struct flow *f, size_t bytes, bool taken)
         return;
     }
     f->taken_bytes += bytes;
-    if (f->window_bytes < WINDOW_START ||
-        (f->window_bytes < WINDOW_MAX && f->taken_bytes >= TRUSTED_BYTES))
+    if (f->window_bytes < WINDOW_MAX && f->taken_bytes >= TRUSTED_BYTES)
         f->window_bytes *= 2;
 }
 

@@ -171,6 +171,13 @@ void front_reload(struct front *f)
     f->max_connections = connection_limit(f->hub->config);
 }
 
+void front_take_queued(struct front *f)
+{
+    for (unsigned i = 0; i < f->n; i++)
+        while (f->listeners[i]->io.mask != 0 && accept_one(f, f->listeners[i]->fd) == 0)
+            ;
+}
+
 void front_drain(struct front *f)
 {
     if (atomic_load_explicit(&f->hub->heritage->board->draining, memory_order_relaxed))

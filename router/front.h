@@ -33,6 +33,9 @@ void front_reload(struct front *f);
 /* Accepts on one more socket, which becomes its own: that of a router that was retired. */
 int front_add(struct front *f, int fd, struct err *e);
 
+/* Accepts all that is queued now on sockets that are listened on. */
+void front_take_queued(struct front *f);
+
 /* The router has been told to end. Alone (retired, replaced): stops accepting; another router has
  * the socket or will. With the whole service: goes on, because new requests are to hear 503
  * `draining` while running ones finish. */

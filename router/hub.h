@@ -34,6 +34,7 @@ struct hub {
     struct conn *conns; /* all of them, newest first */
     size_t conn_count;
     bool draining;
+    void (*on_empty)(struct hub *h); /* draining, and the last connection was closed */
     int spare_pipes[HUB_SPARE_PIPES][2];
     int spare_pipe_count;
     uint64_t request_seq;

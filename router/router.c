@@ -26,15 +26,27 @@ static void on_grace_end(struct loop_timer *t)
     loop_stop(r->hub.loop);
 }
 
+/* Connections that wait in the queue would be reset by our end: they come first. */
+static void on_empty(struct hub *h)
+{
+    struct router *r = CONTAINER_OF(h, struct router, hub);
+
+    front_take_queued(&r->front);
+    if (h->conn_count == 0)
+        loop_stop(h->loop);
+}
+
 static void on_drain(struct child *c)
 {
     struct router *r = CONTAINER_OF(c, struct router, child);
 
+    front_take_queued(&r->front);
     front_drain(&r->front);
     r->hub.draining = true;
+    r->hub.on_empty = on_empty;
     conn_close_idle(&r->hub);
     if (r->hub.conn_count == 0)
-        loop_stop(r->hub.loop);
+        on_empty(&r->hub);
     loop_timer_set(r->hub.loop, &r->grace, (uint64_t)r->hub.config->grace_ms, on_grace_end);
 }
 
@@ -92,6 +104,7 @@ static void stop(struct router *r)
 {
     front_done(&r->front);
     child_done(&r->child);
+    r->hub.on_empty = NULL;
     while (r->hub.conns != NULL)
         conn_close(r->hub.conns);
     loop_poll(r->hub.loop, 0); /* frees what was just closed */
