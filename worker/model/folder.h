@@ -20,9 +20,9 @@ struct folder {
     struct str template_from;    /* which file the default came from */
 };
 
-/* Reads dir into the arena. `template_file` (NULL: none) replaces the folder's templates.
+/* Reads dir into the arena. `template_path` (NULL: none) replaces the folder's templates.
  * ERR_IO, ERR_CONFIG with the file's name. */
-int folder_read(struct arena *a, const char *dir, const char *template_file, struct folder *ret,
+int folder_read(struct arena *a, const char *dir, const char *template_path, struct folder *ret,
                 struct err *e);
 
 #endif

@@ -219,6 +219,13 @@ struct bounds {
     uint64_t n; /* items */
 };
 
+static int64_t clamp(int64_t v, int64_t low, int64_t high)
+{
+    if (v < low)
+        return low;
+    return v > high ? high : v;
+}
+
 static bool not_given(struct value v)
 {
     return v.t == V_MISSING || v.t == V_NONE;
@@ -235,7 +242,7 @@ static bool slice_part(struct run *r, struct value v, int64_t *ret)
     }
     if (!v_is_int(v))
         return run_fail(r, "TypeError", "slice indices must be integers or None").t != V_ERR;
-    *ret = MAX_OF(MIN_OF(v.i, INT64_C(1) << 40), -(INT64_C(1) << 40));
+    *ret = clamp(v.i, -(INT64_C(1) << 40), INT64_C(1) << 40);
     return true;
 }
 
@@ -264,7 +271,7 @@ static bool slice_bounds(struct run *r, const struct value part[3], int64_t len,
         if (not_given(part[i]))
             v[i] = (i == 0) == (b->step < 0) ? high : low;
         else
-            v[i] = MAX_OF(MIN_OF(v[i] < 0 ? v[i] + len : v[i], high), low);
+            v[i] = clamp(v[i] < 0 ? v[i] + len : v[i], low, high);
     }
     b->start = v[0];
     b->stop = v[1];
