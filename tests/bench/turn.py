@@ -1,0 +1,287 @@
+#!/usr/bin/python3
+"""What a turn costs the worker, through the real router, with the builtin engine.
+
+    scripts/bench turn [--turns 60] [--scenes long,growing,export] [--perf FILE]
+
+long      turns on a history of 64 k tokens that is extended (byte model; qwen3 where its tokenizer
+          is at hand): worker CPU (user + system, all threads) per turn, target 0.5 ms
+growing   20 sessions x 60 turns from an empty history: worker CPU per turn, target 0.25 ms
+export    /health and another session's turns while 10,000 trajectories leave as JSON and as
+          safetensors, and while trajectories of 64 k tokens do: latency p50 / p99 / max beside the
+          same without an export
+
+CPU is the process clock of the worker, so other work on the machine does not count. Latencies are
+wall time: on a busy machine read them beside the idle ones.
+"""
+import argparse
+import http.client
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+os.environ.setdefault("RG_BUILD", "build/release")
+sys.path.insert(0, str(ROOT / "tests/blackbox"))
+import gateway as g  # noqa: E402
+
+LONG_TOKENS = 65536
+N_MAX = 128  # answers of one call
+
+
+def cpu_s(pid):
+    """User + system seconds of all threads of a process (its CPU clock)."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def prose():
+    """Text with quotes, line feeds and code in it: this project's own."""
+    files = sorted((ROOT / "worker").rglob("*.c")) + [ROOT / "README.md"]
+    files = [f for f in files if not f.name.endswith("_data.c")]
+    return "".join(f.read_text() for f in files)
+
+
+PROSE = prose()
+
+
+def history(chars, each=1000):
+    """A conversation of about so many characters."""
+    out = []
+    for i in range(0, chars, each):
+        role = "assistant" if len(out) % 2 else "user"
+        out.append({"role": role, "content": PROSE[i % (len(PROSE) - each):][:each]})
+    if out and out[-1]["role"] == "user":
+        out.pop()
+    return out
+
+
+class Client:
+    """A session on one kept connection."""
+
+    def __init__(self, gate, **options):
+        self.session = gate.post("/sessions", options).json()
+        self.c = http.client.HTTPConnection("127.0.0.1", gate.port, timeout=120)
+        self.messages = []
+
+    def turn(self, text, **more):
+        self.messages.append({"role": "user", "content": text})
+        answer = self.call(**more)
+        message = answer["choices"][0]["message"]
+        self.messages.append({"role": "assistant", "content": message["content"]})
+        return answer
+
+    def call(self, **more):
+        body = json.dumps({"model": "m", "messages": self.messages, **more})
+        self.c.request("POST", f"/sessions/{self.session['session_id']}/v1/chat/completions", body,
+                       {"Content-Type": "application/json"})
+        r = self.c.getresponse()
+        text = r.read()
+        if r.status != 200:
+            raise SystemExit(f"{r.status}: {text[:300]}")
+        return json.loads(text)
+
+
+def start(engine="builtin:echo", **settings):
+    gate = g.Gateway(workers=1, routers=1, engine=engine, **settings).start()
+    gate.worker = gate.child("worker-0")
+    return gate
+
+
+def stop(gate):
+    gate.stop()
+    gate.destroy()
+
+
+def models():
+    """name -> settings; the byte model needs none."""
+    out = {"bytes": {}}
+    qwen = g.SHARED / "data/models/qwen3"
+    if qwen.exists():
+        out["qwen3"] = {"model": str(qwen)}
+    else:
+        print("qwen3 is left out: no ../shared/data/models/qwen3")
+    return out
+
+
+def warm(gate, tokens=LONG_TOKENS):
+    """A session whose history has about so many tokens."""
+    chars = tokens
+    while True:
+        client = Client(gate)
+        client.messages = history(chars)
+        used = client.turn("Where are we?")["usage"]["prompt_tokens"]
+        if used >= tokens * 0.97:
+            return client
+        chars = int(chars * tokens / used * 1.01)
+
+
+def note(row, results):
+    results.append(row)
+    print("  ".join(f"{k}={v:.3f}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()),
+          flush=True)
+
+
+def long_turns(args, results):
+    for name, settings in models().items():
+        gate = start(**settings)
+        client = warm(gate)
+        client.turn("Go on.")
+        perf = None
+        if args.perf:
+            perf = subprocess.Popen(["perf", "record", "-q", "--call-graph=dwarf,4096", "-F", "2500", "-o",
+                                     f"{args.perf}.{name}", "-p", str(gate.worker)])
+            time.sleep(1)
+        before, each = cpu_s(gate.worker), []
+        for i in range(args.turns):
+            at = cpu_s(gate.worker)
+            answer = client.turn(f"Step {i}: look at the next file, please.")
+            each.append((cpu_s(gate.worker) - at) * 1000)
+        total = (cpu_s(gate.worker) - before) * 1000 / args.turns
+        if perf:
+            perf.send_signal(2)
+            perf.wait()
+        each.sort()
+        note({"scene": "long", "model": name, "turns": args.turns,
+              "tokens": answer["usage"]["prompt_tokens"],
+              "body_kb": len(json.dumps(client.messages)) // 1024, "cpu_ms_per_turn": total,
+              "median": each[len(each) // 2], "target": 0.5}, results)
+        stop(gate)
+
+
+def growing(args, results):
+    for name, settings in models().items():
+        gate = start(**settings)
+        clients = [Client(gate) for _ in range(20)]
+        clients[0].call(messages=[{"role": "user", "content": "hello"}])
+        before, last = cpu_s(gate.worker), 0
+        for i in range(60):
+            for k, client in enumerate(clients):
+                at = (i * 20 + k) * 300
+                last = client.turn(f"{i}: {PROSE[at:at + 300]}")["usage"]["prompt_tokens"]
+        total = (cpu_s(gate.worker) - before) * 1000 / 1200
+        note({"scene": "growing", "model": name, "turns": 1200, "tokens": last,
+              "cpu_ms_per_turn": total, "target": 0.25}, results)
+        stop(gate)
+
+
+# --- other sessions during an export ---
+
+def watch(gate, until):
+    """Latencies in ms of /health and of turns of a small session until until() is true."""
+    found = {"health": [], "turn": []}
+    stopped = threading.Event()
+
+    def health():
+        c = http.client.HTTPConnection("127.0.0.1", gate.port, timeout=60)
+        while not stopped.is_set():
+            at = time.monotonic()
+            c.request("GET", "/health")
+            c.getresponse().read()
+            found["health"].append((time.monotonic() - at) * 1000)
+            time.sleep(0.002)
+
+    def turns():
+        client = Client(gate)
+        while not stopped.is_set():
+            client.messages = [{"role": "user", "content": f"hello {len(found['turn'])}"}]
+            at = time.monotonic()
+            client.call(max_tokens=8)
+            found["turn"].append((time.monotonic() - at) * 1000)
+            time.sleep(0.002)
+
+    threads = [threading.Thread(target=health), threading.Thread(target=turns)]
+    for t in threads:
+        t.start()
+    until()
+    stopped.set()
+    for t in threads:
+        t.join()
+    return found
+
+
+def spread(values):
+    v = sorted(values)
+    return "/".join(f"{x:.1f}" for x in (v[len(v) // 2], v[min(len(v) - 1, len(v) * 99 // 100)], v[-1]))
+
+
+def many(gate, count=10000):
+    """A session of `count` answers to one prompt."""
+    client = Client(gate)
+    client.messages = history(2000)
+    client.messages.append({"role": "user", "content": "Answer as you like."})
+    for i in range(0, count, N_MAX):
+        client.call(n=min(N_MAX, count - i), max_tokens=64)
+    return client
+
+
+def few(gate, count=8):
+    client = warm(gate)
+    client.messages.append({"role": "user", "content": "Answer as you like."})
+    client.call(n=count, max_tokens=64)
+    return client
+
+
+def export_scene(gate, session, label, seconds, results, fmt):
+    url = f"{gate.url}/sessions/{session['session_id']}/trajectories?format={fmt}"
+    state = {"n": 0, "mb": 0}
+
+    def run():  # one export after the other, for enough samples
+        while time.monotonic() < begun + seconds:
+            out = subprocess.run(["curl", "-s", "-o", "/dev/null", "-w",
+                                  "%{http_code} %{size_download}", url],
+                                 capture_output=True, text=True, check=True).stdout.split()
+            if out[0] != "200":
+                raise SystemExit(f"export: {out}")
+            state["n"] += 1
+            state["mb"] += int(out[1]) / 1e6
+        state["s"] = time.monotonic() - begun
+
+    idle = watch(gate, lambda: time.sleep(seconds))
+    begun = time.monotonic()
+    before = cpu_s(gate.worker)
+    found = watch(gate, run)
+    note({"scene": "export", "what": label, "format": fmt, "exports": state["n"],
+          "seconds": state["s"], "mb": state["mb"],
+          "worker_cpu_s": cpu_s(gate.worker) - before, "turns": len(found["turn"]),
+          "health_ms": spread(found["health"]), "idle_health_ms": spread(idle["health"]),
+          "turn_ms": spread(found["turn"]), "idle_turn_ms": spread(idle["turn"]), "target": 20},
+         results)
+
+
+def export(args, results):
+    for name, settings in models().items():
+        gate = start("builtin:random:1", **settings)
+        for label, make in (("10000", many), ("8 of 64k", few)):
+            session = make(gate).session
+            for fmt in ("json", "safetensors"):
+                export_scene(gate, session, f"{name} {label}", args.seconds, results, fmt)
+        stop(gate)
+
+
+SCENES = {"long": long_turns, "growing": growing, "export": export}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("--json")
+    p.add_argument("--turns", type=int, default=60)
+    p.add_argument("--seconds", type=float, default=3.0, help="of exports, and idle before them")
+    p.add_argument("--scenes", default=",".join(SCENES))
+    p.add_argument("--perf", help="also record the worker's long turns: FILE.MODEL (perf report -i)")
+    args = p.parse_args()
+    results = []
+    try:
+        for name in args.scenes.split(","):
+            SCENES[name](args, results)
+    finally:
+        for gate in g.Gateway.everybody:
+            gate.destroy()
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
