@@ -447,6 +447,9 @@ def test_health_has_hysteresis():
         assert up()
         engine.health = 503
         wait_until(lambda: not up(), 5, "down")
+        wait_until(lambda: any("engine is down" in line for line in d.log), 5, "the line that says so")
+        down = engine.probes
+        wait_until(lambda: engine.probes > down + 2, 5, "more failing probes")
         assert sum("engine is down" in line for line in d.log) == 1
         check(d.call())  # the only one: tried all the same
         engine.health = 200
