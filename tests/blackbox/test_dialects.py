@@ -2,6 +2,8 @@
 answer says, long arguments in pieces, signs of life, mixed dialects on one session."""
 import http.client
 import json
+import re
+import time
 
 import pytest
 
@@ -238,6 +240,56 @@ def test_one_session_through_every_dialect(serve):
     assert len(export["trajectories"]) == 1 and len(export["trajectories"][0]["turns"]) == 4
 
 
+ONE_CALL = {
+    "chat": {"parallel_tool_calls": False},
+    "messages": {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+    "responses": {"parallel_tool_calls": False},
+}
+
+
+@every_dialect
+@pytest.mark.parametrize("stream", [False, True])
+def test_one_call_where_parallel_ones_are_not_allowed(serve, dialect, stream):
+    """Of three calls the first is told; its echo finds the checkpoint with all sampled ids."""
+    path, body, read, read_stream = DIALECTS[dialect]
+    wrote = "Both.\n" + "\n".join(CALL % f'{{"content": "{c}"}}' for c in "abc")
+    gateway, session = serve([wrote, "Done."])
+    ask = body(**ONE_CALL[dialect])
+    if stream:
+        events = events_of(gateway, session, path, ask)
+        raw, (_, text, calls) = json.dumps(events), read_stream(events)
+    else:
+        raw = post(gateway, session, path, ask).text
+        _, text, calls = read(json.loads(raw))
+    assert len(calls) == 1 and '"b"' not in raw.replace("\\", "")
+    name, arguments = calls[0]
+    given = json.loads(arguments) if isinstance(arguments, str) else arguments
+    assert (name, given) == ("write", {"content": "a"})
+    ids = set(re.findall(r"call_[0-9a-f]{24}", raw))
+    assert len(ids) == 1
+    call = {"id": ids.pop(), "type": "function",
+            "function": {"name": name, "arguments": json.dumps(given)}}
+    history = [USER, {"role": "assistant", "content": text, "tool_calls": [call]},
+               {"role": "tool", "tool_call_id": call["id"], "content": "done"}]
+    second = post(gateway, session, "/v1/chat/completions", chat_body(messages=history))
+    assert second.json()["choices"][0]["message"]["content"] == "Done."
+    state = gateway.request("GET", f"/sessions/{session}").json()
+    assert state["num_branches"] == 1 and not state["tito_session_mismatch"], state
+    warnings = [n.get("parse_warning", "") for n in state["tree"]["nodes"] if n.get("generated")]
+    assert len(warnings) == 2 and warnings[1] == ""
+    assert warnings[0].startswith("2 further tool calls withheld")
+    export = gateway.request("POST", f"/sessions/{session}/finalize", {}).json()
+    trajectory, = export["trajectories"]
+    assert trajectory["response_ids"][:len(wrote)] == list(wrote.encode())
+
+
+@every_dialect
+def test_parallel_calls_all_arrive_otherwise(serve, dialect):
+    path, body, read, _ = DIALECTS[dialect]
+    gateway, session = serve(["\n".join(CALL % f'{{"content": "{c}"}}' for c in "ab")])
+    assert len(read(post(gateway, session, path, body()).json())[2]) == 2
+
+
 def test_item_references_lead_to_the_stored_answer(serve):
     gateway, session = serve(["<think>\na\n</think>\n\nFirst.\n" + CALL % "{}", "Second."])
     first = post(gateway, session, "/v1/responses", responses_body(store=True)).json()
@@ -251,6 +303,23 @@ def test_item_references_lead_to_the_stored_answer(serve):
     assert state["num_branches"] == 1
     stored = gateway.request("GET", f"/sessions/{session}/v1/responses/{first['id']}").json()
     assert stored["output"] == first["output"]
+
+
+def test_a_stored_response_says_what_its_call_cost(serve):
+    """GET /responses/{id}: counts and time of the call, not of the asking or the worker's start."""
+    gateway, session = serve(["one", "two"])
+    begin = int(time.time())
+    g.wait_until(lambda: time.time() >= begin + 2, 10, "two seconds after the worker's start")
+    calls = [post(gateway, session, "/v1/responses", responses_body()).json()]
+    calls.append(post(gateway, session, "/v1/responses", responses_body(
+        input="more", previous_response_id=calls[0]["id"])).json())
+    for live in calls:
+        stored = gateway.request("GET", f"/sessions/{session}/v1/responses/{live['id']}").json()
+        assert begin + 1 <= stored["created_at"] <= live["created_at"] + 1
+        # which of the tokens were thought is not recorded: nothing is said about it
+        live["usage"].pop("output_tokens_details")
+        assert stored["usage"] == live["usage"] and stored["status"] == live["status"]
+    assert calls[1]["usage"]["input_tokens_details"]["cached_tokens"] > 0
 
 
 def test_logprobs_and_several_answers(serve):

@@ -49,12 +49,35 @@ static void call_begin(struct answer *a, const struct parse_event *ev)
                             buf_str(&c->name));
 }
 
+/* Whether the event belongs to a call that the client did not allow. The ids stay as sampled; the
+ * message, as the client has it and will send it back, is without the call. */
+static bool withhold(struct answer *a, const struct parse_event *ev)
+{
+    bool of_call =
+        ev->kind == PARSE_CALL_BEGIN || ev->kind == PARSE_CALL_ARGS || ev->kind == PARSE_CALL_END;
+
+    if (!a->opt.one_call || !of_call || ev->call == 0)
+        return false;
+    if (ev->kind == PARSE_CALL_BEGIN)
+        a->withheld++;
+    return true;
+}
+
+static void add_warning(struct answer *a, struct str text)
+{
+    if (a->warning.len > 0)
+        buf_add_c(&a->warning, ' ');
+    buf_add_str(&a->warning, text);
+}
+
 static void on_event(void *ctx, const struct parse_event *ev)
 {
     struct answer *a = ctx;
     const struct turn_sink *sink = a->opt.sink;
     uint32_t index = a->opt.index;
 
+    if (withhold(a, ev))
+        return;
     if (ev->kind != PARSE_SOURCE && ev->kind != PARSE_WARNING)
         a->thinking = ev->kind == PARSE_REASONING;
     switch (ev->kind) {
@@ -78,9 +101,7 @@ static void on_event(void *ctx, const struct parse_event *ev)
         sink->tool_end(a->opt.sink_ctx, index, (uint32_t)ev->call);
         break;
     case PARSE_WARNING:
-        if (a->warning.len > 0)
-            buf_add_c(&a->warning, ' ');
-        buf_add_str(&a->warning, ev->text);
+        add_warning(a, ev->text);
         break;
     case PARSE_SOURCE:
         break;
@@ -160,6 +181,8 @@ void answer_feed(struct answer *a, struct token_span ids)
 
 void answer_finish(struct answer *a, struct token_span all)
 {
+    struct buf told = {0};
+
     if (all.n > a->fed)
         answer_feed(a, (struct token_span){all.at + a->fed, all.n - a->fed});
     detok_finish(a->detok, &a->piece);
@@ -169,6 +192,12 @@ void answer_finish(struct answer *a, struct token_span all)
     if (a->clean.len > 0)
         parser_feed(a->parser, buf_str(&a->clean));
     parser_finish(a->parser);
+    if (a->withheld == 0)
+        return;
+    buf_printf(&told, "%zu further tool call%s withheld: parallel calls were not allowed",
+               a->withheld, a->withheld == 1 ? "" : "s");
+    add_warning(a, buf_str(&told));
+    buf_done(&told);
 }
 
 void answer_repeat(const struct answer *a, const struct turn_sink *sink, void *ctx)

@@ -29,6 +29,7 @@ struct answer_options {
     size_t n_stop_ids;
     bool skip_special; /* no parser needs the special tokens' text */
     const struct json *stops;
+    bool one_call; /* of several calls only the first is told (parallel_tool_calls: false) */
     struct parser_options parser;
     const struct turn_sink *sink; /* gets text, reasoning, tool_* */
     void *sink_ctx;
@@ -48,7 +49,8 @@ struct answer {
     struct buf text, reasoning, warning;
     struct answer_call *calls;
     size_t n_calls, cap_calls;
-    bool thinking; /* the last event was reasoning */
+    size_t withheld; /* calls that were sampled but not told: opt.one_call */
+    bool thinking;   /* the last event was reasoning */
     uint32_t reasoning_tokens;
 };
 
