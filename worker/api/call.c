@@ -484,14 +484,23 @@ static void serve_stored(struct api_request *r, struct str id)
     struct session *s = r->id_valid ? session_find(env->store, r->id, &ended) : NULL;
     struct str bare = response_bare_id(id);
     const struct json *all = s ? session_messages(s, &a, bare) : NULL;
+    struct session_past_response past;
 
     if (ended)
         (void)err_set(&e, ERR_SESSION_ENDED, "the session has ended");
-    else if (!all || all->n == 0)
+    else if (!all || all->n == 0 || !session_find_response(s, bare, &past))
         (void)err_set(&e, ERR_NOT_FOUND, "no such response in this session");
     if (e.kind == ERR_NONE) {
-        struct turn_head head = {r->id, bare, r->api->started_s, {0}};
-        struct turn_answer answer = {.message = json_at(all, all->n - 1)};
+        struct turn_head head = {
+            .session_id = r->id,
+            .response_id = bare,
+            .created_s = past.created_ms / 1000,
+            .usage = {.prompt_tokens = past.prompt_tokens,
+                      .cached_tokens = past.cached_tokens,
+                      .completion_tokens = past.completion_tokens},
+        };
+        struct turn_answer answer = {.finish_reason = past.finish_reason,
+                                     .message = json_at(all, all->n - 1)};
 
         responses_write_stored(&a, &head, &answer, str_cstr(model_info(env->model)->name), &body);
         respond_json(r, &body);

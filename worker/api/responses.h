@@ -11,7 +11,8 @@
 /* R of any id that we issued. */
 struct str response_bare_id(struct str id);
 
-/* GET /v1/responses/{id}: the response object of a stored answer. finish_reason may be absent. */
+/* GET /v1/responses/{id}: the response object of a stored answer. head->usage is the whole
+ * call's, but for the reasoning tokens, which are not recorded and not told. */
 void responses_write_stored(struct arena *a, const struct turn_head *head,
                             const struct turn_answer *answer, struct str model, struct buf *out);
 

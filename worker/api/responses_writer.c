@@ -22,6 +22,7 @@ struct responses_writer {
     struct grown output; /* finished items, JSON with commas */
     struct grown logprobs;
     bool any_logprob;
+    bool stored; /* an answer of the past: how much of it was thought is not known */
 };
 
 /* --- items as JSON --- */
@@ -327,7 +328,7 @@ static void echo(struct responses_writer *rw, struct json_out *o, const char *ke
         json_out_value(o, v);
 }
 
-static void write_usage(struct json_out *o, const struct turn_usage *u)
+static void write_usage(struct json_out *o, const struct turn_usage *u, bool thought_known)
 {
     json_out_obj(o);
     json_out_key(o, "input_tokens");
@@ -339,11 +340,13 @@ static void write_usage(struct json_out *o, const struct turn_usage *u)
     json_out_end_obj(o);
     json_out_key(o, "output_tokens");
     json_out_i64(o, u->completion_tokens);
-    json_out_key(o, "output_tokens_details");
-    json_out_obj(o);
-    json_out_key(o, "reasoning_tokens");
-    json_out_i64(o, u->reasoning_tokens);
-    json_out_end_obj(o);
+    if (thought_known) {
+        json_out_key(o, "output_tokens_details");
+        json_out_obj(o);
+        json_out_key(o, "reasoning_tokens");
+        json_out_i64(o, u->reasoning_tokens);
+        json_out_end_obj(o);
+    }
     json_out_key(o, "total_tokens");
     json_out_i64(o, (int64_t)u->prompt_tokens + u->completion_tokens);
     json_out_end_obj(o);
@@ -397,7 +400,7 @@ static void write_response(struct responses_writer *rw, struct json_out *o, cons
         echo(rw, o, echoed[i][0], echoed[i][1]);
     json_out_key(o, "usage");
     if (usage)
-        write_usage(o, usage);
+        write_usage(o, usage, !rw->stored);
     else
         json_out_null(o);
     json_out_end_obj(o);
@@ -629,6 +632,7 @@ void responses_write_stored(struct arena *a, const struct turn_head *head,
     const struct chat_request req = {.model = model, .n = 1};
     struct dialect_writer *dw = responses_writer_new(a, &req, NULL, out);
 
+    ((struct responses_writer *)dw)->stored = true;
     dw->sink->head(dw, head);
-    dw->sink->finish(dw, answer, 1, NULL); /* what it cost then is not kept with the answer */
+    dw->sink->finish(dw, answer, 1, &head->usage);
 }

@@ -49,3 +49,21 @@ const struct json *session_messages(const struct session *s, struct arena *a,
 
     return t && t->node ? node_messages(t->node, 0, a) : NULL;
 }
+
+bool session_find_response(const struct session *s, struct str response_id,
+                           struct session_past_response *ret)
+{
+    const struct turn *t = map_get(&s->forest.by_response, response_id);
+
+    if (!t)
+        return false;
+    *ret = (struct session_past_response){
+        .finish_reason = t->finish_reason,
+        .created_ms =
+            t->at_ms - MIN_OF(t->at_ms, (t->queue_us + t->engine_us + t->gateway_us) / 1000),
+        .prompt_tokens = s->forest.calls.at[t->call].prompt_tokens,
+        .cached_tokens = t->parent ? t->parent->total - t->trim : 0,
+        .completion_tokens = t->n,
+    };
+    return true;
+}

@@ -219,6 +219,16 @@ const struct session_past_call *session_find_call(struct session *s, struct aren
 const struct json *session_messages(const struct session *s, struct arena *a,
                                     struct str response_id);
 
+/* What the call behind a response id was: its start (as told to the client) and its true counts. */
+struct session_past_response {
+    struct str finish_reason;
+    uint64_t created_ms;
+    uint32_t prompt_tokens, cached_tokens, completion_tokens;
+};
+
+bool session_find_response(const struct session *s, struct str response_id,
+                           struct session_past_response *ret);
+
 /* --- looking --- */
 
 struct str session_id(const struct session *s);
