@@ -99,6 +99,21 @@ def test_wait_wakes_when_the_session_completes(gateway):
 def test_wait_times_out_with_204(gateway):
     s = new(gateway)
     assert gateway.get(path(s, "/wait?timeout_s=0")).status == 204
+    assert gateway.get(path(s, "/wait?timeout_s=0.05")).status == 204
+    assert gateway.get(path(s, "/wait?timeout_s=1.0")).status == 204
+    for bad in ("-1", "x", "", "1s", "[]"):
+        a = gateway.get(path(s, f"/wait?timeout_s={bad}"))
+        assert a.status == 400 and a.json()["error"]["param"] == "timeout_s", bad
+
+
+def test_every_answer_below_a_session_names_it(gateway):
+    s = new(gateway)
+    for method, rest in [("GET", ""), ("PUT", ""), ("GET", "/finalize"), ("GET", "/v1/models"),
+                         ("GET", "/v1/models/none"), ("GET", "/v1/responses/none"), ("GET", "/v1/responses"),
+                         ("PUT", "/v1/messages"), ("GET", "/v1/nothing"), ("POST", "/v1/chat/completions"),
+                         ("POST", "/v1/messages/count_tokens"), ("POST", "/reward_info")]:
+        a = gateway.request(method, path(s, rest))
+        assert a.headers.get_all("Rollgate-Session") == [s["session_id"]], (method, rest)
 
 
 def test_finalize_is_idempotent_and_ends_the_session(gateway):
@@ -149,7 +164,7 @@ def test_unknown_ids_are_reseeded_on_the_data_plane(gateway, unknown):
     a = gateway.post(f"/sessions/{unknown}/v1/chat/completions",
                      {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
     assert a.status == 200 and a.headers["Rollgate-Reseeded"] == "1"
-    fresh = a.headers["Rollgate-Session"]
+    [fresh] = a.headers.get_all("Rollgate-Session")
     assert fresh != unknown
     assert gateway.get(f"/sessions/{fresh}").json()["num_branches"] == 1
 

@@ -149,6 +149,8 @@ static void dispatch(struct api_request *r, struct str key_id)
     unsigned scopes = SCOPE_A | SCOPE_G;
     void (*handler)(struct api_request *) = call_handle;
 
+    if (r->id_valid)
+        exchange_set_header(r->x, "Rollgate-Session", r->id);
     if (in_session(r))
         route = find_route(session_routes, ARRAY_LEN(session_routes), method, r->rest, &e);
     else
@@ -168,8 +170,6 @@ static void dispatch(struct api_request *r, struct str key_id)
         respond_error(r, NULL, &e);
         return;
     }
-    if (handler != call_handle && r->id_valid)
-        exchange_set_header(r->x, "Rollgate-Session", r->id);
     handler(r);
 }
 

@@ -57,9 +57,17 @@ struct str exchange_header(const struct exchange *x, const char *name)
 void exchange_set_header(struct exchange *x, const char *name, struct str value)
 {
     h2o_iovec_t copy = h2o_strdup(&x->req->pool, value.p, value.len);
+    h2o_headers_t *all = &x->req->res.headers;
 
-    h2o_add_header_by_str(&x->req->pool, &x->req->res.headers, name, strlen(name), 0, NULL,
-                          copy.base, copy.len);
+    for (size_t i = 0; i < all->size; i++) {
+        const h2o_iovec_t *had = all->entries[i].name;
+
+        if (str_eq_nocase(str_of(had->base, had->len), str_cstr(name))) {
+            all->entries[i].value = copy;
+            return;
+        }
+    }
+    h2o_add_header_by_str(&x->req->pool, all, name, strlen(name), 0, NULL, copy.base, copy.len);
 }
 
 void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx)

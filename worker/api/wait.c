@@ -76,25 +76,29 @@ static int answer(struct api *a, struct exchange *x, struct str id)
     return 1;
 }
 
-static uint64_t timeout_ms(struct api_request *r)
+/* timeout_s in milliseconds: seconds, fractions allowed; more than WAIT_MAX_S is WAIT_MAX_S. */
+static int timeout_ms(struct api_request *r, uint64_t *ret, struct err *e)
 {
     struct arena a = {0};
     struct str given = query_get(&a, exchange_query(r->x), "timeout_s");
-    uint64_t s = WAIT_DEFAULT_S;
+    const struct json *number = NULL;
+    double s = WAIT_DEFAULT_S;
+    int rc = 0;
 
-    if (given.p && str_to_u64(given, WAIT_MAX_S, &s))
-        s = given.len > 0 && given.p[0] == '0' ? 0 : WAIT_MAX_S;
+    if (given.p && (json_parse(&a, given, &number, e) || json_to_double(number, &s) || s < 0))
+        rc = err_field(e, "timeout_s", "timeout_s must be a number of seconds, 0 or more");
+    *ret = (uint64_t)(MIN_OF(s, (double)WAIT_MAX_S) * 1000.0);
     arena_done(&a);
-    return s * 1000;
+    return rc;
 }
 
 void wait_get(struct api_request *r)
 {
     struct wait_entry *w;
     struct err e = {0};
+    uint64_t timeout;
 
-    if (!r->id_valid) {
-        (void)control_find(r, true, &e);
+    if ((!r->id_valid && !control_find(r, true, &e)) || timeout_ms(r, &timeout, &e)) {
         respond_error(r, NULL, &e);
         return;
     }
@@ -109,7 +113,7 @@ void wait_get(struct api_request *r)
         w->next->prev = w;
     r->api->waits = w;
     exchange_watch(w->x, on_closed, w);
-    loop_timer_set(w->api->turns.loop, &w->timer, timeout_ms(r), on_timeout);
+    loop_timer_set(w->api->turns.loop, &w->timer, timeout, on_timeout);
 }
 
 void api_wake(struct api *a, struct str id)

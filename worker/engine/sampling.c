@@ -93,13 +93,37 @@ static int set_stop(struct arena *a, struct sampling *s, const struct json *v, c
     return 0;
 }
 
+/* Token ids in a list, or token id -> number in an object. */
+static bool ids_fine(const struct json *v)
+{
+    int64_t id;
+    double bias;
+
+    for (size_t i = 0; v->kind == JSON_ARRAY && i < v->n; i++) {
+        if (json_to_i64(json_at(v, i), &id) || id < 0)
+            return false;
+    }
+    for (size_t i = 0; v->kind == JSON_OBJECT && i < v->n; i++) {
+        uint64_t key;
+
+        if (str_to_u64(json_text(&v->members[i].key), INT32_MAX, &key) ||
+            json_to_double(&v->members[i].value, &bias))
+            return false;
+    }
+    return true;
+}
+
 static int set_value(struct sampling *s, const struct field *f, const struct json *v,
                      const char *given, struct err *e)
 {
     bool list = f->at == offsetof(struct sampling, stop_token_ids);
+    bool bias = f->at == offsetof(struct sampling, logit_bias);
 
     if (!json_is(v, list ? JSON_ARRAY : JSON_OBJECT))
         return err_field(e, given, "%s must be %s", given, list ? "a list" : "an object");
+    if ((list || bias) && !ids_fine(v))
+        return err_field(e, given, "%s must hold %s", given,
+                         list ? "token ids" : "a number for each token id");
     memcpy((char *)s + f->at, &v, sizeof(v));
     return 0;
 }
