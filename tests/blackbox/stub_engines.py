@@ -10,7 +10,8 @@ Each model call takes the next entry of `plan`; without one it gets DEFAULT. Key
   ids, logprobs (default: by formula), finish (stop | length | abort), matched, version, versions,
   prompt_tokens (what is echoed), experts (bytes), chunk (tokens per event), text,
   delay_s, wait (threading.Event: held until set), gap_s (between events)
-  status + body: an HTTP error;  error_event: {...} after half of the events
+  status + body: an HTTP error (with cut: broken off itself);  late_500: an HTTP error written into the middle
+  of a good answer, which then ends;  error_event: {...} after half of the events
   drop: a set of keys left out (ids, logprobs, finish, done, prompt_tokens)
   lp_extra: n more (or fewer) logprobs; lp_null: True; lp_ids_wrong: True; count_wrong: True
   split: write n bytes at a time;  coalesce: everything in one write
@@ -156,7 +157,9 @@ class StubEngine:
         while "wait" in plan and not plan["wait"].is_set():
             await asyncio.sleep(0.005)
         if "status" in plan:
-            return await self.reply(writer, plan["status"], json.dumps(plan.get("body", {"error": {"message": "injected"}})).encode())
+            raw = json.dumps(plan.get("body", {"error": {"message": "injected"}})).encode()
+            head = f"HTTP/1.1 {plan['status']} X\r\ncontent-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n".encode()
+            return await self.send(writer, [head + raw], plan)
         stream = bool(body.get("stream"))
         docs = getattr(self, route[0])(body, plan, stream, route[1])
         if not stream:
@@ -186,6 +189,13 @@ class StubEngine:
     async def send(self, writer, pieces, plan, tail=b""):
         pieces = pieces + [tail] if tail else pieces
         limit = None
+        if plan.get("late_500"):
+            whole = b"".join(pieces)
+            pieces = [whole[:len(whole) // 2], b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 9\r\n\r\nsomething"]
+            writer.write(b"".join(pieces))
+            await writer.drain()
+            self.break_off(writer, "close")
+            return False
         if "cut" in plan:
             limit = int(sum(map(len, pieces)) * plan.get("cut_at", 0.5))
         if plan.get("coalesce"):

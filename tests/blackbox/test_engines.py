@@ -209,6 +209,19 @@ def test_stream_faults():
         check(d.call(stream=True))
 
 
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("plan", [
+    {"status": 500},                                     # before anything of an answer
+    {"status": 500, "cut": "close", "cut_at": 0.8},      # its own head, and half of its reason
+    {"status": 500, "cut": "reset", "cut_at": 0.8},
+    {"late_500": True},                                  # behind the head of a good answer
+], ids=str)
+def test_500_before_and_after_headers(plan, stream):
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        e = fails(d, engine, "engine_invalid", 502, plan=plan, stream=stream)
+        assert e["retry"] and len(engine.requests) == 2  # not repeated
+
+
 def test_silence():
     with StubEngine() as engine, engine_kit.Driver(engine, idle_timeout=300, timeout=1500) as d:
         fails(d, engine, "engine_timeout", 504, plan={"cut": "stall", "cut_at": 0.6}, stream=True)
@@ -462,6 +475,16 @@ def test_slow_health_of_a_busy_engine_is_no_death():
             check(d.call())
             time.sleep(0.2)
         assert d.state()["replicas"][0]["up"]
+
+
+def test_health_answered_late_is_health():
+    """Two seconds for each probe, while calls are answered: never down, and no call goes elsewhere."""
+    with StubEngine(health_delay=2) as engine, engine_kit.Driver(engine, health_interval=50) as d:
+        while engine.probes < 3:  # two were answered
+            check(d.call())
+            assert d.state()["replicas"][0]["up"]
+            time.sleep(0.1)
+        assert not any("engine is down" in line or "probe failed" in line for line in d.log)
 
 
 # --- vLLM, llama.cpp ---
