@@ -98,3 +98,23 @@ uint64_t str_hash(struct str s, uint64_t seed)
     h = mix(a ^ k2, b ^ h);
     return mix(h ^ k0, k2);
 }
+
+void str_hash128(struct str s, uint64_t ret[2])
+{
+    enum { LANES = 4, BLOCK = LANES * 16 };
+
+    const uint64_t k = 0xd1b54a32d192ed03u;
+    uint64_t lane[LANES] = {0x6a09e667f3bcc908u, 0xbb67ae8584caa73bu, 0x3c6ef372fe94f82bu,
+                            0xa54ff53a5f1d36f1u};
+    uint64_t a, b, rest;
+
+    for (; s.len > BLOCK; s = str_of(s.p + BLOCK, s.len - BLOCK))
+        for (size_t i = 0; i < LANES; i++) {
+            memcpy(&a, s.p + 16 * i, 8);
+            memcpy(&b, s.p + 16 * i + 8, 8);
+            lane[i] = mix(a ^ k, b ^ lane[i]) + a;
+        }
+    rest = str_hash(s, lane[0]);
+    ret[0] = mix(lane[0] ^ lane[1], lane[2] ^ k) ^ mix(rest ^ lane[3], k);
+    ret[1] = mix(lane[1] ^ rest, lane[3] ^ ret[0]) ^ str_hash(s, lane[2]);
+}

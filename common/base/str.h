@@ -83,4 +83,7 @@ int str_to_u64(struct str s, uint64_t max, uint64_t *ret);
  * builds, so it may be stored, but not proof against chosen collisions without a secret seed. */
 uint64_t str_hash(struct str s, uint64_t seed);
 
+/* 128 bits of the same kind, four blocks abreast: for long texts. */
+void str_hash128(struct str s, uint64_t ret[2]);
+
 #endif

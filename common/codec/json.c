@@ -70,28 +70,68 @@ static inline struct json *push(struct reader *r)
 
 /* --- strings --- */
 
-/* The first quote, backslash or control byte at or after p, or end. */
+static inline bool is_plain(char c)
+{
+    return c != '"' && c != '\\' && (uint8_t)c >= 0x20;
+}
+
+#ifdef __SSE2__
+/* Which of 16 bytes are a quote, a backslash or a control byte. */
+static inline unsigned special_bytes(__m128i c)
+{
+    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
+    const __m128i control = _mm_set1_epi8(0x1f);
+    __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(c, quote), _mm_cmpeq_epi8(c, slash));
+
+    return (unsigned)_mm_movemask_epi8(
+        _mm_or_si128(hit, _mm_cmpeq_epi8(_mm_min_epu8(c, control), c)));
+}
+#endif
+
+/* The first byte at or after p that is not plain, or end. */
 static inline const char *plain_run(const char *p, const char *end)
 {
 #ifdef __SSE2__
-    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
-    const __m128i control = _mm_set1_epi8(0x1f);
-
     while (end - p >= 16) {
-        __m128i c = _mm_loadu_si128((const __m128i *)(const void *)p);
-        __m128i hit = _mm_or_si128(_mm_cmpeq_epi8(c, quote), _mm_cmpeq_epi8(c, slash));
-        int mask;
+        unsigned mask = special_bytes(_mm_loadu_si128((const __m128i *)(const void *)p));
 
-        hit = _mm_or_si128(hit, _mm_cmpeq_epi8(_mm_min_epu8(c, control), c));
-        mask = _mm_movemask_epi8(hit);
         if (mask)
-            return p + __builtin_ctz((unsigned)mask);
+            return p + __builtin_ctz(mask);
         p += 16;
     }
 #endif
-    while (p < end && *p != '"' && *p != '\\' && (uint8_t)*p >= 0x20)
+    while (p < end && is_plain(*p))
         p++;
     return p;
+}
+
+enum { OUT_SLACK = 16 }; /* copy_plain stores whole blocks */
+
+/* Copies plain bytes to r->out, up to the first that is not or the end. */
+static inline void copy_plain(struct reader *r)
+{
+    const char *p = r->at, *end = r->end;
+    char *out = r->out;
+
+#ifdef __SSE2__
+    while (end - p >= 16) {
+        __m128i c = _mm_loadu_si128((const __m128i *)(const void *)p);
+        unsigned mask = special_bytes(c);
+
+        _mm_storeu_si128((__m128i *)(void *)out, c);
+        if (mask) {
+            r->at = p + __builtin_ctz(mask);
+            r->out = out + __builtin_ctz(mask);
+            return;
+        }
+        p += 16;
+        out += 16;
+    }
+#endif
+    while (p < end && is_plain(*p))
+        *out++ = *p++;
+    r->at = p;
+    r->out = out;
 }
 
 static int hex_digit(char c)
@@ -184,30 +224,25 @@ static int read_escape(struct reader *r, uint8_t *flags)
 /* The string that starts at `start` and has its first backslash at r->at. */
 static int read_escaped(struct reader *r, const char *start, struct json *ret)
 {
-    const char *run = start;
+    size_t n = (size_t)(r->at - start);
     char *text;
 
     if (!r->out)
-        r->out = arena_alloc(r->arena, (size_t)(r->end - start) + 1);
+        r->out = arena_alloc(r->arena, (size_t)(r->end - start) + OUT_SLACK);
     text = r->out;
     ret->flags = 0;
-    for (;;) {
-        size_t n = (size_t)(r->at - run);
-
-        memcpy(r->out, run, n);
-        r->out += n;
-        if (r->at == r->end)
-            return fail_here(r);
-        if (*r->at == '"')
-            break;
-        if (*r->at != '\\')
-            return fail(r, r->at, "control character in a string");
+    memcpy(r->out, start, n);
+    r->out += n;
+    while (r->at < r->end && *r->at == '\\') {
         r->at++;
         if (read_escape(r, &ret->flags) < 0)
             return -1;
-        run = r->at;
-        r->at = plain_run(r->at, r->end);
+        copy_plain(r);
     }
+    if (r->at == r->end)
+        return fail_here(r);
+    if (*r->at != '"')
+        return fail(r, r->at, "control character in a string");
     r->at++;
     ret->n = (uint32_t)(r->out - text);
     ret->text = text;

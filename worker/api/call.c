@@ -364,7 +364,7 @@ static int call_prepare(struct api_request *r, struct call *c, struct err *e)
         return -1;
     if (find_session(r, c, e))
         return -1;
-    call_hash(body, c->hash);
+    call_hash(body, c->body, c->hash);
     return 0;
 }
 

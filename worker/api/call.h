@@ -27,7 +27,8 @@ struct call {
 };
 
 /* 128 bits over the body without its "stream" and "stream_options" members: clients that lost a
- * stream repeat the turn without one, and mean the same call. */
-void call_hash(struct str body, uint64_t ret[2]);
+ * stream repeat the turn without one, and mean the same call. parsed: what json_parse made of
+ * body (its keys lie in it). */
+void call_hash(struct str body, const struct json *parsed, uint64_t ret[2]);
 
 #endif

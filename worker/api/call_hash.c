@@ -8,68 +8,69 @@ static size_t skip(struct str s, size_t at)
     return at;
 }
 
-/* The end of a "stream": true|false or "stream_options": {...} member that begins at `at` (its
- * quote), or `at` when there is none. Inside strings quotes are escaped, so this is a key. */
-static size_t member_end(struct str s, size_t at)
+/* The end of the value at `at` of a "stream" or "stream_options" member, or `at` when it is of
+ * another form. */
+static size_t value_end(struct str s, size_t at)
 {
-    static const char *const keys[] = {"\"stream\"", "\"stream_options\""};
+    size_t end;
 
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        size_t p;
-
-        if (!str_starts(str_sub(s, at, SIZE_MAX), str_cstr(keys[i])))
-            continue;
-        p = skip(s, at + strlen(keys[i]));
-        if (p >= s.len || s.p[p] != ':')
-            continue;
-        p = skip(s, p + 1);
-        if (i == 0) {
-            struct str v = str_sub(s, p, 5);
-
-            if (str_starts(v, STR("true")))
-                return p + 4;
-            if (str_eq_c(v, "false"))
-                return p + 5;
-            continue;
-        }
-        if (p < s.len && s.p[p] == '{') {
-            size_t end = str_find(s, STR("}"), p);
-
-            return end == SIZE_MAX ? at : end + 1;
-        }
-    }
-    return at;
+    if (str_starts(str_sub(s, at, 4), STR("true")) || str_starts(str_sub(s, at, 4), STR("null")))
+        return at + 4;
+    if (str_eq_c(str_sub(s, at, 5), "false"))
+        return at + 5;
+    if (!str_starts(str_sub(s, at, 1), STR("{")))
+        return at;
+    end = str_find(s, STR("}"), at);
+    return end == SIZE_MAX ? at : end + 1;
 }
 
-void call_hash(struct str body, uint64_t ret[2])
+/* Where member m of the body lies in its text: from its quote to its value's end. False when it is
+ * none of those that say how the answer is sent (or is spelled with escapes). */
+static bool is_about_sending(struct str body, const struct json_member *m, size_t *from, size_t *to)
+{
+    struct str key = json_string(&m->key);
+    size_t at;
+
+    if (!str_eq_c(key, "stream") && !str_eq_c(key, "stream_options"))
+        return false;
+    if (key.p <= body.p || key.p >= body.p + body.len)
+        return false;
+    *from = (size_t)(key.p - body.p) - 1;
+    at = skip(body, *from + key.len + 2);
+    if (at >= body.len || body.p[at] != ':')
+        return false;
+    at = skip(body, at + 1);
+    *to = value_end(body, at);
+    return *to > at;
+}
+
+static void drop_last_comma(struct buf *b)
+{
+    while (b->len > 0 &&
+           (b->p[b->len - 1] == ',' || b->p[b->len - 1] == ' ' || b->p[b->len - 1] == '\n'))
+        b->len--;
+}
+
+void call_hash(struct str body, const struct json *parsed, uint64_t ret[2])
 {
     struct buf rest = {0};
-    size_t from = 0;
-    size_t at = 0;
     struct str text = body;
+    size_t at = 0, from, to;
 
-    while ((at = str_find(body, STR("\"stream"), at)) != SIZE_MAX) {
-        size_t end = member_end(body, at);
-
-        if (end == at || (at > 0 && body.p[at - 1] == '\\')) {
-            at++;
+    for (uint32_t i = 0; json_is(parsed, JSON_OBJECT) && i < parsed->n; i++) {
+        if (!is_about_sending(body, &parsed->members[i], &from, &to) || from < at)
             continue;
-        }
-        buf_add_str(&rest, str_sub(body, from, at - from));
-        from = skip(body, end);
-        if (from < body.len && body.p[from] == ',')
-            from = skip(body, from + 1);
+        buf_add_str(&rest, str_sub(body, at, from - at));
+        at = skip(body, to);
+        if (at < body.len && body.p[at] == ',')
+            at = skip(body, at + 1);
         else /* the last member: the comma before it goes */
-            while (rest.len > 0 && (rest.p[rest.len - 1] == ',' || rest.p[rest.len - 1] == ' ' ||
-                                    rest.p[rest.len - 1] == '\n'))
-                rest.len--;
-        at = from;
+            drop_last_comma(&rest);
     }
-    if (from > 0) {
-        buf_add_str(&rest, str_sub(body, from, SIZE_MAX));
+    if (at > 0) {
+        buf_add_str(&rest, str_sub(body, at, SIZE_MAX));
         text = buf_str(&rest);
     }
-    ret[0] = str_hash(text, 0x6a09e667f3bcc908ULL);
-    ret[1] = str_hash(text, 0xbb67ae8584caa73bULL);
+    str_hash128(text, ret);
     buf_done(&rest);
 }

@@ -77,6 +77,19 @@ static int read_calls(struct arena *a, const struct json *list, uint32_t at, str
     return 0;
 }
 
+/* The usual content is a string, and the path is spelled only for what can be wrong. */
+static int read_content(struct arena *a, const struct json *content, uint32_t at, bool joined,
+                        struct json *ret, struct err *e)
+{
+    char path[FIELD_PATH_MAX];
+
+    if (json_is(content, JSON_STRING)) {
+        *ret = *content;
+        return 0;
+    }
+    return content_text(a, content, path_at(path, "messages[%u].content", at), joined, ret, e);
+}
+
 static int read_assistant(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
                           struct err *e)
 {
@@ -85,8 +98,7 @@ static int read_assistant(struct arena *a, const struct json *v, uint32_t at, st
     struct json content;
     char path[FIELD_PATH_MAX];
 
-    path_at(path, "messages[%u].content", at);
-    if (content_text(a, json_get(v, "content"), path, true, &content, e))
+    if (read_content(a, json_get(v, "content"), at, true, &content, e))
         return -1;
     *ret = json_message(a, "assistant", content);
     if (!json_is(thought, JSON_STRING))
@@ -122,8 +134,7 @@ static int read_tool(struct arena *a, const struct json *v, uint32_t at, struct 
     if (!id.p && !json_is_null(given))
         return err_field(e, path_at(path, "messages[%u].tool_call_id", at),
                          "messages[%u].tool_call_id must be a string", at);
-    path_at(path, "messages[%u].content", at);
-    if (content_text(a, json_get(v, "content"), path, false, &content, e))
+    if (read_content(a, json_get(v, "content"), at, false, &content, e))
         return -1;
     *ret = json_message(a, "tool", content);
     if (id.p)
@@ -138,10 +149,10 @@ static int read_plain(struct arena *a, const struct json *v, uint32_t at, struct
     struct json text;
     char path[FIELD_PATH_MAX];
 
-    path_at(path, "messages[%u].content", at);
     if (json_is_null(content))
-        return err_field(e, path, "%s is missing", path);
-    if (content_text(a, content, path, false, &text, e))
+        return err_field(e, path_at(path, "messages[%u].content", at),
+                         "messages[%u].content is missing", at);
+    if (read_content(a, content, at, false, &text, e))
         return -1;
     *ret = json_message(a, arena_cstr(a, json_string(json_get(v, "role"))), text);
     return 0;

@@ -1,5 +1,6 @@
 /* Trajectories on their way out: trajectories, finalize, samples. Made and sent in slices. */
 #include <stdlib.h>
+#include <time.h>
 
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
@@ -7,7 +8,8 @@
 #include "worker/export/export.h"
 #include "worker/turn/ledger.h"
 
-enum { SLICE_BYTES = 64 << 10 };
+/* A slice ends with its bytes or its time, whichever is first; it is made in steps. */
+enum { SLICE_BYTES = 64 << 10, SLICE_US = 500, STEP_BYTES = 4 << 10 };
 
 struct exporting {
     struct api *api;
@@ -50,33 +52,55 @@ static void fail(struct exporting *v, const struct err *e)
     exporting_free(v);
 }
 
-static void on_later(struct loop_task *t);
+static void on_more(void *ctx);
 
-/* The next slice; called while the client takes bytes. */
-static void on_more(void *ctx)
+static uint64_t clock_us(void)
 {
-    struct exporting *v = ctx;
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* Appends a slice to v->out: 1 when it was the last, 0, or -1. */
+static int slice(struct exporting *v, struct err *e)
+{
+    uint64_t end_us = clock_us() + SLICE_US;
+    int rc;
+
+    do
+        rc = export_next(v->export, &v->out, STEP_BYTES, e);
+    while (rc == 0 && v->out.len < SLICE_BYTES && clock_us() < end_us);
+    return rc;
+}
+
+/* The next slice. */
+static void on_later(struct loop_task *t)
+{
+    struct exporting *v = CONTAINER_OF(t, struct exporting, later);
     struct err e = {0};
-    int rc = export_next(v->export, &v->out, SLICE_BYTES, &e);
+    int rc = slice(v, &e);
 
     if (rc < 0) {
         log_error(NULL, "an export broke", LOG_T("session", v->id), LOG_T("error", e.text));
         exchange_fail(v->x);
         return;
     }
-    if (rc == 0 && v->out.len == 0) /* a slice of work without bytes (sizes of a header) */
-        loop_task_post(v->api->turns.loop, &v->later, on_later);
     if (v->out.len > 0)
         exchange_send(v->x, &v->out);
     if (rc == 1)
         exchange_end(v->x);
+    else
+        exchange_pull(v->x, on_more, v);
 }
 
-static void on_later(struct loop_task *t)
+/* The client takes bytes. A fast one would take slice after slice without the loop ever looking
+ * at another connection: each slice waits for the next turn of the loop. */
+static void on_more(void *ctx)
 {
-    struct exporting *v = CONTAINER_OF(t, struct exporting, later);
+    struct exporting *v = ctx;
 
-    exchange_pull(v->x, on_more, v);
+    loop_task_post(v->api->turns.loop, &v->later, on_later);
 }
 
 /* Fixes the branches, makes the first slice (whose failure is still a plain error) and goes on. */
@@ -97,7 +121,7 @@ static void send_export(struct exporting *v)
         fail(v, &e);
         return;
     }
-    rc = export_next(v->export, &v->out, SLICE_BYTES, &e);
+    rc = slice(v, &e);
     if (rc < 0) {
         fail(v, &e);
         return;

@@ -31,6 +31,25 @@ TEST(str, hash_sees_every_byte)
     cr_assert_neq(str_hash(str_of(text, 63), 1), base);
 }
 
+TEST(str, hash128_sees_every_byte_and_the_length)
+{
+    char text[200];
+    uint64_t base[2], other[2];
+
+    memset(text, 'x', sizeof(text));
+    for (size_t n = 1; n < sizeof(text); n += 7) {
+        str_hash128(str_of(text, n), base);
+        for (size_t i = 0; i < n; i++) {
+            text[i] ^= 1;
+            str_hash128(str_of(text, n), other);
+            cr_assert(base[0] != other[0] && base[1] != other[1], "%zu of %zu", i, n);
+            text[i] ^= 1;
+        }
+        str_hash128(str_of(text, n - 1), other);
+        cr_assert(base[0] != other[0] && base[1] != other[1], "length %zu", n);
+    }
+}
+
 TEST(str, find_and_trim)
 {
     cr_assert_eq(str_find(STR("abcabc"), STR("bc"), 2), 4);
