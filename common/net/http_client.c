@@ -113,10 +113,9 @@ static void call_done(struct http_call *call)
 
 static void fail(struct http_call *call, enum err_kind kind, const char *what)
 {
-    struct str at = call->client->url.local ? call->client->url.host : call->client->url.authority;
     struct err e = {0};
 
-    (void)err_set(&e, kind, "%.*s: %s", (int)at.len, at.p, what);
+    (void)err_set(&e, kind, "upstream: %s", what); /* may reach a client: no address */
     call_failed(call, &e);
 }
 
@@ -131,12 +130,11 @@ void http_call_cancel(struct http_call *call)
 static void on_phase_timeout(struct loop_timer *t)
 {
     struct http_call *call = CONTAINER_OF(t, struct http_call, phase_timer);
-    struct str at = call->client->url.local ? call->client->url.host : call->client->url.authority;
     struct err e = {0};
 
     if (call->phase == PHASE_CONNECT) {
         errno = ETIMEDOUT;
-        (void)err_sys(&e, ERR_ENGINE_UNAVAILABLE, "%.*s: cannot connect", (int)at.len, at.p);
+        (void)err_sys(&e, ERR_ENGINE_UNAVAILABLE, "upstream: cannot connect");
         call_failed(call, &e);
         return;
     }

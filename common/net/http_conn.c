@@ -112,10 +112,9 @@ static int try_next(struct http_conn *n)
 static void broken(struct http_conn *n, const char *what, int sys)
 {
     struct err e = {0};
-    struct str at = n->client->url.local ? n->client->url.host : n->client->url.authority;
 
     errno = sys;
-    (void)err_sys(&e, ERR_ENGINE_UNAVAILABLE, "%.*s: %s", (int)at.len, at.p, what);
+    (void)err_sys(&e, ERR_ENGINE_UNAVAILABLE, "upstream: %s", what);
     http_conn_broken(n, &e);
 }
 
@@ -123,14 +122,13 @@ static void broken(struct http_conn *n, const char *what, int sys)
 static void unreachable(struct http_conn *n, int sys)
 {
     struct err e = {0};
-    struct str at = n->client->url.authority;
 
     resolve_again(&n->client->resolve);
     if (n->client->url.local || n->client->resolve.n > 0) {
         broken(n, "cannot connect", sys);
         return;
     }
-    (void)err_set(&e, ERR_ENGINE_UNAVAILABLE, "%.*s: the name does not resolve", (int)at.len, at.p);
+    (void)err_set(&e, ERR_ENGINE_UNAVAILABLE, "upstream: the name does not resolve");
     http_conn_broken(n, &e);
 }
 

@@ -78,6 +78,26 @@ def test_faults_leave_the_session_as_it_was(pair, stream):
     assert chat(gateway, sid, stream=stream).status == 200
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_errors_show_neither_addresses_nor_exceptions(pair, start, stream):
+    engine, gateway = pair(engine_retries=0)
+    sid = session(gateway)
+    address = engine.setting.split("//")[1]
+    trace = {"detail": "Traceback: KeyError in /srv/engine.py"}
+    faults = [{"status": 500, "body": trace}, {"status": 503, "body": trace}, {"status": 401, "body": trace},
+              {"cut": "reset"}, {"cut": "close"}]
+    engine.plan.clear()
+    for fault in faults:
+        engine.plan.append({**GOOD, **fault})
+        text = chat(gateway, sid, stream=stream).text
+        assert '"error"' in text and address not in text and "srv" not in text, (fault, text)
+    assert gateway.has_line("Traceback") and gateway.has_line(address)
+    dead = start(workers=1, engine="sglang:http://127.0.0.1:1", engine_retries=0)
+    sid = session(dead)
+    for answer in (chat(dead, sid, stream=stream), dead.get(f"/sessions/{sid}/v1/other")):
+        assert '"error"' in answer.text and "127.0.0.1" not in answer.text, answer.text
+
+
 def test_a_client_that_leaves_aborts_the_engine(pair):
     engine, gateway = pair(plan={**GOOD, "delay_s": 60})
     sid = session(gateway)

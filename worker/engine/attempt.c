@@ -74,6 +74,23 @@ static void drop(struct attempt *a, const struct err *e)
 
 /* --- the engine's own errors --- */
 
+/* Its own words about a failure of its own are for the log only: they may hold exceptions. */
+static void log_words(const struct attempt *a, int64_t status, struct str text)
+{
+    log_warn(NULL, "an engine reports a failure", LOG_T("engine", a->remote->target->name),
+             LOG_I("status", status), LOG_S("text", str_sub(text, 0, 300)));
+}
+
+static enum engine_failure judge(const struct attempt *a, int64_t status, struct str text,
+                                 struct err *e)
+{
+    enum engine_failure how = refusal_of(status, text, e);
+
+    if (e->kind == ERR_ENGINE_INVALID || e->kind == ERR_ENGINE_UNAVAILABLE)
+        log_words(a, status, text);
+    return how;
+}
+
 /* The engine answered with another status than 200. */
 static void refused(struct attempt *a)
 {
@@ -81,7 +98,7 @@ static void refused(struct attempt *a)
     struct arena arena = {0};
     struct err e = {0};
     struct str text = refusal_text(&arena, buf_str(&a->word));
-    enum engine_failure how = refusal_of(a->status, text, &e);
+    enum engine_failure how = judge(a, a->status, text, &e);
 
     if ((a->status == 404 || a->status == 405) && !r->route_sure &&
         r->route + 1 < r->wire->routes) {
@@ -99,7 +116,7 @@ static void reported(struct attempt *a)
 {
     struct err e = {0};
     int64_t status = a->reply.status >= 400 && a->reply.status < 600 ? a->reply.status : 500;
-    enum engine_failure how = refusal_of(status, buf_str(&a->reply.message), &e);
+    enum engine_failure how = judge(a, status, buf_str(&a->reply.message), &e);
 
     if (a->http)
         http_call_cancel(a->http);
@@ -448,14 +465,14 @@ static void finish(struct attempt *a)
     struct err e = {0};
 
     if (y->finish == REPLY_ABORT && y->status >= 400) {
-        enum engine_failure how = refusal_of(y->status, buf_str(&y->message), &e);
+        enum engine_failure how = judge(a, y->status, buf_str(&y->message), &e);
 
         fail(a, &e, how == ENGINE_ASK_ANEW ? how : ENGINE_BROKE);
         return;
     }
     if (y->finish == REPLY_BROKEN) {
-        (void)err_set(&e, ERR_ENGINE_INVALID, "the engine failed: %.200s",
-                      y->message.len ? y->message.p : "no reason given");
+        log_words(a, y->status, buf_str(&y->message));
+        (void)err_set(&e, ERR_ENGINE_INVALID, "the engine failed");
         fail(a, &e, ENGINE_BROKE);
         return;
     }

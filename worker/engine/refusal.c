@@ -27,8 +27,7 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
     }
     /* Keys and paths are between the gateway and the engine; the agent cannot mend them. */
     if (status == 401 || status == 403 || status == 404 || status == 405 || status == 407) {
-        (void)err_set(e, ERR_ENGINE_INVALID, "the engine refuses the gateway: %d %.*s", (int)status,
-                      len, text.p);
+        (void)err_set(e, ERR_ENGINE_INVALID, "the engine refuses the gateway: %d", (int)status);
         return ENGINE_BROKE;
     }
     if (status >= 400 && status < 500) {
@@ -37,7 +36,7 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
         return ENGINE_BROKE;
     }
     (void)err_set(e, status == 500 ? ERR_ENGINE_INVALID : ERR_ENGINE_UNAVAILABLE,
-                  "the engine failed: %d %.*s", (int)status, len, text.p);
+                  "the engine failed: %d", (int)status);
     return ENGINE_SAID_5XX;
 }
 

@@ -9,7 +9,8 @@
 #include "worker/engine/adapter.h"
 
 /* Fills e: the client's own mistakes (4xx) keep their status, what lies between gateway and engine
- * (keys, paths) and failures of the engine become 502 or 503. */
+ * (keys, paths) and failures of the engine become 502 or 503 without its words, which may hold
+ * exceptions and paths. */
 enum engine_failure refusal_of(int64_t status, struct str text, struct err *e);
 
 /* The message in an error's body, whatever its form; the bytes themselves when there is none. */
