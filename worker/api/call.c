@@ -485,12 +485,15 @@ static void serve_stored(struct api_request *r, struct str id)
     struct str bare = response_bare_id(id);
     const struct json *all = s ? session_messages(s, &a, bare) : NULL;
     struct session_past_response past;
+    bool known = false;
 
     if (ended)
         (void)err_set(&e, ERR_SESSION_ENDED, "the session has ended");
     else if (!all || all->n == 0 || !session_find_response(s, bare, &past))
         (void)err_set(&e, ERR_NOT_FOUND, "no such response in this session");
-    if (e.kind == ERR_NONE) {
+    else
+        known = true;
+    if (known) {
         struct turn_head head = {
             .session_id = r->id,
             .response_id = bare,

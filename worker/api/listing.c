@@ -221,7 +221,7 @@ void listing_get(struct api_request *r)
 {
     struct listing *v = mem_zalloc(sizeof(*v));
     struct str query = arena_str(&v->arena, exchange_query(r->x));
-    struct str cursor;
+    struct str cursor = {0};
     struct err e = {0};
 
     v->api = r->api;

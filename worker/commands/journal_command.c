@@ -36,7 +36,10 @@ static void on_record(void *ctx, const struct scan_record *r)
     json_out_key(&o, "offset");
     json_out_i64(&o, (int64_t)r->offset);
     json_out_key(&o, "session_id");
-    json_out_str(&o, note ? (struct str){0} : r->id);
+    if (note)
+        json_out_null(&o);
+    else
+        json_out_str(&o, r->id);
     json_out_key(&o, "kind");
     json_out_cstr(&o, note ? "deliveries" : kinds[kind < ARRAY_LEN(kinds) ? kind : 0]);
     json_out_key(&o, "bytes");

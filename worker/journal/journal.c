@@ -73,7 +73,9 @@ struct replay {
 /* Whose need of the record keeps it: a session's, or nobody's. */
 static struct str keeper(struct str id)
 {
-    return str_eq_c(id, JOURNAL_NOTE) ? (struct str){0} : id;
+    if (str_eq_c(id, JOURNAL_NOTE))
+        id = (struct str){0};
+    return id;
 }
 
 /* A segment while it is replayed. */

@@ -320,7 +320,7 @@ static struct value slice_list(struct run *r, struct value v, const struct bound
 
 struct value attr_slice(struct run *r, struct value v, const struct value part[3])
 {
-    struct bounds b;
+    struct bounds b = {0};
     struct range *g;
 
     if (v.t == V_UNDEF)

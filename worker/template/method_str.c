@@ -63,7 +63,7 @@ CASE_METHOD(m_casefold, PYSTR_TO_FOLDED)
 
 static struct value strip(struct run *r, struct value self, struct value chars, int which)
 {
-    struct str set;
+    struct str set = {0};
 
     if (chars.t == V_MISSING || chars.t == V_NONE)
         return v_like(v_str(pystr_strip(v_bytes(self), which)), self);
@@ -133,7 +133,7 @@ struct value method_replace(struct run *r, struct value self, struct str old, st
 
 static struct value m_replace(struct run *r, struct value self, struct value *a)
 {
-    struct str old, new;
+    struct str old = {0}, new = {0};
     int64_t count;
 
     if (!arg_like(r, a[0], self, &old) || !arg_like(r, a[1], self, &new) ||

@@ -332,8 +332,9 @@ void number_print(struct buf *out, struct value v)
         buf_puts(out, v.i ? "True" : "False");
     } else if (v.t == V_INT) {
         char text[24];
+        int n = snprintf(text, sizeof(text), "%" PRId64, v.i);
 
-        buf_add(out, text, (size_t)snprintf(text, sizeof(text), "%" PRId64, v.i));
+        buf_add(out, text, (size_t)n);
     } else if (v.t == V_BIG) {
         big_print(out, v.big);
     } else if (isnan(v.f) || isinf(v.f)) {

@@ -237,7 +237,7 @@ int template_render(const struct template *t, struct arena *a, const struct json
     struct run r = {.a = a, .out = out, .o = o ? o : &none, .out_start = out->len};
     struct value c;
 
-    r.steps = r.o->max_steps ? r.o->max_steps : 50 * 1000 * 1000;
+    r.steps = r.o->max_steps ? r.o->max_steps : 50000000;
     r.max_out = r.o->max_output_bytes ? r.o->max_output_bytes : (size_t)256 << 20;
     r.max_memory = r.o->max_memory_bytes ? r.o->max_memory_bytes : (size_t)1 << 30;
     r.memory_start = a->used_bytes;
