@@ -12,7 +12,7 @@ Each model call takes the next entry of `plan`; without one it gets DEFAULT. Key
   delay_s, wait (threading.Event: held until set), gap_s (between events)
   status + body: an HTTP error (with cut: broken off itself);  late_500: an HTTP error written into the middle
   of a good answer, which then ends;  error_event: {...} after half of the events
-  drop: a set of keys left out (ids, logprobs, finish, done, prompt_tokens)
+  drop: a set of keys left out (ids, logprobs, finish, done, prompt_tokens, completion_tokens)
   lp_extra: n more (or fewer) logprobs; lp_null: True; lp_ids_wrong: True; count_wrong: True
   split: write n bytes at a time;  coalesce: everything in one write
   cut: "close" | "reset" | "stall" after `cut_at` (0..1) of the answer's bytes
@@ -36,9 +36,10 @@ def logprob(j, t):
 
 class StubEngine:
     def __init__(self, kind="sglang", incremental=False, routes=("generate", "completions"), tls=None, health=200, health_delay=0.0,
-                 key=None):
+                 key=None, info=None):
         self.kind, self.incremental, self.routes, self.tls = kind, incremental, routes, tls
-        self.health, self.health_delay, self.key = health, health_delay, key
+        self.health, self.health_delay, self.key, self.info = health, health_delay, key, info
+        self.info_asked = 0
         self.plan = collections.deque()
         self.requests, self.aborts, self.probes = [], [], 0
         self.left = 0  # clients that went away before the end of their answer
@@ -111,6 +112,9 @@ class StubEngine:
         if self.key and headers.get("authorization") != f"Bearer {self.key}":
             return await self.reply(writer, 401, b'{"error":"Unauthorized"}')
         body = json.loads(raw) if raw and headers.get("content-type", "").startswith("application/json") else {}
+        if path == "/server_info":
+            self.info_asked += 1
+            return await self.reply(writer, 200 if self.info else 404, json.dumps(self.info or {"detail": "Not Found"}).encode())
         if path == "/abort_request":
             self.aborts.append(body.get("rid"))
             return await self.reply(writer, 200, b"")
@@ -256,8 +260,8 @@ class StubEngine:
                 del meta["weight_version"]
             if "versions" in plan and last:
                 meta["weight_versions"] = plan["versions"]
-            if "prompt_tokens" in drop:
-                del meta["prompt_tokens"]
+            for key in {"prompt_tokens", "completion_tokens"} & set(drop):
+                del meta[key]
             if "logprobs" not in drop:
                 meta.update(input_token_logprobs=[], output_token_logprobs=triples[lo:hi], output_token_logprobs_length=hi)
             if k:

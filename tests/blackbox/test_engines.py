@@ -168,6 +168,35 @@ def test_versions_told_by_the_trainer():
         assert e["versions"][0][2] == e["versions"][1][1]
 
 
+@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("key", ["incremental_streaming_output", "stream_output"])
+def test_the_stream_mode_is_as_the_server_says(incremental, key):
+    """Without counts, repeated tokens look alike in both modes: only /server_info tells them apart."""
+    with StubEngine(incremental=incremental, info={key: incremental, "version": "0.5"}) as engine, engine_kit.Driver(engine, health_interval=50) as d:
+        wait_until(lambda: any("engine told its settings" in line for line in d.log), 5, "its settings")
+        for ids in ([7, 7, 7, 7], [7, 7, 7, 8, 7, 7]):
+            plan = {"ids": ids, "logprobs": [-0.5] * len(ids), "drop": {"completion_tokens"}}
+            engine.plan.append(plan)
+            e = d.call(stream=True)
+            assert e["event"] == "done" and e["ids"] == ids, e
+        wait_until(lambda: engine.probes > 5, 5, "more probes")
+        assert engine.info_asked == 1
+
+
+def test_counts_overrule_the_server_info():
+    with StubEngine(incremental=True, info={"incremental_streaming_output": False}) as engine, engine_kit.Driver(engine) as d:
+        wait_until(lambda: any("engine told its settings" in line for line in d.log), 5, "its settings")
+        check(d.call(stream=True))
+
+
+@pytest.mark.parametrize("info", [None, {}, [1], {"incremental_streaming_output": "yes", "context_length": -1}], ids=str)
+def test_server_info_that_says_nothing(info):
+    with StubEngine(info=info) as engine, engine_kit.Driver(engine, health_interval=50) as d:
+        wait_until(lambda: engine.probes > 3, 5, "probes")
+        check(d.call(stream=True))
+        assert engine.info_asked == 1 and not any("told its settings" in line for line in d.log)
+
+
 # --- faults of the answer ---
 
 @pytest.mark.parametrize("stream", STREAMS)

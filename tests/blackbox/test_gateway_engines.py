@@ -53,6 +53,18 @@ def test_exact_tokens_of_every_kind(pair, kind):
     assert [round(x, 4) for x in t["response_logprobs"][:3]] == [round(-((v * 7 + j * 13) % 100) / 100, 4) for j, v in enumerate(GOOD["ids"])]
 
 
+def test_the_engines_context_length_holds_where_the_models_is_unknown(pair):
+    engine, gateway = pair(stub={"info": {"context_length": 90}})
+    sid = session(gateway)
+    listed = f"/sessions/{sid}/v1/models"
+    wait_until(lambda: gateway.get(listed).json()["data"][0].get("max_model_len") == 90, 20, "the context length")
+    assert chat(gateway, sid, max_tokens=1000).status == 200
+    body = engine.requests[0]["body"]
+    assert body["sampling_params"]["max_new_tokens"] == 90 - len(body["input_ids"])
+    long = chat(gateway, sid, messages=[{"role": "user", "content": "x" * 90}])
+    assert long.status == 400 and long.json()["error"]["code"] == "context_length_exceeded"
+
+
 FAULTS = [({"lp_extra": -1}, 502), ({"drop": {"logprobs"}}, 502), ({"drop": {"finish"}}, 502), ({"truncate": True}, 502), ({"cut": "reset"}, 502),
           ({"cut": "close"}, 502), ({"prompt_tokens": 1}, 502), ({"ids": [1, 99999]}, 502), ({"type": "text/html"}, 502), ({"status": 500}, 502),
           ({"status": 503}, 503), ({"status": 429}, 429), ({"status": 400}, 400), ({"finish": "abort", "abort_status": 503}, 503)]

@@ -417,6 +417,7 @@ static void serve_count_tokens(struct api_request *r, const struct dialect *d)
 /* One object that both OpenAI's and Anthropic's clients understand. */
 static void write_model(struct api_request *r, struct json_out *o)
 {
+    uint32_t context = turn_context_length(&r->api->turns);
     const char *name = model_info(r->api->turns.model)->name;
 
     json_out_obj(o);
@@ -434,9 +435,9 @@ static void write_model(struct api_request *r, struct json_out *o)
     json_out_cstr(o, "rollgate");
     json_out_key(o, "display_name");
     json_out_cstr(o, name);
-    if (r->api->turns.context_length > 0) {
+    if (context > 0) {
         json_out_key(o, "max_model_len");
-        json_out_i64(o, r->api->turns.context_length);
+        json_out_i64(o, context);
     }
     json_out_end_obj(o);
 }

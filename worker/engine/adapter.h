@@ -65,6 +65,9 @@ struct engine_adapter {
     /* One health probe; `answer` is called once, later. NULL: always up. */
     void (*probe)(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx);
 
+    /* The context length that the engine tells, 0: unknown (yet). NULL: never known. */
+    uint32_t (*context)(const void *replica);
+
     /* Forwards a request as it is. NULL: the kind has nothing to forward to. */
     struct engine_pass_call *(*pass)(void *replica, const struct engine_pass *p,
                                      const struct engine_pass_events *events, void *ctx);

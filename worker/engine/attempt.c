@@ -613,6 +613,7 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->asked_us = engine_now_us();
     a->sse.max_event = r->wire->text ? TEXT_EVENT_MAX : EVENT_MAX;
     reply_init(&a->reply, q->top_logprobs);
+    a->reply.told = r->facts.mode;
     fields_init(&a->fields, r->wire->fields, r->wire->n_fields, &sink, a);
     r->wire->write(r, q, &s);
     remote_headers(r, &headers, q->session_id, STR("application/json"),

@@ -18,6 +18,8 @@ struct remote {
     struct aside *aside;
     unsigned route; /* of wire->routes, what the engine has */
     bool route_sure;
+    bool informed; /* wire->info was answered */
+    struct engine_facts facts;
     bool probe_failed; /* the last one; its reason is in the log */
 };
 

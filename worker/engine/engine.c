@@ -94,6 +94,20 @@ size_t engine_pool_inflight(const struct engine_pool *p)
     return p->n_calls;
 }
 
+uint32_t engine_pool_context(const struct engine_pool *p)
+{
+    uint32_t least = 0;
+
+    for (size_t i = 0; i < p->replicas.n; i++) {
+        const struct replica *r = &p->replicas.at[i];
+        uint32_t n = r->adapter->context ? r->adapter->context(r->impl) : 0;
+
+        if (n > 0 && (least == 0 || n < least))
+            least = n;
+    }
+    return least;
+}
+
 void engine_pool_write(const struct engine_pool *p, struct buf *json)
 {
     struct json_out o = json_out_to(json);

@@ -177,6 +177,9 @@ void engine_pool_set_version(struct engine_pool *p, struct str version);
 /* Whether any replica is up (for /ready), in-flight and queued calls, replicas as JSON. */
 bool engine_pool_ready(const struct engine_pool *p);
 size_t engine_pool_inflight(const struct engine_pool *p);
+
+/* The smallest context length that a replica has told of itself, 0: none has (yet). */
+uint32_t engine_pool_context(const struct engine_pool *p);
 void engine_pool_write(const struct engine_pool *p, struct buf *json);
 
 #endif

@@ -7,17 +7,20 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/codec/json.h"
 #include "worker/engine/attempt.h"
 
-enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, PROBE_TIMEOUT_MS = 20000 };
+enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, PROBE_TIMEOUT_MS = 20000, INFO_MAX = 4 << 20 };
 
-/* A small call on the side: an abort, a probe, a forwarded request. */
+/* A small call on the side: an abort, a probe, a question for facts, a forwarded request. */
 struct aside {
     struct remote *remote;
     struct aside *next, *prev;
     struct http_call *http;
     int status;
     void (*answer)(void *ctx, enum engine_health h); /* probe */
+    bool info;                                       /* question for facts */
+    struct buf text;                                 /* its answer */
     const struct engine_pass_events *pass;           /* forwarded request */
     void *ctx;
 };
@@ -143,6 +146,7 @@ void aside_cancel(struct aside *a)
 {
     http_call_cancel(a->http);
     aside_unlink(a);
+    buf_done(&a->text);
     free(a);
 }
 
@@ -159,9 +163,31 @@ static void aside_body(void *ctx, struct str bytes)
 {
     struct aside *a = ctx;
 
+    if (a->info)
+        buf_add_str(&a->text, str_sub(bytes, 0, INFO_MAX - MIN_OF(a->text.len, (size_t)INFO_MAX)));
     if (a->pass)
         a->pass->body(a->ctx, bytes);
 }
+
+static void take_info(struct remote *r, int status, struct str text)
+{
+    struct arena arena = {0};
+    const struct json *v = NULL;
+    struct err e = {0};
+
+    r->informed = status < 500; /* one that has no such path will not have it later */
+    if (status == 200 && json_parse(&arena, text, &v, &e) == 0)
+        r->wire->take_info(v, &r->facts);
+    if (r->facts.context_length > 0 || r->facts.mode != REPLY_UNKNOWN)
+        log_info(NULL, "engine told its settings", LOG_T("engine", r->target->name),
+                 LOG_U("context_length", r->facts.context_length),
+                 LOG_T("stream", r->facts.mode == REPLY_UNKNOWN      ? "unknown"
+                                 : r->facts.mode == REPLY_CUMULATIVE ? "cumulative"
+                                                                     : "incremental"));
+    arena_done(&arena);
+}
+
+static void ask_info(struct remote *r);
 
 static void aside_done(void *ctx)
 {
@@ -173,6 +199,11 @@ static void aside_done(void *ctx)
     /* Whatever it says short of an error of its own, it is alive. */
     if (a.answer)
         a.answer(a.ctx, a.status < 500 ? ENGINE_UP : ENGINE_DOWN);
+    if (a.answer && a.status == 200 && a.remote->wire->info && !a.remote->informed)
+        ask_info(a.remote); /* on the probe's connection */
+    if (a.info)
+        take_info(a.remote, a.status, buf_str(&a.text));
+    buf_done(&a.text);
     if (a.pass)
         a.pass->done(a.ctx);
 }
@@ -184,6 +215,7 @@ static void aside_failed(void *ctx, const struct err *e, bool began)
     (void)began;
     aside_unlink(ctx);
     free(ctx);
+    buf_done(&a.text);
     if (a.answer && !a.remote->probe_failed) {
         a.remote->probe_failed = true;
         log_warn(NULL, "engine probe failed", LOG_T("engine", a.remote->target->name),
@@ -211,6 +243,27 @@ static struct aside *aside_start(struct remote *r, const struct http_request *q,
     r->aside = a;
     a->http = http_client_start(r->client, q, &aside_events, a);
     return a;
+}
+
+static void ask_info(struct remote *r)
+{
+    struct http_request h = {.method = "GET", .total_timeout_ms = PROBE_TIMEOUT_MS};
+    struct buf headers = {0};
+
+    for (const struct aside *a = r->aside; a; a = a->next) {
+        if (a->info)
+            return; /* asked, not answered yet */
+    }
+    remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
+    h.path = str_cstr(r->wire->info);
+    h.headers = buf_str(&headers);
+    (void)aside_start(r, &h, &(struct aside){.info = true});
+    buf_done(&headers);
+}
+
+uint32_t remote_context(const void *replica)
+{
+    return ((const struct remote *)replica)->facts.context_length;
 }
 
 void remote_abort(struct remote *r, const struct engine_request *q)

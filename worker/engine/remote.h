@@ -21,11 +21,21 @@ struct wire_send {
     bool stream;
 };
 
+/* What an engine tells of itself. */
+struct engine_facts {
+    enum reply_mode mode;    /* of its streams */
+    uint32_t context_length; /* 0: not told */
+};
+
 struct wire {
     const char *kind;
     const struct field *fields;
     size_t n_fields;
     const char *health; /* path of the probe */
+
+    /* Path asked once, when the engine is first seen well, and what its answer says. NULL: none. */
+    const char *info;
+    void (*take_info)(const struct json *info, struct engine_facts *ret);
 
     /* Fills s; route is what `choose_route` settled on. */
     void (*write)(const struct remote *r, const struct engine_request *q, struct wire_send *s);
@@ -72,6 +82,7 @@ void *remote_start(void *replica, const struct engine_request *q,
                    const struct engine_attempt_events *events, void *ctx);
 void remote_cancel(void *attempt);
 void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx);
+uint32_t remote_context(const void *replica);
 struct engine_pass_call *remote_pass(void *replica, const struct engine_pass *p,
                                      const struct engine_pass_events *events, void *ctx);
 
@@ -98,6 +109,7 @@ void remote_rid(struct buf *b, const struct engine_request *q);
         .start = remote_start,                                                        \
         .cancel = remote_cancel,                                                      \
         .probe = remote_probe,                                                        \
+        .context = remote_context,                                                    \
         .pass = remote_pass,                                                          \
     }
 

@@ -63,8 +63,9 @@ static bool repeats(const struct reply *y)
            (y->ids.n == 0 || memcmp(ids->at, y->ids.at, y->ids.n * sizeof(*ids->at)) == 0);
 }
 
-/* Settles the mode, once there is something to tell it by. The event's arrays then still hold
- * what is known already, if it is cumulative. */
+/* Settles the mode, once there is something to tell it by. Counts are sure; where they are missing
+ * the engine's word is taken (a router may have answered for another engine), then a guess. The
+ * event's arrays then still hold what is known already, if it is cumulative. */
 static void detect_mode(struct reply *y)
 {
     const struct reply_event *v = &y->event;
@@ -76,6 +77,8 @@ static void detect_mode(struct reply *y)
         y->mode = REPLY_CUMULATIVE;
     else if (total == (int64_t)(y->ids.n + v->ids_seen))
         y->mode = REPLY_INCREMENTAL;
+    else if (y->told != REPLY_UNKNOWN)
+        y->mode = y->told;
     else
         y->mode = repeats(y) ? REPLY_CUMULATIVE : REPLY_INCREMENTAL;
 }

@@ -51,7 +51,7 @@ struct reply {
     struct reply_tops tops;
     uint32_t n_top; /* asked for; alternatives per position */
     struct reply_event event;
-    enum reply_mode mode;
+    enum reply_mode mode, told; /* as counted; as the engine said that it would be */
     enum reply_finish finish;
     int64_t stop_id;      /* -1: none */
     struct buf stop_text; /* len 0: none */

@@ -140,7 +140,7 @@ static int call_input(struct turn_env *env, struct arena *a, const struct turn_i
         .body_hash = {in->body_hash[0], in->body_hash[1]},
         .max_tokens = sampling->max_tokens,
         .temperature = (float)sampling->temperature,
-        .context_length = env->context_length,
+        .context_length = turn_context_length(env),
         .now_ms = wall_ms(),
     };
     return raw_prompt(env, a, req, &ret->raw, e);
@@ -666,6 +666,11 @@ void turn_end_all(struct turn_env *env)
         env->running->err = e;
         turn_fail(env->running);
     }
+}
+
+uint32_t turn_context_length(const struct turn_env *env)
+{
+    return env->context_length ? env->context_length : engine_pool_context(env->engines);
 }
 
 int turn_count_tokens(struct turn_env *env, struct arena *arena, const struct turn_input *in,

@@ -102,6 +102,10 @@ void turn_end_session(struct turn_env *env, struct str session_id);
 /* Ends all turns (shutdown): they fail with ERR_DRAINING. */
 void turn_end_all(struct turn_env *env);
 
+/* The context length that calls are held to: the model's, else what the engines tell; 0: unknown.
+ */
+uint32_t turn_context_length(const struct turn_env *env);
+
 /* The number of prompt tokens that the request would have, without a call. -1 and e. */
 int turn_count_tokens(struct turn_env *env, struct arena *arena, const struct turn_input *in,
                       size_t *ret, struct err *e);
