@@ -189,6 +189,31 @@ int model_canonical(const struct model *m, struct model_scratch *s, const struct
     return 0;
 }
 
+/* The ids themselves stand for the text; few of them are a part. */
+int model_canonical_text(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                         struct buf *text, struct err *e)
+{
+    struct token_vec ids = {0};
+
+    (void)m;
+    (void)s;
+    (void)e;
+    fake_render(chat, 0, false, &ids);
+    buf_add(text, ids.at, ids.n * sizeof(*ids.at));
+    vec_done(&ids);
+    return 0;
+}
+
+int model_canonical_part(struct model_scratch *s, struct str text, size_t *at,
+                         struct token_vec *ids, struct err *e)
+{
+    (void)s;
+    (void)e;
+    for (int i = 0; i < 7 && *at < text.len; i++, *at += sizeof(*ids->at))
+        memcpy(vec_push(ids), text.p + *at, sizeof(*ids->at));
+    return *at == text.len;
+}
+
 int model_suffix(const struct model *m, struct model_scratch *s, const struct chat *chat,
                  size_t covered, const struct model_tail *tail, struct model_suffix *ret,
                  struct err *e)

@@ -96,17 +96,35 @@ static void compare(const struct model *m, struct token_span got, struct token_s
     }
 }
 
-void drift_audit(const struct model *m, struct model_scratch *scratch, const struct chat *chat,
-                 struct token_span ids, const uint8_t *mask, struct drift *ret)
+void drift_start(struct drift_audit *a, const struct model *m, struct model_scratch *scratch,
+                 const struct chat *chat)
 {
-    struct token_vec canonical = {0};
-    struct token_span want;
     struct err e;
 
-    *ret = (struct drift){0};
-    if (model_canonical(m, scratch, chat, &canonical, &e) == 0) {
-        ret->audited = true;
-        want = (struct token_span){canonical.at, canonical.n};
+    *a = (struct drift_audit){.model = m, .scratch = scratch};
+    a->failed = model_canonical_text(m, scratch, chat, &a->text, &e) != 0;
+}
+
+bool drift_next(struct drift_audit *a)
+{
+    struct err e;
+    int rc;
+
+    if (a->failed)
+        return false;
+    rc = model_canonical_part(a->scratch, buf_str(&a->text), &a->at, &a->canonical, &e);
+    a->failed = rc < 0;
+    return rc == 0;
+}
+
+void drift_finish(struct drift_audit *a, struct token_span ids, const uint8_t *mask,
+                  struct drift *ret)
+{
+    const struct model *m = a->model;
+    struct token_span want = {a->canonical.at, a->canonical.n};
+
+    *ret = (struct drift){.audited = !a->failed};
+    if (!a->failed) {
         /* The true ids end with the model's last token; what the template adds behind it (its own
          * close, a line feed) is no drift. */
         while (want.n > ids.n && !is_special(m, want.at[want.n - 1]))
@@ -116,5 +134,12 @@ void drift_audit(const struct model *m, struct model_scratch *scratch, const str
         if (!same_ids(ids, want))
             compare(m, ids, want, mask, ret);
     }
-    vec_done(&canonical);
+    drift_drop(a);
+}
+
+void drift_drop(struct drift_audit *a)
+{
+    buf_done(&a->text);
+    vec_done(&a->canonical);
+    *a = (struct drift_audit){0};
 }

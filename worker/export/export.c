@@ -231,19 +231,36 @@ static void sum_up(struct export *x, const struct trajectory *t)
     }
 }
 
-/* Work that made no output counts too: a pass over sizes must not hold the loop either. */
+/* The trajectory at hand is whole: writes it and goes on to the next. */
+static void write_one(struct export *x, struct buf *out)
+{
+    sum_up(x, &x->t);
+    if (x->format->one)
+        x->format->one(x, &x->t, out);
+    x->at++;
+    x->building = false;
+    arena_reset(&x->scratch);
+}
+
+/* A step of the next trajectory. Work that made no output counts too: neither a pass over sizes
+ * nor the audit of a long one must hold the loop. */
 static size_t one(struct export *x, struct buf *out)
 {
-    struct trajectory t;
-    size_t before = out->len, work;
+    size_t before = out->len, work = x->audit.at;
 
-    trajectory_build(&x->input, &x->selection.tracks.at[x->at], x->at, &x->scratch, &t);
-    sum_up(x, &t);
-    if (x->format->one)
-        x->format->one(x, &t, out);
-    work = (size_t)t.total * sizeof(int32_t);
-    x->at++;
-    arena_reset(&x->scratch);
+    if (!x->building) {
+        trajectory_build(&x->input, &x->selection.tracks.at[x->at], x->at, &x->scratch, &x->t);
+        x->building = true;
+        x->auditing = trajectory_audit(&x->input, &x->t, &x->audit);
+        work = (size_t)x->t.total * sizeof(int32_t);
+    } else if (x->auditing) {
+        x->auditing = drift_next(&x->audit);
+        work = x->audit.at - work;
+        if (!x->auditing)
+            trajectory_audited(&x->audit, &x->scratch, &x->t);
+    }
+    if (!x->auditing)
+        write_one(x, out);
     return MAX_OF(work, out->len - before);
 }
 
@@ -319,6 +336,7 @@ void export_free(struct export *x)
         return;
     if (x->format->drop)
         x->format->drop(x);
+    drift_drop(&x->audit);
     selection_done(&x->selection);
     for (unsigned i = x->part; i < x->n_parts; i++)
         buf_done(&x->parts[i]);

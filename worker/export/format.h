@@ -24,6 +24,9 @@ struct export
     struct trajectory_input input;
     struct arena arena;   /* of the export */
     struct arena scratch; /* of the trajectory at hand */
+    struct trajectory t;  /* the one at hand, while `building` */
+    struct drift_audit audit;
+    bool building, auditing;
     struct selection selection;
     struct export_sums sums;
     const struct format *format;

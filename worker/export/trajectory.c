@@ -336,20 +336,26 @@ static void fill_experts(struct arena *a, struct trajectory *r)
     r->experts_item = (uint32_t)(row / cells);
 }
 
-static void audit(const struct trajectory_input *in, struct arena *a, struct trajectory *r)
+bool trajectory_audit(const struct trajectory_input *in, const struct trajectory *r,
+                      struct drift_audit *ret)
 {
     const struct node *node = r->track->head->node;
-    uint8_t *written;
     struct chat chat;
 
     if (!in->audit || !in->model || !node)
-        return;
+        return false;
     chat = (struct chat){r->messages, node->gate->tools, node->gate->kwargs};
-    written = arena_zalloc(a, r->total);
+    drift_start(ret, in->model, in->scratch, &chat);
+    return true;
+}
+
+void trajectory_audited(struct drift_audit *audit, struct arena *a, struct trajectory *r)
+{
+    uint8_t *written = arena_zalloc(a, r->total);
+
     for (uint32_t i = 0; i < r->n_turns; i++)
         memset(written + r->n_prompt + r->turns[i].start, 1, r->turns[i].end - r->turns[i].start);
-    drift_audit(in->model, in->scratch, &chat, (struct token_span){r->ids, r->total}, written,
-                &r->drift);
+    drift_finish(audit, (struct token_span){r->ids, r->total}, written, &r->drift);
 }
 
 void trajectory_build(const struct trajectory_input *in, const struct track *track, size_t index,
@@ -371,7 +377,6 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
     fill_experts(a, ret);
     for (const struct turn *t = track->head; t; t = t->parent)
         ret->trimmed += t->trim;
-    audit(in, a, ret);
 }
 
 /* --- rewards --- */

@@ -62,9 +62,16 @@ struct trajectory_input {
     bool audit;
 };
 
-/* Builds track number `index` in the arena. */
+/* Builds track number `index` in the arena, its drift not yet audited. */
 void trajectory_build(const struct trajectory_input *in, const struct track *track, size_t index,
                       struct arena *a, struct trajectory *ret);
+
+/* Begins the audit; false: there is to be none. */
+bool trajectory_audit(const struct trajectory_input *in, const struct trajectory *r,
+                      struct drift_audit *ret);
+
+/* Fills r->drift from the audit when drift_next has had its end. */
+void trajectory_audited(struct drift_audit *audit, struct arena *a, struct trajectory *r);
 
 /* reward_info.reward as a number; 0 when there is none. *ret_known tells. */
 double trajectory_reward(const struct session *s, bool *ret_known);

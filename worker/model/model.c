@@ -302,8 +302,8 @@ void model_scratch_free(struct model_scratch *s)
 
 /* --- whole prompts --- */
 
-static int render_whole(const struct model *m, struct model_scratch *s, const struct chat *chat,
-                        bool generation_prompt, struct token_vec *ids, struct err *e)
+static int whole_text(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                      bool generation_prompt, struct buf *text, struct err *e)
 {
     struct rendering r = {
         .tools = chat->tools, .kwargs = chat->kwargs, .generation_prompt = generation_prompt};
@@ -313,8 +313,14 @@ static int render_whole(const struct model *m, struct model_scratch *s, const st
         r.n = chat->messages->n;
     }
     arena_reset(&s->arena);
+    return model_text(m, &s->arena, &r, text, e);
+}
+
+static int render_whole(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                        bool generation_prompt, struct token_vec *ids, struct err *e)
+{
     buf_clear(&s->a);
-    if (model_text(m, &s->arena, &r, &s->a, e) != 0)
+    if (whole_text(m, s, chat, generation_prompt, &s->a, e) != 0)
         return -1;
     return encoder_encode(s->encoder, buf_str(&s->a), false, ids, e);
 }
@@ -329,4 +335,16 @@ int model_canonical(const struct model *m, struct model_scratch *s, const struct
                     struct token_vec *ids, struct err *e)
 {
     return render_whole(m, s, chat, false, ids, e);
+}
+
+int model_canonical_text(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                         struct buf *text, struct err *e)
+{
+    return whole_text(m, s, chat, false, text, e);
+}
+
+int model_canonical_part(struct model_scratch *s, struct str text, size_t *at,
+                         struct token_vec *ids, struct err *e)
+{
+    return encoder_encode_part(s->encoder, text, at, ids, e);
 }

@@ -71,6 +71,13 @@ int model_prompt(const struct model *m, struct model_scratch *s, const struct ch
 int model_canonical(const struct model *m, struct model_scratch *s, const struct chat *chat,
                     struct token_vec *ids, struct err *e);
 
+/* The same in steps, for long chats. The first appends the rendering to text; the second the ids
+ * of its next part: 1 when that was the last, 0, -1. *at starts at 0. */
+int model_canonical_text(const struct model *m, struct model_scratch *s, const struct chat *chat,
+                         struct buf *text, struct err *e);
+int model_canonical_part(struct model_scratch *s, struct str text, size_t *at,
+                         struct token_vec *ids, struct err *e);
+
 /* How the checkpoint that is built on ended. */
 struct model_tail {
     struct token_span last; /* its last ids, at least the last 8 when it has them */

@@ -9,6 +9,8 @@
 
 enum { SCRATCH_KEEP = 1 << 16 }; /* symbols of room that an encoder keeps between texts */
 
+enum { PART_BYTES = 32 << 10 };
+
 #define SPACE_PIECE "\xe2\x96\x81"
 
 struct encoder {
@@ -179,13 +181,13 @@ static int pass_rest(struct encoder *enc, const struct pretok_piece *piece, size
 
 /* Appends the ids of the added tokens found in the piece, and lets `rest` do what lies between.
  * White space that a token swallows is not searched again, but matches inside it count: so does
- * the library. */
+ * the library. at: NULL, or it starts there and ends behind a token that lies a part further. */
 static int split_added(struct encoder *enc, const struct trie *trie, struct pretok_piece piece,
-                       rest_fn *rest, struct err *e)
+                       rest_fn *rest, size_t *at, struct err *e)
 {
     struct run blank = {0, 0};
     struct trie_match m;
-    size_t done = 0, from = 0;
+    size_t begin = at ? *at : 0, done = begin, from = begin;
 
     for (; trie_find(trie, piece.text, from, &m); from = m.end) {
         const struct added_token *token = added_by_id(&enc->t->added, m.value);
@@ -202,7 +204,13 @@ static int split_added(struct encoder *enc, const struct trie *trie, struct pret
         if (start < end) /* nothing may be left of a token that takes blanks already taken */
             *vec_push(enc->out) = token->id;
         done = end;
+        if (at && end == m.end && end - begin >= PART_BYTES) {
+            *at = end;
+            return 0;
+        }
     }
+    if (at)
+        *at = piece.text.len;
     return pass_rest(enc, &piece, done, piece.text.len, rest, e);
 }
 
@@ -219,17 +227,17 @@ static int encode_raw(struct encoder *enc, struct pretok_piece piece, struct err
         return -1;
     if (trie_empty(&t->added.normalized))
         return encode_plain(enc, piece, e);
-    return split_added(enc, &t->added.normalized, piece, encode_plain, e);
+    return split_added(enc, &t->added.normalized, piece, encode_plain, NULL, e);
 }
 
-static int encode_text(struct encoder *enc, struct str text, struct err *e)
+static int encode_text(struct encoder *enc, struct str text, size_t *at, struct err *e)
 {
     struct pretok_piece piece = {text, 0};
 
     if (text.len == 0)
         return 0;
     piece.head = unicode_len(text.p[0]);
-    return split_added(enc, &enc->t->added.raw, piece, encode_raw, e);
+    return split_added(enc, &enc->t->added.raw, piece, encode_raw, at, e);
 }
 
 int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens,
@@ -244,7 +252,7 @@ int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens
     enc->out = out;
     for (size_t i = 0; i < post->n && rc == 0; i++) {
         if (post->at[i] == TEMPLATE_TEXT)
-            rc = encode_text(enc, text, e);
+            rc = encode_text(enc, text, NULL, e);
         else if (add_special_tokens)
             *vec_push(out) = post->at[i];
     }
@@ -253,4 +261,24 @@ int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens
     if (enc->bpe.cap > SCRATCH_KEEP)
         bpe_scratch_done(&enc->bpe);
     return rc;
+}
+
+int encoder_encode_part(struct encoder *enc, struct str text, size_t *at, struct token_vec *out,
+                        struct err *e)
+{
+    const struct token_vec *post = &enc->t->post;
+    size_t before = out->n;
+
+    if (post->n != 1 || post->at[0] != TEMPLATE_TEXT || text.len == 0) {
+        *at = text.len; /* the text is not all there is */
+        return encoder_encode(enc, text, false, out, e) == 0 ? 1 : -1;
+    }
+    if (*at == 0 && !utf8_valid(text))
+        return err_set(e, ERR_INVALID, "the text is not UTF-8");
+    enc->out = out;
+    if (encode_text(enc, text, at, e) < 0) {
+        out->n = before;
+        return -1;
+    }
+    return *at == text.len;
 }

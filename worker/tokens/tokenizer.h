@@ -97,6 +97,11 @@ void encoder_free(struct encoder *enc); /* NULL allowed */
 int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens,
                    struct token_vec *out, struct err *e);
 
+/* The same without the post-processor's ids, in parts that end behind an added token once some
+ * 32 KB were passed; *at starts at 0 and tells where it stands. 1: that was the last part, 0, -1. */
+int encoder_encode_part(struct encoder *enc, struct str text, size_t *at, struct token_vec *out,
+                        struct err *e);
+
 /* --- decoding --- */
 
 /* Appends the text of n ids: unknown ids are dropped, broken UTF-8 becomes U+FFFD as in the

@@ -255,6 +255,7 @@ static void audit(const char *messages, const char *true_text, struct drift *d)
     size_t n = strlen(true_text);
     int32_t *ids = arena_calloc(&w.arena, n + 1, sizeof(*ids));
     uint8_t *mask = arena_zalloc(&w.arena, n + 1);
+    struct drift_audit a;
 
     /* { and } stand for <|im_start|> and <|im_end|>, [ for the beginning of what was sampled. */
     size_t k = 0;
@@ -269,7 +270,10 @@ static void audit(const char *messages, const char *true_text, struct drift *d)
                    : true_text[i] == '}' ? 257
                                          : (unsigned char)true_text[i];
     }
-    drift_audit(MODEL, NULL, &chat, (struct token_span){ids, k}, mask, d);
+    drift_start(&a, MODEL, NULL, &chat);
+    while (drift_next(&a))
+        continue;
+    drift_finish(&a, (struct token_span){ids, k}, mask, d);
     arena_done(&w.arena);
 }
 

@@ -241,6 +241,37 @@ TEST(tokenizer, absent_unk_fails_only_when_needed)
     tokenizer_free(t);
 }
 
+TEST(encoder, parts_give_what_the_whole_gives)
+{
+    struct tokenizer *t =
+        kit_parse("{\"added_tokens\":[{\"id\":4,\"content\":\"<s>\",\"special\":true},"
+                  "{\"id\":5,\"content\":\"<l>\",\"special\":true,\"lstrip\":true},"
+                  "{\"id\":6,\"content\":\"<r>\",\"special\":true,\"rstrip\":true}],"
+                  "\"model\":{\"vocab\":{\"a\":0,\"b\":1,\" \":2,\"ab\":3},\"merges\":[\"a b\"]}}");
+    static const char *const pieces[] = {"ab a", "<s>", "  ", "<l>", "<r>", " ", "b<s>ab"};
+    struct encoder *enc = encoder_new(t);
+    struct token_vec parts = {0}, whole;
+    struct buf text = {0};
+    struct err e = {0};
+    size_t at = 0, n = 1;
+    int rc;
+
+    for (uint32_t x = 1; text.len < 200000; x = x * 1664525 + 1013904223)
+        buf_puts(&text, pieces[(x >> 16) % 7]);
+    whole = kit_encode(enc, buf_str(&text), false);
+    while ((rc = encoder_encode_part(enc, buf_str(&text), &at, &parts, &e)) == 0)
+        n++;
+    cr_assert_eq(rc, 1, "%s", e.text);
+    cr_assert_gt(n, 4);
+    cr_assert_eq(parts.n, whole.n);
+    cr_assert_eq(memcmp(parts.at, whole.at, whole.n * sizeof(*whole.at)), 0);
+    vec_done(&parts);
+    vec_done(&whole);
+    buf_done(&text);
+    encoder_free(enc);
+    tokenizer_free(t);
+}
+
 /* --- against a plain merge loop --- */
 
 /* Lowest rank first, leftmost first, by looking through all merges: quadratic and obvious. */
