@@ -163,3 +163,15 @@ def test_count_tokens_is_the_true_count_of_the_prompt(scripted):
     assert counted.json()["input_tokens"] == answer["usage"]["input_tokens"] > 0
     extended = scripted.post(f"{base}/chat/completions", {"model": "m", "messages": messages, "tools": TOOLS})
     assert extended.status == 200
+
+
+def test_counting_tokens_leaves_a_linear_history_as_it_is(scripted):
+    session = scripted.post("/sessions", {"history": "linear"}).json()
+    base = f"/sessions/{session['session_id']}"
+    messages = [{"role": "user", "content": "hi"}]
+    scripted.chat(session, messages)
+    before = scripted.get(f"{base}/trajectories").json()["trajectories"]
+    assert len(before) == 1
+    assert scripted.post(f"{base}/v1/messages/count_tokens", {"model": "m", "messages": messages}).status == 200
+    assert scripted.get(f"{base}/trajectories").json()["trajectories"] == before
+    assert scripted.get(base).json()["rollback_count"] == 0

@@ -46,27 +46,31 @@ static int may_append(const struct plan *p, uint32_t from, struct err *e)
 
 static int linear_position(struct session *s, struct plan *p, struct err *e)
 {
+    struct turn *head = s->head;
     uint32_t matched, beyond;
 
     p->head_version = s->head_version;
-    if (!s->head)
+    if (!head)
         return 0;
     matched = matched_of(s, p, &beyond);
-    if (matched < s->head->node->depth) {
+    if (matched < head->node->depth) {
         if (beyond > ROLLBACK_MAX)
             return err_set(e, ERR_HISTORY_CONFLICT,
                            "rollback failed: discard_count=%u exceeds "
                            "max_assistant_rollback_steps=%d (stored has %u messages, request has "
                            "%u messages): a linear history may be extended or retried from one "
                            "generated turn back",
-                           beyond, ROLLBACK_MAX, s->head->node->depth, p->walk.n);
+                           beyond, ROLLBACK_MAX, head->node->depth, p->walk.n);
         /* The discarded turn is gone from here on, whatever becomes of this call; its tokens stay
          * in the records. */
-        s->head = s->head->parent;
-        p->head_version = ++s->head_version;
+        head = head->parent;
+        if (!p->look) {
+            s->head = head;
+            p->head_version = ++s->head_version;
+        }
     }
-    p->parent = s->head;
-    p->covered = s->head ? s->head->node->depth : 0;
+    p->parent = head;
+    p->covered = head ? head->node->depth : 0;
     return may_append(p, p->covered, e);
 }
 

@@ -138,6 +138,7 @@ struct session_call_input {
     float temperature;       /* sampled with; for trainers that want it per token */
     uint32_t context_length; /* of engine and model; 0: unknown */
     uint64_t now_ms;
+    bool look; /* only a look (a token count): the session stays as it is, linear's head, too */
 };
 
 /* The position of one call. Fields are the caller's to read; the struct is freed by

@@ -111,6 +111,7 @@ struct plan {
     uint64_t body_hash[2];
     int64_t max_tokens;
     float temperature;
+    bool look; /* no call will follow */
 
     /* where it stands */
     struct turn *parent;   /* NULL: full render */

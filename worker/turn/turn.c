@@ -683,8 +683,10 @@ int turn_count_tokens(struct turn_env *env, struct arena *arena, const struct tu
 
     if (!s)
         return err_set(e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION, "no such session");
-    if (call_input(env, arena, in, &in->req->sampling, &input, e) ||
-        session_prepare(s, env->scratch, arena, &input, &plan, e))
+    if (call_input(env, arena, in, &in->req->sampling, &input, e))
+        return -1;
+    input.look = true;
+    if (session_prepare(s, env->scratch, arena, &input, &plan, e))
         return -1;
     *ret = plan->prompt.n;
     session_release_unused(env->store, plan);
