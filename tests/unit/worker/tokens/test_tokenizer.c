@@ -241,13 +241,19 @@ TEST(tokenizer, absent_unk_fails_only_when_needed)
     tokenizer_free(t);
 }
 
+#define ADDED(id, content, lstrip, rstrip)                                              \
+    "{\"id\":" id ",\"content\":\"" content "\",\"special\":true,\"normalized\":false," \
+    "\"single_word\":false,\"lstrip\":" lstrip ",\"rstrip\":" rstrip "}"
+
 TEST(encoder, parts_give_what_the_whole_gives)
 {
     struct tokenizer *t =
-        kit_parse("{\"added_tokens\":[{\"id\":4,\"content\":\"<s>\",\"special\":true},"
-                  "{\"id\":5,\"content\":\"<l>\",\"special\":true,\"lstrip\":true},"
-                  "{\"id\":6,\"content\":\"<r>\",\"special\":true,\"rstrip\":true}],"
-                  "\"model\":{\"vocab\":{\"a\":0,\"b\":1,\" \":2,\"ab\":3},\"merges\":[\"a b\"]}}");
+        kit_parse("{\"added_tokens\":[" ADDED("4", "<s>", "false", "false") "," ADDED(
+            "5", "<l>", "true",
+            "false") "," ADDED("6", "<r>", "false",
+                               "true") "],"
+                                       "\"model\":{\"vocab\":{\"a\":0,\"b\":1,\" "
+                                       "\":2,\"ab\":3},\"merges\":[\"a b\"]}}");
     static const char *const pieces[] = {"ab a", "<s>", "  ", "<l>", "<r>", " ", "b<s>ab"};
     struct encoder *enc = encoder_new(t);
     struct token_vec parts = {0}, whole;
