@@ -158,8 +158,8 @@ static bool add_star(struct run *r, const struct node *n, struct argv *ret)
     if (list.t == V_ERR)
         return false;
     at = arena_alloc(r->a, (ret->n_pos + list.list->n) * sizeof(*at));
-    memcpy(at, ret->pos, ret->n_pos * sizeof(*at));
-    memcpy(at + ret->n_pos, list.list->at, list.list->n * sizeof(*at));
+    value_copy(at, ret->pos, ret->n_pos);
+    value_copy(at + ret->n_pos, list.list->at, list.list->n);
     ret->pos = at;
     ret->n_pos += list.list->n;
     return true;
@@ -179,8 +179,9 @@ static bool add_star2(struct run *r, const struct node *n, struct argv *ret)
     total = ret->n_named + dict_need(r->a, v.dict)->n;
     named = arena_alloc(r->a, total * sizeof(*named));
     names = arena_alloc(r->a, total * sizeof(*names));
-    memcpy(named, ret->named, ret->n_named * sizeof(*named));
-    memcpy(names, ret->names, ret->n_named * sizeof(*names));
+    value_copy(named, ret->named, ret->n_named);
+    if (ret->n_named > 0)
+        memcpy(names, ret->names, ret->n_named * sizeof(*names));
     for (uint32_t i = 0; i < v.dict->n; i++) {
         if (v.dict->at[i].key.t != V_STR)
             return run_fail(r, "TypeError", "keywords must be strings").t != V_ERR;

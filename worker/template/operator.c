@@ -39,8 +39,8 @@ static struct value add_lists(struct run *r, struct value x, struct value y)
     if (!run_room(r, ((uint64_t)lx->n + ly->n) * sizeof(struct value)))
         return v_err();
     sum = list_new(r->a, lx->n + ly->n);
-    memcpy(sum->at, lx->at, lx->n * sizeof(struct value));
-    memcpy(sum->at + lx->n, ly->at, ly->n * sizeof(struct value));
+    value_copy(sum->at, lx->at, lx->n);
+    value_copy(sum->at + lx->n, ly->at, ly->n);
     return x.t == V_LIST ? v_list(sum) : v_tuple(sum);
 }
 
@@ -64,7 +64,7 @@ static struct value repeat_list(struct run *r, struct value v, uint64_t times)
         return run_fail(r, "MemoryError", "a list is too long");
     l = list_new(r->a, (uint32_t)(from->n * times));
     for (uint64_t i = 0; i < times && from->n; i++)
-        memcpy(l->at + i * from->n, from->at, from->n * sizeof(struct value));
+        value_copy(l->at + i * from->n, from->at, from->n);
     return v.t == V_LIST ? v_list(l) : v_tuple(l);
 }
 

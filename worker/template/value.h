@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/base/arena.h"
 #include "common/base/str.h"
@@ -97,6 +98,13 @@ struct cycler {
     struct value sep; /* joiner */
     bool used;
 };
+
+/* n values from one array to another; an empty one may be NULL. */
+static inline void value_copy(struct value *to, const struct value *from, size_t n)
+{
+    if (n > 0)
+        memcpy(to, from, n * sizeof(*to));
+}
 
 static inline struct value v_none(void)
 {
