@@ -15,8 +15,16 @@ static struct str bearer(const struct http1_head *h)
 struct str route_key(const struct http1_head *h)
 {
     struct str key = bearer(h);
+    struct str other = http1_known(h, HTTP1_X_API_KEY);
+    enum key_scope scope;
+    struct str id;
+    uint32_t index;
 
-    return key.p ? key : http1_known(h, HTTP1_X_API_KEY);
+    /* A client with a token of its own beside the session's key: the session's key routes. */
+    if (key.p && keys_parse(key, &scope, &id, &index) &&
+        keys_parse(other, &scope, &id, &index) == 0)
+        return other;
+    return key.p ? key : other;
 }
 
 /* The target up to its query. */

@@ -90,6 +90,17 @@ def test_x_api_key_and_session_by_key(gateway):
     assert b.status == 200 and b.headers["Rollgate-Session"] == s["session_id"]
 
 
+def test_a_token_of_the_client_beside_the_session_key_does_no_harm(gateway):
+    for _ in range(2):  # one session on each worker
+        s = new(gateway)
+        both = {"Authorization": "Bearer sk-of-another-service", "x-api-key": s["api_key"]}
+        for path in ("/v1/messages", f"/sessions/{s['session_id']}/v1/messages"):
+            a = gateway.post(path, {**CALL, "max_tokens": 9}, headers=both)
+            assert a.status == 200 and a.headers["Rollgate-Session"] == s["session_id"], a.text
+        assert gateway.get("/sessions", headers=both).status == 403
+    assert gateway.get("/sessions", headers={**bearer("x"), "x-api-key": "y"}).status == 401
+
+
 def test_keys_in_queries_are_refused(gateway):
     s = new(gateway)
     for name in ("key", "api_key", "access_token"):

@@ -60,15 +60,19 @@ static void name_request(struct api_request *r)
     exchange_set_header(r->x, "Rollgate-Request-Id", str_cstr(r->request_id));
 }
 
-/* Authorization: Bearer KEY, or x-api-key. Absent when there is none. */
-static struct str presented_key(const struct exchange *x)
+/* Authorization: Bearer KEY, or x-api-key: clients that send both mean one of them for us. */
+static enum key_scope presented_scope(const struct api *a, const struct exchange *x,
+                                      struct str *ret_id)
 {
     struct str bearer = exchange_header(x, "authorization");
     struct str key = exchange_header(x, "x-api-key");
+    enum key_scope scope = KEY_NONE;
 
     if (bearer.len > 7 && str_eq_nocase(str_sub(bearer, 0, 7), STR("Bearer ")))
-        return str_trim(str_sub(bearer, 7, SIZE_MAX));
-    return key;
+        scope = keys_check(a->keys, str_trim(str_sub(bearer, 7, SIZE_MAX)), ret_id);
+    if (scope == KEY_NONE && key.p)
+        scope = keys_check(a->keys, key, ret_id);
+    return scope;
 }
 
 /* Splits the path: /sessions/{id}{rest}; a session key names its session for other paths. */
@@ -177,12 +181,10 @@ void api_handle(void *ctx, struct exchange *x)
 {
     struct api *a = ctx;
     struct api_request r = {.api = a, .x = x, .dialect = METRIC_DIALECT_CONTROL};
-    struct str key = presented_key(x);
     struct str key_id = {0};
 
     name_request(&r);
-    if (key.p)
-        r.scope = keys_check(a->keys, key, &key_id);
+    r.scope = presented_scope(a, x, &key_id);
     if (!keys_required(a->keys))
         r.scope = KEY_ADMIN;
     place_request(&r, key_id);
