@@ -36,11 +36,6 @@ void *arena_alloc_slow(struct arena *a, size_t size_bytes)
     return c->bytes;
 }
 
-void *arena_zalloc(struct arena *a, size_t size_bytes)
-{
-    return memset(arena_alloc(a, size_bytes), 0, size_bytes);
-}
-
 void *arena_calloc(struct arena *a, size_t n, size_t size_bytes)
 {
     size_t total;

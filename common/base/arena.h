@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/base/attrs.h"
 #include "common/base/str.h"
@@ -41,7 +42,10 @@ static inline void *arena_alloc(struct arena *a, size_t size_bytes)
 }
 
 /* The same, zeroed. */
-void *arena_zalloc(struct arena *a, size_t size_bytes);
+static inline void *arena_zalloc(struct arena *a, size_t size_bytes)
+{
+    return memset(arena_alloc(a, size_bytes), 0, size_bytes);
+}
 
 /* n elements, zeroed; aborts on overflow. */
 void *arena_calloc(struct arena *a, size_t n, size_t size_bytes);

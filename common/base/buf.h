@@ -48,7 +48,7 @@ static inline void buf_add(struct buf *b, const void *p, size_t n)
 {
     if (n == 0)
         return;
-    memcpy(buf_reserve(b, n), p, n);
+    memcpy(RG_LIKELY(b->cap - b->len >= n) ? b->p + b->len : buf_reserve(b, n), p, n);
     b->len += n;
 }
 

@@ -60,20 +60,13 @@ static EVAL_APART struct value eval_concat(struct run *r, const struct node *n)
     return run_take(r, &out);
 }
 
-static struct value eval_compare(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_compare(struct run *r, const struct node *n)
 {
     struct value x = eval(r, n->a);
     int c = 1;
 
     if (x.t == V_ERR)
         return x;
-    if (n->n == 1 && n->kids[0]->op == OP_EQ && x.t == V_STR) { /* role == "user" */
-        struct value y = eval(r, n->kids[0]->b);
-
-        if (y.t == V_STR)
-            return v_bool(x.n == y.n && memcmp(x.s, y.s, x.n) == 0);
-        return y.t == V_ERR ? y : v_bool(false);
-    }
     for (uint32_t i = 0; i < n->n && c == 1; i++) {
         struct value y = eval(r, n->kids[i]->b);
 
@@ -91,8 +84,6 @@ static EVAL_APART struct value eval_unary(struct run *r, const struct node *n)
 
     if (v.t == V_ERR)
         return v;
-    if (n->kind == N_NOT)
-        return v_bool(!value_truth(r, v));
     if (v.t == V_UNDEF)
         return run_undefined(r, v);
     if (!v_is_number(v))
@@ -103,7 +94,31 @@ static EVAL_APART struct value eval_unary(struct run *r, const struct node *n)
     return v.t == V_BOOL ? v_int(v.i) : v;
 }
 
-static struct value eval_getattr(struct run *r, const struct node *n)
+const struct value *eval_ref(struct run *r, const struct node *n)
+{
+    const struct node *of = n->a;
+    const struct frame *f = r->frame;
+    const struct value *v;
+    struct entry *e;
+
+    if (of->kind == N_NAME) {
+        for (uint32_t i = 0; i < of->up; i++)
+            f = f->up;
+        v = &f->slots[of->slot];
+    } else {
+        v = eval_ref(r, of);
+    }
+    if (!v || v->t != V_DICT || r->steps == 0)
+        return NULL;
+    r->steps--;
+    e = dict_find_str(r->a, v->dict, v_bytes(n->val));
+    if (e)
+        return &e->value;
+    r->undef = v_undef_attr(V_DICT, v_bytes(n->val));
+    return &r->undef;
+}
+
+static EVAL_APART struct value eval_getattr(struct run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
     struct entry *e;
@@ -253,7 +268,7 @@ static EVAL_APART struct value apply_filter(struct run *r, const struct node *n,
     if (!n->fn)
         return run_fail(r, "TemplateRuntimeError", "No filter named '%.*s' found.", (int)n->val.n,
                         n->val.s);
-    if (!*((const struct filter *)n->fn)->params && no_args(n->args))
+    if (n->flags & NF_SIMPLE)
         return ((const struct filter *)n->fn)->fn(r, v, NULL);
     if (!eval_args(r, n->args, &argv))
         return v_err();
@@ -286,10 +301,6 @@ static EVAL_APART struct value eval_test(struct run *r, const struct node *n)
     if (!n->fn)
         return run_fail(r, "TemplateRuntimeError", "No test named '%.*s' found.", (int)n->val.n,
                         n->val.s);
-    if (!*((const struct test *)n->fn)->params && no_args(n->args)) {
-        c = ((const struct test *)n->fn)->fn(r, v, NULL);
-        return c < 0 ? v_err() : v_bool(c);
-    }
     if (!eval_args(r, n->args, &argv))
         return v_err();
     c = test_call(r, n->fn, v, &argv);
@@ -307,19 +318,88 @@ static struct value eval_binary(struct run *r, const struct node *n)
     return y.t == V_ERR ? y : operator_binary(r, (char)n->op, x, y);
 }
 
-static struct value eval_logic(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_if(struct run *r, const struct node *n)
+{
+    int c = eval_cond(r, n->a);
+
+    if (c < 0)
+        return v_err();
+    if (c)
+        return eval(r, n->b);
+    return n->c ? eval(r, n->c) : v_undef(UNDEF_NAME, STR("the inline if-expression without else"));
+}
+
+static EVAL_APART struct value eval_logic(struct run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
 
     if (v.t == V_ERR)
         return v;
-    if (n->kind == N_COND) {
-        if (value_truth(r, v))
-            return eval(r, n->b);
-        return n->c ? eval(r, n->c)
-                    : v_undef(UNDEF_NAME, STR("the inline if-expression without else"));
-    }
     return value_truth(r, v) == (n->kind == N_OR) ? v : eval(r, n->b);
+}
+
+static int cond_logic(struct run *r, const struct node *n)
+{
+    int c;
+
+    if (r->depth == 0) {
+        (void)run_fail(r, "RecursionError", "maximum recursion depth exceeded");
+        return -1;
+    }
+    r->depth--;
+    c = eval_cond(r, n->a);
+    if (c >= 0 && n->kind == N_NOT)
+        c = !c;
+    else if (c == (n->kind == N_AND))
+        c = eval_cond(r, n->b);
+    r->depth++;
+    return c;
+}
+
+/* x == "text", x != "text" */
+static int cond_compare(struct run *r, const struct node *n)
+{
+    const struct node *to = n->kids[0];
+    struct value x = eval(r, n->a);
+
+    if (x.t == V_STR)
+        return (x.n == to->b->val.n && bytes_same(x.s, to->b->val.s, x.n)) == (to->op == OP_EQ);
+    return x.t == V_ERR ? -1 : operator_compare(r, to->op, x, to->b->val);
+}
+
+static int cond_test(struct run *r, const struct node *n)
+{
+    struct value v = eval(r, n->a);
+
+    return v.t == V_ERR ? -1 : ((const struct test *)n->fn)->fn(r, v, NULL);
+}
+
+int eval_cond(struct run *r, const struct node *n)
+{
+    struct value v;
+
+    if (n->kind == N_AND || n->kind == N_OR || n->kind == N_NOT || (n->flags & NF_SIMPLE)) {
+        r->line = n->line;
+        if (!run_spend(r, 1))
+            return -1;
+        if (n->kind == N_COMPARE)
+            return cond_compare(r, n);
+        if (n->kind == N_TEST)
+            return cond_test(r, n);
+        if (n->kind != N_FILTER)
+            return cond_logic(r, n);
+    }
+    v = eval(r, n);
+    if (v.t == V_BOOL)
+        return v.i != 0;
+    return v.t == V_ERR ? -1 : value_truth(r, v);
+}
+
+static struct value eval_truth(struct run *r, const struct node *n)
+{
+    int c = eval_cond(r, n);
+
+    return c < 0 ? v_err() : v_bool(c);
 }
 
 static struct value eval_inner(struct run *r, const struct node *n)
@@ -331,10 +411,12 @@ static struct value eval_inner(struct run *r, const struct node *n)
     case N_DICT:
         return eval_dict(r, n);
     case N_COND:
+        return eval_if(r, n);
     case N_AND:
     case N_OR:
         return eval_logic(r, n);
     case N_NOT:
+        return eval_truth(r, n);
     case N_NEG:
     case N_POS:
         return eval_unary(r, n);
@@ -343,7 +425,7 @@ static struct value eval_inner(struct run *r, const struct node *n)
     case N_CONCAT:
         return eval_concat(r, n);
     case N_COMPARE:
-        return eval_compare(r, n);
+        return n->flags & NF_SIMPLE ? eval_truth(r, n) : eval_compare(r, n);
     case N_GETATTR:
         return eval_getattr(r, n);
     case N_GETITEM:
@@ -353,7 +435,7 @@ static struct value eval_inner(struct run *r, const struct node *n)
     case N_FILTER:
         return eval_filter(r, n);
     case N_TEST:
-        return eval_test(r, n);
+        return n->flags & NF_SIMPLE ? eval_truth(r, n) : eval_test(r, n);
     case N_SLICE:
         return run_fail(r, "TypeError", "a slice stands among other subscripts");
     default:
@@ -370,7 +452,7 @@ struct value eval_node(struct run *r, const struct node *n)
     r->line = n->line;
     if (r->depth == 0)
         return run_fail(r, "RecursionError", "maximum recursion depth exceeded");
-    if (!run_spend(r, 1) || ((r->steps & 63) == 0 && !run_room(r, 0)))
+    if (!run_spend(r, 1) || !run_room(r, 0))
         return v_err();
     r->depth--;
     v = eval_inner(r, n);

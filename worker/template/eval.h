@@ -11,11 +11,23 @@
 
 struct value eval_node(struct run *r, const struct node *n);
 
+/* Where the value of an NF_REF node is (read it before evaluating anything else); NULL when it is
+ * no plain look-up after all and eval_node has to say what happens. */
+const struct value *eval_ref(struct run *r, const struct node *n);
+
+/* The truth of an expression: 1, 0, -1. */
+int eval_cond(struct run *r, const struct node *n);
+
 /* The value of an expression; constants and set variables without a call. */
 static inline struct value eval(struct run *r, const struct node *n)
 {
     if (n->kind == N_CONST)
         return n->val;
+    if (n->flags & NF_REF) {
+        const struct value *v = eval_ref(r, n);
+
+        return v ? *v : eval_node(r, n);
+    }
     if (n->kind == N_NAME && n->up == 0 && r->frame->slots[n->slot].t != V_MISSING)
         return r->frame->slots[n->slot];
     return eval_node(r, n);

@@ -96,46 +96,27 @@ bool exec_assign(struct run *r, const struct node *target, struct value v)
 
 /* --- printing --- */
 
-enum { SUM_PARTS_MAX = 16 };
-
-/* The operands of a chain of + into parts, left to right; 0 when there are too many. */
-static uint32_t sum_parts(const struct node *n, const struct node **parts)
-{
-    uint32_t k;
-
-    if (n->kind != N_BINARY || n->op != '+') {
-        parts[0] = n;
-        return 1;
-    }
-    k = sum_parts(n->a, parts);
-    if (k == 0 || k == SUM_PARTS_MAX)
-        return 0;
-    parts[k] = n->b;
-    return k + 1;
-}
-
 /* {{ a + b + c }}: texts go to the output one by one, without being joined first. */
-static EVAL_APART bool print_sum(struct run *r, const struct node **parts, uint32_t n)
+static bool print_sum(struct run *r, const struct node *n)
 {
-    struct value v[SUM_PARTS_MAX];
-    bool texts = true;
+    size_t from = r->out->len;
+    struct value sum = v_missing(), v;
 
-    for (uint32_t i = 0; i < n; i++) {
-        v[i] = eval(r, parts[i]);
-        if (v[i].t == V_ERR)
+    for (uint32_t i = 0; i < n->n; i++) {
+        v = eval(r, n->kids[i]);
+        if (v.t == V_STR && !(v.flags & VF_MARKUP) && sum.t == V_MISSING) {
+            buf_add(r->out, v.s, v.n);
+            continue;
+        }
+        if (sum.t == V_MISSING && i > 0)
+            sum = exec_take(r, from);
+        if (v.t == V_ERR || sum.t == V_ERR)
             return false;
-        texts = texts && v[i].t == V_STR && !(v[i].flags & VF_MARKUP);
-    }
-    for (uint32_t i = 1; i < n && !texts; i++) {
-        v[0] = operator_binary(r, '+', v[0], v[i]);
-        if (v[0].t == V_ERR)
+        sum = sum.t == V_MISSING ? v : operator_binary(r, '+', sum, v);
+        if (sum.t == V_ERR)
             return false;
     }
-    for (uint32_t i = 0; i < (texts ? n : 1); i++) {
-        if (!print_str(r, r->out, v[i]))
-            return false;
-    }
-    return out_ok(r);
+    return (sum.t == V_MISSING || print_str(r, r->out, sum)) && out_ok(r);
 }
 
 static EVAL_APART bool print_concat(struct run *r, const struct node *n)
@@ -154,19 +135,15 @@ static EVAL_APART bool print_concat(struct run *r, const struct node *n)
     return out_ok(r);
 }
 
-static EVAL_APART bool print_node(struct run *r, const struct node *n)
+static bool print_node(struct run *r, const struct node *n)
 {
-    const struct node *parts[SUM_PARTS_MAX];
-    uint32_t n_parts = 0;
     struct value v;
 
-    if (n->kind == N_BINARY && n->op == '+')
-        n_parts = sum_parts(n, parts);
-    if (n_parts > 0)
-        return print_sum(r, parts, n_parts);
-    if (n->kind == N_CONCAT)
-        return print_concat(r, n);
-    v = eval(r, n);
+    if (n->n > 0)
+        return print_sum(r, n);
+    if (n->a->kind == N_CONCAT)
+        return print_concat(r, n->a);
+    v = eval(r, n->a);
     return v.t != V_ERR && print_str(r, r->out, v) && out_ok(r);
 }
 
@@ -175,25 +152,18 @@ static EVAL_APART bool print_node(struct run *r, const struct node *n)
 static enum exec_result exec_if(struct run *r, const struct node *n)
 {
     for (; n && n->kind == N_IF; n = n->c) {
-        struct value v = eval(r, n->a);
+        int c = eval_cond(r, n->a);
 
-        if (v.t == V_ERR)
-            return EXEC_ERROR;
-        if (value_truth(r, v))
-            return exec(r, n->b);
+        if (c != 0)
+            return c < 0 ? EXEC_ERROR : exec(r, n->b);
     }
     return n ? exec(r, n) : EXEC_DONE;
 }
 
 int eval_loop_test(struct run *r, const struct node *n, struct value item)
 {
-    struct value v;
-
     exec_enter(r, n->test_scope);
-    if (!exec_assign(r, n->kids[2], item))
-        return -1;
-    v = eval(r, n->c);
-    return v.t == V_ERR ? -1 : value_truth(r, v);
+    return exec_assign(r, n->kids[2], item) ? eval_cond(r, n->c) : -1;
 }
 
 enum exec_result exec_loop(struct run *r, const struct node *n, struct value v, uint32_t depth)
@@ -235,14 +205,14 @@ enum exec_result exec_loop(struct run *r, const struct node *n, struct value v, 
     return EXEC_DONE;
 }
 
-static enum exec_result exec_for(struct run *r, const struct node *n)
+static EVAL_APART enum exec_result exec_for(struct run *r, const struct node *n)
 {
     struct value v = eval(r, n->b);
 
     return v.t == V_ERR ? EXEC_ERROR : exec_loop(r, n, v, 0);
 }
 
-static enum exec_result exec_set(struct run *r, const struct node *n)
+static EVAL_APART enum exec_result exec_set(struct run *r, const struct node *n)
 {
     struct value v = eval(r, n->b);
 
@@ -373,16 +343,14 @@ enum exec_result exec(struct run *r, const struct node *n)
     enum exec_result result;
 
     r->line = n->line;
+    if (!run_spend(r, 1))
+        return EXEC_ERROR;
     if (n->kind == N_DATA) {
         buf_add(r->out, n->val.s, n->val.n);
-        return run_spend(r, 1) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
-    }
-    if (n->kind == N_PRINT && n->a->kind == N_CONST && n->a->val.t == V_STR) {
-        buf_add(r->out, n->a->val.s, n->a->val.n);
-        return run_spend(r, 1) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
+        return out_ok(r) ? EXEC_DONE : EXEC_ERROR;
     }
     if (n->kind == N_PRINT)
-        return print_node(r, n->a) ? EXEC_DONE : EXEC_ERROR;
+        return print_node(r, n) ? EXEC_DONE : EXEC_ERROR;
     if (r->depth == 0) {
         (void)run_fail(r, "RecursionError", "maximum recursion depth exceeded");
         return EXEC_ERROR;

@@ -28,7 +28,7 @@ enum node_kind {
     N_COMPARE, /* a, then kids (N_OPERAND) */
     N_OPERAND, /* op b: one link of a comparison chain */
     N_GETATTR, /* a . val */
-    N_GETITEM, /* a [ b ] */
+    N_GETITEM, /* a [ b ]; val: b, when it is a text */
     N_SLICE,   /* a : b : c, each may be NULL */
     N_CALL,    /* a ( args ) */
     N_FILTER,  /* a | fn ( args ); a NULL in filter blocks */
@@ -37,7 +37,7 @@ enum node_kind {
     /* statements */
     N_BODY,        /* kids */
     N_DATA,        /* val: text */
-    N_PRINT,       /* a */
+    N_PRINT,       /* a; kids: its operands, when it is a sum */
     N_IF,          /* a: test, b: body, c: else (NULL, N_BODY or N_IF) */
     N_FOR,         /* a: target, b: iterable, c: test; kids[0] body, kids[1] else or NULL,
                     kids[2] the target again, as the test sees it */
@@ -60,7 +60,9 @@ enum {
     NF_STORE = 2,
     NF_PARAM = 4,
     NF_ELIF = 8,
-    NF_TYPE_ATTR = 16
+    NF_TYPE_ATTR = 16, /* these: see prepare.c */
+    NF_REF = 32,
+    NF_SIMPLE = 64
 }; /* flags of nodes */
 
 struct call_args {

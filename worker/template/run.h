@@ -34,6 +34,7 @@ struct run {
     uint32_t line;  /* of the node being evaluated */
     char *tip;      /* end of the string that was concatenated last, and of its room */
     char *tip_end;
+    struct value undef; /* what eval_ref found missing last */
     struct template_error error;
 };
 
@@ -48,7 +49,15 @@ struct value run_undefined(struct run *r, struct value undef);
 
 /* False, with the exception set, when `bytes` more would break the memory budget. Asked before
  * anything whose size is a product of inputs. */
-bool run_room(struct run *r, uint64_t bytes);
+bool run_room_none(struct run *r);
+
+static inline bool run_room(struct run *r, uint64_t bytes)
+{
+    if (RG_LIKELY(bytes <= r->max_memory &&
+                  r->a->used_bytes - r->memory_start <= r->max_memory - bytes))
+        return true;
+    return run_room_none(r);
+}
 
 /* Counts steps; false with the exception set when the budget is spent. */
 bool run_spend_slow(struct run *r, uint64_t steps);

@@ -6,46 +6,11 @@
 #include "common/base/mem.h"
 #include "worker/template/eval.h"
 #include "worker/template/parser.h"
+#include "worker/template/prepare.h"
 #include "worker/template/pystr.h"
 #include "worker/template/scope.h"
 
 enum { MAX_DEPTH = 1600, SOURCE_MAX = 4 << 20 };
-
-/* Marks attribute and item nodes whose name some type has as a method: those ask the type before
- * the keys of a dict. */
-static void mark_attributes(struct node *n);
-
-static void mark_args(const struct call_args *args)
-{
-    for (uint32_t i = 0; i < args->n_pos; i++)
-        mark_attributes(args->pos[i]);
-    for (uint32_t i = 0; i < args->n_named; i++)
-        mark_attributes(args->named[i]);
-    mark_attributes(args->star);
-    mark_attributes(args->star2);
-}
-
-static void mark_attributes(struct node *n)
-{
-    if (!n)
-        return;
-    if (n->kind == N_GETATTR && method_any(v_bytes(n->val)))
-        n->flags |= NF_TYPE_ATTR;
-    if (n->kind == N_GETITEM && n->b->kind == N_CONST && n->b->val.t == V_STR &&
-        method_any(v_bytes(n->b->val)))
-        n->flags |= NF_TYPE_ATTR;
-    mark_attributes(n->a);
-    mark_attributes(n->b);
-    mark_attributes(n->c);
-    for (uint32_t i = 0; i < n->n; i++)
-        mark_attributes(n->kids[i]);
-    if (n->kind == N_CALL || n->kind == N_FILTER || n->kind == N_TEST)
-        mark_args(n->args);
-    if (n->kind == N_MACRO || n->kind == N_CALLBLOCK) {
-        for (uint32_t i = 0; i < n->macro->n_params; i++)
-            mark_attributes(n->macro->defaults[i]);
-    }
-}
 
 static int compile(struct template *t, struct template_error *error)
 {
@@ -68,8 +33,8 @@ static int compile(struct template *t, struct template_error *error)
     vec_done(&tokens);
     if (rc != 0)
         return -1;
-    mark_attributes(t->root);
     scope_resolve(t);
+    prepare_run(&t->arena, t->root);
     return 0;
 }
 

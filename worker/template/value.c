@@ -139,7 +139,7 @@ struct entry *dict_find_str(struct arena *a, struct dict *d, struct str key)
     for (uint32_t i = 0; i < d->n; i++) {
         struct value *k = &d->at[i].key;
 
-        if (k->n == key.len && k->t == V_STR && memcmp(k->s, key.p, key.len) == 0)
+        if (k->n == key.len && k->t == V_STR && bytes_same(k->s, key.p, key.len))
             return &d->at[i];
     }
     return NULL;

@@ -227,6 +227,39 @@ static inline struct dict *dict_need(struct arena *a, struct dict *d)
 struct list *list_new(struct arena *a, uint32_t n);
 struct dict *dict_new(struct arena *a, uint32_t n);
 
+/* memcmp() == 0 for names: short, so that a call costs more than the comparison. */
+static inline bool bytes_same(const char *x, const char *y, size_t n)
+{
+    uint64_t a, b;
+    uint32_t c, d;
+
+    if (n >= 8) {
+        for (; n > 8; x += 8, y += 8, n -= 8) {
+            memcpy(&a, x, 8);
+            memcpy(&b, y, 8);
+            if (a != b)
+                return false;
+        }
+        memcpy(&a, x + n - 8, 8);
+        memcpy(&b, y + n - 8, 8);
+        return a == b;
+    }
+    if (n >= 4) {
+        memcpy(&c, x, 4);
+        memcpy(&d, y, 4);
+        if (c != d)
+            return false;
+        memcpy(&c, x + n - 4, 4);
+        memcpy(&d, y + n - 4, 4);
+        return c == d;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (x[i] != y[i])
+            return false;
+    }
+    return true;
+}
+
 /* The entry of a string key, or NULL. */
 struct entry *dict_find_str(struct arena *a, struct dict *d, struct str key);
 
