@@ -42,6 +42,7 @@ def test_a_group_sits_on_one_worker(gateway):
 @pytest.mark.parametrize("body, field", [
     ({"count": 0}, "count"), ({"count": 1025}, "count"), ({"count": "2"}, "count"),
     ({"history": "forest"}, "history"), ({"metadata": []}, "metadata"),
+    ({"sampling_params": {"temperature": "x"}}, "temperature"), ({"sampling_params": {"max_tokens": 0}}, "max_tokens"),
 ])
 def test_bad_options_are_named(gateway, body, field):
     a = gateway.post("/sessions", body)

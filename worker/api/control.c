@@ -126,6 +126,21 @@ static int create_count(const struct json *options, int64_t *ret, struct err *e)
     return 0;
 }
 
+/* The trusted defaults hold what calls could use: better refused here than by every call. */
+static int check_sampling(struct arena *a, const struct json *options, struct err *e)
+{
+    const struct json *given = json_get(options, "sampling_params");
+    struct sampling unused = SAMPLING_DEFAULTS;
+
+    for (size_t i = 0; json_is(given, JSON_OBJECT) && i < given->n; i++) {
+        struct str name = json_string(&given->members[i].key);
+
+        if (sampling_known(name) && sampling_set(a, &unused, name, &given->members[i].value, e))
+            return -1;
+    }
+    return 0;
+}
+
 /* Makes one session; `durable` comes for the record. */
 static int create_one(struct api *a, struct str id, const struct json *options, uint64_t now_ms,
                       struct pending *p, struct err *e)
@@ -191,7 +206,7 @@ void control_create(struct api_request *r)
     int64_t count = 1;
 
     if (read_body(r, &a, &options, &e) || create_count(options, &count, &e) ||
-        check_room(r->api, count, &e))
+        check_sampling(&a, options, &e) || check_room(r->api, count, &e))
         respond_error(r, NULL, &e);
     else
         create_all(r, options, count);
