@@ -105,7 +105,7 @@ static inline const char *plain_run(const char *p, const char *end)
     return p;
 }
 
-enum { OUT_SLACK = 16 }; /* copy_plain stores whole blocks */
+enum { BLOCK = 64, OUT_SLACK = BLOCK }; /* whole blocks are stored */
 
 /* Copies plain bytes to r->out, up to the first that is not or the end. */
 static inline void copy_plain(struct reader *r)
@@ -221,6 +221,58 @@ static int read_escape(struct reader *r, uint8_t *flags)
     return 0;
 }
 
+/* What stands for one byte behind a backslash; 0: something else. */
+static const char SIMPLE_ESCAPES[256] = {['n'] = '\n', ['t'] = '\t', ['r'] = '\r',  ['b'] = '\b',
+                                         ['f'] = '\f', ['"'] = '"',  ['\\'] = '\\', ['/'] = '/'};
+
+#ifdef __SSE2__
+/* Decodes block after block while only simple escapes come. One mask for 64 bytes and copies of
+ * fixed size: runs between escapes have no length that a branch could be predicted by. */
+static void decode_blocks(struct reader *r)
+{
+    const char *p = r->at;
+    char *out = r->out, c;
+
+    while (r->end - p >= 2 * BLOCK + 2) {
+        uint64_t mask = 0;
+        size_t done = 0;
+
+        for (size_t i = 0; i < BLOCK; i += 16)
+            mask |= (uint64_t)special_bytes(_mm_loadu_si128((const __m128i *)(const void *)(p + i)))
+                    << i;
+        for (; mask; mask &= mask - 1) {
+            size_t at = (size_t)__builtin_ctzll(mask);
+
+            if (at < done)
+                continue; /* what a backslash stood before */
+            memcpy(out, p + done, BLOCK);
+            out += at - done;
+            c = p[at] == '\\' ? SIMPLE_ESCAPES[(uint8_t)p[at + 1]] : 0;
+            if (!c) {
+                r->at = p + at;
+                r->out = out;
+                return;
+            }
+            *out++ = c;
+            done = at + 2;
+        }
+        if (done < BLOCK) {
+            memcpy(out, p + done, BLOCK);
+            out += BLOCK - done;
+            done = BLOCK;
+        }
+        p += done;
+    }
+    r->at = p;
+    r->out = out;
+}
+#else
+static void decode_blocks(struct reader *r)
+{
+    (void)r;
+}
+#endif
+
 /* The string that starts at `start` and has its first backslash at r->at. */
 static int read_escaped(struct reader *r, const char *start, struct json *ret)
 {
@@ -233,10 +285,13 @@ static int read_escaped(struct reader *r, const char *start, struct json *ret)
     ret->flags = 0;
     memcpy(r->out, start, n);
     r->out += n;
+    decode_blocks(r);
+    copy_plain(r);
     while (r->at < r->end && *r->at == '\\') {
         r->at++;
         if (read_escape(r, &ret->flags) < 0)
             return -1;
+        decode_blocks(r);
         copy_plain(r);
     }
     if (r->at == r->end)
