@@ -357,3 +357,14 @@ def test_the_end_comes_after_the_commit(serve, dialect):
     assert state["num_checkpoints"] == 1
     response.read()
     connection.close()
+
+
+def test_a_completion_of_ids_the_model_does_not_have_is_refused(start):
+    gateway = start(engine="builtin:echo")
+    session = gateway.post("/sessions", {}).json()
+    path = f"/sessions/{session['session_id']}/v1/completions"
+    for foreign in (2000000000, 100000):
+        bad = gateway.post(path, {"model": "m", "prompt": [1, 2, foreign], "max_tokens": 4})
+        assert bad.status == 400, bad.text
+        assert bad.json()["error"]["param"] == "prompt" and "prompt[2]" in bad.json()["error"]["message"]
+    assert gateway.post(path, {"model": "m", "prompt": [104, 105], "max_tokens": 4}).status == 200

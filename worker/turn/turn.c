@@ -105,6 +105,20 @@ static struct session *session_of(struct turn *t)
     return s;
 }
 
+/* Ids that the model does not have would be refused by some engines and sampled from by others. */
+static int known_ids(const struct turn_env *env, struct token_span ids, struct err *e)
+{
+    uint32_t told = model_info(env->model)->vocab_size;
+    uint32_t size = told > 0 ? told : (uint32_t)INT32_MAX;
+
+    for (size_t i = 0; i < ids.n; i++) {
+        if (ids.at[i] < 0 || (uint32_t)ids.at[i] >= size)
+            return err_field(e, "prompt", "prompt[%zu] is %d; this model's ids are 0 to %u", i,
+                             ids.at[i], size - 1);
+    }
+    return 0;
+}
+
 /* The ids of a completion without chat: given, or the prompt's text encoded. */
 static int raw_prompt(struct turn_env *env, struct arena *a, const struct chat_request *req,
                       struct token_span *ret, struct err *e)
@@ -114,7 +128,7 @@ static int raw_prompt(struct turn_env *env, struct arena *a, const struct chat_r
 
     *ret = req->prompt_ids;
     if (req->chat.messages || !req->prompt.p)
-        return 0;
+        return known_ids(env, req->prompt_ids, e);
     if (encoder_encode(env->encoder, req->prompt, true, &ids, e)) {
         vec_done(&ids);
         return -1;
