@@ -149,15 +149,26 @@ static bool print_node(struct run *r, const struct node *n)
 
 /* --- statements --- */
 
+static enum exec_result exec_body(struct run *r, const struct node *n)
+{
+    enum exec_result result = EXEC_DONE;
+
+    if (n->kind != N_BODY)
+        return exec(r, n);
+    for (uint32_t i = 0; i < n->n && result == EXEC_DONE; i++)
+        result = exec(r, n->kids[i]);
+    return result;
+}
+
 static enum exec_result exec_if(struct run *r, const struct node *n)
 {
     for (; n && n->kind == N_IF; n = n->c) {
         int c = eval_cond(r, n->a);
 
         if (c != 0)
-            return c < 0 ? EXEC_ERROR : exec(r, n->b);
+            return c < 0 ? EXEC_ERROR : exec_body(r, n->b);
     }
-    return n ? exec(r, n) : EXEC_DONE;
+    return n ? exec_body(r, n) : EXEC_DONE;
 }
 
 int eval_loop_test(struct run *r, const struct node *n, struct value item)
@@ -188,7 +199,7 @@ enum exec_result exec_loop(struct run *r, const struct node *n, struct value v, 
             r->frame->slots[n->scope->loop_slot] = (struct value){.t = V_LOOP, .loop = l};
         if (!exec_assign(r, n->a, item))
             return EXEC_ERROR;
-        result = exec(r, n->kids[0]);
+        result = exec_body(r, n->kids[0]);
         if (result == EXEC_ERROR)
             return result;
         if (result == EXEC_BREAK)
@@ -292,15 +303,6 @@ static EVAL_APART enum exec_result exec_with(struct run *r, const struct node *n
             return EXEC_ERROR;
     }
     return exec(r, n->b);
-}
-
-static enum exec_result exec_body(struct run *r, const struct node *n)
-{
-    enum exec_result result = EXEC_DONE;
-
-    for (uint32_t i = 0; i < n->n && result == EXEC_DONE; i++)
-        result = exec(r, n->kids[i]);
-    return result;
 }
 
 static enum exec_result exec_inner(struct run *r, const struct node *n)

@@ -33,6 +33,8 @@ static struct value f_capitalize(struct run *r, struct value v, struct value *a)
 
 static struct value f_trim(struct run *r, struct value v, struct value *a)
 {
+    if (v.t == V_STR && a[0].t == V_MISSING)
+        return v_like(v_str(pystr_strip(v_bytes(v), 3)), v);
     return by_method(r, "strip", v, a, a[0].t == V_MISSING ? 0 : 1);
 }
 

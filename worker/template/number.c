@@ -1,8 +1,6 @@
 #include "worker/template/number.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/codec/json_number.h"
@@ -331,10 +329,7 @@ void number_print(struct buf *out, struct value v)
     if (v.t == V_BOOL) {
         buf_puts(out, v.i ? "True" : "False");
     } else if (v.t == V_INT) {
-        char text[24];
-        int n = snprintf(text, sizeof(text), "%" PRId64, v.i);
-
-        buf_add(out, text, (size_t)n);
+        json_write_i64(out, v.i);
     } else if (v.t == V_BIG) {
         big_print(out, v.big);
     } else if (isnan(v.f) || isinf(v.f)) {

@@ -86,8 +86,11 @@ void dict_convert(struct arena *a, struct dict *d)
     d->src = NULL;
     d->at = arena_alloc(a, (size_t)j->n * sizeof(struct entry));
     for (uint32_t i = 0; i < j->n; i++) {
-        d->at[i].key = v_str(json_text(&j->members[i].key));
-        d->at[i].value = v_from_json(a, &j->members[i].value);
+        const struct json_member *m = &j->members[i];
+
+        d->at[i].key = v_str(str_of(m->key.text, m->key.n));
+        d->at[i].value = m->value.kind == JSON_STRING ? v_str(str_of(m->value.text, m->value.n))
+                                                      : v_from_json(a, &m->value);
     }
 }
 
