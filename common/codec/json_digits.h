@@ -6,6 +6,12 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Of eight bytes less '0' each: the top bits of those that are no digits. */
+static inline uint64_t digits_other(uint64_t v)
+{
+    return (((v & 0x7f7f7f7f7f7f7f7fu) + 0x7676767676767676u) | v) & 0x8080808080808080u;
+}
+
 /* The eight bytes at p less '0' each, the first in the lowest byte; *ret_n of them, from the first
  * on, are digits. */
 static inline uint64_t digits_at(const char *p, unsigned *ret_n)
@@ -14,7 +20,7 @@ static inline uint64_t digits_at(const char *p, unsigned *ret_n)
 
     memcpy(&v, p, 8);
     v = le64toh(v) ^ 0x3030303030303030u;
-    other = (((v & 0x7f7f7f7f7f7f7f7fu) + 0x7676767676767676u) | v) & 0x8080808080808080u;
+    other = digits_other(v);
     *ret_n = other ? (unsigned)__builtin_ctzll(other) / 8 : 8;
     return v;
 }

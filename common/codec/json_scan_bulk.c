@@ -87,22 +87,34 @@ static inline uint32_t commas(const char *p)
 #endif
 }
 
+static inline unsigned count_bits(uint32_t v)
+{
+    v -= v >> 1 & 0x55555555u;
+    v = (v & 0x33333333u) + (v >> 2 & 0x33333333u);
+    v = (v + (v >> 4)) & 0x0f0f0f0fu;
+    return v * 0x01010101u >> 24;
+}
+
 /* The id whose digits end before `comma` and start at p, behind at most one space; -1: let the
  * exact reader see. Looks at the eight bytes before the comma. */
 static inline int32_t id_before(const char *p, const char *comma)
 {
+    /* Of n digits the first is not 0 unless it is the only one. */
+    static const uint32_t least[] = {0, 0, 10, 100, 1000, 10000, 100000, 1000000};
+    uint32_t id;
     size_t n;
     uint64_t v;
 
     p += *p == ' ';
     n = (size_t)(comma - p);
-    if (n - 1 > 6 || (*p == '0' && n > 1))
+    if (RG_UNLIKELY(n - 1 > 6))
         return -1;
     memcpy(&v, comma - 8, 8);
     v = (le64toh(v) ^ 0x3030303030303030u) >> (64 - 8 * n) << (64 - 8 * n);
-    if ((v | ((v & 0x7f7f7f7f7f7f7f7fu) + 0x7676767676767676u)) & 0x8080808080808080u)
+    id = digits_value(v);
+    if (RG_UNLIKELY((digits_other(v) != 0) | (id < least[n])))
         return -1;
-    return (int32_t)digits_value(v);
+    return (int32_t)id;
 }
 
 /* The id at *p with a comma behind it, which is passed; -1: let the exact reader see. */
@@ -130,12 +142,36 @@ static void end_run(struct json_scan *s, const char *p, size_t items)
     s->expect = EXPECT_VALUE;
 }
 
+enum { CHUNK = 1024, COMMAS_AT_ONCE = 6 };
+
+/* The places of all commas in the CHUNK bytes at p; returns their number. Writes several at once,
+ * so that no branch depends on how many there are in 32 bytes; what is too much is overwritten. */
+static size_t find_commas(const char *p, uint16_t places[static CHUNK + 32])
+{
+    size_t n = 0;
+
+    for (unsigned at = 0; at < CHUNK; at += 32) {
+        uint64_t mask = commas(p + at);
+        uint16_t *out = places + n;
+
+        n += count_bits((uint32_t)mask);
+        do {
+            for (unsigned i = 0; i < COMMAS_AT_ONCE; i++) {
+                *out++ = (uint16_t)(at + (unsigned)__builtin_ctzll(mask | (uint64_t)1 << 32));
+                mask &= mask - 1;
+            }
+        } while (RG_UNLIKELY(mask != 0));
+    }
+    return n;
+}
+
 /* Passes whole items with a comma behind them, as long as there is room to look around without
- * asking: what is left starts with an item. The commas are found first, 32 bytes at a time, so
- * that the items do not wait for one another. */
+ * asking: what is left starts with an item. The commas are found first, so that the items do not
+ * wait for one another. */
 static void run_ints(struct json_scan *s, size_t from, struct json_ints *ints)
 {
-    const char *p = s->at, *end = s->end, *block;
+    uint16_t places[CHUNK + 32];
+    const char *p = s->at, *end = s->end;
     size_t items = s->items;
 
     if (end - p < RUN_SLACK)
@@ -149,18 +185,26 @@ static void run_ints(struct json_scan *s, size_t from, struct json_ints *ints)
         ints->at[ints->n] = id;
         ints->n += items++ >= from;
     }
-    for (block = p; end - block >= RUN_SLACK; block += 32) {
-        vec_reserve(ints, 32);
-        for (uint32_t mask = commas(block); mask; mask &= mask - 1) {
-            const char *comma = block + __builtin_ctz(mask);
+    while (end - p >= CHUNK) {
+        const char *chunk = p;
+        size_t found = find_commas(chunk, places), n = ints->n;
+        int32_t *at;
+
+        vec_reserve(ints, CHUNK);
+        at = ints->at;
+        for (size_t i = 0; i < found; i++) {
+            const char *comma = chunk + places[i];
             int32_t id = id_before(p, comma);
 
             if (id < 0)
-                goto out;
-            ints->at[ints->n] = id;
-            ints->n += items++ >= from;
+                break;
+            at[n] = id;
+            n += items++ >= from;
             p = comma + 1;
         }
+        ints->n = n;
+        if (found == 0 || p != chunk + places[found - 1] + 1)
+            break;
     }
 out:
     end_run(s, p, items);
@@ -330,6 +374,50 @@ static inline const char *quick_float(const char *p, float *ret)
     return p;
 }
 
+/* "-d.ddd" or "-dd.ddd" with 1 to 24 digits behind the point up to `comma`; false: look closer. One
+ * way for all lengths: what is behind the number counts as zeros. All terms have one sign, so that
+ * the sum is wrong by a few units in the last place; as in quick_float, farther from the middle. */
+static inline bool plain_float(const char *p, const char *comma, float *ret)
+{
+    static const uint8_t keep[48] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
+                                     255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
+    uint64_t v[3], mask[3], bits;
+    unsigned whole, second;
+    size_t n;
+    bool negative = *p == '-';
+    double d;
+
+    p += negative;
+    whole = (unsigned)(*p++ - '0');
+    if (RG_UNLIKELY(whole > 9))
+        return false;
+    if (*p != '.') {
+        second = (unsigned)(*p++ - '0');
+        if (whole == 0 || second > 9 || *p != '.')
+            return false;
+        whole = whole * 10 + second;
+    }
+    p++;
+    n = (size_t)(comma - p);
+    if (n - 1 > 23)
+        return false;
+    memcpy(v, p, sizeof(v));
+    memcpy(mask, keep + 24 - n, sizeof(mask));
+    for (unsigned i = 0; i < 3; i++)
+        v[i] = le64toh((v[i] ^ 0x3030303030303030u) & mask[i]);
+    if (digits_other(v[0]) | digits_other(v[1]) | digits_other(v[2]))
+        return false;
+    d = (double)(int64_t)(whole * UINT64_C(10000000000000000) +
+                          digits_value(v[0]) * UINT64_C(100000000) + digits_value(v[1])) *
+            1e-16 +
+        (double)(int32_t)digits_value(v[2]) * 1e-24;
+    memcpy(&bits, &d, sizeof(bits));
+    if (((bits & 0x1fffffff) - 0xffffff0) < 32)
+        return false;
+    *ret = negative ? -(float)d : (float)d;
+    return true;
+}
+
 /* "[logprob,id,null]" with at most one space behind commas; NULL: let the exact reader see. The
  * commas are found first, so that the next item does not wait for this one's digits. */
 static inline const char *quick_triple(const char *p, float *logprob, int32_t *id)
@@ -341,7 +429,9 @@ static inline const char *quick_triple(const char *p, float *logprob, int32_t *i
         return NULL;
     first = p + __builtin_ctz(mask);
     second = p + __builtin_ctz(mask & (mask - 1));
-    if (second - p < 8 || quick_float(p + 1, logprob) != first)
+    if (second - p < 8)
+        return NULL;
+    if (!plain_float(p + 1, first, logprob) && quick_float(p + 1, logprob) != first)
         return NULL;
     *id = id_before(first + 1, second);
     if (*id < 0)
