@@ -98,7 +98,8 @@ int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens
                    struct token_vec *out, struct err *e);
 
 /* The same without the post-processor's ids, in parts that end behind an added token once some
- * 32 KB were passed; *at starts at 0 and tells where it stands. 1: that was the last part, 0, -1. */
+ * 32 KB were passed; *at starts at 0 and tells where it stands. 1: that was the last part, 0, -1.
+ */
 int encoder_encode_part(struct encoder *enc, struct str text, size_t *at, struct token_vec *out,
                         struct err *e);
 
