@@ -230,3 +230,40 @@ TEST(suffix, every_real_template_keeps_the_law)
     arena_done(&a);
     cr_assert_gt(sum.equal, 5000, "only %u comparisons", sum.equal);
 }
+
+/* Real vocabularies merge across anything that is no added token; the byte folders above cannot
+ * show that. */
+TEST(suffix, every_model_folder_keeps_the_law)
+{
+    struct dirent **list = NULL;
+    int n = scandir(RG_SHARED "/data/models", &list, NULL, alphasort);
+    unsigned equal = 0;
+
+    if (n <= 0)
+        cr_skip_test("../shared/data is not there");
+    for (int i = 0; i < n; i++) {
+        struct model_options o = {0};
+        char path[512];
+        struct model *m;
+        struct tally t;
+        struct err e;
+
+        (void)snprintf(path, sizeof(path), "%s/data/models/%s", RG_SHARED, list[i]->d_name);
+        o.dir = path;
+        if (list[i]->d_name[0] != '.') {
+            cr_assert_eq(model_load(&o, &m, &e), 0, "%s: %s", path, e.text);
+            t = talk_with(m, 1000, 23);
+            cr_expect_eq(t.wrong, 0, "%s: equal %u rewrites %u spurious %u refused %u wrong %u",
+                         path, t.equal, t.rewrites, t.spurious, t.refused, t.wrong);
+            cr_expect_gt(t.equal, 0, "%s: nothing was compared", path);
+            if (getenv("TALK_SHOW"))
+                (void)fprintf(stderr, "%-45s equal %4u rewrites %4u spurious %3u refused %4u\n",
+                              list[i]->d_name, t.equal, t.rewrites, t.spurious, t.refused);
+            model_free(m);
+            equal += t.equal;
+        }
+        free(list[i]);
+    }
+    free(list);
+    cr_assert_gt(equal, 4000, "only %u comparisons", equal);
+}
