@@ -1,5 +1,5 @@
-"""`rollgate tokenize` and `detokenize` against the reference's answers in ../shared: every tokenizer
-and every case with CI=true, else a sample of the cases. One batch per tokenizer through
+"""`rollgate tokenize`, `detokenize` and `render` against the reference's answers in ../shared: every
+tokenizer, template and case with CI=true, else a sample of the cases. One batch per tokenizer through
 ../shared/tools/check_tokens.py, which compares."""
 import os
 import pathlib
@@ -37,17 +37,19 @@ def sampled(corpus, folder):
     return path
 
 
+def check(*command):
+    run = subprocess.run([sys.executable, g.SHARED / "tools" / "check_tokens.py", *command],
+                         capture_output=True, text=True, timeout=600, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 def compare(mode, tokenizer, folder):
     kind = "-tiny" if tokenizer.parent.parent.name == "tokenizers-tiny" else ""
     corpus = DATA / "corpus" / f"{mode}{kind}" / f"{name_of(tokenizer)}.jsonl"
     if not corpus.exists():
         pytest.skip(f"no {mode} corpus for {name_of(tokenizer)}")
-    command = [sys.executable, g.SHARED / "tools" / "check_tokens.py", mode, g.BINARY, tokenizer,
-               sampled(corpus, folder)]
-    if mode == "encode":
-        command.append(corpus.parent / "long_texts.jsonl")
-    run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
+    more = [corpus.parent / "long_texts.jsonl"] if mode == "encode" else []
+    check(mode, g.BINARY, tokenizer, sampled(corpus, folder), *more)
 
 
 @pytest.fixture(name="ready")
@@ -62,6 +64,32 @@ def fixture_ready(shared):
 def test_equals_the_reference(ready, tmp_path, mode, tokenizer):
     assert ready
     compare(mode, tokenizer, tmp_path)
+
+
+def named(folder):
+    return sorted((DATA / "corpus" / folder).glob("*.jsonl")) or [None]
+
+
+@pytest.mark.parametrize("corpus", named("messages"), ids=lambda p: p and p.stem)
+def test_messages_render_and_encode_as_the_reference(ready, tmp_path, corpus):
+    """Templates and tokenizers together, through the commands that a user has."""
+    template, tokenizer = corpus.stem.split("__")
+    data = ready / "data"
+    check("messages", g.BINARY, data / "tokenizers" / tokenizer / "tokenizer.json",
+          data / "templates" / f"{template}.jinja", sampled(corpus, tmp_path),
+          corpus.parent.parent / "render.convs.json", corpus.parent.parent / "render.special_tokens.json")
+
+
+@pytest.mark.parametrize("corpus", named("render"), ids=lambda p: p and p.stem)
+def test_templates_render_as_the_reference(ready, tmp_path, corpus):
+    check("render", g.BINARY, ready / "data" / "templates" / f"{corpus.stem}.jinja",
+          sampled(corpus, tmp_path), corpus.parent.parent / "render.convs.json",
+          corpus.parent.parent / "render.special_tokens.json")
+
+
+def test_jinja_units_as_the_reference(ready):
+    folder = ready / "data" / "corpus"
+    check("units", g.BINARY, folder / "jinja_units.jsonl", folder / "jinja_units.ctx.json")
 
 
 def test_jsonl_lines_fail_one_by_one():
