@@ -96,6 +96,27 @@ def show(r):
         print(f"  {name:20}" + "".join(f"{c:>14}" for c in cells))
 
 
+def program(name, *arguments, **more):
+    return subprocess.run([BUILD / "tests/bench" / name, *arguments], capture_output=True, text=True,
+                          check=True, **more).stdout
+
+
+def conversations():
+    """Rendering beside jinja2, and the next turn's ids behind histories of growing length."""
+    found = {}
+    template = SHARED / "templates/lcpp.Qwen3-Coder.jinja"
+    if template.exists():
+        context = program("bench_template", template, "200", "500", "--context")
+        theirs = subprocess.run(["/usr/bin/python3", ROOT / "tests/bench/jinja2_render.py", template],
+                                input=context, capture_output=True, text=True, check=True).stdout
+        found["render"] = {"rollgate": program("bench_template", template).strip(), "jinja2": theirs.strip()}
+    folders = [SHARED / "models" / n for n in ("qwen3", "qwen3-coder") if (SHARED / "models" / n).exists()]
+    for folder in folders or [None]:
+        name = folder.name if folder else "built-in"
+        found[f"suffix {name}"] = program("bench_suffix", *([folder] if folder else [])).rstrip()
+    return found
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--tokenizer", type=pathlib.Path, nargs="*")
@@ -113,8 +134,11 @@ def main():
     results = [measure(t, name, text, peers) for t in found for name, text in texts.items() if text]
     for r in results:
         show(r)
+    talks = conversations()
+    for what, text in talks.items():
+        print(f"{what}:", text if isinstance(text, str) else "\n".join(text.values()), sep="\n")
     if a.json:
-        a.json.write_text(json.dumps(results, indent=1) + "\n")
+        a.json.write_text(json.dumps({"tokenizers": results, "conversations": talks}, indent=1) + "\n")
 
 
 main()
