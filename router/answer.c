@@ -33,6 +33,12 @@ static void cut_answer(struct conn *c)
     c->link = NULL;
 }
 
+/* It has not been sent the whole request, said that it retires and closed, or left it unread. */
+static bool cannot_have_acted(const struct conn *c, int sys)
+{
+    return !c->up.done || c->handed_back || sys == ECONNRESET || sys == EPIPE;
+}
+
 /* End of file (sys 0) or an error while the answer is not complete. */
 static void link_ended(struct conn *c, int sys)
 {
@@ -47,7 +53,7 @@ static void link_ended(struct conn *c, int sys)
         cut_answer(c);
         return;
     }
-    if (c->partial.len == 0 && (sys == ECONNRESET || sys == EPIPE) && relay_resend(c))
+    if (c->partial.len == 0 && cannot_have_acted(c, sys) && relay_resend(c))
         return;
     err_set(&e, ERR_WORKER_UNAVAILABLE, "the session-worker ended before it answered");
     relay_unavailable(c, &e);
@@ -126,6 +132,10 @@ static int interim_answer(struct conn *c, const struct http1_head *h, const char
 
     if (h->status == 101)
         return -1;
+    if (h->status == HTTP1_RETIRING) {
+        c->handed_back = true; /* unless it is answered now */
+        return 0;
+    }
     c->interim = true;
     if (c->old)
         return 0;

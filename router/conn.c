@@ -250,7 +250,7 @@ void conn_finish(struct conn *c)
     c->state = CONN_HEAD;
     c->in_seen = 0;
     c->tries = 0;
-    c->up_broken = c->interim = c->answered = c->resent = false;
+    c->up_broken = c->interim = c->handed_back = c->answered = c->resent = false;
     conn_set_deadline(c, (uint64_t)c->hub->config->idle_timeout_ms);
 }
 

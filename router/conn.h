@@ -38,7 +38,6 @@ struct conn {
     bool keep_alive; /* the client will send another one */
     bool old;        /* HTTP/1.0 */
     bool head_request;
-    bool idempotent;           /* may be sent twice: GET, HEAD, OPTIONS */
     bool messages_dialect;     /* error shape */
     bool any;                  /* no worker is named: another one will do */
     char session[ID_TEXT_MAX]; /* of the path, or "" */
@@ -46,7 +45,7 @@ struct conn {
     /* the exchange */
     struct link *link; /* NULL: a local answer, or the worker's part is over */
     struct flow up, down;
-    struct buf replay;  /* the whole request as sent, while it may be sent again; or empty */
+    struct buf replay;  /* the request as sent so far, while it may be sent again; or empty */
     struct buf partial; /* of the worker: a part of its head, or of a size line */
     int pipe[2];        /* of a spliced upload, -1: none */
     size_t piped_bytes;
@@ -54,6 +53,7 @@ struct conn {
     bool resent;        /* sent a second time */
     bool up_broken;     /* the worker takes no more; its answer may still be there */
     bool interim;       /* a 1xx went out */
+    bool handed_back;   /* the worker retires: if it closes without an answer, it has not acted */
     bool answered;      /* the head of the final answer went out */
     bool link_reusable; /* the worker keeps the connection after this answer */
     bool truncated;     /* the answer broke off: close without an end */

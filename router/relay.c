@@ -52,13 +52,11 @@ void relay_unavailable(struct conn *c, const struct err *e)
     conn_fail(c, e);
 }
 
-/* Keeps a copy of a whole request while a second try is possible. */
+/* Keeps a copy of a request while a second try is possible. */
 static void keep_replay(struct conn *c, const struct iovec *iov, int n)
 {
-    size_t total = 0;
+    uint64_t total = c->up.body == HTTP1_LENGTH ? c->up.left_bytes : 0; /* still to come */
 
-    if (!c->up.done)
-        return;
     for (int i = 0; i < n; i++)
         total += iov[i].iov_len;
     if (total > REPLAY_MAX)
@@ -66,6 +64,16 @@ static void keep_replay(struct conn *c, const struct iovec *iov, int n)
     (void)buf_reserve(&c->replay, total);
     for (int i = 0; i < n; i++)
         buf_add(&c->replay, iov[i].iov_base, iov[i].iov_len);
+}
+
+void relay_keep_more(struct conn *c, const struct iovec *iov)
+{
+    if (c->replay.len == 0)
+        return;
+    if (c->replay.len + iov->iov_len > REPLAY_MAX)
+        buf_done(&c->replay);
+    else
+        buf_add(&c->replay, iov->iov_base, iov->iov_len);
 }
 
 /* Sends the first bytes of a request. An idle link that died unseen refuses them whole: then
@@ -107,6 +115,11 @@ void relay_start(struct conn *c, int upstream, struct str body)
     send_first(c, upstream, iov, n);
 }
 
+static void run_again(struct loop_task *t)
+{
+    conn_run(CONTAINER_OF(t, struct conn, task));
+}
+
 bool relay_resend(struct conn *c)
 {
     struct buf request = c->replay;
@@ -120,22 +133,21 @@ bool relay_resend(struct conn *c)
     metrics_count(c->hub->page, METRIC_upstream_resends, 1);
     link_close(c->link);
     flow_clear(&c->up);
-    c->up_broken = false;
+    c->up_broken = c->handed_back = false;
     c->link = take_link(c, upstream, true, &e);
     if (c->link == NULL) {
         relay_unavailable(c, &e);
         return true;
     }
     upload_write(c, &iov, 1);
+    if (!c->up.done) { /* the rest of it may lie here already */
+        c->in_seen = 0;
+        loop_task_post(c->hub->loop, &c->task, run_again);
+    }
     return true;
 }
 
 /* ------------------------------------------------------------------ turns */
-
-static void run_again(struct loop_task *t)
-{
-    conn_run(CONTAINER_OF(t, struct conn, task));
-}
 
 /* Who is waited for now, and how long. */
 static void set_deadline(struct conn *c)

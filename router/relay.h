@@ -15,9 +15,12 @@ void relay_start(struct conn *c, int upstream, struct str body);
 /* Moves what can be moved; at the end of the exchange the state is another. */
 void relay_pump(struct conn *c);
 
-/* The link was reset before any byte of an answer, which means that bytes of ours were not read:
- * the worker cannot have acted on the request. Sends it once more on a new link, if it was kept.
- * Returns whether it did. */
+/* These bytes of the request go up now: they are kept beside those before them, unless it gets too
+ * long for a second try. */
+void relay_keep_more(struct conn *c, const struct iovec *iov);
+
+/* The link ended before any byte of an answer, and the worker cannot have acted on the request.
+ * Sends it once more on a new link, if it was kept. Returns whether it did. */
 bool relay_resend(struct conn *c);
 
 /* Counts and logs what a worker did wrong. */

@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include "router/relay.h"
+
 enum {
     SPLICE_MIN = 256 * 1024, /* shorter rests are copied */
     SPLICE_BYTES = 1 << 20
@@ -66,6 +68,7 @@ static size_t feed_up(struct conn *c, struct str in)
         if (iov.iov_len == 0)
             continue;
         metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, iov.iov_len);
+        relay_keep_more(c, &iov);
         upload_write(c, &iov, 1);
     }
     return total;

@@ -25,6 +25,11 @@
 
 enum { HTTP1_HEADERS_MAX = 100, HTTP1_NAMED_MAX = 16 };
 
+/* An interim status between our own processes: the sender retires. It serves the request that it
+ * has been sent or is being sent, if any; the receiver begins no other on this connection and
+ * closes it when it is idle. Nobody else gets to see it. */
+enum { HTTP1_RETIRING = 199 };
+
 /* Names that framing, forwarding or routing looks at. */
 enum http1_name {
     HTTP1_OTHER,

@@ -38,13 +38,9 @@ class Agent(threading.Thread):
                     break
 
 
-STRICT_RETRIES = 2
-
-
 class World:
     def __init__(self, port, agents=4, turns=6, patience=60.0, strict=False):
-        """strict: nothing may fail, but for STRICT_RETRIES answers that ask for a retry: a request that
-        a retiring worker has half read is cut (ARCHITECTURE.md, where it stands)."""
+        """strict: nothing may fail, not even with an answer that asks for a retry."""
         self.port, self.turns, self.patience, self.strict = port, turns, patience, strict
         self.sessions, self.failures, self.retries, self.stopping = {}, [], 0, False
         self.agents = [Agent(self, i) for i in range(agents)]
@@ -83,13 +79,11 @@ class World:
                 if status == 200:
                     return headers, text
                 why = f"{method} {path}: {status} {text[:200]}"
-                marked = headers.get("x-should-retry") == "true"
-                retry = marked or status in (502, 503)
+                retry = headers.get("x-should-retry") == "true" or status in (502, 503)
             except (OSError, http.client.HTTPException) as e:
-                why, retry, marked = f"{method} {path}: {e!r}", True, False
+                why, retry = f"{method} {path}: {e!r}", True
             self.retries += 1
-            allowed = not self.strict or (marked and self.retries <= STRICT_RETRIES)
-            if not allowed or not retry or time.monotonic() > end:
+            if self.strict or not retry or time.monotonic() > end:
                 self.failures.append(why)
                 return None
             time.sleep(0.05)

@@ -1,8 +1,14 @@
 """Live changes of a whole gateway under load, none of which an agent may notice: more and fewer
 processes (SIGHUP), a new binary (SIGUSR2), and the sessions afterwards."""
+import json
 import os
 import shutil
 import signal
+import socket
+import threading
+import time
+
+import pytest
 
 import gateway as g
 from agents import World
@@ -53,6 +59,102 @@ def test_scaling_up_and_down_loses_nothing(start):
     assert {"w4", "w5", "w6", "w7"} & indexes, "the added workers got sessions"
     assert s.get("/ready").status == 200
     g.wait_until(lambda: len(s.family()) == 1 + 2 + 1, what="the retired have ended")
+
+
+class HalfSent:
+    """A call on a session of which the worker gets a part now and the rest later."""
+
+    def __init__(self, s, session, size):
+        body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * size}]}).encode()
+        head = (f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: h\r\n"
+                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode()
+        cut = len(head) + len(body) // 2
+        self.socket = socket.create_connection(("127.0.0.1", s.port), 60)
+        self.socket.sendall((head + body)[:cut])
+        self.rest = (head + body)[cut:]
+
+    def finish(self):
+        """The status."""
+        self.socket.sendall(self.rest)
+        with self.socket, self.socket.makefile("rb") as f:
+            return int(f.readline().split()[1])
+
+
+SIZES = (10, 100_000, 2_000_000)    # in one read, more than is kept for a second try, spliced
+
+
+def session_of(s, index):
+    while True:
+        session = s.post("/sessions", {}).json()
+        if session["worker_index"] == index:
+            return session
+
+
+def half_sent(s, index):
+    calls = [HalfSent(s, session_of(s, index), size) for size in SIZES]
+    time.sleep(0.3)     # the worker has read what there is
+    return calls
+
+
+def test_a_worker_that_is_scaled_away_takes_what_it_has_half_read(start):
+    s = configured(workers=2, routers=1).start()
+    calls = half_sent(s, 1)
+    reload(s, workers=1, routers=1)
+    time.sleep(0.3)
+    assert [c.finish() for c in calls] == [200] * len(SIZES)
+    s.wait_line("sessions adopted")
+
+
+def test_a_worker_told_to_end_takes_what_it_has_half_read(start):
+    s = configured(workers=1, routers=1).start()
+    calls, pid = half_sent(s, 0), s.child("worker-0")
+    os.kill(pid, signal.SIGTERM)
+    time.sleep(0.3)
+    assert [c.finish() for c in calls] == [200] * len(SIZES)
+    g.wait_until(lambda: s.child("worker-0") != pid, what="it is replaced")
+
+
+def test_an_upgrade_takes_what_is_half_read(start):
+    s = configured(workers=1, routers=1).start()
+    calls = half_sent(s, 0)
+    s.signal(signal.SIGUSR2)
+    s.wait_line("upgrading")
+    time.sleep(0.3)
+    assert [c.finish() for c in calls] == [200] * len(SIZES)
+    g.wait_until(lambda: s.log().count(" serving listen") == 2, 60, "the new one serves")
+
+
+def test_a_short_request_half_read_by_a_worker_that_dies_goes_to_its_successor(start):
+    s = configured(workers=1, routers=1).start()
+    s.allow("process died")
+    short = half_sent(s, 0)[0]
+    os.kill(s.child("worker-0"), signal.SIGKILL)
+    time.sleep(0.3)
+    assert short.finish() == 200
+
+
+@pytest.mark.parametrize("how", ["scaled away", "told to end", "upgraded"])
+def test_long_polls_outlive_the_worker(start, how):
+    s = configured(workers=2, routers=1).start()
+    session, answers = session_of(s, 1), []
+    path = f"/sessions/{session['session_id']}"
+    waiter = threading.Thread(target=lambda: answers.append(s.get(f"{path}/wait?timeout_s=60", timeout=70)))
+    waiter.start()
+    time.sleep(0.3)
+    if how == "scaled away":
+        reload(s, workers=1, routers=1)
+        s.wait_line("sessions adopted")
+    elif how == "told to end":
+        pid = s.child("worker-1")
+        os.kill(pid, signal.SIGTERM)
+        g.wait_until(lambda: s.child("worker-1") != pid, what="it is replaced")
+    else:
+        s.signal(signal.SIGUSR2)
+        g.wait_until(lambda: s.log().count(" serving listen") == 2, 60, "the new one serves")
+    assert answers == []
+    assert s.post(f"{path}/complete", {}).status == 200
+    waiter.join(30)
+    assert [a.status for a in answers] == [200]
 
 
 def test_sessions_of_retired_workers_survive_a_restart_of_all(start):

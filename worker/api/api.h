@@ -21,6 +21,7 @@ struct api {
     struct siblings *siblings;    /* the other workers; made on first use */
     struct wait_entry *waits;     /* long polls */
     struct session_totals totals; /* as of the last sweep, plus what was created since */
+    bool draining;                /* the worker ends */
     bool disk_low;                /* less than --journal-min-free is left: no new sessions */
     uint64_t started_s;
 };
@@ -50,7 +51,7 @@ void api_handle(void *ctx, struct exchange *x);
 /* Once in a while: tombstones, TTL, retention. */
 void api_sweep(struct api *a);
 
-/* The worker drains: long polls end with 503. */
+/* The worker drains: long polls are handed back, or end with 503 when the whole service stops. */
 void api_drain(struct api *a);
 void api_done(struct api *a);
 

@@ -1,6 +1,7 @@
 #include "worker/api/exchange.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include "common/base/check.h"
 #include "worker/api/server_internal.h"
@@ -121,7 +122,7 @@ static void exchange_dispose(void *p)
     buf_done(&x->waiting);
     buf_done(&x->flying);
     if (x->conn->server->draining)
-        server_shut(x->conn);
+        server_announce(x->conn);
 }
 
 static void pump(struct exchange *x)
@@ -334,6 +335,15 @@ void exchange_fail(struct exchange *x)
     x->req->http1_is_persistent = 0;
     if (!x->pulling)
         pump(x); /* x may be gone now */
+}
+
+void exchange_hand_back(struct exchange *x)
+{
+    CHECK(!x->begun);
+    x->closed = NULL;
+    server_announce(x->conn);
+    (void)shutdown(x->conn->fd, SHUT_WR);
+    exchange_reply(x, 499, "text/plain", STR("")); /* goes nowhere */
 }
 
 void exchange_abandon(struct exchange *x)

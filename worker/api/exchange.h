@@ -64,6 +64,10 @@ void exchange_end(struct exchange *x);
 /* Calls `room` once, when less than a window of bytes is waiting. */
 void exchange_on_room(struct exchange *x, exchange_more_fn room, void *ctx);
 
+/* While draining: nothing was done about the request that cannot be done again by the worker's
+ * successor. Closes without an answer, upon which the router asks that one. */
+void exchange_hand_back(struct exchange *x);
+
 /* Ends a started answer visibly broken: the connection closes without the last chunk. */
 void exchange_fail(struct exchange *x);
 

@@ -5,11 +5,14 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/net/http1.h"
 #include "worker/api/server_internal.h"
 
 enum { ACCEPT_BATCH = 16 };
 
 enum { SETTLE_MS = 1000 }; /* a peer that closes sooner has not had its answer */
+
+enum { PATIENCE_MS = 5000 }; /* of a drain, with peers that keep connections open */
 
 enum { REQUEST_TIMEOUT_MS = 3600 * 1000 }; /* the router keeps the real deadlines */
 
@@ -70,6 +73,7 @@ static void conn_open(struct server *s, h2o_socket_t *sock)
 
     c->server = s;
     c->fd = h2o_socket_get_fd(sock);
+    c->sock = sock;
     c->next = s->conns;
     if (c->next)
         c->next->prev = c;
@@ -170,7 +174,28 @@ void server_stop(struct server *s)
     s->stop = true;
 }
 
-void server_shut(struct server_conn *c)
+void server_announce(struct server_conn *c)
+{
+    static const char line[] = "HTTP/1.1 199 Retiring\r\n\r\n";
+
+    _Static_assert(HTTP1_RETIRING == 199, "the line names it");
+    /* Nothing of ours is being written here, so the socket takes it whole or is broken. */
+    if (!c->announced)
+        (void)send(c->fd, line, sizeof(line) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    c->announced = true;
+}
+
+/* Whether a request has come that libh2o has not handed over: in the socket, or half read. */
+static bool has_input(const struct server_conn *c)
+{
+    char byte;
+
+    return c->sock->input->size > 0 || recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+/* Of a peer that does not heed the announcement. What already lies in the socket is served; its
+ * next write fails, which tells it that nothing was acted on. */
+static void shut(struct server_conn *c)
 {
     if (c->shut)
         return;
@@ -183,6 +208,7 @@ void server_drain(struct server *s)
     if (s->draining)
         return;
     s->draining = true;
+    s->patience_until_ms = loop_clock_ms() + PATIENCE_MS;
     /* Not h2o_context_request_shutdown: that starts HTTP/2 timers which keep the context busy. */
     s->ctx.shutdown_requested = 1;
     for (size_t i = 0; i < s->n_listeners; i++)
@@ -190,25 +216,24 @@ void server_drain(struct server *s)
     s->n_listeners = 0;
     for (struct server_conn *c = s->conns; c; c = c->next) {
         if (!c->exchange)
-            server_shut(c);
+            server_announce(c);
     }
 }
 
-/* Whether a request lies in the socket that libh2o has not read yet. */
-static bool has_input(const struct server_conn *c)
+size_t server_busy(struct server *s)
 {
-    char byte;
+    bool patient = s->draining && loop_clock_ms() < s->patience_until_ms;
+    size_t waiting = 0;
 
-    return !c->exchange && recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-}
-
-size_t server_busy(const struct server *s)
-{
-    size_t unread = 0;
-
-    for (struct server_conn *c = s->draining ? s->conns : NULL; c; c = c->next)
-        unread += has_input(c);
-    return s->busy + unread;
+    for (struct server_conn *c = s->draining ? s->conns : NULL; c; c = c->next) {
+        if (c->exchange)
+            continue;
+        if (patient || has_input(c))
+            waiting++;
+        else
+            shut(c);
+    }
+    return s->busy + waiting;
 }
 
 /* Gives libh2o a few turns to notice that all its connections were shut. */

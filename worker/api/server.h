@@ -34,12 +34,13 @@ void server_listen(struct server *s, int fd);
 void server_run(struct server *s);
 void server_stop(struct server *s);
 
-/* No new connections or requests: the listener is left alone, answers say "Connection: close" and
- * idle connections are shut. */
+/* No new connections: the listener is left alone. Answers say "Connection: close", and peers are
+ * told to begin no further request on idle connections; what they have begun is served. */
 void server_drain(struct server *s);
 
-/* Exchanges that are not answered to the last byte. */
-size_t server_busy(const struct server *s);
+/* Exchanges that are not answered to the last byte. While draining: also requests that have not
+ * come whole, and for 5 s connections that the peer has not closed; later those are shut. */
+size_t server_busy(struct server *s);
 
 /* Closes all connections; waiting exchanges see `closed`. */
 void server_free(struct server *s);

@@ -16,7 +16,9 @@ struct server_conn {
     struct server_conn *next, *prev;
     struct loop_io watch; /* EPOLLRDHUP, edge-triggered */
     int fd;
+    h2o_socket_t *sock;    /* libh2o's; its input holds what of a request was read so far */
     bool gone;             /* the peer will send no more */
+    bool announced;        /* told that the server drains */
     bool shut;             /* we read no more: the server drains */
     exchange_lost_fn lost; /* of the last answer; NULL: nothing is noted */
     void *lost_ctx;
@@ -41,6 +43,7 @@ struct server {
     struct server_conn *conns;
     size_t busy;
     bool stop, draining;
+    uint64_t patience_until_ms; /* draining: until then peers are waited for */
 };
 
 /* Lives in the request's memory pool; the pool's end calls exchange_dispose. */
@@ -60,9 +63,10 @@ struct exchange {
     void *room_ctx;
 };
 
-/* While draining: no further request is taken on this connection. What already lies in it is
- * served; the router's next write fails, which tells it that nothing was acted on. */
-void server_shut(struct server_conn *c);
+/* While draining, on a connection without an answer under way: asks the peer to begin no further
+ * request on it (HTTP1_RETIRING). One that it has begun is served, and its answer says "Connection:
+ * close". */
+void server_announce(struct server_conn *c);
 
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
 

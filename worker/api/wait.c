@@ -92,6 +92,19 @@ static int timeout_ms(struct api_request *r, uint64_t *ret, struct err *e)
     return rc;
 }
 
+/* A worker that is scaled away or replaced hands its waiters back: its successor knows as much. */
+static void end_wait(struct api *a, struct exchange *x)
+{
+    struct err e = {0};
+
+    if (!atomic_load_explicit(&a->heritage->board->draining, memory_order_relaxed)) {
+        exchange_hand_back(x);
+        return;
+    }
+    (void)err_set(&e, ERR_DRAINING, "the gateway is shutting down");
+    respond_error_to(a, x, NULL, METRIC_DIALECT_CONTROL, "", &e);
+}
+
 void wait_get(struct api_request *r)
 {
     struct wait_entry *w;
@@ -104,6 +117,10 @@ void wait_get(struct api_request *r)
     }
     if (answer(r->api, r->x, r->id))
         return;
+    if (r->api->draining) {
+        end_wait(r->api, r->x);
+        return;
+    }
     w = mem_zalloc(sizeof(*w));
     w->api = r->api;
     w->x = r->x;
@@ -136,14 +153,12 @@ void api_wake(struct api *a, struct str id)
 
 void api_drain(struct api *a)
 {
-    struct err e = {0};
-
-    (void)err_set(&e, ERR_DRAINING, "the gateway is shutting down");
+    a->draining = true;
     while (a->waits) {
         struct wait_entry *w = a->waits;
 
         exchange_watch(w->x, NULL, NULL);
-        respond_error_to(a, w->x, NULL, METRIC_DIALECT_CONTROL, "", &e);
+        end_wait(a, w->x);
         wait_free(w);
     }
 }
