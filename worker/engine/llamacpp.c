@@ -12,7 +12,6 @@ enum {
     TRUNCATED,
     PREDICTED,
     SAMPLED_ID,
-    SAMPLED_LOGPROB,
     TOP_ID,
     TOP_LOGPROB,
 };
@@ -24,7 +23,7 @@ static const struct field fields[] = {
     {"stopping_word", FIELD_SCALAR, STOPPING_WORD},
     {"truncated", FIELD_SCALAR, TRUNCATED},
     {"completion_probabilities[].id", FIELD_SCALAR, SAMPLED_ID},
-    {"completion_probabilities[].logprob", FIELD_SCALAR, SAMPLED_LOGPROB},
+    {"completion_probabilities[].logprob", FIELD_SCALAR, FIELD_ID_LOGPROB},
     {"completion_probabilities[].top_logprobs[].id", FIELD_SCALAR, TOP_ID},
     {"completion_probabilities[].top_logprobs[].logprob", FIELD_SCALAR, TOP_LOGPROB},
     {"error", FIELD_SCALAR, FIELD_ID_ERROR},
@@ -36,30 +35,19 @@ static void write_sampling(struct json_out *o, const struct sampling *s)
 {
     json_out_key(o, "n_predict");
     json_out_i64(o, s->max_tokens);
-    json_out_key(o, "temperature");
-    json_out_double(o, s->temperature);
-    json_out_key(o, "top_p");
-    json_out_double(o, s->top_p);
+    wire_sampling(o, s);
     json_out_key(o, "top_k");
     json_out_i64(o, s->top_k > 0 ? s->top_k : 0);
-    json_out_key(o, "min_p");
-    json_out_double(o, s->min_p);
     json_out_key(o, "typical_p");
     json_out_double(o, 1);
     json_out_key(o, "repeat_penalty");
     json_out_double(o, s->repetition_penalty);
-    json_out_key(o, "presence_penalty");
-    json_out_double(o, s->presence_penalty);
-    json_out_key(o, "frequency_penalty");
-    json_out_double(o, s->frequency_penalty);
     json_out_key(o, "dry_multiplier");
     json_out_double(o, 0);
     json_out_key(o, "xtc_probability");
     json_out_double(o, 0);
     json_out_key(o, "mirostat");
     json_out_i64(o, 0);
-    json_out_key(o, "ignore_eos");
-    json_out_bool(o, s->ignore_eos);
     /* These alone, in the order that other engines use. */
     json_out_key(o, "samplers");
     json_out_raw(o, STR("[\"penalties\",\"temperature\",\"top_k\",\"top_p\",\"min_p\"]"));
@@ -128,11 +116,6 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
         break;
     case SAMPLED_ID:
         *vec_push(&v->logprob_ids) = (int32_t)reply_int(s);
-        break;
-    case SAMPLED_LOGPROB:
-        v->has_logprobs = true;
-        v->logprobs_seen++;
-        *vec_push(&v->logprobs) = reply_float(s);
         break;
     case TOP_ID:
         if (y->n_top > 0)

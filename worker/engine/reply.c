@@ -210,3 +210,29 @@ void reply_text(struct buf *to, const struct json_scan *s)
     if (s->token == JSON_TOKEN_STRING || s->token == JSON_TOKEN_NUMBER)
         buf_add_str(to, s->text);
 }
+
+void reply_take_finish(struct reply *y, const struct json_scan *s)
+{
+    if (s->token == JSON_TOKEN_NULL)
+        return;
+    if (str_eq_c(s->text, "stop"))
+        y->finish = REPLY_STOP;
+    else if (str_eq_c(s->text, "length"))
+        y->finish = REPLY_LENGTH;
+    else if (str_eq_c(s->text, "abort"))
+        y->finish = REPLY_ABORT;
+    else
+        y->finish = REPLY_BROKEN;
+}
+
+void reply_end_tops(struct reply *y)
+{
+    struct reply_event *v = &y->event;
+    size_t want = ++v->top_positions * y->n_top;
+
+    while (v->top_ids.n < want) {
+        *vec_push(&v->top_ids) = -1;
+        *vec_push(&v->top_logprobs) = NAN;
+    }
+    v->top_ids.n = v->top_logprobs.n = want;
+}

@@ -89,4 +89,11 @@ int64_t reply_int(const struct json_scan *s);
 float reply_float(const struct json_scan *s); /* NaN when it is no number */
 void reply_text(struct buf *to, const struct json_scan *s);
 
+/* A finish reason's type: null, "stop", "length", "abort"; anything else is a failure. */
+void reply_take_finish(struct reply *y, const struct json_scan *s);
+
+/* One position's alternatives have all come: cut or filled up with NaN to as many as were asked
+ * for. */
+void reply_end_tops(struct reply *y);
+
 #endif

@@ -4,8 +4,7 @@
 #include "worker/engine/wire_write.h"
 
 enum {
-    FINISH_TYPE = FIELD_ID_WIRE,
-    FINISH_MATCHED,
+    FINISH_MATCHED = FIELD_ID_WIRE,
     FINISH_MESSAGE,
     FINISH_STATUS,
     VERSION,
@@ -21,8 +20,8 @@ static const struct field fields[] = {
     {"meta_info.routed_experts", FIELD_BASE64, FIELD_ID_EXPERTS},
     {"meta_info.prompt_tokens", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS},
     {"meta_info.completion_tokens", FIELD_SCALAR, FIELD_ID_COMPLETION_TOKENS},
-    {"meta_info.finish_reason", FIELD_SCALAR, FINISH_TYPE},
-    {"meta_info.finish_reason.type", FIELD_SCALAR, FINISH_TYPE},
+    {"meta_info.finish_reason", FIELD_SCALAR, FIELD_ID_FINISH},
+    {"meta_info.finish_reason.type", FIELD_SCALAR, FIELD_ID_FINISH},
     {"meta_info.finish_reason.matched", FIELD_SCALAR, FINISH_MATCHED},
     {"meta_info.finish_reason.message", FIELD_SCALAR, FINISH_MESSAGE},
     {"meta_info.finish_reason.status_code", FIELD_SCALAR, FINISH_STATUS},
@@ -48,22 +47,11 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
     json_out_obj(o);
     json_out_key(o, "max_new_tokens");
     json_out_i64(o, s->max_tokens);
-    json_out_key(o, "temperature");
-    json_out_double(o, s->temperature);
-    json_out_key(o, "top_p");
-    json_out_double(o, s->top_p);
+    wire_sampling(o, s);
     json_out_key(o, "top_k");
     json_out_i64(o, s->top_k > 0 ? s->top_k : -1);
-    json_out_key(o, "min_p");
-    json_out_double(o, s->min_p);
-    json_out_key(o, "presence_penalty");
-    json_out_double(o, s->presence_penalty);
-    json_out_key(o, "frequency_penalty");
-    json_out_double(o, s->frequency_penalty);
     json_out_key(o, "repetition_penalty");
     json_out_double(o, s->repetition_penalty);
-    json_out_key(o, "ignore_eos");
-    json_out_bool(o, s->ignore_eos);
     json_out_key(o, "skip_special_tokens");
     json_out_bool(o, false);
     wire_stops(o, "stop", s);
@@ -131,20 +119,6 @@ static void write_request(const struct remote *r, const struct engine_request *q
     buf_done(&rid);
 }
 
-static void take_finish(struct reply *y, const struct json_scan *s)
-{
-    if (s->token == JSON_TOKEN_NULL)
-        return;
-    if (str_eq_c(s->text, "stop"))
-        y->finish = REPLY_STOP;
-    else if (str_eq_c(s->text, "length"))
-        y->finish = REPLY_LENGTH;
-    else if (str_eq_c(s->text, "abort"))
-        y->finish = REPLY_ABORT;
-    else
-        y->finish = REPLY_BROKEN;
-}
-
 /* The last span's member; keys of one span come in any order, so the first opens it. */
 static void take_span(struct reply *y, int id, const struct json_scan *s)
 {
@@ -172,9 +146,6 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
 {
     (void)key;
     switch (id) {
-    case FINISH_TYPE:
-        take_finish(y, s);
-        break;
     case FINISH_MATCHED:
         y->stop_id = reply_int(s);
         if (s->token == JSON_TOKEN_STRING)

@@ -12,11 +12,9 @@
 enum { ROUTE_GENERATE, ROUTE_COMPLETIONS, ROUTES };
 
 enum {
-    FINISH = FIELD_ID_WIRE,
-    STOP_REASON,
-    TOKEN_LOGPROB, /* of the sampled token, in order */
-    TOKEN_NAME,    /* "token_id:7" */
-    TOP_LOGPROB,   /* generate: of an alternative; its name comes before or after it */
+    STOP_REASON = FIELD_ID_WIRE,
+    TOKEN_NAME,  /* "token_id:7" */
+    TOP_LOGPROB, /* generate: of an alternative; its name comes before or after it */
     TOP_NAME,
     TOP_NAMED, /* completions: {"token_id:7": -0.1} */
 };
@@ -24,14 +22,14 @@ enum {
 static const struct field fields[] = {
     {"choices[].token_ids", FIELD_INTS, FIELD_ID_IDS},
     {"choices[].prompt_token_ids", FIELD_INTS, FIELD_ID_PROMPT_ECHO},
-    {"choices[].finish_reason", FIELD_SCALAR, FINISH},
+    {"choices[].finish_reason", FIELD_SCALAR, FIELD_ID_FINISH},
     {"choices[].stop_reason", FIELD_SCALAR, STOP_REASON},
     {"choices[].routed_experts", FIELD_BASE64, FIELD_ID_EXPERTS},
-    {"choices[].logprobs.content[].logprob", FIELD_SCALAR, TOKEN_LOGPROB},
+    {"choices[].logprobs.content[].logprob", FIELD_SCALAR, FIELD_ID_LOGPROB},
     {"choices[].logprobs.content[].token", FIELD_SCALAR, TOKEN_NAME},
     {"choices[].logprobs.content[].top_logprobs[].logprob", FIELD_SCALAR, TOP_LOGPROB},
     {"choices[].logprobs.content[].top_logprobs[].token", FIELD_SCALAR, TOP_NAME},
-    {"choices[].logprobs.token_logprobs[]", FIELD_SCALAR, TOKEN_LOGPROB},
+    {"choices[].logprobs.token_logprobs[]", FIELD_SCALAR, FIELD_ID_LOGPROB},
     {"choices[].logprobs.tokens[]", FIELD_SCALAR, TOKEN_NAME},
     {"choices[].logprobs.top_logprobs[].*", FIELD_SCALAR, TOP_NAMED},
     {"usage.completion_tokens", FIELD_SCALAR, FIELD_ID_COMPLETION_TOKENS},
@@ -69,22 +67,11 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
 
     json_out_key(o, "max_tokens");
     json_out_i64(o, s->max_tokens);
-    json_out_key(o, "temperature");
-    json_out_double(o, s->temperature);
-    json_out_key(o, "top_p");
-    json_out_double(o, s->top_p);
+    wire_sampling(o, s);
     json_out_key(o, "top_k");
     json_out_i64(o, s->top_k > 0 ? s->top_k : 0);
-    json_out_key(o, "min_p");
-    json_out_double(o, s->min_p);
-    json_out_key(o, "presence_penalty");
-    json_out_double(o, s->presence_penalty);
-    json_out_key(o, "frequency_penalty");
-    json_out_double(o, s->frequency_penalty);
     json_out_key(o, "repetition_penalty");
     json_out_double(o, s->repetition_penalty);
-    json_out_key(o, "ignore_eos");
-    json_out_bool(o, s->ignore_eos);
     json_out_key(o, "logprobs");
     json_out_i64(o, q->top_logprobs);
     wire_stops(o, "stop", s);
@@ -202,38 +189,16 @@ static void take_named(struct reply *y, const struct json_scan *s, struct str ke
     *vec_push(&v->top_logprobs) = reply_float(s);
 }
 
-static void take_finish(struct reply *y, const struct json_scan *s)
-{
-    if (s->token == JSON_TOKEN_NULL)
-        return;
-    if (str_eq_c(s->text, "stop"))
-        y->finish = REPLY_STOP;
-    else if (str_eq_c(s->text, "length"))
-        y->finish = REPLY_LENGTH;
-    else if (str_eq_c(s->text, "abort"))
-        y->finish = REPLY_ABORT;
-    else
-        y->finish = REPLY_BROKEN;
-}
-
 static void take_scalar(struct reply *y, int id, const struct json_scan *s, struct str key)
 {
     struct reply_event *v = &y->event;
 
     switch (id) {
-    case FINISH:
-        take_finish(y, s);
-        break;
     case STOP_REASON:
         if (s->token == JSON_TOKEN_STRING)
             reply_text(&y->stop_text, s);
         else
             y->stop_id = reply_int(s);
-        break;
-    case TOKEN_LOGPROB:
-        v->has_logprobs = true;
-        v->logprobs_seen++;
-        *vec_push(&v->logprobs) = reply_float(s);
         break;
     case TOKEN_NAME:
         *vec_push(&v->logprob_ids) = id_of(s->text);

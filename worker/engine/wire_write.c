@@ -40,6 +40,27 @@ void wire_stop_ids(struct json_out *o, const char *key, const struct engine_requ
     json_out_end_arr(o);
 }
 
+void wire_sampling(struct json_out *o, const struct sampling *s)
+{
+    const struct {
+        const char *name;
+        double value;
+    } all[] = {
+        {"temperature", s->temperature},
+        {"top_p", s->top_p},
+        {"min_p", s->min_p},
+        {"presence_penalty", s->presence_penalty},
+        {"frequency_penalty", s->frequency_penalty},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        json_out_key(o, all[i].name);
+        json_out_double(o, all[i].value);
+    }
+    json_out_key(o, "ignore_eos");
+    json_out_bool(o, s->ignore_eos);
+}
+
 void wire_stops(struct json_out *o, const char *key, const struct sampling *s)
 {
     if (!s->stop)

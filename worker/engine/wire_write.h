@@ -16,6 +16,9 @@ void wire_ids(struct json_out *o, struct token_span ids);
 void wire_stop_ids(struct json_out *o, const char *key, const struct engine_request *q,
                    const struct engine_options *opt);
 
+/* The parameters that all engines know by the same name. */
+void wire_sampling(struct json_out *o, const struct sampling *s);
+
 /* Key and array of the stop strings, if any. */
 void wire_stops(struct json_out *o, const char *key, const struct sampling *s);
 
