@@ -161,7 +161,7 @@ static void begin_answer(struct conn *c, const struct http1_head *h, struct str 
         return;
     }
     c->status = h->status;
-    c->link_reusable = h->keep_alive && h->body != HTTP1_UNTIL_CLOSE;
+    c->link_reusable = h->keep_alive && h->body != HTTP1_UNTIL_CLOSE && !c->handed_back;
     c->closing = c->closing || h->body == HTTP1_UNTIL_CLOSE || !c->up.done ||
                  (c->old && h->body == HTTP1_CHUNKED) || c->hub->draining;
     c->answered = true;

@@ -1,7 +1,9 @@
-"""kill -9 of random processes under multi-turn load, with clients that remember every answered
-turn. At the end every answered turn is in the exports exactly once with the very ids the engine
-sent, nothing is there twice, and all sessions go on. RG_CRASH_SECONDS makes it longer."""
+"""kill -9 of random processes under multi-turn load, the supervisor included, with clients that
+remember every answered turn and an engine that remembers every id it sent. At the end every answered
+turn is in the exports exactly once with those ids, nothing is there twice, and every session goes on.
+RG_CRASH_SECONDS makes it longer (600: the long form)."""
 import http.client
+import itertools
 import json
 import os
 import random
@@ -9,22 +11,54 @@ import signal
 import threading
 import time
 
-import pytest
+from gateway import alive, children_of, wait_until
+from stub_engines import StubEngine, logprob
 
-from gateway import wait_until
+SECONDS = float(os.environ.get("RG_CRASH_SECONDS", "25"))
+CLIENTS = 8
+TURNS = 30              # of a session; then a client begins another
+SUPERVISOR_EVERY_S = 6
 
-SECONDS = float(os.environ.get("RG_CRASH_SECONDS", "12"))
-CLIENTS = 6
+
+class Answers:
+    """Stands for StubEngine.plan: every call gets other ids, which are remembered. The bytes are not
+    all UTF-8, so that the ids cannot be made from the text again."""
+
+    def __init__(self):
+        self.sent, self.numbers, self.random = {}, itertools.count(), random.Random(5)
+
+    def popleft(self):
+        n = next(self.numbers)
+        noise = bytes(self.random.choice(b"abcdefgh \xc3\xff") for _ in range(self.random.randint(3, 30)))
+        self.sent[n] = list(b"<%d>" % n + noise) + [257]
+        return {"ids": self.sent[n], "matched": 257, "delay_s": self.random.uniform(0, 0.02), "chunk": 4}
+
+    def of(self, content):
+        """The ids that were sent for this text."""
+        ids = self.sent[int(content[1:content.index(">")])]
+        assert bytes(ids[:-1]).decode(errors="replace") == content
+        return ids
+
+
+class Session:
+    def __init__(self, made):
+        self.id = made["session_id"]
+        self.path = f"/sessions/{self.id}"
+        self.messages = [{"role": "user", "content": "begin"}]
+        self.answered = []      # (response id, text)
 
 
 class Client(threading.Thread):
-    """One agent: a growing conversation; a request is repeated until it is answered."""
+    """One agent after another: growing conversations; a request is repeated until it is answered."""
 
-    def __init__(self, gateway, number, stop):
+    def __init__(self, gateway, number, stop, turns=TURNS):
         super().__init__(daemon=True)
-        self.gateway, self.number, self.stop = gateway, number, stop
-        self.session, self.answered, self.retries, self.fault = None, [], 0, None
-        self.messages = [{"role": "user", "content": f"client {number} begins"}]
+        self.gateway, self.number, self.stop, self.turns = gateway, number, stop, turns
+        self.sessions, self.retries, self.fault = [], 0, None
+
+    @property
+    def answered(self):
+        return [a for s in self.sessions for a in s.answered]
 
     def post(self, path, body, stream=False):
         """The answer's JSON, or None: to be tried again."""
@@ -39,6 +73,7 @@ class Client(threading.Thread):
         except (OSError, http.client.HTTPException):
             return None
         if r.status == 200:
+            assert "Rollgate-Reseeded" not in r.headers, "the session was lost"
             return self.assemble(text) if stream else json.loads(text)
         if r.headers.get("x-should-retry") == "true":
             return None
@@ -55,104 +90,130 @@ class Client(threading.Thread):
         content = "".join(ch["delta"].get("content") or "" for c in chunks for ch in c["choices"])
         return {"id": chunks[0]["id"], "choices": [{"message": {"role": "assistant", "content": content}}]}
 
-    def turn(self, path):
-        stream = len(self.answered) % 3 == 2
+    def until_answered(self, path, body, stream=False):
         while True:
-            a = self.post(path, {"model": "m", "messages": self.messages, "stream": stream}, stream)
+            a = self.post(path, body, stream)
             if a is not None:
-                break
+                return a
             self.retries += 1
             time.sleep(0.02)
-        time.sleep(0.02 + len(self.answered) / 2000)  # a longer talk goes slower
+
+    def turn(self, session):
+        stream = len(session.answered) % 3 == 2
+        a = self.until_answered(f"{session.path}/v1/chat/completions",
+                                {"model": "m", "messages": session.messages, "stream": stream}, stream)
         message = a["choices"][0]["message"]
-        self.answered.append((a["id"].removeprefix("chatcmpl-"), message["content"]))
-        self.messages += [message, {"role": "user", "content": f"go on {len(self.answered)}"}]
+        session.answered.append((a["id"].removeprefix("chatcmpl-"), message["content"]))
+        session.messages += [message, {"role": "user", "content": f"go on {len(session.answered)}"}]
 
     def run(self):
         try:
-            while self.session is None:
-                self.session = self.post("/sessions", {})
-            path = f"/sessions/{self.session['session_id']}/v1/chat/completions"
             while not self.stop.is_set():
-                self.turn(path)
+                self.sessions.append(Session(self.until_answered("/sessions", {})))
+                while len(self.sessions[-1].answered) < self.turns and not self.stop.is_set():
+                    self.turn(self.sessions[-1])
+                    time.sleep(0.01)
         except Exception as e:  # told by the test
             self.fault = f"client {self.number}: {type(e).__name__}: {e}"
 
 
-def kill_some(gateway, names, until, rng):
-    kills = 0
+def kill_supervisor(gateway):
+    """Alone: its children are ended by its death. Then the same command again, as systemd would."""
+    family = gateway.family()
+    os.kill(gateway.process.pid, signal.SIGKILL)
+    gateway.process.wait(10)
+    wait_until(lambda: not any(alive(p) for p in family), 10, "the children end with the supervisor")
+    gateway.start()
+
+
+def kill_child(gateway, rng):
+    children = children_of(gateway.process.pid)
+    if not children:
+        return 0
+    pid = rng.choice(children)
+    gateway.seen.add(pid)
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return 0
+    return 1
+
+
+def kill_some(gateway, until, rng):
+    """Kills of children and of the supervisor."""
+    kills = supervisors = 0
+    next_supervisor = time.monotonic() + SUPERVISOR_EVERY_S
     while time.monotonic() < until:
-        pid = gateway.child(rng.choice(names))
-        try:
-            os.kill(pid, signal.SIGKILL)
-            kills += 1
-        except ProcessLookupError:
-            pass
-        time.sleep(rng.uniform(0.1, 0.5))
-    return kills
+        if time.monotonic() > next_supervisor:
+            kill_supervisor(gateway)
+            supervisors += 1
+            next_supervisor = time.monotonic() + rng.uniform(0.5, 1.5) * SUPERVISOR_EVERY_S
+        else:
+            kills += kill_child(gateway, rng)
+        time.sleep(rng.uniform(0.1, 0.4))
+    return kills, supervisors
 
 
-def check_export(gateway, client):
-    """Every answered turn once, with the ids that spell what the client was told."""
-    a = gateway.get(f"/sessions/{client.session['session_id']}?records=1", timeout=60)
+def check_records(gateway, session, answers):
+    a = gateway.get(f"{session.path}?records=1", timeout=60)
     assert a.status == 200, a.text
-    by_id, texts = {}, []
+    by_id = {}
     for record in a.json()["records"]:
         for answer in record["answers"]:
             assert answer["response_id"] not in by_id, "a response id twice"
             by_id[answer["response_id"]] = answer
-            texts.append(bytes(i for i in answer["output_ids"] if i < 256).decode())
-    for response_id, content in client.answered:
-        assert response_id in by_id, f"lost: {response_id} of client {client.number}"
-        assert bytes(i for i in by_id[response_id]["output_ids"] if i < 256).decode() == content
-    trajectories = gateway.post(f"/sessions/{client.session['session_id']}/finalize").json()["trajectories"]
+    for response_id, content in session.answered:
+        assert response_id in by_id, f"lost: {response_id} of {session.id}"
+        got = by_id[response_id]["output_ids"]
+        if answers:
+            assert got == answers.of(content), f"not the engine's ids: {response_id}"
+        else:
+            assert bytes(i for i in got if i < 256).decode() == content
+    return len(by_id) - len(session.answered)
+
+
+def check_export(gateway, session, answers=None):
+    """Every answered turn once, with the ids that the engine sent; the number of other turns."""
+    extra = check_records(gateway, session, answers)
+    trajectories = gateway.post(f"{session.path}/finalize").json()["trajectories"]
     longest = max(trajectories, key=lambda t: sum(t["response_mask"]))
-    generated = bytes(i for i, m in zip(longest["response_ids"], longest["response_mask"]) if m and i < 256).decode()
-    assert generated == "".join(content for _, content in client.answered), "the trajectory is not the talk"
-    return len(by_id) - len(client.answered)
+    marked = [(i, p) for i, p, m in zip(longest["response_ids"], longest["response_logprobs"],
+                                        longest["response_mask"]) if m]
+    if answers:
+        want = [answers.of(content) for _, content in session.answered]
+        assert [i for i, _ in marked] == sum(want, []), "the trajectory is not the talk"
+        told = [logprob(j, t) for ids in want for j, t in enumerate(ids)]
+        assert all(abs(p - q) < 1e-6 for (_, p), q in zip(marked, told)), "not the engine's logprobs"
+    else:
+        text = bytes(i for i, _ in marked if i < 256).decode()
+        assert text == "".join(content for _, content in session.answered), "the trajectory is not the talk"
+    return extra
 
 
-@pytest.mark.parametrize("victims", ["workers", "all"])
-def test_nothing_answered_is_lost_or_doubled(start, victims):
-    gateway = start(engine="builtin:random:9,delay_ms=5", workers=2, routers=2, max_restarts=100000)
-    gateway.allow("process died")
-    stop = threading.Event()
-    clients = [Client(gateway, i, stop) for i in range(CLIENTS)]
-    for c in clients:
-        c.start()
-    wait_until(lambda: all(c.answered for c in clients), 20, "all clients talk")
-    names = ["worker-0", "worker-1"] + (["router-0", "router-1"] if victims == "all" else [])
-    kills = kill_some(gateway, names, time.monotonic() + SECONDS, random.Random(7))
-    stop.set()
-    for c in clients:
-        c.join(60)
-        assert not c.is_alive(), f"client {c.number} hangs"
-        assert c.fault is None, c.fault
-    wait_until(lambda: gateway.get("/ready").status == 200, 30, "all is ready again")
-    extra = sum(check_export(gateway, c) for c in clients)
-    turns = sum(len(c.answered) for c in clients)
-    print(f"{kills} kills, {turns} turns answered, {sum(c.retries for c in clients)} retries, {extra} extra samples")
-    assert kills >= 5, "too few kills to mean anything"  # the back-off of restarts bounds them
-    assert extra == 0, "a retried turn was sampled twice"
-
-
-def test_a_restart_of_everything_under_load(start):
-    gateway = start(engine="builtin:random:4,delay_ms=5", workers=2, routers=1)
-    stop = threading.Event()
-    clients = [Client(gateway, i, stop) for i in range(3)]
-    for c in clients:
-        c.start()
-    wait_until(lambda: all(c.answered for c in clients), 20, "all clients talk")
-    for _ in range(3):
-        gateway.allow("supervisor")
-        gateway.kill()
-        gateway.start()
-        before = [len(c.answered) for c in clients]
-        wait_until(lambda: all(len(c.answered) > n
-                               for c, n in zip(clients, before)), 30, "all go on")
-    stop.set()
-    for c in clients:
-        c.join(30)
-        assert c.fault is None, c.fault
-    for c in clients:
-        check_export(gateway, c)
+def test_nothing_answered_is_lost_or_doubled(start):
+    with StubEngine("sglang") as engine:
+        engine.plan = answers = Answers()
+        gateway = start(engine=engine.setting, workers=8, routers=4, max_restarts=1000000,
+                        engine_health_interval="200ms")
+        gateway.allow("process died")
+        stop = threading.Event()
+        clients = [Client(gateway, i, stop) for i in range(CLIENTS)]
+        for c in clients:
+            c.start()
+        wait_until(lambda: all(c.answered for c in clients), 20, "all clients talk")
+        kills, supervisors = kill_some(gateway, time.monotonic() + SECONDS, random.Random(7))
+        stop.set()
+        for c in clients:
+            c.join(60)
+            assert not c.is_alive(), f"client {c.number} hangs"
+            assert c.fault is None, c.fault
+        turns = sum(len(c.answered) for c in clients)
+        sessions = [s for c in clients for s in c.sessions]
+        wait_until(lambda: gateway.get("/ready").status == 200, 60, "all is ready again")
+        for s in sessions:
+            clients[0].turn(s)
+        extra = sum(check_export(gateway, s, answers) for s in sessions)
+        print(f"{kills} kills of children, {supervisors} of the supervisor, {len(sessions)} sessions, {turns} turns answered, "
+              f"{sum(c.retries for c in clients)} retries, {len(answers.sent)} answers of the engine, {extra} extra turns")
+        assert kills >= SECONDS and supervisors >= SECONDS // 20, "too few kills to mean anything"
+        assert extra == 0, "a retried turn was committed twice"

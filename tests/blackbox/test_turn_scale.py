@@ -62,7 +62,7 @@ def test_sessions_of_retired_workers_go_on(gateway):
 
 def test_scaling_under_load_loses_no_call(gateway):
     stop = threading.Event()
-    clients = [Client(gateway, i, stop) for i in range(6)]
+    clients = [Client(gateway, i, stop, turns=1000) for i in range(6)]
     for c in clients:
         c.start()
     wait_until(lambda: all(c.answered for c in clients), 20, "all clients talk")
@@ -75,4 +75,4 @@ def test_scaling_under_load_loses_no_call(gateway):
     for c in clients:
         c.join(30)
         assert c.fault is None, c.fault
-    assert sum(check_export(gateway, c) for c in clients) == 0
+    assert sum(check_export(gateway, s) for c in clients for s in c.sessions) == 0
