@@ -46,19 +46,29 @@ static int make_body(const struct hub *h, enum route_kind what, struct buf *body
     }
 }
 
+/* What the client may, by its Bearer token or its x-api-key; as in the workers. */
+static enum key_scope presented_scope(const struct keys *keys, const struct http1_head *h)
+{
+    struct str id;
+    enum key_scope scope = keys_check(keys, route_bearer(h), &id);
+
+    return scope == KEY_NONE ? keys_check(keys, http1_known(h, HTTP1_X_API_KEY), &id) : scope;
+}
+
 static int check(const struct conn *c, const struct http1_head *h, enum route_kind what,
                  struct err *e)
 {
     const struct hub *hub = c->hub;
-    struct str key = route_key(h), id;
+    enum key_scope scope;
 
     if (!str_eq(h->method, STR("GET")) && !str_eq(h->method, STR("HEAD")))
         return err_set(e, ERR_METHOD, "only GET and HEAD are served here");
     if (what != ROUTE_METRICS || hub->keys == NULL || !hub->config->metrics_auth)
         return 0;
-    if (key.len == 0)
+    scope = presented_scope(hub->keys, h);
+    if (scope == KEY_NONE)
         return err_set(e, ERR_MISSING_KEY, "metrics need an admin key");
-    if (keys_check(hub->keys, key, &id) != KEY_ADMIN)
+    if (scope != KEY_ADMIN)
         return err_set(e, ERR_WRONG_SCOPE, "metrics need an admin key");
     return 0;
 }

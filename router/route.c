@@ -3,28 +3,13 @@
 #include "common/proc/ids.h"
 #include "common/proc/keys.h"
 
-static struct str bearer(const struct http1_head *h)
+struct str route_bearer(const struct http1_head *h)
 {
     struct str v = http1_known(h, HTTP1_AUTHORIZATION);
 
     if (v.len < 7 || !str_eq_nocase(str_sub(v, 0, 7), STR("bearer ")))
         return (struct str){0};
     return str_trim(str_sub(v, 7, v.len));
-}
-
-struct str route_key(const struct http1_head *h)
-{
-    struct str key = bearer(h);
-    struct str other = http1_known(h, HTTP1_X_API_KEY);
-    enum key_scope scope;
-    struct str id;
-    uint32_t index;
-
-    /* A client with a token of its own beside the session's key: the session's key routes. */
-    if (key.p && keys_parse(key, &scope, &id, &index) &&
-        keys_parse(other, &scope, &id, &index) == 0)
-        return other;
-    return key.p ? key : other;
 }
 
 /* The target up to its query. */
@@ -87,5 +72,5 @@ void route_find(const struct http1_head *h, struct route *ret)
         ret->kind = ROUTE_METRICS;
     else if (!below(path, STR("/sessions")) && !below(path, STR("/ui")) &&
              !below(path, STR("/admin")))
-        (void)(try_key(bearer(h), ret) || try_key(http1_known(h, HTTP1_X_API_KEY), ret));
+        (void)(try_key(route_bearer(h), ret) || try_key(http1_known(h, HTTP1_X_API_KEY), ret));
 }

@@ -32,7 +32,7 @@ struct route {
 
 void route_find(const struct http1_head *h, struct route *ret);
 
-/* The key of a request: Authorization: Bearer, else x-api-key; absent when there is none. */
-struct str route_key(const struct http1_head *h);
+/* The token of Authorization: Bearer; absent when there is none. */
+struct str route_bearer(const struct http1_head *h);
 
 #endif

@@ -175,6 +175,12 @@ static void publish(struct worker *w)
                           memory_order_relaxed);
 }
 
+/* /ready follows the engines at once. */
+static void on_health(void *ctx)
+{
+    publish(ctx);
+}
+
 static bool session_needed(void *ctx, struct str id)
 {
     bool ended = false;
@@ -274,6 +280,8 @@ static int open_state(struct worker *w, struct err *e)
     struct engine_options engines = setup_engines(c, w->h->model);
 
     engines.metrics = w->h->page;
+    engines.on_health = on_health;
+    engines.health_ctx = w;
     env->loop = w->loop;
     env->model = w->h->model;
     env->page = w->h->page;

@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/codec/hex.h"
 #include "common/codec/utf8.h"
 
 #ifdef __SSE2__
@@ -134,14 +135,6 @@ static inline void copy_plain(struct reader *r)
     r->out = out;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Four hex digits at p, or -1. */
 static int32_t hex4(const char *p, const char *end)
 {
@@ -150,7 +143,7 @@ static int32_t hex4(const char *p, const char *end)
     if (end - p < 4)
         return -1;
     for (int i = 0; i < 4; i++) {
-        int d = hex_digit(p[i]);
+        int d = hex_value(p[i]);
 
         if (d < 0)
             return -1;

@@ -1,5 +1,6 @@
 #include "common/net/chunked.h"
 
+#include "common/codec/hex.h"
 #include <stdbool.h>
 
 enum { SIZE_DIGITS_MAX = 15, EXTENSION_MAX = 4096, TRAILER_MAX = 8192 };
@@ -17,14 +18,6 @@ enum state {
     TRAILER_LF,
     END_LF
 };
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 static bool is_control(char c)
 {
@@ -48,7 +41,7 @@ static void begin_data(struct chunked *c)
 
 static int step_size(struct chunked *c, char byte, struct err *e)
 {
-    int digit = hex_digit(byte);
+    int digit = hex_value(byte);
 
     if (digit >= 0) {
         if (c->digits++ == SIZE_DIGITS_MAX)

@@ -82,6 +82,22 @@ def test_every_key_on_every_route(gateway, method, path, body, allowed):
             gateway.post("/admin/resume", {}, headers=bearer(ADMIN))
 
 
+@pytest.mark.parametrize("style", [bearer, lambda key: {"x-api-key": key} if key else {},
+                                   lambda key: {**bearer("sk-of-another-service"), "x-api-key": key or ""}],
+                         ids=["bearer", "x-api-key", "both"])
+def test_every_key_on_the_routers_own_pages(start, tmp_path, style):
+    keys = tmp_path / "admin-keys"
+    keys.write_text(ADMIN + "\n")
+    gateway = start(engine="builtin:echo", workers=2, admin_key_file=str(keys), metrics_auth=True)
+    s = new(gateway)
+    for key, status in ((None, 401), ("sk-something", 401), (forged(s["api_key"]), 401), (forged(s["runner_key"]), 401),
+                        (s["api_key"][:-4], 401), (s["api_key"], 403), (s["runner_key"], 403), (ADMIN, 200)):
+        a = gateway.get("/metrics", headers=style(key))
+        assert a.status == status, (key, a.status, a.text)
+        assert status == 200 or a.json()["error"]["code"] == {401: "missing_key", 403: "wrong_scope"}[status]
+        assert gateway.get("/health", headers=style(key)).status == gateway.get("/ready", headers=style(key)).status == 200
+
+
 def test_x_api_key_and_session_by_key(gateway):
     s = new(gateway)
     a = gateway.post("/v1/chat/completions", CALL, headers={"x-api-key": s["api_key"]})

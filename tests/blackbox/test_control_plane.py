@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from gateway import wait_until
+
 
 @pytest.fixture
 def gateway(start):
@@ -187,8 +189,12 @@ def test_ended_status_can_be_400(start):
 
 def test_methods_and_paths_that_do_not_exist(gateway):
     s = new(gateway)
-    assert gateway.request("PUT", path(s, "/finalize")).status == 405
-    assert gateway.request("GET", "/admin/pause").status == 405
+    for method, where, allowed in (("PUT", path(s, "/finalize"), "POST"), ("POST", path(s), "GET, DELETE"),
+                                   ("GET", "/admin/pause", "POST"), ("DELETE", "/sessions", "POST, GET"),
+                                   ("GET", path(s, "/v1/chat/completions"), "POST"),
+                                   ("PUT", path(s, "/messages"), "POST"), ("POST", "/health", "GET, HEAD")):
+        a = gateway.request(method, where)
+        assert (a.status, a.headers["Allow"]) == (405, allowed), (method, where)
     assert gateway.request("GET", "/admin/nothing").status == 404
 
 
@@ -230,6 +236,22 @@ def test_pause_drain_waits_for_running_calls(start):
     assert answers[0].status == 200
     gateway.post("/admin/resume")
     assert gateway.post("/admin/pause", {"mode": "sometimes"}).json()["error"]["param"] == "mode"
+
+
+def test_pause_drain_gives_up_after_a_fraction_of_a_second(start):
+    gateway = start(engine="builtin:echo,delay_ms=3000", workers=2)
+    s = new(gateway)
+    t = threading.Thread(target=gateway.chat, args=(s, "hi"))
+    t.start()
+    wait_until(lambda: gateway.get(path(s)).json()["num_inflight_generations"] == 1, what="the call runs")
+    began = time.monotonic()
+    a = gateway.post("/admin/pause", {"timeout_s": 0.25})
+    assert a.json()["drained"] is False and time.monotonic() - began >= 0.25
+    gateway.post("/admin/resume")
+    t.join(20)
+    for bad in (-0.5, "1", 86401, True):
+        a = gateway.post("/admin/pause", {"timeout_s": bad})
+        assert a.status == 400 and a.json()["error"]["param"] == "timeout_s"
 
 
 def test_weight_version_stamps_later_tokens(gateway):

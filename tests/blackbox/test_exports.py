@@ -307,5 +307,7 @@ def test_finalize_is_idempotent_and_accept_chooses(session):
     assert first.status == again.status == 200
     assert first.json() == again.json()
     assert read_msgpack(session.get(session.path + "/trajectories", headers={"accept": "application/msgpack"}).body)["phase"] == "finalized"
+    weighed = "application/json;q=0.2, application/msgpack;q=0.8, application/safetensors;q=0.5"
+    assert read_msgpack(session.get(session.path + "/trajectories", headers={"accept": weighed}).body)["phase"] == "finalized"
     gone = session.post(session.path + "/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "x"}]})
     assert gone.status == 410 and gone.headers["x-should-retry"] == "false"

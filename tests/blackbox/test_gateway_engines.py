@@ -65,6 +65,18 @@ def test_the_engines_context_length_holds_where_the_models_is_unknown(pair):
     assert long.status == 400 and long.json()["error"]["code"] == "context_length_exceeded"
 
 
+def test_ready_follows_the_engine(pair):
+    """Not before it has answered once, not while it is down; no request is needed to see either."""
+    engine, gateway = pair(stub={"health": 503}, engine_health_interval="100ms")
+    a = gateway.get("/ready")
+    assert a.status == 503 and a.json()["reason"] == "no engine answers"
+    wait_until(lambda: gateway.has_line("engine is down"), what="probes fail")
+    for health, status in ((200, 200), (503, 503), (200, 200)):
+        engine.health = health
+        wait_until(lambda: gateway.get("/ready").status == status, what=f"/ready is {status}")
+        assert gateway.get("/health").status == 200
+
+
 FAULTS = [({"lp_extra": -1}, 502), ({"drop": {"logprobs"}}, 502), ({"drop": {"finish"}}, 502), ({"truncate": True}, 502), ({"cut": "reset"}, 502),
           ({"cut": "close"}, 502), ({"prompt_tokens": 1}, 502), ({"ids": [1, 99999]}, 502), ({"type": "text/html"}, 502), ({"status": 500}, 502),
           ({"status": 503}, 503), ({"status": 429}, 429), ({"status": 400}, 400), ({"finish": "abort", "abort_status": 503}, 503)]

@@ -20,6 +20,7 @@ struct order {
     unsigned dialect;
     bool draining; /* waits for this worker's own calls */
     bool drained;
+    bool others_busy; /* one of them gave up waiting for its calls */
     size_t failed;
 };
 
@@ -40,12 +41,25 @@ static void order_end(struct order *o)
         (void)err_set(&e, ERR_WORKER_UNAVAILABLE, "%zu workers did not obey", o->failed);
         respond_error_to(o->api, o->x, NULL, o->dialect, "", &e);
     } else {
-        buf_printf(&body, "{\"status\":\"ok\",\"drained\":%s}", o->drained ? "true" : "false");
+        buf_printf(&body, "{\"status\":\"ok\",\"drained\":%s}",
+                   o->drained && !o->others_busy ? "true" : "false");
         respond_count(o->api, o->dialect, 200);
         exchange_reply(o->x, 200, "application/json", buf_str(&body));
     }
     buf_done(&body);
     free(o);
+}
+
+static void on_obeyed(void *ctx, struct str body)
+{
+    struct order *o = ctx;
+    struct arena a = {0};
+    const struct json *v;
+    struct err e;
+
+    if (json_parse(&a, body, &v, &e) != 0 || !json_is_true(json_get(v, "drained")))
+        o->others_busy = true;
+    arena_done(&a);
 }
 
 static void on_round(void *ctx, size_t failed)
@@ -56,6 +70,8 @@ static void on_round(void *ctx, size_t failed)
     o->failed = failed;
     order_end(o);
 }
+
+static const struct sibling_round_fns round_fns = {on_obeyed, on_round};
 
 static void on_drained(void *ctx)
 {
@@ -105,8 +121,8 @@ static void order_give(struct order *o, struct api_request *r)
         buf_puts(&path, "?local=1");
         o->round = sibling_ask_all(
             api_siblings(r->api),
-            &(struct sibling_question){"POST", buf_str(&path), exchange_body(r->x), r->x}, on_round,
-            o);
+            &(struct sibling_question){"POST", buf_str(&path), exchange_body(r->x), r->x},
+            &round_fns, o);
     }
     buf_done(&path);
     arena_done(&a);
@@ -148,7 +164,7 @@ void admin_weight_version(struct api_request *r)
     arena_done(&a);
 }
 
-static int read_pause(struct api_request *r, struct arena *a, bool *ret_drain, int64_t *ret_s,
+static int read_pause(struct api_request *r, struct arena *a, bool *ret_drain, double *ret_s,
                       struct err *e)
 {
     const struct json *body;
@@ -164,8 +180,8 @@ static int read_pause(struct api_request *r, struct arena *a, bool *ret_drain, i
     if (!*ret_drain && !str_eq_c(json_string(mode), "hold"))
         return err_field(e, "mode", "mode must be drain or hold");
     if (!json_is_null(timeout) &&
-        (json_to_i64(timeout, ret_s) || *ret_s < 0 || *ret_s > DRAIN_MAX_S))
-        return err_field(e, "timeout_s", "timeout_s must be an integer from 0 to %d", DRAIN_MAX_S);
+        (json_to_double(timeout, ret_s) || !(*ret_s >= 0 && *ret_s <= DRAIN_MAX_S)))
+        return err_field(e, "timeout_s", "timeout_s must be a number from 0 to %d", DRAIN_MAX_S);
     return 0;
 }
 
@@ -174,7 +190,7 @@ void admin_pause(struct api_request *r)
     struct engine_pool *pool = r->api->turns.engines;
     struct arena a = {0};
     struct err e = {0};
-    int64_t timeout_s;
+    double timeout_s;
     bool drain;
     struct order *o;
 
@@ -186,7 +202,8 @@ void admin_pause(struct api_request *r)
     o = order_new(r);
     if (drain) {
         o->draining = true;
-        loop_timer_set(r->api->turns.loop, &o->timer, (uint64_t)timeout_s * 1000, on_drain_timeout);
+        loop_timer_set(r->api->turns.loop, &o->timer, (uint64_t)(timeout_s * 1000),
+                       on_drain_timeout);
     }
     engine_pool_pause(pool, ENGINE_HOLD, NULL, NULL);
     order_give(o, r);

@@ -122,6 +122,19 @@ static const struct route *find_route(const struct route *routes, size_t n, stru
     return NULL;
 }
 
+/* A 405 names the methods that the path has. */
+static void name_methods(struct exchange *x, const struct route *routes, size_t n, struct str path)
+{
+    struct buf methods = {0};
+
+    for (size_t i = 0; i < n; i++) {
+        if (str_eq_c(path, routes[i].path))
+            buf_printf(&methods, "%s%s", methods.len ? ", " : "", routes[i].method);
+    }
+    exchange_set_header(x, "Allow", buf_str(&methods));
+    buf_done(&methods);
+}
+
 static bool in_session(const struct api_request *r)
 {
     return str_starts(exchange_path(r->x), STR("/sessions/"));
@@ -149,24 +162,23 @@ static void dispatch(struct api_request *r, struct str key_id)
 {
     struct err e = {0};
     struct str method = exchange_method(r->x);
-    const struct route *route;
+    const struct route *routes = in_session(r) ? session_routes : global_routes;
+    size_t n = in_session(r) ? ARRAY_LEN(session_routes) : ARRAY_LEN(global_routes);
+    const struct route *route = find_route(routes, n, method, r->rest, &e);
     unsigned scopes = SCOPE_A | SCOPE_G;
     void (*handler)(struct api_request *) = call_handle;
 
     if (r->id_valid)
         exchange_set_header(r->x, "Rollgate-Session", r->id);
-    if (in_session(r))
-        route = find_route(session_routes, ARRAY_LEN(session_routes), method, r->rest, &e);
-    else
-        route = find_route(global_routes, ARRAY_LEN(global_routes), method, r->rest, &e);
     if (route) {
         scopes = route->scopes;
         handler = route->handler;
     } else if (!is_data_plane(r, &e)) {
-        struct err denied = {0};
-
-        respond_error(r, NULL,
-                      r->scope == KEY_NONE && check_scope(r, 0, key_id, &denied) ? &denied : &e);
+        if (r->scope == KEY_NONE)
+            (void)check_scope(r, 0, key_id, &e);
+        else if (e.kind == ERR_METHOD)
+            name_methods(r->x, routes, n, r->rest);
+        respond_error(r, NULL, &e);
         return;
     }
     if (check_scope(r, scopes, key_id, &e)) {

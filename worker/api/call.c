@@ -569,6 +569,7 @@ void call_handle(struct api_request *r)
     } else if (d && get && exchange_header(r->x, "upgrade").p) {
         refuse(r, d, ERR_UPGRADE, "this path does not speak websockets");
     } else if (d) {
+        exchange_set_header(r->x, "Allow", STR("POST"));
         refuse(r, d, ERR_METHOD, "the path has no such method");
     } else {
         r->dialect = METRIC_DIALECT_PASSTHROUGH;

@@ -5,6 +5,7 @@
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
 #include "worker/api/respond.h"
+#include "worker/export/accept.h"
 #include "worker/export/export.h"
 #include "worker/turn/ledger.h"
 
@@ -169,7 +170,7 @@ static struct exporting *exporting_new(struct api_request *r, enum export_format
     export_options_init(&v->options);
     if (otherwise == EXPORT_MILES) /* what miles' own session server hands out */
         v->options.drop_retries = v->options.train_once = true;
-    v->options.format = otherwise == EXPORT_MILES ? otherwise : export_accept(accept, otherwise);
+    v->options.format = otherwise == EXPORT_MILES ? otherwise : accept_format(accept, otherwise);
     exchange_watch(v->x, on_closed, v);
     if (query_options(v, &e) || (body.len > 0 && json_parse(&v->arena, body, &given, &e))) {
         fail(v, &e);

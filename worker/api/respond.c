@@ -1,5 +1,6 @@
 #include "worker/api/respond.h"
 
+#include "common/codec/hex.h"
 #include "worker/api/dialect.h"
 
 void respond_count(struct api *a, unsigned dialect, int status)
@@ -90,24 +91,15 @@ void respond_error(struct api_request *r, const struct dialect *d, const struct 
     respond_error_to(r->api, r->x, d, r->dialect, r->request_id, e);
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if ((c | 32) >= 'a' && (c | 32) <= 'f')
-        return (c | 32) - 'a' + 10;
-    return -1;
-}
-
 static struct str percent_decode(struct arena *a, struct str s)
 {
     char *out = arena_alloc(a, s.len + 1);
     size_t n = 0;
 
     for (size_t i = 0; i < s.len; i++) {
-        if (s.p[i] == '%' && i + 2 <= s.len - 1 && hex_digit(s.p[i + 1]) >= 0 &&
-            hex_digit(s.p[i + 2]) >= 0) {
-            out[n++] = (char)(hex_digit(s.p[i + 1]) * 16 + hex_digit(s.p[i + 2]));
+        if (s.p[i] == '%' && i + 2 <= s.len - 1 && hex_value(s.p[i + 1]) >= 0 &&
+            hex_value(s.p[i + 2]) >= 0) {
+            out[n++] = (char)(hex_value(s.p[i + 1]) * 16 + hex_value(s.p[i + 2]));
             i += 2;
         } else {
             out[n++] = s.p[i] == '+' ? ' ' : s.p[i];

@@ -149,7 +149,7 @@ void sibling_cancel(struct sibling_call *c)
 }
 
 struct sibling_round {
-    sibling_all_fn fn;
+    const struct sibling_round_fns *fns; /* NULL: forgotten */
     void *ctx;
     size_t waiting, failed;
 };
@@ -158,25 +158,26 @@ static void on_one(void *ctx, int status, struct str body, const struct err *e)
 {
     struct sibling_round *r = ctx;
 
-    (void)body;
     (void)e;
     if (status < 200 || status > 299)
         r->failed++;
+    else if (r->fns)
+        r->fns->one(r->ctx, body);
     if (--r->waiting > 0)
         return;
-    if (r->fn)
-        r->fn(r->ctx, r->failed);
+    if (r->fns)
+        r->fns->all(r->ctx, r->failed);
     free(r);
 }
 
 struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
-                                      sibling_all_fn fn, void *ctx)
+                                      const struct sibling_round_fns *fns, void *ctx)
 {
     struct sibling_round *r = mem_zalloc(sizeof(*r));
     uint32_t workers[BOARD_WORKERS_MAX];
     size_t n = siblings_list(s->h, workers);
 
-    *r = (struct sibling_round){.fn = fn, .ctx = ctx};
+    *r = (struct sibling_round){.fns = fns, .ctx = ctx};
     for (size_t i = 0; i < n; i++) {
         if (workers[i] != s->h->index && sibling_ask(s, workers[i], q, on_one, r))
             r->waiting++;
@@ -190,7 +191,7 @@ struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_q
 void sibling_forget(struct sibling_round *r)
 {
     if (r)
-        r->fn = NULL;
+        r->fns = NULL;
 }
 
 size_t siblings_list(const struct heritage *h, uint32_t ret[BOARD_WORKERS_MAX])

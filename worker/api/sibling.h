@@ -25,13 +25,18 @@ struct sibling_question {
 struct sibling_call *sibling_ask(struct siblings *s, uint32_t index,
                                  const struct sibling_question *q, sibling_fn fn, void *ctx);
 
-/* The same of all other workers that serve; fn is called once, when all have answered, with the
- * number of those that did not say 2xx. NULL when there is nobody to ask. */
-typedef void (*sibling_all_fn)(void *ctx, size_t failed);
-struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
-                                      sibling_all_fn fn, void *ctx);
+/* The same of all other workers that serve. `one` gets the body of every 2xx answer; `all` is
+ * called once, when everybody has answered, with the number of those that did not say 2xx. */
+struct sibling_round_fns {
+    void (*one)(void *ctx, struct str body);
+    void (*all)(void *ctx, size_t failed);
+};
 
-/* The questions go on, fn is not called. NULL is fine. */
+/* NULL when there is nobody to ask. */
+struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
+                                      const struct sibling_round_fns *fns, void *ctx);
+
+/* The questions go on, nothing is called. NULL is fine. */
 void sibling_forget(struct sibling_round *r);
 
 /* No answer any more. NULL is fine. */

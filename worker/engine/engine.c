@@ -10,7 +10,11 @@ enum { QUEUE_TIMEOUT_MS = 300000 };
 
 static void on_changed(void *ctx)
 {
-    pool_dispatch(ctx);
+    struct engine_pool *p = ctx;
+
+    pool_dispatch(p);
+    if (p->opt.on_health)
+        p->opt.on_health(p->opt.health_ctx);
 }
 
 int engine_pool_new(struct loop *loop, const struct engine_options *o, struct engine_pool **ret,
@@ -83,7 +87,7 @@ void engine_pool_set_version(struct engine_pool *p, struct str version)
 bool engine_pool_ready(const struct engine_pool *p)
 {
     for (size_t i = 0; i < p->replicas.n; i++) {
-        if (p->replicas.at[i].up)
+        if (replica_serves(&p->replicas.at[i]))
             return true;
     }
     return false;

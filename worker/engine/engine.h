@@ -115,6 +115,8 @@ struct engine_options {
     bool insecure_tls;
     const char *ca_file;
     struct metrics_page *metrics; /* this process's, or NULL */
+    void (*on_health)(void *ctx); /* engine_pool_ready may have changed; or NULL */
+    void *health_ctx;
     uint64_t timeout_ms, idle_timeout_ms, connect_timeout_ms, queue_timeout_ms, health_interval_ms;
 };
 

@@ -26,18 +26,27 @@ static void set_up(struct replica *r, bool up)
 
 /* --- health --- */
 
+bool replica_serves(const struct replica *r)
+{
+    return r->up && (r->proven || !r->adapter->probe);
+}
+
 static void observe(struct replica *r, bool good)
 {
+    bool served = replica_serves(r);
+
     r->bad = good ? 0 : (uint8_t)MIN_OF(r->bad + 1, BAD_LIMIT);
     r->good = good ? (uint8_t)MIN_OF(r->good + 1, GOOD_LIMIT) : 0;
+    r->proven = r->proven || good;
     if (r->up && r->bad >= BAD_LIMIT) {
         log_warn(NULL, "engine is down", LOG_T("engine", r->target.name));
         set_up(r, false);
     } else if (!r->up && r->good >= GOOD_LIMIT) {
         log_info(NULL, "engine is up", LOG_T("engine", r->target.name));
         set_up(r, true);
-        r->all->changed(r->all->ctx);
     }
+    if (replica_serves(r) != served)
+        r->all->changed(r->all->ctx);
 }
 
 static void on_answer(void *ctx, enum engine_health h)

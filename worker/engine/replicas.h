@@ -23,7 +23,8 @@ struct replica {
     const struct engine_adapter *adapter;
     void *impl;
     uint32_t inflight;
-    bool up;
+    bool up;     /* from the start: calls need not wait for the first probe */
+    bool proven; /* it has answered */
     bool probing;
     uint8_t bad, good; /* observations in a row */
     uint64_t hash;     /* of its name */
@@ -39,7 +40,7 @@ struct replicas {
     uint32_t max_inflight;
     uint64_t interval_ms;
     struct loop_timer timer;
-    void (*changed)(void *ctx); /* one came up */
+    void (*changed)(void *ctx); /* one began or ceased to serve */
     void *ctx;
     struct metrics_page *metrics;
 };
@@ -56,6 +57,9 @@ void replicas_close(struct replicas *r);
  * left. */
 struct replica *replicas_pick(struct replicas *r, struct str session_id,
                               const struct replica *avoid);
+
+/* Whether it is up and not only hoped to be. */
+bool replica_serves(const struct replica *r);
 
 /* One of the two ends of a request at a replica, for load and metrics. */
 void replica_begin(struct replica *r);

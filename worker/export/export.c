@@ -106,8 +106,10 @@ static int read_numbers(struct export_options *o, struct str name, struct str va
 {
     uint64_t n = 0;
 
-    if (str_eq_c(name, "max_tokens") || str_eq_c(name, "max_seq_len"))
+    if (str_eq_c(name, "max_tokens"))
         return read_count(value, "max_tokens", UINT32_MAX, &o->max_tokens, e);
+    if (str_eq_c(name, "max_seq_len"))
+        return read_count(value, "max_seq_len", UINT32_MAX, &o->max_tokens, e);
     if (str_eq_c(name, "session_index")) {
         if (read_count(value, "session_index", UINT32_MAX, &n, e) != 0)
             return -1;
@@ -162,32 +164,6 @@ int export_options_json(struct export_options *o, const struct json *body, struc
             return -1;
     }
     return 0;
-}
-
-enum export_format export_accept(struct str accept, enum export_format otherwise)
-{
-    size_t best = SIZE_MAX;
-    enum export_format ret = otherwise;
-
-    static const struct {
-        const char *type;
-        enum export_format format;
-    } types[] = {{"application/json", EXPORT_JSON},
-                 {"application/msgpack", EXPORT_MSGPACK},
-                 {"application/x-msgpack", EXPORT_MSGPACK},
-                 {"application/vnd.msgpack", EXPORT_MSGPACK},
-                 {"application/safetensors", EXPORT_SAFETENSORS},
-                 {"application/octet-stream", EXPORT_SAFETENSORS}};
-
-    for (size_t i = 0; accept.p && i < ARRAY_LEN(types); i++) {
-        size_t at = str_find(accept, str_cstr(types[i].type), 0);
-
-        if (at < best) { /* the first named wins */
-            best = at;
-            ret = types[i].format;
-        }
-    }
-    return ret;
 }
 
 /* --- the object --- */

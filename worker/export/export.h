@@ -72,9 +72,6 @@ int export_option(struct export_options *o, struct str name, struct str value, s
  * null are fine. Values may be strings, numbers or booleans. */
 int export_options_json(struct export_options *o, const struct json *body, struct err *e);
 
-/* The format that an Accept header asks for, or `otherwise`. */
-enum export_format export_accept(struct str accept, enum export_format otherwise);
-
 /* Fixes the branches and prepares. `m` and `scratch` are for the drift audit and for merging by
  * token; NULL leaves the audit out. ERR_UNASSEMBLABLE when the format cannot hold the session
  * (miles). */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
+#include "common/codec/hex.h"
 #include "worker/parsers/object_scan.h"
 #include "worker/parsers/value.h"
 
@@ -41,13 +42,11 @@ static int hex_digits(struct reader *r, int n, uint32_t *ret)
     uint32_t v = 0;
 
     for (; n; n--, r->at++) {
-        char c = peek(r);
-        const char *digits = "0123456789abcdefABCDEF";
-        const char *d = c ? strchr(digits, c) : NULL;
+        int digit = hex_value(peek(r));
 
-        if (!d)
+        if (digit < 0)
             return -1;
-        v = v * 16 + (uint32_t)(d - digits > 15 ? d - digits - 6 : d - digits);
+        v = v * 16 + (uint32_t)digit;
     }
     *ret = v;
     return 0;

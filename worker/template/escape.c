@@ -1,14 +1,7 @@
 #include "worker/template/escape.h"
 
+#include "common/codec/hex.h"
 #include "common/codec/utf8.h"
-
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 32;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 /* `n` hex digits at *at; -1 when there are fewer. */
 static int64_t read_hex(struct str raw, size_t *at, int n)
