@@ -33,6 +33,7 @@ void *arena_alloc_slow(struct arena *a, size_t size_bytes)
     a->at = c->bytes + need;
     a->end = c->bytes + cap;
     a->used_bytes += need;
+    a->held_bytes += sizeof(*c) + cap;
     return c->bytes;
 }
 
@@ -96,6 +97,7 @@ void arena_reset(struct arena *a)
     a->at = keep->bytes;
     a->end = keep->bytes + keep->cap;
     a->used_bytes = 0;
+    a->held_bytes = sizeof(*keep) + keep->cap;
 }
 
 void arena_done(struct arena *a)

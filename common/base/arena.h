@@ -22,6 +22,7 @@ struct arena {
     char *end; /* its end */
     struct arena_chunk *chunks;
     size_t used_bytes; /* handed out since the last reset, for budgets and metrics */
+    size_t held_bytes; /* of all chunks: what the process pays for */
 };
 
 /* Memory for the arena's life, uninitialised. */
@@ -29,9 +30,9 @@ void *arena_alloc_slow(struct arena *a, size_t size_bytes);
 
 static inline void *arena_alloc(struct arena *a, size_t size_bytes)
 {
-    size_t n = (size_bytes + 15) & ~(size_t)15;
+    size_t n = (size_bytes + 15 + !size_bytes) & ~(size_t)15; /* empty ones have an address, too */
 
-    if (RG_LIKELY(n >= size_bytes && (size_t)(a->end - a->at) >= n && n > 0)) {
+    if (RG_LIKELY(n >= size_bytes && (size_t)(a->end - a->at) >= n)) {
         void *p = a->at;
 
         a->at += n;

@@ -86,6 +86,24 @@ TEST(arena, is_aligned_and_survives_reset)
     arena_done(&a);
 }
 
+/* Each of them once cost a chunk of its own. */
+TEST(arena, empty_allocations_cost_next_to_nothing)
+{
+    struct arena a = {0};
+    size_t first;
+
+    (void)arena_alloc(&a, 1);
+    first = a.held_bytes;
+    cr_assert_gt(first, 0);
+    for (int i = 0; i < 100; i++)
+        cr_assert_not_null(arena_calloc(&a, 0, 24));
+    cr_assert_eq(a.held_bytes, first);
+    arena_reset(&a);
+    cr_assert_eq(a.held_bytes, first);
+    arena_done(&a);
+    cr_assert_eq(a.held_bytes, 0);
+}
+
 TEST(vec, push_and_pop)
 {
     VEC(int) v = {0};
