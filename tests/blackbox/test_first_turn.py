@@ -175,3 +175,14 @@ def test_counting_tokens_leaves_a_linear_history_as_it_is(scripted):
     assert scripted.post(f"{base}/v1/messages/count_tokens", {"model": "m", "messages": messages}).status == 200
     assert scripted.get(f"{base}/trajectories").json()["trajectories"] == before
     assert scripted.get(base).json()["rollback_count"] == 0
+
+
+def test_a_developer_message_becomes_a_system_one_where_the_template_has_no_such_role(start, tmp_path):
+    template = tmp_path / "t.jinja"
+    template.write_text("{%- for m in messages if m.role in ('system', 'user', 'assistant') -%}<{{ m.role }}>{{ m.content }}"
+                        "{%- endfor -%}{%- if add_generation_prompt -%}<assistant>{%- endif -%}")
+    gateway = start(engine="builtin:echo", workers=1, chat_template=str(template))
+    session = gateway.post("/sessions", {}).json()
+    assert gateway.chat(session, [{"role": "developer", "content": "be brief"}, {"role": "user", "content": "hi"}]).status == 200
+    state = gateway.get(f"/sessions/{session['session_id']}?records=1").json()
+    assert bytes(state["records"][0]["prompt_ids"]) == b"<system>be brief<user>hi<assistant>"

@@ -1,7 +1,7 @@
 /* fuzz: rg_worker */
 /*
  * session_apply on arbitrary records never crashes, and whatever it accepted can be looked at and
- * exported. Input: chunks of a type byte, a 16-bit length and bytes; types 1..4 get a proper
+ * exported. Input: chunks of a type byte, a 16-bit length and bytes; types 1..5 get a proper
  * record head in front, others are records as they are.
  */
 #include <string.h>
@@ -21,7 +21,7 @@ static void apply(struct session_store *st, unsigned type, struct str bytes)
     struct buf record = {0};
     struct err e;
 
-    if (type >= RECORD_CREATE && type <= RECORD_END)
+    if (type >= RECORD_CREATE && type <= RECORD_DROP)
         record_head(&record, (enum record_type)type, ID, 1000);
     buf_add_str(&record, bytes);
     (void)session_apply(st, buf_str(&record), &e);

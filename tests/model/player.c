@@ -83,6 +83,7 @@ static void play_chat(struct player *p, const struct json *ev, int64_t call)
 {
     struct chat chat = {json_get(ev, "messages"), json_get(ev, "tools"), json_get(ev, "kwargs")};
     struct session_call_input in = {.chat = &chat, .now_ms = p->now, .temperature = 1};
+    struct buf record = {0};
     struct err e = {0};
 
     in.context_length = (uint32_t)number(json_get(ev, "context_length"), 0);
@@ -96,6 +97,11 @@ static void play_chat(struct player *p, const struct json *ev, int64_t call)
     if (session_prepare(p->s, NULL, &p->arena, &in, &p->plans[call], &e) != 0) {
         fail(p, call, &e);
         return;
+    }
+    if (p->plans[call]->drops) {
+        session_drop_record(p->plans[call], p->now, &record);
+        apply(p, &record);
+        buf_done(&record);
     }
     for (size_t i = 0; i < p->plans[call]->prompt.n; i++)
         *vec_push(&p->prompts[call]) = p->plans[call]->prompt.at[i];

@@ -17,6 +17,7 @@ struct family {
     bool pin_value;
     const char *tool_parser;      /* NULL: by the template's markers */
     const char *reasoning_parser; /* the same */
+    bool system_first;            /* trained with system messages in front only */
 };
 
 /* The family whose marks the template bears; never NULL ("default" matches all). */

@@ -42,9 +42,11 @@ struct model_info {
     const char *tool_parser;
     const char *reasoning_parser;
     const char *family;
-    bool append_only;    /* earlier turns are never rewritten by the template */
-    bool content_lists;  /* the template handles content as a list of parts */
-    uint32_t moe_layers; /* routed experts: rows x layers x topk; 0: unknown */
+    const char *const *append_roles; /* NULL-ended: what the template can write behind an answer;
+                                        NULL: any */
+    bool append_only;                /* earlier turns are never rewritten by the template */
+    bool content_lists;              /* the template handles content as a list of parts */
+    uint32_t moe_layers;             /* routed experts: rows x layers x topk; 0: unknown */
     uint32_t moe_topk;
 };
 

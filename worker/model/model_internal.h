@@ -19,17 +19,19 @@ struct stop {
 
 /* What probing found out about the template. */
 struct boundaries {
-    bool renders;             /* a stand-in conversation can be rendered at all */
-    bool needs_system;        /* only behind a system message */
-    bool tool_turns;          /* assistant calls and tool results can be rendered */
-    bool tools_in_suffix;     /* tool definitions are (also) written behind earlier turns */
-    bool counts_turns;        /* what follows depends on how many turns there were: no stand-in */
-    bool system_in_suffix;    /* the system message is written behind earlier turns */
-    bool append_plain;        /* answer, then user: nothing before is rewritten */
-    bool append_tools;        /* the same for call, then result */
-    bool append_thought_call; /* the same for a call with reasoning_content, then result */
-    bool append_thought;      /* the same for an answer with reasoning_content, then user */
-    bool roles[5];            /* can be appended: tool user system developer assistant */
+    bool renders;              /* a stand-in conversation can be rendered at all */
+    bool developer;            /* it has that role; else such messages become system ones */
+    bool needs_system;         /* only behind a system message */
+    bool tool_turns;           /* assistant calls and tool results can be rendered */
+    bool tools_in_suffix;      /* tool definitions are (also) written behind earlier turns */
+    bool counts_turns;         /* what follows depends on how many turns there were: no stand-in */
+    bool system_in_suffix;     /* the system message is written behind earlier turns */
+    bool append_plain;         /* answer, then user: nothing before is rewritten */
+    bool append_tools;         /* the same for call, then result */
+    bool append_thought_call;  /* the same for a call with reasoning_content, then result */
+    bool append_thought;       /* the same for an answer with reasoning_content, then user */
+    bool roles[5];             /* can be appended: tool user system developer assistant */
+    const char *role_names[6]; /* those that can, NULL-ended */
     struct str generation_prompt;
     struct str close; /* text between an answer's content and the next turn */
 };
@@ -74,7 +76,8 @@ int model_text(const struct model *m, struct arena *a, const struct rendering *i
 
 /* A message as the template gets it (chat.h's form in, engines' form out): `arguments` texts that
  * are JSON objects become objects, null content becomes "", lists of text parts are joined for
- * templates that do not read lists. Borrows from msg; new parts live in the arena. */
+ * templates that do not read lists, developer becomes system where the template has no such role.
+ * Borrows from msg; new parts live in the arena. */
 struct json normalise_message(const struct model *m, struct arena *a, const struct json *msg);
 
 /* Finds boundaries, stop ids and content_lists; a template that cannot be probed is reported, not

@@ -110,6 +110,8 @@ struct json normalise_message(const struct model *m, struct arena *a, const stru
 
     if (msg->kind != JSON_OBJECT)
         return ret;
+    if (!m->boundaries.developer && str_eq_c(json_string(json_get(msg, "role")), "developer"))
+        ret = copy_with(a, &ret, "role", json_make_string(STR("system")));
     if (json_is(calls, JSON_ARRAY) && calls->n)
         ret = copy_with(a, &ret, "tool_calls", normalise_calls(a, calls));
     if (json_is_null(content) && str_eq_c(json_string(json_get(msg, "role")), "assistant"))

@@ -99,6 +99,19 @@ static bool reads_lists(const struct probe *p)
            str_find(text, STR("\"type\""), 0) == SIZE_MAX;
 }
 
+/* Whether a developer message comes out of the template. */
+static bool has_developer(const struct probe *p)
+{
+    struct json msgs[2] = {next_message(&p->s->arena, "developer"),
+                           make_text(&p->s->arena, "role", "user", "content", "x")};
+    struct rendering r = {.messages = msgs, .n = 2};
+
+    p->m->boundaries.developer = true; /* the role is to be seen as it is */
+    buf_clear(&p->s->a);
+    return model_text(p->m, &p->s->arena, &r, &p->s->a, NULL) == 0 &&
+           str_find(buf_str(&p->s->a), STR("RGNEXT"), 0) != SIZE_MAX;
+}
+
 static void probe_generation_prompt(const struct probe *p)
 {
     struct boundaries *b = &p->m->boundaries;
@@ -177,7 +190,26 @@ static void probe_turns(const struct probe *p)
     b->counts_turns = counts_turns(p);
     b->system_in_suffix = system_behind(p);
     for (size_t i = 0; i < ARRAY_LEN(boundary_roles); i++)
-        b->roles[i] = i == 0 ? b->tool_turns : try(p, plain_turn(a), boundary_roles[i], NULL, &x);
+        b->roles[i] =
+            (i == 0 && b->tool_turns) || try(p, plain_turn(a), boundary_roles[i], NULL, &x);
+}
+
+/* What may follow an answer; a template that cannot be probed is asked each time. */
+static void tell_roles(struct model *m)
+{
+    struct boundaries *b = &m->boundaries;
+    size_t n = 0;
+
+    if (!b->renders)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(boundary_roles); i++) {
+        bool system = i == 2 || i == 3;
+
+        b->roles[i] &= !(system && m->family->system_first);
+        if (b->roles[i])
+            b->role_names[n++] = boundary_roles[i];
+    }
+    m->info.append_roles = b->role_names;
 }
 
 /* --- stop ids --- */
@@ -283,7 +315,9 @@ void model_probe(struct model *m, struct model_scratch *s)
 
     m->info.content_lists = true; /* so that lists reach the template */
     m->info.content_lists = reads_lists(&p);
+    m->boundaries.developer = has_developer(&p);
     probe_turns(&p);
+    tell_roles(m);
     probe_generation_prompt(&p);
     stop_from_close(m);
     probe_openers(&p);

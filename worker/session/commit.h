@@ -17,6 +17,8 @@
  *     n answers, each: ids, logprobs? (float32 run), n versions (text start end), cut, finish,
  *         message (JSON), response id, parse warning, experts block, from, rows, layers, topk,
  *         queue, engine, gateway microseconds, twin mode, twin turn
+ *
+ * RECORD_DROP (linear: a retry discards the newest turn), behind the head: call, turn.
  */
 #ifndef RG_SESSION_COMMIT_H
 #define RG_SESSION_COMMIT_H
@@ -24,7 +26,7 @@
 #include "common/base/buf.h"
 #include "common/base/str.h"
 
-enum record_type { RECORD_CREATE = 1, RECORD_COMMIT, RECORD_REWARD, RECORD_END };
+enum record_type { RECORD_CREATE = 1, RECORD_COMMIT, RECORD_REWARD, RECORD_END, RECORD_DROP };
 
 enum { RECORD_VERSION = 1 };
 

@@ -1,6 +1,8 @@
 /* Policy linear: one history. A request extends it or retries from one generated turn back; the
  * first of several overlapping commits wins. */
+#include "worker/session/commit.h"
 #include "worker/session/policy.h"
+#include "worker/session/record.h"
 
 enum { ROLLBACK_MAX = 1 };
 
@@ -26,20 +28,37 @@ static uint32_t matched_of(const struct session *s, const struct plan *p, uint32
     return n;
 }
 
-static int may_append(const struct plan *p, uint32_t from, struct err *e)
+static bool known_role(struct str role, const char *const *roles)
 {
-    static const char *const roles[] = {"tool", "user", "system", "developer", "assistant"};
+    for (; *roles; roles++)
+        if (str_eq_c(role, *roles))
+            return true;
+    return false;
+}
 
+/* The model's template may not be able to write every role behind an answer. */
+static int may_append(const struct session *s, const struct plan *p, uint32_t from, struct err *e)
+{
+    static const char *const all[] = {"tool", "user", "system", "developer", "assistant", NULL};
+    const char *const *roles = model_info(s->store->model)->append_roles;
+
+    if (!roles)
+        roles = all;
     for (uint32_t i = from; i < p->walk.n; i++) {
         struct str role = json_string(json_get(&p->chat.messages->items[i], "role"));
-        bool known = false;
+        struct buf names = {0};
 
-        for (size_t k = 0; k < ARRAY_LEN(roles); k++)
-            known |= str_eq_c(role, roles[k]);
-        if (!known)
-            return err_set(e, ERR_HISTORY_CONFLICT,
-                           "linear history: a message of role '%.*s' cannot be appended",
-                           (int)MIN_OF(role.len, 40), role.p ? role.p : "");
+        if (known_role(role, roles))
+            continue;
+        for (const char *const *name = roles; *name; name++)
+            buf_printf(&names, "%s%s", name == roles ? "" : ", ", *name);
+        (void)err_set(e, ERR_HISTORY_CONFLICT,
+                      "linear history: message %u of role '%.*s' cannot be appended with this "
+                      "model's chat template; roles that can: %.*s",
+                      i, (int)MIN_OF(role.len, 40), role.p ? role.p : "", (int)names.len,
+                      names.p ? names.p : "none");
+        buf_done(&names);
+        return -1;
     }
     return 0;
 }
@@ -54,6 +73,8 @@ static int linear_position(struct session *s, struct plan *p, struct err *e)
         return 0;
     matched = matched_of(s, p, &beyond);
     if (matched < head->node->depth) {
+        if (beyond > ROLLBACK_MAX && p->look) /* no such call: what it says, rendered */
+            return 0;
         if (beyond > ROLLBACK_MAX)
             return err_set(e, ERR_HISTORY_CONFLICT,
                            "rollback failed: discard_count=%u exceeds "
@@ -61,17 +82,12 @@ static int linear_position(struct session *s, struct plan *p, struct err *e)
                            "%u messages): a linear history may be extended or retried from one "
                            "generated turn back",
                            beyond, ROLLBACK_MAX, head->node->depth, p->walk.n);
-        /* The discarded turn is gone from here on, whatever becomes of this call; its tokens stay
-         * in the records. */
         head = head->parent;
-        if (!p->look) {
-            s->head = head;
-            p->head_version = ++s->head_version;
-        }
+        p->pub.drops = true;
     }
     p->parent = head;
     p->covered = head ? head->node->depth : 0;
-    return may_append(p, p->covered, e);
+    return head && !p->look ? may_append(s, p, p->covered, e) : 0;
 }
 
 static int linear_check(const struct session *s, const struct plan *p, struct err *e)
@@ -84,11 +100,38 @@ static int linear_check(const struct session *s, const struct plan *p, struct er
 
 void linear_move(struct session *s, struct turn *head)
 {
-    if (s->recorded && s->recorded != head) {
+    if (s->head && s->head != head) {
         s->rollbacks++;
-        s->rollback_dropped += s->recorded->n;
+        s->rollback_dropped += s->head->n;
     }
-    s->head = s->recorded = head;
+    s->head = head;
+}
+
+void session_drop_record(struct session_plan *pub, uint64_t now_ms, struct buf *record)
+{
+    const struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+
+    record_head(record, RECORD_DROP, p->session->id, now_ms);
+    record_put_u(record, pub->call);
+    record_put_u(record, p->session->head->id);
+}
+
+int linear_apply_drop(struct session *s, struct record_in *r, struct err *e)
+{
+    uint64_t call = record_u(r), turn = record_u(r);
+    struct plan *p;
+
+    if (r->bad || r->p != r->end || s->options.policy != &policy_linear || !s->head ||
+        s->head->id != turn)
+        return err_set(e, ERR_IO, "session record: drops what is not the newest turn");
+    linear_move(s, s->head->parent);
+    s->head_version++;
+    p = plan_find(s, call);
+    if (p) {
+        p->head_version = s->head_version;
+        p->pub.drops = false;
+    }
+    return 0;
 }
 
 static int linear_commit(struct session *s, struct turn *t, uint32_t chain, bool rollback,
@@ -100,7 +143,7 @@ static int linear_commit(struct session *s, struct turn *t, uint32_t chain, bool
     if (t->answer > 0) /* further answers of one call stand beside the one history */
         return 0;
     linear_move(s, t->parent);
-    s->head = s->recorded = t;
+    s->head = t;
     s->head_version++;
     return 0;
 }

@@ -37,6 +37,10 @@ const struct policy *policy_find(struct str name);
 /* linear, a record says where the head stands: what lies beyond was rolled back. */
 void linear_move(struct session *s, struct turn *head);
 
+/* linear, the body of a drop record. */
+struct record_in;
+int linear_apply_drop(struct session *s, struct record_in *r, struct err *e);
+
 /* chains, closing without a commit (budget gone). */
 int chains_close(struct session *s, uint32_t chain, struct err *e);
 

@@ -167,7 +167,7 @@ static int check_nodes(const struct session *s, const struct plan *p, struct err
 {
     uint64_t nodes = s->forest.nodes.n + (p->walk.n - p->walk.n_matched) + 1;
 
-    if (nodes <= s->options.max_nodes && s->forest.turns.n < s->options.max_nodes)
+    if (p->look || (nodes <= s->options.max_nodes && s->forest.turns.n < s->options.max_nodes))
         return 0;
     return err_set(e, ERR_MAX_NODES, "this session has reached its limit of %u stored messages",
                    s->options.max_nodes);
@@ -194,6 +194,8 @@ static int clamp(struct plan *p, const struct session_call_input *in, struct err
     const struct session_options *o = &p->session->options;
     uint64_t left = UINT32_MAX, used = p->pub.prompt.n;
 
+    if (p->look)
+        return 0;
     if (o->prompt_length && o->response_length) {
         uint64_t capacity = o->prompt_length + o->response_length;
 

@@ -294,7 +294,7 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
     record_put_u(record, how);
     record_put_u(record, flags);
     record_put_str(record, json_string(json_get(detail, "reason")));
-    /* linear: a retry that was never recorded may have moved the head. */
+    /* linear: where the history ends. */
     record_put_u(record, s->head ? s->head->id + (uint64_t)1 : 0);
     if (json_is_null(reward)) {
         record_put_str(record, (struct str){0});
@@ -463,6 +463,9 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
         return apply_reward(s, response_id, record_str(&r), e);
     case RECORD_END:
         return apply_end(s, &r, now_ms, e);
+    case RECORD_DROP:
+        s->updated_ms = now_ms;
+        return linear_apply_drop(s, &r, e);
     default:
         return err_set(e, ERR_IO, "session record of an unknown type");
     }

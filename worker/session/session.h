@@ -138,7 +138,8 @@ struct session_call_input {
     float temperature;       /* sampled with; for trainers that want it per token */
     uint32_t context_length; /* of engine and model; 0: unknown */
     uint64_t now_ms;
-    bool look; /* only a look (a token count): the session stays as it is, linear's head, too */
+    bool look; /* only a look (a token count): nothing is refused for where it would stand or for
+                  what is left, and the session stays as it is */
 };
 
 /* The position of one call. Fields are the caller's to read; the struct is freed by
@@ -148,6 +149,8 @@ struct session_plan {
     struct token_span prompt; /* exact ids to send; lives as long as the plan */
     size_t reused;            /* how many of them were stored before */
     uint32_t max_tokens;      /* clamped to context and budgets */
+    bool drops;               /* linear: this retry discards the newest turn; session_drop_record
+                                 stands in the journal before the engine is asked */
     bool exhausted;           /* budgets leave no room: no engine call; answer 200, finish_reason
                                  "length", empty content, usage prompt.n + 0, and commit one
                                  answer with ids.n == 0 (closes the chain; nothing else is kept) */
@@ -159,12 +162,16 @@ struct session_plan {
 
 /* Finds the attach point, builds the prompt, reserves what the policy reserves. `a` is the turn's
  * arena. Errors: ERR_SESSION_ENDED, ERR_TRUNCATED, ERR_HISTORY_CONFLICT, ERR_CONTEXT_LENGTH,
- * ERR_MAX_NODES, ERR_INVALID; nothing is changed then. */
+ * ERR_MAX_NODES, ERR_INVALID. Nothing is changed but reservations. */
 int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
                     const struct session_call_input *in, struct session_plan **ret, struct err *e);
 
-/* Gives the plan back without a trace (it is not in any trajectory; linear's rollback and freed
- * reservations aside); safe after the session ended. NULL is fine. */
+/* Writes the record of what a plan with `drops` discards. Once applied, the turn is gone from the
+ * history whatever becomes of the call; its tokens stay on record. */
+void session_drop_record(struct session_plan *p, uint64_t now_ms, struct buf *record);
+
+/* Gives the plan back without a trace (it is not in any trajectory; an applied drop stays); safe
+ * after the session ended. NULL is fine. */
 void session_release(struct session_store *st, struct session_plan *p);
 
 /* The same for a plan that was only looked at (a token count) and never named to an engine: its

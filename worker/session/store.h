@@ -65,7 +65,6 @@ struct session {
     struct str complete_reason;
 
     struct turn *head;     /* policy linear: the newest kept turn */
-    struct turn *recorded; /* the head as records know it: prepare moves `head` alone */
     uint64_t head_version; /* changes with every commit and rollback */
     VEC(struct chain *) chains;
     uint32_t rollbacks;
@@ -111,7 +110,7 @@ struct plan {
     uint64_t body_hash[2];
     int64_t max_tokens;
     float temperature;
-    bool look; /* no call will follow */
+    bool look; /* no call will follow: nothing is refused */
 
     /* where it stands */
     struct turn *parent;   /* NULL: full render */

@@ -15,7 +15,7 @@ static int tree_position(struct session *s, struct plan *p, struct err *e)
 {
     (void)s;
     position_deepest(p);
-    if (p->parent && turn_truncated(p->parent))
+    if (p->parent && turn_truncated(p->parent) && !p->look)
         return err_set(e, ERR_TRUNCATED,
                        "a truncated generation cannot be extended: the matched answer (message %u) "
                        "ended with finish_reason 'length'; branch before it instead",

@@ -1,5 +1,6 @@
 /*
- * struct turn's body, for turn.c (the steps) and listeners.c (who hears of them).
+ * struct turn's body, for turn.c (life), prepare.c, generate.c and commit.c (the steps) and
+ * listeners.c (who hears of them).
  */
 #ifndef RG_TURN_TURN_INTERNAL_H
 #define RG_TURN_TURN_INTERNAL_H
@@ -53,8 +54,9 @@ struct turn {
     struct loop_timer rejoin;
     struct loop_task fail_task;
     bool head_sent, durable, failing;
-    int64_t call;      /* number in the session, -1 before prepare */
-    const char *cause; /* of the attachment, for the log */
+    bool dropping, dropped; /* linear: the drop's record is written; is durable */
+    int64_t call;           /* number in the session, -1 before prepare */
+    const char *cause;      /* of the attachment, for the log */
     struct err err;
     struct turn_head head;
     struct turn_usage usage;
@@ -62,6 +64,20 @@ struct turn {
     int32_t *stop_ids; /* model's and request's */
     size_t n_stop_ids;
 };
+
+/* Goes on from t->step until a step waits, fails or the last is done; t may be gone afterwards. */
+void turn_run(struct turn *t);
+
+/* Fails from a place where the turn must not go away at once (an engine's callback). */
+void turn_fail_later(struct turn *t, const struct err *e);
+
+uint64_t turn_clock_us(void); /* monotonic */
+uint64_t turn_wall_ms(void);
+
+/* The steps; see turn_steps.def. */
+#define X(name, function) enum step_result step_##function(struct turn *t);
+#include "worker/turn/turn_steps.def"
+#undef X
 
 /* The fan-out: a turn_sink whose ctx is the turn. */
 extern const struct turn_sink listeners_sink;

@@ -60,10 +60,17 @@ struct session_plan *kit_ask(struct kit *k, const char *messages, const char *to
                                     .max_tokens = k->max_tokens,
                                     .context_length = k->context,
                                     .body_hash = {k->body_hash, 7}};
+    struct buf record = {0};
     struct session_plan *p;
 
     k->err = (struct err){0};
-    return session_prepare(k->s, NULL, &k->arena, &in, &p, &k->err) == 0 ? p : NULL;
+    if (session_prepare(k->s, NULL, &k->arena, &in, &p, &k->err) != 0)
+        return NULL;
+    if (p->drops) {
+        session_drop_record(p, k->now, &record);
+        applied(k, &record);
+    }
+    return p;
 }
 
 static const struct json *message(struct kit *k, const char *text)

@@ -1,0 +1,111 @@
+/* The last steps but one: what the engine gave becomes a record, in the journal and applied, and as
+ * durable as promised before anybody sees the end. */
+#include "worker/turn/ledger.h"
+#include "worker/turn/turn_internal.h"
+
+static struct str finish_reason(const struct turn_run *r)
+{
+    if (r->answer.stop.hit.p)
+        return STR("stop");
+    if (r->finish == ENGINE_LENGTH)
+        return STR("length");
+    return r->answer.n_calls > 0 ? STR("tool_calls") : STR("stop");
+}
+
+/* Whether the answer ends at one of the model's own stop ids. */
+static bool run_closed(const struct turn *t, const struct turn_run *r)
+{
+    const struct model_info *m = model_info(t->env->model);
+
+    for (size_t i = 0; r->n_ids > 0 && i < m->n_stop_ids; i++) {
+        if (m->stop_ids[i] == r->ids[r->n_ids - 1])
+            return true;
+    }
+    return false;
+}
+
+static void run_result(struct turn *t, struct turn_run *r, struct session_answer *ret)
+{
+    const struct model_info *m = model_info(t->env->model);
+    uint64_t total_us = turn_clock_us() - t->started_us;
+    uint64_t away_us = r->queue_us + r->engine_us;
+
+    r->out = (struct turn_answer){
+        .index = r->answer.opt.index,
+        .finish_reason = finish_reason(r),
+        .stop_text = r->answer.stop.hit.p ? r->answer.stop.hit : r->stop_text,
+        .message = answer_message(&r->answer, &t->arena),
+        .logprobs = r->lp,
+        .n_logprobs = r->n_lp,
+    };
+    *ret = (struct session_answer){
+        .ids = {r->ids, r->n_ids},
+        .logprobs = r->logprobs,
+        .versions = r->versions,
+        .n_versions = r->n_versions,
+        .cut = !run_closed(t, r),
+        .finish_reason = r->out.finish_reason,
+        .message = r->out.message,
+        .response_id = r->response_id,
+        .experts = r->experts,
+        .experts_from = r->experts_from,
+        .experts_rows = r->experts_rows,
+        .experts_layers = m->moe_layers,
+        .experts_topk = m->moe_topk,
+        .queue_us = r->queue_us,
+        .engine_us = r->engine_us,
+        .gateway_us = total_us > away_us ? total_us - away_us : 0,
+    };
+    if (r->answer.warning.len > 0) {
+        ret->parse_warning = buf_str(&r->answer.warning);
+        metrics_count(t->env->page, METRIC_parse_warnings, 1);
+    }
+    t->usage.completion_tokens += (uint32_t)r->n_ids;
+    t->usage.reasoning_tokens += r->answer.reasoning_tokens;
+}
+
+static void on_durable(void *ctx)
+{
+    struct turn *t = ctx;
+
+    t->durable = true;
+    if (t->step == STEP_AT_DURABLE)
+        turn_run(t);
+}
+
+static int record_commit(struct turn *t, const struct session_answer *answers, struct err *e)
+{
+    struct turn_env *env = t->env;
+    struct buf record = {0};
+    int rc = session_commit(t->plan, answers, t->n_runs, turn_wall_ms(), &record, e);
+
+    if (rc == 0)
+        rc = ledger_write(env, t->in.session_id, buf_str(&record),
+                          (struct ledger_done){on_durable, t}, e);
+    if (rc == 0)
+        t->plan = NULL;
+    buf_done(&record);
+    return rc;
+}
+
+enum step_result step_commit(struct turn *t)
+{
+    struct session_answer *answers = arena_calloc(&t->arena, t->n_runs, sizeof(*answers));
+    enum session_cause cause = t->plan->cause;
+
+    for (uint32_t i = 0; i < t->n_runs; i++)
+        run_result(t, &t->runs[i], &answers[i]);
+    if (record_commit(t, answers, &t->err))
+        return STEP_FAILED;
+    metrics_count(t->env->page, METRIC_tokens_generated, t->usage.completion_tokens);
+    metrics_count_at(t->env->page, METRIC_forks, (unsigned)cause, 0, 1);
+    metrics_observe_us(t->env->page, METRIC_turn_queue, answers[0].queue_us);
+    metrics_observe_us(t->env->page, METRIC_turn_engine, answers[0].engine_us);
+    metrics_observe_us(t->env->page, METRIC_turn_gateway, answers[0].gateway_us);
+    return STEP_NEXT;
+}
+
+enum step_result step_durable(struct turn *t)
+{
+    return t->durable ? STEP_NEXT : STEP_WAIT;
+}

@@ -1,0 +1,225 @@
+/* The long step of a call: engine calls run, their deltas flow to the listeners. */
+#include "common/base/check.h"
+#include "worker/turn/turn_internal.h"
+
+enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold an opened thought tag */
+
+static void fresh_call_id(void *ctx, char *out, size_t size)
+{
+    struct turn_env *env = ctx;
+
+    CHECK(size > 5 + 24);
+    if (env->tool_kind == TOOL_MISTRAL) {
+        ids_hex(env->ids, out, 5);
+        out[9] = '\0'; /* its templates refuse ids of any other length */
+        return;
+    }
+    memcpy(out, "call_", 5);
+    ids_hex(env->ids, out + 5, 12);
+}
+
+/* Whether the prompt already stands inside a thought. */
+static bool opens_reasoning(const struct turn *t)
+{
+    struct token_span p = t->plan->prompt;
+    size_t from = p.n > PROMPT_TAIL_IDS ? p.n - PROMPT_TAIL_IDS : 0;
+    struct buf tail = {0};
+    bool open;
+
+    if (t->env->reasoning_kind == REASONING_NONE || !t->in.req->chat.messages)
+        return false;
+    tokenizer_decode(model_tokenizer(t->env->model), p.at + from, p.n - from, false, &tail);
+    open = parser_opens_reasoning(t->env->reasoning_kind, buf_str(&tail));
+    buf_done(&tail);
+    return open;
+}
+
+static struct parser_options parser_of(const struct turn *t)
+{
+    const struct chat_request *req = t->in.req;
+    bool tools = req->chat.tools && req->chat.tools->n > 0 && req->tool_choice != CHOICE_NONE;
+
+    return (struct parser_options){
+        .tool = tools ? t->env->tool_kind : TOOL_NONE,
+        .reasoning = req->chat.messages ? t->env->reasoning_kind : REASONING_NONE,
+        .reasoning_open = opens_reasoning(t),
+        .hold_bytes = req->stream ? PARSER_HOLD_BYTES : SIZE_MAX,
+        .tools = req->chat.tools,
+    };
+}
+
+static void run_decode_init(struct turn *t, struct turn_run *r, uint32_t index)
+{
+    struct parser_options parser = parser_of(t);
+    struct answer_options o = {
+        .index = index,
+        .tokenizer = model_tokenizer(t->env->model),
+        .stop_ids = t->stop_ids,
+        .n_stop_ids = t->n_stop_ids,
+        .skip_special = parser.tool == TOOL_NONE && parser.reasoning == REASONING_NONE,
+        .stops = t->sampling.stop,
+        .one_call = !t->in.req->parallel_tool_calls,
+        .parser = parser,
+        .sink = &listeners_sink,
+        .sink_ctx = t,
+        .history = t->in.req->chat.messages,
+        .fresh_id = fresh_call_id,
+        .fresh_ctx = t->env,
+    };
+
+    answer_init(&r->answer, &o);
+    r->decoding = true;
+}
+
+static void run_lp_reserve(struct turn *t, struct turn_run *r, size_t more)
+{
+    struct turn_logprob *grown;
+
+    if (r->n_lp + more <= r->cap_lp)
+        return;
+    r->cap_lp = MAX_OF(r->cap_lp * 2, r->n_lp + more);
+    grown = arena_calloc(&t->arena, r->cap_lp, sizeof(*grown));
+    if (r->n_lp > 0)
+        memcpy(grown, r->lp, r->n_lp * sizeof(*grown));
+    r->lp = grown;
+}
+
+/* Adds the logprobs of ids beyond what r->lp has. */
+static void run_logprobs(struct turn *t, struct turn_run *r, struct token_span ids,
+                         const float *logprobs, const struct engine_top *top, uint32_t n_top)
+{
+    const struct tokenizer *tk = model_tokenizer(t->env->model);
+
+    if (!t->in.req->logprobs || !logprobs || ids.n == 0)
+        return;
+    run_lp_reserve(t, r, ids.n);
+    for (size_t i = 0; i < ids.n; i++) {
+        struct turn_logprob *lp = &r->lp[r->n_lp++];
+        struct turn_logprob *alt = arena_calloc(&t->arena, n_top, sizeof(*alt));
+
+        *lp = (struct turn_logprob){ids.at[i], logprobs[i], tokenizer_text(tk, ids.at[i]), alt, 0};
+        for (uint32_t k = 0; top && k < n_top; k++) {
+            const struct engine_top *x = &top[i * n_top + k];
+
+            alt[k] = (struct turn_logprob){x->id, x->logprob, tokenizer_text(tk, x->id), NULL, 0};
+            lp->n_top++;
+        }
+    }
+    listeners_sink.logprobs(t, r->answer.opt.index, r->lp + r->lp_sent, r->n_lp - r->lp_sent);
+    r->lp_sent = r->n_lp;
+}
+
+static void on_delta(void *ctx, const struct engine_delta *d)
+{
+    struct turn_run *r = ctx;
+
+    run_logprobs(r->turn, r, d->ids, d->logprobs, d->top, d->n_top);
+    answer_feed(&r->answer, d->ids);
+}
+
+/* Takes what must outlive the engine's callback into the turn's arena. */
+static void run_keep(struct turn *t, struct turn_run *r, const struct engine_result *res)
+{
+    r->finish = res->finish;
+    r->n_ids = res->ids.n;
+    r->ids = arena_calloc(&t->arena, res->ids.n + 1, sizeof(*r->ids));
+    if (res->ids.n > 0)
+        memcpy(r->ids, res->ids.at, res->ids.n * sizeof(*r->ids));
+    if (res->logprobs) {
+        r->logprobs = arena_calloc(&t->arena, res->ids.n + 1, sizeof(*r->logprobs));
+        if (res->ids.n > 0)
+            memcpy(r->logprobs, res->logprobs, res->ids.n * sizeof(*r->logprobs));
+    }
+    r->versions = arena_calloc(&t->arena, res->n_versions, sizeof(*r->versions));
+    for (size_t i = 0; i < res->n_versions; i++)
+        r->versions[r->n_versions++] =
+            (struct session_version){arena_str(&t->arena, res->versions[i].version),
+                                     res->versions[i].start, res->versions[i].end};
+    if (res->experts.p)
+        r->experts = arena_str(&t->arena, res->experts);
+    if (res->stop_text.p)
+        r->stop_text = arena_str(&t->arena, res->stop_text);
+    r->experts_from = res->experts_from;
+    r->experts_rows = res->experts_rows;
+    r->queue_us = res->queue_us;
+    r->engine_us = res->total_us;
+}
+
+static void on_done(void *ctx, const struct engine_result *res)
+{
+    struct turn_run *r = ctx;
+    struct turn *t = r->turn;
+    size_t known = r->answer.fed;
+
+    r->call = NULL;
+    r->done = true;
+    if (t->failing)
+        return;
+    run_keep(t, r, res);
+    run_logprobs(t, r, (struct token_span){r->ids + known, r->n_ids - known},
+                 r->logprobs ? r->logprobs + known : NULL,
+                 res->top ? res->top + known * res->n_top : NULL, res->n_top);
+    answer_finish(&r->answer, (struct token_span){r->ids, r->n_ids});
+    if (++t->n_done < t->n_runs)
+        return;
+    t->step = STEP_AT_COMMIT;
+    turn_run(t);
+}
+
+static void on_failed(void *ctx, const struct err *e)
+{
+    struct turn_run *r = ctx;
+
+    r->call = NULL;
+    turn_fail_later(r->turn, e);
+}
+
+static const struct engine_events engine_events = {on_delta, on_done, on_failed};
+
+static void send_head(struct turn *t)
+{
+    t->head = (struct turn_head){
+        .session_id = t->in.session_id,
+        .response_id = t->runs[0].response_id,
+        .created_s = turn_wall_ms() / 1000,
+        .usage = t->usage,
+    };
+    t->head_sent = true;
+    listeners_sink.head(t, &t->head);
+}
+
+enum step_result step_generate(struct turn *t)
+{
+    const struct chat_request *req = t->in.req;
+    char hex[33];
+
+    t->n_runs = MAX_OF(req->n, 1);
+    t->runs = arena_calloc(&t->arena, t->n_runs, sizeof(*t->runs));
+    for (uint32_t i = 0; i < t->n_runs; i++) {
+        t->runs[i].turn = t;
+        ids_hex(t->env->ids, hex, 16);
+        t->runs[i].response_id = arena_str(&t->arena, str_of(hex, 32));
+        run_decode_init(t, &t->runs[i], i);
+    }
+    send_head(t);
+    if (t->plan->exhausted) {
+        for (uint32_t i = 0; i < t->n_runs; i++)
+            t->runs[i].finish = ENGINE_LENGTH;
+        return STEP_NEXT;
+    }
+    for (uint32_t i = 0; i < t->n_runs; i++) {
+        struct engine_request er = {
+            .session_id = t->in.session_id,
+            .call = t->plan->call,
+            .answer = i,
+            .prompt = t->plan->prompt,
+            .sampling = t->sampling,
+            .top_logprobs = req->logprobs ? req->top_logprobs : 0,
+            .stream = req->stream,
+            .chat_body = t->in.body,
+        };
+
+        t->runs[i].call = engine_start(t->env->engines, &er, &engine_events, &t->runs[i]);
+    }
+    return STEP_WAIT;
+}

@@ -1,0 +1,175 @@
+/* The first steps of a call: what is asked for, where it stands, which exact ids go to the engine.
+ */
+#include "common/base/vec.h"
+#include "worker/turn/ledger.h"
+#include "worker/turn/merge.h"
+#include "worker/turn/turn_internal.h"
+
+static struct session *session_of(struct turn *t)
+{
+    bool ended = false;
+    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+
+    if (!s)
+        (void)err_set(&t->err, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION,
+                      ended ? "the session has ended" : "no such session");
+    return s;
+}
+
+/* Ids that the model does not have would be refused by some engines and sampled from by others. */
+static int known_ids(const struct turn_env *env, struct token_span ids, struct err *e)
+{
+    uint32_t told = model_info(env->model)->vocab_size;
+    uint32_t size = told > 0 ? told : (uint32_t)INT32_MAX;
+
+    for (size_t i = 0; i < ids.n; i++) {
+        if (ids.at[i] < 0 || (uint32_t)ids.at[i] >= size)
+            return err_field(e, "prompt", "prompt[%zu] is %d; this model's ids are 0 to %u", i,
+                             ids.at[i], size - 1);
+    }
+    return 0;
+}
+
+/* The ids of a completion without chat: given, or the prompt's text encoded. */
+static int raw_prompt(struct turn_env *env, struct arena *a, const struct chat_request *req,
+                      struct token_span *ret, struct err *e)
+{
+    struct token_vec ids = {0};
+    int32_t *copy;
+
+    *ret = req->prompt_ids;
+    if (req->chat.messages || !req->prompt.p)
+        return known_ids(env, req->prompt_ids, e);
+    if (encoder_encode(env->encoder, req->prompt, true, &ids, e)) {
+        vec_done(&ids);
+        return -1;
+    }
+    copy = arena_alloc(a, MAX_OF(ids.n, 1) * sizeof(*copy));
+    if (ids.n > 0)
+        memcpy(copy, ids.at, ids.n * sizeof(*copy));
+    *ret = (struct token_span){copy, ids.n};
+    vec_done(&ids);
+    return 0;
+}
+
+static int call_input(struct turn_env *env, struct arena *a, const struct turn_input *in,
+                      const struct sampling *sampling, struct session_call_input *ret,
+                      struct err *e)
+{
+    const struct chat_request *req = in->req;
+
+    *ret = (struct session_call_input){
+        .chat = req->chat.messages ? &req->chat : NULL,
+        .label = req->label,
+        .parent_label = req->parent_label,
+        .body_hash = {in->body_hash[0], in->body_hash[1]},
+        .max_tokens = sampling->max_tokens,
+        .temperature = (float)sampling->temperature,
+        .context_length = turn_context_length(env),
+        .now_ms = turn_wall_ms(),
+    };
+    return raw_prompt(env, a, req, &ret->raw, e);
+}
+
+/* The model's stop ids and the request's in one list. */
+static void collect_stop_ids(struct turn *t)
+{
+    const struct model_info *m = model_info(t->env->model);
+    const struct json *more = t->sampling.stop_token_ids;
+    size_t n_model = t->sampling.ignore_eos ? 0 : m->n_stop_ids;
+
+    t->stop_ids = arena_calloc(&t->arena, n_model + (more ? more->n : 0) + 1, sizeof(int32_t));
+    for (size_t i = 0; i < n_model; i++)
+        t->stop_ids[t->n_stop_ids++] = m->stop_ids[i];
+    for (size_t i = 0; more && i < more->n; i++) {
+        int64_t id = -1;
+
+        if (json_to_i64(json_at(more, i), &id) == 0 && id >= 0 && id <= INT32_MAX)
+            t->stop_ids[t->n_stop_ids++] = (int32_t)id;
+    }
+}
+
+enum step_result step_prepare(struct turn *t)
+{
+    struct turn_env *env = t->env;
+    struct session_call_input input;
+    struct session *s = session_of(t);
+
+    if (!s)
+        return STEP_FAILED;
+    if (session_inflight(s) >= env->max_session_inflight || env->n_running > env->max_inflight) {
+        metrics_count_at(env->page, METRIC_refusals, METRIC_REFUSAL_INFLIGHT, 0, 1);
+        (void)err_set(&t->err, ERR_OVERLOADED, "too many calls are running");
+        return STEP_FAILED;
+    }
+    if (merge_sampling(&t->arena, t->in.req, session_sampling(s), session_lock_sampling(s),
+                       &t->sampling, &t->err) ||
+        call_input(env, &t->arena, &t->in, &t->sampling, &input, &t->err) ||
+        session_prepare(s, env->scratch, &t->arena, &input, &t->plan, &t->err))
+        return STEP_FAILED;
+    merge_tool_choice(&t->arena, t->in.req, env->tool_kind, &t->sampling);
+    t->sampling.max_tokens = t->plan->max_tokens;
+    collect_stop_ids(t);
+    t->call = (int64_t)t->plan->call;
+    t->cause = session_cause_name(t->plan->cause);
+    t->usage.prompt_tokens = (uint32_t)t->plan->prompt.n;
+    t->usage.cached_tokens = (uint32_t)t->plan->reused;
+    metrics_count(env->page, METRIC_tokens_prompt, t->plan->prompt.n);
+    metrics_count(env->page, METRIC_tokens_reused, t->plan->reused);
+    metrics_count(env->page, METRIC_tokens_encoded, t->plan->prompt.n - t->plan->reused);
+    return STEP_NEXT;
+}
+
+static void on_dropped(void *ctx)
+{
+    struct turn *t = ctx;
+
+    t->dropped = true;
+    if (t->step == STEP_AT_DROP && t->dropping)
+        turn_run(t);
+}
+
+/* Before the engine is asked: a crash from here on must not bring the discarded turn back. */
+enum step_result step_drop(struct turn *t)
+{
+    struct buf record = {0};
+    int rc;
+
+    if (!t->dropping && !t->plan->drops)
+        return STEP_NEXT;
+    if (!t->dropping) {
+        session_drop_record(t->plan, turn_wall_ms(), &record);
+        rc = ledger_write(t->env, t->in.session_id, buf_str(&record),
+                          (struct ledger_done){on_dropped, t}, &t->err);
+        buf_done(&record);
+        if (rc)
+            return STEP_FAILED;
+        t->dropping = true;
+    }
+    return t->dropped ? STEP_NEXT : STEP_WAIT;
+}
+
+uint32_t turn_context_length(const struct turn_env *env)
+{
+    return env->context_length ? env->context_length : engine_pool_context(env->engines);
+}
+
+int turn_count_tokens(struct turn_env *env, struct arena *arena, const struct turn_input *in,
+                      size_t *ret, struct err *e)
+{
+    struct session_call_input input;
+    struct session_plan *plan = NULL;
+    bool ended = false;
+    struct session *s = session_find(env->store, in->session_id, &ended);
+
+    if (!s)
+        return err_set(e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION, "no such session");
+    if (call_input(env, arena, in, &in->req->sampling, &input, e))
+        return -1;
+    input.look = true;
+    if (session_prepare(s, env->scratch, arena, &input, &plan, e))
+        return -1;
+    *ret = plan->prompt.n;
+    session_release_unused(env->store, plan);
+    return 0;
+}
