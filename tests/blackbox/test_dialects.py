@@ -283,6 +283,15 @@ def test_one_call_where_parallel_ones_are_not_allowed(serve, dialect, stream):
     assert trajectory["response_ids"][:len(wrote)] == list(wrote.encode())
 
 
+def test_thoughts_are_counted_alike_in_a_stream_and_a_whole_answer(serve):
+    gateway, session = serve(["<think>\nsixteen letters.\n</think>\n\none"] * 2)
+    whole = post(gateway, session, "/v1/chat/completions", chat_body()).json()["usage"]
+    events = events_of(gateway, session, "/v1/chat/completions",
+                       chat_body(stream_options={"include_usage": True}))
+    assert events[-2][1]["usage"]["completion_tokens_details"] == whole["completion_tokens_details"]
+    assert 16 <= whole["completion_tokens_details"]["reasoning_tokens"] <= 27
+
+
 @every_dialect
 def test_parallel_calls_all_arrive_otherwise(serve, dialect):
     path, body, read, _ = DIALECTS[dialect]
@@ -305,21 +314,50 @@ def test_item_references_lead_to_the_stored_answer(serve):
     assert stored["output"] == first["output"]
 
 
-def test_a_stored_response_says_what_its_call_cost(serve):
-    """GET /responses/{id}: counts and time of the call, not of the asking or the worker's start."""
-    gateway, session = serve(["one", "two"])
+ASKED = {"instructions": "Be brief.", "metadata": {"k": "v"}, "parallel_tool_calls": False,
+         "temperature": 0.25, "top_p": 0.5, "max_output_tokens": 77, "tool_choice": "auto",
+         "reasoning": {"effort": "low"}, "truncation": "auto", "user": "u", "store": True,
+         "text": {"format": {"type": "text"}, "verbosity": "low"},
+         "include": ["reasoning.encrypted_content"]}
+
+
+def test_a_stored_response_is_the_answer_itself(serve):
+    """GET /responses/{id}: what was asked, what it cost, when it was made, along a chain."""
+    gateway, session = serve(["<think>\nhm\n</think>\n\none", "two", CALL % '{"content": "x"}'])
+    tools = [{"type": "custom", "name": "write", "description": "d"},
+             {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "f"}]}]
+    bodies = [responses_body(**ASKED), responses_body(reasoning=ASKED["reasoning"]),
+              responses_body(tools=tools, user="w")]
+    live = []
+    for body in bodies:
+        if live:
+            body.update(input="more", previous_response_id=live[-1]["id"])
+        live.append(post(gateway, session, "/v1/responses", body).json())
     begin = int(time.time())
-    g.wait_until(lambda: time.time() >= begin + 2, 10, "two seconds after the worker's start")
-    calls = [post(gateway, session, "/v1/responses", responses_body()).json()]
-    calls.append(post(gateway, session, "/v1/responses", responses_body(
-        input="more", previous_response_id=calls[0]["id"])).json())
-    for live in calls:
-        stored = gateway.request("GET", f"/sessions/{session}/v1/responses/{live['id']}").json()
-        assert begin + 1 <= stored["created_at"] <= live["created_at"] + 1
-        # which of the tokens were thought is not recorded: nothing is said about it
-        live["usage"].pop("output_tokens_details")
-        assert stored["usage"] == live["usage"] and stored["status"] == live["status"]
-    assert calls[1]["usage"]["input_tokens_details"]["cached_tokens"] > 0
+    g.wait_until(lambda: time.time() >= begin + 1, 10, "another second")
+    for body, answer in zip(bodies, live):
+        stored = gateway.request("GET", f"/sessions/{session}/v1/responses/{answer['id']}").json()
+        assert stored == answer
+        for key, value in body.items():
+            assert key in ("input", "include") or stored[key] == value
+    assert live[0]["usage"]["output_tokens_details"]["reasoning_tokens"] > 0
+    assert live[1]["usage"]["input_tokens_details"]["cached_tokens"] > 0
+    kinds = [item["type"] for item in live[2]["output"]]
+    assert kinds == ["custom_tool_call"]
+
+
+def test_new_instructions_take_the_place_of_the_previous_ones(serve):
+    gateway, session = serve(["one", "two", "three"])
+    first = post(gateway, session, "/v1/responses", responses_body(instructions="A")).json()
+    second = post(gateway, session, "/v1/responses", responses_body(
+        instructions="A", input="more", previous_response_id=first["id"])).json()
+    assert second["usage"]["input_tokens_details"]["cached_tokens"] > 0
+    third = post(gateway, session, "/v1/responses", responses_body(
+        instructions="B", input="more", previous_response_id=second["id"]))
+    assert third.status == 200
+    state = gateway.request("GET", f"/sessions/{session}?records=1").json()
+    assert [m["content"] for m in state["records"][2]["request"]["messages"]] == [
+        "B", "hi", "one", "more", "two", "more"]
 
 
 def test_logprobs_and_several_answers(serve):

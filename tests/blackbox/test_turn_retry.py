@@ -1,6 +1,9 @@
 """Retries are not samples (spec sessions.md section 6)."""
+import json
 import threading
 import time
+
+import pytest
 
 from gateway import wait_until
 from test_streaming import new, open_chat, user
@@ -68,6 +71,47 @@ def test_a_marked_retry_is_replayed_even_when_delivered(start):
         assert b.headers["Rollgate-Replayed"] == "1"
         assert b.json()["choices"][0]["message"] == a.json()["choices"][0]["message"]
     assert branches(gateway, s) == 1
+
+
+BODIES = {
+    "/v1/chat/completions": {"messages": user("abc"), "logprobs": True, "top_logprobs": 2, "n": 2},
+    "/v1/messages": {"messages": user("abc"), "max_tokens": 50, "stop_sequences": ["e"]},
+    "/v1/responses": {"input": "abc", "include": ["message.output_text.logprobs"],
+                      "metadata": {"a": "b"}},
+    "/v1/completions": {"prompt": "abc", "logprobs": 2},
+}
+
+
+@pytest.mark.parametrize("path", list(BODIES))
+def test_a_replayed_answer_is_the_first_one_byte_for_byte(start, tmp_path, path):
+    """Also its time, its cached and its reasoning tokens, its stop string, its alternatives."""
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps(["<think>\nhm\n</think>\n\nOne answer to read"] * 3))
+    gateway = start(engine=f"builtin:script:{script}", reasoning_parser="qwen3", workers=1)
+    s = new(gateway)
+    gateway.chat(s, "abc")  # what follows stands on stored tokens
+    base = f"/sessions/{s['session_id']}"
+    body = {"model": "named", **BODIES[path]}
+    a = gateway.post(base + path, body)
+    assert a.status == 200, a.text
+    begun = int(time.time())
+    wait_until(lambda: time.time() >= begun + 1, 5, "another second")
+    mark = {"x-stainless-retry-count": "1"}
+    b = gateway.post(base + path, body, headers=mark)
+    assert b.headers["Rollgate-Replayed"] == "1"
+    assert b.body == a.body
+    # as a stream it says the same: same id, same time, same usage, and the logprobs
+    c = gateway.post(base + path, {**body, "stream": True,
+                                   "stream_options": {"include_usage": True}}, headers=mark)
+    assert c.headers["Rollgate-Replayed"] == "1"
+    whole = a.json()
+    for key in ("id", "created", "created_at"):
+        assert key not in whole or f'"{key}":{json.dumps(whole[key])}' in c.text
+    assert json.dumps(whole["usage"], separators=(",", ":")) in c.text
+    for choice in whole.get("choices", []):
+        if "logprobs" in choice:
+            told = json.dumps(choice["logprobs"], separators=(",", ":"), ensure_ascii=False)
+            assert told in c.text
 
 
 def test_parallel_samples_of_one_prompt_are_not_merged(start):

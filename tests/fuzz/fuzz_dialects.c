@@ -4,11 +4,13 @@
 
 /* Byte 0 picks the dialect; the rest is a request body. It is parsed or refused with a field and a
  * text, and what is accepted has messages or a prompt. */
-static const struct json *past(void *ctx, struct arena *a, struct str id)
+static const struct json *past(void *ctx, struct arena *a, struct str id,
+                               const struct json **ret_asked)
 {
     const struct json *v = NULL;
 
     (void)ctx;
+    *ret_asked = NULL;
     if (id.len % 2)
         return NULL;
     CHECK(json_parse(a,

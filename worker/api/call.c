@@ -9,7 +9,7 @@
 #include "worker/api/handlers.h"
 #include "worker/api/passthrough.h"
 #include "worker/api/respond.h"
-#include "worker/api/responses.h"
+#include "worker/api/writers.h"
 #include "worker/turn/ledger.h"
 #include "worker/turn/replay.h"
 
@@ -207,13 +207,20 @@ static struct str header_get(const void *ctx, const char *name)
     return exchange_header(ctx, name);
 }
 
-static const struct json *past_response(void *ctx, struct arena *a, struct str response_id)
+static const struct json *past_response(void *ctx, struct arena *a, struct str response_id,
+                                        const struct json **ret_asked)
 {
     struct call *c = ctx;
     bool ended = false;
     struct session *s = session_find(c->api->turns.store, str_cstr(c->id), &ended);
+    struct session_past_response past;
 
-    return s ? session_messages(s, a, response_id) : NULL;
+    *ret_asked = NULL;
+    if (!s || !session_find_response(s, response_id, &past))
+        return NULL;
+    if (past.asked.p && json_parse(a, past.asked, ret_asked, NULL) != 0)
+        *ret_asked = NULL;
+    return session_messages(s, a, response_id);
 }
 
 static int parse_request(struct call *c, struct str body, struct err *e)
@@ -276,8 +283,7 @@ static int find_session(struct api_request *r, struct call *c, struct err *e)
 static struct turn_input input_of(struct call *c)
 {
     struct arena *a = &c->arena;
-
-    return (struct turn_input){
+    struct turn_input in = {
         .session_id = arena_str(a, str_cstr(c->id)),
         .req = c->req,
         .body = c->body,
@@ -285,6 +291,10 @@ static struct turn_input input_of(struct call *c)
         .scope = {arena_str(a, str_cstr(c->id)), arena_str(a, str_cstr(c->request_id))},
         .dialect = c->dialect->name,
     };
+
+    if (c->dialect->asked)
+        c->dialect->asked(a, c->req, c->body, in.asked);
+    return in;
 }
 
 static bool listener_gone(const struct turn_listener *l)
@@ -412,109 +422,6 @@ static void serve_count_tokens(struct api_request *r, const struct dialect *d)
     call_free(c);
 }
 
-/* --- models --- */
-
-/* One object that both OpenAI's and Anthropic's clients understand. */
-static void write_model(struct api_request *r, struct json_out *o)
-{
-    uint32_t context = turn_context_length(&r->api->turns);
-    const char *name = model_info(r->api->turns.model)->name;
-
-    json_out_obj(o);
-    json_out_key(o, "id");
-    json_out_cstr(o, name);
-    json_out_key(o, "object");
-    json_out_cstr(o, "model");
-    json_out_key(o, "type");
-    json_out_cstr(o, "model");
-    json_out_key(o, "created");
-    json_out_i64(o, (int64_t)r->api->started_s);
-    json_out_key(o, "created_at");
-    json_out_cstr(o, "1970-01-01T00:00:00Z");
-    json_out_key(o, "owned_by");
-    json_out_cstr(o, "rollgate");
-    json_out_key(o, "display_name");
-    json_out_cstr(o, name);
-    if (context > 0) {
-        json_out_key(o, "max_model_len");
-        json_out_i64(o, context);
-    }
-    json_out_end_obj(o);
-}
-
-static void serve_models(struct api_request *r, struct str path)
-{
-    struct buf body = {0};
-    struct json_out o = json_out_to(&body);
-    struct str name = str_sub(path, strlen("/models"), SIZE_MAX);
-    struct err e = {0};
-
-    if (name.len <= 1) {
-        json_out_obj(&o);
-        json_out_key(&o, "object");
-        json_out_cstr(&o, "list");
-        json_out_key(&o, "data");
-        json_out_arr(&o);
-        write_model(r, &o);
-        json_out_end_arr(&o);
-        json_out_key(&o, "has_more");
-        json_out_bool(&o, false);
-        json_out_end_obj(&o);
-    } else if (str_eq_c(str_sub(name, 1, SIZE_MAX), model_info(r->api->turns.model)->name)) {
-        write_model(r, &o);
-    } else {
-        (void)err_set(&e, ERR_NOT_FOUND, "no such model");
-    }
-    if (e.kind == ERR_NONE)
-        respond_json(r, &body);
-    else
-        respond_error(r, NULL, &e);
-    buf_done(&body);
-}
-
-/* --- stored responses --- */
-
-/* GET /responses/{id}: the answer as the session has it. */
-static void serve_stored(struct api_request *r, struct str id)
-{
-    struct turn_env *env = &r->api->turns;
-    struct arena a = {0};
-    struct buf body = {0};
-    struct err e = {0};
-    bool ended = false;
-    struct session *s = r->id_valid ? session_find(env->store, r->id, &ended) : NULL;
-    struct str bare = response_bare_id(id);
-    const struct json *all = s ? session_messages(s, &a, bare) : NULL;
-    struct session_past_response past;
-    bool known = false;
-
-    if (ended)
-        (void)err_set(&e, ERR_SESSION_ENDED, "the session has ended");
-    else if (!all || all->n == 0 || !session_find_response(s, bare, &past))
-        (void)err_set(&e, ERR_NOT_FOUND, "no such response in this session");
-    else
-        known = true;
-    if (known) {
-        struct turn_head head = {
-            .session_id = r->id,
-            .response_id = bare,
-            .created_s = past.created_ms / 1000,
-            .usage = {.prompt_tokens = past.prompt_tokens,
-                      .cached_tokens = past.cached_tokens,
-                      .completion_tokens = past.completion_tokens},
-        };
-        struct turn_answer answer = {.finish_reason = past.finish_reason,
-                                     .message = json_at(all, all->n - 1)};
-
-        responses_write_stored(&a, &head, &answer, str_cstr(model_info(env->model)->name), &body);
-        respond_json(r, &body);
-    } else {
-        respond_error(r, &dialect_responses, &e);
-    }
-    buf_done(&body);
-    arena_done(&a);
-}
-
 /* --- the entry --- */
 
 static unsigned label_of(const struct dialect *d)
@@ -556,10 +463,10 @@ void call_handle(struct api_request *r)
 
     if (get && (str_eq_c(path, "/models") || str_starts(path, STR("/models/")))) {
         r->dialect = METRIC_DIALECT_MODELS;
-        serve_models(r, path);
+        models_get(r, str_sub(path, strlen("/models"), SIZE_MAX));
     } else if (get && str_starts(path, stored)) {
         r->dialect = METRIC_DIALECT_RESPONSES;
-        serve_stored(r, str_sub(path, stored.len, SIZE_MAX));
+        stored_get(r, str_sub(path, stored.len, SIZE_MAX));
     } else if (d && post) {
         r->dialect = count ? METRIC_DIALECT_COUNT_TOKENS : label_of(d);
         if (count)

@@ -19,8 +19,10 @@ struct dialect_headers {
 /* Answers earlier items of the session by id, for previous_response_id and item_reference
  * (Responses). Either function may be NULL where nothing is stored. Results live in the arena. */
 struct dialect_past {
-    /* All messages up to and including that response, an array; NULL: unknown id. */
-    const struct json *(*response)(void *ctx, struct arena *a, struct str response_id);
+    /* All messages up to and including that response, an array; NULL: unknown id. *ret_asked is
+     * what `asked` kept of its request, or NULL. */
+    const struct json *(*response)(void *ctx, struct arena *a, struct str response_id,
+                                   const struct json **ret_asked);
     void *ctx;
 };
 
@@ -39,6 +41,11 @@ struct dialect {
      * likes. `body` is the parsed request, for what the answer must echo. */
     struct dialect_writer *(*writer)(struct arena *a, const struct chat_request *req,
                                      const struct json *body, struct buf *out);
+
+    /* What a stored answer must echo of its request, as two JSON objects, texts in the arena: what
+     * the calls of an agent have in common, and the rest. NULL: nothing. */
+    void (*asked)(struct arena *a, const struct chat_request *req, const struct json *body,
+                  struct str ret[2]);
 
     /* The error body in the dialect's shape (before any byte was sent). */
     void (*error)(const struct err *e, struct str request_id, struct buf *out);

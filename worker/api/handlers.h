@@ -34,6 +34,12 @@ void admin_resume(struct api_request *r);
 /* call.c: the data plane; r->rest is the path, with or without /v1. */
 void call_handle(struct api_request *r);
 
+/* models.c: one model by name, or all for an empty one (which may stand behind a slash). */
+void models_get(struct api_request *r, struct str name);
+
+/* stored.c: a response by its id */
+void stored_get(struct api_request *r, struct str id);
+
 /* The session of a control request, for reading (ended ones while they are kept) or for change;
  * NULL and e. */
 struct session *control_find(struct api_request *r, bool reading, struct err *e);

@@ -22,6 +22,7 @@ struct reader {
     struct arena *a;
     const struct dialect_past *past;
     struct json *messages;
+    const struct json *asked; /* of the previous response */
     struct spoken spoken;
     uint32_t at; /* item in input, for errors */
     struct err *e;
@@ -48,11 +49,13 @@ struct str response_bare_id(struct str id)
     return str_sub(id, 0, str_find(id, STR("_"), 0));
 }
 
-static const struct json *past_messages(struct reader *r, struct str id)
+static const struct json *past_messages(struct reader *r, struct str id,
+                                        const struct json **ret_asked)
 {
+    *ret_asked = NULL;
     if (!r->past || !r->past->response || !id.len)
         return NULL;
-    return r->past->response(r->past->ctx, r->a, response_bare_id(id));
+    return r->past->response(r->past->ctx, r->a, response_bare_id(id), ret_asked);
 }
 
 /* --- items of the assistant --- */
@@ -73,13 +76,13 @@ static struct json first_call_of(const struct json *m, struct str id)
 static int read_reference(struct reader *r, const struct json *item)
 {
     struct str id = json_string(json_get(item, "id"));
-    const struct json *all;
+    const struct json *asked, *all;
     const struct json *m;
     struct json call;
 
     if (!id.len)
         return bad_item(r, "id", "a string");
-    all = past_messages(r, id);
+    all = past_messages(r, id, &asked);
     m = json_at(all, all && all->n ? all->n - 1 : 0);
     if (!m)
         return bad_item(r, "id", "the id of an item of this session");
@@ -251,7 +254,7 @@ static int read_previous(struct reader *r, const struct json *body)
         return -1;
     if (!id.p)
         return 0;
-    past = past_messages(r, id);
+    past = past_messages(r, id, &r->asked);
     if (!past)
         return err_field(r->e, "previous_response_id",
                          "previous_response_id names no response of this session");
@@ -260,20 +263,27 @@ static int read_previous(struct reader *r, const struct json *body)
     return 0;
 }
 
-/* instructions stand first; those that the stored conversation begins with are not repeated. */
+static bool begins_with(const struct json *messages, struct str instructions)
+{
+    const struct json *first = json_at(messages, 0);
+
+    return str_eq_c(json_string(json_get(first, "role")), "system") &&
+           str_eq(json_string(json_get(first, "content")), instructions);
+}
+
+/* instructions stand first, in place of those of the previous response. */
 static int read_instructions(struct reader *r, const struct json *body)
 {
     struct str text = {0};
+    struct str before = json_string(json_get(r->asked, "instructions"));
     struct json all = json_empty(JSON_ARRAY);
-    const struct json *first = json_at(r->messages, 0);
 
     if (field_str(body, "instructions", &text, r->e))
         return -1;
-    if (!text.len || (str_eq_c(json_string(json_get(first, "role")), "system") &&
-                      str_eq(json_string(json_get(first, "content")), text)))
+    if (!text.len || begins_with(r->messages, text))
         return 0;
     json_push(r->a, &all, json_message(r->a, "system", json_make_string(text)));
-    for (uint32_t i = 0; i < r->messages->n; i++)
+    for (uint32_t i = before.len && begins_with(r->messages, before); i < r->messages->n; i++)
         json_push(r->a, &all, r->messages->items[i]);
     *r->messages = all;
     return 0;
@@ -438,4 +448,5 @@ static int responses_parse(struct arena *a, const struct json *body,
 const struct dialect dialect_responses = {.name = "responses",
                                           .parse = responses_parse,
                                           .writer = responses_writer_new,
+                                          .asked = responses_asked,
                                           .error = openai_write_error};

@@ -11,9 +11,14 @@
 /* R of any id that we issued. */
 struct str response_bare_id(struct str id);
 
-/* GET /v1/responses/{id}: the response object of a stored answer. head->usage is the whole
- * call's, but for the reasoning tokens, which are not recorded and not told. */
+/* Those members of a request that its response object echoes (dialect.asked). */
+void responses_asked(struct arena *a, const struct chat_request *req, const struct json *body,
+                     struct str ret[2]);
+
+/* The response object of a stored answer; head->usage is the whole call's. `asked` has the members
+ * that responses_asked kept. */
 void responses_write_stored(struct arena *a, const struct turn_head *head,
-                            const struct turn_answer *answer, struct str model, struct buf *out);
+                            const struct turn_answer *answer, const struct json *asked,
+                            struct str model, struct buf *out);
 
 #endif

@@ -22,7 +22,6 @@ struct responses_writer {
     struct grown output; /* finished items, JSON with commas */
     struct grown logprobs;
     bool any_logprob;
-    bool stored; /* an answer of the past: how much of it was thought is not known */
 };
 
 /* --- items as JSON --- */
@@ -316,11 +315,32 @@ static void open_item(struct responses_writer *rw, enum item kind)
 
 /* --- the response object --- */
 
+/* Members of the request that the response object has, too; and what it says without them. */
+static const char *const echoed[][2] = {
+    {"instructions", "null"},
+    {"metadata", "{}"},
+    {"parallel_tool_calls", "true"},
+    {"temperature", "1.0"},
+    {"tool_choice", "\"auto\""},
+    {"tools", "[]"},
+    {"top_p", "1.0"},
+    {"max_output_tokens", "null"},
+    {"previous_response_id", "null"},
+    {"reasoning", "{\"effort\":null,\"summary\":null}"},
+    {"store", "true"},
+    {"text", "{\"format\":{\"type\":\"text\"}}"},
+    {"truncation", "\"disabled\""},
+    {"user", "null"},
+    {"include", NULL}, /* kept only: it says what the items have */
+};
+
 static void echo(struct responses_writer *rw, struct json_out *o, const char *key,
                  const char *otherwise)
 {
     const struct json *v = json_get(rw->w.body, key);
 
+    if (!otherwise)
+        return;
     json_out_key(o, key);
     if (json_is_null(v))
         json_out_raw(o, str_cstr(otherwise));
@@ -328,7 +348,7 @@ static void echo(struct responses_writer *rw, struct json_out *o, const char *ke
         json_out_value(o, v);
 }
 
-static void write_usage(struct json_out *o, const struct turn_usage *u, bool thought_known)
+static void write_usage(struct json_out *o, const struct turn_usage *u)
 {
     json_out_obj(o);
     json_out_key(o, "input_tokens");
@@ -340,13 +360,11 @@ static void write_usage(struct json_out *o, const struct turn_usage *u, bool tho
     json_out_end_obj(o);
     json_out_key(o, "output_tokens");
     json_out_i64(o, u->completion_tokens);
-    if (thought_known) {
-        json_out_key(o, "output_tokens_details");
-        json_out_obj(o);
-        json_out_key(o, "reasoning_tokens");
-        json_out_i64(o, u->reasoning_tokens);
-        json_out_end_obj(o);
-    }
+    json_out_key(o, "output_tokens_details");
+    json_out_obj(o);
+    json_out_key(o, "reasoning_tokens");
+    json_out_i64(o, u->reasoning_tokens);
+    json_out_end_obj(o);
     json_out_key(o, "total_tokens");
     json_out_i64(o, (int64_t)u->prompt_tokens + u->completion_tokens);
     json_out_end_obj(o);
@@ -355,22 +373,6 @@ static void write_usage(struct json_out *o, const struct turn_usage *u, bool tho
 static void write_response(struct responses_writer *rw, struct json_out *o, const char *status,
                            const struct turn_usage *usage, const struct err *e)
 {
-    static const char *const echoed[][2] = {
-        {"instructions", "null"},
-        {"metadata", "{}"},
-        {"parallel_tool_calls", "true"},
-        {"temperature", "1.0"},
-        {"tool_choice", "\"auto\""},
-        {"tools", "[]"},
-        {"top_p", "1.0"},
-        {"max_output_tokens", "null"},
-        {"previous_response_id", "null"},
-        {"reasoning", "{\"effort\":null,\"summary\":null}"},
-        {"store", "true"},
-        {"text", "{\"format\":{\"type\":\"text\"}}"},
-        {"truncation", "\"disabled\""},
-        {"user", "null"},
-    };
     bool incomplete = strcmp(status, "incomplete") == 0;
 
     json_out_obj(o);
@@ -400,7 +402,7 @@ static void write_response(struct responses_writer *rw, struct json_out *o, cons
         echo(rw, o, echoed[i][0], echoed[i][1]);
     json_out_key(o, "usage");
     if (usage)
-        write_usage(o, usage, !rw->stored);
+        write_usage(o, usage);
     else
         json_out_null(o);
     json_out_end_obj(o);
@@ -626,13 +628,51 @@ struct dialect_writer *responses_writer_new(struct arena *a, const struct chat_r
     return &rw->w.base;
 }
 
+/* What each call of an agent asks anew. */
+static bool is_own(const char *key)
+{
+    return strcmp(key, "metadata") == 0 || strcmp(key, "previous_response_id") == 0;
+}
+
+static struct str asked_text(struct arena *a, const struct json *body, struct str model, bool own)
+{
+    struct buf text = {0};
+    struct json_out o = json_out_to(&text);
+    struct str ret;
+
+    json_out_obj(&o);
+    if (model.p) {
+        json_out_key(&o, "model");
+        json_out_str(&o, model);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(echoed); i++) {
+        const struct json *v = json_get(body, echoed[i][0]);
+
+        if (json_is_null(v) || is_own(echoed[i][0]) != own)
+            continue;
+        json_out_key(&o, echoed[i][0]);
+        json_out_value(&o, v);
+    }
+    json_out_end_obj(&o);
+    ret = arena_str(a, buf_str(&text));
+    buf_done(&text);
+    return ret;
+}
+
+void responses_asked(struct arena *a, const struct chat_request *req, const struct json *body,
+                     struct str ret[2])
+{
+    ret[0] = asked_text(a, body, req->model, false);
+    ret[1] = asked_text(a, body, (struct str){0}, true);
+}
+
 void responses_write_stored(struct arena *a, const struct turn_head *head,
-                            const struct turn_answer *answer, struct str model, struct buf *out)
+                            const struct turn_answer *answer, const struct json *asked,
+                            struct str model, struct buf *out)
 {
     const struct chat_request req = {.model = model, .n = 1};
-    struct dialect_writer *dw = responses_writer_new(a, &req, NULL, out);
+    struct dialect_writer *dw = responses_writer_new(a, &req, asked, out);
 
-    ((struct responses_writer *)dw)->stored = true;
     dw->sink->head(dw, head);
     dw->sink->finish(dw, answer, 1, &head->usage);
 }

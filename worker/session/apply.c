@@ -222,6 +222,22 @@ static int read_context(struct forest *f, struct record_in *r, struct commit *c,
     return check_context(c, e);
 }
 
+/* Behind the answers: what the request asked and what each answer told. */
+static int read_told(struct forest *f, struct record_in *r, struct commit *c, struct err *e)
+{
+    uint64_t asked = record_u(r);
+
+    if (asked == 1)
+        c->call.asked = forest_str(f, record_str(r));
+    else if (asked - 2 < f->calls.n)
+        c->call.asked = f->calls.at[asked - 2].asked;
+    else if (asked > 0)
+        return bad(e, "asks what no call asked");
+    for (uint32_t i = 0; i < c->n_answers; i++)
+        c->answers[i].told = forest_str(f, record_str(r));
+    return 0;
+}
+
 static int read_commit(struct session *s, struct record_in *r, struct arena *tmp, struct commit *c,
                        struct err *e)
 {
@@ -250,7 +266,9 @@ static int read_commit(struct session *s, struct record_in *r, struct arena *tmp
         if ((uint64_t)c->shared.total + c->answers[i].n > TOTAL_MAX)
             return bad(e, "too many tokens");
     }
-    return r->p == r->end ? 0 : bad(e, "bytes behind the record");
+    if (c->flags & COMMIT_TOLD && read_told(f, r, c, e) != 0)
+        return -1;
+    return !r->bad && r->p == r->end ? 0 : bad(e, "bytes behind the record");
 }
 
 /* --- carrying out --- */

@@ -146,9 +146,35 @@ static void put_answer(struct session *s, const struct plan *p, struct buf *b,
         record_put_u(b, twin->id);
 }
 
+enum { ASKED_LOOKED_AT = 32 }; /* so many calls back: agents of a session take turns */
+
+/* What the request asked, by reference to a recent call that asked the same. */
+static void put_asked(struct buf *b, const struct forest *f, struct str asked)
+{
+    size_t oldest = f->calls.n > ASKED_LOOKED_AT ? f->calls.n - ASKED_LOOKED_AT : 0;
+
+    for (size_t i = f->calls.n; asked.p && i-- > oldest;) {
+        if (f->calls.at[i].asked.p && str_eq(f->calls.at[i].asked, asked)) {
+            record_put_u(b, i + 2);
+            return;
+        }
+    }
+    record_put_u(b, asked.p != NULL);
+    if (asked.p)
+        record_put_str(b, asked);
+}
+
+static void put_told(struct buf *b, const struct plan *p, const struct session_answer *answers,
+                     size_t n)
+{
+    put_asked(b, &p->session->forest, p->asked);
+    for (size_t i = 0; i < n; i++)
+        record_put_str(b, answers[i].told);
+}
+
 static unsigned flags_of(const struct plan *p, const struct turn *run)
 {
-    unsigned flags = 0;
+    unsigned flags = p->pub.exhausted ? 0 : COMMIT_TOLD;
 
     if (!p->chat.messages)
         flags |= COMMIT_RAW;
@@ -240,5 +266,6 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     record_put_u(record, n);
     for (size_t i = 0; i < n; i++)
         put_answer(s, p, record, &answers[i], n == 1);
+    put_told(record, p, answers, n);
     return 0;
 }

@@ -17,6 +17,8 @@
  *     n answers, each: ids, logprobs? (float32 run), n versions (text start end), cut, finish,
  *         message (JSON), response id, parse warning, experts block, from, rows, layers, topk,
  *         queue, engine, gateway microseconds, twin mode, twin turn
+ *     asked: 0 absent | 1 text | index of the call that    when COMMIT_TOLD
+ *         asked the same + 2; then what each answer told
  *
  * RECORD_DROP (linear: a retry discards the newest turn), behind the head: call, turn.
  */
@@ -39,6 +41,7 @@ enum {
     COMMIT_NEW_GATE = 32,
     COMMIT_BASE = 64,
     COMMIT_RUN = 128,
+    COMMIT_TOLD = 256,
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */

@@ -91,7 +91,7 @@ struct turn {
     uint32_t n_versions;
 
     const struct json *message; /* assistant message as the client was told */
-    struct str response_id, finish_reason, parse_warning;
+    struct str response_id, finish_reason, parse_warning, told;
     struct str label, parent_label;
     enum session_cause cause;
     uint32_t diff_message;
@@ -118,6 +118,7 @@ struct call {
     uint32_t prompt_tokens;
     float temperature;
     bool exhausted;
+    struct str asked; /* shared with the calls that asked the same */
 };
 
 struct forest {

@@ -36,6 +36,7 @@ const struct session_past_call *session_find_call(struct session *s, struct aren
         answers[i].response_id = t->response_id;
         answers[i].message_json = as_text(t->message, a);
         answers[i].finish_reason = t->finish_reason;
+        answers[i].told = t->told;
         answers[i].ids = (struct token_span){t->ids, t->n};
         answers[i].logprobs = t->logprobs;
     }
@@ -59,10 +60,10 @@ bool session_find_response(const struct session *s, struct str response_id,
         return false;
     *ret = (struct session_past_response){
         .finish_reason = t->finish_reason,
-        .created_ms =
-            t->at_ms - MIN_OF(t->at_ms, (t->queue_us + t->engine_us + t->gateway_us) / 1000),
+        .asked = s->forest.calls.at[t->call].asked,
+        .told = t->told,
+        .message = t->message,
         .prompt_tokens = s->forest.calls.at[t->call].prompt_tokens,
-        .cached_tokens = t->parent ? t->parent->total - t->trim : 0,
         .completion_tokens = t->n,
     };
     return true;

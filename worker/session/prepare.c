@@ -23,6 +23,7 @@ static struct plan *plan_new(struct session *s, struct arena *a,
     p->body_hash[1] = in->body_hash[1];
     p->max_tokens = in->max_tokens;
     p->temperature = in->temperature;
+    p->asked = in->asked;
     p->look = in->look;
     p->next = s->plans;
     if (s->plans)

@@ -138,6 +138,8 @@ struct session_call_input {
     float temperature;       /* sampled with; for trainers that want it per token */
     uint32_t context_length; /* of engine and model; 0: unknown */
     uint64_t now_ms;
+    struct str asked; /* what a stored answer echoes of its request, or absent;
+                         opaque here, and kept once while a session's calls say the same */
     bool look; /* only a look (a token count): nothing is refused for where it would stand or for
                   what is left, and the session stays as it is */
 };
@@ -198,6 +200,7 @@ struct session_answer {
     struct str experts;       /* raw block or absent */
     uint32_t experts_from, experts_rows, experts_layers, experts_topk;
     uint64_t queue_us, engine_us, gateway_us;
+    struct str told; /* what the client was told besides (opaque here), for replays; or absent */
 };
 
 /* Writes the record that commits n >= 1 answers of one plan (n > 1: siblings). Errors:
@@ -214,7 +217,7 @@ struct session_past_call {
     uint32_t prompt_tokens, completion_tokens;
 
     const struct session_past_answer {
-        struct str response_id, message_json, finish_reason;
+        struct str response_id, message_json, finish_reason, told;
         struct token_span ids;
         const float *logprobs;
     } * answers;
@@ -227,11 +230,11 @@ const struct session_past_call *session_find_call(struct session *s, struct aren
 const struct json *session_messages(const struct session *s, struct arena *a,
                                     struct str response_id);
 
-/* What the call behind a response id was: its start (as told to the client) and its true counts. */
+/* What the answer behind a response id was, and its call's true counts. */
 struct session_past_response {
-    struct str finish_reason;
-    uint64_t created_ms;
-    uint32_t prompt_tokens, cached_tokens, completion_tokens;
+    struct str finish_reason, asked, told;
+    const struct json *message; /* the session's */
+    uint32_t prompt_tokens, completion_tokens;
 };
 
 bool session_find_response(const struct session *s, struct str response_id,

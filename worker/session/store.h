@@ -110,6 +110,7 @@ struct plan {
     uint64_t body_hash[2];
     int64_t max_tokens;
     float temperature;
+    struct str asked;
     bool look; /* no call will follow: nothing is refused */
 
     /* where it stands */

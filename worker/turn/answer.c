@@ -172,7 +172,8 @@ void answer_feed(struct answer *a, struct token_span ids)
             a->held_id = ids.at[i];
         else
             feed_id(a, ids.at[i]);
-        if (a->thinking || a->piece.len >= 4096)
+        /* One by one where there may be thoughts: their tokens are counted. */
+        if (a->opt.parser.reasoning != REASONING_NONE || a->piece.len >= 4096)
             flush_piece(a);
     }
     a->fed += ids.n;

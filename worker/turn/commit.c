@@ -1,6 +1,7 @@
 /* The last steps but one: what the engine gave becomes a record, in the journal and applied, and as
  * durable as promised before anybody sees the end. */
 #include "worker/turn/ledger.h"
+#include "worker/turn/told.h"
 #include "worker/turn/turn_internal.h"
 
 static struct str finish_reason(const struct turn_run *r)
@@ -64,6 +65,19 @@ static void run_result(struct turn *t, struct turn_run *r, struct session_answer
     t->usage.reasoning_tokens += r->answer.reasoning_tokens;
 }
 
+/* What the answers tell besides, for replays; the strings lie in the arena. */
+static void keep_told(struct turn *t, struct session_answer *answers)
+{
+    struct buf told = {0};
+
+    for (uint32_t i = 0; i < t->n_runs; i++) {
+        buf_clear(&told);
+        told_write(&told, &t->head, &t->usage, &t->runs[i].out, t->in.asked[1]);
+        answers[i].told = arena_str(&t->arena, buf_str(&told));
+    }
+    buf_done(&told);
+}
+
 static void on_durable(void *ctx)
 {
     struct turn *t = ctx;
@@ -95,6 +109,7 @@ enum step_result step_commit(struct turn *t)
 
     for (uint32_t i = 0; i < t->n_runs; i++)
         run_result(t, &t->runs[i], &answers[i]);
+    keep_told(t, answers);
     if (record_commit(t, answers, &t->err))
         return STEP_FAILED;
     metrics_count(t->env->page, METRIC_tokens_generated, t->usage.completion_tokens);

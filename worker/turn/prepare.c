@@ -67,6 +67,7 @@ static int call_input(struct turn_env *env, struct arena *a, const struct turn_i
         .temperature = (float)sampling->temperature,
         .context_length = turn_context_length(env),
         .now_ms = turn_wall_ms(),
+        .asked = in->asked[0],
     };
     return raw_prompt(env, a, req, &ret->raw, e);
 }

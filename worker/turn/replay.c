@@ -1,10 +1,12 @@
 #include "worker/turn/replay.h"
 
-#include <time.h>
+#include "worker/turn/told.h"
 
 bool replay_exists(struct session *s, struct arena *a, const uint64_t hash[2])
 {
-    return session_find_call(s, a, hash) != NULL;
+    const struct session_past_call *c = session_find_call(s, a, hash);
+
+    return c && c->n_answers > 0; /* a call without room generated nothing */
 }
 
 /* The deltas that the message would have come in, each whole. */
@@ -30,8 +32,10 @@ static void send_deltas(const struct json *m, uint32_t index, const struct turn_
 }
 
 static const struct turn_logprob *logprobs_of(const struct turn_env *env, struct arena *a,
-                                              const struct session_past_answer *p)
+                                              const struct session_past_answer *p,
+                                              const struct told *told)
 {
+    const struct tokenizer *tk = model_tokenizer(env->model);
     struct turn_logprob *lp;
 
     if (!p->logprobs)
@@ -41,8 +45,9 @@ static const struct turn_logprob *logprobs_of(const struct turn_env *env, struct
         lp[i] = (struct turn_logprob){
             .id = p->ids.at[i],
             .logprob = p->logprobs[i],
-            .bytes = tokenizer_text(model_tokenizer(env->model), p->ids.at[i]),
+            .bytes = tokenizer_text(tk, p->ids.at[i]),
         };
+    told_tops(told, a, tk, lp, p->ids.n);
     return lp;
 }
 
@@ -50,24 +55,27 @@ void replay_send(struct turn_env *env, struct session *s, struct arena *a, const
                  struct turn_listener *l)
 {
     const struct session_past_call *call = session_find_call(s, a, hash);
-    struct turn_usage usage = {
-        .prompt_tokens = call->prompt_tokens,
-        .completion_tokens = call->completion_tokens,
-    };
+    struct turn_usage usage = {.prompt_tokens = call->prompt_tokens};
+    struct told told;
     struct turn_head head = {
         .session_id = arena_str(a, session_id(s)),
         .response_id = arena_str(a, call->answers[0].response_id),
-        .created_s = (uint64_t)time(NULL),
-        .usage = usage,
     };
     struct turn_answer *out = arena_calloc(a, call->n_answers, sizeof(*out));
     struct err e = {0};
 
+    (void)told_read(call->answers[0].told, &told);
+    usage.cached_tokens = told.cached_tokens;
+    head.created_s = told.created_s;
+    head.usage = usage;
+    usage.completion_tokens = call->completion_tokens;
+    usage.reasoning_tokens = told.reasoning_tokens;
     l->sink->head(l->ctx, &head);
     for (uint32_t i = 0; i < call->n_answers; i++) {
         const struct session_past_answer *p = &call->answers[i];
         const struct json *message = NULL;
 
+        (void)told_read(p->told, &told);
         if (json_parse(a, arena_str(a, p->message_json), &message, &e)) {
             l->sink->failed(l->ctx, &e);
             return;
@@ -75,12 +83,15 @@ void replay_send(struct turn_env *env, struct session *s, struct arena *a, const
         out[i] = (struct turn_answer){
             .index = i,
             .finish_reason = arena_str(a, p->finish_reason),
+            .stop_text = told.stop_text,
             .message = message,
-            .logprobs = logprobs_of(env, a, p),
+            .logprobs = logprobs_of(env, a, p, &told),
         };
         out[i].n_logprobs = out[i].logprobs ? p->ids.n : 0;
-        if (l->stream)
+        if (l->stream) {
+            l->sink->logprobs(l->ctx, i, out[i].logprobs, out[i].n_logprobs);
             send_deltas(message, i, l);
+        }
     }
     l->sink->finish(l->ctx, out, call->n_answers, &usage);
 }

@@ -74,6 +74,7 @@ struct turn_input {
     uint64_t body_bytes;
     struct log_scope scope; /* strings in the arena */
     const char *dialect;
+    struct str asked[2]; /* for session_call_input.asked and told.asked; opaque */
 };
 
 /* Starts a call; the arena becomes the turn's. Events may come from inside this call. */

@@ -33,9 +33,11 @@ static const struct dialect *dialect_named(struct str name)
     return NULL;
 }
 
-static const struct json *no_past(void *ctx, struct arena *a, struct str id)
+static const struct json *no_past(void *ctx, struct arena *a, struct str id,
+                                  const struct json **ret_asked)
 {
     (void)ctx, (void)a, (void)id;
+    *ret_asked = NULL;
     return NULL;
 }
 

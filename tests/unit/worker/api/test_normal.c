@@ -10,11 +10,13 @@
 #include "testing.h"
 #include "worker/api/writers.h"
 
-static const struct json *past_r1(void *ctx, struct arena *a, struct str id)
+static const struct json *past_r1(void *ctx, struct arena *a, struct str id,
+                                  const struct json **ret_asked)
 {
     const struct json *v = NULL;
 
     (void)ctx;
+    *ret_asked = NULL;
     if (!str_eq_c(id, "r1"))
         return NULL;
     cr_assert_eq(

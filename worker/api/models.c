@@ -1,0 +1,60 @@
+/* GET /v1/models and /v1/models/{name}: the one model that is served. */
+#include "worker/api/handlers.h"
+#include "worker/api/respond.h"
+
+/* One object that both OpenAI's and Anthropic's clients understand. */
+static void write_model(struct api_request *r, struct json_out *o)
+{
+    uint32_t context = turn_context_length(&r->api->turns);
+    const char *name = model_info(r->api->turns.model)->name;
+
+    json_out_obj(o);
+    json_out_key(o, "id");
+    json_out_cstr(o, name);
+    json_out_key(o, "object");
+    json_out_cstr(o, "model");
+    json_out_key(o, "type");
+    json_out_cstr(o, "model");
+    json_out_key(o, "created");
+    json_out_i64(o, (int64_t)r->api->started_s);
+    json_out_key(o, "created_at");
+    json_out_cstr(o, "1970-01-01T00:00:00Z");
+    json_out_key(o, "owned_by");
+    json_out_cstr(o, "rollgate");
+    json_out_key(o, "display_name");
+    json_out_cstr(o, name);
+    if (context > 0) {
+        json_out_key(o, "max_model_len");
+        json_out_i64(o, context);
+    }
+    json_out_end_obj(o);
+}
+
+void models_get(struct api_request *r, struct str name)
+{
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+    struct err e = {0};
+
+    if (name.len <= 1) {
+        json_out_obj(&o);
+        json_out_key(&o, "object");
+        json_out_cstr(&o, "list");
+        json_out_key(&o, "data");
+        json_out_arr(&o);
+        write_model(r, &o);
+        json_out_end_arr(&o);
+        json_out_key(&o, "has_more");
+        json_out_bool(&o, false);
+        json_out_end_obj(&o);
+    } else if (str_eq_c(str_sub(name, 1, SIZE_MAX), model_info(r->api->turns.model)->name)) {
+        write_model(r, &o);
+    } else {
+        (void)err_set(&e, ERR_NOT_FOUND, "no such model");
+    }
+    if (e.kind == ERR_NONE)
+        respond_json(r, &body);
+    else
+        respond_error(r, NULL, &e);
+    buf_done(&body);
+}
