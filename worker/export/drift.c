@@ -1,7 +1,8 @@
 #include "worker/export/drift.h"
 
+#include <string.h>
+
 #include "common/base/vec.h"
-#include "worker/tokens/tokenizer.h"
 
 const char *drift_kind_name(enum drift_kind k)
 {
@@ -11,35 +12,19 @@ const char *drift_kind_name(enum drift_kind k)
     return names[k];
 }
 
-static bool is_special(const struct model *m, int32_t id)
-{
-    const struct model_info *info = model_info(m);
-    const struct tokenizer *t = model_tokenizer(m);
-
-    for (size_t i = 0; i < info->n_stop_ids; i++)
-        if (info->stop_ids[i] == id)
-            return true;
-    return t && tokenizer_is_special(t, id);
-}
-
 /* The next run of plain ids at or after *at: moves *at to its end, the special token or the end. */
 static struct token_span next_text(const struct model *m, struct token_span s, size_t *at)
 {
     size_t from = *at;
 
-    while (*at < s.n && !is_special(m, s.at[*at]))
+    while (*at < s.n && !model_is_special(m, s.at[*at]))
         ++*at;
     return (struct token_span){s.at + from, *at - from};
 }
 
 static bool same_ids(struct token_span a, struct token_span b)
 {
-    if (a.n != b.n)
-        return false;
-    for (size_t i = 0; i < a.n; i++)
-        if (a.at[i] != b.at[i])
-            return false;
-    return true;
+    return a.n == b.n && (a.n == 0 || memcmp(a.at, b.at, a.n * sizeof(*a.at)) == 0);
 }
 
 static void found(struct drift *d, enum drift_kind kind, size_t position)
@@ -55,7 +40,7 @@ static size_t specials(const struct model *m, struct token_span s)
     size_t n = 0;
 
     for (size_t i = 0; i < s.n; i++)
-        n += is_special(m, s.at[i]);
+        n += model_is_special(m, s.at[i]);
     return n;
 }
 
@@ -127,9 +112,9 @@ void drift_finish(struct drift_audit *a, struct token_span ids, const uint8_t *m
     if (!a->failed) {
         /* The true ids end with the model's last token; what the template adds behind it (its own
          * close, a line feed) is no drift. */
-        while (want.n > ids.n && !is_special(m, want.at[want.n - 1]))
+        while (want.n > ids.n && !model_is_special(m, want.at[want.n - 1]))
             want.n--;
-        if (want.n == ids.n + 1 && (ids.n == 0 || !is_special(m, ids.at[ids.n - 1])))
+        if (want.n == ids.n + 1 && (ids.n == 0 || !model_is_special(m, ids.at[ids.n - 1])))
             want.n--;
         if (!same_ids(ids, want))
             compare(m, ids, want, mask, ret);

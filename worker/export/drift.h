@@ -16,6 +16,7 @@ enum drift_kind {
     DRIFT_SPECIAL_TOKEN_TYPE,
     DRIFT_NON_ASSISTANT_TEXT,
     DRIFT_ASSISTANT_TEXT,
+    DRIFT_KIND_COUNT
 };
 
 struct drift {

@@ -207,37 +207,70 @@ static void sum_up(struct export *x, const struct trajectory *t)
     }
 }
 
-/* The trajectory at hand is whole: writes it and goes on to the next. */
-static void write_one(struct export *x, struct buf *out)
+static int check(const struct export *x, struct err *e)
 {
-    sum_up(x, &x->t);
-    if (x->format->one)
-        x->format->one(x, &x->t, out);
+    if (x->pass > 0)
+        return 0;
+    if (trajectory_check(&x->t, e) != 0)
+        return -1;
+    return x->format->check ? x->format->check(x, &x->t, e) : 0;
+}
+
+/* Begins the next trajectory; returns the bytes that took. */
+static size_t build(struct export *x)
+{
+    trajectory_build(&x->input, &x->selection.tracks.at[x->at], x->at, &x->scratch, &x->t);
+    x->building = true;
+    x->auditing =
+        !trajectory_audit_kept(&x->input, &x->t) && trajectory_audit(&x->input, &x->t, &x->audit);
+    return (size_t)x->t.total * sizeof(int32_t);
+}
+
+static size_t audit(struct export *x)
+{
+    size_t before = x->audit.at, work;
+
+    x->auditing = drift_next(&x->audit);
+    work = x->audit.at - before;
+    if (!x->auditing) {
+        trajectory_audited(&x->audit, &x->scratch, &x->t);
+        if (x->t.drift.count)
+            x->drifted[x->t.drift.first]++;
+    }
+    return work;
+}
+
+/* The rope has been drained: goes on to the next trajectory. */
+static void forget_one(struct export *x)
+{
     x->at++;
-    x->building = false;
+    x->building = x->writing = false;
     arena_reset(&x->scratch);
 }
 
-/* A step of the next trajectory. Work that made no output counts too: neither a pass over sizes
- * nor the audit of a long one must hold the loop. */
-static size_t one(struct export *x, struct buf *out)
+/* A step of the trajectory at hand. Work that made no output counts too: neither a pass over sizes
+ * nor the audit of a long one must hold the loop. Adds to *done. */
+static int one(struct export *x, struct buf *out, size_t budget, size_t *done, struct err *e)
 {
-    size_t before = out->len, work = x->audit.at;
+    size_t before = out->len;
 
     if (!x->building) {
-        trajectory_build(&x->input, &x->selection.tracks.at[x->at], x->at, &x->scratch, &x->t);
-        x->building = true;
-        x->auditing = trajectory_audit(&x->input, &x->t, &x->audit);
-        work = (size_t)x->t.total * sizeof(int32_t);
+        *done += build(x);
     } else if (x->auditing) {
-        x->auditing = drift_next(&x->audit);
-        work = x->audit.at - work;
-        if (!x->auditing)
-            trajectory_audited(&x->audit, &x->scratch, &x->t);
+        *done += audit(x);
+    } else if (!x->writing) {
+        if (check(x, e) != 0)
+            return -1;
+        sum_up(x, &x->t);
+        x->format->one(x, &x->t);
+        x->writing = true;
+    } else {
+        rope_drain(&x->rope, out, budget);
+        *done += out->len - before;
+        if (rope_empty(&x->rope))
+            forget_one(x);
     }
-    if (!x->auditing)
-        write_one(x, out);
-    return MAX_OF(work, out->len - before);
+    return 0;
 }
 
 static void end_of_pass(struct export *x, struct buf *out)
@@ -279,26 +312,40 @@ static size_t hand_out(struct export *x, struct buf *out, size_t max)
     return n;
 }
 
+static bool is_over(const struct export *x)
+{
+    return x->step == EXPORT_DONE && !is_deferred(x) && rope_empty(&x->rope);
+}
+
 int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct err *e)
 {
     size_t done = 0;
 
-    (void)e;
-    x->out = out;
-    while ((x->step != EXPORT_DONE || is_deferred(x)) && done < budget_bytes) {
+    while (!is_over(x) && done < budget_bytes) {
         if (is_deferred(x)) {
             done += hand_out(x, out, budget_bytes - done);
         } else if (x->step == EXPORT_BEGIN) {
             if (x->format->begin)
                 x->format->begin(x, out);
             x->step = EXPORT_MIDDLE;
+        } else if (!x->writing && !rope_empty(&x->rope)) { /* of a pass's end */
+            size_t before = out->len;
+
+            rope_drain(&x->rope, out, budget_bytes - done);
+            done += out->len - before;
         } else if (x->step == EXPORT_MIDDLE && x->at < x->selection.tracks.n) {
-            done += one(x, out);
+            if (one(x, out, budget_bytes - done, &done, e) != 0)
+                return -1;
         } else {
             end_of_pass(x, out);
         }
     }
-    return x->step == EXPORT_DONE && !is_deferred(x);
+    return is_over(x);
+}
+
+const uint32_t *export_drifted(const struct export *x)
+{
+    return x->drifted;
 }
 
 const char *export_content_type(const struct export *x)
@@ -313,6 +360,7 @@ void export_free(struct export *x)
     if (x->format->drop)
         x->format->drop(x);
     drift_drop(&x->audit);
+    rope_done(&x->rope);
     selection_done(&x->selection);
     for (unsigned i = x->part; i < x->n_parts; i++)
         buf_done(&x->parts[i]);

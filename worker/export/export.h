@@ -84,6 +84,10 @@ int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct e
 
 const char *export_content_type(const struct export *x);
 
+/* By kind of drift (drift.h): trajectories whose audit was made for this export so far and found
+ * one. DRIFT_KIND_COUNT numbers. */
+const uint32_t *export_drifted(const struct export *x);
+
 void export_free(struct export *x);
 
 #endif

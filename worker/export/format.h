@@ -1,11 +1,13 @@
 /*
  * struct format: how trajectories become bytes. An export calls begin, one per trajectory in
  * order, end; with several passes (files whose header needs all sizes first) it goes through all
- * trajectories once per pass. Each call appends to `out` what it can.
+ * trajectories once per pass. begin and end append to `out`; one leaves its texts and arrays in
+ * x->rope, from where they go out a part at a time.
  */
 #ifndef RG_EXPORT_FORMAT_H
 #define RG_EXPORT_FORMAT_H
 
+#include "worker/export/rope.h"
 #include "worker/export/select.h"
 
 enum { EXPORT_PARTS_MAX = 16 };
@@ -26,13 +28,14 @@ struct export
     struct arena scratch; /* of the trajectory at hand */
     struct trajectory t;  /* the one at hand, while `building` */
     struct drift_audit audit;
-    bool building, auditing;
+    bool building, auditing, writing;
+    struct rope rope;                   /* of the trajectory at hand */
+    uint32_t drifted[DRIFT_KIND_COUNT]; /* newly audited ones, by their first mismatch */
     struct selection selection;
     struct export_sums sums;
     const struct format *format;
     void *state;                        /* the format's, in the arena */
     bool all_logprobs;                  /* verl: every row has them */
-    struct buf *out;                    /* where export_next puts bytes now */
     struct buf parts[EXPORT_PARTS_MAX]; /* made, but not yet handed out (a header), in order */
     unsigned n_parts, part;
     size_t part_at;
@@ -47,7 +50,9 @@ struct format {
     const char *content_type;
     unsigned passes;
     void (*begin)(struct export *x, struct buf *out);
-    void (*one)(struct export *x, const struct trajectory *t, struct buf *out);
+    /* Whether the format can hold this one (NULL: any); asked in the first pass. */
+    int (*check)(const struct export *x, const struct trajectory *t, struct err *e);
+    void (*one)(struct export *x, const struct trajectory *t);
     /* At the end of every pass (x->pass tells which). */
     void (*end)(struct export *x, struct buf *out);
     /* Frees what begin made outside the arena; NULL: nothing. */
@@ -59,6 +64,10 @@ void export_defer(struct export *x, struct buf *b);
 
 extern const struct format format_json, format_msgpack, format_safetensors, format_verl,
     format_miles, format_areal, format_slime, format_prime_rl, format_openai_messages;
+
+/* A member whose value is an array of numbers, drained from the rope o writes to. */
+void export_array(struct export *x, struct json_out *o, const char *key, enum piece_kind kind,
+                  const void *p, size_t n);
 
 /* --- parts of the native JSON that other formats hold too --- */
 

@@ -50,6 +50,13 @@ static void put_cache_info(const struct trajectory *t, struct json_out *o)
     json_out_end_obj(o);
 }
 
+/* Keys of a sample's metadata that the caller cannot replace. */
+static bool is_ours(struct str key)
+{
+    return str_eq_c(key, "leaf") || str_eq_c(key, "extra_fields") ||
+           str_eq_c(key, "accumulated_token_ids") || str_eq_c(key, "tito_session_mismatch");
+}
+
 static void put_metadata(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     const struct json *given = x->options.metadata;
@@ -58,7 +65,11 @@ static void put_metadata(struct export *x, const struct trajectory *t, struct js
     json_out_key(o, "metadata");
     json_out_obj(o);
     for (uint32_t i = 0; given && i < given->n; i++) {
-        json_out_key_str(o, json_string(&given->members[i].key));
+        struct str key = json_string(&given->members[i].key);
+
+        if (is_ours(key))
+            continue;
+        json_out_key_str(o, key);
         json_out_value(o, &given->members[i].value);
     }
     json_out_key(o, "leaf");
@@ -88,13 +99,13 @@ static void put_reward(struct export *x, struct json_out *o)
     bool known;
     double reward = trajectory_reward(x->session, &known);
 
-    if (!given && !known)
-        return;
-    json_out_key(o, "reward");
+    json_out_key(o, "reward"); /* a reader of version 2 wants the key, null or not */
     if (given)
         json_out_value(o, given);
-    else
+    else if (known)
         json_out_double(o, reward);
+    else
+        json_out_null(o);
 }
 
 static void note_sample(struct export *x, const struct trajectory *t)
@@ -149,28 +160,20 @@ static int32_t *wide_experts(struct export *x, const struct trajectory *t)
     return v;
 }
 
-static void miles_one(struct export *x, const struct trajectory *t, struct buf *out)
+static void miles_one(struct export *x, const struct trajectory *t)
 {
-    const int64_t *ids = NULL;
-    double *logprobs = NULL;
+    struct shape n = SHAPE1(t->n);
 
-    (void)out; /* tensors_add knows where */
     if (tensors_sizing(x))
         note_sample(x, t);
-    if (tensors_want(x, TENSOR_I64)) {
-        ids = tensors_wide(x, t->ids, t->total);
-        logprobs = arena_calloc(&x->scratch, t->n, sizeof(*logprobs));
-        for (uint32_t i = 0; t->logprobs && i < t->n; i++)
-            logprobs[i] = (double)t->logprobs[i];
-    }
-    tensors_add(x, "tokens", t->index, TENSOR_I64, SHAPE1(t->total), ids);
-    tensors_add(x, "loss_mask", t->index, TENSOR_U8, SHAPE1(t->n), t->mask);
+    tensors_add(x, "tokens", t->index, TENSOR_I64, SHAPE1(t->total), CELLS(WIDE_I32, t->ids));
+    tensors_add(x, "loss_mask", t->index, TENSOR_U8, n, CELLS(RAW, t->mask));
     if (t->logprobs)
-        tensors_add(x, "rollout_log_probs", t->index, TENSOR_F64, SHAPE1(t->n), logprobs);
+        tensors_add(x, "rollout_log_probs", t->index, TENSOR_F64, n, CELLS(WIDE_F32, t->logprobs));
     if (t->experts.p)
         tensors_add(x, "rollout_routed_experts", t->index, TENSOR_I32,
                     SHAPE3(t->experts_rows, t->experts_layers, t->experts_topk),
-                    tensors_want(x, TENSOR_I32) ? wide_experts(x, t) : NULL);
+                    CELLS(RAW, tensors_want(x, TENSOR_I32) ? wide_experts(x, t) : NULL));
 }
 
 static void put_session_metadata(struct export *x, struct json_out *o)
@@ -183,15 +186,15 @@ static void put_session_metadata(struct export *x, struct json_out *o)
     json_out_obj(o);
     json_out_key(o, "accumulated_token_ids");
     o->comma = true;
+    buf_add_c(o->b, '[');
     if (b.n) {
         struct turn *t = b.at[b.n - 1].head;
         int32_t *ids = arena_alloc(&x->scratch, t->total * sizeof(*ids));
 
         turn_copy(t, ids);
         numbers_i32(o->b, ids, t->total);
-    } else {
-        numbers_i32(o->b, NULL, 0);
     }
+    buf_add_c(o->b, ']');
     for (size_t i = 0; i < x->session->forest.turns.n; i++)
         trim = MAX_OF(trim, x->session->forest.turns.at[i]->trim);
     put_i64(o, "max_trim_tokens", trim);
@@ -226,7 +229,7 @@ static void miles_end(struct export *x, struct buf *out)
     if (tensors_sizing(x))
         make_meta(x);
     meta = buf_str(tensors_meta(x, KEY_META));
-    tensors_add(x, "_samples_meta", SIZE_MAX, TENSOR_U8, SHAPE1(meta.len), meta.p);
+    tensors_add(x, "_samples_meta", SIZE_MAX, TENSOR_U8, SHAPE1(meta.len), CELLS(RAW, meta.p));
     tensors_end(x, out);
 }
 

@@ -28,10 +28,11 @@ static void put_key(msgpack_packer *pk, const char *key)
     put_str(pk, str_cstr(key));
 }
 
-static void put_ext(msgpack_packer *pk, int8_t type, const void *p, size_t n)
+/* pk writes into the rope's text. */
+static void put_ext(struct export *x, msgpack_packer *pk, int8_t type, const void *p, size_t n)
 {
     msgpack_pack_ext(pk, n, type);
-    msgpack_pack_ext_body(pk, p, n);
+    rope_add(&x->rope, PIECE_RAW, p, n);
 }
 
 static void put_number(msgpack_packer *pk, const struct json *v)
@@ -110,13 +111,12 @@ static void msgpack_begin(struct export *x, struct buf *out)
     msgpack_pack_array(&pk, x->selection.tracks.n);
 }
 
-static void put_versions(msgpack_packer *pk, const struct trajectory *t)
+static void put_versions(struct export *x, msgpack_packer *pk, const struct trajectory *t)
 {
     put_key(pk, "response_versions");
     if (t->versions) {
         msgpack_pack_array(pk, t->n);
-        for (uint32_t i = 0; i < t->n; i++)
-            msgpack_pack_int64(pk, t->versions[i]);
+        rope_add(&x->rope, PIECE_PACK_I64, t->versions, t->n);
     } else if (t->version_texts) {
         msgpack_pack_array(pk, t->n);
         for (uint32_t i = 0; i < t->n; i++)
@@ -126,7 +126,7 @@ static void put_versions(msgpack_packer *pk, const struct trajectory *t)
     }
 }
 
-static void put_experts(msgpack_packer *pk, const struct trajectory *t)
+static void put_experts(struct export *x, msgpack_packer *pk, const struct trajectory *t)
 {
     put_key(pk, "routed_experts");
     if (!t->experts.p) {
@@ -134,7 +134,7 @@ static void put_experts(msgpack_packer *pk, const struct trajectory *t)
         return;
     }
     msgpack_pack_bin(pk, t->experts.len);
-    msgpack_pack_bin_body(pk, t->experts.p, t->experts.len);
+    rope_add(&x->rope, PIECE_RAW, t->experts.p, t->experts.len);
     put_key(pk, "routed_experts_shape");
     msgpack_pack_array(pk, 3);
     msgpack_pack_uint32(pk, t->experts_rows);
@@ -144,7 +144,7 @@ static void put_experts(msgpack_packer *pk, const struct trajectory *t)
     put_key(pk, t->experts_item == 1 ? "uint8" : t->experts_item == 2 ? "int16" : "int32");
 }
 
-static void msgpack_one(struct export *x, const struct trajectory *t, struct buf *out)
+static void msgpack_one(struct export *x, const struct trajectory *t)
 {
     struct buf text = {0};
     struct json_out o = json_out_to(&text);
@@ -156,7 +156,7 @@ static void msgpack_one(struct export *x, const struct trajectory *t, struct buf
     json_out_end_obj(&o);
     rest = parsed(x, &text);
     buf_done(&text);
-    msgpack_packer_init(&pk, out, to_buf);
+    msgpack_packer_init(&pk, &x->rope.text, to_buf);
     msgpack_pack_map(&pk, 8 + (x->options.uid.p ? 1 : 0) + (t->experts.p ? 2 : 0) + rest->n);
     put_key(&pk, "session_id");
     put_str(&pk, x->session->id);
@@ -167,18 +167,18 @@ static void msgpack_one(struct export *x, const struct trajectory *t, struct buf
         put_str(&pk, x->options.uid);
     }
     put_key(&pk, "prompt_ids");
-    put_ext(&pk, EXT_IDS, t->ids, t->n_prompt * sizeof(int32_t));
+    put_ext(x, &pk, EXT_IDS, t->ids, t->n_prompt * sizeof(int32_t));
     put_key(&pk, "response_ids");
-    put_ext(&pk, EXT_IDS, t->ids + t->n_prompt, t->n * sizeof(int32_t));
+    put_ext(x, &pk, EXT_IDS, t->ids + t->n_prompt, t->n * sizeof(int32_t));
     put_key(&pk, "response_mask");
-    put_ext(&pk, EXT_MASK, t->mask, t->n);
+    put_ext(x, &pk, EXT_MASK, t->mask, t->n);
     put_key(&pk, "response_logprobs");
     if (t->logprobs)
-        put_ext(&pk, EXT_FLOATS, t->logprobs, t->n * sizeof(float));
+        put_ext(x, &pk, EXT_FLOATS, t->logprobs, t->n * sizeof(float));
     else
         msgpack_pack_nil(&pk);
-    put_versions(&pk, t);
-    put_experts(&pk, t);
+    put_versions(x, &pk, t);
+    put_experts(x, &pk, t);
     for (uint32_t i = 0; i < rest->n; i++) {
         put_str(&pk, json_string(&rest->members[i].key));
         put_json(&pk, &rest->members[i].value);

@@ -1,7 +1,5 @@
 /* The native JSON of an export: envelope, trajectories, summary (spec trajectories, section 1). */
-#include "common/codec/base64.h"
 #include "worker/export/format.h"
-#include "worker/export/numbers.h"
 #include "worker/session/branch.h"
 
 static void put_i64(struct json_out *o, const char *key, int64_t v)
@@ -16,12 +14,12 @@ static void put_text(struct json_out *o, const char *key, struct str v)
     json_out_str(o, v);
 }
 
-/* Text that a writer of arrays appends behind a key. */
-static struct buf *raw_value(struct json_out *o, const char *key)
+void export_array(struct export *x, struct json_out *o, const char *key, enum piece_kind kind,
+                  const void *p, size_t n)
 {
     json_out_key(o, key);
     o->comma = true;
-    return o->b;
+    rope_json(&x->rope, kind, p, n);
 }
 
 void native_write_reward(const struct reward *r, struct json_out *o)
@@ -178,24 +176,19 @@ void native_write_rest(struct export *x, const struct trajectory *t, struct json
     native_write_extra(x, t, o);
 }
 
-static void put_experts(const struct trajectory *t, struct json_out *o)
+static void put_experts(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     const char *dtype = t->experts_item == 1 ? "uint8" : t->experts_item == 2 ? "int16" : "int32";
 
-    struct buf *text;
-    size_t n;
-
+    json_out_key(o, "routed_experts");
     if (!t->experts.p) {
-        json_out_key(o, "routed_experts");
         json_out_null(o);
         return;
     }
-    text = raw_value(o, "routed_experts");
-    n = base64_encoded_len(t->experts.len);
-    buf_add_c(text, '"');
-    base64_encode(t->experts.p, t->experts.len, buf_reserve(text, n));
-    text->len += n;
-    buf_add_c(text, '"');
+    o->comma = true;
+    buf_add_c(o->b, '"');
+    rope_add(&x->rope, PIECE_BASE64, t->experts.p, t->experts.len);
+    buf_add_c(o->b, '"');
     json_out_key(o, "routed_experts_shape");
     json_out_arr(o);
     json_out_i64(o, t->experts_rows);
@@ -205,10 +198,10 @@ static void put_experts(const struct trajectory *t, struct json_out *o)
     put_text(o, "routed_experts_dtype", str_cstr(dtype));
 }
 
-static void put_versions(const struct trajectory *t, struct json_out *o)
+static void put_versions(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     if (t->versions) {
-        numbers_i64(raw_value(o, "response_versions"), t->versions, t->n);
+        export_array(x, o, "response_versions", PIECE_JSON_I64, t->versions, t->n);
         return;
     }
     json_out_key(o, "response_versions");
@@ -222,26 +215,26 @@ static void put_versions(const struct trajectory *t, struct json_out *o)
     json_out_end_arr(o);
 }
 
-static void json_one(struct export *x, const struct trajectory *t, struct buf *out)
+static void json_one(struct export *x, const struct trajectory *t)
 {
-    struct json_out o = {out, t->index > 0};
+    struct json_out o = {&x->rope.text, t->index > 0};
 
     json_out_obj(&o);
     put_text(&o, "session_id", x->session->id);
     put_i64(&o, "trajectory_index", (int64_t)t->index);
     if (x->options.uid.p)
         put_text(&o, "uid", x->options.uid);
-    numbers_i32(raw_value(&o, "prompt_ids"), t->ids, t->n_prompt);
-    numbers_i32(raw_value(&o, "response_ids"), t->ids + t->n_prompt, t->n);
-    numbers_u8(raw_value(&o, "response_mask"), t->mask, t->n);
+    export_array(x, &o, "prompt_ids", PIECE_JSON_I32, t->ids, t->n_prompt);
+    export_array(x, &o, "response_ids", PIECE_JSON_I32, t->ids + t->n_prompt, t->n);
+    export_array(x, &o, "response_mask", PIECE_JSON_BITS, t->mask, t->n);
     if (t->logprobs) {
-        numbers_f32(raw_value(&o, "response_logprobs"), t->logprobs, t->n);
+        export_array(x, &o, "response_logprobs", PIECE_JSON_F32, t->logprobs, t->n);
     } else {
         json_out_key(&o, "response_logprobs");
         json_out_null(&o);
     }
-    put_versions(t, &o);
-    put_experts(t, &o);
+    put_versions(x, t, &o);
+    put_experts(x, t, &o);
     native_write_rest(x, t, &o);
     json_out_end_obj(&o);
 }

@@ -1,5 +1,6 @@
 /*
- * Arrays of numbers as JSON text, fast: exports are mostly these. A float32 gets the shortest
+ * Runs of numbers as JSON text, fast: exports are mostly these. Numbers are parted by commas; who
+ * calls writes the brackets, so that a long array can be made in parts. A float32 gets the shortest
  * decimal text that a reader of doubles brings back to the same float32.
  */
 #ifndef RG_EXPORT_NUMBERS_H
@@ -12,8 +13,11 @@
 
 void numbers_i32(struct buf *b, const int32_t *v, size_t n);
 void numbers_i64(struct buf *b, const int64_t *v, size_t n);
-void numbers_u8(struct buf *b, const uint8_t *v, size_t n);
 void numbers_f32(struct buf *b, const float *v, size_t n);
+
+/* 0 or 1 each; false or true each. */
+void numbers_bits(struct buf *b, const uint8_t *v, size_t n);
+void numbers_bools(struct buf *b, const uint8_t *v, size_t n);
 
 /* One float32; not finite: null. */
 void number_f32(struct buf *b, float v);

@@ -42,26 +42,23 @@ static void put_experts(struct export *x, const struct trajectory *t)
     else if (t->experts_item == 2)
         type = TENSOR_I16;
     if (t->experts.p)
-        tensors_add(x, "routed_experts", t->index, type, s, t->experts.p);
+        tensors_add(x, "routed_experts", t->index, type, s, CELLS(RAW, t->experts.p));
 }
 
-static void safetensors_one(struct export *x, const struct trajectory *t, struct buf *out)
+static void safetensors_one(struct export *x, const struct trajectory *t)
 {
-    const int64_t *wide = NULL;
+    struct shape n = SHAPE1(t->n);
 
-    (void)out; /* tensors_add knows where */
     if (tensors_sizing(x))
         note_rest(x, t);
-    if (tensors_want(x, TENSOR_I64))
-        wide = tensors_wide(x, t->ids, t->total);
-    tensors_add(x, "prompt_ids", t->index, TENSOR_I64, SHAPE1(t->n_prompt), wide);
-    tensors_add(x, "response_ids", t->index, TENSOR_I64, SHAPE1(t->n),
-                wide ? wide + t->n_prompt : NULL);
-    tensors_add(x, "response_mask", t->index, TENSOR_U8, SHAPE1(t->n), t->mask);
+    tensors_add(x, "prompt_ids", t->index, TENSOR_I64, SHAPE1(t->n_prompt),
+                CELLS(WIDE_I32, t->ids));
+    tensors_add(x, "response_ids", t->index, TENSOR_I64, n, CELLS(WIDE_I32, t->ids + t->n_prompt));
+    tensors_add(x, "response_mask", t->index, TENSOR_U8, n, CELLS(RAW, t->mask));
     if (t->logprobs)
-        tensors_add(x, "response_logprobs", t->index, TENSOR_F32, SHAPE1(t->n), t->logprobs);
+        tensors_add(x, "response_logprobs", t->index, TENSOR_F32, n, CELLS(RAW, t->logprobs));
     if (t->versions)
-        tensors_add(x, "response_versions", t->index, TENSOR_I64, SHAPE1(t->n), t->versions);
+        tensors_add(x, "response_versions", t->index, TENSOR_I64, n, CELLS(RAW, t->versions));
     put_experts(x, t);
 }
 

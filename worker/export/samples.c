@@ -1,18 +1,12 @@
 /* Formats of JSON samples: slime, prime-rl, and messages for supervised training. */
+#include <string.h>
+
 #include "worker/export/format.h"
-#include "worker/export/numbers.h"
 
 static void put_i64(struct json_out *o, const char *key, int64_t v)
 {
     json_out_key(o, key);
     json_out_i64(o, v);
-}
-
-static struct buf *raw_value(struct json_out *o, const char *key)
-{
-    json_out_key(o, key);
-    o->comma = true;
-    return o->b;
 }
 
 static void samples_begin(struct export *x, struct buf *out)
@@ -44,17 +38,17 @@ static void put_reward(struct export *x, struct json_out *o)
 
 /* --- slime: masks and logprobs over the response region --- */
 
-static void slime_one(struct export *x, const struct trajectory *t, struct buf *out)
+static void slime_one(struct export *x, const struct trajectory *t)
 {
-    struct json_out o = {out, t->index > 0};
+    struct json_out o = {&x->rope.text, t->index > 0};
     bool cut = turn_truncated(t->track->head) || t->track->head != t->track->whole;
 
     json_out_obj(&o);
-    numbers_i32(raw_value(&o, "tokens"), t->ids, t->total);
+    export_array(x, &o, "tokens", PIECE_JSON_I32, t->ids, t->total);
     put_i64(&o, "response_length", t->n);
-    numbers_u8(raw_value(&o, "loss_mask"), t->mask, t->n);
+    export_array(x, &o, "loss_mask", PIECE_JSON_BITS, t->mask, t->n);
     if (t->logprobs) {
-        numbers_f32(raw_value(&o, "rollout_log_probs"), t->logprobs, t->n);
+        export_array(x, &o, "rollout_log_probs", PIECE_JSON_F32, t->logprobs, t->n);
     } else {
         json_out_key(&o, "rollout_log_probs");
         json_out_null(&o);
@@ -75,13 +69,12 @@ static void slime_one(struct export *x, const struct trajectory *t, struct buf *
 
 /* --- prime-rl: everything over the full length --- */
 
-static void put_mask(const struct trajectory *t, struct json_out *o)
+static void put_mask(struct export *x, const struct trajectory *t, struct json_out *o)
 {
-    json_out_key(o, "mask");
-    json_out_arr(o);
-    for (uint32_t i = 0; i < t->total; i++)
-        json_out_bool(o, i >= t->n_prompt && t->mask[i - t->n_prompt]);
-    json_out_end_arr(o);
+    uint8_t *full = arena_zalloc(&x->scratch, t->total);
+
+    memcpy(full + t->n_prompt, t->mask, t->n);
+    export_array(x, o, "mask", PIECE_JSON_BOOLS, full, t->total);
 }
 
 static void put_temperatures(struct export *x, const struct trajectory *t, struct json_out *o)
@@ -96,21 +89,21 @@ static void put_temperatures(struct export *x, const struct trajectory *t, struc
         for (uint32_t i = t->turns[k].start; i < t->turns[k].end; i++)
             v[t->n_prompt + i] = temperature;
     }
-    numbers_f32(raw_value(o, "temperatures"), v, t->total);
+    export_array(x, o, "temperatures", PIECE_JSON_F32, v, t->total);
 }
 
-static void prime_rl_one(struct export *x, const struct trajectory *t, struct buf *out)
+static void prime_rl_one(struct export *x, const struct trajectory *t)
 {
-    struct json_out o = {out, t->index > 0};
+    struct json_out o = {&x->rope.text, t->index > 0};
     float *full = arena_calloc(&x->scratch, t->total, sizeof(*full));
 
-    for (uint32_t i = 0; t->logprobs && i < t->n; i++)
-        full[t->n_prompt + i] = t->logprobs[i];
+    if (t->logprobs)
+        memcpy(full + t->n_prompt, t->logprobs, t->n * sizeof(*full));
     json_out_obj(&o);
-    numbers_i32(raw_value(&o, "token_ids"), t->ids, t->total);
-    put_mask(t, &o);
+    export_array(x, &o, "token_ids", PIECE_JSON_I32, t->ids, t->total);
+    put_mask(x, t, &o);
     if (t->logprobs) {
-        numbers_f32(raw_value(&o, "logprobs"), full, t->total);
+        export_array(x, &o, "logprobs", PIECE_JSON_F32, full, t->total);
     } else {
         json_out_key(&o, "logprobs");
         json_out_null(&o);
@@ -142,12 +135,11 @@ const struct format format_prime_rl = {.name = "prime-rl",
 
 /* --- openai-messages: one line a trajectory --- */
 
-static void messages_one(struct export *x, const struct trajectory *t, struct buf *out)
+static void messages_one(struct export *x, const struct trajectory *t)
 {
-    struct json_out o = json_out_to(out);
+    struct json_out o = json_out_to(&x->rope.text);
     const struct node *node = t->track->head->node;
 
-    (void)x;
     json_out_obj(&o);
     json_out_key(&o, "messages");
     json_out_value(&o, t->messages);
@@ -156,7 +148,7 @@ static void messages_one(struct export *x, const struct trajectory *t, struct bu
         json_out_value(&o, node->gate->tools);
     }
     json_out_end_obj(&o);
-    buf_add_c(out, '\n');
+    buf_add_c(o.b, '\n');
 }
 
 const struct format format_openai_messages = {.name = "openai-messages",

@@ -103,7 +103,7 @@ static void put_entry(struct tensors *t, struct str name, enum tensor_type type,
 }
 
 void tensors_add(struct export *x, const char *name, size_t index, enum tensor_type type,
-                 struct shape shape, const void *data)
+                 struct shape shape, struct cells cells)
 {
     struct tensors *t = x->state;
     uint64_t bytes = bytes_of(type, shape);
@@ -117,7 +117,9 @@ void tensors_add(struct export *x, const char *name, size_t index, enum tensor_t
 
         put_entry(t, full, type, shape, bytes);
     } else if (tensors_want(x, type)) {
-        buf_add(x->out, data, bytes);
+        bool bytewise = cells.kind == PIECE_RAW || cells.kind == PIECE_ZEROS;
+
+        rope_add(&x->rope, cells.kind, cells.p, bytewise ? bytes : bytes / TYPES[type].size);
     }
 }
 
@@ -201,22 +203,4 @@ void tensors_end(struct export *x, struct buf *out)
     /* Element sizes that do not occur need no pass. */
     while (x->pass + 1 < CLASSES + PASS_DATA && t->class_bytes[x->pass + 1 - PASS_DATA] == 0)
         x->pass++;
-}
-
-int64_t *tensors_wide(struct export *x, const int32_t *v, size_t n)
-{
-    int64_t *w = arena_alloc(&x->scratch, n * sizeof(*w));
-
-    for (size_t i = 0; i < n; i++)
-        w[i] = v[i];
-    return w;
-}
-
-int64_t *tensors_wide_u8(struct export *x, const uint8_t *v, size_t n)
-{
-    int64_t *w = arena_alloc(&x->scratch, n * sizeof(*w));
-
-    for (size_t i = 0; i < n; i++)
-        w[i] = v[i];
-    return w;
 }

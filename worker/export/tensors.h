@@ -41,10 +41,18 @@ static inline bool tensors_sizing(const struct export *x)
     return x->pass == 0;
 }
 
-/* One tensor "name.index" (index SIZE_MAX: just "name"). data is read in its data pass only and
- * may be NULL while sizing. */
+/* Where a tensor's elements come from: as many as the shape says (PIECE_RAW: bytes as they are). */
+struct cells {
+    enum piece_kind kind;
+    const void *p;
+};
+
+#define CELLS(kind, p) ((struct cells){PIECE_##kind, (p)})
+
+/* One tensor "name.index" (index SIZE_MAX: just "name"). The cells are borrowed, and read in their
+ * data pass only: they may be anything before. */
 void tensors_add(struct export *x, const char *name, size_t index, enum tensor_type type,
-                 struct shape shape, const void *data);
+                 struct shape shape, struct cells cells);
 
 /* Whether data of this element type goes out in this pass: making it may be skipped otherwise. */
 bool tensors_want(const struct export *x, enum tensor_type type);
@@ -57,9 +65,5 @@ void tensors_forget_meta(struct export *x);
 
 /* For format.end: writes the header after the sizing pass. */
 void tensors_end(struct export *x, struct buf *out);
-
-/* Converted copies in the scratch arena. */
-int64_t *tensors_wide(struct export *x, const int32_t *v, size_t n);
-int64_t *tensors_wide_u8(struct export *x, const uint8_t *v, size_t n);
 
 #endif

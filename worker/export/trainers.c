@@ -101,28 +101,19 @@ static void verl_notes(struct export *x, const struct trajectory *t)
 
 static void verl_longs(struct export *x, const struct trajectory *t)
 {
-    size_t i = t->index, total = t->total, n = t->n;
-    int64_t *ids = NULL, *ones = NULL, *at = NULL, *mask = NULL, *loss = NULL;
+    struct shape prompt = SHAPE1(t->n_prompt), response = SHAPE1(t->n), all = SHAPE1(t->total);
+    struct cells mask = CELLS(WIDE_U8, t->mask);
+    size_t i = t->index;
 
-    if (tensors_want(x, TENSOR_I64)) {
-        ids = tensors_wide(x, t->ids, total);
-        ones = arena_alloc(&x->scratch, total * sizeof(*ones));
-        at = arena_alloc(&x->scratch, total * sizeof(*at));
-        for (size_t k = 0; k < total; k++) {
-            ones[k] = 1;
-            at[k] = (int64_t)k;
-        }
-        mask = loss = tensors_wide_u8(x, t->mask, n);
-        if (x->options.mask_unfinished && unfinished(x->session))
-            loss = mask = arena_zalloc(&x->scratch, n * sizeof(*loss));
-    }
-    tensors_add(x, "prompts", i, TENSOR_I64, SHAPE1(t->n_prompt), ids);
-    tensors_add(x, "responses", i, TENSOR_I64, SHAPE1(n), ids ? ids + t->n_prompt : NULL);
-    tensors_add(x, "input_ids", i, TENSOR_I64, SHAPE1(total), ids);
-    tensors_add(x, "attention_mask", i, TENSOR_I64, SHAPE1(total), ones);
-    tensors_add(x, "position_ids", i, TENSOR_I64, SHAPE1(total), at);
-    tensors_add(x, "response_mask", i, TENSOR_I64, SHAPE1(n), mask);
-    tensors_add(x, "loss_mask", i, TENSOR_I64, SHAPE1(n), loss);
+    if (x->options.mask_unfinished && unfinished(x->session))
+        mask = CELLS(ZEROS, NULL);
+    tensors_add(x, "prompts", i, TENSOR_I64, prompt, CELLS(WIDE_I32, t->ids));
+    tensors_add(x, "responses", i, TENSOR_I64, response, CELLS(WIDE_I32, t->ids + t->n_prompt));
+    tensors_add(x, "input_ids", i, TENSOR_I64, all, CELLS(WIDE_I32, t->ids));
+    tensors_add(x, "attention_mask", i, TENSOR_I64, all, CELLS(ONES_I64, NULL));
+    tensors_add(x, "position_ids", i, TENSOR_I64, all, CELLS(COUNT_I64, NULL));
+    tensors_add(x, "response_mask", i, TENSOR_I64, response, mask);
+    tensors_add(x, "loss_mask", i, TENSOR_I64, response, mask);
 }
 
 static void verl_experts(struct export *x, const struct trajectory *t)
@@ -142,25 +133,25 @@ static void verl_experts(struct export *x, const struct trajectory *t)
         padded = arena_zalloc(&x->scratch, t->total * row);
         memcpy(padded, t->experts.p, t->experts.len);
     }
-    tensors_add(x, "routed_experts", t->index, type, s, padded);
+    tensors_add(x, "routed_experts", t->index, type, s, CELLS(RAW, padded));
 }
 
-static void verl_one(struct export *x, const struct trajectory *t, struct buf *out)
+static void verl_one(struct export *x, const struct trajectory *t)
 {
     bool known;
     float *scores = NULL;
 
-    (void)out; /* tensors_add knows where */
     if (tensors_sizing(x))
         verl_notes(x, t);
     verl_longs(x, t);
     if (x->all_logprobs)
-        tensors_add(x, "rollout_log_probs", t->index, TENSOR_F32, SHAPE1(t->n), t->logprobs);
-    if (tensors_want(x, TENSOR_F32)) {
+        tensors_add(x, "rollout_log_probs", t->index, TENSOR_F32, SHAPE1(t->n),
+                    CELLS(RAW, t->logprobs));
+    if (tensors_want(x, TENSOR_F32) && t->n > 0) {
         scores = arena_calloc(&x->scratch, t->n, sizeof(*scores));
         scores[t->n - 1] = (float)trajectory_reward(x->session, &known);
     }
-    tensors_add(x, "rm_scores", t->index, TENSOR_F32, SHAPE1(t->n), scores);
+    tensors_add(x, "rm_scores", t->index, TENSOR_F32, SHAPE1(t->n), CELLS(RAW, scores));
     verl_experts(x, t);
 }
 
@@ -213,25 +204,23 @@ static void areal_words(struct export *x, const struct trajectory *t)
         logprobs = arena_calloc(&x->scratch, t->total, sizeof(*logprobs));
         reward = ARENA_NEW(&x->scratch, float);
         versions = areal_versions(x, t);
-        for (uint32_t i = 0; i < t->n; i++) {
+        for (uint32_t i = 0; i < t->n; i++)
             mask[t->n_prompt + i] = t->mask[i];
-            logprobs[t->n_prompt + i] = t->logprobs ? t->logprobs[i] : 0;
-        }
+        if (t->logprobs)
+            memcpy(logprobs + t->n_prompt, t->logprobs, t->n * sizeof(*logprobs));
         *reward = (float)trajectory_reward(x->session, &known);
     }
-    tensors_add(x, "loss_mask", t->index, TENSOR_I32, full, mask);
-    tensors_add(x, "logprobs", t->index, TENSOR_F32, full, logprobs);
-    tensors_add(x, "versions", t->index, TENSOR_I32, full, versions);
-    tensors_add(x, "rewards", t->index, TENSOR_F32, SHAPE1(1), reward);
+    tensors_add(x, "loss_mask", t->index, TENSOR_I32, full, CELLS(RAW, mask));
+    tensors_add(x, "logprobs", t->index, TENSOR_F32, full, CELLS(RAW, logprobs));
+    tensors_add(x, "versions", t->index, TENSOR_I32, full, CELLS(RAW, versions));
+    tensors_add(x, "rewards", t->index, TENSOR_F32, SHAPE1(1), CELLS(RAW, reward));
 }
 
-static void areal_one(struct export *x, const struct trajectory *t, struct buf *out)
+static void areal_one(struct export *x, const struct trajectory *t)
 {
     struct shape full = SHAPE2(1, t->total);
-    int64_t *ids = tensors_want(x, TENSOR_I64) ? tensors_wide(x, t->ids, t->total) : NULL;
     uint8_t *ones = NULL;
 
-    (void)out; /* tensors_add knows where */
     if (tensors_sizing(x)) {
         struct json_out o = meta_item(x, KEY_ROWS, t);
 
@@ -239,13 +228,13 @@ static void areal_one(struct export *x, const struct trajectory *t, struct buf *
         native_write_rest(x, t, &o);
         json_out_end_obj(&o);
     }
-    tensors_add(x, "input_ids", t->index, TENSOR_I64, full, ids);
+    tensors_add(x, "input_ids", t->index, TENSOR_I64, full, CELLS(WIDE_I32, t->ids));
     areal_words(x, t);
     if (tensors_want(x, TENSOR_BOOL)) {
         ones = arena_alloc(&x->scratch, t->total);
         memset(ones, 1, t->total);
     }
-    tensors_add(x, "attention_mask", t->index, TENSOR_BOOL, full, ones);
+    tensors_add(x, "attention_mask", t->index, TENSOR_BOOL, full, CELLS(RAW, ones));
 }
 
 static void areal_end(struct export *x, struct buf *out)

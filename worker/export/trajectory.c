@@ -167,6 +167,21 @@ static void merged_slots(const struct trajectory_input *in, const struct track *
 
 /* --- arrays --- */
 
+/* Own turns stand where they stand: nothing moves. */
+static void lay_out_own(const struct slots *slots, int32_t *own, uint32_t total, struct arena *a,
+                        struct trajectory *r)
+{
+    r->ids = own;
+    r->total = total;
+    r->n_prompt = slots->at[0].from;
+    r->n = total - r->n_prompt;
+    r->n_turns = slots->n;
+    r->turns = arena_calloc(a, slots->n, sizeof(*r->turns));
+    for (uint32_t i = 0; i < slots->n; i++)
+        r->turns[i] = (struct trajectory_turn){slots->at[i].turn, slots->at[i].from - r->n_prompt,
+                                               slots->at[i].to - r->n_prompt, true};
+}
+
 static void lay_out(const struct slots *slots, const int32_t *own, uint32_t own_total,
                     struct arena *a, struct trajectory *r)
 {
@@ -356,6 +371,25 @@ void trajectory_audited(struct drift_audit *audit, struct arena *a, struct traje
     for (uint32_t i = 0; i < r->n_turns; i++)
         memset(written + r->n_prompt + r->turns[i].start, 1, r->turns[i].end - r->turns[i].start);
     drift_finish(audit, (struct token_span){r->ids, r->total}, written, &r->drift);
+    if (!r->track->authors)
+        r->track->head->audit = (struct turn_audit){.done = true,
+                                                    .audited = r->drift.audited,
+                                                    .first = (uint8_t)r->drift.first,
+                                                    .count = r->drift.count,
+                                                    .position = r->drift.position};
+}
+
+bool trajectory_audit_kept(const struct trajectory_input *in, struct trajectory *r)
+{
+    const struct turn_audit *kept = &r->track->head->audit;
+
+    if (!in->audit || r->track->authors || !kept->done)
+        return false;
+    r->drift = (struct drift){.audited = kept->audited,
+                              .count = kept->count,
+                              .first = (enum drift_kind)kept->first,
+                              .position = kept->position};
+    return true;
 }
 
 void trajectory_build(const struct trajectory_input *in, const struct track *track, size_t index,
@@ -366,17 +400,99 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
 
     *ret = (struct trajectory){.session = in->session, .track = track, .index = index};
     turn_copy(track->head, own);
-    if (track->authors)
+    if (track->authors) {
         merged_slots(in, track, own, a, &slots);
-    else
+        lay_out(&slots, own, track->head->total, a, ret);
+    } else {
         own_slots(track, a, &slots);
-    lay_out(&slots, own, track->head->total, a, ret);
+        lay_out_own(&slots, own, track->head->total, a, ret);
+    }
     fill_mask(in, a, ret);
     fill_versions(a, ret);
     fill_messages(a, ret);
     fill_experts(a, ret);
     for (const struct turn *t = track->head; t; t = t->parent)
         ret->trimmed += t->trim;
+}
+
+/* --- invariants --- */
+
+static int broken(const struct trajectory *r, const struct turn *t, const char *what, struct err *e)
+{
+    return err_set(e, ERR_UNASSEMBLABLE, "trajectory %zu cannot be assembled: %s (turn %u of %u)",
+                   r->index, what, t->depth, r->track->head->depth);
+}
+
+/* What was asked for this answer is what stands before it. A merged timeline holds ids that the
+ * model wrote in place of those its copy was asked with. */
+static bool asked_for(const struct trajectory *r, const struct trajectory_turn *x)
+{
+    const struct turn *t = x->turn;
+    uint32_t before = t->parent ? t->parent->total - t->trim : 0;
+
+    return r->track->authors ||
+           (t->total == before + t->n_context + t->n && turn_start(t) == r->n_prompt + x->start &&
+            r->session->forest.calls.at[t->call].prompt_tokens == turn_start(t));
+}
+
+/* An answer's ids as the engine returned them; the last ones may have been dropped (declared: the
+ * next turn's trim). */
+static bool is_answer(const struct trajectory *r, const struct trajectory_turn *x, uint32_t trim)
+{
+    const struct turn *t = x->turn;
+
+    return x->start <= x->end && x->end <= r->n && x->end - x->start + trim == t->n &&
+           memcmp(r->ids + r->n_prompt + x->start, t->ids, (x->end - x->start) * sizeof(*t->ids)) ==
+               0;
+}
+
+static int check_turn(const struct trajectory *r, uint32_t i, struct err *e)
+{
+    const struct trajectory_turn *x = &r->turns[i];
+    const struct trajectory_turn *next = i + 1 < r->n_turns ? x + 1 : NULL;
+    uint32_t trim = next && next->turn->parent == x->turn ? next->turn->trim : 0;
+
+    if (!asked_for(r, x))
+        return broken(r, x->turn, "its prompt is not what stands before it", e);
+    if (!is_answer(r, x, r->track->authors ? x->turn->n - (x->end - x->start) : trim))
+        return broken(r, x->turn, "its ids are not the engine's", e);
+    if (next && x->end >= next->start)
+        return broken(r, next->turn, "nothing stands between it and the answer before", e);
+    return 0;
+}
+
+/* Mask 1 and logprobs other than 0 stand on trained answers only, versions on answers only. */
+static bool arrays_agree(const struct trajectory *r)
+{
+    uint32_t at = 0, ones = 0;
+    uint8_t stray = 0;
+
+    for (uint32_t i = 0; i < r->n_turns; i++) {
+        uint32_t end = r->turns[i].trained ? r->turns[i].end : at;
+
+        for (uint32_t k = at; k < (r->turns[i].trained ? r->turns[i].start : at); k++)
+            stray |= r->mask[k] | (r->logprobs && r->logprobs[k] != 0);
+        for (uint32_t k = MAX_OF(at, r->turns[i].start); k < end; k++)
+            ones += r->mask[k];
+        at = end;
+    }
+    for (uint32_t k = at; k < r->n; k++)
+        stray |= r->mask[k] | (r->logprobs && r->logprobs[k] != 0);
+    return !stray && ones == r->trained;
+}
+
+int trajectory_check(const struct trajectory *r, struct err *e)
+{
+    struct turn *head = r->track->head;
+
+    if (r->n_turns == 0 || r->turns[0].start != 0)
+        return broken(r, head, "its response begins with no answer", e);
+    if (r->n_prompt + r->n != r->total || (!r->track->authors && r->total != head->total))
+        return broken(r, head, "its lengths disagree", e);
+    for (uint32_t i = 0; i < r->n_turns; i++)
+        if (check_turn(r, i, e) != 0)
+            return -1;
+    return arrays_agree(r) ? 0 : broken(r, head, "its mask marks what no answer holds", e);
 }
 
 /* --- rewards --- */

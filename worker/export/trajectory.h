@@ -70,8 +70,16 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
 bool trajectory_audit(const struct trajectory_input *in, const struct trajectory *r,
                       struct drift_audit *ret);
 
-/* Fills r->drift from the audit when drift_next has had its end. */
+/* Whether an earlier export has audited this path: then r->drift is filled from it. */
+bool trajectory_audit_kept(const struct trajectory_input *in, struct trajectory *r);
+
+/* Fills r->drift from the audit when drift_next has had its end, and keeps it for later exports. */
 void trajectory_audited(struct drift_audit *audit, struct arena *a, struct trajectory *r);
+
+/* The invariants of the spec (trajectories, section 1) on one that is built: lengths, whose ids a
+ * mask-1 run holds, and that every turn was asked for with exactly the ids that stand before it.
+ * ERR_UNASSEMBLABLE when one does not hold. */
+int trajectory_check(const struct trajectory *r, struct err *e);
 
 /* reward_info.reward as a number; 0 when there is none. *ret_known tells. */
 double trajectory_reward(const struct session *s, bool *ret_known);

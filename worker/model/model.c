@@ -215,6 +215,21 @@ static int choose_parsers(struct model *m, const struct model_options *o, struct
     return 0;
 }
 
+static void mark_special(struct model *m)
+{
+    m->n_known = tokenizer_vocab_size(m->tokenizer);
+    m->is_special = arena_zalloc(&m->arena, m->n_known);
+    for (size_t i = 0; i < tokenizer_added_count(m->tokenizer); i++) {
+        const struct added_token *t = tokenizer_added(m->tokenizer, i);
+
+        if (t->special && t->id >= 0 && (size_t)t->id < m->n_known)
+            m->is_special[t->id] = 1;
+    }
+    for (size_t i = 0; i < m->n_stops; i++)
+        if (m->stops[i].id >= 0 && (size_t)m->stops[i].id < m->n_known)
+            m->is_special[m->stops[i].id] = 1;
+}
+
 /* --- life --- */
 
 static int load(struct model *m, const struct model_options *o, struct err *e)
@@ -241,6 +256,7 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
     s = model_scratch_new(m);
     model_probe(m, s);
     model_scratch_free(s);
+    mark_special(m);
     return 0;
 }
 
@@ -277,6 +293,11 @@ const struct model_info *model_info(const struct model *m)
 const struct tokenizer *model_tokenizer(const struct model *m)
 {
     return m->tokenizer;
+}
+
+bool model_is_special(const struct model *m, int32_t id)
+{
+    return id >= 0 && (size_t)id < m->n_known && m->is_special[id];
 }
 
 struct model_scratch *model_scratch_new(const struct model *m)

@@ -57,6 +57,9 @@ void model_free(struct model *m);
 const struct model_info *model_info(const struct model *m);
 const struct tokenizer *model_tokenizer(const struct model *m);
 
+/* Whether the id is one of the tokenizer's special tokens or a stop id. */
+bool model_is_special(const struct model *m, int32_t id);
+
 /* What `rollgate check` prints: what was found, what probing the template told, what is refused
  * or ignored. Appends lines of text. */
 void model_report(const struct model *m, struct buf *out);

@@ -47,6 +47,8 @@ struct model {
     struct json special;             /* OBJECT: bos_token ... as the template sees them */
     const struct family *family;
     bool family_forced; /* by --tito-family: conflicting kwargs are errors */
+    uint8_t *is_special; /* by id; n_known of them, the others are not */
+    size_t n_known;
     struct stop *stops;
     size_t n_stops;
     struct boundaries boundaries;

@@ -9,8 +9,9 @@
  *   parent's tokens (after dropping `trim` of them): `context` (mask 0) and the sampled ids.
  *   Context that another turn already has is shared, not copied (struct run).
  *
- * Turns and nodes are never moved or changed once applied (links and marks aside), so readers may
- * hold them while the session lives. Single-threaded; only apply.c and the policies write.
+ * Turns and nodes are never moved or changed once applied (links, marks and a kept audit aside), so
+ * readers may hold them while the session lives. Single-threaded; only apply.c and the policies
+ * write.
  */
 #ifndef RG_SESSION_FOREST_H
 #define RG_SESSION_FOREST_H
@@ -67,6 +68,14 @@ struct turn_version {
     uint32_t start, end;
 };
 
+/* What the drift audit of the path that ends in a turn found: kept by exports, no part of the
+ * session's state. */
+struct turn_audit {
+    bool done, audited;
+    uint8_t first; /* an enum drift_kind */
+    uint32_t count, position;
+};
+
 /* One generated answer. */
 struct turn {
     uint32_t id;   /* order of commits */
@@ -99,7 +108,7 @@ struct turn {
     struct str experts;
     uint32_t experts_from, experts_rows, experts_layers, experts_topk;
     uint64_t queue_us, engine_us, gateway_us, at_ms;
-    uint32_t drift; /* export's cache: 0 not audited, else its code + 1 */
+    struct turn_audit audit;
 };
 
 /* Cut by length: such an answer may not be extended (tree). Answers cut by a stop string may. */

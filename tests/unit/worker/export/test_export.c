@@ -291,8 +291,7 @@ TEST(drift, kinds_of_the_first_mismatch)
     cr_expect_eq(d.first, DRIFT_ASSISTANT_TEXT);
     audit(messages, "{user\nQ}\n{assistant\n[ab}", &d);
     cr_expect_eq(d.first, DRIFT_NON_ASSISTANT_TEXT);
-    cr_expect_eq(d.position,
-                 0); /* the stand-in has one special token only: the text begins there */
+    cr_expect_eq(d.position, 1);
     audit(messages, "{user\nq}\n{assistant\n[a}b}", &d);
     cr_expect_eq(d.first, DRIFT_SPECIAL_TOKEN_COUNT);
 }
