@@ -8,6 +8,7 @@
 #include "worker/api/call.h"
 #include "worker/api/handlers.h"
 #include "worker/api/passthrough.h"
+#include "worker/api/regroup.h"
 #include "worker/api/respond.h"
 #include "worker/api/writers.h"
 #include "worker/turn/ledger.h"
@@ -364,6 +365,22 @@ static struct call *call_new(struct api_request *r, const struct dialect *d)
     return c;
 }
 
+static struct str owner_of(const void *ctx, struct str call_id)
+{
+    return session_call_owner(ctx, call_id);
+}
+
+/* The history as the session knows it, where call ids tell. */
+static void regroup(struct call *c)
+{
+    bool ended = false;
+    const struct session *s = session_find(c->api->turns.store, str_cstr(c->id), &ended);
+
+    if (s && c->req->chat.messages)
+        c->req->chat.messages =
+            regroup_calls(&c->arena, c->req->chat.messages, (struct regroup_owner){owner_of, s});
+}
+
 static int call_prepare(struct api_request *r, struct call *c, struct err *e)
 {
     struct str body = arena_str(&c->arena, exchange_body(r->x));
@@ -374,6 +391,7 @@ static int call_prepare(struct api_request *r, struct call *c, struct err *e)
         return -1;
     if (find_session(r, c, e))
         return -1;
+    regroup(c);
     call_hash(body, c->body, c->hash);
     return 0;
 }

@@ -288,6 +288,7 @@ static void link_node(struct session *s, struct turn *t, struct node *prompt)
     t->node = forest_child(&s->forest, prompt, t->message);
     t->older = t->node->newest;
     t->node->newest = t;
+    forest_note_echo(&s->forest, t->node);
     prompt->samples++;
     for (struct node *n = prompt; n->depth > 0 && !(t->parent && n == t->parent->node);
          n = n->parent)
@@ -332,6 +333,21 @@ static void link_twin(struct session *s, struct turn *t, struct turn *twin, enum
     bring_forward(twin);
 }
 
+/* What clients name the answer and its calls by. */
+static void note_ids(struct forest *f, struct turn *t)
+{
+    const struct json *calls = json_get(t->message, "tool_calls");
+
+    if (t->response_id.p)
+        (void)map_set(&f->by_response, t->response_id, t);
+    for (size_t i = 0; json_at(calls, i); i++) {
+        struct str id = json_string(json_get(json_at(calls, i), "id"));
+
+        if (id.len)
+            (void)map_set(&f->by_call, id, t);
+    }
+}
+
 static int link_turn(struct session *s, const struct commit *c, uint32_t i, struct node *prompt,
                      struct err *e)
 {
@@ -348,8 +364,7 @@ static int link_turn(struct session *s, const struct commit *c, uint32_t i, stru
         t->parent->children++;
     if (prompt)
         link_node(s, t, prompt);
-    if (t->response_id.p)
-        (void)map_set(&f->by_response, t->response_id, t);
+    note_ids(f, t);
     if (twin && !twin->hidden && twin->node == t->node && twin != t) {
         t->cause = CAUSE_SAME_ANSWER;
         link_twin(s, t, twin, c->modes[i]);

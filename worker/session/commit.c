@@ -224,7 +224,7 @@ static void renew_walk(struct plan *p)
         struct message m;
 
         message_read(&m, &p->chat.messages->items[w->n_matched], &f->matcher, p->arena);
-        at = forest_find_child(f, at, &m);
+        at = forest_find_echo(f, at, &m);
         if (!at)
             return;
         w->path[w->n_matched++] = p->prompt = at;

@@ -20,6 +20,8 @@ void forest_done(struct forest *f)
     vec_done(&f->calls);
     free(f->buckets);
     map_done(&f->by_response);
+    map_done(&f->by_echo);
+    map_done(&f->by_call);
     map_done(&f->by_hash);
     arena_done(&f->arena);
 }
@@ -119,6 +121,41 @@ struct node *forest_find_child(struct forest *f, struct node *parent, const stru
     return n;
 }
 
+static bool is_echo_of(const struct forest *f, const struct node *n, const struct message *m)
+{
+    for (const struct turn *t = n->newest; t; t = t->older)
+        if (message_is_echo(&n->msg, t->message, m, &f->matcher))
+            return true;
+    return false;
+}
+
+static uint64_t echo_key(const struct node *parent, const struct message *m)
+{
+    return key_of(parent, message_echo_hash(m)) | 1;
+}
+
+struct node *forest_find_echo(struct forest *f, struct node *parent, const struct message *m)
+{
+    struct node *n = forest_find_child(f, parent, m);
+    uint64_t key;
+
+    if (n || f->matcher.kind != MATCHER_CANONICAL || !str_eq_c(m->role, "assistant"))
+        return n;
+    key = echo_key(parent, m);
+    n = map_get(&f->by_echo, str_of((const char *)&key, sizeof(key)));
+    while (n && (n->parent != parent || !is_echo_of(f, n, m)))
+        n = n->echoed;
+    return n;
+}
+
+void forest_note_echo(struct forest *f, struct node *n)
+{
+    if (n->echo || f->matcher.kind != MATCHER_CANONICAL)
+        return;
+    n->echo = echo_key(n->parent, &n->msg);
+    n->echoed = map_set(&f->by_echo, str_of((const char *)&n->echo, sizeof(n->echo)), n);
+}
+
 static void grow(struct forest *f)
 {
     uint32_t n = f->n_buckets ? f->n_buckets * 2 : BUCKETS_FIRST;
@@ -171,7 +208,7 @@ void forest_walk(struct forest *f, struct gate *g, const struct json *messages, 
     ret->path = arena_alloc(a, (messages->n + 1) * sizeof(struct node *));
     for (; ret->n_matched < ret->n; ret->n_matched++) {
         message_read(&ret->unmatched, &messages->items[ret->n_matched], &f->matcher, a);
-        at = forest_find_child(f, at, &ret->unmatched);
+        at = forest_find_echo(f, at, &ret->unmatched);
         if (!at)
             return;
         ret->path[ret->n_matched] = at;

@@ -38,6 +38,8 @@ struct node {
     struct node *parent;  /* NULL for a gate's root */
     struct node *chained; /* next in the hash bucket */
     struct node *recent;  /* the child passed last */
+    uint64_t echo;        /* key in forest.by_echo; 0: none */
+    struct node *echoed;  /* the next one with that key */
     struct gate *gate;
     struct message msg;
     uint32_t samples;     /* answers generated right after this message */
@@ -140,6 +142,8 @@ struct forest {
     struct node **buckets;
     uint32_t n_buckets; /* power of two */
     struct map by_response;
+    struct map by_call; /* id of a tool call -> the newest turn that issued it */
+    struct map by_echo; /* node.echo -> the newest generated message with that key */
     struct map by_hash; /* body hash -> newest call, as index + 1 */
     uint64_t tokens;    /* stored ids, context and sampled */
 };
@@ -168,6 +172,12 @@ struct node *forest_child(struct forest *f, struct node *parent, const struct js
 
 /* The child that matches, or NULL; tmp is for prepared texts. */
 struct node *forest_find_child(struct forest *f, struct node *parent, const struct message *m);
+
+/* The child that matches, or that the message is an echo of (message_is_echo), or NULL. */
+struct node *forest_find_echo(struct forest *f, struct node *parent, const struct message *m);
+
+/* An answer was generated at this node: its echoes are to be found. */
+void forest_note_echo(struct forest *f, struct node *n);
 
 /* Makes *r hold base[0..base_n) + ids; base may be NULL. */
 void forest_run(struct forest *f, struct run *r, const struct run *base, uint32_t base_n,

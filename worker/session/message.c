@@ -269,6 +269,48 @@ uint64_t message_hash(const struct message *m, const struct matcher *mt)
     return h;
 }
 
+/* --- echoes --- */
+
+static bool same_ids(const struct json *own, const struct json *calls)
+{
+    if (!own || own->n != calls->n)
+        return false;
+    for (uint32_t i = 0; i < calls->n; i++) {
+        struct call a = call_of(&own->items[i]), b = call_of(&calls->items[i]);
+
+        if (!a.id.len || !str_eq(a.id, b.id) || !str_eq(a.name, b.name))
+            return false;
+    }
+    return true;
+}
+
+bool message_is_echo(const struct message *stored, const struct json *own, const struct message *m,
+                     const struct matcher *mt)
+{
+    struct str was = str_trim(stored->content), is = str_trim(m->content);
+
+    if (mt->kind != MATCHER_CANONICAL || stored->list || m->list || !str_eq(stored->role, m->role))
+        return false;
+    if (m->calls && same_ids(json_get(own, "tool_calls"), m->calls))
+        return is.len == 0 || str_eq(was, is);
+    return str_eq(was, is) && calls_equal(stored->calls, m->calls, mt);
+}
+
+/* Of calls only what no client changes; text beside them may be gone. */
+uint64_t message_echo_hash(const struct message *m)
+{
+    uint64_t h = str_hash(m->role, 11);
+
+    if (!m->calls)
+        return mixed(h, str_hash(str_trim(m->content), 12));
+    for (uint32_t i = 0; i < m->calls->n; i++) {
+        struct call c = call_of(&m->calls->items[i]);
+
+        h = mixed(h, str_hash(c.name.p ? c.name : STR(""), 13));
+    }
+    return h;
+}
+
 /* --- differences --- */
 
 enum { DIFF_BEFORE = 24, DIFF_MAX = 120 };

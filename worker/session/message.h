@@ -47,6 +47,14 @@ bool message_equal(const struct message *a, const struct message *b, const struc
 /* Equal messages have equal hashes. Stable across processes. */
 uint64_t message_hash(const struct message *m, const struct matcher *mt);
 
+/* Whether an assistant message is `stored`, which was generated here, in the way that some clients
+ * send it back: white space around its text cut off; or its tool calls under their own ids, with
+ * other arguments or without the text beside them. Canonical matcher only. `own` is the message
+ * with the ids that were issued. Such messages have equal echo hashes. */
+bool message_is_echo(const struct message *stored, const struct json *own, const struct message *m,
+                     const struct matcher *mt);
+uint64_t message_echo_hash(const struct message *m);
+
 /* The first field in which two unequal messages differ, and both its texts (borrowed, or made in
  * the arena) cut to start shortly before the first different byte. */
 struct message_diff {

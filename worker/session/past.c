@@ -68,3 +68,10 @@ bool session_find_response(const struct session *s, struct str response_id,
     };
     return true;
 }
+
+struct str session_call_owner(const struct session *s, struct str call_id)
+{
+    const struct turn *t = map_get(&s->forest.by_call, call_id);
+
+    return t ? t->response_id : (struct str){0};
+}

@@ -240,6 +240,9 @@ struct session_past_response {
 bool session_find_response(const struct session *s, struct str response_id,
                            struct session_past_response *ret);
 
+/* The response id of the answer that issued a tool call of this id; absent when none did. */
+struct str session_call_owner(const struct session *s, struct str call_id);
+
 /* --- looking --- */
 
 struct str session_id(const struct session *s);

@@ -59,6 +59,30 @@ TEST(tree, the_same_answer_is_refreshed_unless_built_upon)
     }
 }
 
+/* Cut white space is an echo, unless the very text was sampled too; a strict session forks. */
+TEST(tree, a_trimmed_answer_is_still_the_answer)
+{
+    for (int strict = 0; strict < 2; strict++) {
+        struct kit k;
+
+        kit_init(&k, strict ? "{\"message_matcher\":\"strict\"}" : NULL);
+        cr_expect_geq(kit_turn(&k, "[" U("q") "]", " a "), 0);
+        cr_expect_eq(kit_turn(&k, "[" U("q") "," A("a") "," U("r") "]", "b"),
+                     strict ? CAUSE_ASSISTANT_REWRITTEN : CAUSE_EXTENDED);
+        cr_expect_eq(kit_turn(&k, "[" U("q") "," A("a b") "," U("r") "]", "c"),
+                     CAUSE_ASSISTANT_REWRITTEN);
+        cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+        if (!strict) {
+            cr_expect_eq(kit_count(&k, "num_branches"), 3);
+            cr_expect_eq(kit_turn(&k, "[" U("q") "," A("a") "," U("s") "]", "d"), CAUSE_EXTENDED);
+            cr_expect_eq(kit_turn(&k, "[" U("q") "," A(" a ") "," U("s") "]", "e"),
+                         CAUSE_HISTORY_REWRITTEN);
+            cr_expect_eq(kit_count(&k, "num_branches"), 4);
+        }
+        kit_done(&k);
+    }
+}
+
 TEST(tree, an_answer_in_flight_keeps_its_ground)
 {
     struct kit k;
