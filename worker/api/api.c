@@ -207,10 +207,14 @@ void api_sweep(struct api *a)
 {
     struct turn_env *env = &a->turns;
     uint64_t now = api_now_ms();
-    struct session *s;
+    uint64_t max_tokens = (uint64_t)a->heritage->config->max_live_tokens;
+    struct session *next;
     struct err e = {0};
 
-    while ((s = session_expired(env->store, now)) != NULL) {
+    for (struct session *s = session_next(env->store, NULL); s; s = next) {
+        next = session_next(env->store, s);
+        if (!session_expired(s, now))
+            continue;
         if (control_end(a, s, SESSION_END_EXPIRE, NULL, (struct ledger_done){0}, &e)) {
             log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
             break;
@@ -219,6 +223,9 @@ void api_sweep(struct api *a)
     }
     session_sweep(env->store, now);
     session_store_totals(env->store, &a->totals);
+    if (a->totals.tokens > max_tokens &&
+        session_make_room(env->store, a->totals.tokens - max_tokens) > 0)
+        session_store_totals(env->store, &a->totals);
 }
 
 struct siblings *api_siblings(struct api *a)

@@ -8,7 +8,7 @@
 #include "worker/api/responses.h"
 #include "worker/turn/ledger.h"
 
-enum { COUNT_MAX = 1024 };
+enum { COUNT_MAX = 1024, REASON_MAX = 4096, RESPONSE_ID_MAX = 256 };
 
 struct session *control_find(struct api_request *r, bool reading, struct err *e)
 {
@@ -40,6 +40,21 @@ static int read_body(struct api_request *r, struct arena *a, const struct json *
         *ret = NULL;
     else if (!json_is(*ret, JSON_OBJECT))
         return err_set(e, ERR_INVALID, "the body must be a JSON object");
+    return 0;
+}
+
+/* A member that is text of at most `max` bytes, or absent. */
+static int read_text(const struct json *body, const char *name, size_t max, struct str *ret,
+                     struct err *e)
+{
+    const struct json *v = json_get(body, name);
+
+    *ret = (struct str){0};
+    if (json_is_null(v))
+        return 0;
+    *ret = json_string(v);
+    if (!json_is(v, JSON_STRING) || ret->len > max)
+        return err_field(e, name, "%s must be a string of at most %zu bytes", name, max);
     return 0;
 }
 
@@ -126,6 +141,27 @@ static int create_count(const struct json *options, int64_t *ret, struct err *e)
     return 0;
 }
 
+/* A lock on a name that no call has would lock nothing, and say nothing. */
+static int check_locks(const struct json *locks, struct err *e)
+{
+    for (uint32_t i = 0; json_is(locks, JSON_ARRAY) && i < locks->n; i++) {
+        struct str name = json_string(json_at(locks, i));
+        struct buf known = {0};
+        int rc = 0;
+
+        if (!name.p || !sampling_known(name)) {
+            sampling_names(&known);
+            rc = err_field(e, "lock_sampling",
+                           "lock_sampling[%u] must be the name of a sampling parameter: %.*s", i,
+                           (int)known.len, known.p);
+        }
+        buf_done(&known);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
 /* The trusted defaults hold what calls could use: better refused here than by every call. */
 static int check_sampling(struct arena *a, const struct json *options, struct err *e)
 {
@@ -138,7 +174,7 @@ static int check_sampling(struct arena *a, const struct json *options, struct er
         if (sampling_known(name) && sampling_set(a, &unused, name, &given->members[i].value, e))
             return -1;
     }
-    return 0;
+    return check_locks(json_get(options, "lock_sampling"), e);
 }
 
 /* Makes one session; `durable` comes for the record. */
@@ -319,10 +355,11 @@ void control_reward(struct api_request *r)
         (void)err_field(&e, "reward_info", "reward_info must be an object");
         goto out;
     }
+    if (read_text(body, "response_id", RESPONSE_ID_MAX, &id, &e))
+        goto out;
     p = pending_new(r, 200);
     buf_puts(pending_body(p), "{\"status\":\"ok\"}");
-    id = json_string(json_get(body, "response_id")); /* as a dialect spelled it, or bare */
-    if (id.p)
+    if (id.p) /* as a dialect spelled it, or bare */
         id = response_bare_id(id);
     if (reward_write(r, s, json_get(body, "reward_info"), id,
                      (struct ledger_done){pending_durable, p}, &e))
@@ -340,19 +377,12 @@ void control_complete(struct api_request *r)
     struct err e = {0};
     const struct json *body = NULL;
     struct session *s = control_find(r, false, &e);
-    const struct json *reward;
+    struct str reason;
 
-    if (!s || read_body(r, &a, &body, &e))
-        goto out;
-    reward = json_get(body, "reward_info");
-    if (!json_is_null(reward) && !json_is(reward, JSON_OBJECT))
-        (void)err_field(&e, "reward_info", "reward_info must be an object");
-    else if (!json_is_null(reward))
-        (void)reward_write(r, s, reward, (struct str){0}, (struct ledger_done){0}, &e);
-    if (e.kind == ERR_NONE)
-        end_and_reply(r, s, SESSION_END_COMPLETE, body, 200);
-out:
-    if (e.kind != ERR_NONE)
+    if (s && read_body(r, &a, &body, &e) == 0 &&
+        read_text(body, "reason", REASON_MAX, &reason, &e) == 0)
+        end_and_reply(r, s, SESSION_END_COMPLETE, body, 200); /* the record holds the reward, too */
+    else
         respond_error(r, NULL, &e);
     arena_done(&a);
 }

@@ -4,6 +4,7 @@
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
 #include "worker/api/respond.h"
+#include "worker/turn/ledger.h"
 
 enum { WAIT_DEFAULT_S = 60, WAIT_MAX_S = 3600 };
 
@@ -51,6 +52,8 @@ static int answer(struct api *a, struct exchange *x, struct str id)
     struct buf body = {0};
     struct err e = {0};
 
+    if (!s && ended) /* finalized a while ago: the journal has it */
+        s = ledger_restore(&a->turns, id, api_now_ms());
     if (s && session_phase(s) == SESSION_OPEN)
         return 0;
     if (s) {

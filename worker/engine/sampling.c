@@ -142,6 +142,12 @@ bool sampling_known(struct str name)
     return field_find(sampling_name(name)) != NULL;
 }
 
+void sampling_names(struct buf *out)
+{
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++)
+        buf_printf(out, "%s%s", i > 0 ? ", " : "", fields[i].name);
+}
+
 int sampling_set(struct arena *a, struct sampling *s, struct str name, const struct json *v,
                  struct err *e)
 {

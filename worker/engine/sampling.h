@@ -44,6 +44,9 @@ struct str sampling_name(struct str name);
 /* Whether sampling_set knows the name. */
 bool sampling_known(struct str name);
 
+/* Appends all names, for an error's text: "temperature, top_p, ...". */
+void sampling_names(struct buf *out);
+
 /* Checks type and range and sets the parameter; null leaves it as it is. v is borrowed. On error
  * ERR_INVALID with e->param = the name as given. */
 int sampling_set(struct arena *a, struct sampling *s, struct str name, const struct json *v,

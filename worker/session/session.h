@@ -58,8 +58,9 @@ struct session_defaults {
     uint64_t ttl_ms;
     uint64_t tombstone_ttl_ms;
     uint64_t export_retention_ms; /* how long a finalized session's data stays for exports */
-    uint64_t evict_after_ms; /* a finalized session's memory is freed so long after; session_restore
-                                brings it back from the journal. 0: kept until the retention ends */
+    uint64_t evict_after_ms; /* a finalized session's memory is freed so long after it ended or was
+                                brought back; session_restore reads its journal. 0: there is none,
+                                it stays for its own TTL */
     bool ignore_tools;       /* timelines: true */
     const char *timeline_compare_level; /* "text" */
 };
@@ -85,6 +86,10 @@ struct session *session_find_any(struct session_store *st, struct str id, bool *
 /* Frees what is over: data of finalized sessions beyond export_retention_ms, tombstones beyond
  * their life. Cheap when nothing is due; call it now and then. */
 void session_sweep(struct session_store *st, uint64_t now_ms);
+
+/* Frees finalized sessions, the oldest first, until so many stored tokens are free: a store that is
+ * full has no room for what is over. How many were freed. */
+uint64_t session_make_room(struct session_store *st, uint64_t tokens);
 
 /* Whether the id is that of a finalized session whose data was freed, but may still be exported. */
 bool session_restorable(const struct session_store *st, struct str id, uint64_t now_ms);
@@ -265,8 +270,8 @@ void session_write_row(const struct session *s, struct buf *json);
 /* All sessions, for lists, TTL and drain: returns the next after `at` (NULL: first), or NULL. */
 struct session *session_next(struct session_store *st, const struct session *at);
 
-/* Sessions idle beyond their TTL at now_ms: one of them or NULL. */
-struct session *session_expired(struct session_store *st, uint64_t now_ms);
+/* Whether it is open, without a call, and idle beyond its TTL. */
+bool session_expired(const struct session *s, uint64_t now_ms);
 
 /* Calls between prepare and commit / release. */
 uint32_t session_inflight(const struct session *s);

@@ -124,6 +124,15 @@ struct plan {
     uint32_t dropped; /* chains: trainable tokens the rollback drops */
 };
 
+static inline bool session_has_ended(const struct session *s)
+{
+    return s->phase == SESSION_FINALIZED || s->phase == SESSION_ABORTED;
+}
+
+/* Puts a new session into its store; ends one, leaving a tombstone (s may be gone then). */
+void session_enter(struct session *s);
+void session_finish(struct session *s, enum session_end how, uint64_t now_ms);
+
 /* Unlinks and frees a plan (after its release or its commit). */
 void plan_free(struct plan *p);
 

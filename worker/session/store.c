@@ -1,0 +1,302 @@
+/* The store of sessions: who is in it, who goes when, tombstones. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "worker/session/store.h"
+
+enum { MAX_NODES_DEFAULT = 65536, HOUR_MS = 3600 * 1000 };
+
+void session_defaults_init(struct session_defaults *d)
+{
+    *d = (struct session_defaults){
+        .history = "tree",
+        .message_matcher = "canonical",
+        .timeline_compare_level = "text",
+        .rollback_last_assistant = true,
+        .idempotent_retry = true,
+        .ignore_tools = true,
+        .max_nodes = MAX_NODES_DEFAULT,
+        .ttl_ms = (uint64_t)6 * HOUR_MS,
+        .tombstone_ttl_ms = (uint64_t)24 * HOUR_MS,
+        .export_retention_ms = (uint64_t)24 * HOUR_MS,
+    };
+}
+
+/* --- the store --- */
+
+struct session_store *session_store_new(const struct model *model, const struct session_defaults *d)
+{
+    struct session_store *st = mem_zalloc(sizeof(*st));
+
+    st->model = model;
+    st->defaults = *d;
+    st->defaults.history = st->history = mem_strdup(d->history);
+    st->defaults.message_matcher = st->matcher = mem_strdup(d->message_matcher);
+    st->defaults.timeline_compare_level = st->compare_level =
+        mem_strdup(d->timeline_compare_level ? d->timeline_compare_level : "text");
+    return st;
+}
+
+static void free_rewards(struct session *s)
+{
+    vec_done(&s->reward.members);
+    for (size_t i = 0; i < s->turn_rewards.n; i++)
+        vec_done(&s->turn_rewards.at[i]->members);
+    vec_done(&s->turn_rewards);
+    map_done(&s->rewards_by_response);
+}
+
+static void session_free(struct session *s)
+{
+    CHECK(!s->plans);
+    free_rewards(s);
+    vec_done(&s->chains);
+    forest_done(&s->forest);
+    free(s);
+}
+
+/* Out of the store's list and map; nobody finds it any more. */
+static void session_unlink(struct session *s)
+{
+    struct session_store *st = s->store;
+
+    if (s->unlinked)
+        return;
+    st->n_finalized -= s->phase == SESSION_FINALIZED;
+    s->unlinked = true;
+    (void)map_take(&st->sessions, s->id);
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        st->first = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    else
+        st->last = s->prev;
+}
+
+void session_maybe_free(struct session *s)
+{
+    if (s->unlinked && !s->plans && s->pins == 0)
+        session_free(s);
+}
+
+void session_pin(struct session *s)
+{
+    s->pins++;
+}
+
+void session_unpin(struct session_store *st, struct session *s)
+{
+    (void)st;
+    CHECK(s->pins > 0);
+    s->pins--;
+    session_maybe_free(s);
+}
+
+static void drop_oldest_tombstone(struct session_store *st)
+{
+    struct tombstone *t = st->oldest;
+
+    st->oldest = t->next;
+    if (!st->oldest)
+        st->newest = NULL;
+    if (map_get(&st->tombstones, t->id) == t)
+        (void)map_take(&st->tombstones, t->id);
+    free(t);
+}
+
+void session_store_free(struct session_store *st)
+{
+    if (!st)
+        return;
+    for (struct session *s = st->first, *next; s; s = next) {
+        next = s->next;
+        while (s->plans)
+            plan_free(s->plans);
+        session_free(s);
+    }
+    while (st->oldest)
+        drop_oldest_tombstone(st);
+    map_done(&st->sessions);
+    map_done(&st->tombstones);
+    free(st->history);
+    free(st->matcher);
+    free(st->compare_level);
+    free(st);
+}
+
+static struct tombstone *bury(struct session_store *st, struct str id, uint64_t now_ms)
+{
+    struct tombstone *t = map_get(&st->tombstones, id);
+    char *copy;
+
+    if (t)
+        return t;
+    t = mem_zalloc(sizeof(*t) + id.len + 1);
+    copy = (char *)(t + 1);
+    memcpy(copy, id.p, id.len);
+    t->id = str_of(copy, id.len);
+    t->at_ms = now_ms;
+    if (st->newest)
+        st->newest->next = t;
+    else
+        st->oldest = t;
+    st->newest = t;
+    (void)map_set(&st->tombstones, t->id, t);
+    return t;
+}
+
+void session_enter(struct session *s)
+{
+    struct session_store *st = s->store;
+
+    s->prev = st->last;
+    if (st->last)
+        st->last->next = s;
+    else
+        st->first = s;
+    st->last = s;
+    (void)map_set(&st->sessions, s->id, s);
+}
+
+struct session *session_find(struct session_store *st, struct str id, bool *ret_ended)
+{
+    struct session *s = map_get(&st->sessions, id);
+
+    *ret_ended = s ? session_has_ended(s) : map_get(&st->tombstones, id) != NULL;
+    return *ret_ended ? NULL : s;
+}
+
+struct session *session_find_any(struct session_store *st, struct str id, bool *ret_ended)
+{
+    struct session *s = map_get(&st->sessions, id);
+
+    *ret_ended = !s && map_get(&st->tombstones, id) != NULL;
+    return s;
+}
+
+bool session_restorable(const struct session_store *st, struct str id, uint64_t now_ms)
+{
+    const struct tombstone *t = map_get(&st->tombstones, id);
+
+    return t && t->exportable && !map_get(&st->sessions, id) &&
+           t->at_ms + st->defaults.export_retention_ms > now_ms;
+}
+
+void session_restore_begin(struct session_store *st, uint64_t now_ms)
+{
+    st->restoring_ms = now_ms;
+}
+
+void session_restore_end(struct session_store *st)
+{
+    st->restoring_ms = 0;
+}
+
+void session_finish(struct session *s, enum session_end how, uint64_t now_ms)
+{
+    bool drop = how == SESSION_END_ABORT || how == SESSION_END_DELETE;
+    struct session_store *st = s->store;
+
+    bury(st, s->id, now_ms)->exportable = !drop;
+    st->n_finalized += !drop;
+    st->n_finalized -= s->phase == SESSION_FINALIZED;
+    s->phase = drop ? SESSION_ABORTED : SESSION_FINALIZED;
+    s->read_ms = st->restoring_ms ? st->restoring_ms : now_ms;
+    s->expired = how == SESSION_END_EXPIRE;
+    s->ended_ms = now_ms;
+    if (drop || st->defaults.export_retention_ms == 0) {
+        session_unlink(s);
+        session_maybe_free(s);
+    }
+}
+
+/* Finalized, and nobody holds it. */
+static bool can_leave(const struct session *s)
+{
+    return s->phase == SESSION_FINALIZED && s->pins == 0;
+}
+
+static void leave(struct session *s)
+{
+    session_unlink(s);
+    session_maybe_free(s);
+}
+
+/* Finalized sessions leave memory soon where a journal has them for whoever asks again; without
+ * one they stay as long as an idle session would. */
+static void evict(struct session_store *st, uint64_t now_ms)
+{
+    struct session *s = st->n_finalized ? st->first : NULL;
+
+    while (s) {
+        struct session *next = s->next;
+        uint64_t after =
+            st->defaults.evict_after_ms ? st->defaults.evict_after_ms : s->options.ttl_ms;
+
+        if (can_leave(s) && after && s->read_ms + after <= now_ms)
+            leave(s);
+        s = next;
+    }
+}
+
+uint64_t session_make_room(struct session_store *st, uint64_t tokens)
+{
+    struct session *s = st->n_finalized ? st->first : NULL;
+    uint64_t freed = 0;
+
+    while (s && freed < tokens) {
+        struct session *next = s->next;
+
+        if (can_leave(s)) {
+            freed += s->forest.tokens;
+            leave(s);
+        }
+        s = next;
+    }
+    return freed;
+}
+
+void session_sweep(struct session_store *st, uint64_t now_ms)
+{
+    evict(st, now_ms);
+    /* Sessions end in the order of their tombstones, so the queue's front tells both. */
+    for (const struct tombstone *t = st->oldest; t; t = t->next) {
+        struct session *s = map_get(&st->sessions, t->id);
+
+        if (t->at_ms + st->defaults.export_retention_ms > now_ms)
+            break;
+        if (s && session_has_ended(s)) {
+            session_unlink(s);
+            session_maybe_free(s);
+        }
+    }
+    while (st->oldest && st->oldest->at_ms + st->defaults.tombstone_ttl_ms <= now_ms &&
+           st->oldest->at_ms + st->defaults.export_retention_ms <= now_ms)
+        drop_oldest_tombstone(st);
+}
+
+struct session *session_next(struct session_store *st, const struct session *at)
+{
+    return at ? at->next : st->first;
+}
+
+bool session_expired(const struct session *s, uint64_t now_ms)
+{
+    return !session_has_ended(s) && !s->plans && s->options.ttl_ms &&
+           s->updated_ms + s->options.ttl_ms <= now_ms;
+}
+
+void session_store_totals(const struct session_store *st, struct session_totals *ret)
+{
+    *ret = (struct session_totals){0};
+    memcpy(ret->forks, st->forks, sizeof(ret->forks));
+    for (const struct session *s = st->first; s; s = s->next) {
+        ret->sessions += !session_has_ended(s);
+        ret->nodes += s->forest.nodes.n;
+        ret->tokens += s->forest.tokens;
+        ret->bytes += s->forest.arena.used_bytes + sizeof(*s);
+    }
+}
