@@ -1,4 +1,5 @@
 #include "common/codec/json_scan_internal.h"
+#include "common/codec/json_wide.h"
 
 #include <string.h>
 
@@ -12,7 +13,7 @@
 
 void json_scan_init(struct json_scan *s, size_t text_max)
 {
-    *s = (struct json_scan){.text_max = text_max, .at = "", .end = ""};
+    *s = (struct json_scan){.text_max = text_max, .at = "", .end = "", .wide = json_wide_able()};
     s->end = s->at;
 }
 

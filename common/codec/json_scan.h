@@ -54,6 +54,7 @@ struct json_scan {
     bool skip_string;    /* json_scan_skip: inside a string */
     unsigned skip_depth; /* json_scan_skip: containers open */
     size_t items;        /* of the array read in bulk */
+    bool wide;           /* long arrays by vector instructions; off: by the portable way */
     struct base64_reader base64;
 };
 
@@ -96,6 +97,9 @@ int json_scan_skip(struct json_scan *s, struct err *e);
 /* An array of integers that fit in 32 bits, or null. Items from number `from` on are appended;
  * those before are only counted. s->items is the count so far. */
 int json_scan_ints(struct json_scan *s, size_t from, struct json_ints *ints, struct err *e);
+
+/* An array of numbers, or null; the same. A null item becomes NaN, what is too large infinite. */
+int json_scan_floats(struct json_scan *s, size_t from, struct json_floats *floats, struct err *e);
 
 /* An array of [logprob, id] or [logprob, id, anything], or null; appended as above. A null
  * logprob becomes NaN. */

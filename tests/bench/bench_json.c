@@ -67,15 +67,26 @@ static uint32_t pick(void)
     return (uint32_t)(rng >> 32);
 }
 
-static void make_ids(struct input *in)
+/* `comma` is "," or ", ", as different libraries write. */
+static void make_ids(struct input *in, const char *comma)
 {
     buf_puts(&in->text, "[");
     while (in->text.len < 1000000)
-        buf_printf(&in->text, "%s%u", in->text.len > 1 ? "," : "", pick() % 152000);
+        buf_printf(&in->text, "%s%u", in->text.len > 1 ? comma : "", pick() % 152000);
     buf_puts(&in->text, "]");
 }
 
 /* float32 logprobs as engines print them: 16 to 17 digits. */
+static void make_logprobs(struct input *in)
+{
+    struct json_out o = json_out_to(&in->text);
+
+    json_out_arr(&o);
+    while (in->text.len < 1000000)
+        json_out_double(&o, (double)(-(float)(pick() % 1000000) / 300007.0F));
+    json_out_end_arr(&o);
+}
+
 static void make_triples(struct input *in)
 {
     struct json_out o = json_out_to(&in->text);
@@ -117,41 +128,54 @@ static void crc(struct input *in)
 
 enum { PIECE = 65536 };
 
-/* Feeds pieces of 64 KB as a socket would. */
+/* Feeds pieces of 64 KB as a socket would, until the call is done. */
+#define SCAN(in, call)                                                    \
+    do {                                                                  \
+        struct json_ints ids = {0};                                       \
+        struct json_floats lps = {0};                                     \
+        struct json_scan s;                                               \
+        struct err e;                                                     \
+        size_t at = 0;                                                    \
+                                                                          \
+        json_scan_init(&s, 4096);                                         \
+        while ((call) == 0) {                                             \
+            json_scan_feed(&s, str_sub(buf_str(&(in)->text), at, PIECE)); \
+            at += PIECE;                                                  \
+        }                                                                 \
+        CHECK(ids.n + lps.n > 1000);                                      \
+        vec_done(&ids);                                                   \
+        vec_done(&lps);                                                   \
+        json_scan_done(&s);                                               \
+    } while (0)
+
 static void scan_ints(struct input *in)
 {
-    struct json_ints ids = {0};
-    struct json_scan s;
-    struct err e;
-    size_t at = 0;
+    SCAN(in, json_scan_ints(&s, 0, &ids, &e));
+}
 
-    json_scan_init(&s, 4096);
-    while (json_scan_ints(&s, 0, &ids, &e) == 0) {
-        json_scan_feed(&s, str_sub(buf_str(&in->text), at, PIECE));
-        at += PIECE;
-    }
-    CHECK(ids.n > 1000);
-    vec_done(&ids);
-    json_scan_done(&s);
+static void scan_ints_portable(struct input *in)
+{
+    SCAN(in, (s.wide = false, json_scan_ints(&s, 0, &ids, &e)));
+}
+
+static void scan_logprobs(struct input *in)
+{
+    SCAN(in, json_scan_floats(&s, 0, &lps, &e));
+}
+
+static void scan_logprobs_portable(struct input *in)
+{
+    SCAN(in, (s.wide = false, json_scan_floats(&s, 0, &lps, &e)));
 }
 
 static void scan_triples(struct input *in)
 {
-    struct json_ints ids = {0};
-    struct json_floats lps = {0};
-    struct json_scan s;
-    struct err e;
-    size_t at = 0;
+    SCAN(in, json_scan_triples(&s, 0, &lps, &ids, &e));
+}
 
-    json_scan_init(&s, 4096);
-    while (json_scan_triples(&s, 0, &lps, &ids, &e) == 0) {
-        json_scan_feed(&s, str_sub(buf_str(&in->text), at, PIECE));
-        at += PIECE;
-    }
-    CHECK(ids.n > 1000);
-    vec_done(&ids);
-    vec_done(&lps);
-    json_scan_done(&s);
+static void scan_triples_portable(struct input *in)
+{
+    SCAN(in, (s.wide = false, json_scan_triples(&s, 0, &lps, &ids, &e)));
 }
 
 static void scan_skip(struct input *in)
@@ -203,11 +227,13 @@ static void done(struct input *in)
 
 int main(void)
 {
-    struct input chat = {0}, cjk = {0}, ids = {0}, triples = {0};
+    struct input chat = {0}, cjk = {0}, ids = {0}, spaced = {0}, logprobs = {0}, triples = {0};
 
     make_chat(&chat, false);
     make_chat(&cjk, true);
-    make_ids(&ids);
+    make_ids(&ids, ",");
+    make_ids(&spaced, ", ");
+    make_logprobs(&logprobs);
     make_triples(&triples);
     measure("parse chat", &chat, parse, 50);
     measure("write chat", &chat, write_back, 50);
@@ -216,13 +242,20 @@ int main(void)
     measure("utf8, Chinese", &cjk, utf8, 50);
     measure("parse logprobs to a tree", &triples, parse, 10);
     measure("scan ids", &ids, scan_ints, 50);
+    measure("scan ids, spaced", &spaced, scan_ints, 50);
+    measure("scan ids, portable", &ids, scan_ints_portable, 50);
+    measure("scan logprobs", &logprobs, scan_logprobs, 50);
+    measure("scan logprobs, portable", &logprobs, scan_logprobs_portable, 50);
     measure("scan logprob triples", &triples, scan_triples, 20);
+    measure("scan triples, portable", &triples, scan_triples_portable, 20);
     measure("skip logprob triples", &triples, scan_skip, 20);
     measure("crc32c", &triples, crc, 20);
     measure("write doubles (8 bytes each)", &ids, doubles, 5);
     done(&chat);
     done(&cjk);
     done(&ids);
+    done(&spaced);
+    done(&logprobs);
     done(&triples);
     return 0;
 }

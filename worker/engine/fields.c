@@ -124,6 +124,8 @@ static int take_bulk(struct fields *f, struct err *e)
 
     if (f->value->type == FIELD_INTS)
         rc = json_scan_ints(s, f->target.from, f->target.ints, e);
+    else if (f->value->type == FIELD_FLOATS)
+        rc = json_scan_floats(s, f->target.from, f->target.floats, e);
     else if (f->value->type == FIELD_TRIPLES)
         rc = json_scan_triples(s, f->target.from, f->target.floats, f->target.ints, e);
     else

@@ -12,6 +12,7 @@
 enum field_type {
     FIELD_SCALAR,  /* string, number, true, false, null */
     FIELD_INTS,    /* array of ids */
+    FIELD_FLOATS,  /* array of logprobs */
     FIELD_TRIPLES, /* array of [logprob, id, ...] */
     FIELD_BASE64,
 };

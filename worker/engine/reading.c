@@ -73,6 +73,9 @@ static void on_target(void *ctx, int id, struct field_target *t)
         vec_clear(&y->event.ids);
         *t = (struct field_target){.ints = &y->event.ids, .from = reply_from(y)};
         break;
+    case FIELD_ID_LOGPROBS:
+        *t = (struct field_target){.floats = &y->event.logprobs};
+        break;
     case FIELD_ID_TRIPLES:
         vec_clear(&y->event.logprobs);
         vec_clear(&y->event.logprob_ids);
@@ -100,6 +103,10 @@ static void on_bulk(void *ctx, int id, size_t items, bool null)
     case FIELD_ID_IDS:
         y->event.has_ids = !null;
         y->event.ids_seen = items;
+        break;
+    case FIELD_ID_LOGPROBS:
+        y->event.has_logprobs = y->event.has_logprobs || items > 0;
+        y->event.logprobs_seen += items;
         break;
     case FIELD_ID_TRIPLES:
         y->event.has_logprobs = y->event.has_logprob_ids = !null;

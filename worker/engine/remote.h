@@ -69,8 +69,9 @@ enum {
     FIELD_ID_PROMPT_TOKENS,
     FIELD_ID_COMPLETION_TOKENS,
     FIELD_ID_FINISH,
-    FIELD_ID_LOGPROB, /* of the sampled token, one by one */
-    FIELD_ID_ERROR,   /* "error" itself: a text or the way to the next two */
+    FIELD_ID_LOGPROB,  /* of the sampled token, one by one */
+    FIELD_ID_LOGPROBS, /* all of them */
+    FIELD_ID_ERROR,    /* "error" itself: a text or the way to the next two */
     FIELD_ID_ERROR_MESSAGE,
     FIELD_ID_ERROR_CODE,
     FIELD_ID_WIRE = 100, /* the wire's own start here */

@@ -29,7 +29,7 @@ static const struct field fields[] = {
     {"choices[].logprobs.content[].token", FIELD_SCALAR, TOKEN_NAME},
     {"choices[].logprobs.content[].top_logprobs[].logprob", FIELD_SCALAR, TOP_LOGPROB},
     {"choices[].logprobs.content[].top_logprobs[].token", FIELD_SCALAR, TOP_NAME},
-    {"choices[].logprobs.token_logprobs[]", FIELD_SCALAR, FIELD_ID_LOGPROB},
+    {"choices[].logprobs.token_logprobs", FIELD_FLOATS, FIELD_ID_LOGPROBS},
     {"choices[].logprobs.tokens[]", FIELD_SCALAR, TOKEN_NAME},
     {"choices[].logprobs.top_logprobs[].*", FIELD_SCALAR, TOP_NAMED},
     {"usage.completion_tokens", FIELD_SCALAR, FIELD_ID_COMPLETION_TOKENS},

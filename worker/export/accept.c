@@ -16,7 +16,7 @@ static struct str take(struct str *rest, const char *sep)
     size_t end = str_find(*rest, str_cstr(sep), 0);
     struct str part = str_sub(*rest, 0, end);
 
-    *rest = end == SIZE_MAX ? (struct str){0} : str_sub(*rest, end + 1, SIZE_MAX);
+    *rest = str_sub(*rest, end == SIZE_MAX ? end : end + 1, SIZE_MAX);
     return str_trim(part);
 }
 

@@ -281,33 +281,91 @@ TEST(json_scan, long_texts_have_a_limit)
     json_scan_done(&s);
 }
 
-/* The quick paths for long arrays against the library: ids of all lengths, logprobs of all shapes,
- * with and without spaces, for two sizes of pieces. */
-static void check_bulk(struct str text, const int32_t *want_ids, const float *want, size_t n)
-{
-    for (int half = 0; half < 2; half++) {
-        struct feeder f = {.text = text, .step = half ? text.len / 2 + 3 : 0};
-        struct json_scan s;
-        struct json_ints ids = {0};
-        struct json_floats lps = {0};
-        struct err e = {0};
-        int rc;
+/* What a bulk call made of a text. */
+struct bulk_result {
+    int rc;
+    size_t items;
+    struct json_ints ids;
+    struct json_floats lps;
+};
 
-        json_scan_init(&s, 4096);
-        if (want)
-            rc = DRIVE(&f, &s, json_scan_triples(&s, 3, &lps, &ids, &e));
-        else
-            rc = DRIVE(&f, &s, json_scan_ints(&s, 3, &ids, &e));
-        cr_assert_eq(rc, 1, "%s", e.text);
-        cr_assert_eq(ids.n, n - 3);
-        cr_assert_eq(memcmp(ids.at, want_ids + 3, ids.n * sizeof(*ids.at)), 0);
-        if (want)
-            cr_assert_eq(memcmp(lps.at, want + 3, lps.n * sizeof(*lps.at)), 0);
-        vec_done(&ids);
-        vec_done(&lps);
-        json_scan_done(&s);
-        free(f.piece);
+enum bulk_kind { IDS, LOGPROBS, TRIPLES };
+
+static int bulk_call(struct json_scan *s, enum bulk_kind kind, size_t from, struct bulk_result *r)
+{
+    struct err e;
+
+    switch (kind) {
+    case IDS:
+        return json_scan_ints(s, from, &r->ids, &e);
+    case LOGPROBS:
+        return json_scan_floats(s, from, &r->lps, &e);
+    default:
+        return json_scan_triples(s, from, &r->lps, &r->ids, &e);
     }
+}
+
+static struct bulk_result bulk_of(struct str text, enum bulk_kind kind, bool wide, size_t step)
+{
+    struct feeder f = {.text = text, .step = step};
+    struct bulk_result r = {0};
+    struct json_scan s;
+
+    json_scan_init(&s, 4096);
+    s.wide = wide && s.wide;
+    r.rc = DRIVE(&f, &s, bulk_call(&s, kind, 3, &r));
+    r.items = s.items;
+    json_scan_done(&s);
+    free(f.piece);
+    return r;
+}
+
+static void bulk_done(struct bulk_result *r)
+{
+    vec_done(&r->ids);
+    vec_done(&r->lps);
+}
+
+static bool same_numbers(const void *a, size_t n_a, const void *b, size_t n_b)
+{
+    return n_a == n_b && (n_a == 0 || memcmp(a, b, n_a * 4) == 0);
+}
+
+/* By vector instructions, by the portable way, and in pieces so small that the exact reader sees
+ * all: whatever the text is, one result. Returns it; `want` of items with their values. */
+static int check_bulk(struct str text, enum bulk_kind kind)
+{
+    struct bulk_result exact = bulk_of(text, kind, false, 16);
+    int rc = exact.rc;
+
+    for (int way = 0; way < 4; way++) {
+        struct bulk_result r = bulk_of(text, kind, way % 2, way / 2 ? text.len / 2 + 3 : 0);
+
+        cr_assert_eq(r.rc, exact.rc, "way %d of %.*s", way, (int)text.len, text.p);
+        if (rc == 1) {
+            cr_assert_eq(r.items, exact.items);
+            cr_assert(same_numbers(r.ids.at, r.ids.n, exact.ids.at, exact.ids.n));
+            cr_assert(same_numbers(r.lps.at, r.lps.n, exact.lps.at, exact.lps.n));
+        }
+        bulk_done(&r);
+    }
+    bulk_done(&exact);
+    return rc;
+}
+
+/* The same, and the values are these. */
+static void check_values(struct str text, enum bulk_kind kind, const int32_t *ids, const float *lps,
+                         size_t n)
+{
+    struct bulk_result r = bulk_of(text, kind, true, 0);
+
+    cr_assert_eq(check_bulk(text, kind), 1);
+    cr_assert_eq(r.items, n);
+    if (kind != LOGPROBS)
+        cr_assert(same_numbers(r.ids.at, r.ids.n, ids + 3, n - 3));
+    if (kind != IDS)
+        cr_assert(same_numbers(r.lps.at, r.lps.n, lps + 3, n - 3));
+    bulk_done(&r);
 }
 
 static void write_number(char *out, size_t n, double value, unsigned form)
@@ -322,17 +380,21 @@ static void write_number(char *out, size_t n, double value, unsigned form)
         (void)snprintf(out, n, "%.*f", digits[form % 4] % 9, value);
 }
 
+/* Against the library: ids of all lengths, logprobs of all shapes, with and without spaces. */
 TEST(json_scan, long_arrays_are_read_exactly)
 {
     enum { N = 20000 };
 
     static int32_t ids[N];
     static float lps[N];
-    struct buf plain = {0}, triples = {0};
+    struct buf plain = {0}, numbers = {0}, triples = {0};
     uint64_t rng = 1;
 
     for (int space = 0; space < 2; space++) {
+        const char *comma = space ? ", " : ",";
+
         buf_clear(&plain);
+        buf_clear(&numbers);
         buf_clear(&triples);
         for (int i = 0; i < N; i++) {
             char number[64];
@@ -340,21 +402,161 @@ TEST(json_scan, long_arrays_are_read_exactly)
 
             rng = rng * 6364136223846793005u + 1442695040888963407u;
             ids[i] = (int32_t)((rng >> 33) >> (rng >> 28 & 31));
+            if (i > N / 2) /* as models have them: no slow one in between */
+                ids[i] %= i > N / 4 * 3 ? 152000 : 100000000;
             value = -(float)(rng >> 40) / (float)(1u << (rng >> 20 & 31));
+            if (i > N / 2)
+                value = -(float)(rng >> 40) / 1.6e6F;
             write_number(number, sizeof(number), (double)value, (unsigned)(rng >> 58));
             lps[i] = strtof(number, NULL);
-            buf_printf(&plain, "%s%d", i == 0 ? "[" : space ? ", " : ",", ids[i]);
+            buf_printf(&plain, "%s%d", i == 0 ? "[" : comma, ids[i]);
+            buf_printf(&numbers, "%s%s", i == 0 ? "[" : comma, number);
             buf_printf(&triples, space ? "%s[%s, %d, null]" : "%s[%s,%d,null]",
-                       i == 0  ? "["
-                       : space ? ", "
-                               : ",",
-                       number, ids[i]);
+                       i == 0 ? "[" : comma, number, ids[i]);
         }
         buf_puts(&plain, "]");
+        buf_puts(&numbers, "]");
         buf_puts(&triples, "]");
-        check_bulk(buf_str(&plain), ids, NULL, N);
-        check_bulk(buf_str(&triples), ids, lps, N);
+        check_values(buf_str(&plain), IDS, ids, NULL, N);
+        check_values(buf_str(&numbers), LOGPROBS, NULL, lps, N);
+        check_values(buf_str(&triples), TRIPLES, ids, lps, N);
     }
     buf_done(&plain);
+    buf_done(&numbers);
     buf_done(&triples);
+}
+
+/* A long array with one odd item in every place that a block of many can have it in. */
+static void check_odd(enum bulk_kind kind, const char *usual, const char *comma, const char *odd)
+{
+    struct buf text = {0};
+
+    for (int place = 0; place < 40; place++) {
+        buf_clear(&text);
+        for (int i = 0; i < 150; i++)
+            buf_printf(&text, "%s%s", i == 0 ? "[" : comma, i == 50 + place ? odd : usual);
+        buf_puts(&text, "]");
+        (void)check_bulk(buf_str(&text), kind);
+    }
+    buf_done(&text);
+}
+
+TEST(json_scan, odd_items_are_found_in_long_arrays)
+{
+    static const char *const odd[] = {
+        "",
+        "1 2",
+        "012",
+        "00",
+        "0",
+        "-1",
+        "+1",
+        "1.0",
+        "1e3",
+        "1E3",
+        "12345678",
+        "123456789",
+        "99999999",
+        "100000000",
+        "2147483647",
+        "2147483648",
+        "99999999999999999999",
+        " 7",
+        "7 ",
+        "\t7\r\n ",
+        "null",
+        "nul",
+        "\"1\"",
+        "[1]",
+        "1;2",
+        "1/2",
+        "1:2",
+        "-",
+        "-.5",
+        ".5",
+        "5.",
+        "-0",
+        "-0.0",
+        "-00.5",
+        "-1.5e-7",
+        "-1.5e+7",
+        "-1.5e",
+        "-12.5",
+        "-123.5",
+        "-1234567.5",
+        "1e400",
+        "-0.1234567890123456789012345",
+        "-0.12345678901234567890123456789012345678901234567890",
+        "-1.0000000596046448",
+        "-16777217.0",
+        "-0.000000000000000000001",
+        "-1.17549435e-38",
+        "-1e-45",
+        "\x80",
+        "[-0.5,7,null]",
+        "[-0.5,7]",
+        "[-0.5]",
+        "[-0.5, 7, null]",
+        "[-0.5,7,nulL]",
+        "[-0.5,7,null ]",
+        "[-0.5,7,\"a,b]\"]",
+        "[null,7,null]",
+        "[-0.5,-7,null]",
+        "[-0.5,7,null,null]",
+        "(-0.5,7,null]",
+        "[-0.5,7.5,null]",
+        "[,7,null]",
+        "[-0.5,,null]",
+        "[-0.5,7,null}",
+        "[[-0.5,7,null]",
+        "[-5e-01,7,null]",
+        "[-0.5 ,7 ,null]",
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
+        for (int space = 0; space < 2; space++) {
+            const char *comma = space ? ", " : ",";
+
+            check_odd(IDS, "12345", comma, odd[i]);
+            check_odd(IDS, "7", comma, odd[i]);
+            check_odd(LOGPROBS, "-0.25123456789", comma, odd[i]);
+            check_odd(TRIPLES, space ? "[-0.25, 151643, null]" : "[-0.25,151643,null]", comma,
+                      odd[i]);
+        }
+    }
+}
+
+TEST(json_scan, arrays_on_many_lines)
+{
+    struct buf text = {0};
+
+    for (int i = 0; i < 200; i++)
+        buf_printf(&text, "%s%d", i == 0 ? "[\n  " : ",\r\n\t", 1000 + i);
+    buf_puts(&text, "\n]");
+    cr_assert_eq(check_bulk(buf_str(&text), IDS), 1);
+    cr_assert_eq(check_bulk(buf_str(&text), LOGPROBS), 1);
+    buf_clear(&text);
+    for (int i = 0; i < 200; i++)
+        buf_printf(&text, "%s[\n-0.5,\n%d,\nnull\n]", i == 0 ? "[\n" : ",\n", i);
+    buf_puts(&text, "\n]");
+    cr_assert_eq(check_bulk(buf_str(&text), TRIPLES), 1);
+    buf_done(&text);
+}
+
+TEST(json_scan, arrays_of_numbers)
+{
+    static const char *const bad[] = {"[1,]", "[,1]", "[\"1\"]", "[1 2]",  "[nul]", "[01]",
+                                      "[1.]", "[-]",  "{}",      "[true]", "[[1]]", "7 "};
+    struct bulk_result r = bulk_of(STR("[0,0,0, null ,-1.5, 3e38,1e39,-0.0 ]"), LOGPROBS, true, 0);
+
+    cr_assert_eq(r.rc, 1);
+    cr_assert_eq(r.lps.n, 5);
+    cr_assert(isnan(r.lps.at[0]) && r.lps.at[1] == -1.5F && r.lps.at[2] == 3e38F &&
+              isinf(r.lps.at[3]) && r.lps.at[4] == 0 && signbit(r.lps.at[4]));
+    bulk_done(&r);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        cr_assert_eq(check_bulk(str_cstr(bad[i]), LOGPROBS), -1, "%s", bad[i]);
+    cr_assert_eq(check_bulk(STR("null"), LOGPROBS), 1);
+    cr_assert_eq(check_bulk(STR("[]"), LOGPROBS), 1);
+    cr_assert_eq(check_bulk(STR("[1,2"), LOGPROBS), 0);
 }
