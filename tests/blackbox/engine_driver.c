@@ -109,9 +109,9 @@ static void on_delta(void *ctx, const struct engine_delta *d)
 
     out_ids(&o, d->ids);
     out_logprobs(&o, d->logprobs, d->ids.n);
-    if (d->text.len > 0) {
-        json_out_key(&o, "text");
-        json_out_str(&o, d->text);
+    if (d->message) {
+        json_out_key(&o, "message");
+        json_out_value(&o, d->message);
     }
     json_out_end_obj(&o);
     say(&line);
@@ -170,6 +170,13 @@ static void on_done(void *ctx, const struct engine_result *r)
     json_out_i64(&o, (int64_t)r->first_us);
     json_out_key(&o, "total_us");
     json_out_i64(&o, (int64_t)r->total_us);
+    if (r->prompt_ids.n > 0) {
+        json_out_key(&o, "prompt_ids");
+        json_out_arr(&o);
+        for (size_t i = 0; i < r->prompt_ids.n; i++)
+            json_out_i64(&o, r->prompt_ids.at[i]);
+        json_out_end_arr(&o);
+    }
     if (r->openai_body.p) {
         json_out_key(&o, "body");
         json_out_str(&o, r->openai_body);

@@ -672,7 +672,7 @@ def test_openai_upstream(stream):
         assert body["choices"][0]["message"]["content"] == "Hello there." and body["choices"][0]["finish_reason"] == "stop"
         assert engine.requests[0]["body"]["messages"] == CHAT["messages"] and engine.requests[0]["body"]["temperature"] == 0.5
         if stream:
-            assert "".join(x.get("text", "") for x in e["deltas"]) == "Hello there."
+            assert "".join(x["message"].get("content") or "" for x in e["deltas"]) == "Hello there."
         engine.plan.append({"finish": "length"})
         assert d.call(chat_body=CHAT, stream=stream)["finish"] == "length"
         engine.plan.append({"status": 400, "body": {"error": {"message": "no"}}})

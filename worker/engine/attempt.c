@@ -11,7 +11,8 @@ enum {
     ERROR_BODY_MAX = 16 * 1024,
     BODY_BASE = 16 << 20,  /* bytes an answer may have without any token, */
     BODY_PER_TOKEN = 4096, /* and for each token asked for */
-    LATE_END_MS = 1000,    /* after the last event the connection should end soon */
+    BODY_TOKENS_MAX = 1 << 20,
+    LATE_END_MS = 1000, /* after the last event the connection should end soon */
 };
 
 struct attempt {
@@ -250,7 +251,8 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->reading.ctx = a;
     a->reading.reply.told = r->facts.mode;
     if (!r->options->routed_experts)
-        a->reading.max_bytes = BODY_BASE + (uint64_t)q->sampling.max_tokens * BODY_PER_TOKEN;
+        a->reading.max_bytes =
+            BODY_BASE + (uint64_t)MIN_OF(q->sampling.max_tokens, BODY_TOKENS_MAX) * BODY_PER_TOKEN;
     r->wire->write(r, q, &s);
     remote_headers(r, &headers, q->session_id, STR("application/json"),
                    s.stream ? STR("text/event-stream") : STR("application/json"));

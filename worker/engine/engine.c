@@ -84,6 +84,25 @@ void engine_pool_set_version(struct engine_pool *p, struct str version)
     }
 }
 
+static size_t count_text(const struct engine_pool *p)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < p->replicas.n; i++)
+        n += p->replicas.at[i].adapter == &engine_openai;
+    return n;
+}
+
+bool engine_pool_some_text(const struct engine_pool *p)
+{
+    return count_text(p) > 0;
+}
+
+bool engine_pool_all_text(const struct engine_pool *p)
+{
+    return count_text(p) == p->replicas.n;
+}
+
 bool engine_pool_ready(const struct engine_pool *p)
 {
     for (size_t i = 0; i < p->replicas.n; i++) {

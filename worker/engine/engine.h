@@ -57,7 +57,7 @@ struct engine_request {
     uint32_t top_logprobs;        /* 0: only the sampled token's */
     bool stream;                  /* deltas are wanted as they come */
     uint32_t experts_from;        /* routed experts are known for this many prompt ids */
-    const struct json *chat_body; /* the client's request, for kind `openai`; else unused */
+    const struct json *chat_body; /* what kind `openai` sends, but for `stream`; else unused */
 };
 
 /* What came since the last delta. Borrowed for the callback. */
@@ -66,7 +66,8 @@ struct engine_delta {
     const float *logprobs;        /* ids.n of them, or NULL (kind openai) */
     const struct engine_top *top; /* ids.n x n_top, or NULL */
     uint32_t n_top;
-    struct str text; /* kind openai only: text without ids */
+    const struct json *message;  /* kind openai: the chunk's delta object, without ids above */
+    const struct json *chat_lps; /* kind openai: its `logprobs`, or NULL */
 };
 
 /* The whole answer. Borrowed for the callback. */
@@ -88,7 +89,10 @@ struct engine_result {
     uint64_t total_us;      /* asked until the end */
     uint32_t retries;       /* before the first byte */
     uint32_t resumes;       /* engine-side aborts spliced */
-    struct str openai_body; /* kind openai: the upstream's whole answer */
+    struct str openai_body; /* kind openai: the upstream's whole answer; ids and logprobs may then
+                               be empty and NULL: it tells text alone */
+    struct token_span prompt_ids; /* kind openai: the prompt as the upstream rendered it, when told
+                                   */
 };
 
 struct engine_events {
@@ -175,6 +179,11 @@ void engine_pool_pause(struct engine_pool *p, enum engine_pause mode, void (*dra
 
 /* Stamps later tokens whose engine reports no version; absent takes it back. */
 void engine_pool_set_version(struct engine_pool *p, struct str version);
+
+/* Whether some, or all, replicas are of a kind that is asked with chat_body and may answer without
+ * token ids. */
+bool engine_pool_some_text(const struct engine_pool *p);
+bool engine_pool_all_text(const struct engine_pool *p);
 
 /* Whether any replica is up (for /ready), in-flight and queued calls, replicas as JSON. */
 bool engine_pool_ready(const struct engine_pool *p);

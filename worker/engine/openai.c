@@ -1,10 +1,11 @@
 /*
  * Kind `openai`: POST /v1/chat/completions upstream, the client's request as it is but for `stream`
- * and `n`. Text in, text out: no ids, no logprobs.
+ * and `n`. Text in, text out; ids and logprobs are taken where the upstream gives them.
  */
 #include "worker/engine/remote.h"
+#include "worker/engine/upstream_ids.h"
 
-/* The client's fields in their order; ours replace theirs. */
+/* The request's fields in their order; ours replace theirs. */
 static void write_request(const struct remote *r, const struct engine_request *q,
                           struct wire_send *send)
 {
@@ -42,48 +43,59 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
     (void)key;
 }
 
+/* An upstream that gives up cannot be asked for the rest: it takes no ids. */
 static void take_finish(struct reply *y, struct str finish)
 {
     if (!finish.p)
         return;
-    y->finish = str_eq_c(finish, "length") ? REPLY_LENGTH : REPLY_STOP;
+    y->finish = str_eq_c(finish, "length")  ? REPLY_LENGTH
+                : str_eq_c(finish, "abort") ? REPLY_ABORT
+                : str_eq_c(finish, "error") ? REPLY_BROKEN
+                                            : REPLY_STOP;
+    if (y->finish == REPLY_ABORT && y->status <= 0)
+        y->status = 503;
 }
 
-/* One document: a chunk of the stream, or the whole answer. */
-static int take_text(struct reply *y, struct upstream_text *t, struct str text, bool stream,
-                     struct err *e)
+/* An error may be told as an object or as a text alone. */
+static void take_error(struct reply *y, const struct json *error)
 {
-    struct arena a = {0};
-    const struct json *v, *error;
-    struct str content = {0};
+    struct str text = json_string(error);
     int64_t code = 500;
-    int rc = -1;
 
-    if (json_parse(&a, text, &v, e) < 0) {
-        struct err why = *e;
+    y->failed = true;
+    (void)json_to_i64(json_get(error, "code"), &code);
+    y->status = code;
+    buf_clear(&y->message);
+    buf_add_str(&y->message, text.p ? text : json_string(json_get(error, "message")));
+}
 
-        (void)err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", why.text);
-        goto out;
-    }
-    error = json_get(v, "error");
+static int take_doc(struct reply *y, struct upstream_text *t, const struct json *doc, bool stream,
+                    struct engine_delta *d, struct err *e)
+{
+    const struct json *choice = json_at(json_get(doc, "choices"), 0);
+    const struct json *error = json_get(doc, "error");
+
     if (!json_is_null(error)) {
-        y->failed = true;
-        (void)json_to_i64(json_get(error, "code"), &code);
-        y->status = code;
-        buf_add_str(&y->message, json_string(json_get(error, "message")));
-        rc = 0;
-        goto out;
+        take_error(y, error);
+        return 0;
     }
-    if (stream) {
-        if (upstream_text_add(t, v, &content, e) < 0)
-            goto out;
-        buf_add_str(&y->text, content);
-    }
-    take_finish(y, json_string(json_get(json_at(json_get(v, "choices"), 0), "finish_reason")));
-    rc = 0;
-out:
-    arena_done(&a);
-    return rc;
+    if (upstream_ids_take(y, doc, e) < 0)
+        return -1;
+    if (stream && upstream_text_add(t, doc, e) < 0)
+        return -1;
+    if (!stream && !json_is(json_get(choice, "message"), JSON_OBJECT))
+        return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: it has no message");
+    d->message = json_get(choice, "delta");
+    d->chat_lps = json_get(choice, "logprobs");
+    take_finish(y, json_string(json_get(choice, "finish_reason")));
+    return 0;
+}
+
+static int end_text(struct reply *y, struct upstream_text *t, const struct engine_request *q,
+                    struct err *e)
+{
+    (void)t;
+    return upstream_ids_end(y, json_is_true(json_get(q->chat_body, "logprobs")), e);
 }
 
 static const struct wire wire = {
@@ -91,7 +103,8 @@ static const struct wire wire = {
     .health = "/health",
     .write = write_request,
     .scalar = take_scalar,
-    .text = take_text,
+    .text = take_doc,
+    .text_end = end_text,
     .routes = 1,
 };
 

@@ -171,20 +171,28 @@ static int take_document(struct reading *r, struct err *e)
     return READING_MORE;
 }
 
-/* The same for kinds of text alone. */
+/* The same for kinds of chat. */
 static int take_text(struct reading *r, struct err *e)
 {
     struct reply *y = &r->reply;
+    struct engine_delta d = {0};
+    struct arena arena = {0};
+    const struct json *doc = NULL;
+    int rc = -1;
 
-    buf_clear(&y->text);
-    if (r->wire->text(y, &r->text, buf_str(&r->word), r->events, e) < 0)
-        return -1;
-    if (y->failed)
-        return READING_TOLD;
-    if (y->text.len > 0)
-        r->delta(r->ctx, &(struct engine_delta){.text = buf_str(&y->text)});
+    if (json_parse(&arena, buf_str(&r->word), &doc, e) < 0) {
+        (void)unreadable(e, e);
+        goto out;
+    }
+    if (r->wire->text(y, &r->text, doc, r->events, &d, e) < 0)
+        goto out;
+    rc = y->failed ? READING_TOLD : READING_MORE;
+    if (!y->failed && r->events && d.message)
+        r->delta(r->ctx, &d);
     r->ended = r->ended || y->finish != REPLY_RUNNING;
-    return READING_MORE;
+out:
+    arena_done(&arena);
+    return rc;
 }
 
 /* Bytes of a document. */
@@ -318,6 +326,8 @@ int reading_end(struct reading *r, struct err *e)
         return READING_TOLD;
     if (r->wire->complete && r->wire->complete(y, r->req, e) < 0)
         return -1;
+    if (r->wire->text_end && r->wire->text_end(y, &r->text, r->req, e) < 0)
+        return -1;
     if (r->wire->text && r->events) {
         buf_clear(&r->word);
         upstream_text_write(&r->text, &r->word);
@@ -355,20 +365,20 @@ struct engine_result reading_result(struct reading *r, struct engine_version *ve
 {
     static const float nothing; /* an empty answer has logprobs, too: none */
     const struct reply *y = &r->reply;
+    const float *logprobs = y->ids.n > 0 ? y->logprobs.at : &nothing;
 
     return (struct engine_result){
         .finish = finish_of(y),
         .stop_id = (int32_t)y->stop_id,
         .stop_text = y->stop_text.len ? buf_str(&y->stop_text) : (struct str){0},
         .ids = {y->ids.at, y->ids.n},
-        .logprobs = r->wire->text ? NULL
-                    : y->ids.n    ? y->logprobs.at
-                                  : &nothing,
+        .logprobs = r->wire->text && y->logprobs.n == 0 ? NULL : logprobs,
         .top = y->n_top ? y->tops.at : NULL,
         .n_top = y->n_top,
         .versions = versions,
         .n_versions = make_versions(y, versions),
         .experts = y->has_experts ? buf_str(&y->experts) : (struct str){0},
         .openai_body = r->wire->text ? buf_str(&r->word) : (struct str){0},
+        .prompt_ids = {y->prompt_ids.at, y->prompt_ids.n},
     };
 }

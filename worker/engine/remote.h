@@ -50,10 +50,12 @@ struct wire {
     /* Writes the abort call of a request id, or NULL: closing the connection is enough. */
     void (*abort)(struct str rid, struct wire_send *s);
 
-    /* Kinds of text alone, without ids and fields: one document, a chunk of the stream or the whole
-     * answer. NULL: none. */
-    int (*text)(struct reply *y, struct upstream_text *t, struct str text, bool stream,
-                struct err *e);
+    /* Kinds of chat, without fields: one document, a chunk of the stream or the whole answer; *d is
+     * what it brought (the chunk's part in `a`). NULL: none. text_end: nothing more comes. */
+    int (*text)(struct reply *y, struct upstream_text *t, const struct json *doc, bool stream,
+                struct engine_delta *d, struct err *e);
+    int (*text_end)(struct reply *y, struct upstream_text *t, const struct engine_request *q,
+                    struct err *e);
 
     bool silent_abort; /* a stream that ends properly without a finish was aborted */
     unsigned routes;   /* ways to ask, tried in turn when one is not found (404, 405) */

@@ -29,7 +29,7 @@ void reply_done(struct reply *y)
     buf_done(&y->version);
     buf_done(&y->version_text);
     buf_done(&y->experts);
-    buf_done(&y->text);
+    vec_done(&y->prompt_ids);
 }
 
 void reply_begin_event(struct reply *y)
@@ -46,7 +46,6 @@ void reply_begin_event(struct reply *y)
     v->prompt_tokens = v->completion_tokens = -1;
     vec_clear(&y->spans);
     buf_clear(&y->version_text);
-    buf_clear(&y->text);
 }
 
 static int invalid(struct err *e, const char *what)

@@ -63,8 +63,8 @@ struct reply {
     struct reply_spans spans;
     struct buf experts;
     bool has_experts;
-    bool truncated;  /* the engine dropped part of the prompt */
-    struct buf text; /* kind openai: what the event brought */
+    bool truncated;              /* the engine dropped part of the prompt */
+    struct json_ints prompt_ids; /* kind openai: as the upstream told them */
 };
 
 void reply_init(struct reply *y, uint32_t n_top);

@@ -48,16 +48,15 @@ static int add_call(struct upstream_text *t, const struct json *delta, struct er
     return 0;
 }
 
-static int add_delta(struct upstream_text *t, const struct json *delta, struct str *ret_text,
-                     struct err *e)
+static int add_delta(struct upstream_text *t, const struct json *delta, struct err *e)
 {
     const struct json *calls = json_get(delta, "tool_calls");
     const struct json *thought = json_get(delta, "reasoning_content");
+    struct str text = json_string(json_get(delta, "content"));
 
     set(&t->role, json_get(delta, "role"));
-    *ret_text = json_string(json_get(delta, "content"));
-    t->has_content = t->has_content || ret_text->p;
-    buf_add_str(&t->content, *ret_text);
+    t->has_content = t->has_content || text.p;
+    buf_add_str(&t->content, text);
     buf_add_str(&t->reasoning, json_string(thought ? thought : json_get(delta, "reasoning")));
     buf_add_str(&t->refusal, json_string(json_get(delta, "refusal")));
     for (size_t i = 0; json_is(calls, JSON_ARRAY) && i < calls->n; i++) {
@@ -67,13 +66,11 @@ static int add_delta(struct upstream_text *t, const struct json *delta, struct s
     return 0;
 }
 
-int upstream_text_add(struct upstream_text *t, const struct json *chunk, struct str *ret_text,
-                      struct err *e)
+int upstream_text_add(struct upstream_text *t, const struct json *chunk, struct err *e)
 {
     const struct json *choices = json_get(chunk, "choices");
     const struct json *choice = json_at(choices, 0), *usage = json_get(chunk, "usage");
 
-    *ret_text = (struct str){0};
     if (!json_is(choices, JSON_ARRAY))
         return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: no choices");
     set(&t->id, json_get(chunk, "id"));
@@ -83,7 +80,7 @@ int upstream_text_add(struct upstream_text *t, const struct json *chunk, struct 
         json_write(&t->usage, usage);
     }
     set(&t->finish, json_get(choice, "finish_reason"));
-    return choice ? add_delta(t, json_get(choice, "delta"), ret_text, e) : 0;
+    return choice ? add_delta(t, json_get(choice, "delta"), e) : 0;
 }
 
 static void write_text(struct json_out *o, const char *key, const struct buf *b)

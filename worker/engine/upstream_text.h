@@ -25,10 +25,8 @@ struct upstream_text {
 
 void upstream_text_done(struct upstream_text *t);
 
-/* Takes a chunk; *ret_text is its content delta (borrowed from the chunk, may be empty). -1
- * ERR_ENGINE_INVALID when it is no such chunk. */
-int upstream_text_add(struct upstream_text *t, const struct json *chunk, struct str *ret_text,
-                      struct err *e);
+/* Takes a chunk. -1 ERR_ENGINE_INVALID when it is no such chunk. */
+int upstream_text_add(struct upstream_text *t, const struct json *chunk, struct err *e);
 
 /* Appends the whole answer as a chat.completion object. */
 void upstream_text_write(const struct upstream_text *t, struct buf *out);
