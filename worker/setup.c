@@ -18,6 +18,17 @@ struct model_options setup_model(const struct config *c)
     };
 }
 
+/* Whether every engine is asked with messages: then each call is a timeline of its own, for the
+ * upstream renders each anew. */
+static bool all_text(const struct config *c)
+{
+    for (size_t i = 0; i < c->engine.n; i++) {
+        if (!str_starts(str_cstr(c->engine.at[i]), STR("openai:")))
+            return false;
+    }
+    return c->engine.n > 0;
+}
+
 struct session_defaults setup_sessions(const struct config *c)
 {
     static const char *const histories[] = {
@@ -35,7 +46,8 @@ struct session_defaults setup_sessions(const struct config *c)
     struct session_defaults d;
 
     session_defaults_init(&d);
-    d.history = histories[c->history];
+    d.history =
+        histories[c->history == HISTORY_TREE && all_text(c) ? HISTORY_TIMELINES : c->history];
     d.message_matcher = matchers[c->message_matcher];
     d.rollback_last_assistant = c->rollback_last_assistant;
     d.idempotent_retry = c->idempotent_retry;
@@ -63,7 +75,7 @@ struct engine_options setup_engines(const struct config *c, const struct model *
         .model = m,
         .stop_ids = info->stop_ids,
         .n_stop_ids = info->n_stop_ids,
-        .vocab_size = info->vocab_size,
+        .vocab_size = all_text(c) && !c->model ? 0 : info->vocab_size,
         .context_length = info->context_length,
         .max_inflight = (uint32_t)c->engine_max_inflight,
         .max_queue = (uint32_t)c->max_queue,
@@ -118,6 +130,7 @@ void setup_turns(struct turn_env *env, const struct config *c, const struct mode
     const struct model_info *info = model_info(m);
 
     env->context_length = info->context_length;
+    env->model_known = c->model != NULL;
     env->keepalive_ms = (uint64_t)c->keepalive_ms;
     env->nonstream_keepalive_ms = (uint64_t)c->nonstream_keepalive_ms;
     env->rejoin_window_ms = (uint64_t)c->rejoin_window_ms;

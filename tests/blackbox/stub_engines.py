@@ -347,13 +347,51 @@ class StubEngine:
     def openai(self, body, plan, stream, _):
         text = plan.get("text", "Hello there.")
         base = {"id": "chatcmpl-1", "created": 1, "model": body.get("model", "m")}
-        finish = {"stop": "stop", "length": "length", "tool_calls": "tool_calls"}[plan["finish"]]
+        finish = None if "finish" in plan.get("drop", ()) else plan["finish"]
         message = {"role": "assistant", "content": text, **plan.get("message_extra", {})}
+        tell, drop = self.telling(body), plan.get("drop", ())
+        ids, lps = self.numbers(plan)
+        lps = lps[:len(lps) + plan.get("lp_extra", 0)]
+        prompt = plan.get("prompt_ids", [3, 1, 4])
+        usage = {"prompt_tokens": plan.get("prompt_tokens", len(prompt) if tell else 5),
+                 "completion_tokens": (len(ids) if tell else 3) + (2 if plan.get("count_wrong") else 0), "total_tokens": 8}
+        content = [{"token": f"t{t}", "logprob": p, "bytes": None, "top_logprobs": []} for t, p in zip(ids, lps)]
+        lp = {"logprobs": {"content": content}} if body.get("logprobs") and "logprobs" not in drop else {}
         if not stream:
-            return [{**base, "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-                     "usage": {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}}]
+            choice = {"index": 0, "message": message, "finish_reason": finish, **lp}
+            doc = {**base, "object": "chat.completion", "choices": [choice], "usage": usage}
+            if tell == "vllm" and "ids" not in drop:
+                choice["token_ids"] = ids
+                doc["prompt_token_ids"] = prompt
+            if tell == "sglang" and "ids" not in drop:
+                triples = [] if "logprobs" in drop else [[p, t, None] for p, t in zip(lps, ids)]
+                choice["meta_info"] = {"output_token_logprobs": triples, "completion_tokens": len(ids), "weight_version": plan.get("version", "default")}
+                if body.get("return_prompt_token_ids"):
+                    choice["prompt_token_ids"] = prompt
+            return [doc]
         docs = [{**base, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}]
-        for at in range(0, len(text), 5):
-            docs.append({**base, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": text[at:at + 5]}, "finish_reason": None}]})
+        if tell == "vllm" and "ids" not in drop:
+            docs[0]["prompt_token_ids"] = prompt
+        calls = message.get("tool_calls") or []
+        deltas = [{"content": text[at:at + 5]} for at in range(0, len(text or ""), 5)]
+        for i, c in enumerate(calls):
+            whole = c["function"]["arguments"]
+            deltas.append({"tool_calls": [{"index": i, "id": c["id"], "type": "function", "function": {"name": c["function"]["name"], "arguments": ""}}]})
+            deltas += [{"tool_calls": [{"index": i, "function": {"arguments": whole[at:at + 3]}}]} for at in range(0, len(whole), 3)]
+        for i, delta in enumerate(deltas):
+            choice = {"index": 0, "delta": delta, "finish_reason": None}
+            lo, hi = (i * len(ids) // len(deltas), (i + 1) * len(ids) // len(deltas))
+            if tell == "vllm" and "ids" not in drop:
+                choice["token_ids"] = ids[lo:hi]
+            if lp:
+                choice["logprobs"] = {"content": content[lo:hi]}
+            docs.append({**base, "object": "chat.completion.chunk", "choices": [choice]})
         docs.append({**base, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+        if body.get("stream_options", {}).get("include_usage"):
+            docs.append({**base, "object": "chat.completion.chunk", "choices": [], "usage": usage})
         return docs
+
+    @staticmethod
+    def telling(body):
+        """Whose way to ask for ids the request uses."""
+        return "vllm" if body.get("return_token_ids") else "sglang" if body.get("return_meta_info") else None

@@ -679,5 +679,41 @@ def test_openai_upstream(stream):
         assert d.call(chat_body=CHAT, stream=stream)["code"] == "engine_refused"
         engine.plan.append({"cut": "close"})
         assert d.call(chat_body=CHAT, stream=stream)["code"] == "engine_invalid"
+        for fault in ({"drop": {"finish"}}, {"truncate": True}, {"type": "text/html"}):
+            engine.plan.append(fault)
+            assert d.call(chat_body=CHAT, stream=stream)["code"] == "engine_invalid", fault
+        engine.plan.append({"finish": "abort"})
+        assert d.call(chat_body=CHAT, stream=stream)["code"] == "engine_unavailable"
         with engine_kit.Driver(engine.setting + "/v1/") as other:
             assert other.call(chat_body=CHAT, stream=stream)["event"] == "done"
+
+
+ASK_IDS = {"vllm": {"return_token_ids": True, "logprobs": True},
+           "sglang": {"return_meta_info": True, "return_prompt_token_ids": True, "logprobs": True}}
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+@pytest.mark.parametrize("way", ["vllm", "sglang"])
+def test_ids_of_an_openai_upstream(way, stream):
+    """Whether the client asks for them or the setting does; what does not fit is refused."""
+    with StubEngine("openai") as engine:
+        for setting, chat in ((engine.setting, {**CHAT, **ASK_IDS[way]}), (f"{engine.setting},token-ids={way}", CHAT)):
+            with engine_kit.Driver(setting) as d:
+                plain = stream and not (way == "sglang" and chat is not CHAT)  # SGLang does not stream them
+                e = d.call(chat_body=chat, stream=plain)
+                assert e["event"] == "done" and e["ids"] == DEFAULT["ids"] and e["prompt_ids"] == [3, 1, 4], e
+                assert e["logprobs"] == [f32(logprob(j, t)) for j, t in enumerate(e["ids"])]
+                assert ASK_IDS[way].items() <= engine.requests[-1]["body"].items()
+                assert e["versions"] == ([["default", 0, 4]] if way == "sglang" else [])
+                faults = [{"lp_null": True}, {"count_wrong": True}, {"prompt_tokens": 9}]
+                if way == "vllm":
+                    faults += [{"lp_extra": -1}, {"drop": {"logprobs"}}]
+                if chat is CHAT:
+                    faults += [{"drop": {"ids"}}]
+                for fault in faults:
+                    engine.plan.append(fault)
+                    e = d.call(chat_body=chat, stream=plain)
+                    assert e.get("code") == "engine_invalid" and e["retry"], (fault, e)
+                assert d.call(chat_body=chat, stream=plain)["event"] == "done"
+        with engine_kit.Driver(f"{engine.setting},token-ids={way}", vocab=10) as d:
+            assert "vocabulary" in d.call(chat_body=CHAT)["text"]

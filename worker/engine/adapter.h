@@ -21,6 +21,7 @@ struct engine_target {
     const char *name; /* for records and logs: the argument without key file */
     double weight;
     const char *key_file; /* or NULL */
+    const char *ids_of;   /* openai: "vllm" or "sglang", whose way to ask for ids; or NULL */
     uint64_t delay_ms;    /* builtin: before the first token */
     double tokens_per_s;  /* builtin: 0: all at once */
 };

@@ -9,10 +9,10 @@
 
 enum {
     ERROR_BODY_MAX = 16 * 1024,
-    BODY_BASE = 16 << 20,  /* bytes an answer may have without any token, */
-    BODY_PER_TOKEN = 4096, /* and for each token asked for */
-    BODY_TOKENS_MAX = 1 << 20,
-    LATE_END_MS = 1000, /* after the last event the connection should end soon */
+    BODY_BASE = 16 << 20,    /* bytes an answer may have without any token, */
+    BODY_PER_TOKEN = 4096,   /* and for each token asked for */
+    BODY_TOKENS = 64 * 1024, /* when there is no such number (kind openai) */
+    LATE_END_MS = 1000,      /* after the last event the connection should end soon */
 };
 
 struct attempt {
@@ -232,6 +232,13 @@ static void on_failed(void *ctx, const struct err *e, bool began)
 
 static const struct http_events http_events = {on_head, on_body, on_done, on_failed};
 
+static uint64_t body_max(const struct engine_request *q)
+{
+    int64_t tokens = q->sampling.max_tokens > 0 ? q->sampling.max_tokens : BODY_TOKENS;
+
+    return BODY_BASE + (uint64_t)tokens * BODY_PER_TOKEN;
+}
+
 void *remote_start(void *replica, const struct engine_request *q,
                    const struct engine_attempt_events *events, void *ctx)
 {
@@ -246,13 +253,12 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->events = events;
     a->ctx = ctx;
     a->asked_us = engine_now_us();
-    reading_init(&a->reading, r->wire, q);
+    reading_init(&a->reading, r, r->wire, q);
     a->reading.delta = on_delta;
     a->reading.ctx = a;
     a->reading.reply.told = r->facts.mode;
     if (!r->options->routed_experts)
-        a->reading.max_bytes =
-            BODY_BASE + (uint64_t)MIN_OF(q->sampling.max_tokens, BODY_TOKENS_MAX) * BODY_PER_TOKEN;
+        a->reading.max_bytes = body_max(q);
     r->wire->write(r, q, &s);
     remote_headers(r, &headers, q->session_id, STR("application/json"),
                    s.stream ? STR("text/event-stream") : STR("application/json"));

@@ -5,26 +5,54 @@
 #include "worker/engine/remote.h"
 #include "worker/engine/upstream_ids.h"
 
+/* What asks for ids, and the logprobs that belong to them. SGLang's does not stream. */
+static const char *const asks_vllm[] = {"return_token_ids", "logprobs", NULL};
+static const char *const asks_sglang[] = {"return_meta_info", "return_prompt_token_ids", "logprobs",
+                                          NULL};
+static const char *const asks_nothing[] = {NULL};
+
+static const char *const *asks_of(const struct remote *r)
+{
+    const char *ids_of = remote_target(r)->ids_of;
+
+    if (!ids_of)
+        return asks_nothing;
+    return strcmp(ids_of, "vllm") == 0 ? asks_vllm : asks_sglang;
+}
+
+static bool is_among(struct str key, const char *const *names)
+{
+    for (; *names; names++) {
+        if (str_eq_c(key, *names))
+            return true;
+    }
+    return false;
+}
+
 /* The request's fields in their order; ours replace theirs. */
 static void write_request(const struct remote *r, const struct engine_request *q,
                           struct wire_send *send)
 {
-    static const char *const ours[] = {"stream", "stream_options", "n"};
+    static const char *const ours[] = {"stream", "stream_options", "n", NULL};
+    const char *const *asks = asks_of(r);
     struct json_out o = json_out_to(&send->body);
 
     /* Addresses of such servers are usually given with their /v1. */
     send->path = remote_has_v1(r) ? "/chat/completions" : "/v1/chat/completions";
+    send->stream = send->stream && asks != asks_sglang;
     json_out_obj(&o);
     for (size_t i = 0; json_is(q->chat_body, JSON_OBJECT) && i < q->chat_body->n; i++) {
         const struct json_member *m = &q->chat_body->members[i];
-        bool skip = false;
+        struct str key = json_string(&m->key);
 
-        for (size_t k = 0; k < ARRAY_LEN(ours); k++)
-            skip = skip || str_eq_c(json_string(&m->key), ours[k]);
-        if (skip)
+        if (is_among(key, ours) || is_among(key, asks))
             continue;
-        json_out_key_str(&o, json_string(&m->key));
+        json_out_key_str(&o, key);
         json_out_value(&o, &m->value);
+    }
+    for (size_t i = 0; asks[i]; i++) {
+        json_out_key(&o, asks[i]);
+        json_out_bool(&o, true);
     }
     json_out_key(&o, "stream");
     json_out_bool(&o, send->stream);
@@ -91,11 +119,12 @@ static int take_doc(struct reply *y, struct upstream_text *t, const struct json 
     return 0;
 }
 
-static int end_text(struct reply *y, struct upstream_text *t, const struct engine_request *q,
+static int end_text(const struct remote *r, struct reply *y, const struct engine_request *q,
                     struct err *e)
 {
-    (void)t;
-    return upstream_ids_end(y, json_is_true(json_get(q->chat_body, "logprobs")), e);
+    bool ids = asks_of(r) != asks_nothing;
+
+    return upstream_ids_end(y, ids, ids || json_is_true(json_get(q->chat_body, "logprobs")), e);
 }
 
 static const struct wire wire = {

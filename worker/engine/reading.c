@@ -274,9 +274,10 @@ static int take_events(struct reading *r, struct str bytes, struct err *e)
 
 /* --- life --- */
 
-void reading_init(struct reading *r, const struct wire *wire, const struct engine_request *q)
+void reading_init(struct reading *r, const struct remote *remote, const struct wire *wire,
+                  const struct engine_request *q)
 {
-    *r = (struct reading){.wire = wire, .req = q};
+    *r = (struct reading){.remote = remote, .wire = wire, .req = q};
     r->sse.max_event = wire->text ? TEXT_EVENT_MAX : EVENT_MAX;
     reply_init(&r->reply, q->top_logprobs);
     fields_init(&r->fields, wire->fields, wire->n_fields, &sink, r);
@@ -326,7 +327,7 @@ int reading_end(struct reading *r, struct err *e)
         return READING_TOLD;
     if (r->wire->complete && r->wire->complete(y, r->req, e) < 0)
         return -1;
-    if (r->wire->text_end && r->wire->text_end(y, &r->text, r->req, e) < 0)
+    if (r->wire->text_end && r->wire->text_end(r->remote, y, r->req, e) < 0)
         return -1;
     if (r->wire->text && r->events) {
         buf_clear(&r->word);

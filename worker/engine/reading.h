@@ -11,7 +11,8 @@
 #include "worker/engine/remote.h"
 
 struct reading {
-    const struct wire *wire;
+    const struct remote *remote;
+    const struct wire *wire; /* the remote's */
     const struct engine_request *req;
     void (*delta)(void *ctx, const struct engine_delta *d);
     void *ctx;
@@ -31,7 +32,8 @@ struct reading {
 
 enum { READING_MORE, READING_TOLD /* the answer reports an error: reply.status and .message */ };
 
-void reading_init(struct reading *r, const struct wire *wire, const struct engine_request *q);
+void reading_init(struct reading *r, const struct remote *remote, const struct wire *wire,
+                  const struct engine_request *q);
 void reading_done(struct reading *r);
 
 /* The next bytes: a READING_ value, or -1 ERR_ENGINE_INVALID that says what is wrong. */

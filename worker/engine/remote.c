@@ -94,6 +94,11 @@ unsigned remote_route(const struct remote *r)
     return r->route;
 }
 
+const struct engine_target *remote_target(const struct remote *r)
+{
+    return r->target;
+}
+
 bool remote_has_v1(const struct remote *r)
 {
     struct str url = str_cstr(r->target->rest);

@@ -54,7 +54,7 @@ struct wire {
      * what it brought (the chunk's part in `a`). NULL: none. text_end: nothing more comes. */
     int (*text)(struct reply *y, struct upstream_text *t, const struct json *doc, bool stream,
                 struct engine_delta *d, struct err *e);
-    int (*text_end)(struct reply *y, struct upstream_text *t, const struct engine_request *q,
+    int (*text_end)(const struct remote *r, struct reply *y, const struct engine_request *q,
                     struct err *e);
 
     bool silent_abort; /* a stream that ends properly without a finish was aborted */
@@ -94,6 +94,8 @@ struct engine_pass_call *remote_pass(void *replica, const struct engine_pass *p,
 /* For wires. */
 const struct engine_options *remote_options(const struct remote *r);
 unsigned remote_route(const struct remote *r);
+
+const struct engine_target *remote_target(const struct remote *r);
 
 /* Whether the address ends in /v1. */
 bool remote_has_v1(const struct remote *r);

@@ -19,7 +19,8 @@ static int number_of(struct str value, double *ret)
  */
 static int option_known(struct str name)
 {
-    static const char *const names[] = {"weight", "key-file", "delay_ms", "tokens_per_s"};
+    static const char *const names[] = {"weight", "key-file", "token-ids", "delay_ms",
+                                        "tokens_per_s"};
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (str_eq_c(name, names[i]))
@@ -35,6 +36,12 @@ static int option_set(struct arena *a, struct str name, struct str value, struct
 
     if (str_eq_c(name, "key-file")) {
         t->key_file = arena_cstr(a, value);
+        return 0;
+    }
+    if (str_eq_c(name, "token-ids")) {
+        if (!str_eq_c(value, "vllm") && !str_eq_c(value, "sglang"))
+            return err_set(e, ERR_CONFIG, "engine option token-ids is vllm or sglang");
+        t->ids_of = arena_cstr(a, value);
         return 0;
     }
     if (number_of(value, &number))

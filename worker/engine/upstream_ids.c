@@ -136,17 +136,19 @@ int upstream_ids_take(struct reply *y, const struct json *doc, struct err *e)
     return take_choice(y, json_at(json_get(doc, "choices"), 0), e);
 }
 
-int upstream_ids_end(struct reply *y, bool asked, struct err *e)
+int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struct err *e)
 {
     const struct reply_event *v = &y->event;
 
+    if (asked_ids && (y->ids.n == 0 || y->prompt_ids.n == 0))
+        return invalid(e, "it has no token ids");
     if (y->ids.n == 0)
         return 0;
     if (y->logprobs.n == 0 && v->logprobs.n > 0) {
         for (size_t i = 0; i < v->logprobs.n; i++)
             *vec_push(&y->logprobs) = v->logprobs.at[i];
     }
-    if (y->logprobs.n == 0 && asked)
+    if (y->logprobs.n == 0 && asked_logprobs)
         return invalid(e, "it has no logprobs");
     if (y->logprobs.n > 0 && y->logprobs.n != y->ids.n)
         return invalid(e, "the numbers of tokens and logprobs differ");

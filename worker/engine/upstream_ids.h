@@ -12,8 +12,8 @@
 int upstream_ids_take(struct reply *y, const struct json *doc, struct err *e);
 
 /* No more comes: counts are checked. y->ids is empty when no ids were told; y->logprobs then, and
- * when none came, too. -1 ERR_ENGINE_INVALID says what does not fit. `asked`: logprobs were asked
- * for. */
-int upstream_ids_end(struct reply *y, bool asked, struct err *e);
+ * when none came, too. -1 ERR_ENGINE_INVALID says what does not fit, or what was asked for and is
+ * missing. */
+int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struct err *e);
 
 #endif

@@ -185,6 +185,8 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     x->input = (struct trajectory_input){
         .session = s, .model = m, .scratch = scratch, .audit = m && !o->no_drift};
     selection_make(&x->input, o, &x->arena, &x->selection);
+    if (!x->format->text_too)
+        selection_drop_text(&x->selection);
     x->input.owners = x->selection.owners;
     *ret = x;
     return 0;

@@ -49,6 +49,7 @@ struct format {
     const char *name;
     const char *content_type;
     unsigned passes;
+    bool text_too; /* trajectories without tokens, too */
     void (*begin)(struct export *x, struct buf *out);
     /* Whether the format can hold this one (NULL: any); asked in the first pass. */
     int (*check)(const struct export *x, const struct trajectory *t, struct err *e);

@@ -116,6 +116,8 @@ static bool same_tokens(struct merge *m, const struct line *a, const struct line
 {
     const struct turn *x = a->track.authors[i], *y = s->track.authors[i];
 
+    if ((x && x->n == 0) || (y && y->n == 0))
+        return true; /* captured as text: equal texts are all there is */
     if (x && y)
         return x == y ||
                same_ids((struct token_span){x->ids, x->n}, (struct token_span){y->ids, y->n});

@@ -144,6 +144,34 @@ static void put_experts(struct export *x, msgpack_packer *pk, const struct traje
     put_key(pk, t->experts_item == 1 ? "uint8" : t->experts_item == 2 ? "int16" : "int32");
 }
 
+/* NULL: nil. */
+static void put_array(struct export *x, msgpack_packer *pk, const char *key, int8_t type,
+                      struct str bytes)
+{
+    put_key(pk, key);
+    if (bytes.p)
+        put_ext(x, pk, type, bytes.p, bytes.len);
+    else
+        msgpack_pack_nil(pk);
+}
+
+static struct str array_of(const void *p, size_t bytes)
+{
+    return p ? str_of(p, bytes) : (struct str){0};
+}
+
+/* A history captured as text has none. */
+static void put_tokens(struct export *x, msgpack_packer *pk, const struct trajectory *t)
+{
+    size_t item = sizeof(int32_t);
+
+    put_array(x, pk, "prompt_ids", EXT_IDS, array_of(t->ids, t->n_prompt * item));
+    put_array(x, pk, "response_ids", EXT_IDS,
+              array_of(t->ids ? t->ids + t->n_prompt : NULL, t->n * item));
+    put_array(x, pk, "response_mask", EXT_MASK, array_of(t->mask, t->n));
+    put_array(x, pk, "response_logprobs", EXT_FLOATS, array_of(t->logprobs, t->n * sizeof(float)));
+}
+
 static void msgpack_one(struct export *x, const struct trajectory *t)
 {
     struct buf text = {0};
@@ -166,17 +194,7 @@ static void msgpack_one(struct export *x, const struct trajectory *t)
         put_key(&pk, "uid");
         put_str(&pk, x->options.uid);
     }
-    put_key(&pk, "prompt_ids");
-    put_ext(x, &pk, EXT_IDS, t->ids, t->n_prompt * sizeof(int32_t));
-    put_key(&pk, "response_ids");
-    put_ext(x, &pk, EXT_IDS, t->ids + t->n_prompt, t->n * sizeof(int32_t));
-    put_key(&pk, "response_mask");
-    put_ext(x, &pk, EXT_MASK, t->mask, t->n);
-    put_key(&pk, "response_logprobs");
-    if (t->logprobs)
-        put_ext(x, &pk, EXT_FLOATS, t->logprobs, t->n * sizeof(float));
-    else
-        msgpack_pack_nil(&pk);
+    put_tokens(x, &pk, t);
     put_versions(x, &pk, t);
     put_experts(x, &pk, t);
     for (uint32_t i = 0; i < rest->n; i++) {
@@ -201,6 +219,7 @@ static void msgpack_end(struct export *x, struct buf *out)
 const struct format format_msgpack = {.name = "msgpack",
                                       .content_type = "application/msgpack",
                                       .passes = 1,
+                                      .text_too = true,
                                       .begin = msgpack_begin,
                                       .one = msgpack_one,
                                       .end = msgpack_end};

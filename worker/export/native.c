@@ -79,6 +79,15 @@ static void put_latency(const struct turn *t, struct json_out *o)
     json_out_end_obj(o);
 }
 
+static void put_place(struct json_out *o, const char *key, uint32_t at, bool text)
+{
+    json_out_key(o, key);
+    if (text)
+        json_out_null(o);
+    else
+        json_out_i64(o, at);
+}
+
 static void put_turn(const struct trajectory *t, const struct trajectory_turn *x,
                      struct json_out *o)
 {
@@ -86,8 +95,8 @@ static void put_turn(const struct trajectory *t, const struct trajectory_turn *x
 
     json_out_obj(o);
     put_text(o, "response_id", x->turn->response_id);
-    put_i64(o, "start", x->start);
-    put_i64(o, "end", x->end);
+    put_place(o, "start", x->start, t->text);
+    put_place(o, "end", x->end, t->text);
     json_out_key(o, "trained");
     json_out_bool(o, x->trained);
     put_text(o, "finish_reason", x->turn->finish_reason);
@@ -215,6 +224,28 @@ static void put_versions(struct export *x, const struct trajectory *t, struct js
     json_out_end_arr(o);
 }
 
+/* One that was captured as text has none. */
+static void put_tokens(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    static const char *const names[] = {"prompt_ids", "response_ids", "response_mask"};
+
+    for (size_t i = 0; t->text && i < ARRAY_LEN(names); i++) {
+        json_out_key(o, names[i]);
+        json_out_null(o);
+    }
+    if (!t->text) {
+        export_array(x, o, names[0], PIECE_JSON_I32, t->ids, t->n_prompt);
+        export_array(x, o, names[1], PIECE_JSON_I32, t->ids + t->n_prompt, t->n);
+        export_array(x, o, names[2], PIECE_JSON_BITS, t->mask, t->n);
+    }
+    if (t->logprobs) {
+        export_array(x, o, "response_logprobs", PIECE_JSON_F32, t->logprobs, t->n);
+    } else {
+        json_out_key(o, "response_logprobs");
+        json_out_null(o);
+    }
+}
+
 static void json_one(struct export *x, const struct trajectory *t)
 {
     struct json_out o = {&x->rope.text, t->index > 0};
@@ -224,15 +255,7 @@ static void json_one(struct export *x, const struct trajectory *t)
     put_i64(&o, "trajectory_index", (int64_t)t->index);
     if (x->options.uid.p)
         put_text(&o, "uid", x->options.uid);
-    export_array(x, &o, "prompt_ids", PIECE_JSON_I32, t->ids, t->n_prompt);
-    export_array(x, &o, "response_ids", PIECE_JSON_I32, t->ids + t->n_prompt, t->n);
-    export_array(x, &o, "response_mask", PIECE_JSON_BITS, t->mask, t->n);
-    if (t->logprobs) {
-        export_array(x, &o, "response_logprobs", PIECE_JSON_F32, t->logprobs, t->n);
-    } else {
-        json_out_key(&o, "response_logprobs");
-        json_out_null(&o);
-    }
+    put_tokens(x, t, &o);
     put_versions(x, t, &o);
     put_experts(x, t, &o);
     native_write_rest(x, t, &o);
@@ -252,7 +275,7 @@ static void put_dropped(struct export *x, struct json_out *o)
         put_i64(o, "turns_cut", d->turns_cut);
         json_out_key(o, "gone");
         json_out_bool(o, d->gone);
-        put_text(o, "reason", STR("max_tokens"));
+        put_text(o, "reason", str_cstr(d->reason));
         json_out_end_obj(o);
     }
     json_out_end_arr(o);
@@ -305,6 +328,7 @@ static void json_end(struct export *x, struct buf *out)
 
 const struct format format_json = {.name = "json",
                                    .content_type = "application/json",
+                                   .text_too = true,
                                    .passes = 1,
                                    .begin = json_begin,
                                    .one = json_one,

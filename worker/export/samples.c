@@ -154,4 +154,5 @@ static void messages_one(struct export *x, const struct trajectory *t)
 const struct format format_openai_messages = {.name = "openai-messages",
                                               .content_type = "application/jsonl",
                                               .passes = 1,
+                                              .text_too = true,
                                               .one = messages_one};

@@ -41,8 +41,8 @@ static void cut(const struct session *session, struct selection *s, uint64_t max
             t.head = t.head->parent;
         gone = !t.head || seen[t.head->id];
         if (t.head != t.whole)
-            *vec_push(&s->dropped) = (struct dropped){t.whole, t.whole->total,
-                                                      turns - (t.head ? t.head->depth : 0), gone};
+            *vec_push(&s->dropped) = (struct dropped){
+                t.whole, t.whole->total, turns - (t.head ? t.head->depth : 0), gone, "max_tokens"};
         if (gone)
             continue;
         seen[t.head->id] = 1;
@@ -185,6 +185,21 @@ void selection_make(const struct trajectory_input *in, const struct export_optio
         keep_one(ret, o->select == SELECT_LONGEST);
     if (o->train_once)
         ret->owners = share(in->session, &ret->tracks);
+}
+
+void selection_drop_text(struct selection *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->tracks.n; i++) {
+        const struct turn *t = s->tracks.at[i].head;
+
+        if (t->text)
+            *vec_push(&s->dropped) = (struct dropped){t, 0, t->depth, true, "no_token_ids"};
+        else
+            s->tracks.at[n++] = s->tracks.at[i];
+    }
+    s->tracks.n = n;
 }
 
 void selection_done(struct selection *s)

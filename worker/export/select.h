@@ -8,12 +8,13 @@
 #include "worker/export/export.h"
 #include "worker/export/merge.h"
 
-/* A trajectory, or its end, that max_tokens did not let through. */
+/* A trajectory, or its end, that max_tokens or the format did not let through. */
 struct dropped {
     const struct turn *head;
     uint32_t tokens;    /* without the cut */
     uint32_t turns_cut; /* all of them: the trajectory is gone */
     bool gone;
+    const char *reason;
 };
 
 struct dropped_vec {
@@ -30,6 +31,9 @@ struct selection {
 /* Authors of merged tracks live in the arena. selection_done frees the rest. */
 void selection_make(const struct trajectory_input *in, const struct export_options *o,
                     struct arena *a, struct selection *ret);
+
+/* Drops the trajectories that were captured as text, for formats made of tokens. */
+void selection_drop_text(struct selection *s);
 void selection_done(struct selection *s);
 
 #endif

@@ -161,7 +161,8 @@ static void merged_slots(const struct trajectory_input *in, const struct track *
     ret->at = arena_calloc(a, depth, sizeof(*ret->at));
     ret->n = 0;
     for (uint32_t i = 0; i < depth; i++)
-        if (track->authors[i] && patch_slot(in, track, i, ids, a, &ret->at[ret->n]))
+        if (track->authors[i] && track->authors[i]->n > 0 &&
+            patch_slot(in, track, i, ids, a, &ret->at[ret->n]))
             ret->n++;
 }
 
@@ -357,7 +358,7 @@ bool trajectory_audit(const struct trajectory_input *in, const struct trajectory
     const struct node *node = r->track->head->node;
     struct chat chat;
 
-    if (!in->audit || !in->model || !node)
+    if (!in->audit || !in->model || !node || r->text)
         return false;
     chat = (struct chat){r->messages, node->gate->tools, node->gate->kwargs};
     drift_start(ret, in->model, in->scratch, &chat);
@@ -392,13 +393,35 @@ bool trajectory_audit_kept(const struct trajectory_input *in, struct trajectory 
     return true;
 }
 
+/* A history captured as text: who wrote which message, and no tokens. */
+static void text_turns(const struct track *track, struct arena *a, struct trajectory *r)
+{
+    struct turn **path = turn_path(track->head, a);
+    uint32_t n = track->authors ? track->head->node->depth : track->head->depth;
+
+    r->text = true;
+    r->turns = arena_calloc(a, n, sizeof(*r->turns));
+    for (uint32_t i = 0; i < n; i++) {
+        struct turn *t = track->authors ? track->authors[i] : path[i];
+
+        if (t)
+            r->turns[r->n_turns++] = (struct trajectory_turn){.turn = t};
+    }
+}
+
 void trajectory_build(const struct trajectory_input *in, const struct track *track, size_t index,
                       struct arena *a, struct trajectory *ret)
 {
     struct slots slots = {0};
-    int32_t *own = arena_alloc(a, track->head->total * sizeof(*own));
+    int32_t *own;
 
     *ret = (struct trajectory){.session = in->session, .track = track, .index = index};
+    if (track->head->text) {
+        text_turns(track, a, ret);
+        fill_messages(a, ret);
+        return;
+    }
+    own = arena_alloc(a, track->head->total * sizeof(*own));
     turn_copy(track->head, own);
     if (track->authors) {
         merged_slots(in, track, own, a, &slots);
@@ -485,6 +508,8 @@ int trajectory_check(const struct trajectory *r, struct err *e)
 {
     struct turn *head = r->track->head;
 
+    if (r->text)
+        return 0; /* no tokens to agree */
     if (r->n_turns == 0 || r->turns[0].start != 0)
         return broken(r, head, "its response begins with no answer", e);
     if (r->n_prompt + r->n != r->total || (!r->track->authors && r->total != head->total))

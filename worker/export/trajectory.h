@@ -30,6 +30,7 @@ struct trajectory {
     const struct track *track;
     size_t index;
 
+    bool text;                   /* captured as text: no tokens, no mask; turns have no places */
     int32_t *ids;                /* prompt, then response */
     uint32_t total, n_prompt, n; /* n: response */
     uint8_t *mask;

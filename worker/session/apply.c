@@ -115,14 +115,15 @@ static int read_versions(struct forest *f, struct record_in *r, struct turn *t, 
     return 0;
 }
 
-static int read_tokens(struct forest *f, struct record_in *r, struct turn *t, struct err *e)
+static int read_tokens(struct forest *f, struct record_in *r, bool text, struct turn *t,
+                       struct err *e)
 {
     const char *ids = record_ids(r, &t->n);
     bool logprobs = record_u(r) != 0;
     int32_t *own;
 
-    if (!ids || t->n == 0)
-        return bad(e, "an answer without tokens");
+    if (!ids || (t->n == 0) != text)
+        return bad(e, text ? "a text with tokens" : "an answer without tokens");
     own = arena_alloc(&f->arena, t->n * sizeof(*own));
     memcpy(own, ids, t->n * sizeof(*own));
     t->ids = own;
@@ -147,7 +148,7 @@ static int read_answer(struct forest *f, struct record_in *r, struct commit *c, 
     int rc;
 
     *t = c->shared;
-    if (read_tokens(f, r, t, e) != 0)
+    if (read_tokens(f, r, c->flags & COMMIT_TEXT, t, e) != 0)
         return -1;
     t->cut = record_u(r) != 0;
     t->finish_reason = forest_text(f, record_str(r));
@@ -358,6 +359,7 @@ static int link_turn(struct session *s, const struct commit *c, uint32_t i, stru
     t->answer = i;
     t->seq = s->next_seq++;
     t->total = c->shared.total + t->n;
+    t->text = t->n == 0 || (t->parent && t->parent->text);
     *vec_push(&f->turns) = t;
     f->tokens += t->n;
     if (t->parent)

@@ -1,5 +1,8 @@
 #include "worker/session/commit.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "worker/session/policy.h"
 #include "worker/session/record.h"
 
@@ -176,6 +179,8 @@ static unsigned flags_of(const struct plan *p, const struct turn *run)
 {
     unsigned flags = p->pub.exhausted ? 0 : COMMIT_TOLD;
 
+    if (p->text)
+        flags |= COMMIT_TEXT;
     if (!p->chat.messages)
         flags |= COMMIT_RAW;
     if (p->rollback)
@@ -203,9 +208,56 @@ static int check(const struct session *s, const struct plan *p,
     if (n == 0)
         return err_set(e, ERR_ENGINE_INVALID, "the engine gave no answer");
     for (size_t i = 0; i < n && !p->pub.exhausted; i++)
-        if (answers[i].ids.n == 0)
+        if (answers[i].ids.n == 0 && !answers[i].upstream)
             return err_set(e, ERR_ENGINE_INVALID, "the engine answered without a token");
     return s->options.policy->check && p->chat.messages ? s->options.policy->check(s, p, e) : 0;
+}
+
+/* --- answers of upstreams that were asked with messages --- */
+
+static bool starts_with(struct token_span ids, const struct turn *t)
+{
+    int32_t *stored;
+    bool same;
+
+    if (t->text || t->total > ids.n)
+        return false;
+    stored = mem_calloc(t->total + (size_t)1, sizeof(*stored));
+    turn_copy(t, stored);
+    same = memcmp(stored, ids.at, t->total * sizeof(*stored)) == 0;
+    free(stored);
+    return same;
+}
+
+/* Whether the answers' ids can be kept: their prompt's are known and one for all, and the policy
+ * can place them. */
+static bool has_ids(const struct plan *p, const struct session_answer *answers, size_t n)
+{
+    const struct policy *policy = p->session->options.policy;
+    struct token_span prompt = answers[0].prompt;
+
+    for (size_t i = 0; i < n; i++)
+        if (answers[i].ids.n == 0 || answers[i].prompt.n != prompt.n ||
+            memcmp(answers[i].prompt.at, prompt.at, prompt.n * sizeof(*prompt.at)) != 0)
+            return false;
+    return prompt.n > 0 && ((p->parent && starts_with(prompt, p->parent)) || !p->chat.messages ||
+                            policy == &policy_tree || policy == &policy_timelines);
+}
+
+/* The upstream rendered the prompt: the answer stands on stored tokens when its prompt starts with
+ * them, else it is a root of its own. Without ids it keeps its place among the messages alone. */
+static void settle_upstream(struct plan *p, const struct session_answer *answers, size_t n)
+{
+    p->trim = p->n_close = 0;
+    p->text = !has_ids(p, answers, n);
+    p->pub.prompt = p->text ? (struct token_span){0} : answers[0].prompt;
+    p->n_context = (uint32_t)p->pub.prompt.n;
+    if (p->text || !p->parent)
+        return;
+    if (starts_with(p->pub.prompt, p->parent))
+        p->n_context -= p->parent->total;
+    else
+        p->parent = NULL;
 }
 
 /* What other calls stored since the plan was made: the same new gate, the same new messages. The
@@ -242,6 +294,9 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     if (check(s, p, answers, n, e) != 0)
         return -1;
     renew_walk(p);
+    p->text = false;
+    if (answers[0].upstream && !p->pub.exhausted)
+        settle_upstream(p, answers, n);
     run = p->pub.exhausted ? NULL : shared_run(p, &common);
     record_head(record, RECORD_COMMIT, s->id, now_ms);
     record_put_u(record, p->pub.call);
@@ -250,7 +305,7 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     record_put_u(record, p->max_tokens > 0 ? (uint64_t)p->max_tokens : 0);
     record_put_floats(record, &p->temperature, 1);
     record_put_u(record, flags_of(p, run));
-    record_put_u(record, p->pub.prompt.n);
+    record_put_u(record, p->text ? answers[0].prompt_tokens : p->pub.prompt.n);
     if (p->pub.exhausted) {
         if (p->chain)
             record_put_u(record, p->chain->id);

@@ -42,6 +42,7 @@ enum {
     COMMIT_BASE = 64,
     COMMIT_RUN = 128,
     COMMIT_TOLD = 256,
+    COMMIT_TEXT = 512, /* the answers have no ids */
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */

@@ -91,6 +91,7 @@ struct turn {
     uint32_t children;  /* turns built on this one */
     bool hidden;        /* same answer again: another turn stands for it */
     bool cut;           /* did not end at a stop id */
+    bool text;          /* it, or a turn it stands on, has no ids: captured as text */
 
     struct run context;
     uint32_t n_context, n_close, trim;

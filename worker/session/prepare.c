@@ -25,6 +25,7 @@ static struct plan *plan_new(struct session *s, struct arena *a,
     p->temperature = in->temperature;
     p->asked = in->asked;
     p->look = in->look;
+    p->text = in->text;
     p->next = s->plans;
     if (s->plans)
         s->plans->prev = p;
@@ -222,6 +223,19 @@ static int clamp(struct plan *p, const struct session_call_input *in, struct err
 
 /* --- prepare --- */
 
+/* Turns that were captured as text have no tokens to build on: rendered anew. */
+static int leave_text(const struct session *s, struct plan *p, struct err *e)
+{
+    if (!p->parent || !p->parent->text)
+        return 0;
+    if (s->options.policy != &policy_tree && s->options.policy != &policy_timelines)
+        return err_set(e, ERR_STATE_CONFLICT,
+                       "this history was captured as text; tokens cannot continue it");
+    p->parent = NULL;
+    p->covered = 0;
+    return 0;
+}
+
 static int position(struct session *s, struct plan *p, struct err *e)
 {
     p->gate = forest_gate(&s->forest, p->chat.tools, p->chat.kwargs);
@@ -235,6 +249,8 @@ static int position(struct session *s, struct plan *p, struct err *e)
     if (p->walk.n_matched)
         p->prompt = p->walk.path[p->walk.n_matched - 1];
     if (check_nodes(s, p, e) != 0 || s->options.policy->position(s, p, e) != 0)
+        return -1;
+    if (!p->text && leave_text(s, p, e) != 0)
         return -1;
     cause_find(s, p);
     take_stored_spelling(p);
@@ -258,6 +274,10 @@ static int build(struct session *s, struct plan *p, struct model_scratch *scratc
         return err_field(e, "messages", "messages must be a non-empty array");
     if (position(s, p, e) != 0)
         return -1;
+    if (p->text) {
+        p->pub.max_tokens = in->max_tokens > 0 ? (uint32_t)MIN_OF(in->max_tokens, UINT32_MAX) : 0;
+        return 0;
+    }
     rc = p->parent ? prompt_after_parent(p, scratch, e) : prompt_full(p, scratch, e);
     return rc == 0 ? clamp(p, in, e) : -1;
 }

@@ -145,6 +145,7 @@ struct session_call_input {
     uint64_t now_ms;
     struct str asked; /* what a stored answer echoes of its request, or absent;
                          opaque here, and kept once while a session's calls say the same */
+    bool text; /* the engine is asked with messages: nothing is rendered, the prompt stays empty */
     bool look; /* only a look (a token count): nothing is refused for where it would stand or for
                   what is left, and the session stays as it is */
 };
@@ -206,6 +207,13 @@ struct session_answer {
     uint32_t experts_from, experts_rows, experts_layers, experts_topk;
     uint64_t queue_us, engine_us, gateway_us;
     struct str told; /* what the client was told besides (opaque here), for replays; or absent */
+
+    /* An upstream that was asked with messages: what stands in the plan's prompt was not sent. Its
+     * ids count when it told its own prompt's, too; else the answer is kept as text alone and its
+     * trajectories have no tokens. */
+    bool upstream;
+    struct token_span prompt;
+    uint32_t prompt_tokens; /* as the upstream counted them */
 };
 
 /* Writes the record that commits n >= 1 answers of one plan (n > 1: siblings). Errors:

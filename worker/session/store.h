@@ -112,6 +112,7 @@ struct plan {
     float temperature;
     struct str asked;
     bool look; /* no call will follow: nothing is refused */
+    bool text; /* nothing was rendered */
 
     /* where it stands */
     struct turn *parent;   /* NULL: full render */

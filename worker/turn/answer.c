@@ -201,6 +201,72 @@ void answer_finish(struct answer *a, struct token_span all)
     buf_done(&told);
 }
 
+/* --- messages as an upstream tells them --- */
+
+static void end_last_call(struct answer *a)
+{
+    if (a->n_calls > 0 && !a->calls[a->n_calls - 1].ended)
+        on_event(a, &(struct parse_event){.kind = PARSE_CALL_END, .call = (int)a->n_calls - 1});
+}
+
+/* A call or the next piece of one; without an index it is the place in the list that counts. */
+static void take_call(struct answer *a, const struct json *v, size_t place)
+{
+    const struct json *function = json_get(v, "function");
+    struct parse_event ev = {.kind = PARSE_CALL_ARGS, .call = (int)place};
+    int64_t index;
+
+    if (json_to_i64(json_get(v, "index"), &index) == 0 && index >= 0)
+        ev.call = (int)MIN_OF(index, (int64_t)a->n_calls);
+    if ((size_t)ev.call >= a->n_calls) {
+        struct parse_event begin = {.kind = PARSE_CALL_BEGIN,
+                                    .call = (int)a->n_calls,
+                                    .text = json_string(json_get(function, "name")),
+                                    .id = json_string(json_get(v, "id"))};
+
+        end_last_call(a);
+        on_event(a, &begin);
+        ev.call = begin.call;
+    }
+    ev.text = json_string(json_get(function, "arguments"));
+    if (ev.text.len > 0)
+        on_event(a, &ev);
+}
+
+void answer_take(struct answer *a, const struct json *message)
+{
+    static const struct {
+        const char *key;
+        enum parse_kind kind;
+    } texts[] = {
+        {"reasoning_content", PARSE_REASONING},
+        {"reasoning", PARSE_REASONING},
+        {"content", PARSE_TEXT},
+        {"refusal", PARSE_TEXT},
+    };
+    const struct json *calls = json_get(message, "tool_calls");
+    bool thought = false;
+
+    a->taken = true;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        struct parse_event ev = {.kind = texts[i].kind,
+                                 .text = json_string(json_get(message, texts[i].key))};
+
+        /* Some tell the thought under both names. */
+        if (ev.text.len == 0 || (ev.kind == PARSE_REASONING && thought))
+            continue;
+        thought = thought || ev.kind == PARSE_REASONING;
+        on_event(a, &ev);
+    }
+    for (size_t i = 0; json_at(calls, i); i++)
+        take_call(a, json_at(calls, i), i);
+}
+
+void answer_take_end(struct answer *a)
+{
+    end_last_call(a);
+}
+
 void answer_repeat(const struct answer *a, const struct turn_sink *sink, void *ctx)
 {
     uint32_t index = a->opt.index;

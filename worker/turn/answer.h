@@ -51,6 +51,7 @@ struct answer {
     size_t n_calls, cap_calls;
     size_t withheld; /* calls that were sampled but not told: opt.one_call */
     bool thinking;   /* the last event was reasoning */
+    bool taken;      /* told by answer_take */
     uint32_t reasoning_tokens;
 };
 
@@ -63,6 +64,11 @@ void answer_feed(struct answer *a, struct token_span ids);
 /* All ids of the whole answer (those fed before included): feeds the rest and decides what was
  * held back. */
 void answer_finish(struct answer *a, struct token_span all);
+
+/* For engines that tell messages, not ids: what a message, or the next delta of one, says (an
+ * object with content, reasoning_content, tool_calls). Not together with the two above. */
+void answer_take(struct answer *a, const struct json *message);
+void answer_take_end(struct answer *a);
 
 /* Sends all that came so far to a sink that was not there. */
 void answer_repeat(const struct answer *a, const struct turn_sink *sink, void *ctx);

@@ -6,6 +6,8 @@
 
 static struct str finish_reason(const struct turn_run *r)
 {
+    if (r->filtered)
+        return STR("content_filter");
     if (r->answer.stop.hit.p)
         return STR("stop");
     if (r->finish == ENGINE_LENGTH)
@@ -56,12 +58,15 @@ static void run_result(struct turn *t, struct turn_run *r, struct session_answer
         .queue_us = r->queue_us,
         .engine_us = r->engine_us,
         .gateway_us = total_us > away_us ? total_us - away_us : 0,
+        .upstream = r->upstream,
+        .prompt = r->prompt_ids,
+        .prompt_tokens = r->prompt_tokens,
     };
     if (r->answer.warning.len > 0) {
         ret->parse_warning = buf_str(&r->answer.warning);
         metrics_count(t->env->page, METRIC_parse_warnings, 1);
     }
-    t->usage.completion_tokens += (uint32_t)r->n_ids;
+    t->usage.completion_tokens += r->upstream ? r->completion_tokens : (uint32_t)r->n_ids;
     t->usage.reasoning_tokens += r->answer.reasoning_tokens;
 }
 

@@ -1,6 +1,7 @@
 /* The long step of a call: engine calls run, their deltas flow to the listeners. */
 #include "common/base/check.h"
 #include "worker/turn/turn_internal.h"
+#include "worker/turn/upstream.h"
 
 enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold an opened thought tag */
 
@@ -71,7 +72,7 @@ static void run_decode_init(struct turn *t, struct turn_run *r, uint32_t index)
     r->decoding = true;
 }
 
-static void run_lp_reserve(struct turn *t, struct turn_run *r, size_t more)
+void run_lp_reserve(struct turn *t, struct turn_run *r, size_t more)
 {
     struct turn_logprob *grown;
 
@@ -113,6 +114,11 @@ static void on_delta(void *ctx, const struct engine_delta *d)
 {
     struct turn_run *r = ctx;
 
+    if (d->message) {
+        answer_take(&r->answer, d->message);
+        upstream_logprobs(r->turn, r, d->chat_lps);
+        return;
+    }
     run_logprobs(r->turn, r, d->ids, d->logprobs, d->top, d->n_top);
     answer_feed(&r->answer, d->ids);
 }
@@ -156,10 +162,14 @@ static void on_done(void *ctx, const struct engine_result *res)
     if (t->failing)
         return;
     run_keep(t, r, res);
-    run_logprobs(t, r, (struct token_span){r->ids + known, r->n_ids - known},
-                 r->logprobs ? r->logprobs + known : NULL,
-                 res->top ? res->top + known * res->n_top : NULL, res->n_top);
-    answer_finish(&r->answer, (struct token_span){r->ids, r->n_ids});
+    if (res->openai_body.p) {
+        upstream_take(t, r, res);
+    } else {
+        run_logprobs(t, r, (struct token_span){r->ids + known, r->n_ids - known},
+                     r->logprobs ? r->logprobs + known : NULL,
+                     res->top ? res->top + known * res->n_top : NULL, res->n_top);
+        answer_finish(&r->answer, (struct token_span){r->ids, r->n_ids});
+    }
     if (++t->n_done < t->n_runs)
         return;
     t->step = STEP_AT_COMMIT;
@@ -191,6 +201,7 @@ static void send_head(struct turn *t)
 enum step_result step_generate(struct turn *t)
 {
     const struct chat_request *req = t->in.req;
+    const struct json *body = NULL;
     char hex[33];
 
     t->n_runs = MAX_OF(req->n, 1);
@@ -207,6 +218,8 @@ enum step_result step_generate(struct turn *t)
             t->runs[i].finish = ENGINE_LENGTH;
         return STEP_NEXT;
     }
+    if (engine_pool_some_text(t->env->engines))
+        body = upstream_body(t, t->asked_tokens, &t->arena);
     for (uint32_t i = 0; i < t->n_runs; i++) {
         struct engine_request er = {
             .session_id = t->in.session_id,
@@ -216,7 +229,7 @@ enum step_result step_generate(struct turn *t)
             .sampling = t->sampling,
             .top_logprobs = req->logprobs ? req->top_logprobs : 0,
             .stream = req->stream,
-            .chat_body = t->in.body,
+            .chat_body = body,
         };
 
         t->runs[i].call = engine_start(t->env->engines, &er, &engine_events, &t->runs[i]);

@@ -68,6 +68,7 @@ static int call_input(struct turn_env *env, struct arena *a, const struct turn_i
         .context_length = turn_context_length(env),
         .now_ms = turn_wall_ms(),
         .asked = in->asked[0],
+        .text = req->chat.messages && engine_pool_all_text(env->engines),
     };
     return raw_prompt(env, a, req, &ret->raw, e);
 }
@@ -98,6 +99,10 @@ enum step_result step_prepare(struct turn *t)
 
     if (!s)
         return STEP_FAILED;
+    if (!t->in.req->chat.messages && engine_pool_some_text(env->engines)) {
+        (void)err_set(&t->err, ERR_INVALID, "this engine answers chats only");
+        return STEP_FAILED;
+    }
     if (session_inflight(s) >= env->max_session_inflight || env->n_running > env->max_inflight) {
         metrics_count_at(env->page, METRIC_refusals, METRIC_REFUSAL_INFLIGHT, 0, 1);
         (void)err_set(&t->err, ERR_OVERLOADED, "too many calls are running");
@@ -108,7 +113,9 @@ enum step_result step_prepare(struct turn *t)
         call_input(env, &t->arena, &t->in, &t->sampling, &input, &t->err) ||
         session_prepare(s, env->scratch, &t->arena, &input, &t->plan, &t->err))
         return STEP_FAILED;
-    merge_tool_choice(&t->arena, t->in.req, env->tool_kind, &t->sampling);
+    if (!input.text)
+        merge_tool_choice(&t->arena, t->in.req, env->tool_kind, &t->sampling);
+    t->asked_tokens = t->sampling.max_tokens;
     t->sampling.max_tokens = t->plan->max_tokens;
     collect_stop_ids(t);
     t->call = (int64_t)t->plan->call;
@@ -168,6 +175,7 @@ int turn_count_tokens(struct turn_env *env, struct arena *arena, const struct tu
     if (call_input(env, arena, in, &in->req->sampling, &input, e))
         return -1;
     input.look = true;
+    input.text = false;
     if (session_prepare(s, env->scratch, arena, &input, &plan, e))
         return -1;
     *ret = plan->prompt.n;

@@ -48,6 +48,7 @@ struct turn_env {
     enum tool_kind tool_kind;
     enum reasoning_kind reasoning_kind;
     uint32_t context_length; /* 0: unknown */
+    bool model_known;        /* the model was named: it is the engines' */
     uint64_t keepalive_ms, nonstream_keepalive_ms, rejoin_window_ms;
     uint32_t max_inflight, max_session_inflight;
     bool finish_on_disconnect;

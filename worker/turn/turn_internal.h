@@ -38,6 +38,11 @@ struct turn_run {
     size_t n_lp, cap_lp, lp_sent;
     struct str response_id;
     struct turn_answer out;
+
+    /* of an upstream that was asked with messages */
+    bool upstream, filtered;
+    struct token_span prompt_ids;
+    uint32_t prompt_tokens, completion_tokens;
 };
 
 struct turn {
@@ -61,7 +66,8 @@ struct turn {
     struct turn_head head;
     struct turn_usage usage;
     uint64_t started_us;
-    int32_t *stop_ids; /* model's and request's */
+    int64_t asked_tokens; /* max_tokens of client and session, 0: none */
+    int32_t *stop_ids;    /* model's and request's */
     size_t n_stop_ids;
 };
 
@@ -78,6 +84,9 @@ uint64_t turn_wall_ms(void);
 #define X(name, function) enum step_result step_##function(struct turn *t);
 #include "worker/turn/turn_steps.def"
 #undef X
+
+/* Room for more logprobs of the client's. */
+void run_lp_reserve(struct turn *t, struct turn_run *r, size_t more);
 
 /* The fan-out: a turn_sink whose ctx is the turn. */
 extern const struct turn_sink listeners_sink;

@@ -1,0 +1,216 @@
+"""Kind `openai` behind a whole gateway: text capture where the upstream gives no ids, exact tokens
+where it does."""
+import json
+import os
+import signal
+
+import pytest
+
+from gateway import wait_until
+from stub_engines import StubEngine, logprob
+
+USER = {"role": "user", "content": "hi"}
+TOKENS = ("prompt_ids", "response_ids", "response_mask", "response_logprobs", "response_versions")
+CALL = {"id": "call_7", "type": "function", "function": {"name": "run", "arguments": '{"cmd": "ls -l"}'}}
+TOOLS = [{"type": "function", "function": {"name": "run", "parameters": {"type": "object"}}}]
+
+
+@pytest.fixture
+def pair(start):
+    engines = []
+
+    def make(*options, stub=None, **settings):
+        engine = StubEngine("openai", **(stub or {}))
+        engines.append(engine.__enter__())
+        return engine, start(workers=1, engine=",".join((engine.setting,) + options), **settings)
+    yield make
+    for e in engines:
+        e.__exit__()
+
+
+def session(gateway, **options):
+    return gateway.post("/sessions", options).json()["session_id"]
+
+
+def ask(gateway, sid, messages, **more):
+    """One chat call; its assistant message, put together when it was streamed."""
+    a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": messages, **more})
+    assert a.status == 200, a.text
+    if not more.get("stream"):
+        return a.json()["choices"][0]["message"]
+    assert a.text.rstrip().endswith("data: [DONE]"), a.text
+    message, calls = {"role": "assistant", "content": ""}, {}
+    for line in a.text.split("\n"):
+        if not line.startswith("data: {"):
+            continue
+        for choice in json.loads(line[6:])["choices"]:
+            d = choice["delta"]
+            message["content"] += d.get("content") or ""
+            for c in d.get("tool_calls") or []:
+                at = calls.setdefault(c["index"], {"id": c.get("id"), "type": "function", "function": {"name": "", "arguments": ""}})
+                at["function"]["name"] += c["function"].get("name") or ""
+                at["function"]["arguments"] += c["function"].get("arguments") or ""
+    if calls:
+        message["tool_calls"] = [calls[i] for i in sorted(calls)]
+    return message
+
+
+def finalize(gateway, sid, **options):
+    a = gateway.post(f"/sessions/{sid}/finalize", options)
+    assert a.status == 200, a.text
+    return a.json()
+
+
+@pytest.mark.parametrize("history", [None, "tree", "chains", "linear", "timelines"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_text_capture(pair, stream, history):
+    engine, gateway = pair()
+    sid = session(gateway, **({"history": history} if history else {}))
+    engine.plan.extend([{"text": "Hello there."}, {"text": "", "message_extra": {"content": "", "tool_calls": [CALL]}, "finish": "tool_calls"}, {"text": "Done."}])
+    messages = [USER]
+    messages += [ask(gateway, sid, messages, stream=stream), {"role": "user", "content": "list"}]
+    called = ask(gateway, sid, messages, stream=stream, tools=TOOLS)
+    assert called["tool_calls"][0]["function"] == CALL["function"] and called["tool_calls"][0]["id"] == "call_7"
+    messages += [called, {"role": "tool", "tool_call_id": called["tool_calls"][0]["id"], "content": "a b"}]
+    messages.append(ask(gateway, sid, messages, stream=stream, tools=TOOLS))
+    assert engine.requests[-1]["body"]["messages"] == messages[:-1]
+    done = finalize(gateway, sid)
+    t = done["trajectories"][-1]
+    assert all(t[name] is None for name in TOKENS), t
+    said = [m["content"] for m in t["messages"] if m["role"] == "assistant"]
+    assert said == ["Hello there.", "", "Done."][-len(said):] and t["messages"][-1]["generated"]
+    assert t["messages"][-3]["tool_calls"][0]["function"] == CALL["function"]
+    if history in (None, "timelines"):
+        assert len(done["trajectories"]) == 1 and [m.get("generated", False) for m in t["messages"]] == [False, True, False, True, False, True]
+        assert [x["finish_reason"] for x in t["turns"]] == ["stop", "tool_calls", "stop"]
+    assert done["summary"]["calls"] == 3
+
+
+def test_formats_of_a_text_capture(pair):
+    engine, gateway = pair()
+    sid = session(gateway)
+    ask(gateway, sid, [USER])
+    for form in ("safetensors", "verl", "miles", "areal", "slime", "prime-rl", "msgpack", "openai-messages"):
+        a = gateway.get(f"/sessions/{sid}/trajectories?format={form}")
+        assert a.status == 200, (form, a.text)
+        if form == "safetensors":
+            assert b"no_token_ids" in a.body
+        if form == "openai-messages":
+            assert a.json()["messages"][-1]["content"] == "Hello there."
+
+
+def rendered(messages):
+    """What the upstream of these tests makes of messages: it drops earlier answers' thoughts, say."""
+    return [1000 + i for m in messages for i in (len(m["role"]), len(m["content"]))] + [999]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("way,asks", [("vllm", {"return_token_ids": True, "logprobs": True}), ("vllm", None), ("sglang", None)])
+def test_ids_that_come_back(pair, way, asks, stream):
+    """Each call is a timeline of its own as the upstream rendered it; merged, every message is
+    trained on what the model wrote."""
+    engine, gateway = pair(*([] if asks else [f"token-ids={way}"]))
+    sid = session(gateway)
+    first, second = [11, 12, 13, 2], [21, 22, 2]
+    messages = [USER]
+    engine.plan.append({"ids": first, "prompt_ids": rendered(messages), "text": "one", "version": "7"})
+    messages += [ask(gateway, sid, messages, stream=stream, **(asks or {})), {"role": "user", "content": "again"}]
+    prompt = rendered(messages)
+    engine.plan.append({"ids": second, "prompt_ids": prompt, "text": "two", "version": "8"})
+    messages.append(ask(gateway, sid, messages, stream=stream, **(asks or {})))
+    every = gateway.get(f"/sessions/{sid}/trajectories?merge=none&select=all_checkpoints").json()["trajectories"]
+    assert [t["prompt_ids"] for t in every] == [rendered([USER]), prompt]
+    assert [t["response_ids"] for t in every] == [first, second]
+    assert [t["response_mask"] for t in every] == [[1] * 4, [1] * 3]
+    for t, ids in zip(every, (first, second)):
+        assert t["response_logprobs"] == pytest.approx([logprob(j, x) for j, x in enumerate(ids)], abs=1e-6)
+    if way == "sglang":
+        assert [t["response_versions"] for t in every] == [[7] * 4, [8] * 3]
+    merged = finalize(gateway, sid)["trajectories"]
+    assert len(merged) == 1 and merged[0]["response_ids"][-3:] == second and [m["content"] for m in merged[0]["messages"]] == ["hi", "one", "again", "two"]
+
+
+def test_an_append_only_upstream_grows_one_chain(pair):
+    engine, gateway = pair("token-ids=vllm")
+    sid = session(gateway, history="tree")
+    engine.plan.append({"ids": [11, 12, 2], "prompt_ids": [5, 6, 7], "text": "one"})
+    messages = [USER]
+    messages += [ask(gateway, sid, messages), {"role": "user", "content": "again"}]
+    engine.plan.append({"ids": [21, 2], "prompt_ids": [5, 6, 7, 11, 12, 2, 8, 9], "text": "two"})
+    ask(gateway, sid, messages)
+    trajectories = finalize(gateway, sid)["trajectories"]
+    assert len(trajectories) == 1
+    t = trajectories[0]
+    assert t["prompt_ids"] == [5, 6, 7] and t["response_ids"] == [11, 12, 2, 8, 9, 21, 2] and t["response_mask"] == [1, 1, 1, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("tell", [False, True])
+def test_faults_leave_the_session_as_it_was(pair, tell, stream):
+    engine, gateway = pair(*(["token-ids=vllm"] if tell else []), engine_retries=0)
+    gateway.allow(".*")
+    sid = session(gateway)
+    ask(gateway, sid, [USER])
+
+    def state():
+        return json.dumps([gateway.get(f"/sessions/{sid}").json()[k] for k in ("phase", "tree") if k in gateway.get(f"/sessions/{sid}").json()])
+    before = state()
+    faults = [({"truncate": True}, 502), ({"cut": "close"}, 502), ({"cut": "reset"}, 502), ({"type": "text/html"}, 502), ({"drop": {"finish"}}, 502),
+              ({"status": 500}, 502), ({"status": 503}, 503), ({"status": 429}, 429), ({"status": 400}, 400), ({"before": "reset"}, 503), ({"late_500": True}, 502)]
+    faults += [({"drop": {"ids"}}, 502), ({"lp_extra": -1}, 502), ({"lp_null": True}, 502), ({"prompt_tokens": 8}, 502)] if tell else []
+    for fault, status in faults:
+        engine.plan.append(fault)
+        a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER], "stream": stream})
+        assert (a.status == status) if not stream else '"error"' in a.text, (fault, a.status, a.text)
+        assert state() == before, fault
+    ask(gateway, sid, [USER], stream=stream)
+
+
+def test_other_dialects_are_sent_as_chat(pair):
+    engine, gateway = pair()
+    sid = session(gateway)
+    a = gateway.post(f"/sessions/{sid}/v1/messages", {
+        "model": "claude", "max_tokens": 77, "system": "Be short.", "messages": [USER], "top_k": 5, "stop_sequences": ["END"],
+        "tools": [{"name": "run", "input_schema": {"type": "object"}}], "tool_choice": {"type": "any"}})
+    assert a.status == 200 and a.json()["content"] == [{"type": "text", "text": "Hello there."}], a.text
+    body = engine.requests[-1]["body"]
+    assert [m["role"] for m in body["messages"]] == ["system", "user"] and body["max_tokens"] == 77 and body["stop"] == ["END"] and body["top_k"] == 5
+    assert body["tools"][0]["function"]["name"] == "run" and body["tool_choice"] == "required" and body["model"] == "claude"
+    a = gateway.post(f"/sessions/{sid}/v1/responses", {"model": "m", "input": "hi"})
+    assert a.status == 200 and engine.requests[-1]["body"]["messages"][-1] == USER
+    assert gateway.post(f"/sessions/{sid}/v1/completions", {"model": "m", "prompt": "hi"}).status == 400
+
+
+def test_the_sessions_sampling_holds(pair):
+    engine, gateway = pair()
+    sid = session(gateway, sampling_params={"temperature": 0.25, "max_tokens": 9}, lock_sampling=["temperature"])
+    ask(gateway, sid, [USER], temperature=1.5, top_p=0.5, max_completion_tokens=33, x_own=[1])
+    body = engine.requests[-1]["body"]
+    assert body["temperature"] == 0.25 and body["top_p"] == 0.5 and body["max_completion_tokens"] == 33 and "max_tokens" not in body and body["x_own"] == [1]
+    sid = session(gateway)
+    ask(gateway, sid, [USER])
+    body = engine.requests[-1]["body"]
+    assert (body["temperature"], body["top_p"]) == (1, 1) and "max_tokens" not in body and "top_k" not in body
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_logprobs_for_the_client(pair, stream):
+    engine, gateway = pair()
+    a = gateway.post(f"/sessions/{session(gateway)}/v1/chat/completions", {"messages": [USER], "logprobs": True, "stream": stream})
+    chunks = [json.loads(line[6:]) for line in a.text.split("\n") if line.startswith("data: {")] if stream else [a.json()]
+    told = [x for c in chunks for choice in c["choices"] for x in (choice.get("logprobs") or {}).get("content") or []]
+    assert [x["token"] for x in told] == ["t11", "t12", "t13", "t2"]
+    assert [x["logprob"] for x in told] == pytest.approx([logprob(j, t) for j, t in enumerate([11, 12, 13, 2])], abs=1e-6)
+
+
+def test_a_text_capture_survives_its_worker(pair):
+    engine, gateway = pair()
+    gateway.allow("died", "killed", "SIGKILL")
+    sid = session(gateway)
+    messages = [USER]
+    messages += [ask(gateway, sid, messages), {"role": "user", "content": "more"}]
+    os.kill(gateway.child("worker-0"), signal.SIGKILL)
+    wait_until(lambda: gateway.get(f"/sessions/{sid}").status == 200, 20, "the session is back")
+    ask(gateway, sid, messages)
+    t = finalize(gateway, sid)["trajectories"]
+    assert len(t) == 1 and [m["content"] for m in t[0]["messages"]] == ["hi", "Hello there.", "more", "Hello there."] and t[0]["response_ids"] is None
