@@ -2,7 +2,7 @@
 #include "worker/api/fields.h"
 
 #include "common/base/attrs.h"
-#include "worker/api/writers.h"
+#include "worker/api/anthropic.h"
 
 static const char *const sampling_fields[] = {"temperature",    "top_p",     "top_k",
                                               "min_p",          "seed",      "repetition_penalty",
@@ -11,6 +11,13 @@ static const char *const sampling_fields[] = {"temperature",    "top_p",     "to
 /* Where a block stands, for errors. */
 struct place {
     uint32_t message, block;
+};
+
+struct reader {
+    struct arena *a;
+    struct anthropic_tools tools;
+    struct json messages;
+    struct err *e;
 };
 
 /* --- system --- */
@@ -22,12 +29,12 @@ static bool is_billing(struct str text)
 }
 
 /* A list of text blocks without the billing one; a single block becomes its text. */
-static int read_system(struct arena *a, const struct json *v, const char *path, struct json *ret,
-                       struct err *e)
+static int read_system(struct reader *r, const struct json *v, const char *path, struct json *ret)
 {
+    struct arena *a = r->a;
     struct json list = json_empty(JSON_ARRAY);
 
-    if (content_text(a, v, path, false, ret, e))
+    if (content_text(a, blocks_as_text(a, v, &r->tools), path, false, ret, r->e))
         return -1;
     if (ret->kind == JSON_STRING)
         return 0;
@@ -44,26 +51,22 @@ static int read_system(struct arena *a, const struct json *v, const char *path, 
 
 /* --- user blocks --- */
 
-/* Text blocks gathered for one user message. */
-struct gathered {
-    struct json parts;
-    struct json *messages;
-};
-
-static void flush_user(struct arena *a, struct gathered *g)
+/* The text blocks gathered for one user message become it. */
+static void flush_user(struct reader *r, struct json *parts)
 {
-    if (!g->parts.n)
+    if (!parts->n)
         return;
-    if (g->parts.n == 1)
-        json_push(a, g->messages, json_message(a, "user", *json_get(&g->parts.items[0], "text")));
-    else
-        json_push(a, g->messages, json_message(a, "user", g->parts));
-    g->parts = json_empty(JSON_ARRAY);
+    if (parts->n == 1)
+        *parts = *json_get(&parts->items[0], "text");
+    json_push(r->a, &r->messages, json_message(r->a, "user", *parts));
+    *parts = json_empty(JSON_ARRAY);
 }
 
-static int read_result(struct arena *a, const struct json *block, struct place at,
-                       struct gathered *g, struct err *e)
+static int read_result(struct reader *r, const struct json *block, struct place at,
+                       struct json *parts)
 {
+    struct arena *a = r->a;
+    struct err *e = r->e;
     struct str id = json_string(json_get(block, "tool_use_id"));
     struct json content;
     struct json m;
@@ -74,14 +77,15 @@ static int read_result(struct arena *a, const struct json *block, struct place a
             e, path_at(path, "messages[%u].content[%u].tool_use_id", at.message, at.block),
             "messages[%u].content[%u].tool_use_id must be a string", at.message, at.block);
     path_at(path, "messages[%u].content[%u].content", at.message, at.block);
-    if (content_text(a, json_get(block, "content"), path, false, &content, e))
+    if (content_text(a, blocks_as_text(a, json_get(block, "content"), &r->tools), path, false,
+                     &content, e))
         return -1;
     if (content.kind == JSON_ARRAY && content.n == 1)
         content = *json_get(&content.items[0], "text");
-    flush_user(a, g);
+    flush_user(r, parts);
     m = json_message(a, "tool", content);
     json_put(a, &m, "tool_call_id", json_make_string(id));
-    json_push(a, g->messages, m);
+    json_push(a, &r->messages, m);
     return 0;
 }
 
@@ -93,9 +97,11 @@ static int bad_block(struct place at, const char *what, struct err *e)
     return err_field(e, path, "%s must be a string", path);
 }
 
-static int read_user_block(struct arena *a, const struct json *block, struct place at,
-                           struct gathered *g, struct err *e)
+static int read_user_block(struct reader *r, const struct json *block, struct place at,
+                           struct json *parts)
 {
+    struct arena *a = r->a;
+    struct err *e = r->e;
     struct str type = json_string(json_get(block, "type"));
     struct str text = json_string(json_get(block, "text"));
     struct json part = json_empty(JSON_OBJECT);
@@ -104,7 +110,7 @@ static int read_user_block(struct arena *a, const struct json *block, struct pla
     if (!type.p)
         return bad_block(at, "type", e);
     if (str_eq_c(type, "tool_result"))
-        return read_result(a, block, at, g, e);
+        return read_result(r, block, at, parts);
     if (!str_eq_c(type, "text"))
         return err_field(e, path_at(path, "messages[%u].content[%u].type", at.message, at.block),
                          "messages[%u].content[%u].type is '%.*s', but the model takes text only",
@@ -113,31 +119,32 @@ static int read_user_block(struct arena *a, const struct json *block, struct pla
         return bad_block(at, "text", e);
     json_put(a, &part, "type", json_make_string(STR("text")));
     json_put(a, &part, "text", json_make_string(text));
-    json_push(a, &g->parts, part);
+    json_push(a, parts, part);
     return 0;
 }
 
-static int read_user(struct arena *a, const struct json *content, uint32_t message,
-                     struct json *messages, struct err *e)
+static int read_user(struct reader *r, const struct json *content, uint32_t message)
 {
-    struct gathered g = {json_empty(JSON_ARRAY), messages};
+    struct json parts = json_empty(JSON_ARRAY);
+    struct err *e = r->e;
     char path[FIELD_PATH_MAX];
 
     if (json_is(content, JSON_STRING)) {
-        json_push(a, messages, json_message(a, "user", *content));
+        json_push(r->a, &r->messages, json_message(r->a, "user", *content));
         return 0;
     }
     if (!json_is(content, JSON_ARRAY))
         return err_field(e, path_at(path, "messages[%u].content", message),
                          "messages[%u].content must be a string or a list of blocks", message);
+    content = blocks_as_text(r->a, content, &r->tools);
     for (uint32_t i = 0; i < content->n; i++) {
         if (!json_is(&content->items[i], JSON_OBJECT))
             return err_field(e, path_at(path, "messages[%u].content[%u]", message, i),
                              "messages[%u].content[%u] must be an object", message, i);
-        if (read_user_block(a, &content->items[i], (struct place){message, i}, &g, e))
+        if (read_user_block(r, &content->items[i], (struct place){message, i}, &parts))
             return -1;
     }
-    flush_user(a, &g);
+    flush_user(r, &parts);
     return 0;
 }
 
@@ -191,9 +198,10 @@ static int read_assistant_block(struct arena *a, const struct json *block, struc
     return 0;
 }
 
-static int read_assistant(struct arena *a, const struct json *content, uint32_t message,
-                          struct json *messages, struct err *e)
+static int read_assistant(struct reader *r, const struct json *content, uint32_t message)
 {
+    struct arena *a = r->a;
+    struct err *e = r->e;
     struct spoken s;
     char path[FIELD_PATH_MAX];
 
@@ -211,13 +219,13 @@ static int read_assistant(struct arena *a, const struct json *content, uint32_t 
         if (read_assistant_block(a, &content->items[i], (struct place){message, i}, &s, e))
             return -1;
     }
-    spoken_flush(a, &s, messages);
+    spoken_flush(a, &s, &r->messages);
     return 0;
 }
 
-static int read_message(struct arena *a, const struct json *v, uint32_t i, struct json *messages,
-                        struct err *e)
+static int read_message(struct reader *r, const struct json *v, uint32_t i)
 {
+    struct err *e = r->e;
     struct str role = json_string(json_get(v, "role"));
     const struct json *content = json_get(v, "content");
     struct json text;
@@ -226,9 +234,9 @@ static int read_message(struct arena *a, const struct json *v, uint32_t i, struc
     if (!json_is(v, JSON_OBJECT))
         return err_field(e, path_at(path, "messages[%u]", i), "messages[%u] must be an object", i);
     if (str_eq_c(role, "user"))
-        return read_user(a, content, i, messages, e);
+        return read_user(r, content, i);
     if (str_eq_c(role, "assistant"))
-        return read_assistant(a, content, i, messages, e);
+        return read_assistant(r, content, i);
     if (!str_eq_c(role, "system"))
         return err_field(e, path_at(path, "messages[%u].role", i),
                          "messages[%u].role must be user, assistant or system", i);
@@ -236,112 +244,34 @@ static int read_message(struct arena *a, const struct json *v, uint32_t i, struc
         return err_field(e, path_at(path, "messages[%u].content", i),
                          "messages[%u].content is missing", i);
     path_at(path, "messages[%u].content", i);
-    if (read_system(a, content, path, &text, e))
+    if (read_system(r, content, path, &text))
         return -1;
-    json_push(a, messages, json_message(a, "system", text));
+    json_push(r->a, &r->messages, json_message(r->a, "system", text));
     return 0;
 }
 
-static int read_messages(struct arena *a, const struct json *body, struct chat_request *req,
-                         struct err *e)
+static int read_messages(struct reader *r, const struct json *body)
 {
     const struct json *list;
     const struct json *system = json_get(body, "system");
-    struct json messages = json_empty(JSON_ARRAY);
     struct json text;
 
-    if (field_kind(body, "messages", JSON_ARRAY, &list, e))
+    if (field_kind(body, "messages", JSON_ARRAY, &list, r->e))
         return -1;
     if (!list || !list->n)
-        return err_field(e, "messages", "messages must be a non-empty list");
+        return err_field(r->e, "messages", "messages must be a non-empty list");
     if (!json_is_null(system)) {
-        if (read_system(a, system, "system", &text, e))
+        if (read_system(r, system, "system", &text))
             return -1;
         if (text.n)
-            json_push(a, &messages, json_message(a, "system", text));
+            json_push(r->a, &r->messages, json_message(r->a, "system", text));
     }
     for (uint32_t i = 0; i < list->n; i++)
-        if (read_message(a, &list->items[i], i, &messages, e))
+        if (read_message(r, &list->items[i], i))
             return -1;
-    if (!messages.n)
-        return err_field(e, "messages", "messages have no content");
-    req->chat.messages = json_keep(a, messages);
+    if (!r->messages.n)
+        return err_field(r->e, "messages", "messages have no content");
     return 0;
-}
-
-/* --- tools --- */
-
-static int read_tool(struct arena *a, const struct json *v, uint32_t i, struct json *tools,
-                     struct err *e)
-{
-    struct str type = json_string(json_get(v, "type"));
-    struct str name = json_string(json_get(v, "name"));
-    const struct json *schema = json_get(v, "input_schema");
-    char path[FIELD_PATH_MAX];
-
-    if (!json_is(v, JSON_OBJECT))
-        return err_field(e, path_at(path, "tools[%u]", i), "tools[%u] must be an object", i);
-    if (!json_is_null(json_get(v, "type")) && !type.p)
-        return err_field(e, path_at(path, "tools[%u].type", i), "tools[%u].type must be a string",
-                         i);
-    if (type.p && !str_eq_c(type, "custom"))
-        return 0; /* a kind that only its vendor's server runs */
-    if (!name.len)
-        return err_field(e, path_at(path, "tools[%u].name", i),
-                         "tools[%u].name must be a non-empty string", i);
-    if (!json_is(schema, JSON_OBJECT))
-        return err_field(e, path_at(path, "tools[%u].input_schema", i),
-                         "tools[%u].input_schema must be an object", i);
-    tools_add(a, tools, name, json_get(v, "description"), schema);
-    return 0;
-}
-
-static int read_tools(struct arena *a, const struct json *body, struct chat_request *req,
-                      struct err *e)
-{
-    const struct json *list;
-    struct json tools = json_empty(JSON_ARRAY);
-
-    if (field_kind(body, "tools", JSON_ARRAY, &list, e))
-        return -1;
-    for (uint32_t i = 0; list && i < list->n; i++)
-        if (read_tool(a, &list->items[i], i, &tools, e))
-            return -1;
-    if (tools.n)
-        req->chat.tools = json_keep(a, tools);
-    return 0;
-}
-
-static int read_choice(const struct json *body, struct chat_request *req, struct err *e)
-{
-    const struct json *v;
-    bool one_only = false;
-    struct err inner = {0};
-    struct str type;
-
-    if (field_kind(body, "tool_choice", JSON_OBJECT, &v, e))
-        return -1;
-    if (!v)
-        return 0;
-    type = json_string(json_get(v, "type"));
-    if (field_bool(v, "disable_parallel_tool_use", &one_only, &inner))
-        return err_field(e, "tool_choice.disable_parallel_tool_use", "tool_choice.%s", inner.text);
-    req->parallel_tool_calls = !one_only;
-    if (str_eq_c(type, "auto"))
-        return 0;
-    if (str_eq_c(type, "none")) {
-        req->tool_choice = CHOICE_NONE;
-    } else if (str_eq_c(type, "any")) {
-        req->tool_choice = CHOICE_REQUIRED;
-    } else if (str_eq_c(type, "tool")) {
-        req->tool_choice = CHOICE_FUNCTION;
-        req->tool_function = json_string(json_get(v, "name"));
-        if (!req->tool_function.len)
-            return err_field(e, "tool_choice.name", "tool_choice.name must be a non-empty string");
-    } else {
-        return err_field(e, "tool_choice.type", "tool_choice.type must be auto, any, tool or none");
-    }
-    return request_choice_fits(req, "tool_choice", e);
 }
 
 /* --- the rest --- */
@@ -368,10 +298,19 @@ static int parse_both(struct arena *a, const struct json *body,
                       const struct dialect_headers *headers, struct chat_request *ret,
                       struct err *e)
 {
+    struct reader r = {.a = a, .messages = json_empty(JSON_ARRAY), .e = e};
+
     if (!json_is_null(json_get(body, "thread")))
         return err_field(e, "thread", "threads are not supported: send the whole history");
-    if (request_begin(a, body, headers, ret, e) || read_messages(a, body, ret, e) ||
-        read_tools(a, body, ret, e) || read_choice(body, ret, e) || read_thinking(body, e) ||
+    if (request_begin(a, body, headers, ret, e) || anthropic_read_tools(a, body, &r.tools, e) ||
+        read_messages(&r, body))
+        return -1;
+    ret->chat.messages = json_keep(a, r.messages);
+    if (r.tools.shown.n)
+        ret->callable = ret->chat.tools = json_keep(a, r.tools.shown);
+    if (r.tools.hidden.n)
+        ret->callable = anthropic_all_tools(a, &r.tools);
+    if (anthropic_read_choice(body, ret, e) || read_thinking(body, e) ||
         request_kwargs(a, body, NULL, "", ret, e))
         return -1;
     ret->include_usage = true;

@@ -259,7 +259,7 @@ static int read_tools(struct arena *a, const struct json *body, struct chat_requ
         if (read_tool_def(a, &list->items[i], i, &tools, e))
             return -1;
     if (tools.n)
-        req->chat.tools = json_keep(a, tools);
+        req->callable = req->chat.tools = json_keep(a, tools);
     return 0;
 }
 

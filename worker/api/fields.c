@@ -198,9 +198,9 @@ int request_kwargs(struct arena *a, const struct json *body, const struct json *
 
 int request_choice_fits(const struct chat_request *req, const char *path, struct err *e)
 {
-    if (req->tool_choice == CHOICE_REQUIRED && !req->chat.tools)
+    if (req->tool_choice == CHOICE_REQUIRED && !req->callable)
         return err_field(e, path, "%s demands a tool, but there are no tools", path);
-    if (req->tool_choice == CHOICE_FUNCTION && !tools_has(req->chat.tools, req->tool_function))
+    if (req->tool_choice == CHOICE_FUNCTION && !tools_has(req->callable, req->tool_function))
         return err_field(e, path, "%s names a tool that is not among the tools", path);
     return 0;
 }

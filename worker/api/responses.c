@@ -355,7 +355,7 @@ static int read_tools(struct arena *a, const struct json *body, struct chat_requ
             return -1;
     }
     if (tools.n)
-        req->chat.tools = json_keep(a, tools);
+        req->callable = req->chat.tools = json_keep(a, tools);
     return 0;
 }
 

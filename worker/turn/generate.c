@@ -38,14 +38,14 @@ static bool opens_reasoning(const struct turn *t)
 static struct parser_options parser_of(const struct turn *t)
 {
     const struct chat_request *req = t->in.req;
-    bool tools = req->chat.tools && req->chat.tools->n > 0 && req->tool_choice != CHOICE_NONE;
+    bool tools = req->callable && req->callable->n > 0 && req->tool_choice != CHOICE_NONE;
 
     return (struct parser_options){
         .tool = tools ? t->env->tool_kind : TOOL_NONE,
         .reasoning = req->chat.messages ? t->env->reasoning_kind : REASONING_NONE,
         .reasoning_open = opens_reasoning(t),
         .hold_bytes = req->stream ? PARSER_HOLD_BYTES : SIZE_MAX,
-        .tools = req->chat.tools,
+        .tools = req->callable,
     };
 }
 

@@ -80,7 +80,7 @@ void merge_tool_choice(struct arena *a, const struct chat_request *req, enum too
 
     if ((!one && req->tool_choice != CHOICE_REQUIRED) || s->grammar)
         return;
-    if (parser_force(kind, req->chat.tools, one ? req->tool_function : (struct str){0},
+    if (parser_force(kind, req->callable, one ? req->tool_function : (struct str){0},
                      req->parallel_tool_calls, &tag)) {
         members[0].key = json_make_string(STR("type"));
         members[0].value = json_make_string(STR("structural_tag"));

@@ -22,6 +22,8 @@ enum tool_choice { CHOICE_AUTO, CHOICE_NONE, CHOICE_REQUIRED, CHOICE_FUNCTION };
 struct chat_request {
     struct str model;                  /* as the client named it; echoed in the answer */
     struct chat chat;                  /* messages, tools, kwargs; messages NULL for completions */
+    const struct json *callable;       /* the tools that calls may name: chat.tools, or more that
+                                          only messages tell of; NULL: none */
     struct str prompt;                 /* text completion; absent otherwise */
     struct token_span prompt_ids;      /* token-id completion; n == 0 otherwise */
     struct sampling sampling;          /* defaults filled in */

@@ -75,6 +75,7 @@ static void check_line(struct str line)
     if (d->parse(&a, json_get(row, "body"), NULL, &past, &req, &e) == 0) {
         expect(&a, row, "messages", req.chat.messages);
         expect(&a, row, "tools", req.chat.tools);
+        expect(&a, row, "callable", req.callable);
         expect(&a, row, "kwargs", req.chat.kwargs);
         expect(&a, row, "sampling", req.sampling_given);
     } else {
