@@ -47,8 +47,9 @@ int main(void)
     size_t seen = 0;
 
     for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
-        struct parser_options o = {kinds[k].tool, kinds[k].reasoning, false, PARSER_HOLD_BYTES,
-                                   NULL};
+        struct parser_options o = {.tool = kinds[k].tool,
+                                   .reasoning = kinds[k].reasoning,
+                                   .hold_bytes = PARSER_HOLD_BYTES};
         double t0 = seconds();
 
         buf_clear(&text);

@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     o.tool = (enum tool_kind)(data[0] % TOOL_KIND_COUNT);
     o.reasoning = (enum reasoning_kind)(data[1] % REASONING_KIND_COUNT);
-    o.reasoning_open = data[2] & 1;
+    o.thought = data[2] & 1 ? THOUGHT_OPEN : THOUGHT_MAYBE;
     o.hold_bytes = data[2] & 2 ? SIZE_MAX : data[2] >> 2;
     text = str_of((const char *)data + 4, size - 4);
     whole = run(&o, text, text.len ? text.len : 1);

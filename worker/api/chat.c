@@ -263,23 +263,24 @@ static int read_tools(struct arena *a, const struct json *body, struct chat_requ
     return 0;
 }
 
-static int read_choice(const struct json *body, struct chat_request *req, struct err *e)
+static int read_choice(struct arena *a, const struct json *body, struct chat_request *req,
+                       struct err *e)
 {
     const struct json *v = json_get(body, "tool_choice");
     struct str word = json_string(v);
+    struct str type = json_string(json_get(v, "type"));
     const struct json *f = json_get(v, "function");
 
     if (json_is_null(v) || str_eq_c(word, "auto"))
         return 0;
-    if (str_eq_c(word, "none"))
+    if (str_eq_c(word, "none")) {
         req->tool_choice = CHOICE_NONE;
-    else if (str_eq_c(word, "required"))
+    } else if (str_eq_c(word, "required")) {
         req->tool_choice = CHOICE_REQUIRED;
-    else if (v->kind == JSON_OBJECT && json_is(json_get(v, "type"), JSON_STRING)) {
-        struct str type = json_string(json_get(v, "type"));
-
-        if (str_eq_c(type, "allowed_tools"))
-            return 0;
+    } else if (str_eq_c(type, "allowed_tools")) {
+        return request_allowed(a, json_get(v, "allowed_tools"), "tool_choice.allowed_tools", req,
+                               e);
+    } else if (type.p) {
         req->tool_function = json_string(json_get(f ? f : json_get(v, "custom"), "name"));
         if (!req->tool_function.len)
             return err_field(e, "tool_choice.function.name",
@@ -324,7 +325,7 @@ static int chat_parse(struct arena *a, const struct json *body,
 
     (void)past;
     if (request_begin(a, body, headers, ret, e) || read_messages(a, body, ret, e) ||
-        read_tools(a, body, ret, e) || read_choice(body, ret, e) ||
+        read_tools(a, body, ret, e) || read_choice(a, body, ret, e) ||
         request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
         request_format(a, json_get(body, "response_format"), "response_format", ret, e) ||
         request_kwargs(a, body, json_get(body, "reasoning_effort"), "reasoning_effort", ret, e) ||

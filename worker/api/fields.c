@@ -204,3 +204,36 @@ int request_choice_fits(const struct chat_request *req, const char *path, struct
         return err_field(e, path, "%s names a tool that is not among the tools", path);
     return 0;
 }
+
+int request_allowed(struct arena *a, const struct json *choice, const char *path,
+                    struct chat_request *req, struct err *e)
+{
+    const struct json *list = json_get(choice, "tools");
+    struct str mode = json_string(json_get(choice, "mode"));
+    struct json names = json_empty(JSON_ARRAY);
+    char at[FIELD_PATH_MAX];
+
+    if (!json_is(list, JSON_ARRAY))
+        return err_field(e, path_at(at, "%s.tools", path), "%s.tools must be a list", path);
+    if (!str_eq_c(mode, "auto") && !str_eq_c(mode, "required"))
+        return err_field(e, path_at(at, "%s.mode", path), "%s.mode must be auto or required", path);
+    for (uint32_t i = 0; i < list->n; i++) {
+        const struct json *tool = &list->items[i];
+        const struct json *inner = json_get(tool, "function");
+        struct str name;
+
+        if (!inner)
+            inner = json_get(tool, "custom");
+        name = json_string(json_get(inner ? inner : tool, "name"));
+        if (name.len && tools_has(req->callable, name))
+            json_push(a, &names, json_make_string(name));
+    }
+    req->tool_allowed = json_keep(a, names);
+    if (!str_eq_c(mode, "required"))
+        return 0;
+    req->tool_choice = CHOICE_REQUIRED;
+    if (!names.n)
+        return err_field(e, path_at(at, "%s.tools", path), "%s.tools names none of the tools",
+                         path);
+    return 0;
+}

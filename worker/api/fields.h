@@ -67,6 +67,11 @@ bool tools_has(const struct json *tools, struct str name);
 /* CHOICE_FUNCTION / CHOICE_REQUIRED need tools: the last check of tool_choice. */
 int request_choice_fits(const struct chat_request *req, const char *path, struct err *e);
 
+/* {"mode": auto | required, "tools": [...]}: a choice among some of the tools, those of kinds that
+ * the request's tools do not have left out. */
+int request_allowed(struct arena *a, const struct json *choice, const char *path,
+                    struct chat_request *req, struct err *e);
+
 /* A tool call in normalised form; id may be absent. */
 struct json call_make(struct arena *a, struct str id, struct str name, struct str arguments);
 

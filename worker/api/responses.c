@@ -359,7 +359,8 @@ static int read_tools(struct arena *a, const struct json *body, struct chat_requ
     return 0;
 }
 
-static int read_choice(const struct json *body, struct chat_request *req, struct err *e)
+static int read_choice(struct arena *a, const struct json *body, struct chat_request *req,
+                       struct err *e)
 {
     const struct json *v = json_get(body, "tool_choice");
     struct str word = json_string(v);
@@ -376,6 +377,8 @@ static int read_choice(const struct json *body, struct chat_request *req, struct
         if (!req->tool_function.len)
             return err_field(e, "tool_choice.name", "tool_choice.name must be a non-empty string");
         req->tool_choice = CHOICE_FUNCTION;
+    } else if (str_eq_c(type, "allowed_tools")) {
+        return request_allowed(a, v, "tool_choice", req, e);
     } else if (!type.len) {
         return err_field(e, "tool_choice",
                          "tool_choice must be auto, none, required or a function");
@@ -430,7 +433,7 @@ static int responses_parse(struct arena *a, const struct json *body,
     bool background = false;
 
     if (request_begin(a, body, headers, ret, e) || read_messages(a, body, past, ret, e) ||
-        read_tools(a, body, ret, e) || read_choice(body, ret, e) ||
+        read_tools(a, body, ret, e) || read_choice(a, body, ret, e) ||
         request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
         read_format(a, body, ret, e) || read_include(body, ret, e) ||
         field_kind(body, "reasoning", JSON_OBJECT, &reasoning, e) ||

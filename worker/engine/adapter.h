@@ -48,6 +48,9 @@ struct engine_attempt_events {
 
 struct engine_adapter {
     const char *kind;
+    bool passes_request; /* the client's own request goes on as it is: nothing to enforce here */
+    /* Types of response_format that the kind has no field for, blank-separated; NULL: none. */
+    const char *cannot_enforce;
 
     /* Prepares a replica; connects nothing yet. o and t outlive it. */
     int (*open)(struct loop *loop, const struct engine_target *t, const struct engine_options *o,

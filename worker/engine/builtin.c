@@ -7,6 +7,8 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "worker/model/model.h"
+#include "worker/parsers/force.h"
+#include "worker/parsers/gbnf_sample.h"
 #include "worker/tokens/tokenizer.h"
 
 enum { SCRIPT_BYTES_MAX = 64 << 20 };
@@ -217,14 +219,43 @@ static void answer_text(const struct builtin *b, const struct engine_request *r,
         *vec_push(&ret->ids) = b->stop_ids[0];
 }
 
-static void fill(const struct builtin *b, const struct engine_request *r,
-                 struct builtin_answer *ret)
+/* Whether the request's grammar leaves no room for an answer of our own. */
+static bool is_forced(const struct engine_request *r)
+{
+    const struct json *grammar = r->sampling.grammar;
+
+    return grammar && !json_is_true(json_get(grammar, "text_too"));
+}
+
+static int forced_text(const struct engine_request *r, struct buf *out, struct err *e)
+{
+    struct force f = {.json = true, .schema = sampling_schema(&r->sampling)};
+    struct str ebnf = json_string(json_get(r->sampling.grammar, "ebnf"));
+    struct buf made = {0};
+    int rc = 0;
+
+    if (!ebnf.p) {
+        rc = force_grammar(&f, false, &made, e);
+        ebnf = buf_str(&made);
+    }
+    if (rc == 0)
+        rc = gbnf_sample(ebnf, out, e);
+    buf_done(&made);
+    return rc;
+}
+
+static int fill(const struct builtin *b, const struct engine_request *r, struct builtin_answer *ret,
+                struct err *e)
 {
     struct buf text = {0};
     const struct json *item = NULL;
     bool cut = false;
 
-    if (b->mode == MODE_ECHO)
+    int rc = 0;
+
+    if (b->mode != MODE_SCRIPT && is_forced(r))
+        rc = forced_text(r, &text, e);
+    else if (b->mode == MODE_ECHO)
         echo_text(b, r, &text);
     else if (b->mode == MODE_RANDOM)
         random_text(b, r, &text);
@@ -242,6 +273,7 @@ static void fill(const struct builtin *b, const struct engine_request *r,
     else
         answer_text(b, r, &text, cut, ret);
     buf_done(&text);
+    return rc;
 }
 
 /* Ends the ids at the first stop id and at max_tokens, whichever comes first. */
@@ -266,11 +298,13 @@ static void clip(const struct builtin *b, const struct engine_request *r,
     }
 }
 
-void builtin_answer(const struct builtin *b, const struct engine_request *r,
-                    struct builtin_answer *ret)
+int builtin_answer(const struct builtin *b, const struct engine_request *r,
+                   struct builtin_answer *ret, struct err *e)
 {
+    int rc;
+
     *ret = (struct builtin_answer){.finish = ENGINE_STOP, .stop_id = -1};
-    fill(b, r, ret);
+    rc = fill(b, r, ret, e);
     clip(b, r, ret);
     ret->logprobs = mem_calloc(MAX_OF(ret->ids.n, 1), sizeof(*ret->logprobs));
     for (size_t j = 0; j < ret->ids.n; j++) {
@@ -278,6 +312,7 @@ void builtin_answer(const struct builtin *b, const struct engine_request *r,
 
         ret->logprobs[j] = (float)(-(double)h / 100.0);
     }
+    return rc;
 }
 
 void builtin_answer_done(struct builtin_answer *a)

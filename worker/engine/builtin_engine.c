@@ -17,6 +17,7 @@ struct attempt {
     const struct engine_attempt_events *events;
     void *ctx;
     struct builtin_answer answer;
+    struct err err; /* why there is none */
     size_t sent;
     struct loop_timer timer;
     struct loop_task task;
@@ -88,6 +89,11 @@ static void give(struct attempt *a)
 {
     size_t due;
 
+    if (a->err.kind != ERR_NONE) {
+        a->events->failed(a->ctx, &a->err, ENGINE_BROKE);
+        attempt_free(a);
+        return;
+    }
     if (a->first_ms == 0)
         a->first_ms = loop_clock_ms();
     due = tokens_due(a);
@@ -129,7 +135,7 @@ static void *attempt_start(void *replica, const struct engine_request *req,
     a->events = events;
     a->ctx = ctx;
     a->asked_ms = loop_clock_ms();
-    builtin_answer(r->builtin, req, &a->answer);
+    (void)builtin_answer(r->builtin, req, &a->answer, &a->err);
     if (r->target->delay_ms > 0)
         loop_timer_set(r->loop, &a->timer, r->target->delay_ms, on_timer);
     else
@@ -144,6 +150,7 @@ static void attempt_cancel(void *attempt)
 
 const struct engine_adapter engine_builtin = {
     .kind = "builtin",
+    .cannot_enforce = "regex structural_tag",
     .open = replica_open,
     .close = replica_close,
     .start = attempt_start,

@@ -131,6 +131,25 @@ uint32_t engine_pool_context(const struct engine_pool *p)
     return least;
 }
 
+bool engine_pool_constrains(const struct engine_pool *p)
+{
+    for (size_t i = 0; i < p->replicas.n; i++)
+        if (!p->replicas.at[i].adapter->passes_request)
+            return true;
+    return false;
+}
+
+bool engine_pool_enforces(const struct engine_pool *p, struct str type)
+{
+    for (size_t i = 0; type.len && i < p->replicas.n; i++) {
+        const char *cannot = p->replicas.at[i].adapter->cannot_enforce;
+
+        if (cannot && str_find(str_cstr(cannot), type, 0) != SIZE_MAX)
+            return false;
+    }
+    return true;
+}
+
 void engine_pool_write(const struct engine_pool *p, struct buf *json)
 {
     struct json_out o = json_out_to(json);

@@ -191,6 +191,12 @@ size_t engine_pool_inflight(const struct engine_pool *p);
 
 /* The smallest context length that a replica has told of itself, 0: none has (yet). */
 uint32_t engine_pool_context(const struct engine_pool *p);
+
+/* Whether any replica is asked in ids, so that sampling.grammar means something. */
+bool engine_pool_constrains(const struct engine_pool *p);
+
+/* Whether every replica can enforce a response_format of that type. */
+bool engine_pool_enforces(const struct engine_pool *p, struct str type);
 void engine_pool_write(const struct engine_pool *p, struct buf *json);
 
 #endif

@@ -60,7 +60,8 @@ static void write_request(const struct remote *r, const struct engine_request *q
 {
     const struct sampling *s = &q->sampling;
     struct json_out o = json_out_to(&send->body);
-    const struct json *schema = wire_schema(s);
+    const struct json *schema = sampling_schema(s);
+    struct str grammar = wire_grammar(s, "ebnf");
 
     (void)r;
     send->path = "/completion";
@@ -85,6 +86,9 @@ static void write_request(const struct remote *r, const struct engine_request *q
     if (schema) {
         json_out_key(&o, "json_schema");
         json_out_value(&o, schema);
+    } else if (grammar.p) {
+        json_out_key(&o, "grammar");
+        json_out_str(&o, grammar);
     }
     json_out_end_obj(&o);
 }
@@ -151,4 +155,4 @@ static const struct wire wire = {
     .routes = 1,
 };
 
-REMOTE_ADAPTER(llamacpp, "llamacpp", &wire);
+REMOTE_ADAPTER(llamacpp, "llamacpp", &wire, .cannot_enforce = "regex structural_tag");

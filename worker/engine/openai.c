@@ -137,4 +137,4 @@ static const struct wire wire = {
     .routes = 1,
 };
 
-REMOTE_ADAPTER(openai, "openai", &wire);
+REMOTE_ADAPTER(openai, "openai", &wire, .passes_request = true);

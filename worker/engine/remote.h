@@ -103,21 +103,20 @@ bool remote_has_v1(const struct remote *r);
 /* `<session>:<call>.<answer>.<attempt>.`: ends in '.', so that none is the start of another. */
 void remote_rid(struct buf *b, const struct engine_request *q);
 
-#define REMOTE_ADAPTER(name, kind_text, wire_ptr)                                     \
+#define REMOTE_ADAPTER(name, kind_text, wire_ptr, ...)                                \
     static int name##_open(struct loop *loop, const struct engine_target *t,          \
                            const struct engine_options *o, void **ret, struct err *e) \
     {                                                                                 \
         return remote_open(wire_ptr, loop, t, o, ret, e);                             \
     }                                                                                 \
-    const struct engine_adapter engine_##name = {                                     \
-        .kind = kind_text,                                                            \
-        .open = name##_open,                                                          \
-        .close = remote_close,                                                        \
-        .start = remote_start,                                                        \
-        .cancel = remote_cancel,                                                      \
-        .probe = remote_probe,                                                        \
-        .context = remote_context,                                                    \
-        .pass = remote_pass,                                                          \
-    }
+    const struct engine_adapter engine_##name = {.kind = kind_text,                   \
+                                                 .open = name##_open,                 \
+                                                 .close = remote_close,               \
+                                                 .start = remote_start,               \
+                                                 .cancel = remote_cancel,             \
+                                                 .probe = remote_probe,               \
+                                                 .context = remote_context,           \
+                                                 .pass = remote_pass,                 \
+                                                 __VA_ARGS__}
 
 #endif

@@ -169,3 +169,19 @@ int sampling_set(struct arena *a, struct sampling *s, struct str name, const str
     s->ignore_eos = json_is_true(v);
     return 0;
 }
+
+const struct json *sampling_schema(const struct sampling *s)
+{
+    static struct json_member type = {.key = {.kind = JSON_STRING, .n = 4, {.text = "type"}},
+                                      .value = {.kind = JSON_STRING, .n = 6, {.text = "object"}}};
+    static const struct json any_object = {.kind = JSON_OBJECT, .n = 1, {.members = &type}};
+    struct str kind = json_string(json_get(s->grammar, "type"));
+    const struct json *schema;
+
+    if (str_eq_c(kind, "json_object"))
+        return &any_object;
+    if (!str_eq_c(kind, "json_schema"))
+        return NULL;
+    schema = json_get(json_get(s->grammar, "json_schema"), "schema");
+    return schema ? schema : json_get(s->grammar, "schema");
+}

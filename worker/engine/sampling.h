@@ -52,4 +52,7 @@ void sampling_names(struct buf *out);
 int sampling_set(struct arena *a, struct sampling *s, struct str name, const struct json *v,
                  struct err *e);
 
+/* The JSON schema that the answer has to follow (an object schema for "json_object"), or NULL. */
+const struct json *sampling_schema(const struct sampling *s);
+
 #endif

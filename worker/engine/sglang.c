@@ -39,7 +39,7 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
                            const struct engine_options *opt)
 {
     const struct sampling *s = &q->sampling;
-    const struct json *schema = wire_schema(s);
+    const struct json *schema = sampling_schema(s);
     struct str regex = wire_grammar(s, "regex"), ebnf = wire_grammar(s, "ebnf");
     struct str tag = wire_grammar(s, "structural_tag");
 
@@ -222,4 +222,4 @@ static const struct wire wire = {
     .routes = 1,
 };
 
-REMOTE_ADAPTER(sglang, "sglang", &wire);
+REMOTE_ADAPTER(sglang, "sglang", &wire, .passes_request = false);

@@ -41,21 +41,30 @@ static const struct field fields[] = {
 
 /* --- asking --- */
 
+/* A server that knows of thoughts applies a grammar only behind them; one that does not applies it
+ * at once. The grammar for the former does for both. */
 static void write_grammar(struct json_out *o, const struct sampling *s)
 {
-    const struct json *schema = wire_schema(s);
-    struct str regex = wire_grammar(s, "regex"), ebnf = wire_grammar(s, "ebnf");
+    static const char *const keys[][2] = {
+        {"regex", "regex"}, {"ebnf", "grammar"}, {"structural_tag", "structural_tag"}};
+    const struct json *schema = sampling_schema(s);
+    struct str behind = json_string(json_get(s->grammar, "behind_thought"));
 
-    if (!schema && !regex.p && !ebnf.p)
+    if (!s->grammar)
         return;
     json_out_key(o, "structured_outputs");
     json_out_obj(o);
     if (schema) {
         json_out_key(o, "json");
         json_out_value(o, schema);
-    } else {
-        json_out_key(o, regex.p ? "regex" : "grammar");
-        json_out_str(o, regex.p ? regex : ebnf);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        struct str text = wire_grammar(s, keys[i][0]);
+
+        if (!text.p)
+            continue;
+        json_out_key(o, keys[i][1]);
+        json_out_str(o, behind.p ? behind : text);
     }
     json_out_end_obj(o);
 }
@@ -258,4 +267,4 @@ static const struct wire wire = {
     .routes = ROUTES,
 };
 
-REMOTE_ADAPTER(vllm, "vllm", &wire);
+REMOTE_ADAPTER(vllm, "vllm", &wire, .passes_request = false);

@@ -69,22 +69,6 @@ void wire_stops(struct json_out *o, const char *key, const struct sampling *s)
     json_out_value(o, s->stop);
 }
 
-const struct json *wire_schema(const struct sampling *s)
-{
-    static struct json_member type = {.key = {.kind = JSON_STRING, .n = 4, {.text = "type"}},
-                                      .value = {.kind = JSON_STRING, .n = 6, {.text = "object"}}};
-    static const struct json any_object = {.kind = JSON_OBJECT, .n = 1, {.members = &type}};
-    struct str kind = json_string(json_get(s->grammar, "type"));
-    const struct json *schema;
-
-    if (str_eq_c(kind, "json_object"))
-        return &any_object;
-    if (!str_eq_c(kind, "json_schema"))
-        return NULL;
-    schema = json_get(json_get(s->grammar, "json_schema"), "schema");
-    return schema ? schema : json_get(s->grammar, "schema");
-}
-
 struct str wire_grammar(const struct sampling *s, const char *kind)
 {
     if (!str_eq_c(json_string(json_get(s->grammar, "type")), kind))

@@ -22,9 +22,6 @@ void wire_sampling(struct json_out *o, const struct sampling *s);
 /* Key and array of the stop strings, if any. */
 void wire_stops(struct json_out *o, const char *key, const struct sampling *s);
 
-/* The JSON schema that the answer has to follow (an object schema for "json_object"), or NULL. */
-const struct json *wire_schema(const struct sampling *s);
-
 /* The text of a grammar of another kind ("regex", "ebnf", ...), or absent. */
 struct str wire_grammar(const struct sampling *s, const char *kind);
 

@@ -72,10 +72,11 @@ struct parser {
     int phase;       /* enum phase */
     bool final;
     bool reasoning_open;
-    bool quiet;      /* only white space since the start, the thought or the last call */
-    bool marked;     /* some thought or call was recognised */
-    bool in_section; /* a section with a valid call is open */
-    bool in_list;    /* between the calls of a list */
+    bool call_closes; /* a call ends an open thought */
+    bool quiet;       /* only white space since the start, the thought or the last call */
+    bool marked;      /* some thought or call was recognised */
+    bool in_section;  /* a section with a valid call is open */
+    bool in_list;     /* between the calls of a list */
     int n_calls;
     struct call call;
     bool harmony;         /* channels: `phase` is then enum harmony_phase */
@@ -153,7 +154,13 @@ void call_end(struct parser *p, bool broken);
 /* A JSON object at pos becomes the arguments; YES behind its closing brace. */
 enum step call_scan_args(struct parser *p);
 
-/* The grammar of a kind, from the file that has it. */
+/* The grammar of a kind; NULL: none, or channels. */
+const struct grammar *grammar_of(enum tool_kind kind);
+
+/* The tags around a thought; false when the kind has none (or channels). */
+bool reasoning_tags(enum reasoning_kind kind, const char **start, const char **end);
+
+/* The same from the file that has it. */
 const struct grammar *grammar_json(enum tool_kind kind);
 const struct grammar *grammar_raw(enum tool_kind kind);
 const struct grammar *grammar_tags(enum tool_kind kind);

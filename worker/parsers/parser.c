@@ -23,7 +23,7 @@ static const struct think_tags think_tags[REASONING_KIND_COUNT] = {
     [REASONING_MISTRAL] = {"[THINK]", "[/THINK]", false, true},
 };
 
-static const struct grammar *grammar_of(enum tool_kind kind)
+const struct grammar *grammar_of(enum tool_kind kind)
 {
     const struct grammar *g = grammar_json(kind);
 
@@ -45,7 +45,9 @@ struct parser *parser_new(const struct parser_options *o, struct parse_sink sink
     p->hold_bytes = o->hold_bytes;
     p->sink = sink;
     p->quiet = true;
-    p->reasoning_open = o->reasoning_open || think_tags[o->reasoning].forced;
+    p->reasoning_open = o->thought == THOUGHT_OPEN ||
+                        (o->thought == THOUGHT_MAYBE && think_tags[o->reasoning].forced);
+    p->call_closes = o->call_closes || think_tags[o->reasoning].call_closes;
     p->phase = think_tags[o->reasoning].start ? PHASE_START : PHASE_CONTENT;
     p->harmony = o->tool == TOOL_GPT_OSS || o->reasoning == REASONING_HARMONY;
     if (p->harmony)
@@ -103,7 +105,7 @@ static void take_thought(struct parser *p, bool ends)
 static bool reasoning_step(struct parser *p)
 {
     const struct think_tags *t = &think_tags[p->reasoning];
-    const struct grammar *g = t->call_closes ? p->grammar : NULL;
+    const struct grammar *g = p->call_closes ? p->grammar : NULL;
     const char *marks[] = {t->end, g ? g->open[0] : NULL, g ? g->open[1] : NULL,
                            g ? g->begin[0] : NULL, g ? g->begin[1] : NULL};
     size_t which = 0;
@@ -347,9 +349,21 @@ void parser_finish(struct parser *p)
     core_take(p, p->marked ? PARSE_SOURCE : PARSE_TEXT, core_end(p));
 }
 
-bool parser_opens_reasoning(enum reasoning_kind kind, struct str tail)
+bool reasoning_tags(enum reasoning_kind kind, const char **start, const char **end)
+{
+    *start = think_tags[kind].start;
+    *end = think_tags[kind].end;
+    return *start != NULL;
+}
+
+enum thought_state parser_thought(enum reasoning_kind kind, struct str tail)
 {
     const struct think_tags *t = &think_tags[kind];
 
-    return t->start && str_ends(str_trim(tail), str_cstr(t->start));
+    tail = str_trim(tail);
+    if (t->start && str_ends(tail, str_cstr(t->end)))
+        return THOUGHT_CLOSED;
+    if (t->start && (t->forced || str_ends(tail, str_cstr(t->start))))
+        return THOUGHT_OPEN;
+    return THOUGHT_MAYBE;
 }

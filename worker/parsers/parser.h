@@ -55,10 +55,18 @@ struct parse_sink {
     void *ctx;
 };
 
+/* What a prompt says about the thought. */
+enum thought_state {
+    THOUGHT_MAYBE, /* nothing: the model opens it or not */
+    THOUGHT_OPEN,  /* it is open, or always is */
+    THOUGHT_CLOSED /* the prompt has closed it */
+};
+
 struct parser_options {
     enum tool_kind tool;
     enum reasoning_kind reasoning;
-    bool reasoning_open; /* the prompt already ends inside the thought (parser_opens_reasoning) */
+    enum thought_state thought; /* parser_thought of the prompt */
+    bool call_closes;           /* a tool call ends the thought, whatever the kind's habit */
     size_t hold_bytes;
     /* The request's tools (OpenAI form, or bare {name, parameters}); borrowed until parser_free.
      * NULL: every name is known and nothing has a schema. */
@@ -77,8 +85,8 @@ void parser_feed(struct parser *p, struct str text);
 /* The text has ended: what was held back is decided. Call once, feed no more. */
 void parser_finish(struct parser *p);
 
-/* True when a prompt that ends with `tail` has opened the thought: the start tag is the last thing
- * in it but white space. */
-bool parser_opens_reasoning(enum reasoning_kind kind, struct str tail);
+/* The state that a prompt which ends with `tail` leaves: the start or end tag is the last thing in
+ * it but white space, or the kind's thoughts are always open. */
+enum thought_state parser_thought(enum reasoning_kind kind, struct str tail);
 
 #endif

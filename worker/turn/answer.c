@@ -63,7 +63,7 @@ static bool withhold(struct answer *a, const struct parse_event *ev)
     return true;
 }
 
-static void add_warning(struct answer *a, struct str text)
+void answer_warn(struct answer *a, struct str text)
 {
     if (a->warning.len > 0)
         buf_add_c(&a->warning, ' ');
@@ -101,7 +101,7 @@ static void on_event(void *ctx, const struct parse_event *ev)
         sink->tool_end(a->opt.sink_ctx, index, (uint32_t)ev->call);
         break;
     case PARSE_WARNING:
-        add_warning(a, ev->text);
+        answer_warn(a, ev->text);
         break;
     case PARSE_SOURCE:
         break;
@@ -110,7 +110,7 @@ static void on_event(void *ctx, const struct parse_event *ev)
 
 void answer_init(struct answer *a, const struct answer_options *o)
 {
-    *a = (struct answer){.opt = *o, .held_id = -1, .thinking = o->parser.reasoning_open};
+    *a = (struct answer){.opt = *o, .held_id = -1, .thinking = o->parser.thought == THOUGHT_OPEN};
     a->detok = detok_new(o->tokenizer, o->skip_special);
     a->parser = parser_new(&o->parser, (struct parse_sink){on_event, a});
     stop_text_init(&a->stop, o->stops);
@@ -197,7 +197,7 @@ void answer_finish(struct answer *a, struct token_span all)
         return;
     buf_printf(&told, "%zu further tool call%s withheld: parallel calls were not allowed",
                a->withheld, a->withheld == 1 ? "" : "s");
-    add_warning(a, buf_str(&told));
+    answer_warn(a, buf_str(&told));
     buf_done(&told);
 }
 

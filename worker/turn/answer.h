@@ -70,6 +70,9 @@ void answer_finish(struct answer *a, struct token_span all);
 void answer_take(struct answer *a, const struct json *message);
 void answer_take_end(struct answer *a);
 
+/* One more sentence of the turn's parse_warning. */
+void answer_warn(struct answer *a, struct str text);
+
 /* Sends all that came so far to a sink that was not there. */
 void answer_repeat(const struct answer *a, const struct turn_sink *sink, void *ctx);
 

@@ -62,6 +62,8 @@ static void run_result(struct turn *t, struct turn_run *r, struct session_answer
         .prompt = r->prompt_ids,
         .prompt_tokens = r->prompt_tokens,
     };
+    if (chat_request_needs_call(t->in.req) && r->answer.n_calls == 0)
+        answer_warn(&r->answer, STR("tool_choice demanded a tool call and none was sampled"));
     if (r->answer.warning.len > 0) {
         ret->parse_warning = buf_str(&r->answer.warning);
         metrics_count(t->env->page, METRIC_parse_warnings, 1);

@@ -3,8 +3,6 @@
 #include "worker/turn/turn_internal.h"
 #include "worker/turn/upstream.h"
 
-enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold an opened thought tag */
-
 static void fresh_call_id(void *ctx, char *out, size_t size)
 {
     struct turn_env *env = ctx;
@@ -19,22 +17,6 @@ static void fresh_call_id(void *ctx, char *out, size_t size)
     ids_hex(env->ids, out + 5, 12);
 }
 
-/* Whether the prompt already stands inside a thought. */
-static bool opens_reasoning(const struct turn *t)
-{
-    struct token_span p = t->plan->prompt;
-    size_t from = p.n > PROMPT_TAIL_IDS ? p.n - PROMPT_TAIL_IDS : 0;
-    struct buf tail = {0};
-    bool open;
-
-    if (t->env->reasoning_kind == REASONING_NONE || !t->in.req->chat.messages)
-        return false;
-    tokenizer_decode(model_tokenizer(t->env->model), p.at + from, p.n - from, false, &tail);
-    open = parser_opens_reasoning(t->env->reasoning_kind, buf_str(&tail));
-    buf_done(&tail);
-    return open;
-}
-
 static struct parser_options parser_of(const struct turn *t)
 {
     const struct chat_request *req = t->in.req;
@@ -43,7 +25,8 @@ static struct parser_options parser_of(const struct turn *t)
     return (struct parser_options){
         .tool = tools ? t->env->tool_kind : TOOL_NONE,
         .reasoning = req->chat.messages ? t->env->reasoning_kind : REASONING_NONE,
-        .reasoning_open = opens_reasoning(t),
+        .thought = t->thought,
+        .call_closes = chat_request_needs_call(req),
         .hold_bytes = req->stream ? PARSER_HOLD_BYTES : SIZE_MAX,
         .tools = req->callable,
     };

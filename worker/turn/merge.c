@@ -70,24 +70,77 @@ int merge_sampling(struct arena *a, const struct chat_request *req, const struct
     return 0;
 }
 
-void merge_tool_choice(struct arena *a, const struct chat_request *req, enum tool_kind kind,
-                       struct sampling *s)
+static const struct json *names_of(struct arena *a, const struct chat_request *req)
 {
-    bool one = req->tool_choice == CHOICE_FUNCTION;
-    struct json_member *members = arena_calloc(a, 2, sizeof(*members));
-    struct json *grammar = ARENA_NEW(a, struct json);
-    struct buf tag = {0};
+    struct json *list = ARENA_NEW(a, struct json);
 
-    if ((!one && req->tool_choice != CHOICE_REQUIRED) || s->grammar)
-        return;
-    if (parser_force(kind, req->callable, one ? req->tool_function : (struct str){0},
-                     req->parallel_tool_calls, &tag)) {
-        members[0].key = json_make_string(STR("type"));
-        members[0].value = json_make_string(STR("structural_tag"));
-        members[1].key = json_make_string(STR("structural_tag"));
-        members[1].value = json_make_string(arena_str(a, buf_str(&tag)));
-        *grammar = (struct json){.kind = JSON_OBJECT, .n = 2, .members = members};
+    if (req->tool_choice != CHOICE_FUNCTION)
+        return req->tool_allowed;
+    *list = (struct json){.kind = JSON_ARRAY, .n = 1, .items = ARENA_NEW(a, struct json)};
+    list->items[0] = json_make_string(req->tool_function);
+    return list;
+}
+
+static void put(struct json *object, const char *key, struct str value)
+{
+    object->members[object->n++] =
+        (struct json_member){json_make_string(str_cstr(key)), json_make_string(value)};
+}
+
+static int make_grammar(struct arena *a, const struct force *f, struct sampling *s, struct err *e)
+{
+    struct json *grammar = ARENA_NEW(a, struct json);
+    struct buf strict = {0}, lenient = {0};
+    int rc = force_grammar(f, false, &strict, e);
+
+    *grammar = (struct json){.kind = JSON_OBJECT,
+                             .members = arena_calloc(a, 4, sizeof(struct json_member))};
+    if (rc == 0 && f->thought == THOUGHT_OPEN)
+        rc = force_grammar(f, true, &lenient, e);
+    if (rc == 0) {
+        put(grammar, "type", STR("ebnf"));
+        put(grammar, "ebnf", arena_str(a, buf_str(&strict)));
+        if (lenient.len)
+            put(grammar, "behind_thought", arena_str(a, buf_str(&lenient)));
+        if (!f->required && !f->json) /* plain text is allowed as well */
+            grammar->members[grammar->n++] =
+                (struct json_member){json_make_string(STR("text_too")), json_make_bool(true)};
         s->grammar = grammar;
     }
-    buf_done(&tag);
+    buf_done(&strict);
+    buf_done(&lenient);
+    return rc;
+}
+
+int merge_constraint(struct arena *a, const struct chat_request *req, const struct merge_model *m,
+                     struct sampling *s, struct err *e)
+{
+    struct str type = json_string(json_get(s->grammar, "type"));
+    bool schema = str_eq_c(type, "json_schema");
+    bool calls = m->tool != TOOL_NONE && req->tool_choice != CHOICE_NONE;
+    struct force f = {
+        .tool = calls ? m->tool : TOOL_NONE,
+        .reasoning = m->reasoning,
+        .thought = m->thought,
+        .tools = calls ? req->callable : NULL,
+        .allowed = names_of(a, req),
+        .required = chat_request_needs_call(req),
+        .single = !req->parallel_tool_calls,
+        .json = schema || str_eq_c(type, "json_object"),
+        .schema = schema ? sampling_schema(s) : NULL,
+    };
+    struct err why = {0};
+
+    if (s->grammar && !f.json) {
+        if (!f.required)
+            return 0;
+        return err_field(e, "tool_choice",
+                         "tool_choice demands a call, which response_format.type %.*s rules out",
+                         (int)type.len, type.p);
+    }
+    if (!force_needed(&f) || (f.json && !f.required && !f.tools && !force_thinks(&f)))
+        return 0;
+    if (make_grammar(a, &f, s, &why))
+        return err_field(e, f.required ? "tool_choice" : "response_format", "%s", why.text);
+    return 0;
 }

@@ -6,7 +6,7 @@
 #define RG_TURN_MERGE_H
 
 #include "common/base/arena.h"
-#include "worker/parsers/kinds.h"
+#include "worker/parsers/parser.h"
 #include "worker/turn/request.h"
 
 /* defaults: object or NULL; locked: array of names or NULL. Fields of req->sampling_given are
@@ -14,9 +14,18 @@
 int merge_sampling(struct arena *a, const struct chat_request *req, const struct json *defaults,
                    const struct json *locked, struct sampling *ret, struct err *e);
 
-/* tool_choice required or a function becomes a grammar, where the model's call format allows it
- * and the client gave no grammar itself. Engines without grammars ignore it. */
-void merge_tool_choice(struct arena *a, const struct chat_request *req, enum tool_kind kind,
-                       struct sampling *s);
+/* The formats that an answer of the model comes in. */
+struct merge_model {
+    enum tool_kind tool;
+    enum reasoning_kind reasoning;
+    enum thought_state thought;
+};
+
+/* tool_choice, the tools allowed, parallel_tool_calls and a JSON response format become one grammar
+ * in s, in the model's own formats and behind its thought. A JSON format alone, where no thought
+ * can come first, stays as it is: engines read schemas better than grammars. Grammars that the
+ * client wrote itself stay as well. ERR_INVALID: a demand that cannot be enforced. */
+int merge_constraint(struct arena *a, const struct chat_request *req, const struct merge_model *m,
+                     struct sampling *s, struct err *e);
 
 #endif

@@ -5,6 +5,8 @@
 #include "worker/turn/merge.h"
 #include "worker/turn/turn_internal.h"
 
+enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold a thought's tag */
+
 static struct session *session_of(struct turn *t)
 {
     bool ended = false;
@@ -91,6 +93,39 @@ static void collect_stop_ids(struct turn *t)
     }
 }
 
+/* What the prompt says about the thought. */
+static enum thought_state thought_of(const struct turn *t)
+{
+    struct token_span p = t->plan->prompt;
+    size_t from = p.n > PROMPT_TAIL_IDS ? p.n - PROMPT_TAIL_IDS : 0;
+    struct buf tail = {0};
+    enum thought_state thought;
+
+    if (t->env->reasoning_kind == REASONING_NONE || !t->in.req->chat.messages)
+        return THOUGHT_MAYBE;
+    tokenizer_decode(model_tokenizer(t->env->model), p.at + from, p.n - from, false, &tail);
+    thought = parser_thought(t->env->reasoning_kind, buf_str(&tail));
+    buf_done(&tail);
+    return thought;
+}
+
+static int constrain(struct turn *t)
+{
+    struct merge_model m = {
+        .tool = t->env->tool_kind,
+        .reasoning = t->in.req->chat.messages ? t->env->reasoning_kind : REASONING_NONE,
+        .thought = t->thought,
+    };
+
+    if (!engine_pool_constrains(t->env->engines))
+        return 0; /* the request itself goes on */
+    if (!engine_pool_enforces(t->env->engines, json_string(json_get(t->sampling.grammar, "type"))))
+        return err_field(&t->err, "response_format.type",
+                         "the engine cannot enforce response_format.type %s",
+                         arena_cstr(&t->arena, json_string(json_get(t->sampling.grammar, "type"))));
+    return merge_constraint(&t->arena, t->in.req, &m, &t->sampling, &t->err);
+}
+
 enum step_result step_prepare(struct turn *t)
 {
     struct turn_env *env = t->env;
@@ -113,8 +148,9 @@ enum step_result step_prepare(struct turn *t)
         call_input(env, &t->arena, &t->in, &t->sampling, &input, &t->err) ||
         session_prepare(s, env->scratch, &t->arena, &input, &t->plan, &t->err))
         return STEP_FAILED;
-    if (!input.text)
-        merge_tool_choice(&t->arena, t->in.req, env->tool_kind, &t->sampling);
+    t->thought = thought_of(t);
+    if (!input.text && constrain(t))
+        return STEP_FAILED;
     t->asked_tokens = t->sampling.max_tokens;
     t->sampling.max_tokens = t->plan->max_tokens;
     collect_stop_ids(t);

@@ -29,8 +29,9 @@ struct chat_request {
     struct sampling sampling;          /* defaults filled in */
     const struct json *sampling_given; /* object: only the fields the client really sent */
     enum tool_choice tool_choice;
-    struct str tool_function; /* for CHOICE_FUNCTION */
-    bool parallel_tool_calls; /* default true */
+    struct str tool_function;        /* for CHOICE_FUNCTION */
+    const struct json *tool_allowed; /* array of names, or NULL: any of the tools */
+    bool parallel_tool_calls;        /* default true */
     bool stream;
     bool include_usage;
     bool logprobs;
@@ -41,6 +42,12 @@ struct chat_request {
     struct str idempotency_key;
     uint32_t retry_count; /* x-stainless-retry-count */
 };
+
+/* tool_choice demands a call. */
+static inline bool chat_request_needs_call(const struct chat_request *r)
+{
+    return r->tool_choice == CHOICE_REQUIRED || r->tool_choice == CHOICE_FUNCTION;
+}
 
 /* Usage of the whole call (all n answers). */
 struct turn_usage {

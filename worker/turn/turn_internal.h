@@ -52,6 +52,7 @@ struct turn {
     struct turn_input in;
     enum turn_step step;
     struct sampling sampling;
+    enum thought_state thought; /* of the prompt */
     struct session_plan *plan;
     struct turn_run *runs;
     uint32_t n_runs, n_done;

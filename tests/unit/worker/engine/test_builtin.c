@@ -42,7 +42,7 @@ static void ask(const struct rig *r, const struct engine_request *q, struct buf 
     struct builtin_answer a;
 
     buf_clear(out);
-    builtin_answer(r->builtin, q, &a);
+    cr_assert_eq(builtin_answer(r->builtin, q, &a, NULL), 0);
     buf_printf(out, "%s:", ends[a.finish]);
     tokenizer_decode(model_tokenizer(r->model), a.ids.at, a.ids.n, false, out);
     for (size_t j = 0; j < a.ids.n; j++)

@@ -38,11 +38,15 @@ TEST(kinds, names_of_engines_are_known)
 
 TEST(kinds, prompts_that_open_the_thought)
 {
-    cr_assert(parser_opens_reasoning(REASONING_QWEN3, STR("<|im_start|>assistant\n<think>\n")));
-    cr_assert_not(parser_opens_reasoning(REASONING_QWEN3, STR("assistant\n<think>\n\n</think>\n")));
-    cr_assert_not(parser_opens_reasoning(REASONING_QWEN3, STR("assistant\n")));
-    cr_assert_not(parser_opens_reasoning(REASONING_NONE, STR("<think>")));
-    cr_assert_not(parser_opens_reasoning(REASONING_HARMONY, STR("<think>")));
+    cr_assert_eq(parser_thought(REASONING_QWEN3, STR("<|im_start|>assistant\n<think>\n")),
+                 THOUGHT_OPEN);
+    cr_assert_eq(parser_thought(REASONING_QWEN3, STR("assistant\n<think>\n\n</think>\n")),
+                 THOUGHT_CLOSED);
+    cr_assert_eq(parser_thought(REASONING_QWEN3, STR("assistant\n")), THOUGHT_MAYBE);
+    cr_assert_eq(parser_thought(REASONING_DEEPSEEK_R1, STR("assistant\n")), THOUGHT_OPEN);
+    cr_assert_eq(parser_thought(REASONING_DEEPSEEK_R1, STR("</think>")), THOUGHT_CLOSED);
+    cr_assert_eq(parser_thought(REASONING_NONE, STR("<think>")), THOUGHT_MAYBE);
+    cr_assert_eq(parser_thought(REASONING_HARMONY, STR("<think>")), THOUGHT_MAYBE);
 }
 
 /* The kinds found in real templates; skipped, with a word, where the shared data is absent. */

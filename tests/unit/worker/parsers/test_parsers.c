@@ -190,7 +190,7 @@ static void read_kind_line(struct one_case *c, struct str line)
         struct str word = next_word(&line);
 
         if (str_eq_c(word, "open"))
-            c->o.reasoning_open = true;
+            c->o.thought = THOUGHT_OPEN;
         else if (str_eq_c(word, "anytool"))
             c->o.tools = NULL;
         else if (str_starts(word, hold))

@@ -1,0 +1,315 @@
+"""What an engine's grammar is asked to enforce: tool_choice, parallel_tool_calls and response_format,
+in every family's own syntax, on every kind of engine. The grammars are read by gbnf.py."""
+import json
+import pathlib
+
+import pytest
+
+from gbnf import Grammar
+from stub_engines import StubEngine
+
+DATA = pathlib.Path(__file__).parent.parent / "data" / "parsers"
+TOOLS = [t if "function" in t else {"type": "function", "function": t} for t in json.loads((DATA / "tools.json").read_text())]
+SCHEMAS = {t["function"]["name"]: t["function"].get("parameters", {}) for t in TOOLS}
+KINDS = ["hermes", "qwen3_coder", "llama3_json", "pythonic", "mistral", "deepseek_v3", "deepseek_v31", "deepseek_v32", "glm45", "glm47", "kimi_k2",
+         "gpt_oss", "minimax_m2"]
+ASK = {"messages": [{"role": "user", "content": "hi"}]}
+OK = {"ids": list(b"ok") + [257], "matched": 257}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "n", "schema": {
+    "type": "object", "properties": {"answer": {"type": "integer"}, "why": {"type": "string"}}, "required": ["answer"]}}}
+
+
+@pytest.fixture
+def asked(start):
+    """asked(settings)(body, path) -> what the engine was sent; the gateway and engine stay."""
+    engines = []
+
+    def make(kind="sglang", routes=("generate", "completions"), **settings):
+        engine = StubEngine(kind, routes=routes)
+        engines.append(engine.__enter__())
+        gateway = start(workers=1, engine=engine.setting, **settings)
+
+        def ask(body, path="/v1/chat/completions"):
+            engine.plan.append(OK)
+            sid = gateway.post("/sessions", {}).json()["session_id"]
+            answer = gateway.post(f"/sessions/{sid}{path}", body)
+            if answer.status != 200:
+                engine.plan.clear()
+                return answer
+            return engine.requests[-1]["body"]
+        ask.gateway, ask.engine = gateway, engine
+        return ask
+    yield make
+    for e in engines:
+        e.__exit__()
+
+
+def sglang_grammar(body):
+    params = body["sampling_params"]
+    assert [k for k in ("json_schema", "regex", "structural_tag") if k in params] == []
+    return Grammar(params["ebnf"])
+
+
+# --- the corpus ---
+
+def cases(kind):
+    """(label, text, expected lines) of all cases of that kind without thoughts."""
+    for path in sorted(DATA.glob("*.txt")):
+        for case in path.read_text().split("=== ")[1:]:
+            head, rest = case.split("\n--- in\n", 1)
+            text, want = rest.split("\n--- out\n", 1)
+            label, options = head.split("\n")
+            words = options.split()
+            if words[0] == kind and words[1] in ("none", "harmony") and "anytool" not in words:
+                yield f"{path.stem}: {label}", text, [line for line in want.split("\n") if line]
+
+
+def conforms(value, schema):
+    """Whether a value is one that the schema means: the subset that tools.json uses."""
+    if "anyOf" in schema:
+        return any(conforms(value, s) for s in schema["anyOf"])
+    if "enum" in schema:
+        return value in schema["enum"]
+    types = schema.get("type", "object")
+    checks = {"string": lambda v: isinstance(v, str), "integer": lambda v: type(v) is int, "number": lambda v: type(v) in (int, float),
+              "boolean": lambda v: isinstance(v, bool), "object": lambda v: isinstance(v, dict), "array": lambda v: isinstance(v, list),
+              "null": lambda v: v is None}
+    return any(checks[t](value) for t in ([types] if isinstance(types, str) else types))
+
+
+def forced_call(line):
+    """Whether an expected line is a call that the tools' schemas allow, members in their order."""
+    tag, name, args = line.split(" ", 2)
+    if tag != "C" or name not in SCHEMAS:
+        return False
+    try:
+        args = json.loads(args)
+        args = json.loads(args) if isinstance(args, str) else args
+    except ValueError:
+        return False
+    declared = SCHEMAS[name].get("properties", {})
+    order = [k for k in declared if k in args]
+    return list(args) == order and all(conforms(v, declared[k]) for k, v in args.items())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_familys_grammar_accepts_its_calls_and_nothing_else(asked, kind):
+    grammar = sglang_grammar(asked(tool_parser=kind, reasoning_parser="none")({**ASK, "tools": TOOLS, "tool_choice": "required"}))
+    taken = refused = 0
+    for label, text, want in cases(kind):
+        calls = [line for line in want if line[0] in "CB"]
+        clean = len(calls) == len(want) and calls and all(map(forced_call, calls))
+        got = grammar.accepts(text.rstrip("\n"))
+        if not any(line[0] == "C" for line in want):
+            assert not got, label  # text, or a call that is none
+            refused += 1
+        elif clean and got:
+            taken += 1
+        elif clean:
+            assert label in ODD, f"{label}: {text!r}"
+    assert taken >= 1 and (refused >= 1 or kind == "glm47"), (taken, refused)
+
+
+# Calls that readers understand and that no model is trained to write, so no grammar offers them.
+ODD = {"hermes: name last", "hermes: arguments as text", "hermes: no arguments, null arguments",
+       "qwen3_coder: missing parameter end", "qwen3_coder: tool_call closed missing", "gpt_oss: two calls", "pythonic: escapes", "deepseek_v3: no section", "deepseek_v31: no section", "deepseek_v32: json body, self closing",}
+
+
+def cut(text, n):
+    return text[:-n]
+
+
+WRITTEN = {
+    "hermes": '<tool_call>\n{"name": "read_file", "arguments": {"path": "a\\nb", "max_bytes": 3}}\n</tool_call>',
+    "qwen3_coder": "<tool_call>\n<function=read_file>\n<parameter=path>\na <b> \"c\"\nd\n</parameter>\n<parameter=max_bytes>\n3\n</parameter>\n"
+                   "</function>\n</tool_call>",
+    "llama3_json": '{"name": "read_file", "parameters": {"path": "a", "max_bytes": 3}}',
+    "pythonic": "[read_file(path='a', max_bytes=3)]",
+    "mistral": '[TOOL_CALLS][{"name": "read_file", "arguments": {"path": "a", "max_bytes": 3}}]',
+    "deepseek_v3": '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>read_file\n```json\n{"path": "a", "max_bytes": 3}\n```'
+                   "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "deepseek_v31": '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>read_file<｜tool▁sep｜>{"path": "a", "max_bytes": 3}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    "deepseek_v32": '<｜DSML｜function_calls>\n<｜DSML｜invoke name="read_file">\n<｜DSML｜parameter name="path" string="true">a</｜DSML｜parameter>\n'
+                    '<｜DSML｜parameter name="max_bytes" string="false">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>',
+    "glm45": "<tool_call>read_file\n<arg_key>path</arg_key>\n<arg_value>a</arg_value>\n<arg_key>max_bytes</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
+    "glm47": "<tool_call>read_file<arg_key>path</arg_key><arg_value>a</arg_value><arg_key>max_bytes</arg_key><arg_value>3</arg_value></tool_call>",
+    "kimi_k2": '<|tool_calls_section_begin|><|tool_call_begin|>functions.read_file:0<|tool_call_argument_begin|>{"path": "a", "max_bytes": 3}'
+               "<|tool_call_end|><|tool_calls_section_end|>",
+    "gpt_oss": '<|channel|>commentary to=functions.read_file <|constrain|>json<|message|>{"path": "a", "max_bytes": 3}',
+    "minimax_m2": '<minimax:tool_call>\n<invoke name="read_file">\n<parameter name="path">a</parameter>\n<parameter name="max_bytes">3</parameter>\n'
+                  "</invoke>\n</minimax:tool_call>",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_every_family_may_write_under_every_demand(asked, kind):
+    ask = asked(tool_parser=kind, reasoning_parser="none")
+    call = WRITTEN[kind]
+    with_tools = {**ASK, "tools": TOOLS}
+    required = sglang_grammar(ask({**with_tools, "tool_choice": "required"}))
+    assert required.accepts(call)
+    for wrong in ("", "I will not.", cut(call, 1) if kind != "gpt_oss" else cut(call, 2), call + "x", "x" + call, call.replace("read_file", "rm"),
+                  call.replace("max_bytes", "max_bits"), call.replace("3", "three")):
+        assert not required.accepts(wrong), wrong
+    named = sglang_grammar(ask({**with_tools, "tool_choice": {"type": "function", "function": {"name": "write"}}}))
+    assert not named.accepts(call) and named.accepts(call.replace("read_file", "write").replace("path", "content").split("max_bytes")[0]) is False
+    only = sglang_grammar(ask({**with_tools, "tool_choice": {"type": "function", "function": {"name": "read_file"}}}))
+    assert only.accepts(call)
+    # Two calls, unless they are forbidden; a turn of gpt_oss ends behind one.
+    joined = {"llama3_json": call + "; " + call, "pythonic": call[:-1] + ", " + call[1:], "mistral": call[:-1] + ", " + call.split("][")[-1],
+              "gpt_oss": call + "<|call|>" + call}.get(kind, call + "\n" + call)
+    for tags in (("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"), ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+                 ("<minimax:tool_call>\n", "</minimax:tool_call>"), ("<｜DSML｜function_calls>\n", "</｜DSML｜function_calls>")):
+        if call.startswith(tags[0]):
+            inner = call[len(tags[0]):-len(tags[1])]
+            joined = tags[0] + inner + inner + tags[1]
+    assert required.accepts(joined) == (kind != "gpt_oss")
+    single = sglang_grammar(ask({**with_tools, "tool_choice": "required", "parallel_tool_calls": False}))
+    assert single.accepts(call) and not single.accepts(joined)
+    if kind == "gpt_oss":
+        return
+    # Of its own accord: text, then one call at most.
+    free = sglang_grammar(ask({**with_tools, "parallel_tool_calls": False}))
+    for text in ("", "Hello. 1 < 2, <b>!</b>, [x], {y}", call, "I look: " + call if kind not in ("llama3_json", "pythonic") else "well"):
+        assert free.accepts(text), text
+    assert not free.accepts(joined) and not free.accepts(cut(call, 3))
+    # Text in a format, or calls.
+    either = sglang_grammar(ask({**with_tools, "response_format": FORMAT}))
+    assert either.accepts('{"answer": 4, "why": "x"}') and either.accepts('{"answer":4}') and either.accepts(call) and either.accepts(joined)
+    assert not either.accepts('{"why": "x"}') and not either.accepts("4")
+
+
+def test_the_choice_between_some_tools(asked):
+    ask = asked()
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "read_file"}}]}}
+    grammar = sglang_grammar(ask({**ASK, "tools": TOOLS, "tool_choice": allowed}))
+    assert grammar.accepts(WRITTEN["hermes"]) and not grammar.accepts("no") and not grammar.accepts('<tool_call>{"name":"list_files","arguments":{}}</tool_call>')
+    allowed["allowed_tools"]["mode"] = "auto"
+    grammar = sglang_grammar(ask({**ASK, "tools": TOOLS, "tool_choice": allowed}))
+    assert grammar.accepts(WRITTEN["hermes"]) and grammar.accepts("no")
+    assert not grammar.accepts('<tool_call>{"name":"list_files","arguments":{}}</tool_call>')
+
+
+# --- the thought ---
+
+def test_the_constraint_begins_behind_the_thought(asked):
+    ask = asked(reasoning_parser="qwen3")
+    call, forced = WRITTEN["hermes"], {**ASK, "tools": TOOLS, "tool_choice": "required"}
+    for body, good in ((forced, call), ({**ASK, "response_format": FORMAT}, '{"answer": 1}')):
+        grammar = sglang_grammar(ask(body))
+        for text in (good, "<think>\nHm, {1 < 2}.\n</think>\n\n" + good, "<think></think>" + good):
+            assert grammar.accepts(text), text
+        for text in ("<think>Hm.</think>", "<think>Hm." + good, "Hm.</think>" + good, "<think>a</think><think>b</think>" + good):
+            assert not grammar.accepts(text), text
+
+
+def test_a_thought_that_is_open_must_end(asked):
+    body = asked(reasoning_parser="deepseek_r1")({**ASK, "response_format": FORMAT})
+    strict = sglang_grammar(body)
+    assert strict.accepts('Hm.</think>{"answer": 1}') and not strict.accepts('{"answer": 1}')
+
+
+def test_an_engine_that_knows_thoughts_itself_may_start_behind_them(asked):
+    body = asked("vllm", reasoning_parser="deepseek_r1")({**ASK, "response_format": FORMAT})
+    lenient = Grammar(body["sampling_params"]["structured_outputs"]["grammar"])
+    assert lenient.accepts('Hm.</think>\n{"answer": 1}') and lenient.accepts('\n\n{"answer": 1}') and not lenient.accepts("Hm.")
+
+
+# --- every engine, every dialect ---
+
+FIELDS = {"sglang": lambda b: b["sampling_params"].get("ebnf"), "vllm": lambda b: b["sampling_params"].get("structured_outputs", {}).get("grammar"),
+          "vllm-completions": lambda b: b.get("structured_outputs", {}).get("grammar"), "llamacpp": lambda b: b.get("grammar")}
+NATIVE = {"sglang": lambda b: json.loads(b["sampling_params"]["json_schema"]), "vllm": lambda b: b["sampling_params"]["structured_outputs"]["json"],
+          "vllm-completions": lambda b: b["structured_outputs"]["json"], "llamacpp": lambda b: b["json_schema"]}
+ANTHROPIC = {"model": "m", "max_tokens": 50, "messages": ASK["messages"],
+             "tools": [{"name": t["function"]["name"], "input_schema": t["function"].get("parameters", {"type": "object"})} for t in TOOLS]}
+RESPONSES = {"model": "m", "input": "hi", "tools": [{"type": "function", **t["function"]} for t in TOOLS]}
+DEMANDS = [
+    ("/v1/chat/completions", {**ASK, "tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}, "all"),
+    ("/v1/chat/completions", {**ASK, "tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "read_file"}}, "parallel_tool_calls": False},
+     "one"),
+    ("/v1/messages", {**ANTHROPIC, "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}, "all"),
+    ("/v1/messages", {**ANTHROPIC, "tool_choice": {"type": "tool", "name": "read_file", "disable_parallel_tool_use": True}}, "one"),
+    ("/v1/responses", {**RESPONSES, "tool_choice": "required", "parallel_tool_calls": False}, "all"),
+    ("/v1/responses", {**RESPONSES, "tool_choice": {"type": "function", "name": "read_file"}, "parallel_tool_calls": False}, "one"),
+]
+LIST = '<tool_call>\n{"name": "list_files", "arguments": {}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("kind", list(FIELDS))
+def test_every_engine_gets_every_dialects_demands(asked, kind):
+    routes = ("completions",) if kind == "vllm-completions" else ("generate", "completions")
+    ask = asked(kind.split("-")[0], routes=routes)
+    for path, body, what in DEMANDS:
+        for stream in (False, True):
+            grammar = Grammar(FIELDS[kind](ask({**body, "stream": stream}, path)))
+            assert grammar.accepts(WRITTEN["hermes"]) and not grammar.accepts("no") and not grammar.accepts(LIST + "\n" + LIST), (path, body)
+            assert grammar.accepts(LIST) == (what == "all"), (path, body)
+    plain = ask({**ASK, "tools": TOOLS, "tool_choice": "auto"})
+    assert FIELDS[kind](plain) is None
+    schema = FORMAT["json_schema"]["schema"]
+    assert NATIVE[kind](ask({**ASK, "response_format": FORMAT})) == schema
+    assert NATIVE[kind](ask({**ASK, "response_format": {"type": "json_object"}})) == {"type": "object"}
+    responses = {"model": "m", "input": "hi", "text": {"format": {"type": "json_schema", "name": "n", "schema": schema}}}
+    assert NATIVE[kind](ask(responses, "/v1/responses")) == schema
+    assert FIELDS[kind](ask({**ASK, "response_format": {"type": "ebnf", "ebnf": 'root ::= "x"'}})) == 'root ::= "x"'
+
+
+def test_an_openai_upstream_gets_the_demand_itself(asked):
+    ask = asked("openai")
+    ask({**ASK, "tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False, "response_format": FORMAT})
+    body = ask.engine.requests[-1]["body"]
+    assert body["tool_choice"] == "required" and body["parallel_tool_calls"] is False and body["response_format"] == FORMAT
+
+
+def test_what_cannot_be_enforced_is_refused(asked):
+    none = asked(tool_parser="none")
+    for body, path, field in (({**ASK, "tools": TOOLS, "tool_choice": "required"}, "/v1/chat/completions", "tool_choice"),
+                              (DEMANDS[2][1], "/v1/messages", "tool_choice"), (DEMANDS[4][1], "/v1/responses", "tool_choice")):
+        answer = none(body, path)
+        assert answer.status == 400 and field in answer.text, answer.text
+    assert isinstance(none({**ASK, "tools": TOOLS}), dict)  # unasked it is no error
+    llama = asked("llamacpp")
+    for kind in ("regex", "structural_tag"):
+        answer = llama({**ASK, "response_format": {"type": kind, kind: "x"}})
+        assert answer.status == 400 and "response_format" in answer.text, answer.text
+    both = asked()({**ASK, "tools": TOOLS, "tool_choice": "required", "response_format": {"type": "regex", "regex": "x"}})
+    assert both.status == 400 and both.json()["error"]["param"] == "tool_choice"
+
+
+def deep(n):
+    return {"type": "object", "properties": {f"k{i}": {"enum": [f"{i}-{j}" * 40 for j in range(200)]} for i in range(n)}}
+
+
+def test_schemas_beyond_measure_are_refused_and_harm_nothing(asked):
+    ask = asked(reasoning_parser="qwen3")
+    answer = ask({**ASK, "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": deep(60)}}})
+    assert answer.status == 400 and answer.json()["error"]["param"] == "response_format"
+    assert isinstance(ask({**ASK, "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": deep(2)}}}), dict)
+
+
+# --- the built-in engine ---
+
+def test_the_builtin_engine_does_as_it_is_told(start):
+    gateway = start(workers=1)
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    for path, body, _ in DEMANDS:
+        answer = gateway.post(f"/sessions/{sid}{path}", body)
+        assert answer.status == 200, answer.text
+        assert '"list_files"' in answer.text or '"read_file"' in answer.text or '"write"' in answer.text, answer.text
+    message = gateway.post(f"/sessions/{sid}/v1/chat/completions", {**ASK, "response_format": FORMAT}).json()["choices"][0]["message"]
+    assert "answer" in json.loads(message["content"])
+    free = gateway.post(f"/sessions/{sid}/v1/chat/completions", {**ASK, "tools": TOOLS, "parallel_tool_calls": False}).json()
+    assert free["choices"][0]["message"]["content"] == "hi"
+
+
+def test_an_answer_without_the_demanded_call_is_told_as_it_is(start, tmp_path):
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps(["I will not."]))
+    gateway = start(workers=1, engine=f"builtin:script:{script}")
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    body = {**ASK, "tools": TOOLS, "tool_choice": "required"}
+    choice = gateway.post(f"/sessions/{sid}/v1/chat/completions", body).json()["choices"][0]
+    assert choice["message"]["content"] == "I will not." and choice["finish_reason"] == "stop" and "tool_calls" not in choice["message"]
+    records = gateway.get(f"/sessions/{sid}?records=1").text
+    assert "demanded a tool call" in records, records

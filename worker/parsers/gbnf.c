@@ -1,0 +1,216 @@
+#include "worker/parsers/gbnf.h"
+
+#include "common/base/check.h"
+
+enum { TAILS_MAX = 10 };
+
+/* White space is bounded: a grammar that allows it without end lets a model write nothing else. */
+static const char lexical[] =
+    "ws ::= [ \\t\\r\\n]{0,40}\n"
+    "hex ::= [0-9a-fA-F]\n"
+    "char ::= [^\"\\\\\\x00-\\x1f] | \"\\\\\" ( [\"\\\\/bfnrt] | \"u\" hex hex hex hex )\n"
+    "string ::= \"\\\"\" char* \"\\\"\"\n"
+    "natural ::= \"0\" | [1-9] [0-9]{0,15}\n"
+    "integer ::= \"-\"? natural\n"
+    "number ::= integer ( \".\" [0-9]{1,16} )? ( [eE] ( \"+\" | \"-\" )? [0-9]{1,3} )?\n"
+    "boolean ::= \"true\" | \"false\"\n"
+    "null ::= \"null\"\n"
+    "value ::= null | boolean | number | string | array | object\n"
+    "member ::= string ws \":\" ws value\n"
+    "object ::= \"{\" ws ( member ( ws \",\" ws member )* ws )? \"}\"\n"
+    "array ::= \"[\" ws ( value ( ws \",\" ws value )* ws )? \"]\"\n";
+
+static const char python[] =
+    "pychar ::= [^\"\\\\\\x00-\\x1f] | \"\\\\\" ( [\"'\\\\nrt] | \"u\" hex hex hex hex )\n"
+    "pysingle ::= [^'\\\\\\x00-\\x1f] | \"\\\\\" ( [\"'\\\\nrt] | \"u\" hex hex hex hex )\n"
+    "pystring ::= \"\\\"\" pychar* \"\\\"\" | \"'\" pysingle* \"'\"\n"
+    "pyboolean ::= \"True\" | \"False\"\n"
+    "pynull ::= \"None\"\n"
+    "pyvalue ::= pynull | pyboolean | number | pystring | pyarray | pyobject\n"
+    "pymember ::= pystring ws \":\" ws pyvalue\n"
+    "pyobject ::= \"{\" ws ( pymember ( ws \",\" ws pymember )* ws )? \"}\"\n"
+    "pyarray ::= \"[\" ws ( pyvalue ( ws \",\" ws pyvalue )* ws )? \"]\"\n";
+
+unsigned gbnf_reserve(struct gbnf *g)
+{
+    return ++g->n_rules;
+}
+
+void gbnf_define(struct gbnf *g, unsigned rule, const struct buf *expr)
+{
+    buf_printf(&g->text, "x%u ::= ", rule);
+    buf_add_str(&g->text, buf_str(expr));
+    buf_add_c(&g->text, '\n');
+}
+
+unsigned gbnf_rule(struct gbnf *g, struct buf *expr)
+{
+    unsigned rule = gbnf_reserve(g);
+
+    gbnf_define(g, rule, expr);
+    buf_clear(expr);
+    return rule;
+}
+
+void gbnf_ref(struct buf *expr, unsigned rule)
+{
+    buf_printf(expr, "x%u ", rule);
+}
+
+void gbnf_lit(struct buf *expr, struct str text)
+{
+    buf_add_c(expr, '"');
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.p[i];
+
+        if (c == '"' || c == '\\')
+            buf_printf(expr, "\\%c", c);
+        else if (c == '\n')
+            buf_puts(expr, "\\n");
+        else if (c < 0x20 || c == 0x7f)
+            buf_printf(expr, "\\u%04x", c);
+        else
+            buf_add_c(expr, (char)c);
+    }
+    buf_puts(expr, "\" ");
+}
+
+/* --- text without marks --- */
+
+static struct str first_char(struct str s)
+{
+    size_t n = 1;
+
+    while (n < s.len && ((unsigned char)s.p[n] & 0xc0) == 0x80)
+        n++;
+    return str_sub(s, 0, n);
+}
+
+/* A character inside [...]. */
+static void class_char(struct buf *class, struct str c)
+{
+    bool plain = (unsigned char)c.p[0] >= 0x80 || strchr("<>/|_:=", c.p[0]) ||
+                 (c.p[0] >= 'a' && c.p[0] <= 'z') || (c.p[0] >= 'A' && c.p[0] <= 'Z') ||
+                 (c.p[0] >= '0' && c.p[0] <= '9');
+
+    if (plain)
+        buf_add_str(class, c);
+    else
+        buf_printf(class, "\\u%04x", (unsigned)c.p[0]);
+}
+
+static void add_once(struct str *set, size_t *n, struct str c)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (str_eq(set[i], c))
+            return;
+    set[(*n)++] = c;
+}
+
+/* What may follow the beginning that all these tails stand behind: any text that does not go on as
+ * one of them. `opening` is the set of characters that begin a mark. */
+static unsigned diverge(struct gbnf *g, const struct str *tails, size_t n, struct str opening)
+{
+    struct buf x = {0};
+    struct str next[TAILS_MAX];
+    size_t n_next = 0;
+
+    for (size_t i = 0; i < n; i++)
+        add_once(next, &n_next, first_char(tails[i]));
+    buf_puts(&x, "( [^");
+    buf_add_str(&x, opening);
+    for (size_t i = 0; i < n_next; i++)
+        class_char(&x, next[i]);
+    buf_puts(&x, "] [^");
+    buf_add_str(&x, opening);
+    buf_puts(&x, "]* ");
+    for (size_t i = 0; i < n_next; i++) {
+        struct str rest[TAILS_MAX];
+        size_t n_rest = 0;
+        bool whole = false;
+
+        for (size_t k = 0; k < n; k++) {
+            if (!str_starts(tails[k], next[i]))
+                continue;
+            rest[n_rest] = str_sub(tails[k], next[i].len, tails[k].len);
+            whole = whole || rest[n_rest].len == 0;
+            n_rest++;
+        }
+        if (whole)
+            continue; /* the mark would be complete */
+        buf_puts(&x, "| ");
+        gbnf_lit(&x, next[i]);
+        gbnf_ref(&x, diverge(g, rest, n_rest, opening));
+    }
+    buf_puts(&x, ")?");
+    unsigned rule = gbnf_rule(g, &x);
+
+    buf_done(&x);
+    return rule;
+}
+
+unsigned gbnf_text_without(struct gbnf *g, const char *const *marks, size_t n)
+{
+    struct buf x = {0}, opening = {0};
+    struct str first[TAILS_MAX], all[TAILS_MAX];
+    size_t n_first = 0, n_all = 0;
+    unsigned rule;
+
+    CHECK(n <= TAILS_MAX);
+    for (size_t i = 0; i < n; i++)
+        if (marks[i])
+            all[n_all++] = str_cstr(marks[i]);
+    CHECK(n_all > 0);
+    for (size_t i = 0; i < n_all; i++)
+        add_once(first, &n_first, first_char(all[i]));
+    for (size_t i = 0; i < n_first; i++)
+        class_char(&opening, first[i]);
+    buf_printf(&x, "[^%.*s]* ( ", (int)opening.len, opening.p);
+    for (size_t i = 0; i < n_first; i++) {
+        struct str rest[TAILS_MAX];
+        size_t n_rest = 0;
+
+        for (size_t k = 0; k < n_all; k++)
+            if (str_starts(all[k], first[i]))
+                rest[n_rest++] = str_sub(all[k], first[i].len, all[k].len);
+        buf_puts(&x, i ? "| " : "");
+        gbnf_lit(&x, first[i]);
+        gbnf_ref(&x, diverge(g, rest, n_rest, buf_str(&opening)));
+    }
+    buf_puts(&x, ")*");
+    rule = gbnf_rule(g, &x);
+    buf_done(&x);
+    buf_done(&opening);
+    return rule;
+}
+
+/* --- the whole --- */
+
+void gbnf_fill(struct buf *expr, const char *template, const char *keys, const struct str *values)
+{
+    for (const char *p = template; *p; p++) {
+        const char *key = p[0] == '%' && p[1] ? strchr(keys, p[1]) : NULL;
+
+        if (!key) {
+            buf_add_c(expr, *p);
+            continue;
+        }
+        buf_add_str(expr, values[key - keys]);
+        p++;
+    }
+}
+
+void gbnf_finish(struct gbnf *g, struct str root)
+{
+    struct buf whole = {0};
+
+    buf_puts(&whole, "root ::= ");
+    buf_add_str(&whole, root);
+    buf_add_c(&whole, '\n');
+    buf_add_str(&whole, buf_str(&g->text));
+    buf_puts(&whole, lexical);
+    if (g->python)
+        buf_puts(&whole, python);
+    buf_done(&g->text);
+    g->text = whole;
+}
