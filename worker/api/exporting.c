@@ -1,11 +1,13 @@
 /* Trajectories on their way out: trajectories, finalize, samples. Made and sent in slices. */
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
 #include "worker/api/respond.h"
 #include "worker/export/accept.h"
+#include "worker/export/drift.h"
 #include "worker/export/export.h"
 #include "worker/turn/ledger.h"
 
@@ -25,6 +27,8 @@ struct exporting {
     bool durable, applied;  /* of finalize's record */
     struct loop_task later; /* the next slice, after everybody else had a turn */
     bool started;
+    bool samples;                       /* asked for by /samples */
+    uint32_t drifted[DRIFT_KIND_COUNT]; /* counted so far */
 };
 
 static void exporting_free(struct exporting *v)
@@ -46,10 +50,17 @@ static void on_closed(void *ctx, bool delivered)
     exporting_free(v);
 }
 
+/* /samples says in plain text why a session cannot be assembled, as its clients expect. */
 static void fail(struct exporting *v, const struct err *e)
 {
     exchange_watch(v->x, NULL, NULL);
-    respond_error_to(v->api, v->x, NULL, v->dialect, v->request_id, e);
+    if (v->samples && e->kind == ERR_UNASSEMBLABLE) {
+        exchange_set_header(v->x, "x-should-retry", STR("false"));
+        respond_count(v->api, v->dialect, err_status(e));
+        exchange_reply(v->x, err_status(e), "text/plain; charset=utf-8", str_cstr(e->text));
+    } else {
+        respond_error_to(v->api, v->x, NULL, v->dialect, v->request_id, e);
+    }
     exporting_free(v);
 }
 
@@ -75,17 +86,46 @@ static int slice(struct exporting *v, struct err *e)
     return rc;
 }
 
-/* The next slice. */
+static void count_drift(struct exporting *v)
+{
+    const uint32_t *n = export_drifted(v->export);
+
+    for (unsigned k = 0; k < DRIFT_KIND_COUNT; k++)
+        if (n[k] > v->drifted[k])
+            metrics_count_at(v->api->turns.page, METRIC_drift, k, 0, n[k] - v->drifted[k]);
+    memcpy(v->drifted, n, sizeof(v->drifted));
+}
+
+static void give_up(struct exporting *v, const struct err *e)
+{
+    log_error(NULL, "an export broke", LOG_T("session", v->id), LOG_T("error", e->text));
+    if (!v->started) {
+        fail(v, e);
+        return;
+    }
+    exchange_fail(v->x);
+}
+
+/* The next slice. Until there are bytes an error is still a plain answer. */
 static void on_later(struct loop_task *t)
 {
     struct exporting *v = CONTAINER_OF(t, struct exporting, later);
     struct err e = {0};
     int rc = slice(v, &e);
 
+    count_drift(v);
     if (rc < 0) {
-        log_error(NULL, "an export broke", LOG_T("session", v->id), LOG_T("error", e.text));
-        exchange_fail(v->x);
+        give_up(v, &e);
         return;
+    }
+    if (!v->started && v->out.len == 0 && rc == 0) {
+        loop_task_post(v->api->turns.loop, &v->later, on_later);
+        return;
+    }
+    if (!v->started) {
+        v->started = true;
+        respond_count(v->api, v->dialect, 200);
+        exchange_start(v->x, export_content_type(v->export));
     }
     if (v->out.len > 0)
         exchange_send(v->x, &v->out);
@@ -104,44 +144,30 @@ static void on_more(void *ctx)
     loop_task_post(v->api->turns.loop, &v->later, on_later);
 }
 
-/* Fixes the branches, makes the first slice (whose failure is still a plain error) and goes on. */
+/* Fixes the branches and begins. */
 static void send_export(struct exporting *v)
 {
     struct turn_env *env = &v->api->turns;
     struct err e = {0};
     bool ended = false;
     struct session *s = session_find_any(env->store, str_cstr(v->id), &ended);
-    int rc;
 
     if (!s) {
         (void)err_set(&e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION, "the session is gone");
         fail(v, &e);
-        return;
-    }
-    if (export_new(s, env->model, env->scratch, &v->options, &v->export, &e)) {
+    } else if (export_new(s, env->model, env->scratch, &v->options, &v->export, &e)) {
         fail(v, &e);
-        return;
+    } else {
+        on_later(&v->later);
     }
-    rc = slice(v, &e);
-    if (rc < 0) {
-        fail(v, &e);
-        return;
-    }
-    v->started = true;
-    respond_count(v->api, v->dialect, 200);
-    exchange_start(v->x, export_content_type(v->export));
-    exchange_send(v->x, &v->out);
-    if (rc == 1)
-        exchange_end(v->x);
-    else
-        exchange_pull(v->x, on_more, v);
 }
 
 static int query_options(struct exporting *v, struct err *e)
 {
     static const char *const names[] = {
-        "format", "select",       "pick",          "train_once", "merge",        "max_tokens",
-        "uid",    "ignore_tools", "session_index", "drift",      "global_steps", "mask_unfinished"};
+        "format",         "select", "pick",         "train_once",    "merge", "max_tokens",
+        "max_seq_len",    "uid",    "ignore_tools", "session_index", "drift", "global_steps",
+        "mask_unfinished"};
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         struct str value = query_get(&v->arena, exchange_query(v->x), names[i]);
@@ -168,8 +194,9 @@ static struct exporting *exporting_new(struct api_request *r, enum export_format
     memcpy(v->request_id, r->request_id, sizeof(v->request_id));
     memcpy(v->id, r->id.p, r->id.len);
     export_options_init(&v->options);
-    if (otherwise == EXPORT_MILES) /* what miles' own session server hands out */
-        v->options.drop_retries = v->options.train_once = true;
+    v->samples = otherwise == EXPORT_MILES;
+    if (v->samples) /* what miles' own session server hands out */
+        v->options.drop_retries = v->options.train_once = v->options.whole_replay = true;
     v->options.format = otherwise == EXPORT_MILES ? otherwise : accept_format(accept, otherwise);
     exchange_watch(v->x, on_closed, v);
     if (query_options(v, &e) || (body.len > 0 && json_parse(&v->arena, body, &given, &e))) {
@@ -181,7 +208,7 @@ static struct exporting *exporting_new(struct api_request *r, enum export_format
         fail(v, &e);
         return NULL;
     }
-    if (export_options_json(&v->options, given, &e)) {
+    if (export_options_json(&v->options, given, &e) || export_options_check(&v->options, &e)) {
         fail(v, &e);
         return NULL;
     }

@@ -18,6 +18,9 @@ static const struct format *const FORMATS[EXPORT_FORMAT_COUNT] = {
     [EXPORT_OPENAI_MESSAGES] = &format_openai_messages,
 };
 
+/* What a step of the selection counts as, in bytes. */
+enum { SELECT_WORK = 16 << 10 };
+
 /* --- options --- */
 
 void export_options_init(struct export_options *o)
@@ -44,7 +47,17 @@ static int read_switch(struct str v, const char *name, bool *ret, struct err *e)
 static int read_count(struct str v, const char *name, uint64_t max, uint64_t *ret, struct err *e)
 {
     if (str_to_u64(v, max, ret) != 0)
-        return err_field(e, name, "%s must be an integer >= 0", name);
+        return err_field(e, name, "%s must be an integer from 0 to %llu", name,
+                         (unsigned long long)max);
+    return 0;
+}
+
+/* Nothing fits into no tokens: 0 is a mistake, not a limit. */
+static int read_limit(struct export_options *o, struct str v, const char *name, struct err *e)
+{
+    if (str_to_u64(v, UINT32_MAX, &o->max_tokens) != 0 || o->max_tokens == 0)
+        return err_field(e, name, "%s must be an integer from 1 to %u", name, UINT32_MAX);
+    o->has_max_tokens = true;
     return 0;
 }
 
@@ -107,9 +120,9 @@ static int read_numbers(struct export_options *o, struct str name, struct str va
     uint64_t n = 0;
 
     if (str_eq_c(name, "max_tokens"))
-        return read_count(value, "max_tokens", UINT32_MAX, &o->max_tokens, e);
+        return read_limit(o, value, "max_tokens", e);
     if (str_eq_c(name, "max_seq_len"))
-        return read_count(value, "max_seq_len", UINT32_MAX, &o->max_tokens, e);
+        return read_limit(o, value, "max_seq_len", e);
     if (str_eq_c(name, "session_index")) {
         if (read_count(value, "session_index", UINT32_MAX, &n, e) != 0)
             return -1;
@@ -136,13 +149,44 @@ int export_option(struct export_options *o, struct str name, struct str value, s
         return read_drift(o, value, e);
     if (str_eq_c(name, "train_once"))
         return read_switch(value, "train_once", &o->train_once, e);
-    if (str_eq_c(name, "ignore_tools"))
+    if (str_eq_c(name, "ignore_tools")) {
+        o->ignore_tools_set = true;
         return read_switch(value, "ignore_tools", &o->ignore_tools, e);
+    }
     if (str_eq_c(name, "mask_unfinished"))
         return read_switch(value, "mask_unfinished", &o->mask_unfinished, e);
-    if (str_eq_c(name, "uid"))
+    if (str_eq_c(name, "uid")) {
+        if (value.len == 0)
+            return err_field(e, "uid", "uid must be a text that is not empty");
         o->uid = value;
+    }
     return read_numbers(o, name, value, e);
+}
+
+static int read_member(struct export_options *o, const struct json_member *m, struct err *e)
+{
+    struct str name = json_string(&m->key), text = json_text(&m->value);
+
+    switch ((enum json_kind)m->value.kind) {
+    case JSON_NULL:
+        return 0;
+    case JSON_BOOL:
+        text = json_is_true(&m->value) ? STR("true") : STR("false");
+        break;
+    case JSON_ARRAY:
+    case JSON_OBJECT:
+        text = STR(""); /* no option reads it; the answer names the values it takes */
+        break;
+    default:
+        break;
+    }
+    if (str_eq_c(name, "metadata")) {
+        if (m->value.kind != JSON_OBJECT)
+            return err_field(e, "metadata", "metadata must be an object");
+        o->metadata = &m->value;
+        return 0;
+    }
+    return export_option(o, name, text, e);
 }
 
 int export_options_json(struct export_options *o, const struct json *body, struct err *e)
@@ -151,18 +195,19 @@ int export_options_json(struct export_options *o, const struct json *body, struc
         return 0;
     if (body->kind != JSON_OBJECT)
         return err_set(e, ERR_INVALID, "export options must be an object");
-    for (uint32_t i = 0; i < body->n; i++) {
-        struct str name = json_string(&body->members[i].key);
-        const struct json *v = &body->members[i].value;
-        struct str text = json_text(v);
-
-        if (v->kind == JSON_BOOL)
-            text = json_is_true(v) ? STR("true") : STR("false");
-        if (str_eq_c(name, "metadata") && v->kind == JSON_OBJECT)
-            o->metadata = v;
-        else if (text.p && export_option(o, name, text, e) != 0)
+    for (uint32_t i = 0; i < body->n; i++)
+        if (read_member(o, &body->members[i], e) != 0)
             return -1;
-    }
+    return 0;
+}
+
+int export_options_check(const struct export_options *o, struct err *e)
+{
+    if (o->merge_set && o->merge != MERGE_NONE && o->select == SELECT_ALL_CHECKPOINTS)
+        return err_field(e, "select",
+                         "select=all_checkpoints keeps every answer apart and merge=%s joins them: "
+                         "use one of the two (merge=none, or select=leaves, last, longest)",
+                         o->merge == MERGE_TEXT ? "text" : "token");
     return 0;
 }
 
@@ -171,9 +216,12 @@ int export_options_json(struct export_options *o, const struct json *body, struc
 int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,
                const struct export_options *o, struct export **ret, struct err *e)
 {
-    struct export *x = mem_zalloc(sizeof(*x));
+    struct export *x;
 
-    (void)e;
+    *ret = NULL;
+    if (export_options_check(o, e) != 0)
+        return -1;
+    x = mem_zalloc(sizeof(*x));
     x->session = s;
     session_pin(s);
     x->options = *o;
@@ -182,14 +230,25 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     if (o->metadata)
         x->options.metadata = message_copy(&x->arena, o->metadata);
     x->format = FORMATS[o->format];
-    x->input = (struct trajectory_input){
-        .session = s, .model = m, .scratch = scratch, .audit = m && !o->no_drift};
-    selection_make(&x->input, o, &x->arena, &x->selection);
-    if (!x->format->text_too)
-        selection_drop_text(&x->selection);
-    x->input.owners = x->selection.owners;
+    x->input = (struct trajectory_input){.session = s,
+                                         .model = m,
+                                         .scratch = scratch,
+                                         .audit = m && !o->no_drift,
+                                         .text_too = x->format->text_too};
+    selection_start(&x->input, &x->options, &x->arena, &x->selection);
     *ret = x;
     return 0;
+}
+
+/* A part of the selection; at its end what is known without building anything is checked, so that
+ * most of what is wrong is an error before the first byte. */
+static int choose(struct export *x, struct err *e)
+{
+    if (selection_next(&x->input, &x->options, &x->selection))
+        return 0;
+    x->input.owners = x->selection.owners;
+    x->step = EXPORT_BEGIN;
+    return selection_check(&x->selection, x->session, e);
 }
 
 static void sum_up(struct export *x, const struct trajectory *t)
@@ -326,6 +385,10 @@ int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct e
     while (!is_over(x) && done < budget_bytes) {
         if (is_deferred(x)) {
             done += hand_out(x, out, budget_bytes - done);
+        } else if (x->step == EXPORT_SELECT) {
+            if (choose(x, e) != 0)
+                return -1;
+            done += SELECT_WORK;
         } else if (x->step == EXPORT_BEGIN) {
             if (x->format->begin)
                 x->format->begin(x, out);

@@ -51,8 +51,11 @@ struct export_options {
     bool train_once;
     enum export_merge merge; /* timelines sessions merge by their own level unless set here */
     bool merge_set;
-    bool ignore_tools;           /* of merge; default true */
-    uint64_t max_tokens;         /* per trajectory, cut by whole turns; 0: no limit */
+    bool ignore_tools; /* of merge; default true */
+    bool ignore_tools_set;
+    bool has_max_tokens;
+    uint64_t max_tokens;         /* per trajectory, cut by whole turns */
+    bool whole_replay;           /* miles: routed experts in a part of the turns are an error */
     bool no_drift;               /* drift=off: leave the audit out */
     bool mask_unfinished;        /* verl: loss_mask zero when reward_info.finished is false */
     struct str uid;              /* verl; default: the session id */
@@ -68,18 +71,21 @@ void export_options_init(struct export_options *o);
  * Unknown names are ignored; bad values: ERR_INVALID with the name. */
 int export_option(struct export_options *o, struct str name, struct str value, struct err *e);
 
+/* Options that contradict each other: ERR_INVALID that names both. export_new asks, too. */
+int export_options_check(const struct export_options *o, struct err *e);
+
 /* All of them from an object (finalize's or /samples' body; "max_seq_len" = max_tokens); NULL and
- * null are fine. Values may be strings, numbers or booleans. */
+ * null are fine, and so are members that are null. Values may be strings, numbers or booleans. */
 int export_options_json(struct export_options *o, const struct json *body, struct err *e);
 
 /* Fixes the branches and prepares. `m` and `scratch` are for the drift audit and for merging by
- * token; NULL leaves the audit out. ERR_UNASSEMBLABLE when the format cannot hold the session
- * (miles). */
+ * token; NULL leaves the audit out. Both must live as long as the export. */
 int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,
                const struct export_options *o, struct export **ret, struct err *e);
 
 /* Appends the next bytes, stopping soon after `budget_bytes` of output or of work: 1 done, 0 more
- * (it may have appended nothing yet), -1 error. */
+ * (it may have appended nothing yet), -1 ERR_UNASSEMBLABLE: a trajectory breaks an invariant of the
+ * spec, or (whole_replay) has routed experts in a part of its turns. */
 int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct err *e);
 
 const char *export_content_type(const struct export *x);

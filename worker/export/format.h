@@ -42,7 +42,7 @@ struct export
     unsigned pass;
     size_t at;
 
-    enum { EXPORT_BEGIN, EXPORT_MIDDLE, EXPORT_END, EXPORT_DONE } step;
+    enum { EXPORT_SELECT, EXPORT_BEGIN, EXPORT_MIDDLE, EXPORT_END, EXPORT_DONE } step;
 };
 
 struct format {

@@ -17,13 +17,18 @@ struct line {
     bool kept;
 };
 
+/* Work of one merge_next: messages walked over. */
+enum { STEP_MESSAGES = 512 };
+
 struct merge {
     const struct trajectory_input *in;
-    const struct merge_rule *rule;
+    struct merge_rule rule;
     struct arena *arena;
     struct matcher by_text;
     uint64_t *hashes; /* of a node's whole path, whatever its gate; by node id; 0: not known */
     struct map prefixes;
+    struct line *lines; /* in commit order */
+    size_t n, left;     /* the newest `left` ones are not placed yet: from left - 1 down */
 };
 
 /* A node's path as a key that does not know the gate. */
@@ -135,7 +140,7 @@ static bool covers(struct merge *m, const struct line *a, const struct line *s)
 
     if (s->track.head->node->depth < n)
         return false;
-    if (!m->rule->ignore_tools && g != h && !same_json(g->tools, h->tools))
+    if (!m->rule.ignore_tools && g != h && !same_json(g->tools, h->tools))
         return false;
     for (uint32_t i = n; i-- > 0;) {
         if (a->path[i] == s->path[i])
@@ -143,7 +148,7 @@ static bool covers(struct merge *m, const struct line *a, const struct line *s)
         if (!same_message(m, a->path[i], s->path[i]))
             return false;
     }
-    for (uint32_t i = 0; i < n && m->rule->tokens; i++)
+    for (uint32_t i = 0; i < n && m->rule.tokens; i++)
         if (!same_tokens(m, a, s, i))
             return false;
     return true;
@@ -191,48 +196,77 @@ static void absorb(const struct line *a, struct line *s)
             s->track.authors[i] = a->track.authors[i];
 }
 
-static void line_init(struct merge *m, struct line *l, const struct branch *b)
+static void line_init(struct merge *m, struct line *l)
 {
-    uint32_t depth = b->head->node->depth;
+    struct turn *head = l->track.head;
+    uint32_t depth = head->node->depth;
 
-    l->track = (struct track){.head = b->head, .whole = b->head, .seq = b->seq};
     l->track.authors = arena_calloc(m->arena, depth, sizeof(struct turn *));
-    l->track.authors[depth - 1] = b->head;
+    l->track.authors[depth - 1] = head;
     l->path = arena_calloc(m->arena, depth, sizeof(struct node *));
-    for (struct node *n = b->head->node; n->depth > 0; n = n->parent)
+    for (struct node *n = head->node; n->depth > 0; n = n->parent)
         l->path[n->depth - 1] = n;
 }
 
-void merge_timelines(const struct trajectory_input *in, const struct merge_rule *rule,
-                     struct arena *a, struct track_vec *out)
+struct merge *merge_new(const struct trajectory_input *in, const struct merge_rule *rule,
+                        const uint8_t *skip, struct arena *a)
 {
+    struct merge *m = ARENA_NEW(a, struct merge);
     struct branch_vec all = {0};
-    struct merge m = {.in = in, .rule = rule, .arena = a, .by_text = {MATCHER_CANONICAL, false}};
-    struct line *lines;
 
+    *m = (struct merge){.in = in, .rule = *rule, .arena = a, .by_text = {MATCHER_CANONICAL, false}};
     session_checkpoints(in->session, &all);
-    m.hashes = mem_calloc(in->session->forest.nodes.n + 1, sizeof(*m.hashes));
-    lines = arena_calloc(a, all.n, sizeof(*lines));
-    for (size_t i = all.n; i-- > 0;) { /* newest first */
-        struct line *l = &lines[i], *keeper;
-
-        if (!all.at[i].head->node) {
-            l->track = (struct track){
-                .head = all.at[i].head, .whole = all.at[i].head, .seq = all.at[i].seq};
-            l->kept = true;
-            continue;
-        }
-        line_init(&m, l, &all.at[i]);
-        keeper = keeper_of(&m, l);
-        if (keeper)
-            absorb(l, keeper);
-        else
-            keep(&m, l);
-    }
+    m->hashes = mem_calloc(in->session->forest.nodes.n + 1, sizeof(*m->hashes));
+    m->lines = arena_calloc(a, all.n, sizeof(*m->lines));
     for (size_t i = 0; i < all.n; i++)
-        if (lines[i].kept)
-            *vec_push(out) = lines[i].track;
-    free(m.hashes);
-    map_done(&m.prefixes);
+        if (!skip || !skip[all.at[i].head->id])
+            m->lines[m->n++].track = (struct track){
+                .head = all.at[i].head, .whole = all.at[i].head, .seq = all.at[i].seq};
+    m->left = m->n;
     vec_done(&all);
+    return m;
+}
+
+static void place(struct merge *m, struct line *l)
+{
+    struct line *keeper;
+
+    if (!l->track.head->node) { /* a completion: no messages */
+        l->kept = true;
+        return;
+    }
+    line_init(m, l);
+    keeper = keeper_of(m, l);
+    if (keeper)
+        absorb(l, keeper);
+    else
+        keep(m, l);
+}
+
+bool merge_next(struct merge *m)
+{
+    size_t done = 0;
+
+    while (m->left > 0 && done < STEP_MESSAGES) { /* newest first */
+        struct line *l = &m->lines[--m->left];
+
+        done += l->track.head->node ? l->track.head->node->depth : 1;
+        place(m, l);
+    }
+    return m->left > 0;
+}
+
+void merge_survivors(const struct merge *m, struct track_vec *out)
+{
+    for (size_t i = 0; i < m->n; i++)
+        if (m->lines[i].kept)
+            *vec_push(out) = m->lines[i].track;
+}
+
+void merge_done(struct merge *m)
+{
+    if (!m)
+        return;
+    free(m->hashes);
+    map_done(&m->prefixes);
 }

@@ -20,9 +20,21 @@ struct merge_rule {
     bool ignore_tools;
 };
 
-/* Pushes the survivors in commit order; their authors live in the arena. in->model may be NULL
- * when not by tokens. */
-void merge_timelines(const struct trajectory_input *in, const struct merge_rule *rule,
-                     struct arena *a, struct track_vec *out);
+struct merge;
+
+/* skip, when given: by turn id, answers that are no timelines (given up by a retry). The authors of
+ * what survives live in the arena, and so does the merge. in->model may be NULL when not by
+ * tokens. */
+struct merge *merge_new(const struct trajectory_input *in, const struct merge_rule *rule,
+                        const uint8_t *skip, struct arena *a);
+
+/* Places some of the timelines; true while there are more. */
+bool merge_next(struct merge *m);
+
+/* Pushes the survivors in commit order. */
+void merge_survivors(const struct merge *m, struct track_vec *out);
+
+/* Frees what lives outside the arena; NULL is fine. */
+void merge_done(struct merge *m);
 
 #endif

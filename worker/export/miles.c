@@ -222,6 +222,31 @@ static void make_meta(struct export *x)
     json_out_end_obj(&o);
 }
 
+/* As miles: a gap in the replay is no sample, whatever else it holds. */
+static int miles_check(const struct export *x, const struct trajectory *t, struct err *e)
+{
+    const struct turn *with = NULL, *without = NULL;
+
+    if (!x->options.whole_replay || t->experts.p || !t->own)
+        return 0;
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        const struct turn *turn = t->turns[i].turn;
+
+        if (turn->experts.p && turn->experts_layers && turn->experts_topk)
+            with = turn;
+        else if (!turn->experts.p && !without)
+            without = turn;
+    }
+    if (!with)
+        return 0;
+    without = without ? without : with;
+    return err_set(e, ERR_UNASSEMBLABLE,
+                   "the sample cannot be assembled: routed experts do not cover it (turn %u of %u, "
+                   "%.*s)",
+                   without->depth, t->track->head->depth, (int)without->response_id.len,
+                   without->response_id.p);
+}
+
 static void miles_end(struct export *x, struct buf *out)
 {
     struct str meta;
@@ -243,6 +268,7 @@ const struct format format_miles = {.name = "miles",
                                     .content_type = "application/octet-stream",
                                     .passes = TENSOR_PASSES,
                                     .begin = miles_begin,
+                                    .check = miles_check,
                                     .one = miles_one,
                                     .end = miles_end,
                                     .drop = tensors_drop};

@@ -19,30 +19,54 @@ static bool merges(const struct session *s, const struct export_options *o, stru
 
     *rule = (struct merge_rule){s->options.compare_tokens, s->options.ignore_tools};
     if (o->merge_set)
-        *rule = (struct merge_rule){o->merge == MERGE_TOKEN, o->ignore_tools};
+        rule->tokens = o->merge == MERGE_TOKEN;
+    if (o->merge_set || o->ignore_tools_set)
+        rule->ignore_tools = o->ignore_tools;
     return o->merge_set ? o->merge != MERGE_NONE : timelines && o->select != SELECT_ALL_CHECKPOINTS;
 }
 
 /* --- cutting by whole turns --- */
 
-/* Two trajectories that were cut to the same turn are one. */
-static void cut(const struct session *session, struct selection *s, uint64_t max)
+/* Tokens of the trajectory: a merged one may hold longer or shorter answers than its head's copy.
+ */
+static uint64_t length_of(const struct trajectory_input *in, const struct track *t, uint64_t max)
 {
-    char *seen = mem_zalloc(session->forest.turns.n + 1);
+    uint64_t most = t->head->total;
+    struct arena tmp = {0};
+    struct trajectory r;
+
+    for (uint32_t i = 0; t->authors && i < t->head->node->depth; i++)
+        most += t->authors[i] ? t->authors[i]->n : 0;
+    if (!t->authors || most <= max)
+        return t->authors ? most : t->head->total;
+    trajectory_build(in, t, 0, &tmp, &r);
+    most = r.total;
+    arena_done(&tmp);
+    return most;
+}
+
+static bool is_author(const struct track *t)
+{
+    return !t->authors || t->authors[t->head->node->depth - 1];
+}
+
+/* Two trajectories that were cut to the same turn are one. */
+static void cut(const struct trajectory_input *in, struct selection *s, uint64_t max)
+{
+    char *seen = mem_zalloc(in->session->forest.turns.n + 1);
     size_t n = 0;
 
     for (size_t i = 0; i < s->tracks.n; i++) {
         struct track t = s->tracks.at[i];
-        uint32_t turns = t.head->depth;
+        uint32_t turns = t.head->depth, tokens = t.head->total;
         bool gone;
 
-        while (t.head &&
-               (t.head->total > max || (t.authors && !t.authors[t.head->node->depth - 1])))
+        while (t.head && (!is_author(&t) || length_of(in, &t, max) > max))
             t.head = t.head->parent;
         gone = !t.head || seen[t.head->id];
         if (t.head != t.whole)
             *vec_push(&s->dropped) = (struct dropped){
-                t.whole, t.whole->total, turns - (t.head ? t.head->depth : 0), gone, "max_tokens"};
+                t.whole, tokens, turns - (t.head ? t.head->depth : 0), gone, "max_tokens"};
         if (gone)
             continue;
         seen[t.head->id] = 1;
@@ -63,35 +87,55 @@ static int by_path_length(const void *a, const void *b)
     return (x->seq < y->seq) - (x->seq > y->seq);
 }
 
-/* A leaf with a later sibling under the same turn was a try that was given up. */
-static void drop_retries(const struct session *session, struct selection *s)
+/* By turn id: a leaf with a later sibling under the same turn was a try that was given up. Only
+ * turns on the tracks count. */
+static uint8_t *retries(const struct session *session, const struct track_vec *v)
 {
-    size_t turns = session->forest.turns.n, n = 0;
-    uint32_t *newest = mem_calloc(turns + 1, sizeof(*newest));
+    size_t turns = session->forest.turns.n;
+    uint32_t *newest = mem_calloc(turns + 1, sizeof(*newest)); /* child of a turn */
+    uint8_t *seen = mem_zalloc(turns + 1);
 
+    for (size_t i = 0; i < v->n; i++)
+        for (const struct turn *t = v->at[i].whole; t && !seen[t->id]; t = t->parent) {
+            seen[t->id] = 1;
+            if (t->parent && t->seq + 1 > newest[t->parent->id])
+                newest[t->parent->id] = t->seq + 1;
+        }
     for (size_t i = 0; i < turns; i++) {
         const struct turn *t = session->forest.turns.at[i];
 
-        if (t->parent && !t->hidden && t->seq + 1 > newest[t->parent->id])
-            newest[t->parent->id] = t->seq + 1;
+        seen[i] = seen[i] && t->parent && !newest[i] && newest[t->parent->id] > t->seq + 1;
     }
-    for (size_t i = 0; i < s->tracks.n; i++) {
-        const struct turn *t = s->tracks.at[i].whole;
-
-        if (!t->parent || newest[t->parent->id] == t->seq + 1)
-            s->tracks.at[n++] = s->tracks.at[i];
-    }
-    s->tracks.n = n;
-    if (n)
-        qsort(s->tracks.at, n, sizeof(*s->tracks.at), by_path_length);
     free(newest);
+    return seen;
 }
 
+static void drop_retries(const struct session *session, struct selection *s)
+{
+    uint8_t *given_up = retries(session, &s->tracks);
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->tracks.n; i++)
+        if (!given_up[s->tracks.at[i].whole->id])
+            s->tracks.at[n++] = s->tracks.at[i];
+    s->tracks.n = n;
+    free(given_up);
+}
+
+static void sort_by_path(struct track_vec *v)
+{
+    if (v->n)
+        qsort(v->at, v->n, sizeof(*v->at), by_path_length);
+}
+
+/* Sampled tokens on the track: a merged one has those of its authors. */
 static uint64_t trained_tokens(const struct track *t)
 {
     uint64_t n = 0;
 
-    for (const struct turn *x = t->head; x; x = x->parent)
+    for (uint32_t i = 0; t->authors && i < t->head->node->depth; i++)
+        n += t->authors[i] ? t->authors[i]->n : 0;
+    for (const struct turn *x = t->authors ? NULL : t->head; x; x = x->parent)
         n += x->n;
     return n;
 }
@@ -135,59 +179,46 @@ static void keep_one(struct selection *s, bool longest)
 
 /* --- train_once --- */
 
-static void own_turn(uint32_t *owners, const struct track_vec *v, const struct turn *t, size_t i)
+static int by_commit(const void *a, const void *b)
 {
-    uint32_t had = owners[t->id];
+    const struct track *const *x = a, *const *y = b;
 
-    if (!had || v->at[i].seq < v->at[had - 1].seq)
-        owners[t->id] = (uint32_t)i + 1;
+    return ((*x)->seq > (*y)->seq) - ((*x)->seq < (*y)->seq);
 }
 
-/* The earliest committed of the tracks that hold a completion trains it. */
+static void own(uint32_t *owners, const struct turn *t, uint32_t who)
+{
+    if (!owners[t->id])
+        owners[t->id] = who;
+}
+
+/* The earliest committed of the tracks that hold a completion trains it. Taken in that order, a
+ * turn that has an owner has owned ancestors. */
 static uint32_t *share(const struct session *session, const struct track_vec *v)
 {
     uint32_t *owners = mem_calloc(session->forest.turns.n + 1, sizeof(*owners));
+    const struct track **order = mem_calloc(v->n + 1, sizeof(*order));
 
+    for (size_t i = 0; i < v->n; i++)
+        order[i] = &v->at[i];
+    if (v->n)
+        qsort(order, v->n, sizeof(*order), by_commit);
     for (size_t i = 0; i < v->n; i++) {
-        const struct track *t = &v->at[i];
+        const struct track *t = order[i];
+        uint32_t who = (uint32_t)(t - v->at) + 1;
 
         for (uint32_t k = 0; t->authors && k < t->head->node->depth; k++)
             if (t->authors[k])
-                own_turn(owners, v, t->authors[k], i);
-        for (const struct turn *x = t->authors ? NULL : t->head; x; x = x->parent)
-            own_turn(owners, v, x, i);
+                own(owners, t->authors[k], who);
+        for (const struct turn *x = t->authors ? NULL : t->head; x && !owners[x->id]; x = x->parent)
+            own(owners, x, who);
     }
+    free(order);
     return owners;
 }
 
-void selection_make(const struct trajectory_input *in, const struct export_options *o,
-                    struct arena *a, struct selection *ret)
-{
-    struct branch_vec b = {0};
-    struct merge_rule rule;
-
-    *ret = (struct selection){0};
-    if (merges(in->session, o, &rule)) {
-        merge_timelines(in, &rule, a, &ret->tracks);
-    } else {
-        if (o->select == SELECT_ALL_CHECKPOINTS)
-            session_checkpoints(in->session, &b);
-        else
-            session_branches(in->session, &b);
-        take(&b, &ret->tracks);
-        vec_done(&b);
-        if (o->drop_retries)
-            drop_retries(in->session, ret);
-    }
-    if (o->max_tokens)
-        cut(in->session, ret, o->max_tokens);
-    if (ret->tracks.n && (o->select == SELECT_LAST || o->select == SELECT_LONGEST))
-        keep_one(ret, o->select == SELECT_LONGEST);
-    if (o->train_once)
-        ret->owners = share(in->session, &ret->tracks);
-}
-
-void selection_drop_text(struct selection *s)
+/* Those captured as text, for formats made of tokens. */
+static void drop_text(struct selection *s)
 {
     size_t n = 0;
 
@@ -202,9 +233,81 @@ void selection_drop_text(struct selection *s)
     s->tracks.n = n;
 }
 
+/* What merge leaves is cut, chosen from and shared. */
+static void finish(const struct trajectory_input *in, const struct export_options *o,
+                   struct selection *ret)
+{
+    if (o->drop_retries)
+        sort_by_path(&ret->tracks);
+    if (o->has_max_tokens)
+        cut(in, ret, o->max_tokens);
+    if (ret->tracks.n && (o->select == SELECT_LAST || o->select == SELECT_LONGEST))
+        keep_one(ret, o->select == SELECT_LONGEST);
+    if (!in->text_too)
+        drop_text(ret);
+    if (o->train_once)
+        ret->owners = share(in->session, &ret->tracks);
+}
+
+void selection_start(const struct trajectory_input *in, const struct export_options *o,
+                     struct arena *a, struct selection *ret)
+{
+    struct branch_vec b = {0};
+    struct merge_rule rule;
+
+    *ret = (struct selection){0};
+    if (o->select == SELECT_ALL_CHECKPOINTS)
+        session_checkpoints(in->session, &b);
+    else
+        session_branches(in->session, &b);
+    take(&b, &ret->tracks);
+    vec_done(&b);
+    if (merges(in->session, o, &rule)) {
+        uint8_t *skip = o->drop_retries ? retries(in->session, &ret->tracks) : NULL;
+
+        ret->merge = merge_new(in, &rule, skip, a);
+        vec_clear(&ret->tracks);
+        free(skip);
+        return;
+    }
+    if (o->drop_retries)
+        drop_retries(in->session, ret);
+    finish(in, o, ret);
+}
+
+bool selection_next(const struct trajectory_input *in, const struct export_options *o,
+                    struct selection *s)
+{
+    if (!s->merge)
+        return false;
+    if (merge_next(s->merge))
+        return true;
+    merge_survivors(s->merge, &s->tracks);
+    merge_done(s->merge);
+    s->merge = NULL;
+    finish(in, o, s);
+    return false;
+}
+
 void selection_done(struct selection *s)
 {
+    merge_done(s->merge);
     vec_done(&s->tracks);
     vec_done(&s->dropped);
     free(s->owners);
+}
+
+int selection_check(const struct selection *s, const struct session *session, struct err *e)
+{
+    uint8_t *seen = mem_zalloc(session->forest.turns.n + 1);
+    int rc = 0;
+
+    for (size_t i = 0; i < s->tracks.n && rc == 0; i++)
+        for (const struct turn *t = s->tracks.at[i].head; t && !seen[t->id] && rc == 0;
+             t = t->parent) {
+            seen[t->id] = 1;
+            rc = trajectory_check_turn(session, t, e);
+        }
+    free(seen);
+    return rc;
 }

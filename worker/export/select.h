@@ -23,17 +23,23 @@ struct dropped_vec {
 };
 
 struct selection {
+    struct merge *merge; /* under way, or NULL */
     struct track_vec tracks;
     struct dropped_vec dropped;
     uint32_t *owners; /* by turn id, for train_once; else NULL */
 };
 
-/* Authors of merged tracks live in the arena. selection_done frees the rest. */
-void selection_make(const struct trajectory_input *in, const struct export_options *o,
-                    struct arena *a, struct selection *ret);
-
-/* Drops the trajectories that were captured as text, for formats made of tokens. */
-void selection_drop_text(struct selection *s);
+/* Begins. A long merge is made in steps: selection_next until it says false; only then the rest of
+ * the selection is there. Everything borrowed lives until selection_done, the authors of merged
+ * tracks live in the arena. */
+void selection_start(const struct trajectory_input *in, const struct export_options *o,
+                     struct arena *a, struct selection *ret);
+bool selection_next(const struct trajectory_input *in, const struct export_options *o,
+                    struct selection *s);
 void selection_done(struct selection *s);
+
+/* Whether every turn of the selection was asked for with the ids that stand before it, as far as
+ * counts tell; ERR_UNASSEMBLABLE. */
+int selection_check(const struct selection *s, const struct session *session, struct err *e);
 
 #endif

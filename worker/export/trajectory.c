@@ -153,6 +153,17 @@ static bool patch_slot(const struct trajectory_input *in, const struct track *tr
     return true;
 }
 
+/* Whether they are just the turns of the head's own path. */
+static bool are_own(const struct track *track, const struct slots *slots)
+{
+    if (slots->n != track->head->depth)
+        return false;
+    for (uint32_t i = 0; i < slots->n; i++)
+        if (slots->at[i].foreign)
+            return false;
+    return true;
+}
+
 static void merged_slots(const struct trajectory_input *in, const struct track *track,
                          const int32_t *ids, struct arena *a, struct slots *ret)
 {
@@ -327,7 +338,7 @@ static void fill_experts(struct arena *a, struct trajectory *r)
     uint64_t cells;
     char *out;
 
-    if (!row || !last->experts_layers || !last->experts_topk || r->track->authors)
+    if (!row || !last->experts_layers || !last->experts_topk || !r->own)
         return;
     cells = (uint64_t)last->experts_layers * last->experts_topk;
     out = arena_alloc(a, rows * row);
@@ -372,7 +383,7 @@ void trajectory_audited(struct drift_audit *audit, struct arena *a, struct traje
     for (uint32_t i = 0; i < r->n_turns; i++)
         memset(written + r->n_prompt + r->turns[i].start, 1, r->turns[i].end - r->turns[i].start);
     drift_finish(audit, (struct token_span){r->ids, r->total}, written, &r->drift);
-    if (!r->track->authors)
+    if (r->own)
         r->track->head->audit = (struct turn_audit){.done = true,
                                                     .audited = r->drift.audited,
                                                     .first = (uint8_t)r->drift.first,
@@ -384,7 +395,7 @@ bool trajectory_audit_kept(const struct trajectory_input *in, struct trajectory 
 {
     const struct turn_audit *kept = &r->track->head->audit;
 
-    if (!in->audit || r->track->authors || !kept->done)
+    if (!in->audit || !r->own || !kept->done)
         return false;
     r->drift = (struct drift){.audited = kept->audited,
                               .count = kept->count,
@@ -423,11 +434,14 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
     }
     own = arena_alloc(a, track->head->total * sizeof(*own));
     turn_copy(track->head, own);
-    if (track->authors) {
+    if (track->authors)
         merged_slots(in, track, own, a, &slots);
+    else
+        own_slots(track, a, &slots);
+    ret->own = are_own(track, &slots);
+    if (!ret->own) {
         lay_out(&slots, own, track->head->total, a, ret);
     } else {
-        own_slots(track, a, &slots);
         lay_out_own(&slots, own, track->head->total, a, ret);
     }
     fill_mask(in, a, ret);
@@ -440,22 +454,27 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
 
 /* --- invariants --- */
 
-static int broken(const struct trajectory *r, const struct turn *t, const char *what, struct err *e)
+static int broken(const struct turn *t, const char *what, struct err *e)
 {
-    return err_set(e, ERR_UNASSEMBLABLE, "trajectory %zu cannot be assembled: %s (turn %u of %u)",
-                   r->index, what, t->depth, r->track->head->depth);
+    return err_set(e, ERR_UNASSEMBLABLE, "the trajectory cannot be assembled: %s (turn %u, %.*s)",
+                   what, t->depth, (int)t->response_id.len, t->response_id.p);
 }
 
-/* What was asked for this answer is what stands before it. A merged timeline holds ids that the
- * model wrote in place of those its copy was asked with. */
-static bool asked_for(const struct trajectory *r, const struct trajectory_turn *x)
+int trajectory_check_turn(const struct session *s, const struct turn *t, struct err *e)
 {
-    const struct turn *t = x->turn;
     uint32_t before = t->parent ? t->parent->total - t->trim : 0;
 
-    return r->track->authors ||
-           (t->total == before + t->n_context + t->n && turn_start(t) == r->n_prompt + x->start &&
-            r->session->forest.calls.at[t->call].prompt_tokens == turn_start(t));
+    if (t->text)
+        return 0; /* no tokens to agree */
+    if (t->parent && t->trim > t->parent->n)
+        return broken(t, "it drops more than the answer before it", e);
+    if (t->total != before + t->n_context + t->n)
+        return broken(t, "its lengths disagree", e);
+    if (s->forest.calls.at[t->call].prompt_tokens != turn_start(t))
+        return broken(t, "its prompt is not what the engine was asked with", e);
+    if (t->parent && t->n_context == 0)
+        return broken(t, "nothing stands between it and the answer before", e);
+    return 0;
 }
 
 /* An answer's ids as the engine returned them; the last ones may have been dropped (declared: the
@@ -473,14 +492,16 @@ static int check_turn(const struct trajectory *r, uint32_t i, struct err *e)
 {
     const struct trajectory_turn *x = &r->turns[i];
     const struct trajectory_turn *next = i + 1 < r->n_turns ? x + 1 : NULL;
-    uint32_t trim = next && next->turn->parent == x->turn ? next->turn->trim : 0;
+    uint32_t trim = x->turn->n - MIN_OF(x->turn->n, x->end - x->start);
 
-    if (!asked_for(r, x))
-        return broken(r, x->turn, "its prompt is not what stands before it", e);
-    if (!is_answer(r, x, r->track->authors ? x->turn->n - (x->end - x->start) : trim))
-        return broken(r, x->turn, "its ids are not the engine's", e);
+    if (r->own && turn_start(x->turn) != r->n_prompt + x->start)
+        return broken(x->turn, "its prompt is not what stands before it", e);
+    if (r->own && trim != (next ? next->turn->trim : 0))
+        return broken(x->turn, "an answer's end is missing", e);
+    if (!is_answer(r, x, trim))
+        return broken(x->turn, "its ids are not the engine's", e);
     if (next && x->end >= next->start)
-        return broken(r, next->turn, "nothing stands between it and the answer before", e);
+        return broken(next->turn, "nothing stands between it and the answer before", e);
     return 0;
 }
 
@@ -511,13 +532,13 @@ int trajectory_check(const struct trajectory *r, struct err *e)
     if (r->text)
         return 0; /* no tokens to agree */
     if (r->n_turns == 0 || r->turns[0].start != 0)
-        return broken(r, head, "its response begins with no answer", e);
-    if (r->n_prompt + r->n != r->total || (!r->track->authors && r->total != head->total))
-        return broken(r, head, "its lengths disagree", e);
+        return broken(head, "its response begins with no answer", e);
+    if (r->n_prompt + r->n != r->total || (r->own && r->total != head->total))
+        return broken(head, "its lengths disagree", e);
     for (uint32_t i = 0; i < r->n_turns; i++)
         if (check_turn(r, i, e) != 0)
             return -1;
-    return arrays_agree(r) ? 0 : broken(r, head, "its mask marks what no answer holds", e);
+    return arrays_agree(r) ? 0 : broken(head, "its mask marks what no answer holds", e);
 }
 
 /* --- rewards --- */

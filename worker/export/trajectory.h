@@ -49,6 +49,8 @@ struct trajectory {
     uint32_t num_turns; /* user and assistant messages + 1 */
     struct drift drift;
 
+    bool own; /* every turn stands in the ids it was asked with: no merge put another's in */
+
     struct str experts; /* rows of total - 1, or absent */
     uint32_t experts_rows, experts_layers, experts_topk, experts_item; /* bytes an element */
 };
@@ -61,6 +63,7 @@ struct trajectory_input {
     struct model_scratch *scratch;
     const uint32_t *owners;
     bool audit;
+    bool text_too; /* the format holds trajectories without tokens, too */
 };
 
 /* Builds track number `index` in the arena, its drift not yet audited. */
@@ -81,6 +84,10 @@ void trajectory_audited(struct drift_audit *audit, struct arena *a, struct traje
  * mask-1 run holds, and that every turn was asked for with exactly the ids that stand before it.
  * ERR_UNASSEMBLABLE when one does not hold. */
 int trajectory_check(const struct trajectory *r, struct err *e);
+
+/* What can be told of one turn without building: its prompt is what its parent left and its own
+ * context, as long as the one that was sent, and something stands between two answers. */
+int trajectory_check_turn(const struct session *s, const struct turn *t, struct err *e);
 
 /* reward_info.reward as a number; 0 when there is none. *ret_known tells. */
 double trajectory_reward(const struct session *s, bool *ret_known);
