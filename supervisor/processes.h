@@ -24,6 +24,7 @@ struct process {
     pid_t pid;          /* 0: none */
     int control_fd;     /* our end of its control socket; -1: none */
     int64_t started_ms; /* loop clock at the fork */
+    int64_t first_ms;   /* the same of the first fork in this slot */
     int64_t backoff_ms; /* the next wait before a restart */
     struct loop_timer respawn;
     bool wanted;                    /* a process should live here */

@@ -1,102 +1,116 @@
 #include "supervisor/sandbox.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <seccomp.h>
-#include <string.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
-/* The refused calls. clone is refused without CLONE_THREAD; clone3, whose flags a filter cannot
- * see, answers ENOSYS, upon which the C library falls back to clone. */
-static const char *const refused[] = {
-    /* programs and processes */
-    "execve",
-    "execveat",
-    "fork",
-    "vfork",
-    /* other processes */
-    "ptrace",
-    "process_vm_readv",
-    "process_vm_writev",
-    "process_madvise",
-    "kcmp",
-    "pidfd_getfd",
-    /* file systems and namespaces */
-    "mount",
-    "umount2",
-    "pivot_root",
-    "chroot",
-    "unshare",
-    "setns",
-    "fsopen",
-    "fsmount",
-    "fsconfig",
-    "fspick",
-    "move_mount",
-    "open_tree",
-    "mount_setattr",
-    "swapon",
-    "swapoff",
-    "quotactl",
-    "open_by_handle_at",
-    "name_to_handle_at",
-    "fanotify_init",
-    "mknod",
-    "mknodat",
-    /* the kernel */
-    "init_module",
-    "finit_module",
-    "delete_module",
-    "kexec_load",
-    "kexec_file_load",
-    "bpf",
-    "perf_event_open",
-    "userfaultfd",
-    "reboot",
-    "syslog",
-    "lookup_dcookie",
-    "acct",
-    /* keyrings */
-    "add_key",
-    "request_key",
-    "keyctl",
-    /* the machine's clock, name and hardware */
-    "settimeofday",
-    "clock_settime",
-    "clock_adjtime",
-    "adjtimex",
-    "stime",
-    "sethostname",
-    "setdomainname",
-    "iopl",
-    "ioperm",
-    "modify_ldt",
-    "vm86",
-    "vhangup",
-    /* users and privileges */
-    "setuid",
-    "setgid",
-    "setreuid",
-    "setregid",
-    "setresuid",
-    "setresgid",
-    "setgroups",
-    "setfsuid",
-    "setfsgid",
-    "capset",
-    "personality",
+#ifndef SYS_SECCOMP
+#define SYS_SECCOMP 1 /* si_code of SIGSYS; the C library's headers lack it */
+#endif
+#ifndef PR_SET_VMA
+#define PR_SET_VMA 0x53564d41 /* names of anonymous memory, by newer C libraries */
+#endif
+
+enum { R = 1u << ROLE_ROUTER, W = 1u << ROLE_WORKER, B = R | W };
+
+/* Sanitizers trace a clone of the process and walk /proc for it: a filter would say little then. */
+#if defined(__SANITIZE_ADDRESS__)
+static const bool FILTER = false;
+#else
+static const bool FILTER = true;
+#endif
+
+struct call {
+    const char *name;
+    unsigned kinds;
 };
 
-#if defined(__SANITIZE_ADDRESS__)
-/* LeakSanitizer looks for leaks from a traced clone of the process. */
-static const bool LEAK_CHECKER = true;
+static const struct call whole[] = {
+#define CALL(name, kinds) {#name, kinds},
+#include "supervisor/sandbox.def"
+};
+
+static const struct call partly[] = {
+#define SOME(name, kinds) {#name, kinds},
+#include "supervisor/sandbox.def"
+};
+
+/* --- refused calls: in the child, inside a signal handler --- */
+
+static const struct heritage *self;
+static int partly_numbers[ARRAY_LEN(partly)];
+
+/* The result of the call at hand. */
+#if defined(__x86_64__)
+static const bool TOLD = true;
+
+static void set_result(ucontext_t *u, int result)
+{
+    u->uc_mcontext.gregs[REG_RAX] = result;
+}
+#elif defined(__aarch64__)
+static const bool TOLD = true;
+
+static void set_result(ucontext_t *u, int result)
+{
+    u->uc_mcontext.regs[0] = (unsigned long long)(long long)result;
+}
 #else
-static const bool LEAK_CHECKER = false;
+static const bool TOLD = false; /* refused by the kernel alone */
+
+static void set_result(ucontext_t *u, int result)
+{
+    (void)u;
+    (void)result;
+}
 #endif
+
+static void on_refused(int signo, siginfo_t *info, void *context)
+{
+    int result = -ENOSYS;
+
+    (void)signo;
+    if (info->si_code != SYS_SECCOMP)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(partly_numbers); i++) {
+        if (info->si_syscall == partly_numbers[i])
+            result = -EPERM;
+    }
+    atomic_store_explicit(&self->board->slots[self->slot].refused_call,
+                          (uint32_t)info->si_syscall + 1, memory_order_relaxed);
+    metrics_count(self->page, METRIC_sandbox_refused, 1);
+    set_result(context, result);
+}
+
+static int watch_refusals(struct err *e)
+{
+    struct sigaction a = {.sa_sigaction = on_refused, .sa_flags = SA_SIGINFO | SA_RESTART};
+
+    sigemptyset(&a.sa_mask);
+    return sigaction(SIGSYS, &a, NULL) ? err_sys(e, ERR_UNSUPPORTED, "SIGSYS") : 0;
+}
+
+void sandbox_call_name(int number, char *out, size_t size)
+{
+    char *name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, number);
+
+    (void)snprintf(out, size, "%s", name ? name : "unknown");
+    free(name);
+}
+
+/* --- what is given up --- */
 
 static int drop_capabilities(struct err *e)
 {
@@ -113,51 +127,136 @@ static int drop_capabilities(struct err *e)
     return 0;
 }
 
-static int add_rules(scmp_filter_ctx filter)
+static int limit_resources(struct err *e)
+{
+    static const int none_of[] = {RLIMIT_CORE, RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, RLIMIT_RTPRIO};
+    static const struct rlimit zero = {0, 0};
+
+    for (size_t i = 0; i < ARRAY_LEN(none_of); i++) {
+        if (setrlimit((__rlimit_resource_t)none_of[i], &zero))
+            return err_sys(e, ERR_UNSUPPORTED, "resource limits");
+    }
+    return 0;
+}
+
+/* --- the filter --- */
+
+static int allow(scmp_filter_ctx f, int number, struct scmp_arg_cmp arg)
+{
+    return seccomp_rule_add_array(f, SCMP_ACT_ALLOW, number, 1, &arg);
+}
+
+/* One rule for each of the values that the argument may have. */
+static int allow_values(scmp_filter_ctx f, int number, unsigned arg, const scmp_datum_t *values)
 {
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(refused); i++) {
-        int number = seccomp_syscall_resolve_name(refused[i]);
-
-        if (number == __NR_SCMP_ERROR || (LEAK_CHECKER && strcmp(refused[i], "ptrace") == 0))
-            continue; /* the architecture has no such call */
-        rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), number, 0);
-    }
-    if (rc == 0 && !LEAK_CHECKER)
-        rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1,
-                              SCMP_A0(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
-    if (rc == 0)
-        rc = seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+    for (; rc == 0 && *values; values++)
+        rc = allow(f, number, SCMP_CMP32(arg, SCMP_CMP_EQ, (uint32_t)*values));
     return rc;
 }
 
-static int filter_calls(struct err *e)
+/* TCP and UDP, unix sockets, and the one netlink protocol that name resolution asks for addresses.
+ */
+static int allow_sockets(scmp_filter_ctx f, int number)
 {
-    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+    static const scmp_datum_t families[] = {AF_UNIX, AF_INET, AF_INET6, 0};
+    struct scmp_arg_cmp netlink[] = {SCMP_CMP32(0, SCMP_CMP_EQ, AF_NETLINK),
+                                     SCMP_CMP32(2, SCMP_CMP_EQ, 0)};
+    int rc = seccomp_rule_add_array(f, SCMP_ACT_ALLOW, number, 2, netlink);
+
+    return rc ? rc : allow_values(f, number, 0, families);
+}
+
+static int allow_reading(scmp_filter_ctx f, int number, unsigned arg)
+{
+    return allow(f, number,
+                 SCMP_CMP32(arg, SCMP_CMP_MASKED_EQ, O_ACCMODE | O_CREAT | O_TRUNC, O_RDONLY));
+}
+
+static int allow_partly(scmp_filter_ctx f, const char *name, int number)
+{
+    static const scmp_datum_t requests[] = {FIONREAD, FIONBIO, FIOCLEX, TCGETS, 0};
+    static const scmp_datum_t options[] = {PR_SET_NAME, PR_GET_NAME, PR_SET_VMA, 0};
+    struct str n = str_cstr(name);
+
+    if (str_eq_c(n, "ioctl"))
+        return allow_values(f, number, 1, requests);
+    if (str_eq_c(n, "prctl"))
+        return allow_values(f, number, 0, options);
+    if (str_eq_c(n, "socket"))
+        return allow_sockets(f, number);
+    if (str_eq_c(n, "open"))
+        return allow_reading(f, number, 1);
+    if (str_eq_c(n, "openat"))
+        return allow_reading(f, number, 2);
+    if (str_eq_c(n, "clone")) /* the flags */
+        return allow(f, number,
+                     SCMP_CMP(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_NEWUSER, CLONE_THREAD));
+    if (str_eq_c(n, "prlimit64")) /* only one's own, and only to read: the new limits are NULL */
+        return seccomp_rule_add(f, SCMP_ACT_ALLOW, number, 2, SCMP_A0_32(SCMP_CMP_EQ, 0),
+                                SCMP_A2_64(SCMP_CMP_EQ, 0));
+    /* kill, tgkill */
+    return allow(f, number, SCMP_CMP32(0, SCMP_CMP_EQ, (uint32_t)getpid()));
+}
+
+static int add_rules(scmp_filter_ctx f, unsigned kind)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(whole); i++) {
+        int number = seccomp_syscall_resolve_name(whole[i].name);
+
+        if (number != __NR_SCMP_ERROR && (whole[i].kinds & kind))
+            rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, number, 0);
+    }
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(partly); i++) {
+        int number = seccomp_syscall_resolve_name(partly[i].name);
+
+        partly_numbers[i] = number;
+        if (number != __NR_SCMP_ERROR && (partly[i].kinds & kind))
+            rc = allow_partly(f, partly[i].name, number);
+    }
+    /* A filter cannot see its flags; the C library always tries it first and falls back to clone.
+     */
+    if (rc == 0)
+        rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
+    return rc;
+}
+
+static int filter_calls(unsigned kind, struct err *e)
+{
+    scmp_filter_ctx f = seccomp_init(TOLD ? SCMP_ACT_TRAP : SCMP_ACT_ERRNO(ENOSYS));
     int rc = -ENOMEM;
 
-    if (filter)
-        rc = add_rules(filter);
+    if (f)
+        rc = add_rules(f, kind);
     if (rc == 0)
-        rc = seccomp_load(filter);
-    seccomp_release(filter);
+        rc = seccomp_load(f);
+    seccomp_release(f);
     errno = -rc;
     return rc ? err_sys(e, ERR_UNSUPPORTED, "no system call filter") : 0;
 }
 
-int sandbox_enter(struct err *e)
+int sandbox_enter(const struct heritage *h, struct err *e)
 {
-    static const struct rlimit no_core = {0, 0};
     int rc = 0;
 
-    if (setrlimit(RLIMIT_CORE, &no_core))
-        rc = err_sys(e, ERR_UNSUPPORTED, "cannot forbid core dumps");
+    self = h;
+    if (limit_resources(e))
+        rc = -1;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         rc = err_sys(e, ERR_UNSUPPORTED, "no_new_privs");
     if (drop_capabilities(e))
         rc = -1;
-    if (filter_calls(e))
+    if (FILTER && (watch_refusals(e) || filter_calls(1u << h->role, e)))
         rc = -1;
     return rc;
+}
+
+const char *sandbox_describe(const struct config *c)
+{
+    if (!c->sandbox)
+        return "off";
+    return FILTER ? "on" : "on, but no system call filter (sanitizer build)";
 }

@@ -1,20 +1,32 @@
 /*
  * What a child gives up before it reads its first byte from outside, as far as the kernel allows:
  *   - new privileges (no_new_privs) and all capabilities, also those in the bounding set;
- *   - core dumps: they would hold prompts and keys (RLIMIT_CORE 0);
- *   - system calls that no router or worker needs, listed in sandbox.c: running programs, making
- *     processes, tracing, mounting, namespaces, kernel modules, BPF, keyrings, clocks, raw
- * hardware, changing users. They fail with EPERM. What stays: files within the process's own
- * rights, sockets, threads, memory, timers. The engine connections need name resolution and
- * sockets, the journal needs files, PCRE2's JIT needs executable memory; none of that is restricted
- * here (the systemd unit restricts more).
+ *   - core dumps (they would hold prompts and keys), locked memory, message queues and real-time
+ *     priorities: RLIMITs of 0;
+ *   - all system calls that its kind of process does not need: sandbox.def lists the others.
+ *
+ * A refused call fails (EPERM where only the arguments are wrong, else ENOSYS, upon which the C
+ * library falls back where it can), and is told: the kernel sends SIGSYS, whose handler notes the
+ * call on the board for the supervisor's log and counts it (rollgate_sandbox_refused_calls_total).
+ * Killing would be stricter against an intruder, but a call that we forgot would then end a
+ * worker in the middle of its calls, again and again; a failed call loses nothing.
+ *
+ * The supervisor itself has no filter: it forks, executes the next binary (upgrade), and whatever
+ * it gave up, that binary would lack; it reads no byte that comes from a client.
  */
 #ifndef RG_SUPERVISOR_SANDBOX_H
 #define RG_SUPERVISOR_SANDBOX_H
 
 #include "common/base/err.h"
+#include "common/proc/heritage.h"
 
 /* -1 with ERR_UNSUPPORTED when the kernel refuses a part; what it granted stays in force. */
-int sandbox_enter(struct err *e);
+int sandbox_enter(const struct heritage *h, struct err *e);
+
+/* "on", "off", or what it lacks, for the start-up line. */
+const char *sandbox_describe(const struct config *c);
+
+/* The name of a system call's number, for logs. */
+void sandbox_call_name(int number, char *out, size_t size);
 
 #endif

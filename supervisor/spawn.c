@@ -51,7 +51,7 @@ void spawn_prepare(struct supervisor *s, unsigned slot)
     h->run_dir = s->config->run_dir;
     h->state_dir = s->config->state_dir;
     p->control_fd = -1;
-    p->backoff_ms = 0;
+    p->backoff_ms = p->first_ms = 0;
     p->wanted = true;
     set_state(s, slot, BOARD_STARTING);
 }
@@ -121,7 +121,7 @@ RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t 
     log_setup(h->name, (enum log_level)s->config->log_level,
               (enum log_format)s->config->log_format);
     check_set_last_words(slot->last_words, sizeof(slot->last_words));
-    if (s->config->sandbox && sandbox_enter(&e))
+    if (s->config->sandbox && sandbox_enter(h, &e))
         log_warn(NULL, "the sandbox is not complete, ignoring", LOG_T("reason", e.text));
     rc = h->role == ROLE_ROUTER ? s->bodies->router(h) : s->bodies->worker(h);
     /* What the parent made and the child inherited: freed so that leak checks mean something. */
@@ -207,6 +207,8 @@ void spawn_start(struct supervisor *s, unsigned slot)
     p->pid = pid;
     p->control_fd = pair[0];
     p->started_ms = (int64_t)loop_clock_ms();
+    if (!p->first_ms)
+        p->first_ms = p->started_ms;
     atomic_store_explicit(&board->pid, pid, memory_order_relaxed);
     return;
 fail:
@@ -290,6 +292,20 @@ static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int 
     try_later(s, p, lived_ms);
 }
 
+/* A call that the sandbox refused is a bug of ours or an intruder's attempt. */
+static void tell_refused(struct supervisor *s, unsigned slot)
+{
+    uint32_t call =
+        atomic_exchange_explicit(&s->board->slots[slot].refused_call, 0, memory_order_relaxed);
+    char name[64];
+
+    if (call == 0)
+        return;
+    sandbox_call_name((int)call - 1, name, sizeof(name));
+    log_error(NULL, "the sandbox refused a system call",
+              LOG_T("process", s->processes[slot].heritage.name), LOG_T("call", name));
+}
+
 static void bury(struct supervisor *s, unsigned slot, pid_t pid, int wait_status)
 {
     struct process *p = &s->processes[slot];
@@ -301,6 +317,7 @@ static void bury(struct supervisor *s, unsigned slot, pid_t pid, int wait_status
     atomic_store_explicit(&s->board->slots[slot].pid, 0, memory_order_relaxed);
     atomic_store_explicit(&s->board->slots[slot].engines_up, 0, memory_order_relaxed);
     metrics_reset_gauges(p->heritage.page);
+    tell_refused(s, slot);
     spawn_take_reports(s); /* what it said before it died */
     if (s->phase >= PHASE_ROUTERS) {
         if (!clean && s->phase != PHASE_KILLED)
@@ -391,6 +408,18 @@ static void end_stuck(struct process *p, const char *what, int64_t for_ms)
     (void)kill(p->pid, SIGKILL);
 }
 
+/* A child that dies again and again and never reports. (One that lives and does not is ended by
+ * spawn_check.) */
+static void check_start(struct supervisor *s, struct process *p, int64_t now)
+{
+    if (s->phase != PHASE_STARTING || !p->wanted || p->pid || !p->first_ms ||
+        now - p->first_ms <= s->config->start_timeout_ms)
+        return;
+    log_error(NULL, "start failed", LOG_T("process", p->heritage.name),
+              LOG_T("reason", "it died again and again and never reported"));
+    supervisor_stop(s, 1);
+}
+
 void spawn_check(struct supervisor *s)
 {
     int64_t now = (int64_t)loop_clock_ms();
@@ -399,6 +428,8 @@ void spawn_check(struct supervisor *s)
         struct process *p = &s->processes[slot];
         int64_t beat;
 
+        tell_refused(s, slot);
+        check_start(s, p, now);
         if (!p->pid || p->killed)
             continue;
         beat = (int64_t)atomic_load_explicit(&s->board->slots[slot].beat_ms, memory_order_relaxed);

@@ -11,6 +11,8 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/proc/ids.h"
+#include "common/proc/keys.h"
+#include "supervisor/sandbox.h"
 #include "supervisor/supervisor_internal.h"
 
 enum { TICK_MS = 200, AFTER_GRACE_MS = 1000, KILL_AFTER_MS = 5000 };
@@ -242,10 +244,24 @@ static void log_start(struct supervisor *s, uint64_t descriptors, const struct b
         LOG_T("listen", s->listeners.address), LOG_I("workers", c->upstream.n ? 0 : c->workers),
         LOG_I("routers", c->routers),
         LOG_T("durability", ((const char *const[]){"none", "process", "power"})[c->durability]),
-        LOG_T("keys", c->admin_key_file ? "on" : "off"),
-        LOG_T("sandbox", c->sandbox ? "on" : "off"), LOG_S("model", buf_str(remark)));
+        LOG_T("keys", c->admin_key_file ? "on" : "off"), LOG_T("sandbox", sandbox_describe(c)),
+        LOG_S("model", buf_str(remark)));
     if (c->insecure && !c->admin_key_file)
         log_warn(NULL, "--insecure: anybody who reaches the port may do everything");
+}
+
+/* Key files are read once before there are children: mistakes in them are told at once, and a
+ * secret that is missing is made by one who may write files. */
+static int check_keys(const struct config *c, struct err *e)
+{
+    struct keys *keys = NULL;
+
+    if (c->upstream.n > 0 && !c->admin_key_file)
+        return 0;
+    if (keys_load(c->admin_key_file, c->key_secret_file, c->state_dir, &keys, e))
+        return -1;
+    keys_free(keys);
+    return 0;
 }
 
 static int start(struct supervisor *s, struct err *e)
@@ -264,7 +280,8 @@ static int start(struct supervisor *s, struct err *e)
     s->page = metrics_page(s->metrics, BOARD_SUPERVISOR, "supervisor");
     if (usec && !str_to_u64(str_cstr(usec), INT64_MAX, &watchdog))
         s->watchdog_ms = (int64_t)(watchdog / 1000);
-    if (make_loop(s, e) || make_instance(s, e) || listeners_open(&s->listeners, s->config, e))
+    if (make_loop(s, e) || make_instance(s, e) || listeners_open(&s->listeners, s->config, e) ||
+        check_keys(s->config, e))
         goto out;
     if (s->bodies->load && s->bodies->load(s->config, &s->model, &remark, e))
         goto out;

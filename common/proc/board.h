@@ -40,7 +40,8 @@ struct board_slot {
     _Atomic uint64_t beat_ms;    /* monotonic time of the last sign of life; 0: none yet */
     _Atomic uint32_t engines_up; /* worker: engine replicas it sees healthy */
     _Atomic uint32_t adopter; /* worker: 1 + place of the worker that has its sessions; 0: none */
-    _Atomic uint32_t waiting; /* worker: calls running or queued, for `rollgate top` */
+    _Atomic uint32_t refused_call; /* 1 + the last system call that the sandbox refused; 0: none */
+    _Atomic uint32_t waiting;      /* worker: calls running or queued, for `rollgate top` */
     char last_words[BOARD_WORDS_MAX]; /* text of a failed CHECK */
 };
 

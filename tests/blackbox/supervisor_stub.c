@@ -3,14 +3,23 @@
  * small enough to be made to crash, hang and fail at will. test_supervisor.py drives it. GET / 200
  * "<name> <pid>" GET /slow/<ms>   the same after a while GET /crash       a failed CHECK     GET
  * /hang   a loop that never turns again GET /adopted     the places served besides the own one
+ * GET /tries   what system calls say: exec, fork, ptrace ...
  * STUB_FAIL=<name>: that process reports that it cannot start. STUB_MUTE=<name>: it never reports.
  * STUB_EXIT=<name>: it exits with status 7 at once.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -85,21 +94,188 @@ static void on_late(struct loop_timer *t)
     answer_name(CONTAINER_OF(t, struct stub_conn, timer));
 }
 
-static void answer_exec(struct stub_conn *c)
-{
-    char body[64];
-    int exec_errno, fork_errno = 0;
-    pid_t pid;
+/* --- what the sandbox lets a child do: each returns what a system call returns --- */
 
-    (void)execl("/nonexistent", "x", (char *)NULL);
-    exec_errno = errno;
-    pid = fork();
+static int try_exec(void)
+{
+    return execl("/nonexistent", "x", (char *)NULL);
+}
+
+static int try_fork(void)
+{
+    pid_t pid = fork();
+
     if (pid == 0)
         _exit(0);
-    if (pid < 0)
-        fork_errno = errno;
-    (void)snprintf(body, sizeof(body), "%d %d", exec_errno, fork_errno);
-    answer(c, body);
+    return pid;
+}
+
+static int try_ptrace(void)
+{
+    return (int)ptrace(PTRACE_ATTACH, 1 << 30, NULL, NULL);
+}
+
+static int try_kill_parent(void)
+{
+    return kill(getppid(), 0);
+}
+
+static int try_own_signal(void)
+{
+    return raise(SIGURG);
+}
+
+static int try_socket(int family, int protocol)
+{
+    int fd = socket(family, SOCK_DGRAM, protocol);
+
+    if (fd >= 0)
+        close(fd);
+    return fd;
+}
+
+static int try_packet(void)
+{
+    return try_socket(AF_PACKET, 0);
+}
+
+static int try_vsock(void)
+{
+    return try_socket(AF_VSOCK, 0);
+}
+
+static int try_audit(void)
+{
+    return try_socket(AF_NETLINK, 9);
+}
+
+static int try_inet(void)
+{
+    return try_socket(AF_INET, 0);
+}
+
+static int try_listen(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM, 0), rc = listen(fd, 1), saved = errno;
+
+    close(fd);
+    errno = saved;
+    return rc;
+}
+
+static int try_mount(void)
+{
+    return mount("none", "/nonexistent", "tmpfs", 0, NULL);
+}
+
+static int try_raise_limit(void)
+{
+    return setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+}
+
+static int try_read_limit(void)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int try_push_input(void)
+{
+    return ioctl(0, TIOCSTI, "x");
+}
+
+static int try_write_file(void)
+{
+    int fd = open("/dev/null", O_WRONLY);
+
+    if (fd >= 0)
+        close(fd);
+    return fd;
+}
+
+static int try_read_file(void)
+{
+    int fd = open("/dev/null", O_RDONLY);
+
+    if (fd >= 0)
+        close(fd);
+    return fd;
+}
+
+static int try_code(void)
+{
+    void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int rc = mprotect(p, 4096, PROT_READ | PROT_EXEC);
+
+    (void)munmap(p, 4096);
+    return rc;
+}
+
+static int try_names(void)
+{
+    struct addrinfo *found = NULL;
+    int rc = getaddrinfo("localhost", "80", NULL, &found);
+
+    if (rc == 0)
+        freeaddrinfo(found);
+    return rc ? -1 : 0;
+}
+
+static void *run_thread(void *p)
+{
+    return p;
+}
+
+static int try_thread(void)
+{
+    pthread_t t;
+    int rc = pthread_create(&t, NULL, run_thread, NULL);
+
+    if (rc == 0)
+        (void)pthread_join(t, NULL);
+    errno = rc;
+    return rc ? -1 : 0;
+}
+
+/* "name errno" lines. */
+static void answer_tries(struct stub_conn *c)
+{
+    static const struct {
+        const char *name;
+        int (*run)(void);
+    } tries[] = {
+        {"exec", try_exec},
+        {"fork", try_fork},
+        {"ptrace", try_ptrace},
+        {"kill_parent", try_kill_parent},
+        {"own_signal", try_own_signal},
+        {"packet", try_packet},
+        {"vsock", try_vsock},
+        {"audit", try_audit},
+        {"inet", try_inet},
+        {"listen", try_listen},
+        {"mount", try_mount},
+        {"raise_limit", try_raise_limit},
+        {"read_limit", try_read_limit},
+        {"push_input", try_push_input},
+        {"write_file", try_write_file},
+        {"read_file", try_read_file},
+        {"code", try_code},
+        {"names", try_names},
+        {"thread", try_thread},
+    };
+    struct buf body = {0};
+
+    (void)signal(SIGURG, SIG_IGN);
+    for (size_t i = 0; i < ARRAY_LEN(tries); i++) {
+        int rc = tries[i].run();
+
+        buf_printf(&body, "%s %d\n", tries[i].name, rc < 0 ? errno : 0);
+    }
+    buf_add_c(&body, 0);
+    answer(c, body.p);
+    buf_done(&body);
 }
 
 static void serve(struct stub_conn *c)
@@ -108,8 +284,8 @@ static void serve(struct stub_conn *c)
         loop_timer_set(stub.child.loop, &c->timer, strtoul(c->text + 10, NULL, 10), on_late);
     else if (strncmp(c->text, "GET /adopted", 12) == 0)
         answer(c, stub.adopted);
-    else if (strncmp(c->text, "GET /exec", 9) == 0)
-        answer_exec(c);
+    else if (strncmp(c->text, "GET /tries", 10) == 0)
+        answer_tries(c);
     else if (strncmp(c->text, "GET /crash", 10) == 0)
         CHECK(!"asked to crash");
     else if (strncmp(c->text, "GET /hang", 9) == 0)

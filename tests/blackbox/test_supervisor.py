@@ -161,6 +161,13 @@ def test_a_child_that_does_not_report_fails_the_start(stub):
     assert s.wait() == 1
 
 
+def test_a_child_that_never_comes_up_fails_the_start_in_time(stub):
+    s = stub(env={"STUB_EXIT": "worker-0"}, start_timeout="1500ms").start(wait=False)
+    s.allow("worker-0")
+    assert s.wait(20) == 1
+    assert s.has_line("start failed process=worker-0 reason=.*never reported")
+
+
 def test_a_child_that_exits_during_the_start_is_tried_again_until_it_is_too_often(stub):
     s = stub(env={"STUB_EXIT": "router-0"}, max_restarts=2).start(wait=False)
     s.allow("process died", "too many")
@@ -371,21 +378,55 @@ def status_of(pid, name):
     return re.search(rf"^{name}:\s*(\S+)", open(f"/proc/{pid}/status").read(), re.M)[1]
 
 
-def test_children_are_locked_in(stub):
-    s = stub(routers=1).start()
-    assert s.has_line("sandbox=on")
-    for name in ("router-0", "worker-0"):
-        pid = s.child(name)
-        assert status_of(pid, "NoNewPrivs") == "1" and status_of(pid, "Seccomp") == "2"
-        for kind in ("CapEff", "CapPrm", "CapBnd"):
-            assert int(status_of(pid, kind), 16) == 0, kind
-    exec_errno, fork_errno = map(int, s.get("/exec").text.split())
-    assert exec_errno == errno.EPERM
-    assert fork_errno == (0 if "asan" in str(g.BUILD) else errno.EPERM)
-    open_one = stub(routers=1, sandbox=False).start()
-    assert open_one.has_line("sandbox=off")
-    assert status_of(open_one.child("router-0"), "Seccomp") == status_of(os.getpid(), "Seccomp")
-    assert open_one.get("/exec").text.split()[0] == str(errno.ENOENT)
+REFUSED = {"exec": errno.ENOSYS, "fork": errno.EPERM, "ptrace": errno.ENOSYS, "kill_parent": errno.EPERM,
+           "packet": errno.EPERM, "vsock": errno.EPERM, "audit": errno.EPERM, "listen": errno.ENOSYS,
+           "mount": errno.ENOSYS, "raise_limit": errno.EPERM, "push_input": errno.EPERM}
+GRANTED = ("own_signal", "inet", "read_limit", "read_file", "code", "names", "thread")
+
+
+def tries(s, name):
+    """What system calls say in that child: {what: errno}."""
+    text = s.get("/tries").text if name == "router-0" else worker_answer(s, 0, "/tries")
+    return {k: int(v) for k, v in (line.split() for line in text.split("\n") if line.strip("\0"))}
+
+
+@pytest.mark.parametrize("name", ["router-0", "worker-0"])
+def test_children_are_locked_in(stub, name):
+    s = stub(routers=1, workers=1).start()
+    pid = s.child(name)
+    assert status_of(pid, "NoNewPrivs") == "1"
+    for kind in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb"):
+        assert int(status_of(pid, kind), 16) == 0, kind
+    limits = open(f"/proc/{pid}/limits").read()
+    for what in ("core file size", "locked memory", "msgqueue size", "realtime priority"):
+        assert re.search(rf"^Max {what} +0 +0 ", limits, re.M), what
+    if "asan" in str(g.BUILD):
+        assert s.has_line("sandbox=.on, but no system call filter")
+        return
+    assert s.has_line("sandbox=on") and status_of(pid, "Seccomp") == "2"
+    s.allow("the sandbox refused a system call")
+    before = s.get("/").text
+    got = tries(s, name)
+    refused = {**REFUSED, **({"write_file": errno.EPERM} if name == "router-0" else {})}
+    assert {k: v for k, v in got.items() if k in refused} == refused
+    assert {k: v for k, v in got.items() if k not in refused} == dict.fromkeys(set(got) - set(refused), 0)
+    assert set(got) - set(refused) >= set(GRANTED)
+    s.wait_line(rf"the sandbox refused a system call process={name} call=\w+")
+    assert s.get("/").text == before, "nothing was killed"
+
+
+def test_the_sandbox_can_be_switched_off(stub):
+    s = stub(routers=1, sandbox=False).start()
+    assert s.has_line("sandbox=off")
+    assert status_of(s.child("router-0"), "Seccomp") == status_of(os.getpid(), "Seccomp")
+    assert tries(s, "router-0")["exec"] == errno.ENOENT
+
+
+def test_the_list_of_system_calls_is_documented():
+    table = (g.ROOT / "supervisor/sandbox.def").read_text()
+    told = set(re.findall(r"\b\w+\b", (g.ROOT / "deploy/README.md").read_text()))
+    names = set(re.findall(r"\b(?:CALL|SOME)\((\w+), [BWR]\)", table))
+    assert len(names) > 80 and names - told == set()
 
 
 def test_no_descriptor_leaks_over_restarts(stub):
