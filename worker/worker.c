@@ -83,7 +83,7 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
     struct worker *w = ctx;
     struct err bad = {0};
     struct str id;
-    uint64_t hash[2];
+    uint64_t hash[2], call;
 
     (void)e;
     if (str_eq_c(session_id, JOURNAL_NOTE)) {
@@ -94,8 +94,8 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
         replay_skip(w, session_id, &bad);
         return 0;
     }
-    if (session_record_commits(payload, &id, hash))
-        deliveries_open(&w->api.turns.deliveries, id, hash);
+    if (session_record_commits(payload, &id, hash, &call))
+        deliveries_open(&w->api.turns.deliveries, id, hash, call);
     return 0;
 }
 

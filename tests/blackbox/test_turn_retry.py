@@ -1,11 +1,13 @@
 """Retries are not samples (spec sessions.md section 6)."""
 import json
+import socket
 import threading
 import time
 
 import pytest
 
 from gateway import wait_until
+from stub_engines import StubEngine
 from test_streaming import new, open_chat, user
 from test_turn_cancel import branches, inflight
 from test_turn_recovery import kill_worker
@@ -140,3 +142,234 @@ def test_what_was_delivered_is_known_after_a_crash(start):
     kill_worker(gateway)
     assert gateway.chat(s, "lost").headers["Rollgate-Replayed"] == "1"
     assert "Rollgate-Replayed" not in gateway.chat(s, "arrived").headers
+
+
+# --- corners: which of several calls with one body is meant ---
+
+def text(answer):
+    assert answer.status == 200, answer.text[:300]
+    return answer.json()["choices"][0]["message"]["content"]
+
+
+def lose(gateway, s, body, headers=b""):
+    """Sends a request whose client leaves before the answer."""
+    raw = json.dumps({"model": "m", **body}).encode()
+    sock = open_raw(gateway)
+    sock.sendall(b"POST /sessions/%s/v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s"
+                 b"Content-Length: %d\r\n\r\n%s" % (s["session_id"].encode(), headers, len(raw), raw))
+    return sock
+
+
+def open_raw(gateway):
+    return socket.create_connection(("127.0.0.1", gateway.port), 30)
+
+
+def post(gateway, s, text, **headers):
+    return gateway.post(f"/sessions/{s['session_id']}/v1/chat/completions", {"model": "m", "messages": user(text)},
+                        headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+
+def test_of_two_parallel_samples_the_lost_one_is_replayed(start):
+    """The one that arrived says nothing about the other; each retry gets an answer nobody else got."""
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, workers=1, on_disconnect="finish")
+        for delivered_first in (False, True):
+            s = new(gateway)
+            first, second = threading.Event(), threading.Event()
+            engine.plan.extend([{"ids": [65, 257], "wait": first}, {"ids": [66, 257], "wait": second}])
+            lost = lose(gateway, s, {"messages": user("x")})
+            wait_until(lambda: engine.running == 1, 5, "the first runs")
+            got = []
+            t = threading.Thread(target=lambda: got.append(gateway.chat(s, "x")))
+            t.start()
+            wait_until(lambda: engine.running == 2, 5, "both run")
+            lost.close()
+            time.sleep(0.2)
+            for n, event in enumerate((second, first) if delivered_first else (first, second)):
+                event.set()
+                wait_until(lambda: branches(gateway, s) == n + 1, 5, "it commits")
+                time.sleep(0.1)
+            t.join(5)
+            assert text(got[0]) == "B"
+            a = gateway.chat(s, "x")
+            assert a.headers["Rollgate-Replayed"] == "1" and text(a) == "A"
+            assert "Rollgate-Replayed" not in gateway.chat(s, "x").headers, "a third sample"
+
+
+def test_two_lost_samples_are_replayed_one_each(start):
+    gateway = start(engine="builtin:random:1,delay_ms=300", on_disconnect="finish", workers=1)
+    s = new(gateway)
+    socks = [lose(gateway, s, {"messages": user("x")}) for _ in range(3)]
+    wait_until(lambda: inflight(gateway, s) == 3, 5, "all run")
+    for sock in socks:
+        sock.close()
+    wait_until(lambda: branches(gateway, s) == 3, 5, "all commit")
+    got = [gateway.chat(s, "x") for _ in range(3)]
+    assert all(a.headers.get("Rollgate-Replayed") == "1" for a in got)
+    assert len({text(a) for a in got}) == 3
+    assert "Rollgate-Replayed" not in gateway.chat(s, "x").headers
+
+
+def test_two_lost_running_samples_are_joined_one_each(start):
+    gateway = start(engine="builtin:random:1,delay_ms=1500", rejoin_window="10s", workers=1)
+    s = new(gateway)
+    socks = [lose(gateway, s, {"messages": user("x")}) for _ in range(2)]
+    wait_until(lambda: inflight(gateway, s) == 2, 5, "both run")
+    for sock in socks:
+        sock.close()
+    got = []
+    threads = [threading.Thread(target=lambda: got.append(gateway.chat(s, "x"))) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(10)
+    assert len({text(a) for a in got}) == 2 and branches(gateway, s) == 2
+    assert gateway.metrics()["rollgate_joins_total"] == 2
+
+
+def test_other_idempotency_keys_are_other_samples(start):
+    gateway = start(engine="builtin:random:1", workers=1)
+    s = new(gateway)
+    a, b = post(gateway, s, "x", Idempotency_Key="one"), post(gateway, s, "x", Idempotency_Key="two")
+    assert text(a) != text(b) and "Rollgate-Replayed" not in b.headers
+    long = "k" * 3000
+    c = post(gateway, s, "x", Idempotency_Key=long)
+    assert "Rollgate-Replayed" not in c.headers
+    for key, first in (("one", a), ("two", b), (long, c), ("one", a)):
+        again = post(gateway, s, "x", Idempotency_Key=key)
+        assert again.headers["Rollgate-Replayed"] == "1" and text(again) == text(first)
+    assert branches(gateway, s) == 3
+    kill_worker(gateway)
+    assert text(post(gateway, s, "x", Idempotency_Key="two")) == text(b)
+    assert branches(gateway, s) == 3
+
+
+def test_a_key_joins_only_its_own_running_call(start):
+    gateway = start(engine="builtin:random:1,delay_ms=1200", workers=1)
+    s = new(gateway)
+    got = {}
+    threads = [threading.Thread(target=lambda k=k, i=i: got.__setitem__((k, i), post(gateway, s, "x", Idempotency_Key=k)))
+               for k in ("one", "two") for i in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(10)
+    for k in ("one", "two"):
+        assert len({text(got[k, i]) for i in range(3)}) == 1
+    assert text(got["one", 0]) != text(got["two", 0])
+    assert branches(gateway, s) == 2
+
+
+def test_a_retry_after_an_error_is_the_first_sample(start):
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, workers=1, engine_retries=0)
+        s = new(gateway)
+        engine.plan.extend([{"status": 500}, {"drop": {"logprobs"}}, {"before": "close"}])
+        for _ in range(3):
+            assert post(gateway, s, "x").status >= 500
+        for mark in ({}, {"x_stainless_retry_count": "1"}, {"x_stainless_retry_count": "2"}):
+            a = post(gateway, s, "x", **mark)
+            assert a.status == 200 and ("Rollgate-Replayed" in a.headers) == bool(mark)
+        assert branches(gateway, s) == 1
+
+
+def test_the_first_client_of_a_joined_call_leaves(start):
+    gateway = start(engine="builtin:random:1,delay_ms=1500", rejoin_window="100ms", workers=1)
+    s = new(gateway)
+    first = lose(gateway, s, {"messages": user("x")}, b"Idempotency-Key: k\r\n")
+    wait_until(lambda: inflight(gateway, s) == 1, 5, "the call runs")
+    got = []
+    t = threading.Thread(target=lambda: got.append(post(gateway, s, "x", Idempotency_Key="k")))
+    t.start()
+    wait_until(lambda: gateway.metrics().get("rollgate_joins_total") == 1, 5, "the second has joined")
+    first.close()
+    t.join(10)
+    assert text(got[0]) and branches(gateway, s) == 1
+    assert "Rollgate-Replayed" not in post(gateway, s, "x").headers, "it was delivered: a new sample"
+    assert branches(gateway, s) == 2
+
+
+def test_both_clients_of_a_joined_call_leave(start):
+    gateway = start(engine="builtin:random:1,delay_ms=1500", rejoin_window="10s", workers=1)
+    s = new(gateway)
+    socks = [lose(gateway, s, {"messages": user("x")}, b"Idempotency-Key: k\r\n") for _ in range(2)]
+    wait_until(lambda: gateway.metrics().get("rollgate_joins_total") == 1, 5, "the second has joined")
+    for sock in socks:
+        sock.close()
+    a = gateway.chat(s, "x")
+    assert text(a) and branches(gateway, s) == 1
+    assert gateway.metrics()["rollgate_joins_total"] == 2
+
+
+def test_an_answer_that_came_just_before_the_window_ended_is_kept_for_the_retry(start):
+    """A call that nobody waits for any more ends with the window, unless its answer is there."""
+    gateway = start(engine="builtin:random:1,delay_ms=400", rejoin_window="600ms", workers=1, durability="power")
+    s = new(gateway)
+    lose(gateway, s, {"messages": user("x")}).close()
+    wait_until(lambda: branches(gateway, s) == 1, 5, "it commits within the window")
+    time.sleep(1)
+    a = gateway.chat(s, "x")
+    assert a.headers["Rollgate-Replayed"] == "1" and branches(gateway, s) == 1
+
+
+def test_a_call_without_room_is_replayed_as_it_was(start):
+    gateway = start(engine="builtin:echo", on_disconnect="finish", workers=1)
+    s = new(gateway, history="chains", prompt_length=40, response_length=40)
+    first = gateway.chat(s, "abc").json()["choices"][0]["message"]
+    more = user("abc") + [first] + user("d" * 60)
+    a = gateway.post(f"/sessions/{s['session_id']}/v1/chat/completions", {"model": "m", "messages": more})
+    assert a.json()["choices"][0]["finish_reason"] == "length" and text(a) == ""
+    b = gateway.post(f"/sessions/{s['session_id']}/v1/chat/completions", {"model": "m", "messages": more},
+                     headers={"x-stainless-retry-count": "1"})
+    assert b.headers["Rollgate-Replayed"] == "1"
+    assert b.json()["choices"][0]["finish_reason"] == "length" and text(b) == ""
+    assert b.json()["usage"] == a.json()["usage"]
+    state = gateway.get(f"/sessions/{s['session_id']}").json()
+    assert (state["num_calls"], state["num_trajectories"], state["num_active_chains"]) == (2, 1, 0)
+
+
+def test_samples_around_a_crash_are_told_apart(start):
+    """What arrived is noted before the next sample of the same request begins."""
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, workers=1)
+        s = new(gateway)
+        engine.plan.extend([{"ids": [65, 257]}, {"ids": [66, 257], "wait": threading.Event()}])
+        assert text(gateway.chat(s, "x")) == "A"
+        t = threading.Thread(target=lambda: gateway.chat(s, "x"))
+        t.start()
+        wait_until(lambda: engine.running == 1, 5, "the second sample runs")
+        kill_worker(gateway)
+        t.join(10)
+        engine.plan.append({"ids": [67, 257]})
+        again = gateway.chat(s, "x")
+        assert "Rollgate-Replayed" not in again.headers and text(again) == "C"
+
+
+@pytest.mark.parametrize("spelling", [
+    lambda raw: raw.replace(b": ", b":").replace(b", ", b","),
+    lambda raw: raw[:-1] + b', "stream": false}',
+    lambda raw: b'{"stream":true ,' + raw[1:],
+    lambda raw: raw.replace(b'"model"', b'\n  "model"'),
+])
+def test_a_retry_in_another_spelling(start, spelling):
+    """What says how the answer is sent is no part of the request; any other byte is: SDKs repeat bytes."""
+    gateway = start(engine="builtin:random:1,delay_ms=200", on_disconnect="finish", workers=1)
+    s = new(gateway)
+    raw = b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}'
+    lose(gateway, s, json.loads(raw)).close()
+    wait_until(lambda: branches(gateway, s) == 1, 5, "it commits")
+    a = gateway.request("POST", f"/sessions/{s['session_id']}/v1/chat/completions", body=spelling(raw),
+                        headers={"Content-Type": "application/json"})
+    same = b"stream" in spelling(raw)
+    assert (a.headers.get("Rollgate-Replayed") == "1") == same
+
+
+def test_a_label_outlives_its_connection(start):
+    """The headers of a client that left are still the call's."""
+    gateway = start(engine="builtin:random:1,delay_ms=500", on_disconnect="finish", workers=1)
+    s = new(gateway)
+    lose(gateway, s, {"messages": user("x")}, b"x-claude-code-agent-id: agent-seven\r\nx-parent-session-id: above\r\nIdempotency-Key: k9\r\n").close()
+    wait_until(lambda: branches(gateway, s) == 1, 5, "it commits")
+    node = next(n for n in gateway.get(f"/sessions/{s['session_id']}").json()["tree"]["nodes"] if n["generated"])
+    assert (node["label"], node["parent_label"]) == ("agent-seven", "above")
+    assert post(gateway, s, "x", Idempotency_Key="k9").headers["Rollgate-Replayed"] == "1"

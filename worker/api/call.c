@@ -23,31 +23,36 @@ static void call_free(struct call *c)
     free(c);
 }
 
-/* The peer was gone with the answer after all. The note is the hash, then the session's id. */
-static void on_lost(void *ctx, struct str note)
-{
-    struct api *a = ctx;
-    uint64_t hash[2];
-
-    memcpy(hash, note.p, sizeof(hash));
-    deliveries_open(&a->turns.deliveries, str_sub(note, sizeof(hash), SIZE_MAX), hash);
-}
-
-/* Writes the note that on_lost reads. */
+/* What on_lost is told: the hash, the session's id and a NUL (so far all calls of one request have
+ * the same), the call's number. */
 static struct str write_note(const struct call *c, char note[EXCHANGE_NOTE_MAX])
 {
-    size_t len = strlen(c->id);
+    size_t len = strlen(c->id) + 1;
 
     memcpy(note, c->hash, sizeof(c->hash));
     memcpy(note + sizeof(c->hash), c->id, len);
-    return str_of(note, sizeof(c->hash) + len);
+    memcpy(note + sizeof(c->hash) + len, &c->number, sizeof(c->number));
+    return str_of(note, sizeof(c->hash) + len + sizeof(c->number));
+}
+
+/* The peer was gone with the answer after all. */
+static void on_lost(void *ctx, struct str note)
+{
+    struct api *a = ctx;
+    uint64_t hash[2], call;
+    struct str id = str_sub(note, sizeof(hash), note.len - sizeof(hash) - 1 - sizeof(call));
+
+    memcpy(hash, note.p, sizeof(hash));
+    memcpy(&call, note.p + note.len - sizeof(call), sizeof(call));
+    deliveries_open(&a->turns.deliveries, id, hash, call);
 }
 
 static void note_answer(struct call *c)
 {
     char note[EXCHANGE_NOTE_MAX];
 
-    exchange_note(c->x, write_note(c, note), on_lost, c->api);
+    if (!c->superseded)
+        exchange_note(c->x, write_note(c, note), on_lost, c->api);
 }
 
 static void on_closed(void *ctx, bool delivered)
@@ -56,7 +61,7 @@ static void on_closed(void *ctx, bool delivered)
 
     turn_leave(&c->listener);
     if (c->finished && delivered)
-        deliveries_close(&c->api->turns.deliveries, str_cstr(c->id), c->hash);
+        deliveries_close(&c->api->turns.deliveries, str_cstr(c->id), c->hash, c->number);
     call_free(c);
 }
 
@@ -78,6 +83,7 @@ static void on_head(void *ctx, const struct turn_head *h)
 {
     struct call *c = ctx;
 
+    c->number = h->call;
     if (c->req->stream && !exchange_started(c->x))
         sse_start(c);
     c->writer->sink->head(c->writer, h);
@@ -298,39 +304,90 @@ static struct turn_input input_of(struct call *c)
     return in;
 }
 
-static bool listener_gone(const struct turn_listener *l)
+static bool listener_gone(struct turn_listener *l)
 {
-    return l->sink == &call_sink && exchange_peer_gone(((const struct call *)l->ctx)->x);
+    struct call *c = l->ctx;
+    bool gone = l->sink == &call_sink && exchange_peer_gone(c->x);
+
+    if (gone)
+        c->superseded = true; /* whatever is sent there, whoever repeats the request gets it */
+    return gone;
+}
+
+/* A committed call that did not arrive and has no other key than the request. */
+static bool find_missing(const struct call *c, const struct session *s, uint64_t *ret_call)
+{
+    struct str key = c->req->idempotency_key, had;
+    const struct delivery *at = NULL;
+
+    while (deliveries_missing(&c->api->turns.deliveries, str_cstr(c->id), c->hash, &at, ret_call)) {
+        had = session_call_key(s, *ret_call);
+        if (!key.p || !had.p || str_eq(key, had))
+            return true;
+    }
+    return false;
+}
+
+/* The committed call whose recorded answer the request means: the one with its key, one that did
+ * not arrive, or with a mark the newest. */
+static bool find_answered(const struct call *c, const struct session *s, uint64_t *ret_call)
+{
+    struct str key = c->req->idempotency_key, had = {0};
+    bool marked = key.p || c->req->retry_count > 0;
+    bool any = marked && session_find_call(s, c->hash, key, ret_call);
+    uint64_t missing;
+
+    if (any && key.p)
+        had = session_call_key(s, *ret_call);
+    if (had.p || !find_missing(c, s, &missing))
+        return any;
+    *ret_call = missing;
+    return true;
+}
+
+/* The running call that the request repeats: one that nobody waits for any more; with a mark any,
+ * unless there is an answer that did not arrive. */
+static struct turn *find_running(const struct call *c, const struct session *s,
+                                 const struct turn_input *in)
+{
+    bool marked = c->req->idempotency_key.p || c->req->retry_count > 0;
+    struct turn *t = turn_find(&c->api->turns, in, listener_gone);
+    uint64_t call;
+
+    if (t || !marked || find_missing(c, s, &call))
+        return t;
+    return turn_find(&c->api->turns, in, NULL);
 }
 
 /* A repeated request whose answer did not arrive: joins the running call or replays. The request
  * may be here before the loop has seen the old connection close: the kernel is asked. */
-static bool call_repeated(struct call *c)
+static bool call_repeated(struct call *c, const struct turn_input *in)
 {
     struct turn_env *env = &c->api->turns;
-    struct str id = str_cstr(c->id);
-    bool marked = c->req->idempotency_key.len > 0 || c->req->retry_count > 0;
-    struct turn *t = turn_find(env, id, c->hash, marked);
     bool ended = false;
-    struct session *s;
+    struct session *s = session_find(env->store, in->session_id, &ended);
     char note[EXCHANGE_NOTE_MAX];
+    struct str all = write_note(c, note);
+    struct turn *t;
+    uint64_t call;
 
-    if (!t)
-        t = turn_find_lost(env, id, c->hash, listener_gone);
-    exchange_settle(c->x, write_note(c, note));
+    if (!s)
+        return false;
+    exchange_settle(c->x, str_sub(all, 0, all.len - sizeof(c->number)));
+    t = find_running(c, s, in);
     if (t) {
         turn_join(t, &c->listener);
         return true;
     }
-    if (!marked && !deliveries_missing(&env->deliveries, id, c->hash))
-        return false;
-    s = session_find(env->store, id, &ended);
-    if (!s || !replay_exists(s, &c->arena, c->hash))
-        return false;
-    exchange_set_header(c->x, "Rollgate-Replayed", STR("1"));
-    metrics_count(env->page, METRIC_replays, 1);
-    replay_send(env, s, &c->arena, c->hash, &c->listener);
-    return true;
+    if (find_answered(c, s, &call)) {
+        exchange_set_header(c->x, "Rollgate-Replayed", STR("1"));
+        metrics_count(env->page, METRIC_replays, 1);
+        return replay_send(env, s, &c->arena, call, &c->listener);
+    }
+    /* A sample more of what was answered: after a crash it must be known that that one arrived. */
+    if (session_find_call(s, c->hash, (struct str){0}, &call))
+        ledger_note_deliveries(env);
+    return false;
 }
 
 static void call_begin(struct call *c)
@@ -345,9 +402,9 @@ static void call_begin(struct call *c)
         .stream = c->req->stream,
     };
     exchange_watch(c->x, on_closed, c);
-    if (call_repeated(c))
-        return;
     in = input_of(c);
+    if (call_repeated(c, &in))
+        return;
     arena = c->arena; /* request and writer lie in it; the turn outlives what uses them */
     c->arena = (struct arena){0};
     turn_start(&c->api->turns, &arena, &in, &c->listener);

@@ -21,7 +21,9 @@ struct call {
     struct buf out;
     struct arena arena; /* of a joined or replayed call; else the turn has it */
     uint64_t hash[2];
+    uint64_t number; /* of the call in its session, once known */
     bool finished;
+    bool superseded; /* its client has left and repeats the request elsewhere */
     char request_id[40];
     char id[ID_TEXT_MAX];
 };

@@ -98,11 +98,12 @@ bool exchange_peer_gone(const struct exchange *x)
     return conn_closed(x->conn);
 }
 
-void exchange_settle(struct exchange *x, struct str note)
+void exchange_settle(struct exchange *x, struct str note_start)
 {
     for (struct server_conn *c = x->conn->server->conns; c; c = c->next) {
-        if (!c->lost || c->sent_ms == 0 || !str_eq(str_of(c->note, c->note_len), note) ||
-            !conn_closed(c))
+        struct str note = str_of(c->note, c->note_len);
+
+        if (!c->lost || c->sent_ms == 0 || !str_starts(note, note_start) || !conn_closed(c))
             continue;
         c->lost(c->lost_ctx, note);
         c->lost = NULL;

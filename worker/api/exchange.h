@@ -41,9 +41,9 @@ void exchange_note(struct exchange *x, struct str note, exchange_lost_fn lost, v
 /* Whether the peer has left, asked of the kernel now: it may know before the loop does. */
 bool exchange_peer_gone(const struct exchange *x);
 
-/* Tells `lost` at once for an answer with this note whose connection the peer has closed, though
- * the loop has not come to it yet. x is any exchange of the server. */
-void exchange_settle(struct exchange *x, struct str note);
+/* Tells `lost` at once for answers whose note begins so and whose connection the peer has closed,
+ * though the loop has not come to it yet. x is any exchange of the server. */
+void exchange_settle(struct exchange *x, struct str note_start);
 
 /* The whole answer at once; body is copied. */
 void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body);

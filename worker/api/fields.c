@@ -76,23 +76,39 @@ const char *path_at(char out[FIELD_PATH_MAX], const char *fmt, ...)
 
 /* --- what every dialect reads alike --- */
 
-static struct str header(const struct dialect_headers *h, const char *name)
+/* A header's value in the arena: a call may outlive the exchange that brought it. */
+static struct str header(struct arena *a, const struct dialect_headers *h, const char *name)
 {
-    return h && h->get ? h->get(h->ctx, name) : (struct str){0};
+    struct str v = h && h->get ? h->get(h->ctx, name) : (struct str){0};
+
+    return v.len > 0 ? arena_str(a, v) : (struct str){0};
 }
 
-static void read_headers(const struct dialect_headers *h, struct chat_request *ret)
+enum { KEY_MAX = 64 };
+
+/* Keys are kept with their calls: long ones as their hash. */
+static struct str idempotency_key(struct arena *a, struct str given)
+{
+    uint64_t hash[2];
+
+    if (given.len <= KEY_MAX)
+        return given;
+    str_hash128(given, hash);
+    return arena_str(a, str_of((const char *)hash, sizeof(hash)));
+}
+
+static void read_headers(struct arena *a, const struct dialect_headers *h, struct chat_request *ret)
 {
     static const char *const labels[] = {"rollgate-label", "x-claude-code-agent-id"};
     static const char *const parents[] = {"rollgate-parent-label", "x-parent-session-id"};
     uint64_t n;
 
     for (size_t i = 0; i < ARRAY_LEN(labels) && !ret->label.len; i++)
-        ret->label = header(h, labels[i]);
+        ret->label = header(a, h, labels[i]);
     for (size_t i = 0; i < ARRAY_LEN(parents) && !ret->parent_label.len; i++)
-        ret->parent_label = header(h, parents[i]);
-    ret->idempotency_key = header(h, "idempotency-key");
-    if (str_to_u64(header(h, "x-stainless-retry-count"), 1000, &n) == 0)
+        ret->parent_label = header(a, h, parents[i]);
+    ret->idempotency_key = idempotency_key(a, header(a, h, "idempotency-key"));
+    if (str_to_u64(header(a, h, "x-stainless-retry-count"), 1000, &n) == 0)
         ret->retry_count = (uint32_t)n;
 }
 
@@ -105,7 +121,7 @@ int request_begin(struct arena *a, const struct json *body, const struct dialect
     *ret =
         (struct chat_request){.sampling = SAMPLING_DEFAULTS, .parallel_tool_calls = true, .n = 1};
     ret->sampling_given = json_keep(a, json_empty(JSON_OBJECT));
-    read_headers(headers, ret);
+    read_headers(a, headers, ret);
     if (field_str(body, "model", &ret->model, e) || field_str(body, "user", &user, e) ||
         field_bool(body, "stream", &ret->stream, e) ||
         field_kind(body, "metadata", JSON_OBJECT, &metadata, e))

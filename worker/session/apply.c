@@ -403,13 +403,18 @@ static int carry_out(struct session *s, struct commit *c, struct err *e)
 static void add_call(struct session *s, const struct call *call)
 {
     struct forest *f = &s->forest;
-    struct call *kept;
+    struct hash_entry *same =
+        map_get(&f->by_hash, str_of((const char *)call->body_hash, sizeof(call->body_hash)));
 
     *vec_push(&f->calls) = *call;
-    kept = arena_alloc(&f->arena, sizeof(*kept)); /* the key must not move with the vector */
-    *kept = *call;
-    (void)map_set(&f->by_hash, str_of((const char *)kept->body_hash, sizeof(kept->body_hash)),
-                  kept);
+    if (!same) {
+        same = ARENA_NEW(&f->arena, struct hash_entry);
+        memcpy(same->body_hash, call->body_hash, sizeof(same->body_hash));
+        (void)map_set(&f->by_hash, str_of((const char *)same->body_hash, sizeof(same->body_hash)),
+                      same);
+    }
+    f->calls.at[f->calls.n - 1].same_body = same->newest;
+    same->newest = (uint32_t)f->calls.n;
     if (s->next_call <= call->number)
         s->next_call = call->number + 1;
 }
@@ -449,6 +454,8 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
         memcpy(&c.call.temperature, temperature, sizeof(float));
     c.flags = (unsigned)record_u32(r);
     c.call.prompt_tokens = record_u32(r);
+    if (c.flags & COMMIT_KEY)
+        c.call.key = forest_str(&s->forest, record_str(r));
     if (c.flags & COMMIT_EXHAUSTED) {
         c.call.exhausted = true;
         c.chain = c.flags & COMMIT_CHAIN ? record_u32(r) : UINT32_MAX;

@@ -181,6 +181,8 @@ static unsigned flags_of(const struct plan *p, const struct turn *run)
 
     if (p->text)
         flags |= COMMIT_TEXT;
+    if (p->key.p)
+        flags |= COMMIT_KEY;
     if (!p->chat.messages)
         flags |= COMMIT_RAW;
     if (p->rollback)
@@ -306,6 +308,8 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     record_put_floats(record, &p->temperature, 1);
     record_put_u(record, flags_of(p, run));
     record_put_u(record, p->text ? answers[0].prompt_tokens : p->pub.prompt.n);
+    if (p->key.p)
+        record_put_str(record, p->key);
     if (p->pub.exhausted) {
         if (p->chain)
             record_put_u(record, p->chain->id);

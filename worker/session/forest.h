@@ -124,6 +124,8 @@ static inline bool turn_truncated(const struct turn *t)
 struct call {
     uint64_t number;
     uint64_t body_hash[2];
+    struct str key;     /* Idempotency-Key, or absent */
+    uint32_t same_body; /* the call before with this hash, as index + 1; 0: none */
     int64_t max_tokens;
     uint64_t at_ms;
     uint32_t first_turn, n_turns; /* its answers: turns[first_turn ..] */
@@ -131,6 +133,12 @@ struct call {
     float temperature;
     bool exhausted;
     struct str asked; /* shared with the calls that asked the same */
+};
+
+/* The newest call with a body hash; here because a key must not move. */
+struct hash_entry {
+    uint64_t body_hash[2];
+    uint32_t newest; /* index + 1 */
 };
 
 struct forest {
@@ -145,7 +153,7 @@ struct forest {
     struct map by_response;
     struct map by_call; /* id of a tool call -> the newest turn that issued it */
     struct map by_echo; /* node.echo -> the newest generated message with that key */
-    struct map by_hash; /* body hash -> newest call, as index + 1 */
+    struct map by_hash; /* body hash -> struct hash_entry */
     uint64_t tokens;    /* stored ids, context and sampled */
 };
 

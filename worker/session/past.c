@@ -13,11 +13,47 @@ static struct str as_text(const struct json *v, struct arena *a)
     return s;
 }
 
-const struct session_past_call *session_find_call(struct session *s, struct arena *a,
-                                                  const uint64_t body_hash[2])
+bool session_find_call(const struct session *s, const uint64_t body_hash[2], struct str key,
+                       uint64_t *ret_call)
 {
-    const struct call *c =
+    const struct hash_entry *same =
         map_get(&s->forest.by_hash, str_of((const char *)body_hash, 2 * sizeof(*body_hash)));
+    const struct call *found = NULL;
+
+    for (uint32_t i = same ? same->newest : 0; i > 0; i = s->forest.calls.at[i - 1].same_body) {
+        const struct call *c = &s->forest.calls.at[i - 1];
+
+        if (!key.p || (c->key.p && str_eq(c->key, key))) {
+            found = c;
+            break;
+        }
+        if (!found && !c->key.p)
+            found = c;
+    }
+    if (found)
+        *ret_call = found->number;
+    return found != NULL;
+}
+
+/* Calls are numbered as they begin and stored as they end: about in order. */
+static const struct call *numbered(const struct session *s, uint64_t number)
+{
+    for (size_t i = s->forest.calls.n; i-- > 0;)
+        if (s->forest.calls.at[i].number == number)
+            return &s->forest.calls.at[i];
+    return NULL;
+}
+
+struct str session_call_key(const struct session *s, uint64_t call)
+{
+    const struct call *c = numbered(s, call);
+
+    return c ? c->key : (struct str){0};
+}
+
+const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call)
+{
+    const struct call *c = numbered(s, call);
     struct session_past_answer *answers;
     struct session_past_call *ret;
 

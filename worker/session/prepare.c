@@ -21,6 +21,7 @@ static struct plan *plan_new(struct session *s, struct arena *a,
     p->parent_label = in->parent_label;
     p->body_hash[0] = in->body_hash[0];
     p->body_hash[1] = in->body_hash[1];
+    p->key = in->key;
     p->max_tokens = in->max_tokens;
     p->temperature = in->temperature;
     p->asked = in->asked;

@@ -230,7 +230,8 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     }
 }
 
-bool session_record_commits(struct str record, struct str *ret_id, uint64_t ret_body_hash[2])
+bool session_record_commits(struct str record, struct str *ret_id, uint64_t ret_body_hash[2],
+                            uint64_t *ret_call)
 {
     struct record_in r = record_in_of(record);
     uint64_t type = record_u(&r);
@@ -238,7 +239,7 @@ bool session_record_commits(struct str record, struct str *ret_id, uint64_t ret_
     (void)record_u(&r);
     *ret_id = record_str(&r);
     (void)record_u64(&r);
-    (void)record_u(&r);
+    *ret_call = record_u(&r);
     ret_body_hash[0] = record_u64(&r);
     ret_body_hash[1] = record_u64(&r);
     return type == RECORD_COMMIT && !r.bad;

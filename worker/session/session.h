@@ -125,8 +125,9 @@ enum session_end {
 int session_end_record(struct session *s, enum session_end how, const struct json *detail,
                        uint64_t now_ms, struct buf *record, struct err *e);
 
-/* Whether the record commits a call, and then whose and of which request body. */
-bool session_record_commits(struct str record, struct str *ret_id, uint64_t ret_body_hash[2]);
+/* Whether the record commits a call, and then whose, of which request body and which number. */
+bool session_record_commits(struct str record, struct str *ret_id, uint64_t ret_body_hash[2],
+                            uint64_t *ret_call);
 
 /* Applies one record to the store (live or replayed). ERR_IO on a record that makes no sense. */
 int session_apply(struct session_store *st, struct str record, struct err *e);
@@ -139,6 +140,7 @@ struct session_call_input {
     struct str label;        /* x-claude-code-agent-id and the like, or absent */
     struct str parent_label; /* x-parent-session-id, or absent */
     uint64_t body_hash[2];   /* of the request body, for retries */
+    struct str key;          /* Idempotency-Key, or absent */
     int64_t max_tokens;      /* asked for; 0: none */
     float temperature;       /* sampled with; for trainers that want it per token */
     uint32_t context_length; /* of engine and model; 0: unknown */
@@ -222,8 +224,8 @@ struct session_answer {
 int session_commit(struct session_plan *p, const struct session_answer *answers, size_t n,
                    uint64_t now_ms, struct buf *record, struct err *e);
 
-/* An earlier committed call with this body hash: its answers' response ids, messages (JSON text),
- * finish reasons and token counts, newest first; NULL when none. */
+/* A committed call with this body hash: its answers' response ids, messages (JSON text), finish
+ * reasons and token counts (none: a call without room). NULL when there is none. */
 struct session_past_call {
     uint64_t call;
     uint32_t n_answers;
@@ -235,8 +237,15 @@ struct session_past_call {
         const float *logprobs;
     } * answers;
 };
-const struct session_past_call *session_find_call(struct session *s, struct arena *a,
-                                                  const uint64_t body_hash[2]);
+const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call);
+
+/* The newest call with this body hash that a request with this Idempotency-Key (or none) may mean:
+ * one with the same key, else one without a key; with no key any. False when there is none. */
+bool session_find_call(const struct session *s, const uint64_t body_hash[2], struct str key,
+                       uint64_t *ret_call);
+
+/* The Idempotency-Key that a committed call came with, or absent. */
+struct str session_call_key(const struct session *s, uint64_t call);
 
 /* The conversation up to and including that answer, an array of normalised messages in the arena
  * (strings borrowed from the session); NULL for unknown ids. For previous_response_id. */

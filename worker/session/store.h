@@ -108,6 +108,7 @@ struct plan {
     struct gate *gate; /* NULL: a new one */
     struct str label, parent_label;
     uint64_t body_hash[2];
+    struct str key;
     int64_t max_tokens;
     float temperature;
     struct str asked;

@@ -3,29 +3,66 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/proc/ids.h"
 
-enum { KEY_MAX = 16 + 128 };
+enum { KEY_MAX = 24 + 128 };
 
 struct delivery {
     struct delivery *next, *prev;
+    struct delivery *newer; /* the next call of the same request */
     size_t key_len;
     uint64_t brief;    /* hash of key, what notes hold */
-    char key[KEY_MAX]; /* hash, session id */
+    char key[KEY_MAX]; /* call, hash, session id */
 };
 
-static struct str key_of(char out[KEY_MAX], struct str session_id, const uint64_t hash[2])
+static struct str key_of(char out[KEY_MAX], struct str session_id, const uint64_t hash[2],
+                         uint64_t call)
 {
-    size_t n = session_id.len < KEY_MAX - 16 ? session_id.len : KEY_MAX - 16;
+    size_t n = MIN_OF(session_id.len, (size_t)KEY_MAX - 24);
 
-    memcpy(out, hash, 16);
-    memcpy(out + 16, session_id.p, n);
-    return str_of(out, 16 + n);
+    memcpy(out, &call, 8);
+    memcpy(out + 8, hash, 16);
+    memcpy(out + 24, session_id.p, n);
+    return str_of(out, 24 + n);
+}
+
+/* The part that all calls of one request share. */
+static struct str request_of(struct str key)
+{
+    return str_sub(key, 8, SIZE_MAX);
+}
+
+static uint64_t call_of(const struct delivery *v)
+{
+    uint64_t call;
+
+    memcpy(&call, v->key, sizeof(call));
+    return call;
+}
+
+static struct str brief_key(const uint64_t *brief)
+{
+    return str_of((const char *)brief, sizeof(*brief));
+}
+
+/* Out of its request's list; a map's key is borrowed from the first of it. */
+static void leave_request(struct deliveries *d, struct delivery *v)
+{
+    struct str request = request_of(str_of(v->key, v->key_len));
+    struct delivery *first = map_take(&d->by_request, request), **at = &first;
+
+    while (*at && *at != v)
+        at = &(*at)->newer;
+    if (*at)
+        *at = v->newer;
+    if (first)
+        (void)map_set(&d->by_request, request_of(str_of(first->key, first->key_len)), first);
 }
 
 static void forget(struct deliveries *d, struct delivery *v)
 {
-    (void)map_take(&d->by_key, str_of(v->key, v->key_len));
-    (void)map_take(&d->by_brief, str_of((const char *)&v->brief, sizeof(v->brief)));
+    leave_request(d, v);
+    (void)map_take(&d->by_brief, brief_key(&v->brief));
     if (v->prev)
         v->prev->next = v->next;
     else
@@ -38,21 +75,36 @@ static void forget(struct deliveries *d, struct delivery *v)
     free(v);
 }
 
-void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t hash[2])
+static void enter_request(struct deliveries *d, struct delivery *v)
+{
+    struct str request = request_of(str_of(v->key, v->key_len));
+    struct delivery *at = map_get(&d->by_request, request);
+
+    if (!at) {
+        (void)map_set(&d->by_request, request, v);
+        return;
+    }
+    while (at->newer)
+        at = at->newer;
+    at->newer = v;
+}
+
+void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t hash[2],
+                     uint64_t call)
 {
     struct delivery *v = mem_zalloc(sizeof(*v));
-    struct str key = key_of(v->key, session_id, hash);
+    struct str key = key_of(v->key, session_id, hash, call);
 
     v->key_len = key.len;
-    if (map_get(&d->by_key, key)) {
+    v->brief = str_hash(key, 0);
+    if (map_get(&d->by_brief, brief_key(&v->brief))) {
         free(v);
         return;
     }
     if (d->n >= DELIVERY_MAX)
         forget(d, d->first);
-    (void)map_set(&d->by_key, key, v);
-    v->brief = str_hash(key, 0);
-    (void)map_set(&d->by_brief, str_of((const char *)&v->brief, sizeof(v->brief)), v);
+    (void)map_set(&d->by_brief, brief_key(&v->brief), v);
+    enter_request(d, v);
     v->prev = d->last;
     if (d->last)
         d->last->next = v;
@@ -62,21 +114,34 @@ void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t
     d->n++;
 }
 
-void deliveries_close(struct deliveries *d, struct str session_id, const uint64_t hash[2])
+void deliveries_close(struct deliveries *d, struct str session_id, const uint64_t hash[2],
+                      uint64_t call)
 {
     char key[KEY_MAX];
-    struct delivery *v = map_get(&d->by_key, key_of(key, session_id, hash));
+    uint64_t brief = str_hash(key_of(key, session_id, hash, call), 0);
+    struct delivery *v = map_get(&d->by_brief, brief_key(&brief));
+    uint32_t index = 0;
 
     if (!v)
         return;
-    buf_add(&d->note, &v->brief, sizeof(v->brief));
+    (void)ids_parse(session_id, &index);
+    *vec_push(&d->notes) = (struct delivery_note){index, brief};
     forget(d, v);
 }
 
-void deliveries_take_note(struct deliveries *d, struct buf *note)
+void deliveries_take_note(struct deliveries *d, uint32_t index, struct buf *note)
 {
-    buf_add_str(note, buf_str(&d->note));
-    buf_clear(&d->note);
+    size_t kept = 0;
+
+    for (size_t i = 0; i < d->notes.n; i++) {
+        const struct delivery_note *x = &d->notes.at[i];
+
+        if (index == UINT32_MAX || x->index == index)
+            buf_add(note, &x->brief, sizeof(x->brief));
+        else
+            d->notes.at[kept++] = *x;
+    }
+    d->notes.n = kept;
 }
 
 void deliveries_replay_note(struct deliveries *d, struct str note)
@@ -89,18 +154,23 @@ void deliveries_replay_note(struct deliveries *d, struct str note)
     }
 }
 
-bool deliveries_missing(const struct deliveries *d, struct str session_id, const uint64_t hash[2])
+bool deliveries_missing(const struct deliveries *d, struct str session_id, const uint64_t hash[2],
+                        const struct delivery **at, uint64_t *ret_call)
 {
     char key[KEY_MAX];
 
-    return map_get(&d->by_key, key_of(key, session_id, hash)) != NULL;
+    *at =
+        *at ? (*at)->newer : map_get(&d->by_request, request_of(key_of(key, session_id, hash, 0)));
+    if (*at)
+        *ret_call = call_of(*at);
+    return *at != NULL;
 }
 
 void deliveries_done(struct deliveries *d)
 {
     while (d->first)
         forget(d, d->first);
-    map_done(&d->by_key);
+    map_done(&d->by_request);
     map_done(&d->by_brief);
-    buf_done(&d->note);
+    vec_done(&d->notes);
 }

@@ -173,6 +173,7 @@ static void send_head(struct turn *t)
 {
     t->head = (struct turn_head){
         .session_id = t->in.session_id,
+        .call = t->plan->call,
         .response_id = t->runs[0].response_id,
         .created_s = turn_wall_ms() / 1000,
         .usage = t->usage,

@@ -21,16 +21,24 @@ void ledger_forget(struct turn_env *env, void *ctx)
         journal_forget(env->journals[i].journal, ctx);
 }
 
-void ledger_note_deliveries(struct turn_env *env)
+/* Notes lie in the journal of the commits that they speak of: there they come behind them. */
+static void note_in(struct turn_env *env, struct journal *j, uint32_t index)
 {
     struct buf note = {0};
     struct err e = {0};
 
-    deliveries_take_note(&env->deliveries, &note);
-    if (note.len > 0 &&
-        journal_append(env->journals[0].journal, STR(JOURNAL_NOTE), buf_str(&note), NULL, NULL, &e))
+    deliveries_take_note(&env->deliveries, index, &note);
+    if (note.len > 0 && journal_append(j, STR(JOURNAL_NOTE), buf_str(&note), NULL, NULL, &e))
         log_warn(NULL, "journal: deliveries were not noted", LOG_T("error", e.text));
     buf_done(&note);
+}
+
+void ledger_note_deliveries(struct turn_env *env)
+{
+    for (size_t i = 0; i < env->n_journals && env->deliveries.notes.n > 0; i++)
+        note_in(env, env->journals[i].journal, env->journals[i].index);
+    if (env->deliveries.notes.n > 0)
+        note_in(env, env->journals[0].journal, UINT32_MAX);
 }
 
 static int on_restored(void *ctx, struct str session_id, struct str payload, struct err *e)

@@ -65,6 +65,7 @@ static int call_input(struct turn_env *env, struct arena *a, const struct turn_i
         .label = req->label,
         .parent_label = req->parent_label,
         .body_hash = {in->body_hash[0], in->body_hash[1]},
+        .key = req->idempotency_key,
         .max_tokens = sampling->max_tokens,
         .temperature = (float)sampling->temperature,
         .context_length = turn_context_length(env),

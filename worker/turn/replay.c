@@ -1,13 +1,7 @@
 #include "worker/turn/replay.h"
 
 #include "worker/turn/told.h"
-
-bool replay_exists(struct session *s, struct arena *a, const uint64_t hash[2])
-{
-    const struct session_past_call *c = session_find_call(s, a, hash);
-
-    return c && c->n_answers > 0; /* a call without room generated nothing */
-}
+#include "worker/turn/turn_internal.h"
 
 /* The deltas that the message would have come in, each whole. */
 static void send_deltas(const struct json *m, uint32_t index, const struct turn_listener *l)
@@ -51,26 +45,43 @@ static const struct turn_logprob *logprobs_of(const struct turn_env *env, struct
     return lp;
 }
 
-void replay_send(struct turn_env *env, struct session *s, struct arena *a, const uint64_t hash[2],
-                 struct turn_listener *l)
+/* A call without room got an empty answer that nobody generated. */
+static void send_exhausted(struct turn_env *env, struct arena *a,
+                           const struct session_past_call *call, struct turn_head *head,
+                           struct turn_listener *l)
 {
-    const struct session_past_call *call = session_find_call(s, a, hash);
+    struct turn_usage usage = {.prompt_tokens = call->prompt_tokens,
+                               .cached_tokens = call->prompt_tokens};
+    struct turn_answer out = {.finish_reason = STR_LIT("length")};
+    char hex[33];
+
+    ids_hex(env->ids, hex, 16);
+    head->response_id = arena_str(a, str_of(hex, 32));
+    head->created_s = turn_wall_ms() / 1000;
+    head->usage = usage;
+    if (json_parse(a, STR("{\"role\":\"assistant\",\"content\":\"\"}"), &out.message, NULL))
+        return;
+    l->sink->head(l->ctx, head);
+    l->sink->finish(l->ctx, &out, 1, &usage);
+}
+
+static void send_answers(struct turn_env *env, struct arena *a,
+                         const struct session_past_call *call, struct turn_head *head,
+                         struct turn_listener *l)
+{
     struct turn_usage usage = {.prompt_tokens = call->prompt_tokens};
-    struct told told;
-    struct turn_head head = {
-        .session_id = arena_str(a, session_id(s)),
-        .response_id = arena_str(a, call->answers[0].response_id),
-    };
     struct turn_answer *out = arena_calloc(a, call->n_answers, sizeof(*out));
+    struct told told;
     struct err e = {0};
 
     (void)told_read(call->answers[0].told, &told);
     usage.cached_tokens = told.cached_tokens;
-    head.created_s = told.created_s;
-    head.usage = usage;
+    head->response_id = arena_str(a, call->answers[0].response_id);
+    head->created_s = told.created_s;
+    head->usage = usage;
     usage.completion_tokens = call->completion_tokens;
     usage.reasoning_tokens = told.reasoning_tokens;
-    l->sink->head(l->ctx, &head);
+    l->sink->head(l->ctx, head);
     for (uint32_t i = 0; i < call->n_answers; i++) {
         const struct session_past_answer *p = &call->answers[i];
         const struct json *message = NULL;
@@ -94,4 +105,19 @@ void replay_send(struct turn_env *env, struct session *s, struct arena *a, const
         }
     }
     l->sink->finish(l->ctx, out, call->n_answers, &usage);
+}
+
+bool replay_send(struct turn_env *env, struct session *s, struct arena *a, uint64_t call,
+                 struct turn_listener *l)
+{
+    const struct session_past_call *past = session_past(s, a, call);
+    struct turn_head head = {.session_id = arena_str(a, session_id(s)), .call = call};
+
+    if (!past)
+        return false;
+    if (past->n_answers > 0)
+        send_answers(env, a, past, &head, l);
+    else
+        send_exhausted(env, a, past, &head, l);
+    return true;
 }

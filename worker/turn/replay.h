@@ -7,10 +7,9 @@
 
 #include "worker/turn/turn.h"
 
-bool replay_exists(struct session *s, struct arena *a, const uint64_t hash[2]);
-
-/* Sends head, deltas (for streams) and finish to the listener, at once. */
-void replay_send(struct turn_env *env, struct session *s, struct arena *a, const uint64_t hash[2],
+/* Sends head, deltas (for streams) and finish of the session's committed call with that number to
+ * the listener, at once. False, and nothing sent, when there is none. */
+bool replay_send(struct turn_env *env, struct session *s, struct arena *a, uint64_t call,
                  struct turn_listener *l);
 
 #endif

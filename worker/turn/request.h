@@ -72,6 +72,7 @@ struct turn_head {
     struct str response_id; /* bare unique part; dialects put their prefix before it */
     uint64_t created_s;
     struct turn_usage usage; /* prompt counts only */
+    uint64_t call;           /* its number in the session */
 };
 
 /* One finished answer. */

@@ -96,7 +96,7 @@ enum step_result step_finish(struct turn *t)
     struct turn_answer *out = arena_calloc(&t->arena, t->n_runs, sizeof(*out));
 
     log_end(t, "ok");
-    deliveries_open(&t->env->deliveries, t->in.session_id, t->in.body_hash);
+    deliveries_open(&t->env->deliveries, t->in.session_id, t->in.body_hash, (uint64_t)t->call);
     for (uint32_t i = 0; i < t->n_runs; i++)
         out[i] = t->runs[i].out;
     listeners_finish(t, out, t->n_runs);
@@ -150,32 +150,31 @@ void turn_start(struct turn_env *env, struct arena *arena, const struct turn_inp
     turn_run(t);
 }
 
-struct turn *turn_find(struct turn_env *env, struct str session_id, const uint64_t hash[2],
-                       bool any)
+static bool repeats(const struct turn *t, const struct turn_input *in)
 {
-    for (struct turn *t = env->running; t; t = t->next) {
-        if (t->in.body_hash[0] == hash[0] && t->in.body_hash[1] == hash[1] && !t->failing &&
-            (any || !t->listeners) && str_eq(t->in.session_id, session_id))
-            return t;
-    }
-    return NULL;
+    struct str key = in->req->idempotency_key, had = t->in.req->idempotency_key;
+
+    return t->in.body_hash[0] == in->body_hash[0] && t->in.body_hash[1] == in->body_hash[1] &&
+           !t->failing && (!key.p || !had.p || str_eq(key, had)) &&
+           str_eq(t->in.session_id, in->session_id);
 }
 
-struct turn *turn_find_lost(struct turn_env *env, struct str session_id, const uint64_t hash[2],
-                            bool (*gone)(const struct turn_listener *l))
+struct turn *turn_find(struct turn_env *env, const struct turn_input *in,
+                       bool (*gone)(struct turn_listener *l))
 {
-    for (struct turn *t = env->running; t; t = t->next) {
-        const struct turn_listener *l = t->listeners;
+    struct turn *found = NULL;
 
-        if (t->in.body_hash[0] != hash[0] || t->in.body_hash[1] != hash[1] || t->failing ||
-            !str_eq(t->in.session_id, session_id))
+    for (struct turn *t = env->running; t; t = t->next) { /* newest first */
+        struct turn_listener *l = t->listeners;
+
+        if (!repeats(t, in))
             continue;
-        while (l && gone(l))
+        while (l && gone && gone(l))
             l = l->next;
-        if (!l)
-            return t;
+        if (!l || !gone)
+            found = t;
     }
-    return NULL;
+    return found;
 }
 
 void turn_join(struct turn *t, struct turn_listener *l)

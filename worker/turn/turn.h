@@ -82,14 +82,11 @@ struct turn_input {
 void turn_start(struct turn_env *env, struct arena *arena, const struct turn_input *in,
                 struct turn_listener *l);
 
-/* A running call of that session with that body: one without listeners, or with `any` any. NULL:
- * none. */
-struct turn *turn_find(struct turn_env *env, struct str session_id, const uint64_t hash[2],
-                       bool any);
-
-/* A running call of that session and body whose listeners are all `gone`. NULL: none. */
-struct turn *turn_find_lost(struct turn_env *env, struct str session_id, const uint64_t hash[2],
-                            bool (*gone)(const struct turn_listener *l));
+/* A running call that a request with this body and Idempotency-Key (or none) may repeat: the oldest
+ * whose listeners are all `gone`, if it has any; with gone NULL the oldest of all. Calls with
+ * another key are others'. NULL: none. */
+struct turn *turn_find(struct turn_env *env, const struct turn_input *in,
+                       bool (*gone)(struct turn_listener *l));
 
 /* The listener gets all that came so far, then what follows. */
 void turn_join(struct turn *t, struct turn_listener *l);

@@ -65,7 +65,7 @@ static inline void kit_close(struct kit *k)
 
 static inline void kit_head(struct kit *k)
 {
-    struct turn_head h = {STR("w0-1"), STR("ab12"), 1700000000, {.prompt_tokens = 7}};
+    struct turn_head h = {STR("w0-1"), STR("ab12"), 1700000000, {.prompt_tokens = 7}, 0};
 
     k->w->sink->head(k->w, &h);
 }

@@ -189,21 +189,29 @@ TEST(store, a_pinned_session_outlives_its_end)
 TEST(past, answers_are_found_by_request_and_by_response)
 {
     const uint64_t hash[2] = {42, 7}, other[2] = {43, 7};
+    const struct str none = {0};
     const struct session_past_call *c;
     const struct json *messages;
+    uint64_t call;
     struct kit k;
 
     kit_init(&k, NULL);
     k.body_hash = 42;
     cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
     cr_expect_geq(kit_turn(&k, "[" U("q") "]", "b"), 0);
-    c = session_find_call(k.s, &k.arena, hash);
+    cr_assert(session_find_call(k.s, hash, none, &call));
+    c = session_past(k.s, &k.arena, call);
     cr_assert(c);
     cr_expect_eq(c->n_answers, 1);
     cr_expect_eq(c->call, 1); /* the newest */
     cr_expect(str_eq_c(c->answers[0].message_json, "{\"role\":\"assistant\",\"content\":\"b\"}"));
     cr_expect_eq(c->completion_tokens, 2);
-    cr_expect_null(session_find_call(k.s, &k.arena, other));
+    cr_expect_not(session_find_call(k.s, other, none, &call));
+    cr_expect(session_find_call(k.s, hash, STR("key"), &call)); /* they had none */
+    c = session_past(k.s, &k.arena, 0);
+    cr_assert(c);
+    cr_expect(str_eq_c(c->answers[0].message_json, "{\"role\":\"assistant\",\"content\":\"a\"}"));
+    cr_expect_null(session_past(k.s, &k.arena, 2));
     messages = session_messages(k.s, &k.arena, STR("r0"));
     cr_assert(messages);
     cr_expect_eq(messages->n, 2);
