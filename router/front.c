@@ -68,6 +68,34 @@ static void refuse(struct front *f, int fd)
     conn_refuse(f->hub, fd, &e);
 }
 
+/* Refusals are told and let go at once; only clients that do not listen keep theirs for a while. */
+static size_t spare_for_refusals(size_t descriptors)
+{
+    return MIN_OF(descriptors / 64, (size_t)REFUSALS_MAX);
+}
+
+size_t front_capacity(size_t descriptors)
+{
+    size_t spare = RESERVED_DESCRIPTORS + spare_for_refusals(descriptors);
+
+    return descriptors > 2 * spare ? descriptors - spare : descriptors / 2;
+}
+
+/* Whether one more may come; `more`: beyond the limit, so many refusals. */
+static bool has_room(const struct front *f, size_t more)
+{
+    const struct hub *h = f->hub;
+
+    if (f->max_connections > 0)
+        return h->conn_count < f->max_connections + more;
+    if (h->conn_count + upstreams_busy(h->upstreams) + 2 > f->capacity + more)
+        return false;
+    if (h->conn_count + upstreams_busy(h->upstreams) + upstreams_idle(h->upstreams) + 2 >
+        f->capacity + more)
+        upstreams_trim(h->upstreams);
+    return true;
+}
+
 /* One connection off the queue. 0; -1 when there is none, or accepting was paused. */
 static int accept_one(struct front *f, int listener)
 {
@@ -75,12 +103,12 @@ static int accept_one(struct front *f, int listener)
     int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
     if (fd >= 0) {
-        if (f->hub->conn_count < f->max_connections) {
+        if (has_room(f, 0)) {
             conn_new(f->hub, fd);
             return 0;
         }
         refuse(f, fd);
-        if (f->hub->conn_count < f->max_connections + REFUSALS_MAX)
+        if (has_room(f, f->refusals))
             return 0;
         pause_accepting(f, "connection limit");
         return -1;
@@ -101,16 +129,14 @@ static void on_listener(struct loop_io *io, unsigned events)
             return;
 }
 
-/* Two descriptors a connection, at worst. */
-static size_t connection_limit(const struct config *c)
+static void set_limits(struct front *f)
 {
-    struct rlimit r;
+    struct rlimit r = {.rlim_cur = 0};
 
-    if (c->max_connections > 0)
-        return (size_t)c->max_connections;
-    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur <= (rlim_t)4 * RESERVED_DESCRIPTORS)
-        return RESERVED_DESCRIPTORS;
-    return (size_t)(r.rlim_cur - RESERVED_DESCRIPTORS) / 2;
+    (void)getrlimit(RLIMIT_NOFILE, &r);
+    f->max_connections = (size_t)f->hub->config->max_connections;
+    f->capacity = front_capacity((size_t)r.rlim_cur);
+    f->refusals = f->max_connections > 0 ? REFUSALS_MAX : spare_for_refusals((size_t)r.rlim_cur);
 }
 
 static bool is_loopback(int fd)
@@ -157,7 +183,7 @@ int front_init(struct front *f, struct hub *h, struct err *e)
     const struct heritage *own = h->heritage;
 
     *f = (struct front){.hub = h};
-    f->max_connections = connection_limit(h->config);
+    set_limits(f);
     if (front_add(f, own->listen_fd, e) != 0)
         return -1;
     for (size_t i = 0; i < own->n_adopted; i++)
@@ -168,7 +194,7 @@ int front_init(struct front *f, struct hub *h, struct err *e)
 
 void front_reload(struct front *f)
 {
-    f->max_connections = connection_limit(f->hub->config);
+    set_limits(f);
 }
 
 void front_take_queued(struct front *f)

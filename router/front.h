@@ -1,7 +1,8 @@
 /*
  * struct front: the listening sockets of a router. Accepts in batches; beyond the connection limit
- * it answers 503, and when the process has no descriptors left it stops accepting for a moment
- * instead of spinning. The supervisor keeps its own copy of the socket.
+ * (as set, or as there are descriptors: one for an idle connection, two for one with a request) it
+ * answers 503, and when the process has none left it stops accepting for a moment instead of
+ * spinning. The supervisor keeps its own copy of the socket.
  */
 #ifndef RG_ROUTER_FRONT_H
 #define RG_ROUTER_FRONT_H
@@ -21,8 +22,13 @@ struct front {
     unsigned n;
     struct loop_timer pause; /* active: nothing is accepted */
     struct hub *hub;
-    size_t max_connections;
+    size_t max_connections; /* as set, 0: as many as there are descriptors */
+    size_t capacity;        /* connections and the links they use */
+    size_t refusals;        /* beyond either */
 };
+
+/* How many connections that many descriptors allow when none has a request. */
+size_t front_capacity(size_t descriptors);
 
 /* Sets the socket options that accepted connections inherit and starts accepting. 0 / -1. */
 int front_init(struct front *f, struct hub *h, struct err *e);

@@ -113,6 +113,11 @@ static void stop(struct router *r)
     hub_done(&r->hub);
 }
 
+size_t router_capacity(size_t descriptors)
+{
+    return front_capacity(descriptors);
+}
+
 int router_run(const struct heritage *h)
 {
     struct router r = {0};

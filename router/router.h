@@ -17,4 +17,7 @@
  * Everything in h must outlive the call. */
 int router_run(const struct heritage *h);
 
+/* How many idle connections a router holds with that many descriptors. */
+size_t router_capacity(size_t descriptors);
+
 #endif

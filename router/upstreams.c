@@ -44,6 +44,7 @@ struct upstreams {
     struct upstream at[BOARD_WORKERS_MAX + PEERS_MAX]; /* own workers, then peers */
     struct peer_range peers[PEERS_MAX];
     size_t peer_count;
+    size_t links, idle_links; /* open ones; of them, idle */
     unsigned turn;
     struct loop_timer sweep;
 };
@@ -160,6 +161,16 @@ int upstreams_reload_peers(struct upstreams *u, struct err *e)
 
 /* ------------------------------------------------------------------ choice */
 
+size_t upstreams_busy(const struct upstreams *u)
+{
+    return u->links - u->idle_links;
+}
+
+size_t upstreams_idle(const struct upstreams *u)
+{
+    return u->idle_links;
+}
+
 size_t upstreams_count(const struct upstreams *u)
 {
     return atomic_load_explicit(&u->heritage->board->workers, memory_order_relaxed);
@@ -204,14 +215,17 @@ static void idle_remove(struct upstream *to, struct link *link)
     else
         to->oldest = link->prev;
     link->next = link->prev = NULL;
+    link->all->idle_links--;
 }
 
 static void link_destroy(struct link *link)
 {
     loop_timer_stop(link->all->loop, &link->retry);
     loop_forget(link->all->loop, &link->io);
-    if (link->fd >= 0)
+    if (link->fd >= 0) {
         close(link->fd);
+        link->all->links--;
+    }
     free(link);
 }
 
@@ -248,6 +262,7 @@ void link_release(struct link *link)
     else
         to->oldest = link;
     to->idle = link;
+    link->all->idle_links++;
 }
 
 void link_close(struct link *link)
@@ -271,6 +286,12 @@ static void close_older(struct upstream *at, uint64_t before_ms)
 static void close_idle(struct upstream *at)
 {
     close_older(at, UINT64_MAX);
+}
+
+void upstreams_trim(struct upstreams *u)
+{
+    for (size_t i = 0; i < ARRAY_LEN(u->at); i++)
+        close_idle(&u->at[i]);
 }
 
 static void sweep(struct loop_timer *t)
@@ -332,11 +353,17 @@ static void on_connect_timeout(struct loop_timer *t)
 
 static int open_socket(struct link *link, int family)
 {
+    const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
     int size = SEND_BUFFER, one = 1;
 
-    link->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    link->fd = socket(family, type, 0);
+    if (link->fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+        upstreams_trim(link->all);
+        link->fd = socket(family, type, 0);
+    }
     if (link->fd < 0)
         return -1;
+    link->all->links++;
     link->unix_socket = family == AF_UNIX;
     if (link->unix_socket)
         (void)setsockopt(link->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
@@ -435,7 +462,6 @@ void upstreams_free(struct upstreams *u)
     if (u == NULL)
         return;
     loop_timer_stop(u->loop, &u->sweep);
-    for (size_t i = 0; i < ARRAY_LEN(u->at); i++)
-        close_idle(&u->at[i]);
+    upstreams_trim(u);
     free(u);
 }

@@ -63,9 +63,16 @@ int upstreams_reload_peers(struct upstreams *u, struct err *e);
 /* How many own workers there are to try for work without an id. */
 size_t upstreams_count(const struct upstreams *u);
 
+/* Links that are open, a descriptor each: those in use, and the idle ones. */
+size_t upstreams_busy(const struct upstreams *u);
+size_t upstreams_idle(const struct upstreams *u);
+
+/* Closes the idle ones. */
+void upstreams_trim(struct upstreams *u);
+
 /* A link to the upstream: an idle one (unless `fresh`), or a new one, which may still be
  * connecting. NULL and e (ERR_WORKER_UNAVAILABLE) when it cannot be reached. It calls on_event for
- * the owner. */
+ * the owner. Without a descriptor left, idle links are closed first. */
 struct link *link_get(struct upstreams *u, unsigned upstream, bool fresh, void *owner,
                       link_event_fn on_event, struct err *e);
 

@@ -12,6 +12,7 @@
 #include "common/base/mem.h"
 #include "common/proc/ids.h"
 #include "common/proc/keys.h"
+#include "router/router.h"
 #include "supervisor/sandbox.h"
 #include "supervisor/supervisor_internal.h"
 
@@ -240,7 +241,7 @@ static void log_start(struct supervisor *s, uint64_t descriptors, const struct b
     log_info(
         NULL, "rollgate starts", LOG_T("version", RG_VERSION),
         LOG_I("cores", sysconf(_SC_NPROCESSORS_ONLN)), LOG_U("nofile", descriptors),
-        LOG_U("connections_per_router", descriptors > 128 ? (descriptors - 128) / 2 : 0),
+        LOG_U("connections_per_router", router_capacity((size_t)descriptors)),
         LOG_T("listen", s->listeners.address), LOG_I("workers", c->upstream.n ? 0 : c->workers),
         LOG_I("routers", c->routers),
         LOG_T("durability", ((const char *const[]){"none", "process", "power"})[c->durability]),

@@ -181,7 +181,7 @@ class Worker:
 class Router:
     """Routers over the given upstream addresses."""
 
-    def __init__(self, tmp, upstreams, *flags, routers=1):
+    def __init__(self, tmp, upstreams, *flags, routers=1, descriptors=None):
         self.port = free_port()
         self.log_path = pathlib.Path(tmp) / f"router-{self.port}.log"
         command = route_program() + [
@@ -191,6 +191,8 @@ class Router:
         for upstream in upstreams:
             command += ["--upstream", upstream]
         self.log_file = open(self.log_path, "wb")
+        if descriptors:
+            command = ["prlimit", f"--nofile={descriptors}:{descriptors}", *command]
         self.process = subprocess.Popen(command, stdout=self.log_file, stderr=self.log_file)
         self.wait_ready()
 

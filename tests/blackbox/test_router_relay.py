@@ -20,6 +20,7 @@ from router_kit import ID, Client, Gone, Router, Worker, read_all, read_body
 MB = 1 << 20
 ID0 = ID % 0
 PATH = f"/sessions/{ID0}/v1/chat/completions"
+GET = f"GET {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 POST = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n".encode()
 
 
@@ -667,6 +668,69 @@ def test_connection_limit(bench):
         assert time.monotonic() < end
     for c in clients:
         c.close()
+
+
+@pytest.fixture
+def descriptors():
+    """As many as this process may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_thousands_of_idle_connections_are_held_and_served(bench, descriptors):
+    n = 2000
+    if descriptors < n + 500:
+        pytest.skip(f"{descriptors} descriptors are too few")
+    bench.worker()
+    router = bench.router("--idle-timeout", "10m")
+    clients = [Client(router) for _ in range(n)]
+    try:
+        for _ in range(2):
+            assert all(c.ask("GET", PATH)[0] == 200 for c in clients)
+        assert router.metric("rollgate_connections") >= n
+        assert sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in router.children()) < n + 200
+    finally:
+        for c in clients:
+            c.close()
+
+
+def test_descriptors_limit_connections_and_what_they_use(bench, descriptors):
+    """One for each idle connection, two for each with a request; idle links make room."""
+    worker = bench.worker()
+    router = bench.router("--idle-timeout", "10m", descriptors=400)
+    go = threading.Event()
+
+    def wait(conn, request):
+        go.wait(20)
+        worker.plain(conn, request)
+
+    clients = [Client(router) for _ in range(120)]
+    try:
+        worker.handler = wait
+        for c in clients:
+            c.send(GET)
+        assert worker.wait(lambda: len(worker.requests) == 120)
+        go.set()
+        assert all(c.answer()[0] == 200 for c in clients)
+        while len(clients) < 300:  # more than were free beside the links of before
+            clients.append(Client(router))
+            assert clients[-1].ask("GET", PATH)[0] == 200
+        status = 200
+        while status == 200 and len(clients) < 400:
+            clients.append(Client(router))
+            try:
+                clients[-1].send(GET)
+            except OSError:
+                pass
+            status = clients[-1].answer()[0]
+        assert status == 503 and len(clients) < 400
+        assert all(c.ask("GET", PATH)[0] == 200 for c in clients[:-1])
+    finally:
+        for c in clients:
+            c.close()
+    assert router.metric("rollgate_accept_pauses_total") == 0
 
 
 def test_no_descriptors_left_is_survived_without_spinning(bench):
