@@ -3,6 +3,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 
 #include "common/base/log.h"
@@ -14,7 +15,7 @@
 #include "worker/tokens/regex.h"
 #include "worker/turn/ledger.h"
 
-enum { TICK_MS = 1000, DRAIN_TICK_MS = 20, LOOK_OVER_TICKS = 30 };
+enum { TICK_MS = 1000, DRAIN_TICK_MS = 20, LOOK_OVER_TICKS = 30, RESERVED_DESCRIPTORS = 64 };
 
 struct worker {
     const struct heritage *h;
@@ -304,9 +305,23 @@ static int open_state(struct worker *w, struct err *e)
     return 0;
 }
 
+/* A connection's call takes another descriptor, to its engine; journals and the rest need some,
+ * too.
+ */
+static size_t connection_limit(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_NOFILE, &r) || r.rlim_cur == RLIM_INFINITY)
+        return SIZE_MAX;
+    return MAX_OF((size_t)r.rlim_cur, (size_t)RESERVED_DESCRIPTORS + 32) / 2 -
+           RESERVED_DESCRIPTORS / 2;
+}
+
 static int open_server(struct worker *w, struct err *e)
 {
-    struct server_options o = {.max_body_bytes = (size_t)w->h->config->max_body_bytes};
+    struct server_options o = {.max_body_bytes = (size_t)w->h->config->max_body_bytes,
+                               .max_connections = connection_limit()};
 
     if (server_new(w->loop, &o, api_handle, &w->api, &w->server, e))
         return -1;

@@ -1,9 +1,11 @@
 /*
  * A gateway whose routers and workers do nothing but answer: the real supervisor with children
- * small enough to be made to crash, hang and fail at will. test_supervisor.py drives it. GET / 200
- * "<name> <pid>" GET /slow/<ms>   the same after a while GET /crash       a failed CHECK     GET
- * /hang   a loop that never turns again GET /adopted     the places served besides the own one
- * GET /tries   what system calls say: exec, fork, ptrace ...
+ * small enough to be made to crash, hang and fail at will. test_supervisor.py drives it.
+ *   - GET / answers "<name> <pid>", GET /slow/<ms> the same after a while
+ *   - GET /crash is a failed CHECK, GET /hang sleeps in a loop that never turns again, GET /spin
+ * does so busily
+ *   - GET /adopted names the places served besides the own one
+ *   - GET /tries says what system calls say: exec, fork, ptrace ...
  * STUB_FAIL=<name>: that process reports that it cannot start. STUB_MUTE=<name>: it never reports.
  * STUB_EXIT=<name>: it exits with status 7 at once.
  */
@@ -50,6 +52,7 @@ struct stub {
 };
 
 static struct stub stub;
+static volatile unsigned spinning;
 
 static bool is_me(const char *variable, const char *name)
 {
@@ -291,6 +294,9 @@ static void serve(struct stub_conn *c)
     else if (strncmp(c->text, "GET /hang", 9) == 0)
         for (;;)
             sleep(1000);
+    else if (strncmp(c->text, "GET /spin", 9) == 0)
+        for (;;)
+            spinning++;
     else
         answer_name(c);
 }

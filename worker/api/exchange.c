@@ -206,7 +206,7 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
         .req = req,
         .conn = conn,
     };
-    if (conn->server->draining) /* libh2o looks only when it reads the head */
+    if (conn->announced || conn->server->draining) /* libh2o looks only when it reads the head */
         req->http1_is_persistent = 0;
     conn->exchange = x;
     conn->lost = NULL; /* a next request: the last answer had arrived */

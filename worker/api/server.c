@@ -1,5 +1,6 @@
 #include "worker/api/server.h"
 
+#include <errno.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -8,7 +9,7 @@
 #include "common/net/http1.h"
 #include "worker/api/server_internal.h"
 
-enum { ACCEPT_BATCH = 16 };
+enum { ACCEPT_BATCH = 16, PAUSE_MS = 100 };
 
 enum { SETTLE_MS = 1000 }; /* a peer that closes sooner has not had its answer */
 
@@ -57,6 +58,7 @@ static void on_conn_closed(void *data)
     if (c->lost && c->sent_ms > 0 && !c->server->draining &&
         loop_clock_ms() - c->sent_ms < SETTLE_MS)
         c->lost(c->lost_ctx, str_of(c->note, c->note_len));
+    c->server->n_conns--;
     if (c->prev)
         c->prev->next = c->next;
     else
@@ -78,11 +80,35 @@ static void conn_open(struct server *s, h2o_socket_t *sock)
     if (c->next)
         c->next->prev = c;
     s->conns = c;
+    s->n_conns++;
     sock->on_close.cb = on_conn_closed;
     sock->on_close.data = c;
     if (loop_add(s->loop, &c->watch, c->fd, LOOP_RDHUP, on_rdhup, &e))
         log_warn(NULL, "cannot watch a connection", LOG_T("error", e.text));
     h2o_accept(&s->accept, sock);
+}
+
+static void on_accept(h2o_socket_t *listener, const char *err);
+
+static void on_pause_end(struct loop_timer *t)
+{
+    struct server *s = CONTAINER_OF(t, struct server, pause);
+
+    for (size_t i = 0; i < s->n_listeners; i++)
+        h2o_socket_read_start(s->listeners[i], on_accept);
+}
+
+/* Too many connections, or no descriptors: what waits in the sockets' queues stays there for a
+ * moment, and peers are asked to close what they keep idle. */
+static void pause_accepting(struct server *s)
+{
+    for (size_t i = 0; i < s->n_listeners; i++)
+        h2o_socket_read_stop(s->listeners[i]);
+    loop_timer_set(s->loop, &s->pause, PAUSE_MS, on_pause_end);
+    for (struct server_conn *c = s->conns; c; c = c->next) {
+        if (!c->exchange)
+            server_announce(c);
+    }
 }
 
 static void on_accept(h2o_socket_t *listener, const char *err)
@@ -92,11 +118,17 @@ static void on_accept(h2o_socket_t *listener, const char *err)
     if (err)
         return;
     for (int i = 0; i < ACCEPT_BATCH; i++) {
-        h2o_socket_t *sock = h2o_evloop_socket_accept(listener);
+        h2o_socket_t *sock = NULL;
 
+        errno = EMFILE;
+        if (s->n_conns < s->opt.max_connections)
+            sock = h2o_evloop_socket_accept(listener);
+        if (sock)
+            conn_open(s, sock);
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            pause_accepting(s);
         if (!sock)
             return;
-        conn_open(s, sock);
     }
 }
 
@@ -160,7 +192,8 @@ void server_listen(struct server *s, int fd)
     l->data = s;
     s->listeners = mem_realloc_array(s->listeners, s->n_listeners + 1, sizeof(l));
     s->listeners[s->n_listeners++] = l;
-    h2o_socket_read_start(l, on_accept);
+    if (!loop_timer_active(&s->pause))
+        h2o_socket_read_start(l, on_accept);
 }
 
 void server_run(struct server *s)
@@ -214,6 +247,7 @@ void server_drain(struct server *s)
     for (size_t i = 0; i < s->n_listeners; i++)
         h2o_socket_close(s->listeners[i]);
     s->n_listeners = 0;
+    loop_timer_stop(s->loop, &s->pause);
     for (struct server_conn *c = s->conns; c; c = c->next) {
         if (!c->exchange)
             server_announce(c);

@@ -18,7 +18,8 @@
 struct server;
 
 struct server_options {
-    size_t max_body_bytes; /* the router refused longer ones already */
+    size_t max_body_bytes;  /* the router refused longer ones already */
+    size_t max_connections; /* more wait in the socket's queue */
 };
 
 typedef void (*server_handler_fn)(void *ctx, struct exchange *x);

@@ -41,6 +41,8 @@ struct server {
     size_t n_listeners;
     h2o_socket_t *inner;
     struct server_conn *conns;
+    size_t n_conns;
+    struct loop_timer pause; /* of accepting */
     size_t busy;
     bool stop, draining;
     uint64_t patience_until_ms; /* draining: until then peers are waited for */
