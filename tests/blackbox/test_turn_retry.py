@@ -160,6 +160,13 @@ def lose(gateway, s, body, headers=b""):
     return sock
 
 
+def lose_running(gateway, s, body, headers=b""):
+    """The same, and it leaves when the call runs."""
+    sock = lose(gateway, s, body, headers)
+    wait_until(lambda: inflight(gateway, s) == 1, 5, "the call runs")
+    sock.close()
+
+
 def open_raw(gateway):
     return socket.create_connection(("127.0.0.1", gateway.port), 30)
 
@@ -303,11 +310,11 @@ def test_both_clients_of_a_joined_call_leave(start):
 
 def test_an_answer_that_came_just_before_the_window_ended_is_kept_for_the_retry(start):
     """A call that nobody waits for any more ends with the window, unless its answer is there."""
-    gateway = start(engine="builtin:random:1,delay_ms=400", rejoin_window="600ms", workers=1, durability="power")
+    gateway = start(engine="builtin:random:1,delay_ms=700", rejoin_window="2s", workers=1, durability="power")
     s = new(gateway)
-    lose(gateway, s, {"messages": user("x")}).close()
+    lose_running(gateway, s, {"messages": user("x")})
     wait_until(lambda: branches(gateway, s) == 1, 5, "it commits within the window")
-    time.sleep(1)
+    time.sleep(2)
     a = gateway.chat(s, "x")
     assert a.headers["Rollgate-Replayed"] == "1" and branches(gateway, s) == 1
 
@@ -353,10 +360,10 @@ def test_samples_around_a_crash_are_told_apart(start):
 ])
 def test_a_retry_in_another_spelling(start, spelling):
     """What says how the answer is sent is no part of the request; any other byte is: SDKs repeat bytes."""
-    gateway = start(engine="builtin:random:1,delay_ms=200", on_disconnect="finish", workers=1)
+    gateway = start(engine="builtin:random:1,delay_ms=700", on_disconnect="finish", workers=1)
     s = new(gateway)
     raw = b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}'
-    lose(gateway, s, json.loads(raw)).close()
+    lose_running(gateway, s, json.loads(raw))
     wait_until(lambda: branches(gateway, s) == 1, 5, "it commits")
     a = gateway.request("POST", f"/sessions/{s['session_id']}/v1/chat/completions", body=spelling(raw),
                         headers={"Content-Type": "application/json"})
@@ -368,7 +375,8 @@ def test_a_label_outlives_its_connection(start):
     """The headers of a client that left are still the call's."""
     gateway = start(engine="builtin:random:1,delay_ms=500", on_disconnect="finish", workers=1)
     s = new(gateway)
-    lose(gateway, s, {"messages": user("x")}, b"x-claude-code-agent-id: agent-seven\r\nx-parent-session-id: above\r\nIdempotency-Key: k9\r\n").close()
+    lose_running(gateway, s, {"messages": user("x")},
+                 b"x-claude-code-agent-id: agent-seven\r\nx-parent-session-id: above\r\nIdempotency-Key: k9\r\n")
     wait_until(lambda: branches(gateway, s) == 1, 5, "it commits")
     node = next(n for n in gateway.get(f"/sessions/{s['session_id']}").json()["tree"]["nodes"] if n["generated"])
     assert (node["label"], node["parent_label"]) == ("agent-seven", "above")
