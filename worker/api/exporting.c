@@ -96,6 +96,15 @@ static void count_drift(struct exporting *v)
     memcpy(v->drifted, n, sizeof(v->drifted));
 }
 
+static void count_merge(struct exporting *v)
+{
+    const uint32_t *n = export_merged(v->export);
+
+    for (unsigned k = 0; k < 2; k++)
+        if (n[k] > 0)
+            metrics_count_at(v->api->turns.page, METRIC_merged, k, 0, n[k]);
+}
+
 static void give_up(struct exporting *v, const struct err *e)
 {
     log_error(NULL, "an export broke", LOG_T("session", v->id), LOG_T("error", e->text));
@@ -114,6 +123,8 @@ static void on_later(struct loop_task *t)
     int rc = slice(v, &e);
 
     count_drift(v);
+    if (rc == 1)
+        count_merge(v);
     if (rc < 0) {
         give_up(v, &e);
         return;

@@ -261,6 +261,11 @@ static void sum_up(struct export *x, const struct trajectory *t)
     s->prompt_tokens += t->n_prompt;
     s->trimmed += t->trimmed;
     s->drift += t->drift.count;
+    s->repaired += t->repaired;
+    s->lost += t->n_lost;
+    for (uint32_t i = 0; i < t->n_lost; i++)
+        *vec_push(&x->selection.dropped) =
+            (struct dropped){t->lost[i], t->lost[i]->n, 1, false, "merge_not_found"};
     if (t->has_steps) {
         s->min_step = !s->has_steps || t->min_step < s->min_step ? t->min_step : s->min_step;
         s->max_step = !s->has_steps || t->max_step > s->max_step ? t->max_step : s->max_step;
@@ -334,8 +339,22 @@ static int one(struct export *x, struct buf *out, size_t budget, size_t *done, s
     return 0;
 }
 
+/* The session knows what merging did; asked again, an export does the same once more. */
+static void tell_merge(struct export *x)
+{
+    struct session *s = x->session;
+
+    if (x->pass > 0)
+        return;
+    x->news[0] = x->sums.repaired - MIN_OF(x->sums.repaired, s->merge_repaired);
+    x->news[1] = x->sums.lost - MIN_OF(x->sums.lost, s->merge_lost);
+    s->merge_repaired += x->news[0];
+    s->merge_lost += x->news[1];
+}
+
 static void end_of_pass(struct export *x, struct buf *out)
 {
+    tell_merge(x);
     if (x->format->end)
         x->format->end(x, out);
     x->pass++;
@@ -411,6 +430,11 @@ int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct e
 const uint32_t *export_drifted(const struct export *x)
 {
     return x->drifted;
+}
+
+const uint32_t *export_merged(const struct export *x)
+{
+    return x->news;
 }
 
 const char *export_content_type(const struct export *x)

@@ -88,6 +88,10 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
  * spec, or (whole_replay) has routed experts in a part of its turns. */
 int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct err *e);
 
+/* What merging did beyond any export of the session before, known at the end: answers put in place
+ * of other ids, answers not found. For metrics. */
+const uint32_t *export_merged(const struct export *x);
+
 const char *export_content_type(const struct export *x);
 
 /* By kind of drift (drift.h): trajectories whose audit was made for this export so far and found

@@ -15,6 +15,7 @@ enum { EXPORT_PARTS_MAX = 16 };
 /* Sums over the trajectories written so far. */
 struct export_sums {
     uint64_t trained, prompt_tokens, drift, trimmed;
+    uint32_t repaired, lost; /* by merging */
     bool has_steps;
     int64_t min_step, max_step;
 };
@@ -33,6 +34,7 @@ struct export
     uint32_t drifted[DRIFT_KIND_COUNT]; /* newly audited ones, by their first mismatch */
     struct selection selection;
     struct export_sums sums;
+    uint32_t news[2]; /* repaired, lost: more than any export of the session had before */
     const struct format *format;
     void *state;                        /* the format's, in the arena */
     bool all_logprobs;                  /* verl: every row has them */

@@ -294,6 +294,8 @@ void native_write_summary(struct export *x, struct json_out *o)
     put_i64(o, "rolled_back_tokens", (int64_t)s->rollback_dropped);
     put_i64(o, "trimmed_tokens", (int64_t)x->sums.trimmed);
     put_i64(o, "drift_count", (int64_t)x->sums.drift);
+    put_i64(o, "merge_repaired", x->sums.repaired);
+    put_i64(o, "merge_not_found", x->sums.lost);
     if (x->sums.has_steps) {
         put_i64(o, "min_global_steps", x->sums.min_step);
         put_i64(o, "max_global_steps", x->sums.max_step);

@@ -164,17 +164,30 @@ static bool are_own(const struct track *track, const struct slots *slots)
     return true;
 }
 
-static void merged_slots(const struct trajectory_input *in, const struct track *track,
-                         const int32_t *ids, struct arena *a, struct slots *ret)
+static bool repairs(const struct slot *s, const int32_t *ids)
 {
-    uint32_t depth = track->head->node->depth;
+    return s->foreign && (s->turn->n != s->to - s->from ||
+                          memcmp(s->turn->ids, ids + s->from, s->turn->n * sizeof(*ids)) != 0);
+}
+
+static void merged_slots(const struct trajectory_input *in, const int32_t *ids, struct arena *a,
+                         struct slots *ret, struct trajectory *r)
+{
+    uint32_t depth = r->track->head->node->depth;
 
     ret->at = arena_calloc(a, depth, sizeof(*ret->at));
     ret->n = 0;
-    for (uint32_t i = 0; i < depth; i++)
-        if (track->authors[i] && track->authors[i]->n > 0 &&
-            patch_slot(in, track, i, ids, a, &ret->at[ret->n]))
-            ret->n++;
+    r->lost = arena_calloc(a, depth, sizeof(struct turn *));
+    for (uint32_t i = 0; i < depth; i++) {
+        struct turn *author = r->track->authors[i];
+
+        if (!author || author->n == 0)
+            continue;
+        if (patch_slot(in, r->track, i, ids, a, &ret->at[ret->n]))
+            r->repaired += repairs(&ret->at[ret->n++], ids);
+        else
+            r->lost[r->n_lost++] = author;
+    }
 }
 
 /* --- arrays --- */
@@ -435,7 +448,7 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
     own = arena_alloc(a, track->head->total * sizeof(*own));
     turn_copy(track->head, own);
     if (track->authors)
-        merged_slots(in, track, own, a, &slots);
+        merged_slots(in, own, a, &slots, ret);
     else
         own_slots(track, a, &slots);
     ret->own = are_own(track, &slots);

@@ -47,6 +47,9 @@ struct trajectory {
     struct json *messages;
     uint8_t *generated; /* per message */
     uint32_t num_turns; /* user and assistant messages + 1 */
+    uint32_t repaired;  /* merged: answers that stand where the client's copy had other ids */
+    struct turn **lost; /* merged: answers whose place was not found; they are not trained here */
+    uint32_t n_lost;
     struct drift drift;
 
     bool own; /* every turn stands in the ids it was asked with: no merge put another's in */

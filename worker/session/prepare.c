@@ -136,7 +136,7 @@ static void prompt_append(struct plan *p, int32_t *stored, const struct model_su
     p->pub.reused = kept;
     p->n_context = (uint32_t)x->ids.n;
     p->n_close = x->close;
-    p->trim = x->trim;
+    p->trim = p->pub.trimmed = x->trim;
 }
 
 static int prompt_after_parent(struct plan *p, struct model_scratch *scratch, struct err *e)

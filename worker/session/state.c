@@ -339,6 +339,8 @@ static void put_counts(struct json_out *o, const struct session *s, size_t branc
     put_count(o, "rollback_dropped_trainable_tokens_total", s->rollback_dropped);
     put_count(o, "refreshed", s->refreshed);
     put_count(o, "trimmed_tokens", s->trimmed);
+    put_count(o, "merge_repaired", s->merge_repaired);
+    put_count(o, "merge_not_found", s->merge_lost);
     put_forks(o, s->forks);
 }
 

@@ -72,6 +72,7 @@ struct session {
 
     uint64_t forks[CAUSE_COUNT];
     uint64_t trimmed, refreshed;
+    uint32_t merge_repaired, merge_lost; /* the most that an export's merge did */
 };
 
 struct tombstone {

@@ -113,6 +113,7 @@ enum step_result step_commit(struct turn *t)
 {
     struct session_answer *answers = arena_calloc(&t->arena, t->n_runs, sizeof(*answers));
     enum session_cause cause = t->plan->cause;
+    uint32_t trimmed = t->plan->trimmed;
 
     for (uint32_t i = 0; i < t->n_runs; i++)
         run_result(t, &t->runs[i], &answers[i]);
@@ -120,6 +121,7 @@ enum step_result step_commit(struct turn *t)
     if (record_commit(t, answers, &t->err))
         return STEP_FAILED;
     metrics_count(t->env->page, METRIC_tokens_generated, t->usage.completion_tokens);
+    metrics_count(t->env->page, METRIC_tokens_trimmed, trimmed);
     metrics_count_at(t->env->page, METRIC_forks, (unsigned)cause, 0, 1);
     metrics_observe_us(t->env->page, METRIC_turn_queue, answers[0].queue_us);
     metrics_observe_us(t->env->page, METRIC_turn_engine, answers[0].engine_us);
