@@ -8,7 +8,7 @@ the shapes that reference/wire.md describes, and able to misbehave.
 
 Each model call takes the next entry of `plan`; without one it gets DEFAULT. Keys of an entry:
   ids, logprobs (default: by formula), finish (stop | length | abort), matched, version, versions,
-  prompt_tokens (what is echoed), experts (bytes), chunk (tokens per event), text,
+  prompt_tokens (what is echoed), experts (bytes, or a function of the request), chunk (tokens per event), text,
   delay_s, wait (threading.Event: held until set), gap_s (between events)
   status + body: an HTTP error (with cut: broken off itself);  late_500: an HTTP error written into the middle
   of a good answer, which then ends;  error_event: {...} after half of the events
@@ -225,6 +225,11 @@ class StubEngine:
             await asyncio.sleep(plan.get("gap_s", 0))
         return True
 
+    @staticmethod
+    def experts(plan, body):
+        e = plan["experts"]
+        return base64.b64encode(e(body) if callable(e) else e).decode()
+
     def numbers(self, plan):
         ids = plan["ids"]
         lps = list(plan.get("logprobs") or [logprob(j, t) for j, t in enumerate(ids)])
@@ -267,7 +272,7 @@ class StubEngine:
             if k:
                 meta["output_top_logprobs"] = [[[p - j, t + j, None] for j in range(k)] for p, t, _ in triples[lo:hi]]
             if "experts" in plan and last:
-                meta["routed_experts"] = base64.b64encode(plan["experts"]).decode()
+                meta["routed_experts"] = self.experts(plan, body)
             doc = {"text": "x" * n + plan.get("text", ""), "output_ids": ids[lo:n], "meta_info": meta}
             if "ids" in drop:
                 del doc["output_ids"]
@@ -315,7 +320,7 @@ class StubEngine:
             if "ids" in drop:
                 choice["token_ids"] = None
             if "experts" in plan and last:
-                choice["routed_experts"] = base64.b64encode(plan["experts"]).decode()
+                choice["routed_experts"] = self.experts(plan, body)
             doc = {"request_id": "6b0f", "choices": [choice]}
             if route == "completions":
                 doc = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}

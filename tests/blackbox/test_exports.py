@@ -1,105 +1,14 @@
-"""Every export format read back by readers written here from the formats' descriptions (safetensors:
-u64 length, JSON header, tiled data; msgpack: the public specification), and compared with the native
-JSON of the same session."""
+"""Every export format read back by the readers of export_readers.py and compared with the native JSON
+of the same session, field by field; options, order, Accept."""
 import json
-import math
 import re
 import struct
 
 import pytest
 
 import gateway as g
+from export_readers import f32, read_msgpack, read_safetensors
 from stub_engines import StubEngine
-
-# --- independent readers ---
-
-TYPES = {"I64": ("q", 8), "F64": ("d", 8), "F32": ("f", 4), "I32": ("i", 4), "I16": ("h", 2), "U8": ("B", 1), "BOOL": ("B", 1)}
-
-
-def read_safetensors(data):
-    n = struct.unpack_from("<Q", data)[0]
-    assert n % 8 == 0 and n <= 100_000_000
-    assert data[8:9] == b"{"
-    header = json.loads(data[8:8 + n])
-    meta = header.pop("__metadata__", {})
-    assert all(isinstance(v, str) for v in meta.values())
-    body, at, tensors = data[8 + n:], 0, {}
-    for name, t in sorted(header.items(), key=lambda x: (x[1]["data_offsets"], x[0])):
-        code, size = TYPES[t["dtype"]]
-        lo, hi = t["data_offsets"]
-        count = math.prod(t["shape"])
-        assert lo == at and hi - lo == count * size, f"{name} does not tile"
-        assert lo % size == 0, f"{name} is not aligned"
-        tensors[name] = (t["dtype"], t["shape"], list(struct.unpack_from(f"<{count}{code}", body, lo)))
-        at = hi
-    assert at == len(body), "bytes behind the last tensor"
-    return tensors, meta
-
-
-class Msgpack:
-    def __init__(self, data):
-        self.d, self.i = data, 0
-
-    def take(self, fmt):
-        v = struct.unpack_from(">" + fmt, self.d, self.i)[0]
-        self.i += struct.calcsize(">" + fmt)
-        return v
-
-    def raw(self, n):
-        self.i += n
-        assert self.i <= len(self.d)
-        return self.d[self.i - n:self.i]
-
-    def ext(self, n):
-        kind, raw = self.take("b"), self.raw(n)
-        return list(struct.unpack({1: f"<{n // 4}i", 2: f"<{n}B", 3: f"<{n // 4}f"}[kind], raw))
-
-    def value(self):
-        b = self.take("B")
-        if b < 0x80:
-            return b
-        if b >= 0xe0:
-            return b - 256
-        if b < 0x90:
-            return self.pairs(b & 15)
-        if b < 0xa0:
-            return [self.value() for _ in range(b & 15)]
-        if b < 0xc0:
-            return self.raw(b & 31).decode()
-        simple = {0xc0: None, 0xc2: False, 0xc3: True}
-        if b in simple:
-            return simple[b]
-        numbers = {0xca: "f", 0xcb: "d", 0xcc: "B", 0xcd: "H", 0xce: "I", 0xcf: "Q", 0xd0: "b", 0xd1: "h", 0xd2: "i", 0xd3: "q"}
-        if b in numbers:
-            return self.take(numbers[b])
-        if b in (0xd9, 0xda, 0xdb):
-            return self.raw(self.take("BHI"[b - 0xd9])).decode()
-        if b in (0xc4, 0xc5, 0xc6):
-            return self.raw(self.take("BHI"[b - 0xc4]))
-        if b in (0xc7, 0xc8, 0xc9):
-            return self.ext(self.take("BHI"[b - 0xc7]))
-        if 0xd4 <= b <= 0xd8:
-            return self.ext(1 << (b - 0xd4))
-        if b in (0xdc, 0xdd):
-            return [self.value() for _ in range(self.take("HI"[b - 0xdc]))]
-        assert b in (0xde, 0xdf), f"byte {b:x}"
-        return self.pairs(self.take("HI"[b - 0xde]))
-
-    def pairs(self, n):
-        out = {}
-        for _ in range(n):
-            k = self.value()
-            assert k not in out
-            out[k] = self.value()
-        return out
-
-
-def read_msgpack(data):
-    m = Msgpack(data)
-    v = m.value()
-    assert m.i == len(data)
-    return v
-
 
 # --- a session with branches, versions, rewards, experts ---
 
@@ -146,10 +55,6 @@ def get(gateway, fmt, query=""):
     a = gateway.get(f"{gateway.path}/trajectories?format={fmt}{query}")
     assert a.status == 200, a.text
     return a.body
-
-
-def f32(v):
-    return [struct.unpack("<f", struct.pack("<f", x))[0] for x in v]
 
 
 def test_native(session):

@@ -107,7 +107,7 @@ static void count_merge(struct exporting *v)
 
 static void give_up(struct exporting *v, const struct err *e)
 {
-    log_error(NULL, "an export broke", LOG_T("session", v->id), LOG_T("error", e->text));
+    log_warn(NULL, "an export broke", LOG_T("session", v->id), LOG_T("error", e->text));
     if (!v->started) {
         fail(v, e);
         return;

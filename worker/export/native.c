@@ -32,10 +32,10 @@ void native_write_reward(const struct reward *r, struct json_out *o)
     json_out_end_obj(o);
 }
 
-void native_write_messages(const struct trajectory *t, struct json_out *o)
+void native_write_messages(const struct trajectory *t, uint32_t n, struct json_out *o)
 {
     json_out_arr(o);
-    for (uint32_t i = 0; i < t->messages->n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         const struct json *m = &t->messages->items[i];
 
         json_out_obj(o);
@@ -149,9 +149,16 @@ static void put_drift(const struct trajectory *t, struct json_out *o)
     json_out_end_obj(o);
 }
 
+const char *native_reason(const struct trajectory *t)
+{
+    if (t->track->reason)
+        return t->track->reason;
+    return t->track->head != t->track->whole ? "max_tokens" : NULL;
+}
+
 void native_write_extra(struct export *x, const struct trajectory *t, struct json_out *o)
 {
-    const char *reason = t->track->reason;
+    const char *reason = native_reason(t);
 
     (void)x;
     json_out_obj(o);
@@ -159,8 +166,6 @@ void native_write_extra(struct export *x, const struct trajectory *t, struct jso
         put_i64(o, "min_global_steps", t->min_step);
         put_i64(o, "max_global_steps", t->max_step);
     }
-    if (!reason && t->track->head != t->track->whole)
-        reason = "max_tokens";
     if (reason)
         put_text(o, "materialization_reason", str_cstr(reason));
     put_drift(t, o);
@@ -172,7 +177,7 @@ void native_write_rest(struct export *x, const struct trajectory *t, struct json
 {
     put_i64(o, "num_turns", t->num_turns);
     json_out_key(o, "messages");
-    native_write_messages(t, o);
+    native_write_messages(t, t->messages->n, o);
     json_out_key(o, "turns");
     json_out_arr(o);
     for (uint32_t i = 0; i < t->n_turns; i++)

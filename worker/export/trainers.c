@@ -73,11 +73,62 @@ static void verl_tag(struct export *x, const struct trajectory *t, struct str ui
     put_i64(&o, "seq_len", t->total);
     json_out_key(&o, "uid");
     json_out_str(&o, uid);
-    if (t->track->reason) {
+    if (native_reason(t)) {
         json_out_key(&o, "materialization_reason");
-        json_out_cstr(&o, t->track->reason);
+        json_out_cstr(&o, native_reason(t));
     }
     json_out_end_obj(&o);
+}
+
+/* reward_score, and what was posted beside it: filters of the trainer read reward_extra_info. */
+static void verl_rewards(struct export *x, struct json_out *o)
+{
+    const struct reward *r = &x->session->reward;
+    bool known;
+    double reward = trajectory_reward(x->session, &known);
+
+    json_out_key(o, "reward_score");
+    if (known)
+        json_out_double(o, reward);
+    else
+        json_out_null(o);
+    json_out_key(o, "reward_extra_info");
+    json_out_obj(o);
+    for (size_t i = 0; i < r->members.n; i++) {
+        if (str_eq_c(r->members.at[i].key, "reward"))
+            continue;
+        json_out_key_str(o, r->members.at[i].key);
+        json_out_raw(o, r->members.at[i].json);
+    }
+    json_out_end_obj(o);
+}
+
+/* Columns that are no tensors. Those of the data set are there when the session was made with them
+ * in its metadata. Text sessions have no multi-modal inputs: an empty object. */
+static void verl_columns(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    static const char *const of_data[] = {"data_source", "reward_model", "extra_info",
+                                          "tools_kwargs", "agent_name"};
+    uint32_t prompt = 0;
+
+    while (prompt < t->messages->n && !t->generated[prompt])
+        prompt++;
+    json_out_key(o, "raw_prompt");
+    native_write_messages(t, prompt, o);
+    json_out_key(o, "multi_modal_inputs");
+    json_out_obj(o);
+    json_out_end_obj(o);
+    json_out_key(o, "multi_modal_data");
+    json_out_null(o);
+    verl_rewards(x, o);
+    for (size_t i = 0; i < ARRAY_LEN(of_data); i++) {
+        const struct json *v = json_get(x->session->options.metadata, of_data[i]);
+
+        if (!v)
+            continue;
+        json_out_key(o, of_data[i]);
+        json_out_value(o, v);
+    }
 }
 
 static void verl_notes(struct export *x, const struct trajectory *t)
@@ -93,8 +144,11 @@ static void verl_notes(struct export *x, const struct trajectory *t)
     json_out_key(&o, "uid");
     json_out_str(&o, uid);
     put_i64(&o, "session_id", x->options.session_index);
+    if (x->options.global_steps >= 0)
+        put_i64(&o, "global_steps", x->options.global_steps);
     put_i64(&o, "min_global_steps", t->has_steps ? t->min_step : -1);
     put_i64(&o, "max_global_steps", t->has_steps ? t->max_step : -1);
+    verl_columns(x, t, &o);
     native_write_rest(x, t, &o);
     json_out_end_obj(&o);
 }

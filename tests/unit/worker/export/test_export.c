@@ -2,6 +2,7 @@
 #include "worker/export/drift.h"
 #include "worker/export/export.h"
 #include "worker/session/session.h"
+#include "worker/session/store.h"
 
 static char some_model;
 static const struct model *const MODEL = (const struct model *)(const void *)&some_model;
@@ -189,6 +190,91 @@ TEST(export, one_answer_without_logprobs_makes_them_null)
     t = json_at(trajectories(&w, &o), 0);
     cr_expect(json_is(json_get(t, "response_logprobs"), JSON_NULL));
     cr_expect(json_is(json_get(t, "response_ids"), JSON_ARRAY));
+    world_done(&w);
+}
+
+TEST(export, without_logprobs_no_format_invents_them)
+{
+    static const char *const never[] = {"\"response_logprobs\":[", "response_logprobs.0",
+                                        "rollout_log_probs.0", "\"rollout_log_probs\":[",
+                                        "\"logprobs\":["};
+    struct world w;
+
+    world_init(&w, "tree");
+    turn(&w, "[" U("q") "]", "one", true, 0);
+    turn(&w, "[" U("q") "," A("one") "," U("r") "]", "two", false, 0);
+    for (int format = 0; format < EXPORT_FORMAT_COUNT; format++) {
+        struct export_options o;
+        struct buf out = {0};
+
+        export_options_init(&o);
+        o.format = (enum export_format)format;
+        export_all(&w, &o, 64, &out);
+        for (size_t i = 0; i < ARRAY_LEN(never); i++)
+            cr_expect_eq(str_find(buf_str(&out), str_cstr(never[i]), 0), SIZE_MAX, "format %d: %s",
+                         format, never[i]);
+        buf_done(&out);
+    }
+    world_done(&w);
+}
+
+/* What broke is an error in every format, before any byte of it; whole again, it is exported. */
+static void expect_refused(struct world *w, const char *what)
+{
+    for (int format = 0; format < EXPORT_FORMAT_COUNT; format++) {
+        struct export_options o;
+        struct export *x;
+        struct buf out = {0};
+        struct err e = {0};
+        int rc;
+
+        export_options_init(&o);
+        o.format = (enum export_format)format;
+        cr_assert_eq(export_new(w->s, MODEL, NULL, &o, &x, &e), 0);
+        while ((rc = export_next(x, &out, 100, &e)) == 0)
+            continue;
+        cr_expect_eq(rc, -1, "format %d: %s", format, what);
+        cr_expect_eq(e.kind, ERR_UNASSEMBLABLE);
+        cr_expect_eq(out.len, 0, "format %d: %s", format, what);
+        export_free(x);
+        buf_done(&out);
+    }
+}
+
+TEST(export, what_breaks_an_invariant_is_an_error)
+{
+    struct export_options o;
+    struct buf out = {0};
+    struct turn *t;
+    struct world w;
+
+    world_init(&w, "tree");
+    branches(&w);
+    t = w.s->forest.turns.at[1];
+    t->total++;
+    expect_refused(&w, "lengths");
+    t->total--;
+    w.s->forest.calls.at[t->call].prompt_tokens++;
+    expect_refused(&w, "another prompt than was sent");
+    w.s->forest.calls.at[t->call].prompt_tokens--;
+    t->trim++;
+    expect_refused(&w, "a drop that nobody declared");
+    t->trim = t->parent->n + 1;
+    t->n_context += t->trim;
+    expect_refused(&w, "a drop of more than the answer");
+    t->n_context -= t->trim;
+    t->trim = 0;
+    t->total -= t->n_context;
+    w.s->forest.calls.at[t->call].prompt_tokens -= t->n_context;
+    t->n_context = 0;
+    expect_refused(&w, "two answers in one run");
+    world_done(&w);
+    world_init(&w, "tree");
+    branches(&w);
+    export_options_init(&o);
+    export_all(&w, &o, SIZE_MAX, &out);
+    cr_expect_gt(out.len, 100);
+    buf_done(&out);
     world_done(&w);
 }
 
