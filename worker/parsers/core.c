@@ -25,6 +25,14 @@ void core_take(struct parser *p, enum parse_kind kind, size_t upto)
     p->done = upto;
 }
 
+void core_take_text(struct parser *p)
+{
+    if (p->quiet && core_all_blank(core_cut(p, p->done, p->pos)))
+        return;
+    p->quiet = false;
+    core_take(p, PARSE_TEXT, p->pos);
+}
+
 void core_warn(struct parser *p, const char *what)
 {
     core_emit(p, PARSE_WARNING, str_cstr(what));
@@ -156,12 +164,14 @@ enum step call_ready(struct parser *p)
 void call_reset(struct parser *p)
 {
     struct call *c = &p->call;
-    struct call fresh = {.name = c->name, .id = c->id, .key = c->key, .made = c->made};
+    struct call fresh = {
+        .name = c->name, .id = c->id, .key = c->key, .made = c->made, .python = c->python};
 
     buf_clear(&fresh.name);
     buf_clear(&fresh.id);
     buf_clear(&fresh.key);
     buf_clear(&fresh.made);
+    python_scan_reset(&fresh.python);
     *c = fresh;
 }
 
@@ -200,7 +210,7 @@ void call_stream(struct parser *p)
     if (!c->committed)
         call_begin(p);
     send_args(p);
-    core_take(p, PARSE_SOURCE, p->pos);
+    core_take(p, PARSE_SOURCE, c->args_made && c->unsaid ? c->unsaid : p->pos);
 }
 
 void call_end(struct parser *p, bool broken)
@@ -208,8 +218,35 @@ void call_end(struct parser *p, bool broken)
     struct parse_event ev = {.kind = PARSE_CALL_END, .call = p->n_calls, .broken = broken};
 
     p->sink.on_event(p->sink.ctx, &ev);
+    p->call.ended = true;
     p->n_calls++;
     p->marked = true;
+}
+
+void call_breaks(struct parser *p)
+{
+    const struct call *c = &p->call;
+
+    core_warn(p, "a tool call that was streamed already turned out not to be valid");
+    p->quiet = true;
+    if (c->args_made || c->args_to)
+        call_end(p, c->args_made);
+}
+
+void call_rest(struct parser *p)
+{
+    if (p->call.ended)
+        core_take_text(p);
+    else
+        call_stream(p);
+}
+
+void call_rest_ends(struct parser *p)
+{
+    if (!p->call.ended)
+        call_end(p, true);
+    core_take(p, PARSE_SOURCE, p->pos);
+    p->quiet = true;
 }
 
 void call_accept(struct parser *p)

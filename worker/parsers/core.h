@@ -14,6 +14,7 @@
 #include "common/base/buf.h"
 #include "worker/parsers/object_scan.h"
 #include "worker/parsers/parser.h"
+#include "worker/parsers/python_scan.h"
 
 /* What a step found. */
 enum step {
@@ -45,7 +46,9 @@ struct call {
     int field;        /* what the value being read is */
     bool ready;       /* name known, arguments begun: may be committed */
     bool committed;   /* CALL_BEGIN is out */
+    bool ended;       /* CALL_END as well */
     bool args_made;   /* arguments are composed in `made`, not the model's own bytes */
+    size_t unsaid;    /* composed: from here on nothing is in `made` yet; 0: all up to pos is */
     size_t from;      /* a start that the grammar remembers (key, value) */
     size_t args_from; /* own bytes: [args_from, args_to) */
     size_t args_to;   /* 0 while open */
@@ -57,6 +60,7 @@ struct call {
     struct buf key;  /* parameter name being read */
     struct buf made; /* composed arguments that are not out yet */
     struct object_scan scan;
+    struct python_scan python;
 };
 
 struct parser {
@@ -115,6 +119,8 @@ bool core_all_blank(struct str s);
 void core_emit(struct parser *p, enum parse_kind kind, struct str text);
 /* Gives the bytes [done, upto) to the sink as `kind`. */
 void core_take(struct parser *p, enum parse_kind kind, size_t upto);
+/* What stands before pos: text, or, while all is quiet, white space that waits for what follows. */
+void core_take_text(struct parser *p);
 void core_warn(struct parser *p, const char *what);
 
 /* Does `lit` stand at off? MORE when the bytes at hand are a proper prefix. */
@@ -148,6 +154,14 @@ enum step call_ready(struct parser *p);
 void call_begin(struct parser *p);
 /* What is certain goes out once the unit is longer than hold_bytes. */
 void call_stream(struct parser *p);
+/* A committed call turned out not to be valid; the search for its end goes on from pos. Arguments
+ * that are the model's own bytes go on up to that end; of composed ones, and behind complete ones,
+ * what they have not said is text. */
+void call_breaks(struct parser *p);
+/* The bytes up to pos of such a call. */
+void call_rest(struct parser *p);
+/* Its end, in front of pos. */
+void call_rest_ends(struct parser *p);
 /* The call is good: what is missing goes out; source up to pos is taken. */
 void call_accept(struct parser *p);
 void call_end(struct parser *p, bool broken);

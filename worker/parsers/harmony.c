@@ -160,8 +160,10 @@ static enum step call_closes(struct parser *p)
         return r;
     at = p->pos;
     r = core_find(p, marks, ARRAY_LEN(marks), &which);
-    if (p->pos != at)
+    if (p->pos != at) {
+        p->pos = at;
         return STEP_NO;
+    }
     if (r == STEP_YES && which >= 3)
         p->pos += strlen(marks[which]);
     return r == STEP_MORE && p->final ? STEP_NO : r;
@@ -197,7 +199,7 @@ static bool call_step(struct parser *p)
     if (r == STEP_MORE && !p->final)
         return false;
     if (p->call.committed) {
-        core_warn(p, "a tool call that was streamed already turned out not to be valid");
+        call_breaks(p);
         p->phase = H_BROKEN;
     } else {
         stays_text(p, p->mark_end);
@@ -210,11 +212,10 @@ static bool broken_step(struct parser *p)
     size_t which = 0;
     enum step r = core_find(p, marks, ARRAY_LEN(marks), &which);
 
-    call_stream(p);
+    call_rest(p);
     if (r != STEP_YES && !p->final)
         return false;
-    call_end(p, !p->call.args_to);
-    p->quiet = true;
+    call_rest_ends(p);
     p->phase = H_OUTSIDE;
     return true;
 }

@@ -66,6 +66,7 @@ void parser_free(struct parser *p)
     buf_done(&p->call.id);
     buf_done(&p->call.key);
     buf_done(&p->call.made);
+    python_scan_done(&p->call.python);
     free(p);
 }
 
@@ -133,18 +134,9 @@ static void begin_call(struct parser *p)
     p->phase = PHASE_UNIT;
 }
 
-/* What stands before pos: text, or white space that waits for what follows it. */
-static void take_text(struct parser *p)
-{
-    if (p->quiet && core_all_blank(core_cut(p, p->done, p->pos)))
-        return;
-    p->quiet = false;
-    core_take(p, PARSE_TEXT, p->pos);
-}
-
 static void at_mark(struct parser *p, const char *mark, size_t which)
 {
-    take_text(p);
+    core_take_text(p);
     p->pos += strlen(mark);
     p->mark_end = p->pos;
     p->in_list = false;
@@ -188,7 +180,7 @@ static bool content_step(struct parser *p)
 
     if (!g) {
         p->pos = core_end(p);
-        take_text(p);
+        core_take_text(p);
         return false;
     }
     if (p->quiet && g->bare) {
@@ -206,7 +198,7 @@ static bool content_step(struct parser *p)
                            p->in_section ? g->close[1] : NULL};
 
     if (core_find(p, marks, ARRAY_LEN(marks), &which) != STEP_YES) {
-        take_text(p);
+        core_take_text(p);
         return false;
     }
     at_mark(p, marks[which], which);
@@ -249,12 +241,6 @@ static bool opened_step(struct parser *p)
     return true;
 }
 
-static void unit_breaks(struct parser *p)
-{
-    core_warn(p, "a tool call that was streamed already turned out not to be valid");
-    p->phase = PHASE_BROKEN;
-}
-
 static bool unit_step(struct parser *p)
 {
     enum step r = p->grammar->run(p);
@@ -273,7 +259,8 @@ static bool unit_step(struct parser *p)
     /* The same commitment that a cut just before this place would have made. */
     call_stream(p);
     if (p->call.committed) {
-        unit_breaks(p);
+        call_breaks(p);
+        p->phase = PHASE_BROKEN;
         return true;
     }
     if (r == STEP_MORE)
@@ -282,24 +269,21 @@ static bool unit_step(struct parser *p)
     return true;
 }
 
-/* A committed call that is not valid: its bytes go on as arguments up to its end. */
+/* A committed call that is not valid, up to its end. */
 static bool broken_step(struct parser *p)
 {
     const struct grammar *g = p->grammar;
     const char *marks[] = {g->end, g->begin[0], g->begin[1]};
-    struct call *c = &p->call;
     size_t which = 0;
     enum step r = core_find(p, marks, ARRAY_LEN(marks), &which);
 
-    call_stream(p);
+    call_rest(p);
     if (r != STEP_YES && !p->final)
         return false;
-    call_end(p, c->args_made || !c->args_to);
-    if (r == STEP_YES && which == 0) {
+    if (r == STEP_YES && which == 0)
         p->pos += strlen(g->end);
-        core_take(p, PARSE_SOURCE, p->pos);
-    }
-    p->quiet = true;
+    call_rest_ends(p);
+    p->in_section = true;
     p->phase = PHASE_CONTENT;
     return true;
 }

@@ -1,6 +1,6 @@
 /*
  * pythonic: [NAME(key=literal, ...), NAME(...)] as the whole answer, or after <|python_start|>.
- * Every call is a unit of its own; its literals are read when its parenthesis closes.
+ * Every call is a unit of its own; its literals are written as JSON while they come.
  */
 #include <string.h>
 
@@ -8,6 +8,9 @@
 #include "worker/parsers/value.h"
 
 enum { ST_BEGIN, ST_OPEN, ST_NAME, ST_ARGS, ST_AFTER };
+
+/* Where in the parameters: struct call's `field`. */
+enum { IN_KEY, BEHIND_KEY, IN_VALUE, BEHIND_VALUE };
 
 enum { NAME_MAX_BYTES = 256 };
 
@@ -26,13 +29,10 @@ static enum step read_name(struct parser *p)
 
         if (byte == '(' && p->pos > c->from) {
             buf_add_str(&c->name, core_cut(p, c->from, p->pos++));
-            c->from = p->pos;
-            c->types = 0;
+            c->from = 0;
             c->st = ST_ARGS;
-            if (call_ready(p) != STEP_YES)
-                return STEP_NO;
-            c->ready = false; /* nothing is certain before the literals are read */
-            return STEP_YES;
+            c->args_made = true;
+            return call_ready(p);
         }
         if (!word_byte(byte) || p->pos - c->from > NAME_MAX_BYTES)
             return STEP_NO;
@@ -40,79 +40,91 @@ static enum step read_name(struct parser *p)
     return STEP_MORE;
 }
 
-/* One `key=literal`; *at stands behind it. */
-static bool compose_param(struct parser *p, struct str args, size_t *at)
+static void begin_param(struct call *c)
 {
-    struct call *c = &p->call;
-    size_t from = *at;
-
-    while (*at < args.len && word_byte(args.p[*at]))
-        ++*at;
-    if (*at == from)
-        return false;
     buf_puts(&c->made, c->n_params++ ? ", \"" : "{\"");
-    value_escape(&c->made, str_sub(args, from, *at - from));
+    value_escape(&c->made, buf_str(&c->key));
     buf_puts(&c->made, "\": ");
-    while (*at < args.len && core_blank(args.p[*at]))
-        ++*at;
-    if (*at >= args.len || args.p[*at] != '=')
-        return false;
-    ++*at;
-    return value_python(&c->made, args, at) == 0;
+    buf_clear(&c->key);
+    python_scan_reset(&c->python);
+    c->field = IN_VALUE;
 }
 
-static bool compose_args(struct parser *p, struct str args)
+/* Between parameters, in a key or behind it. DONE: the parenthesis has closed. */
+static enum python_step key_byte(struct call *c, char byte)
 {
-    struct call *c = &p->call;
-    size_t at = 0;
+    bool key_over = c->field == BEHIND_KEY || core_blank(byte) || byte == '=';
 
-    c->args_made = true;
-    for (;;) {
-        while (at < args.len && core_blank(args.p[at]))
-            at++;
-        if (at == args.len)
-            break;
-        if (!compose_param(p, args, &at))
-            return false;
-        while (at < args.len && core_blank(args.p[at]))
-            at++;
-        if (at < args.len && args.p[at++] != ',')
-            return false;
+    if (!key_over && word_byte(byte)) {
+        buf_add_c(&c->key, byte);
+        return c->key.len > NAME_MAX_BYTES ? PYTHON_BAD : PYTHON_MORE;
     }
-    buf_puts(&c->made, c->n_params ? "}" : "{}");
-    return true;
+    if (core_blank(byte)) {
+        if (c->key.len)
+            c->field = BEHIND_KEY;
+        return PYTHON_MORE;
+    }
+    if (c->key.len == 0 && byte == ')') {
+        buf_puts(&c->made, c->n_params ? "}" : "{}");
+        return PYTHON_DONE;
+    }
+    if (c->key.len == 0 || byte != '=')
+        return PYTHON_BAD;
+    begin_param(c);
+    return PYTHON_MORE;
 }
 
-/* Looks for the closing parenthesis: n_params counts brackets, types holds the open quote and
- * whether a backslash stands before. */
+/* Behind a value. */
+static enum python_step behind_byte(struct call *c, char byte)
+{
+    if (core_blank(byte))
+        return PYTHON_MORE;
+    c->field = IN_KEY;
+    if (byte == ')')
+        return key_byte(c, byte);
+    return byte == ',' ? PYTHON_MORE : PYTHON_BAD;
+}
+
+static enum python_step args_byte(struct call *c, char byte)
+{
+    enum python_step r;
+
+    if (c->field == BEHIND_VALUE)
+        return behind_byte(c, byte);
+    if (c->field != IN_VALUE)
+        return key_byte(c, byte);
+    r = python_scan_byte(&c->python, byte, &c->made);
+    if (r == PYTHON_DONE || r == PYTHON_BEFORE)
+        c->field = BEHIND_VALUE;
+    if (r == PYTHON_BEFORE)
+        return behind_byte(c, byte);
+    return r == PYTHON_DONE ? PYTHON_MORE : r;
+}
+
+/* The parameters, up to the parenthesis that closes the call. */
 static enum step read_args(struct parser *p)
 {
     struct call *c = &p->call;
 
-    for (; p->pos < core_end(p); p->pos++) {
-        char byte = core_at(p, p->pos);
+    enum python_step r = PYTHON_MORE;
 
-        if (c->field) {
-            c->field = 0;
-        } else if (c->types) {
-            if (byte == '\\')
-                c->field = 1;
-            else if ((unsigned char)byte == c->types)
-                c->types = 0;
-        } else if (byte == '"' || byte == '\'') {
-            c->types = (unsigned char)byte;
-        } else if (byte == ')' && !c->n_params) {
-            struct str args = core_cut(p, c->from, p->pos++);
-
-            c->st = ST_AFTER;
-            return compose_args(p, args) ? STEP_YES : STEP_NO;
-        } else if (strchr("([{", byte)) {
-            c->n_params++;
-        } else if (strchr(")]}", byte) && c->n_params-- == 0) {
-            return STEP_NO;
-        }
+    while (p->pos < core_end(p)) {
+        if (c->field == IN_KEY && c->key.len == 0)
+            c->args_sent = p->pos; /* where the key begins */
+        r = args_byte(c, core_at(p, p->pos));
+        if (r == PYTHON_BAD)
+            break;
+        p->pos++;
+        if (r == PYTHON_DONE)
+            break;
     }
-    return STEP_MORE;
+    if (c->field == IN_VALUE)
+        c->unsaid = p->pos - python_scan_held(&c->python);
+    else
+        c->unsaid = c->key.len ? c->args_sent : 0;
+    if (r == PYTHON_DONE)
+        c->st = ST_AFTER;
+    return r == PYTHON_DONE ? STEP_YES : r == PYTHON_BAD ? STEP_NO : STEP_MORE;
 }
 
 /* Behind a call: a comma is left for the next one, the bracket ends the list. */

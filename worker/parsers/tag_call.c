@@ -4,7 +4,9 @@
  *   minimax_m2   <minimax:tool_call> (<invoke name="NAME"> (<parameter name="KEY">V</parameter>)*
  *   deepseek_v32 <｜DSML｜function_calls> (<｜DSML｜invoke name="NAME"> parameters with
  * string="..." glm45 glm47  <tool_call>NAME (<arg_key>KEY</arg_key> <arg_value>VALUE</arg_value>)*
- * The text of a string-only parameter streams; other values wait for their end.
+ * The text of a string-only parameter streams, and so does a long list or object that is JSON so
+ * far (longer than hold_bytes: the same choice between truth and haste); other values wait for
+ * their end.
  */
 #include <string.h>
 
@@ -12,6 +14,9 @@
 #include "worker/parsers/value.h"
 
 enum { ST_NAME, ST_BODY, ST_KEY, ST_KIND, ST_VALUE_TAG, ST_VALUE, ST_JSON, ST_DONE };
+
+/* How much of the value being read is out: struct call's `field`. */
+enum { VALUE_WAITS, VALUE_TEXT, VALUE_JSON };
 
 enum { NAME_MAX_BYTES = 256 };
 
@@ -81,6 +86,7 @@ static enum step body_step(struct parser *p, const struct tags *t)
         return STEP_MORE;
     if (core_over(p))
         return STEP_NO;
+    c->unsaid = p->pos;
     param = core_eat(p, t->param);
     if (param == STEP_YES) {
         c->from = p->pos;
@@ -120,6 +126,8 @@ static enum step read_key(struct parser *p, const struct tags *t)
     if (!c->types && !t->loose)
         c->types = TYPE_STRING;
     core_eat(p, t->key_stop);
+    object_scan_init(&c->scan);
+    c->args_sent = c->args_from = 0;
     c->st = t->kind == TOOL_DEEPSEEK_V32 ? ST_KIND : t->value_tag ? ST_VALUE_TAG : ST_VALUE;
     c->from = p->pos;
     return STEP_YES;
@@ -168,6 +176,7 @@ static void begin_param(struct parser *p)
     buf_puts(&c->made, c->n_params++ ? ", \"" : "{\"");
     value_escape(&c->made, buf_str(&c->key));
     buf_puts(&c->made, "\": ");
+    c->unsaid = 0;
 }
 
 /* The value's text without the layout newlines. */
@@ -197,13 +206,13 @@ static void compose_piece(struct parser *p, const struct tags *t)
 
     if (!verbatim(p, t))
         return;
-    if (!c->field) {
+    if (c->field == VALUE_WAITS) {
         s = value_text(p, t, p->pos);
         if (!s.len)
             return;
         begin_param(p);
         buf_add_c(&c->made, '"');
-        c->field = 1;
+        c->field = VALUE_TEXT;
     } else if (t->newlines && s.len && s.p[s.len - 1] == '\n') {
         s.len--;
     }
@@ -211,22 +220,89 @@ static void compose_piece(struct parser *p, const struct tags *t)
     c->from = p->base + (size_t)(s.p - p->in.p) + s.len;
 }
 
-static void compose_value(struct parser *p, const struct tags *t)
+/* Whether a value of the parameter's types that begins like JSON may be sent as JSON. */
+static bool may_be_json(const struct parser *p, const struct tags *t)
+{
+    unsigned types = p->call.types;
+
+    if (t->loose)
+        return !verbatim(p, t);
+    return types & (TYPE_OBJECT | TYPE_ARRAY) && !(types & TYPE_STRING);
+}
+
+/* One byte of the value that is followed as JSON; args_from is set where the JSON ends. */
+static void follow_byte(struct parser *p, size_t at)
+{
+    struct call *c = &p->call;
+    char byte = core_at(p, at);
+    bool begun = c->scan.state != SCAN_VALUE || c->scan.depth > 0;
+
+    if (!begun && core_blank(byte)) {
+        c->from = at + 1; /* white space in front */
+        return;
+    }
+    if (c->scan.state == SCAN_DONE) {
+        if (!core_blank(byte))
+            c->scan.state = SCAN_BAD;
+        return;
+    }
+    object_scan_byte(&c->scan, byte);
+    if (c->scan.state == SCAN_DONE)
+        c->args_from = at + 1;
+    if (c->field == VALUE_WAITS && c->scan.state != SCAN_BAD && c->scan.depth > 0 &&
+        at - c->from >= p->hold_bytes) {
+        begin_param(p);
+        c->field = VALUE_JSON;
+    }
+}
+
+/* Follows the value as JSON up to pos. A list or object that has grown long goes out as it comes;
+ * NO, with pos at the byte that is wrong: it has begun to and is no JSON. */
+static enum step compose_json(struct parser *p, const struct tags *t)
+{
+    struct call *c = &p->call;
+    size_t at = MAX_OF(c->args_sent, c->from);
+    size_t to;
+
+    if (!may_be_json(p, t))
+        return STEP_YES;
+    while (at < p->pos && c->scan.state != SCAN_BAD)
+        follow_byte(p, at++);
+    c->args_sent = at;
+    if (c->field != VALUE_JSON)
+        return STEP_YES;
+    if (c->scan.state == SCAN_BAD)
+        p->pos = --at;
+    to = c->args_from ? c->args_from : at;
+    if (to > c->from) {
+        buf_add_str(&c->made, core_cut(p, c->from, to));
+        c->from = to;
+    }
+    c->unsaid = c->scan.state == SCAN_BAD ? at : 0;
+    return c->scan.state == SCAN_BAD ? STEP_NO : STEP_YES;
+}
+
+static enum step compose_value(struct parser *p, const struct tags *t)
 {
     struct call *c = &p->call;
 
+    if (compose_json(p, t) != STEP_YES)
+        return STEP_NO;
     if (verbatim(p, t))
         compose_piece(p, t);
-    if (c->field) {
+    if (c->field == VALUE_TEXT) {
         buf_add_c(&c->made, '"');
-    } else {
+    } else if (c->field == VALUE_WAITS) {
         begin_param(p);
         if (t->loose)
             value_write_loose(&c->made, value_text(p, t, p->pos), c->types);
         else
             value_write(&c->made, value_text(p, t, p->pos), c->types);
+    } else if (c->scan.state != SCAN_DONE) {
+        return STEP_NO;
     }
-    c->field = 0;
+    c->field = VALUE_WAITS;
+    return STEP_YES;
 }
 
 static enum step read_value(struct parser *p, const struct tags *t)
@@ -237,9 +313,10 @@ static enum step read_value(struct parser *p, const struct tags *t)
 
     if (core_find(p, marks, ARRAY_LEN(marks), &which) != STEP_YES) {
         compose_piece(p, t);
-        return STEP_MORE;
+        return compose_json(p, t) == STEP_YES ? STEP_MORE : STEP_NO;
     }
-    compose_value(p, t);
+    if (compose_value(p, t) != STEP_YES)
+        return STEP_NO;
     if (which == 0)
         core_eat(p, t->param_end);
     p->call.st = ST_BODY;

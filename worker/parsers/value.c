@@ -5,6 +5,7 @@
 #include "common/base/arena.h"
 #include "common/base/attrs.h"
 #include "worker/parsers/object_scan.h"
+#include "worker/parsers/python_scan.h"
 
 /* Names of types, longest spellings by prefix where engines accept families (int32, uint8 ...). */
 static const struct {
@@ -172,10 +173,16 @@ static bool is_container(struct str s)
 /* A Python literal that is the whole of s. */
 static bool write_python(struct buf *out, struct str s)
 {
-    size_t was = out->len;
-    size_t at = 0;
+    struct python_scan scan = {0};
+    size_t was = out->len, at = 0;
+    enum python_step r = PYTHON_MORE;
 
-    if (value_python(out, s, &at) == 0 && str_trim(str_sub(s, at, s.len)).len == 0)
+    while (r == PYTHON_MORE && at < s.len)
+        r = python_scan_byte(&scan, s.p[at++], out);
+    if (r == PYTHON_MORE)
+        r = python_scan_end(&scan, out);
+    python_scan_done(&scan);
+    if (r == PYTHON_DONE && at == s.len)
         return true;
     out->len = was;
     return false;

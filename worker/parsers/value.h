@@ -49,8 +49,4 @@ int value_unquote(struct buf *out, struct str quoted);
 
 bool value_is_object(struct str text);
 
-/* Appends one Python literal (str, number, True, None, list, tuple, dict; nothing else) as JSON
- * and moves *at behind it; 0 / -1, with out then holding rubbish behind its former end. */
-int value_python(struct buf *out, struct str text, size_t *at);
-
 #endif
