@@ -134,6 +134,7 @@ void setup_turns(struct turn_env *env, const struct config *c, const struct mode
     env->keepalive_ms = (uint64_t)c->keepalive_ms;
     env->nonstream_keepalive_ms = (uint64_t)c->nonstream_keepalive_ms;
     env->rejoin_window_ms = (uint64_t)c->rejoin_window_ms;
+    env->residents.limit = (uint64_t)c->max_worker_memory;
     env->max_inflight = (uint32_t)c->max_inflight;
     env->max_session_inflight = (uint32_t)c->max_session_inflight;
     env->finish_on_disconnect = c->on_disconnect == DISCONNECT_FINISH;

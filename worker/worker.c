@@ -14,6 +14,7 @@
 #include "worker/setup.h"
 #include "worker/tokens/regex.h"
 #include "worker/turn/ledger.h"
+#include "worker/turn/resident.h"
 
 enum { TICK_MS = 1000, DRAIN_TICK_MS = 20, LOOK_OVER_TICKS = 30, RESERVED_DESCRIPTORS = 64 };
 
@@ -27,7 +28,9 @@ struct worker {
     struct loop_timer tick, drain;
     uint64_t drain_until_ms;
     uint64_t ticks;
-    uint64_t skipped; /* replayed records that did not fit */
+    struct loop_task compact;
+    uint64_t compact_after; /* tick */
+    uint64_t skipped;       /* replayed records that did not fit */
 
     struct {
         char **at;
@@ -67,16 +70,17 @@ void worker_unload(const struct model *m)
 /* --- places and their journals --- */
 
 /* A record that does not fit: the rest of a session whose beginning was compacted away already
- * (said once, dropped below), or a bug of ours. */
+ * (said once, dropped below), or is damaged. */
 static void replay_skip(struct worker *w, struct str session_id, const struct err *why)
 {
     bool ended = false;
 
+    w->skipped++;
     if (session_find_any(w->api.turns.store, session_id, &ended) || ended)
         log_error(&(struct log_scope){.session = session_id}, "journal: record does not apply",
                   LOG_T("error", why->text));
-    w->skipped++;
-    *vec_push(&w->orphans) = mem_strndup(session_id.p, session_id.len);
+    else
+        *vec_push(&w->orphans) = mem_strndup(session_id.p, session_id.len);
 }
 
 static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
@@ -108,10 +112,14 @@ static int open_place(struct worker *w, uint32_t index, struct err *e)
     struct journal *j = NULL;
     char dir[4096];
     uint64_t start_ms = loop_clock_ms();
+    int rc;
 
     if (setup_journal(w->h, index, dir, sizeof(dir), &o))
         return err_set(e, ERR_CONFIG, "the state folder's path is too long");
-    if (journal_open(w->loop, &o, on_replayed, w, &j, e))
+    session_store_lazy(env->store, true);
+    rc = journal_open(w->loop, &o, on_replayed, w, &j, e);
+    session_store_lazy(env->store, false);
+    if (rc)
         return -1;
     env->journals = mem_realloc_array(env->journals, env->n_journals + 1, sizeof(*env->journals));
     env->journals[env->n_journals++] = (struct turn_journal){index, j};
@@ -165,11 +173,14 @@ static void publish(struct worker *w)
 {
     struct turn_env *env = &w->api.turns;
     struct board_slot *slot = &w->h->board->slots[w->h->slot];
-    const struct session_totals *t = &w->api.totals;
+    struct session_totals t;
 
-    metrics_set_at(env->page, METRIC_sessions, METRIC_PHASE_ACTIVE, t->sessions);
-    metrics_set(env->page, METRIC_live_tokens, t->tokens);
-    metrics_set(env->page, METRIC_session_bytes, t->bytes);
+    session_store_totals(env->store, &t);
+    metrics_set_at(env->page, METRIC_sessions, METRIC_PHASE_ACTIVE, t.sessions);
+    metrics_set(env->page, METRIC_live_tokens, t.tokens);
+    metrics_set(env->page, METRIC_session_bytes, t.bytes);
+    metrics_set(env->page, METRIC_spilled_bytes, t.away_bytes);
+    metrics_set(env->page, METRIC_sessions_away, t.away);
     atomic_store_explicit(&slot->engines_up, engine_pool_ready(env->engines) ? 1 : 0,
                           memory_order_relaxed);
     atomic_store_explicit(&slot->waiting, (uint32_t)engine_pool_inflight(env->engines),
@@ -189,22 +200,45 @@ static bool session_needed(void *ctx, struct str id)
     return session_find_any(ctx, id, &ended) || ended;
 }
 
-static void compact(struct worker *w)
+/* One step in every turn of the loop, until no journal needs one. */
+static void on_compact(struct loop_task *t)
 {
+    struct worker *w = CONTAINER_OF(t, struct worker, compact);
     struct turn_env *env = &w->api.turns;
     struct err e = {0};
+
+    for (size_t i = 0; i < env->n_journals; i++) {
+        int rc = journal_compact(env->journals[i].journal, false, &e);
+
+        if (rc < 0) {
+            log_warn(NULL, "journal: compaction failed", LOG_T("error", e.text));
+            w->compact_after = w->ticks + LOOK_OVER_TICKS;
+            return;
+        }
+        if (rc > 0) {
+            loop_task_post(w->loop, t, on_compact);
+            return;
+        }
+    }
+}
+
+static void look_over_journals(struct worker *w)
+{
+    struct turn_env *env = &w->api.turns;
     struct journal_stats s;
-    uint64_t disk = 0;
+    uint64_t disk = 0, live = 0;
 
     for (size_t i = 0; i < env->n_journals; i++) {
         if (w->ticks % LOOK_OVER_TICKS == 0)
             (void)journal_drop_absent(env->journals[i].journal, session_needed, env->store);
-        if (journal_compact(env->journals[i].journal, false, &e) < 0)
-            log_warn(NULL, "journal: compaction failed", LOG_T("error", e.text));
         journal_stats(env->journals[i].journal, &s);
         disk += s.disk_bytes;
+        live += s.live_bytes;
     }
     metrics_set(env->page, METRIC_journal_disk, disk);
+    metrics_set(env->page, METRIC_journal_live, live);
+    if (w->ticks >= w->compact_after)
+        loop_task_post(w->loop, &w->compact, on_compact);
 }
 
 static void on_tick(struct loop_timer *t)
@@ -215,7 +249,7 @@ static void on_tick(struct loop_timer *t)
     w->ticks++;
     api_sweep(&w->api);
     ledger_note_deliveries(&w->api.turns);
-    compact(w);
+    look_over_journals(w);
     w->api.disk_low = disk_low(w);
     publish(w);
 }
@@ -292,6 +326,7 @@ static int open_state(struct worker *w, struct err *e)
     env->scratch = model_scratch_new(env->model);
     env->encoder = encoder_new(model_tokenizer(env->model));
     env->store = session_store_new(env->model, &d);
+    session_store_spills(env->store, c->durability != DURABILITY_NONE);
     setup_turns(env, c, env->model);
     w->api.heritage = w->h;
     w->api.keys = w->keys;
@@ -302,6 +337,7 @@ static int open_state(struct worker *w, struct err *e)
         if (open_place(w, w->h->adopted[i].index, e))
             return -1;
     }
+    session_store_woken(env->store, api_now_ms());
     return 0;
 }
 
@@ -337,6 +373,7 @@ static void close_all(struct worker *w)
 
     loop_timer_stop(w->loop, &w->tick);
     loop_timer_stop(w->loop, &w->drain);
+    loop_task_cancel(w->loop, &w->compact);
     if (env->engines)
         turn_end_all(env);
     server_free(w->server);
@@ -345,6 +382,7 @@ static void close_all(struct worker *w)
     if (env->n_journals > 0)
         ledger_note_deliveries(env);
     vec_done(&w->orphans);
+    residents_done(env);
     for (size_t i = 0; i < env->n_journals; i++)
         journal_close(env->journals[i].journal);
     free(env->journals);

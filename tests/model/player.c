@@ -2,8 +2,8 @@
  * session_player: plays scenarios (one JSON object a line on stdin, the format of the golden
  * files) against the session layer itself, no HTTP and no engine, and prints for each one line of
  * JSON: calls, state, exports. Options per scenario: "exports": {name: {option: value}}, "replay":
- * true (everything once more from its records, whose state must be the same), "drift": true
- * (the tokenizer with merges).
+ * true (everything once more from its records, whose state must be the same), "spill": true (the
+ * session is out of memory whenever it is idle), "drift": true (the tokenizer with merges).
  * Whoever judges is outside: run_model.py.
  */
 #include <stdio.h>
@@ -28,9 +28,34 @@ struct player {
     enum session_cause cause[CALLS_MAX];
     char texts[CALLS_MAX][200];
     uint64_t now;
-    bool replay;
+    bool replay, spill;
     struct str id;
+    VEC(struct str) records; /* all that was applied */
 };
+
+/* What a ceiling of next to nothing does: an idle session leaves memory at once, and comes back
+ * from its records when it is needed. */
+static void spill(struct player *p)
+{
+    if (p->spill)
+        (void)session_spill(p->store, 0, SIZE_MAX);
+}
+
+static void unspill(struct player *p)
+{
+    bool ended;
+    struct session *s = session_find_any(p->store, p->id, &ended);
+    struct err e = {0};
+
+    if (!s || session_resident(s))
+        return;
+    session_load_begin(s);
+    for (size_t i = 0; i < p->records.n; i++)
+        if (session_apply(p->store, p->records.at[i], &e) != 0)
+            fprintf(stderr, "reading back: %s\n", e.text);
+    if (session_load_end(s, true, p->now) != 0)
+        fprintf(stderr, "the session did not come back\n");
+}
 
 static void apply(struct player *p, struct buf *record)
 {
@@ -38,6 +63,7 @@ static void apply(struct player *p, struct buf *record)
 
     if (session_apply(p->store, buf_str(record), &e) != 0)
         fprintf(stderr, "apply: %s\n", e.text);
+    *vec_push(&p->records) = arena_str(&p->arena, buf_str(record));
     if (p->replay && session_apply(p->again, buf_str(record), &e) != 0)
         fprintf(stderr, "replay: %s\n", e.text);
     buf_clear(record);
@@ -250,6 +276,7 @@ static void play_event(struct player *p, const struct json *ev)
 
     CHECK(call >= 0 && call < CALLS_MAX);
     p->now += 1000;
+    unspill(p);
     if (str_eq_c(op, "chat")) {
         play_chat(p, ev, call);
     } else if (str_eq_c(op, "engine")) {
@@ -265,6 +292,7 @@ static void play_event(struct player *p, const struct json *ev)
     } else if (str_eq_c(op, "end")) {
         play_end(p, ev);
     }
+    spill(p);
 }
 
 /* --- what came out --- */
@@ -371,6 +399,8 @@ static void play(struct player *p, const struct json *sc, struct buf *out)
 
     p->id = STR("w0-0123456789abcdef0123456789abcdef");
     p->replay = json_is_true(json_get(sc, "replay"));
+    p->spill = json_is_true(json_get(sc, "spill"));
+    session_store_spills(p->store, p->spill);
     fake_drift = json_is_true(json_get(sc, "drift"));
     if (session_create_record(p->store, p->id, json_get(sc, "session"), p->now, &record, &e) != 0) {
         fprintf(stderr, "create: %s\n", e.text);
@@ -382,6 +412,7 @@ static void play(struct player *p, const struct json *sc, struct buf *out)
     p->s = session_find(p->store, p->id, &ended);
     for (uint32_t i = 0; i < events->n; i++)
         play_event(p, &events->items[i]);
+    unspill(p);
     json_out_obj(&o);
     write_calls(p, &o);
     write_state(p, &o);
@@ -421,6 +452,7 @@ int main(void)
         }
         session_store_free(p->store);
         session_store_free(p->again);
+        vec_done(&p->records);
         arena_done(&p->arena);
         arena_reset(&a);
         free(p);

@@ -22,8 +22,18 @@ class Player:
     def __init__(self, path):
         self.p = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE)
+        self.differ = 0
 
     def play(self, sc):
+        """Twice: once with all in memory, once with the session out of memory whenever it is idle.
+        Nothing of what comes out may differ."""
+        out = self.play_once(sc)
+        if self.play_once({**sc, "spill": True}) != out:
+            self.differ += 1
+            print("DIFFERS when it is spilled:", json.dumps(sc)[:2000])
+        return out
+
+    def play_once(self, sc):
         self.p.stdin.write(json.dumps(sc).encode() + b"\n")
         self.p.stdin.flush()
         line = self.p.stdout.readline()
@@ -36,7 +46,7 @@ class Player:
         self.p.stdin.close()
         said = self.p.stderr.read().decode()
         sys.stdout.write(said[:2000])
-        return self.p.wait() or (1 if said else 0)
+        return self.p.wait() or (1 if said or self.differ else 0)
 
 
 def encoded(t):

@@ -1,10 +1,15 @@
 #include "worker/api/api.h"
 
+#include <stdlib.h>
 #include <time.h>
 
+#include "common/base/mem.h"
 #include "worker/api/handlers.h"
 #include "worker/api/respond.h"
 #include "worker/api/sibling.h"
+#include "worker/turn/resident.h"
+
+enum { STEP_MIN_MS = 500, EXPIRE_MAX = 1000 /* in one sweep */ };
 
 enum { SCOPE_A = 1u << KEY_ADMIN, SCOPE_R = 1u << KEY_RUNNER, SCOPE_G = 1u << KEY_AGENT };
 
@@ -158,6 +163,64 @@ static bool is_data_plane(const struct api_request *r, const struct err *e)
     return true;
 }
 
+/* --- requests for sessions that are not in memory --- */
+
+struct parked {
+    struct api *api;
+    struct exchange *x;
+    struct resident_waiter waiter;
+    char request_id[40];
+};
+
+static void on_parked_closed(void *ctx, bool delivered)
+{
+    struct parked *p = ctx;
+
+    (void)delivered;
+    resident_leave(&p->waiter);
+    free(p);
+}
+
+/* The session is back: the request begins anew. */
+static void on_back(void *ctx, const struct err *e)
+{
+    struct parked *p = ctx;
+    struct exchange *x = p->x;
+    struct api *a = p->api;
+    struct err told = {0};
+
+    exchange_watch(x, NULL, NULL);
+    if (e) {
+        (void)err_set(&told, ERR_INTERNAL, "the session cannot be read back from the journal");
+        respond_error_to(a, x, NULL, METRIC_DIALECT_CONTROL, p->request_id, &told);
+    }
+    free(p);
+    if (!e)
+        api_handle(a, x);
+}
+
+/* Whether the request must wait for its session's content. Only looks, exports and deletions bring
+ * finalized ones back. */
+static bool park(struct api_request *r, bool control)
+{
+    struct str method = exchange_method(r->x);
+    bool ended = control && (str_eq_c(method, "GET") || str_eq_c(method, "DELETE") ||
+                             str_eq_c(r->rest, "/finalize") || str_eq_c(r->rest, "/samples"));
+    struct parked *p;
+
+    if (!r->id_valid || resident_ready(&r->api->turns, r->id, ended))
+        return false;
+    p = mem_zalloc(sizeof(*p));
+    p->api = r->api;
+    p->x = r->x;
+    p->waiter.fn = on_back;
+    p->waiter.ctx = p;
+    memcpy(p->request_id, r->request_id, sizeof(p->request_id));
+    resident_wait(&r->api->turns, r->id, &p->waiter);
+    exchange_watch(r->x, on_parked_closed, p);
+    return true;
+}
+
 static void dispatch(struct api_request *r, struct str key_id)
 {
     struct err e = {0};
@@ -186,7 +249,8 @@ static void dispatch(struct api_request *r, struct str key_id)
         respond_error(r, NULL, &e);
         return;
     }
-    handler(r);
+    if (!park(r, route != NULL))
+        handler(r);
 }
 
 void api_handle(void *ctx, struct exchange *x)
@@ -203,18 +267,35 @@ void api_handle(void *ctx, struct exchange *x)
     dispatch(&r, key_id);
 }
 
+/* Steps of the wall clock (somebody sets it) are no time that has passed. */
+static void watch_clock(struct api *a, uint64_t now_ms)
+{
+    int64_t ahead_ms = (int64_t)(now_ms - loop_clock_ms());
+    int64_t step_ms = ahead_ms - a->clock_ahead_ms;
+
+    if (a->clock_ahead_ms && (step_ms > STEP_MIN_MS || step_ms < -STEP_MIN_MS)) {
+        log_warn(NULL, "the clock was set", LOG_I("by_ms", step_ms));
+        session_clock_stepped(a->turns.store, step_ms);
+    }
+    a->clock_ahead_ms = ahead_ms;
+}
+
 void api_sweep(struct api *a)
 {
     struct turn_env *env = &a->turns;
     uint64_t now = api_now_ms();
     uint64_t max_tokens = (uint64_t)a->heritage->config->max_live_tokens;
+    struct session_totals t;
     struct session *next;
     struct err e = {0};
+    int n = 0;
 
-    for (struct session *s = session_next(env->store, NULL); s; s = next) {
+    watch_clock(a, now);
+    for (struct session *s = session_next(env->store, NULL); s && n < EXPIRE_MAX; s = next) {
         next = session_next(env->store, s);
         if (!session_expired(s, now))
             continue;
+        n++;
         if (control_end(a, s, SESSION_END_EXPIRE, NULL, (struct ledger_done){0}, &e)) {
             log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
             break;
@@ -222,10 +303,10 @@ void api_sweep(struct api *a)
         metrics_count(env->page, METRIC_sessions_expired, 1);
     }
     session_sweep(env->store, now);
-    session_store_totals(env->store, &a->totals);
-    if (a->totals.tokens > max_tokens &&
-        session_make_room(env->store, a->totals.tokens - max_tokens) > 0)
-        session_store_totals(env->store, &a->totals);
+    session_store_totals(env->store, &t);
+    if (t.tokens > max_tokens)
+        (void)session_make_room(env->store, t.tokens - max_tokens);
+    resident_watch(env);
 }
 
 struct siblings *api_siblings(struct api *a)

@@ -18,12 +18,12 @@ struct api {
     struct turn_env turns;
     const struct heritage *heritage;
     const struct keys *keys;
-    struct siblings *siblings;    /* the other workers; made on first use */
-    struct wait_entry *waits;     /* long polls */
-    struct session_totals totals; /* as of the last sweep, plus what was created since */
-    bool draining;                /* the worker ends */
-    bool disk_low;                /* less than --journal-min-free is left: no new sessions */
+    struct siblings *siblings; /* the other workers; made on first use */
+    struct wait_entry *waits;  /* long polls */
+    bool draining;             /* the worker ends */
+    bool disk_low;             /* less than --journal-min-free is left: no new sessions */
     uint64_t started_s;
+    int64_t clock_ahead_ms; /* of the monotonic one, at the last sweep; 0: not looked yet */
 };
 
 /* Whether the whole service stops, so that nothing new may begin. A worker that is only retired or

@@ -273,7 +273,7 @@ static int find_session(struct api_request *r, struct call *c, struct err *e)
     }
     if (ended)
         return err_set(e, ERR_SESSION_ENDED, "the session has ended");
-    if (may_reseed(r, e))
+    if (may_reseed(r, e) || control_room(r->api, 1, e))
         return -1;
     (void)ids_session(env->ids, r->api->heritage->index, c->id);
     rc = session_create_record(env->store, str_cstr(c->id), NULL, api_now_ms(), &record, e);
@@ -444,9 +444,7 @@ static int call_prepare(struct api_request *r, struct call *c, struct err *e)
 
     if (r->id_valid && r->id.len < sizeof(c->id))
         memcpy(c->id, r->id.p, r->id.len); /* for previous responses; find_session decides */
-    if (parse_request(c, body, e))
-        return -1;
-    if (find_session(r, c, e))
+    if (parse_request(c, body, e) || find_session(r, c, e))
         return -1;
     regroup(c);
     call_hash(body, c->body, c->hash);

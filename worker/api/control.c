@@ -7,6 +7,7 @@
 #include "worker/api/respond.h"
 #include "worker/api/responses.h"
 #include "worker/turn/ledger.h"
+#include "worker/turn/resident.h"
 
 enum { COUNT_MAX = 1024, REASON_MAX = 4096, RESPONSE_ID_MAX = 256 };
 
@@ -18,8 +19,6 @@ struct session *control_find(struct api_request *r, bool reading, struct err *e)
 
     if (r->id_valid)
         s = reading ? session_find_any(st, r->id, &ended) : session_find(st, r->id, &ended);
-    if (!s && reading && ended)
-        s = ledger_restore(&r->api->turns, r->id, api_now_ms());
     if (!s)
         (void)err_set(e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION,
                       ended ? "the session has ended" : "no such session");
@@ -105,11 +104,10 @@ static void write_created(struct api_request *r, struct str id, uint64_t now_ms,
     json_out_end_obj(o);
 }
 
-/* Whether another session has room. */
-static int check_room(struct api *a, int64_t count, struct err *e)
+int control_room(struct api *a, int64_t count, struct err *e)
 {
     const struct config *c = a->heritage->config;
-    const struct session_totals *t = &a->totals;
+    struct session_totals t;
 
     if (api_service_ends(a))
         return err_set(e, ERR_DRAINING, "the gateway is shutting down");
@@ -117,9 +115,12 @@ static int check_room(struct api *a, int64_t count, struct err *e)
         metrics_count_at(a->turns.page, METRIC_refusals, METRIC_REFUSAL_DISK, 0, 1);
         return err_set(e, ERR_STORAGE_FULL, "the journal's disk is almost full");
     }
-    if (t->sessions + (uint64_t)count > (uint64_t)c->max_sessions ||
-        t->tokens > (uint64_t)c->max_live_tokens) {
-        bool sessions = t->tokens <= (uint64_t)c->max_live_tokens;
+    if (resident_room(&a->turns, false, e))
+        return -1;
+    session_store_totals(a->turns.store, &t);
+    if (t.sessions + (uint64_t)count > (uint64_t)c->max_sessions ||
+        t.tokens > (uint64_t)c->max_live_tokens) {
+        bool sessions = t.tokens <= (uint64_t)c->max_live_tokens;
 
         metrics_count_at(a->turns.page, METRIC_refusals,
                          sessions ? METRIC_REFUSAL_SESSIONS : METRIC_REFUSAL_TOKENS, 0, 1);
@@ -188,8 +189,6 @@ static int create_one(struct api *a, struct str id, const struct json *options, 
         rc = ledger_write(&a->turns, id, buf_str(&record),
                           (struct ledger_done){p ? pending_durable : NULL, p}, e);
     if (rc == 0)
-        a->totals.sessions++;
-    if (rc == 0)
         metrics_count(a->turns.page, METRIC_sessions_created, 1);
     buf_done(&record);
     return rc;
@@ -242,7 +241,7 @@ void control_create(struct api_request *r)
     int64_t count = 1;
 
     if (read_body(r, &a, &options, &e) || create_count(options, &count, &e) ||
-        check_sampling(&a, options, &e) || check_room(r->api, count, &e))
+        check_sampling(&a, options, &e) || control_room(r->api, count, &e))
         respond_error(r, NULL, &e);
     else
         create_all(r, options, count);

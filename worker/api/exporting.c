@@ -17,6 +17,7 @@ enum { SLICE_BYTES = 64 << 10, SLICE_US = 500, STEP_BYTES = 4 << 10 };
 struct exporting {
     struct api *api;
     struct exchange *x;
+    struct session *s; /* pinned until the export has it, or NULL */
     struct export *export;
     struct buf out;
     unsigned dialect;
@@ -34,6 +35,8 @@ struct exporting {
 static void exporting_free(struct exporting *v)
 {
     loop_task_cancel(v->api->turns.loop, &v->later);
+    if (v->s)
+        session_unpin(v->api->turns.store, v->s);
     export_free(v->export);
     buf_done(&v->out);
     arena_done(&v->arena);
@@ -160,13 +163,7 @@ static void send_export(struct exporting *v)
 {
     struct turn_env *env = &v->api->turns;
     struct err e = {0};
-    bool ended = false;
-    struct session *s = session_find_any(env->store, str_cstr(v->id), &ended);
-
-    if (!s) {
-        (void)err_set(&e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION, "the session is gone");
-        fail(v, &e);
-    } else if (export_new(s, env->model, env->scratch, &v->options, &v->export, &e)) {
+    if (export_new(v->s, env->model, env->scratch, &v->options, &v->export, &e)) {
         fail(v, &e);
     } else {
         on_later(&v->later);
@@ -190,8 +187,8 @@ static int query_options(struct exporting *v, struct err *e)
 }
 
 /* Options from Accept, then query, then body. NULL and answered when they are bad. */
-static struct exporting *exporting_new(struct api_request *r, enum export_format otherwise,
-                                       const struct json **ret_body)
+static struct exporting *exporting_new(struct api_request *r, struct session *s,
+                                       enum export_format otherwise)
 {
     struct exporting *v = mem_zalloc(sizeof(*v));
     struct err e = {0};
@@ -201,6 +198,8 @@ static struct exporting *exporting_new(struct api_request *r, enum export_format
 
     v->api = r->api;
     v->x = r->x;
+    v->s = s;
+    session_pin(s);
     v->dialect = r->dialect;
     memcpy(v->request_id, r->request_id, sizeof(v->request_id));
     memcpy(v->id, r->id.p, r->id.len);
@@ -223,7 +222,6 @@ static struct exporting *exporting_new(struct api_request *r, enum export_format
         fail(v, &e);
         return NULL;
     }
-    *ret_body = given;
     return v;
 }
 
@@ -240,24 +238,18 @@ static struct session *find_or_reply(struct api_request *r)
 
 void exporting_trajectories(struct api_request *r)
 {
-    const struct json *body;
-    struct exporting *v;
+    struct session *s = find_or_reply(r);
+    struct exporting *v = s ? exporting_new(r, s, EXPORT_JSON) : NULL;
 
-    if (!find_or_reply(r))
-        return;
-    v = exporting_new(r, EXPORT_JSON, &body);
     if (v)
         send_export(v);
 }
 
 void exporting_samples(struct api_request *r)
 {
-    const struct json *body;
-    struct exporting *v;
+    struct session *s = find_or_reply(r);
+    struct exporting *v = s ? exporting_new(r, s, EXPORT_MILES) : NULL;
 
-    if (!find_or_reply(r))
-        return;
-    v = exporting_new(r, EXPORT_MILES, &body);
     if (v)
         send_export(v);
 }
@@ -274,9 +266,8 @@ static void on_finalized(void *ctx)
 
 void exporting_finalize(struct api_request *r)
 {
-    const struct json *body;
     struct session *s = find_or_reply(r);
-    struct exporting *v = s ? exporting_new(r, EXPORT_JSON, &body) : NULL;
+    struct exporting *v = s ? exporting_new(r, s, EXPORT_JSON) : NULL;
     struct err e = {0};
 
     if (!v)

@@ -17,6 +17,9 @@ void control_reward(struct api_request *r);
 void control_complete(struct api_request *r);
 void control_abort(struct api_request *r);
 
+/* Refuses, with e, when there is no room for so many more sessions. */
+int control_room(struct api *a, int64_t count, struct err *e);
+
 /* Ends a session as asked: record, running calls, long polls. `done` as in ledger_write. */
 int control_end(struct api *a, struct session *s, enum session_end how, const struct json *detail,
                 struct ledger_done done, struct err *e);

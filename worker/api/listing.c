@@ -10,8 +10,9 @@
 #include "worker/api/handlers.h"
 #include "worker/api/respond.h"
 #include "worker/api/sibling.h"
+#include "worker/turn/resident.h"
 
-enum { LIMIT_DEFAULT = 100, LIMIT_MAX = 1000 };
+enum { LIMIT_DEFAULT = 100, LIMIT_MAX = 1000, SLICE_MS = 2 };
 
 struct listing {
     struct api *api;
@@ -27,11 +28,17 @@ struct listing {
     struct buf rows;            /* JSON objects, comma separated */
     struct buf last;            /* id of the last row */
     struct sibling_call *asked; /* the running question */
+    uint64_t seen;              /* place of the last own session looked at; 0: none yet */
+    struct resident_waiter waiter;
+    struct loop_task later;
+    bool waiting; /* for a session whose row is not known, or for the next slice */
 };
 
 static void listing_free(struct listing *v)
 {
     sibling_cancel(v->asked);
+    resident_leave(&v->waiter);
+    loop_task_cancel(v->api->turns.loop, &v->later);
     buf_done(&v->rows);
     buf_done(&v->last);
     arena_done(&v->arena);
@@ -69,27 +76,83 @@ static void add_row(struct listing *v, struct str text, struct str id)
     v->got++;
 }
 
-/* This worker's own rows behind v->after, until the page is full. */
-static void own_rows(struct listing *v)
+static void go_on(struct listing *v);
+
+static void on_later(struct loop_task *t)
+{
+    struct listing *v = CONTAINER_OF(t, struct listing, later);
+
+    v->waiting = false;
+    go_on(v);
+}
+
+/* The session is back, or gone, or cannot be read: such a one has no row. */
+static void on_back(void *ctx, const struct err *e)
+{
+    struct listing *v = ctx;
+
+    if (e)
+        v->seen++;
+    loop_task_post(v->api->turns.loop, &v->later, on_later);
+}
+
+/* Its row; false when it must be waited for. */
+static bool row_of(struct listing *v, struct session *s, struct buf *row)
+{
+    buf_clear(row);
+    if (!session_resident(s) && session_kept_row(s).p) {
+        buf_add_str(row, session_kept_row(s));
+    } else if (session_resident(s) || resident_ready(&v->api->turns, session_id(s), false)) {
+        session_write_row(s, row);
+    } else {
+        v->waiter.fn = on_back;
+        v->waiter.ctx = v;
+        v->waiting = true;
+        resident_wait(&v->api->turns, session_id(s), &v->waiter);
+        return false;
+    }
+    return true;
+}
+
+static struct session *own_first(struct listing *v)
 {
     struct session_store *st = v->api->turns.store;
     bool ended = false;
-    struct session *from = v->after.p ? session_find_any(st, v->after, &ended) : NULL;
+    struct session *s;
+
+    if (v->seen == 0 && v->after.p)
+        return session_next(st, session_find_any(st, v->after, &ended));
+    s = session_next(st, NULL);
+    while (s && session_place(s) <= v->seen)
+        s = session_next(st, s);
+    return s;
+}
+
+/* This worker's own rows behind the last one looked at, until the page is full or the slice over.
+ */
+static void own_rows(struct listing *v)
+{
+    uint64_t end_ms = loop_clock_ms() + SLICE_MS;
     struct buf row = {0};
 
-    for (struct session *s = session_next(st, from); s && v->got < v->limit;
-         s = session_next(st, s)) {
+    for (struct session *s = own_first(v); s && v->got < v->limit && !v->waiting;
+         s = session_next(v->api->turns.store, s)) {
         struct arena a = {0};
         const struct json *parsed = NULL;
         struct err e = {0};
 
-        buf_clear(&row);
-        session_write_row(s, &row);
+        if (!row_of(v, s, &row))
+            break;
         if ((v->phase.len == 0 && v->label.len == 0) ||
             (json_parse(&a, buf_str(&row), &parsed, &e) == 0 &&
              row_wanted(parsed, v->phase, v->label)))
             add_row(v, buf_str(&row), session_id(s));
         arena_done(&a);
+        v->seen = session_place(s);
+        if (loop_clock_ms() >= end_ms) {
+            v->waiting = true;
+            loop_task_post(v->api->turns.loop, &v->later, on_later);
+        }
     }
     buf_done(&row);
 }
@@ -114,8 +177,6 @@ static void answer(struct listing *v)
     listing_free(v);
 }
 
-static void go_on(struct listing *v);
-
 /* The worker at hand has no more rows, or the page is full. */
 static void step(struct listing *v)
 {
@@ -123,6 +184,7 @@ static void step(struct listing *v)
         return;
     v->at++;
     v->after = (struct str){0};
+    v->seen = 0;
     buf_clear(&v->last);
 }
 
@@ -174,7 +236,7 @@ static void go_on(struct listing *v)
             own_rows(v);
         else
             ask(v);
-        if (v->asked)
+        if (v->asked || v->waiting)
             return;
         step(v);
     }

@@ -4,7 +4,7 @@
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
 #include "worker/api/respond.h"
-#include "worker/turn/ledger.h"
+#include "worker/turn/resident.h"
 
 enum { WAIT_DEFAULT_S = 60, WAIT_MAX_S = 3600 };
 
@@ -13,12 +13,14 @@ struct wait_entry {
     struct wait_entry *next, *prev;
     struct exchange *x;
     struct loop_timer timer;
+    struct resident_waiter waiter; /* the session is over; its state is being read */
     char id[ID_TEXT_MAX];
 };
 
 static void wait_free(struct wait_entry *w)
 {
     loop_timer_stop(w->api->turns.loop, &w->timer);
+    resident_leave(&w->waiter);
     if (w->prev)
         w->prev->next = w->next;
     else
@@ -52,8 +54,6 @@ static int answer(struct api *a, struct exchange *x, struct str id)
     struct buf body = {0};
     struct err e = {0};
 
-    if (!s && ended) /* finalized a while ago: the journal has it */
-        s = ledger_restore(&a->turns, id, api_now_ms());
     if (s && session_phase(s) == SESSION_OPEN)
         return 0;
     if (s) {
@@ -136,21 +136,40 @@ void wait_get(struct api_request *r)
     loop_timer_set(w->api->turns.loop, &w->timer, timeout, on_timeout);
 }
 
+static void try_answer(struct wait_entry *w)
+{
+    exchange_watch(w->x, NULL, NULL);
+    if (answer(w->api, w->x, str_cstr(w->id)))
+        wait_free(w);
+    else
+        exchange_watch(w->x, on_closed, w);
+}
+
+static void on_back(void *ctx, const struct err *e)
+{
+    struct wait_entry *w = ctx;
+
+    if (e)
+        on_timeout(&w->timer); /* asked again it will hear why */
+    else
+        try_answer(w);
+}
+
 void api_wake(struct api *a, struct str id)
 {
     struct wait_entry *next;
 
     for (struct wait_entry *w = a->waits; w; w = next) {
-        struct exchange *x = w->x;
-
         next = w->next;
-        if (!str_eq(str_cstr(w->id), id))
+        if (!str_eq(str_cstr(w->id), id) || w->waiter.load)
             continue;
-        exchange_watch(x, NULL, NULL);
-        if (answer(a, x, id))
-            wait_free(w);
-        else
-            exchange_watch(x, on_closed, w);
+        if (resident_ready(&a->turns, id, false)) {
+            try_answer(w);
+            continue;
+        }
+        w->waiter.fn = on_back;
+        w->waiter.ctx = w;
+        resident_wait(&a->turns, id, &w->waiter);
     }
 }
 

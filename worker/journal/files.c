@@ -77,7 +77,7 @@ int files_read_manifest(int dirfd, struct numbers *ret, struct err *e)
         return 0;
     if (fd < 0)
         return err_sys(e, ERR_IO, "cannot open the journal's manifest");
-    rc = files_map(fd, &bytes, e);
+    rc = files_map(fd, true, &bytes, e);
     if (rc == 0)
         rc = parse_manifest(bytes, ret, e);
     files_unmap(bytes);
@@ -97,7 +97,8 @@ int files_write_manifest(int dirfd, const uint32_t *numbers, size_t n, bool sync
         buf_printf(&text, "%u\n", numbers[i]);
     part = (struct iovec){text.p, text.len};
     if (fd < 0) {
-        (void)err_sys(e, ERR_IO, "cannot write the journal's manifest");
+        (void)err_sys(e, errno == ENOSPC ? ERR_STORAGE_FULL : ERR_IO,
+                      "cannot write the journal's manifest");
         goto out;
     }
     if (files_append(fd, &part, 1, e))
@@ -170,6 +171,17 @@ int files_open_segment(int dirfd, uint32_t number, bool writable, struct err *e)
     return fd;
 }
 
+void files_empty_segment(int dirfd, uint32_t number)
+{
+    struct err e;
+    int fd = files_open_segment(dirfd, number, true, &e);
+
+    if (fd < 0)
+        return;
+    (void)!ftruncate(fd, SEGMENT_HEAD);
+    (void)close(fd);
+}
+
 void files_remove_segment(int dirfd, uint32_t number)
 {
     char name[32];
@@ -178,7 +190,7 @@ void files_remove_segment(int dirfd, uint32_t number)
     (void)unlinkat(dirfd, name, 0);
 }
 
-int files_map(int fd, struct str *ret, struct err *e)
+int files_map(int fd, bool now, struct str *ret, struct err *e)
 {
     struct stat st;
     void *p;
@@ -188,7 +200,7 @@ int files_map(int fd, struct str *ret, struct err *e)
         return err_sys(e, ERR_IO, "cannot look at a journal file");
     if (st.st_size == 0)
         return 0;
-    p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+    p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE | (now ? MAP_POPULATE : 0), fd, 0);
     if (p == MAP_FAILED)
         return err_sys(e, ERR_IO, "cannot map a journal file");
     *ret = str_of(p, (size_t)st.st_size);

@@ -37,10 +37,14 @@ void files_remove_strays(int dirfd, const uint32_t *numbers, size_t n);
 /* A new segment with its head, open for appending; replaces a stray of that number. */
 int files_create_segment(int dirfd, uint32_t number, struct err *e);
 int files_open_segment(int dirfd, uint32_t number, bool writable, struct err *e);
+
+/* Gives up the records of a segment that is to be removed: works on a full disk, too. */
+void files_empty_segment(int dirfd, uint32_t number);
 void files_remove_segment(int dirfd, uint32_t number);
 
-/* The whole file in memory (mmap); bytes.p NULL and len 0 for an empty one. */
-int files_map(int fd, struct str *ret, struct err *e);
+/* The whole file in memory (mmap); bytes.p NULL and len 0 for an empty one. `now` reads it at once,
+ * else pages come as they are touched. */
+int files_map(int fd, bool now, struct str *ret, struct err *e);
 void files_unmap(struct str bytes);
 
 /* Writes all of the parts at the end of fd. -1 with ERR_STORAGE_FULL or ERR_IO; the file may then

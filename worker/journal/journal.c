@@ -11,14 +11,18 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/os/loop.h"
+#include "worker/journal/compaction.h"
 #include "worker/journal/files.h"
 #include "worker/journal/liveness.h"
 #include "worker/journal/segment.h"
 #include "worker/journal/syncer.h"
+
+enum { READ_KEEP_MAX = 1 << 20 };
 
 struct waiter {
     uint64_t ticket;
@@ -37,6 +41,10 @@ struct journal {
     uint32_t next_number;
     struct liveness live;
     struct syncer *syncer;
+    struct compaction *compaction; /* under way, or NULL */
+    int read_fd;                   /* of the segment that journal_read used last; -1: none */
+    uint32_t read_number;
+    struct buf read;
 
     struct {
         struct waiter *at;
@@ -78,6 +86,11 @@ static struct str keeper(struct str id)
     return id;
 }
 
+static struct place place_of(uint32_t number, uint64_t offset, size_t size)
+{
+    return (struct place){.number = number, .offset = offset, .size = (uint32_t)size};
+}
+
 /* A segment while it is replayed. */
 struct opened {
     uint32_t number;
@@ -97,7 +110,7 @@ static int replay_segment(struct journal *j, struct opened *o, struct str bytes,
     while (segment_reader_next(&in, &rec) == 1) {
         if (r->fn && r->fn(r->ctx, rec.id, rec.payload, e))
             return -1;
-        liveness_add(&j->live, o->number, keeper(rec.id), rec.size);
+        liveness_add(&j->live, place_of(o->number, in.at - rec.size, rec.size), keeper(rec.id));
         j->stats.replayed++;
     }
     o->size = bytes.len;
@@ -142,7 +155,7 @@ static int open_segment(struct journal *j, uint32_t number, bool last, const str
     if (o.fd < 0)
         return -1;
     liveness_segment(&j->live, number);
-    if (files_map(o.fd, &bytes, e) || replay_segment(j, &o, bytes, r, e) || mend(j, &o, e))
+    if (files_map(o.fd, true, &bytes, e) || replay_segment(j, &o, bytes, r, e) || mend(j, &o, e))
         goto out;
     if (last) {
         j->fd = o.fd;
@@ -199,6 +212,7 @@ static int replay_all(struct journal *j, const struct replay *r, struct err *e)
 }
 
 static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us);
+static void stop_compaction(struct journal *j);
 
 int journal_open(struct loop *loop, const struct journal_options *o, journal_replay_fn replay,
                  void *ctx, struct journal **ret, struct err *e)
@@ -211,6 +225,7 @@ int journal_open(struct loop *loop, const struct journal_options *o, journal_rep
     j->segment_bytes = o->segment_bytes > 0 ? o->segment_bytes : 64u << 20;
     j->dirfd = -1;
     j->fd = -1;
+    j->read_fd = -1;
     j->next_number = 1;
     if (o->durability == JOURNAL_NONE) {
         *ret = j;
@@ -233,6 +248,10 @@ void journal_close(struct journal *j)
     if (!j)
         return;
     syncer_free(j->syncer);
+    stop_compaction(j);
+    if (j->read_fd >= 0)
+        (void)close(j->read_fd);
+    buf_done(&j->read);
     if (j->fd >= 0) {
         if (j->durability == JOURNAL_POWER)
             (void)fdatasync(j->fd);
@@ -288,10 +307,10 @@ static int write_record(struct journal *j, struct str id, struct str payload, st
         j->broken = ftruncate(j->fd, (off_t)j->length) != 0;
         return -1;
     }
+    liveness_add(&j->live, place_of(last_number(j), j->length, size), keeper(id));
     j->length += size;
     j->stats.records++;
     j->stats.bytes += size;
-    liveness_add(&j->live, last_number(j), keeper(id), size);
     return 0;
 }
 
@@ -329,35 +348,42 @@ void journal_drop_session(struct journal *j, struct str session_id)
     liveness_drop(&j->live, session_id);
 }
 
-static int read_segment(struct journal *j, uint32_t number, struct str session_id,
-                        journal_replay_fn each, void *ctx, struct err *e)
-{
-    int fd = files_open_segment(j->dirfd, number, false, e), rc;
-    struct str bytes = {0};
-    struct segment_reader in;
-    struct record rec;
+/* --- reading back --- */
 
-    if (fd < 0)
-        return -1;
-    rc = files_map(fd, &bytes, e);
-    (void)segment_reader_init(&in, bytes, number);
-    while (rc == 0 && segment_reader_next(&in, &rec) == 1) {
-        if (str_eq(rec.id, session_id))
-            rc = each(ctx, rec.id, rec.payload, e);
-    }
-    files_unmap(bytes);
-    (void)close(fd);
-    return rc;
+static int read_fd(struct journal *j, uint32_t number, struct err *e)
+{
+    if (j->read_fd >= 0 && j->read_number == number)
+        return j->read_fd;
+    if (j->read_fd >= 0)
+        (void)close(j->read_fd);
+    j->read_fd = files_open_segment(j->dirfd, number, false, e);
+    j->read_number = number;
+    return j->read_fd;
 }
 
-int journal_read(struct journal *j, struct str session_id, journal_replay_fn each, void *ctx,
-                 struct err *e)
+int journal_read(struct journal *j, struct str session_id, size_t i, journal_replay_fn each,
+                 void *ctx, struct err *e)
 {
-    for (size_t i = 0; i < j->live.n; i++)
-        if (liveness_has_in(&j->live, session_id, j->live.at[i].number) &&
-            read_segment(j, j->live.at[i].number, session_id, each, ctx, e))
-            return -1;
-    return 0;
+    struct place p;
+    struct record rec;
+    int fd, rc;
+
+    if (!liveness_place(&j->live, session_id, i, &p))
+        return 0;
+    fd = read_fd(j, p.number, e);
+    if (fd < 0)
+        return -1;
+    buf_clear(&j->read);
+    buf_reserve(&j->read, p.size);
+    if (pread(fd, j->read.p, p.size, (off_t)p.offset) != (ssize_t)p.size)
+        return err_sys(e, ERR_IO, "cannot read journal segment %u", p.number);
+    if (segment_record(str_of(j->read.p, p.size), &rec) || !str_eq(rec.id, session_id))
+        return err_set(e, ERR_IO, "journal segment %u is damaged at %llu", p.number,
+                       (unsigned long long)p.offset);
+    rc = each(ctx, rec.id, rec.payload, e) ? -1 : 1;
+    if (j->read.cap > READ_KEEP_MAX)
+        buf_done(&j->read);
+    return rc;
 }
 
 size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
@@ -382,69 +408,84 @@ size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct s
     return n;
 }
 
-/* Copies the needed records of a closed segment to a new file. */
-static int copy_live(struct journal *j, uint32_t number, struct str bytes, int out, struct err *e)
+static void forget_segment(struct journal *j, uint32_t number)
 {
-    struct segment_reader in;
-    struct record rec;
-
-    (void)segment_reader_init(&in, bytes, number);
-    while (segment_reader_next(&in, &rec) == 1) {
-        struct iovec part = {(void *)(uintptr_t)(bytes.p + in.at - rec.size), rec.size};
-        bool wanted = str_eq_c(rec.id, JOURNAL_NOTE) || liveness_has(&j->live, rec.id);
-
-        if (wanted && files_append(out, &part, 1, e))
-            return -1;
+    if (j->read_fd >= 0 && j->read_number == number) {
+        (void)close(j->read_fd);
+        j->read_fd = -1;
     }
-    return j->durability == JOURNAL_POWER && fdatasync(out)
-               ? err_sys(e, ERR_IO, "cannot sync a compacted segment")
-               : 0;
+    files_remove_segment(j->dirfd, number);
 }
 
-static int rewrite_segment(struct journal *j, size_t i, struct err *e)
+/* A segment that nobody needs. */
+static int remove_dead(struct journal *j, size_t i, struct err *e)
 {
-    uint32_t old = j->live.at[i].number;
-    uint32_t number = j->next_number++;
-    int in = files_open_segment(j->dirfd, old, false, e);
-    int out = in < 0 ? -1 : files_create_segment(j->dirfd, number, e);
-    struct str bytes = {0};
-    int rc = -1;
+    struct live_segment gone = j->live.at[i];
 
-    if (out < 0 || files_map(in, &bytes, e) || copy_live(j, old, bytes, out, e))
-        goto out;
-    liveness_renumber(&j->live, old, number);
+    files_empty_segment(j->dirfd, gone.number); /* a new manifest may need the room */
+    liveness_remove(&j->live, gone.number);
+    gone.total_bytes = 0;
     if (write_manifest(j, e)) {
-        liveness_renumber(&j->live, number, old);
-        goto out;
+        liveness_insert(&j->live, i, gone);
+        return -1;
     }
-    files_remove_segment(j->dirfd, old);
-    rc = 0;
-out:
-    files_unmap(bytes);
-    if (in >= 0)
-        (void)close(in);
-    if (out >= 0)
-        (void)close(out);
-    if (rc && out >= 0)
-        files_remove_segment(j->dirfd, number);
-    return rc;
+    forget_segment(j, gone.number);
+    return 0;
+}
+
+static void stop_compaction(struct journal *j)
+{
+    if (!j->compaction)
+        return;
+    files_remove_segment(j->dirfd, compaction_number(j->compaction));
+    compaction_free(j->compaction);
+    j->compaction = NULL;
+}
+
+/* All is copied: the new segment takes the old one's place. */
+static int swap_segments(struct journal *j, struct err *e)
+{
+    struct compaction *c = j->compaction;
+    uint32_t old = compaction_old(c), number = compaction_number(c);
+    uint64_t bytes = liveness_bytes(&j->live, old);
+    const struct moved *m;
+    size_t n;
+
+    liveness_renumber(&j->live, old, number, compaction_bytes(c));
+    if (write_manifest(j, e)) {
+        liveness_renumber(&j->live, number, old, bytes);
+        return -1;
+    }
+    m = compaction_moved(c, &n);
+    liveness_moved(&j->live, old, number, m, n);
+    compaction_free(c);
+    j->compaction = NULL;
+    forget_segment(j, old);
+    return 0;
+}
+
+static int go_on_compacting(struct journal *j, struct err *e)
+{
+    int rc = compaction_step(j->compaction, &j->live, j->durability == JOURNAL_POWER, e);
+
+    if (rc == 0 || (rc == 1 && swap_segments(j, e) == 0))
+        return 1;
+    stop_compaction(j);
+    return -1;
 }
 
 int journal_compact(struct journal *j, bool thorough, struct err *e)
 {
+    if (j->compaction)
+        return go_on_compacting(j, e);
     for (size_t i = 0; i + 1 < j->live.n; i++) {
-        struct live_segment *s = &j->live.at[i];
-        uint32_t number = s->number;
+        const struct live_segment *s = &j->live.at[i];
 
-        if (s->live_bytes == 0) {
-            liveness_remove(&j->live, number);
-            if (write_manifest(j, e))
-                return -1;
-            files_remove_segment(j->dirfd, number);
-            return 1;
-        }
+        if (s->live_bytes == 0)
+            return remove_dead(j, i, e) ? -1 : 1;
         if (s->live_bytes < s->total_bytes / 2 || (thorough && s->live_bytes < s->total_bytes))
-            return rewrite_segment(j, i, e) ? -1 : 1;
+            return compaction_new(j->dirfd, s->number, j->next_number++, &j->compaction, e) ? -1
+                                                                                            : 1;
     }
     return 0;
 }
@@ -452,5 +493,5 @@ int journal_compact(struct journal *j, bool thorough, struct err *e)
 void journal_stats(const struct journal *j, struct journal_stats *ret)
 {
     *ret = j->stats;
-    ret->disk_bytes = liveness_total(&j->live);
+    ret->disk_bytes = liveness_total(&j->live, &ret->live_bytes);
 }

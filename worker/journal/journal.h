@@ -51,26 +51,27 @@ void journal_forget(struct journal *j, void *ctx);
 /* Records of this session are no longer needed (ended and delivered): compacted away later. */
 void journal_drop_session(struct journal *j, struct str session_id);
 
-/* The records of one session once more, in order: for what was freed from memory. Reads the
- * segments that hold any of them; -1 from `each` stops. Nothing when it was dropped, or with
- * JOURNAL_NONE. */
-int journal_read(struct journal *j, struct str session_id, journal_replay_fn each, void *ctx,
-                 struct err *e);
+/* One record of a session once more: the one numbered `i` from 0, in the order of their appending,
+ * for what was freed from memory. 1: `each` had it; 0: there are no more (it was dropped, or with
+ * JOURNAL_NONE); -1: it cannot be read, or `each` said so. */
+int journal_read(struct journal *j, struct str session_id, size_t i, journal_replay_fn each,
+                 void *ctx, struct err *e);
 
 /* Drops all sessions that `needed` denies; returns how many. For a look-over now and then. */
 size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
                            void *ctx);
 
-/* One step of compaction: removes a segment that nobody needs, or rewrites one that is mostly (with
- * `thorough`: at all) dead. 1: did something, call again; 0: nothing to do; -1: ERR_IO. */
+/* One step of compaction, of a millisecond or so: removes a segment that nobody needs, or goes on
+ * rewriting one that is mostly (with `thorough`: at all) dead. 1: did something, call again; 0:
+ * nothing to do; -1: ERR_IO or ERR_STORAGE_FULL, all is as it was. */
 int journal_compact(struct journal *j, bool thorough, struct err *e);
 
 struct journal_stats {
-    uint64_t records, bytes;      /* appended since the open */
-    uint64_t replayed;            /* records at the open */
-    uint64_t repairs, lost_bytes; /* torn tails and damage at the open */
-    uint64_t fsyncs, fsync_us;    /* how many, and how long the last one took */
-    uint64_t disk_bytes;
+    uint64_t records, bytes;         /* appended since the open */
+    uint64_t replayed;               /* records at the open */
+    uint64_t repairs, lost_bytes;    /* torn tails and damage at the open */
+    uint64_t fsyncs, fsync_us;       /* how many, and how long the last one took */
+    uint64_t disk_bytes, live_bytes; /* of all segments; of records that somebody needs */
 };
 
 void journal_stats(const struct journal *j, struct journal_stats *ret);

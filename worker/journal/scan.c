@@ -38,7 +38,7 @@ static int scan_segment(int dirfd, uint32_t number, bool last, const struct scan
 
     if (fd < 0)
         return -1;
-    rc = files_map(fd, &bytes, e);
+    rc = files_map(fd, true, &bytes, e);
     if (rc == 0)
         scan_bytes(number, bytes, last, events, ctx);
     files_unmap(bytes);

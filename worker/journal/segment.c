@@ -45,8 +45,7 @@ void segment_record_head(struct str id, struct str payload, unsigned char ret[RE
     put_u32(ret + 4, crc);
 }
 
-/* The record at the start of `in`: 0 and *ret, or -1: there is no whole one. */
-static int record_at(struct str in, struct record *ret)
+int segment_record(struct str in, struct record *ret)
 {
     uint32_t body;
     size_t id_len;
@@ -83,7 +82,7 @@ static size_t resync(struct str bytes, size_t from, struct record *ret)
     for (size_t at = from; at + RECORD_HEAD < bytes.len; at++) {
         char c = bytes.p[at + RECORD_HEAD];
 
-        if ((c == 'w' || c == '~') && record_at(str_sub(bytes, at, SIZE_MAX), ret) == 0)
+        if ((c == 'w' || c == '~') && segment_record(str_sub(bytes, at, SIZE_MAX), ret) == 0)
             return at;
     }
     return SIZE_MAX;
@@ -95,7 +94,7 @@ int segment_reader_next(struct segment_reader *r, struct record *ret)
 
     if (r->at == 0 || r->at >= r->bytes.len)
         return 0;
-    if (record_at(str_sub(r->bytes, r->at, SIZE_MAX), ret)) {
+    if (segment_record(str_sub(r->bytes, r->at, SIZE_MAX), ret)) {
         found = resync(r->bytes, r->at + 1, ret);
         if (found == SIZE_MAX)
             return 0;

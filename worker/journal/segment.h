@@ -41,6 +41,9 @@ int segment_check_head(struct str bytes, uint32_t number);
 /* The record's first RECORD_HEAD bytes. id is at most 255 bytes, the whole below RECORD_MAX. */
 void segment_record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD]);
 
+/* Reads the whole record at the start of the bytes; -1 when there is none. */
+int segment_record(struct str bytes, struct record *ret);
+
 /* Reads a segment's records in order. */
 struct segment_reader {
     struct str bytes; /* the whole file */

@@ -46,7 +46,7 @@ struct model {
     struct template *template_tools; /* named "tool_use"; NULL: the default serves */
     struct json special;             /* OBJECT: bos_token ... as the template sees them */
     const struct family *family;
-    bool family_forced; /* by --tito-family: conflicting kwargs are errors */
+    bool family_forced;  /* by --tito-family: conflicting kwargs are errors */
     uint8_t *is_special; /* by id; n_known of them, the others are not */
     size_t n_known;
     struct stop *stops;

@@ -372,8 +372,8 @@ static int link_turn(struct session *s, const struct commit *c, uint32_t i, stru
         link_twin(s, t, twin, c->modes[i]);
     }
     s->forks[t->cause]++;
-    if (!s->store->restoring_ms)
-        s->store->forks[t->cause]++;
+    if (s->residence == RESIDENT)
+        s->store->totals.forks[t->cause]++;
     if (!prompt || !s->options.policy->commit)
         return 0;
     /* Further answers of one call start chains of their own. */
@@ -477,11 +477,91 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
     }
     if (rc == 0) {
         add_call(s, &c.call);
-        s->updated_ms = now_ms;
+        s->updated_ms = s->idle_ms = now_ms;
         p = plan_find(s, c.call.number);
         if (p)
             plan_free(p);
     }
     arena_done(&tmp);
     return rc;
+}
+
+/* --- only its sums --- */
+
+static void skip_strs(struct record_in *r, uint32_t n)
+{
+    for (uint32_t i = 0; i < n && !r->bad; i++)
+        (void)record_str(r);
+}
+
+static void skip_us(struct record_in *r, uint32_t n)
+{
+    for (uint32_t i = 0; i < n && !r->bad; i++)
+        (void)record_u(r);
+}
+
+static uint32_t skip_ids(struct record_in *r)
+{
+    uint32_t n;
+
+    (void)record_ids(r, &n);
+    return n;
+}
+
+static uint32_t skip_answer(struct record_in *r)
+{
+    uint32_t n = skip_ids(r), n_versions;
+
+    if (record_u(r))
+        (void)record_floats(r, n);
+    n_versions = record_u32(r);
+    for (uint32_t i = 0; i < n_versions && !r->bad; i++) {
+        skip_strs(r, 1);
+        skip_us(r, 2);
+    }
+    skip_us(r, 1);   /* cut */
+    skip_strs(r, 5); /* finish, message, response id, warning, experts */
+    skip_us(r, 7);   /* experts' four, three times */
+    if (record_u(r) != TWIN_NONE)
+        skip_us(r, 1);
+    return n;
+}
+
+static void skip_place(struct record_in *r, unsigned flags)
+{
+    if (flags & COMMIT_NEW_GATE)
+        skip_strs(r, 2);
+    else
+        skip_us(r, 1);
+    if (flags & COMMIT_BASE)
+        skip_us(r, 1);
+    skip_strs(r, record_u32(r));
+}
+
+int session_sum_commit(struct record_in *r, struct commit_sum *ret, struct err *e)
+{
+    unsigned flags;
+    uint32_t n;
+
+    *ret = (struct commit_sum){.call = record_u(r)};
+    (void)record_u64(r);
+    (void)record_u64(r);
+    skip_us(r, 1);
+    (void)record_floats(r, 1);
+    flags = record_u32(r);
+    skip_us(r, 1);
+    if (flags & COMMIT_EXHAUSTED)
+        return r->bad ? bad(e, "torn") : 0;
+    if (!(flags & COMMIT_RAW))
+        skip_place(r, flags);
+    skip_us(r, !!(flags & COMMIT_PARENT) + !!(flags & COMMIT_CHAIN) + 2); /* and trim, close */
+    if (flags & COMMIT_RUN)
+        skip_us(r, 2);
+    ret->tokens = skip_ids(r);
+    skip_us(r, 2); /* cause, diff message */
+    skip_strs(r, 5);
+    n = record_u32(r);
+    for (uint32_t i = 0; i < n && !r->bad; i++)
+        ret->tokens += skip_answer(r);
+    return r->bad ? bad(e, "torn") : 0;
 }

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/check.h"
 #include "worker/session/policy.h"
 
 static const struct policy *const POLICIES[] = {&policy_tree, &policy_chains, &policy_linear,
@@ -46,6 +47,7 @@ static void add_completions(struct session *s, struct branch_vec *out)
 
 void session_branches(struct session *s, struct branch_vec *out)
 {
+    CHECK(s->residence == RESIDENT);
     s->options.policy->branches(s, out);
     if (!has_forest_branches(s))
         add_completions(s, out);

@@ -82,14 +82,14 @@ static const struct node *newest_sample(const struct session *s, const struct no
         if (n && n->parent == at)
             return n;
     }
-    return at->recent;
+    return at->latest;
 }
 
 /* The request leaves what is stored behind `at`, with message `unmatched`. */
 static void cause_of_fork(struct session *s, struct plan *p, struct node *at)
 {
     bool assistant = str_eq_c(p->walk.unmatched.role, "assistant") && at->samples > 0;
-    const struct node *other = assistant ? newest_sample(s, at) : at->recent;
+    const struct node *other = assistant ? newest_sample(s, at) : at->latest;
 
     p->pub.cause = assistant ? CAUSE_ASSISTANT_REWRITTEN : CAUSE_HISTORY_REWRITTEN;
     if (other)
@@ -111,7 +111,7 @@ void cause_find(struct session *s, struct plan *p)
             p->pub.cause = CAUSE_EXTENDED;
         else
             p->pub.cause = CAUSE_HISTORY_REWRITTEN;
-    } else if (at->recent) {
+    } else if (at->latest) {
         cause_of_fork(s, p, at);
     } else {
         p->pub.cause = p->parent ? CAUSE_EXTENDED : CAUSE_NEW_ROOT;

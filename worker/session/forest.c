@@ -195,6 +195,7 @@ struct node *forest_child(struct forest *f, struct node *parent, const struct js
         f->buckets[n->hash & (f->n_buckets - 1)] = n;
         parent->recent = n;
     }
+    parent->latest = n;
     arena_done(&tmp);
     return n;
 }

@@ -37,7 +37,8 @@ struct node {
     uint64_t hash;
     struct node *parent;  /* NULL for a gate's root */
     struct node *chained; /* next in the hash bucket */
-    struct node *recent;  /* the child passed last */
+    struct node *recent;  /* the child passed last, by whoever */
+    struct node *latest;  /* the child that a record passed last */
     uint64_t echo;        /* key in forest.by_echo; 0: none */
     struct node *echoed;  /* the next one with that key */
     struct gate *gate;

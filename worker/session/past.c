@@ -1,5 +1,6 @@
 /* Looking back at committed calls: the recorded answer of a repeated request, the conversation
  * behind a response id. */
+#include "common/base/check.h"
 #include "worker/session/policy.h"
 
 static struct str as_text(const struct json *v, struct arena *a)
@@ -57,6 +58,7 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
     struct session_past_answer *answers;
     struct session_past_call *ret;
 
+    CHECK(s->residence == RESIDENT);
     if (!c)
         return NULL;
     ret = ARENA_NEW(a, struct session_past_call);
@@ -84,6 +86,7 @@ const struct json *session_messages(const struct session *s, struct arena *a,
 {
     const struct turn *t = map_get(&s->forest.by_response, response_id);
 
+    CHECK(s->residence == RESIDENT);
     return t && t->node ? node_messages(t->node, 0, a) : NULL;
 }
 

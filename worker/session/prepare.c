@@ -289,6 +289,7 @@ int session_prepare(struct session *s, struct model_scratch *scratch, struct are
     struct plan *p;
 
     *ret = NULL;
+    CHECK(s->residence == RESIDENT);
     if (s->phase == SESSION_FINALIZED || s->phase == SESSION_ABORTED)
         return err_set(e, ERR_SESSION_ENDED, "this session has ended");
     p = plan_new(s, a, in);
@@ -297,7 +298,8 @@ int session_prepare(struct session *s, struct model_scratch *scratch, struct are
         return -1;
     }
     p->pub.call = s->next_call++;
-    s->updated_ms = in->now_ms;
+    s->updated_ms = s->idle_ms = in->now_ms;
+    session_touch(s);
     *ret = &p->pub;
     return 0;
 }

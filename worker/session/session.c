@@ -6,11 +6,15 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/codec/utf8.h"
 #include "worker/session/commit.h"
 #include "worker/session/policy.h"
 #include "worker/session/record.h"
 
 enum { ID_MAX = 256 };
+
+/* An end of a linear session that is not in memory: its head is where its records left it. */
+#define HEAD_AS_IT_WAS ((uint64_t)1 << 32)
 
 /* --- records --- */
 
@@ -53,6 +57,7 @@ int session_reward_record(struct session *s, const struct json *reward_info, str
 {
     if (check_open(s, e) != 0)
         return -1;
+    CHECK(s->filled);
     if (response_id.p && !map_get(&s->forest.by_response, response_id))
         return err_field(e, "response_id", "this session has no response '%.*s'",
                          (int)MIN_OF(response_id.len, 80), response_id.p);
@@ -79,7 +84,7 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
     record_put_u(record, flags);
     record_put_str(record, json_string(json_get(detail, "reason")));
     /* linear: where the history ends. */
-    record_put_u(record, s->head ? s->head->id + (uint64_t)1 : 0);
+    record_put_u(record, !s->filled ? HEAD_AS_IT_WAS : s->head ? s->head->id + (uint64_t)1 : 0);
     if (json_is_null(reward)) {
         record_put_str(record, (struct str){0});
         return 0;
@@ -141,30 +146,42 @@ static int apply_reward(struct session *s, struct str response_id, struct str te
     return rc;
 }
 
+/* The content of a session that begins: v are its options. */
+static void fill(struct session *s, const struct session_options *o, const struct json *v,
+                 uint64_t now_ms)
+{
+    forest_init(&s->forest, o->matcher);
+    v = message_copy(&s->forest.arena, v);
+    CHECK(session_options_read(s->store, v, &s->options, &(struct err){0}) == 0);
+    s->created_ms = s->updated_ms = now_ms;
+    s->filled = true;
+}
+
 static int apply_create(struct session_store *st, struct str id, struct record_in *r,
                         uint64_t now_ms, struct err *e)
 {
     struct arena tmp = {0};
     struct session_options o;
-    struct session *s;
+    struct session *s = map_get(&st->sessions, id);
     const struct json *v;
     struct str text = record_str(r);
 
     if (r->bad || r->p != r->end || json_parse(&tmp, text.p ? text : STR(""), &v, e) != 0 ||
-        map_get(&st->sessions, id) || session_options_read(st, v, &o, e) != 0) {
+        (s && (s->residence != LOADING || s->filled)) || session_options_read(st, v, &o, e) != 0) {
         arena_done(&tmp);
         return err_set(e, ERR_IO, "session record: cannot create");
     }
-    s = mem_zalloc(sizeof(*s));
-    s->store = st;
-    forest_init(&s->forest, o.matcher);
-    s->id = forest_text(&s->forest, id);
-    s->created_ms = s->updated_ms = now_ms;
-    s->options = o;
-    v = message_copy(&s->forest.arena, v);
-    CHECK(session_options_read(st, v, &s->options, e) == 0);
+    if (!s) {
+        s = session_new(st, id, now_ms);
+        s->residence = st->lazy ? AWAY : RESIDENT;
+        s->options = o;
+        session_forget_options(s);
+    }
+    if (s->residence != AWAY)
+        fill(s, &o, v, now_ms);
+    session_account(s);
+    session_touch(s);
     arena_done(&tmp);
-    session_enter(s);
     return 0;
 }
 
@@ -175,11 +192,12 @@ static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, st
     uint64_t head = record_u(r);
     struct str reward = record_str(r);
 
-    if (r->bad || r->p != r->end || how > SESSION_END_EXPIRE || head > s->forest.turns.n)
+    if (r->bad || r->p != r->end || how > SESSION_END_EXPIRE ||
+        (head > s->forest.turns.n && head != HEAD_AS_IT_WAS))
         return err_set(e, ERR_IO, "session record: torn end");
     if (reward.p && apply_reward(s, (struct str){0}, reward, e) != 0)
         return -1;
-    if (s->options.policy == &policy_linear)
+    if (s->options.policy == &policy_linear && head != HEAD_AS_IT_WAS)
         linear_move(s, head && s->forest.turns.at[head - 1]->node ? s->forest.turns.at[head - 1]
                                                                   : NULL);
     s->updated_ms = now_ms;
@@ -198,36 +216,58 @@ static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, st
     return 0;
 }
 
+static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
+                    struct err *e)
+{
+    struct str response_id;
+
+    if (s->residence == AWAY)
+        return session_absorb(s, type, r, now_ms, e);
+    if (!s->filled)
+        return err_set(e, ERR_IO, "session record before the session's beginning");
+    switch (type) {
+    case RECORD_COMMIT:
+        return session_apply_commit(s, r, now_ms, e);
+    case RECORD_REWARD:
+        response_id = record_str(r);
+        s->updated_ms = now_ms;
+        return apply_reward(s, response_id, record_str(r), e);
+    case RECORD_END:
+        return apply_end(s, r, now_ms, e);
+    case RECORD_DROP:
+        s->updated_ms = now_ms;
+        return linear_apply_drop(s, r, e);
+    default:
+        return err_set(e, ERR_IO, "session record of an unknown type");
+    }
+}
+
 int session_apply(struct session_store *st, struct str record, struct err *e)
 {
     struct record_in r = record_in_of(record);
     uint64_t type = record_u(&r), version = record_u(&r);
-    struct str id = record_str(&r), response_id;
+    struct str id = record_str(&r);
     uint64_t now_ms = record_u64(&r);
     struct session *s;
+    int rc;
 
-    if (r.bad || version != RECORD_VERSION || id.len == 0 || id.len > ID_MAX)
+    if (r.bad || version != RECORD_VERSION || id.len == 0 || id.len > ID_MAX || !utf8_valid(id))
         return err_set(e, ERR_IO, "session record of an unknown form");
     if (type == RECORD_CREATE)
         return apply_create(st, id, &r, now_ms, e);
     s = map_get(&st->sessions, id);
     if (!s)
         return err_set(e, ERR_IO, "session record for a session that does not exist");
-    switch (type) {
-    case RECORD_COMMIT:
-        return session_apply_commit(s, &r, now_ms, e);
-    case RECORD_REWARD:
-        response_id = record_str(&r);
-        s->updated_ms = now_ms;
-        return apply_reward(s, response_id, record_str(&r), e);
-    case RECORD_END:
-        return apply_end(s, &r, now_ms, e);
-    case RECORD_DROP:
-        s->updated_ms = now_ms;
-        return linear_apply_drop(s, &r, e);
-    default:
-        return err_set(e, ERR_IO, "session record of an unknown type");
+    session_pin(s);
+    rc = apply_to(s, type, &r, now_ms, e);
+    if (s->residence == AWAY)
+        s->share.away_bytes += record.len;
+    if (!s->unlinked) {
+        session_account(s);
+        session_touch(s);
     }
+    session_unpin(st, s);
+    return rc;
 }
 
 bool session_record_commits(struct str record, struct str *ret_id, uint64_t ret_body_hash[2],

@@ -58,9 +58,9 @@ struct session_defaults {
     uint64_t ttl_ms;
     uint64_t tombstone_ttl_ms;
     uint64_t export_retention_ms; /* how long a finalized session's data stays for exports */
-    uint64_t evict_after_ms; /* a finalized session's memory is freed so long after it ended or was
-                                brought back; session_restore reads its journal. 0: there is none,
-                                it stays for its own TTL */
+    uint64_t evict_after_ms; /* a finalized session is freed so long after it ended or was asked
+                                for; session_revive brings it back from its journal. 0: there is
+                                none, it stays for its own TTL */
     bool ignore_tools;       /* timelines: true */
     const char *timeline_compare_level; /* "text" */
 };
@@ -91,13 +91,40 @@ void session_sweep(struct session_store *st, uint64_t now_ms);
  * full has no room for what is over. How many were freed. */
 uint64_t session_make_room(struct session_store *st, uint64_t tokens);
 
-/* Whether the id is that of a finalized session whose data was freed, but may still be exported. */
-bool session_restorable(const struct session_store *st, struct str id, uint64_t now_ms);
+/* --- memory (spill.c) ---
+ *
+ * A session is resident, or only its place in the store is (id, phase, times, sums) and its content
+ * is in the records that made it. Between session_load_begin and session_load_end those records are
+ * applied once more. Calls, looks and exports need a resident session; ends do not. */
 
-/* Between these two, session_apply brings such a session back from its records: nothing is counted
- * or buried twice. */
-void session_restore_begin(struct session_store *st, uint64_t now_ms);
-void session_restore_end(struct session_store *st);
+bool session_resident(const struct session *s);
+
+/* With `on`, sessions that records make from now on stay out of memory: for replay. */
+void session_store_lazy(struct session_store *st, bool on);
+
+/* Whether sessions may be given up at all (a journal has their records). */
+void session_store_spills(struct session_store *st, bool on);
+
+/* It was used just now: others are colder. */
+void session_touch(struct session *s);
+
+/* Gives up idle sessions, coldest first, until all together hold at most `bytes` or `max` of them
+ * were given up. Returns how many. */
+size_t session_spill(struct session_store *st, uint64_t bytes, size_t max);
+
+/* Pins the session; then session_apply takes its records. */
+void session_load_begin(struct session *s);
+
+/* All records were applied; `whole` false: they could not be read, it stays out of memory. Unpins.
+ * -1 when it is not resident now. */
+int session_load_end(struct session *s, bool whole, uint64_t now_ms);
+
+/* A finalized session whose place was freed too, but that may still be exported: makes a place for
+ * it (to be loaded), or NULL. */
+struct session *session_revive(struct session_store *st, struct str id, uint64_t now_ms);
+
+/* Its row as it was when it was given up, or absent. */
+struct str session_kept_row(const struct session *s);
 
 /* Keeps a session's data alive (an export in slices, a waiter) whatever ends it meanwhile. */
 void session_pin(struct session *s);
@@ -291,12 +318,26 @@ struct session *session_next(struct session_store *st, const struct session *at)
 /* Whether it is open, without a call, and idle beyond its TTL. */
 bool session_expired(const struct session *s, uint64_t now_ms);
 
+/* The wall clock was set: what ends by time (TTL, tombstones, retention) ends as late as before. */
+void session_clock_stepped(struct session_store *st, int64_t by_ms);
+
+/* All sessions were used just now: after a replay, time in which nobody served does not count. */
+void session_store_woken(struct session_store *st, uint64_t now_ms);
+
+/* Its place in that order, from 1; never given again. */
+uint64_t session_place(const struct session *s);
+
 /* Calls between prepare and commit / release. */
 uint32_t session_inflight(const struct session *s);
 
 /* Sums for metrics and limits. */
 struct session_totals {
-    uint64_t sessions, nodes, tokens, bytes, forks[CAUSE_COUNT];
+    uint64_t sessions;      /* live */
+    uint64_t nodes, tokens; /* of all, also of those not in memory (nodes: as last seen) */
+    uint64_t bytes;         /* of memory */
+    uint64_t away,
+        away_bytes; /* sessions that are not resident; what they took, or their records */
+    uint64_t forks[CAUSE_COUNT];
 };
 
 void session_store_totals(const struct session_store *st, struct session_totals *ret);

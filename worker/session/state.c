@@ -1,6 +1,7 @@
 /* The state object of GET /sessions/{id} and the rows of GET /sessions, as JSON text. */
 #include <stdlib.h>
 
+#include "common/base/check.h"
 #include "worker/session/branch.h"
 #include "worker/session/policy.h"
 
@@ -350,7 +351,7 @@ void session_write_state(struct session *s, bool records, struct buf *json)
     struct branch_vec branches = {0};
     const struct turn *newest = NULL;
 
-    session_branches(s, &branches);
+    session_branches(s, &branches); /* resident sessions only */
     if (branches.n)
         newest = branches.at[branches.n - 1].head;
     json_out_obj(&o);
@@ -376,6 +377,7 @@ void session_write_row(const struct session *s, struct buf *json)
     struct json_out o = json_out_to(json);
     uint64_t branches = 0;
 
+    CHECK(s->filled);
     for (size_t i = 0; i < s->forest.turns.n; i++)
         branches += s->forest.turns.at[i]->children == 0 && !s->forest.turns.at[i]->hidden;
     json_out_obj(&o);

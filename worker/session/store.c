@@ -38,7 +38,7 @@ struct session_store *session_store_new(const struct model *model, const struct 
     return st;
 }
 
-static void free_rewards(struct session *s)
+void session_free_rewards(struct session *s)
 {
     vec_done(&s->reward.members);
     for (size_t i = 0; i < s->turn_rewards.n; i++)
@@ -50,20 +50,23 @@ static void free_rewards(struct session *s)
 static void session_free(struct session *s)
 {
     CHECK(!s->plans);
-    free_rewards(s);
+    session_free_rewards(s);
     vec_done(&s->chains);
     forest_done(&s->forest);
+    free((char *)(uintptr_t)s->row.p);
     free(s);
 }
 
 /* Out of the store's list and map; nobody finds it any more. */
-static void session_unlink(struct session *s)
+void session_unlink(struct session *s)
 {
     struct session_store *st = s->store;
 
     if (s->unlinked)
         return;
     st->n_finalized -= s->phase == SESSION_FINALIZED;
+    st->totals.sessions -= !session_has_ended(s);
+    session_displace(s);
     s->unlinked = true;
     (void)map_take(&st->sessions, s->id);
     if (s->prev)
@@ -148,17 +151,24 @@ static struct tombstone *bury(struct session_store *st, struct str id, uint64_t 
     return t;
 }
 
-void session_enter(struct session *s)
+struct session *session_new(struct session_store *st, struct str id, uint64_t now_ms)
 {
-    struct session_store *st = s->store;
+    struct session *s = mem_zalloc(sizeof(*s) + id.len + 1);
 
+    s->store = st;
+    memcpy(s->id_text, id.p, id.len);
+    s->id = str_of(s->id_text, id.len);
+    s->created_ms = s->updated_ms = s->idle_ms = now_ms;
+    s->place = ++st->n_places;
     s->prev = st->last;
     if (st->last)
         st->last->next = s;
     else
         st->first = s;
     st->last = s;
+    st->totals.sessions++;
     (void)map_set(&st->sessions, s->id, s);
+    return s;
 }
 
 struct session *session_find(struct session_store *st, struct str id, bool *ret_ended)
@@ -177,40 +187,22 @@ struct session *session_find_any(struct session_store *st, struct str id, bool *
     return s;
 }
 
-bool session_restorable(const struct session_store *st, struct str id, uint64_t now_ms)
-{
-    const struct tombstone *t = map_get(&st->tombstones, id);
-
-    return t && t->exportable && !map_get(&st->sessions, id) &&
-           t->at_ms + st->defaults.export_retention_ms > now_ms;
-}
-
-void session_restore_begin(struct session_store *st, uint64_t now_ms)
-{
-    st->restoring_ms = now_ms;
-}
-
-void session_restore_end(struct session_store *st)
-{
-    st->restoring_ms = 0;
-}
-
 void session_finish(struct session *s, enum session_end how, uint64_t now_ms)
 {
     bool drop = how == SESSION_END_ABORT || how == SESSION_END_DELETE;
     struct session_store *st = s->store;
 
-    bury(st, s->id, now_ms)->exportable = !drop;
-    st->n_finalized += !drop;
-    st->n_finalized -= s->phase == SESSION_FINALIZED;
-    s->phase = drop ? SESSION_ABORTED : SESSION_FINALIZED;
-    s->read_ms = st->restoring_ms ? st->restoring_ms : now_ms;
-    s->expired = how == SESSION_END_EXPIRE;
-    s->ended_ms = now_ms;
-    if (drop || st->defaults.export_retention_ms == 0) {
-        session_unlink(s);
-        session_maybe_free(s);
+    if (s->residence != LOADING) {
+        bury(st, s->id, now_ms)->exportable = !drop;
+        st->n_finalized += !drop;
+        st->n_finalized -= s->phase == SESSION_FINALIZED;
+        st->totals.sessions -= !session_has_ended(s);
     }
+    s->phase = drop ? SESSION_ABORTED : SESSION_FINALIZED;
+    s->expired = how == SESSION_END_EXPIRE;
+    s->ended_ms = s->read_ms = now_ms;
+    if (s->residence != LOADING && (drop || st->defaults.export_retention_ms == 0))
+        session_unlink(s);
 }
 
 /* Finalized, and nobody holds it. */
@@ -251,7 +243,7 @@ uint64_t session_make_room(struct session_store *st, uint64_t tokens)
         struct session *next = s->next;
 
         if (can_leave(s)) {
-            freed += s->forest.tokens;
+            freed += s->share.tokens;
             leave(s);
         }
         s = next;
@@ -278,6 +270,11 @@ void session_sweep(struct session_store *st, uint64_t now_ms)
         drop_oldest_tombstone(st);
 }
 
+uint64_t session_place(const struct session *s)
+{
+    return s->place;
+}
+
 struct session *session_next(struct session_store *st, const struct session *at)
 {
     return at ? at->next : st->first;
@@ -286,17 +283,20 @@ struct session *session_next(struct session_store *st, const struct session *at)
 bool session_expired(const struct session *s, uint64_t now_ms)
 {
     return !session_has_ended(s) && !s->plans && s->options.ttl_ms &&
-           s->updated_ms + s->options.ttl_ms <= now_ms;
+           s->idle_ms + s->options.ttl_ms <= now_ms;
+}
+
+void session_clock_stepped(struct session_store *st, int64_t by_ms)
+{
+    for (struct session *s = st->first; s; s = s->next) {
+        s->idle_ms += (uint64_t)by_ms;
+        s->read_ms += (uint64_t)by_ms;
+    }
+    for (struct tombstone *t = st->oldest; t; t = t->next)
+        t->at_ms += (uint64_t)by_ms;
 }
 
 void session_store_totals(const struct session_store *st, struct session_totals *ret)
 {
-    *ret = (struct session_totals){0};
-    memcpy(ret->forks, st->forks, sizeof(ret->forks));
-    for (const struct session *s = st->first; s; s = s->next) {
-        ret->sessions += !session_has_ended(s);
-        ret->nodes += s->forest.nodes.n;
-        ret->tokens += s->forest.tokens;
-        ret->bytes += s->forest.arena.used_bytes + sizeof(*s);
-    }
+    *ret = st->totals;
 }

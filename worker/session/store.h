@@ -42,13 +42,33 @@ struct chain {
     struct chain *next_back, **prev_back; /* in node->backs */
 };
 
+enum residence {
+    AWAY,    /* only its records have it */
+    LOADING, /* they are applied once more */
+    RESIDENT,
+};
+
+/* What a session adds to the store's sums. */
+struct session_share {
+    uint64_t nodes, tokens, bytes, away_bytes;
+};
+
 struct session {
     struct session_store *store;
-    struct session *prev, *next; /* all sessions of the store, oldest first */
-    struct str id;
+    uint64_t place;
+    struct session *prev, *next;     /* all sessions of the store, oldest first */
+    struct session *colder, *warmer; /* the resident ones by their last use */
+    enum residence residence;
+    struct session_share share;
+    uint64_t counted_away; /* the part of share.away_bytes that the sums have */
+    bool counted_as_away;
+    struct str row; /* AWAY: its row, or absent */
+    struct str id;  /* at id_text */
     enum session_phase phase;
-    bool expired;
-    uint64_t read_ms; /* finalized: in memory since then */
+    bool expired, filled; /* filled: its content is (being put) in memory */
+    uint64_t idle_ms;     /* nothing has happened since then: for the TTL */
+    uint64_t read_ms;     /* finalized: kept since then */
+    uint64_t kept_ms;     /* LOADING: what updated_ms was */
     uint64_t created_ms, updated_ms, ended_ms;
     struct session_options options;
     struct forest forest;
@@ -73,6 +93,7 @@ struct session {
     uint64_t forks[CAUSE_COUNT];
     uint64_t trimmed, refreshed;
     uint32_t merge_repaired, merge_lost; /* the most that an export's merge did */
+    char id_text[];
 };
 
 struct tombstone {
@@ -90,9 +111,11 @@ struct session_store {
     struct session *first, *last;
     struct map tombstones;
     struct tombstone *oldest, *newest; /* queue by time of death */
-    uint64_t restoring_ms;             /* now, between session_restore_begin and _end; else 0 */
-    uint32_t n_finalized;              /* in memory */
-    uint64_t forks[CAUSE_COUNT];       /* of sessions that are gone too */
+    struct session *coldest, *warmest; /* resident */
+    bool lazy, spills;
+    uint64_t n_places; /* ever made */
+    struct session_totals totals;
+    uint32_t n_finalized; /* in memory */
 };
 
 /* The private side of a session_plan. */
@@ -132,9 +155,17 @@ static inline bool session_has_ended(const struct session *s)
     return s->phase == SESSION_FINALIZED || s->phase == SESSION_ABORTED;
 }
 
-/* Puts a new session into its store; ends one, leaving a tombstone (s may be gone then). */
-void session_enter(struct session *s);
+/* --- store.c --- */
+
+/* A new session with a place in the store and its lists. */
+struct session *session_new(struct session_store *st, struct str id, uint64_t now_ms);
+
+/* Phase and tombstone of an end; the caller holds a pin. */
 void session_finish(struct session *s, enum session_end how, uint64_t now_ms);
+
+/* Out of the store; freed when its last holder lets go. */
+void session_unlink(struct session *s);
+void session_free_rewards(struct session *s);
 
 /* Unlinks and frees a plan (after its release or its commit). */
 void plan_free(struct plan *p);
@@ -144,6 +175,29 @@ struct plan *plan_find(struct session *s, uint64_t call);
 
 /* Frees a session whose last holder may just have gone. */
 void session_maybe_free(struct session *s);
+
+/* --- spill.c --- */
+
+/* Takes it out of all sums and lists but the store's own. */
+void session_displace(struct session *s);
+
+/* Options that lie in the session's content. */
+void session_forget_options(struct session *s);
+
+/* Brings the sums up to date after a change. */
+void session_account(struct session *s);
+
+/* A record of a session that is away: notes what its place must know. */
+struct record_in;
+int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
+                   struct err *e);
+
+/* What a commit's record adds, without carrying it out (apply.c). */
+struct commit_sum {
+    uint64_t call, tokens;
+};
+
+int session_sum_commit(struct record_in *r, struct commit_sum *ret, struct err *e);
 
 /* Finds or makes the reward of a response (absent id: the session's). */
 struct reward *session_reward(struct session *s, struct str response_id);
@@ -157,7 +211,6 @@ int session_options_read(const struct session_store *st, const struct json *v,
 void session_options_write(const struct session_options *o, struct buf *json);
 
 /* Applies the body of one commit record (apply.c). */
-struct record_in;
 int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e);
 
 #endif

@@ -1,6 +1,7 @@
 #include "worker/turn/ledger.h"
 
 #include "common/base/check.h"
+#include "worker/turn/resident.h"
 
 struct journal *ledger_journal(const struct turn_env *env, struct str session_id)
 {
@@ -41,29 +42,6 @@ void ledger_note_deliveries(struct turn_env *env)
         note_in(env, env->journals[0].journal, UINT32_MAX);
 }
 
-static int on_restored(void *ctx, struct str session_id, struct str payload, struct err *e)
-{
-    struct turn_env *env = ctx;
-
-    (void)session_id;
-    return session_apply(env->store, payload, e);
-}
-
-struct session *ledger_restore(struct turn_env *env, struct str session_id, uint64_t now_ms)
-{
-    struct err e = {0};
-    bool ended;
-
-    if (!session_restorable(env->store, session_id, now_ms))
-        return NULL;
-    session_restore_begin(env->store, now_ms);
-    if (journal_read(ledger_journal(env, session_id), session_id, on_restored, env, &e))
-        log_error(&(struct log_scope){.session = session_id}, "a finalized session cannot be read",
-                  LOG_T("error", e.text));
-    session_restore_end(env->store);
-    return session_find_any(env->store, session_id, &ended);
-}
-
 int ledger_write(struct turn_env *env, struct str session_id, struct str record,
                  struct ledger_done done, struct err *e)
 {
@@ -74,5 +52,6 @@ int ledger_write(struct turn_env *env, struct str session_id, struct str record,
         return -1;
     }
     CHECK(session_apply(env->store, record, &applied) == 0);
+    resident_watch(env);
     return 0;
 }

@@ -19,10 +19,6 @@ struct ledger_done {
 int ledger_write(struct turn_env *env, struct str session_id, struct str record,
                  struct ledger_done done, struct err *e);
 
-/* Brings a finalized session whose memory was freed back from its journal, for reading. NULL when
- * there is none. */
-struct session *ledger_restore(struct turn_env *env, struct str session_id, uint64_t now_ms);
-
 /* Puts what was delivered meanwhile into the journal; once in a while, and at the end. */
 void ledger_note_deliveries(struct turn_env *env);
 

@@ -3,6 +3,7 @@
 #include "common/base/vec.h"
 #include "worker/turn/ledger.h"
 #include "worker/turn/merge.h"
+#include "worker/turn/resident.h"
 #include "worker/turn/turn_internal.h"
 
 enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold a thought's tag */
@@ -133,7 +134,7 @@ enum step_result step_prepare(struct turn *t)
     struct session_call_input input;
     struct session *s = session_of(t);
 
-    if (!s)
+    if (!s || resident_room(env, true, &t->err))
         return STEP_FAILED;
     if (!t->in.req->chat.messages && engine_pool_some_text(env->engines)) {
         (void)err_set(&t->err, ERR_INVALID, "this engine answers chats only");

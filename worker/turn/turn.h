@@ -34,6 +34,17 @@ struct turn_journal {
     struct journal *journal;
 };
 
+/* Which sessions are in memory (resident.h). */
+struct resident_load;
+
+struct residents {
+    uint64_t limit; /* bytes of all sessions; 0: none */
+    bool full;      /* at the limit, and nothing can be given up */
+    bool watching;  /* the task is posted */
+    struct loop_task spill, load;
+    struct resident_load *first, *last; /* being read, one after the other */
+};
+
 struct turn_env {
     struct loop *loop;
     const struct model *model;
@@ -52,6 +63,7 @@ struct turn_env {
     uint64_t keepalive_ms, nonstream_keepalive_ms, rejoin_window_ms;
     uint32_t max_inflight, max_session_inflight;
     bool finish_on_disconnect;
+    struct residents residents;
     struct deliveries deliveries; /* committed answers that did not arrive (yet) */
     struct turn *running;         /* newest first */
     size_t n_running;

@@ -19,6 +19,15 @@ static int collect(void *ctx, struct str session_id, struct str payload, struct 
     return 0;
 }
 
+static int read_all(struct journal *j, struct str id, struct buf *b, struct err *e)
+{
+    int rc = 1;
+
+    for (size_t i = 0; rc == 1; i++)
+        rc = journal_read(j, id, i, collect, b, e);
+    return rc;
+}
+
 TEST(journal_read, gives_one_sessions_records_in_order)
 {
     char dir[] = "/tmp/rg-journal-XXXXXX", command[64];
@@ -41,17 +50,17 @@ TEST(journal_read, gives_one_sessions_records_in_order)
                                     NULL, NULL, &e),
                      0);
     }
-    cr_expect_eq(journal_read(j, STR("w0-a"), collect, &read, &e), 0, "%s", e.text);
+    cr_expect_eq(read_all(j, STR("w0-a"), &read, &e), 0, "%s", e.text);
     cr_expect(str_eq_c(buf_str(&read), "a0 a2 a4 a6 a8 a10 a12 a14 a16 a18 "), "%.*s",
               (int)read.len, read.p);
     journal_drop_session(j, STR("w0-b"));
     while (journal_compact(j, true, &e) == 1)
         ;
     buf_clear(&read);
-    cr_expect_eq(journal_read(j, STR("w0-a"), collect, &read, &e), 0, "%s", e.text);
+    cr_expect_eq(read_all(j, STR("w0-a"), &read, &e), 0, "%s", e.text);
     cr_expect(str_eq_c(buf_str(&read), "a0 a2 a4 a6 a8 a10 a12 a14 a16 a18 "), "%.*s",
               (int)read.len, read.p);
-    cr_expect_eq(journal_read(j, STR("w0-b"), collect, &none, &e), 0);
+    cr_expect_eq(read_all(j, STR("w0-b"), &none, &e), 0);
     cr_expect_eq(none.len, 0);
     journal_close(j);
     loop_free(loop);

@@ -133,6 +133,7 @@ TEST(store, finalized_sessions_leave_memory_and_come_back)
     struct session_totals t;
     struct kit k;
     struct buf before = {0}, after = {0};
+    struct session *again;
     bool ended;
 
     session_defaults_init(&d);
@@ -152,12 +153,13 @@ TEST(store, finalized_sessions_leave_memory_and_come_back)
     session_store_totals(k.store, &t);
     cr_expect_eq(t.tokens, 0);
 
-    cr_expect(session_restorable(k.store, STR("w0-1"), k.now + 700));
-    cr_expect_not(session_restorable(k.store, STR("w0-1"), k.now + 10001));
-    session_restore_begin(k.store, k.now + 700);
+    cr_expect_null(session_revive(k.store, STR("w0-1"), k.now + 10001));
+    again = session_revive(k.store, STR("w0-1"), k.now + 700);
+    cr_assert(again);
+    session_load_begin(again);
     for (size_t i = 0; i < k.n_journal; i++)
         cr_expect_eq(session_apply(k.store, buf_str(&k.journal[i]), &k.err), 0);
-    session_restore_end(k.store);
+    cr_expect_eq(session_load_end(again, true, k.now + 700), 0);
     cr_expect_null(session_find(k.store, STR("w0-1"), &ended));
     cr_expect(ended);
     session_write_state(session_find_any(k.store, STR("w0-1"), &ended), true, &after);

@@ -162,6 +162,6 @@ TEST(tree, many_siblings_share_their_prompt)
     }
     session_store_totals(k.store, &t);
     cr_expect_lt(t.tokens, 8100 + 100 * 4);
-    cr_expect_lt(t.bytes, 200000);
+    cr_expect_lt(t.bytes, 400000); /* a hundred prompts of their own are twice that */
     kit_done(&k);
 }

@@ -1,0 +1,212 @@
+"""--max-worker-memory: sessions leave memory and come back from the journal without a trace in any
+result; what cannot be given up is refused with a reason."""
+import threading
+
+import pytest
+
+from gateway import wait_until
+from test_streaming import new, user
+
+CEILING = 150_000
+
+
+def say(gateway, session, messages, **more):
+    a = gateway.chat(session, messages, **more)
+    assert a.status == 200, a.text
+    return messages + [a.json()["choices"][0]["message"]]
+
+
+def live_a_little(gateway, history, sessions=24):
+    """The same doings on any gateway: sessions that grow in turns, fork, resample and get rewards."""
+    made = [new(gateway, history=history, labels={"n": str(n)}) for n in range(sessions)]
+    talks = [user(f"session {n} " + "x" * 500) for n in range(sessions)]
+    for turn in range(5):
+        for n, session in enumerate(made):
+            talks[n] = say(gateway, session, talks[n]) + user(f"turn {turn} of {n}")
+            if turn == 2:
+                gateway.post(f"/sessions/{session['session_id']}/reward_info",
+                             {"reward_info": {"score": n}})
+    for n, session in enumerate(made):
+        say(gateway, session, talks[n][:-1] + user("said otherwise"))
+        if history == "tree":
+            say(gateway, session, user("another root"), tools=[{"type": "function", "function": {
+                "name": "f", "parameters": {"type": "object", "properties": {}}}}])
+    return made
+
+
+def bare(value, made):
+    """Without what differs from run to run: ids and times."""
+    if isinstance(value, dict):
+        return {k: bare(v, made) for k, v in value.items()
+                if k not in ("session_id", "response_id", "uid", "latency_ms") and
+                not k.endswith(("_at", "_us", "_ids_at")) and "time" not in k}
+    if isinstance(value, list):
+        return [bare(v, made) for v in value]
+    if isinstance(value, str) and len(value) > 20:
+        for n, session in enumerate(made):
+            value = value.replace(session["session_id"], f"S{n}")
+    return value
+
+
+def everything(gateway, made):
+    """State with all records, exports of several kinds, rows."""
+    out = []
+    for session in made:
+        path = f"/sessions/{session['session_id']}"
+        out.append(bare(gateway.get(f"{path}?records=1").json(), made))
+        for query in ("", "?select=all_checkpoints&drift=on", "?select=longest&train_once=on"):
+            out.append(bare(gateway.get(f"{path}/trajectories{query}").json(), made))
+    out.append(bare(gateway.get("/sessions?limit=1000").json(), made))
+    for session in made:
+        out.append(bare(gateway.post(f"/sessions/{session['session_id']}/finalize").json(), made))
+        out.append(bare(gateway.post(f"/sessions/{session['session_id']}/finalize").json(), made))
+    return out
+
+
+def strip_ids(text):
+    """Response ids are random; where they stand does not matter here."""
+    import re
+    return re.sub(r"(resp_|chatcmpl-|msg_|cmpl-)?[0-9a-f]{24,32}", "ID", text)
+
+
+@pytest.mark.parametrize("history", ["tree", "chains", "linear", "timelines"])
+def test_a_ceiling_changes_no_result(start, history):
+    import json
+    free = start(engine="builtin:echo", workers=1)
+    tight = start(engine="builtin:echo", workers=1, max_worker_memory=CEILING)
+    made_free, made_tight = live_a_little(free, history), live_a_little(tight, history)
+    wait_until(lambda: tight.metrics()["rollgate_sessions_spilled"] > 0, 5, "something is spilled")
+    m = tight.metrics()
+    assert m["rollgate_session_spills_total"] > 0 and m["rollgate_session_loads_total"] > 0, m
+    assert free.metrics()["rollgate_session_spills_total"] == 0
+    want, got = everything(free, made_free), everything(tight, made_tight)
+    assert len(want) == len(got)
+    for a, b in zip(want, got):
+        assert strip_ids(json.dumps(b)) == strip_ids(json.dumps(a))
+    wait_until(lambda: tight.metrics()["rollgate_session_memory_bytes"] < CEILING, 5,
+               "the sessions fit below the ceiling")
+
+
+def test_a_restart_reads_sessions_when_they_are_needed(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    made = live_a_little(gateway, "tree")
+    paths = [f"/sessions/{s['session_id']}?records=1" for s in made]
+    before = [gateway.get(p).json() for p in paths]
+    rows = gateway.get("/sessions?limit=1000").json()
+    tokens = gateway.metrics()
+    wait_until(lambda: gateway.metrics()["rollgate_live_tokens"] > 0, 5)
+    tokens = gateway.metrics()["rollgate_live_tokens"]
+    assert gateway.stop() == 0
+    gateway.start()
+    m = gateway.metrics()
+    assert m["rollgate_sessions_spilled"] == len(made) and m["rollgate_session_loads_total"] == 0
+    assert m["rollgate_live_tokens"] == tokens
+    assert gateway.get("/sessions?limit=1000").json() == rows
+    assert [gateway.get(p).json() for p in paths] == before
+    assert gateway.metrics()["rollgate_session_loads_total"] == len(made)
+
+
+def test_many_wait_for_one_large_session(start):
+    """It is read in slices; whoever asks meanwhile waits, and all get the same."""
+    gateway = start(engine="builtin:echo", workers=1, max_worker_memory="64k")
+    session = new(gateway)
+    path = f"/sessions/{session['session_id']}"
+    talk = user("go")
+    for turn in range(120):
+        talk = say(gateway, session, talk) + user(f"{turn} " + "y" * 4000)
+    small = new(gateway)
+    wait_until(lambda: gateway.metrics()["rollgate_sessions_spilled"] > 0, 5, "it is spilled")
+    got = []
+
+    def ask(what):
+        got.append(what())
+    asked = [lambda: gateway.get(f"{path}/trajectories").json()["trajectories"][0]["response_ids"]] * 4
+
+    def persist(session, text):
+        """While the large one is being sent, others may be told to wait."""
+        wait_until(lambda: gateway.chat(session, text).status == 200, 20, "a call is served")
+        return 200
+    asked += [lambda: persist(session, talk), lambda: persist(small, "quick")]
+    leaver = gateway.connect()
+    leaver.request("GET", f"{path}/trajectories")
+    leaver.close()
+    threads = [threading.Thread(target=ask, args=(a,)) for a in asked]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    ids = [g for g in got if isinstance(g, list)]
+    assert len(ids) == 4 and got.count(200) == 2
+    assert min(len(i) for i in ids) > 120 * 4000
+    a = gateway.get(f"{path}/trajectories").json()["trajectories"][0]
+    assert all(a["response_ids"][:len(i)] == i for i in ids)
+
+
+def test_an_idle_session_expires_out_of_memory(start):
+    """Its end needs no memory, its waiter and its export do."""
+    gateway = start(engine="builtin:echo", workers=1, max_worker_memory="4k", session_ttl="1s")
+    session = new(gateway, history="linear")
+    path = f"/sessions/{session['session_id']}"
+    talk = say(gateway, session, user("a")) + user("b")
+    say(gateway, session, talk)
+    want = gateway.get(f"{path}/trajectories").json()["trajectories"][0]["response_ids"]
+    state = gateway.get(f"{path}/wait?timeout_s=20", timeout=30).json()
+    assert state["phase"] == "expired" and state["num_calls"] == 2
+    for _ in range(2):
+        a = gateway.post(f"{path}/finalize").json()
+        assert a["trajectories"][0]["response_ids"] == want
+    assert gateway.chat(session, "c").status == 410
+
+
+def refused(answer):
+    return answer.status == 503 and answer.json()["error"]["code"] == "memory_full" and \
+        int(answer.headers["Retry-After"]) >= 1 and answer.headers["x-should-retry"] == "true"
+
+
+def test_without_a_journal_the_ceiling_refuses(start):
+    gateway = start(engine="builtin:echo", workers=1, max_worker_memory=CEILING, durability="none")
+    made = []
+    for n in range(100):
+        a = gateway.post("/sessions")
+        if a.status != 200:
+            break
+        made.append(a.json())
+        assert gateway.chat(made[-1], f"{n} " + "z" * 3000).status in (200, 503)
+    assert refused(a), a.text
+    assert refused(gateway.chat(made[0], "more")) or gateway.chat(made[0], "more").status == 200
+    m = gateway.metrics()
+    assert m["rollgate_session_spills_total"] == 0
+    assert m['rollgate_refusals_total{reason="memory"}'] > 0
+    kept = made.pop()
+    before = gateway.get(f"/sessions/{kept['session_id']}/trajectories").json()
+    for session in made:
+        assert gateway.request("DELETE", f"/sessions/{session['session_id']}").status == 204
+    wait_until(lambda: gateway.post("/sessions").status == 200, 5, "there is room again")
+    assert gateway.get(f"/sessions/{kept['session_id']}/trajectories").json() == before
+
+
+def test_sessions_that_run_cannot_be_given_up(start):
+    """All memory is held by calls in flight: new ones are refused, those that run end well."""
+    gateway = start(engine="builtin:echo,delay_ms=1500", workers=1, max_worker_memory="100k")
+    made = [new(gateway) for _ in range(6)]
+    for session in made:        # a large prompt is in memory while its call runs ... from turn 2 on
+        assert gateway.chat(session, "w" * 60000).status == 200
+    answers = []
+    threads = [threading.Thread(target=lambda s=s: answers.append(gateway.chat(
+        s, user("w" * 60000) + [{"role": "assistant", "content": ""}] + user("again")).status))
+        for s in made]
+    for t in threads:
+        t.start()
+    seen = []
+
+    def refuses():
+        seen.append(gateway.post("/sessions"))
+        return seen[-1].status == 503
+    try:
+        wait_until(refuses, 10, "a new session is refused")
+        assert refused(seen[-1]), seen[-1].text
+    finally:
+        for t in threads:
+            t.join()
+    assert set(answers) <= {200, 503} and 200 in answers, answers
+    wait_until(lambda: gateway.post("/sessions").status == 200, 10, "there is room again")

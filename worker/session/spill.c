@@ -1,0 +1,272 @@
+/* What of the sessions is in memory. A session that is away keeps its place: id, phase, times,
+ * sums, and the row it showed. Its records tell all else, and are applied once more when it is
+ * needed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "worker/session/commit.h"
+#include "worker/session/policy.h"
+#include "worker/session/record.h"
+
+bool session_resident(const struct session *s)
+{
+    return s->residence == RESIDENT;
+}
+
+void session_store_lazy(struct session_store *st, bool on)
+{
+    st->lazy = on;
+}
+
+void session_store_spills(struct session_store *st, bool on)
+{
+    st->spills = on;
+}
+
+void session_store_woken(struct session_store *st, uint64_t now_ms)
+{
+    for (struct session *s = st->first; s; s = s->next)
+        s->idle_ms = now_ms;
+}
+
+/* --- the order of use --- */
+
+static void leave_order(struct session *s)
+{
+    struct session_store *st = s->store;
+
+    if (!s->colder && st->coldest != s)
+        return;
+    if (s->colder)
+        s->colder->warmer = s->warmer;
+    else
+        st->coldest = s->warmer;
+    if (s->warmer)
+        s->warmer->colder = s->colder;
+    else
+        st->warmest = s->colder;
+    s->colder = s->warmer = NULL;
+}
+
+void session_touch(struct session *s)
+{
+    struct session_store *st = s->store;
+
+    if (s->unlinked || st->warmest == s || s->residence != RESIDENT)
+        return;
+    leave_order(s);
+    s->colder = st->warmest;
+    if (st->warmest)
+        st->warmest->warmer = s;
+    else
+        st->coldest = s;
+    st->warmest = s;
+}
+
+/* --- sums --- */
+
+static uint64_t memory_of(const struct session *s)
+{
+    const struct forest *f = &s->forest;
+
+    return sizeof(*s) + s->id.len + s->row.len + f->arena.held_bytes +
+           (f->by_response.cap + f->by_hash.cap + f->by_echo.cap + f->by_call.cap +
+            s->rewards_by_response.cap) *
+               sizeof(struct map_slot) +
+           (f->gates.cap + f->nodes.cap + f->turns.cap + f->n_buckets + s->chains.cap) *
+               sizeof(void *) +
+           f->calls.cap * sizeof(struct call);
+}
+
+static void take_share(struct session *s, struct session_share fresh)
+{
+    struct session_totals *t = &s->store->totals;
+
+    t->nodes += fresh.nodes - s->share.nodes;
+    t->tokens += fresh.tokens - s->share.tokens;
+    t->bytes += fresh.bytes - s->share.bytes;
+    t->away_bytes += fresh.away_bytes - s->counted_away;
+    s->share = fresh;
+    s->counted_away = fresh.away_bytes;
+}
+
+void session_account(struct session *s)
+{
+    struct session_share fresh = s->share;
+
+    fresh.bytes = memory_of(s);
+    if (s->residence == RESIDENT) {
+        fresh.nodes = s->forest.nodes.n;
+        fresh.tokens = s->forest.tokens;
+        fresh.away_bytes = 0;
+    }
+    take_share(s, fresh);
+    s->store->totals.away += (s->residence != RESIDENT) - s->counted_as_away;
+    s->counted_as_away = s->residence != RESIDENT;
+}
+
+void session_displace(struct session *s)
+{
+    leave_order(s);
+    take_share(s, (struct session_share){0});
+    s->store->totals.away -= s->counted_as_away;
+    s->counted_as_away = false;
+}
+
+/* --- giving up --- */
+
+void session_forget_options(struct session *s)
+{
+    s->options.sampling = s->options.lock_sampling = NULL;
+    s->options.labels = s->options.metadata = NULL;
+}
+
+static void drop_row(struct session *s)
+{
+    free((char *)(uintptr_t)s->row.p);
+    s->row = (struct str){0};
+}
+
+static void forget_content(struct session *s)
+{
+    session_free_rewards(s);
+    s->reward = (struct reward){0};
+    vec_done(&s->chains);
+    forest_done(&s->forest);
+    forest_init(&s->forest, s->options.matcher);
+    session_forget_options(s);
+    s->filled = false;
+    s->has_finished = s->finished = false;
+    s->complete_reason = (struct str){0};
+    s->head = NULL;
+    s->next_seq = s->rollbacks = 0;
+    s->rollback_dropped = s->trimmed = s->refreshed = 0;
+    memset(s->forks, 0, sizeof(s->forks));
+}
+
+static bool may_go(const struct session *s)
+{
+    return !s->plans && s->pins == 0;
+}
+
+static void give_up(struct session *s)
+{
+    struct buf row = {0};
+
+    session_write_row(s, &row);
+    s->row = str_of(mem_strndup(row.p, row.len), row.len);
+    buf_done(&row);
+    leave_order(s);
+    s->share.away_bytes = s->share.bytes;
+    forget_content(s);
+    s->residence = AWAY;
+    session_account(s);
+}
+
+size_t session_spill(struct session_store *st, uint64_t bytes, size_t max)
+{
+    struct session *next;
+    size_t n = 0;
+
+    for (struct session *s = st->spills ? st->coldest : NULL;
+         s && n < max && st->totals.bytes > bytes; s = next) {
+        next = s->warmer;
+        if (!may_go(s))
+            continue;
+        give_up(s);
+        n++;
+    }
+    return n;
+}
+
+struct str session_kept_row(const struct session *s)
+{
+    return s->row;
+}
+
+/* --- coming back --- */
+
+struct session *session_revive(struct session_store *st, struct str id, uint64_t now_ms)
+{
+    const struct tombstone *t = map_get(&st->tombstones, id);
+    struct session *s;
+
+    if (!t || !t->exportable || map_get(&st->sessions, id) ||
+        t->at_ms + st->defaults.export_retention_ms <= now_ms)
+        return NULL;
+    s = session_new(st, id, now_ms);
+    st->totals.sessions--;
+    st->n_finalized++;
+    s->phase = SESSION_FINALIZED;
+    s->read_ms = now_ms;
+    s->updated_ms = 0; /* its records know */
+    session_account(s);
+    return s;
+}
+
+void session_load_begin(struct session *s)
+{
+    CHECK(s->residence == AWAY);
+    s->residence = LOADING;
+    s->kept_ms = s->updated_ms;
+    s->pins++;
+}
+
+int session_load_end(struct session *s, bool whole, uint64_t now_ms)
+{
+    bool there = whole && s->filled;
+
+    if (there) {
+        drop_row(s);
+        s->residence = RESIDENT;
+        s->updated_ms = MAX_OF(s->updated_ms, s->kept_ms);
+        s->read_ms = now_ms;
+    } else {
+        forget_content(s);
+        s->residence = AWAY;
+        s->updated_ms = s->kept_ms;
+    }
+    if (!s->unlinked)
+        session_account(s);
+    session_touch(s);
+    if (!s->options.policy) /* revived, and nothing was found of it */
+        session_unlink(s);
+    session_unpin(s->store, s);
+    return there ? 0 : -1;
+}
+
+/* --- records that come meanwhile --- */
+
+static int absorb_end(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e)
+{
+    uint64_t how = record_u(r);
+
+    if (r->bad || how > SESSION_END_EXPIRE)
+        return err_set(e, ERR_IO, "session record: torn end");
+    if (how != SESSION_END_COMPLETE)
+        session_finish(s, (enum session_end)how, now_ms);
+    else if (!session_has_ended(s))
+        s->phase = SESSION_COMPLETED;
+    return 0;
+}
+
+int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
+                   struct err *e)
+{
+    struct commit_sum sum;
+
+    drop_row(s);
+    s->updated_ms = now_ms;
+    if (type == RECORD_END)
+        return absorb_end(s, r, now_ms, e);
+    if (type != RECORD_COMMIT)
+        return 0;
+    if (session_sum_commit(r, &sum, e) != 0)
+        return -1;
+    if (s->next_call <= sum.call)
+        s->next_call = sum.call + 1;
+    s->share.tokens += sum.tokens;
+    s->store->totals.tokens += sum.tokens;
+    return 0;
+}

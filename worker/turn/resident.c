@@ -1,0 +1,258 @@
+#include "worker/turn/resident.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "worker/turn/ledger.h"
+
+enum { LOAD_SLICE_US = 1000, SPILL_STEP = 64 };
+
+/* One session that is being read. */
+struct resident_load {
+    struct turn_env *env;
+    struct session *s; /* pinned */
+    size_t record;     /* next */
+    int rc;            /* of the last slice: 1 all is read, 0, -1 and err */
+    struct err err;
+    struct resident_waiter *waiters;
+    struct resident_load *next;
+};
+
+static uint64_t clock_us(clockid_t id)
+{
+    struct timespec t;
+
+    (void)clock_gettime(id, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+static uint64_t wall_ms(void)
+{
+    return clock_us(CLOCK_REALTIME) / 1000;
+}
+
+/* --- reading --- */
+
+static int on_record(void *ctx, struct str session_id, struct str payload, struct err *e)
+{
+    struct turn_env *env = ctx;
+    struct err bad = {0};
+
+    (void)e;
+    /* One that does not fit was skipped when it was replayed, too: damage stood before it. */
+    if (session_apply(env->store, payload, &bad))
+        log_error(&(struct log_scope){.session = session_id}, "journal: record does not apply",
+                  LOG_T("error", bad.text));
+    return 0;
+}
+
+static void read_slice(struct resident_load *l)
+{
+    struct str id = session_id(l->s);
+    struct journal *j = ledger_journal(l->env, id);
+    uint64_t end_us = clock_us(CLOCK_MONOTONIC) + LOAD_SLICE_US;
+    int rc;
+
+    do
+        rc = journal_read(j, id, l->record++, on_record, l->env, &l->err);
+    while (rc == 1 && clock_us(CLOCK_MONOTONIC) < end_us);
+    l->rc = rc < 0 ? -1 : rc == 0;
+}
+
+static void on_load(struct loop_task *t);
+
+/* The first in the queue is through: its waiters are told. */
+static void load_end(struct turn_env *env)
+{
+    struct resident_load *l = env->residents.first;
+    struct resident_waiter *w = l->waiters;
+
+    env->residents.first = l->next;
+    if (!l->next)
+        env->residents.last = NULL;
+    else
+        loop_task_post(env->loop, &env->residents.load, on_load);
+    metrics_count(env->page, METRIC_session_loads, 1);
+    if (l->rc < 0)
+        log_error(&(struct log_scope){.session = session_id(l->s)}, "a session cannot be read back",
+                  LOG_T("error", l->err.text));
+    (void)session_load_end(l->s, l->rc > 0, wall_ms());
+    while (w) {
+        struct resident_waiter *next = w->next;
+
+        w->load = NULL;
+        l->waiters = next; /* what w->fn does may take back the others */
+        w->fn(w->ctx, l->rc < 0 ? &l->err : NULL);
+        w = l->waiters;
+    }
+    free(l);
+    resident_watch(env);
+}
+
+static void on_load(struct loop_task *t)
+{
+    struct residents *r = CONTAINER_OF(t, struct residents, load);
+    struct turn_env *env = CONTAINER_OF(r, struct turn_env, residents);
+
+    if (r->first->rc == 0)
+        read_slice(r->first);
+    if (r->first->rc == 0)
+        loop_task_post(env->loop, &r->load, on_load);
+    else
+        load_end(env);
+}
+
+static struct resident_load *load_of(struct residents *r, const struct session *s)
+{
+    struct resident_load *l = r->first;
+
+    while (l && l->s != s)
+        l = l->next;
+    return l;
+}
+
+static struct resident_load *load_begin(struct turn_env *env, struct session *s)
+{
+    struct residents *r = &env->residents;
+    struct resident_load *l = mem_zalloc(sizeof(*l));
+
+    l->env = env;
+    l->s = s;
+    session_load_begin(s);
+    if (r->last)
+        r->last->next = l;
+    else
+        r->first = l;
+    r->last = l;
+    return l;
+}
+
+bool resident_ready(struct turn_env *env, struct str session_id, bool ended)
+{
+    struct residents *r = &env->residents;
+    struct resident_load *l;
+    struct session *s;
+    bool gone;
+
+    s = session_find_any(env->store, session_id, &gone);
+    if (!s && ended)
+        s = session_revive(env->store, session_id, wall_ms());
+    if (!s || session_resident(s)) {
+        if (s)
+            session_touch(s);
+        return true;
+    }
+    if (load_of(r, s))
+        return false;
+    l = load_begin(env, s);
+    if (l == r->first)
+        read_slice(l);
+    if (l->rc == 1) {
+        load_end(env);
+        return true;
+    }
+    if (l == r->first)
+        loop_task_post(env->loop, &r->load, on_load);
+    return false;
+}
+
+void resident_wait(struct turn_env *env, struct str session_id, struct resident_waiter *w)
+{
+    bool gone;
+    const struct session *s = session_find_any(env->store, session_id, &gone);
+
+    w->load = load_of(&env->residents, s);
+    CHECK(w->load);
+    w->next = w->load->waiters;
+    w->load->waiters = w;
+}
+
+void resident_leave(struct resident_waiter *w)
+{
+    struct resident_waiter **at = w->load ? &w->load->waiters : NULL;
+
+    while (at && *at && *at != w)
+        at = &(*at)->next;
+    if (at && *at)
+        *at = w->next;
+    w->load = NULL;
+}
+
+/* --- giving up --- */
+
+static uint64_t held(const struct turn_env *env)
+{
+    struct session_totals t;
+
+    session_store_totals(env->store, &t);
+    return t.bytes;
+}
+
+/* Begins a sixteenth below the limit and makes room for another. */
+static uint64_t high_water(const struct residents *r)
+{
+    return r->limit - r->limit / 16;
+}
+
+static void on_spill(struct loop_task *t)
+{
+    struct residents *r = CONTAINER_OF(t, struct residents, spill);
+    struct turn_env *env = CONTAINER_OF(r, struct turn_env, residents);
+    uint64_t low = r->limit - r->limit / 8;
+    size_t n = session_spill(env->store, low, SPILL_STEP);
+
+    metrics_count(env->page, METRIC_session_spills, n);
+    if (n == SPILL_STEP) {
+        loop_task_post(env->loop, t, on_spill);
+        return;
+    }
+    r->watching = false;
+    r->full = held(env) >= r->limit;
+}
+
+void resident_watch(struct turn_env *env)
+{
+    struct residents *r = &env->residents;
+
+    if (!r->limit) {
+        r->full = false;
+        return;
+    }
+    if (r->watching)
+        return;
+    if (held(env) < high_water(r)) {
+        r->full = false;
+        return;
+    }
+    r->watching = true;
+    loop_task_post(env->loop, &r->spill, on_spill);
+}
+
+int resident_room(struct turn_env *env, bool call, struct err *e)
+{
+    struct residents *r = &env->residents;
+
+    resident_watch(env);
+    if (!r->full || (call && held(env) < r->limit + r->limit / 8))
+        return 0;
+    metrics_count_at(env->page, METRIC_refusals, METRIC_REFUSAL_MEMORY, 0, 1);
+    return err_set(e, ERR_MEMORY_FULL, "the sessions of this worker take all of its memory");
+}
+
+void residents_done(struct turn_env *env)
+{
+    struct residents *r = &env->residents;
+
+    loop_task_cancel(env->loop, &r->spill);
+    loop_task_cancel(env->loop, &r->load);
+    while (r->first) {
+        struct resident_load *l = r->first;
+
+        r->first = l->next;
+        (void)session_load_end(l->s, false, 0);
+        free(l);
+    }
+    r->last = NULL;
+}
