@@ -31,22 +31,26 @@ void fields_reset(struct fields *f)
     f->mode = MODE_VALUE;
 }
 
-/* How a table path and the place relate: 1 the same, 0 the place leads to it, -1 neither. */
-static int compare(const char *path, struct str place)
+/* How a table path and the place relate: 1 the same, 0 the place leads to it, -1 neither. Most do
+ * not match, so the ends are looked at first. */
+static int compare(const struct field *f, struct str place)
 {
-    size_t len = strlen(path);
+    bool any = f->path[f->len - 1] == '*';
+    size_t known = any ? f->len - 1u : f->len;
+    char next;
 
-    if (len > 0 && path[len - 1] == '*')
-        return place.len >= len - 1 && memcmp(path, place.p, len - 1) == 0 ? 1
-               : place.len < len - 1 && memcmp(path, place.p, place.len) == 0 &&
-                       (path[place.len] == '.' || path[place.len] == '[')
-                   ? 0
-                   : -1;
-    if (len < place.len || memcmp(path, place.p, place.len) != 0)
+    if (any && place.len >= known)
+        return memcmp(f->path, place.p, known) == 0 ? 1 : -1;
+    if (known < place.len)
         return -1;
-    if (len == place.len)
-        return 1;
-    return path[place.len] == '.' || path[place.len] == '[' || place.len == 0 ? 0 : -1;
+    if (place.len == 0)
+        return 0;
+    next = f->path[place.len];
+    if ((next != '\0' && next != '.' && next != '[') ||
+        f->path[place.len - 1] != place.p[place.len - 1] ||
+        memcmp(f->path, place.p, place.len) != 0)
+        return -1;
+    return next == '\0';
 }
 
 /* What is to be done with the value at the place in f->path. A field may be both a scalar of its
@@ -58,7 +62,7 @@ static void choose(struct fields *f)
 
     f->value = NULL;
     for (size_t i = 0; i < f->n; i++) {
-        int same = compare(f->table[i].path, place);
+        int same = compare(&f->table[i], place);
 
         if (same == 1)
             f->value = &f->table[i];

@@ -19,9 +19,16 @@ enum field_type {
 
 struct field {
     const char *path;
+    uint8_t len; /* of path */
     enum field_type type;
     int id; /* the owner's */
 };
+
+/* A row: FIELD("a.b", FIELD_SCALAR, 7). */
+#define FIELD(path, type, id)                   \
+    {                                           \
+        (path), sizeof(path) - 1, (type), (id), \
+    }
 
 /* Where a bulk value goes; only what its type needs. */
 struct field_target {

@@ -17,18 +17,18 @@ enum {
 };
 
 static const struct field fields[] = {
-    {"tokens", FIELD_INTS, FIELD_ID_IDS},
-    {"tokens_evaluated", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS},
-    {"stop_type", FIELD_SCALAR, STOP_TYPE},
-    {"stopping_word", FIELD_SCALAR, STOPPING_WORD},
-    {"truncated", FIELD_SCALAR, TRUNCATED},
-    {"completion_probabilities[].id", FIELD_SCALAR, SAMPLED_ID},
-    {"completion_probabilities[].logprob", FIELD_SCALAR, FIELD_ID_LOGPROB},
-    {"completion_probabilities[].top_logprobs[].id", FIELD_SCALAR, TOP_ID},
-    {"completion_probabilities[].top_logprobs[].logprob", FIELD_SCALAR, TOP_LOGPROB},
-    {"error", FIELD_SCALAR, FIELD_ID_ERROR},
-    {"error.message", FIELD_SCALAR, FIELD_ID_ERROR_MESSAGE},
-    {"error.code", FIELD_SCALAR, FIELD_ID_ERROR_CODE},
+    FIELD("tokens", FIELD_INTS, FIELD_ID_IDS),
+    FIELD("tokens_evaluated", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS),
+    FIELD("stop_type", FIELD_SCALAR, STOP_TYPE),
+    FIELD("stopping_word", FIELD_SCALAR, STOPPING_WORD),
+    FIELD("truncated", FIELD_SCALAR, TRUNCATED),
+    FIELD("completion_probabilities[].id", FIELD_SCALAR, SAMPLED_ID),
+    FIELD("completion_probabilities[].logprob", FIELD_SCALAR, FIELD_ID_LOGPROB),
+    FIELD("completion_probabilities[].top_logprobs[].id", FIELD_SCALAR, TOP_ID),
+    FIELD("completion_probabilities[].top_logprobs[].logprob", FIELD_SCALAR, TOP_LOGPROB),
+    FIELD("error", FIELD_SCALAR, FIELD_ID_ERROR),
+    FIELD("error.message", FIELD_SCALAR, FIELD_ID_ERROR_MESSAGE),
+    FIELD("error.code", FIELD_SCALAR, FIELD_ID_ERROR_CODE),
 };
 
 static void write_sampling(struct json_out *o, const struct sampling *s)

@@ -156,9 +156,10 @@ static void no_bulk(void *ctx, int id, size_t items, bool null)
 TEST(fields, paths_however_cut)
 {
     static const struct field table[] = {
-        {"a", FIELD_SCALAR, 1},       {"b.c", FIELD_SCALAR, 2},   {"d[].e", FIELD_SCALAR, 3},
-        {"f[][].g", FIELD_SCALAR, 4}, {"h[].*", FIELD_SCALAR, 5}, {"i", FIELD_SCALAR, 6},
-        {"i.j", FIELD_SCALAR, 7},     {"k[]", FIELD_SCALAR, 8},
+        FIELD("a", FIELD_SCALAR, 1),     FIELD("b.c", FIELD_SCALAR, 2),
+        FIELD("d[].e", FIELD_SCALAR, 3), FIELD("f[][].g", FIELD_SCALAR, 4),
+        FIELD("h[].*", FIELD_SCALAR, 5), FIELD("i", FIELD_SCALAR, 6),
+        FIELD("i.j", FIELD_SCALAR, 7),   FIELD("k[]", FIELD_SCALAR, 8),
     };
     static const struct field_sink sink = {note, no_target, no_bulk};
     static const char text[] =
