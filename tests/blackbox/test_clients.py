@@ -80,6 +80,15 @@ def test_tool_task(start, program, extra, how):
     check_one_trajectory(gateway, session, report, 3)
 
 
+@pytest.mark.parametrize("how", ["plain", "stream"])
+@pytest.mark.parametrize("provider", ["chat", "responses", "anthropic", "compatible"])
+def test_tool_task_and_a_second_question(start, provider, how):
+    gateway = serve(start)
+    session = new_session(gateway)
+    report = run("aisdk.mjs", base_of(gateway, session), how, provider)
+    check_one_trajectory(gateway, session, report, 4)
+
+
 def test_abort_mid_stream(start):
     gateway = serve(start, "first.json", ",tokens_per_s=200")
     session = new_session(gateway)
