@@ -1,6 +1,12 @@
 """Every route with every kind of key: the matrix of spec http.md section 5."""
+import hashlib
+import hmac
+import re
+import signal
+
 import pytest
 
+import gateway as g
 from test_streaming import user
 
 ADMIN = "admin-key-0123456789abcdef"
@@ -28,10 +34,21 @@ ROUTES = [
     ("POST", "{id}/v1/messages/count_tokens", CALL, AGENT),
     ("POST", "{id}/v1/responses", {"model": "m", "input": "hi"}, AGENT),
     ("GET", "{id}/v1/models", None, AGENT),
+    ("GET", "{id}/v1/models/m", None, AGENT),
+    ("POST", "{id}/messages", {**CALL, "max_tokens": 9}, AGENT),
+    ("POST", "{id}/responses", {"model": "m", "input": "hi"}, AGENT),
+    ("POST", "{id}/completions", {"model": "m", "prompt": "x"}, AGENT),
+    ("POST", "{id}/v1/something/else", {}, AGENT),      # passed on to the engine, which builtin has not
+    ("POST", "{id}/reward_info/", {}, AGENT),           # no control route: the same
+    ("POST", "{id}//finalize", {}, NEITHER),
+    ("POST", "{id}/%66inalize", {}, NEITHER),
     ("POST", "{id}/finalize", {}, NEITHER),
     ("POST", "{id}/abort", {}, NEITHER),
     ("DELETE", "{id}", None, NEITHER),
 ]
+
+# answered by nobody behind the builtin engine
+NOWHERE = ("{id}/v1/models/m", "{id}/v1/something/else", "{id}/reward_info/", "{id}//finalize", "{id}/%66inalize")
 
 
 @pytest.fixture
@@ -55,47 +72,89 @@ def forged(key):
     return key[:-1] + ("0" if key[-1] != "0" else "1")
 
 
+def made_with(secret, scope, session_id):
+    mac = hmac.new(secret, b"rollgate-key-1:%s:%s" % (scope, session_id.encode()), hashlib.sha256).hexdigest()
+    return f"rg{chr(scope[0])}-{session_id}-{mac}"
+
+
 def send(gateway, method, path, body, key, session, style=bearer):
     return gateway.request(method, path.replace("{id}", f"/sessions/{session['session_id']}"), body=body,
                            headers=style(key))
+
+
+def kinds_of(mine, other):
+    """Every kind of key that may be shown for the session `mine`, and whether it is valid at all."""
+    agent, runner = mine["api_key"], mine["runner_key"]
+    return {
+        "none": (None, False), "garbage": ("sk-something", False), "forged agent": (forged(agent), False),
+        "forged runner": (forged(runner), False), "truncated": (agent[:-4], False),
+        "longer": (agent + "0", False), "agent that calls itself runner": ("rgr" + agent[3:], False),
+        "runner that calls itself agent": ("rga" + runner[3:], False),
+        "agent with another's id": (other["api_key"][:4] + mine["session_id"] + other["api_key"][-65:], False),
+        "in capitals": (agent[:-64] + agent[-64:].upper(), False),
+        "of another secret": (made_with(b"another secret that is long enough", b"agent", mine["session_id"]), False),
+        "of an empty mac": (agent[:-64], False), "admin's half": (ADMIN[:12], False), "admin twice": (ADMIN + ADMIN, False),
+        "other agent": (other["api_key"], True), "other runner": (other["runner_key"], True),
+        "agent": (agent, True), "runner": (runner, True), "admin": (ADMIN, True),
+    }
 
 
 @pytest.mark.parametrize("method, path, body, allowed", ROUTES, ids=[f"{r[0]} {r[1]}" for r in ROUTES])
 def test_every_key_on_every_route(gateway, method, path, body, allowed):
     other = new(gateway)
     in_session = "{id}" in path
-    for kind in ("none", "garbage", "forged agent", "forged runner", "truncated", "other agent",
-                 "other runner", "agent", "runner", "admin"):
+    for kind in kinds_of(other, other):
         mine = new(gateway)
-        key = {"none": None, "garbage": "sk-something", "forged agent": forged(mine["api_key"]),
-               "forged runner": forged(mine["runner_key"]), "truncated": mine["api_key"][:-4],
-               "other agent": other["api_key"], "other runner": other["runner_key"],
-               "agent": mine["api_key"], "runner": mine["runner_key"], "admin": ADMIN}[kind]
+        key, valid = kinds_of(mine, other)[kind]
         a = send(gateway, method, path, body, key, mine)
         if kind == "admin" or (kind in allowed and in_session):
-            assert a.status in (200, 204, 422), (kind, a.status, a.text)
-        elif kind in ("agent", "runner", "other agent", "other runner"):
-            assert a.status == 403, (kind, a.status, a.text)
+            assert a.status in (200, 204, 422, 404 if path in NOWHERE else 200), (kind, a.status, a.text)
         else:
-            assert a.status == 401, (kind, a.status, a.text)
+            assert a.status == (403 if valid else 401), (kind, a.status, a.text)
+            assert ADMIN not in a.text and (key is None or key not in a.text)
+            if in_session:
+                state = gateway.get(f"/sessions/{mine['session_id']}", headers=bearer(ADMIN)).json()
+                assert state["phase"] == "open" and state["num_branches"] == 0 and not state.get("reward"), (kind, state)
         if method == "POST" and path == "/admin/pause" and a.status == 200:
             gateway.post("/admin/resume", {}, headers=bearer(ADMIN))
 
 
-@pytest.mark.parametrize("style", [bearer, lambda key: {"x-api-key": key} if key else {},
-                                   lambda key: {**bearer("sk-of-another-service"), "x-api-key": key or ""}],
-                         ids=["bearer", "x-api-key", "both"])
-def test_every_key_on_the_routers_own_pages(start, tmp_path, style):
+def test_the_matrix_has_every_route():
+    table = (g.ROOT / "worker/api/routes.def").read_text()
+    known = {(m, p.split("?")[0]) for m, p, _, _ in ROUTES}
+    rows = re.findall(r'^(GLOBAL|SESSION)\("(\w+)", "([^"]*)"', table, re.M)
+    assert len(rows) >= 14
+    assert {(m, ("{id}" if kind == "SESSION" else "") + p) for kind, m, p in rows} - known == set()
+
+
+@pytest.mark.parametrize("path, body", [
+    ("/v1/chat/completions", CALL), ("/chat/completions", CALL), ("/v1/completions", {"model": "m", "prompt": "x"}),
+    ("/v1/messages", {**CALL, "max_tokens": 9}), ("/v1/messages/count_tokens", CALL),
+    ("/v1/responses", {"model": "m", "input": "hi"})])
+def test_every_key_at_the_root(gateway, path, body):
+    """The key names the session: an agent's is its own, a runner may not, an admin's names none."""
+    mine, other = new(gateway), new(gateway)
+    for kind, (key, valid) in kinds_of(mine, other).items():
+        a = gateway.post(path, body, headers=bearer(key))
+        if kind in ("agent", "other agent"):
+            owner = mine if kind == "agent" else other
+            assert a.status == 200 and a.headers["Rollgate-Session"] == owner["session_id"], (kind, a.text)
+        elif kind == "admin":   # a session of its own
+            assert a.status == 200 and a.headers.get("Rollgate-Session") not in (mine["session_id"], other["session_id"])
+        else:
+            assert a.status == (403 if valid else 401), (kind, a.status, a.text)
+
+
+def test_every_key_on_the_routers_own_pages(start, tmp_path):
     keys = tmp_path / "admin-keys"
-    keys.write_text(ADMIN + "\n")
-    gateway = start(engine="builtin:echo", workers=2, admin_key_file=str(keys), metrics_auth=True)
-    s = new(gateway)
-    for key, status in ((None, 401), ("sk-something", 401), (forged(s["api_key"]), 401), (forged(s["runner_key"]), 401),
-                        (s["api_key"][:-4], 401), (s["api_key"], 403), (s["runner_key"], 403), (ADMIN, 200)):
-        a = gateway.get("/metrics", headers=style(key))
-        assert a.status == status, (key, a.status, a.text)
-        assert status == 200 or a.json()["error"]["code"] == {401: "missing_key", 403: "wrong_scope"}[status]
-        assert gateway.get("/health", headers=style(key)).status == gateway.get("/ready", headers=style(key)).status == 200
+    keys.write_text(f"# the trainers\n{ADMIN}\n")
+    guarded = start(engine="builtin:echo", workers=1, admin_key_file=str(keys), metrics_auth=True)
+    mine, other = new(guarded), new(guarded)
+    for kind, (key, valid) in kinds_of(mine, other).items():
+        for path in ("/health", "/ready"):
+            assert guarded.get(path, headers=bearer(key)).status == 200, (kind, path)
+        a = guarded.get("/metrics", headers=bearer(key))
+        assert a.status == (200 if kind == "admin" else 403 if valid else 401), (kind, a.status)
 
 
 def test_x_api_key_and_session_by_key(gateway):
@@ -124,12 +183,29 @@ def test_keys_in_queries_are_refused(gateway):
         assert a.status == 401, name
 
 
-def test_keys_do_not_reach_the_log(gateway):
+@pytest.mark.parametrize("level, form", [("debug", "text"), ("debug", "json"), ("info", "text")])
+def test_keys_do_not_reach_the_log(tmp_path, level, form):
+    (tmp_path / "admin-keys").write_text(ADMIN + "\n")
+    (tmp_path / "secret").write_text("the-secret-of-this-test-0123456789abcdef\n")
+    gateway = g.Gateway(engine="builtin:echo", workers=2, admin_key_file=str(tmp_path / "admin-keys"), log_level=level,
+                        log_format=form, key_secret_file=str(tmp_path / "secret")).start(wait=False)
+    gateway.wait_line(r"\bserving\b")
     s = new(gateway)
-    gateway.chat(s, "hi")
-    gateway.request("GET", f"/sessions/{s['session_id']}?key={ADMIN}")
-    send(gateway, "POST", "{id}/v1/chat/completions", CALL, s["api_key"], s)
-    for secret in (ADMIN, s["api_key"][-40:], s["runner_key"][-40:]):
+    for method, path, body, _ in ROUTES:
+        for key in (ADMIN, s["api_key"], s["runner_key"], forged(s["api_key"])):
+            if not path.startswith("/admin") and method != "DELETE":
+                send(gateway, method, path, body, key, s)
+    for secret in (ADMIN, s["api_key"], s["runner_key"]):     # where keys do not belong
+        gateway.get(f"/sessions/{s['session_id']}?key={secret}")
+        gateway.get(f"/sessions/{secret}")
+        gateway.get(f"/{secret}", headers=bearer(ADMIN))
+        gateway.get("/sessions", headers={"Authorization": secret, "Cookie": secret, "Rollgate-Request-Id": secret})
+        gateway.post(f"/sessions/{s['session_id']}/v1/chat/completions", {"model": secret, "messages": [{"role": secret}]},
+                     headers=bearer(ADMIN))
+    gateway.signal(signal.SIGHUP)
+    gateway.wait_line("configuration reloaded")
+    gateway.stop()
+    for secret in (ADMIN, "the-secret-of-this-test", s["api_key"][-40:], s["runner_key"][-40:]):
         assert secret not in gateway.log()
 
 
