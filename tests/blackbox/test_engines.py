@@ -354,6 +354,20 @@ def test_aborts_are_spliced(stream, incremental):
         assert len({b["rid"] for b in bodies}) == 3
 
 
+def test_aborts_under_a_grammar_are_not_spliced():
+    """The engine would begin the grammar anew in the middle of the answer."""
+    grammar = {"type": "ebnf", "ebnf": 'root ::= "x"'}
+    with StubEngine() as engine, engine_kit.Driver(engine) as d:
+        engine.plan.extend([{"ids": [10, 11], "finish": "abort", "version": "1"}, {"ids": [], "finish": "abort"}, {"ids": [12, 2], "version": "2"}])
+        e = d.call(prompt=[1, 2, 3], max_tokens=50, response_format=grammar)
+        assert (e["event"], e["ids"], e["resumes"], e["versions"]) == ("done", [12, 2], 2, [["2", 0, 2]])
+        assert [r["body"]["input_ids"] for r in engine.requests] == [[1, 2, 3]] * 3
+        assert [r["body"]["sampling_params"]["max_new_tokens"] for r in engine.requests] == [50] * 3
+        engine.plan.append({"ids": [10, 11], "finish": "abort"})
+        e = d.call(stream=True, response_format=grammar)
+        assert (e["event"], e["code"]) == ("failed", "engine_unavailable")
+
+
 def test_an_abort_at_the_budget_is_the_end():
     with StubEngine() as engine, engine_kit.Driver(engine) as d:
         engine.plan.append({"ids": [10, 11, 12], "finish": "abort"})

@@ -252,6 +252,32 @@ static bool resume(struct engine_call *c, struct engine_result *r, struct err *e
     return true;
 }
 
+/* An engine starts a grammar anew with every request, so an answer under one cannot be gone on with;
+ * a grammar that allows any text as well does not mind. */
+static bool must_start_over(const struct engine_call *c, const struct engine_result *r)
+{
+    const struct json *grammar = c->req.sampling.grammar;
+
+    return r->finish == ENGINE_ABORTED && r->ids.n > 0 && grammar &&
+           !json_is_true(json_get(grammar, "text_too"));
+}
+
+/* What came is dropped and asked for again, unless somebody has heard of it already. */
+static void start_over(struct engine_call *c)
+{
+    struct err e = {0};
+
+    if (!c->pool->opt.resume_aborts || c->req.stream) {
+        (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
+                      "the engine aborted a generation that is bound to a grammar");
+        fail_call(c, &e);
+        return;
+    }
+    c->stamps.n = 0;
+    c->resumes++;
+    again(c, RESUME_MS);
+}
+
 static void on_done(void *ctx, const struct engine_result *given)
 {
     struct engine_call *c = ctx;
@@ -261,6 +287,10 @@ static void on_done(void *ctx, const struct engine_result *given)
 
     if (check_piece(c->pool, &r, &e) < 0) {
         fail_call(c, &e);
+        return;
+    }
+    if (must_start_over(c, &r)) {
+        start_over(c);
         return;
     }
     if (spliced)
