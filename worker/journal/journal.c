@@ -7,6 +7,7 @@
  */
 #include "worker/journal/journal.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -170,6 +171,14 @@ out:
     return rc;
 }
 
+/* After a failed fsync nothing is known of the bytes (the kernel may drop them): the only way on
+ * that keeps the promise is to start anew from what can be read back. */
+static void sync_failed(int failed)
+{
+    log_error(NULL, "journal: fsync failed", LOG_I("errno", failed));
+    CHECK(!"journal fsync failed");
+}
+
 /* A new last segment. */
 static int start_segment(struct journal *j, struct err *e)
 {
@@ -185,8 +194,8 @@ static int start_segment(struct journal *j, struct err *e)
         return -1;
     }
     if (j->fd >= 0) {
-        if (j->durability == JOURNAL_POWER)
-            (void)fdatasync(j->fd);
+        if (j->durability == JOURNAL_POWER && fdatasync(j->fd))
+            sync_failed(errno);
         (void)close(j->fd);
     }
     j->fd = fd;
@@ -213,6 +222,24 @@ static int replay_all(struct journal *j, const struct replay *r, struct err *e)
 
 static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us);
 static void stop_compaction(struct journal *j);
+static int go_on_compacting(struct journal *j, struct err *e);
+
+/* Durability power: what was read from the last segment may only be in the kernel's memory, and
+ * after an fsync that failed no other one would write it. It is written anew. */
+static int renew_last(struct journal *j, struct err *e)
+{
+    uint32_t number = j->next_number++;
+    int rc = compaction_new(j->dirfd, last_number(j), number, &j->compaction, e);
+
+    while (rc == 0 && j->compaction)
+        rc = go_on_compacting(j, e) < 0 ? -1 : 0;
+    if (rc)
+        return -1;
+    (void)close(j->fd);
+    j->fd = files_open_segment(j->dirfd, number, true, e);
+    j->length = SEGMENT_HEAD + liveness_bytes(&j->live, number);
+    return j->fd < 0 ? -1 : 0;
+}
 
 int journal_open(struct loop *loop, const struct journal_options *o, journal_replay_fn replay,
                  void *ctx, struct journal **ret, struct err *e)
@@ -234,7 +261,8 @@ int journal_open(struct loop *loop, const struct journal_options *o, journal_rep
     j->dirfd = files_open_dir(o->dir, e);
     if (j->dirfd < 0 || replay_all(j, &r, e))
         goto out;
-    if (o->durability == JOURNAL_POWER && syncer_new(loop, on_synced, j, &j->syncer, e))
+    if (o->durability == JOURNAL_POWER &&
+        (renew_last(j, e) || syncer_new(loop, on_synced, j, &j->syncer, e)))
         goto out;
     *ret = j;
     return 0;
@@ -272,12 +300,8 @@ static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
 
     j->stats.fsyncs++;
     j->stats.fsync_us = took_us;
-    /* After a failed fsync nothing is known of the bytes (the kernel may drop them): the only way
-     * on that keeps the promise is to start anew from what can be read back. */
-    if (failed) {
-        log_error(NULL, "journal: fsync failed", LOG_I("errno", failed));
-        CHECK(!"journal fsync failed");
-    }
+    if (failed)
+        sync_failed(failed);
     while (j->waiting.n > 0 && j->waiting.at[0].ticket <= ticket) {
         struct waiter w = j->waiting.at[0];
 

@@ -49,6 +49,8 @@ int ledger_write(struct turn_env *env, struct str session_id, struct str record,
 
     if (journal_append(ledger_journal(env, session_id), session_id, record, done.fn, done.ctx, e)) {
         metrics_count(env->page, METRIC_journal_errors, 1);
+        if (e->kind == ERR_IO) /* nothing was recorded: the request may be sent again */
+            e->kind = ERR_STORAGE_FAILED;
         return -1;
     }
     CHECK(session_apply(env->store, record, &applied) == 0);

@@ -249,3 +249,34 @@ TEST(journal, power_tells_when_records_are_on_the_disk)
     loop_free(loop);
     drop_dir();
 }
+
+/* power: what is read at the start is written anew, and appending goes on behind it. */
+TEST(journal, renews_its_last_segment_for_power)
+{
+    struct journal_options o = {dir, JOURNAL_POWER, 0};
+    struct buf got = {0};
+    struct loop *loop;
+    struct journal *j;
+    struct err e = {0};
+
+    make_dir();
+    loop = loop_new(&e);
+    cr_assert(loop);
+    j = open_journal(0, &got);
+    append(j, "w0-a", "one");
+    append(j, "~", "note");
+    journal_close(j);
+    for (int i = 0; i < 3; i++) {
+        buf_clear(&got);
+        cr_assert_eq(journal_open(loop, &o, collect, &got, &j, &e), 0, "%s", e.text);
+        append(j, "w0-b", "more");
+        journal_close(j);
+    }
+    check_replayed(&got, "w0-a=one;~=note;w0-b=more;w0-b=more;");
+    cr_expect_eq(file_size("seg-00000001"), -1);
+    journal_close(open_journal(0, &got));
+    check_replayed(&got, "w0-a=one;~=note;w0-b=more;w0-b=more;w0-b=more;");
+    loop_free(loop);
+    buf_done(&got);
+    drop_dir();
+}

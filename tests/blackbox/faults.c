@@ -1,0 +1,97 @@
+/*
+ * A library for LD_PRELOAD: faults of disk and clock on demand. $RG_FAULTS names a folder; while a
+ * file of one of these names is in it,
+ *   fdatasync   fails with the errno that stands in the file
+ *   hold        fdatasync waits until the file is gone
+ *   writev      fails with the errno in the file, after half of the bytes were written ("5 half")
+ *   clock       CLOCK_REALTIME is so many seconds ahead
+ * Only journal segments are hurt: descriptors whose name has "/seg-".
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+static int fault(const char *name, char *text, size_t size)
+{
+    const char *dir = getenv("RG_FAULTS");
+    char path[512];
+    ssize_t n;
+    int fd;
+
+    if (!dir || snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
+        return 0;
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    n = read(fd, text, size - 1);
+    (void)close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
+static int is_segment(int fd)
+{
+    char link[64], path[512];
+    ssize_t n;
+
+    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    n = readlink(link, path, sizeof(path) - 1);
+    if (n <= 0)
+        return 0;
+    path[n] = '\0';
+    return strstr(path, "/seg-") != NULL;
+}
+
+int fdatasync(int fd)
+{
+    static int (*real)(int);
+    char text[64];
+
+    if (!real)
+        *(void **)(&real) = dlsym(RTLD_NEXT, "fdatasync");
+    while (fault("hold", text, sizeof(text)))
+        (void)usleep(5000);
+    if (is_segment(fd) && fault("fdatasync", text, sizeof(text))) {
+        errno = (int)strtol(text, NULL, 10);
+        return -1;
+    }
+    return real(fd);
+}
+
+ssize_t writev(int fd, const struct iovec *parts, int n)
+{
+    static ssize_t (*real)(int, const struct iovec *, int);
+    char text[64];
+    int saved = errno;
+
+    if (!real)
+        *(void **)(&real) = dlsym(RTLD_NEXT, "writev");
+    if (is_segment(fd) && fault("writev", text, sizeof(text))) {
+        if (strstr(text, "half"))
+            (void)!write(fd, parts[0].iov_base, parts[0].iov_len / 2);
+        errno = (int)strtol(text, NULL, 10);
+        return -1;
+    }
+    errno = saved;
+    return real(fd, parts, n);
+}
+
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    static int (*real)(clockid_t, struct timespec *);
+    char text[64];
+    int rc;
+
+    if (!real)
+        *(void **)(&real) = dlsym(RTLD_NEXT, "clock_gettime");
+    rc = real(id, t);
+    if (rc == 0 && id == CLOCK_REALTIME && fault("clock", text, sizeof(text)))
+        t->tv_sec += strtol(text, NULL, 10);
+    return rc;
+}

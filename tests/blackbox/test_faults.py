@@ -1,0 +1,255 @@
+"""Disk and clock that misbehave (faults.c): a failing fsync, a full or failing disk in the middle of
+a record, answers that wait for the disk, clocks that jump, journals torn at every byte."""
+import errno
+import itertools
+import os
+import random
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from gateway import BUILD, BINARY, wait_until
+from test_streaming import new, user
+
+SHIM = BUILD / "tests/blackbox/libfaults.so"
+
+
+@pytest.fixture
+def faulty(start, tmp_path):
+    """faulty(**settings) -> (gateway, inject); inject(name, text) begins a fault, text None ends it."""
+    if not SHIM.exists():
+        pytest.skip(f"{SHIM} is not built")
+    if "asan" in str(BUILD):
+        pytest.skip("the sanitizer must be loaded first")
+    folder = tmp_path / "faults"
+    folder.mkdir()
+
+    def inject(name, text):
+        if text is None:
+            (folder / name).unlink(missing_ok=True)
+            return
+        (folder / "new").write_text(str(text))
+        (folder / "new").rename(folder / name)
+
+    def make(**settings):
+        env = {"LD_PRELOAD": str(SHIM), "RG_FAULTS": str(folder)}
+        return start(env=env, workers=1, **{"engine": "builtin:echo", **settings}), inject
+    yield make
+    for name in ("fdatasync", "hold", "writev", "clock"):
+        inject(name, None)
+
+
+class Talk:
+    """A session whose answered turns are remembered."""
+
+    def __init__(self, gateway, **options):
+        self.gateway, self.session = gateway, new(gateway, **options)
+        self.path = f"/sessions/{self.session['session_id']}"
+        self.messages, self.answered = user("begin"), []
+
+    def turn(self, tries=1):
+        """The status of the last try; an answer is taken over."""
+        status = None
+        for _ in range(tries):
+            try:
+                a = self.gateway.chat(self.session, self.messages)
+            except OSError:
+                status = 0
+            else:
+                status = a.status
+                if status == 200:
+                    m = a.json()["choices"][0]["message"]
+                    self.answered.append(m["content"])
+                    self.messages += [m, *user(f"turn {len(self.answered)} " + "x" * 40)]
+                    return status
+                assert status in (502, 503), a.text
+                assert a.headers["x-should-retry"] == "true"
+            time.sleep(0.1)
+        return status
+
+    def check(self):
+        """Every answered turn is there exactly once, and nothing else."""
+        state = self.gateway.get(f"{self.path}?records=1").json()
+        texts = [r["answers"][0]["message"]["content"] for r in state["records"]]
+        assert texts == self.answered
+        ids = self.gateway.get(f"{self.path}/trajectories").json()["trajectories"]
+        assert len(ids) == 1
+        assert sum(m.get("generated", False) for m in ids[0]["messages"]) == len(self.answered)
+
+
+def test_a_failing_fsync_loses_nothing_answered(faulty):
+    gateway, inject = faulty(durability="power", max_restarts=1000)
+    gateway.allow("fsync failed", "process died", "restarts")
+    talk = Talk(gateway)
+    for _ in range(3):
+        assert talk.turn() == 200
+    for _ in range(2):
+        worker = gateway.child("worker-0")
+        inject("fdatasync", errno.EIO)
+        assert talk.turn() != 200           # answered it would not be durable
+        inject("fdatasync", None)
+        wait_until(lambda: gateway.child("worker-0") != worker, 20, "the worker was replaced")
+        assert talk.turn(tries=100) == 200
+        talk.check()
+    gateway.stop()
+    gateway.start()
+    talk.check()
+    assert talk.turn() == 200
+
+
+def test_nothing_is_answered_before_it_is_on_the_disk(faulty):
+    """durability power: create, call, reward, complete, finalize and DELETE wait for their fsync."""
+    gateway, inject = faulty(durability="power")
+    first, second = Talk(gateway), Talk(gateway)
+    assert first.turn() == 200 and second.turn() == 200
+    asked = [
+        lambda: gateway.post("/sessions"),
+        lambda: gateway.chat(first.session, first.messages),
+        lambda: gateway.post(f"{first.path}/reward_info", {"reward_info": {"score": 1}}),
+        lambda: gateway.post(f"{first.path}/complete", {"reward_info": {"score": 2}}),
+        lambda: gateway.post(f"{first.path}/finalize"),
+        lambda: gateway.request("DELETE", second.path),
+    ]
+    for ask in asked:
+        got = []
+        inject("hold", 1)
+        thread = threading.Thread(target=lambda: got.append(ask()))
+        thread.start()
+        time.sleep(0.3)
+        early = list(got)
+        inject("hold", None)
+        thread.join(20)
+        assert not early, (early[0].status, early[0].text)
+        assert got and got[0].status in (200, 204), got
+
+
+@pytest.mark.parametrize("how", ["28", "28 half", "5 half"])
+def test_a_disk_that_takes_no_record(faulty, how):
+    """Fails at once or in the middle of a record, again and again, under several sessions."""
+    gateway, inject = faulty()
+    gateway.allow("journal", "cannot")
+    talks = [Talk(gateway) for _ in range(4)]
+    for round_ in range(6):
+        for talk in talks:
+            assert talk.turn() == 200
+        inject("writev", how)
+        for talk in talks:
+            assert talk.turn() != 200
+        refused = gateway.post("/sessions")
+        assert refused.status in (500, 503) and "journal" in refused.text, refused.text
+        if how.startswith("28"):
+            assert refused.status == 503 and refused.json()["error"]["code"] == "storage_full"
+        inject("writev", None)
+    for talk in talks:
+        assert talk.turn() == 200
+        talk.check()
+    os.kill(gateway.child("worker-0"), signal.SIGKILL)
+    for talk in talks:
+        assert talk.turn(tries=100) == 200
+        talk.check()
+    assert "torn tail" not in gateway.log()
+    gateway.allow("process died")
+
+
+def test_a_clock_that_jumps_expires_nothing(faulty):
+    gateway, inject = faulty(session_ttl="60s", tombstone_ttl="1h", export_retention="1h")
+    talk, ended, deleted = Talk(gateway), Talk(gateway), Talk(gateway)
+    for t in (talk, ended, deleted):
+        assert t.turn() == 200
+    want = gateway.post(f"{ended.path}/finalize").json()["trajectories"]
+    gateway.request("DELETE", deleted.path)
+    for step in (86400 * 3, -86400 * 300, None):
+        lines = gateway.log().count("the clock was set")
+        inject("clock", step)
+        wait_until(lambda: gateway.log().count("the clock was set") > lines, 10, "the step is seen")
+        time.sleep(1.2)
+        assert talk.turn() == 200
+        assert gateway.post(f"{ended.path}/finalize").json()["trajectories"] == want
+        assert gateway.chat(ended.session, "x").status == 410
+        assert gateway.chat(deleted.session, "x").status == 410
+        assert gateway.get(talk.path).json()["phase"] == "open"
+    assert gateway.metrics()["rollgate_sessions_expired_total"] == 0
+    talk.check()
+
+
+def folder_of(gateway):
+    return f"{gateway.folder}/state/worker-0"
+
+
+def last_segment(folder):
+    return f"{folder}/{max(n for n in os.listdir(folder) if n.startswith('seg-'))}"
+
+
+def verify(folder):
+    return subprocess.run([str(BINARY), "journal", "verify", folder], capture_output=True, text=True)
+
+
+def test_a_journal_torn_at_every_byte(start):
+    """The last record cut at each byte, and bits of it flipped: the worker comes up with all that was
+    whole before it, says what it cut off, and the session goes on from there."""
+    gateway = start(engine="builtin:echo", workers=1)
+    gateway.allow("journal", "process died")
+    talk = Talk(gateway)
+    for _ in range(3):
+        assert talk.turn() == 200
+    gateway.stop()
+    folder = folder_of(gateway)
+    whole = os.path.getsize(last_segment(folder))
+    gateway.start()
+    assert talk.turn() == 200
+    gateway.stop()
+    kept = folder + ".kept"
+    shutil.copytree(folder, kept)
+    full = os.path.getsize(last_segment(folder))
+    data = open(last_segment(kept), "rb").read()
+    # A delivery note may follow the last commit; cuts behind it keep the turn.
+    rng = random.Random(3)
+    cuts = sorted(set(rng.sample(range(whole + 1, full), 25)) | {whole + 1, whole + 8, whole + 9, full - 1})
+    cases = [data[:cut] for cut in cuts]
+    for _ in range(12):
+        at = rng.randrange(whole + 4, whole + (full - whole) // 2)
+        cases.append(data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1:])
+    for bytes_ in cases:
+        shutil.rmtree(folder)
+        shutil.copytree(kept, folder)
+        with open(last_segment(folder), "wb") as f:
+            f.write(bytes_)
+        gateway.start()
+        state = gateway.get(f"{talk.path}?records=1").json()
+        texts = [r["answers"][0]["message"]["content"] for r in state["records"]]
+        assert texts in (talk.answered, talk.answered[:-1]), texts
+        a = gateway.chat(talk.session, talk.messages[:-2] if len(texts) < 4 else talk.messages)
+        assert a.status == 200, a.text
+        assert gateway.stop() == 0
+    assert "torn tail cut off" in gateway.log()
+
+
+def test_every_byte_of_the_last_record_by_the_journal_alone(start, tmp_path):
+    """The same without a gateway: verify names the tear, export gives what is whole before it."""
+    gateway = start(engine="builtin:echo", workers=1)
+    talk = Talk(gateway)
+    for _ in range(2):
+        assert talk.turn() == 200
+    gateway.kill()
+    folder = folder_of(gateway)
+    data = open(last_segment(folder), "rb").read()
+    lines = subprocess.run([str(BINARY), "journal", "dump", folder], capture_output=True,
+                           text=True).stdout.splitlines()
+    import json
+    last = json.loads([l for l in lines if '"commit"' in l][-1])["offset"]
+    broken = tmp_path / "worker-0"
+    step = max((len(data) - last) // 120, 1)
+    for cut in itertools.chain(range(last + 1, last + 30), range(last + 30, len(data), step)):
+        shutil.rmtree(broken, ignore_errors=True)
+        shutil.copytree(folder, broken)
+        with open(last_segment(str(broken)), "wb") as f:
+            f.write(data[:cut])
+        said = verify(str(broken))
+        ends = [json.loads(l)["offset"] for l in lines] + [len(data)]
+        assert said.returncode == (0 if cut in ends else 1), (cut, said)
+        if said.returncode:
+            assert f"torn tail at offset" in said.stderr
