@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,7 +44,7 @@ struct harness {
     struct arena turn;
     struct buf record, request;
     uint64_t now;
-    unsigned sessions;
+    unsigned sessions, seed;
     size_t prompt; /* of the newest call */
 };
 
@@ -114,6 +115,10 @@ static double turn(struct harness *h, struct str answer)
     lp = arena_calloc(&h->turn, answer.len + 1, sizeof(*lp));
     for (size_t i = 0; i < answer.len; i++)
         ids[i] = (unsigned char)answer.p[i];
+    for (size_t i = 0; i <= answer.len; i++) {
+        h->seed = h->seed * 1664525 + 1013904223;
+        lp[i] = -4.0F * (float)(h->seed >> 8) / 16777216.0F;
+    }
     ids[answer.len] = FAKE_END;
     in.now_ms = ++h->now;
     in.body_hash[0] = h->now;
@@ -300,48 +305,62 @@ static void bench_matching(void)
 
 /* --- exports --- */
 
-static void export_one(struct harness *h, const char *format, const char *more)
+/* As the worker does it: in steps of 4 KB, the longest of which is what others wait for. */
+static void export_one(struct harness *h, const char *format, FILE *dump)
 {
     struct export_options o;
     struct export *x;
     struct buf out = {0};
     struct err e;
-    size_t bytes = 0, slices = 0;
-    double start = cpu_s(), longest = 0, total;
+    size_t bytes = 0, steps = 0;
+    double longest = 0, total = 0;
     int rc;
 
     export_options_init(&o);
     CHECK(export_option(&o, STR("format"), str_cstr(format), &e) == 0);
-    if (*more)
-        CHECK(export_option(&o, STR("select"), str_cstr(more), &e) == 0);
     CHECK(export_new(h->s, NULL, NULL, &o, &x, &e) == 0);
     do {
         double one = cpu_s();
 
-        rc = export_next(x, &out, 64 * 1024, &e);
+        rc = export_next(x, &out, 4 << 10, &e);
         one = cpu_s() - one;
+        total += one;
         longest = one > longest ? one : longest;
         bytes += out.len;
+        if (dump)
+            CHECK(fwrite(out.p, 1, out.len, dump) == out.len);
         buf_clear(&out);
-        slices++;
+        steps++;
     } while (rc == 0);
-    total = cpu_s() - start;
-    printf("%-18s %10.1f %10.0f %10zu %16.2f\n", format, (double)bytes / 1e6,
-           (double)bytes / 1e6 / total, slices, longest * 1e3);
+    printf("%-18s %10.1f %10.0f %10.1f %10zu %16.2f\n", format, (double)bytes / 1e6,
+           (double)bytes / 1e6 / total, total * 1e3, steps, longest * 1e3);
     export_free(x);
     buf_done(&out);
 }
 
-static void bench_exports(void)
+static const char *const FORMATS[] = {"json",  "msgpack", "safetensors", "verl",           "miles",
+                                      "areal", "slime",   "prime-rl",    "openai-messages"};
+
+static void export_all(struct harness *h, const char *dump)
 {
-    static const char *const formats[] = {"json",  "msgpack",  "safetensors",
-                                          "verl",  "miles",    "areal",
-                                          "slime", "prime-rl", "openai-messages"};
+    printf("%-18s %10s %10s %10s %10s %16s\n", "format", "MB", "MB/s", "CPU ms", "steps",
+           "longest step ms");
+    for (size_t i = 0; i < sizeof(FORMATS) / sizeof(*FORMATS); i++) {
+        FILE *f = dump && i == 0 ? fopen(dump, "w") : NULL;
+
+        export_one(h, FORMATS[i], f);
+        if (f)
+            CHECK(fclose(f) == 0);
+    }
+}
+
+static void bench_exports(unsigned n, const char *dump)
+{
     struct harness h;
 
     harness_init(&h);
     new_session(&h);
-    for (unsigned k = 0; k < 10000; k++) {
+    for (unsigned k = 0; k < n; k++) {
         struct arena keep = {0};
 
         buf_clear(&h.request);
@@ -352,15 +371,30 @@ static void bench_exports(void)
         (void)turn(&h, answer_text(&keep, k, 256));
         arena_done(&keep);
     }
-    printf("\nexport of 10,000 trajectories of about 1,050 tokens, in slices of 64 KB\n");
-    printf("%-18s %10s %10s %10s %16s\n", "format", "MB", "MB/s", "slices", "longest slice ms");
-    for (size_t i = 0; i < sizeof(formats) / sizeof(*formats); i++)
-        export_one(&h, formats[i], "");
+    printf("\nexport of %u trajectories of about 1,050 tokens\n", n);
+    export_all(&h, dump);
     harness_done(&h);
 }
 
-int main(void)
+static void bench_long_export(size_t per_message)
 {
+    double total = 0, last = 0;
+    struct harness h;
+
+    harness_init(&h);
+    grow_one(&h, 200, per_message, &total, &last);
+    printf("\nexport of one trajectory of 200 turns and %zu tokens\n", h.prompt);
+    export_all(&h, NULL);
+    harness_done(&h);
+}
+
+/* bench_sessions [exports N FILE]: only exports, of N trajectories, the JSON also into FILE. */
+int main(int argc, char **argv)
+{
+    if (argc == 4 && strcmp(argv[1], "exports") == 0) {
+        bench_exports((unsigned)strtoul(argv[2], NULL, 10), argv[3]);
+        return 0;
+    }
     bench_growing();
     bench_long();
     printf("\nsiblings on a 32 k-token prefix\n%-34s %6s %10s %14s %12s %10s\n", "", "n", "RSS MB",
@@ -368,6 +402,8 @@ int main(void)
     siblings("best of N (same prompt)", false, 1000);
     siblings("one system prompt, N questions", true, 1000);
     bench_matching();
-    bench_exports();
+    bench_exports(10000, NULL);
+    bench_long_export(262);
+    bench_long_export(4000);
     return 0;
 }

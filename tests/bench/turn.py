@@ -7,8 +7,9 @@ long      turns on a history of 64 k tokens that is extended (byte model; qwen3 
           is at hand): worker CPU (user + system, all threads) per turn, target 0.5 ms
 growing   20 sessions x 60 turns from an empty history: worker CPU per turn, target 0.25 ms
 export    /health and another session's turns while 10,000 trajectories leave as JSON and as
-          safetensors, and while trajectories of 64 k tokens do: latency p50 / p99 / max beside the
-          same without an export
+          safetensors, while trajectories of 64 k tokens do, and while a new trajectory of 120 k
+          tokens is audited and exported again and again: latency p50 / p99 / max beside the same
+          without an export
 
 CPU is the process clock of the worker, so other work on the machine does not count. Latencies are
 wall time: on a busy machine read them beside the idle ones.
@@ -224,12 +225,25 @@ def few(gate, count=8):
     return client
 
 
-def export_scene(gate, session, label, seconds, results, fmt):
-    url = f"{gate.url}/sessions/{session['session_id']}/trajectories?format={fmt}"
+def huge(gate):
+    client = warm(gate, 120000)
+    client.messages.append({"role": "user", "content": "Answer as you like."})
+    client.call(max_tokens=64)
+    return client
+
+
+def export_scene(gate, client, label, seconds, results, fmt):
+    """The newest trajectory alone is new each time where only that one is exported: an audit is
+    kept with its checkpoint."""
+    newest = label.endswith("120k")
+    url = f"{gate.url}/sessions/{client.session['session_id']}/trajectories?format={fmt}"
+    url += "&select=last" if newest else ""
     state = {"n": 0, "mb": 0}
 
     def run():  # one export after the other, for enough samples
         while time.monotonic() < begun + seconds:
+            if newest:
+                client.call(max_tokens=64)
             out = subprocess.run(["curl", "-s", "-o", "/dev/null", "-w",
                                   "%{http_code} %{size_download}", url],
                                  capture_output=True, text=True, check=True).stdout.split()
@@ -254,10 +268,10 @@ def export_scene(gate, session, label, seconds, results, fmt):
 def export(args, results):
     for name, settings in models().items():
         gate = start("builtin:random:1", **settings)
-        for label, make in (("10000", many), ("8 of 64k", few)):
-            session = make(gate).session
+        for label, make in (("10000", many), ("8 of 64k", few), ("1 of 120k", huge)):
+            client = make(gate)
             for fmt in ("json", "safetensors"):
-                export_scene(gate, session, f"{name} {label}", args.seconds, results, fmt)
+                export_scene(gate, client, f"{name} {label}", args.seconds, results, fmt)
         stop(gate)
 
 

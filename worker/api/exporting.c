@@ -12,7 +12,7 @@
 #include "worker/turn/ledger.h"
 
 /* A slice ends with its bytes or its time, whichever is first; it is made in steps. */
-enum { SLICE_BYTES = 64 << 10, SLICE_US = 500, STEP_BYTES = 4 << 10 };
+enum { SLICE_BYTES = 64 << 10, SLICE_US = 250, STEP_BYTES = 4 << 10 };
 
 struct exporting {
     struct api *api;
