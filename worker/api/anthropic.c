@@ -317,6 +317,25 @@ static int parse_both(struct arena *a, const struct json *body,
     return 0;
 }
 
+/* output_config.format, or as output_format: a format that is not known is let be, as betas are. */
+static int read_format(struct arena *a, const struct json *body, struct chat_request *req,
+                       struct err *e)
+{
+    const struct json *format = json_get(json_get(body, "output_config"), "format");
+    struct json all = json_empty(JSON_OBJECT), schema = json_empty(JSON_OBJECT);
+
+    if (!format)
+        format = json_get(body, "output_format");
+    if (!str_eq_c(json_string(json_get(format, "type")), "json_schema"))
+        return 0;
+    if (!json_is(json_get(format, "schema"), JSON_OBJECT))
+        return err_field(e, "output_format.schema", "output_format.schema must be an object");
+    json_put(a, &schema, "schema", *json_get(format, "schema"));
+    json_put(a, &all, "type", json_make_string(STR("json_schema")));
+    json_put(a, &all, "json_schema", schema);
+    return request_format(a, json_keep(a, all), "output_format", req, e);
+}
+
 static int messages_parse(struct arena *a, const struct json *body,
                           const struct dialect_headers *headers, const struct dialect_past *past,
                           struct chat_request *ret, struct err *e)
@@ -330,6 +349,8 @@ static int messages_parse(struct arena *a, const struct json *body,
         return err_field(e, "max_tokens", "max_tokens is required");
     if (!json_is_null(stops) && stops->kind != JSON_ARRAY)
         return err_field(e, "stop_sequences", "stop_sequences must be a list of strings");
+    if (read_format(a, body, ret, e))
+        return -1;
     return request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e);
 }
 
