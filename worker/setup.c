@@ -90,6 +90,7 @@ struct engine_options setup_engines(const struct config *c, const struct model *
         .connect_timeout_ms = (uint64_t)c->engine_connect_timeout_ms,
         .queue_timeout_ms = (uint64_t)c->queue_timeout_ms,
         .health_interval_ms = (uint64_t)c->engine_health_interval_ms,
+        .health_timeout_ms = (uint64_t)c->engine_health_timeout_ms,
     };
 }
 

@@ -292,9 +292,11 @@ static void on_reload(struct child *c)
 {
     struct worker *w = CONTAINER_OF(c, struct worker, child);
     const struct config *now = w->h->config;
+    struct engine_options engines = setup_engines(now, w->h->model);
     struct keys *fresh;
     struct err e;
 
+    engine_pool_reload(w->api.turns.engines, &engines);
     setup_turns(&w->api.turns, now, w->h->model);
     if (keys_load(now->admin_key_file, now->key_secret_file, w->h->state_dir, &fresh, &e)) {
         log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));

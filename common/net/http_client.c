@@ -479,6 +479,12 @@ struct http_call *http_client_start(struct http_client *c, const struct http_req
     return call;
 }
 
+void http_client_limits(struct http_client *c, uint64_t connect_timeout_ms, size_t max_idle)
+{
+    c->connect_timeout_ms = connect_timeout_ms ? connect_timeout_ms : CONNECT_TIMEOUT_MS;
+    c->max_idle = max_idle ? max_idle : IDLE_MAX;
+}
+
 int http_client_new(struct loop *loop, const char *url, const struct http_client_options *o,
                     struct http_client **ret, struct err *e)
 {
@@ -486,8 +492,7 @@ int http_client_new(struct loop *loop, const char *url, const struct http_client
 
     c->loop = loop;
     c->url_text = mem_strdup(url);
-    c->connect_timeout_ms = o->connect_timeout_ms ? o->connect_timeout_ms : CONNECT_TIMEOUT_MS;
-    c->max_idle = o->max_idle ? o->max_idle : IDLE_MAX;
+    http_client_limits(c, o->connect_timeout_ms, o->max_idle);
     if (url_parse(str_cstr(c->url_text), &c->url, e) < 0)
         goto out;
     c->host = mem_strndup(c->url.host.p, c->url.host.len);

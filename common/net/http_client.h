@@ -55,6 +55,9 @@ struct http_events {
 int http_client_new(struct loop *loop, const char *url, const struct http_client_options *o,
                     struct http_client **ret, struct err *e);
 
+/* Changes connect_timeout_ms and max_idle of the options, for what begins from now on. */
+void http_client_limits(struct http_client *c, uint64_t connect_timeout_ms, size_t max_idle);
+
 /* No call may be left. */
 void http_client_free(struct http_client *c);
 

@@ -419,6 +419,7 @@ static void set_option(struct engine_options *o, const char *name, const char *v
         {"--connect-timeout", &o->connect_timeout_ms, NULL, NULL},
         {"--queue-timeout", &o->queue_timeout_ms, NULL, NULL},
         {"--health-interval", &o->health_interval_ms, NULL, NULL},
+        {"--health-timeout", &o->health_timeout_ms, NULL, NULL},
         {"--max-inflight", NULL, &o->max_inflight, NULL},
         {"--max-queue", NULL, &o->max_queue, NULL},
         {"--retries", NULL, &o->retries, NULL},

@@ -521,6 +521,12 @@ def test_slow_health_of_a_busy_engine_is_no_death():
         assert d.state()["replicas"][0]["up"]
 
 
+def test_an_idle_engine_that_does_not_answer_probes_is_down():
+    with StubEngine(health_delay=3600) as engine, engine_kit.Driver(engine, health_interval=50, health_timeout=50) as d:
+        wait_until(lambda: not d.state()["replicas"][0]["up"], 5, "down")
+        assert any("probe failed" in line for line in d.log)
+
+
 def test_health_answered_late_is_health():
     """Two seconds for each probe, while calls are answered: never down, and no call goes elsewhere."""
     with StubEngine(health_delay=2) as engine, engine_kit.Driver(engine, health_interval=50) as d:
@@ -596,6 +602,12 @@ def test_experts_whole_and_incremental():
         e = check(d.call(experts_from=2))
         assert (e["experts_from"], e["experts_rows"]) == (0, 6)
         fails(d, engine, "engine_invalid", plan={"experts": block(5)}, experts_from=2)
+    with StubEngine() as engine, engine_kit.Driver(engine, routed_experts=True) as d:
+        # As long as the size of a row is unknown a part could not be told from a whole block.
+        engine.plan.extend([{"experts": block(6)}, {"experts": block(4)}])
+        check(d.call(experts_from=2))
+        check(d.call(experts_from=2))
+        assert [r["body"]["routed_experts_start_len"] for r in engine.requests] == [0, 2]
 
 
 @pytest.mark.parametrize("dtype", ["u1", "u2"])

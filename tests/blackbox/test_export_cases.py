@@ -427,6 +427,9 @@ def test_experts_from_the_engine_to_every_export(mixture, opener, whole):
     routed(s, [user("q"), said("one"), user("r")], "two", whole)
     routed(s, [user("q"), said("one"), user("s")], "three", whole)
     routed(s, [user("q"), said("one"), user("s"), said("three"), user("t")], "four", whole)
+    starts = [r["body"]["routed_experts_start_len"] for r in s.engine.requests]
+    lengths = [len(r["body"]["input_ids"]) for r in s.engine.requests]
+    assert starts[0] == 0 and all(0 < at < n for at, n in zip(starts[1:], lengths[1:])), (starts, lengths)
     live = s.compare()
     assert len(live["trajectories"]) == 2
     assert [t["extra_fields"]["trimmed_tokens"] for t in live["trajectories"]] == ([1, 2] if opener else [0, 0])

@@ -1,6 +1,8 @@
 """Engines behind a whole gateway: what a client sees of them, and what a failed call leaves."""
 import json
+import signal
 import socket
+import threading
 
 import pytest
 
@@ -168,3 +170,67 @@ def test_agents_do_not_control_the_engine(pair, tmp_path):
     assert engine.aborts == []
     assert gateway.post(f"/sessions/{sid}/abort_request", {"rid": "x"}, headers=admin).status == 200
     assert engine.aborts == ["x"]
+
+
+def reload_with(gateway, path, text):
+    path.write_text(text)
+    gateway.signal(signal.SIGHUP)
+
+
+def ask_in_thread(gateway, sid, got, **more):
+    t = threading.Thread(target=lambda: got.append(chat(gateway, sid, **more)))
+    t.start()
+    return t
+
+
+def test_reload_changes_limits_of_the_pool(start, tmp_path):
+    path = tmp_path / "rollgate.yaml"
+    path.write_text("engine-max-inflight: 1\nqueue-timeout: 60s\n")
+    with StubEngine() as engine:
+        gateway = start(workers=1, engine=engine.setting, config=str(path))
+        go, got = threading.Event(), []
+        engine.plan.extend([{**GOOD, "wait": go}, {**GOOD, "wait": go}])
+        threads = [ask_in_thread(gateway, session(gateway), got) for _ in range(2)]
+        wait_until(lambda: engine.running == 1, 10, "the first call")
+        assert len(engine.requests) == 1
+        reload_with(gateway, path, "engine-max-inflight: 2\nengine-retry-5xx: on\n")
+        wait_until(lambda: engine.running == 2, 10, "the second call")
+        go.set()
+        for t in threads:
+            t.join()
+        assert [a.status for a in got] == [200, 200]
+        engine.plan.extend([{"status": 503}, GOOD])
+        assert chat(gateway, session(gateway)).status == 200  # repeated now
+        reload_with(gateway, path, "queue-timeout: 100ms\nengine-max-inflight: 1\nengine-retry-5xx: off\n")
+        engine.plan.append({"status": 503})
+        wait_until(lambda: chat(gateway, session(gateway)).status == 503 or engine.plan.append({"status": 503}), 10, "no repetition")
+        go.clear()
+        engine.plan.clear()
+        engine.plan.append({**GOOD, "wait": go})
+        first = ask_in_thread(gateway, session(gateway), got)
+        wait_until(lambda: engine.running == 1, 10, "the call that fills the engine")
+        a = chat(gateway, session(gateway))
+        assert a.status == 429 and int(a.headers["retry-after"]) >= 1 and a.headers["x-should-retry"] == "true"
+        go.set()
+        first.join()
+
+
+def test_reload_reads_key_files_again(start, tmp_path):
+    path, key = tmp_path / "rollgate.yaml", tmp_path / "key"
+    path.write_text("log-rate: 50\n")
+    key.write_text("first-key\n")
+    with StubEngine(key="first-key") as engine:
+        gateway = start(workers=1, engine=f"{engine.setting},key-file={key}", config=str(path), engine_retries=0)
+        gateway.allow("key is unchanged")
+        engine.plan.extend([GOOD] * 9)
+        assert chat(gateway, session(gateway)).status == 200
+        engine.key = "second-key"
+        assert chat(gateway, session(gateway)).status == 502
+        key.write_text("second-key\n")
+        gateway.signal(signal.SIGHUP)
+        wait_until(lambda: chat(gateway, session(gateway)).status == 200, 10, "the new key")
+        key.write_text("\n")
+        gateway.signal(signal.SIGHUP)
+        gateway.wait_line("key is unchanged")
+        assert chat(gateway, session(gateway)).status == 200
+        assert not gateway.has_line("second-key|first-key")

@@ -56,6 +56,9 @@ struct engine_adapter {
     int (*open)(struct loop *loop, const struct engine_target *t, const struct engine_options *o,
                 void **ret, struct err *e);
 
+    /* The options have changed; the key file may have, too. NULL: nothing to do. */
+    void (*reload)(void *replica);
+
     /* No attempt runs any more. */
     void (*close)(void *replica);
 

@@ -6,7 +6,7 @@
 #include "worker/engine/pool_internal.h"
 #include "worker/model/model.h"
 
-enum { QUEUE_TIMEOUT_MS = 300000 };
+enum { QUEUE_TIMEOUT_MS = 300000, INTERVAL_MS = 5000, PROBE_TIMEOUT_MS = 20000 };
 
 static void on_changed(void *ctx)
 {
@@ -15,6 +15,16 @@ static void on_changed(void *ctx)
     pool_dispatch(p);
     if (p->opt.on_health)
         p->opt.on_health(p->opt.health_ctx);
+}
+
+static void set_defaults(struct engine_options *o)
+{
+    if (o->queue_timeout_ms == 0)
+        o->queue_timeout_ms = QUEUE_TIMEOUT_MS;
+    if (o->health_interval_ms == 0)
+        o->health_interval_ms = INTERVAL_MS;
+    if (o->health_timeout_ms == 0)
+        o->health_timeout_ms = PROBE_TIMEOUT_MS;
 }
 
 int engine_pool_new(struct loop *loop, const struct engine_options *o, struct engine_pool **ret,
@@ -26,8 +36,7 @@ int engine_pool_new(struct loop *loop, const struct engine_options *o, struct en
     p->loop = loop;
     p->opt = *o;
     p->opt.ca_file = o->ca_file && *o->ca_file ? arena_cstr(&p->arena, str_cstr(o->ca_file)) : NULL;
-    if (o->queue_timeout_ms == 0)
-        p->opt.queue_timeout_ms = QUEUE_TIMEOUT_MS;
+    set_defaults(&p->opt);
     if (info)
         p->experts.row_bytes = (size_t)info->moe_layers * info->moe_topk * sizeof(int32_t);
     p->replicas =
@@ -43,6 +52,27 @@ int engine_pool_new(struct loop *loop, const struct engine_options *o, struct en
 out:
     engine_pool_free(p);
     return -1;
+}
+
+void engine_pool_reload(struct engine_pool *p, const struct engine_options *o)
+{
+    struct engine_options *mine = &p->opt;
+
+    mine->max_inflight = o->max_inflight;
+    mine->max_queue = o->max_queue;
+    mine->retries = o->retries;
+    mine->retry_5xx = o->retry_5xx;
+    mine->routed_experts = o->routed_experts;
+    mine->resume_aborts = o->resume_aborts;
+    mine->timeout_ms = o->timeout_ms;
+    mine->idle_timeout_ms = o->idle_timeout_ms;
+    mine->connect_timeout_ms = o->connect_timeout_ms;
+    mine->queue_timeout_ms = o->queue_timeout_ms;
+    mine->health_interval_ms = o->health_interval_ms;
+    mine->health_timeout_ms = o->health_timeout_ms;
+    set_defaults(mine);
+    replicas_reload(&p->replicas);
+    pool_dispatch(p);
 }
 
 void engine_pool_free(struct engine_pool *p)

@@ -121,12 +121,17 @@ struct engine_options {
     struct metrics_page *metrics; /* this process's, or NULL */
     void (*on_health)(void *ctx); /* engine_pool_ready may have changed; or NULL */
     void *health_ctx;
-    uint64_t timeout_ms, idle_timeout_ms, connect_timeout_ms, queue_timeout_ms, health_interval_ms;
+    uint64_t timeout_ms, idle_timeout_ms, connect_timeout_ms, queue_timeout_ms, health_interval_ms,
+        health_timeout_ms; /* 0: 20 s */
 };
 
 /* Parses the engine arguments and prepares; connects nothing yet. */
 int engine_pool_new(struct loop *loop, const struct engine_options *o, struct engine_pool **ret,
                     struct err *e);
+
+/* Takes the settings over that may change while it runs: limits, timeouts, retries, what becomes of
+ * aborts; key files are read again. Running attempts keep theirs. */
+void engine_pool_reload(struct engine_pool *p, const struct engine_options *o);
 
 /* Cancels what is in flight (failed is called with ERR_DRAINING) and frees. */
 void engine_pool_free(struct engine_pool *p);

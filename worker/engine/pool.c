@@ -349,6 +349,9 @@ static void run_call(struct engine_call *c, struct replica *r)
     c->replica = r;
     c->queue_us += now - c->queued_us;
     p->running++;
+    /* Whether a part was sent shows in its size only: the size of a row must be known. */
+    if (p->experts.row_bytes == 0)
+        c->req.experts_from = 0;
     replica_begin(r);
     if (c->stamps.n == 0 && p->version.len > 0)
         pool_stamp(c);

@@ -10,7 +10,7 @@
 #include "common/codec/json.h"
 #include "worker/engine/attempt.h"
 
-enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, PROBE_TIMEOUT_MS = 20000, INFO_MAX = 4 << 20 };
+enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, INFO_MAX = 4 << 20 };
 
 /* A small call on the side: an abort, a probe, a question for facts, a forwarded request. */
 struct aside {
@@ -28,7 +28,7 @@ struct aside {
 /* --- the replica --- */
 
 /* Reads the bearer key: the file's text without blanks around it. */
-static int read_key(const char *path, struct remote *r, struct err *e)
+static int read_key(const char *path, struct buf *line, struct err *e)
 {
     char text[KEY_MAX];
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -46,8 +46,20 @@ static int read_key(const char *path, struct remote *r, struct err *e)
     }
     if (key.len == 0)
         return err_set(e, ERR_CONFIG, "engine key file %s: empty", path);
-    buf_printf(&r->auth, "authorization: Bearer %.*s\r\n", (int)key.len, key.p);
+    buf_clear(line);
+    buf_printf(line, "authorization: Bearer %.*s\r\n", (int)key.len, key.p);
     return 0;
+}
+
+void remote_reload(void *replica)
+{
+    struct remote *r = replica;
+    struct err e;
+
+    http_client_limits(r->client, r->options->connect_timeout_ms, r->options->max_inflight);
+    if (r->target->key_file && read_key(r->target->key_file, &r->auth, &e) < 0)
+        log_error(NULL, "an engine's key is unchanged", LOG_T("engine", r->target->name),
+                  LOG_T("reason", e.text));
 }
 
 int remote_open(const struct wire *w, struct loop *loop, const struct engine_target *t,
@@ -60,7 +72,7 @@ int remote_open(const struct wire *w, struct loop *loop, const struct engine_tar
     struct remote *r = mem_zalloc(sizeof(*r));
 
     *r = (struct remote){.wire = w, .loop = loop, .target = t, .options = o};
-    if (t->key_file && read_key(t->key_file, r, e) < 0)
+    if (t->key_file && read_key(t->key_file, &r->auth, e) < 0)
         goto out;
     if (http_client_new(loop, t->rest, &h, &r->client, e) < 0)
         goto out;
@@ -252,7 +264,7 @@ static struct aside *aside_start(struct remote *r, const struct http_request *q,
 
 static void ask_info(struct remote *r)
 {
-    struct http_request h = {.method = "GET", .total_timeout_ms = PROBE_TIMEOUT_MS};
+    struct http_request h = {.method = "GET", .total_timeout_ms = r->options->health_timeout_ms};
     struct buf headers = {0};
 
     for (const struct aside *a = r->aside; a; a = a->next) {
@@ -293,7 +305,7 @@ void remote_abort(struct remote *r, const struct engine_request *q)
 void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx)
 {
     struct remote *r = replica;
-    struct http_request h = {.method = "GET", .total_timeout_ms = PROBE_TIMEOUT_MS};
+    struct http_request h = {.method = "GET", .total_timeout_ms = r->options->health_timeout_ms};
     struct buf headers = {0};
 
     remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});

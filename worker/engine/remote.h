@@ -82,6 +82,7 @@ enum {
 /* What adapters are made of; `wire` is static. */
 int remote_open(const struct wire *w, struct loop *loop, const struct engine_target *t,
                 const struct engine_options *o, void **ret, struct err *e);
+void remote_reload(void *replica);
 void remote_close(void *replica);
 void *remote_start(void *replica, const struct engine_request *q,
                    const struct engine_attempt_events *events, void *ctx);
@@ -111,6 +112,7 @@ void remote_rid(struct buf *b, const struct engine_request *q);
     }                                                                                 \
     const struct engine_adapter engine_##name = {.kind = kind_text,                   \
                                                  .open = name##_open,                 \
+                                                 .reload = remote_reload,             \
                                                  .close = remote_close,               \
                                                  .start = remote_start,               \
                                                  .cancel = remote_cancel,             \

@@ -6,7 +6,7 @@
 #include "common/proc/metrics.h"
 #include "worker/engine/target.h"
 
-enum { BAD_LIMIT = 3, GOOD_LIMIT = 2, BUSY_MS = 60000, INTERVAL_MS = 5000 };
+enum { BAD_LIMIT = 3, GOOD_LIMIT = 2, BUSY_MS = 60000 };
 
 static const double load_factor = 1.25;
 static const double load_slack = 8;
@@ -72,7 +72,7 @@ static void on_timer(struct loop_timer *t)
         r->probing = true;
         r->adapter->probe(r->impl, on_answer, r);
     }
-    loop_timer_set(all->loop, &all->timer, all->interval_ms, on_timer);
+    loop_timer_set(all->loop, &all->timer, all->opt->health_interval_ms, on_timer);
 }
 
 void replica_alive(struct replica *r)
@@ -175,7 +175,7 @@ static struct replica *best(struct replicas *all, struct str session_id,
         double s;
 
         if (r == avoid || (!r->up && !l.all_down) ||
-            (all->max_inflight > 0 && r->inflight >= all->max_inflight) ||
+            (all->opt->max_inflight > 0 && r->inflight >= all->opt->max_inflight) ||
             (bounded && !within_share(r, &l)))
             continue;
         s = score(r, session_id);
@@ -220,14 +220,22 @@ int replicas_open(struct replicas *r, struct arena *a, const struct engine_optio
                   struct err *e)
 {
     r->at = arena_calloc(a, o->n_engines, sizeof(*r->at));
-    r->max_inflight = o->max_inflight;
-    r->interval_ms = o->health_interval_ms ? o->health_interval_ms : INTERVAL_MS;
+    r->opt = o;
     for (size_t i = 0; i < o->n_engines; i++) {
         if (open_one(r, a, o->engines[i], o, e) < 0)
             return -1;
     }
     loop_timer_set(r->loop, &r->timer, 1, on_timer);
     return 0;
+}
+
+void replicas_reload(struct replicas *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        if (r->at[i].adapter->reload)
+            r->at[i].adapter->reload(r->at[i].impl);
+    }
+    loop_timer_set(r->loop, &r->timer, 1, on_timer);
 }
 
 void replicas_close(struct replicas *r)

@@ -37,8 +37,7 @@ struct replicas {
     struct loop *loop;
     struct replica *at;
     size_t n;
-    uint32_t max_inflight;
-    uint64_t interval_ms;
+    const struct engine_options *opt;
     struct loop_timer timer;
     void (*changed)(void *ctx); /* one began or ceased to serve */
     void *ctx;
@@ -48,6 +47,9 @@ struct replicas {
 /* Opens them all and starts probing. Memory is the arena's. */
 int replicas_open(struct replicas *r, struct arena *a, const struct engine_options *o,
                   struct err *e);
+
+/* The options given to replicas_open have changed. */
+void replicas_reload(struct replicas *r);
 
 /* No call may be running. */
 void replicas_close(struct replicas *r);

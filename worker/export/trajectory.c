@@ -359,6 +359,8 @@ static void fill_experts(struct arena *a, struct trajectory *r)
         const struct turn *t = r->turns[i].turn;
         uint32_t n = t->experts_rows;
 
+        if (!t->experts.p)
+            continue; /* a later block may cover it */
         if (row_bytes(t) != row || t->experts_from > known)
             return;
         if (t->experts_from >= rows)

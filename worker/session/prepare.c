@@ -164,6 +164,25 @@ static int prompt_after_parent(struct plan *p, struct model_scratch *scratch, st
     return rc;
 }
 
+/* Rows of routed experts that the path has without a gap. What a trim drops was forwarded under
+ * other tokens. */
+static uint32_t experts_known(const struct plan *p)
+{
+    struct turn **path;
+    uint32_t known = 0;
+
+    if (!p->parent || !p->parent->experts.p)
+        return 0;
+    path = turn_path(p->parent, p->arena);
+    for (uint32_t i = 0; i < p->parent->depth; i++) {
+        const struct turn *t = path[i];
+
+        if (t->experts.p && t->experts_from <= known)
+            known = MAX_OF(known, t->experts_from + t->experts_rows);
+    }
+    return (uint32_t)MIN_OF((size_t)known, p->pub.reused);
+}
+
 /* --- limits --- */
 
 static int check_nodes(const struct session *s, const struct plan *p, struct err *e)
@@ -280,6 +299,7 @@ static int build(struct session *s, struct plan *p, struct model_scratch *scratc
         return 0;
     }
     rc = p->parent ? prompt_after_parent(p, scratch, e) : prompt_full(p, scratch, e);
+    p->pub.experts_known = rc == 0 ? experts_known(p) : 0;
     return rc == 0 ? clamp(p, in, e) : -1;
 }
 

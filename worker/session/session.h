@@ -185,6 +185,7 @@ struct session_plan {
     uint64_t call;            /* number of this call in its session, from 0 */
     struct token_span prompt; /* exact ids to send; lives as long as the plan */
     size_t reused;            /* how many of them were stored before */
+    uint32_t experts_known;   /* routed experts are stored for so many of them, from the first on */
     uint32_t trimmed;         /* how many stored ones the template's next turn repeats: dropped */
     uint32_t max_tokens;      /* clamped to context and budgets */
     bool drops;               /* linear: this retry discards the newest turn; session_drop_record

@@ -213,6 +213,7 @@ enum step_result step_generate(struct turn *t)
             .sampling = t->sampling,
             .top_logprobs = req->logprobs ? req->top_logprobs : 0,
             .stream = req->stream,
+            .experts_from = t->plan->experts_known,
             .chat_body = body,
         };
 
