@@ -1,9 +1,10 @@
 /*
  * session_player: plays scenarios (one JSON object a line on stdin, the format of the golden
  * files) against the session layer itself, no HTTP and no engine, and prints for each one line of
- * JSON: calls, state, exports. Options per scenario: "exports": {name: {option: value}}, "replay":
- * true (everything once more from its records, whose state must be the same), "spill": true (the
- * session is out of memory whenever it is idle), "drift": true (the tokenizer with merges).
+ * JSON: calls, state, exports. Options per scenario: "exports": {name: {option: value}}, "steps":
+ * the same after every event, "replay": true (everything once more from its records, whose exports
+ * must be the same), "spill": true (the session is out of memory whenever it is idle), "drift": true
+ * (the tokenizer with merges).
  * Whoever judges is outside: run_model.py.
  */
 #include <stdio.h>
@@ -87,6 +88,22 @@ static int64_t max_tokens_of(struct player *p, const struct json *sampling)
     int64_t n = number(json_get(sampling, "max_tokens"), 0);
 
     return n ? n : number(json_get(session_sampling(p->s), "max_tokens"), 0);
+}
+
+/* A count: nothing may come of it, and nothing may refuse it. */
+static void play_count(struct player *p, const struct json *ev)
+{
+    struct chat chat = {json_get(ev, "messages"), json_get(ev, "tools"), json_get(ev, "kwargs")};
+    struct session_call_input in = {.chat = &chat, .now_ms = p->now, .look = true};
+    struct session_plan *plan;
+    struct err e = {0};
+
+    if (!p->s)
+        return;
+    if (session_prepare(p->s, NULL, &p->arena, &in, &plan, &e) != 0)
+        fprintf(stderr, "a count was refused: %s\n", e.text);
+    else
+        session_release_unused(p->store, plan);
 }
 
 static void commit_answers(struct player *p, int64_t call, const struct session_answer *a, size_t n)
@@ -215,29 +232,46 @@ static const struct json *message_of(struct player *p, struct str text)
     return m;
 }
 
-static void play_engine(struct player *p, const struct json *ev, int64_t call)
+/* One answer; everything lies in the player's arena. */
+static struct session_answer answer_of(struct player *p, const struct json *ev, struct str id)
 {
-    struct session_version versions[2];
-    struct session_answer a = {0};
+    struct session_version *versions = arena_calloc(&p->arena, 2, sizeof(*versions));
+    struct session_answer a = {.response_id = id, .versions = versions};
     struct token_vec ids = {0};
     float *lp;
+    int32_t *at;
 
-    if (!p->plans[call])
-        return;
     read_ids(ev, &ids);
+    at = arena_alloc(&p->arena, (ids.n + 1) * sizeof(*at));
     lp = arena_alloc(&p->arena, (ids.n + 1) * sizeof(*lp));
-    for (size_t j = 0; j < ids.n; j++)
+    for (size_t j = 0; j < ids.n; j++) {
+        at[j] = ids.at[j];
         lp[j] = (float)(-(double)(((size_t)ids.at[j] * 7 + j * 13) % 100) / 100);
-    a.ids = (struct token_span){ids.at, ids.n};
+    }
+    a.ids = (struct token_span){at, ids.n};
     a.logprobs = json_is_true(json_get(ev, "no_logprobs")) ? NULL : lp;
-    a.versions = versions;
     a.n_versions = versions_of(ev, ids.n, versions);
     a.cut = !ids.n || ids.at[ids.n - 1] != FAKE_END;
     a.finish_reason = json_string(json_get(ev, "finish"));
     a.message = message_of(p, text_of(p, &ids));
-    a.response_id = arena_printf(&p->arena, "r%lld", (long long)call);
-    commit_answers(p, call, &a, 1);
     vec_done(&ids);
+    return a;
+}
+
+/* The engine's answer, and further ones of the same call in "more". */
+static void play_engine(struct player *p, const struct json *ev, int64_t call)
+{
+    const struct json *more = json_get(ev, "more");
+    uint32_t n = 1 + (more ? more->n : 0);
+    struct session_answer *a = arena_calloc(&p->arena, n, sizeof(*a));
+
+    if (!p->plans[call])
+        return;
+    a[0] = answer_of(p, ev, arena_printf(&p->arena, "r%lld", (long long)call));
+    for (uint32_t i = 1; i < n; i++)
+        a[i] = answer_of(p, &more->items[i - 1],
+                         arena_printf(&p->arena, "r%lld.%u", (long long)call, i));
+    commit_answers(p, call, a, n);
 }
 
 static void play_end(struct player *p, const struct json *ev)
@@ -246,12 +280,16 @@ static void play_end(struct player *p, const struct json *ev)
     enum session_end end = str_eq_c(how, "delete")     ? SESSION_END_DELETE
                            : str_eq_c(how, "finalize") ? SESSION_END_FINALIZE
                            : str_eq_c(how, "abort")    ? SESSION_END_ABORT
+                           : str_eq_c(how, "expire")   ? SESSION_END_EXPIRE
                                                        : SESSION_END_COMPLETE;
     struct buf record = {0};
     struct err e = {0};
     bool ended;
+    struct session *s =
+        end == SESSION_END_DELETE ? session_find_any(p->store, p->id, &ended) : p->s;
 
-    if (p->s && session_end_record(p->s, end, NULL, p->now, &record, &e) == 0)
+    /* What was finalized can be deleted, and nothing else. */
+    if (s && session_end_record(s, end, NULL, p->now, &record, &e) == 0)
         apply(p, &record);
     p->s = session_find(p->store, p->id, &ended);
     buf_done(&record);
@@ -279,6 +317,8 @@ static void play_event(struct player *p, const struct json *ev)
     unspill(p);
     if (str_eq_c(op, "chat")) {
         play_chat(p, ev, call);
+    } else if (str_eq_c(op, "count")) {
+        play_count(p, ev);
     } else if (str_eq_c(op, "engine")) {
         play_engine(p, ev, call);
     } else if (str_eq_c(op, "engine_error")) {
@@ -389,6 +429,18 @@ static void write_state(struct player *p, struct json_out *o)
     buf_done(&one);
 }
 
+/* After every event: what is there, and what an export would hold. */
+static void write_step(struct player *p, const struct json *exports, struct json_out *o)
+{
+    if (!exports)
+        return;
+    unspill(p);
+    json_out_obj(o);
+    write_state(p, o);
+    write_exports(p, exports, o);
+    json_out_end_obj(o);
+}
+
 static void play(struct player *p, const struct json *sc, struct buf *out)
 {
     const struct json *events = json_get(sc, "events");
@@ -410,10 +462,15 @@ static void play(struct player *p, const struct json *sc, struct buf *out)
     apply(p, &record);
     buf_done(&record);
     p->s = session_find(p->store, p->id, &ended);
-    for (uint32_t i = 0; i < events->n; i++)
-        play_event(p, &events->items[i]);
-    unspill(p);
     json_out_obj(&o);
+    json_out_key(&o, "steps");
+    json_out_arr(&o);
+    for (uint32_t i = 0; i < events->n; i++) {
+        play_event(p, &events->items[i]);
+        write_step(p, json_get(sc, "steps"), &o);
+    }
+    json_out_end_arr(&o);
+    unspill(p);
     write_calls(p, &o);
     write_state(p, &o);
     write_exports(p, json_get(sc, "exports"), &o);

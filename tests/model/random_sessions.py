@@ -1,6 +1,8 @@
-"""Random sessions: what harnesses do, in any order, overlapping, failing. Each is played by the
-implementation and by the reference; calls, state and exports must agree, and every export must hold
-the invariants of a trajectory whatever the reference says."""
+"""Random sessions: what harnesses do, in any order, overlapping, failing: extend, resample (also several
+answers of one call), rewrite, splice, shorten, sub-agents that come and go, condensation with and without
+the latest turns, warm starts, other tools and template kwargs, counts in between, errors, ends of every kind.
+Each is played by the implementation and by the reference. After every event state and exports must
+agree, and every export must hold the invariants of a trajectory whatever the reference says."""
 import copy
 import json
 import random
@@ -10,6 +12,7 @@ import reference as R
 WORDS = "alpha beta gamma delta fix run list files tests bug read done naïve 你好 🙂".split()
 TOOLS = [[{"type": "function", "function": {"name": n, "parameters": {"type": "object", "properties": {"p": {"type": t}}}}}]
          for n, t in (("ls", "string"), ("cat", "string"), ("ls", "integer"))]
+KWARGS = [None, {"enable_thinking": True}, {"enable_thinking": False}, {"depth": 4096}, {"depth": 4096.0}]
 ARGS = ['{"p": "/tmp"}', '{"p":"/tmp"}', '{"n": 4096}', '{"n":4096.0}', '{"a": 1, "b": [1, 2]}', '{"b":[1,2],"a":1}', "not json", "not  json", "{}"]
 
 
@@ -19,6 +22,8 @@ class Harness:
         self.known = []  # conversations that got an answer: (messages, tools)
         self.events, self.open, self.n = [], [], 0
         self.answers = {}
+        self.agents = []  # sub-agents: (system message, tools, kwargs)
+        self.drift = False
 
     def words(self, lo=1, hi=4):
         return " ".join(self.rng.choice(WORDS) for _ in range(self.rng.randint(lo, hi)))
@@ -55,16 +60,38 @@ class Harness:
                 m["refusal"] = None
         return out
 
+    def sub_agent(self):
+        """Another system prompt, maybe other tools; or one of those again, at its beginning or where it was."""
+        r = self.rng
+        if not self.agents or r.random() < .3:
+            self.agents.append(({"role": "system", "content": f"agent {len(self.agents)}: " + self.words()}, r.choice([None, None] + TOOLS),
+                                r.choice(KWARGS)))
+        system, tools, kwargs = r.choice(self.agents)
+        mine = [k for k in self.known if k[0][0] == system]
+        if mine and r.random() < .6:
+            return self.echo(r.choice(mine)[0]) + [self.message()], tools, kwargs
+        return [dict(system), self.message("user")], tools, kwargs
+
+    def condensed(self, ms):
+        """A recap instead of the history, maybe with its latest messages kept."""
+        keep = self.rng.choice([0, 0, 1, 2, 3])
+        tail = ms[-keep:] if keep else [self.message("user")]
+        head = ms[:1] if ms[0]["role"] == "system" and self.rng.random() < .5 else []
+        return head + [{"role": self.rng.choice(["system", "user"]), "content": "summary: " + self.words()}] + tail + \
+            ([self.message()] if self.rng.random() < .5 else [])
+
     def request(self):
         r = self.rng
         x = r.random()
+        if r.random() < .12:
+            return self.sub_agent()
         if not self.known or x < .1:  # a new conversation, now and then a warm start
             ms = [self.message("system")] if r.random() < .7 else []
             ms.append(self.message("user"))
             while r.random() < .25:
                 ms += [self.message("assistant"), self.message()]
-            return ms, r.choice([None, None, TOOLS[0], r.choice(TOOLS)])
-        ms, tools = r.choice(self.known[-4:] if r.random() < .8 else self.known)
+            return ms, r.choice([None, None, TOOLS[0], r.choice(TOOLS)]), r.choice(KWARGS) if r.random() < .2 else None
+        ms, tools, kwargs = r.choice(self.known[-4:] if r.random() < .8 else self.known)
         ms = self.echo(ms)
         last = max((i for i, m in enumerate(ms) if m["role"] == "assistant"), default=0)
         if x < .60:
@@ -78,42 +105,65 @@ class Harness:
             ms[r.randrange(len(ms))] = self.message()  # spliced
             ms.append(self.message("user"))
         elif x < .90:
-            ms = [{"role": "system", "content": "summary: " + self.words()}, self.message("user")]
+            ms = self.condensed(ms)
         elif x < .93:
             ms = ms[:r.randint(1, len(ms))]
-        elif x < .96:
+        elif x < .95:
             tools = r.choice([None] + TOOLS)
-        return ms, tools
+        elif x < .97:
+            kwargs = r.choice(KWARGS)
+        return ms, tools, kwargs
 
     def chat(self):
-        ms, tools = self.request()
+        ms, tools, kwargs = self.request()
         ev = {"op": "chat", "call": self.n, "messages": ms}
         if tools:
             ev["tools"] = tools
+        if kwargs:
+            ev["kwargs"] = kwargs
+        if self.rng.random() < .15:
+            self.events.append({**ev, "op": "count"})
         if self.rng.random() < .3:
             ev["sampling"] = {"max_tokens": self.rng.choice([4, 16, 64])}
+        if self.rng.random() < .05:
+            ev["context_length"] = self.rng.choice([60, 200, 1000])
         self.events.append(ev)
-        self.open.append((self.n, ms, tools))
+        self.open.append((self.n, ms, tools, kwargs))
         self.n += 1
 
+    def answer(self):
+        """What an engine says: text, now and then said before, whole or cut, in ids that need not be the encoder's."""
+        r = self.rng
+        text = self.words()
+        if self.answers and r.random() < .25:
+            text = r.choice(list(self.answers.values()))
+        cut = r.random() < .08
+        ids = list(text.encode())
+        if self.drift and r.random() < .6:
+            k = r.choice([0, 0, len(text) // 2])
+            ids = R.encode(text[:k]) + R.encode_drift(text[k:])
+        ev = {"ids": ids + ([] if cut else [R.END]), "finish": "length" if cut else "stop"}
+        if r.random() < .5:
+            v = r.randint(0, 3)
+            ev["versions"] = {"min_global_steps": v, "max_global_steps": v + (r.random() < .3)}
+        if r.random() < .03:
+            ev["no_logprobs"] = True
+        return text, ev
+
     def settle(self, i):
-        call, ms, tools = self.open.pop(i)
+        call, ms, tools, kwargs = self.open.pop(i)
         r = self.rng
         if r.random() < .1:
             self.events.append({"op": "engine_error", "call": call})
             return
-        text = self.words()
-        if self.answers and r.random() < .25:
-            text = r.choice(list(self.answers.values()))
-        self.answers[call] = text
-        cut = r.random() < .08
-        ids = list(text.encode()) + ([] if cut else [R.END])
-        ev = {"op": "engine", "call": call, "ids": ids, "finish": "length" if cut else "stop"}
-        if r.random() < .5:
-            v = r.randint(0, 3)
-            ev["versions"] = {"min_global_steps": v, "max_global_steps": v + (r.random() < .3)}
+        said = [self.answer() for _ in range(r.choice([1] * 9 + [3]))]
+        self.answers[call] = said[0][0]
+        ev = {"op": "engine", "call": call, **said[0][1]}
+        if len(said) > 1:
+            ev["more"] = [a for _, a in said[1:]]
         self.events.append(ev)
-        self.known.append((ms + [{"role": "assistant", "content": text}], tools))
+        for text, _ in said:
+            self.known.append((ms + [{"role": "assistant", "content": text}], tools, kwargs))
 
 
 def scenario(seed):
@@ -127,8 +177,9 @@ def scenario(seed):
         if r.random() < .3:
             o["prompt_length"], o["response_length"] = r.choice([60, 120]), r.choice([80, 320])
     if history == "timelines":
-        o.update(message_matcher="canonical", timeline_compare_level="text", ignore_tools=r.random() < .5)
+        o.update(message_matcher="canonical", timeline_compare_level=r.choice(["text", "token"]), ignore_tools=r.random() < .5)
     h = Harness(r, history)
+    h.drift = r.random() < (.5 if history == "timelines" else .15)
     overlap = r.choice([0, 0, .3, .6])
     for _ in range(r.randint(1, 14)):
         h.chat()
@@ -138,93 +189,123 @@ def scenario(seed):
         h.settle(r.randrange(len(h.open)))
     if r.random() < .5:
         h.events.append({"op": "reward_info", "reward_info": {"reward": 0.5, "n": r.randint(0, 9)}})
-    h.events.append({"op": "end", "how": "complete"})
     if r.random() < .2:
-        h.events.insert(r.randrange(len(h.events)), {"op": "end", "how": r.choice(["delete", "abort", "finalize"])})
-    return {"name": f"seed {seed}", "session": o, "events": h.events, "replay": True,
+        h.events.insert(r.randrange(len(h.events)), {"op": "end", "how": "complete"})
+    for _ in range(2):
+        if r.random() < .12:
+            h.events.insert(r.randrange(len(h.events)), {"op": "end", "how": r.choice(["delete", "abort", "finalize", "expire"])})
+    return {"name": f"seed {seed}", "session": o, "events": h.events, "replay": True, "drift": h.drift,
+            "steps": {"default": {}, "once": {"train_once": "on"}, "all": {"select": "all_checkpoints"}},
             "exports": {"default": {}, "once": {"train_once": "on"}, "all": {"select": "all_checkpoints"},
                         "pick": {"pick": "drop_retries", "train_once": "on"}, "cut": {"max_tokens": 200},
                         "merged": {"merge": "text", "train_once": True}, "long": {"select": "longest"}}}
 
 
-def reference(sc):
-    """Calls as the reference answers them: status, prompt ids, max tokens; and its final self."""
-    o = sc["session"]
-    s = {"tree": R.Tree, "chains": R.Chains, "linear": R.Linear, "timelines": R.Timelines}[o["history"]](o)
-    tree = R.Tree({**o, "idempotent_retry": False}) if o["history"] == "timelines" else None
-    plans, calls, ended, gone = {}, {}, False, False
-    for ev in sc["events"]:
-        c = ev.get("call")
+def gate(ev):
+    return R.Gate(ev.get("tools"), ev["kwargs"]) if ev.get("kwargs") else ev.get("tools")
+
+
+class Reference:
+    """Calls as the reference answers them: status, prompt ids, max tokens; and what it holds by now."""
+
+    def __init__(self, sc):
+        o = sc["session"]
+        encode = R.encode_drift if sc["drift"] else R.encode
+        self.s = {"tree": R.Tree, "chains": R.Chains, "linear": R.Linear, "timelines": R.Timelines}[o["history"]](o, encode)
+        # prompts of timelines stand on stored tokens all the same
+        self.tree = R.Tree({**o, "idempotent_retry": False}, encode) if o["history"] == "timelines" else None
+        self.plans, self.calls, self.ended, self.gone = {}, {}, False, False
+
+    def chat(self, ev):
+        c = ev["call"]
+        if self.ended:
+            self.calls[c] = (410, None, None)
+            return
+        args = c, ev["messages"], gate(ev), ev.get("sampling", {}), ev.get("context_length", 0)
+        try:
+            p = self.s.prepare(*args)
+            if self.tree is not None:
+                q = self.tree.prepare(*args, refuse=False)
+                p.update(tokens=q["tokens"], tree=q, max_tokens=q["max_tokens"])
+            self.calls[c] = (200 if p.get("full") else None, p["tokens"].ids, p["max_tokens"])
+            if not p.get("full"):
+                self.plans[c] = p
+        except R.Refused as e:
+            self.calls[c] = (e.status, None, None)
+
+    def settle(self, ev):
+        c = ev["call"]
+        if c not in self.plans:
+            return
+        p, status = self.plans.pop(c), 500
+        if ev["op"] == "engine" and not self.ended:
+            a = [R.Answer(x["ids"], x["finish"], x.get("versions")) for x in [ev, *ev.get("more", [])]]
+            status = 200
+            try:
+                self.s.commit(p, *a)
+                if self.tree is not None:
+                    self.tree.commit(p["tree"], *a)
+            except R.Refused as e:
+                status = e.status
+        elif ev["op"] == "engine":
+            status = 410
+        else:
+            self.s.release(p)
+            if self.tree is not None:
+                self.tree.release(p["tree"])
+        self.calls[c] = (status, *self.calls[c][1:])
+
+    def play(self, ev):
         if ev["op"] == "chat":
-            if ended:
-                calls[c] = (410, None, None)
-                continue
-            try:
-                p = s.prepare(c, ev["messages"], ev.get("tools"), ev.get("sampling", {}))
-                if tree is not None:  # prompts of timelines stand on stored tokens all the same
-                    q = tree.prepare(c, ev["messages"], ev.get("tools"), {}, refuse=False)
-                    p["tokens"], p["tree"] = q["tokens"], q
-                calls[c] = (200 if p.get("full") else None, p["tokens"].ids, p.get("max_tokens", (ev.get("sampling") or {}).get("max_tokens")))
-                if not p.get("full"):
-                    plans[c] = p
-            except R.Refused as e:
-                calls[c] = (e.status, None, None)
-        elif ev["op"] == "engine" and c in plans:
-            p = plans.pop(c)
-            if ended:
-                calls[c] = (410, *calls[c][1:])
-                continue
-            a = R.Answer(ev["ids"], ev["finish"], ev.get("versions"))
-            try:
-                s.commit(p, a)
-                if tree is not None:
-                    tree.commit(p["tree"], a)
-                calls[c] = (200, *calls[c][1:])
-            except R.Refused as e:
-                calls[c] = (e.status, *calls[c][1:])
-        elif ev["op"] == "engine_error" and c in plans:
-            p = plans.pop(c)
-            s.release(p)
-            if tree is not None:
-                tree.release(p["tree"])
-            calls[c] = (500, *calls[c][1:])
-        elif ev["op"] == "end" and not ended:
-            ended = ev["how"] != "complete"
-            gone = ev["how"] in ("delete", "abort")
-    return s, calls, gone
+            self.chat(ev)
+        elif ev["op"] in ("engine", "engine_error"):
+            self.settle(ev)
+        elif ev["op"] == "end" and not self.ended:
+            self.ended = ev["how"] != "complete"
+            self.gone = ev["how"] in ("delete", "abort")
+        elif ev["op"] == "end":
+            self.gone = self.gone or ev["how"] == "delete"
 
 
-def check_export(name, x, sent, answers, bad, exact=True):
-    """The invariants that hold for every export, whoever made it."""
+def turn_of(response_id):
+    """"r7.2" is the third answer of call 7."""
+    call, _, i = response_id[1:].partition(".")
+    return int(call), int(i or 0)
+
+
+def check_export(name, x, sent, answers, silent, bad, exact=True):
+    """The invariants that hold for every export, whoever made it. silent: answers without logprobs."""
     for t in x["trajectories"]:
         where = f"{name}[{t['trajectory_index']}]"
         n = len(t["response_ids"])
         if len(t["response_mask"]) != n or (t["response_logprobs"] is not None and len(t["response_logprobs"]) != n):
             bad.append(f"{where}: lengths disagree")
         full = t["prompt_ids"] + t["response_ids"]
+        lp = t["response_logprobs"]
         for u in t["turns"]:
-            call = int(u["response_id"][1:])
+            call, _ = key = turn_of(u["response_id"])
             own = t["response_ids"][u["start"]:u["end"]]
-            if own != answers[call]:
-                bad.append(f"{where}: turn {call} holds {own[:20]}, the engine said {answers[call][:20]}")
+            if own != answers[key]:
+                bad.append(f"{where}: turn {key} holds {own[:20]}, the engine said {answers[key][:20]}")
             if exact and full[:len(t["prompt_ids"]) + u["start"]] != sent[call]:
                 bad.append(f"{where}: turn {call} stands behind other ids than were sent")
             if t["response_mask"][u["start"]:u["end"]] != [int(u["trained"])] * len(own):
                 bad.append(f"{where}: turn {call} has the wrong mask")
-            lp = t["response_logprobs"]
             want = [R.logprob(j, i) for j, i in enumerate(own)] if u["trained"] else [0.0] * len(own)
             if lp is not None and any(abs(a - b) > 1e-6 for a, b in zip(lp[u["start"]:u["end"]], want)):
                 bad.append(f"{where}: turn {call} has other logprobs")
         trained = sum(u["end"] - u["start"] for u in t["turns"] if u["trained"])
         if sum(t["response_mask"]) != trained:
             bad.append(f"{where}: trains what nobody generated")
+        if (lp is None) != any(turn_of(u["response_id"]) in silent for u in t["turns"]):
+            bad.append(f"{where}: logprobs of some turns only")
         if not t["turns"] or t["turns"][0]["start"] != 0:
             bad.append(f"{where}: the response does not begin with a sampled token")
 
 
 def check_once(name, x, answers, bad):
     kept = {u["response_id"] for t in x["trajectories"] for u in t["turns"]}
-    want = sum(len(answers[int(r[1:])]) for r in kept)
+    want = sum(len(answers[turn_of(r)]) for r in kept)
     if sum(sum(t["response_mask"]) for t in x["trajectories"]) != want:
         bad.append(f"{name}: trained tokens are not the distinct generated tokens of the kept branches")
 
@@ -234,35 +315,65 @@ def flat(t):
             [t["response_ids"][u["start"]:u["end"]] for u in t["turns"]]]
 
 
-def judge_policy(sc, s, out, bad):
-    def same(what, got, want):
-        if got != want:
-            bad.append(f"{what}: got {str(got)[:300]} want {str(want)[:300]}")
-    got = out["exports"]["default"]["trajectories"]
+def expected(s):
+    """What the reference holds by now, comparable with state and exports."""
+    if isinstance(s, R.Tree):
+        flat_of = lambda **kw: sorted([t["prompt"], t["response"], t["mask"]] for t in s.samples(**kw))
+        return {"nodes": s.nodes(), "default": flat_of(), "once": flat_of(train_once=True),
+                "pick": flat_of(pick="drop_retries", train_once=True)}
+    if isinstance(s, R.Chains):
+        return {**s.state(), "chains": [[t["prompt"], t["response"], t["mask"], t["num_turns"]] for t in s.trajectories()]}
+    if isinstance(s, R.Linear):
+        return {"accumulated": s.accumulated(), "num_records": s.num_records(), "one": 1 if s.points else 0}
+    return {"timelines": sorted([[[[a, m[0], m[1]] for a, m in zip(t["authors"], t["messages"])], t["ids"]] for t in s.timelines()], key=json.dumps)}
+
+
+def observed(s, state, exports):
+    got = exports["default"]["trajectories"]
     if isinstance(s, R.Tree):
         from run_model import tree_nodes
-        same("nodes", tree_nodes(out["state"]), s.nodes())
-        for key, kw in (("default", {}), ("pick", {"pick": "drop_retries", "train_once": True}), ("once", {"train_once": True})):
-            same(key, sorted([t["prompt_ids"], t["response_ids"], R.rle(t["response_mask"])] for t in out["exports"][key]["trajectories"]),
-                 sorted([t["prompt"], t["response"], t["mask"]] for t in s.samples(**kw)))
-    elif isinstance(s, R.Chains):
-        for k, v in s.state().items():
-            same(k, out["state"][k], v)
-        same("chains", [[t["prompt_ids"], t["response_ids"], t["response_mask"], t["num_turns"]] for t in got],
-             [[t["prompt"], t["response"], t["mask"], t["num_turns"]] for t in s.trajectories()])
-    elif isinstance(s, R.Linear):
-        same("accumulated", out["state"]["accumulated_token_ids"], s.accumulated())
-        same("num_records", out["state"]["num_records"], s.num_records())
-        same("one branch", len(got), 1 if s.points else 0)
-    else:
-        want = [[[[a, m[0], m[1]] for a, m in zip(t["authors"], t["messages"])], t["ids"]] for t in s.timelines()]
-        same("timelines", sorted(map(flat, got), key=json.dumps), sorted(want, key=json.dumps))
+        return {"nodes": tree_nodes(state), **{k: sorted([t["prompt_ids"], t["response_ids"], R.rle(t["response_mask"])] for t in exports[k]["trajectories"])
+                                               for k in ("default", "once", "pick") if k in exports}}
+    if isinstance(s, R.Chains):
+        return {**{k: state[k] for k in s.state()}, "chains": [[t["prompt_ids"], t["response_ids"], t["response_mask"], t["num_turns"]] for t in got]}
+    if isinstance(s, R.Linear):
+        return {"accumulated": state["accumulated_token_ids"], "num_records": state["num_records"], "one": len(got)}
+    return {"timelines": sorted(map(flat, got), key=json.dumps)}
+
+
+def judge_step(where, ref, want, seen, facts, bad):
+    """One moment: the reference's view, and the invariants of all exports."""
+    if ref.gone or seen["state"] is None:
+        if not ref.gone or seen["state"] is not None:
+            bad.append(f"{where}: a deleted session is there, or another one is not")
+        return
+    got = observed(ref.s, seen["state"], seen["exports"])
+    for k, v in got.items():
+        if v != want[k]:
+            bad.append(f"{where} {k}: got {str(v)[:300]} want {str(want[k])[:300]}")
+    timelines = isinstance(ref.s, R.Timelines)
+    for name, x in seen["exports"].items():
+        merged = name == "merged" or (timelines and name != "all")
+        check_export(f"{where} {name}", x, *facts, bad, exact=not merged)
+        if name in ("once", "pick", "merged"):
+            check_once(f"{where} {name}", x, facts[1], bad)
+        if name == "cut" and any(len(t["prompt_ids"]) + len(t["response_ids"]) > 200 for t in x["trajectories"]) and not timelines:
+            bad.append(f"{where} cut: a trajectory is longer than max_tokens")
 
 
 def judge(sc, out):
-    bad = []
-    s, calls, gone = reference(sc)
-    for c, (status, prompt, limit) in calls.items():
+    bad, ref = [], Reference(sc)
+    said = {(ev["call"], i): a for ev in sc["events"] if ev["op"] == "engine" for i, a in enumerate([ev, *ev.get("more", [])])}
+    facts = ({int(c): v["prompt"] for c, v in out["calls"].items()}, {k: a["ids"] for k, a in said.items()},
+             {k for k, a in said.items() if a.get("no_logprobs")})
+    want = None
+    for i, (ev, seen) in enumerate(zip(sc["events"], out["steps"])):
+        ref.play(ev)
+        if ev["op"] != "count" or want is None:
+            want = expected(ref.s)
+        if not bad:
+            judge_step(f"after event {i} ({ev['op']})", ref, want, seen, facts, bad)
+    for c, (status, prompt, limit) in ref.calls.items():
         got = out["calls"][str(c)]
         if got["status"] != status:
             bad.append(f"call {c} status: got {got['status']} want {status} ({got['text']})")
@@ -270,19 +381,8 @@ def judge(sc, out):
             bad.append(f"call {c} prompt: got {got['prompt']} want {prompt}")
         elif limit and got["asked"] and status in (200, 500) and got["max_tokens"] != limit:
             bad.append(f"call {c} max tokens: got {got['max_tokens']} want {limit}")
-    if bad or gone:
-        return bad + (["a deleted session is still there"] if gone and out["state"] is not None else [])
-    judge_policy(sc, s, out, bad)
-    sent = {int(c): v["prompt"] for c, v in out["calls"].items()}
-    answers = {ev["call"]: ev["ids"] for ev in sc["events"] if ev["op"] == "engine"}
-    timelines = sc["session"]["history"] == "timelines"
-    for name, x in out["exports"].items():
-        merged = name == "merged" or (timelines and name not in ("all",))
-        check_export(name, x, sent, answers, bad, exact=not merged)
-        if name in ("once", "pick", "merged"):
-            check_once(name, x, answers, bad)
-        if name == "cut" and any(len(t["prompt_ids"]) + len(t["response_ids"]) > 200 for t in x["trajectories"]) and not timelines:
-            bad.append("cut: a trajectory is longer than max_tokens")
+    if not bad:
+        judge_step("at the end", ref, want, out, facts, bad)
     return bad
 
 

@@ -53,7 +53,7 @@ def content_text(c):
 
 def render(messages, tools, prompt=True):
     out = ""
-    if tools:
+    if tools and len(tools):
         out += "<|im_start|>system\n# Tools\n" + "\n".join(json.dumps(t, ensure_ascii=False) for t in tools) + "<|im_end|>\n"
     for m in messages:
         out += render_one(m)
@@ -166,8 +166,35 @@ def same_prefix(a, b, matcher):
     return len(a) <= len(b) and all(canon(x, matcher) == canon(y, matcher) for x, y in zip(a, b))
 
 
+class Gate(list):
+    """Tools with chat template kwargs beside them: both must be equal for a checkpoint to be reused."""
+
+    def __init__(self, tools, kwargs):
+        super().__init__(tools or [])
+        self.kwargs = kwargs
+
+    def __bool__(self):
+        return True
+
+    def __eq__(self, other):
+        return isinstance(other, Gate) and list(self) == list(other) and self.kwargs == other.kwargs
+
+    def __ne__(self, other):
+        return not self == other
+
+
 def same_tools(a, b):
     return (a or None) == (b or None)
+
+
+def check_room(seq, sampling, context):
+    """What is left of the context, or nothing: then the call is refused."""
+    asked = sampling.get("max_tokens")
+    if not context:
+        return asked
+    if len(seq.ids) >= context:
+        raise Refused(400)
+    return min(context - len(seq.ids), asked) if asked else context - len(seq.ids)
 
 
 class Refused(Exception):
@@ -197,6 +224,7 @@ class Tree:
         self.matcher = opts.get("message_matcher", "canonical")
         self.idempotent = opts.get("idempotent_retry", True)
         self.commits, self.plans = [], []
+        self.encode = encode
         self.seq = 0
 
     def attach(self, messages, tools):
@@ -208,30 +236,35 @@ class Tree:
                     best = c
         return best
 
-    def prepare(self, call, messages, tools, sampling, refuse=True):
+    def prepare(self, call, messages, tools, sampling, context=0, refuse=True):
         c = self.attach(messages, tools)
         if c and c["truncated"] and refuse:
             raise Refused(409)
         if c is None:
-            seq = Seq().context(encode(render(messages, tools)))
+            seq = Seq().context(self.encode(render(messages, tools)))
             stored = messages
         else:
             new = messages[len(c["messages"]):]
-            seq = c["tokens"].copy().context(closing(c["tokens"].ids) + encode(render(new, None)))
+            seq = c["tokens"].copy().context(closing(c["tokens"].ids) + self.encode(render(new, None)))
             stored = c["messages"] + new
-        p = {"call": call, "parent": c, "tokens": seq, "messages": stored, "tools": tools}
+        p = {"call": call, "parent": c, "tokens": seq, "messages": stored, "tools": tools,
+             "max_tokens": check_room(seq, sampling, context)}
         self.plans.append(p)
         return p
 
-    def commit(self, p, a):
+    def commit(self, p, *answers):
+        """Several answers of one call are siblings, whatever they say."""
+        if p in self.plans:
+            self.plans.remove(p)
+        return [self.commit_one(p, a, self.idempotent and len(answers) == 1) for a in answers]
+
+    def commit_one(self, p, a, idempotent):
         start = len(p["tokens"].ids)
         c = {"call": p["call"], "parent": p["parent"], "messages": p["messages"] + [{"role": "assistant", "content": a.text}],
              "tokens": p["tokens"].copy().sampled(a), "tools": p["tools"], "truncated": a.finish == "length",
              "span": [start, start + len(a.ids)], "seq": self.seq, "id": self.seq}
         self.seq += 1
-        if p in self.plans:
-            self.plans.remove(p)
-        for o in self.commits if self.idempotent else []:
+        for o in sorted(self.commits, key=lambda o: -o["seq"]) if idempotent else []:
             if (o["parent"] is c["parent"] and same_tools(o["tools"], c["tools"]) and len(o["messages"]) == len(c["messages"])
                     and same_prefix(o["messages"], c["messages"], self.matcher)):
                 used = any(d["parent"] is o for d in self.commits + self.plans)
@@ -288,9 +321,10 @@ class Linear:
         self.messages = []
         self.tools = None
         self.points = []  # generated turns: (number of messages, tokens, call)
+        self.encode = encode
         self.version = 0
 
-    def prepare(self, call, messages, tools, sampling):
+    def prepare(self, call, messages, tools, sampling, context=0):
         match = 0 if same_tools(tools, self.tools) or not self.messages else None
         while (match is not None and match < len(messages) and match < len(self.messages)
                and canon(messages[match], self.matcher) == canon(self.messages[match], self.matcher)):
@@ -303,20 +337,24 @@ class Linear:
             if drop > 1:
                 raise Refused(400, f"rollback failed: discard_count={drop} exceeds max_assistant_rollback_steps=1 "
                               f"(stored has {len(self.messages)} messages, request has {len(messages)} messages")
+        if keep == 0:
+            seq, stored = Seq().context(self.encode(render(messages, tools))), list(messages)
+        else:
+            n, toks, _ = self.points[keep - 1]
+            new = messages[n:]
+            seq = toks.copy().context(closing(toks.ids) + self.encode(render(new, None)))
+            stored = self.messages[:n] + new
+        room = check_room(seq, sampling, context)
+        if match < len(self.messages):
             # The discarded turn is gone from here on, whatever becomes of this call.
             self.version += 1
             self.points = self.points[:keep]
             self.messages = self.messages[:self.points[-1][0]] if keep else []
-        if keep == 0:
-            seq, stored = Seq().context(encode(render(messages, tools))), list(messages)
-        else:
-            n, toks, _ = self.points[keep - 1]
-            new = messages[n:]
-            seq = toks.copy().context(closing(toks.ids) + encode(render(new, None)))
-            stored = self.messages[:n] + new
-        return {"call": call, "keep": keep, "tokens": seq, "messages": stored, "version": self.version, "tools": tools}
+        return {"call": call, "keep": keep, "tokens": seq, "messages": stored, "version": self.version, "tools": tools,
+                "max_tokens": room}
 
-    def commit(self, p, a):
+    def commit(self, p, a, *beside):
+        """Further answers of the call stand beside the one history."""
         if p["version"] != self.version:
             raise Refused(409)
         self.version += 1
@@ -344,6 +382,7 @@ class Chains:
         p, r = opts.get("prompt_length"), opts.get("response_length")
         self.capacity = p + r if p and r else None
         self.live, self.closed = [], []
+        self.encode = encode
         self.next_id = self.seq = 0
         self.rollbacks = self.dropped = 0
         self.reward = {}
@@ -370,23 +409,23 @@ class Chains:
             return None, False
         return (best[1], not best[0][1]) if best else (None, False)
 
-    def prepare(self, call, messages, tools, sampling):
+    def prepare(self, call, messages, tools, sampling, context=0):
         c, back = self.select(messages, tools)
         drop = 0
         if c is None:
-            seq, stored, turns = Seq().context(encode(render(messages, tools))), list(messages), []
+            seq, stored, turns = Seq().context(self.encode(render(messages, tools))), list(messages), []
         elif back:
             last, turns = c["turns"][-1], c["turns"][:-1]
             base = turns[-1]
             stored = c["messages"][:last["at"]] + messages[last["at"]:]
             seq = c["tokens"].cut(base["end"])
-            seq.context(closing(seq.ids) + encode(render(stored[base["at"] + 1:], None)))
+            seq.context(closing(seq.ids) + self.encode(render(stored[base["at"] + 1:], None)))
             drop = last["end"] - last["start"]
         else:
             turns = c["turns"]
             new = messages[len(c["messages"]):]
             stored = c["messages"] + new
-            seq = c["tokens"].copy().context(closing(c["tokens"].ids) + encode(render(new, None)))
+            seq = c["tokens"].copy().context(closing(c["tokens"].ids) + self.encode(render(new, None)))
         p = {"call": call, "chain": c, "back": back, "drop": drop, "tokens": seq, "messages": stored, "tools": tools,
              "turns": turns, "max_tokens": sampling.get("max_tokens")}
         if self.capacity is not None:
@@ -402,6 +441,7 @@ class Chains:
                     self.closed.append(c)
                 return p
             p["max_tokens"] = min(left, p["max_tokens"]) if p["max_tokens"] else left
+        p["max_tokens"] = check_room(seq, {"max_tokens": p["max_tokens"]}, context)
         if c:
             c["reserved"] = True
         return p
@@ -410,7 +450,12 @@ class Chains:
         if p["chain"]:
             p["chain"]["reserved"] = False
 
-    def commit(self, p, a):
+    def commit(self, p, *answers):
+        """Further answers of the call start chains of their own."""
+        for i, a in enumerate(answers):
+            self.commit_one(p if i == 0 else {**p, "chain": None, "back": False}, a)
+
+    def commit_one(self, p, a):
         c = p["chain"]
         if c is None:
             c = {"id": self.next_id, "tools": p["tools"]}
@@ -452,30 +497,38 @@ class Timelines:
         self.encode = encode
         self.lines = []
 
-    def prepare(self, call, messages, tools, sampling):
+    def prepare(self, call, messages, tools, sampling, context=0):
         return {"call": call, "messages": messages, "tools": tools, "tokens": Seq()}
 
-    def commit(self, p, a):
-        ms = [{"role": m["role"], "text": content_text(m.get("content")), "author": "env",
+    def commit(self, p, *answers):
+        for a in answers:
+            self.commit_one(p, a)
+
+    def commit_one(self, p, a):
+        ms = [{"role": m["role"], "text": content_text(m.get("content")), "author": "env", "canon": canon(m, "canonical"),
                "ids": self.encode(content_text(m.get("content")))} for m in p["messages"]]
         body = a.ids[:-1] if a.ids and a.ids[-1] == END else a.ids
-        ms.append({"role": "assistant", "text": a.text, "author": "llm", "ids": list(body), "raw": a.ids})
+        ms.append({"role": "assistant", "text": a.text, "author": "llm", "ids": list(body), "raw": a.ids,
+                   "canon": canon({"role": "assistant", "content": a.text}, "canonical")})
         self.lines.append({"call": p["call"], "m": ms, "tools": p["tools"]})
 
     def release(self, p):
         pass
 
-    def key(self, m):
-        return (m["role"], m["text"]) if self.level == "text" else tuple(m["ids"])
+    def same(self, x, y):
+        """Role and text (with tool calls, where a message has them); by token the ids, too: what two engines'
+        answers really were, or what a client's copy encodes to."""
+        ids = "raw" if "raw" in x and "raw" in y else "ids"
+        return x["canon"] == y["canon"] and (self.level == "text" or x[ids] == y[ids])
 
     def timelines(self):
-        alive = list(self.lines)
+        alive = [{**t, "m": list(t["m"])} for t in self.lines]
         gone, kept = set(), []
         for a in alive[::-1]:  # only a newer timeline absorbs an older one
             for s in kept:
-                if len(a["m"]) > len(s["m"]) or (not self.ignore_tools and a["tools"] != s["tools"]):
+                if len(a["m"]) > len(s["m"]) or (not self.ignore_tools and list(a["tools"] or []) != list(s["tools"] or [])):
                     continue
-                if all(self.key(x) == self.key(y) for x, y in zip(a["m"], s["m"])):
+                if all(self.same(x, y) for x, y in zip(a["m"], s["m"])):
                     gone.add(id(a))
                     for i, x in enumerate(a["m"]):
                         if x["author"] == "llm" and s["m"][i]["author"] != "llm":
@@ -484,4 +537,4 @@ class Timelines:
             else:
                 kept.append(a)
         return [{"call": t["call"], "authors": [m["author"] for m in t["m"]], "messages": [[m["role"], m["text"]] for m in t["m"]],
-                 "ids": [m["raw"] for m in t["m"] if m["author"] == "llm"]} for t in self.lines if id(t) not in gone]
+                 "ids": [m["raw"] for m in t["m"] if m["author"] == "llm"]} for t in alive if id(t) not in gone]
