@@ -299,6 +299,27 @@ def test_parallel_calls_all_arrive_otherwise(serve, dialect):
     assert len(read(post(gateway, session, path, body()).json())[2]) == 2
 
 
+def test_functions_are_answered_with_a_function_call(serve):
+    """The way before tools: asked so, answered so, echoed so."""
+    gateway, session = serve([CALL % '{"content" :"a"}', "Done."])
+    body = {"model": "m", "messages": [USER], "functions": [TOOLS[0]["function"]]}
+    choice = post(gateway, session, "/v1/chat/completions", body).json()["choices"][0]
+    call = choice["message"]["function_call"]
+    assert choice["finish_reason"] == "function_call" and "tool_calls" not in choice["message"]
+    assert call == {"name": "write", "arguments": '{"content" :"a"}'}
+    events = events_of(gateway, new_session(gateway), "/v1/chat/completions", body)
+    parts = [v["choices"][0] for _, v in events[:-1]]
+    told = [p["delta"]["function_call"] for p in parts if "function_call" in p["delta"]]
+    assert told[0]["name"] == "write" and "".join(t["arguments"] for t in told) == call["arguments"]
+    assert parts[-1]["finish_reason"] == "function_call"
+    body["messages"] += [{"role": "assistant", "content": None, "function_call": call},
+                         {"role": "function", "name": "write", "content": "ok"}]
+    second = post(gateway, session, "/v1/chat/completions", body).json()
+    assert second["choices"][0]["message"]["content"] == "Done."
+    state = gateway.request("GET", f"/sessions/{session}").json()
+    assert state["num_branches"] == 1
+
+
 def test_item_references_lead_to_the_stored_answer(serve):
     gateway, session = serve(["<think>\na\n</think>\n\nFirst.\n" + CALL % "{}", "Second."])
     first = post(gateway, session, "/v1/responses", responses_body(store=True)).json()

@@ -237,16 +237,16 @@ static int read_message(struct reader *r, const struct json *v, uint32_t i)
         return read_user(r, content, i);
     if (str_eq_c(role, "assistant"))
         return read_assistant(r, content, i);
-    if (!str_eq_c(role, "system"))
+    if (!str_eq_c(role, "system") && !str_eq_c(role, "developer"))
         return err_field(e, path_at(path, "messages[%u].role", i),
-                         "messages[%u].role must be user, assistant or system", i);
+                         "messages[%u].role must be user, assistant, system or developer", i);
     if (json_is_null(content))
         return err_field(e, path_at(path, "messages[%u].content", i),
                          "messages[%u].content is missing", i);
     path_at(path, "messages[%u].content", i);
     if (read_system(r, content, path, &text))
         return -1;
-    json_push(r->a, &r->messages, json_message(r->a, "system", text));
+    json_push(r->a, &r->messages, json_message(r->a, arena_cstr(r->a, role), text));
     return 0;
 }
 
@@ -276,22 +276,40 @@ static int read_messages(struct reader *r, const struct json *body)
 
 /* --- the rest --- */
 
-/* Thoughts come as the model's template has it; the field is checked, not obeyed. */
+/* Thoughts come as the model's template has it; the fields are checked, not obeyed. */
 static int read_thinking(const struct json *body, struct err *e)
 {
     static const char *const types[] = {"enabled", "disabled", "adaptive"};
     const struct json *v;
+    struct err inner = {0};
+    uint32_t budget;
     struct str type;
 
     if (field_kind(body, "thinking", JSON_OBJECT, &v, e))
         return -1;
     if (!v)
         return 0;
+    if (field_u32(v, "budget_tokens", 1, INT32_MAX, &budget, &inner))
+        return err_field(e, "thinking.budget_tokens", "thinking.%s", inner.text);
     type = json_string(json_get(v, "type"));
     for (size_t i = 0; i < ARRAY_LEN(types); i++)
         if (str_eq_c(type, types[i]))
             return 0;
     return err_field(e, "thinking.type", "thinking.type must be enabled, disabled or adaptive");
+}
+
+/* A schema for the answer, under its new or its old name. */
+static int read_format(struct arena *a, const struct json *body, struct chat_request *req,
+                       struct err *e)
+{
+    const struct json *config;
+    const struct json *old = json_get(body, "output_format");
+
+    if (field_kind(body, "output_config", JSON_OBJECT, &config, e))
+        return -1;
+    if (!json_is_null(json_get(config, "format")))
+        return request_flat_format(a, json_get(config, "format"), "output_config.format", req, e);
+    return request_flat_format(a, old, "output_format", req, e);
 }
 
 static int parse_both(struct arena *a, const struct json *body,
@@ -311,7 +329,7 @@ static int parse_both(struct arena *a, const struct json *body,
     if (r.tools.hidden.n)
         ret->callable = anthropic_all_tools(a, &r.tools);
     if (anthropic_read_choice(body, ret, e) || read_thinking(body, e) ||
-        request_kwargs(a, body, NULL, "", ret, e))
+        read_format(a, body, ret, e) || request_kwargs(a, body, NULL, "", ret, e))
         return -1;
     ret->include_usage = true;
     return 0;

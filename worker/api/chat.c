@@ -263,6 +263,40 @@ static int read_tools(struct arena *a, const struct json *body, struct chat_requ
     return 0;
 }
 
+/* functions and function_call, which tools and tool_choice have replaced. */
+static int read_functions(struct arena *a, const struct json *body, struct chat_request *req,
+                          struct err *e)
+{
+    const struct json *list;
+    const struct json *choice = json_get(body, "function_call");
+    struct json tools = json_empty(JSON_ARRAY);
+    char path[FIELD_PATH_MAX];
+
+    if (field_kind(body, "functions", JSON_ARRAY, &list, e))
+        return -1;
+    if (!list || req->chat.tools)
+        return 0;
+    for (uint32_t i = 0; i < list->n; i++) {
+        const struct json *f = &list->items[i];
+        struct str name = json_string(json_get(f, "name"));
+
+        if (!name.len)
+            return err_field(e, path_at(path, "functions[%u].name", i),
+                             "functions[%u].name must be a non-empty string", i);
+        tools_add(a, &tools, name, json_get(f, "description"), json_get(f, "parameters"));
+    }
+    if (tools.n)
+        req->callable = req->chat.tools = json_keep(a, tools);
+    req->parallel_tool_calls = false;
+    if (json_is_null(choice) || str_eq_c(json_string(choice), "auto"))
+        return 0;
+    req->tool_choice = str_eq_c(json_string(choice), "none") ? CHOICE_NONE : CHOICE_FUNCTION;
+    req->tool_function = json_string(json_get(choice, "name"));
+    if (req->tool_choice == CHOICE_FUNCTION && !req->tool_function.len)
+        return err_field(e, "function_call", "function_call must be auto, none or a function");
+    return request_choice_fits(req, "function_call", e);
+}
+
 static int read_choice(struct arena *a, const struct json *body, struct chat_request *req,
                        struct err *e)
 {
@@ -317,6 +351,18 @@ static int read_logprobs(const struct json *body, struct chat_request *req, stru
     return 0;
 }
 
+static int refuse_audio(const struct json *body, struct err *e)
+{
+    const struct json *list;
+
+    if (field_kind(body, "modalities", JSON_ARRAY, &list, e))
+        return -1;
+    for (uint32_t i = 0; list && i < list->n; i++)
+        if (!str_eq_c(json_string(&list->items[i]), "text"))
+            return err_field(e, "modalities", "modalities must be text: the model has no other");
+    return 0;
+}
+
 static int chat_parse(struct arena *a, const struct json *body,
                       const struct dialect_headers *headers, const struct dialect_past *past,
                       struct chat_request *ret, struct err *e)
@@ -330,6 +376,7 @@ static int chat_parse(struct arena *a, const struct json *body,
         request_format(a, json_get(body, "response_format"), "response_format", ret, e) ||
         request_kwargs(a, body, json_get(body, "reasoning_effort"), "reasoning_effort", ret, e) ||
         field_bool(body, "parallel_tool_calls", &ret->parallel_tool_calls, e) ||
+        read_functions(a, body, ret, e) || refuse_audio(body, e) ||
         field_u32(body, "n", 1, FIELD_N_MAX, &ret->n, e) || read_logprobs(body, ret, e) ||
         chat_read_stream_options(body, ret, e) || field_kind(body, "store", JSON_BOOL, &store, e))
         return -1;

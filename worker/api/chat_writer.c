@@ -89,6 +89,35 @@ static void on_reasoning(void *ctx, uint32_t index, struct str text)
     delta(of(ctx), index, "reasoning_content", text);
 }
 
+/* Asked with functions instead of tools: answered with a function_call. */
+static bool is_legacy(const struct writer *w)
+{
+    return json_is(json_get(w->body, "functions"), JSON_ARRAY) &&
+           json_is_null(json_get(w->body, "tools"));
+}
+
+static struct str finish_of(const struct writer *w, struct str reason)
+{
+    return is_legacy(w) && str_eq_c(reason, "tool_calls") ? STR("function_call") : reason;
+}
+
+static void legacy_fragment(struct writer *w, uint32_t index, struct str name, struct str arguments)
+{
+    struct json_out o;
+
+    begin_chunk(w, &o, index);
+    json_out_key(&o, "function_call");
+    json_out_obj(&o);
+    if (name.p) {
+        json_out_key(&o, "name");
+        json_out_str(&o, name);
+    }
+    json_out_key(&o, "arguments");
+    json_out_str(&o, arguments);
+    json_out_end_obj(&o);
+    end_chunk(w, &o, (struct str){0});
+}
+
 /* One fragment of a call; the first one has id, type and name. */
 static void call_fragment(struct writer *w, uint32_t index, uint32_t tool,
                           const struct str *id_name, struct str arguments)
@@ -97,6 +126,10 @@ static void call_fragment(struct writer *w, uint32_t index, uint32_t tool,
 
     if (!w->req->stream)
         return;
+    if (is_legacy(w)) {
+        legacy_fragment(w, index, id_name ? id_name[1] : (struct str){0}, arguments);
+        return;
+    }
     begin_chunk(w, &o, index);
     json_out_key(&o, "tool_calls");
     json_out_arr(&o);
@@ -184,7 +217,7 @@ static void on_keepalive(void *ctx)
     end_chunk(w, &o, (struct str){0});
 }
 
-static void write_message(struct json_out *o, const struct json *m)
+static void write_message(const struct writer *w, struct json_out *o, const struct json *m)
 {
     struct str content = json_string(json_get(m, "content"));
     const struct json *calls = json_get(m, "tool_calls");
@@ -205,8 +238,8 @@ static void write_message(struct json_out *o, const struct json *m)
         json_out_value(o, thought);
     }
     if (calls) {
-        json_out_key(o, "tool_calls");
-        json_out_value(o, calls);
+        json_out_key(o, is_legacy(w) ? "function_call" : "tool_calls");
+        json_out_value(o, is_legacy(w) ? json_get(json_at(calls, 0), "function") : calls);
     }
     json_out_end_obj(o);
 }
@@ -224,14 +257,14 @@ static void write_whole(struct writer *w, const struct turn_answer *answers, siz
         json_out_key(&o, "index");
         json_out_i64(&o, answers[i].index);
         json_out_key(&o, "message");
-        write_message(&o, answers[i].message);
+        write_message(w, &o, answers[i].message);
         json_out_key(&o, "logprobs");
         if (w->req->logprobs)
             write_logprobs(&o, answers[i].logprobs, answers[i].n_logprobs);
         else
             json_out_null(&o);
         json_out_key(&o, "finish_reason");
-        json_out_str(&o, answers[i].finish_reason);
+        json_out_str(&o, finish_of(w, answers[i].finish_reason));
         json_out_end_obj(&o);
     }
     json_out_end_arr(&o);
@@ -252,7 +285,7 @@ static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
     }
     for (size_t i = 0; i < n; i++) {
         begin_chunk(w, &o, answers[i].index);
-        end_chunk(w, &o, answers[i].finish_reason);
+        end_chunk(w, &o, finish_of(w, answers[i].finish_reason));
     }
     if (w->req->include_usage) {
         sse_begin(w, NULL, &o);

@@ -189,6 +189,26 @@ int request_format(struct arena *a, const struct json *format, const char *path,
     return err_field(e, path_at(at, "%s.type", path), "%s.type is none that can be enforced", path);
 }
 
+int request_flat_format(struct arena *a, const struct json *format, const char *path,
+                        struct chat_request *req, struct err *e)
+{
+    static const char *const keys[] = {"name", "schema", "strict", "description"};
+    struct json all = json_empty(JSON_OBJECT);
+    struct json schema = json_empty(JSON_OBJECT);
+    char at[FIELD_PATH_MAX];
+
+    if (!str_eq_c(json_string(json_get(format, "type")), "json_schema"))
+        return request_format(a, format, path, req, e);
+    if (!json_is(json_get(format, "schema"), JSON_OBJECT))
+        return err_field(e, path_at(at, "%s.schema", path), "%s.schema must be an object", path);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (!json_is_null(json_get(format, keys[i])))
+            json_put(a, &schema, keys[i], *json_get(format, keys[i]));
+    json_put(a, &all, "type", json_make_string(STR("json_schema")));
+    json_put(a, &all, "json_schema", schema);
+    return request_format(a, json_keep(a, all), path, req, e);
+}
+
 int request_kwargs(struct arena *a, const struct json *body, const struct json *effort,
                    const char *effort_path, struct chat_request *req, struct err *e)
 {

@@ -46,6 +46,10 @@ int request_sampling_as(struct arena *a, const char *name, const struct json *v,
 int request_format(struct arena *a, const struct json *format, const char *path,
                    struct chat_request *req, struct err *e);
 
+/* The same with the schema beside its type, as Responses and Messages have it. */
+int request_flat_format(struct arena *a, const struct json *format, const char *path,
+                        struct chat_request *req, struct err *e);
+
 /* chat_template_kwargs and the reasoning effort, which becomes one of them. */
 int request_kwargs(struct arena *a, const struct json *body, const struct json *effort,
                    const char *effort_path, struct chat_request *req, struct err *e);

@@ -198,7 +198,7 @@ static int read_message(struct reader *r, const struct json *item)
 /* Traces of tools that only the vendor's server runs: nothing that our model saw or wrote. */
 static bool is_foreign(struct str type)
 {
-    return str_ends(type, STR("_call")) || str_ends(type, STR("_call_output")) ||
+    return str_ends(type, STR("_call")) || str_ends(type, STR("_output")) ||
            str_starts(type, STR("mcp_")) || str_starts(type, STR("compaction")) ||
            str_eq_c(type, "ghost_snapshot");
 }
@@ -388,29 +388,43 @@ static int read_choice(struct arena *a, const struct json *body, struct chat_req
 
 /* --- the rest --- */
 
-/* text.format in the form that Chat Completions has. */
 static int read_format(struct arena *a, const struct json *body, struct chat_request *req,
                        struct err *e)
 {
-    static const char *const keys[] = {"name", "schema", "strict", "description"};
     const struct json *text;
-    const struct json *format;
-    struct json all = json_empty(JSON_OBJECT);
-    struct json schema = json_empty(JSON_OBJECT);
 
     if (field_kind(body, "text", JSON_OBJECT, &text, e))
         return -1;
-    format = json_get(text, "format");
-    if (!str_eq_c(json_string(json_get(format, "type")), "json_schema"))
-        return request_format(a, format, "text.format", req, e);
-    if (!json_is(json_get(format, "schema"), JSON_OBJECT))
-        return err_field(e, "text.format.schema", "text.format.schema must be an object");
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        if (!json_is_null(json_get(format, keys[i])))
-            json_put(a, &schema, keys[i], *json_get(format, keys[i]));
-    json_put(a, &all, "type", json_make_string(STR("json_schema")));
-    json_put(a, &all, "json_schema", schema);
-    return request_format(a, json_keep(a, all), "text.format", req, e);
+    return request_flat_format(a, json_get(text, "format"), "text.format", req, e);
+}
+
+/* State that only the vendor's server has, and work that nobody would wait for. */
+static int refuse_others(const struct json *body, struct err *e)
+{
+    bool background = false;
+
+    if (field_bool(body, "background", &background, e))
+        return -1;
+    if (background)
+        return err_field(e, "background", "background is not supported: the answer comes at once");
+    if (!json_is_null(json_get(body, "conversation")))
+        return err_field(e, "conversation",
+                         "conversation is not supported: send the items or previous_response_id");
+    if (!json_is_null(json_get(body, "prompt")))
+        return err_field(e, "prompt", "prompt templates are not supported: send the items");
+    return 0;
+}
+
+/* Checked, and then only echoed. */
+static int check_echoed(const struct json *body, struct err *e)
+{
+    struct str truncation = {0};
+    const struct json *v;
+    bool store;
+
+    return field_bool(body, "store", &store, e) || field_str(body, "truncation", &truncation, e) ||
+           field_kind(body, "max_tool_calls", JSON_NUMBER, &v, e) ||
+           field_kind(body, "stream_options", JSON_OBJECT, &v, e);
 }
 
 static int read_include(const struct json *body, struct chat_request *req, struct err *e)
@@ -430,7 +444,6 @@ static int responses_parse(struct arena *a, const struct json *body,
                            struct chat_request *ret, struct err *e)
 {
     const struct json *reasoning;
-    bool background = false;
 
     if (request_begin(a, body, headers, ret, e) || read_messages(a, body, past, ret, e) ||
         read_tools(a, body, ret, e) || read_choice(a, body, ret, e) ||
@@ -439,11 +452,9 @@ static int responses_parse(struct arena *a, const struct json *body,
         field_kind(body, "reasoning", JSON_OBJECT, &reasoning, e) ||
         request_kwargs(a, body, json_get(reasoning, "effort"), "reasoning.effort", ret, e) ||
         field_bool(body, "parallel_tool_calls", &ret->parallel_tool_calls, e) ||
-        field_bool(body, "background", &background, e) ||
+        refuse_others(body, e) || check_echoed(body, e) ||
         field_u32(body, "top_logprobs", 0, FIELD_TOP_LOGPROBS_MAX, &ret->top_logprobs, e))
         return -1;
-    if (background)
-        return err_field(e, "background", "background is not supported");
     ret->include_usage = true;
     return 0;
 }
