@@ -298,20 +298,6 @@ static int read_thinking(const struct json *body, struct err *e)
     return err_field(e, "thinking.type", "thinking.type must be enabled, disabled or adaptive");
 }
 
-/* A schema for the answer, under its new or its old name. */
-static int read_format(struct arena *a, const struct json *body, struct chat_request *req,
-                       struct err *e)
-{
-    const struct json *config;
-    const struct json *old = json_get(body, "output_format");
-
-    if (field_kind(body, "output_config", JSON_OBJECT, &config, e))
-        return -1;
-    if (!json_is_null(json_get(config, "format")))
-        return request_flat_format(a, json_get(config, "format"), "output_config.format", req, e);
-    return request_flat_format(a, old, "output_format", req, e);
-}
-
 static int parse_both(struct arena *a, const struct json *body,
                       const struct dialect_headers *headers, struct chat_request *ret,
                       struct err *e)
@@ -329,7 +315,7 @@ static int parse_both(struct arena *a, const struct json *body,
     if (r.tools.hidden.n)
         ret->callable = anthropic_all_tools(a, &r.tools);
     if (anthropic_read_choice(body, ret, e) || read_thinking(body, e) ||
-        read_format(a, body, ret, e) || request_kwargs(a, body, NULL, "", ret, e))
+        request_kwargs(a, body, NULL, "", ret, e))
         return -1;
     ret->include_usage = true;
     return 0;
@@ -340,18 +326,15 @@ static int read_format(struct arena *a, const struct json *body, struct chat_req
                        struct err *e)
 {
     const struct json *format = json_get(json_get(body, "output_config"), "format");
-    struct json all = json_empty(JSON_OBJECT), schema = json_empty(JSON_OBJECT);
+    const char *path = "output_config.format";
 
-    if (!format)
+    if (json_is_null(format)) {
         format = json_get(body, "output_format");
+        path = "output_format";
+    }
     if (!str_eq_c(json_string(json_get(format, "type")), "json_schema"))
         return 0;
-    if (!json_is(json_get(format, "schema"), JSON_OBJECT))
-        return err_field(e, "output_format.schema", "output_format.schema must be an object");
-    json_put(a, &schema, "schema", *json_get(format, "schema"));
-    json_put(a, &all, "type", json_make_string(STR("json_schema")));
-    json_put(a, &all, "json_schema", schema);
-    return request_format(a, json_keep(a, all), "output_format", req, e);
+    return request_flat_format(a, format, path, req, e);
 }
 
 static int messages_parse(struct arena *a, const struct json *body,
