@@ -5,6 +5,9 @@
 /* A finalized session that nobody asks about for so long leaves memory; the journal keeps it. */
 enum { EVICT_AFTER_MS = 60 * 1000 };
 
+/* A worker that was replaced may take a moment to be gone. */
+enum { JOURNAL_WAIT_MS = 5000 };
+
 struct model_options setup_model(const struct config *c)
 {
     return (struct model_options){
@@ -111,6 +114,7 @@ int setup_journal(const struct heritage *h, uint32_t index, char *dir, size_t si
         .dir = dir,
         .durability = levels[h->config->durability],
         .segment_bytes = (uint64_t)h->config->journal_segment_bytes,
+        .wait_ms = JOURNAL_WAIT_MS,
     };
     return 0;
 }

@@ -90,12 +90,15 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
     struct str id;
     uint64_t hash[2], call;
 
-    (void)e;
     if (str_eq_c(session_id, JOURNAL_NOTE)) {
         deliveries_replay_note(&w->api.turns.deliveries, payload);
         return 0;
     }
     if (session_apply(w->api.turns.store, payload, &bad)) {
+        if (bad.kind == ERR_UNSUPPORTED) { /* a newer program's: not ours to drop */
+            *e = bad;
+            return -1;
+        }
         replay_skip(w, session_id, &bad);
         return 0;
     }

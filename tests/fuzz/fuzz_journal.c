@@ -13,8 +13,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct record rec;
     struct str bytes = str_of((const char *)data, size);
     size_t last = 0;
+    struct err e;
 
-    (void)segment_reader_init(&in, bytes, 1);
+    if (segment_reader_init(&in, bytes, 1, &e))
+        return 0;
     while (segment_reader_next(&in, &rec) == 1) {
         unsigned char head[RECORD_HEAD];
 

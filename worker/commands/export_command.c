@@ -91,6 +91,9 @@ static int run(const struct request *q)
         fprintf(stderr, "%s: %s\n", q->dir, e.text);
         return 1;
     }
+    if (r.skipped > 0)
+        fprintf(stderr, "%s: %llu records do not fit (damage): run `rollgate journal verify`\n",
+                q->dir, (unsigned long long)r.skipped);
     scratch = model_scratch_new(r.model);
     if (!q->session) {
         status = export_all(q, &r, scratch);

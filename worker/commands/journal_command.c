@@ -18,7 +18,7 @@ struct look {
 
 static void on_record(void *ctx, const struct scan_record *r)
 {
-    static const char *const kinds[] = {"?", "create", "commit", "reward", "end"};
+    static const char *const kinds[] = {"?", "create", "commit", "reward", "end", "drop"};
     struct look *v = ctx;
     bool note = str_eq_c(r->id, JOURNAL_NOTE);
     unsigned kind = r->payload.len > 0 ? (unsigned char)r->payload.p[0] : 0;
@@ -81,9 +81,13 @@ static int look_at(const char *dir, bool print)
 
 static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
 {
-    (void)e;
-    replayed_apply(ctx, session_id, payload);
-    return 0;
+    struct replayed *r = ctx;
+
+    replayed_apply(r, session_id, payload);
+    if (r->unsupported.kind == ERR_NONE)
+        return 0;
+    *e = r->unsupported;
+    return -1;
 }
 
 static bool is_needed(void *ctx, struct str id)
@@ -116,8 +120,8 @@ static int compact(const char *dir, const struct session_defaults *d)
     struct err e = {0};
     int rc = 1;
 
-    if (replayed_init(&model, d, &r, &e) || journal_open(NULL, &o, on_replayed, &r, &j, &e) ||
-        compact_all(j, &r, &e))
+    if (scan_check(dir, &e) || replayed_init(&model, d, &r, &e) ||
+        journal_open(NULL, &o, on_replayed, &r, &j, &e) || compact_all(j, &r, &e))
         fprintf(stderr, "%s: %s\n", dir, e.text);
     else
         rc = 0;

@@ -22,10 +22,13 @@ void replayed_apply(struct replayed *r, struct str id, struct str payload)
 
     if (str_eq_c(id, JOURNAL_NOTE))
         return;
-    if (session_apply(r->store, payload, &e))
+    if (session_apply(r->store, payload, &e)) {
         r->skipped++;
-    else
+        if (e.kind == ERR_UNSUPPORTED)
+            r->unsupported = e;
+    } else {
         r->records++;
+    }
 }
 
 static void on_record(void *ctx, const struct scan_record *rec)
@@ -51,11 +54,12 @@ int replayed_load(const char *dir, const struct model_options *o, const struct s
 
     if (replayed_init(o, d, ret, e))
         return -1;
-    if (scan_journal(dir, &events, ret, e)) {
-        replayed_done(ret);
-        return -1;
-    }
-    return 0;
+    if (scan_journal(dir, &events, ret, e) == 0 && ret->unsupported.kind == ERR_NONE)
+        return 0;
+    if (ret->unsupported.kind != ERR_NONE)
+        *e = ret->unsupported;
+    replayed_done(ret);
+    return -1;
 }
 
 void replayed_done(struct replayed *r)

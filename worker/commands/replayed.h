@@ -12,6 +12,7 @@ struct replayed {
     struct model *model;
     struct session_store *store;
     uint64_t records, skipped;
+    struct err unsupported; /* kind ERR_NONE: no record of another version was met */
 };
 
 /* d may be NULL (the spec's defaults). Reads only; damage is skipped like a worker does. */

@@ -252,8 +252,8 @@ static bool resume(struct engine_call *c, struct engine_result *r, struct err *e
     return true;
 }
 
-/* An engine starts a grammar anew with every request, so an answer under one cannot be gone on with;
- * a grammar that allows any text as well does not mind. */
+/* An engine starts a grammar anew with every request, so an answer under one cannot be gone on
+ * with; a grammar that allows any text as well does not mind. */
 static bool must_start_over(const struct engine_call *c, const struct engine_result *r)
 {
     const struct json *grammar = c->req.sampling.grammar;

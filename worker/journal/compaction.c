@@ -34,10 +34,11 @@ int compaction_new(int dirfd, uint32_t old, uint32_t number, struct compaction *
     c->in = files_open_segment(dirfd, old, false, e);
     if (c->in < 0 || files_map(c->in, false, &c->bytes, e))
         goto out;
+    if (segment_reader_init(&c->reader, c->bytes, old, e))
+        goto out;
     c->out = files_create_segment(dirfd, number, e);
     if (c->out < 0)
         goto out;
-    (void)segment_reader_init(&c->reader, c->bytes, old);
     *ret = c;
     return 0;
 out:

@@ -4,13 +4,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
 #include "worker/journal/segment.h"
+
+enum { LOCK_PAUSE_MS = 20 };
 
 #define MANIFEST_TITLE "rollgate-journal 1\n"
 
@@ -45,6 +49,28 @@ int files_open_dir(const char *dir, struct err *e)
     return fd;
 }
 
+bool files_in_use(int dirfd)
+{
+    if (flock(dirfd, LOCK_SH | LOCK_NB))
+        return errno == EWOULDBLOCK;
+    (void)flock(dirfd, LOCK_UN);
+    return false;
+}
+
+int files_lock(int dirfd, uint64_t wait_ms, struct err *e)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
+
+    /* Other failures: a file system without locks. */
+    while (flock(dirfd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+        if (wait_ms < LOCK_PAUSE_MS)
+            return err_set(e, ERR_IO, "the journal is in use by another process");
+        (void)nanosleep(&pause, NULL);
+        wait_ms -= LOCK_PAUSE_MS;
+    }
+    return 0;
+}
+
 static void segment_name(uint32_t number, char out[32])
 {
     (void)snprintf(out, 32, "seg-%08u", number);
@@ -52,8 +78,17 @@ static void segment_name(uint32_t number, char out[32])
 
 static int parse_manifest(struct str text, struct numbers *ret, struct err *e)
 {
-    if (!str_starts(text, STR(MANIFEST_TITLE)))
+    if (!str_starts(text, STR(MANIFEST_TITLE))) {
+        struct str named = STR("rollgate-journal ");
+        int digits = (int)MIN_OF(text.len, named.len + 8) - (int)named.len;
+
+        if (str_starts(text, named) && digits > 0)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "the journal is of version %.*s, this program reads 1",
+                           (int)MIN_OF(str_find(text, STR("\n"), 0) - named.len, (size_t)digits),
+                           text.p + named.len);
         return err_set(e, ERR_IO, "the journal's manifest is not one of ours");
+    }
     text = str_sub(text, strlen(MANIFEST_TITLE), SIZE_MAX);
     while (text.len > 0) {
         size_t end = str_find(text, STR("\n"), 0);

@@ -107,7 +107,8 @@ static int replay_segment(struct journal *j, struct opened *o, struct str bytes,
     struct segment_reader in;
     struct record rec;
 
-    (void)segment_reader_init(&in, bytes, o->number);
+    if (segment_reader_init(&in, bytes, o->number, e))
+        return -1;
     while (segment_reader_next(&in, &rec) == 1) {
         if (r->fn && r->fn(r->ctx, rec.id, rec.payload, e))
             return -1;
@@ -259,7 +260,7 @@ int journal_open(struct loop *loop, const struct journal_options *o, journal_rep
         return 0;
     }
     j->dirfd = files_open_dir(o->dir, e);
-    if (j->dirfd < 0 || replay_all(j, &r, e))
+    if (j->dirfd < 0 || files_lock(j->dirfd, o->wait_ms, e) || replay_all(j, &r, e))
         goto out;
     if (o->durability == JOURNAL_POWER &&
         (renew_last(j, e) || syncer_new(loop, on_synced, j, &j->syncer, e)))

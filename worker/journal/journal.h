@@ -26,13 +26,16 @@ struct journal_options {
     const char *dir; /* of this worker; made when missing */
     enum journal_durability durability;
     uint64_t segment_bytes;
+    uint64_t wait_ms; /* for another process that has it open to end */
 };
 
 /* Called for every whole record on replay, oldest first; -1 stops and fails the open. */
 typedef int (*journal_replay_fn)(void *ctx, struct str session_id, struct str payload,
                                  struct err *e);
 
-/* Opens (and replays, repairs). JOURNAL_NONE keeps nothing on disk and replays nothing. */
+/* Opens (and replays, repairs). One process has it at a time. Another version of the format, or a
+ * manifest that is not ours, is an error: nothing is changed then. JOURNAL_NONE keeps nothing on
+ * disk and replays nothing. */
 int journal_open(struct loop *loop, const struct journal_options *o, journal_replay_fn replay,
                  void *ctx, struct journal **ret, struct err *e);
 

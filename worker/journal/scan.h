@@ -1,6 +1,7 @@
 /*
  * Reading a journal folder without opening it for writing: for `rollgate journal verify|dump`.
- * Nothing is repaired or removed.
+ * Nothing is repaired or removed. A running gateway's folder may be read, too: all that stood in it
+ * at the beginning is seen.
  */
 #ifndef RG_JOURNAL_SCAN_H
 #define RG_JOURNAL_SCAN_H
@@ -22,6 +23,9 @@ struct scan_events {
     /* The rest of a segment does not fit; `last` when nothing can follow it (a torn tail). */
     void (*damage)(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last);
 };
+
+/* -1 when the folder is no journal. */
+int scan_check(const char *dir, struct err *e);
 
 /* All records in replay order. -1 with ERR_IO when the folder or its manifest cannot be read. */
 int scan_journal(const char *dir, const struct scan_events *events, void *ctx, struct err *e);

@@ -24,11 +24,15 @@ void segment_head(uint32_t number, unsigned char ret[SEGMENT_HEAD])
     put_u32(ret + 4, number);
 }
 
-int segment_check_head(struct str bytes, uint32_t number)
+enum segment_kind segment_check_head(struct str bytes, uint32_t number)
 {
-    if (bytes.len < SEGMENT_HEAD || memcmp(bytes.p, "RGJ1", 4) != 0)
-        return -1;
-    return get_u32(bytes.p + 4) == number ? 0 : -1;
+    if (bytes.len < SEGMENT_HEAD)
+        return SEGMENT_TORN;
+    if (get_u32(bytes.p + 4) != number || memcmp(bytes.p, "RGJ", 3) != 0)
+        return SEGMENT_DAMAGED;
+    if (bytes.p[3] == '1')
+        return SEGMENT_OURS;
+    return bytes.p[3] > '1' && bytes.p[3] <= '9' ? SEGMENT_OTHER : SEGMENT_DAMAGED;
 }
 
 void segment_record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD])
@@ -66,13 +70,18 @@ int segment_record(struct str in, struct record *ret)
     return 0;
 }
 
-int segment_reader_init(struct segment_reader *r, struct str bytes, uint32_t number)
+int segment_reader_init(struct segment_reader *r, struct str bytes, uint32_t number, struct err *e)
 {
-    *r = (struct segment_reader){.bytes = bytes, .at = SEGMENT_HEAD};
-    if (segment_check_head(bytes, number) == 0)
-        return 0;
-    r->at = 0;
-    return -1;
+    enum segment_kind kind = segment_check_head(bytes, number);
+
+    *r = (struct segment_reader){.bytes = bytes, .at = kind == SEGMENT_TORN ? 0 : SEGMENT_HEAD};
+    if (kind == SEGMENT_OTHER)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "journal segment %u is of version %c, this program reads 1", number,
+                       bytes.p[3]);
+    if (kind == SEGMENT_DAMAGED)
+        r->damaged = SEGMENT_HEAD;
+    return 0;
 }
 
 /* Looks for a whole record behind bytes that are none. Ids begin with a letter of ours ('w', or '~'

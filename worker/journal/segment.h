@@ -35,8 +35,15 @@ struct record {
 
 void segment_head(uint32_t number, unsigned char ret[SEGMENT_HEAD]);
 
-/* -1 when the bytes do not begin a segment of that number. */
-int segment_check_head(struct str bytes, uint32_t number);
+/* What the bytes begin with. */
+enum segment_kind {
+    SEGMENT_OURS,
+    SEGMENT_TORN,    /* too short for a head */
+    SEGMENT_DAMAGED, /* no head of that number, but records may follow */
+    SEGMENT_OTHER,   /* another version of this format */
+};
+
+enum segment_kind segment_check_head(struct str bytes, uint32_t number);
 
 /* The record's first RECORD_HEAD bytes. id is at most 255 bytes, the whole below RECORD_MAX. */
 void segment_record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD]);
@@ -51,8 +58,8 @@ struct segment_reader {
     size_t damaged;   /* bytes skipped so far */
 };
 
-/* -1 when the head does not fit; then there is nothing to read. */
-int segment_reader_init(struct segment_reader *r, struct str bytes, uint32_t number);
+/* -1 with ERR_UNSUPPORTED for another version. A damaged head costs itself only. */
+int segment_reader_init(struct segment_reader *r, struct str bytes, uint32_t number, struct err *e);
 
 /* 1: a record, that begins at r->at - ret->size; 0: no more. Bytes behind r->at are then torn. */
 int segment_reader_next(struct segment_reader *r, struct record *ret);

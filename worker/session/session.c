@@ -251,6 +251,10 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     struct session *s;
     int rc;
 
+    if (!r.bad && version > RECORD_VERSION && version < RECORD_VERSION_MAX && type <= RECORD_DROP)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "a session's record is of version %u, this program reads %d",
+                       (unsigned)version, RECORD_VERSION);
     if (r.bad || version != RECORD_VERSION || id.len == 0 || id.len > ID_MAX || !utf8_valid(id))
         return err_set(e, ERR_IO, "session record of an unknown form");
     if (type == RECORD_CREATE)

@@ -1,0 +1,188 @@
+"""rollgate journal verify|dump|compact and rollgate export on folders that live, are torn, are
+foreign, or are of another version: never a change that was not asked for, always a plain text."""
+import json
+import os
+import shutil
+import subprocess
+import threading
+
+import pytest
+
+from gateway import BINARY, wait_until
+from test_faults import Talk, folder_of, last_segment
+from test_streaming import new
+
+
+def run(*arguments):
+    return subprocess.run([str(BINARY), *arguments], capture_output=True, text=True, timeout=60)
+
+
+def content(folder):
+    return {n: open(f"{folder}/{n}", "rb").read() for n in sorted(os.listdir(folder))}
+
+
+def test_a_live_folder_is_read_and_not_compacted(start):
+    """While calls are committed and segments rotate and are compacted, readers see whole records."""
+    gateway = start(engine="builtin:echo", workers=1, journal_segment_bytes=16384,
+                    tombstone_ttl="0", export_retention="0")
+    talks = [Talk(gateway) for _ in range(2)]
+    stop = threading.Event()
+
+    def load(talk):
+        while not stop.is_set():
+            assert talk.turn() == 200
+            gone = new(gateway)
+            gateway.chat(gone, "z" * 2000)
+            gateway.request("DELETE", f"/sessions/{gone['session_id']}")
+    threads = [threading.Thread(target=load, args=(t,)) for t in talks]
+    for t in threads:
+        t.start()
+    folder = folder_of(gateway)
+    try:
+        for _ in range(15):
+            said = run("journal", "verify", folder)
+            assert said.returncode == 0 and " 0 torn, 0 damaged" in said.stdout, said
+            lines = [json.loads(l) for l in run("journal", "dump", folder).stdout.splitlines()]
+            assert len({(l["segment"], l["offset"]) for l in lines}) == len(lines)
+            refused = run("journal", "compact", folder)
+            assert refused.returncode == 1 and "in use by another process" in refused.stderr, refused
+            answered = list(talks[0].answered)
+            out = run("export", folder, "--session", talks[0].session["session_id"])
+            assert out.returncode == 0, out
+            told = [m["content"] for m in json.loads(out.stdout)["trajectories"][0]["messages"]
+                    if m.get("generated")]
+            assert told[:len(answered)] == answered
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+    for talk in talks:
+        talk.check()
+
+
+@pytest.fixture
+def folder(start, tmp_path):
+    """A journal of two sessions, its gateway gone."""
+    gateway = start(engine="builtin:echo", workers=1)
+    for _ in range(2):
+        talk = Talk(gateway)
+        for _ in range(3):
+            assert talk.turn() == 200
+    assert gateway.stop() == 0
+    copy = tmp_path / "worker-0"
+    shutil.copytree(folder_of(gateway), copy)
+    return str(copy)
+
+
+COMMANDS = (["journal", "verify"], ["journal", "dump"], ["journal", "compact"], ["export"])
+
+
+def test_what_is_no_journal(tmp_path, folder):
+    before = content(folder)
+    for command in COMMANDS:
+        said = run(*command, str(tmp_path / "nowhere"))
+        assert said.returncode == 1 and "No such file" in said.stderr, said
+        said = run(*command, str(tmp_path))
+        assert said.returncode == 1 and "no journal" in said.stderr, said
+        said = run(*command)
+        assert said.returncode == 2 and "usage" in said.stderr, said
+    assert content(folder) == before
+    assert sorted(os.listdir(tmp_path)) == ["worker-0"], "a command made something"
+
+
+def test_foreign_files_do_not_matter(folder):
+    want = run("export", folder).stdout
+    for name in ("notes.txt", "seg-foreign", "MANIFEST.old", ".hidden"):
+        with open(f"{folder}/{name}", "w") as f:
+            f.write("not yours")
+    os.mkdir(f"{folder}/seg-dir")
+    said = run("journal", "verify", folder)
+    assert said.returncode == 0, said
+    assert run("export", folder).stdout == want
+    assert run("journal", "compact", folder).returncode == 0
+    assert run("export", folder).stdout == want
+    assert open(f"{folder}/notes.txt").read() == "not yours"
+
+
+@pytest.mark.parametrize("where", ["manifest", "segment", "record"])
+def test_another_version_is_left_alone(folder, where, start):
+    if where == "manifest":
+        with open(f"{folder}/MANIFEST") as f:
+            text = f.read()
+        with open(f"{folder}/MANIFEST", "w") as f:
+            f.write(text.replace("rollgate-journal 1", "rollgate-journal 2"))
+    elif where == "segment":
+        with open(last_segment(folder), "r+b") as f:
+            f.write(b"RGJ2")
+    else:
+        data = bytearray(open(last_segment(folder), "rb").read())
+        size = int.from_bytes(data[8:12], "little")
+        id_length = data[16]
+        data[8 + 9 + id_length + 1] = 2     # the record's own version, behind its type
+        data[12:16] = crc32c(bytes(data[8:12]) + bytes(data[16:16 + size])).to_bytes(4, "little")
+        with open(last_segment(folder), "wb") as f:
+            f.write(data)
+    before = content(folder)
+    for command in (COMMANDS if where != "record" else COMMANDS[2:]):
+        said = run(*command, folder)
+        assert said.returncode == 1 and "version 2" in said.stderr, (command, said)
+        assert content(folder) == before
+    gateway = start(engine="builtin:echo", workers=1)
+    gateway.stop()
+    shutil.rmtree(folder_of(gateway))
+    shutil.copytree(folder, folder_of(gateway))
+    gateway.allow("version 2", "start failed", "died")
+    with pytest.raises(AssertionError):
+        gateway.start()
+    assert "version 2" in gateway.log()
+    assert content(folder_of(gateway)) == before
+    gateway.process = None
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+
+
+def test_damage_is_named_and_read_over(folder):
+    lines = [json.loads(l) for l in run("journal", "dump", folder).stdout.splitlines()]
+    commits = [l for l in lines if l["kind"] == "commit"]
+    victim = commits[-1]                        # the second session's last turn
+    with open(last_segment(folder), "r+b") as f:
+        f.seek(victim["offset"] + 20)
+        byte = f.read(1)
+        f.seek(victim["offset"] + 20)
+        f.write(bytes([byte[0] ^ 0x10]))
+    said = run("journal", "verify", folder)
+    assert said.returncode == 1 and f"offset {victim['offset']}" in said.stderr, said
+    left = [json.loads(l) for l in run("journal", "dump", folder).stdout.splitlines()]
+    assert [l["offset"] for l in lines if l != victim] == [l["offset"] for l in left]
+    out = run("export", folder)
+    assert out.returncode == 0 and len(out.stdout.splitlines()) == 2
+    # A damaged head costs nothing at all.
+    with open(last_segment(folder), "r+b") as f:
+        f.write(b"xxxx")
+    assert len(run("journal", "dump", folder).stdout.splitlines()) == len(left)
+    assert len(run("export", folder).stdout.splitlines()) == 2
+
+
+def test_one_journal_has_one_owner(start):
+    """Two gateways with one state folder and run folders of their own: the second does not start."""
+    first = start(engine="builtin:echo", workers=1)
+    talk = Talk(first)
+    assert talk.turn() == 200
+    from gateway import Gateway
+    second = Gateway(engine="builtin:echo", workers=1, state_dir=f"{first.folder}/state",
+                     run_dir=f"{first.folder}/run2")
+    second.allow("in use", "start failed", "died")
+    with pytest.raises(AssertionError):
+        second.start()
+    assert "in use by another process" in second.log()
+    second.process.wait(10)
+    second.process = None
+    assert talk.turn() == 200
+    talk.check()
