@@ -333,6 +333,7 @@ class StubEngine:
 
     def llamacpp(self, body, plan, stream, _):
         ids, lps = self.numbers(plan)
+        lps = lps[:len(lps) + min(plan.get("lp_extra", 0), 0)]
         drop = plan.get("drop", ())
         k = body.get("n_probs") or 0
         doc = {"index": 0, "content": "x", "tokens": ids, "id_slot": 0, "stop": True, "model": "m", "tokens_predicted": len(ids),
