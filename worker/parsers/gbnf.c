@@ -1,8 +1,9 @@
 #include "worker/parsers/gbnf.h"
 
 #include "common/base/check.h"
+#include "common/codec/utf8.h"
 
-enum { TAILS_MAX = 10 };
+enum { TAILS_MAX = 10, CODE_POINT_MAX = 0x10ffff };
 
 /* White space is bounded: a grammar that allows it without end lets a model write nothing else. */
 static const char lexical[] =
@@ -87,16 +88,51 @@ static struct str first_char(struct str s)
 }
 
 /* A character inside [...]. */
-static void class_char(struct buf *class, struct str c)
+static void class_char(struct buf *class, uint32_t c)
 {
-    bool plain = (unsigned char)c.p[0] >= 0x80 || strchr("<>/|_:=", c.p[0]) ||
-                 (c.p[0] >= 'a' && c.p[0] <= 'z') || (c.p[0] >= 'A' && c.p[0] <= 'Z') ||
-                 (c.p[0] >= '0' && c.p[0] <= '9');
+    bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                 (c > ' ' && c < 0x7f && strchr("<>/|_:=", (int)c));
 
     if (plain)
-        buf_add_str(class, c);
+        buf_add_c(class, (char)c);
     else
-        buf_printf(class, "\\u%04x", (unsigned)c.p[0]);
+        buf_printf(class, c > 0xffff ? "\\U%08x" : "\\u%04x", c);
+}
+
+static uint32_t code_point(struct str c)
+{
+    uint32_t cp = 0;
+
+    (void)utf8_decode(c, &cp);
+    return cp;
+}
+
+/* Any character but these. Beyond ASCII as the ranges that are left: XGrammar's negated classes do
+ * not reach there. */
+static void write_except(struct buf *x, const struct str *set, size_t n)
+{
+    uint32_t at = 1;
+    bool ascii = true;
+
+    for (size_t i = 0; i < n; i++)
+        ascii = ascii && set[i].len == 1;
+    buf_puts(x, ascii ? "[^" : "[");
+    for (size_t i = 0; ascii && i < n; i++)
+        class_char(x, code_point(set[i]));
+    while (!ascii && at <= CODE_POINT_MAX) {
+        uint32_t next = CODE_POINT_MAX + 1;
+
+        for (size_t i = 0; i < n; i++)
+            if (code_point(set[i]) >= at)
+                next = MIN_OF(next, code_point(set[i]));
+        if (next > at) {
+            class_char(x, at);
+            buf_add_c(x, '-');
+            class_char(x, next - 1);
+        }
+        at = next + 1;
+    }
+    buf_puts(x, "]");
 }
 
 static void add_once(struct str *set, size_t *n, struct str c)
@@ -107,53 +143,61 @@ static void add_once(struct str *set, size_t *n, struct str c)
     set[(*n)++] = c;
 }
 
+/* The tails of those of n texts that begin with `first`. */
+static size_t tails_of(const struct str *texts, size_t n, struct str first, struct str *ret)
+{
+    size_t n_ret = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (str_starts(texts[i], first))
+            ret[n_ret++] = str_sub(texts[i], first.len, texts[i].len);
+    return n_ret;
+}
+
 /* What may follow the beginning that all these tails stand behind: any text that does not go on as
- * one of them. `opening` is the set of characters that begin a mark. */
-static unsigned diverge(struct gbnf *g, const struct str *tails, size_t n, struct str opening)
+ * one of them. `opening` are the characters that begin a mark. */
+static unsigned diverge(struct gbnf *g, const struct str *tails, size_t n,
+                        const struct str *opening, size_t n_opening)
 {
     struct buf x = {0};
-    struct str next[TAILS_MAX];
-    size_t n_next = 0;
+    struct str next[2 * TAILS_MAX]; /* not to stand here: what goes on, then what opens */
+    size_t n_next = 0, n_all;
+    unsigned rule;
 
     for (size_t i = 0; i < n; i++)
         add_once(next, &n_next, first_char(tails[i]));
-    buf_puts(&x, "( [^");
-    buf_add_str(&x, opening);
-    for (size_t i = 0; i < n_next; i++)
-        class_char(&x, next[i]);
-    buf_puts(&x, "] [^");
-    buf_add_str(&x, opening);
-    buf_puts(&x, "]* ");
+    n_all = n_next;
+    for (size_t i = 0; i < n_opening; i++)
+        add_once(next, &n_all, opening[i]);
+    buf_puts(&x, "( ");
+    write_except(&x, next, n_all);
+    buf_add_c(&x, ' ');
+    write_except(&x, opening, n_opening);
+    buf_puts(&x, "* ");
     for (size_t i = 0; i < n_next; i++) {
         struct str rest[TAILS_MAX];
-        size_t n_rest = 0;
+        size_t n_rest = tails_of(tails, n, next[i], rest);
         bool whole = false;
 
-        for (size_t k = 0; k < n; k++) {
-            if (!str_starts(tails[k], next[i]))
-                continue;
-            rest[n_rest] = str_sub(tails[k], next[i].len, tails[k].len);
-            whole = whole || rest[n_rest].len == 0;
-            n_rest++;
-        }
+        for (size_t k = 0; k < n_rest; k++)
+            whole = whole || rest[k].len == 0;
         if (whole)
             continue; /* the mark would be complete */
         buf_puts(&x, "| ");
         gbnf_lit(&x, next[i]);
-        gbnf_ref(&x, diverge(g, rest, n_rest, opening));
+        gbnf_ref(&x, diverge(g, rest, n_rest, opening, n_opening));
     }
     buf_puts(&x, ")?");
-    unsigned rule = gbnf_rule(g, &x);
-
+    rule = gbnf_rule(g, &x);
     buf_done(&x);
     return rule;
 }
 
 unsigned gbnf_text_without(struct gbnf *g, const char *const *marks, size_t n)
 {
-    struct buf x = {0}, opening = {0};
-    struct str first[TAILS_MAX], all[TAILS_MAX];
-    size_t n_first = 0, n_all = 0;
+    struct buf x = {0};
+    struct str opening[TAILS_MAX], all[TAILS_MAX];
+    size_t n_opening = 0, n_all = 0;
     unsigned rule;
 
     CHECK(n <= TAILS_MAX);
@@ -162,25 +206,20 @@ unsigned gbnf_text_without(struct gbnf *g, const char *const *marks, size_t n)
             all[n_all++] = str_cstr(marks[i]);
     CHECK(n_all > 0);
     for (size_t i = 0; i < n_all; i++)
-        add_once(first, &n_first, first_char(all[i]));
-    for (size_t i = 0; i < n_first; i++)
-        class_char(&opening, first[i]);
-    buf_printf(&x, "[^%.*s]* ( ", (int)opening.len, opening.p);
-    for (size_t i = 0; i < n_first; i++) {
+        add_once(opening, &n_opening, first_char(all[i]));
+    write_except(&x, opening, n_opening);
+    buf_puts(&x, "* ( ");
+    for (size_t i = 0; i < n_opening; i++) {
         struct str rest[TAILS_MAX];
-        size_t n_rest = 0;
+        size_t n_rest = tails_of(all, n_all, opening[i], rest);
 
-        for (size_t k = 0; k < n_all; k++)
-            if (str_starts(all[k], first[i]))
-                rest[n_rest++] = str_sub(all[k], first[i].len, all[k].len);
         buf_puts(&x, i ? "| " : "");
-        gbnf_lit(&x, first[i]);
-        gbnf_ref(&x, diverge(g, rest, n_rest, buf_str(&opening)));
+        gbnf_lit(&x, opening[i]);
+        gbnf_ref(&x, diverge(g, rest, n_rest, opening, n_opening));
     }
     buf_puts(&x, ")*");
     rule = gbnf_rule(g, &x);
     buf_done(&x);
-    buf_done(&opening);
     return rule;
 }
 
