@@ -288,6 +288,62 @@ def test_schemas_beyond_measure_are_refused_and_harm_nothing(asked):
     assert isinstance(ask({**ASK, "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": deep(2)}}}), dict)
 
 
+# --- schemas ---
+
+NODE = {"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties": {
+    "v": {"type": "integer"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/node"}}}, "required": ["v"]}}}
+ANY_JSON = {"$defs": {"j": {"anyOf": [{"type": ["string", "number", "boolean", "null"]}, {"type": "array", "items": {"$ref": "#/$defs/j"}},
+                                      {"type": "object", "additionalProperties": {"$ref": "#/$defs/j"}}]}},
+            "type": "object", "properties": {"j": {"$ref": "#/$defs/j"}}, "required": ["j"]}
+SHAPES = [  # schema, texts that fit, texts that do not
+    ({"type": "object"}, ['{}', '{"a": [1, {"b": null}], "é": "\\u00e9\\n"}', '{\n  "a": -1.5e+3\n}'], ['', '[]', '{"a"}', '{"a": 01}', '{"a": "\n"}', '{} x']),
+    ({"type": "object", "properties": {}}, ['{}', '{ }'], ['{"a": 1}']),
+    ({"type": "object", "properties": {}, "additionalProperties": True}, ['{}', '{"a": 1}'], ['[]']),
+    ({"type": "object", "additionalProperties": {"type": "integer"}}, ['{}', '{"a": 1, "b": 2}'], ['{"a": "x"}', '{"a": 1,}']),
+    ({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}, "c": {"type": "boolean"}}, "required": ["b"]},
+     ['{"b": 1}', '{"a": "", "b": 1, "c": false}', '{"b":1,"c":true}', '{"a":"x","b":0}'], ['{}', '{"a": "x"}', '{"a": "x", "c": true}', '{, "b": 1}',
+                                                                                         '{"b": 1, "d": 2}', '{"b": 1.5}', '{"c": true, "b": 1}']),
+    ({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}, ['{}', '{"a": "x"}', '{"b": "x"}', '{"a": "x", "b": "y"}'],
+     ['{"a": "x" "b": "y"}', '{"a": "x",}', '{"a": "x", "a": "x"}']),
+    ({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "null"}, "required": ["a"]},
+     ['{"a": "x"}', '{"a": "x", "z": null}'], ['{"z": null}', '{"a": "x", "z": 1}']),
+    ({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 3}, ['[1]', '[1, 2,3]'], ['[]', '[1,2,3,4]', '["x"]', '[1,]']),
+    ({"type": "array", "items": {"type": "integer"}}, ['[]', '[1]', '[ 1 , 2 ]'], ['[,]', '[1 2]', '{}']),
+    ({"type": "array", "minItems": 2}, ['[1, "x"]', '[{}, [], null]'], ['[]', '[1]']),
+    ({"type": "array", "items": {"type": "null"}, "maxItems": 0}, ['[]'], ['[null]']),
+    ({"type": "array", "prefixItems": [{"type": "string"}, {"type": "integer"}], "items": False}, ['["a", 1]'], ['["a"]', '[1, "a"]', '["a", 1, 2]']),
+    ({"enum": ["a", 'q"', 3, None, True, {"k": [1]}]}, ['"a"', '"q\\""', '3', 'null', 'true', '{"k": [1]}', '{ "k":[1] }'], ['"b"', 'a', '33', '{"k": []}']),
+    ({"const": "only"}, ['"only"'], ['"other"', 'only']),
+    ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, ['1', '"x"'], ['null', '1.5']),
+    ({"oneOf": [{"type": "object", "properties": {"k": {"const": "a"}}, "required": ["k"]}, {"type": "null"}]}, ['{"k": "a"}', 'null'], ['{"k": "b"}', '{}']),
+    ({"allOf": [{"$ref": "#/$defs/x"}], "$defs": {"x": {"type": "boolean"}}}, ['true'], ['1']),
+    ({"allOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]}, {"properties": {"b": {"type": "integer"}}}]}, ['{"a": 1}', '{"a": 1, "b": 2}'],
+     ['{}', '{"b": 2}', '{"a": "x"}']),
+    ({"type": ["integer", "null"]}, ['0', '-5', 'null'], ['"x"', '1.0', '--1', '00']),
+    ({"type": "integer", "minimum": 0}, ['0', '12'], ['-1', '1.5']),
+    ({"type": "number", "exclusiveMinimum": 0}, ['0.5', '3', '1e5'], ['-1', '.5']),
+    ({"type": "number"}, ['-1', '1.25', '1E-7'], ['1.', 'NaN', '+1']),
+    ({"type": "string", "minLength": 2, "maxLength": 3}, ['"ab"', '"abc"', '"\\n\\""', '"日本語"'], ['"a"', '"abcd"', 'ab']),
+    ({"type": "string", "format": "date-time"}, ['"2026-11-21T04:00:00Z"', '"2026-11-21T04:00:00.123+01:00"'], ['"today"', '"2026-11-21"']),
+    ({"type": "string", "format": "uuid"}, ['"123e4567-e89b-12d3-a456-426614174000"'], ['"123"']),
+    ({"type": "string", "pattern": "^a+$"}, ['"aaa"'], ['1']),
+    (NODE, ['{"v": 1}', '{"v": 1, "kids": [{"v": 2, "kids": []}, {"v": 3}]}'], ['{"kids": []}', '{"v": 1, "kids": [{}]}']),
+    (ANY_JSON, ['{"j": 1}', '{"j": [{"a": ["x", null]}, []]}'], ['{}', '{"j": }', '{"j": [1, ]}']),
+    ({"type": "object", "properties": {'we"ird <k>\\': {"type": "integer"}}}, ['{"we\\"ird <k>\\\\": 1}'], ['{"weird": 1}']),
+    ({}, ['1', '{"a": 1}', '"x"'], ['', 'x']),
+]
+
+
+def test_schemas_become_the_rules_of_their_values(asked):
+    ask = asked(reasoning_parser="qwen3")  # a model that may think gets a grammar, not the schema
+    for schema, good, bad in SHAPES:
+        grammar = sglang_grammar(ask({**ASK, "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}}))
+        for text in good:
+            assert grammar.accepts(text), (schema, text)
+        for text in bad:
+            assert not grammar.accepts(text), (schema, text)
+
+
 # --- the built-in engine ---
 
 def test_the_builtin_engine_does_as_it_is_told(start):
