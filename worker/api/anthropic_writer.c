@@ -424,20 +424,9 @@ void anthropic_write_count(size_t n_tokens, struct buf *out)
 struct dialect_writer *anthropic_writer_new(struct arena *a, const struct chat_request *req,
                                             const struct json *body, struct buf *out)
 {
-    static const struct turn_sink sink = {
-        .head = on_head,
-        .text = on_text,
-        .reasoning = on_reasoning,
-        .tool_begin = on_tool_begin,
-        .tool_args = on_tool_args,
-        .tool_end = on_tool_end,
-        .logprobs = on_logprobs,
-        .keepalive = on_keepalive,
-        .finish = on_finish,
-        .failed = on_failed,
-    };
+    static const struct turn_sink sink = TURN_SINK_ON;
     struct anthropic_writer *aw = ARENA_NEW(a, struct anthropic_writer);
 
-    aw->w = (struct writer){.base = {.sink = &sink}, .a = a, .req = req, .body = body, .out = out};
+    writer_init(&aw->w, &sink, a, req, body, out);
     return &aw->w.base;
 }

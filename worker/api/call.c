@@ -194,18 +194,7 @@ static void on_failed(void *ctx, const struct err *e)
     exchange_end(c->x);
 }
 
-static const struct turn_sink call_sink = {
-    .head = on_head,
-    .text = on_text,
-    .reasoning = on_reasoning,
-    .tool_begin = on_tool_begin,
-    .tool_args = on_tool_args,
-    .tool_end = on_tool_end,
-    .logprobs = on_logprobs,
-    .keepalive = on_keepalive,
-    .finish = on_finish,
-    .failed = on_failed,
-};
+static const struct turn_sink call_sink = TURN_SINK_ON;
 
 /* --- from request to turn --- */
 

@@ -22,11 +22,16 @@ static void begin_body(struct writer *w, struct json_out *o, const char *object)
     json_out_str(o, w->req->model.p ? w->req->model : STR(""));
 }
 
+static void begin_chunk_body(struct writer *w, struct json_out *o)
+{
+    begin_body(w, o, "chat.completion.chunk");
+}
+
 /* A chunk up to the inside of its delta. */
 static void begin_chunk(struct writer *w, struct json_out *o, uint32_t index)
 {
     sse_begin(w, NULL, o);
-    begin_body(w, o, "chat.completion.chunk");
+    begin_chunk_body(w, o);
     json_out_key(o, "choices");
     json_out_arr(o);
     json_out_obj(o);
@@ -287,53 +292,20 @@ static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
         begin_chunk(w, &o, answers[i].index);
         end_chunk(w, &o, finish_of(w, answers[i].finish_reason));
     }
-    if (w->req->include_usage) {
-        sse_begin(w, NULL, &o);
-        begin_body(w, &o, "chat.completion.chunk");
-        json_out_key(&o, "choices");
-        json_out_arr(&o);
-        json_out_end_arr(&o);
-        json_out_key(&o, "usage");
-        openai_usage(&o, usage);
-        json_out_end_obj(&o);
-        sse_end(w);
-    }
-    buf_puts(w->out, "data: [DONE]\n\n");
+    openai_stream_end(w, usage, begin_chunk_body);
 }
 
 static void on_failed(void *ctx, const struct err *e)
 {
-    struct writer *w = of(ctx);
-    struct json_out o;
-
-    if (!w->req->stream || !w->begun)
-        return;
-    sse_begin(w, NULL, &o);
-    json_out_obj(&o);
-    json_out_key(&o, "error");
-    openai_error_object(&o, e);
-    json_out_end_obj(&o);
-    sse_end(w);
-    w->base.failed_in_stream = true;
+    openai_stream_failed(of(ctx), e);
 }
 
 struct dialect_writer *chat_writer_new(struct arena *a, const struct chat_request *req,
                                        const struct json *body, struct buf *out)
 {
-    static const struct turn_sink sink = {
-        .head = on_head,
-        .text = on_text,
-        .reasoning = on_reasoning,
-        .tool_begin = on_tool_begin,
-        .tool_args = on_tool_args,
-        .tool_end = on_tool_end,
-        .logprobs = on_logprobs,
-        .keepalive = on_keepalive,
-        .finish = on_finish,
-        .failed = on_failed,
-    };
+    static const struct turn_sink sink = TURN_SINK_ON;
     struct writer *w = ARENA_NEW(a, struct writer);
 
-    *w = (struct writer){.base = {.sink = &sink}, .a = a, .req = req, .body = body, .out = out};
+    writer_init(w, &sink, a, req, body, out);
     return &w->base;
 }

@@ -117,6 +117,11 @@ static void on_text(void *ctx, uint32_t index, struct str text)
         chunk(cw, index, text, (struct str){0}, NULL, 0);
 }
 
+static void on_reasoning(void *ctx, uint32_t index, struct str text)
+{
+    on_text(ctx, index, text);
+}
+
 /* A completion is text only: the turn runs no parser for it. */
 static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
 {
@@ -177,7 +182,6 @@ static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
                       const struct turn_usage *usage)
 {
     struct completions_writer *cw = ctx;
-    struct json_out o;
 
     if (!cw->w.req->stream) {
         write_whole(cw, answers, n, usage);
@@ -185,54 +189,21 @@ static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
     }
     for (size_t i = 0; i < n; i++)
         chunk(cw, answers[i].index, STR(""), answers[i].finish_reason, NULL, 0);
-    if (cw->w.req->include_usage) {
-        sse_begin(&cw->w, NULL, &o);
-        begin_body(&cw->w, &o);
-        json_out_key(&o, "choices");
-        json_out_arr(&o);
-        json_out_end_arr(&o);
-        json_out_key(&o, "usage");
-        openai_usage(&o, usage);
-        json_out_end_obj(&o);
-        sse_end(&cw->w);
-    }
-    buf_puts(cw->w.out, "data: [DONE]\n\n");
+    openai_stream_end(&cw->w, usage, begin_body);
 }
 
 static void on_failed(void *ctx, const struct err *e)
 {
-    struct completions_writer *cw = ctx;
-    struct json_out o;
-
-    if (!cw->w.req->stream || !cw->w.begun)
-        return;
-    sse_begin(&cw->w, NULL, &o);
-    json_out_obj(&o);
-    json_out_key(&o, "error");
-    openai_error_object(&o, e);
-    json_out_end_obj(&o);
-    sse_end(&cw->w);
-    cw->w.base.failed_in_stream = true;
+    openai_stream_failed(ctx, e);
 }
 
 struct dialect_writer *completions_writer_new(struct arena *a, const struct chat_request *req,
                                               const struct json *body, struct buf *out)
 {
-    static const struct turn_sink sink = {
-        .head = on_head,
-        .text = on_text,
-        .reasoning = on_text,
-        .tool_begin = on_tool_begin,
-        .tool_args = on_tool_args,
-        .tool_end = on_tool_end,
-        .logprobs = on_logprobs,
-        .keepalive = on_keepalive,
-        .finish = on_finish,
-        .failed = on_failed,
-    };
+    static const struct turn_sink sink = TURN_SINK_ON;
     struct completions_writer *cw = ARENA_NEW(a, struct completions_writer);
 
-    cw->w = (struct writer){.base = {.sink = &sink}, .a = a, .req = req, .body = body, .out = out};
+    writer_init(&cw->w, &sink, a, req, body, out);
     cw->offsets = arena_calloc(a, req->n, sizeof(*cw->offsets));
     return &cw->w.base;
 }

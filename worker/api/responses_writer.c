@@ -5,172 +5,7 @@
  * Every event counts sequence_number up from 0. Items: reasoning, message, function_call or
  * custom_tool_call, in the order the model wrote them.
  */
-#include "worker/api/responses.h"
-
-enum item { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL, ITEM_CUSTOM, ITEM_KINDS };
-
-struct responses_writer {
-    struct writer w; /* first */
-    int64_t sequence;
-    enum item open;
-    uint32_t n_items;             /* finished ones */
-    uint32_t of_kind[ITEM_KINDS]; /* begun ones */
-    struct str id;                /* of the open item */
-    struct grown text;            /* of the open item: text, thought or arguments */
-    struct str call_id, name;
-    struct grown blank;  /* white space that no message was opened for yet */
-    struct grown output; /* finished items, JSON with commas */
-    struct grown logprobs;
-    bool any_logprob;
-};
-
-/* --- items as JSON --- */
-
-static const struct json *body_tool(const struct json *tools, struct str name,
-                                    const struct json **ret_space)
-{
-    for (size_t i = 0; json_at(tools, i); i++) {
-        const struct json *t = json_at(tools, i);
-        const struct json *inner;
-
-        if (str_eq_c(json_string(json_get(t, "type")), "namespace")) {
-            inner = body_tool(json_get(t, "tools"), name, ret_space);
-            if (inner) {
-                *ret_space = json_get(t, "name");
-                return inner;
-            }
-        } else if (str_eq(json_string(json_get(t, "name")), name)) {
-            return t;
-        }
-    }
-    return NULL;
-}
-
-static bool is_custom(const struct responses_writer *rw, struct str name)
-{
-    const struct json *space = NULL;
-    const struct json *tool = body_tool(json_get(rw->w.body, "tools"), name, &space);
-
-    return str_eq_c(json_string(json_get(tool, "type")), "custom");
-}
-
-static bool wants_encrypted(const struct responses_writer *rw)
-{
-    const struct json *include = json_get(rw->w.body, "include");
-
-    for (size_t i = 0; json_at(include, i); i++)
-        if (str_eq_c(json_string(json_at(include, i)), "reasoning.encrypted_content"))
-            return true;
-    return false;
-}
-
-static void begin_item(struct json_out *o, const char *type, struct str id, bool done)
-{
-    json_out_obj(o);
-    json_out_key(o, "type");
-    json_out_cstr(o, type);
-    json_out_key(o, "id");
-    json_out_str(o, id);
-    json_out_key(o, "status");
-    json_out_cstr(o, done ? "completed" : "in_progress");
-}
-
-static void write_part(struct responses_writer *rw, struct json_out *o, struct str text)
-{
-    bool message = rw->open == ITEM_MESSAGE;
-
-    json_out_obj(o);
-    json_out_key(o, "type");
-    json_out_cstr(o, message ? "output_text" : "reasoning_text");
-    json_out_key(o, "text");
-    json_out_str(o, text);
-    if (message) {
-        json_out_key(o, "annotations");
-        json_out_arr(o);
-        json_out_end_arr(o);
-        json_out_key(o, "logprobs");
-        json_out_arr(o);
-        if (rw->any_logprob && text.len)
-            json_out_raw(o, grown_str(&rw->logprobs));
-        json_out_end_arr(o);
-    }
-    json_out_end_obj(o);
-}
-
-static void write_reasoning_item(struct responses_writer *rw, struct json_out *o, bool done)
-{
-    begin_item(o, "reasoning", rw->id, done);
-    json_out_key(o, "summary");
-    json_out_arr(o);
-    json_out_end_arr(o);
-    json_out_key(o, "content");
-    json_out_arr(o);
-    if (done)
-        write_part(rw, o, grown_str(&rw->text));
-    json_out_end_arr(o);
-    if (wants_encrypted(rw)) {
-        json_out_key(o, "encrypted_content");
-        write_id(o, "rollgate-", rw->w.head.response_id);
-    }
-    json_out_end_obj(o);
-}
-
-static void write_message_item(struct responses_writer *rw, struct json_out *o, bool done)
-{
-    begin_item(o, "message", rw->id, done);
-    json_out_key(o, "role");
-    json_out_cstr(o, "assistant");
-    json_out_key(o, "content");
-    json_out_arr(o);
-    if (done)
-        write_part(rw, o, grown_str(&rw->text));
-    json_out_end_arr(o);
-    json_out_end_obj(o);
-}
-
-/* The one text inside the arguments of a freeform tool; the arguments themselves when they are
- * not of that form. */
-static struct str custom_input(struct responses_writer *rw)
-{
-    const struct json *v = NULL;
-    struct str arguments = grown_str(&rw->text);
-    struct str input;
-
-    if (json_parse(rw->w.a, arena_str(rw->w.a, arguments), &v, NULL) != 0)
-        return arguments;
-    input = json_string(json_get(v, "input"));
-    return input.p ? input : arguments;
-}
-
-static void write_call_item(struct responses_writer *rw, struct json_out *o, bool done)
-{
-    bool custom = rw->open == ITEM_CUSTOM;
-    const struct json *space = NULL;
-
-    begin_item(o, custom ? "custom_tool_call" : "function_call", rw->id, done);
-    json_out_key(o, "call_id");
-    json_out_str(o, rw->call_id);
-    json_out_key(o, "name");
-    json_out_str(o, rw->name);
-    (void)body_tool(json_get(rw->w.body, "tools"), rw->name, &space);
-    if (space) {
-        json_out_key(o, "namespace");
-        json_out_value(o, space);
-    }
-    json_out_key(o, custom ? "input" : "arguments");
-    json_out_str(o, !done ? STR("") : custom ? custom_input(rw) : grown_str(&rw->text));
-    json_out_end_obj(o);
-}
-
-static void write_item(struct responses_writer *rw, struct json_out *o, bool done)
-{
-    if (rw->open == ITEM_REASONING)
-        write_reasoning_item(rw, o, done);
-    else if (rw->open == ITEM_MESSAGE)
-        write_message_item(rw, o, done);
-    else
-        write_call_item(rw, o, done);
-}
+#include "worker/api/responses_internal.h"
 
 /* --- events --- */
 
@@ -217,7 +52,7 @@ static void item_event(struct responses_writer *rw, const char *type, bool done)
         return;
     begin_item_event(rw, &o, type);
     json_out_key(&o, "item");
-    write_item(rw, &o, done);
+    responses_item(rw, &o, done);
     end_event(rw, &o);
 }
 
@@ -229,7 +64,7 @@ static void part_event(struct responses_writer *rw, const char *type, struct str
         return;
     begin_inner(rw, &o, type);
     json_out_key(&o, "part");
-    write_part(rw, &o, text);
+    responses_part(rw, &o, text);
     end_event(rw, &o);
 }
 
@@ -275,14 +110,14 @@ static void close_item(struct responses_writer *rw)
     if (rw->open == ITEM_NONE)
         return;
     if (rw->open == ITEM_CUSTOM) {
-        text_event(rw, false, custom_input(rw));
-        text_event(rw, true, custom_input(rw));
+        text_event(rw, false, responses_custom_input(rw));
+        text_event(rw, true, responses_custom_input(rw));
     } else {
         text_event(rw, true, grown_str(&rw->text));
     }
     part_event(rw, "response.content_part.done", grown_str(&rw->text));
     item_event(rw, "response.output_item.done", true);
-    write_item(rw, &o, true);
+    responses_item(rw, &o, true);
     if (rw->output.len)
         grown_add(rw->w.a, &rw->output, STR(","));
     grown_add(rw->w.a, &rw->output, buf_str(&item));
@@ -313,100 +148,7 @@ static void open_item(struct responses_writer *rw, enum item kind)
     part_event(rw, "response.content_part.added", STR(""));
 }
 
-/* --- the response object --- */
-
-/* Members of the request that the response object has, too; and what it says without them. */
-static const char *const echoed[][2] = {
-    {"instructions", "null"},
-    {"metadata", "{}"},
-    {"parallel_tool_calls", "true"},
-    {"temperature", "1.0"},
-    {"tool_choice", "\"auto\""},
-    {"tools", "[]"},
-    {"top_p", "1.0"},
-    {"max_output_tokens", "null"},
-    {"previous_response_id", "null"},
-    {"reasoning", "{\"effort\":null,\"summary\":null}"},
-    {"store", "true"},
-    {"text", "{\"format\":{\"type\":\"text\"}}"},
-    {"truncation", "\"disabled\""},
-    {"user", "null"},
-    {"include", NULL}, /* kept only: it says what the items have */
-};
-
-static void echo(struct responses_writer *rw, struct json_out *o, const char *key,
-                 const char *otherwise)
-{
-    const struct json *v = json_get(rw->w.body, key);
-
-    if (!otherwise)
-        return;
-    json_out_key(o, key);
-    if (json_is_null(v))
-        json_out_raw(o, str_cstr(otherwise));
-    else
-        json_out_value(o, v);
-}
-
-static void write_usage(struct json_out *o, const struct turn_usage *u)
-{
-    json_out_obj(o);
-    json_out_key(o, "input_tokens");
-    json_out_i64(o, u->prompt_tokens);
-    json_out_key(o, "input_tokens_details");
-    json_out_obj(o);
-    json_out_key(o, "cached_tokens");
-    json_out_i64(o, u->cached_tokens);
-    json_out_end_obj(o);
-    json_out_key(o, "output_tokens");
-    json_out_i64(o, u->completion_tokens);
-    json_out_key(o, "output_tokens_details");
-    json_out_obj(o);
-    json_out_key(o, "reasoning_tokens");
-    json_out_i64(o, u->reasoning_tokens);
-    json_out_end_obj(o);
-    json_out_key(o, "total_tokens");
-    json_out_i64(o, (int64_t)u->prompt_tokens + u->completion_tokens);
-    json_out_end_obj(o);
-}
-
-static void write_response(struct responses_writer *rw, struct json_out *o, const char *status,
-                           const struct turn_usage *usage, const struct err *e)
-{
-    bool incomplete = strcmp(status, "incomplete") == 0;
-
-    json_out_obj(o);
-    json_out_key(o, "id");
-    write_id(o, "resp_", rw->w.head.response_id);
-    json_out_key(o, "object");
-    json_out_cstr(o, "response");
-    json_out_key(o, "created_at");
-    json_out_i64(o, (int64_t)rw->w.head.created_s);
-    json_out_key(o, "status");
-    json_out_cstr(o, status);
-    json_out_key(o, "model");
-    json_out_str(o, rw->w.req->model.p ? rw->w.req->model : STR(""));
-    json_out_key(o, "error");
-    if (e)
-        openai_error_object(o, e);
-    else
-        json_out_null(o);
-    json_out_key(o, "incomplete_details");
-    json_out_raw(o, incomplete ? STR("{\"reason\":\"max_output_tokens\"}") : STR("null"));
-    json_out_key(o, "output");
-    json_out_arr(o);
-    if (rw->output.len)
-        json_out_raw(o, grown_str(&rw->output));
-    json_out_end_arr(o);
-    for (size_t i = 0; i < ARRAY_LEN(echoed); i++)
-        echo(rw, o, echoed[i][0], echoed[i][1]);
-    json_out_key(o, "usage");
-    if (usage)
-        write_usage(o, usage);
-    else
-        json_out_null(o);
-    json_out_end_obj(o);
-}
+/* --- the sink --- */
 
 static void response_event(struct responses_writer *rw, const char *type, const char *status,
                            const struct turn_usage *usage, const struct err *e)
@@ -415,11 +157,9 @@ static void response_event(struct responses_writer *rw, const char *type, const 
 
     begin_event(rw, &o, type);
     json_out_key(&o, "response");
-    write_response(rw, &o, status, usage, e);
+    responses_object(rw, &o, status, usage, e);
     end_event(rw, &o);
 }
-
-/* --- the sink --- */
 
 static void on_head(void *ctx, const struct turn_head *h)
 {
@@ -475,7 +215,7 @@ static void begin_call(struct responses_writer *rw, struct str id, struct str na
     rw->call_id = arena_str(rw->w.a, id);
     rw->name = arena_str(rw->w.a, name);
     rw->blank.len = 0;
-    open_item(rw, is_custom(rw, name) ? ITEM_CUSTOM : ITEM_CALL);
+    open_item(rw, responses_is_custom(rw, name) ? ITEM_CUSTOM : ITEM_CALL);
 }
 
 static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
@@ -583,7 +323,7 @@ static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
     } else {
         struct json_out o = json_out_to(rw->w.out);
 
-        write_response(rw, &o, status, usage, NULL);
+        responses_object(rw, &o, status, usage, NULL);
     }
 }
 
@@ -605,65 +345,15 @@ static void on_failed(void *ctx, const struct err *e)
     rw->w.base.failed_in_stream = true;
 }
 
-static const struct turn_sink responses_sink = {
-    .head = on_head,
-    .text = on_text,
-    .reasoning = on_reasoning,
-    .tool_begin = on_tool_begin,
-    .tool_args = on_tool_args,
-    .tool_end = on_tool_end,
-    .logprobs = on_logprobs,
-    .keepalive = on_keepalive,
-    .finish = on_finish,
-    .failed = on_failed,
-};
+static const struct turn_sink responses_sink = TURN_SINK_ON;
 
 struct dialect_writer *responses_writer_new(struct arena *a, const struct chat_request *req,
                                             const struct json *body, struct buf *out)
 {
     struct responses_writer *rw = ARENA_NEW(a, struct responses_writer);
 
-    rw->w = (struct writer){
-        .base = {.sink = &responses_sink}, .a = a, .req = req, .body = body, .out = out};
+    writer_init(&rw->w, &responses_sink, a, req, body, out);
     return &rw->w.base;
-}
-
-/* What each call of an agent asks anew. */
-static bool is_own(const char *key)
-{
-    return strcmp(key, "metadata") == 0 || strcmp(key, "previous_response_id") == 0;
-}
-
-static struct str asked_text(struct arena *a, const struct json *body, struct str model, bool own)
-{
-    struct buf text = {0};
-    struct json_out o = json_out_to(&text);
-    struct str ret;
-
-    json_out_obj(&o);
-    if (model.p) {
-        json_out_key(&o, "model");
-        json_out_str(&o, model);
-    }
-    for (size_t i = 0; i < ARRAY_LEN(echoed); i++) {
-        const struct json *v = json_get(body, echoed[i][0]);
-
-        if (json_is_null(v) || is_own(echoed[i][0]) != own)
-            continue;
-        json_out_key(&o, echoed[i][0]);
-        json_out_value(&o, v);
-    }
-    json_out_end_obj(&o);
-    ret = arena_str(a, buf_str(&text));
-    buf_done(&text);
-    return ret;
-}
-
-void responses_asked(struct arena *a, const struct chat_request *req, const struct json *body,
-                     struct str ret[2])
-{
-    ret[0] = asked_text(a, body, req->model, false);
-    ret[1] = asked_text(a, body, (struct str){0}, true);
 }
 
 void responses_write_stored(struct arena *a, const struct turn_head *head,

@@ -2,6 +2,12 @@
 
 #include "common/codec/utf8.h"
 
+void writer_init(struct writer *w, const struct turn_sink *sink, struct arena *a,
+                 const struct chat_request *req, const struct json *body, struct buf *out)
+{
+    *w = (struct writer){.base = {.sink = sink}, .a = a, .req = req, .body = body, .out = out};
+}
+
 void writer_begin(struct writer *w, const struct turn_head *h)
 {
     w->head = *h;
@@ -82,6 +88,40 @@ void openai_usage(struct json_out *o, const struct turn_usage *u)
     json_out_i64(o, u->reasoning_tokens);
     json_out_end_obj(o);
     json_out_end_obj(o);
+}
+
+void openai_stream_end(struct writer *w, const struct turn_usage *u,
+                       void (*begin_chunk)(struct writer *w, struct json_out *o))
+{
+    struct json_out o;
+
+    if (w->req->include_usage) {
+        sse_begin(w, NULL, &o);
+        begin_chunk(w, &o);
+        json_out_key(&o, "choices");
+        json_out_arr(&o);
+        json_out_end_arr(&o);
+        json_out_key(&o, "usage");
+        openai_usage(&o, u);
+        json_out_end_obj(&o);
+        sse_end(w);
+    }
+    buf_puts(w->out, "data: [DONE]\n\n");
+}
+
+void openai_stream_failed(struct writer *w, const struct err *e)
+{
+    struct json_out o;
+
+    if (!w->req->stream || !w->begun)
+        return;
+    sse_begin(w, NULL, &o);
+    json_out_obj(&o);
+    json_out_key(&o, "error");
+    openai_error_object(&o, e);
+    json_out_end_obj(&o);
+    sse_end(w);
+    w->base.failed_in_stream = true;
 }
 
 void logprob_text(struct buf *out, const struct turn_logprob *lp)

@@ -49,6 +49,9 @@ void openai_error_object(struct json_out *o, const struct err *e);
 /* stream_options of Chat Completions and Completions. */
 int chat_read_stream_options(const struct json *body, struct chat_request *req, struct err *e);
 
+void writer_init(struct writer *w, const struct turn_sink *sink, struct arena *a,
+                 const struct chat_request *req, const struct json *body, struct buf *out);
+
 /* Keeps the head's strings; called by every writer's head. */
 void writer_begin(struct writer *w, const struct turn_head *h);
 
@@ -56,6 +59,13 @@ void writer_begin(struct writer *w, const struct turn_head *h);
  * *o. */
 void sse_begin(struct writer *w, const char *event, struct json_out *o);
 void sse_end(struct writer *w);
+
+/* The end of a stream of Chat Completions or Completions: usage, if it was asked for, in a chunk
+ * without choices that `begin_chunk` opens; then [DONE]. */
+void openai_stream_end(struct writer *w, const struct turn_usage *u,
+                       void (*begin_chunk)(struct writer *w, struct json_out *o));
+/* Its in-stream error. */
+void openai_stream_failed(struct writer *w, const struct err *e);
 
 /* "chat.completion" usage; key prompt_tokens ... */
 void openai_usage(struct json_out *o, const struct turn_usage *u);

@@ -106,4 +106,12 @@ struct turn_sink {
     void (*failed)(void *ctx, const struct err *e);
 };
 
+/* The sink of a file that names its functions on_head, on_text ... */
+#define TURN_SINK_ON                                                                              \
+    {                                                                                             \
+        .head = on_head, .text = on_text, .reasoning = on_reasoning, .tool_begin = on_tool_begin, \
+        .tool_args = on_tool_args, .tool_end = on_tool_end, .logprobs = on_logprobs,              \
+        .keepalive = on_keepalive, .finish = on_finish, .failed = on_failed,                      \
+    }
+
 #endif

@@ -1,0 +1,41 @@
+/*
+ * struct responses_writer's body, for responses_writer.c (events), responses_items.c (items as
+ * JSON) and responses_object.c (the response around them).
+ */
+#ifndef RG_API_RESPONSES_INTERNAL_H
+#define RG_API_RESPONSES_INTERNAL_H
+
+#include "worker/api/responses.h"
+
+enum item { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL, ITEM_CUSTOM, ITEM_KINDS };
+
+struct responses_writer {
+    struct writer w; /* first */
+    int64_t sequence;
+    enum item open;
+    uint32_t n_items;             /* finished ones */
+    uint32_t of_kind[ITEM_KINDS]; /* begun ones */
+    struct str id;                /* of the open item */
+    struct grown text;            /* of the open item: text, thought or arguments */
+    struct str call_id, name;
+    struct grown blank;  /* white space that no message was opened for yet */
+    struct grown output; /* finished items, JSON with commas */
+    struct grown logprobs;
+    bool any_logprob;
+};
+
+/* The open item, begun or done. */
+void responses_item(struct responses_writer *rw, struct json_out *o, bool done);
+/* Its one part with this text. */
+void responses_part(struct responses_writer *rw, struct json_out *o, struct str text);
+
+/* Whether the tool takes one text instead of arguments; and that text of the open call, or the
+ * arguments themselves when they are not of that form. */
+bool responses_is_custom(const struct responses_writer *rw, struct str name);
+struct str responses_custom_input(struct responses_writer *rw);
+
+/* The response with the items that are done; usage and e may be NULL. */
+void responses_object(struct responses_writer *rw, struct json_out *o, const char *status,
+                      const struct turn_usage *usage, const struct err *e);
+
+#endif
