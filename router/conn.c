@@ -306,7 +306,8 @@ static int check_request(const struct conn *c, const struct http1_head *h,
     uint64_t max = (uint64_t)c->hub->config->max_body_bytes;
     bool local = route->kind != ROUTE_ANY && route->kind != ROUTE_WORKER;
 
-    if (!local && atomic_load_explicit(&c->hub->heritage->board->draining, memory_order_relaxed))
+    if (!local && !c->hub->heritage->port_kept &&
+        atomic_load_explicit(&c->hub->heritage->board->draining, memory_order_relaxed))
         return err_set(e, ERR_DRAINING, "the service is stopping");
     if ((h->body == HTTP1_LENGTH && h->length > max) || c->up.chunked.total_bytes > max)
         return err_set(e, ERR_BODY_TOO_LARGE, "the body is larger than %llu bytes",

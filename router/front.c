@@ -206,7 +206,11 @@ void front_take_queued(struct front *f)
 
 void front_drain(struct front *f)
 {
-    if (atomic_load_explicit(&f->hub->heritage->board->draining, memory_order_relaxed))
+    const struct heritage *h = f->hub->heritage;
+
+    /* While the whole service stops, its port goes on saying so, unless a next instance serves it.
+     */
+    if (atomic_load_explicit(&h->board->draining, memory_order_relaxed) && !h->port_kept)
         return;
     loop_timer_stop(f->hub->loop, &f->pause);
     stop_listening(f);

@@ -334,12 +334,15 @@ static int take_given(struct listeners *l, const struct config *c, int fd, struc
 static int take_all_given(struct listeners *l, const struct config *c, struct err *e)
 {
     const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+    const char *kept = getenv("RG_PORT_KEPT"); /* said by the binary before an upgrade */
     uint64_t for_pid = 0, n = 0;
 
     if (!count || str_to_u64(str_cstr(count), 4096, &n) || n == 0)
         return 0;
     if (pid && (str_to_u64(str_cstr(pid), INT32_MAX, &for_pid) || for_pid != (uint64_t)getpid()))
         return 0; /* meant for another process */
+    l->kept = !kept || kept[0] == '1';
+    (void)unsetenv("RG_PORT_KEPT");
     (void)unsetenv("LISTEN_FDS");
     (void)unsetenv("LISTEN_PID");
     (void)unsetenv("LISTEN_FDNAMES");
@@ -347,6 +350,7 @@ static int take_all_given(struct listeners *l, const struct config *c, struct er
         if (take_given(l, c, FIRST_GIVEN + (int)i, e))
             return -1;
     }
+    l->kept = l->kept && l->n_given > 0;
     return 0;
 }
 
@@ -387,7 +391,7 @@ int listeners_hand_over(struct listeners *l, struct err *e)
     }
     /* First out of the way of 3.., then into place: no descriptor of ours is overwritten. */
     for (unsigned i = 0; i < n; i++) {
-        high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, FIRST_GIVEN + (int)ARRAY_LEN(fds));
+        high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, LISTENERS_HIGH);
         if (high[i] < 0)
             return err_sys(e, ERR_IO, "cannot hand over the sockets");
     }
@@ -399,5 +403,6 @@ int listeners_hand_over(struct listeners *l, struct err *e)
     (void)setenv("LISTEN_FDS", text, 1);
     (void)snprintf(text, sizeof(text), "%d", (int)getpid());
     (void)setenv("LISTEN_PID", text, 1);
+    (void)setenv("RG_PORT_KEPT", l->kept ? "1" : "0", 1);
     return 0;
 }

@@ -23,6 +23,8 @@ struct listeners {
     int workers[BOARD_WORKERS_MAX]; /* -1: not open */
     int given[BOARD_ROUTERS_MAX];   /* TCP sockets from LISTEN_FDS */
     unsigned n_given;
+    bool kept; /* the one who gave them keeps them open (systemd): connections may wait for the next
+                  instance while this one drains */
     int lock_fd;
     char address[80]; /* where we listen, port resolved: "127.0.0.1:8600" */
 };
@@ -45,7 +47,10 @@ int listeners_worker(struct listeners *l, const struct config *c, unsigned place
 void listeners_close_others(struct listeners *l, int keep);
 
 /* Prepares an exec of a new binary: clears close-on-exec, sets LISTEN_FDS and its kin. The
- * descriptors are moved to 3.. in the order routers, workers. */
+ * descriptors are moved to 3.. in the order routers, workers; what else the caller wants to keep
+ * must be above LISTENERS_HIGH. */
+enum { LISTENERS_HIGH = 3 + BOARD_ROUTERS_MAX + BOARD_WORKERS_MAX };
+
 int listeners_hand_over(struct listeners *l, struct err *e);
 
 #endif

@@ -297,6 +297,33 @@ static bool binary_works(struct supervisor *s)
     return status == 0;
 }
 
+/* Out of the way of the sockets that are handed over. */
+static void lift(int *fd)
+{
+    int high = fcntl(*fd, F_DUPFD_CLOEXEC, LISTENERS_HIGH);
+
+    if (high < 0)
+        return;
+    close(*fd);
+    *fd = high;
+}
+
+static void lift_controls(struct supervisor *s)
+{
+    for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
+        if (s->processes[slot].pid)
+            lift(&s->processes[slot].control_fd);
+    }
+    for (size_t i = 0; i < s->previous.n; i++)
+        lift(&s->previous.at[i].control_fd);
+}
+
+static void describe(struct buf *text, unsigned slot, pid_t pid, int control_fd)
+{
+    (void)fcntl(control_fd, F_SETFD, 0);
+    buf_printf(text, "%u:%d:%d,", slot, (int)pid, control_fd);
+}
+
 /* "slot:pid:fd," for each child that goes on: the new supervisor waits for them and, by keeping the
  * control socket open, lets them finish. */
 static void describe_children(struct supervisor *s)
@@ -304,13 +331,12 @@ static void describe_children(struct supervisor *s)
     struct buf text = {0};
 
     for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
-        struct process *p = &s->processes[slot];
-
-        if (!p->pid)
-            continue;
-        (void)fcntl(p->control_fd, F_SETFD, 0);
-        buf_printf(&text, "%u:%d:%d,", slot, (int)p->pid, p->control_fd);
+        if (s->processes[slot].pid)
+            describe(&text, slot, s->processes[slot].pid, s->processes[slot].control_fd);
     }
+    for (size_t i = 0; i < s->previous.n; i++)
+        describe(&text, s->previous.at[i].slot, s->previous.at[i].pid,
+                 s->previous.at[i].control_fd);
     buf_add_c(&text, 0);
     (void)setenv("RG_PREVIOUS", text.p, 1);
     buf_done(&text);
@@ -326,6 +352,7 @@ void reload_upgrade(struct supervisor *s)
                   LOG_T("binary", s->binary));
         return;
     }
+    lift_controls(s);
     if (listeners_hand_over(&s->listeners, &e)) {
         log_error(NULL, "upgrade failed, going on as before", LOG_T("reason", e.text));
         return;

@@ -112,6 +112,19 @@ void sandbox_call_name(int number, char *out, size_t size)
 
 /* --- what is given up --- */
 
+/* A system call filter of the service manager may refuse the asking, where there is nothing left to
+ * give up. */
+static bool has_capabilities(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct has[_LINUX_CAPABILITY_U32S_3] = {0};
+    bool any = syscall(SYS_capget, &head, has) != 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(has); i++)
+        any |= (has[i].permitted | has[i].effective | has[i].inheritable) != 0;
+    return any;
+}
+
 static int drop_capabilities(struct err *e)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -122,7 +135,7 @@ static int drop_capabilities(struct err *e)
     for (int cap = 0; cap <= CAP_LAST_CAP; cap++)
         (void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
     (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    if (syscall(SYS_capset, &head, none))
+    if (syscall(SYS_capset, &head, none) && has_capabilities())
         return err_sys(e, ERR_UNSUPPORTED, "cannot drop capabilities");
     return 0;
 }
@@ -133,7 +146,10 @@ static int limit_resources(struct err *e)
     static const struct rlimit zero = {0, 0};
 
     for (size_t i = 0; i < ARRAY_LEN(none_of); i++) {
-        if (setrlimit((__rlimit_resource_t)none_of[i], &zero))
+        struct rlimit now;
+
+        if (setrlimit((__rlimit_resource_t)none_of[i], &zero) &&
+            (getrlimit((__rlimit_resource_t)none_of[i], &now) || now.rlim_max > 0))
             return err_sys(e, ERR_UNSUPPORTED, "resource limits");
     }
     return 0;

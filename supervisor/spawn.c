@@ -47,6 +47,7 @@ void spawn_prepare(struct supervisor *s, unsigned slot)
     h->metrics = s->metrics;
     h->page = metrics_page(s->metrics, slot, h->name);
     h->model = is_router(slot) ? NULL : s->model;
+    h->port_kept = s->listeners.kept;
     h->status_fd = s->status_fds[1];
     h->run_dir = s->config->run_dir;
     h->state_dir = s->config->state_dir;

@@ -125,11 +125,12 @@ static void on_signal(struct signals *signals, int signo, int sender)
         supervisor_advance(s);
         break;
     case SIGHUP:
-        if (s->phase == PHASE_SERVING)
-            reload_config(s);
-        break;
     case SIGUSR2:
-        if (s->phase == PHASE_SERVING)
+        if (s->phase != PHASE_SERVING)
+            log_warn(NULL, "not serving yet, or no longer: signal ignored", LOG_I("signal", signo));
+        else if (signo == SIGHUP)
+            reload_config(s);
+        else
             reload_upgrade(s);
         break;
     default:

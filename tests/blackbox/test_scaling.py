@@ -189,6 +189,45 @@ def test_upgrade_under_load_loses_nothing(start):
     assert world.failures == []
 
 
+def in_flight(s, session, text):
+    """A call that its engine takes its time for: (thread, answers)."""
+    answers = []
+    t = threading.Thread(target=lambda: answers.append(s.chat(session, text, timeout=60)))
+    t.start()
+    time.sleep(0.4)
+    return t, answers
+
+
+def slow(**settings):
+    s = configured(**settings)
+    s.settings["engine"] = "builtin:echo,delay_ms=2500"
+    return s
+
+
+def test_calls_in_flight_outlive_an_upgrade_of_a_scaled_gateway(start):
+    s = slow(workers=1, routers=1).start()
+    reload(s, workers=7, routers=4)     # now sockets are open that were not there at the start
+    g.wait_until(lambda: s.child("worker-6") and s.child("router-3"), what="the new ones serve")
+    calls = [in_flight(s, session_of(s, i), f"call {i}") for i in range(3)]
+    s.signal(signal.SIGUSR2)
+    g.wait_until(lambda: s.log().count(" serving listen") == 2, 60, "the new one serves")
+    for t, answers in calls:
+        t.join(30)
+        assert [a.status for a in answers] == [200]
+
+
+def test_calls_in_flight_finish_while_their_worker_is_scaled_away(start):
+    s = slow(workers=3, routers=1).start()
+    session = session_of(s, 2)
+    t, answers = in_flight(s, session, "first")
+    reload(s, workers=1, routers=1)
+    s.wait_line("process retires process=worker-2")
+    next_t, next_answers = in_flight(s, session, "first again")    # waits for the adopter
+    t.join(30), next_t.join(30)
+    assert [a.status for a in answers + next_answers] == [200, 200]
+    assert "Rollgate-Reseeded" not in next_answers[0].headers
+
+
 def test_a_reload_changes_limits_without_a_restart(start):
     s = configured(workers=1, routers=1, **{"max-body-bytes": "1MiB"}).start()
     family = s.family()

@@ -238,6 +238,45 @@ def test_given_sockets_are_used_as_they_are(stub):
         assert s.stop() == 0
 
 
+def test_a_port_that_systemd_keeps_waits_for_the_next_instance(start):
+    """Neither a refused nor a failed request while one instance drains and the next one starts."""
+    s, failures, answered = g.Gateway(engine="builtin:echo,delay_ms=100", workers=1), [], []
+    stop = threading.Event()
+
+    def client():
+        while not stop.is_set():
+            try:
+                a = s.post("/sessions", {})
+                if a.status != 200:
+                    failures.append(a.text)
+                session = a.json()
+                a = s.chat(session, "hi")
+                answered.append(a.status)
+                if a.status != 200:
+                    failures.append(a.text)
+            except OSError as e:
+                failures.append(repr(e))
+
+    with socket.socket() as k:
+        k.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        k.bind(("127.0.0.1", s.port))
+        k.listen(4096)
+        with_sockets(s, [k])
+        threads = [threading.Thread(target=client) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for _ in range(3):
+            time.sleep(0.5)
+            assert s.stop() == 0
+            s.log_start = len(s.log())
+            with_sockets(s, [k])
+        stop.set()
+        for t in threads:
+            t.join(20)
+        assert s.stop() == 0
+    assert failures == [] and len(answered) > 20
+
+
 def scale(s, workers, routers):
     """Writes the configuration file and reloads."""
     done = s.log().count("configuration reloaded")
