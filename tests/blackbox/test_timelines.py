@@ -67,3 +67,13 @@ def test_other_policies_merge_when_asked(start):
         assert len(plain["trajectories"]) == 2 and plain["summary"]["merge_repaired"] == 0
         merged = gateway.get(f"/sessions/{s['session_id']}/trajectories?merge=text&ignore_tools=on").json()
         assert len(merged["trajectories"]) == 1 and merged["summary"]["merge_repaired"] == 1
+
+
+def test_the_same_answer_is_counted_as_such(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    s = new(gateway)
+    for _ in range(3):
+        assert gateway.chat(s, "x").status == 200
+    m = gateway.metrics()
+    assert state(gateway, s)["forks_by_cause"] == {"new_root": 1, "same_answer": 2}
+    assert (m['rollgate_forks_total{cause="new_root"}'], m['rollgate_forks_total{cause="same_answer"}']) == (1, 2)

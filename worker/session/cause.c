@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { GATES_TRIED = 16 };
+enum { GATES_TRIED = 16, TURNS_TRIED = 1024 };
 
 static const char *const NAMES[CAUSE_COUNT] = {
     [CAUSE_EXTENDED] = "extended",
@@ -33,8 +33,9 @@ static void set_diff(struct session *s, struct plan *p, const struct node *store
     p->pub.diff_request = d.request;
 }
 
-/* Whether the same conversation is known under another gate. */
-static struct gate *known_elsewhere(struct session *s, struct plan *p)
+/* The gate under which the conversation has answers beyond its first `covered` messages, or, for
+ * one that has none here, under which it is known. */
+static struct gate *known_elsewhere(struct session *s, struct plan *p, uint32_t covered)
 {
     struct walk w;
 
@@ -44,9 +45,9 @@ static struct gate *known_elsewhere(struct session *s, struct plan *p)
         if (g == p->gate)
             continue;
         forest_walk(&s->forest, g, p->chat.messages, p->arena, &w);
-        if (w.n_matched == w.n)
+        if (!p->prompt && w.n_matched == w.n)
             return g;
-        for (uint32_t k = w.n_matched; k-- > 0;)
+        for (uint32_t k = w.n_matched; k-- > covered;)
             if (w.path[k]->newest)
                 return g;
     }
@@ -60,23 +61,47 @@ static bool same_value(const struct json *a, const struct json *b)
     return no_a || no_b ? no_a == no_b : json_equal(a, b);
 }
 
-static void cause_of_root(struct session *s, struct plan *p)
+static void cause_of_gate(struct plan *p, const struct gate *g)
 {
-    const struct gate *g = known_elsewhere(s, p);
+    bool tools = !same_value(g->tools, p->chat.tools);
+    struct message_diff d;
 
-    p->pub.cause = CAUSE_NEW_ROOT;
-    if (g) {
-        bool tools = !same_value(g->tools, p->chat.tools);
+    if (tools)
+        message_value_diff("tools", g->tools, p->chat.tools, p->arena, &d);
+    else
+        message_value_diff("chat_template_kwargs", g->kwargs, p->chat.kwargs, p->arena, &d);
+    p->pub.cause = tools ? CAUSE_TOOLS_CHANGED : CAUSE_KWARGS_CHANGED;
+    p->pub.diff_message = p->covered;
+    p->pub.diff_field = str_cstr(d.field);
+    p->pub.diff_stored = d.stored;
+    p->pub.diff_request = d.request;
+}
 
-        p->pub.cause = tools ? CAUSE_TOOLS_CHANGED : CAUSE_KWARGS_CHANGED;
-        p->pub.diff_field = tools ? STR("tools") : STR("chat_template_kwargs");
-    }
+/* How many messages of the request an answer under its own gate covers. */
+static uint32_t known_here(const struct plan *p)
+{
+    uint32_t n = p->walk.n_matched;
+
+    while (n > 0 && !p->walk.path[n - 1]->newest)
+        n--;
+    return n;
+}
+
+/* Whether the request holds an answer behind those: written elsewhere, or by nobody. */
+static bool has_other_answers(const struct plan *p, uint32_t covered)
+{
+    for (uint32_t i = covered; i < p->walk.n; i++)
+        if (str_eq_c(json_string(json_get(&p->chat.messages->items[i], "role")), "assistant"))
+            return true;
+    return false;
 }
 
 /* The newest answer after this node, for comparing with a rewritten one. */
 static const struct node *newest_sample(const struct session *s, const struct node *at)
 {
-    for (size_t i = s->forest.turns.n; i-- > 0;) {
+    size_t oldest = s->forest.turns.n > TURNS_TRIED ? s->forest.turns.n - TURNS_TRIED : 0;
+
+    for (size_t i = s->forest.turns.n; i-- > oldest;) {
         const struct node *n = s->forest.turns.at[i]->node;
 
         if (n && n->parent == at)
@@ -96,14 +121,8 @@ static void cause_of_fork(struct session *s, struct plan *p, struct node *at)
         set_diff(s, p, other, &p->walk.unmatched);
 }
 
-void cause_find(struct session *s, struct plan *p)
+static void cause_of_place(struct session *s, struct plan *p, struct node *at)
 {
-    struct node *at = p->prompt;
-
-    if (!at) {
-        cause_of_root(s, p);
-        return;
-    }
     if (p->walk.n_matched == p->walk.n) {
         if (at->samples > 0)
             p->pub.cause = CAUSE_RESAMPLED;
@@ -116,4 +135,19 @@ void cause_find(struct session *s, struct plan *p)
     } else {
         p->pub.cause = p->parent ? CAUSE_EXTENDED : CAUSE_NEW_ROOT;
     }
+}
+
+void cause_find(struct session *s, struct plan *p)
+{
+    const struct gate *g = NULL;
+    uint32_t covered = known_here(p);
+
+    if (!p->prompt || (s->forest.gates.n > 1 && has_other_answers(p, covered)))
+        g = known_elsewhere(s, p, covered);
+    if (g)
+        cause_of_gate(p, g);
+    else if (p->prompt)
+        cause_of_place(s, p, p->prompt);
+    else
+        p->pub.cause = CAUSE_NEW_ROOT;
 }

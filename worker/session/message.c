@@ -45,6 +45,8 @@ static struct str without_cch(struct str s, struct arena *a)
             end++;
         memcpy(out + n, s.p + from, at + mark.len - from);
         n += at + mark.len - from;
+        if (end > at + mark.len)
+            out[n++] = '0';
         from = end;
     }
     memcpy(out + n, s.p + from, s.len - from);
@@ -56,6 +58,38 @@ static struct str leaf(struct str s, const struct matcher *mt, struct arena *a)
     if (!s.p)
         return STR("");
     return mt->ignore_cch ? without_cch(s, a) : s;
+}
+
+/* The same for every string in a value; keys stay. */
+static struct json leaves_without_cch(const struct json *v, struct arena *a)
+{
+    struct json copy = *v;
+
+    if (v->kind == JSON_STRING) {
+        copy = json_make_string(without_cch(json_string(v), a));
+    } else if (v->kind == JSON_ARRAY) {
+        copy.items = arena_alloc(a, v->n * sizeof(*copy.items));
+        for (uint32_t i = 0; i < v->n; i++)
+            copy.items[i] = leaves_without_cch(&v->items[i], a);
+    } else if (v->kind == JSON_OBJECT) {
+        copy.members = arena_alloc(a, v->n * sizeof(*copy.members));
+        for (uint32_t i = 0; i < v->n; i++)
+            copy.members[i] = (struct json_member){v->members[i].key,
+                                                   leaves_without_cch(&v->members[i].value, a)};
+    }
+    return copy;
+}
+
+static const struct json *list_leaves(const struct json *list, const struct matcher *mt,
+                                      struct arena *a)
+{
+    struct json *copy;
+
+    if (!mt->ignore_cch)
+        return list;
+    copy = ARENA_NEW(a, struct json);
+    *copy = leaves_without_cch(list, a);
+    return copy;
 }
 
 static bool only_text_parts(const struct json *list)
@@ -114,7 +148,7 @@ void message_read(struct message *m, const struct json *json, const struct match
     if (json_is(calls, JSON_ARRAY) && calls->n > 0 && mt->kind != MATCHER_ROLE_CONTENT_ONLY)
         m->calls = calls;
     if (json_is(content, JSON_ARRAY) && (!canonical || !only_text_parts(content)))
-        m->list = content->n ? content : NULL;
+        m->list = content->n ? list_leaves(content, mt, a) : NULL;
     else
         m->content = leaf(message_text(json, a), mt, a);
     if (canonical) {
@@ -358,6 +392,12 @@ static struct str json_as_text(const struct json *v, struct arena *a)
     s = arena_str(a, buf_str(&b));
     buf_done(&b);
     return s;
+}
+
+void message_value_diff(const char *field, const struct json *stored, const struct json *request,
+                        struct arena *a, struct message_diff *ret)
+{
+    set_diff(ret, field, json_as_text(stored, a), json_as_text(request, a));
 }
 
 void message_diff(const struct message *stored, const struct message *request,

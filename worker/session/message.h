@@ -65,6 +65,10 @@ struct message_diff {
 void message_diff(const struct message *stored, const struct message *request,
                   const struct matcher *mt, struct arena *a, struct message_diff *ret);
 
+/* The same for two other values (NULL: absent) that differ. */
+void message_value_diff(const char *field, const struct json *stored, const struct json *request,
+                        struct arena *a, struct message_diff *ret);
+
 /* A deep copy into the arena. */
 const struct json *message_copy(struct arena *a, const struct json *v);
 

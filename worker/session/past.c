@@ -45,6 +45,14 @@ static const struct call *numbered(const struct session *s, uint64_t number)
     return NULL;
 }
 
+enum session_cause session_response_cause(const struct session *s, struct str response_id,
+                                          enum session_cause otherwise)
+{
+    const struct turn *t = map_get(&s->forest.by_response, response_id);
+
+    return t ? t->cause : otherwise;
+}
+
 struct str session_call_key(const struct session *s, uint64_t call)
 {
     const struct call *c = numbered(s, call);

@@ -273,6 +273,10 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
 bool session_find_call(const struct session *s, const uint64_t body_hash[2], struct str key,
                        uint64_t *ret_call);
 
+/* Why the answer stands where it stands, as its commit found; `otherwise` for unknown ids. */
+enum session_cause session_response_cause(const struct session *s, struct str response_id,
+                                          enum session_cause otherwise);
+
 /* The Idempotency-Key that a committed call came with, or absent. */
 struct str session_call_key(const struct session *s, uint64_t call);
 

@@ -109,6 +109,20 @@ static int record_commit(struct turn *t, const struct session_answer *answers, s
     return rc;
 }
 
+/* The commit may have found the same answer once more. */
+static void count_causes(const struct turn *t, enum session_cause planned)
+{
+    bool ended = false;
+    const struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+
+    for (uint32_t i = 0; i < t->n_runs; i++) {
+        enum session_cause c =
+            s ? session_response_cause(s, t->runs[i].response_id, planned) : planned;
+
+        metrics_count_at(t->env->page, METRIC_forks, (unsigned)c, 0, 1);
+    }
+}
+
 enum step_result step_commit(struct turn *t)
 {
     struct session_answer *answers = arena_calloc(&t->arena, t->n_runs, sizeof(*answers));
@@ -122,7 +136,7 @@ enum step_result step_commit(struct turn *t)
         return STEP_FAILED;
     metrics_count(t->env->page, METRIC_tokens_generated, t->usage.completion_tokens);
     metrics_count(t->env->page, METRIC_tokens_trimmed, trimmed);
-    metrics_count_at(t->env->page, METRIC_forks, (unsigned)cause, 0, 1);
+    count_causes(t, cause);
     metrics_observe_us(t->env->page, METRIC_turn_queue, answers[0].queue_us);
     metrics_observe_us(t->env->page, METRIC_turn_engine, answers[0].engine_us);
     metrics_observe_us(t->env->page, METRIC_turn_gateway, answers[0].gateway_us);

@@ -80,17 +80,28 @@ TEST(message, matchers_compare_what_they_say)
 TEST(message, cch_is_ignored_only_when_asked)
 {
     static const char *const one = "{\"role\":\"system\",\"content\":\"v; cch=a1-_9; cch=x\"}";
-    static const char *const two = "{\"role\":\"system\",\"content\":\"v; cch=zz; cch=\"}";
+    static const char *const two = "{\"role\":\"system\",\"content\":\"v; cch=zz; cch=q\"}";
+    static const char *const none = "{\"role\":\"system\",\"content\":\"v; cch=zz; cch=\"}";
+    static const char *const list = "{\"role\":\"system\",\"content\":[{\"type\":\"text\","
+                                    "\"text\":\"cch=a1\"},{\"type\":\"file\"}]}";
+    static const char *const other = "{\"role\":\"system\",\"content\":[{\"type\":\"text\","
+                                     "\"text\":\"cch=b\"},{\"type\":\"file\"}]}";
 
-    for (int on = 0; on < 2; on++) {
-        struct matcher mt = {MATCHER_CANONICAL, on};
+    for (int on = 0; on < 4; on++) {
+        struct matcher mt = {on & 2 ? MATCHER_STRICT : MATCHER_CANONICAL, on & 1};
         struct arena a = {0};
         struct message x, y;
 
         read(&x, one, &mt, &a);
         read(&y, two, &mt, &a);
-        cr_expect_eq(message_equal(&x, &y, &mt), (bool)on);
+        cr_expect_eq(message_equal(&x, &y, &mt), (bool)(on & 1));
         cr_expect(str_eq_c(json_string(json_get(x.json, "content")), "v; cch=a1-_9; cch=x"));
+        read(&y, none, &mt, &a);
+        cr_expect_not(message_equal(&x, &y, &mt));
+        read(&x, list, &mt, &a);
+        read(&y, other, &mt, &a);
+        cr_expect_eq(message_equal(&x, &y, &mt), (bool)(on & 1));
+        cr_expect_eq(message_hash(&x, &mt) == message_hash(&y, &mt), (bool)(on & 1));
         arena_done(&a);
     }
 }

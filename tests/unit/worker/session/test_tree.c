@@ -40,6 +40,35 @@ TEST(tree, causes_say_why_a_call_stands_where_it_stands)
     kit_done(&k);
 }
 
+TEST(tree, tools_that_come_and_go_are_named_with_their_difference)
+{
+    struct kit k;
+    struct session_plan *p;
+
+    kit_init(&k, NULL);
+    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+    p = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "]", TOOLS);
+    cr_assert(p);
+    cr_expect_eq(p->cause, CAUSE_TOOLS_CHANGED);
+    cr_expect(str_eq_c(p->diff_field, "tools"));
+    cr_expect(str_eq_c(p->diff_stored, ""));
+    cr_expect(str_starts(p->diff_request, STR("[{\"type\"")));
+    cr_expect_eq(kit_answer(&k, p, "b", false), 0);
+    /* Without tools again: it stands on the first answer, and the second was given elsewhere. */
+    p = kit_ask(&k, "[" U("q") "," A("a") "," U("r") "," A("b") "," U("s") "]", NULL);
+    cr_assert(p);
+    cr_expect_eq(p->cause, CAUSE_TOOLS_CHANGED);
+    cr_expect_gt(p->reused, 0);
+    cr_expect_eq(p->diff_message, 2);
+    cr_expect_eq(kit_answer(&k, p, "c", false), 0);
+    p = kit_ask(
+        &k, "[" U("q") "," A("a") "," U("r") "," A("b") "," U("s") "," A("c") "," U("t") "]", NULL);
+    cr_assert(p);
+    cr_expect_eq(p->cause, CAUSE_EXTENDED);
+    session_release(k.store, p);
+    kit_done(&k);
+}
+
 TEST(tree, the_same_answer_is_refreshed_unless_built_upon)
 {
     for (int used = 0; used < 2; used++) {
