@@ -359,6 +359,29 @@ def test_the_builtin_engine_does_as_it_is_told(start):
     assert free["choices"][0]["message"]["content"] == "hi"
 
 
+FAMILIES = ["lcpp.GLM-4.6", "lcpp.GLM-4.7-Flash", "lcpp.Qwen-QwQ-32B", "lcpp.Qwen-Qwen2.5-7B-Instruct", "lcpp.Qwen-Qwen3-0.6B", "lcpp.Qwen3-Coder",
+            "lcpp.Qwen3.5-4B", "lcpp.deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "lcpp.deepseek-ai-DeepSeek-V3.1", "lcpp.moonshotai-Kimi-K2",
+            "lcpp.openai-gpt-oss-120b", "miles.kimi_k25_fixed", "miles.minimax_m25_fixed", "miles.qwen3_fixed", "miles.qwen3_thinking_2507_and_next_fixed",
+            "mistral_common.v3", "mistral_common.v11", "mistral_common.v13_think", "sglang.deepseekv32", "sglang.llama3.1_json", "sglang.llama4_pythonic"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_forced_answers_fit_the_prompts_of_real_templates(start, shared, name):
+    """Whatever the prompt opens or closes before the answer, with thoughts on, off and by default."""
+    gateway = start(workers=1, chat_template=f"{shared}/data/templates/{name}.jinja")
+    schema = {"type": "object", "properties": {"a": {"type": "string"}, "n": {"type": "integer"}}, "required": ["a", "n"]}
+    tools = [{"type": "function", "function": {"name": "get", "description": "d", "parameters": schema}}]
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    for kwargs in ({}, {"enable_thinking": False, "thinking": False}, {"enable_thinking": True, "thinking": True}):
+        body = {**ASK, "chat_template_kwargs": kwargs}
+        forced = gateway.post(f"/sessions/{sid}/v1/chat/completions", {**body, "tools": tools, "tool_choice": "required"}).json()["choices"][0]
+        call, = forced["message"]["tool_calls"]
+        assert json.loads(call["function"]["arguments"]) == {"a": "", "n": 0} and forced["finish_reason"] == "tool_calls", forced
+        fmt = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+        plain = gateway.post(f"/sessions/{sid}/v1/chat/completions", {**body, "response_format": fmt}).json()["choices"][0]
+        assert json.loads(plain["message"]["content"]) == {"a": "", "n": 0}, plain
+
+
 def test_an_answer_without_the_demanded_call_is_told_as_it_is(start, tmp_path):
     script = tmp_path / "script.json"
     script.write_text(json.dumps(["I will not."]))
