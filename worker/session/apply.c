@@ -550,6 +550,8 @@ int session_sum_commit(struct record_in *r, struct commit_sum *ret, struct err *
     (void)record_floats(r, 1);
     flags = record_u32(r);
     skip_us(r, 1);
+    if (flags & COMMIT_KEY)
+        skip_strs(r, 1);
     if (flags & COMMIT_EXHAUSTED)
         return r->bad ? bad(e, "torn") : 0;
     if (!(flags & COMMIT_RAW))
