@@ -336,6 +336,27 @@ def test_samples_metadata(scene):
     assert json.loads(bytes(tensors["_samples_meta"][2]))["samples"][0]["reward"] is None
 
 
+def test_samples_of_what_was_captured_as_text(scene):
+    """Without token ids there are no samples, and that is said; other formats say it in their summary."""
+    s = scene("openai").new()
+    s.engine.plan.append({"text": "one"})
+    assert s.gateway.post(s.path + "/v1/chat/completions", {"model": "m", "messages": [user("q")]}).status == 200
+    a = s.gateway.post(s.path + "/samples", {})
+    assert a.status == 422 and a.headers["content-type"].startswith("text/plain") and "token ids" in a.text
+    tensors, _ = read_safetensors(s.get("format=miles").body)
+    assert json.loads(bytes(tensors["_samples_meta"][2]))["empty_reason"] == "no_records"
+    assert s.native()["trajectories"][0]["messages"][-1]["content"] == "one"
+
+
+def test_samples_of_nothing(scene):
+    s = scene().new()
+    assert s.gateway.post(s.path + "/samples", [1]).status == 400
+    assert s.gateway.post(s.path + "/samples", {}).status == 200
+    assert s.gateway.post("/sessions/w0-" + "0" * 32 + "/samples", {}).status == 404
+    s.gateway.request("DELETE", s.path)
+    assert s.gateway.post(s.path + "/samples", {}).status == 410
+
+
 def test_drift_is_audited_once_and_counted(scene):
     s = scene().new()
     s.chat([user("q")], "one")

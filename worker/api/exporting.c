@@ -206,7 +206,7 @@ static struct exporting *exporting_new(struct api_request *r, struct session *s,
     export_options_init(&v->options);
     v->samples = otherwise == EXPORT_MILES;
     if (v->samples) /* what miles' own session server hands out */
-        v->options.drop_retries = v->options.train_once = v->options.whole_replay = true;
+        v->options.drop_retries = v->options.train_once = v->options.strict = true;
     v->options.format = otherwise == EXPORT_MILES ? otherwise : accept_format(accept, otherwise);
     exchange_watch(v->x, on_closed, v);
     if (query_options(v, &e) || (body.len > 0 && json_parse(&v->arena, body, &given, &e))) {

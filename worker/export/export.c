@@ -248,6 +248,11 @@ static int choose(struct export *x, struct err *e)
         return 0;
     x->input.owners = x->selection.owners;
     x->step = EXPORT_BEGIN;
+    if (x->options.strict && x->selection.textual > 0)
+        return err_set(e, ERR_UNASSEMBLABLE,
+                       "the session cannot be assembled: %u of its trajectories were captured as "
+                       "text, without token ids",
+                       x->selection.textual);
     return selection_check(&x->selection, x->session, e);
 }
 

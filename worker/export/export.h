@@ -54,8 +54,9 @@ struct export_options {
     bool ignore_tools; /* of merge; default true */
     bool ignore_tools_set;
     bool has_max_tokens;
-    uint64_t max_tokens;         /* per trajectory, cut by whole turns */
-    bool whole_replay;           /* miles: routed experts in a part of the turns are an error */
+    uint64_t max_tokens; /* per trajectory, cut by whole turns */
+    bool strict; /* /samples: what has no token ids, or routed experts for a part of its turns only,
+                    is an error instead of left out */
     bool no_drift;               /* drift=off: leave the audit out */
     bool mask_unfinished;        /* verl: loss_mask zero when reward_info.finished is false */
     struct str uid;              /* verl; default: the session id */
@@ -85,7 +86,7 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
 
 /* Appends the next bytes, stopping soon after `budget_bytes` of output or of work: 1 done, 0 more
  * (it may have appended nothing yet), -1 ERR_UNASSEMBLABLE: a trajectory breaks an invariant of the
- * spec, or (whole_replay) has routed experts in a part of its turns. */
+ * spec, or (strict) cannot be a sample as it was captured. */
 int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct err *e);
 
 /* What merging did beyond any export of the session before, known at the end: answers put in place

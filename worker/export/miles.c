@@ -218,7 +218,8 @@ static void make_meta(struct export *x)
     if (x->selection.tracks.n)
         json_out_null(&o);
     else
-        json_out_cstr(&o, x->selection.dropped.n ? "all_truncated" : "no_records");
+        json_out_cstr(&o, x->selection.dropped.n > x->selection.textual ? "all_truncated"
+                                                                        : "no_records");
     json_out_end_obj(&o);
 }
 
@@ -227,7 +228,7 @@ static int miles_check(const struct export *x, const struct trajectory *t, struc
 {
     const struct turn *with = NULL, *without = NULL;
 
-    if (!x->options.whole_replay || t->experts.p || !t->own)
+    if (!x->options.strict || t->experts.p || !t->own)
         return 0;
     for (uint32_t i = 0; i < t->n_turns; i++) {
         const struct turn *turn = t->turns[i].turn;

@@ -225,10 +225,12 @@ static void drop_text(struct selection *s)
     for (size_t i = 0; i < s->tracks.n; i++) {
         const struct turn *t = s->tracks.at[i].head;
 
-        if (t->text)
-            *vec_push(&s->dropped) = (struct dropped){t, 0, t->depth, true, "no_token_ids"};
-        else
+        if (!t->text) {
             s->tracks.at[n++] = s->tracks.at[i];
+            continue;
+        }
+        *vec_push(&s->dropped) = (struct dropped){t, 0, t->depth, true, "no_token_ids"};
+        s->textual++;
     }
     s->tracks.n = n;
 }

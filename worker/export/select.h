@@ -26,6 +26,7 @@ struct selection {
     struct merge *merge; /* under way, or NULL */
     struct track_vec tracks;
     struct dropped_vec dropped;
+    uint32_t textual; /* of them, those that were captured as text */
     uint32_t *owners; /* by turn id, for train_once; else NULL */
 };
 
