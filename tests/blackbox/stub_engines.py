@@ -342,7 +342,7 @@ class StubEngine:
                "stopping_word": plan.get("matched", "") if plan["finish"] == "word" else "", "tokens_cached": 0, "timings": {"predicted_ms": 1.5}}
         if k and "logprobs" not in drop:
             doc["completion_probabilities"] = [{"id": t, "token": "x", "bytes": [120], "logprob": p,
-                                                "top_logprobs": [{"id": t + a, "token": "x", "bytes": [120], "logprob": p - a} for a in range(k)]}
+                                                "top_logprobs": [{"id": t + a, "token": "x", "bytes": [120], "logprob": (p or 0) - a} for a in range(k)]}
                                                for t, p in zip(ids, lps)]
         if "ids" in drop:
             doc["tokens"] = []
