@@ -42,6 +42,8 @@ class StubEngine:
         self.info_asked = 0
         self.plan = collections.deque()
         self.requests, self.aborts, self.probes = [], [], 0
+        self.otherwise = None  # what to answer to a request's body when the plan is empty
+        self.give_up = None    # threading.Event: while set, streams end with what they have sent (SGLang's pause, vLLM's abort)
         self.left = 0  # clients that went away before the end of their answer
         self.running = self.most_running = self.connections = 0
         self.port = 0
@@ -125,7 +127,7 @@ class StubEngine:
                 return await self.reply(writer, 200, json.dumps({"method": method, "target": target, "headers": headers, "body": raw.decode()}).encode())
             return await self.reply(writer, 404, b'{"detail":"Not Found"}')
         self.requests.append({"path": path, "headers": headers, "body": body, "port": writer.get_extra_info("peername")[1]})
-        plan = {**DEFAULT, **(self.plan.popleft() if self.plan else {})}
+        plan = {**DEFAULT, **(self.plan.popleft() if self.plan else self.otherwise(body) if self.otherwise else {})}
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         gone = asyncio.ensure_future(self.watch(reader))
@@ -183,7 +185,31 @@ class StubEngine:
             events.append(b"data: [DONE]\n\n")
         pieces = [f"HTTP/1.1 200 OK\r\ncontent-type: {plan.get('type', 'text/event-stream')}\r\ntransfer-encoding: chunked\r\n\r\n".encode()]
         pieces += [b"%x\r\n%s\r\n" % (len(e), e) for e in events]
+        if self.give_up:
+            return await self.send_until_aborted(writer, pieces, plan, lambda n: getattr(self, route[0])(
+                body, {**plan, "ids": plan["ids"][:n], "finish": "abort"}, True, route[1]))
         return await self.send(writer, pieces, plan, b"0\r\n\r\n")
+
+    async def send_until_aborted(self, writer, pieces, plan, aborted):
+        """One event after the other; when give_up is set, an end with the tokens so far."""
+        for i, piece in enumerate(pieces):
+            if self.give_up.is_set() and 0 < i < len(pieces) - 1:
+                doc = aborted((i - 1) * plan.get("chunk", 2))[-1] if i > 1 else None
+                if not doc:
+                    doc = aborted(0)[-1] if self.kind == "sglang" else {"request_id": "x", "choices": [{"index": 0, "token_ids": [], "logprobs": {"content": []}, "finish_reason": "abort"}]}
+                elif self.kind == "vllm":
+                    doc["choices"][0].update(token_ids=[], logprobs={"content": []})
+                elif self.incremental:
+                    doc["output_ids"] = []
+                    doc["meta_info"]["output_token_logprobs"] = []
+                text = b"data: " + json.dumps(doc).encode() + b"\n\ndata: [DONE]\n\n"
+                return await self.send(writer, [b"%x\r\n%s\r\n" % (len(text), text)], plan, b"0\r\n\r\n")
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(plan.get("gap_s", 0))
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        return True
 
     def break_off(self, writer, how):
         if how == "reset":

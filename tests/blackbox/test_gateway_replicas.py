@@ -1,0 +1,269 @@
+"""Replicas behind a whole gateway: affinity, failover, the load bound; weight updates with clients
+that stream; every way a call is given up."""
+import collections
+import contextlib
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from gateway import wait_until
+from stub_engines import StubEngine
+
+ASK = {"messages": [{"role": "user", "content": "hi"}]}
+GOOD = {"ids": list(b"ok") + [257], "matched": 257}
+
+
+def new_session(gateway):
+    return gateway.post("/sessions", {}).json()["session_id"]
+
+
+def chat(gateway, sid, **more):
+    return gateway.post(f"/sessions/{sid}/v1/chat/completions", {**ASK, **more}, timeout=60)
+
+
+def in_parallel(fn, items):
+    got, errors = {}, []
+
+    def one(i):
+        try:
+            got[i] = fn(i)
+        except Exception as e:  # pylint: disable=broad-except
+            errors.append(e)
+    threads = [threading.Thread(target=one, args=(i,)) for i in items]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors, errors[0]
+    return got
+
+
+@contextlib.contextmanager
+def replicas(n):
+    engines = [StubEngine() for _ in range(n)]
+    for e in engines:
+        e.otherwise = lambda body: GOOD
+        e.__enter__()
+    try:
+        yield engines
+    finally:
+        for e in engines:
+            if e.loop.is_running():
+                e.__exit__()
+
+
+def placed(engines):
+    """Session -> how many of its calls each replica got."""
+    out = collections.defaultdict(collections.Counter)
+    for i, e in enumerate(engines):
+        for r in e.requests:
+            out[r["headers"]["x-smg-routing-key"]][i] += 1
+    return out
+
+
+def test_affinity_over_four_replicas(start):
+    with replicas(4) as engines:
+        gateway = start(workers=2, engine=[e.setting for e in engines], engine_health_interval="100ms", rejoin_window="100ms")
+        gateway.allow(".*")
+        ids = [new_session(gateway) for _ in range(48)]
+
+        def turns(sid, n=12):
+            for i in range(n):
+                assert chat(gateway, sid, seed=i).status == 200
+
+        in_parallel(turns, ids)
+        homes = {}
+        for sid, calls in placed(engines).items():
+            home, n = calls.most_common(1)[0]
+            homes[sid] = home
+            assert n >= 0.99 * calls.total(), (sid, calls)
+        assert set(homes) == set(ids) and len(set(homes.values())) == 4  # the header is the session's id
+        assert max(collections.Counter(homes.values()).values()) <= 24  # spread, roughly
+        victim = homes[ids[0]]
+        engines[victim].__exit__()
+        for e in engines:
+            e.requests.clear()
+        in_parallel(lambda sid: turns(sid, 4), ids)
+        for sid, calls in placed(engines).items():
+            assert victim not in calls and calls.total() == 4
+            assert homes[sid] == victim or set(calls) == {homes[sid]}, (sid, calls)
+            if homes[sid] == victim:
+                assert calls.most_common(1)[0][1] == 4, calls  # all to the next in its order
+        moved = {sid: calls.most_common(1)[0][0] for sid, calls in placed(engines).items()}
+        assert len({moved[sid] for sid in ids if homes[sid] == victim}) > 1 or sum(h == victim for h in homes.values()) < 4
+        gateway.wait_line("engine is down")
+        in_parallel(lambda sid: turns(sid, 2), ids)
+        assert all(set(calls) == {moved[sid]} for sid, calls in placed(engines).items())
+
+
+def test_the_load_bound_holds(start):
+    with replicas(4) as engines:
+        go = threading.Event()
+        for e in engines:
+            e.otherwise = lambda body: {**GOOD, "wait": go}
+        gateway = start(workers=1, engine=[e.setting for e in engines])
+        sid = new_session(gateway)
+        done = threading.Thread(target=lambda: in_parallel(lambda i: chat(gateway, sid, seed=i), range(80)))
+        done.start()
+        wait_until(lambda: sum(e.running for e in engines) == 80, 20, "all calls")
+        loads = sorted(e.running for e in engines)
+        assert loads[-1] <= 1.25 * 20 + 9, loads  # share and slack
+        go.set()
+        done.join()
+
+
+def test_a_replica_that_comes_back_gets_its_sessions_back(start):
+    with replicas(2) as engines:
+        gateway = start(workers=1, engine=[e.setting for e in engines], engine_health_interval="50ms")
+        ids = [new_session(gateway) for _ in range(12)]
+        in_parallel(lambda sid: chat(gateway, sid), ids)
+        homes = {sid: calls.most_common(1)[0][0] for sid, calls in placed(engines).items()}
+        engines[0].health = 503
+        gateway.wait_line("engine is down")
+        for e in engines:
+            e.requests.clear()
+        in_parallel(lambda sid: chat(gateway, sid, seed=1), ids)
+        assert all(set(c) == {1} for c in placed(engines).values())
+        engines[0].health = 200
+        gateway.wait_line("engine is up")
+        for e in engines:
+            e.requests.clear()
+        in_parallel(lambda sid: chat(gateway, sid, seed=2), ids)
+        assert {sid: calls.most_common(1)[0][0] for sid, calls in placed(engines).items()} == homes
+
+
+# --- weight updates ---
+
+TARGET = [97 + i % 26 for i in range(60)] + [257]
+
+
+@pytest.mark.parametrize("kind,incremental", [("sglang", False), ("sglang", True), ("vllm", False)])
+def test_weight_updates_while_clients_stream(start, kind, incremental):
+    """Three updates: pause, the engine gives its generations up, new weights, resume. Each client gets
+    every token once; each token has the version it was sampled under."""
+    with StubEngine(kind, incremental=incremental) as engine:
+        engine.give_up = threading.Event()
+        version = {"now": "1"}
+        first = {}
+
+        def rest(body):
+            prompt = body.get("input_ids") or body["token_ids"]
+            n = first.setdefault("prompt", len(prompt))
+            return {"ids": TARGET[len(prompt) - n:], "matched": 257, "chunk": 1, "gap_s": 0.02, "version": version["now"]}
+
+        engine.otherwise = rest
+        gateway = start(workers=2, engine=engine.setting)
+        gateway.post("/admin/weight_version", {"version": 1})
+        ids = [new_session(gateway) for _ in range(10)]
+        got = {}
+
+        def client(sid):
+            a = chat(gateway, sid, stream=True)
+            got[sid] = "".join(x["delta"].get("content") or "" for line in a.text.split("\n") if line.startswith("data: {")
+                               for x in json.loads(line[6:])["choices"])
+            assert a.text.rstrip().endswith("[DONE]"), a.text
+
+        clients = threading.Thread(target=lambda: in_parallel(client, ids))
+        clients.start()
+        wait_until(lambda: len(engine.requests) == 10, 10, "all run")
+        for v in ("2", "3", "4"):
+            time.sleep(0.25)
+            assert gateway.post("/admin/pause", {"mode": "hold"}).status == 200
+            engine.give_up.set()
+            wait_until(lambda: engine.running == 0, 10, "all were given up")
+            asked = len(engine.requests)
+            version["now"] = v
+            assert gateway.post("/admin/weight_version", {"version": int(v)}).status == 200
+            time.sleep(0.1)
+            assert len(engine.requests) == asked  # held
+            engine.give_up.clear()
+            assert gateway.post("/admin/resume", {}).status == 200
+        clients.join()
+        for sid in ids:
+            assert got[sid] == bytes(TARGET[:-1]).decode(), sid
+            t = gateway.post(f"/sessions/{sid}/finalize", {}).json()["trajectories"][0]
+            assert t["response_ids"] == TARGET and t["response_mask"] == [1] * len(TARGET) and len(t["response_logprobs"]) == len(TARGET)
+            versions = t["response_versions"]
+            assert versions == sorted(versions) and set(versions) == {1, 2, 3, 4}, versions
+            spans = t["turns"][0]["weight_versions"]
+            assert [s["version"] for s in spans] == ["1", "2", "3", "4"]
+            assert spans[0]["start"] == 0 and spans[-1]["end"] == len(TARGET) and all(a["end"] == b["start"] for a, b in zip(spans, spans[1:]))
+
+
+def test_drain_lets_calls_finish_and_holds_new_ones(start):
+    with StubEngine() as engine:
+        go = threading.Event()
+        engine.otherwise = lambda body: {**GOOD, "wait": go}
+        gateway = start(workers=2, engine=engine.setting, queue_timeout="300ms")
+        ids = [new_session(gateway) for _ in range(8)]
+        got = {}
+
+        def client(sid):
+            got[sid] = chat(gateway, sid)
+
+        running = threading.Thread(target=lambda: in_parallel(client, ids[:4]))
+        running.start()
+        wait_until(lambda: engine.running == 4, 10, "four calls")
+        answers = []
+        drain = threading.Thread(target=lambda: answers.append(gateway.post("/admin/pause", {"mode": "drain"}, timeout=60)))
+        drain.start()
+        time.sleep(0.2)
+        held = threading.Thread(target=lambda: in_parallel(client, ids[4:]))
+        held.start()
+        time.sleep(0.6)  # beyond the queue's deadline, which does not run now
+        assert len(engine.requests) == 4 and not answers
+        go.set()
+        drain.join()
+        assert answers[0].status == 200 and answers[0].json()["drained"] is True
+        assert len(engine.requests) == 4
+        gateway.post("/admin/resume", {})
+        running.join()
+        held.join()
+        assert [got[i].status for i in ids] == [200] * 8
+
+
+# --- giving up ---
+
+@pytest.mark.parametrize("how", ["leaves", "delete", "abort", "timeout", "silence"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("kind", ["sglang", "vllm", "llamacpp", "openai"])
+def test_giving_up(start, kind, stream, how):
+    """The engine's request is closed and, where there is a call for it, aborted by its id."""
+    if how == "silence" and (not stream or kind == "llamacpp"):
+        pytest.skip("silence is a matter of streams")
+    with StubEngine(kind) as engine:
+        slow = {"timeout": {"engine_timeout": "500ms"}, "silence": {"engine_idle_timeout": "400ms"}}.get(how, {})
+        gateway = start(workers=1, engine=engine.setting, rejoin_window="50ms", **slow)
+        gateway.allow(".*")
+        sid = new_session(gateway)
+        stall = {**GOOD, "text": "ok", "cut": "stall", "cut_at": 0.5}
+        engine.plan.append(stall if stream else {**GOOD, "delay_s": 3600})
+        raw = json.dumps({**ASK, "stream": stream}).encode()
+        s = socket.create_connection(("127.0.0.1", gateway.port))
+        s.sendall(f"POST /sessions/{sid}/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+                  f"content-length: {len(raw)}\r\nconnection: close\r\n\r\n".encode() + raw)
+        wait_until(lambda: engine.requests, 10, "the engine's request")
+        if how == "leaves":
+            s.close()
+        elif how == "delete":
+            assert gateway.request("DELETE", f"/sessions/{sid}").status in (200, 204)
+        elif how == "abort":
+            assert gateway.post(f"/sessions/{sid}/abort", {}).status == 204
+        wait_until(lambda: engine.left == 1 and (kind != "sglang" or engine.aborts), 10, "the engine is left")
+        if kind == "sglang":
+            assert engine.aborts == [engine.requests[0]["body"]["rid"]] and engine.aborts[0].endswith(".")
+        if how != "leaves":
+            s.settimeout(20)
+            answer = b""
+            while chunk := s.recv(65536):
+                answer += chunk
+            s.close()
+            status = b"410" if how in ("delete", "abort") else b"504"
+            assert b'"error"' in answer if stream else answer.startswith(b"HTTP/1.1 " + status), answer
+        engine.plan.append({**GOOD, "text": "ok", "matched": "" if kind == "llamacpp" else 257})
+        a = chat(gateway, sid if how not in ("delete", "abort") else new_session(gateway))
+        assert a.status == 200 and a.json()["choices"][0]["message"]["content"] == "ok"
+        assert all(v == 0 for name, v in gateway.metrics().items() if name.startswith("rollgate_calls_inflight"))
