@@ -19,7 +19,8 @@ MATRIX["worker/model"] = PURE + COMMON
 MATRIX.update({room: ["worker/model"] + PURE + COMMON for room in STORES})
 MATRIX.update({room: STORES + ["worker/model"] + PURE + COMMON
                for room in ("worker/turn", "worker/export")})
-MATRIX["worker/api"] = ["worker/turn", "worker/export"] + MATRIX["worker/turn"]
+MATRIX["worker/sink"] = ["worker/turn", "worker/export"] + MATRIX["worker/turn"]
+MATRIX["worker/api"] = ["worker/sink"] + MATRIX["worker/sink"]
 MATRIX["worker"] = ["worker/api"] + MATRIX["worker/api"]
 MATRIX["worker/commands"] = MATRIX["worker/api"]
 MATRIX["router"] = COMMON
@@ -35,7 +36,7 @@ OWNERS = {
     "pcre2": ["worker/tokens/"],
     "yaml": ["common/proc/config"],
     "msgpack": ["worker/export/msgpack"],
-    "hiredis": ["worker/export/"],
+    "hiredis": ["worker/sink/redis_target"],
     "systemd/": ["supervisor/"],
     "seccomp": ["common/os/sandbox", "supervisor/sandbox"],
     "criterion": [],

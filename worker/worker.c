@@ -12,6 +12,7 @@
 #include "common/proc/child.h"
 #include "worker/api/api.h"
 #include "worker/setup.h"
+#include "worker/sink/sink.h"
 #include "worker/tokens/regex.h"
 #include "worker/turn/ledger.h"
 #include "worker/turn/resident.h"
@@ -142,7 +143,7 @@ static int open_place(struct worker *w, uint32_t index, struct err *e)
     if (stats.replayed > 0)
         log_info(NULL, "journal replayed", LOG_U("index", index), LOG_U("records", stats.replayed),
                  LOG_U("ms", loop_clock_ms() - start_ms));
-    return 0;
+    return sinks_open_place(w->api.sinks, index, e);
 }
 
 static void on_adopt(struct child *c, const struct heritage_place *place)
@@ -254,6 +255,7 @@ static void on_tick(struct loop_timer *t)
     ledger_note_deliveries(&w->api.turns);
     look_over_journals(w);
     w->api.disk_low = disk_low(w);
+    sinks_tick(w->api.sinks);
     publish(w);
 }
 
@@ -266,7 +268,8 @@ static void on_drain_tick(struct loop_timer *t)
 
     if (late)
         turn_end_all(&w->api.turns);
-    if (server_busy(w->server) == 0 && w->api.turns.n_running == 0) {
+    if ((late || !sinks_busy(w->api.sinks)) && server_busy(w->server) == 0 &&
+        w->api.turns.n_running == 0) {
         server_stop(w->server);
         return;
     }
@@ -301,6 +304,7 @@ static void on_reload(struct child *c)
 
     engine_pool_reload(w->api.turns.engines, &engines);
     setup_turns(&w->api.turns, now, w->h->model);
+    sinks_configure(w->api.sinks, now);
     if (keys_load(now->admin_key_file, now->key_secret_file, w->h->state_dir, &fresh, &e)) {
         log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));
         return;
@@ -336,7 +340,8 @@ static int open_state(struct worker *w, struct err *e)
     w->api.heritage = w->h;
     w->api.keys = w->keys;
     w->api.started_s = api_now_ms() / 1000;
-    if (engine_pool_new(w->loop, &engines, &env->engines, e) || open_place(w, w->h->index, e))
+    if (engine_pool_new(w->loop, &engines, &env->engines, e) ||
+        sinks_new(env, c, w->h->state_dir, &w->api.sinks, e) || open_place(w, w->h->index, e))
         return -1;
     for (size_t i = 0; i < w->h->n_adopted; i++) {
         if (open_place(w, w->h->adopted[i].index, e))
@@ -382,6 +387,7 @@ static void close_all(struct worker *w)
     if (env->engines)
         turn_end_all(env);
     server_free(w->server);
+    sinks_free(w->api.sinks);
     api_done(&w->api);
     engine_pool_free(env->engines);
     if (env->n_journals > 0)

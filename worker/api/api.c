@@ -296,7 +296,7 @@ void api_sweep(struct api *a)
         if (!session_expired(s, now))
             continue;
         n++;
-        if (control_end(a, s, SESSION_END_EXPIRE, NULL, (struct ledger_done){0}, &e)) {
+        if (control_close(a, s, SESSION_END_EXPIRE, NULL, (struct ledger_done){0}, &e)) {
             log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
             break;
         }

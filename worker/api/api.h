@@ -12,6 +12,7 @@
 #include "worker/turn/turn.h"
 
 struct siblings;
+struct sinks;
 struct wait_entry;
 
 struct api {
@@ -19,6 +20,7 @@ struct api {
     const struct heritage *heritage;
     const struct keys *keys;
     struct siblings *siblings; /* the other workers; made on first use */
+    struct sinks *sinks;       /* NULL: none is set */
     struct wait_entry *waits;  /* long polls */
     bool draining;             /* the worker ends */
     bool disk_low;             /* less than --journal-min-free is left: no new sessions */

@@ -8,11 +8,8 @@
 #include "worker/api/respond.h"
 #include "worker/export/accept.h"
 #include "worker/export/drift.h"
-#include "worker/export/export.h"
+#include "worker/export/slice.h"
 #include "worker/turn/ledger.h"
-
-/* A slice ends with its bytes or its time, whichever is first; it is made in steps. */
-enum { SLICE_BYTES = 64 << 10, SLICE_US = 250, STEP_BYTES = 4 << 10 };
 
 struct exporting {
     struct api *api;
@@ -69,26 +66,6 @@ static void fail(struct exporting *v, const struct err *e)
 
 static void on_more(void *ctx);
 
-static uint64_t clock_us(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
-/* Appends a slice to v->out: 1 when it was the last, 0, or -1. */
-static int slice(struct exporting *v, struct err *e)
-{
-    uint64_t end_us = clock_us() + SLICE_US;
-    int rc;
-
-    do
-        rc = export_next(v->export, &v->out, STEP_BYTES, e);
-    while (rc == 0 && v->out.len < SLICE_BYTES && clock_us() < end_us);
-    return rc;
-}
-
 static void count_drift(struct exporting *v)
 {
     const uint32_t *n = export_drifted(v->export);
@@ -123,7 +100,7 @@ static void on_later(struct loop_task *t)
 {
     struct exporting *v = CONTAINER_OF(t, struct exporting, later);
     struct err e = {0};
-    int rc = slice(v, &e);
+    int rc = export_slice(v->export, &v->out, &e);
 
     count_drift(v);
     if (rc == 1)
@@ -274,8 +251,8 @@ void exporting_finalize(struct api_request *r)
         return;
     if (session_phase(s) == SESSION_FINALIZED)
         send_export(v); /* asked again: the same export */
-    else if (control_end(v->api, s, SESSION_END_FINALIZE, NULL,
-                         (struct ledger_done){on_finalized, v}, &e))
+    else if (control_close(v->api, s, SESSION_END_FINALIZE, &v->options,
+                           (struct ledger_done){on_finalized, v}, &e))
         fail(v, &e);
     else {
         v->applied = true;

@@ -9,8 +9,10 @@
 
 struct dialect;
 
-/* control.c */
+/* create.c */
 void control_create(struct api_request *r);
+
+/* control.c */
 void control_state(struct api_request *r);
 void control_delete(struct api_request *r);
 void control_reward(struct api_request *r);
@@ -20,9 +22,18 @@ void control_abort(struct api_request *r);
 /* Refuses, with e, when there is no room for so many more sessions. */
 int control_room(struct api *a, int64_t count, struct err *e);
 
+/* The body as an object, or NULL when there is none. -1 and e: it is something else. */
+int control_body(struct api_request *r, struct arena *a, const struct json **ret, struct err *e);
+
 /* Ends a session as asked: record, running calls, long polls. `done` as in ledger_write. */
 int control_end(struct api *a, struct session *s, enum session_end how, const struct json *detail,
                 struct ledger_done done, struct err *e);
+
+/* The same for FINALIZE and EXPIRE: the sinks are promised the session's export, made with these
+ * options (NULL: the defaults), and get it. */
+struct export_options;
+int control_close(struct api *a, struct session *s, enum session_end how,
+                  const struct export_options *o, struct ledger_done done, struct err *e);
 
 /* wait.c, listing.c, exporting.c, admin.c */
 void wait_get(struct api_request *r);

@@ -22,6 +22,8 @@
  *         asked the same + 2; then what each answer told
  *
  * RECORD_DROP (linear: a retry discards the newest turn), behind the head: call, turn.
+ * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
+ * options.
  */
 #ifndef RG_SESSION_COMMIT_H
 #define RG_SESSION_COMMIT_H
@@ -29,7 +31,14 @@
 #include "common/base/buf.h"
 #include "common/base/str.h"
 
-enum record_type { RECORD_CREATE = 1, RECORD_COMMIT, RECORD_REWARD, RECORD_END, RECORD_DROP };
+enum record_type {
+    RECORD_CREATE = 1,
+    RECORD_COMMIT,
+    RECORD_REWARD,
+    RECORD_END,
+    RECORD_DROP,
+    RECORD_SINK
+};
 
 enum { RECORD_VERSION = 1, RECORD_VERSION_MAX = 100 };
 

@@ -92,7 +92,34 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
     return put_reward(reward, record, e);
 }
 
+void session_sink_record(const struct session *s, enum session_sink state, struct str options,
+                         uint64_t now_ms, struct buf *record)
+{
+    record_head(record, RECORD_SINK, s->id, now_ms);
+    record_put_u(record, state);
+    record_put_str(record, options);
+}
+
+enum session_sink session_sink(const struct session *s, struct str *ret_options)
+{
+    *ret_options = s->sink_options;
+    return s->sink;
+}
+
 /* --- applying --- */
+
+int session_apply_sink(struct session *s, struct record_in *r, struct err *e)
+{
+    uint64_t state = record_u(r);
+    struct str options = record_str(r);
+
+    if (r->bad || (state != SESSION_SINK_DUE && state != SESSION_SINK_SPOOLED))
+        return err_set(e, ERR_IO, "session record of a sink of an unknown form");
+    s->sink = (enum session_sink)state;
+    if (state == SESSION_SINK_DUE && s->residence != AWAY)
+        s->sink_options = options.p ? forest_text(&s->forest, options) : options;
+    return 0;
+}
 
 struct reward *session_reward(struct session *s, struct str response_id)
 {
@@ -237,6 +264,8 @@ static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint6
     case RECORD_DROP:
         s->updated_ms = now_ms;
         return linear_apply_drop(s, r, e);
+    case RECORD_SINK:
+        return session_apply_sink(s, r, e);
     default:
         return err_set(e, ERR_IO, "session record of an unknown type");
     }

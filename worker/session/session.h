@@ -152,6 +152,14 @@ enum session_end {
 int session_end_record(struct session *s, enum session_end how, const struct json *detail,
                        uint64_t now_ms, struct buf *record, struct err *e);
 
+/* Where the session's export for the sinks stands. DUE keeps a finalized session's data. */
+enum session_sink { SESSION_SINK_NONE, SESSION_SINK_DUE, SESSION_SINK_SPOOLED };
+
+/* `options` is the owner's text, which session_sink gives back (absent: none); DUE sets it. */
+void session_sink_record(const struct session *s, enum session_sink state, struct str options,
+                         uint64_t now_ms, struct buf *record);
+enum session_sink session_sink(const struct session *s, struct str *ret_options);
+
 /* Whether the record commits a call, and then whose, of which request body and which number. */
 bool session_record_commits(struct str record, struct str *ret_id, uint64_t ret_body_hash[2],
                             uint64_t *ret_call);

@@ -138,7 +138,7 @@ static void forget_content(struct session *s)
     session_forget_options(s);
     s->filled = false;
     s->has_finished = s->finished = false;
-    s->complete_reason = (struct str){0};
+    s->complete_reason = s->sink_options = (struct str){0};
     s->head = NULL;
     s->next_seq = s->rollbacks = 0;
     s->rollback_dropped = s->trimmed = s->refreshed = 0;
@@ -260,6 +260,8 @@ int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64
     s->updated_ms = now_ms;
     if (type == RECORD_END)
         return absorb_end(s, r, now_ms, e);
+    if (type == RECORD_SINK)
+        return session_apply_sink(s, r, e);
     if (type != RECORD_COMMIT)
         return 0;
     if (session_sum_commit(r, &sum, e) != 0)

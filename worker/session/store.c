@@ -205,10 +205,10 @@ void session_finish(struct session *s, enum session_end how, uint64_t now_ms)
         session_unlink(s);
 }
 
-/* Finalized, and nobody holds it. */
+/* Finalized, and nobody holds it or waits for its export. */
 static bool can_leave(const struct session *s)
 {
-    return s->phase == SESSION_FINALIZED && s->pins == 0;
+    return s->phase == SESSION_FINALIZED && s->pins == 0 && s->sink != SESSION_SINK_DUE;
 }
 
 static void leave(struct session *s)
@@ -260,7 +260,7 @@ void session_sweep(struct session_store *st, uint64_t now_ms)
 
         if (t->at_ms + st->defaults.export_retention_ms > now_ms)
             break;
-        if (s && session_has_ended(s)) {
+        if (s && session_has_ended(s) && s->sink != SESSION_SINK_DUE) {
             session_unlink(s);
             session_maybe_free(s);
         }

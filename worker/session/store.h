@@ -69,6 +69,8 @@ struct session {
     uint64_t idle_ms;     /* nothing has happened since then: for the TTL */
     uint64_t read_ms;     /* finalized: kept since then */
     uint64_t kept_ms;     /* LOADING: what updated_ms was */
+    enum session_sink sink;
+    struct str sink_options; /* while resident */
     uint64_t created_ms, updated_ms, ended_ms;
     struct session_options options;
     struct forest forest;
@@ -212,5 +214,8 @@ void session_options_write(const struct session_options *o, struct buf *json);
 
 /* Applies the body of one commit record (apply.c). */
 int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e);
+
+/* Applies the body of a record of the sinks. */
+int session_apply_sink(struct session *s, struct record_in *r, struct err *e);
 
 #endif

@@ -1,0 +1,116 @@
+#include "worker/sink/pieces.h"
+
+#include "common/base/buf.h"
+#include "testing.h"
+
+static int find(struct str s, struct pieces *ret)
+{
+    struct err e = {0};
+    int rc = pieces_find(s, ret, &e);
+
+    if (rc)
+        cr_assert_eq(e.kind, ERR_IO);
+    return rc;
+}
+
+/* {"session_id":"s","trajectories":[{"a":[1,300]},{}],"summary":{"x":nil}} with every kind of head
+ * inside the first trajectory. */
+static void write_envelope(struct buf *b)
+{
+    static const char inner[] = "\xdf\x00\x00\x00\x0d"
+                                "\xa1"
+                                "a"
+                                "\x92\x01\xcd\x01\x2c"
+                                "\xd9\x01"
+                                "b"
+                                "\xc4\x02"
+                                "zz"
+                                "\xda\x00\x01"
+                                "c"
+                                "\xc7\x04\x01"
+                                "wxyz"
+                                "\xa1"
+                                "d"
+                                "\xcb\x3f\xf0\x00\x00\x00\x00\x00\x00"
+                                "\xa1"
+                                "e"
+                                "\xc0\xa1"
+                                "f"
+                                "\xc3\xa1"
+                                "g"
+                                "\xd6\x02"
+                                "4444"
+                                "\xa1"
+                                "h"
+                                "\xdc\x00\x02\xff\x7f\xa1"
+                                "i"
+                                "\xde\x00\x01\xa1"
+                                "k"
+                                "\xa1"
+                                "v"
+                                "\xa1"
+                                "j"
+                                "\xdd\x00\x00\x00\x00\xa1"
+                                "l"
+                                "\xd3\x00\x00\x00\x00\x00\x00\x00\x01\xa1"
+                                "m"
+                                "\xc8\x00\x01\x03"
+                                "q"
+                                "\xa1"
+                                "n"
+                                "\xdb\x00\x00\x00\x02"
+                                "no";
+
+    buf_puts(b, "\x83\xaasession_id\xa1s\xactrajectories\x92");
+    buf_add(b, inner, sizeof(inner) - 1);
+    buf_puts(b, "\x80\xa7summary\x81\xa1x\xc0");
+}
+
+TEST(pieces, finds_each_trajectory)
+{
+    struct buf b = {0};
+    struct pieces p = {0};
+
+    write_envelope(&b);
+    cr_assert_eq(find(buf_str(&b), &p), 0);
+    cr_assert_eq(p.n, 2);
+    cr_assert_eq((unsigned char)b.p[p.at[0].start], 0xdf);
+    cr_assert_eq(p.at[1].start, p.at[0].start + p.at[0].len);
+    cr_assert_eq(p.at[1].len, 1);
+    vec_done(&p);
+    buf_done(&b);
+}
+
+TEST(pieces, refuses_every_cut)
+{
+    struct buf b = {0};
+
+    write_envelope(&b);
+    for (size_t n = 0; n < b.len; n++) {
+        struct pieces p = {0};
+        char *copy = mem_strndup(b.p, n); /* so that a read behind the end is seen */
+
+        cr_assert_eq(find(str_of(copy, n), &p), -1, "cut at %zu", n);
+        vec_done(&p);
+        free(copy);
+    }
+    buf_done(&b);
+}
+
+TEST(pieces, refuses_what_is_no_envelope)
+{
+    static const char *const bad[] = {"\x93\x01\x02\x03",
+                                      "\x81\x01\x02",
+                                      "\x80",
+                                      "\x81\xactrajectories\x01",
+                                      "\x81\xactrajectories\xdd\xff\xff\xff\xff",
+                                      "\x81\xa1x\xdf\xff\xff\xff\xff",
+                                      "{\"trajectories\":[]}"};
+
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct pieces p = {0};
+
+        cr_assert_eq(find(str_cstr(bad[i]), &p), -1, "%zu", i);
+        vec_done(&p);
+    }
+}

@@ -1,0 +1,47 @@
+#include "worker/export/options_text.h"
+
+static void put_bool(struct json_out *o, const char *key, bool v)
+{
+    json_out_key(o, key);
+    json_out_bool(o, v);
+}
+
+static void put_number(struct json_out *o, const char *key, int64_t v)
+{
+    json_out_key(o, key);
+    json_out_i64(o, v);
+}
+
+static void put_name(struct json_out *o, const char *key, const char *v)
+{
+    json_out_key(o, key);
+    json_out_cstr(o, v);
+}
+
+void export_options_text(const struct export_options *x, struct buf *ret)
+{
+    static const char *const selects[] = {"leaves", "all_checkpoints", "last", "longest"};
+    static const char *const merges[] = {"none", "text", "token"};
+    struct json_out o = json_out_to(ret);
+
+    json_out_obj(&o);
+    put_name(&o, "select", selects[x->select]);
+    put_name(&o, "pick", x->drop_retries ? "drop_retries" : "all");
+    put_bool(&o, "train_once", x->train_once);
+    if (x->merge_set)
+        put_name(&o, "merge", merges[x->merge]);
+    if (x->ignore_tools_set)
+        put_bool(&o, "ignore_tools", x->ignore_tools);
+    if (x->max_tokens > 0)
+        put_number(&o, "max_tokens", (int64_t)x->max_tokens);
+    put_bool(&o, "drift", !x->no_drift);
+    put_bool(&o, "mask_unfinished", x->mask_unfinished);
+    if (x->uid.p) {
+        json_out_key(&o, "uid");
+        json_out_str(&o, x->uid);
+    }
+    put_number(&o, "session_index", x->session_index);
+    if (x->global_steps >= 0)
+        put_number(&o, "global_steps", x->global_steps);
+    json_out_end_obj(&o);
+}

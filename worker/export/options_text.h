@@ -1,0 +1,10 @@
+/* Export options as JSON text, so that the same export can be made again later. */
+#ifndef RG_EXPORT_OPTIONS_TEXT_H
+#define RG_EXPORT_OPTIONS_TEXT_H
+
+#include "worker/export/export.h"
+
+/* Appends an object that export_options_json reads back: all but format and metadata. */
+void export_options_text(const struct export_options *o, struct buf *ret);
+
+#endif

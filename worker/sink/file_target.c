@@ -1,0 +1,138 @@
+/* --sink file:DIR: one file per session, put there by one rename. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "worker/sink/target.h"
+
+enum { COPY_STEP = 1 << 20 };
+
+struct files {
+    struct target *target;
+    char *dir;
+    /* a copy under way, to another file system */
+    int from, to;
+    char *part, *whole;
+    struct loop_task later;
+};
+
+static int files_open(struct target *t, struct str spec, struct err *e)
+{
+    struct files *f;
+    struct buf dir = {0};
+
+    if (spec.len > 0)
+        buf_add_str(&dir, spec);
+    else
+        buf_printf(&dir, "%s/trajectories", t->env->state_dir);
+    f = mem_zalloc(sizeof(*f));
+    f->target = t;
+    f->from = f->to = -1;
+    f->dir = buf_take(&dir);
+    if (mkdir(f->dir, 0777) && errno != EEXIST) {
+        (void)err_sys(e, ERR_CONFIG, "--sink file: cannot make %s", f->dir);
+        goto out;
+    }
+    if (access(f->dir, W_OK | X_OK)) {
+        (void)err_sys(e, ERR_CONFIG, "--sink file: cannot write to %s", f->dir);
+        goto out;
+    }
+    t->state = f;
+    return 0;
+out:
+    free(f->dir);
+    free(f);
+    return -1;
+}
+
+static void close_copy(struct files *f)
+{
+    loop_task_cancel(f->target->env->loop, &f->later);
+    if (f->from >= 0)
+        (void)close(f->from);
+    if (f->to >= 0)
+        (void)close(f->to);
+    f->from = f->to = -1;
+    free(f->part);
+    free(f->whole);
+    f->part = f->whole = NULL;
+}
+
+static void files_close(struct target *t)
+{
+    struct files *f = t->state;
+
+    close_copy(f);
+    free(f->dir);
+    free(f);
+}
+
+static void done(struct files *f, const struct err *why)
+{
+    struct target *t = f->target;
+
+    if (why && f->part)
+        (void)unlink(f->part);
+    close_copy(f);
+    target_done(t, why);
+}
+
+static void on_copy(struct loop_task *task)
+{
+    struct files *f = CONTAINER_OF(task, struct files, later);
+    ssize_t n = sendfile(f->to, f->from, NULL, COPY_STEP);
+    struct err e = {0};
+
+    if (n > 0) {
+        loop_task_post(f->target->env->loop, &f->later, on_copy);
+        return;
+    }
+    if (n < 0 || (f->target->env->durable && fdatasync(f->to)) || rename(f->part, f->whole)) {
+        (void)err_sys(&e, ERR_IO, "cannot copy to %s", f->whole);
+        done(f, &e);
+        return;
+    }
+    done(f, NULL);
+}
+
+static void start_copy(struct files *f, const char *path)
+{
+    struct err e = {0};
+
+    f->from = open(path, O_RDONLY | O_CLOEXEC);
+    f->to = f->from < 0 ? -1 : open(f->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (f->to < 0) {
+        (void)err_sys(&e, ERR_IO, "cannot copy to %s", f->part);
+        done(f, &e);
+        return;
+    }
+    loop_task_post(f->target->env->loop, &f->later, on_copy);
+}
+
+static void files_send(struct target *t, const char *path)
+{
+    struct files *f = t->state;
+    struct buf name = {0};
+    struct err e = {0};
+
+    buf_printf(&name, "%s/.%s.part", f->dir, t->first->session_id);
+    f->part = buf_take(&name);
+    buf_printf(&name, "%s/%s.msgpack", f->dir, t->first->session_id);
+    f->whole = buf_take(&name);
+    if (rename(path, f->whole) == 0) {
+        done(f, NULL);
+    } else if (errno == EXDEV) {
+        start_copy(f, path);
+    } else {
+        (void)err_sys(&e, ERR_IO, "cannot rename to %s", f->whole);
+        done(f, &e);
+    }
+}
+
+const struct target_kind target_file = {
+    .name = "file", .open = files_open, .send = files_send, .close = files_close};

@@ -1,0 +1,142 @@
+#include "worker/sink/pieces.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { COUNT_MAX = 1 << 28 };
+
+struct in {
+    const unsigned char *p, *end;
+    bool bad;
+};
+
+static uint64_t be(struct in *r, size_t n)
+{
+    uint64_t v = 0;
+
+    if ((size_t)(r->end - r->p) < n) {
+        r->bad = true;
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++)
+        v = v << 8 | *r->p++;
+    return v;
+}
+
+static void pass(struct in *r, uint64_t n)
+{
+    if ((uint64_t)(r->end - r->p) < n)
+        r->bad = true;
+    else
+        r->p += n;
+}
+
+/* What a head byte announces: so many bytes to pass, so many values that follow. */
+struct head {
+    uint64_t bytes, values;
+};
+
+/* 0xc0 to 0xdf, the heads that are not packed into the byte with their length. */
+static struct head wide_head(struct in *r, unsigned b)
+{
+    static const unsigned char fixed[] = {4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 2, 3, 5, 9, 17};
+
+    if (b <= 0xc3)
+        return (struct head){0, 0}; /* nil, false, true */
+    if (b <= 0xc6)
+        return (struct head){be(r, (size_t)1 << (b - 0xc4)), 0}; /* bin */
+    if (b <= 0xc9)
+        return (struct head){be(r, (size_t)1 << (b - 0xc7)) + 1, 0}; /* ext: its type, too */
+    if (b <= 0xd8)
+        return (struct head){fixed[b - 0xca], 0};
+    if (b <= 0xdb)
+        return (struct head){be(r, (size_t)1 << (b - 0xd9)), 0}; /* str */
+    if (b <= 0xdd)
+        return (struct head){0, be(r, (size_t)2 << (b - 0xdc))}; /* array */
+    return (struct head){0, 2 * be(r, (size_t)2 << (b - 0xde))}; /* map */
+}
+
+static struct head read_head(struct in *r)
+{
+    unsigned b = (unsigned)be(r, 1);
+
+    if (b < 0x80 || b >= 0xe0)
+        return (struct head){0, 0};
+    if (b < 0x90)
+        return (struct head){0, 2 * (b & 15)};
+    if (b < 0xa0)
+        return (struct head){0, b & 15};
+    if (b < 0xc0)
+        return (struct head){b & 31, 0};
+    return wide_head(r, b);
+}
+
+/* One value with all that is inside. */
+static void pass_value(struct in *r)
+{
+    uint64_t left = 1;
+
+    while (left > 0 && !r->bad) {
+        struct head h = read_head(r);
+
+        pass(r, h.bytes);
+        left += h.values - 1;
+        if (left > COUNT_MAX)
+            r->bad = true;
+    }
+}
+
+/* A map's or array's count of members; anything else is bad. */
+static uint64_t open_count(struct in *r, bool map)
+{
+    const unsigned char *at = r->p;
+    struct head h = read_head(r);
+    unsigned b = r->bad ? 0 : *at;
+    bool is_map = (b & 0xf0) == 0x80 || b == 0xde || b == 0xdf;
+    bool is_array = (b & 0xf0) == 0x90 || b == 0xdc || b == 0xdd;
+
+    if ((map && !is_map) || (!map && !is_array) || h.values > COUNT_MAX)
+        r->bad = true;
+    return r->bad ? 0 : map ? h.values / 2 : h.values;
+}
+
+/* A key, which must be a string. */
+static struct str read_key(struct in *r)
+{
+    const unsigned char *at = r->p;
+    struct head h = read_head(r);
+    unsigned b = r->bad ? 0 : *at;
+
+    at = r->p;
+    pass(r, h.bytes);
+    if ((b & 0xe0) != 0xa0 && (b < 0xd9 || b > 0xdb))
+        r->bad = true;
+    return r->bad ? (struct str){0} : str_of((const char *)at, h.bytes);
+}
+
+int pieces_find(struct str envelope, struct pieces *ret, struct err *e)
+{
+    const unsigned char *start = (const unsigned char *)envelope.p;
+    struct in r = {start, start + envelope.len, false};
+    uint64_t members = open_count(&r, true);
+    bool found = false;
+
+    for (uint64_t i = 0; i < members && !r.bad; i++) {
+        bool here = str_eq_c(read_key(&r), "trajectories");
+        uint64_t n = here ? open_count(&r, false) : 0;
+
+        found = found || here;
+        for (uint64_t k = 0; k < n && !r.bad; k++) {
+            const unsigned char *from = r.p;
+
+            pass_value(&r);
+            if (!r.bad)
+                *vec_push(ret) = (struct piece){(size_t)(from - start), (size_t)(r.p - from)};
+        }
+        if (!here)
+            pass_value(&r);
+    }
+    if (r.bad || !found)
+        return err_set(e, ERR_IO, "not a whole export");
+    return 0;
+}

@@ -1,0 +1,430 @@
+/*
+ * --sink redis:URL: one stream entry per trajectory (XADD, never MAXLEN: that drops unread entries
+ * silently). Fields: key (session id "/" trajectory index), session_id, trajectory_index,
+ * trajectories (how many the session has), format "msgpack", then data, or for what is larger than
+ * --sink-inline-max node, file, offset and length of the spooled export. Owner of hiredis.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <hiredis/async.h>
+#include <hiredis/hiredis.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "common/net/resolve.h"
+#include "worker/sink/redis_url.h"
+#include "worker/sink/target.h"
+
+enum { WINDOW_BYTES = 8 << 20, STALL_MS = 30 * 1000, PASSWORD_MAX = 4096, ENTRY_ARGS = 24 };
+
+struct redis {
+    struct target *target;
+    struct redis_url url;
+    struct resolve names; /* of url.host */
+    char *password;       /* NULL: none */
+    char node[256];       /* where pointed files are */
+    redisAsyncContext *ac;
+    struct loop_timer stall;
+    char *session_id;   /* of what `acked` counts */
+    size_t next, acked; /* trajectories handed to hiredis, and taken */
+    uint64_t window;    /* bytes in between */
+};
+
+/* --- the connection on our loop --- */
+
+struct wire {
+    struct loop *loop;
+    struct loop_io io;
+    redisAsyncContext *ac;
+    unsigned mask;
+};
+
+/* One thing a turn: either may free the wire. What is left is reported again. */
+static void on_wire(struct loop_io *io, unsigned events)
+{
+    struct wire *w = CONTAINER_OF(io, struct wire, io);
+
+    if ((events & LOOP_OUT) && !(events & (LOOP_ERR | LOOP_HUP)))
+        redisAsyncHandleWrite(w->ac);
+    else
+        redisAsyncHandleRead(w->ac);
+}
+
+static void wire_want(struct wire *w, unsigned mask)
+{
+    struct err e;
+
+    if (mask == w->mask)
+        return;
+    w->mask = mask;
+    if (w->io.mask)
+        loop_mod(w->loop, &w->io, mask | LOOP_LEVEL);
+    else if (loop_add(w->loop, &w->io, w->ac->c.fd, mask | LOOP_LEVEL, on_wire, &e))
+        w->mask = 0; /* nothing will come: the stall timer ends it */
+}
+
+static void wire_read(void *ctx)
+{
+    struct wire *w = ctx;
+
+    wire_want(w, w->mask | LOOP_IN);
+}
+
+static void wire_no_read(void *ctx)
+{
+    struct wire *w = ctx;
+
+    wire_want(w, w->mask & ~LOOP_IN);
+}
+
+static void wire_write(void *ctx)
+{
+    struct wire *w = ctx;
+
+    wire_want(w, w->mask | LOOP_OUT);
+}
+
+static void wire_no_write(void *ctx)
+{
+    struct wire *w = ctx;
+
+    wire_want(w, w->mask & ~LOOP_OUT);
+}
+
+static void wire_free(void *ctx)
+{
+    struct wire *w = ctx;
+
+    loop_del(w->loop, &w->io);
+    free(w);
+}
+
+static void wire_new(struct loop *loop, redisAsyncContext *ac)
+{
+    struct wire *w = mem_zalloc(sizeof(*w));
+
+    w->loop = loop;
+    w->ac = ac;
+    ac->ev.data = w;
+    ac->ev.addRead = wire_read;
+    ac->ev.delRead = wire_no_read;
+    ac->ev.addWrite = wire_write;
+    ac->ev.delWrite = wire_no_write;
+    ac->ev.cleanup = wire_free;
+}
+
+/* --- sending --- */
+
+/* Callbacks of a connection that is not ours any more say nothing. */
+static void hang_up(struct redis *r)
+{
+    redisAsyncContext *ac = r->ac;
+
+    loop_timer_stop(r->target->env->loop, &r->stall);
+    r->ac = NULL;
+    if (ac)
+        redisAsyncFree(ac);
+}
+
+static void fail(struct redis *r, const char *why)
+{
+    struct err e = {0};
+
+    (void)err_set(&e, ERR_IO, "redis: %s", why && *why ? why : "connection lost");
+    hang_up(r);
+    if (r->url.host)
+        resolve_again(&r->names);
+    if (r->target->sending)
+        target_done(r->target, &e);
+}
+
+static void on_stall(struct loop_timer *t)
+{
+    fail(CONTAINER_OF(t, struct redis, stall), "no answer");
+}
+
+static void on_connected(const redisAsyncContext *ac, int status)
+{
+    struct redis *r = ac->data;
+
+    if (r->ac != ac || status == REDIS_OK)
+        return;
+    r->ac = NULL; /* hiredis frees it */
+    fail(r, ac->errstr);
+}
+
+static void on_disconnected(const redisAsyncContext *ac, int status)
+{
+    struct redis *r = ac->data;
+
+    (void)status;
+    if (r->ac != ac)
+        return;
+    r->ac = NULL;
+    fail(r, ac->errstr);
+}
+
+/* Whether the reply is fine; else the connection has ended. */
+static bool accepted(struct redis *r, redisAsyncContext *ac, const redisReply *reply)
+{
+    if (r->ac != ac)
+        return false;
+    if (reply && reply->type != REDIS_REPLY_ERROR)
+        return true;
+    fail(r, reply ? reply->str : ac->errstr);
+    return false;
+}
+
+static void on_prepared(redisAsyncContext *ac, void *reply, void *ctx)
+{
+    (void)accepted(ctx, ac, reply);
+}
+
+static void pump(struct redis *r);
+
+static void on_added(redisAsyncContext *ac, void *reply, void *ctx)
+{
+    struct redis *r = ctx;
+
+    if (!accepted(r, ac, reply))
+        return;
+    r->window -= MIN_OF(spooled_piece(&r->target->open, r->acked).len, r->target->env->inline_max);
+    r->acked++;
+    loop_timer_set(r->target->env->loop, &r->stall, STALL_MS, on_stall);
+    pump(r);
+}
+
+static int address(const struct redis *r, char *ret, size_t size)
+{
+    const struct resolve_address *a = r->names.at;
+
+    if (r->names.n == 0)
+        return -1;
+    return getnameinfo((const struct sockaddr *)&a->addr, a->len, ret, (socklen_t)size, NULL, 0,
+                       NI_NUMERICHOST)
+               ? -1
+               : 0;
+}
+
+static void prepare(struct redis *r)
+{
+    char db[16];
+
+    if (r->password && r->url.user)
+        (void)redisAsyncCommand(r->ac, on_prepared, r, "AUTH %s %s", r->url.user, r->password);
+    else if (r->password)
+        (void)redisAsyncCommand(r->ac, on_prepared, r, "AUTH %s", r->password);
+    if (r->url.db == 0)
+        return;
+    (void)snprintf(db, sizeof(db), "%u", r->url.db);
+    (void)redisAsyncCommand(r->ac, on_prepared, r, "SELECT %s", db);
+}
+
+/* -1: it has failed already. */
+static int dial(struct redis *r)
+{
+    char ip[128];
+    redisAsyncContext *ac = NULL;
+
+    if (r->url.path)
+        ac = redisAsyncConnectUnix(r->url.path);
+    else if (address(r, ip, sizeof(ip)) == 0)
+        ac = redisAsyncConnect(ip, r->url.port);
+    if (!ac || ac->err) {
+        struct err e = {0};
+
+        (void)err_set(&e, ERR_IO, "%s", ac ? ac->errstr : "the host's name has no address");
+        if (ac)
+            redisAsyncFree(ac);
+        fail(r, e.text);
+        return -1;
+    }
+    r->ac = ac;
+    ac->data = r;
+    wire_new(r->target->env->loop, ac);
+    (void)redisAsyncSetConnectCallback(ac, on_connected);
+    (void)redisAsyncSetDisconnectCallback(ac, on_disconnected);
+    prepare(r);
+    return 0;
+}
+
+/* The file keeps a name under pointed/ for whoever reads the entry. -1 with errno. */
+static int point(const struct redis *r, struct buf *ret)
+{
+    const struct parcel *p = r->target->first;
+    struct buf from = {0};
+    int rc;
+
+    target_folder(r->target, p->place, &from);
+    buf_printf(ret, "%s/pointed", from.p);
+    (void)mkdir(ret->p, 0700);
+    buf_printf(ret, "/%s.msgpack", p->session_id);
+    buf_printf(&from, "/%s.msgpack", p->session_id);
+    rc = link(from.p, ret->p) && errno != EEXIST ? -1 : 0;
+    buf_done(&from);
+    return rc;
+}
+
+struct entry {
+    const char *argv[ENTRY_ARGS];
+    size_t len[ENTRY_ARGS];
+    int n;
+};
+
+static void put(struct entry *en, struct str s)
+{
+    en->argv[en->n] = s.p;
+    en->len[en->n++] = s.len;
+}
+
+static void put_field(struct entry *en, const char *name, const char *value)
+{
+    put(en, str_cstr(name));
+    put(en, str_cstr(value));
+}
+
+/* Hands trajectory i to hiredis, which copies it. */
+static int add(struct redis *r, size_t i)
+{
+    const struct target *t = r->target;
+    struct str piece = spooled_piece(&t->open, i);
+    struct buf key = {0}, file = {0};
+    char index[24], total[24], offset[24], length[24];
+    struct entry en = {.n = 0};
+    int rc = 0;
+
+    buf_printf(&key, "%s/%zu", t->first->session_id, i);
+    (void)snprintf(index, sizeof(index), "%zu", i);
+    (void)snprintf(total, sizeof(total), "%zu", t->open.pieces.n);
+    (void)snprintf(offset, sizeof(offset), "%zu", t->open.pieces.at[i].start);
+    (void)snprintf(length, sizeof(length), "%zu", piece.len);
+    put_field(&en, "XADD", r->url.stream);
+    put(&en, STR("*"));
+    put_field(&en, "key", key.p);
+    put_field(&en, "session_id", t->first->session_id);
+    put_field(&en, "trajectory_index", index);
+    put_field(&en, "trajectories", total);
+    put_field(&en, "format", "msgpack");
+    if (piece.len <= t->env->inline_max) {
+        put(&en, STR("data"));
+        put(&en, piece);
+    } else if (point(r, &file) == 0) {
+        put_field(&en, "node", r->node);
+        put_field(&en, "file", file.p);
+        put_field(&en, "offset", offset);
+        put_field(&en, "length", length);
+    } else {
+        rc = -1;
+    }
+    if (rc == 0)
+        rc = redisAsyncCommandArgv(r->ac, on_added, r, en.n, en.argv, en.len);
+    buf_done(&key);
+    buf_done(&file);
+    return rc;
+}
+
+/* As many entries as the window holds; behind the last one's answer the file is done. */
+static void pump(struct redis *r)
+{
+    struct target *t = r->target;
+
+    while (r->next < t->open.pieces.n && (r->window < WINDOW_BYTES || r->next == r->acked)) {
+        if (add(r, r->next)) {
+            fail(r, strerror(errno));
+            return;
+        }
+        r->window += MIN_OF(spooled_piece(&t->open, r->next).len, t->env->inline_max);
+        r->next++;
+    }
+    if (r->acked < t->open.pieces.n)
+        return;
+    loop_timer_stop(t->env->loop, &r->stall);
+    free(r->session_id);
+    r->session_id = NULL;
+    target_done(t, NULL);
+}
+
+static void redis_send(struct target *t, const char *path)
+{
+    struct redis *r = t->state;
+
+    (void)path;
+    if (!r->session_id || strcmp(r->session_id, t->first->session_id) != 0) {
+        free(r->session_id);
+        r->session_id = mem_strdup(t->first->session_id);
+        r->acked = 0;
+    }
+    r->next = r->acked;
+    r->window = 0;
+    loop_timer_set(t->env->loop, &r->stall, STALL_MS, on_stall);
+    if (!r->ac && dial(r))
+        return;
+    pump(r);
+}
+
+/* --- opening --- */
+
+static int read_password(struct redis *r, struct err *e)
+{
+    char text[PASSWORD_MAX];
+    struct str s;
+    ssize_t n;
+    int fd;
+
+    if (!r->url.password_file)
+        return 0;
+    fd = open(r->url.password_file, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+    if (n < 0)
+        (void)err_sys(e, ERR_CONFIG, "--sink redis: cannot read %s", r->url.password_file);
+    if (fd >= 0)
+        (void)close(fd);
+    if (n < 0)
+        return -1;
+    s = str_trim(str_of(text, (size_t)n));
+    if (s.len == 0)
+        return err_set(e, ERR_CONFIG, "--sink redis: %s is empty", r->url.password_file);
+    r->password = mem_strndup(s.p, s.len);
+    return 0;
+}
+
+static void redis_close(struct target *t)
+{
+    struct redis *r = t->state;
+
+    t->sending = false;
+    hang_up(r);
+    if (r->url.host)
+        resolve_done(&r->names);
+    redis_url_done(&r->url);
+    free(r->password);
+    free(r->session_id);
+    free(r);
+}
+
+static int redis_open(struct target *t, struct str spec, struct err *e)
+{
+    struct redis *r = mem_zalloc(sizeof(*r));
+
+    r->target = t;
+    if (redis_url_parse(spec, &r->url, e)) {
+        free(r);
+        return -1;
+    }
+    t->state = r;
+    (void)gethostname(r->node, sizeof(r->node) - 1);
+    if (r->url.host)
+        resolve_init(&r->names, t->env->loop, r->url.host, r->url.port);
+    if (read_password(r, e) == 0)
+        return 0;
+    redis_close(t);
+    return -1;
+}
+
+const struct target_kind target_redis = {
+    .name = "redis", .open = redis_open, .send = redis_send, .close = redis_close};

@@ -1,0 +1,122 @@
+#include "worker/sink/redis_url.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+
+enum { PORT_DEFAULT = 6379 };
+
+static char *copy(struct str s)
+{
+    return mem_strndup(s.p, s.len);
+}
+
+/* Cuts what stands before the first `mark` off; all of it when there is none. */
+static struct str take_until(struct str *rest, struct str mark)
+{
+    size_t at = str_find(*rest, mark, 0);
+    struct str head = str_sub(*rest, 0, at == SIZE_MAX ? rest->len : at);
+
+    *rest = at == SIZE_MAX ? (struct str){0} : str_sub(*rest, at + mark.len, rest->len);
+    return head;
+}
+
+static int bad(struct err *e, const char *what)
+{
+    return err_field(e, "sink",
+                     "--sink redis: %s; it must be redis://HOST[:PORT][/DB] or unix:PATH, then "
+                     "maybe ?stream=NAME&user=NAME&password_file=FILE",
+                     what);
+}
+
+static int read_option(struct redis_url *u, struct str name, struct str value, struct err *e)
+{
+    char **place = str_eq_c(name, "stream")          ? &u->stream
+                   : str_eq_c(name, "user")          ? &u->user
+                   : str_eq_c(name, "password_file") ? &u->password_file
+                                                     : NULL;
+
+    if (!place)
+        return bad(e, "unknown name behind \"?\"");
+    if (value.len == 0)
+        return bad(e, "a name behind \"?\" has no value");
+    free(*place);
+    *place = copy(value);
+    return 0;
+}
+
+static int read_host(struct redis_url *u, struct str authority, struct err *e)
+{
+    bool v6 = authority.len > 0 && authority.p[0] == '[';
+    uint64_t port = PORT_DEFAULT;
+    struct str host;
+
+    if (str_find(authority, STR("@"), 0) != SIZE_MAX)
+        return bad(e, "user and password stand in no URL (use user and password_file)");
+    if (v6)
+        authority = str_sub(authority, 1, authority.len);
+    host = take_until(&authority, v6 ? STR("]") : STR(":"));
+    if (v6 && authority.len > 0)
+        authority = str_sub(authority, 1, authority.len); /* the colon */
+    if (host.len == 0 || host.len > 253)
+        return bad(e, "no host");
+    if (authority.len > 0 && (str_to_u64(authority, 65535, &port) || port == 0))
+        return bad(e, "bad port");
+    u->host = copy(host);
+    u->port = (uint16_t)port;
+    return 0;
+}
+
+static int read_place(struct redis_url *u, struct str text, struct err *e)
+{
+    struct str authority;
+    uint64_t db = 0;
+
+    if (str_starts(text, STR("unix:"))) {
+        u->path = copy(str_sub(text, 5, text.len));
+        return u->path[0] ? 0 : bad(e, "no path");
+    }
+    if (str_starts(text, STR("rediss:")))
+        return bad(e, "TLS is not supported");
+    if (str_starts(text, STR("redis:")))
+        text = str_sub(text, 6, text.len);
+    if (!str_starts(text, STR("//")))
+        return bad(e, "no URL");
+    text = str_sub(text, 2, text.len);
+    authority = take_until(&text, STR("/"));
+    if (text.len > 0 && str_to_u64(text, 1000000, &db))
+        return bad(e, "bad database number");
+    u->db = (uint32_t)db;
+    return read_host(u, authority, e);
+}
+
+int redis_url_parse(struct str text, struct redis_url *ret, struct err *e)
+{
+    struct str options = text;
+    struct str place = take_until(&options, STR("?"));
+
+    *ret = (struct redis_url){.stream = mem_strdup("rollgate:trajectories")};
+    if (read_place(ret, place, e))
+        goto out;
+    while (options.len > 0) {
+        struct str value = take_until(&options, STR("&"));
+        struct str name = take_until(&value, STR("="));
+
+        if (read_option(ret, name, value, e))
+            goto out;
+    }
+    return 0;
+out:
+    redis_url_done(ret);
+    return -1;
+}
+
+void redis_url_done(struct redis_url *u)
+{
+    free(u->host);
+    free(u->path);
+    free(u->stream);
+    free(u->user);
+    free(u->password_file);
+    *u = (struct redis_url){0};
+}

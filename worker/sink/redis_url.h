@@ -1,0 +1,27 @@
+/*
+ * struct redis_url: what stands behind "redis:" in --sink:
+ *   //HOST[:PORT][/DB][?NAME=VALUE&...]   or   redis://... (the whole URL)   or   unix:PATH[?...]
+ * NAME: stream (default "rollgate:trajectories"), user, password_file. A password itself is
+ * refused: whoever may list processes could read it.
+ */
+#ifndef RG_SINK_REDIS_URL_H
+#define RG_SINK_REDIS_URL_H
+
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+
+struct redis_url {
+    char *host; /* NULL: path */
+    uint16_t port;
+    char *path;
+    uint32_t db;
+    char *stream, *user, *password_file; /* user and password_file may be NULL */
+};
+
+/* ERR_INVALID that says what is wrong; nothing is to be freed then. */
+int redis_url_parse(struct str text, struct redis_url *ret, struct err *e);
+void redis_url_done(struct redis_url *u);
+
+#endif

@@ -1,0 +1,342 @@
+#include "worker/sink/sink.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "common/proc/config.h"
+#include "worker/export/options_text.h"
+#include "worker/journal/syncer.h"
+#include "worker/sink/spooling.h"
+#include "worker/turn/ledger.h"
+#include "worker/turn/resident.h"
+
+enum { DELAY_MIN_MS = 1000, DELAY_MAX_MS = 30 * 1000, SWEEP_TICKS = 60 };
+
+struct sinks {
+    struct turn_env *env;
+    struct target_env targets_env;
+    char *state_dir;
+    uint64_t max_waiting;
+    uint64_t ticks;
+    VEC(struct target *) targets;
+    struct syncer *syncer; /* durability power */
+
+    VEC(char *) due; /* ids of sessions to be spooled, in order */
+    size_t next_due;
+    struct spooling *spooling; /* of due.at[next_due] */
+    uint64_t delay_ms;
+    struct loop_timer retry;
+    struct resident_waiter waiter; /* for its session to be read from the journal */
+};
+
+static uint64_t wall_ms(void)
+{
+    return (uint64_t)time(NULL) * 1000;
+}
+
+static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
+{
+    struct sinks *k = ctx;
+
+    (void)took_us;
+    spooling_synced(k->spooling, ticket, failed);
+}
+
+int sinks_new(struct turn_env *env, const struct config *c, const char *state_dir,
+              struct sinks **ret, struct err *e)
+{
+    struct sinks *k;
+
+    *ret = NULL;
+    if (c->sink.n == 0)
+        return 0;
+    if (c->export_retention_ms == 0)
+        return err_field(e, "export-retention",
+                         "--sink needs --export-retention above 0: what is finalized must stay "
+                         "until it is spooled");
+    k = mem_zalloc(sizeof(*k));
+    k->env = env;
+    k->state_dir = mem_strdup(state_dir);
+    k->delay_ms = DELAY_MIN_MS;
+    k->targets_env = (struct target_env){.loop = env->loop,
+                                         .page = env->page,
+                                         .state_dir = k->state_dir,
+                                         .durable = c->durability == DURABILITY_POWER};
+    sinks_configure(k, c);
+    if (k->targets_env.durable && syncer_new(env->loop, on_synced, k, &k->syncer, e))
+        goto out;
+    for (size_t i = 0; i < c->sink.n; i++) {
+        struct target *t;
+
+        if (target_new(&k->targets_env, c->sink.at[i], &t, e))
+            goto out;
+        *vec_push(&k->targets) = t;
+    }
+    *ret = k;
+    return 0;
+out:
+    sinks_free(k);
+    return -1;
+}
+
+void sinks_free(struct sinks *k)
+{
+    if (!k)
+        return;
+    loop_timer_stop(k->env->loop, &k->retry);
+    resident_leave(&k->waiter);
+    spooling_stop(k->spooling);
+    syncer_free(k->syncer);
+    for (size_t i = 0; i < k->targets.n; i++)
+        target_free(k->targets.at[i]);
+    vec_done(&k->targets);
+    for (size_t i = k->next_due; i < k->due.n; i++)
+        free(k->due.at[i]);
+    vec_done(&k->due);
+    free(k->state_dir);
+    free(k);
+}
+
+void sinks_configure(struct sinks *k, const struct config *c)
+{
+    if (!k)
+        return;
+    k->max_waiting = (uint64_t)c->sink_max_waiting;
+    k->targets_env.inline_max = (uint64_t)c->sink_inline_max;
+    k->targets_env.retention_ms = (uint64_t)c->export_retention_ms;
+}
+
+static void take_owed(struct sinks *k, uint32_t index)
+{
+    struct str options;
+    uint32_t place;
+
+    for (struct session *s = session_next(k->env->store, NULL); s;
+         s = session_next(k->env->store, s)) {
+        if (ids_parse(session_id(s), &place) == 0 && place == index &&
+            session_phase(s) == SESSION_FINALIZED && session_sink(s, &options) == SESSION_SINK_DUE)
+            sinks_take(k, session_id(s));
+    }
+}
+
+int sinks_open_place(struct sinks *k, uint32_t index, struct err *e)
+{
+    struct buf path = {0};
+    int rc = 0;
+
+    if (!k)
+        return 0;
+    buf_printf(&path, "%s/worker-%u", k->state_dir, index);
+    (void)mkdir(path.p, 0700); /* --durability none has no journal there */
+    buf_printf(&path, "/spool");
+    if (mkdir(path.p, 0700) && errno != EEXIST)
+        rc = err_sys(e, ERR_IO, "cannot make the spool of place %u", index);
+    for (size_t i = 0; i < k->targets.n && rc == 0; i++)
+        rc = target_scan(k->targets.at[i], index, e);
+    if (rc == 0)
+        take_owed(k, index);
+    buf_done(&path);
+    return rc;
+}
+
+/* --- from a session to the spool --- */
+
+static void spool_next(struct sinks *k);
+
+static void on_retry(struct loop_timer *t)
+{
+    spool_next(CONTAINER_OF(t, struct sinks, retry));
+}
+
+static void spool_later(struct sinks *k, uint64_t delay_ms)
+{
+    if (!loop_timer_active(&k->retry))
+        loop_timer_set(k->env->loop, &k->retry, delay_ms, on_retry);
+}
+
+static uint32_t place_of(const struct sinks *k, struct str id)
+{
+    uint32_t index = 0;
+
+    if (ids_parse(id, &index))
+        return k->env->journals[0].index;
+    for (size_t i = 0; i < k->env->n_journals; i++) {
+        if (k->env->journals[i].index == index)
+            return index;
+    }
+    return k->env->journals[0].index;
+}
+
+static void forget_due(struct sinks *k)
+{
+    free(k->due.at[k->next_due++]);
+    if (k->next_due == k->due.n) {
+        vec_clear(&k->due);
+        k->next_due = 0;
+    }
+}
+
+/* The file is with every target: the session need not be kept for it any more. */
+static void note_spooled(struct sinks *k, struct str id)
+{
+    struct buf record = {0};
+    struct err e = {0};
+    bool ended;
+    struct session *s = session_find_any(k->env->store, id, &ended);
+
+    for (size_t i = 0; i < k->targets.n; i++)
+        target_add(k->targets.at[i], place_of(k, id), id);
+    if (!s)
+        return; /* deleted meanwhile */
+    session_sink_record(s, SESSION_SINK_SPOOLED, (struct str){0}, wall_ms(), &record);
+    if (ledger_write(k->env, id, buf_str(&record), (struct ledger_done){0}, &e))
+        log_warn(&(struct log_scope){.session = id},
+                 "a spooled export was not noted: it may come twice", LOG_T("error", e.text));
+    buf_done(&record);
+}
+
+/* What can never be exported would hold up all that follows. */
+static void give_up(struct sinks *k, struct str id, const struct err *err)
+{
+    metrics_count(k->env->page, METRIC_sink_errors, 1);
+    log_error(&(struct log_scope){.session = id}, "a session cannot be exported to the sinks",
+              LOG_T("reason", err->text));
+    forget_due(k);
+}
+
+static void on_spooled(void *ctx, const struct err *err)
+{
+    struct sinks *k = ctx;
+    struct str id = str_cstr(k->due.at[k->next_due]);
+
+    k->spooling = NULL;
+    if (!err) {
+        note_spooled(k, id);
+        forget_due(k);
+        k->delay_ms = DELAY_MIN_MS;
+    } else if (err->kind == ERR_IO || err->kind == ERR_STORAGE_FULL) {
+        metrics_count(k->env->page, METRIC_sink_errors, 1);
+        log_warn(&(struct log_scope){.session = id}, "the spool takes nothing: exports wait",
+                 LOG_T("reason", err->text));
+        spool_later(k, k->delay_ms);
+        k->delay_ms = MIN_OF(k->delay_ms * 2, DELAY_MAX_MS);
+        return;
+    } else {
+        give_up(k, id, err);
+    }
+    if (k->due.n > 0)
+        spool_later(k, 1);
+}
+
+static void on_resident(void *ctx, const struct err *err)
+{
+    if (err)
+        on_spooled(ctx, err);
+    else
+        spool_next(ctx);
+}
+
+static void spool_next(struct sinks *k)
+{
+    struct spooling_options o = {.env = k->env,
+                                 .syncer = k->syncer,
+                                 .targets = (const struct target *const *)k->targets.at,
+                                 .n_targets = k->targets.n,
+                                 .state_dir = k->state_dir,
+                                 .done = on_spooled,
+                                 .ctx = k};
+    bool ended = false;
+    struct session *s;
+    struct str id;
+
+    if (k->spooling || k->waiter.load || k->due.n == 0)
+        return;
+    id = str_cstr(k->due.at[k->next_due]);
+    s = session_find_any(k->env->store, id, &ended);
+    if (!s) { /* deleted while it waited */
+        forget_due(k);
+        spool_later(k, 1);
+        return;
+    }
+    if (!resident_ready(k->env, id, true)) {
+        k->waiter.fn = on_resident;
+        k->waiter.ctx = k;
+        resident_wait(k->env, id, &k->waiter);
+        return;
+    }
+    o.place = place_of(k, id);
+    k->spooling = spooling_start(&o, s);
+}
+
+int sinks_promise(struct sinks *k, struct session *s, const struct export_options *o, struct err *e)
+{
+    struct buf record = {0}, options = {0};
+    struct str id = session_id(s);
+    char copy[ID_TEXT_MAX] = "";
+    int rc;
+
+    if (!k)
+        return 0;
+    if (o)
+        export_options_text(o, &options);
+    memcpy(copy, id.p, MIN_OF(id.len, sizeof(copy) - 1));
+    session_sink_record(s, SESSION_SINK_DUE, buf_str(&options), wall_ms(), &record);
+    rc = ledger_write(k->env, str_cstr(copy), buf_str(&record), (struct ledger_done){0}, e);
+    buf_done(&record);
+    buf_done(&options);
+    return rc;
+}
+
+void sinks_take(struct sinks *k, struct str session_id)
+{
+    if (!k)
+        return;
+    *vec_push(&k->due) = mem_strndup(session_id.p, session_id.len);
+    spool_later(k, 1);
+}
+
+/* --- accounts --- */
+
+static uint64_t waiting_bytes(const struct sinks *k)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < k->targets.n; i++)
+        bytes += k->targets.at[i]->bytes + k->targets.at[i]->pointed_bytes;
+    return bytes;
+}
+
+bool sinks_full(const struct sinks *k)
+{
+    return k && waiting_bytes(k) > k->max_waiting;
+}
+
+bool sinks_busy(const struct sinks *k)
+{
+    if (k && k->due.n > 0)
+        return true;
+    for (size_t i = 0; k && i < k->targets.n; i++) {
+        if (k->targets.at[i]->first && !k->targets.at[i]->down)
+            return true;
+    }
+    return false;
+}
+
+void sinks_tick(struct sinks *k)
+{
+    uint64_t n = 0;
+
+    if (!k)
+        return;
+    for (size_t i = 0; i < k->targets.n; i++) {
+        if (k->ticks % SWEEP_TICKS == 0)
+            target_sweep(k->targets.at[i]);
+        n += k->targets.at[i]->n;
+    }
+    k->ticks++;
+    metrics_set(k->env->page, METRIC_sink_waiting, n + k->due.n - k->next_due);
+    metrics_set(k->env->page, METRIC_sink_waiting_bytes, waiting_bytes(k));
+}

@@ -1,0 +1,65 @@
+/*
+ * struct sinks: finalized sessions on their way to where --sink sends them, at least once.
+ *
+ *   finalize, TTL:  DUE record (sinks_promise) -> END record -> sinks_take
+ *   then:           the export, made in slices into the place's spool -> SPOOLED record
+ *                   -> each target in turn takes the file; acknowledged, it leaves the spool
+ *
+ * What stands between two of these steps at a crash is found again: DUE without SPOOLED in the
+ * journal and files in the spool (sinks_open_place). A target that is down is asked
+ * again with back-off; its files wait. Keys are stable (session id, trajectory index), so that
+ * consumers can drop what comes twice.
+ *
+ *   STATE/worker-<idx>/spool/<session>.part                being made
+ *   STATE/worker-<idx>/spool/<target>/<session>.msgpack    waiting for that target
+ *   STATE/worker-<idx>/spool/<target>/pointed/...          redis entries point here
+ */
+#ifndef RG_SINK_SINK_H
+#define RG_SINK_SINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+
+struct config;
+struct export_options;
+struct session;
+struct sinks;
+struct turn_env;
+
+/* Reads --sink. `env` is borrowed; state_dir is copied. NULL in *ret when none is set.
+ * ERR_CONFIG names the setting. */
+int sinks_new(struct turn_env *env, const struct config *c, const char *state_dir,
+              struct sinks **ret, struct err *e);
+
+/* Stops what is under way; all of it goes on at the next start. NULL is fine, here and below. */
+void sinks_free(struct sinks *k);
+
+/* Settings that a reload may change. */
+void sinks_configure(struct sinks *k, const struct config *c);
+
+/* Makes the spool of a place and queues what waits there, and its sessions (the place's journal has
+ * been replayed) whose export was promised, but never spooled. */
+int sinks_open_place(struct sinks *k, uint32_t index, struct err *e);
+
+/* Records that the session's export is owed, made with these options (NULL: the defaults), before
+ * it is finalized or expires. -1: nothing was recorded, and it must not end. */
+int sinks_promise(struct sinks *k, struct session *s, const struct export_options *o,
+                  struct err *e);
+
+/* The session was finalized: its export goes to the spool and on. */
+void sinks_take(struct sinks *k, struct str session_id);
+
+/* Whether so much waits that no new session may begin (--sink-max-waiting). */
+bool sinks_full(const struct sinks *k);
+
+/* Whether an export is being spooled, or a target that works has something to take: worth waiting
+ * for at a shutdown. */
+bool sinks_busy(const struct sinks *k);
+
+/* Once a second: retention of pointed files, metrics. */
+void sinks_tick(struct sinks *k);
+
+#endif

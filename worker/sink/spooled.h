@@ -1,0 +1,22 @@
+/* struct spooled: a spooled export, mapped for reading, with its trajectories found. */
+#ifndef RG_SINK_SPOOLED_H
+#define RG_SINK_SPOOLED_H
+
+#include "worker/sink/pieces.h"
+
+struct spooled {
+    struct str bytes;
+    struct pieces pieces;
+};
+
+/* ERR_IO: it cannot be read, or is not a whole export. */
+int spooled_open(const char *path, struct spooled *ret, struct err *e);
+void spooled_close(struct spooled *s);
+
+/* The bytes of one trajectory. */
+static inline struct str spooled_piece(const struct spooled *s, size_t i)
+{
+    return str_sub(s->bytes, s->pieces.at[i].start, s->pieces.at[i].len);
+}
+
+#endif

@@ -1,0 +1,194 @@
+#include "worker/sink/spooling.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "worker/export/slice.h"
+#include "worker/journal/syncer.h"
+
+struct spooling {
+    struct spooling_options o;
+    struct session *session;
+    struct export *export;
+    struct arena arena; /* what the options borrow */
+    struct buf out, part;
+    int fd;          /* of the part, then of a folder that is being synced */
+    size_t synced;   /* folders */
+    uint64_t ticket; /* waited for; 0: none */
+    bool linked;
+    struct loop_task later;
+};
+
+static void spooling_free(struct spooling *g)
+{
+    loop_task_cancel(g->o.env->loop, &g->later);
+    export_free(g->export);
+    if (g->fd >= 0)
+        (void)close(g->fd);
+    if (g->part.len > 0)
+        (void)unlink(g->part.p);
+    buf_done(&g->part);
+    buf_done(&g->out);
+    arena_done(&g->arena);
+    free(g);
+}
+
+void spooling_stop(struct spooling *g)
+{
+    if (g)
+        spooling_free(g);
+}
+
+static void finish(struct spooling *g, const struct err *err)
+{
+    void (*done)(void *, const struct err *) = g->o.done;
+    void *ctx = g->o.ctx;
+
+    spooling_free(g);
+    done(ctx, err);
+}
+
+static void finish_sys(struct spooling *g, const char *what)
+{
+    struct err e = {0};
+
+    (void)err_sys(&e, errno == ENOSPC || errno == EDQUOT ? ERR_STORAGE_FULL : ERR_IO, "%s", what);
+    finish(g, &e);
+}
+
+/* The same bytes under every target's folder: a name each, no copy. 0 or -1 with errno. */
+static int link_all(struct spooling *g)
+{
+    struct buf to = {0};
+    struct str id = session_id(g->session);
+    int rc = 0;
+
+    for (size_t i = 0; i < g->o.n_targets && rc == 0; i++) {
+        target_folder(g->o.targets[i], g->o.place, &to);
+        buf_printf(&to, "/%.*s.msgpack", (int)id.len, id.p);
+        rc = link(g->part.p, to.p);
+        if (rc && errno == EEXIST) /* from before a crash: replaced by the same */
+            rc = unlink(to.p) || link(g->part.p, to.p) ? -1 : 0;
+    }
+    buf_done(&to);
+    return rc;
+}
+
+/* Has the next folder synced; done behind the last. */
+static void sync_folders(struct spooling *g)
+{
+    struct buf path = {0};
+
+    (void)close(g->fd);
+    g->fd = -1;
+    if (!g->o.syncer || g->synced == g->o.n_targets) {
+        finish(g, NULL);
+        return;
+    }
+    target_folder(g->o.targets[g->synced++], g->o.place, &path);
+    g->fd = open(path.p, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    buf_done(&path);
+    if (g->fd < 0)
+        finish_sys(g, "cannot sync the spool");
+    else
+        g->ticket = syncer_ask(g->o.syncer, g->fd);
+}
+
+static void publish(struct spooling *g)
+{
+    g->linked = true;
+    if (link_all(g))
+        finish_sys(g, "cannot put an export into the spool");
+    else
+        sync_folders(g);
+}
+
+void spooling_synced(struct spooling *g, uint64_t ticket, int failed)
+{
+    if (!g || g->ticket == 0 || ticket < g->ticket)
+        return;
+    g->ticket = 0;
+    if (failed) {
+        errno = failed;
+        finish_sys(g, "cannot sync the spool");
+    } else if (g->linked) {
+        sync_folders(g);
+    } else {
+        publish(g);
+    }
+}
+
+static int write_out(struct spooling *g)
+{
+    size_t at = 0;
+
+    while (at < g->out.len) {
+        ssize_t n = write(g->fd, g->out.p + at, g->out.len - at);
+
+        if (n < 0 && errno != EINTR)
+            return -1;
+        at += n > 0 ? (size_t)n : 0;
+    }
+    buf_clear(&g->out);
+    return 0;
+}
+
+static void on_slice(struct loop_task *t)
+{
+    struct spooling *g = CONTAINER_OF(t, struct spooling, later);
+    struct err e = {0};
+    int rc = export_slice(g->export, &g->out, &e);
+
+    if (rc < 0)
+        finish(g, &e);
+    else if (write_out(g))
+        finish_sys(g, "cannot write to the spool");
+    else if (rc == 0)
+        loop_task_post(g->o.env->loop, &g->later, on_slice);
+    else if (g->o.syncer)
+        g->ticket = syncer_ask(g->o.syncer, g->fd);
+    else
+        publish(g);
+}
+
+static int begin(struct spooling *g, struct str options, struct err *e)
+{
+    struct turn_env *env = g->o.env;
+    const struct json *given = NULL;
+    struct export_options o;
+    struct str id = session_id(g->session);
+
+    export_options_init(&o);
+    if (options.len > 0 && (json_parse(&g->arena, arena_str(&g->arena, options), &given, e) ||
+                            export_options_json(&o, given, e)))
+        return -1;
+    o.format = EXPORT_MSGPACK;
+    if (export_new(g->session, env->model, env->scratch, &o, &g->export, e))
+        return -1;
+    buf_printf(&g->part, "%s/worker-%u/spool/%.*s.part", g->o.state_dir, g->o.place, (int)id.len,
+               id.p);
+    g->fd = open(g->part.p, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (g->fd < 0)
+        return err_sys(e, ERR_IO, "cannot write to the spool");
+    return 0;
+}
+
+struct spooling *spooling_start(const struct spooling_options *o, struct session *s)
+{
+    struct spooling *g = mem_zalloc(sizeof(*g));
+    struct str options;
+    struct err e = {0};
+
+    g->o = *o;
+    g->session = s;
+    g->fd = -1;
+    (void)session_sink(s, &options);
+    if (begin(g, options, &e)) {
+        finish(g, &e);
+        return NULL;
+    }
+    loop_task_post(o->env->loop, &g->later, on_slice);
+    return g;
+}
