@@ -1,11 +1,14 @@
 /* fuzz: rg_worker */
 /*
  * session_apply on arbitrary records never crashes, and whatever it accepted can be looked at and
- * exported. Input: chunks of a type byte, a 16-bit length and bytes; types 1..5 get a proper
- * record head in front, others are records as they are.
+ * exported, and is the same after the session left memory and was read back; so it does in a store
+ * that reads sessions when they are needed. Input: chunks of a type byte, a 16-bit length and
+ * bytes; types 1..5 get a proper record head in front, others are records as they are.
  */
 #include <string.h>
 
+#include "common/base/check.h"
+#include "common/base/vec.h"
 #include "tests/model/fake_model.h"
 #include "worker/export/export.h"
 #include "worker/session/commit.h"
@@ -16,16 +19,74 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct str ID = STR_LIT("w0-0123456789abcdef0123456789abcdef");
 
-static void apply(struct session_store *st, unsigned type, struct str bytes)
+struct records {
+    VEC(struct str) all;
+    struct arena arena;
+};
+
+static void add(struct records *r, unsigned type, struct str bytes)
 {
     struct buf record = {0};
-    struct err e;
 
     if (type >= RECORD_CREATE && type <= RECORD_DROP)
         record_head(&record, (enum record_type)type, ID, 1000);
     buf_add_str(&record, bytes);
-    (void)session_apply(st, buf_str(&record), &e);
+    *vec_push(&r->all) = arena_str(&r->arena, buf_str(&record));
     buf_done(&record);
+}
+
+static void apply_all(struct session_store *st, const struct records *r)
+{
+    struct err e;
+
+    for (size_t i = 0; i < r->all.n; i++)
+        (void)session_apply(st, r->all.at[i], &e);
+}
+
+static struct session *load(struct session_store *st, const struct records *r)
+{
+    bool ended;
+    struct session *s = session_find_any(st, ID, &ended);
+
+    if (!s)
+        s = session_revive(st, ID, 2000);
+    if (!s || session_resident(s))
+        return s;
+    session_load_begin(s);
+    apply_all(st, r);
+    CHECK(session_load_end(s, true, 2000) == 0);
+    return session_find_any(st, ID, &ended);
+}
+
+/* Out of memory and back. */
+static void check_spill(struct session_store *st, const struct records *r, struct str before)
+{
+    struct buf after = {0};
+    struct session *s;
+
+    session_store_spills(st, true);
+    CHECK(session_spill(st, 0, SIZE_MAX) == 1);
+    s = load(st, r);
+    CHECK(s);
+    session_write_state(s, true, &after);
+    CHECK(str_eq(before, buf_str(&after)));
+    buf_done(&after);
+}
+
+static void check_lazy(const struct session_defaults *d, const struct records *r)
+{
+    struct session_store *st = session_store_new(NULL, d);
+    struct buf state = {0};
+    struct session *s;
+
+    session_store_lazy(st, true);
+    apply_all(st, r);
+    session_store_lazy(st, false);
+    s = load(st, r);
+    if (s)
+        session_write_state(s, true, &state);
+    buf_done(&state);
+    session_store_free(st);
 }
 
 static void export_all(struct session_store *st, struct session *s)
@@ -64,25 +125,32 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool ended;
     static const char *const policies[] = {"tree", "chains", "linear", "timelines"};
 
+    struct records r = {0};
+
     if (size < 1)
         return 0;
     session_defaults_init(&d);
     d.history = policies[data[0] % 4];
     st = session_store_new(NULL, &d);
     (void)session_create_record(st, ID, NULL, 1, &record, &e);
-    (void)session_apply(st, buf_str(&record), &e);
+    *vec_push(&r.all) = buf_str(&record);
     for (size_t at = 1; at + 3 <= size;) {
         size_t n = data[at + 1] | (size_t)data[at + 2] << 8;
 
         n = n > size - at - 3 ? size - at - 3 : n;
-        apply(st, data[at], str_of((const char *)data + at + 3, n));
+        add(&r, data[at], str_of((const char *)data + at + 3, n));
         at += 3 + n;
     }
+    apply_all(st, &r);
     s = session_find_any(st, ID, &ended);
     if (s) {
         session_write_state(s, true, &state);
-        export_all(st, s);
+        check_spill(st, &r, buf_str(&state));
+        export_all(st, session_find_any(st, ID, &ended));
     }
+    check_lazy(&d, &r);
+    vec_done(&r.all);
+    arena_done(&r.arena);
     buf_done(&record);
     buf_done(&state);
     session_store_free(st);
