@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/proc/keys.h"
+#include "common/proc/logs.h"
 #include "common/proc/status.h"
 #include "supervisor/supervisor_internal.h"
 
@@ -247,8 +248,8 @@ void reload_config(struct supervisor *s)
             log_warn(NULL, "settings that need a restart have changed, ignoring",
                      LOG_S("settings", buf_str(&fixed)));
         config_apply(s->config, fresh);
-        log_setup("supervisor", (enum log_level)s->config->log_level,
-                  (enum log_format)s->config->log_format);
+        logs_setup("supervisor", s->config, s->page);
+        supervisor_tell_limits(s);
         atomic_store(&s->board->routers, (uint32_t)s->config->routers);
         atomic_fetch_add(&s->board->generation, 1);
         tell_children(s);

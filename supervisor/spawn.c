@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/proc/child.h"
+#include "common/proc/logs.h"
 #include "common/proc/status.h"
 #include "supervisor/sandbox.h"
 #include "supervisor/supervisor_internal.h"
@@ -119,8 +120,7 @@ RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t 
         _exit(1);
     close_inherited(s, p);
     reset_signals();
-    log_setup(h->name, (enum log_level)s->config->log_level,
-              (enum log_format)s->config->log_format);
+    logs_setup(h->name, s->config, h->page);
     check_set_last_words(slot->last_words, sizeof(slot->last_words));
     if (s->config->sandbox && sandbox_enter(h, &e))
         log_warn(NULL, "the sandbox is not complete, ignoring", LOG_T("reason", e.text));

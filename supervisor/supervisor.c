@@ -12,6 +12,7 @@
 #include "common/base/mem.h"
 #include "common/proc/ids.h"
 #include "common/proc/keys.h"
+#include "common/proc/logs.h"
 #include "router/router.h"
 #include "supervisor/sandbox.h"
 #include "supervisor/supervisor_internal.h"
@@ -235,6 +236,32 @@ static void remember_binary(struct supervisor *s)
     s->binary[MAX_OF(n, 0)] = 0;
 }
 
+void supervisor_tell_limits(struct supervisor *s)
+{
+    const struct config *c = s->config;
+
+    const struct {
+        unsigned limit;
+        int64_t value;
+    } all[] = {
+        {METRIC_LIMIT_SESSIONS, c->max_sessions},
+        {METRIC_LIMIT_TOKENS, c->max_live_tokens},
+        {METRIC_LIMIT_MEMORY, c->max_worker_memory},
+        {METRIC_LIMIT_NODES, c->max_nodes},
+        {METRIC_LIMIT_INFLIGHT, c->max_inflight},
+        {METRIC_LIMIT_SESSION_INFLIGHT, c->max_session_inflight},
+        {METRIC_LIMIT_QUEUE, c->max_queue},
+        {METRIC_LIMIT_QUEUE_TIME, c->queue_timeout_ms / 1000},
+        {METRIC_LIMIT_CONNECTIONS, c->max_connections},
+        {METRIC_LIMIT_HEADER, c->max_header_bytes},
+        {METRIC_LIMIT_BODY, c->max_body_bytes},
+        {METRIC_LIMIT_LOG, c->log_rate},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        metrics_set_at(s->page, METRIC_limit, all[i].limit, (uint64_t)all[i].value);
+}
+
 static void log_start(struct supervisor *s, uint64_t descriptors, const struct buf *remark)
 {
     const struct config *c = s->config;
@@ -280,6 +307,8 @@ static int start(struct supervisor *s, struct err *e)
     s->board = board_new();
     s->metrics = metrics_new(BOARD_SLOTS);
     s->page = metrics_page(s->metrics, BOARD_SUPERVISOR, "supervisor");
+    logs_setup("supervisor", s->config, s->page);
+    supervisor_tell_limits(s);
     if (usec && !str_to_u64(str_cstr(usec), INT64_MAX, &watchdog))
         s->watchdog_ms = (int64_t)(watchdog / 1000);
     if (make_loop(s, e) || make_instance(s, e) || listeners_open(&s->listeners, s->config, e) ||
@@ -329,7 +358,7 @@ int supervisor_serve(struct config *c, const struct supervisor_bodies *bodies)
     struct err e = {0};
     int rc;
 
-    log_setup("supervisor", (enum log_level)c->log_level, (enum log_format)c->log_format);
+    logs_setup("supervisor", c, NULL);
     s->config = c;
     s->bodies = bodies;
     s->status_fds[0] = s->status_fds[1] = -1;

@@ -80,6 +80,9 @@ void supervisor_advance(struct supervisor *s);
 void reload_config(struct supervisor *s);
 void reload_upgrade(struct supervisor *s);
 
+/* Shows the configured limits among the metrics. */
+void supervisor_tell_limits(struct supervisor *s);
+
 /* A retiring worker has ended: its place goes to its adopter, at once or when that serves. */
 void reload_give_place(struct supervisor *s, unsigned slot);
 

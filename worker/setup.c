@@ -115,6 +115,7 @@ int setup_journal(const struct heritage *h, uint32_t index, char *dir, size_t si
         .durability = levels[h->config->durability],
         .segment_bytes = (uint64_t)h->config->journal_segment_bytes,
         .wait_ms = JOURNAL_WAIT_MS,
+        .metrics = h->page,
     };
     return 0;
 }

@@ -30,8 +30,9 @@ struct worker {
     uint64_t drain_until_ms;
     uint64_t ticks;
     struct loop_task compact;
-    uint64_t compact_after; /* tick */
-    uint64_t skipped;       /* replayed records that did not fit */
+    uint64_t compact_after;            /* tick */
+    uint64_t told_records, told_bytes; /* to the counters */
+    uint64_t skipped;                  /* replayed records that did not fit */
 
     struct {
         char **at;
@@ -175,12 +176,19 @@ static bool disk_low(const struct worker *w)
 
 static void publish(struct worker *w)
 {
+    static const unsigned phases[] = {
+        [SESSION_OPEN] = METRIC_PHASE_ACTIVE,
+        [SESSION_COMPLETED] = METRIC_PHASE_COMPLETED,
+        [SESSION_FINALIZED] = METRIC_PHASE_FINALIZED,
+        [SESSION_ABORTED] = METRIC_PHASE_ABORTED,
+    };
     struct turn_env *env = &w->api.turns;
     struct board_slot *slot = &w->h->board->slots[w->h->slot];
     struct session_totals t;
 
     session_store_totals(env->store, &t);
-    metrics_set_at(env->page, METRIC_sessions, METRIC_PHASE_ACTIVE, t.sessions);
+    for (int phase = 0; phase < SESSION_PHASES; phase++)
+        metrics_set_at(env->page, METRIC_sessions, phases[phase], t.phases[phase]);
     metrics_set(env->page, METRIC_live_tokens, t.tokens);
     metrics_set(env->page, METRIC_session_bytes, t.bytes);
     metrics_set(env->page, METRIC_spilled_bytes, t.away_bytes);
@@ -230,7 +238,7 @@ static void look_over_journals(struct worker *w)
 {
     struct turn_env *env = &w->api.turns;
     struct journal_stats s;
-    uint64_t disk = 0, live = 0;
+    uint64_t disk = 0, live = 0, records = 0, bytes = 0;
 
     for (size_t i = 0; i < env->n_journals; i++) {
         if (w->ticks % LOOK_OVER_TICKS == 0)
@@ -238,7 +246,13 @@ static void look_over_journals(struct worker *w)
         journal_stats(env->journals[i].journal, &s);
         disk += s.disk_bytes;
         live += s.live_bytes;
+        records += s.records;
+        bytes += s.bytes;
     }
+    metrics_count(env->page, METRIC_journal_records, records - w->told_records);
+    metrics_count(env->page, METRIC_journal_bytes, bytes - w->told_bytes);
+    w->told_records = records;
+    w->told_bytes = bytes;
     metrics_set(env->page, METRIC_journal_disk, disk);
     metrics_set(env->page, METRIC_journal_live, live);
     if (w->ticks >= w->compact_after)

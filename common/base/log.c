@@ -15,7 +15,16 @@ static struct {
     enum log_level max;
     enum log_format format;
     bool journald;
-} setup = {"rollgate", LOG_INFO, LOG_TEXT, false};
+    unsigned per_second; /* 0: no limit */
+    void (*suppressed)(void *ctx);
+    void *ctx;
+} setup = {.role = "rollgate", .max = LOG_INFO};
+
+/* By the address of the line's text; two that share a place take it in turns. */
+static struct {
+    const char *msg;
+    struct log_limit limit;
+} sites[256];
 
 static const char *const names[] = {"error", "warn", "info", "debug"};
 static const char *const priorities[] = {"<3>", "<4>", "<6>", "<7>"};
@@ -26,6 +35,33 @@ void log_setup(const char *role, enum log_level max, enum log_format format)
     setup.max = max;
     setup.format = format;
     setup.journald = getenv("JOURNAL_STREAM") != NULL;
+}
+
+void log_limit_setup(unsigned per_second, void (*suppressed)(void *ctx), void *ctx)
+{
+    setup.per_second = per_second;
+    setup.suppressed = suppressed;
+    setup.ctx = ctx;
+}
+
+/* Whether this line may go out; then also how many before it did not. */
+static bool passes(const char *msg, unsigned *ret_dropped)
+{
+    size_t i = (((uintptr_t)msg * UINT64_C(0x9e3779b97f4a7c15)) >> 32) %
+               (sizeof(sites) / sizeof(sites[0]));
+
+    *ret_dropped = 0;
+    if (setup.per_second == 0)
+        return true;
+    if (sites[i].msg != msg) {
+        sites[i].msg = msg;
+        sites[i].limit = (struct log_limit){0};
+    }
+    if (log_limit_pass(&sites[i].limit, setup.per_second, ret_dropped))
+        return true;
+    if (setup.suppressed)
+        setup.suppressed(setup.ctx);
+    return false;
 }
 
 bool log_enabled(enum log_level level)
@@ -111,8 +147,9 @@ void log_write(enum log_level level, const struct log_scope *scope, const char *
                const struct log_field *fields)
 {
     struct buf b = {0};
+    unsigned dropped;
 
-    if (level > setup.max)
+    if (level > setup.max || !passes(msg, &dropped))
         return;
     add_head(&b, level, msg);
     if (scope && scope->session.len)
@@ -128,6 +165,8 @@ void log_write(enum log_level level, const struct log_scope *scope, const char *
             add_field(&b, &LOG_T(fields->key, "(too long)"));
         }
     }
+    if (dropped > 0)
+        add_field(&b, &LOG_U("suppressed", dropped));
     buf_puts(&b, setup.format == LOG_JSON ? "}\n" : "\n");
     if (write(STDERR_FILENO, b.p, b.len) < 0) {
         /* Nobody reads stderr: the line is lost, the work goes on. */

@@ -46,6 +46,10 @@ struct log_field {
 /* Process-wide settings, made once at start of each process. `role` is borrowed ("router-0"). */
 void log_setup(const char *role, enum log_level max, enum log_format format);
 
+/* At most so many lines of one text a second (0: no limit); `suppressed` (or NULL) is called for
+ * each that does not go out, and the next that does tells how many there were. */
+void log_limit_setup(unsigned per_second, void (*suppressed)(void *ctx), void *ctx);
+
 /* Whether a line of this level would be written; guards costly arguments. */
 bool log_enabled(enum log_level level);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/proc/logs.h"
 #include "common/proc/status.h"
 
 enum { BEAT_MS = 1000 };
@@ -32,6 +33,7 @@ static void take_order(struct child *c, const struct order *o, int fd)
 
     if (o->kind == ORDER_RELOAD) {
         config_reload(c->heritage->config);
+        logs_setup(c->heritage->name, c->heritage->config, c->heritage->page);
         if (c->on_reload)
             c->on_reload(c);
     } else if (o->kind == ORDER_ADOPT && fd >= 0 && c->on_adopt && !c->draining) {

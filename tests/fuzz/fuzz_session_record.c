@@ -89,7 +89,7 @@ static void check_lazy(const struct session_defaults *d, const struct records *r
     session_store_free(st);
 }
 
-static void export_all(struct session_store *st, struct session *s)
+static void export_all(struct session *s)
 {
     static char some_model;
 
@@ -146,7 +146,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (s) {
         session_write_state(s, true, &state);
         check_spill(st, &r, buf_str(&state));
-        export_all(st, session_find_any(st, ID, &ended));
+        export_all(session_find_any(st, ID, &ended));
     }
     check_lazy(&d, &r);
     vec_done(&r.all);

@@ -63,6 +63,15 @@ static void openai_error(const struct err *e, struct buf *out)
     json_out_end_obj(&o);
 }
 
+/* Limits that are refused in places without counters. */
+static void count_refusal(struct api *a, const struct err *e)
+{
+    if (e->kind == ERR_MAX_NODES || e->kind == ERR_DRAINING)
+        metrics_count_at(a->turns.page, METRIC_refusals,
+                         e->kind == ERR_DRAINING ? METRIC_REFUSAL_DRAINING : METRIC_REFUSAL_NODES,
+                         0, 1);
+}
+
 void respond_error_to(struct api *a, struct exchange *x, const struct dialect *d, unsigned label,
                       const char *request_id, const struct err *e)
 {
@@ -82,6 +91,7 @@ void respond_error_to(struct api *a, struct exchange *x, const struct dialect *d
     else
         openai_error(&shown, &body);
     respond_count(a, label, status);
+    count_refusal(a, e);
     exchange_reply(x, status, "application/json", buf_str(&body));
     buf_done(&body);
 }

@@ -390,16 +390,19 @@ static void on_deadline(struct loop_timer *t)
         loop_timer_set(c->pool->loop, &c->timer, c->pool->opt.queue_timeout_ms, on_deadline);
         return;
     }
+    metrics_count_at(c->pool->opt.metrics, METRIC_refusals, METRIC_REFUSAL_QUEUE_TIME, 0, 1);
     (void)err_set(&e, ERR_OVERLOADED, "no engine was free within the queue timeout");
     fail_call(c, &e);
 }
 
 static void on_refused(struct loop_timer *t)
 {
+    struct engine_call *c = CONTAINER_OF(t, struct engine_call, timer);
     struct err e = {0};
 
+    metrics_count_at(c->pool->opt.metrics, METRIC_refusals, METRIC_REFUSAL_QUEUE, 0, 1);
     (void)err_set(&e, ERR_OVERLOADED, "the engine queue is full");
-    fail_call(CONTAINER_OF(t, struct engine_call, timer), &e);
+    fail_call(c, &e);
 }
 
 static void requeue(struct engine_call *c)

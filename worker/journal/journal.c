@@ -17,6 +17,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/os/loop.h"
+#include "common/proc/metrics.h"
 #include "worker/journal/compaction.h"
 #include "worker/journal/files.h"
 #include "worker/journal/liveness.h"
@@ -33,6 +34,7 @@ struct waiter {
 
 struct journal {
     struct loop *loop;
+    struct metrics_page *metrics;
     enum journal_durability durability;
     uint64_t segment_bytes;
     struct journal_stats stats;
@@ -249,6 +251,7 @@ int journal_open(struct loop *loop, const struct journal_options *o, journal_rep
     struct replay r = {replay, ctx};
 
     j->loop = loop;
+    j->metrics = o->metrics;
     j->durability = o->durability;
     j->segment_bytes = o->segment_bytes > 0 ? o->segment_bytes : 64u << 20;
     j->dirfd = -1;
@@ -301,6 +304,8 @@ static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
 
     j->stats.fsyncs++;
     j->stats.fsync_us = took_us;
+    if (j->metrics)
+        metrics_observe_us(j->metrics, METRIC_journal_fsync, took_us);
     if (failed)
         sync_failed(failed);
     while (j->waiting.n > 0 && j->waiting.at[0].ticket <= ticket) {

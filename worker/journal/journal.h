@@ -15,6 +15,7 @@
 
 struct journal;
 struct loop;
+struct metrics_page;
 
 enum journal_durability { JOURNAL_NONE, JOURNAL_PROCESS, JOURNAL_POWER };
 
@@ -26,7 +27,8 @@ struct journal_options {
     const char *dir; /* of this worker; made when missing */
     enum journal_durability durability;
     uint64_t segment_bytes;
-    uint64_t wait_ms; /* for another process that has it open to end */
+    uint64_t wait_ms;             /* for another process that has it open to end */
+    struct metrics_page *metrics; /* where fsync times go; or NULL */
 };
 
 /* Called for every whole record on replay, oldest first; -1 stops and fails the open. */

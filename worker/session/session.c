@@ -236,7 +236,7 @@ static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, st
         s->complete_reason = forest_text(&s->forest, reason);
     if (how == SESSION_END_COMPLETE) {
         if (!session_has_ended(s))
-            s->phase = SESSION_COMPLETED;
+            session_set_phase(s, SESSION_COMPLETED);
     } else {
         session_finish(s, (enum session_end)how, now_ms);
     }

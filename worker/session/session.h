@@ -32,6 +32,8 @@ struct session_store;
 
 enum session_phase { SESSION_OPEN, SESSION_COMPLETED, SESSION_FINALIZED, SESSION_ABORTED };
 
+enum { SESSION_PHASES = 4 };
+
 /* Why a call stands where it stands (spec sessions 5.1); names in session_cause_name(). */
 enum session_cause {
     CAUSE_EXTENDED,
@@ -345,7 +347,8 @@ uint32_t session_inflight(const struct session *s);
 
 /* Sums for metrics and limits. */
 struct session_totals {
-    uint64_t sessions;      /* live */
+    uint64_t sessions; /* live */
+    uint64_t phases[SESSION_PHASES];
     uint64_t nodes, tokens; /* of all, also of those not in memory (nodes: as last seen) */
     uint64_t bytes;         /* of memory */
     uint64_t away,

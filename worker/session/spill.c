@@ -196,9 +196,7 @@ struct session *session_revive(struct session_store *st, struct str id, uint64_t
         t->at_ms + st->defaults.export_retention_ms <= now_ms)
         return NULL;
     s = session_new(st, id, now_ms);
-    st->totals.sessions--;
-    st->n_finalized++;
-    s->phase = SESSION_FINALIZED;
+    session_set_phase(s, SESSION_FINALIZED);
     s->read_ms = now_ms;
     s->updated_ms = 0; /* its records know */
     session_account(s);
@@ -247,7 +245,7 @@ static int absorb_end(struct session *s, struct record_in *r, uint64_t now_ms, s
     if (how != SESSION_END_COMPLETE)
         session_finish(s, (enum session_end)how, now_ms);
     else if (!session_has_ended(s))
-        s->phase = SESSION_COMPLETED;
+        session_set_phase(s, SESSION_COMPLETED);
     return 0;
 }
 

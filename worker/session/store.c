@@ -64,8 +64,7 @@ void session_unlink(struct session *s)
 
     if (s->unlinked)
         return;
-    st->n_finalized -= s->phase == SESSION_FINALIZED;
-    st->totals.sessions -= !session_has_ended(s);
+    st->totals.phases[s->phase]--;
     session_displace(s);
     s->unlinked = true;
     (void)map_take(&st->sessions, s->id);
@@ -151,6 +150,13 @@ static struct tombstone *bury(struct session_store *st, struct str id, uint64_t 
     return t;
 }
 
+void session_set_phase(struct session *s, enum session_phase phase)
+{
+    s->store->totals.phases[s->phase]--;
+    s->store->totals.phases[phase]++;
+    s->phase = phase;
+}
+
 struct session *session_new(struct session_store *st, struct str id, uint64_t now_ms)
 {
     struct session *s = mem_zalloc(sizeof(*s) + id.len + 1);
@@ -166,7 +172,7 @@ struct session *session_new(struct session_store *st, struct str id, uint64_t no
     else
         st->first = s;
     st->last = s;
-    st->totals.sessions++;
+    st->totals.phases[SESSION_OPEN]++;
     (void)map_set(&st->sessions, s->id, s);
     return s;
 }
@@ -194,11 +200,8 @@ void session_finish(struct session *s, enum session_end how, uint64_t now_ms)
 
     if (s->residence != LOADING) {
         bury(st, s->id, now_ms)->exportable = !drop;
-        st->n_finalized += !drop;
-        st->n_finalized -= s->phase == SESSION_FINALIZED;
-        st->totals.sessions -= !session_has_ended(s);
     }
-    s->phase = drop ? SESSION_ABORTED : SESSION_FINALIZED;
+    session_set_phase(s, drop ? SESSION_ABORTED : SESSION_FINALIZED);
     s->expired = how == SESSION_END_EXPIRE;
     s->ended_ms = s->read_ms = now_ms;
     if (s->residence != LOADING && (drop || st->defaults.export_retention_ms == 0))
@@ -221,7 +224,7 @@ static void leave(struct session *s)
  * one they stay as long as an idle session would. */
 static void evict(struct session_store *st, uint64_t now_ms)
 {
-    struct session *s = st->n_finalized ? st->first : NULL;
+    struct session *s = st->totals.phases[SESSION_FINALIZED] ? st->first : NULL;
 
     while (s) {
         struct session *next = s->next;
@@ -236,7 +239,7 @@ static void evict(struct session_store *st, uint64_t now_ms)
 
 uint64_t session_make_room(struct session_store *st, uint64_t tokens)
 {
-    struct session *s = st->n_finalized ? st->first : NULL;
+    struct session *s = st->totals.phases[SESSION_FINALIZED] ? st->first : NULL;
     uint64_t freed = 0;
 
     while (s && freed < tokens) {
@@ -299,4 +302,5 @@ void session_clock_stepped(struct session_store *st, int64_t by_ms)
 void session_store_totals(const struct session_store *st, struct session_totals *ret)
 {
     *ret = st->totals;
+    ret->sessions = ret->phases[SESSION_OPEN] + ret->phases[SESSION_COMPLETED];
 }

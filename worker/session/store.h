@@ -117,7 +117,6 @@ struct session_store {
     bool lazy, spills;
     uint64_t n_places; /* ever made */
     struct session_totals totals;
-    uint32_t n_finalized; /* in memory */
 };
 
 /* The private side of a session_plan. */
@@ -161,6 +160,8 @@ static inline bool session_has_ended(const struct session *s)
 
 /* A new session with a place in the store and its lists. */
 struct session *session_new(struct session_store *st, struct str id, uint64_t now_ms);
+
+void session_set_phase(struct session *s, enum session_phase phase);
 
 /* Phase and tombstone of an end; the caller holds a pin. */
 void session_finish(struct session *s, enum session_end how, uint64_t now_ms);

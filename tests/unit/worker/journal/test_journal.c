@@ -38,7 +38,7 @@ static int collect(void *ctx, struct str id, struct str payload, struct err *e)
 
 static struct journal *open_journal(uint64_t segment_bytes, struct buf *replayed)
 {
-    struct journal_options o = {dir, JOURNAL_PROCESS, segment_bytes, 0};
+    struct journal_options o = {dir, JOURNAL_PROCESS, segment_bytes, 0, NULL};
     struct journal *j = NULL;
     struct err e = {0};
 
@@ -228,7 +228,7 @@ TEST(journal, power_tells_when_records_are_on_the_disk)
 {
     struct err e = {0};
     struct loop *loop = loop_new(&e);
-    struct journal_options o = {dir, JOURNAL_POWER, 0, 0};
+    struct journal_options o = {dir, JOURNAL_POWER, 0, 0, NULL};
     struct journal *j = NULL;
     int durable = 0;
     int forgotten = 0;
@@ -253,7 +253,7 @@ TEST(journal, power_tells_when_records_are_on_the_disk)
 /* power: what is read at the start is written anew, and appending goes on behind it. */
 TEST(journal, renews_its_last_segment_for_power)
 {
-    struct journal_options o = {dir, JOURNAL_POWER, 0, 0};
+    struct journal_options o = {dir, JOURNAL_POWER, 0, 0, NULL};
     struct buf got = {0};
     struct loop *loop;
     struct journal *j;

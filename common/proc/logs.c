@@ -1,0 +1,14 @@
+#include "common/proc/logs.h"
+
+#include "common/base/log.h"
+
+static void on_suppressed(void *ctx)
+{
+    metrics_count(ctx, METRIC_log_suppressed, 1);
+}
+
+void logs_setup(const char *role, const struct config *c, struct metrics_page *page)
+{
+    log_setup(role, (enum log_level)c->log_level, (enum log_format)c->log_format);
+    log_limit_setup((unsigned)c->log_rate, page ? on_suppressed : NULL, page);
+}
