@@ -3,9 +3,8 @@
  * files) against the session layer itself, no HTTP and no engine, and prints for each one line of
  * JSON: calls, state, exports. Options per scenario: "exports": {name: {option: value}}, "steps":
  * the same after every event, "replay": true (everything once more from its records, whose exports
- * must be the same), "spill": true (the session is out of memory whenever it is idle), "drift": true
- * (the tokenizer with merges).
- * Whoever judges is outside: run_model.py.
+ * must be the same), "spill": true (the session is out of memory whenever it is idle), "drift":
+ * true (the tokenizer with merges). Whoever judges is outside: run_model.py.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,6 +7,12 @@
 
 enum { KEY_MAX = 24 + 128 };
 
+/* One that arrived. */
+struct noted {
+    uint32_t index; /* the worker index in the session's id: whose journal */
+    uint64_t brief; /* of the call, as notes hold it */
+};
+
 struct delivery {
     struct delivery *next, *prev;
     struct delivery *newer; /* the next call of the same request */
@@ -120,12 +126,12 @@ void deliveries_close(struct deliveries *d, struct str session_id, const uint64_
     char key[KEY_MAX];
     uint64_t brief = str_hash(key_of(key, session_id, hash, call), 0);
     struct delivery *v = map_get(&d->by_brief, brief_key(&brief));
-    uint32_t index = 0;
+    struct noted note = {.brief = brief};
 
     if (!v)
         return;
-    (void)ids_parse(session_id, &index);
-    *vec_push(&d->notes) = (struct delivery_note){index, brief};
+    (void)ids_parse(session_id, &note.index);
+    buf_add(&d->notes, &note, sizeof(note));
     forget(d, v);
 }
 
@@ -133,15 +139,18 @@ void deliveries_take_note(struct deliveries *d, uint32_t index, struct buf *note
 {
     size_t kept = 0;
 
-    for (size_t i = 0; i < d->notes.n; i++) {
-        const struct delivery_note *x = &d->notes.at[i];
+    for (size_t at = 0; at < d->notes.len; at += sizeof(struct noted)) {
+        struct noted x;
 
-        if (index == UINT32_MAX || x->index == index)
-            buf_add(note, &x->brief, sizeof(x->brief));
-        else
-            d->notes.at[kept++] = *x;
+        memcpy(&x, d->notes.p + at, sizeof(x));
+        if (index == UINT32_MAX || x.index == index) {
+            buf_add(note, &x.brief, sizeof(x.brief));
+            continue;
+        }
+        memcpy(d->notes.p + kept, &x, sizeof(x));
+        kept += sizeof(x);
     }
-    d->notes.n = kept;
+    d->notes.len = kept;
 }
 
 void deliveries_replay_note(struct deliveries *d, struct str note)
@@ -172,5 +181,5 @@ void deliveries_done(struct deliveries *d)
         forget(d, d->first);
     map_done(&d->by_request);
     map_done(&d->by_brief);
-    vec_done(&d->notes);
+    buf_done(&d->notes);
 }

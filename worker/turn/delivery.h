@@ -13,24 +13,17 @@
 #include "common/base/buf.h"
 #include "common/base/map.h"
 #include "common/base/str.h"
-#include "common/base/vec.h"
 
 enum { DELIVERY_MAX = 65536 };
 
 struct delivery;
-
-/* One that arrived and is not yet noted in a journal. */
-struct delivery_note {
-    uint32_t index; /* the worker index in the session's id: whose journal */
-    uint64_t brief; /* of the call, as notes hold it */
-};
 
 struct deliveries {
     struct map by_request; /* session and hash -> its undelivered calls, oldest first */
     struct map by_brief;
     struct delivery *first, *last; /* oldest first */
     size_t n;
-    VEC(struct delivery_note) notes;
+    struct buf notes; /* what arrived and is not yet noted in a journal: struct noted */
 };
 
 /* The answer of this call is committed and not (yet) delivered. */

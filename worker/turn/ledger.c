@@ -36,9 +36,9 @@ static void note_in(struct turn_env *env, struct journal *j, uint32_t index)
 
 void ledger_note_deliveries(struct turn_env *env)
 {
-    for (size_t i = 0; i < env->n_journals && env->deliveries.notes.n > 0; i++)
+    for (size_t i = 0; i < env->n_journals && env->deliveries.notes.len > 0; i++)
         note_in(env, env->journals[i].journal, env->journals[i].index);
-    if (env->deliveries.notes.n > 0)
+    if (env->deliveries.notes.len > 0)
         note_in(env, env->journals[0].journal, UINT32_MAX);
 }
 
