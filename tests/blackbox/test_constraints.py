@@ -286,6 +286,13 @@ def test_schemas_beyond_measure_are_refused_and_harm_nothing(asked):
     answer = ask({**ASK, "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": deep(60)}}})
     assert answer.status == 400 and answer.json()["error"]["param"] == "response_format"
     assert isinstance(ask({**ASK, "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": deep(2)}}}), dict)
+    many = {f"k{i}": {} for i in range(30000)}
+    twice = {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}
+    refs = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{k}"} for k in range(3000)]} for i in range(40)}
+    for schema in ({"type": "object", "properties": many, "required": list(many)}, {"$ref": "#/$defs/a", "$defs": {"a": twice}},
+                   {"$ref": "#/$defs/d0", "$defs": {**refs, **{f"d{i}": {"type": "null"} for i in range(40, 3000)}}}):
+        answer = ask({**ASK, "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}})
+        assert isinstance(answer, dict) or answer.status == 400, answer.text
 
 
 # --- schemas ---

@@ -5,8 +5,8 @@
 #include "worker/parsers/parser.h"
 
 /*
- * Byte 0 tool kind, 1 reasoning kind, 2 flags, 3 piece size; the rest is what the model wrote.
- * Fed whole and in pieces it must give the same message and lose no byte.
+ * Byte 0 tool kind, 1 reasoning kind (128: typed tools), 2 flags, 3 piece size; the rest is what
+ * the model wrote. Fed whole and in pieces it must give the same message and lose no byte.
  */
 struct seen {
     struct buf source, message;
@@ -41,6 +41,21 @@ static struct seen run(const struct parser_options *o, struct str text, size_t p
     return s;
 }
 
+/* Tools whose parameters have types, so that values are read as such. */
+static const struct json *typed_tools(void)
+{
+    static struct arena a;
+    static const struct json *tools;
+
+    if (!tools)
+        CHECK(json_parse(&a,
+                         STR("[{\"name\":\"f\",\"parameters\":{\"properties\":{\"s\":{\"type\":"
+                             "\"string\"},\"l\":{\"type\":\"array\"},\"o\":{\"type\":\"object\"},"
+                             "\"n\":{\"type\":\"integer\"}}}}]"),
+                         &tools, NULL) == 0);
+    return tools;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -56,6 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     o.reasoning = (enum reasoning_kind)(data[1] % REASONING_KIND_COUNT);
     o.thought = data[2] & 1 ? THOUGHT_OPEN : THOUGHT_MAYBE;
     o.hold_bytes = data[2] & 2 ? SIZE_MAX : data[2] >> 2;
+    o.tools = data[1] & 128 ? typed_tools() : NULL;
     text = str_of((const char *)data + 4, size - 4);
     whole = run(&o, text, text.len ? text.len : 1);
     cut = run(&o, text, 1 + data[3] % 16);

@@ -23,6 +23,7 @@ struct gbnf {
     struct buf text;
     unsigned n_rules;
     bool python; /* the Python literals are used */
+    bool beyond; /* something was too large to be written */
 };
 
 static inline void gbnf_init(struct gbnf *g)
@@ -37,7 +38,7 @@ static inline void gbnf_done(struct gbnf *g)
 
 static inline bool gbnf_too_big(const struct gbnf *g)
 {
-    return g->text.len > GBNF_BYTES_MAX;
+    return g->beyond || g->text.len > GBNF_BYTES_MAX;
 }
 
 /* A number for a rule that is defined later (or refers to itself). */

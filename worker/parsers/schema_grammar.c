@@ -27,11 +27,12 @@ struct properties {
     VEC(struct property) list;
     VEC(struct str) required;
     const struct json *more; /* additionalProperties */
-    unsigned visits;         /* schemas looked at: allOf may fan out without end */
+    unsigned visits;         /* schemas and members looked at: allOf may fan out without end */
     bool any;                /* some `properties` was there */
 };
 
-enum { VISITS_MAX = 4096 };
+/* Against schemas that would cost more than they say. */
+enum { VISITS_MAX = 8192, REFS_MAX = 1024 };
 
 static void write_value(struct schema_grammar *s, const struct json *schema, unsigned depth,
                         struct buf *x);
@@ -309,24 +310,33 @@ static void add_property(struct properties *p, const struct json_member *m)
     *at = (struct property){.key = json_string(&m->key), .value = &m->value};
 }
 
+static size_t json_size(const struct json *v)
+{
+    return json_is(v, JSON_OBJECT) || json_is(v, JSON_ARRAY) ? v->n : 0;
+}
+
 /* The members of a schema and of all that allOf joins to it. */
 static void gather(const struct schema_grammar *s, const struct json *schema, unsigned depth,
                    struct properties *p)
 {
-    const struct json *o, *all;
+    const struct json *o, *all, *required;
 
     schema = schema_deref(s, schema);
-    if (depth > SCHEMA_DEPTH_MAX || p->visits++ > VISITS_MAX)
-        return;
     o = json_get(schema, "properties");
+    required = json_get(schema, "required");
+    p->visits += 1 + (unsigned)MIN_OF(json_size(o) + json_size(required), (size_t)VISITS_MAX);
+    if (depth > SCHEMA_DEPTH_MAX || p->visits > VISITS_MAX) {
+        s->g->beyond = true;
+        return;
+    }
     all = json_get(schema, "allOf");
     for (size_t i = 0; json_at(all, i); i++)
         gather(s, json_at(all, i), depth + 1, p);
     for (uint32_t i = 0; json_is(o, JSON_OBJECT) && i < o->n; i++)
         add_property(p, &o->members[i]);
     p->any = p->any || json_is(o, JSON_OBJECT);
-    for (size_t i = 0; json_at(json_get(schema, "required"), i); i++)
-        *vec_push(&p->required) = json_string(json_at(json_get(schema, "required"), i));
+    for (size_t i = 0; json_at(required, i); i++)
+        *vec_push(&p->required) = json_string(json_at(required, i));
     if (json_get(schema, "additionalProperties"))
         p->more = json_get(schema, "additionalProperties");
 }
@@ -529,6 +539,7 @@ static struct schema_ref *ref_to(struct schema_grammar *s, const struct json *to
     *fresh = !r;
     if (r)
         return r;
+    s->g->beyond = s->g->beyond || s->n_refs++ == REFS_MAX;
     r = ARENA_NEW(&s->arena, struct schema_ref);
     *r = (struct schema_ref){.next = s->refs, .schema = to, .rule = gbnf_reserve(s->g)};
     s->refs = r;

@@ -24,6 +24,7 @@ struct schema_grammar {
     struct gbnf *g;
     const struct json *root; /* what $ref is looked up in */
     bool python;
+    unsigned n_refs;
     struct schema_ref *refs;    /* rules of schemas that were referred to */
     struct schema_ref *current; /* whose rule is being written, no bracket yet */
     struct arena arena;
