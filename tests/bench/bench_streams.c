@@ -447,7 +447,7 @@ static void agent_event(struct loop_io *io, unsigned events)
 {
     struct agent *a = CONTAINER_OF(io, struct agent, io);
     static char text[SCRATCH];
-    ssize_t n;
+    ssize_t n = -1;
 
     if (events & LOOP_OUT && a->out.len > 0) {
         n = send(io->fd, a->out.p, a->out.len, MSG_NOSIGNAL);

@@ -197,7 +197,7 @@ def test_nothing_answered_is_lost_or_doubled(start):
                         engine_health_interval="200ms")
         gateway.allow("process died")
         stop = threading.Event()
-        clients = [Client(gateway, i, stop) for i in range(CLIENTS)]
+        clients = [Client(gateway, i, stop, turns=TURNS if i > 1 else 10 * TURNS) for i in range(CLIENTS)]
         for c in clients:
             c.start()
         wait_until(lambda: all(c.answered for c in clients), 20, "all clients talk")

@@ -1,0 +1,267 @@
+"""The deployment files under a real systemd (systemd-nspawn over this machine's own /usr: boots in a
+second) and a real Slurm (one node, no systemd). Skipped, with the reason, where either is not to be had."""
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+import gateway as g
+
+UNITS = g.ROOT / "deploy/systemd"
+MASKED = ("systemd-networkd-wait-online.service", "systemd-networkd.service", "systemd-networkd.socket")
+
+# Inside: agents that talk for so many seconds; prints what failed.
+AGENTS = r'''
+import http.client, json, sys, threading, time
+end, failed, answered = time.monotonic() + float(sys.argv[1]), [], []
+def post(path, body):
+    c = http.client.HTTPConnection("127.0.0.1", 8600, timeout=30)
+    c.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+    r = c.getresponse()
+    text = r.read().decode()
+    c.close()
+    if r.status != 200 or r.headers.get("Rollgate-Reseeded"):
+        raise OSError(f"{r.status} {text[:200]}")
+    return json.loads(text)
+def agent():
+    session, messages = None, []
+    while time.monotonic() < end:
+        try:
+            session = session or post("/sessions", {})["session_id"]
+            ask = messages + [{"role": "user", "content": f"turn {len(messages)}"}]
+            a = post(f"/sessions/{session}/v1/chat/completions", {"model": "m", "messages": ask})
+            messages = ask + [a["choices"][0]["message"]]
+            answered.append(1)
+        except (OSError, http.client.HTTPException) as e:
+            failed.append(repr(e))
+            time.sleep(0.05)
+threads = [threading.Thread(target=agent) for _ in range(4)]
+[t.start() for t in threads], [t.join() for t in threads]
+print(json.dumps({"answered": len(answered), "failed": failed}))
+'''
+
+
+class Systemd:
+    def __init__(self, folder):
+        self.folder, self.settings = folder, {"listen": "127.0.0.1:8600", "workers": 2, "routers": 1,
+                                              "engine": "builtin:echo,delay_ms=20"}
+        folder.chmod(0o755)
+        (folder / "etc").mkdir(mode=0o755)
+        self.configure()
+        (folder / "agents.py").write_text(AGENTS)
+        for name in ("rollgate.service", "rollgate.socket"):
+            text = (UNITS / name).read_text().replace("/usr/bin/rollgate", "/run/bin/rollgate")
+            (folder / name).write_text(text.replace("LimitNOFILE=1048576", "LimitNOFILE=20000"))
+        binds = {f"{folder}/etc": "/etc/rollgate", f"{folder}/agents.py": "/run/agents.py", str(g.BINARY): "/run/bin/rollgate",
+                 **{f"{folder}/{n}": f"/run/systemd/system/{n}" for n in ("rollgate.service", "rollgate.socket")}}
+        with open(folder / "nspawn.log", "wb") as log:
+            self.process = subprocess.Popen(
+                ["systemd-nspawn", "-q", "--register=no", "--keep-unit", "--private-network", "-D", "/", "--volatile=yes",
+                 "-M", f"rg{os.getpid()}", "--console=pipe", *(f"--bind-ro={a}:{b}" for a, b in binds.items()), "--boot",
+                 "systemd.unit=basic.target", *(f"systemd.mask={u}" for u in MASKED)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        self.init = None
+
+    def configure(self, **settings):
+        self.settings.update(settings)
+        path = self.folder / "etc/rollgate.yaml"
+        path.write_text("".join(f"{k}: {v}\n" for k, v in self.settings.items()))
+        path.chmod(0o644)
+
+    def booted(self):
+        if self.process.poll() is not None:
+            return None
+        children = g.children_of(self.process.pid)
+        self.init = children[0] if children else None
+        return self.init and self.run("systemctl", "is-system-running", check=False).strip() in ("running", "degraded")
+
+    def run(self, *command, check=True, timeout=60):
+        done = subprocess.run(["nsenter", "-t", str(self.init), "-m", "-p", "-n", "-u", "-i", "--root", "-w", *command],
+                              capture_output=True, text=True, timeout=timeout,
+                              env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"})
+        assert not check or done.returncode == 0, f"{command}: {done.stdout} {done.stderr} {self.log()}"
+        return done.stdout
+
+    def log(self):
+        return self.run("journalctl", "-u", "rollgate", "-o", "cat", "--no-pager", check=False)
+
+    def show(self, what):
+        return self.run("systemctl", "show", "rollgate", "-p", what, "--value").strip()
+
+    def agents(self, seconds):
+        """(thread, result list)"""
+        out = []
+        t = threading.Thread(target=lambda: out.append(json.loads(
+            self.run("python3", "/run/agents.py", str(seconds), timeout=seconds + 60))))
+        t.start()
+        time.sleep(1)
+        return t, out
+
+    def close(self):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(10)
+        for kind in ("unified/payload", "unified/supervisor", "systemd/payload", "systemd/supervisor"):
+            for folder, _, _ in os.walk(f"/sys/fs/cgroup/{kind}", topdown=False):
+                try:
+                    os.rmdir(folder)
+                except OSError:
+                    pass
+
+
+@pytest.fixture
+def systemd(tmp_path_factory):
+    if not g.BINARY.exists():
+        pytest.skip(f"{g.BINARY} is not built")
+    if os.getuid() != 0 or not shutil.which("systemd-nspawn"):
+        pytest.skip("a real systemd needs root and systemd-nspawn (apt-get install systemd-container)")
+    if "asan" in str(g.BUILD):
+        pytest.skip("sanitizers need more than the unit's system call filter allows")
+    s = Systemd(tmp_path_factory.mktemp("systemd"))
+    try:
+        try:
+            g.wait_until(lambda: s.booted() or s.process.poll() is not None, 20, "systemd boots")
+        except AssertionError:
+            pass
+        if s.process.poll() is not None or not s.booted():
+            pytest.skip("systemd-nspawn cannot boot here: " + (s.folder / "nspawn.log").read_text()[-200:])
+        s.folder.parent.chmod(0o755)
+        yield s
+    finally:
+        s.close()
+
+
+def test_systemd_starts_reloads_upgrades_and_restarts_it(systemd):
+    s = systemd
+    s.run("systemctl", "start", "rollgate")
+    assert s.show("StatusText") == "serving on 127.0.0.1:8600"      # Type=notify: it was ready
+    assert "the sandbox is not complete" not in s.log() and "PCRE2 JIT on" in s.log()
+    for line in s.run("sh", "-c", "cat /proc/[0-9]*/status").split("Name:\t")[1:]:
+        if line.startswith("rollgate"):
+            assert re.search(r"^NoNewPrivs:\t1$", line, re.M) and re.search(r"^CapEff:\t0+$", line, re.M)
+    t, out = s.agents(6)
+    s.configure(workers=4)
+    s.run("systemctl", "reload", "rollgate")
+    time.sleep(1)
+    s.configure(workers=2)
+    s.run("systemctl", "reload", "rollgate")
+    time.sleep(1)
+    main = s.show("MainPID")
+    s.run("systemctl", "kill", "-s", "USR2", "--kill-who=main", "rollgate")
+    t.join(60)
+    assert out[0]["failed"] == [] and out[0]["answered"] > 20
+    assert s.show("MainPID") == main and s.show("NRestarts") == "0" and s.show("ActiveState") == "active"
+    assert s.log().count("upgrading") == 1 and s.log().count("configuration reloaded") == 2
+    s.run("kill", "-9", main)
+    g.wait_until(lambda: s.show("NRestarts") == "1" and s.show("ActiveState") == "active", 20, "it is restarted")
+    assert "journal replayed" in s.log()
+    errors = s.run("journalctl", "-u", "rollgate", "-p", "err", "-o", "cat", "--no-pager", "-t", "rollgate")
+    assert errors.strip() in ("", "-- No entries --")
+    s.run("systemctl", "stop", "rollgate")
+    assert s.show("Result") == "success" and s.show("ActiveState") == "inactive"
+
+
+def test_systemds_socket_makes_a_restart_unnoticed(systemd):
+    s = systemd
+    s.run("systemctl", "start", "rollgate.socket", "rollgate.service")
+    t, out = s.agents(6)
+    for _ in range(2):
+        s.run("systemctl", "restart", "rollgate")
+        time.sleep(0.7)
+    t.join(60)
+    assert out[0]["failed"] == [] and out[0]["answered"] > 20
+    s.run("systemctl", "stop", "rollgate.socket", "rollgate.service")
+
+
+# --- Slurm ---
+
+class Slurm:
+    """The testbed's one-node cluster."""
+
+    def __init__(self, folder, shared):
+        self.folder, self.bed = folder, shared / "tools/deploy/slurm"
+        self.port = g.free_port()
+        self.env = dict(os.environ, SLURM_T=str(folder / "slurm"), NODES="1", KILLWAIT="10", BASEPORT=str(g.free_port()),
+                        CTLPORT=str(g.free_port()), SLURM_CONF=str(folder / "slurm/slurm.conf"),
+                        ROLLGATE_BIN=str(g.BINARY), ROLLGATE_RUN=str(folder / "run"), ROLLGATE_PORT=str(self.port),
+                        ROLLGATE_ADMIN_KEY_FILE=str(folder / "key"), ROLLGATE_ENGINE="builtin:echo,delay_ms=1500")
+        (folder / "key").write_text("the-key-of-this-test\n")
+
+    def run(self, *command):
+        done = subprocess.run(command, env=self.env, cwd=self.folder, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, f"{command}: {done.stdout} {done.stderr}"
+        return done.stdout.strip()
+
+    def submit(self):
+        return self.run("sbatch", "--parsable", "-o", f"{self.folder}/job.log", "--time=10", "--export=ALL",
+                        str(g.ROOT / "deploy/slurm/rollgate.sbatch"))
+
+    def published(self):
+        return (self.folder / "run/endpoint-0.json").exists()
+
+    def post(self, path, body):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        c.request("POST", path, json.dumps(body), {"Authorization": "Bearer the-key-of-this-test"})
+        r = c.getresponse()
+        text = r.read()
+        c.close()
+        return r.status, r.headers, json.loads(text)
+
+    def chat(self, session):
+        return self.post(f"/sessions/{session}/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+
+    def gone(self, job):
+        return self.run("squeue", "-h", "-o", "%A") == "" or job not in self.run("squeue", "-h", "-o", "%A").split()
+
+
+@pytest.fixture
+def slurm(shared, tmp_path_factory):
+    if not g.BINARY.exists():
+        pytest.skip(f"{g.BINARY} is not built")
+    missing = [p for p in ("slurmctld", "slurmd", "munged", "sbatch") if not shutil.which(p)]
+    if os.getuid() != 0 or missing:
+        pytest.skip(f"a real Slurm needs root and {', '.join(missing) or 'nothing else'} (apt-get install slurm-wlm munge)")
+    s = Slurm(tmp_path_factory.mktemp("slurm"), shared)
+    s.folder.parent.chmod(0o755)
+    try:
+        s.run("bash", str(s.bed / "up.sh"))
+        yield s
+    finally:
+        subprocess.run(["bash", str(s.bed / "down.sh")], env=s.env, timeout=60, capture_output=True)
+
+
+def test_slurm_runs_drains_and_requeues_it(slurm):
+    s = slurm
+    job = s.submit()
+    g.wait_until(s.published, 30, "the endpoint is published")
+    endpoint = json.loads((s.folder / "run/endpoint-0.json").read_text())
+    assert endpoint["url"].endswith(f":{s.port}") and endpoint["workers"][0] == 0
+    status, _, made = s.post("/sessions", {})
+    assert status == 200 and s.chat(made["session_id"])[0] == 200
+    s.run("scontrol", "requeue", job)
+    g.wait_until(lambda: not s.published(), 20, "it is withdrawn")
+    time.sleep(1)
+    s.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+    g.wait_until(s.published, 40, "it is published again")
+    status, headers, _ = s.chat(made["session_id"])     # the state folder has its session
+    assert status == 200 and "Rollgate-Reseeded" not in headers
+    answers = []
+    t = threading.Thread(target=lambda: answers.append(s.chat(made["session_id"])[0]))
+    t.start()
+    time.sleep(0.5)
+    s.run("scancel", job)           # TERM to every process of the step, and again
+    t.join(30)
+    assert answers == [200], "a call in flight is finished"
+    g.wait_until(lambda: s.gone(job), 20, "the job ends")
+    assert not s.published()
+    assert "exit_status=0" in (s.folder / "job.log").read_text()
