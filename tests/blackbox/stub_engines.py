@@ -114,7 +114,7 @@ class StubEngine:
         if self.key and headers.get("authorization") != f"Bearer {self.key}":
             return await self.reply(writer, 401, b'{"error":"Unauthorized"}')
         body = json.loads(raw) if raw and headers.get("content-type", "").startswith("application/json") else {}
-        if path == "/server_info":
+        if path == {"sglang": "/server_info", "vllm": "/v1/models", "llamacpp": "/props"}.get(self.kind):
             self.info_asked += 1
             return await self.reply(writer, 200 if self.info else 404, json.dumps(self.info or {"detail": "Not Found"}).encode())
         if path == "/abort_request":

@@ -295,6 +295,21 @@ def test_retries_after_5xx_when_asked_for():
         assert check(d.call())["retries"] == 2
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_cut_answers_are_repeated_when_asked_for(kind):
+    """As a 5xx is; but not once something of the answer was told."""
+    with StubEngine(kind) as engine, engine_kit.Driver(engine, retry_5xx=True) as d:
+        for fault in ({"cut": "close"}, {"cut": "reset"}, {"truncate": True}):
+            engine.plan.append(fault)
+            assert check(d.call())["retries"] == 1
+        if kind != "llamacpp":
+            engine.plan.append({"cut": "close", "cut_at": 0.9, "chunk": 1})
+            e = d.call(stream=True)
+            assert e["code"] == "engine_invalid" and e["deltas"]
+        engine.plan.append({"lp_null": True})
+        assert d.call()["code"] == "engine_invalid"  # a whole answer that is wrong
+
+
 def test_duplicate_rid_is_asked_anew():
     with StubEngine() as engine, engine_kit.Driver(engine) as d:
         engine.plan.append({"status": 400, "body": {"error": {"message": "Duplicate request ID detected: s:1.0.0."}}})
@@ -567,7 +582,7 @@ def test_vllm_falls_back_to_completions(stream):
         assert body["prompt"] == [5, 6] and body["return_token_ids"] and body["return_tokens_as_token_ids"] and body["logprobs"] == 0
         assert {r["path"] for r in engine.requests} == {"/v1/completions"}
         fails(d, engine, "engine_invalid", plan={"prompt_tokens": 5}, stream=stream)
-        assert sum("route" in line for line in d.log) >= 1
+        wait_until(lambda: sum("by a route that it has" in line for line in d.log) == 1, 5, "the choice in the log")
 
 
 def test_llamacpp_request():

@@ -55,14 +55,19 @@ def test_exact_tokens_of_every_kind(pair, kind):
     assert [round(x, 4) for x in t["response_logprobs"][:3]] == [round(-((v * 7 + j * 13) % 100) / 100, 4) for j, v in enumerate(GOOD["ids"])]
 
 
-def test_the_engines_context_length_holds_where_the_models_is_unknown(pair):
-    engine, gateway = pair(stub={"info": {"context_length": 90}})
+@pytest.mark.parametrize("kind,info", [("sglang", {"context_length": 90}), ("sglang", {"max_model_len": 90, "context_length": None}),
+                                       ("vllm", {"object": "list", "data": [{"id": "m", "max_model_len": 90}]}),
+                                       ("llamacpp", {"default_generation_settings": {"n_ctx": 90}})], ids=str)
+def test_the_engines_context_length_holds_where_the_models_is_unknown(pair, kind, info):
+    engine, gateway = pair(kind, stub={"info": info})
     sid = session(gateway)
     listed = f"/sessions/{sid}/v1/models"
     wait_until(lambda: gateway.get(listed).json()["data"][0].get("max_model_len") == 90, 20, "the context length")
     assert chat(gateway, sid, max_tokens=1000).status == 200
     body = engine.requests[0]["body"]
-    assert body["sampling_params"]["max_new_tokens"] == 90 - len(body["input_ids"])
+    prompt = body.get("input_ids") or body.get("token_ids") or body.get("prompt")
+    limit = body.get("n_predict") or body["sampling_params"].get("max_new_tokens") or body["sampling_params"]["max_tokens"]
+    assert limit == 90 - len(prompt)
     long = chat(gateway, sid, messages=[{"role": "user", "content": "x" * 90}])
     assert long.status == 400 and long.json()["error"]["code"] == "context_length_exceeded"
 

@@ -30,8 +30,8 @@ struct engine_target {
 enum engine_failure {
     ENGINE_NO_ANSWER, /* before any byte of the answer: may be repeated */
     ENGINE_ASK_ANEW,  /* it wants to be asked differently (another route, another id): at once */
-    ENGINE_SAID_5XX,  /* the engine's own 5xx: repeated when the settings say so */
-    ENGINE_BROKE,     /* anything later, or a refusal: never repeated */
+    ENGINE_SAID_5XX, /* its own 5xx, or its answer was cut off: repeated when the settings say so */
+    ENGINE_BROKE,    /* anything later, or a refusal: never repeated */
 };
 
 /* What a health probe found. SLOW: it answers the telephone but not the question; a busy engine. */

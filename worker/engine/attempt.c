@@ -142,6 +142,8 @@ static void finish(struct attempt *a)
         log_words(a, y->status, buf_str(&y->message));
     if (rc == 0)
         give_result(a);
+    else if (rc < 0 && reading_cut(&a->reading))
+        fail(a, &e, ENGINE_SAID_5XX);
     else
         judge_reading(a, rc, &e);
 }
@@ -166,6 +168,15 @@ static void on_delta(void *ctx, const struct engine_delta *d)
     a->events->delta(a->ctx, d);
 }
 
+/* The way that the engine was asked is one that it has. */
+static void settle_route(struct remote *r)
+{
+    if (!r->route_sure && r->wire->routes > 1)
+        log_info(NULL, "engine is asked by a route that it has", LOG_T("engine", r->target->name),
+                 LOG_U("route", r->route));
+    r->route_sure = true;
+}
+
 static void on_head(void *ctx, const struct http1_head *h)
 {
     struct attempt *a = ctx;
@@ -177,7 +188,7 @@ static void on_head(void *ctx, const struct http1_head *h)
         return;
     a->reading.events = str_starts(type, STR("text/event-stream"));
     if (a->reading.events || str_starts(type, STR("application/json"))) {
-        a->remote->route_sure = true;
+        settle_route(a->remote);
         return;
     }
     (void)err_set(&e, ERR_ENGINE_INVALID, "the engine's answer is of type \"%.*s\"",
@@ -227,7 +238,10 @@ static void on_failed(void *ctx, const struct err *e, bool began)
     }
     if (e->kind == ERR_ENGINE_TIMEOUT)
         remote_abort(a->remote, a->req);
-    fail(a, e, began || e->kind == ERR_ENGINE_TIMEOUT ? ENGINE_BROKE : ENGINE_NO_ANSWER);
+    fail(a, e,
+         e->kind == ERR_ENGINE_TIMEOUT ? ENGINE_BROKE
+         : began                       ? ENGINE_SAID_5XX
+                                       : ENGINE_NO_ANSWER);
 }
 
 static const struct http_events http_events = {on_head, on_body, on_done, on_failed};

@@ -143,8 +143,16 @@ static int complete(struct reply *y, const struct engine_request *q, struct err 
     return y->truncated ? err_set(e, ERR_ENGINE_INVALID, "the engine truncated the prompt") : 0;
 }
 
+/* The context of one slot. */
+static void take_info(const struct json *info, struct engine_facts *ret)
+{
+    remote_take_context(json_get(json_get(info, "default_generation_settings"), "n_ctx"), ret);
+}
+
 static const struct wire wire = {
     .kind = "llamacpp",
+    .info = "/props",
+    .take_info = take_info,
     .fields = fields,
     .n_fields = ARRAY_LEN(fields),
     .health = "/health",

@@ -101,6 +101,7 @@ static void on_delta(void *ctx, const struct engine_delta *d)
     if (c->first_us == 0)
         c->first_us = engine_now_us();
     c->given += (uint32_t)d->ids.n;
+    c->told = c->told || c->req.stream;
     if (c->req.stream)
         c->events->delta(c->ctx, d);
 }
@@ -321,7 +322,7 @@ static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
     /* One request that makes an engine hang up says little about the others. */
     if (how == ENGINE_NO_ANSWER && e->sys != 0)
         replica_unreachable(c->replica);
-    if ((how == ENGINE_NO_ANSWER || (how == ENGINE_SAID_5XX && p->opt.retry_5xx)) &&
+    if ((how == ENGINE_NO_ANSWER || (how == ENGINE_SAID_5XX && p->opt.retry_5xx && !c->told)) &&
         c->retries < p->opt.retries) {
         uint64_t base = (uint64_t)RETRY_MS << MIN_OF(c->retries, 6u);
 

@@ -41,6 +41,7 @@ struct engine_call {
     } stamps;
 
     uint32_t given; /* tokens told by deltas */
+    bool told;      /* something was: a repetition would tell it again */
     uint32_t retries, resumes, fruitless, anew;
     uint64_t asked_us, queued_us, queue_us, first_us;
     struct arena arena;

@@ -336,6 +336,11 @@ int reading_end(struct reading *r, struct err *e)
     return 0;
 }
 
+bool reading_cut(const struct reading *r)
+{
+    return r->events ? !r->ended : !r->wire->text && !r->json_complete;
+}
+
 /* --- the result --- */
 
 /* Spans as the engine told them, or its one version for all. */

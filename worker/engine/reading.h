@@ -42,6 +42,9 @@ int reading_feed(struct reading *r, struct str bytes, struct err *e);
 /* No more bytes come: 0 with the whole answer in r->reply, else as reading_feed. */
 int reading_end(struct reading *r, struct err *e);
 
+/* After reading_end failed: whether the end of the answer is what is missing. */
+bool reading_cut(const struct reading *r);
+
 /* The answer as the pool hears of it, borrowed from r. `versions` has room for one more than
  * reply.spans.n; times are not filled. */
 struct engine_result reading_result(struct reading *r, struct engine_version *versions);

@@ -98,6 +98,9 @@ unsigned remote_route(const struct remote *r);
 
 const struct engine_target *remote_target(const struct remote *r);
 
+/* Takes a context length that an engine tells, when v is one. */
+void remote_take_context(const struct json *v, struct engine_facts *ret);
+
 /* Whether the address ends in /v1. */
 bool remote_has_v1(const struct remote *r);
 

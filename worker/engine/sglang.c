@@ -196,16 +196,13 @@ static void take_info(const struct json *info, struct engine_facts *ret)
 {
     const struct json *incremental = json_get(info, "incremental_streaming_output");
     const struct json *old = json_get(info, "stream_output");
-    int64_t n = 0;
 
     if (json_is_true(incremental) || json_is_true(old))
         ret->mode = REPLY_INCREMENTAL;
     else if (json_is(incremental, JSON_BOOL) || json_is(old, JSON_BOOL))
         ret->mode = REPLY_CUMULATIVE;
-    if ((json_to_i64(json_get(info, "context_length"), &n) == 0 ||
-         json_to_i64(json_get(info, "max_model_len"), &n) == 0) &&
-        n > 0 && n <= INT32_MAX)
-        ret->context_length = (uint32_t)n;
+    remote_take_context(json_get(info, "max_model_len"), ret);
+    remote_take_context(json_get(info, "context_length"), ret);
 }
 
 static const struct wire wire = {

@@ -254,8 +254,18 @@ static int complete(struct reply *y, const struct engine_request *q, struct err 
     return npy_to_int32(&y->experts, e);
 }
 
+/* The list of models; the server has one. */
+static void take_info(const struct json *info, struct engine_facts *ret)
+{
+    const struct json *model = json_at(json_get(info, "data"), 0);
+
+    remote_take_context(json_get(model, "max_model_len"), ret);
+}
+
 static const struct wire wire = {
     .kind = "vllm",
+    .info = "/v1/models",
+    .take_info = take_info,
     .fields = fields,
     .n_fields = ARRAY_LEN(fields),
     .health = "/health",
