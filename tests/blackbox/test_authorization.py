@@ -181,6 +181,10 @@ def test_keys_in_queries_are_refused(gateway):
     for name in ("key", "api_key", "access_token"):
         a = gateway.get(f"/sessions/{s['session_id']}?{name}={ADMIN}")
         assert a.status == 401, name
+        for key in (ADMIN, s["api_key"], s["runner_key"]):  # not even beside a good one
+            a = gateway.get(f"/sessions/{s['session_id']}?records=1&{name}={key}", headers=bearer(ADMIN))
+            assert a.status == 401, name
+    assert gateway.get(f"/sessions/{s['session_id']}?key=value&records", headers=bearer(ADMIN)).status == 200
 
 
 @pytest.mark.parametrize("level, form", [("debug", "text"), ("debug", "json"), ("info", "text")])
