@@ -372,19 +372,18 @@ void export_defer(struct export *x, struct buf *b)
 {
     if (b->len == 0)
         return;
-    CHECK(x->n_parts < EXPORT_PARTS_MAX);
-    x->parts[x->n_parts++] = *b;
+    *vec_push(&x->parts) = *b;
     *b = (struct buf){0};
 }
 
 static bool is_deferred(const struct export *x)
 {
-    return x->part < x->n_parts;
+    return x->part < x->parts.n;
 }
 
 static size_t hand_out(struct export *x, struct buf *out, size_t max)
 {
-    struct buf *b = &x->parts[x->part];
+    struct buf *b = &x->parts.at[x->part];
     size_t n = MIN_OF(max, b->len - x->part_at);
 
     buf_add(out, b->p + x->part_at, n);
@@ -456,8 +455,9 @@ void export_free(struct export *x)
     drift_drop(&x->audit);
     rope_done(&x->rope);
     selection_done(&x->selection);
-    for (unsigned i = x->part; i < x->n_parts; i++)
-        buf_done(&x->parts[i]);
+    for (size_t i = x->part; i < x->parts.n; i++)
+        buf_done(&x->parts.at[i]);
+    vec_done(&x->parts);
     arena_done(&x->scratch);
     arena_done(&x->arena);
     session_unpin(x->session->store, x->session);

@@ -10,8 +10,6 @@
 #include "worker/export/rope.h"
 #include "worker/export/select.h"
 
-enum { EXPORT_PARTS_MAX = 16 };
-
 /* Sums over the trajectories written so far. */
 struct export_sums {
     uint64_t trained, prompt_tokens, drift, trimmed;
@@ -36,10 +34,10 @@ struct export
     struct export_sums sums;
     uint32_t news[2]; /* repaired, lost: more than any export of the session had before */
     const struct format *format;
-    void *state;                        /* the format's, in the arena */
-    bool all_logprobs;                  /* verl: every row has them */
-    struct buf parts[EXPORT_PARTS_MAX]; /* made, but not yet handed out (a header), in order */
-    unsigned n_parts, part;
+    void *state;           /* the format's, in the arena */
+    bool all_logprobs;     /* verl: every row has them */
+    VEC(struct buf) parts; /* made, but not yet handed out (a header), in order */
+    size_t part;
     size_t part_at;
     unsigned pass;
     size_t at;

@@ -4,12 +4,19 @@
 
 #include "common/base/check.h"
 
-enum { METAS_MAX = 8, CLASSES = 4, PASS_ENTRIES = 1, PASS_DATA = 2 };
+enum { METAS_MAX = 8, CLASSES = 4, PASS_ENTRIES = 1, PASS_DATA = 2, CHUNK_BYTES = 256 << 10 };
+
+/* A text that may become very long: never one buffer that has to move. */
+struct chunks {
+    VEC(struct buf) full;
+    struct buf last;
+    uint64_t len; /* of the full ones */
+};
 
 struct meta {
     const char *key;
-    struct buf fresh; /* JSON text of the trajectory at hand */
-    struct buf text;  /* what came before it, as the inside of a JSON string */
+    struct buf fresh;   /* JSON text of the trajectory at hand */
+    struct chunks text; /* what came before it, as the inside of a JSON string */
 };
 
 struct tensors {
@@ -17,7 +24,7 @@ struct tensors {
     size_t n_metas;
     uint64_t class_bytes[CLASSES];
     uint64_t class_at[CLASSES]; /* where the next tensor of this class lies */
-    struct buf entries;
+    struct chunks entries;
     bool no_meta;
 };
 
@@ -28,6 +35,37 @@ static const struct {
     [TENSOR_I64] = {"I64", 8, 0},  [TENSOR_F64] = {"F64", 8, 0}, [TENSOR_F32] = {"F32", 4, 1},
     [TENSOR_I32] = {"I32", 4, 1},  [TENSOR_I16] = {"I16", 2, 2}, [TENSOR_U8] = {"U8", 1, 3},
     [TENSOR_BOOL] = {"BOOL", 1, 3}};
+
+static uint64_t chunks_len(const struct chunks *c)
+{
+    return c->len + c->last.len;
+}
+
+/* After something was appended to c->last. */
+static void chunks_settle(struct chunks *c)
+{
+    if (c->last.len < CHUNK_BYTES)
+        return;
+    c->len += c->last.len;
+    *vec_push(&c->full) = c->last;
+    c->last = (struct buf){0};
+}
+
+static void chunks_defer(struct chunks *c, struct export *x)
+{
+    for (size_t i = 0; i < c->full.n; i++)
+        export_defer(x, &c->full.at[i]);
+    vec_clear(&c->full);
+    export_defer(x, &c->last);
+}
+
+static void chunks_done(struct chunks *c)
+{
+    for (size_t i = 0; i < c->full.n; i++)
+        buf_done(&c->full.at[i]);
+    vec_done(&c->full);
+    buf_done(&c->last);
+}
 
 void tensors_begin(struct export *x, struct buf *out)
 {
@@ -41,10 +79,10 @@ void tensors_drop(struct export *x)
 
     if (!t)
         return;
-    buf_done(&t->entries);
+    chunks_done(&t->entries);
     for (size_t i = 0; i < t->n_metas; i++) {
         buf_done(&t->metas[i].fresh);
-        buf_done(&t->metas[i].text);
+        chunks_done(&t->metas[i].text);
     }
 }
 
@@ -67,13 +105,15 @@ static void settle_metas(struct tensors *t)
 {
     for (size_t i = 0; i < t->n_metas && !t->no_meta; i++) {
         struct meta *m = &t->metas[i];
-        size_t at = m->text.len;
+        struct buf *text = &m->text.last;
+        size_t at = text->len;
 
         if (m->fresh.len == 0)
             continue;
-        json_write_string(&m->text, buf_str(&m->fresh));
-        memmove(m->text.p + at, m->text.p + at + 1, m->text.len - at - 2);
-        m->text.len -= 2;
+        json_write_string(text, buf_str(&m->fresh));
+        memmove(text->p + at, text->p + at + 1, text->len - at - 2);
+        text->len -= 2;
+        chunks_settle(&m->text);
         buf_clear(&m->fresh);
     }
 }
@@ -81,7 +121,7 @@ static void settle_metas(struct tensors *t)
 static void put_entry(struct tensors *t, struct str name, enum tensor_type type, struct shape shape,
                       uint64_t bytes)
 {
-    struct json_out o = {&t->entries, t->entries.len > 0};
+    struct json_out o = {&t->entries.last, chunks_len(&t->entries) > 0};
     uint64_t *at = &t->class_at[TYPES[type].class];
 
     json_out_key_str(&o, name);
@@ -100,6 +140,7 @@ static void put_entry(struct tensors *t, struct str name, enum tensor_type type,
     json_out_end_arr(&o);
     json_out_end_obj(&o);
     *at += bytes;
+    chunks_settle(&t->entries);
 }
 
 void tensors_add(struct export *x, const char *name, size_t index, enum tensor_type type,
@@ -153,9 +194,9 @@ static void put_metas(struct export *x, struct buf *text, uint64_t *total)
         buf_puts(text, i ? ",\"" : "\"");
         buf_puts(text, t->metas[i].key);
         buf_puts(text, "\":\"");
-        *total += text->len + t->metas[i].text.len;
+        *total += text->len + chunks_len(&t->metas[i].text);
         export_defer(x, text);
-        export_defer(x, &t->metas[i].text);
+        chunks_defer(&t->metas[i].text, x);
         buf_add_c(text, '"');
     }
     buf_add_c(text, '}');
@@ -165,16 +206,16 @@ static void put_header(struct export *x, struct buf *out)
 {
     struct tensors *t = x->state;
     struct buf text = {0};
-    uint64_t total = t->entries.len;
+    uint64_t total = chunks_len(&t->entries);
 
     buf_add_c(&text, '{');
     if (!t->no_meta)
         put_metas(x, &text, &total);
-    if (!t->no_meta && t->entries.len)
+    if (!t->no_meta && chunks_len(&t->entries) > 0)
         buf_add_c(&text, ',');
     total += text.len;
     export_defer(x, &text);
-    export_defer(x, &t->entries);
+    chunks_defer(&t->entries, x);
     do {
         buf_add_c(&text, text.len ? ' ' : '}');
     } while ((total + text.len) % 8);
