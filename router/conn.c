@@ -11,7 +11,7 @@
 #include "router/reply.h"
 #include "router/route.h"
 
-enum { LINGER_MS = 2000, FIRST_REQUEST_MS = 500, IN_READ = 16 * 1024 };
+enum { LINGER_MS = 2000, FIRST_REQUEST_MS = 500, NEXT_REQUEST_MS = 5000, IN_READ = 16 * 1024 };
 
 /* ------------------------------------------------------------------ deadlines */
 
@@ -169,6 +169,17 @@ static bool has_input(const struct conn *c)
     return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
+/* How long a connection without a request may still bring one, whose answer then ends it: a request
+ * that is on the way when we close is lost to its client. */
+static uint64_t patience_ms(const struct conn *c)
+{
+    const struct heritage *h = c->hub->heritage;
+
+    if (!atomic_load_explicit(&h->board->draining, memory_order_relaxed))
+        return NEXT_REQUEST_MS; /* only this router ends; nobody waits for it */
+    return c->status == 0 || h->port_kept ? FIRST_REQUEST_MS : 0;
+}
+
 void conn_close_idle(struct hub *h)
 {
     struct conn *next;
@@ -177,8 +188,8 @@ void conn_close_idle(struct hub *h)
         next = c->next;
         if (c->state != CONN_HEAD || c->in.len > 0 || has_input(c))
             continue;
-        if (c->status == 0) /* new: its first request may be on the way, and would be lost */
-            conn_set_deadline(c, FIRST_REQUEST_MS);
+        if (patience_ms(c) > 0)
+            conn_set_deadline(c, patience_ms(c));
         else
             conn_close(c);
     }

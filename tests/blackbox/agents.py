@@ -39,10 +39,12 @@ class Agent(threading.Thread):
 
 
 class World:
-    def __init__(self, port, agents=4, turns=6, patience=60.0, strict=False):
-        """strict: nothing may fail, not even with an answer that asks for a retry."""
+    def __init__(self, port, agents=4, turns=6, patience=60.0, strict=False, keep_alive=False):
+        """strict: nothing may fail, not even with an answer that asks for a retry. keep_alive: an agent
+        stays on its connection until an answer says that it ends."""
         self.port, self.turns, self.patience, self.strict = port, turns, patience, strict
         self.sessions, self.failures, self.retries, self.stopping = {}, [], 0, False
+        self.keep_alive, self.kept = keep_alive, threading.local()
         self.agents = [Agent(self, i) for i in range(agents)]
 
     def start(self):
@@ -60,14 +62,19 @@ class World:
         return sum(len(t) for t in self.sessions.values())
 
     def once(self, method, path, body):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        c = getattr(self.kept, "connection", None) or http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        self.kept.connection = None
         try:
             c.request(method, path, None if body is None else json.dumps(body),
                       {"Content-Type": "application/json"})
             r = c.getresponse()
-            return r.status, r.headers, r.read()
+            text = r.read()
+            if self.keep_alive and not self.stopping:
+                self.kept.connection = c    # http.client connects anew if it was the last answer
+            return r.status, r.headers, text
         finally:
-            c.close()
+            if self.kept.connection is not c:
+                c.close()
 
     def request(self, method, path, body=None):
         """Until it is answered; (status, headers, body). None when that takes too long or the answer

@@ -41,9 +41,10 @@ def need_more(world, n):
     assert world.failures == []
 
 
-def test_scaling_up_and_down_loses_nothing(start):
+@pytest.mark.parametrize("keep_alive", [False, True])
+def test_scaling_up_and_down_loses_nothing(start, keep_alive):
     s = configured(workers=4, routers=1).start()
-    world = World(s.port, agents=6, strict=True).start()
+    world = World(s.port, agents=6, strict=True, keep_alive=keep_alive).start()
     need_more(world, 30)
     reload(s, workers=8, routers=2)
     g.wait_until(lambda: s.child("worker-7") and s.child("router-1"), what="the new ones serve")
@@ -171,11 +172,12 @@ def test_sessions_of_retired_workers_survive_a_restart_of_all(start):
     assert world.failures == []
 
 
-def test_upgrade_under_load_loses_nothing(start):
+@pytest.mark.parametrize("keep_alive", [False, True])
+def test_upgrade_under_load_loses_nothing(start, keep_alive):
     s = configured(workers=2, routers=2)
     s.binary = shutil.copy(g.BINARY, f"{s.folder}/rollgate")
     s.start()
-    world = World(s.port, agents=4, strict=True).start()
+    world = World(s.port, agents=4, strict=True, keep_alive=keep_alive).start()
     for turn in range(2):
         need_more(world, 30)
         shutil.copy(g.BINARY, f"{s.folder}/rollgate.new")
