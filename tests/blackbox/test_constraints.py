@@ -262,6 +262,27 @@ def test_an_openai_upstream_gets_the_demand_itself(asked):
     assert body["tool_choice"] == "required" and body["parallel_tool_calls"] is False and body["response_format"] == FORMAT
 
 
+def test_an_upstream_gets_every_dialects_demand_in_its_own_form(asked, start):
+    ask = asked("openai")
+    ask({**RESPONSES, "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "read_file"}]}}, "/v1/responses")
+    assert ask.engine.requests[-1]["body"]["tool_choice"] == {"type": "allowed_tools", "allowed_tools": {
+        "mode": "required", "tools": [{"type": "function", "function": {"name": "read_file"}}]}}
+    ask({**ANTHROPIC, "tool_choice": {"type": "tool", "name": "read_file"}, "output_format": {"type": "json_schema", "schema": {"type": "object"}}},
+        "/v1/messages")
+    body = ask.engine.requests[-1]["body"]
+    assert body["tool_choice"] == {"type": "function", "function": {"name": "read_file"}} and body["response_format"]["type"] == "json_schema"
+    # Beside engines that are asked in ids: each gets the demand in its own form.
+    with StubEngine("sglang") as ids:
+        gateway = start(workers=1, engine=[ask.engine.setting, ids.setting])
+        for _ in range(20):
+            sid = gateway.post("/sessions", {}).json()["session_id"]
+            gateway.post(f"/sessions/{sid}/v1/chat/completions", {**ASK, "tools": TOOLS, "tool_choice": "required", "response_format": FORMAT})
+        told, asked_in_ids = ask.engine.requests[2:], ids.requests
+        assert told and asked_in_ids
+        assert all(r["body"]["response_format"] == FORMAT and r["body"]["tool_choice"] == "required" for r in told)
+        assert all(r["body"]["sampling_params"]["ebnf"] for r in asked_in_ids)
+
+
 def test_what_cannot_be_enforced_is_refused(asked):
     none = asked(tool_parser="none")
     for body, path, field in (({**ASK, "tools": TOOLS, "tool_choice": "required"}, "/v1/chat/completions", "tool_choice"),

@@ -150,6 +150,7 @@ enum step_result step_prepare(struct turn *t)
         call_input(env, &t->arena, &t->in, &t->sampling, &input, &t->err) ||
         session_prepare(s, env->scratch, &t->arena, &input, &t->plan, &t->err))
         return STEP_FAILED;
+    t->format = t->sampling.grammar;
     t->thought = thought_of(t);
     if (!input.text && constrain(t))
         return STEP_FAILED;

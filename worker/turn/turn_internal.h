@@ -52,6 +52,7 @@ struct turn {
     struct turn_input in;
     enum turn_step step;
     struct sampling sampling;
+    const struct json *format;  /* response_format, before it became a grammar; NULL: none */
     enum thought_state thought; /* of the prompt */
     struct session_plan *plan;
     struct turn_run *runs;

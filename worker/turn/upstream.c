@@ -60,9 +60,7 @@ static void write_sampling(struct json_out *o, const struct turn *t, int64_t max
     write_value(o, "stop", s->stop);
     write_value(o, "stop_token_ids", s->stop_token_ids);
     write_value(o, "logit_bias", s->logit_bias);
-    /* A structural tag is how token engines are made to call tools; here tool_choice does it. */
-    if (!str_eq_c(json_string(json_get(s->grammar, "type")), "structural_tag"))
-        write_value(o, "response_format", s->grammar);
+    write_value(o, "response_format", t->format); /* tool_choice goes as itself */
 }
 
 static void write_as_it_is(struct json_out *o, const struct json *body)
@@ -77,19 +75,44 @@ static void write_as_it_is(struct json_out *o, const struct json *body)
     }
 }
 
+static void write_function(struct json_out *o, struct str name)
+{
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, "function");
+    json_out_key(o, "function");
+    json_out_obj(o);
+    json_out_key(o, "name");
+    json_out_str(o, name);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+}
+
+static void write_allowed(struct json_out *o, const struct chat_request *req)
+{
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, "allowed_tools");
+    json_out_key(o, "allowed_tools");
+    json_out_obj(o);
+    json_out_key(o, "mode");
+    json_out_cstr(o, req->tool_choice == CHOICE_REQUIRED ? "required" : "auto");
+    json_out_key(o, "tools");
+    json_out_arr(o);
+    for (size_t i = 0; json_at(req->tool_allowed, i); i++)
+        write_function(o, json_string(json_at(req->tool_allowed, i)));
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+}
+
 static void write_choice(struct json_out *o, const struct chat_request *req)
 {
     json_out_key(o, "tool_choice");
     if (req->tool_choice == CHOICE_FUNCTION) {
-        json_out_obj(o);
-        json_out_key(o, "type");
-        json_out_cstr(o, "function");
-        json_out_key(o, "function");
-        json_out_obj(o);
-        json_out_key(o, "name");
-        json_out_str(o, req->tool_function);
-        json_out_end_obj(o);
-        json_out_end_obj(o);
+        write_function(o, req->tool_function);
+    } else if (req->tool_allowed) {
+        write_allowed(o, req);
     } else {
         json_out_cstr(o, req->tool_choice == CHOICE_NONE       ? "none"
                          : req->tool_choice == CHOICE_REQUIRED ? "required"
