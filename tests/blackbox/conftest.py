@@ -43,10 +43,6 @@ def descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
-def leftovers(gateway):
-    return [p for p in gateway.seen if g.alive(p)]
-
-
 def check(gateway):
     """All that is wrong with one gateway at the end of a test."""
     faults = []
@@ -57,10 +53,10 @@ def check(gateway):
     if not ended_by_test and status != 0:
         faults.append(f"exit status {status} on SIGTERM")
     try:
-        g.wait_until(lambda: not leftovers(gateway), 10, "all processes end")
+        g.wait_until(lambda: not gateway.leftovers(), 10, "all processes end")
     except AssertionError:
-        faults.append(f"processes left: {leftovers(gateway)}")
-        for pid in leftovers(gateway):
+        faults.append(f"processes left: {gateway.leftovers()}")
+        for pid in gateway.leftovers():
             os.kill(pid, signal.SIGKILL)
     with socket.socket() as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -86,6 +86,15 @@ def alive(pid):
         return False
 
 
+def birth(pid):
+    """When the process began, in ticks since the boot: tells it from a later one of the same number.
+    None: there is none."""
+    try:
+        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[19]
+    except OSError:
+        return None
+
+
 class Answer:
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body
@@ -119,7 +128,7 @@ class Gateway:
         self.process = None
         self.log_start = 0
         self.allowed = []       # patterns of error lines that the test provokes
-        self.seen = set()       # every pid that ever belonged to it
+        self.seen = {}          # every pid that ever belonged to it: its birth
         Gateway.everybody.append(self)
 
     # --- life ---
@@ -139,7 +148,7 @@ class Gateway:
             self.log_start = log.tell()     # a second start of the same gateway
             self.process = subprocess.Popen(self.arguments(), stderr=log, stdout=log,
                                             stdin=subprocess.DEVNULL, env=self.env, **popen)
-        self.seen.add(self.process.pid)
+        self.remember(self.process.pid)
         if wait:
             self.wait_serving()
         return self
@@ -182,10 +191,18 @@ class Gateway:
 
     # --- processes ---
 
+    def remember(self, pid):
+        self.seen[pid] = birth(pid)
+
+    def leftovers(self):
+        """Processes that were seen and live, numbers that others have got since left aside."""
+        return [p for p, born in self.seen.items() if born and alive(p) and birth(p) == born]
+
     def family(self):
         """The living processes, the supervisor first."""
         pids = [self.process.pid] + children_of(self.process.pid) if self.process else []
-        self.seen.update(pids)
+        for pid in pids:
+            self.remember(pid)
         return [p for p in pids if alive(p)]
 
     def child(self, name):

@@ -131,7 +131,7 @@ def kill_child(gateway, rng):
     if not children:
         return 0
     pid = rng.choice(children)
-    gateway.seen.add(pid)
+    gateway.remember(pid)
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -217,7 +217,7 @@ def with_sockets(s, sockets, **more):
     with open(s.log_path, "ab") as log:
         s.process = subprocess.Popen(["bash", "-c", line, "x"] + s.arguments(), stderr=log, stdout=log,
                                      stdin=subprocess.DEVNULL, env=s.env, pass_fds=numbers, **more)
-    s.seen.add(s.process.pid)
+    s.remember(s.process.pid)
     return s.wait_serving()
 
 
