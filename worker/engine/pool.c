@@ -239,11 +239,13 @@ static bool resume(struct engine_call *c, struct engine_result *r, struct err *e
         return false;
     }
     c->fruitless = r->ids.n > 0 ? 0 : c->fruitless + 1;
+    if (c->fruitless <= 1)
+        c->fruitless_us = engine_now_us();
     if (c->fruitless > 0)
         delay =
             MIN_OF((uint64_t)RESUME_MS << MIN_OF(c->fruitless - 1, 8u), (uint64_t)RESUME_MAX_MS);
-    if (c->pool->opt.timeout_ms > 0 &&
-        engine_now_us() - c->asked_us > c->pool->opt.timeout_ms * 1000) {
+    if (c->fruitless > 0 && c->pool->opt.timeout_ms > 0 &&
+        engine_now_us() - c->fruitless_us > c->pool->opt.timeout_ms * 1000) {
         (void)err_set(e, ERR_ENGINE_TIMEOUT, "the engine kept aborting the generation");
         return false;
     }
