@@ -1,5 +1,5 @@
-"""A history comes back the way each client spells it, through any dialect, and still extends the one
-branch: random sessions whose every request re-spells all that was said before."""
+"""A history comes back the way each client spells it, through any dialect, streamed or not, and still
+extends the one branch: random sessions whose every request re-spells all that was said before."""
 import json
 import random
 
@@ -114,8 +114,8 @@ def chat_body(history, h):
             out.append({"role": "tool", "tool_call_id": h.id(m["id"]), "content": h.parts(m["text"])})
         else:
             out.append({"role": m["role"], "content": h.parts(m["text"])})
-    return {"messages": out, "tools": [{"type": "function", "function": {
-        "name": n, "parameters": p}} for n, p in TOOLS.items()]}
+    return {"messages": out, "tools": [h.marked({"type": "function", "function": {
+        "name": n, "parameters": p}}) for n, p in TOOLS.items()]}
 
 
 def messages_body(history, h):
@@ -213,6 +213,51 @@ def read_responses(v):
             v["usage"]["output_tokens"])
 
 
+# --- the same from a stream: the whole answer as a client puts it together ---
+
+def events_of(text):
+    for frame in text.strip("\n").split("\n\n"):
+        data = frame[frame.index("data: ") + 6:]
+        if data != "[DONE]":
+            yield json.loads(data)
+
+
+def whole_chat(events):
+    m, calls, usage = {"content": "", "reasoning_content": ""}, [], None
+    for v in events:
+        usage = v.get("usage") or usage
+        for delta in (c["delta"] for c in v["choices"]):
+            for key in m:
+                m[key] += delta.get(key) or ""
+            for c in delta.get("tool_calls", []):
+                if "id" in c:
+                    calls.append({"id": c["id"], "function": dict(c["function"])})
+                else:
+                    calls[c["index"]]["function"]["arguments"] += c["function"]["arguments"]
+    return {"choices": [{"message": {**m, "tool_calls": calls}}], "usage": usage}
+
+
+def whole_messages(events):
+    blocks, usage = [], None
+    for v in events:
+        usage = v.get("usage") or usage
+        if v["type"] == "content_block_start":
+            blocks.append({**v["content_block"], "json": ""})
+        elif v["type"] == "content_block_delta":
+            for key, field in (("text", "text"), ("thinking", "thinking"), ("partial_json", "json")):
+                if key in v["delta"]:
+                    blocks[v["index"]][field] += v["delta"][key]
+    for b in blocks:
+        b["input"] = json.loads(b["json"] or "{}")
+    return {"content": blocks, "usage": usage}
+
+
+def whole_responses(events):
+    return list(events)[-1]["response"]
+
+
+WHOLE = {read_chat: whole_chat, read_messages: whole_messages, read_responses: whole_responses}
+
 DIALECTS = {
     "chat": ("/v1/chat/completions", chat_body, read_chat),
     "messages": ("/v1/messages?beta=true", messages_body, read_messages),
@@ -228,10 +273,14 @@ def play(gateway, rng, dialects):
     for turn in range(7):
         path, body, read = DIALECTS[rng.choice(dialects)]
         request = {"model": "m", **body(history, Habits(rng))}
+        stream = rng.random() < 0.5
+        if stream:
+            request.update(stream=True, stream_options={"include_usage": True})
         requests.append(request)
         answer = gateway.request("POST", f"/sessions/{session}{path}", request)
         assert answer.status == 200, answer.text
-        thought, text, calls, n = read(answer.json())
+        said = WHOLE[read](events_of(answer.text)) if stream else answer.json()
+        thought, text, calls, n = read(said)
         tokens += n
         history.append({"role": "assistant", "thought": thought, "text": text, "calls": calls})
         for i, name, _ in calls:

@@ -211,6 +211,35 @@ static int read_messages(struct arena *a, const struct json *body, struct chat_r
 
 /* --- tools --- */
 
+/* v without its cache mark, which moves from request to request. */
+static struct json unmarked(struct arena *a, const struct json *v)
+{
+    struct json all = json_empty(JSON_OBJECT);
+
+    if (!json_get(v, "cache_control"))
+        return *v;
+    for (uint32_t i = 0; i < v->n; i++) {
+        struct str key = json_string(&v->members[i].key);
+
+        if (!str_eq_c(key, "cache_control"))
+            json_put(a, &all, arena_cstr(a, key), v->members[i].value);
+    }
+    return all;
+}
+
+/* As the client sent it: templates print definitions whole. */
+static struct json as_sent(struct arena *a, const struct json *v)
+{
+    struct json tool = unmarked(a, v);
+
+    if (!json_get(json_get(v, "function"), "cache_control"))
+        return tool;
+    tool = json_empty(JSON_OBJECT);
+    json_put(a, &tool, "type", *json_get(v, "type"));
+    json_put(a, &tool, "function", unmarked(a, json_get(v, "function")));
+    return tool;
+}
+
 static int read_tool_def(struct arena *a, const struct json *v, uint32_t i, struct json *tools,
                          struct err *e)
 {
@@ -242,8 +271,7 @@ static int read_tool_def(struct arena *a, const struct json *v, uint32_t i, stru
     if (!json_is_null(parameters) && parameters->kind != JSON_OBJECT)
         return err_field(e, path_at(path, "tools[%u].function.parameters", i),
                          "tools[%u].function.parameters must be an object", i);
-    /* As the client sent it: templates print definitions whole. */
-    json_push(a, tools, *v);
+    json_push(a, tools, as_sent(a, v));
     return 0;
 }
 

@@ -56,7 +56,8 @@ static int read_prompt(struct arena *a, const struct json *v, struct chat_reques
     if (v->n == 0)
         return err_field(e, "prompt", "prompt must not be empty");
     if (v->items[0].kind != JSON_NUMBER)
-        return err_field(e, "prompt", "prompt must be one prompt: several in a call are not taken");
+        return err_field(e, "prompt", "prompt has %u prompts, but a call takes 1 (n answers to it)",
+                         v->n);
     return read_ids(a, v, req, e);
 }
 
