@@ -167,6 +167,7 @@ def test_what_every_family_may_write_under_every_demand(asked, kind):
     single = sglang_grammar(ask({**with_tools, "tool_choice": "required", "parallel_tool_calls": False}))
     assert single.accepts(call) and not single.accepts(joined)
     if kind == "gpt_oss":
+        assert "ebnf" not in ask({**with_tools, "parallel_tool_calls": False})["sampling_params"]
         return
     # Of its own accord: text, then one call at most.
     free = sglang_grammar(ask({**with_tools, "parallel_tool_calls": False}))
