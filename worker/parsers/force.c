@@ -265,6 +265,7 @@ static void write_args(struct making *m, const struct json *schema)
         schema_members(&schemas, schema, python_key, m->args);
     else
         json_args(m, schema);
+    m->schemas = NULL;
     schema_grammar_done(&schemas);
 }
 
@@ -286,6 +287,7 @@ static void write_tool(struct making *m, const struct json *tool, struct buf *x)
     function = function ? function : tool;
     m->args = &args;
     write_args(m, json_get(function, "parameters"));
+    m->args = NULL;
     inside_quotes(json_string(json_get(function, "name")), true, &name);
     gbnf_fill(&call, m->form->call, "na", (const struct str[]){buf_str(&name), buf_str(&args)});
     gbnf_ref(x, gbnf_rule(&m->g, &call));

@@ -1,6 +1,7 @@
 #include "worker/parsers/gbnf_sample.h"
 
 #include "common/base/arena.h"
+#include "common/base/check.h"
 #include "common/base/map.h"
 #include "common/codec/utf8.h"
 
@@ -349,10 +350,13 @@ static void find_costs(struct reading *r)
     }
 }
 
+/* n has a cost, so all it needs is defined. */
 static void say(const struct node *n, struct buf *out)
 {
-    const struct node *best = n->parts;
+    const struct node *best;
 
+    CHECK(n);
+    best = n->parts;
     switch (n->kind) {
     case LITERAL:
         buf_add_str(out, n->text);

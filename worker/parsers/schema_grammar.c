@@ -92,7 +92,7 @@ static const struct json *look_up(const struct json *root, struct str ref)
         size_t slash = str_find(ref, STR("/"), 1);
 
         root = step_into(root, str_sub(ref, 1, slash == SIZE_MAX ? ref.len : slash - 1));
-        ref = slash == SIZE_MAX ? (struct str){0} : str_sub(ref, slash, ref.len);
+        ref = str_sub(ref, slash, ref.len); /* nothing behind the last */
     }
     return root;
 }
@@ -114,7 +114,7 @@ static void write_text(const struct schema_grammar *s, struct str text, struct b
     value_escape(&quoted, text);
     buf_add_c(&quoted, '"');
     gbnf_lit(x, buf_str(&quoted));
-    if (s->python && !memchr(text.p, '\'', text.len)) { /* the other quotes do as well */
+    if (s->python && str_find(text, STR("'"), 0) == SIZE_MAX) { /* the other quotes do as well */
         quoted.p[0] = quoted.p[quoted.len - 1] = '\'';
         buf_puts(x, "| ");
         gbnf_lit(x, buf_str(&quoted));
