@@ -299,6 +299,25 @@ def test_parallel_calls_all_arrive_otherwise(serve, dialect):
     assert len(read(post(gateway, session, path, body()).json())[2]) == 2
 
 
+def test_tools_of_one_name_in_two_namespaces(serve):
+    said = "\n".join('<tool_call>\n{"name": "%s", "arguments": {}}\n</tool_call>' % name
+                     for name in ("search", "b__search"))
+    gateway, session = serve([said, "Done."])
+    space = {"type": "namespace", "tools": [{"type": "function", "name": "search", "parameters": {}}]}
+    body = {"model": "m", "input": [USER], "tools": [{**space, "name": "a"}, {**space, "name": "b"}]}
+    calls = post(gateway, session, "/v1/responses", body).json()["output"]
+    assert [(c["namespace"], c["name"]) for c in calls] == [("a", "search"), ("b", "search")]
+    done = [v for _, v in events_of(gateway, new_session(gateway), "/v1/responses", body)
+            if v["type"].endswith("arguments.done")]
+    assert [v["name"] for v in done] == ["search", "search"]
+    body["input"] += calls + [{"type": "function_call_output", "call_id": c["call_id"], "output": "r"}
+                              for c in calls]
+    second = post(gateway, session, "/v1/responses", body).json()
+    assert second["output"][0]["content"][0]["text"] == "Done."
+    state = gateway.request("GET", f"/sessions/{session}").json()
+    assert state["num_branches"] == 1
+
+
 def test_functions_are_answered_with_a_function_call(serve):
     """The way before tools: asked so, answered so, echoed so."""
     gateway, session = serve([CALL % '{"content" :"a"}', "Done."])

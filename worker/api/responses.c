@@ -23,6 +23,7 @@ struct reader {
     const struct dialect_past *past;
     struct json *messages;
     const struct json *asked; /* of the previous response */
+    const struct json *tools; /* the request's own */
     struct spoken spoken;
     uint32_t at; /* item in input, for errors */
     struct err *e;
@@ -136,6 +137,7 @@ static int read_call(struct reader *r, const struct json *item, bool custom)
         text = json_text_of(r->a, &wrapped);
         arguments = json_string(&text);
     }
+    name = responses_flat_name(r->a, r->tools, json_string(json_get(item, "namespace")), name);
     json_push(r->a, &r->spoken.calls, call_make(r->a, id, name, arguments));
     r->spoken.any = true;
     return 0;
@@ -293,7 +295,8 @@ static int read_messages(struct arena *a, const struct json *body, const struct 
                          struct chat_request *req, struct err *e)
 {
     struct json messages = json_empty(JSON_ARRAY);
-    struct reader r = {.a = a, .past = past, .messages = &messages, .e = e};
+    struct reader r = {
+        .a = a, .past = past, .messages = &messages, .tools = json_get(body, "tools"), .e = e};
 
     spoken_init(&r.spoken);
     if (read_previous(&r, body) || read_instructions(&r, body) ||
@@ -307,9 +310,18 @@ static int read_messages(struct arena *a, const struct json *body, const struct 
 
 /* --- tools --- */
 
-static int read_tool(struct arena *a, const struct json *v, const char *path, struct json *tools,
-                     struct err *e)
+/* The list that grows, of all that the request has. */
+struct tool_list {
+    struct arena *a;
+    const struct json *given;
+    struct json all;
+    struct err *e;
+};
+
+static int read_tool(struct tool_list *l, const struct json *v, const char *path, struct str space)
 {
+    struct arena *a = l->a;
+    struct err *e = l->e;
     struct str type = json_string(json_get(v, "type"));
     struct str name = json_string(json_get(v, "name"));
     const struct json *parameters = json_get(v, "parameters");
@@ -323,11 +335,12 @@ static int read_tool(struct arena *a, const struct json *v, const char *path, st
     for (uint32_t i = 0; str_eq_c(type, "namespace") && json_at(inner, i); i++) {
         path_at(at, "%s.tools[%u]", path, i);
         if (!str_eq_c(json_string(json_get(json_at(inner, i), "type")), "namespace") &&
-            read_tool(a, json_at(inner, i), at, tools, e))
+            read_tool(l, json_at(inner, i), at, name))
             return -1;
     }
     if (str_eq_c(type, "custom") && name.len)
-        tools_add_freeform(a, tools, name, json_get(v, "description"));
+        tools_add_freeform(a, &l->all, responses_flat_name(a, l->given, space, name),
+                           json_get(v, "description"));
     if (!str_eq_c(type, "function"))
         return 0;
     if (!name.len)
@@ -336,26 +349,26 @@ static int read_tool(struct arena *a, const struct json *v, const char *path, st
     if (!json_is_null(parameters) && parameters->kind != JSON_OBJECT)
         return err_field(e, path_at(at, "%s.parameters", path), "%s.parameters must be an object",
                          path);
-    tools_add(a, tools, name, json_get(v, "description"), parameters);
+    tools_add(a, &l->all, responses_flat_name(a, l->given, space, name), json_get(v, "description"),
+              parameters);
     return 0;
 }
 
 static int read_tools(struct arena *a, const struct json *body, struct chat_request *req,
                       struct err *e)
 {
-    const struct json *list;
-    struct json tools = json_empty(JSON_ARRAY);
+    struct tool_list l = {.a = a, .all = json_empty(JSON_ARRAY), .e = e};
     char path[FIELD_PATH_MAX];
 
-    if (field_kind(body, "tools", JSON_ARRAY, &list, e))
+    if (field_kind(body, "tools", JSON_ARRAY, &l.given, e))
         return -1;
-    for (uint32_t i = 0; list && i < list->n; i++) {
+    for (uint32_t i = 0; l.given && i < l.given->n; i++) {
         path_at(path, "tools[%u]", i);
-        if (read_tool(a, &list->items[i], path, &tools, e))
+        if (read_tool(&l, &l.given->items[i], path, (struct str){0}))
             return -1;
     }
-    if (tools.n)
-        req->callable = req->chat.tools = json_keep(a, tools);
+    if (l.all.n)
+        req->callable = req->chat.tools = json_keep(a, l.all);
     return 0;
 }
 

@@ -11,6 +11,13 @@
 /* R of any id that we issued. */
 struct str response_bare_id(struct str id);
 
+/* A tool in a namespace has its own name in the model's list, or with its namespace before it when
+ * another tool comes first with that name. */
+struct str responses_flat_name(struct arena *a, const struct json *tools, struct str space,
+                               struct str name);
+/* And back: the request's tool, and its namespace (absent: none). NULL: no such tool. */
+const struct json *responses_tool(const struct json *tools, struct str flat, struct str *ret_space);
+
 /* Those members of a request that its response object echoes (dialect.asked). */
 void responses_asked(struct arena *a, const struct chat_request *req, const struct json *body,
                      struct str ret[2]);

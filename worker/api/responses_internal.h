@@ -13,13 +13,13 @@ struct responses_writer {
     struct writer w; /* first */
     int64_t sequence;
     enum item open;
-    uint32_t n_items;             /* finished ones */
-    uint32_t of_kind[ITEM_KINDS]; /* begun ones */
-    struct str id;                /* of the open item */
-    struct grown text;            /* of the open item: text, thought or arguments */
-    struct str call_id, name;
-    struct grown blank;  /* white space that no message was opened for yet */
-    struct grown output; /* finished items, JSON with commas */
+    uint32_t n_items;                /* finished ones */
+    uint32_t of_kind[ITEM_KINDS];    /* begun ones */
+    struct str id;                   /* of the open item */
+    struct grown text;               /* of the open item: text, thought or arguments */
+    struct str call_id, name, space; /* of the open call; space absent: none */
+    struct grown blank;              /* white space that no message was opened for yet */
+    struct grown output;             /* finished items, JSON with commas */
     struct grown logprobs;
     bool any_logprob;
 };
@@ -29,9 +29,8 @@ void responses_item(struct responses_writer *rw, struct json_out *o, bool done);
 /* Its one part with this text. */
 void responses_part(struct responses_writer *rw, struct json_out *o, struct str text);
 
-/* Whether the tool takes one text instead of arguments; and that text of the open call, or the
- * arguments themselves when they are not of that form. */
-bool responses_is_custom(const struct responses_writer *rw, struct str name);
+/* The one text that the open call of a freeform tool has for arguments; these themselves when they
+ * are not of that form. */
 struct str responses_custom_input(struct responses_writer *rw);
 
 /* The response with the items that are done; usage and e may be NULL. */

@@ -1,34 +1,6 @@
 /* Items of a response as JSON, and their parts. */
 #include "worker/api/responses_internal.h"
 
-static const struct json *body_tool(const struct json *tools, struct str name,
-                                    const struct json **ret_space)
-{
-    for (size_t i = 0; json_at(tools, i); i++) {
-        const struct json *t = json_at(tools, i);
-        const struct json *inner;
-
-        if (str_eq_c(json_string(json_get(t, "type")), "namespace")) {
-            inner = body_tool(json_get(t, "tools"), name, ret_space);
-            if (inner) {
-                *ret_space = json_get(t, "name");
-                return inner;
-            }
-        } else if (str_eq(json_string(json_get(t, "name")), name)) {
-            return t;
-        }
-    }
-    return NULL;
-}
-
-bool responses_is_custom(const struct responses_writer *rw, struct str name)
-{
-    const struct json *space = NULL;
-    const struct json *tool = body_tool(json_get(rw->w.body, "tools"), name, &space);
-
-    return str_eq_c(json_string(json_get(tool, "type")), "custom");
-}
-
 static bool wants_encrypted(const struct responses_writer *rw)
 {
     const struct json *include = json_get(rw->w.body, "include");
@@ -120,17 +92,15 @@ struct str responses_custom_input(struct responses_writer *rw)
 static void write_call_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     bool custom = rw->open == ITEM_CUSTOM;
-    const struct json *space = NULL;
 
     begin_item(o, custom ? "custom_tool_call" : "function_call", rw->id, done);
     json_out_key(o, "call_id");
     json_out_str(o, rw->call_id);
     json_out_key(o, "name");
     json_out_str(o, rw->name);
-    (void)body_tool(json_get(rw->w.body, "tools"), rw->name, &space);
-    if (space) {
+    if (rw->space.len) {
         json_out_key(o, "namespace");
-        json_out_value(o, space);
+        json_out_str(o, rw->space);
     }
     json_out_key(o, custom ? "input" : "arguments");
     json_out_str(o, !done ? STR("") : custom ? responses_custom_input(rw) : grown_str(&rw->text));

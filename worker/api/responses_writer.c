@@ -211,11 +211,16 @@ static void on_reasoning(void *ctx, uint32_t index, struct str text)
 
 static void begin_call(struct responses_writer *rw, struct str id, struct str name)
 {
+    struct str space;
+    const struct json *tool = responses_tool(json_get(rw->w.body, "tools"), name, &space);
+    bool custom = str_eq_c(json_string(json_get(tool, "type")), "custom");
+
     close_item(rw);
     rw->call_id = arena_str(rw->w.a, id);
-    rw->name = arena_str(rw->w.a, name);
+    rw->name = tool ? json_string(json_get(tool, "name")) : arena_str(rw->w.a, name);
+    rw->space = space;
     rw->blank.len = 0;
-    open_item(rw, responses_is_custom(rw, name) ? ITEM_CUSTOM : ITEM_CALL);
+    open_item(rw, custom ? ITEM_CUSTOM : ITEM_CALL);
 }
 
 static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
