@@ -65,7 +65,7 @@ def test_an_end_during_a_call(start, history, how, stream):
         engine.plan.append({"ids": [65, 66, 257], "wait": held})
         more = user("one") + [first.json()["choices"][0]["message"]] + user("two")
         got, t = in_thread(lambda: gateway.chat(s, more, stream=stream))
-        wait_until(lambda: engine.running == 1, 5, "the engine works")
+        wait_until(lambda: len(engine.requests) == 2 and engine.running == 1, 5, "the engine works")
         begin = time.monotonic()
         ended = end(gateway, s, how)
         assert ended.status == (200 if how == "finalize" else 204), ended.text

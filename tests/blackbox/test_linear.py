@@ -47,7 +47,7 @@ def test_a_dropped_turn_stays_dropped_after_a_crash(start, durability):
         retry = messages[:2] + user("another")
         t = threading.Thread(target=lambda: gateway.chat(s, retry))
         t.start()
-        wait_until(lambda: inflight(gateway, s) == 1 and engine.running == 1, 5, "the retry runs")
+        wait_until(lambda: len(engine.requests) == 3 and engine.running == 1, 5, "the retry runs")
         before = state(gateway, s)
         assert (before["num_records"], before["rollback_count"]) == (1, 1)
         kill_worker(gateway)

@@ -344,7 +344,7 @@ def test_samples_around_a_crash_are_told_apart(start):
         assert text(gateway.chat(s, "x")) == "A"
         t = threading.Thread(target=lambda: gateway.chat(s, "x"))
         t.start()
-        wait_until(lambda: engine.running == 1, 5, "the second sample runs")
+        wait_until(lambda: len(engine.requests) == 2 and engine.running == 1, 5, "the second sample runs")
         kill_worker(gateway)
         t.join(10)
         engine.plan.append({"ids": [67, 257]})

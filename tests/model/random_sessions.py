@@ -195,7 +195,7 @@ def scenario(seed):
         if r.random() < .12:
             h.events.insert(r.randrange(len(h.events)), {"op": "end", "how": r.choice(["delete", "abort", "finalize", "expire"])})
     return {"name": f"seed {seed}", "session": o, "events": h.events, "replay": True, "drift": h.drift,
-            "steps": {"default": {}, "once": {"train_once": "on"}, "all": {"select": "all_checkpoints"}},
+            "steps": {"once": {"train_once": "on"}} if history == "tree" else {"default": {"train_once": "on"}} if history == "timelines" else {"default": {}},
             "exports": {"default": {}, "once": {"train_once": "on"}, "all": {"select": "all_checkpoints"},
                         "pick": {"pick": "drop_retries", "train_once": "on"}, "cut": {"max_tokens": 200},
                         "merged": {"merge": "text", "train_once": True}, "long": {"select": "longest"}}}
@@ -329,11 +329,11 @@ def expected(s):
 
 
 def observed(s, state, exports):
-    got = exports["default"]["trajectories"]
     if isinstance(s, R.Tree):
         from run_model import tree_nodes
         return {"nodes": tree_nodes(state), **{k: sorted([t["prompt_ids"], t["response_ids"], R.rle(t["response_mask"])] for t in exports[k]["trajectories"])
                                                for k in ("default", "once", "pick") if k in exports}}
+    got = exports["default"]["trajectories"]
     if isinstance(s, R.Chains):
         return {**{k: state[k] for k in s.state()}, "chains": [[t["prompt_ids"], t["response_ids"], t["response_mask"], t["num_turns"]] for t in got]}
     if isinstance(s, R.Linear):
@@ -355,7 +355,7 @@ def judge_step(where, ref, want, seen, facts, bad):
     for name, x in seen["exports"].items():
         merged = name == "merged" or (timelines and name != "all")
         check_export(f"{where} {name}", x, *facts, bad, exact=not merged)
-        if name in ("once", "pick", "merged"):
+        if name in ("once", "pick", "merged") or (timelines and name == "default" and where != "at the end"):
             check_once(f"{where} {name}", x, facts[1], bad)
         if name == "cut" and any(len(t["prompt_ids"]) + len(t["response_ids"]) > 200 for t in x["trajectories"]) and not timelines:
             bad.append(f"{where} cut: a trajectory is longer than max_tokens")

@@ -31,7 +31,7 @@ class Player:
         if self.play_once({**sc, "spill": True}) != out:
             self.differ += 1
             print("DIFFERS when it is spilled:", json.dumps(sc)[:2000])
-        return out
+        return json.loads(out)
 
     def play_once(self, sc):
         self.p.stdin.write(json.dumps(sc).encode() + b"\n")
@@ -39,7 +39,7 @@ class Player:
         line = self.p.stdout.readline()
         if not line:
             raise RuntimeError(f"session_player died (status {self.p.wait()})")
-        return json.loads(line)
+        return line
 
     def close(self):
         """Whatever the player had to say (a replay that differs) is a failure."""
@@ -164,6 +164,8 @@ def main():
                 print("FAIL", name, *bad[:6], sep="\n    ")
         else:
             ok += 1
+        if (ok + fail) % 1000 == 0:
+            print(f"... {ok} passed, {fail} failed", flush=True)
     status = player.close()
     print(f"{ok} passed, {fail} failed")
     sys.exit(1 if fail or status or not ok else 0)
