@@ -47,6 +47,10 @@ static struct {
     uint64_t *sent_ns; /* [call][token]; 0: not yet */
     uint32_t *late_us; /* of all tokens that came */
     size_t n_late;
+    uint64_t begun_ns[CALLS_MAX]; /* the stub had the whole request */
+    /* by call: from the agent's request to the stub, the first token's way, from the stub's last
+     * write to the end of the agent's answer */
+    uint32_t way_us[CALLS_MAX], first_us[CALLS_MAX], end_us[CALLS_MAX];
 } bench;
 
 static uint64_t now_ns(void)
@@ -210,6 +214,8 @@ static void peer_begin(struct peer *p, struct str body)
                                "transfer-encoding: chunked\r\n\r\n";
 
     p->call = call_of(body);
+    if (p->call >= 0)
+        bench.begun_ns[p->call] = now_ns();
     p->sent = 0;
     p->stream = str_find(body, STR("\"stream\":true"), 0) != SIZE_MAX;
     if (!p->stream) {
@@ -328,7 +334,7 @@ struct agent {
     struct buf out, in;
     struct chunked chunked;
     enum http1_body framing;
-    uint64_t left, sent_ns, first_ns;
+    uint64_t left, sent_ns;
     int index, got, matched; /* characters of the marker that were just seen */
     bool in_body, counting, over;
 };
@@ -343,9 +349,13 @@ static struct {
 
 static void agent_end(struct agent *a, bool good)
 {
+    uint64_t last = bench.sent_ns[a->index * bench.tokens + bench.tokens - 1];
+
     if (a->over)
         return;
     a->over = true;
+    bench.way_us[a->index] = (uint32_t)((bench.begun_ns[a->index] - a->sent_ns) / 1000);
+    bench.end_us[a->index] = last > 0 ? (uint32_t)((now_ns() - last) / 1000) : 0;
     loop_del(run.loop, &a->io);
     (void)close(a->io.fd);
     buf_done(&a->out);
@@ -363,7 +373,7 @@ static void took(struct agent *a, uint64_t now)
     uint64_t sent = a->got < bench.tokens ? bench.sent_ns[a->index * bench.tokens + a->got] : 0;
 
     if (a->got++ == 0)
-        a->first_ns = now;
+        bench.first_us[a->index] = (uint32_t)((now - sent) / 1000);
     if (sent > 0 && run.stream)
         bench.late_us[bench.n_late++] = (uint32_t)((now - sent) / 1000);
 }
@@ -520,14 +530,26 @@ static uint32_t quantile(double q)
     return bench.n_late == 0 ? 0 : bench.late_us[(size_t)(q * (double)(bench.n_late - 1))];
 }
 
+static void report_calls(const char *name, uint32_t *us)
+{
+    size_t n = (size_t)run.n;
+
+    qsort(us, n, sizeof(*us), by_value);
+    printf(",\"%s_p50_us\":%u,\"%s_p99_us\":%u", name, us[n / 2], name, us[n * 99 / 100]);
+}
+
 static void report(double seconds, double client_cpu, double all_cpu)
 {
     qsort(bench.late_us, bench.n_late, sizeof(*bench.late_us), by_value);
     printf(
         "{\"calls\":%d,\"failed\":%d,\"tokens\":%zu,\"seconds\":%.3f,\"p50_us\":%u,\"p90_us\":%u,"
-        "\"p99_us\":%u,\"max_us\":%u,\"client_cpu_s\":%.3f,\"both_cpu_s\":%.3f}\n",
+        "\"p99_us\":%u,\"max_us\":%u,\"client_cpu_s\":%.3f,\"both_cpu_s\":%.3f",
         run.n, run.failed, bench.n_late, seconds, quantile(0.5), quantile(0.9), quantile(0.99),
         quantile(1), client_cpu, all_cpu);
+    report_calls("request", bench.way_us);
+    report_calls("first_token", bench.first_us);
+    report_calls("end", bench.end_us);
+    puts("}");
     (void)fflush(stdout);
 }
 

@@ -5,7 +5,9 @@ SGLang and agents, both in bench_streams.
     scripts/bench engines [--scenes streams,held,parse,pool] [--seconds S] [--niced]
 
 streams   400 sessions, each with a token every 20 ms: time from the engine's write of a token to
-          its text at the agent, beside the same without a gateway; CPU per token of worker and router.
+          its text at the agent, beside the same without a gateway; the same for a call's request, its
+          first token and its end (the last write to the end of the answer, the journal between); CPU
+          per token of worker and router, and per turn.
           The engine writes what is due every 0.25 ms (5 tokens), then every 1 ms (20 at once: tokens
           of one burst wait for each other, wake-ups are fewer)
 held      2,000 generations at once for 60 s, streamed (a token a second) and not: errors, and
@@ -109,6 +111,9 @@ def streams(args, results):
               "p50_ms": r["p50_us"] / 1000, "p99_ms": r["p99_us"] / 1000, "max_ms": r["max_us"] / 1000,
               "direct_p50_ms": direct["p50_us"] / 1000, "direct_p99_ms": direct["p99_us"] / 1000,
               "added_p50_ms": (r["p50_us"] - direct["p50_us"]) / 1000, "added_p99_ms": (r["p99_us"] - direct["p99_us"]) / 1000,
+              **{f"added_{what}_{q}_ms": (r[f"{what}_{q}_us"] - direct[f"{what}_{q}_us"]) / 1000
+                 for what in ("request", "first_token", "end") for q in ("p50", "p99")},
+              "worker_cpu_ms_per_turn": (b.cpu("worker") - before["worker"]) * 1e3 / args.calls,
               "target": "added p50 0.3, p99 2, worker CPU 15 us"}, results)
         b.close()
 
