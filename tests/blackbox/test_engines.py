@@ -385,8 +385,8 @@ def test_aborts_under_a_grammar_are_not_spliced():
 
 def test_aborts_that_bring_tokens_may_go_on_for_long():
     """The timeout is one request's; only aborts that bring nothing are given up after it."""
-    with StubEngine() as engine, engine_kit.Driver(engine, timeout=600) as d:
-        engine.plan.extend([{"ids": [10 + i], "finish": "abort", "delay_s": 0.25} for i in range(5)] + [{"ids": [20, 2]}])
+    with StubEngine() as engine, engine_kit.Driver(engine, timeout=2000) as d:
+        engine.plan.extend([{"ids": [10 + i], "finish": "abort", "delay_s": 0.5} for i in range(5)] + [{"ids": [20, 2]}])
         assert d.call()["ids"] == [10, 11, 12, 13, 14, 20, 2]
         engine.plan.extend([{"ids": [], "finish": "abort", "delay_s": 0.1}] * 40)
         assert d.call()["code"] == "engine_timeout"
