@@ -187,3 +187,44 @@ def test_several_answers_are_siblings(serve, dialect, stream):
     state = gateway.get(f"/sessions/{session}").json()
     generated = [n for n in state["tree"]["nodes"] if n["generated"]]
     assert len(generated) == 3 and len({n["parent"] for n in generated}) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_several_answers_with_calls(serve, stream):
+    call = '<tool_call>\n{"name": "write", "arguments": {"content": "%s"}}\n</tool_call>'
+    gateway, session = serve(["<think>\na\n</think>\n\nfirst " + call % "1", call % "2" + "\n" + call % "3"])
+    ask = chat_body(n=2)
+    got = [["", "", []], ["", "", []]]
+    if stream:
+        for _, v in events_of(gateway, session, "/v1/chat/completions", ask):
+            for c in (v or {}).get("choices", []):
+                one, delta = got[c["index"]], c["delta"]
+                one[0] += delta.get("reasoning_content") or ""
+                one[1] += delta.get("content") or ""
+                for t in delta.get("tool_calls", []):
+                    if "id" in t:
+                        one[2].append("")
+                    one[2][t["index"]] += t["function"].get("arguments", "")
+    else:
+        for c in post(gateway, session, "/v1/chat/completions", ask).json()["choices"]:
+            m = c["message"]
+            assert c["finish_reason"] == "tool_calls"
+            got[c["index"]] = [m.get("reasoning_content") or "", m["content"] or "", [t["function"]["arguments"] for t in m["tool_calls"]]]
+    assert [g[2] for g in got] == [['{"content": "1"}'], ['{"content": "2"}', '{"content": "3"}']]
+    assert got[0][0].strip() == "a" and got[0][1].strip() == "first" and got[1][:2] == ["", ""]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_engine_that_runs_over_a_stop_string(engine, stream):
+    """What it sampled is the record; the client sees the text up to the stop string."""
+    engine.plan.append({"ids": list(b"one STOP two") + [257], "matched": 257, "chunk": 1})
+    session = new_session(engine.gateway)
+    ask = {"model": "m", "messages": [USER], "stop": ["STOP"]}
+    if stream:
+        events = events_of(engine.gateway, session, "/v1/chat/completions", ask)
+        text = "".join(v["choices"][0]["delta"].get("content") or "" for _, v in events if v and v["choices"])
+    else:
+        text = post(engine.gateway, session, "/v1/chat/completions", ask).json()["choices"][0]["message"]["content"]
+    assert text == "one "
+    turn = engine.gateway.post(f"/sessions/{session}/finalize", {}).json()["trajectories"][0]
+    assert turn["response_ids"][:13] == list(b"one STOP two") + [257]
