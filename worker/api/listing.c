@@ -29,6 +29,7 @@ struct listing {
     struct buf last;            /* id of the last row */
     struct sibling_call *asked; /* the running question */
     uint64_t seen;              /* place of the last own session looked at; 0: none yet */
+    uint64_t awaited;           /* of the one that is being read */
     struct resident_waiter waiter;
     struct loop_task later;
     bool waiting; /* for a session whose row is not known, or for the next slice */
@@ -92,7 +93,7 @@ static void on_back(void *ctx, const struct err *e)
     struct listing *v = ctx;
 
     if (e)
-        v->seen++;
+        v->seen = v->awaited;
     loop_task_post(v->api->turns.loop, &v->later, on_later);
 }
 
@@ -108,6 +109,7 @@ static bool row_of(struct listing *v, struct session *s, struct buf *row)
         v->waiter.fn = on_back;
         v->waiter.ctx = v;
         v->waiting = true;
+        v->awaited = session_place(s);
         resident_wait(&v->api->turns, session_id(s), &v->waiter);
         return false;
     }

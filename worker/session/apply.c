@@ -477,7 +477,9 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
     }
     if (rc == 0) {
         add_call(s, &c.call);
-        s->updated_ms = s->idle_ms = now_ms;
+        s->updated_ms = now_ms;
+        if (s->residence != LOADING)
+            s->idle_ms = now_ms;
         p = plan_find(s, c.call.number);
         if (p)
             plan_free(p);

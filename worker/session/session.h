@@ -114,8 +114,15 @@ void session_touch(struct session *s);
  * were given up. Returns how many. */
 size_t session_spill(struct session_store *st, uint64_t bytes, size_t max);
 
-/* Pins the session; then session_apply takes its records. */
+/* Pins the session; then session_apply takes its records, all that there are. Until session_load_end
+ * no new one is written for it. */
 void session_load_begin(struct session *s);
+
+/* Whether records that made its content were there. */
+bool session_filled(const struct session *s);
+
+/* Whether it was ended while it was loaded: nothing can be applied to it any more. */
+bool session_unlinked(const struct session *s);
 
 /* All records were applied; `whole` false: they could not be read, it stays out of memory. Unpins.
  * -1 when it is not resident now. */
@@ -330,7 +337,7 @@ void session_write_row(const struct session *s, struct buf *json);
 /* All sessions, for lists, TTL and drain: returns the next after `at` (NULL: first), or NULL. */
 struct session *session_next(struct session_store *st, const struct session *at);
 
-/* Whether it is open, without a call, and idle beyond its TTL. */
+/* Whether it is open, without a call, not being loaded, and idle beyond its TTL. */
 bool session_expired(const struct session *s, uint64_t now_ms);
 
 /* The wall clock was set: what ends by time (TTL, tombstones, retention) ends as late as before. */

@@ -211,6 +211,16 @@ void session_load_begin(struct session *s)
     s->pins++;
 }
 
+bool session_filled(const struct session *s)
+{
+    return s->filled;
+}
+
+bool session_unlinked(const struct session *s)
+{
+    return s->unlinked;
+}
+
 int session_load_end(struct session *s, bool whole, uint64_t now_ms)
 {
     bool there = whole && s->filled;
@@ -264,6 +274,7 @@ int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64
         return 0;
     if (session_sum_commit(r, &sum, e) != 0)
         return -1;
+    s->idle_ms = now_ms;
     if (s->next_call <= sum.call)
         s->next_call = sum.call + 1;
     s->share.tokens += sum.tokens;

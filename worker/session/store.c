@@ -285,7 +285,7 @@ struct session *session_next(struct session_store *st, const struct session *at)
 
 bool session_expired(const struct session *s, uint64_t now_ms)
 {
-    return !session_has_ended(s) && !s->plans && s->options.ttl_ms &&
+    return !session_has_ended(s) && !s->plans && s->residence != LOADING && s->options.ttl_ms &&
            s->idle_ms + s->options.ttl_ms <= now_ms;
 }
 

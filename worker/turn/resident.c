@@ -14,9 +14,10 @@ struct resident_load {
     struct turn_env *env;
     struct session *s; /* pinned */
     size_t record;     /* next */
+    bool revived;      /* only its tombstone was left */
     int rc;            /* of the last slice: 1 all is read, 0, -1 and err */
     struct err err;
-    struct resident_waiter *waiters;
+    struct resident_waiter *waiters; /* in the order of their coming */
     struct resident_load *next;
 };
 
@@ -48,17 +49,28 @@ static int on_record(void *ctx, struct str session_id, struct str payload, struc
     return 0;
 }
 
+/* All records were applied. One that has none any more cannot be read, unless only its tombstone
+ * was left. */
+static int all_read(struct resident_load *l)
+{
+    if (session_filled(l->s) || session_unlinked(l->s) || l->revived)
+        return 1;
+    return err_set(&l->err, ERR_IO, "the journal has no records of it");
+}
+
 static void read_slice(struct resident_load *l)
 {
     struct str id = session_id(l->s);
     struct journal *j = ledger_journal(l->env, id);
     uint64_t end_us = clock_us(CLOCK_MONOTONIC) + LOAD_SLICE_US;
-    int rc;
+    int rc = 0;
 
-    do
+    do {
+        if (session_unlinked(l->s)) /* its time was over while it was read */
+            break;
         rc = journal_read(j, id, l->record++, on_record, l->env, &l->err);
-    while (rc == 1 && clock_us(CLOCK_MONOTONIC) < end_us);
-    l->rc = rc < 0 ? -1 : rc == 0;
+    } while (rc == 1 && clock_us(CLOCK_MONOTONIC) < end_us);
+    l->rc = rc == 0 ? all_read(l) : rc == 1 ? 0 : -1;
 }
 
 static void on_load(struct loop_task *t);
@@ -134,10 +146,11 @@ bool resident_ready(struct turn_env *env, struct str session_id, bool ended)
     struct residents *r = &env->residents;
     struct resident_load *l;
     struct session *s;
-    bool gone;
+    bool gone, revived;
 
     s = session_find_any(env->store, session_id, &gone);
-    if (!s && ended)
+    revived = !s && ended;
+    if (revived)
         s = session_revive(env->store, session_id, wall_ms());
     if (!s || session_resident(s)) {
         if (s)
@@ -147,6 +160,7 @@ bool resident_ready(struct turn_env *env, struct str session_id, bool ended)
     if (load_of(r, s))
         return false;
     l = load_begin(env, s);
+    l->revived = revived;
     if (l == r->first)
         read_slice(l);
     if (l->rc == 1) {
@@ -162,11 +176,15 @@ void resident_wait(struct turn_env *env, struct str session_id, struct resident_
 {
     bool gone;
     const struct session *s = session_find_any(env->store, session_id, &gone);
+    struct resident_waiter **at;
 
     w->load = load_of(&env->residents, s);
     CHECK(w->load);
-    w->next = w->load->waiters;
-    w->load->waiters = w;
+    at = &w->load->waiters;
+    while (*at)
+        at = &(*at)->next;
+    w->next = NULL;
+    *at = w;
 }
 
 void resident_leave(struct resident_waiter *w)
