@@ -30,14 +30,19 @@ int64_t process_backoff(struct process *p, int64_t lived_ms)
     return wait;
 }
 
-void process_add_place(struct process *p, const struct heritage_place *place)
+bool process_add_place(struct process *p, const struct heritage_place *place)
 {
     size_t n = p->heritage.n_adopted;
 
+    for (size_t i = 0; i < n; i++) {
+        if (p->adopted[i].place == place->place)
+            return false;
+    }
     p->adopted = mem_realloc_array(p->adopted, n + 1, sizeof(*p->adopted));
     p->adopted[n] = *place;
     p->heritage.adopted = p->adopted;
     p->heritage.n_adopted = n + 1;
+    return true;
 }
 
 void process_done(struct process *p)

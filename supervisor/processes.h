@@ -39,8 +39,9 @@ void process_death(int wait_status, char *out, size_t size);
 /* The wait before the next restart of a process that lived for `lived_ms`. */
 int64_t process_backoff(struct process *p, int64_t lived_ms);
 
-/* Appends a place to those that the worker serves besides its own. */
-void process_add_place(struct process *p, const struct heritage_place *place);
+/* Appends a place to those that the process serves besides its own; false: it had it before (a
+ * router's place may be used, left and used again while another accepts there, too). */
+bool process_add_place(struct process *p, const struct heritage_place *place);
 void process_done(struct process *p);
 
 #endif

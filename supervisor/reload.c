@@ -52,7 +52,8 @@ static void give(struct supervisor *s, struct process *to, unsigned place)
     struct order order = {.kind = ORDER_ADOPT, .place = place};
     struct err e;
 
-    process_add_place(to, &given);
+    if (place == to->heritage.place || !process_add_place(to, &given))
+        return;
     if (!router)
         atomic_store_explicit(&s->board->slots[BOARD_WORKER0 + place].adopter,
                               1 + to->heritage.place, memory_order_relaxed);

@@ -2,6 +2,7 @@
 remember every answered turn and an engine that remembers every id it sent. At the end every answered
 turn is in the exports exactly once with those ids, nothing is there twice, and every session goes on.
 RG_CRASH_SECONDS makes it longer (600: the long form)."""
+import contextlib
 import http.client
 import itertools
 import json
@@ -139,8 +140,18 @@ def kill_child(gateway, rng):
     return 1
 
 
-def kill_some(gateway, until, rng):
-    """Kills of children and of the supervisor."""
+def change(gateway, rng):
+    """Other numbers of processes, or a new binary."""
+    if rng.random() < 0.2:
+        gateway.signal(signal.SIGUSR2)
+        return
+    with open(gateway.settings["config"], "w") as f:
+        f.write(f"workers: {rng.randint(2, 8)}\nrouters: {rng.randint(1, 4)}\n")
+    gateway.signal(signal.SIGHUP)
+
+
+def kill_some(gateway, until, rng, changes=0.0):
+    """Kills of children and of the supervisor; in between, changes with that probability."""
     kills = supervisors = 0
     next_supervisor = time.monotonic() + SUPERVISOR_EVERY_S
     while time.monotonic() < until:
@@ -148,6 +159,8 @@ def kill_some(gateway, until, rng):
             kill_supervisor(gateway)
             supervisors += 1
             next_supervisor = time.monotonic() + rng.uniform(0.5, 1.5) * SUPERVISOR_EVERY_S
+        elif rng.random() < changes:
+            change(gateway, rng)
         else:
             kills += kill_child(gateway, rng)
         time.sleep(rng.uniform(0.1, 0.4))
@@ -190,18 +203,20 @@ def check_export(gateway, session, answers=None):
     return extra
 
 
-def test_nothing_answered_is_lost_or_doubled(start):
+@contextlib.contextmanager
+def talking(start, **settings):
+    """(gateway, clients, answers): all talk; in the end all have stopped and every session goes on, with
+    every answered turn in its export once."""
     with StubEngine("sglang") as engine:
         engine.plan = answers = Answers()
-        gateway = start(engine=engine.setting, workers=8, routers=4, max_restarts=1000000,
-                        engine_health_interval="200ms")
-        gateway.allow("process died")
+        gateway = start(engine=engine.setting, max_restarts=1000000, engine_health_interval="200ms", **settings)
+        gateway.allow("process died", "order not taken")
         stop = threading.Event()
         clients = [Client(gateway, i, stop, turns=TURNS if i > 1 else 10 * TURNS) for i in range(CLIENTS)]
         for c in clients:
             c.start()
         wait_until(lambda: all(c.answered for c in clients), 20, "all clients talk")
-        kills, supervisors = kill_some(gateway, time.monotonic() + SECONDS, random.Random(7))
+        yield gateway
         stop.set()
         for c in clients:
             c.join(60)
@@ -213,7 +228,21 @@ def test_nothing_answered_is_lost_or_doubled(start):
         for s in sessions:
             clients[0].turn(s)
         extra = sum(check_export(gateway, s, answers) for s in sessions)
-        print(f"{kills} kills of children, {supervisors} of the supervisor, {len(sessions)} sessions, {turns} turns answered, "
-              f"{sum(c.retries for c in clients)} retries, {len(answers.sent)} answers of the engine, {extra} extra turns")
-        assert kills >= SECONDS and supervisors >= SECONDS // 20, "too few kills to mean anything"
+        print(f"{len(sessions)} sessions, {turns} turns answered, {sum(c.retries for c in clients)} retries, "
+              f"{len(answers.sent)} answers of the engine, {extra} extra turns")
         assert extra == 0, "a retried turn was committed twice"
+
+
+def test_nothing_answered_is_lost_or_doubled(start):
+    with talking(start, workers=8, routers=4) as gateway:
+        kills, supervisors = kill_some(gateway, time.monotonic() + SECONDS, random.Random(7))
+        print(f"{kills} kills of children, {supervisors} of the supervisor")
+        assert kills >= SECONDS and supervisors >= SECONDS // 20, "too few kills to mean anything"
+
+
+def test_nor_when_processes_come_go_and_are_replaced_meanwhile(start, tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text("workers: 4\nrouters: 2\n")
+    with talking(start, workers=None, routers=None, config=str(path)) as gateway:
+        kills, _ = kill_some(gateway, time.monotonic() + SECONDS, random.Random(8), changes=0.3)
+        assert kills >= SECONDS / 2

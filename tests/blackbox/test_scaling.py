@@ -283,3 +283,16 @@ def test_keys_rotate_with_overlap(start):
     assert call(after, "sk-nothing") == 401
     for word in ("first", "second", before["api_key"], after["api_key"], new, old):
         assert word not in s.log()
+
+
+def test_routers_come_and_go_many_times(start):
+    s = configured(workers=1, routers=2).start()
+    for _ in range(3):
+        reload(s, workers=1, routers=1)
+        reload(s, workers=1, routers=3)
+    s.allow("process died")
+    for name in ("router-0", "router-1", "router-2"):    # a successor inherits what was given to it
+        pid = s.child(name)
+        os.kill(pid, signal.SIGKILL)
+        g.wait_until(lambda: s.child(name) != pid, what=f"{name} is replaced")
+    assert {s.get("/ready").status for _ in range(20)} == {200}
