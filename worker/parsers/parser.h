@@ -13,7 +13,9 @@
  *
  * hold_bytes decides between truth and haste inside a call: up to that many bytes of a block wait
  * until the block is known to be valid; a longer one is committed and its arguments stream. If a
- * committed call turns out broken its bytes still go out as arguments and CALL_END says broken.
+ * committed call turns out broken its bytes still go out as arguments, up to its closing mark, and
+ * CALL_END says broken; of arguments that are composed from other notation, what they have not said
+ * by then follows as TEXT.
  * SIZE_MAX (a reply that is not streamed) never commits early.
  *
  * Pure: no I/O, no log, no clock. Grammars: the parsers of SGLang and vLLM, as their

@@ -195,6 +195,37 @@ static bool fits(struct str s, unsigned types)
            (types & (TYPE_OBJECT | TYPE_ARRAY) && is_container(s));
 }
 
+static size_t digits_at(struct str s, size_t at)
+{
+    size_t n = 0;
+
+    while (at + n < s.len && s.p[at + n] >= '0' && s.p[at + n] <= '9')
+        n++;
+    return n;
+}
+
+/* A number as Python's int and float read it and JSON does not: +5, 007, .5, 1. */
+static bool write_number(struct buf *out, struct str s, unsigned types)
+{
+    size_t sign = s.len && (s.p[0] == '+' || s.p[0] == '-');
+    size_t whole = digits_at(s, sign), at = sign + whole, part = 0, zeros = 0;
+    bool dot = at < s.len && s.p[at] == '.';
+
+    if (dot)
+        part = digits_at(s, at + 1);
+    at += dot + part;
+    if (!(whole + part) || at != s.len ||
+        !(types & (dot ? TYPE_NUMBER : TYPE_INTEGER | TYPE_NUMBER)))
+        return false;
+    while (zeros + 1 < whole && s.p[sign + zeros] == '0')
+        zeros++;
+    buf_puts(out, sign && s.p[0] == '-' ? "-" : "");
+    buf_add_str(out, whole ? str_sub(s, sign + zeros, whole - zeros) : STR("0"));
+    if (dot)
+        buf_printf(out, ".%.*s", part ? (int)part : 1, part ? s.p + s.len - part : "0");
+    return true;
+}
+
 void value_write(struct buf *out, struct str raw, unsigned types)
 {
     struct str s = str_trim(raw);
@@ -208,6 +239,8 @@ void value_write(struct buf *out, struct str raw, unsigned types)
         buf_puts(out, word);
     else if (fits(s, types))
         buf_add_str(out, s);
+    else if (write_number(out, s, types))
+        return;
     else if (!container || !write_python(out, s))
         write_string(out, raw);
 }
