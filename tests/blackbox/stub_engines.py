@@ -391,6 +391,8 @@ class StubEngine:
         lp = {"logprobs": {"content": content}} if body.get("logprobs") and "logprobs" not in drop else {}
         if not stream:
             choice = {"index": 0, "message": message, "finish_reason": finish, **lp}
+            if isinstance(plan.get("matched"), str):
+                choice["stop_reason"] = plan["matched"]
             doc = {**base, "object": "chat.completion", "choices": [choice], "usage": usage}
             if tell == "vllm" and "ids" not in drop:
                 choice["token_ids"] = ids
@@ -401,6 +403,7 @@ class StubEngine:
                 if body.get("return_prompt_token_ids"):
                     choice["prompt_token_ids"] = prompt
             return [doc]
+        matched = {"stop_reason": plan["matched"]} if isinstance(plan.get("matched"), str) else {}
         docs = [{**base, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}]
         if tell == "vllm" and "ids" not in drop:
             docs[0]["prompt_token_ids"] = prompt
@@ -418,7 +421,7 @@ class StubEngine:
             if lp:
                 choice["logprobs"] = {"content": content[lo:hi]}
             docs.append({**base, "object": "chat.completion.chunk", "choices": [choice]})
-        docs.append({**base, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+        docs.append({**base, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": finish, **matched}]})
         if body.get("stream_options", {}).get("include_usage"):
             docs.append({**base, "object": "chat.completion.chunk", "choices": [], "usage": usage})
         return docs

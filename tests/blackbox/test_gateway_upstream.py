@@ -122,6 +122,7 @@ def test_ids_that_come_back(pair, way, asks, stream):
     assert [t["prompt_ids"] for t in every] == [rendered([USER]), prompt]
     assert [t["response_ids"] for t in every] == [first, second]
     assert [t["response_mask"] for t in every] == [[1] * 4, [1] * 3]
+    assert all(t["extra_fields"]["drift"] is None for t in every)  # nobody here knows the upstream's tokenizer
     for t, ids in zip(every, (first, second)):
         assert t["response_logprobs"] == pytest.approx([logprob(j, x) for j, x in enumerate(ids)], abs=1e-6)
     if way == "sglang":
@@ -176,6 +177,9 @@ def test_other_dialects_are_sent_as_chat(pair):
     body = engine.requests[-1]["body"]
     assert [m["role"] for m in body["messages"]] == ["system", "user"] and body["max_tokens"] == 77 and body["stop"] == ["END"] and body["top_k"] == 5
     assert body["tools"][0]["function"]["name"] == "run" and body["tool_choice"] == "required" and body["model"] == "claude"
+    engine.plan.append({"matched": "END"})
+    a = gateway.post(f"/sessions/{sid}/v1/messages", {"model": "m", "max_tokens": 9, "messages": [USER], "stop_sequences": ["END"]})
+    assert a.json()["stop_reason"] == "stop_sequence" and a.json()["stop_sequence"] == "END", a.text
     a = gateway.post(f"/sessions/{sid}/v1/responses", {"model": "m", "input": "hi"})
     assert a.status == 200 and engine.requests[-1]["body"]["messages"][-1] == USER
     assert gateway.post(f"/sessions/{sid}/v1/completions", {"model": "m", "prompt": "hi"}).status == 400

@@ -181,6 +181,8 @@ static struct exporting *exporting_new(struct api_request *r, struct session *s,
     memcpy(v->request_id, r->request_id, sizeof(v->request_id));
     memcpy(v->id, r->id.p, r->id.len);
     export_options_init(&v->options);
+    /* Ids of a model that is not at hand: nothing here can encode as it does. */
+    v->options.no_drift = !r->api->turns.model_known && engine_pool_all_text(r->api->turns.engines);
     v->samples = otherwise == EXPORT_MILES;
     if (v->samples) /* what miles' own session server hands out */
         v->options.drop_retries = v->options.train_once = v->options.strict = true;

@@ -84,6 +84,22 @@ static void take_finish(struct reply *y, struct str finish)
         y->status = 503;
 }
 
+/* What ended it: vLLM's stop_reason, SGLang's matched_stop; a string or a token's id. */
+static void take_matched(struct reply *y, const struct json *choice)
+{
+    static const char *const names[] = {"stop_reason", "matched_stop"};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const struct json *v = json_get(choice, names[i]);
+
+        (void)json_to_i64(v, &y->stop_id);
+        if (json_is(v, JSON_STRING)) {
+            buf_clear(&y->stop_text);
+            buf_add_str(&y->stop_text, json_string(v));
+        }
+    }
+}
+
 /* An error may be told as an object or as a text alone. */
 static void take_error(struct reply *y, const struct json *error)
 {
@@ -116,6 +132,7 @@ static int take_doc(struct reply *y, struct upstream_text *t, const struct json 
     d->message = json_get(choice, "delta");
     d->chat_lps = json_get(choice, "logprobs");
     take_finish(y, json_string(json_get(choice, "finish_reason")));
+    take_matched(y, choice);
     return 0;
 }
 
