@@ -228,3 +228,16 @@ def test_an_engine_that_runs_over_a_stop_string(engine, stream):
     assert text == "one "
     turn = engine.gateway.post(f"/sessions/{session}/finalize", {}).json()["trajectories"][0]
     assert turn["response_ids"][:13] == list(b"one STOP two") + [257]
+
+
+@every_dialect
+def test_headers_and_metadata_become_labels(serve, dialect):
+    path, body = DIALECTS[dialect][:2]
+    gateway, session = serve(["a", "b", "c", "d"])
+    sent = [({"Rollgate-Label": "planner"}, {}, "planner"), ({"X-Claude-Code-Agent-Id": "agent-7"}, {}, "agent-7"),
+            ({}, {"metadata": {"rollgate_label": "judge", "user_id": "u"}}, "judge"), ({}, {"metadata": {"user_id": "u"}, "user": "x"}, None)]
+    for headers, more, _ in sent:
+        answer = gateway.request("POST", f"/sessions/{session}{path}", body(**more), headers=headers)
+        assert answer.status == 200, answer.text
+    nodes = gateway.get(f"/sessions/{session}").json()["tree"]["nodes"]
+    assert [n.get("label") for n in nodes if n["generated"]] == [want for _, _, want in sent]

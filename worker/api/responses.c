@@ -392,7 +392,10 @@ static int read_choice(struct arena *a, const struct json *body, struct chat_req
         req->tool_choice = CHOICE_FUNCTION;
     } else if (str_eq_c(type, "allowed_tools")) {
         return request_allowed(a, v, "tool_choice", req, e);
-    } else if (!type.len) {
+    } else if (type.len) {
+        return err_field(e, "tool_choice.type",
+                         "tool_choice.type is a tool that cannot be run here");
+    } else {
         return err_field(e, "tool_choice",
                          "tool_choice must be auto, none, required or a function");
     }
