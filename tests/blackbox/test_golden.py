@@ -1,5 +1,6 @@
 """The golden scenarios (answers of the peers' own session code) against a whole gateway. The
 session layer alone plays them in tests/model."""
+import random
 import subprocess
 import sys
 
@@ -20,3 +21,19 @@ def test_golden(start, shared, policy):
     assert run.returncode == 0, run.stdout[-4000:]
     last = run.stdout.strip().split("\n")[-1]
     assert last.endswith(" 0 failed") and not last.startswith("0 "), last
+
+
+@pytest.mark.parametrize("policy", MODELS)
+def test_random_scenarios(start, shared, tmp_path, policy):
+    """What the reference model of tests/model expects of random sessions, through a whole gateway."""
+    engine, seed = g.free_port(), random.randrange(10**6)
+    print("seed", seed)
+    made = subprocess.run([sys.executable, "make_golden.py", policy, "60", str(seed)], cwd=g.ROOT / "tests/model",
+                          capture_output=True, text=True, timeout=120, check=True)
+    file = tmp_path / "random.jsonl"
+    file.write_text(made.stdout)
+    gateway = start(engine=f"sglang:http://127.0.0.1:{engine}", model=f"{shared}/data/models/{MODELS[policy]}",
+                    tool_parser="none", reasoning_parser="none")
+    run = subprocess.run([sys.executable, f"{shared}/tools/run_golden.py", "--url", gateway.url, "--engine-port", str(engine), str(file)],
+                         capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stdout[-4000:]

@@ -215,6 +215,7 @@ class Reference:
         # prompts of timelines stand on stored tokens all the same
         self.tree = R.Tree({**o, "idempotent_retry": False}, encode) if o["history"] == "timelines" else None
         self.plans, self.calls, self.ended, self.gone = {}, {}, False, False
+        self.full = set()  # calls without room: no engine is asked
 
     def chat(self, ev):
         c = ev["call"]
@@ -228,7 +229,9 @@ class Reference:
                 q = self.tree.prepare(*args, refuse=False)
                 p.update(tokens=q["tokens"], tree=q, max_tokens=q["max_tokens"])
             self.calls[c] = (200 if p.get("full") else None, p["tokens"].ids, p["max_tokens"])
-            if not p.get("full"):
+            if p.get("full"):
+                self.full.add(c)
+            else:
                 self.plans[c] = p
         except R.Refused as e:
             self.calls[c] = (e.status, None, None)
