@@ -437,6 +437,56 @@ def test_the_end_comes_after_the_commit(serve, dialect):
     connection.close()
 
 
+def test_a_completion_of_several_prompts(serve):
+    """Each prompt is a call with n answers; a repeated request gets all of them again."""
+    gateway, session = serve([f"answer {i}" for i in range(20)])
+    path = f"/sessions/{session}/v1/completions"
+    body = {"model": "m", "prompt": ["one", "two", "two"], "n": 2, "max_tokens": 50, "logprobs": 1}
+    whole = gateway.post(path, body)
+    assert whole.status == 200, whole.text
+    answer = whole.json()
+    assert [c["index"] for c in answer["choices"]] == list(range(6))
+    assert all(c["finish_reason"] == "stop" for c in answer["choices"])
+    assert sum(len(c["logprobs"]["tokens"]) for c in answer["choices"]) == answer["usage"]["completion_tokens"]
+    assert answer["usage"]["prompt_tokens"] == 9
+    records = gateway.request("GET", f"/sessions/{session}?records=1").json()["records"]
+    assert len(records) == 3 and all(len(r["answers"]) == 2 for r in records)
+    again = gateway.post(path, body, headers={"x-stainless-retry-count": "1"})
+    assert again.body == whole.body and again.headers["Rollgate-Replayed"] == "1"
+    stream = [v for _, v in events_of(gateway, session, "/v1/completions",
+                                      {"model": "m", "prompt": [[104], [105]],
+                                       "stream_options": {"include_usage": True}}) if v]
+    said = {c["index"]: "" for v in stream for c in v["choices"]}
+    for v in stream:
+        for c in v["choices"]:
+            said[c["index"]] += c["text"]
+    assert sorted(said) == [0, 1] and all(t.startswith("answer") for t in said.values())
+    assert len({v["id"] for v in stream}) == 1 and stream[-1]["usage"]["prompt_tokens"] == 2
+    before = gateway.request("GET", f"/sessions/{session}").json()["num_calls"]
+    bad = gateway.post(path, {"model": "m", "prompt": [[104], [2000000000]]})
+    assert bad.status == 400 and bad.json()["error"]["param"] == "prompt"
+    assert "prompt[1]" in bad.json()["error"]["message"]
+    assert gateway.request("GET", f"/sessions/{session}").json()["num_calls"] == before
+    assert gateway.post(path, {"model": "m", "prompt": ["fine"]}).status == 200
+
+
+def test_several_prompts_whose_answer_was_lost_are_not_sampled_again(serve):
+    gateway, session = serve([f"answer {i}" for i in range(20)], ",delay_ms=400", on_disconnect="finish")
+    path = f"/sessions/{session}/v1/completions"
+    body = {"model": "m", "prompt": ["one", "two"]}
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=30)
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    state = lambda: gateway.request("GET", f"/sessions/{session}").json()
+    g.wait_until(lambda: state()["num_inflight_generations"] == 2, 10, "both run")
+    connection.sock.close()
+    connection.close()
+    again = gateway.post(path, body)
+    assert again.status == 200 and len(again.json()["choices"]) == 2
+    g.wait_until(lambda: state()["num_inflight_generations"] == 0, 10, "none runs")
+    assert state()["num_calls"] == 2
+    assert gateway.post(path, body).status == 200 and state()["num_calls"] == 4, "a new sample"
+
+
 def test_a_completion_of_ids_the_model_does_not_have_is_refused(start):
     gateway = start(engine="builtin:echo")
     session = gateway.post("/sessions", {}).json()

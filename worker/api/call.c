@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "worker/api/batch.h"
 #include "worker/api/call.h"
 #include "worker/api/handlers.h"
 #include "worker/api/passthrough.h"
@@ -16,7 +17,7 @@
 
 /* --- one HTTP answer of a turn --- */
 
-static void call_free(struct call *c)
+void call_free(struct call *c)
 {
     buf_done(&c->out);
     arena_done(&c->arena);
@@ -65,8 +66,7 @@ static void on_closed(void *ctx, bool delivered)
     call_free(c);
 }
 
-/* What the writer has made goes out. */
-static void flush(struct call *c)
+void call_flush(struct call *c)
 {
     if (c->out.len > 0 && exchange_started(c->x))
         exchange_send(c->x, &c->out);
@@ -87,7 +87,7 @@ static void on_head(void *ctx, const struct turn_head *h)
     if (c->req->stream && !exchange_started(c->x))
         sse_start(c);
     c->writer->sink->head(c->writer, h);
-    flush(c);
+    call_flush(c);
 }
 
 static void on_text(void *ctx, uint32_t index, struct str delta)
@@ -95,7 +95,7 @@ static void on_text(void *ctx, uint32_t index, struct str delta)
     struct call *c = ctx;
 
     c->writer->sink->text(c->writer, index, delta);
-    flush(c);
+    call_flush(c);
 }
 
 static void on_reasoning(void *ctx, uint32_t index, struct str delta)
@@ -103,7 +103,7 @@ static void on_reasoning(void *ctx, uint32_t index, struct str delta)
     struct call *c = ctx;
 
     c->writer->sink->reasoning(c->writer, index, delta);
-    flush(c);
+    call_flush(c);
 }
 
 static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
@@ -111,7 +111,7 @@ static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str i
     struct call *c = ctx;
 
     c->writer->sink->tool_begin(c->writer, index, tool, id, name);
-    flush(c);
+    call_flush(c);
 }
 
 static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str delta)
@@ -119,7 +119,7 @@ static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str de
     struct call *c = ctx;
 
     c->writer->sink->tool_args(c->writer, index, tool, delta);
-    flush(c);
+    call_flush(c);
 }
 
 static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
@@ -127,7 +127,7 @@ static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
     struct call *c = ctx;
 
     c->writer->sink->tool_end(c->writer, index, tool);
-    flush(c);
+    call_flush(c);
 }
 
 static void on_logprobs(void *ctx, uint32_t index, const struct turn_logprob *lp, size_t n)
@@ -135,7 +135,7 @@ static void on_logprobs(void *ctx, uint32_t index, const struct turn_logprob *lp
     struct call *c = ctx;
 
     c->writer->sink->logprobs(c->writer, index, lp, n);
-    flush(c);
+    call_flush(c);
 }
 
 /* A waiting answer that is no stream commits to 200 and sends spaces before its JSON. */
@@ -146,7 +146,7 @@ static void on_keepalive(void *ctx)
 
     if (c->req->stream) {
         c->writer->sink->keepalive(c->writer);
-        flush(c);
+        call_flush(c);
         return;
     }
     if (!exchange_started(c->x))
@@ -166,7 +166,7 @@ static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
     c->writer->sink->finish(c->writer, answers, n, usage);
     respond_count(c->api, c->dialect_label, 200);
     if (exchange_started(c->x)) {
-        flush(c);
+        call_flush(c);
         exchange_end(c->x);
     } else {
         exchange_reply(c->x, 200, "application/json", buf_str(&c->out));
@@ -190,11 +190,11 @@ static void on_failed(void *ctx, const struct err *e)
         c->writer->sink->failed(c->writer, &shown);
     else
         c->dialect->error(&shown, str_cstr(c->request_id), &c->out);
-    flush(c);
+    call_flush(c);
     exchange_end(c->x);
 }
 
-static const struct turn_sink call_sink = TURN_SINK_ON;
+const struct turn_sink call_sink = TURN_SINK_ON;
 
 /* --- from request to turn --- */
 
@@ -219,7 +219,7 @@ static const struct json *past_response(void *ctx, struct arena *a, struct str r
     return session_messages(s, a, response_id);
 }
 
-static int parse_request(struct call *c, struct str body, struct err *e)
+int call_parse(struct call *c, struct str body, struct err *e)
 {
     struct dialect_headers headers = {header_get, c->x};
     struct dialect_past past = {.response = past_response, .ctx = c};
@@ -296,7 +296,7 @@ static struct turn_input input_of(struct call *c)
 static bool listener_gone(struct turn_listener *l)
 {
     struct call *c = l->ctx;
-    bool gone = l->sink == &call_sink && exchange_peer_gone(c->x);
+    bool gone = exchange_peer_gone(c->x);
 
     if (gone)
         c->superseded = true; /* whatever is sent there, whoever repeats the request gets it */
@@ -379,11 +379,20 @@ static bool call_repeated(struct call *c, const struct turn_input *in)
     return false;
 }
 
-static void call_begin(struct call *c)
+void call_start(struct call *c)
 {
-    struct turn_input in;
+    struct turn_input in = input_of(c);
     struct arena arena;
 
+    if (call_repeated(c, &in))
+        return;
+    arena = c->arena; /* the request lies in it; the turn outlives what uses it */
+    c->arena = (struct arena){0};
+    turn_start(&c->api->turns, &arena, &in, &c->listener);
+}
+
+static void call_begin(struct call *c)
+{
     c->writer = c->dialect->writer(&c->arena, c->req, c->body, &c->out);
     c->listener = (struct turn_listener){
         .sink = &call_sink,
@@ -391,12 +400,7 @@ static void call_begin(struct call *c)
         .stream = c->req->stream,
     };
     exchange_watch(c->x, on_closed, c);
-    in = input_of(c);
-    if (call_repeated(c, &in))
-        return;
-    arena = c->arena; /* request and writer lie in it; the turn outlives what uses them */
-    c->arena = (struct arena){0};
-    turn_start(&c->api->turns, &arena, &in, &c->listener);
+    call_start(c);
 }
 
 static struct call *call_new(struct api_request *r, const struct dialect *d)
@@ -433,7 +437,7 @@ static int call_prepare(struct api_request *r, struct call *c, struct err *e)
 
     if (r->id_valid && r->id.len < sizeof(c->id))
         memcpy(c->id, r->id.p, r->id.len); /* for previous responses; find_session decides */
-    if (parse_request(c, body, e) || find_session(r, c, e))
+    if (call_parse(c, body, e) || find_session(r, c, e))
         return -1;
     regroup(c);
     call_hash(body, c->body, c->hash);
@@ -456,7 +460,10 @@ static void serve_call(struct api_request *r, const struct dialect *d)
         call_free(c);
         return;
     }
-    call_begin(c);
+    if (c->req->n_prompts > 1)
+        batch_begin(c);
+    else
+        call_begin(c);
 }
 
 static void serve_count_tokens(struct api_request *r, const struct dialect *d)

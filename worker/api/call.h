@@ -28,6 +28,21 @@ struct call {
     char id[ID_TEXT_MAX];
 };
 
+/* Events for a call that is a turn's only listener here; ctx is the call. */
+extern const struct turn_sink call_sink;
+
+/* Reads `body` (in the call's arena) into body and req. */
+int call_parse(struct call *c, struct str body, struct err *e);
+
+/* Has it answered: by a running turn, a recorded answer, or a turn of its own, which takes the
+ * arena. c->listener has sink, ctx (the call) and stream. Events may come from inside. */
+void call_start(struct call *c);
+
+/* What the writer has made goes out. */
+void call_flush(struct call *c);
+
+void call_free(struct call *c);
+
 /* 128 bits over the body without its "stream" and "stream_options" members: clients that lost a
  * stream repeat the turn without one, and mean the same call. parsed: what json_parse made of
  * body (its keys lie in it). */

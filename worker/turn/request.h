@@ -26,6 +26,8 @@ struct chat_request {
                                           only messages tell of; NULL: none */
     struct str prompt;                 /* text completion; absent otherwise */
     struct token_span prompt_ids;      /* token-id completion; n == 0 otherwise */
+    uint32_t n_prompts;                /* of a completion; above 1 each is a call of its own, and
+                                          prompt or prompt_ids is the first */
     struct sampling sampling;          /* defaults filled in */
     const struct json *sampling_given; /* object: only the fields the client really sent */
     enum tool_choice tool_choice;

@@ -1,0 +1,330 @@
+#include "worker/api/batch.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "worker/api/fields.h"
+
+struct part {
+    struct call call; /* first: its listener's ctx */
+    struct batch *batch;
+    uint32_t k;
+    bool over; /* its answer is there */
+};
+
+struct batch {
+    struct call *front;
+    struct chat_request req; /* the front's, with the answers of all parts */
+    uint32_t n, n_parts, n_over;
+    bool begun, failed;
+    bool starting, closed;       /* closed while it starts: freed then */
+    struct turn_answer *answers; /* n_parts * n, in the front's arena */
+    struct turn_usage usage;
+    struct part *parts;
+};
+
+static void part_hash(const uint64_t base[2], uint32_t k, uint64_t ret[2])
+{
+    ret[0] = base[0];
+    ret[1] = base[1] ^ (k + 1) * 0x9e3779b97f4a7c15u;
+}
+
+/* --- life --- */
+
+static void batch_free(struct batch *b)
+{
+    for (uint32_t k = 0; k < b->n_parts; k++) {
+        buf_done(&b->parts[k].call.out);
+        arena_done(&b->parts[k].call.arena);
+    }
+    free(b->parts);
+    call_free(b->front);
+    free(b);
+}
+
+static void leave_all(struct batch *b)
+{
+    for (uint32_t k = 0; k < b->n_parts; k++)
+        turn_leave(&b->parts[k].call.listener);
+}
+
+static void on_closed(void *ctx, bool delivered)
+{
+    struct batch *b = ctx;
+    struct call *c = b->front;
+
+    leave_all(b);
+    for (uint32_t k = 0; k < b->n_parts && c->finished && delivered; k++)
+        deliveries_close(&c->api->turns.deliveries, str_cstr(c->id), b->parts[k].call.hash,
+                         b->parts[k].call.number);
+    b->closed = true;
+    if (!b->starting)
+        batch_free(b);
+}
+
+/* The note: the hash of the whole request, the session's id and a NUL, the number of parts. */
+static struct str write_note(const struct batch *b, char note[EXCHANGE_NOTE_MAX])
+{
+    const struct call *c = b->front;
+    size_t len = strlen(c->id) + 1;
+
+    memcpy(note, c->hash, sizeof(c->hash));
+    memcpy(note + sizeof(c->hash), c->id, len);
+    memcpy(note + sizeof(c->hash) + len, &b->n_parts, sizeof(b->n_parts));
+    return str_of(note, sizeof(c->hash) + len + sizeof(b->n_parts));
+}
+
+/* The peer was gone with the answer after all: no part of it arrived. */
+static void on_lost(void *ctx, struct str note)
+{
+    struct api *a = ctx;
+    uint64_t base[2], hash[2], call;
+    uint32_t n;
+    bool ended = false;
+    struct str id = str_sub(note, sizeof(base), note.len - sizeof(base) - 1 - sizeof(n));
+    struct session *s = session_find(a->turns.store, id, &ended);
+
+    memcpy(base, note.p, sizeof(base));
+    memcpy(&n, note.p + note.len - sizeof(n), sizeof(n));
+    for (uint32_t k = 0; s && k < n; k++) {
+        part_hash(base, k, hash);
+        if (session_find_call(s, hash, (struct str){0}, &call))
+            deliveries_open(&a->turns.deliveries, id, hash, call);
+    }
+}
+
+/* --- events of a part --- */
+
+static void on_head(void *ctx, const struct turn_head *h)
+{
+    struct part *p = ctx;
+    struct call *c = p->batch->front;
+
+    p->call.number = h->call;
+    if (p->batch->failed || p->batch->begun)
+        return;
+    p->batch->begun = true;
+    call_sink.head(c, h);
+}
+
+static void on_text(void *ctx, uint32_t index, struct str delta)
+{
+    struct part *p = ctx;
+
+    if (!p->batch->failed)
+        call_sink.text(p->batch->front, p->k * p->batch->n + index, delta);
+}
+
+static void on_reasoning(void *ctx, uint32_t index, struct str delta)
+{
+    on_text(ctx, index, delta);
+}
+
+/* A completion is text only. */
+static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+{
+    (void)ctx, (void)index, (void)tool, (void)id, (void)name;
+}
+
+static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str delta)
+{
+    (void)ctx, (void)index, (void)tool, (void)delta;
+}
+
+static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
+{
+    (void)ctx, (void)index, (void)tool;
+}
+
+static void on_logprobs(void *ctx, uint32_t index, const struct turn_logprob *lp, size_t n)
+{
+    struct part *p = ctx;
+
+    if (!p->batch->failed)
+        call_sink.logprobs(p->batch->front, p->k * p->batch->n + index, lp, n);
+}
+
+/* One sign of life for all: that of the first part which is not over. */
+static void on_keepalive(void *ctx)
+{
+    struct part *p = ctx;
+    uint32_t k = 0;
+
+    while (p->batch->parts[k].over)
+        k++;
+    if (!p->batch->failed && k == p->k)
+        call_sink.keepalive(p->batch->front);
+}
+
+static const struct turn_logprob *copy_logprobs(struct arena *a, const struct turn_logprob *lp,
+                                                size_t n)
+{
+    struct turn_logprob *copy = arena_calloc(a, n, sizeof(*copy));
+
+    for (size_t i = 0; i < n; i++) {
+        copy[i] = lp[i];
+        copy[i].top = lp[i].n_top ? copy_logprobs(a, lp[i].top, lp[i].n_top) : NULL;
+    }
+    return copy;
+}
+
+/* What a part answered, kept until the others have. */
+static void keep(struct part *p, const struct turn_answer *t)
+{
+    struct arena *a = &p->batch->front->arena;
+    struct turn_answer *kept = &p->batch->answers[p->k * p->batch->n + t->index];
+    struct str text = json_string(json_get(t->message, "content"));
+
+    *kept = (struct turn_answer){
+        .index = p->k * p->batch->n + t->index,
+        .finish_reason = arena_str(a, t->finish_reason),
+        .message = json_keep(a, json_message(a, "assistant", json_make_string(arena_str(a, text)))),
+        .logprobs = copy_logprobs(a, t->logprobs, t->n_logprobs),
+        .n_logprobs = t->n_logprobs,
+    };
+}
+
+static void note_and_finish(struct batch *b)
+{
+    struct call *c = b->front;
+    char note[EXCHANGE_NOTE_MAX];
+    bool superseded = false;
+
+    for (uint32_t k = 0; k < b->n_parts; k++)
+        superseded = superseded || b->parts[k].call.superseded;
+    if (!superseded)
+        exchange_note(c->x, write_note(b, note), on_lost, c->api);
+    c->superseded = true; /* the note stands */
+    call_sink.finish(c, b->answers, (size_t)b->n_parts * b->n, &b->usage);
+}
+
+static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
+                      const struct turn_usage *usage)
+{
+    struct part *p = ctx;
+    struct batch *b = p->batch;
+
+    if (b->failed)
+        return;
+    for (size_t i = 0; i < n; i++)
+        keep(p, &answers[i]);
+    b->usage.prompt_tokens += usage->prompt_tokens;
+    b->usage.cached_tokens += usage->cached_tokens;
+    b->usage.completion_tokens += usage->completion_tokens;
+    b->usage.reasoning_tokens += usage->reasoning_tokens;
+    p->over = true;
+    if (++b->n_over == b->n_parts)
+        note_and_finish(b);
+}
+
+/* One failed part is the failure of all; what the others commit is replayed to a retry. */
+static void on_failed(void *ctx, const struct err *e)
+{
+    struct part *p = ctx;
+    struct batch *b = p->batch;
+
+    if (b->failed)
+        return;
+    b->failed = true;
+    leave_all(b);
+    call_sink.failed(b->front, e);
+}
+
+static const struct turn_sink part_sink = TURN_SINK_ON;
+
+/* --- begin --- */
+
+/* The request with the k-th prompt only, as text in the arena. */
+static struct str part_body(struct arena *a, const struct json *body, uint32_t k)
+{
+    struct json all = json_empty(JSON_OBJECT);
+    struct json text;
+
+    for (uint32_t i = 0; i < body->n; i++) {
+        struct str key = json_string(&body->members[i].key);
+        const struct json *v = &body->members[i].value;
+        const struct json *own = str_eq_c(key, "prompt") ? json_at(v, k) : v;
+
+        if (own)
+            json_put(a, &all, arena_cstr(a, key), *own);
+    }
+    text = json_text_of(a, &all);
+    return json_string(&text);
+}
+
+/* What can be refused is refused before any part runs. */
+static int part_check(struct part *p, struct err *e)
+{
+    struct call *c = &p->call;
+    struct turn_env *env = &c->api->turns;
+    struct turn_input in = {.session_id = str_cstr(c->id), .req = c->req, .body = c->body};
+    uint32_t context = turn_context_length(env);
+    struct err inner = {0};
+    size_t n = 0;
+
+    if (turn_count_tokens(env, &c->arena, &in, &n, &inner))
+        return inner.kind == ERR_INVALID
+                   ? err_field(e, "prompt", "prompt[%u]: %s", p->k, inner.text)
+                   : err_set(e, inner.kind, "prompt[%u]: %s", p->k, inner.text);
+    if (context > 0 && n >= context)
+        return err_set(e, ERR_CONTEXT_LENGTH, "prompt[%u] has %zu tokens, the context %u", p->k, n,
+                       context);
+    return 0;
+}
+
+static int part_read(struct part *p, struct err *e)
+{
+    const struct call *front = p->batch->front;
+    struct call *c = &p->call;
+
+    c->api = front->api;
+    c->x = front->x;
+    c->dialect = front->dialect;
+    c->dialect_label = front->dialect_label;
+    memcpy(c->request_id, front->request_id, sizeof(c->request_id));
+    memcpy(c->id, front->id, sizeof(c->id));
+    part_hash(front->hash, p->k, c->hash);
+    if (call_parse(c, part_body(&c->arena, front->body, p->k), e))
+        return -1;
+    c->listener = (struct turn_listener){.sink = &part_sink, .ctx = p, .stream = c->req->stream};
+    return part_check(p, e);
+}
+
+static struct batch *batch_new(struct call *front)
+{
+    struct batch *b = mem_zalloc(sizeof(*b));
+
+    b->front = front;
+    b->n = front->req->n;
+    b->n_parts = front->req->n_prompts;
+    b->req = *front->req;
+    b->req.n = b->n * b->n_parts;
+    b->answers = arena_calloc(&front->arena, b->req.n, sizeof(*b->answers));
+    b->parts = mem_calloc(b->n_parts, sizeof(*b->parts));
+    for (uint32_t k = 0; k < b->n_parts; k++) {
+        b->parts[k].batch = b;
+        b->parts[k].k = k;
+    }
+    return b;
+}
+
+void batch_begin(struct call *front)
+{
+    struct batch *b = batch_new(front);
+    struct err e = {0};
+    char note[EXCHANGE_NOTE_MAX];
+    struct str all = write_note(b, note);
+
+    front->writer = front->dialect->writer(&front->arena, &b->req, front->body, &front->out);
+    exchange_watch(front->x, on_closed, b);
+    exchange_settle(front->x, str_sub(all, 0, all.len - sizeof(b->n_parts)));
+    b->starting = true;
+    for (uint32_t k = 0; k < b->n_parts && !b->failed; k++)
+        if (part_read(&b->parts[k], &e))
+            on_failed(&b->parts[k], &e);
+    for (uint32_t k = 0; k < b->n_parts && !b->failed && !b->closed; k++)
+        call_start(&b->parts[k].call);
+    b->starting = false;
+    if (b->closed)
+        batch_free(b);
+}
