@@ -62,6 +62,7 @@ struct session_defaults setup_sessions(const struct config *c)
     d.export_retention_ms = (uint64_t)c->export_retention_ms;
     d.evict_after_ms = c->durability == DURABILITY_NONE ? 0 : EVICT_AFTER_MS;
     d.ignore_tools = c->ignore_tools;
+    d.keeps_due = c->sink.n > 0;
     d.timeline_compare_level = c->timeline_compare_level == COMPARE_TOKEN ? "token" : "text";
     return d;
 }

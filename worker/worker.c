@@ -144,7 +144,7 @@ static int open_place(struct worker *w, uint32_t index, struct err *e)
     if (stats.replayed > 0)
         log_info(NULL, "journal replayed", LOG_U("index", index), LOG_U("records", stats.replayed),
                  LOG_U("ms", loop_clock_ms() - start_ms));
-    return sinks_open_place(w->api.sinks, index, e);
+    return sinks_open_place(w->api.sinks, env, w->h->state_dir, index, e);
 }
 
 static void on_adopt(struct child *c, const struct heritage_place *place)

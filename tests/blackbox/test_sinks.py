@@ -300,3 +300,175 @@ def test_without_a_journal(start, tmp_path):
     sids = sorted(episode(gw)[0] + ".msgpack" for _ in range(3))
     assert gw.stop() == 0               # the end waits for what is owed
     assert files(f"{tmp_path}/out") == sids
+
+
+def cut_off_last_record(gw, sid):
+    """As if a crash had come before the journal's last record of that session."""
+    folder = f"{gw.folder}/state/worker-0"
+    path = max(f"{folder}/{n}" for n in os.listdir(folder) if n.startswith("seg-"))
+    with open(path, "r+b") as f:
+        f.truncate(f.read().rindex(sid.encode()) + 3)
+
+
+def folder_of(gw, kind):
+    spool = f"{gw.folder}/state/worker-0/spool"
+    return [f"{spool}/{n}" for n in os.listdir(spool) if n.startswith(kind)][0]
+
+
+def test_an_export_made_twice_is_queued_once(start, server):
+    """A crash between the spool and its note: both the file and the promise are found."""
+    r = server()
+    r.stop()
+    gw = start(sink=f"redis:redis://127.0.0.1:{r.port}", workers=1)
+    sid, native = episode(gw)
+    gw.wait_line("a sink takes nothing")
+    assert gw.stop() == 0
+    cut_off_last_record(gw, sid)
+    with open(f"{gw.folder}/state/worker-0/spool/left.part", "w") as f:
+        f.write("cut sho")
+    gw.start()
+    gw.wait_line("torn tail")
+    assert not os.path.exists(f"{gw.folder}/state/worker-0/spool/left.part")
+    g.wait_until(lambda: gw.metrics().get("rollgate_sink_waiting") == 1, 10, "one waits")
+    r.start()
+    g.wait_until(lambda: gw.metrics().get("rollgate_sink_delivered_total") == 1, 60, "it came")
+    g.wait_until(lambda: not spooled(gw), 10, "the spool is empty")
+    same(unpack(r.entries()[0][b"data"]), native["trajectories"][0])
+    time.sleep(0.5)
+    assert gw.metrics()["rollgate_sink_delivered_total"] == 1
+    assert not gw.has_line("is gone")
+
+
+@pytest.mark.parametrize("other", [True, False])
+def test_what_waits_for_sinks_of_the_past_is_said(start, tmp_path, other):
+    gw = start(sink=f"redis:redis://127.0.0.1:{g.free_port()}", workers=1)
+    sid, _ = episode(gw)
+    gw.wait_line("a sink takes nothing")
+    assert gw.stop() == 0
+    if not other:
+        cut_off_last_record(gw, sid)
+    gw.settings["sink"] = [f"file:{tmp_path}/out"] if other else []
+    gw.start()
+    assert gw.has_line("files wait for a sink that is not set any more.*redis-[0-9a-f]{8}.*files=1")
+    assert gw.has_line("promised to sinks that are not set any more") == (not other)
+    assert gw.get("/ready").status == 200
+
+
+def test_the_folder_vanishes(start, tmp_path):
+    gw = start(sink=f"file:{tmp_path}/out", workers=1)
+    shutil.rmtree(f"{tmp_path}/out")
+    sid, _ = episode(gw)
+    g.wait_until(lambda: os.path.exists(f"{tmp_path}/out/{sid}.msgpack"), 10, "the file is there")
+    gw.wait_line("the folder of a sink was gone")
+    shutil.rmtree(f"{tmp_path}/out")
+    with open(f"{tmp_path}/out", "w"):
+        sid, _ = episode(gw)
+        gw.wait_line("a sink takes nothing")
+    os.unlink(f"{tmp_path}/out")
+    g.wait_until(lambda: os.path.exists(f"{tmp_path}/out/{sid}.msgpack"), 20, "the file is there")
+
+
+def test_what_redis_refuses_waits(start, server):
+    r = server()
+    with r.client() as c:
+        c.set(STREAM, "no stream")
+    gw = start(sink=f"redis:redis://127.0.0.1:{r.port}", workers=1)
+    sids = {episode(gw)[0]}
+    gw.wait_line("WRONGTYPE")
+    with r.client() as c:
+        c.delete(STREAM)
+        c.execute_command("ACL", "SETUSER", "default", "-xadd")
+    sids.add(episode(gw)[0])
+    gw.wait_line("NOPERM")
+    with r.client() as c:
+        c.execute_command("ACL", "SETUSER", "default", "+xadd")
+    g.wait_until(lambda: {e[b"session_id"].decode() for e in r.entries()} == sids, 30, "all came")
+
+
+def test_a_redis_that_hangs(start, server):
+    r = server()
+    gw = start(sink=f"redis:redis://127.0.0.1:{r.port}", workers=1)
+    sids = [episode(gw)[0]]
+    g.wait_until(lambda: len(r.entries()) == 1, 20, "the first came")
+    r.process.send_signal(signal.SIGSTOP)
+    try:
+        sids += [episode(gw)[0] for _ in range(4)]
+        g.wait_until(lambda: gw.metrics().get("rollgate_sink_waiting") == 4, 10, "they wait")
+        assert gw.chat(gw.post("/sessions").json(), "still served").status == 200
+        os.kill(gw.child("worker-0"), signal.SIGKILL)       # in the middle of it
+        gw.allow("process ended", "died", "worker", "killed")
+        g.wait_until(lambda: gw.metrics().get("rollgate_sink_waiting") == 4, 20, "they wait again")
+    finally:
+        r.process.send_signal(signal.SIGCONT)
+    g.wait_until(lambda: {e[b"session_id"].decode() for e in r.entries()} == set(sids), 40, "all came")
+    g.wait_until(lambda: not spooled(gw), 10, "the spool is empty")
+
+
+def test_what_cannot_be_read_holds_up_nothing(start, tmp_path):
+    """Neither a session whose record is damaged on the disk nor a file without a descriptor for it."""
+    gw = start(sink=f"file:{tmp_path}/out", workers=1, max_worker_memory="4k", session_ttl="1h")
+    gw.allow("cannot be read back")
+    s = gw.post("/sessions", {"ttl_s": 2}).json()
+    assert gw.chat(s, "hello there").status == 200
+    g.wait_until(lambda: gw.metrics()["rollgate_sessions_spilled"] > 0, 10, "it is not in memory")
+    folder = f"{gw.folder}/state/worker-0"
+    path = max(f"{folder}/{n}" for n in os.listdir(folder) if n.startswith("seg-"))
+    with open(path, "r+b") as f:
+        at = f.read().index(b"hello there")
+        f.seek(at)
+        f.write(b"j")
+        f.flush()
+        gw.wait_line("cannot be read back")
+        sid, _ = episode(gw)
+        g.wait_until(lambda: os.path.exists(f"{tmp_path}/out/{sid}.msgpack"), 10, "the other came")
+        assert gw.metrics()["rollgate_sink_waiting"] == 1
+        f.seek(at)
+        f.write(b"h")
+    g.wait_until(lambda: os.path.exists(f"{tmp_path}/out/{s['session_id']}.msgpack"), 20, "it came, too")
+
+
+def test_a_file_that_cannot_be_opened_now_waits(start, tmp_path):
+    gw = start(sink=f"redis:redis://127.0.0.1:{g.free_port()}", workers=1)
+    sid, _ = episode(gw)
+    gw.wait_line("a sink takes nothing")
+    path = f"{folder_of(gw, 'redis')}/{sid}.msgpack"
+    os.rename(path, f"{tmp_path}/kept")
+    os.mkdir(path)                          # opens, but is not to be read
+    assert gw.stop() == 0
+    gw.start()
+    gw.wait_line("cannot read .*msgpack")
+    assert os.listdir(folder_of(gw, "redis")) == [f"{sid}.msgpack"]
+
+
+def test_a_sink_given_twice(tmp_path):
+    gw = g.Gateway(sink=[f"file:{tmp_path}", f"file:{tmp_path}"], workers=1, max_restarts=0).allow(".")
+    gw.start(wait=False)
+    assert gw.wait(30) != 0
+    assert "given twice" in gw.log()
+
+
+def test_a_full_disk_under_the_spool(start, tmp_path):
+    """What was finalized waits in the journal until its export fits."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)],
+                      stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("cannot mount a tmpfs here")
+    try:
+        gw = start(sink=f"file:{tmp_path}/out", workers=1, state_dir=str(disk / "state"), journal_min_free="0")
+        s = gw.post("/sessions").json()
+        assert gw.chat(s, "x" * 50000).status == 200
+        with open(disk / "ballast", "wb") as f:
+            free = os.statvfs(disk)
+            f.write(b"\0" * (free.f_bavail * free.f_frsize - 16384))
+        a = gw.post(f"/sessions/{s['session_id']}/finalize")
+        assert a.status == 200, a.text
+        gw.wait_line("the spool takes nothing.*space")
+        assert not files(tmp_path / "out")
+        os.unlink(disk / "ballast")
+        g.wait_until(lambda: files(tmp_path / "out") == [f"{s['session_id']}.msgpack"], 20, "it came")
+        with open(tmp_path / "out" / f"{s['session_id']}.msgpack", "rb") as f:
+            same(unpack(f.read())["trajectories"][0], a.json()["trajectories"][0])
+        assert gw.stop() == 0
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=False)

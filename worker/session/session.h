@@ -65,6 +65,7 @@ struct session_defaults {
                                 none, it stays for its own TTL */
     bool ignore_tools;       /* timelines: true */
     const char *timeline_compare_level; /* "text" */
+    bool keeps_due; /* there are sinks: what they wait for is kept beyond its time */
 };
 
 /* The spec's defaults. */

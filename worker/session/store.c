@@ -208,10 +208,16 @@ void session_finish(struct session *s, enum session_end how, uint64_t now_ms)
         session_unlink(s);
 }
 
+/* A sink waits for its export. */
+static bool is_owed(const struct session *s)
+{
+    return s->sink == SESSION_SINK_DUE && s->store->defaults.keeps_due;
+}
+
 /* Finalized, and nobody holds it or waits for its export. */
 static bool can_leave(const struct session *s)
 {
-    return s->phase == SESSION_FINALIZED && s->pins == 0 && s->sink != SESSION_SINK_DUE;
+    return s->phase == SESSION_FINALIZED && s->pins == 0 && !is_owed(s);
 }
 
 static void leave(struct session *s)
@@ -263,7 +269,7 @@ void session_sweep(struct session_store *st, uint64_t now_ms)
 
         if (t->at_ms + st->defaults.export_retention_ms > now_ms)
             break;
-        if (s && session_has_ended(s) && s->sink != SESSION_SINK_DUE) {
+        if (s && session_has_ended(s) && !is_owed(s)) {
             session_unlink(s);
             session_maybe_free(s);
         }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "worker/sink/target.h"
 
@@ -82,17 +83,30 @@ static void done(struct files *f, const struct err *why)
     target_done(t, why);
 }
 
+/* The spool is on another disk: the new name must be on this one before the spooled file goes. */
+static int sync_folder(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd < 0 ? -1 : fsync(fd);
+
+    if (fd >= 0)
+        (void)close(fd);
+    return rc;
+}
+
 static void on_copy(struct loop_task *task)
 {
     struct files *f = CONTAINER_OF(task, struct files, later);
     ssize_t n = sendfile(f->to, f->from, NULL, COPY_STEP);
+    bool durable = f->target->env->durable;
     struct err e = {0};
 
     if (n > 0) {
         loop_task_post(f->target->env->loop, &f->later, on_copy);
         return;
     }
-    if (n < 0 || (f->target->env->durable && fdatasync(f->to)) || rename(f->part, f->whole)) {
+    if (n < 0 || (durable && fdatasync(f->to)) || rename(f->part, f->whole) ||
+        (durable && sync_folder(f->dir))) {
         (void)err_sys(&e, ERR_IO, "cannot copy to %s", f->whole);
         done(f, &e);
         return;
@@ -114,6 +128,17 @@ static void start_copy(struct files *f, const char *path)
     loop_task_post(f->target->env->loop, &f->later, on_copy);
 }
 
+/* Its folder may have been taken away, and is made again then. */
+static int move(const struct files *f, const char *path)
+{
+    if (rename(path, f->whole) == 0)
+        return 0;
+    if (errno != ENOENT || mkdir(f->dir, 0777))
+        return -1;
+    log_warn(NULL, "the folder of a sink was gone: made again", LOG_T("folder", f->dir));
+    return rename(path, f->whole);
+}
+
 static void files_send(struct target *t, const char *path)
 {
     struct files *f = t->state;
@@ -124,7 +149,7 @@ static void files_send(struct target *t, const char *path)
     f->part = buf_take(&name);
     buf_printf(&name, "%s/%s.msgpack", f->dir, t->first->session_id);
     f->whole = buf_take(&name);
-    if (rename(path, f->whole) == 0) {
+    if (move(f, path) == 0) {
         done(f, NULL);
     } else if (errno == EXDEV) {
         start_copy(f, path);

@@ -253,19 +253,24 @@ static int dial(struct redis *r)
     return 0;
 }
 
-/* The file keeps a name under pointed/ for whoever reads the entry. -1 with errno. */
+/* The file keeps a name under pointed/ for whoever reads the entry: its own, so that entries of an
+ * export that was made once more behind a crash do not point into the former one. -1 with errno. */
 static int point(const struct redis *r, struct buf *ret)
 {
     const struct parcel *p = r->target->first;
     struct buf from = {0};
+    struct stat st;
     int rc;
 
     target_folder(r->target, p->place, &from);
     buf_printf(ret, "%s/pointed", from.p);
     (void)mkdir(ret->p, 0700);
-    buf_printf(ret, "/%s.msgpack", p->session_id);
     buf_printf(&from, "/%s.msgpack", p->session_id);
-    rc = link(from.p, ret->p) && errno != EEXIST ? -1 : 0;
+    rc = stat(from.p, &st);
+    if (rc == 0) {
+        buf_printf(ret, "/%s-%llx.msgpack", p->session_id, (unsigned long long)st.st_ino);
+        rc = link(from.p, ret->p) && errno != EEXIST ? -1 : 0;
+    }
     buf_done(&from);
     return rc;
 }

@@ -1,10 +1,14 @@
 #include "worker/sink/sink.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/proc/config.h"
 #include "worker/export/options_text.h"
@@ -13,7 +17,7 @@
 #include "worker/turn/ledger.h"
 #include "worker/turn/resident.h"
 
-enum { DELAY_MIN_MS = 1000, DELAY_MAX_MS = 30 * 1000, SWEEP_TICKS = 60 };
+enum { DELAY_MIN_MS = 1000, DELAY_MAX_MS = 30 * 1000, SWEEP_TICKS = 60, UNREAD_TICKS = 10 };
 
 struct sinks {
     struct turn_env *env;
@@ -24,7 +28,8 @@ struct sinks {
     VEC(struct target *) targets;
     struct syncer *syncer; /* durability power */
 
-    VEC(char *) due; /* ids of sessions to be spooled, in order */
+    VEC(char *) unread; /* ids of such whose session could not be read back: later once more */
+    VEC(char *) due;    /* ids of sessions to be spooled, in order */
     size_t next_due;
     struct spooling *spooling; /* of due.at[next_due] */
     uint64_t delay_ms;
@@ -43,6 +48,15 @@ static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
 
     (void)took_us;
     spooling_synced(k->spooling, ticket, failed);
+}
+
+static const struct target *find_target(const struct sinks *k, const char *name)
+{
+    for (size_t i = 0; k && i < k->targets.n; i++) {
+        if (strcmp(k->targets.at[i]->name, name) == 0)
+            return k->targets.at[i];
+    }
+    return NULL;
 }
 
 int sinks_new(struct turn_env *env, const struct config *c, const char *state_dir,
@@ -73,6 +87,11 @@ int sinks_new(struct turn_env *env, const struct config *c, const char *state_di
 
         if (target_new(&k->targets_env, c->sink.at[i], &t, e))
             goto out;
+        if (find_target(k, t->name)) {
+            (void)err_field(e, "sink", "--sink \"%s\" is given twice", c->sink.at[i]);
+            target_free(t);
+            goto out;
+        }
         *vec_push(&k->targets) = t;
     }
     *ret = k;
@@ -96,6 +115,9 @@ void sinks_free(struct sinks *k)
     for (size_t i = k->next_due; i < k->due.n; i++)
         free(k->due.at[i]);
     vec_done(&k->due);
+    for (size_t i = 0; i < k->unread.n; i++)
+        free(k->unread.at[i]);
+    vec_done(&k->unread);
     free(k->state_dir);
     free(k);
 }
@@ -109,24 +131,76 @@ void sinks_configure(struct sinks *k, const struct config *c)
     k->targets_env.retention_ms = (uint64_t)c->export_retention_ms;
 }
 
-static void take_owed(struct sinks *k, uint32_t index)
+static void take_owed(struct sinks *k, const struct turn_env *env, uint32_t index)
 {
     struct str options;
     uint32_t place;
+    size_t n = 0;
 
-    for (struct session *s = session_next(k->env->store, NULL); s;
-         s = session_next(k->env->store, s)) {
-        if (ids_parse(session_id(s), &place) == 0 && place == index &&
-            session_phase(s) == SESSION_FINALIZED && session_sink(s, &options) == SESSION_SINK_DUE)
-            sinks_take(k, session_id(s));
+    for (struct session *s = session_next(env->store, NULL); s; s = session_next(env->store, s)) {
+        if (ids_parse(session_id(s), &place) || place != index ||
+            session_phase(s) != SESSION_FINALIZED || session_sink(s, &options) != SESSION_SINK_DUE)
+            continue;
+        sinks_take(k, session_id(s));
+        n++;
     }
+    if (!k && n > 0)
+        log_warn(NULL, "exports were promised to sinks that are not set any more",
+                 LOG_U("index", index), LOG_U("sessions", n));
 }
 
-int sinks_open_place(struct sinks *k, uint32_t index, struct err *e)
+/* How many spooled files are in a folder. */
+static size_t count_files(int at, const char *folder)
+{
+    int fd = openat(at, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
+    size_t n = 0;
+
+    while (dir && (entry = readdir(dir)))
+        n += str_ends(str_cstr(entry->d_name), STR(".msgpack"));
+    if (dir)
+        (void)closedir(dir);
+    else if (fd >= 0)
+        (void)close(fd);
+    return n;
+}
+
+/* What is left in a place's spool: parts of exports that a crash ended, which go, and files for
+ * sinks that are not set any more, which stay and are said. */
+static void look_over(const struct sinks *k, const char *state_dir, uint32_t index)
+{
+    struct buf path = {0};
+    const struct dirent *entry;
+    DIR *dir;
+
+    buf_printf(&path, "%s/worker-%u/spool", state_dir, index);
+    dir = opendir(path.p);
+    while (dir && (entry = readdir(dir))) {
+        size_t n;
+
+        if (str_ends(str_cstr(entry->d_name), STR(".part")))
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+        if (entry->d_name[0] == '.' || find_target(k, entry->d_name))
+            continue;
+        n = count_files(dirfd(dir), entry->d_name);
+        if (n > 0)
+            log_warn(NULL, "files wait for a sink that is not set any more",
+                     LOG_T("folder", path.p), LOG_T("sink", entry->d_name), LOG_U("files", n));
+    }
+    if (dir)
+        (void)closedir(dir);
+    buf_done(&path);
+}
+
+int sinks_open_place(struct sinks *k, const struct turn_env *env, const char *state_dir,
+                     uint32_t index, struct err *e)
 {
     struct buf path = {0};
     int rc = 0;
 
+    look_over(k, state_dir, index);
+    take_owed(k, env, index);
     if (!k)
         return 0;
     buf_printf(&path, "%s/worker-%u", k->state_dir, index);
@@ -136,8 +210,6 @@ int sinks_open_place(struct sinks *k, uint32_t index, struct err *e)
         rc = err_sys(e, ERR_IO, "cannot make the spool of place %u", index);
     for (size_t i = 0; i < k->targets.n && rc == 0; i++)
         rc = target_scan(k->targets.at[i], index, e);
-    if (rc == 0)
-        take_owed(k, index);
     buf_done(&path);
     return rc;
 }
@@ -233,10 +305,25 @@ static void on_spooled(void *ctx, const struct err *err)
 
 static void on_resident(void *ctx, const struct err *err)
 {
-    if (err)
-        on_spooled(ctx, err);
-    else
-        spool_next(ctx);
+    struct sinks *k = ctx;
+
+    if (!err) {
+        spool_next(k);
+        return;
+    }
+    metrics_count(k->env->page, METRIC_sink_errors, 1);
+    *vec_push(&k->unread) = mem_strdup(k->due.at[k->next_due]);
+    forget_due(k);
+    if (k->due.n > 0)
+        spool_later(k, 1);
+}
+
+static void take_unread(struct sinks *k)
+{
+    while (k->unread.n > 0) {
+        *vec_push(&k->due) = vec_pop(&k->unread);
+        spool_later(k, 1);
+    }
 }
 
 static void spool_next(struct sinks *k)
@@ -316,7 +403,7 @@ bool sinks_full(const struct sinks *k)
 
 bool sinks_busy(const struct sinks *k)
 {
-    if (k && k->due.n > 0)
+    if (k && k->due.n > 0 && k->delay_ms == DELAY_MIN_MS)
         return true;
     for (size_t i = 0; k && i < k->targets.n; i++) {
         if (k->targets.at[i]->first && !k->targets.at[i]->down)
@@ -336,7 +423,9 @@ void sinks_tick(struct sinks *k)
             target_sweep(k->targets.at[i]);
         n += k->targets.at[i]->n;
     }
+    if (k->ticks % UNREAD_TICKS == 0)
+        take_unread(k);
     k->ticks++;
-    metrics_set(k->env->page, METRIC_sink_waiting, n + k->due.n - k->next_due);
+    metrics_set(k->env->page, METRIC_sink_waiting, n + k->unread.n + k->due.n - k->next_due);
     metrics_set(k->env->page, METRIC_sink_waiting_bytes, waiting_bytes(k));
 }

@@ -1,5 +1,6 @@
 #include "worker/sink/spooled.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -12,16 +13,25 @@ int spooled_open(const char *path, struct spooled *ret, struct err *e)
     void *p = MAP_FAILED;
 
     *ret = (struct spooled){0};
-    if (fd >= 0 && fstat(fd, &st) == 0)
+    if (fd < 0 && errno == ENOENT)
+        return err_set(e, ERR_NOT_FOUND, "there is no %s", path);
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size == 0) {
+        (void)close(fd);
+        return err_set(e, ERR_INVALID, "%s is empty", path);
+    }
+    if (fd >= 0)
         p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED)
+        (void)err_sys(e, ERR_IO, "cannot read %s", path);
     if (fd >= 0)
         (void)close(fd);
     if (p == MAP_FAILED)
-        return err_sys(e, ERR_IO, "cannot read %s", path);
+        return -1;
     ret->bytes = str_of(p, (size_t)st.st_size);
     if (pieces_find(ret->bytes, &ret->pieces, e) == 0)
         return 0;
     spooled_close(ret);
+    e->kind = ERR_INVALID;
     return -1;
 }
 

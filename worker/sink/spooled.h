@@ -9,7 +9,8 @@ struct spooled {
     struct pieces pieces;
 };
 
-/* ERR_IO: it cannot be read, or is not a whole export. */
+/* ERR_NOT_FOUND: it is gone; ERR_INVALID: it is not a whole export; ERR_IO: it cannot be read now.
+ */
 int spooled_open(const char *path, struct spooled *ret, struct err *e);
 void spooled_close(struct spooled *s);
 

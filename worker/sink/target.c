@@ -59,6 +59,7 @@ void target_free(struct target *t)
         next = p->next;
         free(p);
     }
+    map_done(&t->queued);
     vec_done(&t->places);
     free(t->name);
     free(t);
@@ -92,13 +93,28 @@ static void send_soon(struct target *t)
         loop_timer_set(t->env->loop, &t->retry, 1, on_retry);
 }
 
-static void drop_first(struct target *t)
+static struct parcel *take_first(struct target *t)
 {
     struct parcel *p = t->first;
 
     t->first = p->next;
     if (!t->first)
         t->end = &t->first;
+    p->next = NULL;
+    return p;
+}
+
+static void append(struct target *t, struct parcel *p)
+{
+    *t->end = p;
+    t->end = &p->next;
+}
+
+static void drop_first(struct target *t)
+{
+    struct parcel *p = take_first(t);
+
+    (void)map_take(&t->queued, str_cstr(p->session_id));
     t->n--;
     t->bytes -= p->bytes;
     free(p);
@@ -122,6 +138,22 @@ static void put_aside(struct target *t, const char *path, const struct err *why)
     send_soon(t);
 }
 
+/* It is tried again, later and later. Each reason is said once. */
+static void not_taken(struct target *t, const struct err *why)
+{
+    uint64_t reason = str_hash(str_cstr(why->text), 0);
+
+    metrics_count(t->env->page, METRIC_sink_errors, 1);
+    if (!t->down || t->reason != reason)
+        log_warn(&(struct log_scope){.session = str_cstr(t->first->session_id)},
+                 "a sink takes nothing: trajectories wait", LOG_T("sink", t->name),
+                 LOG_T("reason", why->text));
+    t->down = true;
+    t->reason = reason;
+    loop_timer_set(t->env->loop, &t->retry, t->delay_ms, on_retry);
+    t->delay_ms = MIN_OF(t->delay_ms * 2, DELAY_MAX_MS);
+}
+
 static void send_first(struct target *t)
 {
     struct buf path = {0};
@@ -130,11 +162,14 @@ static void send_first(struct target *t)
     if (!t->first || t->sending)
         return;
     parcel_path(t, t->first, &path);
-    if (spooled_open(path.p, &t->open, &e)) {
-        put_aside(t, path.p, &e);
-    } else {
+    if (spooled_open(path.p, &t->open, &e) == 0) {
         t->sending = true;
         t->kind->send(t, path.p);
+    } else if (e.kind == ERR_IO) { /* no descriptor, no memory: later, and others first */
+        not_taken(t, &e);
+        append(t, take_first(t));
+    } else {
+        put_aside(t, path.p, &e);
     }
     buf_done(&path);
 }
@@ -148,14 +183,7 @@ void target_done(struct target *t, const struct err *why)
     t->sending = false;
     spooled_close(&t->open);
     if (why) {
-        metrics_count(t->env->page, METRIC_sink_errors, 1);
-        if (!t->down)
-            log_warn(&(struct log_scope){.session = str_cstr(t->first->session_id)},
-                     "a sink takes nothing: trajectories wait", LOG_T("sink", t->name),
-                     LOG_T("reason", why->text));
-        t->down = true;
-        loop_timer_set(t->env->loop, &t->retry, t->delay_ms, on_retry);
-        t->delay_ms = MIN_OF(t->delay_ms * 2, DELAY_MAX_MS);
+        not_taken(t, why);
         return;
     }
     if (t->down)
@@ -172,17 +200,20 @@ void target_done(struct target *t, const struct err *why)
 
 void target_add(struct target *t, uint32_t place, struct str session_id)
 {
-    struct parcel *p = mem_zalloc(sizeof(*p) + session_id.len + 1);
+    struct parcel *p;
     struct buf path = {0};
     struct stat st;
 
+    if (map_get(&t->queued, session_id)) /* made once more behind a crash: the same */
+        return;
+    p = mem_zalloc(sizeof(*p) + session_id.len + 1);
     memcpy(p->session_id, session_id.p, session_id.len);
     p->place = place;
     parcel_path(t, p, &path);
     p->bytes = stat(path.p, &st) ? 0 : (uint64_t)st.st_blocks * 512;
     buf_done(&path);
-    *t->end = p;
-    t->end = &p->next;
+    append(t, p);
+    (void)map_set(&t->queued, str_cstr(p->session_id), p);
     t->n++;
     t->bytes += p->bytes;
     send_soon(t);

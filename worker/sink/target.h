@@ -7,6 +7,7 @@
 #define RG_SINK_TARGET_H
 
 #include "common/base/buf.h"
+#include "common/base/map.h"
 #include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "worker/sink/spooled.h"
@@ -52,11 +53,13 @@ struct target {
     void *state;
     char *name; /* of its folder in the spools: the same while the setting is */
     struct parcel *first, **end;
+    struct map queued; /* the same by session id */
     size_t n;
     uint64_t bytes;
     VEC(uint32_t) places;
     uint64_t pointed_bytes; /* files that entries already sent point to */
     bool sending, down;
+    uint64_t reason;     /* hash of why it is down */
     struct spooled open; /* what is being sent */
     uint64_t delay_ms;
     struct loop_timer retry;
@@ -73,7 +76,8 @@ void target_folder(const struct target *t, uint32_t place, struct buf *ret);
 /* Makes its folder and queues the files there, the oldest first. */
 int target_scan(struct target *t, uint32_t place, struct err *e);
 
-/* Queues a file that was just put into its folder; a session's place and id. */
+/* Queues a file that was just put into its folder, unless one of that name waits already; a
+ * session's place and id. */
 void target_add(struct target *t, uint32_t place, struct str session_id);
 
 /* For kinds: the first file was taken, or it was not and `why` says so; then it is tried again. */

@@ -168,3 +168,26 @@ TEST(spill, a_revived_session_may_end_while_it_is_read)
     cr_assert(is_zero(k.store));
     kit_done(&k);
 }
+
+/* What a sink waits for stays beyond its time, as long as there are sinks. */
+TEST(spill, what_is_owed_stays)
+{
+    for (int sinks = 0; sinks < 2; sinks++) {
+        struct session_defaults d;
+        struct buf due = {0};
+        struct kit k;
+        bool ended;
+
+        session_defaults_init(&d);
+        d.keeps_due = sinks;
+        kit_defaults(&k, &d, NULL);
+        session_sink_record(k.s, SESSION_SINK_DUE, STR("{}"), ++k.now, &due);
+        cr_assert_eq(session_apply(k.store, buf_str(&due), &k.err), 0);
+        cr_assert_eq(kit_end(&k, SESSION_END_FINALIZE), 0);
+        session_sweep(k.store, k.now + 200 * (uint64_t)HOUR);
+        (void)session_make_room(k.store, 1000);
+        cr_assert_eq(session_find_any(k.store, STR("w0-1"), &ended) != NULL, sinks);
+        buf_done(&due);
+        kit_done(&k);
+    }
+}
