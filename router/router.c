@@ -43,6 +43,7 @@ static void on_drain(struct child *c)
     front_take_queued(&r->front);
     front_drain(&r->front);
     r->hub.draining = true;
+    upstreams_leave_behind(r->hub.upstreams);
     r->hub.on_empty = on_empty;
     conn_close_idle(&r->hub);
     if (r->hub.conn_count == 0)

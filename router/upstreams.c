@@ -46,6 +46,7 @@ struct upstreams {
     size_t peer_count;
     size_t links, idle_links; /* open ones; of them, idle */
     unsigned turn;
+    bool left_behind;
     struct loop_timer sweep;
 };
 
@@ -181,7 +182,17 @@ int upstreams_find(const struct upstreams *u, uint32_t index)
     for (size_t i = 0; i < u->peer_count; i++)
         if (index >= u->peers[i].first && index <= u->peers[i].last)
             return (int)(BOARD_WORKERS_MAX + i);
-    return board_resolve(u->heritage->board, index);
+    /* Whoever serves the place accepts on its own socket, its adopter, too. A router that an
+     * upgrade left behind does not learn of later places, and takes every one for served. */
+    if (board_resolve(u->heritage->board, index) < 0 &&
+        (!u->left_behind || index - u->heritage->board->worker_base >= BOARD_WORKERS_MAX))
+        return -1;
+    return (int)(index - u->heritage->board->worker_base);
+}
+
+void upstreams_leave_behind(struct upstreams *u)
+{
+    u->left_behind = true;
 }
 
 int upstreams_any(struct upstreams *u)

@@ -48,9 +48,12 @@ struct upstreams *upstreams_new(const struct heritage *h, struct loop *l, struct
 /* Closes idle links; those in use must be closed before. */
 void upstreams_free(struct upstreams *u);
 
-/* The upstream that serves ids of this worker index: an own worker, the adopter of a retired one,
- * or a peer; -1 when the index is nobody's. */
+/* The upstream that serves ids of this worker index: an own worker (for a retired one the socket is
+ * its adopter's by now), or a peer; -1 when the index is nobody's. */
 int upstreams_find(const struct upstreams *u, uint32_t index);
+
+/* This router is about to end: the board may no longer be kept up to date (upgrade). */
+void upstreams_leave_behind(struct upstreams *u);
 
 /* The next one for work without an id: round robin over own workers that are ready and could be
  * reached lately; over all own workers when there is none such. -1 when there is no worker at all.

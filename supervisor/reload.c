@@ -320,25 +320,44 @@ static void lift_controls(struct supervisor *s)
         lift(&s->previous.at[i].control_fd);
 }
 
-static void describe(struct buf *text, unsigned slot, pid_t pid, int control_fd)
+static struct previous as_previous(const struct process *p)
 {
-    (void)fcntl(control_fd, F_SETFD, 0);
-    buf_printf(text, "%u:%d:%d,", slot, (int)pid, control_fd);
+    const struct heritage *h = &p->heritage;
+    struct previous old = {.slot = h->slot, .pid = p->pid, .control_fd = p->control_fd};
+
+    if (h->role == ROLE_ROUTER)
+        return old;
+    old.places[h->place / 64] |= UINT64_C(1) << h->place % 64;
+    for (size_t i = 0; i < h->n_adopted; i++)
+        old.places[h->adopted[i].place / 64] |= UINT64_C(1) << h->adopted[i].place % 64;
+    return old;
 }
 
-/* "slot:pid:fd," for each child that goes on: the new supervisor waits for them and, by keeping the
- * control socket open, lets them finish. */
+static void describe(struct buf *text, const struct previous *old)
+{
+    (void)fcntl(old->control_fd, F_SETFD, 0);
+    buf_printf(text, "%u:%d:%d", old->slot, (int)old->pid, old->control_fd);
+    for (unsigned place = 0; place < BOARD_WORKERS_MAX; place++) {
+        if (old->places[place / 64] >> place % 64 & 1)
+            buf_printf(text, "+%u", place);
+    }
+    buf_add_c(text, ',');
+}
+
+/* "slot:pid:fd+place+place," for each child that goes on: the new supervisor waits for them and, by
+ * keeping the control socket open, lets them finish. */
 static void describe_children(struct supervisor *s)
 {
     struct buf text = {0};
 
     for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
-        if (s->processes[slot].pid)
-            describe(&text, slot, s->processes[slot].pid, s->processes[slot].control_fd);
+        struct previous old = as_previous(&s->processes[slot]);
+
+        if (old.pid)
+            describe(&text, &old);
     }
     for (size_t i = 0; i < s->previous.n; i++)
-        describe(&text, s->previous.at[i].slot, s->previous.at[i].pid,
-                 s->previous.at[i].control_fd);
+        describe(&text, &s->previous.at[i]);
     buf_add_c(&text, 0);
     (void)setenv("RG_PREVIOUS", text.p, 1);
     buf_done(&text);
@@ -373,12 +392,17 @@ void reload_take_previous(struct supervisor *s)
     const char *text = getenv("RG_PREVIOUS");
 
     while (text && *text) {
-        struct previous old;
+        struct previous old = {0};
         char *end;
 
         old.slot = (unsigned)strtoul(text, &end, 10);
         old.pid = *end == ':' ? (pid_t)strtol(end + 1, &end, 10) : 0;
         old.control_fd = *end == ':' ? (int)strtol(end + 1, &end, 10) : -1;
+        while (*end == '+') {
+            unsigned long place = strtoul(end + 1, &end, 10) % BOARD_WORKERS_MAX;
+
+            old.places[place / 64] |= UINT64_C(1) << place % 64;
+        }
         if (*end != ',' || old.slot >= BOARD_SLOTS || old.pid <= 0)
             break;
         (void)fcntl(old.control_fd, F_SETFD, FD_CLOEXEC);

@@ -163,12 +163,21 @@ static void try_later(struct supervisor *s, struct process *p, int64_t lived_ms)
     loop_timer_set(s->loop, &p->respawn, (uint64_t)process_backoff(p, lived_ms), on_respawn);
 }
 
-/* A worker's journal belongs to its predecessor until that has ended. */
+/* A journal belongs to the worker of before an upgrade until that has ended: its own, and those
+ * that it had adopted. */
 static bool has_previous(const struct supervisor *s, unsigned slot)
 {
-    for (size_t i = 0; i < s->previous.n; i++) {
-        if (s->previous.at[i].slot == slot && !is_router(slot))
+    const struct heritage *h = &s->processes[slot].heritage;
+
+    for (size_t i = 0; i < s->previous.n && !is_router(slot); i++) {
+        const struct previous *old = &s->previous.at[i];
+
+        if (old->slot == slot || old->places[h->place / 64] >> h->place % 64 & 1)
             return true;
+        for (size_t k = 0; k < h->n_adopted; k++) {
+            if (old->places[h->adopted[k].place / 64] >> h->adopted[k].place % 64 & 1)
+                return true;
+        }
     }
     return false;
 }
@@ -334,6 +343,17 @@ static void bury(struct supervisor *s, unsigned slot, pid_t pid, int wait_status
     }
 }
 
+/* Starts the workers that waited for one of before the upgrade. */
+static void start_waiting(struct supervisor *s)
+{
+    for (unsigned slot = BOARD_WORKER0; slot < BOARD_SLOTS; slot++) {
+        struct process *p = &s->processes[slot];
+
+        if (p->wanted && !p->pid && !loop_timer_active(&p->respawn))
+            spawn_start(s, slot); /* or goes on waiting for another one */
+    }
+}
+
 static void bury_previous(struct supervisor *s, pid_t pid)
 {
     for (size_t i = 0; i < s->previous.n; i++) {
@@ -343,8 +363,8 @@ static void bury_previous(struct supervisor *s, pid_t pid)
             continue;
         close(old.control_fd);
         s->previous.at[i] = s->previous.at[--s->previous.n];
-        if (s->phase <= PHASE_SERVING && s->processes[old.slot].wanted && !is_router(old.slot))
-            spawn_start(s, old.slot);
+        if (s->phase <= PHASE_SERVING)
+            start_waiting(s);
         return;
     }
 }

@@ -94,10 +94,28 @@ static bool all_ready(const struct supervisor *s)
     return true;
 }
 
+/* Reload and upgrade, as soon as all serve: an upgrade starts while the children of the old binary
+ * finish, which may take as long as their calls. */
+static void obey(struct supervisor *s)
+{
+    if (s->phase == PHASE_STARTING && (s->asked_reload || s->asked_upgrade))
+        log_info(NULL, "reload or upgrade waits until all serve");
+    if (s->phase != PHASE_SERVING)
+        return;
+    if (s->asked_reload)
+        reload_config(s);
+    s->asked_reload = false;
+    if (s->asked_upgrade)
+        reload_upgrade(s);
+    s->asked_upgrade = false;
+}
+
 void supervisor_advance(struct supervisor *s)
 {
-    if (s->phase == PHASE_STARTING && all_ready(s))
+    if (s->phase == PHASE_STARTING && all_ready(s)) {
         announce(s);
+        obey(s);
+    }
     if (s->phase == PHASE_ROUTERS && spawn_signal(s, ROLE_ROUTER, 0) == 0)
         end_workers(s);
     if (s->phase >= PHASE_WORKERS && spawn_signal(s, -1, 0) == 0)
@@ -126,13 +144,12 @@ static void on_signal(struct signals *signals, int signo, int sender)
         supervisor_advance(s);
         break;
     case SIGHUP:
+        s->asked_reload = true;
+        obey(s);
+        break;
     case SIGUSR2:
-        if (s->phase != PHASE_SERVING)
-            log_warn(NULL, "not serving yet, or no longer: signal ignored", LOG_I("signal", signo));
-        else if (signo == SIGHUP)
-            reload_config(s);
-        else
-            reload_upgrade(s);
+        s->asked_upgrade = true;
+        obey(s);
         break;
     default:
         break;

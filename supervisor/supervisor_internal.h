@@ -24,6 +24,8 @@ struct previous {
     unsigned slot;
     pid_t pid;
     int control_fd; /* open while it lives; closing it would end it */
+    uint64_t
+        places[BOARD_WORKERS_MAX / 64]; /* a worker's: bits of those whose journals it has open */
 };
 
 struct supervisor {
@@ -42,6 +44,7 @@ struct supervisor {
     struct loop_timer tick;
     struct loop_timer deadline; /* of the current phase of a drain */
     enum phase phase;
+    bool asked_reload, asked_upgrade; /* by a signal, not done yet */
     int exit_status;
     int64_t watchdog_ms;   /* 0: systemd asks for no sign of life */
     int64_t watchdog_next; /* loop clock */

@@ -218,6 +218,18 @@ def test_calls_in_flight_outlive_an_upgrade_of_a_scaled_gateway(start):
         assert [a.status for a in answers] == [200]
 
 
+def test_a_reload_during_an_upgrade_is_not_forgotten(start):
+    s = slow(workers=1, routers=1).start()
+    t, answers = in_flight(s, session_of(s, 0), "call")
+    s.signal(signal.SIGUSR2)
+    g.wait_until(lambda: s.log().count("rollgate starts") == 2, what="the new binary")
+    write_settings(s, workers=3, routers=1)
+    s.signal(signal.SIGHUP)     # the first worker of the new binary waits for the old one's call
+    g.wait_until(lambda: s.child("worker-2"), 30, "the settings are applied")
+    t.join(30)
+    assert [a.status for a in answers] == [200]
+
+
 def test_calls_in_flight_finish_while_their_worker_is_scaled_away(start):
     s = slow(workers=3, routers=1).start()
     session = session_of(s, 2)
