@@ -326,6 +326,7 @@ static void bury(struct supervisor *s, unsigned slot, pid_t pid, int wait_status
     p->control_fd = -1;
     atomic_store_explicit(&s->board->slots[slot].pid, 0, memory_order_relaxed);
     atomic_store_explicit(&s->board->slots[slot].engines_up, 0, memory_order_relaxed);
+    board_forget_engines(s->board, slot);
     metrics_reset_gauges(p->heritage.page);
     tell_refused(s, slot);
     spawn_take_reports(s); /* what it said before it died */

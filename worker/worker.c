@@ -338,6 +338,8 @@ static int open_state(struct worker *w, struct err *e)
     struct engine_options engines = setup_engines(c, w->h->model);
 
     engines.metrics = w->h->page;
+    engines.board = w->h->board;
+    engines.slot = w->h->slot;
     engines.on_health = on_health;
     engines.health_ctx = w;
     env->loop = w->loop;

@@ -69,3 +69,18 @@ int board_check_ready(const struct board *b, const char **ret_reason)
     *ret_reason = "no engine answers";
     return engines > 0 ? 0 : -1;
 }
+
+uint32_t board_engine_inflight(const struct board *b, unsigned engine)
+{
+    uint32_t n = 0;
+
+    for (unsigned i = BOARD_WORKER0; i < BOARD_SLOTS; i++)
+        n += atomic_load_explicit(&b->slots[i].engine_inflight[engine], memory_order_seq_cst);
+    return n;
+}
+
+void board_forget_engines(struct board *b, unsigned slot)
+{
+    for (unsigned i = 0; i < BOARD_ENGINES_MAX; i++)
+        atomic_store(&b->slots[slot].engine_inflight[i], 0);
+}

@@ -25,6 +25,7 @@ enum {
     BOARD_WORKER0 = BOARD_ROUTER0 + BOARD_ROUTERS_MAX,
     BOARD_SLOTS = BOARD_WORKER0 + BOARD_WORKERS_MAX,
     BOARD_WORDS_MAX = 256,
+    BOARD_ENGINES_MAX = 32, /* further replicas are not counted across workers */
 };
 
 enum board_state {
@@ -42,6 +43,8 @@ struct board_slot {
     _Atomic uint32_t adopter; /* worker: 1 + place of the worker that has its sessions; 0: none */
     _Atomic uint32_t refused_call; /* 1 + the last system call that the sandbox refused; 0: none */
     _Atomic uint32_t waiting;      /* worker: calls running or queued, for `rollgate top` */
+    /* worker: its requests at each engine replica; the limit is one for all workers */
+    _Atomic uint32_t engine_inflight[BOARD_ENGINES_MAX];
     char last_words[BOARD_WORDS_MAX]; /* text of a failed CHECK */
 };
 
@@ -64,6 +67,12 @@ static inline bool board_ready(const struct board *b, unsigned slot)
 {
     return atomic_load_explicit(&b->slots[slot].state, memory_order_relaxed) == BOARD_READY;
 }
+
+/* Requests of all workers at an engine replica (its place in the configuration). */
+uint32_t board_engine_inflight(const struct board *b, unsigned engine);
+
+/* A worker that is no more, or not yet, has none. */
+void board_forget_engines(struct board *b, unsigned slot);
 
 /* How many workers serve. (After scaling their places need not be 0..n-1.) */
 unsigned board_workers_ready(const struct board *b);

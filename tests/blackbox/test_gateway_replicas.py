@@ -3,6 +3,8 @@ that stream; every way a call is given up."""
 import collections
 import contextlib
 import json
+import os
+import signal
 import socket
 import threading
 import time
@@ -267,3 +269,28 @@ def test_giving_up(start, kind, stream, how):
         a = chat(gateway, sid if how not in ("delete", "abort") else new_session(gateway))
         assert a.status == 200 and a.json()["choices"][0]["message"]["content"] == "ok"
         assert all(v == 0 for name, v in gateway.metrics().items() if name.startswith("rollgate_calls_inflight"))
+
+
+def test_the_limit_of_a_replica_is_one_for_all_workers(start):
+    """Also after a worker died with requests under way."""
+    with StubEngine() as engine:
+        engine.otherwise = lambda body: {**GOOD, "delay_s": 0.05}
+        gateway = start(workers=2, engine=engine.setting, engine_max_inflight=3)
+        gateway.allow("died|killed|SIGKILL|signal")
+        ids = [new_session(gateway) for _ in range(16)]
+        assert len({sid.split("-")[0] for sid in ids}) == 2  # both workers have some
+        assert all(a.status == 200 for a in in_parallel(lambda sid: chat(gateway, sid), ids).values())
+        assert engine.most_running == 3
+        go = threading.Event()
+        engine.plan.extend([{**GOOD, "wait": go}] * 3)
+        victims = [sid for sid in ids if sid.startswith("w0-")][:3]
+        lost = threading.Thread(target=lambda: in_parallel(lambda sid: chat(gateway, sid, seed=1), victims))
+        lost.start()
+        wait_until(lambda: engine.running == 3, 10, "worker 0 holds all places")
+        os.kill(gateway.child("worker-0"), signal.SIGKILL)
+        lost.join()
+        go.set()
+        wait_until(lambda: engine.running == 0, 10, "the engine is left")
+        engine.most_running = 0
+        assert all(a.status == 200 for a in in_parallel(lambda sid: chat(gateway, sid, seed=2), ids).values())
+        assert engine.most_running == 3

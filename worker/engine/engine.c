@@ -81,6 +81,7 @@ void engine_pool_free(struct engine_pool *p)
         return;
     pool_fail_all(p);
     loop_task_cancel(p->loop, &p->dispatch);
+    loop_timer_stop(p->loop, &p->look);
     replicas_close(&p->replicas);
     fair_done(&p->queue);
     buf_done(&p->version);

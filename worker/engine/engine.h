@@ -24,6 +24,7 @@
 struct engine_pool;
 struct engine_call;
 struct loop;
+struct board;
 struct metrics_page;
 struct model;
 
@@ -110,7 +111,7 @@ struct engine_options {
     size_t n_stop_ids;
     uint32_t vocab_size;     /* 0: unknown; ids beyond are engine_invalid */
     uint32_t context_length; /* 0: unknown */
-    uint32_t max_inflight;   /* per replica */
+    uint32_t max_inflight;   /* per replica, of all workers together */
     uint32_t max_queue;      /* calls */
     uint32_t retries;
     bool retry_5xx;
@@ -119,6 +120,8 @@ struct engine_options {
     bool insecure_tls;
     const char *ca_file;
     struct metrics_page *metrics; /* this process's, or NULL */
+    struct board *board;          /* where the workers count their requests, or NULL: one alone */
+    unsigned slot;                /* this process's */
     void (*on_health)(void *ctx); /* engine_pool_ready may have changed; or NULL */
     void *health_ctx;
     uint64_t timeout_ms, idle_timeout_ms, connect_timeout_ms, queue_timeout_ms, health_interval_ms,

@@ -11,6 +11,7 @@ enum {
     RETRY_MS = 50,  /* before the first repetition, doubled for each further one */
     RESUME_MS = 20, /* likewise, for engines that abort without having written anything */
     RESUME_MAX_MS = 2000,
+    LOOK_MS = 5,
     ANEW_MAX = 3, /* times one call is asked differently */
 };
 
@@ -355,7 +356,6 @@ static void run_call(struct engine_call *c, struct replica *r)
     /* Whether a part was sent shows in its size only: the size of a row must be known. */
     if (p->experts.row_bytes == 0)
         c->req.experts_from = 0;
-    replica_begin(r);
     if (c->stamps.n == 0 && p->version.len > 0)
         pool_stamp(c);
     c->attempt = r->adapter->start(r->impl, &c->req, &attempt_events, c);
@@ -369,10 +369,16 @@ static void run_waiting(struct engine_pool *p)
         struct engine_call *c = i ? CONTAINER_OF(i, struct engine_call, item) : NULL;
         struct replica *r = c ? replicas_pick(&p->replicas, c->req.session_id, c->avoid) : NULL;
 
-        if (!r)
+        if (!r || !replica_begin(r))
             return;
         run_call(c, r);
     }
+}
+
+/* Other workers give places back without a word. */
+static void on_look(struct loop_timer *t)
+{
+    pool_dispatch(CONTAINER_OF(t, struct engine_pool, look));
 }
 
 static void run_queue(struct loop_task *t)
@@ -380,6 +386,8 @@ static void run_queue(struct loop_task *t)
     struct engine_pool *p = CONTAINER_OF(t, struct engine_pool, dispatch);
 
     run_waiting(p);
+    if (p->opt.board && p->queue.n > 0 && p->pause == ENGINE_RUN)
+        loop_timer_set(p->loop, &p->look, LOOK_MS, on_look);
     metrics_set(p->opt.metrics, METRIC_queue_depth, p->queue.n);
 }
 

@@ -57,6 +57,7 @@ struct engine_pool {
     struct engine_call *calls;
     size_t n_calls, running;
     struct loop_task dispatch;
+    struct loop_timer look; /* for places that other workers give back */
     enum engine_pause pause;
     void (*drained)(void *ctx);
     void *drained_ctx;

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "common/base/log.h"
+#include "common/proc/board.h"
 #include "common/proc/metrics.h"
 #include "worker/engine/target.h"
 
@@ -93,18 +94,61 @@ void replica_unreachable(struct replica *r)
 
 /* --- load --- */
 
-void replica_begin(struct replica *r)
+/* This worker's count on the board, or NULL. */
+static _Atomic uint32_t *shared(const struct replica *r)
 {
+    const struct engine_options *o = r->all->opt;
+    size_t i = (size_t)(r - r->all->at);
+
+    return o->board && i < BOARD_ENGINES_MAX ? &o->board->slots[o->slot].engine_inflight[i] : NULL;
+}
+
+/* Counted before it is looked at, so that two workers cannot both take the last place. */
+static bool take_place(struct replica *r)
+{
+    uint32_t max = r->all->opt->max_inflight;
+    _Atomic uint32_t *mine = shared(r);
+
+    if (!mine)
+        return true;
+    atomic_fetch_add(mine, 1);
+    if (max == 0 || board_engine_inflight(r->all->opt->board, (unsigned)(r - r->all->at)) <= max)
+        return true;
+    atomic_fetch_sub(mine, 1);
+    return false;
+}
+
+bool replica_begin(struct replica *r)
+{
+    if (!take_place(r))
+        return false;
     r->inflight++;
     r->requests++;
     metrics_count_at(r->all->metrics, METRIC_engine_requests, label(r), 0, 1);
     metrics_move_at(r->all->metrics, METRIC_engine_inflight, label(r), 1);
+    return true;
 }
 
 void replica_end(struct replica *r)
 {
+    _Atomic uint32_t *mine = shared(r);
+
+    if (mine)
+        atomic_fetch_sub(mine, 1);
     r->inflight--;
     metrics_move_at(r->all->metrics, METRIC_engine_inflight, label(r), -1);
+}
+
+/* Whether another request may run there, as far as can be seen now. */
+static bool has_place(const struct replica *r)
+{
+    uint32_t max = r->all->opt->max_inflight;
+
+    if (max == 0)
+        return true;
+    return r->inflight < max &&
+           (!shared(r) ||
+            board_engine_inflight(r->all->opt->board, (unsigned)(r - r->all->at)) < max);
 }
 
 void replica_retried(struct replica *r)
@@ -174,9 +218,8 @@ static struct replica *best(struct replicas *all, struct str session_id,
         struct replica *r = &all->at[i];
         double s;
 
-        if (r == avoid || (!r->up && !l.all_down) ||
-            (all->opt->max_inflight > 0 && r->inflight >= all->opt->max_inflight) ||
-            (bounded && !within_share(r, &l)))
+        if (r == avoid || (!r->up && !l.all_down) || (bounded && !within_share(r, &l)) ||
+            !has_place(r))
             continue;
         s = score(r, session_id);
         if (s > found_score) {
@@ -221,6 +264,8 @@ int replicas_open(struct replicas *r, struct arena *a, const struct engine_optio
 {
     r->at = arena_calloc(a, o->n_engines, sizeof(*r->at));
     r->opt = o;
+    if (o->board)
+        board_forget_engines(o->board, o->slot);
     for (size_t i = 0; i < o->n_engines; i++) {
         if (open_one(r, a, o->engines[i], o, e) < 0)
             return -1;

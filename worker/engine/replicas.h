@@ -63,8 +63,9 @@ struct replica *replicas_pick(struct replicas *r, struct str session_id,
 /* Whether it is up and not only hoped to be. */
 bool replica_serves(const struct replica *r);
 
-/* One of the two ends of a request at a replica, for load and metrics. */
-void replica_begin(struct replica *r);
+/* One of the two ends of a request at a replica, for load and metrics. False: other workers have
+ * taken its last place, nothing has begun. */
+bool replica_begin(struct replica *r);
 void replica_end(struct replica *r);
 
 /* A request is sent again, failed for good, or was given up by us. */
