@@ -1,4 +1,5 @@
-#include "worker/api/batch.h"
+/* A completion with several prompts: see batch_begin. */
+#include "worker/api/call.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
-#include "worker/api/batch.h"
 #include "worker/api/call.h"
 #include "worker/api/handlers.h"
 #include "worker/api/passthrough.h"

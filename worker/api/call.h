@@ -43,6 +43,11 @@ void call_flush(struct call *c);
 
 void call_free(struct call *c);
 
+/* batch.c: a completion with several prompts. Each is a call of its own, with its own commit, hash
+ * and replay; their answers are one HTTP answer, the choices of prompt k at index k * n. The
+ * prepared call becomes the front: exchange, writer, output. */
+void batch_begin(struct call *front);
+
 /* 128 bits over the body without its "stream" and "stream_options" members: clients that lost a
  * stream repeat the turn without one, and mean the same call. parsed: what json_parse made of
  * body (its keys lie in it). */

@@ -66,7 +66,7 @@ void stored_get(struct api_request *r, struct str id)
     struct arena a = {0};
     struct buf body = {0};
     struct err e = {0};
-    struct session_past_response past;
+    struct session_past_response past = {0};
     struct str bare = response_bare_id(id);
 
     if (find(r, bare, &past, &e)) {

@@ -115,8 +115,8 @@ void session_touch(struct session *s);
  * were given up. Returns how many. */
 size_t session_spill(struct session_store *st, uint64_t bytes, size_t max);
 
-/* Pins the session; then session_apply takes its records, all that there are. Until session_load_end
- * no new one is written for it. */
+/* Pins the session; then session_apply takes its records, all that there are. Until
+ * session_load_end no new one is written for it. */
 void session_load_begin(struct session *s);
 
 /* Whether records that made its content were there. */
