@@ -153,10 +153,8 @@ static void on_done(void *ctx, const struct engine_result *res)
                      res->top ? res->top + known * res->n_top : NULL, res->n_top);
         answer_finish(&r->answer, (struct token_span){r->ids, r->n_ids});
     }
-    if (++t->n_done < t->n_runs)
-        return;
-    t->step = STEP_AT_COMMIT;
-    turn_run(t);
+    if (++t->n_done == t->n_runs)
+        turn_answered(t);
 }
 
 static void on_failed(void *ctx, const struct err *e)

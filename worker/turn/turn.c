@@ -126,6 +126,15 @@ void turn_run(struct turn *t)
     turn_free(t);
 }
 
+/* A call whose client is gone commits nothing, unless a retry joins it in time. */
+void turn_answered(struct turn *t)
+{
+    if (!t->listeners && !t->env->finish_on_disconnect)
+        return;
+    t->step = STEP_AT_COMMIT;
+    turn_run(t);
+}
+
 /* --- the outside --- */
 
 void turn_start(struct turn_env *env, struct arena *arena, const struct turn_input *in,
@@ -183,13 +192,15 @@ void turn_join(struct turn *t, struct turn_listener *l)
     metrics_count(t->env->page, METRIC_joins, 1);
     listeners_add(t, l);
     listeners_repeat(t, l);
+    if (t->step == STEP_AT_GENERATE && t->n_runs > 0 && t->n_done == t->n_runs && !t->failing)
+        turn_answered(t);
 }
 
 static void on_rejoin_over(struct loop_timer *timer)
 {
     struct turn *t = CONTAINER_OF(timer, struct turn, rejoin);
 
-    if (t->step >= STEP_AT_COMMIT) /* it got its answer in time: that is kept for a retry */
+    if (t->step >= STEP_AT_COMMIT) /* joined in time; its client has left once more */
         return;
     log_end(t, "client_gone");
     turn_free(t);

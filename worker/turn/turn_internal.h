@@ -76,6 +76,9 @@ struct turn {
 /* Goes on from t->step until a step waits, fails or the last is done; t may be gone afterwards. */
 void turn_run(struct turn *t);
 
+/* All its engine calls have ended: goes on to the commit if somebody waits for it. */
+void turn_answered(struct turn *t);
+
 /* Fails from a place where the turn must not go away at once (an engine's callback). */
 void turn_fail_later(struct turn *t, const struct err *e);
 
