@@ -152,3 +152,22 @@ def test_compaction_under_load_keeps_the_disk_bounded(start):
     assert [gateway.get(f"/sessions/{s['session_id']}?records=1").json() for s, _ in kept] == before
     for s, messages in kept[:5]:
         assert gateway.chat(s, messages).status == 200
+
+
+def test_a_delivered_export_is_on_record(start):
+    """Only finalize's answer that arrived whole counts; the state says when, also after a restart."""
+    gateway = start(engine="builtin:echo", workers=1)
+    s = new(gateway)
+    path = f"/sessions/{s['session_id']}"
+    gateway.chat(s, "hello")
+    gateway.get(f"{path}/trajectories")
+    assert "exported_at" not in gateway.get(path).json()
+    assert gateway.post(f"{path}/finalize").status == 200
+    state = wait_until(lambda: (lambda j: j if "exported_at" in j else None)(gateway.get(path).json()),
+                       5, "the delivery is noted")
+    assert gateway.stop() == 0
+    kinds = [json.loads(l)["kind"] for l in run("journal", "dump", f"{gateway.folder}/state/worker-0")
+             .stdout.splitlines() if s["session_id"] in l]
+    assert kinds == ["create", "commit", "end", "exported"]
+    gateway.start()
+    assert gateway.get(path).json() == state

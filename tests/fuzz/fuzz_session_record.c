@@ -3,7 +3,7 @@
  * session_apply on arbitrary records never crashes, and whatever it accepted can be looked at and
  * exported, and is the same after the session left memory and was read back; so it does in a store
  * that reads sessions when they are needed. Input: chunks of a type byte, a 16-bit length and
- * bytes; types 1..5 get a proper record head in front, others are records as they are.
+ * bytes; types 1..6 get a proper record head in front, others are records as they are.
  */
 #include <string.h>
 
@@ -28,7 +28,7 @@ static void add(struct records *r, unsigned type, struct str bytes)
 {
     struct buf record = {0};
 
-    if (type >= RECORD_CREATE && type <= RECORD_DROP)
+    if (type >= RECORD_CREATE && type <= RECORD_EXPORTED)
         record_head(&record, (enum record_type)type, ID, 1000);
     buf_add_str(&record, bytes);
     *vec_push(&r->all) = arena_str(&r->arena, buf_str(&record));

@@ -25,6 +25,7 @@ struct exporting {
     bool durable, applied;  /* of finalize's record */
     struct loop_task later; /* the next slice, after everybody else had a turn */
     bool started;
+    bool closes;                        /* finalize */
     bool samples;                       /* asked for by /samples */
     uint32_t drifted[DRIFT_KIND_COUNT]; /* counted so far */
 };
@@ -40,13 +41,32 @@ static void exporting_free(struct exporting *v)
     free(v);
 }
 
+/* The trainer has it all: the journal says so. */
+static void note_delivery(struct exporting *v)
+{
+    struct turn_env *env = &v->api->turns;
+    struct str id = str_cstr(v->id);
+    struct buf record = {0};
+    struct err e = {0};
+    bool ended;
+
+    if (session_find_any(env->store, id, &ended) != v->s)
+        return; /* deleted meanwhile */
+    session_exported_record(v->s, api_now_ms(), &record);
+    if (ledger_write(env, id, buf_str(&record), (struct ledger_done){0}, &e))
+        log_warn(&(struct log_scope){.session = id}, "journal: an export was not noted",
+                 LOG_T("error", e.text));
+    buf_done(&record);
+}
+
 static void on_closed(void *ctx, bool delivered)
 {
     struct exporting *v = ctx;
 
-    (void)delivered;
     if (!v->started)
         ledger_forget(&v->api->turns, v);
+    else if (delivered && v->closes)
+        note_delivery(v);
     exporting_free(v);
 }
 
@@ -251,6 +271,7 @@ void exporting_finalize(struct api_request *r)
 
     if (!v)
         return;
+    v->closes = true;
     if (session_phase(s) == SESSION_FINALIZED)
         send_export(v); /* asked again: the same export */
     else if (control_close(v->api, s, SESSION_END_FINALIZE, &v->options,

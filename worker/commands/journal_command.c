@@ -18,7 +18,8 @@ struct look {
 
 static void on_record(void *ctx, const struct scan_record *r)
 {
-    static const char *const kinds[] = {"?", "create", "commit", "reward", "end", "drop"};
+    static const char *const kinds[] = {"?",   "create", "commit", "reward",
+                                        "end", "drop",   "sink",   "exported"};
     struct look *v = ctx;
     bool note = str_eq_c(r->id, JOURNAL_NOTE);
     unsigned kind = r->payload.len > 0 ? (unsigned char)r->payload.p[0] : 0;

@@ -22,6 +22,7 @@
  *         asked the same + 2; then what each answer told
  *
  * RECORD_DROP (linear: a retry discards the newest turn), behind the head: call, turn.
+ * RECORD_EXPORTED (the closing export has reached its client whole), behind the head: nothing.
  * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
  * options.
  */
@@ -37,7 +38,8 @@ enum record_type {
     RECORD_REWARD,
     RECORD_END,
     RECORD_DROP,
-    RECORD_SINK
+    RECORD_SINK,
+    RECORD_EXPORTED
 };
 
 enum { RECORD_VERSION = 1, RECORD_VERSION_MAX = 100 };

@@ -106,6 +106,11 @@ enum session_sink session_sink(const struct session *s, struct str *ret_options)
     return s->sink;
 }
 
+void session_exported_record(struct session *s, uint64_t now_ms, struct buf *record)
+{
+    record_head(record, RECORD_EXPORTED, s->id, now_ms);
+}
+
 /* --- applying --- */
 
 int session_apply_sink(struct session *s, struct record_in *r, struct err *e)
@@ -266,6 +271,9 @@ static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint6
         return linear_apply_drop(s, r, e);
     case RECORD_SINK:
         return session_apply_sink(s, r, e);
+    case RECORD_EXPORTED:
+        s->exported_ms = now_ms;
+        return 0;
     default:
         return err_set(e, ERR_IO, "session record of an unknown type");
     }
@@ -280,7 +288,8 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     struct session *s;
     int rc;
 
-    if (!r.bad && version > RECORD_VERSION && version < RECORD_VERSION_MAX && type <= RECORD_DROP)
+    if (!r.bad && version > RECORD_VERSION && version < RECORD_VERSION_MAX &&
+        type <= RECORD_EXPORTED)
         return err_set(e, ERR_UNSUPPORTED,
                        "a session's record is of version %u, this program reads %d",
                        (unsigned)version, RECORD_VERSION);

@@ -170,6 +170,9 @@ void session_sink_record(const struct session *s, enum session_sink state, struc
                          uint64_t now_ms, struct buf *record);
 enum session_sink session_sink(const struct session *s, struct str *ret_options);
 
+/* The export that closed the session has reached its client whole. */
+void session_exported_record(struct session *s, uint64_t now_ms, struct buf *record);
+
 /* Whether the record commits a call, and then whose, of which request body and which number. */
 bool session_record_commits(struct str record, struct str *ret_id, uint64_t ret_body_hash[2],
                             uint64_t *ret_call);

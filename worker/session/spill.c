@@ -141,6 +141,7 @@ static void forget_content(struct session *s)
     s->complete_reason = s->sink_options = (struct str){0};
     s->head = NULL;
     s->next_seq = s->rollbacks = 0;
+    s->exported_ms = 0;
     s->rollback_dropped = s->trimmed = s->refreshed = 0;
     memset(s->forks, 0, sizeof(s->forks));
 }
@@ -265,7 +266,8 @@ int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64
     struct commit_sum sum;
 
     drop_row(s);
-    s->updated_ms = now_ms;
+    if (type != RECORD_EXPORTED)
+        s->updated_ms = now_ms;
     if (type == RECORD_END)
         return absorb_end(s, r, now_ms, e);
     if (type == RECORD_SINK)

@@ -303,6 +303,8 @@ static void put_head(struct json_out *o, const struct session *s)
     put_text(o, "message_matcher", str_cstr(matcher_name(s->options.matcher.kind)));
     put_time(o, "created_at", s->created_ms);
     put_time(o, "updated_at", s->updated_ms);
+    if (s->exported_ms)
+        put_time(o, "exported_at", s->exported_ms);
     if (s->has_finished)
         put_bool(o, "finished", s->finished);
     if (s->complete_reason.p)

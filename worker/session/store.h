@@ -68,6 +68,7 @@ struct session {
     bool expired, filled; /* filled: its content is (being put) in memory */
     uint64_t idle_ms;     /* nothing has happened since then: for the TTL */
     uint64_t read_ms;     /* finalized: kept since then */
+    uint64_t exported_ms; /* delivered whole; 0: not yet */
     uint64_t kept_ms;     /* LOADING: what updated_ms was */
     enum session_sink sink;
     struct str sink_options; /* while resident */
