@@ -310,3 +310,19 @@ def test_an_echoed_history_never_forks(start, tmp_path, dialects):
             trajectory, = export["trajectories"]
             assert sum(trajectory["response_mask"]) == tokens
         gateway.stop()
+
+
+@pytest.mark.parametrize("history", ["chains", "linear", "timelines"])
+def test_nor_does_it_under_the_other_policies(start, tmp_path, history):
+    rng = random.Random(history)
+    for script in range(2):
+        path = tmp_path / f"{script}.json"
+        path.write_text(json.dumps(answers(rng)), encoding="utf-8")
+        gateway = start(workers=1, engine=f"builtin:script:{path}", tool_parser="hermes",
+                        reasoning_parser="qwen3", history=history)
+        for _ in range(12):
+            session, tokens, _ = play(gateway, rng, list(DIALECTS))
+            export = gateway.request("POST", f"/sessions/{session}/finalize", {}).json()
+            trajectory, = export["trajectories"]
+            assert sum(trajectory["response_mask"]) == tokens
+        gateway.stop()
