@@ -76,16 +76,30 @@ static enum step read_name(struct parser *p, const struct tags *t)
     return call_ready(p);
 }
 
+static enum step call_over(struct parser *p)
+{
+    struct call *c = &p->call;
+
+    buf_puts(&c->made, c->n_params ? "}" : "{}");
+    return STEP_YES;
+}
+
+/* The section closes, or all text ends, where the call's own mark should stand. */
+static enum step call_unclosed(struct parser *p)
+{
+    core_warn(p, "a tool call lacks its closing mark");
+    return call_over(p);
+}
+
 static enum step body_step(struct parser *p, const struct tags *t)
 {
     struct call *c = &p->call;
-    enum step param;
-    enum step end;
+    enum step param, end, section;
 
     if (core_blanks(p) != STEP_YES)
         return STEP_MORE;
     if (core_over(p))
-        return STEP_NO;
+        return t->early_stops && c->n_params ? call_unclosed(p) : STEP_NO;
     c->unsaid = p->pos;
     param = core_eat(p, t->param);
     if (param == STEP_YES) {
@@ -96,15 +110,17 @@ static enum step body_step(struct parser *p, const struct tags *t)
     end = core_lit(p, p->pos, t->grammar.end);
     if (end == STEP_YES) {
         core_eat(p, t->grammar.end);
-        buf_puts(&c->made, c->n_params ? "}" : "{}");
-        return STEP_YES;
+        return call_over(p);
     }
+    section = t->early_stops ? core_lit(p, p->pos, t->grammar.close[0]) : STEP_NO;
+    if (section == STEP_YES)
+        return call_unclosed(p);
     if (t->kind == TOOL_DEEPSEEK_V32 && !c->n_params && core_at(p, p->pos) == '{') {
         c->args_made = false;
         c->st = ST_JSON;
         return STEP_YES;
     }
-    return param == STEP_MORE || end == STEP_MORE ? STEP_MORE : STEP_NO;
+    return param == STEP_MORE || end == STEP_MORE || section == STEP_MORE ? STEP_MORE : STEP_NO;
 }
 
 static enum step read_key(struct parser *p, const struct tags *t)
