@@ -256,6 +256,8 @@ void call_accept(struct parser *p)
     send_args(p);
     core_take(p, PARSE_SOURCE, p->pos);
     call_end(p, false);
+    if (p->call.unclosed)
+        core_warn(p, "a tool call lacks its closing mark");
 }
 
 enum step call_scan_args(struct parser *p)

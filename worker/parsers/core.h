@@ -47,6 +47,7 @@ struct call {
     bool ready;       /* name known, arguments begun: may be committed */
     bool committed;   /* CALL_BEGIN is out */
     bool ended;       /* CALL_END as well */
+    bool unclosed;    /* its own closing mark is missing; told when it is accepted */
     bool args_made;   /* arguments are composed in `made`, not the model's own bytes */
     size_t unsaid;    /* composed: from here on nothing is in `made` yet; 0: all up to pos is */
     size_t from;      /* a start that the grammar remembers (key, value) */

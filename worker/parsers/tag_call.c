@@ -87,7 +87,7 @@ static enum step call_over(struct parser *p)
 /* The section closes, or all text ends, where the call's own mark should stand. */
 static enum step call_unclosed(struct parser *p)
 {
-    core_warn(p, "a tool call lacks its closing mark");
+    p->call.unclosed = true;
     return call_over(p);
 }
 
