@@ -22,7 +22,8 @@ def answers(rng):
         calls = [CALL % (rng.choice(list(TOOLS)), rng.choice(ODD)) for _ in range(rng.choice([0, 1, 1, 2, 3]))]
         if not calls and not text.strip():
             text = "Nothing."
-        said.append(thought + text + "\n".join(calls))
+        between, after = rng.choice(["\n", "\n\n", "\nAnd:\n", ""]), rng.choice(["", "", "\n", "\nSo be it.\n"])
+        said.append(thought + text + between.join(calls) + after)
     return said + ["The end."]
 
 

@@ -318,6 +318,23 @@ static bool same_ids(const struct json *own, const struct json *calls)
     return true;
 }
 
+/* Beside calls clients keep texts apart, and drop those of white space only. */
+static bool same_but_blanks(struct str x, struct str y)
+{
+    size_t i = 0, k = 0;
+
+    for (;;) {
+        while (i < x.len && strchr(" \t\r\n", x.p[i]) && x.p[i])
+            i++;
+        while (k < y.len && strchr(" \t\r\n", y.p[k]) && y.p[k])
+            k++;
+        if (i == x.len || k == y.len)
+            return i == x.len && k == y.len;
+        if (x.p[i++] != y.p[k++])
+            return false;
+    }
+}
+
 bool message_is_echo(const struct message *stored, const struct json *own, const struct message *m,
                      const struct matcher *mt)
 {
@@ -325,9 +342,11 @@ bool message_is_echo(const struct message *stored, const struct json *own, const
 
     if (mt->kind != MATCHER_CANONICAL || stored->list || m->list || !str_eq(stored->role, m->role))
         return false;
-    if (m->calls && same_ids(json_get(own, "tool_calls"), m->calls))
-        return is.len == 0 || str_eq(was, is);
-    return str_eq(was, is) && calls_equal(stored->calls, m->calls, mt);
+    if (!m->calls)
+        return !stored->calls && str_eq(was, is);
+    if (same_ids(json_get(own, "tool_calls"), m->calls))
+        return is.len == 0 || same_but_blanks(was, is);
+    return same_but_blanks(was, is) && calls_equal(stored->calls, m->calls, mt);
 }
 
 /* Of calls only what no client changes; text beside them may be gone. */

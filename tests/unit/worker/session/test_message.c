@@ -124,3 +124,39 @@ TEST(message, the_difference_names_field_and_place)
     cr_expect_lt(d.stored.len, 40);
     arena_done(&a);
 }
+
+/* The way back of what was generated: what is still the answer, and what is another one. */
+TEST(message, an_echo_is_known_by_its_ids_or_its_words)
+{
+    static const struct {
+        const char *own, *sent;
+        bool echo;
+    } rows[] = {
+        {CALL("\"a\\n \\nb\"", "1", "{}"), CALL("\"a\\nb\"", "1", "{\\\"n\\\":2}"), true},
+        {CALL("\"a\\n \\nb\"", "1", "{}"), CALL("\" a b\"", "2", "{}"), true},
+        {CALL("\"a\"", "1", "{}"), CALL("null", "1", "{\\\"n\\\":2}"), true},
+        {CALL("\"a\"", "1", "{}"), CALL("null", "2", "{}"), false},
+        {CALL("\"a\"", "1", "{}"), CALL("\"a\"", "2", "{\\\"n\\\":2}"), false},
+        {CALL("\"a\"", "1", "{}"), CALL("\"ab\"", "1", "{}"), false},
+        {CALL("\"a\"", "1", "{}"), "{\"role\":\"assistant\",\"content\":\"a\"}", false},
+        {"{\"role\":\"assistant\",\"content\":\" a b\"}",
+         "{\"role\":\"assistant\",\"content\":\"a b\\n\"}", true},
+        {"{\"role\":\"assistant\",\"content\":\"a b\"}",
+         "{\"role\":\"assistant\",\"content\":\"a  b\"}", false},
+        {"{\"role\":\"assistant\",\"content\":\"a\"}", "{\"role\":\"user\",\"content\":\"a \"}",
+         false},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct matcher mt = {MATCHER_CANONICAL, false};
+        struct arena a = {0};
+        struct message stored, m;
+
+        read(&stored, rows[i].own, &mt, &a);
+        read(&m, rows[i].sent, &mt, &a);
+        cr_expect_eq(message_is_echo(&stored, stored.json, &m, &mt), rows[i].echo, "row %zu", i);
+        if (rows[i].echo)
+            cr_expect_eq(message_echo_hash(&stored), message_echo_hash(&m), "row %zu", i);
+        arena_done(&a);
+    }
+}
