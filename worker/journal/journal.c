@@ -510,10 +510,11 @@ int journal_compact(struct journal *j, bool thorough, struct err *e)
         return go_on_compacting(j, e);
     for (size_t i = 0; i + 1 < j->live.n; i++) {
         const struct live_segment *s = &j->live.at[i];
+        uint64_t needed = s->live_bytes + s->note_bytes;
 
         if (s->live_bytes == 0)
             return remove_dead(j, i, e) ? -1 : 1;
-        if (s->live_bytes < s->total_bytes / 2 || (thorough && s->live_bytes < s->total_bytes))
+        if (needed < s->total_bytes / 2 || (thorough && needed < s->total_bytes))
             return compaction_new(j->dirfd, s->number, j->next_number++, &j->compaction, e) ? -1
                                                                                             : 1;
     }

@@ -126,8 +126,10 @@ void liveness_add(struct liveness *v, struct place place, struct str id)
     if (!seg)
         return;
     seg->total_bytes += place.size;
-    if (!id.p)
+    if (!id.p) {
+        seg->note_bytes += place.size;
         return;
+    }
     seg->live_bytes += place.size;
     *vec_push(session_get(v, id)) = place;
 }

@@ -17,6 +17,7 @@ struct live_session;
 struct live_segment {
     uint32_t number;
     uint64_t live_bytes;
+    uint64_t note_bytes; /* stay as long as anything else does */
     uint64_t total_bytes;
 };
 

@@ -56,13 +56,20 @@ static void close_segments(struct opened_segments *v)
     vec_done(v);
 }
 
+static int read_numbers(int dirfd, struct numbers *ret, struct err *e)
+{
+    if (files_read_manifest(dirfd, ret, e))
+        return -1;
+    return ret->n > 0
+               ? 0
+               : err_set(e, ERR_IO, "no journal: a folder with a MANIFEST is one (worker-0 ...)");
+}
+
 static int open_segments(int dirfd, struct opened_segments *ret, struct err *e)
 {
     struct numbers v = {0};
-    int rc = files_read_manifest(dirfd, &v, e);
+    int rc = read_numbers(dirfd, &v, e);
 
-    if (rc == 0 && v.n == 0)
-        rc = err_set(e, ERR_IO, "no journal: a folder with a MANIFEST is one (worker-0 ...)");
     for (size_t i = 0; i < v.n && rc == 0; i++) {
         int fd = files_open_segment(dirfd, v.at[i], false, e);
 
@@ -99,13 +106,13 @@ static int map_settled(int fd, uint32_t number, struct str *ret, struct err *e)
 int scan_check(const char *dir, struct err *e)
 {
     int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    struct opened_segments v = {0};
+    struct numbers v = {0};
     int rc;
 
     if (dirfd < 0)
         return err_sys(e, ERR_IO, "cannot open the folder");
-    rc = open_segments(dirfd, &v, e);
-    close_segments(&v);
+    rc = read_numbers(dirfd, &v, e);
+    vec_done(&v);
     (void)close(dirfd);
     return rc;
 }

@@ -280,3 +280,30 @@ TEST(journal, renews_its_last_segment_for_power)
     buf_done(&got);
     drop_dir();
 }
+
+/* Notes are nobody's and stay: a segment full of them is not rewritten again and again. */
+TEST(journal, compaction_ends_where_notes_are_many)
+{
+    struct buf got = {0};
+    struct journal *j;
+    struct err e = {0};
+    int steps = 0;
+
+    make_dir();
+    j = open_journal(512, &got);
+    append(j, "w0-live", "x");
+    for (int i = 0; i < 30; i++) {
+        append(j, "~", "noted noted");
+        append(j, "w0-gone", "y");
+    }
+    journal_drop_session(j, STR("w0-gone"));
+    for (int thorough = 0; thorough < 2; thorough++)
+        while (journal_compact(j, thorough, &e) == 1 && steps < 1000)
+            steps++;
+    cr_expect_lt(steps, 100);
+    journal_close(j);
+    journal_close(open_journal(512, &got));
+    cr_expect(str_starts(buf_str(&got), STR("w0-live=x;~=noted noted;")));
+    buf_done(&got);
+    drop_dir();
+}
