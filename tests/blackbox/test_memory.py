@@ -142,6 +142,15 @@ def test_many_wait_for_one_large_session(start):
     assert all(a["response_ids"][:len(i)] == i for i in ids)
 
 
+def test_one_session_beyond_the_ceiling_goes_on(start):
+    """Its own memory is no reason to refuse its calls, however fast they follow each other."""
+    gateway = start(engine="builtin:echo", workers=1, max_worker_memory="16k")
+    session = new(gateway)
+    talk = user("go")
+    for turn in range(150):
+        talk = say(gateway, session, talk) + user(f"{turn} " + "y" * 1000)
+
+
 def test_an_idle_session_expires_out_of_memory(start):
     """Its end needs no memory, its waiter and its export do."""
     gateway = start(engine="builtin:echo", workers=1, max_worker_memory="4k", session_ttl="1s")

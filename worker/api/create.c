@@ -72,7 +72,7 @@ int control_room(struct api *a, int64_t count, struct err *e)
         return err_set(e, ERR_STORAGE_FULL,
                        "more trajectories wait for the sinks than --sink-max-waiting allows");
     }
-    if (resident_room(&a->turns, false, e))
+    if (resident_room(&a->turns, NULL, e))
         return -1;
     session_store_totals(a->turns.store, &t);
     if (t.sessions + (uint64_t)count > (uint64_t)c->max_sessions ||

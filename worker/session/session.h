@@ -133,6 +133,9 @@ int session_load_end(struct session *s, bool whole, uint64_t now_ms);
  * it (to be loaded), or NULL. */
 struct session *session_revive(struct session_store *st, struct str id, uint64_t now_ms);
 
+/* Memory that giving it up would free now: 0 while it is held, or where nothing is given up. */
+uint64_t session_spillable(const struct session *s);
+
 /* Its row as it was when it was given up, or absent. */
 struct str session_kept_row(const struct session *s);
 

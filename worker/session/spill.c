@@ -181,6 +181,11 @@ size_t session_spill(struct session_store *st, uint64_t bytes, size_t max)
     return n;
 }
 
+uint64_t session_spillable(const struct session *s)
+{
+    return s->store->spills && may_go(s) ? s->share.bytes : 0;
+}
+
 struct str session_kept_row(const struct session *s)
 {
     return s->row;

@@ -134,7 +134,7 @@ enum step_result step_prepare(struct turn *t)
     struct session_call_input input;
     struct session *s = session_of(t);
 
-    if (!s || resident_room(env, true, &t->err))
+    if (!s || resident_room(env, s, &t->err))
         return STEP_FAILED;
     if (!t->in.req->chat.messages && engine_pool_some_text(env->engines)) {
         (void)err_set(&t->err, ERR_INVALID, "this engine answers chats only");

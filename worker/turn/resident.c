@@ -248,12 +248,12 @@ void resident_watch(struct turn_env *env)
     loop_task_post(env->loop, &r->spill, on_spill);
 }
 
-int resident_room(struct turn_env *env, bool call, struct err *e)
+int resident_room(struct turn_env *env, const struct session *called, struct err *e)
 {
     struct residents *r = &env->residents;
 
     resident_watch(env);
-    if (!r->full || (call && held(env) < r->limit + r->limit / 8))
+    if (!r->full || (called && held(env) - session_spillable(called) < r->limit + r->limit / 8))
         return 0;
     metrics_count_at(env->page, METRIC_refusals, METRIC_REFUSAL_MEMORY, 0, 1);
     return err_set(e, ERR_MEMORY_FULL, "the sessions of this worker take all of its memory");

@@ -32,9 +32,10 @@ void resident_leave(struct resident_waiter *w);
 /* After sessions grew or came back: gives others up, soon. */
 void resident_watch(struct turn_env *env);
 
-/* Refuses, with e, what would need more memory: a new session, or (beyond an eighth above the
- * limit) a `call` of one that exists. */
-int resident_room(struct turn_env *env, bool call, struct err *e);
+/* Refuses, with e, what would need more memory: a new session (`called` NULL), or a call of one
+ * that exists when the others take an eighth more than the limit. What an idle session itself takes
+ * does not count: between its calls it is given up. */
+int resident_room(struct turn_env *env, const struct session *called, struct err *e);
 
 /* Ends all reading; nobody is told. */
 void residents_done(struct turn_env *env);
