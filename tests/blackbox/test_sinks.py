@@ -472,3 +472,25 @@ def test_a_full_disk_under_the_spool(start, tmp_path):
         assert gw.stop() == 0
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+def test_a_consumer_as_the_readme_has_it(start, server):
+    r = server()
+    gw = start(sink=f"redis:redis://127.0.0.1:{r.port}", workers=1)
+    sids, seen = sorted(episode(gw)[0] for _ in range(4)), []
+    g.wait_until(lambda: len(r.entries()) == 4, 20, "all entries are there")
+    with r.client() as c:
+        again = c.xrange(STREAM)[0][1]
+        c.xadd(STREAM, again)                   # one comes twice
+        c.xgroup_create(STREAM, "trainer", id="0", mkstream=True)
+        c.xreadgroup("trainer", "dead", {STREAM: ">"}, count=1)
+        for _ in range(3):
+            _, pending, _ = c.xautoclaim(STREAM, "trainer", "me", 0)
+            fresh = c.xreadgroup("trainer", "me", {STREAM: ">"}, count=2, block=200)
+            for entry, fields in pending + (fresh[0][1] if fresh else []):
+                if fields[b"key"] not in seen:
+                    seen.append(fields[b"key"])
+                c.xack(STREAM, "trainer", entry)
+                c.xdel(STREAM, entry)
+        assert c.xlen(STREAM) == 0
+    assert sorted(k.decode() for k in seen) == [f"{s}/0" for s in sids]
