@@ -90,7 +90,7 @@ static void on_lost(void *ctx, struct str note)
     for (uint32_t k = 0; s && k < n; k++) {
         part_hash(base, k, hash);
         if (session_find_call(s, hash, (struct str){0}, &call))
-            deliveries_open(&a->turns.deliveries, id, hash, call);
+            deliveries_lost(&a->turns.deliveries, id, hash, call);
     }
 }
 

@@ -44,7 +44,7 @@ static void on_lost(void *ctx, struct str note)
 
     memcpy(hash, note.p, sizeof(hash));
     memcpy(&call, note.p + note.len - sizeof(call), sizeof(call));
-    deliveries_open(&a->turns.deliveries, id, hash, call);
+    deliveries_lost(&a->turns.deliveries, id, hash, call);
 }
 
 static void note_answer(struct call *c)
@@ -374,7 +374,7 @@ static bool call_repeated(struct call *c, const struct turn_input *in)
     }
     /* A sample more of what was answered: after a crash it must be known that that one arrived. */
     if (session_find_call(s, c->hash, (struct str){0}, &call))
-        ledger_note_deliveries(env);
+        ledger_note_deliveries(env, false);
     return false;
 }
 

@@ -11,7 +11,7 @@
 
 enum { ACCEPT_BATCH = 16, PAUSE_MS = 100 };
 
-enum { SETTLE_MS = 1000 }; /* a peer that closes sooner has not had its answer */
+enum { SETTLE_MS = 1000 }; /* a peer that closes sooner may not have had its answer */
 
 enum { PATIENCE_MS = 5000 }; /* of a drain, with peers that keep connections open */
 
@@ -55,8 +55,7 @@ static void on_conn_closed(void *data)
     struct server_conn *c = data;
 
     loop_forget(c->server->loop, &c->watch);
-    if (c->lost && c->sent_ms > 0 && !c->server->draining &&
-        loop_clock_ms() - c->sent_ms < SETTLE_MS)
+    if (c->lost && c->sent_ms > 0 && loop_clock_ms() - c->sent_ms < SETTLE_MS)
         c->lost(c->lost_ctx, str_of(c->note, c->note_len));
     c->server->n_conns--;
     if (c->prev)
