@@ -65,7 +65,7 @@ static void check_spill(struct session_store *st, const struct records *r, struc
     struct session *s;
 
     session_store_spills(st, true);
-    CHECK(session_spill(st, 0, SIZE_MAX) == 1);
+    CHECK(session_spill(st, 0, SIZE_MAX) >= 1); /* a raw record may have made another one */
     s = load(st, r);
     CHECK(s);
     session_write_state(s, true, &after);
