@@ -122,6 +122,16 @@ int reload_adopt_leftovers(struct supervisor *s, struct err *e)
     return rc;
 }
 
+int reload_serve_given(struct supervisor *s, struct err *e)
+{
+    for (unsigned i = (unsigned)s->config->routers; i < s->listeners.n_given; i++) {
+        if (listeners_router(&s->listeners, s->config, i, e))
+            return -1;
+        give(s, choose_adopter(s, ROLE_ROUTER), i);
+    }
+    return 0;
+}
+
 /* --- scaling --- */
 
 static void retire(struct supervisor *s, unsigned slot)

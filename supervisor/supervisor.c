@@ -335,6 +335,8 @@ static int start(struct supervisor *s, struct err *e)
         goto out;
     log_start(s, descriptors, &remark);
     want_children(s);
+    if (reload_serve_given(s, e))
+        goto out;
     if (s->config->durability != DURABILITY_NONE && s->config->upstream.n == 0 &&
         reload_adopt_leftovers(s, e))
         goto out;

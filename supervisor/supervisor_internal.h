@@ -93,6 +93,10 @@ void reload_give_place(struct supervisor *s, unsigned slot);
  * more, to those that are. */
 int reload_adopt_leftovers(struct supervisor *s, struct err *e);
 
+/* Given sockets beyond the number of routers (an upgrade after a scale-down): the kernel sends
+ * connections to each of them, so somebody must accept there. */
+int reload_serve_given(struct supervisor *s, struct err *e);
+
 /* Learns of the children that an upgrade left behind. */
 void reload_take_previous(struct supervisor *s);
 

@@ -230,6 +230,15 @@ def test_a_reload_during_an_upgrade_is_not_forgotten(start):
     assert [a.status for a in answers] == [200]
 
 
+def test_fewer_routers_after_an_upgrade_accept_on_every_socket(start):
+    s = configured(workers=1, routers=4).start()
+    reload(s, workers=1, routers=1)
+    s.signal(signal.SIGUSR2)
+    g.wait_until(lambda: s.log().count(" serving listen") == 2, 60, "the new one serves")
+    g.wait_until(lambda: len(s.family()) == 3, 20, "the old ones have ended")
+    assert {s.get("/ready", timeout=5).status for _ in range(40)} == {200}
+
+
 def test_calls_in_flight_finish_while_their_worker_is_scaled_away(start):
     s = slow(workers=3, routers=1).start()
     session = session_of(s, 2)
