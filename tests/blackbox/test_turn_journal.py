@@ -105,7 +105,7 @@ def test_compaction_under_load_keeps_the_disk_bounded(start):
     those that live are what they were, also after a restart."""
     segment = 65536
     gateway = start(engine="builtin:echo", workers=1, journal_segment_bytes=segment,
-                    tombstone_ttl="0", export_retention="0", max_worker_memory="200k")
+                    tombstone_ttl="0", export_retention="0", max_worker_memory="1m")
     stop, kept = threading.Event(), []
 
     def churn():
