@@ -5,7 +5,7 @@
 #include "worker/session/branch.h"
 #include "worker/tokens/tokenizer.h"
 
-static const char KEY_SAMPLES[] = "samples", KEY_META[] = "meta";
+static const char KEY_META[] = "meta", META_HEAD[] = "{\"samples\":[";
 
 static void put_i64(struct json_out *o, const char *key, int64_t v)
 {
@@ -110,8 +110,10 @@ static void put_reward(struct export *x, struct json_out *o)
 
 static void note_sample(struct export *x, const struct trajectory *t)
 {
-    struct json_out o = json_out_to(tensors_meta(x, KEY_SAMPLES));
+    struct json_out o = json_out_to(tensors_meta(x, KEY_META));
 
+    if (t->index == 0)
+        buf_puts(o.b, META_HEAD);
     o.comma = t->index > 0;
     json_out_obj(&o);
     put_response_text(x, t, &o);
@@ -202,15 +204,13 @@ static void put_session_metadata(struct export *x, struct json_out *o)
     vec_done(&b);
 }
 
-static void make_meta(struct export *x)
+/* Behind the samples. */
+static void end_meta(struct export *x)
 {
     struct json_out o = json_out_to(tensors_meta(x, KEY_META));
-    struct str samples = buf_str(tensors_meta(x, KEY_SAMPLES));
 
-    json_out_obj(&o);
-    json_out_key(&o, "samples");
-    buf_add_c(o.b, '[');
-    buf_add_str(o.b, samples);
+    if (x->selection.tracks.n == 0)
+        buf_puts(o.b, META_HEAD);
     buf_add_c(o.b, ']');
     o.comma = true;
     put_session_metadata(x, &o);
@@ -250,12 +250,9 @@ static int miles_check(const struct export *x, const struct trajectory *t, struc
 
 static void miles_end(struct export *x, struct buf *out)
 {
-    struct str meta;
-
     if (tensors_sizing(x))
-        make_meta(x);
-    meta = buf_str(tensors_meta(x, KEY_META));
-    tensors_add(x, "_samples_meta", SIZE_MAX, TENSOR_U8, SHAPE1(meta.len), CELLS(RAW, meta.p));
+        end_meta(x);
+    tensors_add_meta(x, "_samples_meta");
     tensors_end(x, out);
 }
 

@@ -15,8 +15,9 @@ struct chunks {
 
 struct meta {
     const char *key;
-    struct buf fresh;   /* JSON text of the trajectory at hand */
-    struct chunks text; /* what came before it, as the inside of a JSON string */
+    struct buf fresh; /* JSON text of the trajectory at hand */
+    struct chunks
+        text; /* what came before it, as the inside of a JSON string (no_meta: as it is) */
 };
 
 struct tensors {
@@ -103,16 +104,20 @@ static uint64_t bytes_of(enum tensor_type type, struct shape s)
 /* Escaping a little at a time keeps the header from becoming one long step. */
 static void settle_metas(struct tensors *t)
 {
-    for (size_t i = 0; i < t->n_metas && !t->no_meta; i++) {
+    for (size_t i = 0; i < t->n_metas; i++) {
         struct meta *m = &t->metas[i];
         struct buf *text = &m->text.last;
         size_t at = text->len;
 
         if (m->fresh.len == 0)
             continue;
-        json_write_string(text, buf_str(&m->fresh));
-        memmove(text->p + at, text->p + at + 1, text->len - at - 2);
-        text->len -= 2;
+        if (t->no_meta) {
+            buf_add_str(text, buf_str(&m->fresh));
+        } else {
+            json_write_string(text, buf_str(&m->fresh));
+            memmove(text->p + at, text->p + at + 1, text->len - at - 2);
+            text->len -= 2;
+        }
         chunks_settle(&m->text);
         buf_clear(&m->fresh);
     }
@@ -162,6 +167,24 @@ void tensors_add(struct export *x, const char *name, size_t index, enum tensor_t
 
         rope_add(&x->rope, cells.kind, cells.p, bytewise ? bytes : bytes / TYPES[type].size);
     }
+}
+
+void tensors_add_meta(struct export *x, const char *name)
+{
+    struct tensors *t = x->state;
+    struct chunks *c = &t->metas[0].text;
+    struct shape shape;
+
+    CHECK(t->no_meta && t->n_metas == 1);
+    settle_metas(t);
+    shape = SHAPE1(chunks_len(c));
+    if (!tensors_want(x, TENSOR_U8)) {
+        tensors_add(x, name, SIZE_MAX, TENSOR_U8, shape, CELLS(RAW, NULL));
+        return;
+    }
+    for (size_t i = 0; i < c->full.n; i++)
+        rope_add(&x->rope, PIECE_RAW, c->full.at[i].p, c->full.at[i].len);
+    rope_add(&x->rope, PIECE_RAW, c->last.p, c->last.len);
 }
 
 struct buf *tensors_meta(struct export *x, const char *key)

@@ -60,8 +60,10 @@ bool tensors_want(const struct export *x, enum tensor_type type);
 /* JSON text for __metadata__ under this key, kept until the header is written. */
 struct buf *tensors_meta(struct export *x, const char *key);
 
-/* Leaves all metadata out of the header: the format keeps it elsewhere. */
+/* Leaves the metadata out of the header, called first: the format has one key only and adds its
+ * text as a tensor of bytes in every pass. */
 void tensors_forget_meta(struct export *x);
+void tensors_add_meta(struct export *x, const char *name);
 
 /* For format.end: writes the header after the sizing pass. */
 void tensors_end(struct export *x, struct buf *out);
