@@ -112,6 +112,7 @@ void relay_start(struct conn *c, int upstream, struct str body)
     flow_begin(&c->down, HTTP1_UNTIL_CLOSE, 0);
     c->down.done = false;
     conn_no_deadline(c);
+    metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, body.len);
     send_first(c, upstream, iov, n);
 }
 
