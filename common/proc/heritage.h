@@ -45,7 +45,7 @@ struct heritage {
     uint32_t index; /* worker: place + worker_base, the number in session ids */
     unsigned slot;  /* of board and metrics */
     int listen_fd;  /* router: its SO_REUSEPORT socket; worker: its unix socket; non-blocking */
-    bool port_kept; /* router: somebody keeps its socket open for the next instance (systemd) */
+    bool port_kept; /* somebody keeps the port's sockets open for the next instance (systemd) */
     int status_fd;  /* pipe to the supervisor for status records */
     int control_fd; /* socket from the supervisor: orders; end of file when it is gone */
     const struct heritage_place *adopted; /* worker; places that are its from the start */

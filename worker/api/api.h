@@ -29,10 +29,14 @@ struct api {
 };
 
 /* Whether the whole service stops, so that nothing new may begin. A worker that is only retired or
- * replaced still takes what reaches it: its sessions go on elsewhere through the journal. */
+ * replaced still takes what reaches it: its sessions go on elsewhere through the journal. So does
+ * one whose port is kept for the next instance, which replays that journal. */
 static inline bool api_service_ends(const struct api *a)
 {
-    return atomic_load_explicit(&a->heritage->board->draining, memory_order_relaxed) != 0;
+    const struct heritage *h = a->heritage;
+
+    return atomic_load_explicit(&h->board->draining, memory_order_relaxed) != 0 &&
+           !(h->port_kept && h->config->durability != DURABILITY_NONE);
 }
 
 /* One request on its way through the routes; lives on the stack of api_handle. */
