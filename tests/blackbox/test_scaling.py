@@ -313,7 +313,7 @@ def test_routers_come_and_go_many_times(start):
         reload(s, workers=1, routers=3)
     s.allow("process died")
     for name in ("router-0", "router-1", "router-2"):    # a successor inherits what was given to it
-        pid = s.child(name)
+        pid = g.wait_until(lambda: (lambda p: p if p and g.alive(p) else None)(s.child(name)), 20, f"{name} serves")
         os.kill(pid, signal.SIGKILL)
         g.wait_until(lambda: s.child(name) != pid, what=f"{name} is replaced")
     assert {s.get("/ready").status for _ in range(20)} == {200}
