@@ -23,10 +23,11 @@ def test_golden(start, shared, policy):
     assert last.endswith(" 0 failed") and not last.startswith("0 "), last
 
 
-@pytest.mark.parametrize("policy", MODELS)
-def test_random_scenarios(start, shared, tmp_path, policy):
+# 909198: two weight versions over one token
+@pytest.mark.parametrize("policy,seed", [*((policy, None) for policy in MODELS), ("timelines", 909198)])
+def test_random_scenarios(start, shared, tmp_path, policy, seed):
     """What the reference model of tests/model expects of random sessions, through a whole gateway."""
-    engine, seed = g.free_port(), random.randrange(10**6)
+    engine, seed = g.free_port(), seed or random.randrange(10**6)
     print("seed", seed)
     made = subprocess.run([sys.executable, "make_golden.py", policy, "60", str(seed)], cwd=g.ROOT / "tests/model",
                           capture_output=True, text=True, timeout=120, check=True)
