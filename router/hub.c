@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 
 enum { PIPE_BYTES = 1 << 20 };
@@ -20,7 +21,7 @@ void hub_init(struct hub *h, const struct heritage *heritage, struct loop *l, st
     h->scratch = mem_alloc(HUB_SCRATCH);
     h->head = mem_zalloc(sizeof(*h->head));
     if (getrandom(&h->request_salt, sizeof(h->request_salt), GRND_NONBLOCK) < 0)
-        h->request_salt = (uint32_t)loop_clock_ms() ^ (uint32_t)getpid();
+        h->request_salt = (uint32_t)clock_ms() ^ (uint32_t)getpid();
 }
 
 void hub_done(struct hub *h)

@@ -10,6 +10,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/proc/keys.h"
@@ -249,8 +250,7 @@ void reload_config(struct supervisor *s)
     struct buf mistakes = {0}, fixed = {0};
     struct config *fresh = load_fresh(s, &mistakes);
 
-    (void)sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu",
-                     (unsigned long long)loop_clock_ms() * 1000);
+    (void)sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)clock_us());
     if (!fresh) {
         tell_mistakes(&mistakes);
     } else {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/proc/child.h"
 #include "common/proc/logs.h"
@@ -216,7 +217,7 @@ void spawn_start(struct supervisor *s, unsigned slot)
     close(pair[1]);
     p->pid = pid;
     p->control_fd = pair[0];
-    p->started_ms = (int64_t)loop_clock_ms();
+    p->started_ms = (int64_t)clock_ms();
     if (!p->first_ms)
         p->first_ms = p->started_ms;
     atomic_store_explicit(&board->pid, pid, memory_order_relaxed);
@@ -247,7 +248,7 @@ static void on_respawn(struct loop_timer *t)
 
 static bool too_many_deaths(struct supervisor *s)
 {
-    int64_t now = (int64_t)loop_clock_ms();
+    int64_t now = (int64_t)clock_ms();
     size_t kept = 0;
 
     *vec_push(&s->deaths) = now;
@@ -276,7 +277,7 @@ static void write_obituary(struct supervisor *s, struct process *p, pid_t pid, i
 static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int wait_status)
 {
     bool clean = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
-    int64_t lived_ms = (int64_t)loop_clock_ms() - p->started_ms;
+    int64_t lived_ms = (int64_t)clock_ms() - p->started_ms;
     enum metric_label_ROLE role =
         p->heritage.role == ROLE_ROUTER ? METRIC_ROLE_ROUTER : METRIC_ROLE_WORKER;
 
@@ -400,9 +401,9 @@ static void take_report(struct supervisor *s, const struct status *r)
         if (p->pid != r->pid || get_state(s, r->slot) != BOARD_STARTING)
             return; /* from a process that has died meanwhile */
         set_state(s, r->slot, p->wanted ? BOARD_READY : BOARD_RETIRING);
-        log_info(
-            NULL, "process serves", LOG_T("process", p->heritage.name), LOG_I("ready_pid", r->pid),
-            LOG_I("start_ms", (int64_t)loop_clock_ms() - p->started_ms), LOG_T("remark", r->text));
+        log_info(NULL, "process serves", LOG_T("process", p->heritage.name),
+                 LOG_I("ready_pid", r->pid), LOG_I("start_ms", (int64_t)clock_ms() - p->started_ms),
+                 LOG_T("remark", r->text));
         break;
     case STATUS_FAILED:
         (void)snprintf(p->why, sizeof(p->why), "%s", r->text);
@@ -444,7 +445,7 @@ static void check_start(struct supervisor *s, struct process *p, int64_t now)
 
 void spawn_check(struct supervisor *s)
 {
-    int64_t now = (int64_t)loop_clock_ms();
+    int64_t now = (int64_t)clock_ms();
 
     for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
         struct process *p = &s->processes[slot];

@@ -8,6 +8,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/proc/ids.h"
@@ -168,7 +169,7 @@ static void on_report(struct loop_io *io, unsigned events)
 static void on_tick(struct loop_timer *t)
 {
     struct supervisor *s = the(t, offsetof(struct supervisor, tick));
-    int64_t now = (int64_t)loop_clock_ms();
+    int64_t now = (int64_t)clock_ms();
 
     spawn_check(s);
     if (s->watchdog_ms && now >= s->watchdog_next && s->phase != PHASE_STARTING) {

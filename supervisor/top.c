@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/os/loop.h"
 #include "common/proc/config.h"
@@ -77,7 +78,7 @@ static int take_look(const struct config *c, struct look *look)
             look->page.len += (size_t)got;
     }
     close(fd);
-    look->at_ms = loop_clock_ms();
+    look->at_ms = clock_ms();
     return got == 0 && str_starts(buf_str(&look->page), STR("HTTP/1.1 200 ")) ? 0 : -1;
 }
 

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
@@ -116,7 +117,7 @@ static int open_place(struct worker *w, uint32_t index, struct err *e)
     struct journal_stats stats;
     struct journal *j = NULL;
     char dir[4096];
-    uint64_t start_ms = loop_clock_ms();
+    uint64_t start_ms = clock_ms();
     int rc;
 
     if (setup_journal(w->h, index, dir, sizeof(dir), &o))
@@ -140,10 +141,10 @@ static int open_place(struct worker *w, uint32_t index, struct err *e)
     w->skipped = 0;
     metrics_count(env->page, METRIC_journal_replayed, stats.replayed);
     metrics_count(env->page, METRIC_journal_repairs, stats.repairs);
-    metrics_count(env->page, METRIC_journal_replay_us, (loop_clock_ms() - start_ms) * 1000);
+    metrics_count(env->page, METRIC_journal_replay_us, (clock_ms() - start_ms) * 1000);
     if (stats.replayed > 0)
         log_info(NULL, "journal replayed", LOG_U("index", index), LOG_U("records", stats.replayed),
-                 LOG_U("ms", loop_clock_ms() - start_ms));
+                 LOG_U("ms", clock_ms() - start_ms));
     return sinks_open_place(w->api.sinks, env, w->h->state_dir, index, e);
 }
 
@@ -278,7 +279,7 @@ static void on_tick(struct loop_timer *t)
 static void on_drain_tick(struct loop_timer *t)
 {
     struct worker *w = CONTAINER_OF(t, struct worker, drain);
-    bool late = loop_clock_ms() >= w->drain_until_ms;
+    bool late = clock_ms() >= w->drain_until_ms;
 
     if (late)
         turn_end_all(&w->api.turns);
@@ -288,7 +289,7 @@ static void on_drain_tick(struct loop_timer *t)
         return;
     }
     /* One more grace second for the answers that were just ended. */
-    if (loop_clock_ms() >= w->drain_until_ms + 1000) {
+    if (clock_ms() >= w->drain_until_ms + 1000) {
         server_stop(w->server);
         return;
     }
@@ -299,7 +300,7 @@ static void on_drain(struct child *c)
 {
     struct worker *w = CONTAINER_OF(c, struct worker, child);
 
-    w->drain_until_ms = loop_clock_ms() + (uint64_t)w->h->config->grace_ms;
+    w->drain_until_ms = clock_ms() + (uint64_t)w->h->config->grace_ms;
     if (!w->server) {
         exit(0); /* still starting: nothing was served */
     }
@@ -355,7 +356,7 @@ static int open_state(struct worker *w, struct err *e)
     setup_turns(env, c, env->model);
     w->api.heritage = w->h;
     w->api.keys = w->keys;
-    w->api.started_s = api_now_ms() / 1000;
+    w->api.started_s = clock_wall_ms() / 1000;
     if (engine_pool_new(w->loop, &engines, &env->engines, e) ||
         sinks_new(env, c, w->h->state_dir, &w->api.sinks, e) || open_place(w, w->h->index, e))
         return -1;
@@ -363,7 +364,7 @@ static int open_state(struct worker *w, struct err *e)
         if (open_place(w, w->h->adopted[i].index, e))
             return -1;
     }
-    session_store_woken(env->store, api_now_ms());
+    session_store_woken(env->store, clock_wall_ms());
     return 0;
 }
 

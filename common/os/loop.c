@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 
 enum { EVENTS_PER_TURN = 256, HEAP_WAYS = 4 };
@@ -38,7 +39,7 @@ struct loop *loop_new(struct err *e)
     l->timer_fd = -1;
     l->armed_ms = UINT64_MAX;
     l->tasks.next = l->tasks.prev = &l->tasks;
-    l->now_ms = loop_clock_ms();
+    l->now_ms = clock_ms();
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (l->epoll_fd < 0) {
         err_sys(e, ERR_IO, "cannot open an epoll descriptor");
@@ -64,17 +65,9 @@ int loop_fd(const struct loop *l)
     return l->epoll_fd;
 }
 
-uint64_t loop_clock_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 uint64_t loop_now_ms(const struct loop *l)
 {
-    return l->in_turn ? l->now_ms : loop_clock_ms();
+    return l->in_turn ? l->now_ms : clock_ms();
 }
 
 /* ------------------------------------------------------------------ descriptors */
@@ -235,7 +228,7 @@ void loop_timer_stop(struct loop *l, struct loop_timer *t)
  * clock read here, so this ends. */
 static int run_timers(struct loop *l)
 {
-    uint64_t now_ms = loop_clock_ms();
+    uint64_t now_ms = clock_ms();
     int calls = 0;
 
     l->now_ms = now_ms;
@@ -315,7 +308,7 @@ int64_t loop_next_timeout_ms(const struct loop *l)
         return 0;
     if (l->heap_n == 0)
         return -1;
-    now_ms = loop_clock_ms();
+    now_ms = clock_ms();
     return l->heap[0]->heap_ms > now_ms ? (int64_t)(l->heap[0]->heap_ms - now_ms) : 0;
 }
 
@@ -342,14 +335,6 @@ static int run_events(struct loop *l)
         calls++;
     }
     return calls;
-}
-
-static uint64_t clock_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
 int loop_poll(struct loop *l, int timeout_ms)

@@ -90,11 +90,8 @@ void loop_del(struct loop *l, struct loop_io *io);
  * system call. */
 void loop_forget(struct loop *l, struct loop_io *io);
 
-/* Monotonic milliseconds; within a turn as of its start. */
+/* Monotonic milliseconds (clock_ms); within a turn as of its start. */
 uint64_t loop_now_ms(const struct loop *l);
-
-/* Monotonic milliseconds, read now; the same clock. */
-uint64_t loop_clock_ms(void);
 
 /* Fires fn once, delay_ms from now (at least 1); set again it moves. Putting it off costs no heap
  * work, so one timer per connection may be moved at every read. */

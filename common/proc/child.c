@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/proc/logs.h"
 #include "common/proc/status.h"
@@ -97,7 +98,7 @@ static void on_beat(struct loop_timer *t)
     struct board_slot *slot = &c->heritage->board->slots[c->heritage->slot];
     uint64_t lag_us = loop_take_lag_us(c->loop);
 
-    atomic_store_explicit(&slot->beat_ms, loop_clock_ms(), memory_order_relaxed);
+    atomic_store_explicit(&slot->beat_ms, clock_ms(), memory_order_relaxed);
     metrics_set(page, METRIC_loop_lag_max, lag_us);
     metrics_observe_us(page, METRIC_loop_lag, lag_us);
     metrics_set(page, METRIC_rss, resident_bytes());

@@ -1,8 +1,8 @@
 #include "worker/api/api.h"
 
 #include <stdlib.h>
-#include <time.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
 #include "worker/api/respond.h"
@@ -28,14 +28,6 @@ static const struct route session_routes[] = {
 #define SESSION(method, path, scopes, handler) {method, path, scopes, handler},
 #include "worker/api/routes.def"
 };
-
-uint64_t api_now_ms(void)
-{
-    struct timespec ts;
-
-    (void)clock_gettime(CLOCK_REALTIME, &ts);
-    return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
 
 static bool request_id_fine(struct str id)
 {
@@ -290,7 +282,7 @@ void api_handle(void *ctx, struct exchange *x)
 /* Steps of the wall clock (somebody sets it) are no time that has passed. */
 static void watch_clock(struct api *a, uint64_t now_ms)
 {
-    int64_t ahead_ms = (int64_t)(now_ms - loop_clock_ms());
+    int64_t ahead_ms = (int64_t)(now_ms - clock_ms());
     int64_t step_ms = ahead_ms - a->clock_ahead_ms;
 
     if (a->clock_ahead_ms && (step_ms > STEP_MIN_MS || step_ms < -STEP_MIN_MS)) {
@@ -303,7 +295,7 @@ static void watch_clock(struct api *a, uint64_t now_ms)
 void api_sweep(struct api *a)
 {
     struct turn_env *env = &a->turns;
-    uint64_t now = api_now_ms();
+    uint64_t now = clock_wall_ms();
     uint64_t max_tokens = (uint64_t)a->heritage->config->max_live_tokens;
     struct session_totals t;
     struct session *next;

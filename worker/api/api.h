@@ -67,7 +67,4 @@ void api_wake(struct api *a, struct str id);
 /* The way to the other workers. */
 struct siblings *api_siblings(struct api *a);
 
-/* Milliseconds of the wall clock. */
-uint64_t api_now_ms(void);
-
 #endif

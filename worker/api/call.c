@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "worker/api/call.h"
 #include "worker/api/handlers.h"
@@ -264,7 +265,7 @@ static int find_session(struct api_request *r, struct call *c, struct err *e)
     if (may_reseed(r, e) || control_room(r->api, 1, e))
         return -1;
     (void)ids_session(env->ids, r->api->heritage->index, c->id);
-    rc = session_create_record(env->store, str_cstr(c->id), NULL, api_now_ms(), &record, e);
+    rc = session_create_record(env->store, str_cstr(c->id), NULL, clock_wall_ms(), &record, e);
     if (rc == 0)
         rc = ledger_write(env, str_cstr(c->id), buf_str(&record), (struct ledger_done){0}, e);
     buf_done(&record);

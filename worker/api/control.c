@@ -1,6 +1,7 @@
 /* The control plane's plain routes: look, reward, complete, abort, delete. */
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
 #include "worker/api/pending.h"
@@ -86,7 +87,7 @@ int control_end(struct api *a, struct session *s, enum session_end how, const st
     struct buf record = {0};
     char id[ID_TEXT_MAX] = "";
     struct str sid = session_id(s);
-    int rc = session_end_record(s, how, detail, api_now_ms(), &record, e);
+    int rc = session_end_record(s, how, detail, clock_wall_ms(), &record, e);
 
     memcpy(id, sid.p, MIN_OF(sid.len, sizeof(id) - 1)); /* s may be gone after apply */
     if (rc == 0)
@@ -154,7 +155,7 @@ static int reward_write(struct api_request *r, struct session *s, const struct j
                         struct str response_id, struct ledger_done done, struct err *e)
 {
     struct buf record = {0};
-    int rc = session_reward_record(s, reward, response_id, api_now_ms(), &record, e);
+    int rc = session_reward_record(s, reward, response_id, clock_wall_ms(), &record, e);
 
     if (rc == 0)
         rc = ledger_write(&r->api->turns, r->id, buf_str(&record), done, e);

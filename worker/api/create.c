@@ -1,6 +1,7 @@
 /* POST /sessions: whether there is room, and one session or a group. */
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
 #include "worker/api/pending.h"
@@ -174,7 +175,7 @@ static void write_all_created(struct api_request *r, char (*ids)[ID_TEXT_MAX], i
 static void create_all(struct api_request *r, const struct json *options, int64_t count)
 {
     struct pending *p = pending_new(r, 200);
-    uint64_t now_ms = api_now_ms();
+    uint64_t now_ms = clock_wall_ms();
     char(*ids)[ID_TEXT_MAX] = mem_calloc((size_t)count, sizeof(*ids));
     struct err e = {0};
     int rc = 0;

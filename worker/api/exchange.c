@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "common/base/check.h"
+#include "common/base/clock.h"
 #include "worker/api/server_internal.h"
 
 static struct str str_of_iovec(h2o_iovec_t v)
@@ -115,7 +116,7 @@ static void exchange_dispose(void *p)
 {
     struct exchange *x = p;
 
-    x->conn->sent_ms = loop_clock_ms();
+    x->conn->sent_ms = clock_ms();
     x->conn->server->busy--;
     x->conn->exchange = NULL;
     if (x->closed)

@@ -1,8 +1,8 @@
 /* Trajectories on their way out: trajectories, finalize, samples. Made and sent in slices. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
 #include "worker/api/respond.h"
@@ -52,7 +52,7 @@ static void note_delivery(struct exporting *v)
 
     if (session_find_any(env->store, id, &ended) != v->s)
         return; /* deleted meanwhile */
-    session_exported_record(v->s, api_now_ms(), &record);
+    session_exported_record(v->s, clock_wall_ms(), &record);
     if (ledger_write(env, id, buf_str(&record), (struct ledger_done){0}, &e))
         log_warn(&(struct log_scope){.session = id}, "journal: an export was not noted",
                  LOG_T("error", e.text));

@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
 #include "worker/api/respond.h"
@@ -134,7 +135,7 @@ static struct session *own_first(struct listing *v)
  */
 static void own_rows(struct listing *v)
 {
-    uint64_t end_ms = loop_clock_ms() + SLICE_MS;
+    uint64_t end_ms = clock_ms() + SLICE_MS;
     struct buf row = {0};
 
     for (struct session *s = own_first(v); s && v->got < v->limit && !v->waiting;
@@ -151,7 +152,7 @@ static void own_rows(struct listing *v)
             add_row(v, buf_str(&row), session_id(s));
         arena_done(&a);
         v->seen = session_place(s);
-        if (loop_clock_ms() >= end_ms) {
+        if (clock_ms() >= end_ms) {
             v->waiting = true;
             loop_task_post(v->api->turns.loop, &v->later, on_later);
         }

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/net/http1.h"
@@ -55,7 +56,7 @@ static void on_conn_closed(void *data)
     struct server_conn *c = data;
 
     loop_forget(c->server->loop, &c->watch);
-    if (c->lost && c->sent_ms > 0 && loop_clock_ms() - c->sent_ms < SETTLE_MS)
+    if (c->lost && c->sent_ms > 0 && clock_ms() - c->sent_ms < SETTLE_MS)
         c->lost(c->lost_ctx, str_of(c->note, c->note_len));
     c->server->n_conns--;
     if (c->prev)
@@ -240,7 +241,7 @@ void server_drain(struct server *s)
     if (s->draining)
         return;
     s->draining = true;
-    s->patience_until_ms = loop_clock_ms() + PATIENCE_MS;
+    s->patience_until_ms = clock_ms() + PATIENCE_MS;
     /* Not h2o_context_request_shutdown: that starts HTTP/2 timers which keep the context busy. */
     s->ctx.shutdown_requested = 1;
     for (size_t i = 0; i < s->n_listeners; i++)
@@ -255,7 +256,7 @@ void server_drain(struct server *s)
 
 size_t server_busy(struct server *s)
 {
-    bool patient = s->draining && loop_clock_ms() < s->patience_until_ms;
+    bool patient = s->draining && clock_ms() < s->patience_until_ms;
     size_t waiting = 0;
 
     for (struct server_conn *c = s->draining ? s->conns : NULL; c; c = c->next) {

@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/base/clock.h"
 #include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "worker/commands/replayed.h"
@@ -103,7 +103,7 @@ static int compact_all(struct journal *j, struct replayed *r, struct err *e)
     size_t dropped;
     int rc;
 
-    session_sweep(r->store, (uint64_t)time(NULL) * 1000);
+    session_sweep(r->store, clock_wall_ms());
     dropped = journal_drop_absent(j, is_needed, r->store);
     do
         rc = journal_compact(j, true, e);

@@ -10,8 +10,6 @@
 #ifndef RG_ENGINE_ADAPTER_H
 #define RG_ENGINE_ADAPTER_H
 
-#include <time.h>
-
 #include "worker/engine/engine.h"
 
 /* One --engine argument, KIND:REST[,name=value]..., taken apart. Lives as long as the pool. */
@@ -85,15 +83,6 @@ extern const struct engine_adapter engine_sglang;
 extern const struct engine_adapter engine_vllm;
 extern const struct engine_adapter engine_llamacpp;
 extern const struct engine_adapter engine_openai;
-
-/* Microseconds of the monotonic clock. */
-static inline uint64_t engine_now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 /* By kind, or NULL. */
 const struct engine_adapter *engine_adapter_find(const char *kind);

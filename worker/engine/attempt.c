@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "worker/engine/reading.h"
@@ -113,7 +114,7 @@ static void give_result(struct attempt *a)
 {
     struct engine_version *versions = mem_calloc(a->reading.reply.spans.n + 1, sizeof(*versions));
     struct engine_result res = reading_result(&a->reading, versions);
-    uint64_t now = engine_now_us();
+    uint64_t now = clock_us();
 
     res.first_us = (a->first_us ? a->first_us : now) - a->asked_us;
     res.total_us = now - a->asked_us;
@@ -164,7 +165,7 @@ static void on_delta(void *ctx, const struct engine_delta *d)
     struct attempt *a = ctx;
 
     if (a->first_us == 0)
-        a->first_us = engine_now_us();
+        a->first_us = clock_us();
     a->events->delta(a->ctx, d);
 }
 
@@ -266,7 +267,7 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->req = q;
     a->events = events;
     a->ctx = ctx;
-    a->asked_us = engine_now_us();
+    a->asked_us = clock_us();
     reading_init(&a->reading, r, r->wire, q);
     a->reading.delta = on_delta;
     a->reading.ctx = a;

@@ -1,5 +1,6 @@
 /* Kind `builtin`: gives the answers of builtin.h out over time. */
 #include "common/base/check.h"
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/os/loop.h"
@@ -63,7 +64,7 @@ static size_t tokens_due(const struct attempt *a)
 
     if (rate <= 0)
         return a->answer.ids.n;
-    due = 1 + rate * (double)(loop_clock_ms() - a->first_ms) / 1000.0;
+    due = 1 + rate * (double)(clock_ms() - a->first_ms) / 1000.0;
     return due < (double)a->answer.ids.n ? (size_t)due : a->answer.ids.n;
 }
 
@@ -76,7 +77,7 @@ static void attempt_finish(struct attempt *a)
         .ids = {a->answer.ids.at, a->answer.ids.n},
         .logprobs = a->answer.logprobs,
         .first_us = (a->first_ms - a->asked_ms) * 1000,
-        .total_us = (loop_clock_ms() - a->asked_ms) * 1000,
+        .total_us = (clock_ms() - a->asked_ms) * 1000,
     };
 
     a->events->done(a->ctx, &r);
@@ -95,7 +96,7 @@ static void give(struct attempt *a)
         return;
     }
     if (a->first_ms == 0)
-        a->first_ms = loop_clock_ms();
+        a->first_ms = clock_ms();
     due = tokens_due(a);
     if (due > a->sent) {
         struct engine_delta d = {
@@ -134,7 +135,7 @@ static void *attempt_start(void *replica, const struct engine_request *req,
     a->req = req;
     a->events = events;
     a->ctx = ctx;
-    a->asked_ms = loop_clock_ms();
+    a->asked_ms = clock_ms();
     (void)builtin_answer(r->builtin, req, &a->answer, &a->err);
     if (r->target->delay_ms > 0)
         loop_timer_set(r->loop, &a->timer, r->target->delay_ms, on_timer);

@@ -1,6 +1,7 @@
 /* Calls: waiting, running at a replica, waiting for another try; and what goes back up. */
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
@@ -100,7 +101,7 @@ static void on_delta(void *ctx, const struct engine_delta *d)
 
     replica_alive(c->replica);
     if (c->first_us == 0)
-        c->first_us = engine_now_us();
+        c->first_us = clock_us();
     c->given += (uint32_t)d->ids.n;
     c->told = c->told || c->req.stream;
     if (c->req.stream)
@@ -183,7 +184,7 @@ static void stamp_versions(struct engine_call *c, struct engine_result *r)
 static void deliver(struct engine_call *c, struct engine_result *r)
 {
     struct engine_pool *p = c->pool;
-    uint64_t now = engine_now_us();
+    uint64_t now = clock_us();
 
     stamp_versions(c, r);
     r->replica = c->replica->target.name;
@@ -241,12 +242,12 @@ static bool resume(struct engine_call *c, struct engine_result *r, struct err *e
     }
     c->fruitless = r->ids.n > 0 ? 0 : c->fruitless + 1;
     if (c->fruitless <= 1)
-        c->fruitless_us = engine_now_us();
+        c->fruitless_us = clock_us();
     if (c->fruitless > 0)
         delay =
             MIN_OF((uint64_t)RESUME_MS << MIN_OF(c->fruitless - 1, 8u), (uint64_t)RESUME_MAX_MS);
     if (c->fruitless > 0 && c->pool->opt.timeout_ms > 0 &&
-        engine_now_us() - c->fruitless_us > c->pool->opt.timeout_ms * 1000) {
+        clock_us() - c->fruitless_us > c->pool->opt.timeout_ms * 1000) {
         (void)err_set(e, ERR_ENGINE_TIMEOUT, "the engine kept aborting the generation");
         return false;
     }
@@ -332,7 +333,7 @@ static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
         c->retries++;
         replica_retried(c->replica);
         c->avoid = c->replica;
-        again(c, base / 2 + str_hash(c->req.session_id, engine_now_us()) % base);
+        again(c, base / 2 + str_hash(c->req.session_id, clock_us()) % base);
         return;
     }
     fail_call(c, e);
@@ -345,7 +346,7 @@ static const struct engine_attempt_events attempt_events = {on_delta, on_done, o
 static void run_call(struct engine_call *c, struct replica *r)
 {
     struct engine_pool *p = c->pool;
-    uint64_t now = engine_now_us();
+    uint64_t now = clock_us();
 
     fair_take(&p->queue, &c->item);
     loop_timer_stop(p->loop, &c->timer);
@@ -421,7 +422,7 @@ static void requeue(struct engine_call *c)
     struct engine_pool *p = c->pool;
 
     c->state = CALL_QUEUED;
-    c->queued_us = engine_now_us();
+    c->queued_us = clock_us();
     fair_push(&p->queue, &c->item, c->req.session_id);
     loop_timer_set(p->loop, &c->timer, p->opt.queue_timeout_ms, on_deadline);
     pool_dispatch(p);
@@ -444,7 +445,7 @@ struct engine_call *engine_start(struct engine_pool *p, const struct engine_requ
     c->req.prompt = (struct token_span){c->prompt.at, c->prompt.n};
     c->events = events;
     c->ctx = ctx;
-    c->asked_us = engine_now_us();
+    c->asked_us = clock_us();
     c->next = p->calls;
     if (c->next)
         c->next->prev = c;

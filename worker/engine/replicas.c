@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/proc/board.h"
 #include "common/proc/metrics.h"
@@ -53,7 +54,7 @@ static void observe(struct replica *r, bool good)
 static void on_answer(void *ctx, enum engine_health h)
 {
     struct replica *r = ctx;
-    bool busy = r->alive_ms > 0 && loop_clock_ms() - r->alive_ms < BUSY_MS;
+    bool busy = r->alive_ms > 0 && clock_ms() - r->alive_ms < BUSY_MS;
 
     r->probing = false;
     if (h == ENGINE_SLOW && busy)
@@ -78,7 +79,7 @@ static void on_timer(struct loop_timer *t)
 
 void replica_alive(struct replica *r)
 {
-    r->alive_ms = loop_clock_ms();
+    r->alive_ms = clock_ms();
 }
 
 void replica_answered(struct replica *r)

@@ -1,17 +1,9 @@
 #include "worker/export/slice.h"
 
-#include <time.h>
+#include "common/base/clock.h"
 
 /* A slice is made in steps, so that the clock is looked at in between. */
 enum { SLICE_BYTES = 64 << 10, SLICE_US = 250, STEP_BYTES = 4 << 10 };
-
-static uint64_t clock_us(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
 
 int export_slice(struct export *x, struct buf *out, struct err *e)
 {

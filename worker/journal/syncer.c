@@ -4,9 +4,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 
 struct syncer {
@@ -28,14 +28,6 @@ struct syncer {
     uint64_t took_us;
 };
 
-static uint64_t now_us(void)
-{
-    struct timespec ts;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
-
 /* One group; called with the lock held, which is given back meanwhile. */
 static void sync_group(struct syncer *s)
 {
@@ -47,13 +39,13 @@ static void sync_group(struct syncer *s)
 
     s->fd = -1;
     (void)pthread_mutex_unlock(&s->lock);
-    start_us = now_us();
+    start_us = clock_us();
     failed = fdatasync(fd) ? errno : 0;
     (void)close(fd);
     (void)pthread_mutex_lock(&s->lock);
     s->done = ticket;
     s->failed = failed ? failed : s->failed;
-    s->took_us = now_us() - start_us;
+    s->took_us = clock_us() - start_us;
     (void)!write(s->wake_fd, &one, sizeof(one));
 }
 

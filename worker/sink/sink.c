@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/proc/config.h"
 #include "worker/export/options_text.h"
 #include "worker/journal/syncer.h"
@@ -36,11 +36,6 @@ struct sinks {
     struct loop_timer retry;
     struct resident_waiter waiter; /* for its session to be read from the journal */
 };
-
-static uint64_t wall_ms(void)
-{
-    return (uint64_t)time(NULL) * 1000;
-}
 
 static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
 {
@@ -263,7 +258,7 @@ static void note_spooled(struct sinks *k, struct str id)
         target_add(k->targets.at[i], place_of(k, id), id);
     if (!s)
         return; /* deleted meanwhile */
-    session_sink_record(s, SESSION_SINK_SPOOLED, (struct str){0}, wall_ms(), &record);
+    session_sink_record(s, SESSION_SINK_SPOOLED, (struct str){0}, clock_wall_ms(), &record);
     if (ledger_write(k->env, id, buf_str(&record), (struct ledger_done){0}, &e))
         log_warn(&(struct log_scope){.session = id},
                  "a spooled export was not noted: it may come twice", LOG_T("error", e.text));
@@ -370,7 +365,7 @@ int sinks_promise(struct sinks *k, struct session *s, const struct export_option
     if (o)
         export_options_text(o, &options);
     memcpy(copy, id.p, MIN_OF(id.len, sizeof(copy) - 1));
-    session_sink_record(s, SESSION_SINK_DUE, buf_str(&options), wall_ms(), &record);
+    session_sink_record(s, SESSION_SINK_DUE, buf_str(&options), clock_wall_ms(), &record);
     rc = ledger_write(k->env, str_cstr(copy), buf_str(&record), (struct ledger_done){0}, e);
     buf_done(&record);
     buf_done(&options);

@@ -1,5 +1,6 @@
 /* The last steps but one: what the engine gave becomes a record, in the journal and applied, and as
  * durable as promised before anybody sees the end. */
+#include "common/base/clock.h"
 #include "worker/turn/ledger.h"
 #include "worker/turn/told.h"
 #include "worker/turn/turn_internal.h"
@@ -30,7 +31,7 @@ static bool run_closed(const struct turn *t, const struct turn_run *r)
 static void run_result(struct turn *t, struct turn_run *r, struct session_answer *ret)
 {
     const struct model_info *m = model_info(t->env->model);
-    uint64_t total_us = turn_clock_us() - t->started_us;
+    uint64_t total_us = clock_us() - t->started_us;
     uint64_t away_us = r->queue_us + r->engine_us;
 
     r->out = (struct turn_answer){
@@ -98,7 +99,7 @@ static int record_commit(struct turn *t, const struct session_answer *answers, s
 {
     struct turn_env *env = t->env;
     struct buf record = {0};
-    int rc = session_commit(t->plan, answers, t->n_runs, turn_wall_ms(), &record, e);
+    int rc = session_commit(t->plan, answers, t->n_runs, clock_wall_ms(), &record, e);
 
     if (rc == 0)
         rc = ledger_write(env, t->in.session_id, buf_str(&record),

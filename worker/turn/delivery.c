@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/os/loop.h"
 #include "common/proc/ids.h"
@@ -128,7 +129,7 @@ void deliveries_close(struct deliveries *d, struct str session_id, const uint64_
     char key[KEY_MAX];
     uint64_t brief = str_hash(key_of(key, session_id, hash, call), 0);
     struct delivery *v = map_get(&d->by_brief, brief_key(&brief));
-    struct noted note = {.brief = brief, .at_ms = loop_clock_ms()};
+    struct noted note = {.brief = brief, .at_ms = clock_ms()};
 
     if (!v)
         return;

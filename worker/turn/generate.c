@@ -1,5 +1,6 @@
 /* The long step of a call: engine calls run, their deltas flow to the listeners. */
 #include "common/base/check.h"
+#include "common/base/clock.h"
 #include "worker/turn/turn_internal.h"
 #include "worker/turn/upstream.h"
 
@@ -173,7 +174,7 @@ static void send_head(struct turn *t)
         .session_id = t->in.session_id,
         .call = t->plan->call,
         .response_id = t->runs[0].response_id,
-        .created_s = turn_wall_ms() / 1000,
+        .created_s = clock_wall_ms() / 1000,
         .usage = t->usage,
     };
     t->head_sent = true;

@@ -1,6 +1,7 @@
 #include "worker/turn/ledger.h"
 
 #include "common/base/check.h"
+#include "common/base/clock.h"
 #include "worker/turn/resident.h"
 
 struct journal *ledger_journal(const struct turn_env *env, struct str session_id)
@@ -36,7 +37,7 @@ static void note_in(struct turn_env *env, struct journal *j, uint32_t index, uin
 
 void ledger_note_deliveries(struct turn_env *env, bool settled)
 {
-    uint64_t until_ms = settled ? loop_clock_ms() - DELIVERY_SETTLE_MS : UINT64_MAX;
+    uint64_t until_ms = settled ? clock_ms() - DELIVERY_SETTLE_MS : UINT64_MAX;
 
     for (size_t i = 0; i < env->n_journals && env->deliveries.notes.len > 0; i++)
         note_in(env, env->journals[i].journal, env->journals[i].index, until_ms);

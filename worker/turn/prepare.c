@@ -1,5 +1,6 @@
 /* The first steps of a call: what is asked for, where it stands, which exact ids go to the engine.
  */
+#include "common/base/clock.h"
 #include "common/base/vec.h"
 #include "worker/turn/ledger.h"
 #include "worker/turn/merge.h"
@@ -70,7 +71,7 @@ static int call_input(struct turn_env *env, struct arena *a, const struct turn_i
         .max_tokens = sampling->max_tokens,
         .temperature = (float)sampling->temperature,
         .context_length = turn_context_length(env),
-        .now_ms = turn_wall_ms(),
+        .now_ms = clock_wall_ms(),
         .asked = in->asked[0],
         .text = req->chat.messages && engine_pool_all_text(env->engines),
     };
@@ -185,7 +186,7 @@ enum step_result step_drop(struct turn *t)
     if (!t->dropping && !t->plan->drops)
         return STEP_NEXT;
     if (!t->dropping) {
-        session_drop_record(t->plan, turn_wall_ms(), &record);
+        session_drop_record(t->plan, clock_wall_ms(), &record);
         rc = ledger_write(t->env, t->in.session_id, buf_str(&record),
                           (struct ledger_done){on_dropped, t}, &t->err);
         buf_done(&record);

@@ -1,5 +1,6 @@
 #include "worker/turn/replay.h"
 
+#include "common/base/clock.h"
 #include "worker/turn/told.h"
 #include "worker/turn/turn_internal.h"
 
@@ -57,7 +58,7 @@ static void send_exhausted(struct turn_env *env, struct arena *a,
 
     ids_hex(env->ids, hex, 16);
     head->response_id = arena_str(a, str_of(hex, 32));
-    head->created_s = turn_wall_ms() / 1000;
+    head->created_s = clock_wall_ms() / 1000;
     head->usage = usage;
     if (json_parse(a, STR("{\"role\":\"assistant\",\"content\":\"\"}"), &out.message, NULL))
         return;

@@ -1,9 +1,9 @@
 #include "worker/turn/resident.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "common/base/check.h"
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "worker/turn/ledger.h"
 
@@ -20,19 +20,6 @@ struct resident_load {
     struct resident_waiter *waiters; /* in the order of their coming */
     struct resident_load *next;
 };
-
-static uint64_t clock_us(clockid_t id)
-{
-    struct timespec t;
-
-    (void)clock_gettime(id, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
-static uint64_t wall_ms(void)
-{
-    return clock_us(CLOCK_REALTIME) / 1000;
-}
 
 /* --- reading --- */
 
@@ -62,14 +49,14 @@ static void read_slice(struct resident_load *l)
 {
     struct str id = session_id(l->s);
     struct journal *j = ledger_journal(l->env, id);
-    uint64_t end_us = clock_us(CLOCK_MONOTONIC) + LOAD_SLICE_US;
+    uint64_t end_us = clock_us() + LOAD_SLICE_US;
     int rc = 0;
 
     do {
         if (session_unlinked(l->s)) /* its time was over while it was read */
             break;
         rc = journal_read(j, id, l->record++, on_record, l->env, &l->err);
-    } while (rc == 1 && clock_us(CLOCK_MONOTONIC) < end_us);
+    } while (rc == 1 && clock_us() < end_us);
     l->rc = rc == 0 ? all_read(l) : rc == 1 ? 0 : -1;
 }
 
@@ -90,7 +77,7 @@ static void load_end(struct turn_env *env)
     if (l->rc < 0)
         log_error(&(struct log_scope){.session = session_id(l->s)}, "a session cannot be read back",
                   LOG_T("error", l->err.text));
-    (void)session_load_end(l->s, l->rc > 0, wall_ms());
+    (void)session_load_end(l->s, l->rc > 0, clock_wall_ms());
     while (w) {
         struct resident_waiter *next = w->next;
 
@@ -151,7 +138,7 @@ bool resident_ready(struct turn_env *env, struct str session_id, bool ended)
     s = session_find_any(env->store, session_id, &gone);
     revived = !s && ended;
     if (revived)
-        s = session_revive(env->store, session_id, wall_ms());
+        s = session_revive(env->store, session_id, clock_wall_ms());
     if (!s || session_resident(s)) {
         if (s)
             session_touch(s);

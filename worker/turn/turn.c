@@ -1,27 +1,8 @@
 #include "worker/turn/turn.h"
 
-#include <time.h>
-
+#include "common/base/clock.h"
 #include "worker/turn/ledger.h"
 #include "worker/turn/turn_internal.h"
-
-static uint64_t clock_us(clockid_t clock)
-{
-    struct timespec ts;
-
-    (void)clock_gettime(clock, &ts);
-    return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
-}
-
-uint64_t turn_clock_us(void)
-{
-    return clock_us(CLOCK_MONOTONIC);
-}
-
-uint64_t turn_wall_ms(void)
-{
-    return clock_us(CLOCK_REALTIME) / 1000;
-}
 
 /* --- life --- */
 
@@ -54,7 +35,7 @@ static void turn_free(struct turn *t)
 
 static void log_end(const struct turn *t, const char *outcome)
 {
-    uint64_t total_us = turn_clock_us() - t->started_us;
+    uint64_t total_us = clock_us() - t->started_us;
     const struct turn_run *r = t->n_runs > 0 ? &t->runs[0] : NULL;
 
     log_info(&t->in.scope, "call", LOG_T("dialect", t->in.dialect), LOG_T("outcome", outcome),
@@ -146,7 +127,7 @@ void turn_start(struct turn_env *env, struct arena *arena, const struct turn_inp
     t->in = *in;
     t->call = -1;
     t->cause = "";
-    t->started_us = turn_clock_us();
+    t->started_us = clock_us();
     t->arena = *arena;
     *arena = (struct arena){0};
     t->next = env->running;

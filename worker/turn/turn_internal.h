@@ -82,9 +82,6 @@ void turn_answered(struct turn *t);
 /* Fails from a place where the turn must not go away at once (an engine's callback). */
 void turn_fail_later(struct turn *t, const struct err *e);
 
-uint64_t turn_clock_us(void); /* monotonic */
-uint64_t turn_wall_ms(void);
-
 /* The steps; see turn_steps.def. */
 #define X(name, function) enum step_result step_##function(struct turn *t);
 #include "worker/turn/turn_steps.def"

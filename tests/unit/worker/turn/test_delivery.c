@@ -1,5 +1,6 @@
 #include "worker/turn/delivery.h"
 
+#include "common/base/clock.h"
 #include "common/os/loop.h"
 #include "testing.h"
 
@@ -76,7 +77,7 @@ TEST(delivery, a_lost_one_is_not_noted)
         deliveries_open(&d, A, hash, i);
         deliveries_close(&d, A, hash, i);
     }
-    deliveries_take_note(&d, UINT32_MAX, loop_clock_ms() - DELIVERY_SETTLE_MS, &note);
+    deliveries_take_note(&d, UINT32_MAX, clock_ms() - DELIVERY_SETTLE_MS, &note);
     cr_assert_eq(note.len, 0, "too fresh");
     deliveries_lost(&d, A, hash, 1);
     cr_assert_eq(d.n, 1);

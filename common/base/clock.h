@@ -1,0 +1,37 @@
+/*
+ * The two clocks of a process, each in the one unit it is asked for: durations on the monotonic
+ * clock, points in time (of records, answers, ages that outlive a process) on the wall's.
+ */
+#ifndef RG_BASE_CLOCK_H
+#define RG_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t clock_read_us(clockid_t id)
+{
+    struct timespec t;
+
+    (void)clock_gettime(id, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* Monotonic microseconds. */
+static inline uint64_t clock_us(void)
+{
+    return clock_read_us(CLOCK_MONOTONIC);
+}
+
+/* Monotonic milliseconds: the clock of the loop's timers. */
+static inline uint64_t clock_ms(void)
+{
+    return clock_us() / 1000;
+}
+
+/* Milliseconds since 1970. */
+static inline uint64_t clock_wall_ms(void)
+{
+    return clock_read_us(CLOCK_REALTIME) / 1000;
+}
+
+#endif
