@@ -159,6 +159,15 @@ static int resolve(const struct config *c, struct sockaddr_storage *ret, socklen
     return 0;
 }
 
+static socklen_t any_loopback(struct sockaddr_storage *ret)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET};
+
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    memcpy(ret, &a, sizeof(a));
+    return sizeof(a);
+}
+
 /* SO_REUSEPORT would silently share the port with another gateway of the same user, so the port is
  * first bound without it. Port 0 becomes the port that the kernel chose. */
 static int probe_port(struct sockaddr_storage *a, socklen_t *len, struct err *e)
@@ -212,8 +221,11 @@ int listeners_router(struct listeners *l, const struct config *c, unsigned i, st
         return l->routers[i] >= 0 ? 0 : err_sys(e, ERR_IO, "cannot share a given socket");
     }
     if (own_address(l, &a, &len)) {
-        if (resolve(c, &a, &len, e) || check_exposure(c, (struct sockaddr *)&a, e) ||
-            probe_port(&a, &len, e))
+        if (resolve(c, &a, &len, e) || check_exposure(c, (struct sockaddr *)&a, e))
+            return -1;
+        if (l->aside)
+            len = any_loopback(&a);
+        if (probe_port(&a, &len, e))
             return -1;
         name_address(l, &a, len);
     }
@@ -243,11 +255,24 @@ static int make_folder(const char *path, struct err *e)
     return 0;
 }
 
+int listeners_folders(const struct config *c, struct err *e)
+{
+    const char *const folders[] = {c->state_dir, c->run_dir};
+
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+        if (make_folder(folders[i], e))
+            return -1;
+        if (access(folders[i], W_OK | X_OK))
+            return err_sys(e, ERR_IO, "cannot write to %s", folders[i]);
+    }
+    return 0;
+}
+
 static int lock_folder(struct listeners *l, const struct config *c, struct err *e)
 {
     char path[4096 + 8];
 
-    if (make_folder(c->state_dir, e) || make_folder(c->run_dir, e))
+    if (listeners_folders(c, e))
         return -1;
     (void)snprintf(path, sizeof(path), "%s/lock", c->run_dir);
     l->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -331,18 +356,16 @@ static int take_given(struct listeners *l, const struct config *c, int fd, struc
     return 0;
 }
 
-static int take_all_given(struct listeners *l, const struct config *c, struct err *e)
+/* From systemd: descriptors 3.. of this process. */
+static int take_activated(struct listeners *l, const struct config *c, struct err *e)
 {
     const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
-    const char *kept = getenv("RG_PORT_KEPT"); /* said by the binary before an upgrade */
     uint64_t for_pid = 0, n = 0;
 
     if (!count || str_to_u64(str_cstr(count), 4096, &n) || n == 0)
         return 0;
     if (pid && (str_to_u64(str_cstr(pid), INT32_MAX, &for_pid) || for_pid != (uint64_t)getpid()))
         return 0; /* meant for another process */
-    l->kept = !kept || kept[0] == '1';
-    (void)unsetenv("RG_PORT_KEPT");
     (void)unsetenv("LISTEN_FDS");
     (void)unsetenv("LISTEN_PID");
     (void)unsetenv("LISTEN_FDNAMES");
@@ -350,59 +373,88 @@ static int take_all_given(struct listeners *l, const struct config *c, struct er
         if (take_given(l, c, FIRST_GIVEN + (int)i, e))
             return -1;
     }
-    l->kept = l->kept && l->n_given > 0;
+    l->kept = l->n_given > 0;
     return 0;
+}
+
+/* From the binary before an upgrade: "<0 or 1: kept>fd,fd,". Workers' sockets in another --run-dir
+ * are of no use any more. */
+static int take_handed(struct listeners *l, const struct config *c, const char *text, struct err *e)
+{
+    int rc = 0;
+
+    l->kept = text[0] == '1';
+    text += text[0] ? 1 : 0;
+    while (*text) {
+        char *end;
+        int fd = (int)strtol(text, &end, 10);
+        struct sockaddr_un a = {0};
+        socklen_t len = sizeof(a);
+
+        if (*end != ',')
+            break;
+        text = end + 1;
+        if (getsockname(fd, (struct sockaddr *)&a, &len) == 0 && a.sun_family == AF_UNIX &&
+            place_of(c, &a) < 0)
+            close(fd);
+        else if (rc == 0)
+            rc = take_given(l, c, fd, e);
+    }
+    (void)unsetenv("RG_SOCKETS");
+    return rc;
+}
+
+static int take_all_given(struct listeners *l, const struct config *c, struct err *e)
+{
+    const char *handed = getenv("RG_SOCKETS");
+
+    return handed ? take_handed(l, c, handed, e) : take_activated(l, c, e);
 }
 
 int listeners_open(struct listeners *l, const struct config *c, struct err *e)
 {
     if (take_all_given(l, c, e))
-        goto fail;
+        return -1;
     if (c->upstream.n == 0 && lock_folder(l, c, e)) /* routers alone keep nothing */
-        goto fail;
+        return -1;
     for (unsigned i = 0; i < (unsigned)c->routers; i++) {
         if (listeners_router(l, c, i, e))
-            goto fail;
+            return -1;
     }
     return 0;
-fail:
-    listeners_close(l);
-    return -1;
 }
 
 /* --- handing over --- */
 
-int listeners_hand_over(struct listeners *l, struct err *e)
+/* Sets the descriptors' flags and, if asked, lists them. */
+static void each_socket(struct listeners *l, int flags, struct buf *list)
 {
-    int fds[BOARD_ROUTERS_MAX + BOARD_WORKERS_MAX], high[ARRAY_LEN(fds)];
-    unsigned n = 0;
-    char text[16];
+    for (unsigned i = 0; i < BOARD_ROUTERS_MAX + BOARD_WORKERS_MAX; i++) {
+        /* Given sockets are handed on themselves, not the routers' duplicates of them. */
+        const int *routers = l->n_given ? l->given : l->routers;
+        int fd = i < BOARD_ROUTERS_MAX ? routers[i] : l->workers[i - BOARD_ROUTERS_MAX];
 
-    /* Given sockets are handed on themselves, not the routers' duplicates of them. */
-    for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
-        int fd = l->n_given ? l->given[i] : l->routers[i];
+        if (fd < 0)
+            continue;
+        (void)fcntl(fd, F_SETFD, flags);
+        if (list)
+            buf_printf(list, "%d,", fd);
+    }
+}
 
-        if (fd >= 0)
-            fds[n++] = fd;
-    }
-    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++) {
-        if (l->workers[i] >= 0)
-            fds[n++] = l->workers[i];
-    }
-    /* First out of the way of 3.., then into place: no descriptor of ours is overwritten. */
-    for (unsigned i = 0; i < n; i++) {
-        high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, LISTENERS_HIGH);
-        if (high[i] < 0)
-            return err_sys(e, ERR_IO, "cannot hand over the sockets");
-    }
-    for (unsigned i = 0; i < n; i++) {
-        if (dup2(high[i], FIRST_GIVEN + (int)i) < 0)
-            return err_sys(e, ERR_IO, "cannot hand over the sockets");
-    }
-    (void)snprintf(text, sizeof(text), "%u", n);
-    (void)setenv("LISTEN_FDS", text, 1);
-    (void)snprintf(text, sizeof(text), "%d", (int)getpid());
-    (void)setenv("LISTEN_PID", text, 1);
-    (void)setenv("RG_PORT_KEPT", l->kept ? "1" : "0", 1);
-    return 0;
+void listeners_hand_over(struct listeners *l)
+{
+    struct buf list = {0};
+
+    buf_puts(&list, l->kept ? "1" : "0");
+    each_socket(l, 0, &list);
+    buf_add_c(&list, 0);
+    (void)setenv("RG_SOCKETS", list.p, 1);
+    buf_done(&list);
+}
+
+void listeners_keep(struct listeners *l)
+{
+    each_socket(l, FD_CLOEXEC, NULL);
+    (void)unsetenv("RG_SOCKETS");
 }

@@ -25,6 +25,7 @@ struct listeners {
     unsigned n_given;
     bool kept; /* the one who gave them keeps them open (systemd): connections may wait for the next
                   instance while this one drains */
+    bool aside; /* a trial (trial.h): on a loopback port of its own */
     int lock_fd;
     char address[80]; /* where we listen, port resolved: "127.0.0.1:8600" */
 };
@@ -32,8 +33,11 @@ struct listeners {
 /* Everything closed. */
 void listeners_init(struct listeners *l);
 
+/* Makes the state and run folders, which must be writable. */
+int listeners_folders(const struct config *c, struct err *e);
+
 /* Takes inherited sockets and opens the address for the configured number of routers. -1 with
- * ERR_CONFIG (address, keys missing beyond loopback) or ERR_IO; nothing stays open then. */
+ * ERR_CONFIG (address, keys missing beyond loopback) or ERR_IO. */
 int listeners_open(struct listeners *l, const struct config *c, struct err *e);
 void listeners_close(struct listeners *l);
 
@@ -46,11 +50,9 @@ int listeners_worker(struct listeners *l, const struct config *c, unsigned place
 /* In a child: closes all but the one descriptor. */
 void listeners_close_others(struct listeners *l, int keep);
 
-/* Prepares an exec of a new binary: clears close-on-exec, sets LISTEN_FDS and its kin. The
- * descriptors are moved to 3.. in the order routers, workers; what else the caller wants to keep
- * must be above LISTENERS_HIGH. */
-enum { LISTENERS_HIGH = 3 + BOARD_ROUTERS_MAX + BOARD_WORKERS_MAX };
-
-int listeners_hand_over(struct listeners *l, struct err *e);
+/* Prepares an exec: the sockets are inherited and RG_SOCKETS names their descriptors; the other
+ * takes that back. */
+void listeners_hand_over(struct listeners *l);
+void listeners_keep(struct listeners *l);
 
 #endif

@@ -88,9 +88,11 @@ static void close_inherited(struct supervisor *s, const struct process *own)
         if (s->processes[i].pid && s->processes[i].control_fd >= 0)
             close(s->processes[i].control_fd);
     }
-    for (size_t i = 0; i < s->previous.n; i++)
-        close(s->previous.at[i].control_fd);
-    vec_done(&s->previous);
+    for (size_t i = 0; i < s->upgrade.previous.n; i++)
+        close(s->upgrade.previous.at[i].control_fd);
+    if (s->upgrade.trial.pid)
+        close(s->upgrade.trial.said_fd);
+    upgrade_done(s);
     close(s->status_fds[0]);
     close(s->signals.io.fd);
     loop_free(s->loop);
@@ -170,8 +172,8 @@ static bool has_previous(const struct supervisor *s, unsigned slot)
 {
     const struct heritage *h = &s->processes[slot].heritage;
 
-    for (size_t i = 0; i < s->previous.n && !is_router(slot); i++) {
-        const struct previous *old = &s->previous.at[i];
+    for (size_t i = 0; i < s->upgrade.previous.n && !is_router(slot); i++) {
+        const struct previous *old = &s->upgrade.previous.at[i];
 
         if (old->slot == slot || old->places[h->place / 64] >> h->place % 64 & 1)
             return true;
@@ -288,12 +290,11 @@ static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int 
         write_obituary(s, p, pid, wait_status);
     metrics_count_at(s->page, METRIC_restarts, role, 0, 1);
     if (s->phase == PHASE_STARTING && (p->why[0] || p->killed)) {
-        log_error(NULL, "start failed", LOG_T("process", p->heritage.name),
-                  LOG_T("reason", p->why[0] ? p->why : "it did not report in time"));
-        supervisor_stop(s, 1);
+        supervisor_fail(s, p->heritage.name, p->why[0] ? p->why : "it did not report in time");
         return;
     }
     if (!clean && too_many_deaths(s)) {
+        upgrade_undo(s, "too many processes died");
         log_error(NULL, "too many processes died, giving up", LOG_U("deaths", s->deaths.n),
                   LOG_I("window_ms", s->config->restart_window_ms));
         supervisor_stop(s, 1);
@@ -358,13 +359,13 @@ static void start_waiting(struct supervisor *s)
 
 static void bury_previous(struct supervisor *s, pid_t pid)
 {
-    for (size_t i = 0; i < s->previous.n; i++) {
-        struct previous old = s->previous.at[i];
+    for (size_t i = 0; i < s->upgrade.previous.n; i++) {
+        struct previous old = s->upgrade.previous.at[i];
 
         if (old.pid != pid)
             continue;
         close(old.control_fd);
-        s->previous.at[i] = s->previous.at[--s->previous.n];
+        s->upgrade.previous.at[i] = s->upgrade.previous.at[--s->upgrade.previous.n];
         if (s->phase <= PHASE_SERVING)
             start_waiting(s);
         return;
@@ -378,6 +379,10 @@ void spawn_reap(struct supervisor *s)
 
     /* Several deaths may have come as one signal. */
     while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0) {
+        if (pid == s->upgrade.trial.pid) {
+            upgrade_go_on(s, wait_status);
+            continue;
+        }
         bury_previous(s, pid);
         for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
             if (s->processes[slot].pid == pid) {
@@ -438,9 +443,7 @@ static void check_start(struct supervisor *s, struct process *p, int64_t now)
     if (s->phase != PHASE_STARTING || !p->wanted || p->pid || !p->first_ms ||
         now - p->first_ms <= s->config->start_timeout_ms)
         return;
-    log_error(NULL, "start failed", LOG_T("process", p->heritage.name),
-              LOG_T("reason", "it died again and again and never reported"));
-    supervisor_stop(s, 1);
+    supervisor_fail(s, p->heritage.name, "it died again and again and never reported");
 }
 
 void spawn_check(struct supervisor *s)
@@ -478,12 +481,12 @@ unsigned spawn_signal(struct supervisor *s, int role, int signo)
         if (signo)
             (void)kill(p->pid, signo);
     }
-    for (size_t i = 0; i < s->previous.n; i++) {
-        if (role >= 0 && is_router(s->previous.at[i].slot) != (role == ROLE_ROUTER))
+    for (size_t i = 0; i < s->upgrade.previous.n; i++) {
+        if (role >= 0 && is_router(s->upgrade.previous.at[i].slot) != (role == ROLE_ROUTER))
             continue;
         n++;
         if (signo)
-            (void)kill(s->previous.at[i].pid, signo);
+            (void)kill(s->upgrade.previous.at[i].pid, signo);
     }
     return n;
 }

@@ -67,6 +67,7 @@ void supervisor_stop(struct supervisor *s, int exit_status)
     if (s->phase >= PHASE_ROUTERS)
         return;
     atomic_store_explicit(&s->board->draining, 1, memory_order_relaxed);
+    trial_kill(&s->upgrade.trial);
     (void)sd_notify(0, "STOPPING=1");
     log_info(NULL, "stopping", LOG_I("grace_ms", s->config->grace_ms),
              LOG_I("exit_status", s->exit_status));
@@ -78,9 +79,17 @@ void supervisor_stop(struct supervisor *s, int exit_status)
     supervisor_advance(s);
 }
 
+void supervisor_fail(struct supervisor *s, const char *process, const char *reason)
+{
+    upgrade_undo(s, reason);
+    log_error(NULL, "start failed", LOG_T("process", process), LOG_T("reason", reason));
+    supervisor_stop(s, 1);
+}
+
 static void announce(struct supervisor *s)
 {
     s->phase = PHASE_SERVING;
+    upgrade_settle(s);
     (void)sd_notifyf(0, "READY=1\nMAINPID=%d\nSTATUS=serving on %s", (int)getpid(),
                      s->listeners.address);
     log_info(NULL, "serving", LOG_T("listen", s->listeners.address));
@@ -107,7 +116,7 @@ static void obey(struct supervisor *s)
         reload_config(s);
     s->asked_reload = false;
     if (s->asked_upgrade)
-        reload_upgrade(s);
+        upgrade_begin(s);
     s->asked_upgrade = false;
 }
 
@@ -115,11 +124,13 @@ void supervisor_advance(struct supervisor *s)
 {
     if (s->phase == PHASE_STARTING && all_ready(s)) {
         announce(s);
+        if (s->upgrade.is_trial)
+            supervisor_stop(s, TRIAL_SERVED);
         obey(s);
     }
     if (s->phase == PHASE_ROUTERS && spawn_signal(s, ROLE_ROUTER, 0) == 0)
         end_workers(s);
-    if (s->phase >= PHASE_WORKERS && spawn_signal(s, -1, 0) == 0)
+    if (s->phase >= PHASE_WORKERS && spawn_signal(s, -1, 0) == 0 && !s->upgrade.trial.pid)
         loop_stop(s->loop);
 }
 
@@ -246,14 +257,6 @@ static void want_children(struct supervisor *s)
         spawn_prepare(s, BOARD_WORKER0 + i);
 }
 
-/* Where an upgrade finds its binary: the file may have been replaced since. */
-static void remember_binary(struct supervisor *s)
-{
-    ssize_t n = readlink("/proc/self/exe", s->binary, sizeof(s->binary) - 1);
-
-    s->binary[MAX_OF(n, 0)] = 0;
-}
-
 void supervisor_tell_limits(struct supervisor *s)
 {
     const struct config *c = s->config;
@@ -311,6 +314,19 @@ static int check_keys(const struct config *c, struct err *e)
     return 0;
 }
 
+/* Folders, keys, sockets. */
+static int take_place(struct supervisor *s, struct err *e)
+{
+    bool alone = s->config->upstream.n > 0; /* routers alone keep nothing */
+
+    if ((!alone && listeners_folders(s->config, e)) || check_keys(s->config, e))
+        return -1;
+    if (s->upgrade.is_trial)
+        trial_move_aside(s->config);
+    s->listeners.aside = s->upgrade.is_trial;
+    return listeners_open(&s->listeners, s->config, e);
+}
+
 static int start(struct supervisor *s, struct err *e)
 {
     uint64_t descriptors = raise_descriptors();
@@ -320,8 +336,6 @@ static int start(struct supervisor *s, struct err *e)
     int rc = -1;
 
     (void)signal(SIGPIPE, SIG_IGN);
-    remember_binary(s);
-    reload_take_previous(s);
     s->board = board_new();
     s->metrics = metrics_new(BOARD_SLOTS);
     s->page = metrics_page(s->metrics, BOARD_SUPERVISOR, "supervisor");
@@ -329,8 +343,7 @@ static int start(struct supervisor *s, struct err *e)
     supervisor_tell_limits(s);
     if (usec && !str_to_u64(str_cstr(usec), INT64_MAX, &watchdog))
         s->watchdog_ms = (int64_t)(watchdog / 1000);
-    if (make_loop(s, e) || make_instance(s, e) || listeners_open(&s->listeners, s->config, e) ||
-        check_keys(s->config, e))
+    if (make_loop(s, e) || make_instance(s, e) || take_place(s, e))
         goto out;
     if (s->bodies->load && s->bodies->load(s->config, &s->model, &remark, e))
         goto out;
@@ -341,10 +354,12 @@ static int start(struct supervisor *s, struct err *e)
     if (s->config->durability != DURABILITY_NONE && s->config->upstream.n == 0 &&
         reload_adopt_leftovers(s, e))
         goto out;
+    (void)spawn_signal(s, -1, SIGTERM);                          /* those of before an upgrade */
     for (unsigned slot = BOARD_SLOTS; slot-- > BOARD_ROUTER0;) { /* workers before routers */
         if (s->processes[slot].wanted)
             spawn_start(s, slot);
     }
+    spawn_reap(s); /* what died during an upgrade */
     on_tick(&s->tick);
     rc = 0;
 out:
@@ -357,7 +372,7 @@ static void release(struct supervisor *s)
     for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
         process_done(&s->processes[slot]);
     vec_done(&s->deaths);
-    vec_done(&s->previous);
+    upgrade_done(s);
     if (s->bodies->unload && s->model)
         s->bodies->unload(s->model);
     listeners_close(&s->listeners);
@@ -385,7 +400,9 @@ int supervisor_serve(struct config *c, const struct supervisor_bodies *bodies)
     listeners_init(&s->listeners);
     for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
         s->processes[slot].control_fd = -1;
+    upgrade_init(s);
     if (start(s, &e)) {
+        upgrade_undo(s, e.text);
         log_error(NULL, "cannot start", LOG_T("reason", e.text));
         s->exit_status = 1;
     } else {

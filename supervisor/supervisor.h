@@ -2,11 +2,14 @@
  * The supervisor: parent of all processes of a gateway. It opens the sockets, loads the model,
  * forks routers and workers, replaces those that die, and ends them all in order. It serves no
  * request and holds no session; what it does on each signal:
- *   SIGTERM, SIGINT  drain: routers finish what runs, then workers flush, then exit 0; again:
- * nothing SIGQUIT          end everything now SIGHUP           read the configuration again; more
- * or fewer processes; other live settings SIGUSR2          exec the binary anew on the same sockets
- * (upgrade) SIGCHLD          reap It never daemonizes. The bodies of the children are given by the
- * caller, so that the supervisor knows neither router nor worker.
+ *   - SIGTERM, SIGINT: drain: routers finish what runs, then workers flush, then exit 0; again:
+ * nothing
+ *   - SIGQUIT: end everything now
+ *   - SIGHUP: read the configuration again: more or fewer processes, other live settings
+ *   - SIGUSR2: upgrade: try the binary anew, then become it on the same sockets (upgrade.h)
+ *   - SIGCHLD: reap
+ * It never daemonizes. The bodies of the children are given by the caller, so that the supervisor
+ * knows neither router nor worker.
  */
 #ifndef RG_SUPERVISOR_SUPERVISOR_H
 #define RG_SUPERVISOR_SUPERVISOR_H

@@ -1,6 +1,7 @@
 /*
  * What the files of the supervisor share. supervisor.c starts, reacts to signals and ends;
- * spawn.c forks and reaps; reload.c scales, reloads and upgrades.
+ * spawn.c forks and reaps; reload.c scales and reloads; upgrade.c
+ * becomes a new binary.
  */
 #ifndef RG_SUPERVISOR_SUPERVISOR_INTERNAL_H
 #define RG_SUPERVISOR_SUPERVISOR_INTERNAL_H
@@ -10,6 +11,7 @@
 #include "supervisor/listeners.h"
 #include "supervisor/processes.h"
 #include "supervisor/supervisor.h"
+#include "supervisor/upgrade.h"
 
 enum phase {
     PHASE_STARTING, /* until every child has reported */
@@ -19,18 +21,8 @@ enum phase {
     PHASE_KILLED,  /* everything was sent SIGKILL */
 };
 
-/* A child of the binary that ran before an upgrade: it finishes what it has. */
-struct previous {
-    unsigned slot;
-    pid_t pid;
-    int control_fd; /* open while it lives; closing it would end it */
-    uint64_t
-        places[BOARD_WORKERS_MAX / 64]; /* a worker's: bits of those whose journals it has open */
-};
-
 struct supervisor {
     struct config *config;
-    char binary[4096]; /* our own program's path, for upgrades */
     const struct supervisor_bodies *bodies;
     const struct model *model;
     struct loop *loop;
@@ -48,7 +40,7 @@ struct supervisor {
     int exit_status;
     int64_t watchdog_ms;   /* 0: systemd asks for no sign of life */
     int64_t watchdog_next; /* loop clock */
-    VEC(struct previous) previous;
+    struct upgrade upgrade;
     VEC(int64_t) deaths; /* loop clock of the crashes within the window */
     struct process processes[BOARD_SLOTS];
 };
@@ -76,12 +68,14 @@ unsigned spawn_signal(struct supervisor *s, int role, int signo);
 /* Begins the end: drain, with this exit status. Does nothing when it has begun. */
 void supervisor_stop(struct supervisor *s, int exit_status);
 
+/* The start has failed: back to the binary before an upgrade, if there was one, else the end. */
+void supervisor_fail(struct supervisor *s, const char *process, const char *reason);
+
 /* Looks whether the current phase is complete; called after every death and report. */
 void supervisor_advance(struct supervisor *s);
 
 /* --- reload.c --- */
 void reload_config(struct supervisor *s);
-void reload_upgrade(struct supervisor *s);
 
 /* Shows the configured limits among the metrics. */
 void supervisor_tell_limits(struct supervisor *s);
@@ -96,8 +90,5 @@ int reload_adopt_leftovers(struct supervisor *s, struct err *e);
 /* Given sockets beyond the number of routers (an upgrade after a scale-down): the kernel sends
  * connections to each of them, so somebody must accept there. */
 int reload_serve_given(struct supervisor *s, struct err *e);
-
-/* Learns of the children that an upgrade left behind. */
-void reload_take_previous(struct supervisor *s);
 
 #endif

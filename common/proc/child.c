@@ -1,6 +1,7 @@
 #include "common/proc/child.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,8 +139,12 @@ static void tell(const struct heritage *h, enum status_kind kind, uint32_t value
     struct err e;
 
     (void)snprintf(s.text, sizeof(s.text), "%s", text);
-    if (status_send(h->status_fd, &s, &e))
-        log_error(NULL, e.text);
+    if (status_send(h->status_fd, &s, &e)) {
+        if (e.sys == EPIPE) /* an upgrade that was undone while we started: its successor ends us */
+            log_info(NULL, "the supervisor that started this process is another program now");
+        else
+            log_error(NULL, e.text);
+    }
 }
 
 void child_ready(struct child *c, const char *remark)

@@ -310,6 +310,7 @@ def test_routers_come_and_go_many_times(start):
     s = configured(workers=1, routers=2).start()
     for _ in range(3):
         reload(s, workers=1, routers=1)
+        g.wait_until(lambda: len(s.family()) == 1 + 1 + 1, what="their places are free again")
         reload(s, workers=1, routers=3)
     s.allow("process died")
     for name in ("router-0", "router-1", "router-2"):    # a successor inherits what was given to it

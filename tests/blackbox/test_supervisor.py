@@ -383,21 +383,6 @@ def test_upgrade_refuses_nobody_and_keeps_the_pid(stub):
     assert s.process.poll() is None and len(s.family()) == 5
 
 
-def test_upgrade_to_a_broken_binary_changes_nothing(stub):
-    s = stub(workers=1, routers=1)
-    s.binary = shutil.copy(g.STUB, f"{s.folder}/gateway")
-    s.start()
-    family = s.family()
-    os.unlink(s.binary)
-    with open(s.binary, "w") as f:
-        f.write("#!/bin/sh\nexit 1\n")
-    os.chmod(s.binary, 0o755)
-    s.allow("the new binary does not run")
-    s.signal(signal.SIGUSR2)
-    s.wait_line("the new binary does not run")
-    assert s.family() == family and s.get("/").status == 200
-
-
 def test_systemd_is_told(stub, tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as k:
         k.bind(str(tmp_path / "notify"))

@@ -1,0 +1,234 @@
+#include "supervisor/upgrade.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "supervisor/supervisor_internal.h"
+
+extern char **environ;
+
+/* --- what is left to the next binary --- */
+
+static struct previous as_previous(const struct process *p)
+{
+    const struct heritage *h = &p->heritage;
+    struct previous old = {.slot = h->slot, .pid = p->pid, .control_fd = p->control_fd};
+
+    if (h->role == ROLE_ROUTER)
+        return old;
+    old.places[h->place / 64] |= UINT64_C(1) << h->place % 64;
+    for (size_t i = 0; i < h->n_adopted; i++)
+        old.places[h->adopted[i].place / 64] |= UINT64_C(1) << h->adopted[i].place % 64;
+    return old;
+}
+
+static void describe(struct buf *text, const struct previous *old)
+{
+    buf_printf(text, "%u:%d:%d", old->slot, (int)old->pid, old->control_fd);
+    for (unsigned place = 0; place < BOARD_WORKERS_MAX; place++) {
+        if (old->places[place / 64] >> place % 64 & 1)
+            buf_printf(text, "+%u", place);
+    }
+    buf_add_c(text, ',');
+}
+
+/* "slot:pid:fd+place+place," for each child that goes on: the new supervisor waits for them and, by
+ * keeping the control socket open, lets them finish. */
+static void describe_children(struct supervisor *s, struct buf *text)
+{
+    for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
+        struct previous old = as_previous(&s->processes[slot]);
+
+        if (old.pid)
+            describe(text, &old);
+    }
+    for (size_t i = 0; i < s->upgrade.previous.n; i++)
+        describe(text, &s->upgrade.previous.at[i]);
+    buf_add_c(text, 0);
+}
+
+static void set_inherited(struct supervisor *s, bool inherited)
+{
+    int flags = inherited ? 0 : FD_CLOEXEC;
+
+    for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
+        if (s->processes[slot].pid)
+            (void)fcntl(s->processes[slot].control_fd, F_SETFD, flags);
+    }
+    for (size_t i = 0; i < s->upgrade.previous.n; i++)
+        (void)fcntl(s->upgrade.previous.at[i].control_fd, F_SETFD, flags);
+}
+
+static void leave_number(const char *name, int n)
+{
+    char text[16];
+
+    (void)snprintf(text, sizeof(text), "%d", n);
+    (void)setenv(name, text, 1);
+}
+
+/* Becomes the program that fd is open on, or the one at our path (-1). before_fd: what the program
+ * may go back to (-1: nothing). Returns only when that fails, with errno; nothing has changed then.
+ */
+static void become(struct supervisor *s, int fd, int before_fd)
+{
+    struct buf children = {0};
+    VEC(char *) args = {0};
+    int failure;
+
+    describe_children(s, &children);
+    (void)setenv("RG_PREVIOUS", children.p, 1);
+    (void)setenv("RG_BINARY", s->upgrade.binary, 1);
+    if (before_fd >= 0)
+        leave_number("RG_BEFORE", before_fd);
+    listeners_hand_over(&s->listeners);
+    set_inherited(s, true);
+    *vec_push(&args) = s->upgrade.binary;
+    for (int i = 0; i < s->config->argc; i++)
+        *vec_push(&args) = s->config->argv[i];
+    *vec_push(&args) = NULL;
+    if (fd >= 0)
+        (void)fexecve(fd, args.at, environ);
+    else
+        (void)execv(s->upgrade.binary, args.at);
+    failure = errno;
+    vec_done(&args);
+    buf_done(&children);
+    set_inherited(s, false);
+    listeners_keep(&s->listeners);
+    (void)unsetenv("RG_PREVIOUS");
+    (void)unsetenv("RG_BINARY");
+    (void)unsetenv("RG_BEFORE");
+    errno = failure;
+}
+
+/* --- SIGUSR2 --- */
+
+static void tell_failure(const struct supervisor *s, const char *reason)
+{
+    log_error(NULL, "the new binary does not run with this configuration, going on as before",
+              LOG_T("binary", s->upgrade.binary), LOG_T("reason", reason));
+}
+
+static void on_deadline(struct loop_timer *t)
+{
+    struct upgrade *u = CONTAINER_OF(t, struct upgrade, deadline);
+
+    u->trial.too_late = true;
+    trial_kill(&u->trial);
+}
+
+void upgrade_begin(struct supervisor *s)
+{
+    struct upgrade *u = &s->upgrade;
+    struct err e;
+
+    if (u->trial.pid)
+        return;
+    if (trial_start(&u->trial, u->binary, s->config, s->listeners.address, &e)) {
+        tell_failure(s, e.text);
+        return;
+    }
+    log_info(NULL, "trying the new binary", LOG_T("binary", u->binary));
+    loop_timer_set(s->loop, &u->deadline, (uint64_t)s->config->start_timeout_ms, on_deadline);
+}
+
+void upgrade_go_on(struct supervisor *s, int wait_status)
+{
+    struct upgrade *u = &s->upgrade;
+    struct err e;
+    int self;
+
+    loop_timer_stop(s->loop, &u->deadline);
+    if (trial_end(&u->trial, wait_status, &e)) {
+        if (s->phase <= PHASE_SERVING)
+            tell_failure(s, e.text);
+        return;
+    }
+    if (s->phase > PHASE_SERVING)
+        return;
+    log_info(NULL, "upgrading", LOG_T("binary", u->binary));
+    self = open("/proc/self/exe", O_RDONLY);
+    become(s, -1, self);
+    tell_failure(s, strerror(errno));
+    if (self >= 0)
+        close(self);
+}
+
+/* --- in the new binary --- */
+
+static void take_previous(struct upgrade *u, const char *text)
+{
+    while (text && *text) {
+        struct previous old = {0};
+        char *end;
+
+        old.slot = (unsigned)strtoul(text, &end, 10);
+        old.pid = *end == ':' ? (pid_t)strtol(end + 1, &end, 10) : 0;
+        old.control_fd = *end == ':' ? (int)strtol(end + 1, &end, 10) : -1;
+        while (*end == '+') {
+            unsigned long place = strtoul(end + 1, &end, 10) % BOARD_WORKERS_MAX;
+
+            old.places[place / 64] |= UINT64_C(1) << place % 64;
+        }
+        if (*end != ',' || old.slot >= BOARD_SLOTS || old.pid <= 0)
+            break;
+        (void)fcntl(old.control_fd, F_SETFD, FD_CLOEXEC);
+        *vec_push(&u->previous) = old;
+        text = end + 1;
+    }
+}
+
+void upgrade_init(struct supervisor *s)
+{
+    const char *binary = getenv("RG_BINARY"), *before = getenv("RG_BEFORE");
+    struct upgrade *u = &s->upgrade;
+    ssize_t n;
+
+    u->before_fd = -1;
+    u->is_trial = trial_is_me();
+    /* Its name is remembered, because the file may be replaced while we run. */
+    if (binary) {
+        (void)snprintf(u->binary, sizeof(u->binary), "%s", binary);
+    } else {
+        n = readlink("/proc/self/exe", u->binary, sizeof(u->binary) - 1);
+        u->binary[MAX_OF(n, 0)] = 0;
+    }
+    if (before) {
+        u->before_fd = (int)strtol(before, NULL, 10);
+        (void)fcntl(u->before_fd, F_SETFD, FD_CLOEXEC);
+    }
+    take_previous(u, getenv("RG_PREVIOUS"));
+    (void)unsetenv("RG_PREVIOUS");
+    (void)unsetenv("RG_BINARY");
+    (void)unsetenv("RG_BEFORE");
+}
+
+void upgrade_settle(struct supervisor *s)
+{
+    if (s->upgrade.before_fd >= 0)
+        close(s->upgrade.before_fd);
+    s->upgrade.before_fd = -1;
+}
+
+void upgrade_undo(struct supervisor *s, const char *reason)
+{
+    if (s->upgrade.before_fd < 0)
+        return;
+    log_error(NULL, "the new binary does not start, the one before goes on",
+              LOG_T("binary", s->upgrade.binary), LOG_T("reason", reason));
+    become(s, s->upgrade.before_fd, -1);
+    log_error(NULL, "the binary before does not run any more", LOG_T("reason", strerror(errno)));
+    upgrade_settle(s);
+}
+
+void upgrade_done(struct supervisor *s)
+{
+    upgrade_settle(s);
+    vec_done(&s->upgrade.previous);
+}
