@@ -175,10 +175,11 @@ void api_wake(struct api *a, struct str id)
 
 void api_drain(struct api *a)
 {
-    a->draining = true;
-    while (a->waits) {
-        struct wait_entry *w = a->waits;
+    struct wait_entry *next;
 
+    a->draining = true;
+    for (struct wait_entry *w = a->waits; w; w = next) {
+        next = w->next;
         exchange_watch(w->x, NULL, NULL);
         end_wait(a, w->x);
         wait_free(w);

@@ -250,7 +250,8 @@ bool merge_next(struct merge *m)
     while (m->left > 0 && done < STEP_MESSAGES) { /* newest first */
         struct line *l = &m->lines[--m->left];
 
-        done += (l->track.head->node ? l->track.head->node->depth : 1) * (m->rule.tokens ? 16 : 1);
+        done += (size_t)(l->track.head->node ? l->track.head->node->depth : 1) *
+                (m->rule.tokens ? 16 : 1);
         place(m, l);
     }
     return m->left > 0;

@@ -84,11 +84,16 @@ static inline bool reads_back(double d, unsigned scale, double *ret)
 static unsigned shortest(double d, double *ret)
 {
     int max = ARRAY_LEN(TENS) - 1, scale = 1, six = 5;
+    double lead = d;
 
-    for (double x = d; x >= 10 && six > 1; x /= 10)
+    while (lead >= 10 && six > 1) {
+        lead /= 10;
         six--;
-    for (double x = d; x < 1; x *= 10)
+    }
+    while (lead < 1) {
+        lead *= 10;
         six++;
+    }
     if (six < max && !reads_back(d, (unsigned)six, ret))
         scale = six + 1;
     while (scale <= max && !reads_back(d, (unsigned)scale, ret))

@@ -5,6 +5,6 @@
 #include "worker/export/export.h"
 
 /* Appends an object that export_options_json reads back: all but format and metadata. */
-void export_options_text(const struct export_options *o, struct buf *ret);
+void export_options_text(const struct export_options *x, struct buf *ret);
 
 #endif

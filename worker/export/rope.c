@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/check.h"
 #include "common/base/vec.h"
 #include "common/codec/base64.h"
 #include "worker/export/numbers.h"
@@ -144,6 +145,7 @@ void rope_drain(struct rope *r, struct buf *out, size_t budget)
             r->text_done += n;
             continue;
         }
+        CHECK(x); /* not empty, and its text is out */
         n = MIN_OF(x->n - r->done, elements_of(x->kind, end - out->len));
         emit(out, x, r->done, n);
         r->done += n;

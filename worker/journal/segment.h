@@ -49,7 +49,7 @@ enum segment_kind segment_check_head(struct str bytes, uint32_t number);
 void segment_record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD]);
 
 /* Reads the whole record at the start of the bytes; -1 when there is none. */
-int segment_record(struct str bytes, struct record *ret);
+int segment_record(struct str in, struct record *ret);
 
 /* Reads a segment's records in order. */
 struct segment_reader {

@@ -252,7 +252,9 @@ static void settle_upstream(struct plan *p, const struct session_answer *answers
 {
     p->trim = p->n_close = 0;
     p->text = !has_ids(p, answers, n);
-    p->pub.prompt = p->text ? (struct token_span){0} : answers[0].prompt;
+    p->pub.prompt = (struct token_span){0};
+    if (!p->text)
+        p->pub.prompt = answers[0].prompt;
     p->n_context = (uint32_t)p->pub.prompt.n;
     if (p->text || !p->parent)
         return;

@@ -63,7 +63,7 @@ static struct head read_head(struct in *r)
     if (b < 0x80 || b >= 0xe0)
         return (struct head){0, 0};
     if (b < 0x90)
-        return (struct head){0, 2 * (b & 15)};
+        return (struct head){0, 2 * (uint64_t)(b & 15)};
     if (b < 0xa0)
         return (struct head){0, b & 15};
     if (b < 0xc0)
@@ -111,7 +111,7 @@ static struct str read_key(struct in *r)
     pass(r, h.bytes);
     if ((b & 0xe0) != 0xa0 && (b < 0xd9 || b > 0xdb))
         r->bad = true;
-    return r->bad ? (struct str){0} : str_of((const char *)at, h.bytes);
+    return r->bad ? str_of(NULL, 0) : str_of((const char *)at, h.bytes);
 }
 
 int pieces_find(struct str envelope, struct pieces *ret, struct err *e)

@@ -17,7 +17,7 @@ static struct str take_until(struct str *rest, struct str mark)
     size_t at = str_find(*rest, mark, 0);
     struct str head = str_sub(*rest, 0, at == SIZE_MAX ? rest->len : at);
 
-    *rest = at == SIZE_MAX ? (struct str){0} : str_sub(*rest, at + mark.len, rest->len);
+    *rest = at == SIZE_MAX ? str_of(NULL, 0) : str_sub(*rest, at + mark.len, rest->len);
     return head;
 }
 

@@ -25,17 +25,16 @@ int target_new(const struct target_env *env, const char *setting, struct target 
 {
     const char *colon = strchr(setting, ':');
     struct str name = str_of(setting, colon ? (size_t)(colon - setting) : strlen(setting));
-    struct target *t = NULL;
+    struct target *t;
     struct buf folder = {0};
+    size_t kind = 0;
 
-    for (size_t i = 0; i < ARRAY_LEN(kinds) && !t; i++) {
-        if (!str_eq_c(name, kinds[i]->name))
-            continue;
-        t = mem_zalloc(sizeof(*t));
-        t->kind = kinds[i];
-    }
-    if (!t)
+    while (kind < ARRAY_LEN(kinds) && !str_eq_c(name, kinds[kind]->name))
+        kind++;
+    if (kind == ARRAY_LEN(kinds))
         return err_field(e, "sink", "--sink \"%s\": it must be file:DIR or redis:URL", setting);
+    t = mem_zalloc(sizeof(*t));
+    t->kind = kinds[kind];
     t->env = env;
     t->end = &t->first;
     t->delay_ms = DELAY_MIN_MS;
