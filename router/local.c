@@ -46,13 +46,17 @@ static int make_body(const struct hub *h, enum route_kind what, struct buf *body
     }
 }
 
-/* What the client may, by its Bearer token or its x-api-key; as in the workers. */
+/* What the client may, by its Bearer token, x-api-key or api-key; as in the workers. */
 static enum key_scope presented_scope(const struct keys *keys, const struct http1_head *h)
 {
+    const struct str given[] = {route_bearer(h), http1_known(h, HTTP1_X_API_KEY),
+                                http1_known(h, HTTP1_API_KEY)};
+    enum key_scope scope = KEY_NONE;
     struct str id;
-    enum key_scope scope = keys_check(keys, route_bearer(h), &id);
 
-    return scope == KEY_NONE ? keys_check(keys, http1_known(h, HTTP1_X_API_KEY), &id) : scope;
+    for (size_t i = 0; i < ARRAY_LEN(given) && scope == KEY_NONE; i++)
+        scope = keys_check(keys, given[i], &id);
+    return scope;
 }
 
 static int check(const struct conn *c, const struct http1_head *h, enum route_kind what,

@@ -72,5 +72,6 @@ void route_find(const struct http1_head *h, struct route *ret)
         ret->kind = ROUTE_METRICS;
     else if (!below(path, STR("/sessions")) && !below(path, STR("/ui")) &&
              !below(path, STR("/admin")))
-        (void)(try_key(route_bearer(h), ret) || try_key(http1_known(h, HTTP1_X_API_KEY), ret));
+        (void)(try_key(route_bearer(h), ret) || try_key(http1_known(h, HTTP1_X_API_KEY), ret) ||
+               try_key(http1_known(h, HTTP1_API_KEY), ret));
 }

@@ -89,12 +89,14 @@ struct known_name {
     bool hop; /* never forwarded: hop-by-hop, or framing that the forwarder writes itself */
 };
 
-/* Looked up by length; at most two names share one. */
-static const struct known_name known_names[][2] = {
+/* Looked up by length; at most three names share one. */
+static const struct known_name known_names[][3] = {
     [2] = {{STR_LIT("te"), HTTP1_TE, true}},
     [4] = {{STR_LIT("host"), HTTP1_HOST, false}},
     [6] = {{STR_LIT("expect"), HTTP1_EXPECT, false}},
-    [7] = {{STR_LIT("upgrade"), HTTP1_UPGRADE, true}, {STR_LIT("trailer"), HTTP1_TRAILER, true}},
+    [7] = {{STR_LIT("upgrade"), HTTP1_UPGRADE, true},
+           {STR_LIT("trailer"), HTTP1_TRAILER, true},
+           {STR_LIT("api-key"), HTTP1_API_KEY, false}},
     [9] = {{STR_LIT("x-api-key"), HTTP1_X_API_KEY, false}},
     [10] = {{STR_LIT("connection"), HTTP1_CONNECTION, true},
             {STR_LIT("keep-alive"), HTTP1_KEEP_ALIVE, true}},
@@ -112,7 +114,7 @@ static const struct known_name *find_known(struct str name)
     if (name.len >= ARRAY_LEN(known_names))
         return NULL;
     k = known_names[name.len];
-    for (int i = 0; i < 2 && k[i].id != HTTP1_OTHER; i++)
+    for (int i = 0; i < 3 && k[i].id != HTTP1_OTHER; i++)
         if ((name.p[0] | 0x20) == k[i].name.p[0] && str_eq_nocase(name, k[i].name))
             return &k[i];
     return NULL;

@@ -45,6 +45,7 @@ enum http1_name {
     HTTP1_EXPECT,
     HTTP1_AUTHORIZATION,
     HTTP1_X_API_KEY,
+    HTTP1_API_KEY,
     HTTP1_REQUEST_ID, /* Rollgate-Request-Id */
     HTTP1_NAME_COUNT
 };

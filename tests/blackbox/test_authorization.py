@@ -161,6 +161,9 @@ def test_x_api_key_and_session_by_key(gateway):
     s = new(gateway)
     a = gateway.post("/v1/chat/completions", CALL, headers={"x-api-key": s["api_key"]})
     assert a.status == 200 and a.headers["Rollgate-Session"] == s["session_id"]
+    a = gateway.post("/openai/deployments/m/chat/completions?api-version=1", CALL,
+                     headers={"api-key": s["api_key"]})    # Azure's clients
+    assert a.status == 200 and a.headers["Rollgate-Session"] == s["session_id"]
     b = gateway.post("/v1/messages", {**CALL, "max_tokens": 9}, headers=bearer(s["api_key"]))
     assert b.status == 200 and b.headers["Rollgate-Session"] == s["session_id"]
 

@@ -192,13 +192,21 @@ def test_signs_of_life(serve, dialect):
 
 
 def test_paths_that_clients_try(serve):
-    gateway, session = serve(["one", "two", "three", "four", "five", "six"])
+    gateway, session = serve(["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
     base = f"/sessions/{session}"
     for path, body in (("/chat/completions", chat_body()), ("/messages", messages_body()),
                        ("/responses", responses_body()),
                        ("/v1/completions", {"prompt": "x", "max_tokens": 5}),
-                       ("/completions", {"prompt": "x"})):
-        assert post(gateway, session, path, body).status == 200, path
+                       ("/completions", {"prompt": "x"}), ("/v1/v1/messages", messages_body()),
+                       # Groq's client; Azure's, which has the model in the path, slashes and all
+                       ("/v1/openai/v1/chat/completions", chat_body()),
+                       ("/openai/deployments/m/chat/completions?api-version=1", chat_body()),
+                       ("/deployments/org/m/completions", {"prompt": "x"})):
+        answer = post(gateway, session, path, body)
+        assert answer.status == 200, path
+        if "chat" in path:    # which one client of OpenRouter wants, and wants to be a string
+            assert isinstance(answer.json()["system_fingerprint"], str)
+    assert gateway.get(base + "/openai/v1/models").status == 200
     upgrade = gateway.request("GET", base + "/v1/responses", headers={"Upgrade": "websocket"})
     assert upgrade.status == 426
     assert gateway.request("GET", base + "/v1/responses/resp_none").status == 404

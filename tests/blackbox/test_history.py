@@ -56,6 +56,8 @@ class Habits:
         self.drop_text = not self.rename and rng.random() < 0.1
         self.strip = rng.random() < 0.3
         self.thoughts = rng.choice(["keep", "drop", "right", "last"])
+        self.inline = rng.random() < 0.1    # <think>...</think> before the text
+        self.as_text = not self.rename and rng.random() < 0.1    # the thought where there is no text
 
     def id(self, given):
         return f"x_{given[-20:]}" if self.rename else given
@@ -67,8 +69,9 @@ class Habits:
 
     def text(self, m):
         if m["calls"] and (self.drop_text or not m["text"].strip() and self.rng.random() < 0.5):
-            return ""
-        return m["text"].strip() if self.strip else m["text"]
+            return m["thought"] if self.as_text and not m["text"].strip() else ""
+        text = m["text"].strip() if self.strip else m["text"]
+        return f"<think>{m['thought']}</think>\n\n{text}" if self.inline and m["thought"] else text
 
     def thought(self, m):
         t = m["thought"]

@@ -32,13 +32,14 @@ def test_every_id_finds_its_worker(four):
 
 
 @pytest.mark.parametrize("kind", ["rga", "rgr"])
-@pytest.mark.parametrize("header", ["Authorization: Bearer %s", "authorization: bearer %s", "x-api-key: %s"])
+@pytest.mark.parametrize("header", ["Authorization: Bearer %s", "authorization: bearer %s", "x-api-key: %s", "api-key: %s"])
 def test_session_keys_find_the_worker(four, kind, header):
     router = four.router()
     with Client(router) as c:
         for i in range(4):
             key = header % f"{kind}-{ID % i}-{MAC}"
-            for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/chat/completions"):
+            for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/chat/completions",
+                         "/openai/deployments/m/chat/completions"):
                 assert [served_by(c, "POST", path, key) for _ in range(2)] == [i, i]
             # the path's id counts more than the key's
             assert served_by(c, "POST", f"/sessions/{ID % 3}/v1/messages", key) == 3

@@ -57,18 +57,23 @@ static void name_request(struct api_request *r)
     exchange_set_header(r->x, "Rollgate-Request-Id", str_cstr(r->request_id));
 }
 
-/* Authorization: Bearer KEY, or x-api-key: clients that send both mean one of them for us. */
+/* Authorization: Bearer KEY, x-api-key, or Azure's api-key: clients that send more than one mean
+ * one of them for us. */
 static enum key_scope presented_scope(const struct api *a, const struct exchange *x,
                                       struct str *ret_id)
 {
     struct str bearer = exchange_header(x, "authorization");
-    struct str key = exchange_header(x, "x-api-key");
+    static const char *const plain[] = {"x-api-key", "api-key"};
     enum key_scope scope = KEY_NONE;
 
     if (bearer.len > 7 && str_eq_nocase(str_sub(bearer, 0, 7), STR("Bearer ")))
         scope = keys_check(a->keys, str_trim(str_sub(bearer, 7, SIZE_MAX)), ret_id);
-    if (scope == KEY_NONE && key.p)
-        scope = keys_check(a->keys, key, ret_id);
+    for (size_t i = 0; i < ARRAY_LEN(plain) && scope == KEY_NONE; i++) {
+        struct str key = exchange_header(x, plain[i]);
+
+        if (key.p)
+            scope = keys_check(a->keys, key, ret_id);
+    }
     return scope;
 }
 

@@ -523,7 +523,7 @@ static void refuse(struct api_request *r, const struct dialect *d, enum err_kind
 
 void call_handle(struct api_request *r)
 {
-    struct str path = str_starts(r->rest, STR("/v1/")) ? str_sub(r->rest, 3, SIZE_MAX) : r->rest;
+    struct str path = dialect_path(r->rest);
     bool get = str_eq_c(exchange_method(r->x), "GET");
     bool post = str_eq_c(exchange_method(r->x), "POST");
     struct str stored = STR("/responses/");

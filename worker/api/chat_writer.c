@@ -255,6 +255,8 @@ static void write_whole(struct writer *w, const struct turn_answer *answers, siz
     struct json_out o = json_out_to(w->out);
 
     begin_body(w, &o, "chat.completion");
+    json_out_key(&o, "system_fingerprint"); /* OpenRouter's client demands it, others a string */
+    json_out_cstr(&o, "fp_rollgate");
     json_out_key(&o, "choices");
     json_out_arr(&o);
     for (size_t i = 0; i < n; i++) {

@@ -56,6 +56,10 @@ struct dialect_writer {
     bool failed_in_stream;        /* an in-stream error went out: close after it */
 };
 
+/* The path without what clients put before it, or base URLs have once too often: /v1, /openai
+ * (Groq, Azure), /deployments/NAME (Azure; only before a dialect's path). */
+struct str dialect_path(struct str path);
+
 /* By request path below /v1 ("/chat/completions" ...), or NULL. */
 const struct dialect *dialect_for_path(struct str path);
 

@@ -112,18 +112,19 @@ struct sibling_call *sibling_ask(struct siblings *s, uint32_t index,
     struct sibling_call *c;
     struct buf headers = {0};
     struct buf sent = {0};
-    struct str auth = exchange_header(q->from, "authorization");
-    struct str key = exchange_header(q->from, "x-api-key");
+    static const char *const keys[] = {"authorization", "x-api-key", "api-key"};
 
     if (!client)
         return NULL;
     c = mem_zalloc(sizeof(*c));
     c->fn = fn;
     c->ctx = ctx;
-    if (auth.p)
-        buf_printf(&headers, "authorization: %.*s\r\n", (int)auth.len, auth.p);
-    if (key.p)
-        buf_printf(&headers, "x-api-key: %.*s\r\n", (int)key.len, key.p);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        struct str key = exchange_header(q->from, keys[i]);
+
+        if (key.p)
+            buf_printf(&headers, "%s: %.*s\r\n", keys[i], (int)key.len, key.p);
+    }
     buf_add_str(&sent, q->body);
     c->call = http_client_start(client,
                                 &(struct http_request){

@@ -335,17 +335,37 @@ static bool same_but_blanks(struct str x, struct str y)
     }
 }
 
+/* Without the blanks around it, and without the thought that some clients put in front. */
+static struct str bare_text(struct str text)
+{
+    struct str end = STR("</think>");
+    size_t at;
+
+    text = str_trim(text);
+    at = str_starts(text, STR("<think>")) ? str_find(text, end, 0) : SIZE_MAX;
+    return at == SIZE_MAX ? text : str_trim(str_sub(text, at + end.len, SIZE_MAX));
+}
+
+/* The text beside calls that were issued here: gone, kept, or where there was none the thought. */
+static bool is_beside(const struct json *own, struct str was, struct str is)
+{
+    struct str thought = json_string(json_get(own, "reasoning_content"));
+
+    return is.len == 0 || same_but_blanks(was, is) ||
+           (was.len == 0 && same_but_blanks(thought, is));
+}
+
 bool message_is_echo(const struct message *stored, const struct json *own, const struct message *m,
                      const struct matcher *mt)
 {
-    struct str was = str_trim(stored->content), is = str_trim(m->content);
+    struct str was = bare_text(stored->content), is = bare_text(m->content);
 
     if (mt->kind != MATCHER_CANONICAL || stored->list || m->list || !str_eq(stored->role, m->role))
         return false;
     if (!m->calls)
         return !stored->calls && str_eq(was, is);
     if (same_ids(json_get(own, "tool_calls"), m->calls))
-        return is.len == 0 || same_but_blanks(was, is);
+        return is_beside(own, was, is);
     return same_but_blanks(was, is) && calls_equal(stored->calls, m->calls, mt);
 }
 
@@ -355,7 +375,7 @@ uint64_t message_echo_hash(const struct message *m)
     uint64_t h = str_hash(m->role, 11);
 
     if (!m->calls)
-        return mixed(h, str_hash(str_trim(m->content), 12));
+        return mixed(h, str_hash(bare_text(m->content), 12));
     for (uint32_t i = 0; i < m->calls->n; i++) {
         struct call c = call_of(&m->calls->items[i]);
 

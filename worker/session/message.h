@@ -48,9 +48,10 @@ bool message_equal(const struct message *a, const struct message *b, const struc
 uint64_t message_hash(const struct message *m, const struct matcher *mt);
 
 /* Whether an assistant message is `stored`, which was generated here, in the way that some clients
- * send it back: white space around its text cut off; or its tool calls under their own ids, with
- * other arguments or without the text beside them. Canonical matcher only. `own` is the message
- * with the ids that were issued. Such messages have equal echo hashes. */
+ * send it back: white space around its text cut off, or a <think> section put before it; or its
+ * tool calls under their own ids, with other arguments, or beside them no text or the thought.
+ * Canonical matcher only. `own` is the message with the ids that were issued. Such messages have
+ * equal echo hashes. */
 bool message_is_echo(const struct message *stored, const struct json *own, const struct message *m,
                      const struct matcher *mt);
 uint64_t message_echo_hash(const struct message *m);

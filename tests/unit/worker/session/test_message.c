@@ -145,6 +145,13 @@ TEST(message, an_echo_is_known_by_its_ids_or_its_words)
          "{\"role\":\"assistant\",\"content\":\"a  b\"}", false},
         {"{\"role\":\"assistant\",\"content\":\"a\"}", "{\"role\":\"user\",\"content\":\"a \"}",
          false},
+        {"{\"role\":\"assistant\",\"content\":\"a\"}",
+         "{\"role\":\"assistant\",\"content\":\"<think>\\nb\\n</think>\\na\"}", true},
+        {"{\"role\":\"assistant\",\"content\":\"a\"}",
+         "{\"role\":\"assistant\",\"content\":\"<think>\\nb\\na\"}", false},
+        {CALL("\"\",\"reasoning_content\":\"\\nb\\n\"", "1", "{}"), CALL("\"b\"", "1", "{}"), true},
+        {CALL("\"a\",\"reasoning_content\":\"b\"", "1", "{}"), CALL("\"b\"", "1", "{}"), false},
+        {CALL("\"\",\"reasoning_content\":\"b\"", "1", "{}"), CALL("\"b\"", "2", "{}"), false},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
