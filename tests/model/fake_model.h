@@ -17,10 +17,14 @@ static bool fake_drift;
 static uint32_t fake_trim; /* what model_suffix says */
 static bool fake_rewrites; /* as if the template rewrote earlier turns */
 static const int32_t fake_stops[] = {FAKE_END, FAKE_EOT};
+static const int32_t fake_lead[] = {'\n', FAKE_START, 'a', 's', 's', 'i',
+                                    's',  't',        'a', 'n', 't', '\n'};
 static const struct model_info fake_info = {.name = "fake",
                                             .vocab_size = 269,
                                             .stop_ids = fake_stops,
                                             .n_stop_ids = 2,
+                                            .lead_ids = fake_lead,
+                                            .n_lead_ids = 12,
                                             .family = "chatml",
                                             .append_only = true};
 

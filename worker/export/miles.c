@@ -190,11 +190,12 @@ static void put_session_metadata(struct export *x, struct json_out *o)
     o->comma = true;
     buf_add_c(o->b, '[');
     if (b.n) {
-        struct turn *t = b.at[b.n - 1].head;
+        const struct branch *newest = &b.at[b.n - 1];
+        const struct turn *t = newest->tail ? newest->tail : newest->head;
         int32_t *ids = arena_alloc(&x->scratch, t->total * sizeof(*ids));
 
         turn_copy(t, ids);
-        numbers_i32(o->b, ids, t->total);
+        numbers_i32(o->b, ids, branch_total(newest));
     }
     buf_add_c(o->b, ']');
     for (size_t i = 0; i < x->session->forest.turns.n; i++)

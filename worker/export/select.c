@@ -10,7 +10,9 @@ static void take(const struct branch_vec *b, struct track_vec *out)
         *vec_push(out) = (struct track){.head = b->at[i].head,
                                         .whole = b->at[i].head,
                                         .seq = b->at[i].seq,
-                                        .reason = b->at[i].reason};
+                                        .reason = b->at[i].reason,
+                                        .tail = b->at[i].tail,
+                                        .tail_end = b->at[i].tail_end};
 }
 
 static bool merges(const struct session *s, const struct export_options *o, struct merge_rule *rule)
@@ -31,14 +33,14 @@ static bool merges(const struct session *s, const struct export_options *o, stru
  */
 static uint64_t length_of(const struct trajectory_input *in, const struct track *t, uint64_t max)
 {
-    uint64_t most = t->head->total;
+    uint64_t most = track_total(t);
     struct arena tmp = {0};
     struct trajectory r;
 
     for (uint32_t i = 0; t->authors && i < t->head->node->depth; i++)
         most += t->authors[i] ? t->authors[i]->n : 0;
     if (!t->authors || most <= max)
-        return t->authors ? most : t->head->total;
+        return most;
     trajectory_build(in, t, 0, &tmp, &r);
     most = r.total;
     arena_done(&tmp);
@@ -58,13 +60,15 @@ static void cut(const struct trajectory_input *in, struct selection *s, uint64_t
 
     for (size_t i = 0; i < s->tracks.n; i++) {
         struct track t = s->tracks.at[i];
-        uint32_t turns = t.head->depth, tokens = t.head->total;
-        bool gone;
+        uint32_t turns = t.head->depth, tokens = track_total(&t);
+        bool gone, tail = t.tail && tokens > max;
 
+        if (tail)
+            t.tail = NULL;
         while (t.head && (!is_author(&t) || length_of(in, &t, max) > max))
             t.head = t.head->parent;
         gone = !t.head || seen[t.head->id];
-        if (t.head != t.whole)
+        if (t.head != t.whole || tail)
             *vec_push(&s->dropped) = (struct dropped){
                 t.whole, tokens, turns - (t.head ? t.head->depth : 0), gone, "max_tokens"};
         if (gone)
@@ -146,7 +150,7 @@ static uint32_t response_length(const struct track *t)
 
     while (first->parent)
         first = first->parent;
-    return t->head->total - turn_start(first);
+    return track_total(t) - turn_start(first);
 }
 
 /* Most trained tokens, then response length, then turns, then newest. */

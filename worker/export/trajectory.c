@@ -27,14 +27,12 @@ static uint32_t end_before(const struct turn *child)
 static void own_slots(const struct track *track, struct arena *a, struct slots *ret)
 {
     struct turn **path = turn_path(track->head, a);
+    uint32_t end = track->tail ? end_before(track->tail) : track->head->total;
 
     ret->n = track->head->depth;
     ret->at = arena_calloc(a, ret->n, sizeof(*ret->at));
-    for (uint32_t i = 0; i < ret->n; i++) {
-        uint32_t end = i + 1 < ret->n ? end_before(path[i + 1]) : path[i]->total;
-
+    for (uint32_t i = ret->n; i-- > 0; end = end_before(path[i]))
         ret->at[i] = (struct slot){path[i], turn_start(path[i]), end, false};
-    }
 }
 
 /* --- merged timelines --- */
@@ -314,9 +312,15 @@ static void fill_versions(struct arena *a, struct trajectory *r)
         }
 }
 
+/* Its last message; NULL: a completion. */
+static const struct node *last_node(const struct track *t)
+{
+    return t->tail ? t->tail->node->parent : t->head->node;
+}
+
 static void fill_messages(struct arena *a, struct trajectory *r)
 {
-    const struct node *node = r->track->head->node;
+    const struct node *node = last_node(r->track);
 
     r->messages = node_messages(node, 0, a);
     r->generated = arena_zalloc(a, r->messages->n + (size_t)1);
@@ -355,11 +359,11 @@ static void fill_experts(struct arena *a, struct trajectory *r)
         return;
     cells = (uint64_t)last->experts_layers * last->experts_topk;
     out = arena_alloc(a, rows * row);
-    for (uint32_t i = 0; i < r->n_turns; i++) {
-        const struct turn *t = r->turns[i].turn;
-        uint32_t n = t->experts_rows;
+    for (uint32_t i = 0; i <= r->n_turns; i++) {
+        const struct turn *t = i < r->n_turns ? r->turns[i].turn : r->track->tail;
+        uint32_t n = t ? t->experts_rows : 0;
 
-        if (!t->experts.p)
+        if (!t || !t->experts.p)
             continue; /* a later block may cover it */
         if (row_bytes(t) != row || t->experts_from > known)
             return;
@@ -381,7 +385,7 @@ static void fill_experts(struct arena *a, struct trajectory *r)
 bool trajectory_audit(const struct trajectory_input *in, const struct trajectory *r,
                       struct drift_audit *ret)
 {
-    const struct node *node = r->track->head->node;
+    const struct node *node = last_node(r->track);
     struct chat chat;
 
     if (!in->audit || !in->model || !node || r->text)
@@ -398,7 +402,7 @@ void trajectory_audited(struct drift_audit *audit, struct arena *a, struct traje
     for (uint32_t i = 0; i < r->n_turns; i++)
         memset(written + r->n_prompt + r->turns[i].start, 1, r->turns[i].end - r->turns[i].start);
     drift_finish(audit, (struct token_span){r->ids, r->total}, written, &r->drift);
-    if (r->own)
+    if (r->own && !r->track->tail)
         r->track->head->audit = (struct turn_audit){.done = true,
                                                     .audited = r->drift.audited,
                                                     .first = (uint8_t)r->drift.first,
@@ -410,7 +414,7 @@ bool trajectory_audit_kept(const struct trajectory_input *in, struct trajectory 
 {
     const struct turn_audit *kept = &r->track->head->audit;
 
-    if (!in->audit || !r->own || !kept->done)
+    if (!in->audit || !r->own || r->track->tail || !kept->done)
         return false;
     r->drift = (struct drift){.audited = kept->audited,
                               .count = kept->count,
@@ -439,6 +443,7 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
                       struct arena *a, struct trajectory *ret)
 {
     struct slots slots = {0};
+    const struct turn *last;
     int32_t *own;
 
     *ret = (struct trajectory){.session = in->session, .track = track, .index = index};
@@ -447,8 +452,9 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
         fill_messages(a, ret);
         return;
     }
-    own = arena_alloc(a, track->head->total * sizeof(*own));
-    turn_copy(track->head, own);
+    last = track->tail ? track->tail : track->head;
+    own = arena_alloc(a, last->total * sizeof(*own));
+    turn_copy(last, own);
     if (track->authors)
         merged_slots(in, own, a, &slots, ret);
     else
@@ -457,13 +463,13 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
     if (!ret->own) {
         lay_out(&slots, own, track->head->total, a, ret);
     } else {
-        lay_out_own(&slots, own, track->head->total, a, ret);
+        lay_out_own(&slots, own, track_total(track), a, ret);
     }
     fill_mask(in, a, ret);
     fill_versions(a, ret);
     fill_messages(a, ret);
     fill_experts(a, ret);
-    for (const struct turn *t = track->head; t; t = t->parent)
+    for (const struct turn *t = last; t; t = t->parent)
         ret->trimmed += t->trim;
 }
 
@@ -507,11 +513,12 @@ static int check_turn(const struct trajectory *r, uint32_t i, struct err *e)
 {
     const struct trajectory_turn *x = &r->turns[i];
     const struct trajectory_turn *next = i + 1 < r->n_turns ? x + 1 : NULL;
+    const struct turn *tail = r->track->tail;
     uint32_t trim = x->turn->n - MIN_OF(x->turn->n, x->end - x->start);
 
     if (r->own && turn_start(x->turn) != r->n_prompt + x->start)
         return broken(x->turn, "its prompt is not what stands before it", e);
-    if (r->own && trim != (next ? next->turn->trim : 0))
+    if (r->own && trim != (next ? next->turn->trim : tail ? tail->trim : 0))
         return broken(x->turn, "an answer's end is missing", e);
     if (!is_answer(r, x, trim))
         return broken(x->turn, "its ids are not the engine's", e);
@@ -548,7 +555,7 @@ int trajectory_check(const struct trajectory *r, struct err *e)
         return 0; /* no tokens to agree */
     if (r->n_turns == 0 || r->turns[0].start != 0)
         return broken(head, "its response begins with no answer", e);
-    if (r->n_prompt + r->n != r->total || (r->own && r->total != head->total))
+    if (r->n_prompt + r->n != r->total || (r->own && r->total != track_total(r->track)))
         return broken(head, "its lengths disagree", e);
     for (uint32_t i = 0; i < r->n_turns; i++)
         if (check_turn(r, i, e) != 0)

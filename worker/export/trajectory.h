@@ -14,9 +14,17 @@ struct track {
     struct turn *head;  /* last turn that is kept (max_tokens may have cut some) */
     struct turn *whole; /* last turn before that */
     uint32_t seq;
-    const char *reason;    /* materialization_reason, or NULL */
+    const char *reason; /* materialization_reason, or NULL */
+    struct turn *tail;  /* its context follows the head (struct branch), or NULL */
+    uint32_t tail_end;
     struct turn **authors; /* merged timelines: by message index, who wrote it here; else NULL */
 };
+
+/* How many ids it has while nothing is merged. */
+static inline uint32_t track_total(const struct track *t)
+{
+    return t->tail ? t->tail_end : t->head->total;
+}
 
 /* One generated turn inside a trajectory. */
 struct trajectory_turn {

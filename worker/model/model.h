@@ -39,6 +39,9 @@ struct model_info {
     uint32_t context_length; /* 0: unknown */
     const int32_t *stop_ids; /* ids that end an assistant turn (eos ids and the turn close) */
     size_t n_stop_ids;
+    const int32_t *lead_ids; /* what stands between the end of a message and the answer: the rest of
+                                the close and the generation prompt */
+    size_t n_lead_ids;
     const char *tool_parser;
     const char *reasoning_parser;
     const char *family;

@@ -308,6 +308,34 @@ static bool is_append_only(const struct boundaries *b)
     return b->append_thought && (b->append_thought_call || !b->tool_turns) && (plain || thinks);
 }
 
+/* The generation prompt, and what the close has behind its last stop token. */
+static void tell_lead(const struct probe *p)
+{
+    struct boundaries *b = &p->m->boundaries;
+    struct model_info *info = &p->m->info;
+    struct str rest = b->close;
+    struct buf text = {0};
+    int32_t *ids;
+
+    for (size_t i = 0; i < p->m->n_stops; i++) {
+        struct str stop = p->m->stops[i].text;
+        size_t at = stop.len && !p->m->stops[i].opener ? str_find(rest, stop, 0) : SIZE_MAX;
+
+        if (at != SIZE_MAX)
+            rest = str_sub(rest, at + stop.len, rest.len);
+    }
+    buf_add(&text, rest.p, rest.len);
+    buf_add(&text, b->generation_prompt.p, b->generation_prompt.len);
+    vec_clear(&p->s->ids);
+    if (text.len && encoder_encode(p->s->encoder, buf_str(&text), false, &p->s->ids, NULL) == 0) {
+        ids = arena_alloc(&p->m->arena, p->s->ids.n * sizeof(*ids));
+        memcpy(ids, p->s->ids.at, p->s->ids.n * sizeof(*ids));
+        info->lead_ids = ids;
+        info->n_lead_ids = p->s->ids.n;
+    }
+    buf_done(&text);
+}
+
 void model_probe(struct model *m, struct model_scratch *s)
 {
     struct probe p = {m, s};
@@ -327,5 +355,6 @@ void model_probe(struct model *m, struct model_scratch *s)
         ids[i] = m->stops[i].id;
     m->info.stop_ids = ids;
     m->info.n_stop_ids = m->n_stops;
+    tell_lead(&p);
     arena_reset(&s->arena);
 }

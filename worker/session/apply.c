@@ -438,6 +438,21 @@ static int check_chain(const struct session *s, const struct commit *c, struct e
     return 0;
 }
 
+/* A call without room: its chain is closed. */
+static int close_chain(struct session *s, struct record_in *r, struct commit *c, struct err *e)
+{
+    uint32_t kept;
+
+    c->call.exhausted = true;
+    c->chain = c->flags & COMMIT_CHAIN ? record_u32(r) : UINT32_MAX;
+    kept = c->flags & COMMIT_KEPT ? record_u32(r) : 0;
+    if (r->bad || r->p != r->end || (kept && !(c->flags & COMMIT_CHAIN)))
+        return bad(e, "torn");
+    if (check_chain(s, c, e) != 0)
+        return -1;
+    return c->flags & COMMIT_CHAIN ? chains_close(s, c->chain, kept, e) : 0;
+}
+
 int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e)
 {
     struct arena tmp = {0};
@@ -458,11 +473,7 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
     if (c.flags & COMMIT_KEY)
         c.call.key = forest_str(&s->forest, record_str(r));
     if (c.flags & COMMIT_EXHAUSTED) {
-        c.call.exhausted = true;
-        c.chain = c.flags & COMMIT_CHAIN ? record_u32(r) : UINT32_MAX;
-        rc = r->bad || r->p != r->end ? bad(e, "torn") : check_chain(s, &c, e);
-        if (rc == 0 && c.flags & COMMIT_CHAIN)
-            rc = chains_close(s, c.chain, e);
+        rc = close_chain(s, r, &c, e);
         c.call.first_turn = (uint32_t)s->forest.turns.n;
     } else {
         rc = read_commit(s, r, &tmp, &c, e);

@@ -12,12 +12,20 @@ struct branch {
     struct turn *head;
     uint32_t seq;       /* export order */
     const char *reason; /* materialization_reason, or NULL */
+    struct turn *tail;  /* context of this turn stands behind the head, though its answer is gone */
+    uint32_t tail_end;  /* with it: the branch is the first so many ids of the tail's path */
 };
 
 struct branch_vec {
     struct branch *at;
     size_t n, cap;
 };
+
+/* How many ids it has. */
+static inline uint32_t branch_total(const struct branch *b)
+{
+    return b->tail ? b->tail_end : b->head->total;
+}
 
 /* The session's branches under its policy, in export order (the last one is the latest
  * interaction). Caller's: vec_done. */

@@ -3,6 +3,8 @@
  * answer may be rolled back, where that answer follows (backs). So choosing costs one look at each
  * node of the walk, however many chains there are. */
 
+#include <string.h>
+
 #include "worker/session/policy.h"
 
 static void unlink_from(struct chain ***prev, struct chain *next, struct chain ***next_prev)
@@ -95,7 +97,6 @@ static int chains_position(struct session *s, struct plan *p, struct err *e)
         return 0;
     p->parent = p->rollback ? p->chain->head->parent : p->chain->head;
     p->covered = p->parent->node->depth;
-    p->dropped = p->rollback ? p->chain->head->n : 0;
     p->chain->reserved = p;
     return 0;
 }
@@ -134,13 +135,36 @@ static int chains_commit(struct session *s, struct turn *t, uint32_t chain, bool
     return 0;
 }
 
-int chains_close(struct session *s, uint32_t chain, struct err *e)
+uint32_t chains_kept(const struct session *s, const struct turn *dropped, const int32_t *ids)
+{
+    const struct model_info *info = model_info(s->store->model);
+    uint32_t end = turn_start(dropped), least = end - dropped->n_context;
+    size_t lead = info->n_lead_ids;
+
+    if (end - least < lead ||
+        (lead && memcmp(ids + end - lead, info->lead_ids, lead * sizeof(*ids)) != 0))
+        return least;
+    return end - (uint32_t)lead;
+}
+
+int chains_close(struct session *s, uint32_t chain, uint32_t kept, struct err *e)
 {
     struct chain *c = chain_at(s, chain, e);
+    struct turn *last = c ? c->head : NULL;
 
     if (!c)
         return -1;
+    if (kept &&
+        (!last->parent || kept > turn_start(last) || kept < turn_start(last) - last->n_context))
+        return err_set(e, ERR_IO, "record keeps what the chain does not have");
     leave_lists(c);
+    if (kept) {
+        s->rollbacks++;
+        s->rollback_dropped += last->n;
+        c->dropped = last;
+        c->kept = kept;
+        c->head = last->parent;
+    }
     c->closed = true;
     c->reserved = NULL;
     c->seq = s->next_seq++;
@@ -152,8 +176,8 @@ static void chains_branches(struct session *s, struct branch_vec *out)
     for (size_t i = 0; i < s->chains.n; i++) {
         const struct chain *c = s->chains.at[i];
 
-        *vec_push(out) =
-            (struct branch){c->head, c->seq, c->closed ? "max_trajectory_length" : NULL};
+        *vec_push(out) = (struct branch){
+            c->head, c->seq, c->closed ? "max_trajectory_length" : NULL, c->dropped, c->kept};
     }
 }
 

@@ -189,6 +189,8 @@ static unsigned flags_of(const struct plan *p, const struct turn *run)
         flags |= COMMIT_ROLLBACK;
     if (p->pub.exhausted)
         flags |= COMMIT_EXHAUSTED;
+    if (p->kept)
+        flags |= COMMIT_KEPT;
     if (p->parent)
         flags |= COMMIT_PARENT;
     if (p->chain)
@@ -315,6 +317,8 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     if (p->pub.exhausted) {
         if (p->chain)
             record_put_u(record, p->chain->id);
+        if (p->kept)
+            record_put_u(record, p->kept);
         return 0;
     }
     if (p->chat.messages)

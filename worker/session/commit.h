@@ -5,7 +5,8 @@
  *     type version session-id now-ms(8)                      every record
  *     call body-hash(8 8) max-tokens temperature(4) flags prompt-tokens
  *     idempotency key                                        when COMMIT_KEY
- *     COMMIT_EXHAUSTED:   chain                              when COMMIT_CHAIN; nothing else
+ *     COMMIT_EXHAUSTED:   chain                              when COMMIT_CHAIN
+ *                         ids that stay of it                when COMMIT_KEPT; nothing else
  *     not COMMIT_RAW:     tools kwargs | gate                COMMIT_NEW_GATE | else
  *                         base node                          when COMMIT_BASE; else the gate's root
  *                         n, n messages (JSON)               hung below it
@@ -56,6 +57,7 @@ enum {
     COMMIT_TOLD = 256,
     COMMIT_TEXT = 512, /* the answers have no ids */
     COMMIT_KEY = 1024,
+    COMMIT_KEPT = 2048, /* the chain that is closed loses its last answer */
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */

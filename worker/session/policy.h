@@ -41,7 +41,12 @@ void linear_move(struct session *s, struct turn *head);
 struct record_in;
 int linear_apply_drop(struct session *s, struct record_in *r, struct err *e);
 
-/* chains, closing without a commit (budget gone). */
-int chains_close(struct session *s, uint32_t chain, struct err *e);
+/* chains, closing without a commit (budget gone); `kept`: its last answer is rolled back, too, and
+ * so many ids stay; 0: all do. */
+int chains_close(struct session *s, uint32_t chain, uint32_t kept, struct err *e);
+
+/* What stays of the path (ids) that ends in `dropped` without that answer and the generation
+ * prompt before it. */
+uint32_t chains_kept(const struct session *s, const struct turn *dropped, const int32_t *ids);
 
 #endif

@@ -195,7 +195,8 @@ static int check_nodes(const struct session *s, const struct plan *p, struct err
                    s->options.max_nodes);
 }
 
-/* The chain as it stands is what a call without room is charged with. */
+/* The chain as it stands, its last answer rolled back where that is so, is what a call without room
+ * is charged with. */
 static void exhaust(struct plan *p)
 {
     struct turn *t = p->chain ? p->chain->head : NULL;
@@ -207,8 +208,9 @@ static void exhaust(struct plan *p)
         return;
     ids = arena_alloc(p->arena, (size_t)t->total * sizeof(*ids));
     turn_copy(t, ids);
-    p->pub.prompt = (struct token_span){ids, t->total};
-    p->pub.reused = t->total;
+    p->kept = p->rollback ? chains_kept(p->session, t, ids) : 0;
+    p->pub.reused = p->rollback ? p->kept : t->total;
+    p->pub.prompt = (struct token_span){ids, p->pub.reused};
 }
 
 static int clamp(struct plan *p, const struct session_call_input *in, struct err *e)

@@ -351,11 +351,11 @@ void session_write_state(struct session *s, bool records, struct buf *json)
 {
     struct json_out o = json_out_to(json);
     struct branch_vec branches = {0};
-    const struct turn *newest = NULL;
+    const struct branch *newest = NULL;
 
     session_branches(s, &branches); /* resident sessions only */
     if (branches.n)
-        newest = branches.at[branches.n - 1].head;
+        newest = &branches.at[branches.n - 1];
     json_out_obj(&o);
     put_head(&o, s);
     put_counts(&o, s, branches.n);
@@ -365,7 +365,8 @@ void session_write_state(struct session *s, bool records, struct buf *json)
     json_out_arr(&o); /* checkpoints are never re-encoded: nothing can mismatch */
     json_out_end_arr(&o);
     if (newest)
-        put_path_ids(&o, "accumulated_token_ids", newest, newest->total);
+        put_path_ids(&o, "accumulated_token_ids", newest->tail ? newest->tail : newest->head,
+                     branch_total(newest));
     else
         put_ids(&o, "accumulated_token_ids", NULL, 0);
     if (records)

@@ -36,7 +36,10 @@ struct chain {
     uint32_t id;
     uint32_t seq; /* of its last commit or of its closing */
     struct turn *head;
-    bool closed;                          /* max_trajectory_length */
+    bool closed;          /* max_trajectory_length */
+    struct turn *dropped; /* closed by a call that had rolled it back: this answer is gone, and of
+                             its ids the first `kept` stay, behind `head` */
+    uint32_t kept;
     const void *reserved;                 /* the plan that holds it, or NULL */
     struct chain *next_head, **prev_head; /* in node->heads */
     struct chain *next_back, **prev_back; /* in node->backs */
@@ -149,7 +152,7 @@ struct plan {
     bool rollback;         /* chains: the chain's last assistant is dropped */
     uint64_t head_version; /* linear */
     uint32_t n_context, n_close, trim;
-    uint32_t dropped; /* chains: trainable tokens the rollback drops */
+    uint32_t kept; /* exhausted, chains: ids that stay of a chain that is rolled back and closed */
 };
 
 static inline bool session_has_ended(const struct session *s)

@@ -74,6 +74,35 @@ TEST(chains, reserve_roll_back_and_close)
     kit_done(&k);
 }
 
+/* The call that finds no room has rolled the chain back: the answer is gone, what was said before
+ * it stays without the generation prompt. */
+TEST(chains, closed_by_a_call_that_rolled_it_back)
+{
+    struct kit k;
+    struct session_plan *p;
+    const struct json *ids;
+    size_t n;
+
+    kit_init(&k, "{\"history\":\"chains\",\"prompt_length\":70,\"response_length\":30}");
+    cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
+    cr_expect_geq(kit_turn(&k, "[" U("q") "," A("a") "," U("r") "]", "bb"), 0);
+    p = kit_ask(&k,
+                "[" U("q") "," A("a") "," U("r") "," A("x") "," U("01234567890123456789") "," U(
+                    "01234567890123456789") "]",
+                NULL);
+    cr_assert(p && p->exhausted);
+    n = p->prompt.n;
+    cr_expect_eq(p->prompt.at[n - 1], 257);
+    cr_expect_eq(p->prompt.at[n - 2], 'r');
+    cr_expect_eq(kit_answer(&k, p, "", false), 0);
+    cr_expect_eq(kit_count(&k, "num_trajectories"), 1);
+    cr_expect_eq(kit_count(&k, "rollback_count"), 1);
+    cr_expect_eq(kit_count(&k, "rollback_dropped_trainable_tokens_total"), 3);
+    ids = json_get(kit_state(&k), "accumulated_token_ids");
+    cr_expect_eq(ids->n, n);
+    kit_done(&k);
+}
+
 TEST(store, bad_options_name_their_field)
 {
     static const struct {
