@@ -12,6 +12,10 @@ import pytest
 import gateway as g
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "alone: loads the machine; scripts/test runs it beside no other")
+
+
 @pytest.fixture
 def start():
     """start(workers=2, ...) -> a serving Gateway."""

@@ -3,6 +3,7 @@ descriptors, memory. Which build is tested: RG_BUILD (default build/dev; build/a
 import fcntl
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -21,15 +22,24 @@ STUB = BUILD / "tests/blackbox/supervisor_stub"
 SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|UndefinedBehaviorSanitizer|runtime error:")
 
 _locks = []
+_random = random.Random()   # not the one that tests seed
+
+
+def ports_to_choose():
+    """Ports that the kernel gives nobody by itself: what a test has chosen but not opened yet
+    cannot become another's outgoing or unnamed port."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    return [p for p in range(10000, 65536) if not low <= p <= high] or range(10000, 65536)
+
+
+_ports = ports_to_choose()
 
 
 def free_port():
     """A port that no other test of any run takes: bound once to see that it is free, then locked
-    by name until this process ends."""
+    by name until the test ends."""
     while True:
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port = _random.choice(_ports)
         lock = open(f"{tempfile.gettempdir()}/rollgate-test-port-{port}", "w")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -37,7 +47,12 @@ def free_port():
             lock.close()
             continue
         _locks.append(lock)
-        return port
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 def release_ports():

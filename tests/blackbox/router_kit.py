@@ -12,6 +12,8 @@ import time
 
 import pytest
 
+from gateway import free_port
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ID = "w%d-0123456789abcdef0123456789abcdef"
 
@@ -245,12 +247,6 @@ class Router:
         for line in log.splitlines():
             if " error " in line and not any(a in line for a in (*allowed, *self.allowed)):
                 raise AssertionError("an error line nobody asked for: " + line)
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def read_all(sock):

@@ -12,9 +12,12 @@ import signal
 import threading
 import time
 
+import pytest
+
 from gateway import alive, children_of, wait_until
 from stub_engines import StubEngine, logprob
 
+pytestmark = pytest.mark.alone
 SECONDS = float(os.environ.get("RG_CRASH_SECONDS", "25"))
 CLIENTS = 8
 TURNS = 30              # of a session; then a client begins another

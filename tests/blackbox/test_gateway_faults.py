@@ -159,6 +159,7 @@ def test_a_duplicate_request_id_is_asked_anew(start, stream):
         assert len({r["body"]["rid"] for r in engine.requests}) == 2
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["sglang", "vllm", "llamacpp"])
 def test_bodies_of_50_megabytes(start, kind):
     """Padding that nobody asked for is passed over; with few tokens asked for it is too much."""

@@ -93,9 +93,8 @@ def test_a_restart_reads_sessions_when_they_are_needed(start):
     paths = [f"/sessions/{s['session_id']}?records=1" for s in made]
     before = [gateway.get(p).json() for p in paths]
     rows = gateway.get("/sessions?limit=1000").json()
-    tokens = gateway.metrics()
-    wait_until(lambda: gateway.metrics()["rollgate_live_tokens"] > 0, 5)
-    tokens = gateway.metrics()["rollgate_live_tokens"]
+    tokens = sum(row["tokens"] for row in rows["sessions"])
+    wait_until(lambda: gateway.metrics()["rollgate_live_tokens"] == tokens, 5, "the gauge follows")
     assert gateway.stop() == 0
     gateway.start()
     m = gateway.metrics()

@@ -37,7 +37,7 @@ def test_a_stopped_worker_is_replaced_and_its_sessions_go_on(start):
     os.kill(stuck, signal.SIGSTOP)
     _, answer = talk(gateway, s, messages)     # waits for the successor or is asked again
     gateway.wait_line(r"process is stuck process=worker-0 stuck_pid=\d+ for_ms=\d+")
-    assert gateway.child("worker-0") != stuck
+    g.wait_until(lambda: gateway.child("worker-0") != stuck, what="the successor is named")
     assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == len(before)
     assert gateway.metrics()['rollgate_process_restarts_total{role="worker"}'] == 1
 
