@@ -2,6 +2,7 @@
 processes (SIGHUP), a new binary (SIGUSR2), and the sessions afterwards."""
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -313,8 +314,13 @@ def test_routers_come_and_go_many_times(start):
         g.wait_until(lambda: len(s.family()) == 1 + 1 + 1, what="their places are free again")
         reload(s, workers=1, routers=3)
     s.allow("process died")
-    for name in ("router-0", "router-1", "router-2"):    # a successor inherits what was given to it
-        pid = g.wait_until(lambda: (lambda p: p if p and g.alive(p) else None)(s.child(name)), 20, f"{name} serves")
+
+    def routers():      # one that comes while another retires gets a place, and a name, of its own
+        names = set(re.findall(r"process serves process=(router-\d+)", s.log()))
+        return sorted(name for name in names if g.alive(s.child(name)))
+    g.wait_until(lambda: len(routers()) == 3, what="the others have ended")
+    for name in routers():      # a successor inherits what was given to it
+        pid = s.child(name)
         os.kill(pid, signal.SIGKILL)
         g.wait_until(lambda: s.child(name) != pid, what=f"{name} is replaced")
     assert {s.get("/ready").status for _ in range(20)} == {200}

@@ -160,11 +160,12 @@ def lose(gateway, s, body, headers=b""):
     return sock
 
 
-def lose_running(gateway, s, body, headers=b""):
-    """The same, and it leaves when the call runs."""
-    sock = lose(gateway, s, body, headers)
-    wait_until(lambda: inflight(gateway, s) == 1, 5, "the call runs")
-    sock.close()
+def lose_running(gateway, s, body, headers=b"", clients=1):
+    """The same of so many clients, and they leave when all their calls run."""
+    socks = [lose(gateway, s, body, headers) for _ in range(clients)]
+    wait_until(lambda: inflight(gateway, s) == clients, 5, "the calls run")
+    for sock in socks:
+        sock.close()
 
 
 def open_raw(gateway):
@@ -206,10 +207,7 @@ def test_of_two_parallel_samples_the_lost_one_is_replayed(start):
 def test_two_lost_samples_are_replayed_one_each(start):
     gateway = start(engine="builtin:random:1,delay_ms=300", on_disconnect="finish", workers=1)
     s = new(gateway)
-    socks = [lose(gateway, s, {"messages": user("x")}) for _ in range(3)]
-    wait_until(lambda: inflight(gateway, s) == 3, 5, "all run")
-    for sock in socks:
-        sock.close()
+    lose_running(gateway, s, {"messages": user("x")}, clients=3)
     wait_until(lambda: branches(gateway, s) == 3, 5, "all commit")
     got = [gateway.chat(s, "x") for _ in range(3)]
     assert all(a.headers.get("Rollgate-Replayed") == "1" for a in got)
@@ -220,10 +218,7 @@ def test_two_lost_samples_are_replayed_one_each(start):
 def test_two_lost_running_samples_are_joined_one_each(start):
     gateway = start(engine="builtin:random:1,delay_ms=1500", rejoin_window="10s", workers=1)
     s = new(gateway)
-    socks = [lose(gateway, s, {"messages": user("x")}) for _ in range(2)]
-    wait_until(lambda: inflight(gateway, s) == 2, 5, "both run")
-    for sock in socks:
-        sock.close()
+    lose_running(gateway, s, {"messages": user("x")}, clients=2)
     got = []
     threads = [threading.Thread(target=lambda: got.append(gateway.chat(s, "x"))) for _ in range(2)]
     for t in threads:
