@@ -46,13 +46,7 @@ def session(rng, policy):
 def events(rng, policy, matcher):
     h = S.Harness(rng, policy)
     h.drift = policy == "timelines"
-    overlap = rng.choice([0, 0, .3, .6])
-    for _ in range(rng.randint(1, 12)):
-        h.chat()
-        while h.open and (rng.random() >= overlap or len(h.open) > 3):
-            h.settle(rng.randrange(len(h.open)))
-    while h.open:
-        h.settle(rng.randrange(len(h.open)))
+    h.play(12, 3)
     kept = [{k: v for k, v in ev.items() if k not in ("kwargs", "context_length", "more", "no_logprobs")} for ev in h.events if ev["op"] != "count"]
     for ev in kept if matcher != "canonical" else []:
         for m in ev.get("messages", []):  # dialects join lists of texts for some roles: others would differ

@@ -150,6 +150,17 @@ class Harness:
             ev["no_logprobs"] = True
         return text, ev
 
+    def play(self, most, at_once):
+        """Up to so many calls, so many of them running at a time; all are settled at the end."""
+        r = self.rng
+        overlap = r.choice([0, 0, .3, .6])
+        for _ in range(r.randint(1, most)):
+            self.chat()
+            while self.open and (r.random() >= overlap or len(self.open) > at_once):
+                self.settle(r.randrange(len(self.open)))
+        while self.open:
+            self.settle(r.randrange(len(self.open)))
+
     def settle(self, i):
         call, ms, tools, kwargs = self.open.pop(i)
         r = self.rng
@@ -180,13 +191,7 @@ def scenario(seed):
         o.update(message_matcher="canonical", timeline_compare_level=r.choice(["text", "token"]), ignore_tools=r.random() < .5)
     h = Harness(r, history)
     h.drift = r.random() < (.5 if history == "timelines" else .15)
-    overlap = r.choice([0, 0, .3, .6])
-    for _ in range(r.randint(1, 14)):
-        h.chat()
-        while h.open and (r.random() >= overlap or len(h.open) > 4):
-            h.settle(r.randrange(len(h.open)))
-    while h.open:
-        h.settle(r.randrange(len(h.open)))
+    h.play(14, 4)
     if r.random() < .5:
         h.events.append({"op": "reward_info", "reward_info": {"reward": 0.5, "n": r.randint(0, 9)}})
     if r.random() < .2:
