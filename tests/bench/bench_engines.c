@@ -13,13 +13,15 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/os/loop.h"
 #include "worker/engine/engine.h"
+
+#include "bench_clock.h"
+#include "bench_door.h"
 
 static struct {
     int sessions, tokens, gap_ms;
@@ -28,17 +30,8 @@ static struct {
     size_t n_late;
     int done;
     struct loop *loop;
-    uint16_t port;
     long rss_kb;
 } bench;
-
-static uint64_t clock_ns(clockid_t id)
-{
-    struct timespec t;
-
-    clock_gettime(id, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 static long resident_kb(void)
 {
@@ -131,48 +124,23 @@ static void peer_read(struct loop_io *io, unsigned events)
     }
 }
 
-struct listener {
-    struct loop_io io;
-    struct loop *loop;
-};
-
-static void accept_peers(struct loop_io *io, unsigned events)
+static void peer_new(struct loop *loop, int fd)
 {
-    struct listener *l = CONTAINER_OF(io, struct listener, io);
+    struct peer *p = mem_zalloc(sizeof(*p));
     struct err e;
-    int fd, one = 1;
 
-    (void)events;
-    while ((fd = accept4(io->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
-        struct peer *p = mem_zalloc(sizeof(*p));
-
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        p->loop = l->loop;
-        CHECK(loop_add(l->loop, &p->io, fd, LOOP_IN, peer_read, &e) == 0);
-    }
+    p->loop = loop;
+    CHECK(loop_add(loop, &p->io, fd, LOOP_IN, peer_read, &e) == 0);
 }
 
-static atomic_bool stub_ready, stub_stop;
+static struct door door;
+static atomic_bool stub_stop;
 
 static void *stub_run(void *arg)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(a);
-    struct listener l = {0};
-    struct err e;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
     (void)arg;
-    CHECK(bind(fd, (const struct sockaddr *)&a, sizeof(a)) == 0 && listen(fd, 4096) == 0);
-    CHECK(getsockname(fd, (struct sockaddr *)&a, &len) == 0);
-    bench.port = ntohs(a.sin_port);
-    l.loop = loop_new(&e);
-    CHECK(l.loop && loop_add(l.loop, &l.io, fd, LOOP_IN, accept_peers, &e) == 0);
-    stub_ready = true;
     while (!stub_stop)
-        (void)loop_poll(l.loop, 100);
-    loop_free(l.loop);
-    (void)close(fd);
+        (void)loop_poll(door.loop, 100);
     return NULL;
 }
 
@@ -279,10 +247,9 @@ int main(int argc, char **argv)
     (void)setrlimit(RLIMIT_NOFILE, &files);
     memset(bench.sent_ns, 1, tokens * sizeof(*bench.sent_ns));
     memset(bench.late_us, 1, tokens * sizeof(*bench.late_us));
+    door_open(&door, peer_new);
     CHECK(pthread_create(&stub, NULL, stub_run, NULL) == 0);
-    while (!stub_ready)
-        usleep(1000);
-    (void)snprintf(engine, sizeof(engine), "sglang:http://127.0.0.1:%u", bench.port);
+    (void)snprintf(engine, sizeof(engine), "sglang:http://127.0.0.1:%u", door.port);
     bench.loop = loop_new(&e);
     CHECK(engine_pool_new(bench.loop, &o, &pool, &e) == 0);
     before = resident_kb();
@@ -293,6 +260,7 @@ int main(int argc, char **argv)
     engine_pool_free(pool);
     stub_stop = true;
     (void)pthread_join(stub, NULL);
+    door_close(&door);
     loop_free(bench.loop);
     free(bench.sent_ns);
     free(bench.late_us);

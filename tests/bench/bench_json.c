@@ -2,7 +2,6 @@
 /* Reader, writer and scanner on texts such as agents and engines send; MB/s, best of several. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "common/base/check.h"
 #include "common/base/vec.h"
@@ -11,13 +10,7 @@
 #include "common/codec/json_scan.h"
 #include "common/codec/utf8.h"
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
+#include "bench_clock.h"
 
 struct input {
     struct buf text;
@@ -208,10 +201,10 @@ static void measure(const char *name, struct input *in, void (*fn)(struct input 
     double best = 1e9;
 
     for (int i = 0; i < rounds; i++) {
-        double start = now(), took;
+        double start = clock_s(CLOCK_MONOTONIC), took;
 
         fn(in);
-        took = now() - start;
+        took = clock_s(CLOCK_MONOTONIC) - start;
         best = took < best ? took : best;
     }
     printf("%-28s %8.0f MB/s  (%.2f MB, %.0f us)\n", name, (double)in->text.len / best / 1e6,

@@ -21,9 +21,9 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "bench_clock.h"
 #include "bench_pattern.h"
 #include "common/base/attrs.h"
 #include "common/base/check.h"
@@ -81,14 +81,6 @@ static long alive;
 
 static void on_user(struct loop_io *io, unsigned events);
 static void start_request(struct user *u);
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static uint64_t random64(void)
 {
@@ -274,7 +266,7 @@ static void start_request(struct user *u)
         return;
     }
     started++;
-    u->start_ns = now_ns();
+    u->start_ns = clock_ns(CLOCK_MONOTONIC);
     u->out_at = u->sent = u->chunk_left = u->head_len = u->got = u->line_len = 0;
     u->phase = 0;
     u->head_done = false;
@@ -291,7 +283,7 @@ static void start_request(struct user *u)
 static void complete(struct user *u)
 {
     if (!want.events)
-        *vec_push(&latency) = (float)((double)(now_ns() - u->start_ns) / 1e3);
+        *vec_push(&latency) = (float)((double)(clock_ns(CLOCK_MONOTONIC) - u->start_ns) / 1e3);
     done++;
     if (want.expect && u->got != want.expect)
         bad_body++;
@@ -311,7 +303,8 @@ static void take_event_bytes(struct user *u, const char *p, size_t n)
         u->line_len = 0;
         if (strncmp(u->line, "data: {\"t\":", 11) == 0)
             *vec_push(&latency) =
-                (float)((double)(now_ns() - strtoull(u->line + 11, NULL, 10)) / 1e3);
+                (float)((double)(clock_ns(CLOCK_MONOTONIC) - strtoull(u->line + 11, NULL, 10)) /
+                        1e3);
     }
 }
 
@@ -563,7 +556,7 @@ int main(int argc, char **argv)
         loop_timer_set(loop, &time_up, (uint64_t)(want.seconds * 1e3), on_time);
         loop_timer_set(loop, &patience, (uint64_t)(want.seconds * 1e3) + 15000, on_patience);
     }
-    begin = now_ns();
+    begin = clock_ns(CLOCK_MONOTONIC);
     alive = want.connections;
     for (long i = 0; i < want.connections; i++) {
         struct user *u = mem_zalloc(sizeof(*u));
@@ -574,6 +567,6 @@ int main(int argc, char **argv)
         loop_task_post(loop, &u->next, finished);
     }
     loop_run(loop);
-    report((double)(now_ns() - begin) / 1e9);
+    report((double)(clock_ns(CLOCK_MONOTONIC) - begin) / 1e9);
     return 0;
 }

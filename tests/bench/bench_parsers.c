@@ -1,24 +1,17 @@
 /* bench: rg_parsers */
 #include <stdio.h>
-#include <time.h>
 
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "worker/parsers/parser.h"
+
+#include "bench_clock.h"
 
 /* Megabytes a second of each kind: a thought, text and a call of 16 KB in pieces of 4 bytes, which
  * is what a token is. */
 static void ignore(void *ctx, const struct parse_event *ev)
 {
     *(size_t *)ctx += ev->text.len;
-}
-
-static double seconds(void)
-{
-    struct timespec ts;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
 static const struct {
@@ -50,7 +43,7 @@ int main(void)
         struct parser_options o = {.tool = kinds[k].tool,
                                    .reasoning = kinds[k].reasoning,
                                    .hold_bytes = PARSER_HOLD_BYTES};
-        double t0 = seconds();
+        double t0 = clock_s(CLOCK_MONOTONIC);
 
         buf_clear(&text);
         buf_puts(&text, kinds[k].head);
@@ -65,7 +58,7 @@ int main(void)
             parser_finish(p);
             parser_free(p);
         }
-        t0 = seconds() - t0;
+        t0 = clock_s(CLOCK_MONOTONIC) - t0;
         printf("parser %-12s %7.1f MB/s  %6.1f ns a piece\n", tool_kind_name(kinds[k].tool),
                (double)text.len * ROUNDS / t0 / 1e6,
                t0 * 1e9 / ((double)text.len * ROUNDS / PIECE));

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/check.h"
@@ -15,13 +14,7 @@
 #include "worker/export/export.h"
 #include "worker/session/session.h"
 
-static double cpu_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
+#include "bench_clock.h"
 
 static size_t resident_bytes(void)
 {
@@ -122,7 +115,7 @@ static double turn(struct harness *h, struct str answer)
     ids[answer.len] = FAKE_END;
     in.now_ms = ++h->now;
     in.body_hash[0] = h->now;
-    start = cpu_s();
+    start = clock_s(CLOCK_PROCESS_CPUTIME_ID);
     CHECK(session_prepare(h->s, NULL, &h->turn, &in, &p, &e) == 0);
     h->prompt = p->prompt.n;
     a.ids = (struct token_span){ids, answer.len + 1};
@@ -131,7 +124,7 @@ static double turn(struct harness *h, struct str answer)
     a.response_id = arena_printf(&h->turn, "r%lu", (unsigned long)h->now);
     CHECK(session_commit(p, &a, 1, h->now, &h->record, &e) == 0);
     applied(h);
-    start = cpu_s() - start;
+    start = clock_s(CLOCK_PROCESS_CPUTIME_ID) - start;
     arena_reset(&h->turn);
     return start;
 }
@@ -320,10 +313,10 @@ static void export_one(struct harness *h, const char *format, FILE *dump)
     CHECK(export_option(&o, STR("format"), str_cstr(format), &e) == 0);
     CHECK(export_new(h->s, NULL, NULL, &o, &x, &e) == 0);
     do {
-        double one = cpu_s();
+        double one = clock_s(CLOCK_PROCESS_CPUTIME_ID);
 
         rc = export_next(x, &out, 4 << 10, &e);
-        one = cpu_s() - one;
+        one = clock_s(CLOCK_PROCESS_CPUTIME_ID) - one;
         total += one;
         longest = one > longest ? one : longest;
         bytes += out.len;

@@ -32,6 +32,9 @@
 #include "common/net/http1.h"
 #include "common/os/loop.h"
 
+#include "bench_clock.h"
+#include "bench_door.h"
+
 enum {
     CALLS_MAX = 8192,
     STOP_ID = 257,
@@ -43,7 +46,6 @@ enum {
 
 static struct {
     int tokens, gap_ms, filler, tick_us;
-    uint16_t stub_port;
     uint64_t *sent_ns; /* [call][token]; 0: not yet */
     uint32_t *late_us; /* of all tokens that came */
     size_t n_late;
@@ -52,22 +54,6 @@ static struct {
      * write to the end of the agent's answer */
     uint32_t way_us[CALLS_MAX], first_us[CALLS_MAX], end_us[CALLS_MAX];
 } bench;
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
-static double cpu_s(clockid_t id)
-{
-    struct timespec t;
-
-    clock_gettime(id, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 /* --- the stub --- */
 
@@ -154,7 +140,7 @@ static void peer_token(struct peer *p)
     buf_add_str(&chunk, buf_str(&doc));
     buf_puts(&chunk, last ? "\r\n0\r\n\r\n" : "\r\n");
     if (p->call >= 0)
-        bench.sent_ns[p->call * bench.tokens + p->sent] = now_ns();
+        bench.sent_ns[p->call * bench.tokens + p->sent] = clock_ns(CLOCK_MONOTONIC);
     put(p, chunk.p, chunk.len);
     buf_done(&doc);
     buf_done(&chunk);
@@ -166,7 +152,7 @@ static void peer_token(struct peer *p)
 /* Tokens whose time has come; the sessions' are spread evenly, not all at one tick of a timer. */
 static void stream_due(void)
 {
-    uint64_t now = now_ns();
+    uint64_t now = clock_ns(CLOCK_MONOTONIC);
 
     for (struct peer *p = streaming, *next; p; p = next) {
         next = p->next;
@@ -215,7 +201,7 @@ static void peer_begin(struct peer *p, struct str body)
 
     p->call = call_of(body);
     if (p->call >= 0)
-        bench.begun_ns[p->call] = now_ns();
+        bench.begun_ns[p->call] = clock_ns(CLOCK_MONOTONIC);
     p->sent = 0;
     p->stream = str_find(body, STR("\"stream\":true"), 0) != SIZE_MAX;
     if (!p->stream) {
@@ -225,8 +211,8 @@ static void peer_begin(struct peer *p, struct str body)
     }
     put(p, head, sizeof(head) - 1);
     /* An odd stride of the gap, so that neighbours lie apart. */
-    stream_begin(p, now_ns() + (uint64_t)bench.gap_ms * 1000 *
-                                   ((uint64_t)MAX_OF(p->call, 0) * 618 % 1000));
+    stream_begin(p, clock_ns(CLOCK_MONOTONIC) + (uint64_t)bench.gap_ms * 1000 *
+                                                    ((uint64_t)MAX_OF(p->call, 0) * 618 % 1000));
 }
 
 /* A whole request in p->in? Answers it. */
@@ -280,46 +266,23 @@ static void peer_event(struct loop_io *io, unsigned events)
     }
 }
 
-struct listener {
-    struct loop_io io;
-    struct loop *loop;
-};
-
-static void on_accept(struct loop_io *io, unsigned events)
+static void peer_new(struct loop *loop, int fd)
 {
-    struct listener *l = CONTAINER_OF(io, struct listener, io);
+    struct peer *p = mem_zalloc(sizeof(*p));
     struct err e;
-    int fd, one = 1;
 
-    (void)events;
-    while ((fd = accept4(io->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
-        struct peer *p = mem_zalloc(sizeof(*p));
-
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        p->loop = l->loop;
-        CHECK(loop_add(l->loop, &p->io, fd, LOOP_IN | LOOP_OUT, peer_event, &e) == 0);
-    }
+    p->loop = loop;
+    CHECK(loop_add(loop, &p->io, fd, LOOP_IN | LOOP_OUT, peer_event, &e) == 0);
 }
 
-static atomic_bool stub_ready, stub_stop;
+static struct door door;
+static atomic_bool stub_stop;
 
 static void *stub_run(void *arg)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(a);
-    struct listener l = {0};
-    struct err e;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
     (void)arg;
-    CHECK(bind(fd, (const struct sockaddr *)&a, sizeof(a)) == 0 && listen(fd, 4096) == 0);
-    CHECK(getsockname(fd, (struct sockaddr *)&a, &len) == 0);
-    bench.stub_port = ntohs(a.sin_port);
-    l.loop = loop_new(&e);
-    CHECK(l.loop && loop_add(l.loop, &l.io, fd, LOOP_IN, on_accept, &e) == 0);
-    stub_ready = true;
     while (!stub_stop) {
-        (void)loop_poll(l.loop, streaming ? 0 : 20);
+        (void)loop_poll(door.loop, streaming ? 0 : 20);
         stream_due();
         if (streaming)
             (void)nanosleep(&(struct timespec){.tv_nsec = bench.tick_us * 1000L}, NULL);
@@ -355,7 +318,7 @@ static void agent_end(struct agent *a, bool good)
         return;
     a->over = true;
     bench.way_us[a->index] = (uint32_t)((bench.begun_ns[a->index] - a->sent_ns) / 1000);
-    bench.end_us[a->index] = last > 0 ? (uint32_t)((now_ns() - last) / 1000) : 0;
+    bench.end_us[a->index] = last > 0 ? (uint32_t)((clock_ns(CLOCK_MONOTONIC) - last) / 1000) : 0;
     loop_del(run.loop, &a->io);
     (void)close(a->io.fd);
     buf_done(&a->out);
@@ -430,7 +393,7 @@ static bool take_body(struct agent *a, const char *p, size_t n, uint64_t now)
 static bool take(struct agent *a, const char *p, size_t n)
 {
     static struct http1_head h;
-    uint64_t now = now_ns();
+    uint64_t now = clock_ns(CLOCK_MONOTONIC);
     struct err e;
     int rc;
 
@@ -506,7 +469,7 @@ static void agent_start(struct agent *a, const char *id)
 {
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                             .sin_port = htons((uint16_t)(run.port ? run.port : bench.stub_port))};
+                             .sin_port = htons((uint16_t)(run.port ? run.port : door.port))};
     struct err e;
     int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
@@ -514,7 +477,7 @@ static void agent_start(struct agent *a, const char *id)
     CHECK(fd >= 0);
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     (void)connect(fd, (const struct sockaddr *)&to, sizeof(to));
-    a->sent_ns = now_ns();
+    a->sent_ns = clock_ns(CLOCK_MONOTONIC);
     CHECK(loop_add(run.loop, &a->io, fd, LOOP_IN | LOOP_OUT, agent_event, &e) == 0);
 }
 
@@ -556,8 +519,8 @@ static void report(double seconds, double client_cpu, double all_cpu)
 static void one_run(char *line)
 {
     char *at = line, *save = NULL, *word = strtok_r(at, " \n", &save);
-    double start = (double)now_ns() / 1e9, cpu = cpu_s(CLOCK_THREAD_CPUTIME_ID),
-           both = cpu_s(CLOCK_PROCESS_CPUTIME_ID);
+    double start = clock_s(CLOCK_MONOTONIC), cpu = clock_s(CLOCK_THREAD_CPUTIME_ID),
+           both = clock_s(CLOCK_PROCESS_CPUTIME_ID);
     struct err e;
 
     run.port = word ? atoi(word) : 0;
@@ -573,8 +536,8 @@ static void one_run(char *line)
         agent_start(&run.agents[run.n++], word);
     }
     loop_run(run.loop);
-    report((double)now_ns() / 1e9 - start, cpu_s(CLOCK_THREAD_CPUTIME_ID) - cpu,
-           cpu_s(CLOCK_PROCESS_CPUTIME_ID) - both);
+    report(clock_s(CLOCK_MONOTONIC) - start, clock_s(CLOCK_THREAD_CPUTIME_ID) - cpu,
+           clock_s(CLOCK_PROCESS_CPUTIME_ID) - both);
     loop_free(run.loop);
     free(run.agents);
 }
@@ -595,15 +558,15 @@ int main(int argc, char **argv)
     bench.late_us = mem_calloc((size_t)CALLS_MAX * (size_t)bench.tokens, sizeof(*bench.late_us));
     (void)setrlimit(RLIMIT_NOFILE, &files);
     (void)signal(SIGPIPE, SIG_IGN);
+    door_open(&door, peer_new);
     CHECK(pthread_create(&stub, NULL, stub_run, NULL) == 0);
-    while (!stub_ready)
-        usleep(1000);
-    printf("port %u\n", bench.stub_port);
+    printf("port %u\n", door.port);
     (void)fflush(stdout);
     while (getline(&line, &room, stdin) > 0)
         one_run(line);
     free(line);
     stub_stop = true;
     (void)pthread_join(stub, NULL);
+    door_close(&door);
     return 0;
 }

@@ -20,9 +20,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "bench_clock.h"
 #include "bench_pattern.h"
 #include "common/base/attrs.h"
 #include "common/base/check.h"
@@ -80,14 +80,6 @@ static void stub_close(struct stub *s)
     loop_forget(loop, &s->io);
     close(s->fd);
     loop_task_post(loop, &s->end, free_stub);
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* ------------------------------------------------------------------ answers */
@@ -201,7 +193,7 @@ static void on_event(struct loop_timer *t)
     struct stub *s = CONTAINER_OF(t, struct stub, timer);
     char event[128];
     int n = sprintf(event, "data: {\"t\":%llu,\"pad\":\"0123456789abcdef\"}\n\n",
-                    (unsigned long long)now_ns());
+                    (unsigned long long)clock_ns(CLOCK_MONOTONIC));
 
     s->out_len = (size_t)sprintf(s->out, "%x\r\n%s\r\n%s", (unsigned)n, event,
                                  ++s->event == s->events ? "0\r\n\r\n" : "");

@@ -6,18 +6,11 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "common/base/vec.h"
 #include "worker/model/model.h"
 
-static double cpu_us(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
+#include "bench_clock.h"
 
 static void write_text(struct json_out *o, size_t bytes, unsigned seed)
 {
@@ -64,14 +57,14 @@ static double best_suffix(const struct model *m, struct model_scratch *s, const 
     tail.last = (struct token_span){model_info(m)->stop_ids, 1};
     for (int round = 0; round < 200; round++) {
         struct model_suffix x = {0};
-        double start = cpu_us(), us;
+        double start = 1e6 * clock_s(CLOCK_PROCESS_CPUTIME_ID), us;
         struct err e;
 
         if (model_suffix(m, s, chat, chat->messages->n - 1, &tail, &x, &e) != 0) {
             (void)fprintf(stderr, "%s\n", e.text);
             exit(1);
         }
-        us = cpu_us() - start;
+        us = 1e6 * clock_s(CLOCK_PROCESS_CPUTIME_ID) - start;
         best = us < best ? us : best;
         vec_done(&x.ids);
     }
@@ -93,9 +86,9 @@ static void one(const struct model *m, struct model_scratch *s, unsigned n)
         exit(1);
     chat.messages = messages;
     suffix = best_suffix(m, s, &chat);
-    start = cpu_us();
+    start = 1e6 * clock_s(CLOCK_PROCESS_CPUTIME_ID);
     (void)model_prompt(m, s, &chat, &ids, &e);
-    full = cpu_us() - start;
+    full = 1e6 * clock_s(CLOCK_PROCESS_CPUTIME_ID) - start;
     printf("%6u messages %8zu tokens: suffix %7.1f us, full %9.1f us\n", n, ids.n, suffix, full);
     vec_done(&ids);
     buf_done(&text);

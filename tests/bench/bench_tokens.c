@@ -12,11 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/vec.h"
 #include "worker/tokens/tokenizer.h"
+
+#include "bench_clock.h"
 
 enum { ROUNDS = 7, MESSAGE_BYTES = 500, MESSAGES_MAX = 2000 };
 
@@ -25,14 +26,6 @@ struct messages {
     size_t n, cap;
     size_t bytes;
 };
-
-static double seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static void read_file(const char *path, struct buf *out)
 {
@@ -80,46 +73,46 @@ static void encode(struct encoder *enc, struct str text, struct token_vec *ids)
 
 static double time_whole(struct encoder *enc, struct str text, struct token_vec *ids)
 {
-    double start = seconds();
+    double start = clock_s(CLOCK_PROCESS_CPUTIME_ID);
 
     vec_clear(ids);
     encode(enc, text, ids);
-    return seconds() - start;
+    return clock_s(CLOCK_PROCESS_CPUTIME_ID) - start;
 }
 
 static double time_messages(struct encoder *enc, const struct messages *m, struct token_vec *ids)
 {
-    double start = seconds();
+    double start = clock_s(CLOCK_PROCESS_CPUTIME_ID);
 
     for (size_t i = 0; i < m->n; i++) {
         vec_clear(ids);
         encode(enc, m->at[i], ids);
     }
-    return seconds() - start;
+    return clock_s(CLOCK_PROCESS_CPUTIME_ID) - start;
 }
 
 static double time_decode(const struct tokenizer *t, const struct token_vec *ids)
 {
-    double start = seconds();
+    double start = clock_s(CLOCK_PROCESS_CPUTIME_ID);
     struct buf out = {0};
 
     tokenizer_decode(t, ids->at, ids->n, false, &out);
     buf_done(&out);
-    return seconds() - start;
+    return clock_s(CLOCK_PROCESS_CPUTIME_ID) - start;
 }
 
 static double time_detok(const struct tokenizer *t, const struct token_vec *ids)
 {
     struct detok *d = detok_new(t, false);
     struct buf out = {0};
-    double start = seconds();
+    double start = clock_s(CLOCK_PROCESS_CPUTIME_ID);
 
     for (size_t i = 0; i < ids->n; i++) {
         buf_clear(&out);
         detok_feed(d, ids->at[i], &out);
     }
     detok_finish(d, &out);
-    start = seconds() - start;
+    start = clock_s(CLOCK_PROCESS_CPUTIME_ID) - start;
     buf_done(&out);
     detok_free(d);
     return start;
@@ -248,12 +241,12 @@ int main(int argc, char **argv)
     read_file(argv[2], &text);
     cut(buf_str(&text), &m);
     for (int i = 0; i < 3; i++) {
-        start = seconds();
+        start = clock_s(CLOCK_PROCESS_CPUTIME_ID);
         if (tokenizer_load(argv[1], &t, &e) < 0) {
             fprintf(stderr, "%s\n", e.text);
             return 1;
         }
-        load = MIN_OF(load, seconds() - start);
+        load = MIN_OF(load, clock_s(CLOCK_PROCESS_CPUTIME_ID) - start);
         if (i < 2)
             tokenizer_free(t);
     }

@@ -18,24 +18,13 @@ pool      the engine pool alone, in one process (bench_engines)
 CPU is the processes' clocks. Latencies are wall time: with --niced gateway and bench run before
 others (chrt; needs root), for a machine that is busy with other things; its load is noted.
 """
-import argparse
 import json
 import os
-import pathlib
 import re
 import subprocess
-import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-os.environ.setdefault("RG_BUILD", "build/release")
-sys.path.insert(0, str(ROOT / "tests/blackbox"))
-import gateway as g  # noqa: E402
-
-
-def cpu_s(pid):
-    """User + system seconds of all threads of a process (its CPU clock)."""
-    return time.clock_gettime((~pid << 3) | 2)
+from scenes_kit import cpu_s, g, parser, play
 
 
 class Bench:
@@ -168,24 +157,13 @@ SCENES = {"streams": streams, "held": held, "parse": parse, "pool": pool}
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    p.add_argument("--json")
-    p.add_argument("--scenes", default=",".join(SCENES))
+    p = parser(__doc__, SCENES)
     p.add_argument("--calls", type=int, default=400)
     p.add_argument("--seconds", type=float, default=10.0, help="of streams")
     p.add_argument("--held", type=int, default=2000)
     p.add_argument("--hold", type=float, default=60.0)
     p.add_argument("--niced", action="store_true")
-    args = p.parse_args()
-    results = []
-    try:
-        for name in args.scenes.split(","):
-            SCENES[name](args, results)
-    finally:
-        for gate in g.Gateway.everybody:
-            gate.destroy()
-    if args.json:
-        pathlib.Path(args.json).write_text(json.dumps(results, indent=1) + "\n")
+    play(SCENES, p.parse_args())
 
 
 if __name__ == "__main__":

@@ -6,19 +6,14 @@ import argparse
 import http.client
 import json
 import os
-import sys
 import threading
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "blackbox"))
-import gateway as g  # noqa: E402
+from scenes_kit import cpu_s, g
 
 
 def cpu_ms(pid):
-    total = 0
-    for task in os.listdir(f"/proc/{pid}/task"):
-        total += int(open(f"/proc/{pid}/task/{task}/schedstat").read().split()[0])
-    return total / 1e6
+    return 1000 * cpu_s(pid)
 
 
 def talk(gateway, turns, times, session=None):

@@ -14,28 +14,16 @@ export    /health and another session's turns while 10,000 trajectories leave as
 CPU is the process clock of the worker, so other work on the machine does not count. Latencies are
 wall time: on a busy machine read them beside the idle ones.
 """
-import argparse
 import http.client
 import json
-import os
-import pathlib
 import subprocess
-import sys
 import threading
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-os.environ.setdefault("RG_BUILD", "build/release")
-sys.path.insert(0, str(ROOT / "tests/blackbox"))
-import gateway as g  # noqa: E402
+from scenes_kit import ROOT, cpu_s, g, parser, play
 
 LONG_TOKENS = 65536
 N_MAX = 128  # answers of one call
-
-
-def cpu_s(pid):
-    """User + system seconds of all threads of a process (its CPU clock)."""
-    return time.clock_gettime((~pid << 3) | 2)
 
 
 def prose():
@@ -279,22 +267,11 @@ SCENES = {"long": long_turns, "growing": growing, "export": export}
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    p.add_argument("--json")
+    p = parser(__doc__, SCENES)
     p.add_argument("--turns", type=int, default=60)
     p.add_argument("--seconds", type=float, default=3.0, help="of exports, and idle before them")
-    p.add_argument("--scenes", default=",".join(SCENES))
     p.add_argument("--perf", help="also record the worker's long turns: FILE.MODEL (perf report -i)")
-    args = p.parse_args()
-    results = []
-    try:
-        for name in args.scenes.split(","):
-            SCENES[name](args, results)
-    finally:
-        for gate in g.Gateway.everybody:
-            gate.destroy()
-    if args.json:
-        pathlib.Path(args.json).write_text(json.dumps(results, indent=1) + "\n")
+    play(SCENES, p.parse_args())
 
 
 if __name__ == "__main__":
