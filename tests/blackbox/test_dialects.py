@@ -326,6 +326,41 @@ def test_tools_of_one_name_in_two_namespaces(serve):
     assert state["num_branches"] == 1
 
 
+def test_tools_that_come_in_the_input_are_as_good_as_a_list_of_tools(serve):
+    """Codex has no other way for its newer models. Later ones are told where they come."""
+    gateway, session = serve([CALL % '{"input" :"a\\nb"}', CALL.replace("write", "late") % "{}", "Done."])
+    tools = [{"type": "namespace", "name": "ns", "tools": [{"type": "custom", "name": "write"}]},
+             {"type": "function", "name": "read", "parameters": {"type": "object"}}]
+    more = [{"type": "additional_tools", "role": "developer", "tools": [t]} for t in tools]
+    listed = post(gateway, new_session(gateway), "/v1/responses", {"input": [USER], "tools": tools}).json()
+    body = {"input": [*more, USER]}
+    first = post(gateway, session, "/v1/responses", body).json()
+    assert first["usage"]["input_tokens"] == listed["usage"]["input_tokens"]
+    assert first["tools"] == listed["tools"] == tools
+    call, = first["output"]
+    assert (call["type"], call["namespace"], call["input"]) == ("custom_tool_call", "ns", "a\nb")
+    stored = gateway.get(f"/sessions/{session}/v1/responses/{first['id']}").json()
+    assert stored == first
+    body["input"] += [call, {"type": "custom_tool_call_output", "call_id": call["call_id"], "output": "r"},
+                      {"type": "additional_tools", "tools": [
+                          {"type": "function", "name": "late", "description": "d"}]},
+                      {"type": "agent_message", "author": "/root/a", "recipient": "/root", "content": [
+                          {"type": "input_text", "text": "from a"},
+                          {"type": "encrypted_content", "encrypted_content": "x"}]},
+                      {"type": "configuration_update", "reasoning": {"effort": "low"}},
+                      {"type": "context_compaction", "encrypted_content": "x"}]
+    call, = post(gateway, session, "/v1/responses", body).json()["output"]
+    assert (call["type"], call["name"]) == ("function_call", "late")
+    body["input"] += [call, {"type": "function_call_output", "call_id": call["call_id"], "output": "s"}]
+    assert post(gateway, session, "/v1/responses", body).status == 200
+    state = gateway.get(f"/sessions/{session}?records=1").json()
+    assert state["num_branches"] == 1
+    said = state["records"][2]["request"]["messages"]
+    assert [m["role"] for m in said] == ["user", "assistant", "tool", "developer", "user", "assistant", "tool"]
+    assert json.loads(said[3]["content"].removeprefix("New tool: "))["function"]["name"] == "late"
+    assert said[4]["content"] == "from a"
+
+
 def test_functions_are_answered_with_a_function_call(serve):
     """The way before tools: asked so, answered so, echoed so."""
     gateway, session = serve([CALL % '{"content" :"a"}', "Done."])

@@ -23,7 +23,8 @@ struct reader {
     const struct dialect_past *past;
     struct json *messages;
     const struct json *asked; /* of the previous response */
-    const struct json *tools; /* the request's own */
+    const struct json *tools; /* all that the request brings */
+    uint32_t n_leading;       /* items in front that only bring tools */
     struct spoken spoken;
     uint32_t at; /* item in input, for errors */
     struct err *e;
@@ -197,12 +198,44 @@ static int read_message(struct reader *r, const struct json *item)
     return 0;
 }
 
+/* Tools that come in the middle of a history are told where they come. */
+static int read_more_tools(struct reader *r, const struct json *item)
+{
+    struct json text;
+
+    if (r->at < r->n_leading)
+        return 0;
+    if (responses_tools_text(r->a, r->tools, item, r->at, &text, r->e))
+        return -1;
+    spoken_flush(r->a, &r->spoken, r->messages);
+    if (text.n)
+        json_push(r->a, r->messages, json_message(r->a, "developer", text));
+    return 0;
+}
+
+/* What another agent of Codex writes to this one; what is encrypted nobody here can read. */
+static int read_agent(struct reader *r, const struct json *item)
+{
+    const struct json *content = json_get(item, "content");
+    struct grown text = {0};
+
+    if (json_is(content, JSON_STRING))
+        grown_add(r->a, &text, json_string(content));
+    for (size_t i = 0; json_at(content, i); i++)
+        grown_add(r->a, &text, json_string(json_get(json_at(content, i), "text")));
+    spoken_flush(r->a, &r->spoken, r->messages);
+    if (text.len)
+        json_push(r->a, r->messages,
+                  json_message(r->a, "user", json_make_string(grown_str(&text))));
+    return 0;
+}
+
 /* Traces of tools that only the vendor's server runs: nothing that our model saw or wrote. */
 static bool is_foreign(struct str type)
 {
     return str_ends(type, STR("_call")) || str_ends(type, STR("_output")) ||
-           str_starts(type, STR("mcp_")) || str_starts(type, STR("compaction")) ||
-           str_eq_c(type, "ghost_snapshot");
+           str_starts(type, STR("mcp_")) || str_find(type, STR("compaction"), 0) != SIZE_MAX ||
+           str_eq_c(type, "ghost_snapshot") || str_eq_c(type, "configuration_update");
 }
 
 static int read_item(struct reader *r, const struct json *item)
@@ -226,6 +259,10 @@ static int read_item(struct reader *r, const struct json *item)
         return read_reasoning(r, item);
     if (str_eq_c(type, "item_reference"))
         return read_reference(r, item);
+    if (str_eq_c(type, "additional_tools"))
+        return read_more_tools(r, item);
+    if (str_eq_c(type, "agent_message"))
+        return read_agent(r, item);
     if (is_foreign(type))
         return 0;
     return bad_item(r, "type", "a known kind of item");
@@ -296,9 +333,10 @@ static int read_messages(struct arena *a, const struct json *body, const struct 
 {
     struct json messages = json_empty(JSON_ARRAY);
     struct reader r = {
-        .a = a, .past = past, .messages = &messages, .tools = json_get(body, "tools"), .e = e};
+        .a = a, .past = past, .messages = &messages, .tools = responses_tools_of(a, body), .e = e};
 
     spoken_init(&r.spoken);
+    r.n_leading = responses_leading_tools(body);
     if (read_previous(&r, body) || read_instructions(&r, body) ||
         read_items(&r, json_get(body, "input")))
         return -1;
@@ -308,69 +346,7 @@ static int read_messages(struct arena *a, const struct json *body, const struct 
     return 0;
 }
 
-/* --- tools --- */
-
-/* The list that grows, of all that the request has. */
-struct tool_list {
-    struct arena *a;
-    const struct json *given;
-    struct json all;
-    struct err *e;
-};
-
-static int read_tool(struct tool_list *l, const struct json *v, const char *path, struct str space)
-{
-    struct arena *a = l->a;
-    struct err *e = l->e;
-    struct str type = json_string(json_get(v, "type"));
-    struct str name = json_string(json_get(v, "name"));
-    const struct json *parameters = json_get(v, "parameters");
-    const struct json *inner = json_get(v, "tools");
-    char at[FIELD_PATH_MAX];
-
-    if (!json_is(v, JSON_OBJECT))
-        return err_field(e, path, "%s must be an object", path);
-    if (!type.p)
-        return err_field(e, path_at(at, "%s.type", path), "%s.type must be a string", path);
-    for (uint32_t i = 0; str_eq_c(type, "namespace") && json_at(inner, i); i++) {
-        path_at(at, "%s.tools[%u]", path, i);
-        if (!str_eq_c(json_string(json_get(json_at(inner, i), "type")), "namespace") &&
-            read_tool(l, json_at(inner, i), at, name))
-            return -1;
-    }
-    if (str_eq_c(type, "custom") && name.len)
-        tools_add_freeform(a, &l->all, responses_flat_name(a, l->given, space, name),
-                           json_get(v, "description"));
-    if (!str_eq_c(type, "function"))
-        return 0;
-    if (!name.len)
-        return err_field(e, path_at(at, "%s.name", path), "%s.name must be a non-empty string",
-                         path);
-    if (!json_is_null(parameters) && parameters->kind != JSON_OBJECT)
-        return err_field(e, path_at(at, "%s.parameters", path), "%s.parameters must be an object",
-                         path);
-    tools_add(a, &l->all, responses_flat_name(a, l->given, space, name), json_get(v, "description"),
-              parameters);
-    return 0;
-}
-
-static int read_tools(struct arena *a, const struct json *body, struct chat_request *req,
-                      struct err *e)
-{
-    struct tool_list l = {.a = a, .all = json_empty(JSON_ARRAY), .e = e};
-    char path[FIELD_PATH_MAX];
-
-    if (field_kind(body, "tools", JSON_ARRAY, &l.given, e))
-        return -1;
-    for (uint32_t i = 0; l.given && i < l.given->n; i++) {
-        path_at(path, "tools[%u]", i);
-        if (read_tool(&l, &l.given->items[i], path, (struct str){0}))
-            return -1;
-    }
-    if (l.all.n)
-        req->callable = req->chat.tools = json_keep(a, l.all);
-    return 0;
-}
+/* --- the rest --- */
 
 static int read_choice(struct arena *a, const struct json *body, struct chat_request *req,
                        struct err *e)
@@ -401,8 +377,6 @@ static int read_choice(struct arena *a, const struct json *body, struct chat_req
     }
     return request_choice_fits(req, "tool_choice", e);
 }
-
-/* --- the rest --- */
 
 static int read_format(struct arena *a, const struct json *body, struct chat_request *req,
                        struct err *e)
@@ -462,7 +436,7 @@ static int responses_parse(struct arena *a, const struct json *body,
     const struct json *reasoning;
 
     if (request_begin(a, body, headers, ret, e) || read_messages(a, body, past, ret, e) ||
-        read_tools(a, body, ret, e) || read_choice(a, body, ret, e) ||
+        responses_read_tools(a, body, ret, e) || read_choice(a, body, ret, e) ||
         request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
         read_format(a, body, ret, e) || read_include(body, ret, e) ||
         field_kind(body, "reasoning", JSON_OBJECT, &reasoning, e) ||

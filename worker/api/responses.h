@@ -18,6 +18,18 @@ struct str responses_flat_name(struct arena *a, const struct json *tools, struct
 /* And back: the request's tool, and its namespace (absent: none). NULL: no such tool. */
 const struct json *responses_tool(const struct json *tools, struct str flat, struct str *ret_space);
 
+/* All tools that a request brings, as it sent them; NULL: none. */
+const struct json *responses_tools_of(struct arena *a, const struct json *body);
+/* How many items in front of the input only bring tools. */
+uint32_t responses_leading_tools(const struct json *body);
+/* Into chat.tools and callable. */
+int responses_read_tools(struct arena *a, const struct json *body, struct chat_request *req,
+                         struct err *e);
+/* What the model is told of the tools that input[at] brings; an empty text: there are none. `given`
+ * are all tools of the request. */
+int responses_tools_text(struct arena *a, const struct json *given, const struct json *item,
+                         uint32_t at, struct json *ret, struct err *e);
+
 /* Those members of a request that its response object echoes (dialect.asked). */
 void responses_asked(struct arena *a, const struct chat_request *req, const struct json *body,
                      struct str ret[2]);

@@ -10,7 +10,8 @@
 enum item { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL, ITEM_CUSTOM, ITEM_KINDS };
 
 struct responses_writer {
-    struct writer w; /* first */
+    struct writer w;          /* first */
+    const struct json *tools; /* all that the request brought */
     int64_t sequence;
     enum item open;
     uint32_t n_items;                /* finished ones */

@@ -20,10 +20,16 @@ static const char *const echoed[][2] = {
     {"include", NULL}, /* kept only: it says what the items have */
 };
 
+/* Tools are told whole, wherever in the request they were. */
+static const struct json *echo_of(struct arena *a, const struct json *body, const char *key)
+{
+    return strcmp(key, "tools") == 0 ? responses_tools_of(a, body) : json_get(body, key);
+}
+
 static void echo(struct responses_writer *rw, struct json_out *o, const char *key,
                  const char *otherwise)
 {
-    const struct json *v = json_get(rw->w.body, key);
+    const struct json *v = echo_of(rw->w.a, rw->w.body, key);
 
     if (!otherwise)
         return;
@@ -112,7 +118,7 @@ static struct str asked_text(struct arena *a, const struct json *body, struct st
         json_out_str(&o, model);
     }
     for (size_t i = 0; i < ARRAY_LEN(echoed); i++) {
-        const struct json *v = json_get(body, echoed[i][0]);
+        const struct json *v = echo_of(a, body, echoed[i][0]);
 
         if (json_is_null(v) || is_own(echoed[i][0]) != own)
             continue;
