@@ -16,6 +16,9 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+/* libseccomp's own macros leave the last field out. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
 #ifndef SYS_SECCOMP
 #define SYS_SECCOMP 1 /* si_code of SIGSYS; the C library's headers lack it */
 #endif

@@ -17,7 +17,7 @@ static const struct {
 #undef X
 };
 
-static void fill(struct err *e, enum err_kind kind, const char *fmt, va_list ap)
+RG_PRINTF(3, 0) static void fill(struct err *e, enum err_kind kind, const char *fmt, va_list ap)
 {
     *e = (struct err){.kind = kind};
     (void)vsnprintf(e->text, sizeof(e->text), fmt, ap);

@@ -35,13 +35,13 @@ struct value number_from_json(struct arena *a, struct str text)
     for (size_t i = 0; i < text.len; i++) {
         if (text.p[i] == '.' || text.p[i] == 'e' || text.p[i] == 'E') {
             if (json_number_double(text, &d) != 0)
-                d = text.p[0] == '-' ? -INFINITY : INFINITY;
+                d = text.p[0] == '-' ? -HUGE_VAL : HUGE_VAL;
             return v_float(d);
         }
     }
     v = number_from_digits(a, text);
     /* Python refuses such a number when it reads it; none of ours gets here (its limit is 4300). */
-    return v.t == V_ERR ? v_float(INFINITY) : v;
+    return v.t == V_ERR ? v_float(HUGE_VAL) : v;
 }
 
 struct value number_of_big(struct run *r, const struct big *b)
