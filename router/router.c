@@ -119,6 +119,11 @@ size_t router_capacity(size_t descriptors)
     return front_capacity(descriptors);
 }
 
+void router_check(const struct config *c, struct buf *mistakes)
+{
+    upstreams_check(c, mistakes);
+}
+
 int router_run(const struct heritage *h)
 {
     struct router r = {0};

@@ -17,6 +17,9 @@
  * Everything in h must outlive the call. */
 int router_run(const struct heritage *h);
 
+/* Appends a line for each setting that a router could not start with. */
+void router_check(const struct config *c, struct buf *mistakes);
+
 /* How many idle connections a router holds with that many descriptors. */
 size_t router_capacity(size_t descriptors);
 

@@ -72,10 +72,11 @@ static int parse_tcp(struct upstream *u, const char *text, struct err *e)
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
     const char *colon = strrchr(text, ':');
     struct str host = str_of(text, colon ? (size_t)(colon - text) : 0);
+    uint64_t port;
     char *name;
     int r;
 
-    if (colon == NULL || host.len == 0 || colon[1] == 0)
+    if (colon == NULL || host.len == 0 || str_to_u64(str_cstr(colon + 1), UINT16_MAX, &port) != 0)
         return err_set(e, ERR_CONFIG, "an upstream is unix:PATH or HOST:PORT, not %s", text);
     if (host.p[0] == '[' && host.p[host.len - 1] == ']')
         host = str_sub(host, 1, host.len - 2);
@@ -131,6 +132,25 @@ static int parse_peer(struct peer_range *r, struct upstream *to, const char *tex
     r->first = (uint32_t)first;
     r->last = (uint32_t)last;
     return parse_address(to, text + equals + 1, e);
+}
+
+void upstreams_check(const struct config *c, struct buf *mistakes)
+{
+    struct upstream *to = mem_calloc(1, sizeof(*to));
+    struct peer_range range;
+    struct err e;
+
+    if (c->upstream.n > BOARD_WORKERS_MAX)
+        buf_printf(mistakes, "--upstream: more than %d\n", BOARD_WORKERS_MAX);
+    for (size_t i = 0; i < c->upstream.n; i++)
+        if (parse_address(to, c->upstream.at[i], &e) != 0)
+            buf_printf(mistakes, "--upstream: %s\n", e.text);
+    if (c->peer.n > PEERS_MAX)
+        buf_printf(mistakes, "--peer: more than %d\n", PEERS_MAX);
+    for (size_t i = 0; i < c->peer.n; i++)
+        if (parse_peer(&range, to, c->peer.at[i], &e) != 0)
+            buf_printf(mistakes, "--peer: %s\n", e.text);
+    free(to);
 }
 
 /* Parses all before anything changes. */

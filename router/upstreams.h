@@ -60,6 +60,9 @@ void upstreams_leave_behind(struct upstreams *u);
  */
 int upstreams_any(struct upstreams *u);
 
+/* Appends a line for each --upstream and --peer that cannot be used. */
+void upstreams_check(const struct config *c, struct buf *mistakes);
+
 /* Takes over the settings' peers. -1 and e, and nothing changed, when one of them is wrong. */
 int upstreams_reload_peers(struct upstreams *u, struct err *e);
 

@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/proc/keys.h"
 #include "router/router.h"
+#include "supervisor/listeners.h"
 #include "supervisor/supervisor.h"
 #include "worker/worker.h"
 
@@ -14,13 +16,25 @@ static void print(FILE *to, struct buf *b)
     buf_done(b);
 }
 
-struct config *commands_load(int argc, char **argv)
+struct config *commands_load(int argc, char **argv, enum commands_care care)
 {
     struct buf mistakes = {0};
-    struct config *c = config_load(argc, argv, &mistakes);
+    struct config *c = config_load_rest(argc, argv, &mistakes);
+    struct err e;
 
-    if (c && c->args.n) {
-        buf_printf(&mistakes, "%s: unexpected argument\n", c->args.at[0]);
+    for (size_t i = 0; i < c->args.n; i++)
+        buf_printf(&mistakes, "%s: unexpected argument\n", c->args.at[i]);
+    if (care != COMMANDS_SYNTAX) {
+        if (listeners_check(c, &e))
+            buf_printf(&mistakes, "%s\n", e.text);
+        keys_check_files(c->admin_key_file, c->key_secret_file, &mistakes);
+        router_check(c, &mistakes);
+        if (c->upstream.n == 0)
+            worker_check(c, care == COMMANDS_MODEL, &mistakes);
+        if (care == COMMANDS_ROUTE && c->upstream.n == 0)
+            buf_puts(&mistakes, "--upstream: route needs at least one\n");
+    }
+    if (mistakes.len) {
         config_free(c);
         c = NULL;
     }
@@ -35,8 +49,9 @@ int serve_command(int argc, char **argv)
         .unload = worker_unload,
         .worker = worker_run,
         .router = router_run,
+        .check = router_check,
     };
-    struct config *c = commands_load(argc, argv);
+    struct config *c = commands_load(argc, argv, COMMANDS_VALUES);
     int rc;
 
     if (!c)
@@ -48,16 +63,13 @@ int serve_command(int argc, char **argv)
 
 int route_command(int argc, char **argv)
 {
-    static const struct supervisor_bodies bodies = {.router = router_run};
-    struct config *c = commands_load(argc, argv);
-    int rc = 2;
+    static const struct supervisor_bodies bodies = {.router = router_run, .check = router_check};
+    struct config *c = commands_load(argc, argv, COMMANDS_ROUTE);
+    int rc;
 
     if (!c)
-        return rc;
-    if (c->upstream.n == 0)
-        fprintf(stderr, "--upstream: route needs at least one\n");
-    else
-        rc = supervisor_serve(c, &bodies);
+        return 2;
+    rc = supervisor_serve(c, &bodies);
     config_free(c);
     return rc;
 }
@@ -94,7 +106,7 @@ int config_command(int argc, char **argv)
         print(stdout, &out);
         return 0;
     }
-    c = commands_load(argc, argv);
+    c = commands_load(argc, argv, check ? COMMANDS_MODEL : COMMANDS_SYNTAX);
     if (!c)
         return 2;
     if (dump)

@@ -20,6 +20,13 @@ int config_command(int argc, char **argv);
 int nginx_command(int argc, char **argv);
 
 /* Loads the settings, or prints every mistake to stderr and returns NULL. */
-struct config *commands_load(int argc, char **argv);
+enum commands_care {
+    COMMANDS_SYNTAX, /* names and values by themselves */
+    COMMANDS_VALUES, /* and what they stand for: addresses, files, names */
+    COMMANDS_ROUTE,  /* the same, and there must be upstreams */
+    COMMANDS_MODEL,  /* the same as VALUES, and the model is loaded to see */
+};
+
+struct config *commands_load(int argc, char **argv, enum commands_care care);
 
 #endif

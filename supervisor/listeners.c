@@ -64,10 +64,10 @@ static int split_address(const char *text, char host[256], char port[16], struct
         text++;
         n -= 2;
     } else if (n && memchr(text, ':', n)) {
-        return err_set(e, ERR_CONFIG, "listen: write an IPv6 address as [ADDRESS]:PORT");
+        return err_set(e, ERR_CONFIG, "--listen: write an IPv6 address as [ADDRESS]:PORT");
     }
     if (n >= 256 || !colon || strlen(colon + 1) >= 16 || !colon[1])
-        return err_set(e, ERR_CONFIG, "listen: \"%.100s\" is not HOST:PORT", text);
+        return err_set(e, ERR_CONFIG, "--listen: \"%.100s\" is not HOST:PORT", text);
     memcpy(host, text, n);
     host[n] = 0;
     memcpy(port, colon + 1, strlen(colon + 1) + 1);
@@ -145,14 +145,17 @@ static int resolve(const struct config *c, struct sockaddr_storage *ret, socklen
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *found;
     char host[256] = "", port[16] = "";
+    uint64_t number;
     int rc;
 
     if (split_address(c->listen, host, port, e))
         return -1;
+    if (str_to_u64(str_cstr(port), UINT16_MAX, &number))
+        return err_set(e, ERR_CONFIG, "--listen: \"%s\" is no port", port);
     hints.ai_family = host[0] ? AF_UNSPEC : AF_INET;
     rc = getaddrinfo(host[0] ? host : NULL, port, &hints, &found);
     if (rc)
-        return err_set(e, ERR_CONFIG, "listen: \"%s\": %s", c->listen, gai_strerror(rc));
+        return err_set(e, ERR_CONFIG, "--listen: \"%s\": %s", c->listen, gai_strerror(rc));
     memcpy(ret, found->ai_addr, found->ai_addrlen);
     *ret_len = found->ai_addrlen;
     freeaddrinfo(found);
@@ -166,6 +169,14 @@ static socklen_t any_loopback(struct sockaddr_storage *ret)
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     memcpy(ret, &a, sizeof(a));
     return sizeof(a);
+}
+
+int listeners_check(const struct config *c, struct err *e)
+{
+    struct sockaddr_storage a = {0};
+    socklen_t len = 0;
+
+    return resolve(c, &a, &len, e) ? -1 : check_exposure(c, (struct sockaddr *)&a, e);
 }
 
 /* SO_REUSEPORT would silently share the port with another gateway of the same user, so the port is

@@ -33,6 +33,9 @@ struct listeners {
 /* Everything closed. */
 void listeners_init(struct listeners *l);
 
+/* Whether --listen is an address that we may listen on. ERR_CONFIG. */
+int listeners_check(const struct config *c, struct err *e);
+
 /* Makes the state and run folders, which must be writable. */
 int listeners_folders(const struct config *c, struct err *e);
 

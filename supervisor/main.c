@@ -70,6 +70,8 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
     }
+    if (argc > 1)
+        fprintf(stderr, "rollgate: no command is called \"%s\"\n\n", argv[1]);
     usage(stderr);
     return 2;
 }

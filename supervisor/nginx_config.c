@@ -163,7 +163,7 @@ int nginx_command(int argc, char **argv)
     site.certificate = take_value(&argc, argv, "--certificate", "/etc/rollgate/tls.crt");
     site.key = take_value(&argc, argv, "--certificate-key", "/etc/rollgate/tls.key");
     site.listen = take_value(&argc, argv, "--site-listen", "443");
-    c = commands_load(argc, argv);
+    c = commands_load(argc, argv, COMMANDS_SYNTAX);
     if (!c)
         return 2;
     buf_puts(&out, "# Written by `rollgate nginx-config`: include it inside http { }.\n");

@@ -239,6 +239,8 @@ static struct config *load_fresh(struct supervisor *s, struct buf *mistakes)
 
     if (fresh && s->config->upstream.n == 0)
         check_keys(s->config, fresh, mistakes);
+    if (fresh && s->bodies->check)
+        s->bodies->check(fresh, mistakes);
     if (mistakes->len == 0)
         return fresh;
     config_free(fresh);

@@ -24,6 +24,8 @@ struct supervisor_bodies {
     int (*load)(const struct config *c, const struct model **ret, struct buf *remark,
                 struct err *e);
     void (*unload)(const struct model *m);
+    /* Appends a line for each setting that cannot be taken over by a reload. NULL: all can. */
+    void (*check)(const struct config *c, struct buf *mistakes);
     /* The main of a child; returns its exit status. */
     int (*worker)(const struct heritage *h);
     int (*router)(const struct heritage *h);

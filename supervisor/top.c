@@ -206,7 +206,8 @@ int top_command(int argc, char **argv)
     struct config *c;
     int rc;
 
-    c = once ? commands_load(argc - 1, argv + 1) : commands_load(argc, argv);
+    c = once ? commands_load(argc - 1, argv + 1, COMMANDS_SYNTAX)
+             : commands_load(argc, argv, COMMANDS_SYNTAX);
     if (!c)
         return 2;
     rc = watch(c, once);

@@ -53,6 +53,18 @@ static void load_environment(struct config_load *l)
     }
 }
 
+/* A switch may have its value behind it; what is none of these is something else. */
+static bool is_switch_value(const char *text)
+{
+    static const char *const values[] = {"on", "off", "true", "false", "yes", "no"};
+
+    for (size_t i = 0; text && i < ARRAY_LEN(values); i++) {
+        if (str_eq_nocase(str_cstr(text), str_cstr(values[i])))
+            return true;
+    }
+    return false;
+}
+
 /* One flag at argv[i]; returns how many arguments it took. */
 static int take_flag(struct config_load *l, int argc, char *const *argv, int i)
 {
@@ -77,7 +89,8 @@ static int take_flag(struct config_load *l, int argc, char *const *argv, int i)
         config_unknown(l, name, place);
         return 1;
     }
-    if (value.p || row->type == CONFIG_BOOL) {
+    if (value.p ||
+        (row->type == CONFIG_BOOL && !is_switch_value(i + 1 < argc ? argv[i + 1] : NULL))) {
         config_set(l, row, value.p ? value : STR("on"), CONFIG_FROM_FLAG, place);
         return 1;
     }
@@ -168,10 +181,9 @@ static void resolve(struct config *c)
         c->run_dir = run && *run && !strchr(run, ':') ? mem_strdup(run) : join(c->state_dir, "run");
 }
 
-struct config *config_load(int argc, char *const *argv, struct buf *mistakes)
+struct config *config_load_rest(int argc, char *const *argv, struct buf *mistakes)
 {
     struct config_load l = {.mistakes = mistakes};
-    size_t before = mistakes->len;
     const char *file = find_file(argc, argv);
 
     l.config = mem_zalloc(sizeof(*l.config));
@@ -185,11 +197,18 @@ struct config *config_load(int argc, char *const *argv, struct buf *mistakes)
     load_flags(&l, argc, argv);
     resolve(l.config);
     free(l.source);
-    if (mistakes->len > before) {
-        config_free(l.config);
-        return NULL;
-    }
     return l.config;
+}
+
+struct config *config_load(int argc, char *const *argv, struct buf *mistakes)
+{
+    size_t before = mistakes->len;
+    struct config *c = config_load_rest(argc, argv, mistakes);
+
+    if (mistakes->len == before)
+        return c;
+    config_free(c);
+    return NULL;
 }
 
 void config_reload(struct config *live)

@@ -49,6 +49,10 @@ struct config {
  * resolved to what will be used (no 0 or NULL left in them). */
 struct config *config_load(int argc, char *const *argv, struct buf *mistakes);
 
+/* The same, but never NULL: what is wrong keeps its default, so that the rest can be checked, too.
+ */
+struct config *config_load_rest(int argc, char *const *argv, struct buf *mistakes);
+
 /* Frees all; NULL is accepted. */
 void config_free(struct config *c);
 

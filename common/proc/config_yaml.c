@@ -1,7 +1,9 @@
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <yaml.h>
 
+#include "common/base/mem.h"
 #include "common/proc/config_internal.h"
 
 /*
@@ -16,6 +18,7 @@ struct reader {
     bool unknown;                 /* the value that comes next belongs to no setting */
     bool list;                    /* inside a sequence */
     int depth;                    /* of mappings and sequences */
+    bool *seen;                   /* by row: set further up */
 };
 
 static void place_of(const struct reader *r, const yaml_mark_t *mark, char *out, size_t size)
@@ -35,6 +38,10 @@ static void take_scalar(struct reader *r, const yaml_event_t *event)
         r->unknown = !r->row;
         if (!r->row)
             config_unknown(r->load, text, place);
+        else if (r->seen[r->row - config_rows])
+            buf_printf(r->load->mistakes, "%s: %s: is set twice\n", place, r->row->flag);
+        else
+            r->seen[r->row - config_rows] = true;
         return;
     }
     if (r->row && bare && (str_eq_c(text, "null") || str_eq_c(text, "~")))
@@ -133,6 +140,7 @@ void config_read_yaml(struct config_load *l, const char *path)
         return;
     }
     yaml_parser_set_input_file(&r.parser, file);
+    r.seen = mem_calloc(config_n_rows, sizeof(*r.seen));
     while (!end) {
         yaml_event_t event;
 
@@ -144,6 +152,7 @@ void config_read_yaml(struct config_load *l, const char *path)
         end = take_event(&r, &event);
         yaml_event_delete(&event);
     }
+    free(r.seen);
     yaml_parser_delete(&r.parser);
     (void)fclose(file);
 }

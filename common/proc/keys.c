@@ -195,6 +195,18 @@ void keys_free(struct keys *k)
     free(k);
 }
 
+void keys_check_files(const char *admin_file, const char *secret_file, struct buf *mistakes)
+{
+    struct keys *k = mem_zalloc(sizeof(*k));
+    struct err e;
+
+    if (admin_file && load_admins(k, admin_file, &e))
+        buf_printf(mistakes, "--admin-key-file: %s\n", e.text);
+    if (secret_file && load_secrets(k, secret_file, &e))
+        buf_printf(mistakes, "--key-secret-file: %s\n", e.text);
+    keys_free(k);
+}
+
 bool keys_required(const struct keys *k)
 {
     return k->required;

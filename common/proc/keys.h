@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
 #include "common/proc/ids.h"
@@ -37,6 +38,9 @@ struct keys;
 int keys_load(const char *admin_file, const char *secret_file, const char *state_dir,
               struct keys **ret, struct err *e);
 void keys_free(struct keys *k);
+
+/* Appends a line for each of the two files (NULL: none) that does not hold what it should. */
+void keys_check_files(const char *admin_file, const char *secret_file, struct buf *mistakes);
 
 /* Whether requests need a key (an admin key file is configured). */
 bool keys_required(const struct keys *k);

@@ -94,3 +94,55 @@ def test_json_log_lines_are_whole(start):
     for line in s.log().splitlines():
         entry = json.loads(line)
         assert {"ts", "level", "role", "pid", "msg"} <= entry.keys()
+
+
+WRONG = {
+    "listen": ["127.0.0.1:99999", "nowhere", "127.0.0.1:http"],
+    "peer": ["zzz", "4-7=127.0.0.1:99999", "7-4=127.0.0.1:1"],
+    "engine": ["bar:baz", "sglang:foo", "vllm:http://127.0.0.1:99999", "builtin:dance", "builtin:script:/no/script",
+               "sglang:http://127.0.0.1:1,key-file=/no/engine-key", "vllm:http://127.0.0.1:1,weight=much"],
+    "sink": ["ftp:x", "redis:x", "redis://127.0.0.1?password_file=/no/password"],
+    "tool-parser": ["none-such-tools"], "reasoning-parser": ["none-such-thoughts"], "tito-family": ["none-such-family"],
+    "model": ["/no/model"], "admin-key-file": ["/no/admins"], "key-secret-file": ["/no/secret"],
+    "passthrough": ["perhaps"], "workers": ["many"],
+}
+
+
+def test_what_settings_stand_for_is_checked_too_and_all_at_once(tmp_path):
+    for flag, values in WRONG.items():
+        for value in values:
+            done = run("config", "--check", f"--{flag}={value}", f"--state-dir={tmp_path}/state")
+            assert done.returncode == 2 and f"--{flag}" in done.stderr, (flag, value, done.stderr)
+            assert done.stderr.count("\n") == 1, done.stderr
+    all_wrong = [f"--{flag}={value}" for flag, values in WRONG.items() for value in values]
+    for command in (["config", "--check"], ["serve"]):
+        done = run(*command, *all_wrong, f"--state-dir={tmp_path}/state", "extra")
+        assert done.returncode == 2
+        # of a repeated flag that takes one value the last one counts, but for what is no value at all
+        repeats = len(WRONG["listen"]) - 1
+        assert done.stderr.count("\n") == len(all_wrong) - repeats + 1, done.stderr
+        for flag in WRONG:
+            assert f"--{flag}" in done.stderr, flag
+    done = run("route", "--listen=127.0.0.1:99999", "--workers=many")
+    assert done.returncode == 2
+    assert {line.split(":")[0] for line in done.stderr.splitlines()} == {"--listen", "--workers", "--upstream"}
+    assert not (tmp_path / "state").exists(), "a check makes nothing"
+    shell = tmp_path / "key"
+    shell.write_text("an admin's key\n")
+    assert run("config", "--check", "--listen=0.0.0.0:1").returncode == 2, "nobody listens everywhere without keys"
+    assert run("config", "--check", "--listen=0.0.0.0:1", f"--admin-key-file={shell}").returncode == 0
+
+
+def test_a_file_says_each_thing_once(tmp_path):
+    (tmp_path / "c.yaml").write_text("workers: 2\nmax_nodes: 5\nworkers: 3\nmax-nodes: 6\n")
+    done = run("config", "--check", "--config", tmp_path / "c.yaml")
+    assert done.returncode == 2
+    assert "c.yaml:3: workers: is set twice" in done.stderr and "c.yaml:4: max-nodes: is set twice" in done.stderr
+
+
+def test_a_switch_takes_its_value_from_behind(tmp_path):
+    for value, says in (("off", "sandbox: off"), ("on", "sandbox: on"), ("=no", "sandbox: off")):
+        words = [f"--sandbox{value}"] if value[0] == "=" else ["--sandbox", value]
+        assert says in run("config", "--dump", *words, "--workers", 3).stdout
+    assert "sandbox: on" in run("config", "--dump", "--sandbox", "--workers", 3).stdout
+    assert run("dance").stderr.startswith('rollgate: no command is called "dance"')

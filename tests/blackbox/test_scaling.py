@@ -324,3 +324,12 @@ def test_routers_come_and_go_many_times(start):
         os.kill(pid, signal.SIGKILL)
         g.wait_until(lambda: s.child(name) != pid, what=f"{name} is replaced")
     assert {s.get("/ready").status for _ in range(20)} == {200}
+
+
+def test_peers_that_cannot_be_used_are_not_reloaded(start):
+    s = configured(workers=1, routers=1).start().allow("configuration not reloaded")
+    write_settings(s, workers=2, routers=1, peer='["4-7=127.0.0.1:99999", "zzz"]')
+    s.signal(signal.SIGHUP)
+    s.wait_line("configuration not reloaded mistake=.*99999")
+    s.wait_line("configuration not reloaded mistake=.*zzz")
+    assert len(s.family()) == 3 and s.get("/ready").status == 200

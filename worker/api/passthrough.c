@@ -158,11 +158,10 @@ static int forward(struct api_request *r, struct forward *f, struct err *e)
 
 void passthrough_serve(struct api_request *r)
 {
-    const char *setting = r->api->heritage->config->passthrough;
     struct forward *f;
     struct err e = {0};
 
-    if (setting && strcmp(setting, "off") == 0) {
+    if (!r->api->heritage->config->passthrough) {
         (void)err_set(&e, ERR_NOT_FOUND, "no such path");
         respond_error(r, NULL, &e);
         return;

@@ -50,6 +50,9 @@ struct engine_adapter {
     /* Types of response_format that the kind has no field for, blank-separated; NULL: none. */
     const char *cannot_enforce;
 
+    /* What can be said of the setting without a model. NULL: open and close say it. */
+    int (*check)(const struct engine_target *t, struct err *e);
+
     /* Prepares a replica; connects nothing yet. o and t outlive it. */
     int (*open)(struct loop *loop, const struct engine_target *t, const struct engine_options *o,
                 void **ret, struct err *e);

@@ -93,6 +93,16 @@ static int mode_parse(struct builtin *b, const char *mode, struct err *e)
     return 0;
 }
 
+int builtin_check(const char *mode, struct err *e)
+{
+    struct builtin b = {0};
+    int rc = mode_parse(&b, mode, e);
+
+    buf_done(&b.script_text);
+    arena_done(&b.arena);
+    return rc;
+}
+
 int builtin_new(const char *mode, const struct engine_options *o, struct builtin **ret,
                 struct err *e)
 {

@@ -28,6 +28,8 @@ struct builtin_answer {
 /* mode as in the --engine argument ("" is echo). ERR_CONFIG on a bad mode or script file. */
 int builtin_new(const char *mode, const struct engine_options *o, struct builtin **ret,
                 struct err *e);
+/* The same mistakes, without a model. */
+int builtin_check(const char *mode, struct err *e);
 void builtin_free(struct builtin *b);
 
 /* -1: the request's grammar cannot be followed; ret is to be freed all the same. */

@@ -40,6 +40,11 @@ static int replica_open(struct loop *loop, const struct engine_target *t,
     return 0;
 }
 
+static int replica_check(const struct engine_target *t, struct err *e)
+{
+    return builtin_check(t->rest, e);
+}
+
 static void replica_close(void *replica)
 {
     struct replica *r = replica;
@@ -152,6 +157,7 @@ static void attempt_cancel(void *attempt)
 const struct engine_adapter engine_builtin = {
     .kind = "builtin",
     .cannot_enforce = "regex structural_tag",
+    .check = replica_check,
     .open = replica_open,
     .close = replica_close,
     .start = attempt_start,

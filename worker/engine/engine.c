@@ -4,6 +4,7 @@
 
 #include "common/base/mem.h"
 #include "worker/engine/pool_internal.h"
+#include "worker/engine/target.h"
 #include "worker/model/model.h"
 
 enum { QUEUE_TIMEOUT_MS = 300000, INTERVAL_MS = 5000, PROBE_TIMEOUT_MS = 20000 };
@@ -52,6 +53,36 @@ int engine_pool_new(struct loop *loop, const struct engine_options *o, struct en
 out:
     engine_pool_free(p);
     return -1;
+}
+
+static int check_target(const struct engine_target *t, const struct engine_options *o,
+                        struct err *e)
+{
+    const struct engine_adapter *adapter = engine_adapter_find(t->kind);
+    struct loop *loop;
+    void *replica;
+    int rc;
+
+    if (adapter->check)
+        return adapter->check(t, e);
+    loop = loop_new(e);
+    rc = loop ? adapter->open(loop, t, o, &replica, e) : -1;
+    if (rc == 0)
+        adapter->close(replica);
+    loop_free(loop);
+    return rc;
+}
+
+int engine_check(const char *text, const struct engine_options *o, struct err *e)
+{
+    struct arena a = {0};
+    struct engine_target t;
+    int rc = engine_target_parse(&a, text, &t, e);
+
+    if (rc == 0)
+        rc = check_target(&t, o, e);
+    arena_done(&a);
+    return rc;
 }
 
 void engine_pool_reload(struct engine_pool *p, const struct engine_options *o)

@@ -128,6 +128,9 @@ struct engine_options {
         health_timeout_ms; /* 0: 20 s */
 };
 
+/* Whether one engine argument could be opened, with o's TLS settings. ERR_CONFIG. */
+int engine_check(const char *text, const struct engine_options *o, struct err *e);
+
 /* Parses the engine arguments and prepares; connects nothing yet. */
 int engine_pool_new(struct loop *loop, const struct engine_options *o, struct engine_pool **ret,
                     struct err *e);

@@ -22,6 +22,18 @@ struct files {
     struct loop_task later;
 };
 
+/* A folder that does not exist may be made. */
+static int files_check(struct str spec, struct err *e)
+{
+    char *dir = mem_strndup(spec.p ? spec.p : "", spec.len);
+    int rc = 0;
+
+    if (spec.len > 0 && access(dir, F_OK) == 0 && access(dir, W_OK | X_OK))
+        rc = err_sys(e, ERR_CONFIG, "--sink file: cannot write to %s", dir);
+    free(dir);
+    return rc;
+}
+
 static int files_open(struct target *t, struct str spec, struct err *e)
 {
     struct files *f;
@@ -159,5 +171,8 @@ static void files_send(struct target *t, const char *path)
     }
 }
 
-const struct target_kind target_file = {
-    .name = "file", .open = files_open, .send = files_send, .close = files_close};
+const struct target_kind target_file = {.name = "file",
+                                        .check = files_check,
+                                        .open = files_open,
+                                        .send = files_send,
+                                        .close = files_close};

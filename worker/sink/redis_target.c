@@ -412,6 +412,19 @@ static void redis_close(struct target *t)
     free(r);
 }
 
+static int redis_check(struct str spec, struct err *e)
+{
+    struct redis r = {0};
+    int rc;
+
+    if (redis_url_parse(spec, &r.url, e))
+        return -1;
+    rc = read_password(&r, e);
+    redis_url_done(&r.url);
+    free(r.password);
+    return rc;
+}
+
 static int redis_open(struct target *t, struct str spec, struct err *e)
 {
     struct redis *r = mem_zalloc(sizeof(*r));
@@ -431,5 +444,8 @@ static int redis_open(struct target *t, struct str spec, struct err *e)
     return -1;
 }
 
-const struct target_kind target_redis = {
-    .name = "redis", .open = redis_open, .send = redis_send, .close = redis_close};
+const struct target_kind target_redis = {.name = "redis",
+                                         .check = redis_check,
+                                         .open = redis_open,
+                                         .send = redis_send,
+                                         .close = redis_close};

@@ -20,27 +20,46 @@ static const char SUFFIX[] = ".msgpack";
 
 static const struct target_kind *const kinds[] = {&target_file, &target_redis};
 
-int target_new(const struct target_env *env, const char *setting, struct target **ret,
-               struct err *e)
+static const struct target_kind *find_kind(const char *setting, struct str *ret_spec, struct err *e)
 {
     const char *colon = strchr(setting, ':');
     struct str name = str_of(setting, colon ? (size_t)(colon - setting) : strlen(setting));
-    struct target *t;
-    struct buf folder = {0};
-    size_t kind = 0;
 
-    while (kind < ARRAY_LEN(kinds) && !str_eq_c(name, kinds[kind]->name))
-        kind++;
-    if (kind == ARRAY_LEN(kinds))
-        return err_field(e, "sink", "--sink \"%s\": it must be file:DIR or redis:URL", setting);
+    *ret_spec = colon ? str_cstr(colon + 1) : (struct str){0};
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        if (str_eq_c(name, kinds[i]->name))
+            return kinds[i];
+    }
+    (void)err_field(e, "sink", "--sink \"%s\": it must be file:DIR or redis:URL", setting);
+    return NULL;
+}
+
+int target_check(const char *setting, struct err *e)
+{
+    struct str spec;
+    const struct target_kind *kind = find_kind(setting, &spec, e);
+
+    return kind ? kind->check(spec, e) : -1;
+}
+
+int target_new(const struct target_env *env, const char *setting, struct target **ret,
+               struct err *e)
+{
+    struct buf folder = {0};
+    struct str spec;
+    const struct target_kind *kind = find_kind(setting, &spec, e);
+    struct target *t;
+
+    if (!kind)
+        return -1;
     t = mem_zalloc(sizeof(*t));
-    t->kind = kinds[kind];
+    t->kind = kind;
     t->env = env;
     t->end = &t->first;
     t->delay_ms = DELAY_MIN_MS;
     buf_printf(&folder, "%s-%08x", t->kind->name, (unsigned)str_hash(str_cstr(setting), 0));
     t->name = buf_take(&folder);
-    if (t->kind->open(t, colon ? str_cstr(colon + 1) : (struct str){0}, e)) {
+    if (kind->open(t, spec, e)) {
         free(t->name);
         free(t);
         return -1;

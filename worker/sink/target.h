@@ -34,7 +34,9 @@ struct parcel {
 struct target_kind {
     const char *name; /* in the setting, before the colon */
 
-    /* Reads what stands behind the colon (may be absent) and makes kind->state. */
+    /* Whether what stands behind the colon (may be absent) can be opened; makes nothing. */
+    int (*check)(struct str spec, struct err *e);
+    /* Reads it and makes kind->state. */
     int (*open)(struct target *t, struct str spec, struct err *e);
 
     /* Gives t->first away, which is open as t->open and lies at `path`: target_done is called,
@@ -64,6 +66,9 @@ struct target {
     uint64_t delay_ms;
     struct loop_timer retry;
 };
+
+/* Whether a setting can be opened. ERR_CONFIG. */
+int target_check(const char *setting, struct err *e);
 
 /* "KIND" or "KIND:WHAT". ERR_CONFIG. */
 int target_new(const struct target_env *env, const char *setting, struct target **ret,
