@@ -14,7 +14,7 @@
 #include "worker/api/api.h"
 #include "worker/setup.h"
 #include "worker/sink/sink.h"
-#include "worker/tokens/regex.h"
+#include "worker/tokens/tokenizer.h"
 #include "worker/turn/ledger.h"
 #include "worker/turn/resident.h"
 
@@ -41,17 +41,6 @@ struct worker {
     } orphans; /* their sessions */
 };
 
-/* A hardened unit can switch the JIT off without a word; matching is then 15-26 times slower. */
-static bool jit_works(void)
-{
-    struct regex *r = NULL;
-    struct err e;
-    bool works = regex_new(STR("a+b"), &r, &e) == 0 && regex_jitted(r);
-
-    regex_free(r);
-    return works;
-}
-
 int worker_load(const struct config *c, const struct model **ret, struct buf *remark, struct err *e)
 {
     struct model_options o = setup_model(c);
@@ -60,7 +49,7 @@ int worker_load(const struct config *c, const struct model **ret, struct buf *re
     if (model_load(&o, &m, e))
         return -1;
     buf_printf(remark, "%s, vocabulary %u, PCRE2 JIT %s", model_info(m)->name,
-               model_info(m)->vocab_size, jit_works() ? "on" : "off");
+               model_info(m)->vocab_size, tokenizer_jit_works() ? "on" : "off");
     *ret = m;
     return 0;
 }

@@ -12,6 +12,7 @@
 #include "worker/api/regroup.h"
 #include "worker/api/respond.h"
 #include "worker/api/writers.h"
+#include "worker/model/model.h"
 #include "worker/turn/ledger.h"
 #include "worker/turn/replay.h"
 

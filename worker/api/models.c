@@ -1,6 +1,7 @@
 /* GET /v1/models and /v1/models/{name}: the one model that is served. */
 #include "worker/api/handlers.h"
 #include "worker/api/respond.h"
+#include "worker/model/model.h"
 
 /* One object that both OpenAI's and Anthropic's clients understand. */
 static void write_model(struct api_request *r, struct json_out *o)

@@ -4,6 +4,7 @@
 #include "worker/api/handlers.h"
 #include "worker/api/respond.h"
 #include "worker/api/responses.h"
+#include "worker/model/model.h"
 #include "worker/turn/told.h"
 
 static int find(struct api_request *r, struct str id, struct session_past_response *ret,

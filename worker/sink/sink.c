@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/proc/config.h"
+#include "common/proc/ids.h"
 #include "worker/export/options_text.h"
 #include "worker/journal/syncer.h"
 #include "worker/sink/spooling.h"

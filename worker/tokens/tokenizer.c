@@ -11,6 +11,16 @@ struct detok {
     struct decoding decoding;
 };
 
+bool tokenizer_jit_works(void)
+{
+    struct regex *r = NULL;
+    struct err e;
+    bool works = regex_new(STR("a+b"), &r, &e) == 0 && regex_jitted(r);
+
+    regex_free(r);
+    return works;
+}
+
 void tokenizer_free(struct tokenizer *t)
 {
     if (!t)

@@ -1,6 +1,7 @@
 /* The last steps but one: what the engine gave becomes a record, in the journal and applied, and as
  * durable as promised before anybody sees the end. */
 #include "common/base/clock.h"
+#include "worker/model/model.h"
 #include "worker/turn/ledger.h"
 #include "worker/turn/told.h"
 #include "worker/turn/turn_internal.h"

@@ -1,6 +1,8 @@
 /* The long step of a call: engine calls run, their deltas flow to the listeners. */
 #include "common/base/check.h"
 #include "common/base/clock.h"
+#include "common/proc/ids.h"
+#include "worker/model/model.h"
 #include "worker/turn/turn_internal.h"
 #include "worker/turn/upstream.h"
 

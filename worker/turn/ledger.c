@@ -2,6 +2,8 @@
 
 #include "common/base/check.h"
 #include "common/base/clock.h"
+#include "common/proc/ids.h"
+#include "worker/journal/journal.h"
 #include "worker/turn/resident.h"
 
 struct journal *ledger_journal(const struct turn_env *env, struct str session_id)

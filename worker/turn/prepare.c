@@ -2,6 +2,7 @@
  */
 #include "common/base/clock.h"
 #include "common/base/vec.h"
+#include "worker/model/model.h"
 #include "worker/turn/ledger.h"
 #include "worker/turn/merge.h"
 #include "worker/turn/resident.h"

@@ -1,6 +1,8 @@
 #include "worker/turn/replay.h"
 
 #include "common/base/clock.h"
+#include "common/proc/ids.h"
+#include "worker/model/model.h"
 #include "worker/turn/told.h"
 #include "worker/turn/turn_internal.h"
 

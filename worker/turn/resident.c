@@ -5,6 +5,7 @@
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "worker/journal/journal.h"
 #include "worker/turn/ledger.h"
 
 enum { LOAD_SLICE_US = 1000, SPILL_STEP = 64 };

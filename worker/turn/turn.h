@@ -15,17 +15,18 @@
 #include "common/base/log.h"
 #include "common/base/map.h"
 #include "common/os/loop.h"
-#include "common/proc/ids.h"
 #include "common/proc/metrics.h"
 #include "worker/engine/engine.h"
-#include "worker/journal/journal.h"
-#include "worker/model/model.h"
 #include "worker/parsers/kinds.h"
 #include "worker/session/session.h"
-#include "worker/tokens/tokenizer.h"
 #include "worker/turn/delivery.h"
 #include "worker/turn/request.h"
 
+struct encoder;
+struct ids;
+struct journal;
+struct model;
+struct model_scratch;
 struct turn;
 
 /* The journal of one place (worker index); adopted places keep their own. */

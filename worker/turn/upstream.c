@@ -1,6 +1,7 @@
 #include "worker/turn/upstream.h"
 
 #include "common/base/vec.h"
+#include "worker/model/model.h"
 
 /* --- the request --- */
 
