@@ -18,8 +18,8 @@ static const struct format *const FORMATS[EXPORT_FORMAT_COUNT] = {
     [EXPORT_OPENAI_MESSAGES] = &format_openai_messages,
 };
 
-/* What a step of the selection counts as, in bytes. */
-enum { SELECT_WORK = 16 << 10 };
+/* What a step of the selection and a format's part of a trajectory count as, in bytes. */
+enum { SELECT_WORK = 16 << 10, PART_WORK = 16 << 10 };
 
 /* --- options --- */
 
@@ -319,6 +319,11 @@ static void forget_one(struct export *x)
     arena_reset(&x->scratch);
 }
 
+static bool is_in_parts(struct export *x)
+{
+    return x->pass == 0 && x->format->part && x->format->part(x, &x->t);
+}
+
 /* A step of the trajectory at hand. Work that made no output counts too: neither a pass over sizes
  * nor the audit of a long one must hold the loop. Adds to *done. */
 static int one(struct export *x, struct buf *out, size_t budget, size_t *done, struct err *e)
@@ -329,6 +334,8 @@ static int one(struct export *x, struct buf *out, size_t budget, size_t *done, s
         *done += build(x);
     } else if (x->auditing) {
         *done += audit(x);
+    } else if (!x->writing && is_in_parts(x)) {
+        *done += PART_WORK;
     } else if (!x->writing) {
         if (check(x, e) != 0)
             return -1;

@@ -35,6 +35,7 @@ struct export
     uint32_t news[2]; /* repaired, lost: more than any export of the session had before */
     const struct format *format;
     void *state;           /* the format's, in the arena */
+    void *own;             /* beside a file of tensors: what its format keeps, in the arena */
     bool all_logprobs;     /* verl: every row has them */
     VEC(struct buf) parts; /* made, but not yet handed out (a header), in order */
     size_t part;
@@ -54,6 +55,9 @@ struct format {
     /* Whether the format can hold this one (NULL: any); asked in the first pass. */
     int (*check)(const struct export *x, const struct trajectory *t, struct err *e);
     void (*one)(struct export *x, const struct trajectory *t);
+    /* In the first pass, before `one`: a part of what would take long in one step; true while there
+     * is more. NULL: nothing. */
+    bool (*part)(struct export *x, const struct trajectory *t);
     /* At the end of every pass (x->pass tells which). */
     void (*end)(struct export *x, struct buf *out);
     /* Frees what begin made outside the arena; NULL: nothing. */

@@ -5,6 +5,8 @@
 #include "worker/session/branch.h"
 #include "worker/tokens/tokenizer.h"
 
+enum { PART_IDS = 4096 };
+
 static const char KEY_META[] = "meta", META_HEAD[] = "{\"samples\":[";
 
 static void put_i64(struct json_out *o, const char *key, int64_t v)
@@ -22,15 +24,47 @@ static const char *status_of(const struct trajectory *t)
     return str_eq_c(last->finish_reason, "abort") ? "aborted" : "completed";
 }
 
-static void put_response_text(struct export *x, const struct trajectory *t, struct json_out *o)
-{
-    struct buf text = {0};
+/* The response of the sample at hand on its way into text. */
+struct response {
+    struct detok *detok; /* NULL: not begun, or no tokenizer */
+    uint32_t at;
+    bool begun;
+};
 
-    json_out_key(o, "response");
-    if (x->input.model && model_tokenizer(x->input.model))
-        tokenizer_decode(model_tokenizer(x->input.model), t->ids + t->n_prompt, t->n, false, &text);
-    json_out_str(o, buf_str(&text));
-    buf_done(&text);
+static void put_text(struct buf *meta, struct buf *text)
+{
+    size_t at = meta->len;
+
+    json_write_string(meta, buf_str(text));
+    memmove(meta->p + at, meta->p + at + 1, meta->len - at - 2); /* without its quotes */
+    meta->len -= 2;
+    buf_done(text);
+}
+
+/* A long response is decoded a part at a time: the sample's text begins with it. */
+static bool decode_part(struct export *x, const struct trajectory *t)
+{
+    struct buf *meta = tensors_meta(x, KEY_META), text = {0};
+    struct response *r = x->own;
+
+    if (!r->begun) {
+        buf_puts(meta, t->index == 0 ? META_HEAD : ",");
+        buf_puts(meta, "{\"response\":\"");
+        *r = (struct response){.begun = true};
+        if (x->input.model && model_tokenizer(x->input.model))
+            r->detok = detok_new(model_tokenizer(x->input.model), false);
+    }
+    for (uint32_t i = 0; r->detok && i < PART_IDS && r->at < t->n; i++)
+        detok_feed(r->detok, t->ids[t->n_prompt + r->at++], &text);
+    if (r->detok && r->at == t->n)
+        detok_finish(r->detok, &text);
+    put_text(meta, &text);
+    if (r->detok && r->at < t->n)
+        return true;
+    buf_add_c(meta, '"');
+    detok_free(r->detok);
+    *r = (struct response){0};
+    return false;
 }
 
 static void put_cache_info(const struct trajectory *t, struct json_out *o)
@@ -112,11 +146,7 @@ static void note_sample(struct export *x, const struct trajectory *t)
 {
     struct json_out o = json_out_to(tensors_meta(x, KEY_META));
 
-    if (t->index == 0)
-        buf_puts(o.b, META_HEAD);
-    o.comma = t->index > 0;
-    json_out_obj(&o);
-    put_response_text(x, t, &o);
+    o.comma = true; /* behind the response */
     put_i64(&o, "response_length", t->n);
     json_out_key(&o, "status");
     json_out_cstr(&o, status_of(t));
@@ -261,6 +291,16 @@ static void miles_begin(struct export *x, struct buf *out)
 {
     tensors_begin(x, out);
     tensors_forget_meta(x);
+    x->own = ARENA_NEW(&x->arena, struct response);
+}
+
+static void miles_drop(struct export *x)
+{
+    struct response *r = x->own;
+
+    if (r)
+        detok_free(r->detok);
+    tensors_drop(x);
 }
 
 const struct format format_miles = {.name = "miles",
@@ -269,5 +309,6 @@ const struct format format_miles = {.name = "miles",
                                     .begin = miles_begin,
                                     .check = miles_check,
                                     .one = miles_one,
+                                    .part = decode_part,
                                     .end = miles_end,
-                                    .drop = tensors_drop};
+                                    .drop = miles_drop};
