@@ -18,6 +18,8 @@ Each model call takes the next entry of `plan`; without one it gets DEFAULT. Key
   cut: "close" | "reset" | "stall" after `cut_at` (0..1) of the answer's bytes
   before: "close" | "reset" instead of any answer;  truncate: JSON ends half way (framing is right)
   type: content type;  pad: bytes of an unknown field
+  edit: a function of the documents, which returns others;  frame: a function of the content type and the parts of
+  the body, which returns the bytes of the whole answer, and end: "close" | "reset" behind them;  whole: no stream although asked
 """
 import asyncio
 import base64
@@ -166,8 +168,16 @@ class StubEngine:
             raw = json.dumps(plan.get("body", {"error": {"message": "injected"}})).encode()
             head = f"HTTP/1.1 {plan['status']} X\r\ncontent-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n".encode()
             return await self.send(writer, [head + raw], plan)
-        stream = bool(body.get("stream"))
-        docs = getattr(self, route[0])(body, plan, stream, route[1])
+        stream = bool(body.get("stream")) and not plan.get("whole")
+        docs = plan.get("edit", lambda d: d)(getattr(self, route[0])(body, plan, stream, route[1]))
+        if "frame" in plan:
+            parts = [b"data: " + json.dumps(d).encode() + b"\n\n" for d in docs] + [b"data: [DONE]\n\n"] if stream else [json.dumps(docs[-1]).encode()]
+            writer.write(plan["frame"]("text/event-stream" if stream else "application/json", parts))
+            await writer.drain()
+            if "end" in plan:
+                await asyncio.sleep(0.02)
+                self.break_off(writer, plan["end"])
+            return "end" not in plan
         if not stream:
             raw = json.dumps(docs[-1]).encode()
             if plan.get("truncate"):

@@ -75,6 +75,20 @@ static enum engine_failure judge(const struct attempt *a, int64_t status, struct
     return how;
 }
 
+/* The engine does not have the route that it was asked by: false when it has none. One that had it
+ * was replaced by another version. */
+static bool next_route(struct remote *r)
+{
+    bool more = r->route_sure ? r->wire->routes > 1 : r->route + 1 < r->wire->routes;
+
+    r->route = more ? (r->route + 1) % r->wire->routes : 0;
+    r->route_sure = false;
+    if (more)
+        log_info(NULL, "engine lacks a route, trying the next", LOG_T("engine", r->target->name),
+                 LOG_U("route", r->route));
+    return more;
+}
+
 /* The engine answered with another status than 200. */
 static void refused(struct attempt *a)
 {
@@ -84,13 +98,8 @@ static void refused(struct attempt *a)
     struct str text = refusal_text(&arena, buf_str(&a->refusal));
     enum engine_failure how = judge(a, a->status, text, &e);
 
-    if ((a->status == 404 || a->status == 405) && !r->route_sure &&
-        r->route + 1 < r->wire->routes) {
-        r->route++;
-        log_info(NULL, "engine lacks a route, trying the next", LOG_T("engine", r->target->name),
-                 LOG_U("route", r->route));
+    if ((a->status == 404 || a->status == 405) && next_route(r))
         how = ENGINE_ASK_ANEW;
-    }
     arena_done(&arena);
     fail(a, &e, how);
 }
@@ -178,6 +187,12 @@ static void settle_route(struct remote *r)
     r->route_sure = true;
 }
 
+/* Whether a Content-Type is of that media type, whatever its parameters. */
+static bool is_type(struct str type, struct str wanted)
+{
+    return str_eq_nocase(str_sub(type, 0, wanted.len), wanted);
+}
+
 static void on_head(void *ctx, const struct http1_head *h)
 {
     struct attempt *a = ctx;
@@ -187,8 +202,8 @@ static void on_head(void *ctx, const struct http1_head *h)
     a->status = h->status;
     if (h->status != 200)
         return;
-    a->reading.events = str_starts(type, STR("text/event-stream"));
-    if (a->reading.events || str_starts(type, STR("application/json"))) {
+    a->reading.events = is_type(type, STR("text/event-stream"));
+    if (a->reading.events || is_type(type, STR("application/json"))) {
         settle_route(a->remote);
         return;
     }

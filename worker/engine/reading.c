@@ -86,7 +86,8 @@ static void on_target(void *ctx, int id, struct field_target *t)
         *t = (struct field_target){.ints = &y->event.top_ids, .floats = &y->event.top_logprobs};
         break;
     case FIELD_ID_PROMPT_ECHO:
-        *t = (struct field_target){.ints = &y->event.ids, .from = SIZE_MAX};
+        vec_clear(&y->event.echo);
+        *t = (struct field_target){.ints = &y->event.echo};
         break;
     default:
         buf_clear(&y->experts);
@@ -116,6 +117,7 @@ static void on_bulk(void *ctx, int id, size_t items, bool null)
         reply_end_tops(y);
         break;
     case FIELD_ID_PROMPT_ECHO:
+        y->event.has_echo = !null;
         if (!null)
             y->event.prompt_tokens = (int64_t)items;
         break;
@@ -144,13 +146,18 @@ static void give_delta(const struct reading *r, size_t n)
 
 static int check_prompt(const struct reading *r, struct err *e)
 {
+    const struct json_ints *echo = &r->reply.event.echo;
+    const struct token_span *prompt = &r->req->prompt;
     int64_t said = r->reply.event.prompt_tokens;
 
-    if (said < 0 || r->reply.finish == REPLY_ABORT || said == (int64_t)r->req->prompt.n)
+    if (r->reply.event.has_echo && echo->n > 0 && echo->n == prompt->n &&
+        memcmp(echo->at, prompt->at, echo->n * sizeof(*echo->at)) != 0)
+        return invalid(e, "it is for another prompt");
+    if (said < 0 || r->reply.finish == REPLY_ABORT || said == (int64_t)prompt->n)
         return 0;
     return err_set(e, ERR_ENGINE_INVALID,
                    "the engine's answer is invalid: it is for a prompt of %lld tokens, not %zu",
-                   (long long)said, r->req->prompt.n);
+                   (long long)said, prompt->n);
 }
 
 /* A document is complete. */
@@ -165,6 +172,7 @@ static int take_document(struct reading *r, struct err *e)
         return READING_TOLD;
     if (check_prompt(r, e) < 0 || reply_merge(y, r->events, &n, e) < 0)
         return -1;
+    reply_note_version(y);
     if (n > 0)
         give_delta(r, n);
     r->ended = r->ended || y->finish != REPLY_RUNNING;
@@ -186,6 +194,7 @@ static int take_text(struct reading *r, struct err *e)
     }
     if (r->wire->text(y, &r->text, doc, r->events, &d, e) < 0)
         goto out;
+    reply_note_version(y);
     rc = y->failed ? READING_TOLD : READING_MORE;
     if (!y->failed && r->events && d.message)
         r->delta(r->ctx, &d);
@@ -325,6 +334,7 @@ int reading_end(struct reading *r, struct err *e)
         return err_set(e, ERR_ENGINE_INVALID, "the engine failed");
     if (y->finish == REPLY_ABORT && y->status >= 400)
         return READING_TOLD;
+    reply_settle_versions(y);
     if (r->wire->complete && r->wire->complete(y, r->req, e) < 0)
         return -1;
     if (r->wire->text_end && r->wire->text_end(r->remote, y, r->req, e) < 0)
@@ -343,7 +353,7 @@ bool reading_cut(const struct reading *r)
 
 /* --- the result --- */
 
-/* Spans as the engine told them, or its one version for all. */
+/* As settled. */
 static size_t make_versions(const struct reply *y, struct engine_version *out)
 {
     for (size_t i = 0; i < y->spans.n; i++) {
@@ -352,10 +362,7 @@ static size_t make_versions(const struct reply *y, struct engine_version *out)
         out[i] = (struct engine_version){str_of(y->version_text.p + s->text_at, s->text_len),
                                          (uint32_t)s->start, (uint32_t)s->end};
     }
-    if (y->spans.n > 0 || y->version.len == 0 || y->ids.n == 0)
-        return y->spans.n;
-    out[0] = (struct engine_version){buf_str(&y->version), 0, (uint32_t)y->ids.n};
-    return 1;
+    return y->spans.n;
 }
 
 static enum engine_finish finish_of(const struct reply *y)

@@ -3,6 +3,8 @@
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
 
+enum { WORDS_MAX = 300 }; /* bytes of what an engine says that are passed on */
+
 static bool mentions(struct str text, const char *what)
 {
     return str_find(text, str_cstr(what), 0) != SIZE_MAX;
@@ -10,7 +12,10 @@ static bool mentions(struct str text, const char *what)
 
 enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
 {
-    int len = (int)MIN_OF(text.len, (size_t)300);
+    int len = (int)MIN_OF(text.len, (size_t)WORDS_MAX);
+
+    while (len > 0 && (size_t)len < text.len && ((unsigned char)text.p[len] & 0xc0) == 0x80)
+        len--; /* no half of a character */
 
     if (status == 400 && mentions(text, "Duplicate request ID")) {
         (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "the engine still has a request of this id");
@@ -33,6 +38,11 @@ enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
     if (status >= 400 && status < 500) {
         (void)err_set(e, ERR_ENGINE_REFUSED, "engine: %.*s", len, text.p);
         e->status = (int)status;
+        return ENGINE_BROKE;
+    }
+    if (status <
+        400) { /* no answer to what was asked, and no redirect is followed with ids in it */
+        (void)err_set(e, ERR_ENGINE_INVALID, "the engine answers with status %d", (int)status);
         return ENGINE_BROKE;
     }
     (void)err_set(e, status == 500 ? ERR_ENGINE_INVALID : ERR_ENGINE_UNAVAILABLE,

@@ -214,13 +214,25 @@ static void take_info(struct remote *r, int status, struct str text)
 
 static void ask_info(struct remote *r);
 
+/* A probe was answered. What answers well again may have been started otherwise meanwhile. */
+static void note_probe(struct remote *r, bool well)
+{
+    if (well && (r->away || r->probe_failed)) {
+        r->informed = false;
+        r->facts = (struct engine_facts){0};
+    }
+    r->away = !well;
+    r->probe_failed = false;
+}
+
 static void aside_done(void *ctx)
 {
     struct aside a = *(struct aside *)ctx;
 
     aside_unlink(ctx);
     free(ctx);
-    a.remote->probe_failed = a.remote->probe_failed && !a.answer;
+    if (a.answer)
+        note_probe(a.remote, a.status < 500);
     /* Whatever it says short of an error of its own, it is alive. */
     if (a.answer)
         a.answer(a.ctx, a.status < 500 ? ENGINE_UP : ENGINE_DOWN);

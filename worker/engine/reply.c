@@ -19,7 +19,9 @@ void reply_done(struct reply *y)
     vec_done(&y->logprobs);
     vec_done(&y->tops);
     vec_done(&y->spans);
+    vec_done(&y->seen);
     vec_done(&v->ids);
+    vec_done(&v->echo);
     vec_done(&v->logprob_ids);
     vec_done(&v->top_ids);
     vec_done(&v->logprobs);
@@ -28,6 +30,7 @@ void reply_done(struct reply *y)
     buf_done(&y->message);
     buf_done(&y->version);
     buf_done(&y->version_text);
+    buf_done(&y->seen_text);
     buf_done(&y->experts);
     vec_done(&y->prompt_ids);
 }
@@ -42,7 +45,7 @@ void reply_begin_event(struct reply *y)
     vec_clear(&v->logprobs);
     vec_clear(&v->top_logprobs);
     v->ids_seen = v->logprobs_seen = v->top_positions = 0;
-    v->has_ids = v->has_logprobs = v->has_logprob_ids = v->has_top = false;
+    v->has_ids = v->has_logprobs = v->has_logprob_ids = v->has_top = v->has_echo = false;
     v->prompt_tokens = v->completion_tokens = -1;
     vec_clear(&y->spans);
     buf_clear(&y->version_text);
@@ -187,6 +190,41 @@ int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
     return 0;
 }
 
+void reply_note_version(struct reply *y)
+{
+    struct str version = buf_str(&y->version);
+    struct reply_span next = {.text_at = y->seen_text.len,
+                              .text_len = version.len,
+                              .start = y->seen.n ? vec_last(&y->seen).end : 0,
+                              .end = (int64_t)y->ids.n};
+
+    if (next.start == next.end || version.len == 0)
+        return;
+    if (y->seen.n > 0) {
+        struct reply_span *last = &vec_last(&y->seen);
+
+        if (str_eq(str_sub(buf_str(&y->seen_text), last->text_at, last->text_len), version)) {
+            last->end = next.end;
+            return;
+        }
+    }
+    *vec_push(&y->seen) = next;
+    buf_add_str(&y->seen_text, version);
+}
+
+void reply_settle_versions(struct reply *y)
+{
+    struct reply_spans spans = y->spans;
+    struct buf text = y->version_text;
+
+    if (spans.n > 0)
+        return;
+    y->spans = y->seen;
+    y->version_text = y->seen_text;
+    y->seen = spans;
+    y->seen_text = text;
+}
+
 int64_t reply_int(const struct json_scan *s)
 {
     int64_t v;
@@ -214,7 +252,7 @@ void reply_take_finish(struct reply *y, const struct json_scan *s)
 {
     if (s->token == JSON_TOKEN_NULL)
         return;
-    if (str_eq_c(s->text, "stop"))
+    if (str_eq_c(s->text, "stop") || str_eq_c(s->text, "repetition"))
         y->finish = REPLY_STOP;
     else if (str_eq_c(s->text, "length"))
         y->finish = REPLY_LENGTH;

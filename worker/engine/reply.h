@@ -37,11 +37,11 @@ struct reply_spans {
 };
 
 struct reply_event {
-    struct json_ints ids, logprob_ids, top_ids;
+    struct json_ints ids, logprob_ids, top_ids, echo; /* echo: the prompt's ids */
     struct json_floats logprobs, top_logprobs;
     size_t ids_seen, logprobs_seen; /* items, those passed over included */
     size_t top_positions;
-    bool has_ids, has_logprobs, has_logprob_ids, has_top;
+    bool has_ids, has_logprobs, has_logprob_ids, has_top, has_echo;
     int64_t prompt_tokens, completion_tokens; /* -1: not said */
 };
 
@@ -61,6 +61,8 @@ struct reply {
     struct buf version;   /* len 0: none */
     struct buf version_text;
     struct reply_spans spans;
+    struct buf seen_text; /* of `seen`: the version that each event told for what was new in it */
+    struct reply_spans seen;
     struct buf experts;
     bool has_experts;
     bool truncated;              /* the engine dropped part of the prompt */
@@ -84,12 +86,19 @@ static inline size_t reply_from(const struct reply *y)
  * may follow; else the one is the whole. */
 int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e);
 
+/* Behind an event: its tokens were sampled under the version that it told. */
+void reply_note_version(struct reply *y);
+
+/* Behind the last: `spans` are what the engine told, else what was noted. */
+void reply_settle_versions(struct reply *y);
+
 /* Helpers for scalars: text as an integer (-1 when it is none), and copied. */
 int64_t reply_int(const struct json_scan *s);
 float reply_float(const struct json_scan *s); /* NaN when it is no number */
 void reply_text(struct buf *to, const struct json_scan *s);
 
-/* A finish reason's type: null, "stop", "length", "abort"; anything else is a failure. */
+/* A finish reason's type: null, "stop", "repetition" (vLLM ends what only repeats itself),
+ * "length", "abort"; anything else is a failure. */
 void reply_take_finish(struct reply *y, const struct json_scan *s);
 
 /* One position's alternatives have all come: cut or filled up with NaN to as many as were asked

@@ -1,0 +1,137 @@
+/* fuzz: rg_worker */
+/*
+ * Answers of engines, however they are cut: byte 0 chooses the kind, byte 1 the form (1 an event
+ * stream, 2 alternatives, 4 the pieces are taken to be cumulative, 8 incremental), byte 2 the cuts,
+ * byte 3 the prompt's length; the rest is the body. The result does not depend on the cuts, what
+ * was told as deltas is the answer, and a refused answer says why.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "worker/engine/attempt.h"
+#include "worker/engine/reading.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+struct told {
+    const struct reading *r;
+    size_t n;
+};
+
+static struct remote *remotes[7];
+
+static void open_remotes(void)
+{
+    static const struct engine_target targets[] = {
+        {.kind = "sglang"},
+        {.kind = "vllm"},
+        {.kind = "llamacpp"},
+        {.kind = "openai"},
+        {.kind = "openai", .ids_of = "vllm"},
+        {.kind = "openai", .ids_of = "sglang"},
+        {.kind = "vllm"},
+    };
+    static struct engine_target open[ARRAY_LEN(targets)];
+    static const struct engine_options options;
+    struct err e = {0};
+    struct loop *loop = loop_new(&e);
+
+    CHECK(loop);
+    for (size_t i = 0; i < ARRAY_LEN(targets); i++) {
+        void *replica = NULL;
+
+        open[i] = targets[i];
+        open[i].name = open[i].kind;
+        open[i].rest = "http://127.0.0.1:9";
+        CHECK(engine_adapter_find(open[i].kind)->open(loop, &open[i], &options, &replica, &e) == 0);
+        remotes[i] = replica;
+    }
+    remotes[6]->route = 1;
+}
+
+static void on_delta(void *ctx, const struct engine_delta *d)
+{
+    struct told *t = ctx;
+
+    if (d->ids.n == 0)
+        return;
+    CHECK(t->n + d->ids.n == t->r->reply.ids.n);
+    CHECK(memcmp(d->ids.at, t->r->reply.ids.at + t->n, d->ids.n * sizeof(*d->ids.at)) == 0);
+    t->n += d->ids.n;
+}
+
+static void check_result(struct reading *r, const struct told *t)
+{
+    struct engine_version *versions = mem_calloc(r->reply.spans.n + 1, sizeof(*versions));
+    struct engine_result x = reading_result(r, versions);
+
+    CHECK(x.n_versions <= r->reply.spans.n + 1);
+    CHECK(r->wire->text || t->n == x.ids.n);
+    CHECK(r->wire->text || x.logprobs);
+    for (size_t i = 0; x.logprobs && i < x.ids.n; i++)
+        CHECK(!isnan(x.logprobs[i]));
+    free(versions);
+}
+
+static int run(struct reading *r, struct told *told, struct str body, size_t step)
+{
+    struct err e = {0};
+    int rc = READING_MORE;
+
+    r->delta = on_delta;
+    r->ctx = told;
+    for (size_t at = 0; at < body.len && rc == READING_MORE; at += step)
+        rc = reading_feed(r, str_sub(body, at, step), &e);
+    if (rc == READING_MORE)
+        rc = reading_end(r, &e);
+    CHECK(rc >= 0 || (e.kind == ERR_ENGINE_INVALID && e.text[0]));
+    if (rc == 0)
+        check_result(r, told);
+    return rc;
+}
+
+static void compare(const struct reply *a, const struct reply *b)
+{
+    CHECK(a->finish == b->finish && a->stop_id == b->stop_id);
+    CHECK(a->ids.n == b->ids.n && a->logprobs.n == b->logprobs.n);
+    CHECK(a->ids.n == 0 || memcmp(a->ids.at, b->ids.at, a->ids.n * sizeof(*a->ids.at)) == 0);
+    CHECK(a->prompt_ids.n == b->prompt_ids.n && a->tops.n == b->tops.n);
+    CHECK(str_eq(buf_str(&a->experts), buf_str(&b->experts)));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const int32_t prompt[256];
+    struct engine_request q = {.sampling.max_tokens = 64};
+    struct reading whole, cut;
+    struct told of_whole = {.r = &whole}, of_cut = {.r = &cut};
+    const struct remote *r;
+    struct str body;
+    int rc;
+
+    if (size < 4)
+        return 0;
+    if (!remotes[0])
+        open_remotes();
+    r = remotes[data[0] % ARRAY_LEN(remotes)];
+    q.stream = data[1] & 1;
+    q.top_logprobs = data[1] & 2 ? 2 : 0;
+    q.prompt = (struct token_span){prompt, data[3]};
+    body = str_of((const char *)data + 4, size - 4);
+    reading_init(&whole, r, r->wire, &q);
+    reading_init(&cut, r, r->wire, &q);
+    whole.events = cut.events = q.stream;
+    whole.reply.told = cut.reply.told = data[1] & 4   ? REPLY_CUMULATIVE
+                                        : data[1] & 8 ? REPLY_INCREMENTAL
+                                                      : REPLY_UNKNOWN;
+    rc = run(&whole, &of_whole, body, MAX_OF(body.len, (size_t)1));
+    CHECK(run(&cut, &of_cut, body, data[2] % 16 + 1) == rc);
+    if (rc == 0)
+        compare(&whole.reply, &cut.reply);
+    reading_done(&whole);
+    reading_done(&cut);
+    return 0;
+}
