@@ -7,6 +7,10 @@
 
 enum arguments { ARGS_JSON, ARGS_TAGS, ARGS_PYTHON };
 
+/* Members of the object that several families write a call as. */
+#define NAME_MEMBER "\"\\\"name\\\"\" ws \":\" ws \"\\\"%n\\\"\" ws \",\" ws "
+#define ARGUMENTS_MEMBER "\"\\\"arguments\\\"\" ws \":\" ws %a "
+
 /*
  * How a family writes calls: OPEN CALL (BETWEEN CALL)* CLOSE, all in gbnf notation. In `call` %n
  * stands for the name (inside quotes) and %a for the arguments; in the params of ARGS_TAGS %k for
@@ -17,14 +21,14 @@ static const struct form {
     enum arguments args;
     const char *open, *call, *between, *close;
     const char *text_param;  /* a parameter whose value is its text */
-    const char *json_param;  /* any other */
+    const char *json_param;  /* any other; NULL: the same */
     const char *text_end[3]; /* what such a text cannot hold */
     bool single;             /* the turn ends behind a call */
 } forms[] = {
     {
         .kind = TOOL_HERMES,
-        .call = "\"<tool_call>\" ws \"{\" ws \"\\\"name\\\"\" ws \":\" ws \"\\\"%n\\\"\" ws \",\" "
-                "ws \"\\\"arguments\\\"\" ws \":\" ws %a ws \"}\" ws \"</tool_call>\" ",
+        .call = "\"<tool_call>\" ws \"{\" ws " NAME_MEMBER ARGUMENTS_MEMBER
+                "ws \"}\" ws \"</tool_call>\" ",
         .between = "ws ",
     },
     {
@@ -41,7 +45,7 @@ static const struct form {
     {
         .kind = TOOL_LLAMA3_JSON,
         .open = "\"<|python_tag|>\"? ",
-        .call = "\"{\" ws \"\\\"name\\\"\" ws \":\" ws \"\\\"%n\\\"\" ws \",\" ws "
+        .call = "\"{\" ws " NAME_MEMBER
                 "( \"\\\"parameters\\\"\" | \"\\\"arguments\\\"\" ) ws \":\" ws %a ws \"}\" ",
         .between = "ws \";\" ws ",
     },
@@ -56,8 +60,7 @@ static const struct form {
     {
         .kind = TOOL_MISTRAL,
         .open = "\"[TOOL_CALLS]\" ws \"[\" ws ",
-        .call = "\"{\" ws \"\\\"name\\\"\" ws \":\" ws \"\\\"%n\\\"\" ws \",\" ws "
-                "\"\\\"arguments\\\"\" ws \":\" ws %a "
+        .call = "\"{\" ws " NAME_MEMBER ARGUMENTS_MEMBER
                 "( ws \",\" ws \"\\\"id\\\"\" ws \":\" ws string )? ws \"}\" ",
         .between = "ws \",\" ws ",
         .close = "ws \"]\" ",
@@ -102,7 +105,6 @@ static const struct form {
         .call = "\"<tool_call>%n\" \"\\n\" ws %a \"</tool_call>\" ",
         .between = "ws ",
         .text_param = "\"<arg_key>%k</arg_key>\" ws \"<arg_value>\" %v \"</arg_value>\" ws ",
-        .json_param = "\"<arg_key>%k</arg_key>\" ws \"<arg_value>\" %v \"</arg_value>\" ws ",
         .text_end = {"</arg_value>"},
     },
     {
@@ -111,7 +113,6 @@ static const struct form {
         .call = "\"<tool_call>%n\" ws %a \"</tool_call>\" ",
         .between = "ws ",
         .text_param = "\"<arg_key>%k</arg_key>\" ws \"<arg_value>\" %v \"</arg_value>\" ws ",
-        .json_param = "\"<arg_key>%k</arg_key>\" ws \"<arg_value>\" %v \"</arg_value>\" ws ",
         .text_end = {"</arg_value>"},
     },
     {
@@ -137,7 +138,6 @@ static const struct form {
         .between = "ws ",
         .close = "ws \"</minimax:tool_call>\" ",
         .text_param = "\"<parameter name=\\\"%k\\\">\" %v \"</parameter>\" ws ",
-        .json_param = "\"<parameter name=\\\"%k\\\">\" %v \"</parameter>\" ws ",
         .text_end = {"</parameter>"},
     },
 };
@@ -203,6 +203,7 @@ static void tag_param(void *ctx, struct str key, const struct json *schema, bool
 {
     struct making *m = ctx;
     bool text = value_types(schema) & TYPE_STRING;
+    bool as_text = text || !m->form->json_param;
     struct buf name = {0}, value = {0};
 
     if (!text)
@@ -211,7 +212,7 @@ static void tag_param(void *ctx, struct str key, const struct json *schema, bool
         gbnf_ref(&value, param_text(m));
     inside_quotes(key, false, &name);
     buf_puts(m->args, required ? "" : "( ");
-    gbnf_fill(m->args, text ? m->form->text_param : m->form->json_param, "kv",
+    gbnf_fill(m->args, as_text ? m->form->text_param : m->form->json_param, "kv",
               (const struct str[]){buf_str(&name), buf_str(&value)});
     buf_puts(m->args, required ? "" : ")? ");
     m->n_params++;
