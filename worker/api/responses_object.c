@@ -40,23 +40,24 @@ static void echo(struct responses_writer *rw, struct json_out *o, const char *ke
         json_out_value(o, v);
 }
 
+static void usage_details(struct json_out *o, const char *of, const char *what, int64_t n)
+{
+    json_out_key(o, of);
+    json_out_obj(o);
+    json_out_key(o, what);
+    json_out_i64(o, n);
+    json_out_end_obj(o);
+}
+
 static void write_usage(struct json_out *o, const struct turn_usage *u)
 {
     json_out_obj(o);
     json_out_key(o, "input_tokens");
     json_out_i64(o, u->prompt_tokens);
-    json_out_key(o, "input_tokens_details");
-    json_out_obj(o);
-    json_out_key(o, "cached_tokens");
-    json_out_i64(o, u->cached_tokens);
-    json_out_end_obj(o);
+    usage_details(o, "input_tokens_details", "cached_tokens", u->cached_tokens);
     json_out_key(o, "output_tokens");
     json_out_i64(o, u->completion_tokens);
-    json_out_key(o, "output_tokens_details");
-    json_out_obj(o);
-    json_out_key(o, "reasoning_tokens");
-    json_out_i64(o, u->reasoning_tokens);
-    json_out_end_obj(o);
+    usage_details(o, "output_tokens_details", "reasoning_tokens", u->reasoning_tokens);
     json_out_key(o, "total_tokens");
     json_out_i64(o, (int64_t)u->prompt_tokens + u->completion_tokens);
     json_out_end_obj(o);
