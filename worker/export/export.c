@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "worker/export/format.h"
+#include "worker/export/options_text.h"
 #include "worker/session/branch.h"
 
 static const struct format *const FORMATS[EXPORT_FORMAT_COUNT] = {
@@ -63,10 +64,8 @@ static int read_limit(struct export_options *o, struct str v, const char *name, 
 
 static int read_select(struct export_options *o, struct str v, struct err *e)
 {
-    static const char *const names[] = {"leaves", "all_checkpoints", "last", "longest"};
-
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (str_eq_c(v, names[i])) {
+    for (size_t i = 0; i < SELECT_COUNT; i++)
+        if (str_eq_c(v, export_select_names[i])) {
             o->select = (enum export_select)i;
             return 0;
         }
@@ -83,10 +82,8 @@ static int read_pick(struct export_options *o, struct str v, struct err *e)
 
 static int read_merge(struct export_options *o, struct str v, struct err *e)
 {
-    static const char *const names[] = {"none", "text", "token"};
-
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (str_eq_c(v, names[i])) {
+    for (size_t i = 0; i < MERGE_COUNT; i++)
+        if (str_eq_c(v, export_merge_names[i])) {
             o->merge = (enum export_merge)i;
             o->merge_set = true;
             return 0;
@@ -207,7 +204,7 @@ int export_options_check(const struct export_options *o, struct err *e)
         return err_field(e, "select",
                          "select=all_checkpoints keeps every answer apart and merge=%s joins them: "
                          "use one of the two (merge=none, or select=leaves, last, longest)",
-                         o->merge == MERGE_TEXT ? "text" : "token");
+                         export_merge_names[o->merge]);
     return 0;
 }
 

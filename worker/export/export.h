@@ -39,9 +39,9 @@ enum export_format {
     EXPORT_FORMAT_COUNT
 };
 
-enum export_select { SELECT_LEAVES, SELECT_ALL_CHECKPOINTS, SELECT_LAST, SELECT_LONGEST };
+enum export_select { SELECT_LEAVES, SELECT_ALL_CHECKPOINTS, SELECT_LAST, SELECT_LONGEST, SELECT_COUNT };
 
-enum export_merge { MERGE_NONE, MERGE_TEXT, MERGE_TOKEN };
+enum export_merge { MERGE_NONE, MERGE_TEXT, MERGE_TOKEN, MERGE_COUNT };
 
 /* Strings are borrowed: they must live until export_new returns. */
 struct export_options {

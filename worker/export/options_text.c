@@ -1,5 +1,18 @@
 #include "worker/export/options_text.h"
 
+const char *const export_select_names[SELECT_COUNT] = {
+    [SELECT_LEAVES] = "leaves",
+    [SELECT_ALL_CHECKPOINTS] = "all_checkpoints",
+    [SELECT_LAST] = "last",
+    [SELECT_LONGEST] = "longest",
+};
+
+const char *const export_merge_names[MERGE_COUNT] = {
+    [MERGE_NONE] = "none",
+    [MERGE_TEXT] = "text",
+    [MERGE_TOKEN] = "token",
+};
+
 static void put_bool(struct json_out *o, const char *key, bool v)
 {
     json_out_key(o, key);
@@ -20,16 +33,14 @@ static void put_name(struct json_out *o, const char *key, const char *v)
 
 void export_options_text(const struct export_options *x, struct buf *ret)
 {
-    static const char *const selects[] = {"leaves", "all_checkpoints", "last", "longest"};
-    static const char *const merges[] = {"none", "text", "token"};
     struct json_out o = json_out_to(ret);
 
     json_out_obj(&o);
-    put_name(&o, "select", selects[x->select]);
+    put_name(&o, "select", export_select_names[x->select]);
     put_name(&o, "pick", x->drop_retries ? "drop_retries" : "all");
     put_bool(&o, "train_once", x->train_once);
     if (x->merge_set)
-        put_name(&o, "merge", merges[x->merge]);
+        put_name(&o, "merge", export_merge_names[x->merge]);
     if (x->ignore_tools_set)
         put_bool(&o, "ignore_tools", x->ignore_tools);
     if (x->max_tokens > 0)
