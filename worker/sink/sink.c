@@ -225,19 +225,6 @@ static void spool_later(struct sinks *k, uint64_t delay_ms)
         loop_timer_set(k->env->loop, &k->retry, delay_ms, on_retry);
 }
 
-static uint32_t place_of(const struct sinks *k, struct str id)
-{
-    uint32_t index = 0;
-
-    if (ids_parse(id, &index))
-        return k->env->journals[0].index;
-    for (size_t i = 0; i < k->env->n_journals; i++) {
-        if (k->env->journals[i].index == index)
-            return index;
-    }
-    return k->env->journals[0].index;
-}
-
 static void forget_due(struct sinks *k)
 {
     free(k->due.at[k->next_due++]);
@@ -256,7 +243,7 @@ static void note_spooled(struct sinks *k, struct str id)
     struct session *s = session_find_any(k->env->store, id, &ended);
 
     for (size_t i = 0; i < k->targets.n; i++)
-        target_add(k->targets.at[i], place_of(k, id), id);
+        target_add(k->targets.at[i], ledger_place(k->env, id)->index, id);
     if (!s)
         return; /* deleted meanwhile */
     session_sink_record(s, SESSION_SINK_SPOOLED, (struct str){0}, clock_wall_ms(), &record);
@@ -350,7 +337,7 @@ static void spool_next(struct sinks *k)
         resident_wait(k->env, id, &k->waiter);
         return;
     }
-    o.place = place_of(k, id);
+    o.place = ledger_place(k->env, id)->index;
     k->spooling = spooling_start(&o, s);
 }
 

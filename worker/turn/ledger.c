@@ -6,17 +6,17 @@
 #include "worker/journal/journal.h"
 #include "worker/turn/resident.h"
 
-struct journal *ledger_journal(const struct turn_env *env, struct str session_id)
+const struct turn_journal *ledger_place(const struct turn_env *env, struct str session_id)
 {
     uint32_t index;
 
     if (ids_parse(session_id, &index) == 0) {
         for (size_t i = 0; i < env->n_journals; i++) {
             if (env->journals[i].index == index)
-                return env->journals[i].journal;
+                return &env->journals[i];
         }
     }
-    return env->journals[0].journal;
+    return &env->journals[0];
 }
 
 void ledger_forget(struct turn_env *env, void *ctx)
@@ -52,7 +52,7 @@ int ledger_write(struct turn_env *env, struct str session_id, struct str record,
 {
     struct err applied = {0};
 
-    if (journal_append(ledger_journal(env, session_id), session_id, record, done.fn, done.ctx, e)) {
+    if (journal_append(ledger_place(env, session_id)->journal, session_id, record, done.fn, done.ctx, e)) {
         metrics_count(env->page, METRIC_journal_errors, 1);
         if (e->kind == ERR_IO) /* nothing was recorded: the request may be sent again */
             e->kind = ERR_STORAGE_FAILED;

@@ -27,7 +27,7 @@ void ledger_note_deliveries(struct turn_env *env, bool settled);
 /* Takes back what is pending for ctx. */
 void ledger_forget(struct turn_env *env, void *ctx);
 
-/* The journal that holds the session: by the index in its id, else the worker's own. */
-struct journal *ledger_journal(const struct turn_env *env, struct str session_id);
+/* The place that holds the session: by the index in its id, else the worker's own. */
+const struct turn_journal *ledger_place(const struct turn_env *env, struct str session_id);
 
 #endif

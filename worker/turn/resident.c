@@ -49,7 +49,7 @@ static int all_read(struct resident_load *l)
 static void read_slice(struct resident_load *l)
 {
     struct str id = session_id(l->s);
-    struct journal *j = ledger_journal(l->env, id);
+    struct journal *j = ledger_place(l->env, id)->journal;
     uint64_t end_us = clock_us() + LOAD_SLICE_US;
     int rc = 0;
 
