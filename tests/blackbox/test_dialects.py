@@ -346,7 +346,7 @@ def test_tools_that_come_in_the_input_are_as_good_as_a_list_of_tools(serve):
                           {"type": "function", "name": "late", "description": "d"}]},
                       {"type": "agent_message", "author": "/root/a", "recipient": "/root", "content": [
                           {"type": "input_text", "text": "from a"},
-                          {"type": "encrypted_content", "encrypted_content": "x"}]},
+                          {"type": "encrypted_content", "encrypted_content": ": look"}]},
                       {"type": "configuration_update", "reasoning": {"effort": "low"}},
                       {"type": "context_compaction", "encrypted_content": "x"}]
     call, = post(gateway, session, "/v1/responses", body).json()["output"]
@@ -358,7 +358,7 @@ def test_tools_that_come_in_the_input_are_as_good_as_a_list_of_tools(serve):
     said = state["records"][2]["request"]["messages"]
     assert [m["role"] for m in said] == ["user", "assistant", "tool", "developer", "user", "assistant", "tool"]
     assert json.loads(said[3]["content"].removeprefix("New tool: "))["function"]["name"] == "late"
-    assert said[4]["content"] == "from a"
+    assert said[4]["content"] == "from a: look"
 
 
 def test_functions_are_answered_with_a_function_call(serve):

@@ -213,16 +213,19 @@ static int read_more_tools(struct reader *r, const struct json *item)
     return 0;
 }
 
-/* What another agent of Codex writes to this one; what is encrypted nobody here can read. */
+/* What another agent of Codex writes to this one. The vendor's server would have encrypted a task
+ * that its model gave; ours is what our model wrote. */
 static int read_agent(struct reader *r, const struct json *item)
 {
+    static const char *const keys[] = {"text", "encrypted_content"};
     const struct json *content = json_get(item, "content");
     struct grown text = {0};
 
     if (json_is(content, JSON_STRING))
         grown_add(r->a, &text, json_string(content));
     for (size_t i = 0; json_at(content, i); i++)
-        grown_add(r->a, &text, json_string(json_get(json_at(content, i), "text")));
+        for (size_t k = 0; k < ARRAY_LEN(keys); k++)
+            grown_add(r->a, &text, json_string(json_get(json_at(content, i), keys[k])));
     spoken_flush(r->a, &r->spoken, r->messages);
     if (text.len)
         json_push(r->a, r->messages,
