@@ -341,7 +341,8 @@ static int open_state(struct worker *w, struct err *e)
     env->scratch = model_scratch_new(env->model);
     env->encoder = encoder_new(model_tokenizer(env->model));
     env->store = session_store_new(env->model, &d);
-    session_store_spills(env->store, c->durability != DURABILITY_NONE);
+    if (c->durability != DURABILITY_NONE)
+        residents_init(env);
     setup_turns(env, c, env->model);
     w->api.heritage = w->h;
     w->api.keys = w->keys;

@@ -3,7 +3,7 @@
  * session_apply on arbitrary records never crashes, and whatever it accepted can be looked at and
  * exported, and is the same after the session left memory and was read back; so it does in a store
  * that reads sessions when they are needed. Input: chunks of a type byte, a 16-bit length and
- * bytes; types 1..6 get a proper record head in front, others are records as they are.
+ * bytes; types 1..7 get a proper record head in front, others are records as they are.
  */
 #include <string.h>
 
@@ -35,12 +35,34 @@ static void add(struct records *r, unsigned type, struct str bytes)
     buf_done(&record);
 }
 
+/* Records that do not apply count, too: their numbers are those of the list. */
 static void apply_all(struct session_store *st, const struct records *r)
 {
     struct err e;
+    bool ended;
 
-    for (size_t i = 0; i < r->all.n; i++)
+    for (size_t i = 0; i < r->all.n; i++) {
+        struct session *s = session_find_any(st, ID, &ended);
+
+        if (s)
+            session_load_at(s, i);
         (void)session_apply(st, r->all.at[i], &e);
+    }
+}
+
+/* A session_source. */
+static int read_back(void *ctx, struct str id, const uint32_t *numbers, size_t n,
+                     const struct session_reader *to, struct err *e)
+{
+    const struct records *r = ctx;
+
+    (void)id;
+    for (size_t i = 0; i < n; i++) {
+        CHECK(numbers[i] < r->all.n);
+        if (to->each(to->ctx, i, r->all.at[numbers[i]], e) != 0)
+            return -1;
+    }
+    return 0;
 }
 
 static struct session *load(struct session_store *st, const struct records *r)
@@ -58,18 +80,25 @@ static struct session *load(struct session_store *st, const struct records *r)
     return session_find_any(st, ID, &ended);
 }
 
-/* Out of memory and back. */
+/* Out of memory and back: all of it, then what no running call needs. */
 static void check_spill(struct session_store *st, const struct records *r, struct str before)
 {
     struct buf after = {0};
     struct session *s;
+    struct err e;
 
     session_store_spills(st, true);
     CHECK(session_spill(st, 0, SIZE_MAX) >= 1); /* a raw record may have made another one */
     s = load(st, r);
     CHECK(s);
-    session_write_state(s, true, &after);
+    CHECK(session_write_state(s, true, &after, &e) == 0);
     CHECK(str_eq(before, buf_str(&after)));
+    session_pin(s);
+    (void)session_spill(st, 0, SIZE_MAX);
+    buf_clear(&after);
+    CHECK(session_write_state(s, true, &after, &e) == 0);
+    CHECK(str_eq(before, buf_str(&after)));
+    session_unpin(st, s);
     buf_done(&after);
 }
 
@@ -78,22 +107,24 @@ static void check_lazy(const struct session_defaults *d, const struct records *r
     struct session_store *st = session_store_new(NULL, d);
     struct buf state = {0};
     struct session *s;
+    struct err e;
 
     session_store_lazy(st, true);
     apply_all(st, r);
     session_store_lazy(st, false);
     s = load(st, r);
     if (s)
-        session_write_state(s, true, &state);
+        CHECK(session_write_state(s, true, &state, &e) == 0);
     buf_done(&state);
     session_store_free(st);
 }
 
-static void export_all(struct session *s)
+static void export_all(struct session_store *st, const struct records *r)
 {
     static char some_model;
 
     for (int format = 0; format < EXPORT_FORMAT_COUNT; format++) {
+        struct session *s;
         struct export_options o;
         struct export *x;
         struct buf out = {0};
@@ -106,10 +137,13 @@ static void export_all(struct session *s)
         o.merge = MERGE_TOKEN;
         o.select = (enum export_select)(format % 4);
         o.max_tokens = format & 4 ? 40 : 0;
+        s = load(st, r);
         if (export_new(s, (const struct model *)(const void *)&some_model, NULL, &o, &x, &e) != 0)
             continue;
-        while (export_next(x, &out, 1000, &e) == 0)
+        while (export_next(x, &out, 1000, &e) == 0) {
             buf_clear(&out);
+            (void)session_spill(st, 0, SIZE_MAX);
+        }
         export_free(x);
         buf_done(&out);
     }
@@ -132,6 +166,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     session_defaults_init(&d);
     d.history = policies[data[0] % 4];
     st = session_store_new(NULL, &d);
+    session_store_source(st, read_back, &r);
     (void)session_create_record(st, ID, NULL, 1, &record, &e);
     *vec_push(&r.all) = buf_str(&record);
     for (size_t at = 1; at + 3 <= size;) {
@@ -144,9 +179,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     apply_all(st, &r);
     s = session_find_any(st, ID, &ended);
     if (s) {
-        session_write_state(s, true, &state);
+        CHECK(session_write_state(s, true, &state, &e) == 0);
         check_spill(st, &r, buf_str(&state));
-        export_all(session_find_any(st, ID, &ended));
+        export_all(st, &r);
     }
     check_lazy(&d, &r);
     vec_done(&r.all);

@@ -3,8 +3,9 @@
  * files) against the session layer itself, no HTTP and no engine, and prints for each one line of
  * JSON: calls, state, exports. Options per scenario: "exports": {name: {option: value}}, "steps":
  * the same after every event, "replay": true (everything once more from its records, whose exports
- * must be the same), "spill": true (the session is out of memory whenever it is idle), "drift":
- * true (the tokenizer with merges). Whoever judges is outside: run_model.py.
+ * must be the same), "spill": true (the session is out of memory whenever it is idle, and the bulk
+ * of its calls whenever none is running on it), "drift": true (the tokenizer with merges). Whoever
+ * judges is outside: run_model.py.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,22 @@ static void spill(struct player *p)
 {
     if (p->spill)
         (void)session_spill(p->store, 0, SIZE_MAX);
+}
+
+/* A session_source. */
+static int read_back(void *ctx, struct str id, const uint32_t *records, size_t n,
+                     const struct session_reader *to, struct err *e)
+{
+    const struct player *p = ctx;
+
+    (void)id;
+    for (size_t i = 0; i < n; i++) {
+        if (records[i] >= p->records.n)
+            return err_set(e, ERR_IO, "no such record");
+        if (to->each(to->ctx, i, p->records.at[records[i]], e) != 0)
+            return -1;
+    }
+    return 0;
 }
 
 static void unspill(struct player *p)
@@ -367,15 +384,16 @@ static void write_calls(struct player *p, struct json_out *o)
     json_out_end_obj(o);
 }
 
-static void write_export(struct session_store *st, struct str id, const struct json *options,
-                         struct buf *out)
+static void write_export(const struct player *p, struct session_store *st,
+                         const struct json *options, struct buf *out)
 {
     static char some_model;
     struct export_options eo;
     struct export *x;
     struct err e = {0};
     bool ended;
-    struct session *s = session_find_any(st, id, &ended);
+    int rc;
+    struct session *s = session_find_any(st, p->id, &ended);
 
     export_options_init(&eo);
     if (!s) {
@@ -387,8 +405,11 @@ static void write_export(struct session_store *st, struct str id, const struct j
         json_write_string(out, str_cstr(e.text));
         return;
     }
-    while (export_next(x, out, 100, &e) == 0)
-        ;
+    while ((rc = export_next(x, out, 100, &e)) == 0)
+        if (p->spill) /* between two slices others may need room */
+            (void)session_spill(st, 0, SIZE_MAX);
+    if (rc < 0)
+        json_write_string(out, str_cstr(e.text));
     export_free(x);
 }
 
@@ -401,12 +422,12 @@ static void write_exports(struct player *p, const struct json *list, struct json
     for (uint32_t i = 0; list && i < list->n; i++) {
         buf_clear(&one);
         buf_clear(&two);
-        write_export(p->store, p->id, &list->members[i].value, &one);
+        write_export(p, p->store, &list->members[i].value, &one);
         json_out_key_str(o, json_string(&list->members[i].key));
         json_out_raw(o, buf_str(&one));
         if (!p->replay)
             continue;
-        write_export(p->again, p->id, &list->members[i].value, &two);
+        write_export(p, p->again, &list->members[i].value, &two);
         if (!str_eq(buf_str(&one), buf_str(&two)))
             fprintf(stderr, "the export after replay differs\n");
     }
@@ -418,12 +439,13 @@ static void write_exports(struct player *p, const struct json *list, struct json
 static void write_state(struct player *p, struct json_out *o)
 {
     struct buf one = {0};
+    struct err e = {0};
     bool ended;
     struct session *s = session_find_any(p->store, p->id, &ended);
 
     json_out_key(o, "state");
-    if (s)
-        session_write_state(s, true, &one);
+    if (s && session_write_state(s, true, &one, &e) != 0)
+        fprintf(stderr, "state: %s\n", e.text);
     json_out_raw(o, s ? buf_str(&one) : STR("null"));
     buf_done(&one);
 }
@@ -452,6 +474,8 @@ static void play(struct player *p, const struct json *sc, struct buf *out)
     p->replay = json_is_true(json_get(sc, "replay"));
     p->spill = json_is_true(json_get(sc, "spill"));
     session_store_spills(p->store, p->spill);
+    if (p->spill)
+        session_store_source(p->store, read_back, p);
     fake_drift = json_is_true(json_get(sc, "drift"));
     if (session_create_record(p->store, p->id, json_get(sc, "session"), p->now, &record, &e) != 0) {
         fprintf(stderr, "create: %s\n", e.text);

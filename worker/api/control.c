@@ -69,8 +69,7 @@ void control_state(struct api_request *r)
     struct session *s = control_find(r, true, &e);
     struct str records = query_get(&a, exchange_query(r->x), "records");
 
-    if (s) {
-        session_write_state(s, records.p && !str_eq_c(records, "0"), &body);
+    if (s && session_write_state(s, records.p && !str_eq_c(records, "0"), &body, &e) == 0) {
         respond_json(r, &body);
     } else {
         respond_error(r, NULL, &e);

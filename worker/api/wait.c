@@ -56,8 +56,9 @@ static int answer(struct api *a, struct exchange *x, struct str id)
 
     if (s && session_phase(s) == SESSION_OPEN)
         return 0;
-    if (s) {
-        session_write_state(s, false, &body);
+    if (s && session_write_state(s, false, &body, &e) != 0) {
+        respond_error_to(a, x, NULL, METRIC_DIALECT_CONTROL, "", &e);
+    } else if (s) {
         respond_count(a, METRIC_DIALECT_CONTROL, 200);
         exchange_reply(x, 200, "application/json", buf_str(&body));
     } else if (ended) {

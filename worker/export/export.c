@@ -231,7 +231,8 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
                                          .model = m,
                                          .scratch = scratch,
                                          .audit = m && !o->no_drift,
-                                         .text_too = x->format->text_too};
+                                         .text_too = x->format->text_too,
+                                         .failed = &x->failed};
     selection_start(&x->input, &x->options, &x->arena, &x->selection);
     *ret = x;
     return 0;
@@ -279,7 +280,7 @@ static int check(const struct export *x, struct err *e)
 {
     if (x->pass > 0)
         return 0;
-    if (trajectory_check(&x->t, e) != 0)
+    if (trajectory_check(&x->input, &x->t, e) != 0)
         return -1;
     return x->format->check ? x->format->check(x, &x->t, e) : 0;
 }
@@ -430,6 +431,10 @@ int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct e
                 return -1;
         } else {
             end_of_pass(x, out);
+        }
+        if (x->failed.kind != ERR_NONE) {
+            *e = x->failed;
+            return -1;
         }
     }
     return is_over(x);

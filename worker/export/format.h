@@ -23,6 +23,7 @@ struct export
     struct session *session; /* pinned */
     struct export_options options;
     struct trajectory_input input;
+    struct err failed;    /* input.failed: what could not be read back */
     struct arena arena;   /* of the export */
     struct arena scratch; /* of the trajectory at hand */
     struct trajectory t;  /* the one at hand, while `building` */

@@ -84,12 +84,13 @@ static bool encodes_to(struct merge *m, const struct node *copy, const struct tu
     struct json all = {.kind = JSON_ARRAY, .n = 2, .items = messages};
     struct chat chat = {.messages = &all};
     struct token_vec ids = {0};
-    struct token_span end = {author->ids, author->n};
+    struct token_span end;
     bool same = false;
     struct err e;
 
-    if (!m->in->model)
+    if (!m->in->model || !trajectory_recall(m->in, author, false))
         return false;
+    end = (struct token_span){turn_ids(author), author->n};
     user = &messages[0];
     *user = (struct json){.kind = JSON_OBJECT, .n = 2, .members = member};
     member[0] = (struct json_member){json_make_string(STR("role")), json_make_string(STR("user"))};
@@ -108,13 +109,20 @@ static bool encodes_to(struct merge *m, const struct node *copy, const struct tu
                     stop |= ids.at[n] == info->stop_ids[i];
             }
         } else {
-            while (n > 0 && ids.at[n - 1] != author->ids[author->n - 1])
+            while (n > 0 && ids.at[n - 1] != end.at[end.n - 1])
                 n--;
         }
         same = n >= end.n && same_ids((struct token_span){ids.at + n - end.n, end.n}, end);
     }
     vec_done(&ids);
     return same;
+}
+
+static bool same_sampled(const struct merge *m, const struct turn *x, const struct turn *y)
+{
+    return x->n == y->n && trajectory_recall(m->in, x, false) &&
+           trajectory_recall(m->in, y, false) &&
+           same_ids((struct token_span){turn_ids(x), x->n}, (struct token_span){turn_ids(y), y->n});
 }
 
 static bool same_tokens(struct merge *m, const struct line *a, const struct line *s, uint32_t i)
@@ -124,8 +132,7 @@ static bool same_tokens(struct merge *m, const struct line *a, const struct line
     if ((x && x->n == 0) || (y && y->n == 0))
         return true; /* captured as text: equal texts are all there is */
     if (x && y)
-        return x == y ||
-               same_ids((struct token_span){x->ids, x->n}, (struct token_span){y->ids, y->n});
+        return x == y || same_sampled(m, x, y);
     if (!x && !y)
         return true; /* equal texts, both encoded by us */
     return x ? encodes_to(m, s->path[i], x) : encodes_to(m, a->path[i], y);

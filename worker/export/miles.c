@@ -224,8 +224,10 @@ static void put_session_metadata(struct export *x, struct json_out *o)
         const struct turn *t = newest->tail ? newest->tail : newest->head;
         int32_t *ids = arena_alloc(&x->scratch, t->total * sizeof(*ids));
 
-        turn_copy(t, ids);
-        numbers_i32(o->b, ids, branch_total(newest));
+        if (trajectory_recall(&x->input, t, true)) {
+            turn_copy(t, ids);
+            numbers_i32(o->b, ids, branch_total(newest));
+        }
     }
     buf_add_c(o->b, ']');
     for (size_t i = 0; i < x->session->forest.turns.n; i++)
@@ -264,9 +266,9 @@ static int miles_check(const struct export *x, const struct trajectory *t, struc
     for (uint32_t i = 0; i < t->n_turns; i++) {
         const struct turn *turn = t->turns[i].turn;
 
-        if (turn->experts.p && turn->experts_layers && turn->experts_topk)
+        if (turn->has_experts && turn->experts_layers && turn->experts_topk)
             with = turn;
-        else if (!turn->experts.p && !without)
+        else if (!turn->has_experts && !without)
             without = turn;
     }
     if (!with)

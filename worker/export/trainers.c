@@ -16,7 +16,8 @@ static void verl_begin(struct export *x, struct buf *out)
     tensors_begin(x, out);
     x->all_logprobs = true;
     for (size_t i = 0; i < f->turns.n; i++)
-        x->all_logprobs = x->all_logprobs && (f->turns.at[i]->hidden || f->turns.at[i]->logprobs);
+        x->all_logprobs =
+            x->all_logprobs && (f->turns.at[i]->hidden || f->turns.at[i]->has_logprobs);
 }
 
 /* The trainer groups rows by what stands before the first '_' of the key. */

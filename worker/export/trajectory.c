@@ -5,12 +5,47 @@
 #include "common/base/check.h"
 #include "worker/session/branch.h"
 
+/* For the whole export: the first failure stays. */
+static bool recalled(const struct trajectory_input *in, struct recall *r)
+{
+    struct err e = {0};
+
+    if (recall_end(r, &e) == 0)
+        return true;
+    if (in->failed && in->failed->kind == ERR_NONE)
+        *in->failed = e;
+    return false;
+}
+
+bool trajectory_recall(const struct trajectory_input *in, const struct turn *t, bool path)
+{
+    struct recall r = {.session = in->session};
+
+    if (path)
+        recall_path(&r, t);
+    else
+        recall_turn(&r, t);
+    return recalled(in, &r);
+}
+
+/* The head's path and who wrote its messages. */
+static bool recall_track(const struct trajectory_input *in, const struct track *track)
+{
+    struct recall r = {.session = in->session};
+
+    recall_path(&r, track->tail ? track->tail : track->head);
+    for (uint32_t i = 0; track->authors && i < track->head->node->depth; i++)
+        if (track->authors[i])
+            recall_turn(&r, track->authors[i]);
+    return recalled(in, &r);
+}
+
 /* A region of the head's own ids that one turn stands for: its own sampled ids, or those of the
  * turn that really wrote this message (merged timelines). */
 struct slot {
     struct turn *turn;
     uint32_t from, to; /* in the head's ids */
-    bool foreign;      /* turn->ids take the place of from..to */
+    bool foreign;      /* the turn's ids take the place of from..to */
 };
 
 struct slots {
@@ -165,7 +200,7 @@ static bool are_own(const struct track *track, const struct slots *slots)
 static bool repairs(const struct slot *s, const int32_t *ids)
 {
     return s->foreign && (s->turn->n != s->to - s->from ||
-                          memcmp(s->turn->ids, ids + s->from, s->turn->n * sizeof(*ids)) != 0);
+                          memcmp(turn_ids(s->turn), ids + s->from, s->turn->n * sizeof(*ids)) != 0);
 }
 
 static void merged_slots(const struct trajectory_input *in, const int32_t *ids, struct arena *a,
@@ -222,7 +257,7 @@ static void lay_out(const struct slots *slots, const int32_t *own, uint32_t own_
 
         memcpy(r->ids + at, own + from, (s->from - from) * sizeof(*own));
         at += s->from - from;
-        memcpy(r->ids + at, s->foreign ? s->turn->ids : own + s->from, n * sizeof(*own));
+        memcpy(r->ids + at, s->foreign ? turn_ids(s->turn) : own + s->from, n * sizeof(*own));
         if (i == 0)
             r->n_prompt = at;
         r->turns[i] =
@@ -244,7 +279,7 @@ static void fill_mask(const struct trajectory_input *in, struct arena *a, struct
     for (uint32_t i = 0; i < r->n_turns; i++) {
         struct trajectory_turn *t = &r->turns[i];
 
-        logprobs = logprobs && t->turn->logprobs;
+        logprobs = logprobs && t->turn->has_logprobs;
         t->trained = !in->owners || in->owners[t->turn->id] == r->index + 1;
         if (!t->trained)
             continue;
@@ -256,7 +291,7 @@ static void fill_mask(const struct trajectory_input *in, struct arena *a, struct
     r->logprobs = arena_calloc(a, r->n, sizeof(float));
     for (uint32_t i = 0; i < r->n_turns; i++)
         if (r->turns[i].trained)
-            memcpy(r->logprobs + r->turns[i].start, r->turns[i].turn->logprobs,
+            memcpy(r->logprobs + r->turns[i].start, turn_logprobs(r->turns[i].turn),
                    (r->turns[i].end - r->turns[i].start) * sizeof(float));
 }
 
@@ -343,7 +378,7 @@ static void fill_messages(struct arena *a, struct trajectory *r)
 
 static uint64_t row_bytes(const struct turn *t)
 {
-    return t->experts_rows ? t->experts.len / t->experts_rows : 0;
+    return t->experts_rows ? t->experts_len / t->experts_rows : 0;
 }
 
 /* All rows of the path, or nothing: half of a replay is worse than none. */
@@ -363,14 +398,14 @@ static void fill_experts(struct arena *a, struct trajectory *r)
         const struct turn *t = i < r->n_turns ? r->turns[i].turn : r->track->tail;
         uint32_t n = t ? t->experts_rows : 0;
 
-        if (!t || !t->experts.p)
+        if (!t || !t->has_experts)
             continue; /* a later block may cover it */
         if (row_bytes(t) != row || t->experts_from > known)
             return;
         if (t->experts_from >= rows)
             continue;
         n = MIN_OF(n, rows - t->experts_from);
-        memcpy(out + t->experts_from * row, t->experts.p, n * row);
+        memcpy(out + t->experts_from * row, turn_experts(t).p, n * row);
         known = MAX_OF(known, t->experts_from + n);
     }
     if (known < rows || row % cells)
@@ -447,7 +482,8 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
     int32_t *own;
 
     *ret = (struct trajectory){.session = in->session, .track = track, .index = index};
-    if (track->head->text) {
+    /* What cannot be read back is not looked at: the export fails. */
+    if (track->head->text || !recall_track(in, track)) {
         text_turns(track, a, ret);
         fill_messages(a, ret);
         return;
@@ -505,8 +541,8 @@ static bool is_answer(const struct trajectory *r, const struct trajectory_turn *
     const struct turn *t = x->turn;
 
     return x->start <= x->end && x->end <= r->n && x->end - x->start + trim == t->n &&
-           memcmp(r->ids + r->n_prompt + x->start, t->ids, (x->end - x->start) * sizeof(*t->ids)) ==
-               0;
+           memcmp(r->ids + r->n_prompt + x->start, turn_ids(t),
+                  (x->end - x->start) * sizeof(*r->ids)) == 0;
 }
 
 static int check_turn(const struct trajectory *r, uint32_t i, struct err *e)
@@ -547,8 +583,9 @@ static bool arrays_agree(const struct trajectory *r)
     return !stray && ones == r->trained;
 }
 
-int trajectory_check(const struct trajectory *r, struct err *e)
+int trajectory_check(const struct trajectory_input *in, const struct trajectory *r, struct err *e)
 {
+    struct recall again = {.session = in->session}; /* it was built in an earlier slice */
     struct turn *head = r->track->head;
 
     if (r->text)
@@ -557,6 +594,10 @@ int trajectory_check(const struct trajectory *r, struct err *e)
         return broken(head, "its response begins with no answer", e);
     if (r->n_prompt + r->n != r->total || (r->own && r->total != track_total(r->track)))
         return broken(head, "its lengths disagree", e);
+    for (uint32_t i = 0; i < r->n_turns; i++)
+        recall_turn(&again, r->turns[i].turn);
+    if (recall_end(&again, e) != 0)
+        return -1;
     for (uint32_t i = 0; i < r->n_turns; i++)
         if (check_turn(r, i, e) != 0)
             return -1;

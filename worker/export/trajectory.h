@@ -74,8 +74,13 @@ struct trajectory_input {
     struct model_scratch *scratch;
     const uint32_t *owners;
     bool audit;
-    bool text_too; /* the format holds trajectories without tokens, too */
+    bool text_too;      /* the format holds trajectories without tokens, too */
+    struct err *failed; /* what could not be read back; all that was made since is worthless. NULL
+                           where nothing is ever given up */
 };
+
+/* Reads back what t and, with `path`, the turns before it hold. false: input.failed tells. */
+bool trajectory_recall(const struct trajectory_input *in, const struct turn *t, bool path);
 
 /* Builds track number `index` in the arena, its drift not yet audited. */
 void trajectory_build(const struct trajectory_input *in, const struct track *track, size_t index,
@@ -93,8 +98,8 @@ void trajectory_audited(struct drift_audit *audit, struct arena *a, struct traje
 
 /* The invariants of the spec (trajectories, section 1) on one that is built: lengths, whose ids a
  * mask-1 run holds, and that every turn was asked for with exactly the ids that stand before it.
- * ERR_UNASSEMBLABLE when one does not hold. */
-int trajectory_check(const struct trajectory *r, struct err *e);
+ * ERR_UNASSEMBLABLE when one does not hold; another one when the turns cannot be read back. */
+int trajectory_check(const struct trajectory_input *in, const struct trajectory *r, struct err *e);
 
 /* What can be told of one turn without building: its prompt is what its parent left and its own
  * context, as long as the one that was sent, and something stands between two answers. */

@@ -56,11 +56,23 @@ void journal_forget(struct journal *j, void *ctx);
 /* Records of this session are no longer needed (ended and delivered): compacted away later. */
 void journal_drop_session(struct journal *j, struct str session_id);
 
-/* One record of a session once more: the one numbered `i` from 0, in the order of their appending,
- * for what was freed from memory. 1: `each` had it; 0: there are no more (it was dropped, or with
- * JOURNAL_NONE); -1: it cannot be read, or `each` said so. */
-int journal_read(struct journal *j, struct str session_id, size_t i, journal_replay_fn each,
-                 void *ctx, struct err *e);
+/* Gets records that are read back; a failure ends the reading. */
+struct journal_reader {
+    int (*each)(void *ctx, size_t record, struct str payload, struct err *e);
+    void *ctx;
+};
+
+/* Some records of a session once more, for what was freed from memory: those from number *at on
+ * (from 0, in the order of their appending), as many as 64 KB hold, but one at least; *at goes
+ * behind them. 1: `each` had them; 0: there are no more (it was dropped, or with JOURNAL_NONE); -1:
+ * they cannot be read, or `each` said so. */
+int journal_read(struct journal *j, struct str session_id, size_t *at,
+                 const struct journal_reader *reader, struct err *e);
+
+/* The n records of a session with these numbers, in the order in which they lie on the disk, by as
+ * few reads as that allows: `each` gets the index into `records`. -1: not all can be read. */
+int journal_read_some(struct journal *j, struct str session_id, const uint32_t *records, size_t n,
+                      const struct journal_reader *reader, struct err *e);
 
 /* Drops all sessions that `needed` denies; returns how many. For a look-over now and then. */
 size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
@@ -76,6 +88,7 @@ struct journal_stats {
     uint64_t replayed;               /* records at the open */
     uint64_t repairs, lost_bytes;    /* torn tails and damage at the open */
     uint64_t fsyncs, fsync_us;       /* how many, and how long the last one took */
+    uint64_t reads, read_bytes;      /* of reading back, since the open */
     uint64_t disk_bytes, live_bytes; /* of all segments; of records that somebody needs */
 };
 

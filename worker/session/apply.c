@@ -21,8 +21,7 @@ struct commit {
     uint32_t chain;
     struct turn *run;
     uint32_t common;
-    const char *rest; /* raw ids */
-    uint32_t n_rest;
+    uint32_t n_rest;      /* ids behind those */
     struct turn *answers; /* in the forest's arena, without links */
     enum commit_twin *modes;
     struct turn **twins;
@@ -120,23 +119,12 @@ static int read_tokens(struct forest *f, struct record_in *r, bool text, struct 
                        struct err *e)
 {
     const char *ids = record_ids(r, &t->n);
-    bool logprobs = record_u(r) != 0;
-    int32_t *own;
 
+    t->has_logprobs = record_u(r) != 0;
     if (!ids || (t->n == 0) != text)
         return bad(e, text ? "a text with tokens" : "an answer without tokens");
-    own = arena_alloc(&f->arena, t->n * sizeof(*own));
-    memcpy(own, ids, t->n * sizeof(*own));
-    t->ids = own;
-    if (logprobs) {
-        const char *raw = record_floats(r, t->n);
-        float *lp = arena_alloc(&f->arena, t->n * sizeof(*lp));
-
-        if (!raw)
-            return bad(e, "logprobs are missing");
-        memcpy(lp, raw, t->n * sizeof(*lp));
-        t->logprobs = lp;
-    }
+    if (t->has_logprobs && !record_floats(r, t->n))
+        return bad(e, "logprobs are missing");
     return read_versions(f, r, t, e);
 }
 
@@ -146,6 +134,7 @@ static int read_answer(struct forest *f, struct record_in *r, struct commit *c, 
     struct arena tmp = {0};
     struct turn *t = &c->answers[i];
     const struct json *message;
+    struct str experts;
     int rc;
 
     *t = c->shared;
@@ -161,7 +150,9 @@ static int read_answer(struct forest *f, struct record_in *r, struct commit *c, 
         return -1;
     t->response_id = forest_text(f, record_str(r));
     t->parse_warning = forest_text(f, record_str(r));
-    t->experts = forest_str(f, record_str(r));
+    experts = record_str(r);
+    t->has_experts = experts.p != NULL;
+    t->experts_len = (uint32_t)experts.len;
     t->experts_from = record_u32(r);
     t->experts_rows = record_u32(r);
     t->experts_layers = record_u32(r);
@@ -217,8 +208,7 @@ static int read_context(struct forest *f, struct record_in *r, struct commit *c,
         if (!c->run || c->common > run_length(&c->run->context))
             return bad(e, "shares more context than there is");
     }
-    c->rest = record_ids(r, &c->n_rest);
-    if (!c->rest)
+    if (!record_ids(r, &c->n_rest))
         return bad(e, "torn context");
     read_why(f, r, t);
     return check_context(c, e);
@@ -382,18 +372,60 @@ static int link_turn(struct session *s, const struct commit *c, uint32_t i, stru
                                      i == 0 && (c->flags & COMMIT_ROLLBACK), e);
 }
 
-static int carry_out(struct session *s, struct commit *c, struct err *e)
+static int walk_commit(struct record_in *r, struct commit_sum *ret, struct commit_bulk *bulk,
+                       struct err *e);
+
+static size_t padded(size_t n)
+{
+    return (n + 3) & ~(size_t)3;
+}
+
+/* The bulk of the call: out of the record, and before that what the run cannot share. */
+static int make_payload(struct session *s, struct commit *c, struct record_in body, struct run *run,
+                        struct err *e)
+{
+    const struct run *base = c->run ? &c->run->context : NULL;
+    bool copies = base && !run_extends(base, c->common);
+    struct commit_bulk bulk = {0};
+    struct record_in again = body;
+    struct commit_sum sum;
+    size_t before, at;
+
+    if (walk_commit(&body, &sum, &bulk, e) != 0 ||
+        (copies && session_recall_turn(s, c->run, e) != 0))
+        return -1;
+    if (bulk.n + (uint64_t)c->common * sizeof(int32_t) > UINT32_MAX)
+        return bad(e, "too large");
+    before = forest_run(&s->forest, run, base, c->common, c->n_rest) * sizeof(int32_t);
+    run->payload = payload_new(s, c->call.number, before + bulk.n, copies);
+    if (before > 0)
+        run_copy(base, c->common, (int32_t *)(void *)run->payload->bytes);
+    bulk = (struct commit_bulk){.to = run->payload->bytes + before};
+    (void)walk_commit(&again, &sum, &bulk, e);
+    at = run->n * sizeof(int32_t);
+    for (uint32_t i = 0; i < c->n_answers; i++) {
+        struct turn *t = &c->answers[i];
+
+        t->context = *run;
+        t->at = (uint32_t)at;
+        at += (size_t)t->n * (t->has_logprobs ? 8 : 4) + padded(t->experts_len);
+    }
+    return 0;
+}
+
+static int carry_out(struct session *s, struct commit *c, struct record_in body, struct err *e)
 {
     struct forest *f = &s->forest;
-    struct node *prompt = c->flags & COMMIT_RAW ? NULL : make_place(f, c);
+    struct node *prompt;
     struct run run;
 
-    forest_run(f, &run, c->run ? &c->run->context : NULL, c->common, c->rest, c->n_rest);
+    if (make_payload(s, c, body, &run, e) != 0)
+        return -1;
+    prompt = c->flags & COMMIT_RAW ? NULL : make_place(f, c);
     c->call.first_turn = (uint32_t)f->turns.n;
     c->call.n_turns = c->n_answers;
     s->trimmed += c->shared.trim;
     for (uint32_t i = 0; i < c->n_answers; i++) {
-        c->answers[i].context = run;
         c->answers[i].call = (uint32_t)f->calls.n;
         if (link_turn(s, c, i, prompt, e) != 0)
             return -1;
@@ -457,6 +489,7 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
 {
     struct arena tmp = {0};
     struct commit c = {.chain = UINT32_MAX, .call.at_ms = now_ms};
+    struct record_in body = *r;
     const char *temperature;
     struct plan *p;
     int rc;
@@ -485,7 +518,7 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
             c.answers[i].at_ms = now_ms;
         }
         if (rc == 0)
-            rc = carry_out(s, &c, e);
+            rc = carry_out(s, &c, body, e);
     }
     if (rc == 0) {
         add_call(s, &c.call);
@@ -500,7 +533,14 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
     return rc;
 }
 
-/* --- only its sums --- */
+/* --- only its sums, or its bulk --- */
+
+static void put_bulk(struct commit_bulk *b, const char *p, size_t n)
+{
+    if (b->to && p && n > 0)
+        memcpy(b->to + b->n, p, n);
+    b->n += padded(n);
+}
 
 static void skip_strs(struct record_in *r, uint32_t n)
 {
@@ -514,28 +554,32 @@ static void skip_us(struct record_in *r, uint32_t n)
         (void)record_u(r);
 }
 
-static uint32_t skip_ids(struct record_in *r)
+static uint32_t walk_ids(struct record_in *r, struct commit_bulk *bulk)
 {
     uint32_t n;
+    const char *ids = record_ids(r, &n);
 
-    (void)record_ids(r, &n);
+    put_bulk(bulk, ids, n * sizeof(int32_t));
     return n;
 }
 
-static uint32_t skip_answer(struct record_in *r)
+static uint32_t walk_answer(struct record_in *r, struct commit_bulk *bulk)
 {
-    uint32_t n = skip_ids(r), n_versions;
+    uint32_t n = walk_ids(r, bulk), n_versions;
+    struct str experts;
 
     if (record_u(r))
-        (void)record_floats(r, n);
+        put_bulk(bulk, record_floats(r, n), n * sizeof(float));
     n_versions = record_u32(r);
     for (uint32_t i = 0; i < n_versions && !r->bad; i++) {
         skip_strs(r, 1);
         skip_us(r, 2);
     }
     skip_us(r, 1);   /* cut */
-    skip_strs(r, 5); /* finish, message, response id, warning, experts */
-    skip_us(r, 7);   /* experts' four, three times */
+    skip_strs(r, 4); /* finish, message, response id, warning */
+    experts = record_str(r);
+    put_bulk(bulk, experts.p, experts.len);
+    skip_us(r, 7); /* experts' four, three times */
     if (record_u(r) != TWIN_NONE)
         skip_us(r, 1);
     return n;
@@ -552,7 +596,8 @@ static void skip_place(struct record_in *r, unsigned flags)
     skip_strs(r, record_u32(r));
 }
 
-int session_sum_commit(struct record_in *r, struct commit_sum *ret, struct err *e)
+static int walk_commit(struct record_in *r, struct commit_sum *ret, struct commit_bulk *bulk,
+                       struct err *e)
 {
     unsigned flags;
     uint32_t n;
@@ -573,11 +618,32 @@ int session_sum_commit(struct record_in *r, struct commit_sum *ret, struct err *
     skip_us(r, !!(flags & COMMIT_PARENT) + !!(flags & COMMIT_CHAIN) + 2); /* and trim, close */
     if (flags & COMMIT_RUN)
         skip_us(r, 2);
-    ret->tokens = skip_ids(r);
+    ret->tokens = walk_ids(r, bulk);
     skip_us(r, 2); /* cause, diff message */
     skip_strs(r, 5);
     n = record_u32(r);
     for (uint32_t i = 0; i < n && !r->bad; i++)
-        ret->tokens += skip_answer(r);
+        ret->tokens += walk_answer(r, bulk);
     return r->bad ? bad(e, "torn") : 0;
+}
+
+int session_sum_commit(struct record_in *r, struct commit_sum *ret, struct err *e)
+{
+    struct commit_bulk bulk = {0};
+
+    return walk_commit(r, ret, &bulk, e);
+}
+
+int session_record_bulk(struct str record, struct str id, uint64_t call, struct commit_bulk *ret)
+{
+    struct record_in r = record_in_of(record);
+    uint64_t type = record_u(&r), version = record_u(&r);
+    struct str whose = record_str(&r);
+    struct commit_sum sum;
+
+    (void)record_u64(&r);
+    if (r.bad || type != RECORD_COMMIT || version != RECORD_VERSION || !str_eq(whose, id) ||
+        walk_commit(&r, &sum, ret, NULL) != 0)
+        return -1;
+    return sum.call == call ? 0 : -1;
 }

@@ -28,14 +28,17 @@ static void put_json(struct buf *b, const struct json *v)
 static struct turn *shared_run(const struct plan *p, uint32_t *ret_n)
 {
     struct token_span context = {p->pub.prompt.at + p->pub.prompt.n - p->n_context, p->n_context};
+    struct err unread;
 
     for (uint32_t i = p->walk.n_matched; i-- > 0;) {
         struct turn *t = p->walk.path[i]->through;
 
         if (!t || t->parent != p->parent)
             continue;
+        if (session_recall_turn(p->session, t, &unread) != 0)
+            return NULL; /* the record holds it all, then */
         *ret_n = run_common(&t->context, context);
-        return *ret_n >= 32 ? t : NULL;
+        return *ret_n >= 32 && run_extends(&t->context, *ret_n) ? t : NULL;
     }
     return NULL;
 }

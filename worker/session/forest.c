@@ -239,7 +239,7 @@ void run_copy(const struct run *r, uint32_t n, int32_t *out)
 {
     while (r && n > 0) {
         if (n > r->base_n)
-            memcpy(out + r->base_n, r->ids, (n - r->base_n) * sizeof(*out));
+            memcpy(out + r->base_n, payload_bytes(r->payload), (n - r->base_n) * sizeof(*out));
         n = MIN_OF(n, r->base_n);
         r = r->base;
     }
@@ -265,8 +265,8 @@ static uint32_t common_within(const struct run *r, uint32_t limit, struct token_
         got = common_within(r->base, want, ids);
     if (got < want || limit <= r->base_n || ids.n <= got)
         return got;
-    return got +
-           common(r->ids, ids.at + got, (uint32_t)MIN_OF(MIN_OF(limit - got, r->n), ids.n - got));
+    return got + common((const int32_t *)(const void *)payload_bytes(r->payload), ids.at + got,
+                        (uint32_t)MIN_OF(MIN_OF(limit - got, r->n), ids.n - got));
 }
 
 uint32_t run_common(const struct run *r, struct token_span ids)
@@ -274,26 +274,34 @@ uint32_t run_common(const struct run *r, struct token_span ids)
     return common_within(r, run_length(r), ids);
 }
 
-void forest_run(struct forest *f, struct run *r, const struct run *base, uint32_t base_n,
-                const char *raw_ids, uint32_t n)
+/* Skips bases that give nothing of their own, so that chains of bases stay short. */
+static const struct run *own_base(const struct run *base, uint32_t n)
 {
-    int32_t *own;
-
-    /* Skip over bases that give nothing of their own, so that chains of bases stay short. */
-    while (base && base_n <= base->base_n)
+    while (base && n <= base->base_n)
         base = base->base;
+    return base;
+}
+
+bool run_extends(const struct run *base, uint32_t n)
+{
+    base = own_base(base, n);
+    return !base || base->depth < RUN_DEPTH_MAX;
+}
+
+uint32_t forest_run(struct forest *f, struct run *r, const struct run *base, uint32_t base_n,
+                    uint32_t n)
+{
+    uint32_t copied = 0;
+
+    base = own_base(base, base_n);
     if (base && base->depth < RUN_DEPTH_MAX) {
         *r = (struct run){.base = base, .base_n = base_n, .n = n, .depth = base->depth + 1};
-        own = arena_alloc(&f->arena, n * sizeof(*own));
     } else {
+        copied = base_n;
         *r = (struct run){.n = base_n + n};
-        own = arena_alloc(&f->arena, r->n * sizeof(*own));
-        run_copy(base, base_n, own);
     }
-    if (n)
-        memcpy(own + r->n - n, raw_ids, n * sizeof(*own));
-    r->ids = own;
     f->tokens += r->n;
+    return copied;
 }
 
 void turn_copy(const struct turn *t, int32_t *out)
@@ -305,7 +313,7 @@ void turn_copy(const struct turn *t, int32_t *out)
         uint32_t before = start - t->n_context;
 
         if (limit > start)
-            memcpy(out + start, t->ids, (limit - start) * sizeof(*out));
+            memcpy(out + start, turn_ids(t), (limit - start) * sizeof(*out));
         if (limit > before)
             run_copy(&t->context, MIN_OF(limit, start) - before, out + before);
         limit = MIN_OF(limit, before);

@@ -7,7 +7,8 @@
  * - checkpoints (struct turn): one generated answer each, hanging at the node of their assistant
  *   message, linked to the turn they were built on. A turn stores only what it added after its
  *   parent's tokens (after dropping `trim` of them): `context` (mask 0) and the sampled ids.
- *   Context that another turn already has is shared, not copied (struct run).
+ *   Context that another turn already has is shared, not copied (struct run). Ids, logprobs and
+ *   experts lie in payloads, which may be out of memory (payload.h).
  *
  * Turns and nodes are never moved or changed once applied (links, marks and a kept audit aside), so
  * readers may hold them while the session lives. Single-threaded; only apply.c and the policies
@@ -24,6 +25,7 @@
 #include "common/base/map.h"
 #include "common/base/vec.h"
 #include "worker/session/message.h"
+#include "worker/session/payload.h"
 #include "worker/session/session.h"
 #include "worker/tokens/span.h"
 
@@ -61,9 +63,9 @@ struct gate {
 struct run {
     const struct run *base;
     uint32_t base_n;
-    uint32_t n;     /* own */
-    uint32_t depth; /* bases below; bounded by forest_run */
-    const int32_t *ids;
+    uint32_t n;              /* own */
+    uint32_t depth;          /* bases below; bounded by forest_run */
+    struct payload *payload; /* begins with the own ids */
 };
 
 struct turn_version {
@@ -96,10 +98,10 @@ struct turn {
 
     struct run context;
     uint32_t n_context, n_close, trim;
-    const int32_t *ids; /* sampled */
-    uint32_t n;
-    const float *logprobs; /* n of them, or NULL */
-    uint32_t total;        /* tokens up to and including this turn */
+    uint32_t at; /* in the context's payload: the sampled ids, logprobs, experts */
+    uint32_t n;  /* sampled ids */
+    bool has_logprobs, has_experts;
+    uint32_t total; /* tokens up to and including this turn */
     const struct turn_version *versions;
     uint32_t n_versions;
 
@@ -109,11 +111,36 @@ struct turn {
     enum session_cause cause;
     uint32_t diff_message;
     struct str diff_field, diff_stored, diff_request;
-    struct str experts;
+    uint32_t experts_len; /* bytes */
     uint32_t experts_from, experts_rows, experts_layers, experts_topk;
     uint64_t queue_us, engine_us, gateway_us, at_ms;
     struct turn_audit audit;
 };
+
+/* What was sampled, n of each; its payload must have been recalled. */
+static inline const int32_t *turn_ids(const struct turn *t)
+{
+    return (const int32_t *)(const void *)(payload_bytes(t->context.payload) + t->at);
+}
+
+/* NULL: it has none. */
+static inline const float *turn_logprobs(const struct turn *t)
+{
+    return t->has_logprobs
+               ? (const float *)(const void *)(payload_bytes(t->context.payload) + t->at) + t->n
+               : NULL;
+}
+
+/* A raw block, or absent. */
+static inline struct str turn_experts(const struct turn *t)
+{
+    const char *p;
+
+    if (!t->has_experts)
+        return (struct str){0};
+    p = payload_bytes(t->context.payload) + t->at;
+    return str_of(p + (size_t)t->n * (t->has_logprobs ? 8 : 4), t->experts_len);
+}
 
 /* Cut by length: such an answer may not be extended (tree). Answers cut by a stop string may. */
 static inline bool turn_truncated(const struct turn *t)
@@ -189,9 +216,13 @@ struct node *forest_find_echo(struct forest *f, struct node *parent, const struc
 /* An answer was generated at this node: its echoes are to be found. */
 void forest_note_echo(struct forest *f, struct node *n);
 
-/* Makes *r hold base[0..base_n) + ids; base may be NULL. */
-void forest_run(struct forest *f, struct run *r, const struct run *base, uint32_t base_n,
-                const char *raw_ids, uint32_t n);
+/* Makes *r hold base[0..base_n) and n ids more; base may be NULL. Returns how many of the base's
+ * ids must be copied before the run's own ones (0 unless !run_extends): r->n counts them. */
+uint32_t forest_run(struct forest *f, struct run *r, const struct run *base, uint32_t base_n,
+                    uint32_t n);
+
+/* Whether a run may share the first n ids of this one, or there are too many bases below. */
+bool run_extends(const struct run *base, uint32_t n);
 
 /* How many leading ids of the span a run holds. */
 uint32_t run_common(const struct run *r, struct token_span ids);

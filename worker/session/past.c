@@ -60,14 +60,16 @@ struct str session_call_key(const struct session *s, uint64_t call)
     return c ? c->key : (struct str){0};
 }
 
-const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call)
+const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,
+                                             struct err *e)
 {
     const struct call *c = numbered(s, call);
     struct session_past_answer *answers;
     struct session_past_call *ret;
 
     CHECK(s->residence == RESIDENT);
-    if (!c)
+    if (!c || (c->n_turns && /* one record, one payload */
+               session_recall_turn(s, s->forest.turns.at[c->first_turn], e) != 0))
         return NULL;
     ret = ARENA_NEW(a, struct session_past_call);
     answers = arena_calloc(a, c->n_turns, sizeof(*answers));
@@ -83,8 +85,8 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
         answers[i].message_json = as_text(t->message, a);
         answers[i].finish_reason = t->finish_reason;
         answers[i].told = t->told;
-        answers[i].ids = (struct token_span){t->ids, t->n};
-        answers[i].logprobs = t->logprobs;
+        answers[i].ids = (struct token_span){turn_ids(t), t->n};
+        answers[i].logprobs = turn_logprobs(t);
     }
     return ret;
 }

@@ -41,6 +41,7 @@ void plan_free(struct plan *p)
 
     if (p->chain && p->chain->reserved == p)
         p->chain->reserved = NULL;
+    payload_let_path(p->held);
     if (p->prev)
         p->prev->next = p->next;
     else
@@ -171,13 +172,13 @@ static uint32_t experts_known(const struct plan *p)
     struct turn **path;
     uint32_t known = 0;
 
-    if (!p->parent || !p->parent->experts.p)
+    if (!p->parent || !p->parent->has_experts)
         return 0;
     path = turn_path(p->parent, p->arena);
     for (uint32_t i = 0; i < p->parent->depth; i++) {
         const struct turn *t = path[i];
 
-        if (t->experts.p && t->experts_from <= known)
+        if (t->has_experts && t->experts_from <= known)
             known = MAX_OF(known, t->experts_from + t->experts_rows);
     }
     return (uint32_t)MIN_OF((size_t)known, p->pub.reused);
@@ -197,7 +198,7 @@ static int check_nodes(const struct session *s, const struct plan *p, struct err
 
 /* The chain as it stands, its last answer rolled back where that is so, is what a call without room
  * is charged with. */
-static void exhaust(struct plan *p)
+static int exhaust(struct plan *p, struct err *e)
 {
     struct turn *t = p->chain ? p->chain->head : NULL;
     int32_t *ids;
@@ -205,12 +206,15 @@ static void exhaust(struct plan *p)
     p->pub.exhausted = true;
     p->pub.max_tokens = 0;
     if (!t)
-        return;
+        return 0;
+    if (session_recall_path(p->session, t, e) != 0)
+        return -1;
     ids = arena_alloc(p->arena, (size_t)t->total * sizeof(*ids));
     turn_copy(t, ids);
     p->kept = p->rollback ? chains_kept(p->session, t, ids) : 0;
     p->pub.reused = p->rollback ? p->kept : t->total;
     p->pub.prompt = (struct token_span){ids, p->pub.reused};
+    return 0;
 }
 
 static int clamp(struct plan *p, const struct session_call_input *in, struct err *e)
@@ -223,10 +227,8 @@ static int clamp(struct plan *p, const struct session_call_input *in, struct err
     if (o->prompt_length && o->response_length) {
         uint64_t capacity = o->prompt_length + o->response_length;
 
-        if (used >= capacity) {
-            exhaust(p);
-            return 0;
-        }
+        if (used >= capacity)
+            return exhaust(p, e);
         left = MIN_OF(left, capacity - used);
     }
     if (in->context_length) {
@@ -294,8 +296,10 @@ static int build(struct session *s, struct plan *p, struct model_scratch *scratc
     }
     if (!json_is(p->chat.messages, JSON_ARRAY) || p->chat.messages->n == 0)
         return err_field(e, "messages", "messages must be a non-empty array");
-    if (position(s, p, e) != 0)
+    if (position(s, p, e) != 0 || (p->parent && session_recall_path(s, p->parent, e) != 0))
         return -1;
+    p->held = p->parent;
+    payload_hold_path(p->held);
     if (p->text) {
         p->pub.max_tokens = in->max_tokens > 0 ? (uint32_t)MIN_OF(in->max_tokens, UINT32_MAX) : 0;
         return 0;
@@ -315,13 +319,13 @@ int session_prepare(struct session *s, struct model_scratch *scratch, struct are
     if (s->phase == SESSION_FINALIZED || s->phase == SESSION_ABORTED)
         return err_set(e, ERR_SESSION_ENDED, "this session has ended");
     p = plan_new(s, a, in);
+    session_use(s);
     if (build(s, p, scratch, in, e) != 0) {
         plan_free(p);
         return -1;
     }
     p->pub.call = s->next_call++;
     s->updated_ms = s->idle_ms = in->now_ms;
-    session_touch(s);
     *ret = &p->pub;
     return 0;
 }

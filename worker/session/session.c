@@ -209,8 +209,10 @@ static int apply_create(struct session_store *st, struct str id, struct record_i
         s->options = o;
         session_forget_options(s);
     }
-    if (s->residence != AWAY)
+    if (s->residence != AWAY) {
         fill(s, &o, v, now_ms);
+        s->record++;
+    }
     session_account(s);
     session_touch(s);
     arena_done(&tmp);
@@ -304,6 +306,8 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     rc = apply_to(s, type, &r, now_ms, e);
     if (s->residence == AWAY)
         s->share.away_bytes += record.len;
+    else
+        s->record++;
     if (!s->unlinked) {
         session_account(s);
         session_touch(s);

@@ -108,16 +108,34 @@ void session_store_lazy(struct session_store *st, bool on);
 /* Whether sessions may be given up at all (a journal has their records). */
 void session_store_spills(struct session_store *st, bool on);
 
+/* Gets records that come back. */
+struct session_reader {
+    int (*each)(void *ctx, size_t i, struct str record, struct err *e);
+    void *ctx;
+};
+
+/* Where records come back from: the reader gets i and the whole record, once for each of the n
+ * numbers (which one of the session's, from 0), in any order. -1: not all can be read, or `each`
+ * said so. With a source the bulk of a session in use may be given up, too (payload.h). */
+typedef int (*session_source)(void *ctx, struct str session_id, const uint32_t *records, size_t n,
+                              const struct session_reader *reader, struct err *e);
+
+void session_store_source(struct session_store *st, session_source source, void *ctx);
+
 /* It was used just now: others are colder. */
 void session_touch(struct session *s);
 
-/* Gives up idle sessions, coldest first, until all together hold at most `bytes` or `max` of them
- * were given up. Returns how many. */
+/* Gives up what is coldest, until all together hold at most `bytes` or `max` steps were done: the
+ * bulk of calls that are on no running call's path, or a whole idle session, with all that it has,
+ * when nothing is colder than its last use. Returns how many. */
 size_t session_spill(struct session_store *st, uint64_t bytes, size_t max);
 
 /* Pins the session; then session_apply takes its records, all that there are. Until
  * session_load_end no new one is written for it. */
 void session_load_begin(struct session *s);
+
+/* The record that is applied next is this one of the session's, from 0. */
+void session_load_at(struct session *s, size_t record);
 
 /* Whether records that made its content were there. */
 bool session_filled(const struct session *s);
@@ -278,7 +296,8 @@ int session_commit(struct session_plan *p, const struct session_answer *answers,
                    uint64_t now_ms, struct buf *record, struct err *e);
 
 /* A committed call with this body hash: its answers' response ids, messages (JSON text), finish
- * reasons and token counts (none: a call without room). NULL when there is none. */
+ * reasons and token counts (none: a call without room). ids and logprobs are borrowed until the
+ * loop's next turn. NULL when there is none; with e set when it cannot be read back. */
 struct session_past_call {
     uint64_t call;
     uint32_t n_answers;
@@ -290,7 +309,8 @@ struct session_past_call {
         const float *logprobs;
     } * answers;
 };
-const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call);
+const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,
+                                             struct err *e);
 
 /* The newest call with this body hash that a request with this Idempotency-Key (or none) may mean:
  * one with the same key, else one without a key; with no key any. False when there is none. */
@@ -335,8 +355,9 @@ const char *session_cause_name(enum session_cause c);
 const struct json *session_sampling(const struct session *s);
 const struct json *session_lock_sampling(const struct session *s);
 
-/* GET /sessions/{id}: state object as JSON text; `records` adds every call. */
-void session_write_state(struct session *s, bool records, struct buf *json);
+/* GET /sessions/{id}: state object as JSON text; `records` adds every call. -1: what was given up
+ * cannot be read back. */
+int session_write_state(struct session *s, bool records, struct buf *json, struct err *e);
 
 /* One row of GET /sessions. */
 void session_write_row(const struct session *s, struct buf *json);
@@ -363,10 +384,12 @@ uint32_t session_inflight(const struct session *s);
 struct session_totals {
     uint64_t sessions; /* live */
     uint64_t phases[SESSION_PHASES];
-    uint64_t nodes, tokens; /* of all, also of those not in memory (nodes: as last seen) */
-    uint64_t bytes;         /* of memory */
-    uint64_t away,
-        away_bytes; /* sessions that are not resident; what they took, or their records */
+    uint64_t nodes, tokens;    /* of all, also of those not in memory (nodes: as last seen) */
+    uint64_t bytes;            /* of memory */
+    uint64_t away, away_bytes; /* sessions that are not resident; what they took, or their records,
+                                  and what resident ones gave up */
+    uint64_t spills;           /* sessions given up so far */
+    uint64_t payload_spills, payload_loads; /* bulks of calls given up and read back so far */
     uint64_t forks[CAUSE_COUNT];
 };
 

@@ -1,6 +1,7 @@
 /* What of the sessions is in memory. A session that is away keeps its place: id, phase, times,
  * sums, and the row it showed. Its records tell all else, and are applied once more when it is
- * needed. */
+ * needed. Of one that stays, the payloads of its calls may be away (payload.c). Both go in one
+ * order: by the store's clock, which each use of a session moves. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,12 @@ void session_store_lazy(struct session_store *st, bool on)
 void session_store_spills(struct session_store *st, bool on)
 {
     st->spills = on;
+}
+
+void session_store_source(struct session_store *st, session_source source, void *ctx)
+{
+    st->source = source;
+    st->source_ctx = ctx;
 }
 
 void session_store_woken(struct session_store *st, uint64_t now_ms)
@@ -62,6 +69,13 @@ void session_touch(struct session *s)
     else
         st->coldest = s;
     st->warmest = s;
+    s->used = ++st->clock;
+}
+
+void session_use(struct session *s)
+{
+    session_touch(s);
+    s->used = ++s->store->clock;
 }
 
 /* --- sums --- */
@@ -70,11 +84,12 @@ static uint64_t memory_of(const struct session *s)
 {
     const struct forest *f = &s->forest;
 
-    return sizeof(*s) + s->id.len + s->row.len + f->arena.held_bytes +
+    return sizeof(*s) + s->id.len + s->row.len + f->arena.held_bytes + s->payload_bytes +
            (f->by_response.cap + f->by_hash.cap + f->by_echo.cap + f->by_call.cap +
             s->rewards_by_response.cap) *
                sizeof(struct map_slot) +
-           (f->gates.cap + f->nodes.cap + f->turns.cap + f->n_buckets + s->chains.cap) *
+           (s->payloads.cap + f->gates.cap + f->nodes.cap + f->turns.cap + f->n_buckets +
+            s->chains.cap) *
                sizeof(void *) +
            f->calls.cap * sizeof(struct call);
 }
@@ -99,7 +114,7 @@ void session_account(struct session *s)
     if (s->residence == RESIDENT) {
         fresh.nodes = s->forest.nodes.n;
         fresh.tokens = s->forest.tokens;
-        fresh.away_bytes = 0;
+        fresh.away_bytes = s->payload_away;
     }
     take_share(s, fresh);
     s->store->totals.away += (s->residence != RESIDENT) - s->counted_as_away;
@@ -109,6 +124,7 @@ void session_account(struct session *s)
 void session_displace(struct session *s)
 {
     leave_order(s);
+    payloads_displace(s);
     take_share(s, (struct session_share){0});
     s->store->totals.away -= s->counted_as_away;
     s->counted_as_away = false;
@@ -133,6 +149,7 @@ static void forget_content(struct session *s)
     session_free_rewards(s);
     s->reward = (struct reward){0};
     vec_done(&s->chains);
+    payloads_free(s);
     forest_done(&s->forest);
     forest_init(&s->forest, s->options.matcher);
     session_forget_options(s);
@@ -140,7 +157,7 @@ static void forget_content(struct session *s)
     s->has_finished = s->finished = false;
     s->complete_reason = s->sink_options = (struct str){0};
     s->head = NULL;
-    s->next_seq = s->rollbacks = 0;
+    s->next_seq = s->rollbacks = s->record = 0;
     s->exported_ms = 0;
     s->rollback_dropped = s->trimmed = s->refreshed = 0;
     memset(s->forks, 0, sizeof(s->forks));
@@ -159,24 +176,38 @@ static void give_up(struct session *s)
     s->row = str_of(mem_strndup(row.p, row.len), row.len);
     buf_done(&row);
     leave_order(s);
-    s->share.away_bytes = s->share.bytes;
+    s->share.away_bytes = s->share.bytes + s->payload_away;
     forget_content(s);
     s->residence = AWAY;
+    s->store->totals.spills++;
     session_account(s);
+}
+
+static struct session *first_idle(struct session *s)
+{
+    while (s && !may_go(s))
+        s = s->warmer;
+    return s;
 }
 
 size_t session_spill(struct session_store *st, uint64_t bytes, size_t max)
 {
-    struct session *next;
+    struct session *s = st->spills ? first_idle(st->coldest) : NULL;
     size_t n = 0;
 
-    for (struct session *s = st->spills ? st->coldest : NULL;
-         s && n < max && st->totals.bytes > bytes; s = next) {
-        next = s->warmer;
-        if (!may_go(s))
-            continue;
-        give_up(s);
-        n++;
+    for (; st->spills && n < max && st->totals.bytes > bytes; n++) {
+        struct payload *p = st->coldest_payload;
+
+        if (p && (!s || p->used < s->used)) {
+            payload_give_up(p);
+        } else if (s) {
+            struct session *next = first_idle(s->warmer);
+
+            give_up(s);
+            s = next;
+        } else {
+            break;
+        }
     }
     return n;
 }
@@ -215,6 +246,11 @@ void session_load_begin(struct session *s)
     s->residence = LOADING;
     s->kept_ms = s->updated_ms;
     s->pins++;
+}
+
+void session_load_at(struct session *s, size_t record)
+{
+    s->record = (uint32_t)record;
 }
 
 bool session_filled(const struct session *s)

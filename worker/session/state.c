@@ -219,13 +219,18 @@ static void put_ids(struct json_out *o, const char *key, const int32_t *ids, siz
     json_out_end_arr(o);
 }
 
-static void put_path_ids(struct json_out *o, const char *key, const struct turn *t, uint32_t n)
+static int put_path_ids(struct json_out *o, struct session *s, const char *key,
+                        const struct turn *t, uint32_t n, struct err *e)
 {
-    int32_t *ids = mem_calloc((size_t)t->total + 1, sizeof(*ids));
+    int32_t *ids;
 
+    if (session_recall_path(s, t, e) != 0)
+        return -1;
+    ids = mem_calloc((size_t)t->total + 1, sizeof(*ids));
     turn_copy(t, ids);
     put_ids(o, key, ids, n);
     free(ids);
+    return 0;
 }
 
 static void put_request(struct json_out *o, const struct turn *t)
@@ -257,14 +262,31 @@ static void put_answer(struct json_out *o, const struct turn *t)
     put_text(o, "finish_reason", t->finish_reason);
     json_out_key(o, "message");
     json_out_value(o, t->message);
-    put_ids(o, "output_ids", t->ids, t->n);
+    put_ids(o, "output_ids", turn_ids(t), t->n);
     put_count(o, "queue_us", t->queue_us);
     put_count(o, "engine_us", t->engine_us);
     put_count(o, "gateway_us", t->gateway_us);
     json_out_end_obj(o);
 }
 
-static void put_records(struct json_out *o, const struct session *s)
+/* first: of its answers, or NULL. */
+static int put_record_turns(struct json_out *o, struct session *s, const struct call *c,
+                            const struct turn *first, struct err *e)
+{
+    if (first) {
+        put_request(o, first);
+        if (put_path_ids(o, s, "prompt_ids", first, turn_start(first), e) != 0)
+            return -1;
+    }
+    json_out_key(o, "answers");
+    json_out_arr(o);
+    for (uint32_t k = 0; k < c->n_turns; k++)
+        put_answer(o, s->forest.turns.at[c->first_turn + k]);
+    json_out_end_arr(o);
+    return 0;
+}
+
+static int put_records(struct json_out *o, struct session *s, struct err *e)
 {
     json_out_key(o, "records");
     json_out_arr(o);
@@ -279,18 +301,12 @@ static void put_records(struct json_out *o, const struct session *s)
         put_count(o, "prompt_tokens", c->prompt_tokens);
         if (c->max_tokens)
             put_count(o, "max_tokens", (uint64_t)c->max_tokens);
-        if (first) {
-            put_request(o, first);
-            put_path_ids(o, "prompt_ids", first, turn_start(first));
-        }
-        json_out_key(o, "answers");
-        json_out_arr(o);
-        for (uint32_t k = 0; k < c->n_turns; k++)
-            put_answer(o, s->forest.turns.at[c->first_turn + k]);
-        json_out_end_arr(o);
+        if (put_record_turns(o, s, c, first, e) != 0)
+            return -1;
         json_out_end_obj(o);
     }
     json_out_end_arr(o);
+    return 0;
 }
 
 /* --- state --- */
@@ -347,11 +363,12 @@ static void put_counts(struct json_out *o, const struct session *s, size_t branc
     put_forks(o, s->forks);
 }
 
-void session_write_state(struct session *s, bool records, struct buf *json)
+int session_write_state(struct session *s, bool records, struct buf *json, struct err *e)
 {
     struct json_out o = json_out_to(json);
     struct branch_vec branches = {0};
     const struct branch *newest = NULL;
+    int rc = 0;
 
     session_branches(s, &branches); /* resident sessions only */
     if (branches.n)
@@ -365,14 +382,15 @@ void session_write_state(struct session *s, bool records, struct buf *json)
     json_out_arr(&o); /* checkpoints are never re-encoded: nothing can mismatch */
     json_out_end_arr(&o);
     if (newest)
-        put_path_ids(&o, "accumulated_token_ids", newest->tail ? newest->tail : newest->head,
-                     branch_total(newest));
+        rc = put_path_ids(&o, s, "accumulated_token_ids",
+                          newest->tail ? newest->tail : newest->head, branch_total(newest), e);
     else
         put_ids(&o, "accumulated_token_ids", NULL, 0);
-    if (records)
-        put_records(&o, s);
+    if (rc == 0 && records)
+        rc = put_records(&o, s, e);
     json_out_end_obj(&o);
     vec_done(&branches);
+    return rc;
 }
 
 void session_write_row(const struct session *s, struct buf *json)

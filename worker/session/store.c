@@ -52,6 +52,7 @@ static void session_free(struct session *s)
     CHECK(!s->plans);
     session_free_rewards(s);
     vec_done(&s->chains);
+    payloads_free(s);
     forest_done(&s->forest);
     free((char *)(uintptr_t)s->row.p);
     free(s);

@@ -78,6 +78,10 @@ struct session {
     uint64_t created_ms, updated_ms, ended_ms;
     struct session_options options;
     struct forest forest;
+    VEC(struct payload *) payloads;
+    uint64_t payload_bytes, payload_away; /* in memory; given up */
+    uint32_t record;                      /* number of its next one in the journal; not AWAY */
+    uint64_t used;                        /* the store's clock at its last use */
     uint64_t next_call;
     uint32_t next_seq;
     uint32_t inflight, pins;
@@ -118,6 +122,10 @@ struct session_store {
     struct map tombstones;
     struct tombstone *oldest, *newest; /* queue by time of death */
     struct session *coldest, *warmest; /* resident */
+    struct payload *coldest_payload, *warmest_payload;
+    uint64_t clock;        /* counts uses */
+    session_source source; /* NULL: payloads stay */
+    void *source_ctx;
     bool lazy, spills;
     uint64_t n_places; /* ever made */
     struct session_totals totals;
@@ -146,6 +154,7 @@ struct plan {
 
     /* where it stands */
     struct turn *parent;   /* NULL: full render */
+    struct turn *held;     /* the payloads of its path stay in memory */
     uint32_t covered;      /* messages inside parent */
     struct node *prompt;   /* deepest node of the walk; new messages hang below */
     struct chain *chain;   /* chains: continued or rolled back, or NULL */
@@ -185,6 +194,9 @@ void session_maybe_free(struct session *s);
 
 /* --- spill.c --- */
 
+/* A new use begins: what was used before is colder. */
+void session_use(struct session *s);
+
 /* Takes it out of all sums and lists but the store's own. */
 void session_displace(struct session *s);
 
@@ -203,6 +215,16 @@ int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64
 struct commit_sum {
     uint64_t call, tokens;
 };
+
+/* The bytes of its payload, in their layout (payload.h): how many; and where they are put, or NULL.
+ */
+struct commit_bulk {
+    char *to;
+    size_t n;
+};
+
+/* Reads them out of a whole record. -1: it does not commit that call of that session. */
+int session_record_bulk(struct str record, struct str id, uint64_t call, struct commit_bulk *ret);
 
 int session_sum_commit(struct record_in *r, struct commit_sum *ret, struct err *e);
 

@@ -113,11 +113,14 @@ static void send_answers(struct turn_env *env, struct arena *a,
 bool replay_send(struct turn_env *env, struct session *s, struct arena *a, uint64_t call,
                  struct turn_listener *l)
 {
-    const struct session_past_call *past = session_past(s, a, call);
+    struct err e = {0};
+    const struct session_past_call *past = session_past(s, a, call, &e);
     struct turn_head head = {.session_id = arena_str(a, session_id(s)), .call = call};
 
+    if (!past && e.kind != ERR_NONE)
+        l->sink->failed(l->ctx, &e);
     if (!past)
-        return false;
+        return e.kind != ERR_NONE;
     if (past->n_answers > 0)
         send_answers(env, a, past, &head, l);
     else

@@ -24,16 +24,61 @@ struct resident_load {
 
 /* --- reading --- */
 
-static int on_record(void *ctx, struct str session_id, struct str payload, struct err *e)
+/* The counters of what was given up and came back. */
+static void count(struct turn_env *env)
 {
-    struct turn_env *env = ctx;
+    struct residents *r = &env->residents;
+    struct session_totals t;
+
+    session_store_totals(env->store, &t);
+    metrics_count(env->page, METRIC_session_spills, t.spills - r->told.spills);
+    metrics_count(env->page, METRIC_payload_spills, t.payload_spills - r->told.payload_spills);
+    metrics_count(env->page, METRIC_payload_loads, t.payload_loads - r->told.payload_loads);
+    r->told.spills = t.spills;
+    r->told.payload_spills = t.payload_spills;
+    r->told.payload_loads = t.payload_loads;
+}
+
+static uint64_t held(const struct turn_env *env)
+{
+    struct session_totals t;
+
+    session_store_totals(env->store, &t);
+    return t.bytes;
+}
+
+/* Begins a sixteenth below the limit and makes room for another. */
+static uint64_t high_water(const struct residents *r)
+{
+    return r->limit - r->limit / 16;
+}
+
+/* Some, when there is too much. Returns the steps that took; SPILL_STEP: there may be more. */
+static size_t make_room(struct turn_env *env)
+{
+    const struct residents *r = &env->residents;
+    size_t n;
+
+    if (!r->limit || held(env) < high_water(r))
+        return 0;
+    n = session_spill(env->store, r->limit - r->limit / 8, SPILL_STEP);
+    count(env);
+    return n;
+}
+
+static int on_record(void *ctx, size_t record, struct str payload, struct err *e)
+{
+    struct resident_load *l = ctx;
     struct err bad = {0};
 
     (void)e;
+    if (session_unlinked(l->s))
+        return 0;
+    session_load_at(l->s, record);
     /* One that does not fit was skipped when it was replayed, too: damage stood before it. */
-    if (session_apply(env->store, payload, &bad))
-        log_error(&(struct log_scope){.session = session_id}, "journal: record does not apply",
-                  LOG_T("error", bad.text));
+    if (session_apply(l->env->store, payload, &bad))
+        log_error(&(struct log_scope){.session = session_id(l->s)},
+                  "journal: record does not apply", LOG_T("error", bad.text));
     return 0;
 }
 
@@ -50,14 +95,17 @@ static void read_slice(struct resident_load *l)
 {
     struct str id = session_id(l->s);
     struct journal *j = ledger_place(l->env, id)->journal;
+    struct journal_reader reader = {on_record, l};
     uint64_t end_us = clock_us() + LOAD_SLICE_US;
     int rc = 0;
 
     do {
         if (session_unlinked(l->s)) /* its time was over while it was read */
             break;
-        rc = journal_read(j, id, l->record++, on_record, l->env, &l->err);
+        rc = journal_read(j, id, &l->record, &reader, &l->err);
+        make_room(l->env); /* of a large one, what was read first may have to go again */
     } while (rc == 1 && clock_us() < end_us);
+    session_load_at(l->s, l->record);
     l->rc = rc == 0 ? all_read(l) : rc == 1 ? 0 : -1;
 }
 
@@ -186,30 +234,43 @@ void resident_leave(struct resident_waiter *w)
     w->load = NULL;
 }
 
+/* --- calls of sessions in memory --- */
+
+/* A session_source: out of the journal that has the session. A path is as long as a context, so
+ * this is read at once. */
+static int read_back(void *ctx, struct str session_id, const uint32_t *records, size_t n,
+                     const struct session_reader *to, struct err *e)
+{
+    struct turn_env *env = ctx;
+    uint64_t start_us = clock_us();
+    struct journal_reader reader = {to->each, to->ctx};
+    struct journal *j = ledger_place(env, session_id)->journal;
+    int rc = journal_read_some(j, session_id, records, n, &reader, e);
+
+    if (rc)
+        log_error(&(struct log_scope){.session = session_id}, "a call cannot be read back",
+                  LOG_T("error", e ? e->text : ""));
+    count(env);
+    metrics_count(env->page, METRIC_payload_load_us, clock_us() - start_us);
+    resident_watch(env);
+    return rc;
+}
+
+void residents_init(struct turn_env *env)
+{
+    session_store_spills(env->store, true);
+    session_store_source(env->store, read_back, env);
+}
+
 /* --- giving up --- */
-
-static uint64_t held(const struct turn_env *env)
-{
-    struct session_totals t;
-
-    session_store_totals(env->store, &t);
-    return t.bytes;
-}
-
-/* Begins a sixteenth below the limit and makes room for another. */
-static uint64_t high_water(const struct residents *r)
-{
-    return r->limit - r->limit / 16;
-}
 
 static void on_spill(struct loop_task *t)
 {
     struct residents *r = CONTAINER_OF(t, struct residents, spill);
     struct turn_env *env = CONTAINER_OF(r, struct turn_env, residents);
-    uint64_t low = r->limit - r->limit / 8;
-    size_t n = session_spill(env->store, low, SPILL_STEP);
+    size_t n = session_spill(env->store, r->limit - r->limit / 8, SPILL_STEP);
 
-    metrics_count(env->page, METRIC_session_spills, n);
+    count(env);
     if (n == SPILL_STEP) {
         loop_task_post(env->loop, t, on_spill);
         return;

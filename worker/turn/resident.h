@@ -1,7 +1,9 @@
 /*
  * Which sessions are in memory: the coldest are given up when all together come near
  * --max-worker-memory, since the journal has them, and read back when somebody needs them. Reading
- * is done in slices of a millisecond; who needs the session waits and is told.
+ * is done in slices of a millisecond; who needs the session waits and is told. Of sessions in use,
+ * the ids, logprobs and experts of calls on cold branches are given up, too; those are read back
+ * within the step that needs them, a path at a time.
  * Without a journal nothing can be given up: the limit then only refuses.
  */
 #ifndef RG_TURN_RESIDENT_H
@@ -17,6 +19,9 @@ struct resident_waiter {
     struct resident_load *load; /* NULL: waits for nothing */
     struct resident_waiter *next;
 };
+
+/* Sessions, and parts of those that are in use, may be given up from now on: there is a journal. */
+void residents_init(struct turn_env *env);
 
 /* Whether the session is in memory (or is none at all, so that nothing is to be waited for). false:
  * it is being read, and resident_wait tells when it is through. With `ended`, finalized ones whose

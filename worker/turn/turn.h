@@ -43,6 +43,10 @@ struct residents {
     bool full;      /* at the limit, and nothing can be given up */
     bool watching;  /* the task is posted */
     struct loop_task spill, load;
+
+    struct { /* in the metrics so far */
+        uint64_t spills, payload_spills, payload_loads;
+    } told;
     struct resident_load *first, *last; /* being read, one after the other */
 };
 

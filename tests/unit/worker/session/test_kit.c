@@ -142,7 +142,7 @@ const struct json *kit_state(struct kit *k)
     struct buf b = {0};
     const struct json *v;
 
-    session_write_state(k->s, true, &b);
+    cr_assert_eq(session_write_state(k->s, true, &b, &k->err), 0);
     buf_add_c(&b, 0);
     v = kit_json(k, b.p);
     buf_done(&b);

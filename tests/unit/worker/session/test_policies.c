@@ -173,7 +173,9 @@ TEST(store, finalized_sessions_leave_memory_and_come_back)
     cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
     cr_expect_geq(kit_turn(&k, "[" U("q") "]", "b"), 0);
     cr_expect_eq(kit_end(&k, SESSION_END_FINALIZE), 0);
-    session_write_state(session_find_any(k.store, STR("w0-1"), &ended), true, &before);
+    cr_assert_eq(
+        session_write_state(session_find_any(k.store, STR("w0-1"), &ended), true, &before, &k.err),
+        0);
     session_sweep(k.store, k.now + 400);
     cr_expect(session_find_any(k.store, STR("w0-1"), &ended));
     session_sweep(k.store, k.now + 600);
@@ -191,7 +193,9 @@ TEST(store, finalized_sessions_leave_memory_and_come_back)
     cr_expect_eq(session_load_end(again, true, k.now + 700), 0);
     cr_expect_null(session_find(k.store, STR("w0-1"), &ended));
     cr_expect(ended);
-    session_write_state(session_find_any(k.store, STR("w0-1"), &ended), true, &after);
+    cr_assert_eq(
+        session_write_state(session_find_any(k.store, STR("w0-1"), &ended), true, &after, &k.err),
+        0);
     cr_expect(str_eq(buf_str(&before), buf_str(&after)));
     session_sweep(k.store, k.now + 1300);
     cr_expect_null(session_find_any(k.store, STR("w0-1"), &ended));
@@ -231,7 +235,7 @@ TEST(past, answers_are_found_by_request_and_by_response)
     cr_expect_geq(kit_turn(&k, "[" U("q") "]", "a"), 0);
     cr_expect_geq(kit_turn(&k, "[" U("q") "]", "b"), 0);
     cr_assert(session_find_call(k.s, hash, none, &call));
-    c = session_past(k.s, &k.arena, call);
+    c = session_past(k.s, &k.arena, call, &k.err);
     cr_assert(c);
     cr_expect_eq(c->n_answers, 1);
     cr_expect_eq(c->call, 1); /* the newest */
@@ -239,10 +243,10 @@ TEST(past, answers_are_found_by_request_and_by_response)
     cr_expect_eq(c->completion_tokens, 2);
     cr_expect_not(session_find_call(k.s, other, none, &call));
     cr_expect(session_find_call(k.s, hash, STR("key"), &call)); /* they had none */
-    c = session_past(k.s, &k.arena, 0);
+    c = session_past(k.s, &k.arena, 0, &k.err);
     cr_assert(c);
     cr_expect(str_eq_c(c->answers[0].message_json, "{\"role\":\"assistant\",\"content\":\"a\"}"));
-    cr_expect_null(session_past(k.s, &k.arena, 2));
+    cr_expect_null(session_past(k.s, &k.arena, 2, &k.err));
     messages = session_messages(k.s, &k.arena, STR("r0"));
     cr_assert(messages);
     cr_expect_eq(messages->n, 2);
@@ -271,7 +275,7 @@ TEST(reward, the_newest_write_wins_per_key)
         cr_expect_eq(session_apply(k.store, buf_str(&record), &k.err), 0);
         buf_done(&record);
     }
-    session_write_state(k.s, false, &state);
+    cr_assert_eq(session_write_state(k.s, false, &state, &k.err), 0);
     cr_expect_neq(str_find(buf_str(&state),
                            STR("\"reward_info\":{\"reward\":0.5,\"acc\":2},\"turn_rewards\":{"
                                "\"r0\":{\"reward\":9}}"),

@@ -1,0 +1,239 @@
+/* The bulk of calls that leaves memory while its session is in use, and comes back from records. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kit.h"
+#include "testing.h"
+
+enum { BRANCHES = 120, ANSWER = 3000 };
+
+/* A session with a source that counts. */
+struct world {
+    struct kit k;
+    size_t read, times;
+    int broken; /* 1: fails; 2: gives another record */
+};
+
+static int source(void *ctx, struct str id, const uint32_t *records, size_t n,
+                  const struct session_reader *to, struct err *e)
+{
+    struct world *w = ctx;
+
+    cr_assert(str_eq_c(id, "w0-1"));
+    w->times++;
+    w->read += n;
+    if (w->broken == 1)
+        return err_set(e, ERR_IO, "the disk is gone");
+    for (size_t i = n; i-- > 0;) { /* in any order */
+        cr_assert_lt(records[i], w->k.n_journal);
+        if (to->each(to->ctx, i, buf_str(&w->k.journal[records[i] - (w->broken == 2)]), e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void ask_text(char *out, size_t size, int branch)
+{
+    (void)snprintf(
+        out, size,
+        "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"A\"},"
+        "{\"role\":\"user\",\"content\":\"branch %d\"}]",
+        branch);
+}
+
+static void world_init(struct world *w, const char *options)
+{
+    char ask[300], *text = malloc(ANSWER + 1);
+
+    *w = (struct world){0};
+    kit_init(&w->k, options);
+    session_store_spills(w->k.store, true);
+    session_store_source(w->k.store, source, w);
+    cr_assert_geq(kit_turn(&w->k, "[{\"role\":\"user\",\"content\":\"a\"}]", "A"), 0);
+    for (int i = 0; i < BRANCHES; i++) {
+        memset(text, 'A' + i % 26, ANSWER);
+        text[ANSWER] = 0;
+        ask_text(ask, sizeof(ask), i);
+        cr_assert_geq(kit_turn(&w->k, ask, text), 0);
+    }
+    free(text);
+}
+
+static struct session_totals totals(const struct world *w)
+{
+    struct session_totals t;
+
+    session_store_totals(w->k.store, &t);
+    return t;
+}
+
+static struct session_plan *run_on(struct world *w, int branch)
+{
+    char ask[300];
+
+    ask_text(ask, sizeof(ask), branch);
+    return kit_ask(&w->k, ask, NULL);
+}
+
+TEST(payload, cold_branches_leave_while_a_call_runs)
+{
+    struct world w;
+    struct session_plan *p;
+    struct session_totals before, after;
+    struct buf want = {0}, got = {0};
+
+    world_init(&w, NULL);
+    p = run_on(&w, 7);
+    cr_assert(p);
+    cr_assert_eq(session_write_state(w.k.s, true, &want, &w.k.err), 0);
+    before = totals(&w);
+    cr_expect_eq(session_spill(w.k.store, 0, SIZE_MAX), BRANCHES);
+    after = totals(&w);
+    cr_expect(session_resident(w.k.s));
+    cr_expect_eq(after.payload_spills, BRANCHES); /* the first turn is on the call's path */
+    cr_expect_eq(after.tokens, before.tokens);
+    cr_expect_eq(after.away, 0);
+    cr_expect_geq(after.away_bytes, (size_t)BRANCHES * ANSWER * 8);
+    cr_expect_eq(before.bytes - after.bytes, after.away_bytes);
+    cr_expect_eq(w.times, 0);
+    cr_assert_eq(session_write_state(w.k.s, true, &got, &w.k.err), 0);
+    session_release(w.k.store, p);
+    cr_expect_eq(w.read, BRANCHES);
+    cr_expect_eq(got.len, want.len);
+    cr_expect(str_eq(buf_str(&want), buf_str(&got)));
+    cr_expect_eq(totals(&w).payload_loads, BRANCHES);
+    cr_expect_eq(totals(&w).away_bytes, 0);
+    cr_expect_eq(totals(&w).bytes, before.bytes);
+    buf_done(&want);
+    buf_done(&got);
+    kit_done(&w.k);
+}
+
+TEST(payload, a_running_call_commits_on_what_stayed)
+{
+    struct world w;
+    struct session_plan *p;
+
+    world_init(&w, NULL);
+    p = run_on(&w, BRANCHES + 1);
+    (void)session_spill(w.k.store, 0, SIZE_MAX);
+    cr_assert_eq(kit_answer(&w.k, p, "fine", false), 0);
+    cr_expect_eq(w.times, 0);
+    kit_done(&w.k);
+}
+
+static int64_t ask_longer(struct world *w, int branch, char letter)
+{
+    struct buf ask = {0};
+    int64_t cause;
+
+    buf_printf(
+        &ask,
+        "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"A\"},"
+        "{\"role\":\"user\",\"content\":\"branch %d\"},{\"role\":\"assistant\",\"content\":\"",
+        branch);
+    for (int i = 0; i < ANSWER; i++)
+        buf_add_c(&ask, letter);
+    buf_printf(&ask, "\"},{\"role\":\"user\",\"content\":\"go on\"}]%c", 0);
+    cause = kit_turn(&w->k, ask.p, "more");
+    buf_done(&ask);
+    return cause;
+}
+
+TEST(payload, the_coldest_goes_first)
+{
+    struct world w;
+    uint64_t goal;
+
+    world_init(&w, NULL);
+    goal = totals(&w).bytes - (uint64_t)10 * ANSWER * 8; /* ten branches, about */
+    cr_expect_geq(session_spill(w.k.store, goal, SIZE_MAX), 10);
+    cr_expect_leq(totals(&w).payload_spills, 12);
+    cr_expect(session_resident(w.k.s)); /* idle, but its last use is not cold */
+    cr_expect_eq(ask_longer(&w, 30, 'A' + 30 % 26), 0);
+    cr_expect_eq(w.read, 0);
+    cr_expect_eq(ask_longer(&w, 2, 'A' + 2), 0);
+    cr_expect_eq(w.times, 1);
+    cr_expect_eq(w.read, 1);
+    kit_done(&w.k);
+}
+
+TEST(payload, all_of_an_idle_session_goes_when_that_is_what_it_takes)
+{
+    struct world w;
+
+    world_init(&w, NULL);
+    (void)session_spill(w.k.store, 0, SIZE_MAX);
+    cr_expect(!session_resident(w.k.s));
+    cr_expect_eq(totals(&w).spills, 1);
+    cr_expect_eq(totals(&w).away, 1);
+    session_load_begin(w.k.s);
+    for (size_t i = 0; i < w.k.n_journal; i++) {
+        session_load_at(w.k.s, i);
+        cr_assert_eq(session_apply(w.k.store, buf_str(&w.k.journal[i]), &w.k.err), 0);
+        if (i % 2) /* larger than there is room for: parts of it go before the rest is there */
+            (void)session_spill(w.k.store, 0, SIZE_MAX);
+    }
+    cr_assert_eq(session_load_end(w.k.s, true, w.k.now), 0);
+    cr_expect_eq(ask_longer(&w, 5, 'A' + 5), 0);
+    cr_expect_leq(w.read, 2); /* its own path alone */
+    kit_done(&w.k);
+}
+
+TEST(payload, what_cannot_be_read_back_refuses_and_hurts_nothing)
+{
+    struct world w;
+    struct session_plan *p;
+    struct buf state = {0};
+
+    world_init(&w, NULL);
+    p = run_on(&w, 3);
+    (void)session_spill(w.k.store, 0, SIZE_MAX);
+    for (w.broken = 1; w.broken < 3; w.broken++) {
+        cr_expect_eq(ask_longer(&w, 4, 'A' + 4), -1);
+        cr_expect_eq(w.k.err.kind, ERR_IO);
+        cr_expect_eq(session_write_state(w.k.s, true, &state, &w.k.err), -1);
+        cr_expect_eq(session_inflight(w.k.s), 1);
+    }
+    w.broken = 0;
+    cr_expect_eq(ask_longer(&w, 4, 'A' + 4), 0);
+    session_release(w.k.store, p);
+    buf_done(&state);
+    kit_done(&w.k);
+}
+
+/* Timelines share context over many turns; each is to be had without reading all of them. */
+TEST(payload, shared_context_comes_back_with_few_records)
+{
+    struct world w;
+    struct buf ask = {0};
+    struct session_plan *p;
+    struct buf want = {0}, got = {0};
+
+    world_init(&w, "{\"history\":\"timelines\"}");
+    for (int i = 0; i < 60; i++) {
+        buf_clear(&ask);
+        buf_puts(&ask, "[");
+        for (int k = 0; k <= i; k++)
+            buf_printf(&ask,
+                       "%s{\"role\":\"user\",\"content\":\"a message of some length, number %d\"}",
+                       k ? "," : "", k);
+        buf_printf(&ask, "]%c", 0);
+        cr_assert_geq(kit_turn(&w.k, ask.p, "an answer"), 0);
+    }
+    p = run_on(&w, 3);
+    cr_assert_eq(session_write_state(w.k.s, true, &want, &w.k.err), 0);
+    (void)session_spill(w.k.store, 0, SIZE_MAX);
+    cr_assert_eq(session_write_state(w.k.s, true, &got, &w.k.err), 0);
+    cr_expect(str_eq(buf_str(&want), buf_str(&got)));
+    (void)session_spill(w.k.store, 0, SIZE_MAX);
+    w.read = 0;
+    cr_assert_geq(kit_turn(&w.k, ask.p, "another"), 0);
+    cr_expect_leq(w.read, 18);
+    session_release(w.k.store, p);
+    buf_done(&ask);
+    buf_done(&want);
+    buf_done(&got);
+    kit_done(&w.k);
+}

@@ -1,0 +1,212 @@
+#include "worker/session/payload.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "worker/session/commit.h"
+#include "worker/session/record.h"
+#include "worker/session/store.h"
+
+/* --- the order of use --- */
+
+static void leave_order(struct payload *p)
+{
+    struct session_store *st = p->session->store;
+
+    if (!p->ordered)
+        return;
+    if (p->colder)
+        p->colder->warmer = p->warmer;
+    else
+        st->coldest_payload = p->warmer;
+    if (p->warmer)
+        p->warmer->colder = p->colder;
+    else
+        st->warmest_payload = p->colder;
+    p->colder = p->warmer = NULL;
+    p->ordered = false;
+}
+
+/* The warmest now, if it can be given up at all. */
+static void touch(struct payload *p)
+{
+    struct session_store *st = p->session->store;
+
+    leave_order(p);
+    if (!st->source || p->fixed || p->held || p->session->unlinked)
+        return;
+    p->used = st->clock;
+    p->colder = st->warmest_payload;
+    if (st->warmest_payload)
+        st->warmest_payload->warmer = p;
+    else
+        st->coldest_payload = p;
+    st->warmest_payload = p;
+    p->ordered = true;
+}
+
+/* --- life --- */
+
+struct payload *payload_new(struct session *s, uint64_t call, size_t size, bool fixed)
+{
+    struct payload *p = ARENA_NEW(&s->forest.arena, struct payload);
+
+    p->session = s;
+    p->bytes = mem_zalloc(MAX_OF(size, 1));
+    p->call = call;
+    p->size = (uint32_t)size;
+    p->record = s->record;
+    p->fixed = fixed || size == 0;
+    *vec_push(&s->payloads) = p;
+    s->payload_bytes += size;
+    session_touch(s);
+    touch(p);
+    return p;
+}
+
+void payload_give_up(struct payload *p)
+{
+    struct session *s = p->session;
+
+    CHECK(p->ordered && p->bytes);
+    leave_order(p);
+    free(p->bytes);
+    p->bytes = NULL;
+    s->payload_bytes -= p->size;
+    s->payload_away += p->size;
+    s->store->totals.payload_spills++;
+    session_account(s);
+}
+
+void payloads_displace(struct session *s)
+{
+    for (size_t i = 0; i < s->payloads.n; i++)
+        leave_order(s->payloads.at[i]);
+}
+
+void payloads_free(struct session *s)
+{
+    for (size_t i = 0; i < s->payloads.n; i++) {
+        leave_order(s->payloads.at[i]);
+        free(s->payloads.at[i]->bytes);
+    }
+    vec_done(&s->payloads);
+    s->payload_bytes = s->payload_away = 0;
+}
+
+/* --- running calls --- */
+
+/* The payloads that hold the context of t and its answer. */
+#define EACH_RUN(run, t) for (const struct run *run = &(t)->context; run; run = run->base)
+
+void payload_hold_path(const struct turn *t)
+{
+    for (; t; t = t->parent)
+        EACH_RUN(run, t)
+        {
+            run->payload->held++;
+            leave_order(run->payload);
+        }
+}
+
+void payload_let_path(const struct turn *t)
+{
+    for (; t; t = t->parent)
+        EACH_RUN(run, t)
+        {
+            run->payload->held--;
+            touch(run->payload);
+        }
+}
+
+/* --- coming back --- */
+
+void recall_turn(struct recall *r, const struct turn *t)
+{
+    EACH_RUN(run, t)
+    {
+        struct payload *p = run->payload;
+
+        if (p->bytes) {
+            if (p->ordered)
+                touch(p);
+        } else if (!p->wanted) {
+            p->wanted = true;
+            *vec_push(&r->missing) = p;
+        }
+    }
+}
+
+void recall_path(struct recall *r, const struct turn *t)
+{
+    for (; t; t = t->parent)
+        recall_turn(r, t);
+}
+
+/* The record must be the one that made the payload. */
+static int fill(struct payload *p, struct str record, struct err *e)
+{
+    struct commit_bulk bulk = {0};
+    char *bytes;
+
+    if (session_record_bulk(record, p->session->id, p->call, &bulk) != 0 || bulk.n != p->size)
+        return err_set(e, ERR_IO, "the journal has something else where a call was recorded");
+    bytes = mem_zalloc(p->size);
+    bulk = (struct commit_bulk){.to = bytes};
+    (void)session_record_bulk(record, p->session->id, p->call, &bulk);
+    p->bytes = bytes;
+    p->session->payload_bytes += p->size;
+    p->session->payload_away -= p->size;
+    p->session->store->totals.payload_loads++;
+    touch(p);
+    return 0;
+}
+
+static int on_record(void *ctx, size_t i, struct str record, struct err *e)
+{
+    const struct recall *r = ctx;
+
+    return fill(r->missing.at[i], record, e);
+}
+
+int recall_end(struct recall *r, struct err *e)
+{
+    struct session_store *st = r->session->store;
+    struct session_reader reader = {on_record, r};
+    uint32_t *records;
+    int rc = 0;
+
+    if (r->missing.n > 0) {
+        CHECK(st->source);
+        records = mem_calloc(r->missing.n, sizeof(*records));
+        for (size_t i = 0; i < r->missing.n; i++) {
+            records[i] = r->missing.at[i]->record;
+            r->missing.at[i]->wanted = false;
+        }
+        rc = st->source(st->source_ctx, r->session->id, records, r->missing.n, &reader, e);
+        for (size_t i = 0; rc == 0 && i < r->missing.n; i++)
+            if (!r->missing.at[i]->bytes)
+                rc = err_set(e, ERR_IO, "the journal has not all records of the session");
+        free(records);
+        if (!r->session->unlinked)
+            session_account(r->session);
+    }
+    vec_done(&r->missing);
+    return rc;
+}
+
+int session_recall_turn(struct session *s, const struct turn *t, struct err *e)
+{
+    struct recall r = {.session = s};
+
+    recall_turn(&r, t);
+    return recall_end(&r, e);
+}
+
+int session_recall_path(struct session *s, const struct turn *t, struct err *e)
+{
+    struct recall r = {.session = s};
+
+    recall_path(&r, t);
+    return recall_end(&r, e);
+}
