@@ -73,14 +73,17 @@ static void link_lied(struct conn *c, struct err *e)
 
 /* ------------------------------------------------------------------ the answer */
 
-/* All of the answer is here. The link goes back to the others when both sides are through. */
-static void answer_complete(struct conn *c, size_t unasked_bytes)
+/* All of the answer is here. The link goes back to the others when both sides are through; one
+ * whose answers are confirmed not before the client's socket has taken all. */
+static void answer_complete(struct conn *c)
 {
     struct link *link = c->link;
 
+    if (c->confirms && flow_parked(&c->down))
+        return;
     c->link = NULL;
-    if (c->link_reusable && unasked_bytes == 0 && !link->hup && c->up.done && !c->up_broken &&
-        !flow_parked(&c->up) && c->piped_bytes == 0)
+    if (c->link_reusable && !link->hup && c->up.done && !c->up_broken && !flow_parked(&c->up) &&
+        c->piped_bytes == 0 && (!c->confirms || link_confirm(link)))
         link_release(link);
     else
         link_close(link);
@@ -119,8 +122,9 @@ static void feed_body(struct conn *c, struct str in)
     }
     if (c->state != CONN_RELAY)
         return;
+    c->link_reusable = c->link_reusable && (!c->down.done || in.len == 0); /* unasked bytes */
     if (c->down.done && c->link != NULL)
-        answer_complete(c, in.len);
+        answer_complete(c);
     else if (!c->down.done)
         keep_partial(c, in);
 }
@@ -254,6 +258,8 @@ void answer_pump(struct conn *c, size_t *budget)
             }
         }
         if (c->down.done) {
+            if (c->link != NULL)
+                answer_complete(c);
             conn_finish(c);
             return;
         }

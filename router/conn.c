@@ -89,6 +89,7 @@ static struct conn *conn_open(struct hub *h, int fd)
         c->next->prev = c;
     h->conns = c;
     h->conn_count++;
+    upstreams_keep_above(h->upstreams, fd);
     metrics_move_at(h->page, METRIC_connections, 0, 1);
     metrics_count(h->page, METRIC_connections_accepted, 1);
     if (loop_add(h->loop, &c->io, fd, LOOP_IN | LOOP_RDHUP, on_client, NULL) != 0) {

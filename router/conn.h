@@ -56,6 +56,7 @@ struct conn {
     bool handed_back;   /* the worker retires: if it closes without an answer, it has not acted */
     bool answered;      /* the head of the final answer went out */
     bool link_reusable; /* the worker keeps the connection after this answer */
+    bool confirms;      /* the worker is to be told when the client has the answer */
     bool truncated;     /* the answer broke off: close without an end */
     bool closing;       /* the connection ends with this answer */
     int status;

@@ -36,11 +36,13 @@ static char *put_length(char *to, uint64_t n)
     return PUT(put_number(PUT(to, "Content-Length: "), n), "\r\n");
 }
 
-/* The framing line and the empty line, into `extra`. */
-static size_t request_framing(const struct http1_head *h, char extra[HEADS_EXTRA])
+/* Our header lines of the request and the empty line. */
+static size_t request_lines(const struct http1_head *h, bool confirms, char extra[HEADS_EXTRA])
 {
     char *to = extra;
 
+    if (confirms)
+        to = PUT(to, HTTP1_CONFIRMS ": 1\r\n");
     if (h->body == HTTP1_CHUNKED)
         to = PUT(to, "Transfer-Encoding: chunked\r\n");
     else if (h->has_length)
@@ -48,13 +50,13 @@ static size_t request_framing(const struct http1_head *h, char extra[HEADS_EXTRA
     return (size_t)(PUT(to, "\r\n") - extra);
 }
 
-int heads_request(const struct http1_head *h, struct str body, char extra[HEADS_EXTRA],
-                  struct iovec iov[HEADS_IOV])
+int heads_request(const struct http1_head *h, bool confirms, struct str body,
+                  char extra[HEADS_EXTRA], struct iovec iov[HEADS_IOV])
 {
     int n = first_line(h, iov);
 
     n += http1_forward(h, iov + n);
-    iov[n++] = (struct iovec){.iov_base = extra, .iov_len = request_framing(h, extra)};
+    iov[n++] = (struct iovec){.iov_base = extra, .iov_len = request_lines(h, confirms, extra)};
     if (body.len > 0)
         iov[n++] = (struct iovec){.iov_base = (char *)(uintptr_t)body.p, .iov_len = body.len};
     return n;

@@ -20,10 +20,11 @@ struct heads_answer {
     struct str request_id; /* absent when the worker gave one */
 };
 
-/* The head of a request, and `body`, what has come of its body (may be empty). `extra` holds our
- * lines and must live as long as iov. Returns the number of entries. */
-int heads_request(const struct http1_head *h, struct str body, char extra[HEADS_EXTRA],
-                  struct iovec iov[HEADS_IOV]);
+/* The head of a request, and `body`, what has come of its body (may be empty). `confirms`: the
+ * worker is told that its answer will be confirmed (link_confirm). `extra` holds our lines and must
+ * live as long as iov. Returns the number of entries. */
+int heads_request(const struct http1_head *h, bool confirms, struct str body,
+                  char extra[HEADS_EXTRA], struct iovec iov[HEADS_IOV]);
 
 /* The head of a final answer that stands at `in`; there is room for one more entry. */
 int heads_answer(const struct http1_head *h, const char *in, const struct heads_answer *a,

@@ -105,8 +105,10 @@ void relay_start(struct conn *c, int upstream, struct str body)
 {
     struct iovec iov[HEADS_IOV];
     char extra[HEADS_EXTRA];
-    int n = heads_request(c->hub->head, body, extra, iov);
+    int n;
 
+    c->confirms = upstreams_confirmed(c->hub->upstreams, upstream);
+    n = heads_request(c->hub->head, c->confirms, body, extra, iov);
     c->state = CONN_RELAY;
     c->any = upstream < 0;
     flow_begin(&c->down, HTTP1_UNTIL_CLOSE, 0);
@@ -168,7 +170,7 @@ void relay_pump(struct conn *c)
     size_t budget = HUB_TURN_BYTES;
 
     upload_pump(c, &budget);
-    if (c->state == CONN_RELAY && c->hup && c->up.done && c->link != NULL) {
+    if (c->state == CONN_RELAY && c->hup && c->up.done && c->link != NULL && !c->down.done) {
         conn_close(c); /* it asked and left: nobody waits for the answer */
         return;
     }

@@ -1,6 +1,7 @@
 #include "router/upstreams.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -22,6 +23,7 @@ enum {
     SWEEP_MS = 5000,
     RETRY_MS = 5,
     CONNECT_MS = 2000,
+    ABOVE_FIRST = 256, /* clients' descriptors before the first growth */
     PEERS_MAX = 256
 };
 
@@ -46,6 +48,7 @@ struct upstreams {
     size_t peer_count;
     size_t links, idle_links; /* open ones; of them, idle */
     unsigned turn;
+    int above; /* all clients' descriptors are below */
     bool left_behind;
     struct loop_timer sweep;
 };
@@ -233,6 +236,20 @@ int upstreams_any(struct upstreams *u)
     return (int)(u->turn++ % n);
 }
 
+void upstreams_keep_above(struct upstreams *u, int fd)
+{
+    if (fd < u->above)
+        return;
+    while (u->above <= fd)
+        u->above *= 2;
+    upstreams_trim(u);
+}
+
+bool upstreams_confirmed(const struct upstreams *u, int upstream)
+{
+    return u->heritage->config->upstream.n == 0 && upstream < BOARD_WORKERS_MAX;
+}
+
 /* ------------------------------------------------------------------ idle links */
 
 static void idle_remove(struct upstream *to, struct link *link)
@@ -281,6 +298,10 @@ void link_release(struct link *link)
 {
     struct upstream *to = &link->all->at[link->upstream];
 
+    if (link->above != link->all->above) {
+        link_destroy(link);
+        return;
+    }
     link_want_out(link, false);
     link->owner = NULL;
     link->reused = true;
@@ -294,6 +315,11 @@ void link_release(struct link *link)
         to->oldest = link;
     to->idle = link;
     link->all->idle_links++;
+}
+
+bool link_confirm(struct link *link)
+{
+    return send(link->fd, "\r\n", 2, MSG_NOSIGNAL | MSG_DONTWAIT) == 2;
 }
 
 void link_close(struct link *link)
@@ -382,6 +408,17 @@ static void on_connect_timeout(struct loop_timer *t)
     connect_failed(CONTAINER_OF(t, struct link, retry));
 }
 
+/* Where no higher descriptor is to be had it stays as it is. */
+static void lift(struct link *link)
+{
+    int high = fcntl(link->fd, F_DUPFD_CLOEXEC, link->above);
+
+    if (high < 0)
+        return;
+    close(link->fd);
+    link->fd = high;
+}
+
 static int open_socket(struct link *link, int family)
 {
     const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
@@ -395,6 +432,7 @@ static int open_socket(struct link *link, int family)
     if (link->fd < 0)
         return -1;
     link->all->links++;
+    lift(link);
     link->unix_socket = family == AF_UNIX;
     if (link->unix_socket)
         (void)setsockopt(link->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
@@ -458,6 +496,7 @@ struct link *link_get(struct upstreams *u, unsigned upstream, bool fresh, void *
         link = mem_zalloc(sizeof(*link));
         link->all = u;
         link->upstream = upstream;
+        link->above = u->above;
         link->give_up_ms = loop_now_ms(u->loop) + CONNECT_MS;
         if (open_socket(link, u->at[upstream].addr.ss_family) != 0 || try_connect(link) != 0) {
             shun(u, upstream);
@@ -479,6 +518,7 @@ struct upstreams *upstreams_new(const struct heritage *h, struct loop *l, struct
 
     u->heritage = h;
     u->loop = l;
+    u->above = ABOVE_FIRST;
     u->turn = h->place; /* so that routers do not all begin at the same worker */
     if (parse_workers(u, h, e) != 0 || upstreams_reload_peers(u, e) != 0) {
         upstreams_free(u);

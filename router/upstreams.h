@@ -4,6 +4,10 @@
  * and stay in the loop: one that dies or speaks unasked leaves the stack at once; those idle for
  * 55 s are closed (workers keep theirs longer).
  *
+ * Links have higher descriptors than the clients' connections. Linux closes what a dying process
+ * has open from the highest down: a worker hears of the end of a router that was killed before the
+ * router's clients do, and so before one of them can come back with a retry.
+ *
  * Workers that could not be reached get no round-robin work for a second.
  */
 #ifndef RG_ROUTER_UPSTREAMS_H
@@ -27,6 +31,7 @@ enum link_state {
 struct link {
     struct loop_io io; /* first: callbacks get this */
     int fd;
+    int above; /* the clients' descriptors when it was made */
     unsigned upstream;
     enum link_state state;
     bool unix_socket;
@@ -66,6 +71,12 @@ void upstreams_check(const struct config *c, struct buf *mistakes);
 /* Takes over the settings' peers. -1 and e, and nothing changed, when one of them is wrong. */
 int upstreams_reload_peers(struct upstreams *u, struct err *e);
 
+/* A client's connection has this descriptor: links are to have higher ones. */
+void upstreams_keep_above(struct upstreams *u, int fd);
+
+/* Whether answers of this upstream (-1: of any own worker) are confirmed: those of own workers. */
+bool upstreams_confirmed(const struct upstreams *u, int upstream);
+
 /* How many own workers there are to try for work without an id. */
 size_t upstreams_count(const struct upstreams *u);
 
@@ -84,6 +95,9 @@ struct link *link_get(struct upstreams *u, unsigned upstream, bool fresh, void *
 
 /* Ask for (or no longer ask for) events when the link takes bytes again. */
 void link_want_out(struct link *link, bool want);
+
+/* The client has been given the whole answer (HTTP1_CONFIRMS). False: the link is broken. */
+bool link_confirm(struct link *link);
 
 /* The answer is complete and nothing is left over: the link becomes idle. */
 void link_release(struct link *link);

@@ -256,7 +256,7 @@ static void on_tick(struct loop_timer *t)
     loop_timer_set(w->loop, t, TICK_MS, on_tick);
     w->ticks++;
     api_sweep(&w->api);
-    ledger_note_deliveries(&w->api.turns, true);
+    ledger_note_deliveries(&w->api.turns);
     look_over_journals(w);
     w->api.disk_low = disk_low(w);
     sinks_tick(w->api.sinks);
@@ -398,7 +398,7 @@ static void close_all(struct worker *w)
     api_done(&w->api);
     engine_pool_free(env->engines);
     if (env->n_journals > 0)
-        ledger_note_deliveries(env, true);
+        ledger_note_deliveries(env);
     vec_done(&w->orphans);
     residents_done(env);
     for (size_t i = 0; i < env->n_journals; i++)

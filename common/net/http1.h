@@ -30,6 +30,11 @@ enum { HTTP1_HEADERS_MAX = 100, HTTP1_NAMED_MAX = 16 };
  * closes it when it is idle. Nobody else gets to see it. */
 enum { HTTP1_RETIRING = 199 };
 
+/* A request header between our own processes: who sends it writes an empty line, which any server
+ * skips before a request, once its own client has been given the whole answer. A connection that
+ * ends without it, or a next request, has not delivered the answer. */
+#define HTTP1_CONFIRMS "rollgate-confirms"
+
 /* Names that framing, forwarding or routing looks at. */
 enum http1_name {
     HTTP1_OTHER,

@@ -1,7 +1,9 @@
 """kill -9 of random processes under multi-turn load, the supervisor included, with clients that
 remember every answered turn and an engine that remembers every id it sent. At the end every answered
 turn is in the exports exactly once with those ids, nothing is there twice, and every session goes on.
-RG_CRASH_SECONDS makes it longer (600: the long form)."""
+RG_CRASH_SECONDS makes it longer (600: the long form); RG_CRASH_SEED is printed, and makes the same
+choices again."""
+import concurrent.futures
 import contextlib
 import http.client
 import itertools
@@ -19,6 +21,7 @@ from stub_engines import StubEngine, logprob
 
 pytestmark = pytest.mark.alone
 SECONDS = float(os.environ.get("RG_CRASH_SECONDS", "25"))
+SEED = int(os.environ.get("RG_CRASH_SEED") or random.randrange(1000000))
 CLIENTS = 8
 TURNS = 30              # of a session; then a client begins another
 SUPERVISOR_EVERY_S = 6
@@ -50,6 +53,7 @@ class Session:
         self.path = f"/sessions/{self.id}"
         self.messages = [{"role": "user", "content": "begin"}]
         self.answered = []      # (response id, text)
+        self.tries = []         # (what came, for which turn, when it was asked and when it came)
 
 
 class Client(threading.Thread):
@@ -59,6 +63,7 @@ class Client(threading.Thread):
         super().__init__(daemon=True)
         self.gateway, self.number, self.stop, self.turns = gateway, number, stop, turns
         self.sessions, self.retries, self.fault = [], 0, None
+        self.came = None        # of the last request
 
     @property
     def answered(self):
@@ -74,11 +79,15 @@ class Client(threading.Thread):
                 text = r.read()
             finally:
                 c.close()
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException) as e:
+            self.came = repr(e)
             return None
+        self.came = str(r.status)
         if r.status == 200:
             assert "Rollgate-Reseeded" not in r.headers, "the session was lost"
-            return self.assemble(text) if stream else json.loads(text)
+            a = self.assemble(text) if stream else json.loads(text)
+            self.came += "" if a else ", cut off"
+            return a
         if r.headers.get("x-should-retry") == "true":
             return None
         raise AssertionError(f"{r.status} {text[:500]!r}")
@@ -94,18 +103,22 @@ class Client(threading.Thread):
         content = "".join(ch["delta"].get("content") or "" for c in chunks for ch in c["choices"])
         return {"id": chunks[0]["id"], "choices": [{"message": {"role": "assistant", "content": content}}]}
 
-    def until_answered(self, path, body, stream=False):
+    def until_answered(self, path, body, stream=False, session=None):
         while True:
+            began = time.time()
             a = self.post(path, body, stream)
+            if session:
+                session.tries.append((self.came, len(session.answered), began, time.time()))
             if a is not None:
                 return a
             self.retries += 1
-            time.sleep(0.02)
+            if self.retries % 2:    # the others at once
+                time.sleep(0.02)
 
     def turn(self, session):
         stream = len(session.answered) % 3 == 2
         a = self.until_answered(f"{session.path}/v1/chat/completions",
-                                {"model": "m", "messages": session.messages, "stream": stream}, stream)
+                                {"model": "m", "messages": session.messages, "stream": stream}, stream, session)
         message = a["choices"][0]["message"]
         session.answered.append((a["id"].removeprefix("chatcmpl-"), message["content"]))
         session.messages += [message, {"role": "user", "content": f"go on {len(session.answered)}"}]
@@ -170,6 +183,18 @@ def kill_some(gateway, until, rng, changes=0.0):
     return kills, supervisors
 
 
+def tell_extra(gateway, session, records):
+    """What was asked, answered and logged around an answer that nobody got."""
+    got = {r for r, _ in session.answered}
+    for n, record in enumerate(records):
+        if all(a["response_id"] in got for a in record["answers"]):
+            continue
+        print(f"{session.id}: nobody got record {n}, {json.dumps(record)[:2000]}")
+        again = {turn for came, turn, *_ in session.tries if came != "200"}
+        print(*(t for t in session.tries if t[1] in again), sep="\n")
+        print(*(l for l in gateway.log().split("\n") if session.id in l), sep="\n")
+
+
 def check_records(gateway, session, answers):
     a = gateway.get(f"{session.path}?records=1", timeout=60)
     assert a.status == 200, a.text
@@ -178,6 +203,7 @@ def check_records(gateway, session, answers):
         for answer in record["answers"]:
             assert answer["response_id"] not in by_id, "a response id twice"
             by_id[answer["response_id"]] = answer
+    tell_extra(gateway, session, a.json()["records"])
     for response_id, content in session.answered:
         assert response_id in by_id, f"lost: {response_id} of {session.id}"
         got = by_id[response_id]["output_ids"]
@@ -212,13 +238,14 @@ def talking(start, **settings):
     every answered turn in its export once."""
     with StubEngine("sglang") as engine:
         engine.plan = answers = Answers()
-        gateway = start(engine=engine.setting, max_restarts=1000000, engine_health_interval="200ms", **settings)
-        gateway.allow("process died", "order not taken")
+        gateway = start(engine=engine.setting, max_restarts=1000000, log_rate=100000, engine_health_interval="200ms", **settings)
+        gateway.allow("process died", "order not taken", "cannot report to the supervisor")
         stop = threading.Event()
         clients = [Client(gateway, i, stop, turns=TURNS if i > 1 else 10 * TURNS) for i in range(CLIENTS)]
         for c in clients:
             c.start()
         wait_until(lambda: all(c.answered for c in clients), 20, "all clients talk")
+        print(f"RG_CRASH_SEED={SEED}")
         yield gateway
         stop.set()
         for c in clients:
@@ -228,9 +255,14 @@ def talking(start, **settings):
         turns = sum(len(c.answered) for c in clients)
         sessions = [s for c in clients for s in c.sessions]
         wait_until(lambda: gateway.get("/ready").status == 200, 60, "all is ready again")
-        for s in sessions:
-            clients[0].turn(s)
-        extra = sum(check_export(gateway, s, answers) for s in sessions)
+
+        def conclude(client):
+            for s in client.sessions:
+                client.turn(s)
+            return sum(check_export(gateway, s, answers) for s in client.sessions)
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            extra = sum(pool.map(conclude, clients))
         print(f"{len(sessions)} sessions, {turns} turns answered, {sum(c.retries for c in clients)} retries, "
               f"{len(answers.sent)} answers of the engine, {extra} extra turns")
         assert extra == 0, "a retried turn was committed twice"
@@ -238,7 +270,7 @@ def talking(start, **settings):
 
 def test_nothing_answered_is_lost_or_doubled(start):
     with talking(start, workers=8, routers=4) as gateway:
-        kills, supervisors = kill_some(gateway, time.monotonic() + SECONDS, random.Random(7))
+        kills, supervisors = kill_some(gateway, time.monotonic() + SECONDS, random.Random(SEED))
         print(f"{kills} kills of children, {supervisors} of the supervisor")
         assert kills >= SECONDS and supervisors >= SECONDS // 20, "too few kills to mean anything"
 
@@ -247,5 +279,5 @@ def test_nor_when_processes_come_go_and_are_replaced_meanwhile(start, tmp_path):
     path = tmp_path / "settings.yaml"
     path.write_text("workers: 4\nrouters: 2\n")
     with talking(start, workers=None, routers=None, config=str(path)) as gateway:
-        kills, _ = kill_some(gateway, time.monotonic() + SECONDS, random.Random(8), changes=0.3)
+        kills, _ = kill_some(gateway, time.monotonic() + SECONDS, random.Random(SEED), changes=0.3)
         assert kills >= SECONDS / 2

@@ -52,46 +52,62 @@ static void leave_all(struct batch *b)
 static void on_closed(void *ctx, bool delivered)
 {
     struct batch *b = ctx;
-    struct call *c = b->front;
 
+    (void)delivered;
     leave_all(b);
-    for (uint32_t k = 0; k < b->n_parts && c->finished && delivered; k++)
-        deliveries_close(&c->api->turns.deliveries, str_cstr(c->id), b->parts[k].call.hash,
-                         b->parts[k].call.number);
     b->closed = true;
     if (!b->starting)
         batch_free(b);
 }
 
-/* The note: the hash of the whole request, the session's id and a NUL, the number of parts. */
-static struct str write_note(const struct batch *b, char note[EXCHANGE_NOTE_MAX])
-{
-    const struct call *c = b->front;
-    size_t len = strlen(c->id) + 1;
+/* --- what arrived --- */
 
-    memcpy(note, c->hash, sizeof(c->hash));
-    memcpy(note + sizeof(c->hash), c->id, len);
-    memcpy(note + sizeof(c->hash) + len, &b->n_parts, sizeof(b->n_parts));
-    return str_of(note, sizeof(c->hash) + len + sizeof(b->n_parts));
+/* The calls behind an answer that is under way. */
+struct receipt {
+    struct api *api;
+    char id[ID_TEXT_MAX];
+    uint64_t hash[2];
+    uint32_t n_parts;
+    uint64_t numbers[];
+};
+
+static void on_arrived(void *ctx, struct str key)
+{
+    const struct receipt *r = ctx;
+    uint64_t hash[2];
+
+    (void)key;
+    for (uint32_t k = 0; k < r->n_parts; k++) {
+        part_hash(r->hash, k, hash);
+        deliveries_close(&r->api->turns.deliveries, str_cstr(r->id), hash, r->numbers[k]);
+    }
 }
 
-/* The peer was gone with the answer after all: no part of it arrived. */
-static void on_lost(void *ctx, struct str note)
+/* The hash of the whole request, the session's id. */
+static struct str write_key(const struct call *front, char key[EXCHANGE_NOTE_MAX])
 {
-    struct api *a = ctx;
-    uint64_t base[2], hash[2], call;
-    uint32_t n;
-    bool ended = false;
-    struct str id = str_sub(note, sizeof(base), note.len - sizeof(base) - 1 - sizeof(n));
-    struct session *s = session_find(a->turns.store, id, &ended);
+    size_t len = strlen(front->id);
 
-    memcpy(base, note.p, sizeof(base));
-    memcpy(&n, note.p + note.len - sizeof(n), sizeof(n));
-    for (uint32_t k = 0; s && k < n; k++) {
-        part_hash(base, k, hash);
-        if (session_find_call(s, hash, (struct str){0}, &call))
-            deliveries_lost(&a->turns.deliveries, id, hash, call);
-    }
+    memcpy(key, front->hash, sizeof(front->hash));
+    memcpy(key + sizeof(front->hash), front->id, len);
+    return str_of(key, sizeof(front->hash) + len);
+}
+
+static void note_answer(const struct batch *b)
+{
+    const struct call *c = b->front;
+    struct receipt *r = mem_zalloc(sizeof(*r) + b->n_parts * sizeof(r->numbers[0]));
+    char key[EXCHANGE_NOTE_MAX];
+
+    r->api = c->api;
+    r->n_parts = b->n_parts;
+    memcpy(r->id, c->id, sizeof(r->id));
+    memcpy(r->hash, c->hash, sizeof(r->hash));
+    for (uint32_t k = 0; k < b->n_parts; k++)
+        r->numbers[k] = b->parts[k].call.number;
+    exchange_note(c->x,
+                  &(struct exchange_note){
+                      .key = write_key(c, key), .arrived = on_arrived, .drop = free, .ctx = r});
 }
 
 /* --- events of a part --- */
@@ -188,14 +204,9 @@ static void keep(struct part *p, const struct turn_answer *t)
 static void note_and_finish(struct batch *b)
 {
     struct call *c = b->front;
-    char note[EXCHANGE_NOTE_MAX];
-    bool superseded = false;
 
-    for (uint32_t k = 0; k < b->n_parts; k++)
-        superseded = superseded || b->parts[k].call.superseded;
-    if (!superseded)
-        exchange_note(c->x, write_note(b, note), on_lost, c->api);
-    c->superseded = true; /* the note stands */
+    note_answer(b);
+    c->noted = true;
     call_sink.finish(c, b->answers, (size_t)b->n_parts * b->n, &b->usage);
 }
 
@@ -309,16 +320,19 @@ static struct batch *batch_new(struct call *front)
     return b;
 }
 
-void batch_begin(struct call *front)
+/* As soon as it is known whether the same request's answers under way have arrived. */
+static void batch_start(void *ctx)
 {
-    struct batch *b = batch_new(front);
+    struct batch *b = ctx;
+    char text[EXCHANGE_NOTE_MAX];
+    struct str key = write_key(b->front, text);
     struct err e = {0};
-    char note[EXCHANGE_NOTE_MAX];
-    struct str all = write_note(b, note);
 
-    front->writer = front->dialect->writer(&front->arena, &b->req, front->body, &front->out);
-    exchange_watch(front->x, on_closed, b);
-    exchange_settle(front->x, str_sub(all, 0, all.len - sizeof(b->n_parts)));
+    exchange_settle(b->front->x, key);
+    if (exchange_under_way(b->front->x, key)) {
+        exchange_await(b->front->x, batch_start, b);
+        return;
+    }
     b->starting = true;
     for (uint32_t k = 0; k < b->n_parts && !b->failed; k++)
         if (part_read(&b->parts[k], &e))
@@ -328,4 +342,13 @@ void batch_begin(struct call *front)
     b->starting = false;
     if (b->closed)
         batch_free(b);
+}
+
+void batch_begin(struct call *front)
+{
+    struct batch *b = batch_new(front);
+
+    front->writer = front->dialect->writer(&front->arena, &b->req, front->body, &front->out);
+    exchange_watch(front->x, on_closed, b);
+    batch_start(b);
 }

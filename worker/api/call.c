@@ -25,45 +25,34 @@ void call_free(struct call *c)
     free(c);
 }
 
-/* What on_lost is told: the hash, the session's id and a NUL (so far all calls of one request have
- * the same), the call's number. */
-static struct str write_note(const struct call *c, char note[EXCHANGE_NOTE_MAX])
+/* What on_arrived is told: the hash, the call's number in its session, the session's id. */
+static struct str write_note(const struct call *c, uint64_t number, char note[EXCHANGE_NOTE_MAX])
 {
-    size_t len = strlen(c->id) + 1;
+    size_t len = strlen(c->id);
 
     memcpy(note, c->hash, sizeof(c->hash));
-    memcpy(note + sizeof(c->hash), c->id, len);
-    memcpy(note + sizeof(c->hash) + len, &c->number, sizeof(c->number));
-    return str_of(note, sizeof(c->hash) + len + sizeof(c->number));
+    memcpy(note + sizeof(c->hash), &number, sizeof(number));
+    memcpy(note + sizeof(c->hash) + sizeof(number), c->id, len);
+    return str_of(note, sizeof(c->hash) + sizeof(number) + len);
 }
 
-/* The peer was gone with the answer after all. */
-static void on_lost(void *ctx, struct str note)
+static void on_arrived(void *ctx, struct str note)
 {
     struct api *a = ctx;
-    uint64_t hash[2], call;
-    struct str id = str_sub(note, sizeof(hash), note.len - sizeof(hash) - 1 - sizeof(call));
+    uint64_t hash[2], number;
 
     memcpy(hash, note.p, sizeof(hash));
-    memcpy(&call, note.p + note.len - sizeof(call), sizeof(call));
-    deliveries_lost(&a->turns.deliveries, id, hash, call);
-}
-
-static void note_answer(struct call *c)
-{
-    char note[EXCHANGE_NOTE_MAX];
-
-    if (!c->superseded)
-        exchange_note(c->x, write_note(c, note), on_lost, c->api);
+    memcpy(&number, note.p + sizeof(hash), sizeof(number));
+    deliveries_close(&a->turns.deliveries, str_sub(note, sizeof(hash) + sizeof(number), SIZE_MAX),
+                     hash, number);
 }
 
 static void on_closed(void *ctx, bool delivered)
 {
     struct call *c = ctx;
 
+    (void)delivered; /* the client may have it, or not yet: on_arrived knows */
     turn_leave(&c->listener);
-    if (c->finished && delivered)
-        deliveries_close(&c->api->turns.deliveries, str_cstr(c->id), c->hash, c->number);
     call_free(c);
 }
 
@@ -161,9 +150,12 @@ static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
                       const struct turn_usage *usage)
 {
     struct call *c = ctx;
+    char note[EXCHANGE_NOTE_MAX];
 
-    c->finished = true;
-    note_answer(c);
+    if (!c->noted)
+        exchange_note(c->x, &(struct exchange_note){.key = write_note(c, c->number, note),
+                                                    .arrived = on_arrived,
+                                                    .ctx = c->api});
     c->writer->sink->finish(c->writer, answers, n, usage);
     respond_count(c->api, c->dialect_label, 200);
     if (exchange_started(c->x)) {
@@ -296,43 +288,53 @@ static struct turn_input input_of(struct call *c)
 
 static bool listener_gone(struct turn_listener *l)
 {
-    struct call *c = l->ctx;
-    bool gone = exchange_peer_gone(c->x);
+    const struct call *c = l->ctx;
 
-    if (gone)
-        c->superseded = true; /* whatever is sent there, whoever repeats the request gets it */
-    return gone;
+    return exchange_peer_gone(c->x);
 }
 
-/* A committed call that did not arrive and has no other key than the request. */
-static bool find_missing(const struct call *c, const struct session *s, uint64_t *ret_call)
+enum missing { MISSING_NONE, MISSING_MAYBE, MISSING_SURELY };
+
+/* A committed call that did not arrive and has no other key than the request. The first whose
+ * answer is lost for sure; maybe: there are only answers under way, which a dying router may yet
+ * lose. */
+static enum missing find_missing(const struct call *c, const struct session *s, uint64_t *ret_call)
 {
     struct str key = c->req->idempotency_key, had;
+    enum missing found = MISSING_NONE;
     const struct delivery *at = NULL;
+    char note[EXCHANGE_NOTE_MAX];
 
     while (deliveries_missing(&c->api->turns.deliveries, str_cstr(c->id), c->hash, &at, ret_call)) {
         had = session_call_key(s, *ret_call);
-        if (!key.p || !had.p || str_eq(key, had))
-            return true;
+        if (key.p && had.p && !str_eq(key, had))
+            continue;
+        if (!exchange_under_way(c->x, write_note(c, *ret_call, note)))
+            return MISSING_SURELY;
+        found = MISSING_MAYBE;
     }
-    return false;
+    return found;
 }
 
-/* The committed call whose recorded answer the request means: the one with its key, one that did
- * not arrive, or with a mark the newest. */
-static bool find_answered(const struct call *c, const struct session *s, uint64_t *ret_call)
+/* The committed call whose recorded answer the request means, if any: the one with its key, one
+ * that did not arrive, or with a mark the newest. Maybe: not to be known before an answer under way
+ * has arrived or is lost. */
+static enum missing find_answered(const struct call *c, const struct session *s, uint64_t *ret_call)
 {
     struct str key = c->req->idempotency_key, had = {0};
     bool marked = key.p || c->req->retry_count > 0;
     bool any = marked && session_find_call(s, c->hash, key, ret_call);
+    enum missing found;
     uint64_t missing;
 
     if (any && key.p)
         had = session_call_key(s, *ret_call);
-    if (had.p || !find_missing(c, s, &missing))
-        return any;
-    *ret_call = missing;
-    return true;
+    if (had.p)
+        return MISSING_SURELY;
+    found = find_missing(c, s, &missing);
+    if (found == MISSING_SURELY)
+        *ret_call = missing;
+    return any ? MISSING_SURELY : found;
 }
 
 /* The running call that the request repeats: one that nobody waits for any more; with a mark any,
@@ -344,39 +346,49 @@ static struct turn *find_running(const struct call *c, const struct session *s,
     struct turn *t = turn_find(&c->api->turns, in, listener_gone);
     uint64_t call;
 
-    if (t || !marked || find_missing(c, s, &call))
+    if (t || !marked || find_missing(c, s, &call) == MISSING_SURELY)
         return t;
     return turn_find(&c->api->turns, in, NULL);
 }
 
-/* A repeated request whose answer did not arrive: joins the running call or replays. The request
- * may be here before the loop has seen the old connection close: the kernel is asked. */
+static void on_known(void *ctx)
+{
+    call_start(ctx);
+}
+
+/* A repeated request whose answer did not arrive: joins the running call, replays, or waits until
+ * it is known. The request may be here before the loop has seen what became of the old connection:
+ * the kernel is asked. */
 static bool call_repeated(struct call *c, const struct turn_input *in)
 {
     struct turn_env *env = &c->api->turns;
     bool ended = false;
     struct session *s = session_find(env->store, in->session_id, &ended);
-    char note[EXCHANGE_NOTE_MAX];
-    struct str all = write_note(c, note);
+    enum missing found;
     struct turn *t;
     uint64_t call;
 
     if (!s)
         return false;
-    exchange_settle(c->x, str_sub(all, 0, all.len - sizeof(c->number)));
+    exchange_settle(c->x, str_of((const char *)c->hash, sizeof(c->hash)));
     t = find_running(c, s, in);
     if (t) {
         turn_join(t, &c->listener);
         return true;
     }
-    if (find_answered(c, s, &call)) {
+    found = find_answered(c, s, &call);
+    if (found == MISSING_MAYBE) {
+        exchange_await(c->x, on_known, c);
+        return true;
+    }
+    if (found == MISSING_SURELY) {
         exchange_set_header(c->x, "Rollgate-Replayed", STR("1"));
         metrics_count(env->page, METRIC_replays, 1);
         return replay_send(env, s, &c->arena, call, &c->listener);
     }
     /* A sample more of what was answered: after a crash it must be known that that one arrived. */
     if (session_find_call(s, c->hash, (struct str){0}, &call))
-        ledger_note_deliveries(env, false);
+        ledger_note_deliveries(env);
     return false;
 }
 

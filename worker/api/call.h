@@ -22,8 +22,7 @@ struct call {
     struct arena arena; /* of a joined or replayed call; else the turn has it */
     uint64_t hash[2];
     uint64_t number; /* of the call in its session, once known */
-    bool finished;
-    bool superseded; /* its client has left and repeats the request elsewhere */
+    bool noted;      /* the answer is noted already */
     char request_id[40];
     char id[ID_TEXT_MAX];
 };

@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 
 #include "common/base/check.h"
-#include "common/base/clock.h"
+#include "common/net/http1.h"
 #include "worker/api/server_internal.h"
 
 static struct str str_of_iovec(h2o_iovec_t v)
@@ -78,11 +78,22 @@ void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx)
     x->closed_ctx = ctx;
 }
 
+static void forget_awaiting(struct exchange *x)
+{
+    struct exchange **at = &x->conn->server->awaiting;
+
+    while (*at && *at != x)
+        at = &(*at)->next_awaiting;
+    if (*at)
+        *at = x->next_awaiting;
+}
+
 static void tell_closed(struct exchange *x, bool delivered)
 {
     exchange_closed_fn fn = x->closed;
 
     x->closed = NULL;
+    forget_awaiting(x);
     if (fn)
         fn(x->closed_ctx, delivered);
 }
@@ -99,28 +110,64 @@ bool exchange_peer_gone(const struct exchange *x)
     return conn_closed(x->conn);
 }
 
-void exchange_settle(struct exchange *x, struct str note_start)
+void exchange_settle(struct exchange *x, struct str key_start)
 {
     for (struct server_conn *c = x->conn->server->conns; c; c = c->next) {
-        struct str note = str_of(c->note, c->note_len);
-
-        if (!c->lost || c->sent_ms == 0 || !str_starts(note, note_start) || !conn_closed(c))
-            continue;
-        c->lost(c->lost_ctx, note);
-        c->lost = NULL;
+        if (server_noted(c) && str_starts(c->note.key, key_start))
+            server_look(c);
     }
+}
+
+bool exchange_under_way(const struct exchange *x, struct str key)
+{
+    for (const struct server_conn *c = x->conn->server->conns; c; c = c->next) {
+        if (server_noted(c) && str_eq(c->note.key, key) && !conn_closed(c))
+            return true;
+    }
+    return false;
+}
+
+/* The first that came looks first. */
+void exchange_await(struct exchange *x, exchange_again_fn again, void *ctx)
+{
+    struct exchange **at = &x->conn->server->awaiting;
+
+    while (*at)
+        at = &(*at)->next_awaiting;
+    *at = x;
+    x->next_awaiting = NULL;
+    x->again = again;
+    x->again_ctx = ctx;
+}
+
+void exchange_again(struct exchange *x)
+{
+    forget_awaiting(x);
+    x->again(x->again_ctx);
+}
+
+/* The answer's last byte is in the kernel. */
+static void on_sent(struct server_conn *c, bool delivered)
+{
+    c->sent = true;
+    if (c->confirms)
+        server_look(c);
+    else if (delivered)
+        server_settle(c, true);
 }
 
 /* The request's pool is going: either all is sent or the connection has broken. */
 static void exchange_dispose(void *p)
 {
     struct exchange *x = p;
+    bool sent = x->final && !x->failing;
+    bool delivered = sent && !conn_closed(x->conn);
 
-    x->conn->sent_ms = clock_ms();
     x->conn->server->busy--;
+    if (sent)
+        on_sent(x->conn, delivered);
     x->conn->exchange = NULL;
-    if (x->closed)
-        tell_closed(x, x->final && !x->failing && !conn_closed(x->conn));
+    tell_closed(x, delivered);
     buf_done(&x->waiting);
     buf_done(&x->flying);
     if (x->conn->server->draining)
@@ -210,7 +257,9 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
     if (conn->announced || conn->server->draining) /* libh2o looks only when it reads the head */
         req->http1_is_persistent = 0;
     conn->exchange = x;
-    conn->lost = NULL; /* a next request: the last answer had arrived */
+    server_settle(conn, conn->sent); /* a next request: the last answer had arrived */
+    conn->sent = false;
+    conn->confirms = exchange_header(x, HTTP1_CONFIRMS).p != NULL;
     conn->server->busy++;
     return x;
 }
@@ -246,16 +295,14 @@ static const char *reason_of(int status)
     return "Other";
 }
 
-void exchange_note(struct exchange *x, struct str note, exchange_lost_fn lost, void *ctx)
+void exchange_note(struct exchange *x, const struct exchange_note *note)
 {
     struct server_conn *c = x->conn;
 
-    CHECK(note.len <= sizeof(c->note));
-    memcpy(c->note, note.p, note.len);
-    c->note_len = note.len;
-    c->lost = lost;
-    c->lost_ctx = ctx;
-    c->sent_ms = 0;
+    CHECK(note->key.len <= sizeof(c->note_key) && !server_noted(c));
+    memcpy(c->note_key, note->key.p, note->key.len);
+    c->note = *note;
+    c->note.key.p = c->note_key;
 }
 
 static void begin(struct exchange *x, int status, const char *content_type)

@@ -32,18 +32,35 @@ void exchange_set_header(struct exchange *x, const char *name, struct str value)
 typedef void (*exchange_closed_fn)(void *ctx, bool delivered);
 void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx);
 
-/* Bytes that are all in the kernel may still be lost with the peer. `lost` is called with a copy of
- * `note` (at most EXCHANGE_NOTE_MAX bytes) when the connection, instead of waiting for a next
- * request, closes shortly after this answer: the peer has no other reason to. */
-typedef void (*exchange_lost_fn)(void *ctx, struct str note);
-void exchange_note(struct exchange *x, struct str note, exchange_lost_fn lost, void *ctx);
+/* Bytes that are all in the kernel may still be lost with the peer, or be held by it. An answer has
+ * arrived when the client has been given it: a peer that confirms (HTTP1_CONFIRMS) has said so or
+ * sends a next request; of another one it must do that the kernel took the last byte while the peer
+ * was there. */
+struct exchange_note {
+    struct str key;                             /* at most EXCHANGE_NOTE_MAX bytes; copied */
+    void (*arrived)(void *ctx, struct str key); /* never when it is lost */
+    void (*drop)(void *ctx);                    /* after that, or when it is lost; or NULL */
+    void *ctx;
+};
+
+/* Before the end of the answer. */
+void exchange_note(struct exchange *x, const struct exchange_note *note);
+
+/* Tells now of answers whose key begins so and that have arrived though the loop has not come to
+ * it. x is any exchange of the server. */
+void exchange_settle(struct exchange *x, struct str key_start);
+
+/* Whether an answer with this key is under way on a connection that lives: it will have arrived or
+ * be lost. */
+bool exchange_under_way(const struct exchange *x, struct str key);
+
+/* Calls `again` once, when one of the answers under way has arrived or was lost. Not when x closes
+ * before. */
+typedef void (*exchange_again_fn)(void *ctx);
+void exchange_await(struct exchange *x, exchange_again_fn again, void *ctx);
 
 /* Whether the peer has left, asked of the kernel now: it may know before the loop does. */
 bool exchange_peer_gone(const struct exchange *x);
-
-/* Tells `lost` at once for answers whose note begins so and whose connection the peer has closed,
- * though the loop has not come to it yet. x is any exchange of the server. */
-void exchange_settle(struct exchange *x, struct str note_start);
 
 /* The whole answer at once; body is copied. */
 void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body);

@@ -12,8 +12,6 @@
 
 enum { ACCEPT_BATCH = 16, PAUSE_MS = 100 };
 
-enum { SETTLE_MS = 1000 }; /* a peer that closes sooner may not have had its answer */
-
 enum { PATIENCE_MS = 5000 }; /* of a drain, with peers that keep connections open */
 
 enum { REQUEST_TIMEOUT_MS = 3600 * 1000 }; /* the router keeps the real deadlines */
@@ -38,11 +36,63 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
     return 0;
 }
 
-static void on_rdhup(struct loop_io *io, unsigned events)
+bool server_has_input(const struct server_conn *c, bool empty)
+{
+    static const struct str line = STR_LIT("\r\n");
+    /* A request that is being disposed of still lies there. */
+    struct str had = str_of(c->sock->input->bytes, c->exchange ? 0 : c->sock->input->size);
+    char peek[3];
+    ssize_t n = recv(c->fd, peek, sizeof(peek), MSG_PEEK | MSG_DONTWAIT);
+    struct str waits = str_of(peek, n > 0 ? (size_t)n : 0);
+
+    if (empty)
+        return had.len > 0 || waits.len > 0;
+    if (str_eq(had, line))
+        return waits.len > 0;
+    return had.len > 0 || (waits.len > 0 && !str_eq(waits, line));
+}
+
+/* Those who waited look again; each may wait once more. */
+static void on_settled(struct loop_task *t)
+{
+    struct server *s = CONTAINER_OF(t, struct server, settled);
+    size_t n = 0;
+
+    for (const struct exchange *x = s->awaiting; x; x = x->next_awaiting)
+        n++;
+    while (n-- > 0 && s->awaiting)
+        exchange_again(s->awaiting);
+}
+
+void server_settle(struct server_conn *c, bool arrived)
+{
+    struct exchange_note note = c->note;
+
+    if (!server_noted(c))
+        return;
+    c->note = (struct exchange_note){0};
+    if (arrived)
+        note.arrived(note.ctx, note.key);
+    if (note.drop)
+        note.drop(note.ctx);
+    if (c->server->awaiting)
+        loop_task_post(c->server->loop, &c->server->settled, on_settled);
+}
+
+void server_look(struct server_conn *c)
+{
+    if (server_noted(c) && c->sent && c->confirms && server_has_input(c, true))
+        server_settle(c, true);
+}
+
+static void on_watch(struct loop_io *io, unsigned events)
 {
     struct server_conn *c = CONTAINER_OF(io, struct server_conn, watch);
 
-    (void)events;
+    if (events & LOOP_IN)
+        server_look(c);
+    if (!(events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR)))
+        return;
     if (c->gone || c->shut)
         return; /* shut by ourselves: requests that lay in the socket are still served */
     c->gone = true;
@@ -56,8 +106,7 @@ static void on_conn_closed(void *data)
     struct server_conn *c = data;
 
     loop_forget(c->server->loop, &c->watch);
-    if (c->lost && c->sent_ms > 0 && clock_ms() - c->sent_ms < SETTLE_MS)
-        c->lost(c->lost_ctx, str_of(c->note, c->note_len));
+    server_settle(c, false);
     c->server->n_conns--;
     if (c->prev)
         c->prev->next = c->next;
@@ -83,7 +132,7 @@ static void conn_open(struct server *s, h2o_socket_t *sock)
     s->n_conns++;
     sock->on_close.cb = on_conn_closed;
     sock->on_close.data = c;
-    if (loop_add(s->loop, &c->watch, c->fd, LOOP_RDHUP, on_rdhup, &e))
+    if (loop_add(s->loop, &c->watch, c->fd, LOOP_IN | LOOP_RDHUP, on_watch, &e))
         log_warn(NULL, "cannot watch a connection", LOG_T("error", e.text));
     h2o_accept(&s->accept, sock);
 }
@@ -218,14 +267,6 @@ void server_announce(struct server_conn *c)
     c->announced = true;
 }
 
-/* Whether a request has come that libh2o has not handed over: in the socket, or half read. */
-static bool has_input(const struct server_conn *c)
-{
-    char byte;
-
-    return c->sock->input->size > 0 || recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-}
-
 /* Of a peer that does not heed the announcement. What already lies in the socket is served; its
  * next write fails, which tells it that nothing was acted on. */
 static void shut(struct server_conn *c)
@@ -262,7 +303,7 @@ size_t server_busy(struct server *s)
     for (struct server_conn *c = s->draining ? s->conns : NULL; c; c = c->next) {
         if (c->exchange)
             continue;
-        if (patient || has_input(c))
+        if (patient || server_has_input(c, false))
             waiting++;
         else
             shut(c);
@@ -289,6 +330,7 @@ void server_free(struct server *s)
     close_all(s);
     h2o_socket_close(s->inner);
     (void)h2o_evloop_run(s->evloop, 0);
+    loop_task_cancel(s->loop, &s->settled);
     queue = s->ctx.queue;
     h2o_context_dispose(&s->ctx);
     free(queue); /* 2.2.5 destroys it and keeps the memory */

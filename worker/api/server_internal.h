@@ -16,15 +16,14 @@ struct server_conn {
     struct server_conn *next, *prev;
     struct loop_io watch; /* EPOLLRDHUP, edge-triggered */
     int fd;
-    h2o_socket_t *sock;    /* libh2o's; its input holds what of a request was read so far */
-    bool gone;             /* the peer will send no more */
-    bool announced;        /* told that the server drains */
-    bool shut;             /* we read no more: the server drains */
-    exchange_lost_fn lost; /* of the last answer; NULL: nothing is noted */
-    void *lost_ctx;
-    uint64_t sent_ms; /* when that answer's last byte went out; 0: not yet */
-    size_t note_len;
-    char note[EXCHANGE_NOTE_MAX];
+    h2o_socket_t *sock;        /* libh2o's; its input holds what of a request was read so far */
+    bool gone;                 /* the peer will send no more */
+    bool announced;            /* told that the server drains */
+    bool shut;                 /* we read no more: the server drains */
+    bool confirms;             /* the peer says what its client has been given */
+    bool sent;                 /* the last answer went out to its last byte */
+    struct exchange_note note; /* of the last answer */
+    char note_key[EXCHANGE_NOTE_MAX];
     struct exchange *exchange; /* the request at hand, or NULL */
 };
 
@@ -46,6 +45,8 @@ struct server {
     size_t busy;
     bool stop, draining;
     uint64_t patience_until_ms; /* draining: until then peers are waited for */
+    struct exchange *awaiting;  /* those that wait for answers under way */
+    struct loop_task settled;
 };
 
 /* Lives in the request's memory pool; the pool's end calls exchange_dispose. */
@@ -63,6 +64,9 @@ struct exchange {
     bool pulling;          /* inside `more` */
     exchange_more_fn room; /* once */
     void *room_ctx;
+    exchange_again_fn again; /* of those in server->awaiting */
+    void *again_ctx;
+    struct exchange *next_awaiting;
 };
 
 /* While draining, on a connection without an answer under way: asks the peer to begin no further
@@ -70,7 +74,26 @@ struct exchange {
  * close". */
 void server_announce(struct server_conn *c);
 
+/* Whether bytes have come that are no request at hand: in the socket, or read by libh2o. `empty`:
+ * the empty line of a confirmation counts, too. */
+bool server_has_input(const struct server_conn *c, bool empty);
+
+/* Whether something is noted of the last answer, and not settled. */
+static inline bool server_noted(const struct server_conn *c)
+{
+    return c->note.arrived != NULL;
+}
+
+/* What was noted is settled: the answer has arrived, or is lost. */
+void server_settle(struct server_conn *c, bool arrived);
+
+/* Settles it if a peer that confirms has done so. */
+void server_look(struct server_conn *c);
+
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
+
+/* Takes x off those that await, and lets it look again. */
+void exchange_again(struct exchange *x);
 
 /* The peer has gone: tells the owner and ends what can be ended. */
 void exchange_abandon(struct exchange *x);

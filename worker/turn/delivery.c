@@ -2,9 +2,7 @@
 
 #include <stdlib.h>
 
-#include "common/base/clock.h"
 #include "common/base/mem.h"
-#include "common/os/loop.h"
 #include "common/proc/ids.h"
 
 enum { KEY_MAX = 24 + 128 };
@@ -13,7 +11,6 @@ enum { KEY_MAX = 24 + 128 };
 struct noted {
     uint32_t index; /* the worker index in the session's id: whose journal */
     uint64_t brief; /* of the call, as notes hold it */
-    uint64_t at_ms; /* loop clock */
 };
 
 struct delivery {
@@ -129,7 +126,7 @@ void deliveries_close(struct deliveries *d, struct str session_id, const uint64_
     char key[KEY_MAX];
     uint64_t brief = str_hash(key_of(key, session_id, hash, call), 0);
     struct delivery *v = map_get(&d->by_brief, brief_key(&brief));
-    struct noted note = {.brief = brief, .at_ms = clock_ms()};
+    struct noted note = {.brief = brief};
 
     if (!v)
         return;
@@ -138,7 +135,7 @@ void deliveries_close(struct deliveries *d, struct str session_id, const uint64_
     forget(d, v);
 }
 
-static void drop_note(struct deliveries *d, uint64_t brief)
+void deliveries_take_note(struct deliveries *d, uint32_t index, struct buf *note)
 {
     size_t kept = 0;
 
@@ -146,32 +143,7 @@ static void drop_note(struct deliveries *d, uint64_t brief)
         struct noted x;
 
         memcpy(&x, d->notes.p + at, sizeof(x));
-        if (x.brief == brief)
-            continue;
-        memcpy(d->notes.p + kept, &x, sizeof(x));
-        kept += sizeof(x);
-    }
-    d->notes.len = kept;
-}
-
-void deliveries_lost(struct deliveries *d, struct str session_id, const uint64_t hash[2],
-                     uint64_t call)
-{
-    char key[KEY_MAX];
-
-    drop_note(d, str_hash(key_of(key, session_id, hash, call), 0));
-    deliveries_open(d, session_id, hash, call);
-}
-
-void deliveries_take_note(struct deliveries *d, uint32_t index, uint64_t until_ms, struct buf *note)
-{
-    size_t kept = 0;
-
-    for (size_t at = 0; at < d->notes.len; at += sizeof(struct noted)) {
-        struct noted x;
-
-        memcpy(&x, d->notes.p + at, sizeof(x));
-        if ((index == UINT32_MAX || x.index == index) && x.at_ms <= until_ms) {
+        if (index == UINT32_MAX || x.index == index) {
             buf_add(note, &x.brief, sizeof(x.brief));
             continue;
         }

@@ -14,10 +14,7 @@
 #include "common/base/map.h"
 #include "common/base/str.h"
 
-enum {
-    DELIVERY_MAX = 65536,
-    DELIVERY_SETTLE_MS = 1000 /* until then a delivery may turn out to be lost */
-};
+enum { DELIVERY_MAX = 65536 };
 
 struct delivery;
 
@@ -42,15 +39,10 @@ void deliveries_close(struct deliveries *d, struct str session_id, const uint64_
 bool deliveries_missing(const struct deliveries *d, struct str session_id, const uint64_t hash[2],
                         const struct delivery **at, uint64_t *ret_call);
 
-/* It was thought to be delivered, and was not. */
-void deliveries_lost(struct deliveries *d, struct str session_id, const uint64_t hash[2],
-                     uint64_t call);
-
-/* What was delivered to sessions of a worker index (any: UINT32_MAX) since the last call of this
- * and until until_ms (loop clock), as the payload of a journal note; empty when nothing. After a
- * crash these tell which replayed commits had reached their clients. */
-void deliveries_take_note(struct deliveries *d, uint32_t index, uint64_t until_ms,
-                          struct buf *note);
+/* What was delivered to sessions of a worker index (any: UINT32_MAX) since the last call of this,
+ * as the payload of a journal note; empty when nothing. After a crash these tell which replayed
+ * commits had reached their clients. */
+void deliveries_take_note(struct deliveries *d, uint32_t index, struct buf *note);
 
 /* A replayed note. Notes come behind the commits they speak of. */
 void deliveries_replay_note(struct deliveries *d, struct str note);

@@ -1,7 +1,6 @@
 #include "worker/turn/ledger.h"
 
 #include "common/base/check.h"
-#include "common/base/clock.h"
 #include "common/proc/ids.h"
 #include "worker/journal/journal.h"
 #include "worker/turn/resident.h"
@@ -26,25 +25,23 @@ void ledger_forget(struct turn_env *env, void *ctx)
 }
 
 /* Notes lie in the journal of the commits that they speak of: there they come behind them. */
-static void note_in(struct turn_env *env, struct journal *j, uint32_t index, uint64_t until_ms)
+static void note_in(struct turn_env *env, struct journal *j, uint32_t index)
 {
     struct buf note = {0};
     struct err e = {0};
 
-    deliveries_take_note(&env->deliveries, index, until_ms, &note);
+    deliveries_take_note(&env->deliveries, index, &note);
     if (note.len > 0 && journal_append(j, STR(JOURNAL_NOTE), buf_str(&note), NULL, NULL, &e))
         log_warn(NULL, "journal: deliveries were not noted", LOG_T("error", e.text));
     buf_done(&note);
 }
 
-void ledger_note_deliveries(struct turn_env *env, bool settled)
+void ledger_note_deliveries(struct turn_env *env)
 {
-    uint64_t until_ms = settled ? clock_ms() - DELIVERY_SETTLE_MS : UINT64_MAX;
-
     for (size_t i = 0; i < env->n_journals && env->deliveries.notes.len > 0; i++)
-        note_in(env, env->journals[i].journal, env->journals[i].index, until_ms);
+        note_in(env, env->journals[i].journal, env->journals[i].index);
     if (env->deliveries.notes.len > 0)
-        note_in(env, env->journals[0].journal, UINT32_MAX, until_ms);
+        note_in(env, env->journals[0].journal, UINT32_MAX);
 }
 
 int ledger_write(struct turn_env *env, struct str session_id, struct str record,

@@ -19,10 +19,9 @@ struct ledger_done {
 int ledger_write(struct turn_env *env, struct str session_id, struct str record,
                  struct ledger_done done, struct err *e);
 
-/* Puts what was delivered meanwhile into the journal; once in a while, and at the end. settled: but
- * for the last second's, which may turn out to be lost (deliveries_lost). A successor takes those
- * for not delivered: a repeated request gets the answer there is. */
-void ledger_note_deliveries(struct turn_env *env, bool settled);
+/* Puts what was delivered meanwhile into the journal; once in a while, and at the end. A successor
+ * takes what is not there for not delivered: a repeated request gets the answer there is. */
+void ledger_note_deliveries(struct turn_env *env);
 
 /* Takes back what is pending for ctx. */
 void ledger_forget(struct turn_env *env, void *ctx);

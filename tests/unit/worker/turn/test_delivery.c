@@ -1,7 +1,5 @@
 #include "worker/turn/delivery.h"
 
-#include "common/base/clock.h"
-#include "common/os/loop.h"
 #include "testing.h"
 
 /* The oldest missing call, or -1. */
@@ -53,8 +51,8 @@ TEST(delivery, notes_carry_over_a_restart)
     }
     deliveries_close(&before, A, hash, 0);
     deliveries_close(&before, B, hash, 1);
-    deliveries_take_note(&before, 0, UINT64_MAX, &note);
-    deliveries_take_note(&before, UINT32_MAX, UINT64_MAX, &others);
+    deliveries_take_note(&before, 0, &note);
+    deliveries_take_note(&before, UINT32_MAX, &others);
     cr_assert_eq(note.len, 8);
     cr_assert_eq(others.len, 8);
     deliveries_replay_note(&after, buf_str(&others)); /* nothing here */
@@ -65,26 +63,6 @@ TEST(delivery, notes_carry_over_a_restart)
     buf_done(&others);
     deliveries_done(&before);
     deliveries_done(&after);
-}
-
-TEST(delivery, a_lost_one_is_not_noted)
-{
-    struct deliveries d = {0};
-    struct buf note = {0};
-    const uint64_t hash[2] = {5, 6};
-
-    for (uint64_t i = 0; i < 2; i++) {
-        deliveries_open(&d, A, hash, i);
-        deliveries_close(&d, A, hash, i);
-    }
-    deliveries_take_note(&d, UINT32_MAX, clock_ms() - DELIVERY_SETTLE_MS, &note);
-    cr_assert_eq(note.len, 0, "too fresh");
-    deliveries_lost(&d, A, hash, 1);
-    cr_assert_eq(d.n, 1);
-    deliveries_take_note(&d, UINT32_MAX, UINT64_MAX, &note);
-    cr_assert_eq(note.len, 8);
-    buf_done(&note);
-    deliveries_done(&d);
 }
 
 TEST(delivery, is_bounded)

@@ -1,0 +1,158 @@
+"""What counts as delivered (spec sessions.md section 6): what the router has handed to the client, however
+slow, stuck or short-lived the processes in between are."""
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from gateway import wait_until
+from stub_engines import StubEngine
+from test_streaming import new, user
+from test_turn_cancel import branches
+from test_turn_recovery import kill_worker, records
+from test_turn_retry import text
+
+
+class Held:
+    """A call whose answer is made when let() is called, and reaches the only router while that stands still."""
+
+    def __init__(self, gateway, engine, session):
+        self.gateway, self.session, self.go = gateway, session, threading.Event()
+        engine.plan.append({"ids": [65, 257], "wait": self.go})
+        self.pool = concurrent.futures.ThreadPoolExecutor(1)
+        self.answer = self.pool.submit(gateway.chat, session, "x")
+        wait_until(lambda: engine.running == 1, 5, "the call runs")
+        self.router = gateway.child("router-0")
+        gateway.allow("process died")
+
+    def let(self):
+        os.kill(self.router, signal.SIGSTOP)
+        self.go.set()
+        self.gateway.wait_line(r" call .*outcome=ok")
+
+    def lose(self):
+        os.kill(self.router, signal.SIGKILL)
+        with pytest.raises((OSError, http.client.HTTPException)):
+            self.answer.result(10)
+        self.pool.shutdown()
+        wait_until(lambda: self.gateway.child("router-0") != self.router, 20, "a router serves")
+
+    def check(self):
+        a = self.gateway.chat(self.session, "x")
+        assert (a.headers.get("Rollgate-Replayed"), text(a)) == ("1", "A")
+        assert len(records(self.gateway, self.session)["records"]) == 1, "one turn"
+
+
+@pytest.fixture
+def held(start):
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, workers=1, routers=1)
+        yield Held(gateway, engine, new(gateway))
+
+
+def test_an_answer_that_a_stuck_router_keeps_is_not_delivered(held):
+    held.let()
+    time.sleep(2.5)  # long enough for the worker to have noted what arrived
+    held.lose()
+    held.check()
+
+
+def test_nor_is_it_when_the_worker_comes_late_to_see_the_router_die(held):
+    held.let()
+    worker = held.gateway.child("worker-0")
+    os.kill(worker, signal.SIGSTOP)
+    held.lose()
+    time.sleep(1.5)
+    os.kill(worker, signal.SIGCONT)
+    held.check()
+
+
+def test_nor_for_the_successor_of_a_worker(held):
+    held.let()
+    time.sleep(2.5)
+    kill_worker(held.gateway)
+    held.lose()
+    held.check()
+
+
+def holder(gateway, sock):
+    """The router that has the other end of a client's socket."""
+    here = f"0100007F:{sock.getsockname()[1]:04X}"
+    for line in open("/proc/net/tcp").read().split("\n")[1:]:
+        fields = line.split()
+        if fields and fields[2] == here:
+            inode = f"socket:[{fields[9]}]"
+            for pid in gateway.family():
+                for fd in os.listdir(f"/proc/{pid}/fd"):
+                    with contextlib.suppress(OSError):
+                        if os.readlink(f"/proc/{pid}/fd/{fd}") == inode:
+                            return pid
+
+
+def test_a_retry_at_once_joins_the_call_of_a_router_that_dies(start):
+    """The worker hears of a router's death before its clients do."""
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, workers=1, routers=16, max_restarts=1000, rejoin_window="20s")
+        gateway.allow("process died")
+        s = new(gateway)
+        body = json.dumps({"model": "m", "messages": user("x")})
+        path = f"/sessions/{s['session_id']}/v1/chat/completions"
+        for n in range(32):
+            go = threading.Event()
+            engine.plan.extend([{"ids": [65 + n, 257], "wait": go}, {"ids": [64, 257]}])
+            with contextlib.ExitStack() as stack:
+                def client():
+                    c = gateway.connect()
+                    stack.callback(c.close)
+                    return c
+                for _ in range(32):  # links that were used before, and clients that came later
+                    c = client()
+                    c.request("GET", f"/sessions/{s['session_id']}")
+                    c.getresponse().read()
+                c, again = client(), client()
+                c.request("POST", path, body)
+                wait_until(lambda: engine.running == 1, 5, "the call runs")
+                router = holder(gateway, c.sock)
+                again.connect()
+                while wait_until(lambda: holder(gateway, again.sock), 5, "it is accepted") == router:
+                    again.close()
+                    again.connect()
+                os.kill(router, signal.SIGKILL)
+                with pytest.raises((OSError, http.client.HTTPException)):
+                    c.getresponse()
+                again.request("POST", path, body)
+                time.sleep(0.05)
+                go.set()
+                a = again.getresponse()
+                assert a.status == 200
+                assert json.loads(a.read())["choices"][0]["message"]["content"] == chr(65 + n)
+            engine.plan.clear()
+        assert branches(gateway, s) == 32
+
+
+def test_samples_one_right_after_the_other_are_all_new(start):
+    """The confirmation of an answer is on its way when the next sample of the same request comes."""
+    gateway = start(engine="builtin:random:1", workers=1, routers=2)
+    s = new(gateway)
+
+    def some(n):
+        got = []
+        c = gateway.connect()
+        for _ in range(n):
+            c.request("POST", f"/sessions/{s['session_id']}/v1/chat/completions",
+                      json.dumps({"model": "m", "messages": user("x")}))
+            r = c.getresponse()
+            assert r.status == 200 and "Rollgate-Replayed" not in r.headers
+            got.append(json.loads(r.read())["id"])
+        c.close()
+        return got
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        ids = sum(pool.map(some, [50] * 4), [])
+    assert len(set(ids)) == 200 == len(records(gateway, s)["records"])
