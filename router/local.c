@@ -64,11 +64,16 @@ static int check(const struct conn *c, const struct http1_head *h, enum route_ki
 {
     const struct hub *hub = c->hub;
     enum key_scope scope;
+    size_t query_at;
 
     if (!str_eq(h->method, STR("GET")) && !str_eq(h->method, STR("HEAD")))
         return err_set(e, ERR_METHOD, "only GET and HEAD are served here");
     if (what != ROUTE_METRICS || hub->keys == NULL || !hub->config->metrics_auth)
         return 0;
+    query_at = str_find(h->target, STR("?"), 0);
+    if (query_at < h->target.len &&
+        keys_in_query(hub->keys, str_sub(h->target, query_at + 1, SIZE_MAX)))
+        return err_set(e, ERR_MISSING_KEY, "a key has no place in a query");
     scope = presented_scope(hub->keys, h);
     if (scope == KEY_NONE)
         return err_set(e, ERR_MISSING_KEY, "metrics need an admin key");

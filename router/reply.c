@@ -9,6 +9,8 @@ static const char *reason_of(int status)
         return "Bad Request";
     case 401:
         return "Unauthorized";
+    case 403:
+        return "Forbidden";
     case 404:
         return "Not Found";
     case 405:
@@ -51,6 +53,19 @@ static const char *messages_type(int status)
     }
 }
 
+/* OpenAI's. */
+static const char *openai_type(int status)
+{
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 403:
+        return "permission_error";
+    default:
+        return status < 500 ? "invalid_request_error" : "server_error";
+    }
+}
+
 static void begin(struct buf *out, const struct reply_to *to, int status, const char *type,
                   size_t len_bytes)
 {
@@ -79,7 +94,7 @@ static void error_body(struct buf *body, const struct reply_to *to, const struct
         buf_printf(body,
                    "{\"error\": {\"message\": \"%s\", \"type\": \"%s\", \"code\": \"%s\", "
                    "\"param\": null}}\n",
-                   e->text, status < 500 ? "invalid_request_error" : "server_error", err_code(e));
+                   e->text, openai_type(status), err_code(e));
 }
 
 void reply_error(struct buf *out, const struct reply_to *to, const struct err *e)

@@ -297,3 +297,20 @@ enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret
         return KEY_ADMIN;
     return check_session_key(k, text, ret_id);
 }
+
+bool keys_in_query(const struct keys *k, struct str query)
+{
+    struct str rest = query, id;
+
+    while (rest.len > 0) {
+        size_t end = str_find(rest, STR("&"), 0);
+        struct str pair = str_sub(rest, 0, end);
+        size_t equals = str_find(pair, STR("="), 0);
+
+        if (equals < pair.len &&
+            keys_check(k, str_sub(pair, equals + 1, SIZE_MAX), &id) != KEY_NONE)
+            return true;
+        rest = str_sub(rest, end == SIZE_MAX ? rest.len : end + 1, SIZE_MAX);
+    }
+    return false;
+}

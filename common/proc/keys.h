@@ -53,6 +53,10 @@ void keys_make(const struct keys *k, enum key_scope scope, struct str id,
  * *ret_id becomes the id inside `text` (borrowed), else absent. */
 enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret_id);
 
+/* Whether a value in the query is a key of ours. Queries stand in the logs of whatever is on the
+ * way: such a request is refused. */
+bool keys_in_query(const struct keys *k, struct str query);
+
 /* What a text claims to be, without verifying it: the form of a session key, its id and worker
  * index. For routing only. 0 / -1. */
 int keys_parse(struct str text, enum key_scope *ret_scope, struct str *ret_id, uint32_t *ret_index);

@@ -155,6 +155,31 @@ def test_every_key_on_the_routers_own_pages(start, tmp_path):
             assert guarded.get(path, headers=bearer(key)).status == 200, (kind, path)
         a = guarded.get("/metrics", headers=bearer(key))
         assert a.status == (200 if kind == "admin" else 403 if valid else 401), (kind, a.status)
+        if a.status != 200:
+            names = {401: "authentication_error", 403: "permission_error"}
+            assert a.json()["error"]["type"] == names[a.status]
+    for key in (ADMIN, mine["api_key"]):    # a key in a query is refused here, too
+        assert guarded.get(f"/metrics?key={key}", headers=bearer(ADMIN)).status == 401
+    assert guarded.get("/metrics?name=x", headers=bearer(ADMIN)).status == 200
+
+
+@pytest.mark.parametrize("base", ["/v1", "/sessions/{id}/v1", "/sessions/{id}"])
+def test_refusals_have_the_shape_of_the_dialect(gateway, base):
+    s, other = new(gateway), new(gateway)
+    for path, anthropic in (("/messages", True), ("/messages/count_tokens", True), ("/chat/completions", False),
+                            ("/responses", False)):
+        for key, kind in ((None, "authentication_error"), (s["runner_key"], "permission_error"),
+                          (other["api_key"], "permission_error")):
+            path_here = base.format(id=s["session_id"]) + path
+            a = gateway.post(path_here, {**CALL, "max_tokens": 9}, headers=bearer(key) if key else {})
+            if a.status in (200, 400):  # at the root the other's key names its own session
+                assert base == "/v1" and key == other["api_key"]
+                continue
+            body = a.json()
+            assert body["error"]["type"] == kind and (body.get("type") == "error") == anthropic, body
+            assert ("code" in body["error"]) != anthropic
+    refused = {k: v for k, v in gateway.metrics().items() if "requests_total" in k and 'status="401"' in k and v}
+    assert any("messages" in k for k in refused) and any("responses" in k for k in refused)
 
 
 def test_x_api_key_and_session_by_key(gateway):

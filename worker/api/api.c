@@ -4,6 +4,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "worker/api/dialect.h"
 #include "worker/api/handlers.h"
 #include "worker/api/respond.h"
 #include "worker/api/sibling.h"
@@ -166,6 +167,7 @@ struct parked {
     struct api *api;
     struct exchange *x;
     struct resident_waiter waiter;
+    const struct dialect *dialect; /* of errors; NULL: the control plane's */
     char request_id[40];
 };
 
@@ -189,7 +191,7 @@ static void on_back(void *ctx, const struct err *e)
     exchange_watch(x, NULL, NULL);
     if (e) {
         (void)err_set(&told, ERR_INTERNAL, "the session cannot be read back from the journal");
-        respond_error_to(a, x, NULL, METRIC_DIALECT_CONTROL, p->request_id, &told);
+        respond_error_to(a, x, p->dialect, METRIC_DIALECT_CONTROL, p->request_id, &told);
     }
     free(p);
     if (!e)
@@ -210,6 +212,7 @@ static bool park(struct api_request *r, bool control)
     p = mem_zalloc(sizeof(*p));
     p->api = r->api;
     p->x = r->x;
+    p->dialect = control ? NULL : dialect_for_path(dialect_path(r->rest));
     p->waiter.fn = on_back;
     p->waiter.ctx = p;
     memcpy(p->request_id, r->request_id, sizeof(p->request_id));
@@ -243,29 +246,14 @@ static void dispatch(struct api_request *r, struct str key_id)
     }
     if (check_scope(r, scopes, key_id, &e)) {
         metrics_count_at(r->api->turns.page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
-        respond_error(r, NULL, &e);
+        if (route)
+            respond_error(r, NULL, &e);
+        else
+            call_refuse(r, &e);
         return;
     }
     if (!park(r, route != NULL))
         handler(r);
-}
-
-/* Queries stand in the logs of whatever is on the way: a key there is refused, and spent. */
-static bool key_in_query(const struct api *a, const struct exchange *x)
-{
-    struct str rest = exchange_query(x), id;
-
-    while (rest.len > 0) {
-        size_t end = str_find(rest, STR("&"), 0);
-        struct str pair = str_sub(rest, 0, end);
-        size_t equals = str_find(pair, STR("="), 0);
-
-        if (equals < pair.len &&
-            keys_check(a->keys, str_sub(pair, equals + 1, SIZE_MAX), &id) != KEY_NONE)
-            return true;
-        rest = str_sub(rest, end == SIZE_MAX ? rest.len : end + 1, SIZE_MAX);
-    }
-    return false;
 }
 
 void api_handle(void *ctx, struct exchange *x)
@@ -278,7 +266,7 @@ void api_handle(void *ctx, struct exchange *x)
     r.scope = presented_scope(a, x, &key_id);
     if (!keys_required(a->keys))
         r.scope = KEY_ADMIN;
-    else if (key_in_query(a, x))
+    else if (keys_in_query(a->keys, exchange_query(x)))
         r.scope = KEY_NONE;
     place_request(&r, key_id);
     dispatch(&r, key_id);

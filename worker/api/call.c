@@ -534,6 +534,16 @@ static void refuse(struct api_request *r, const struct dialect *d, enum err_kind
     respond_error(r, d, &e);
 }
 
+void call_refuse(struct api_request *r, const struct err *e)
+{
+    const struct dialect *d = dialect_for_path(dialect_path(r->rest));
+
+    r->dialect = d == &dialect_count_tokens ? METRIC_DIALECT_COUNT_TOKENS
+                 : d                        ? label_of(d)
+                                            : METRIC_DIALECT_PASSTHROUGH;
+    respond_error(r, d, e);
+}
+
 void call_handle(struct api_request *r)
 {
     struct str path = dialect_path(r->rest);

@@ -48,6 +48,9 @@ void admin_resume(struct api_request *r);
 /* call.c: the data plane; r->rest is the path, with or without /v1. */
 void call_handle(struct api_request *r);
 
+/* The same path's refusal, in its dialect's shape. */
+void call_refuse(struct api_request *r, const struct err *e);
+
 /* models.c: one model by name, or all for an empty one (which may stand behind a slash). */
 void models_get(struct api_request *r, struct str name);
 
