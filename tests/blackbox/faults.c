@@ -5,7 +5,8 @@
  *   hold        fdatasync waits until the file is gone
  *   writev      fails with the errno in the file, after half of the bytes were written ("5 half")
  *   clock       CLOCK_REALTIME is so many seconds ahead
- * Only journal segments are hurt: descriptors whose name has "/seg-".
+ *   where       what is hurt: descriptors whose name has this text, instead of "/seg-" (journal
+ *               segments); then hold holds these only
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -35,7 +36,7 @@ static int fault(const char *name, char *text, size_t size)
     return n > 0;
 }
 
-static int is_segment(int fd)
+static int is_hurt(int fd, const char *where)
 {
     char link[64], path[512];
     ssize_t n;
@@ -45,19 +46,20 @@ static int is_segment(int fd)
     if (n <= 0)
         return 0;
     path[n] = '\0';
-    return strstr(path, "/seg-") != NULL;
+    return strstr(path, where) != NULL;
 }
 
 int fdatasync(int fd)
 {
     static int (*real)(int);
-    char text[64];
+    char text[64], where[64] = "/seg-";
+    int some = fault("where", where, sizeof(where));
 
     if (!real)
         *(void **)(&real) = dlsym(RTLD_NEXT, "fdatasync");
-    while (fault("hold", text, sizeof(text)))
+    while ((!some || is_hurt(fd, where)) && fault("hold", text, sizeof(text)))
         (void)usleep(5000);
-    if (is_segment(fd) && fault("fdatasync", text, sizeof(text))) {
+    if (is_hurt(fd, where) && fault("fdatasync", text, sizeof(text))) {
         errno = (int)strtol(text, NULL, 10);
         return -1;
     }
@@ -72,7 +74,7 @@ ssize_t writev(int fd, const struct iovec *parts, int n)
 
     if (!real)
         *(void **)(&real) = dlsym(RTLD_NEXT, "writev");
-    if (is_segment(fd) && fault("writev", text, sizeof(text))) {
+    if (is_hurt(fd, "/seg-") && fault("writev", text, sizeof(text))) {
         if (strstr(text, "half"))
             (void)!write(fd, parts[0].iov_base, parts[0].iov_len / 2);
         errno = (int)strtol(text, NULL, 10);

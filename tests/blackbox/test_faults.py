@@ -43,7 +43,7 @@ def faulty(start, tmp_path):
         env = {"LD_PRELOAD": f"{sanitizer()} {SHIM}", "RG_FAULTS": str(folder)}
         return start(env=env, workers=1, **{"engine": "builtin:echo", **settings}), inject
     yield make
-    for name in ("fdatasync", "hold", "writev", "clock"):
+    for name in ("fdatasync", "hold", "writev", "clock", "where"):
         inject(name, None)
 
 
@@ -257,3 +257,60 @@ def test_every_byte_of_the_last_record_by_the_journal_alone(start, tmp_path):
         assert said.returncode == (0 if cut in ends else 1), (cut, said)
         if said.returncode:
             assert f"torn tail at offset" in said.stderr
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """A folder on another file system than the state's: what goes there is copied, not renamed."""
+    other = f"/dev/shm/rollgate-faults-{os.getpid()}"
+    if not os.path.isdir("/dev/shm") or os.stat("/dev/shm").st_dev == os.stat(tmp_path).st_dev:
+        pytest.skip("/dev/shm is no file system of its own")
+    os.mkdir(other)
+    yield other
+    shutil.rmtree(other)
+
+
+def delivered(folder, talk):
+    return os.listdir(folder) == [f"{talk.session['session_id']}.msgpack"]
+
+
+def test_a_sink_on_a_slow_or_failing_disk_holds_up_nobody(faulty, elsewhere):
+    gateway, inject = faulty(durability="power", sink=f"file:{elsewhere}")
+    first, second = Talk(gateway), Talk(gateway)
+    assert first.turn() == 200 and second.turn() == 200
+    inject("where", f"{elsewhere}/.")
+    inject("hold", 1)
+    assert gateway.post(f"{first.path}/finalize").status == 200
+    wait_until(lambda: os.listdir(elsewhere), 20, "the copy is begun")
+    assert second.turn() == 200
+    assert not delivered(elsewhere, first)
+    inject("fdatasync", errno.EIO)
+    inject("hold", None)
+    gateway.wait_line("a sink takes nothing.*cannot sync")
+    inject("fdatasync", None)
+    wait_until(lambda: delivered(elsewhere, first), 20, "it is tried again")
+
+
+def test_what_is_spooled_is_noted_when_the_journal_takes_it(faulty, tmp_path):
+    gateway, inject = faulty(durability="power", sink=f"file:{tmp_path}/out")
+    talk = Talk(gateway)
+    assert talk.turn() == 200
+    inject("where", "/spool/")
+    inject("hold", 1)
+    assert gateway.post(f"{talk.path}/finalize").status == 200
+    inject("writev", errno.ENOSPC)
+    inject("hold", None)
+    wait_until(lambda: delivered(tmp_path / "out", talk), 20, "it is delivered without the note")
+    gateway.wait_line("not noted yet")
+    inject("writev", None)
+    gateway.wait_line("noted now")
+    shutil.rmtree(tmp_path / "out")
+    worker = gateway.child("worker-0")
+    gateway.allow("process died", "restarts")
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: gateway.child("worker-0") not in (None, worker), 20, "the worker was replaced")
+    other = Talk(gateway)
+    assert other.turn(tries=100) == 200
+    assert gateway.post(f"{other.path}/finalize").status == 200
+    wait_until(lambda: os.path.exists(tmp_path / "out") and delivered(tmp_path / "out", other), 20,
+               "only what is new is delivered")

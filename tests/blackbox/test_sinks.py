@@ -440,6 +440,20 @@ def test_a_file_that_cannot_be_opened_now_waits(start, tmp_path):
     assert os.listdir(folder_of(gw, "redis")) == [f"{sid}.msgpack"]
 
 
+def test_what_is_damaged_is_said_at_every_start(start, tmp_path):
+    gw = start(sink=f"redis:redis://127.0.0.1:{g.free_port()}", workers=1)
+    sid, _ = episode(gw)
+    gw.wait_line("a sink takes nothing")
+    assert gw.stop() == 0
+    os.truncate(f"{folder_of(gw, 'redis')}/{sid}.msgpack", 0)
+    gw.allow("is damaged, put aside")
+    gw.start()
+    gw.wait_line("is damaged, put aside")
+    assert gw.stop() == 0
+    gw.start()
+    gw.wait_line("damaged exports lie aside.*files=1")
+
+
 def test_a_sink_given_twice(tmp_path):
     gw = g.Gateway(sink=[f"file:{tmp_path}", f"file:{tmp_path}"], workers=1, max_restarts=0).allow(".")
     gw.start(wait=False)

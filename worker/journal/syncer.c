@@ -77,6 +77,7 @@ static void on_wake(struct loop_io *io, unsigned events)
     (void)pthread_mutex_lock(&s->lock);
     done = s->done;
     failed = s->failed;
+    s->failed = 0; /* told; a later group may do better */
     took_us = s->took_us;
     (void)pthread_mutex_unlock(&s->lock);
     s->fn(s->ctx, done, failed, took_us);
@@ -94,14 +95,14 @@ int syncer_new(struct loop *loop, syncer_fn fn, void *ctx, struct syncer **ret, 
     (void)pthread_cond_init(&s->more, NULL);
     s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->wake_fd < 0) {
-        (void)err_sys(e, ERR_IO, "no eventfd for the journal");
+        (void)err_sys(e, ERR_IO, "no eventfd for fsync");
         goto out;
     }
     if (loop_add(loop, &s->io, s->wake_fd, LOOP_IN, on_wake, e))
         goto out;
     errno = pthread_create(&s->thread, NULL, run, s);
     if (errno) {
-        (void)err_sys(e, ERR_IO, "no thread for the journal");
+        (void)err_sys(e, ERR_IO, "no thread for fsync");
         goto out;
     }
     *ret = s;

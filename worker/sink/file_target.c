@@ -9,6 +9,7 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "worker/journal/syncer.h"
 #include "worker/sink/target.h"
 
 enum { COPY_STEP = 1 << 20 };
@@ -17,9 +18,12 @@ struct files {
     struct target *target;
     char *dir;
     /* a copy under way, to another file system */
-    int from, to;
+    int from, to; /* once it has its name, `to` is the folder */
     char *part, *whole;
     struct loop_task later;
+    struct syncer *syncer; /* durability power: made by the first copy */
+    uint64_t ticket;       /* waited for; 0: none */
+    bool named;
 };
 
 /* A folder that does not exist may be made. */
@@ -71,6 +75,8 @@ static void close_copy(struct files *f)
     if (f->to >= 0)
         (void)close(f->to);
     f->from = f->to = -1;
+    f->ticket = 0;
+    f->named = false;
     free(f->part);
     free(f->whole);
     f->part = f->whole = NULL;
@@ -81,6 +87,7 @@ static void files_close(struct target *t)
     struct files *f = t->state;
 
     close_copy(f);
+    syncer_free(f->syncer);
     free(f->dir);
     free(f);
 }
@@ -95,49 +102,83 @@ static void done(struct files *f, const struct err *why)
     target_done(t, why);
 }
 
-/* The spool is on another disk: the new name must be on this one before the spooled file goes. */
-static int sync_folder(const char *dir)
+static void fail(struct files *f, const char *what, const char *path)
 {
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = fd < 0 ? -1 : fsync(fd);
+    struct err e = {0};
 
-    if (fd >= 0)
-        (void)close(fd);
-    return rc;
+    (void)err_sys(&e, ERR_IO, "%s %s", what, path);
+    done(f, &e);
+}
+
+/* The spool is on another disk: the new name must be on this one before the spooled file goes. */
+static void sync_folder(struct files *f)
+{
+    (void)close(f->to);
+    f->named = true;
+    f->to = open(f->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->to < 0)
+        fail(f, "cannot sync", f->dir);
+    else
+        f->ticket = syncer_ask(f->syncer, f->to);
+}
+
+static void give_name(struct files *f)
+{
+    if (rename(f->part, f->whole))
+        fail(f, "cannot rename to", f->whole);
+    else if (f->syncer)
+        sync_folder(f);
+    else
+        done(f, NULL);
+}
+
+static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
+{
+    struct files *f = ctx;
+
+    (void)took_us;
+    if (f->ticket == 0 || ticket < f->ticket)
+        return;
+    f->ticket = 0;
+    errno = failed;
+    if (failed)
+        fail(f, "cannot sync", f->named ? f->dir : f->part);
+    else if (f->named)
+        done(f, NULL);
+    else
+        give_name(f);
 }
 
 static void on_copy(struct loop_task *task)
 {
     struct files *f = CONTAINER_OF(task, struct files, later);
     ssize_t n = sendfile(f->to, f->from, NULL, COPY_STEP);
-    bool durable = f->target->env->durable;
-    struct err e = {0};
 
-    if (n > 0) {
+    if (n > 0)
         loop_task_post(f->target->env->loop, &f->later, on_copy);
-        return;
-    }
-    if (n < 0 || (durable && fdatasync(f->to)) || rename(f->part, f->whole) ||
-        (durable && sync_folder(f->dir))) {
-        (void)err_sys(&e, ERR_IO, "cannot copy to %s", f->whole);
-        done(f, &e);
-        return;
-    }
-    done(f, NULL);
+    else if (n < 0)
+        fail(f, "cannot copy to", f->part);
+    else if (f->syncer)
+        f->ticket = syncer_ask(f->syncer, f->to);
+    else
+        give_name(f);
 }
 
 static void start_copy(struct files *f, const char *path)
 {
+    const struct target_env *env = f->target->env;
     struct err e = {0};
 
-    f->from = open(path, O_RDONLY | O_CLOEXEC);
-    f->to = f->from < 0 ? -1 : open(f->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (f->to < 0) {
-        (void)err_sys(&e, ERR_IO, "cannot copy to %s", f->part);
+    if (env->durable && !f->syncer && syncer_new(env->loop, on_synced, f, &f->syncer, &e)) {
         done(f, &e);
         return;
     }
-    loop_task_post(f->target->env->loop, &f->later, on_copy);
+    f->from = open(path, O_RDONLY | O_CLOEXEC);
+    f->to = f->from < 0 ? -1 : open(f->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (f->to < 0)
+        fail(f, "cannot copy to", f->part);
+    else
+        loop_task_post(env->loop, &f->later, on_copy);
 }
 
 /* Its folder may have been taken away, and is made again then. */
@@ -155,20 +196,17 @@ static void files_send(struct target *t, const char *path)
 {
     struct files *f = t->state;
     struct buf name = {0};
-    struct err e = {0};
 
     buf_printf(&name, "%s/.%s.part", f->dir, t->first->session_id);
     f->part = buf_take(&name);
     buf_printf(&name, "%s/%s.msgpack", f->dir, t->first->session_id);
     f->whole = buf_take(&name);
-    if (move(f, path) == 0) {
+    if (move(f, path) == 0)
         done(f, NULL);
-    } else if (errno == EXDEV) {
+    else if (errno == EXDEV)
         start_copy(f, path);
-    } else {
-        (void)err_sys(&e, ERR_IO, "cannot rename to %s", f->whole);
-        done(f, &e);
-    }
+    else
+        fail(f, "cannot rename to", f->whole);
 }
 
 const struct target_kind target_file = {.name = "file",

@@ -18,7 +18,7 @@
 #include "worker/turn/ledger.h"
 #include "worker/turn/resident.h"
 
-enum { DELAY_MIN_MS = 1000, DELAY_MAX_MS = 30 * 1000, SWEEP_TICKS = 60, UNREAD_TICKS = 10 };
+enum { DELAY_MIN_MS = 1000, DELAY_MAX_MS = 30 * 1000, SWEEP_TICKS = 60, AGAIN_TICKS = 10 };
 
 struct sinks {
     struct turn_env *env;
@@ -29,8 +29,9 @@ struct sinks {
     VEC(struct target *) targets;
     struct syncer *syncer; /* durability power */
 
-    VEC(char *) unread; /* ids of such whose session could not be read back: later once more */
-    VEC(char *) due;    /* ids of sessions to be spooled, in order */
+    VEC(char *) unread;  /* ids of such whose session could not be read back: later once more */
+    VEC(char *) unnoted; /* spooled, but the journal took no record of it: later once more */
+    VEC(char *) due;     /* ids of sessions to be spooled, in order */
     size_t next_due;
     struct spooling *spooling; /* of due.at[next_due] */
     uint64_t delay_ms;
@@ -97,6 +98,13 @@ out:
     return -1;
 }
 
+static void free_ids(char **ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        free(ids[i]);
+    free(ids);
+}
+
 void sinks_free(struct sinks *k)
 {
     if (!k)
@@ -111,9 +119,8 @@ void sinks_free(struct sinks *k)
     for (size_t i = k->next_due; i < k->due.n; i++)
         free(k->due.at[i]);
     vec_done(&k->due);
-    for (size_t i = 0; i < k->unread.n; i++)
-        free(k->unread.at[i]);
-    vec_done(&k->unread);
+    free_ids(k->unread.at, k->unread.n);
+    free_ids(k->unnoted.at, k->unnoted.n);
     free(k->state_dir);
     free(k);
 }
@@ -145,8 +152,8 @@ static void take_owed(struct sinks *k, const struct turn_env *env, uint32_t inde
                  LOG_U("index", index), LOG_U("sessions", n));
 }
 
-/* How many spooled files are in a folder. */
-static size_t count_files(int at, const char *folder)
+/* How many files of that ending are in a folder. */
+static size_t count_files(int at, const char *folder, struct str ending)
 {
     int fd = openat(at, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -154,7 +161,7 @@ static size_t count_files(int at, const char *folder)
     size_t n = 0;
 
     while (dir && (entry = readdir(dir)))
-        n += str_ends(str_cstr(entry->d_name), STR(".msgpack"));
+        n += str_ends(str_cstr(entry->d_name), ending);
     if (dir)
         (void)closedir(dir);
     else if (fd >= 0)
@@ -162,8 +169,27 @@ static size_t count_files(int at, const char *folder)
     return n;
 }
 
-/* What is left in a place's spool: parts of exports that a crash ended, which go, and files for
- * sinks that are not set any more, which stay and are said. */
+/* What lies in a sink's folder and goes to nobody: it stays, and is said at every start. */
+static void say_left(const struct sinks *k, int spool, const char *path, const char *name)
+{
+    size_t damaged = count_files(spool, name, STR(".damaged")), waiting, pointed;
+    struct buf sub = {0};
+
+    if (damaged > 0)
+        log_warn(NULL, "damaged exports lie aside in the spool", LOG_T("folder", path),
+                 LOG_T("sink", name), LOG_U("files", damaged));
+    if (find_target(k, name))
+        return;
+    waiting = count_files(spool, name, STR(".msgpack"));
+    buf_printf(&sub, "%s/pointed", name);
+    pointed = count_files(spool, sub.p, STR(".msgpack"));
+    buf_done(&sub);
+    if (waiting + pointed > 0)
+        log_warn(NULL, "files wait for a sink that is not set any more", LOG_T("folder", path),
+                 LOG_T("sink", name), LOG_U("files", waiting), LOG_U("pointed", pointed));
+}
+
+/* What is left in a place's spool; parts of exports that a crash ended go. */
 static void look_over(const struct sinks *k, const char *state_dir, uint32_t index)
 {
     struct buf path = {0};
@@ -173,16 +199,10 @@ static void look_over(const struct sinks *k, const char *state_dir, uint32_t ind
     buf_printf(&path, "%s/worker-%u/spool", state_dir, index);
     dir = opendir(path.p);
     while (dir && (entry = readdir(dir))) {
-        size_t n;
-
         if (str_ends(str_cstr(entry->d_name), STR(".part")))
             (void)unlinkat(dirfd(dir), entry->d_name, 0);
-        if (entry->d_name[0] == '.' || find_target(k, entry->d_name))
-            continue;
-        n = count_files(dirfd(dir), entry->d_name);
-        if (n > 0)
-            log_warn(NULL, "files wait for a sink that is not set any more",
-                     LOG_T("folder", path.p), LOG_T("sink", entry->d_name), LOG_U("files", n));
+        else if (entry->d_name[0] != '.')
+            say_left(k, dirfd(dir), path.p, entry->d_name);
     }
     if (dir)
         (void)closedir(dir);
@@ -234,23 +254,46 @@ static void forget_due(struct sinks *k)
     }
 }
 
-/* The file is with every target: the session need not be kept for it any more. */
-static void note_spooled(struct sinks *k, struct str id)
+/* The session need not be kept for its export any more. */
+static int write_spooled(struct sinks *k, struct str id, struct err *e)
 {
     struct buf record = {0};
-    struct err e = {0};
     bool ended;
     struct session *s = session_find_any(k->env->store, id, &ended);
+    int rc;
+
+    if (!s)
+        return 0; /* deleted meanwhile */
+    session_sink_record(s, SESSION_SINK_SPOOLED, (struct str){0}, clock_wall_ms(), &record);
+    rc = ledger_write(k->env, id, buf_str(&record), (struct ledger_done){0}, e);
+    buf_done(&record);
+    return rc;
+}
+
+/* The file is with every target. */
+static void note_spooled(struct sinks *k, struct str id)
+{
+    struct err e = {0};
 
     for (size_t i = 0; i < k->targets.n; i++)
         target_add(k->targets.at[i], ledger_place(k->env, id)->index, id);
-    if (!s)
-        return; /* deleted meanwhile */
-    session_sink_record(s, SESSION_SINK_SPOOLED, (struct str){0}, clock_wall_ms(), &record);
-    if (ledger_write(k->env, id, buf_str(&record), (struct ledger_done){0}, &e))
-        log_warn(&(struct log_scope){.session = id},
-                 "a spooled export was not noted: it may come twice", LOG_T("error", e.text));
-    buf_done(&record);
+    if (write_spooled(k, id, &e) == 0)
+        return;
+    log_warn(&(struct log_scope){.session = id},
+             "a spooled export is not noted yet: behind a crash it would come twice",
+             LOG_T("error", e.text));
+    *vec_push(&k->unnoted) = mem_strndup(id.p, id.len);
+}
+
+static void note_unnoted(struct sinks *k)
+{
+    size_t was = k->unnoted.n;
+    struct err e = {0};
+
+    while (k->unnoted.n > 0 && write_spooled(k, str_cstr(k->unnoted.at[k->unnoted.n - 1]), &e) == 0)
+        free(vec_pop(&k->unnoted));
+    if (k->unnoted.n < was)
+        log_info(NULL, "spooled exports are noted now", LOG_U("sessions", was - k->unnoted.n));
 }
 
 /* What can never be exported would hold up all that follows. */
@@ -406,8 +449,10 @@ void sinks_tick(struct sinks *k)
             target_sweep(k->targets.at[i]);
         n += k->targets.at[i]->n;
     }
-    if (k->ticks % UNREAD_TICKS == 0)
+    if (k->ticks % AGAIN_TICKS == 0) {
         take_unread(k);
+        note_unnoted(k);
+    }
     k->ticks++;
     metrics_set(k->env->page, METRIC_sink_waiting, n + k->unread.n + k->due.n - k->next_due);
     metrics_set(k->env->page, METRIC_sink_waiting_bytes, waiting_bytes(k));

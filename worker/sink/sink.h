@@ -41,8 +41,8 @@ void sinks_free(struct sinks *k);
 void sinks_configure(struct sinks *k, const struct config *c);
 
 /* Makes the spool of a place and queues what waits there, and its sessions (the place's journal has
- * been replayed) whose export was promised, but never spooled. Says what is left for sinks that are
- * not set any more, also when none is (k NULL). */
+ * been replayed) whose export was promised, but never spooled. Says what is damaged, and
+ * what is left for sinks that are not set any more, also when none is (k NULL). */
 int sinks_open_place(struct sinks *k, const struct turn_env *env, const char *state_dir,
                      uint32_t index, struct err *e);
 
