@@ -361,6 +361,38 @@ def test_tools_that_come_in_the_input_are_as_good_as_a_list_of_tools(serve):
     assert said[4]["content"] == "from a: look"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_that_the_client_searches_itself(serve, stream):
+    """Codex keeps the tools of MCP servers behind such a search; what it finds can be called."""
+    call = CALL.replace("write", "tool_search") % '{"query" :"caf\\u00e9", "n": 1.0}'
+    gateway, session = serve(["Hm.\n" + call, CALL.replace("write", "find") % "{}", "Done."])
+    search = {"type": "tool_search", "execution": "client", "description": "d", "parameters": {"type": "object"}}
+    found = {"type": "namespace", "name": "mcp__f", "tools": [{"type": "function", "name": "find"}]}
+    body = {"input": [USER], "tools": [search]}
+
+    def ask():
+        if not stream:
+            return post(gateway, session, "/v1/responses", body).json()["output"]
+        events = [v for _, v in events_of(gateway, session, "/v1/responses", body)]
+        done = [v["item"] for v in events if v["type"] == "response.output_item.done"]
+        assert done == events[-1]["response"]["output"]
+        return done
+
+    _, call = first = ask()
+    assert (call["type"], call["execution"]) == ("tool_search_call", "client")
+    assert call["arguments"] == {"query": "caf\u00e9", "n": 1} and call["id"].startswith("tsc_")
+    body["input"] += [*first, {"type": "tool_search_output", "call_id": call["call_id"], "tools": [found],
+                               "status": "completed", "execution": "client"}]
+    call, = ask()
+    assert (call["type"], call["namespace"], call["name"]) == ("function_call", "mcp__f", "find")
+    body["input"] += [call, {"type": "function_call_output", "call_id": call["call_id"], "output": "r"}]
+    assert ask()[0]["content"][0]["text"] == "Done."
+    state = gateway.get(f"/sessions/{session}?records=1").json()
+    assert state["num_branches"] == 1 and not state["tito_session_mismatch"]
+    told = state["records"][1]["request"]["messages"][2]
+    assert told["role"] == "tool" and '"find"' in told["content"]
+
+
 def test_functions_are_answered_with_a_function_call(serve):
     """The way before tools: asked so, answered so, echoed so."""
     gateway, session = serve([CALL % '{"content" :"a"}', "Done."])

@@ -25,6 +25,7 @@ struct reader {
     const struct json *asked; /* of the previous response */
     const struct json *tools; /* all that the request brings */
     uint32_t n_leading;       /* items in front that only bring tools */
+    bool searches;            /* the model may search them */
     struct spoken spoken;
     uint32_t at; /* item in input, for errors */
     struct err *e;
@@ -42,8 +43,8 @@ static int bad_item(struct reader *r, const char *field, const char *what)
 
 struct str response_bare_id(struct str id)
 {
-    static const char *const heads[] = {"resp_", "msg_",      "rs_",  "fc_",
-                                        "ctc_",  "chatcmpl-", "cmpl-"};
+    static const char *const heads[] = {"resp_", "msg_", "rs_",       "fc_",
+                                        "ctc_",  "tsc_", "chatcmpl-", "cmpl-"};
 
     for (size_t i = 0; i < ARRAY_LEN(heads); i++)
         if (str_starts(id, str_cstr(heads[i])))
@@ -91,7 +92,8 @@ static int read_reference(struct reader *r, const struct json *item)
     r->spoken.any = true;
     if (str_starts(id, STR("rs_"))) {
         grown_add(r->a, &r->spoken.thought, json_string(json_get(m, "reasoning_content")));
-    } else if (str_starts(id, STR("fc_")) || str_starts(id, STR("ctc_"))) {
+    } else if (str_starts(id, STR("fc_")) || str_starts(id, STR("ctc_")) ||
+               str_starts(id, STR("tsc_"))) {
         call = first_call_of(m, id);
         if (call.kind == JSON_OBJECT)
             json_push(r->a, &r->spoken.calls, call);
@@ -213,6 +215,39 @@ static int read_more_tools(struct reader *r, const struct json *item)
     return 0;
 }
 
+/* A search among the client's tools, and what it found. */
+static int read_search(struct reader *r, const struct json *item)
+{
+    const struct json *arguments = json_get(item, "arguments");
+    struct str id = json_string(json_get(item, "call_id"));
+    struct json text;
+
+    if (!id.len)
+        return bad_item(r, "call_id", "a non-empty string");
+    if (!json_is(arguments, JSON_OBJECT))
+        return bad_item(r, "arguments", "an object");
+    text = json_text_of(r->a, arguments);
+    json_push(r->a, &r->spoken.calls, call_make(r->a, id, STR("tool_search"), json_string(&text)));
+    r->spoken.any = true;
+    return 0;
+}
+
+static int read_found(struct reader *r, const struct json *item)
+{
+    struct str id = json_string(json_get(item, "call_id"));
+    struct json text, m;
+
+    if (!id.len)
+        return bad_item(r, "call_id", "a non-empty string");
+    if (responses_tools_text(r->a, r->tools, item, r->at, &text, r->e))
+        return -1;
+    spoken_flush(r->a, &r->spoken, r->messages);
+    m = json_message(r->a, "tool", text);
+    json_put(r->a, &m, "tool_call_id", json_make_string(id));
+    json_push(r->a, r->messages, m);
+    return 0;
+}
+
 /* What another agent of Codex writes to this one. The vendor's server would have encrypted a task
  * that its model gave; ours is what our model wrote. */
 static int read_agent(struct reader *r, const struct json *item)
@@ -266,6 +301,10 @@ static int read_item(struct reader *r, const struct json *item)
         return read_more_tools(r, item);
     if (str_eq_c(type, "agent_message"))
         return read_agent(r, item);
+    if (r->searches && str_eq_c(type, "tool_search_call"))
+        return read_search(r, item);
+    if (r->searches && str_eq_c(type, "tool_search_output"))
+        return read_found(r, item);
     if (is_foreign(type))
         return 0;
     return bad_item(r, "type", "a known kind of item");
@@ -340,6 +379,7 @@ static int read_messages(struct arena *a, const struct json *body, const struct 
 
     spoken_init(&r.spoken);
     r.n_leading = responses_leading_tools(body);
+    r.searches = responses_client_search(r.tools);
     if (read_previous(&r, body) || read_instructions(&r, body) ||
         read_items(&r, json_get(body, "input")))
         return -1;

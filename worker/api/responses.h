@@ -1,7 +1,8 @@
 /*
  * OpenAI Responses beyond what every dialect has: ids and stored responses.
- * Ids we issue: resp_R for the response, msg_R[_k], rs_R[_k], fc_R_i and ctc_R_i for its items,
- * where R is the bare response id (which has no underscore): an item's id leads to its answer.
+ * Ids we issue: resp_R for the response, msg_R[_k], rs_R[_k], fc_R_i, ctc_R_i, tsc_R_i for its
+ * items, where R is the bare response id (which has no underscore): an item's id leads to its
+ * answer.
  */
 #ifndef RG_API_RESPONSES_H
 #define RG_API_RESPONSES_H
@@ -20,6 +21,8 @@ const struct json *responses_tool(const struct json *tools, struct str flat, str
 
 /* All tools that a request brings, as it sent them; NULL: none. */
 const struct json *responses_tools_of(struct arena *a, const struct json *body);
+/* Whether a tool among them searches tools, and the client does it: our model may call it. */
+bool responses_client_search(const struct json *tools);
 /* How many items in front of the input only bring tools. */
 uint32_t responses_leading_tools(const struct json *body);
 /* Into chat.tools and callable. */

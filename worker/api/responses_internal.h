@@ -7,7 +7,15 @@
 
 #include "worker/api/responses.h"
 
-enum item { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL, ITEM_CUSTOM, ITEM_KINDS };
+enum item {
+    ITEM_NONE,
+    ITEM_REASONING,
+    ITEM_MESSAGE,
+    ITEM_CALL, /* this and the later ones are calls of tools */
+    ITEM_CUSTOM,
+    ITEM_SEARCH,
+    ITEM_KINDS
+};
 
 struct responses_writer {
     struct writer w;          /* first */

@@ -107,12 +107,34 @@ static void write_call_item(struct responses_writer *rw, struct json_out *o, boo
     json_out_end_obj(o);
 }
 
+/* The client's own search among its tools; its arguments are an object. */
+static void write_search_item(struct responses_writer *rw, struct json_out *o, bool done)
+{
+    const struct json *v = NULL;
+
+    if (done && json_parse(rw->w.a, arena_str(rw->w.a, grown_str(&rw->text)), &v, NULL) != 0)
+        v = NULL;
+    begin_item(o, "tool_search_call", rw->id, done);
+    json_out_key(o, "call_id");
+    json_out_str(o, rw->call_id);
+    json_out_key(o, "execution");
+    json_out_cstr(o, "client");
+    json_out_key(o, "arguments");
+    if (json_is(v, JSON_OBJECT))
+        json_out_value(o, v);
+    else
+        json_out_raw(o, STR("{}"));
+    json_out_end_obj(o);
+}
+
 void responses_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     if (rw->open == ITEM_REASONING)
         write_reasoning_item(rw, o, done);
     else if (rw->open == ITEM_MESSAGE)
         write_message_item(rw, o, done);
+    else if (rw->open == ITEM_SEARCH)
+        write_search_item(rw, o, done);
     else
         write_call_item(rw, o, done);
 }

@@ -1,12 +1,27 @@
 /*
- * The tools of a Responses request: its own list, and the items of type additional_tools in its
- * input. Those in front of everything are as good as the list (Codex sends all its tools so for
- * newer models); later ones can be called, and are told where they stand.
+ * The tools of a Responses request: its own list, and the items in its input that bring some:
+ * additional_tools, and what a search that the client does itself has found. Those in front of
+ * everything are as good as the list (Codex sends all its tools so for newer models); later ones
+ * can be called, and are told where they stand.
  */
 #include "worker/api/responses.h"
 
 #include "common/base/buf.h"
 #include "worker/api/fields.h"
+
+static bool is_client_search(const struct json *tool)
+{
+    return str_eq_c(json_string(json_get(tool, "type")), "tool_search") &&
+           str_eq_c(json_string(json_get(tool, "execution")), "client");
+}
+
+bool responses_client_search(const struct json *tools)
+{
+    for (size_t i = 0; json_at(tools, i); i++)
+        if (is_client_search(json_at(tools, i)))
+            return true;
+    return false;
+}
 
 /* The list that grows, of all that the request has. */
 struct tool_list {
@@ -39,6 +54,8 @@ static int read_tool(struct tool_list *l, const struct json *v, const char *path
     if (str_eq_c(type, "custom") && name.len)
         tools_add_freeform(a, &l->all, responses_flat_name(a, l->given, space, name),
                            json_get(v, "description"));
+    if (is_client_search(v))
+        tools_add(a, &l->all, STR("tool_search"), json_get(v, "description"), parameters);
     if (!str_eq_c(type, "function"))
         return 0;
     if (!name.len)
@@ -52,9 +69,16 @@ static int read_tool(struct tool_list *l, const struct json *v, const char *path
     return 0;
 }
 
-static bool brings_tools(const struct json *item)
+/* In front of everything nothing was searched yet. */
+static bool is_additional(const struct json *item)
 {
     return str_eq_c(json_string(json_get(item, "type")), "additional_tools");
+}
+
+static bool brings_tools(const struct json *item)
+{
+    return is_additional(item) ||
+           str_eq_c(json_string(json_get(item, "type")), "tool_search_output");
 }
 
 static void push_all(struct arena *a, struct json *all, const struct json *list)
@@ -87,7 +111,7 @@ uint32_t responses_leading_tools(const struct json *body)
 
     if (!json_is_null(json_get(body, "previous_response_id")))
         return 0;
-    while (json_at(input, n) && brings_tools(json_at(input, n)))
+    while (json_at(input, n) && is_additional(json_at(input, n)))
         n++;
     return n;
 }

@@ -2,8 +2,9 @@
  * POST /v1/responses: the answer. Stream grammar:
  *   response.created response.in_progress (output_item.added ... output_item.done)*
  *   response.completed | response.incomplete | response.failed
- * Every event counts sequence_number up from 0. Items: reasoning, message, function_call or
- * custom_tool_call, in the order the model wrote them.
+ * Every event counts sequence_number up from 0. Items: reasoning, message, function_call,
+ * custom_tool_call or tool_search_call (which has no events of its own inside), in the order the
+ * model wrote them.
  */
 #include "worker/api/responses_internal.h"
 
@@ -60,7 +61,7 @@ static void part_event(struct responses_writer *rw, const char *type, struct str
 {
     struct json_out o;
 
-    if (!rw->w.req->stream || rw->open == ITEM_CALL || rw->open == ITEM_CUSTOM)
+    if (!rw->w.req->stream || rw->open >= ITEM_CALL)
         return;
     begin_inner(rw, &o, type);
     json_out_key(&o, "part");
@@ -85,7 +86,7 @@ static void text_event(struct responses_writer *rw, bool done, struct str text)
                                        [ITEM_CUSTOM] = "input"};
     struct json_out o;
 
-    if (!rw->w.req->stream)
+    if (!rw->w.req->stream || rw->open == ITEM_SEARCH)
         return;
     begin_inner(rw, &o, types[rw->open][done]);
     if (rw->open == ITEM_CALL && done) {
@@ -131,15 +132,16 @@ static void open_item(struct responses_writer *rw, enum item kind)
     static const char *const heads[] = {[ITEM_REASONING] = "rs_",
                                         [ITEM_MESSAGE] = "msg_",
                                         [ITEM_CALL] = "fc_",
-                                        [ITEM_CUSTOM] = "ctc_"};
+                                        [ITEM_CUSTOM] = "ctc_",
+                                        [ITEM_SEARCH] = "tsc_"};
     struct str rid = rw->w.head.response_id;
     uint32_t nth = rw->of_kind[kind]++;
 
     close_item(rw);
     rw->open = kind;
     rw->text = (struct grown){0};
-    if (kind == ITEM_CALL || kind == ITEM_CUSTOM)
-        nth = rw->of_kind[ITEM_CALL] + rw->of_kind[ITEM_CUSTOM] - 1;
+    if (kind >= ITEM_CALL)
+        nth = rw->of_kind[ITEM_CALL] + rw->of_kind[ITEM_CUSTOM] + rw->of_kind[ITEM_SEARCH] - 1;
     if (nth || kind >= ITEM_CALL)
         rw->id = arena_printf(rw->w.a, "%s%.*s_%u", heads[kind], (int)rid.len, rid.p, nth);
     else
@@ -214,13 +216,14 @@ static void begin_call(struct responses_writer *rw, struct str id, struct str na
     struct str space;
     const struct json *tool = responses_tool(rw->tools, name, &space);
     bool custom = str_eq_c(json_string(json_get(tool, "type")), "custom");
+    bool search = !tool && str_eq_c(name, "tool_search") && responses_client_search(rw->tools);
 
     close_item(rw);
     rw->call_id = arena_str(rw->w.a, id);
     rw->name = tool ? json_string(json_get(tool, "name")) : arena_str(rw->w.a, name);
     rw->space = space;
     rw->blank.len = 0;
-    open_item(rw, custom ? ITEM_CUSTOM : ITEM_CALL);
+    open_item(rw, search ? ITEM_SEARCH : custom ? ITEM_CUSTOM : ITEM_CALL);
 }
 
 static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
