@@ -563,6 +563,23 @@ static int check_turn(const struct trajectory *r, uint32_t i, struct err *e)
     return 0;
 }
 
+/* Every turn was asked for with exactly the ids that stand before it. */
+static int check_sent(const struct trajectory *r, struct err *e)
+{
+    uint64_t h = IDS_HASH_NONE;
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < r->n_turns && r->own; i++) {
+        uint32_t start = r->n_prompt + r->turns[i].start;
+
+        h = ids_hash(h, r->ids + at, start - at);
+        at = start;
+        if (r->turns[i].turn->sent && r->turns[i].turn->sent != h)
+            return broken(r->turns[i].turn, "its prompt is not what the engine was asked with", e);
+    }
+    return 0;
+}
+
 /* Mask 1 and logprobs other than 0 stand on trained answers only, versions on answers only. */
 static bool arrays_agree(const struct trajectory *r)
 {
@@ -601,6 +618,8 @@ int trajectory_check(const struct trajectory_input *in, const struct trajectory 
     for (uint32_t i = 0; i < r->n_turns; i++)
         if (check_turn(r, i, e) != 0)
             return -1;
+    if (check_sent(r, e) != 0)
+        return -1;
     return arrays_agree(r) ? 0 : broken(head, "its mask marks what no answer holds", e);
 }
 

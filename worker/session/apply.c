@@ -202,6 +202,8 @@ static int read_context(struct forest *f, struct record_in *r, struct commit *c,
 
     t->trim = record_u32(r);
     t->n_close = record_u32(r);
+    if (c->flags & COMMIT_SENT)
+        t->sent = record_u64(r);
     if (c->flags & COMMIT_RUN) {
         c->run = read_turn(f, r);
         c->common = record_u32(r);
@@ -616,6 +618,8 @@ static int walk_commit(struct record_in *r, struct commit_sum *ret, struct commi
     if (!(flags & COMMIT_RAW))
         skip_place(r, flags);
     skip_us(r, !!(flags & COMMIT_PARENT) + !!(flags & COMMIT_CHAIN) + 2); /* and trim, close */
+    if (flags & COMMIT_SENT)
+        (void)record_u64(r);
     if (flags & COMMIT_RUN)
         skip_us(r, 2);
     ret->tokens = walk_ids(r, bulk);

@@ -60,6 +60,17 @@ static void put_place(struct buf *b, const struct plan *p)
         put_json(b, &p->chat.messages->items[i]);
 }
 
+/* Of the ids that the engine was asked with. What was sent before is not gone through again: its
+ * hash is known with the turn that this one stands on. */
+static uint64_t sent_hash(const struct plan *p)
+{
+    const struct turn *parent = p->parent;
+    struct token_span all = p->pub.prompt;
+    uint32_t known = parent && parent->sent ? turn_start(parent) : 0;
+
+    return ids_hash(known ? parent->sent : IDS_HASH_NONE, all.at + known, all.n - known);
+}
+
 static void put_context(struct buf *b, const struct plan *p, const struct turn *run,
                         uint32_t common)
 {
@@ -68,6 +79,8 @@ static void put_context(struct buf *b, const struct plan *p, const struct turn *
 
     record_put_u(b, p->trim);
     record_put_u(b, p->n_close);
+    if (!p->text)
+        record_put_u64(b, sent_hash(p));
     if (run) {
         record_put_u(b, run->id);
         record_put_u(b, common);
@@ -184,6 +197,8 @@ static unsigned flags_of(const struct plan *p, const struct turn *run)
 
     if (p->text)
         flags |= COMMIT_TEXT;
+    else if (!p->pub.exhausted)
+        flags |= COMMIT_SENT;
     if (p->key.p)
         flags |= COMMIT_KEY;
     if (!p->chat.messages)

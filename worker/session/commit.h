@@ -13,6 +13,7 @@
  *     parent turn                                            when COMMIT_PARENT
  *     chain                                                  when COMMIT_CHAIN
  *     trim close
+ *     hash (8) of the ids that were sent                     when COMMIT_SENT
  *     run turn, common                                       when COMMIT_RUN: context starts as its
  *     context ids                                            the rest
  *     cause diff-message diff-field diff-stored diff-request label parent-label
@@ -58,6 +59,7 @@ enum {
     COMMIT_TEXT = 512, /* the answers have no ids */
     COMMIT_KEY = 1024,
     COMMIT_KEPT = 2048, /* the chain that is closed loses its last answer */
+    COMMIT_SENT = 4096,
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */

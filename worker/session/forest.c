@@ -304,6 +304,15 @@ uint32_t forest_run(struct forest *f, struct run *r, const struct run *base, uin
     return copied;
 }
 
+uint64_t ids_hash(uint64_t h, const int32_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        h = (h ^ (uint32_t)ids[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 29;
+    }
+    return h ? h : 1;
+}
+
 void turn_copy(const struct turn *t, int32_t *out)
 {
     uint32_t limit = t->total;

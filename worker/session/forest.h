@@ -102,6 +102,7 @@ struct turn {
     uint32_t n;  /* sampled ids */
     bool has_logprobs, has_experts;
     uint32_t total; /* tokens up to and including this turn */
+    uint64_t sent;  /* ids_hash of what the engine was asked with; 0: not on record */
     const struct turn_version *versions;
     uint32_t n_versions;
 
@@ -233,6 +234,11 @@ void run_copy(const struct run *r, uint32_t n, int32_t *out);
 
 /* Writes the ids of the path that ends in t: t->total of them. */
 void turn_copy(const struct turn *t, int32_t *out);
+
+/* A hash of ids that grows with them: of a + b it is ids_hash(ids_hash(h, a), b). h: IDS_HASH_NONE
+ * for no ids. Never 0. */
+#define IDS_HASH_NONE UINT64_C(0x51ed270b0a1f39c1)
+uint64_t ids_hash(uint64_t h, const int32_t *ids, size_t n);
 
 /* Where the sampled ids of t start, counted over its whole path. */
 static inline uint32_t turn_start(const struct turn *t)

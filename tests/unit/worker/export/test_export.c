@@ -241,6 +241,42 @@ static void expect_refused(struct world *w, const char *what)
     }
 }
 
+/* Lengths alone would not tell. */
+TEST(export, other_ids_than_were_sent_are_an_error)
+{
+    struct world w;
+    struct buf out = {0};
+    int32_t *ids;
+
+    world_init(&w, "tree");
+    branches(&w);
+    for (size_t i = 0; i < w.s->forest.turns.n; i++) {
+        struct turn *t = w.s->forest.turns.at[i];
+        struct export_options o;
+        struct export *x;
+        struct err e = {0};
+        int rc;
+
+        cr_assert_neq(t->sent, 0);
+        if (t->context.n == 0 || t->hidden)
+            continue;
+        ids = (int32_t *)(void *)(uintptr_t)payload_bytes(t->context.payload);
+        ids[0] ^= 1;
+        export_options_init(&o);
+        o.select = SELECT_ALL_CHECKPOINTS;
+        cr_assert_eq(export_new(w.s, NULL, NULL, &o, &x, &e), 0);
+        while ((rc = export_next(x, &out, 1000, &e)) == 0)
+            continue;
+        cr_expect_eq(rc, -1);
+        cr_expect_eq(e.kind, ERR_UNASSEMBLABLE);
+        cr_expect(strstr(e.text, "is not what the engine was asked with"));
+        export_free(x);
+        buf_done(&out);
+        ids[0] ^= 1;
+    }
+    world_done(&w);
+}
+
 TEST(export, what_breaks_an_invariant_is_an_error)
 {
     struct export_options o;
