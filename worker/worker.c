@@ -303,11 +303,15 @@ static void on_reload(struct child *c)
     struct worker *w = CONTAINER_OF(c, struct worker, child);
     const struct config *now = w->h->config;
     struct engine_options engines = setup_engines(now, w->h->model);
+    struct session_defaults sessions = setup_sessions(now);
     struct keys *fresh;
     struct err e;
 
     engine_pool_reload(w->api.turns.engines, &engines);
     setup_turns(&w->api.turns, now, w->h->model);
+    session_store_configure(w->api.turns.store, &sessions);
+    for (size_t i = 0; i < w->api.turns.n_journals; i++)
+        journal_resize(w->api.turns.journals[i].journal, (uint64_t)now->journal_segment_bytes);
     sinks_configure(w->api.sinks, now);
     if (keys_load(now->admin_key_file, now->key_secret_file, w->h->state_dir, &fresh, &e)) {
         log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));

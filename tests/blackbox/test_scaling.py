@@ -333,3 +333,24 @@ def test_peers_that_cannot_be_used_are_not_reloaded(start):
     s.wait_line("configuration not reloaded mistake=.*99999")
     s.wait_line("configuration not reloaded mistake=.*zzz")
     assert len(s.family()) == 3 and s.get("/ready").status == 200
+
+
+def test_a_reload_changes_the_defaults_of_new_sessions(start):
+    s = configured(workers=1, routers=1).start()
+    old = s.post("/sessions", {}).json()
+    reload(s, workers=1, routers=1, **{"history": "linear", "max-nodes": 4, "session-ttl": "2s",
+                                       "journal-segment-bytes": "4KiB"})
+
+    def state(session):
+        return s.get(f"/sessions/{session['session_id']}")
+    new = g.wait_until(lambda: (lambda n: n if state(n).json()["history"] == "linear" else None)(
+        s.post("/sessions", {}).json()), what="new sessions are linear")
+    assert state(old).json()["history"] == "tree"
+    assert s.chat(new, "a").status == 200
+    few = s.post("/sessions", {"history": "tree"}).json()
+    assert [s.chat(few, f"question {k}").status for k in range(3)] == [200, 200, 429]
+    for k in range(4):
+        assert s.chat(old, f"question {k} " + "x" * 1000).status == 200     # its own limit, made before
+    assert len([f for f in os.listdir(f"{s.folder}/state/worker-0") if f.startswith("seg-")]) > 1
+    g.wait_until(lambda: state(new).status == 410 or state(new).json()["phase"] == "expired", 20, "its time is over")
+    assert s.chat(old, "still here").status == 200

@@ -276,6 +276,11 @@ out:
     return -1;
 }
 
+void journal_resize(struct journal *j, uint64_t segment_bytes)
+{
+    j->segment_bytes = segment_bytes;
+}
+
 void journal_close(struct journal *j)
 {
     if (!j)

@@ -44,6 +44,9 @@ int journal_open(struct loop *loop, const struct journal_options *o, journal_rep
 /* Flushes and closes. */
 void journal_close(struct journal *j);
 
+/* Another --journal-segment-bytes, for segments that begin from now on. */
+void journal_resize(struct journal *j, uint64_t segment_bytes);
+
 /* Appends one record; when it returns 0 the bytes have been written (durability process). For
  * `power`, `durable` is called once a group fsync covers it; for the other levels it is called
  * before append returns. ERR_STORAGE_FULL / ERR_IO: nothing was appended. */

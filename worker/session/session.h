@@ -76,6 +76,9 @@ void session_defaults_init(struct session_defaults *d);
 /* model is borrowed and outlives the store. */
 struct session_store *session_store_new(const struct model *model,
                                         const struct session_defaults *d);
+
+/* Other defaults from now on: sessions that are there keep the options they were made with. */
+void session_store_configure(struct session_store *st, const struct session_defaults *d);
 void session_store_free(struct session_store *st);
 
 /* The session or NULL; a finalized / aborted / deleted id answers NULL with *ret_ended true while

@@ -25,16 +25,29 @@ void session_defaults_init(struct session_defaults *d)
 
 /* --- the store --- */
 
-struct session_store *session_store_new(const struct model *model, const struct session_defaults *d)
+static void free_names(struct session_store *st)
 {
-    struct session_store *st = mem_zalloc(sizeof(*st));
+    free(st->history);
+    free(st->matcher);
+    free(st->compare_level);
+}
 
-    st->model = model;
+void session_store_configure(struct session_store *st, const struct session_defaults *d)
+{
+    free_names(st);
     st->defaults = *d;
     st->defaults.history = st->history = mem_strdup(d->history);
     st->defaults.message_matcher = st->matcher = mem_strdup(d->message_matcher);
     st->defaults.timeline_compare_level = st->compare_level =
         mem_strdup(d->timeline_compare_level ? d->timeline_compare_level : "text");
+}
+
+struct session_store *session_store_new(const struct model *model, const struct session_defaults *d)
+{
+    struct session_store *st = mem_zalloc(sizeof(*st));
+
+    st->model = model;
+    session_store_configure(st, d);
     return st;
 }
 
@@ -124,9 +137,7 @@ void session_store_free(struct session_store *st)
         drop_oldest_tombstone(st);
     map_done(&st->sessions);
     map_done(&st->tombstones);
-    free(st->history);
-    free(st->matcher);
-    free(st->compare_level);
+    free_names(st);
     free(st);
 }
 
