@@ -2,6 +2,8 @@
 in every family's own syntax, on every kind of engine. The grammars are read by gbnf.py."""
 import json
 import pathlib
+import random
+import re
 
 import pytest
 
@@ -355,7 +357,22 @@ SHAPES = [  # schema, texts that fit, texts that do not
     ({"type": "string", "minLength": 2, "maxLength": 3}, ['"ab"', '"abc"', '"\\n\\""', '"日本語"'], ['"a"', '"abcd"', 'ab']),
     ({"type": "string", "format": "date-time"}, ['"2026-11-21T04:00:00Z"', '"2026-11-21T04:00:00.123+01:00"'], ['"today"', '"2026-11-21"']),
     ({"type": "string", "format": "uuid"}, ['"123e4567-e89b-12d3-a456-426614174000"'], ['"123"']),
-    ({"type": "string", "pattern": "^a+$"}, ['"aaa"'], ['1']),
+    ({"type": "string", "pattern": "^a+$"}, ['"aaa"'], ['1', '""', '"ab"']),
+    ({"type": "string", "pattern": "^(?=a)b"}, ['"x"', '""'], ['1']),
+    ({"pattern": "x", "minLength": 3}, ['"x"', '"axb"'], ['""', '"abc"', 'x']),
+    ({"type": "string", "format": "ipv4"}, ['"10.0.0.255"'], ['"10.0.0"', '"a.b.c.d"']),
+    ({"type": "string", "format": "ipv6"}, ['"::1"', '"fe80::1:2"'], ['""', '"here"']),
+    ({"type": "integer", "minimum": 7, "maximum": 1205}, ['7', '10', '99', '999', '1000', '1199', '1205'], ['6', '0', '1206', '1210', '2000', '12050', '07', '-8', '7.0']),
+    ({"type": "integer", "exclusiveMinimum": -3, "exclusiveMaximum": 3}, ['-2', '-1', '0', '2'], ['-3', '3', '-20', '20']),
+    ({"type": "integer", "minimum": 3, "exclusiveMinimum": True}, ['4', '10'], ['3', '0', '-4']),
+    ({"type": "integer", "maximum": -5}, ['-5', '-10', '-123456'], ['-4', '0', '5']),
+    ({"type": "integer", "minimum": 5, "maximum": 2}, ['9', '-9'], ['x']),
+    ({"type": "integer", "minimum": 1e300, "maximum": 2}, ['2', '-9'], ['3']),
+    ({"type": "number", "minimum": 0, "maximum": 1}, ['0', '1', '0.25', '1.000', '0.999'], ['1.5', '2', '-0.5', '10', '1.01']),
+    ({"type": "number", "minimum": -2, "exclusiveMaximum": 10}, ['-2', '-1.5', '0', '9.99', '-0.5'], ['10', '10.0', '11', '-2.5', '-3']),
+    ({"type": "number", "minimum": 0.5, "maximum": 2.5}, ['0.5', '1', '2.5'], ['3.1', '-1', '4']),
+    ({"type": "number", "maximum": 3}, ['3', '-1e9', '-7.5', '2.5'], ['3.5', '4', '1e9']),
+    ({"exclusiveMaximum": 3}, ['2'], ['3', '"x"']),
     (NODE, ['{"v": 1}', '{"v": 1, "kids": [{"v": 2, "kids": []}, {"v": 3}]}'], ['{"kids": []}', '{"v": 1, "kids": [{}]}']),
     (ANY_JSON, ['{"j": 1}', '{"j": [{"a": ["x", null]}, []]}'], ['{}', '{"j": }', '{"j": [1, ]}']),
     ({"type": "object", "properties": {'we"ird <k>\\': {"type": "integer"}}}, ['{"we\\"ird <k>\\\\": 1}'], ['{"weird": 1}']),
@@ -371,6 +388,39 @@ def test_schemas_become_the_rules_of_their_values(asked):
             assert grammar.accepts(text), (schema, text)
         for text in bad:
             assert not grammar.accepts(text), (schema, text)
+
+
+PATTERNS = ["^[a-c]{2,3}$", "^\\d{3}-\\d{4}$", "a|b", "^a|b$", "^(ab|c)+$", "^(?:x?y)*z$", "\\w+\\.txt$", '^[^"a]$', '^"', "^\\\\$", "^[\\w.-]+@[\\w-]+\\.[a-z]{2,}$", "^$", "",
+            "^\\S+\\s\\S+$", "^[^\\d]+$", "^\\u0061\\x62$", "^[A-F0-9]*?$", "^(?<year>\\d\\d)$", "^.{3}$", "^[\\s\\S]$", "^\\/[\\]\\\\x-]$", "^é+$", "^[à-ÿ]$", "^(a(b(c)?)?)?$",
+            "^\\$\\^$", "^[+*?.]$", "^a{0,2}b$", "^\\t$", "(a|)$"]
+BEYOND = ["(?=a)", "(?!a)", "(?<=a)b", "(a)\\1", "\\ba", "(?i)a", "(a*)*", "a**", "(", ")", "a)", "[", "[]", "a{300}", "((a{50}){50}){50}", "\\p{L}", "^(^a)$", "a$b", "[z-a]", "a{2,1}",
+          "\\", "*", "(?", "(?<x", "{2}", "(" * 40 + "a" + ")" * 40]
+
+
+def test_patterns_become_rules_that_mean_the_same(asked):
+    """Beside Python's own reading of the pattern, over many texts."""
+    ask = asked(reasoning_parser="qwen3")
+    texts = ["", "a", "b", "ab", "abc", "ba", "cc", "abab", "z", "yz", "xyyz", "555-1234", "5551234", "a.txt", "x a.txt", "a.txtx", '"', '"a', "\\", "a b", "a  b", "me@x-y.org", "me@x",
+             "AB9", "12", "1", "日本語", "é", "éé", "ÿ", "x", "\n", "\t", "$^", "+", "/]", "/-", "/\\", "aab", "aaab", "d", "-", "A", "\u00a0"]
+    for pattern in PATTERNS + BEYOND:
+        schema = {"type": "string", "pattern": pattern}
+        grammar = sglang_grammar(ask({**ASK, "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}}))
+        for text in texts:
+            if text == "\n" and re.search(r"[.$]", pattern):
+                continue  # Python's $ and our . are not ECMA's there
+            fits = pattern in BEYOND or bool(re.search(pattern.replace("(?<", "(?P<"), text, re.ASCII if "\\s" not in pattern.lower() else 0))
+            assert grammar.accepts(json.dumps(text, ensure_ascii=False)) == fits, (pattern, text)
+
+
+def test_bounds_of_integers_hold_exactly(asked):
+    ask = asked(reasoning_parser="qwen3")
+    rng = random.Random(5)
+    pairs = [(rng.randint(-130, 130), rng.randint(0, 120)) for _ in range(25)] + [(0, 0), (9, 1), (99, 1), (100, 899), (-100, 100), (-9, 0)]
+    for low, more in pairs:
+        schema = {"type": "integer", "minimum": low, "maximum": low + more}
+        grammar = sglang_grammar(ask({**ASK, "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}}))
+        for n in range(low - 25, low + more + 25):
+            assert grammar.accepts(str(n)) == (low <= n <= low + more), (schema, n)
 
 
 # --- the built-in engine ---

@@ -273,3 +273,18 @@ def test_kinds_side_by_side(start, stream):
                 e.plan.append({"ids": [107, 257], "matched": 257})
             assert s.text(s.call()) == "ok"
         assert a.requests and b.requests
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("name", KINDS)
+def test_silence_within_an_answer(start, name, stream):
+    """What has begun goes on; only a whole answer may take its time before the first byte."""
+    kind, stub, options = KINDS[name]
+    with StubEngine(kind, **stub) as engine:
+        gateway = start(workers=1, engine=engine.setting + options, engine_timeout="300s", engine_idle_timeout="300ms")
+        gateway.allow(".*")
+        s = Scene(engine, gateway, stream)
+        if not stream or kind == "llamacpp":
+            s.works(kind, delay_s=1)
+        fails(s, kind, "stall", {"cut": "stall", "cut_at": 0.6}, 504)
+        wait_until(lambda: engine.left == 1, 10, "the engine to see that nobody listens")

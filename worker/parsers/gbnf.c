@@ -87,8 +87,7 @@ static struct str first_char(struct str s)
     return str_sub(s, 0, n);
 }
 
-/* A character inside [...]. */
-static void class_char(struct buf *class, uint32_t c)
+void gbnf_class_char(struct buf *class, uint32_t c)
 {
     bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                  (c > ' ' && c < 0x7f && strchr("<>/|_:=", (int)c));
@@ -118,7 +117,7 @@ static void write_except(struct buf *x, const struct str *set, size_t n)
         ascii = ascii && set[i].len == 1;
     buf_puts(x, ascii ? "[^" : "[");
     for (size_t i = 0; ascii && i < n; i++)
-        class_char(x, code_point(set[i]));
+        gbnf_class_char(x, code_point(set[i]));
     while (!ascii && at <= CODE_POINT_MAX) {
         uint32_t next = CODE_POINT_MAX + 1;
 
@@ -126,9 +125,9 @@ static void write_except(struct buf *x, const struct str *set, size_t n)
             if (code_point(set[i]) >= at)
                 next = MIN_OF(next, code_point(set[i]));
         if (next > at) {
-            class_char(x, at);
+            gbnf_class_char(x, at);
             buf_add_c(x, '-');
-            class_char(x, next - 1);
+            gbnf_class_char(x, next - 1);
         }
         at = next + 1;
     }

@@ -54,6 +54,9 @@ unsigned gbnf_rule(struct gbnf *g, struct buf *expr);
 void gbnf_lit(struct buf *expr, struct str text);
 void gbnf_ref(struct buf *expr, unsigned rule);
 
+/* A character inside [...]. */
+void gbnf_class_char(struct buf *class, uint32_t c);
+
 /* A rule for any text in which none of the n marks (NULL ones are skipped) occurs. The characters
  * that marks begin with must not occur in any mark again, as is so of all tags. */
 unsigned gbnf_text_without(struct gbnf *g, const char *const *marks, size_t n);

@@ -2,6 +2,8 @@
 
 #include "common/base/attrs.h"
 #include "common/base/vec.h"
+#include "worker/parsers/number_grammar.h"
+#include "worker/parsers/pattern_grammar.h"
 #include "worker/parsers/value.h"
 
 struct schema_ref {
@@ -193,6 +195,19 @@ static void write_times(uint64_t min, uint64_t max, struct buf *x)
         buf_printf(x, "{%llu,%llu} ", (unsigned long long)min, (unsigned long long)max);
 }
 
+static bool write_pattern(struct str pattern, struct buf *x)
+{
+    size_t start = x->len;
+
+    buf_puts(x, "\"\\\"\" ");
+    if (!pattern_grammar(pattern, x)) {
+        x->len = start;
+        return false;
+    }
+    buf_puts(x, "\"\\\"\" ");
+    return true;
+}
+
 static void write_string(const struct schema_grammar *s, const struct json *schema, struct buf *x)
 {
 #define DATE "[0-9]{4} \"-\" [0-1] [0-9] \"-\" [0-3] [0-9] "
@@ -203,12 +218,18 @@ static void write_string(const struct schema_grammar *s, const struct json *sche
         {"date", DATE},
         {"time", CLOCK},
         {"date-time", DATE "\"T\" " CLOCK},
+        {"ipv4", "[0-9]{1,3} ( \".\" [0-9]{1,3} ){3,3} "},
+        {"ipv6", "[0-9a-fA-F:.]{2,45} "},
         {"uuid", "hex{8} \"-\" hex{4} \"-\" hex{4} \"-\" hex{4} \"-\" hex{12} "},
     };
     struct str format = json_string(json_get(schema, "format"));
+    struct str pattern = json_string(json_get(schema, "pattern"));
     uint64_t min = bound(schema, "minLength", 0);
     uint64_t max = bound(schema, "maxLength", UINT64_MAX);
 
+    /* Python's literals may be written in too many ways. */
+    if (pattern.p && !s->python && write_pattern(pattern, x))
+        return;
     for (size_t i = 0; format.p && i < ARRAY_LEN(formats); i++) {
         if (str_eq_c(format, formats[i][0])) {
             buf_printf(x, "\"\\\"\" %s\"\\\"\" ", formats[i][1]);
@@ -224,20 +245,6 @@ static void write_string(const struct schema_grammar *s, const struct json *sche
     buf_puts(x, "\"\\\"\" ");
 #undef DATE
 #undef CLOCK
-}
-
-static void write_number(const struct json *schema, bool whole, struct buf *x)
-{
-    double least = -1;
-
-    if (json_to_double(json_get(schema, "minimum"), &least))
-        (void)json_to_double(json_get(schema, "exclusiveMinimum"), &least);
-    if (!(least >= 0))
-        buf_puts(x, whole ? "integer " : "number ");
-    else if (whole)
-        buf_puts(x, "natural ");
-    else
-        buf_puts(x, "natural ( \".\" [0-9]{1,16} )? ( [eE] ( \"+\" | \"-\" )? [0-9]{1,3} )? ");
 }
 
 /* --- arrays --- */
@@ -577,12 +584,20 @@ static void write_ref(struct schema_grammar *s, const struct json *schema, unsig
 static const char *implied_type(const struct json *schema)
 {
     static const char *const words[][2] = {
-        {"properties", "object"}, {"additionalProperties", "object"},
-        {"required", "object"},   {"allOf", "object"},
-        {"items", "array"},       {"prefixItems", "array"},
-        {"minLength", "string"},  {"maxLength", "string"},
-        {"pattern", "string"},    {"format", "string"},
-        {"minimum", "number"},    {"maximum", "number"},
+        {"properties", "object"},
+        {"additionalProperties", "object"},
+        {"required", "object"},
+        {"allOf", "object"},
+        {"items", "array"},
+        {"prefixItems", "array"},
+        {"minLength", "string"},
+        {"maxLength", "string"},
+        {"pattern", "string"},
+        {"format", "string"},
+        {"minimum", "number"},
+        {"maximum", "number"},
+        {"exclusiveMinimum", "number"},
+        {"exclusiveMaximum", "number"},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
@@ -606,7 +621,7 @@ static void write_type(struct schema_grammar *s, const struct json *schema, stru
     } else if (str_eq_c(type, "string")) {
         write_string(s, schema, x);
     } else if (str_eq_c(type, "integer") || str_eq_c(type, "number")) {
-        write_number(schema, str_eq_c(type, "integer"), x);
+        number_grammar(schema, str_eq_c(type, "integer"), x);
     } else if (str_eq_c(type, "boolean") || str_eq_c(type, "null")) {
         word(s, str_eq_c(type, "null") ? "null" : "boolean", x);
     } else {

@@ -5,9 +5,10 @@
  * Kept: type (one or several), enum, const, properties in the order declared, required,
  * additionalProperties (absent beside properties: none, as engines read it), items, prefixItems,
  * minItems / maxItems, minLength / maxLength, anyOf / oneOf, allOf (members joined), $ref within
- * the schema (recursion too), the formats date, time, date-time and uuid, and that a number is not
- * negative. Other words (pattern, not, multipleOf, ...) narrow nothing: what the rules allow is the
- * schema's shape. Bounds beyond SCHEMA_REPEAT_MAX are not counted out.
+ * the schema (recursion too), the formats date, time, date-time, uuid, ipv4 and ipv6, bounds of
+ * numbers (number_grammar.h) and patterns of JSON strings (pattern_grammar.h). Other words (not,
+ * multipleOf, uniqueItems, ...) narrow nothing: what the rules allow is the schema's shape. Bounds
+ * beyond SCHEMA_REPEAT_MAX are not counted out.
  */
 #ifndef RG_PARSERS_SCHEMA_GRAMMAR_H
 #define RG_PARSERS_SCHEMA_GRAMMAR_H
