@@ -13,6 +13,8 @@ import gateway as g
 
 
 def pytest_configure(config):
+    # an assertion that fails in a test's thread fails the test
+    config.addinivalue_line("filterwarnings", "error::pytest.PytestUnhandledThreadExceptionWarning")
     config.addinivalue_line("markers", "alone: loads the machine; scripts/test runs it beside no other")
 
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import http.client
 from pathlib import Path
@@ -72,6 +73,24 @@ def wait_until(condition, timeout=20.0, what="condition"):
         if time.monotonic() > end:
             raise AssertionError(f"{what} did not come true within {timeout} s")
         time.sleep(0.02)
+
+
+def in_parallel(fn, items):
+    """fn of every item, each in a thread of its own: item -> what it returned."""
+    got, errors = {}, []
+
+    def one(i):
+        try:
+            got[i] = fn(i)
+        except Exception as e:
+            errors.append(e)
+    threads = [threading.Thread(target=one, args=(i,)) for i in items]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors, errors[0]
+    return got
 
 
 def children_of(pid):

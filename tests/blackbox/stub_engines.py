@@ -10,6 +10,7 @@ Each model call takes the next entry of `plan`; without one it gets DEFAULT. Key
   ids, logprobs (default: by formula), finish (stop | length | abort), matched, version, versions,
   prompt_tokens (what is echoed), experts (bytes, or a function of the request), chunk (tokens per event), text,
   delay_s, wait (threading.Event: held until set), gap_s (between events)
+  hold_after: behind so many writes (the head is one) waits for give_up; `holding` counts those that do
   status + body: an HTTP error (with cut: broken off itself);  late_500: an HTTP error written into the middle
   of a good answer, which then ends;  error_event: {...} after half of the events
   drop: a set of keys left out (ids, logprobs, finish, done, prompt_tokens, completion_tokens)
@@ -47,7 +48,7 @@ class StubEngine:
         self.otherwise = None  # what to answer to a request's body when the plan is empty
         self.give_up = None    # threading.Event: while set, streams end with what they have sent (SGLang's pause, vLLM's abort)
         self.left = 0  # clients that went away before the end of their answer
-        self.running = self.most_running = self.connections = 0
+        self.running = self.most_running = self.connections = self.holding = 0
         self.port = 0
         self.loop = asyncio.new_event_loop()
         self.writers = set()
@@ -203,6 +204,11 @@ class StubEngine:
     async def send_until_aborted(self, writer, pieces, plan, aborted):
         """One event after the other; when give_up is set, an end with the tokens so far."""
         for i, piece in enumerate(pieces):
+            if i == plan.get("hold_after"):
+                self.holding += 1
+                while not self.give_up.is_set():
+                    await asyncio.sleep(0.005)
+                self.holding -= 1
             if self.give_up.is_set() and 0 < i < len(pieces) - 1:
                 doc = aborted((i - 1) * plan.get("chunk", 2))[-1] if i > 1 else None
                 if not doc:

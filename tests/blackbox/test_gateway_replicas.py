@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from gateway import wait_until
+from gateway import in_parallel, wait_until
 from stub_engines import StubEngine
 
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
@@ -26,21 +26,9 @@ def chat(gateway, sid, **more):
     return gateway.post(f"/sessions/{sid}/v1/chat/completions", {**ASK, **more}, timeout=60)
 
 
-def in_parallel(fn, items):
-    got, errors = {}, []
-
-    def one(i):
-        try:
-            got[i] = fn(i)
-        except Exception as e:  # pylint: disable=broad-except
-            errors.append(e)
-    threads = [threading.Thread(target=one, args=(i,)) for i in items]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not errors, errors[0]
-    return got
+def all_served(gateway, ids, **more):
+    """A call of every session."""
+    assert {a.status for a in in_parallel(lambda sid: chat(gateway, sid, **more), ids).values()} == {200}
 
 
 @contextlib.contextmanager
@@ -121,19 +109,19 @@ def test_a_replica_that_comes_back_gets_its_sessions_back(start):
     with replicas(2) as engines:
         gateway = start(workers=1, engine=[e.setting for e in engines], engine_health_interval="50ms")
         ids = [new_session(gateway) for _ in range(12)]
-        in_parallel(lambda sid: chat(gateway, sid), ids)
+        all_served(gateway, ids)
         homes = {sid: calls.most_common(1)[0][0] for sid, calls in placed(engines).items()}
         engines[0].health = 503
         gateway.wait_line("engine is down")
         for e in engines:
             e.requests.clear()
-        in_parallel(lambda sid: chat(gateway, sid, seed=1), ids)
+        all_served(gateway, ids, seed=1)
         assert all(set(c) == {1} for c in placed(engines).values())
         engines[0].health = 200
         gateway.wait_line("engine is up")
         for e in engines:
             e.requests.clear()
-        in_parallel(lambda sid: chat(gateway, sid, seed=2), ids)
+        all_served(gateway, ids, seed=2)
         assert {sid: calls.most_common(1)[0][0] for sid, calls in placed(engines).items()} == homes
 
 
@@ -154,7 +142,8 @@ def test_weight_updates_while_clients_stream(start, kind, incremental):
         def rest(body):
             prompt = body.get("input_ids") or body["token_ids"]
             n = first.setdefault("prompt", len(prompt))
-            return {"ids": TARGET[len(prompt) - n:], "matched": 257, "chunk": 1, "gap_s": 0.02, "version": version["now"]}
+            plan = {"ids": TARGET[len(prompt) - n:], "matched": 257, "chunk": 1, "gap_s": 0.005, "version": version["now"]}
+            return plan if version["now"] == "4" else {**plan, "hold_after": 2 + len(engine.requests) % 10}
 
         engine.otherwise = rest
         gateway = start(workers=2, engine=engine.setting)
@@ -170,12 +159,11 @@ def test_weight_updates_while_clients_stream(start, kind, incremental):
 
         clients = threading.Thread(target=lambda: in_parallel(client, ids))
         clients.start()
-        wait_until(lambda: len(engine.requests) == 10, 10, "all run")
         for v in ("2", "3", "4"):
-            time.sleep(0.25)
+            wait_until(lambda: engine.holding == 10, 20, "all have sent some tokens")
             assert gateway.post("/admin/pause", {"mode": "hold"}).status == 200
             engine.give_up.set()
-            wait_until(lambda: engine.running == 0, 10, "all were given up")
+            wait_until(lambda: engine.running == 0, 20, "all were given up")
             asked = len(engine.requests)
             version["now"] = v
             assert gateway.post("/admin/weight_version", {"version": int(v)}).status == 200
@@ -282,7 +270,7 @@ def test_the_limit_of_a_replica_is_one_for_all_workers(start):
         gateway.allow("died|killed|SIGKILL|signal")
         ids = [new_session(gateway) for _ in range(16)]
         assert len({sid.split("-")[0] for sid in ids}) == 2  # both workers have some
-        assert all(a.status == 200 for a in in_parallel(lambda sid: chat(gateway, sid), ids).values())
+        all_served(gateway, ids)
         assert engine.most_running == 3
         go = threading.Event()
         engine.plan.extend([{**GOOD, "wait": go}] * 3)
@@ -295,5 +283,5 @@ def test_the_limit_of_a_replica_is_one_for_all_workers(start):
         go.set()
         wait_until(lambda: engine.running == 0, 10, "the engine is left")
         engine.most_running = 0
-        assert all(a.status == 200 for a in in_parallel(lambda sid: chat(gateway, sid, seed=2), ids).values())
+        all_served(gateway, ids, seed=2)
         assert engine.most_running == 3

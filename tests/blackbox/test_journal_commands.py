@@ -151,7 +151,8 @@ def crc32c(data):
 def test_damage_is_named_and_read_over(folder):
     lines = [json.loads(l) for l in run("journal", "dump", folder).stdout.splitlines()]
     commits = [l for l in lines if l["kind"] == "commit"]
-    victim = commits[-1]                        # the second session's last turn
+    victim = commits[2]                         # the first session's last turn, the second behind it
+    assert len(commits) == 6 and len({l["session_id"] for l in commits[:3]}) == 1
     with open(last_segment(folder), "r+b") as f:
         f.seek(victim["offset"] + 20)
         byte = f.read(1)

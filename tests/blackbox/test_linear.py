@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from gateway import wait_until
-from stub_engines import StubEngine
+from stub_engines import DEFAULT, StubEngine
 from test_streaming import new, user
 from test_turn_cancel import inflight
 from test_turn_recovery import kill_worker
@@ -49,7 +49,7 @@ def test_a_dropped_turn_stays_dropped_after_a_crash(start, durability):
         t.start()
         wait_until(lambda: len(engine.requests) == 3 and engine.running == 1, 5, "the retry runs")
         before = state(gateway, s)
-        assert (before["num_records"], before["rollback_count"]) == (1, 1)
+        assert (before["num_records"], before["rollback_count"], before["rollback_dropped_trainable_tokens_total"]) == (1, 1, len(DEFAULT["ids"]))
         kill_worker(gateway)
         t.join(10)
         after = state(gateway, s)

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from gateway import wait_until
+from gateway import in_parallel, wait_until
 from test_streaming import new, user
 
 CEILING = 150_000
@@ -115,10 +115,6 @@ def test_many_wait_for_one_large_session(start):
         talk = say(gateway, session, talk) + user(f"{turn} " + "y" * 4000)
     small = new(gateway)
     wait_until(lambda: gateway.metrics()["rollgate_sessions_spilled"] > 0, 5, "it is spilled")
-    got = []
-
-    def ask(what):
-        got.append(what())
     asked = [lambda: gateway.get(f"{path}/trajectories").json()["trajectories"][0]["response_ids"]] * 4
 
     def persist(session, text):
@@ -129,11 +125,7 @@ def test_many_wait_for_one_large_session(start):
     leaver = gateway.connect()
     leaver.request("GET", f"{path}/trajectories")
     leaver.close()
-    threads = [threading.Thread(target=ask, args=(a,)) for a in asked]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    got = list(in_parallel(lambda n: asked[n](), range(len(asked))).values())
     ids = [g for g in got if isinstance(g, list)]
     assert len(ids) == 4 and got.count(200) == 2
     assert min(len(i) for i in ids) > 120 * 4000

@@ -5,9 +5,8 @@ import re
 import shutil
 import signal
 import subprocess
-import threading
 
-from gateway import ROOT, wait_until
+from gateway import ROOT, in_parallel, wait_until
 from test_faults import Talk
 from test_streaming import new, user
 
@@ -115,17 +114,9 @@ def test_each_limit_refuses_and_counts(start):
     full = gateway.chat(one, "c")
     assert full.status == 429 and full.json()["error"]["code"] == "max_nodes"
     assert "4" in full.json()["error"]["message"]
-    answers = []
-    threads = [threading.Thread(target=lambda: answers.append(gateway.chat(new(gateway), "x")))
-               for _ in range(2)]
     two = new(gateway)
-    threads = [threading.Thread(target=lambda n=n: answers.append(gateway.chat(two, f"x{n}")))
-               for n in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    refused = [a for a in answers if a.status != 200]
+    answers = in_parallel(lambda n: gateway.chat(two, f"x{n}"), range(4))
+    refused = [a for a in answers.values() if a.status != 200]
     assert {a.status for a in refused} == {429}
     assert all(int(a.headers["Retry-After"]) >= 1 and a.headers["x-should-retry"] == "true"
                for a in refused)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gateway import wait_until
+from gateway import in_parallel, wait_until
 from stub_engines import StubEngine
 from test_streaming import new, open_chat, user
 from test_turn_cancel import branches, inflight
@@ -119,13 +119,8 @@ def test_a_replayed_answer_is_the_first_one_byte_for_byte(start, tmp_path, path)
 def test_parallel_samples_of_one_prompt_are_not_merged(start):
     gateway = start(engine="builtin:random:1,delay_ms=500", workers=1)
     s = new(gateway)
-    got = []
-    threads = [threading.Thread(target=lambda: got.append(gateway.chat(s, "abc"))) for _ in range(3)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(10)
-    assert len({a.json()["choices"][0]["message"]["content"] for a in got}) == 3
+    got = in_parallel(lambda _: gateway.chat(s, "abc"), range(3))
+    assert len({text(a) for a in got.values()}) == 3
     assert branches(gateway, s) == 3
 
 
@@ -219,13 +214,8 @@ def test_two_lost_running_samples_are_joined_one_each(start):
     gateway = start(engine="builtin:random:1,delay_ms=1500", rejoin_window="10s", workers=1)
     s = new(gateway)
     lose_running(gateway, s, {"messages": user("x")}, clients=2)
-    got = []
-    threads = [threading.Thread(target=lambda: got.append(gateway.chat(s, "x"))) for _ in range(2)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(10)
-    assert len({text(a) for a in got}) == 2 and branches(gateway, s) == 2
+    got = in_parallel(lambda _: gateway.chat(s, "x"), range(2))
+    assert len({text(a) for a in got.values()}) == 2 and branches(gateway, s) == 2
     assert gateway.metrics()["rollgate_joins_total"] == 2
 
 
@@ -249,13 +239,8 @@ def test_other_idempotency_keys_are_other_samples(start):
 def test_a_key_joins_only_its_own_running_call(start):
     gateway = start(engine="builtin:random:1,delay_ms=1200", workers=1)
     s = new(gateway)
-    got = {}
-    threads = [threading.Thread(target=lambda k=k, i=i: got.__setitem__((k, i), post(gateway, s, "x", Idempotency_Key=k)))
-               for k in ("one", "two") for i in range(3)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(10)
+    got = in_parallel(lambda k: post(gateway, s, "x", Idempotency_Key=k[0]),
+                      [(k, i) for k in ("one", "two") for i in range(3)])
     for k in ("one", "two"):
         assert len({text(got[k, i]) for i in range(3)}) == 1
     assert text(got["one", 0]) != text(got["two", 0])
