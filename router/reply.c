@@ -121,6 +121,8 @@ void reply_body(struct buf *out, const struct reply_to *to, int status, const ch
                 struct str body)
 {
     begin(out, to, status, content_type, body.len);
+    if (status == 503)
+        buf_puts(out, "Retry-After: 1\r\n");
     buf_puts(out, "Cache-Control: no-store\r\n\r\n");
     if (!to->head)
         buf_add_str(out, body);

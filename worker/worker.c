@@ -312,6 +312,7 @@ static void on_reload(struct child *c)
     session_store_configure(w->api.turns.store, &sessions);
     for (size_t i = 0; i < w->api.turns.n_journals; i++)
         journal_resize(w->api.turns.journals[i].journal, (uint64_t)now->journal_segment_bytes);
+    server_limit_bodies(w->server, (size_t)now->max_body_bytes);
     sinks_configure(w->api.sinks, now);
     if (keys_load(now->admin_key_file, now->key_secret_file, w->h->state_dir, &fresh, &e)) {
         log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));

@@ -187,3 +187,12 @@ def test_one_journal_has_one_owner(start):
     second.process = None
     assert talk.turn() == 200
     talk.check()
+
+
+def test_what_no_command_takes_is_a_usage_error(tmp_path):
+    (tmp_path / "a").mkdir()
+    for words in (["verify", "--json", tmp_path / "a"], ["dump", tmp_path / "a", "-v"], ["compact", tmp_path / "a", tmp_path],
+                  ["compact", tmp_path / "a", "--keep", "1h"], ["compact", tmp_path / "a", "--tombstone-ttl", "long"],
+                  ["verify"], ["mend", tmp_path / "a"]):
+        done = run("journal", *words)
+        assert done.returncode == 2 and done.stderr.startswith("usage:") and not done.stdout, (words, done)

@@ -259,6 +259,9 @@ def test_a_reload_changes_limits_without_a_restart(start):
     assert s.post("/sessions", body).status in (200, 400)
     reload(s, workers=1, routers=1, **{"max-body-bytes": "4KiB"})
     g.wait_until(lambda: s.post("/sessions", body).status == 413, what="the router applies the limit")
+    reload(s, workers=1, routers=1, **{"max-body-bytes": "2MiB"})     # more than at the start
+    long = b'{"metadata": {"x": "' + b"x" * 1_500_000 + b'"}}'
+    g.wait_until(lambda: s.post("/sessions", long).status == 200, what="router and worker apply the limit")
     assert s.family() == family
 
 

@@ -231,6 +231,11 @@ int server_new(struct loop *loop, const struct server_options *o, server_handler
     return 0;
 }
 
+void server_limit_bodies(struct server *s, size_t max_bytes)
+{
+    s->conf.max_request_entity_size = max_bytes;
+}
+
 void server_listen(struct server *s, int fd)
 {
     h2o_socket_t *l;

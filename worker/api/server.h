@@ -28,6 +28,9 @@ typedef void (*server_handler_fn)(void *ctx, struct exchange *x);
 int server_new(struct loop *loop, const struct server_options *o, server_handler_fn handler,
                void *ctx, struct server **ret, struct err *e);
 
+/* Another limit for bodies that begin from now on. */
+void server_limit_bodies(struct server *s, size_t max_bytes);
+
 /* Accepts from fd (unix or TCP, non-blocking, listening), which stays the caller's. */
 void server_listen(struct server *s, int fd);
 

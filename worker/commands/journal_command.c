@@ -141,7 +141,7 @@ static int compact_command(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         bool ttl = strcmp(argv[i], "--tombstone-ttl") == 0;
 
-        if (argv[i][0] != '-') {
+        if (argv[i][0] != '-' && !dir) {
             dir = argv[i];
             continue;
         }
@@ -157,14 +157,25 @@ static int compact_command(int argc, char **argv)
     return dir ? compact(dir, &d) : -1;
 }
 
+static int look_command(int argc, char **argv)
+{
+    int rc = 0;
+
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-')
+            return -1;
+    }
+    for (int i = 1; i < argc; i++)
+        rc |= look_at(argv[i], strcmp(argv[0], "dump") == 0);
+    return rc;
+}
+
 int journal_command(int argc, char **argv)
 {
     int rc = -1;
 
     if (argc > 2 && (strcmp(argv[1], "verify") == 0 || strcmp(argv[1], "dump") == 0)) {
-        rc = 0;
-        for (int i = 2; i < argc; i++)
-            rc |= look_at(argv[i], strcmp(argv[1], "dump") == 0);
+        rc = look_command(argc - 1, argv + 1);
     } else if (argc > 2 && strcmp(argv[1], "compact") == 0) {
         rc = compact_command(argc - 1, argv + 1);
     }
