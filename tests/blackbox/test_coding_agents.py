@@ -66,11 +66,28 @@ def claude(p, kind):
 
 
 def codex(p, kind):
-    p.write(".codex/config.toml", f'model = "m"\nmodel_provider = "rg"\n[model_providers.rg]\n'
+    """Models that it knows get their tools in the input, and one that runs JavaScript."""
+    p.write(".codex/config.toml", f'model = "{kind or "m"}"\nmodel_provider = "rg"\n[model_providers.rg]\n'
             f'name = "rg"\nbase_url = "{p.base}"\nenv_key = "RG_KEY"\nwire_api = "responses"\n')
     free = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
     return ({"RG_KEY": "k"}, ["codex", "exec", *free, FIRST],
             ["codex", "exec", "resume", "--last", *free, AGAIN])
+
+
+def copilot(p, kind):
+    kind, _, api = kind.partition(" ")
+    env = {"COPILOT_PROVIDER_BASE_URL": p.base if kind == "openai" else p.root, "COPILOT_OFFLINE": "true",
+           "COPILOT_PROVIDER_TYPE": kind, "COPILOT_PROVIDER_WIRE_API": api or "completions",
+           "COPILOT_PROVIDER_API_KEY": "k", "COPILOT_MODEL": "m", "COPILOT_AUTO_UPDATE": "false"}
+    return env, ["copilot", "-p", FIRST, "--allow-all-tools", "--allow-all-paths"], None
+
+
+def cn(p, kind):
+    path = p.write("config.yaml", "name: t\nversion: 0.0.1\nschema: v1\nmodels:\n"
+                   f"  - {{name: m, provider: {kind}, model: m, apiBase: '{p.base}/', apiKey: k, roles: [chat],"
+                   " capabilities: [tool_use]}\n")
+    env = {"CONTINUE_TELEMETRY_ENABLED": "0"}
+    return env, ["cn", "--config", path, "--auto", "-p", FIRST], None
 
 
 def opencode(p, kind):
@@ -110,8 +127,18 @@ def cline(p, kind):
 LS = '{"command" :"ls",  "description": "list caf\\u00e9 files"}'
 RUNS = {
     "claude": (claude, "", ("Bash", LS), ("Read", '{"file_path" :"%s/notes.txt", "limit": 10.0}')),
-    "codex": (codex, "", ("exec_command", '{"cmd" :"ls", "workdir": "."}'),
-              ("exec_command", '{"cmd": "cat %s/notes.txt", "yield_time_ms": 1000.0}')),
+    **{f"codex {k}".strip(): (codex, k, ("exec_command", '{"cmd" :"ls", "workdir": "."}'),
+                              ("exec_command", '{"cmd": "cat %s/notes.txt", "yield_time_ms": 1000.0}'))
+       for k in ("", "gpt-5.5")},
+    "codex gpt-5.6-luna": (
+        codex, "gpt-5.6-luna",
+        ("exec", '{"input" :"const r = await tools.exec_command({cmd: \'ls\'});\\ntext(r.output);"}'),
+        ("exec", '{"input": "text((await tools.exec_command({cmd: \'cat %s/notes.txt\'})).output); '
+                 'notify(\'caf\\u00e9\');"}')),
+    **{f"copilot {k}": (copilot, k, ("bash", LS), ("view", '{"path" :"%s/notes.txt"}'))
+       for k in ("openai", "openai responses", "anthropic", "azure")},
+    **{f"cn {k}": (cn, k, ("Bash", '{"command" :"ls"}'), ("Read", '{"filepath" :"%s/notes.txt"}'))
+       for k in ("openai", "anthropic")},
     **{f"opencode {k}": (opencode, k, ("bash", LS), ("read", '{"filePath" :"%s/notes.txt", "limit": 10.0}'))
        for k in ("openai-compatible", "openai", "anthropic")},
     **{f"qwen {k}": (qwen, k, ("run_shell_command", '{"command" :"ls",  "is_background": false}'),
@@ -168,17 +195,20 @@ MCP = {
     "claude": [("ToolSearch", '{"query": "select:mcp__f__list_files,mcp__f__read_file"}'),
                ("mcp__f__list_files", "{}"), ("mcp__f__read_file", '{"path" :"notes.txt"}')],
     "codex": [("list_files", "{}"), ("read_file", '{"path" :"notes.txt"}')],
+    "codex gpt-5.5": [("tool_search", '{"query" :"list_files read_file", "limit": 4}'),
+                      ("list_files", "{}"), ("read_file", '{"path" :"notes.txt"}')],
 }
 
 
 @pytest.mark.parametrize("name", list(MCP))
 def test_tools_of_a_server_keep_the_conversation(start, tmp_path, name):
-    """Claude Code has them deferred and brings them in by a search; Codex in a namespace."""
-    installed(name)
+    """Claude Code has them deferred and brings them in by a search; Codex in a namespace, or deferred, too."""
+    how, kind, *_ = RUNS[name]
+    installed(name.split()[0])
     script = [say(THOUGHT + "So.\n", call) for call in MCP[name]] + ["It is MAGENTA-4417."]
     gateway, session, place = play(start, tmp_path, script)
     server = {"command": str(BIN / "node"), "args": [str(AGENTS / "mcp.mjs")]}
-    env, first, _ = RUNS[name][0](place, "")
+    env, first, _ = how(place, kind)
     if name == "claude":
         path = place.write("mcp.json", {"mcpServers": {"f": {"type": "stdio", **server}}})
         first[1:1] = ["--mcp-config", path, "--strict-mcp-config"]
