@@ -136,8 +136,9 @@ class Client(threading.Thread):
 
 def kill_supervisor(gateway):
     """Alone: its children are ended by its death. Then the same command again, as systemd would."""
+    gateway.signal(signal.SIGSTOP)  # no child is forked behind our look at them
     family = gateway.family()
-    os.kill(gateway.process.pid, signal.SIGKILL)
+    gateway.signal(signal.SIGKILL)
     gateway.process.wait(10)
     wait_until(lambda: not any(alive(p) for p in family), 10, "the children end with the supervisor")
     gateway.start()
