@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import threading
 import time
 
@@ -156,3 +157,48 @@ def test_samples_one_right_after_the_other_are_all_new(start):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         ids = sum(pool.map(some, [50] * 4), [])
     assert len(set(ids)) == 200 == len(records(gateway, s)["records"])
+
+
+@pytest.mark.parametrize("prompts", [1, 2])
+@pytest.mark.parametrize("arrives", [True, False])
+def test_a_repeated_request_waits_for_an_answer_under_way(start, arrives, prompts):
+    """Neither a second sample of what may yet be lost nor the first one's answer if that arrives."""
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, workers=1, routers=4)
+        gateway.allow("process died")
+        s = new(gateway)
+        go = threading.Event()
+        engine.plan.extend([{"ids": [65 + i, 257], "wait": go} for i in range(prompts)])
+        path = f"/sessions/{s['session_id']}/v1/completions"
+        body = json.dumps({"model": "m", "prompt": ["x", "y"][:prompts]})
+
+        def texts(connection):
+            r = connection.getresponse()
+            assert r.status == 200
+            return r.headers.get("Rollgate-Replayed"), sorted(c["text"] for c in json.loads(r.read())["choices"])
+
+        with contextlib.closing(gateway.connect()) as first, contextlib.closing(gateway.connect()) as second:
+            first.request("POST", path, body)
+            wait_until(lambda: engine.running == prompts, 5, "the calls run")
+            router = holder(gateway, first.sock)
+            second.connect()
+            while wait_until(lambda: holder(gateway, second.sock), 5, "it is accepted") == router:
+                second.close()
+                second.connect()
+            os.kill(router, signal.SIGSTOP)
+            go.set()
+            wait_until(lambda: gateway.log().count("outcome=ok") == prompts, 5, "they are committed")
+            engine.plan.extend([{"ids": [75 + i, 257]} for i in range(prompts)])
+            second.request("POST", path, body)
+            second.sock.settimeout(1)
+            with pytest.raises(TimeoutError):
+                second.sock.recv(1, socket.MSG_PEEK)
+            assert len(engine.requests) == prompts
+            second.sock.settimeout(10)
+            os.kill(router, signal.SIGCONT if arrives else signal.SIGKILL)
+            if arrives:
+                assert texts(first) == (None, ["A", "B"][:prompts])
+                assert texts(second) == (None, ["K", "L"][:prompts])
+            else:
+                assert texts(second) == ("1", ["A", "B"][:prompts])
+        assert len(records(gateway, s)["records"]) == prompts * (1 + arrives)
