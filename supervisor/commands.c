@@ -27,8 +27,10 @@ struct config *commands_load(int argc, char **argv, enum commands_care care)
     if (care != COMMANDS_SYNTAX) {
         if (listeners_check(c, &e))
             buf_printf(&mistakes, "%s\n", e.text);
-        keys_check_files(c->admin_key_file, c->key_secret_file, &mistakes);
         router_check(c, &mistakes);
+    }
+    if (care > COMMANDS_SITE) {
+        keys_check_files(c->admin_key_file, c->key_secret_file, &mistakes);
         if (c->upstream.n == 0)
             worker_check(c, care == COMMANDS_MODEL, &mistakes);
         if (care == COMMANDS_ROUTE && c->upstream.n == 0)

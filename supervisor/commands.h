@@ -22,6 +22,7 @@ int nginx_command(int argc, char **argv);
 /* Loads the settings, or prints every mistake to stderr and returns NULL. */
 enum commands_care {
     COMMANDS_SYNTAX, /* names and values by themselves */
+    COMMANDS_SITE,   /* and where we listen and who our peers are */
     COMMANDS_VALUES, /* and what they stand for: addresses, files, names */
     COMMANDS_ROUTE,  /* the same, and there must be upstreams */
     COMMANDS_MODEL,  /* the same as VALUES, and the model is loaded to see */

@@ -153,19 +153,53 @@ static void add_server(const struct config *c, const struct site *site, struct b
         read_s, (long long)c->send_timeout_ms / 1000);
 }
 
+/* What would mean something else to nginx than a value. */
+static bool is_value(const char *text)
+{
+    for (const char *p = text; *p; p++) {
+        if (strchr(";{}\"'\\$#", *p) || (unsigned char)*p < ' ')
+            return false;
+    }
+    return *text != 0;
+}
+
+static bool check_site(const struct site *site)
+{
+    const struct {
+        const char *flag, *value;
+    } all[] = {{"--server-name", site->name},
+               {"--certificate", site->certificate},
+               {"--certificate-key", site->key},
+               {"--site-listen", site->listen}};
+
+    bool good = true;
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        if (is_value(all[i].value))
+            continue;
+        fprintf(stderr, "%s: \"%s\" cannot stand in an nginx file\n", all[i].flag, all[i].value);
+        good = false;
+    }
+    return good;
+}
+
 int nginx_command(int argc, char **argv)
 {
     struct site site;
     struct buf out = {0};
     struct config *c;
+    bool good;
 
     site.name = take_value(&argc, argv, "--server-name", "_");
     site.certificate = take_value(&argc, argv, "--certificate", "/etc/rollgate/tls.crt");
     site.key = take_value(&argc, argv, "--certificate-key", "/etc/rollgate/tls.key");
     site.listen = take_value(&argc, argv, "--site-listen", "443");
-    c = commands_load(argc, argv, COMMANDS_SYNTAX);
-    if (!c)
+    good = check_site(&site);
+    c = commands_load(argc, argv, COMMANDS_SITE);
+    if (!c || !good) {
+        config_free(c);
         return 2;
+    }
     buf_puts(&out, "# Written by `rollgate nginx-config`: include it inside http { }.\n");
     add_map(c, &out);
     add_upstreams(c, &out);
