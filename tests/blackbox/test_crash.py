@@ -120,7 +120,7 @@ class Client(threading.Thread):
         a = self.until_answered(f"{session.path}/v1/chat/completions",
                                 {"model": "m", "messages": session.messages, "stream": stream}, stream, session)
         message = a["choices"][0]["message"]
-        session.answered.append((a["id"].removeprefix("chatcmpl-"), message["content"]))
+        session.answered.append((a["id"], message["content"]))
         session.messages += [message, {"role": "user", "content": f"go on {len(session.answered)}"}]
 
     def run(self):

@@ -571,3 +571,21 @@ def test_a_completion_of_ids_the_model_does_not_have_is_refused(start):
         assert bad.status == 400, bad.text
         assert bad.json()["error"]["param"] == "prompt" and "prompt[2]" in bad.json()["error"]["message"]
     assert gateway.post(path, {"model": "m", "prompt": [104, 105], "max_tokens": 4}).status == 200
+
+
+def test_response_ids_are_those_that_clients_were_told(serve):
+    gateway, session = serve(["one", "two", "three", "four"])
+    bodies = {"/v1/chat/completions": chat_body(), "/v1/messages": messages_body(), "/v1/responses": responses_body(),
+              "/v1/completions": {"model": "m", "prompt": "x"}}
+    told = [post(gateway, session, path, body).json()["id"] for path, body in bodies.items()]
+    assert [i.rstrip("0123456789abcdef") for i in told] == ["chatcmpl-", "msg_", "resp_", "cmpl-"]
+    for n, i in enumerate(told):
+        reward = {"reward_info": {"n": n}, "response_id": i}
+        assert gateway.request("POST", f"/sessions/{session}/reward_info", reward).status == 200
+    state = gateway.request("GET", f"/sessions/{session}?records=1").json()
+    assert [a["response_id"] for r in state["records"] for a in r["answers"]] == told
+    assert [x["response_id"] for x in state["tree"]["nodes"] if x["generated"]] == told
+    assert state["turn_rewards"] == {i: {"n": n} for n, i in enumerate(told)}
+    whole = gateway.request("GET", f"/sessions/{session}/trajectories?select=all_checkpoints").json()
+    assert [t["turns"][-1]["response_id"] for t in whole["trajectories"]] == told
+    assert [t["turn_rewards"] for t in whole["trajectories"]] == [{i: {"n": n}} for n, i in enumerate(told)]

@@ -224,6 +224,7 @@ int call_parse(struct call *c, struct str body, struct err *e)
     c->req = ARENA_NEW(&c->arena, struct chat_request);
     if (c->dialect->parse(&c->arena, c->body, &headers, &past, c->req, e))
         return -1;
+    c->req->id_head = c->dialect->id_head;
     if (!c->req->model.len)
         c->req->model = str_cstr(model_info(c->api->turns.model)->name);
     return 0;

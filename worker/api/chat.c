@@ -411,5 +411,8 @@ static int chat_parse(struct arena *a, const struct json *body,
     return 0;
 }
 
-const struct dialect dialect_chat = {
-    .name = "chat", .parse = chat_parse, .writer = chat_writer_new, .error = openai_write_error};
+const struct dialect dialect_chat = {.name = "chat",
+                                     .id_head = "chatcmpl-",
+                                     .parse = chat_parse,
+                                     .writer = chat_writer_new,
+                                     .error = openai_write_error};

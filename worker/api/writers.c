@@ -1,6 +1,7 @@
 #include "worker/api/writers.h"
 
 #include "common/codec/utf8.h"
+#include "worker/api/responses.h"
 
 void writer_init(struct writer *w, const struct turn_sink *sink, struct arena *a,
                  const struct chat_request *req, const struct json *body, struct buf *out)
@@ -12,7 +13,7 @@ void writer_begin(struct writer *w, const struct turn_head *h)
 {
     w->head = *h;
     w->head.session_id = arena_str(w->a, h->session_id);
-    w->head.response_id = arena_str(w->a, h->response_id);
+    w->head.response_id = arena_str(w->a, response_bare_id(h->response_id));
     w->begun = true;
 }
 

@@ -651,5 +651,5 @@ double trajectory_reward(const struct session *s, bool *ret_known)
 
 const struct reward *trajectory_turn_reward(const struct session *s, const struct turn *t)
 {
-    return t->response_id.p ? map_get(&s->rewards_by_response, t->response_id) : NULL;
+    return t->response_id.p ? map_get(&s->rewards_by_response, response_key(t->response_id)) : NULL;
 }

@@ -333,7 +333,7 @@ static void note_ids(struct forest *f, struct turn *t)
     const struct json *calls = json_get(t->message, "tool_calls");
 
     if (t->response_id.p)
-        (void)map_set(&f->by_response, t->response_id, t);
+        (void)map_set(&f->by_response, response_key(t->response_id), t);
     for (size_t i = 0; json_at(calls, i); i++) {
         struct str id = json_string(json_get(json_at(calls, i), "id"));
 

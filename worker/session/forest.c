@@ -44,6 +44,15 @@ struct str forest_text(struct forest *f, struct str s)
     return str_of(copy, s.len);
 }
 
+struct str response_key(struct str id)
+{
+    size_t at = id.len;
+
+    while (at > 0 && id.p[at - 1] != '-' && id.p[at - 1] != '_')
+        at--;
+    return str_sub(id, at, id.len);
+}
+
 /* --- gates --- */
 
 static bool same_value(const struct json *a, const struct json *b)

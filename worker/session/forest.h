@@ -252,6 +252,9 @@ struct turn **turn_path(struct turn *t, struct arena *a);
 /* The stored messages up to and including node, as a JSON array in the arena. */
 struct json *node_messages(const struct node *node, uint32_t extra, struct arena *a);
 
+/* What is unique in a response id, which begins as its dialect's ids do: the key of by_response. */
+struct str response_key(struct str id);
+
 /* Interns short texts (labels, versions) in the session's arena. */
 struct str forest_str(struct forest *f, struct str s);
 

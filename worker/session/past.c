@@ -48,7 +48,7 @@ static const struct call *numbered(const struct session *s, uint64_t number)
 enum session_cause session_response_cause(const struct session *s, struct str response_id,
                                           enum session_cause otherwise)
 {
-    const struct turn *t = map_get(&s->forest.by_response, response_id);
+    const struct turn *t = map_get(&s->forest.by_response, response_key(response_id));
 
     return t ? t->cause : otherwise;
 }
@@ -94,7 +94,7 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
 const struct json *session_messages(const struct session *s, struct arena *a,
                                     struct str response_id)
 {
-    const struct turn *t = map_get(&s->forest.by_response, response_id);
+    const struct turn *t = map_get(&s->forest.by_response, response_key(response_id));
 
     CHECK(s->residence == RESIDENT);
     return t && t->node ? node_messages(t->node, 0, a) : NULL;
@@ -103,7 +103,7 @@ const struct json *session_messages(const struct session *s, struct arena *a,
 bool session_find_response(const struct session *s, struct str response_id,
                            struct session_past_response *ret)
 {
-    const struct turn *t = map_get(&s->forest.by_response, response_id);
+    const struct turn *t = map_get(&s->forest.by_response, response_key(response_id));
 
     if (!t)
         return false;

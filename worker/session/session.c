@@ -58,7 +58,7 @@ int session_reward_record(struct session *s, const struct json *reward_info, str
     if (check_open(s, e) != 0)
         return -1;
     CHECK(s->filled);
-    if (response_id.p && !map_get(&s->forest.by_response, response_id))
+    if (response_id.p && !map_get(&s->forest.by_response, response_key(response_id)))
         return err_field(e, "response_id", "this session has no response '%.*s'",
                          (int)MIN_OF(response_id.len, 80), response_id.p);
     record_head(record, RECORD_REWARD, s->id, now_ms);
@@ -128,16 +128,18 @@ int session_apply_sink(struct session *s, struct record_in *r, struct err *e)
 
 struct reward *session_reward(struct session *s, struct str response_id)
 {
+    const struct turn *t;
     struct reward *r;
 
     if (!response_id.p)
         return &s->reward;
-    r = map_get(&s->rewards_by_response, response_id);
+    r = map_get(&s->rewards_by_response, response_key(response_id));
     if (!r) {
+        t = map_get(&s->forest.by_response, response_key(response_id));
         r = ARENA_NEW(&s->forest.arena, struct reward);
-        r->response_id = forest_text(&s->forest, response_id);
+        r->response_id = forest_text(&s->forest, t ? t->response_id : response_id);
         *vec_push(&s->turn_rewards) = r;
-        (void)map_set(&s->rewards_by_response, r->response_id, r);
+        (void)map_set(&s->rewards_by_response, response_key(r->response_id), r);
     }
     return r;
 }

@@ -194,7 +194,8 @@ enum step_result step_generate(struct turn *t)
     for (uint32_t i = 0; i < t->n_runs; i++) {
         t->runs[i].turn = t;
         ids_hex(t->env->ids, hex, 16);
-        t->runs[i].response_id = arena_str(&t->arena, str_of(hex, 32));
+        t->runs[i].response_id =
+            arena_printf(&t->arena, "%s%.32s", req->id_head ? req->id_head : "", hex);
         run_decode_init(t, &t->runs[i], i);
     }
     send_head(t);

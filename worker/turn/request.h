@@ -21,6 +21,7 @@ enum tool_choice { CHOICE_AUTO, CHOICE_NONE, CHOICE_REQUIRED, CHOICE_FUNCTION };
 
 struct chat_request {
     struct str model;                  /* as the client named it; echoed in the answer */
+    const char *id_head;               /* what its dialect's response ids begin with, or NULL */
     struct chat chat;                  /* messages, tools, kwargs; messages NULL for completions */
     const struct json *callable;       /* the tools that calls may name: chat.tools, or more that
                                           only messages tell of; NULL: none */
@@ -71,7 +72,7 @@ struct turn_logprob {
 /* Facts known when the call was accepted (before the first token). */
 struct turn_head {
     struct str session_id;
-    struct str response_id; /* bare unique part; dialects put their prefix before it */
+    struct str response_id; /* dialects put their own head before its unique part */
     uint64_t created_s;
     struct turn_usage usage; /* prompt counts only */
     uint64_t call;           /* its number in the session */
