@@ -89,6 +89,17 @@ def test_tool_task_and_a_second_question(start, provider, how):
     check_one_trajectory(gateway, session, report, 4)
 
 
+@pytest.mark.parametrize("client, how", [
+    *((c, h) for c in ("azure", "deployment", "groq", "xsai") for h in ("plain", "stream")),
+    ("openrouter", "plain"),    # its stream takes no "usage": null, which OpenAI's has
+])
+def test_clients_of_other_vendors(start, client, how):
+    gateway = serve(start)
+    session = new_session(gateway)
+    report = run("other.mjs", base_of(gateway, session), how, client)
+    check_one_trajectory(gateway, session, report, 3)
+
+
 def test_abort_mid_stream(start):
     gateway = serve(start, "first.json", ",tokens_per_s=200")
     session = new_session(gateway)
