@@ -9,7 +9,6 @@
 #define RG_PRINTF(fmt_at, args_at) __attribute__((format(printf, fmt_at, args_at)))
 #define RG_NORETURN __attribute__((noreturn))
 #define RG_MUSTCHECK __attribute__((warn_unused_result))
-#define RG_UNUSED __attribute__((unused))
 #define RG_LIKELY(x) __builtin_expect(!!(x), 1)
 #define RG_UNLIKELY(x) __builtin_expect(!!(x), 0)
 

@@ -1,6 +1,6 @@
 /*
  * struct buf: a growing byte buffer. Bytes [0, len) of p are the content; cap >= len.
- * Embed by value: buf_init .. buf_done. A zeroed struct is a valid empty buffer.
+ * Embed by value; a zeroed struct is a valid empty buffer.
  */
 #ifndef RG_BASE_BUF_H
 #define RG_BASE_BUF_H
@@ -17,11 +17,6 @@ struct buf {
     size_t len;
     size_t cap;
 };
-
-static inline void buf_init(struct buf *b)
-{
-    *b = (struct buf){0};
-}
 
 /* Frees the bytes and leaves an empty buffer. */
 void buf_done(struct buf *b);

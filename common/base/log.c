@@ -106,9 +106,6 @@ static void add_field(struct buf *b, const struct log_field *f)
     case LOG_UINT:
         buf_printf(b, "%" PRIu64, (uint64_t)f->i);
         break;
-    case LOG_DOUBLE:
-        buf_printf(b, "%.6g", f->d);
-        break;
     default:
         if (!json && is_plain(f->s)) {
             buf_add_str(b, f->s);

@@ -27,21 +27,19 @@ struct log_scope {
     struct str request;
 };
 
-enum log_type { LOG_END, LOG_STR, LOG_INT, LOG_UINT, LOG_DOUBLE };
+enum log_type { LOG_END, LOG_STR, LOG_INT, LOG_UINT };
 
 struct log_field {
     const char *key;
     enum log_type type;
     struct str s;
     int64_t i;
-    double d;
 };
 
 #define LOG_S(k, v) ((struct log_field){.key = (k), .type = LOG_STR, .s = (v)})
 #define LOG_T(k, v) ((struct log_field){.key = (k), .type = LOG_STR, .s = str_cstr(v)})
 #define LOG_I(k, v) ((struct log_field){.key = (k), .type = LOG_INT, .i = (int64_t)(v)})
 #define LOG_U(k, v) ((struct log_field){.key = (k), .type = LOG_UINT, .i = (int64_t)(v)})
-#define LOG_D(k, v) ((struct log_field){.key = (k), .type = LOG_DOUBLE, .d = (v)})
 
 /* Process-wide settings, made once at start of each process. `role` is borrowed ("router-0"). */
 void log_setup(const char *role, enum log_level max, enum log_format format);

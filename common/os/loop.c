@@ -372,11 +372,6 @@ void loop_stop(struct loop *l)
     l->stopped = true;
 }
 
-bool loop_stopped(const struct loop *l)
-{
-    return l->stopped;
-}
-
 /* ------------------------------------------------------------------ inside another loop */
 
 int loop_embed(struct loop *l, struct err *e)

@@ -123,7 +123,6 @@ int loop_poll(struct loop *l, int timeout_ms);
 /* Turns until loop_stop. */
 void loop_run(struct loop *l);
 void loop_stop(struct loop *l);
-bool loop_stopped(const struct loop *l);
 
 /* Milliseconds to the next timer (0 when a task is posted), -1 when there is none. */
 int64_t loop_next_timeout_ms(const struct loop *l);

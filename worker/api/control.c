@@ -80,8 +80,9 @@ void control_state(struct api_request *r)
 
 /* --- change --- */
 
-int control_end(struct api *a, struct session *s, enum session_end how, const struct json *detail,
-                struct ledger_done done, struct err *e)
+/* Ends a session as asked: record, running calls, long polls. `done` as in ledger_write. */
+static int control_end(struct api *a, struct session *s, enum session_end how,
+                       const struct json *detail, struct ledger_done done, struct err *e)
 {
     struct buf record = {0};
     char id[ID_TEXT_MAX] = "";

@@ -131,8 +131,9 @@ int request_begin(struct arena *a, const struct json *body, const struct dialect
     return 0;
 }
 
-int request_sampling_as(struct arena *a, const char *name, const struct json *v,
-                        struct chat_request *req, struct err *e)
+/* One field of the sampling, read as `name` wherever it stood. */
+static int request_sampling_as(struct arena *a, const char *name, const struct json *v,
+                               struct chat_request *req, struct err *e)
 {
     struct json *all = ARENA_NEW(a, struct json);
 

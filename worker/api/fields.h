@@ -38,10 +38,6 @@ int request_begin(struct arena *a, const struct json *body, const struct dialect
 /* Takes the named sampling fields over, checked, into sampling and sampling_given. */
 int request_sampling(struct arena *a, const struct json *body, const char *const *names, size_t n,
                      struct chat_request *req, struct err *e);
-/* One of them, under another name than the body has. */
-int request_sampling_as(struct arena *a, const char *name, const struct json *v,
-                        struct chat_request *req, struct err *e);
-
 /* A response_format in Chat Completions' form; text needs nothing. */
 int request_format(struct arena *a, const struct json *format, const char *path,
                    struct chat_request *req, struct err *e);

@@ -25,10 +25,6 @@ int control_room(struct api *a, int64_t count, struct err *e);
 /* The body as an object, or NULL when there is none. -1 and e: it is something else. */
 int control_body(struct api_request *r, struct arena *a, const struct json **ret, struct err *e);
 
-/* Ends a session as asked: record, running calls, long polls. `done` as in ledger_write. */
-int control_end(struct api *a, struct session *s, enum session_end how, const struct json *detail,
-                struct ledger_done done, struct err *e);
-
 /* The same for FINALIZE and EXPIRE: the sinks are promised the session's export, made with these
  * options (NULL: the defaults), and get it. */
 struct export_options;

@@ -14,12 +14,6 @@ void respond_json(struct api_request *r, const struct buf *body)
     exchange_reply(r->x, 200, "application/json", buf_str(body));
 }
 
-void respond_status_ok(struct api_request *r)
-{
-    respond_count(r->api, r->dialect, 200);
-    exchange_reply(r->x, 200, "application/json", STR("{\"status\":\"ok\"}"));
-}
-
 void respond_empty(struct api_request *r, int status)
 {
     respond_count(r->api, r->dialect, status);

@@ -10,7 +10,6 @@
 struct dialect;
 
 void respond_json(struct api_request *r, const struct buf *body);
-void respond_status_ok(struct api_request *r); /* {"status":"ok"} */
 void respond_empty(struct api_request *r, int status);
 
 /* dialect NULL: OpenAI's shape. */

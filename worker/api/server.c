@@ -36,7 +36,9 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
     return 0;
 }
 
-bool server_has_input(const struct server_conn *c, bool empty)
+/* Whether bytes have come that are no request at hand: in the socket, or read by libh2o. `empty`:
+ * the empty line of a confirmation counts, too. */
+static bool server_has_input(const struct server_conn *c, bool empty)
 {
     static const struct str line = STR_LIT("\r\n");
     /* A request that is being disposed of still lies there. */

@@ -74,10 +74,6 @@ struct exchange {
  * close". */
 void server_announce(struct server_conn *c);
 
-/* Whether bytes have come that are no request at hand: in the socket, or read by libh2o. `empty`:
- * the empty line of a confirmation counts, too. */
-bool server_has_input(const struct server_conn *c, bool empty);
-
 /* Whether something is noted of the last answer, and not settled. */
 static inline bool server_noted(const struct server_conn *c)
 {

@@ -150,7 +150,7 @@ void sibling_cancel(struct sibling_call *c)
 }
 
 struct sibling_round {
-    const struct sibling_round_fns *fns; /* NULL: forgotten */
+    const struct sibling_round_fns *fns;
     void *ctx;
     size_t waiting, failed;
 };
@@ -162,12 +162,11 @@ static void on_one(void *ctx, int status, struct str body, const struct err *e)
     (void)e;
     if (status < 200 || status > 299)
         r->failed++;
-    else if (r->fns)
+    else
         r->fns->one(r->ctx, body);
     if (--r->waiting > 0)
         return;
-    if (r->fns)
-        r->fns->all(r->ctx, r->failed);
+    r->fns->all(r->ctx, r->failed);
     free(r);
 }
 
@@ -187,12 +186,6 @@ struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_q
         return r;
     free(r);
     return NULL;
-}
-
-void sibling_forget(struct sibling_round *r)
-{
-    if (r)
-        r->fns = NULL;
 }
 
 size_t siblings_list(const struct heritage *h, uint32_t ret[BOARD_WORKERS_MAX])

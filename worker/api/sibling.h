@@ -36,9 +36,6 @@ struct sibling_round_fns {
 struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
                                       const struct sibling_round_fns *fns, void *ctx);
 
-/* The questions go on, nothing is called. NULL is fine. */
-void sibling_forget(struct sibling_round *r);
-
 /* No answer any more. NULL is fine. */
 void sibling_cancel(struct sibling_call *c);
 

@@ -22,7 +22,7 @@ void export_array(struct export *x, struct json_out *o, const char *key, enum pi
     rope_json(&x->rope, kind, p, n);
 }
 
-void native_write_reward(const struct reward *r, struct json_out *o)
+static void native_write_reward(const struct reward *r, struct json_out *o)
 {
     json_out_obj(o);
     for (size_t i = 0; r && i < r->members.n; i++) {

@@ -24,7 +24,7 @@ void segment_head(uint32_t number, unsigned char ret[SEGMENT_HEAD])
     put_u32(ret + 4, number);
 }
 
-enum segment_kind segment_check_head(struct str bytes, uint32_t number)
+static enum segment_kind segment_check_head(struct str bytes, uint32_t number)
 {
     if (bytes.len < SEGMENT_HEAD)
         return SEGMENT_TORN;

@@ -43,8 +43,6 @@ enum segment_kind {
     SEGMENT_OTHER,   /* another version of this format */
 };
 
-enum segment_kind segment_check_head(struct str bytes, uint32_t number);
-
 /* The record's first RECORD_HEAD bytes. id is at most 255 bytes, the whole below RECORD_MAX. */
 void segment_record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD]);
 

@@ -76,12 +76,6 @@ struct rendering {
 int model_text(const struct model *m, struct arena *a, const struct rendering *in, struct buf *out,
                struct err *e);
 
-/* A message as the template gets it (chat.h's form in, engines' form out): `arguments` texts that
- * are JSON objects become objects, null content becomes "", lists of text parts are joined for
- * templates that do not read lists, developer becomes system where the template has no such role.
- * Borrows from msg; new parts live in the arena. */
-struct json normalise_message(const struct model *m, struct arena *a, const struct json *msg);
-
 /* Finds boundaries, stop ids and content_lists; a template that cannot be probed is reported, not
  * refused (its renderings then go through full renders). */
 void model_probe(struct model *m, struct model_scratch *s);

@@ -102,7 +102,11 @@ static bool join_parts(struct arena *a, const struct json *parts, struct json *r
     return ok;
 }
 
-struct json normalise_message(const struct model *m, struct arena *a, const struct json *msg)
+/* A message as the template gets it (chat.h's form in, engines' form out): `arguments` texts that
+ * are JSON objects become objects, null content becomes "", lists of text parts are joined for
+ * templates that do not read lists, developer becomes system where the template has no such role.
+ * Borrows from msg; new parts live in the arena. */
+static struct json normalise_message(const struct model *m, struct arena *a, const struct json *msg)
 {
     const struct json *content = json_get(msg, "content");
     const struct json *calls = json_get(msg, "tool_calls");

@@ -10,7 +10,7 @@ bool core_all_blank(struct str s)
     return true;
 }
 
-void core_emit(struct parser *p, enum parse_kind kind, struct str text)
+static void core_emit(struct parser *p, enum parse_kind kind, struct str text)
 {
     struct parse_event ev = {.kind = kind, .call = p->n_calls, .text = text};
 

@@ -117,7 +117,6 @@ static inline bool core_blank(char c)
 
 bool core_all_blank(struct str s);
 
-void core_emit(struct parser *p, enum parse_kind kind, struct str text);
 /* Gives the bytes [done, upto) to the sink as `kind`. */
 void core_take(struct parser *p, enum parse_kind kind, size_t upto);
 /* What stands before pos: text, or, while all is quiet, white space that waits for what follows. */

@@ -100,7 +100,8 @@ static bool only_text_parts(const struct json *list)
     return true;
 }
 
-struct str message_text(const struct json *json, struct arena *a)
+/* The message's text: content as one string (lists joined), borrowed or in the arena. */
+static struct str message_text(const struct json *json, struct arena *a)
 {
     const struct json *c = json_get(json, "content");
     size_t n = 0;

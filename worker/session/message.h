@@ -73,7 +73,4 @@ void message_value_diff(const char *field, const struct json *stored, const stru
 /* A deep copy into the arena. */
 const struct json *message_copy(struct arena *a, const struct json *v);
 
-/* The message's text: content as one string (lists joined), borrowed or in the arena. */
-struct str message_text(const struct json *json, struct arena *a);
-
 #endif
