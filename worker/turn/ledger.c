@@ -49,7 +49,8 @@ int ledger_write(struct turn_env *env, struct str session_id, struct str record,
 {
     struct err applied = {0};
 
-    if (journal_append(ledger_place(env, session_id)->journal, session_id, record, done.fn, done.ctx, e)) {
+    if (journal_append(ledger_place(env, session_id)->journal, session_id, record, done.fn,
+                       done.ctx, e)) {
         metrics_count(env->page, METRIC_journal_errors, 1);
         if (e->kind == ERR_IO) /* nothing was recorded: the request may be sent again */
             e->kind = ERR_STORAGE_FAILED;
