@@ -94,6 +94,18 @@ def forced_call(line):
     return list(args) == order and all(conforms(v, declared[k]) for k, v in args.items())
 
 
+def test_choices_in_other_spellings(asked):
+    """Mistral's word, and objects with a word for type."""
+    ask = asked(tool_parser="hermes", reasoning_parser="none")
+
+    def sent(choice):
+        return ask({**ASK, "tools": TOOLS, "tool_choice": choice})["sampling_params"].get("ebnf")
+
+    required = sent("required")
+    assert required and all(sent(c) == required for c in ("any", {"type": "any"}, {"type": "required"}))
+    assert all(sent(c) == sent(c["type"]) != required for c in ({"type": "auto"}, {"type": "none"}))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_familys_grammar_accepts_its_calls_and_nothing_else(asked, kind):
     grammar = sglang_grammar(asked(tool_parser=kind, reasoning_parser="none")({**ASK, "tools": TOOLS, "tool_choice": "required"}))

@@ -325,6 +325,13 @@ static int read_functions(struct arena *a, const struct json *body, struct chat_
     return request_choice_fits(req, "function_call", e);
 }
 
+/* "any" is Mistral's and Anthropic's word for required. */
+static bool is_choice(struct str word)
+{
+    return str_eq_c(word, "auto") || str_eq_c(word, "none") || str_eq_c(word, "required") ||
+           str_eq_c(word, "any");
+}
+
 static int read_choice(struct arena *a, const struct json *body, struct chat_request *req,
                        struct err *e)
 {
@@ -333,11 +340,13 @@ static int read_choice(struct arena *a, const struct json *body, struct chat_req
     struct str type = json_string(json_get(v, "type"));
     const struct json *f = json_get(v, "function");
 
+    if (is_choice(type)) /* {"type": "auto"}: as some frameworks spell it */
+        word = type;
     if (json_is_null(v) || str_eq_c(word, "auto"))
         return 0;
     if (str_eq_c(word, "none")) {
         req->tool_choice = CHOICE_NONE;
-    } else if (str_eq_c(word, "required")) {
+    } else if (str_eq_c(word, "required") || str_eq_c(word, "any")) {
         req->tool_choice = CHOICE_REQUIRED;
     } else if (str_eq_c(type, "allowed_tools")) {
         return request_allowed(a, json_get(v, "allowed_tools"), "tool_choice.allowed_tools", req,
