@@ -3,6 +3,7 @@ every kind that are missing, of another type or changed on the way. What HTTP al
 ends as spec/engines.md says, leaves the session as it was, and the next good call works."""
 import copy
 import gzip
+import json
 import zlib
 
 import pytest
@@ -288,3 +289,41 @@ def test_silence_within_an_answer(start, name, stream):
             s.works(kind, delay_s=1)
         fails(s, kind, "stall", {"cut": "stall", "cut_at": 0.6}, 504)
         wait_until(lambda: engine.left == 1, 10, "the engine to see that nobody listens")
+
+
+FEWER = {
+    "sglang": [("null", put("meta_info", "output_top_logprobs", value=None)), ("none", put("meta_info", "output_top_logprobs", value=DELETE)),
+               ("one null", put("meta_info", "output_top_logprobs", 0, value=None)), ("one fewer", put("meta_info", "output_top_logprobs", 0, value=lambda t: t[:1])),
+               ("one more", put("meta_info", "output_top_logprobs", 0, value=lambda t: t + t)), ("positions fewer", put("meta_info", "output_top_logprobs", value=lambda t: t[:1]))],
+    "vllm": [("null", put("choices", 0, "logprobs", "content", 0, "top_logprobs", value=None)), ("none", put("choices", 0, "logprobs", "content", 0, "top_logprobs", value=DELETE)),
+             ("fewer", put("choices", 0, "logprobs", "content", 0, "top_logprobs", value=lambda t: t[:1])), ("not a number", put("choices", 0, "logprobs", "content", 0, "top_logprobs", 1, "logprob", value=None)),
+             ("completions null", put("choices", 0, "logprobs", "top_logprobs", value=None)), ("completions one null", put("choices", 0, "logprobs", "top_logprobs", 0, value=None)),
+             ("completions fewer", put("choices", 0, "logprobs", "top_logprobs", 0, value=lambda t: dict(list(t.items())[:1])))],
+    "llamacpp": [("null", put("completion_probabilities", 0, "top_logprobs", value=None)), ("none", put("completion_probabilities", 0, "top_logprobs", value=DELETE)),
+                 ("fewer", put("completion_probabilities", 0, "top_logprobs", value=lambda t: t[:1]))],
+}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("name", [n for n in KINDS if not n.startswith("openai")])
+def test_fewer_alternatives_than_asked_for(start, name, stream):
+    """They are not what is trained on: what is missing is left out, at its own place, and the answer stands."""
+    kind, stub, options = KINDS[name]
+    with StubEngine(kind, **stub) as engine:
+        gateway = start(workers=1, engine=engine.setting + options, engine_retries=0)
+        s = Scene(engine, gateway, stream)
+        for what, edit in FEWER[kind]:
+            engine.plan.append(good(kind, edit=edit))
+            a = gateway.post(f"/sessions/{s.sid}/v1/chat/completions", {"messages": s.messages, "stream": stream, "logprobs": True, "top_logprobs": 2})
+            assert a.status == 200 and '"error"' not in a.text, (what, a.text)
+            documents = [a.json()] if not stream else [json.loads(x[6:]) for x in a.text.split("\n") if x.startswith("data: {")]
+            entries = [e for d in documents for c in d["choices"] for e in (c.get("logprobs") or {}).get("content") or []]
+            asked = OK + [257]
+            assert len(entries) >= len(OK), (what, entries)
+            if not {"null", "none"} & set(what.split()) and not what.startswith("positions"):
+                assert len(entries[1]["top_logprobs"]) == 2, (what, entries)
+            for i, e in enumerate(entries[:2]):
+                tops = e["top_logprobs"]
+                assert len(tops) <= 2 and all(t["logprob"] is not None and t["logprob"] <= 0 for t in tops), (what, entries)
+                if tops and what not in ("fewer", "not a number"):
+                    assert bytes(tops[0]["bytes"]) == bytes([asked[i]]), (what, i, entries)

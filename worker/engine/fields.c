@@ -68,7 +68,7 @@ static void choose(struct fields *f)
             f->value = &f->table[i];
         leads = leads || same == 0;
     }
-    if (f->value && f->value->type != FIELD_SCALAR) {
+    if (f->value && f->value->type != FIELD_SCALAR && f->value->type != FIELD_MARK) {
         f->mode = MODE_BULK;
         f->target = (struct field_target){0};
         f->sink->target(f->ctx, f->value->id, &f->target);
@@ -112,6 +112,10 @@ static int take_value(struct fields *f, struct err *e)
     if (rc <= 0)
         return rc;
     f->mode = MODE_NEXT;
+    if (f->value && f->value->type == FIELD_MARK) {
+        f->sink->bulk(f->ctx, f->value->id, 0, f->scan.token == JSON_TOKEN_NULL);
+        f->value = NULL;
+    }
     if (f->scan.token == JSON_TOKEN_OBJECT || f->scan.token == JSON_TOKEN_ARRAY)
         return enter(f, f->scan.token == JSON_TOKEN_ARRAY, e) < 0 ? -1 : 1;
     if (f->value)

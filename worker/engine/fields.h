@@ -15,6 +15,7 @@ enum field_type {
     FIELD_FLOATS,  /* array of logprobs */
     FIELD_TRIPLES, /* array of [logprob, id, ...] */
     FIELD_BASE64,
+    FIELD_MARK, /* each value of that place is told as a bulk of no items before what is in it */
 };
 
 struct field {

@@ -22,6 +22,7 @@ static const struct field fields[] = {
     FIELD("stop_type", FIELD_SCALAR, STOP_TYPE),
     FIELD("stopping_word", FIELD_SCALAR, STOPPING_WORD),
     FIELD("truncated", FIELD_SCALAR, TRUNCATED),
+    FIELD("completion_probabilities[]", FIELD_MARK, FIELD_ID_POSITION),
     FIELD("completion_probabilities[].id", FIELD_SCALAR, SAMPLED_ID),
     FIELD("completion_probabilities[].logprob", FIELD_SCALAR, FIELD_ID_LOGPROB),
     FIELD("completion_probabilities[].top_logprobs[].id", FIELD_SCALAR, TOP_ID),
@@ -134,6 +135,7 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
 static void end_event(struct reply *y)
 {
     y->event.has_logprob_ids = y->event.logprob_ids.n == y->event.logprobs.n;
+    reply_end_position(y);
 }
 
 static int complete(struct reply *y, const struct engine_request *q, struct err *e)

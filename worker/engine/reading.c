@@ -114,7 +114,11 @@ static void on_bulk(void *ctx, int id, size_t items, bool null)
         y->event.logprobs_seen = items;
         break;
     case FIELD_ID_TOPS:
-        reply_end_tops(y);
+        y->event.top_positions++;
+        reply_end_position(y);
+        break;
+    case FIELD_ID_POSITION:
+        reply_begin_position(y);
         break;
     case FIELD_ID_PROMPT_ECHO:
         y->event.has_echo = !null;
@@ -228,7 +232,8 @@ static int take_data(struct reading *r, struct str bytes, struct err *e)
         return READING_MORE;
     }
     if (!r->in_json && r->word.len == 0) {
-        bytes = str_trim(bytes);
+        while (bytes.len > 0 && memchr(" \t\r\n", bytes.p[0], 4))
+            bytes = str_sub(bytes, 1, bytes.len); /* not behind: more of it may come */
         if (bytes.len == 0)
             return READING_MORE;
         if (bytes.p[0] == '{') {

@@ -66,6 +66,7 @@ enum {
     FIELD_ID_IDS = 1,
     FIELD_ID_TRIPLES,     /* logprobs with ids */
     FIELD_ID_TOPS,        /* triples of one position's alternatives */
+    FIELD_ID_POSITION,    /* mark: alternatives that come are those of another position */
     FIELD_ID_EXPERTS,     /* base64 */
     FIELD_ID_PROMPT_ECHO, /* ids of the prompt: counted */
     FIELD_ID_PROMPT_TOKENS,

@@ -124,13 +124,12 @@ static int check_new(const struct reply *y, const struct cut *c, struct err *e)
     return 0;
 }
 
-/* Alternatives of the last n positions of the event; positions without any (a wire that left them
- * out) are filled with NaN. */
-static void add_tops(struct reply *y, size_t n)
+/* Alternatives of n positions of the event, from `skip` on; positions without any (a wire that left
+ * them out) are filled with NaN. */
+static void add_tops(struct reply *y, size_t skip, size_t n)
 {
     const struct reply_event *v = &y->event;
-    size_t k = y->n_top, have = v->top_ids.n / MAX_OF(k, 1);
-    size_t skip = have > n ? have - n : 0;
+    size_t k = y->n_top;
 
     for (size_t i = 0; i < n * k; i++) {
         bool there = skip * k + i < v->top_ids.n;
@@ -179,9 +178,9 @@ int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
     if (find_new(y, &c, e) < 0 || check_new(y, &c, e) < 0)
         return -1;
     if (c.n > 0) {
-        append(y, &c);
         if (y->n_top > 0)
-            add_tops(y, c.n);
+            add_tops(y, v->logprobs_seen - v->logprobs.n + c.logprobs, c.n);
+        append(y, &c);
     }
     if (v->completion_tokens >= 0 && v->has_ids && y->finish != REPLY_ABORT &&
         v->completion_tokens != (int64_t)y->ids.n)
@@ -262,14 +261,24 @@ void reply_take_finish(struct reply *y, const struct json_scan *s)
         y->finish = REPLY_BROKEN;
 }
 
-void reply_end_tops(struct reply *y)
+static void pad_tops(struct reply *y, size_t want)
 {
     struct reply_event *v = &y->event;
-    size_t want = ++v->top_positions * y->n_top;
 
-    while (v->top_ids.n < want) {
+    while (v->top_ids.n < want)
         *vec_push(&v->top_ids) = -1;
+    while (v->top_logprobs.n < want)
         *vec_push(&v->top_logprobs) = NAN;
-    }
     v->top_ids.n = v->top_logprobs.n = want;
+}
+
+void reply_end_position(struct reply *y)
+{
+    pad_tops(y, y->event.top_positions * y->n_top);
+}
+
+void reply_begin_position(struct reply *y)
+{
+    reply_end_position(y);
+    y->event.top_positions++;
 }

@@ -101,8 +101,9 @@ void reply_text(struct buf *to, const struct json_scan *s);
  * "length", "abort"; anything else is a failure. */
 void reply_take_finish(struct reply *y, const struct json_scan *s);
 
-/* One position's alternatives have all come: cut or filled up with NaN to as many as were asked
- * for. */
-void reply_end_tops(struct reply *y);
+/* Alternatives that come now are those of the next position; no more come for the last: cut or
+ * filled up with NaN to as many as were asked for. */
+void reply_begin_position(struct reply *y);
+void reply_end_position(struct reply *y);
 
 #endif

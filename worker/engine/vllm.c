@@ -25,12 +25,14 @@ static const struct field fields[] = {
     FIELD("choices[].finish_reason", FIELD_SCALAR, FIELD_ID_FINISH),
     FIELD("choices[].stop_reason", FIELD_SCALAR, STOP_REASON),
     FIELD("choices[].routed_experts", FIELD_BASE64, FIELD_ID_EXPERTS),
+    FIELD("choices[].logprobs.content[]", FIELD_MARK, FIELD_ID_POSITION),
     FIELD("choices[].logprobs.content[].logprob", FIELD_SCALAR, FIELD_ID_LOGPROB),
     FIELD("choices[].logprobs.content[].token", FIELD_SCALAR, TOKEN_NAME),
     FIELD("choices[].logprobs.content[].top_logprobs[].logprob", FIELD_SCALAR, TOP_LOGPROB),
     FIELD("choices[].logprobs.content[].top_logprobs[].token", FIELD_SCALAR, TOP_NAME),
     FIELD("choices[].logprobs.token_logprobs", FIELD_FLOATS, FIELD_ID_LOGPROBS),
     FIELD("choices[].logprobs.tokens[]", FIELD_SCALAR, TOKEN_NAME),
+    FIELD("choices[].logprobs.top_logprobs[]", FIELD_MARK, FIELD_ID_POSITION),
     FIELD("choices[].logprobs.top_logprobs[].*", FIELD_SCALAR, TOP_NAMED),
     FIELD("usage.completion_tokens", FIELD_SCALAR, FIELD_ID_COMPLETION_TOKENS),
     FIELD("usage.prompt_tokens", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS),
@@ -178,8 +180,8 @@ static int32_t id_of(struct str name)
     return (int32_t)id;
 }
 
-/* Alternatives: the name of one and its logprob come in any order; the position they belong to is
- * that of the last sampled token whose fields were met. Places are filled as they come. */
+/* Alternatives: the name of one and its logprob come in any order. The server sends the sampled
+ * token besides when it is none of the best: the last is cut off then. */
 static void take_top(struct reply *y, const struct json_scan *s, bool name)
 {
     struct reply_event *v = &y->event;
@@ -220,30 +222,12 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
     }
 }
 
-/* An event is over: alternatives of n positions, as many each as were asked for. The server sends
- * the sampled token besides when it is none of the best, so counts may differ: then positions can
- * only be told apart where every one has the same number. */
 static void end_event(struct reply *y)
 {
     struct reply_event *v = &y->event;
-    size_t n = v->logprobs_seen, k = y->n_top, each;
-    size_t have = MIN_OF(v->top_ids.n, v->top_logprobs.n);
 
     v->has_logprob_ids = v->logprob_ids.n == v->logprobs.n && v->logprobs.n > 0;
-    if (k == 0 || n == 0 || have == n * k)
-        return;
-    each = have / n;
-    if (each < k || each * n != have) {
-        vec_clear(&v->top_ids);
-        vec_clear(&v->top_logprobs);
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        memmove(v->top_ids.at + i * k, v->top_ids.at + i * each, k * sizeof(*v->top_ids.at));
-        memmove(v->top_logprobs.at + i * k, v->top_logprobs.at + i * each,
-                k * sizeof(*v->top_logprobs.at));
-    }
-    v->top_ids.n = v->top_logprobs.n = n * k;
+    reply_end_position(y);
 }
 
 static int complete(struct reply *y, const struct engine_request *q, struct err *e)

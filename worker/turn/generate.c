@@ -1,4 +1,6 @@
 /* The long step of a call: engine calls run, their deltas flow to the listeners. */
+#include <math.h>
+
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/proc/ids.h"
@@ -88,8 +90,10 @@ static void run_logprobs(struct turn *t, struct turn_run *r, struct token_span i
         for (uint32_t k = 0; top && k < n_top; k++) {
             const struct engine_top *x = &top[i * n_top + k];
 
-            alt[k] = (struct turn_logprob){x->id, x->logprob, tokenizer_text(tk, x->id), NULL, 0};
-            lp->n_top++;
+            if (x->id < 0 || isnan(x->logprob))
+                continue; /* the engine told fewer than it was asked for */
+            alt[lp->n_top++] =
+                (struct turn_logprob){x->id, x->logprob, tokenizer_text(tk, x->id), NULL, 0};
         }
     }
     listeners_sink.logprobs(t, r->answer.opt.index, r->lp + r->lp_sent, r->n_lp - r->lp_sent);
