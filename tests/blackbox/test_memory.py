@@ -1,10 +1,14 @@
 """--max-worker-memory: sessions leave memory and come back from the journal without a trace in any
 result; what cannot be given up is refused with a reason."""
+import json
+import os
+import signal
 import threading
 
 import pytest
 
 from gateway import in_parallel, wait_until
+from stub_engines import StubEngine
 from test_streaming import new, user
 
 CEILING = 150_000
@@ -71,7 +75,6 @@ def strip_ids(text):
 
 @pytest.mark.parametrize("history", ["tree", "chains", "linear", "timelines"])
 def test_a_ceiling_changes_no_result(start, history):
-    import json
     free = start(engine="builtin:echo", workers=1)
     tight = start(engine="builtin:echo", workers=1, max_worker_memory=CEILING)
     made_free, made_tight = live_a_little(free, history), live_a_little(tight, history)
@@ -210,3 +213,112 @@ def test_sessions_that_run_cannot_be_given_up(start):
             t.join()
     assert set(answers) <= {200, 503} and 200 in answers, answers
     wait_until(lambda: gateway.post("/sessions").status == 200, 10, "there is room again")
+
+
+# --- sessions in use: what is cold of them leaves, their call goes on ---
+
+BRANCHES, ANSWER = 200, 2000
+BULK = BRANCHES * ANSWER * 8    # ids and logprobs
+
+
+class Plan:
+    """Stands for StubEngine.plan: long answers that differ; the one after `hold` waits."""
+
+    def __init__(self):
+        self.n, self.hold = 0, None
+
+    def popleft(self):
+        self.n += 1
+        hold, self.hold = self.hold, None
+        ids = list(b"<%d>" % self.n) + [97 + self.n % 26] * (50 if hold else ANSWER) + [257]
+        return {"ids": ids, "matched": 257, "chunk": ANSWER, **({"wait": hold} if hold else {})}
+
+
+def branch_out(gateway, engine, history="tree", during=lambda session: None):
+    """A session with a call that runs all the while others branch off beside it."""
+    engine.plan = plan = Plan()
+    session = new(gateway, history=history)
+    talk = say(gateway, session, user("begin"))
+    plan.hold = release = threading.Event()
+    held = threading.Thread(target=lambda: say(gateway, session, talk + user("held")))
+    held.start()
+    try:
+        wait_until(lambda: not plan.hold, 10, "the call runs")
+        for n in range(BRANCHES):
+            last = say(gateway, session, talk + user(f"branch {n}"))
+            if n % 50 == 7:
+                say(gateway, session, last + user("and deeper"))
+        during(session)
+    finally:
+        release.set()
+        held.join()
+    return session
+
+
+EXPORTS = ("", "?select=all_checkpoints&format=msgpack", "?merge=token", "?format=safetensors&train_once=on")
+
+
+def exports(gateway, session):
+    path = f"/sessions/{session['session_id']}"
+    answers = [gateway.get(f"{path}/trajectories{q}") for q in EXPORTS] + [gateway.get(f"{path}?records=1")]
+    assert all(a.status == 200 for a in answers), [a.text[:300] for a in answers]
+    return [a.body for a in answers]
+
+
+@pytest.mark.parametrize("history", ["tree", "chains"])
+def test_cold_branches_leave_while_a_call_runs(start, history):
+    ceiling = BULK * 5 // 8
+    with StubEngine("sglang") as engine:
+        free = start(engine=engine.setting, workers=1)
+        made_free = branch_out(free, engine, history)
+        wait_until(lambda: free.metrics()["rollgate_session_memory_bytes"] > BULK, 5, "it is known")
+        want = exports(free, made_free)
+        tight = start(engine=engine.setting, workers=1, max_worker_memory=ceiling)
+
+        def below(session):
+            wait_until(lambda: tight.metrics()["rollgate_spilled_bytes"] > BULK // 3, 5, "it is known")
+            m = tight.metrics()
+            assert m["rollgate_session_memory_bytes"] < ceiling
+            assert m["rollgate_session_spills_total"] == 0 and m["rollgate_payload_spills_total"] > 0
+            exports(tight, session)     # of what is not there, while the call goes on
+            wait_until(lambda: tight.metrics()["rollgate_session_memory_bytes"] < ceiling, 5,
+                       "it fits below the ceiling again")
+        made = branch_out(tight, engine, history, below)
+        got = exports(tight, made)
+        m = tight.metrics()
+        assert m["rollgate_payload_loads_total"] > BRANCHES
+        for i in (0, 4):
+            assert strip_ids(json.dumps(bare(json.loads(got[i]), [made]))) == \
+                strip_ids(json.dumps(bare(json.loads(want[i]), [made_free])))
+        assert tight.stop() == 0
+        tight.settings["max-worker-memory"] = 0
+        tight.start()
+        assert exports(tight, made) == got, "the same session, byte for byte, without a ceiling"
+
+
+def test_a_crash_and_a_new_owner_find_what_was_given_up(start, tmp_path):
+    """What is out of memory is in the journal; who has the journal has it, wherever compaction and a
+    killed worker left it."""
+    config = tmp_path / "settings.yaml"
+    config.write_text("workers: 2\n")
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, workers=None, config=str(config), max_worker_memory="1m",
+                        journal_segment_bytes="256k")
+        gateway.allow("process died")
+        made = []
+        while not any(s["session_id"].startswith("w1-") for s in made):
+            made.append(branch_out(gateway, engine))
+        session = made[-1]
+        want = exports(gateway, session)
+        for s in made[:-1]:
+            assert gateway.request("DELETE", f"/sessions/{s['session_id']}").status == 204
+        for n in range(2):
+            os.kill(gateway.child(f"worker-{n}"), signal.SIGKILL)
+        wait_until(lambda: gateway.get(f"/sessions/{session['session_id']}").status == 200, 20, "it is back")
+        assert exports(gateway, session) == want
+        config.write_text("workers: 1\n")
+        gateway.signal(signal.SIGHUP)
+        wait_until(lambda: len(gateway.family()) == 3, 20, "supervisor, router and one worker are left")
+        assert exports(gateway, session) == want
+        engine.plan = Plan()
+        assert say(gateway, session, user("begin"))

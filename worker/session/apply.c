@@ -279,7 +279,7 @@ static struct node *make_place(struct forest *f, const struct commit *c)
 
 static void link_node(struct session *s, struct turn *t, struct node *prompt)
 {
-    t->node = forest_child(&s->forest, prompt, t->message);
+    t->node = forest_child_of_own(&s->forest, prompt, t->message);
     t->older = t->node->newest;
     t->node->newest = t;
     forest_note_echo(&s->forest, t->node);

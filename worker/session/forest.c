@@ -181,7 +181,8 @@ static void grow(struct forest *f)
     f->n_buckets = n;
 }
 
-struct node *forest_child(struct forest *f, struct node *parent, const struct json *message)
+static struct node *child(struct forest *f, struct node *parent, const struct json *message,
+                          bool own)
 {
     struct arena tmp = {0};
     struct message m;
@@ -195,7 +196,8 @@ struct node *forest_child(struct forest *f, struct node *parent, const struct js
         n->depth = parent->depth + 1;
         n->parent = parent;
         n->gate = parent->gate;
-        message_read(&n->msg, message_copy(&f->arena, message), &f->matcher, &f->arena);
+        message_read(&n->msg, own ? message : message_copy(&f->arena, message), &f->matcher,
+                     &f->arena);
         n->hash = key_of(parent, message_hash(&n->msg, &f->matcher));
         if (f->nodes.n >= f->n_buckets)
             grow(f);
@@ -207,6 +209,16 @@ struct node *forest_child(struct forest *f, struct node *parent, const struct js
     parent->latest = n;
     arena_done(&tmp);
     return n;
+}
+
+struct node *forest_child(struct forest *f, struct node *parent, const struct json *message)
+{
+    return child(f, parent, message, false);
+}
+
+struct node *forest_child_of_own(struct forest *f, struct node *parent, const struct json *message)
+{
+    return child(f, parent, message, true);
 }
 
 void forest_walk(struct forest *f, struct gate *g, const struct json *messages, struct arena *a,

@@ -208,6 +208,9 @@ void forest_walk(struct forest *f, struct gate *g, const struct json *messages, 
 /* The child of `parent` with this message, made when missing (the message is copied). */
 struct node *forest_child(struct forest *f, struct node *parent, const struct json *message);
 
+/* The same for a message that lies in the forest's arena: it is not copied again. */
+struct node *forest_child_of_own(struct forest *f, struct node *parent, const struct json *message);
+
 /* The child that matches, or NULL; tmp is for prepared texts. */
 struct node *forest_find_child(struct forest *f, struct node *parent, const struct message *m);
 
