@@ -462,10 +462,15 @@ void listeners_hand_over(struct listeners *l)
     buf_add_c(&list, 0);
     (void)setenv("RG_SOCKETS", list.p, 1);
     buf_done(&list);
+    /* A child that was just forked still has the descriptor and would keep the lock. */
+    if (l->lock_fd >= 0)
+        (void)flock(l->lock_fd, LOCK_UN);
 }
 
 void listeners_keep(struct listeners *l)
 {
     each_socket(l, FD_CLOEXEC, NULL);
     (void)unsetenv("RG_SOCKETS");
+    if (l->lock_fd >= 0)
+        (void)flock(l->lock_fd, LOCK_EX | LOCK_NB);
 }

@@ -53,8 +53,8 @@ int listeners_worker(struct listeners *l, const struct config *c, unsigned place
 /* In a child: closes all but the one descriptor. */
 void listeners_close_others(struct listeners *l, int keep);
 
-/* Prepares an exec: the sockets are inherited and RG_SOCKETS names their descriptors; the other
- * takes that back. */
+/* Prepares an exec: the sockets are inherited, RG_SOCKETS names their descriptors and the run
+ * folder is free to be locked; the other takes that back. */
 void listeners_hand_over(struct listeners *l);
 void listeners_keep(struct listeners *l);
 

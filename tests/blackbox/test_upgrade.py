@@ -1,5 +1,6 @@
 """Upgrades (SIGUSR2) that come to nothing: the generation that serves goes on serving, says so in one
 line, loses nothing and refuses nobody, and a good binary is taken afterwards."""
+import ctypes
 import os
 import shutil
 import signal
@@ -140,6 +141,28 @@ def test_a_binary_that_hangs_is_given_up():
     time.sleep(0.3)
     s.family()
     assert s.stop() == 0        # during a trial
+
+
+def taken(pid, name):
+    """A descriptor of ours for what another process has open under that name."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = next(int(n) for n in os.listdir(f"/proc/{pid}/fd") if os.readlink(f"/proc/{pid}/fd/{n}") == name)
+    process = os.pidfd_open(pid)
+    fd = libc.syscall(438, process, number, 0)      # pidfd_getfd
+    os.close(process)
+    if fd < 0:
+        pytest.skip(f"pidfd_getfd: {os.strerror(ctypes.get_errno())}")
+    return fd
+
+
+def test_the_lock_of_the_run_folder_goes_with_the_supervisor(stub):
+    """Whoever else still has its descriptor, as a child that was just forked, does not keep it."""
+    s = stub(workers=1, routers=1)
+    copied(s, g.STUB)
+    lock = taken(s.process.pid, f"{s.folder}/state/run/lock")
+    good_upgrade(s, g.STUB)
+    os.close(lock)
+    assert s.get("/").status == 200
 
 
 def test_a_new_binary_whose_processes_do_not_start_is_undone(stub):
