@@ -200,7 +200,7 @@ def test_of_two_parallel_samples_the_lost_one_is_replayed(start):
 
 
 def test_two_lost_samples_are_replayed_one_each(start):
-    gateway = start(engine="builtin:random:1,delay_ms=300", on_disconnect="finish", workers=1)
+    gateway = start(engine="builtin:random:1,delay_ms=1500", on_disconnect="finish", workers=1)
     s = new(gateway)
     lose_running(gateway, s, {"messages": user("x")}, clients=3)
     wait_until(lambda: branches(gateway, s) == 3, 5, "all commit")
