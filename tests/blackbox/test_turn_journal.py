@@ -136,10 +136,13 @@ def test_compaction_under_load_keeps_the_disk_bounded(start):
     m = gateway.metrics()
     assert m["rollgate_journal_written_bytes_total"] > 10 * segment
 
-    def bounded():
+    written = m["rollgate_journal_written_bytes_total"]
+
+    def bounded():      # once the gauges tell of the sessions that went: nine of ten did
         m = gateway.metrics()
-        return m["rollgate_journal_bytes"] <= 2 * m["rollgate_journal_live_bytes"] + 2 * segment
-    wait_until(bounded, 10, "the journal has shrunk to what is needed")
+        live = m["rollgate_journal_live_bytes"]
+        return live < written / 3 and m["rollgate_journal_bytes"] <= 2 * live + 2 * segment
+    wait_until(bounded, 90, "the journal has shrunk to what is needed")
     folder = f"{gateway.folder}/state/worker-0"
     size = sum(os.path.getsize(f"{folder}/{n}") for n in os.listdir(folder) if n.startswith("seg-"))
     assert size <= 2 * gateway.metrics()["rollgate_journal_live_bytes"] + 2 * segment + 4096
