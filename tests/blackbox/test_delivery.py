@@ -159,12 +159,13 @@ def test_samples_one_right_after_the_other_are_all_new(start):
     assert len(set(ids)) == 200 == len(records(gateway, s)["records"])
 
 
-@pytest.mark.parametrize("prompts", [1, 2])
-@pytest.mark.parametrize("arrives", [True, False])
-def test_a_repeated_request_waits_for_an_answer_under_way(start, arrives, prompts):
-    """Neither a second sample of what may yet be lost nor the first one's answer if that arrives."""
+@pytest.mark.parametrize("memory,arrives,prompts", [
+    (0, True, 1), (0, True, 2), (0, False, 1), (0, False, 2), ("4k", True, 1), ("4k", False, 2)])
+def test_a_repeated_request_waits_for_an_answer_under_way(start, memory, arrives, prompts):
+    """Neither a second sample of what may yet be lost nor the first one's answer if that arrives; the session
+    is there when it is known, however little memory there is."""
     with StubEngine("sglang") as engine:
-        gateway = start(engine=engine.setting, workers=1, routers=4)
+        gateway = start(engine=engine.setting, workers=1, routers=4, max_worker_memory=memory)
         gateway.allow("process died")
         s = new(gateway)
         go = threading.Event()

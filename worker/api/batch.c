@@ -328,9 +328,10 @@ static void batch_start(void *ctx)
     struct str key = write_key(b->front, text);
     struct err e = {0};
 
+    call_awaited(b->front);
     exchange_settle(b->front->x, key);
     if (exchange_under_way(b->front->x, key)) {
-        exchange_await(b->front->x, batch_start, b);
+        call_await(b->front, batch_start, b);
         return;
     }
     b->starting = true;

@@ -18,8 +18,26 @@
 
 /* --- one HTTP answer of a turn --- */
 
+void call_await(struct call *c, exchange_again_fn again, void *ctx)
+{
+    bool ended = false;
+
+    c->awaiting = session_find(c->api->turns.store, str_cstr(c->id), &ended);
+    if (c->awaiting)
+        session_pin(c->awaiting);
+    exchange_await(c->x, again, ctx);
+}
+
+void call_awaited(struct call *c)
+{
+    if (c->awaiting)
+        session_unpin(c->api->turns.store, c->awaiting);
+    c->awaiting = NULL;
+}
+
 void call_free(struct call *c)
 {
+    call_awaited(c);
     buf_done(&c->out);
     arena_done(&c->arena);
     free(c);
@@ -354,6 +372,7 @@ static struct turn *find_running(const struct call *c, const struct session *s,
 
 static void on_known(void *ctx)
 {
+    call_awaited(ctx);
     call_start(ctx);
 }
 
@@ -379,7 +398,7 @@ static bool call_repeated(struct call *c, const struct turn_input *in)
     }
     found = find_answered(c, s, &call);
     if (found == MISSING_MAYBE) {
-        exchange_await(c->x, on_known, c);
+        call_await(c, on_known, c);
         return true;
     }
     if (found == MISSING_SURELY) {

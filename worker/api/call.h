@@ -21,8 +21,9 @@ struct call {
     struct buf out;
     struct arena arena; /* of a joined or replayed call; else the turn has it */
     uint64_t hash[2];
-    uint64_t number; /* of the call in its session, once known */
-    bool noted;      /* the answer is noted already */
+    uint64_t number;          /* of the call in its session, once known */
+    bool noted;               /* the answer is noted already */
+    struct session *awaiting; /* pinned by call_await, or NULL */
     char request_id[40];
     char id[ID_TEXT_MAX];
 };
@@ -36,6 +37,10 @@ int call_parse(struct call *c, struct str body, struct err *e);
 /* Has it answered: by a running turn, a recorded answer, or a turn of its own, which takes the
  * arena. c->listener has sink, ctx (the call) and stream. Events may come from inside. */
 void call_start(struct call *c);
+
+/* exchange_await; the call's session stays in memory until `again` begins with call_awaited. */
+void call_await(struct call *c, exchange_again_fn again, void *ctx);
+void call_awaited(struct call *c);
 
 /* What the writer has made goes out. */
 void call_flush(struct call *c);
