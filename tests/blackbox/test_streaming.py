@@ -83,7 +83,7 @@ def test_tool_arguments_stream_in_pieces(start, tmp_path):
     script = tmp_path / "s.json"
     script.write_text(json.dumps(
         ["<tool_call>\n{\"name\": \"write\", \"arguments\": " + arguments + "}\n</tool_call>"]))
-    gateway = start(engine=f"builtin:script:{script},tokens_per_s=20000", workers=1)
+    gateway = start(engine=f"builtin:script:{script},tokens_per_s=4000", workers=1)
     tools = [{"type": "function", "function": {"name": "write", "parameters": {"type": "object"}}}]
     pieces = []
     for _, line in stream(gateway, new(gateway), {"messages": user("a"), "tools": tools}):
