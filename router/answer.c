@@ -74,16 +74,19 @@ static void link_lied(struct conn *c, struct err *e)
 /* ------------------------------------------------------------------ the answer */
 
 /* All of the answer is here. The link goes back to the others when both sides are through; one
- * whose answers are confirmed not before the client's socket has taken all. */
+ * whose answers are confirmed not before the client's socket has taken all. A worker that retires
+ * is told, too. */
 static void answer_complete(struct conn *c)
 {
     struct link *link = c->link;
+    bool asked = c->up.done && !c->up_broken && !flow_parked(&c->up) && c->piped_bytes == 0;
 
     if (c->confirms && flow_parked(&c->down))
         return;
     c->link = NULL;
-    if (c->link_reusable && !link->hup && c->up.done && !c->up_broken && !flow_parked(&c->up) &&
-        c->piped_bytes == 0 && (!c->confirms || link_confirm(link)))
+    if (asked && c->confirms && !link_confirm(link))
+        asked = false;
+    if (asked && c->link_reusable && !link->hup)
         link_release(link);
     else
         link_close(link);

@@ -107,7 +107,9 @@ void relay_start(struct conn *c, int upstream, struct str body)
     char extra[HEADS_EXTRA];
     int n;
 
-    c->confirms = upstreams_confirmed(c->hub->upstreams, upstream);
+    /* A head with all the headers that there may be has no room for one of ours. */
+    c->confirms =
+        upstreams_confirmed(c->hub->upstreams, upstream) && c->hub->head->n < HTTP1_HEADERS_MAX;
     n = heads_request(c->hub->head, c->confirms, body, extra, iov);
     c->state = CONN_RELAY;
     c->any = upstream < 0;

@@ -103,7 +103,8 @@ static const struct known_name known_names[][3] = {
     [13] = {{STR_LIT("authorization"), HTTP1_AUTHORIZATION, false}},
     [14] = {{STR_LIT("content-length"), HTTP1_CONTENT_LENGTH, true}},
     [16] = {{STR_LIT("proxy-connection"), HTTP1_PROXY_CONNECTION, true}},
-    [17] = {{STR_LIT("transfer-encoding"), HTTP1_TRANSFER_ENCODING, true}},
+    [17] = {{STR_LIT("transfer-encoding"), HTTP1_TRANSFER_ENCODING, true},
+            {STR_LIT(HTTP1_CONFIRMS), HTTP1_CONFIRMATION, true}},
     [19] = {{STR_LIT("rollgate-request-id"), HTTP1_REQUEST_ID, false}},
 };
 

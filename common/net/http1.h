@@ -51,7 +51,8 @@ enum http1_name {
     HTTP1_AUTHORIZATION,
     HTTP1_X_API_KEY,
     HTTP1_API_KEY,
-    HTTP1_REQUEST_ID, /* Rollgate-Request-Id */
+    HTTP1_REQUEST_ID,   /* Rollgate-Request-Id */
+    HTTP1_CONFIRMATION, /* HTTP1_CONFIRMS: from hop to hop */
     HTTP1_NAME_COUNT
 };
 

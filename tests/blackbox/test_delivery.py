@@ -203,3 +203,45 @@ def test_a_repeated_request_waits_for_an_answer_under_way(start, memory, arrives
             else:
                 assert texts(second) == ("1", ["A", "B"][:prompts])
         assert len(records(gateway, s)["records"]) == prompts * (1 + arrives)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("how", ["told to end", "upgraded"])
+def test_what_a_worker_answers_before_it_ends_is_delivered(start, how, stream):
+    """Its connections close with their answers, and are confirmed nevertheless: what comes then is a new sample."""
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, workers=1, routers=1)
+        s, n, go = new(gateway), 8, threading.Event()
+        engine.plan.extend([{"ids": [65, 257], "wait": go}] * n)
+        with concurrent.futures.ThreadPoolExecutor(n) as pool:
+            answers = [pool.submit(gateway.chat, s, f"x{i}", stream=stream) for i in range(n)]
+            wait_until(lambda: engine.running == n, 5, "the calls run")
+            ends = gateway.child("worker-0")
+            if how == "upgraded":
+                gateway.signal(signal.SIGUSR2)
+                gateway.wait_line(" upgrading ")
+            else:
+                os.kill(ends, signal.SIGTERM)
+            go.set()
+            assert [a.result(10).status for a in answers] == [200] * n
+        wait_until(lambda: gateway.child("worker-0") not in (None, ends), 20, "its successor serves")
+        engine.plan.extend([{"ids": [75, 257]}] * n)
+        again = [gateway.chat(s, f"x{i}") for i in range(n)]
+        assert [(a.headers.get("Rollgate-Replayed"), text(a)) for a in again] == [(None, "K")] * n
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_our_own_header_takes_no_place_of_the_clients(start, extra):
+    """100 headers may come, and an answer to them arrives like others; 101 are too many."""
+    gateway = start(engine="builtin:random:1", workers=1, routers=1)
+    s = new(gateway)
+    headers = {f"X-{i}": "1" for i in range(97 + extra)}  # and Host, Accept-Encoding, Content-Length
+    answers = []
+    with contextlib.closing(gateway.connect()) as c:
+        for _ in range(3):
+            c.request("POST", f"/sessions/{s['session_id']}/v1/chat/completions",
+                      json.dumps({"model": "m", "messages": user("x")}), headers)
+            r = c.getresponse()
+            r.read()
+            answers.append((r.status, r.headers.get("Rollgate-Replayed")))
+    assert answers == [(431 if extra else 200, None)] * 3

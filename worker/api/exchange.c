@@ -254,12 +254,14 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
         .req = req,
         .conn = conn,
     };
-    if (conn->announced || conn->server->draining) /* libh2o looks only when it reads the head */
-        req->http1_is_persistent = 0;
     conn->exchange = x;
     server_settle(conn, conn->sent); /* a next request: the last answer had arrived */
     conn->sent = false;
     conn->confirms = exchange_header(x, HTTP1_CONFIRMS).p != NULL;
+    /* libh2o looks only when it reads the head. A peer that confirms has still to do so, and closes
+     * then, for it was told. */
+    if (conn->announced || conn->server->draining)
+        req->http1_is_persistent = conn->confirms;
     conn->server->busy++;
     return x;
 }

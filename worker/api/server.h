@@ -38,8 +38,9 @@ void server_listen(struct server *s, int fd);
 void server_run(struct server *s);
 void server_stop(struct server *s);
 
-/* No new connections: the listener is left alone. Answers say "Connection: close", and peers are
- * told to begin no further request on idle connections; what they have begun is served. */
+/* No new connections: the listener is left alone. Answers say "Connection: close" (not to peers
+ * that confirm: they close after that), and peers are told to begin no further request on idle
+ * connections; what they have begun is served. */
 void server_drain(struct server *s);
 
 /* Exchanges that are not answered to the last byte. While draining: also requests that have not

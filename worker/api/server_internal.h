@@ -71,7 +71,7 @@ struct exchange {
 
 /* While draining, on a connection without an answer under way: asks the peer to begin no further
  * request on it (HTTP1_RETIRING). One that it has begun is served, and its answer says "Connection:
- * close". */
+ * close", unless the peer confirms: then it closes itself. */
 void server_announce(struct server_conn *c);
 
 /* Whether something is noted of the last answer, and not settled. */

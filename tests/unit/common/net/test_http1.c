@@ -195,7 +195,7 @@ TEST(http1, hop_by_hop_lines_are_dropped)
                 "POST / HTTP/1.1\r\nHost: a\r\nA: 1\r\nConnection: Keep-Alive, , x-hop\r\n"
                 "B: 2\r\nX-HOP: 1\r\nTE: trailers\r\nkeep-alive: 5\r\nUpgrade: h2c\r\n"
                 "Proxy-Connection: x\r\nTrailer: t\r\nC: 3\r\nTransfer-Encoding: CHUNKED\r\n"
-                "D: 4\r\n\r\n",
+                "Rollgate-Confirms: 1\r\nD: 4\r\n\r\n",
                 NULL),
         1);
     joined(&h, kept);
