@@ -291,6 +291,7 @@ static int part_read(struct part *p, struct err *e)
 
     c->api = front->api;
     c->x = front->x;
+    c->anew = front->anew;
     c->dialect = front->dialect;
     c->dialect_label = front->dialect_label;
     memcpy(c->request_id, front->request_id, sizeof(c->request_id));
@@ -331,8 +332,9 @@ static void batch_start(void *ctx)
     call_awaited(b->front);
     exchange_settle(b->front->x, key);
     if (exchange_under_way(b->front->x, key)) {
-        call_await(b->front, batch_start, b);
-        return;
+        if (call_await(b->front, batch_start, b))
+            return;
+        b->front->anew = !call_marked(b->front);
     }
     b->starting = true;
     for (uint32_t k = 0; k < b->n_parts && !b->failed; k++)

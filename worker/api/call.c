@@ -18,14 +18,21 @@
 
 /* --- one HTTP answer of a turn --- */
 
-void call_await(struct call *c, exchange_again_fn again, void *ctx)
+/* A request that waits is silent: no longer than a turn may be. */
+bool call_await(struct call *c, exchange_again_fn again, void *ctx)
 {
+    struct exchange_wait w = {.key_start = str_of((const char *)c->hash, sizeof(c->hash)),
+                              .max_ms = (uint64_t)c->api->heritage->config->keepalive_ms,
+                              .again = again,
+                              .ctx = ctx};
     bool ended = false;
 
+    if (!exchange_await(c->x, &w))
+        return false;
     c->awaiting = session_find(c->api->turns.store, str_cstr(c->id), &ended);
     if (c->awaiting)
         session_pin(c->awaiting);
-    exchange_await(c->x, again, ctx);
+    return true;
 }
 
 void call_awaited(struct call *c)
@@ -312,6 +319,11 @@ static bool listener_gone(struct turn_listener *l)
     return exchange_peer_gone(c->x);
 }
 
+bool call_marked(const struct call *c)
+{
+    return c->req->idempotency_key.p || c->req->retry_count > 0;
+}
+
 enum missing { MISSING_NONE, MISSING_MAYBE, MISSING_SURELY };
 
 /* A committed call that did not arrive and has no other key than the request. The first whose
@@ -341,7 +353,7 @@ static enum missing find_missing(const struct call *c, const struct session *s, 
 static enum missing find_answered(const struct call *c, const struct session *s, uint64_t *ret_call)
 {
     struct str key = c->req->idempotency_key, had = {0};
-    bool marked = key.p || c->req->retry_count > 0;
+    bool marked = call_marked(c);
     bool any = marked && session_find_call(s, c->hash, key, ret_call);
     enum missing found;
     uint64_t missing;
@@ -361,11 +373,10 @@ static enum missing find_answered(const struct call *c, const struct session *s,
 static struct turn *find_running(const struct call *c, const struct session *s,
                                  const struct turn_input *in)
 {
-    bool marked = c->req->idempotency_key.p || c->req->retry_count > 0;
     struct turn *t = turn_find(&c->api->turns, in, listener_gone);
     uint64_t call;
 
-    if (t || !marked || find_missing(c, s, &call) == MISSING_SURELY)
+    if (t || !call_marked(c) || find_missing(c, s, &call) == MISSING_SURELY)
         return t;
     return turn_find(&c->api->turns, in, NULL);
 }
@@ -388,7 +399,7 @@ static bool call_repeated(struct call *c, const struct turn_input *in)
     struct turn *t;
     uint64_t call;
 
-    if (!s)
+    if (!s || c->anew)
         return false;
     exchange_settle(c->x, str_of((const char *)c->hash, sizeof(c->hash)));
     t = find_running(c, s, in);
@@ -397,10 +408,8 @@ static bool call_repeated(struct call *c, const struct turn_input *in)
         return true;
     }
     found = find_answered(c, s, &call);
-    if (found == MISSING_MAYBE) {
-        call_await(c, on_known, c);
+    if (found == MISSING_MAYBE && call_await(c, on_known, c))
         return true;
-    }
     if (found == MISSING_SURELY) {
         exchange_set_header(c->x, "Rollgate-Replayed", STR("1"));
         metrics_count(env->page, METRIC_replays, 1);

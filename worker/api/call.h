@@ -23,6 +23,7 @@ struct call {
     uint64_t hash[2];
     uint64_t number;          /* of the call in its session, once known */
     bool noted;               /* the answer is noted already */
+    bool anew;                /* a new sample, whatever is still under way */
     struct session *awaiting; /* pinned by call_await, or NULL */
     char request_id[40];
     char id[ID_TEXT_MAX];
@@ -38,8 +39,13 @@ int call_parse(struct call *c, struct str body, struct err *e);
  * arena. c->listener has sink, ctx (the call) and stream. Events may come from inside. */
 void call_start(struct call *c);
 
-/* exchange_await; the call's session stays in memory until `again` begins with call_awaited. */
-void call_await(struct call *c, exchange_again_fn again, void *ctx);
+/* Whether its client says that it may have asked before. */
+bool call_marked(const struct call *c);
+
+/* Calls `again` when an answer to the same request that is under way has arrived or was lost, or
+ * the request has waited too long. False: it has already. The call's session stays in memory until
+ * `again` begins with call_awaited. */
+bool call_await(struct call *c, exchange_again_fn again, void *ctx);
 void call_awaited(struct call *c);
 
 /* What the writer has made goes out. */

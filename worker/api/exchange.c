@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "common/base/check.h"
+#include "common/base/clock.h"
 #include "common/net/http1.h"
 #include "worker/api/server_internal.h"
 
@@ -86,6 +87,7 @@ static void forget_awaiting(struct exchange *x)
         at = &(*at)->next_awaiting;
     if (*at)
         *at = x->next_awaiting;
+    loop_timer_stop(x->conn->server->loop, &x->wait_end);
 }
 
 static void tell_closed(struct exchange *x, bool delivered)
@@ -127,23 +129,36 @@ bool exchange_under_way(const struct exchange *x, struct str key)
     return false;
 }
 
+static void on_wait_end(struct loop_timer *t)
+{
+    exchange_again(CONTAINER_OF(t, struct exchange, wait_end));
+}
+
 /* The first that came looks first. */
-void exchange_await(struct exchange *x, exchange_again_fn again, void *ctx)
+bool exchange_await(struct exchange *x, const struct exchange_wait *w)
 {
     struct exchange **at = &x->conn->server->awaiting;
+    uint64_t now_ms = clock_ms();
 
+    if (x->wait_until_ms == 0)
+        x->wait_until_ms = w->max_ms ? now_ms + w->max_ms : UINT64_MAX;
+    if (now_ms >= x->wait_until_ms)
+        return false;
     while (*at)
         at = &(*at)->next_awaiting;
     *at = x;
     x->next_awaiting = NULL;
-    x->again = again;
-    x->again_ctx = ctx;
+    x->settled = false;
+    x->wait = *w;
+    if (w->max_ms)
+        loop_timer_set(x->conn->server->loop, &x->wait_end, x->wait_until_ms - now_ms, on_wait_end);
+    return true;
 }
 
 void exchange_again(struct exchange *x)
 {
     forget_awaiting(x);
-    x->again(x->again_ctx);
+    x->wait.again(x->wait.ctx);
 }
 
 /* The answer's last byte is in the kernel. */

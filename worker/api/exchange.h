@@ -54,10 +54,19 @@ void exchange_settle(struct exchange *x, struct str key_start);
  * be lost. */
 bool exchange_under_way(const struct exchange *x, struct str key);
 
-/* Calls `again` once, when one of the answers under way has arrived or was lost. Not when x closes
- * before. */
+/* Calls `again` once, when an answer under way whose key begins so has arrived or was lost, or when
+ * x has waited for that long in all (0: no limit): who reads slowly holds nobody up for ever.
+ * False: it has. Not when x closes before. key_start is borrowed until then. */
 typedef void (*exchange_again_fn)(void *ctx);
-void exchange_await(struct exchange *x, exchange_again_fn again, void *ctx);
+
+struct exchange_wait {
+    struct str key_start;
+    uint64_t max_ms;
+    exchange_again_fn again;
+    void *ctx;
+};
+
+bool exchange_await(struct exchange *x, const struct exchange_wait *w);
 
 /* Whether the peer has left, asked of the kernel now: it may know before the loop does. */
 bool exchange_peer_gone(const struct exchange *x);

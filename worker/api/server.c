@@ -54,16 +54,30 @@ static bool server_has_input(const struct server_conn *c, bool empty)
     return had.len > 0 || (waits.len > 0 && !str_eq(waits, line));
 }
 
-/* Those who waited look again; each may wait once more. */
+/* Those who waited for it look again; each may wait once more. */
 static void on_settled(struct loop_task *t)
 {
     struct server *s = CONTAINER_OF(t, struct server, settled);
-    size_t n = 0;
+    struct exchange *x = s->awaiting;
 
-    for (const struct exchange *x = s->awaiting; x; x = x->next_awaiting)
-        n++;
-    while (n-- > 0 && s->awaiting)
-        exchange_again(s->awaiting);
+    while (x) {
+        if (x->settled) {
+            exchange_again(x);
+            x = s->awaiting; /* others may have gone meanwhile */
+        } else {
+            x = x->next_awaiting;
+        }
+    }
+}
+
+static void tell_awaiting(struct server *s, struct str key)
+{
+    for (struct exchange *x = s->awaiting; x; x = x->next_awaiting) {
+        if (!str_starts(key, x->wait.key_start))
+            continue;
+        x->settled = true;
+        loop_task_post(s->loop, &s->settled, on_settled);
+    }
 }
 
 void server_settle(struct server_conn *c, bool arrived)
@@ -77,8 +91,7 @@ void server_settle(struct server_conn *c, bool arrived)
         note.arrived(note.ctx, note.key);
     if (note.drop)
         note.drop(note.ctx);
-    if (c->server->awaiting)
-        loop_task_post(c->server->loop, &c->server->settled, on_settled);
+    tell_awaiting(c->server, note.key);
 }
 
 void server_look(struct server_conn *c)

@@ -64,8 +64,10 @@ struct exchange {
     bool pulling;          /* inside `more` */
     exchange_more_fn room; /* once */
     void *room_ctx;
-    exchange_again_fn again; /* of those in server->awaiting */
-    void *again_ctx;
+    struct exchange_wait wait; /* of those in server->awaiting */
+    bool settled;              /* what it waits for */
+    uint64_t wait_until_ms;    /* 0: it has not waited yet */
+    struct loop_timer wait_end;
     struct exchange *next_awaiting;
 };
 
