@@ -1,10 +1,12 @@
 """The control plane: spec http.md section 2, errors of section 4."""
+import concurrent.futures
 import threading
 import time
 
 import pytest
 
 from gateway import wait_until
+from stub_engines import StubEngine
 
 
 @pytest.fixture
@@ -236,6 +238,28 @@ def test_pause_drain_waits_for_running_calls(start):
     assert answers[0].status == 200
     gateway.post("/admin/resume")
     assert gateway.post("/admin/pause", {"mode": "sometimes"}).json()["error"]["param"] == "mode"
+
+
+def test_a_resume_ends_a_pause_that_still_waits(start):
+    """Its time does not run out later, when nobody wants a pause any more."""
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, workers=2)
+        s = new(gateway)
+        go = threading.Event()
+        engine.plan.append({"ids": [65, 257], "wait": go})
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            call = pool.submit(gateway.chat, s, "hi")
+            wait_until(lambda: engine.running == 1, 5, "the call runs")
+            pause = pool.submit(gateway.post, "/admin/pause", {"timeout_s": 2})
+            second = new(gateway)
+            while second["worker_index"] != s["worker_index"]:
+                second = new(gateway)
+            time.sleep(0.5)     # the pause waits
+            assert gateway.post("/admin/resume").status == 200
+            assert pause.result(20).json()["drained"] is False
+            assert gateway.chat(second, "again").status == 200
+            go.set()
+            assert call.result(20).status == 200
 
 
 def test_pause_drain_gives_up_after_a_fraction_of_a_second(start):

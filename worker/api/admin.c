@@ -73,13 +73,18 @@ static void on_round(void *ctx, size_t failed)
 
 static const struct sibling_round_fns round_fns = {on_obeyed, on_round};
 
+static void drain_end(struct order *o, bool drained)
+{
+    loop_timer_stop(o->api->turns.loop, &o->timer);
+    o->api->drain = NULL;
+    o->draining = false;
+    o->drained = drained;
+    order_end(o);
+}
+
 static void on_drained(void *ctx)
 {
-    struct order *o = ctx;
-
-    o->draining = false;
-    o->drained = true;
-    order_end(o);
+    drain_end(ctx, true);
 }
 
 static void on_drain_timeout(struct loop_timer *t)
@@ -87,8 +92,15 @@ static void on_drain_timeout(struct loop_timer *t)
     struct order *o = CONTAINER_OF(t, struct order, timer);
 
     engine_pool_pause(o->api->turns.engines, ENGINE_HOLD, NULL, NULL);
-    o->draining = false;
-    order_end(o);
+    drain_end(o, false);
+}
+
+/* Another pause or a resume comes: a drain that still waits is answered, and its time is over. */
+static void pause_anew(struct api *a, enum engine_pause mode)
+{
+    engine_pool_pause(a->turns.engines, mode, NULL, NULL);
+    if (a->drain)
+        drain_end(a->drain, false);
 }
 
 static void on_closed(void *ctx, bool delivered)
@@ -199,13 +211,14 @@ void admin_pause(struct api_request *r)
         arena_done(&a);
         return;
     }
+    pause_anew(r->api, ENGINE_HOLD);
     o = order_new(r);
     if (drain) {
         o->draining = true;
+        r->api->drain = o;
         loop_timer_set(r->api->turns.loop, &o->timer, (uint64_t)(timeout_s * 1000),
                        on_drain_timeout);
     }
-    engine_pool_pause(pool, ENGINE_HOLD, NULL, NULL);
     order_give(o, r);
     if (drain) /* then order_give has not ended it. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
         engine_pool_pause(pool, ENGINE_DRAIN, on_drained, o);
@@ -214,6 +227,6 @@ void admin_pause(struct api_request *r)
 
 void admin_resume(struct api_request *r)
 {
-    engine_pool_pause(r->api->turns.engines, ENGINE_RUN, NULL, NULL);
+    pause_anew(r->api, ENGINE_RUN);
     order_give(order_new(r), r);
 }

@@ -22,6 +22,7 @@ struct api {
     struct siblings *siblings; /* the other workers; made on first use */
     struct sinks *sinks;       /* NULL: none is set */
     struct wait_entry *waits;  /* long polls */
+    struct order *drain;       /* a pause that waits for running calls, or NULL */
     bool draining;             /* the worker ends */
     bool disk_low;             /* less than --journal-min-free is left: no new sessions */
     uint64_t started_s;
