@@ -1,5 +1,8 @@
 """The control plane: spec http.md section 2, errors of section 4."""
 import concurrent.futures
+import os
+import signal
+import socket
 import threading
 import time
 
@@ -260,6 +263,26 @@ def test_a_resume_ends_a_pause_that_still_waits(start):
             assert gateway.chat(second, "again").status == 200
             go.set()
             assert call.result(20).status == 200
+
+
+def test_a_worker_ends_while_a_pause_waits_for_another(start):
+    """The order is still out when the worker has no more time: it ends cleanly all the same."""
+    gateway = start(engine="builtin:echo,delay_ms=6000", workers=2, grace="200ms")
+    s = new(gateway)
+    t = threading.Thread(target=gateway.chat, args=(s, "hi"))
+    t.start()
+    wait_until(lambda: gateway.get(path(s)).json()["num_inflight_generations"] == 1, what="the call runs")
+    index = 1 - s["worker_index"]
+    ending = gateway.child(f"worker-{index}")
+    with socket.socket(socket.AF_UNIX) as k:
+        k.connect(f"{gateway.folder}/state/run/worker-{index}.sock")
+        k.sendall(b"POST /admin/pause HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+        time.sleep(0.5)     # the other worker has it
+        os.kill(ending, signal.SIGTERM)
+        wait_until(lambda: gateway.child(f"worker-{index}") not in (None, ending), 20, "the successor")
+    t.join(20)
+    assert gateway.post("/admin/resume").status == 200
+    assert not gateway.has_line("signal=")
 
 
 def test_pause_drain_gives_up_after_a_fraction_of_a_second(start):

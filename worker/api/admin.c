@@ -103,6 +103,12 @@ static void pause_anew(struct api *a, enum engine_pause mode)
         drain_end(a->drain, false);
 }
 
+void admin_done(struct api *a)
+{
+    if (a->drain)
+        pause_anew(a, ENGINE_HOLD);
+}
+
 static void on_closed(void *ctx, bool delivered)
 {
     struct order *o = ctx;

@@ -323,5 +323,6 @@ struct siblings *api_siblings(struct api *a)
 
 void api_done(struct api *a)
 {
+    admin_done(a);
     siblings_free(a->siblings);
 }

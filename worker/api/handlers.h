@@ -41,6 +41,9 @@ void admin_weight_version(struct api_request *r);
 void admin_pause(struct api_request *r);
 void admin_resume(struct api_request *r);
 
+/* The worker ends: a pause that still waits is over. */
+void admin_done(struct api *a);
+
 /* call.c: the data plane; r->rest is the path, with or without /v1. */
 void call_handle(struct api_request *r);
 

@@ -9,6 +9,8 @@
 enum { ANSWER_MAX = 64 << 20, ANSWER_TIMEOUT_MS = 3600 * 1000 };
 
 struct sibling_call {
+    struct siblings *all;
+    struct sibling_call *prev, *next; /* in all->calls */
     struct http_call *call;
     sibling_fn fn;
     void *ctx;
@@ -19,6 +21,7 @@ struct sibling_call {
 struct siblings {
     const struct heritage *h;
     struct loop *loop;
+    struct sibling_call *calls;                     /* those that run */
     struct http_client *clients[BOARD_WORKERS_MAX]; /* by place; NULL: not used yet */
 };
 
@@ -31,22 +34,40 @@ struct siblings *siblings_new(const struct heritage *h, struct loop *loop)
     return s;
 }
 
-void siblings_free(struct siblings *s)
+static void call_free(struct sibling_call *c)
 {
-    if (!s)
-        return;
-    for (size_t i = 0; i < BOARD_WORKERS_MAX; i++) {
-        if (s->clients[i])
-            http_client_free(s->clients[i]);
-    }
-    free(s);
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        c->all->calls = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    buf_done(&c->body);
+    free(c);
 }
 
 static void call_end(struct sibling_call *c, int status, const struct err *e)
 {
     c->fn(c->ctx, status, buf_str(&c->body), e);
-    buf_done(&c->body);
-    free(c);
+    call_free(c);
+}
+
+void siblings_free(struct siblings *s)
+{
+    struct err e = {0};
+
+    if (!s)
+        return;
+    (void)err_set(&e, ERR_WORKER_UNAVAILABLE, "this worker ends");
+    while (s->calls) {
+        http_call_cancel(s->calls->call);
+        call_end(s->calls, 0, &e);
+    }
+    for (size_t i = 0; i < BOARD_WORKERS_MAX; i++) {
+        if (s->clients[i])
+            http_client_free(s->clients[i]);
+    }
+    free(s);
 }
 
 static void on_head(void *ctx, const struct http1_head *h)
@@ -117,8 +138,10 @@ struct sibling_call *sibling_ask(struct siblings *s, uint32_t index,
     if (!client)
         return NULL;
     c = mem_zalloc(sizeof(*c));
-    c->fn = fn;
-    c->ctx = ctx;
+    *c = (struct sibling_call){.all = s, .next = s->calls, .fn = fn, .ctx = ctx};
+    if (s->calls)
+        s->calls->prev = c;
+    s->calls = c;
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         struct str key = exchange_header(q->from, keys[i]);
 
@@ -145,8 +168,7 @@ void sibling_cancel(struct sibling_call *c)
     if (!c)
         return;
     http_call_cancel(c->call);
-    buf_done(&c->body);
-    free(c);
+    call_free(c);
 }
 
 struct sibling_round {

@@ -13,6 +13,7 @@ struct siblings;
 typedef void (*sibling_fn)(void *ctx, int status, struct str body, const struct err *e);
 
 struct siblings *siblings_new(const struct heritage *h, struct loop *loop);
+/* Questions still out are answered with status 0 first; who asked must not ask again then. */
 void siblings_free(struct siblings *s);
 
 struct sibling_question {
