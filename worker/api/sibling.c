@@ -60,6 +60,7 @@ void siblings_free(struct siblings *s)
         return;
     (void)err_set(&e, ERR_WORKER_UNAVAILABLE, "this worker ends");
     while (s->calls) {
+        /* call_end took the last one off the list. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
         http_call_cancel(s->calls->call);
         call_end(s->calls, 0, &e);
     }
