@@ -96,6 +96,16 @@ def holder(gateway, sock):
                             return pid
 
 
+def connect_elsewhere(gateway, connection, other):
+    """Connects by another router than the one that `other` has; that one's pid."""
+    router = holder(gateway, other.sock)
+    connection.connect()
+    while wait_until(lambda: holder(gateway, connection.sock), 5, "it is accepted") == router:
+        connection.close()
+        connection.connect()
+    return router
+
+
 def test_a_retry_at_once_joins_the_call_of_a_router_that_dies(start):
     """The worker hears of a router's death before its clients do."""
     with StubEngine("sglang") as engine:
@@ -119,11 +129,7 @@ def test_a_retry_at_once_joins_the_call_of_a_router_that_dies(start):
                 c, again = client(), client()
                 c.request("POST", path, body)
                 wait_until(lambda: engine.running == 1, 5, "the call runs")
-                router = holder(gateway, c.sock)
-                again.connect()
-                while wait_until(lambda: holder(gateway, again.sock), 5, "it is accepted") == router:
-                    again.close()
-                    again.connect()
+                router = connect_elsewhere(gateway, again, c)
                 os.kill(router, signal.SIGKILL)
                 with pytest.raises((OSError, http.client.HTTPException)):
                     c.getresponse()
@@ -184,11 +190,7 @@ def test_a_repeated_request_waits_for_an_answer_under_way(start, memory, first_i
         with contextlib.closing(gateway.connect()) as first, contextlib.closing(gateway.connect()) as second:
             first.request("POST", path, body)
             wait_until(lambda: engine.running == prompts, 5, "the calls run")
-            router = holder(gateway, first.sock)
-            second.connect()
-            while wait_until(lambda: holder(gateway, second.sock), 5, "it is accepted") == router:
-                second.close()
-                second.connect()
+            router = connect_elsewhere(gateway, second, first)
             os.kill(router, signal.SIGSTOP)
             go.set()
             wait_until(lambda: gateway.log().count("outcome=ok") == prompts, 5, "they are committed")
