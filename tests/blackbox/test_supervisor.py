@@ -448,7 +448,7 @@ def test_the_sandbox_can_be_switched_off(stub):
 
 def test_the_list_of_system_calls_is_documented():
     table = (g.ROOT / "supervisor/sandbox.def").read_text()
-    told = set(re.findall(r"\b\w+\b", (g.ROOT / "deploy/README.md").read_text()))
+    told = set(re.findall(r"\b\w+\b", (g.ROOT / "docs/deploy.md").read_text()))
     names = set(re.findall(r"\b(?:CALL|SOME)\((\w+), [BWR]\)", table))
     assert len(names) > 80 and names - told == set()
 

@@ -1,0 +1,116 @@
+"""docs/ and the code tell the same: every route, error, metric, export format and setting that one of them
+names, the other knows. Reads files only; no gateway is started but for the settings' names."""
+import re
+import subprocess
+
+import pytest
+
+import gateway as g
+
+DOCS = g.ROOT / "docs"
+
+
+def page(name):
+    return (DOCS / name).read_text()
+
+
+def section(name, title):
+    """The text of one `## title` section."""
+    found = re.search(rf"^## [\d. ]*{re.escape(title)}$(.*?)(?=^## |\Z)", page(name), re.M | re.S)
+    assert found, f"docs/{name} has no section {title}"
+    return found[1]
+
+
+def source(suffix):
+    """The text of the one file of the tree that ends so; rooms may be renamed."""
+    found = [p for p in g.ROOT.rglob(suffix) if "build" not in p.relative_to(g.ROOT).parts]
+    assert len(found) == 1, f"{suffix}: {found}"
+    return found[0].read_text()
+
+
+def code_routes():
+    rows = re.findall(r'^(GLOBAL|SESSION)\("(\w+)", "([^"]*)"', source("routes.def"), re.M)
+    return {(method, path if kind == "GLOBAL" else "/sessions/{id}" + path) for kind, method, path in rows}
+
+
+# answered by the routers, which have no table of routes
+ROUTERS_OWN = {("GET", "/health"), ("GET", "/ready"), ("GET", "/metrics")}
+
+
+def doc_routes():
+    found = set()
+    for line in section("http.md", "Control plane").split("\n"):
+        first = line.split("|")[1] if line.startswith("| `") else ""
+        found |= set(re.findall(r"`([A-Z]+) (/[^`?]*)", first))
+    return found
+
+
+def test_every_route_stands_in_docs():
+    assert doc_routes() == code_routes() | ROUTERS_OWN
+
+
+# kinds that no client sees
+NEVER_SENT = {"config", "io", "unsupported"}
+
+
+def test_every_error_stands_in_docs():
+    rows = re.findall(r'^X\(\w+, (\d+), "(\w+)"', source("err.def"), re.M)
+    told = set()
+    for line in section("http.md", "Errors").split("\n"):
+        cells = line.split("|")
+        if len(cells) > 3 and cells[1].strip().isdigit():
+            told |= {(cells[1].strip(), code) for code in re.findall(r"`(\w+)`", cells[2])}
+    assert told == {(status, code) for status, code in rows if code not in NEVER_SENT}
+
+
+def test_retries_are_told_as_they_are():
+    retry = dict(re.findall(r'^X\(\w+, \d+, "(\w+)", ([01])\)', source("err.def"), re.M))
+    for line in section("http.md", "Errors").split("\n"):
+        cells = [c.strip() for c in line.split("|")]
+        if len(cells) > 4 and cells[1].isdigit() and cells[4]:
+            for code in re.findall(r"`(\w+)`", cells[2]):
+                assert cells[4] == ("yes" if retry[code] == "1" else "no"), code
+
+
+def test_every_metric_stands_in_docs():
+    names = set(re.findall(r'^X\(\w+, \w+, "(\w+)"', source("metrics.def"), re.M))
+    told = set(re.findall(r"^\| `rollgate_(\w+)` \|", section("operations.md", "Metrics"), re.M))
+    assert told == names
+
+
+def test_every_export_format_stands_in_docs():
+    known = set()
+    for path in g.ROOT.glob("worker/export/*.c"):
+        known |= set(re.findall(r'struct format format_\w+ = \{\s*\.name = "([^"]+)"', path.read_text()))
+    assert len(known) >= 9
+    row = re.search(r"^\| `format` \| (.*) \|$", page("trajectories.md"), re.M)
+    assert set(re.findall(r"`([^`]+)`", row[1])) == known
+    sections = set(re.findall(r"^### `([\w-]+)`", page("trajectories.md"), re.M))
+    assert known - sections <= {"json", "msgpack", "safetensors"}
+    assert sections <= known
+
+
+def test_settings_that_docs_name_exist():
+    if not g.BINARY.exists():
+        pytest.skip(f"{g.BINARY} is not built")
+    told = subprocess.run([g.BINARY, "config", "--docs"], capture_output=True, text=True, timeout=20, check=True).stdout
+    settings = set(re.findall(r"--([a-z][a-z0-9-]+)", told))
+    known = settings | {f"no-{name}" for name in settings} | OTHERS
+    for path in [g.ROOT / "README.md", *DOCS.glob("*.md")]:
+        # options of rollgate stand in backticks; other programs' stand in blocks with their command
+        used = {n for span in re.findall(r"`(--[a-z][^`]*)`", path.read_text()) for n in re.findall(r"^--([a-z0-9-]+)", span)}
+        assert used <= known, path.name
+
+
+# options of commands and scripts, and of other programs, that pages name
+OTHERS = {"help", "build", "fast", "json", "check", "dump", "docs", "man", "out", "logprobs-mode"}
+
+
+def test_links_lead_somewhere():
+    for path in [g.ROOT / "README.md", g.ROOT / "ARCHITECTURE.md", *DOCS.glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_readme_is_short():
+    assert len((g.ROOT / "README.md").read_text().split("\n")) <= 150
