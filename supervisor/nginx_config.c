@@ -6,7 +6,7 @@
 
 /*
  * The site sends a request to the node that owns the worker index in its path; anything else to any
- * node. Every line below was tried in front of a running gateway (tests/blackbox/test_nginx.py):
+ * node. Every line below was tried in front of a running gateway (tests/blackbox/test_deploy.py):
  * SSE unbuffered, uploads unbuffered, no resending of a request a session may have acted on, no
  * pool of connections to session upstreams (a node cut off from the network would hang those who
  * take a pooled connection; a connect costs 0.1 ms).

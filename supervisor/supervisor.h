@@ -8,8 +8,8 @@
  *   - SIGHUP: read the configuration again: more or fewer processes, other live settings
  *   - SIGUSR2: upgrade: try the binary anew, then become it on the same sockets (upgrade.h)
  *   - SIGCHLD: reap
- * It never daemonizes. The bodies of the children are given by the caller, so that the supervisor
- * knows neither router nor worker.
+ * It never daemonizes. The bodies of the children are given by the caller (commands.c; tests give
+ * bodies of their own).
  */
 #ifndef RG_SUPERVISOR_SUPERVISOR_H
 #define RG_SUPERVISOR_SUPERVISOR_H

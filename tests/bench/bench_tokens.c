@@ -5,8 +5,7 @@
  * TEXT is encoded whole and as messages of about 500 bytes; times are CPU time, each figure is the
  * best of several rounds. With WORKERS, that many forked children encode everything, and the
  * private memory that each came to own is told (Private_Clean + Private_Dirty of smaps_rollup, less
- * that of a child that did nothing). scripts/bench_tokens.py runs it beside the reference
- * libraries.
+ * that of a child that did nothing). tests/bench/tokens.py runs it beside the reference libraries.
  */
 #include <stdio.h>
 #include <stdlib.h>

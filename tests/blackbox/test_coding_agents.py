@@ -1,4 +1,4 @@
-"""Coding agents as people install them (tests/clients/agents: `npm ci` there, 2 GB, or RG_AGENTS =
+"""Coding agents as people install them (tests/clients/agents: `npm install` there, 2 GB, or RG_AGENTS =
 a folder that has them) do a task of three turns, with parallel calls, against the built-in engine,
 and most go on with it in a second process: one trajectory with every generated token."""
 import json
@@ -155,7 +155,7 @@ RUNS = {
 
 def installed(program):
     if not (BIN / program).exists():
-        pytest.skip(f"{program} is not installed below {AGENTS} (npm ci there)")
+        pytest.skip(f"{program} is not installed below {AGENTS} (npm install there)")
 
 
 def play(start, tmp_path, script):

@@ -1,6 +1,6 @@
 // Measures over all code points what the reference library (npm `tokenizers`, the Rust code) does,
-// and writes the hf_*.txt tables that scripts/make_unicode.py reads:
-//   npm install tokenizers@0.23.2 && node measure.js OUT_FOLDER
+// and writes the hf_*.txt tables that scripts/make_unicode.py --take puts into its text:
+//   npm install tokenizers@0.23.2 && node measure_unicode.js OUT_FOLDER
 // The remaining tables (onig_*: general categories of its regular expressions; hf_nfc_map, hf_nfd_map,
 // hf_ccc_nonzero: its normalization tables) were measured the same way with Split patterns, NFC, NFD.
 const t = require('tokenizers')
