@@ -49,7 +49,7 @@ print(json.dumps({"answered": len(answered), "failed": failed}))
 
 
 class Systemd:
-    def __init__(self, folder):
+    def __init__(self, folder, drop_in=None):
         self.folder, self.settings = folder, {"listen": "127.0.0.1:8600", "workers": 2, "routers": 1,
                                               "engine": "builtin:echo,delay_ms=20"}
         folder.chmod(0o755)
@@ -61,6 +61,8 @@ class Systemd:
             (folder / name).write_text(text.replace("LimitNOFILE=1048576", "LimitNOFILE=20000"))
         binds = {f"{folder}/etc": "/etc/rollgate", f"{folder}/agents.py": "/run/agents.py", str(g.BINARY): "/run/bin/rollgate",
                  **{f"{folder}/{n}": f"/run/systemd/system/{n}" for n in ("rollgate.service", "rollgate.socket")}}
+        if drop_in:
+            binds[str(UNITS / drop_in)] = f"/run/systemd/system/rollgate.service.d/{drop_in}"
         with open(folder / "nspawn.log", "wb") as log:
             self.process = subprocess.Popen(
                 ["systemd-nspawn", "-q", "--register=no", "--keep-unit", "--private-network", "-D", "/", "--volatile=yes",
@@ -120,14 +122,14 @@ class Systemd:
 
 
 @pytest.fixture
-def systemd(tmp_path_factory):
+def systemd(tmp_path_factory, request):
     if not g.BINARY.exists():
         pytest.skip(f"{g.BINARY} is not built")
     if os.getuid() != 0 or not shutil.which("systemd-nspawn"):
         pytest.skip("a real systemd needs root and systemd-nspawn (apt-get install systemd-container)")
     if "asan" in str(g.BUILD):
         pytest.skip("sanitizers need more than the unit's system call filter allows")
-    s = Systemd(tmp_path_factory.mktemp("systemd"))
+    s = Systemd(tmp_path_factory.mktemp("systemd"), getattr(request, "param", None))
     try:
         try:
             g.wait_until(lambda: s.booted() or s.process.poll() is not None, 20, "systemd boots")
@@ -181,6 +183,22 @@ def test_systemds_socket_makes_a_restart_unnoticed(systemd):
     t.join(60)
     assert out[0]["failed"] == [] and out[0]["answered"] > 20
     s.run("systemctl", "stop", "rollgate.socket", "rollgate.service")
+
+
+@pytest.mark.parametrize("systemd", ["keys.conf"], indirect=True)
+def test_systemd_gives_the_dynamic_user_its_key_file(systemd):
+    """A key file that only root can read, by the drop-in that deploy/README.md tells."""
+    s = systemd
+    keys = s.folder / "etc/admin-keys"
+    keys.write_text("the-key-of-this-test\n")
+    keys.chmod(0o600)
+    s.run("systemctl", "start", "rollgate")
+    ask = ("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "http://127.0.0.1:8600/sessions", "-d", "{}")
+    assert s.run(*ask) == "401"
+    assert s.run(*ask, "-H", "Authorization: Bearer the-key-of-this-test") == "200"
+    uid = s.run("sh", "-c", "stat -c %u /proc/$(systemctl show rollgate -p MainPID --value)").strip()
+    assert int(uid) >= 61184 and s.show("DynamicUser") == "yes", "not root"
+    s.run("systemctl", "stop", "rollgate")
 
 
 # --- Slurm ---
