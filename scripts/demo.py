@@ -106,7 +106,32 @@ def show(out):
         assert all(p == 0.0 for p, m in zip(t["response_logprobs"], mask) if m == 0)
 
 
+NEXT = """Try next{where}:
+  {first}S=$(curl -s {url}/sessions -d '{{}}' | sed 's/.*"session_id":"\\([^"]*\\)".*/\\1/'); echo $S
+  curl -s {url}/sessions/$S/v1/chat/completions -d '{{"messages": [{{"role": "user", "content": "Hello"}}]}}'
+  curl -s {url}/sessions/$S/complete -d '{{"reward_info": {{"reward": 1.0}}}}'
+  curl -s {url}/sessions/$S/finalize -d '{{}}'      # the trajectory: ids, mask, logprobs, reward
+With a model and its engine: scripts/run serve --model FOLDER --engine sglang:http://HOST:30000
+More: README.md, scripts/run serve --help, deploy/README.md"""
+
+
+def show_next(arguments):
+    """Lines to copy, for the gateway that runs (arguments: of `serve`) or that one could run (none)."""
+    listen = "127.0.0.1:8600"
+    for flag, value in zip(arguments, arguments[1:] + [""]):
+        if flag == "--listen":
+            listen = value
+        elif flag.startswith("--listen="):
+            listen = flag[len("--listen="):]
+    port = listen.rpartition(":")[2]
+    print(NEXT.format(url=f"http://127.0.0.1:{port}", where=", in another terminal" if arguments else "",
+                      first="" if arguments else "scripts/run serve &    # a gateway on 127.0.0.1:8600\n  "), flush=True)
+
+
 def main():
+    if sys.argv[1] == "--next":
+        show_next(sys.argv[2:])
+        return 0
     binary = sys.argv[1]
     with tempfile.TemporaryDirectory(prefix="rollgate-demo-") as folder:
         with open(f"{folder}/script.json", "w", encoding="utf-8") as f:
@@ -141,6 +166,8 @@ def main():
             status = gateway.wait(30)
         print(f"5. the gateway has stopped, exit status {status}")
         log.close()
+    print()
+    show_next([])
     return status
 
 

@@ -1,0 +1,117 @@
+"""The scripts that people start: how they tell their progress, what they say at the end; what a container
+build takes along; the ids that the batch script deals out."""
+import fnmatch
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import gateway as g
+
+NINJA = "for i in 1 2 3 4; do echo \"[$i/4] Building x.o\"; sleep 0.3; done"
+
+
+def progress(tmp_path, command, terminal=False, **env):
+    run = [g.ROOT / "scripts/progress", "build", tmp_path / "log", "bash", "-c", command]
+    if terminal:  # script(1) gives it one
+        run = ["script", "-qec", " ".join(f"'{part}'" for part in run), "/dev/null"]
+    done = subprocess.run(run, env=dict(os.environ, **env), capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
+    return done
+
+
+def test_progress_is_a_line_now_and_then(tmp_path):
+    done = progress(tmp_path, NINJA, PROGRESS_EVERY="1")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and lines[0] == "build: begun" and lines[-1].startswith("build: done in ")
+    assert any("% (" in line and "of 4)" in line for line in lines[1:-1]), lines
+    assert "Building" not in done.stdout
+
+
+def test_progress_renews_one_line_on_a_terminal(tmp_path):
+    done = progress(tmp_path, NINJA, terminal=True)
+    assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stdout
+    assert "\r\x1b[Kbuild: 50 % (2 of 4)" in done.stdout
+
+
+def test_progress_counts_packages(tmp_path):
+    done = progress(tmp_path, "for p in a b; do echo Setting up $p; sleep 1.2; done", PROGRESS_EVERY="1", PROGRESS_TOTAL="2")
+    assert "build: 1 of 2 " in done.stdout, done.stdout
+
+
+def test_progress_fails_as_its_command_and_shows_why(tmp_path):
+    done = progress(tmp_path, "echo what is wrong; exit 3")
+    assert done.returncode == 3 and "what is wrong" in done.stderr
+    assert "build: failed with status 3" in done.stdout and str(tmp_path / "log") in done.stdout
+
+
+@pytest.mark.parametrize("arguments,port", [([], 8600), (["serve"], 8600), (["serve", "--listen", "0.0.0.0:7001"], 7001),
+                                            (["serve", "--listen=localhost:7002"], 7002)])
+def test_what_to_try_next_names_the_gateway(arguments, port):
+    said = subprocess.run([sys.executable, g.ROOT / "scripts/demo.py", "--next", *arguments], capture_output=True, text=True,
+                          check=True).stdout
+    assert said.count(f"http://127.0.0.1:{port}/") == 4 and ("scripts/run serve &" in said) == (not arguments)
+
+
+def test_what_to_try_next_works(start, tmp_path):
+    """The lines as they are printed, in a shell."""
+    gateway = start(workers=1)
+    said = subprocess.run([sys.executable, g.ROOT / "scripts/demo.py", "--next", "serve", "--listen", f"127.0.0.1:{gateway.port}"],
+                          capture_output=True, text=True, check=True).stdout
+    lines = [line for line in said.splitlines() if line.startswith("  ")]
+    done = subprocess.run(["bash", "-euc", "\n".join(line + "; echo" for line in lines)], capture_output=True, text=True, timeout=60,
+                          check=True)
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(answers) == 3 and answers[0]["choices"][0]["message"]["role"] == "assistant"
+    (trajectory,) = answers[2]["trajectories"]
+    assert sum(trajectory["response_mask"]) > 0 and trajectory["reward_info"] == {"reward": 1.0}
+
+
+# --- the container's context ---
+
+def ignored(path):
+    """The rules that our .dockerignore uses: a name from the top, or **/ a name anywhere."""
+    parts = path.split("/")
+    for rule in (g.ROOT / ".dockerignore").read_text().split("\n"):
+        if not rule or rule.startswith("#"):
+            continue
+        if rule.startswith("**/"):
+            if any(fnmatch.fnmatch(part, rule[3:]) for part in parts):
+                return True
+        elif fnmatch.fnmatch(parts[0], rule.lstrip("/")):
+            return True
+    return False
+
+
+def test_a_container_build_starts_from_the_sources_alone():
+    for path in ("build/release/CMakeCache.txt", "build-other/CMakeCache.txt", "tests/unit/CMakeLists.txt", "a.gcno",
+                 "viewer/node_modules/x.js"):
+        assert ignored(path), path
+    for path in ("CMakeLists.txt", "CMakePresets.json", "scripts/setup", "scripts/progress", "supervisor/main.c", "worker/api/routes.def"):
+        assert not ignored(path), path
+
+
+# --- the batch script ---
+
+def batch(folder, task, cpus, **more):
+    """Runs it with a step that tells its arguments and ends; returns the range of worker ids."""
+    programs = folder / "bin"
+    programs.mkdir(exist_ok=True)
+    for name, text in (("srun", 'echo "$@"'), ("scancel", ":"), ("curl", "exit 1")):
+        (programs / name).write_text(f"#!/bin/bash\n{text}\n")
+        (programs / name).chmod(0o755)
+    env = dict(os.environ, PATH=f"{programs}:{os.environ['PATH']}", SLURM_ARRAY_TASK_ID=str(task), SLURM_ARRAY_JOB_ID="7",
+               SLURM_CPUS_ON_NODE=str(cpus), ROLLGATE_RUN=str(folder / "run"), **more)
+    said = subprocess.run(["bash", g.ROOT / "deploy/slurm/rollgate.sbatch"], env=env, capture_output=True, text=True, timeout=30,
+                          check=True).stdout.split()
+    base = int(said[said.index("--worker-base") + 1])
+    return range(base, base + int(said[said.index("--workers") + 1]))
+
+
+def test_unequal_nodes_of_one_array_have_ids_of_their_own(tmp_path):
+    ranges = [batch(tmp_path, task, cpus) for task, cpus in enumerate([4, 128, 2, 384, 64])]
+    seen = [i for r in ranges for i in r]
+    assert len(seen) == len(set(seen)), ranges
+    assert [len(r) for r in ranges] == [4, 128, 2, 256, 64]
