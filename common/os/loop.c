@@ -20,6 +20,8 @@ struct loop {
     uint64_t now_ms;
     uint64_t armed_ms; /* what timer_fd is set to; UINT64_MAX: off, 0: at once */
     uint64_t lag_us;
+    loop_hold_fn on_hold; /* or NULL */
+    void *hold_ctx;
 
     struct epoll_event events[EVENTS_PER_TURN];
     int event_at, event_n; /* [event_at, event_n) are still to be delivered in this turn */
@@ -357,6 +359,8 @@ int loop_poll(struct loop *l, int timeout_ms)
         l->lag_us = took_us;
     if (l->timer_fd >= 0)
         arm(l, !tasks_empty(l) ? 0 : l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms);
+    else if (calls > 0)
+        loop_held(l, took_us);
     return calls;
 }
 
@@ -393,6 +397,18 @@ int loop_embed(struct loop *l, struct err *e)
     l->armed_ms = UINT64_MAX;
     arm(l, !tasks_empty(l) ? 0 : l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms);
     return 0;
+}
+
+void loop_on_hold(struct loop *l, loop_hold_fn fn, void *ctx)
+{
+    l->on_hold = fn;
+    l->hold_ctx = ctx;
+}
+
+void loop_held(struct loop *l, uint64_t us)
+{
+    if (l->on_hold)
+        l->on_hold(l->hold_ctx, us);
 }
 
 uint64_t loop_take_lag_us(struct loop *l)

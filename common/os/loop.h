@@ -134,6 +134,13 @@ RG_MUSTCHECK int loop_embed(struct loop *l, struct err *e);
 /* The epoll descriptor; the loop's. */
 int loop_fd(const struct loop *l);
 
+/* Tells how long each turn held the loop, that is its callbacks, in microseconds: turns without a
+ * callback are left out. Turns of an embedded loop are part of the outer one's, whose owner tells
+ * with loop_held. NULL: nobody is told. */
+typedef void (*loop_hold_fn)(void *ctx, uint64_t us);
+void loop_on_hold(struct loop *l, loop_hold_fn fn, void *ctx);
+void loop_held(struct loop *l, uint64_t us);
+
 /* How late the last due timer fired and how long the last turn's callbacks took, in microseconds:
  * the maxima since the last call, for the loop lag metric. */
 uint64_t loop_take_lag_us(struct loop *l);

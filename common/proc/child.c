@@ -107,6 +107,17 @@ static void on_beat(struct loop_timer *t)
     loop_timer_set(c->loop, &c->beat, BEAT_MS, on_beat);
 }
 
+static void on_hold(void *ctx, uint64_t us)
+{
+    struct child *c = ctx;
+
+    metrics_observe_us(c->heritage->page, METRIC_loop_hold, us);
+    if (us <= c->held_max_us)
+        return;
+    c->held_max_us = us;
+    metrics_set(c->heritage->page, METRIC_loop_hold_max, us);
+}
+
 int child_init(struct child *c, struct loop *l, const struct heritage *h, child_drain_fn on_drain,
                struct err *e)
 {
@@ -119,6 +130,7 @@ int child_init(struct child *c, struct loop *l, const struct heritage *h, child_
         signals_done(&c->signals);
         return -1;
     }
+    loop_on_hold(l, on_hold, c);
     on_beat(&c->beat);
     return 0;
 }
@@ -127,6 +139,7 @@ void child_done(struct child *c)
 {
     if (!c->loop)
         return;
+    loop_on_hold(c->loop, NULL, NULL);
     loop_timer_stop(c->loop, &c->beat);
     loop_del(c->loop, &c->control);
     signals_done(&c->signals);

@@ -40,7 +40,8 @@ struct child {
     child_adopt_fn on_adopt;   /* set it after child_init; NULL: orders to adopt are refused */
     child_reload_fn on_reload; /* set it after child_init; may be NULL */
     bool draining;
-    bool told; /* readiness was reported */
+    bool told;            /* readiness was reported */
+    uint64_t held_max_us; /* longest round of the loop so far */
 };
 
 /* The heritage must outlive the child. -1 with ERR_IO. */

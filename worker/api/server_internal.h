@@ -43,6 +43,7 @@ struct server {
     size_t n_conns;
     struct loop_timer pause; /* of accepting */
     size_t busy;
+    uint64_t turn_us; /* when the first callback of libh2o's turn came; 0: none yet */
     bool stop, draining;
     uint64_t patience_until_ms; /* draining: until then peers are waited for */
     struct exchange *awaiting;  /* those that wait for answers under way */
