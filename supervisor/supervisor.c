@@ -272,6 +272,7 @@ void supervisor_tell_limits(struct supervisor *s)
         {METRIC_LIMIT_INFLIGHT, c->max_inflight},
         {METRIC_LIMIT_SESSION_INFLIGHT, c->max_session_inflight},
         {METRIC_LIMIT_QUEUE, c->max_queue},
+        {METRIC_LIMIT_SESSION_QUEUE, c->max_session_queue},
         {METRIC_LIMIT_QUEUE_TIME, c->queue_timeout_ms / 1000},
         {METRIC_LIMIT_CONNECTIONS, c->max_connections},
         {METRIC_LIMIT_HEADER, c->max_header_bytes},

@@ -83,6 +83,7 @@ struct engine_options setup_engines(const struct config *c, const struct model *
         .context_length = info->context_length,
         .max_inflight = (uint32_t)c->engine_max_inflight,
         .max_queue = (uint32_t)c->max_queue,
+        .max_session_queue = (uint32_t)c->max_session_queue,
         .retries = (uint32_t)c->engine_retries,
         .retry_5xx = c->engine_retry_5xx,
         .routed_experts = c->routed_experts,

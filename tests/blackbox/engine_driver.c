@@ -422,6 +422,7 @@ static void set_option(struct engine_options *o, const char *name, const char *v
         {"--health-timeout", &o->health_timeout_ms, NULL, NULL},
         {"--max-inflight", NULL, &o->max_inflight, NULL},
         {"--max-queue", NULL, &o->max_queue, NULL},
+        {"--max-session-queue", NULL, &o->max_session_queue, NULL},
         {"--retries", NULL, &o->retries, NULL},
         {"--vocab", NULL, &o->vocab_size, NULL},
         {"--retry-5xx", NULL, NULL, &o->retry_5xx},

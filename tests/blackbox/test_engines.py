@@ -465,6 +465,39 @@ def test_queue_is_bounded_and_has_a_deadline():
         check(d.end(first))
 
 
+def test_a_full_queue_makes_room_for_sessions_below_their_share():
+    """The one session that fills the queue is refused, not the others."""
+    with StubEngine() as engine, engine_kit.Driver(engine, max_inflight=1, max_queue=6) as d:
+        go = threading.Event()
+        engine.plan.append({"wait": go})
+        first = d.start(session="greedy")
+        wait_until(lambda: engine.requests, 5, "the request")
+        greedy = [d.start(session="greedy") for _ in range(6)]
+        assert d.end(d.start(session="greedy"))["code"] == "overloaded"
+        others = [d.start(session=s) for s in ("modest", "humble", "modest", "humble")]
+        for c in greedy[2:]:  # the newest give way: two for each of three sessions are left
+            assert d.end(c)["code"] == "overloaded"
+        assert d.end(d.start(session="modest"))["code"] == "overloaded"
+        go.set()
+        for c in [first] + greedy[:2] + others:
+            check(d.end(c))
+
+
+def test_a_session_has_a_limit_of_its_own_in_the_queue():
+    with StubEngine() as engine, engine_kit.Driver(engine, max_inflight=1, max_queue=100, max_session_queue=3) as d:
+        go = threading.Event()
+        engine.plan.append({"wait": go})
+        first = d.start(session="greedy")
+        wait_until(lambda: engine.requests, 5, "the request")
+        waiting = [d.start(session="greedy") for _ in range(3)] + [d.start(session="modest")]
+        e = d.end(d.start(session="greedy"))
+        assert (e["code"], e["status"], e["retry"]) == ("overloaded", 429, True)
+        assert "3 answers" in e["text"] and "--max-session-queue" in e["text"]
+        go.set()
+        for c in [first] + waiting:
+            check(d.end(c))
+
+
 def test_queue_is_fair():
     with StubEngine() as engine, engine_kit.Driver(engine, max_inflight=1) as d:
         go = threading.Event()

@@ -85,13 +85,29 @@ def test_a_little_of_everything_is_counted(start):
     page_of(gateway)
 
 
+def test_holds_of_the_loop_are_shown(start):
+    """Every round of a loop that did something counts; the longest of a process is shown, too."""
+    gateway = start(workers=1)
+    session = new(gateway)
+    before = gateway.metrics()
+    assert gateway.chat(session, "short").status == 200
+    after = gateway.metrics()
+    for part in ("count", "sum"):
+        name = f"rollgate_loop_hold_seconds_{part}"
+        assert after[name] > before[name]
+    longest = after['rollgate_loop_hold_max_seconds{process="worker-0"}']
+    assert 0 < longest < 2
+    later = gateway.metrics()['rollgate_loop_hold_max_seconds{process="worker-0"}']
+    assert later >= longest
+
+
 def test_limits_are_shown_as_they_are_set(start, tmp_path):
     config = tmp_path / "rollgate.yaml"
     config.write_text("max-sessions: 7\nqueue-timeout: 90s\n")
     gateway = start(config=str(config), max_nodes=11, max_worker_memory="3g", log_rate=9)
     shown = {k: v for k, v in gateway.metrics().items() if k.startswith("rollgate_limit{")}
     want = {"sessions": 7, "live_tokens": 2e9, "worker_memory_bytes": 3 << 30, "nodes": 11,
-            "inflight": 4096, "session_inflight": 256, "queue": 10000, "queue_seconds": 90,
+            "inflight": 4096, "session_inflight": 256, "queue": 10000, "session_queue": 2048, "queue_seconds": 90,
             "connections": 0, "header_bytes": 32768, "body_bytes": 256 << 20,
             "log_lines_per_second": 9}
     assert shown == {f'rollgate_limit{{limit="{k}"}}': v for k, v in want.items()}

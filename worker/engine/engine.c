@@ -91,6 +91,7 @@ void engine_pool_reload(struct engine_pool *p, const struct engine_options *o)
 
     mine->max_inflight = o->max_inflight;
     mine->max_queue = o->max_queue;
+    mine->max_session_queue = o->max_session_queue;
     mine->retries = o->retries;
     mine->retry_5xx = o->retry_5xx;
     mine->routed_experts = o->routed_experts;

@@ -109,10 +109,11 @@ struct engine_options {
     const struct model *model; /* kind builtin turns text into ids with it; borrowed */
     const int32_t *stop_ids;   /* of the model */
     size_t n_stop_ids;
-    uint32_t vocab_size;     /* 0: unknown; ids beyond are engine_invalid */
-    uint32_t context_length; /* 0: unknown */
-    uint32_t max_inflight;   /* per replica, of all workers together */
-    uint32_t max_queue;      /* calls */
+    uint32_t vocab_size;        /* 0: unknown; ids beyond are engine_invalid */
+    uint32_t context_length;    /* 0: unknown */
+    uint32_t max_inflight;      /* per replica, of all workers together */
+    uint32_t max_queue;         /* calls; when full, sessions share it evenly */
+    uint32_t max_session_queue; /* calls of one session in it; 0: no other limit */
     uint32_t retries;
     bool retry_5xx;
     bool routed_experts;

@@ -8,6 +8,7 @@
 struct fair_lane {
     struct fair_lane *next, *prev;
     struct fair_item *first, *last;
+    size_t n; /* items */
     size_t len;
     char session[];
 };
@@ -53,6 +54,7 @@ static struct fair_lane *lane_of(struct fair_queue *q, struct str session)
         memcpy(l->session, session.p, session.len);
     (void)map_set(&q->lanes, str_of(l->session, l->len), l);
     link_last(q, l);
+    q->n_lanes++;
     return l;
 }
 
@@ -68,12 +70,33 @@ void fair_push(struct fair_queue *q, struct fair_item *i, struct str session)
     else
         l->first = i;
     l->last = i;
+    l->n++;
     q->n++;
 }
 
 struct fair_item *fair_first(const struct fair_queue *q)
 {
     return q->first ? q->first->first : NULL;
+}
+
+size_t fair_waiting(const struct fair_queue *q, struct str session)
+{
+    const struct fair_lane *l = map_get(&q->lanes, session);
+
+    return l ? l->n : 0;
+}
+
+struct fair_item *fair_surplus(const struct fair_queue *q, struct str session, size_t capacity)
+{
+    size_t own = fair_waiting(q, session);
+    size_t share = capacity / (q->n_lanes + (own == 0));
+    const struct fair_lane *l = q->last;
+
+    if (own >= share)
+        return NULL;
+    while (l && l->n <= share)
+        l = l->prev;
+    return l ? l->last : NULL;
 }
 
 void fair_take(struct fair_queue *q, struct fair_item *i)
@@ -93,8 +116,10 @@ void fair_take(struct fair_queue *q, struct fair_item *i)
         l->last = i->prev;
     *i = (struct fair_item){0};
     q->n--;
+    l->n--;
     if (!l->first) {
         unlink_lane(q, l);
+        q->n_lanes--;
         (void)map_take(&q->lanes, str_of(l->session, l->len));
         free(l);
     } else if (turn) {

@@ -20,7 +20,7 @@ struct fair_item {
 struct fair_queue {
     struct map lanes; /* session id -> lane, those with items only */
     struct fair_lane *first, *last;
-    size_t n; /* items */
+    size_t n, n_lanes; /* items; sessions with items */
 };
 
 /* No item may be left. */
@@ -31,6 +31,14 @@ void fair_push(struct fair_queue *q, struct fair_item *i, struct str session);
 
 /* Whose turn it is, or NULL. */
 struct fair_item *fair_first(const struct fair_queue *q);
+
+/* How many items of the session wait. */
+size_t fair_waiting(const struct fair_queue *q, struct str session);
+
+/* A full queue is shared: the item that gives way to one more of the session, the newest of another
+ * session that has more than its share of `capacity`. NULL: the session has its own share already,
+ * or there are more sessions than places. Looks at all sessions only when there is one. */
+struct fair_item *fair_surplus(const struct fair_queue *q, struct str session, size_t capacity);
 
 /* Takes an item out; its session goes to the end of the row when it was its turn. Items that do
  * not wait are accepted. */

@@ -417,6 +417,18 @@ static void on_refused(struct loop_timer *t)
     fail_call(c, &e);
 }
 
+static void on_session_full(struct loop_timer *t)
+{
+    struct engine_call *c = CONTAINER_OF(t, struct engine_call, timer);
+    struct err e = {0};
+
+    metrics_count_at(c->pool->opt.metrics, METRIC_refusals, METRIC_REFUSAL_SESSION_QUEUE, 0, 1);
+    (void)err_set(&e, ERR_OVERLOADED,
+                  "%u answers of this session wait for an engine already (--max-session-queue)",
+                  c->pool->opt.max_session_queue);
+    fail_call(c, &e);
+}
+
 static void requeue(struct engine_call *c)
 {
     struct engine_pool *p = c->pool;
@@ -426,6 +438,34 @@ static void requeue(struct engine_call *c)
     fair_push(&p->queue, &c->item, c->req.session_id);
     loop_timer_set(p->loop, &c->timer, p->opt.queue_timeout_ms, on_deadline);
     pool_dispatch(p);
+}
+
+/* Off the queue, or never on it; its owner is told from the loop. */
+static void refuse(struct engine_call *c, loop_timer_fn on_time)
+{
+    fair_take(&c->pool->queue, &c->item);
+    c->state = CALL_RESTING;
+    loop_timer_set(c->pool->loop, &c->timer, 1, on_time);
+}
+
+/* Whether the call may wait. Where the queue is full, sessions with more than their share make room
+ * for those with less. */
+static bool find_place(struct engine_call *c)
+{
+    struct engine_pool *p = c->pool;
+    struct str session = c->req.session_id;
+    struct fair_item *surplus;
+
+    if (p->opt.max_session_queue > 0 &&
+        fair_waiting(&p->queue, session) >= p->opt.max_session_queue) {
+        refuse(c, on_session_full);
+        return false;
+    }
+    if (p->opt.max_queue == 0 || p->queue.n < p->opt.max_queue)
+        return true;
+    surplus = fair_surplus(&p->queue, session, p->opt.max_queue);
+    refuse(surplus ? CONTAINER_OF(surplus, struct engine_call, item) : c, on_refused);
+    return surplus != NULL;
 }
 
 /* --- what turn calls --- */
@@ -451,12 +491,8 @@ struct engine_call *engine_start(struct engine_pool *p, const struct engine_requ
         c->next->prev = c;
     p->calls = c;
     p->n_calls++;
-    if (p->opt.max_queue > 0 && p->queue.n >= p->opt.max_queue) {
-        c->state = CALL_RESTING;
-        loop_timer_set(p->loop, &c->timer, 1, on_refused);
-    } else {
+    if (find_place(c))
         requeue(c);
-    }
     return c;
 }
 

@@ -30,6 +30,30 @@ TEST(fair_queue, sessions_take_turns)
     fair_done(&q);
 }
 
+TEST(fair_queue, who_has_more_than_a_share_gives_way)
+{
+    struct fair_queue q = {0};
+    struct fair_item items[7] = {0};
+    static const char *const sessions[7] = {"a", "a", "a", "a", "b", "c", "c"};
+
+    for (int i = 0; i < 5; i++)
+        fair_push(&q, &items[i], str_cstr(sessions[i]));
+    cr_assert_eq(fair_waiting(&q, STR("a")), 4);
+    cr_assert_eq(fair_waiting(&q, STR("c")), 0);
+    cr_assert_null(fair_surplus(&q, STR("a"), 5), "the greedy one itself");
+    cr_assert_null(fair_surplus(&q, STR("c"), 2), "more sessions than places");
+    cr_assert_eq(fair_surplus(&q, STR("b"), 5), &items[3], "its newest");
+    cr_assert_eq(fair_surplus(&q, STR("c"), 5), &items[3], "a third of five is one");
+    fair_take(&q, &items[3]);
+    fair_push(&q, &items[5], STR("c"));
+    cr_assert_null(fair_surplus(&q, STR("c"), 5), "it has its share");
+    cr_assert_eq(fair_surplus(&q, STR("c"), 6), &items[2]);
+    for (int i = 0; i < 6; i++)
+        fair_take(&q, &items[i]);
+    cr_assert_eq(q.n_lanes, 0);
+    fair_done(&q);
+}
+
 TEST(experts, whole_rest_or_neither)
 {
     struct experts x = {0};
