@@ -92,7 +92,7 @@ def show(out):
         ids, mask = t["response_ids"], t["response_mask"]
         trained = sum(mask)
         print(f"   {len(t['prompt_ids'])} prompt ids, {len(ids)} response ids, {trained} of them trained "
-              f"(mask 1), {len(t['turns'])} turns, reward {t['reward_info']}")
+              f"(mask 1), {len(t['turns'])} turns, reward {t['reward']}")
         start = 0
         while start < len(ids):
             end = start
@@ -158,7 +158,7 @@ def main():
             print("3. an agent works in it, over the OpenAI API:")
             answer = run_agent(client, session)
             client.json("POST", f"/sessions/{session['session_id']}/complete",
-                        {"reward_info": {"score": 1.0 if "under the mat" in answer else 0.0}})
+                        {"reward_info": {"reward": 1.0 if "under the mat" in answer else 0.0}})
             print("4. the trainer takes the trajectory:")
             show(client.json("POST", f"/sessions/{session['session_id']}/finalize", {}))
         finally:

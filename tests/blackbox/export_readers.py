@@ -205,8 +205,11 @@ def compare_safetensors(whole, data):
 
 
 def reward_of(t):
-    v = t["reward_info"].get("reward")
-    return None if v is None else float(v)
+    info = t["reward_info"]
+    numbers = [v for v in info.values() if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    known = [info[k] for k in ("reward", "score") if info.get(k) is not None] or (numbers if len(numbers) == 1 else [])
+    assert t["reward"] == (float(known[0]) if known else None)
+    return t["reward"]
 
 
 def compare_verl(ts, data):
@@ -229,7 +232,8 @@ def compare_verl(ts, data):
         assert take(f"response_mask.{i}") == take(f"loss_mask.{i}") == ("I64", [n], t["response_mask"])
         if all(have):
             assert take(f"rollout_log_probs.{i}") == ("F32", [n], f32(t["response_logprobs"]))
-        assert take(f"rm_scores.{i}") == ("F32", [n], [0.0] * (n - 1) + f32([reward_of(t) or 0.0]))
+        reward = reward_of(t)
+        assert tensors.pop(f"rm_scores.{i}", None) == (None if reward is None else ("F32", [n], [0.0] * (n - 1) + f32([reward])))
         experts = experts_of(t)
         if experts:  # padded to the whole sequence
             (rows_, layers, topk), numbers = experts
@@ -243,7 +247,7 @@ def compare_verl(ts, data):
         assert row["raw_prompt"] == t["messages"][:first]
         assert row["multi_modal_inputs"] == {} and row["multi_modal_data"] is None
         assert row["num_turns"] == t["num_turns"] and row["reward_score"] == reward_of(t)
-        assert row["reward_extra_info"] == {k: v for k, v in t["reward_info"].items() if k != "reward"}
+        assert row["reward_extra_info"] == {k: v for k, v in t["reward_info"].items() if k not in ("reward", "finished")}
         for k in ("messages", "turns", "reward_info", "turn_rewards", "extra_fields"):
             assert row[k] == t[k]
     assert not tensors
@@ -298,7 +302,8 @@ def compare_areal(ts, data):
         assert tensors.pop(f"logprobs.{i}") == ("F32", shape, [0.0] * p + (f32(lps) if lps else [0.0] * n))
         assert tensors.pop(f"versions.{i}") == ("I32", shape, [-1] * p + versions)
         assert tensors.pop(f"attention_mask.{i}") == ("BOOL", shape, [1] * len(full))
-        assert tensors.pop(f"rewards.{i}") == ("F32", [1], f32([reward_of(t) or 0.0]))
+        reward = reward_of(t)
+        assert tensors.pop(f"rewards.{i}", None) == (None if reward is None else ("F32", [1], f32([reward])))
         assert row["turns"] == t["turns"] and row["messages"] == t["messages"]
     assert not tensors
 

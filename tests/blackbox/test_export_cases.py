@@ -322,12 +322,12 @@ def test_options_that_contradict(scene):
 def test_samples_metadata(scene):
     s = scene().new()
     branched(s)
-    a = s.gateway.post(s.path + "/samples", {"max_seq_len": None, "metadata": {"reward": [1], "leaf": "mine", "tito_session_mismatch": "mine", "task": "x"}})
+    a = s.gateway.post(s.path + "/samples", {"max_seq_len": None, "metadata": {"reward": 1.5, "leaf": "mine", "tito_session_mismatch": "mine", "task": "x"}})
     tensors, _ = read_safetensors(a.body)
     samples = json.loads(bytes(tensors["_samples_meta"][2]))["samples"]
     assert len(samples) == 2
     for x in samples:
-        assert x["reward"] == [1] and x["metadata"]["task"] == "x" and isinstance(x["metadata"]["leaf"], dict)
+        assert x["reward"] == 1.5 and x["metadata"]["task"] == "x" and isinstance(x["metadata"]["leaf"], dict)
         assert "tito_session_mismatch" not in x["metadata"]
     assert [len(x["metadata"]["leaf"]["path_node_ids"]) for x in samples] == [3, 1]
     s.new()

@@ -163,16 +163,20 @@ static void send_export(struct exporting *v)
     if (export_new(v->s, env->model, env->scratch, &v->options, &v->export, &e)) {
         fail(v, &e);
     } else {
+        if (export_lacks_reward(v->export))
+            log_warn(&(struct log_scope){.session = str_cstr(v->id)},
+                     "an export for a trainer holds no reward: none was posted, or no number");
         on_later(&v->later);
     }
 }
 
 static int query_options(struct exporting *v, struct err *e)
 {
-    static const char *const names[] = {
-        "format",         "select", "pick",         "train_once",    "merge", "max_tokens",
-        "max_seq_len",    "uid",    "ignore_tools", "session_index", "drift", "global_steps",
-        "mask_unfinished"};
+    static const char *const names[] = {"format",          "select",        "pick",
+                                        "train_once",      "merge",         "max_tokens",
+                                        "max_seq_len",     "uid",           "ignore_tools",
+                                        "session_index",   "drift",         "global_steps",
+                                        "mask_unfinished", "require_reward"};
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         struct str value = query_get(&v->arena, exchange_query(v->x), names[i]);
@@ -272,6 +276,10 @@ void exporting_finalize(struct api_request *r)
     if (!v)
         return;
     v->closes = true;
+    if (export_check_reward(s, &v->options, &e)) { /* before it closes: a reward may still come */
+        fail(v, &e);
+        return;
+    }
     if (session_phase(s) == SESSION_FINALIZED)
         send_export(v); /* asked again: the same export */
     else if (control_close(v->api, s, SESSION_END_FINALIZE, &v->options,

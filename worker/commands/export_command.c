@@ -21,6 +21,9 @@ static int export_session(const struct request *q, struct replayed *r,
     struct buf bytes = {0};
     int rc = export_new(s, r->model, scratch, &q->options, &x, e);
 
+    if (rc == 0 && export_lacks_reward(x))
+        fprintf(stderr, "%.*s: warning: no reward is known\n", (int)session_id(s).len,
+                session_id(s).p);
     while (rc == 0) {
         buf_clear(&bytes);
         rc = export_next(x, &bytes, SLICE_BYTES, e);

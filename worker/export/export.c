@@ -6,6 +6,7 @@
 #include "worker/export/format.h"
 #include "worker/export/options_text.h"
 #include "worker/session/branch.h"
+#include "worker/session/reward.h"
 
 static const struct format *const FORMATS[EXPORT_FORMAT_COUNT] = {
     [EXPORT_JSON] = &format_json,
@@ -152,6 +153,8 @@ int export_option(struct export_options *o, struct str name, struct str value, s
     }
     if (str_eq_c(name, "mask_unfinished"))
         return read_switch(value, "mask_unfinished", &o->mask_unfinished, e);
+    if (str_eq_c(name, "require_reward"))
+        return read_switch(value, "require_reward", &o->require_reward, e);
     if (str_eq_c(name, "uid")) {
         if (value.len == 0)
             return err_field(e, "uid", "uid must be a text that is not empty");
@@ -181,7 +184,7 @@ static int read_member(struct export_options *o, const struct json_member *m, st
         if (m->value.kind != JSON_OBJECT)
             return err_field(e, "metadata", "metadata must be an object");
         o->metadata = &m->value;
-        return 0;
+        return reward_check_value(json_get(o->metadata, "reward"), "metadata.reward", e);
     }
     return export_option(o, name, text, e);
 }
@@ -216,7 +219,7 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     struct export *x;
 
     *ret = NULL;
-    if (export_options_check(o, e) != 0)
+    if (export_options_check(o, e) != 0 || export_check_reward(s, o, e) != 0)
         return -1;
     x = mem_zalloc(sizeof(*x));
     x->session = s;

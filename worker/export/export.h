@@ -64,6 +64,7 @@ struct export_options {
     bool strict; /* /samples: what has no token ids, or routed experts for a part of its turns only,
                     is an error instead of left out */
     bool no_drift;               /* drift=off: leave the audit out */
+    bool require_reward;         /* without a reward the export is an error (reward_missing) */
     bool mask_unfinished;        /* verl: loss_mask zero when reward_info.finished is false */
     struct str uid;              /* verl; default: the session id */
     uint32_t session_index;      /* verl */
@@ -74,7 +75,8 @@ struct export_options {
 void export_options_init(struct export_options *o);
 
 /* One option by its query name ("select", "pick", "train_once", "merge", "ignore_tools",
- * "max_tokens", "format", "drift", "uid", "session_index", "global_steps", "mask_unfinished").
+ * "max_tokens", "format", "drift", "uid", "session_index", "global_steps", "mask_unfinished",
+ * "require_reward").
  * Unknown names are ignored; bad values: ERR_INVALID with the name. */
 int export_option(struct export_options *o, struct str name, struct str value, struct err *e);
 
@@ -84,6 +86,14 @@ int export_options_check(const struct export_options *o, struct err *e);
 /* All of them from an object (finalize's or /samples' body; "max_seq_len" = max_tokens); NULL and
  * null are fine, and so are members that are null. Values may be strings, numbers or booleans. */
 int export_options_json(struct export_options *o, const struct json *body, struct err *e);
+
+/* require_reward: ERR_REWARD_MISSING when the export would hold none. export_new asks, too; who
+ * closes the session for the export asks before. */
+int export_check_reward(const struct session *s, const struct export_options *o, struct err *e);
+
+/* Whether the format gives trainers one number as the reward, and there is none for what the
+ * session holds. */
+bool export_lacks_reward(const struct export *x);
 
 /* Fixes the branches and prepares. `m` and `scratch` are for the drift audit and for merging by
  * token; NULL leaves the audit out. Both must live as long as the export. */

@@ -38,6 +38,7 @@ struct export
     void *state;           /* the format's, in the arena */
     void *own;             /* beside a file of tensors: what its format keeps, in the arena */
     bool all_logprobs;     /* verl: every row has them */
+    bool unversioned;      /* areal: some trajectory has no weight versions, told as -1 */
     VEC(struct buf) parts; /* made, but not yet handed out (a header), in order */
     size_t part;
     size_t part_at;
@@ -51,7 +52,8 @@ struct format {
     const char *name;
     const char *content_type;
     unsigned passes;
-    bool text_too; /* trajectories without tokens, too */
+    bool text_too;     /* trajectories without tokens, too */
+    bool needs_reward; /* its trainer reads one number */
     void (*begin)(struct export *x, struct buf *out);
     /* Whether the format can hold this one (NULL: any); asked in the first pass. */
     int (*check)(const struct export *x, const struct trajectory *t, struct err *e);
@@ -82,6 +84,9 @@ void native_write_rest(struct export *x, const struct trajectory *t, struct json
 
 /* The summary object. */
 void native_write_summary(struct export *x, struct json_out *o);
+
+/* Its member `warnings`: sentences about what a trainer may miss. */
+void native_write_warnings(const struct export *x, struct json_out *o);
 
 /* The first n messages. */
 void native_write_messages(const struct trajectory *t, uint32_t n, struct json_out *o);

@@ -1,6 +1,7 @@
 /* miles' /samples layout: one safetensors file, masks and logprobs over the response region, the
  * rest as UTF-8 JSON in the tensor "_samples_meta". */
 #include "worker/export/numbers.h"
+#include "worker/export/reward.h"
 #include "worker/export/tensors.h"
 #include "worker/session/branch.h"
 #include "worker/tokens/tokenizer.h"
@@ -127,19 +128,11 @@ static void put_metadata(struct export *x, const struct trajectory *t, struct js
     json_out_end_obj(o);
 }
 
-static void put_reward(struct export *x, struct json_out *o)
+/* A reader of version 2 wants the key, null or not. */
+static void put_reward(const struct export *x, struct json_out *o)
 {
-    const struct json *given = json_get(x->options.metadata, "reward");
-    bool known;
-    double reward = trajectory_reward(x->session, &known);
-
-    json_out_key(o, "reward"); /* a reader of version 2 wants the key, null or not */
-    if (given)
-        json_out_value(o, given);
-    else if (known)
-        json_out_double(o, reward);
-    else
-        json_out_null(o);
+    json_out_key(o, "reward");
+    export_put_reward(x, o);
 }
 
 static void note_sample(struct export *x, const struct trajectory *t)
@@ -233,6 +226,8 @@ static void put_session_metadata(struct export *x, struct json_out *o)
     for (size_t i = 0; i < x->session->forest.turns.n; i++)
         trim = MAX_OF(trim, x->session->forest.turns.at[i]->trim);
     put_i64(o, "max_trim_tokens", trim);
+    if (export_lacks_reward(x))
+        native_write_warnings(x, o);
     json_out_end_obj(o);
     vec_done(&b);
 }
@@ -307,6 +302,7 @@ static void miles_drop(struct export *x)
 
 const struct format format_miles = {.name = "miles",
                                     .content_type = "application/octet-stream",
+                                    .needs_reward = true,
                                     .passes = TENSOR_PASSES,
                                     .begin = miles_begin,
                                     .check = miles_check,

@@ -1,6 +1,7 @@
 /* The native JSON of an export: envelope, trajectories, summary (spec trajectories, section 1). */
-#include "worker/export/format.h"
+#include "worker/export/reward.h"
 #include "worker/session/branch.h"
+#include "worker/session/reward.h"
 
 static void put_i64(struct json_out *o, const char *key, int64_t v)
 {
@@ -183,6 +184,8 @@ void native_write_rest(struct export *x, const struct trajectory *t, struct json
     for (uint32_t i = 0; i < t->n_turns; i++)
         put_turn(t, &t->turns[i], o);
     json_out_end_arr(o);
+    json_out_key(o, "reward");
+    reward_put(&t->session->reward, o);
     json_out_key(o, "reward_info");
     native_write_reward(&t->session->reward, o);
     put_turn_rewards(t, o);
@@ -286,6 +289,18 @@ static void put_dropped(struct export *x, struct json_out *o)
     json_out_end_arr(o);
 }
 
+void native_write_warnings(const struct export *x, struct json_out *o)
+{
+    json_out_key(o, "warnings");
+    json_out_arr(o);
+    if (export_lacks_reward(x))
+        json_out_cstr(o, "no reward is known: what this format would hold of it is null or left "
+                         "out, not 0");
+    if (x->unversioned)
+        json_out_cstr(o, "no weight versions are known for some of the tokens: versions -1");
+    json_out_end_arr(o);
+}
+
 void native_write_summary(struct export *x, struct json_out *o)
 {
     const struct session *s = x->session;
@@ -312,6 +327,9 @@ void native_write_summary(struct export *x, struct json_out *o)
             put_i64(o, session_cause_name((enum session_cause)i), (int64_t)s->forks[i]);
     json_out_end_obj(o);
     put_dropped(x, o);
+    json_out_key(o, "reward");
+    export_put_reward(x, o);
+    native_write_warnings(x, o);
     json_out_end_obj(o);
 }
 

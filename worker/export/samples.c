@@ -1,7 +1,7 @@
 /* Formats of JSON samples: slime, prime-rl, and messages for supervised training. */
 #include <string.h>
 
-#include "worker/export/format.h"
+#include "worker/export/reward.h"
 
 static void put_i64(struct json_out *o, const char *key, int64_t v)
 {
@@ -24,16 +24,10 @@ static void samples_end(struct export *x, struct buf *out)
     buf_add_c(out, '}');
 }
 
-static void put_reward(struct export *x, struct json_out *o)
+static void put_reward(const struct export *x, struct json_out *o)
 {
-    bool known;
-    double reward = trajectory_reward(x->session, &known);
-
     json_out_key(o, "reward");
-    if (known)
-        json_out_double(o, reward);
-    else
-        json_out_null(o);
+    export_put_reward(x, o);
 }
 
 /* --- slime: masks and logprobs over the response region --- */
@@ -121,6 +115,7 @@ static void prime_rl_one(struct export *x, const struct trajectory *t)
 
 const struct format format_slime = {.name = "slime",
                                     .content_type = "application/json",
+                                    .needs_reward = true,
                                     .passes = 1,
                                     .begin = samples_begin,
                                     .one = slime_one,
@@ -128,6 +123,7 @@ const struct format format_slime = {.name = "slime",
 
 const struct format format_prime_rl = {.name = "prime-rl",
                                        .content_type = "application/json",
+                                       .needs_reward = true,
                                        .passes = 1,
                                        .begin = samples_begin,
                                        .one = prime_rl_one,

@@ -1,6 +1,7 @@
 /* Formats of trainers that take tensors: verl (TransferQueue rows), AReaL. */
 #include <string.h>
 
+#include "worker/export/reward.h"
 #include "worker/export/tensors.h"
 #include "worker/session/branch.h"
 
@@ -81,22 +82,18 @@ static void verl_tag(struct export *x, const struct trajectory *t, struct str ui
     json_out_end_obj(&o);
 }
 
-/* reward_score, and what was posted beside it: filters of the trainer read reward_extra_info. */
+/* reward_score, and what was posted beside it: filters of the trainer read reward_extra_info, whose
+ * members are metrics; `finished` is none (see mask_unfinished). */
 static void verl_rewards(struct export *x, struct json_out *o)
 {
     const struct reward *r = &x->session->reward;
-    bool known;
-    double reward = trajectory_reward(x->session, &known);
 
     json_out_key(o, "reward_score");
-    if (known)
-        json_out_double(o, reward);
-    else
-        json_out_null(o);
+    export_put_reward(x, o);
     json_out_key(o, "reward_extra_info");
     json_out_obj(o);
     for (size_t i = 0; i < r->members.n; i++) {
-        if (str_eq_c(r->members.at[i].key, "reward"))
+        if (str_eq_c(r->members.at[i].key, "reward") || str_eq_c(r->members.at[i].key, "finished"))
             continue;
         json_out_key_str(o, r->members.at[i].key);
         json_out_raw(o, r->members.at[i].json);
@@ -191,22 +188,30 @@ static void verl_experts(struct export *x, const struct trajectory *t)
     tensors_add(x, "routed_experts", t->index, type, s, CELLS(RAW, padded));
 }
 
+/* A column only where the reward is known: the trainer's reward worker fills what is not there. */
+static void verl_scores(struct export *x, const struct trajectory *t)
+{
+    float *scores = NULL;
+    double reward;
+
+    if (!export_reward(x, &reward))
+        return;
+    if (tensors_want(x, TENSOR_F32) && t->n > 0) {
+        scores = arena_calloc(&x->scratch, t->n, sizeof(*scores));
+        scores[t->n - 1] = (float)reward;
+    }
+    tensors_add(x, "rm_scores", t->index, TENSOR_F32, SHAPE1(t->n), CELLS(RAW, scores));
+}
+
 static void verl_one(struct export *x, const struct trajectory *t)
 {
-    bool known;
-    float *scores = NULL;
-
     if (tensors_sizing(x))
         verl_notes(x, t);
     verl_longs(x, t);
     if (x->all_logprobs)
         tensors_add(x, "rollout_log_probs", t->index, TENSOR_F32, SHAPE1(t->n),
                     CELLS(RAW, t->logprobs));
-    if (tensors_want(x, TENSOR_F32) && t->n > 0) {
-        scores = arena_calloc(&x->scratch, t->n, sizeof(*scores));
-        scores[t->n - 1] = (float)trajectory_reward(x->session, &known);
-    }
-    tensors_add(x, "rm_scores", t->index, TENSOR_F32, SHAPE1(t->n), CELLS(RAW, scores));
+    verl_scores(x, t);
     verl_experts(x, t);
 }
 
@@ -230,6 +235,7 @@ static void verl_end(struct export *x, struct buf *out)
 
 const struct format format_verl = {.name = "verl",
                                    .content_type = "application/octet-stream",
+                                   .needs_reward = true,
                                    .passes = TENSOR_PASSES,
                                    .begin = verl_begin,
                                    .one = verl_one,
@@ -251,24 +257,31 @@ static void areal_words(struct export *x, const struct trajectory *t)
 {
     struct shape full = SHAPE2(1, t->total);
     int32_t *mask = NULL, *versions = NULL;
-    float *logprobs = NULL, *reward = NULL;
-    bool known;
+    float *logprobs = NULL;
 
     if (tensors_want(x, TENSOR_I32)) {
         mask = arena_calloc(&x->scratch, t->total, sizeof(*mask));
         logprobs = arena_calloc(&x->scratch, t->total, sizeof(*logprobs));
-        reward = ARENA_NEW(&x->scratch, float);
         versions = areal_versions(x, t);
         for (uint32_t i = 0; i < t->n; i++)
             mask[t->n_prompt + i] = t->mask[i];
         if (t->logprobs)
             memcpy(logprobs + t->n_prompt, t->logprobs, t->n * sizeof(*logprobs));
-        *reward = (float)trajectory_reward(x->session, &known);
     }
     tensors_add(x, "loss_mask", t->index, TENSOR_I32, full, CELLS(RAW, mask));
     tensors_add(x, "logprobs", t->index, TENSOR_F32, full, CELLS(RAW, logprobs));
     tensors_add(x, "versions", t->index, TENSOR_I32, full, CELLS(RAW, versions));
-    tensors_add(x, "rewards", t->index, TENSOR_F32, SHAPE1(1), CELLS(RAW, reward));
+}
+
+static void areal_reward(struct export *x, const struct trajectory *t)
+{
+    float *cell = ARENA_NEW(&x->scratch, float);
+    double reward;
+
+    if (!export_reward(x, &reward))
+        return;
+    *cell = (float)reward;
+    tensors_add(x, "rewards", t->index, TENSOR_F32, SHAPE1(1), CELLS(RAW, cell));
 }
 
 static void areal_one(struct export *x, const struct trajectory *t)
@@ -285,6 +298,7 @@ static void areal_one(struct export *x, const struct trajectory *t)
     }
     tensors_add(x, "input_ids", t->index, TENSOR_I64, full, CELLS(WIDE_I32, t->ids));
     areal_words(x, t);
+    areal_reward(x, t);
     if (tensors_want(x, TENSOR_BOOL)) {
         ones = arena_alloc(&x->scratch, t->total);
         memset(ones, 1, t->total);
@@ -305,6 +319,7 @@ static void areal_end(struct export *x, struct buf *out)
 
 const struct format format_areal = {.name = "areal",
                                     .content_type = "application/octet-stream",
+                                    .needs_reward = true,
                                     .passes = TENSOR_PASSES,
                                     .begin = tensors_begin,
                                     .one = areal_one,

@@ -625,30 +625,6 @@ int trajectory_check(const struct trajectory_input *in, const struct trajectory 
 
 /* --- rewards --- */
 
-double trajectory_reward(const struct session *s, bool *ret_known)
-{
-    double d = 0;
-
-    *ret_known = false;
-    for (size_t i = 0; i < s->reward.members.n; i++) {
-        struct arena tmp = {0};
-        const struct json *v;
-        struct err e;
-
-        if (!str_eq_c(s->reward.members.at[i].key, "reward"))
-            continue;
-        if (json_parse(&tmp, s->reward.members.at[i].json, &v, &e) == 0) {
-            *ret_known = json_to_double(v, &d) == 0;
-            if (v->kind == JSON_BOOL) {
-                *ret_known = true;
-                d = json_is_true(v) ? 1 : 0;
-            }
-        }
-        arena_done(&tmp);
-    }
-    return *ret_known ? d : 0;
-}
-
 const struct reward *trajectory_turn_reward(const struct session *s, const struct turn *t)
 {
     return t->response_id.p ? map_get(&s->rewards_by_response, response_key(t->response_id)) : NULL;

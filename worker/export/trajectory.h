@@ -105,9 +105,6 @@ int trajectory_check(const struct trajectory_input *in, const struct trajectory 
  * context, as long as the one that was sent, and something stands between two answers. */
 int trajectory_check_turn(const struct session *s, const struct turn *t, struct err *e);
 
-/* reward_info.reward as a number; 0 when there is none. *ret_known tells. */
-double trajectory_reward(const struct session *s, bool *ret_known);
-
 /* The reward of one response, or NULL. */
 const struct reward *trajectory_turn_reward(const struct session *s, const struct turn *t);
 

@@ -10,6 +10,7 @@
 #include "worker/session/commit.h"
 #include "worker/session/policy.h"
 #include "worker/session/record.h"
+#include "worker/session/reward.h"
 
 enum { ID_MAX = 256 };
 
@@ -37,8 +38,8 @@ static int put_reward(const struct json *reward_info, struct buf *record, struct
 {
     struct buf text = {0};
 
-    if (!json_is(reward_info, JSON_OBJECT))
-        return err_field(e, "reward_info", "reward_info must be an object");
+    if (reward_check(reward_info, e) != 0)
+        return -1;
     json_write(&text, reward_info);
     record_put_str(record, buf_str(&text));
     buf_done(&text);

@@ -4,6 +4,7 @@
 #include "common/base/check.h"
 #include "worker/session/branch.h"
 #include "worker/session/policy.h"
+#include "worker/session/reward.h"
 
 static void put_count(struct json_out *o, const char *key, uint64_t v)
 {
@@ -49,6 +50,8 @@ static void put_reward(struct json_out *o, const struct reward *r)
 
 static void put_rewards(struct json_out *o, const struct session *s)
 {
+    json_out_key(o, "reward");
+    reward_put(&s->reward, o);
     json_out_key(o, "reward_info");
     put_reward(o, &s->reward);
     json_out_key(o, "turn_rewards");
@@ -408,6 +411,8 @@ void session_write_row(const struct session *s, struct buf *json)
     put_count(&o, "branches", branches);
     put_count(&o, "inflight", s->inflight);
     json_out_key(&o, "reward");
+    reward_put(&s->reward, &o);
+    json_out_key(&o, "reward_info");
     put_reward(&o, &s->reward);
     json_out_end_obj(&o);
 }

@@ -1,0 +1,26 @@
+/*
+ * What a reward_info may hold, and which one number of it trainers are given. The rule is the same
+ * everywhere (exports, sinks, listings): `reward`, else `score`, else the only number in it; null
+ * counts as not there; otherwise the reward is unknown, which is not the same as 0.
+ */
+#ifndef RG_SESSION_REWARD_H
+#define RG_SESSION_REWARD_H
+
+#include "worker/session/store.h"
+
+/* Whether `info` can be taken as a reward_info: an object whose `reward` and `score` are numbers or
+ * null, and none of whose own numbers is beyond what a float32 holds (trainers get it as one).
+ * ERR_INVALID that names the member. */
+int reward_check(const struct json *info, struct err *e);
+
+/* One value that is to be a reward itself: a number that a float32 holds, or null. `name` is what
+ * the error calls it. */
+int reward_check_value(const struct json *v, const char *name, struct err *e);
+
+/* The number that trainers get; false when it is unknown (*ret is 0 then). */
+bool reward_number(const struct reward *r, double *ret);
+
+/* As the value of a member: the number, or null when it is unknown. */
+void reward_put(const struct reward *r, struct json_out *o);
+
+#endif
