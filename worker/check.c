@@ -1,3 +1,4 @@
+#include "worker/engine/doors.h"
 #include "worker/model/family.h"
 #include "worker/parsers/parser.h"
 #include "worker/setup.h"
@@ -63,12 +64,21 @@ static void load_model(const struct model_options *o, struct buf *mistakes)
         model_free(m);
 }
 
+static void check_passthrough(const struct config *c, struct buf *mistakes)
+{
+    struct err e;
+
+    if (door_setting_check(c->passthrough, &e))
+        note(mistakes, "passthrough", &e);
+}
+
 void worker_check(const struct config *c, bool model, struct buf *mistakes)
 {
     struct model_options o = setup_model(c);
 
     check_engines(c, mistakes);
     check_sinks(c, mistakes);
+    check_passthrough(c, mistakes);
     check_names(&o, mistakes);
     if (model || mistakes->len > 0)
         load_model(&o, mistakes);

@@ -52,7 +52,8 @@ def engine():
 def test_unknown_paths_reach_the_engine_without_the_agents_key(start, engine, tmp_path):
     key = tmp_path / "key"
     key.write_text("engine-secret\n")
-    gateway = start(engine=f"sglang:http://127.0.0.1:{engine},key-file={key}", workers=1)
+    gateway = start(engine=f"sglang:http://127.0.0.1:{engine},key-file={key}", workers=1,
+                    passthrough="/v1/embeddings,/big,/nothing")
     s = new(gateway)
     below = f"/sessions/{s['session_id']}"
     a = gateway.post(f"{below}/v1/embeddings?x=1", {"input": "abc"},

@@ -19,37 +19,6 @@ struct forward {
     struct buf body; /* held, or on its way into the exchange */
 };
 
-/* Starts of paths by which engines are controlled. */
-static bool is_control(struct str path)
-{
-    static const char *const starts[] = {
-        "abort",      "pause",        "continue_generation",
-        "resume",     "update_",      "init_",
-        "destroy_",   "flush_cache",  "release_",
-        "load_",      "unload_",      "start_",
-        "stop_",      "finish_",      "sleep",
-        "wake_up",    "is_",          "reset_",
-        "collective", "set_",         "get_",
-        "configure",  "open_session", "close_session",
-        "slots",      "props",        "scale_",
-        "shutdown",   "server_info",  "save_",
-        "metrics",    "dump_",        "lora",
-    };
-
-    /* Spellings that an engine may read as another path than we do. */
-    if (str_find(path, STR("%"), 0) != SIZE_MAX || str_find(path, STR("//"), 0) != SIZE_MAX ||
-        str_find(path, STR("/."), 0) != SIZE_MAX)
-        return true;
-    path = str_sub(path, 1, path.len);
-    if (str_starts(path, STR("v1/")))
-        path = str_sub(path, 3, path.len);
-    for (size_t i = 0; i < ARRAY_LEN(starts); i++) {
-        if (str_starts(path, str_cstr(starts[i])))
-            return true;
-    }
-    return false;
-}
-
 static void on_closed(void *ctx, bool delivered)
 {
     struct forward *f = ctx;
@@ -128,55 +97,45 @@ static void on_failed(void *ctx, const struct err *e)
 
 static const struct engine_pass_events events = {on_head, on_body, on_done, on_failed};
 
-/* Asks the session's engine; the answer comes later. -1 and e when there is none to ask. */
+/* Asks the session's engine; the answer comes later. -1 and e when it may not or cannot be. */
 static int forward(struct api_request *r, struct forward *f, struct err *e)
 {
     struct str method = exchange_method(r->x);
-    struct str query = exchange_query(r->x);
+    bool keyless = !keys_required(r->api->keys);
     char name[16] = "";
-    struct buf path = {0};
     struct buf body = {0};
     struct engine_pass p = {
         .session_id = r->id,
         .method = name,
+        .path = r->rest,
+        .query = exchange_query(r->x),
+        .admin = !keyless && r->scope == KEY_ADMIN,
+        .keyless = keyless,
+        .setting = r->api->heritage->config->passthrough,
         .content_type = exchange_header(r->x, "content-type"),
         .accept = exchange_header(r->x, "accept"),
     };
 
     memcpy(name, method.p, MIN_OF(method.len, sizeof(name) - 1));
-    buf_add_str(&path, r->rest);
-    if (query.len > 0)
-        buf_printf(&path, "?%.*s", (int)query.len, query.p);
     buf_add_str(&body, exchange_body(r->x));
-    p.path = buf_str(&path);
     p.body = body.len > 0 ? &body : NULL;
     f->call = engine_pass(r->api->turns.engines, &p, &events, f, e);
     buf_done(&body);
-    buf_done(&path);
     return f->call ? 0 : -1;
 }
 
 void passthrough_serve(struct api_request *r)
 {
-    struct forward *f;
+    struct forward *f = mem_zalloc(sizeof(*f));
     struct err e = {0};
 
-    if (!r->api->heritage->config->passthrough) {
-        (void)err_set(&e, ERR_NOT_FOUND, "no such path");
-        respond_error(r, NULL, &e);
-        return;
-    }
-    if (r->scope != KEY_ADMIN && is_control(r->rest)) {
-        (void)err_set(&e, ERR_WRONG_SCOPE, "this path of the engine takes an admin key");
-        respond_error(r, NULL, &e);
-        return;
-    }
-    f = mem_zalloc(sizeof(*f));
     f->api = r->api;
     f->x = r->x;
     memcpy(f->request_id, r->request_id, sizeof(f->request_id));
     if (forward(r, f, &e)) {
         free(f);
+        if (e.kind == ERR_WRONG_SCOPE)
+            metrics_count_at(r->api->turns.page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
         respond_error(r, NULL, &e);
         return;
     }

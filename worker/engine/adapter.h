@@ -76,9 +76,16 @@ struct engine_adapter {
     /* The context length that the engine tells, 0: unknown (yet). NULL: never known. */
     uint32_t (*context)(const void *replica);
 
-    /* Forwards a request as it is. NULL: the kind has nothing to forward to. */
-    struct engine_pass_call *(*pass)(void *replica, const struct engine_pass *p,
-                                     const struct engine_pass_events *events, void *ctx);
+    /* Paths that agents may ask (doors.h): they tell, change nothing and sample nothing. NULL: the
+     * kind has no paths, and none of what follows. */
+    const char *reads;
+
+    /* Forwards a request as it is; the handle is dead after done, failed or cancel. */
+    void *(*pass)(void *replica, const struct engine_pass *p,
+                  const struct engine_pass_events *events, void *ctx);
+    void (*pass_cancel)(void *passed);
+    void (*pass_pause)(void *passed);
+    void (*pass_resume)(void *passed);
 };
 
 extern const struct engine_adapter engine_builtin;

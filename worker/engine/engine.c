@@ -240,18 +240,3 @@ void engine_pool_write(const struct engine_pool *p, struct buf *json)
     }
     json_out_end_arr(&o);
 }
-
-struct engine_pass_call *engine_pass(struct engine_pool *p, const struct engine_pass *r,
-                                     const struct engine_pass_events *events, void *ctx,
-                                     struct err *e)
-{
-    struct replica *to = replicas_pick(&p->replicas, r->session_id, NULL);
-
-    if (!to)
-        (void)err_set(e, ERR_OVERLOADED, "no engine is free");
-    else if (!to->adapter->pass)
-        (void)err_set(e, ERR_NOT_FOUND, "the engine has nothing at this path");
-    else
-        return to->adapter->pass(to->impl, r, events, ctx);
-    return NULL;
-}

@@ -153,12 +153,16 @@ struct engine_call *engine_start(struct engine_pool *p, const struct engine_requ
  * the pointer is dead. Not from inside a callback of the same call. NULL is fine. */
 void engine_cancel(struct engine_call *c);
 
-/* Any other path, forwarded to the session's replica as it is: not queued, not recorded, not
- * retried. */
+/* A path of the engine's own, forwarded to the session's replica as it is, if its door is open to
+ * the caller (doors.h): not queued, not recorded, not retried. It takes one of the replica's
+ * places. */
 struct engine_pass {
     struct str session_id; /* absent: any replica */
     const char *method;
-    struct str path;         /* with its query */
+    struct str path, query;
+    bool admin;              /* an admin key was shown */
+    bool keyless;            /* none is needed here: an agent, told in other words */
+    const char *setting;     /* --passthrough */
     struct str content_type; /* absent: none */
     struct str accept;
     struct buf *body; /* taken over; NULL: none */
@@ -173,8 +177,9 @@ struct engine_pass_events {
 
 struct engine_pass_call;
 
-/* NULL and e (ERR_NOT_FOUND) when the engine is of a kind without HTTP. Exactly one of done /
- * failed follows, never from inside. The call is gone then, or after cancel. */
+/* NULL and e when the door is shut, or ERR_OVERLOADED when every replica has all it may run.
+ * Exactly one of done / failed follows, never from inside. The call is gone then, or after cancel.
+ */
 struct engine_pass_call *engine_pass(struct engine_pool *p, const struct engine_pass *r,
                                      const struct engine_pass_events *events, void *ctx,
                                      struct err *e);

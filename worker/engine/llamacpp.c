@@ -165,4 +165,6 @@ static const struct wire wire = {
     .routes = 1,
 };
 
-REMOTE_ADAPTER(llamacpp, "llamacpp", &wire, .cannot_enforce = "regex structural_tag");
+REMOTE_ADAPTER(llamacpp, "llamacpp", &wire, .cannot_enforce = "regex structural_tag",
+               .reads = "GET /health, GET /v1/health, POST /tokenize, POST /detokenize, "
+                        "POST /apply-template");

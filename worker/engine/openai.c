@@ -154,4 +154,4 @@ static const struct wire wire = {
     .routes = 1,
 };
 
-REMOTE_ADAPTER(openai, "openai", &wire, .passes_request = true);
+REMOTE_ADAPTER(openai, "openai", &wire, .passes_request = true, .reads = "GET /health");

@@ -335,36 +335,40 @@ void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h)
     buf_done(&headers);
 }
 
-struct engine_pass_call *remote_pass(void *replica, const struct engine_pass *p,
-                                     const struct engine_pass_events *events, void *ctx)
+void *remote_pass(void *replica, const struct engine_pass *p,
+                  const struct engine_pass_events *events, void *ctx)
 {
     struct remote *r = replica;
     struct http_request h = {.method = p->method,
-                             .path = p->path,
                              .body = p->body,
                              .idle_timeout_ms = r->options->idle_timeout_ms,
                              .total_timeout_ms = r->options->timeout_ms};
-    struct buf headers = {0};
+    struct buf headers = {0}, path = {0};
     struct aside *a;
 
+    buf_add_str(&path, p->path);
+    if (p->query.len > 0)
+        buf_printf(&path, "?%.*s", (int)p->query.len, p->query.p);
     remote_headers(r, &headers, p->session_id, p->content_type, p->accept);
+    h.path = buf_str(&path);
     h.headers = buf_str(&headers);
     a = aside_start(r, &h, &(struct aside){.pass = events, .ctx = ctx});
+    buf_done(&path);
     buf_done(&headers);
-    return (struct engine_pass_call *)a;
+    return a;
 }
 
-void engine_pass_cancel(struct engine_pass_call *c)
+void remote_pass_cancel(void *passed)
 {
-    aside_cancel((struct aside *)c);
+    aside_cancel(passed);
 }
 
-void engine_pass_pause(struct engine_pass_call *c)
+void remote_pass_pause(void *passed)
 {
-    http_call_pause(((struct aside *)c)->http);
+    http_call_pause(((struct aside *)passed)->http);
 }
 
-void engine_pass_resume(struct engine_pass_call *c)
+void remote_pass_resume(void *passed)
 {
-    http_call_resume(((struct aside *)c)->http);
+    http_call_resume(((struct aside *)passed)->http);
 }

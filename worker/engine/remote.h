@@ -90,8 +90,11 @@ void *remote_start(void *replica, const struct engine_request *q,
 void remote_cancel(void *attempt);
 void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx);
 uint32_t remote_context(const void *replica);
-struct engine_pass_call *remote_pass(void *replica, const struct engine_pass *p,
-                                     const struct engine_pass_events *events, void *ctx);
+void *remote_pass(void *replica, const struct engine_pass *p,
+                  const struct engine_pass_events *events, void *ctx);
+void remote_pass_cancel(void *passed);
+void remote_pass_pause(void *passed);
+void remote_pass_resume(void *passed);
 
 /* For wires. */
 const struct engine_options *remote_options(const struct remote *r);
@@ -123,6 +126,9 @@ void remote_rid(struct buf *b, const struct engine_request *q);
                                                  .probe = remote_probe,               \
                                                  .context = remote_context,           \
                                                  .pass = remote_pass,                 \
+                                                 .pass_cancel = remote_pass_cancel,   \
+                                                 .pass_pause = remote_pass_pause,     \
+                                                 .pass_resume = remote_pass_resume,   \
                                                  __VA_ARGS__}
 
 #endif

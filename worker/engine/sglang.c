@@ -219,4 +219,7 @@ static const struct wire wire = {
     .routes = 1,
 };
 
-REMOTE_ADAPTER(sglang, "sglang", &wire, .passes_request = false);
+REMOTE_ADAPTER(sglang, "sglang", &wire,
+               .reads = "GET /health, GET /ping, GET /model_info, GET /get_model_info, "
+                        "GET /get_weight_version, GET /weight_version, POST /tokenize, "
+                        "POST /v1/tokenize, POST /detokenize, POST /v1/detokenize");

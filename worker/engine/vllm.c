@@ -261,4 +261,6 @@ static const struct wire wire = {
     .routes = ROUTES,
 };
 
-REMOTE_ADAPTER(vllm, "vllm", &wire, .passes_request = false);
+REMOTE_ADAPTER(vllm, "vllm", &wire,
+               .reads = "GET /health, GET /ping, GET /version, GET /load, POST /tokenize, "
+                        "POST /detokenize");

@@ -1,0 +1,35 @@
+/*
+ * Which of an engine's own paths may be asked through the gateway, and by whom. Pure.
+ *
+ *     agents   what the kind's adapter lists (`read`) and what --passthrough names beside it
+ *     admins   every path that is plainly spelt
+ *     nobody   what samples: tokens would come that no session has recorded
+ *
+ * Agents' paths are compared byte by byte with what is allowed, so no second spelling of a path
+ * gets past. The query goes along and is not looked at: engines' paths do not depend on it.
+ */
+#ifndef RG_ENGINE_DOORS_H
+#define RG_ENGINE_DOORS_H
+
+#include <stdbool.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+
+struct door_request {
+    struct str method, path; /* the path without its query */
+    bool admin;
+    bool keyless;        /* no keys are configured: as an agent, told in other words */
+    const char *setting; /* --passthrough */
+    const char *reads;   /* what agents may ask of this kind: `METHOD /path` each, by commas; NULL:
+                            the engine has no paths */
+};
+
+/* 0, or -1 with why not: ERR_NOT_FOUND, ERR_WRONG_SCOPE or ERR_INVALID (an odd spelling). */
+int door_check(const struct door_request *q, struct err *e);
+
+/* Whether --passthrough is `off`, or a list of `read`, `/path` and `METHOD /path` by commas, none
+ * of which samples. -1 and ERR_CONFIG. */
+int door_setting_check(const char *setting, struct err *e);
+
+#endif
