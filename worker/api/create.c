@@ -10,8 +10,6 @@
 #include "worker/turn/ledger.h"
 #include "worker/turn/resident.h"
 
-enum { COUNT_MAX = 1024 };
-
 static void write_urls(struct api_request *r, struct str id, struct json_out *o)
 {
     struct str host = exchange_authority(r->x);
@@ -88,52 +86,24 @@ int control_room(struct api *a, int64_t count, struct err *e)
     return 0;
 }
 
-static int create_count(const struct json *options, int64_t *ret, struct err *e)
+/* How many are wanted; checked by inputs.def. */
+static int64_t create_count(const struct json *options)
 {
-    const struct json *count = json_get(options, "count");
+    int64_t n = 1;
 
-    *ret = 1;
-    if (json_is_null(count))
+    (void)json_to_i64(json_get(options, "count"), &n);
+    return n;
+}
+
+/* A session gets no more than the gateway allows: better said than given less. */
+static int check_nodes(struct api *a, const struct json *options, struct err *e)
+{
+    int64_t most = a->heritage->config->max_nodes, n = 0;
+
+    if (json_to_i64(json_get(options, "max_nodes"), &n) || n <= most)
         return 0;
-    if (json_to_i64(count, ret) || *ret < 1 || *ret > COUNT_MAX)
-        return err_field(e, "count", "count must be an integer from 1 to %d", COUNT_MAX);
-    return 0;
-}
-
-/* A lock on a name that no call has would lock nothing, and say nothing. */
-static int check_locks(const struct json *locks, struct err *e)
-{
-    for (uint32_t i = 0; json_is(locks, JSON_ARRAY) && i < locks->n; i++) {
-        struct str name = json_string(json_at(locks, i));
-        struct buf known = {0};
-        int rc = 0;
-
-        if (!name.p || !sampling_known(name)) {
-            sampling_names(&known);
-            rc = err_field(e, "lock_sampling",
-                           "lock_sampling[%u] must be the name of a sampling parameter: %.*s", i,
-                           (int)known.len, known.p);
-        }
-        buf_done(&known);
-        if (rc)
-            return rc;
-    }
-    return 0;
-}
-
-/* The trusted defaults hold what calls could use: better refused here than by every call. */
-static int check_sampling(struct arena *a, const struct json *options, struct err *e)
-{
-    const struct json *given = json_get(options, "sampling_params");
-    struct sampling unused = SAMPLING_DEFAULTS;
-
-    for (size_t i = 0; json_is(given, JSON_OBJECT) && i < given->n; i++) {
-        struct str name = json_string(&given->members[i].key);
-
-        if (sampling_known(name) && sampling_set(a, &unused, name, &given->members[i].value, e))
-            return -1;
-    }
-    return check_locks(json_get(options, "lock_sampling"), e);
+    return err_field(e, "max_nodes", "max_nodes must be at most %lld (--max-nodes), not %lld",
+                     (long long)most, (long long)n);
 }
 
 /* Makes one session; `durable` comes for the record. */
@@ -196,12 +166,11 @@ void control_create(struct api_request *r)
     struct arena a = {0};
     const struct json *options = NULL;
     struct err e = {0};
-    int64_t count = 1;
 
-    if (control_body(r, &a, &options, &e) || create_count(options, &count, &e) ||
-        check_sampling(&a, options, &e) || control_room(r->api, count, &e))
+    if (control_body(r, &a, &options, &e) || check_nodes(r->api, options, &e) ||
+        control_room(r->api, create_count(options), &e))
         respond_error(r, NULL, &e);
     else
-        create_all(r, options, count);
+        create_all(r, options, create_count(options));
     arena_done(&a);
 }
