@@ -33,7 +33,77 @@ static void write_urls(struct api_request *r, struct str id, struct json_out *o)
     buf_done(&url);
 }
 
-static void write_created(struct api_request *r, struct str id, uint64_t now_ms, struct json_out *o)
+/* Sessions that are made together: samples of one task. */
+struct group {
+    int64_t count;
+    bool list;     /* `count` was given: they are a group, and the answer is a list */
+    struct str id; /* the trainer's, or minted; absent: none */
+    char text[ID_TEXT_MAX];
+};
+
+static void set_member(struct json *object, const char *key, struct json value)
+{
+    for (uint32_t i = 0; i < object->n; i++)
+        if (str_eq_c(json_string(&object->members[i].key), key)) {
+            object->members[i].value = value;
+            return;
+        }
+    object->members[object->n].key = json_make_string(str_cstr(key));
+    object->members[object->n++].value = value;
+}
+
+/* Session n's options: those given, and where it stands in its group. */
+static const struct json *options_of(struct arena *a, const struct json *given,
+                                     const struct group *g, int64_t n)
+{
+    struct json *o;
+
+    if (!g->list)
+        return given;
+    o = arena_alloc(a, sizeof(*o));
+    *o = *given;
+    o->members = arena_alloc(a, (given->n + (size_t)3) * sizeof(*o->members));
+    memcpy(o->members, given->members, given->n * sizeof(*o->members));
+    set_member(o, "group", json_make_string(g->id));
+    set_member(o, "rollout", json_make_i64(a, n));
+    set_member(o, "group_size", json_make_i64(a, g->count));
+    return o;
+}
+
+/* `count` makes a group, whose id the trainer may have named. */
+static int read_group(struct api_request *r, const struct json *options, struct group *ret,
+                      struct err *e)
+{
+    static const char *const ours[] = {"rollout", "group_size"};
+
+    (void)json_to_i64(json_get(options, "count"), &ret->count); /* checked by inputs.def */
+    ret->list = !json_is_null(json_get(options, "count"));
+    ret->id = json_string(json_get(options, "group"));
+    for (size_t i = 0; ret->list && i < ARRAY_LEN(ours); i++)
+        if (!json_is_null(json_get(options, ours[i])))
+            return err_field(e, ours[i], "%s cannot be given beside count, which numbers them",
+                             ours[i]);
+    if (!ret->list || !json_is_null(json_get(options, "group")))
+        return 0;
+    ret->id = str_of(ret->text, ids_session(r->api->turns.ids, r->api->heritage->index, ret->text));
+    ret->text[0] = 'g';
+    return 0;
+}
+
+static void write_group(const struct group *g, int64_t n, struct json_out *o)
+{
+    if (!g->list)
+        return;
+    json_out_key(o, "group");
+    json_out_str(o, g->id);
+    json_out_key(o, "rollout");
+    json_out_i64(o, n);
+    json_out_key(o, "group_size");
+    json_out_i64(o, g->count);
+}
+
+static void write_created(struct api_request *r, struct str id, const struct group *g, int64_t n,
+                          uint64_t now_ms, struct json_out *o)
 {
     const struct keys *k = r->api->keys;
     char key[KEY_TEXT_MAX];
@@ -52,6 +122,7 @@ static void write_created(struct api_request *r, struct str id, uint64_t now_ms,
     json_out_i64(o, r->api->heritage->index);
     json_out_key(o, "created_at");
     json_out_double(o, (double)now_ms / 1000.0);
+    write_group(g, n, o);
     json_out_end_obj(o);
 }
 
@@ -86,15 +157,6 @@ int control_room(struct api *a, int64_t count, struct err *e)
     return 0;
 }
 
-/* How many are wanted; checked by inputs.def. */
-static int64_t create_count(const struct json *options)
-{
-    int64_t n = 1;
-
-    (void)json_to_i64(json_get(options, "count"), &n);
-    return n;
-}
-
 /* A session gets no more than the gateway allows: better said than given less. */
 static int check_nodes(struct api *a, const struct json *options, struct err *e)
 {
@@ -123,27 +185,31 @@ static int create_one(struct api *a, struct str id, const struct json *options, 
 }
 
 /* The answer to POST /sessions. */
-static void write_all_created(struct api_request *r, char (*ids)[ID_TEXT_MAX], int64_t count,
-                              bool group, uint64_t now_ms, struct buf *body)
+static void write_all_created(struct api_request *r, char (*ids)[ID_TEXT_MAX],
+                              const struct group *g, uint64_t now_ms, struct buf *body)
 {
     struct json_out o = json_out_to(body);
 
-    if (group) {
+    if (g->list) {
         json_out_obj(&o);
+        json_out_key(&o, "group");
+        json_out_str(&o, g->id);
         json_out_key(&o, "sessions");
         json_out_arr(&o);
     }
-    for (int64_t i = 0; i < count; i++)
-        write_created(r, str_cstr(ids[i]), now_ms, &o);
-    if (group) {
+    for (int64_t i = 0; i < g->count; i++)
+        write_created(r, str_cstr(ids[i]), g, i, now_ms, &o);
+    if (g->list) {
         json_out_end_arr(&o);
         json_out_end_obj(&o);
     }
 }
 
 /* The answer is written before the last record, whose `durable` may come at once. */
-static void create_all(struct api_request *r, const struct json *options, int64_t count)
+static void create_all(struct api_request *r, struct arena *a, const struct json *options,
+                       const struct group *g)
 {
+    int64_t count = g->count;
     struct pending *p = pending_new(r, 200);
     uint64_t now_ms = clock_wall_ms();
     char(*ids)[ID_TEXT_MAX] = mem_calloc((size_t)count, sizeof(*ids));
@@ -152,10 +218,10 @@ static void create_all(struct api_request *r, const struct json *options, int64_
 
     for (int64_t i = 0; i < count; i++)
         (void)ids_session(r->api->turns.ids, r->api->heritage->index, ids[i]);
-    write_all_created(r, ids, count, !json_is_null(json_get(options, "count")), now_ms,
-                      pending_body(p));
+    write_all_created(r, ids, g, now_ms, pending_body(p));
     for (int64_t i = 0; i < count && rc == 0; i++)
-        rc = create_one(r->api, str_cstr(ids[i]), options, now_ms, i == count - 1 ? p : NULL, &e);
+        rc = create_one(r->api, str_cstr(ids[i]), options_of(a, options, g, i), now_ms,
+                        i == count - 1 ? p : NULL, &e);
     if (rc)
         pending_fail(p, &e);
     free(ids);
@@ -166,11 +232,12 @@ void control_create(struct api_request *r)
     struct arena a = {0};
     const struct json *options = NULL;
     struct err e = {0};
+    struct group g = {.count = 1};
 
     if (control_body(r, &a, &options, &e) || check_nodes(r->api, options, &e) ||
-        control_room(r->api, create_count(options), &e))
+        read_group(r, options, &g, &e) || control_room(r->api, g.count, &e))
         respond_error(r, NULL, &e);
     else
-        create_all(r, options, create_count(options));
+        create_all(r, &a, options, &g);
     arena_done(&a);
 }
