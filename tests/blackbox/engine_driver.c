@@ -148,6 +148,12 @@ static void on_done(void *ctx, const struct engine_result *r)
     out_ids(&o, r->ids);
     out_logprobs(&o, r->logprobs, r->ids.n);
     out_top(&o, r->top, r->ids.n * r->n_top);
+    json_out_key(&o, "basis");
+    json_out_cstr(&o, logprob_basis_name(r->basis));
+    json_out_key(&o, "scored");
+    json_out_i64(&o, r->scored);
+    json_out_key(&o, "cached_tokens");
+    json_out_i64(&o, r->cached_tokens);
     json_out_key(&o, "versions");
     json_out_arr(&o);
     for (size_t i = 0; i < r->n_versions; i++) {

@@ -26,6 +26,7 @@ import asyncio
 import base64
 import collections
 import json
+import math
 import socket
 import struct
 import threading
@@ -37,6 +38,18 @@ def logprob(j, t):
     return -((t * 7 + j * 13) % 100) / 100
 
 
+def ends_inside(text):
+    """Whether the bytes end within a UTF-8 character, as llama.cpp tells it: by the last first byte near the end."""
+    for i, b in enumerate(reversed(text[-4:]), 1):
+        if b >> 5 == 0b110:
+            return i < 2
+        if b >> 4 == 0b1110:
+            return i < 3
+        if b >> 3 == 0b11110:
+            return i < 4
+    return False
+
+
 class StubEngine:
     def __init__(self, kind="sglang", incremental=False, routes=("generate", "completions"), tls=None, health=200, health_delay=0.0,
                  key=None, info=None):
@@ -44,6 +57,10 @@ class StubEngine:
         self.health, self.health_delay, self.key, self.info = health, health_delay, key, info
         self.info_asked = 0
         self.plan = collections.deque()
+        # llama.cpp: a draft model's server; an old one that knows no post_sampling_probs; bytes of a token (default: of a byte-level vocabulary);
+        # the model: ids so far -> every (id, logprob), best first. What it has answered, and the calls with one forced token.
+        self.speculative = self.old = False
+        self.pieces, self.dist, self.answered, self.forced, self.slot = {}, None, [], [], []
         self.requests, self.aborts, self.probes = [], [], 0
         self.otherwise = None  # what to answer to a request's body when the plan is empty
         self.give_up = None    # threading.Event: while set, streams end with what they have sent (SGLang's pause, vLLM's abort)
@@ -130,7 +147,7 @@ class StubEngine:
                 return await self.reply(writer, 200, json.dumps({"method": method, "target": target, "headers": headers, "body": raw.decode()}).encode())
             return await self.reply(writer, 404, b'{"detail":"Not Found"}')
         self.requests.append({"path": path, "headers": headers, "body": body, "port": writer.get_extra_info("peername")[1]})
-        plan = {**DEFAULT, **(self.plan.popleft() if self.plan else self.otherwise(body) if self.otherwise else {})}
+        plan = {**DEFAULT} if self.is_forced(body) else {**DEFAULT, **(self.plan.popleft() if self.plan else self.otherwise(body) if self.otherwise else {})}
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         gone = asyncio.ensure_future(self.watch(reader))
@@ -169,6 +186,9 @@ class StubEngine:
             raw = json.dumps(plan.get("body", {"error": {"message": "injected"}})).encode()
             head = f"HTTP/1.1 {plan['status']} X\r\ncontent-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n".encode()
             return await self.send(writer, [head + raw], plan)
+        if self.kind == "llamacpp" and self.no_text(plan["ids"]):
+            return await self.reply(writer, 500, json.dumps({"error": {
+                "code": 500, "type": "server_error", "message": "The model produced output that does not match the expected Content-only format"}}).encode())
         stream = bool(body.get("stream")) and not plan.get("whole")
         docs = plan.get("edit", lambda d: d)(getattr(self, route[0])(body, plan, stream, route[1]))
         if "frame" in plan:
@@ -374,21 +394,113 @@ class StubEngine:
     # --- llama.cpp ---
 
     def llamacpp(self, body, plan, stream, _):
+        if self.is_forced(body):
+            return [self.llamacpp_forced(body, body["logit_bias"][0][0])]
         ids, lps = self.numbers(plan)
-        lps = lps[:len(lps) + min(plan.get("lp_extra", 0), 0)]
-        drop = plan.get("drop", ())
-        k = body.get("n_probs") or 0
+        drop, prompt, word = plan.get("drop", ()), body["prompt"], plan["finish"] == "word"
+        context = (self.info or {}).get("default_generation_settings", {}).get("n_ctx")
+        edge = bool(context) and len(prompt) + len(ids) >= context
+        if edge:
+            ids, lps = ids[:context - len(prompt)], lps[:context - len(prompt)]
+        if self.dist:
+            lps = [dict(self.after_sampling(self.dist(prompt + ids[:j]), body) if body.get("post_sampling_probs") else self.dist(prompt + ids[:j]))[t]
+                   for j, t in enumerate(ids)]
+        self.answered.append((prompt, ids, lps, not {"lp_extra", "lp_null", "unscorable"} & set(plan) and "logprobs" not in drop))
+        entries = self.llamacpp_entries(body, plan, ids, lps)
+        if word:  # it takes as many entries off the end as it needs tokens to write the word itself
+            del entries[max(len(entries) - plan.get("word_tokens", len(plan["matched"].encode())), 0):]
+        if plan.get("lp_extra", 0) < 0:
+            del entries[plan["lp_extra"]:]
         doc = {"index": 0, "content": "x", "tokens": ids, "id_slot": 0, "stop": True, "model": "m", "tokens_predicted": len(ids),
-               "tokens_evaluated": plan.get("prompt_tokens", len(body["prompt"])), "generation_settings": {"n_predict": 1}, "prompt": "", "has_new_line": False,
-               "truncated": plan.get("truncated", False), "stop_type": {"stop": "eos", "length": "limit", "word": "word", "none": "none"}[plan["finish"]],
-               "stopping_word": plan.get("matched", "") if plan["finish"] == "word" else "", "tokens_cached": 0, "timings": {"predicted_ms": 1.5}}
-        if k and "logprobs" not in drop:
-            doc["completion_probabilities"] = [{"id": t, "token": "x", "bytes": [120], "logprob": p,
-                                                "top_logprobs": [{"id": t + a, "token": "x", "bytes": [120], "logprob": (p or 0) - a} for a in range(k)]}
-                                               for t, p in zip(ids, lps)]
+               "tokens_evaluated": plan.get("prompt_tokens", len(prompt)), "generation_settings": {"n_predict": 1}, "prompt": "", "has_new_line": False,
+               "truncated": plan.get("truncated", edge),
+               "stop_type": "limit" if edge else {"stop": "eos", "length": "limit", "word": "word", "none": "none"}[plan["finish"]],
+               "stopping_word": plan.get("matched", "") if word else "", "tokens_cached": 0, "timings": self.llamacpp_timings(prompt, ids)}
+        if entries and body.get("n_probs") and "logprobs" not in drop:
+            doc["completion_probabilities"] = entries
         if "ids" in drop:
             doc["tokens"] = []
         return [doc]
+
+    def llamacpp_timings(self, prompt, ids):
+        """One slot, which keeps what it had last."""
+        same = next((i for i, (a, b) in enumerate(zip(self.slot, prompt)) if a != b), min(len(self.slot), len(prompt)))
+        same = min(same, len(prompt) - 1)
+        self.slot = prompt + ids
+        return {"cache_n": same, "prompt_n": len(prompt) - same, "predicted_n": len(ids), "predicted_ms": 1.5}
+
+    def is_forced(self, body):
+        return self.kind == "llamacpp" and body.get("n_predict") == 1 and isinstance(body.get("logit_bias"), list) and [b for _, b in body["logit_bias"]] == [1000]
+
+    def piece(self, t):
+        return self.pieces[t] if t in self.pieces else bytes([t]) if t < 256 else b""
+
+    def no_text(self, ids):
+        """Whether the text is no UTF-8, but for an end inside a character."""
+        text = b"".join(map(self.piece, ids))
+        while ends_inside(text):
+            text = text[:-1]
+        try:
+            text.decode()
+            return False
+        except UnicodeDecodeError:
+            return True
+
+    def llamacpp_entries(self, body, plan, ids, lps):
+        """One for each token behind which the text does not end inside a character; the bytes of others come with the next."""
+        post, k = body.get("post_sampling_probs") and not self.old, body.get("n_probs") or 0
+        name, tops = ("prob", "top_probs") if post else ("logprob", "top_logprobs")
+        say = (lambda p: p if p is None else math.exp(p)) if post else lambda p: p
+        out, text, held = [], b"", b""
+        for j, (t, p) in enumerate(zip(ids, lps)):
+            text, held = text + self.piece(t), held + self.piece(t)
+            if ends_inside(text):
+                continue
+            e = {"id": t, "token": held.decode(errors="ignore"), "bytes": list(held)}
+            if self.speculative and j > 0:  # behind the first token nothing is computed
+                e |= {name: say(0.0), tops: []}
+            else:
+                best = [(t + a, p - a if p is not None else None) for a in range(k)]
+                if self.dist:
+                    d = self.dist(body["prompt"] + ids[:j])
+                    best = (self.after_sampling(d, body) if post else d)[:k]
+                e |= {name: say(p), tops: [{"id": i, "token": "x", "bytes": [120], name: say(x)} for i, x in best]}
+            out.append(e)
+            held = b""
+        return out
+
+    def llamacpp_forced(self, body, token):
+        """One token that a bias forces: what is told of it, and of others, is from before any bias."""
+        prompt = body["prompt"]
+        self.forced.append(body)
+        known = next((fine and (i[len(prompt) - len(p)], lp[len(prompt) - len(p)]) for p, i, lp, fine in reversed(self.answered)
+                      if len(p) <= len(prompt) < len(p) + len(i) and prompt == p + i[:len(prompt) - len(p)]), None)
+        doc = {"index": 0, "content": "x", "tokens": [token], "stop": True, "tokens_predicted": 1, "tokens_evaluated": len(prompt), "truncated": False,
+               "stop_type": "limit", "stopping_word": "", "timings": self.llamacpp_timings(prompt, [token])}
+        if known and not ends_inside(self.piece(token)):
+            best = self.dist(prompt) if self.dist else sorted([known, (known[0] + 1, known[1] - 1), (known[0] + 2, known[1] - 2)], key=lambda x: -x[1])
+            best = best[:body["n_probs"]]
+            own = dict(self.dist(prompt)).get(token, -30.0) if self.dist else known[1] if token == known[0] else -20.0
+            doc["completion_probabilities"] = [{"id": token, "token": "", "bytes": [], "logprob": own, "top_logprobs": [
+                {"id": i, "token": "x", "bytes": [120], "logprob": x} for i, x in best]}]
+        return doc
+
+    @staticmethod
+    def after_sampling(best, body):
+        """The distribution that is sampled from, of (id, logprob) best first, with the samplers in the order asked for."""
+        t = body["temperature"]
+        left = [(i, math.exp((p - best[0][1]) / t)) for i, p in best]
+        if body["top_k"] > 0:
+            left = left[:body["top_k"]]
+        total, so_far = sum(w for _, w in left), 0.0
+        for n, (_, w) in enumerate(left):
+            so_far += w / total
+            if so_far >= body["top_p"]:
+                left = left[:n + 1]
+                break
+        left = [x for x in left if x[1] >= body["min_p"] * left[0][1]]
+        total = sum(w for _, w in left)
+        return [(i, math.log(w / total)) for i, w in left]
 
     # --- OpenAI ---
 

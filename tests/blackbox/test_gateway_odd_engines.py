@@ -164,7 +164,7 @@ def misfits(kind, name, stream):
                 out += [("usage", put("usage", "completion_tokens", value=77))]
     if kind == "llamacpp":
         out += [(f"ids {k}", put("tokens", value=v)) for k, v in IDS.items()]
-        out += [(f"logprob {k}", put("completion_probabilities", 0, "logprob", value=v)) for k, v in LOGPROBS.items()]
+        out += [(f"logprob {k}", put("completion_probabilities", 0, "prob", value=v)) for k, v in LOGPROBS.items()]
         out += [("logprob of another", put("completion_probabilities", 0, "id", value=77)), ("no end", put("stop_type", value=DELETE)),
                 ("probabilities null", put("completion_probabilities", value=None))]
     if kind == "openai" and not stream:
@@ -299,8 +299,8 @@ FEWER = {
              ("fewer", put("choices", 0, "logprobs", "content", 0, "top_logprobs", value=lambda t: t[:1])), ("not a number", put("choices", 0, "logprobs", "content", 0, "top_logprobs", 1, "logprob", value=None)),
              ("completions null", put("choices", 0, "logprobs", "top_logprobs", value=None)), ("completions one null", put("choices", 0, "logprobs", "top_logprobs", 0, value=None)),
              ("completions fewer", put("choices", 0, "logprobs", "top_logprobs", 0, value=lambda t: dict(list(t.items())[:1])))],
-    "llamacpp": [("null", put("completion_probabilities", 0, "top_logprobs", value=None)), ("none", put("completion_probabilities", 0, "top_logprobs", value=DELETE)),
-                 ("fewer", put("completion_probabilities", 0, "top_logprobs", value=lambda t: t[:1]))],
+    "llamacpp": [("null", put("completion_probabilities", 0, "top_probs", value=None)), ("none", put("completion_probabilities", 0, "top_probs", value=DELETE)),
+                 ("fewer", put("completion_probabilities", 0, "top_probs", value=lambda t: t[:1]))],
 }
 
 

@@ -23,6 +23,7 @@ struct attempt {
     void *ctx;
     struct http_call *http; /* NULL: over */
     struct reading reading;
+    struct scoring *scoring; /* of what the answer left out; the answer has ended then */
     struct loop_timer late;
     int status;
     struct buf refusal; /* the body of another status than 200 */
@@ -32,6 +33,7 @@ struct attempt {
 static void attempt_free(struct attempt *a)
 {
     loop_timer_stop(a->remote->loop, &a->late);
+    scoring_cancel(a->scoring);
     reading_done(&a->reading);
     buf_done(&a->refusal);
     free(a);
@@ -141,6 +143,33 @@ static void judge_reading(struct attempt *a, int rc, const struct err *e)
         drop(a, e);
 }
 
+/* What the answer had left out is known, or cannot be. */
+static void on_scored(void *ctx, const struct err *e)
+{
+    struct attempt *a = ctx;
+
+    a->scoring = NULL;
+    if (e)
+        fail(a, e, ENGINE_BROKE);
+    else
+        give_result(a);
+}
+
+/* The answer is whole but for logprobs that the engine did not tell. */
+static void score(struct attempt *a)
+{
+    struct remote *r = a->remote;
+
+    loop_timer_stop(r->loop, &a->late);
+    if (!r->scores)
+        log_warn(NULL, "an engine leaves logprobs out: they are asked for one by one",
+                 LOG_T("engine", r->target->name), LOG_U("tokens", a->reading.reply.ids.n),
+                 LOG_U("left_out", a->reading.reply.lacks.n));
+    r->scores = true;
+    a->scoring = scoring_new(r, a->req, &a->reading.reply, on_scored, a);
+    scoring_begin(a->scoring);
+}
+
 /* The body is complete or its end does not matter. */
 static void finish(struct attempt *a)
 {
@@ -150,7 +179,9 @@ static void finish(struct attempt *a)
 
     if (rc < 0 && y->finish == REPLY_BROKEN)
         log_words(a, y->status, buf_str(&y->message));
-    if (rc == 0)
+    if (rc == 0 && y->lacks.n > 0)
+        score(a);
+    else if (rc == 0)
         give_result(a);
     else if (rc < 0 && reading_cut(&a->reading))
         fail(a, &e, ENGINE_SAID_5XX);
@@ -260,6 +291,11 @@ static void on_failed(void *ctx, const struct err *e, bool began)
                                        : ENGINE_NO_ANSWER);
 }
 
+static enum logprob_basis basis_of(const struct remote *r)
+{
+    return r->wire->basis;
+}
+
 static const struct http_events http_events = {on_head, on_body, on_done, on_failed};
 
 static uint64_t body_max(const struct engine_request *q)
@@ -287,6 +323,7 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->reading.delta = on_delta;
     a->reading.ctx = a;
     a->reading.reply.told = r->facts.mode;
+    a->reading.reply.basis = basis_of(r);
     if (!r->options->routed_experts)
         a->reading.max_bytes = body_max(q);
     r->wire->write(r, q, &s);
@@ -306,7 +343,8 @@ void remote_cancel(void *attempt)
 {
     struct attempt *a = attempt;
 
-    http_call_cancel(a->http);
+    if (a->http)
+        http_call_cancel(a->http);
     remote_abort(a->remote, a->req);
     attempt_free(a);
 }

@@ -20,6 +20,7 @@ struct remote {
     bool route_sure;
     bool informed; /* wire->info was answered */
     struct engine_facts facts;
+    bool scores;       /* it has left logprobs out, which is in the log */
     bool away;         /* the last probe's answer was an error */
     bool probe_failed; /* the last one; its reason is in the log */
 };

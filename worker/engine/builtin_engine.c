@@ -81,6 +81,8 @@ static void attempt_finish(struct attempt *a)
         .stop_text = a->answer.stop_text,
         .ids = {a->answer.ids.at, a->answer.ids.n},
         .logprobs = a->answer.logprobs,
+        .basis = BASIS_PROCESSED,
+        .cached_tokens = a->req->reused, /* it computes nothing: an engine whose cache is perfect */
         .first_us = (a->first_ms - a->asked_ms) * 1000,
         .total_us = (clock_ms() - a->asked_ms) * 1000,
     };

@@ -9,6 +9,13 @@
 
 enum { QUEUE_TIMEOUT_MS = 300000, INTERVAL_MS = 5000, PROBE_TIMEOUT_MS = 20000 };
 
+const char *logprob_basis_name(enum logprob_basis b)
+{
+    static const char *const names[] = {"unknown", "raw", "temperature", "processed"};
+
+    return names[b];
+}
+
 static void on_changed(void *ctx)
 {
     struct engine_pool *p = ctx;

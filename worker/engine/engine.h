@@ -35,6 +35,18 @@ enum engine_finish {
     ENGINE_ABORTED, /* the engine gave up part way; spliced by the pool, never seen above it */
 };
 
+/* Which distribution logprobs come from. Only BASIS_PROCESSED is what was sampled from whatever the
+ * sampling parameters are; where they change nothing, all three are the same. */
+enum logprob_basis {
+    BASIS_UNKNOWN,     /* nobody tells */
+    BASIS_RAW,         /* softmax of the model's logits alone */
+    BASIS_TEMPERATURE, /* after penalties, biases and temperature, before top-k, top-p, min-p */
+    BASIS_PROCESSED,   /* after all of them */
+};
+
+/* "raw", "temperature", "processed", "unknown". */
+const char *logprob_basis_name(enum logprob_basis b);
+
 /* Tokens [start, end) of the answer were sampled under `version` (text as the engine wrote it). */
 struct engine_version {
     struct str version;
@@ -57,6 +69,7 @@ struct engine_request {
     struct sampling sampling;     /* max_tokens > 0, already clamped */
     uint32_t top_logprobs;        /* 0: only the sampled token's */
     bool stream;                  /* deltas are wanted as they come */
+    uint32_t reused;              /* ids at its start that the session had before */
     uint32_t experts_from;        /* routed experts are known for this many prompt ids */
     const struct json *chat_body; /* what kind `openai` sends, but for `stream`; else unused */
 };
@@ -74,10 +87,14 @@ struct engine_delta {
 /* The whole answer. Borrowed for the callback. */
 struct engine_result {
     enum engine_finish finish;
-    int32_t stop_id;       /* the stop id that ended it, or -1 */
-    struct str stop_text;  /* the stop string that ended it, or absent */
-    struct token_span ids; /* all of them, the stop id included where the engine includes it */
-    const float *logprobs; /* ids.n, or NULL */
+    int32_t stop_id;          /* the stop id that ended it, or -1 */
+    struct str stop_text;     /* the stop string that ended it, or absent */
+    struct token_span ids;    /* all of them, the stop id included where the engine includes it */
+    const float *logprobs;    /* ids.n, or NULL */
+    enum logprob_basis basis; /* of the logprobs, of all pieces; pieces that differ: unknown */
+    uint32_t scored; /* tokens whose logprob was asked for afterwards, in a call of its own */
+    int64_t
+        cached_tokens; /* of the prompt, as the engine tells what it had computed; -1: not told */
     const struct engine_top *top;
     uint32_t n_top;
     const struct engine_version *versions; /* sorted, gapless over ids, or n_versions 0 */

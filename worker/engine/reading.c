@@ -38,6 +38,9 @@ static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str k
     case FIELD_ID_COMPLETION_TOKENS:
         y->event.completion_tokens = reply_int(s);
         break;
+    case FIELD_ID_CACHED:
+        y->cached = reply_int(s);
+        break;
     case FIELD_ID_FINISH:
         reply_take_finish(y, s);
         break;
@@ -120,6 +123,16 @@ static void on_bulk(void *ctx, int id, size_t items, bool null)
     case FIELD_ID_POSITION:
         reply_begin_position(y);
         break;
+    case FIELD_ID_ENTRIES:
+        if (null)
+            y->event.misfit = "its list of logprobs is null";
+        break;
+    case FIELD_ID_ENTRY:
+        reply_begin_entry(y);
+        break;
+    case FIELD_ID_ENTRY_TOPS:
+        vec_last(&y->entries).listed = !null;
+        break;
     case FIELD_ID_PROMPT_ECHO:
         y->event.has_echo = !null;
         if (!null)
@@ -177,7 +190,7 @@ static int take_document(struct reading *r, struct err *e)
     if (check_prompt(r, e) < 0 || reply_merge(y, r->events, &n, e) < 0)
         return -1;
     reply_note_version(y);
-    if (n > 0)
+    if (n > 0 && y->lacks.n == 0)
         give_delta(r, n);
     r->ended = r->ended || y->finish != REPLY_RUNNING;
     return READING_MORE;
@@ -391,6 +404,9 @@ struct engine_result reading_result(struct reading *r, struct engine_version *ve
         .stop_text = y->stop_text.len ? buf_str(&y->stop_text) : (struct str){0},
         .ids = {y->ids.at, y->ids.n},
         .logprobs = r->wire->text && y->logprobs.n == 0 ? NULL : logprobs,
+        .basis = y->basis,
+        .scored = y->scored,
+        .cached_tokens = y->cached,
         .top = y->n_top ? y->tops.at : NULL,
         .n_top = y->n_top,
         .versions = versions,

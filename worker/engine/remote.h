@@ -10,6 +10,7 @@
 #include "common/net/http_client.h"
 #include "worker/engine/adapter.h"
 #include "worker/engine/reply.h"
+#include "worker/engine/scoring.h"
 #include "worker/engine/upstream_text.h"
 
 struct remote;
@@ -57,8 +58,14 @@ struct wire {
     int (*text_end)(const struct remote *r, struct reply *y, const struct engine_request *q,
                     struct err *e);
 
-    bool silent_abort; /* a stream that ends properly without a finish was aborted */
-    unsigned routes;   /* ways to ask, tried in turn when one is not found (404, 405) */
+    /* Writes one call that tells the logprob of one token, and reads its answer: SCORE_*. NULL:
+     * the engine leaves none out. */
+    void (*write_score)(const struct score_ask *ask, struct wire_send *s);
+    int (*read_score)(const struct json *doc, const struct score_ask *ask, float *logprob);
+
+    enum logprob_basis basis; /* what it gives as long as nobody tells otherwise */
+    bool silent_abort;        /* a stream that ends properly without a finish was aborted */
+    unsigned routes;          /* ways to ask, tried in turn when one is not found (404, 405) */
 };
 
 /* Field ids that remote handles for every wire (arrays go to their places in struct reply). */
@@ -70,11 +77,15 @@ enum {
     FIELD_ID_EXPERTS,     /* base64 */
     FIELD_ID_PROMPT_ECHO, /* ids of the prompt: counted */
     FIELD_ID_PROMPT_TOKENS,
+    FIELD_ID_CACHED, /* how many of them the engine had computed before */
     FIELD_ID_COMPLETION_TOKENS,
     FIELD_ID_FINISH,
     FIELD_ID_LOGPROB,  /* of the sampled token, one by one */
     FIELD_ID_LOGPROBS, /* all of them */
-    FIELD_ID_ERROR,    /* "error" itself: a text or the way to the next two */
+    FIELD_ID_ENTRIES,  /* marks: a list of entries (entries.h), one of them, its alternatives */
+    FIELD_ID_ENTRY,
+    FIELD_ID_ENTRY_TOPS,
+    FIELD_ID_ERROR, /* "error" itself: a text or the way to the next two */
     FIELD_ID_ERROR_MESSAGE,
     FIELD_ID_ERROR_CODE,
     FIELD_ID_WIRE = 100, /* the wire's own start here */

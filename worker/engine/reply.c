@@ -1,13 +1,15 @@
 #include "worker/engine/reply.h"
 
 #include <math.h>
+#include <stdlib.h>
 
+#include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/codec/json_number.h"
 
 void reply_init(struct reply *y, uint32_t n_top)
 {
-    *y = (struct reply){.n_top = n_top, .stop_id = -1};
+    *y = (struct reply){.n_top = n_top, .stop_id = -1, .cached = -1};
     reply_begin_event(y);
 }
 
@@ -33,6 +35,8 @@ void reply_done(struct reply *y)
     buf_done(&y->seen_text);
     buf_done(&y->experts);
     vec_done(&y->prompt_ids);
+    vec_done(&y->entries);
+    vec_done(&y->lacks);
 }
 
 void reply_begin_event(struct reply *y)
@@ -47,6 +51,7 @@ void reply_begin_event(struct reply *y)
     v->ids_seen = v->logprobs_seen = v->top_positions = 0;
     v->has_ids = v->has_logprobs = v->has_logprob_ids = v->has_top = v->has_echo = false;
     v->prompt_tokens = v->completion_tokens = -1;
+    v->misfit = NULL;
     vec_clear(&y->spans);
     buf_clear(&y->version_text);
 }
@@ -116,7 +121,7 @@ static int check_new(const struct reply *y, const struct cut *c, struct err *e)
     const struct reply_event *v = &y->event;
 
     for (size_t i = 0; i < c->n; i++) {
-        if (isnan(v->logprobs.at[c->logprobs + i]))
+        if (isnan(v->logprobs.at[c->logprobs + i]) && y->lacks.n == 0)
             return invalid(e, "a logprob is null");
         if (v->has_logprob_ids && v->logprob_ids.at[c->logprobs + i] != v->ids.at[c->ids + i])
             return invalid(e, "a logprob belongs to another token");
@@ -171,6 +176,8 @@ int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
     struct cut c = {0};
 
     *ret_new = 0;
+    if (v->misfit)
+        return invalid(e, v->misfit);
     if (stream)
         detect_mode(y);
     if (!stream && !v->has_ids && y->finish != REPLY_ABORT && !y->failed)
@@ -270,6 +277,86 @@ static void pad_tops(struct reply *y, size_t want)
     while (v->top_logprobs.n < want)
         *vec_push(&v->top_logprobs) = NAN;
     v->top_ids.n = v->top_logprobs.n = want;
+}
+
+void reply_begin_entry(struct reply *y)
+{
+    size_t n = MAX_OF(y->event.top_ids.n, y->event.top_logprobs.n);
+
+    pad_tops(y, n);
+    *vec_push(&y->entries) = (struct entry){.id = -1, .logprob = NAN, .top_at = n};
+}
+
+/* Alternatives as they came, by entry, become alternatives by position. */
+static void settle_tops(struct reply *y)
+{
+    struct reply_event *v = &y->event;
+    size_t k = y->n_top, n = v->ids.n * k;
+    struct engine_top *tops = mem_calloc(n + 1, sizeof(*tops));
+
+    pad_tops(y, MAX_OF(v->top_ids.n, v->top_logprobs.n));
+    for (size_t i = 0; i < n; i++)
+        tops[i] = (struct engine_top){-1, NAN};
+    for (size_t i = 0; i < y->entries.n; i++) {
+        const struct entry *x = &y->entries.at[i];
+
+        for (size_t j = 0; x->at != ENTRY_NOWHERE && j < MIN_OF(k, x->n_top); j++)
+            tops[x->at * k + j] = (struct engine_top){v->top_ids.at[x->top_at + j],
+                                                      v->top_logprobs.at[x->top_at + j]};
+    }
+    vec_clear(&v->top_ids);
+    vec_clear(&v->top_logprobs);
+    for (size_t i = 0; i < n; i++) {
+        *vec_push(&v->top_ids) = tops[i].id;
+        *vec_push(&v->top_logprobs) = tops[i].logprob;
+    }
+    free(tops);
+}
+
+/* An entry has its place: its value counts when it was computed. Returns -1 for none that can. */
+static int take_entry(struct reply *y, const struct entry *x)
+{
+    if (x->at == ENTRY_NOWHERE || !entry_computed(x))
+        return 0;
+    if (isnan(x->logprob))
+        return -1;
+    y->event.logprobs.at[x->at] = x->logprob;
+    return 0;
+}
+
+void reply_take_entries(struct reply *y)
+{
+    struct reply_event *v = &y->event;
+    uint32_t last = 0; /* behind the last token with an entry */
+
+    if (v->misfit)
+        return;
+    if (entries_align(&y->entries, v->ids.at, v->ids.n) < 0) {
+        v->misfit = "a logprob belongs to another token";
+        return;
+    }
+    vec_clear(&v->logprobs);
+    for (size_t i = 0; i < v->ids.n; i++)
+        *vec_push(&v->logprobs) = NAN;
+    for (size_t k = 0; k < y->entries.n; k++) {
+        if (take_entry(y, &y->entries.at[k]) < 0)
+            v->misfit = "a logprob is null";
+        if (y->entries.at[k].at != ENTRY_NOWHERE)
+            last = y->entries.at[k].at + 1;
+    }
+    for (uint32_t i = 0; i < v->ids.n; i++)
+        if (isnan(v->logprobs.at[i]))
+            *vec_push(&y->lacks) = (struct reply_lack){i, i < last};
+    /* Those that have an entry stand behind whole characters. */
+    for (size_t k = 0, i = 0; k < y->entries.n; k++) {
+        while (i < y->lacks.n && y->lacks.at[i].at < y->entries.at[k].at)
+            i++;
+        if (i < y->lacks.n && y->lacks.at[i].at == y->entries.at[k].at)
+            y->lacks.at[i].inside = false;
+    }
+    settle_tops(y);
+    v->has_logprobs = v->ids.n > 0;
+    v->logprobs_seen = v->ids.n;
 }
 
 void reply_end_position(struct reply *y)

@@ -9,6 +9,7 @@
 
 #include "common/codec/json_scan.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/entries.h"
 #include "worker/engine/fields.h"
 
 enum reply_finish {
@@ -43,6 +44,18 @@ struct reply_event {
     size_t top_positions;
     bool has_ids, has_logprobs, has_logprob_ids, has_top, has_echo;
     int64_t prompt_tokens, completion_tokens; /* -1: not said */
+    const char *misfit;                       /* what a wire found wrong; NULL: nothing */
+};
+
+/* A token of a whole answer whose logprob the engine did not tell. */
+struct reply_lack {
+    uint32_t at;
+    bool inside; /* an entry behind it is there: the text ends inside a character here */
+};
+
+struct reply_lacks {
+    struct reply_lack *at;
+    size_t n, cap;
 };
 
 struct reply {
@@ -65,7 +78,12 @@ struct reply {
     struct reply_spans seen;
     struct buf experts;
     bool has_experts;
-    bool truncated;              /* the engine dropped part of the prompt */
+    bool truncated;           /* the engine had no room for more, or dropped part of the prompt */
+    struct entries entries;   /* wires with entries: as they came */
+    struct reply_lacks lacks; /* to be scored; their logprobs are NaN until then */
+    uint32_t scored;          /* how many were */
+    enum logprob_basis basis; /* of the logprobs, when the answer tells; else BASIS_UNKNOWN */
+    int64_t cached;           /* prompt tokens that the engine had computed before; -1: not told */
     struct json_ints prompt_ids; /* kind openai: as the upstream told them */
 };
 
@@ -100,6 +118,13 @@ void reply_text(struct buf *to, const struct json_scan *s);
 /* A finish reason's type: null, "stop", "repetition" (vLLM ends what only repeats itself),
  * "length", "abort"; anything else is a failure. */
 void reply_take_finish(struct reply *y, const struct json_scan *s);
+
+/* For wires with entries: another one begins. */
+void reply_begin_entry(struct reply *y);
+
+/* For wires with entries, at the end of the document: the event's logprobs and alternatives in the
+ * places of its ids, NaN and a lack for each token that has none, or event.misfit. */
+void reply_take_entries(struct reply *y);
 
 /* Alternatives that come now are those of the next position; no more come for the last: cut or
  * filled up with NaN to as many as were asked for. */

@@ -56,18 +56,13 @@ static int set_number(struct sampling *s, const struct field *f, const struct js
     if (json_to_double(v, &d))
         return err_field(e, given, "%s must be a number", given);
     if (!(d >= f->min && d <= f->max))
-        return err_field(e, given,
-                         f->type == FIELD_DOUBLE
-                             ? "%s must be from %g to %g, not %.*s"
-                             : "%s must be an integer from %.0f to %.0f, not %.*s",
-                         given, f->min, f->max, (int)MIN_OF(v->n, 40u), v->text);
+        return err_field(e, given, "%s must be between %g and %g", given, f->min, f->max);
     if (f->type == FIELD_DOUBLE) {
         memcpy(at, &d, sizeof(d));
         return 0;
     }
     if (json_to_i64(v, &n))
-        return err_field(e, given, "%s must be an integer, not %.*s", given, (int)MIN_OF(v->n, 40u),
-                         v->text);
+        return err_field(e, given, "%s must be an integer", given);
     memcpy(at, &n, sizeof(n));
     if (f->type == FIELD_SEED)
         s->has_seed = true;
@@ -147,14 +142,6 @@ bool sampling_known(struct str name)
     return field_find(sampling_name(name)) != NULL;
 }
 
-const char *sampling_name_at(size_t i)
-{
-    if (i < ARRAY_LEN(fields))
-        return fields[i].name;
-    i -= ARRAY_LEN(fields);
-    return i < ARRAY_LEN(aliases) ? aliases[i][0] : NULL;
-}
-
 void sampling_names(struct buf *out)
 {
     for (size_t i = 0; i < ARRAY_LEN(fields); i++)
@@ -181,6 +168,18 @@ int sampling_set(struct arena *a, struct sampling *s, struct str name, const str
         return err_field(e, given, "%s must be true or false", given);
     s->ignore_eos = json_is_true(v);
     return 0;
+}
+
+bool sampling_bends_logits(const struct sampling *s)
+{
+    return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1 ||
+           s->logit_bias || s->grammar;
+}
+
+bool sampling_changes_nothing(const struct sampling *s)
+{
+    return s->temperature == 1 && s->top_p >= 1 && s->min_p <= 0 && s->top_k <= 0 &&
+           !sampling_bends_logits(s);
 }
 
 const struct json *sampling_schema(const struct sampling *s)

@@ -44,9 +44,6 @@ struct str sampling_name(struct str name);
 /* Whether sampling_set knows the name. */
 bool sampling_known(struct str name);
 
-/* Every name that is known, other spellings included, by number; NULL behind the last. */
-const char *sampling_name_at(size_t i);
-
 /* Appends all names, for an error's text: "temperature, top_p, ...". */
 void sampling_names(struct buf *out);
 
@@ -54,6 +51,13 @@ void sampling_names(struct buf *out);
  * ERR_INVALID with e->param = the name as given. */
 int sampling_set(struct arena *a, struct sampling *s, struct str name, const struct json *v,
                  struct err *e);
+
+/* Whether tokens are sampled from the softmax of the model's logits as they are. */
+bool sampling_changes_nothing(const struct sampling *s);
+
+/* Whether logits are changed in a way that depends on more than themselves: penalties, biases, a
+ * grammar. */
+bool sampling_bends_logits(const struct sampling *s);
 
 /* The JSON schema that the answer has to follow (an object schema for "json_object"), or NULL. */
 const struct json *sampling_schema(const struct sampling *s);

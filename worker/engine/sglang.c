@@ -19,6 +19,7 @@ static const struct field fields[] = {
     FIELD("meta_info.output_top_logprobs[]", FIELD_TRIPLES, FIELD_ID_TOPS),
     FIELD("meta_info.routed_experts", FIELD_BASE64, FIELD_ID_EXPERTS),
     FIELD("meta_info.prompt_tokens", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS),
+    FIELD("meta_info.cached_tokens", FIELD_SCALAR, FIELD_ID_CACHED),
     FIELD("meta_info.completion_tokens", FIELD_SCALAR, FIELD_ID_COMPLETION_TOKENS),
     FIELD("meta_info.finish_reason", FIELD_SCALAR, FIELD_ID_FINISH),
     FIELD("meta_info.finish_reason.type", FIELD_SCALAR, FIELD_ID_FINISH),
@@ -216,6 +217,7 @@ static const struct wire wire = {
     .scalar = take_scalar,
     .complete = complete,
     .abort = write_abort,
+    .basis = BASIS_TEMPERATURE,
     .routes = 1,
 };
 

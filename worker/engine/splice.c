@@ -48,9 +48,12 @@ void splice_add(struct splice *s, const struct engine_result *r)
 {
     size_t base = s->ids.n;
 
-    s->pieces++;
+    if (s->pieces++ == 0)
+        s->cached_tokens = r->cached_tokens;
     if (r->ids.n == 0)
         return;
+    s->basis = base == 0 || s->basis == r->basis ? r->basis : BASIS_UNKNOWN;
+    s->scored += r->scored;
     vec_reserve(&s->ids, r->ids.n);
     memcpy(s->ids.at + base, r->ids.at, r->ids.n * sizeof(*r->ids.at));
     s->ids.n += r->ids.n;
@@ -78,6 +81,10 @@ void splice_result(struct splice *s, struct engine_result *r)
     }
     r->ids = (struct token_span){s->ids.at, s->ids.n};
     r->logprobs = s->ids.n == 0 ? &nothing : s->logprobs.n == s->ids.n ? s->logprobs.at : NULL;
+    if (s->ids.n > 0)
+        r->basis = s->basis;
+    r->scored = s->scored;
+    r->cached_tokens = s->cached_tokens;
     r->top = s->tops.n > 0 ? s->tops.at : NULL;
     r->versions = s->versions;
     r->n_versions = known ? s->spans.n : 0;

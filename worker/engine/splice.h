@@ -33,6 +33,9 @@ struct splice {
     } spans;
     struct buf text;                 /* of the versions */
     struct engine_version *versions; /* made by splice_result */
+    enum logprob_basis basis;
+    uint32_t scored;
+    int64_t cached_tokens; /* of the first piece */
     uint32_t pieces;
 };
 

@@ -35,6 +35,7 @@ static const struct field fields[] = {
     FIELD("choices[].logprobs.top_logprobs[]", FIELD_MARK, FIELD_ID_POSITION),
     FIELD("choices[].logprobs.top_logprobs[].*", FIELD_SCALAR, TOP_NAMED),
     FIELD("usage.completion_tokens", FIELD_SCALAR, FIELD_ID_COMPLETION_TOKENS),
+    FIELD("usage.prompt_tokens_details.cached_tokens", FIELD_SCALAR, FIELD_ID_CACHED),
     FIELD("usage.prompt_tokens", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS),
     FIELD("error", FIELD_SCALAR, FIELD_ID_ERROR),
     FIELD("error.message", FIELD_SCALAR, FIELD_ID_ERROR_MESSAGE),
@@ -257,6 +258,7 @@ static const struct wire wire = {
     .scalar = take_scalar,
     .end_event = end_event,
     .complete = complete,
+    .basis = BASIS_RAW, /* the server's default */
     .silent_abort = true,
     .routes = ROUTES,
 };

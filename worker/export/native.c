@@ -1,7 +1,6 @@
 /* The native JSON of an export: envelope, trajectories, summary (spec trajectories, section 1). */
 #include "worker/export/reward.h"
 #include "worker/session/branch.h"
-#include "worker/session/group.h"
 #include "worker/session/reward.h"
 
 static void put_i64(struct json_out *o, const char *key, int64_t v)
@@ -81,6 +80,20 @@ static void put_latency(const struct turn *t, struct json_out *o)
     json_out_end_obj(o);
 }
 
+/* Where its logprobs come from; prompt tokens that the engine had in its cache (null: it did not
+ * tell), and those that this session had stored. */
+static void put_basis(const struct turn *t, struct json_out *o)
+{
+    put_text(o, "logprob_basis", t->logprob_basis);
+    put_i64(o, "scored_tokens", t->scored_tokens);
+    json_out_key(o, "cached_tokens");
+    if (t->cached_told)
+        json_out_i64(o, t->cached_tokens);
+    else
+        json_out_null(o);
+    put_i64(o, "reused_tokens", t->parent ? t->parent->total - t->trim : 0);
+}
+
 static void put_place(struct json_out *o, const char *key, uint32_t at, bool text)
 {
     json_out_key(o, key);
@@ -102,6 +115,7 @@ static void put_turn(const struct trajectory *t, const struct trajectory_turn *x
     json_out_key(o, "trained");
     json_out_bool(o, x->trained);
     put_text(o, "finish_reason", x->turn->finish_reason);
+    put_basis(x->turn, o);
     put_spans(x->turn, o);
     put_latency(x->turn, o);
     put_text(o, "cause", str_cstr(session_cause_name(x->turn->cause)));
@@ -177,7 +191,6 @@ void native_write_extra(struct export *x, const struct trajectory *t, struct jso
 
 void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o)
 {
-    group_put(x->session, o);
     put_i64(o, "num_turns", t->num_turns);
     json_out_key(o, "messages");
     native_write_messages(t, t->messages->n, o);
@@ -337,14 +350,11 @@ void native_write_summary(struct export *x, struct json_out *o)
 
 static void json_begin(struct export *x, struct buf *out)
 {
-    struct json_out o = json_out_to(out);
-
-    json_out_obj(&o);
-    put_text(&o, "session_id", x->session->id);
-    put_text(&o, "phase", str_cstr(session_phase_name(x->session)));
-    group_put(x->session, &o);
-    json_out_key(&o, "trajectories");
-    json_out_arr(&o);
+    buf_puts(out, "{\"session_id\":");
+    json_write_string(out, x->session->id);
+    buf_puts(out, ",\"phase\":\"");
+    buf_puts(out, session_phase_name(x->session));
+    buf_puts(out, "\",\"trajectories\":[");
 }
 
 static void json_end(struct export *x, struct buf *out)

@@ -128,6 +128,17 @@ static int read_tokens(struct forest *f, struct record_in *r, bool text, struct 
     return read_versions(f, r, t, e);
 }
 
+static void read_basis(struct forest *f, struct record_in *r, struct turn *t)
+{
+    uint64_t cached;
+
+    t->logprob_basis = forest_text(f, record_str(r));
+    t->scored_tokens = record_u32(r);
+    cached = record_u(r);
+    t->cached_told = cached > 0;
+    t->cached_tokens = cached > 0 ? (uint32_t)(cached - 1) : 0;
+}
+
 static int read_answer(struct forest *f, struct record_in *r, struct commit *c, uint32_t i,
                        struct err *e)
 {
@@ -163,6 +174,8 @@ static int read_answer(struct forest *f, struct record_in *r, struct commit *c, 
     c->modes[i] = (enum commit_twin)record_u(r);
     if (c->modes[i] != TWIN_NONE)
         c->twins[i] = read_turn(f, r);
+    if (c->flags & COMMIT_BASIS)
+        read_basis(f, r, t);
     return r->bad || c->modes[i] > TWIN_KEEP ? bad(e, "torn answer") : 0;
 }
 
@@ -565,7 +578,7 @@ static uint32_t walk_ids(struct record_in *r, struct commit_bulk *bulk)
     return n;
 }
 
-static uint32_t walk_answer(struct record_in *r, struct commit_bulk *bulk)
+static uint32_t walk_answer(struct record_in *r, unsigned flags, struct commit_bulk *bulk)
 {
     uint32_t n = walk_ids(r, bulk), n_versions;
     struct str experts;
@@ -584,6 +597,10 @@ static uint32_t walk_answer(struct record_in *r, struct commit_bulk *bulk)
     skip_us(r, 7); /* experts' four, three times */
     if (record_u(r) != TWIN_NONE)
         skip_us(r, 1);
+    if (flags & COMMIT_BASIS) {
+        skip_strs(r, 1);
+        skip_us(r, 2);
+    }
     return n;
 }
 
@@ -627,7 +644,7 @@ static int walk_commit(struct record_in *r, struct commit_sum *ret, struct commi
     skip_strs(r, 5);
     n = record_u32(r);
     for (uint32_t i = 0; i < n && !r->bad; i++)
-        ret->tokens += walk_answer(r, bulk);
+        ret->tokens += walk_answer(r, flags, bulk);
     return r->bad ? bad(e, "torn") : 0;
 }
 

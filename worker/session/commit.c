@@ -163,6 +163,9 @@ static void put_answer(struct session *s, const struct plan *p, struct buf *b,
     record_put_u(b, mode);
     if (mode != TWIN_NONE)
         record_put_u(b, twin->id);
+    record_put_str(b, a->logprob_basis);
+    record_put_u(b, a->scored_tokens);
+    record_put_u(b, a->cached_told ? (uint64_t)a->cached_tokens + 1 : 0);
 }
 
 enum { ASKED_LOOKED_AT = 32 }; /* so many calls back: agents of a session take turns */
@@ -193,7 +196,7 @@ static void put_told(struct buf *b, const struct plan *p, const struct session_a
 
 static unsigned flags_of(const struct plan *p, const struct turn *run)
 {
-    unsigned flags = p->pub.exhausted ? 0 : COMMIT_TOLD;
+    unsigned flags = p->pub.exhausted ? 0 : COMMIT_TOLD | COMMIT_BASIS;
 
     if (p->text)
         flags |= COMMIT_TEXT;

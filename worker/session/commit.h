@@ -19,7 +19,8 @@
  *     cause diff-message diff-field diff-stored diff-request label parent-label
  *     n answers, each: ids, logprobs? (float32 run), n versions (text start end), cut, finish,
  *         message (JSON), response id, parse warning, experts block, from, rows, layers, topk,
- *         queue, engine, gateway microseconds, twin mode, twin turn
+ *         queue, engine, gateway microseconds, twin mode, twin turn,
+ *         logprob basis, scored tokens, cached tokens + 1 or 0        when COMMIT_BASIS
  *     asked: 0 absent | 1 text | index of the call that    when COMMIT_TOLD
  *         asked the same + 2; then what each answer told
  *
@@ -60,6 +61,7 @@ enum {
     COMMIT_KEY = 1024,
     COMMIT_KEPT = 2048, /* the chain that is closed loses its last answer */
     COMMIT_SENT = 4096,
+    COMMIT_BASIS = 8192, /* what the engine told of each answer's logprobs, and of its cache */
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */

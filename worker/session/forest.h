@@ -115,6 +115,10 @@ struct turn {
     uint32_t experts_len; /* bytes */
     uint32_t experts_from, experts_rows, experts_layers, experts_topk;
     uint64_t queue_us, engine_us, gateway_us, at_ms;
+    struct str logprob_basis; /* absent: not on record */
+    uint32_t scored_tokens;   /* whose logprob was asked for afterwards */
+    bool cached_told;
+    uint32_t cached_tokens; /* of the prompt, as the engine told */
     struct turn_audit audit;
 };
 

@@ -282,6 +282,11 @@ struct session_answer {
     struct str experts;       /* raw block or absent */
     uint32_t experts_from, experts_rows, experts_layers, experts_topk;
     uint64_t queue_us, engine_us, gateway_us;
+    struct str
+        logprob_basis;      /* which distribution the logprobs come from; absent: none are there */
+    uint32_t scored_tokens; /* whose logprob was asked for afterwards */
+    bool cached_told;
+    uint32_t cached_tokens; /* of the prompt, as the engine told; when cached_told */
     struct str told; /* what the client was told besides (opaque here), for replays; or absent */
 
     /* An upstream that was asked with messages: what stands in the plan's prompt was not sent. Its
@@ -331,9 +336,6 @@ struct str session_call_key(const struct session *s, uint64_t call);
  * (strings borrowed from the session); NULL for unknown ids. For previous_response_id. */
 const struct json *session_messages(const struct session *s, struct arena *a,
                                     struct str response_id);
-
-/* That answer's own message, the last of these, as the session has it; NULL for unknown ids. */
-const struct json *session_message(const struct session *s, struct str response_id);
 
 /* What the answer behind a response id was, and its call's true counts. */
 struct session_past_response {

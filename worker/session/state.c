@@ -3,7 +3,6 @@
 
 #include "common/base/check.h"
 #include "worker/session/branch.h"
-#include "worker/session/group.h"
 #include "worker/session/policy.h"
 #include "worker/session/reward.h"
 
@@ -168,6 +167,10 @@ static void put_turn(struct tree *x, const struct session *s, const struct turn 
     put_text(o, "parent_label", t->parent_label);
     put_count(o, "call", s->forest.calls.at[t->call].number);
     put_count(o, "trimmed", t->trim);
+    put_text(o, "logprob_basis", t->logprob_basis);
+    put_count(o, "scored_tokens", t->scored_tokens);
+    if (t->cached_told)
+        put_count(o, "cached_tokens", t->cached_tokens);
     if (t->parse_warning.p)
         put_text(o, "parse_warning", t->parse_warning);
     json_out_end_obj(o);
@@ -329,7 +332,6 @@ static void put_head(struct json_out *o, const struct session *s)
         put_bool(o, "finished", s->finished);
     if (s->complete_reason.p)
         put_text(o, "reason", s->complete_reason);
-    group_put(s, o);
     json_out_key(o, "labels");
     if (s->options.labels)
         json_out_value(o, s->options.labels);

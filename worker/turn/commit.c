@@ -57,6 +57,10 @@ static void run_result(struct turn *t, struct turn_run *r, struct session_answer
         .experts_rows = r->experts_rows,
         .experts_layers = m->moe_layers,
         .experts_topk = m->moe_topk,
+        .logprob_basis = r->logprobs ? str_cstr(logprob_basis_name(r->basis)) : (struct str){0},
+        .scored_tokens = r->scored,
+        .cached_told = r->cached_tokens >= 0,
+        .cached_tokens = (uint32_t)MAX_OF(r->cached_tokens, 0),
         .queue_us = r->queue_us,
         .engine_us = r->engine_us,
         .gateway_us = total_us > away_us ? total_us - away_us : 0,
@@ -72,6 +76,16 @@ static void run_result(struct turn *t, struct turn_run *r, struct session_answer
     }
     t->usage.completion_tokens += r->upstream ? r->completion_tokens : (uint32_t)r->n_ids;
     t->usage.reasoning_tokens += r->answer.reasoning_tokens;
+}
+
+/* Of n answers to one prompt, counted once: what the engine had for all of them. */
+static void settle_cached(struct turn *t)
+{
+    int64_t least = INT64_MAX;
+
+    for (uint32_t i = 0; i < t->n_runs; i++)
+        least = MIN_OF(least, MAX_OF(t->runs[i].cached_tokens, 0));
+    t->usage.cached_tokens = (uint32_t)MIN_OF(least, (int64_t)t->usage.prompt_tokens);
 }
 
 /* What the answers tell besides, for replays; the strings lie in the arena. */
@@ -133,6 +147,7 @@ enum step_result step_commit(struct turn *t)
 
     for (uint32_t i = 0; i < t->n_runs; i++)
         run_result(t, &t->runs[i], &answers[i]);
+    settle_cached(t);
     keep_told(t, answers);
     if (record_commit(t, answers, &t->err))
         return STEP_FAILED;

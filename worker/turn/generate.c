@@ -46,7 +46,7 @@ static void run_decode_init(struct turn *t, struct turn_run *r, uint32_t index)
         .stop_ids = t->stop_ids,
         .n_stop_ids = t->n_stop_ids,
         .skip_special = parser.tool == TOOL_NONE && parser.reasoning == REASONING_NONE,
-        .stops = t->stops,
+        .stops = t->sampling.stop,
         .one_call = !t->in.req->parallel_tool_calls,
         .parser = parser,
         .sink = &listeners_sink,
@@ -137,6 +137,9 @@ static void run_keep(struct turn *t, struct turn_run *r, const struct engine_res
         r->stop_text = arena_str(&t->arena, res->stop_text);
     r->experts_from = res->experts_from;
     r->experts_rows = res->experts_rows;
+    r->basis = res->basis;
+    r->scored = res->scored;
+    r->cached_tokens = res->cached_tokens;
     r->queue_us = res->queue_us;
     r->engine_us = res->total_us;
 }
@@ -220,6 +223,7 @@ enum step_result step_generate(struct turn *t)
             .top_logprobs = req->logprobs ? req->top_logprobs : 0,
             .stream = req->stream,
             .experts_from = t->plan->experts_known,
+            .reused = (uint32_t)t->plan->reused,
             .chat_body = body,
         };
 

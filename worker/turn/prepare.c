@@ -1,7 +1,5 @@
 /* The first steps of a call: what is asked for, where it stands, which exact ids go to the engine.
  */
-#include <stdlib.h>
-
 #include "common/base/clock.h"
 #include "common/base/vec.h"
 #include "worker/model/model.h"
@@ -81,15 +79,8 @@ static int call_input(struct turn_env *env, struct arena *a, const struct turn_i
     return raw_prompt(env, a, req, &ret->raw, e);
 }
 
-static int by_id(const void *a, const void *b)
-{
-    const int32_t *x = a, *y = b;
-
-    return (*x > *y) - (*x < *y);
-}
-
-/* The model's stop ids and the request's in one list; the stop strings. */
-static void collect_stops(struct turn *t)
+/* The model's stop ids and the request's in one list. */
+static void collect_stop_ids(struct turn *t)
 {
     const struct model_info *m = model_info(t->env->model);
     const struct json *more = t->sampling.stop_token_ids;
@@ -104,8 +95,6 @@ static void collect_stops(struct turn *t)
         if (json_to_i64(json_at(more, i), &id) == 0 && id >= 0 && id <= INT32_MAX)
             t->stop_ids[t->n_stop_ids++] = (int32_t)id;
     }
-    qsort(t->stop_ids, t->n_stop_ids, sizeof(*t->stop_ids), by_id);
-    t->stops = stop_tree_new(&t->arena, t->sampling.stop);
 }
 
 /* What the prompt says about the thought. */
@@ -169,11 +158,11 @@ enum step_result step_prepare(struct turn *t)
         return STEP_FAILED;
     t->asked_tokens = t->sampling.max_tokens;
     t->sampling.max_tokens = t->plan->max_tokens;
-    collect_stops(t);
+    collect_stop_ids(t);
     t->call = (int64_t)t->plan->call;
     t->cause = session_cause_name(t->plan->cause);
     t->usage.prompt_tokens = (uint32_t)t->plan->prompt.n;
-    t->usage.cached_tokens = (uint32_t)t->plan->reused;
+    t->reused_tokens = (uint32_t)t->plan->reused;
     metrics_count(env->page, METRIC_tokens_prompt, t->plan->prompt.n);
     metrics_count(env->page, METRIC_tokens_reused, t->plan->reused);
     metrics_count(env->page, METRIC_tokens_encoded, t->plan->prompt.n - t->plan->reused);
@@ -211,7 +200,9 @@ enum step_result step_drop(struct turn *t)
 
 uint32_t turn_context_length(const struct turn_env *env)
 {
-    return env->context_length ? env->context_length : engine_pool_context(env->engines);
+    uint32_t told = engine_pool_context(env->engines), own = env->context_length;
+
+    return told > 0 && (own == 0 || told < own) ? told : own;
 }
 
 int turn_count_tokens(struct turn_env *env, struct arena *arena, const struct turn_input *in,

@@ -55,7 +55,8 @@ static inline bool chat_request_needs_call(const struct chat_request *r)
 /* Usage of the whole call (all n answers). */
 struct turn_usage {
     uint32_t prompt_tokens;
-    uint32_t cached_tokens; /* of the prompt, reused from stored checkpoints */
+    uint32_t cached_tokens; /* of the prompt, as the engine tells what it had computed before; known
+                               at the end of the call */
     uint32_t completion_tokens;
     uint32_t reasoning_tokens;
 };

@@ -41,7 +41,8 @@ static void log_end(const struct turn *t, const char *outcome)
     log_info(&t->in.scope, "call", LOG_T("dialect", t->in.dialect), LOG_T("outcome", outcome),
              LOG_I("call", t->call), LOG_T("cause", t->cause),
              LOG_U("prompt_tokens", t->usage.prompt_tokens),
-             LOG_U("reused_tokens", t->usage.cached_tokens),
+             LOG_U("reused_tokens", t->reused_tokens),
+             LOG_U("cached_tokens", t->usage.cached_tokens),
              LOG_U("completion_tokens", t->usage.completion_tokens),
              LOG_U("queue_us", r ? r->queue_us : 0), LOG_U("engine_us", r ? r->engine_us : 0),
              LOG_U("total_us", total_us));

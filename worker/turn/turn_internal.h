@@ -34,6 +34,9 @@ struct turn_run {
     struct str experts, stop_text;
     uint32_t experts_from, experts_rows;
     uint64_t queue_us, engine_us;
+    enum logprob_basis basis;
+    uint32_t scored;
+    int64_t cached_tokens;   /* -1: the engine did not tell */
     struct turn_logprob *lp; /* when the client asked for them */
     size_t n_lp, cap_lp, lp_sent;
     struct str response_id;
@@ -67,11 +70,11 @@ struct turn {
     struct err err;
     struct turn_head head;
     struct turn_usage usage;
+    uint32_t reused_tokens; /* of the prompt: stored before */
     uint64_t started_us;
     int64_t asked_tokens; /* max_tokens of client and session, 0: none */
-    int32_t *stop_ids;    /* model's and request's, ascending */
+    int32_t *stop_ids;    /* model's and request's */
     size_t n_stop_ids;
-    const struct stop_tree *stops;
 };
 
 /* Goes on from t->step until a step waits, fails or the last is done; t may be gone afterwards. */

@@ -258,8 +258,9 @@ void upstream_take(struct turn *t, struct turn_run *r, const struct engine_resul
     answer_take_end(&r->answer);
     take_prompt(t, r, res->prompt_ids);
     t->usage.prompt_tokens = MAX_OF(r->prompt_tokens, (uint32_t)r->prompt_ids.n);
-    t->usage.cached_tokens =
-        count_of(json_get(json_get(usage, "prompt_tokens_details"), "cached_tokens"));
+    if (json_to_i64(json_get(json_get(usage, "prompt_tokens_details"), "cached_tokens"),
+                    &r->cached_tokens))
+        r->cached_tokens = -1;
     t->usage.reasoning_tokens +=
         count_of(json_get(json_get(usage, "completion_tokens_details"), "reasoning_tokens"));
     r->filtered = str_eq_c(json_string(json_get(choice, "finish_reason")), "content_filter");

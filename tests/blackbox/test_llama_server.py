@@ -1,0 +1,235 @@
+"""What a real llama-server does, which the stub does as well: entries of logprobs that it leaves out, ends at the edge of its
+context, probabilities after sampling. Every answer is token-exact with true logprobs, or none."""
+import math
+import struct
+
+import pytest
+
+import engine_kit
+from gateway import wait_until
+from stub_engines import StubEngine, logprob
+
+END = 257
+ASK = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+def f32(x):
+    return struct.unpack("f", struct.pack("f", x))[0]
+
+
+def true(ids):
+    return [f32(logprob(j, t)) for j, t in enumerate(ids)]
+
+
+@pytest.fixture
+def server(start):
+    """server(**stub attributes) -> stub and a gateway on it."""
+    engines = []
+
+    def make(settings=None, **stub):
+        engine = StubEngine("llamacpp", info=stub.pop("info", None)).__enter__()
+        engines.append(engine)
+        for name, value in stub.items():
+            setattr(engine, name, value)
+        return engine, start(workers=1, engine=engine.setting, engine_retries=0, **(settings or {}))
+    yield make
+    for e in engines:
+        e.__exit__()
+
+
+def session(gateway, **options):
+    return gateway.post("/sessions", options).json()["session_id"]
+
+
+def chat(gateway, sid, **more):
+    return gateway.post(f"/sessions/{sid}/v1/chat/completions", {**ASK, **more})
+
+
+def trajectory(gateway, sid):
+    return gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"][0]
+
+
+def sampled(t):
+    return [(i, p) for i, p, m in zip(t["response_ids"], t["response_logprobs"], t["response_mask"]) if m]
+
+
+def exact(gateway, sid, ids, scored):
+    t = trajectory(gateway, sid)
+    assert sampled(t) == list(zip(ids, [pytest.approx(x, abs=1e-6) for x in true(ids)])), (sampled(t), true(ids))
+    assert t["turns"][0]["scored_tokens"] == scored and t["turns"][0]["logprob_basis"] == "processed"
+    return t
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_speculative_decoding(server, stream):
+    """Behind the first token nothing is computed: 0.0 and no alternatives."""
+    engine, gateway = server(speculative=True)
+    gateway.allow("leaves logprobs out")
+    ids = list(b"one two three") + [END]
+    engine.plan.append({"ids": ids})
+    sid = session(gateway)
+    a = chat(gateway, sid, stream=stream, logprobs=True)
+    assert a.status == 200 and "one two three" in a.text.replace('"}', "") or stream, a.text
+    exact(gateway, sid, ids, len(ids) - 1)
+    assert len(engine.forced) == len(ids) - 1
+    prompts = [len(b["prompt"]) for b in engine.forced]
+    assert prompts == sorted(prompts)  # each one in what the engine's cache holds
+    assert 0.0 not in [p for _, p in sampled(trajectory(gateway, sid))]
+
+
+def test_a_draft_model_in_the_log_once(server):
+    engine, gateway = server(speculative=True)
+    gateway.allow("leaves logprobs out")
+    for _ in range(2):
+        engine.plan.append({"ids": list(b"ok") + [END]})
+        assert chat(gateway, session(gateway)).status == 200
+    assert gateway.log().count("leaves logprobs out") == 1
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("text,stop,shown", [("one STOP", " STOP", "one"), ("abab", "b", "aba"), ("aaaa", "a", "aaa"), ("STOP", "STOP", "")])
+def test_stop_words(server, text, stop, shown, stream):
+    """The tokens are there, the entries of the word's are not, however alike they are to those before."""
+    engine, gateway = server()
+    gateway.allow("leaves logprobs out")
+    ids = list(text.encode())
+    engine.plan.append({"ids": ids, "finish": "word", "matched": stop})
+    sid = session(gateway)
+    a = chat(gateway, sid, stop=[stop], stream=stream)
+    assert a.status == 200, a.text
+    t = trajectory(gateway, sid)
+    assert sampled(t) == list(zip(ids, [pytest.approx(x, abs=1e-6) for x in true(ids)]))
+    assert t["turns"][0]["finish_reason"] == "stop" and t["turns"][0]["scored_tokens"] >= len(stop)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("text", ["龘", "🦀", "a龘b🦀c", "龘龘龘", "ééé"])
+def test_tokens_that_end_inside_a_character(server, text, stream):
+    engine, gateway = server()
+    gateway.allow("leaves logprobs out")
+    ids = list(text.encode()) + [END]
+    engine.plan.append({"ids": ids})
+    sid = session(gateway)
+    a = chat(gateway, sid, stream=stream)
+    assert a.status == 200, a.text
+    if not stream:
+        assert a.json()["choices"][0]["message"]["content"] == text
+    exact(gateway, sid, ids, len([b for b in text.encode()]) - len(text))
+    assert all(b["logit_bias"][0][0] not in ids[:-1] for b in engine.forced)  # forcing them would tell nothing
+
+
+def test_max_tokens_inside_a_character(server):
+    engine, gateway = server()
+    gateway.allow("leaves logprobs out")
+    ids = list("a龘".encode())[:-1]
+    engine.plan.append({"ids": ids, "finish": "length"})
+    sid = session(gateway)
+    a = chat(gateway, sid, max_tokens=len(ids))
+    assert a.status == 200 and a.json()["choices"][0]["finish_reason"] == "length"
+    exact(gateway, sid, ids, 2)
+
+
+def model(ids):
+    """A distribution over 256 bytes that depends on the last id; best first."""
+    weights = [(t, math.exp(-abs(t - 97 - ids[-1] % 7) / 6)) for t in range(256)]
+    total = sum(w for _, w in weights)
+    return sorted(((t, math.log(w / total)) for t, w in weights), key=lambda x: -x[1])
+
+
+@pytest.mark.parametrize("params", [{}, {"temperature": 0.7}, {"temperature": 1.5}, {"top_p": 0.9}, {"top_k": 12}, {"min_p": 0.05},
+                                    {"temperature": 0.8, "top_p": 0.95, "top_k": 40, "min_p": 0.02}], ids=str)
+def test_what_was_sampled_from_whatever_the_parameters(server, params):
+    """Scored tokens have the probability that the others would have had."""
+    ids = list(b"cdcbd")
+    recorded = {}
+    for draft in (False, True):
+        engine, gateway = server(speculative=draft, dist=model)
+        gateway.allow("leaves logprobs out")
+        engine.plan.append({"ids": ids, "finish": "length"})
+        sid = session(gateway)
+        a = chat(gateway, sid, max_tokens=len(ids), **params)
+        assert a.status == 200, a.text
+        assert engine.requests[0]["body"]["post_sampling_probs"] is True
+        recorded[draft] = [p for _, p in sampled(trajectory(gateway, sid))]
+        assert trajectory(gateway, sid)["turns"][0]["scored_tokens"] == (len(ids) - 1 if draft else 0)
+    assert recorded[True] == pytest.approx(recorded[False], abs=2e-5)
+
+
+@pytest.mark.parametrize("params", [{"presence_penalty": 0.5}, {"logit_bias": {"97": 2}}, {"response_format": {"type": "json_object"}}], ids=str)
+def test_what_cannot_be_scored_is_refused(server, params):
+    engine, gateway = server(speculative=True)
+    gateway.allow(".*")
+    engine.plan.append({"ids": list(b"{}") + [END]})
+    sid = session(gateway)
+    a = chat(gateway, sid, **params)
+    assert a.status == 502 and a.json()["error"]["code"] == "engine_invalid" and "logprob" in a.json()["error"]["message"], a.text
+    assert gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"] == []
+
+
+def test_a_server_that_will_not_be_asked_again(server):
+    engine, gateway = server()
+    gateway.allow(".*")
+    for plan in ({"unscorable": True}, {"lp_extra": -1}):
+        engine.plan.append({"ids": list("龘".encode()) + [END], **plan})
+        assert chat(gateway, session(gateway)).status == 502
+    engine.plan.append({"ids": list(b"ok") + [END]})
+    assert chat(gateway, session(gateway)).status == 200
+
+
+def test_an_old_server_gives_raw_logprobs(server):
+    engine, gateway = server(old=True)
+    engine.plan.append({"ids": list(b"ok") + [END]})
+    sid = session(gateway)
+    assert chat(gateway, sid).status == 200
+    assert trajectory(gateway, sid)["turns"][0]["logprob_basis"] == "raw"
+
+
+def test_the_edge_of_the_context(server):
+    """No room left is an answer cut by length; what was asked for fits what the server has, not what the model could."""
+    engine, gateway = server(info={"default_generation_settings": {"n_ctx": 90}})
+    gateway.wait_line("engine told its settings")
+    engine.plan.append({"ids": list(b"x" * 200)})
+    sid = session(gateway)
+    a = chat(gateway, sid)
+    body = engine.requests[0]["body"]
+    assert a.status == 200 and a.json()["choices"][0]["finish_reason"] == "length", a.text
+    assert len(body["prompt"]) + body["n_predict"] == 90
+    assert len(sampled(trajectory(gateway, sid))) == 90 - len(body["prompt"])
+
+
+def test_output_that_is_no_text(server):
+    """It answers 500 then, whatever was sampled: the call failed, nothing is kept, the next one works."""
+    engine, gateway = server()
+    gateway.allow(".*")
+    sid = session(gateway)
+    engine.plan.append({"ids": [0x80, 0x80, END]})
+    a = chat(gateway, sid)
+    assert a.status == 502 and a.headers["x-should-retry"] == "true"
+    engine.plan.append({"ids": list(b"ok") + [END]})
+    assert chat(gateway, sid).status == 200
+
+
+def test_cached_tokens_are_what_the_server_says(server):
+    engine, gateway = server()
+    gateway.allow("leaves logprobs out")
+    sid = session(gateway)
+    engine.plan.append({"ids": list(b"ok") + [END]})
+    a = chat(gateway, sid).json()
+    assert a["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    engine.plan.append({"ids": list(b"ok") + [END]})
+    more = [*ASK["messages"], {"role": "assistant", "content": "ok"}, {"role": "user", "content": "more"}]
+    engine.slot = engine.slot[:5]  # it threw most of it away
+    a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": more}).json()
+    assert a["usage"]["prompt_tokens_details"]["cached_tokens"] == 5
+    turn = trajectory(gateway, sid)["turns"][1]
+    assert turn["cached_tokens"] == 5 and turn["reused_tokens"] > 5
+
+
+def test_cancelled_while_it_is_scored():
+    with StubEngine("llamacpp") as engine, engine_kit.Driver(engine) as d:
+        engine.speculative = True
+        engine.plan.append({"ids": list(b"abc" * 200)})
+        call = d.start()
+        wait_until(lambda: engine.forced, 10, "the first question")
+        d.tell(op="cancel", id=call)
+        assert d.call()["event"] == "done"
