@@ -359,6 +359,8 @@ static int open_state(struct worker *w, struct err *e)
         if (open_place(w, w->h->adopted[i].index, e))
             return -1;
     }
+    if (ledger_settle_origins(env, c->foreign_sessions == FOREIGN_EXPORT, e))
+        return -1;
     session_store_woken(env->store, clock_wall_ms());
     return 0;
 }

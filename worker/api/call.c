@@ -271,13 +271,16 @@ static int may_reseed(struct api_request *r, struct err *e)
 static int find_session(struct api_request *r, struct call *c, struct err *e)
 {
     struct turn_env *env = &r->api->turns;
+    const struct session *s = NULL;
     struct buf record = {0};
     bool ended = false;
     int rc;
 
-    if (r->id_valid && session_find(env->store, r->id, &ended)) {
+    if (r->id_valid)
+        s = session_find(env->store, r->id, &ended);
+    if (s) {
         memcpy(c->id, r->id.p, r->id.len);
-        return 0;
+        return session_refuse_foreign(s, e);
     }
     if (ended)
         return err_set(e, ERR_SESSION_ENDED, "the session has ended");

@@ -60,6 +60,11 @@ static int export_one(const struct request *q, struct replayed *r, struct model_
     struct str id = session_id(s);
     int rc;
 
+    if (session_foreign(s))
+        fprintf(stderr,
+                "%.*s: another tokenizer than --model's made it: exported without what needs one "
+                "(text, drift audit)\n",
+                (int)id.len, id.p);
     if (q->out) {
         rc = export_to_file(q, r, scratch, s, &e);
     } else {

@@ -221,6 +221,8 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     *ret = NULL;
     if (export_options_check(o, e) != 0 || export_check_reward(s, o, e) != 0)
         return -1;
+    if (session_foreign(s))
+        m = NULL; /* what needs a tokenizer is left out: this one is not the session's */
     x = mem_zalloc(sizeof(*x));
     x->session = s;
     session_pin(s);

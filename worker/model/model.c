@@ -230,6 +230,30 @@ static void mark_special(struct model *m)
             m->is_special[m->stops[i].id] = 1;
 }
 
+static uint64_t hash_special(const struct model *m)
+{
+    struct buf text = {0};
+    uint64_t h;
+
+    json_write(&text, &m->special);
+    for (size_t i = 0; i < m->n_stops; i++)
+        buf_printf(&text, " %d", m->stops[i].id);
+    h = str_hash(buf_str(&text), 0);
+    buf_done(&text);
+    return h;
+}
+
+static void take_fingerprint(struct model *m)
+{
+    struct str tools = m->template_tools ? template_source(m->template_tools) : STR("");
+
+    m->info.fingerprint = (struct model_fingerprint){
+        .tokenizer = tokenizer_fingerprint(m->tokenizer),
+        .special = hash_special(m),
+        .template = str_hash(tools, str_hash(template_source(m->template_default), 0)),
+    };
+}
+
 /* --- life --- */
 
 static int load(struct model *m, const struct model_options *o, struct err *e)
@@ -257,6 +281,7 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
     model_probe(m, s);
     model_scratch_free(s);
     mark_special(m);
+    take_fingerprint(m);
     return 0;
 }
 

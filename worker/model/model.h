@@ -32,6 +32,13 @@ struct model_options {
     uint32_t context_length; /* 0: from config.json / tokenizer_config.json */
 };
 
+/* What a stored session must be held against before it goes on with a model: whether ids mean the
+ * same (tokenizer), where turns begin and end (special tokens and stop ids), how messages are
+ * written (template). Each is stable across machines and versions; 0: not known. */
+struct model_fingerprint {
+    uint64_t tokenizer, special, template;
+};
+
 /* What a loaded model turned out to be; strings live as long as the model. */
 struct model_info {
     const char *name;
@@ -51,6 +58,7 @@ struct model_info {
     bool content_lists;              /* the template handles content as a list of parts */
     uint32_t moe_layers;             /* routed experts: rows x layers x topk; 0: unknown */
     uint32_t moe_topk;
+    struct model_fingerprint fingerprint;
 };
 
 /* Loads a folder (or the built-in). Refuses by name what it cannot do exactly. */

@@ -24,6 +24,9 @@
  *     asked: 0 absent | 1 text | index of the call that    when COMMIT_TOLD
  *         asked the same + 2; then what each answer told
  *
+ * RECORD_CREATE, behind the head: options (JSON); from version 2 on the fingerprint of the model:
+ * tokenizer(8) special(8) template(8).
+ * RECORD_ORIGIN (a session of version 1 was adopted), behind the head: a fingerprint.
  * RECORD_DROP (linear: a retry discards the newest turn), behind the head: call, turn.
  * RECORD_EXPORTED (the closing export has reached its client whole), behind the head: nothing.
  * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
@@ -42,10 +45,12 @@ enum record_type {
     RECORD_END,
     RECORD_DROP,
     RECORD_SINK,
-    RECORD_EXPORTED
+    RECORD_EXPORTED,
+    RECORD_ORIGIN
 };
 
-enum { RECORD_VERSION = 1, RECORD_VERSION_MAX = 100 };
+/* Version 2: RECORD_CREATE ends with the model's fingerprint. */
+enum { RECORD_VERSION = 2, RECORD_VERSION_MAX = 100 };
 
 enum {
     COMMIT_RAW = 1,

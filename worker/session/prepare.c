@@ -245,6 +245,24 @@ static int clamp(struct plan *p, const struct session_call_input *in, struct err
     return 0;
 }
 
+/* The last look before ids leave: one that the model does not have is somebody's mistake (a journal
+ * of another vocabulary), and engines answer it with anything from a refusal to a crash. */
+static int check_ids(const struct session *s, struct token_span ids, struct err *e)
+{
+    uint32_t size = model_info(s->store->model)->vocab_size, top = 0;
+    size_t i;
+
+    for (i = 0; i < ids.n; i++)
+        top = MAX_OF(top, (uint32_t)ids.at[i]);
+    if (top < size || size == 0 || ids.n == 0)
+        return 0;
+    for (i = 0; (uint32_t)ids.at[i] < size; i++)
+        ;
+    return err_set(e, ERR_FOREIGN,
+                   "token %zu of this conversation is %d; this model's ids are 0 to %u", i,
+                   ids.at[i], size - 1);
+}
+
 /* --- prepare --- */
 
 /* Turns that were captured as text have no tokens to build on: rendered anew. */
@@ -306,7 +324,7 @@ static int build(struct session *s, struct plan *p, struct model_scratch *scratc
     }
     rc = p->parent ? prompt_after_parent(p, scratch, e) : prompt_full(p, scratch, e);
     p->pub.experts_known = rc == 0 ? experts_known(p) : 0;
-    return rc == 0 ? clamp(p, in, e) : -1;
+    return rc == 0 && check_ids(s, p->pub.prompt, e) == 0 ? clamp(p, in, e) : -1;
 }
 
 int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
@@ -318,6 +336,8 @@ int session_prepare(struct session *s, struct model_scratch *scratch, struct are
     CHECK(s->residence == RESIDENT);
     if (s->phase == SESSION_FINALIZED || s->phase == SESSION_ABORTED)
         return err_set(e, ERR_SESSION_ENDED, "this session has ended");
+    if (session_refuse_foreign(s, e) != 0)
+        return -1;
     p = plan_new(s, a, in);
     session_use(s);
     if (build(s, p, scratch, in, e) != 0) {

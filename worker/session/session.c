@@ -30,6 +30,7 @@ int session_create_record(struct session_store *st, struct str id, const struct 
     session_options_write(&o, &text);
     record_head(record, RECORD_CREATE, id, now_ms);
     record_put_str(record, buf_str(&text));
+    origin_put(record, &model_info(st->model)->fingerprint);
     buf_done(&text);
     return 0;
 }
@@ -195,13 +196,15 @@ static void fill(struct session *s, const struct session_options *o, const struc
 static int apply_create(struct session_store *st, struct str id, struct record_in *r,
                         uint64_t now_ms, struct err *e)
 {
+    struct model_fingerprint origin = {0};
     struct arena tmp = {0};
     struct session_options o;
     struct session *s = map_get(&st->sessions, id);
     const struct json *v;
     struct str text = record_str(r);
 
-    if (r->bad || r->p != r->end || json_parse(&tmp, text.p ? text : STR(""), &v, e) != 0 ||
+    if (r->bad || (r->p != r->end && origin_read(r, &origin) != 0) ||
+        json_parse(&tmp, text.p ? text : STR(""), &v, e) != 0 ||
         (s && (s->residence != LOADING || s->filled)) || session_options_read(st, v, &o, e) != 0) {
         arena_done(&tmp);
         return err_set(e, ERR_IO, "session record: cannot create");
@@ -212,6 +215,8 @@ static int apply_create(struct session_store *st, struct str id, struct record_i
         s->options = o;
         session_forget_options(s);
     }
+    if (origin.tokenizer) /* a later adoption stays, while an older beginning is read back */
+        s->origin = origin;
     if (s->residence != AWAY) {
         fill(s, &o, v, now_ms);
         s->record++;
@@ -279,6 +284,8 @@ static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint6
     case RECORD_EXPORTED:
         s->exported_ms = now_ms;
         return 0;
+    case RECORD_ORIGIN:
+        return session_apply_origin(s, r, e);
     default:
         return err_set(e, ERR_IO, "session record of an unknown type");
     }
@@ -293,12 +300,12 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     struct session *s;
     int rc;
 
-    if (!r.bad && version > RECORD_VERSION && version < RECORD_VERSION_MAX &&
-        type <= RECORD_EXPORTED)
+    if (!r.bad && version > RECORD_VERSION && version < RECORD_VERSION_MAX && type <= RECORD_ORIGIN)
         return err_set(e, ERR_UNSUPPORTED,
                        "a session's record is of version %u, this program reads %d",
                        (unsigned)version, RECORD_VERSION);
-    if (r.bad || version != RECORD_VERSION || id.len == 0 || id.len > ID_MAX || !utf8_valid(id))
+    if (r.bad || version == 0 || version > RECORD_VERSION || id.len == 0 || id.len > ID_MAX ||
+        !utf8_valid(id))
         return err_set(e, ERR_IO, "session record of an unknown form");
     if (type == RECORD_CREATE)
         return apply_create(st, id, &r, now_ms, e);

@@ -23,10 +23,9 @@
 #include "common/base/err.h"
 #include "common/codec/json.h"
 #include "worker/model/chat.h"
+#include "worker/model/model.h"
 #include "worker/tokens/span.h"
 
-struct model;
-struct model_scratch;
 struct session;
 struct session_store;
 
@@ -349,6 +348,32 @@ bool session_find_response(const struct session *s, struct str response_id,
 
 /* The response id of the answer that issued a tool call of this id; absent when none did. */
 struct str session_call_owner(const struct session *s, struct str call_id);
+
+/* --- origin (origin.c) ---
+ *
+ * Each session carries the fingerprint of the model that it began with (model.h). One whose
+ * tokenizer is not the store's is foreign: its ids mean other text here. It is kept, exported
+ * without what needs a tokenizer, and ended; it is never continued. Another template or other
+ * special tokens do not make a session foreign: what is stored is what the model saw. */
+
+bool session_foreign(const struct session *s);
+
+/* -1 with ERR_FOREIGN when it is. */
+int session_refuse_foreign(const struct session *s, struct err *e);
+
+/* Whether it is open and does not say which model made it (an older program did): the store's
+ * adopts it with this record. */
+bool session_unclaimed(const struct session *s);
+void session_origin_record(const struct session *s, uint64_t now_ms, struct buf *record);
+
+/* How many sessions that have not ended came from elsewhere. */
+struct session_origins {
+    size_t unclaimed, foreign;
+    size_t other_special, other_template; /* of those with this tokenizer */
+    struct model_fingerprint first_foreign;
+};
+
+void session_store_origins(const struct session_store *st, struct session_origins *ret);
 
 /* --- looking --- */
 

@@ -306,6 +306,8 @@ int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64
 {
     struct commit_sum sum;
 
+    if (type == RECORD_ORIGIN)
+        return session_apply_origin(s, r, e);
     drop_row(s);
     if (type != RECORD_EXPORTED)
         s->updated_ms = now_ms;

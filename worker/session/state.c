@@ -322,6 +322,8 @@ static void put_head(struct json_out *o, const struct session *s)
 {
     put_text(o, "session_id", s->id);
     put_text(o, "phase", str_cstr(session_phase_name(s)));
+    if (session_foreign(s))
+        put_bool(o, "foreign", true);
     put_text(o, "history", str_cstr(s->options.policy->name));
     put_text(o, "message_matcher", str_cstr(matcher_name(s->options.matcher.kind)));
     put_time(o, "created_at", s->created_ms);

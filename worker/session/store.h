@@ -82,6 +82,7 @@ struct session {
     uint64_t payload_bytes, payload_away; /* in memory; given up */
     uint32_t record;                      /* number of its next one in the journal; not AWAY */
     uint64_t used;                        /* the store's clock at its last use */
+    struct model_fingerprint origin;      /* tokenizer 0: not known */
     uint64_t next_call;
     uint32_t next_seq;
     uint32_t inflight, pins;
@@ -241,6 +242,11 @@ void session_options_write(const struct session_options *o, struct buf *json);
 
 /* Applies the body of one commit record (apply.c). */
 int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e);
+
+/* A model's fingerprint as records have it, at their end. -1: torn. */
+void origin_put(struct buf *record, const struct model_fingerprint *f);
+int origin_read(struct record_in *r, struct model_fingerprint *ret);
+int session_apply_origin(struct session *s, struct record_in *r, struct err *e);
 
 /* Applies the body of a record of the sinks. */
 int session_apply_sink(struct session *s, struct record_in *r, struct err *e);

@@ -84,6 +84,10 @@ const struct added_token *tokenizer_added(const struct tokenizer *t, size_t i);
 /* Whether decoding is byte-level: the text of ids is then the concatenation of tokenizer_text. */
 bool tokenizer_byte_level(const struct tokenizer *t);
 
+/* A number that differs when anything in the file does that encoding or decoding depends on (not
+ * its spelling); the same on every machine, so it may be stored. Never 0. */
+uint64_t tokenizer_fingerprint(const struct tokenizer *t);
+
 /* What `rollgate check` should say about this file (parts ignored, patterns that run on PCRE2),
  * one sentence a line; "" when nothing. */
 const char *tokenizer_note(const struct tokenizer *t);

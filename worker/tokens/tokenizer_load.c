@@ -362,6 +362,7 @@ static int load_parts(struct tokenizer *t, const struct json *root, struct err *
         *vec_push(&t->post) = TEMPLATE_TEXT;
     load_texts(t);
     load_notes(t, root);
+    t->fingerprint = tokenizer_fingerprint_of(t, root);
     return 0;
 }
 

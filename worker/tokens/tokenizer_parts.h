@@ -29,6 +29,12 @@ struct tokenizer {
     struct buf texts;   /* of all ids, one behind the other ... */
     uint32_t *texts_at; /* ... id i at [texts_at[i], texts_at[i + 1]); NULL: pieces are texts */
     struct buf note;
+    uint64_t fingerprint;
 };
+
+struct json;
+
+/* root: the parsed tokenizer.json of t, whose parts are loaded. Never 0. */
+uint64_t tokenizer_fingerprint_of(const struct tokenizer *t, const struct json *root);
 
 #endif

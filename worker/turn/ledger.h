@@ -19,6 +19,12 @@ struct ledger_done {
 int ledger_write(struct turn_env *env, struct str session_id, struct str record,
                  struct ledger_done done, struct err *e);
 
+/* Once all records are replayed (origins.c): what becomes of sessions that another model made. With
+ * keep_foreign, those of another tokenizer stay, for export only; else open ones are an error
+ * (ERR_CONFIG), and nothing was changed. Sessions of an older program, which do not say who made
+ * them, get a record that this model did. */
+int ledger_settle_origins(struct turn_env *env, bool keep_foreign, struct err *e);
+
 /* Puts what was delivered meanwhile into the journal; once in a while, and at the end. A successor
  * takes what is not there for not delivered: a repeated request gets the answer there is. */
 void ledger_note_deliveries(struct turn_env *env);

@@ -375,3 +375,65 @@ TEST(bpe, long_words)
     encoder_free(enc);
     tokenizer_free(t);
 }
+
+static uint64_t fingerprint(const char *json)
+{
+    struct tokenizer *t = kit_parse(json);
+    uint64_t h = tokenizer_fingerprint(t);
+
+    tokenizer_free(t);
+    return h;
+}
+
+/* What a file says otherwise without meaning anything else. */
+TEST(tokenizer, a_fingerprint_is_of_what_it_does)
+{
+    uint64_t same = fingerprint("{" MODEL "}");
+
+    cr_expect_eq(
+        fingerprint("{ \"version\" : \"1.0\", \"truncation\": null, \"model\": {\"merges\":[[\"a\","
+                    "\"b\"]],\"fuse_unk\":false,\"vocab\":{\"ab\":2,\"b\":1,\"a\":0}}}"),
+        same);
+    cr_expect_neq(same, 0);
+}
+
+TEST(tokenizer, fingerprints_tell_everything_apart)
+{
+    static const char *const others[] = {
+        "{" MODEL "}",
+        "{\"model\":{\"vocab\":{\"a\":0,\"b\":1,\"ab\":3},\"merges\":[\"a b\"]}}",
+        "{\"model\":{\"vocab\":{\"a\":1,\"b\":0,\"ab\":2},\"merges\":[\"a b\"]}}",
+        "{\"model\":{\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[]}}",
+        "{\"model\":{\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a "
+        "b\"],\"ignore_merges\":true}}",
+        "{\"model\":{\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a "
+        "b\"],\"unk_token\":\"a\"}}",
+        "{" MODEL ",\"normalizer\":{\"type\":\"NFC\"}}",
+        "{" MODEL ",\"normalizer\":{\"type\":\"NFD\"}}",
+        "{" MODEL ",\"decoder\":{\"type\":\"ByteLevel\"}}",
+        "{" MODEL "," BYTES "}",
+        "{" MODEL ",\"added_tokens\":[{\"content\":\"<x>\",\"single_word\":false,\"lstrip\":false,"
+        "\"rstrip\":false,\"normalized\":false,\"special\":true}]}",
+        "{" MODEL ",\"added_tokens\":[{\"content\":\"<x>\",\"single_word\":false,\"lstrip\":false,"
+        "\"rstrip\":false,\"normalized\":false,\"special\":false}]}",
+        "{" MODEL ",\"added_tokens\":[{\"content\":\"<y>\",\"single_word\":false,\"lstrip\":false,"
+        "\"rstrip\":false,\"normalized\":false,\"special\":true}]}",
+    };
+    uint64_t seen[ARRAY_LEN(others)];
+
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        seen[i] = fingerprint(others[i]);
+        for (size_t j = 0; j < i; j++)
+            cr_expect_neq(seen[i], seen[j], "%s\n%s", others[i], others[j]);
+    }
+}
+
+/* It is stored: a program that counts otherwise would refuse every state folder there is. */
+TEST(tokenizer, a_fingerprint_is_for_ever)
+{
+    struct tokenizer *t = tokenizer_builtin();
+
+    cr_expect_eq(tokenizer_fingerprint(t), 0x68bd0a00420790fe, "%016llx",
+                 (unsigned long long)tokenizer_fingerprint(t));
+    tokenizer_free(t);
+}

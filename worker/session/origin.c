@@ -1,0 +1,80 @@
+/* Which model made a session: its fingerprint comes with the record of its beginning, or, where
+ * an older program wrote that, with a record of its own (RECORD_ORIGIN) once a model has adopted
+ * it. */
+#include "worker/session/commit.h"
+#include "worker/session/record.h"
+#include "worker/session/store.h"
+
+void origin_put(struct buf *record, const struct model_fingerprint *f)
+{
+    record_put_u64(record, f->tokenizer);
+    record_put_u64(record, f->special);
+    record_put_u64(record, f->template);
+}
+
+int origin_read(struct record_in *r, struct model_fingerprint *ret)
+{
+    ret->tokenizer = record_u64(r);
+    ret->special = record_u64(r);
+    ret->template = record_u64(r);
+    return r->bad || r->p != r->end ? -1 : 0;
+}
+
+int session_apply_origin(struct session *s, struct record_in *r, struct err *e)
+{
+    return origin_read(r, &s->origin) == 0 ? 0 : err_set(e, ERR_IO, "session record: torn origin");
+}
+
+static const struct model_fingerprint *own(const struct session_store *st)
+{
+    return &model_info(st->model)->fingerprint;
+}
+
+void session_origin_record(const struct session *s, uint64_t now_ms, struct buf *record)
+{
+    record_head(record, RECORD_ORIGIN, s->id, now_ms);
+    origin_put(record, own(s->store));
+}
+
+bool session_foreign(const struct session *s)
+{
+    uint64_t theirs = s->origin.tokenizer, ours = own(s->store)->tokenizer;
+
+    return theirs && ours && theirs != ours;
+}
+
+int session_refuse_foreign(const struct session *s, struct err *e)
+{
+    if (!session_foreign(s))
+        return 0;
+    return err_set(e, ERR_FOREIGN,
+                   "this session was made with another tokenizer (%016llx; this gateway's is "
+                   "%016llx): it can be exported and ended, not continued",
+                   (unsigned long long)s->origin.tokenizer,
+                   (unsigned long long)own(s->store)->tokenizer);
+}
+
+bool session_unclaimed(const struct session *s)
+{
+    return !s->origin.tokenizer && own(s->store)->tokenizer && !session_has_ended(s);
+}
+
+void session_store_origins(const struct session_store *st, struct session_origins *ret)
+{
+    *ret = (struct session_origins){0};
+    for (const struct session *s = st->first; s; s = s->next) {
+        const struct model_fingerprint *f = &s->origin;
+
+        if (session_has_ended(s) || !own(st)->tokenizer)
+            continue;
+        if (!f->tokenizer) {
+            ret->unclaimed++;
+        } else if (f->tokenizer != own(st)->tokenizer) {
+            ret->first_foreign = ret->foreign ? ret->first_foreign : *f;
+            ret->foreign++;
+        } else {
+            ret->other_special += f->special != own(st)->special;
+            ret->other_template += f->template != own(st)->template;
+        }
+    }
+}
