@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / os.environ.get("RG_BUILD", "build/dev")
 SHARED = ROOT.parent / "shared"
+MODELS = ROOT / "tests/data/models"
 BINARY = BUILD / "rollgate"
 STUB = BUILD / "tests/blackbox/supervisor_stub"
 SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|UndefinedBehaviorSanitizer|runtime error:")

@@ -7,6 +7,7 @@ import urllib.parse
 
 import pytest
 
+import gateway as g
 from export_readers import check_native, compare_all, experts_of, read_safetensors
 from gateway import wait_until
 from stub_engines import StubEngine
@@ -60,13 +61,13 @@ class Scene:
 
 
 @pytest.fixture
-def scene(start, shared):
+def scene(start):
     engines = []
 
     def make(kind="sglang", setting="", **settings):
         engine = StubEngine(kind)
         engines.append(engine.__enter__())
-        settings = {"model": f"{shared}/data/models/chatml-bytes", "tool_parser": "none", "reasoning_parser": "none", **settings}
+        settings = {"model": g.MODELS / "chatml-bytes", "tool_parser": "none", "reasoning_parser": "none", **settings}
         return Scene(engine, start(workers=1, engine=engine.setting + setting, **settings))
     yield make
     for e in engines:
@@ -401,10 +402,10 @@ class Router(dict):
 
 
 @pytest.fixture
-def mixture(scene, shared, tmp_path):
+def mixture(scene, tmp_path):
     """A model folder of a mixture of experts; opener: its stop token opens the next turn."""
     def make(opener=False, **settings):
-        source = shared / "data/models/chatml-bytes"
+        source = g.MODELS / "chatml-bytes"
         for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
             (tmp_path / name).write_bytes((source / name).read_bytes())
         (tmp_path / "config.json").write_text(json.dumps({"num_hidden_layers": LAYERS, "num_experts_per_tok": TOPK}))

@@ -20,9 +20,9 @@ def experts_for(rows, start):
 
 
 @pytest.fixture
-def session(start, shared):
+def session(start):
     with StubEngine("sglang") as engine:
-        gateway = start(workers=1, engine=f"sglang:{engine.url}", model=f"{shared}/data/models/chatml-bytes", tool_parser="none",
+        gateway = start(workers=1, engine=f"sglang:{engine.url}", model=g.MODELS / "chatml-bytes", tool_parser="none",
                         reasoning_parser="none")
         s = gateway.request("POST", "/sessions", {"labels": {"task": "t1"}}).json()
         gateway.path = f"/sessions/{s['session_id']}"

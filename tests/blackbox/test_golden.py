@@ -8,16 +8,17 @@ import pytest
 
 import gateway as g
 
+PLAYER = g.ROOT / "tests/blackbox/golden_player.py"
 MODELS = {"tree": "chatml-bytes", "chains": "chatml-bytes", "linear": "chatml-bytes", "timelines": "chatml-drift"}
 
 
 @pytest.mark.parametrize("policy", MODELS)
-def test_golden(start, shared, policy):
+def test_golden(start, policy):
     engine = g.free_port()
-    gateway = start(engine=f"sglang:http://127.0.0.1:{engine}", model=f"{shared}/data/models/{MODELS[policy]}",
+    gateway = start(engine=f"sglang:http://127.0.0.1:{engine}", model=g.MODELS / MODELS[policy],
                     tool_parser="none", reasoning_parser="none")
-    run = subprocess.run([sys.executable, f"{shared}/tools/run_golden.py", "--url", gateway.url, "--engine-port", str(engine),
-                          f"{shared}/data/golden/{policy}.jsonl"], capture_output=True, text=True, timeout=300)
+    run = subprocess.run([sys.executable, PLAYER, "--url", gateway.url, "--engine-port", str(engine),
+                          g.ROOT / f"tests/data/golden/{policy}.jsonl.xz"], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout[-4000:]
     last = run.stdout.strip().split("\n")[-1]
     assert last.endswith(" 0 failed") and not last.startswith("0 "), last
@@ -25,7 +26,7 @@ def test_golden(start, shared, policy):
 
 # 909198: two weight versions over one token; 31: chains that a call without room rolls back and closes
 @pytest.mark.parametrize("policy,seed", [*((policy, None) for policy in MODELS), ("timelines", 909198), ("chains", 31)])
-def test_random_scenarios(start, shared, tmp_path, policy, seed):
+def test_random_scenarios(start, tmp_path, policy, seed):
     """What the reference model of tests/model expects of random sessions, through a whole gateway."""
     engine, seed = g.free_port(), seed or random.randrange(10**6)
     print("seed", seed)
@@ -33,8 +34,8 @@ def test_random_scenarios(start, shared, tmp_path, policy, seed):
                           capture_output=True, text=True, timeout=120, check=True)
     file = tmp_path / "random.jsonl"
     file.write_text(made.stdout)
-    gateway = start(engine=f"sglang:http://127.0.0.1:{engine}", model=f"{shared}/data/models/{MODELS[policy]}",
+    gateway = start(engine=f"sglang:http://127.0.0.1:{engine}", model=g.MODELS / MODELS[policy],
                     tool_parser="none", reasoning_parser="none")
-    run = subprocess.run([sys.executable, f"{shared}/tools/run_golden.py", "--url", gateway.url, "--engine-port", str(engine), str(file)],
+    run = subprocess.run([sys.executable, PLAYER, "--url", gateway.url, "--engine-port", str(engine), str(file)],
                          capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout[-4000:]

@@ -8,7 +8,7 @@ import pytest
 
 import gateway as g
 
-BYTES = g.ROOT / "tests/data/models/chatml-bytes"
+BYTES = g.MODELS / "chatml-bytes"
 
 
 def copy_of(tmp_path, name, tokenizer=None, config=None, indent=None):

@@ -115,3 +115,24 @@ def test_unequal_nodes_of_one_array_have_ids_of_their_own(tmp_path):
     seen = [i for r in ranges for i in r]
     assert len(seen) == len(set(seen)), ranges
     assert [len(r) for r in ranges] == [4, 128, 2, 256, 64]
+
+
+# --- what the tests of a run come to ---
+
+LOG = """[SKIP] template::shared_units_equal_jinja2: ../shared/data/corpus/jinja_units.jsonl is not there
+[====] Synthesis: Tested: 34 | Passing: 33 | Failing: 1 | Crashing: 0
+SKIPPED [2] tests/blackbox/conftest.py:50: ../shared is absent
+SKIPPED [1] tests/blackbox/test_deploy.py:124: nginx is not installed
+=== 1 failed, 40 passed, 3 skipped, 1 error in 12.34s ===
+7 passed, 0 failed
+5 passed, 2 failed, 1 skipped
+"""
+
+
+@pytest.mark.parametrize("ci,counts,said", [("", "85 5 4", []), ("true", "85 6 4", ["nginx is not installed"])])
+def test_skips_are_counted_and_in_ci_held_to_a_list(tmp_path, ci, counts, said):
+    (tmp_path / "log").write_text(LOG)
+    done = subprocess.run([g.ROOT / "scripts/count_tests.py", tmp_path / "log"], env=dict(os.environ, CI=ci), capture_output=True,
+                          text=True, check=True)
+    assert done.stdout.strip() == counts
+    assert [line.split(": ")[-1] for line in done.stderr.splitlines()] == said

@@ -1,100 +1,101 @@
-"""`rollgate tokenize`, `detokenize` and `render` against the reference's answers in ../shared: every
-tokenizer, template and case with CI=true, else a sample of the cases. One batch per tokenizer through
-../shared/tools/check_tokens.py, which compares."""
+"""The token proof: `rollgate tokenize`, `detokenize` and `render` against the reference's answers. The whole corpora of
+the small tokenizers, one per pipeline, and of template units live in tests/data and run everywhere; real vocabularies
+and templates are other projects' data and run where ../shared has them: with CI=true whole, else a sample of each."""
+import json
 import os
-import pathlib
 import random
 import subprocess
-import sys
 
 import pytest
 
 import gateway as g
+import token_corpus as corpora
 
-DATA = g.SHARED / "data"
+OURS = g.ROOT / "tests/data"
+THEIRS = g.SHARED / "data"
 WHOLE = os.environ.get("CI") == "true"
 SAMPLE = 120
 
 
-def tokenizers():
-    found = sorted(DATA.glob("tokenizers/*/tokenizer.json"))
-    return found + sorted(DATA.glob("tokenizers-tiny/*/tokenizer.json"))
-
-
-def name_of(path):
-    return path.parent.name
-
-
-def sampled(corpus, folder):
-    """The corpus file, or one with every so-manieth line of it."""
-    if WHOLE:
-        return corpus
-    lines = corpus.read_text(encoding="utf-8").split("\n")
-    lines = [line for line in lines if line]
-    chosen = random.Random(corpus.name).sample(lines, min(SAMPLE, len(lines)))
-    path = folder / corpus.name
-    path.write_text("\n".join(chosen) + "\n", encoding="utf-8")
-    return path
-
-
-def check(*command):
-    run = subprocess.run([sys.executable, g.SHARED / "tools" / "check_tokens.py", *command],
-                         capture_output=True, text=True, timeout=600, check=False)
-    assert run.returncode == 0, run.stdout + run.stderr
-
-
-def compare(mode, tokenizer, folder):
-    kind = "-tiny" if tokenizer.parent.parent.name == "tokenizers-tiny" else ""
-    corpus = DATA / "corpus" / f"{mode}{kind}" / f"{name_of(tokenizer)}.jsonl"
-    if not corpus.exists():
-        pytest.skip(f"no {mode} corpus for {name_of(tokenizer)}")
-    more = [corpus.parent / "long_texts.jsonl"] if mode == "encode" else []
-    check(mode, g.BINARY, tokenizer, sampled(corpus, folder), *more)
-
-
-@pytest.fixture(name="ready")
-def fixture_ready(shared):
+@pytest.fixture(autouse=True)
+def built():
     if not g.BINARY.exists():
         pytest.skip(f"{g.BINARY} is not built")
-    return pathlib.Path(shared)
+
+
+def sampled(path):
+    cases = corpora.lines(path)
+    return cases if WHOLE else random.Random(path.name).sample(cases, min(SAMPLE, len(cases)))
+
+
+# --- in the repository ---
+
+@pytest.mark.parametrize("name", corpora.parts(OURS / "corpus/encode.txt.xz"))
+def test_small_tokenizers_encode_as_the_reference(name):
+    corpora.check(corpora.encode(g.BINARY, OURS / "tokens" / name / "tokenizer.json",
+                                 corpora.lines(OURS / f"corpus/encode.txt.xz#{name}"), corpora.lines(OURS / "corpus/long_texts.jsonl.xz")))
+
+
+@pytest.mark.parametrize("name", corpora.parts(OURS / "corpus/decode.txt.xz"))
+def test_small_tokenizers_decode_as_the_reference(name):
+    corpora.check(corpora.decode(g.BINARY, OURS / "tokens" / name / "tokenizer.json",
+                                 corpora.lines(OURS / f"corpus/decode.txt.xz#{name}")))
+
+
+def test_every_small_tokenizer_has_its_corpora():
+    there = sorted(p.parent.name for p in (OURS / "tokens").glob("*/tokenizer.json"))
+    for mode in ("encode", "decode"):
+        assert sorted(corpora.parts(OURS / f"corpus/{mode}.txt.xz")) == there
+
+
+def test_template_units_equal_jinja2():
+    folder = OURS / "corpus"
+    context = json.loads(corpora.read(folder / "jinja_units.ctx.json"))
+    assert corpora.check(corpora.units(g.BINARY, corpora.lines(folder / "jinja_units.jsonl.xz"), context)) > 100
+
+
+# --- where ../shared is ---
+
+def named(pattern):
+    """Files, or one that asks for them where they are not."""
+    return sorted(THEIRS.glob(pattern)) or [None]
+
+
+def title(path):
+    return "absent" if path is None else path.parent.name if path.name == "tokenizer.json" else path.stem
 
 
 @pytest.mark.parametrize("mode", ["encode", "decode"])
-@pytest.mark.parametrize("tokenizer", tokenizers() or [None], ids=lambda p: p and name_of(p))
-def test_equals_the_reference(ready, tmp_path, mode, tokenizer):
-    assert ready
-    compare(mode, tokenizer, tmp_path)
+@pytest.mark.parametrize("tokenizer", named("tokenizers/*/tokenizer.json"), ids=title)
+def test_equals_the_reference(shared, mode, tokenizer):
+    path = shared / "data/corpus" / mode / f"{tokenizer.parent.name}.jsonl"
+    if not path.exists():
+        pytest.skip(f"no {mode} corpus for {tokenizer.parent.name}")
+    more = [corpora.lines(path.parent / "long_texts.jsonl")] if mode == "encode" else []
+    corpora.check(getattr(corpora, mode)(g.BINARY, tokenizer, sampled(path), *more))
 
 
-def named(folder):
-    return sorted((DATA / "corpus" / folder).glob("*.jsonl")) or [None]
+def conversations(shared):
+    folder = shared / "data/corpus"
+    return [json.loads(corpora.read(folder / f"render.{name}.json")) for name in ("convs", "special_tokens")]
 
 
-@pytest.mark.parametrize("corpus", named("messages"), ids=lambda p: p and p.stem)
-def test_messages_render_and_encode_as_the_reference(ready, tmp_path, corpus):
+@pytest.mark.parametrize("path", named("corpus/messages/*.jsonl"), ids=title)
+def test_messages_render_and_encode_as_the_reference(shared, path):
     """Templates and tokenizers together, through the commands that a user has."""
-    template, tokenizer = corpus.stem.split("__")
-    data = ready / "data"
-    check("messages", g.BINARY, data / "tokenizers" / tokenizer / "tokenizer.json",
-          data / "templates" / f"{template}.jinja", sampled(corpus, tmp_path),
-          corpus.parent.parent / "render.convs.json", corpus.parent.parent / "render.special_tokens.json")
+    template, tokenizer = path.stem.split("__")
+    corpora.check(corpora.messages(g.BINARY, shared / "data/tokenizers" / tokenizer / "tokenizer.json",
+                                   shared / "data/templates" / f"{template}.jinja", sampled(path), *conversations(shared)))
 
 
-@pytest.mark.parametrize("corpus", named("render"), ids=lambda p: p and p.stem)
-def test_templates_render_as_the_reference(ready, tmp_path, corpus):
-    check("render", g.BINARY, ready / "data" / "templates" / f"{corpus.stem}.jinja",
-          sampled(corpus, tmp_path), corpus.parent.parent / "render.convs.json",
-          corpus.parent.parent / "render.special_tokens.json")
+@pytest.mark.parametrize("path", named("corpus/render/*.jsonl"), ids=title)
+def test_templates_render_as_the_reference(shared, path):
+    corpora.check(corpora.render(g.BINARY, shared / "data/templates" / f"{path.stem}.jinja", sampled(path), *conversations(shared)))
 
 
-def test_jinja_units_as_the_reference(ready):
-    folder = ready / "data" / "corpus"
-    check("units", g.BINARY, folder / "jinja_units.jsonl", folder / "jinja_units.ctx.json")
-
+# --- the commands themselves ---
 
 def test_jsonl_lines_fail_one_by_one():
-    if not g.BINARY.exists():
-        pytest.skip(f"{g.BINARY} is not built")
     lines = '{"text":"A"}\nno json\n{"text":1}\n{"text":"B"}\n'
     run = subprocess.run([g.BINARY, "tokenize", "--jsonl"], input=lines, capture_output=True,
                          text=True, check=False)
@@ -105,8 +106,6 @@ def test_jsonl_lines_fail_one_by_one():
 
 
 def test_plain_text_there_and_back():
-    if not g.BINARY.exists():
-        pytest.skip(f"{g.BINARY} is not built")
     text = "Grüße <|im_end|>\n"
     ids = subprocess.run([g.BINARY, "tokenize"], input=text, capture_output=True, text=True,
                          check=True).stdout
@@ -116,8 +115,6 @@ def test_plain_text_there_and_back():
 
 
 def test_a_missing_file_is_named():
-    if not g.BINARY.exists():
-        pytest.skip(f"{g.BINARY} is not built")
     run = subprocess.run([g.BINARY, "tokenize", "--tokenizer", "/nowhere/tokenizer.json"],
                          capture_output=True, text=True, check=False)
     assert run.returncode == 1 and "/nowhere/tokenizer.json" in run.stderr

@@ -10,14 +10,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAYER = ROOT / os.environ.get("RG_BUILD", "build/dev") / "tests/model/session_player"
-GOLDEN = sorted(glob.glob(str(ROOT.parent / "shared/data/golden/*.jsonl")))
+GOLDEN = sorted(glob.glob(str(ROOT / "tests/data/golden/*.jsonl.xz")))
 RUN = [sys.executable, str(ROOT / "tests/model/run_model.py"), "--player", str(PLAYER)]
 
 status = 0
-if GOLDEN:
-    status |= subprocess.run(RUN + ["golden", *GOLDEN]).returncode
-else:
-    print("skipped: ../shared/data/golden is absent")
+status |= subprocess.run(RUN + ["golden", *GOLDEN]).returncode
 seed = random.randrange(10**6)
 print(f"random sessions, seed {seed}", flush=True)
 status |= subprocess.run(RUN + ["random", "--n", "500", "--seed", str(seed)]).returncode

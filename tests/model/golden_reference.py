@@ -86,7 +86,7 @@ rle_of = R.rle
 if __name__ == "__main__":
     ok = fail = 0
     for f in sys.argv[1:]:
-        for line in open(f):
+        for line in R.scenario_lines(f):
             sc = json.loads(line)
             bad = play(sc)
             if bad:

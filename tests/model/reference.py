@@ -4,13 +4,22 @@ token lists, scanned from the front, nothing shared and nothing clever. The C im
 Model: ids 0..255 are UTF-8 bytes, 256 <|im_start|>, 257 <|im_end|>; ChatML rendering.
 """
 import json
+import lzma
 import re
+from pathlib import Path
 
 SPECIALS = {"<|im_start|>": 256, "<|im_end|>": 257, "<|endoftext|>": 258}
 SPLIT = re.compile("(" + "|".join(re.escape(s) for s in SPECIALS) + ")")
 MERGES = [("li", 259), ("st", 260), ("list", 261), ("fi", 262), ("es", 263), ("fil", 264),
           ("files", 265), ("ta", 266), ("al", 267), ("ne", 268)]
 END = 257
+
+
+def scenario_lines(path):
+    """The lines of a file of scenarios, compressed (.xz) or not."""
+    data = Path(path).read_bytes()
+    text = (lzma.decompress(data) if str(path).endswith(".xz") else data).decode("utf-8")
+    return [line for line in text.split("\n") if line]
 
 
 def encode(text):

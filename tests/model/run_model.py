@@ -131,7 +131,7 @@ def judge_golden(sc, out):
 
 def golden(player, files):
     for f in files:
-        for line in open(f):
+        for line in R.scenario_lines(f):
             sc = json.loads(line)
             sc["exports"] = {"default": {}, **{k: v for k, v in SAMPLES.items() if k in sc["expect"]}}
             sc["drift"] = sc["session"]["history"] == "timelines"
