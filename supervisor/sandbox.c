@@ -29,7 +29,7 @@
 enum { R = 1u << ROLE_ROUTER, W = 1u << ROLE_WORKER, B = R | W };
 
 /* Sanitizers trace a clone of the process and walk /proc for it: a filter would say little then. */
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 static const bool FILTER = false;
 #else
 static const bool FILTER = true;

@@ -24,7 +24,7 @@ struct err {
     int sys;        /* errno, or 0 */
     int status;     /* overrides the table's HTTP status when > 0 (an engine's own 4xx) */
     char param[64]; /* the request field at fault, or "" */
-    char text[400]; /* one sentence for the user; never holds keys, prompts or internal paths */
+    char text[640]; /* one sentence for the user; never holds keys, prompts or internal paths */
 };
 
 /* Fills e (NULL allowed) and returns -1, so that setting and leaving are one line. */

@@ -31,6 +31,8 @@ static void grow(struct map *m)
     struct map_slot *old = m->slots;
     size_t old_cap = m->cap;
 
+    if (!old_cap)
+        m->seed = str_seed();
     m->cap = old_cap ? old_cap * 2 : 16;
     m->slots = mem_calloc(m->cap, sizeof(*m->slots));
     for (size_t i = 0; i < old_cap; i++) {
@@ -42,12 +44,13 @@ static void grow(struct map *m)
 
 void *map_set(struct map *m, struct str key, void *value)
 {
-    uint64_t hash = str_hash(key, m->seed);
     struct map_slot *s;
+    uint64_t hash;
     void *before;
 
     if ((m->n + 1) * 4 > m->cap * 3)
         grow(m);
+    hash = str_hash(key, m->seed);
     s = find(m, key, hash);
     before = s->value;
     if (!before)

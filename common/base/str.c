@@ -1,6 +1,7 @@
 #include "common/base/str.h"
 
 #include <strings.h>
+#include <sys/auxv.h>
 
 int str_cmp(struct str a, struct str b)
 {
@@ -97,6 +98,17 @@ uint64_t str_hash(struct str s, uint64_t seed)
     }
     h = mix(a ^ k2, b ^ h);
     return mix(h ^ k0, k2);
+}
+
+uint64_t str_seed(void)
+{
+    /* 16 random bytes that the kernel gives every program it starts: no call, no failure. */
+    const void *chance = (const void *)(uintptr_t)getauxval(AT_RANDOM); /* NOLINT */
+    uint64_t seed = 0;
+
+    if (chance)
+        memcpy(&seed, chance, sizeof(seed));
+    return seed;
 }
 
 void str_hash128(struct str s, uint64_t ret[2])

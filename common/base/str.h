@@ -86,4 +86,7 @@ uint64_t str_hash(struct str s, uint64_t seed);
 /* 128 bits of the same kind, four blocks abreast: for long texts. */
 void str_hash128(struct str s, uint64_t ret[2]);
 
+/* A seed of this process, by chance: for tables of keys that others choose. */
+uint64_t str_seed(void);
+
 #endif

@@ -25,6 +25,8 @@ struct reader {
     size_t n, cap;
     char *out; /* where the next decoded string goes; NULL before the first */
     unsigned depth;
+    bool once;         /* a key that stands twice in one object is an error */
+    struct json twice; /* such a key, JSON_NULL: none was seen */
     struct err *e;
 };
 
@@ -428,7 +430,7 @@ static inline bool same_key(const struct json_member *a, const struct json_membe
 }
 
 /* Last value at the first key's place: the count that stays. For few members. */
-static size_t merge_few(struct json_member *m, size_t n)
+static size_t merge_few(struct json_member *m, size_t n, struct json *twice)
 {
     size_t kept = 0;
 
@@ -437,17 +439,19 @@ static size_t merge_few(struct json_member *m, size_t n)
 
         while (k < kept && !same_key(&m[k], &m[i]))
             k++;
-        if (k < kept)
+        if (k < kept) {
             m[k].value = m[i].value;
-        else
+            *twice = m[i].key;
+        } else {
             m[kept++] = m[i];
+        }
     }
     return kept;
 }
 
 /* The same through a table of places. Its seed is an address, so that collisions cannot be
  * prepared from outside. */
-static size_t merge_many(struct json_member *m, size_t n)
+static size_t merge_many(struct json_member *m, size_t n, struct json *twice)
 {
     uint64_t seed = (uint64_t)(uintptr_t)m;
     size_t cap = 64, kept = 0;
@@ -463,6 +467,7 @@ static size_t merge_many(struct json_member *m, size_t n)
             at = (at + 1) & (cap - 1);
         if (table[at]) {
             m[table[at] - 1].value = m[i].value;
+            *twice = m[i].key;
         } else {
             m[kept] = m[i];
             table[at] = (uint32_t)++kept;
@@ -488,6 +493,16 @@ static int read_member(struct reader *r)
     *push(r) = key;
     *push(r) = value;
     return 0;
+}
+
+static int fail_twice(struct reader *r)
+{
+    enum { SHOWN = 64 };
+    struct str key = str_sub(json_text(&r->twice), 0, SHOWN);
+
+    key = str_sub(key, 0, utf8_valid_len(key));
+    return err_set(r->e, ERR_INVALID, "JSON: the key \"%.*s\" stands twice in one object",
+                   (int)key.len, key.p);
 }
 
 static int read_object(struct reader *r, struct json *ret)
@@ -518,7 +533,9 @@ static int read_object(struct reader *r, struct json *ret)
     }
     CHECK(r->stack);
     members = (struct json_member *)(void *)(r->stack + base);
-    n = n <= SMALL_OBJECT ? merge_few(members, n) : merge_many(members, n);
+    n = n <= SMALL_OBJECT ? merge_few(members, n, &r->twice) : merge_many(members, n, &r->twice);
+    if (r->once && r->twice.kind != JSON_NULL)
+        return fail_twice(r);
     r->n = base + n * 2;
     *ret = (struct json){.kind = JSON_OBJECT, .n = (uint32_t)n};
     ret->members = (struct json_member *)(void *)take_values(r, base);
@@ -557,10 +574,11 @@ static int read_value(struct reader *r, struct json *ret)
     }
 }
 
-int json_parse(struct arena *a, struct str text, const struct json **ret, struct err *e)
+static int parse(struct arena *a, struct str text, bool once, const struct json **ret,
+                 struct err *e)
 {
     const char *p = text.p ? text.p : "";
-    struct reader r = {.start = p, .at = p, .end = p + text.len, .arena = a, .e = e};
+    struct reader r = {.start = p, .at = p, .end = p + text.len, .arena = a, .once = once, .e = e};
     struct json *v = arena_alloc(a, sizeof(*v));
     size_t valid = utf8_valid_len(text);
     int rc;
@@ -578,4 +596,14 @@ int json_parse(struct arena *a, struct str text, const struct json **ret, struct
     if (rc == 0)
         *ret = v;
     return rc;
+}
+
+int json_parse(struct arena *a, struct str text, const struct json **ret, struct err *e)
+{
+    return parse(a, text, false, ret, e);
+}
+
+int json_parse_once(struct arena *a, struct str text, const struct json **ret, struct err *e)
+{
+    return parse(a, text, true, ret, e);
 }

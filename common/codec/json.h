@@ -57,6 +57,10 @@ struct json_member {
  * the byte offset and cause. */
 int json_parse(struct arena *a, struct str text, const struct json **ret, struct err *e);
 
+/* The same, but a key that stands twice in one object is an error that names it: for requests in
+ * which the one that is left out would be lost in silence. */
+int json_parse_once(struct arena *a, struct str text, const struct json **ret, struct err *e);
+
 /* --- reading; all accept NULL and answer NULL / false / absent --- */
 
 /* The member's value or NULL (absent, or v is no object). */

@@ -3,6 +3,7 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/base/nearest.h"
 #include "common/proc/config_internal.h"
 
 #define V(value, text) text,
@@ -49,49 +50,20 @@ const struct config_row *config_row_find(struct str name)
     return NULL;
 }
 
-/* Levenshtein distance of two short names, for "did you mean". */
-static size_t distance(struct str a, const char *b)
+static struct nearest nearest(struct str name)
 {
-    size_t row[64], n = strlen(b);
-
-    if (n >= ARRAY_LEN(row) || a.len >= ARRAY_LEN(row))
-        return SIZE_MAX;
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= a.len; i++) {
-        size_t diagonal = row[0];
-
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            char c = a.p[i - 1] == '_' ? '-' : a.p[i - 1];
-            size_t replace = diagonal + (c != b[j - 1]);
-
-            diagonal = row[j];
-            row[j] = MIN_OF(replace, MIN_OF(row[j], row[j - 1]) + 1);
-        }
-    }
-    return row[n];
-}
-
-static const char *nearest(struct str name, size_t at_most)
-{
-    const char *best = NULL;
-    size_t least = at_most + 1;
+    struct nearest n = nearest_to(name);
 
     for (size_t i = 0; i < config_n_rows; i++) {
-        size_t d = config_rows[i].flag ? distance(name, config_rows[i].flag) : SIZE_MAX;
-
-        if (d < least) {
-            least = d;
-            best = config_rows[i].flag;
-        }
+        if (config_rows[i].flag)
+            nearest_offer(&n, config_rows[i].flag);
     }
-    return best;
+    return n;
 }
 
 void config_unknown(struct config_load *l, struct str name, const char *place)
 {
-    const char *best = nearest(name, 3);
+    const char *best = nearest(name).name;
 
     buf_printf(l->mistakes, "%s: no setting is called \"%.*s\"", place, (int)name.len, name.p);
     if (best)
@@ -101,7 +73,9 @@ void config_unknown(struct config_load *l, struct str name, const char *place)
 
 bool config_mistyped(struct str name)
 {
-    return name.len >= 6 && nearest(name, 2);
+    struct nearest n = nearest(name);
+
+    return name.len >= 6 && n.name && n.cost <= 2;
 }
 
 /* A decimal number with at most 6 fraction digits and a unit behind it. */

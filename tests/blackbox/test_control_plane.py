@@ -308,3 +308,45 @@ def test_weight_version_stamps_later_tokens(gateway):
     t = gateway.post(path(s, "/finalize")).json()["trajectories"][0]
     assert [v for v, m in zip(t["response_versions"], t["response_mask"]) if m] == [41] * 3
     assert gateway.post("/admin/weight_version", {}).status == 400
+
+
+@pytest.mark.parametrize("method, rest, body, field, hint", [
+    ("POST", "/complete", {"reward": 1.0}, "reward", "reward_info"), ("POST", "/finalize", {"formt": "xml"}, "formt", "format"),
+    ("POST", "/finalize?slect=last", None, "slect", "select"), ("GET", "/wait?timeout=1", None, "timeout", "timeout_s"),
+    ("GET", "/trajectories?maxtokens=5", None, "maxtokens", "max_tokens"), ("POST", "/samples", {"max_seqlen": 5}, "max_seqlen", "max_seq_len"),
+    ("POST", "/reward_info", {"reward_info": {}, "responseid": "x"}, "responseid", "response_id"), ("GET", "?record=1", None, "record", "records"),
+    ("POST", "/abort", {"reason": "x"}, "reason", "takes no"), ("DELETE", "?force=1", None, "force", "takes no"),
+])
+def test_what_a_session_does_not_know_is_refused(gateway, method, rest, body, field, hint):
+    s = new(gateway)
+    gateway.chat(s, "hi")
+    a = gateway.request(method, path(s, rest), body=body)
+    error = a.json()["error"]
+    assert (a.status, error["code"], error["param"]) == (400, "invalid_request", field)
+    assert f'"{field}"' in error["message"] and hint in error["message"], error
+    state = gateway.get(path(s)).json()
+    assert state["phase"] == "open" and state["reward_info"] == {}  # nothing of it was done
+
+
+@pytest.mark.parametrize("method, where, body, field, hint", [
+    ("POST", "/sessions", {"session_id": "mine"}, "session_id", "Known: count"), ("POST", "/sessions", {"label": {"a": "b"}}, "label", '"labels"'),
+    ("POST", "/sessions", {"sampling_params": {"temprature": 0.1}}, "temprature", '"temperature"'),
+    ("POST", "/sessions", {"labels": {"a": {"b": 1}}}, "labels.a", "an object"), ("POST", "/sessions", {"max_nodes": 4000000000}, "max_nodes", "--max-nodes"),
+    ("POST", "/sessions?count=2", None, "count", "takes no query"), ("GET", "/sessions?phase=foo", None, "phase", "finalized"),
+    ("GET", "/sessions?label=group:1", None, "label", "NAME=VALUE"), ("GET", "/sessions?limits=5", None, "limits", '"limit"'),
+    ("GET", "/sessions?limit=1001", None, "limit", "1 to 1000"), ("POST", "/admin/pause", {"timeout": 3}, "timeout", '"timeout_s"'),
+    ("POST", "/admin/resume", {"mode": "hold"}, "mode", "takes no"), ("POST", "/admin/weight_version", {"version": -1}, "version", "not -1"),
+    ("POST", "/admin/weight_version", {"version": 1, "stamp": 2}, "stamp", "Known: version"), ("POST", "/admin/weight_version", {}, "version", "missing"),
+])
+def test_what_the_gateway_does_not_know_is_refused(gateway, method, where, body, field, hint):
+    a = gateway.request(method, where, body=body)
+    error = a.json()["error"]
+    assert (a.status, error["param"]) == (400, field) and hint in error["message"], error
+    assert gateway.get("/sessions").json()["sessions"] == []
+
+
+def test_a_key_that_stands_twice_is_refused(gateway):
+    s = new(gateway)
+    a = gateway.request("POST", path(s, "/complete"), body=b'{"reward_info": {"reward": 0, "reward": 1}}')
+    assert a.status == 400 and '"reward" stands twice' in a.json()["error"]["message"]
+    assert gateway.get(path(s)).json()["phase"] == "open"

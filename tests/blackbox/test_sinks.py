@@ -181,6 +181,26 @@ def test_redis_gets_each_trajectory(start, server):
     g.wait_until(lambda: not spooled(gw), 10, "the spool is empty")
 
 
+@pytest.mark.parametrize("inline", ["4m", "1k"])
+def test_entries_tell_their_group(start, server, inline):
+    """Also behind a pointer: a consumer forms groups without reading the data."""
+    r = server()
+    gw = start(sink=f"redis:redis://127.0.0.1:{r.port}/0", sink_inline_max=inline, workers=1)
+    group = gw.post("/sessions", {"count": 3, "labels": {"attempt": "t1.0.2"}}).json()
+    alone = gw.post("/sessions").json()
+    for s in (*group["sessions"], alone):
+        assert gw.chat(s, "long " * 400).status == 200
+        assert gw.post(f"/sessions/{s['session_id']}/finalize").status == 200
+    g.wait_until(lambda: len(r.entries()) == 4, 20, "all entries are there")
+    found = {e[b"session_id"].decode(): e for e in r.entries()}
+    for k, s in enumerate(group["sessions"]):
+        e = found[s["session_id"]]
+        assert (b"data" in e) == (inline == "4m") and (b"file" in e) != (b"data" in e)
+        assert e[b"group"].decode() == group["group"] and e[b"rollout"] == b"%d" % k
+        assert e[b"group_size"] == b"3" and e[b"attempt"] == b"t1.0.2"
+    assert not {b"group", b"rollout", b"group_size", b"attempt"} & set(found[alone["session_id"]])
+
+
 def test_large_trajectories_are_pointed_to(start, server):
     r = server()
     gw = start(sink=f"redis://127.0.0.1:{r.port}", sink_inline_max="1k", workers=1)

@@ -20,6 +20,13 @@ static const struct json *past(void *ctx, struct arena *a, struct str id,
     return v;
 }
 
+static const struct json *past_message(void *ctx, struct str id)
+{
+    const struct json *asked, *all = past(NULL, ctx, id, &asked);
+
+    return json_at(all, 1);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -27,8 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const struct dialect *const all[] = {&dialect_chat, &dialect_messages,
                                                 &dialect_count_tokens, &dialect_responses,
                                                 &dialect_completions};
-    const struct dialect_past earlier = {past, NULL};
     struct arena a = {0};
+    const struct dialect_past earlier = {past, past_message, &a};
     const struct json *body;
     struct chat_request req;
     struct err e = {0};

@@ -35,6 +35,22 @@ static void check_alone(struct str piece)
     free(alone);
 }
 
+/* A note is never longer than what it was read from, and no cut of an envelope is read beyond. */
+static void check_notes(struct str s)
+{
+    static const char *const names[] = {"group", "rollout", "session_id", "trajectories"};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct buf text = {0};
+
+        if (pieces_note(s, names[i], &text))
+            CHECK(text.len <= MAX_OF(s.len, (size_t)20));
+        else
+            CHECK(text.len == 0);
+        buf_done(&text);
+    }
+}
+
 /* Whatever the bytes are: pieces lie within them, in order and apart; no cut envelope is whole. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -55,6 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (at > 0)
             CHECK(find(str_of(exact, at - 1), &less) == -1);
     }
+    check_notes(str_of(exact, size));
     vec_done(&p);
     vec_done(&less);
     free(exact);

@@ -6,7 +6,11 @@
 #ifndef RG_UNIT_TESTING_H
 #define RG_UNIT_TESTING_H
 
+#if defined(__SANITIZE_THREAD__)
+#include "alone.h"
+#else
 #include <criterion/criterion.h>
+#endif
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/lsan_interface.h>

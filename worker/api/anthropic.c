@@ -1,8 +1,7 @@
 /* POST /v1/messages and /v1/messages/count_tokens: the request. */
-#include "worker/api/fields.h"
+#include "worker/api/anthropic.h"
 
 #include "common/base/attrs.h"
-#include "worker/api/anthropic.h"
 
 static const char *const sampling_fields[] = {"temperature",    "top_p",     "top_k",
                                               "min_p",          "seed",      "repetition_penalty",
@@ -310,9 +309,9 @@ static int parse_both(struct arena *a, const struct json *body,
         read_messages(&r, body))
         return -1;
     ret->chat.messages = json_keep(a, r.messages);
-    if (r.tools.shown.n)
-        ret->callable = ret->chat.tools = json_keep(a, r.tools.shown);
-    if (r.tools.hidden.n)
+    if (r.tools.shown.all.n)
+        ret->callable = ret->chat.tools = json_keep(a, r.tools.shown.all);
+    if (r.tools.hidden.all.n)
         ret->callable = anthropic_all_tools(a, &r.tools);
     if (anthropic_read_choice(body, ret, e) || read_thinking(body, e) ||
         request_kwargs(a, body, NULL, "", ret, e))

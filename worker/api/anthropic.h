@@ -7,11 +7,11 @@
 #ifndef RG_API_ANTHROPIC_H
 #define RG_API_ANTHROPIC_H
 
-#include "worker/api/writers.h"
+#include "worker/api/fields.h"
 
 struct anthropic_tools {
-    struct json shown;  /* in the prompt */
-    struct json hidden; /* deferred, and those that a message adds */
+    struct tool_list shown;  /* in the prompt */
+    struct tool_list hidden; /* deferred, and those that a message adds */
 };
 
 int anthropic_read_tools(struct arena *a, const struct json *body, struct anthropic_tools *ret,

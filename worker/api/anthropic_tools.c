@@ -1,11 +1,8 @@
 #include "worker/api/anthropic.h"
 
-#include "worker/api/fields.h"
-
 /* --- the list of tools --- */
 
-static int read_tool(struct arena *a, const struct json *v, uint32_t i, struct json *tools,
-                     struct err *e)
+static int read_tool(const struct json *v, uint32_t i, struct tool_list *tools, struct err *e)
 {
     struct str type = json_string(json_get(v, "type"));
     struct str name = json_string(json_get(v, "name"));
@@ -25,7 +22,7 @@ static int read_tool(struct arena *a, const struct json *v, uint32_t i, struct j
     if (!json_is(schema, JSON_OBJECT))
         return err_field(e, path_at(path, "tools[%u].input_schema", i),
                          "tools[%u].input_schema must be an object", i);
-    tools_add(a, tools, name, json_get(v, "description"), schema);
+    tools_add(tools, name, json_get(v, "description"), schema);
     return 0;
 }
 
@@ -44,26 +41,26 @@ int anthropic_read_tools(struct arena *a, const struct json *body, struct anthro
     const struct json *list;
     bool show_all;
 
-    *ret = (struct anthropic_tools){json_empty(JSON_ARRAY), json_empty(JSON_ARRAY)};
+    *ret = (struct anthropic_tools){tool_list_in(a), tool_list_in(a)};
     if (field_kind(body, "tools", JSON_ARRAY, &list, e))
         return -1;
     show_all = is_searched_elsewhere(list);
     for (uint32_t i = 0; list && i < list->n; i++) {
         bool hide = !show_all && json_is_true(json_get(&list->items[i], "defer_loading"));
 
-        if (read_tool(a, &list->items[i], i, hide ? &ret->hidden : &ret->shown, e))
+        if (read_tool(&list->items[i], i, hide ? &ret->hidden : &ret->shown, e))
             return -1;
     }
-    if (!ret->shown.n) { /* and nothing to search them with */
+    if (!ret->shown.all.n) { /* and nothing to search them with */
         ret->shown = ret->hidden;
-        ret->hidden = json_empty(JSON_ARRAY);
+        ret->hidden = tool_list_in(a);
     }
     return 0;
 }
 
 const struct json *anthropic_all_tools(struct arena *a, const struct anthropic_tools *tools)
 {
-    const struct json *const both[] = {&tools->shown, &tools->hidden};
+    const struct json *const both[] = {&tools->shown.all, &tools->hidden.all};
     struct json all = json_empty(JSON_ARRAY);
 
     for (size_t k = 0; k < 2; k++)
@@ -106,24 +103,13 @@ int anthropic_read_choice(const struct json *body, struct chat_request *req, str
 
 /* --- blocks that are told as text --- */
 
-static const struct json *tool_named(const struct json *tools, struct str name)
-{
-    for (size_t i = 0; json_at(tools, i); i++) {
-        const struct json *f = json_get(json_at(tools, i), "function");
-
-        if (str_eq(json_string(json_get(f, "name")), name))
-            return json_at(tools, i);
-    }
-    return NULL;
-}
-
 /* A definition as templates print it, or the bare name of a tool that is not there. */
 static void put_tool(struct buf *b, const struct anthropic_tools *tools, struct str name)
 {
-    const struct json *tool = tool_named(&tools->hidden, name);
+    const struct json *tool = tools_get(&tools->hidden, name);
 
     if (!tool)
-        tool = tool_named(&tools->shown, name);
+        tool = tools_get(&tools->shown, name);
     if (tool)
         json_write(b, tool);
     else
@@ -137,8 +123,7 @@ static struct str name_of(const struct json *reference)
     return name.p ? name : json_string(json_get(reference, "name"));
 }
 
-static bool put_added(struct arena *a, struct buf *b, const struct json *block,
-                      struct anthropic_tools *tools)
+static bool put_added(struct buf *b, const struct json *block, struct anthropic_tools *tools)
 {
     const struct json *v = json_get(block, "tool");
     const struct json *definition = json_get(v, "definition");
@@ -147,7 +132,7 @@ static bool put_added(struct arena *a, struct buf *b, const struct json *block,
     if (!name.len)
         return false;
     if (definition)
-        tools_add(a, &tools->hidden, name, json_get(definition, "description"),
+        tools_add(&tools->hidden, name, json_get(definition, "description"),
                   json_get(definition, "input_schema"));
     buf_puts(b, "New tool: ");
     put_tool(b, tools, name);
@@ -178,8 +163,7 @@ static bool put_source(struct buf *b, const struct json *block, const struct jso
 }
 
 /* The text that stands for the block; false: it has none, or is text already. */
-static bool put_block(struct arena *a, struct buf *b, const struct json *block,
-                      struct anthropic_tools *tools)
+static bool put_block(struct buf *b, const struct json *block, struct anthropic_tools *tools)
 {
     struct str type = json_string(json_get(block, "type"));
     const struct json *source = json_get(block, "source");
@@ -190,7 +174,7 @@ static bool put_block(struct arena *a, struct buf *b, const struct json *block,
         return true;
     }
     if (str_eq_c(type, "tool_addition"))
-        return put_added(a, b, block, tools);
+        return put_added(b, block, tools);
     if (str_eq_c(type, "tool_removal")) {
         buf_puts(b, "Removed tool: ");
         buf_add_str(b, name_of(json_get(block, "tool")));
@@ -217,7 +201,7 @@ const struct json *blocks_as_text(struct arena *a, const struct json *content,
         struct json part = content->items[i];
 
         buf_clear(&text);
-        if (put_block(a, &text, &content->items[i], tools)) {
+        if (put_block(&text, &content->items[i], tools)) {
             part = json_empty(JSON_OBJECT);
             json_put(a, &part, "type", json_make_string(STR("text")));
             json_put(a, &part, "text", json_make_string(arena_str(a, buf_str(&text))));

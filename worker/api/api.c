@@ -6,29 +6,13 @@
 #include "common/base/mem.h"
 #include "worker/api/dialect.h"
 #include "worker/api/handlers.h"
+#include "worker/api/inputs.h"
 #include "worker/api/respond.h"
+#include "worker/api/routes.h"
 #include "worker/api/sibling.h"
 #include "worker/turn/resident.h"
 
 enum { STEP_MIN_MS = 500, EXPIRE_MAX = 1000 /* in one sweep */ };
-
-enum { SCOPE_A = 1u << KEY_ADMIN, SCOPE_R = 1u << KEY_RUNNER, SCOPE_G = 1u << KEY_AGENT };
-
-struct route {
-    const char *method, *path;
-    unsigned scopes;
-    void (*handler)(struct api_request *r);
-};
-
-static const struct route global_routes[] = {
-#define GLOBAL(method, path, scopes, handler) {method, path, scopes, handler},
-#include "worker/api/routes.def"
-};
-
-static const struct route session_routes[] = {
-#define SESSION(method, path, scopes, handler) {method, path, scopes, handler},
-#include "worker/api/routes.def"
-};
 
 static bool request_id_fine(struct str id)
 {
@@ -111,28 +95,28 @@ static int check_scope(const struct api_request *r, unsigned scopes, struct str 
 }
 
 /* The route, or NULL with e: 404, or 405 when only the method is wrong. */
-static const struct route *find_route(const struct route *routes, size_t n, struct str method,
+static const struct route *find_route(const struct routes *routes, struct str method,
                                       struct str path, struct err *e)
 {
     (void)err_set(e, ERR_NOT_FOUND, "no such path");
-    for (size_t i = 0; i < n; i++) {
-        if (!str_eq_c(path, routes[i].path))
+    for (size_t i = 0; i < routes->n; i++) {
+        if (!str_eq_c(path, routes->at[i].path))
             continue;
-        if (str_eq_c(method, routes[i].method))
-            return &routes[i];
+        if (str_eq_c(method, routes->at[i].method))
+            return &routes->at[i];
         (void)err_set(e, ERR_METHOD, "the path has no such method");
     }
     return NULL;
 }
 
 /* A 405 names the methods that the path has. */
-static void name_methods(struct exchange *x, const struct route *routes, size_t n, struct str path)
+static void name_methods(struct exchange *x, const struct routes *routes, struct str path)
 {
     struct buf methods = {0};
 
-    for (size_t i = 0; i < n; i++) {
-        if (str_eq_c(path, routes[i].path))
-            buf_printf(&methods, "%s%s", methods.len ? ", " : "", routes[i].method);
+    for (size_t i = 0; i < routes->n; i++) {
+        if (str_eq_c(path, routes->at[i].path))
+            buf_printf(&methods, "%s%s", methods.len ? ", " : "", routes->at[i].method);
     }
     exchange_set_header(x, "Allow", buf_str(&methods));
     buf_done(&methods);
@@ -221,30 +205,41 @@ static bool park(struct api_request *r, bool control)
     return true;
 }
 
+/* No route of the control plane, and not the data plane's either. */
+static void refuse_place(struct api_request *r, const struct routes *routes, struct str key_id,
+                         struct err *e)
+{
+    if (r->scope == KEY_NONE)
+        (void)check_scope(r, 0, key_id, e);
+    else if (e->kind == ERR_METHOD)
+        name_methods(r->x, routes, r->rest);
+    respond_error(r, NULL, e);
+}
+
+/* The control plane takes what inputs.def lists and nothing else. */
+static void handle_route(struct api_request *r, const struct route *route)
+{
+    struct err e = {0};
+
+    if (inputs_check(route, exchange_query(r->x), exchange_body(r->x), &e))
+        respond_error(r, NULL, &e);
+    else if (!park(r, true))
+        route->handler(r);
+}
+
 static void dispatch(struct api_request *r, struct str key_id)
 {
     struct err e = {0};
-    struct str method = exchange_method(r->x);
-    const struct route *routes = in_session(r) ? session_routes : global_routes;
-    size_t n = in_session(r) ? ARRAY_LEN(session_routes) : ARRAY_LEN(global_routes);
-    const struct route *route = find_route(routes, n, method, r->rest, &e);
-    unsigned scopes = SCOPE_A | SCOPE_G;
-    void (*handler)(struct api_request *) = call_handle;
+    const struct routes *routes = in_session(r) ? &routes_session : &routes_global;
+    const struct route *route = find_route(routes, exchange_method(r->x), r->rest, &e);
 
     if (r->id_valid)
         exchange_set_header(r->x, "Rollgate-Session", r->id);
-    if (route) {
-        scopes = route->scopes;
-        handler = route->handler;
-    } else if (!is_data_plane(r, &e)) {
-        if (r->scope == KEY_NONE)
-            (void)check_scope(r, 0, key_id, &e);
-        else if (e.kind == ERR_METHOD)
-            name_methods(r->x, routes, n, r->rest);
-        respond_error(r, NULL, &e);
+    if (!route && !is_data_plane(r, &e)) {
+        refuse_place(r, routes, key_id, &e);
         return;
     }
-    if (check_scope(r, scopes, key_id, &e)) {
+    if (check_scope(r, route ? route->scopes : SCOPE_A | SCOPE_G, key_id, &e)) {
         metrics_count_at(r->api->turns.page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
         if (route)
             respond_error(r, NULL, &e);
@@ -252,8 +247,10 @@ static void dispatch(struct api_request *r, struct str key_id)
             call_refuse(r, &e);
         return;
     }
-    if (!park(r, route != NULL))
-        handler(r);
+    if (route)
+        handle_route(r, route);
+    else if (!park(r, false))
+        call_handle(r);
 }
 
 void api_handle(void *ctx, struct exchange *x)

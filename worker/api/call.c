@@ -237,10 +237,19 @@ static const struct json *past_response(void *ctx, struct arena *a, struct str r
     return session_messages(s, a, response_id);
 }
 
+static const struct json *past_message(void *ctx, struct str response_id)
+{
+    const struct call *c = ctx;
+    bool ended = false;
+    const struct session *s = session_find(c->api->turns.store, str_cstr(c->id), &ended);
+
+    return s ? session_message(s, response_id) : NULL;
+}
+
 int call_parse(struct call *c, struct str body, struct err *e)
 {
     struct dialect_headers headers = {header_get, c->x};
-    struct dialect_past past = {.response = past_response, .ctx = c};
+    struct dialect_past past = {past_response, past_message, c};
 
     if (json_parse(&c->arena, body, &c->body, e))
         return -1;

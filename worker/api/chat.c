@@ -240,8 +240,7 @@ static struct json as_sent(struct arena *a, const struct json *v)
     return tool;
 }
 
-static int read_tool_def(struct arena *a, const struct json *v, uint32_t i, struct json *tools,
-                         struct err *e)
+static int read_tool_def(const struct json *v, uint32_t i, struct tool_list *tools, struct err *e)
 {
     struct str type = json_string(json_get(v, "type"));
     const struct json *f = json_get(v, "function");
@@ -259,7 +258,7 @@ static int read_tool_def(struct arena *a, const struct json *v, uint32_t i, stru
 
         name = json_string(json_get(custom, "name"));
         if (name.len)
-            tools_add_freeform(a, tools, name, json_get(custom, "description"));
+            tools_add_freeform(tools, name, json_get(custom, "description"));
         return 0;
     }
     if (!str_eq_c(type, "function"))
@@ -271,7 +270,7 @@ static int read_tool_def(struct arena *a, const struct json *v, uint32_t i, stru
     if (!json_is_null(parameters) && parameters->kind != JSON_OBJECT)
         return err_field(e, path_at(path, "tools[%u].function.parameters", i),
                          "tools[%u].function.parameters must be an object", i);
-    json_push(a, tools, as_sent(a, v));
+    tools_add_as_sent(tools, name, as_sent(tools->names.arena, v));
     return 0;
 }
 
@@ -279,15 +278,15 @@ static int read_tools(struct arena *a, const struct json *body, struct chat_requ
                       struct err *e)
 {
     const struct json *list;
-    struct json tools = json_empty(JSON_ARRAY);
+    struct tool_list tools = tool_list_in(a);
 
     if (field_kind(body, "tools", JSON_ARRAY, &list, e))
         return -1;
     for (uint32_t i = 0; list && i < list->n; i++)
-        if (read_tool_def(a, &list->items[i], i, &tools, e))
+        if (read_tool_def(&list->items[i], i, &tools, e))
             return -1;
-    if (tools.n)
-        req->callable = req->chat.tools = json_keep(a, tools);
+    if (tools.all.n)
+        req->callable = req->chat.tools = json_keep(a, tools.all);
     return 0;
 }
 
@@ -297,7 +296,7 @@ static int read_functions(struct arena *a, const struct json *body, struct chat_
 {
     const struct json *list;
     const struct json *choice = json_get(body, "function_call");
-    struct json tools = json_empty(JSON_ARRAY);
+    struct tool_list tools = tool_list_in(a);
     char path[FIELD_PATH_MAX];
 
     if (field_kind(body, "functions", JSON_ARRAY, &list, e))
@@ -311,10 +310,10 @@ static int read_functions(struct arena *a, const struct json *body, struct chat_
         if (!name.len)
             return err_field(e, path_at(path, "functions[%u].name", i),
                              "functions[%u].name must be a non-empty string", i);
-        tools_add(a, &tools, name, json_get(f, "description"), json_get(f, "parameters"));
+        tools_add(&tools, name, json_get(f, "description"), json_get(f, "parameters"));
     }
-    if (tools.n)
-        req->callable = req->chat.tools = json_keep(a, tools);
+    if (tools.all.n)
+        req->callable = req->chat.tools = json_keep(a, tools.all);
     req->parallel_tool_calls = false;
     if (json_is_null(choice) || str_eq_c(json_string(choice), "auto"))
         return 0;

@@ -5,12 +5,11 @@
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
 #include "worker/api/pending.h"
+#include "worker/api/query.h"
 #include "worker/api/respond.h"
 #include "worker/api/responses.h"
 #include "worker/sink/sink.h"
 #include "worker/turn/ledger.h"
-
-enum { REASON_MAX = 4096, RESPONSE_ID_MAX = 256 };
 
 struct session *control_find(struct api_request *r, bool reading, struct err *e)
 {
@@ -42,23 +41,6 @@ int control_body(struct api_request *r, struct arena *a, const struct json **ret
     return 0;
 }
 
-/* A member that is text of at most `max` bytes, or absent. */
-static int read_text(const struct json *body, const char *name, size_t max, struct str *ret,
-                     struct err *e)
-{
-    const struct json *v = json_get(body, name);
-
-    *ret = (struct str){0};
-    if (json_is_null(v))
-        return 0;
-    *ret = json_string(v);
-    if (!json_is(v, JSON_STRING) || ret->len > max)
-        return err_field(e, name, "%s must be a string of at most %zu bytes", name, max);
-    return 0;
-}
-
-/* --- create --- */
-
 /* --- look --- */
 
 void control_state(struct api_request *r)
@@ -68,8 +50,10 @@ void control_state(struct api_request *r)
     struct err e = {0};
     struct session *s = control_find(r, true, &e);
     struct str records = query_get(&a, exchange_query(r->x), "records");
+    bool with = records.p && !str_eq_c(records, "0") && !str_eq_c(records, "off") &&
+                !str_eq_c(records, "false");
 
-    if (s && session_write_state(s, records.p && !str_eq_c(records, "0"), &body, &e) == 0) {
+    if (s && session_write_state(s, with, &body, &e) == 0) {
         respond_json(r, &body);
     } else {
         respond_error(r, NULL, &e);
@@ -174,12 +158,11 @@ void control_reward(struct api_request *r)
 
     if (!s || control_body(r, &a, &body, &e))
         goto out;
-    if (!json_is(json_get(body, "reward_info"), JSON_OBJECT)) {
-        (void)err_field(&e, "reward_info", "reward_info must be an object");
+    if (json_is_null(json_get(body, "reward_info"))) {
+        (void)err_field(&e, "reward_info", "reward_info is missing: an object of rewards");
         goto out;
     }
-    if (read_text(body, "response_id", RESPONSE_ID_MAX, &id, &e))
-        goto out;
+    id = json_string(json_get(body, "response_id"));
     p = pending_new(r, 200);
     buf_puts(pending_body(p), "{\"status\":\"ok\"}");
     if (id.p) /* as a dialect spelled it, or bare */
@@ -200,10 +183,8 @@ void control_complete(struct api_request *r)
     struct err e = {0};
     const struct json *body = NULL;
     struct session *s = control_find(r, false, &e);
-    struct str reason;
 
-    if (s && control_body(r, &a, &body, &e) == 0 &&
-        read_text(body, "reason", REASON_MAX, &reason, &e) == 0)
+    if (s && control_body(r, &a, &body, &e) == 0)
         end_and_reply(r, s, SESSION_END_COMPLETE, body, 200); /* the record holds the reward, too */
     else
         respond_error(r, NULL, &e);

@@ -10,8 +10,6 @@
 #include "worker/turn/ledger.h"
 #include "worker/turn/resident.h"
 
-enum { COUNT_MAX = 1024 };
-
 static void write_urls(struct api_request *r, struct str id, struct json_out *o)
 {
     struct str host = exchange_authority(r->x);
@@ -35,7 +33,77 @@ static void write_urls(struct api_request *r, struct str id, struct json_out *o)
     buf_done(&url);
 }
 
-static void write_created(struct api_request *r, struct str id, uint64_t now_ms, struct json_out *o)
+/* Sessions that are made together: samples of one task. */
+struct group {
+    int64_t count;
+    bool list;     /* `count` was given: they are a group, and the answer is a list */
+    struct str id; /* the trainer's, or minted; absent: none */
+    char text[ID_TEXT_MAX];
+};
+
+static void set_member(struct json *object, const char *key, struct json value)
+{
+    for (uint32_t i = 0; i < object->n; i++)
+        if (str_eq_c(json_string(&object->members[i].key), key)) {
+            object->members[i].value = value;
+            return;
+        }
+    object->members[object->n].key = json_make_string(str_cstr(key));
+    object->members[object->n++].value = value;
+}
+
+/* Session n's options: those given, and where it stands in its group. */
+static const struct json *options_of(struct arena *a, const struct json *given,
+                                     const struct group *g, int64_t n)
+{
+    struct json *o;
+
+    if (!g->list)
+        return given;
+    o = arena_alloc(a, sizeof(*o));
+    *o = *given;
+    o->members = arena_alloc(a, (given->n + (size_t)3) * sizeof(*o->members));
+    memcpy(o->members, given->members, given->n * sizeof(*o->members));
+    set_member(o, "group", json_make_string(g->id));
+    set_member(o, "rollout", json_make_i64(a, n));
+    set_member(o, "group_size", json_make_i64(a, g->count));
+    return o;
+}
+
+/* `count` makes a group, whose id the trainer may have named. */
+static int read_group(struct api_request *r, const struct json *options, struct group *ret,
+                      struct err *e)
+{
+    static const char *const ours[] = {"rollout", "group_size"};
+
+    (void)json_to_i64(json_get(options, "count"), &ret->count); /* checked by inputs.def */
+    ret->list = !json_is_null(json_get(options, "count"));
+    ret->id = json_string(json_get(options, "group"));
+    for (size_t i = 0; ret->list && i < ARRAY_LEN(ours); i++)
+        if (!json_is_null(json_get(options, ours[i])))
+            return err_field(e, ours[i], "%s cannot be given beside count, which numbers them",
+                             ours[i]);
+    if (!ret->list || !json_is_null(json_get(options, "group")))
+        return 0;
+    ret->id = str_of(ret->text, ids_session(r->api->turns.ids, r->api->heritage->index, ret->text));
+    ret->text[0] = 'g';
+    return 0;
+}
+
+static void write_group(const struct group *g, int64_t n, struct json_out *o)
+{
+    if (!g->list)
+        return;
+    json_out_key(o, "group");
+    json_out_str(o, g->id);
+    json_out_key(o, "rollout");
+    json_out_i64(o, n);
+    json_out_key(o, "group_size");
+    json_out_i64(o, g->count);
+}
+
+static void write_created(struct api_request *r, struct str id, const struct group *g, int64_t n,
+                          uint64_t now_ms, struct json_out *o)
 {
     const struct keys *k = r->api->keys;
     char key[KEY_TEXT_MAX];
@@ -54,6 +122,7 @@ static void write_created(struct api_request *r, struct str id, uint64_t now_ms,
     json_out_i64(o, r->api->heritage->index);
     json_out_key(o, "created_at");
     json_out_double(o, (double)now_ms / 1000.0);
+    write_group(g, n, o);
     json_out_end_obj(o);
 }
 
@@ -88,52 +157,15 @@ int control_room(struct api *a, int64_t count, struct err *e)
     return 0;
 }
 
-static int create_count(const struct json *options, int64_t *ret, struct err *e)
+/* A session gets no more than the gateway allows: better said than given less. */
+static int check_nodes(struct api *a, const struct json *options, struct err *e)
 {
-    const struct json *count = json_get(options, "count");
+    int64_t most = a->heritage->config->max_nodes, n = 0;
 
-    *ret = 1;
-    if (json_is_null(count))
+    if (json_to_i64(json_get(options, "max_nodes"), &n) || n <= most)
         return 0;
-    if (json_to_i64(count, ret) || *ret < 1 || *ret > COUNT_MAX)
-        return err_field(e, "count", "count must be an integer from 1 to %d", COUNT_MAX);
-    return 0;
-}
-
-/* A lock on a name that no call has would lock nothing, and say nothing. */
-static int check_locks(const struct json *locks, struct err *e)
-{
-    for (uint32_t i = 0; json_is(locks, JSON_ARRAY) && i < locks->n; i++) {
-        struct str name = json_string(json_at(locks, i));
-        struct buf known = {0};
-        int rc = 0;
-
-        if (!name.p || !sampling_known(name)) {
-            sampling_names(&known);
-            rc = err_field(e, "lock_sampling",
-                           "lock_sampling[%u] must be the name of a sampling parameter: %.*s", i,
-                           (int)known.len, known.p);
-        }
-        buf_done(&known);
-        if (rc)
-            return rc;
-    }
-    return 0;
-}
-
-/* The trusted defaults hold what calls could use: better refused here than by every call. */
-static int check_sampling(struct arena *a, const struct json *options, struct err *e)
-{
-    const struct json *given = json_get(options, "sampling_params");
-    struct sampling unused = SAMPLING_DEFAULTS;
-
-    for (size_t i = 0; json_is(given, JSON_OBJECT) && i < given->n; i++) {
-        struct str name = json_string(&given->members[i].key);
-
-        if (sampling_known(name) && sampling_set(a, &unused, name, &given->members[i].value, e))
-            return -1;
-    }
-    return check_locks(json_get(options, "lock_sampling"), e);
+    return err_field(e, "max_nodes", "max_nodes must be at most %lld (--max-nodes), not %lld",
+                     (long long)most, (long long)n);
 }
 
 /* Makes one session; `durable` comes for the record. */
@@ -153,27 +185,31 @@ static int create_one(struct api *a, struct str id, const struct json *options, 
 }
 
 /* The answer to POST /sessions. */
-static void write_all_created(struct api_request *r, char (*ids)[ID_TEXT_MAX], int64_t count,
-                              bool group, uint64_t now_ms, struct buf *body)
+static void write_all_created(struct api_request *r, char (*ids)[ID_TEXT_MAX],
+                              const struct group *g, uint64_t now_ms, struct buf *body)
 {
     struct json_out o = json_out_to(body);
 
-    if (group) {
+    if (g->list) {
         json_out_obj(&o);
+        json_out_key(&o, "group");
+        json_out_str(&o, g->id);
         json_out_key(&o, "sessions");
         json_out_arr(&o);
     }
-    for (int64_t i = 0; i < count; i++)
-        write_created(r, str_cstr(ids[i]), now_ms, &o);
-    if (group) {
+    for (int64_t i = 0; i < g->count; i++)
+        write_created(r, str_cstr(ids[i]), g, i, now_ms, &o);
+    if (g->list) {
         json_out_end_arr(&o);
         json_out_end_obj(&o);
     }
 }
 
 /* The answer is written before the last record, whose `durable` may come at once. */
-static void create_all(struct api_request *r, const struct json *options, int64_t count)
+static void create_all(struct api_request *r, struct arena *a, const struct json *options,
+                       const struct group *g)
 {
+    int64_t count = g->count;
     struct pending *p = pending_new(r, 200);
     uint64_t now_ms = clock_wall_ms();
     char(*ids)[ID_TEXT_MAX] = mem_calloc((size_t)count, sizeof(*ids));
@@ -182,10 +218,10 @@ static void create_all(struct api_request *r, const struct json *options, int64_
 
     for (int64_t i = 0; i < count; i++)
         (void)ids_session(r->api->turns.ids, r->api->heritage->index, ids[i]);
-    write_all_created(r, ids, count, !json_is_null(json_get(options, "count")), now_ms,
-                      pending_body(p));
+    write_all_created(r, ids, g, now_ms, pending_body(p));
     for (int64_t i = 0; i < count && rc == 0; i++)
-        rc = create_one(r->api, str_cstr(ids[i]), options, now_ms, i == count - 1 ? p : NULL, &e);
+        rc = create_one(r->api, str_cstr(ids[i]), options_of(a, options, g, i), now_ms,
+                        i == count - 1 ? p : NULL, &e);
     if (rc)
         pending_fail(p, &e);
     free(ids);
@@ -196,12 +232,12 @@ void control_create(struct api_request *r)
     struct arena a = {0};
     const struct json *options = NULL;
     struct err e = {0};
-    int64_t count = 1;
+    struct group g = {.count = 1};
 
-    if (control_body(r, &a, &options, &e) || create_count(options, &count, &e) ||
-        check_sampling(&a, options, &e) || control_room(r->api, count, &e))
+    if (control_body(r, &a, &options, &e) || check_nodes(r->api, options, &e) ||
+        read_group(r, options, &g, &e) || control_room(r->api, g.count, &e))
         respond_error(r, NULL, &e);
     else
-        create_all(r, options, count);
+        create_all(r, &a, options, &g);
     arena_done(&a);
 }

@@ -17,12 +17,14 @@ struct dialect_headers {
 };
 
 /* Answers earlier items of the session by id, for previous_response_id and item_reference
- * (Responses). Either function may be NULL where nothing is stored. Results live in the arena. */
+ * (Responses). Each function may be NULL where nothing is stored. Results live in the arena. */
 struct dialect_past {
     /* All messages up to and including that response, an array; NULL: unknown id. *ret_asked is
      * what `asked` kept of its request, or NULL. */
     const struct json *(*response)(void *ctx, struct arena *a, struct str response_id,
                                    const struct json **ret_asked);
+    /* That response's own message alone, as it stands in the session; NULL: unknown id. */
+    const struct json *(*message)(void *ctx, struct str response_id);
     void *ctx;
 };
 

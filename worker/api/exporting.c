@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
+#include "worker/api/query.h"
 #include "worker/api/respond.h"
 #include "worker/export/accept.h"
 #include "worker/export/drift.h"
@@ -172,16 +173,10 @@ static void send_export(struct exporting *v)
 
 static int query_options(struct exporting *v, struct err *e)
 {
-    static const char *const names[] = {"format",          "select",        "pick",
-                                        "train_once",      "merge",         "max_tokens",
-                                        "max_seq_len",     "uid",           "ignore_tools",
-                                        "session_index",   "drift",         "global_steps",
-                                        "mask_unfinished", "require_reward"};
+    struct str left = exchange_query(v->x), name, value;
 
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        struct str value = query_get(&v->arena, exchange_query(v->x), names[i]);
-
-        if (value.p && export_option(&v->options, str_cstr(names[i]), value, e))
+    while (query_next(&v->arena, &left, &name, &value)) {
+        if (export_option(&v->options, name, value, e))
             return -1;
     }
     return 0;

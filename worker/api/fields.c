@@ -233,11 +233,24 @@ int request_kwargs(struct arena *a, const struct json *body, const struct json *
     return 0;
 }
 
+static struct str name_of(const struct json *tool)
+{
+    return json_string(json_get(json_get(tool, "function"), "name"));
+}
+
+static bool is_callable(const struct chat_request *req, struct str name)
+{
+    for (size_t i = 0; json_at(req->callable, i); i++)
+        if (str_eq(name_of(json_at(req->callable, i)), name))
+            return true;
+    return false;
+}
+
 int request_choice_fits(const struct chat_request *req, const char *path, struct err *e)
 {
     if (req->tool_choice == CHOICE_REQUIRED && !req->callable)
         return err_field(e, path, "%s demands a tool, but there are no tools", path);
-    if (req->tool_choice == CHOICE_FUNCTION && !tools_has(req->callable, req->tool_function))
+    if (req->tool_choice == CHOICE_FUNCTION && !is_callable(req, req->tool_function))
         return err_field(e, path, "%s names a tool that is not among the tools", path);
     return 0;
 }
@@ -248,12 +261,15 @@ int request_allowed(struct arena *a, const struct json *choice, const char *path
     const struct json *list = json_get(choice, "tools");
     struct str mode = json_string(json_get(choice, "mode"));
     struct json names = json_empty(JSON_ARRAY);
+    struct lookup callable = {.arena = a};
     char at[FIELD_PATH_MAX];
 
     if (!json_is(list, JSON_ARRAY))
         return err_field(e, path_at(at, "%s.tools", path), "%s.tools must be a list", path);
     if (!str_eq_c(mode, "auto") && !str_eq_c(mode, "required"))
         return err_field(e, path_at(at, "%s.mode", path), "%s.mode must be auto or required", path);
+    for (uint32_t i = 0; json_at(req->callable, i); i++)
+        (void)lookup_add(&callable, name_of(json_at(req->callable, i)), i);
     for (uint32_t i = 0; i < list->n; i++) {
         const struct json *tool = &list->items[i];
         const struct json *inner = json_get(tool, "function");
@@ -262,7 +278,7 @@ int request_allowed(struct arena *a, const struct json *choice, const char *path
         if (!inner)
             inner = json_get(tool, "custom");
         name = json_string(json_get(inner ? inner : tool, "name"));
-        if (name.len && tools_has(req->callable, name))
+        if (name.len && lookup_get(&callable, name) != LOOKUP_NONE)
             json_push(a, &names, json_make_string(name));
     }
     req->tool_allowed = json_keep(a, names);

@@ -7,6 +7,7 @@
 #define RG_API_FIELDS_H
 
 #include "common/base/arena.h"
+#include "common/base/lookup.h"
 #include "worker/api/dialect.h"
 #include "worker/api/writers.h"
 
@@ -55,14 +56,22 @@ int request_kwargs(struct arena *a, const struct json *body, const struct json *
 int content_text(struct arena *a, const struct json *v, const char *path, bool joined,
                  struct json *ret, struct err *e);
 
-/* Adds one tool {type: function} to tools unless its name is already there. parameters may be
- * NULL. */
-void tools_add(struct arena *a, struct json *tools, struct str name, const struct json *description,
+/* Normalised tools {type: function}, a list that grows and finds its names without a walk. */
+struct tool_list {
+    struct json all;
+    struct lookup names; /* -> place in all */
+};
+
+struct tool_list tool_list_in(struct arena *a);
+/* Adds one unless its name is already there. parameters may be NULL. */
+void tools_add(struct tool_list *tools, struct str name, const struct json *description,
                const struct json *parameters);
 /* A tool whose input is one text. */
-void tools_add_freeform(struct arena *a, struct json *tools, struct str name,
-                        const struct json *description);
-bool tools_has(const struct json *tools, struct str name);
+void tools_add_freeform(struct tool_list *tools, struct str name, const struct json *description);
+/* A tool as the client sent it, whether its name is there already or not. */
+void tools_add_as_sent(struct tool_list *tools, struct str name, struct json tool);
+/* The tool of that name, or NULL. */
+const struct json *tools_get(const struct tool_list *tools, struct str name);
 
 /* CHOICE_FUNCTION / CHOICE_REQUIRED need tools: the last check of tool_choice. */
 int request_choice_fits(const struct chat_request *req, const char *path, struct err *e);

@@ -9,11 +9,12 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "worker/api/handlers.h"
+#include "worker/api/query.h"
 #include "worker/api/respond.h"
 #include "worker/api/sibling.h"
 #include "worker/turn/resident.h"
 
-enum { LIMIT_DEFAULT = 100, LIMIT_MAX = 1000, SLICE_MS = 2 };
+enum { LIMIT_DEFAULT = 100, SLICE_MS = 2 };
 
 struct listing {
     struct api *api;
@@ -217,14 +218,35 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
     go_on(v);
 }
 
+/* The query's filters as they were given: this page's limit and cursor are ours. */
+static void add_filters(struct str query, struct buf *path)
+{
+    static const char *const ours[] = {"limit", "cursor", "local"};
+
+    while (query.len > 0) {
+        size_t amp = str_find(query, STR("&"), 0);
+        struct str pair = str_sub(query, 0, amp == SIZE_MAX ? query.len : amp);
+        struct str name = str_sub(pair, 0, str_find(pair, STR("="), 0));
+        bool filter = pair.len > 0;
+
+        for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+            filter = filter && !str_eq_c(name, ours[i]);
+        if (filter) {
+            buf_add_c(path, '&');
+            buf_add_str(path, pair);
+        }
+        query = str_sub(query, pair.len + 1, SIZE_MAX);
+    }
+}
+
 static void ask(struct listing *v)
 {
     struct buf path = {0};
     uint32_t index = v->workers[v->at];
 
     buf_printf(&path, "/sessions?local=1&limit=%llu", (unsigned long long)(v->limit - v->got));
-    buf_printf(&path, "&cursor=%u.%.*s&", index, (int)v->after.len, v->after.p ? v->after.p : "");
-    buf_add_str(&path, v->query); /* the first value of a name counts: only the filters matter */
+    buf_printf(&path, "&cursor=%u.%.*s", index, (int)v->after.len, v->after.p ? v->after.p : "");
+    add_filters(v->query, &path);
     v->asked = sibling_ask(
         api_siblings(v->api), index,
         &(struct sibling_question){.method = "GET", .path = buf_str(&path), .from = v->x},
@@ -246,17 +268,14 @@ static void go_on(struct listing *v)
     answer(v);
 }
 
-static int read_query(struct listing *v, struct str query, struct str *ret_cursor, struct err *e)
+/* Checked by inputs.def. */
+static void read_query(struct listing *v, struct str query, struct str *ret_cursor)
 {
-    struct str limit = query_get(&v->arena, query, "limit");
-
     v->limit = LIMIT_DEFAULT;
-    if (limit.p && (str_to_u64(limit, LIMIT_MAX, &v->limit) || v->limit == 0))
-        return err_field(e, "limit", "limit must be an integer from 1 to %d", LIMIT_MAX);
+    (void)str_to_u64(query_get(&v->arena, query, "limit"), UINT32_MAX, &v->limit);
     v->phase = query_get(&v->arena, query, "phase");
     v->label = query_get(&v->arena, query, "label");
     *ret_cursor = query_get(&v->arena, query, "cursor");
-    return 0;
 }
 
 /* The workers to ask and where the cursor stands. */
@@ -293,8 +312,8 @@ void listing_get(struct api_request *r)
     v->x = r->x;
     v->dialect = r->dialect;
     v->query = query;
-    if (read_query(v, query, &cursor, &e) ||
-        place_cursor(v, cursor, query_get(&v->arena, query, "local").p != NULL, &e)) {
+    read_query(v, query, &cursor);
+    if (place_cursor(v, cursor, query_get(&v->arena, query, "local").p != NULL, &e)) {
         respond_error(r, NULL, &e);
         listing_free(v);
         return;

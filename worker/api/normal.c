@@ -151,50 +151,51 @@ out:
 
 /* --- tools --- */
 
-bool tools_has(const struct json *tools, struct str name)
+struct tool_list tool_list_in(struct arena *a)
 {
-    for (uint32_t i = 0; json_is(tools, JSON_ARRAY) && i < tools->n; i++) {
-        const struct json *f = json_get(&tools->items[i], "function");
-
-        if (str_eq(json_string(json_get(f, "name")), name))
-            return true;
-    }
-    return false;
+    return (struct tool_list){json_empty(JSON_ARRAY), {.arena = a}};
 }
 
-static void add_function(struct arena *a, struct json *tools, struct json function)
+const struct json *tools_get(const struct tool_list *tools, struct str name)
 {
-    struct json tool = json_empty(JSON_OBJECT);
+    uint32_t at = lookup_get(&tools->names, name);
 
-    json_put(a, &tool, "type", json_make_string(STR("function")));
-    json_put(a, &tool, "function", function);
-    json_push(a, tools, tool);
+    return at == LOOKUP_NONE ? NULL : &tools->all.items[at];
 }
 
-void tools_add(struct arena *a, struct json *tools, struct str name, const struct json *description,
+void tools_add_as_sent(struct tool_list *tools, struct str name, struct json tool)
+{
+    (void)lookup_add(&tools->names, name, tools->all.n);
+    json_push(tools->names.arena, &tools->all, tool);
+}
+
+void tools_add(struct tool_list *tools, struct str name, const struct json *description,
                const struct json *parameters)
 {
+    struct arena *a = tools->names.arena;
     struct json f = json_empty(JSON_OBJECT);
+    struct json tool = json_empty(JSON_OBJECT);
 
-    if (tools_has(tools, name))
+    if (!lookup_add(&tools->names, name, tools->all.n))
         return;
     json_put(a, &f, "name", json_make_string(name));
     if (json_is(description, JSON_STRING))
         json_put(a, &f, "description", *description);
     if (json_is(parameters, JSON_OBJECT))
         json_put(a, &f, "parameters", *parameters);
-    add_function(a, tools, f);
+    json_put(a, &tool, "type", json_make_string(STR("function")));
+    json_put(a, &tool, "function", f);
+    json_push(a, &tools->all, tool);
 }
 
-void tools_add_freeform(struct arena *a, struct json *tools, struct str name,
-                        const struct json *description)
+void tools_add_freeform(struct tool_list *tools, struct str name, const struct json *description)
 {
     static const char schema[] = "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":"
                                  "\"string\"}},\"required\":[\"input\"]}";
     const struct json *parameters = NULL;
 
-    (void)json_parse(a, str_cstr(schema), &parameters, NULL);
-    tools_add(a, tools, name, description, parameters);
+    (void)json_parse(tools->names.arena, str_cstr(schema), &parameters, NULL);
+    tools_add(tools, name, description, parameters);
 }
 
 struct json call_make(struct arena *a, struct str id, struct str name, struct str arguments)

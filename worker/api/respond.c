@@ -1,6 +1,5 @@
 #include "worker/api/respond.h"
 
-#include "common/codec/hex.h"
 #include "worker/api/dialect.h"
 
 void respond_count(struct api *a, unsigned dialect, int status)
@@ -93,36 +92,4 @@ void respond_error_to(struct api *a, struct exchange *x, const struct dialect *d
 void respond_error(struct api_request *r, const struct dialect *d, const struct err *e)
 {
     respond_error_to(r->api, r->x, d, r->dialect, r->request_id, e);
-}
-
-static struct str percent_decode(struct arena *a, struct str s)
-{
-    char *out = arena_alloc(a, s.len + 1);
-    size_t n = 0;
-
-    for (size_t i = 0; i < s.len; i++) {
-        if (s.p[i] == '%' && i + 2 <= s.len - 1 && hex_value(s.p[i + 1]) >= 0 &&
-            hex_value(s.p[i + 2]) >= 0) {
-            out[n++] = (char)(hex_value(s.p[i + 1]) * 16 + hex_value(s.p[i + 2]));
-            i += 2;
-        } else {
-            out[n++] = s.p[i] == '+' ? ' ' : s.p[i];
-        }
-    }
-    return str_of(out, n);
-}
-
-struct str query_get(struct arena *a, struct str query, const char *name)
-{
-    while (query.len > 0) {
-        size_t amp = str_find(query, STR("&"), 0);
-        struct str pair = str_sub(query, 0, amp == SIZE_MAX ? query.len : amp);
-        size_t eq = str_find(pair, STR("="), 0);
-        struct str key = str_sub(pair, 0, eq == SIZE_MAX ? pair.len : eq);
-
-        if (str_eq_c(key, name))
-            return eq == SIZE_MAX ? STR("") : percent_decode(a, str_sub(pair, eq + 1, SIZE_MAX));
-        query = str_sub(query, pair.len + 1, SIZE_MAX);
-    }
-    return (struct str){0};
 }

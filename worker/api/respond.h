@@ -22,7 +22,4 @@ void respond_error_to(struct api *a, struct exchange *x, const struct dialect *d
 /* Counts an answer of this status. */
 void respond_count(struct api *a, unsigned dialect, int status);
 
-/* Value of a query parameter, percent-decoded into the arena; absent when not there. */
-struct str query_get(struct arena *a, struct str query, const char *name);
-
 #endif

@@ -22,10 +22,9 @@ struct reader {
     struct arena *a;
     const struct dialect_past *past;
     struct json *messages;
-    const struct json *asked; /* of the previous response */
-    const struct json *tools; /* all that the request brings */
-    uint32_t n_leading;       /* items in front that only bring tools */
-    bool searches;            /* the model may search them */
+    const struct json *asked;    /* of the previous response */
+    struct response_tools tools; /* all that the request brings */
+    uint32_t n_leading;          /* items in front that only bring tools */
     struct spoken spoken;
     uint32_t at; /* item in input, for errors */
     struct err *e;
@@ -79,14 +78,13 @@ static struct json first_call_of(const struct json *m, struct str id)
 static int read_reference(struct reader *r, const struct json *item)
 {
     struct str id = json_string(json_get(item, "id"));
-    const struct json *asked, *all;
-    const struct json *m;
+    const struct json *m = NULL;
     struct json call;
 
     if (!id.len)
         return bad_item(r, "id", "a string");
-    all = past_messages(r, id, &asked);
-    m = json_at(all, all && all->n ? all->n - 1 : 0);
+    if (r->past && r->past->message)
+        m = r->past->message(r->past->ctx, response_bare_id(id));
     if (!m)
         return bad_item(r, "id", "the id of an item of this session");
     r->spoken.any = true;
@@ -140,7 +138,7 @@ static int read_call(struct reader *r, const struct json *item, bool custom)
         text = json_text_of(r->a, &wrapped);
         arguments = json_string(&text);
     }
-    name = responses_flat_name(r->a, r->tools, json_string(json_get(item, "namespace")), name);
+    name = responses_flat_name(&r->tools, json_string(json_get(item, "namespace")), name);
     json_push(r->a, &r->spoken.calls, call_make(r->a, id, name, arguments));
     r->spoken.any = true;
     return 0;
@@ -207,7 +205,7 @@ static int read_more_tools(struct reader *r, const struct json *item)
 
     if (r->at < r->n_leading)
         return 0;
-    if (responses_tools_text(r->a, r->tools, item, r->at, &text, r->e))
+    if (responses_tools_text(r->a, &r->tools, item, r->at, &text, r->e))
         return -1;
     spoken_flush(r->a, &r->spoken, r->messages);
     if (text.n)
@@ -239,7 +237,7 @@ static int read_found(struct reader *r, const struct json *item)
 
     if (!id.len)
         return bad_item(r, "call_id", "a non-empty string");
-    if (responses_tools_text(r->a, r->tools, item, r->at, &text, r->e))
+    if (responses_tools_text(r->a, &r->tools, item, r->at, &text, r->e))
         return -1;
     spoken_flush(r->a, &r->spoken, r->messages);
     m = json_message(r->a, "tool", text);
@@ -301,9 +299,9 @@ static int read_item(struct reader *r, const struct json *item)
         return read_more_tools(r, item);
     if (str_eq_c(type, "agent_message"))
         return read_agent(r, item);
-    if (r->searches && str_eq_c(type, "tool_search_call"))
+    if (r->tools.client_search && str_eq_c(type, "tool_search_call"))
         return read_search(r, item);
-    if (r->searches && str_eq_c(type, "tool_search_output"))
+    if (r->tools.client_search && str_eq_c(type, "tool_search_output"))
         return read_found(r, item);
     if (is_foreign(type))
         return 0;
@@ -374,12 +372,11 @@ static int read_messages(struct arena *a, const struct json *body, const struct 
                          struct chat_request *req, struct err *e)
 {
     struct json messages = json_empty(JSON_ARRAY);
-    struct reader r = {
-        .a = a, .past = past, .messages = &messages, .tools = responses_tools_of(a, body), .e = e};
+    struct reader r = {.a = a, .past = past, .messages = &messages, .e = e};
 
     spoken_init(&r.spoken);
     r.n_leading = responses_leading_tools(body);
-    r.searches = responses_client_search(r.tools);
+    response_tools_read(&r.tools, a, body);
     if (read_previous(&r, body) || read_instructions(&r, body) ||
         read_items(&r, json_get(body, "input")))
         return -1;

@@ -18,8 +18,8 @@ enum item {
 };
 
 struct responses_writer {
-    struct writer w;          /* first */
-    const struct json *tools; /* all that the request brought */
+    struct writer w;             /* first */
+    struct response_tools tools; /* all that the request brought */
     int64_t sequence;
     enum item open;
     uint32_t n_items;                /* finished ones */

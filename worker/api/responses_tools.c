@@ -15,25 +15,16 @@ static bool is_client_search(const struct json *tool)
            str_eq_c(json_string(json_get(tool, "execution")), "client");
 }
 
-bool responses_client_search(const struct json *tools)
-{
-    for (size_t i = 0; json_at(tools, i); i++)
-        if (is_client_search(json_at(tools, i)))
-            return true;
-    return false;
-}
-
 /* The list that grows, of all that the request has. */
-struct tool_list {
-    struct arena *a;
-    const struct json *given;
-    struct json all;
+struct tools_reader {
+    const struct response_tools *given;
+    struct tool_list list;
     struct err *e;
 };
 
-static int read_tool(struct tool_list *l, const struct json *v, const char *path, struct str space)
+static int read_tool(struct tools_reader *l, const struct json *v, const char *path,
+                     struct str space)
 {
-    struct arena *a = l->a;
     struct err *e = l->e;
     struct str type = json_string(json_get(v, "type"));
     struct str name = json_string(json_get(v, "name"));
@@ -45,6 +36,10 @@ static int read_tool(struct tool_list *l, const struct json *v, const char *path
         return err_field(e, path, "%s must be an object", path);
     if (!type.p)
         return err_field(e, path_at(at, "%s.type", path), "%s.type must be a string", path);
+    if (name.len > TOOL_NAME_MAX)
+        return err_field(e, path_at(at, "%s.name", path),
+                         "%s.name has %zu bytes, but a name may have %d at most", path, name.len,
+                         TOOL_NAME_MAX);
     for (uint32_t i = 0; str_eq_c(type, "namespace") && json_at(inner, i); i++) {
         path_at(at, "%s.tools[%u]", path, i);
         if (!str_eq_c(json_string(json_get(json_at(inner, i), "type")), "namespace") &&
@@ -52,10 +47,10 @@ static int read_tool(struct tool_list *l, const struct json *v, const char *path
             return -1;
     }
     if (str_eq_c(type, "custom") && name.len)
-        tools_add_freeform(a, &l->all, responses_flat_name(a, l->given, space, name),
+        tools_add_freeform(&l->list, responses_flat_name(l->given, space, name),
                            json_get(v, "description"));
     if (is_client_search(v))
-        tools_add(a, &l->all, STR("tool_search"), json_get(v, "description"), parameters);
+        tools_add(&l->list, STR("tool_search"), json_get(v, "description"), parameters);
     if (!str_eq_c(type, "function"))
         return 0;
     if (!name.len)
@@ -64,7 +59,7 @@ static int read_tool(struct tool_list *l, const struct json *v, const char *path
     if (!json_is_null(parameters) && parameters->kind != JSON_OBJECT)
         return err_field(e, path_at(at, "%s.parameters", path), "%s.parameters must be an object",
                          path);
-    tools_add(a, &l->all, responses_flat_name(a, l->given, space, name), json_get(v, "description"),
+    tools_add(&l->list, responses_flat_name(l->given, space, name), json_get(v, "description"),
               parameters);
     return 0;
 }
@@ -117,7 +112,7 @@ uint32_t responses_leading_tools(const struct json *body)
 }
 
 /* The tools of a list into l->all. */
-static int read_list(struct tool_list *l, const struct json *list, const char *path)
+static int read_list(struct tools_reader *l, const struct json *list, const char *path)
 {
     char at[FIELD_PATH_MAX];
 
@@ -131,7 +126,7 @@ static int read_list(struct tool_list *l, const struct json *list, const char *p
     return 0;
 }
 
-static int read_item(struct tool_list *l, const struct json *item, uint32_t i)
+static int read_item(struct tools_reader *l, const struct json *item, uint32_t i)
 {
     char path[FIELD_PATH_MAX];
 
@@ -139,17 +134,18 @@ static int read_item(struct tool_list *l, const struct json *item, uint32_t i)
     return read_list(l, json_get(item, "tools"), path);
 }
 
-int responses_tools_text(struct arena *a, const struct json *given, const struct json *item,
-                         uint32_t at, struct json *ret, struct err *e)
+int responses_tools_text(struct arena *a, const struct response_tools *given,
+                         const struct json *item, uint32_t at, struct json *ret, struct err *e)
 {
-    struct tool_list l = {.a = a, .given = given, .all = json_empty(JSON_ARRAY), .e = e};
+    struct tools_reader l = {.given = given, .list = tool_list_in(a), .e = e};
+    const struct json *all = &l.list.all;
     struct buf text = {0};
 
     if (read_item(&l, item, at))
         return -1;
-    for (uint32_t i = 0; i < l.all.n; i++) {
+    for (uint32_t i = 0; i < all->n; i++) {
         buf_puts(&text, i ? "\nNew tool: " : "New tool: ");
-        json_write(&text, &l.all.items[i]);
+        json_write(&text, &all->items[i]);
     }
     *ret = json_make_string(arena_str(a, buf_str(&text)));
     buf_done(&text);
@@ -161,21 +157,23 @@ int responses_read_tools(struct arena *a, const struct json *body, struct chat_r
 {
     const struct json *input = json_get(body, "input");
     uint32_t n_leading = responses_leading_tools(body);
-    struct tool_list l = {
-        .a = a, .given = responses_tools_of(a, body), .all = json_empty(JSON_ARRAY), .e = e};
+    struct response_tools given;
+    struct tools_reader l = {.given = &given, .list = tool_list_in(a), .e = e};
+    const struct json *all = &l.list.all;
     uint32_t i = 0;
 
+    response_tools_read(&given, a, body);
     if (read_list(&l, json_get(body, "tools"), "tools"))
         return -1;
     for (; i < n_leading; i++)
         if (read_item(&l, json_at(input, i), i))
             return -1;
-    if (l.all.n)
-        req->callable = req->chat.tools = json_keep(a, l.all);
+    if (all->n)
+        req->callable = req->chat.tools = json_keep(a, *all);
     for (; json_at(input, i); i++)
         if (brings_tools(json_at(input, i)) && read_item(&l, json_at(input, i), i))
             return -1;
-    if (l.all.n)
-        req->callable = json_keep(a, l.all);
+    if (all->n)
+        req->callable = json_keep(a, *all);
     return 0;
 }

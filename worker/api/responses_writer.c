@@ -214,9 +214,9 @@ static void on_reasoning(void *ctx, uint32_t index, struct str text)
 static void begin_call(struct responses_writer *rw, struct str id, struct str name)
 {
     struct str space;
-    const struct json *tool = responses_tool(rw->tools, name, &space);
+    const struct json *tool = responses_tool(&rw->tools, name, &space);
     bool custom = str_eq_c(json_string(json_get(tool, "type")), "custom");
-    bool search = !tool && str_eq_c(name, "tool_search") && responses_client_search(rw->tools);
+    bool search = !tool && str_eq_c(name, "tool_search") && rw->tools.client_search;
 
     close_item(rw);
     rw->call_id = arena_str(rw->w.a, id);
@@ -361,7 +361,7 @@ struct dialect_writer *responses_writer_new(struct arena *a, const struct chat_r
     struct responses_writer *rw = ARENA_NEW(a, struct responses_writer);
 
     writer_init(&rw->w, &responses_sink, a, req, body, out);
-    rw->tools = responses_tools_of(a, body);
+    response_tools_read(&rw->tools, a, body);
     return &rw->w.base;
 }
 

@@ -56,13 +56,18 @@ static int set_number(struct sampling *s, const struct field *f, const struct js
     if (json_to_double(v, &d))
         return err_field(e, given, "%s must be a number", given);
     if (!(d >= f->min && d <= f->max))
-        return err_field(e, given, "%s must be between %g and %g", given, f->min, f->max);
+        return err_field(e, given,
+                         f->type == FIELD_DOUBLE
+                             ? "%s must be from %g to %g, not %.*s"
+                             : "%s must be an integer from %.0f to %.0f, not %.*s",
+                         given, f->min, f->max, (int)MIN_OF(v->n, 40u), v->text);
     if (f->type == FIELD_DOUBLE) {
         memcpy(at, &d, sizeof(d));
         return 0;
     }
     if (json_to_i64(v, &n))
-        return err_field(e, given, "%s must be an integer", given);
+        return err_field(e, given, "%s must be an integer, not %.*s", given, (int)MIN_OF(v->n, 40u),
+                         v->text);
     memcpy(at, &n, sizeof(n));
     if (f->type == FIELD_SEED)
         s->has_seed = true;
@@ -140,6 +145,14 @@ static const struct field *field_find(struct str name)
 bool sampling_known(struct str name)
 {
     return field_find(sampling_name(name)) != NULL;
+}
+
+const char *sampling_name_at(size_t i)
+{
+    if (i < ARRAY_LEN(fields))
+        return fields[i].name;
+    i -= ARRAY_LEN(fields);
+    return i < ARRAY_LEN(aliases) ? aliases[i][0] : NULL;
 }
 
 void sampling_names(struct buf *out)

@@ -44,6 +44,9 @@ struct str sampling_name(struct str name);
 /* Whether sampling_set knows the name. */
 bool sampling_known(struct str name);
 
+/* Every name that is known, other spellings included, by number; NULL behind the last. */
+const char *sampling_name_at(size_t i);
+
 /* Appends all names, for an error's text: "temperature, top_p, ...". */
 void sampling_names(struct buf *out);
 

@@ -6,6 +6,7 @@
 #include "worker/export/format.h"
 #include "worker/export/options_text.h"
 #include "worker/session/branch.h"
+#include "worker/session/group.h"
 #include "worker/session/reward.h"
 
 static const struct format *const FORMATS[EXPORT_FORMAT_COUNT] = {
@@ -125,6 +126,7 @@ static int read_numbers(struct export_options *o, struct str name, struct str va
         if (read_count(value, "session_index", UINT32_MAX, &n, e) != 0)
             return -1;
         o->session_index = (uint32_t)n;
+        o->has_session_index = true;
     } else if (str_eq_c(name, "global_steps")) {
         if (read_count(value, "global_steps", INT64_MAX, &n, e) != 0)
             return -1;
@@ -213,6 +215,18 @@ int export_options_check(const struct export_options *o, struct err *e)
 
 /* --- the object --- */
 
+/* What the request does not say of the session's place among others, the session does. */
+static void take_group(struct export *x)
+{
+    const struct session *s = x->session;
+    struct str uid = x->options.uid.p ? x->options.uid : group_uid(s);
+
+    if (uid.p)
+        x->options.uid = arena_str(&x->arena, uid);
+    if (!x->options.has_session_index && s->options.rollout > 0)
+        x->options.session_index = (uint32_t)s->options.rollout;
+}
+
 int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,
                const struct export_options *o, struct export **ret, struct err *e)
 {
@@ -227,8 +241,7 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     x->session = s;
     session_pin(s);
     x->options = *o;
-    if (o->uid.p)
-        x->options.uid = arena_str(&x->arena, o->uid);
+    take_group(x);
     if (o->metadata)
         x->options.metadata = message_copy(&x->arena, o->metadata);
     x->format = FORMATS[o->format];

@@ -63,11 +63,13 @@ struct export_options {
     uint64_t max_tokens; /* per trajectory, cut by whole turns */
     bool strict; /* /samples: what has no token ids, or routed experts for a part of its turns only,
                     is an error instead of left out */
-    bool no_drift;               /* drift=off: leave the audit out */
-    bool require_reward;         /* without a reward the export is an error (reward_missing) */
-    bool mask_unfinished;        /* verl: loss_mask zero when reward_info.finished is false */
-    struct str uid;              /* verl; default: the session id */
-    uint32_t session_index;      /* verl */
+    bool no_drift;        /* drift=off: leave the audit out */
+    bool require_reward;  /* without a reward the export is an error (reward_missing) */
+    bool mask_unfinished; /* verl: loss_mask zero when reward_info.finished is false */
+    struct str
+        uid; /* what the trainer groups rows by; default: metadata.uid, else the group's id */
+    bool has_session_index;
+    uint32_t session_index;      /* verl; default: the rollout's number in its group, else 0 */
     int64_t global_steps;        /* verl tags; -1: left out */
     const struct json *metadata; /* miles: session metadata, `reward` inside; NULL: none */
 };

@@ -4,6 +4,7 @@
 
 #include "worker/export/format.h"
 #include "worker/session/branch.h"
+#include "worker/session/group.h"
 
 enum { EXT_IDS = 1, EXT_MASK = 2, EXT_FLOATS = 3 };
 
@@ -97,18 +98,36 @@ static const struct json *parsed(struct export *x, struct buf *text)
     return &nothing; /* nested beyond what we read ourselves (a reward_info made of brackets) */
 }
 
+static void put_members(msgpack_packer *pk, const struct json *object)
+{
+    for (uint32_t i = 0; i < object->n; i++) {
+        put_str(pk, json_string(&object->members[i].key));
+        put_json(pk, &object->members[i].value);
+    }
+}
+
+/* The scalars come first: who reads the envelope alone finds them before the trajectories. */
 static void msgpack_begin(struct export *x, struct buf *out)
 {
+    struct buf text = {0};
+    struct json_out o = json_out_to(&text);
+    const struct json *group;
     msgpack_packer pk;
 
+    json_out_obj(&o);
+    group_put(x->session, &o);
+    json_out_end_obj(&o);
+    group = parsed(x, &text);
     msgpack_packer_init(&pk, out, to_buf);
-    msgpack_pack_map(&pk, 4);
+    msgpack_pack_map(&pk, 4 + group->n);
     put_key(&pk, "session_id");
     put_str(&pk, x->session->id);
     put_key(&pk, "phase");
     put_key(&pk, session_phase_name(x->session));
+    put_members(&pk, group);
     put_key(&pk, "trajectories");
     msgpack_pack_array(&pk, x->selection.tracks.n);
+    buf_done(&text);
 }
 
 static void put_versions(struct export *x, msgpack_packer *pk, const struct trajectory *t)
@@ -197,10 +216,7 @@ static void msgpack_one(struct export *x, const struct trajectory *t)
     put_tokens(x, &pk, t);
     put_versions(x, &pk, t);
     put_experts(x, &pk, t);
-    for (uint32_t i = 0; i < rest->n; i++) {
-        put_str(&pk, json_string(&rest->members[i].key));
-        put_json(&pk, &rest->members[i].value);
-    }
+    put_members(&pk, rest);
 }
 
 static void msgpack_end(struct export *x, struct buf *out)

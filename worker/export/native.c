@@ -1,6 +1,7 @@
 /* The native JSON of an export: envelope, trajectories, summary (spec trajectories, section 1). */
 #include "worker/export/reward.h"
 #include "worker/session/branch.h"
+#include "worker/session/group.h"
 #include "worker/session/reward.h"
 
 static void put_i64(struct json_out *o, const char *key, int64_t v)
@@ -191,6 +192,7 @@ void native_write_extra(struct export *x, const struct trajectory *t, struct jso
 
 void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o)
 {
+    group_put(x->session, o);
     put_i64(o, "num_turns", t->num_turns);
     json_out_key(o, "messages");
     native_write_messages(t, t->messages->n, o);
@@ -350,11 +352,14 @@ void native_write_summary(struct export *x, struct json_out *o)
 
 static void json_begin(struct export *x, struct buf *out)
 {
-    buf_puts(out, "{\"session_id\":");
-    json_write_string(out, x->session->id);
-    buf_puts(out, ",\"phase\":\"");
-    buf_puts(out, session_phase_name(x->session));
-    buf_puts(out, "\",\"trajectories\":[");
+    struct json_out o = json_out_to(out);
+
+    json_out_obj(&o);
+    put_text(&o, "session_id", x->session->id);
+    put_text(&o, "phase", str_cstr(session_phase_name(x->session)));
+    group_put(x->session, &o);
+    json_out_key(&o, "trajectories");
+    json_out_arr(&o);
 }
 
 static void json_end(struct export *x, struct buf *out)

@@ -51,7 +51,8 @@ void export_options_text(const struct export_options *x, struct buf *ret)
         json_out_key(&o, "uid");
         json_out_str(&o, x->uid);
     }
-    put_number(&o, "session_index", x->session_index);
+    if (x->has_session_index)
+        put_number(&o, "session_index", x->session_index);
     if (x->global_steps >= 0)
         put_number(&o, "global_steps", x->global_steps);
     json_out_end_obj(&o);

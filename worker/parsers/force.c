@@ -1,6 +1,7 @@
 #include "worker/parsers/force.h"
 
 #include "common/base/attrs.h"
+#include "common/base/lookup.h"
 #include "worker/parsers/core.h"
 #include "worker/parsers/schema_grammar.h"
 #include "worker/parsers/value.h"
@@ -150,6 +151,8 @@ struct making {
     struct buf *args;               /* of the tool at hand */
     unsigned text;                  /* a parameter's text; 0: not made yet */
     size_t n_params;
+    struct arena arena;    /* of: */
+    struct lookup allowed; /* f->allowed, by name */
 };
 
 /* --- arguments --- */
@@ -272,12 +275,9 @@ static void write_args(struct making *m, const struct json *schema)
 
 /* --- calls --- */
 
-static bool is_allowed(const struct force *f, struct str name)
+static bool is_allowed(const struct making *m, struct str name)
 {
-    for (size_t i = 0; json_at(f->allowed, i); i++)
-        if (str_eq(json_string(json_at(f->allowed, i)), name))
-            return true;
-    return !f->allowed;
+    return !m->f->allowed || (name.p && lookup_get(&m->allowed, name) != LOOKUP_NONE);
 }
 
 static void write_tool(struct making *m, const struct json *tool, struct buf *x)
@@ -310,7 +310,7 @@ static unsigned write_form(struct making *m)
         const struct json *tool = json_at(m->f->tools, i);
         const struct json *function = json_get(tool, "function");
 
-        if (!is_allowed(m->f, json_string(json_get(function ? function : tool, "name"))))
+        if (!is_allowed(m, json_string(json_get(function ? function : tool, "name"))))
             continue;
         buf_puts(&x, x.len ? "| " : "");
         write_tool(m, tool, &x);
@@ -476,6 +476,9 @@ int force_grammar(const struct force *f, bool lenient, struct buf *out, struct e
     struct buf root = {0}, body = {0};
     int rc = -1;
 
+    m.allowed.arena = &m.arena;
+    for (uint32_t i = 0; json_at(f->allowed, i); i++)
+        (void)lookup_add(&m.allowed, json_string(json_at(f->allowed, i)), i);
     gbnf_init(&m.g);
     write_lead(&m, lenient, &root);
     if (write_body(&m, &body, e))
@@ -490,6 +493,7 @@ int force_grammar(const struct force *f, bool lenient, struct buf *out, struct e
     rc = 0;
 out:
     gbnf_done(&m.g);
+    arena_done(&m.arena);
     buf_done(&root);
     buf_done(&body);
     return rc;

@@ -1,4 +1,5 @@
 /* POST /sessions options: read, checked, resolved over the process's defaults, written back. */
+#include "worker/session/group.h"
 #include "worker/session/policy.h"
 
 static int read_bool(const struct json *v, const char *name, bool *ret, struct err *e)
@@ -109,10 +110,12 @@ int session_options_read(const struct session_store *st, const struct json *v,
         .ignore_tools = d->ignore_tools,
         .branch_on_rewrite = d->branch_on_rewrite,
         .ttl_ms = d->ttl_ms,
+        .rollout = -1,
     };
     if (!json_is_null(v) && v->kind != JSON_OBJECT)
         return err_set(e, ERR_INVALID, "session options must be an object");
-    if (read_policy(st, v, ret, e) != 0 || read_values(v, ret, e) != 0)
+    if (read_policy(st, v, ret, e) != 0 || read_values(v, ret, e) != 0 ||
+        group_read(v, ret, e) != 0)
         return -1;
     if (read_bool(v, "rollback_last_assistant", &ret->rollback_last_assistant, e) != 0 ||
         read_bool(v, "idempotent_retry", &ret->idempotent_retry, e) != 0 ||
@@ -176,5 +179,6 @@ void session_options_write(const struct session_options *opt, struct buf *json)
     put_value(&o, "lock_sampling", opt->lock_sampling);
     put_value(&o, "labels", opt->labels);
     put_value(&o, "metadata", opt->metadata);
+    group_write(opt, &o);
     json_out_end_obj(&o);
 }

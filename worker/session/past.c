@@ -100,6 +100,14 @@ const struct json *session_messages(const struct session *s, struct arena *a,
     return t && t->node ? node_messages(t->node, 0, a) : NULL;
 }
 
+const struct json *session_message(const struct session *s, struct str response_id)
+{
+    const struct turn *t = map_get(&s->forest.by_response, response_key(response_id));
+
+    CHECK(s->residence == RESIDENT);
+    return t && t->node && t->node->depth > 0 ? t->node->msg.json : NULL;
+}
+
 bool session_find_response(const struct session *s, struct str response_id,
                            struct session_past_response *ret)
 {

@@ -336,6 +336,9 @@ struct str session_call_key(const struct session *s, uint64_t call);
 const struct json *session_messages(const struct session *s, struct arena *a,
                                     struct str response_id);
 
+/* That answer's own message, the last of these, as the session has it; NULL for unknown ids. */
+const struct json *session_message(const struct session *s, struct str response_id);
+
 /* What the answer behind a response id was, and its call's true counts. */
 struct session_past_response {
     struct str finish_reason, asked, told;

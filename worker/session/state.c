@@ -3,6 +3,7 @@
 
 #include "common/base/check.h"
 #include "worker/session/branch.h"
+#include "worker/session/group.h"
 #include "worker/session/policy.h"
 #include "worker/session/reward.h"
 
@@ -334,6 +335,7 @@ static void put_head(struct json_out *o, const struct session *s)
         put_bool(o, "finished", s->finished);
     if (s->complete_reason.p)
         put_text(o, "reason", s->complete_reason);
+    group_put(s, o);
     json_out_key(o, "labels");
     if (s->options.labels)
         json_out_value(o, s->options.labels);

@@ -29,6 +29,8 @@ struct session_options {
     uint64_t prompt_length, response_length, ttl_ms;
     const struct json *sampling, *lock_sampling, *labels, *metadata; /* or NULL */
     uint32_t max_nodes;
+    struct str group;            /* absent: none (group.h) */
+    int32_t rollout, group_size; /* -1, 0: not said */
 };
 
 /* policy chains: one append-only chain; its turns are the path of `head`. */

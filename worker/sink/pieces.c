@@ -140,3 +140,50 @@ int pieces_find(struct str envelope, struct pieces *ret, struct err *e)
         return err_set(e, ERR_IO, "not a whole export");
     return 0;
 }
+
+/* The value that follows as text, when it is a string or a whole number; passed over otherwise. */
+static bool read_scalar(struct in *r, struct buf *ret)
+{
+    const unsigned char *at = r->p;
+    unsigned b = at < r->end ? *at : 0xc0;
+    bool text = (b & 0xe0) == 0xa0 || (b >= 0xd9 && b <= 0xdb);
+    struct head h;
+
+    if (b < 0x80 || (b >= 0xcc && b <= 0xcf)) {
+        uint64_t n = be(r, 1);
+
+        if (b >= 0xcc)
+            n = be(r, (size_t)1 << (b - 0xcc));
+        if (!r->bad)
+            buf_printf(ret, "%llu", (unsigned long long)n);
+        return !r->bad;
+    }
+    if (!text) {
+        pass_value(r);
+        return false;
+    }
+    h = read_head(r);
+    at = r->p;
+    pass(r, h.bytes);
+    if (!r->bad)
+        buf_add(ret, (const char *)at, h.bytes);
+    return !r->bad;
+}
+
+bool pieces_note(struct str envelope, const char *key, struct buf *ret)
+{
+    const unsigned char *start = (const unsigned char *)envelope.p;
+    struct in r = {start, start + envelope.len, false};
+    uint64_t members = open_count(&r, true);
+
+    for (uint64_t i = 0; i < members && !r.bad; i++) {
+        struct str at = read_key(&r);
+
+        if (str_eq_c(at, "trajectories"))
+            return false;
+        if (str_eq_c(at, key))
+            return read_scalar(&r, ret);
+        pass_value(&r);
+    }
+    return false;
+}

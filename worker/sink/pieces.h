@@ -6,6 +6,7 @@
 #ifndef RG_SINK_PIECES_H
 #define RG_SINK_PIECES_H
 
+#include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
 #include "common/base/vec.h"
@@ -22,5 +23,9 @@ struct pieces {
 /* Appends the trajectories of `envelope` in order; vec_done frees. ERR_IO: it is not such an
  * envelope, or is cut short. */
 int pieces_find(struct str envelope, struct pieces *ret, struct err *e);
+
+/* Appends the text of a string, or the digits of a whole number of 0 or more, that is a member of
+ * the envelope before its trajectories. false: there is no such member. */
+bool pieces_note(struct str envelope, const char *key, struct buf *ret);
 
 #endif

@@ -20,7 +20,7 @@
 #include "worker/sink/redis_url.h"
 #include "worker/sink/target.h"
 
-enum { WINDOW_BYTES = 8 << 20, STALL_MS = 30 * 1000, PASSWORD_MAX = 4096, ENTRY_ARGS = 24 };
+enum { WINDOW_BYTES = 8 << 20, STALL_MS = 30 * 1000, PASSWORD_MAX = 4096, ENTRY_ARGS = 32 };
 
 struct redis {
     struct target *target;
@@ -293,12 +293,25 @@ static void put_field(struct entry *en, const char *name, const char *value)
     put(en, str_cstr(value));
 }
 
+static const char *const NOTES[] = {"group", "rollout", "attempt", "group_size"};
+
+/* Where the session stands among others, as far as it is known. The texts live in `ret`. */
+static void put_notes(struct entry *en, struct str envelope, struct buf ret[ARRAY_LEN(NOTES)])
+{
+    for (size_t i = 0; i < ARRAY_LEN(NOTES); i++) {
+        if (!pieces_note(envelope, NOTES[i], &ret[i]))
+            continue;
+        put(en, str_cstr(NOTES[i]));
+        put(en, buf_str(&ret[i]));
+    }
+}
+
 /* Hands trajectory i to hiredis, which copies it. */
 static int add(struct redis *r, size_t i)
 {
     const struct target *t = r->target;
     struct str piece = spooled_piece(&t->open, i);
-    struct buf key = {0}, file = {0};
+    struct buf key = {0}, file = {0}, notes[ARRAY_LEN(NOTES)] = {0};
     char index[24], total[24], offset[24], length[24];
     struct entry en = {.n = 0};
     int rc = 0;
@@ -315,6 +328,7 @@ static int add(struct redis *r, size_t i)
     put_field(&en, "trajectory_index", index);
     put_field(&en, "trajectories", total);
     put_field(&en, "format", "msgpack");
+    put_notes(&en, t->open.bytes, notes);
     if (piece.len <= t->env->inline_max) {
         put(&en, STR("data"));
         put(&en, piece);
@@ -328,6 +342,8 @@ static int add(struct redis *r, size_t i)
     }
     if (rc == 0)
         rc = redisAsyncCommandArgv(r->ac, on_added, r, en.n, en.argv, en.len);
+    for (size_t k = 0; k < ARRAY_LEN(NOTES); k++)
+        buf_done(&notes[k]);
     buf_done(&key);
     buf_done(&file);
     return rc;

@@ -14,22 +14,25 @@ static struct answer_call *call_at(struct answer *a, int n)
     return &a->calls[n];
 }
 
-/* Whether a call of the history, or of this answer, has that id: models count from 0 again. */
-static bool id_taken(const struct answer *a, struct str id)
+static void take_id(struct answer *a, struct str id)
 {
-    for (size_t i = 0; json_at(a->opt.history, i); i++) {
+    if (id.p)
+        (void)map_set(&a->taken_ids, id, a);
+}
+
+/* Whether a call of the history, or of this answer, has that id: models count from 0 again. */
+static bool id_taken(struct answer *a, struct str id)
+{
+    for (size_t i = 0; !a->taken_ids_known && json_at(a->opt.history, i); i++) {
         const struct json *calls = json_get(json_at(a->opt.history, i), "tool_calls");
 
-        for (size_t k = 0; json_at(calls, k); k++) {
-            if (str_eq(json_string(json_get(json_at(calls, k), "id")), id))
-                return true;
-        }
+        for (size_t k = 0; json_at(calls, k); k++)
+            take_id(a, json_string(json_get(json_at(calls, k), "id")));
     }
-    for (size_t i = 0; i < a->n_calls; i++) {
-        if (str_eq(buf_str(&a->calls[i].id), id))
-            return true;
-    }
-    return false;
+    for (size_t i = 0; !a->taken_ids_known && i < a->n_calls; i++)
+        take_id(a, buf_str(&a->calls[i].id));
+    a->taken_ids_known = true;
+    return map_get(&a->taken_ids, id) != NULL;
 }
 
 static void call_begin(struct answer *a, const struct parse_event *ev)
@@ -132,15 +135,22 @@ void answer_done(struct answer *a)
         buf_done(&a->calls[i].args);
     }
     free(a->calls);
+    map_done(&a->taken_ids);
 }
 
 static bool ends_turn(const struct answer *a, int32_t id)
 {
-    for (size_t i = 0; i < a->opt.n_stop_ids; i++) {
-        if (a->opt.stop_ids[i] == id)
-            return true;
+    size_t from = 0, to = a->opt.n_stop_ids;
+
+    while (from < to) {
+        size_t mid = from + (to - from) / 2;
+
+        if (a->opt.stop_ids[mid] < id)
+            from = mid + 1;
+        else
+            to = mid;
     }
-    return false;
+    return from < a->opt.n_stop_ids && a->opt.stop_ids[from] == id;
 }
 
 /* Gives the decoded piece on to the stop strings and the parser. */

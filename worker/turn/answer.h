@@ -9,6 +9,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/buf.h"
+#include "common/base/map.h"
 #include "worker/parsers/parser.h"
 #include "worker/tokens/tokenizer.h"
 #include "worker/turn/request.h"
@@ -25,10 +26,10 @@ typedef void (*answer_id_fn)(void *ctx, char *out, size_t size);
 struct answer_options {
     uint32_t index;
     const struct tokenizer *tokenizer;
-    const int32_t *stop_ids; /* that end the turn: the model's and the request's */
+    const int32_t *stop_ids; /* that end the turn: the model's and the request's, ascending */
     size_t n_stop_ids;
-    bool skip_special; /* no parser needs the special tokens' text */
-    const struct json *stops;
+    bool skip_special;             /* no parser needs the special tokens' text */
+    const struct stop_tree *stops; /* or NULL */
     bool one_call; /* of several calls only the first is told (parallel_tool_calls: false) */
     struct parser_options parser;
     const struct turn_sink *sink; /* gets text, reasoning, tool_* */
@@ -49,6 +50,8 @@ struct answer {
     struct buf text, reasoning, warning;
     struct answer_call *calls;
     size_t n_calls, cap_calls;
+    struct map taken_ids; /* ids of the history's calls and of its own, once a model names one */
+    bool taken_ids_known;
     size_t withheld; /* calls that were sampled but not told: opt.one_call */
     bool thinking;   /* the last event was reasoning */
     bool taken;      /* told by answer_take */

@@ -46,7 +46,7 @@ static void run_decode_init(struct turn *t, struct turn_run *r, uint32_t index)
         .stop_ids = t->stop_ids,
         .n_stop_ids = t->n_stop_ids,
         .skip_special = parser.tool == TOOL_NONE && parser.reasoning == REASONING_NONE,
-        .stops = t->sampling.stop,
+        .stops = t->stops,
         .one_call = !t->in.req->parallel_tool_calls,
         .parser = parser,
         .sink = &listeners_sink,

@@ -1,5 +1,7 @@
 /* The first steps of a call: what is asked for, where it stands, which exact ids go to the engine.
  */
+#include <stdlib.h>
+
 #include "common/base/clock.h"
 #include "common/base/vec.h"
 #include "worker/model/model.h"
@@ -79,8 +81,15 @@ static int call_input(struct turn_env *env, struct arena *a, const struct turn_i
     return raw_prompt(env, a, req, &ret->raw, e);
 }
 
-/* The model's stop ids and the request's in one list. */
-static void collect_stop_ids(struct turn *t)
+static int by_id(const void *a, const void *b)
+{
+    const int32_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* The model's stop ids and the request's in one list; the stop strings. */
+static void collect_stops(struct turn *t)
 {
     const struct model_info *m = model_info(t->env->model);
     const struct json *more = t->sampling.stop_token_ids;
@@ -95,6 +104,8 @@ static void collect_stop_ids(struct turn *t)
         if (json_to_i64(json_at(more, i), &id) == 0 && id >= 0 && id <= INT32_MAX)
             t->stop_ids[t->n_stop_ids++] = (int32_t)id;
     }
+    qsort(t->stop_ids, t->n_stop_ids, sizeof(*t->stop_ids), by_id);
+    t->stops = stop_tree_new(&t->arena, t->sampling.stop);
 }
 
 /* What the prompt says about the thought. */
@@ -158,7 +169,7 @@ enum step_result step_prepare(struct turn *t)
         return STEP_FAILED;
     t->asked_tokens = t->sampling.max_tokens;
     t->sampling.max_tokens = t->plan->max_tokens;
-    collect_stop_ids(t);
+    collect_stops(t);
     t->call = (int64_t)t->plan->call;
     t->cause = session_cause_name(t->plan->cause);
     t->usage.prompt_tokens = (uint32_t)t->plan->prompt.n;

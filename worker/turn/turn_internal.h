@@ -73,8 +73,9 @@ struct turn {
     uint32_t reused_tokens; /* of the prompt: stored before */
     uint64_t started_us;
     int64_t asked_tokens; /* max_tokens of client and session, 0: none */
-    int32_t *stop_ids;    /* model's and request's */
+    int32_t *stop_ids;    /* model's and request's, ascending */
     size_t n_stop_ids;
+    const struct stop_tree *stops;
 };
 
 /* Goes on from t->step until a step waits, fails or the last is done; t may be gone afterwards. */

@@ -31,6 +31,13 @@ static const struct json *past_r1(void *ctx, struct arena *a, struct str id,
     return v;
 }
 
+static const struct json *message_r1(void *ctx, struct str id)
+{
+    const struct json *asked, *all = past_r1(NULL, ctx, id, &asked);
+
+    return json_at(all, 2);
+}
+
 static const struct dialect *dialect_named(struct str name)
 {
     static const struct dialect *const all[] = {&dialect_chat, &dialect_messages,
@@ -64,7 +71,7 @@ static void check_line(struct str line)
 {
     struct arena a = {0};
     const struct json *row;
-    const struct dialect_past past = {past_r1, NULL};
+    const struct dialect_past past = {past_r1, message_r1, &a};
     const struct dialect *d;
     struct chat_request req;
     struct err e = {0};

@@ -114,3 +114,39 @@ TEST(pieces, refuses_what_is_no_envelope)
         vec_done(&p);
     }
 }
+
+static const char *note(struct buf *b, const char *key, struct buf *ret)
+{
+    buf_clear(ret);
+    if (!pieces_note(buf_str(b), key, ret))
+        return NULL;
+    buf_add_c(ret, '\0');
+    return ret->p;
+}
+
+TEST(pieces, notes_stand_before_the_trajectories)
+{
+    struct buf b = {0}, ret = {0};
+
+    buf_puts(&b, "\x87\xaasession_id\xa1s\xa1"
+                 "a\x07\xa1"
+                 "b\xcd\x01\x2c\xa1"
+                 "c\xcf");
+    buf_add(&b, "\xff\xff\xff\xff\xff\xff\xff\xff", 8);
+    buf_puts(&b, "\xa1"
+                 "d\xd9\x02hi\xa1"
+                 "e\x91\x01\xactrajectories\x90");
+    cr_expect_str_eq(note(&b, "session_id", &ret), "s");
+    cr_expect_str_eq(note(&b, "a", &ret), "7");
+    cr_expect_str_eq(note(&b, "b", &ret), "300");
+    cr_expect_str_eq(note(&b, "c", &ret), "18446744073709551615");
+    cr_expect_str_eq(note(&b, "d", &ret), "hi");
+    cr_expect_null(note(&b, "e", &ret)); /* no scalar */
+    cr_expect_null(note(&b, "trajectories", &ret));
+    cr_expect_null(note(&b, "x", &ret));
+    buf_clear(&b);
+    write_envelope(&b);
+    cr_expect_null(note(&b, "summary", &ret)); /* behind them */
+    buf_done(&b);
+    buf_done(&ret);
+}

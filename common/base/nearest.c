@@ -1,0 +1,61 @@
+#include "common/base/nearest.h"
+
+#include "common/base/attrs.h"
+
+enum { LONG = 40, SHARED_MIN = 3 };
+
+static char plain(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return (char)(c - 'A' + 'a');
+    return (char)(c == '-' ? '_' : c);
+}
+
+/* Letters to change, add, leave out or swap with their neighbour. Both are at most LONG long. */
+static unsigned distance(struct str a, struct str b)
+{
+    unsigned rows[3][LONG + 1];
+
+    for (size_t j = 0; j <= b.len; j++)
+        rows[0][j] = (unsigned)j;
+    for (size_t i = 1; i <= a.len; i++) {
+        unsigned *row = rows[i % 3], *above = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= b.len; j++) {
+            char x = plain(a.p[i - 1]), y = plain(b.p[j - 1]);
+            unsigned best = above[j - 1] + (x != y);
+
+            best = MIN_OF(best, MIN_OF(above[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && x == plain(b.p[j - 2]) && plain(a.p[i - 2]) == y)
+                best = MIN_OF(best, before[j - 2] + 1);
+            row[j] = best;
+        }
+    }
+    return rows[a.len % 3][b.len];
+}
+
+/* "timeout" for "timeout_s", "reward" for "reward_info": one is whole words of the other. */
+static bool begins(struct str longer, struct str shorter)
+{
+    return shorter.len >= SHARED_MIN && longer.len > shorter.len &&
+           plain(longer.p[shorter.len]) == '_' &&
+           distance(str_sub(longer, 0, shorter.len), shorter) == 0;
+}
+
+void nearest_offer(struct nearest *n, const char *name)
+{
+    struct str known = str_cstr(name);
+    unsigned cost, most;
+
+    if (n->given.len == 0 || n->given.len > LONG || known.len == 0 || known.len > LONG)
+        return;
+    most = (unsigned)MIN_OF(n->given.len, known.len) / 3;
+    cost = distance(n->given, known);
+    if (cost > most && (begins(known, n->given) || begins(n->given, known)))
+        cost = most = 1;
+    if (cost > MIN_OF(most, 4u) || (n->name && cost >= n->cost))
+        return;
+    n->name = name;
+    n->cost = cost;
+}

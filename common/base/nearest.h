@@ -1,0 +1,26 @@
+/*
+ * struct nearest: which of the known names an unknown one was most likely meant to be, for errors
+ * that ask "did you mean". Names are offered one after the other; the best stays. Letter case and
+ * '-' against '_' make no difference. Pure.
+ */
+#ifndef RG_BASE_NEAREST_H
+#define RG_BASE_NEAREST_H
+
+#include "common/base/str.h"
+
+struct nearest {
+    struct str given;
+    const char *name; /* the best so far, NULL: none is near */
+    unsigned cost;    /* of it: letters changed, added, left out or swapped */
+};
+
+static inline struct nearest nearest_to(struct str given)
+{
+    return (struct nearest){.given = given};
+}
+
+/* Offers a name, which must live as long as the answer is used. It is taken when it is near and
+ * nearer than those before. */
+void nearest_offer(struct nearest *n, const char *name);
+
+#endif

@@ -1,0 +1,496 @@
+#include "common/os/helpers.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/cancel.h"
+#include "common/base/check.h"
+#include "common/base/clock.h"
+#include "common/base/map.h"
+#include "common/base/mem.h"
+
+enum {
+    WATCH_PARTS = 4,       /* looks at running jobs so often within their limit */
+    FREE_WAIT_MS = 2000,   /* that helpers_free gives what runs */
+    REMEMBER_US = 2000000, /* that an idle key's used time is remembered */
+};
+
+/*
+ * The jobs of one key. Lanes are made and freed on the loop; threads take jobs out of them.
+ * used_us is what fairness goes by: the time that the key's jobs have taken, counted from the floor
+ * at which it came. The lane with the least of it is served first.
+ */
+struct helper_lane {
+    struct helper_lane *next, *prev; /* of those with jobs that wait, or of the idle ones */
+    struct helper_job *first, *last; /* that wait */
+    bool running;                    /* one of its jobs is in a thread */
+    unsigned untold;                 /* jobs whose end was not told */
+    uint64_t used_us, idle_us;       /* idle_us: since when it has none */
+    size_t len;
+    char key[];
+};
+
+struct lane_list {
+    struct helper_lane *first, *last;
+};
+
+struct thread {
+    struct helpers *h;
+    struct thread *next;
+    pthread_t id;
+    struct helper_job *job; /* at hand, or NULL */
+    bool lost;              /* its job is stuck: nobody waits for it */
+    bool ended;
+};
+
+struct helpers {
+    struct loop *loop;
+    struct helpers_options opt;
+    int wake_fd; /* eventfd: threads -> loop */
+    struct loop_io io;
+    struct loop_timer watch;
+    struct map lanes;
+    struct lane_list idle; /* longest first */
+    unsigned n_lost;
+
+    pthread_mutex_t lock; /* guards what follows, and the lanes' lists */
+    pthread_cond_t more, gone;
+    bool stop;
+    struct lane_list waiting;
+    uint64_t floor_us; /* used time of the lane that was served last */
+    struct thread *threads;
+    unsigned n_ended;
+    struct helper_job *done_first, *done_last; /* to be told */
+};
+
+static void lock(struct helpers *h)
+{
+    CHECK(pthread_mutex_lock(&h->lock) == 0);
+}
+
+static void unlock(struct helpers *h)
+{
+    CHECK(pthread_mutex_unlock(&h->lock) == 0);
+}
+
+/* --- lanes --- */
+
+static void list_add(struct lane_list *all, struct helper_lane *l)
+{
+    l->next = NULL;
+    l->prev = all->last;
+    if (all->last)
+        all->last->next = l;
+    else
+        all->first = l;
+    all->last = l;
+}
+
+static void list_take(struct lane_list *all, struct helper_lane *l)
+{
+    if (l->prev)
+        l->prev->next = l->next;
+    else
+        all->first = l->next;
+    if (l->next)
+        l->next->prev = l->prev;
+    else
+        all->last = l->prev;
+    l->next = l->prev = NULL;
+}
+
+static void lane_free(struct helpers *h, struct helper_lane *l)
+{
+    list_take(&h->idle, l);
+    (void)map_take(&h->lanes, str_of(l->key, l->len));
+    free(l);
+}
+
+/* Idle lanes are kept for a while, so that one job after the other is not always a newcomer's. */
+static void forget_idle(struct helpers *h, uint64_t now_us)
+{
+    while (h->idle.first && now_us - h->idle.first->idle_us > REMEMBER_US)
+        lane_free(h, h->idle.first);
+}
+
+static struct helper_lane *lane_of(struct helpers *h, struct str key)
+{
+    struct helper_lane *l = map_get(&h->lanes, key);
+
+    if (l) {
+        if (l->untold == 0)
+            list_take(&h->idle, l);
+        return l;
+    }
+    l = mem_zalloc(sizeof(*l) + key.len);
+    l->len = key.len;
+    if (key.len > 0)
+        memcpy(l->key, key.p, key.len);
+    (void)map_set(&h->lanes, str_of(l->key, l->len), l);
+    return l;
+}
+
+/* --- jobs; the lock is held --- */
+
+static void job_queue(struct helpers *h, struct helper_job *j)
+{
+    struct helper_lane *l = j->lane;
+
+    j->next = NULL;
+    j->prev = l->last;
+    if (l->last) {
+        l->last->next = j;
+    } else {
+        l->first = j;
+        l->used_us = MAX_OF(l->used_us, h->floor_us);
+        list_add(&h->waiting, l);
+    }
+    l->last = j;
+}
+
+static void job_unqueue(struct helpers *h, struct helper_job *j)
+{
+    struct helper_lane *l = j->lane;
+
+    if (j->prev)
+        j->prev->next = j->next;
+    else
+        l->first = j->next;
+    if (j->next)
+        j->next->prev = j->prev;
+    else
+        l->last = j->prev;
+    j->next = j->prev = NULL;
+    if (!l->first)
+        list_take(&h->waiting, l);
+}
+
+static bool is_queued(const struct helper_job *j)
+{
+    return j->prev || j->lane->first == j;
+}
+
+static void job_finish(struct helpers *h, struct helper_job *j)
+{
+    uint64_t one = 1;
+
+    j->next = NULL;
+    if (h->done_last)
+        h->done_last->next = j;
+    else
+        h->done_first = j;
+    h->done_last = j;
+    (void)!write(h->wake_fd, &one, sizeof(one));
+}
+
+/* The first job of the lane that has used least, of those without a job in a thread. */
+static struct helper_job *job_take(struct helpers *h)
+{
+    struct helper_lane *best = NULL;
+
+    for (struct helper_lane *l = h->waiting.first; l; l = l->next) {
+        if (!l->running && (!best || l->used_us < best->used_us))
+            best = l;
+    }
+    if (!best)
+        return NULL;
+    h->floor_us = MAX_OF(h->floor_us, best->used_us);
+    best->running = true;
+    return best->first;
+}
+
+/* --- in a thread --- */
+
+/* Runs the job; false when the thread was given up meanwhile and must leave everything alone. */
+static bool run_job(struct thread *t, struct helper_job *j, void *tool)
+{
+    struct helpers *h = t->h;
+
+    job_unqueue(h, j);
+    t->job = j;
+    j->began_us = clock_us();
+    unlock(h);
+    cancel_flag = &j->cancel;
+    j->run(j, tool);
+    cancel_flag = NULL;
+    lock(h);
+    if (t->lost)
+        return false;
+    t->job = NULL;
+    j->ended_us = clock_us();
+    j->lane->used_us += j->ended_us - j->began_us;
+    j->lane->running = false;
+    job_finish(h, j);
+    if (h->waiting.first)
+        (void)pthread_cond_signal(&h->more);
+    return true;
+}
+
+static void *thread_main(void *arg)
+{
+    struct thread *t = arg;
+    struct helpers *h = t->h;
+    void *tool = NULL;
+    bool mine = true;
+
+    /* On Linux the niceness is the thread's own. */
+    if (h->opt.nice)
+        (void)setpriority(PRIO_PROCESS, 0, h->opt.nice);
+    lock(h);
+    while (mine && !h->stop) {
+        struct helper_job *j = job_take(h);
+
+        if (!j) {
+            (void)pthread_cond_wait(&h->more, &h->lock);
+            continue;
+        }
+        if (!tool && h->opt.tool_new)
+            tool = h->opt.tool_new(h->opt.ctx);
+        mine = run_job(t, j, tool);
+    }
+    unlock(h);
+    if (tool && h->opt.tool_free)
+        h->opt.tool_free(tool);
+    lock(h);
+    t->ended = true;
+    h->n_ended++;
+    (void)pthread_cond_signal(&h->gone);
+    unlock(h);
+    return NULL;
+}
+
+/* The lock is held. */
+static int thread_start(struct helpers *h)
+{
+    struct thread *t = mem_zalloc(sizeof(*t));
+
+    t->h = h;
+    errno = pthread_create(&t->id, NULL, thread_main, t);
+    if (errno) {
+        free(t);
+        return -1;
+    }
+    t->next = h->threads;
+    h->threads = t;
+    return 0;
+}
+
+/* --- on the loop --- */
+
+static void tell(struct helpers *h, struct helper_job *j)
+{
+    struct helper_lane *l = j->lane;
+    bool cancelled = atomic_load_explicit(&j->cancel, memory_order_relaxed) || j->began_us == 0;
+
+    if (--l->untold == 0) {
+        l->idle_us = clock_us();
+        list_add(&h->idle, l);
+    }
+    j->done(j, j->stuck ? HELPER_STUCK : cancelled ? HELPER_CANCELLED : HELPER_DONE);
+}
+
+static struct helper_job *next_done(struct helpers *h)
+{
+    struct helper_job *j;
+
+    lock(h);
+    j = h->done_first;
+    if (j) {
+        h->done_first = j->next;
+        if (!j->next)
+            h->done_last = NULL;
+        j->next = NULL;
+    }
+    unlock(h);
+    return j;
+}
+
+static void on_wake(struct loop_io *io, unsigned events)
+{
+    struct helpers *h = CONTAINER_OF(io, struct helpers, io);
+    struct helper_job *j;
+    uint64_t count;
+
+    (void)events;
+    (void)!read(h->wake_fd, &count, sizeof(count));
+    while ((j = next_done(h)))
+        tell(h, j);
+}
+
+/* A stuck job's thread is given up and another one takes its place. The lock is held. */
+static void thread_lose(struct helpers *h, struct thread *t)
+{
+    struct helper_job *j = t->job;
+
+    t->lost = true;
+    h->n_lost++;
+    j->stuck = true;
+    j->ended_us = clock_us();
+    j->lane->used_us += j->ended_us - j->began_us;
+    j->lane->running = false;
+    job_finish(h, j);
+    if (thread_start(h) == 0 && h->waiting.first)
+        (void)pthread_cond_signal(&h->more);
+}
+
+static void on_watch(struct loop_timer *timer)
+{
+    struct helpers *h = CONTAINER_OF(timer, struct helpers, watch);
+    uint64_t limit_us = h->opt.limit_ms * 1000, now_us = clock_us();
+    unsigned before = h->n_lost;
+    struct thread *next;
+    bool busy;
+
+    lock(h);
+    busy = h->waiting.first != NULL;
+    for (struct thread *t = h->threads; t; t = next) {
+        next = t->next;
+        if (!t->job || t->lost)
+            continue;
+        busy = true;
+        if (now_us - t->job->began_us > 2 * limit_us)
+            thread_lose(h, t);
+        else if (now_us - t->job->began_us > limit_us)
+            atomic_store_explicit(&t->job->cancel, true, memory_order_relaxed);
+    }
+    unlock(h);
+    if (busy)
+        loop_timer_set(h->loop, &h->watch, h->opt.limit_ms / WATCH_PARTS + 1, on_watch);
+    if (h->n_lost > before && h->opt.on_lost)
+        h->opt.on_lost(h->opt.ctx, h->n_lost);
+}
+
+void helpers_push(struct helpers *h, struct helper_job *j, struct str key)
+{
+    forget_idle(h, clock_us());
+    j->lane = lane_of(h, key);
+    j->lane->untold++;
+    j->pushed_us = clock_us();
+    j->began_us = j->ended_us = 0;
+    j->stuck = false;
+    atomic_store_explicit(&j->cancel, false, memory_order_relaxed);
+    lock(h);
+    job_queue(h, j);
+    (void)pthread_cond_signal(&h->more);
+    unlock(h);
+    if (h->opt.limit_ms && !loop_timer_active(&h->watch))
+        loop_timer_set(h->loop, &h->watch, h->opt.limit_ms / WATCH_PARTS + 1, on_watch);
+}
+
+bool helpers_busy(const struct helpers *h, struct str key)
+{
+    const struct helper_lane *l = map_get(&h->lanes, key);
+
+    return l && l->untold > 0;
+}
+
+void helpers_cancel(struct helpers *h, struct helper_job *j)
+{
+    atomic_store_explicit(&j->cancel, true, memory_order_relaxed);
+    lock(h);
+    if (j->began_us == 0 && is_queued(j)) {
+        job_unqueue(h, j);
+        job_finish(h, j);
+    }
+    unlock(h);
+}
+
+/* --- life --- */
+
+int helpers_new(struct loop *loop, const struct helpers_options *o, struct helpers **ret,
+                struct err *e)
+{
+    struct helpers *h = mem_zalloc(sizeof(*h));
+    int failed = 0;
+
+    *ret = NULL;
+    h->loop = loop;
+    h->opt = *o;
+    CHECK(pthread_mutex_init(&h->lock, NULL) == 0);
+    CHECK(pthread_cond_init(&h->more, NULL) == 0);
+    CHECK(pthread_cond_init(&h->gone, NULL) == 0);
+    h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (h->wake_fd < 0) {
+        free(h);
+        return err_sys(e, ERR_IO, "no eventfd for helper threads");
+    }
+    if (loop_add(loop, &h->io, h->wake_fd, LOOP_IN, on_wake, e)) {
+        (void)close(h->wake_fd);
+        free(h);
+        return -1;
+    }
+    lock(h);
+    for (unsigned i = 0; i < o->threads && !failed; i++)
+        failed = thread_start(h);
+    unlock(h);
+    if (failed) {
+        (void)err_sys(e, ERR_IO, "no helper thread");
+        (void)helpers_free(h);
+        return -1;
+    }
+    *ret = h;
+    return 0;
+}
+
+/* Waits a moment for all threads to end; how many do not. */
+static unsigned wait_for_threads(struct helpers *h)
+{
+    struct timespec until;
+    unsigned n = 0;
+    int rc = 0;
+
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += FREE_WAIT_MS / 1000;
+    lock(h);
+    h->stop = true;
+    for (struct thread *t = h->threads; t; t = t->next) {
+        n++;
+        if (t->job && !t->lost)
+            atomic_store_explicit(&t->job->cancel, true, memory_order_relaxed);
+    }
+    (void)pthread_cond_broadcast(&h->more);
+    while (h->n_ended < n && rc == 0)
+        rc = pthread_cond_timedwait(&h->gone, &h->lock, &until);
+    n -= h->n_ended;
+    unlock(h);
+    return n;
+}
+
+unsigned helpers_free(struct helpers *h)
+{
+    struct thread *next;
+    unsigned left;
+
+    if (!h)
+        return 0;
+    left = wait_for_threads(h);
+    loop_timer_stop(h->loop, &h->watch);
+    loop_del(h->loop, &h->io);
+    for (struct thread *t = h->threads; t; t = t->next)
+        (void)(left > 0 ? pthread_detach(t->id) : pthread_join(t->id, NULL));
+    if (left > 0)
+        return left; /* they may still come to the lock */
+    for (struct thread *t = h->threads; t; t = next) {
+        next = t->next;
+        free(t);
+    }
+    (void)close(h->wake_fd);
+    for (size_t at = 0; h->lanes.n > 0; at = 0) {
+        struct map_slot *slot = map_next(&h->lanes, &at);
+        struct helper_lane *l = slot->value;
+
+        (void)map_take(&h->lanes, slot->key);
+        free(l);
+    }
+    map_done(&h->lanes);
+    (void)pthread_cond_destroy(&h->gone);
+    (void)pthread_cond_destroy(&h->more);
+    (void)pthread_mutex_destroy(&h->lock);
+    free(h);
+    return 0;
+}

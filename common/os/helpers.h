@@ -1,0 +1,83 @@
+/*
+ * struct helpers: threads beside a loop, for pure work that would hold the loop too long. A job
+ * runs in one of them and its end is told on the loop. Jobs have a key (a session): those of one
+ * key run one after the other in the order of their pushing, and keys share the threads by the time
+ * their jobs take, so that one with long or many jobs delays the others by its share only.
+ *
+ * `run` may touch what its job owns and what nobody changes while it runs; nothing else of the
+ * process, no log. Long work asks cancel_wanted() (common/base/cancel.h) now and then, and returns
+ * early when it is.
+ *
+ * All functions are the loop's thread's. Threads come to be in helpers_new: after a fork, not
+ * before.
+ */
+#ifndef RG_OS_HELPERS_H
+#define RG_OS_HELPERS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+#include "common/os/loop.h"
+
+struct helpers;
+struct helper_job;
+struct helper_lane;
+
+enum helper_end {
+    HELPER_DONE,      /* run has returned */
+    HELPER_CANCELLED, /* run was not called, or has returned after helpers_cancel */
+    HELPER_STUCK, /* run did not return in its time, and may be running for ever: all that it may
+                     touch, the job as well, is lost and must not be freed or changed */
+};
+
+/* In a helper; `tool` is the thread's own (helpers_options). */
+typedef void (*helper_run_fn)(struct helper_job *j, void *tool);
+
+/* On the loop, once for every job that was pushed. The job is the owner's again, unless it is
+ * stuck. */
+typedef void (*helper_done_fn)(struct helper_job *j, enum helper_end end);
+
+/* Embedded in its owner by value. The owner sets run and done; the rest is the pool's. */
+struct helper_job {
+    helper_run_fn run;
+    helper_done_fn done;
+    uint64_t pushed_us, began_us, ended_us; /* on clock_us; began 0: it has not run */
+    struct helper_lane *lane;
+    struct helper_job *next, *prev;
+    bool stuck;
+    atomic_bool cancel;
+};
+
+struct helpers_options {
+    unsigned threads;  /* 1.. */
+    uint64_t limit_ms; /* for one job; it is cancelled then, and stuck when it goes on as long
+                          again; 0: none */
+    void *(*tool_new)(void *ctx); /* what each thread works with, made in it; or NULL */
+    void (*tool_free)(void *tool);
+    void (*on_lost)(void *ctx, unsigned n); /* n threads in all are lost to stuck jobs; or NULL */
+    void *ctx;
+    int nice; /* added to the threads' niceness: loops go first */
+};
+
+/* NULL in *ret and -1 with ERR_IO when there are no threads or descriptors. */
+RG_MUSTCHECK int helpers_new(struct loop *l, const struct helpers_options *o, struct helpers **ret,
+                             struct err *e);
+
+/* Cancels what runs, forgets what waits (nobody is told), ends the threads. Returns how many
+ * threads do not end: then nothing that their jobs use may be freed, and the process should leave
+ * by _exit. NULL is accepted. */
+unsigned helpers_free(struct helpers *h);
+
+/* The job waits for a thread; key is copied. */
+void helpers_push(struct helpers *h, struct helper_job *j, struct str key);
+
+/* Whether the key has jobs whose end was not told yet: what must come after them is pushed, too. */
+bool helpers_busy(const struct helpers *h, struct str key);
+
+/* Nobody wants the job's result any more: done follows, soon when its work asks cancel_wanted. */
+void helpers_cancel(struct helpers *h, struct helper_job *j);
+
+#endif

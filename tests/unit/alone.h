@@ -1,0 +1,31 @@
+/*
+ * The part of Criterion that tests of threads use, for builds under ThreadSanitizer: Criterion
+ * shares memory with its children at addresses that ThreadSanitizer keeps for itself, so its
+ * programs do not start. Each test is a child of alone.c's main.
+ */
+#ifndef RG_UNIT_ALONE_H
+#define RG_UNIT_ALONE_H
+
+#include <stdbool.h>
+
+/* Before main: the program has this test. */
+void alone_add(const char *name, void (*body)(void));
+
+/* Ends the test with a failure unless it holds. */
+void alone_check(bool holds, const char *what, const char *file, int line);
+
+#define Test(suite, name)                                               \
+    static void suite##_##name##_test(void);                            \
+    __attribute__((constructor)) static void suite##_##name##_add(void) \
+    {                                                                   \
+        alone_add(#suite "::" #name, suite##_##name##_test);            \
+    }                                                                   \
+    static void suite##_##name##_test(void)
+
+#define cr_assert(holds, ...) alone_check((holds), #holds, __FILE__, __LINE__)
+#define cr_assert_not(holds, ...) cr_assert(!(holds))
+#define cr_assert_eq(a, b, ...) cr_assert((a) == (b))
+#define cr_assert_null(p, ...) cr_assert((p) == NULL)
+#define cr_assert_not_null(p, ...) cr_assert((p) != NULL)
+
+#endif

@@ -1,0 +1,294 @@
+#include "common/os/helpers.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/attrs.h"
+#include "common/base/cancel.h"
+#include "common/base/clock.h"
+#include "testing.h"
+
+enum { WAIT_MS = 10000 };
+
+/* A job that spins for a while, or until it is cancelled or let go. */
+struct work {
+    struct helper_job job;
+    uint64_t spin_us;
+    atomic_bool *gate; /* or NULL: it returns when this is set */
+    bool deaf;         /* does not ask whether it is cancelled */
+    atomic_bool began;
+    bool saw_cancel;
+    void *tool;
+    enum helper_end end;
+    int told; /* the how many-th end, from 1; 0: not told */
+};
+
+static int n_told;
+
+static void run(struct helper_job *j, void *tool)
+{
+    struct work *w = CONTAINER_OF(j, struct work, job);
+    uint64_t until = clock_us() + w->spin_us;
+
+    w->tool = tool;
+    atomic_store(&w->began, true);
+    while (w->gate ? !atomic_load(w->gate) : clock_us() < until) {
+        if (!w->deaf && cancel_wanted()) {
+            w->saw_cancel = true;
+            return;
+        }
+    }
+}
+
+static void done(struct helper_job *j, enum helper_end end)
+{
+    struct work *w = CONTAINER_OF(j, struct work, job);
+
+    w->end = end;
+    w->told = ++n_told;
+}
+
+static struct loop *loop;
+
+static struct helpers *pool(struct helpers_options o)
+{
+    struct helpers *h;
+    struct err e;
+
+    loop = loop_new(&e);
+    cr_assert_not_null(loop);
+    cr_assert_eq(helpers_new(loop, &o, &h, &e), 0, "%s", e.text);
+    n_told = 0;
+    return h;
+}
+
+static void push(struct helpers *h, struct work *w, const char *key)
+{
+    w->job.run = run;
+    w->job.done = done;
+    helpers_push(h, &w->job, str_cstr(key));
+}
+
+static void until_told(int n)
+{
+    uint64_t end_ms = clock_ms() + WAIT_MS;
+
+    while (n_told < n && clock_ms() < end_ms)
+        (void)loop_poll(loop, 50);
+    cr_assert_eq(n_told, n);
+}
+
+static void until_begun(struct work *w)
+{
+    uint64_t end_ms = clock_ms() + WAIT_MS;
+
+    while (!atomic_load(&w->began) && clock_ms() < end_ms)
+        (void)usleep(100);
+    cr_assert(atomic_load(&w->began));
+}
+
+static void close_pool(struct helpers *h)
+{
+    cr_assert_eq(helpers_free(h), 0);
+    loop_free(loop);
+}
+
+TEST(helpers, a_job_runs_and_is_told_on_the_loop)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 2});
+    struct work w = {0};
+
+    push(h, &w, "a");
+    cr_assert(helpers_busy(h, STR("a")));
+    cr_assert_not(helpers_busy(h, STR("b")));
+    until_told(1);
+    cr_assert_eq(w.end, HELPER_DONE);
+    cr_assert(w.job.began_us >= w.job.pushed_us && w.job.ended_us >= w.job.began_us);
+    cr_assert_not(helpers_busy(h, STR("a")));
+    close_pool(h);
+}
+
+TEST(helpers, jobs_of_a_key_run_in_order_one_at_a_time)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 3});
+    atomic_bool gate = false;
+    struct work w[6] = {{.gate = &gate}};
+
+    for (int i = 0; i < 6; i++)
+        push(h, &w[i], "a");
+    until_begun(&w[0]);
+    for (int i = 0; i < 20; i++)
+        (void)loop_poll(loop, 1);
+    cr_assert_not(atomic_load(&w[1].began));
+    atomic_store(&gate, true);
+    until_told(6);
+    for (int i = 0; i < 6; i++)
+        cr_assert_eq(w[i].told, i + 1);
+    close_pool(h);
+}
+
+TEST(helpers, keys_share_the_thread_by_time)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 1});
+    atomic_bool gate = false;
+    struct work first = {.gate = &gate}, greedy[8] = {0}, modest[8] = {0};
+
+    push(h, &first, "first");
+    until_begun(&first);
+    for (int i = 0; i < 8; i++) {
+        greedy[i].spin_us = 20000;
+        push(h, &greedy[i], "greedy");
+    }
+    for (int i = 0; i < 8; i++) {
+        modest[i].spin_us = 500;
+        push(h, &modest[i], "modest");
+    }
+    atomic_store(&gate, true);
+    until_told(17);
+    cr_assert(modest[7].told < greedy[3].told, "%d %d", modest[7].told, greedy[3].told);
+    cr_assert(greedy[0].told < modest[7].told, "a long job is not put off for ever");
+    close_pool(h);
+}
+
+TEST(helpers, used_time_is_remembered_between_single_jobs)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 1});
+    atomic_bool gate = false;
+    struct work a = {.spin_us = 30000}, first = {.gate = &gate}, again = {0}, b = {0};
+
+    push(h, &a, "greedy");
+    until_told(1);
+    push(h, &first, "first");
+    until_begun(&first);
+    push(h, &again, "greedy");
+    push(h, &b, "modest");
+    atomic_store(&gate, true);
+    until_told(4);
+    cr_assert(b.told < again.told);
+    close_pool(h);
+}
+
+TEST(helpers, a_job_that_waits_is_cancelled_without_running)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 1});
+    atomic_bool gate = false;
+    struct work w[3] = {{.gate = &gate}};
+
+    for (int i = 0; i < 3; i++)
+        push(h, &w[i], "a");
+    until_begun(&w[0]);
+    helpers_cancel(h, &w[1].job);
+    until_told(1);
+    cr_assert_eq(w[1].end, HELPER_CANCELLED);
+    cr_assert_eq(w[1].told, 1);
+    atomic_store(&gate, true);
+    until_told(3);
+    cr_assert_not(atomic_load(&w[1].began));
+    cr_assert_eq(w[2].end, HELPER_DONE);
+    close_pool(h);
+}
+
+TEST(helpers, a_running_job_hears_that_it_is_cancelled)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 1});
+    atomic_bool never = false;
+    struct work w = {.gate = &never};
+
+    push(h, &w, "a");
+    until_begun(&w);
+    helpers_cancel(h, &w.job);
+    until_told(1);
+    cr_assert_eq(w.end, HELPER_CANCELLED);
+    cr_assert(w.saw_cancel);
+    close_pool(h);
+}
+
+static unsigned lost;
+
+static void on_lost(void *ctx, unsigned n)
+{
+    (void)ctx;
+    lost = n;
+}
+
+TEST(helpers, a_job_beyond_its_time_is_cancelled_then_given_up)
+{
+    struct helpers *h =
+        pool((struct helpers_options){.threads = 1, .limit_ms = 40, .on_lost = on_lost});
+    atomic_bool never = false, gate = false;
+    struct work polite = {.gate = &never}, deaf = {.gate = &gate, .deaf = true}, after = {0};
+
+    push(h, &polite, "a");
+    until_told(1);
+    cr_assert_eq(polite.end, HELPER_CANCELLED);
+    cr_assert_eq(lost, 0);
+    push(h, &deaf, "a");
+    push(h, &after, "a");
+    until_told(3);
+    cr_assert_eq(deaf.end, HELPER_STUCK);
+    cr_assert_eq(after.end, HELPER_DONE, "another thread takes the lost one's place");
+    cr_assert_eq(lost, 1);
+    atomic_store(&gate, true);
+    close_pool(h); /* the lost one came back in the end */
+    cr_assert_eq(deaf.told, 2);
+}
+
+TEST(helpers, who_is_lost_for_good_is_counted_at_the_end)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 2});
+    static atomic_bool gate;
+    static struct work deaf = {.deaf = true};
+
+    deaf.gate = &gate;
+    push(h, &deaf, "a");
+    until_begun(&deaf);
+    cr_assert_eq(helpers_free(h), 1);
+    loop_free(loop);
+    (void)fflush(NULL);
+    _exit(0); /* what it uses is not freed */
+}
+
+static int tools;
+
+static void *tool_new(void *ctx)
+{
+    __atomic_add_fetch((int *)ctx, 1, __ATOMIC_RELAXED);
+    return ctx;
+}
+
+static void tool_free(void *tool)
+{
+    __atomic_sub_fetch((int *)tool, 1, __ATOMIC_RELAXED);
+}
+
+TEST(helpers, each_thread_makes_its_tool_when_it_is_needed)
+{
+    struct helpers *h = pool((struct helpers_options){
+        .threads = 2, .tool_new = tool_new, .tool_free = tool_free, .ctx = &tools});
+    struct work w = {0};
+
+    cr_assert_eq(__atomic_load_n(&tools, __ATOMIC_RELAXED), 0);
+    push(h, &w, "a");
+    until_told(1);
+    cr_assert_eq(w.tool, &tools);
+    cr_assert_eq(__atomic_load_n(&tools, __ATOMIC_RELAXED), 1);
+    close_pool(h);
+    cr_assert_eq(__atomic_load_n(&tools, __ATOMIC_RELAXED), 0);
+}
+
+TEST(helpers, what_runs_and_waits_at_the_end_is_dropped)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 1});
+    atomic_bool never = false;
+    struct work w[2] = {{.gate = &never}, {.gate = &never}};
+
+    push(h, &w[0], "a");
+    push(h, &w[1], "b");
+    until_begun(&w[0]);
+    close_pool(h);
+    cr_assert(w[0].saw_cancel);
+    cr_assert_not(atomic_load(&w[1].began));
+    cr_assert_eq(n_told, 0);
+}

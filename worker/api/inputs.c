@@ -1,0 +1,415 @@
+#include "worker/api/inputs.h"
+
+#include <stdio.h>
+
+#include "common/base/attrs.h"
+#include "common/base/nearest.h"
+#include "common/codec/utf8.h"
+#include "worker/api/query.h"
+#include "worker/engine/sampling.h"
+
+static const struct input rows[] = {
+#define CREATE INPUT_CREATE
+#define LISTING INPUT_LISTING
+#define VERSION INPUT_VERSION
+#define PAUSE INPUT_PAUSE
+#define STATE INPUT_STATE
+#define REWARD INPUT_REWARD
+#define COMPLETE INPUT_COMPLETE
+#define WAIT INPUT_WAIT
+#define FINALIZE INPUT_FINALIZE
+#define SAMPLES INPUT_SAMPLES
+#define EXPORTS INPUT_EXPORTS
+#define ORDERS INPUT_ORDERS
+#define X(sets, name, place, kind, min, max, choices, summary) \
+    {sets, name, PLACE_##place, INPUT_KIND_##kind, min, max, choices, summary},
+#include "worker/api/inputs.def"
+};
+
+const struct inputs inputs_all = {rows, ARRAY_LEN(rows)};
+
+enum { SHOWN = 48, VERSION_MAX = 256 };
+
+/* --- values, as errors show them --- */
+
+struct shown {
+    char text[SHOWN + 16];
+};
+
+/* At most SHOWN bytes, whole characters only. */
+static struct str cut(struct str s)
+{
+    struct str head = str_sub(s, 0, SHOWN);
+
+    return str_sub(head, 0, utf8_valid_len(head));
+}
+
+static const char *show(const struct json *v, struct shown *ret)
+{
+    struct str text = cut(json_text(v));
+    const char *more = text.len < json_text(v).len ? "..." : "";
+
+    switch ((enum json_kind)v->kind) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "a list";
+    case JSON_NULL:
+        return "null";
+    case JSON_BOOL:
+        return json_is_true(v) ? "true" : "false";
+    case JSON_STRING:
+        (void)snprintf(ret->text, sizeof(ret->text), "\"%.*s%s\"", (int)text.len, text.p, more);
+        return ret->text;
+    case JSON_NUMBER:
+    default:
+        (void)snprintf(ret->text, sizeof(ret->text), "%.*s%s", (int)text.len, text.p, more);
+        return ret->text;
+    }
+}
+
+static int bad(const char *name, const struct json *v, const char *allowed, struct err *e)
+{
+    struct shown shown;
+
+    return err_field(e, name, "%s must be %s, not %s", name, allowed, show(v, &shown));
+}
+
+static int bad_range(const struct input *in, const struct json *v, struct err *e)
+{
+    bool whole = in->kind == INPUT_KIND_INTEGER;
+    char allowed[80];
+
+    (void)snprintf(allowed, sizeof(allowed), "%s from %.0f to %.0f",
+                   whole ? "an integer" : "a number", in->min, in->max);
+    return bad(in->name, v, allowed, e);
+}
+
+/* --- one value --- */
+
+/* A number that came as text (a query, or a body whose option may also be one). */
+static const struct json *number_of(struct arena *a, const struct json *v, bool as_text)
+{
+    const struct json *n = NULL;
+
+    if (!as_text || !json_is(v, JSON_STRING))
+        return v;
+    if (json_parse(a, json_string(v), &n, NULL))
+        return v;
+    return n;
+}
+
+static int check_number(struct arena *a, const struct input *in, const struct json *given,
+                        bool as_text, struct err *e)
+{
+    const struct json *v = number_of(a, given, as_text);
+    int64_t n = 0;
+    double d = 0;
+
+    if (json_to_double(v, &d) || !(d >= in->min && d <= in->max) ||
+        (in->kind == INPUT_KIND_INTEGER && json_to_i64(v, &n)))
+        return bad_range(in, given, e);
+    return 0;
+}
+
+static int check_text(const struct input *in, const struct json *v, struct err *e)
+{
+    char allowed[64];
+
+    if (json_is(v, JSON_STRING) && (double)v->n >= in->min && (double)v->n <= in->max)
+        return 0;
+    (void)snprintf(allowed, sizeof(allowed), "a text%s of at most %.0f bytes",
+                   in->min > 0 ? " that is not empty," : "", in->max);
+    return bad(in->name, v, allowed, e);
+}
+
+static int check_name(const struct input *in, const struct json *v, struct err *e)
+{
+    struct str left = str_cstr(in->choices), given = json_string(v);
+    char allowed[200];
+
+    while (left.len > 0) {
+        size_t comma = str_find(left, STR(", "), 0);
+        struct str one = str_sub(left, 0, comma == SIZE_MAX ? left.len : comma);
+
+        if (given.p && str_eq(one, given))
+            return 0;
+        left = str_sub(left, one.len + 2, SIZE_MAX);
+    }
+    (void)snprintf(allowed, sizeof(allowed), "one of %s", in->choices);
+    return bad(in->name, v, allowed, e);
+}
+
+/* In a query the name alone is enough; a reader may want more. */
+static int check_switch(const struct input *in, const struct json *v, struct err *e)
+{
+    static const char *const words[] = {"on", "off", "true", "false", "1", "0", ""};
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        if (str_eq_c(json_text(v), words[i]))
+            return 0;
+    }
+    return json_is(v, JSON_BOOL) ? 0 : bad(in->name, v, "on or off", e);
+}
+
+static int check_labels(const struct input *in, const struct json *v, struct err *e)
+{
+    if (!json_is(v, JSON_OBJECT))
+        return bad(in->name, v, "an object", e);
+    for (uint32_t i = 0; i < v->n; i++) {
+        struct str name = cut(json_string(&v->members[i].key));
+        char path[SHOWN + 16];
+
+        if (json_text(&v->members[i].value).p && name.len > 0)
+            continue;
+        (void)snprintf(path, sizeof(path), "%s.%.*s", in->name, (int)name.len, name.p);
+        return bad(path, &v->members[i].value, "a string or a number, under a name", e);
+    }
+    return 0;
+}
+
+static int check_weights(const struct input *in, const struct json *v, struct err *e)
+{
+    struct str text = json_string(v);
+    int64_t n = -1;
+    bool below = text.len > 1 && text.p[0] == '-' && text.p[1] >= '0' && text.p[1] <= '9';
+
+    if (json_is(v, JSON_STRING) && text.len > 0 && text.len <= VERSION_MAX && !below)
+        return 0;
+    if (json_to_i64(v, &n) == 0 && n >= 0)
+        return 0;
+    return bad(in->name, v, "an integer of 0 or more, a name of at most 256 bytes, or null", e);
+}
+
+static bool is_name(struct str s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        char c = s.p[i];
+
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              c == '_' || c == '-' || c == '.' || c == '/'))
+            return false;
+    }
+    return s.len > 0;
+}
+
+/* A '=' parts name and value. Without one the whole is a name, of plain letters: "group:1" is a
+ * slip, which would find nothing. */
+static int check_filter(const struct input *in, const struct json *v, struct err *e)
+{
+    struct str given = json_string(v);
+    size_t eq = str_find(given, STR("="), 0);
+
+    if ((eq != SIZE_MAX && eq > 0) || (eq == SIZE_MAX && is_name(given)))
+        return 0;
+    return bad(in->name, v, "NAME=VALUE, or NAME for any value", e);
+}
+
+/* --- sampling parameters --- */
+
+static int unknown_parameter(const char *where, struct str given, struct err *e)
+{
+    struct str shown = cut(given);
+    struct nearest near = nearest_to(given);
+    struct buf known = {0};
+    char name[SHOWN + 1];
+
+    (void)snprintf(name, sizeof(name), "%.*s", (int)shown.len, shown.p);
+    for (size_t i = 0; sampling_name_at(i); i++)
+        nearest_offer(&near, sampling_name_at(i));
+    sampling_names(&known);
+    (void)err_field(e, name, "%s: \"%s\" is no sampling parameter%s%s%s. Known: %.*s", where, name,
+                    near.name ? " (did you mean \"" : "", near.name ? near.name : "",
+                    near.name ? "\"?)" : "", (int)known.len, known.p);
+    buf_done(&known);
+    return -1;
+}
+
+int inputs_check_sampling(const struct json *given, struct err *e)
+{
+    struct sampling unused = SAMPLING_DEFAULTS;
+    struct arena a = {0};
+    int rc = 0;
+
+    for (size_t i = 0; json_is(given, JSON_OBJECT) && i < given->n && rc == 0; i++) {
+        struct str name = json_string(&given->members[i].key);
+
+        rc = sampling_known(name) ? sampling_set(&a, &unused, name, &given->members[i].value, e)
+                                  : unknown_parameter("sampling_params", name, e);
+    }
+    arena_done(&a);
+    return rc;
+}
+
+/* A lock on a name that no call has would lock nothing, and say nothing. */
+static int check_locks(const struct input *in, const struct json *v, struct err *e)
+{
+    if (!json_is(v, JSON_ARRAY))
+        return bad(in->name, v, "a list", e);
+    for (uint32_t i = 0; i < v->n; i++) {
+        char where[40];
+
+        (void)snprintf(where, sizeof(where), "lock_sampling[%u]", i);
+        if (!json_is(&v->items[i], JSON_STRING)) {
+            (void)bad(where, &v->items[i], "the name of a sampling parameter", e);
+        } else if (sampling_known(json_string(&v->items[i]))) {
+            continue;
+        } else {
+            (void)unknown_parameter(where, json_string(&v->items[i]), e);
+        }
+        (void)snprintf(e->param, sizeof(e->param), "%s", in->name);
+        return -1;
+    }
+    return 0;
+}
+
+/* --- a field --- */
+
+/* Null in a body means "not given", but for the version, which it takes back. */
+static int check_value(struct arena *a, const struct input *in, const struct json *v, bool as_text,
+                       struct err *e)
+{
+    if (json_is_null(v))
+        return 0;
+    switch (in->kind) {
+    case INPUT_KIND_BOOL:
+        return json_is(v, JSON_BOOL) ? 0 : bad(in->name, v, "true or false", e);
+    case INPUT_KIND_SWITCH:
+        return check_switch(in, v, e);
+    case INPUT_KIND_INTEGER:
+    case INPUT_KIND_NUMBER:
+        return check_number(a, in, v, as_text, e);
+    case INPUT_KIND_TEXT:
+        return check_text(in, v, e);
+    case INPUT_KIND_NAME:
+        return check_name(in, v, e);
+    case INPUT_KIND_OBJECT:
+        return json_is(v, JSON_OBJECT) ? 0 : bad(in->name, v, "an object", e);
+    case INPUT_KIND_LOCKS:
+        return check_locks(in, v, e);
+    case INPUT_KIND_LABELS:
+        return check_labels(in, v, e);
+    case INPUT_KIND_SAMPLING:
+        return json_is(v, JSON_OBJECT) ? inputs_check_sampling(v, e)
+                                       : bad(in->name, v, "an object", e);
+    case INPUT_KIND_WEIGHTS:
+        return check_weights(in, v, e);
+    case INPUT_KIND_FILTER:
+        return check_filter(in, v, e);
+    case INPUT_KIND_HIDDEN:
+    default:
+        return 0;
+    }
+}
+
+static bool takes(const struct route *route, const struct input *in, enum input_place place)
+{
+    return (in->sets & route->inputs) && (in->place & place);
+}
+
+static const struct input *find(const struct route *route, enum input_place place, struct str name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        if (takes(route, &rows[i], place) && str_eq_c(name, rows[i].name))
+            return &rows[i];
+    }
+    return NULL;
+}
+
+/* Known names in `ret`; the one that was meant, if there is such. */
+static const char *known_names(const struct route *route, enum input_place place, struct str given,
+                               struct buf *ret)
+{
+    struct nearest near = nearest_to(given);
+
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        if (!takes(route, &rows[i], place) || rows[i].kind == INPUT_KIND_HIDDEN)
+            continue;
+        nearest_offer(&near, rows[i].name);
+        buf_printf(ret, "%s%s", ret->len > 0 ? ", " : "", rows[i].name);
+    }
+    return near.name;
+}
+
+static int unknown(const struct route *route, enum input_place place, struct str given,
+                   struct err *e)
+{
+    const char *what = place == PLACE_BODY ? "body field" : "query parameter";
+    struct str shown = cut(given);
+    struct buf known = {0};
+    const char *near = known_names(route, place, given, &known);
+    char name[SHOWN + 1];
+
+    (void)snprintf(name, sizeof(name), "%.*s", (int)shown.len, shown.p);
+    if (known.len == 0)
+        (void)err_field(e, name, "unknown %s \"%s\": this request takes no %ss", what, name, what);
+    else
+        (void)err_field(e, name, "unknown %s \"%s\"%s%s%s. Known: %.*s", what, name,
+                        near ? " (did you mean \"" : "", near ? near : "", near ? "\"?)" : "",
+                        (int)known.len, known.p);
+    buf_done(&known);
+    return -1;
+}
+
+static int check_field(struct arena *a, const struct route *route, enum input_place place,
+                       struct str name, const struct json *v, struct err *e)
+{
+    const struct input *in = find(route, place, name);
+
+    if (!in)
+        return unknown(route, place, name, e);
+    return check_value(a, in, v, in->place & PLACE_QUERY, e);
+}
+
+/* --- a request --- */
+
+static int check_body(struct arena *a, const struct route *route, struct str text, struct err *e)
+{
+    const struct json *body = NULL;
+    struct str trimmed = str_trim(text);
+
+    if (trimmed.len == 0)
+        return 0;
+    if (json_parse_once(a, trimmed, &body, e))
+        return -1;
+    if (!json_is_null(body) && !json_is(body, JSON_OBJECT))
+        return err_set(e, ERR_INVALID, "the body must be a JSON object");
+    for (uint32_t i = 0; !json_is_null(body) && i < body->n; i++) {
+        const struct json_member *m = &body->members[i];
+
+        if (check_field(a, route, PLACE_BODY, json_string(&m->key), &m->value, e))
+            return -1;
+    }
+    return 0;
+}
+
+static int check_query(struct arena *a, const struct route *route, struct str query, struct err *e)
+{
+    struct str left = query, name, value;
+
+    while (query_next(a, &left, &name, &value)) {
+        struct json v = json_make_string(value);
+        struct str others = left, other, unused;
+
+        if (check_field(a, route, PLACE_QUERY, name, &v, e))
+            return -1;
+        while (query_next(a, &others, &other, &unused)) {
+            if (str_eq(other, name)) /* a known one: it has passed */
+                return err_field(e, find(route, PLACE_QUERY, name)->name,
+                                 "the query parameter \"%.*s\" stands twice", (int)name.len,
+                                 name.p);
+        }
+    }
+    return 0;
+}
+
+int inputs_check(const struct route *route, struct str query, struct str body, struct err *e)
+{
+    struct arena a = {0};
+    int rc = check_query(&a, route, query, e);
+
+    if (rc == 0)
+        rc = check_body(&a, route, body, e);
+    arena_done(&a);
+    return rc;
+}

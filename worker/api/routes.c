@@ -1,0 +1,19 @@
+#include "worker/api/routes.h"
+
+#include "common/base/attrs.h"
+#include "worker/api/handlers.h"
+
+static const struct route global[] = {
+#define GLOBAL(method, path, scopes, handler, inputs, summary) \
+    {method, path, scopes, handler, INPUT_##inputs, summary},
+#include "worker/api/routes.def"
+};
+
+static const struct route session[] = {
+#define SESSION(method, path, scopes, handler, inputs, summary) \
+    {method, path, scopes, handler, INPUT_##inputs, summary},
+#include "worker/api/routes.def"
+};
+
+const struct routes routes_global = {global, ARRAY_LEN(global)};
+const struct routes routes_session = {session, ARRAY_LEN(session)};

@@ -1,0 +1,51 @@
+/*
+ * struct route: one row of routes.def. Who looks up a route, checks what it takes or describes it
+ * (/openapi.json) reads these two tables.
+ */
+#ifndef RG_API_ROUTES_H
+#define RG_API_ROUTES_H
+
+#include <stddef.h>
+
+#include "common/proc/keys.h"
+
+struct api_request;
+
+enum { SCOPE_A = 1u << KEY_ADMIN, SCOPE_R = 1u << KEY_RUNNER, SCOPE_G = 1u << KEY_AGENT };
+
+/* What a route takes: a set of rows of inputs.def. */
+enum input_set {
+    INPUT_NOTHING = 0,
+    INPUT_CREATE = 1u << 0,
+    INPUT_LISTING = 1u << 1,
+    INPUT_VERSION = 1u << 2,
+    INPUT_PAUSE = 1u << 3,
+    INPUT_RESUME = 1u << 4,
+    INPUT_STATE = 1u << 5,
+    INPUT_REWARD = 1u << 6,
+    INPUT_COMPLETE = 1u << 7,
+    INPUT_WAIT = 1u << 8,
+    INPUT_TRAJECTORIES = 1u << 9,
+    INPUT_FINALIZE = 1u << 10,
+    INPUT_SAMPLES = 1u << 11,
+    INPUT_EXPORTS = INPUT_TRAJECTORIES | INPUT_FINALIZE | INPUT_SAMPLES,
+    INPUT_ORDERS = INPUT_VERSION | INPUT_PAUSE | INPUT_RESUME,
+};
+
+struct route {
+    const char *method, *path;
+    unsigned scopes;
+    void (*handler)(struct api_request *r);
+    unsigned inputs; /* enum input_set */
+    const char *summary;
+};
+
+struct routes {
+    const struct route *at;
+    size_t n;
+};
+
+extern const struct routes routes_global;  /* whole paths */
+extern const struct routes routes_session; /* behind /sessions/{id} */
+
+#endif
