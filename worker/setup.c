@@ -46,6 +46,13 @@ struct session_defaults setup_sessions(const struct config *c)
         [MATCHER_LOOSE_TOOL_CALL] = "loose_tool_call",
         [MATCHER_ROLE_CONTENT_ONLY] = "role_content_only",
     };
+
+    static const enum session_truncated truncated[] = {
+        [ON_TRUNCATED_AUTO] = TRUNCATED_AUTO,
+        [ON_TRUNCATED_CONTINUE] = TRUNCATED_CONTINUE,
+        [ON_TRUNCATED_BRANCH] = TRUNCATED_BRANCH,
+        [ON_TRUNCATED_REFUSE] = TRUNCATED_REFUSE,
+    };
     struct session_defaults d;
 
     session_defaults_init(&d);
@@ -56,6 +63,8 @@ struct session_defaults setup_sessions(const struct config *c)
     d.idempotent_retry = c->idempotent_retry;
     d.ignore_cch = c->ignore_cch;
     d.branch_on_rewrite = c->on_template_rewrite == REWRITE_BRANCH;
+    d.on_truncated = truncated[c->on_truncated];
+    d.refuse_completed = c->after_complete == AFTER_COMPLETE_REFUSE;
     d.max_nodes = (uint32_t)c->max_nodes;
     d.ttl_ms = (uint64_t)c->session_ttl_ms;
     d.tombstone_ttl_ms = (uint64_t)c->tombstone_ttl_ms;

@@ -183,6 +183,8 @@ def scenario(seed):
     o = {"history": history, "message_matcher": r.choice(["canonical", "canonical", "strict", "loose_tool_call", "role_content_only"])}
     if history == "tree":
         o["idempotent_retry"] = r.random() < .5
+        if r.random() < .6:
+            o["on_truncated"] = r.choice(["continue", "refuse"])
     if history == "chains":
         o["rollback_last_assistant"] = r.random() < .7
         if r.random() < .3:

@@ -232,6 +232,7 @@ class Tree:
     def __init__(self, opts, encode=encode):
         self.matcher = opts.get("message_matcher", "canonical")
         self.idempotent = opts.get("idempotent_retry", True)
+        self.refuses = opts.get("on_truncated", "refuse" if opts.get("message_matcher") == "strict" else "continue") == "refuse"
         self.commits, self.plans = [], []
         self.encode = encode
         self.seq = 0
@@ -247,7 +248,7 @@ class Tree:
 
     def prepare(self, call, messages, tools, sampling, context=0, refuse=True):
         c = self.attach(messages, tools)
-        if c and c["truncated"] and refuse:
+        if c and c["truncated"] and refuse and self.refuses:
             raise Refused(409)
         if c is None:
             seq = Seq().context(self.encode(render(messages, tools)))

@@ -289,6 +289,8 @@ static int find_session(struct api_request *r, struct call *c, struct err *e)
         s = session_find(env->store, r->id, &ended);
     if (s) {
         memcpy(c->id, r->id.p, r->id.len);
+        if (session_phase(s) == SESSION_COMPLETED) /* recorded all the same, and said */
+            exchange_set_header(r->x, "Rollgate-Session-Phase", STR("completed"));
         return session_refuse_foreign(s, e);
     }
     if (ended)

@@ -14,6 +14,7 @@ static const char *const NAMES[CAUSE_COUNT] = {
     [CAUSE_TOOLS_CHANGED] = "tools_changed",
     [CAUSE_KWARGS_CHANGED] = "template_kwargs_changed",
     [CAUSE_TEMPLATE_REWRITE] = "template_rewrite",
+    [CAUSE_TRUNCATED] = "truncated_answer",
 };
 
 const char *session_cause_name(enum session_cause c)

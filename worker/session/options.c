@@ -81,6 +81,53 @@ static int read_policy(const struct session_store *st, const struct json *v,
     return 0;
 }
 
+static const char *const truncated_names[] = {[TRUNCATED_AUTO] = "auto",
+                                              [TRUNCATED_CONTINUE] = "continue",
+                                              [TRUNCATED_BRANCH] = "branch",
+                                              [TRUNCATED_REFUSE] = "refuse"};
+
+/* A chain and a linear history have one path: there is nothing to branch off. */
+static bool can_branch(const struct session_options *o)
+{
+    return o->policy == &policy_tree || o->policy == &policy_timelines;
+}
+
+static enum session_truncated resolve_truncated(const struct session_options *o,
+                                                enum session_truncated given)
+{
+    if (given == TRUNCATED_AUTO)
+        return o->policy == &policy_tree && o->matcher.kind == MATCHER_STRICT ? TRUNCATED_REFUSE
+                                                                              : TRUNCATED_CONTINUE;
+    return given == TRUNCATED_BRANCH && !can_branch(o) ? TRUNCATED_CONTINUE : given;
+}
+
+/* What happens at the end of an answer that was cut, and at the end of the session. */
+static int read_ends(const struct session_store *st, const struct json *v,
+                     struct session_options *o, struct err *e)
+{
+    const struct session_defaults *d = &st->defaults;
+    enum session_truncated given = TRUNCATED_AUTO;
+    struct str truncated, complete;
+
+    if (read_name(v, "on_truncated", truncated_names[d->on_truncated], &truncated, e) != 0 ||
+        read_name(v, "after_complete", d->refuse_completed ? "refuse" : "serve", &complete, e) != 0)
+        return -1;
+    while (given < ARRAY_LEN(truncated_names) && !str_eq_c(truncated, truncated_names[given]))
+        given++;
+    if (given == ARRAY_LEN(truncated_names))
+        return err_field(e, "on_truncated",
+                         "on_truncated must be one of auto, continue, branch, refuse");
+    if (given == TRUNCATED_BRANCH && !can_branch(o) && !json_is_null(json_get(v, "on_truncated")))
+        return err_field(e, "on_truncated",
+                         "on_truncated branch needs history tree or timelines, not %s",
+                         o->policy->name);
+    o->on_truncated = resolve_truncated(o, given);
+    o->refuse_completed = str_eq_c(complete, "refuse");
+    if (!o->refuse_completed && !str_eq_c(complete, "serve"))
+        return err_field(e, "after_complete", "after_complete must be serve or refuse");
+    return 0;
+}
+
 static int read_values(const struct json *v, struct session_options *o, struct err *e)
 {
     const struct json *lock;
@@ -115,7 +162,7 @@ int session_options_read(const struct session_store *st, const struct json *v,
     if (!json_is_null(v) && v->kind != JSON_OBJECT)
         return err_set(e, ERR_INVALID, "session options must be an object");
     if (read_policy(st, v, ret, e) != 0 || read_values(v, ret, e) != 0 ||
-        group_read(v, ret, e) != 0)
+        read_ends(st, v, ret, e) != 0 || group_read(v, ret, e) != 0)
         return -1;
     if (read_bool(v, "rollback_last_assistant", &ret->rollback_last_assistant, e) != 0 ||
         read_bool(v, "idempotent_retry", &ret->idempotent_retry, e) != 0 ||
@@ -171,6 +218,8 @@ void session_options_write(const struct session_options *opt, struct buf *json)
     put_bool(&o, "ignore_tools", opt->ignore_tools);
     put_bool(&o, "ignore_cch", opt->matcher.ignore_cch);
     put_bool(&o, "branch_on_rewrite", opt->branch_on_rewrite);
+    put_name(&o, "on_truncated", truncated_names[opt->on_truncated]);
+    put_name(&o, "after_complete", opt->refuse_completed ? "refuse" : "serve");
     put_count(&o, "prompt_length", opt->prompt_length);
     put_count(&o, "response_length", opt->response_length);
     put_count(&o, "ttl_s", opt->ttl_ms / 1000);

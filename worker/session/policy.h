@@ -14,7 +14,7 @@ struct policy {
     const char *name;
 
     /* p->walk and p->gate are set. Sets parent, covered, prompt and, where it applies, chain,
-     * rollback, head_version. ERR_TRUNCATED, ERR_HISTORY_CONFLICT. */
+     * rollback, head_version. ERR_HISTORY_CONFLICT. */
     int (*position)(struct session *s, struct plan *p, struct err *e);
 
     /* Whether the position still stands: ERR_STATE_CONFLICT otherwise. NULL: always. */

@@ -278,8 +278,32 @@ static int leave_text(const struct session *s, struct plan *p, struct err *e)
     return 0;
 }
 
+/* The request extends an answer that was cut by length. */
+static int meet_truncated(const struct session *s, struct plan *p, bool *ret_branches,
+                          struct err *e)
+{
+    *ret_branches = false;
+    if (!p->parent || !turn_truncated(p->parent) || p->look)
+        return 0;
+    if (s->options.on_truncated == TRUNCATED_REFUSE)
+        return err_set(e, ERR_TRUNCATED,
+                       "a truncated generation cannot be extended: the matched answer (message %u) "
+                       "ended with finish_reason 'length'; branch before it instead, or make the "
+                       "session with on_truncated \"continue\" or \"branch\"",
+                       p->covered - 1);
+    if (s->options.on_truncated == TRUNCATED_CONTINUE || p->chain)
+        return 0;
+    while (p->parent && turn_truncated(p->parent))
+        p->parent = p->parent->parent;
+    p->covered = p->parent ? p->parent->node->depth : 0;
+    *ret_branches = true;
+    return 0;
+}
+
 static int position(struct session *s, struct plan *p, struct err *e)
 {
+    bool branches;
+
     p->gate = forest_gate(&s->forest, p->chat.tools, p->chat.kwargs);
     if (p->gate) {
         forest_walk(&s->forest, p->gate, p->chat.messages, p->arena, &p->walk);
@@ -294,7 +318,11 @@ static int position(struct session *s, struct plan *p, struct err *e)
         return -1;
     if (!p->text && leave_text(s, p, e) != 0)
         return -1;
+    if (meet_truncated(s, p, &branches, e) != 0)
+        return -1;
     cause_find(s, p);
+    if (branches)
+        p->pub.cause = CAUSE_TRUNCATED;
     take_stored_spelling(p);
     return 0;
 }
@@ -338,6 +366,10 @@ int session_prepare(struct session *s, struct model_scratch *scratch, struct are
         return err_set(e, ERR_SESSION_ENDED, "this session has ended");
     if (session_refuse_foreign(s, e) != 0)
         return -1;
+    if (s->phase == SESSION_COMPLETED && s->options.refuse_completed && !in->look)
+        return err_set(e, ERR_SESSION_ENDED,
+                       "this session was completed, and takes no calls after that (after_complete "
+                       "is refuse)");
     p = plan_new(s, a, in);
     session_use(s);
     if (build(s, p, scratch, in, e) != 0) {

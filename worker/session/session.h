@@ -44,7 +44,18 @@ enum session_cause {
     CAUSE_TOOLS_CHANGED,
     CAUSE_KWARGS_CHANGED,
     CAUSE_TEMPLATE_REWRITE,
+    CAUSE_TRUNCATED,
     CAUSE_COUNT
+};
+
+/* What a request meets that extends an answer cut by length. Whatever it is, no stored id changes.
+ */
+enum session_truncated {
+    TRUNCATED_AUTO,     /* of the process: continue; tree with the matcher strict: refuse */
+    TRUNCATED_CONTINUE, /* the stored ids, closed as the template closes a turn, mask 0 */
+    TRUNCATED_BRANCH,   /* tree, timelines: stands on the turn before; the cut answer is rendered
+                           as the client sent it, and its own turn stays a leaf */
+    TRUNCATED_REFUSE    /* 409 truncated_generation */
 };
 
 /* Process-wide defaults; a session's own options override them (POST /sessions). */
@@ -55,6 +66,8 @@ struct session_defaults {
     bool idempotent_retry;
     bool ignore_cch;
     bool branch_on_rewrite; /* --on-template-rewrite=branch */
+    enum session_truncated on_truncated;
+    bool refuse_completed; /* --after-complete=refuse: no new call after `complete` */
     uint32_t max_nodes;
     uint64_t ttl_ms;
     uint64_t tombstone_ttl_ms;

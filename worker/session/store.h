@@ -28,6 +28,8 @@ struct session_options {
     bool compare_tokens; /* timeline_compare_level == "token" */
     uint64_t prompt_length, response_length, ttl_ms;
     const struct json *sampling, *lock_sampling, *labels, *metadata; /* or NULL */
+    enum session_truncated on_truncated;                             /* not AUTO */
+    bool refuse_completed;
     uint32_t max_nodes;
     struct str group;            /* absent: none (group.h) */
     int32_t rollout, group_size; /* -1, 0: not said */

@@ -14,18 +14,6 @@ static void position_deepest(struct plan *p)
 static int tree_position(struct session *s, struct plan *p, struct err *e)
 {
     (void)s;
-    position_deepest(p);
-    if (p->parent && turn_truncated(p->parent) && !p->look)
-        return err_set(e, ERR_TRUNCATED,
-                       "a truncated generation cannot be extended: the matched answer (message %u) "
-                       "ended with finish_reason 'length'; branch before it instead",
-                       p->covered - 1);
-    return 0;
-}
-
-static int timelines_position(struct session *s, struct plan *p, struct err *e)
-{
-    (void)s;
     (void)e;
     position_deepest(p);
     return 0;
@@ -51,4 +39,4 @@ const struct policy policy_tree = {
     .name = "tree", .position = tree_position, .branches = tree_branches};
 
 const struct policy policy_timelines = {
-    .name = "timelines", .position = timelines_position, .branches = timelines_branches};
+    .name = "timelines", .position = tree_position, .branches = timelines_branches};

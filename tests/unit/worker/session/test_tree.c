@@ -126,11 +126,11 @@ TEST(tree, an_answer_in_flight_keeps_its_ground)
     kit_done(&k);
 }
 
-TEST(tree, a_truncated_answer_cannot_be_extended)
+TEST(tree, a_truncated_answer_can_be_refused)
 {
     struct kit k;
 
-    kit_init(&k, NULL);
+    kit_init(&k, "{\"on_truncated\":\"refuse\"}");
     cr_expect_eq(kit_answer(&k, kit_ask(&k, "[" U("q") "]", NULL), "cut", true), 0);
     cr_expect_null(kit_ask(&k, "[" U("q") "," A("cut") "," U("r") "]", NULL));
     cr_expect_eq(k.err.kind, ERR_TRUNCATED);
