@@ -9,6 +9,8 @@
 
 enum { ID_BITS = 21, RANK_BITS = 22, SHORT_WORD = 48, MERGE_BATCH = 64 };
 
+enum { WINDOW = 384, WINDOW_TAIL = 32 }; /* symbols of a long word that are merged at a time */
+
 #define NO_RANK UINT32_MAX
 #define SPACE_PIECE "\xe2\x96\x81"
 
@@ -172,19 +174,34 @@ static void reserve(struct bpe_scratch *s, size_t n)
         return;
     s->cap = n + n / 2 + 256;
     s->id = mem_realloc_array(s->id, s->cap, sizeof(*s->id));
-    s->rank = mem_realloc_array(s->rank, s->cap, sizeof(*s->rank));
-    s->next = mem_realloc_array(s->next, s->cap, sizeof(*s->next));
-    s->prev = mem_realloc_array(s->prev, s->cap, sizeof(*s->prev));
-    s->heap = mem_realloc_array(s->heap, s->cap * 3, sizeof(*s->heap));
+    s->token = mem_realloc_array(s->token, s->cap, sizeof(*s->token));
+    s->span = mem_realloc_array(s->span, s->cap, sizeof(*s->span));
+}
+
+static void queue_reserve(struct bpe_queue *q, size_t n)
+{
+    if (n <= q->cap)
+        return;
+    q->cap = n + WINDOW;
+    q->id = mem_realloc_array(q->id, q->cap, sizeof(*q->id));
+    q->rank = mem_realloc_array(q->rank, q->cap, sizeof(*q->rank));
+    q->next = mem_realloc_array(q->next, q->cap, sizeof(*q->next));
+    q->prev = mem_realloc_array(q->prev, q->cap, sizeof(*q->prev));
+    q->span = mem_realloc_array(q->span, q->cap, sizeof(*q->span));
+    q->heap = mem_realloc_array(q->heap, q->cap * 3, sizeof(*q->heap));
 }
 
 void bpe_scratch_done(struct bpe_scratch *s)
 {
     free(s->id);
-    free(s->rank);
-    free(s->next);
-    free(s->prev);
-    free(s->heap);
+    free(s->token);
+    free(s->span);
+    free(s->queue.id);
+    free(s->queue.rank);
+    free(s->queue.next);
+    free(s->queue.prev);
+    free(s->queue.span);
+    free(s->queue.heap);
     buf_done(&s->text);
     *s = (struct bpe_scratch){0};
 }
@@ -288,8 +305,10 @@ static int char_symbols(const struct bpe *b, struct symbols *y, struct str word,
 
 /* --- merging --- */
 
-static size_t merge_short(const struct bpe *b, int32_t *id, uint32_t *rank, size_t n)
+static size_t merge_short(const struct bpe *b, int32_t *id, size_t n)
 {
+    uint32_t rank[SHORT_WORD];
+
     for (size_t i = 0; i + 1 < n; i++)
         rank[i] = pair_rank(b, id[i], id[i + 1]);
     while (n > 1) {
@@ -351,47 +370,122 @@ static uint64_t heap_pop(uint64_t *heap, size_t *n)
 }
 
 /* Ranks the pair that starts at `at` anew and queues it. */
-static void rank_pair(const struct bpe *b, struct bpe_scratch *s, size_t *heap_n, int32_t at)
+static void rank_pair(const struct bpe *b, struct bpe_queue *q, size_t *heap_n, int32_t at)
 {
-    int32_t next = s->next[at];
+    int32_t next = q->next[at];
 
-    s->rank[at] = next < 0 ? NO_RANK : pair_rank(b, s->id[at], s->id[next]);
-    if (s->rank[at] != NO_RANK)
-        heap_push(s->heap, heap_n, (uint64_t)s->rank[at] << 32 | (uint32_t)at);
+    q->rank[at] = next < 0 ? NO_RANK : pair_rank(b, q->id[at], q->id[next]);
+    if (q->rank[at] != NO_RANK)
+        heap_push(q->heap, heap_n, (uint64_t)q->rank[at] << 32 | (uint32_t)at);
 }
 
-static size_t merge_long(const struct bpe *b, struct bpe_scratch *s, size_t n)
+/* Merges the n symbols at q->id in place; returns how many tokens they become. */
+static size_t merge_queue(const struct bpe *b, struct bpe_queue *q, size_t n)
 {
     size_t heap_n = 0, out = 0;
 
     for (size_t i = 0; i < n; i++) {
-        s->next[i] = i + 1 < n ? (int32_t)(i + 1) : -1;
-        s->prev[i] = (int32_t)i - 1;
-        s->rank[i] = i + 1 < n ? pair_rank(b, s->id[i], s->id[i + 1]) : NO_RANK;
-        if (s->rank[i] != NO_RANK)
-            s->heap[heap_n++] = (uint64_t)s->rank[i] << 32 | (uint32_t)i;
+        q->next[i] = i + 1 < n ? (int32_t)(i + 1) : -1;
+        q->prev[i] = (int32_t)i - 1;
+        q->rank[i] = i + 1 < n ? pair_rank(b, q->id[i], q->id[i + 1]) : NO_RANK;
+        if (q->rank[i] != NO_RANK)
+            q->heap[heap_n++] = (uint64_t)q->rank[i] << 32 | (uint32_t)i;
     }
     for (size_t i = heap_n / 2; i-- > 0;)
-        sift_down(s->heap, heap_n, i);
+        sift_down(q->heap, heap_n, i);
     while (heap_n > 0) {
-        uint64_t top = heap_pop(s->heap, &heap_n);
+        uint64_t top = heap_pop(q->heap, &heap_n);
         int32_t at = (int32_t)(uint32_t)top, gone;
 
-        if (s->rank[at] != (uint32_t)(top >> 32))
+        if (q->rank[at] != (uint32_t)(top >> 32))
             continue; /* merged away, or ranked anew since */
-        gone = s->next[at];
-        s->id[at] = b->merged[top >> 32];
-        s->rank[gone] = NO_RANK;
-        s->next[at] = s->next[gone];
-        if (s->next[at] >= 0)
-            s->prev[s->next[at]] = at;
-        rank_pair(b, s, &heap_n, at);
-        if (s->prev[at] >= 0)
-            rank_pair(b, s, &heap_n, s->prev[at]);
+        gone = q->next[at];
+        q->id[at] = b->merged[top >> 32];
+        q->rank[gone] = NO_RANK;
+        q->next[at] = q->next[gone];
+        if (q->next[at] >= 0)
+            q->prev[q->next[at]] = at;
+        rank_pair(b, q, &heap_n, at);
+        if (q->prev[at] >= 0)
+            rank_pair(b, q, &heap_n, q->prev[at]);
     }
-    for (int32_t i = 0; i >= 0; i = s->next[i])
-        s->id[out++] = s->id[i];
+    for (int32_t i = 0, next; i >= 0; i = next) {
+        next = q->next[i];
+        q->id[out] = q->id[i];
+        q->span[out++] = (uint32_t)((next < 0 ? (int32_t)n : next) - i);
+    }
     return out;
+}
+
+static size_t merge_symbols(const struct bpe *b, struct bpe_queue *q, const int32_t *symbols,
+                            size_t n)
+{
+    queue_reserve(q, n);
+    memcpy(q->id, symbols, n * sizeof(*symbols));
+    return merge_queue(b, q, n);
+}
+
+/*
+ * A long word in windows. What makes that exact: tokens are the merged form of their symbols if and
+ * only if every two neighbours are that of theirs. (The first merge across a border would be the
+ * lowest of all, so also of the two tokens it joins, whose merges before it are the same in both.)
+ * So a window's tokens may be kept but for the last ones, which the text behind it may change;
+ * where the next window begins, the two tokens that meet are merged alone, and if they do not stay
+ * as they are, the last kept one is given up and read again.
+ */
+struct window_merge {
+    const int32_t *symbols;
+    size_t n, at; /* symbols in all; where the next window begins */
+    size_t kept;  /* tokens in out, all that symbols [0, at) become */
+    int32_t *out;
+    uint32_t *span;
+    size_t patience; /* windows that may yet be read again */
+};
+
+static bool neighbours_stay(const struct bpe *b, struct bpe_queue *q, const struct window_merge *w,
+                            uint32_t span)
+{
+    size_t before = w->span[w->kept - 1];
+    int32_t left = w->out[w->kept - 1];
+
+    return merge_symbols(b, q, w->symbols + w->at - before, before + span) == 2 &&
+           q->id[0] == left && q->span[0] == before;
+}
+
+/* Keeps a window's tokens, or gives up the last kept one. */
+static void merge_window(const struct bpe *b, struct bpe_queue *q, struct window_merge *w)
+{
+    size_t n = MIN_OF(w->n - w->at, (size_t)WINDOW), covered = 0, keep = 0;
+    size_t limit = w->at + n == w->n ? n : n - WINDOW_TAIL;
+    size_t got = merge_symbols(b, q, w->symbols + w->at, n);
+
+    do {
+        covered += q->span[keep++];
+    } while (keep < got && covered + q->span[keep] <= limit);
+    memcpy(w->out + w->kept, q->id, keep * sizeof(*q->id));
+    memcpy(w->span + w->kept, q->span, keep * sizeof(*q->span));
+    if (w->kept == 0 || neighbours_stay(b, q, w, w->span[w->kept])) {
+        w->kept += keep;
+        w->at += covered;
+    } else {
+        w->at -= w->span[--w->kept];
+        w->patience--;
+    }
+}
+
+static size_t merge_long(const struct bpe *b, struct bpe_scratch *s, size_t n)
+{
+    struct window_merge w = {
+        .symbols = s->id, .n = n, .out = s->token, .span = s->span, .patience = 16 + n / WINDOW};
+
+    while (w.at < n && w.patience > 0)
+        merge_window(b, &s->queue, &w);
+    if (w.at < n) {
+        w.kept = merge_symbols(b, &s->queue, w.symbols, n);
+        w.out = s->queue.id;
+    }
+    memcpy(s->id, w.out, w.kept * sizeof(*w.out));
+    return w.kept;
 }
 
 static bool whole_piece(const struct bpe *b, struct bpe_scratch *s, struct str word, int32_t *id)
@@ -425,7 +519,7 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *s, struct str word, stru
     if (rc < 0)
         return -1;
     flush_unk(b, &y);
-    y.n = y.n <= SHORT_WORD ? merge_short(b, s->id, s->rank, y.n) : merge_long(b, s, y.n);
+    y.n = y.n <= SHORT_WORD ? merge_short(b, s->id, y.n) : merge_long(b, s, y.n);
     if (y.n == 0)
         return 0;
     vec_reserve(out, y.n);

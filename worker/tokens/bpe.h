@@ -40,12 +40,22 @@ struct bpe {
     bool splits_at_space; /* no merge crosses into U+2581 from another character */
 };
 
-struct bpe_scratch {
-    int32_t *id; /* symbols of the word; all arrays hold cap elements */
-    uint32_t *rank;
+/* Symbols being merged: a linked list, and a queue of the pairs in it. */
+struct bpe_queue {
+    int32_t *id;
+    uint32_t *rank; /* of the pair that begins there */
     int32_t *next, *prev;
-    uint64_t *heap;
+    uint32_t *span; /* of a token: the symbols that it is made of */
+    uint64_t *heap; /* 3 * cap; the others hold cap elements */
     size_t cap;
+};
+
+struct bpe_scratch {
+    int32_t *id; /* symbols of the word, then its tokens; this and the next two hold cap elements */
+    int32_t *token; /* of a long word, those that are sure */
+    uint32_t *span;
+    size_t cap;
+    struct bpe_queue queue;
     struct buf text; /* a piece being looked up */
 };
 

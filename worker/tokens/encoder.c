@@ -258,7 +258,7 @@ int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens
     }
     if (rc < 0)
         out->n = before;
-    if (enc->bpe.cap > SCRATCH_KEEP)
+    if (enc->bpe.cap > SCRATCH_KEEP || enc->bpe.queue.cap > SCRATCH_KEEP)
         bpe_scratch_done(&enc->bpe);
     return rc;
 }
