@@ -93,19 +93,36 @@ static int check_exposure(const struct config *c, const struct sockaddr *a, stru
 {
     if (is_loopback(a) || c->admin_key_file || c->insecure)
         return 0;
-    return err_set(e, ERR_CONFIG,
-                   "listening beyond loopback needs keys: set --admin-key-file (or --insecure)");
+    return err_set(
+        e, ERR_CONFIG,
+        "--listen %s: listening beyond loopback needs keys: set --admin-key-file (or --insecure)",
+        c->listen);
+}
+
+/* "127.0.0.1:8600", "[::1]:8600"; left as it was when the address has no such text. */
+static void address_text(const struct sockaddr *a, socklen_t len, char *ret, size_t size)
+{
+    char host[64], port[8];
+
+    if (getnameinfo(a, len, host, sizeof(host), port, sizeof(port),
+                    NI_NUMERICHOST | NI_NUMERICSERV))
+        return;
+    (void)snprintf(ret, size, a->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+static void cannot_listen(const struct sockaddr *a, socklen_t len, struct err *e)
+{
+    int why = errno;
+    char text[80] = "the address";
+
+    address_text(a, len, text, sizeof(text));
+    errno = why;
+    (void)err_sys(e, ERR_IO, "--listen: cannot listen on %s", text);
 }
 
 static void name_address(struct listeners *l, const struct sockaddr_storage *a, socklen_t len)
 {
-    char host[64], port[8];
-
-    if (getnameinfo((const struct sockaddr *)a, len, host, sizeof(host), port, sizeof(port),
-                    NI_NUMERICHOST | NI_NUMERICSERV))
-        return;
-    (void)snprintf(l->address, sizeof(l->address), a->ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s",
-                   host, port);
+    address_text((const struct sockaddr *)a, len, l->address, sizeof(l->address));
 }
 
 /* --- TCP --- */
@@ -132,7 +149,7 @@ static int bind_tcp(const struct sockaddr *a, socklen_t len, bool share, struct 
         return -1;
     }
     if (bind(fd, a, len)) {
-        err_sys(e, ERR_IO, "cannot listen");
+        cannot_listen(a, len, e);
         close(fd);
         return -1;
     }
@@ -201,7 +218,7 @@ static int open_router(struct listeners *l, unsigned i, const struct sockaddr_st
         return -1;
     tune(fd);
     if (listen(fd, BACKLOG)) {
-        err_sys(e, ERR_IO, "cannot listen");
+        cannot_listen((const struct sockaddr *)a, len, e);
         close(fd);
         return -1;
     }
@@ -279,6 +296,15 @@ int listeners_folders(const struct config *c, struct err *e)
     return 0;
 }
 
+/* The run folder is held by another gateway. It stands in the state folder unless it was set. */
+static int folder_taken(const struct config *c, struct err *e)
+{
+    bool within = str_starts(str_cstr(c->run_dir), str_cstr(c->state_dir));
+
+    return err_set(e, ERR_CONFIG, "another rollgate uses %s: give each its own --%s-dir",
+                   within ? c->state_dir : c->run_dir, within ? "state" : "run");
+}
+
 static int lock_folder(struct listeners *l, const struct config *c, struct err *e)
 {
     char path[4096 + 8];
@@ -290,8 +316,7 @@ static int lock_folder(struct listeners *l, const struct config *c, struct err *
     if (l->lock_fd < 0)
         return err_sys(e, ERR_IO, "cannot open %s", path);
     if (flock(l->lock_fd, LOCK_EX | LOCK_NB))
-        return err_set(e, ERR_CONFIG, "another rollgate uses %s: give each its own --run-dir",
-                       c->run_dir);
+        return folder_taken(c, e);
     return 0;
 }
 

@@ -39,11 +39,15 @@ static void check_names(struct model_options *o, struct buf *mistakes)
     enum tool_kind tool;
 
     if (o->tool_parser && tool_kind_named(str_cstr(o->tool_parser), &tool)) {
-        buf_printf(mistakes, "--tool-parser: unknown: %s\n", o->tool_parser);
+        buf_printf(mistakes, "--tool-parser: unknown: %s; known: ", o->tool_parser);
+        tool_kind_names(mistakes);
+        buf_add_c(mistakes, '\n');
         o->tool_parser = NULL;
     }
     if (o->reasoning_parser && reasoning_kind_named(str_cstr(o->reasoning_parser), &reasoning)) {
-        buf_printf(mistakes, "--reasoning-parser: unknown: %s\n", o->reasoning_parser);
+        buf_printf(mistakes, "--reasoning-parser: unknown: %s; known: ", o->reasoning_parser);
+        reasoning_kind_names(mistakes);
+        buf_add_c(mistakes, '\n');
         o->reasoning_parser = NULL;
     }
     if (o->tito_family && !family_named(o->tito_family)) {

@@ -170,28 +170,38 @@ static int parse_bool(struct str s, bool *ret)
 static void range_text(const struct config_row *row, double v, struct buf *out)
 {
     if (row->type == CONFIG_DURATION)
-        buf_printf(out, "%gs", v / 1000);
+        buf_printf(out, "%.15gs", v / 1000);
     else
         buf_printf(out, "%.15g", v);
+}
+
+/* "--workers: " or "file.yaml:3: workers: ": where it stands, and which setting unless that says
+ * so. */
+static void begin_mistake(struct config_load *l, const struct config_row *row, const char *place)
+{
+    buf_printf(l->mistakes, "%s: ", place);
+    if (!str_starts(str_cstr(place), STR("--")))
+        buf_printf(l->mistakes, "%s: ", row->flag);
 }
 
 static void wrong(struct config_load *l, const struct config_row *row, struct str text,
                   const char *place, const char *want)
 {
-    buf_printf(l->mistakes, "%s: %s: \"%.*s\" is not %s\n", place, row->flag, (int)text.len, text.p,
-               want);
+    begin_mistake(l, row, place);
+    buf_printf(l->mistakes, "\"%.*s\" is not %s\n", (int)text.len, text.p, want);
 }
 
-static bool in_range(struct config_load *l, const struct config_row *row, double v,
+static bool in_range(struct config_load *l, const struct config_row *row, struct str text, double v,
                      const char *place)
 {
     if ((row->min == 0 && row->max == 0) || (v >= row->min && v <= row->max))
         return true;
-    buf_printf(l->mistakes, "%s: %s: must be between ", place, row->flag);
+    begin_mistake(l, row, place);
+    buf_puts(l->mistakes, "must be between ");
     range_text(row, row->min, l->mistakes);
     buf_puts(l->mistakes, " and ");
     range_text(row, row->max, l->mistakes);
-    buf_puts(l->mistakes, "\n");
+    buf_printf(l->mistakes, ", not %.*s\n", (int)text.len, text.p);
     return false;
 }
 
@@ -216,7 +226,7 @@ static void set_number(struct config_load *l, const struct config_row *row, stru
     }
     if (rc)
         wrong(l, row, text, place, want);
-    else if (in_range(l, row, (double)v, place))
+    else if (in_range(l, row, text, (double)v, place))
         *field = v;
 }
 
@@ -229,9 +239,10 @@ static void set_enum(struct config_load *l, const struct config_row *row, struct
             return;
         }
     }
-    buf_printf(l->mistakes, "%s: %s: \"%.*s\" is none of", place, row->flag, (int)text.len, text.p);
+    begin_mistake(l, row, place);
+    buf_printf(l->mistakes, "\"%.*s\" is none of", (int)text.len, text.p);
     for (size_t i = 0; i < row->n_values; i++)
-        buf_printf(l->mistakes, " %s", row->values[i]);
+        buf_printf(l->mistakes, "%s %s", i > 0 ? "," : "", row->values[i]);
     buf_puts(l->mistakes, "\n");
 }
 

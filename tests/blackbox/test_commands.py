@@ -4,6 +4,8 @@ import re
 import shutil
 import subprocess
 
+import pytest
+
 import gateway as g
 
 
@@ -25,7 +27,7 @@ def test_mistakes_name_their_place(tmp_path):
     done = run("serve", "--config", tmp_path / "c.yaml", "--history", "twig", "--max-nodes=-1")
     assert done.returncode == 2
     for part in (f"{tmp_path}/c.yaml:3: no setting is called \"workerz\"", "c.yaml:4: grace: \"soon\"",
-                 "--history: history: \"twig\" is none of tree chains linear timelines", "--max-nodes"):
+                 "--history: \"twig\" is none of tree, chains, linear, timelines", "--max-nodes"):
         assert part in done.stderr, done.stderr
 
 
@@ -154,3 +156,43 @@ def test_an_nginx_site_holds_only_what_was_meant():
         done = run("nginx-config", *words)
         assert done.returncode == 2 and words[0].split("=")[0] in done.stderr and not done.stdout, (words, done)
     assert "server_name a.test b.test;" in run("nginx-config", "--server-name", "a.test b.test").stdout
+
+
+@pytest.mark.parametrize("words, told", [
+    (["--tool-parser", "foo"], ["--tool-parser", "foo", "hermes", "qwen3_coder"]), (["--reasoning-parser", "foo"], ["--reasoning-parser", "deepseek_r1"]),
+    (["--engine", "builtin:echo,weigth=3"], ["--engine", '"weigth"', 'did you mean "weight"', "key-file"]),
+    (["--engine", "sglang:http://127.0.0.1:1,weigth=3"], ["--engine", '"weigth"', 'did you mean "weight"']),
+    (["--engine", "sglang:http://127.0.0.1:1,weight=x"], ["--engine", "weight", '"x"', "0 to 1e9"]), (["--engine", "sgl:http://x"], ["--engine", '"sgl"', "sglang"]),
+    (["--workers", "999"], ["--workers: must be between", "256", "999"]), (["--workers", "some"], ['--workers: "some" is not a whole number']),
+    (["--queue-timeout", "999999d"], ["--queue-timeout", "31622400s", "999999d"]), (["--listen", "9.9.9.9:80"], ["--listen", "9.9.9.9:80", "--admin-key-file"]),
+    (["--state_dirr", "x"], ['did you mean "state-dir"']),
+])
+def test_a_mistake_names_setting_value_and_what_is_allowed(words, told):
+    done = run("config", "--check", *words)
+    assert done.returncode == 2 and all(t in done.stderr for t in told), done.stderr
+    assert done.stderr.count(f"{words[0]}:") <= 1 and "e+" not in done.stderr
+
+
+def test_a_script_may_have_any_name(tmp_path):
+    script = tmp_path / "a,b=c.jsonl"
+    script.write_text("")
+    assert "option" not in run("config", "--check", "--engine", f"builtin:script:{script}").stderr
+
+
+def test_detokenize_refuses_ids_that_no_token_has():
+    done = run("detokenize", input="104 105 99999")
+    assert done.returncode == 1 and "99999" in done.stderr and not done.stdout
+    assert run("detokenize", input="104 105").stdout == "hi"
+
+
+def test_an_export_makes_its_folder(start, tmp_path):
+    s = start(engine="builtin:echo", workers=1, durability="process")
+    session = s.post("/sessions").json()
+    s.chat(session, "hi")
+    s.stop()
+    out = tmp_path / "new"
+    done = run("export", f"{s.folder}/state/worker-0", "--out", out)
+    assert done.returncode == 0 and [p.name for p in out.iterdir()] == [f"{session['session_id']}.json"], done.stderr
+    (tmp_path / "file").write_text("")
+    done = run("export", f"{s.folder}/state/worker-0", "--out", tmp_path / "file")
+    assert done.returncode == 1 and "--out" in done.stderr and len(done.stderr.splitlines()) == 1

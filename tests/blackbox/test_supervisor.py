@@ -189,9 +189,9 @@ def test_a_stuck_process_is_ended_and_replaced(stub):
 def test_a_second_gateway_does_not_share_the_port_or_the_folder(stub):
     a = stub().start()
     b = stub(listen=f"127.0.0.1:{a.port}").start(wait=False).allow("cannot start")
-    assert b.wait() == 1 and b.has_line("cannot listen: Address already in use")
+    assert b.wait() == 1 and b.has_line(f"cannot listen on 127.0.0.1:{a.port}: Address already in use")
     c = stub(state_dir=f"{a.folder}/state").start(wait=False).allow("cannot start")
-    assert c.wait() == 1 and c.has_line("another rollgate uses")
+    assert c.wait() == 1 and c.has_line(f"another rollgate uses {a.folder}/state: give each its own --state-dir")
 
 
 def test_beyond_loopback_needs_keys(stub):
@@ -205,7 +205,7 @@ def test_all_mistakes_of_the_configuration_in_one_run(stub):
     s = stub(workers="x", grace="y", log_format="z").start(wait=False)
     assert s.wait() == 2
     for name in ("workers", "grace", "log-format"):
-        assert s.has_line(f"--{name}: {name}: ")
+        assert s.has_line(f"--{name}: \"")
 
 
 def with_sockets(s, sockets, **more):

@@ -1,6 +1,7 @@
 #include "worker/api/fields.h"
 
 #include "common/base/attrs.h"
+#include "worker/parsers/schema_check.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -180,6 +181,10 @@ int request_format(struct arena *a, const struct json *format, const char *path,
         !json_is(json_get(json_get(format, "json_schema"), "schema"), JSON_OBJECT))
         return err_field(e, path_at(at, "%s.json_schema.schema", path),
                          "%s.json_schema.schema must be an object", path);
+    if (str_eq_c(type, "json_schema") &&
+        schema_check(json_get(json_get(format, "json_schema"), "schema"),
+                     path_at(at, "%s.json_schema.schema", path), e))
+        return -1;
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
         if (!str_eq_c(type, kinds[i]))
             continue;
@@ -187,7 +192,10 @@ int request_format(struct arena *a, const struct json *format, const char *path,
             return err_field(e, path, "%s: %s", path, inner.text);
         return 0;
     }
-    return err_field(e, path_at(at, "%s.type", path), "%s.type is none that can be enforced", path);
+    return err_field(e, path_at(at, "%s.type", path),
+                     "%s.type must be text, json_object, json_schema, regex, ebnf or "
+                     "structural_tag, not \"%.*s\"",
+                     path, (int)MIN_OF(type.len, (size_t)40), type.p ? type.p : "");
 }
 
 int request_flat_format(struct arena *a, const struct json *format, const char *path,
@@ -202,6 +210,8 @@ int request_flat_format(struct arena *a, const struct json *format, const char *
         return request_format(a, format, path, req, e);
     if (!json_is(json_get(format, "schema"), JSON_OBJECT))
         return err_field(e, path_at(at, "%s.schema", path), "%s.schema must be an object", path);
+    if (schema_check(json_get(format, "schema"), path_at(at, "%s.schema", path), e))
+        return -1;
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
         if (!json_is_null(json_get(format, keys[i])))
             json_put(a, &schema, keys[i], *json_get(format, keys[i]));

@@ -1,7 +1,10 @@
 #include "worker/commands/export_command.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "worker/commands/replayed.h"
 #include "worker/export/export.h"
@@ -86,6 +89,20 @@ static int export_all(const struct request *q, struct replayed *r, struct model_
     return status;
 }
 
+/* The folder for --out, made when it is not there. */
+static int make_folder(const char *path)
+{
+    struct stat s;
+
+    if (mkdir(path, 0777) == 0)
+        return 0;
+    if (errno == EEXIST && stat(path, &s) == 0 && S_ISDIR(s.st_mode) && access(path, W_OK) == 0)
+        return 0;
+    fprintf(stderr, "rollgate export: cannot write into --out %s: %s\n", path,
+            errno == EEXIST ? "not a folder" : strerror(errno));
+    return -1;
+}
+
 static int run(const struct request *q)
 {
     struct replayed r = {0};
@@ -95,6 +112,8 @@ static int run(const struct request *q)
     bool ended = false;
     int status = 1;
 
+    if (q->out && make_folder(q->out))
+        return 1;
     if (replayed_load(q->dir, &q->model, NULL, &r, &e)) {
         fprintf(stderr, "%s: %s\n", q->dir, e.text);
         return 1;

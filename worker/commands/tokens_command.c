@@ -196,6 +196,21 @@ static int tokenize_text(struct command *c)
     return 0;
 }
 
+/* An id that no token has would print nothing, and say nothing. */
+static int check_ids(const struct command *c)
+{
+    size_t n = tokenizer_vocab_size(c->t);
+
+    for (size_t i = 0; i < c->ids.n; i++) {
+        if (tokenizer_text(c->t, c->ids.at[i]).p)
+            continue;
+        fprintf(stderr, "rollgate: no token has the id %d; ids are 0 to %zu\n", c->ids.at[i],
+                n - 1);
+        return -1;
+    }
+    return 0;
+}
+
 static int detokenize_text(struct command *c)
 {
     struct buf in = {0};
@@ -222,6 +237,8 @@ static int detokenize_text(struct command *c)
     buf_done(&in);
     if (rc != 0)
         fprintf(stderr, "rollgate: not token ids\n");
+    else if (check_ids(c) < 0)
+        rc = 1;
     else
         tokenizer_decode(c->t, c->ids.at, c->ids.n, c->options.special, &c->out);
     return rc;

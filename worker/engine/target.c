@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "common/base/nearest.h"
+
 static int number_of(struct str value, double *ret)
 {
     char text[32];
@@ -15,18 +17,45 @@ static int number_of(struct str value, double *ret)
     return *end == '\0' && *ret >= 0 && *ret <= 1e9 ? 0 : -1;
 }
 
-/* One name=value behind a comma. Returns 0, or -1 when it is no option (then it belongs to REST).
- */
-static int option_known(struct str name)
-{
-    static const char *const names[] = {"weight", "key-file", "token-ids", "delay_ms",
-                                        "tokens_per_s"};
+static const char *const options[] = {"weight", "key-file", "token-ids", "delay_ms",
+                                      "tokens_per_s"};
 
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (str_eq_c(name, names[i]))
-            return 0;
+static bool option_known(struct str name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+        if (str_eq_c(name, options[i]))
+            return true;
     }
-    return -1;
+    return false;
+}
+
+static bool is_word(struct str s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        char c = s.p[i];
+
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              c == '_' || c == '-'))
+            return false;
+    }
+    return s.len > 0;
+}
+
+/* ",name=value" with an unknown name. In a script's path it may belong to the file's name; there,
+ * only what looks like a slip is an error. */
+static int check_unknown(struct str rest, struct str name, struct err *e)
+{
+    struct nearest near = nearest_to(name);
+
+    for (size_t i = 0; i < ARRAY_LEN(options); i++)
+        nearest_offer(&near, options[i]);
+    if (!is_word(name) || (str_starts(rest, STR("builtin:script:")) && !near.name))
+        return 0;
+    return err_set(e, ERR_CONFIG,
+                   "unknown engine option \"%.*s\"%s%s%s; known: weight, key-file, token-ids, "
+                   "delay_ms, tokens_per_s",
+                   (int)MIN_OF(name.len, (size_t)40), name.p, near.name ? ", did you mean \"" : "",
+                   near.name ? near.name : "", near.name ? "\"?" : "");
 }
 
 static int option_set(struct arena *a, struct str name, struct str value, struct engine_target *t,
@@ -40,12 +69,16 @@ static int option_set(struct arena *a, struct str name, struct str value, struct
     }
     if (str_eq_c(name, "token-ids")) {
         if (!str_eq_c(value, "vllm") && !str_eq_c(value, "sglang"))
-            return err_set(e, ERR_CONFIG, "engine option token-ids is vllm or sglang");
+            return err_set(e, ERR_CONFIG,
+                           "engine option token-ids must be vllm or sglang, not \"%.*s\"",
+                           (int)MIN_OF(value.len, (size_t)40), value.p);
         t->ids_of = arena_cstr(a, value);
         return 0;
     }
     if (number_of(value, &number))
-        return err_set(e, ERR_CONFIG, "engine option %.*s is not a number", (int)name.len, name.p);
+        return err_set(e, ERR_CONFIG,
+                       "engine option %.*s must be a number from 0 to 1e9, not \"%.*s\"",
+                       (int)name.len, name.p, (int)MIN_OF(value.len, (size_t)40), value.p);
     if (str_eq_c(name, "weight"))
         t->weight = number;
     else if (str_eq_c(name, "delay_ms"))
@@ -69,8 +102,10 @@ static int take_options(struct arena *a, struct str *rest, struct engine_target 
             return 0;
         part = str_sub(*rest, comma, SIZE_MAX);
         eq = str_find(part, STR("="), 0);
-        if (eq == SIZE_MAX || option_known(str_sub(part, 0, eq)))
+        if (eq == SIZE_MAX)
             return 0;
+        if (!option_known(str_sub(part, 0, eq)))
+            return check_unknown(*rest, str_sub(part, 0, eq), e);
         if (option_set(a, str_sub(part, 0, eq), str_sub(part, eq + 1, SIZE_MAX), t, e))
             return -1;
         rest->len = comma - 1;
@@ -91,6 +126,9 @@ int engine_target_parse(struct arena *a, const char *text, struct engine_target 
     ret->kind = arena_cstr(a, str_sub(rest, 0, colon == SIZE_MAX ? rest.len : colon));
     ret->rest = colon == SIZE_MAX ? "" : arena_cstr(a, str_sub(rest, colon + 1, SIZE_MAX));
     if (!engine_adapter_find(ret->kind))
-        return err_set(e, ERR_CONFIG, "unknown engine kind '%s' in '%s'", ret->kind, ret->name);
+        return err_set(e, ERR_CONFIG,
+                       "unknown engine kind \"%.40s\"; known: sglang, vllm, llamacpp, openai "
+                       "(KIND:URL), builtin",
+                       ret->kind);
     return 0;
 }

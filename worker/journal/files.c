@@ -64,7 +64,9 @@ int files_lock(int dirfd, uint64_t wait_ms, struct err *e)
     /* Other failures: a file system without locks. */
     while (flock(dirfd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
         if (wait_ms < LOCK_PAUSE_MS)
-            return err_set(e, ERR_IO, "the journal is in use by another process");
+            return err_set(e, ERR_IO,
+                           "the journal is in use by another process (each gateway needs its own "
+                           "--state-dir)");
         (void)nanosleep(&pause, NULL);
         wait_ms -= LOCK_PAUSE_MS;
     }

@@ -195,6 +195,18 @@ static int choose_family(struct model *m, const struct model_options *o, struct 
     return 0;
 }
 
+static int unknown_parser(const char *what, const char *name, void (*known)(struct buf *out),
+                          struct err *e)
+{
+    struct buf names = {0};
+
+    known(&names);
+    (void)err_set(e, ERR_CONFIG, "--%s-parser: unknown: %.64s; known: %.*s", what, name,
+                  (int)names.len, names.p);
+    buf_done(&names);
+    return -1;
+}
+
 static int choose_parsers(struct model *m, const struct model_options *o, struct err *e)
 {
     enum reasoning_kind reasoning = REASONING_NONE;
@@ -206,9 +218,9 @@ static int choose_parsers(struct model *m, const struct model_options *o, struct
 
     parser_detect(template_source(t), &tool, &reasoning);
     if (want_tool && tool_kind_named(str_cstr(want_tool), &tool) != 0)
-        return err_set(e, ERR_CONFIG, "unknown --tool-parser %s", want_tool);
+        return unknown_parser("tool", want_tool, tool_kind_names, e);
     if (want_reasoning && reasoning_kind_named(str_cstr(want_reasoning), &reasoning) != 0)
-        return err_set(e, ERR_CONFIG, "unknown --reasoning-parser %s", want_reasoning);
+        return unknown_parser("reasoning", want_reasoning, reasoning_kind_names, e);
     m->info.tool_parser = tool_kind_name(tool);
     m->info.reasoning_parser = reasoning_kind_name(reasoning);
     m->info.family = m->family->name;

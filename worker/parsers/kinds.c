@@ -89,6 +89,22 @@ static int find_alias(struct str s, const struct alias *list, size_t n)
     return -1;
 }
 
+static void list_names(const char *const *names, size_t n, struct buf *out)
+{
+    for (size_t i = 0; i < n; i++)
+        buf_printf(out, "%s%s", i ? ", " : "", names[i]);
+}
+
+void tool_kind_names(struct buf *out)
+{
+    list_names(tool_names, ARRAY_LEN(tool_names), out);
+}
+
+void reasoning_kind_names(struct buf *out)
+{
+    list_names(reasoning_names, ARRAY_LEN(reasoning_names), out);
+}
+
 int tool_kind_named(struct str name, enum tool_kind *ret)
 {
     int k = find_name(name, tool_names, ARRAY_LEN(tool_names));

@@ -4,6 +4,7 @@
 #ifndef RG_PARSERS_KINDS_H
 #define RG_PARSERS_KINDS_H
 
+#include "common/base/buf.h"
 #include "common/base/str.h"
 
 /* X(KIND, name): names of --tool-parser. */
@@ -55,6 +56,10 @@ enum reasoning_kind {
  * qwen25, deepseekv31, gpt-oss are known); 0 and *ret, or -1. */
 int tool_kind_named(struct str name, enum tool_kind *ret);
 int reasoning_kind_named(struct str name, enum reasoning_kind *ret);
+
+/* Appends all names, for errors: "none, hermes, ...". */
+void tool_kind_names(struct buf *out);
+void reasoning_kind_names(struct buf *out);
 
 const char *tool_kind_name(enum tool_kind kind);
 const char *reasoning_kind_name(enum reasoning_kind kind);
