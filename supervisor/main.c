@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/nearest.h"
 #include "common/proc/config.h"
 #include "supervisor/commands.h"
 #include "supervisor/top.h"
@@ -13,65 +14,135 @@
 #include "worker/commands/render_command.h"
 #include "worker/commands/tokens_command.h"
 
-static const struct command {
-    const char *name;
+/* Rows of commands.def: a command, then what its help tells. */
+static const struct row {
+    const char *name; /* of a command; NULL: a line of the help of the one before */
     int (*run)(int argc, char **argv); /* argv[0] is the command's name */
-    const char *help;
-} commands[] = {
-    {"serve", serve_command, "everything on this node: workers and routers"},
-    {"route", route_command, "routers alone over given upstreams"},
-    {"journal", journal_command, "verify, dump or compact a worker's journal"},
-    {"export", export_command, "trajectories straight from a journal"},
-    {"config", config_command, "--check, --dump, --docs or --man of the settings"},
-    {"tokenize", tokenize_command, "text to token ids, with a model's tokenizer"},
-    {"detokenize", detokenize_command, "token ids to text"},
-    {"render", render_command, "a chat template over messages"},
-    {"check", check_command, "what a model folder holds and how its turns are told apart"},
-    {"top", top_command, "a live view of a running gateway; --once prints one page"},
-    {"nginx-config", nginx_command, "an nginx site (TLS) in front of this gateway"},
+    const char *summary, *usage;
+    const char *flag, *what; /* an option */
+    const char *example;
+    bool settings;
+} rows[] = {
+
+#define COMMAND(name_, run_, summary_, usage_) \
+    {.name = (name_), .run = (run_), .summary = (summary_), .usage = (usage_)},
+#define OPTION(flag_, what_) {.flag = (flag_), .what = (what_)},
+#define EXAMPLE(line) {.example = (line)},
+#define SETTINGS() {.settings = true},
+#include "supervisor/commands.def"
 };
+
+static const struct row *find(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        if (rows[i].name && strcmp(rows[i].name, name) == 0)
+            return &rows[i];
+    }
+    return NULL;
+}
 
 static void usage(FILE *to)
 {
-    fprintf(to, "rollgate %s\n\nrollgate COMMAND [settings]\n", RG_VERSION);
-    for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-        fprintf(to, "  %-14s %s\n", commands[i].name, commands[i].help);
+    fprintf(to, "rollgate %s\n\nrollgate COMMAND [settings]; rollgate COMMAND --help\n",
+            RG_VERSION);
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        if (rows[i].name)
+            fprintf(to, "  %-14s %s\n", rows[i].name, rows[i].summary);
+    }
+}
+
+static void print_settings(void)
+{
+    struct buf out = {0};
+
+    config_help(&out);
+    (void)fwrite(out.p, 1, out.len, stdout);
+    buf_done(&out);
 }
 
 static int help(void)
 {
-    struct buf out = {0};
-
     usage(stdout);
-    config_help(&out);
-    (void)fwrite(out.p, 1, out.len, stdout);
-    buf_done(&out);
+    print_settings();
     return 0;
 }
 
-static int wants_help(int argc, char **argv)
+/* The rows behind a command's own: options, examples, then all settings if it takes them. */
+static int help_of(const struct row *c)
+{
+    const struct row *end = rows + ARRAY_LEN(rows);
+    bool settings = false, first = true;
+
+    printf("rollgate %s: %s\n\nusage: rollgate %s %s\n", c->name, c->summary, c->name, c->usage);
+    for (const struct row *r = c + 1; r < end && !r->name; r++) {
+        settings = settings || r->settings;
+        if (r->flag)
+            printf("%s  %-24s %s\n", first ? "\noptions:\n" : "", r->flag, r->what);
+        first = first && !r->flag;
+    }
+    printf("\nexamples:\n");
+    for (const struct row *r = c + 1; r < end && !r->name; r++) {
+        if (r->example)
+            printf("  %s\n", r->example);
+    }
+    if (settings)
+        print_settings();
+    return 0;
+}
+
+static bool is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+/* Asked for anywhere on the line: "rollgate --help", "rollgate serve ... --help", "rollgate help
+ * serve". */
+static bool wants_help(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return 1;
+        if (is_help(argv[i]))
+            return true;
     }
     return argc > 1 && strcmp(argv[1], "help") == 0;
 }
 
+static int give_help(int argc, char **argv)
+{
+    bool word = strcmp(argv[1], "help") == 0;
+    const char *name = word ? (argc > 2 ? argv[2] : NULL) : argv[1];
+    const struct row *c = name ? find(name) : NULL;
+
+    return c ? help_of(c) : help();
+}
+
+static void tell_unknown(const char *name)
+{
+    struct nearest near = nearest_to(str_cstr(name));
+
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        if (rows[i].name)
+            nearest_offer(&near, rows[i].name);
+    }
+    fprintf(stderr, "rollgate: no command is called \"%s\"", name);
+    if (near.name)
+        fprintf(stderr, "; did you mean \"%s\"?", near.name);
+    fprintf(stderr, "\n\n");
+}
+
 int main(int argc, char **argv)
 {
+    const struct row *c = argc > 1 ? find(argv[1]) : NULL;
+
     if (wants_help(argc, argv))
-        return help();
+        return give_help(argc, argv);
     if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0)) {
         printf("rollgate %s\n", RG_VERSION);
         return 0;
     }
-    for (size_t i = 0; argc > 1 && i < ARRAY_LEN(commands); i++) {
-        if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
-    }
+    if (c)
+        return c->run(argc - 1, argv + 1);
     if (argc > 1)
-        fprintf(stderr, "rollgate: no command is called \"%s\"\n\n", argv[1]);
+        tell_unknown(argv[1]);
     usage(stderr);
     return 2;
 }

@@ -1,5 +1,6 @@
 """The commands of the binary that are no tool of a colleague: settings, live view, and what a running
 gateway says of itself."""
+import json
 import re
 import shutil
 import subprocess
@@ -196,3 +197,51 @@ def test_an_export_makes_its_folder(start, tmp_path):
     (tmp_path / "file").write_text("")
     done = run("export", f"{s.folder}/state/worker-0", "--out", tmp_path / "file")
     assert done.returncode == 1 and "--out" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+COMMANDS = ["serve", "route", "journal", "export", "config", "tokenize", "detokenize", "render", "check", "top", "nginx-config"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_its_own_help(command):
+    done = run(command, "--help")
+    assert done.returncode == 0 and done.stdout.startswith(f"rollgate {command}: ") and not done.stderr
+    assert f"usage: rollgate {command} " in done.stdout and f"examples:\n  " in done.stdout
+    assert run("help", command).stdout == run(command, "-h").stdout == done.stdout
+    assert ("--max-nodes" in done.stdout) == (command in ("serve", "route", "config", "nginx-config"))
+
+
+def test_the_options_that_help_tells_are_known():
+    for command in ("tokenize", "detokenize", "render", "check"):
+        told = re.findall(r"^  (?:DIR, )?--([a-z-]+)( [A-Z]+)?  ", run(command, "--help").stdout, re.M)
+        assert ("model", " DIR") in told
+        for flag, value in told:
+            done = run(command, f"--{flag}", *(["/nowhere"] if value else []), input="")
+            assert "usage:" not in done.stderr or flag == "context-length", (command, flag, done.stderr)
+        assert run(command, "--no-such-thing", input="").returncode == 2
+
+
+def test_one_way_to_name_a_model(tmp_path):
+    """check, tokenize, detokenize and render take DIR or --model DIR alike."""
+    inputs = {"check": "", "tokenize": "hi", "detokenize": "104 105",
+              "render": '{"messages": [{"role": "user", "content": "hi"}], "add_generation_prompt": true}'}
+    for command, given in inputs.items():
+        bare, named, none = (run(command, *words, input=given) for words in ([tmp_path], ["--model", tmp_path], []))
+        assert bare.returncode == named.returncode == 1 and bare.stderr == named.stderr and str(tmp_path) in bare.stderr, command
+        assert none.returncode == 0 and none.stdout, (command, none.stderr)
+    assert run("render", input=inputs["render"]).stdout.endswith("assistant\n")
+
+
+def test_a_model_folder_renders_with_its_own_special_tokens(tmp_path):
+    shutil.copy(g.ROOT / "tests/data/tokens/tiny-llama3/tokenizer.json", tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({
+        "bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>",
+        "chat_template": "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}"
+                         "{% if add_generation_prompt %}[assistant]{% endif %}"}))
+    context = {"messages": [{"role": "user", "content": "hi"}], "eos_token": "<mine>"}
+    done = run("render", tmp_path, input=json.dumps(context))
+    assert done.stdout == "<|begin_of_text|>[user]hi<mine>", done.stderr
+
+
+def test_slips_in_a_command_are_understood():
+    assert 'did you mean "check"?' in run("chekc").stderr

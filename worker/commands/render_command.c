@@ -9,11 +9,13 @@
 #include "common/base/buf.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "worker/model/model.h"
 #include "worker/template/template.h"
 
 struct render_args {
     bool jsonl;
     const char *file;
+    const char *model; /* a folder: its template and special tokens */
     const char *now;
 };
 
@@ -63,12 +65,48 @@ static void write_error(struct json_out *o, const struct template_error *error)
     json_out_i64(o, error->line);
 }
 
+/* What is rendered with: a file's template, or a model's. */
+struct source {
+    struct template *file;
+    struct model *model;
+};
+
+static const struct template *source_template(const struct source *s, const struct json *context)
+{
+    if (s->model)
+        return model_template(s->model, !json_is_null(json_get(context, "tools")));
+    return s->file;
+}
+
+/* The context, with a model's special tokens where it does not set them itself. */
+static const struct json *source_context(const struct source *s, struct arena *a,
+                                         const struct json *given)
+{
+    const struct json *special = s->model ? model_special(s->model) : NULL;
+    struct json *ret;
+
+    if (!special || !json_is(given, JSON_OBJECT))
+        return given;
+    ret = ARENA_NEW(a, struct json);
+    *ret = (struct json){.kind = JSON_OBJECT};
+    ret->members = arena_calloc(a, given->n + special->n + 1, sizeof(*ret->members));
+    for (uint32_t i = 0; i < special->n; i++) {
+        if (!json_get_str(given, json_string(&special->members[i].key)))
+            ret->members[ret->n++] = special->members[i];
+    }
+    for (uint32_t i = 0; i < given->n; i++)
+        ret->members[ret->n++] = given->members[i];
+    return ret;
+}
+
 /* Renders one request; the answer's members go to o. */
-static void render_one(const struct template *file_template, struct arena *a,
-                       const struct json *request, struct json_out *o)
+static void render_one(const struct source *from, struct arena *a, const struct json *request,
+                       struct json_out *o)
 {
     struct template_error error = {0};
     struct template_options options = {.error = &error};
+    const struct json *context = json_get(request, "context");
+    const struct template *t = source_template(from, context);
     struct template *own = NULL;
     struct str source = json_string(json_get(request, "template"));
     struct buf text = {0};
@@ -83,13 +121,13 @@ static void render_one(const struct template *file_template, struct arena *a,
         options.continue_field.p || json_is_true(json_get(request, "continue_final_message"));
     if (source.p)
         rc = template_compile(source, "template", &own, &error, &e);
-    if (rc == 0 && !source.p && !file_template) {
+    if (rc == 0 && !source.p && !t) {
         error = (struct template_error){.kind = "ValueError", .message = STR("no template given")};
         rc = -1;
     }
     if (rc == 0)
-        rc = template_render(own ? own : file_template, a, json_get(request, "context"), &options,
-                             &text, &e);
+        rc = template_render(own ? own : t, a, source_context(from, a, context), &options, &text,
+                             &e);
     if (rc == 0) {
         json_out_key(o, "text");
         json_out_str(o, buf_str(&text));
@@ -100,7 +138,7 @@ static void render_one(const struct template *file_template, struct arena *a,
     template_free(own);
 }
 
-static int run_jsonl(const struct template *t)
+static int run_jsonl(const struct source *from)
 {
     struct arena a = {0};
     struct buf out = {0};
@@ -116,7 +154,7 @@ static int run_jsonl(const struct template *t)
         buf_clear(&out);
         json_out_obj(&o);
         if (json_parse(&a, str_of(line, (size_t)n), &request, &e) == 0) {
-            render_one(t, &a, request, &o);
+            render_one(from, &a, request, &o);
         } else {
             json_out_key(&o, "error");
             json_out_cstr(&o, "ValueError");
@@ -134,7 +172,7 @@ static int run_jsonl(const struct template *t)
     return fflush(stdout) == 0 ? 0 : 1;
 }
 
-static int run_once(const struct template *t, const char *now_text)
+static int run_once(const struct source *from, const char *now_text)
 {
     struct template_options options = {0};
     struct arena a = {0};
@@ -148,7 +186,8 @@ static int run_once(const struct template *t, const char *now_text)
         options.now = &now;
     if (read_all(stdin, &in) != 0 || json_parse(&a, buf_str(&in), &context, &e) != 0)
         (void)fprintf(stderr, "rollgate render: the context on stdin is no JSON\n");
-    else if (template_render(t, &a, context, &options, &out, &e) != 0)
+    else if (template_render(source_template(from, context), &a, source_context(from, &a, context),
+                             &options, &out, &e) != 0)
         (void)fprintf(stderr, "rollgate render: %s\n", e.text);
     else
         rc = fwrite(out.p ? out.p : "", 1, out.len, stdout) == out.len ? 0 : -1;
@@ -160,8 +199,9 @@ static int run_once(const struct template *t, const char *now_text)
 
 static int usage(void)
 {
-    (void)fprintf(stderr, "usage: rollgate render --jsonl [--template FILE]\n"
-                          "       rollgate render --template FILE [--now TIME] < context.json\n");
+    (void)fprintf(stderr, "usage: rollgate render --jsonl [DIR | --model DIR | --template FILE]\n"
+                          "       rollgate render DIR | --model DIR | --template FILE"
+                          " [--now TIME] < context.json\n");
     return 2;
 }
 
@@ -174,29 +214,47 @@ static bool parse_args(int argc, char **argv, struct render_args *ret)
             ret->file = argv[++i];
         else if (strcmp(argv[i], "--now") == 0 && i + 1 < argc)
             ret->now = argv[++i];
+        else if (strcmp(argv[i], "--model") == 0 && i + 1 < argc)
+            ret->model = argv[++i];
+        else if (argv[i][0] != '-' && !ret->model)
+            ret->model = argv[i];
         else
             return false;
     }
-    return ret->jsonl || ret->file;
+    return !(ret->model && ret->file);
+}
+
+static int open_source(const struct render_args *args, struct source *ret, struct err *e)
+{
+    struct model_options o = {.dir = args->model};
+    struct buf text = {0};
+    int rc = 0;
+
+    /* Lines may bring a template each; else there is the built-in model's. */
+    if (args->model || (!args->file && !args->jsonl))
+        return model_load(&o, &ret->model, e);
+    if (args->file && read_file(args->file, &text) != 0)
+        rc = err_set(e, ERR_IO, "cannot read %s", args->file);
+    else if (args->file)
+        rc = template_compile(buf_str(&text), args->file, &ret->file, NULL, e);
+    buf_done(&text);
+    return rc;
 }
 
 int render_command(int argc, char **argv)
 {
     struct render_args args = {0};
-    struct template *t = NULL;
-    struct buf source = {0};
+    struct source from = {0};
     struct err e;
     int rc = 1;
 
     if (!parse_args(argc, argv, &args))
         return usage();
-    if (args.file && read_file(args.file, &source) != 0)
-        (void)fprintf(stderr, "rollgate render: cannot read %s\n", args.file);
-    else if (args.file && template_compile(buf_str(&source), args.file, &t, NULL, &e) != 0)
+    if (open_source(&args, &from, &e) != 0)
         (void)fprintf(stderr, "rollgate render: %s\n", e.text);
     else
-        rc = args.jsonl ? run_jsonl(t) : run_once(t, args.now);
-    template_free(t);
-    buf_done(&source);
+        rc = args.jsonl ? run_jsonl(&from) : run_once(&from, args.now);
+    template_free(from.file);
+    model_free(from.model);
     return rc;
 }

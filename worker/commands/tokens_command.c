@@ -31,8 +31,8 @@ typedef int line_fn(struct command *c, const struct json *line, struct json_out 
 
 static int usage(const char *name)
 {
-    fprintf(stderr, "usage: rollgate %s [--jsonl] [--tokenizer FILE | --model DIR] [%s]\n", name,
-            strcmp(name, "tokenize") == 0 ? "--special" : "--skip-special");
+    fprintf(stderr, "usage: rollgate %s [DIR | --model DIR | --tokenizer FILE] [--jsonl] [%s]\n",
+            name, strcmp(name, "tokenize") == 0 ? "--special" : "--skip-special");
     return 2;
 }
 
@@ -48,6 +48,8 @@ static bool parse_options(struct options *o, int argc, char **argv, const char *
             o->tokenizer = argv[++i];
         else if (strcmp(argv[i], "--model") == 0 && i + 1 < argc)
             o->model = argv[++i];
+        else if (argv[i][0] != '-' && !o->model)
+            o->model = argv[i];
         else
             return false;
     }

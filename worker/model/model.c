@@ -322,6 +322,16 @@ void model_free(struct model *m)
     free(m);
 }
 
+const struct template *model_template(const struct model *m, bool tools)
+{
+    return tools && m->template_tools ? m->template_tools : m->template_default;
+}
+
+const struct json *model_special(const struct model *m)
+{
+    return &m->special;
+}
+
 const struct model_info *model_info(const struct model *m)
 {
     return &m->info;

@@ -19,6 +19,7 @@
 
 struct model;
 struct model_scratch;
+struct template;
 struct tokenizer;
 
 /* Everything borrowed for the call; NULL or empty means "from the folder" / "detect". */
@@ -67,6 +68,11 @@ void model_free(struct model *m);
 
 const struct model_info *model_info(const struct model *m);
 const struct tokenizer *model_tokenizer(const struct model *m);
+
+/* Its chat template (the one for tools, where it has such) and the special tokens that templates
+ * see (bos_token ...), an object; both live as long as the model. For `rollgate render`. */
+const struct template *model_template(const struct model *m, bool tools);
+const struct json *model_special(const struct model *m);
 
 /* Whether the id is one of the tokenizer's special tokens or a stop id. */
 bool model_is_special(const struct model *m, int32_t id);
