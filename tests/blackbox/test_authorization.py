@@ -242,7 +242,7 @@ def test_keys_do_not_reach_the_log(tmp_path, level, form):
         assert secret not in gateway.log()
 
 
-def test_only_a_key_that_proves_the_id_may_reseed(gateway):
+def test_with_keys_no_call_makes_a_session(gateway):
     s = new(gateway)
     gateway.request("DELETE", f"/sessions/{s['session_id']}", headers=bearer(ADMIN))
     a = send(gateway, "POST", "{id}/v1/chat/completions", CALL, s["api_key"], s)
@@ -250,4 +250,6 @@ def test_only_a_key_that_proves_the_id_may_reseed(gateway):
     unknown = {"session_id": "w0-" + "0" * 32}
     assert send(gateway, "POST", "{id}/v1/chat/completions", CALL, s["api_key"], unknown).status == 403
     assert send(gateway, "POST", "{id}/v1/chat/completions", CALL, None, unknown).status == 401
-    assert send(gateway, "POST", "{id}/v1/chat/completions", CALL, ADMIN, unknown).status == 200
+    for unknown in (unknown, {"session_id": "w77-" + "0" * 32}, {"session_id": "nonsense"}):
+        a = send(gateway, "POST", "{id}/v1/chat/completions", CALL, ADMIN, unknown)
+        assert a.status == 404 and a.json()["error"]["code"] == "unknown_session", a.text

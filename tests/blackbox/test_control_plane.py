@@ -167,8 +167,45 @@ def test_unknown_ids_are_404_on_the_control_plane(gateway):
         assert a.headers["Rollgate-Request-Id"]
 
 
-@pytest.mark.parametrize("unknown", ["w0-" + "0" * 32, "w77-" + "1" * 32, "nonsense", "w0-xyz"])
-def test_unknown_ids_are_reseeded_on_the_data_plane(gateway, unknown):
+def test_a_mistyped_id_is_no_session(gateway):
+    """What this gateway may have minted itself: a digit off, or forgotten after the tombstone."""
+    s = new(gateway)["session_id"]
+    for wrong in ("w0-" + "0" * 32, "w1-" + "0" * 32, s[:-1] + ("0" if s[-1] != "0" else "1")):
+        for call in ("/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens"):
+            a = gateway.post(f"/sessions/{wrong}{call}", {"model": "m", "max_tokens": 9,
+                                                           "messages": [{"role": "user", "content": "hi"}]})
+            assert a.status == 404 and "Rollgate-Reseeded" not in a.headers, a.text
+    assert len(gateway.get("/sessions").json()["sessions"]) == 1
+
+
+def test_a_gateway_that_keeps_nothing_reseeds_its_own_ids(start):
+    gateway = start(engine="builtin:echo", durability="none")
+    a = gateway.post(f"/sessions/w0-{'0' * 32}/v1/chat/completions",
+                     {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+    assert a.status == 200 and a.headers["Rollgate-Reseeded"] == "1"
+
+
+def test_what_was_reseeded_is_told(gateway):
+    new(gateway)
+    asked = "w77-" + "1" * 32
+    a = gateway.post(f"/sessions/{asked}/v1/chat/completions",
+                     {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+    fresh = a.headers["Rollgate-Session"]
+    gateway.wait_line(rf"warn .*unknown session.*{fresh}.*asked={asked}")
+    [row] = gateway.get("/sessions?reseeded=true").json()["sessions"]
+    assert row["session_id"] == fresh and row["reseeded_from"] == asked
+    [row] = gateway.get("/sessions?reseeded=false").json()["sessions"]
+    assert "reseeded_from" not in row
+    assert gateway.get(f"/sessions/{fresh}").json()["reseeded_from"] == asked
+    assert gateway.get("/sessions?reseeded=perhaps").status == 400
+    assert gateway.metrics()["rollgate_sessions_reseeded_total"] == 1
+    assert gateway.post("/sessions", {"reseeded_from": "x"}).status == 400
+    gateway.post("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+    assert len(gateway.get("/sessions?reseeded=true").json()["sessions"]) == 2
+
+
+@pytest.mark.parametrize("unknown", ["w77-" + "1" * 32, "nonsense", "w0-xyz", "%00%0a", "x" * 5000])
+def test_foreign_ids_are_reseeded_on_the_data_plane(gateway, unknown):
     a = gateway.post(f"/sessions/{unknown}/v1/chat/completions",
                      {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
     assert a.status == 200 and a.headers["Rollgate-Reseeded"] == "1"

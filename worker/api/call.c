@@ -264,29 +264,14 @@ int call_parse(struct call *c, struct str body, struct err *e)
     return 0;
 }
 
-/* Whether an unknown id may start a fresh session. */
-static int may_reseed(struct api_request *r, struct err *e)
-{
-    const struct config *cfg = r->api->heritage->config;
-
-    if (!cfg->reseed)
-        return err_set(e, ERR_UNKNOWN_SESSION, "no such session");
-    if (api_service_ends(r->api))
-        return err_set(e, ERR_DRAINING, "the gateway is shutting down");
-    return 0; /* a key, where one is needed, has proven the id already */
-}
-
 /* The session the call belongs to; a fresh one for an unknown id. c->id is filled. */
 static int find_session(struct api_request *r, struct call *c, struct err *e)
 {
-    struct turn_env *env = &r->api->turns;
     const struct session *s = NULL;
-    struct buf record = {0};
     bool ended = false;
-    int rc;
 
     if (r->id_valid)
-        s = session_find(env->store, r->id, &ended);
+        s = session_find(r->api->turns.store, r->id, &ended);
     if (s) {
         memcpy(c->id, r->id.p, r->id.len);
         if (session_phase(s) == SESSION_COMPLETED) /* recorded all the same, and said */
@@ -295,18 +280,7 @@ static int find_session(struct api_request *r, struct call *c, struct err *e)
     }
     if (ended)
         return err_set(e, ERR_SESSION_ENDED, "the session has ended");
-    if (may_reseed(r, e) || control_room(r->api, 1, e))
-        return -1;
-    (void)ids_session(env->ids, r->api->heritage->index, c->id);
-    rc = session_create_record(env->store, str_cstr(c->id), NULL, clock_wall_ms(), &record, e);
-    if (rc == 0)
-        rc = ledger_write(env, str_cstr(c->id), buf_str(&record), (struct ledger_done){0}, e);
-    buf_done(&record);
-    if (rc == 0) {
-        exchange_set_header(r->x, "Rollgate-Reseeded", STR("1"));
-        metrics_count(env->page, METRIC_sessions_reseeded, 1);
-    }
-    return rc;
+    return call_reseed(r, c->id, e);
 }
 
 static struct turn_input input_of(struct call *c)

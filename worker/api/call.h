@@ -53,6 +53,10 @@ void call_flush(struct call *c);
 
 void call_free(struct call *c);
 
+/* reseed.c: a fresh session for a call whose own is not here, where that may be; its id. -1 and e:
+ * ERR_UNKNOWN_SESSION, ERR_SESSION_ENDED, or there is no room. */
+int call_reseed(struct api_request *r, char ret_id[ID_TEXT_MAX], struct err *e);
+
 /* batch.c: a completion with several prompts. Each is a call of its own, with its own commit, hash
  * and replay; their answers are one HTTP answer, the choices of prompt k at index k * n. The
  * prepared call becomes the front: exchange, writer, output. */

@@ -21,8 +21,8 @@ struct listing {
     struct exchange *x;
     unsigned dialect;
     struct arena arena;
-    struct str phase, label; /* filters, decoded */
-    struct str query;        /* as given */
+    struct str phase, label, reseeded; /* filters, decoded */
+    struct str query;                  /* as given */
     uint64_t limit, got;
     uint32_t workers[BOARD_WORKERS_MAX];
     size_t n_workers, at;
@@ -54,12 +54,21 @@ static void on_closed(void *ctx, bool delivered)
     listing_free(ctx);
 }
 
-static bool row_wanted(const struct json *row, struct str phase, struct str label)
+static bool any_filter(const struct listing *v)
+{
+    return v->phase.len > 0 || v->label.len > 0 || v->reseeded.len > 0;
+}
+
+static bool row_wanted(const struct listing *v, const struct json *row)
 {
     const struct json *labels = json_get(row, "labels");
+    struct str label = v->label;
     size_t eq = str_find(label, STR("="), 0);
+    bool reseeded = json_get(row, "reseeded_from") != NULL;
 
-    if (phase.len > 0 && !str_eq(json_string(json_get(row, "phase")), phase))
+    if (v->phase.len > 0 && !str_eq(json_string(json_get(row, "phase")), v->phase))
+        return false;
+    if (v->reseeded.len > 0 && str_eq_c(v->reseeded, "true") != reseeded)
         return false;
     if (label.len == 0)
         return true;
@@ -147,9 +156,8 @@ static void own_rows(struct listing *v)
 
         if (!row_of(v, s, &row))
             break;
-        if ((v->phase.len == 0 && v->label.len == 0) ||
-            (json_parse(&a, buf_str(&row), &parsed, &e) == 0 &&
-             row_wanted(parsed, v->phase, v->label)))
+        if (!any_filter(v) ||
+            (json_parse(&a, buf_str(&row), &parsed, &e) == 0 && row_wanted(v, parsed)))
             add_row(v, buf_str(&row), session_id(s));
         arena_done(&a);
         v->seen = session_place(s);
@@ -275,6 +283,7 @@ static void read_query(struct listing *v, struct str query, struct str *ret_curs
     (void)str_to_u64(query_get(&v->arena, query, "limit"), UINT32_MAX, &v->limit);
     v->phase = query_get(&v->arena, query, "phase");
     v->label = query_get(&v->arena, query, "label");
+    v->reseeded = query_get(&v->arena, query, "reseeded");
     *ret_cursor = query_get(&v->arena, query, "cursor");
 }
 

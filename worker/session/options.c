@@ -128,6 +128,12 @@ static int read_ends(const struct session_store *st, const struct json *v,
     return 0;
 }
 
+/* Not an option of POST /sessions: calls with an unknown id write it. */
+static void read_origin(const struct json *v, struct session_options *o)
+{
+    o->reseeded_from = json_string(json_get(v, "reseeded_from"));
+}
+
 static int read_values(const struct json *v, struct session_options *o, struct err *e)
 {
     const struct json *lock;
@@ -176,6 +182,7 @@ int session_options_read(const struct session_store *st, const struct json *v,
         read_count(v, "max_nodes", 1, &max_nodes, e) != 0)
         return -1;
     ret->max_nodes = (uint32_t)MIN_OF(max_nodes, d->max_nodes);
+    read_origin(v, ret);
     return 0;
 }
 
@@ -229,5 +236,9 @@ void session_options_write(const struct session_options *opt, struct buf *json)
     put_value(&o, "labels", opt->labels);
     put_value(&o, "metadata", opt->metadata);
     group_write(opt, &o);
+    if (opt->reseeded_from.p) {
+        json_out_key(&o, "reseeded_from");
+        json_out_str(&o, opt->reseeded_from);
+    }
     json_out_end_obj(&o);
 }

@@ -137,6 +137,7 @@ void session_forget_options(struct session *s)
     s->options.sampling = s->options.lock_sampling = NULL;
     s->options.labels = s->options.metadata = NULL;
     s->options.group = (struct str){0};
+    s->options.reseeded_from = (struct str){0};
 }
 
 static void drop_row(struct session *s)

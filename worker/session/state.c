@@ -336,6 +336,8 @@ static void put_head(struct json_out *o, const struct session *s)
     if (s->complete_reason.p)
         put_text(o, "reason", s->complete_reason);
     group_put(s, o);
+    if (s->options.reseeded_from.p)
+        put_text(o, "reseeded_from", s->options.reseeded_from);
     json_out_key(o, "labels");
     if (s->options.labels)
         json_out_value(o, s->options.labels);

@@ -30,6 +30,8 @@ struct session_options {
     const struct json *sampling, *lock_sampling, *labels, *metadata; /* or NULL */
     enum session_truncated on_truncated;                             /* not AUTO */
     bool refuse_completed;
+    struct str reseeded_from; /* the unknown id of the call that it was made for ("": the call named
+                                 none); absent: made by POST /sessions */
     uint32_t max_nodes;
     struct str group;            /* absent: none (group.h) */
     int32_t rollout, group_size; /* -1, 0: not said */

@@ -18,6 +18,15 @@ const struct turn_journal *ledger_place(const struct turn_env *env, struct str s
     return &env->journals[0];
 }
 
+bool ledger_serves(const struct turn_env *env, uint32_t index)
+{
+    for (size_t i = 0; i < env->n_journals; i++) {
+        if (env->journals[i].index == index)
+            return true;
+    }
+    return false;
+}
+
 void ledger_forget(struct turn_env *env, void *ctx)
 {
     for (size_t i = 0; i < env->n_journals; i++)

@@ -32,6 +32,9 @@ void ledger_note_deliveries(struct turn_env *env);
 /* Takes back what is pending for ctx. */
 void ledger_forget(struct turn_env *env, void *ctx);
 
+/* Whether sessions of that index live here: the worker's own or an adopted place. */
+bool ledger_serves(const struct turn_env *env, uint32_t index);
+
 /* The place that holds the session: by the index in its id, else the worker's own. */
 const struct turn_journal *ledger_place(const struct turn_env *env, struct str session_id);
 
