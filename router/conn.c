@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "router/gate.h"
 #include "router/local.h"
 #include "router/relay.h"
 #include "router/reply.h"
@@ -328,7 +329,7 @@ static int check_request(const struct conn *c, const struct http1_head *h,
         return err_set(e, ERR_INVALID, "no Host header");
     if (http1_list_has(http1_known(h, HTTP1_UPGRADE), STR("websocket")))
         return err_set(e, ERR_UPGRADE, "this server speaks HTTP/1.1 only, no WebSocket");
-    return 0;
+    return local ? 0 : gate_check(c->hub, h, route, e);
 }
 
 static void start_exchange(struct conn *c, const struct route *route, struct str body)
@@ -354,14 +355,14 @@ static size_t begin_request(struct conn *c, struct str bytes)
     struct route route;
     struct err e;
     size_t used, pass;
-    int r;
+    int r, shown;
 
-    route_find(h, &route);
+    shown = route_find(h, gate_keys(c->hub), &route, &e);
     keep_request(c, h, &route);
     flow_begin(&c->up, h->body, h->length);
-    r = flow_take(&c->up, rest, &used, &pass, &e);
+    r = flow_take(&c->up, rest, &used, &pass, shown == 0 ? &e : NULL);
     if (r == 0)
-        r = check_request(c, h, &route, &e);
+        r = shown == 0 ? check_request(c, h, &route, &e) : shown;
     if (r == 0)
         start_exchange(c, &route, str_sub(rest, 0, pass));
     else

@@ -25,7 +25,7 @@ enum {
 struct hub {
     const struct heritage *heritage;
     const struct config *config; /* its; changes in place */
-    const struct keys *keys;     /* only when /metrics needs one */
+    const struct keys *keys;     /* NULL: no admin keys are set */
     struct loop *loop;
     struct upstreams *upstreams;
     struct metrics_page *page;

@@ -1,6 +1,6 @@
 #include "router/local.h"
 
-#include "common/proc/keys.h"
+#include "common/proc/presented.h"
 #include "router/reply.h"
 
 static bool draining(const struct hub *h)
@@ -46,24 +46,12 @@ static int make_body(const struct hub *h, enum route_kind what, struct buf *body
     }
 }
 
-/* What the client may, by its Bearer token, x-api-key or api-key; as in the workers. */
-static enum key_scope presented_scope(const struct keys *keys, const struct http1_head *h)
-{
-    const struct str given[] = {route_bearer(h), http1_known(h, HTTP1_X_API_KEY),
-                                http1_known(h, HTTP1_API_KEY)};
-    enum key_scope scope = KEY_NONE;
-    struct str id;
-
-    for (size_t i = 0; i < ARRAY_LEN(given) && scope == KEY_NONE; i++)
-        scope = keys_check(keys, given[i], &id);
-    return scope;
-}
-
 static int check(const struct conn *c, const struct http1_head *h, enum route_kind what,
                  struct err *e)
 {
     const struct hub *hub = c->hub;
-    enum key_scope scope;
+    struct presented shown;
+    struct proof proof;
     size_t query_at;
 
     if (!str_eq(h->method, STR("GET")) && !str_eq(h->method, STR("HEAD")))
@@ -74,10 +62,12 @@ static int check(const struct conn *c, const struct http1_head *h, enum route_ki
     if (query_at < h->target.len &&
         keys_in_query(hub->keys, str_sub(h->target, query_at + 1, SIZE_MAX)))
         return err_set(e, ERR_MISSING_KEY, "a key has no place in a query");
-    scope = presented_scope(hub->keys, h);
-    if (scope == KEY_NONE)
+    route_keys(h, &shown);
+    if (presented_prove(&shown, hub->keys, &proof, e) != 0)
+        return -1;
+    if (proof.scope == KEY_NONE)
         return err_set(e, ERR_MISSING_KEY, "metrics need an admin key");
-    if (scope != KEY_ADMIN)
+    if (proof.scope != KEY_ADMIN)
         return err_set(e, ERR_WRONG_SCOPE, "metrics need an admin key");
     return 0;
 }

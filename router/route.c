@@ -3,13 +3,20 @@
 #include "common/proc/ids.h"
 #include "common/proc/keys.h"
 
-struct str route_bearer(const struct http1_head *h)
+void route_keys(const struct http1_head *h, struct presented *ret)
 {
-    struct str v = http1_known(h, HTTP1_AUTHORIZATION);
+    ret->n = 0;
+    ret->more = false;
+    if (!h->at[HTTP1_AUTHORIZATION] && !h->at[HTTP1_X_API_KEY] && !h->at[HTTP1_API_KEY])
+        return;
+    for (size_t i = 0; i < h->n; i++) {
+        enum http1_name name = h->headers[i].known;
 
-    if (v.len < 7 || !str_eq_nocase(str_sub(v, 0, 7), STR("bearer ")))
-        return (struct str){0};
-    return str_trim(str_sub(v, 7, v.len));
+        if (name == HTTP1_AUTHORIZATION)
+            presented_add(ret, PRESENTED_BEARER, h->headers[i].value);
+        else if (name == HTTP1_X_API_KEY || name == HTTP1_API_KEY)
+            presented_add(ret, PRESENTED_PLAIN, h->headers[i].value);
+    }
 }
 
 /* The target up to its query. */
@@ -35,30 +42,25 @@ static void find_by_path(struct str path, struct route *ret)
     if (slash != NULL)
         id.len = (size_t)(slash - id.p);
     ret->named = id.len > 0;
+    ret->place = id;
     if (ids_parse(id, &ret->index) != 0)
         return;
     ret->kind = ROUTE_WORKER;
     ret->session = id;
 }
 
-/* Whether the text stands where a session key would; then it names a worker, or nobody's. */
-static bool try_key(struct str key, struct route *ret)
+/* A session key names a worker; one that is no good, nobody's. */
+static void find_by_key(struct route *ret)
 {
-    enum key_scope scope;
-    struct str id;
-
-    if (!str_starts(key, STR("rga-")) && !str_starts(key, STR("rgr-")))
-        return false;
-    ret->named = true;
-    if (keys_parse(key, &scope, &id, &ret->index) == 0)
-        ret->kind = ROUTE_WORKER;
-    return true;
+    ret->named = ret->proof.meant;
+    if (!ret->proof.id.p)
+        return;
+    ret->kind = ROUTE_WORKER;
+    ret->index = ret->proof.index;
 }
 
-void route_find(const struct http1_head *h, struct route *ret)
+static void find_by_target(struct str path, struct route *ret)
 {
-    struct str path = path_of(h->target);
-
     *ret = (struct route){.kind = ROUTE_ANY,
                           .messages = str_ends(path, STR("/messages")) ||
                                       str_ends(path, STR("/messages/count_tokens"))};
@@ -70,8 +72,24 @@ void route_find(const struct http1_head *h, struct route *ret)
         ret->kind = ROUTE_READY;
     else if (str_eq(path, STR("/metrics")))
         ret->kind = ROUTE_METRICS;
-    else if (!below(path, STR("/sessions")) && !below(path, STR("/ui")) &&
-             !below(path, STR("/admin")))
-        (void)(try_key(route_bearer(h), ret) || try_key(http1_known(h, HTTP1_X_API_KEY), ret) ||
-               try_key(http1_known(h, HTTP1_API_KEY), ret));
+    else
+        ret->admins = below(path, STR("/sessions")) || below(path, STR("/admin"));
+}
+
+int route_find(const struct http1_head *h, const struct keys *k, struct route *ret, struct err *e)
+{
+    struct str path = path_of(h->target);
+    struct presented shown;
+
+    find_by_target(path, ret);
+    if (ret->kind != ROUTE_ANY && ret->kind != ROUTE_WORKER)
+        return 0; /* the router's own: local.c looks for the key that it needs */
+    route_keys(h, &shown);
+    if (shown.n == 0)
+        return 0;
+    if (presented_prove(&shown, k, &ret->proof, e) != 0)
+        return -1;
+    if (ret->kind == ROUTE_ANY && !ret->place.p && !ret->admins && !below(path, STR("/ui")))
+        find_by_key(ret);
+    return 0;
 }

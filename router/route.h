@@ -5,12 +5,12 @@
  *
  *     /sessions/w<idx>-<32 hex>...                        worker idx
  *     any other path with rga-<id>-<mac> or rgr-<id>-<mac> worker idx of the id, but for
- *                                                         /sessions, /ui and /admin
+ *                                                         /sessions, /ui and /admin (presented.h)
  *     /health, /ready, /metrics                           the router itself
  *     all the rest                                        any worker
  *
- * Whether such a worker exists is not known here (see upstreams.h), and no key is checked: the
- * worker does that.
+ * Whether such a worker exists is not known here (see upstreams.h), nor whether the request may go
+ * there (see gate.h).
  */
 #ifndef RG_ROUTER_ROUTE_H
 #define RG_ROUTER_ROUTE_H
@@ -19,6 +19,7 @@
 
 #include "common/base/str.h"
 #include "common/net/http1.h"
+#include "common/proc/presented.h"
 
 enum route_kind { ROUTE_ANY, ROUTE_WORKER, ROUTE_HEALTH, ROUTE_READY, ROUTE_METRICS };
 
@@ -27,12 +28,17 @@ struct route {
     uint32_t index;     /* ROUTE_WORKER: the index in the id */
     bool named;         /* ROUTE_ANY although the path or key holds something in an id's place */
     bool messages;      /* a path of Anthropic's Messages API */
+    bool admins;        /* a path of the control plane that is no session's */
     struct str session; /* the id in the path when well-formed, else absent; borrows the head */
+    struct str place;   /* whatever stands there in the path; absent: it is no session's path */
+    struct proof proof; /* of the key that was shown */
 };
 
-void route_find(const struct http1_head *h, struct route *ret);
+/* k: what keys are verified with; NULL: they are believed. -1 and ERR_INVALID for different keys;
+ * all but the key's part is filled then, too. */
+int route_find(const struct http1_head *h, const struct keys *k, struct route *ret, struct err *e);
 
-/* The token of Authorization: Bearer; absent when there is none. */
-struct str route_bearer(const struct http1_head *h);
+/* The keys that the head shows. */
+void route_keys(const struct http1_head *h, struct presented *ret);
 
 #endif

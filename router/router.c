@@ -60,12 +60,13 @@ static void on_adopt(struct child *c, const struct heritage_place *place)
         log_error(NULL, "a retired router's socket is not served", LOG_T("reason", e.text));
 }
 
-/* Only /metrics is guarded here; everything else is the workers' business. */
+/* For /metrics and the gate. */
 static int load_keys(struct router *r, const struct config *c, struct err *e)
 {
     struct keys *fresh = NULL;
+    bool workers_here = c->upstream.n == 0; /* whose secret is in the state folder */
 
-    if (c->metrics_auth && c->admin_key_file != NULL &&
+    if (c->admin_key_file != NULL && (workers_here || c->metrics_auth || c->key_secret_file) &&
         keys_load(c->admin_key_file, c->key_secret_file, c->state_dir, &fresh, e) != 0)
         return -1;
     keys_free(r->keys);

@@ -14,7 +14,13 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 
-enum { MAC_BYTES = 32, FILE_MAX = 1 << 20, SECRET_MIN = 32, SECRET_HEX = 64 };
+enum { MAC_BYTES = 32, FILE_MAX = 1 << 20, SECRET_MIN = 32, SECRET_HEX = 64, KNOWN_MAX = 512 };
+
+/* A session key that was good; len 0: none. */
+struct known {
+    char text[KEY_TEXT_MAX];
+    unsigned char len;
+};
 
 struct secret {
     char *text;
@@ -27,6 +33,7 @@ struct keys {
     unsigned char (*admins)[MAC_BYTES]; /* SHA-256 of each admin key: equal lengths to compare */
     size_t n_admins;
     bool required;
+    struct known *known; /* KNOWN_MAX, each key at the place of its hash */
 };
 
 static const char *scope_name(enum key_scope scope)
@@ -175,6 +182,7 @@ int keys_load(const char *admin_file, const char *secret_file, const char *state
         goto fail;
     if (load_secrets(k, secret_file ? secret_file : path, e))
         goto fail;
+    k->known = mem_calloc(KNOWN_MAX, sizeof(*k->known));
     *ret = k;
     return 0;
 fail:
@@ -192,6 +200,9 @@ void keys_free(struct keys *k)
     }
     free(k->secrets);
     free(k->admins);
+    if (k->known)
+        mbedtls_platform_zeroize(k->known, KNOWN_MAX * sizeof(*k->known));
+    free(k->known);
     free(k);
 }
 
@@ -245,13 +256,18 @@ void keys_make(const struct keys *k, enum key_scope scope, struct str id,
     CHECK(n > 0 && n < KEY_TEXT_MAX);
 }
 
+bool keys_is_form(struct str text)
+{
+    return str_starts(text, STR("rga-")) || str_starts(text, STR("rgr-"));
+}
+
 int keys_parse(struct str text, enum key_scope *ret_scope, struct str *ret_id, uint32_t *ret_index)
 {
     struct str id;
 
     if (text.len < 4 + KEY_MAC_LEN + 1 || text.len >= KEY_TEXT_MAX)
         return -1;
-    if (memcmp(text.p, "rga-", 4) != 0 && memcmp(text.p, "rgr-", 4) != 0)
+    if (!keys_is_form(text))
         return -1;
     id = str_sub(text, 4, text.len - 4 - KEY_MAC_LEN - 1);
     if (id.p[id.len] != '-' || ids_parse(id, ret_index))
@@ -261,16 +277,25 @@ int keys_parse(struct str text, enum key_scope *ret_scope, struct str *ret_id, u
     return 0;
 }
 
+/* A wrong text costs as long as a right one: it falls through to the HMAC. */
+static bool is_known(const struct known *at, struct str text)
+{
+    return at->len == text.len && mbedtls_ct_memcmp(at->text, text.p, text.len) == 0;
+}
+
 static enum key_scope check_session_key(const struct keys *k, struct str text, struct str *ret_id)
 {
     enum key_scope scope;
     struct str id;
     uint32_t index;
-    int good = 0;
+    struct known *known;
+    int good;
 
     if (keys_parse(text, &scope, &id, &index))
         return KEY_NONE;
-    for (size_t i = 0; i < k->n_secrets; i++) {
+    known = &k->known[str_hash(text, 0) % KNOWN_MAX];
+    good = is_known(known, text);
+    for (size_t i = 0; i < k->n_secrets && !good; i++) {
         char mac[KEY_MAC_LEN + 1];
 
         mac_hex(&k->secrets[i], scope, id, mac);
@@ -278,6 +303,8 @@ static enum key_scope check_session_key(const struct keys *k, struct str text, s
     }
     if (!good)
         return KEY_NONE;
+    memcpy(known->text, text.p, text.len);
+    known->len = (unsigned char)text.len;
     *ret_id = id;
     return scope;
 }
@@ -313,4 +340,13 @@ bool keys_in_query(const struct keys *k, struct str query)
         rest = str_sub(rest, end == SIZE_MAX ? rest.len : end + 1, SIZE_MAX);
     }
     return false;
+}
+
+int proof_covers(const struct proof *p, struct str session, struct err *e)
+{
+    if (p->scope == KEY_NONE)
+        return err_set(e, ERR_MISSING_KEY, "this request needs a valid key");
+    if (p->scope != KEY_ADMIN && session.p && !str_eq(p->id, session))
+        return err_set(e, ERR_WRONG_SCOPE, "the key belongs to another session");
+    return 0;
 }

@@ -8,8 +8,8 @@
  * the same secret. The secret file holds one secret a line, newest first: the first makes keys, all
  * verify, which is how a secret is rotated without a gap. Comparisons take constant time.
  *
- * Loaded before the fork and never changed; a reload makes a new one. Key texts are never logged
- * and never stand in an error text.
+ * Loaded once; a reload makes a new one. Session keys that were good are remembered, so that an
+ * agent's next request costs no HMAC. Key texts are never logged and never stand in an error text.
  */
 #ifndef RG_PROC_KEYS_H
 #define RG_PROC_KEYS_H
@@ -32,6 +32,15 @@ enum key_scope { KEY_NONE, KEY_AGENT, KEY_RUNNER, KEY_ADMIN };
 
 struct keys;
 
+/* What the one key of a request proves (presented.h). Without keys in use it is what the key says
+ * of itself. */
+struct proof {
+    enum key_scope scope; /* KEY_NONE: there is no good key */
+    struct str id;        /* of a session key, else absent; borrows the head */
+    uint32_t index;       /* in the id */
+    bool meant;           /* a session key's form was shown, good or not */
+};
+
 /* Reads the admin keys (NULL: none are needed) and the secret; without secret_file the secret is
  * STATE_DIR/key-secret, made when missing. -1 with ERR_CONFIG (an empty or too short file) or
  * ERR_IO. */
@@ -49,6 +58,9 @@ bool keys_required(const struct keys *k);
 void keys_make(const struct keys *k, enum key_scope scope, struct str id,
                char ret_text[KEY_TEXT_MAX]);
 
+/* Whether a text begins as a session key does: it is meant for us, good or not. */
+bool keys_is_form(struct str text);
+
 /* The scope that a presented key really has; KEY_NONE when it is none of ours. For session keys
  * *ret_id becomes the id inside `text` (borrowed), else absent. */
 enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret_id);
@@ -60,5 +72,9 @@ bool keys_in_query(const struct keys *k, struct str query);
 /* What a text claims to be, without verifying it: the form of a session key, its id and worker
  * index. For routing only. 0 / -1. */
 int keys_parse(struct str text, enum key_scope *ret_scope, struct str *ret_id, uint32_t *ret_index);
+
+/* Whether the proof, valid or not, may be for a session id: an admin's for every, a session key for
+ * its own. -1 with ERR_MISSING_KEY or ERR_WRONG_SCOPE. session absent: any. */
+int proof_covers(const struct proof *p, struct str session, struct err *e);
 
 #endif

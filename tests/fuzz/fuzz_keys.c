@@ -1,5 +1,5 @@
 /* fuzz: rg_common */
-#include "common/proc/keys.h"
+#include "common/proc/presented.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,6 +62,32 @@ static void check_text(const struct keys *k, struct str text)
         CHECK(str_eq(checked, id));
 }
 
+/* However keys are shown: what is proven is in one of the texts, and nothing of two of ours. */
+static void check_shown(const struct keys *k, const uint8_t *data, size_t size)
+{
+    struct str rest = str_of((const char *)data, size);
+    char own[KEY_TEXT_MAX], other[KEY_TEXT_MAX];
+    struct presented shown = {.n = 0};
+    struct proof proof;
+    struct err e;
+
+    while (rest.len > 0 && shown.n < 3) {
+        struct str line = str_sub(rest, 0, str_find(rest, STR("\n"), 0));
+
+        presented_add(&shown, shown.n % 2 ? PRESENTED_BEARER : PRESENTED_PLAIN, line);
+        rest = str_sub(rest, line.len + 1, rest.len);
+    }
+    if (presented_prove(&shown, k, &proof, &e) == 0 && proof.scope != KEY_NONE)
+        CHECK(shown.n > 0 && (proof.scope == KEY_ADMIN) == (proof.id.p == NULL));
+    keys_make(k, KEY_AGENT, str_cstr(ID), own);
+    keys_make(k, KEY_RUNNER, str_cstr(ID), other);
+    shown.n = MIN_OF(shown.n, (size_t)1);
+    presented_add(&shown, PRESENTED_PLAIN, str_cstr(own));
+    CHECK(presented_prove(&shown, k, &proof, &e) != 0 || proof.scope == KEY_AGENT);
+    presented_add(&shown, PRESENTED_PLAIN, str_cstr(other));
+    CHECK(presented_prove(&shown, k, &proof, &e) != 0 && proof.scope == KEY_NONE);
+}
+
 /* Our own key with the bytes changed that the input names. */
 static void check_changed(const struct keys *k, const uint8_t *data, size_t size)
 {
@@ -105,6 +131,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(exact, data + 1, size - 1);
     if (data[0] % 4 == 0)
         check_files(data + 1, size - 1);
+    else if (data[0] % 8 == 2)
+        check_shown(k, data + 1, size - 1);
     else if (data[0] % 4 == 1)
         check_changed(k, data + 1, size - 1);
     else

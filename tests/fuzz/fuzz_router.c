@@ -30,22 +30,24 @@ static void request(struct str in, unsigned how)
     struct route to, then;
     struct buf out = {0};
     struct err e;
+    int shown;
 
     if (http1_request(&h, in, 0, HEAD_MAX, &e) != 1)
         return;
     if (h.minor == 0 && !http1_get(&h, STR("host")).p)
         return; /* a 1.1 without Host, which workers take and this parser does not */
-    route_find(&h, &to);
+    shown = route_find(&h, NULL, &to, &e);
     flatten(iov,
             heads_request(&h, (how & 1) && h.n < HTTP1_HEADERS_MAX, (struct str){0}, extra, iov),
             &out);
     CHECK(http1_request(&again, buf_str(&out), 0, 2 * HEAD_MAX, &e) == 1);
     CHECK(again.len_bytes == out.len && again.minor == 1);
-    route_find(&again, &then);
+    CHECK(route_find(&again, NULL, &then, &e) == shown);
     CHECK(then.kind == to.kind && then.index == to.index && str_eq(then.session, to.session));
     CHECK(str_eq(again.target, h.target) && str_eq(again.method, h.method));
     CHECK(again.body == h.body && again.length == h.length);
-    CHECK(str_eq(route_bearer(&again), route_bearer(&h)));
+    CHECK(str_eq(then.proof.id, to.proof.id) && then.proof.meant == to.proof.meant);
+    CHECK(to.proof.scope == KEY_NONE && str_eq(then.place, to.place));
     buf_done(&out);
 }
 

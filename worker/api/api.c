@@ -4,12 +4,14 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/proc/presented.h"
 #include "worker/api/dialect.h"
 #include "worker/api/handlers.h"
 #include "worker/api/inputs.h"
 #include "worker/api/respond.h"
 #include "worker/api/routes.h"
 #include "worker/api/sibling.h"
+#include "worker/turn/ledger.h"
 #include "worker/turn/resident.h"
 
 enum { STEP_MIN_MS = 500, EXPIRE_MAX = 1000 /* in one sweep */ };
@@ -42,28 +44,8 @@ static void name_request(struct api_request *r)
     exchange_set_header(r->x, "Rollgate-Request-Id", str_cstr(r->request_id));
 }
 
-/* Authorization: Bearer KEY, x-api-key, or Azure's api-key: clients that send more than one mean
- * one of them for us. */
-static enum key_scope presented_scope(const struct api *a, const struct exchange *x,
-                                      struct str *ret_id)
-{
-    struct str bearer = exchange_header(x, "authorization");
-    static const char *const plain[] = {"x-api-key", "api-key"};
-    enum key_scope scope = KEY_NONE;
-
-    if (bearer.len > 7 && str_eq_nocase(str_sub(bearer, 0, 7), STR("Bearer ")))
-        scope = keys_check(a->keys, str_trim(str_sub(bearer, 7, SIZE_MAX)), ret_id);
-    for (size_t i = 0; i < ARRAY_LEN(plain) && scope == KEY_NONE; i++) {
-        struct str key = exchange_header(x, plain[i]);
-
-        if (key.p)
-            scope = keys_check(a->keys, key, ret_id);
-    }
-    return scope;
-}
-
 /* Splits the path: /sessions/{id}{rest}; a session key names its session for other paths. */
-static void place_request(struct api_request *r, struct str key_id)
+static void place_request(struct api_request *r)
 {
     struct str path = exchange_path(r->x);
     struct str head = STR("/sessions/");
@@ -76,21 +58,22 @@ static void place_request(struct api_request *r, struct str key_id)
 
         r->id = str_sub(tail, 0, slash == SIZE_MAX ? tail.len : slash);
         r->rest = str_sub(tail, r->id.len, SIZE_MAX);
-    } else if (key_id.p) {
-        r->id = key_id;
+    } else if (r->proof.id.p) {
+        r->id = r->proof.id;
     }
     r->id_valid = r->id.p && ids_parse(r->id, &index) == 0;
 }
 
-static int check_scope(const struct api_request *r, unsigned scopes, struct str key_id,
-                       struct err *e)
+static int check_scope(const struct api_request *r, unsigned scopes, struct err *e)
 {
-    if (r->scope == KEY_NONE)
-        return err_set(e, ERR_MISSING_KEY, "this request needs a valid key");
+    if (r->scope == KEY_ADMIN && (scopes & SCOPE_A))
+        return 0;
+    if (proof_covers(&r->proof, r->id, e))
+        return -1;
     if (!(scopes & (1u << r->scope)))
         return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
-    if (r->scope != KEY_ADMIN && !str_eq(key_id, r->id))
-        return err_set(e, ERR_WRONG_SCOPE, "the key belongs to another session");
+    if (!ledger_serves(&r->api->turns, r->proof.index))
+        return err_set(e, ERR_WRONG_SCOPE, "the key belongs to a session of another worker");
     return 0;
 }
 
@@ -206,11 +189,10 @@ static bool park(struct api_request *r, bool control)
 }
 
 /* No route of the control plane, and not the data plane's either. */
-static void refuse_place(struct api_request *r, const struct routes *routes, struct str key_id,
-                         struct err *e)
+static void refuse_place(struct api_request *r, const struct routes *routes, struct err *e)
 {
     if (r->scope == KEY_NONE)
-        (void)check_scope(r, 0, key_id, e);
+        (void)proof_covers(&r->proof, (struct str){0}, e);
     else if (e->kind == ERR_METHOD)
         name_methods(r->x, routes, r->rest);
     respond_error(r, NULL, e);
@@ -227,7 +209,7 @@ static void handle_route(struct api_request *r, const struct route *route)
         route->handler(r);
 }
 
-static void dispatch(struct api_request *r, struct str key_id)
+static void dispatch(struct api_request *r)
 {
     struct err e = {0};
     const struct routes *routes = in_session(r) ? &routes_session : &routes_global;
@@ -236,10 +218,10 @@ static void dispatch(struct api_request *r, struct str key_id)
     if (r->id_valid)
         exchange_set_header(r->x, "Rollgate-Session", r->id);
     if (!route && !is_data_plane(r, &e)) {
-        refuse_place(r, routes, key_id, &e);
+        refuse_place(r, routes, &e);
         return;
     }
-    if (check_scope(r, route ? route->scopes : SCOPE_A | SCOPE_G, key_id, &e)) {
+    if (check_scope(r, route ? route->scopes : SCOPE_A | SCOPE_G, &e)) {
         metrics_count_at(r->api->turns.page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
         if (route)
             respond_error(r, NULL, &e);
@@ -253,20 +235,35 @@ static void dispatch(struct api_request *r, struct str key_id)
         call_handle(r);
 }
 
+/* The key that is shown, and whose it is: KEY_ADMIN when none is needed. */
+static int read_key(struct api_request *r, struct err *e)
+{
+    const struct keys *k = r->api->keys;
+    struct presented shown = {.n = 0};
+
+    exchange_keys(r->x, &shown);
+    if (presented_prove(&shown, k, &r->proof, e))
+        return -1;
+    if (keys_required(k) && keys_in_query(k, exchange_query(r->x)))
+        r->proof = (struct proof){0};
+    r->scope = keys_required(k) ? r->proof.scope : KEY_ADMIN;
+    return 0;
+}
+
 void api_handle(void *ctx, struct exchange *x)
 {
     struct api *a = ctx;
     struct api_request r = {.api = a, .x = x, .dialect = METRIC_DIALECT_CONTROL};
-    struct str key_id = {0};
+    struct err e = {0};
+    int rc;
 
     name_request(&r);
-    r.scope = presented_scope(a, x, &key_id);
-    if (!keys_required(a->keys))
-        r.scope = KEY_ADMIN;
-    else if (keys_in_query(a->keys, exchange_query(x)))
-        r.scope = KEY_NONE;
-    place_request(&r, key_id);
-    dispatch(&r, key_id);
+    rc = read_key(&r, &e);
+    place_request(&r);
+    if (rc == 0)
+        dispatch(&r);
+    else
+        call_refuse(&r, &e);
 }
 
 /* Steps of the wall clock (somebody sets it) are no time that has passed. */

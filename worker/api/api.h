@@ -47,7 +47,8 @@ struct api_request {
     struct str id;        /* session id of the path or of the key; absent when there is none */
     struct str rest;      /* the path below the session, or the whole path */
     bool id_valid;        /* well-formed */
-    enum key_scope scope; /* proven by the key; KEY_ADMIN when no keys are needed */
+    struct proof proof;   /* of the key that was shown */
+    enum key_scope scope; /* the proof's; KEY_ADMIN when no keys are needed */
     char request_id[40];
     unsigned dialect; /* metric label */
 };

@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/net/http1.h"
+#include "common/proc/presented.h"
 #include "worker/api/server_internal.h"
 
 static struct str str_of_iovec(h2o_iovec_t v)
@@ -55,6 +56,19 @@ struct str exchange_header(const struct exchange *x, const char *name)
             return str_of(h->value.base ? h->value.base : "", h->value.len);
     }
     return (struct str){0};
+}
+
+void exchange_keys(const struct exchange *x, struct presented *to)
+{
+    for (size_t i = 0; i < x->req->headers.size; i++) {
+        const h2o_header_t *h = &x->req->headers.entries[i];
+        struct str name = str_of_iovec(*h->name), value = str_of_iovec(h->value);
+
+        if (str_eq_c(name, "authorization"))
+            presented_add(to, PRESENTED_BEARER, value);
+        else if (str_eq_c(name, "x-api-key") || str_eq_c(name, "api-key"))
+            presented_add(to, PRESENTED_PLAIN, value);
+    }
 }
 
 void exchange_set_header(struct exchange *x, const char *name, struct str value)

@@ -15,6 +15,7 @@
 enum { EXCHANGE_WINDOW = 256 << 10, EXCHANGE_NOTE_MAX = 160 };
 
 struct exchange;
+struct presented;
 
 /* All borrowed until the answer has ended. Header names in lower case. */
 struct str exchange_method(const struct exchange *x);
@@ -23,6 +24,9 @@ struct str exchange_query(const struct exchange *x); /* behind the '?', may be e
 struct str exchange_body(const struct exchange *x);
 struct str exchange_authority(const struct exchange *x);                /* the Host header */
 struct str exchange_header(const struct exchange *x, const char *name); /* absent: p NULL */
+
+/* Adds the keys that the request shows. */
+void exchange_keys(const struct exchange *x, struct presented *to);
 
 /* A header of the answer, before it starts. The name is a literal, the value is copied. */
 void exchange_set_header(struct exchange *x, const char *name, struct str value);

@@ -5,6 +5,7 @@
 
 #include "common/base/mem.h"
 #include "common/net/http_client.h"
+#include "common/proc/presented.h"
 
 enum { ANSWER_MAX = 64 << 20, ANSWER_TIMEOUT_MS = 3600 * 1000 };
 
@@ -134,7 +135,7 @@ struct sibling_call *sibling_ask(struct siblings *s, uint32_t index,
     struct sibling_call *c;
     struct buf headers = {0};
     struct buf sent = {0};
-    static const char *const keys[] = {"authorization", "x-api-key", "api-key"};
+    struct presented shown = {.n = 0};
 
     if (!client)
         return NULL;
@@ -143,12 +144,9 @@ struct sibling_call *sibling_ask(struct siblings *s, uint32_t index,
     if (s->calls)
         s->calls->prev = c;
     s->calls = c;
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        struct str key = exchange_header(q->from, keys[i]);
-
-        if (key.p)
-            buf_printf(&headers, "%s: %.*s\r\n", keys[i], (int)key.len, key.p);
-    }
+    exchange_keys(q->from, &shown); /* wherever they stood */
+    for (size_t i = 0; i < shown.n; i++)
+        buf_printf(&headers, "x-api-key: %.*s\r\n", (int)shown.at[i].len, shown.at[i].p);
     buf_add_str(&sent, q->body);
     c->call = http_client_start(client,
                                 &(struct http_request){

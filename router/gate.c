@@ -1,0 +1,60 @@
+#include "router/gate.h"
+
+#include "common/proc/keys.h"
+
+const struct keys *gate_keys(const struct hub *h)
+{
+    const struct config *c = h->config;
+    bool alone = c->upstream.n == 0 && c->peer.n == 0;
+
+    return h->keys && c->admin_key_file && (alone || c->key_secret_file) ? h->keys : NULL;
+}
+
+/* The label that workers count such a request under. */
+static unsigned dialect_of(struct str target)
+{
+    static const struct {
+        struct str end;
+        unsigned label;
+    } ends[] = {
+        {STR_LIT("/chat/completions"), METRIC_DIALECT_CHAT},
+        {STR_LIT("/messages"), METRIC_DIALECT_MESSAGES},
+        {STR_LIT("/messages/count_tokens"), METRIC_DIALECT_COUNT_TOKENS},
+        {STR_LIT("/responses"), METRIC_DIALECT_RESPONSES},
+        {STR_LIT("/completions"), METRIC_DIALECT_COMPLETIONS},
+    };
+    struct str path = str_sub(target, 0, str_find(target, STR("?"), 0));
+
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        if (str_ends(path, ends[i].end))
+            return ends[i].label;
+    }
+    return METRIC_DIALECT_CONTROL;
+}
+
+static int check(const struct keys *k, const struct http1_head *head, const struct route *route,
+                 struct err *e)
+{
+    size_t query = str_find(head->target, STR("?"), 0);
+
+    if (query < head->target.len && keys_in_query(k, str_sub(head->target, query + 1, SIZE_MAX)))
+        return err_set(e, ERR_MISSING_KEY, "a key has no place in a query");
+    if (proof_covers(&route->proof, route->place, e))
+        return -1;
+    if (route->admins && route->proof.scope != KEY_ADMIN)
+        return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
+    return 0;
+}
+
+int gate_check(const struct hub *h, const struct http1_head *head, const struct route *route,
+               struct err *e)
+{
+    const struct keys *k = gate_keys(h);
+
+    if (!k || check(k, head, route, e) == 0)
+        return 0;
+    metrics_count_at(h->page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
+    metrics_count_at(h->page, METRIC_requests, dialect_of(head->target),
+                     metrics_status(err_status(e)), 1);
+    return -1;
+}

@@ -1,0 +1,20 @@
+/*
+ * The gate: what a router refuses by the head alone, before it takes a byte of the body or asks a
+ * worker, where keys are in use. Who passes still meets the worker, which checks the key again and
+ * knows what each route takes.
+ */
+#ifndef RG_ROUTER_GATE_H
+#define RG_ROUTER_GATE_H
+
+#include "router/hub.h"
+#include "router/route.h"
+
+/* The keys that this gateway's requests are held to; NULL: no admin keys are set, or this router
+ * cannot verify all (session keys of other nodes, without --key-secret-file): workers do. */
+const struct keys *gate_keys(const struct hub *h);
+
+/* -1 with ERR_MISSING_KEY or ERR_WRONG_SCOPE (counted). */
+int gate_check(const struct hub *h, const struct http1_head *head, const struct route *route,
+               struct err *e);
+
+#endif
