@@ -188,9 +188,9 @@ def test_other_dialects_are_sent_as_chat(pair):
 def test_the_sessions_sampling_holds(pair):
     engine, gateway = pair()
     sid = session(gateway, sampling_params={"temperature": 0.25, "max_tokens": 9}, lock_sampling=["temperature"])
-    ask(gateway, sid, [USER], temperature=1.5, top_p=0.5, max_completion_tokens=33, x_own=[1])
+    ask(gateway, sid, [USER], temperature=1.5, top_p=0.5, max_completion_tokens=33)
     body = engine.requests[-1]["body"]
-    assert body["temperature"] == 0.25 and body["top_p"] == 0.5 and body["max_completion_tokens"] == 33 and "max_tokens" not in body and body["x_own"] == [1]
+    assert body["temperature"] == 0.25 and body["top_p"] == 0.5 and body["max_completion_tokens"] == 33 and "max_tokens" not in body
     sid = session(gateway)
     ask(gateway, sid, [USER])
     body = engine.requests[-1]["body"]

@@ -64,16 +64,92 @@ static void write_sampling(struct json_out *o, const struct turn *t, int64_t max
     write_value(o, "response_format", t->format); /* tool_choice goes as itself */
 }
 
-static void write_as_it_is(struct json_out *o, const struct json *body)
+static bool is_one_of(struct str name, const char *const *names, size_t n)
 {
+    for (size_t i = 0; i < n; i++) {
+        if (str_eq_c(name, names[i]))
+            return true;
+    }
+    return false;
+}
+
+/* An upstream serves others, too: of a request that an agent's code wrote it gets what says what to
+ * answer, beside sampling. Not whose turn it is (priority, rid), with which weights or template, or
+ * where to connect to. */
+static bool passes(struct str name)
+{
+    static const char *const fields[] = {
+        "model",
+        "messages",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "functions",
+        "function_call",
+        "logprobs",
+        "top_logprobs",
+        "reasoning",
+        "reasoning_effort",
+        "thinking",
+        "enable_thinking",
+        "verbosity",
+        "chat_template_kwargs",
+        "min_tokens",
+        "skip_special_tokens",
+        "separate_reasoning",
+        "stream_reasoning",
+        "include_reasoning",
+        "return_token_ids",
+        "return_meta_info",
+        "return_prompt_token_ids",
+        "user",
+        "metadata",
+    };
+
+    return is_one_of(name, fields, ARRAY_LEN(fields));
+}
+
+/* Engines take the template itself from among its arguments. */
+static void write_kwargs(struct json_out *o, const struct json *kwargs)
+{
+    static const char *const never[] = {"chat_template", "tokenize", "return_dict",
+                                        "return_tensors"};
+
+    json_out_obj(o);
+    for (size_t i = 0; json_is(kwargs, JSON_OBJECT) && i < kwargs->n; i++) {
+        struct str name = json_string(&kwargs->members[i].key);
+
+        if (is_one_of(name, never, ARRAY_LEN(never)))
+            continue;
+        json_out_key_str(o, name);
+        json_out_value(o, &kwargs->members[i].value);
+    }
+    json_out_end_obj(o);
+}
+
+/* The client's own fields; how many were left out. */
+static size_t write_passed(struct json_out *o, const struct json *body)
+{
+    static const char *const ours[] = {"stream", "stream_options", "n"};
+    size_t dropped = 0;
+
     for (size_t i = 0; i < body->n; i++) {
         const struct json_member *m = &body->members[i];
+        struct str name = json_string(&m->key);
 
-        if (sampling_known(json_string(&m->key)))
+        if (sampling_known(name) || is_one_of(name, ours, ARRAY_LEN(ours)))
             continue;
-        json_out_key_str(o, json_string(&m->key));
-        json_out_value(o, &m->value);
+        if (!passes(name)) {
+            dropped++;
+            continue;
+        }
+        json_out_key_str(o, name);
+        if (str_eq_c(name, "chat_template_kwargs"))
+            write_kwargs(o, &m->value);
+        else
+            json_out_value(o, &m->value);
     }
+    return dropped;
 }
 
 static void write_function(struct json_out *o, struct str name)
@@ -135,7 +211,10 @@ static void write_as_chat(struct json_out *o, const struct chat_request *req)
             json_out_bool(o, false);
         }
     }
-    write_value(o, "chat_template_kwargs", req->chat.kwargs);
+    if (req->chat.kwargs) {
+        json_out_key(o, "chat_template_kwargs");
+        write_kwargs(o, req->chat.kwargs);
+    }
     if (req->logprobs) {
         json_out_key(o, "logprobs");
         json_out_bool(o, true);
@@ -153,7 +232,7 @@ const struct json *upstream_body(const struct turn *t, int64_t asked, struct are
 
     json_out_obj(&o);
     if (str_eq_c(str_cstr(t->in.dialect), "chat"))
-        write_as_it_is(&o, t->in.body);
+        metrics_count(t->env->page, METRIC_upstream_dropped, write_passed(&o, t->in.body));
     else
         write_as_chat(&o, t->in.req);
     write_sampling(&o, t, asked);
