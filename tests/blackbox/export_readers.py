@@ -214,8 +214,8 @@ def reward_of(t):
 
 def compare_verl(ts, data):
     tensors, meta = read_safetensors(data)
-    keys, tags, rows = (json.loads(meta[k]) for k in ("keys", "tags", "rows"))
-    assert len(keys) == len(tags) == len(rows) == len(ts) and len(set(keys)) == len(keys)
+    keys, tags, rows, native = (json.loads(meta[k]) for k in ("keys", "tags", "rows", "native"))
+    assert len(native) == len(keys) == len(tags) == len(rows) == len(ts) and len(set(keys)) == len(keys)
     have = [t["response_logprobs"] is not None for t in ts]
     assert sum(f"rollout_log_probs.{i}" in tensors for i in range(len(ts))) == (len(ts) if all(have) else 0)
     for i, (t, tag, row) in enumerate(zip(ts, tags, rows)):
@@ -245,12 +245,19 @@ def compare_verl(ts, data):
         assert tag.get("materialization_reason") == extra.get("materialization_reason")
         first = next((k for k, m in enumerate(t["messages"]) if m.get("generated")), len(t["messages"]))
         assert row["raw_prompt"] == t["messages"][:first]
-        assert row["multi_modal_inputs"] == {} and row["multi_modal_data"] is None
+        assert row["multi_modal_inputs"] == {} and "multi_modal_data" not in row
         assert row["num_turns"] == t["num_turns"] and row["reward_score"] == reward_of(t)
         assert row["reward_extra_info"] == {k: v for k, v in t["reward_info"].items() if k not in ("reward", "finished")}
+        assert row["extra_fields"] == {**extra, "reward_extra_info": row["reward_extra_info"]}
+        assert not {"messages", "turns", "reward_info", "turn_rewards"} & set(row)
         for k in ("messages", "turns", "reward_info", "turn_rewards", "extra_fields"):
-            assert row[k] == t[k]
+            assert native[i][k] == t[k]
     assert not tensors
+
+
+def oldest(spans):
+    versions = [x["version"] for x in spans]
+    return min(versions, key=int) if versions[0].isdecimal() else versions[0]
 
 
 def compare_miles(ts, data):
@@ -281,7 +288,7 @@ def compare_miles(ts, data):
         cut = last == "length" or t["extra_fields"].get("materialization_reason") == "max_tokens"
         assert s["status"] == ("truncated" if cut else "completed")
         spans = [x["weight_versions"] for x in t["turns"]]
-        assert s["weight_versions"] == [x[-1]["version"] for x in spans if x]
+        assert s["weight_versions"] == [oldest(x) for x in spans if x]
         assert set(s["prefix_cache_info"]) == {"cached_tokens", "total_prompt_tokens"}
         assert s["metadata"]["leaf"]["response_id"] == t["turns"][-1]["response_id"]
     assert not tensors

@@ -176,7 +176,7 @@ def test_cut_answers(scene):
 
 
 def test_labels_and_tools_with_unicode(scene):
-    s = scene().new(labels={"t\u00e4sk": "\u65e5\u672c\u8a9e \"x\"\n"}, metadata={"data_source": "d\u00e9", "extra_info": {"i": 3}, "other": 1})
+    s = scene().new(labels={"t\u00e4sk": "\u65e5\u672c\u8a9e \"x\"\n"}, metadata={"data_source": "d\u00e9", "extra_info": {"i": 3}, "other": 1, "num_turns": 99})
     tools = [{"type": "function", "function": {"name": "l\u00f6sch", "parameters": {"type": "object"}}}]
     s.chat([user("\u0000\u001f\u2028 q")], "\U0001f600 ja", tools=tools,
            headers={"x-claude-code-agent-id": "\u00e4gent".encode().decode("latin1"), "x-parent-session-id": "p\u00fc".encode().decode("latin1")})
@@ -188,7 +188,8 @@ def test_labels_and_tools_with_unicode(scene):
     _, meta = read_safetensors(s.get("format=verl&uid=%C3%A9_%E6%97%A5&global_steps=5").body)
     row = json.loads(meta["rows"])[0]
     assert json.loads(meta["keys"]) == ["\u00e9-\u65e5_0_0"] and row["global_steps"] == 5
-    assert row["data_source"] == "d\u00e9" and row["extra_info"] == {"i": 3} and "other" not in row
+    assert row["data_source"] == "d\u00e9" and row["extra_info"] == {"i": 3} and row["other"] == 1
+    assert row["num_turns"] == whole["trajectories"][0]["num_turns"]
 
 
 @pytest.mark.parametrize("history", ["tree", "chains", "linear", "timelines"])

@@ -140,3 +140,25 @@ def test_a_reward_survives_a_restart(start, tmp_path):
     gateway = start(engine="builtin:echo", workers=1, state_dir=state)
     assert gateway.get("/sessions").json()["sessions"][0]["reward"] == 0.5
     assert json.loads(export(gateway, s, "slime"))["samples"][0]["reward"] == 0.5
+
+
+def test_verl_finds_metrics_where_it_looks(gateway):
+    """DAPO filters and validation read extra_fields["reward_extra_info"]; uni-agent reads the column."""
+    s = new(gateway, {"reward": 0.5, "acc": 1, "finished": False, "note": "x"})
+    _, meta = read_safetensors(export(gateway, s, "verl"))
+    row = json.loads(meta["rows"])[0]
+    assert row["reward_extra_info"] == row["extra_fields"]["reward_extra_info"] == {"acc": 1, "note": "x"}
+    assert "reward_extra_info" not in json.loads(meta["native"])[0]["extra_fields"]
+
+
+def test_steps_fall_back_to_the_batch(gateway):
+    """Without versions a row is of the step it was asked for in, not of step -1."""
+    s = new(gateway, {"reward": 1})
+    for query, steps in (("&global_steps=12", 12), ("", -1)):
+        _, meta = read_safetensors(export(gateway, s, "verl", query))
+        (tag,), (row,) = json.loads(meta["tags"]), json.loads(meta["rows"])
+        if "min_global_steps" in json.loads(meta["native"])[0]["extra_fields"]:
+            pytest.skip("the engine tells versions")
+        for at in (tag, row, *([row["extra_fields"]] if steps >= 0 else [])):
+            assert (at["min_global_steps"], at["max_global_steps"]) == (steps, steps)
+        assert ("min_global_steps" in row["extra_fields"]) == (steps >= 0)

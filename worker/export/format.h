@@ -93,6 +93,8 @@ void native_write_messages(const struct trajectory *t, uint32_t n, struct json_o
 
 /* Why it ends where it ends (materialization_reason), or NULL. */
 const char *native_reason(const struct trajectory *t);
+/* The members of extra_fields; and the whole object. */
+void native_write_extra_members(const struct trajectory *t, struct json_out *o);
 void native_write_extra(struct export *x, const struct trajectory *t, struct json_out *o);
 
 #endif

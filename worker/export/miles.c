@@ -135,6 +135,23 @@ static void put_reward(const struct export *x, struct json_out *o)
     export_put_reward(x, o);
 }
 
+/* The oldest weights that sampled any of the turn: staleness is counted from them. Versions that
+ * are no numbers have no order but that of their spans. */
+static struct str oldest_version(const struct turn *turn)
+{
+    struct str oldest = turn->versions[0].version;
+    uint64_t least, n;
+
+    if (str_to_u64(oldest, UINT64_MAX, &least) != 0)
+        return oldest;
+    for (uint32_t i = 1; i < turn->n_versions; i++)
+        if (str_to_u64(turn->versions[i].version, UINT64_MAX, &n) == 0 && n < least) {
+            least = n;
+            oldest = turn->versions[i].version;
+        }
+    return oldest;
+}
+
 static void note_sample(struct export *x, const struct trajectory *t)
 {
     struct json_out o = json_out_to(tensors_meta(x, KEY_META));
@@ -149,7 +166,7 @@ static void note_sample(struct export *x, const struct trajectory *t)
         const struct turn *turn = t->turns[i].turn;
 
         if (turn->n_versions)
-            json_out_str(&o, turn->versions[turn->n_versions - 1].version);
+            json_out_str(&o, oldest_version(turn));
     }
     json_out_end_arr(&o);
     put_cache_info(t, &o);

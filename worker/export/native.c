@@ -173,12 +173,10 @@ const char *native_reason(const struct trajectory *t)
     return t->track->head != t->track->whole ? "max_tokens" : NULL;
 }
 
-void native_write_extra(struct export *x, const struct trajectory *t, struct json_out *o)
+void native_write_extra_members(const struct trajectory *t, struct json_out *o)
 {
     const char *reason = native_reason(t);
 
-    (void)x;
-    json_out_obj(o);
     if (t->has_steps) {
         put_i64(o, "min_global_steps", t->min_step);
         put_i64(o, "max_global_steps", t->max_step);
@@ -187,6 +185,13 @@ void native_write_extra(struct export *x, const struct trajectory *t, struct jso
         put_text(o, "materialization_reason", str_cstr(reason));
     put_drift(t, o);
     put_i64(o, "trimmed_tokens", t->trimmed);
+}
+
+void native_write_extra(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    (void)x;
+    json_out_obj(o);
+    native_write_extra_members(t, o);
     json_out_end_obj(o);
 }
 

@@ -7,7 +7,8 @@
 
 /* --- verl --- */
 
-static const char KEY_KEYS[] = "keys", KEY_TAGS[] = "tags", KEY_ROWS[] = "rows";
+static const char KEY_KEYS[] = "keys", KEY_TAGS[] = "tags", KEY_ROWS[] = "rows",
+                  KEY_NATIVE[] = "native";
 
 /* A column that one row lacks is dropped for all. */
 static void verl_begin(struct export *x, struct buf *out)
@@ -59,6 +60,16 @@ static void put_i64(struct json_out *o, const char *key, int64_t v)
     json_out_i64(o, v);
 }
 
+/* The policy's steps that sampled the row; of the batch's step where no engine told versions: -1
+ * would be stale by the whole step number. */
+static void put_steps(const struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    int64_t otherwise = x->options.global_steps;
+
+    put_i64(o, "min_global_steps", t->has_steps ? t->min_step : otherwise);
+    put_i64(o, "max_global_steps", t->has_steps ? t->max_step : otherwise);
+}
+
 static void verl_tag(struct export *x, const struct trajectory *t, struct str uid)
 {
     struct json_out o = meta_item(x, KEY_TAGS, t);
@@ -68,8 +79,7 @@ static void verl_tag(struct export *x, const struct trajectory *t, struct str ui
     json_out_cstr(&o, "success");
     if (x->options.global_steps >= 0)
         put_i64(&o, "global_steps", x->options.global_steps);
-    put_i64(&o, "min_global_steps", t->has_steps ? t->min_step : -1);
-    put_i64(&o, "max_global_steps", t->has_steps ? t->max_step : -1);
+    put_steps(x, t, &o);
     put_i64(&o, "prompt_len", t->n_prompt);
     put_i64(&o, "response_len", t->n);
     put_i64(&o, "seq_len", t->total);
@@ -82,14 +92,12 @@ static void verl_tag(struct export *x, const struct trajectory *t, struct str ui
     json_out_end_obj(&o);
 }
 
-/* reward_score, and what was posted beside it: filters of the trainer read reward_extra_info, whose
- * members are metrics; `finished` is none (see mask_unfinished). */
-static void verl_rewards(struct export *x, struct json_out *o)
+/* What was posted beside the reward: metrics, by which the trainer filters and validates;
+ * `finished` is none (see mask_unfinished). */
+static void put_reward_extra(const struct export *x, struct json_out *o)
 {
     const struct reward *r = &x->session->reward;
 
-    json_out_key(o, "reward_score");
-    export_put_reward(x, o);
     json_out_key(o, "reward_extra_info");
     json_out_obj(o);
     for (size_t i = 0; i < r->members.n; i++) {
@@ -101,12 +109,37 @@ static void verl_rewards(struct export *x, struct json_out *o)
     json_out_end_obj(o);
 }
 
-/* Columns that are no tensors. Those of the data set are there when the session was made with them
- * in its metadata. Text sessions have no multi-modal inputs: an empty object. */
+/* verl reads reward_extra_info inside of extra_fields, uni-agent beside it. */
+static void put_extra_fields(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    json_out_key(o, "extra_fields");
+    json_out_obj(o);
+    if (!t->has_steps && x->options.global_steps >= 0)
+        put_steps(x, t, o);
+    native_write_extra_members(t, o);
+    put_reward_extra(x, o);
+    json_out_end_obj(o);
+}
+
+/* Names that the row has of its own: a column of the data set cannot replace them. */
+static bool is_own_column(struct str name)
+{
+    static const char *const own[] = {
+        "uid",        "session_id",         "global_steps",     "min_global_steps",
+        "raw_prompt", "multi_modal_inputs", "multi_modal_data", "max_global_steps",
+        "num_turns",  "reward_score",       "extra_fields",     "reward_extra_info"};
+
+    for (size_t i = 0; i < ARRAY_LEN(own); i++)
+        if (str_eq_c(name, own[i]))
+            return true;
+    return false;
+}
+
+/* Columns that are no tensors: the row's own, then those of the data set, which the session was
+ * made with as its metadata. Text sessions have no multi-modal inputs: an empty object. */
 static void verl_columns(struct export *x, const struct trajectory *t, struct json_out *o)
 {
-    static const char *const of_data[] = {"data_source", "reward_model", "extra_info",
-                                          "tools_kwargs", "agent_name"};
+    const struct json *data = x->session->options.metadata;
     uint32_t prompt = 0;
 
     while (prompt < t->messages->n && !t->generated[prompt])
@@ -116,16 +149,18 @@ static void verl_columns(struct export *x, const struct trajectory *t, struct js
     json_out_key(o, "multi_modal_inputs");
     json_out_obj(o);
     json_out_end_obj(o);
-    json_out_key(o, "multi_modal_data");
-    json_out_null(o);
-    verl_rewards(x, o);
-    for (size_t i = 0; i < ARRAY_LEN(of_data); i++) {
-        const struct json *v = json_get(x->session->options.metadata, of_data[i]);
+    put_i64(o, "num_turns", t->num_turns);
+    json_out_key(o, "reward_score");
+    export_put_reward(x, o);
+    put_reward_extra(x, o);
+    put_extra_fields(x, t, o);
+    for (uint32_t i = 0; data && i < data->n; i++) {
+        struct str name = json_string(&data->members[i].key);
 
-        if (!v)
+        if (is_own_column(name))
             continue;
-        json_out_key(o, of_data[i]);
-        json_out_value(o, v);
+        json_out_key_str(o, name);
+        json_out_value(o, &data->members[i].value);
     }
 }
 
@@ -144,9 +179,11 @@ static void verl_notes(struct export *x, const struct trajectory *t)
     put_i64(&o, "session_id", x->options.session_index);
     if (x->options.global_steps >= 0)
         put_i64(&o, "global_steps", x->options.global_steps);
-    put_i64(&o, "min_global_steps", t->has_steps ? t->min_step : -1);
-    put_i64(&o, "max_global_steps", t->has_steps ? t->max_step : -1);
+    put_steps(x, t, &o);
     verl_columns(x, t, &o);
+    json_out_end_obj(&o);
+    o = meta_item(x, KEY_NATIVE, t);
+    json_out_obj(&o);
     native_write_rest(x, t, &o);
     json_out_end_obj(&o);
 }
@@ -228,6 +265,7 @@ static void verl_end(struct export *x, struct buf *out)
         close_list(x, KEY_KEYS);
         close_list(x, KEY_TAGS);
         close_list(x, KEY_ROWS);
+        close_list(x, KEY_NATIVE);
         native_write_summary(x, &o);
     }
     tensors_end(x, out);
@@ -243,6 +281,18 @@ const struct format format_verl = {.name = "verl",
                                    .drop = tensors_drop};
 
 /* --- AReaL: batch dimension 1, full length --- */
+
+/* Its loss is of ratios to these: zeros would be read as certainty. */
+static int areal_check(const struct export *x, const struct trajectory *t, struct err *e)
+{
+    (void)x;
+    if (t->logprobs)
+        return 0;
+    return err_set(e, ERR_UNASSEMBLABLE,
+                   "the areal format needs the logprobs of every sampled token, and trajectory %zu "
+                   "has none",
+                   t->index);
+}
 
 static int32_t *areal_versions(struct export *x, const struct trajectory *t)
 {
@@ -292,6 +342,7 @@ static void areal_one(struct export *x, const struct trajectory *t)
     if (tensors_sizing(x)) {
         struct json_out o = meta_item(x, KEY_ROWS, t);
 
+        x->unversioned = x->unversioned || !t->versions;
         json_out_obj(&o);
         native_write_rest(x, t, &o);
         json_out_end_obj(&o);
@@ -322,6 +373,7 @@ const struct format format_areal = {.name = "areal",
                                     .needs_reward = true,
                                     .passes = TENSOR_PASSES,
                                     .begin = tensors_begin,
+                                    .check = areal_check,
                                     .one = areal_one,
                                     .end = areal_end,
                                     .drop = tensors_drop};
