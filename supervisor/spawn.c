@@ -110,6 +110,25 @@ static void reset_signals(void)
     (void)signal(SIGPIPE, SIG_IGN);
 }
 
+/* A worker whose memory ran away is to die before the supervisor and the routers: its sessions are
+ * in the journal. Never lowers what the service was started with, which would take a privilege. */
+static void be_first_to_die(void)
+{
+    enum { WORKER_OOM_SCORE = 500 };
+
+    FILE *f = fopen("/proc/self/oom_score_adj", "r+e");
+    char had[16] = "";
+
+    if (!f)
+        return; /* no /proc here: the kernel chooses */
+    if (fgets(had, sizeof(had), f) && strtol(had, NULL, 10) < WORKER_OOM_SCORE) {
+        rewind(f);
+        (void)fprintf(f, "%d", WORKER_OOM_SCORE);
+    }
+    if (fclose(f))
+        log_warn(NULL, "oom_score_adj cannot be set, ignoring", LOG_T("reason", strerror(errno)));
+}
+
 RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t parent)
 {
     struct heritage *h = &p->heritage;
@@ -125,6 +144,8 @@ RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t 
     reset_signals();
     logs_setup(h->name, s->config, h->page);
     check_set_last_words(slot->last_words, sizeof(slot->last_words));
+    if (h->role == ROLE_WORKER)
+        be_first_to_die();
     if (s->config->sandbox && sandbox_enter(h, &e))
         log_warn(NULL, "the sandbox is not complete, ignoring", LOG_T("reason", e.text));
     rc = h->role == ROLE_ROUTER ? s->bodies->router(h) : s->bodies->worker(h);

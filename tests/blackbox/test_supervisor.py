@@ -446,6 +446,17 @@ def test_the_sandbox_can_be_switched_off(stub):
     assert tries(s, "router-0")["exec"] == errno.ENOENT
 
 
+def test_workers_are_the_first_to_die_without_memory(stub):
+    s = stub(workers=2, routers=1).start()
+
+    def score(pid):
+        with open(f"/proc/{pid}/oom_score_adj") as f:
+            return int(f.read())
+    own = score(os.getpid())
+    assert score(s.process.pid) == score(s.child("router-0")) == own
+    assert {score(s.child(f"worker-{i}")) for i in range(2)} == {max(own, 500)}
+
+
 def test_the_list_of_system_calls_is_documented():
     table = (g.ROOT / "supervisor/sandbox.def").read_text()
     told = set(re.findall(r"\b\w+\b", (g.ROOT / "docs/deploy.md").read_text()))
