@@ -1,12 +1,12 @@
 #include "common/net/resolve.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -22,6 +22,39 @@ struct resolve_job {
     struct addrinfo *answer;
 };
 
+static bool is_localhost(const char *host)
+{
+    static const char name[] = "localhost";
+    size_t n = host ? strlen(host) : 0;
+
+    n -= n > 0 && host[n - 1] == '.';
+    return n >= strlen(name) && strncasecmp(host + n - strlen(name), name, strlen(name)) == 0 &&
+           (n == strlen(name) || host[n - strlen(name) - 1] == '.');
+}
+
+int resolve_names(const char *host, const char *service, const struct addrinfo *hints,
+                  struct addrinfo **ret)
+{
+    struct addrinfo h = *hints;
+
+    if (!is_localhost(host) || (h.ai_flags & AI_NUMERICHOST))
+        return getaddrinfo(host, service, &h, ret);
+    h.ai_flags &= ~AI_PASSIVE; /* no host and not passive: the loopback addresses */
+    return getaddrinfo(NULL, service, &h, ret);
+}
+
+void resolve_text(const struct sockaddr *a, socklen_t len, char ret[RESOLVE_TEXT])
+{
+    char host[48], port[8];
+
+    if (getnameinfo(a, len, host, sizeof(host), port, sizeof(port),
+                    NI_NUMERICHOST | NI_NUMERICSERV))
+        (void)snprintf(ret, RESOLVE_TEXT, "?");
+    else
+        (void)snprintf(ret, RESOLVE_TEXT, a->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host,
+                       port);
+}
+
 static struct addrinfo *ask(const char *host, uint16_t port, int flags)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
@@ -29,7 +62,7 @@ static struct addrinfo *ask(const char *host, uint16_t port, int flags)
     char service[8];
 
     (void)snprintf(service, sizeof(service), "%u", port);
-    return getaddrinfo(host, service, &hints, &list) == 0 ? list : NULL;
+    return resolve_names(host, service, &hints, &list) == 0 ? list : NULL;
 }
 
 static void keep(struct resolve *r, const struct addrinfo *list)

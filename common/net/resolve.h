@@ -6,6 +6,7 @@
 #ifndef RG_NET_RESOLVE_H
 #define RG_NET_RESOLVE_H
 
+#include <netdb.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -13,6 +14,16 @@
 #include "common/os/loop.h"
 
 enum { RESOLVE_MAX = 8 };
+
+/* getaddrinfo, and its result. localhost, and names below it, are the loopback addresses, whatever
+ * /etc/hosts (or its absence) and the name servers say: RFC 6761, 6.3. */
+int resolve_names(const char *host, const char *service, const struct addrinfo *hints,
+                  struct addrinfo **ret);
+
+/* "127.0.0.1:80" or "[::1]:80", for messages; "?" when it is none. */
+enum { RESOLVE_TEXT = 72 };
+
+void resolve_text(const struct sockaddr *a, socklen_t len, char ret[RESOLVE_TEXT]);
 
 struct resolve_address {
     struct sockaddr_storage addr;

@@ -44,7 +44,7 @@ class Redis:
             self.process.wait(20)
 
     def client(self, **more):
-        return redis.Redis(port=self.port, **more)
+        return redis.Redis(host="127.0.0.1", port=self.port, **more)
 
     def entries(self, **more):
         with self.client(**more) as c:
@@ -58,8 +58,8 @@ def server(tmp_path):
     made = []
 
     def make(*options):
-        made.append(Redis(tmp_path, *options).start())
-        return made[-1]
+        made.append(Redis(tmp_path, *options))      # known before it starts: a wait that fails leaves none behind
+        return made[-1].start()
     yield make
     for one in made:
         one.stop(signal.SIGKILL)
@@ -286,6 +286,30 @@ def test_password_and_stream(start, server, tmp_path):
             return [f[b"session_id"].decode() for _, f in c.xrange("mine")] == [sid]
     g.wait_until(came, 20, "the entry is there")
     assert "se-cret" not in gw.log()
+
+
+def test_every_address_of_a_name_is_tried(start, server):
+    """localhost is ::1 and 127.0.0.1, whatever /etc/hosts says; the server is at one of them."""
+    r = server()
+    gw = start(sink=f"redis://localhost:{r.port}".replace("redis:", "redis:redis:"), workers=1)
+    done = [episode(gw)[0] for _ in range(3)]
+    g.wait_until(lambda: [e[b"session_id"].decode() for e in r.entries()] == done, 20, "the entries are there, once each")
+    assert "redis: " not in gw.log()
+
+
+def test_a_sink_that_is_down_is_told_by_its_addresses(start, server):
+    port = g.free_port()
+    gw = start(sink=f"redis:redis://localhost:{port}", workers=1)
+    sid, _ = episode(gw)
+    gw.wait_line(rf"redis: .*127\.0\.0\.1:{port}: Connection refused")
+    assert gw.has_line(rf"redis: .*\[::1\]:{port}: ")
+    r = Redis(gw.folder)
+    r.port = port
+    try:
+        r.start()
+        g.wait_until(lambda: [e[b"session_id"].decode() for e in r.entries()] == [sid], 40, "it comes once the server does")
+    finally:
+        r.stop(signal.SIGKILL)
 
 
 @pytest.mark.parametrize("value,text", [

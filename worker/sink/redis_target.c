@@ -26,6 +26,8 @@ struct redis {
     struct target *target;
     struct redis_url url;
     struct resolve names; /* of url.host */
+    size_t at;            /* which of its addresses is asked */
+    struct buf refused;   /* what those before it said */
     char *password;       /* NULL: none */
     char node[256];       /* where pointed files are */
     redisAsyncContext *ac;
@@ -143,19 +145,57 @@ static void fail(struct redis *r, const char *why)
         target_done(r->target, &e);
 }
 
+static int dial(struct redis *r);
+static void send_open(struct redis *r);
+
+/* Notes why the address that was asked does not serve; the next one's turn comes. */
+static void note_refusal(struct redis *r, const char *why)
+{
+    const struct resolve_address *a = &r->names.at[r->at];
+    char text[RESOLVE_TEXT];
+
+    resolve_text((const struct sockaddr *)&a->addr, a->len, text);
+    buf_printf(&r->refused, "%s%s: %s", r->refused.len ? "; " : "", text, why);
+    r->at++;
+}
+
+/* Behind a refusal of one address. */
+static void try_next(struct redis *r, const char *why)
+{
+    note_refusal(r, why);
+    if (r->target->sending && dial(r) == 0)
+        send_open(r);
+}
+
+/* An address that does not even connect may not keep the others from being asked. */
 static void on_stall(struct loop_timer *t)
 {
-    fail(CONTAINER_OF(t, struct redis, stall), "no answer");
+    struct redis *r = CONTAINER_OF(t, struct redis, stall);
+
+    if (!r->url.path && r->ac && !(r->ac->c.flags & REDIS_CONNECTED)) {
+        hang_up(r);
+        try_next(r, "no answer");
+        return;
+    }
+    fail(r, "no answer");
 }
 
 static void on_connected(const redisAsyncContext *ac, int status)
 {
     struct redis *r = ac->data;
 
-    if (r->ac != ac || status == REDIS_OK)
+    if (r->ac != ac)
         return;
+    if (status == REDIS_OK) {
+        buf_clear(&r->refused);
+        return;
+    }
     r->ac = NULL; /* hiredis frees it */
-    fail(r, ac->errstr);
+    if (r->url.path) {
+        fail(r, ac->errstr);
+        return;
+    }
+    try_next(r, ac->errstr);
 }
 
 static void on_disconnected(const redisAsyncContext *ac, int status)
@@ -199,18 +239,6 @@ static void on_added(redisAsyncContext *ac, void *reply, void *ctx)
     pump(r);
 }
 
-static int address(const struct redis *r, char *ret, size_t size)
-{
-    const struct resolve_address *a = r->names.at;
-
-    if (r->names.n == 0)
-        return -1;
-    return getnameinfo((const struct sockaddr *)&a->addr, a->len, ret, (socklen_t)size, NULL, 0,
-                       NI_NUMERICHOST)
-               ? -1
-               : 0;
-}
-
 static void prepare(struct redis *r)
 {
     char db[16];
@@ -225,23 +253,48 @@ static void prepare(struct redis *r)
     (void)redisAsyncCommand(r->ac, on_prepared, r, "SELECT %s", db);
 }
 
-/* -1: it has failed already. */
-static int dial(struct redis *r)
+static redisAsyncContext *connect_to(const struct resolve_address *a, uint16_t port)
 {
     char ip[128];
-    redisAsyncContext *ac = NULL;
 
-    if (r->url.path)
-        ac = redisAsyncConnectUnix(r->url.path);
-    else if (address(r, ip, sizeof(ip)) == 0)
-        ac = redisAsyncConnect(ip, r->url.port);
-    if (!ac || ac->err) {
-        struct err e = {0};
+    if (getnameinfo((const struct sockaddr *)&a->addr, a->len, ip, sizeof(ip), NULL, 0,
+                    NI_NUMERICHOST))
+        return NULL;
+    return redisAsyncConnect(ip, port);
+}
 
-        (void)err_set(&e, ERR_IO, "%s", ac ? ac->errstr : "the host's name has no address");
+/* A connection that is under way, to the path or to the first address from r->at on that can be
+ * asked; NULL: there is none. */
+static redisAsyncContext *connect_next(struct redis *r)
+{
+    while (r->url.path || r->at < r->names.n) {
+        redisAsyncContext *ac = r->url.path ? redisAsyncConnectUnix(r->url.path)
+                                            : connect_to(&r->names.at[r->at], r->url.port);
+
+        if (ac && !ac->err)
+            return ac;
+        if (r->url.path)
+            buf_puts(&r->refused, ac ? ac->errstr : "no memory");
+        else
+            note_refusal(r, ac ? ac->errstr : "no address");
         if (ac)
             redisAsyncFree(ac);
-        fail(r, e.text);
+        if (r->url.path)
+            break;
+    }
+    return NULL;
+}
+
+/* Goes on with the addresses from r->at on. -1: it has failed already. */
+static int dial(struct redis *r)
+{
+    redisAsyncContext *ac = connect_next(r);
+
+    if (!ac) {
+        if (r->refused.len == 0)
+            buf_puts(&r->refused, "the host's name has no address");
+        buf_add_c(&r->refused, 0);
+        fail(r, r->refused.p);
         return -1;
     }
     r->ac = ac;
@@ -370,6 +423,15 @@ static void pump(struct redis *r)
     target_done(t, NULL);
 }
 
+/* The file that is open, from the first entry on that was not taken. */
+static void send_open(struct redis *r)
+{
+    r->next = r->acked;
+    r->window = 0;
+    loop_timer_set(r->target->env->loop, &r->stall, STALL_MS, on_stall);
+    pump(r);
+}
+
 static void redis_send(struct target *t, const char *path)
 {
     struct redis *r = t->state;
@@ -380,12 +442,12 @@ static void redis_send(struct target *t, const char *path)
         r->session_id = mem_strdup(t->first->session_id);
         r->acked = 0;
     }
-    r->next = r->acked;
-    r->window = 0;
-    loop_timer_set(t->env->loop, &r->stall, STALL_MS, on_stall);
-    if (!r->ac && dial(r))
-        return;
-    pump(r);
+    if (!r->ac) {
+        r->at = 0;
+        buf_clear(&r->refused);
+    }
+    if (r->ac || dial(r) == 0)
+        send_open(r);
 }
 
 /* --- opening --- */
@@ -423,6 +485,7 @@ static void redis_close(struct target *t)
     if (r->url.host)
         resolve_done(&r->names);
     redis_url_done(&r->url);
+    buf_done(&r->refused);
     free(r->password);
     free(r->session_id);
     free(r);
