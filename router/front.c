@@ -186,6 +186,9 @@ int front_init(struct front *f, struct hub *h, struct err *e)
     set_limits(f);
     if (front_add(f, own->listen_fd, e) != 0)
         return -1;
+    for (unsigned i = 0; i < own->n_also; i++)
+        if (front_add(f, own->also[i], e) != 0)
+            return -1;
     for (size_t i = 0; i < own->n_adopted; i++)
         if (front_add(f, own->adopted[i].listen_fd, e) != 0)
             return -1;

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
-#include "common/proc/heritage.h"
+#include "common/net/resolve.h"
 
 enum { BACKLOG = 4096, FIRST_GIVEN = 3, NOTSENT_LOWAT = 256 << 10 };
 
@@ -44,6 +44,8 @@ void listeners_close_others(struct listeners *l, int keep)
     }
     for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
         close_one(&l->workers[i], keep);
+    while (l->n_also > 0)
+        close_one(&l->also[--l->n_also], keep);
     close_one(&l->lock_fd, keep);
 }
 
@@ -99,30 +101,21 @@ static int check_exposure(const struct config *c, const struct sockaddr *a, stru
         c->listen);
 }
 
-/* "127.0.0.1:8600", "[::1]:8600"; left as it was when the address has no such text. */
-static void address_text(const struct sockaddr *a, socklen_t len, char *ret, size_t size)
-{
-    char host[64], port[8];
-
-    if (getnameinfo(a, len, host, sizeof(host), port, sizeof(port),
-                    NI_NUMERICHOST | NI_NUMERICSERV))
-        return;
-    (void)snprintf(ret, size, a->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
-}
-
+/* Says so; errno stays. */
 static void cannot_listen(const struct sockaddr *a, socklen_t len, struct err *e)
 {
     int why = errno;
-    char text[80] = "the address";
+    char text[RESOLVE_TEXT];
 
-    address_text(a, len, text, sizeof(text));
+    resolve_text(a, len, text);
     errno = why;
     (void)err_sys(e, ERR_IO, "--listen: cannot listen on %s", text);
+    errno = why;
 }
 
 static void name_address(struct listeners *l, const struct sockaddr_storage *a, socklen_t len)
 {
-    address_text((const struct sockaddr *)a, len, l->address, sizeof(l->address));
+    resolve_text((const struct sockaddr *)a, len, l->address);
 }
 
 /* --- TCP --- */
@@ -138,7 +131,7 @@ static void tune(int fd)
 
 static int bind_tcp(const struct sockaddr *a, socklen_t len, bool share, struct err *e)
 {
-    int one = 1, fd = socket(a->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int saved, one = 1, fd = socket(a->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
     if (fd < 0)
         return err_sys(e, ERR_IO, "socket");
@@ -150,14 +143,61 @@ static int bind_tcp(const struct sockaddr *a, socklen_t len, bool share, struct 
     }
     if (bind(fd, a, len)) {
         cannot_listen(a, len, e);
+        saved = errno;
+        close(fd);
+        errno = saved;
+        return -1;
+    }
+    return fd;
+}
+
+static int listen_tcp(const struct resolve_address *a, bool share, struct err *e)
+{
+    int fd = bind_tcp((const struct sockaddr *)&a->addr, a->len, share, e);
+
+    if (fd < 0)
+        return -1;
+    tune(fd);
+    if (listen(fd, BACKLOG)) {
+        cannot_listen((const struct sockaddr *)&a->addr, a->len, e);
         close(fd);
         return -1;
     }
     return fd;
 }
 
-static int resolve(const struct config *c, struct sockaddr_storage *ret, socklen_t *ret_len,
-                   struct err *e)
+/* The addresses that a name has, without repetitions, IPv4 before IPv6. */
+struct addresses {
+    struct resolve_address at[1 + HERITAGE_ALSO_MAX];
+    size_t n;
+};
+
+static void add_address(struct addresses *all, const struct addrinfo *found)
+{
+    struct resolve_address *a = &all->at[all->n];
+
+    for (size_t i = 0; i < all->n; i++) {
+        if (all->at[i].len == found->ai_addrlen &&
+            memcmp(&all->at[i].addr, found->ai_addr, found->ai_addrlen) == 0)
+            return;
+    }
+    if (all->n == ARRAY_LEN(all->at))
+        return;
+    *a = (struct resolve_address){.len = found->ai_addrlen};
+    memcpy(&a->addr, found->ai_addr, found->ai_addrlen);
+    all->n++;
+}
+
+static void add_family(struct addresses *all, const struct addrinfo *found, int family)
+{
+    for (; found; found = found->ai_next) {
+        if (found->ai_family == family)
+            add_address(all, found);
+    }
+}
+
+/* What --listen means, checked: where we may listen. */
+static int resolve(const struct config *c, struct addresses *ret, struct err *e)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     struct addrinfo *found;
@@ -170,77 +210,104 @@ static int resolve(const struct config *c, struct sockaddr_storage *ret, socklen
     if (str_to_u64(str_cstr(port), UINT16_MAX, &number))
         return err_set(e, ERR_CONFIG, "--listen: \"%s\" is no port", port);
     hints.ai_family = host[0] ? AF_UNSPEC : AF_INET;
-    rc = getaddrinfo(host[0] ? host : NULL, port, &hints, &found);
+    rc = resolve_names(host[0] ? host : NULL, port, &hints, &found);
     if (rc)
         return err_set(e, ERR_CONFIG, "--listen: \"%s\": %s", c->listen, gai_strerror(rc));
-    memcpy(ret, found->ai_addr, found->ai_addrlen);
-    *ret_len = found->ai_addrlen;
+    *ret = (struct addresses){0};
+    add_family(ret, found, AF_INET);
+    add_family(ret, found, AF_INET6);
     freeaddrinfo(found);
-    return 0;
+    for (size_t i = 0; i < ret->n; i++) {
+        if (check_exposure(c, (const struct sockaddr *)&ret->at[i].addr, e))
+            return -1;
+    }
+    return ret->n > 0 ? 0 : err_set(e, ERR_CONFIG, "--listen: \"%s\" has no address", c->listen);
 }
 
-static socklen_t any_loopback(struct sockaddr_storage *ret)
+static void any_loopback(struct addresses *ret)
 {
     struct sockaddr_in a = {.sin_family = AF_INET};
 
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    memcpy(ret, &a, sizeof(a));
-    return sizeof(a);
+    *ret = (struct addresses){.n = 1, .at = {{.len = sizeof(a)}}};
+    memcpy(&ret->at[0].addr, &a, sizeof(a));
 }
 
 int listeners_check(const struct config *c, struct err *e)
 {
-    struct sockaddr_storage a = {0};
-    socklen_t len = 0;
+    struct addresses all;
 
-    return resolve(c, &a, &len, e) ? -1 : check_exposure(c, (struct sockaddr *)&a, e);
+    return resolve(c, &all, e);
 }
 
 /* SO_REUSEPORT would silently share the port with another gateway of the same user, so the port is
  * first bound without it. Port 0 becomes the port that the kernel chose. */
-static int probe_port(struct sockaddr_storage *a, socklen_t *len, struct err *e)
+static int probe_port(struct resolve_address *a, struct err *e)
 {
-    int fd = bind_tcp((const struct sockaddr *)a, *len, false, e);
+    int fd = bind_tcp((const struct sockaddr *)&a->addr, a->len, false, e);
 
     if (fd < 0)
         return -1;
-    CHECK(getsockname(fd, (struct sockaddr *)a, len) == 0);
+    CHECK(getsockname(fd, (struct sockaddr *)&a->addr, &a->len) == 0);
     close(fd);
     return 0;
 }
 
-static int open_router(struct listeners *l, unsigned i, const struct sockaddr_storage *a,
-                       socklen_t len, struct err *e)
+/* The port of an IPv4 or an IPv6 address, which stands at the same place in both. */
+static in_port_t *port_of(struct resolve_address *a)
 {
-    int fd = bind_tcp((const struct sockaddr *)a, len, true, e);
+    return &((struct sockaddr_in *)(void *)&a->addr)->sin_port;
+}
 
-    if (fd < 0)
-        return -1;
-    tune(fd);
-    if (listen(fd, BACKLOG)) {
-        cannot_listen((const struct sockaddr *)a, len, e);
-        close(fd);
-        return -1;
+/* The name's further addresses, on the first one's port. One that this machine does not have (IPv6
+ * is off) is left out. */
+static int open_also(struct listeners *l, struct addresses *all, struct err *e)
+{
+    for (size_t i = 1; i < all->n; i++) {
+        int fd;
+
+        *port_of(&all->at[i]) = *port_of(&all->at[0]);
+        errno = 0;
+        fd = listen_tcp(&all->at[i], false, e);
+        if (fd >= 0)
+            l->also[l->n_also++] = fd;
+        else if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT)
+            return -1;
     }
-    l->routers[i] = fd;
     return 0;
 }
 
 /* The address as it was resolved at start, so that a later socket joins the same group. */
-static int own_address(const struct listeners *l, struct sockaddr_storage *a, socklen_t *len)
+static int own_address(const struct listeners *l, struct resolve_address *a)
 {
     for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
-        *len = sizeof(*a);
+        a->len = sizeof(a->addr);
         if (l->routers[i] >= 0)
-            return getsockname(l->routers[i], (struct sockaddr *)a, len);
+            return getsockname(l->routers[i], (struct sockaddr *)&a->addr, &a->len);
     }
     return -1;
 }
 
+/* The first router's: finds out where to listen. */
+static int choose_address(struct listeners *l, const struct config *c, struct resolve_address *ret,
+                          struct err *e)
+{
+    struct addresses all;
+
+    if (resolve(c, &all, e))
+        return -1;
+    if (l->aside)
+        any_loopback(&all);
+    if (probe_port(&all.at[0], e) || open_also(l, &all, e))
+        return -1;
+    *ret = all.at[0];
+    name_address(l, &ret->addr, ret->len);
+    return 0;
+}
+
 int listeners_router(struct listeners *l, const struct config *c, unsigned i, struct err *e)
 {
-    struct sockaddr_storage a = {0};
-    socklen_t len = 0;
+    struct resolve_address a = {0};
 
     if (l->routers[i] >= 0)
         return 0;
@@ -248,16 +315,10 @@ int listeners_router(struct listeners *l, const struct config *c, unsigned i, st
         l->routers[i] = fcntl(l->given[i % l->n_given], F_DUPFD_CLOEXEC, 3);
         return l->routers[i] >= 0 ? 0 : err_sys(e, ERR_IO, "cannot share a given socket");
     }
-    if (own_address(l, &a, &len)) {
-        if (resolve(c, &a, &len, e) || check_exposure(c, (struct sockaddr *)&a, e))
-            return -1;
-        if (l->aside)
-            len = any_loopback(&a);
-        if (probe_port(&a, &len, e))
-            return -1;
-        name_address(l, &a, len);
-    }
-    return open_router(l, i, &a, len, e);
+    if (own_address(l, &a) && choose_address(l, c, &a, e))
+        return -1;
+    l->routers[i] = listen_tcp(&a, true, e);
+    return l->routers[i] >= 0 ? 0 : -1;
 }
 
 /* --- unix sockets --- */
@@ -359,6 +420,17 @@ static int place_of(const struct config *c, const struct sockaddr_un *a)
     return -1;
 }
 
+/* Whether the address is another than that of the sockets given so far. */
+static bool elsewhere(const struct listeners *l, const struct sockaddr_storage *a, socklen_t len)
+{
+    struct sockaddr_storage first = {0};
+    socklen_t first_len = sizeof(first);
+
+    if (l->n_given == 0 || getsockname(l->given[0], (struct sockaddr *)&first, &first_len))
+        return false;
+    return first_len != len || memcmp(&first, a, len) != 0;
+}
+
 static int take_given(struct listeners *l, const struct config *c, int fd, struct err *e)
 {
     union {
@@ -387,6 +459,12 @@ static int take_given(struct listeners *l, const struct config *c, int fd, struc
     if (check_exposure(c, (struct sockaddr *)&a, e))
         return -1;
     tune(fd);
+    if (elsewhere(l, &a.any, len)) {
+        if (l->n_also == HERITAGE_ALSO_MAX)
+            return err_set(e, ERR_CONFIG, "LISTEN_FDS: sockets on too many addresses");
+        l->also[l->n_also++] = fd;
+        return 0;
+    }
     name_address(l, &a.any, len);
     l->given[l->n_given++] = fd;
     return 0;
@@ -475,6 +553,12 @@ static void each_socket(struct listeners *l, int flags, struct buf *list)
         (void)fcntl(fd, F_SETFD, flags);
         if (list)
             buf_printf(list, "%d,", fd);
+    }
+    for (unsigned i = 0; i < l->n_also;
+         i++) { /* behind the others: the first one's address leads */
+        (void)fcntl(l->also[i], F_SETFD, flags);
+        if (list)
+            buf_printf(list, "%d,", l->also[i]);
     }
 }
 

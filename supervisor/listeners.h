@@ -3,6 +3,8 @@
  * the supervisor, so that no connection is refused while a child is replaced.
  *   - routers[i]: SO_REUSEPORT sockets on --listen. Sockets given by systemd (LISTEN_FDS) are used
  * as they are; when there are fewer than routers, several routers accept on one.
+ *   - also[]: one socket for each further address of a name (`localhost` is 127.0.0.1 and ::1);
+ * every router accepts on them.
  *   - workers[place]: unix sockets RUN_DIR/worker-<index>.sock.
  * All are non-blocking, close-on-exec and listen with a backlog of 4096. TCP ones have TCP_NODELAY
  * and TCP_NOTSENT_LOWAT, which accepted sockets inherit.
@@ -17,12 +19,15 @@
 #include "common/base/err.h"
 #include "common/proc/board.h"
 #include "common/proc/config.h"
+#include "common/proc/heritage.h"
 
 struct listeners {
     int routers[BOARD_ROUTERS_MAX]; /* -1: not open */
     int workers[BOARD_WORKERS_MAX]; /* -1: not open */
     int given[BOARD_ROUTERS_MAX];   /* TCP sockets from LISTEN_FDS */
     unsigned n_given;
+    int also[HERITAGE_ALSO_MAX]; /* on further addresses: of --listen's name, or given */
+    unsigned n_also;
     bool kept; /* the one who gave them keeps them open (systemd): connections may wait for the next
                   instance while this one drains */
     bool aside; /* a trial (trial.h): on a loopback port of its own */

@@ -75,6 +75,9 @@ static void close_inherited(struct supervisor *s, const struct process *own)
 {
     const struct heritage *h = &own->heritage;
 
+    if (h->role == ROLE_ROUTER)
+        s->listeners.n_also = 0; /* it accepts on them */
+
     for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
         if (is_served(h, s->listeners.routers[i]))
             s->listeners.routers[i] = -1;
@@ -172,6 +175,8 @@ static int open_socket(struct supervisor *s, struct process *p, struct err *e)
         if (listeners_router(&s->listeners, s->config, h->place, e))
             return -1;
         h->listen_fd = s->listeners.routers[h->place];
+        h->n_also = s->listeners.n_also;
+        memcpy(h->also, s->listeners.also, sizeof(h->also));
         return 0;
     }
     if (listeners_worker(&s->listeners, s->config, h->place, e))

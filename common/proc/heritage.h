@@ -32,6 +32,9 @@
 
 enum heritage_role { ROLE_ROUTER, ROLE_WORKER };
 
+/* Further addresses of the name that --listen gives. */
+enum { HERITAGE_ALSO_MAX = 7 };
+
 struct heritage_place {
     uint32_t place;
     uint32_t index; /* place + worker_base */
@@ -45,6 +48,8 @@ struct heritage {
     uint32_t index; /* worker: place + worker_base, the number in session ids */
     unsigned slot;  /* of board and metrics */
     int listen_fd;  /* router: its SO_REUSEPORT socket; worker: its unix socket; non-blocking */
+    int also[HERITAGE_ALSO_MAX]; /* router: further sockets, which all routers accept on */
+    unsigned n_also;
     bool port_kept; /* somebody keeps the port's sockets open for the next instance (systemd) */
     int status_fd;  /* pipe to the supervisor for status records */
     int control_fd; /* socket from the supervisor: orders; end of file when it is gone */
