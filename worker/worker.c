@@ -2,7 +2,9 @@
 
 #include <malloc.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
@@ -41,6 +43,28 @@ struct worker {
     } orphans; /* their sessions */
 };
 
+/* An upgrade's new binary, and its trial, hear from the environment which tokenizer it was before:
+ * with another one the workers would refuse their open sessions, when the old processes are gone.
+ */
+static int keep_tokenizer(const struct config *c, const struct model *m, struct err *e)
+{
+    static const char name[] = "RG_TOKENIZER";
+    const char *before = getenv(name);
+    char now[24];
+
+    (void)snprintf(now, sizeof(now), "%016llx",
+                   (unsigned long long)model_info(m)->fingerprint.tokenizer);
+    if (before && strcmp(before, now) != 0 && c->foreign_sessions == FOREIGN_REFUSE)
+        return err_set(
+            e, ERR_CONFIG,
+            "an upgrade with another tokenizer (%s, it was %s) would leave open sessions "
+            "behind: stop and start, or set --foreign-sessions export",
+            now, before);
+    if (setenv(name, now, 1))
+        return err_sys(e, ERR_IO, "setenv");
+    return 0;
+}
+
 int worker_load(const struct config *c, const struct model **ret, struct buf *remark, struct err *e)
 {
     struct model_options o = setup_model(c);
@@ -48,6 +72,10 @@ int worker_load(const struct config *c, const struct model **ret, struct buf *re
 
     if (model_load(&o, &m, e))
         return -1;
+    if (keep_tokenizer(c, m, e)) {
+        model_free(m);
+        return -1;
+    }
     buf_printf(remark, "%s, vocabulary %u, PCRE2 JIT %s", model_info(m)->name,
                model_info(m)->vocab_size, tokenizer_jit_works() ? "on" : "off");
     *ret = m;

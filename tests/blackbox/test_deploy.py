@@ -92,7 +92,12 @@ class Nginx:
         subprocess.run(command + ["-t"], check=True, capture_output=True)
         self.process = subprocess.Popen(command + ["-g", "daemon off;"], stdin=subprocess.DEVNULL)
         self.tls = ssl.create_default_context(cafile=f"{folder}/tls.crt")
-        g.wait_until(self.listening, what="nginx listens")
+        try:
+            g.wait_until(self.listening, what="nginx listens")
+        except AssertionError:      # nobody else knows of it yet
+            self.process.kill()
+            self.process.wait()
+            raise
 
     def listening(self):
         with socket.socket() as s:

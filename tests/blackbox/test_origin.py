@@ -2,6 +2,7 @@
 export; another template or other special tokens are said; an older program's sessions are adopted."""
 import json
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -167,3 +168,21 @@ def test_the_command_says_what_it_leaves_out(made, tmp_path):
                           copy_of(tmp_path, "other", tokenizer=one_more_token)], capture_output=True, text=True, check=True)
     assert session["session_id"] in run.stderr and "another tokenizer" in run.stderr
     assert json.loads(run.stdout)["trajectories"]
+
+
+def test_an_upgrade_does_not_change_the_tokenizer(start, tmp_path):
+    """The settings name another model meanwhile: the upgrade is refused, and all goes on."""
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(f"model: {BYTES}\n")
+    gateway = start(workers=1, config=str(settings))
+    session = gateway.post("/sessions", {}).json()
+    messages = talk(gateway, session, user("Hello"))
+    settings.write_text(f"model: {copy_of(tmp_path, 'other', tokenizer=one_more_token)}\n")
+    gateway.allow("another tokenizer")
+    gateway.signal(signal.SIGUSR2)
+    gateway.wait_line("an upgrade with another tokenizer .* would leave open sessions behind")
+    messages = talk(gateway, session, messages + user("again"))
+    settings.write_text(f"model: {BYTES}\n")
+    gateway.signal(signal.SIGUSR2)
+    g.wait_until(lambda: gateway.log().count(" serving ") == 2, 60, "the next upgrade is fine")
+    talk(gateway, session, messages + user("and again"))
