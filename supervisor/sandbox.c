@@ -212,6 +212,9 @@ static int allow_partly(scmp_filter_ctx f, const char *name, int number)
     if (str_eq_c(n, "clone")) /* the flags */
         return allow(f, number,
                      SCMP_CMP(0, SCMP_CMP_MASKED_EQ, CLONE_THREAD | CLONE_NEWUSER, CLONE_THREAD));
+    if (str_eq_c(n, "setpriority")) /* helper threads make room for the loop */
+        return seccomp_rule_add(f, SCMP_ACT_ALLOW, number, 2, SCMP_A0_32(SCMP_CMP_EQ, PRIO_PROCESS),
+                                SCMP_A1_32(SCMP_CMP_EQ, 0));
     if (str_eq_c(n, "prlimit64")) /* only one's own, and only to read: the new limits are NULL */
         return seccomp_rule_add(f, SCMP_ACT_ALLOW, number, 2, SCMP_A0_32(SCMP_CMP_EQ, 0),
                                 SCMP_A2_64(SCMP_CMP_EQ, 0));

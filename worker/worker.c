@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -374,6 +375,8 @@ static int open_state(struct worker *w, struct err *e)
     env->scratch = model_scratch_new(env->model);
     env->encoder = encoder_new(model_tokenizer(env->model));
     env->store = session_store_new(env->model, &d);
+    if (turn_helpers_begin(env, (unsigned)c->helpers, (uint64_t)c->helper_timeout_ms, NULL, e))
+        return -1;
     if (c->durability != DURABILITY_NONE)
         residents_init(env);
     setup_turns(env, c, env->model);
@@ -419,15 +422,18 @@ static int open_server(struct worker *w, struct err *e)
     return 0;
 }
 
-static void close_all(struct worker *w)
+/* How many helpers do not end: then what they may use is not freed. */
+static unsigned close_all(struct worker *w)
 {
     struct turn_env *env = &w->api.turns;
+    unsigned lost;
 
     loop_timer_stop(w->loop, &w->tick);
     loop_timer_stop(w->loop, &w->drain);
     loop_task_cancel(w->loop, &w->compact);
     if (env->engines)
         turn_end_all(env);
+    lost = turn_helpers_end(env);
     server_free(w->server);
     sinks_free(w->api.sinks);
     api_done(&w->api);
@@ -440,6 +446,8 @@ static void close_all(struct worker *w)
         journal_close(env->journals[i].journal);
     free(env->journals);
     deliveries_done(&env->deliveries);
+    if (lost > 0)
+        return lost;
     if (env->store)
         session_store_free(env->store);
     encoder_free(env->encoder);
@@ -447,12 +455,14 @@ static void close_all(struct worker *w)
         model_scratch_free(env->scratch);
     keys_free(w->keys);
     ids_free(env->ids);
+    return 0;
 }
 
 int worker_run(const struct heritage *h)
 {
     struct worker *w = mem_zalloc(sizeof(*w));
     struct err e = {0};
+    unsigned lost;
     int status = 1;
 
     w->h = h;
@@ -478,8 +488,10 @@ int worker_run(const struct heritage *h)
 out:
     if (status)
         child_failed(h, e.text);
-    close_all(w);
+    lost = close_all(w);
     child_done(&w->child);
+    if (lost > 0)
+        _exit(status); /* the model is not to be freed under them */
     loop_free(w->loop);
     free(w);
     return status;

@@ -48,6 +48,14 @@ struct thread {
     bool ended;
 };
 
+/* What a job asks of the loop; on the helper's stack. */
+struct question {
+    struct question *next;
+    void (*fn)(void *ctx);
+    void *ctx;
+    bool answered;
+};
+
 struct helpers {
     struct loop *loop;
     struct helpers_options opt;
@@ -59,7 +67,8 @@ struct helpers {
     unsigned n_lost;
 
     pthread_mutex_t lock; /* guards what follows, and the lanes' lists */
-    pthread_cond_t more, gone;
+    pthread_cond_t more, gone, answered;
+    struct question *questions;
     bool stop;
     struct lane_list waiting;
     uint64_t floor_us; /* used time of the lane that was served last */
@@ -231,6 +240,23 @@ static bool run_job(struct thread *t, struct helper_job *j, void *tool)
     return true;
 }
 
+bool helpers_ask(struct helpers *h, void (*fn)(void *ctx), void *ctx)
+{
+    struct question q = {.fn = fn, .ctx = ctx};
+    uint64_t one = 1;
+
+    lock(h);
+    q.next = h->questions;
+    h->questions = &q; /* cppcheck-suppress autoVariables; it is off the list when this returns */
+    (void)!write(h->wake_fd, &one, sizeof(one));
+    while (!q.answered && !h->stop)
+        (void)pthread_cond_wait(&h->answered, &h->lock);
+    if (!q.answered)
+        h->questions = NULL; /* the pool ends: nobody is answered */
+    unlock(h);
+    return q.answered;
+}
+
 static void *thread_main(void *arg)
 {
     struct thread *t = arg;
@@ -310,6 +336,22 @@ static struct helper_job *next_done(struct helpers *h)
     return j;
 }
 
+static void answer_questions(struct helpers *h)
+{
+    struct question *q;
+
+    lock(h);
+    while ((q = h->questions)) {
+        h->questions = q->next;
+        unlock(h);
+        q->fn(q->ctx);
+        lock(h);
+        q->answered = true; /* q is gone when the lock is */
+        (void)pthread_cond_broadcast(&h->answered);
+    }
+    unlock(h);
+}
+
 static void on_wake(struct loop_io *io, unsigned events)
 {
     struct helpers *h = CONTAINER_OF(io, struct helpers, io);
@@ -318,6 +360,7 @@ static void on_wake(struct loop_io *io, unsigned events)
 
     (void)events;
     (void)!read(h->wake_fd, &count, sizeof(count));
+    answer_questions(h);
     while ((j = next_done(h)))
         tell(h, j);
 }
@@ -414,6 +457,7 @@ int helpers_new(struct loop *loop, const struct helpers_options *o, struct helpe
     CHECK(pthread_mutex_init(&h->lock, NULL) == 0);
     CHECK(pthread_cond_init(&h->more, NULL) == 0);
     CHECK(pthread_cond_init(&h->gone, NULL) == 0);
+    CHECK(pthread_cond_init(&h->answered, NULL) == 0);
     h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (h->wake_fd < 0) {
         free(h);
@@ -454,6 +498,7 @@ static unsigned wait_for_threads(struct helpers *h)
             atomic_store_explicit(&t->job->cancel, true, memory_order_relaxed);
     }
     (void)pthread_cond_broadcast(&h->more);
+    (void)pthread_cond_broadcast(&h->answered);
     while (h->n_ended < n && rc == 0)
         rc = pthread_cond_timedwait(&h->gone, &h->lock, &until);
     n -= h->n_ended;
@@ -488,6 +533,7 @@ unsigned helpers_free(struct helpers *h)
         free(l);
     }
     map_done(&h->lanes);
+    (void)pthread_cond_destroy(&h->answered);
     (void)pthread_cond_destroy(&h->gone);
     (void)pthread_cond_destroy(&h->more);
     (void)pthread_mutex_destroy(&h->lock);

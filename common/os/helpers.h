@@ -8,8 +8,8 @@
  * process, no log. Long work asks cancel_wanted() (common/base/cancel.h) now and then, and returns
  * early when it is.
  *
- * All functions are the loop's thread's. Threads come to be in helpers_new: after a fork, not
- * before.
+ * All functions but helpers_ask are the loop's thread's. Threads come to be in helpers_new: after a
+ * fork, not before.
  */
 #ifndef RG_OS_HELPERS_H
 #define RG_OS_HELPERS_H
@@ -76,6 +76,10 @@ void helpers_push(struct helpers *h, struct helper_job *j, struct str key);
 
 /* Whether the key has jobs whose end was not told yet: what must come after them is pushed, too. */
 bool helpers_busy(const struct helpers *h, struct str key);
+
+/* From within run: calls fn on the loop and waits for it. What a job needs of the loop's own is
+ * fetched so. False: it was not called, the pool ends. */
+bool helpers_ask(struct helpers *h, void (*fn)(void *ctx), void *ctx);
 
 /* Nobody wants the job's result any more: done follows, soon when its work asks cancel_wanted. */
 void helpers_cancel(struct helpers *h, struct helper_job *j);

@@ -5,9 +5,12 @@
  *   hold        fdatasync waits until the file is gone
  *   writev      fails with the errno in the file, after half of the bytes were written ("5 half")
  *   clock       CLOCK_REALTIME is so many seconds ahead
+ *   stick       localtime_r waits in threads beside the first until the file is gone: a helper that
+ *               renders does not come back
  *   where       what is hurt: descriptors whose name has this text, instead of "/seg-" (journal
  *               segments); then hold holds these only
  */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -96,4 +99,16 @@ int clock_gettime(clockid_t id, struct timespec *t)
     if (rc == 0 && id == CLOCK_REALTIME && fault("clock", text, sizeof(text)))
         t->tv_sec += strtol(text, NULL, 10);
     return rc;
+}
+
+struct tm *localtime_r(const time_t *t, struct tm *ret)
+{
+    static struct tm *(*real)(const time_t *, struct tm *);
+    char text[64];
+
+    if (!real)
+        *(void **)(&real) = dlsym(RTLD_NEXT, "localtime_r");
+    while (gettid() != getpid() && fault("stick", text, sizeof(text)))
+        (void)usleep(2000);
+    return real(t, ret);
 }

@@ -3,6 +3,7 @@ a record, answers that wait for the disk, clocks that jump, journals torn at eve
 import errno
 import itertools
 import os
+import re
 import random
 import shutil
 import signal
@@ -19,9 +20,9 @@ SHIM = BUILD / "tests/blackbox/libfaults.so"
 
 
 def sanitizer():
-    """The library of AddressSanitizer that the binary is linked to, if any: it insists on being first."""
+    """The library of a sanitizer that the binary is linked to, if any: it insists on being first."""
     linked = subprocess.run(["ldd", BINARY], capture_output=True, text=True, check=True).stdout
-    return next((line.split()[2] for line in linked.split("\n") if "libasan" in line), "")
+    return next((line.split()[2] for line in linked.split("\n") if re.search("lib[at]san", line)), "")
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def faulty(start, tmp_path):
         env = {"LD_PRELOAD": f"{sanitizer()} {SHIM}", "RG_FAULTS": str(folder)}
         return start(env=env, workers=1, **{"engine": "builtin:echo", **settings}), inject
     yield make
-    for name in ("fdatasync", "hold", "writev", "clock", "where"):
+    for name in ("fdatasync", "hold", "writev", "clock", "where", "stick"):
         inject(name, None)
 
 

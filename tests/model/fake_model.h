@@ -234,4 +234,10 @@ int model_suffix(const struct model *m, struct model_scratch *s, const struct ch
     return 0;
 }
 
+bool model_renders_all(const struct model *m)
+{
+    (void)m;
+    return false;
+}
+
 #endif

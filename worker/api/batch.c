@@ -10,13 +10,14 @@ struct part {
     struct call call; /* first: its listener's ctx */
     struct batch *batch;
     uint32_t k;
-    bool over; /* its answer is there */
+    struct turn_count *counting; /* or NULL */
+    bool over;                   /* its answer is there */
 };
 
 struct batch {
     struct call *front;
     struct chat_request req; /* the front's, with the answers of all parts */
-    uint32_t n, n_parts, n_over;
+    uint32_t n, n_parts, n_checked, n_over;
     bool begun, failed;
     bool starting, closed;       /* closed while it starts: freed then */
     struct turn_answer *answers; /* n_parts * n, in the front's arena */
@@ -55,6 +56,8 @@ static void on_closed(void *ctx, bool delivered)
 
     (void)delivered;
     leave_all(b);
+    for (uint32_t k = 0; k < b->n_parts; k++)
+        turn_count_drop(b->parts[k].counting);
     b->closed = true;
     if (!b->starting)
         batch_free(b);
@@ -264,26 +267,6 @@ static struct str part_body(struct arena *a, const struct json *body, uint32_t k
     return json_string(&text);
 }
 
-/* What can be refused is refused before any part runs. */
-static int part_check(struct part *p, struct err *e)
-{
-    struct call *c = &p->call;
-    struct turn_env *env = &c->api->turns;
-    struct turn_input in = {.session_id = str_cstr(c->id), .req = c->req, .body = c->body};
-    uint32_t context = turn_context_length(env);
-    struct err inner = {0};
-    size_t n = 0;
-
-    if (turn_count_tokens(env, &c->arena, &in, &n, &inner))
-        return inner.kind == ERR_INVALID
-                   ? err_field(e, "prompt", "prompt[%u]: %s", p->k, inner.text)
-                   : err_set(e, inner.kind, "prompt[%u]: %s", p->k, inner.text);
-    if (context > 0 && n >= context)
-        return err_set(e, ERR_CONTEXT_LENGTH, "prompt[%u] has %zu tokens, the context %u", p->k, n,
-                       context);
-    return 0;
-}
-
 static int part_read(struct part *p, struct err *e)
 {
     const struct call *front = p->batch->front;
@@ -300,7 +283,78 @@ static int part_read(struct part *p, struct err *e)
     if (call_parse(c, part_body(&c->arena, front->body, p->k), e))
         return -1;
     c->listener = (struct turn_listener){.sink = &part_sink, .ctx = p, .stream = c->req->stream};
-    return part_check(p, e);
+    return 0;
+}
+
+/* What can be refused is refused before any part runs. */
+static int part_check(const struct part *p, size_t n, const struct err *counted, struct err *e)
+{
+    uint32_t context = turn_context_length(&p->call.api->turns);
+
+    if (counted)
+        return counted->kind == ERR_INVALID
+                   ? err_field(e, "prompt", "prompt[%u]: %s", p->k, counted->text)
+                   : err_set(e, counted->kind, "prompt[%u]: %s", p->k, counted->text);
+    if (context > 0 && n >= context)
+        return err_set(e, ERR_CONTEXT_LENGTH, "prompt[%u] has %zu tokens, the context %u", p->k, n,
+                       context);
+    return 0;
+}
+
+static void batch_go_on(struct batch *b);
+
+static void on_counted(void *ctx, struct arena *arena, size_t n, const struct err *counted)
+{
+    struct part *p = ctx;
+    struct batch *b = p->batch;
+    struct err e = {0};
+
+    p->counting = NULL;
+    p->call.arena = *arena;
+    *arena = (struct arena){0};
+    b->n_checked++;
+    if (part_check(p, n, counted, &e))
+        on_failed(p, &e);
+    if (!b->starting)
+        batch_go_on(b);
+}
+
+/* Reads the next part and counts its tokens, which a helper may take over. */
+static void check_next(struct batch *b)
+{
+    struct part *p = &b->parts[b->n_checked];
+    struct turn_input in = {0};
+    struct err e = {0};
+    struct arena arena;
+
+    if (part_read(p, &e)) {
+        on_failed(p, &e);
+        return;
+    }
+    in = (struct turn_input){.session_id = arena_str(&p->call.arena, str_cstr(p->call.id)),
+                             .req = p->call.req,
+                             .body = p->call.body,
+                             .body_hash = {p->call.hash[0], p->call.hash[1]}};
+    arena = p->call.arena;
+    p->call.arena = (struct arena){0};
+    p->counting = turn_count_tokens(&p->call.api->turns, &arena, &in, on_counted, p);
+}
+
+/* All parts are checked, then all begin. */
+static void batch_go_on(struct batch *b)
+{
+    bool waits = false;
+
+    b->starting = true;
+    while (!waits && b->n_checked < b->n_parts && !b->failed && !b->closed) {
+        check_next(b);
+        waits = b->parts[MIN_OF(b->n_checked, b->n_parts - 1)].counting != NULL;
+    }
+    for (uint32_t k = 0; !waits && k < b->n_parts && !b->failed && !b->closed; k++)
+        call_start(&b->parts[k].call);
+    b->starting = false;
+    if (b->closed)
+        batch_free(b);
 }
 
 static struct batch *batch_new(struct call *front)
@@ -327,7 +381,6 @@ static void batch_start(void *ctx)
     struct batch *b = ctx;
     char text[EXCHANGE_NOTE_MAX];
     struct str key = write_key(b->front, text);
-    struct err e = {0};
 
     call_awaited(b->front);
     exchange_settle(b->front->x, key);
@@ -336,15 +389,7 @@ static void batch_start(void *ctx)
             return;
         b->front->anew = !call_marked(b->front);
     }
-    b->starting = true;
-    for (uint32_t k = 0; k < b->n_parts && !b->failed; k++)
-        if (part_read(&b->parts[k], &e))
-            on_failed(&b->parts[k], &e);
-    for (uint32_t k = 0; k < b->n_parts && !b->failed && !b->closed; k++)
-        call_start(&b->parts[k].call);
-    b->starting = false;
-    if (b->closed)
-        batch_free(b);
+    batch_go_on(b);
 }
 
 void batch_begin(struct call *front)

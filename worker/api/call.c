@@ -4,15 +4,11 @@
  */
 #include <stdlib.h>
 
-#include "common/base/clock.h"
-#include "common/base/mem.h"
 #include "worker/api/call.h"
 #include "worker/api/handlers.h"
 #include "worker/api/passthrough.h"
-#include "worker/api/regroup.h"
 #include "worker/api/respond.h"
 #include "worker/api/writers.h"
-#include "worker/model/model.h"
 #include "worker/turn/ledger.h"
 #include "worker/turn/replay.h"
 
@@ -45,6 +41,8 @@ void call_awaited(struct call *c)
 void call_free(struct call *c)
 {
     call_awaited(c);
+    if (c->held)
+        session_unpin(c->api->turns.store, c->held);
     buf_done(&c->out);
     arena_done(&c->arena);
     free(c);
@@ -216,73 +214,6 @@ const struct turn_sink call_sink = TURN_SINK_ON;
 
 /* --- from request to turn --- */
 
-static struct str header_get(const void *ctx, const char *name)
-{
-    return exchange_header(ctx, name);
-}
-
-static const struct json *past_response(void *ctx, struct arena *a, struct str response_id,
-                                        const struct json **ret_asked)
-{
-    struct call *c = ctx;
-    bool ended = false;
-    struct session *s = session_find(c->api->turns.store, str_cstr(c->id), &ended);
-    struct session_past_response past;
-
-    *ret_asked = NULL;
-    if (!s || !session_find_response(s, response_id, &past))
-        return NULL;
-    if (past.asked.p && json_parse(a, past.asked, ret_asked, NULL) != 0)
-        *ret_asked = NULL;
-    return session_messages(s, a, response_id);
-}
-
-static const struct json *past_message(void *ctx, struct str response_id)
-{
-    const struct call *c = ctx;
-    bool ended = false;
-    const struct session *s = session_find(c->api->turns.store, str_cstr(c->id), &ended);
-
-    return s ? session_message(s, response_id) : NULL;
-}
-
-int call_parse(struct call *c, struct str body, struct err *e)
-{
-    struct dialect_headers headers = {header_get, c->x};
-    struct dialect_past past = {past_response, past_message, c};
-
-    if (json_parse(&c->arena, body, &c->body, e))
-        return -1;
-    if (!json_is(c->body, JSON_OBJECT))
-        return err_set(e, ERR_INVALID, "the body must be a JSON object");
-    c->req = ARENA_NEW(&c->arena, struct chat_request);
-    if (c->dialect->parse(&c->arena, c->body, &headers, &past, c->req, e))
-        return -1;
-    c->req->id_head = c->dialect->id_head;
-    if (!c->req->model.len)
-        c->req->model = str_cstr(model_info(c->api->turns.model)->name);
-    return 0;
-}
-
-/* The session the call belongs to; a fresh one for an unknown id. c->id is filled. */
-static int find_session(struct api_request *r, struct call *c, struct err *e)
-{
-    const struct session *s = NULL;
-    bool ended = false;
-
-    if (r->id_valid)
-        s = session_find(r->api->turns.store, r->id, &ended);
-    if (s) {
-        memcpy(c->id, r->id.p, r->id.len);
-        if (session_phase(s) == SESSION_COMPLETED) /* recorded all the same, and said */
-            exchange_set_header(r->x, "Rollgate-Session-Phase", STR("completed"));
-        return session_refuse_foreign(s, e);
-    }
-    if (ended)
-        return err_set(e, ERR_SESSION_ENDED, "the session has ended");
-    return call_reseed(r, c->id, e);
-}
-
 static struct turn_input input_of(struct call *c)
 {
     struct arena *a = &c->arena;
@@ -433,92 +364,54 @@ static void call_begin(struct call *c)
     call_start(c);
 }
 
-static struct call *call_new(struct api_request *r, const struct dialect *d)
+static void start_call(struct call *c)
 {
-    struct call *c = mem_zalloc(sizeof(*c));
-
-    c->api = r->api;
-    c->x = r->x;
-    c->dialect = d;
-    c->dialect_label = r->dialect;
-    memcpy(c->request_id, r->request_id, sizeof(c->request_id));
-    return c;
-}
-
-static struct str owner_of(const void *ctx, struct str call_id)
-{
-    return session_call_owner(ctx, call_id);
-}
-
-/* The history as the session knows it, where call ids tell. */
-static void regroup(struct call *c)
-{
-    bool ended = false;
-    const struct session *s = session_find(c->api->turns.store, str_cstr(c->id), &ended);
-
-    if (s && c->req->chat.messages)
-        c->req->chat.messages =
-            regroup_calls(&c->arena, c->req->chat.messages, (struct regroup_owner){owner_of, s});
-}
-
-static int call_prepare(struct api_request *r, struct call *c, struct err *e)
-{
-    struct str body = arena_str(&c->arena, exchange_body(r->x));
-
-    if (r->id_valid && r->id.len < sizeof(c->id))
-        memcpy(c->id, r->id.p, r->id.len); /* for previous responses; find_session decides */
-    if (call_parse(c, body, e) || find_session(r, c, e))
-        return -1;
-    regroup(c);
-    call_hash(body, c->body, c->hash);
-    return 0;
-}
-
-static void serve_call(struct api_request *r, const struct dialect *d)
-{
-    struct call *c = call_new(r, d);
-    struct err e = {0};
-    int rc = call_prepare(r, c, &e);
-
-    /* A request that waited in the socket while its client left and tried elsewhere. */
-    if (rc == 0 && !r->api->turns.finish_on_disconnect && exchange_peer_gone(r->x))
-        rc = err_set(&e, ERR_CANCELLED, "the client has left");
-    if (c->id[0])
-        exchange_set_header(r->x, "Rollgate-Session", str_cstr(c->id));
-    if (rc) {
-        respond_error(r, d, &e);
-        call_free(c);
-        return;
-    }
     if (c->req->n_prompts > 1)
         batch_begin(c);
     else
         call_begin(c);
 }
 
-static void serve_count_tokens(struct api_request *r, const struct dialect *d)
+static void on_count_left(void *ctx, bool delivered)
 {
-    struct call *c = call_new(r, d);
-    struct err e = {0};
-    struct turn_input in;
-    struct buf body = {0};
-    size_t n = 0;
-    int rc = call_prepare(r, c, &e);
+    struct call *c = ctx;
 
-    if (c->id[0])
-        exchange_set_header(r->x, "Rollgate-Session", str_cstr(c->id));
-    if (rc == 0) {
-        in = input_of(c);
-        rc = turn_count_tokens(&r->api->turns, &c->arena, &in, &n, &e);
-    }
-    if (rc) {
-        respond_error(r, d, &e);
-    } else {
-        anthropic_write_count(n, &body);
-        respond_json(r, &body);
-    }
-    buf_done(&body);
+    (void)delivered;
+    turn_count_drop(c->counting);
     call_free(c);
+}
+
+static void on_counted(void *ctx, struct arena *arena, size_t n, const struct err *e)
+{
+    struct call *c = ctx;
+    struct api_request r = c->request;
+    const struct dialect *d = c->dialect;
+    struct buf body = {0};
+
+    (void)arena;
+    exchange_watch(c->x, NULL, NULL);
+    call_free(c);
+    if (e) {
+        respond_error(&r, d, e);
+        return;
+    }
+    anthropic_write_count(n, &body);
+    respond_json(&r, &body);
+    buf_done(&body);
+}
+
+static void count_tokens(struct call *c)
+{
+    struct turn_input in = input_of(c);
+    struct arena arena = c->arena; /* the request lies in it */
+    struct turn_count *counting;
+    struct exchange *x = c->x;
+
+    c->arena = (struct arena){0};
+    exchange_watch(x, on_count_left, c);
+    counting = turn_count_tokens(&c->api->turns, &arena, &in, on_counted, c);
+    if (counting)
+        c->counting = counting;
 }
 
 /* --- the entry --- */
@@ -578,10 +471,7 @@ void call_handle(struct api_request *r)
         stored_get(r, str_sub(path, stored.len, SIZE_MAX));
     } else if (d && post) {
         r->dialect = count ? METRIC_DIALECT_COUNT_TOKENS : label_of(d);
-        if (count)
-            serve_count_tokens(r, d);
-        else
-            serve_call(r, d);
+        call_read(r, d, count ? count_tokens : start_call);
     } else if (d && get && exchange_header(r->x, "upgrade").p) {
         refuse(r, d, ERR_UPGRADE, "this path does not speak websockets");
     } else if (d) {

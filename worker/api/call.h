@@ -8,10 +8,21 @@
 
 #include "worker/api/api.h"
 #include "worker/api/dialect.h"
+#include "worker/turn/work.h"
+
+struct call;
+
+/* The request has been read, its session is there. */
+typedef void (*call_ready_fn)(struct call *c);
 
 struct call {
     struct turn_listener listener;
     struct api *api;
+    struct api_request request; /* until it is read; strings are the exchange's */
+    struct long_work reading;
+    call_ready_fn ready;
+    struct session *held;        /* pinned while the request is read, or NULL */
+    struct turn_count *counting; /* or NULL */
     struct exchange *x;
     const struct dialect *dialect;
     unsigned dialect_label;
@@ -22,6 +33,7 @@ struct call {
     struct arena arena; /* of a joined or replayed call; else the turn has it */
     uint64_t hash[2];
     uint64_t number;          /* of the call in its session, once known */
+    bool late;                /* a helper has read it: the session may have changed */
     bool noted;               /* the answer is noted already */
     bool anew;                /* a new sample, whatever is still under way */
     struct session *awaiting; /* pinned by call_await, or NULL */
@@ -31,6 +43,10 @@ struct call {
 
 /* Events for a call that is a turn's only listener here; ctx is the call. */
 extern const struct turn_sink call_sink;
+
+/* reading.c: reads the request, in a helper when it is long, finds or makes its session, and goes
+ * on with `ready`; or answers what is wrong with it. */
+void call_read(struct api_request *r, const struct dialect *d, call_ready_fn ready);
 
 /* Reads `body` (in the call's arena) into body and req. */
 int call_parse(struct call *c, struct str body, struct err *e);

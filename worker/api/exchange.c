@@ -192,6 +192,7 @@ static void exchange_dispose(void *p)
     bool sent = x->final && !x->failing;
     bool delivered = sent && !conn_closed(x->conn);
 
+    CHECK(!x->held); /* libh2o reads nothing while a handler waits, so it does not close either */
     x->conn->server->busy--;
     if (sent)
         on_sent(x->conn, delivered);
@@ -428,9 +429,9 @@ void exchange_hand_back(struct exchange *x)
     exchange_reply(x, 499, "text/plain", STR("")); /* goes nowhere */
 }
 
-void exchange_abandon(struct exchange *x)
+/* Ends what can be ended of an exchange without a peer. */
+static void end_lonely(struct exchange *x)
 {
-    tell_closed(x, false);
     x->req->http1_is_persistent = 0;
     if (x->final)
         return;
@@ -440,4 +441,26 @@ void exchange_abandon(struct exchange *x)
     }
     x->failing = true;
     pump(x);
+}
+
+void exchange_abandon(struct exchange *x)
+{
+    tell_closed(x, false);
+    if (x->held)
+        x->abandoned = true;
+    else
+        end_lonely(x);
+}
+
+void exchange_hold(struct exchange *x)
+{
+    CHECK(!x->held);
+    x->held = true;
+}
+
+void exchange_let(struct exchange *x)
+{
+    x->held = false;
+    if (x->abandoned)
+        end_lonely(x);
 }

@@ -28,6 +28,13 @@ struct str exchange_header(const struct exchange *x, const char *name); /* absen
 /* Adds the keys that the request shows. */
 void exchange_keys(const struct exchange *x, struct presented *to);
 
+/* Another thread reads the request: it stays where it is until it is let go, also when its peer
+ * leaves, which `closed` tells at once. Hold once. */
+void exchange_hold(struct exchange *x);
+
+/* x may be gone then. */
+void exchange_let(struct exchange *x);
+
 /* A header of the answer, before it starts. The name is a literal, the value is copied. */
 void exchange_set_header(struct exchange *x, const char *name, struct str value);
 

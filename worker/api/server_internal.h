@@ -58,6 +58,8 @@ struct exchange {
     struct buf waiting; /* to be sent */
     struct buf flying;  /* libh2o reads from it */
     bool begun, sending, ending, failing, final;
+    bool held;      /* another thread reads the request */
+    bool abandoned; /* meanwhile */
     exchange_closed_fn closed;
     void *closed_ctx;
     exchange_more_fn more;

@@ -74,6 +74,9 @@ const struct tokenizer *model_tokenizer(const struct model *m);
 const struct template *model_template(const struct model *m, bool tools);
 const struct json *model_special(const struct model *m);
 
+/* Whether model_suffix goes over the history, too: the template refuses stand-ins for it. */
+bool model_renders_all(const struct model *m);
+
 /* Whether the id is one of the tokenizer's special tokens or a stop id. */
 bool model_is_special(const struct model *m, int32_t id);
 

@@ -166,6 +166,11 @@ static struct json bare_turn(struct arena *a, const struct json *last)
     return o;
 }
 
+bool model_renders_all(const struct model *m)
+{
+    return !m->boundaries.renders || m->boundaries.counts_turns;
+}
+
 /* The stand-in's way, then the long way, then barer stand-ins: a template that takes neither of
  * the first two does rewrite. */
 static int split_texts(struct model_scratch *s, const struct chat *chat, size_t covered,
@@ -175,8 +180,7 @@ static int split_texts(struct model_scratch *s, const struct chat *chat, size_t 
     const struct model *m = s->model;
     struct standin_in simple = *in;
 
-    if ((m->boundaries.renders && !m->boundaries.counts_turns &&
-         standin_render(m, s, in, ret, NULL) == 0) ||
+    if ((!model_renders_all(m) && standin_render(m, s, in, ret, NULL) == 0) ||
         from_full(m, s, chat, covered, ret, e) == 0)
         return 0;
     simple.last = &bare;

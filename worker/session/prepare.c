@@ -27,6 +27,7 @@ static struct plan *plan_new(struct session *s, struct arena *a,
     p->asked = in->asked;
     p->look = in->look;
     p->text = in->text;
+    p->pub.call = UINT64_MAX; /* none yet */
     p->next = s->plans;
     if (s->plans)
         s->plans->prev = p;
@@ -78,7 +79,7 @@ void session_release_unused(struct session_store *st, struct session_plan *pub)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
 
-    if (p->session->next_call == pub->call + 1)
+    if (pub->call != UINT64_MAX && p->session->next_call == pub->call + 1)
         p->session->next_call = pub->call;
     session_release(st, pub);
 }
@@ -113,8 +114,8 @@ static int prompt_full(struct plan *p, struct model_scratch *scratch, struct err
     at = arena_alloc(p->arena, ids.n * sizeof(*at));
     if (ids.n)
         memcpy(at, ids.at, ids.n * sizeof(*at));
-    p->pub.prompt = (struct token_span){at, ids.n};
-    p->n_context = (uint32_t)ids.n;
+    p->made.prompt = (struct token_span){at, ids.n};
+    p->made.n_context = (uint32_t)ids.n;
     vec_done(&ids);
     return 0;
 }
@@ -122,47 +123,56 @@ static int prompt_full(struct plan *p, struct model_scratch *scratch, struct err
 /* Room for the usual suffix right behind the stored ids, so that they are copied once. */
 enum { SUFFIX_ROOM = 4096 };
 
-static void prompt_append(struct plan *p, int32_t *stored, const struct model_suffix *x)
+static void prompt_append(struct plan *p, const struct model_suffix *x)
 {
     size_t kept = p->parent->total - x->trim, n = kept + x->ids.n;
-    int32_t *at = stored;
+    int32_t *at = p->made.stored;
 
     if (n > p->parent->total + SUFFIX_ROOM) {
         at = arena_alloc(p->arena, n * sizeof(*at));
-        memcpy(at, stored, kept * sizeof(*at));
+        memcpy(at, p->made.stored, kept * sizeof(*at));
     }
     if (x->ids.n)
         memcpy(at + kept, x->ids.at, x->ids.n * sizeof(*at));
-    p->pub.prompt = (struct token_span){at, n};
-    p->pub.reused = kept;
-    p->n_context = (uint32_t)x->ids.n;
-    p->n_close = x->close;
-    p->trim = p->pub.trimmed = x->trim;
+    p->made.prompt = (struct token_span){at, n};
+    p->made.reused = kept;
+    p->made.n_context = (uint32_t)x->ids.n;
+    p->made.n_close = x->close;
+    p->made.trim = x->trim;
 }
 
 static int prompt_after_parent(struct plan *p, struct model_scratch *scratch, struct err *e)
 {
     const struct session *s = p->session;
     struct model_suffix x = {0};
-    int32_t *stored =
-        arena_alloc(p->arena, ((size_t)p->parent->total + SUFFIX_ROOM) * sizeof(*stored));
-    struct model_tail tail = {{stored, p->parent->total}, p->parent->cut};
-    int rc;
+    struct model_tail tail = {{p->made.stored, p->parent->total}, p->parent->cut};
+    int rc = model_suffix(s->store->model, scratch, &p->chat, p->covered, &tail, &x, e);
 
-    turn_copy(p->parent, stored);
-    rc = model_suffix(s->store->model, scratch, &p->chat, p->covered, &tail, &x, e);
     if (rc == 0 && (x.trim > p->parent->n || x.close > x.ids.n))
         rc = err_set(e, ERR_INTERNAL, "the template's suffix trims more than the answer");
     if (rc == 0 && x.rewrites && s->options.branch_on_rewrite && !p->chain) {
-        p->parent = NULL;
-        p->covered = 0;
-        p->pub.cause = CAUSE_TEMPLATE_REWRITE;
+        p->made.anew = true;
         rc = prompt_full(p, scratch, e);
     } else if (rc == 0) {
-        prompt_append(p, stored, &x);
+        prompt_append(p, &x);
     }
     vec_done(&x.ids);
     return rc;
+}
+
+/* What was made becomes the plan's. */
+static void take_made(struct plan *p)
+{
+    if (p->made.anew) {
+        p->parent = NULL;
+        p->covered = 0;
+        p->pub.cause = CAUSE_TEMPLATE_REWRITE;
+    }
+    p->pub.prompt = p->made.prompt;
+    p->pub.reused = p->made.reused;
+    p->n_context = p->made.n_context;
+    p->n_close = p->made.n_close;
+    p->trim = p->pub.trimmed = p->made.trim;
 }
 
 /* Rows of routed experts that the path has without a gap. What a trim drops was forwarded under
@@ -327,18 +337,15 @@ static int position(struct session *s, struct plan *p, struct err *e)
     return 0;
 }
 
-static int build(struct session *s, struct plan *p, struct model_scratch *scratch,
-                 const struct session_call_input *in, struct err *e)
+/* Where the call stands. What rendering reads of the session is held. */
+static int place(struct session *s, struct plan *p, const struct session_call_input *in,
+                 struct err *e)
 {
-    int rc;
-
     if (!p->chat.messages) {
-        p->pub.prompt = in->raw;
         p->pub.cause = CAUSE_NEW_ROOT;
-        p->n_context = (uint32_t)in->raw.n;
-        if (in->raw.n == 0)
-            return err_field(e, "prompt", "the prompt is empty");
-        return clamp(p, in, e);
+        p->made.prompt = in->raw;
+        p->made.n_context = (uint32_t)in->raw.n;
+        return in->raw.n == 0 ? err_field(e, "prompt", "the prompt is empty") : 0;
     }
     if (!json_is(p->chat.messages, JSON_ARRAY) || p->chat.messages->n == 0)
         return err_field(e, "messages", "messages must be a non-empty array");
@@ -346,23 +353,22 @@ static int build(struct session *s, struct plan *p, struct model_scratch *scratc
         return -1;
     p->held = p->parent;
     payload_hold_path(p->held);
-    if (p->text) {
-        p->pub.max_tokens = in->max_tokens > 0 ? (uint32_t)MIN_OF(in->max_tokens, UINT32_MAX) : 0;
-        return 0;
+    if (p->parent && !p->text) {
+        p->made.stored = arena_alloc(p->arena, ((size_t)p->parent->total + SUFFIX_ROOM) *
+                                                   sizeof(*p->made.stored));
+        turn_copy(p->parent, p->made.stored);
     }
-    rc = p->parent ? prompt_after_parent(p, scratch, e) : prompt_full(p, scratch, e);
-    p->pub.experts_known = rc == 0 ? experts_known(p) : 0;
-    return rc == 0 && check_ids(s, p->pub.prompt, e) == 0 ? clamp(p, in, e) : -1;
+    return 0;
 }
 
-int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
-                    const struct session_call_input *in, struct session_plan **ret, struct err *e)
+int session_prepare_begin(struct session *s, struct arena *a, const struct session_call_input *in,
+                          struct session_plan **ret, struct err *e)
 {
     struct plan *p;
 
     *ret = NULL;
     CHECK(s->residence == RESIDENT);
-    if (s->phase == SESSION_FINALIZED || s->phase == SESSION_ABORTED)
+    if (session_has_ended(s))
         return err_set(e, ERR_SESSION_ENDED, "this session has ended");
     if (session_refuse_foreign(s, e) != 0)
         return -1;
@@ -372,12 +378,93 @@ int session_prepare(struct session *s, struct model_scratch *scratch, struct are
                        "is refuse)");
     p = plan_new(s, a, in);
     session_use(s);
-    if (build(s, p, scratch, in, e) != 0) {
+    if (place(s, p, in, e) != 0) {
         plan_free(p);
         return -1;
     }
+    *ret = &p->pub;
+    return 0;
+}
+
+/* Bytes of the strings in v; stops counting at `enough`. */
+static size_t text_bytes(const struct json *v, size_t enough)
+{
+    size_t n = 0;
+
+    if (!v)
+        return 0;
+    if (v->kind == JSON_STRING || v->kind == JSON_NUMBER)
+        return v->n;
+    for (uint32_t i = 0; v->kind == JSON_ARRAY && i < v->n && n < enough; i++)
+        n += 1 + text_bytes(&v->items[i], enough - n);
+    for (uint32_t i = 0; v->kind == JSON_OBJECT && i < v->n && n < enough; i++)
+        n += 1 + v->members[i].key.n + text_bytes(&v->members[i].value, enough - n);
+    return n;
+}
+
+size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
+{
+    const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
+    const struct json *all = p->chat.messages;
+    bool whole = !p->parent || model_renders_all(p->session->store->model);
+    size_t n;
+
+    if (p->text || !all)
+        return 0;
+    n = text_bytes(p->chat.tools, enough) + text_bytes(p->chat.kwargs, enough);
+    for (uint32_t i = whole ? 0 : p->covered; i < all->n && n < enough; i++)
+        n += text_bytes(&all->items[i], enough - n);
+    return n;
+}
+
+int session_prepare_render(struct session_plan *pub, struct model_scratch *scratch,
+                           struct token_span *ret, struct err *e)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    int rc = 0;
+
+    if (p->chat.messages && !p->text)
+        rc = p->parent ? prompt_after_parent(p, scratch, e) : prompt_full(p, scratch, e);
+    if (rc == 0 && p->chat.messages && !p->text)
+        rc = check_ids(p->session, p->made.prompt, e);
+    *ret = p->made.prompt;
+    return rc;
+}
+
+int session_prepare_end(struct session_plan *pub, const struct session_call_input *in,
+                        struct err *e)
+{
+    struct plan *p = CONTAINER_OF(pub, struct plan, pub);
+    struct session *s = p->session;
+
+    if (session_has_ended(s))
+        return err_set(e, ERR_SESSION_ENDED, "this session has ended");
+    take_made(p);
+    if (p->text) {
+        p->pub.max_tokens = in->max_tokens > 0 ? (uint32_t)MIN_OF(in->max_tokens, UINT32_MAX) : 0;
+    } else {
+        p->pub.experts_known = p->chat.messages ? experts_known(p) : 0;
+        if (clamp(p, in, e) != 0)
+            return -1;
+    }
     p->pub.call = s->next_call++;
     s->updated_ms = s->idle_ms = in->now_ms;
-    *ret = &p->pub;
+    return 0;
+}
+
+int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
+                    const struct session_call_input *in, struct session_plan **ret, struct err *e)
+{
+    struct session_plan *p;
+    struct token_span prompt;
+
+    *ret = NULL;
+    if (session_prepare_begin(s, a, in, &p, e) != 0)
+        return -1;
+    if (session_prepare_render(p, scratch, &prompt, e) != 0 || session_prepare_end(p, in, e) != 0) {
+        session_release(s->store, p);
+        return -1;
+    }
+    *ret = p;
     return 0;
 }

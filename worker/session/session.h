@@ -262,6 +262,20 @@ struct session_plan {
 int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
                     const struct session_call_input *in, struct session_plan **ret, struct err *e);
 
+/* The same in three steps, for prompts that take long. begin finds the attach point; the plan is to
+ * be released from then on. render makes the exact ids and is pure: it may run in another thread,
+ * which has the plan's arena for itself meanwhile; the session may go on, or end. *ret is the
+ * prompt as far as it is known then. end takes it over on the session's thread and gives the call
+ * its number. `in` is the same for begin and end. */
+int session_prepare_begin(struct session *s, struct arena *a, const struct session_call_input *in,
+                          struct session_plan **ret, struct err *e);
+int session_prepare_render(struct session_plan *p, struct model_scratch *scratch,
+                           struct token_span *ret, struct err *e);
+int session_prepare_end(struct session_plan *p, const struct session_call_input *in, struct err *e);
+
+/* About how many bytes render will go over; stops counting at `enough`. */
+size_t session_prompt_bytes(const struct session_plan *p, size_t enough);
+
 /* Writes the record of what a plan with `drops` discards. Once applied, the turn is gone from the
  * history whatever becomes of the call; its tokens stay on record. */
 void session_drop_record(struct session_plan *p, uint64_t now_ms, struct buf *record);

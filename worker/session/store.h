@@ -169,6 +169,16 @@ struct plan {
     uint64_t head_version; /* linear */
     uint32_t n_context, n_close, trim;
     uint32_t kept; /* exhausted, chains: ids that stay of a chain that is rolled back and closed */
+
+    /* What session_prepare_render works with and makes; nothing else of the plan changes meanwhile,
+     * since other calls of the session look at it. */
+    struct {
+        int32_t *stored;          /* the parent's ids, with room behind them */
+        struct token_span prompt; /* made */
+        size_t reused;
+        uint32_t n_context, n_close, trim;
+        bool anew; /* the template rewrites earlier turns: not on the parent */
+    } made;
 };
 
 static inline bool session_has_ended(const struct session *s)

@@ -12,6 +12,8 @@
 
 enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold a thought's tag */
 
+enum { GRAMMAR_COST = 4 };
+
 static struct session *session_of(struct turn *t)
 {
     bool ended = false;
@@ -37,17 +39,18 @@ static int known_ids(const struct turn_env *env, struct token_span ids, struct e
     return 0;
 }
 
-/* The ids of a completion without chat: given, or the prompt's text encoded. */
-static int raw_prompt(struct turn_env *env, struct arena *a, const struct chat_request *req,
-                      struct token_span *ret, struct err *e)
+bool prepare_is_text(const struct chat_request *req)
+{
+    return !req->chat.messages && req->prompt.p;
+}
+
+int prepare_encode(struct encoder *encoder, struct arena *a, const struct chat_request *req,
+                   struct token_span *ret, struct err *e)
 {
     struct token_vec ids = {0};
     int32_t *copy;
 
-    *ret = req->prompt_ids;
-    if (req->chat.messages || !req->prompt.p)
-        return known_ids(env, req->prompt_ids, e);
-    if (encoder_encode(env->encoder, req->prompt, true, &ids, e)) {
+    if (encoder_encode(encoder, req->prompt, true, &ids, e)) {
         vec_done(&ids);
         return -1;
     }
@@ -59,9 +62,8 @@ static int raw_prompt(struct turn_env *env, struct arena *a, const struct chat_r
     return 0;
 }
 
-static int call_input(struct turn_env *env, struct arena *a, const struct turn_input *in,
-                      const struct sampling *sampling, struct session_call_input *ret,
-                      struct err *e)
+int prepare_input(struct turn_env *env, const struct turn_input *in,
+                  const struct sampling *sampling, struct session_call_input *ret, struct err *e)
 {
     const struct chat_request *req = in->req;
 
@@ -77,8 +79,9 @@ static int call_input(struct turn_env *env, struct arena *a, const struct turn_i
         .now_ms = clock_wall_ms(),
         .asked = in->asked[0],
         .text = req->chat.messages && engine_pool_all_text(env->engines),
+        .raw = req->prompt_ids,
     };
-    return raw_prompt(env, a, req, &ret->raw, e);
+    return known_ids(env, req->prompt_ids, e);
 }
 
 static int by_id(const void *a, const void *b)
@@ -109,42 +112,59 @@ static void collect_stops(struct turn *t)
 }
 
 /* What the prompt says about the thought. */
-static enum thought_state thought_of(const struct turn *t)
+static enum thought_state thought_of(const struct turn *t, struct token_span p)
 {
-    struct token_span p = t->plan->prompt;
     size_t from = p.n > PROMPT_TAIL_IDS ? p.n - PROMPT_TAIL_IDS : 0;
     struct buf tail = {0};
     enum thought_state thought;
 
-    if (t->env->reasoning_kind == REASONING_NONE || !t->in.req->chat.messages)
+    if (t->kinds.reasoning == REASONING_NONE)
         return THOUGHT_MAYBE;
     tokenizer_decode(model_tokenizer(t->env->model), p.at + from, p.n - from, false, &tail);
-    thought = parser_thought(t->env->reasoning_kind, buf_str(&tail));
+    thought = parser_thought(t->kinds.reasoning, buf_str(&tail));
     buf_done(&tail);
     return thought;
 }
 
-static int constrain(struct turn *t)
+/* Whether a grammar is to be made here; -1: what is asked for cannot be enforced. */
+static int check_constraint(struct turn *t)
 {
-    struct merge_model m = {
+    struct str type = json_string(json_get(t->sampling.grammar, "type"));
+
+    t->kinds = (struct merge_model){
         .tool = t->env->tool_kind,
         .reasoning = t->in.req->chat.messages ? t->env->reasoning_kind : REASONING_NONE,
-        .thought = t->thought,
     };
-
-    if (!engine_pool_constrains(t->env->engines))
-        return 0; /* the request itself goes on */
-    if (!engine_pool_enforces(t->env->engines, json_string(json_get(t->sampling.grammar, "type"))))
+    t->constrains = !t->call_input.text && engine_pool_constrains(t->env->engines);
+    if (t->constrains && !engine_pool_enforces(t->env->engines, type))
         return err_field(&t->err, "response_format.type",
                          "the engine cannot enforce response_format.type %s",
-                         arena_cstr(&t->arena, json_string(json_get(t->sampling.grammar, "type"))));
-    return merge_constraint(&t->arena, t->in.req, &m, &t->sampling, &t->err);
+                         arena_cstr(&t->arena, type));
+    return 0; /* else the request itself goes on */
+}
+
+static int constrain(struct turn *t, struct err *e)
+{
+    struct merge_model m = t->kinds;
+
+    m.thought = t->thought;
+    return t->constrains ? merge_constraint(&t->arena, t->in.req, &m, &t->sampling, e) : 0;
+}
+
+/* Where a chat stands; completions stand nowhere before their ids are known. */
+static int find_position(struct turn *t, struct session *s)
+{
+    if (prepare_is_text(t->in.req)) {
+        t->pinned = s;
+        session_pin(s);
+        return 0;
+    }
+    return session_prepare_begin(s, &t->arena, &t->call_input, &t->plan, &t->err);
 }
 
 enum step_result step_prepare(struct turn *t)
 {
     struct turn_env *env = t->env;
-    struct session_call_input input;
     struct session *s = session_of(t);
 
     if (!s || resident_room(env, s, &t->err))
@@ -160,12 +180,84 @@ enum step_result step_prepare(struct turn *t)
     }
     if (merge_sampling(&t->arena, t->in.req, session_sampling(s), session_lock_sampling(s),
                        &t->sampling, &t->err) ||
-        call_input(env, &t->arena, &t->in, &t->sampling, &input, &t->err) ||
-        session_prepare(s, env->scratch, &t->arena, &input, &t->plan, &t->err))
+        prepare_input(env, &t->in, &t->sampling, &t->call_input, &t->err) || find_position(t, s))
         return STEP_FAILED;
     t->format = t->sampling.grammar;
-    t->thought = thought_of(t);
-    if (!input.text && constrain(t))
+    return check_constraint(t) ? STEP_FAILED : STEP_NEXT;
+}
+
+/* In a helper, maybe: see work.h. The turn's arena is this function's meanwhile. */
+static int render(struct long_work *w, struct work_tools *tools, struct err *e)
+{
+    struct turn *t = CONTAINER_OF(w, struct turn, work);
+    struct token_span prompt;
+
+    if (prepare_is_text(t->in.req))
+        return prepare_encode(tools->encoder, &t->arena, t->in.req, &t->call_input.raw, e);
+    if (session_prepare_render(t->plan, tools->scratch, &prompt, e))
+        return -1;
+    t->thought = thought_of(t, prompt);
+    return constrain(t, e);
+}
+
+static void on_rendered(struct long_work *w, const struct err *e)
+{
+    struct turn *t = CONTAINER_OF(w, struct turn, work);
+
+    if (e) {
+        turn_fail_now(t, e);
+        return;
+    }
+    t->step++;
+    turn_run(t);
+}
+
+/* Bytes of what a grammar is made from; a schema's byte becomes several of a grammar. */
+static size_t constraint_bytes(const struct turn *t)
+{
+    const struct chat_request *req = t->in.req;
+    bool forced = chat_request_needs_call(req) || t->sampling.grammar;
+
+    return t->constrains && forced ? GRAMMAR_COST * t->in.body_bytes : 0;
+}
+
+enum step_result step_render(struct turn *t)
+{
+    size_t bytes = prepare_is_text(t->in.req) ? t->in.req->prompt.len
+                                              : session_prompt_bytes(t->plan, WORK_TEXT_MAX + 1);
+
+    t->work.run = render;
+    t->work.done = on_rendered;
+    t->work.body_hash = t->in.body_hash[0];
+    switch (work_begin(t->env, &t->work, t->in.session_id,
+                       bytes + constraint_bytes(t) <= WORK_TEXT_MAX, &t->err)) {
+    case WORK_DONE:
+        return STEP_NEXT;
+    case WORK_HELPED:
+        return STEP_WAIT;
+    case WORK_FAILED:
+        break;
+    }
+    return STEP_FAILED;
+}
+
+/* A text completion has its ids now. */
+static int place_text(struct turn *t)
+{
+    struct session *s = session_of(t);
+
+    if (!s || session_prepare(s, t->env->scratch, &t->arena, &t->call_input, &t->plan, &t->err))
+        return -1;
+    t->thought = THOUGHT_MAYBE;
+    return constrain(t, &t->err);
+}
+
+enum step_result step_place(struct turn *t)
+{
+    struct turn_env *env = t->env;
+
+    if (prepare_is_text(t->in.req) ? place_text(t)
+                                   : session_prepare_end(t->plan, &t->call_input, &t->err))
         return STEP_FAILED;
     t->asked_tokens = t->sampling.max_tokens;
     t->sampling.max_tokens = t->plan->max_tokens;
@@ -214,25 +306,4 @@ uint32_t turn_context_length(const struct turn_env *env)
     uint32_t told = engine_pool_context(env->engines), own = env->context_length;
 
     return told > 0 && (own == 0 || told < own) ? told : own;
-}
-
-int turn_count_tokens(struct turn_env *env, struct arena *arena, const struct turn_input *in,
-                      size_t *ret, struct err *e)
-{
-    struct session_call_input input;
-    struct session_plan *plan = NULL;
-    bool ended = false;
-    struct session *s = session_find(env->store, in->session_id, &ended);
-
-    if (!s)
-        return err_set(e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION, "no such session");
-    if (call_input(env, arena, in, &in->req->sampling, &input, e))
-        return -1;
-    input.look = true;
-    input.text = false;
-    if (session_prepare(s, env->scratch, arena, &input, &plan, e))
-        return -1;
-    *ret = plan->prompt.n;
-    session_release_unused(env->store, plan);
-    return 0;
 }

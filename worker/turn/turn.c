@@ -6,10 +6,21 @@
 
 /* --- life --- */
 
+/* No helper reads it any more. */
+static void on_let_go(struct long_work *w)
+{
+    struct turn *t = CONTAINER_OF(w, struct turn, work);
+    struct arena arena = t->arena; /* t itself lies in it */
+
+    if (t->pinned)
+        session_unpin(t->env->store, t->pinned);
+    session_release(t->env->store, t->plan);
+    arena_done(&arena);
+}
+
 static void turn_free(struct turn *t)
 {
     struct turn_env *env = t->env;
-    struct arena arena;
 
     if (t->prev)
         t->prev->next = t->next;
@@ -26,11 +37,10 @@ static void turn_free(struct turn *t)
         if (t->runs[i].decoding)
             answer_done(&t->runs[i].answer);
     }
-    session_release(env->store, t->plan);
     if (!t->durable)
         ledger_forget(env, t);
-    arena = t->arena; /* t itself lies in it */
-    arena_done(&arena);
+    t->work.drop = on_let_go;
+    work_drop(&t->work);
 }
 
 static void log_end(const struct turn *t, const char *outcome)
@@ -55,6 +65,12 @@ static void turn_fail(struct turn *t)
     log_end(t, err_code(&e));
     listeners_fail(t, &e);
     turn_free(t);
+}
+
+void turn_fail_now(struct turn *t, const struct err *e)
+{
+    t->err = *e;
+    turn_fail(t);
 }
 
 static void on_fail_task(struct loop_task *task)
@@ -197,6 +213,11 @@ void turn_leave(struct turn_listener *l)
     listeners_drop(t, l);
     if (t->listeners || t->env->finish_on_disconnect || t->step >= STEP_AT_COMMIT)
         return;
+    if (t->step <= STEP_AT_RENDER) { /* a retry that comes loses nothing */
+        log_end(t, "client_gone");
+        turn_free(t);
+        return;
+    }
     loop_timer_set(t->env->loop, &t->rejoin, t->env->rejoin_window_ms, on_rejoin_over);
 }
 

@@ -23,11 +23,14 @@
 #include "worker/turn/request.h"
 
 struct encoder;
+struct helpers;
 struct ids;
 struct journal;
+struct long_work;
 struct model;
 struct model_scratch;
 struct turn;
+struct turn_count;
 
 /* The journal of one place (worker index); adopted places keep their own. */
 struct turn_journal {
@@ -54,7 +57,9 @@ struct turn_env {
     struct loop *loop;
     const struct model *model;
     struct model_scratch *scratch;
-    struct encoder *encoder; /* for text completions */
+    struct encoder *encoder;        /* for text completions */
+    struct helpers *helpers;        /* for long work (work.h); NULL: it is done on the spot */
+    struct long_work *dropped_work; /* nobody wants it, but a helper still has it */
     struct session_store *store;
     struct turn_journal *journals; /* of the places served here, the worker's own first */
     size_t n_journals;
@@ -122,8 +127,24 @@ void turn_end_all(struct turn_env *env);
  */
 uint32_t turn_context_length(const struct turn_env *env);
 
-/* The number of prompt tokens that the request would have, without a call. -1 and e. */
-int turn_count_tokens(struct turn_env *env, struct arena *arena, const struct turn_input *in,
-                      size_t *ret, struct err *e);
+/* Tells the number of prompt tokens that the request would have, without a call, or e why not; the
+ * arena is given back with it, and freed afterwards unless it was taken. */
+typedef void (*turn_count_fn)(void *ctx, struct arena *arena, size_t n, const struct err *e);
+
+/* NULL: it was told already. The arena becomes the count's until then. */
+struct turn_count *turn_count_tokens(struct turn_env *env, struct arena *arena,
+                                     const struct turn_input *in, turn_count_fn fn, void *ctx);
+
+/* Nobody wants to know any more. NULL is fine. */
+void turn_count_drop(struct turn_count *c);
+
+/* Helper threads for long work (work.h): with 0 of them all is done on the spot. on_lost (with
+ * env): n threads in all were given up. */
+int turn_helpers_begin(struct turn_env *env, unsigned threads, uint64_t limit_ms,
+                       void (*on_lost)(void *env, unsigned n), struct err *e);
+
+/* Ends the threads, and drops what was dropped. How many threads do not end: then the process must
+ * leave by _exit and free nothing that a request uses. */
+unsigned turn_helpers_end(struct turn_env *env);
 
 #endif

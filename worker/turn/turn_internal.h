@@ -6,7 +6,9 @@
 #define RG_TURN_TURN_INTERNAL_H
 
 #include "worker/turn/answer.h"
+#include "worker/turn/merge.h"
 #include "worker/turn/turn.h"
+#include "worker/turn/work.h"
 
 enum turn_step {
 
@@ -57,7 +59,12 @@ struct turn {
     struct sampling sampling;
     const struct json *format;  /* response_format, before it became a grammar; NULL: none */
     enum thought_state thought; /* of the prompt */
+    struct session_call_input call_input; /* of the plan */
     struct session_plan *plan;
+    struct long_work work;    /* the step RENDER */
+    struct session *pinned;   /* of a text completion, which has no plan until it is encoded */
+    struct merge_model kinds; /* as they were when the call came */
+    bool constrains;          /* RENDER makes a grammar, where one is needed */
     struct turn_run *runs;
     uint32_t n_runs, n_done;
     struct turn_listener *listeners;
@@ -84,6 +91,9 @@ void turn_run(struct turn *t);
 /* All its engine calls have ended: goes on to the commit if somebody waits for it. */
 void turn_answered(struct turn *t);
 
+/* Fails; t is gone afterwards. */
+void turn_fail_now(struct turn *t, const struct err *e);
+
 /* Fails from a place where the turn must not go away at once (an engine's callback). */
 void turn_fail_later(struct turn *t, const struct err *e);
 
@@ -91,6 +101,17 @@ void turn_fail_later(struct turn *t, const struct err *e);
 #define X(name, function) enum step_result step_##function(struct turn *t);
 #include "worker/turn/turn_steps.def"
 #undef X
+
+/* prepare.c, for token counts, too. Whether the prompt is text without chat. */
+bool prepare_is_text(const struct chat_request *req);
+
+/* The ids of such a prompt, in the arena. */
+int prepare_encode(struct encoder *encoder, struct arena *a, const struct chat_request *req,
+                   struct token_span *ret, struct err *e);
+
+/* What the session is asked with: all but those ids. */
+int prepare_input(struct turn_env *env, const struct turn_input *in,
+                  const struct sampling *sampling, struct session_call_input *ret, struct err *e);
 
 /* Room for more logprobs of the client's. */
 void run_lp_reserve(struct turn *t, struct turn_run *r, size_t more);

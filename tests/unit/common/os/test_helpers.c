@@ -205,6 +205,48 @@ TEST(helpers, a_running_job_hears_that_it_is_cancelled)
     close_pool(h);
 }
 
+static struct helpers *asked;
+
+static void on_asked(void *ctx)
+{
+    *(int *)ctx += loop_now_ms(loop) > 0;
+}
+
+struct asking {
+    struct helper_job job;
+    int n;
+    bool answered;
+};
+
+static void run_asking(struct helper_job *j, void *tool)
+{
+    struct asking *a = CONTAINER_OF(j, struct asking, job);
+
+    (void)tool;
+    a->answered = helpers_ask(asked, on_asked, &a->n) && helpers_ask(asked, on_asked, &a->n);
+}
+
+static void done_asking(struct helper_job *j, enum helper_end end)
+{
+    (void)j;
+    n_told += end == HELPER_DONE;
+}
+
+TEST(helpers, a_job_asks_the_loop)
+{
+    struct asking a = {.job = {.run = run_asking, .done = done_asking}}, late = a;
+
+    asked = pool((struct helpers_options){.threads = 2});
+    helpers_push(asked, &a.job, STR("a"));
+    until_told(1);
+    cr_assert(a.answered);
+    cr_assert_eq(a.n, 2);
+    helpers_push(asked, &late.job, STR("a")); /* the loop turns no more */
+    (void)usleep(2000);
+    close_pool(asked);
+    cr_assert_not(late.answered);
+}
+
 static unsigned lost;
 
 static void on_lost(void *ctx, unsigned n)
