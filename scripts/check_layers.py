@@ -9,29 +9,36 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 REACH_MAX = 40
-COMMON = ["common/base", "common/codec", "common/os", "common/net", "common/proc"]
+COMMON = ["common/base", "common/codec", "common/os", "common/net", "common/proc", "common/journal",
+          "common/serve"]
 PURE = ["worker/tokens", "worker/template", "worker/parsers"]
-STORES = ["worker/session", "worker/journal", "worker/engine"]
+STORES = ["worker/session", "worker/engine"]
+STEPS = ["worker/ledger", "worker/residency", "worker/call"]
 # room -> rooms it may include besides itself
 MATRIX = {room: COMMON[:i] for i, room in enumerate(COMMON)}
 MATRIX.update({room: COMMON for room in PURE})
-MATRIX["worker/model"] = PURE + COMMON
-MATRIX.update({room: ["worker/model"] + PURE + COMMON for room in STORES})
-MATRIX.update({room: STORES + ["worker/model"] + PURE + COMMON
-               for room in ("worker/turn", "worker/export")})
-MATRIX["worker/sink"] = ["worker/turn", "worker/export"] + MATRIX["worker/turn"]
-MATRIX["worker/api"] = ["worker/sink"] + MATRIX["worker/sink"]
+MATRIX["worker/request"] = ["worker/tokens"] + COMMON
+MATRIX["worker/dialect"] = ["worker/request", "worker/parsers", "worker/tokens"] + COMMON
+MATRIX["worker/model"] = ["worker/request"] + PURE + COMMON
+MATRIX.update({room: ["worker/model"] + MATRIX["worker/model"] for room in STORES})
+MATRIX["worker/engine/wire"] = ["worker/engine"] + MATRIX["worker/engine"]
+MATRIX["worker/export"] = STORES + MATRIX["worker/engine/wire"]
+MATRIX.update({room: STEPS + MATRIX["worker/export"] for room in STEPS})
+MATRIX["worker/sink"] = ["worker/export"] + MATRIX["worker/call"]
+MATRIX["worker/service"] = ["worker/sink", "worker/dialect"] + MATRIX["worker/sink"]
+MATRIX["worker/control"] = ["worker/service"] + MATRIX["worker/service"]
+MATRIX["worker/api"] = ["worker/control"] + MATRIX["worker/control"]
 MATRIX["worker"] = ["worker/api"] + MATRIX["worker/api"]
 MATRIX["worker/commands"] = MATRIX["worker/api"]
 MATRIX["router"] = COMMON
 MATRIX["supervisor"] = COMMON + ["router/router.h", "worker/worker.h", "worker/commands"]
 # Single headers that one room of a level lends to its neighbours: values only, no behaviour.
 LENT = {
-    "worker/tokens/span.h": ["worker/session", "worker/journal", "worker/engine"],
+    "worker/tokens/span.h": ["worker/session", "worker/engine"],
 }
 # third-party header (prefix) -> the files that own it
 OWNERS = {
-    "h2o": ["common/os/loop", "worker/api/", "worker/worker"],
+    "h2o": ["common/os/loop", "common/serve/", "worker/worker"],
     "mbedtls/": ["common/net/tls", "common/proc/ids", "common/proc/keys", "common/os/random"],
     "pcre2": ["worker/tokens/"],
     "yaml": ["common/proc/config"],

@@ -35,17 +35,17 @@ static const bool FILTER = false;
 static const bool FILTER = true;
 #endif
 
-struct call {
+struct allowed_call {
     const char *name;
     unsigned kinds;
 };
 
-static const struct call whole[] = {
+static const struct allowed_call whole[] = {
 #define CALL(name, kinds) {#name, kinds},
 #include "supervisor/sandbox.def"
 };
 
-static const struct call partly[] = {
+static const struct allowed_call partly[] = {
 #define SOME(name, kinds) {#name, kinds},
 #include "supervisor/sandbox.def"
 };

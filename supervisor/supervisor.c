@@ -29,7 +29,7 @@ static struct supervisor *the(struct loop_timer *t, size_t offset)
 
 static void on_deadline(struct loop_timer *t);
 
-static void enter(struct supervisor *s, enum phase phase, int64_t deadline_ms)
+static void enter(struct supervisor *s, enum supervisor_phase phase, int64_t deadline_ms)
 {
     s->phase = phase;
     loop_timer_set(s->loop, &s->deadline, (uint64_t)MAX_OF(deadline_ms, 1), on_deadline);

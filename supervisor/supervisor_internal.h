@@ -13,7 +13,7 @@
 #include "supervisor/supervisor.h"
 #include "supervisor/upgrade.h"
 
-enum phase {
+enum supervisor_phase {
     PHASE_STARTING, /* until every child has reported */
     PHASE_SERVING,
     PHASE_ROUTERS, /* drain: routers finish, workers still serve them */
@@ -35,7 +35,7 @@ struct supervisor {
     struct loop_io status_io;
     struct loop_timer tick;
     struct loop_timer deadline; /* of the current phase of a drain */
-    enum phase phase;
+    enum supervisor_phase phase;
     bool asked_reload, asked_upgrade; /* by a signal, not done yet */
     int exit_status;
     int64_t watchdog_ms;   /* 0: systemd asks for no sign of life */

@@ -16,7 +16,7 @@
 enum { PAGE_MAX = 4 << 20, EVERY_S = 1 };
 
 /* One look: the metrics page and when it was taken. */
-struct look {
+struct top_view {
     struct buf page;
     uint64_t at_ms;
 };
@@ -59,7 +59,7 @@ static void read_key(const struct config *c, char *key, size_t size)
         (void)fclose(f);
 }
 
-static int take_look(const struct config *c, struct look *look)
+static int take_look(const struct config *c, struct top_view *look)
 {
     char key[512], request[1024];
     int fd = dial(c->listen), n;
@@ -83,7 +83,7 @@ static int take_look(const struct config *c, struct look *look)
 }
 
 /* The sum of all samples of a metric whose labels hold `label` ("" = all). */
-static double value(const struct look *look, const char *name, const char *label)
+static double value(const struct top_view *look, const char *name, const char *label)
 {
     struct str rest = buf_str(&look->page);
     double sum = 0;
@@ -106,7 +106,7 @@ static double value(const struct look *look, const char *name, const char *label
     return sum;
 }
 
-static double rate(const struct look *now, const struct look *before, const char *name,
+static double rate(const struct top_view *now, const struct top_view *before, const char *name,
                    const char *label)
 {
     double seconds = (double)(now->at_ms - before->at_ms) / 1000;
@@ -116,7 +116,7 @@ static double rate(const struct look *now, const struct look *before, const char
     return (value(now, name, label) - value(before, name, label)) / seconds;
 }
 
-static double mean_ms(const struct look *now, const char *histogram)
+static double mean_ms(const struct top_view *now, const char *histogram)
 {
     char sum[96], count[96];
     double n;
@@ -127,7 +127,7 @@ static double mean_ms(const struct look *now, const char *histogram)
     return n > 0 ? value(now, sum, "") * 1000 / n : 0;
 }
 
-static void show_totals(const struct look *now, const struct look *before)
+static void show_totals(const struct top_view *now, const struct top_view *before)
 {
     printf("requests  %8.0f/s   routed %.0f/s   connections %.0f   refused %.0f\n",
            rate(now, before, "rollgate_requests_total", ""),
@@ -153,7 +153,7 @@ static void show_totals(const struct look *now, const struct look *before)
     printf("restarts  %8.0f\n\n", value(now, "rollgate_process_restarts_total", ""));
 }
 
-static void show_processes(const struct look *now)
+static void show_processes(const struct top_view *now)
 {
     static const struct str head = STR_LIT("rollgate_process_resident_memory_bytes{process=\"");
     struct str page = buf_str(&now->page);
@@ -174,11 +174,11 @@ static void show_processes(const struct look *now)
 
 static int watch(const struct config *c, bool once)
 {
-    struct look looks[2] = {{{0}, 0}, {{0}, 0}};
+    struct top_view looks[2] = {{{0}, 0}, {{0}, 0}};
     int rc = 1;
 
     for (unsigned i = 0;; i++) {
-        struct look *now = &looks[i % 2], *before = &looks[(i + 1) % 2];
+        struct top_view *now = &looks[i % 2], *before = &looks[(i + 1) % 2];
 
         if (take_look(c, now)) {
             fprintf(stderr, "no gateway answers on %s\n", c->listen);

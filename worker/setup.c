@@ -132,7 +132,7 @@ int setup_journal(const struct heritage *h, uint32_t index, char *dir, size_t si
 }
 
 /* The kind of a parser by the name that the model was given or found to have. */
-static void setup_parsers(struct turn_env *env, const struct model_info *info)
+static void setup_parsers(struct call_env *env, const struct model_info *info)
 {
     env->tool_kind = TOOL_NONE;
     env->reasoning_kind = REASONING_NONE;
@@ -142,7 +142,7 @@ static void setup_parsers(struct turn_env *env, const struct model_info *info)
         (void)reasoning_kind_named(str_cstr(info->reasoning_parser), &env->reasoning_kind);
 }
 
-void setup_turns(struct turn_env *env, const struct config *c, const struct model *m)
+void setup_calls(struct call_env *env, const struct config *c, const struct model *m)
 {
     const struct model_info *info = model_info(m);
 
@@ -151,7 +151,7 @@ void setup_turns(struct turn_env *env, const struct config *c, const struct mode
     env->keepalive_ms = (uint64_t)c->keepalive_ms;
     env->nonstream_keepalive_ms = (uint64_t)c->nonstream_keepalive_ms;
     env->rejoin_window_ms = (uint64_t)c->rejoin_window_ms;
-    env->residents.limit = (uint64_t)c->max_worker_memory;
+    env->residency.limit = (uint64_t)c->max_worker_memory;
     env->max_inflight = (uint32_t)c->max_inflight;
     env->max_session_inflight = (uint32_t)c->max_session_inflight;
     env->finish_on_disconnect = c->on_disconnect == DISCONNECT_FINISH;

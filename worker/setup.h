@@ -4,12 +4,12 @@
 #ifndef RG_WORKER_SETUP_H
 #define RG_WORKER_SETUP_H
 
+#include "common/journal/journal.h"
 #include "common/proc/heritage.h"
+#include "worker/call/model_call.h"
 #include "worker/engine/engine.h"
-#include "worker/journal/journal.h"
 #include "worker/model/model.h"
 #include "worker/session/session.h"
-#include "worker/turn/turn.h"
 
 struct model_options setup_model(const struct config *c);
 struct session_defaults setup_sessions(const struct config *c);
@@ -22,6 +22,6 @@ int setup_journal(const struct heritage *h, uint32_t index, char *dir, size_t si
                   struct journal_options *ret);
 
 /* The settings among env's fields; called again after a reload. */
-void setup_turns(struct turn_env *env, const struct config *c, const struct model *m);
+void setup_calls(struct call_env *env, const struct config *c, const struct model *m);
 
 #endif

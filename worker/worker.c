@@ -14,12 +14,12 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/proc/child.h"
-#include "worker/api/api.h"
+#include "worker/ledger/ledger.h"
+#include "worker/residency/residency.h"
+#include "worker/service/service.h"
 #include "worker/setup.h"
 #include "worker/sink/sink.h"
 #include "worker/tokens/tokenizer.h"
-#include "worker/turn/ledger.h"
-#include "worker/turn/resident.h"
 
 enum { TICK_MS = 1000, DRAIN_TICK_MS = 20, LOOK_OVER_TICKS = 30, RESERVED_DESCRIPTORS = 64 };
 
@@ -29,7 +29,7 @@ struct worker {
     struct loop *loop;
     struct server *server;
     struct keys *keys;
-    struct api api;
+    struct service service;
     struct loop_timer tick, drain;
     uint64_t drain_until_ms;
     uint64_t ticks;
@@ -97,7 +97,7 @@ static void replay_skip(struct worker *w, struct str session_id, const struct er
     bool ended = false;
 
     w->skipped++;
-    if (session_find_any(w->api.turns.store, session_id, &ended) || ended)
+    if (session_find_any(w->service.calls.store, session_id, &ended) || ended)
         log_error(&(struct log_scope){.session = session_id}, "journal: record does not apply",
                   LOG_T("error", why->text));
     else
@@ -112,10 +112,10 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
     uint64_t hash[2], call;
 
     if (str_eq_c(session_id, JOURNAL_NOTE)) {
-        deliveries_replay_note(&w->api.turns.deliveries, payload);
+        deliveries_replay_note(&w->service.calls.deliveries, payload);
         return 0;
     }
-    if (session_apply(w->api.turns.store, payload, &bad)) {
+    if (session_apply(w->service.calls.store, payload, &bad)) {
         if (bad.kind == ERR_UNSUPPORTED) { /* a newer program's: not ours to drop */
             *e = bad;
             return -1;
@@ -124,13 +124,13 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
         return 0;
     }
     if (session_record_commits(payload, &id, hash, &call))
-        deliveries_open(&w->api.turns.deliveries, id, hash, call);
+        deliveries_open(&w->service.calls.deliveries, id, hash, call);
     return 0;
 }
 
 static int open_place(struct worker *w, uint32_t index, struct err *e)
 {
-    struct turn_env *env = &w->api.turns;
+    struct call_env *env = &w->service.calls;
     struct journal_options o;
     struct journal_stats stats;
     struct journal *j = NULL;
@@ -146,7 +146,7 @@ static int open_place(struct worker *w, uint32_t index, struct err *e)
     if (rc)
         return -1;
     env->journals = mem_realloc_array(env->journals, env->n_journals + 1, sizeof(*env->journals));
-    env->journals[env->n_journals++] = (struct turn_journal){index, j};
+    env->journals[env->n_journals++] = (struct place_journal){index, j};
     while (w->orphans.n > 0) {
         char *id = vec_pop(&w->orphans);
 
@@ -163,7 +163,7 @@ static int open_place(struct worker *w, uint32_t index, struct err *e)
     if (stats.replayed > 0)
         log_info(NULL, "journal replayed", LOG_U("index", index), LOG_U("records", stats.replayed),
                  LOG_U("ms", clock_ms() - start_ms));
-    return sinks_open_place(w->api.sinks, env, w->h->state_dir, index, e);
+    return sinks_open_place(w->service.sinks, env, w->h->state_dir, index, e);
 }
 
 static void on_adopt(struct child *c, const struct heritage_place *place)
@@ -201,7 +201,7 @@ static void publish(struct worker *w)
         [SESSION_FINALIZED] = METRIC_PHASE_FINALIZED,
         [SESSION_ABORTED] = METRIC_PHASE_ABORTED,
     };
-    struct turn_env *env = &w->api.turns;
+    struct call_env *env = &w->service.calls;
     struct board_slot *slot = &w->h->board->slots[w->h->slot];
     struct session_totals t;
 
@@ -210,8 +210,8 @@ static void publish(struct worker *w)
         metrics_set_at(env->page, METRIC_sessions, phases[phase], t.phases[phase]);
     metrics_set(env->page, METRIC_live_tokens, t.tokens);
     metrics_set(env->page, METRIC_session_bytes, t.bytes);
-    metrics_set(env->page, METRIC_spilled_bytes, t.away_bytes);
-    metrics_set(env->page, METRIC_sessions_away, t.away);
+    metrics_set(env->page, METRIC_spilled_bytes, t.evicted_bytes);
+    metrics_set(env->page, METRIC_sessions_away, t.evicted);
     atomic_store_explicit(&slot->engines_up, engine_pool_ready(env->engines) ? 1 : 0,
                           memory_order_relaxed);
     atomic_store_explicit(&slot->waiting, (uint32_t)engine_pool_inflight(env->engines),
@@ -235,7 +235,7 @@ static bool session_needed(void *ctx, struct str id)
 static void on_compact(struct loop_task *t)
 {
     struct worker *w = CONTAINER_OF(t, struct worker, compact);
-    struct turn_env *env = &w->api.turns;
+    struct call_env *env = &w->service.calls;
     struct err e = {0};
 
     for (size_t i = 0; i < env->n_journals; i++) {
@@ -255,7 +255,7 @@ static void on_compact(struct loop_task *t)
 
 static void look_over_journals(struct worker *w)
 {
-    struct turn_env *env = &w->api.turns;
+    struct call_env *env = &w->service.calls;
     struct journal_stats s;
     uint64_t disk = 0, live = 0, records = 0, bytes = 0;
 
@@ -284,11 +284,11 @@ static void on_tick(struct loop_timer *t)
 
     loop_timer_set(w->loop, t, TICK_MS, on_tick);
     w->ticks++;
-    api_sweep(&w->api);
-    ledger_note_deliveries(&w->api.turns);
+    service_sweep(&w->service);
+    ledger_note_deliveries(&w->service.calls);
     look_over_journals(w);
-    w->api.disk_low = disk_low(w);
-    sinks_tick(w->api.sinks);
+    w->service.disk_low = disk_low(w);
+    sinks_tick(w->service.sinks);
     publish(w);
 }
 
@@ -300,9 +300,9 @@ static void on_drain_tick(struct loop_timer *t)
     bool late = clock_ms() >= w->drain_until_ms;
 
     if (late)
-        turn_end_all(&w->api.turns);
-    if ((late || !sinks_busy(w->api.sinks)) && server_busy(w->server) == 0 &&
-        w->api.turns.n_running == 0) {
+        model_call_end_all(&w->service.calls);
+    if ((late || !sinks_busy(w->service.sinks)) && server_busy(w->server) == 0 &&
+        w->service.calls.n_running == 0) {
         server_stop(w->server);
         return;
     }
@@ -322,7 +322,7 @@ static void on_drain(struct child *c)
     if (!w->server) {
         exit(0); /* still starting: nothing was served */
     }
-    api_drain(&w->api);
+    waits_drain(&w->service);
     server_drain(w->server);
     loop_timer_set(w->loop, &w->drain, 1, on_drain_tick);
 }
@@ -336,20 +336,20 @@ static void on_reload(struct child *c)
     struct keys *fresh;
     struct err e;
 
-    engine_pool_reload(w->api.turns.engines, &engines);
-    setup_turns(&w->api.turns, now, w->h->model);
-    session_store_configure(w->api.turns.store, &sessions);
-    for (size_t i = 0; i < w->api.turns.n_journals; i++)
-        journal_resize(w->api.turns.journals[i].journal, (uint64_t)now->journal_segment_bytes);
+    engine_pool_reload(w->service.calls.engines, &engines);
+    setup_calls(&w->service.calls, now, w->h->model);
+    session_store_configure(w->service.calls.store, &sessions);
+    for (size_t i = 0; i < w->service.calls.n_journals; i++)
+        journal_resize(w->service.calls.journals[i].journal, (uint64_t)now->journal_segment_bytes);
     server_limit_bodies(w->server, (size_t)now->max_body_bytes);
-    sinks_configure(w->api.sinks, now);
+    sinks_configure(w->service.sinks, now);
     if (keys_load(now->admin_key_file, now->key_secret_file, w->h->state_dir, &fresh, &e)) {
         log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));
         return;
     }
     keys_free(w->keys);
     w->keys = fresh;
-    w->api.keys = fresh;
+    w->service.keys = fresh;
 }
 
 /* --- the start --- */
@@ -357,7 +357,7 @@ static void on_reload(struct child *c)
 static int open_state(struct worker *w, struct err *e)
 {
     const struct config *c = w->h->config;
-    struct turn_env *env = &w->api.turns;
+    struct call_env *env = &w->service.calls;
     struct session_defaults d = setup_sessions(c);
     struct engine_options engines = setup_engines(c, w->h->model);
 
@@ -378,13 +378,13 @@ static int open_state(struct worker *w, struct err *e)
     if (turn_helpers_begin(env, (unsigned)c->helpers, (uint64_t)c->helper_timeout_ms, NULL, e))
         return -1;
     if (c->durability != DURABILITY_NONE)
-        residents_init(env);
-    setup_turns(env, c, env->model);
-    w->api.heritage = w->h;
-    w->api.keys = w->keys;
-    w->api.started_s = clock_wall_ms() / 1000;
+        residency_init(env);
+    setup_calls(env, c, env->model);
+    w->service.heritage = w->h;
+    w->service.keys = w->keys;
+    w->service.started_s = clock_wall_ms() / 1000;
     if (engine_pool_new(w->loop, &engines, &env->engines, e) ||
-        sinks_new(env, c, w->h->state_dir, &w->api.sinks, e) || open_place(w, w->h->index, e))
+        sinks_new(env, c, w->h->state_dir, &w->service.sinks, e) || open_place(w, w->h->index, e))
         return -1;
     for (size_t i = 0; i < w->h->n_adopted; i++) {
         if (open_place(w, w->h->adopted[i].index, e))
@@ -414,7 +414,7 @@ static int open_server(struct worker *w, struct err *e)
     struct server_options o = {.max_body_bytes = (size_t)w->h->config->max_body_bytes,
                                .max_connections = connection_limit()};
 
-    if (server_new(w->loop, &o, api_handle, &w->api, &w->server, e))
+    if (server_new(w->loop, &o, dispatch_request, &w->service, &w->server, e))
         return -1;
     server_listen(w->server, w->h->listen_fd);
     for (size_t i = 0; i < w->h->n_adopted; i++)
@@ -425,23 +425,23 @@ static int open_server(struct worker *w, struct err *e)
 /* How many helpers do not end: then what they may use is not freed. */
 static unsigned close_all(struct worker *w)
 {
-    struct turn_env *env = &w->api.turns;
+    struct call_env *env = &w->service.calls;
     unsigned lost;
 
     loop_timer_stop(w->loop, &w->tick);
     loop_timer_stop(w->loop, &w->drain);
     loop_task_cancel(w->loop, &w->compact);
     if (env->engines)
-        turn_end_all(env);
+        model_call_end_all(env);
     lost = turn_helpers_end(env);
     server_free(w->server);
-    sinks_free(w->api.sinks);
-    api_done(&w->api);
+    sinks_free(w->service.sinks);
+    service_done(&w->service);
     engine_pool_free(env->engines);
     if (env->n_journals > 0)
         ledger_note_deliveries(env);
     vec_done(&w->orphans);
-    residents_done(env);
+    residency_done(env);
     for (size_t i = 0; i < env->n_journals; i++)
         journal_close(env->journals[i].journal);
     free(env->journals);
@@ -466,8 +466,8 @@ int worker_run(const struct heritage *h)
     int status = 1;
 
     w->h = h;
-    /* A turn's arena and buffers are some hundred kilobytes and come and go with every call: taken
-     * from the heap, not mapped anew (page faults were a fifth of a turn's time). */
+    /* A call's arena and buffers are some hundred kilobytes and come and go with every call: taken
+     * from the heap, not mapped anew (page faults were a fifth of a call's time). */
     (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
     (void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
     (void)signal(SIGPIPE, SIG_IGN);
@@ -478,8 +478,8 @@ int worker_run(const struct heritage *h)
     w->child.on_reload = on_reload;
     if (open_state(w, &e) || open_server(w, &e))
         goto out;
-    api_sweep(&w->api);
-    w->api.disk_low = disk_low(w);
+    service_sweep(&w->service);
+    w->service.disk_low = disk_low(w);
     publish(w);
     loop_timer_set(w->loop, &w->tick, TICK_MS, on_tick);
     child_ready(&w->child, "");

@@ -18,7 +18,7 @@
  * Strings with escapes are decoded one behind the other into a single buffer: together they
  * cannot be longer than the text that is left when the first one is met.
  */
-struct reader {
+struct json_reader {
     const char *start, *at, *end;
     struct arena *arena;
     struct json *stack;
@@ -32,14 +32,14 @@ struct reader {
 
 enum { SMALL_OBJECT = 16 }; /* up to here duplicate keys are looked for pair by pair */
 
-static int read_value(struct reader *r, struct json *ret);
+static int read_value(struct json_reader *r, struct json *ret);
 
-static int fail(struct reader *r, const char *at, const char *what)
+static int fail(struct json_reader *r, const char *at, const char *what)
 {
     return err_set(r->e, ERR_INVALID, "JSON: %s at byte %zu", what, (size_t)(at - r->start));
 }
 
-static int fail_here(struct reader *r)
+static int fail_here(struct json_reader *r)
 {
     return fail(r, r->at, r->at == r->end ? "unexpected end" : "unexpected character");
 }
@@ -49,20 +49,20 @@ static inline bool is_space(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-static inline void skip_space(struct reader *r)
+static inline void skip_space(struct json_reader *r)
 {
     while (r->at < r->end && is_space(*r->at))
         r->at++;
 }
 
 /* The next byte after white space, not consumed; 0 at the end (a NUL is never expected). */
-static inline char peek(struct reader *r)
+static inline char peek(struct json_reader *r)
 {
     skip_space(r);
     return r->at < r->end ? *r->at : 0;
 }
 
-static inline struct json *push(struct reader *r)
+static inline struct json *push(struct json_reader *r)
 {
     if (r->n == r->cap) {
         r->cap = r->cap ? r->cap * 2 : 64;
@@ -111,7 +111,7 @@ static inline const char *plain_run(const char *p, const char *end)
 enum { BLOCK = 64, OUT_SLACK = BLOCK }; /* whole blocks are stored */
 
 /* Copies plain bytes to r->out, up to the first that is not or the end. */
-static inline void copy_plain(struct reader *r)
+static inline void copy_plain(struct json_reader *r)
 {
     const char *p = r->at, *end = r->end;
     char *out = r->out;
@@ -155,7 +155,7 @@ static int32_t hex4(const char *p, const char *end)
 }
 
 /* \uXXXX with r->at behind the u; a pair of surrogate escapes is one character. */
-static int read_unicode_escape(struct reader *r, uint8_t *flags)
+static int read_unicode_escape(struct json_reader *r, uint8_t *flags)
 {
     int32_t cp = hex4(r->at, r->end);
 
@@ -180,7 +180,7 @@ static int read_unicode_escape(struct reader *r, uint8_t *flags)
 }
 
 /* One escape, r->at behind the backslash. */
-static int read_escape(struct reader *r, uint8_t *flags)
+static int read_escape(struct json_reader *r, uint8_t *flags)
 {
     char c;
 
@@ -223,7 +223,7 @@ static const char SIMPLE_ESCAPES[256] = {['n'] = '\n', ['t'] = '\t', ['r'] = '\r
 #ifdef __SSE2__
 /* Decodes block after block while only simple escapes come. One mask for 64 bytes and copies of
  * fixed size: runs between escapes have no length that a branch could be predicted by. */
-static void decode_blocks(struct reader *r)
+static void decode_blocks(struct json_reader *r)
 {
     const char *p = r->at;
     char *out = r->out, c;
@@ -262,14 +262,14 @@ static void decode_blocks(struct reader *r)
     r->out = out;
 }
 #else
-static void decode_blocks(struct reader *r)
+static void decode_blocks(struct json_reader *r)
 {
     (void)r;
 }
 #endif
 
 /* The string that starts at `start` and has its first backslash at r->at. */
-static int read_escaped(struct reader *r, const char *start, struct json *ret)
+static int read_escaped(struct json_reader *r, const char *start, struct json *ret)
 {
     size_t n = (size_t)(r->at - start);
     char *text;
@@ -300,7 +300,7 @@ static int read_escaped(struct reader *r, const char *start, struct json *ret)
 }
 
 /* A string, r->at at its opening quote. */
-static int read_string(struct reader *r, struct json *ret)
+static int read_string(struct json_reader *r, struct json *ret)
 {
     const char *start = ++r->at;
 
@@ -322,13 +322,13 @@ static int read_string(struct reader *r, struct json *ret)
 
 /* --- numbers and words --- */
 
-static inline bool digit_at(const struct reader *r)
+static inline bool digit_at(const struct json_reader *r)
 {
     return r->at < r->end && (unsigned)(*r->at - '0') < 10;
 }
 
 /* At least one digit. */
-static int read_digits(struct reader *r)
+static int read_digits(struct json_reader *r)
 {
     if (!digit_at(r))
         return fail_here(r);
@@ -337,7 +337,7 @@ static int read_digits(struct reader *r)
     return 0;
 }
 
-static int read_number(struct reader *r, struct json *ret)
+static int read_number(struct json_reader *r, struct json *ret)
 {
     const char *start = r->at;
 
@@ -363,7 +363,7 @@ static int read_number(struct reader *r, struct json *ret)
     return 0;
 }
 
-static int read_word(struct reader *r, struct str word, struct json *ret, struct json value)
+static int read_word(struct json_reader *r, struct str word, struct json *ret, struct json value)
 {
     if (!str_starts(str_of(r->at, (size_t)(r->end - r->at)), word))
         return fail_here(r);
@@ -374,7 +374,7 @@ static int read_word(struct reader *r, struct str word, struct json *ret, struct
 
 /* --- containers --- */
 
-static int enter(struct reader *r)
+static int enter(struct json_reader *r)
 {
     if (++r->depth > JSON_DEPTH_MAX)
         return fail(r, r->at, "nested too deep");
@@ -383,7 +383,7 @@ static int enter(struct reader *r)
 }
 
 /* Moves the values from `base` on to the arena. */
-static struct json *take_values(struct reader *r, size_t base)
+static struct json *take_values(struct json_reader *r, size_t base)
 {
     size_t bytes = (r->n - base) * sizeof(struct json);
     struct json *items = NULL;
@@ -397,7 +397,7 @@ static struct json *take_values(struct reader *r, size_t base)
     return items;
 }
 
-static int read_array(struct reader *r, struct json *ret)
+static int read_array(struct json_reader *r, struct json *ret)
 {
     size_t base = r->n;
     struct json value;
@@ -477,7 +477,7 @@ static size_t merge_many(struct json_member *m, size_t n, struct json *twice)
     return kept;
 }
 
-static int read_member(struct reader *r)
+static int read_member(struct json_reader *r)
 {
     struct json key, value;
 
@@ -495,7 +495,7 @@ static int read_member(struct reader *r)
     return 0;
 }
 
-static int fail_twice(struct reader *r)
+static int fail_twice(struct json_reader *r)
 {
     enum { SHOWN = 64 };
     struct str key = str_sub(json_text(&r->twice), 0, SHOWN);
@@ -505,7 +505,7 @@ static int fail_twice(struct reader *r)
                    (int)key.len, key.p);
 }
 
-static int read_object(struct reader *r, struct json *ret)
+static int read_object(struct json_reader *r, struct json *ret)
 {
     size_t base = r->n;
     struct json_member *members;
@@ -542,7 +542,7 @@ static int read_object(struct reader *r, struct json *ret)
     return 0;
 }
 
-static int read_value(struct reader *r, struct json *ret)
+static int read_value(struct json_reader *r, struct json *ret)
 {
     switch (peek(r)) {
     case '"':
@@ -578,7 +578,8 @@ static int parse(struct arena *a, struct str text, bool once, const struct json 
                  struct err *e)
 {
     const char *p = text.p ? text.p : "";
-    struct reader r = {.start = p, .at = p, .end = p + text.len, .arena = a, .once = once, .e = e};
+    struct json_reader r = {
+        .start = p, .at = p, .end = p + text.len, .arena = a, .once = once, .e = e};
     struct json *v = arena_alloc(a, sizeof(*v));
     size_t valid = utf8_valid_len(text);
     int rc;

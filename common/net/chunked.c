@@ -5,7 +5,7 @@
 
 enum { SIZE_DIGITS_MAX = 15, EXTENSION_MAX = 4096, TRAILER_MAX = 8192 };
 
-enum state {
+enum chunked_state {
     SIZE,
     EXTENSION,
     SIZE_LF,
@@ -100,7 +100,7 @@ static int step_trailer(struct chunked *c, char byte, struct err *e)
 }
 
 /* A byte that can only be one. */
-static int expect(struct chunked *c, char byte, char wanted, enum state next, struct err *e)
+static int expect(struct chunked *c, char byte, char wanted, enum chunked_state next, struct err *e)
 {
     if (byte != wanted)
         return err_set(e, ERR_INVALID, "a chunk's line end is not CRLF");

@@ -15,7 +15,7 @@ enum {
     IDLE_MAX = 64,
 };
 
-enum phase { PHASE_CONNECT, PHASE_FIRST, PHASE_BODY };
+enum http_phase { PHASE_CONNECT, PHASE_FIRST, PHASE_BODY };
 
 struct http_call {
     struct http_client *client;
@@ -27,7 +27,7 @@ struct http_call {
     size_t sent; /* of out, then of body */
     struct loop_timer phase_timer, total_timer;
     struct loop_task begin; /* uses a pooled connection on the next turn */
-    enum phase phase;
+    enum http_phase phase;
     uint64_t first_timeout_ms, idle_timeout_ms;
     bool began;
     bool paused;
@@ -148,7 +148,7 @@ static void on_total_timeout(struct loop_timer *t)
          "its answer took too long");
 }
 
-static void enter_phase(struct http_call *call, enum phase phase)
+static void enter_phase(struct http_call *call, enum http_phase phase)
 {
     uint64_t ms = phase == PHASE_CONNECT ? call->client->connect_timeout_ms
                   : phase == PHASE_FIRST ? call->first_timeout_ms

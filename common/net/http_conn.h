@@ -18,7 +18,7 @@
 #include "common/net/url.h"
 #include "common/os/loop.h"
 
-enum conn_state { CONN_CONNECTING, CONN_SHAKING, CONN_OPEN, CONN_CLOSED };
+enum http_conn_state { CONN_CONNECTING, CONN_SHAKING, CONN_OPEN, CONN_CLOSED };
 
 struct http_conn {
     struct http_client *client;
@@ -26,7 +26,7 @@ struct http_conn {
     struct http_conn *next, *prev;
     struct loop_io io;
     int fd;
-    enum conn_state state;
+    enum http_conn_state state;
     struct tls *tls;
     size_t address;  /* which of the addresses is tried */
     unsigned inside; /* callbacks that run over it */

@@ -2,7 +2,7 @@
 
 #include "common/base/attrs.h"
 
-enum state {
+enum sse_state {
     FIELD,       /* in a field's name, or at the start of a line */
     SPACE,       /* behind the colon: one space does not count */
     VALUE_DATA,  /* in a "data" line */

@@ -10,7 +10,7 @@
  * The file is one flat mapping: setting -> scalar, or -> sequence of scalars for repeatable ones.
  * Read event by event, because events carry the line that a mistake is reported with.
  */
-struct reader {
+struct yaml_reader {
     struct config_load *load;
     const char *path;
     yaml_parser_t parser;
@@ -21,12 +21,12 @@ struct reader {
     bool *seen;                   /* by row: set further up */
 };
 
-static void place_of(const struct reader *r, const yaml_mark_t *mark, char *out, size_t size)
+static void place_of(const struct yaml_reader *r, const yaml_mark_t *mark, char *out, size_t size)
 {
     (void)snprintf(out, size, "%s:%zu", r->path, mark->line + 1);
 }
 
-static void take_scalar(struct reader *r, const yaml_event_t *event)
+static void take_scalar(struct yaml_reader *r, const yaml_event_t *event)
 {
     struct str text = str_of((const char *)event->data.scalar.value, event->data.scalar.length);
     bool bare = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
@@ -56,7 +56,7 @@ static void take_scalar(struct reader *r, const yaml_event_t *event)
     }
 }
 
-static void take_start(struct reader *r, const yaml_event_t *event)
+static void take_start(struct yaml_reader *r, const yaml_event_t *event)
 {
     bool sequence = event->type == YAML_SEQUENCE_START_EVENT;
     char place[512];
@@ -78,7 +78,7 @@ static void take_start(struct reader *r, const yaml_event_t *event)
     r->list = true;
 }
 
-static void take_end(struct reader *r)
+static void take_end(struct yaml_reader *r)
 {
     r->depth--;
     if (r->depth == 1) {
@@ -89,7 +89,7 @@ static void take_end(struct reader *r)
 }
 
 /* Handles one event; true at the end of the file. */
-static bool take_event(struct reader *r, const yaml_event_t *event)
+static bool take_event(struct yaml_reader *r, const yaml_event_t *event)
 {
     char place[512];
 
@@ -126,7 +126,7 @@ static bool take_event(struct reader *r, const yaml_event_t *event)
 
 void config_read_yaml(struct config_load *l, const char *path)
 {
-    struct reader r = {.load = l, .path = path};
+    struct yaml_reader r = {.load = l, .path = path};
     FILE *file = fopen(path, "re");
     bool end = false;
 

@@ -17,7 +17,7 @@
  * A gauge cell carries GAUGE_SET once it was set, so that a labelled gauge nobody uses (engine 15)
  * is not shown, and one that fell to 0 is.
  */
-enum kind { COUNTER, COUNTER_US, GAUGE, PROCESS, PROCESS_US, HISTOGRAM };
+enum metric_kind { COUNTER, COUNTER_US, GAUGE, PROCESS, PROCESS_US, HISTOGRAM };
 
 enum { NAME_MAX_BYTES = 32 };
 
@@ -46,7 +46,7 @@ struct label_set {
 #include "common/proc/metrics.def"
 
 static const struct {
-    enum kind kind;
+    enum metric_kind kind;
     const char *name;
     const struct label_set *label1, *label2;
     const char *help;

@@ -78,7 +78,7 @@ static void new_session(struct harness *h)
     h->s = session_find(h->store, str_cstr(id), &ended);
 }
 
-static const struct json *answer_message(struct arena *a, struct str text)
+static const struct json *sampled_answer_message(struct arena *a, struct str text)
 {
     struct json *m = ARENA_NEW(a, struct json);
 
@@ -120,7 +120,7 @@ static double turn(struct harness *h, struct str answer)
     h->prompt = p->prompt.n;
     a.ids = (struct token_span){ids, answer.len + 1};
     a.logprobs = lp;
-    a.message = answer_message(&h->turn, answer);
+    a.message = sampled_answer_message(&h->turn, answer);
     a.response_id = arena_printf(&h->turn, "r%lu", (unsigned long)h->now);
     CHECK(session_commit(p, &a, 1, h->now, &h->record, &e) == 0);
     applied(h);

@@ -1,6 +1,6 @@
 /* fuzz: rg_worker */
 #include "common/base/check.h"
-#include "worker/api/writers.h"
+#include "worker/dialect/writers.h"
 
 /* Byte 0 picks the dialect; the rest is a request body. It is parsed or refused with a field and a
  * text, and what is accepted has messages or a prompt. */

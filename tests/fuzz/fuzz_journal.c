@@ -3,14 +3,14 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
-#include "worker/journal/segment.h"
+#include "common/journal/segment.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct segment_reader in;
-    struct record rec;
+    struct journal_record rec;
     struct str bytes = str_of((const char *)data, size);
     size_t last = 0;
     struct err e;

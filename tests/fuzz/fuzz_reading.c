@@ -11,8 +11,8 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
-#include "worker/engine/attempt.h"
-#include "worker/engine/reading.h"
+#include "worker/engine/wire/attempt.h"
+#include "worker/engine/wire/reading.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -87,14 +87,14 @@ static void check_spill(struct session_store *st, const struct records *r, struc
     struct session *s;
     struct err e;
 
-    session_store_spills(st, true);
-    CHECK(session_spill(st, 0, SIZE_MAX) >= 1); /* a raw record may have made another one */
+    session_store_evicts(st, true);
+    CHECK(session_evict(st, 0, SIZE_MAX) >= 1); /* a raw record may have made another one */
     s = load(st, r);
     CHECK(s);
     CHECK(session_write_state(s, true, &after, &e) == 0);
     CHECK(str_eq(before, buf_str(&after)));
     session_pin(s);
-    (void)session_spill(st, 0, SIZE_MAX);
+    (void)session_evict(st, 0, SIZE_MAX);
     buf_clear(&after);
     CHECK(session_write_state(s, true, &after, &e) == 0);
     CHECK(str_eq(before, buf_str(&after)));
@@ -142,7 +142,7 @@ static void export_all(struct session_store *st, const struct records *r)
             continue;
         while (export_next(x, &out, 1000, &e) == 0) {
             buf_clear(&out);
-            (void)session_spill(st, 0, SIZE_MAX);
+            (void)session_evict(st, 0, SIZE_MAX);
         }
         export_free(x);
         buf_done(&out);

@@ -6,9 +6,9 @@
 #include "common/base/check.h"
 #include "common/codec/json.h"
 #include "common/codec/utf8.h"
-#include "worker/api/respond.h"
-#include "worker/engine/refusal.h"
+#include "worker/engine/wire/refusal.h"
 #include "worker/export/accept.h"
+#include "worker/service/respond.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -39,7 +39,7 @@ struct player {
 static void spill(struct player *p)
 {
     if (p->spill)
-        (void)session_spill(p->store, 0, SIZE_MAX);
+        (void)session_evict(p->store, 0, SIZE_MAX);
 }
 
 /* A session_source. */
@@ -407,7 +407,7 @@ static void write_export(const struct player *p, struct session_store *st,
     }
     while ((rc = export_next(x, out, 100, &e)) == 0)
         if (p->spill) /* between two slices others may need room */
-            (void)session_spill(st, 0, SIZE_MAX);
+            (void)session_evict(st, 0, SIZE_MAX);
     if (rc < 0)
         json_write_string(out, str_cstr(e.text));
     export_free(x);
@@ -473,7 +473,7 @@ static void play(struct player *p, const struct json *sc, struct buf *out)
     p->id = STR("w0-0123456789abcdef0123456789abcdef");
     p->replay = json_is_true(json_get(sc, "replay"));
     p->spill = json_is_true(json_get(sc, "spill"));
-    session_store_spills(p->store, p->spill);
+    session_store_evicts(p->store, p->spill);
     if (p->spill)
         session_store_source(p->store, read_back, p);
     fake_drift = json_is_true(json_get(sc, "drift"));

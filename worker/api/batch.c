@@ -1,13 +1,13 @@
 /* A completion with several prompts: see batch_begin. */
-#include "worker/api/call.h"
+#include "worker/api/api_call.h"
 
 #include <stdlib.h>
 
 #include "common/base/mem.h"
-#include "worker/api/fields.h"
+#include "worker/dialect/request_fields.h"
 
-struct part {
-    struct call call; /* first: its listener's ctx */
+struct batch_part {
+    struct api_call call; /* first: its listener's ctx */
     struct batch *batch;
     uint32_t k;
     struct turn_count *counting; /* or NULL */
@@ -15,14 +15,14 @@ struct part {
 };
 
 struct batch {
-    struct call *front;
+    struct api_call *front;
     struct chat_request req; /* the front's, with the answers of all parts */
     uint32_t n, n_parts, n_checked, n_over;
     bool begun, failed;
-    bool starting, closed;       /* closed while it starts: freed then */
-    struct turn_answer *answers; /* n_parts * n, in the front's arena */
-    struct turn_usage usage;
-    struct part *parts;
+    bool starting, closed;           /* closed while it starts: freed then */
+    struct finished_answer *answers; /* n_parts * n, in the front's arena */
+    struct call_usage usage;
+    struct batch_part *parts;
 };
 
 static void part_hash(const uint64_t base[2], uint32_t k, uint64_t ret[2])
@@ -40,14 +40,14 @@ static void batch_free(struct batch *b)
         arena_done(&b->parts[k].call.arena);
     }
     free(b->parts);
-    call_free(b->front);
+    api_call_free(b->front);
     free(b);
 }
 
 static void leave_all(struct batch *b)
 {
     for (uint32_t k = 0; k < b->n_parts; k++)
-        turn_leave(&b->parts[k].call.listener);
+        model_call_leave(&b->parts[k].call.listener);
 }
 
 static void on_closed(void *ctx, bool delivered)
@@ -67,7 +67,7 @@ static void on_closed(void *ctx, bool delivered)
 
 /* The calls behind an answer that is under way. */
 struct receipt {
-    struct api *api;
+    struct service *service;
     char id[ID_TEXT_MAX];
     uint64_t hash[2];
     uint32_t n_parts;
@@ -82,12 +82,12 @@ static void on_arrived(void *ctx, struct str key)
     (void)key;
     for (uint32_t k = 0; k < r->n_parts; k++) {
         part_hash(r->hash, k, hash);
-        deliveries_close(&r->api->turns.deliveries, str_cstr(r->id), hash, r->numbers[k]);
+        deliveries_close(&r->service->calls.deliveries, str_cstr(r->id), hash, r->numbers[k]);
     }
 }
 
 /* The hash of the whole request, the session's id. */
-static struct str write_key(const struct call *front, char key[EXCHANGE_NOTE_MAX])
+static struct str write_key(const struct api_call *front, char key[EXCHANGE_NOTE_MAX])
 {
     size_t len = strlen(front->id);
 
@@ -98,11 +98,11 @@ static struct str write_key(const struct call *front, char key[EXCHANGE_NOTE_MAX
 
 static void note_answer(const struct batch *b)
 {
-    const struct call *c = b->front;
+    const struct api_call *c = b->front;
     struct receipt *r = mem_zalloc(sizeof(*r) + b->n_parts * sizeof(r->numbers[0]));
     char key[EXCHANGE_NOTE_MAX];
 
-    r->api = c->api;
+    r->service = c->service;
     r->n_parts = b->n_parts;
     memcpy(r->id, c->id, sizeof(r->id));
     memcpy(r->hash, c->hash, sizeof(r->hash));
@@ -115,24 +115,24 @@ static void note_answer(const struct batch *b)
 
 /* --- events of a part --- */
 
-static void on_head(void *ctx, const struct turn_head *h)
+static void on_head(void *ctx, const struct answer_head *h)
 {
-    struct part *p = ctx;
-    struct call *c = p->batch->front;
+    struct batch_part *p = ctx;
+    struct api_call *c = p->batch->front;
 
     p->call.number = h->call;
     if (p->batch->failed || p->batch->begun)
         return;
     p->batch->begun = true;
-    call_sink.head(c, h);
+    api_call_sink.head(c, h);
 }
 
 static void on_text(void *ctx, uint32_t index, struct str delta)
 {
-    struct part *p = ctx;
+    struct batch_part *p = ctx;
 
     if (!p->batch->failed)
-        call_sink.text(p->batch->front, p->k * p->batch->n + index, delta);
+        api_call_sink.text(p->batch->front, p->k * p->batch->n + index, delta);
 }
 
 static void on_reasoning(void *ctx, uint32_t index, struct str delta)
@@ -156,30 +156,30 @@ static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
     (void)ctx, (void)index, (void)tool;
 }
 
-static void on_logprobs(void *ctx, uint32_t index, const struct turn_logprob *lp, size_t n)
+static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
 {
-    struct part *p = ctx;
+    struct batch_part *p = ctx;
 
     if (!p->batch->failed)
-        call_sink.logprobs(p->batch->front, p->k * p->batch->n + index, lp, n);
+        api_call_sink.logprobs(p->batch->front, p->k * p->batch->n + index, lp, n);
 }
 
 /* One sign of life for all: that of the first part which is not over. */
 static void on_keepalive(void *ctx)
 {
-    struct part *p = ctx;
+    struct batch_part *p = ctx;
     uint32_t k = 0;
 
     while (p->batch->parts[k].over)
         k++;
     if (!p->batch->failed && k == p->k)
-        call_sink.keepalive(p->batch->front);
+        api_call_sink.keepalive(p->batch->front);
 }
 
-static const struct turn_logprob *copy_logprobs(struct arena *a, const struct turn_logprob *lp,
-                                                size_t n)
+static const struct token_logprob *copy_logprobs(struct arena *a, const struct token_logprob *lp,
+                                                 size_t n)
 {
-    struct turn_logprob *copy = arena_calloc(a, n, sizeof(*copy));
+    struct token_logprob *copy = arena_calloc(a, n, sizeof(*copy));
 
     for (size_t i = 0; i < n; i++) {
         copy[i] = lp[i];
@@ -189,13 +189,13 @@ static const struct turn_logprob *copy_logprobs(struct arena *a, const struct tu
 }
 
 /* What a part answered, kept until the others have. */
-static void keep(struct part *p, const struct turn_answer *t)
+static void keep(struct batch_part *p, const struct finished_answer *t)
 {
     struct arena *a = &p->batch->front->arena;
-    struct turn_answer *kept = &p->batch->answers[p->k * p->batch->n + t->index];
+    struct finished_answer *kept = &p->batch->answers[p->k * p->batch->n + t->index];
     struct str text = json_string(json_get(t->message, "content"));
 
-    *kept = (struct turn_answer){
+    *kept = (struct finished_answer){
         .index = p->k * p->batch->n + t->index,
         .finish_reason = arena_str(a, t->finish_reason),
         .message = json_keep(a, json_message(a, "assistant", json_make_string(arena_str(a, text)))),
@@ -206,17 +206,17 @@ static void keep(struct part *p, const struct turn_answer *t)
 
 static void note_and_finish(struct batch *b)
 {
-    struct call *c = b->front;
+    struct api_call *c = b->front;
 
     note_answer(b);
     c->noted = true;
-    call_sink.finish(c, b->answers, (size_t)b->n_parts * b->n, &b->usage);
+    api_call_sink.finish(c, b->answers, (size_t)b->n_parts * b->n, &b->usage);
 }
 
-static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
-                      const struct turn_usage *usage)
+static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
+                      const struct call_usage *usage)
 {
-    struct part *p = ctx;
+    struct batch_part *p = ctx;
     struct batch *b = p->batch;
 
     if (b->failed)
@@ -235,17 +235,17 @@ static void on_finish(void *ctx, const struct turn_answer *answers, size_t n,
 /* One failed part is the failure of all; what the others commit is replayed to a retry. */
 static void on_failed(void *ctx, const struct err *e)
 {
-    struct part *p = ctx;
+    struct batch_part *p = ctx;
     struct batch *b = p->batch;
 
     if (b->failed)
         return;
     b->failed = true;
     leave_all(b);
-    call_sink.failed(b->front, e);
+    api_call_sink.failed(b->front, e);
 }
 
-static const struct turn_sink part_sink = TURN_SINK_ON;
+static const struct answer_sink part_sink = ANSWER_SINK_ON;
 
 /* --- begin --- */
 
@@ -267,12 +267,12 @@ static struct str part_body(struct arena *a, const struct json *body, uint32_t k
     return json_string(&text);
 }
 
-static int part_read(struct part *p, struct err *e)
+static int part_read(struct batch_part *p, struct err *e)
 {
-    const struct call *front = p->batch->front;
-    struct call *c = &p->call;
+    const struct api_call *front = p->batch->front;
+    struct api_call *c = &p->call;
 
-    c->api = front->api;
+    c->service = front->service;
     c->x = front->x;
     c->anew = front->anew;
     c->dialect = front->dialect;
@@ -280,16 +280,17 @@ static int part_read(struct part *p, struct err *e)
     memcpy(c->request_id, front->request_id, sizeof(c->request_id));
     memcpy(c->id, front->id, sizeof(c->id));
     part_hash(front->hash, p->k, c->hash);
-    if (call_parse(c, part_body(&c->arena, front->body, p->k), e))
+    if (api_call_parse(c, part_body(&c->arena, front->body, p->k), e))
         return -1;
-    c->listener = (struct turn_listener){.sink = &part_sink, .ctx = p, .stream = c->req->stream};
+    c->listener = (struct call_listener){.sink = &part_sink, .ctx = p, .stream = c->req->stream};
     return 0;
 }
 
 /* What can be refused is refused before any part runs. */
-static int part_check(const struct part *p, size_t n, const struct err *counted, struct err *e)
+static int part_check(const struct batch_part *p, size_t n, const struct err *counted,
+                      struct err *e)
 {
-    uint32_t context = turn_context_length(&p->call.api->turns);
+    uint32_t context = call_context_length(&p->call.service->calls);
 
     if (counted)
         return counted->kind == ERR_INVALID
@@ -305,7 +306,7 @@ static void batch_go_on(struct batch *b);
 
 static void on_counted(void *ctx, struct arena *arena, size_t n, const struct err *counted)
 {
-    struct part *p = ctx;
+    struct batch_part *p = ctx;
     struct batch *b = p->batch;
     struct err e = {0};
 
@@ -322,8 +323,8 @@ static void on_counted(void *ctx, struct arena *arena, size_t n, const struct er
 /* Reads the next part and counts its tokens, which a helper may take over. */
 static void check_next(struct batch *b)
 {
-    struct part *p = &b->parts[b->n_checked];
-    struct turn_input in = {0};
+    struct batch_part *p = &b->parts[b->n_checked];
+    struct call_input in = {0};
     struct err e = {0};
     struct arena arena;
 
@@ -331,13 +332,13 @@ static void check_next(struct batch *b)
         on_failed(p, &e);
         return;
     }
-    in = (struct turn_input){.session_id = arena_str(&p->call.arena, str_cstr(p->call.id)),
+    in = (struct call_input){.session_id = arena_str(&p->call.arena, str_cstr(p->call.id)),
                              .req = p->call.req,
                              .body = p->call.body,
                              .body_hash = {p->call.hash[0], p->call.hash[1]}};
     arena = p->call.arena;
     p->call.arena = (struct arena){0};
-    p->counting = turn_count_tokens(&p->call.api->turns, &arena, &in, on_counted, p);
+    p->counting = call_count_tokens(&p->call.service->calls, &arena, &in, on_counted, p);
 }
 
 /* All parts are checked, then all begin. */
@@ -351,13 +352,13 @@ static void batch_go_on(struct batch *b)
         waits = b->parts[MIN_OF(b->n_checked, b->n_parts - 1)].counting != NULL;
     }
     for (uint32_t k = 0; !waits && k < b->n_parts && !b->failed && !b->closed; k++)
-        call_start(&b->parts[k].call);
+        api_call_start(&b->parts[k].call);
     b->starting = false;
     if (b->closed)
         batch_free(b);
 }
 
-static struct batch *batch_new(struct call *front)
+static struct batch *batch_new(struct api_call *front)
 {
     struct batch *b = mem_zalloc(sizeof(*b));
 
@@ -382,17 +383,17 @@ static void batch_start(void *ctx)
     char text[EXCHANGE_NOTE_MAX];
     struct str key = write_key(b->front, text);
 
-    call_awaited(b->front);
+    api_call_awaited(b->front);
     exchange_settle(b->front->x, key);
     if (exchange_under_way(b->front->x, key)) {
-        if (call_await(b->front, batch_start, b))
+        if (api_call_await(b->front, batch_start, b))
             return;
-        b->front->anew = !call_marked(b->front);
+        b->front->anew = !api_call_marked(b->front);
     }
     batch_go_on(b);
 }
 
-void batch_begin(struct call *front)
+void batch_begin(struct api_call *front)
 {
     struct batch *b = batch_new(front);
 

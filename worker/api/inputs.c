@@ -4,9 +4,9 @@
 
 #include "common/base/attrs.h"
 #include "common/base/nearest.h"
+#include "common/codec/query.h"
 #include "common/codec/utf8.h"
-#include "worker/api/query.h"
-#include "worker/engine/sampling.h"
+#include "worker/request/sampling.h"
 
 static const struct input rows[] = {
 #define CREATE INPUT_CREATE
@@ -302,12 +302,13 @@ static int check_value(struct arena *a, const struct input *in, const struct jso
     }
 }
 
-static bool takes(const struct route *route, const struct input *in, enum input_place place)
+static bool takes(const struct api_route *route, const struct input *in, enum input_place place)
 {
     return (in->sets & route->inputs) && (in->place & place);
 }
 
-static const struct input *find(const struct route *route, enum input_place place, struct str name)
+static const struct input *find(const struct api_route *route, enum input_place place,
+                                struct str name)
 {
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         if (takes(route, &rows[i], place) && str_eq_c(name, rows[i].name))
@@ -317,8 +318,8 @@ static const struct input *find(const struct route *route, enum input_place plac
 }
 
 /* Known names in `ret`; the one that was meant, if there is such. */
-static const char *known_names(const struct route *route, enum input_place place, struct str given,
-                               struct buf *ret)
+static const char *known_names(const struct api_route *route, enum input_place place,
+                               struct str given, struct buf *ret)
 {
     struct nearest near = nearest_to(given);
 
@@ -331,7 +332,7 @@ static const char *known_names(const struct route *route, enum input_place place
     return near.name;
 }
 
-static int unknown(const struct route *route, enum input_place place, struct str given,
+static int unknown(const struct api_route *route, enum input_place place, struct str given,
                    struct err *e)
 {
     const char *what = place == PLACE_BODY ? "body field" : "query parameter";
@@ -351,7 +352,7 @@ static int unknown(const struct route *route, enum input_place place, struct str
     return -1;
 }
 
-static int check_field(struct arena *a, const struct route *route, enum input_place place,
+static int check_field(struct arena *a, const struct api_route *route, enum input_place place,
                        struct str name, const struct json *v, struct err *e)
 {
     const struct input *in = find(route, place, name);
@@ -363,7 +364,8 @@ static int check_field(struct arena *a, const struct route *route, enum input_pl
 
 /* --- a request --- */
 
-static int check_body(struct arena *a, const struct route *route, struct str text, struct err *e)
+static int check_body(struct arena *a, const struct api_route *route, struct str text,
+                      struct err *e)
 {
     const struct json *body = NULL;
     struct str trimmed = str_trim(text);
@@ -383,7 +385,8 @@ static int check_body(struct arena *a, const struct route *route, struct str tex
     return 0;
 }
 
-static int check_query(struct arena *a, const struct route *route, struct str query, struct err *e)
+static int check_query(struct arena *a, const struct api_route *route, struct str query,
+                       struct err *e)
 {
     struct str left = query, name, value;
 
@@ -403,7 +406,7 @@ static int check_query(struct arena *a, const struct route *route, struct str qu
     return 0;
 }
 
-int inputs_check(const struct route *route, struct str query, struct str body, struct err *e)
+int inputs_check(const struct api_route *route, struct str query, struct str body, struct err *e)
 {
     struct arena a = {0};
     int rc = check_query(&a, route, query, e);

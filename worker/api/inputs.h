@@ -46,7 +46,7 @@ extern const struct inputs inputs_all;
 
 /* Holds the query (behind '?') and the body (may be empty) of a request to `route` against the
  * table. 0, or -1 and ERR_INVALID with e->param = the field at fault. */
-int inputs_check(const struct route *route, struct str query, struct str body, struct err *e);
+int inputs_check(const struct api_route *route, struct str query, struct str body, struct err *e);
 
 /* Sampling parameters of a session: unknown names are refused, known ones hold what they can be. */
 int inputs_check_sampling(const struct json *given, struct err *e);

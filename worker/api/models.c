@@ -1,13 +1,13 @@
 /* GET /v1/models and /v1/models/{name}: the one model that is served. */
-#include "worker/api/handlers.h"
-#include "worker/api/respond.h"
+#include "worker/control/handlers.h"
 #include "worker/model/model.h"
+#include "worker/service/respond.h"
 
 /* One object that both OpenAI's and Anthropic's clients understand. */
-static void write_model(struct api_request *r, struct json_out *o)
+static void write_model(struct service_request *r, struct json_out *o)
 {
-    uint32_t context = turn_context_length(&r->api->turns);
-    const char *name = model_info(r->api->turns.model)->name;
+    uint32_t context = call_context_length(&r->service->calls);
+    const char *name = model_info(r->service->calls.model)->name;
 
     json_out_obj(o);
     json_out_key(o, "id");
@@ -17,7 +17,7 @@ static void write_model(struct api_request *r, struct json_out *o)
     json_out_key(o, "type");
     json_out_cstr(o, "model");
     json_out_key(o, "created");
-    json_out_i64(o, (int64_t)r->api->started_s);
+    json_out_i64(o, (int64_t)r->service->started_s);
     json_out_key(o, "created_at");
     json_out_cstr(o, "1970-01-01T00:00:00Z");
     json_out_key(o, "owned_by");
@@ -31,7 +31,7 @@ static void write_model(struct api_request *r, struct json_out *o)
     json_out_end_obj(o);
 }
 
-void models_get(struct api_request *r, struct str name)
+void models_get(struct service_request *r, struct str name)
 {
     struct buf body = {0};
     struct json_out o = json_out_to(&body);
@@ -48,7 +48,7 @@ void models_get(struct api_request *r, struct str name)
         json_out_key(&o, "has_more");
         json_out_bool(&o, false);
         json_out_end_obj(&o);
-    } else if (str_eq_c(str_sub(name, 1, SIZE_MAX), model_info(r->api->turns.model)->name)) {
+    } else if (str_eq_c(str_sub(name, 1, SIZE_MAX), model_info(r->service->calls.model)->name)) {
         write_model(r, &o);
     } else {
         (void)err_set(&e, ERR_NOT_FOUND, "no such model");

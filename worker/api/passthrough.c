@@ -3,13 +3,13 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
-#include "worker/api/respond.h"
+#include "worker/service/respond.h"
 
 enum { HELD_MAX = 16 << 20 };
 
 /* One forwarded request; gone when its exchange is over. */
 struct forward {
-    struct api *api;
+    struct service *service;
     struct exchange *x;
     struct engine_pass_call *call; /* NULL: the engine is done */
     char request_id[40];
@@ -49,7 +49,7 @@ static void on_head(void *ctx, int status, struct str type)
     f->status = status;
     memcpy(f->type, type.p ? type.p : "", len);
     if (status == 200) {
-        respond_count(f->api, METRIC_DIALECT_PASSTHROUGH, 200);
+        respond_count(f->service, METRIC_DIALECT_PASSTHROUGH, 200);
         exchange_start(f->x, f->type[0] ? f->type : "application/octet-stream");
     }
 }
@@ -80,7 +80,7 @@ static void on_done(void *ctx)
         exchange_end(f->x);
         return;
     }
-    respond_count(f->api, METRIC_DIALECT_PASSTHROUGH, f->status);
+    respond_count(f->service, METRIC_DIALECT_PASSTHROUGH, f->status);
     exchange_reply(f->x, f->status, f->type[0] ? f->type : "text/plain", buf_str(&f->body));
 }
 
@@ -92,16 +92,16 @@ static void on_failed(void *ctx, const struct err *e)
     if (exchange_started(f->x))
         exchange_fail(f->x);
     else
-        respond_error_to(f->api, f->x, NULL, METRIC_DIALECT_PASSTHROUGH, f->request_id, e);
+        respond_error_to(f->service, f->x, NULL, METRIC_DIALECT_PASSTHROUGH, f->request_id, e);
 }
 
 static const struct engine_pass_events events = {on_head, on_body, on_done, on_failed};
 
 /* Asks the session's engine; the answer comes later. -1 and e when it may not or cannot be. */
-static int forward(struct api_request *r, struct forward *f, struct err *e)
+static int forward(struct service_request *r, struct forward *f, struct err *e)
 {
     struct str method = exchange_method(r->x);
-    bool keyless = !keys_required(r->api->keys);
+    bool keyless = !keys_required(r->service->keys);
     char name[16] = "";
     struct buf body = {0};
     struct engine_pass p = {
@@ -111,7 +111,7 @@ static int forward(struct api_request *r, struct forward *f, struct err *e)
         .query = exchange_query(r->x),
         .admin = !keyless && r->scope == KEY_ADMIN,
         .keyless = keyless,
-        .setting = r->api->heritage->config->passthrough,
+        .setting = r->service->heritage->config->passthrough,
         .content_type = exchange_header(r->x, "content-type"),
         .accept = exchange_header(r->x, "accept"),
     };
@@ -119,23 +119,23 @@ static int forward(struct api_request *r, struct forward *f, struct err *e)
     memcpy(name, method.p, MIN_OF(method.len, sizeof(name) - 1));
     buf_add_str(&body, exchange_body(r->x));
     p.body = body.len > 0 ? &body : NULL;
-    f->call = engine_pass(r->api->turns.engines, &p, &events, f, e);
+    f->call = engine_pass(r->service->calls.engines, &p, &events, f, e);
     buf_done(&body);
     return f->call ? 0 : -1;
 }
 
-void passthrough_serve(struct api_request *r)
+void passthrough_serve(struct service_request *r)
 {
     struct forward *f = mem_zalloc(sizeof(*f));
     struct err e = {0};
 
-    f->api = r->api;
+    f->service = r->service;
     f->x = r->x;
     memcpy(f->request_id, r->request_id, sizeof(f->request_id));
     if (forward(r, f, &e)) {
         free(f);
         if (e.kind == ERR_WRONG_SCOPE)
-            metrics_count_at(r->api->turns.page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
+            metrics_count_at(r->service->calls.page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
         respond_error(r, NULL, &e);
         return;
     }

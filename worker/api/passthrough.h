@@ -7,9 +7,9 @@
 #ifndef RG_API_PASSTHROUGH_H
 #define RG_API_PASSTHROUGH_H
 
-#include "worker/api/api.h"
+#include "worker/service/service.h"
 
 /* Forwards the request (r->rest and its query) to the session's engine, or refuses it. */
-void passthrough_serve(struct api_request *r);
+void passthrough_serve(struct service_request *r);
 
 #endif

@@ -6,34 +6,34 @@
  * proves that its session was here, so that it has ended.
  */
 #include "common/base/clock.h"
-#include "worker/api/call.h"
-#include "worker/api/handlers.h"
-#include "worker/turn/ledger.h"
+#include "worker/api/api_call.h"
+#include "worker/control/handlers.h"
+#include "worker/ledger/ledger.h"
 
 enum { SHOWN_MAX = 64 };
 
 /* Whether an id of this form may have been made by this gateway. */
-static bool may_be_ours(const struct api_request *r)
+static bool may_be_ours(const struct service_request *r)
 {
     uint32_t index;
 
-    return r->id_valid && ids_parse(r->id, &index) == 0 && ledger_serves(&r->api->turns, index);
+    return r->id_valid && ids_parse(r->id, &index) == 0 && ledger_serves(&r->service->calls, index);
 }
 
-static int may_reseed(const struct api_request *r, struct err *e)
+static int may_reseed(const struct service_request *r, struct err *e)
 {
-    const struct config *c = r->api->heritage->config;
-    bool keys = keys_required(r->api->keys);
+    const struct config *c = r->service->heritage->config;
+    bool keys = keys_required(r->service->keys);
 
     if (keys && r->scope != KEY_ADMIN)
         return err_set(e, ERR_SESSION_ENDED, "the session has ended");
     if (!c->reseed || (r->id.p && keys) || (may_be_ours(r) && c->durability != DURABILITY_NONE))
         return err_set(e, ERR_UNKNOWN_SESSION, "no such session");
-    return control_room(r->api, 1, e);
+    return control_room(r->service, 1, e);
 }
 
 /* The id that was asked for, as far as it can be shown: it may be anything. */
-static struct str shown_id(const struct api_request *r, char text[SHOWN_MAX])
+static struct str shown_id(const struct service_request *r, char text[SHOWN_MAX])
 {
     size_t n = MIN_OF(r->id.len, (size_t)SHOWN_MAX);
 
@@ -42,9 +42,9 @@ static struct str shown_id(const struct api_request *r, char text[SHOWN_MAX])
     return str_of(text, n);
 }
 
-static int create(struct api_request *r, struct str asked, char *id, struct err *e)
+static int create(struct service_request *r, struct str asked, char *id, struct err *e)
 {
-    struct turn_env *env = &r->api->turns;
+    struct call_env *env = &r->service->calls;
     struct buf text = {0}, record = {0};
     struct json_out o = json_out_to(&text);
     const struct json *options = NULL;
@@ -55,7 +55,7 @@ static int create(struct api_request *r, struct str asked, char *id, struct err 
     json_out_key(&o, "reseeded_from");
     json_out_str(&o, asked);
     json_out_end_obj(&o);
-    (void)ids_session(env->ids, r->api->heritage->index, id);
+    (void)ids_session(env->ids, r->service->heritage->index, id);
     rc = json_parse(&a, buf_str(&text), &options, e);
     if (rc == 0)
         rc = session_create_record(env->store, str_cstr(id), options, clock_wall_ms(), &record, e);
@@ -67,7 +67,7 @@ static int create(struct api_request *r, struct str asked, char *id, struct err 
     return rc;
 }
 
-int call_reseed(struct api_request *r, char ret_id[ID_TEXT_MAX], struct err *e)
+int call_reseed(struct service_request *r, char ret_id[ID_TEXT_MAX], struct err *e)
 {
     struct log_scope scope = {.request = str_cstr(r->request_id)};
     char text[SHOWN_MAX];
@@ -78,6 +78,6 @@ int call_reseed(struct api_request *r, char ret_id[ID_TEXT_MAX], struct err *e)
     scope.session = str_cstr(ret_id);
     log_warn(&scope, "a call on an unknown session got a fresh one", LOG_S("asked", asked));
     exchange_set_header(r->x, "Rollgate-Reseeded", STR("1"));
-    metrics_count(r->api->turns.page, METRIC_sessions_reseeded, 1);
+    metrics_count(r->service->calls.page, METRIC_sessions_reseeded, 1);
     return 0;
 }

@@ -1,15 +1,15 @@
 #include "worker/api/routes.h"
 
 #include "common/base/attrs.h"
-#include "worker/api/handlers.h"
+#include "worker/control/handlers.h"
 
-static const struct route global[] = {
+static const struct api_route global[] = {
 #define GLOBAL(method, path, scopes, handler, inputs, summary) \
     {method, path, scopes, handler, INPUT_##inputs, summary},
 #include "worker/api/routes.def"
 };
 
-static const struct route session[] = {
+static const struct api_route session[] = {
 #define SESSION(method, path, scopes, handler, inputs, summary) \
     {method, path, scopes, handler, INPUT_##inputs, summary},
 #include "worker/api/routes.def"

@@ -1,5 +1,6 @@
 /*
- * struct route: one row of routes.def. Who looks up a route, checks what it takes or describes it
+ * struct api_route: one row of routes.def. Who looks up a route, checks what it takes or describes
+ * it
  * (/openapi.json) reads these two tables.
  */
 #ifndef RG_API_ROUTES_H
@@ -9,7 +10,7 @@
 
 #include "common/proc/keys.h"
 
-struct api_request;
+struct service_request;
 
 enum { SCOPE_A = 1u << KEY_ADMIN, SCOPE_R = 1u << KEY_RUNNER, SCOPE_G = 1u << KEY_AGENT };
 
@@ -32,16 +33,16 @@ enum input_set {
     INPUT_ORDERS = INPUT_VERSION | INPUT_PAUSE | INPUT_RESUME,
 };
 
-struct route {
+struct api_route {
     const char *method, *path;
     unsigned scopes;
-    void (*handler)(struct api_request *r);
+    void (*handler)(struct service_request *r);
     unsigned inputs; /* enum input_set */
     const char *summary;
 };
 
 struct routes {
-    const struct route *at;
+    const struct api_route *at;
     size_t n;
 };
 

@@ -1,20 +1,20 @@
 /* GET /v1/responses/{id}: an answer as the session has it, with what its request asked. */
 #include "common/base/attrs.h"
-#include "worker/api/fields.h"
-#include "worker/api/handlers.h"
-#include "worker/api/respond.h"
-#include "worker/api/responses.h"
+#include "worker/call/told.h"
+#include "worker/control/handlers.h"
+#include "worker/dialect/request_fields.h"
+#include "worker/dialect/responses.h"
 #include "worker/model/model.h"
-#include "worker/turn/told.h"
+#include "worker/service/respond.h"
 
-static int find(struct api_request *r, struct str id, struct session_past_response *ret,
+static int find(struct service_request *r, struct str id, struct session_past_response *ret,
                 struct err *e)
 {
     bool ended = false;
     struct session *s = NULL;
 
     if (r->id_valid)
-        s = session_find(r->api->turns.store, r->id, &ended);
+        s = session_find(r->service->calls.store, r->id, &ended);
     if (ended)
         return err_set(e, ERR_SESSION_ENDED, "the session has ended");
     if (!s || !session_find_response(s, id, ret) || !ret->message)
@@ -39,18 +39,19 @@ static const struct json *asked_of(struct arena *a, struct str shared, struct st
     return json_keep(a, all);
 }
 
-static void write(struct arena *a, const struct api_request *r, struct str id,
+static void write(struct arena *a, const struct service_request *r, struct str id,
                   const struct session_past_response *past, struct buf *out)
 {
     const struct json *asked;
     struct told told;
-    struct turn_head head = {.session_id = r->id, .response_id = id};
-    struct turn_answer answer = {.finish_reason = past->finish_reason, .message = past->message};
-    struct str model = str_cstr(model_info(r->api->turns.model)->name);
+    struct answer_head head = {.session_id = r->id, .response_id = id};
+    struct finished_answer answer = {.finish_reason = past->finish_reason,
+                                     .message = past->message};
+    struct str model = str_cstr(model_info(r->service->calls.model)->name);
 
     (void)told_read(past->told, &told);
     head.created_s = told.created_s;
-    head.usage = (struct turn_usage){
+    head.usage = (struct call_usage){
         .prompt_tokens = past->prompt_tokens,
         .cached_tokens = told.cached_tokens,
         .completion_tokens = past->completion_tokens,
@@ -62,7 +63,7 @@ static void write(struct arena *a, const struct api_request *r, struct str id,
     responses_write_stored(a, &head, &answer, asked, model, out);
 }
 
-void stored_get(struct api_request *r, struct str id)
+void stored_get(struct service_request *r, struct str id)
 {
     struct arena a = {0};
     struct buf body = {0};

@@ -11,13 +11,13 @@
 
 enum { SLICE_BYTES = 1 << 20 };
 
-struct request {
+struct export_request {
     const char *dir, *session, *out, *format;
     struct model_options model;
     struct export_options options;
 };
 
-static int export_session(const struct request *q, struct replayed *r,
+static int export_session(const struct export_request *q, struct replayed *r,
                           struct model_scratch *scratch, struct session *s, FILE *to, struct err *e)
 {
     struct export *x = NULL;
@@ -38,7 +38,7 @@ static int export_session(const struct request *q, struct replayed *r,
     return rc < 0 ? -1 : 0;
 }
 
-static int export_to_file(const struct request *q, struct replayed *r,
+static int export_to_file(const struct export_request *q, struct replayed *r,
                           struct model_scratch *scratch, struct session *s, struct err *e)
 {
     char path[4096];
@@ -56,8 +56,8 @@ static int export_to_file(const struct request *q, struct replayed *r,
     return rc;
 }
 
-static int export_one(const struct request *q, struct replayed *r, struct model_scratch *scratch,
-                      struct session *s)
+static int export_one(const struct export_request *q, struct replayed *r,
+                      struct model_scratch *scratch, struct session *s)
 {
     struct err e = {0};
     struct str id = session_id(s);
@@ -80,7 +80,8 @@ static int export_one(const struct request *q, struct replayed *r, struct model_
     return rc ? 1 : 0;
 }
 
-static int export_all(const struct request *q, struct replayed *r, struct model_scratch *scratch)
+static int export_all(const struct export_request *q, struct replayed *r,
+                      struct model_scratch *scratch)
 {
     int status = 0;
 
@@ -103,7 +104,7 @@ static int make_folder(const char *path)
     return -1;
 }
 
-static int run(const struct request *q)
+static int run(const struct export_request *q)
 {
     struct replayed r = {0};
     struct model_scratch *scratch;
@@ -137,7 +138,7 @@ static int run(const struct request *q)
 }
 
 /* One argument (and its value); how many were taken, or -1. */
-static int take_argument(struct request *q, char **argv, int left, struct err *e)
+static int take_argument(struct export_request *q, char **argv, int left, struct err *e)
 {
     static const char *const names[] = {"--session", "--model", "--format", "--out"};
     const char **places[] = {&q->session, &q->model.dir, &q->format, &q->out};
@@ -163,7 +164,7 @@ static int take_argument(struct request *q, char **argv, int left, struct err *e
 
 int export_command(int argc, char **argv)
 {
-    struct request q = {.format = "json"};
+    struct export_request q = {.format = "json"};
     struct err e = {0};
     int n = 1;
 

@@ -4,13 +4,13 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/journal/journal.h"
+#include "common/journal/scan.h"
 #include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "worker/commands/replayed.h"
-#include "worker/journal/journal.h"
-#include "worker/journal/scan.h"
 
-struct look {
+struct journal_tally {
     const char *dir;
     bool print;
     uint64_t records, bytes, notes, damaged, torn;
@@ -20,7 +20,7 @@ static void on_record(void *ctx, const struct scan_record *r)
 {
     static const char *const kinds[] = {"?",   "create", "commit", "reward",
                                         "end", "drop",   "sink",   "exported"};
-    struct look *v = ctx;
+    struct journal_tally *v = ctx;
     bool note = str_eq_c(r->id, JOURNAL_NOTE);
     unsigned kind = r->payload.len > 0 ? (unsigned char)r->payload.p[0] : 0;
     struct buf line = {0};
@@ -53,7 +53,7 @@ static void on_record(void *ctx, const struct scan_record *r)
 
 static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
 {
-    struct look *v = ctx;
+    struct journal_tally *v = ctx;
 
     v->torn += last;
     v->damaged += !last;
@@ -64,7 +64,7 @@ static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t byt
 static int look_at(const char *dir, bool print)
 {
     static const struct scan_events events = {on_record, on_damage};
-    struct look v = {.dir = dir, .print = print};
+    struct journal_tally v = {.dir = dir, .print = print};
     struct err e = {0};
 
     if (scan_journal(dir, &events, &v, &e)) {

@@ -1,7 +1,7 @@
 #include "worker/commands/replayed.h"
 
-#include "worker/journal/journal.h"
-#include "worker/journal/scan.h"
+#include "common/journal/journal.h"
+#include "common/journal/scan.h"
 
 int replayed_init(const struct model_options *o, const struct session_defaults *d,
                   struct replayed *ret, struct err *e)

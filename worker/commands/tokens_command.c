@@ -17,7 +17,7 @@ struct options {
     bool special; /* --special, --skip-special */
 };
 
-struct command {
+struct tokens_mode {
     const struct tokenizer *t;
     struct encoder *enc;
     struct options options;
@@ -27,7 +27,8 @@ struct command {
     struct buf out; /* not yet written to stdout */
 };
 
-typedef int line_fn(struct command *c, const struct json *line, struct json_out *o, struct err *e);
+typedef int line_fn(struct tokens_mode *c, const struct json *line, struct json_out *o,
+                    struct err *e);
 
 static int usage(const char *name)
 {
@@ -75,7 +76,7 @@ static struct tokenizer *open_tokenizer(const struct options *o)
     return t;
 }
 
-static int flush(struct command *c)
+static int flush(struct tokens_mode *c)
 {
     size_t n = fwrite(c->out.p ? c->out.p : "", 1, c->out.len, stdout);
     int rc = n == c->out.len ? 0 : -1;
@@ -84,7 +85,7 @@ static int flush(struct command *c)
     return rc;
 }
 
-static int tokenize_line(struct command *c, const struct json *line, struct json_out *o,
+static int tokenize_line(struct tokens_mode *c, const struct json *line, struct json_out *o,
                          struct err *e)
 {
     const struct json *text = json_get(line, "text");
@@ -103,7 +104,7 @@ static int tokenize_line(struct command *c, const struct json *line, struct json
     return 0;
 }
 
-static int detokenize_line(struct command *c, const struct json *line, struct json_out *o,
+static int detokenize_line(struct tokens_mode *c, const struct json *line, struct json_out *o,
                            struct err *e)
 {
     const struct json *ids = json_get(line, "ids");
@@ -127,7 +128,7 @@ static int detokenize_line(struct command *c, const struct json *line, struct js
 }
 
 /* One line in, one line out. Returns whether it went well. */
-static bool run_line(struct command *c, struct str text, line_fn *fn)
+static bool run_line(struct tokens_mode *c, struct str text, line_fn *fn)
 {
     struct json_out o = json_out_to(&c->out);
     size_t before = c->out.len;
@@ -152,7 +153,7 @@ static bool run_line(struct command *c, struct str text, line_fn *fn)
     return ok;
 }
 
-static int run_lines(struct command *c, line_fn *fn)
+static int run_lines(struct tokens_mode *c, line_fn *fn)
 {
     char *line = NULL;
     size_t cap = 0;
@@ -179,7 +180,7 @@ static void read_all(struct buf *in)
         in->len += n;
 }
 
-static int tokenize_text(struct command *c)
+static int tokenize_text(struct tokens_mode *c)
 {
     struct buf in = {0};
     struct err e;
@@ -199,7 +200,7 @@ static int tokenize_text(struct command *c)
 }
 
 /* An id that no token has would print nothing, and say nothing. */
-static int check_ids(const struct command *c)
+static int check_ids(const struct tokens_mode *c)
 {
     size_t n = tokenizer_vocab_size(c->t);
 
@@ -213,7 +214,7 @@ static int check_ids(const struct command *c)
     return 0;
 }
 
-static int detokenize_text(struct command *c)
+static int detokenize_text(struct tokens_mode *c)
 {
     struct buf in = {0};
     char *at, *end;
@@ -246,10 +247,10 @@ static int detokenize_text(struct command *c)
     return rc;
 }
 
-static int run(const struct options *options, line_fn *line, int (*text)(struct command *c))
+static int run(const struct options *options, line_fn *line, int (*text)(struct tokens_mode *c))
 {
     struct tokenizer *t = open_tokenizer(options);
-    struct command c = {.t = t, .options = *options};
+    struct tokens_mode c = {.t = t, .options = *options};
     int rc = 1;
 
     if (!t)

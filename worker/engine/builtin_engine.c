@@ -1,19 +1,19 @@
-/* Kind `builtin`: gives the answers of builtin.h out over time. */
+/* Kind `builtin`: gives the answers of builtin_answer.h out over time. */
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/os/loop.h"
-#include "worker/engine/builtin.h"
+#include "worker/engine/builtin_answer.h"
 
-struct replica {
+struct builtin_replica {
     struct loop *loop;
     const struct engine_target *target;
     struct builtin *builtin;
 };
 
-struct attempt {
-    struct replica *replica;
+struct builtin_attempt {
+    struct builtin_replica *replica;
     const struct engine_request *req;
     const struct engine_attempt_events *events;
     void *ctx;
@@ -28,7 +28,7 @@ struct attempt {
 static int replica_open(struct loop *loop, const struct engine_target *t,
                         const struct engine_options *o, void **ret, struct err *e)
 {
-    struct replica *r = mem_zalloc(sizeof(*r));
+    struct builtin_replica *r = mem_zalloc(sizeof(*r));
 
     r->loop = loop;
     r->target = t;
@@ -47,13 +47,13 @@ static int replica_check(const struct engine_target *t, struct err *e)
 
 static void replica_close(void *replica)
 {
-    struct replica *r = replica;
+    struct builtin_replica *r = replica;
 
     builtin_free(r->builtin);
     free(r);
 }
 
-static void attempt_free(struct attempt *a)
+static void attempt_free(struct builtin_attempt *a)
 {
     loop_timer_stop(a->replica->loop, &a->timer);
     loop_task_cancel(a->replica->loop, &a->task);
@@ -62,7 +62,7 @@ static void attempt_free(struct attempt *a)
 }
 
 /* How many tokens are due by now. */
-static size_t tokens_due(const struct attempt *a)
+static size_t tokens_due(const struct builtin_attempt *a)
 {
     double rate = a->replica->target->tokens_per_s;
     double due;
@@ -73,7 +73,7 @@ static size_t tokens_due(const struct attempt *a)
     return due < (double)a->answer.ids.n ? (size_t)due : a->answer.ids.n;
 }
 
-static void attempt_finish(struct attempt *a)
+static void attempt_finish(struct builtin_attempt *a)
 {
     struct engine_result r = {
         .finish = a->answer.finish,
@@ -93,7 +93,7 @@ static void attempt_finish(struct attempt *a)
 
 static void on_timer(struct loop_timer *t);
 
-static void give(struct attempt *a)
+static void give(struct builtin_attempt *a)
 {
     size_t due;
 
@@ -124,19 +124,19 @@ static void give(struct attempt *a)
 
 static void on_timer(struct loop_timer *t)
 {
-    give(CONTAINER_OF(t, struct attempt, timer));
+    give(CONTAINER_OF(t, struct builtin_attempt, timer));
 }
 
 static void on_task(struct loop_task *t)
 {
-    give(CONTAINER_OF(t, struct attempt, task));
+    give(CONTAINER_OF(t, struct builtin_attempt, task));
 }
 
 static void *attempt_start(void *replica, const struct engine_request *req,
                            const struct engine_attempt_events *events, void *ctx)
 {
-    struct replica *r = replica;
-    struct attempt *a = mem_zalloc(sizeof(*a));
+    struct builtin_replica *r = replica;
+    struct builtin_attempt *a = mem_zalloc(sizeof(*a));
 
     a->replica = r;
     a->req = req;

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "worker/engine/engine_target.h"
 #include "worker/engine/pool_internal.h"
-#include "worker/engine/target.h"
 #include "worker/model/model.h"
 
 enum { QUEUE_TIMEOUT_MS = 300000, INTERVAL_MS = 5000, PROBE_TIMEOUT_MS = 20000 };

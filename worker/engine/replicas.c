@@ -6,7 +6,7 @@
 #include "common/base/log.h"
 #include "common/proc/board.h"
 #include "common/proc/metrics.h"
-#include "worker/engine/target.h"
+#include "worker/engine/engine_target.h"
 
 enum { BAD_LIMIT = 3, GOOD_LIMIT = 2, BUSY_MS = 60000 };
 

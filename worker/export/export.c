@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
-#include "worker/export/format.h"
+#include "worker/export/export_format.h"
 #include "worker/export/options_text.h"
 #include "worker/session/branch.h"
 #include "worker/session/group.h"

@@ -1,7 +1,7 @@
 /* miles' /samples layout: one safetensors file, masks and logprobs over the response region, the
  * rest as UTF-8 JSON in the tensor "_samples_meta". */
+#include "worker/export/export_reward.h"
 #include "worker/export/numbers.h"
-#include "worker/export/reward.h"
 #include "worker/export/tensors.h"
 #include "worker/session/branch.h"
 #include "worker/tokens/tokenizer.h"
@@ -18,9 +18,9 @@ static void put_i64(struct json_out *o, const char *key, int64_t v)
 
 static const char *status_of(const struct trajectory *t)
 {
-    const struct turn *last = t->turns[t->n_turns - 1].turn;
+    const struct checkpoint *last = t->turns[t->n_turns - 1].checkpoint;
 
-    if (turn_truncated(last) || t->track->head != t->track->whole)
+    if (checkpoint_truncated(last) || t->track->head != t->track->whole)
         return "truncated";
     return str_eq_c(last->finish_reason, "abort") ? "aborted" : "completed";
 }
@@ -73,10 +73,10 @@ static void put_cache_info(const struct trajectory *t, struct json_out *o)
     int64_t cached = 0, prompts = 0;
 
     for (uint32_t i = 0; i < t->n_turns; i++) {
-        const struct turn *turn = t->turns[i].turn;
+        const struct checkpoint *checkpoint = t->turns[i].checkpoint;
 
-        prompts += turn_start(turn);
-        cached += turn->parent ? turn->parent->total - turn->trim : 0;
+        prompts += checkpoint_start(checkpoint);
+        cached += checkpoint->parent ? checkpoint->parent->total - checkpoint->trim : 0;
     }
     json_out_key(o, "prefix_cache_info");
     json_out_obj(o);
@@ -95,7 +95,7 @@ static bool is_ours(struct str key)
 static void put_metadata(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     const struct json *given = x->options.metadata;
-    const struct turn *head = t->track->head;
+    const struct checkpoint *head = t->track->head;
 
     json_out_key(o, "metadata");
     json_out_obj(o);
@@ -118,7 +118,7 @@ static void put_metadata(struct export *x, const struct trajectory *t, struct js
     json_out_key(o, "path_node_ids");
     json_out_arr(o);
     for (uint32_t i = 0; i < t->n_turns; i++)
-        json_out_i64(o, t->turns[i].turn->id);
+        json_out_i64(o, t->turns[i].checkpoint->id);
     json_out_end_arr(o);
     json_out_key(o, "response_id");
     json_out_str(o, head->response_id);
@@ -137,17 +137,17 @@ static void put_reward(const struct export *x, struct json_out *o)
 
 /* The oldest weights that sampled any of the turn: staleness is counted from them. Versions that
  * are no numbers have no order but that of their spans. */
-static struct str oldest_version(const struct turn *turn)
+static struct str oldest_version(const struct checkpoint *checkpoint)
 {
-    struct str oldest = turn->versions[0].version;
+    struct str oldest = checkpoint->versions[0].version;
     uint64_t least, n;
 
     if (str_to_u64(oldest, UINT64_MAX, &least) != 0)
         return oldest;
-    for (uint32_t i = 1; i < turn->n_versions; i++)
-        if (str_to_u64(turn->versions[i].version, UINT64_MAX, &n) == 0 && n < least) {
+    for (uint32_t i = 1; i < checkpoint->n_versions; i++)
+        if (str_to_u64(checkpoint->versions[i].version, UINT64_MAX, &n) == 0 && n < least) {
             least = n;
-            oldest = turn->versions[i].version;
+            oldest = checkpoint->versions[i].version;
         }
     return oldest;
 }
@@ -163,10 +163,10 @@ static void note_sample(struct export *x, const struct trajectory *t)
     json_out_key(&o, "weight_versions");
     json_out_arr(&o);
     for (uint32_t i = 0; i < t->n_turns; i++) {
-        const struct turn *turn = t->turns[i].turn;
+        const struct checkpoint *checkpoint = t->turns[i].checkpoint;
 
-        if (turn->n_versions)
-            json_out_str(&o, oldest_version(turn));
+        if (checkpoint->n_versions)
+            json_out_str(&o, oldest_version(checkpoint));
     }
     json_out_end_arr(&o);
     put_cache_info(t, &o);
@@ -231,17 +231,17 @@ static void put_session_metadata(struct export *x, struct json_out *o)
     buf_add_c(o->b, '[');
     if (b.n) {
         const struct branch *newest = &b.at[b.n - 1];
-        const struct turn *t = newest->tail ? newest->tail : newest->head;
+        const struct checkpoint *t = newest->tail ? newest->tail : newest->head;
         int32_t *ids = arena_alloc(&x->scratch, t->total * sizeof(*ids));
 
         if (trajectory_recall(&x->input, t, true)) {
-            turn_copy(t, ids);
+            checkpoint_copy(t, ids);
             numbers_i32(o->b, ids, branch_total(newest));
         }
     }
     buf_add_c(o->b, ']');
-    for (size_t i = 0; i < x->session->forest.turns.n; i++)
-        trim = MAX_OF(trim, x->session->forest.turns.at[i]->trim);
+    for (size_t i = 0; i < x->session->forest.checkpoints.n; i++)
+        trim = MAX_OF(trim, x->session->forest.checkpoints.at[i]->trim);
     put_i64(o, "max_trim_tokens", trim);
     if (export_lacks_reward(x))
         native_write_warnings(x, o);
@@ -271,17 +271,17 @@ static void end_meta(struct export *x)
 /* As miles: a gap in the replay is no sample, whatever else it holds. */
 static int miles_check(const struct export *x, const struct trajectory *t, struct err *e)
 {
-    const struct turn *with = NULL, *without = NULL;
+    const struct checkpoint *with = NULL, *without = NULL;
 
     if (!x->options.strict || t->experts.p || !t->own)
         return 0;
     for (uint32_t i = 0; i < t->n_turns; i++) {
-        const struct turn *turn = t->turns[i].turn;
+        const struct checkpoint *checkpoint = t->turns[i].checkpoint;
 
-        if (turn->has_experts && turn->experts_layers && turn->experts_topk)
-            with = turn;
-        else if (!turn->has_experts && !without)
-            without = turn;
+        if (checkpoint->has_experts && checkpoint->experts_layers && checkpoint->experts_topk)
+            with = checkpoint;
+        else if (!checkpoint->has_experts && !without)
+            without = checkpoint;
     }
     if (!with)
         return 0;

@@ -2,7 +2,7 @@
  * extension types 1, 2 and 3, so that a reader needs no per-number decoding. Owner of msgpack-c. */
 #include <msgpack.h>
 
-#include "worker/export/format.h"
+#include "worker/export/export_format.h"
 #include "worker/session/branch.h"
 #include "worker/session/group.h"
 

@@ -1,5 +1,5 @@
 /* The native JSON of an export: envelope, trajectories, summary (spec trajectories, section 1). */
-#include "worker/export/reward.h"
+#include "worker/export/export_reward.h"
 #include "worker/session/branch.h"
 #include "worker/session/group.h"
 #include "worker/session/reward.h"
@@ -16,7 +16,7 @@ static void put_text(struct json_out *o, const char *key, struct str v)
     json_out_str(o, v);
 }
 
-void export_array(struct export *x, struct json_out *o, const char *key, enum piece_kind kind,
+void export_array(struct export *x, struct json_out *o, const char *key, enum rope_piece_kind kind,
                   const void *p, size_t n)
 {
     json_out_key(o, key);
@@ -54,7 +54,7 @@ void native_write_messages(const struct trajectory *t, uint32_t n, struct json_o
     json_out_end_arr(o);
 }
 
-static void put_spans(const struct turn *t, struct json_out *o)
+static void put_spans(const struct checkpoint *t, struct json_out *o)
 {
     json_out_key(o, "weight_versions");
     json_out_arr(o);
@@ -68,7 +68,7 @@ static void put_spans(const struct turn *t, struct json_out *o)
     json_out_end_arr(o);
 }
 
-static void put_latency(const struct turn *t, struct json_out *o)
+static void put_latency(const struct checkpoint *t, struct json_out *o)
 {
     json_out_key(o, "latency_ms");
     json_out_obj(o);
@@ -83,7 +83,7 @@ static void put_latency(const struct turn *t, struct json_out *o)
 
 /* Where its logprobs come from; prompt tokens that the engine had in its cache (null: it did not
  * tell), and those that this session had stored. */
-static void put_basis(const struct turn *t, struct json_out *o)
+static void put_basis(const struct checkpoint *t, struct json_out *o)
 {
     put_text(o, "logprob_basis", t->logprob_basis);
     put_i64(o, "scored_tokens", t->scored_tokens);
@@ -107,22 +107,22 @@ static void put_place(struct json_out *o, const char *key, uint32_t at, bool tex
 static void put_turn(const struct trajectory *t, const struct trajectory_turn *x,
                      struct json_out *o)
 {
-    const struct reward *reward = trajectory_turn_reward(t->session, x->turn);
+    const struct reward *reward = trajectory_turn_reward(t->session, x->checkpoint);
 
     json_out_obj(o);
-    put_text(o, "response_id", x->turn->response_id);
+    put_text(o, "response_id", x->checkpoint->response_id);
     put_place(o, "start", x->start, t->text);
     put_place(o, "end", x->end, t->text);
     json_out_key(o, "trained");
     json_out_bool(o, x->trained);
-    put_text(o, "finish_reason", x->turn->finish_reason);
-    put_basis(x->turn, o);
-    put_spans(x->turn, o);
-    put_latency(x->turn, o);
-    put_text(o, "cause", str_cstr(session_cause_name(x->turn->cause)));
-    put_text(o, "label", x->turn->label);
-    if (x->turn->parent_label.p)
-        put_text(o, "parent_label", x->turn->parent_label);
+    put_text(o, "finish_reason", x->checkpoint->finish_reason);
+    put_basis(x->checkpoint, o);
+    put_spans(x->checkpoint, o);
+    put_latency(x->checkpoint, o);
+    put_text(o, "cause", str_cstr(session_cause_name(x->checkpoint->cause)));
+    put_text(o, "label", x->checkpoint->label);
+    if (x->checkpoint->parent_label.p)
+        put_text(o, "parent_label", x->checkpoint->parent_label);
     if (reward) {
         json_out_key(o, "reward");
         native_write_reward(reward, o);
@@ -135,7 +135,7 @@ static void put_turn_rewards(const struct trajectory *t, struct json_out *o)
     json_out_key(o, "turn_rewards");
     json_out_obj(o);
     for (uint32_t i = 0; i < t->n_turns; i++) {
-        const struct reward *r = trajectory_turn_reward(t->session, t->turns[i].turn);
+        const struct reward *r = trajectory_turn_reward(t->session, t->turns[i].checkpoint);
 
         if (!r)
             continue;

@@ -8,13 +8,13 @@
 #include "common/codec/base64.h"
 #include "worker/export/numbers.h"
 
-void rope_add(struct rope *r, enum piece_kind kind, const void *p, size_t n)
+void rope_add(struct rope *r, enum rope_piece_kind kind, const void *p, size_t n)
 {
     if (n > 0)
-        *vec_push(r) = (struct piece){kind, p, n, r->text.len};
+        *vec_push(r) = (struct rope_piece){kind, p, n, r->text.len};
 }
 
-void rope_json(struct rope *r, enum piece_kind kind, const void *p, size_t n)
+void rope_json(struct rope *r, enum rope_piece_kind kind, const void *p, size_t n)
 {
     buf_add_c(&r->text, '[');
     rope_add(r, kind, p, n);
@@ -22,7 +22,7 @@ void rope_json(struct rope *r, enum piece_kind kind, const void *p, size_t n)
 }
 
 /* Elements that make about so many bytes; BASE64's come in threes. */
-static size_t elements_of(enum piece_kind kind, size_t bytes)
+static size_t elements_of(enum rope_piece_kind kind, size_t bytes)
 {
     switch (kind) {
     case PIECE_RAW:
@@ -35,7 +35,7 @@ static size_t elements_of(enum piece_kind kind, size_t bytes)
     }
 }
 
-static void widen(struct buf *out, const struct piece *x, size_t from, size_t n)
+static void widen(struct buf *out, const struct rope_piece *x, size_t from, size_t n)
 {
     char *p = buf_reserve(out, n * 8);
     const int32_t *ids = x->p;
@@ -89,7 +89,7 @@ static void pack(struct buf *out, const int64_t *v, size_t n)
     out->len += (size_t)(p - start);
 }
 
-static void emit(struct buf *out, const struct piece *x, size_t from, size_t n)
+static void emit(struct buf *out, const struct rope_piece *x, size_t from, size_t n)
 {
     const void *p = x->p;
 
@@ -136,7 +136,7 @@ void rope_drain(struct rope *r, struct buf *out, size_t budget)
     size_t end = out->len + budget;
 
     while (!rope_empty(r) && out->len < end) {
-        const struct piece *x = r->piece < r->n ? &r->at[r->piece] : NULL;
+        const struct rope_piece *x = r->piece < r->n ? &r->at[r->piece] : NULL;
         size_t text = x ? x->text : r->text.len;
         size_t n = MIN_OF(text - r->text_done, end - out->len);
 

@@ -12,7 +12,7 @@
 
 #include "common/base/buf.h"
 
-enum piece_kind {
+enum rope_piece_kind {
     PIECE_RAW, /* bytes as they are */
     /* JSON's items, without brackets */
     PIECE_JSON_I32,
@@ -32,8 +32,8 @@ enum piece_kind {
     PIECE_PACK_I64   /* msgpack's integers, shortest form */
 };
 
-struct piece {
-    enum piece_kind kind;
+struct rope_piece {
+    enum rope_piece_kind kind;
     const void *p;
     size_t n;    /* elements */
     size_t text; /* where the text before it ends */
@@ -41,16 +41,16 @@ struct piece {
 
 struct rope {
     struct buf text;
-    struct piece *at;
+    struct rope_piece *at;
     size_t n, cap;
     size_t piece, done, text_done; /* drained so far */
 };
 
 /* Text is appended to r->text; this puts an array behind it. */
-void rope_add(struct rope *r, enum piece_kind kind, const void *p, size_t n);
+void rope_add(struct rope *r, enum rope_piece_kind kind, const void *p, size_t n);
 
 /* The same between brackets. */
-void rope_json(struct rope *r, enum piece_kind kind, const void *p, size_t n);
+void rope_json(struct rope *r, enum rope_piece_kind kind, const void *p, size_t n);
 
 static inline bool rope_empty(const struct rope *r)
 {

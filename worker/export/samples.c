@@ -1,7 +1,7 @@
 /* Formats of JSON samples: slime, prime-rl, and messages for supervised training. */
 #include <string.h>
 
-#include "worker/export/reward.h"
+#include "worker/export/export_reward.h"
 
 static void put_i64(struct json_out *o, const char *key, int64_t v)
 {
@@ -35,7 +35,7 @@ static void put_reward(const struct export *x, struct json_out *o)
 static void slime_one(struct export *x, const struct trajectory *t)
 {
     struct json_out o = {&x->rope.text, t->index > 0};
-    bool cut = turn_truncated(t->track->head) || t->track->head != t->track->whole;
+    bool cut = checkpoint_truncated(t->track->head) || t->track->head != t->track->whole;
 
     json_out_obj(&o);
     export_array(x, &o, "tokens", PIECE_JSON_I32, t->ids, t->total);
@@ -78,7 +78,7 @@ static void put_temperatures(struct export *x, const struct trajectory *t, struc
     for (uint32_t i = 0; i < t->total; i++)
         v[i] = 1;
     for (uint32_t k = 0; k < t->n_turns; k++) {
-        float temperature = x->session->forest.calls.at[t->turns[k].turn->call].temperature;
+        float temperature = x->session->forest.calls.at[t->turns[k].checkpoint->call].temperature;
 
         for (uint32_t i = t->turns[k].start; i < t->turns[k].end; i++)
             v[t->n_prompt + i] = temperature;
@@ -134,14 +134,14 @@ const struct format format_prime_rl = {.name = "prime-rl",
 static void messages_one(struct export *x, const struct trajectory *t)
 {
     struct json_out o = json_out_to(&x->rope.text);
-    const struct node *node = t->track->head->node;
+    const struct message_node *node = t->track->head->node;
 
     json_out_obj(&o);
     json_out_key(&o, "messages");
     json_out_value(&o, t->messages);
-    if (node && node->gate->tools) {
+    if (node && node->env->tools) {
         json_out_key(&o, "tools");
-        json_out_value(&o, node->gate->tools);
+        json_out_value(&o, node->env->tools);
     }
     json_out_end_obj(&o);
     buf_add_c(o.b, '\n');

@@ -15,11 +15,12 @@ static void take(const struct branch_vec *b, struct track_vec *out)
                                         .tail_end = b->at[i].tail_end};
 }
 
-static bool merges(const struct session *s, const struct export_options *o, struct merge_rule *rule)
+static bool merges(const struct session *s, const struct export_options *o,
+                   struct timeline_merge_rule *rule)
 {
     bool timelines = str_eq_c(str_cstr(session_history(s)), "timelines");
 
-    *rule = (struct merge_rule){s->options.compare_tokens, s->options.ignore_tools};
+    *rule = (struct timeline_merge_rule){s->options.compare_tokens, s->options.ignore_tools};
     if (o->merge_set)
         rule->tokens = o->merge == MERGE_TOKEN;
     if (o->merge_set || o->ignore_tools_set)
@@ -55,7 +56,7 @@ static bool is_author(const struct track *t)
 /* Two trajectories that were cut to the same turn are one. */
 static void cut(const struct trajectory_input *in, struct selection *s, uint64_t max)
 {
-    char *seen = mem_zalloc(in->session->forest.turns.n + 1);
+    char *seen = mem_zalloc(in->session->forest.checkpoints.n + 1);
     size_t n = 0;
 
     for (size_t i = 0; i < s->tracks.n; i++) {
@@ -95,18 +96,18 @@ static int by_path_length(const void *a, const void *b)
  * turns on the tracks count. */
 static uint8_t *retries(const struct session *session, const struct track_vec *v)
 {
-    size_t turns = session->forest.turns.n;
+    size_t turns = session->forest.checkpoints.n;
     uint32_t *newest = mem_calloc(turns + 1, sizeof(*newest)); /* child of a turn */
     uint8_t *seen = mem_zalloc(turns + 1);
 
     for (size_t i = 0; i < v->n; i++)
-        for (const struct turn *t = v->at[i].whole; t && !seen[t->id]; t = t->parent) {
+        for (const struct checkpoint *t = v->at[i].whole; t && !seen[t->id]; t = t->parent) {
             seen[t->id] = 1;
             if (t->parent && t->seq + 1 > newest[t->parent->id])
                 newest[t->parent->id] = t->seq + 1;
         }
     for (size_t i = 0; i < turns; i++) {
-        const struct turn *t = session->forest.turns.at[i];
+        const struct checkpoint *t = session->forest.checkpoints.at[i];
 
         seen[i] = seen[i] && t->parent && !newest[i] && newest[t->parent->id] > t->seq + 1;
     }
@@ -139,18 +140,18 @@ static uint64_t trained_tokens(const struct track *t)
 
     for (uint32_t i = 0; t->authors && i < t->head->node->depth; i++)
         n += t->authors[i] ? t->authors[i]->n : 0;
-    for (const struct turn *x = t->authors ? NULL : t->head; x; x = x->parent)
+    for (const struct checkpoint *x = t->authors ? NULL : t->head; x; x = x->parent)
         n += x->n;
     return n;
 }
 
 static uint32_t response_length(const struct track *t)
 {
-    const struct turn *first = t->head;
+    const struct checkpoint *first = t->head;
 
     while (first->parent)
         first = first->parent;
-    return track_total(t) - turn_start(first);
+    return track_total(t) - checkpoint_start(first);
 }
 
 /* Most trained tokens, then response length, then turns, then newest. */
@@ -190,7 +191,7 @@ static int by_commit(const void *a, const void *b)
     return ((*x)->seq > (*y)->seq) - ((*x)->seq < (*y)->seq);
 }
 
-static void own(uint32_t *owners, const struct turn *t, uint32_t who)
+static void own(uint32_t *owners, const struct checkpoint *t, uint32_t who)
 {
     if (!owners[t->id])
         owners[t->id] = who;
@@ -200,7 +201,7 @@ static void own(uint32_t *owners, const struct turn *t, uint32_t who)
  * turn that has an owner has owned ancestors. */
 static uint32_t *share(const struct session *session, const struct track_vec *v)
 {
-    uint32_t *owners = mem_calloc(session->forest.turns.n + 1, sizeof(*owners));
+    uint32_t *owners = mem_calloc(session->forest.checkpoints.n + 1, sizeof(*owners));
     const struct track **order = mem_calloc(v->n + 1, sizeof(*order));
 
     for (size_t i = 0; i < v->n; i++)
@@ -214,7 +215,8 @@ static uint32_t *share(const struct session *session, const struct track_vec *v)
         for (uint32_t k = 0; t->authors && k < t->head->node->depth; k++)
             if (t->authors[k])
                 own(owners, t->authors[k], who);
-        for (const struct turn *x = t->authors ? NULL : t->head; x && !owners[x->id]; x = x->parent)
+        for (const struct checkpoint *x = t->authors ? NULL : t->head; x && !owners[x->id];
+             x = x->parent)
             own(owners, x, who);
     }
     free(order);
@@ -227,7 +229,7 @@ static void drop_text(struct selection *s)
     size_t n = 0;
 
     for (size_t i = 0; i < s->tracks.n; i++) {
-        const struct turn *t = s->tracks.at[i].head;
+        const struct checkpoint *t = s->tracks.at[i].head;
 
         if (!t->text) {
             s->tracks.at[n++] = s->tracks.at[i];
@@ -259,7 +261,7 @@ void selection_start(const struct trajectory_input *in, const struct export_opti
                      struct arena *a, struct selection *ret)
 {
     struct branch_vec b = {0};
-    struct merge_rule rule;
+    struct timeline_merge_rule rule;
 
     *ret = (struct selection){0};
     if (o->select == SELECT_ALL_CHECKPOINTS)
@@ -305,11 +307,11 @@ void selection_done(struct selection *s)
 
 int selection_check(const struct selection *s, const struct session *session, struct err *e)
 {
-    uint8_t *seen = mem_zalloc(session->forest.turns.n + 1);
+    uint8_t *seen = mem_zalloc(session->forest.checkpoints.n + 1);
     int rc = 0;
 
     for (size_t i = 0; i < s->tracks.n && rc == 0; i++)
-        for (const struct turn *t = s->tracks.at[i].head; t && !seen[t->id] && rc == 0;
+        for (const struct checkpoint *t = s->tracks.at[i].head; t && !seen[t->id] && rc == 0;
              t = t->parent) {
             seen[t->id] = 1;
             rc = trajectory_check_turn(session, t, e);

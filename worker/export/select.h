@@ -6,11 +6,11 @@
 #define RG_EXPORT_SELECT_H
 
 #include "worker/export/export.h"
-#include "worker/export/merge.h"
+#include "worker/export/timeline_merge.h"
 
 /* A trajectory, or its end, that max_tokens or the format did not let through. */
 struct dropped {
-    const struct turn *head;
+    const struct checkpoint *head;
     uint32_t tokens;    /* without the cut */
     uint32_t turns_cut; /* all of them: the trajectory is gone */
     bool gone;
@@ -23,7 +23,7 @@ struct dropped_vec {
 };
 
 struct selection {
-    struct merge *merge; /* under way, or NULL */
+    struct timeline_merge *merge; /* under way, or NULL */
     struct track_vec tracks;
     struct dropped_vec dropped;
     uint32_t textual; /* of them, those that were captured as text */

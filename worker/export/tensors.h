@@ -8,7 +8,7 @@
 #ifndef RG_EXPORT_TENSORS_H
 #define RG_EXPORT_TENSORS_H
 
-#include "worker/export/format.h"
+#include "worker/export/export_format.h"
 
 enum tensor_type {
     TENSOR_I64,
@@ -43,7 +43,7 @@ static inline bool tensors_sizing(const struct export *x)
 
 /* Where a tensor's elements come from: as many as the shape says (PIECE_RAW: bytes as they are). */
 struct cells {
-    enum piece_kind kind;
+    enum rope_piece_kind kind;
     const void *p;
 };
 

@@ -1,7 +1,7 @@
 /* Formats of trainers that take tensors: verl (TransferQueue rows), AReaL. */
 #include <string.h>
 
-#include "worker/export/reward.h"
+#include "worker/export/export_reward.h"
 #include "worker/export/tensors.h"
 #include "worker/session/branch.h"
 
@@ -17,9 +17,9 @@ static void verl_begin(struct export *x, struct buf *out)
 
     tensors_begin(x, out);
     x->all_logprobs = true;
-    for (size_t i = 0; i < f->turns.n; i++)
+    for (size_t i = 0; i < f->checkpoints.n; i++)
         x->all_logprobs =
-            x->all_logprobs && (f->turns.at[i]->hidden || f->turns.at[i]->has_logprobs);
+            x->all_logprobs && (f->checkpoints.at[i]->hidden || f->checkpoints.at[i]->has_logprobs);
 }
 
 /* The trainer groups rows by what stands before the first '_' of the key. */

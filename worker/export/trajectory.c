@@ -17,14 +17,14 @@ static bool recalled(const struct trajectory_input *in, struct recall *r)
     return false;
 }
 
-bool trajectory_recall(const struct trajectory_input *in, const struct turn *t, bool path)
+bool trajectory_recall(const struct trajectory_input *in, const struct checkpoint *t, bool path)
 {
     struct recall r = {.session = in->session};
 
     if (path)
         recall_path(&r, t);
     else
-        recall_turn(&r, t);
+        recall_checkpoint(&r, t);
     return recalled(in, &r);
 }
 
@@ -36,14 +36,14 @@ static bool recall_track(const struct trajectory_input *in, const struct track *
     recall_path(&r, track->tail ? track->tail : track->head);
     for (uint32_t i = 0; track->authors && i < track->head->node->depth; i++)
         if (track->authors[i])
-            recall_turn(&r, track->authors[i]);
+            recall_checkpoint(&r, track->authors[i]);
     return recalled(in, &r);
 }
 
 /* A region of the head's own ids that one turn stands for: its own sampled ids, or those of the
  * turn that really wrote this message (merged timelines). */
 struct slot {
-    struct turn *turn;
+    struct checkpoint *checkpoint;
     uint32_t from, to; /* in the head's ids */
     bool foreign;      /* the turn's ids take the place of from..to */
 };
@@ -54,20 +54,20 @@ struct slots {
 };
 
 /* Where turn t's sampled ids end once its child has dropped what overlaps. */
-static uint32_t end_before(const struct turn *child)
+static uint32_t end_before(const struct checkpoint *child)
 {
-    return turn_start(child) - child->n_context;
+    return checkpoint_start(child) - child->n_context;
 }
 
 static void own_slots(const struct track *track, struct arena *a, struct slots *ret)
 {
-    struct turn **path = turn_path(track->head, a);
+    struct checkpoint **path = checkpoint_path(track->head, a);
     uint32_t end = track->tail ? end_before(track->tail) : track->head->total;
 
     ret->n = track->head->depth;
     ret->at = arena_calloc(a, ret->n, sizeof(*ret->at));
     for (uint32_t i = ret->n; i-- > 0; end = end_before(path[i]))
-        ret->at[i] = (struct slot){path[i], turn_start(path[i]), end, false};
+        ret->at[i] = (struct slot){path[i], checkpoint_start(path[i]), end, false};
 }
 
 /* --- merged timelines --- */
@@ -91,11 +91,11 @@ struct search {
 };
 
 /* The ids that a call with the head's first n messages would have got behind `base`'s own. */
-static int render_behind(const struct search *s, const struct turn *base, uint32_t n,
+static int render_behind(const struct search *s, const struct checkpoint *base, uint32_t n,
                          struct token_vec *out)
 {
-    const struct node *node = s->track->head->node;
-    const struct gate *g = node->gate;
+    const struct message_node *node = s->track->head->node;
+    const struct prompt_env *g = node->env;
     struct json *messages = node_messages(node, 0, s->arena);
     struct chat chat = {messages, g->tools, g->kwargs};
     struct model_suffix x = {0};
@@ -123,7 +123,7 @@ static bool stands_at(const int32_t *ids, uint32_t total, uint32_t at, const int
 static bool find_rendered(const struct search *s, uint32_t index, struct slot *ret)
 {
     uint32_t total = s->track->head->total;
-    const struct turn *q = s->track->head;
+    const struct checkpoint *q = s->track->head;
     struct token_vec before = {0}, with = {0};
     size_t end = 0;
     uint32_t at;
@@ -131,7 +131,7 @@ static bool find_rendered(const struct search *s, uint32_t index, struct slot *r
 
     while (q->parent && q->parent->node->depth > index)
         q = q->parent;
-    at = turn_start(q) - q->n_context;
+    at = checkpoint_start(q) - q->n_context;
     ok = render_behind(s, q->parent, index, &before) == 0 &&
          render_behind(s, q->parent, index + 1, &with) == 0;
     for (end = ok ? with.n : 0; end > 0 && !is_stop(s->in->model, with.at[end - 1]);)
@@ -147,16 +147,16 @@ static bool find_rendered(const struct search *s, uint32_t index, struct slot *r
 
 /* The region of an answer on the head's own path that another answer takes: with the stop token
  * when the other one has its own, else up to it. */
-static bool take_over(const struct trajectory_input *in, const struct turn *t,
-                      const struct turn *child, const int32_t *ids, uint32_t total,
+static bool take_over(const struct trajectory_input *in, const struct checkpoint *t,
+                      const struct checkpoint *child, const int32_t *ids, uint32_t total,
                       struct slot *ret)
 {
-    const struct turn *author = ret->turn;
+    const struct checkpoint *author = ret->checkpoint;
     uint32_t stop;
 
     if (child && child->trim)
         return false;
-    ret->from = turn_start(t);
+    ret->from = checkpoint_start(t);
     stop = t->cut ? t->total : t->total - 1;
     ret->to = stop;
     if (!author->cut && stop < total && in->model && is_stop(in->model, ids[stop]))
@@ -167,14 +167,14 @@ static bool take_over(const struct trajectory_input *in, const struct turn *t,
 static bool patch_slot(const struct trajectory_input *in, const struct track *track, uint32_t index,
                        const int32_t *ids, struct arena *a, struct slot *ret)
 {
-    struct turn *author = track->authors[index];
-    struct turn *child = NULL, *t = track->head;
+    struct checkpoint *author = track->authors[index];
+    struct checkpoint *child = NULL, *t = track->head;
 
-    *ret = (struct slot){.turn = author, .foreign = true};
+    *ret = (struct slot){.checkpoint = author, .foreign = true};
     for (; t && t->node->depth > index + 1; t = t->parent)
         child = t;
     if (t && t == author) {
-        *ret = (struct slot){t, turn_start(t), child ? end_before(child) : t->total, false};
+        *ret = (struct slot){t, checkpoint_start(t), child ? end_before(child) : t->total, false};
         return true;
     }
     if (t && t->node->depth == index + 1)
@@ -199,8 +199,9 @@ static bool are_own(const struct track *track, const struct slots *slots)
 
 static bool repairs(const struct slot *s, const int32_t *ids)
 {
-    return s->foreign && (s->turn->n != s->to - s->from ||
-                          memcmp(turn_ids(s->turn), ids + s->from, s->turn->n * sizeof(*ids)) != 0);
+    return s->foreign && (s->checkpoint->n != s->to - s->from ||
+                          memcmp(checkpoint_ids(s->checkpoint), ids + s->from,
+                                 s->checkpoint->n * sizeof(*ids)) != 0);
 }
 
 static void merged_slots(const struct trajectory_input *in, const int32_t *ids, struct arena *a,
@@ -210,9 +211,9 @@ static void merged_slots(const struct trajectory_input *in, const int32_t *ids, 
 
     ret->at = arena_calloc(a, depth, sizeof(*ret->at));
     ret->n = 0;
-    r->lost = arena_calloc(a, depth, sizeof(struct turn *));
+    r->lost = arena_calloc(a, depth, sizeof(struct checkpoint *));
     for (uint32_t i = 0; i < depth; i++) {
-        struct turn *author = r->track->authors[i];
+        struct checkpoint *author = r->track->authors[i];
 
         if (!author || author->n == 0)
             continue;
@@ -236,8 +237,9 @@ static void lay_out_own(const struct slots *slots, int32_t *own, uint32_t total,
     r->n_turns = slots->n;
     r->turns = arena_calloc(a, slots->n, sizeof(*r->turns));
     for (uint32_t i = 0; i < slots->n; i++)
-        r->turns[i] = (struct trajectory_turn){slots->at[i].turn, slots->at[i].from - r->n_prompt,
-                                               slots->at[i].to - r->n_prompt, true};
+        r->turns[i] =
+            (struct trajectory_turn){slots->at[i].checkpoint, slots->at[i].from - r->n_prompt,
+                                     slots->at[i].to - r->n_prompt, true};
 }
 
 static void lay_out(const struct slots *slots, const int32_t *own, uint32_t own_total,
@@ -248,20 +250,21 @@ static void lay_out(const struct slots *slots, const int32_t *own, uint32_t own_
 
     for (uint32_t i = 0; i < slots->n; i++)
         if (slots->at[i].foreign)
-            total += slots->at[i].turn->n;
+            total += slots->at[i].checkpoint->n;
     r->ids = arena_alloc(a, (total + 1) * sizeof(*r->ids));
     r->turns = arena_calloc(a, slots->n, sizeof(*r->turns));
     for (uint32_t i = 0; i < slots->n; i++) {
         const struct slot *s = &slots->at[i];
-        uint32_t n = s->foreign ? s->turn->n : s->to - s->from;
+        uint32_t n = s->foreign ? s->checkpoint->n : s->to - s->from;
 
         memcpy(r->ids + at, own + from, (s->from - from) * sizeof(*own));
         at += s->from - from;
-        memcpy(r->ids + at, s->foreign ? turn_ids(s->turn) : own + s->from, n * sizeof(*own));
+        memcpy(r->ids + at, s->foreign ? checkpoint_ids(s->checkpoint) : own + s->from,
+               n * sizeof(*own));
         if (i == 0)
             r->n_prompt = at;
         r->turns[i] =
-            (struct trajectory_turn){s->turn, at - r->n_prompt, at - r->n_prompt + n, true};
+            (struct trajectory_turn){s->checkpoint, at - r->n_prompt, at - r->n_prompt + n, true};
         at += n;
         from = s->to;
     }
@@ -279,8 +282,8 @@ static void fill_mask(const struct trajectory_input *in, struct arena *a, struct
     for (uint32_t i = 0; i < r->n_turns; i++) {
         struct trajectory_turn *t = &r->turns[i];
 
-        logprobs = logprobs && t->turn->has_logprobs;
-        t->trained = !in->owners || in->owners[t->turn->id] == r->index + 1;
+        logprobs = logprobs && t->checkpoint->has_logprobs;
+        t->trained = !in->owners || in->owners[t->checkpoint->id] == r->index + 1;
         if (!t->trained)
             continue;
         memset(r->mask + t->start, 1, t->end - t->start);
@@ -291,12 +294,12 @@ static void fill_mask(const struct trajectory_input *in, struct arena *a, struct
     r->logprobs = arena_calloc(a, r->n, sizeof(float));
     for (uint32_t i = 0; i < r->n_turns; i++)
         if (r->turns[i].trained)
-            memcpy(r->logprobs + r->turns[i].start, turn_logprobs(r->turns[i].turn),
+            memcpy(r->logprobs + r->turns[i].start, checkpoint_logprobs(r->turns[i].checkpoint),
                    (r->turns[i].end - r->turns[i].start) * sizeof(float));
 }
 
 static void fill_span(struct trajectory *r, const struct trajectory_turn *t,
-                      const struct turn_version *v, int64_t number)
+                      const struct checkpoint_version *v, int64_t number)
 {
     for (uint32_t k = v->start; k < v->end && t->start + k < t->end; k++) {
         if (!t->trained)
@@ -321,9 +324,9 @@ static void fill_versions(struct arena *a, struct trajectory *r)
     uint64_t number = 0;
 
     for (uint32_t i = 0; i < r->n_turns; i++)
-        for (uint32_t k = 0; k < r->turns[i].turn->n_versions; k++) {
+        for (uint32_t k = 0; k < r->turns[i].checkpoint->n_versions; k++) {
             any = true;
-            if (str_to_u64(r->turns[i].turn->versions[k].version, INT64_MAX, &number) == 0)
+            if (str_to_u64(r->turns[i].checkpoint->versions[k].version, INT64_MAX, &number) == 0)
                 note_step(r, (int64_t)number);
             else
                 numbers = false;
@@ -339,8 +342,8 @@ static void fill_versions(struct arena *a, struct trajectory *r)
         r->version_texts = arena_calloc(a, r->n, sizeof(*r->version_texts));
     }
     for (uint32_t i = 0; i < r->n_turns; i++)
-        for (uint32_t k = 0; k < r->turns[i].turn->n_versions; k++) {
-            const struct turn_version *v = &r->turns[i].turn->versions[k];
+        for (uint32_t k = 0; k < r->turns[i].checkpoint->n_versions; k++) {
+            const struct checkpoint_version *v = &r->turns[i].checkpoint->versions[k];
 
             (void)str_to_u64(v->version, INT64_MAX, &number);
             fill_span(r, &r->turns[i], v, (int64_t)number);
@@ -348,20 +351,20 @@ static void fill_versions(struct arena *a, struct trajectory *r)
 }
 
 /* Its last message; NULL: a completion. */
-static const struct node *last_node(const struct track *t)
+static const struct message_node *last_node(const struct track *t)
 {
     return t->tail ? t->tail->node->parent : t->head->node;
 }
 
 static void fill_messages(struct arena *a, struct trajectory *r)
 {
-    const struct node *node = last_node(r->track);
+    const struct message_node *node = last_node(r->track);
 
     r->messages = node_messages(node, 0, a);
     r->generated = arena_zalloc(a, r->messages->n + (size_t)1);
     r->num_turns = 1;
     for (uint32_t i = 0; i < r->n_turns && node; i++) {
-        const struct turn *t = r->turns[i].turn;
+        const struct checkpoint *t = r->turns[i].checkpoint;
         uint32_t at = t->node->depth - 1;
 
         r->messages->items[at] = *t->message;
@@ -376,7 +379,7 @@ static void fill_messages(struct arena *a, struct trajectory *r)
 
 /* --- routed experts --- */
 
-static uint64_t row_bytes(const struct turn *t)
+static uint64_t row_bytes(const struct checkpoint *t)
 {
     return t->experts_rows ? t->experts_len / t->experts_rows : 0;
 }
@@ -384,7 +387,7 @@ static uint64_t row_bytes(const struct turn *t)
 /* All rows of the path, or nothing: half of a replay is worse than none. */
 static void fill_experts(struct arena *a, struct trajectory *r)
 {
-    const struct turn *last = r->n_turns ? r->turns[r->n_turns - 1].turn : NULL;
+    const struct checkpoint *last = r->n_turns ? r->turns[r->n_turns - 1].checkpoint : NULL;
     uint64_t row = last ? row_bytes(last) : 0;
     uint32_t rows = r->total - 1, known = 0;
     uint64_t cells;
@@ -395,7 +398,7 @@ static void fill_experts(struct arena *a, struct trajectory *r)
     cells = (uint64_t)last->experts_layers * last->experts_topk;
     out = arena_alloc(a, rows * row);
     for (uint32_t i = 0; i <= r->n_turns; i++) {
-        const struct turn *t = i < r->n_turns ? r->turns[i].turn : r->track->tail;
+        const struct checkpoint *t = i < r->n_turns ? r->turns[i].checkpoint : r->track->tail;
         uint32_t n = t ? t->experts_rows : 0;
 
         if (!t || !t->has_experts)
@@ -405,7 +408,7 @@ static void fill_experts(struct arena *a, struct trajectory *r)
         if (t->experts_from >= rows)
             continue;
         n = MIN_OF(n, rows - t->experts_from);
-        memcpy(out + t->experts_from * row, turn_experts(t).p, n * row);
+        memcpy(out + t->experts_from * row, checkpoint_experts(t).p, n * row);
         known = MAX_OF(known, t->experts_from + n);
     }
     if (known < rows || row % cells)
@@ -420,12 +423,12 @@ static void fill_experts(struct arena *a, struct trajectory *r)
 bool trajectory_audit(const struct trajectory_input *in, const struct trajectory *r,
                       struct drift_audit *ret)
 {
-    const struct node *node = last_node(r->track);
+    const struct message_node *node = last_node(r->track);
     struct chat chat;
 
     if (!in->audit || !in->model || !node || r->text)
         return false;
-    chat = (struct chat){r->messages, node->gate->tools, node->gate->kwargs};
+    chat = (struct chat){r->messages, node->env->tools, node->env->kwargs};
     drift_start(ret, in->model, in->scratch, &chat);
     return true;
 }
@@ -438,16 +441,16 @@ void trajectory_audited(struct drift_audit *audit, struct arena *a, struct traje
         memset(written + r->n_prompt + r->turns[i].start, 1, r->turns[i].end - r->turns[i].start);
     drift_finish(audit, (struct token_span){r->ids, r->total}, written, &r->drift);
     if (r->own && !r->track->tail)
-        r->track->head->audit = (struct turn_audit){.done = true,
-                                                    .audited = r->drift.audited,
-                                                    .first = (uint8_t)r->drift.first,
-                                                    .count = r->drift.count,
-                                                    .position = r->drift.position};
+        r->track->head->audit = (struct checkpoint_audit){.done = true,
+                                                          .audited = r->drift.audited,
+                                                          .first = (uint8_t)r->drift.first,
+                                                          .count = r->drift.count,
+                                                          .position = r->drift.position};
 }
 
 bool trajectory_audit_kept(const struct trajectory_input *in, struct trajectory *r)
 {
-    const struct turn_audit *kept = &r->track->head->audit;
+    const struct checkpoint_audit *kept = &r->track->head->audit;
 
     if (!in->audit || !r->own || r->track->tail || !kept->done)
         return false;
@@ -461,16 +464,16 @@ bool trajectory_audit_kept(const struct trajectory_input *in, struct trajectory 
 /* A history captured as text: who wrote which message, and no tokens. */
 static void text_turns(const struct track *track, struct arena *a, struct trajectory *r)
 {
-    struct turn **path = turn_path(track->head, a);
+    struct checkpoint **path = checkpoint_path(track->head, a);
     uint32_t n = track->authors ? track->head->node->depth : track->head->depth;
 
     r->text = true;
     r->turns = arena_calloc(a, n, sizeof(*r->turns));
     for (uint32_t i = 0; i < n; i++) {
-        struct turn *t = track->authors ? track->authors[i] : path[i];
+        struct checkpoint *t = track->authors ? track->authors[i] : path[i];
 
         if (t)
-            r->turns[r->n_turns++] = (struct trajectory_turn){.turn = t};
+            r->turns[r->n_turns++] = (struct trajectory_turn){.checkpoint = t};
     }
 }
 
@@ -478,7 +481,7 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
                       struct arena *a, struct trajectory *ret)
 {
     struct slots slots = {0};
-    const struct turn *last;
+    const struct checkpoint *last;
     int32_t *own;
 
     *ret = (struct trajectory){.session = in->session, .track = track, .index = index};
@@ -490,7 +493,7 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
     }
     last = track->tail ? track->tail : track->head;
     own = arena_alloc(a, last->total * sizeof(*own));
-    turn_copy(last, own);
+    checkpoint_copy(last, own);
     if (track->authors)
         merged_slots(in, own, a, &slots, ret);
     else
@@ -505,19 +508,19 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
     fill_versions(a, ret);
     fill_messages(a, ret);
     fill_experts(a, ret);
-    for (const struct turn *t = last; t; t = t->parent)
+    for (const struct checkpoint *t = last; t; t = t->parent)
         ret->trimmed += t->trim;
 }
 
 /* --- invariants --- */
 
-static int broken(const struct turn *t, const char *what, struct err *e)
+static int broken(const struct checkpoint *t, const char *what, struct err *e)
 {
     return err_set(e, ERR_UNASSEMBLABLE, "the trajectory cannot be assembled: %s (turn %u, %.*s)",
                    what, t->depth, (int)t->response_id.len, t->response_id.p);
 }
 
-int trajectory_check_turn(const struct session *s, const struct turn *t, struct err *e)
+int trajectory_check_turn(const struct session *s, const struct checkpoint *t, struct err *e)
 {
     uint32_t before = t->parent ? t->parent->total - t->trim : 0;
 
@@ -527,7 +530,7 @@ int trajectory_check_turn(const struct session *s, const struct turn *t, struct 
         return broken(t, "it drops more than the answer before it", e);
     if (t->total != before + t->n_context + t->n)
         return broken(t, "its lengths disagree", e);
-    if (s->forest.calls.at[t->call].prompt_tokens != turn_start(t))
+    if (s->forest.calls.at[t->call].prompt_tokens != checkpoint_start(t))
         return broken(t, "its prompt is not what the engine was asked with", e);
     if (t->parent && t->n_context == 0)
         return broken(t, "nothing stands between it and the answer before", e);
@@ -538,10 +541,10 @@ int trajectory_check_turn(const struct session *s, const struct turn *t, struct 
  * next turn's trim). */
 static bool is_answer(const struct trajectory *r, const struct trajectory_turn *x, uint32_t trim)
 {
-    const struct turn *t = x->turn;
+    const struct checkpoint *t = x->checkpoint;
 
     return x->start <= x->end && x->end <= r->n && x->end - x->start + trim == t->n &&
-           memcmp(r->ids + r->n_prompt + x->start, turn_ids(t),
+           memcmp(r->ids + r->n_prompt + x->start, checkpoint_ids(t),
                   (x->end - x->start) * sizeof(*r->ids)) == 0;
 }
 
@@ -549,17 +552,17 @@ static int check_turn(const struct trajectory *r, uint32_t i, struct err *e)
 {
     const struct trajectory_turn *x = &r->turns[i];
     const struct trajectory_turn *next = i + 1 < r->n_turns ? x + 1 : NULL;
-    const struct turn *tail = r->track->tail;
-    uint32_t trim = x->turn->n - MIN_OF(x->turn->n, x->end - x->start);
+    const struct checkpoint *tail = r->track->tail;
+    uint32_t trim = x->checkpoint->n - MIN_OF(x->checkpoint->n, x->end - x->start);
 
-    if (r->own && turn_start(x->turn) != r->n_prompt + x->start)
-        return broken(x->turn, "its prompt is not what stands before it", e);
-    if (r->own && trim != (next ? next->turn->trim : tail ? tail->trim : 0))
-        return broken(x->turn, "an answer's end is missing", e);
+    if (r->own && checkpoint_start(x->checkpoint) != r->n_prompt + x->start)
+        return broken(x->checkpoint, "its prompt is not what stands before it", e);
+    if (r->own && trim != (next ? next->checkpoint->trim : tail ? tail->trim : 0))
+        return broken(x->checkpoint, "an answer's end is missing", e);
     if (!is_answer(r, x, trim))
-        return broken(x->turn, "its ids are not the engine's", e);
+        return broken(x->checkpoint, "its ids are not the engine's", e);
     if (next && x->end >= next->start)
-        return broken(next->turn, "nothing stands between it and the answer before", e);
+        return broken(next->checkpoint, "nothing stands between it and the answer before", e);
     return 0;
 }
 
@@ -574,8 +577,9 @@ static int check_sent(const struct trajectory *r, struct err *e)
 
         h = ids_hash(h, r->ids + at, start - at);
         at = start;
-        if (r->turns[i].turn->sent && r->turns[i].turn->sent != h)
-            return broken(r->turns[i].turn, "its prompt is not what the engine was asked with", e);
+        if (r->turns[i].checkpoint->sent && r->turns[i].checkpoint->sent != h)
+            return broken(r->turns[i].checkpoint,
+                          "its prompt is not what the engine was asked with", e);
     }
     return 0;
 }
@@ -603,7 +607,7 @@ static bool arrays_agree(const struct trajectory *r)
 int trajectory_check(const struct trajectory_input *in, const struct trajectory *r, struct err *e)
 {
     struct recall again = {.session = in->session}; /* it was built in an earlier slice */
-    struct turn *head = r->track->head;
+    struct checkpoint *head = r->track->head;
 
     if (r->text)
         return 0; /* no tokens to agree */
@@ -612,7 +616,7 @@ int trajectory_check(const struct trajectory_input *in, const struct trajectory 
     if (r->n_prompt + r->n != r->total || (r->own && r->total != track_total(r->track)))
         return broken(head, "its lengths disagree", e);
     for (uint32_t i = 0; i < r->n_turns; i++)
-        recall_turn(&again, r->turns[i].turn);
+        recall_checkpoint(&again, r->turns[i].checkpoint);
     if (recall_end(&again, e) != 0)
         return -1;
     for (uint32_t i = 0; i < r->n_turns; i++)
@@ -625,7 +629,7 @@ int trajectory_check(const struct trajectory_input *in, const struct trajectory 
 
 /* --- rewards --- */
 
-const struct reward *trajectory_turn_reward(const struct session *s, const struct turn *t)
+const struct reward *trajectory_turn_reward(const struct session *s, const struct checkpoint *t)
 {
     return t->response_id.p ? map_get(&s->rewards_by_response, response_key(t->response_id)) : NULL;
 }

@@ -11,13 +11,14 @@
 #include "worker/session/store.h"
 
 struct track {
-    struct turn *head;  /* last turn that is kept (max_tokens may have cut some) */
-    struct turn *whole; /* last turn before that */
+    struct checkpoint *head;  /* last turn that is kept (max_tokens may have cut some) */
+    struct checkpoint *whole; /* last turn before that */
     uint32_t seq;
-    const char *reason; /* materialization_reason, or NULL */
-    struct turn *tail;  /* its context follows the head (struct branch), or NULL */
+    const char *reason;      /* materialization_reason, or NULL */
+    struct checkpoint *tail; /* its context follows the head (struct branch), or NULL */
     uint32_t tail_end;
-    struct turn **authors; /* merged timelines: by message index, who wrote it here; else NULL */
+    struct checkpoint *
+        *authors; /* merged timelines: by message index, who wrote it here; else NULL */
 };
 
 /* How many ids it has while nothing is merged. */
@@ -28,7 +29,7 @@ static inline uint32_t track_total(const struct track *t)
 
 /* One generated turn inside a trajectory. */
 struct trajectory_turn {
-    struct turn *turn;
+    struct checkpoint *checkpoint;
     uint32_t start, end; /* in response ids */
     bool trained;        /* mask 1 here */
 };
@@ -56,7 +57,8 @@ struct trajectory {
     uint8_t *generated; /* per message */
     uint32_t num_turns; /* user and assistant messages + 1 */
     uint32_t repaired;  /* merged: answers that stand where the client's copy had other ids */
-    struct turn **lost; /* merged: answers whose place was not found; they are not trained here */
+    struct checkpoint *
+        *lost; /* merged: answers whose place was not found; they are not trained here */
     uint32_t n_lost;
     struct drift drift;
 
@@ -80,7 +82,7 @@ struct trajectory_input {
 };
 
 /* Reads back what t and, with `path`, the turns before it hold. false: input.failed tells. */
-bool trajectory_recall(const struct trajectory_input *in, const struct turn *t, bool path);
+bool trajectory_recall(const struct trajectory_input *in, const struct checkpoint *t, bool path);
 
 /* Builds track number `index` in the arena, its drift not yet audited. */
 void trajectory_build(const struct trajectory_input *in, const struct track *track, size_t index,
@@ -103,9 +105,9 @@ int trajectory_check(const struct trajectory_input *in, const struct trajectory 
 
 /* What can be told of one turn without building: its prompt is what its parent left and its own
  * context, as long as the one that was sent, and something stands between two answers. */
-int trajectory_check_turn(const struct session *s, const struct turn *t, struct err *e);
+int trajectory_check_turn(const struct session *s, const struct checkpoint *t, struct err *e);
 
 /* The reward of one response, or NULL. */
-const struct reward *trajectory_turn_reward(const struct session *s, const struct turn *t);
+const struct reward *trajectory_turn_reward(const struct session *s, const struct checkpoint *t);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "common/base/mem.h"
 #include "common/base/vec.h"
-#include "worker/model/builtin.h"
+#include "worker/model/builtin_model.h"
 #include "worker/model/folder.h"
 #include "worker/model/model_internal.h"
 #include "worker/parsers/kinds.h"

@@ -14,7 +14,7 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
-#include "worker/model/chat.h"
+#include "worker/request/chat.h"
 #include "worker/tokens/span.h"
 
 struct model;

@@ -5,8 +5,8 @@
 #define RG_MODEL_MODEL_INTERNAL_H
 
 #include "common/base/buf.h"
-#include "worker/model/family.h"
 #include "worker/model/model.h"
+#include "worker/model/model_family.h"
 #include "worker/template/template.h"
 #include "worker/tokens/tokenizer.h"
 
@@ -45,7 +45,7 @@ struct model {
     struct template *template_default;
     struct template *template_tools; /* named "tool_use"; NULL: the default serves */
     struct json special;             /* OBJECT: bos_token ... as the template sees them */
-    const struct family *family;
+    const struct model_family *family;
     bool family_forced;  /* by --tito-family: conflicting kwargs are errors */
     uint8_t *is_special; /* by id; n_known of them, the others are not */
     size_t n_known;

@@ -143,7 +143,7 @@ static bool is_reserved(struct str key)
 static int put_pin(const struct model *m, const struct json *kwargs, struct json *context,
                    struct err *e)
 {
-    const struct family *f = m->family;
+    const struct model_family *f = m->family;
     const struct json *given = f && f->pin ? json_get(kwargs, f->pin) : NULL;
 
     if (!f || !f->pin || !template_mentions(m->template_default, f->pin))

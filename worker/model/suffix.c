@@ -45,17 +45,17 @@ static struct str join(struct arena *a, struct str x, struct str y)
     return str_of(p, x.len + y.len);
 }
 
-struct plan {
+struct suffix_plan {
     const struct stop *anchor; /* the token right before the suffix, if it is a stop token */
     struct str close, next;
     bool trim;
 };
 
 /* Decides what of the template's closing the checkpoint has already. */
-static struct plan decide(const struct model *m, const struct standin *x, const struct stop *stop,
-                          bool has_calls)
+static struct suffix_plan decide(const struct model *m, const struct standin *x,
+                                 const struct stop *stop, bool has_calls)
 {
-    struct plan p = {.close = x->closing, .next = x->next};
+    struct suffix_plan p = {.close = x->closing, .next = x->next};
     size_t begin = 0, end = last_stop(m, x->closing, &begin);
 
     if (x->replaced)
@@ -101,8 +101,8 @@ static int encode_behind(struct model_scratch *s, const struct stop *anchor, str
 }
 
 /* How many of ids are the close: those that it gives when it stands alone. */
-static int count_close(struct model_scratch *s, const struct plan *p, const struct token_vec *ids,
-                       uint32_t *ret, struct err *e)
+static int count_close(struct model_scratch *s, const struct suffix_plan *p,
+                       const struct token_vec *ids, uint32_t *ret, struct err *e)
 {
     struct token_vec close = {0};
     int rc = 0;
@@ -203,7 +203,7 @@ int model_suffix(const struct model *m, struct model_scratch *s, const struct ch
     const struct json *calls = json_get(last, "tool_calls");
     struct standin_in in = {.last = last, .tools = chat->tools, .kwargs = chat->kwargs};
     struct standin x;
-    struct plan p;
+    struct suffix_plan p;
     int rc;
 
     *ret = (struct model_suffix){0};

@@ -136,7 +136,7 @@ static const struct json *tool_function(const struct json *tool)
     return f ? f : tool;
 }
 
-const struct json *call_schema(const struct parser *p, bool *known)
+const struct json *tool_call_schema(const struct parser *p, bool *known)
 {
     struct str name = buf_str(&p->call.name);
 
@@ -152,19 +152,19 @@ const struct json *call_schema(const struct parser *p, bool *known)
     return NULL;
 }
 
-enum step call_ready(struct parser *p)
+enum step tool_call_ready(struct parser *p)
 {
     bool known;
 
-    call_schema(p, &known);
+    tool_call_schema(p, &known);
     p->call.ready = known;
     return known ? STEP_YES : STEP_NO;
 }
 
-void call_reset(struct parser *p)
+void tool_call_reset(struct parser *p)
 {
-    struct call *c = &p->call;
-    struct call fresh = {
+    struct tool_call *c = &p->call;
+    struct tool_call fresh = {
         .name = c->name, .id = c->id, .key = c->key, .made = c->made, .python = c->python};
 
     buf_clear(&fresh.name);
@@ -175,7 +175,7 @@ void call_reset(struct parser *p)
     *c = fresh;
 }
 
-void call_begin(struct parser *p)
+void tool_call_begin(struct parser *p)
 {
     struct parse_event ev = {
         .kind = PARSE_CALL_BEGIN, .call = p->n_calls, .text = buf_str(&p->call.name)};
@@ -188,7 +188,7 @@ void call_begin(struct parser *p)
 
 static void send_args(struct parser *p)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     size_t to = c->args_to ? c->args_to : p->pos;
 
     if (c->args_made) {
@@ -201,19 +201,19 @@ static void send_args(struct parser *p)
     }
 }
 
-void call_stream(struct parser *p)
+void tool_call_stream(struct parser *p)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
 
     if (!c->committed && (!c->ready || p->pos - p->done < p->hold_bytes))
         return;
     if (!c->committed)
-        call_begin(p);
+        tool_call_begin(p);
     send_args(p);
     core_take(p, PARSE_SOURCE, c->args_made && c->unsaid ? c->unsaid : p->pos);
 }
 
-void call_end(struct parser *p, bool broken)
+void tool_call_end(struct parser *p, bool broken)
 {
     struct parse_event ev = {.kind = PARSE_CALL_END, .call = p->n_calls, .broken = broken};
 
@@ -223,46 +223,46 @@ void call_end(struct parser *p, bool broken)
     p->marked = true;
 }
 
-void call_breaks(struct parser *p)
+void tool_call_breaks(struct parser *p)
 {
-    const struct call *c = &p->call;
+    const struct tool_call *c = &p->call;
 
     core_warn(p, "a tool call that was streamed already turned out not to be valid");
     p->quiet = true;
     if (c->args_made || c->args_to)
-        call_end(p, c->args_made);
+        tool_call_end(p, c->args_made);
 }
 
-void call_rest(struct parser *p)
+void tool_call_rest(struct parser *p)
 {
     if (p->call.ended)
         core_take_text(p);
     else
-        call_stream(p);
+        tool_call_stream(p);
 }
 
-void call_rest_ends(struct parser *p)
+void tool_call_rest_ends(struct parser *p)
 {
     if (!p->call.ended)
-        call_end(p, true);
+        tool_call_end(p, true);
     core_take(p, PARSE_SOURCE, p->pos);
     p->quiet = true;
 }
 
-void call_accept(struct parser *p)
+void tool_call_accept(struct parser *p)
 {
     if (!p->call.committed)
-        call_begin(p);
+        tool_call_begin(p);
     send_args(p);
     core_take(p, PARSE_SOURCE, p->pos);
-    call_end(p, false);
+    tool_call_end(p, false);
     if (p->call.unclosed)
         core_warn(p, "a tool call lacks its closing mark");
 }
 
-enum step call_scan_args(struct parser *p)
+enum step tool_call_scan_args(struct parser *p)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
 
     if (!c->args_from) {
         if (p->pos == core_end(p))

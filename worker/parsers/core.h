@@ -37,10 +37,17 @@ struct grammar {
     enum step (*bare)(struct parser *p);
 };
 
-enum phase { PHASE_START, PHASE_REASONING, PHASE_CONTENT, PHASE_OPENED, PHASE_UNIT, PHASE_BROKEN };
+enum parser_phase {
+    PHASE_START,
+    PHASE_REASONING,
+    PHASE_CONTENT,
+    PHASE_OPENED,
+    PHASE_UNIT,
+    PHASE_BROKEN
+};
 
 /* The call being read. */
-struct call {
+struct tool_call {
     int st;           /* the grammar's state */
     int stage;        /* the same for a grammar around another */
     int field;        /* what the value being read is */
@@ -74,7 +81,7 @@ struct parser {
     struct buf in;
     size_t base, done, pos;
     size_t mark_end; /* behind the mark of the unit at hand */
-    int phase;       /* enum phase */
+    int phase;       /* enum parser_phase */
     bool final;
     bool reasoning_open;
     bool call_closes; /* a call ends an open thought */
@@ -83,7 +90,7 @@ struct parser {
     bool in_section;  /* a section with a valid call is open */
     bool in_list;     /* between the calls of a list */
     int n_calls;
-    struct call call;
+    struct tool_call call;
     bool harmony;         /* channels: `phase` is then enum harmony_phase */
     enum parse_kind body; /* harmony: what the open message's body is */
     bool verbatim;        /* harmony: its end mark is text as well */
@@ -146,27 +153,27 @@ bool core_beyond(struct parser *p, size_t from, size_t max_bytes);
 /* --- the call at hand --- */
 
 /* Forgets the last call. */
-void call_reset(struct parser *p);
+void tool_call_reset(struct parser *p);
 /* The schema of the call's tool: *known is false when tools are given and none has its name. */
-const struct json *call_schema(const struct parser *p, bool *known);
+const struct json *tool_call_schema(const struct parser *p, bool *known);
 /* Name known and arguments begun: sets ready; NO when the name is unknown. */
-enum step call_ready(struct parser *p);
-void call_begin(struct parser *p);
+enum step tool_call_ready(struct parser *p);
+void tool_call_begin(struct parser *p);
 /* What is certain goes out once the unit is longer than hold_bytes. */
-void call_stream(struct parser *p);
+void tool_call_stream(struct parser *p);
 /* A committed call turned out not to be valid; the search for its end goes on from pos. Arguments
  * that are the model's own bytes go on up to that end; of composed ones, and behind complete ones,
  * what they have not said is text. */
-void call_breaks(struct parser *p);
+void tool_call_breaks(struct parser *p);
 /* The bytes up to pos of such a call. */
-void call_rest(struct parser *p);
+void tool_call_rest(struct parser *p);
 /* Its end, in front of pos. */
-void call_rest_ends(struct parser *p);
+void tool_call_rest_ends(struct parser *p);
 /* The call is good: what is missing goes out; source up to pos is taken. */
-void call_accept(struct parser *p);
-void call_end(struct parser *p, bool broken);
+void tool_call_accept(struct parser *p);
+void tool_call_end(struct parser *p, bool broken);
 /* A JSON object at pos becomes the arguments; YES behind its closing brace. */
-enum step call_scan_args(struct parser *p);
+enum step tool_call_scan_args(struct parser *p);
 
 /* The grammar of a kind; NULL: none, or channels. */
 const struct grammar *grammar_of(enum tool_kind kind);

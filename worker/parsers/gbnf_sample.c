@@ -7,25 +7,25 @@
 
 enum { PASSES_MAX = 200, NESTING_MAX = 500, ENDLESS = 1 << 30 };
 
-enum kind { LITERAL, RULE, SEQUENCE, CHOICE };
+enum grammar_symbol_kind { LITERAL, RULE, SEQUENCE, CHOICE };
 
 /* An expression; `next` is the next part of the sequence or choice it stands in. */
-struct node {
-    enum kind kind;
-    struct node *next;
-    struct node *parts;
+struct grammar_symbol {
+    enum grammar_symbol_kind kind;
+    struct grammar_symbol *next;
+    struct grammar_symbol *parts;
     struct str text; /* LITERAL */
     struct rule *rule;
     unsigned min; /* how often at least */
 };
 
 struct rule {
-    struct node *body;
+    struct grammar_symbol *body;
     unsigned cost;
     struct rule *next;
 };
 
-struct reading {
+struct grammar_reading {
     struct arena arena;
     struct map names; /* -> struct rule */
     struct rule *rules;
@@ -33,11 +33,11 @@ struct reading {
     unsigned depth;
 };
 
-static struct node *read_choice(struct reading *r);
+static struct grammar_symbol *read_choice(struct grammar_reading *r);
 
 /* --- reading --- */
 
-static void skip(struct reading *r)
+static void skip(struct grammar_reading *r)
 {
     while (r->p < r->end && (strchr(" \t\r\n", *r->p) || *r->p == '#')) {
         if (*r->p == '#')
@@ -54,7 +54,7 @@ static bool name_char(char c)
            c == '_' || c == '.';
 }
 
-static struct str read_name(struct reading *r)
+static struct str read_name(struct grammar_reading *r)
 {
     const char *from = r->p;
 
@@ -63,7 +63,7 @@ static struct str read_name(struct reading *r)
     return str_of(from, (size_t)(r->p - from));
 }
 
-static bool eat(struct reading *r, const char *what)
+static bool eat(struct grammar_reading *r, const char *what)
 {
     size_t n = strlen(what);
 
@@ -74,7 +74,7 @@ static bool eat(struct reading *r, const char *what)
 }
 
 /* A name that is defined here: what stands before it has ended. */
-static bool at_definition(struct reading *r)
+static bool at_definition(struct grammar_reading *r)
 {
     const char *was = r->p;
     bool is = read_name(r).len > 0;
@@ -85,7 +85,7 @@ static bool at_definition(struct reading *r)
     return is;
 }
 
-static struct rule *rule_named(struct reading *r, struct str name)
+static struct rule *rule_named(struct grammar_reading *r, struct str name)
 {
     struct rule *rule = map_get(&r->names, name);
 
@@ -98,16 +98,16 @@ static struct rule *rule_named(struct reading *r, struct str name)
     return rule;
 }
 
-static struct node *node_new(struct reading *r, enum kind kind)
+static struct grammar_symbol *node_new(struct grammar_reading *r, enum grammar_symbol_kind kind)
 {
-    struct node *n = ARENA_NEW(&r->arena, struct node);
+    struct grammar_symbol *n = ARENA_NEW(&r->arena, struct grammar_symbol);
 
     n->kind = kind;
     n->min = 1;
     return n;
 }
 
-static uint32_t read_hex(struct reading *r, unsigned digits)
+static uint32_t read_hex(struct grammar_reading *r, unsigned digits)
 {
     uint32_t v = 0;
 
@@ -125,7 +125,7 @@ static uint32_t read_hex(struct reading *r, unsigned digits)
 }
 
 /* One character of a literal or class, escapes undone. */
-static uint32_t read_char(struct reading *r)
+static uint32_t read_char(struct grammar_reading *r)
 {
     static const char from[] = "nrt0", to[] = "\n\r\t";
     uint32_t c = (unsigned char)*r->p++;
@@ -152,16 +152,16 @@ static void put_char(struct buf *out, uint32_t c)
     buf_add(out, bytes, utf8_encode(bytes, c <= 0x10ffff ? c : '?'));
 }
 
-static struct node *literal(struct reading *r, struct buf *text)
+static struct grammar_symbol *literal(struct grammar_reading *r, struct buf *text)
 {
-    struct node *n = node_new(r, LITERAL);
+    struct grammar_symbol *n = node_new(r, LITERAL);
 
     n->text = arena_str(&r->arena, buf_str(text));
     buf_done(text);
     return n;
 }
 
-static struct node *read_literal(struct reading *r)
+static struct grammar_symbol *read_literal(struct grammar_reading *r)
 {
     struct buf text = {0};
 
@@ -175,7 +175,7 @@ static struct node *read_literal(struct reading *r)
 }
 
 /* Does the class at r->p have c? Moves behind its bracket. */
-static bool class_has(struct reading *r, uint32_t c)
+static bool class_has(struct grammar_reading *r, uint32_t c)
 {
     bool has = false;
 
@@ -192,7 +192,7 @@ static bool class_has(struct reading *r, uint32_t c)
 }
 
 /* A character of the class: of what it excludes a plain one, else the first. */
-static struct node *read_class(struct reading *r)
+static struct grammar_symbol *read_class(struct grammar_reading *r)
 {
     static const char plain[] = "ax0 .-_/\n";
     bool negated = eat(r, "^");
@@ -212,7 +212,7 @@ static struct node *read_class(struct reading *r)
     return literal(r, &text);
 }
 
-static unsigned read_number(struct reading *r)
+static unsigned read_number(struct grammar_reading *r)
 {
     unsigned n = 0;
 
@@ -221,7 +221,7 @@ static unsigned read_number(struct reading *r)
     return n;
 }
 
-static bool read_times(struct reading *r, struct node *n)
+static bool read_times(struct grammar_reading *r, struct grammar_symbol *n)
 {
     if (eat(r, "*") || eat(r, "?")) {
         n->min = 0;
@@ -236,9 +236,9 @@ static bool read_times(struct reading *r, struct node *n)
     return true;
 }
 
-static struct node *read_item(struct reading *r)
+static struct grammar_symbol *read_item(struct grammar_reading *r)
 {
-    struct node *n;
+    struct grammar_symbol *n;
 
     if (eat(r, "\""))
         return read_literal(r);
@@ -255,12 +255,12 @@ static struct node *read_item(struct reading *r)
     return n;
 }
 
-static struct node *read_sequence(struct reading *r)
+static struct grammar_symbol *read_sequence(struct grammar_reading *r)
 {
-    struct node *seq = node_new(r, SEQUENCE), **last = &seq->parts;
+    struct grammar_symbol *seq = node_new(r, SEQUENCE), **last = &seq->parts;
 
     for (;;) {
-        struct node *n;
+        struct grammar_symbol *n;
 
         skip(r);
         if (r->p == r->end || *r->p == '|' || *r->p == ')' || at_definition(r))
@@ -276,9 +276,9 @@ static struct node *read_sequence(struct reading *r)
     }
 }
 
-static struct node *read_choice(struct reading *r)
+static struct grammar_symbol *read_choice(struct grammar_reading *r)
 {
-    struct node *choice = node_new(r, CHOICE), **last = &choice->parts;
+    struct grammar_symbol *choice = node_new(r, CHOICE), **last = &choice->parts;
 
     if (r->depth++ > NESTING_MAX)
         return NULL;
@@ -292,7 +292,7 @@ static struct node *read_choice(struct reading *r)
     return choice;
 }
 
-static bool read_rules(struct reading *r)
+static bool read_rules(struct grammar_reading *r)
 {
     for (skip(r); r->p < r->end; skip(r)) {
         struct rule *rule = rule_named(r, read_name(r));
@@ -315,7 +315,7 @@ static unsigned times(unsigned n, unsigned cost)
 }
 
 /* Bytes at least, and one for every rule gone through, so that no rule is gone through in vain. */
-static unsigned cost_of(const struct node *n)
+static unsigned cost_of(const struct grammar_symbol *n)
 {
     unsigned sum = 0, least = ENDLESS;
 
@@ -325,17 +325,17 @@ static unsigned cost_of(const struct node *n)
     case RULE:
         return n->rule->cost >= ENDLESS ? ENDLESS : n->rule->cost + 1;
     case SEQUENCE:
-        for (const struct node *x = n->parts; x && sum < ENDLESS; x = x->next)
+        for (const struct grammar_symbol *x = n->parts; x && sum < ENDLESS; x = x->next)
             sum += cost_of(x);
         return times(n->min, sum >= ENDLESS ? ENDLESS : sum);
     case CHOICE:
-        for (const struct node *x = n->parts; x; x = x->next)
+        for (const struct grammar_symbol *x = n->parts; x; x = x->next)
             least = MIN_OF(least, cost_of(x));
     }
     return least;
 }
 
-static void find_costs(struct reading *r)
+static void find_costs(struct grammar_reading *r)
 {
     bool changed = true;
 
@@ -351,9 +351,9 @@ static void find_costs(struct reading *r)
 }
 
 /* n has a cost, so all it needs is defined. */
-static void say(const struct node *n, struct buf *out)
+static void say(const struct grammar_symbol *n, struct buf *out)
 {
-    const struct node *best;
+    const struct grammar_symbol *best;
 
     CHECK(n);
     best = n->parts;
@@ -366,11 +366,11 @@ static void say(const struct node *n, struct buf *out)
         break;
     case SEQUENCE:
         for (unsigned i = 0; i < n->min; i++)
-            for (const struct node *x = n->parts; x; x = x->next)
+            for (const struct grammar_symbol *x = n->parts; x; x = x->next)
                 say(x, out);
         break;
     case CHOICE:
-        for (const struct node *x = n->parts; x; x = x->next)
+        for (const struct grammar_symbol *x = n->parts; x; x = x->next)
             if (cost_of(x) < cost_of(best))
                 best = x;
         say(best, out);
@@ -379,7 +379,7 @@ static void say(const struct node *n, struct buf *out)
 
 int gbnf_sample(struct str grammar, struct buf *out, struct err *e)
 {
-    struct reading r = {.p = grammar.p, .end = grammar.p + grammar.len};
+    struct grammar_reading r = {.p = grammar.p, .end = grammar.p + grammar.len};
     bool read = read_rules(&r);
     const struct rule *root = map_get(&r.names, STR("root"));
     int rc = 0;

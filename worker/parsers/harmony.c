@@ -58,7 +58,7 @@ static void take_header(struct parser *p)
 
     p->marked = true;
     if (h.recipient.len) {
-        call_reset(p);
+        tool_call_reset(p);
         p->mark_end = p->pos;
         if (str_starts(h.recipient, functions))
             buf_add_str(&p->call.name, str_sub(h.recipient, functions.len, h.recipient.len));
@@ -171,17 +171,17 @@ static enum step call_closes(struct parser *p)
 
 static enum step call_run(struct parser *p)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     enum step r;
 
     if (!c->args_from) {
-        if (p->tool != TOOL_GPT_OSS || call_ready(p) != STEP_YES)
+        if (p->tool != TOOL_GPT_OSS || tool_call_ready(p) != STEP_YES)
             return STEP_NO;
         r = core_blanks(p);
         if (r != STEP_YES)
             return r;
     }
-    r = c->args_to ? STEP_YES : call_scan_args(p);
+    r = c->args_to ? STEP_YES : tool_call_scan_args(p);
     return r == STEP_YES ? call_closes(p) : r;
 }
 
@@ -190,16 +190,16 @@ static bool call_step(struct parser *p)
     enum step r = call_run(p);
 
     if (r == STEP_YES) {
-        call_accept(p);
+        tool_call_accept(p);
         p->quiet = true;
         p->phase = H_OUTSIDE;
         return true;
     }
-    call_stream(p);
+    tool_call_stream(p);
     if (r == STEP_MORE && !p->final)
         return false;
     if (p->call.committed) {
-        call_breaks(p);
+        tool_call_breaks(p);
         p->phase = H_BROKEN;
     } else {
         stays_text(p, p->mark_end);
@@ -212,10 +212,10 @@ static bool broken_step(struct parser *p)
     size_t which = 0;
     enum step r = core_find(p, marks, ARRAY_LEN(marks), &which);
 
-    call_rest(p);
+    tool_call_rest(p);
     if (r != STEP_YES && !p->final)
         return false;
-    call_rest_ends(p);
+    tool_call_rest_ends(p);
     p->phase = H_OUTSIDE;
     return true;
 }

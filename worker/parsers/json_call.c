@@ -4,7 +4,7 @@
  *   llama3  [<|python_tag|>] object ( ; object )*
  */
 #include "worker/parsers/core.h"
-#include "worker/parsers/value.h"
+#include "worker/parsers/param_value.h"
 
 enum { ST_BEGIN, ST_OBJECT, ST_CLOSE };
 
@@ -12,7 +12,7 @@ enum { FIELD_OTHER, FIELD_NAME, FIELD_ARGS, FIELD_ARGS_TEXT };
 
 static void key_ends(struct parser *p)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     struct str key = core_cut(p, c->from, p->pos);
 
     c->field = FIELD_OTHER;
@@ -25,7 +25,7 @@ static void key_ends(struct parser *p)
 /* The first byte of a member's value. False: arguments of a kind that no call can have. */
 static bool value_begins(struct parser *p, char first)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
 
     c->from = p->pos;
     if (c->field != FIELD_ARGS)
@@ -36,7 +36,7 @@ static bool value_begins(struct parser *p, char first)
         c->args_from = c->args_sent = p->pos;
         c->args_to = 0;
         if (c->name.len)
-            return call_ready(p) == STEP_YES;
+            return tool_call_ready(p) == STEP_YES;
     }
     return first == '{' || first == '"' || first == 'n';
 }
@@ -44,7 +44,7 @@ static bool value_begins(struct parser *p, char first)
 /* `to` is behind the last byte of a string or container that is a member's value. */
 static bool value_ends(struct parser *p, size_t to)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     struct str text = core_cut(p, c->from, to);
     int field = c->field;
 
@@ -60,7 +60,7 @@ static bool value_ends(struct parser *p, size_t to)
     buf_clear(&c->name);
     if (text.p[0] != '"' || value_unquote(&c->name, text) != 0)
         return false;
-    return !c->args_from || call_ready(p) == STEP_YES;
+    return !c->args_from || tool_call_ready(p) == STEP_YES;
 }
 
 /* Looks at what the byte at pos did to the scanner; only members of the call object count. */
@@ -103,18 +103,18 @@ static enum step scan_object(struct parser *p)
 
 static enum step object_ends(struct parser *p)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
 
     if (!c->args_from && !c->args_made) {
         c->args_made = true;
         buf_puts(&c->made, "{}");
     }
-    return call_ready(p);
+    return tool_call_ready(p);
 }
 
 enum step json_call_run(struct parser *p)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     enum step r;
 
     if (c->st == ST_BEGIN) {

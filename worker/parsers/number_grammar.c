@@ -13,7 +13,7 @@ static const int64_t MOST = 9999999999999999; /* what the rule `natural` reads *
 #define FRACTION "( \".\" [0-9]{1,16} )? "
 #define EXPONENT "( [eE] ( \"+\" | \"-\" )? [0-9]{1,3} )? "
 
-struct bounds {
+struct number_bounds {
     bool has_low, has_high;
     bool below; /* numbers: `high` itself is too much */
     int64_t low, high;
@@ -139,9 +139,9 @@ static bool small(double d)
 }
 
 /* Bounds as whole numbers: inward for integers, outward for others. */
-static struct bounds bounds_of(const struct json *schema, bool whole)
+static struct number_bounds bounds_of(const struct json *schema, bool whole)
 {
-    struct bounds b = {0};
+    struct number_bounds b = {0};
     const struct json *over = json_get(schema, "exclusiveMinimum");
     const struct json *under = json_get(schema, "exclusiveMaximum");
     double d;
@@ -188,7 +188,7 @@ static void sizes(int64_t from, int64_t to, bool below, struct buf *x)
     buf_puts(x, ") ");
 }
 
-static void integers(const struct bounds *b, struct buf *x)
+static void integers(const struct number_bounds *b, struct buf *x)
 {
     bool below = !b->has_low || b->low < 0, above = !b->has_high || b->high >= 0;
 
@@ -203,7 +203,7 @@ static void integers(const struct bounds *b, struct buf *x)
     buf_puts(x, ") ");
 }
 
-static void numbers(const struct bounds *b, struct buf *x)
+static void numbers(const struct number_bounds *b, struct buf *x)
 {
     bool below = !b->has_low || b->low < 0, above = !b->has_high || b->high >= 0;
 
@@ -224,7 +224,7 @@ static void numbers(const struct bounds *b, struct buf *x)
 
 void number_grammar(const struct json *schema, bool whole, struct buf *expr)
 {
-    struct bounds b = bounds_of(schema, whole);
+    struct number_bounds b = bounds_of(schema, whole);
 
     if ((!b.has_low && !b.has_high) || (b.has_low && b.has_high && b.low > b.high))
         buf_puts(expr, whole ? "integer " : "number ");

@@ -130,7 +130,7 @@ static bool reasoning_step(struct parser *p)
 
 static void begin_call(struct parser *p)
 {
-    call_reset(p);
+    tool_call_reset(p);
     p->phase = PHASE_UNIT;
 }
 
@@ -246,20 +246,20 @@ static bool unit_step(struct parser *p)
     enum step r = p->grammar->run(p);
 
     if (r == STEP_YES) {
-        call_accept(p);
+        tool_call_accept(p);
         p->in_section = true; /* its closing tag is syntax, even if the opening one was not */
         p->quiet = true;
         p->phase = PHASE_CONTENT;
         return true;
     }
     if (r == STEP_MORE && !p->final) {
-        call_stream(p);
+        tool_call_stream(p);
         return false;
     }
     /* The same commitment that a cut just before this place would have made. */
-    call_stream(p);
+    tool_call_stream(p);
     if (p->call.committed) {
-        call_breaks(p);
+        tool_call_breaks(p);
         p->phase = PHASE_BROKEN;
         return true;
     }
@@ -277,12 +277,12 @@ static bool broken_step(struct parser *p)
     size_t which = 0;
     enum step r = core_find(p, marks, ARRAY_LEN(marks), &which);
 
-    call_rest(p);
+    tool_call_rest(p);
     if (r != STEP_YES && !p->final)
         return false;
     if (r == STEP_YES && which == 0)
         p->pos += strlen(g->end);
-    call_rest_ends(p);
+    tool_call_rest_ends(p);
     p->in_section = true;
     p->phase = PHASE_CONTENT;
     return true;
@@ -292,7 +292,7 @@ static bool step(struct parser *p)
 {
     if (p->harmony)
         return harmony_step(p);
-    switch ((enum phase)p->phase) {
+    switch ((enum parser_phase)p->phase) {
     case PHASE_START:
         return start_step(p);
     case PHASE_REASONING:

@@ -5,7 +5,7 @@
 #include "common/base/attrs.h"
 #include "common/codec/utf8.h"
 #include "worker/parsers/gbnf.h"
-#include "worker/parsers/value.h"
+#include "worker/parsers/param_value.h"
 
 enum {
     RANGES_MAX = 64,
@@ -16,16 +16,16 @@ enum {
     NONE = 0x110000, /* behind the end */
 };
 
-struct range {
+struct code_range {
     uint32_t from, to;
 };
 
 struct set {
-    struct range at[RANGES_MAX];
+    struct code_range at[RANGES_MAX];
     unsigned n;
 };
 
-struct pattern {
+struct regex_source {
     struct str in;
     size_t at;
     struct buf *x;
@@ -33,16 +33,16 @@ struct pattern {
 };
 
 /* What was read: whether it may be empty, and how many characters it counts out. */
-struct part {
+struct regex_part {
     bool empty;
     unsigned weight;
 };
 
-static struct part read_choice(struct pattern *p, unsigned depth);
+static struct regex_part read_choice(struct regex_source *p, unsigned depth);
 
 /* --- characters --- */
 
-static uint32_t peek(const struct pattern *p)
+static uint32_t peek(const struct regex_source *p)
 {
     uint32_t c;
 
@@ -51,7 +51,7 @@ static uint32_t peek(const struct pattern *p)
     return utf8_decode(str_sub(p->in, p->at, p->in.len), &c) > 0 ? c : NONE;
 }
 
-static uint32_t next(struct pattern *p)
+static uint32_t next(struct regex_source *p)
 {
     uint32_t c = NONE;
     int n = p->at < p->in.len ? utf8_decode(str_sub(p->in, p->at, p->in.len), &c) : 0;
@@ -65,7 +65,7 @@ static uint32_t next(struct pattern *p)
     return c;
 }
 
-static bool take(struct pattern *p, uint32_t c)
+static bool take(struct regex_source *p, uint32_t c)
 {
     if (peek(p) != c)
         return false;
@@ -73,7 +73,7 @@ static bool take(struct pattern *p, uint32_t c)
     return true;
 }
 
-static uint32_t hex(struct pattern *p, int digits)
+static uint32_t hex(struct regex_source *p, int digits)
 {
     uint32_t value = 0;
 
@@ -92,11 +92,11 @@ static uint32_t hex(struct pattern *p, int digits)
 
 /* --- sets --- */
 
-static void add(struct pattern *p, struct set *s, uint32_t from, uint32_t to)
+static void add(struct regex_source *p, struct set *s, uint32_t from, uint32_t to)
 {
     p->bad = p->bad || s->n == RANGES_MAX || from > to;
     if (!p->bad)
-        s->at[s->n++] = (struct range){from, to};
+        s->at[s->n++] = (struct code_range){from, to};
 }
 
 /* All that the set does not hold. */
@@ -115,7 +115,7 @@ static void invert(struct set *s)
                 first = MIN_OF(first, s->at[i].from);
         }
         if (behind == at) {
-            out.at[out.n++] = (struct range){at, MIN_OF(first - 1, (uint32_t)LAST)};
+            out.at[out.n++] = (struct code_range){at, MIN_OF(first - 1, (uint32_t)LAST)};
             behind = first;
         }
         at = behind;
@@ -124,15 +124,15 @@ static void invert(struct set *s)
 }
 
 /* The set of \d, \w, \s or its inverse; false when c names none. */
-static bool add_named(struct pattern *p, struct set *s, uint32_t c)
+static bool add_named(struct regex_source *p, struct set *s, uint32_t c)
 {
-    static const struct range digits[] = {{'0', '9'}};
-    static const struct range words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-    static const struct range spaces[] = {
+    static const struct code_range digits[] = {{'0', '9'}};
+    static const struct code_range words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+    static const struct code_range spaces[] = {
         {9, 13},          {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
         {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
     uint32_t kind = c | 0x20;
-    const struct range *from = kind == 'd' ? digits : kind == 'w' ? words : spaces;
+    const struct code_range *from = kind == 'd' ? digits : kind == 'w' ? words : spaces;
     size_t n = kind == 'd' ? ARRAY_LEN(digits) : kind == 'w' ? ARRAY_LEN(words) : ARRAY_LEN(spaces);
     struct set named = {.n = 0};
 
@@ -157,10 +157,10 @@ static bool holds(const struct set *s, uint32_t c)
 }
 
 /* A character of the set as JSON writes it: itself, or escaped where it must be. */
-static void write_set(struct pattern *p, const struct set *s)
+static void write_set(struct regex_source *p, const struct set *s)
 {
     static const char escaped[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
-    static const struct range plain[] = {{' ', '!'}, {'#', '['}, {']', LAST}};
+    static const struct code_range plain[] = {{' ', '!'}, {'#', '['}, {']', LAST}};
     size_t start = p->x->len;
     const char *sep = "| ";
     bool any = false;
@@ -200,7 +200,7 @@ static void write_set(struct pattern *p, const struct set *s)
 /* --- the parts of a pattern --- */
 
 /* What stands behind a backslash and is one character; the backslash itself is taken. */
-static uint32_t escaped_char(struct pattern *p, bool in_class)
+static uint32_t escaped_char(struct regex_source *p, bool in_class)
 {
     static const char names[] = "tnrf", values[] = "\t\n\r\f";
     uint32_t c = next(p);
@@ -219,7 +219,7 @@ static uint32_t escaped_char(struct pattern *p, bool in_class)
 }
 
 /* One end of a range, or a named set (added; NONE is returned). */
-static uint32_t class_end(struct pattern *p, struct set *s)
+static uint32_t class_end(struct regex_source *p, struct set *s)
 {
     if (!take(p, '\\'))
         return next(p);
@@ -231,7 +231,7 @@ static uint32_t class_end(struct pattern *p, struct set *s)
 }
 
 /* Behind a '['. */
-static void read_class(struct pattern *p)
+static void read_class(struct regex_source *p)
 {
     struct set s = {.n = 0};
     bool inverse = take(p, '^');
@@ -256,7 +256,7 @@ static void read_class(struct pattern *p)
     write_set(p, &s);
 }
 
-static void write_char(struct pattern *p, uint32_t c)
+static void write_char(struct regex_source *p, uint32_t c)
 {
     struct set one = {.n = 1, .at = {{c, c}}};
     char bytes[4];
@@ -269,9 +269,9 @@ static void write_char(struct pattern *p, uint32_t c)
         gbnf_lit(p->x, str_of(bytes, utf8_encode(bytes, c)));
 }
 
-static struct part read_group(struct pattern *p, unsigned depth)
+static struct regex_part read_group(struct regex_source *p, unsigned depth)
 {
-    struct part inner = {0};
+    struct regex_part inner = {0};
 
     if (take(p, '?') && !take(p, ':')) {
         (void)take(p, 'P'); /* Python's way to name one */
@@ -290,9 +290,9 @@ static struct part read_group(struct pattern *p, unsigned depth)
     return inner;
 }
 
-static struct part read_one(struct pattern *p, unsigned depth)
+static struct regex_part read_one(struct regex_source *p, unsigned depth)
 {
-    struct part one = {.weight = 1};
+    struct regex_part one = {.weight = 1};
     struct set s = {.n = 0};
     uint32_t c = next(p);
 
@@ -318,7 +318,7 @@ static struct part read_one(struct pattern *p, unsigned depth)
 }
 
 /* {m}, {m,} or {m,n} behind its bracket. */
-static void read_counts(struct pattern *p, uint32_t *min, uint32_t *max)
+static void read_counts(struct regex_source *p, uint32_t *min, uint32_t *max)
 {
     uint32_t n[2] = {0, 0};
     size_t digits[2] = {0, 0};
@@ -342,7 +342,7 @@ static void read_counts(struct pattern *p, uint32_t *min, uint32_t *max)
              (*max > TIMES_MAX && *max != UINT32_MAX);
 }
 
-static void read_times(struct pattern *p, struct part *one)
+static void read_times(struct regex_source *p, struct regex_part *one)
 {
     uint32_t min = 1, max = 1;
 
@@ -374,14 +374,14 @@ static void read_times(struct pattern *p, struct part *one)
 }
 
 /* The end of an alternative: '$' counts outside of all groups. */
-static bool ends(const struct pattern *p, size_t at)
+static bool ends(const struct regex_source *p, size_t at)
 {
     return at == p->in.len || p->in.p[at] == '|' || p->in.p[at] == ')';
 }
 
-static struct part read_sequence(struct pattern *p, unsigned depth)
+static struct regex_part read_sequence(struct regex_source *p, unsigned depth)
 {
-    struct part all = {.empty = true};
+    struct regex_part all = {.empty = true};
     size_t start;
 
     if (depth == 0 && !take(p, '^'))
@@ -389,7 +389,7 @@ static struct part read_sequence(struct pattern *p, unsigned depth)
     start = p->x->len;
     while (!p->bad && !ends(p, p->at) &&
            !(depth == 0 && p->in.p[p->at] == '$' && ends(p, p->at + 1))) {
-        struct part one = read_one(p, depth);
+        struct regex_part one = read_one(p, depth);
 
         read_times(p, &one);
         all.empty = all.empty && one.empty;
@@ -403,12 +403,12 @@ static struct part read_sequence(struct pattern *p, unsigned depth)
     return all;
 }
 
-static struct part read_choice(struct pattern *p, unsigned depth)
+static struct regex_part read_choice(struct regex_source *p, unsigned depth)
 {
-    struct part any = read_sequence(p, depth);
+    struct regex_part any = read_sequence(p, depth);
 
     while (!p->bad && take(p, '|')) {
-        struct part more;
+        struct regex_part more;
 
         buf_puts(p->x, "| ");
         more = read_sequence(p, depth);
@@ -421,7 +421,7 @@ static struct part read_choice(struct pattern *p, unsigned depth)
 
 bool pattern_grammar(struct str pattern, struct buf *expr)
 {
-    struct pattern p = {.in = pattern, .x = expr};
+    struct regex_source p = {.in = pattern, .x = expr};
     size_t start = expr->len;
 
     buf_puts(expr, "( ");

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "worker/parsers/core.h"
-#include "worker/parsers/value.h"
+#include "worker/parsers/param_value.h"
 
 enum { ST_BEGIN, ST_OPEN, ST_NAME, ST_ARGS, ST_AFTER };
 
-/* Where in the parameters: struct call's `field`. */
+/* Where in the parameters: struct tool_call's `field`. */
 enum { IN_KEY, BEHIND_KEY, IN_VALUE, BEHIND_VALUE };
 
 enum { NAME_MAX_BYTES = 256 };
@@ -22,7 +22,7 @@ static bool word_byte(char c)
 
 static enum step read_name(struct parser *p)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
 
     for (; p->pos < core_end(p); p->pos++) {
         char byte = core_at(p, p->pos);
@@ -32,7 +32,7 @@ static enum step read_name(struct parser *p)
             c->from = 0;
             c->st = ST_ARGS;
             c->args_made = true;
-            return call_ready(p);
+            return tool_call_ready(p);
         }
         if (!word_byte(byte) || p->pos - c->from > NAME_MAX_BYTES)
             return STEP_NO;
@@ -40,7 +40,7 @@ static enum step read_name(struct parser *p)
     return STEP_MORE;
 }
 
-static void begin_param(struct call *c)
+static void begin_param(struct tool_call *c)
 {
     buf_puts(&c->made, c->n_params++ ? ", \"" : "{\"");
     value_escape(&c->made, buf_str(&c->key));
@@ -51,7 +51,7 @@ static void begin_param(struct call *c)
 }
 
 /* Between parameters, in a key or behind it. DONE: the parenthesis has closed. */
-static enum python_step key_byte(struct call *c, char byte)
+static enum python_step key_byte(struct tool_call *c, char byte)
 {
     bool key_over = c->field == BEHIND_KEY || core_blank(byte) || byte == '=';
 
@@ -75,7 +75,7 @@ static enum python_step key_byte(struct call *c, char byte)
 }
 
 /* Behind a value. */
-static enum python_step behind_byte(struct call *c, char byte)
+static enum python_step behind_byte(struct tool_call *c, char byte)
 {
     if (core_blank(byte))
         return PYTHON_MORE;
@@ -85,7 +85,7 @@ static enum python_step behind_byte(struct call *c, char byte)
     return byte == ',' ? PYTHON_MORE : PYTHON_BAD;
 }
 
-static enum python_step args_byte(struct call *c, char byte)
+static enum python_step args_byte(struct tool_call *c, char byte)
 {
     enum python_step r;
 
@@ -104,7 +104,7 @@ static enum python_step args_byte(struct call *c, char byte)
 /* The parameters, up to the parenthesis that closes the call. */
 static enum step read_args(struct parser *p)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
 
     enum python_step r = PYTHON_MORE;
 
@@ -140,7 +140,7 @@ static enum step after_call(struct parser *p)
 
 static enum step open_list(struct parser *p)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     enum step r = core_blanks(p);
 
     if (r == STEP_YES && c->st == ST_BEGIN && !p->in_list)
@@ -158,7 +158,7 @@ static enum step open_list(struct parser *p)
 
 static enum step python_run(struct parser *p)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     enum step r = STEP_YES;
 
     if (c->st <= ST_OPEN)

@@ -5,7 +5,7 @@
 #include "common/base/attrs.h"
 #include "common/codec/hex.h"
 #include "worker/parsers/object_scan.h"
-#include "worker/parsers/value.h"
+#include "worker/parsers/param_value.h"
 
 enum {
     VALUE, /* a value must come */

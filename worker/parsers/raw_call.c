@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "worker/parsers/core.h"
-#include "worker/parsers/value.h"
+#include "worker/parsers/param_value.h"
 
 #define SEP "<｜tool▁sep｜>"
 
@@ -20,7 +20,7 @@ enum { NAME_MAX_BYTES = 256 };
 static enum step read_upto(struct parser *p, const char *const *marks, size_t n, struct buf *into,
                            size_t *which)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     enum step r;
 
     if (!c->from)
@@ -44,10 +44,10 @@ static enum step read_args(struct parser *p)
         r = core_blanks(p);
         if (r != STEP_YES)
             return r;
-        if (core_over(p) || core_at(p, p->pos) != '{' || call_ready(p) != STEP_YES)
+        if (core_over(p) || core_at(p, p->pos) != '{' || tool_call_ready(p) != STEP_YES)
             return STEP_NO;
     }
-    return call_scan_args(p);
+    return tool_call_scan_args(p);
 }
 
 /* --- DeepSeek --- */
@@ -62,7 +62,7 @@ static enum step deepseek_name(struct parser *p, const char *stop)
 
 static enum step v3_step(struct parser *p)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
 
     switch (c->st) {
     case ST_BEGIN:
@@ -208,7 +208,7 @@ static enum step mistral_begin(struct parser *p)
 static enum step mistral_name(struct parser *p)
 {
     static const char *const marks[] = {"{", "[ARGS]", "[CALL_ID]"};
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     bool id = c->stage == STAGE_ID;
     size_t which = 0;
     enum step r = read_upto(p, marks, id ? 2 : 3, id ? &c->id : &c->name, &which);

@@ -3,8 +3,8 @@
 #include "common/base/attrs.h"
 #include "common/base/vec.h"
 #include "worker/parsers/number_grammar.h"
+#include "worker/parsers/param_value.h"
 #include "worker/parsers/pattern_grammar.h"
-#include "worker/parsers/value.h"
 
 struct schema_ref {
     struct schema_ref *next;
@@ -19,14 +19,14 @@ struct schema_edge {
     struct schema_ref *to;
 };
 
-struct property {
+struct schema_property {
     struct str key;
     const struct json *value;
     bool required;
 };
 
 struct properties {
-    VEC(struct property) list;
+    VEC(struct schema_property) list;
     VEC(struct str) required;
     const struct json *more; /* additionalProperties */
     unsigned visits;         /* schemas and members looked at: allOf may fan out without end */
@@ -307,14 +307,14 @@ static void write_array(struct schema_grammar *s, const struct json *schema, uns
 
 static void add_property(struct properties *p, const struct json_member *m)
 {
-    struct property *at = NULL;
+    struct schema_property *at = NULL;
 
     for (size_t i = 0; i < p->list.n; i++)
         if (str_eq(p->list.at[i].key, json_string(&m->key)))
             at = &p->list.at[i];
     if (!at)
         at = vec_push(&p->list);
-    *at = (struct property){.key = json_string(&m->key), .value = &m->value};
+    *at = (struct schema_property){.key = json_string(&m->key), .value = &m->value};
 }
 
 static size_t json_size(const struct json *v)

@@ -11,11 +11,11 @@
 #include <string.h>
 
 #include "worker/parsers/core.h"
-#include "worker/parsers/value.h"
+#include "worker/parsers/param_value.h"
 
 enum { ST_NAME, ST_BODY, ST_KEY, ST_KIND, ST_VALUE_TAG, ST_VALUE, ST_JSON, ST_DONE };
 
-/* How much of the value being read is out: struct call's `field`. */
+/* How much of the value being read is out: struct tool_call's `field`. */
 enum { VALUE_WAITS, VALUE_TEXT, VALUE_JSON };
 
 enum { NAME_MAX_BYTES = 256 };
@@ -53,7 +53,7 @@ static void self_close(struct parser *p, const char *mark)
 
 static enum step read_name(struct parser *p, const struct tags *t)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     size_t which = 0;
     enum step r;
 
@@ -73,12 +73,12 @@ static enum step read_name(struct parser *p, const struct tags *t)
         core_eat(p, t->name_stops[0]);
     else if (t->kind == TOOL_DEEPSEEK_V32)
         self_close(p, t->name_stops[which]);
-    return call_ready(p);
+    return tool_call_ready(p);
 }
 
 static enum step call_over(struct parser *p)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
 
     buf_puts(&c->made, c->n_params ? "}" : "{}");
     return STEP_YES;
@@ -93,7 +93,7 @@ static enum step call_unclosed(struct parser *p)
 
 static enum step body_step(struct parser *p, const struct tags *t)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     enum step param, end, section;
 
     if (core_blanks(p) != STEP_YES)
@@ -125,7 +125,7 @@ static enum step body_step(struct parser *p, const struct tags *t)
 
 static enum step read_key(struct parser *p, const struct tags *t)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     size_t which;
     struct str key;
     bool known;
@@ -138,7 +138,7 @@ static enum step read_key(struct parser *p, const struct tags *t)
     key = core_cut(p, c->from, p->pos);
     buf_clear(&c->key);
     buf_add_str(&c->key, t->loose ? str_trim(key) : key);
-    c->types = value_param_types(call_schema(p, &known), buf_str(&c->key));
+    c->types = value_param_types(tool_call_schema(p, &known), buf_str(&c->key));
     if (!c->types && !t->loose)
         c->types = TYPE_STRING;
     core_eat(p, t->key_stop);
@@ -187,7 +187,7 @@ static enum step read_value_tag(struct parser *p, const struct tags *t)
 
 static void begin_param(struct parser *p)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
 
     buf_puts(&c->made, c->n_params++ ? ", \"" : "{\"");
     value_escape(&c->made, buf_str(&c->key));
@@ -217,7 +217,7 @@ static bool verbatim(const struct parser *p, const struct tags *t)
 /* Text so far of a string that is not over: all but what may still be layout or a mark. */
 static void compose_piece(struct parser *p, const struct tags *t)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     struct str s = core_cut(p, c->from, p->pos);
 
     if (!verbatim(p, t))
@@ -249,7 +249,7 @@ static bool may_be_json(const struct parser *p, const struct tags *t)
 /* One byte of the value that is followed as JSON; args_from is set where the JSON ends. */
 static void follow_byte(struct parser *p, size_t at)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     char byte = core_at(p, at);
     bool begun = c->scan.state != SCAN_VALUE || c->scan.depth > 0;
 
@@ -276,7 +276,7 @@ static void follow_byte(struct parser *p, size_t at)
  * NO, with pos at the byte that is wrong: it has begun to and is no JSON. */
 static enum step compose_json(struct parser *p, const struct tags *t)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
     size_t at = MAX_OF(c->args_sent, c->from);
     size_t to;
 
@@ -300,7 +300,7 @@ static enum step compose_json(struct parser *p, const struct tags *t)
 
 static enum step compose_value(struct parser *p, const struct tags *t)
 {
-    struct call *c = &p->call;
+    struct tool_call *c = &p->call;
 
     if (compose_json(p, t) != STEP_YES)
         return STEP_NO;
@@ -341,7 +341,7 @@ static enum step read_value(struct parser *p, const struct tags *t)
 
 static enum step json_body(struct parser *p, const struct tags *t)
 {
-    enum step r = p->call.args_to ? STEP_YES : call_scan_args(p);
+    enum step r = p->call.args_to ? STEP_YES : tool_call_scan_args(p);
 
     return r == STEP_YES ? core_eat_close(p, t->grammar.end) : r;
 }

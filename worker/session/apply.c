@@ -1,5 +1,5 @@
-/* One commit record -> turns in the forest. Everything in it is checked before anything is linked:
- * a record that makes no sense is refused whole. */
+/* One commit record -> checkpoints in the forest. Everything in it is checked before anything is
+ * linked: a record that makes no sense is refused whole. */
 #include <string.h>
 
 #include "worker/session/commit.h"
@@ -10,23 +10,23 @@ enum { MESSAGES_MAX = 1 << 24, TOTAL_MAX = INT32_MAX };
 
 /* What a commit record says, before it is carried out. */
 struct commit {
-    struct call call;
+    struct call_record call;
     unsigned flags;
-    struct gate *gate;
+    struct prompt_env *env;
     const struct json *tools, *kwargs;
-    struct node *base;
+    struct message_node *base;
     const struct json **messages;
     uint32_t n_messages;
-    struct turn *parent;
+    struct checkpoint *parent;
     uint32_t chain;
-    struct turn *run;
+    struct checkpoint *run;
     uint32_t common;
-    uint32_t n_rest;      /* ids behind those */
-    struct turn *answers; /* in the forest's arena, without links */
-    enum commit_twin *modes;
-    struct turn **twins;
+    uint32_t n_rest;            /* ids behind those */
+    struct checkpoint *answers; /* in the forest's arena, without links */
+    enum commit_duplicate *modes;
+    struct checkpoint **duplicates;
     uint32_t n_answers;
-    struct turn shared; /* fields that all answers have in common */
+    struct checkpoint shared; /* fields that all answers have in common */
 };
 
 static int bad(struct err *e, const char *what)
@@ -47,12 +47,12 @@ static int read_json(struct record_in *r, struct arena *tmp, bool optional, cons
     return 0;
 }
 
-static struct turn *read_turn(const struct forest *f, struct record_in *r)
+static struct checkpoint *read_checkpoint(const struct forest *f, struct record_in *r)
 {
     uint32_t id = record_u32(r);
 
-    if (id < f->turns.n)
-        return f->turns.at[id];
+    if (id < f->checkpoints.n)
+        return f->checkpoints.at[id];
     r->bad = true;
     return NULL;
 }
@@ -62,23 +62,23 @@ static struct turn *read_turn(const struct forest *f, struct record_in *r)
 static int read_place(struct forest *f, struct record_in *r, struct arena *tmp, struct commit *c,
                       struct err *e)
 {
-    if (c->flags & COMMIT_NEW_GATE) {
+    if (c->flags & COMMIT_NEW_ENV) {
         if (read_json(r, tmp, true, &c->tools, e) != 0 ||
             read_json(r, tmp, true, &c->kwargs, e) != 0)
             return -1;
-        if (forest_gate(f, c->tools, c->kwargs))
+        if (forest_env(f, c->tools, c->kwargs))
             return bad(e, "a new gate is not new");
     } else {
         uint32_t id = record_u32(r);
 
-        if (id >= f->gates.n)
+        if (id >= f->envs.n)
             return bad(e, "unknown gate");
-        c->gate = f->gates.at[id];
+        c->env = f->envs.at[id];
     }
     if (c->flags & COMMIT_BASE) {
         uint32_t id = record_u32(r);
 
-        if (id >= f->nodes.n || f->nodes.at[id]->gate != c->gate)
+        if (id >= f->nodes.n || f->nodes.at[id]->env != c->env)
             return bad(e, "unknown node");
         c->base = f->nodes.at[id];
     }
@@ -93,9 +93,9 @@ static int read_place(struct forest *f, struct record_in *r, struct arena *tmp, 
     return 0;
 }
 
-static int read_versions(struct forest *f, struct record_in *r, struct turn *t, struct err *e)
+static int read_versions(struct forest *f, struct record_in *r, struct checkpoint *t, struct err *e)
 {
-    struct turn_version *v;
+    struct checkpoint_version *v;
     uint32_t at = 0;
 
     /* An engine may name more versions than it sampled tokens: their spans are empty. */
@@ -115,7 +115,7 @@ static int read_versions(struct forest *f, struct record_in *r, struct turn *t, 
     return 0;
 }
 
-static int read_tokens(struct forest *f, struct record_in *r, bool text, struct turn *t,
+static int read_tokens(struct forest *f, struct record_in *r, bool text, struct checkpoint *t,
                        struct err *e)
 {
     const char *ids = record_ids(r, &t->n);
@@ -128,7 +128,7 @@ static int read_tokens(struct forest *f, struct record_in *r, bool text, struct 
     return read_versions(f, r, t, e);
 }
 
-static void read_basis(struct forest *f, struct record_in *r, struct turn *t)
+static void read_basis(struct forest *f, struct record_in *r, struct checkpoint *t)
 {
     uint64_t cached;
 
@@ -143,7 +143,7 @@ static int read_answer(struct forest *f, struct record_in *r, struct commit *c, 
                        struct err *e)
 {
     struct arena tmp = {0};
-    struct turn *t = &c->answers[i];
+    struct checkpoint *t = &c->answers[i];
     const struct json *message;
     struct str experts;
     int rc;
@@ -171,15 +171,15 @@ static int read_answer(struct forest *f, struct record_in *r, struct commit *c, 
     t->queue_us = record_u(r);
     t->engine_us = record_u(r);
     t->gateway_us = record_u(r);
-    c->modes[i] = (enum commit_twin)record_u(r);
-    if (c->modes[i] != TWIN_NONE)
-        c->twins[i] = read_turn(f, r);
+    c->modes[i] = (enum commit_duplicate)record_u(r);
+    if (c->modes[i] != DUPLICATE_NONE)
+        c->duplicates[i] = read_checkpoint(f, r);
     if (c->flags & COMMIT_BASIS)
         read_basis(f, r, t);
-    return r->bad || c->modes[i] > TWIN_KEEP ? bad(e, "torn answer") : 0;
+    return r->bad || c->modes[i] > DUPLICATE_KEEP ? bad(e, "torn answer") : 0;
 }
 
-static void read_why(struct forest *f, struct record_in *r, struct turn *t)
+static void read_why(struct forest *f, struct record_in *r, struct checkpoint *t)
 {
     uint64_t cause = record_u(r);
 
@@ -194,7 +194,7 @@ static void read_why(struct forest *f, struct record_in *r, struct turn *t)
 
 static int check_context(struct commit *c, struct err *e)
 {
-    struct turn *t = &c->shared;
+    struct checkpoint *t = &c->shared;
     uint64_t before = c->parent ? c->parent->total : 0;
 
     if (t->trim > (c->parent ? c->parent->n : 0))
@@ -211,16 +211,16 @@ static int check_context(struct commit *c, struct err *e)
 
 static int read_context(struct forest *f, struct record_in *r, struct commit *c, struct err *e)
 {
-    struct turn *t = &c->shared;
+    struct checkpoint *t = &c->shared;
 
     t->trim = record_u32(r);
     t->n_close = record_u32(r);
     if (c->flags & COMMIT_SENT)
         t->sent = record_u64(r);
     if (c->flags & COMMIT_RUN) {
-        c->run = read_turn(f, r);
+        c->run = read_checkpoint(f, r);
         c->common = record_u32(r);
-        if (!c->run || c->common > run_length(&c->run->context))
+        if (!c->run || c->common > context_run_length(&c->run->context))
             return bad(e, "shares more context than there is");
     }
     if (!record_ids(r, &c->n_rest))
@@ -253,7 +253,7 @@ static int read_commit(struct session *s, struct record_in *r, struct arena *tmp
     if (!(c->flags & COMMIT_RAW) && read_place(f, r, tmp, c, e) != 0)
         return -1;
     if (c->flags & COMMIT_PARENT) {
-        c->parent = read_turn(f, r);
+        c->parent = read_checkpoint(f, r);
         if (!c->parent || !c->parent->node || (c->flags & COMMIT_RAW))
             return bad(e, "stands on a turn that does not exist");
     }
@@ -266,7 +266,7 @@ static int read_commit(struct session *s, struct record_in *r, struct arena *tmp
         return bad(e, "impossible number of answers");
     c->answers = arena_calloc(&f->arena, c->n_answers, sizeof(*c->answers));
     c->modes = arena_calloc(tmp, c->n_answers, sizeof(*c->modes));
-    c->twins = arena_calloc(tmp, c->n_answers, sizeof(struct turn *));
+    c->duplicates = arena_calloc(tmp, c->n_answers, sizeof(struct checkpoint *));
     for (uint32_t i = 0; i < c->n_answers; i++) {
         if (read_answer(f, r, c, i, e) != 0)
             return -1;
@@ -280,31 +280,31 @@ static int read_commit(struct session *s, struct record_in *r, struct arena *tmp
 
 /* --- carrying out --- */
 
-static struct node *make_place(struct forest *f, const struct commit *c)
+static struct message_node *make_place(struct forest *f, const struct commit *c)
 {
-    struct gate *g = c->gate ? c->gate : forest_gate_add(f, c->tools, c->kwargs);
-    struct node *at = c->base ? c->base : &g->root;
+    struct prompt_env *g = c->env ? c->env : forest_env_add(f, c->tools, c->kwargs);
+    struct message_node *at = c->base ? c->base : &g->root;
 
     for (uint32_t i = 0; i < c->n_messages; i++)
         at = forest_child(f, at, c->messages[i]);
     return at;
 }
 
-static void link_node(struct session *s, struct turn *t, struct node *prompt)
+static void link_node(struct session *s, struct checkpoint *t, struct message_node *prompt)
 {
     t->node = forest_child_of_own(&s->forest, prompt, t->message);
     t->older = t->node->newest;
     t->node->newest = t;
     forest_note_echo(&s->forest, t->node);
     prompt->samples++;
-    for (struct node *n = prompt; n->depth > 0 && !(t->parent && n == t->parent->node);
+    for (struct message_node *n = prompt; n->depth > 0 && !(t->parent && n == t->parent->node);
          n = n->parent)
         n->through = t;
 }
 
-static void unlink_node(struct turn *t)
+static void unlink_node(struct checkpoint *t)
 {
-    struct turn **at = &t->node->newest;
+    struct checkpoint **at = &t->node->newest;
 
     while (*at && *at != t)
         at = &(*at)->older;
@@ -314,9 +314,9 @@ static void unlink_node(struct turn *t)
 }
 
 /* The newest of a node stands first. */
-static void bring_forward(struct turn *t)
+static void bring_forward(struct checkpoint *t)
 {
-    struct node *n = t->node;
+    struct message_node *n = t->node;
 
     unlink_node(t);
     t->hidden = false;
@@ -324,24 +324,25 @@ static void bring_forward(struct turn *t)
     n->newest = t;
 }
 
-static void link_twin(struct session *s, struct turn *t, struct turn *twin, enum commit_twin mode)
+static void link_duplicate(struct session *s, struct checkpoint *t, struct checkpoint *duplicate,
+                           enum commit_duplicate mode)
 {
     s->refreshed++;
-    if (mode == TWIN_REPLACE) {
-        if (twin->parent)
-            twin->parent->children--;
-        unlink_node(twin);
+    if (mode == DUPLICATE_REPLACE) {
+        if (duplicate->parent)
+            duplicate->parent->children--;
+        unlink_node(duplicate);
         return;
     }
     unlink_node(t);
     if (t->parent)
         t->parent->children--;
-    twin->seq = t->seq;
-    bring_forward(twin);
+    duplicate->seq = t->seq;
+    bring_forward(duplicate);
 }
 
 /* What clients name the answer and its calls by. */
-static void note_ids(struct forest *f, struct turn *t)
+static void note_ids(struct forest *f, struct checkpoint *t)
 {
     const struct json *calls = json_get(t->message, "tool_calls");
 
@@ -355,27 +356,27 @@ static void note_ids(struct forest *f, struct turn *t)
     }
 }
 
-static int link_turn(struct session *s, const struct commit *c, uint32_t i, struct node *prompt,
-                     struct err *e)
+static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i,
+                           struct message_node *prompt, struct err *e)
 {
     struct forest *f = &s->forest;
-    struct turn *t = &c->answers[i], *twin = c->twins[i];
+    struct checkpoint *t = &c->answers[i], *duplicate = c->duplicates[i];
 
-    t->id = (uint32_t)f->turns.n;
+    t->id = (uint32_t)f->checkpoints.n;
     t->answer = i;
     t->seq = s->next_seq++;
     t->total = c->shared.total + t->n;
     t->text = t->n == 0 || (t->parent && t->parent->text);
-    *vec_push(&f->turns) = t;
+    *vec_push(&f->checkpoints) = t;
     f->tokens += t->n;
     if (t->parent)
         t->parent->children++;
     if (prompt)
         link_node(s, t, prompt);
     note_ids(f, t);
-    if (twin && !twin->hidden && twin->node == t->node && twin != t) {
+    if (duplicate && !duplicate->hidden && duplicate->node == t->node && duplicate != t) {
         t->cause = CAUSE_SAME_ANSWER;
-        link_twin(s, t, twin, c->modes[i]);
+        link_duplicate(s, t, duplicate, c->modes[i]);
     }
     s->forks[t->cause]++;
     if (s->residence == RESIDENT)
@@ -396,30 +397,30 @@ static size_t padded(size_t n)
 }
 
 /* The bulk of the call: out of the record, and before that what the run cannot share. */
-static int make_payload(struct session *s, struct commit *c, struct record_in body, struct run *run,
-                        struct err *e)
+static int make_payload(struct session *s, struct commit *c, struct record_in body,
+                        struct context_run *run, struct err *e)
 {
-    const struct run *base = c->run ? &c->run->context : NULL;
-    bool copies = base && !run_extends(base, c->common);
+    const struct context_run *base = c->run ? &c->run->context : NULL;
+    bool copies = base && !context_run_extends(base, c->common);
     struct commit_bulk bulk = {0};
     struct record_in again = body;
     struct commit_sum sum;
     size_t before, at;
 
     if (walk_commit(&body, &sum, &bulk, e) != 0 ||
-        (copies && session_recall_turn(s, c->run, e) != 0))
+        (copies && session_recall_checkpoint(s, c->run, e) != 0))
         return -1;
     if (bulk.n + (uint64_t)c->common * sizeof(int32_t) > UINT32_MAX)
         return bad(e, "too large");
     before = forest_run(&s->forest, run, base, c->common, c->n_rest) * sizeof(int32_t);
     run->payload = payload_new(s, c->call.number, before + bulk.n, copies);
     if (before > 0)
-        run_copy(base, c->common, (int32_t *)(void *)run->payload->bytes);
+        context_run_copy(base, c->common, (int32_t *)(void *)run->payload->bytes);
     bulk = (struct commit_bulk){.to = run->payload->bytes + before};
     (void)walk_commit(&again, &sum, &bulk, e);
     at = run->n * sizeof(int32_t);
     for (uint32_t i = 0; i < c->n_answers; i++) {
-        struct turn *t = &c->answers[i];
+        struct checkpoint *t = &c->answers[i];
 
         t->context = *run;
         t->at = (uint32_t)at;
@@ -431,24 +432,24 @@ static int make_payload(struct session *s, struct commit *c, struct record_in bo
 static int carry_out(struct session *s, struct commit *c, struct record_in body, struct err *e)
 {
     struct forest *f = &s->forest;
-    struct node *prompt;
-    struct run run;
+    struct message_node *prompt;
+    struct context_run run;
 
     if (make_payload(s, c, body, &run, e) != 0)
         return -1;
     prompt = c->flags & COMMIT_RAW ? NULL : make_place(f, c);
-    c->call.first_turn = (uint32_t)f->turns.n;
-    c->call.n_turns = c->n_answers;
+    c->call.first_checkpoint = (uint32_t)f->checkpoints.n;
+    c->call.n_checkpoints = c->n_answers;
     s->trimmed += c->shared.trim;
     for (uint32_t i = 0; i < c->n_answers; i++) {
         c->answers[i].call = (uint32_t)f->calls.n;
-        if (link_turn(s, c, i, prompt, e) != 0)
+        if (link_checkpoint(s, c, i, prompt, e) != 0)
             return -1;
     }
     return 0;
 }
 
-static void add_call(struct session *s, const struct call *call)
+static void add_call(struct session *s, const struct call_record *call)
 {
     struct forest *f = &s->forest;
     struct hash_entry *same =
@@ -522,7 +523,7 @@ int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms
         c.call.key = forest_str(&s->forest, record_str(r));
     if (c.flags & COMMIT_EXHAUSTED) {
         rc = close_chain(s, r, &c, e);
-        c.call.first_turn = (uint32_t)s->forest.turns.n;
+        c.call.first_checkpoint = (uint32_t)s->forest.checkpoints.n;
     } else {
         rc = read_commit(s, r, &tmp, &c, e);
         if (rc == 0)
@@ -595,7 +596,7 @@ static uint32_t walk_answer(struct record_in *r, unsigned flags, struct commit_b
     experts = record_str(r);
     put_bulk(bulk, experts.p, experts.len);
     skip_us(r, 7); /* experts' four, three times */
-    if (record_u(r) != TWIN_NONE)
+    if (record_u(r) != DUPLICATE_NONE)
         skip_us(r, 1);
     if (flags & COMMIT_BASIS) {
         skip_strs(r, 1);
@@ -606,7 +607,7 @@ static uint32_t walk_answer(struct record_in *r, unsigned flags, struct commit_b
 
 static void skip_place(struct record_in *r, unsigned flags)
 {
-    if (flags & COMMIT_NEW_GATE)
+    if (flags & COMMIT_NEW_ENV)
         skip_strs(r, 2);
     else
         skip_us(r, 1);

@@ -37,8 +37,8 @@ static bool has_forest_branches(const struct session *s)
 /* Completions have no history: each is a branch of its own under every policy. */
 static void add_completions(struct session *s, struct branch_vec *out)
 {
-    for (size_t i = 0; i < s->forest.turns.n; i++) {
-        struct turn *t = s->forest.turns.at[i];
+    for (size_t i = 0; i < s->forest.checkpoints.n; i++) {
+        struct checkpoint *t = s->forest.checkpoints.at[i];
 
         if (!t->node)
             *vec_push(out) = (struct branch){.head = t, .seq = t->seq};
@@ -59,8 +59,8 @@ void session_checkpoints(struct session *s, struct branch_vec *out)
     char *seen;
 
     if (has_forest_branches(s)) {
-        for (size_t i = 0; i < s->forest.turns.n; i++) {
-            struct turn *t = s->forest.turns.at[i];
+        for (size_t i = 0; i < s->forest.checkpoints.n; i++) {
+            struct checkpoint *t = s->forest.checkpoints.at[i];
 
             if (!t->hidden)
                 *vec_push(out) = (struct branch){.head = t, .seq = t->seq};
@@ -68,12 +68,12 @@ void session_checkpoints(struct session *s, struct branch_vec *out)
         sort(out);
         return;
     }
-    /* Turns that a rollback dropped stand in no branch. */
+    /* Checkpoints that a rollback dropped stand in no branch. */
     session_branches(s, out);
-    seen = mem_zalloc(s->forest.turns.n + 1);
+    seen = mem_zalloc(s->forest.checkpoints.n + 1);
     for (size_t i = 0, heads = out->n; i < heads; i++) {
         seen[out->at[i].head->id] = 1;
-        for (struct turn *t = out->at[i].head->parent; t && !seen[t->id]; t = t->parent) {
+        for (struct checkpoint *t = out->at[i].head->parent; t && !seen[t->id]; t = t->parent) {
             seen[t->id] = 1;
             *vec_push(out) = (struct branch){.head = t, .seq = t->seq};
         }

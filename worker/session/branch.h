@@ -1,6 +1,6 @@
 /*
- * struct branch: one trajectory-to-be: a generated turn and the path behind it. What an export
- * walks over; borrowed from the session, valid while it is pinned.
+ * struct branch: one trajectory-to-be: a generated checkpoint and the path behind it. What an
+ * export walks over; borrowed from the session, valid while it is pinned.
  */
 #ifndef RG_SESSION_BRANCH_H
 #define RG_SESSION_BRANCH_H
@@ -9,11 +9,12 @@
 #include "worker/session/forest.h"
 
 struct branch {
-    struct turn *head;
+    struct checkpoint *head;
     uint32_t seq;       /* export order */
     const char *reason; /* materialization_reason, or NULL */
-    struct turn *tail;  /* context of this turn stands behind the head, though its answer is gone */
-    uint32_t tail_end;  /* with it: the branch is the first so many ids of the tail's path */
+    struct checkpoint
+        *tail; /* context of this checkpoint stands behind the head, though its answer is gone */
+    uint32_t tail_end; /* with it: the branch is the first so many ids of the tail's path */
 };
 
 struct branch_vec {

@@ -22,7 +22,7 @@ const char *session_cause_name(enum session_cause c)
     return NAMES[c];
 }
 
-static void set_diff(struct session *s, struct plan *p, const struct node *stored,
+static void set_diff(struct session *s, struct plan *p, const struct message_node *stored,
                      const struct message *request)
 {
     struct message_diff d;
@@ -34,16 +34,16 @@ static void set_diff(struct session *s, struct plan *p, const struct node *store
     p->pub.diff_request = d.request;
 }
 
-/* The gate under which the conversation has answers beyond its first `covered` messages, or, for
- * one that has none here, under which it is known. */
-static struct gate *known_elsewhere(struct session *s, struct plan *p, uint32_t covered)
+/* The environment under which the conversation has answers beyond its first `covered` messages, or,
+ * for one that has none here, under which it is known. */
+static struct prompt_env *known_elsewhere(struct session *s, struct plan *p, uint32_t covered)
 {
     struct walk w;
 
-    for (size_t i = s->forest.gates.n, tried = 0; i-- > 0 && tried < GATES_TRIED; tried++) {
-        struct gate *g = s->forest.gates.at[i];
+    for (size_t i = s->forest.envs.n, tried = 0; i-- > 0 && tried < GATES_TRIED; tried++) {
+        struct prompt_env *g = s->forest.envs.at[i];
 
-        if (g == p->gate)
+        if (g == p->env)
             continue;
         forest_walk(&s->forest, g, p->chat.messages, p->arena, &w);
         if (!p->prompt && w.n_matched == w.n)
@@ -62,7 +62,7 @@ static bool same_value(const struct json *a, const struct json *b)
     return no_a || no_b ? no_a == no_b : json_equal(a, b);
 }
 
-static void cause_of_gate(struct plan *p, const struct gate *g)
+static void cause_of_env(struct plan *p, const struct prompt_env *g)
 {
     bool tools = !same_value(g->tools, p->chat.tools);
     struct message_diff d;
@@ -78,7 +78,7 @@ static void cause_of_gate(struct plan *p, const struct gate *g)
     p->pub.diff_request = d.request;
 }
 
-/* How many messages of the request an answer under its own gate covers. */
+/* How many messages of the request an answer under its own environment covers. */
 static uint32_t known_here(const struct plan *p)
 {
     uint32_t n = p->walk.n_matched;
@@ -98,12 +98,14 @@ static bool has_other_answers(const struct plan *p, uint32_t covered)
 }
 
 /* The newest answer after this node, for comparing with a rewritten one. */
-static const struct node *newest_sample(const struct session *s, const struct node *at)
+static const struct message_node *newest_sample(const struct session *s,
+                                                const struct message_node *at)
 {
-    size_t oldest = s->forest.turns.n > TURNS_TRIED ? s->forest.turns.n - TURNS_TRIED : 0;
+    size_t oldest =
+        s->forest.checkpoints.n > TURNS_TRIED ? s->forest.checkpoints.n - TURNS_TRIED : 0;
 
-    for (size_t i = s->forest.turns.n; i-- > oldest;) {
-        const struct node *n = s->forest.turns.at[i]->node;
+    for (size_t i = s->forest.checkpoints.n; i-- > oldest;) {
+        const struct message_node *n = s->forest.checkpoints.at[i]->node;
 
         if (n && n->parent == at)
             return n;
@@ -112,17 +114,17 @@ static const struct node *newest_sample(const struct session *s, const struct no
 }
 
 /* The request leaves what is stored behind `at`, with message `unmatched`. */
-static void cause_of_fork(struct session *s, struct plan *p, struct node *at)
+static void cause_of_fork(struct session *s, struct plan *p, struct message_node *at)
 {
     bool assistant = str_eq_c(p->walk.unmatched.role, "assistant") && at->samples > 0;
-    const struct node *other = assistant ? newest_sample(s, at) : at->latest;
+    const struct message_node *other = assistant ? newest_sample(s, at) : at->latest;
 
     p->pub.cause = assistant ? CAUSE_ASSISTANT_REWRITTEN : CAUSE_HISTORY_REWRITTEN;
     if (other)
         set_diff(s, p, other, &p->walk.unmatched);
 }
 
-static void cause_of_place(struct session *s, struct plan *p, struct node *at)
+static void cause_of_place(struct session *s, struct plan *p, struct message_node *at)
 {
     if (p->walk.n_matched == p->walk.n) {
         if (at->samples > 0)
@@ -140,13 +142,13 @@ static void cause_of_place(struct session *s, struct plan *p, struct node *at)
 
 void cause_find(struct session *s, struct plan *p)
 {
-    const struct gate *g = NULL;
+    const struct prompt_env *g = NULL;
     uint32_t covered = known_here(p);
 
-    if (!p->prompt || (s->forest.gates.n > 1 && has_other_answers(p, covered)))
+    if (!p->prompt || (s->forest.envs.n > 1 && has_other_answers(p, covered)))
         g = known_elsewhere(s, p, covered);
     if (g)
-        cause_of_gate(p, g);
+        cause_of_env(p, g);
     else if (p->prompt)
         cause_of_place(s, p, p->prompt);
     else

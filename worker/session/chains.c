@@ -25,7 +25,7 @@ static void leave_lists(struct chain *c)
 
 static void enter_lists(struct chain *c)
 {
-    struct node *end = c->head->node, *before = end->parent;
+    struct message_node *end = c->head->node, *before = end->parent;
 
     c->next_head = end->heads;
     c->prev_head = &end->heads;
@@ -41,7 +41,7 @@ static void enter_lists(struct chain *c)
     before->backs = c;
 }
 
-static struct chain *first_free_head(const struct node *at)
+static struct chain *first_free_head(const struct message_node *at)
 {
     struct chain *c = at->heads;
 
@@ -52,8 +52,8 @@ static struct chain *first_free_head(const struct node *at)
 
 /* The only chain that could be rolled back to `at`; NULL when there is none, and *ret_tie when
  * there are several. `continued` is the request's next node: chains through it match exactly. */
-static struct chain *only_free_back(const struct node *at, const struct node *continued,
-                                    bool *ret_tie)
+static struct chain *only_free_back(const struct message_node *at,
+                                    const struct message_node *continued, bool *ret_tie)
 {
     struct chain *found = NULL;
 
@@ -72,8 +72,8 @@ static struct chain *only_free_back(const struct node *at, const struct node *co
 static void choose(struct session *s, struct plan *p)
 {
     for (uint32_t i = p->walk.n_matched; i-- > 0;) {
-        struct node *at = p->walk.path[i];
-        const struct node *next = i + 1 < p->walk.n_matched ? p->walk.path[i + 1] : NULL;
+        struct message_node *at = p->walk.path[i];
+        const struct message_node *next = i + 1 < p->walk.n_matched ? p->walk.path[i + 1] : NULL;
         bool tie = false;
 
         p->chain = first_free_head(at);
@@ -109,7 +109,7 @@ static struct chain *chain_at(struct session *s, uint32_t id, struct err *e)
     return NULL;
 }
 
-static int chains_commit(struct session *s, struct turn *t, uint32_t chain, bool rollback,
+static int chains_commit(struct session *s, struct checkpoint *t, uint32_t chain, bool rollback,
                          struct err *e)
 {
     struct chain *c;
@@ -135,10 +135,10 @@ static int chains_commit(struct session *s, struct turn *t, uint32_t chain, bool
     return 0;
 }
 
-uint32_t chains_kept(const struct session *s, const struct turn *dropped, const int32_t *ids)
+uint32_t chains_kept(const struct session *s, const struct checkpoint *dropped, const int32_t *ids)
 {
     const struct model_info *info = model_info(s->store->model);
-    uint32_t end = turn_start(dropped), least = end - dropped->n_context;
+    uint32_t end = checkpoint_start(dropped), least = end - dropped->n_context;
     size_t lead = info->n_lead_ids;
 
     if (end - least < lead ||
@@ -150,12 +150,12 @@ uint32_t chains_kept(const struct session *s, const struct turn *dropped, const 
 int chains_close(struct session *s, uint32_t chain, uint32_t kept, struct err *e)
 {
     struct chain *c = chain_at(s, chain, e);
-    struct turn *last = c ? c->head : NULL;
+    struct checkpoint *last = c ? c->head : NULL;
 
     if (!c)
         return -1;
-    if (kept &&
-        (!last->parent || kept > turn_start(last) || kept < turn_start(last) - last->n_context))
+    if (kept && (!last->parent || kept > checkpoint_start(last) ||
+                 kept < checkpoint_start(last) - last->n_context))
         return err_set(e, ERR_IO, "record keeps what the chain does not have");
     leave_lists(c);
     if (kept) {

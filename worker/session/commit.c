@@ -24,21 +24,21 @@ static void put_json(struct buf *b, const struct json *v)
     buf_done(&text);
 }
 
-/* The turn whose context this one's starts with, or NULL. */
-static struct turn *shared_run(const struct plan *p, uint32_t *ret_n)
+/* The checkpoint whose context this one's starts with, or NULL. */
+static struct checkpoint *shared_run(const struct plan *p, uint32_t *ret_n)
 {
     struct token_span context = {p->pub.prompt.at + p->pub.prompt.n - p->n_context, p->n_context};
     struct err unread;
 
     for (uint32_t i = p->walk.n_matched; i-- > 0;) {
-        struct turn *t = p->walk.path[i]->through;
+        struct checkpoint *t = p->walk.path[i]->through;
 
         if (!t || t->parent != p->parent)
             continue;
-        if (session_recall_turn(p->session, t, &unread) != 0)
+        if (session_recall_checkpoint(p->session, t, &unread) != 0)
             return NULL; /* the record holds it all, then */
-        *ret_n = run_common(&t->context, context);
-        return *ret_n >= 32 && run_extends(&t->context, *ret_n) ? t : NULL;
+        *ret_n = context_run_common(&t->context, context);
+        return *ret_n >= 32 && context_run_extends(&t->context, *ret_n) ? t : NULL;
     }
     return NULL;
 }
@@ -47,8 +47,8 @@ static void put_place(struct buf *b, const struct plan *p)
 {
     uint32_t n = p->walk.n - p->walk.n_matched;
 
-    if (p->gate) {
-        record_put_u(b, p->gate->id);
+    if (p->env) {
+        record_put_u(b, p->env->id);
     } else {
         put_json(b, p->chat.tools);
         put_json(b, p->chat.kwargs);
@@ -61,17 +61,17 @@ static void put_place(struct buf *b, const struct plan *p)
 }
 
 /* Of the ids that the engine was asked with. What was sent before is not gone through again: its
- * hash is known with the turn that this one stands on. */
+ * hash is known with the checkpoint that this one stands on. */
 static uint64_t sent_hash(const struct plan *p)
 {
-    const struct turn *parent = p->parent;
+    const struct checkpoint *parent = p->parent;
     struct token_span all = p->pub.prompt;
-    uint32_t known = parent && parent->sent ? turn_start(parent) : 0;
+    uint32_t known = parent && parent->sent ? checkpoint_start(parent) : 0;
 
     return ids_hash(known ? parent->sent : IDS_HASH_NONE, all.at + known, all.n - known);
 }
 
-static void put_context(struct buf *b, const struct plan *p, const struct turn *run,
+static void put_context(struct buf *b, const struct plan *p, const struct checkpoint *run,
                         uint32_t common)
 {
     struct token_span rest = {p->pub.prompt.at + p->pub.prompt.n - p->n_context + common,
@@ -97,7 +97,7 @@ static void put_context(struct buf *b, const struct plan *p, const struct turn *
 
 /* --- the same answer again --- */
 
-static bool in_use(const struct session *s, const struct turn *t)
+static bool in_use(const struct session *s, const struct checkpoint *t)
 {
     if (t->children)
         return true;
@@ -107,26 +107,26 @@ static bool in_use(const struct session *s, const struct turn *t)
     return false;
 }
 
-static enum commit_twin find_twin(struct session *s, const struct plan *p,
-                                  const struct json *message, struct turn **ret)
+static enum commit_duplicate find_duplicate(struct session *s, const struct plan *p,
+                                            const struct json *message, struct checkpoint **ret)
 {
     struct arena tmp = {0};
     struct message m;
-    struct node *n = NULL;
+    struct message_node *n = NULL;
 
     *ret = NULL;
     if (!s->options.idempotent_retry || s->options.policy != &policy_tree || !p->chat.messages ||
         !p->prompt || p->walk.n_matched < p->walk.n)
-        return TWIN_NONE;
+        return DUPLICATE_NONE;
     message_read(&m, message, &s->forest.matcher, &tmp);
     n = forest_find_child(&s->forest, p->prompt, &m);
     arena_done(&tmp);
-    for (struct turn *t = n ? n->newest : NULL; t; t = t->older)
+    for (struct checkpoint *t = n ? n->newest : NULL; t; t = t->older)
         if (t->parent == p->parent) {
             *ret = t;
-            return in_use(s, t) ? TWIN_KEEP : TWIN_REPLACE;
+            return in_use(s, t) ? DUPLICATE_KEEP : DUPLICATE_REPLACE;
         }
-    return TWIN_NONE;
+    return DUPLICATE_NONE;
 }
 
 /* --- answers --- */
@@ -134,8 +134,9 @@ static enum commit_twin find_twin(struct session *s, const struct plan *p,
 static void put_answer(struct session *s, const struct plan *p, struct buf *b,
                        const struct session_answer *a, bool alone)
 {
-    struct turn *twin = NULL;
-    enum commit_twin mode = alone ? find_twin(s, p, a->message, &twin) : TWIN_NONE;
+    struct checkpoint *duplicate = NULL;
+    enum commit_duplicate mode =
+        alone ? find_duplicate(s, p, a->message, &duplicate) : DUPLICATE_NONE;
 
     record_put_ids(b, a->ids);
     record_put_u(b, a->logprobs != NULL);
@@ -161,8 +162,8 @@ static void put_answer(struct session *s, const struct plan *p, struct buf *b,
     record_put_u(b, a->engine_us);
     record_put_u(b, a->gateway_us);
     record_put_u(b, mode);
-    if (mode != TWIN_NONE)
-        record_put_u(b, twin->id);
+    if (mode != DUPLICATE_NONE)
+        record_put_u(b, duplicate->id);
     record_put_str(b, a->logprob_basis);
     record_put_u(b, a->scored_tokens);
     record_put_u(b, a->cached_told ? (uint64_t)a->cached_tokens + 1 : 0);
@@ -194,7 +195,7 @@ static void put_told(struct buf *b, const struct plan *p, const struct session_a
         record_put_str(b, answers[i].told);
 }
 
-static unsigned flags_of(const struct plan *p, const struct turn *run)
+static unsigned flags_of(const struct plan *p, const struct checkpoint *run)
 {
     unsigned flags = p->pub.exhausted ? 0 : COMMIT_TOLD | COMMIT_BASIS;
 
@@ -216,8 +217,8 @@ static unsigned flags_of(const struct plan *p, const struct turn *run)
         flags |= COMMIT_PARENT;
     if (p->chain)
         flags |= COMMIT_CHAIN;
-    if (p->chat.messages && !p->gate)
-        flags |= COMMIT_NEW_GATE;
+    if (p->chat.messages && !p->env)
+        flags |= COMMIT_NEW_ENV;
     if (p->prompt)
         flags |= COMMIT_BASE;
     if (run)
@@ -240,7 +241,7 @@ static int check(const struct session *s, const struct plan *p,
 
 /* --- answers of upstreams that were asked with messages --- */
 
-static bool starts_with(struct token_span ids, const struct turn *t)
+static bool starts_with(struct token_span ids, const struct checkpoint *t)
 {
     int32_t *stored;
     bool same;
@@ -248,7 +249,7 @@ static bool starts_with(struct token_span ids, const struct turn *t)
     if (t->text || t->total > ids.n)
         return false;
     stored = mem_calloc(t->total + (size_t)1, sizeof(*stored));
-    turn_copy(t, stored);
+    checkpoint_copy(t, stored);
     same = memcmp(stored, ids.at, t->total * sizeof(*stored)) == 0;
     free(stored);
     return same;
@@ -287,8 +288,8 @@ static void settle_upstream(struct plan *p, const struct session_answer *answers
         p->parent = NULL;
 }
 
-/* What other calls stored since the plan was made: the same new gate, the same new messages. The
- * turn it stands on does not change. */
+/* What other calls stored since the plan was made: the same new environment, the same new messages.
+ * The checkpoint it stands on does not change. */
 static void renew_walk(struct plan *p)
 {
     struct forest *f = &p->session->forest;
@@ -296,10 +297,10 @@ static void renew_walk(struct plan *p)
 
     if (!p->chat.messages)
         return;
-    if (!p->gate)
-        p->gate = forest_gate(f, p->chat.tools, p->chat.kwargs);
-    while (p->gate && w->n_matched < w->n) {
-        struct node *at = p->prompt ? p->prompt : &p->gate->root;
+    if (!p->env)
+        p->env = forest_env(f, p->chat.tools, p->chat.kwargs);
+    while (p->env && w->n_matched < w->n) {
+        struct message_node *at = p->prompt ? p->prompt : &p->env->root;
         struct message m;
 
         message_read(&m, &p->chat.messages->items[w->n_matched], &f->matcher, p->arena);
@@ -315,7 +316,7 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
     struct session *s = p->session;
-    struct turn *run;
+    struct checkpoint *run;
     uint32_t common = 0;
 
     if (check(s, p, answers, n, e) != 0)

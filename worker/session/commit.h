@@ -7,19 +7,19 @@
  *     idempotency key                                        when COMMIT_KEY
  *     COMMIT_EXHAUSTED:   chain                              when COMMIT_CHAIN
  *                         ids that stay of it                when COMMIT_KEPT; nothing else
- *     not COMMIT_RAW:     tools kwargs | gate                COMMIT_NEW_GATE | else
- *                         base node                          when COMMIT_BASE; else the gate's root
+ *     not COMMIT_RAW:     tools kwargs | env                 COMMIT_NEW_ENV | else
+ *                         base node                          when COMMIT_BASE; else the env's root
  *                         n, n messages (JSON)               hung below it
- *     parent turn                                            when COMMIT_PARENT
+ *     parent checkpoint                                      when COMMIT_PARENT
  *     chain                                                  when COMMIT_CHAIN
  *     trim close
  *     hash (8) of the ids that were sent                     when COMMIT_SENT
- *     run turn, common                                       when COMMIT_RUN: context starts as its
+ *     run checkpoint, common                                 when COMMIT_RUN: context starts as its
  *     context ids                                            the rest
  *     cause diff-message diff-field diff-stored diff-request label parent-label
  *     n answers, each: ids, logprobs? (float32 run), n versions (text start end), cut, finish,
  *         message (JSON), response id, parse warning, experts block, from, rows, layers, topk,
- *         queue, engine, gateway microseconds, twin mode, twin turn,
+ *         queue, engine, gateway microseconds, duplicate mode, duplicate checkpoint,
  *         logprob basis, scored tokens, cached tokens + 1 or 0        when COMMIT_BASIS
  *     asked: 0 absent | 1 text | index of the call that    when COMMIT_TOLD
  *         asked the same + 2; then what each answer told
@@ -27,7 +27,7 @@
  * RECORD_CREATE, behind the head: options (JSON); from version 2 on the fingerprint of the model:
  * tokenizer(8) special(8) template(8).
  * RECORD_ORIGIN (a session of version 1 was adopted), behind the head: a fingerprint.
- * RECORD_DROP (linear: a retry discards the newest turn), behind the head: call, turn.
+ * RECORD_DROP (linear: a retry discards the newest checkpoint), behind the head: call, checkpoint.
  * RECORD_EXPORTED (the closing export has reached its client whole), behind the head: nothing.
  * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
  * options.
@@ -58,7 +58,7 @@ enum {
     COMMIT_EXHAUSTED = 4,
     COMMIT_PARENT = 8,
     COMMIT_CHAIN = 16,
-    COMMIT_NEW_GATE = 32,
+    COMMIT_NEW_ENV = 32,
     COMMIT_BASE = 64,
     COMMIT_RUN = 128,
     COMMIT_TOLD = 256,
@@ -70,10 +70,10 @@ enum {
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */
-enum commit_twin {
-    TWIN_NONE,    /* a turn of its own */
-    TWIN_REPLACE, /* it takes the other's place, nothing was built on that one */
-    TWIN_KEEP,    /* others were built on that one: it stays, this one is only on record */
+enum commit_duplicate {
+    DUPLICATE_NONE,    /* a checkpoint of its own */
+    DUPLICATE_REPLACE, /* it takes the other's place, nothing was built on that one */
+    DUPLICATE_KEEP,    /* others were built on that one: it stays, this one is only on record */
 };
 
 /* The part that every record starts with. */

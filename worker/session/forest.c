@@ -14,9 +14,9 @@ void forest_init(struct forest *f, struct matcher mt)
 
 void forest_done(struct forest *f)
 {
-    vec_done(&f->gates);
+    vec_done(&f->envs);
     vec_done(&f->nodes);
-    vec_done(&f->turns);
+    vec_done(&f->checkpoints);
     vec_done(&f->calls);
     free(f->buckets);
     map_done(&f->by_response);
@@ -53,7 +53,7 @@ struct str response_key(struct str id)
     return str_sub(id, at, id.len);
 }
 
-/* --- gates --- */
+/* --- environments --- */
 
 static bool same_value(const struct json *a, const struct json *b)
 {
@@ -66,12 +66,12 @@ static const struct json *meaningful(const struct json *v)
     return json_is_null(v) || v->n == 0 ? NULL : v;
 }
 
-struct gate *forest_gate(struct forest *f, const struct json *tools, const struct json *kwargs)
+struct prompt_env *forest_env(struct forest *f, const struct json *tools, const struct json *kwargs)
 {
     tools = meaningful(tools);
     kwargs = meaningful(kwargs);
-    for (size_t i = f->gates.n; i-- > 0;) { /* the newest is the likely one */
-        struct gate *g = f->gates.at[i];
+    for (size_t i = f->envs.n; i-- > 0;) { /* the newest is the likely one */
+        struct prompt_env *g = f->envs.at[i];
 
         if (same_value(g->tools, tools) && same_value(g->kwargs, kwargs))
             return g;
@@ -79,32 +79,33 @@ struct gate *forest_gate(struct forest *f, const struct json *tools, const struc
     return NULL;
 }
 
-struct gate *forest_gate_add(struct forest *f, const struct json *tools, const struct json *kwargs)
+struct prompt_env *forest_env_add(struct forest *f, const struct json *tools,
+                                  const struct json *kwargs)
 {
-    struct gate *g = ARENA_NEW(&f->arena, struct gate);
+    struct prompt_env *g = ARENA_NEW(&f->arena, struct prompt_env);
 
-    g->id = (uint32_t)f->gates.n;
+    g->id = (uint32_t)f->envs.n;
     g->tools = meaningful(tools) ? message_copy(&f->arena, tools) : NULL;
     g->kwargs = meaningful(kwargs) ? message_copy(&f->arena, kwargs) : NULL;
-    g->root.gate = g;
+    g->root.env = g;
     g->root.id = UINT32_MAX;
-    *vec_push(&f->gates) = g;
+    *vec_push(&f->envs) = g;
     return g;
 }
 
 /* --- the trie --- */
 
-static uint64_t key_of(const struct node *parent, uint64_t message)
+static uint64_t key_of(const struct message_node *parent, uint64_t message)
 {
-    uint64_t h = (message ^ ((uint64_t)parent->gate->id << 32 ^ parent->id)) * 0xd1b54a32d192ed03u;
+    uint64_t h = (message ^ ((uint64_t)parent->env->id << 32 ^ parent->id)) * 0xd1b54a32d192ed03u;
 
     return h ^ (h >> 31);
 }
 
-static struct node *look_up(const struct forest *f, const struct node *parent, uint64_t hash,
-                            const struct message *m)
+static struct message_node *look_up(const struct forest *f, const struct message_node *parent,
+                                    uint64_t hash, const struct message *m)
 {
-    struct node *n;
+    struct message_node *n;
 
     if (!f->n_buckets)
         return NULL;
@@ -114,9 +115,10 @@ static struct node *look_up(const struct forest *f, const struct node *parent, u
     return NULL;
 }
 
-struct node *forest_find_child(struct forest *f, struct node *parent, const struct message *m)
+struct message_node *forest_find_child(struct forest *f, struct message_node *parent,
+                                       const struct message *m)
 {
-    struct node *n = parent->recent;
+    struct message_node *n = parent->recent;
 
     /* The conversation that was extended last is nearly always the one that comes back: comparing
      * bytes is cheaper than hashing them. */
@@ -130,22 +132,24 @@ struct node *forest_find_child(struct forest *f, struct node *parent, const stru
     return n;
 }
 
-static bool is_echo_of(const struct forest *f, const struct node *n, const struct message *m)
+static bool is_echo_of(const struct forest *f, const struct message_node *n,
+                       const struct message *m)
 {
-    for (const struct turn *t = n->newest; t; t = t->older)
+    for (const struct checkpoint *t = n->newest; t; t = t->older)
         if (message_is_echo(&n->msg, t->message, m, &f->matcher))
             return true;
     return false;
 }
 
-static uint64_t echo_key(const struct node *parent, const struct message *m)
+static uint64_t echo_key(const struct message_node *parent, const struct message *m)
 {
     return key_of(parent, message_echo_hash(m)) | 1;
 }
 
-struct node *forest_find_echo(struct forest *f, struct node *parent, const struct message *m)
+struct message_node *forest_find_echo(struct forest *f, struct message_node *parent,
+                                      const struct message *m)
 {
-    struct node *n = forest_find_child(f, parent, m);
+    struct message_node *n = forest_find_child(f, parent, m);
     uint64_t key;
 
     if (n || f->matcher.kind != MATCHER_CANONICAL || !str_eq_c(m->role, "assistant"))
@@ -157,7 +161,7 @@ struct node *forest_find_echo(struct forest *f, struct node *parent, const struc
     return n;
 }
 
-void forest_note_echo(struct forest *f, struct node *n)
+void forest_note_echo(struct forest *f, struct message_node *n)
 {
     if (n->echo || f->matcher.kind != MATCHER_CANONICAL)
         return;
@@ -168,10 +172,10 @@ void forest_note_echo(struct forest *f, struct node *n)
 static void grow(struct forest *f)
 {
     uint32_t n = f->n_buckets ? f->n_buckets * 2 : BUCKETS_FIRST;
-    struct node **fresh = mem_calloc(n, sizeof(struct node *));
+    struct message_node **fresh = mem_calloc(n, sizeof(struct message_node *));
 
     for (size_t i = 0; i < f->nodes.n; i++) {
-        struct node *node = f->nodes.at[i];
+        struct message_node *node = f->nodes.at[i];
 
         node->chained = fresh[node->hash & (n - 1)];
         fresh[node->hash & (n - 1)] = node;
@@ -181,21 +185,21 @@ static void grow(struct forest *f)
     f->n_buckets = n;
 }
 
-static struct node *child(struct forest *f, struct node *parent, const struct json *message,
-                          bool own)
+static struct message_node *child(struct forest *f, struct message_node *parent,
+                                  const struct json *message, bool own)
 {
     struct arena tmp = {0};
     struct message m;
-    struct node *n;
+    struct message_node *n;
 
     message_read(&m, message, &f->matcher, &tmp);
     n = forest_find_child(f, parent, &m);
     if (!n) {
-        n = ARENA_NEW(&f->arena, struct node);
+        n = ARENA_NEW(&f->arena, struct message_node);
         n->id = (uint32_t)f->nodes.n;
         n->depth = parent->depth + 1;
         n->parent = parent;
-        n->gate = parent->gate;
+        n->env = parent->env;
         message_read(&n->msg, own ? message : message_copy(&f->arena, message), &f->matcher,
                      &f->arena);
         n->hash = key_of(parent, message_hash(&n->msg, &f->matcher));
@@ -211,23 +215,25 @@ static struct node *child(struct forest *f, struct node *parent, const struct js
     return n;
 }
 
-struct node *forest_child(struct forest *f, struct node *parent, const struct json *message)
+struct message_node *forest_child(struct forest *f, struct message_node *parent,
+                                  const struct json *message)
 {
     return child(f, parent, message, false);
 }
 
-struct node *forest_child_of_own(struct forest *f, struct node *parent, const struct json *message)
+struct message_node *forest_child_of_own(struct forest *f, struct message_node *parent,
+                                         const struct json *message)
 {
     return child(f, parent, message, true);
 }
 
-void forest_walk(struct forest *f, struct gate *g, const struct json *messages, struct arena *a,
-                 struct walk *ret)
+void forest_walk(struct forest *f, struct prompt_env *g, const struct json *messages,
+                 struct arena *a, struct walk *ret)
 {
-    struct node *at = &g->root;
+    struct message_node *at = &g->root;
 
     *ret = (struct walk){.n = messages->n};
-    ret->path = arena_alloc(a, (messages->n + 1) * sizeof(struct node *));
+    ret->path = arena_alloc(a, (messages->n + 1) * sizeof(struct message_node *));
     for (; ret->n_matched < ret->n; ret->n_matched++) {
         message_read(&ret->unmatched, &messages->items[ret->n_matched], &f->matcher, a);
         at = forest_find_echo(f, at, &ret->unmatched);
@@ -237,7 +243,7 @@ void forest_walk(struct forest *f, struct gate *g, const struct json *messages, 
     }
 }
 
-struct json *node_messages(const struct node *node, uint32_t extra, struct arena *a)
+struct json *node_messages(const struct message_node *node, uint32_t extra, struct arena *a)
 {
     struct json *v = ARENA_NEW(a, struct json);
 
@@ -251,12 +257,12 @@ struct json *node_messages(const struct node *node, uint32_t extra, struct arena
 
 /* --- tokens --- */
 
-uint32_t run_length(const struct run *r)
+uint32_t context_run_length(const struct context_run *r)
 {
     return r->base_n + r->n;
 }
 
-void run_copy(const struct run *r, uint32_t n, int32_t *out)
+void context_run_copy(const struct context_run *r, uint32_t n, int32_t *out)
 {
     while (r && n > 0) {
         if (n > r->base_n)
@@ -278,7 +284,7 @@ static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
 }
 
 /* Of the run's first `limit` ids. */
-static uint32_t common_within(const struct run *r, uint32_t limit, struct token_span ids)
+static uint32_t common_within(const struct context_run *r, uint32_t limit, struct token_span ids)
 {
     uint32_t got = 0, want = MIN_OF(limit, r->base_n);
 
@@ -290,36 +296,36 @@ static uint32_t common_within(const struct run *r, uint32_t limit, struct token_
                         (uint32_t)MIN_OF(MIN_OF(limit - got, r->n), ids.n - got));
 }
 
-uint32_t run_common(const struct run *r, struct token_span ids)
+uint32_t context_run_common(const struct context_run *r, struct token_span ids)
 {
-    return common_within(r, run_length(r), ids);
+    return common_within(r, context_run_length(r), ids);
 }
 
 /* Skips bases that give nothing of their own, so that chains of bases stay short. */
-static const struct run *own_base(const struct run *base, uint32_t n)
+static const struct context_run *own_base(const struct context_run *base, uint32_t n)
 {
     while (base && n <= base->base_n)
         base = base->base;
     return base;
 }
 
-bool run_extends(const struct run *base, uint32_t n)
+bool context_run_extends(const struct context_run *base, uint32_t n)
 {
     base = own_base(base, n);
     return !base || base->depth < RUN_DEPTH_MAX;
 }
 
-uint32_t forest_run(struct forest *f, struct run *r, const struct run *base, uint32_t base_n,
-                    uint32_t n)
+uint32_t forest_run(struct forest *f, struct context_run *r, const struct context_run *base,
+                    uint32_t base_n, uint32_t n)
 {
     uint32_t copied = 0;
 
     base = own_base(base, base_n);
     if (base && base->depth < RUN_DEPTH_MAX) {
-        *r = (struct run){.base = base, .base_n = base_n, .n = n, .depth = base->depth + 1};
+        *r = (struct context_run){.base = base, .base_n = base_n, .n = n, .depth = base->depth + 1};
     } else {
         copied = base_n;
-        *r = (struct run){.n = base_n + n};
+        *r = (struct context_run){.n = base_n + n};
     }
     f->tokens += r->n;
     return copied;
@@ -334,26 +340,26 @@ uint64_t ids_hash(uint64_t h, const int32_t *ids, size_t n)
     return h ? h : 1;
 }
 
-void turn_copy(const struct turn *t, int32_t *out)
+void checkpoint_copy(const struct checkpoint *t, int32_t *out)
 {
     uint32_t limit = t->total;
 
     while (t) {
-        uint32_t start = turn_start(t);
+        uint32_t start = checkpoint_start(t);
         uint32_t before = start - t->n_context;
 
         if (limit > start)
-            memcpy(out + start, turn_ids(t), (limit - start) * sizeof(*out));
+            memcpy(out + start, checkpoint_ids(t), (limit - start) * sizeof(*out));
         if (limit > before)
-            run_copy(&t->context, MIN_OF(limit, start) - before, out + before);
+            context_run_copy(&t->context, MIN_OF(limit, start) - before, out + before);
         limit = MIN_OF(limit, before);
         t = t->parent;
     }
 }
 
-struct turn **turn_path(struct turn *t, struct arena *a)
+struct checkpoint **checkpoint_path(struct checkpoint *t, struct arena *a)
 {
-    struct turn **path = arena_calloc(a, t->depth, sizeof(struct turn *));
+    struct checkpoint **path = arena_calloc(a, t->depth, sizeof(struct checkpoint *));
 
     for (; t; t = t->parent)
         path[t->depth - 1] = t;

@@ -1,17 +1,17 @@
-/* Policy linear: one history. A request extends it or retries from one generated turn back; the
- * first of several overlapping commits wins. */
+/* Policy linear: one history. A request extends it or retries from one generated checkpoint back;
+ * the first of several overlapping commits wins. */
 #include "worker/session/commit.h"
 #include "worker/session/policy.h"
 #include "worker/session/record.h"
 
 enum { ROLLBACK_MAX = 1 };
 
-/* How many leading messages of the request are the history's, and how many of its turns lie
+/* How many leading messages of the request are the history's, and how many of its checkpoints lie
  * beyond them. */
 static uint32_t matched_of(const struct session *s, const struct plan *p, uint32_t *ret_beyond)
 {
-    const struct turn *t = s->head;
-    const struct node *at = t->node;
+    const struct checkpoint *t = s->head;
+    const struct message_node *at = t->node;
     uint32_t n = 0;
 
     /* The walk may have gone down another branch of the trie: what they share counts. */
@@ -65,7 +65,7 @@ static int may_append(const struct session *s, const struct plan *p, uint32_t fr
 
 static int linear_position(struct session *s, struct plan *p, struct err *e)
 {
-    struct turn *head = s->head;
+    struct checkpoint *head = s->head;
     uint32_t matched, beyond;
 
     p->head_version = s->head_version;
@@ -98,7 +98,7 @@ static int linear_check(const struct session *s, const struct plan *p, struct er
     return 0;
 }
 
-void linear_move(struct session *s, struct turn *head)
+void linear_move(struct session *s, struct checkpoint *head)
 {
     if (s->head && s->head != head) {
         s->rollbacks++;
@@ -118,11 +118,11 @@ void session_drop_record(struct session_plan *pub, uint64_t now_ms, struct buf *
 
 int linear_apply_drop(struct session *s, struct record_in *r, struct err *e)
 {
-    uint64_t call = record_u(r), turn = record_u(r);
+    uint64_t call = record_u(r), checkpoint = record_u(r);
     struct plan *p;
 
     if (r->bad || r->p != r->end || s->options.policy != &policy_linear || !s->head ||
-        s->head->id != turn)
+        s->head->id != checkpoint)
         return err_set(e, ERR_IO, "session record: drops what is not the newest turn");
     linear_move(s, s->head->parent);
     s->head_version++;
@@ -134,7 +134,7 @@ int linear_apply_drop(struct session *s, struct record_in *r, struct err *e)
     return 0;
 }
 
-static int linear_commit(struct session *s, struct turn *t, uint32_t chain, bool rollback,
+static int linear_commit(struct session *s, struct checkpoint *t, uint32_t chain, bool rollback,
                          struct err *e)
 {
     (void)chain;

@@ -164,16 +164,16 @@ void message_read(struct message *m, const struct json *json, const struct match
 
 /* --- tool calls --- */
 
-struct call {
+struct call_text {
     struct str id, type, name, args;
 };
 
-static struct call call_of(const struct json *v)
+static struct call_text call_of(const struct json *v)
 {
     const struct json *f = json_get(v, "function");
 
-    return (struct call){json_text(json_get(v, "id")), json_text(json_get(v, "type")),
-                         json_text(json_get(f, "name")), json_text(json_get(f, "arguments"))};
+    return (struct call_text){json_text(json_get(v, "id")), json_text(json_get(v, "type")),
+                              json_text(json_get(f, "name")), json_text(json_get(f, "arguments"))};
 }
 
 static const struct json *parsed_args(struct str args, const struct matcher *mt, struct arena *a)
@@ -210,7 +210,7 @@ static bool calls_equal(const struct json *x, const struct json *y, const struct
     if (x->n != y->n)
         return false;
     for (uint32_t i = 0; i < x->n; i++) {
-        struct call a = call_of(&x->items[i]), b = call_of(&y->items[i]);
+        struct call_text a = call_of(&x->items[i]), b = call_of(&y->items[i]);
 
         if (!str_eq(a.name, b.name) || !args_equal(a.args, b.args, mt))
             return false;
@@ -294,7 +294,7 @@ uint64_t message_hash(const struct message *m, const struct matcher *mt)
     h = mixed(h, str_hash(m->name, 7));
     h = mixed(h, str_hash(m->reasoning, 8));
     for (uint32_t i = 0; m->calls && i < m->calls->n; i++) {
-        struct call c = call_of(&m->calls->items[i]);
+        struct call_text c = call_of(&m->calls->items[i]);
 
         h = mixed(h, str_hash(c.name.p ? c.name : STR(""), 9));
         h = mixed(h, args_hash(c.args, mt));
@@ -311,7 +311,7 @@ static bool same_ids(const struct json *own, const struct json *calls)
     if (!own || own->n != calls->n)
         return false;
     for (uint32_t i = 0; i < calls->n; i++) {
-        struct call a = call_of(&own->items[i]), b = call_of(&calls->items[i]);
+        struct call_text a = call_of(&own->items[i]), b = call_of(&calls->items[i]);
 
         if (!a.id.len || !str_eq(a.id, b.id) || !str_eq(a.name, b.name))
             return false;
@@ -378,7 +378,7 @@ uint64_t message_echo_hash(const struct message *m)
     if (!m->calls)
         return mixed(h, str_hash(bare_text(m->content), 12));
     for (uint32_t i = 0; i < m->calls->n; i++) {
-        struct call c = call_of(&m->calls->items[i]);
+        struct call_text c = call_of(&m->calls->items[i]);
 
         h = mixed(h, str_hash(c.name.p ? c.name : STR(""), 13));
     }

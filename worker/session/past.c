@@ -19,10 +19,10 @@ bool session_find_call(const struct session *s, const uint64_t body_hash[2], str
 {
     const struct hash_entry *same =
         map_get(&s->forest.by_hash, str_of((const char *)body_hash, 2 * sizeof(*body_hash)));
-    const struct call *found = NULL;
+    const struct call_record *found = NULL;
 
     for (uint32_t i = same ? same->newest : 0; i > 0; i = s->forest.calls.at[i - 1].same_body) {
-        const struct call *c = &s->forest.calls.at[i - 1];
+        const struct call_record *c = &s->forest.calls.at[i - 1];
 
         if (!key.p || (c->key.p && str_eq(c->key, key))) {
             found = c;
@@ -37,7 +37,7 @@ bool session_find_call(const struct session *s, const uint64_t body_hash[2], str
 }
 
 /* Calls are numbered as they begin and stored as they end: about in order. */
-static const struct call *numbered(const struct session *s, uint64_t number)
+static const struct call_record *numbered(const struct session *s, uint64_t number)
 {
     for (size_t i = s->forest.calls.n; i-- > 0;)
         if (s->forest.calls.at[i].number == number)
@@ -48,14 +48,14 @@ static const struct call *numbered(const struct session *s, uint64_t number)
 enum session_cause session_response_cause(const struct session *s, struct str response_id,
                                           enum session_cause otherwise)
 {
-    const struct turn *t = map_get(&s->forest.by_response, response_key(response_id));
+    const struct checkpoint *t = map_get(&s->forest.by_response, response_key(response_id));
 
     return t ? t->cause : otherwise;
 }
 
 struct str session_call_key(const struct session *s, uint64_t call)
 {
-    const struct call *c = numbered(s, call);
+    const struct call_record *c = numbered(s, call);
 
     return c ? c->key : (struct str){0};
 }
@@ -63,30 +63,30 @@ struct str session_call_key(const struct session *s, uint64_t call)
 const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,
                                              struct err *e)
 {
-    const struct call *c = numbered(s, call);
+    const struct call_record *c = numbered(s, call);
     struct session_past_answer *answers;
     struct session_past_call *ret;
 
     CHECK(s->residence == RESIDENT);
-    if (!c || (c->n_turns && /* one record, one payload */
-               session_recall_turn(s, s->forest.turns.at[c->first_turn], e) != 0))
+    if (!c || (c->n_checkpoints && /* one record, one payload */
+               session_recall_checkpoint(s, s->forest.checkpoints.at[c->first_checkpoint], e) != 0))
         return NULL;
     ret = ARENA_NEW(a, struct session_past_call);
-    answers = arena_calloc(a, c->n_turns, sizeof(*answers));
+    answers = arena_calloc(a, c->n_checkpoints, sizeof(*answers));
     ret->call = c->number;
-    ret->n_answers = c->n_turns;
+    ret->n_answers = c->n_checkpoints;
     ret->prompt_tokens = c->prompt_tokens;
     ret->answers = answers;
-    for (uint32_t i = 0; i < c->n_turns; i++) {
-        const struct turn *t = s->forest.turns.at[c->first_turn + i];
+    for (uint32_t i = 0; i < c->n_checkpoints; i++) {
+        const struct checkpoint *t = s->forest.checkpoints.at[c->first_checkpoint + i];
 
         ret->completion_tokens += t->n;
         answers[i].response_id = t->response_id;
         answers[i].message_json = as_text(t->message, a);
         answers[i].finish_reason = t->finish_reason;
         answers[i].told = t->told;
-        answers[i].ids = (struct token_span){turn_ids(t), t->n};
-        answers[i].logprobs = turn_logprobs(t);
+        answers[i].ids = (struct token_span){checkpoint_ids(t), t->n};
+        answers[i].logprobs = checkpoint_logprobs(t);
     }
     return ret;
 }
@@ -94,7 +94,7 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
 const struct json *session_messages(const struct session *s, struct arena *a,
                                     struct str response_id)
 {
-    const struct turn *t = map_get(&s->forest.by_response, response_key(response_id));
+    const struct checkpoint *t = map_get(&s->forest.by_response, response_key(response_id));
 
     CHECK(s->residence == RESIDENT);
     return t && t->node ? node_messages(t->node, 0, a) : NULL;
@@ -102,7 +102,7 @@ const struct json *session_messages(const struct session *s, struct arena *a,
 
 const struct json *session_message(const struct session *s, struct str response_id)
 {
-    const struct turn *t = map_get(&s->forest.by_response, response_key(response_id));
+    const struct checkpoint *t = map_get(&s->forest.by_response, response_key(response_id));
 
     CHECK(s->residence == RESIDENT);
     return t && t->node && t->node->depth > 0 ? t->node->msg.json : NULL;
@@ -111,7 +111,7 @@ const struct json *session_message(const struct session *s, struct str response_
 bool session_find_response(const struct session *s, struct str response_id,
                            struct session_past_response *ret)
 {
-    const struct turn *t = map_get(&s->forest.by_response, response_key(response_id));
+    const struct checkpoint *t = map_get(&s->forest.by_response, response_key(response_id));
 
     if (!t)
         return false;
@@ -128,7 +128,7 @@ bool session_find_response(const struct session *s, struct str response_id,
 
 struct str session_call_owner(const struct session *s, struct str call_id)
 {
-    const struct turn *t = map_get(&s->forest.by_call, call_id);
+    const struct checkpoint *t = map_get(&s->forest.by_call, call_id);
 
     return t ? t->response_id : (struct str){0};
 }

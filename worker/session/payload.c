@@ -15,19 +15,19 @@ static void leave_order(struct payload *p)
 
     if (!p->ordered)
         return;
-    if (p->colder)
-        p->colder->warmer = p->warmer;
+    if (p->lru_older)
+        p->lru_older->lru_newer = p->lru_newer;
     else
-        st->coldest_payload = p->warmer;
-    if (p->warmer)
-        p->warmer->colder = p->colder;
+        st->lru_oldest_payload = p->lru_newer;
+    if (p->lru_newer)
+        p->lru_newer->lru_older = p->lru_older;
     else
-        st->warmest_payload = p->colder;
-    p->colder = p->warmer = NULL;
+        st->lru_newest_payload = p->lru_older;
+    p->lru_older = p->lru_newer = NULL;
     p->ordered = false;
 }
 
-/* The warmest now, if it can be given up at all. */
+/* The most recently used one now, if it can be evicted at all. */
 static void touch(struct payload *p)
 {
     struct session_store *st = p->session->store;
@@ -36,12 +36,12 @@ static void touch(struct payload *p)
     if (!st->source || p->fixed || p->held || p->session->unlinked)
         return;
     p->used = st->clock;
-    p->colder = st->warmest_payload;
-    if (st->warmest_payload)
-        st->warmest_payload->warmer = p;
+    p->lru_older = st->lru_newest_payload;
+    if (st->lru_newest_payload)
+        st->lru_newest_payload->lru_newer = p;
     else
-        st->coldest_payload = p;
-    st->warmest_payload = p;
+        st->lru_oldest_payload = p;
+    st->lru_newest_payload = p;
     p->ordered = true;
 }
 
@@ -64,7 +64,7 @@ struct payload *payload_new(struct session *s, uint64_t call, size_t size, bool 
     return p;
 }
 
-void payload_give_up(struct payload *p)
+void payload_evict(struct payload *p)
 {
     struct session *s = p->session;
 
@@ -73,8 +73,8 @@ void payload_give_up(struct payload *p)
     free(p->bytes);
     p->bytes = NULL;
     s->payload_bytes -= p->size;
-    s->payload_away += p->size;
-    s->store->totals.payload_spills++;
+    s->payload_evicted += p->size;
+    s->store->totals.payload_evictions++;
     session_account(s);
 }
 
@@ -91,15 +91,15 @@ void payloads_free(struct session *s)
         free(s->payloads.at[i]->bytes);
     }
     vec_done(&s->payloads);
-    s->payload_bytes = s->payload_away = 0;
+    s->payload_bytes = s->payload_evicted = 0;
 }
 
 /* --- running calls --- */
 
 /* The payloads that hold the context of t and its answer. */
-#define EACH_RUN(run, t) for (const struct run *run = &(t)->context; run; run = run->base)
+#define EACH_RUN(run, t) for (const struct context_run *run = &(t)->context; run; run = run->base)
 
-void payload_hold_path(const struct turn *t)
+void payload_hold_path(const struct checkpoint *t)
 {
     for (; t; t = t->parent)
         EACH_RUN(run, t)
@@ -109,7 +109,7 @@ void payload_hold_path(const struct turn *t)
         }
 }
 
-void payload_let_path(const struct turn *t)
+void payload_let_path(const struct checkpoint *t)
 {
     for (; t; t = t->parent)
         EACH_RUN(run, t)
@@ -121,7 +121,7 @@ void payload_let_path(const struct turn *t)
 
 /* --- coming back --- */
 
-void recall_turn(struct recall *r, const struct turn *t)
+void recall_checkpoint(struct recall *r, const struct checkpoint *t)
 {
     EACH_RUN(run, t)
     {
@@ -137,10 +137,10 @@ void recall_turn(struct recall *r, const struct turn *t)
     }
 }
 
-void recall_path(struct recall *r, const struct turn *t)
+void recall_path(struct recall *r, const struct checkpoint *t)
 {
     for (; t; t = t->parent)
-        recall_turn(r, t);
+        recall_checkpoint(r, t);
 }
 
 /* The record must be the one that made the payload. */
@@ -156,7 +156,7 @@ static int fill(struct payload *p, struct str record, struct err *e)
     (void)session_record_bulk(record, p->session->id, p->call, &bulk);
     p->bytes = bytes;
     p->session->payload_bytes += p->size;
-    p->session->payload_away -= p->size;
+    p->session->payload_evicted -= p->size;
     p->session->store->totals.payload_loads++;
     touch(p);
     return 0;
@@ -196,15 +196,15 @@ int recall_end(struct recall *r, struct err *e)
     return rc;
 }
 
-int session_recall_turn(struct session *s, const struct turn *t, struct err *e)
+int session_recall_checkpoint(struct session *s, const struct checkpoint *t, struct err *e)
 {
     struct recall r = {.session = s};
 
-    recall_turn(&r, t);
+    recall_checkpoint(&r, t);
     return recall_end(&r, e);
 }
 
-int session_recall_path(struct session *s, const struct turn *t, struct err *e)
+int session_recall_path(struct session *s, const struct checkpoint *t, struct err *e)
 {
     struct recall r = {.session = s};
 

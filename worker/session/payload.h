@@ -1,10 +1,10 @@
 /*
  * struct payload: the bulk of one committed call: the context ids that it added, and of each answer
- * ids, logprobs and routed experts. Everything else of a turn always stays in memory while its
- * session does; a payload may be given up, the coldest first, because the record that brought it
- * is in the journal. Who needs one asks for it before (struct recall) and reads it in the same
- * breath: only the spill of a later turn of the loop takes it away again, and never from the path
- * of a running call (held).
+ * ids, logprobs and routed experts. Everything else of a checkpoint always stays in memory while
+ * its session does; a payload may be evicted, the least recently used first, because the record
+ * that brought it is in the journal. Who needs one asks for it before (struct recall) and reads it
+ * in the same breath: only the spill of a later turn of the loop takes it away again, and never
+ * from the path of a running call (held).
  *
  * Layout: context ids, then each answer's ids, logprobs, experts, each at a multiple of 4 bytes.
  * Owned by its session (session.payloads); the bytes are its own, so that they can go.
@@ -21,14 +21,14 @@
 #include "common/base/vec.h"
 
 struct session;
-struct turn;
+struct checkpoint;
 
 struct payload {
     struct session *session;
-    struct payload *colder, *warmer; /* the store's, by last use */
-    char *bytes;                     /* NULL: given up */
-    uint64_t used;                   /* session_store.clock then */
-    uint64_t call;                   /* its number: the record must say the same */
+    struct payload *lru_older, *lru_newer; /* the store's, by last use */
+    char *bytes;                           /* NULL: evicted */
+    uint64_t used;                         /* session_store.clock then */
+    uint64_t call;                         /* its number: the record must say the same */
     uint32_t size;
     uint32_t record; /* which one of its session's */
     uint32_t held;   /* by running calls */
@@ -46,16 +46,16 @@ static inline const char *payload_bytes(const struct payload *p)
 /* A payload of so many bytes, to be filled in; of the record that the session applies now. */
 struct payload *payload_new(struct session *s, uint64_t call, size_t size, bool fixed);
 
-/* Gives it up; it is in the store's order, so nobody holds it. */
-void payload_give_up(struct payload *p);
+/* Evicts it; it is in the store's order, so nobody holds it. */
+void payload_evict(struct payload *p);
 
 /* All of the session's are out of the order of use. */
 void payloads_displace(struct session *s);
 void payloads_free(struct session *s);
 
 /* Those of the path that ends in t stay until they are let go; t may be NULL. */
-void payload_hold_path(const struct turn *t);
-void payload_let_path(const struct turn *t);
+void payload_hold_path(const struct checkpoint *t);
+void payload_let_path(const struct checkpoint *t);
 
 /* What is to be read next, and is to be in memory for that. */
 struct recall {
@@ -64,15 +64,15 @@ struct recall {
 };
 
 /* All that reading t's own context and answer needs. */
-void recall_turn(struct recall *r, const struct turn *t);
+void recall_checkpoint(struct recall *r, const struct checkpoint *t);
 
 /* The same for the whole path that ends in t. */
-void recall_path(struct recall *r, const struct turn *t);
+void recall_path(struct recall *r, const struct checkpoint *t);
 
 /* Reads what is missing back, all in one go; ends the recall. -1: it cannot be read. */
 int recall_end(struct recall *r, struct err *e);
 
-int session_recall_turn(struct session *s, const struct turn *t, struct err *e);
-int session_recall_path(struct session *s, const struct turn *t, struct err *e);
+int session_recall_checkpoint(struct session *s, const struct checkpoint *t, struct err *e);
+int session_recall_path(struct session *s, const struct checkpoint *t, struct err *e);
 
 #endif

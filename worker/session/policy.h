@@ -1,8 +1,8 @@
 /*
  * struct policy: how requests attach to what a session remembers (spec sessions, section 5). A
  * policy chooses the position of a plan, says at commit time whether that position still holds,
- * books a committed turn, and names the branches of an export. It knows the forest; it does not
- * know HTTP, the engine, records or formats.
+ * books a committed checkpoint, and names the branches of an export. It knows the forest; it does
+ * not know HTTP, the engine, records or formats.
  */
 #ifndef RG_SESSION_POLICY_H
 #define RG_SESSION_POLICY_H
@@ -13,17 +13,19 @@
 struct policy {
     const char *name;
 
-    /* p->walk and p->gate are set. Sets parent, covered, prompt and, where it applies, chain,
+    /* p->walk and p->env are set. Sets parent, covered, prompt and, where it applies, chain,
      * rollback, head_version. ERR_HISTORY_CONFLICT. */
     int (*position)(struct session *s, struct plan *p, struct err *e);
 
     /* Whether the position still stands: ERR_STATE_CONFLICT otherwise. NULL: always. */
     int (*check)(const struct session *s, const struct plan *p, struct err *e);
 
-    /* Books a turn that apply has linked into the forest. `chain` is the id of the chain it
-     * continues or UINT32_MAX; `rollback` whether it replaces that chain's last turn. NULL: none.
+    /* Books a checkpoint that apply has linked into the forest. `chain` is the id of the chain it
+     * continues or UINT32_MAX; `rollback` whether it replaces that chain's last checkpoint. NULL:
+     * none.
      */
-    int (*commit)(struct session *s, struct turn *t, uint32_t chain, bool rollback, struct err *e);
+    int (*commit)(struct session *s, struct checkpoint *t, uint32_t chain, bool rollback,
+                  struct err *e);
 
     /* Pushes the heads of all branches, in export order. */
     void (*branches)(struct session *s, struct branch_vec *out);
@@ -35,7 +37,7 @@ extern const struct policy policy_tree, policy_chains, policy_linear, policy_tim
 const struct policy *policy_find(struct str name);
 
 /* linear, a record says where the head stands: what lies beyond was rolled back. */
-void linear_move(struct session *s, struct turn *head);
+void linear_move(struct session *s, struct checkpoint *head);
 
 /* linear, the body of a drop record. */
 struct record_in;
@@ -47,6 +49,6 @@ int chains_close(struct session *s, uint32_t chain, uint32_t kept, struct err *e
 
 /* What stays of the path (ids) that ends in `dropped` without that answer and the generation
  * prompt before it. */
-uint32_t chains_kept(const struct session *s, const struct turn *dropped, const int32_t *ids);
+uint32_t chains_kept(const struct session *s, const struct checkpoint *dropped, const int32_t *ids);
 
 #endif

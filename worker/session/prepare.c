@@ -179,14 +179,14 @@ static void take_made(struct plan *p)
  * other tokens. */
 static uint32_t experts_known(const struct plan *p)
 {
-    struct turn **path;
+    struct checkpoint **path;
     uint32_t known = 0;
 
     if (!p->parent || !p->parent->has_experts)
         return 0;
-    path = turn_path(p->parent, p->arena);
+    path = checkpoint_path(p->parent, p->arena);
     for (uint32_t i = 0; i < p->parent->depth; i++) {
-        const struct turn *t = path[i];
+        const struct checkpoint *t = path[i];
 
         if (t->has_experts && t->experts_from <= known)
             known = MAX_OF(known, t->experts_from + t->experts_rows);
@@ -200,7 +200,8 @@ static int check_nodes(const struct session *s, const struct plan *p, struct err
 {
     uint64_t nodes = s->forest.nodes.n + (p->walk.n - p->walk.n_matched) + 1;
 
-    if (p->look || (nodes <= s->options.max_nodes && s->forest.turns.n < s->options.max_nodes))
+    if (p->look ||
+        (nodes <= s->options.max_nodes && s->forest.checkpoints.n < s->options.max_nodes))
         return 0;
     return err_set(e, ERR_MAX_NODES, "this session has reached its limit of %u stored messages",
                    s->options.max_nodes);
@@ -210,7 +211,7 @@ static int check_nodes(const struct session *s, const struct plan *p, struct err
  * is charged with. */
 static int exhaust(struct plan *p, struct err *e)
 {
-    struct turn *t = p->chain ? p->chain->head : NULL;
+    struct checkpoint *t = p->chain ? p->chain->head : NULL;
     int32_t *ids;
 
     p->pub.exhausted = true;
@@ -220,7 +221,7 @@ static int exhaust(struct plan *p, struct err *e)
     if (session_recall_path(p->session, t, e) != 0)
         return -1;
     ids = arena_alloc(p->arena, (size_t)t->total * sizeof(*ids));
-    turn_copy(t, ids);
+    checkpoint_copy(t, ids);
     p->kept = p->rollback ? chains_kept(p->session, t, ids) : 0;
     p->pub.reused = p->rollback ? p->kept : t->total;
     p->pub.prompt = (struct token_span){ids, p->pub.reused};
@@ -275,7 +276,7 @@ static int check_ids(const struct session *s, struct token_span ids, struct err 
 
 /* --- prepare --- */
 
-/* Turns that were captured as text have no tokens to build on: rendered anew. */
+/* Checkpoints that were captured as text have no tokens to build on: rendered anew. */
 static int leave_text(const struct session *s, struct plan *p, struct err *e)
 {
     if (!p->parent || !p->parent->text)
@@ -293,7 +294,7 @@ static int meet_truncated(const struct session *s, struct plan *p, bool *ret_bra
                           struct err *e)
 {
     *ret_branches = false;
-    if (!p->parent || !turn_truncated(p->parent) || p->look)
+    if (!p->parent || !checkpoint_truncated(p->parent) || p->look)
         return 0;
     if (s->options.on_truncated == TRUNCATED_REFUSE)
         return err_set(e, ERR_TRUNCATED,
@@ -303,7 +304,7 @@ static int meet_truncated(const struct session *s, struct plan *p, bool *ret_bra
                        p->covered - 1);
     if (s->options.on_truncated == TRUNCATED_CONTINUE || p->chain)
         return 0;
-    while (p->parent && turn_truncated(p->parent))
+    while (p->parent && checkpoint_truncated(p->parent))
         p->parent = p->parent->parent;
     p->covered = p->parent ? p->parent->node->depth : 0;
     *ret_branches = true;
@@ -314,12 +315,13 @@ static int position(struct session *s, struct plan *p, struct err *e)
 {
     bool branches;
 
-    p->gate = forest_gate(&s->forest, p->chat.tools, p->chat.kwargs);
-    if (p->gate) {
-        forest_walk(&s->forest, p->gate, p->chat.messages, p->arena, &p->walk);
+    p->env = forest_env(&s->forest, p->chat.tools, p->chat.kwargs);
+    if (p->env) {
+        forest_walk(&s->forest, p->env, p->chat.messages, p->arena, &p->walk);
     } else {
         p->walk.n = p->chat.messages->n;
-        p->walk.path = arena_alloc(p->arena, (p->walk.n + (size_t)1) * sizeof(struct node *));
+        p->walk.path =
+            arena_alloc(p->arena, (p->walk.n + (size_t)1) * sizeof(struct message_node *));
         message_read(&p->walk.unmatched, &p->chat.messages->items[0], &s->forest.matcher, p->arena);
     }
     if (p->walk.n_matched)
@@ -356,7 +358,7 @@ static int place(struct session *s, struct plan *p, const struct session_call_in
     if (p->parent && !p->text) {
         p->made.stored = arena_alloc(p->arena, ((size_t)p->parent->total + SUFFIX_ROOM) *
                                                    sizeof(*p->made.stored));
-        turn_copy(p->parent, p->made.stored);
+        checkpoint_copy(p->parent, p->made.stored);
     }
     return 0;
 }

@@ -123,14 +123,14 @@ int session_apply_sink(struct session *s, struct record_in *r, struct err *e)
     if (r->bad || (state != SESSION_SINK_DUE && state != SESSION_SINK_SPOOLED))
         return err_set(e, ERR_IO, "session record of a sink of an unknown form");
     s->sink = (enum session_sink)state;
-    if (state == SESSION_SINK_DUE && s->residence != AWAY)
+    if (state == SESSION_SINK_DUE && s->residence != EVICTED)
         s->sink_options = options.p ? forest_text(&s->forest, options) : options;
     return 0;
 }
 
 struct reward *session_reward(struct session *s, struct str response_id)
 {
-    const struct turn *t;
+    const struct checkpoint *t;
     struct reward *r;
 
     if (!response_id.p)
@@ -140,7 +140,7 @@ struct reward *session_reward(struct session *s, struct str response_id)
         t = map_get(&s->forest.by_response, response_key(response_id));
         r = ARENA_NEW(&s->forest.arena, struct reward);
         r->response_id = forest_text(&s->forest, t ? t->response_id : response_id);
-        *vec_push(&s->turn_rewards) = r;
+        *vec_push(&s->checkpoint_rewards) = r;
         (void)map_set(&s->rewards_by_response, response_key(r->response_id), r);
     }
     return r;
@@ -211,13 +211,13 @@ static int apply_create(struct session_store *st, struct str id, struct record_i
     }
     if (!s) {
         s = session_new(st, id, now_ms);
-        s->residence = st->lazy ? AWAY : RESIDENT;
+        s->residence = st->lazy ? EVICTED : RESIDENT;
         s->options = o;
         session_forget_options(s);
     }
     if (origin.tokenizer) /* a later adoption stays, while an older beginning is read back */
         s->origin = origin;
-    if (s->residence != AWAY) {
+    if (s->residence != EVICTED) {
         fill(s, &o, v, now_ms);
         s->record++;
     }
@@ -235,13 +235,14 @@ static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, st
     struct str reward = record_str(r);
 
     if (r->bad || r->p != r->end || how > SESSION_END_EXPIRE ||
-        (head > s->forest.turns.n && head != HEAD_AS_IT_WAS))
+        (head > s->forest.checkpoints.n && head != HEAD_AS_IT_WAS))
         return err_set(e, ERR_IO, "session record: torn end");
     if (reward.p && apply_reward(s, (struct str){0}, reward, e) != 0)
         return -1;
     if (s->options.policy == &policy_linear && head != HEAD_AS_IT_WAS)
-        linear_move(s, head && s->forest.turns.at[head - 1]->node ? s->forest.turns.at[head - 1]
-                                                                  : NULL);
+        linear_move(s, head && s->forest.checkpoints.at[head - 1]->node
+                           ? s->forest.checkpoints.at[head - 1]
+                           : NULL);
     s->updated_ms = now_ms;
     if (flags) {
         s->has_finished = true;
@@ -263,7 +264,7 @@ static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint6
 {
     struct str response_id;
 
-    if (s->residence == AWAY)
+    if (s->residence == EVICTED)
         return session_absorb(s, type, r, now_ms, e);
     if (!s->filled)
         return err_set(e, ERR_IO, "session record before the session's beginning");
@@ -314,8 +315,8 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
         return err_set(e, ERR_IO, "session record for a session that does not exist");
     session_pin(s);
     rc = apply_to(s, type, &r, now_ms, e);
-    if (s->residence == AWAY)
-        s->share.away_bytes += record.len;
+    if (s->residence == EVICTED)
+        s->share.evicted_bytes += record.len;
     else
         s->record++;
     if (!s->unlinked) {

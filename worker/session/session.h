@@ -9,7 +9,7 @@
  * used live and in replay alike, so a replayed session cannot differ from the live one. Caller's
  * order: record, journal append, apply, then let the client see the end of its answer.
  *
- * Nothing from a turn's arena is kept: the record is the crossing.
+ * Nothing from a call's arena is kept: the record is the crossing.
  */
 #ifndef RG_SESSION_SESSION_H
 #define RG_SESSION_SESSION_H
@@ -22,8 +22,8 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/codec/json.h"
-#include "worker/model/chat.h"
 #include "worker/model/model.h"
+#include "worker/request/chat.h"
 #include "worker/tokens/span.h"
 
 struct session;
@@ -52,9 +52,9 @@ enum session_cause {
  */
 enum session_truncated {
     TRUNCATED_AUTO,     /* of the process: continue; tree with the matcher strict: refuse */
-    TRUNCATED_CONTINUE, /* the stored ids, closed as the template closes a turn, mask 0 */
-    TRUNCATED_BRANCH,   /* tree, timelines: stands on the turn before; the cut answer is rendered
-                           as the client sent it, and its own turn stays a leaf */
+    TRUNCATED_CONTINUE, /* the stored ids, closed as the template closes a checkpoint, mask 0 */
+    TRUNCATED_BRANCH,   /* tree, timelines: stands on the checkpoint before; the cut answer is
+                           rendered   as the client sent it, and its own checkpoint stays a leaf */
     TRUNCATED_REFUSE    /* 409 truncated_generation */
 };
 
@@ -109,7 +109,7 @@ void session_sweep(struct session_store *st, uint64_t now_ms);
  * full has no room for what is over. How many were freed. */
 uint64_t session_make_room(struct session_store *st, uint64_t tokens);
 
-/* --- memory (spill.c) ---
+/* --- memory (eviction.c) ---
  *
  * A session is resident, or only its place in the store is (id, phase, times, sums) and its content
  * is in the records that made it. Between session_load_begin and session_load_end those records are
@@ -120,8 +120,8 @@ bool session_resident(const struct session *s);
 /* With `on`, sessions that records make from now on stay out of memory: for replay. */
 void session_store_lazy(struct session_store *st, bool on);
 
-/* Whether sessions may be given up at all (a journal has their records). */
-void session_store_spills(struct session_store *st, bool on);
+/* Whether sessions may be evicted at all (a journal has their records). */
+void session_store_evicts(struct session_store *st, bool on);
 
 /* Gets records that come back. */
 struct session_reader {
@@ -131,19 +131,19 @@ struct session_reader {
 
 /* Where records come back from: the reader gets i and the whole record, once for each of the n
  * numbers (which one of the session's, from 0), in any order. -1: not all can be read, or `each`
- * said so. With a source the bulk of a session in use may be given up, too (payload.h). */
+ * said so. With a source the bulk of a session in use may be evicted, too (payload.h). */
 typedef int (*session_source)(void *ctx, struct str session_id, const uint32_t *records, size_t n,
                               const struct session_reader *reader, struct err *e);
 
 void session_store_source(struct session_store *st, session_source source, void *ctx);
 
-/* It was used just now: others are colder. */
+/* It was used just now: others become older. */
 void session_touch(struct session *s);
 
-/* Gives up what is coldest, until all together hold at most `bytes` or `max` steps were done: the
- * bulk of calls that are on no running call's path, or a whole idle session, with all that it has,
- * when nothing is colder than its last use. Returns how many. */
-size_t session_spill(struct session_store *st, uint64_t bytes, size_t max);
+/* Evicts what was used least recently, until all together hold at most `bytes` or `max` steps were
+ * done: the bulk of calls that are on no running call's path, or a whole idle session, with all
+ * that it has, when nothing was used less recently. Returns how many. */
+size_t session_evict(struct session_store *st, uint64_t bytes, size_t max);
 
 /* Pins the session; then session_apply takes its records, all that there are. Until
  * session_load_end no new one is written for it. */
@@ -166,10 +166,10 @@ int session_load_end(struct session *s, bool whole, uint64_t now_ms);
  * it (to be loaded), or NULL. */
 struct session *session_revive(struct session_store *st, struct str id, uint64_t now_ms);
 
-/* Memory that giving it up would free now: 0 while it is held, or where nothing is given up. */
-uint64_t session_spillable(const struct session *s);
+/* Memory that evicting it would free now: 0 while it is held, or where nothing is evicted. */
+uint64_t session_evictable(const struct session *s);
 
-/* Its row as it was when it was given up, or absent. */
+/* Its row as it was when it was evicted, or absent. */
 struct str session_kept_row(const struct session *s);
 
 /* Keeps a session's data alive (an export in slices, a waiter) whatever ends it meanwhile. */
@@ -245,18 +245,18 @@ struct session_plan {
     uint32_t experts_known;   /* routed experts are stored for so many of them, from the first on */
     uint32_t trimmed;         /* how many stored ones the template's next turn repeats: dropped */
     uint32_t max_tokens;      /* clamped to context and budgets */
-    bool drops;               /* linear: this retry discards the newest turn; session_drop_record
-                                 stands in the journal before the engine is asked */
-    bool exhausted;           /* budgets leave no room: no engine call; answer 200, finish_reason
-                                 "length", empty content, usage prompt.n + 0, and commit one
-                                 answer with ids.n == 0 (closes the chain; nothing else is kept) */
+    bool drops;     /* linear: this retry discards the newest checkpoint; session_drop_record
+                       stands in the journal before the engine is asked */
+    bool exhausted; /* budgets leave no room: no engine call; answer 200, finish_reason
+                       "length", empty content, usage prompt.n + 0, and commit one
+                       answer with ids.n == 0 (closes the chain; nothing else is kept) */
     enum session_cause cause;
     uint32_t diff_message; /* where the request left what was stored (cause other than extended) */
     struct str diff_field; /* "content", "role", "tools", ...; absent when it does not apply */
     struct str diff_stored, diff_request; /* both texts from shortly before the first difference */
 };
 
-/* Finds the attach point, builds the prompt, reserves what the policy reserves. `a` is the turn's
+/* Finds the attach point, builds the prompt, reserves what the policy reserves. `a` is the call's
  * arena. Errors: ERR_SESSION_ENDED, ERR_TRUNCATED, ERR_HISTORY_CONFLICT, ERR_CONTEXT_LENGTH,
  * ERR_MAX_NODES, ERR_INVALID. Nothing is changed but reservations. */
 int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
@@ -276,8 +276,8 @@ int session_prepare_end(struct session_plan *p, const struct session_call_input 
 /* About how many bytes render will go over; stops counting at `enough`. */
 size_t session_prompt_bytes(const struct session_plan *p, size_t enough);
 
-/* Writes the record of what a plan with `drops` discards. Once applied, the turn is gone from the
- * history whatever becomes of the call; its tokens stay on record. */
+/* Writes the record of what a plan with `drops` discards. Once applied, the checkpoint is gone from
+ * the history whatever becomes of the call; its tokens stay on record. */
 void session_drop_record(struct session_plan *p, uint64_t now_ms, struct buf *record);
 
 /* Gives the plan back without a trace (it is not in any trajectory; an applied drop stays); safe
@@ -418,7 +418,7 @@ const char *session_cause_name(enum session_cause c);
 const struct json *session_sampling(const struct session *s);
 const struct json *session_lock_sampling(const struct session *s);
 
-/* GET /sessions/{id}: state object as JSON text; `records` adds every call. -1: what was given up
+/* GET /sessions/{id}: state object as JSON text; `records` adds every call. -1: what was evicted
  * cannot be read back. */
 int session_write_state(struct session *s, bool records, struct buf *json, struct err *e);
 
@@ -447,12 +447,12 @@ uint32_t session_inflight(const struct session *s);
 struct session_totals {
     uint64_t sessions; /* live */
     uint64_t phases[SESSION_PHASES];
-    uint64_t nodes, tokens;    /* of all, also of those not in memory (nodes: as last seen) */
-    uint64_t bytes;            /* of memory */
-    uint64_t away, away_bytes; /* sessions that are not resident; what they took, or their records,
-                                  and what resident ones gave up */
-    uint64_t spills;           /* sessions given up so far */
-    uint64_t payload_spills, payload_loads; /* bulks of calls given up and read back so far */
+    uint64_t nodes, tokens;          /* of all, also of those not in memory (nodes: as last seen) */
+    uint64_t bytes;                  /* of memory */
+    uint64_t evicted, evicted_bytes; /* sessions that are not resident; what they took, or their
+                                  records, and what resident ones evicted */
+    uint64_t evictions;              /* sessions evicted so far */
+    uint64_t payload_evictions, payload_loads; /* bulks of calls evicted and read back so far */
     uint64_t forks[CAUSE_COUNT];
 };
 

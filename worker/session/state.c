@@ -57,9 +57,9 @@ static void put_rewards(struct json_out *o, const struct session *s)
     put_reward(o, &s->reward);
     json_out_key(o, "turn_rewards");
     json_out_obj(o);
-    for (size_t i = 0; i < s->turn_rewards.n; i++) {
-        json_out_key_str(o, s->turn_rewards.at[i]->response_id);
-        put_reward(o, s->turn_rewards.at[i]);
+    for (size_t i = 0; i < s->checkpoint_rewards.n; i++) {
+        json_out_key_str(o, s->checkpoint_rewards.at[i]->response_id);
+        put_reward(o, s->checkpoint_rewards.at[i]);
     }
     json_out_end_obj(o);
 }
@@ -81,8 +81,8 @@ static void put_forks(struct json_out *o, const uint64_t *forks)
 struct tree {
     struct arena arena;
     struct json_out *o;
-    struct map ids;     /* (parent turn, trie node) -> state id + 1 */
-    uint32_t *turn_ids; /* by turn id: state id */
+    struct map ids;           /* (parent checkpoint, trie node) -> state id + 1 */
+    uint32_t *checkpoint_ids; /* by checkpoint id: state id */
     uint32_t next;
 };
 
@@ -101,7 +101,8 @@ static void put_node_head(struct tree *x, uint32_t id, int64_t parent)
         json_out_i64(x->o, parent);
 }
 
-static int64_t put_structural(struct tree *x, const struct node *n, const struct turn *parent)
+static int64_t put_structural(struct tree *x, const struct message_node *n,
+                              const struct checkpoint *parent)
 {
     struct tree_key *k;
     struct str key;
@@ -111,7 +112,7 @@ static int64_t put_structural(struct tree *x, const struct node *n, const struct
     if (n->depth == 0)
         return -1;
     if (parent && n == parent->node)
-        return x->turn_ids[parent->id];
+        return x->checkpoint_ids[parent->id];
     k = ARENA_NEW(&x->arena, struct tree_key);
     *k = (struct tree_key){parent ? parent->id + (uint64_t)1 : 0, n->id};
     key = str_of((const char *)k, sizeof(*k));
@@ -129,7 +130,7 @@ static int64_t put_structural(struct tree *x, const struct node *n, const struct
     return *id;
 }
 
-static void put_diff(struct json_out *o, const struct turn *t)
+static void put_diff(struct json_out *o, const struct checkpoint *t)
 {
     if (!t->diff_field.p)
         return;
@@ -142,21 +143,21 @@ static void put_diff(struct json_out *o, const struct turn *t)
     json_out_end_obj(o);
 }
 
-static void put_turn(struct tree *x, const struct session *s, const struct turn *t)
+static void put_checkpoint(struct tree *x, const struct session *s, const struct checkpoint *t)
 {
     int64_t up = t->node ? put_structural(x, t->node->parent, t->parent) : -1;
     struct json_out *o = x->o;
 
-    x->turn_ids[t->id] = x->next++;
-    put_node_head(x, x->turn_ids[t->id], up);
+    x->checkpoint_ids[t->id] = x->next++;
+    put_node_head(x, x->checkpoint_ids[t->id], up);
     put_count(o, "seq", t->seq);
     put_text(o, "role", STR("assistant"));
     put_bool(o, "generated", true);
-    put_bool(o, "truncated", turn_truncated(t));
+    put_bool(o, "truncated", checkpoint_truncated(t));
     put_time(o, "committed_at", t->at_ms);
     json_out_key(o, "completion_span");
     json_out_arr(o);
-    json_out_i64(o, turn_start(t));
+    json_out_i64(o, checkpoint_start(t));
     json_out_i64(o, t->total);
     json_out_end_arr(o);
     put_count(o, "num_tokens", t->total);
@@ -182,14 +183,14 @@ static void put_leaves(struct tree *x, struct branch_vec *leaves)
     json_out_key(x->o, "leaves");
     json_out_arr(x->o);
     for (size_t i = 0; i < leaves->n; i++) {
-        struct turn *t = leaves->at[i].head, **path = turn_path(t, &x->arena);
+        struct checkpoint *t = leaves->at[i].head, **path = checkpoint_path(t, &x->arena);
 
         json_out_obj(x->o);
-        put_count(x->o, "node_id", x->turn_ids[t->id]);
+        put_count(x->o, "node_id", x->checkpoint_ids[t->id]);
         json_out_key(x->o, "path_node_ids");
         json_out_arr(x->o);
         for (uint32_t k = 0; k < t->depth; k++)
-            json_out_i64(x->o, x->turn_ids[path[k]->id]);
+            json_out_i64(x->o, x->checkpoint_ids[path[k]->id]);
         json_out_end_arr(x->o);
         json_out_end_obj(x->o);
     }
@@ -200,18 +201,18 @@ static void put_tree(struct json_out *o, struct session *s, struct branch_vec *l
 {
     struct tree x = {.o = o};
 
-    x.turn_ids = mem_calloc(s->forest.turns.n + 1, sizeof(*x.turn_ids));
+    x.checkpoint_ids = mem_calloc(s->forest.checkpoints.n + 1, sizeof(*x.checkpoint_ids));
     json_out_key(o, "tree");
     json_out_obj(o);
     json_out_key(o, "nodes");
     json_out_arr(o);
-    for (size_t i = 0; i < s->forest.turns.n; i++)
-        if (!s->forest.turns.at[i]->hidden)
-            put_turn(&x, s, s->forest.turns.at[i]);
+    for (size_t i = 0; i < s->forest.checkpoints.n; i++)
+        if (!s->forest.checkpoints.at[i]->hidden)
+            put_checkpoint(&x, s, s->forest.checkpoints.at[i]);
     json_out_end_arr(o);
     put_leaves(&x, leaves);
     json_out_end_obj(o);
-    free(x.turn_ids);
+    free(x.checkpoint_ids);
     map_done(&x.ids);
     arena_done(&x.arena);
 }
@@ -228,20 +229,20 @@ static void put_ids(struct json_out *o, const char *key, const int32_t *ids, siz
 }
 
 static int put_path_ids(struct json_out *o, struct session *s, const char *key,
-                        const struct turn *t, uint32_t n, struct err *e)
+                        const struct checkpoint *t, uint32_t n, struct err *e)
 {
     int32_t *ids;
 
     if (session_recall_path(s, t, e) != 0)
         return -1;
     ids = mem_calloc((size_t)t->total + 1, sizeof(*ids));
-    turn_copy(t, ids);
+    checkpoint_copy(t, ids);
     put_ids(o, key, ids, n);
     free(ids);
     return 0;
 }
 
-static void put_request(struct json_out *o, const struct turn *t)
+static void put_request(struct json_out *o, const struct checkpoint *t)
 {
     struct arena tmp = {0};
 
@@ -251,26 +252,26 @@ static void put_request(struct json_out *o, const struct turn *t)
     json_out_obj(o);
     json_out_key(o, "messages");
     json_out_value(o, node_messages(t->node->parent, 0, &tmp));
-    if (t->node->gate->tools) {
+    if (t->node->env->tools) {
         json_out_key(o, "tools");
-        json_out_value(o, t->node->gate->tools);
+        json_out_value(o, t->node->env->tools);
     }
-    if (t->node->gate->kwargs) {
+    if (t->node->env->kwargs) {
         json_out_key(o, "chat_template_kwargs");
-        json_out_value(o, t->node->gate->kwargs);
+        json_out_value(o, t->node->env->kwargs);
     }
     json_out_end_obj(o);
     arena_done(&tmp);
 }
 
-static void put_answer(struct json_out *o, const struct turn *t)
+static void put_answer(struct json_out *o, const struct checkpoint *t)
 {
     json_out_obj(o);
     put_text(o, "response_id", t->response_id);
     put_text(o, "finish_reason", t->finish_reason);
     json_out_key(o, "message");
     json_out_value(o, t->message);
-    put_ids(o, "output_ids", turn_ids(t), t->n);
+    put_ids(o, "output_ids", checkpoint_ids(t), t->n);
     put_count(o, "queue_us", t->queue_us);
     put_count(o, "engine_us", t->engine_us);
     put_count(o, "gateway_us", t->gateway_us);
@@ -278,18 +279,19 @@ static void put_answer(struct json_out *o, const struct turn *t)
 }
 
 /* first: of its answers, or NULL. */
-static int put_record_turns(struct json_out *o, struct session *s, const struct call *c,
-                            const struct turn *first, struct err *e)
+static int put_record_checkpoints(struct json_out *o, struct session *s,
+                                  const struct call_record *c, const struct checkpoint *first,
+                                  struct err *e)
 {
     if (first) {
         put_request(o, first);
-        if (put_path_ids(o, s, "prompt_ids", first, turn_start(first), e) != 0)
+        if (put_path_ids(o, s, "prompt_ids", first, checkpoint_start(first), e) != 0)
             return -1;
     }
     json_out_key(o, "answers");
     json_out_arr(o);
-    for (uint32_t k = 0; k < c->n_turns; k++)
-        put_answer(o, s->forest.turns.at[c->first_turn + k]);
+    for (uint32_t k = 0; k < c->n_checkpoints; k++)
+        put_answer(o, s->forest.checkpoints.at[c->first_checkpoint + k]);
     json_out_end_arr(o);
     return 0;
 }
@@ -299,8 +301,9 @@ static int put_records(struct json_out *o, struct session *s, struct err *e)
     json_out_key(o, "records");
     json_out_arr(o);
     for (size_t i = 0; i < s->forest.calls.n; i++) {
-        const struct call *c = &s->forest.calls.at[i];
-        const struct turn *first = c->n_turns ? s->forest.turns.at[c->first_turn] : NULL;
+        const struct call_record *c = &s->forest.calls.at[i];
+        const struct checkpoint *first =
+            c->n_checkpoints ? s->forest.checkpoints.at[c->first_checkpoint] : NULL;
 
         json_out_obj(o);
         put_count(o, "call", c->number);
@@ -309,7 +312,7 @@ static int put_records(struct json_out *o, struct session *s, struct err *e)
         put_count(o, "prompt_tokens", c->prompt_tokens);
         if (c->max_tokens)
             put_count(o, "max_tokens", (uint64_t)c->max_tokens);
-        if (put_record_turns(o, s, c, first, e) != 0)
+        if (put_record_checkpoints(o, s, c, first, e) != 0)
             return -1;
         json_out_end_obj(o);
     }
@@ -356,13 +359,13 @@ static void put_counts(struct json_out *o, const struct session *s, size_t branc
 
     for (size_t i = 0; i < s->chains.n; i++)
         closed += s->chains.at[i]->closed;
-    if (s->options.policy == &policy_linear) /* the turns that still count */
+    if (s->options.policy == &policy_linear) /* the checkpoints that still count */
         records = s->head ? s->head->depth : 0;
     put_count(o, "num_calls", s->forest.calls.n);
     put_count(o, "num_records", records);
     put_count(o, "num_branches", branches);
     put_count(o, "num_nodes", s->forest.nodes.n);
-    put_count(o, "num_checkpoints", s->forest.turns.n);
+    put_count(o, "num_checkpoints", s->forest.checkpoints.n);
     put_count(o, "num_tokens", s->forest.tokens);
     put_count(o, "num_active_chains", s->chains.n - closed);
     put_count(o, "num_trajectories", closed);
@@ -412,8 +415,9 @@ void session_write_row(const struct session *s, struct buf *json)
     uint64_t branches = 0;
 
     CHECK(s->filled);
-    for (size_t i = 0; i < s->forest.turns.n; i++)
-        branches += s->forest.turns.at[i]->children == 0 && !s->forest.turns.at[i]->hidden;
+    for (size_t i = 0; i < s->forest.checkpoints.n; i++)
+        branches +=
+            s->forest.checkpoints.at[i]->children == 0 && !s->forest.checkpoints.at[i]->hidden;
     json_out_obj(&o);
     put_head(&o, s);
     put_count(&o, "calls", s->forest.calls.n);

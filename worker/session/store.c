@@ -54,9 +54,9 @@ struct session_store *session_store_new(const struct model *model, const struct 
 void session_free_rewards(struct session *s)
 {
     vec_done(&s->reward.members);
-    for (size_t i = 0; i < s->turn_rewards.n; i++)
-        vec_done(&s->turn_rewards.at[i]->members);
-    vec_done(&s->turn_rewards);
+    for (size_t i = 0; i < s->checkpoint_rewards.n; i++)
+        vec_done(&s->checkpoint_rewards.at[i]->members);
+    vec_done(&s->checkpoint_rewards);
     map_done(&s->rewards_by_response);
 }
 

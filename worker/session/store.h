@@ -37,14 +37,14 @@ struct session_options {
     int32_t rollout, group_size; /* -1, 0: not said */
 };
 
-/* policy chains: one append-only chain; its turns are the path of `head`. */
+/* policy chains: one append-only chain; its checkpoints are the path of `head`. */
 struct chain {
     uint32_t id;
     uint32_t seq; /* of its last commit or of its closing */
-    struct turn *head;
-    bool closed;          /* max_trajectory_length */
-    struct turn *dropped; /* closed by a call that had rolled it back: this answer is gone, and of
-                             its ids the first `kept` stay, behind `head` */
+    struct checkpoint *head;
+    bool closed;                /* max_trajectory_length */
+    struct checkpoint *dropped; /* closed by a call that had rolled it back: this answer is gone,
+                             and of its ids the first `kept` stay, behind `head` */
     uint32_t kept;
     const void *reserved;                 /* the plan that holds it, or NULL */
     struct chain *next_head, **prev_head; /* in node->heads */
@@ -52,26 +52,26 @@ struct chain {
 };
 
 enum residence {
-    AWAY,    /* only its records have it */
+    EVICTED, /* only its records have it */
     LOADING, /* they are applied once more */
     RESIDENT,
 };
 
 /* What a session adds to the store's sums. */
 struct session_share {
-    uint64_t nodes, tokens, bytes, away_bytes;
+    uint64_t nodes, tokens, bytes, evicted_bytes;
 };
 
 struct session {
     struct session_store *store;
     uint64_t place;
-    struct session *prev, *next;     /* all sessions of the store, oldest first */
-    struct session *colder, *warmer; /* the resident ones by their last use */
+    struct session *prev, *next;           /* all sessions of the store, oldest first */
+    struct session *lru_older, *lru_newer; /* the resident ones by their last use */
     enum residence residence;
     struct session_share share;
-    uint64_t counted_away; /* the part of share.away_bytes that the sums have */
-    bool counted_as_away;
-    struct str row; /* AWAY: its row, or absent */
+    uint64_t counted_evicted; /* the part of share.evicted_bytes that the sums have */
+    bool counted_as_evicted;
+    struct str row; /* EVICTED: its row, or absent */
     struct str id;  /* at id_text */
     enum session_phase phase;
     bool expired, filled; /* filled: its content is (being put) in memory */
@@ -85,10 +85,10 @@ struct session {
     struct session_options options;
     struct forest forest;
     VEC(struct payload *) payloads;
-    uint64_t payload_bytes, payload_away; /* in memory; given up */
-    uint32_t record;                      /* number of its next one in the journal; not AWAY */
-    uint64_t used;                        /* the store's clock at its last use */
-    struct model_fingerprint origin;      /* tokenizer 0: not known */
+    uint64_t payload_bytes, payload_evicted; /* in memory; evicted */
+    uint32_t record;                 /* number of its next one in the journal; not EVICTED */
+    uint64_t used;                   /* the store's clock at its last use */
+    struct model_fingerprint origin; /* tokenizer 0: not known */
     uint64_t next_call;
     uint32_t next_seq;
     uint32_t inflight, pins;
@@ -96,13 +96,13 @@ struct session {
     struct plan *plans;
 
     struct reward reward;
-    VEC(struct reward *) turn_rewards;
+    VEC(struct reward *) checkpoint_rewards;
     struct map rewards_by_response;
     bool has_finished, finished; /* of complete */
     struct str complete_reason;
 
-    struct turn *head;     /* policy linear: the newest kept turn */
-    uint64_t head_version; /* changes with every commit and rollback */
+    struct checkpoint *head; /* policy linear: the newest kept checkpoint */
+    uint64_t head_version;   /* changes with every commit and rollback */
     VEC(struct chain *) chains;
     uint32_t rollbacks;
     uint64_t rollback_dropped;
@@ -127,13 +127,13 @@ struct session_store {
     struct map sessions;                     /* by id, ended but retained ones included */
     struct session *first, *last;
     struct map tombstones;
-    struct tombstone *oldest, *newest; /* queue by time of death */
-    struct session *coldest, *warmest; /* resident */
-    struct payload *coldest_payload, *warmest_payload;
+    struct tombstone *oldest, *newest;       /* queue by time of death */
+    struct session *lru_oldest, *lru_newest; /* resident */
+    struct payload *lru_oldest_payload, *lru_newest_payload;
     uint64_t clock;        /* counts uses */
     session_source source; /* NULL: payloads stay */
     void *source_ctx;
-    bool lazy, spills;
+    bool lazy, evicts;
     uint64_t n_places; /* ever made */
     struct session_totals totals;
 };
@@ -145,11 +145,11 @@ struct plan {
     struct plan *prev, *next; /* the session's live plans */
     struct str session_id;
 
-    /* borrowed from the turn's arena */
+    /* borrowed from the call's arena */
     struct chat chat; /* messages NULL: a completion */
     struct walk walk;
     struct arena *arena;
-    struct gate *gate; /* NULL: a new one */
+    struct prompt_env *env; /* NULL: a new one */
     struct str label, parent_label;
     uint64_t body_hash[2];
     struct str key;
@@ -160,13 +160,13 @@ struct plan {
     bool text; /* nothing was rendered */
 
     /* where it stands */
-    struct turn *parent;   /* NULL: full render */
-    struct turn *held;     /* the payloads of its path stay in memory */
-    uint32_t covered;      /* messages inside parent */
-    struct node *prompt;   /* deepest node of the walk; new messages hang below */
-    struct chain *chain;   /* chains: continued or rolled back, or NULL */
-    bool rollback;         /* chains: the chain's last assistant is dropped */
-    uint64_t head_version; /* linear */
+    struct checkpoint *parent;   /* NULL: full render */
+    struct checkpoint *held;     /* the payloads of its path stay in memory */
+    uint32_t covered;            /* messages inside parent */
+    struct message_node *prompt; /* deepest node of the walk; new messages hang below */
+    struct chain *chain;         /* chains: continued or rolled back, or NULL */
+    bool rollback;               /* chains: the chain's last assistant is dropped */
+    uint64_t head_version;       /* linear */
     uint32_t n_context, n_close, trim;
     uint32_t kept; /* exhausted, chains: ids that stay of a chain that is rolled back and closed */
 
@@ -177,7 +177,7 @@ struct plan {
         struct token_span prompt; /* made */
         size_t reused;
         uint32_t n_context, n_close, trim;
-        bool anew; /* the template rewrites earlier turns: not on the parent */
+        bool anew; /* the template rewrites earlier checkpoints: not on the parent */
     } made;
 };
 
@@ -209,9 +209,9 @@ struct plan *plan_find(struct session *s, uint64_t call);
 /* Frees a session whose last holder may just have gone. */
 void session_maybe_free(struct session *s);
 
-/* --- spill.c --- */
+/* --- eviction.c --- */
 
-/* A new use begins: what was used before is colder. */
+/* A new use begins: what was used before is older. */
 void session_use(struct session *s);
 
 /* Takes it out of all sums and lists but the store's own. */
@@ -223,7 +223,7 @@ void session_forget_options(struct session *s);
 /* Brings the sums up to date after a change. */
 void session_account(struct session *s);
 
-/* A record of a session that is away: notes what its place must know. */
+/* A record of a session that is evicted: notes what its place must know. */
 struct record_in;
 int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                    struct err *e);

@@ -21,8 +21,8 @@ static int tree_position(struct session *s, struct plan *p, struct err *e)
 
 static void tree_branches(struct session *s, struct branch_vec *out)
 {
-    for (size_t i = 0; i < s->forest.turns.n; i++) {
-        struct turn *t = s->forest.turns.at[i];
+    for (size_t i = 0; i < s->forest.checkpoints.n; i++) {
+        struct checkpoint *t = s->forest.checkpoints.at[i];
 
         if (t->children == 0 && !t->hidden)
             *vec_push(out) = (struct branch){.head = t, .seq = t->seq};

@@ -9,8 +9,8 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "worker/journal/syncer.h"
-#include "worker/sink/target.h"
+#include "common/journal/syncer.h"
+#include "worker/sink/sink_target.h"
 
 enum { COPY_STEP = 1 << 20 };
 

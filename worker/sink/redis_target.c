@@ -18,7 +18,7 @@
 #include "common/base/mem.h"
 #include "common/net/resolve.h"
 #include "worker/sink/redis_url.h"
-#include "worker/sink/target.h"
+#include "worker/sink/sink_target.h"
 
 enum { WINDOW_BYTES = 8 << 20, STALL_MS = 30 * 1000, PASSWORD_MAX = 4096, ENTRY_ARGS = 32 };
 
@@ -39,7 +39,7 @@ struct redis {
 
 /* --- the connection on our loop --- */
 
-struct wire {
+struct redis_wire {
     struct loop *loop;
     struct loop_io io;
     redisAsyncContext *ac;
@@ -49,7 +49,7 @@ struct wire {
 /* One thing a turn: either may free the wire. What is left is reported again. */
 static void on_wire(struct loop_io *io, unsigned events)
 {
-    struct wire *w = CONTAINER_OF(io, struct wire, io);
+    struct redis_wire *w = CONTAINER_OF(io, struct redis_wire, io);
 
     if ((events & LOOP_OUT) && !(events & (LOOP_ERR | LOOP_HUP)))
         redisAsyncHandleWrite(w->ac);
@@ -57,7 +57,7 @@ static void on_wire(struct loop_io *io, unsigned events)
         redisAsyncHandleRead(w->ac);
 }
 
-static void wire_want(struct wire *w, unsigned mask)
+static void wire_want(struct redis_wire *w, unsigned mask)
 {
     struct err e;
 
@@ -72,35 +72,35 @@ static void wire_want(struct wire *w, unsigned mask)
 
 static void wire_read(void *ctx)
 {
-    struct wire *w = ctx;
+    struct redis_wire *w = ctx;
 
     wire_want(w, w->mask | LOOP_IN);
 }
 
 static void wire_no_read(void *ctx)
 {
-    struct wire *w = ctx;
+    struct redis_wire *w = ctx;
 
     wire_want(w, w->mask & ~LOOP_IN);
 }
 
 static void wire_write(void *ctx)
 {
-    struct wire *w = ctx;
+    struct redis_wire *w = ctx;
 
     wire_want(w, w->mask | LOOP_OUT);
 }
 
 static void wire_no_write(void *ctx)
 {
-    struct wire *w = ctx;
+    struct redis_wire *w = ctx;
 
     wire_want(w, w->mask & ~LOOP_OUT);
 }
 
 static void wire_free(void *ctx)
 {
-    struct wire *w = ctx;
+    struct redis_wire *w = ctx;
 
     loop_del(w->loop, &w->io);
     free(w);
@@ -108,7 +108,7 @@ static void wire_free(void *ctx)
 
 static void wire_new(struct loop *loop, redisAsyncContext *ac)
 {
-    struct wire *w = mem_zalloc(sizeof(*w));
+    struct redis_wire *w = mem_zalloc(sizeof(*w));
 
     w->loop = loop;
     w->ac = ac;
@@ -328,19 +328,19 @@ static int point(const struct redis *r, struct buf *ret)
     return rc;
 }
 
-struct entry {
+struct stream_entry {
     const char *argv[ENTRY_ARGS];
     size_t len[ENTRY_ARGS];
     int n;
 };
 
-static void put(struct entry *en, struct str s)
+static void put(struct stream_entry *en, struct str s)
 {
     en->argv[en->n] = s.p;
     en->len[en->n++] = s.len;
 }
 
-static void put_field(struct entry *en, const char *name, const char *value)
+static void put_field(struct stream_entry *en, const char *name, const char *value)
 {
     put(en, str_cstr(name));
     put(en, str_cstr(value));
@@ -349,7 +349,8 @@ static void put_field(struct entry *en, const char *name, const char *value)
 static const char *const NOTES[] = {"group", "rollout", "attempt", "group_size"};
 
 /* Where the session stands among others, as far as it is known. The texts live in `ret`. */
-static void put_notes(struct entry *en, struct str envelope, struct buf ret[ARRAY_LEN(NOTES)])
+static void put_notes(struct stream_entry *en, struct str envelope,
+                      struct buf ret[ARRAY_LEN(NOTES)])
 {
     for (size_t i = 0; i < ARRAY_LEN(NOTES); i++) {
         if (!pieces_note(envelope, NOTES[i], &ret[i]))
@@ -366,7 +367,7 @@ static int add(struct redis *r, size_t i)
     struct str piece = spooled_piece(&t->open, i);
     struct buf key = {0}, file = {0}, notes[ARRAY_LEN(NOTES)] = {0};
     char index[24], total[24], offset[24], length[24];
-    struct entry en = {.n = 0};
+    struct stream_entry en = {.n = 0};
     int rc = 0;
 
     buf_printf(&key, "%s/%zu", t->first->session_id, i);

@@ -10,18 +10,18 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/journal/syncer.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "worker/export/options_text.h"
-#include "worker/journal/syncer.h"
+#include "worker/ledger/ledger.h"
+#include "worker/residency/residency.h"
 #include "worker/sink/spooling.h"
-#include "worker/turn/ledger.h"
-#include "worker/turn/resident.h"
 
 enum { DELAY_MIN_MS = 1000, DELAY_MAX_MS = 30 * 1000, SWEEP_TICKS = 60, AGAIN_TICKS = 10 };
 
 struct sinks {
-    struct turn_env *env;
+    struct call_env *env;
     struct target_env targets_env;
     char *state_dir;
     uint64_t max_waiting;
@@ -36,7 +36,7 @@ struct sinks {
     struct spooling *spooling; /* of due.at[next_due] */
     uint64_t delay_ms;
     struct loop_timer retry;
-    struct resident_waiter waiter; /* for its session to be read from the journal */
+    struct residency_waiter waiter; /* for its session to be read from the journal */
 };
 
 static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
@@ -56,7 +56,7 @@ static const struct target *find_target(const struct sinks *k, const char *name)
     return NULL;
 }
 
-int sinks_new(struct turn_env *env, const struct config *c, const char *state_dir,
+int sinks_new(struct call_env *env, const struct config *c, const char *state_dir,
               struct sinks **ret, struct err *e)
 {
     struct sinks *k;
@@ -110,7 +110,7 @@ void sinks_free(struct sinks *k)
     if (!k)
         return;
     loop_timer_stop(k->env->loop, &k->retry);
-    resident_leave(&k->waiter);
+    residency_leave(&k->waiter);
     spooling_stop(k->spooling);
     syncer_free(k->syncer);
     for (size_t i = 0; i < k->targets.n; i++)
@@ -134,7 +134,7 @@ void sinks_configure(struct sinks *k, const struct config *c)
     k->targets_env.retention_ms = (uint64_t)c->export_retention_ms;
 }
 
-static void take_owed(struct sinks *k, const struct turn_env *env, uint32_t index)
+static void take_owed(struct sinks *k, const struct call_env *env, uint32_t index)
 {
     struct str options;
     uint32_t place;
@@ -209,7 +209,7 @@ static void look_over(const struct sinks *k, const char *state_dir, uint32_t ind
     buf_done(&path);
 }
 
-int sinks_open_place(struct sinks *k, const struct turn_env *env, const char *state_dir,
+int sinks_open_place(struct sinks *k, const struct call_env *env, const char *state_dir,
                      uint32_t index, struct err *e)
 {
     struct buf path = {0};
@@ -374,10 +374,10 @@ static void spool_next(struct sinks *k)
         spool_later(k, 1);
         return;
     }
-    if (!resident_ready(k->env, id, true)) {
+    if (!residency_ready(k->env, id, true)) {
         k->waiter.fn = on_resident;
         k->waiter.ctx = k;
-        resident_wait(k->env, id, &k->waiter);
+        residency_wait(k->env, id, &k->waiter);
         return;
     }
     o.place = ledger_place(k->env, id)->index;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/journal/syncer.h"
 #include "worker/export/slice.h"
-#include "worker/journal/syncer.h"
 
 struct spooling {
     struct spooling_options o;
@@ -155,7 +155,7 @@ static void on_slice(struct loop_task *t)
 
 static int begin(struct spooling *g, struct str options, struct err *e)
 {
-    struct turn_env *env = g->o.env;
+    struct call_env *env = g->o.env;
     const struct json *given = NULL;
     struct export_options o;
     struct str id = session_id(g->session);

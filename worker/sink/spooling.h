@@ -5,14 +5,14 @@
 #ifndef RG_SINK_SPOOLING_H
 #define RG_SINK_SPOOLING_H
 
-#include "worker/sink/target.h"
-#include "worker/turn/turn.h"
+#include "worker/call/model_call.h"
+#include "worker/sink/sink_target.h"
 
 struct spooling;
 struct syncer;
 
 struct spooling_options {
-    struct turn_env *env;
+    struct call_env *env;
     struct syncer *syncer; /* NULL: nothing is synced */
     const struct target *const *targets;
     size_t n_targets;

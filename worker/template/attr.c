@@ -5,7 +5,7 @@
 #include "worker/template/number.h"
 #include "worker/template/pystr.h"
 
-static struct value bound(struct run *r, struct value self, const struct method *m)
+static struct value bound(struct template_run *r, struct value self, const struct method *m)
 {
     struct callable *c = ARENA_NEW(r->a, struct callable);
 
@@ -43,7 +43,7 @@ static struct value number_attr(struct value v, struct str name)
     return v_missing();
 }
 
-static struct value macro_attr(struct run *r, struct value v, struct str name)
+static struct value macro_attr(struct template_run *r, struct value v, struct str name)
 {
     const struct macro_def *m = v.call->macro;
     struct list *l;
@@ -67,9 +67,9 @@ static struct value macro_attr(struct run *r, struct value v, struct str name)
 }
 
 /* What getattr() finds besides methods; V_MISSING when nothing. */
-static struct value data_attr(struct run *r, struct value v, struct str name)
+static struct value data_attr(struct template_run *r, struct value v, struct str name)
 {
-    struct entry *e;
+    struct dict_entry *e;
 
     switch (v.t) {
     case V_BOOL:
@@ -102,7 +102,7 @@ static struct value data_attr(struct run *r, struct value v, struct str name)
 }
 
 /* getattr(v, name) under the sandbox; V_MISSING when there is no such attribute. */
-static struct value get_attribute(struct run *r, struct value v, struct str name)
+static struct value get_attribute(struct template_run *r, struct value v, struct str name)
 {
     struct value found = data_attr(r, v, name);
     const struct method *m;
@@ -117,10 +117,10 @@ static struct value get_attribute(struct run *r, struct value v, struct str name
     return v_missing();
 }
 
-struct value attr_get(struct run *r, struct value v, struct str name)
+struct value attr_get(struct template_run *r, struct value v, struct str name)
 {
     struct value found;
-    struct entry *e;
+    struct dict_entry *e;
 
     if (v.t == V_UNDEF)
         return run_undefined(r, v);
@@ -146,7 +146,7 @@ static bool index_of(struct value key, uint32_t n, uint32_t *ret)
     return i >= 0 && i < n;
 }
 
-static struct value str_item(struct run *r, struct value v, struct value key)
+static struct value str_item(struct template_run *r, struct value v, struct value key)
 {
     struct str s = v_bytes(v);
     size_t from;
@@ -167,9 +167,9 @@ static struct value str_item(struct run *r, struct value v, struct value key)
     return v_like(v_str(str_sub(s, from, pystr_width((unsigned char)s.p[from]))), v);
 }
 
-static struct value raw_item(struct run *r, struct value v, struct value key)
+static struct value raw_item(struct template_run *r, struct value v, struct value key)
 {
-    struct entry *e;
+    struct dict_entry *e;
     uint32_t i;
 
     switch (v.t) {
@@ -190,7 +190,7 @@ static struct value raw_item(struct run *r, struct value v, struct value key)
     }
 }
 
-struct value attr_item(struct run *r, struct value v, struct value key)
+struct value attr_item(struct template_run *r, struct value v, struct value key)
 {
     struct value found;
     struct buf text = {0};
@@ -214,7 +214,7 @@ struct value attr_item(struct run *r, struct value v, struct value key)
 
 /* --- slices --- */
 
-struct bounds {
+struct slice_bounds {
     int64_t start, stop, step;
     uint64_t n; /* items */
 };
@@ -232,7 +232,7 @@ static bool not_given(struct value v)
 }
 
 /* One part of a slice, cut to a size that no sequence reaches; false with a TypeError. */
-static bool slice_part(struct run *r, struct value v, int64_t *ret)
+static bool slice_part(struct template_run *r, struct value v, int64_t *ret)
 {
     if (not_given(v))
         return true;
@@ -246,7 +246,7 @@ static bool slice_part(struct run *r, struct value v, int64_t *ret)
     return true;
 }
 
-static uint64_t slice_count(const struct bounds *b)
+static uint64_t slice_count(const struct slice_bounds *b)
 {
     if (b->step > 0)
         return b->stop > b->start ? (uint64_t)((b->stop - b->start - 1) / b->step + 1) : 0;
@@ -254,7 +254,8 @@ static uint64_t slice_count(const struct bounds *b)
 }
 
 /* Python's slice.indices(). False with a TypeError or ValueError. */
-static bool slice_bounds(struct run *r, const struct value part[3], int64_t len, struct bounds *b)
+static bool slice_bounds(struct template_run *r, const struct value part[3], int64_t len,
+                         struct slice_bounds *b)
 {
     int64_t v[3] = {0, 0, 1};
 
@@ -279,7 +280,7 @@ static bool slice_bounds(struct run *r, const struct value part[3], int64_t len,
     return true;
 }
 
-static struct value slice_str(struct run *r, struct value v, const struct bounds *b)
+static struct value slice_str(struct template_run *r, struct value v, const struct slice_bounds *b)
 {
     struct str s = v_bytes(v);
     struct buf out = {0};
@@ -306,7 +307,7 @@ static struct value slice_str(struct run *r, struct value v, const struct bounds
     return v_like(run_take(r, &out), v);
 }
 
-static struct value slice_list(struct run *r, struct value v, const struct bounds *b)
+static struct value slice_list(struct template_run *r, struct value v, const struct slice_bounds *b)
 {
     struct list *l;
 
@@ -318,10 +319,10 @@ static struct value slice_list(struct run *r, struct value v, const struct bound
     return v.t == V_LIST ? v_list(l) : v_tuple(l);
 }
 
-struct value attr_slice(struct run *r, struct value v, const struct value part[3])
+struct value attr_slice(struct template_run *r, struct value v, const struct value part[3])
 {
-    struct bounds b = {0};
-    struct range *g;
+    struct slice_bounds b = {0};
+    struct py_range *g;
 
     if (v.t == V_UNDEF)
         return run_undefined(r, v);
@@ -339,9 +340,9 @@ struct value attr_slice(struct run *r, struct value v, const struct value part[3
         return run_fail(r, "TypeError", "'%s' object cannot be sliced", v_type_name(v));
     if (!slice_bounds(r, part, v.range->n, &b))
         return v_err();
-    g = ARENA_NEW(r->a, struct range);
-    *g = (struct range){v.range->start + b.start * v.range->step,
-                        v.range->start + b.stop * v.range->step, v.range->step * b.step,
-                        (int64_t)b.n};
+    g = ARENA_NEW(r->a, struct py_range);
+    *g = (struct py_range){v.range->start + b.start * v.range->step,
+                           v.range->start + b.stop * v.range->step, v.range->step * b.step,
+                           (int64_t)b.n};
     return (struct value){.t = V_RANGE, .range = g};
 }

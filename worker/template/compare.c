@@ -33,7 +33,7 @@ static bool eq_dicts(struct arena *a, struct dict *x, struct dict *y, int depth)
     if (x->n != y->n)
         return false;
     for (uint32_t i = 0; i < x->n; i++) {
-        struct entry *e = dict_find(a, y, x->at[i].key);
+        struct dict_entry *e = dict_find(a, y, x->at[i].key);
 
         if (!e || !eq_at(a, x->at[i].value, e->value, depth))
             return false;
@@ -41,7 +41,7 @@ static bool eq_dicts(struct arena *a, struct dict *x, struct dict *y, int depth)
     return true;
 }
 
-static bool eq_ranges(const struct range *x, const struct range *y)
+static bool eq_ranges(const struct py_range *x, const struct py_range *y)
 {
     return x->n == y->n &&
            (x->n == 0 || (x->start == y->start && (x->n == 1 || x->step == y->step)));
@@ -80,7 +80,7 @@ bool value_eq(struct arena *a, struct value x, struct value y)
     return eq_at(a, x, y, 0);
 }
 
-static int less_lists(struct run *r, struct list *x, struct list *y)
+static int less_lists(struct template_run *r, struct list *x, struct list *y)
 {
     list_need(r->a, x);
     list_need(r->a, y);
@@ -101,7 +101,7 @@ static int less_lists(struct run *r, struct list *x, struct list *y)
     return x->n < y->n;
 }
 
-int value_less(struct run *r, struct value x, struct value y)
+int value_less(struct template_run *r, struct value x, struct value y)
 {
     if (v_is_number(x) && v_is_number(y))
         return number_cmp(r->a, x, y) == -1;
@@ -117,7 +117,7 @@ int value_less(struct run *r, struct value x, struct value y)
     return -1;
 }
 
-static int contains_str(struct run *r, struct value hay, struct value needle)
+static int contains_str(struct template_run *r, struct value hay, struct value needle)
 {
     if (needle.t != V_STR) {
         (void)run_fail(r, "TypeError", "'in <string>' requires string as left operand, not %s",
@@ -127,7 +127,7 @@ static int contains_str(struct run *r, struct value hay, struct value needle)
     return str_find(v_bytes(hay), v_bytes(needle), 0) != SIZE_MAX;
 }
 
-int value_contains(struct run *r, struct value hay, struct value needle)
+int value_contains(struct template_run *r, struct value hay, struct value needle)
 {
     struct iter it;
     struct value v;
@@ -149,7 +149,7 @@ int value_contains(struct run *r, struct value hay, struct value needle)
     return more;
 }
 
-bool value_truth(struct run *r, struct value v)
+bool value_truth(struct template_run *r, struct value v)
 {
     switch (v.t) {
     case V_BOOL:
@@ -178,7 +178,7 @@ bool value_truth(struct run *r, struct value v)
     }
 }
 
-int64_t value_len(struct run *r, struct value v)
+int64_t value_len(struct template_run *r, struct value v)
 {
     switch (v.t) {
     case V_STR:
@@ -207,7 +207,7 @@ int64_t value_len(struct run *r, struct value v)
     }
 }
 
-bool value_hashable(struct run *r, struct value v)
+bool value_hashable(struct template_run *r, struct value v)
 {
     if (v.t == V_LIST || v.t == V_DICT || v.t == V_VIEW) {
         (void)run_fail(r, "TypeError", "unhashable type: '%s'", v_type_name(v));
@@ -226,8 +226,8 @@ struct sort_item {
     struct value v, key;
 };
 
-static bool merge(struct run *r, struct sort_item *to, struct sort_item *from, uint32_t n[2],
-                  bool reverse)
+static bool merge(struct template_run *r, struct sort_item *to, struct sort_item *from,
+                  uint32_t n[2], bool reverse)
 {
     uint32_t i = 0, j = n[0], at = 0, end = n[0] + n[1];
 
@@ -246,7 +246,8 @@ static bool merge(struct run *r, struct sort_item *to, struct sort_item *from, u
     return true;
 }
 
-bool value_sort(struct run *r, struct value *at, struct value *keys, uint32_t n, bool reverse)
+bool value_sort(struct template_run *r, struct value *at, struct value *keys, uint32_t n,
+                bool reverse)
 {
     struct sort_item *from = arena_alloc(r->a, sizeof(*from) * n);
     struct sort_item *to = arena_alloc(r->a, sizeof(*to) * n);

@@ -7,7 +7,7 @@
 #include "worker/template/number.h"
 #include "worker/template/print.h"
 
-static struct value eval_name(struct run *r, const struct node *n)
+static struct value eval_name(struct template_run *r, const struct node *n)
 {
     struct frame *f = r->frame;
     struct value v;
@@ -18,7 +18,7 @@ static struct value eval_name(struct run *r, const struct node *n)
     return v.t == V_MISSING ? v_undef(UNDEF_NAME, v_bytes(n->val)) : v;
 }
 
-static EVAL_APART struct value eval_list(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_list(struct template_run *r, const struct node *n)
 {
     struct list *l = list_new(r->a, n->n);
 
@@ -30,7 +30,7 @@ static EVAL_APART struct value eval_list(struct run *r, const struct node *n)
     return n->kind == N_LIST ? v_list(l) : v_tuple(l);
 }
 
-static EVAL_APART struct value eval_dict(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_dict(struct template_run *r, const struct node *n)
 {
     struct dict *d = dict_new(r->a, n->n / 2);
 
@@ -45,7 +45,7 @@ static EVAL_APART struct value eval_dict(struct run *r, const struct node *n)
     return v_dict(d);
 }
 
-static EVAL_APART struct value eval_concat(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_concat(struct template_run *r, const struct node *n)
 {
     struct buf out = {0};
 
@@ -60,7 +60,7 @@ static EVAL_APART struct value eval_concat(struct run *r, const struct node *n)
     return run_take(r, &out);
 }
 
-static EVAL_APART struct value eval_compare(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_compare(struct template_run *r, const struct node *n)
 {
     struct value x = eval(r, n->a);
     int c = 1;
@@ -78,7 +78,7 @@ static EVAL_APART struct value eval_compare(struct run *r, const struct node *n)
     return c < 0 ? v_err() : v_bool(c);
 }
 
-static EVAL_APART struct value eval_unary(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_unary(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
 
@@ -94,12 +94,12 @@ static EVAL_APART struct value eval_unary(struct run *r, const struct node *n)
     return v.t == V_BOOL ? v_int(v.i) : v;
 }
 
-const struct value *eval_ref(struct run *r, const struct node *n)
+const struct value *eval_ref(struct template_run *r, const struct node *n)
 {
     const struct node *of = n->a;
     const struct frame *f = r->frame;
     const struct value *v;
-    struct entry *e;
+    struct dict_entry *e;
 
     if (of->kind == N_NAME) {
         for (uint32_t i = 0; i < of->up; i++)
@@ -118,10 +118,10 @@ const struct value *eval_ref(struct run *r, const struct node *n)
     return &r->undef;
 }
 
-static EVAL_APART struct value eval_getattr(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_getattr(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
-    struct entry *e;
+    struct dict_entry *e;
 
     if (v.t == V_ERR)
         return v;
@@ -132,7 +132,7 @@ static EVAL_APART struct value eval_getattr(struct run *r, const struct node *n)
     return attr_get(r, v, v_bytes(n->val));
 }
 
-static EVAL_APART struct value eval_getitem(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_getitem(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
     struct value part[3] = {v_missing(), v_missing(), v_missing()};
@@ -142,7 +142,7 @@ static EVAL_APART struct value eval_getitem(struct run *r, const struct node *n)
         return v;
     if (v.t == V_DICT && n->b->kind == N_CONST && n->b->val.t == V_STR &&
         !(n->flags & NF_TYPE_ATTR)) {
-        struct entry *e = dict_find_str(r->a, v.dict, v_bytes(n->b->val));
+        struct dict_entry *e = dict_find_str(r->a, v.dict, v_bytes(n->b->val));
 
         return e ? e->value : v_undef_attr(V_DICT, v_bytes(n->b->val));
     }
@@ -164,7 +164,7 @@ static EVAL_APART struct value eval_getitem(struct run *r, const struct node *n)
 
 /* --- calls --- */
 
-static bool add_star(struct run *r, const struct node *n, struct argv *ret)
+static bool add_star(struct template_run *r, const struct node *n, struct argv *ret)
 {
     struct value v = eval(r, n);
     struct value list = v.t == V_ERR ? v : iter_collect(r, v);
@@ -180,7 +180,7 @@ static bool add_star(struct run *r, const struct node *n, struct argv *ret)
     return true;
 }
 
-static bool add_star2(struct run *r, const struct node *n, struct argv *ret)
+static bool add_star2(struct template_run *r, const struct node *n, struct argv *ret)
 {
     struct value v = eval(r, n);
     uint32_t total;
@@ -213,7 +213,7 @@ static bool no_args(const struct call_args *args)
     return args->n_pos == 0 && args->n_named == 0 && !args->star && !args->star2;
 }
 
-bool eval_args(struct run *r, const struct call_args *args, struct argv *ret)
+bool eval_args(struct template_run *r, const struct call_args *args, struct argv *ret)
 {
     *ret = (struct argv){.n_pos = args->n_pos, .n_named = args->n_named};
     if (no_args(args))
@@ -235,7 +235,7 @@ bool eval_args(struct run *r, const struct call_args *args, struct argv *ret)
            (!args->star2 || add_star2(r, args->star2, ret));
 }
 
-static EVAL_APART struct value eval_call(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_call(struct template_run *r, const struct node *n)
 {
     const struct node *f = n->a;
     struct value callee;
@@ -261,7 +261,8 @@ static EVAL_APART struct value eval_call(struct run *r, const struct node *n)
     return call_value(r, callee, &argv);
 }
 
-static EVAL_APART struct value apply_filter(struct run *r, const struct node *n, struct value v)
+static EVAL_APART struct value apply_filter(struct template_run *r, const struct node *n,
+                                            struct value v)
 {
     struct argv argv;
 
@@ -276,21 +277,21 @@ static EVAL_APART struct value apply_filter(struct run *r, const struct node *n,
     return filter_call(r, n->fn, v, &argv);
 }
 
-struct value eval_filter_chain(struct run *r, const struct node *n, struct value v)
+struct value eval_filter_chain(struct template_run *r, const struct node *n, struct value v)
 {
     if (n->a)
         v = eval_filter_chain(r, n->a, v);
     return v.t == V_ERR ? v : apply_filter(r, n, v);
 }
 
-static struct value eval_filter(struct run *r, const struct node *n)
+static struct value eval_filter(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
 
     return v.t == V_ERR ? v : apply_filter(r, n, v);
 }
 
-static EVAL_APART struct value eval_test(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_test(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
     struct argv argv;
@@ -307,7 +308,7 @@ static EVAL_APART struct value eval_test(struct run *r, const struct node *n)
     return c < 0 ? v_err() : v_bool(c);
 }
 
-static struct value eval_binary(struct run *r, const struct node *n)
+static struct value eval_binary(struct template_run *r, const struct node *n)
 {
     struct value x = eval(r, n->a);
     struct value y;
@@ -318,7 +319,7 @@ static struct value eval_binary(struct run *r, const struct node *n)
     return y.t == V_ERR ? y : operator_binary(r, (char)n->op, x, y);
 }
 
-static EVAL_APART struct value eval_if(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_if(struct template_run *r, const struct node *n)
 {
     int c = eval_cond(r, n->a);
 
@@ -329,7 +330,7 @@ static EVAL_APART struct value eval_if(struct run *r, const struct node *n)
     return n->c ? eval(r, n->c) : v_undef(UNDEF_NAME, STR("the inline if-expression without else"));
 }
 
-static EVAL_APART struct value eval_logic(struct run *r, const struct node *n)
+static EVAL_APART struct value eval_logic(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
 
@@ -338,7 +339,7 @@ static EVAL_APART struct value eval_logic(struct run *r, const struct node *n)
     return value_truth(r, v) == (n->kind == N_OR) ? v : eval(r, n->b);
 }
 
-static int cond_logic(struct run *r, const struct node *n)
+static int cond_logic(struct template_run *r, const struct node *n)
 {
     int c;
 
@@ -357,7 +358,7 @@ static int cond_logic(struct run *r, const struct node *n)
 }
 
 /* x == "text", x != "text" */
-static int cond_compare(struct run *r, const struct node *n)
+static int cond_compare(struct template_run *r, const struct node *n)
 {
     const struct node *to = n->kids[0];
     struct value x = eval(r, n->a);
@@ -367,14 +368,14 @@ static int cond_compare(struct run *r, const struct node *n)
     return x.t == V_ERR ? -1 : operator_compare(r, to->op, x, to->b->val);
 }
 
-static int cond_test(struct run *r, const struct node *n)
+static int cond_test(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
 
     return v.t == V_ERR ? -1 : ((const struct test *)n->fn)->fn(r, v, NULL);
 }
 
-int eval_cond(struct run *r, const struct node *n)
+int eval_cond(struct template_run *r, const struct node *n)
 {
     struct value v;
 
@@ -395,14 +396,14 @@ int eval_cond(struct run *r, const struct node *n)
     return v.t == V_ERR ? -1 : value_truth(r, v);
 }
 
-static struct value eval_truth(struct run *r, const struct node *n)
+static struct value eval_truth(struct template_run *r, const struct node *n)
 {
     int c = eval_cond(r, n);
 
     return c < 0 ? v_err() : v_bool(c);
 }
 
-static struct value eval_inner(struct run *r, const struct node *n)
+static struct value eval_inner(struct template_run *r, const struct node *n)
 {
     switch (n->kind) {
     case N_LIST:
@@ -443,7 +444,7 @@ static struct value eval_inner(struct run *r, const struct node *n)
     }
 }
 
-struct value eval_node(struct run *r, const struct node *n)
+struct value eval_node(struct template_run *r, const struct node *n)
 {
     struct value v;
 

@@ -5,21 +5,21 @@
 #ifndef RG_TEMPLATE_EVAL_H
 #define RG_TEMPLATE_EVAL_H
 
-#include "worker/template/call.h"
+#include "worker/template/callable.h"
 #include "worker/template/node.h"
 #include "worker/template/run.h"
 
-struct value eval_node(struct run *r, const struct node *n);
+struct value eval_node(struct template_run *r, const struct node *n);
 
 /* Where the value of an NF_REF node is (read it before evaluating anything else); NULL when it is
  * no plain look-up after all and eval_node has to say what happens. */
-const struct value *eval_ref(struct run *r, const struct node *n);
+const struct value *eval_ref(struct template_run *r, const struct node *n);
 
 /* The truth of an expression: 1, 0, -1. */
-int eval_cond(struct run *r, const struct node *n);
+int eval_cond(struct template_run *r, const struct node *n);
 
 /* The value of an expression; constants and set variables without a call. */
-static inline struct value eval(struct run *r, const struct node *n)
+static inline struct value eval(struct template_run *r, const struct node *n)
 {
     if (n->kind == N_CONST)
         return n->val;
@@ -37,36 +37,37 @@ static inline struct value eval(struct run *r, const struct node *n)
 #define EVAL_APART __attribute__((noinline))
 
 /* Evaluates call arguments into the arena; false on error. */
-bool eval_args(struct run *r, const struct call_args *args, struct argv *ret);
+bool eval_args(struct template_run *r, const struct call_args *args, struct argv *ret);
 
 /* Applies a chain of filters whose innermost operand is `v` (filter and set blocks). */
-struct value eval_filter_chain(struct run *r, const struct node *n, struct value v);
+struct value eval_filter_chain(struct template_run *r, const struct node *n, struct value v);
 
 /* The test of a for statement for one item: 1, 0, -1. */
-int eval_loop_test(struct run *r, const struct node *n, struct value item);
+int eval_loop_test(struct template_run *r, const struct node *n, struct value item);
 
 enum exec_result { EXEC_ERROR = -1, EXEC_DONE, EXEC_BREAK, EXEC_CONTINUE };
-enum exec_result exec(struct run *r, const struct node *n);
+enum exec_result exec(struct template_run *r, const struct node *n);
 
 /* Gives a scope's variables their first values. */
-void exec_enter(struct run *r, const struct scope *s);
+void exec_enter(struct template_run *r, const struct scope *s);
 
 /* target = v, with unpacking; false on error. */
-bool exec_assign(struct run *r, const struct node *target, struct value v);
+bool exec_assign(struct template_run *r, const struct node *target, struct value v);
 
 /* Runs a for statement's body over v; used by loop(...) of recursive loops as well. */
-enum exec_result exec_loop(struct run *r, const struct node *n, struct value v, uint32_t depth);
+enum exec_result exec_loop(struct template_run *r, const struct node *n, struct value v,
+                           uint32_t depth);
 
 /* The output written since `from`, as a string; taken off the output. */
-struct value exec_take(struct run *r, size_t from);
+struct value exec_take(struct template_run *r, size_t from);
 
 /* --- attributes and items --- */
-struct value attr_get(struct run *r, struct value v, struct str name);
-struct value attr_item(struct run *r, struct value v, struct value key);
-struct value attr_slice(struct run *r, struct value v, const struct value part[3]);
+struct value attr_get(struct template_run *r, struct value v, struct str name);
+struct value attr_item(struct template_run *r, struct value v, struct value key);
+struct value attr_slice(struct template_run *r, struct value v, const struct value part[3]);
 
 /* --- operators --- */
-struct value operator_binary(struct run *r, char op, struct value x, struct value y);
-int operator_compare(struct run *r, int op, struct value x, struct value y); /* 1, 0, -1 */
+struct value operator_binary(struct template_run *r, char op, struct value x, struct value y);
+int operator_compare(struct template_run *r, int op, struct value x, struct value y); /* 1, 0, -1 */
 
 #endif

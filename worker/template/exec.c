@@ -4,7 +4,7 @@
 #include "worker/template/iter.h"
 #include "worker/template/print.h"
 
-static bool out_ok(struct run *r)
+static bool out_ok(struct template_run *r)
 {
     if (r->out->len - r->out_start <= r->max_out)
         return true;
@@ -12,7 +12,7 @@ static bool out_ok(struct run *r)
     return false;
 }
 
-struct value exec_take(struct run *r, size_t from)
+struct value exec_take(struct template_run *r, size_t from)
 {
     struct value v = run_str(r, str_sub(buf_str(r->out), from, r->out->len));
 
@@ -20,7 +20,7 @@ struct value exec_take(struct run *r, size_t from)
     return v;
 }
 
-void exec_enter(struct run *r, const struct scope *s)
+void exec_enter(struct template_run *r, const struct scope *s)
 {
     for (uint32_t i = 0; i < s->n_loads; i++) {
         const struct scope_load *l = &s->loads[i];
@@ -28,7 +28,7 @@ void exec_enter(struct run *r, const struct scope *s)
         struct value *slot = &r->frame->slots[l->slot];
 
         if (l->kind == LOAD_CONTEXT) {
-            struct entry *e = dict_find_str(r->a, r->context, l->name);
+            struct dict_entry *e = dict_find_str(r->a, r->context, l->name);
 
             *slot = e ? e->value : global_find(r, l->name);
         } else if (l->kind == LOAD_ALIAS) {
@@ -43,7 +43,7 @@ void exec_enter(struct run *r, const struct scope *s)
 
 /* --- assignment --- */
 
-static bool assign_attribute(struct run *r, const struct node *target, struct value v)
+static bool assign_attribute(struct template_run *r, const struct node *target, struct value v)
 {
     struct value ns = eval(r, target->a);
 
@@ -58,7 +58,7 @@ static bool assign_attribute(struct run *r, const struct node *target, struct va
     return true;
 }
 
-static bool unpack(struct run *r, const struct node *target, struct value v)
+static bool unpack(struct template_run *r, const struct node *target, struct value v)
 {
     struct iter it;
     struct value item;
@@ -80,7 +80,7 @@ static bool unpack(struct run *r, const struct node *target, struct value v)
     return more == 0;
 }
 
-bool exec_assign(struct run *r, const struct node *target, struct value v)
+bool exec_assign(struct template_run *r, const struct node *target, struct value v)
 {
     struct frame *f = r->frame;
 
@@ -97,7 +97,7 @@ bool exec_assign(struct run *r, const struct node *target, struct value v)
 /* --- printing --- */
 
 /* {{ a + b + c }}: texts go to the output one by one, without being joined first. */
-static bool print_sum(struct run *r, const struct node *n)
+static bool print_sum(struct template_run *r, const struct node *n)
 {
     size_t from = r->out->len;
     struct value sum = v_missing(), v;
@@ -119,7 +119,7 @@ static bool print_sum(struct run *r, const struct node *n)
     return (sum.t == V_MISSING || print_str(r, r->out, sum)) && out_ok(r);
 }
 
-static EVAL_APART bool print_concat(struct run *r, const struct node *n)
+static EVAL_APART bool print_concat(struct template_run *r, const struct node *n)
 {
     size_t from = r->out->len;
 
@@ -135,7 +135,7 @@ static EVAL_APART bool print_concat(struct run *r, const struct node *n)
     return out_ok(r);
 }
 
-static bool print_node(struct run *r, const struct node *n)
+static bool print_node(struct template_run *r, const struct node *n)
 {
     struct value v;
 
@@ -149,7 +149,7 @@ static bool print_node(struct run *r, const struct node *n)
 
 /* --- statements --- */
 
-static enum exec_result exec_body(struct run *r, const struct node *n)
+static enum exec_result exec_body(struct template_run *r, const struct node *n)
 {
     enum exec_result result = EXEC_DONE;
 
@@ -160,7 +160,7 @@ static enum exec_result exec_body(struct run *r, const struct node *n)
     return result;
 }
 
-static enum exec_result exec_if(struct run *r, const struct node *n)
+static enum exec_result exec_if(struct template_run *r, const struct node *n)
 {
     for (; n && n->kind == N_IF; n = n->c) {
         int c = eval_cond(r, n->a);
@@ -171,15 +171,16 @@ static enum exec_result exec_if(struct run *r, const struct node *n)
     return n ? exec_body(r, n) : EXEC_DONE;
 }
 
-int eval_loop_test(struct run *r, const struct node *n, struct value item)
+int eval_loop_test(struct template_run *r, const struct node *n, struct value item)
 {
     exec_enter(r, n->test_scope);
     return exec_assign(r, n->kids[2], item) ? eval_cond(r, n->c) : -1;
 }
 
-enum exec_result exec_loop(struct run *r, const struct node *n, struct value v, uint32_t depth)
+enum exec_result exec_loop(struct template_run *r, const struct node *n, struct value v,
+                           uint32_t depth)
 {
-    struct loop *l = ARENA_NEW(r->a, struct loop);
+    struct for_loop *l = ARENA_NEW(r->a, struct for_loop);
     struct value item;
     enum exec_result result;
     bool completed = false;
@@ -216,14 +217,14 @@ enum exec_result exec_loop(struct run *r, const struct node *n, struct value v, 
     return EXEC_DONE;
 }
 
-static EVAL_APART enum exec_result exec_for(struct run *r, const struct node *n)
+static EVAL_APART enum exec_result exec_for(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->b);
 
     return v.t == V_ERR ? EXEC_ERROR : exec_loop(r, n, v, 0);
 }
 
-static EVAL_APART enum exec_result exec_set(struct run *r, const struct node *n)
+static EVAL_APART enum exec_result exec_set(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->b);
 
@@ -231,7 +232,7 @@ static EVAL_APART enum exec_result exec_set(struct run *r, const struct node *n)
 }
 
 /* Bodies whose output is taken: set blocks and filter blocks. */
-static EVAL_APART enum exec_result exec_captured(struct run *r, const struct node *n)
+static EVAL_APART enum exec_result exec_captured(struct template_run *r, const struct node *n)
 {
     size_t from = r->out->len;
     enum exec_result result;
@@ -253,7 +254,7 @@ static EVAL_APART enum exec_result exec_captured(struct run *r, const struct nod
     return print_str(r, r->out, v) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
 }
 
-static struct value make_macro(struct run *r, const struct node *n)
+static struct value make_macro(struct template_run *r, const struct node *n)
 {
     struct callable *c = ARENA_NEW(r->a, struct callable);
 
@@ -264,7 +265,7 @@ static struct value make_macro(struct run *r, const struct node *n)
     return (struct value){.t = V_CALL, .call = c};
 }
 
-static EVAL_APART enum exec_result exec_call_block(struct run *r, const struct node *n)
+static EVAL_APART enum exec_result exec_call_block(struct template_run *r, const struct node *n)
 {
     struct value caller = make_macro(r, n);
     struct value callee = eval(r, n->a->a);
@@ -288,7 +289,7 @@ static EVAL_APART enum exec_result exec_call_block(struct run *r, const struct n
     return v.t != V_ERR && print_str(r, r->out, v) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
 }
 
-static EVAL_APART enum exec_result exec_with(struct run *r, const struct node *n)
+static EVAL_APART enum exec_result exec_with(struct template_run *r, const struct node *n)
 {
     struct value *v = arena_alloc(r->a, n->n * sizeof(*v));
 
@@ -305,7 +306,7 @@ static EVAL_APART enum exec_result exec_with(struct run *r, const struct node *n
     return exec(r, n->b);
 }
 
-static enum exec_result exec_inner(struct run *r, const struct node *n)
+static enum exec_result exec_inner(struct template_run *r, const struct node *n)
 {
     switch (n->kind) {
     case N_BODY:
@@ -340,7 +341,7 @@ static enum exec_result exec_inner(struct run *r, const struct node *n)
     }
 }
 
-enum exec_result exec(struct run *r, const struct node *n)
+enum exec_result exec(struct template_run *r, const struct node *n)
 {
     enum exec_result result;
 

@@ -18,7 +18,7 @@ const struct filter *filter_find(struct str name)
     return NULL;
 }
 
-struct value filter_call(struct run *r, const struct filter *f, struct value v,
+struct value filter_call(struct template_run *r, const struct filter *f, struct value v,
                          const struct argv *argv)
 {
     struct value a[PARAMS_MAX];
@@ -28,7 +28,7 @@ struct value filter_call(struct run *r, const struct filter *f, struct value v,
     return f->fn(r, v, a);
 }
 
-int test_call(struct run *r, const struct test *t, struct value v, const struct argv *argv)
+int test_call(struct template_run *r, const struct test *t, struct value v, const struct argv *argv)
 {
     struct value a[PARAMS_MAX];
 
@@ -37,7 +37,7 @@ int test_call(struct run *r, const struct test *t, struct value v, const struct 
     return t->fn(r, v, a);
 }
 
-struct value filter_text(struct run *r, struct value v)
+struct value filter_text(struct template_run *r, struct value v)
 {
     struct buf out = {0};
 
@@ -55,7 +55,7 @@ static bool is_digits(struct str s)
     return s.len > 0 && pystr_is(s, "digit");
 }
 
-struct value filter_attribute(struct run *r, struct value v, struct value path)
+struct value filter_attribute(struct template_run *r, struct value v, struct value path)
 {
     struct str rest = v_bytes(path);
 

@@ -7,7 +7,7 @@
 #include "worker/template/print.h"
 #include "worker/template/pystr.h"
 
-static struct value f_length(struct run *r, struct value v, struct value *a)
+static struct value f_length(struct template_run *r, struct value v, struct value *a)
 {
     int64_t n = value_len(r, v);
 
@@ -15,13 +15,13 @@ static struct value f_length(struct run *r, struct value v, struct value *a)
     return n < 0 ? v_err() : v_int(n);
 }
 
-static struct value f_list(struct run *r, struct value v, struct value *a)
+static struct value f_list(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
     return iter_collect(r, v);
 }
 
-static struct value f_join(struct run *r, struct value v, struct value *a)
+static struct value f_join(struct template_run *r, struct value v, struct value *a)
 {
     struct value sep = a[0].t == V_MISSING ? v_text("") : filter_text(r, a[0]);
     size_t from = r->out->len;
@@ -44,7 +44,7 @@ static struct value f_join(struct run *r, struct value v, struct value *a)
     return more < 0 ? v_err() : item;
 }
 
-static struct value f_first(struct run *r, struct value v, struct value *a)
+static struct value f_first(struct template_run *r, struct value v, struct value *a)
 {
     struct iter it;
     struct value item;
@@ -58,7 +58,7 @@ static struct value f_first(struct run *r, struct value v, struct value *a)
 }
 
 /* reversed() wants a sequence or a dict. */
-static bool reversible(struct run *r, struct value v)
+static bool reversible(struct template_run *r, struct value v)
 {
     if (v.t != V_GEN && v.t != V_LOOP)
         return true;
@@ -66,7 +66,7 @@ static bool reversible(struct run *r, struct value v)
     return false;
 }
 
-static struct value f_last(struct run *r, struct value v, struct value *a)
+static struct value f_last(struct template_run *r, struct value v, struct value *a)
 {
     struct value l;
 
@@ -86,7 +86,7 @@ static struct value f_last(struct run *r, struct value v, struct value *a)
 
 /* --- ordering --- */
 
-static struct value fold_case(struct run *r, struct value v, bool sensitive)
+static struct value fold_case(struct template_run *r, struct value v, bool sensitive)
 {
     if (v.t == V_STR && !sensitive)
         return v_str(pystr_case(r->a, v_bytes(v), PYSTR_TO_LOWER));
@@ -94,7 +94,8 @@ static struct value fold_case(struct run *r, struct value v, bool sensitive)
 }
 
 /* The sort key of an item: one value per attribute of "a,b.c". */
-static struct value sort_key(struct run *r, struct value v, struct value attribute, bool sensitive)
+static struct value sort_key(struct template_run *r, struct value v, struct value attribute,
+                             bool sensitive)
 {
     struct list_builder b = {0};
     struct str rest = v_bytes(attribute);
@@ -118,8 +119,8 @@ static struct value sort_key(struct run *r, struct value v, struct value attribu
 }
 
 /* A sorted copy. keys (if given) returns the key of each item. */
-static struct value sorted(struct run *r, struct value v, struct value attribute, bool sensitive,
-                           bool reverse)
+static struct value sorted(struct template_run *r, struct value v, struct value attribute,
+                           bool sensitive, bool reverse)
 {
     struct value l = iter_collect(r, v), copy;
     struct value *keys;
@@ -138,17 +139,17 @@ static struct value sorted(struct run *r, struct value v, struct value attribute
     return value_sort(r, copy.list->at, keys, l.list->n, reverse) ? copy : v_err();
 }
 
-static bool truth(struct run *r, struct value v)
+static bool truth(struct template_run *r, struct value v)
 {
     return v.t != V_MISSING && value_truth(r, v);
 }
 
-static struct value f_sort(struct run *r, struct value v, struct value *a)
+static struct value f_sort(struct template_run *r, struct value v, struct value *a)
 {
     return sorted(r, v, a[2], truth(r, a[1]), truth(r, a[0]));
 }
 
-static struct value f_dictsort(struct run *r, struct value v, struct value *a)
+static struct value f_dictsort(struct template_run *r, struct value v, struct value *a)
 {
     bool by_value = a[1].t == V_STR && str_eq_c(v_bytes(a[1]), "value");
 
@@ -164,7 +165,7 @@ static struct value f_dictsort(struct run *r, struct value v, struct value *a)
     return sorted(r, v, v_int(by_value), truth(r, a[0]), truth(r, a[2]));
 }
 
-static struct value extreme(struct run *r, struct value v, struct value *a, bool max)
+static struct value extreme(struct template_run *r, struct value v, struct value *a, bool max)
 {
     struct value l = iter_collect(r, v), best = v_missing(), best_key = v_missing();
 
@@ -189,17 +190,17 @@ static struct value extreme(struct run *r, struct value v, struct value *a, bool
     return best.t == V_MISSING ? v_undef(UNDEF_NAME, STR("an item of an empty sequence")) : best;
 }
 
-static struct value f_min(struct run *r, struct value v, struct value *a)
+static struct value f_min(struct template_run *r, struct value v, struct value *a)
 {
     return extreme(r, v, a, false);
 }
 
-static struct value f_max(struct run *r, struct value v, struct value *a)
+static struct value f_max(struct template_run *r, struct value v, struct value *a)
 {
     return extreme(r, v, a, true);
 }
 
-static struct value f_sum(struct run *r, struct value v, struct value *a)
+static struct value f_sum(struct template_run *r, struct value v, struct value *a)
 {
     struct value sum = a[1].t == V_MISSING ? v_int(0) : a[1];
     struct iter it;
@@ -220,7 +221,7 @@ static struct value f_sum(struct run *r, struct value v, struct value *a)
     return more < 0 ? v_err() : sum;
 }
 
-static int next_reversed(struct run *r, struct gen *g, struct value *ret)
+static int next_reversed(struct template_run *r, struct gen *g, struct value *ret)
 {
     (void)r;
     if (g->n_args == 0)
@@ -229,7 +230,7 @@ static int next_reversed(struct run *r, struct gen *g, struct value *ret)
     return 1;
 }
 
-static struct value f_reverse(struct run *r, struct value v, struct value *a)
+static struct value f_reverse(struct template_run *r, struct value v, struct value *a)
 {
     const struct value back[3] = {v_none(), v_none(), v_int(-1)};
     struct gen *g;
@@ -248,7 +249,7 @@ static struct value f_reverse(struct run *r, struct value v, struct value *a)
 }
 
 /* Consecutive items of a sorted list with equal keys become (key, items). */
-static struct value f_groupby(struct run *r, struct value v, struct value *a)
+static struct value f_groupby(struct template_run *r, struct value v, struct value *a)
 {
     bool sensitive = truth(r, a[2]);
     struct value l = iter_collect(r, v);
@@ -290,7 +291,7 @@ static struct value f_groupby(struct run *r, struct value v, struct value *a)
 }
 
 /* Any item will do for the caller of random; the same one each time keeps renders repeatable. */
-static struct value f_random(struct run *r, struct value v, struct value *a)
+static struct value f_random(struct template_run *r, struct value v, struct value *a)
 {
     int64_t n = value_len(r, v);
 

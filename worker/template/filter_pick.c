@@ -6,11 +6,12 @@
 #include "worker/template/method_str.h"
 #include "worker/template/pystr.h"
 
-static int next_mapped(struct run *r, struct gen *g, struct value *ret);
-static int next_selected(struct run *r, struct gen *g, struct value *ret);
+static int next_mapped(struct template_run *r, struct gen *g, struct value *ret);
+static int next_selected(struct template_run *r, struct gen *g, struct value *ret);
 
-static struct value start(struct run *r, struct value v,
-                          int (*next)(struct run *, struct gen *, struct value *), struct gen **ret)
+static struct value start(struct template_run *r, struct value v,
+                          int (*next)(struct template_run *, struct gen *, struct value *),
+                          struct gen **ret)
 {
     *ret = gen_new(r, next);
     /* map and select ask `if value:` first: None, 0 and "" are empty, not errors */
@@ -22,7 +23,8 @@ static struct value start(struct run *r, struct value v,
 }
 
 /* What map and select hand on: positional arguments from `from`, named ones as they are. */
-static struct argv rest_args(struct run *r, struct list *pos, uint32_t from, struct dict *named)
+static struct argv rest_args(struct template_run *r, struct list *pos, uint32_t from,
+                             struct dict *named)
 {
     struct argv argv = {.pos = pos->at + MIN_OF(from, pos->n),
                         .n_pos = pos->n - MIN_OF(from, pos->n),
@@ -37,7 +39,7 @@ static struct argv rest_args(struct run *r, struct list *pos, uint32_t from, str
     return argv;
 }
 
-static int next_mapped(struct run *r, struct gen *g, struct value *ret)
+static int next_mapped(struct template_run *r, struct gen *g, struct value *ret)
 {
     struct argv argv;
     int more = iter_next(r, &g->src, ret);
@@ -55,7 +57,7 @@ static int next_mapped(struct run *r, struct gen *g, struct value *ret)
     return ret->t == V_ERR ? -1 : 1;
 }
 
-static bool find_filter(struct run *r, struct gen *g, struct value name)
+static bool find_filter(struct template_run *r, struct gen *g, struct value name)
 {
     g->fn = name.t == V_STR ? filter_find(v_bytes(name)) : NULL;
     if (!g->fn)
@@ -64,10 +66,10 @@ static bool find_filter(struct run *r, struct gen *g, struct value name)
     return g->fn != NULL;
 }
 
-static struct value f_map(struct run *r, struct value v, struct value *a)
+static struct value f_map(struct template_run *r, struct value v, struct value *a)
 {
-    struct entry *attribute = dict_find_str(r->a, a[1].dict, STR("attribute"));
-    struct entry *dflt = dict_find_str(r->a, a[1].dict, STR("default"));
+    struct dict_entry *attribute = dict_find_str(r->a, a[1].dict, STR("attribute"));
+    struct dict_entry *dflt = dict_find_str(r->a, a[1].dict, STR("default"));
     struct gen *g;
     struct value ret = start(r, v, next_mapped, &g);
 
@@ -88,7 +90,7 @@ static struct value f_map(struct run *r, struct value v, struct value *a)
 }
 
 /* args: 0 positional, 1 named, 2 attribute or missing; n_args: first argument of the test */
-static int next_selected(struct run *r, struct gen *g, struct value *ret)
+static int next_selected(struct template_run *r, struct gen *g, struct value *ret)
 {
     for (;;) {
         int more = iter_next(r, &g->src, ret);
@@ -114,7 +116,8 @@ static int next_selected(struct run *r, struct gen *g, struct value *ret)
     }
 }
 
-static struct value select(struct run *r, struct value v, struct value *a, bool keep, bool attr)
+static struct value select(struct template_run *r, struct value v, struct value *a, bool keep,
+                           bool attr)
 {
     struct list *pos = a[0].list;
     struct gen *g;
@@ -139,28 +142,28 @@ static struct value select(struct run *r, struct value v, struct value *a, bool 
     return ret;
 }
 
-static struct value f_select(struct run *r, struct value v, struct value *a)
+static struct value f_select(struct template_run *r, struct value v, struct value *a)
 {
     return select(r, v, a, true, false);
 }
 
-static struct value f_reject(struct run *r, struct value v, struct value *a)
+static struct value f_reject(struct template_run *r, struct value v, struct value *a)
 {
     return select(r, v, a, false, false);
 }
 
-static struct value f_selectattr(struct run *r, struct value v, struct value *a)
+static struct value f_selectattr(struct template_run *r, struct value v, struct value *a)
 {
     return select(r, v, a, true, true);
 }
 
-static struct value f_rejectattr(struct run *r, struct value v, struct value *a)
+static struct value f_rejectattr(struct template_run *r, struct value v, struct value *a)
 {
     return select(r, v, a, false, true);
 }
 
 /* args: 0 size, 1 fill */
-static int next_batch(struct run *r, struct gen *g, struct value *ret)
+static int next_batch(struct template_run *r, struct gen *g, struct value *ret)
 {
     struct list_builder b = {0};
     struct value item;
@@ -180,7 +183,7 @@ static int next_batch(struct run *r, struct gen *g, struct value *ret)
     return 1;
 }
 
-static struct value f_batch(struct run *r, struct value v, struct value *a)
+static struct value f_batch(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
     struct value ret = start(r, v, next_batch, &g);
@@ -194,7 +197,7 @@ static struct value f_batch(struct run *r, struct value v, struct value *a)
 }
 
 /* args: 0 all items, 1 slices, 2 fill; n_args: the slice to answer */
-static int next_slice(struct run *r, struct gen *g, struct value *ret)
+static int next_slice(struct template_run *r, struct gen *g, struct value *ret)
 {
     int64_t n = g->args[0].list->n, slices = g->args[1].i, i = g->n_args;
     int64_t per = n / slices, extra = n % slices;
@@ -215,7 +218,7 @@ static int next_slice(struct run *r, struct gen *g, struct value *ret)
     return 1;
 }
 
-static struct value f_slice(struct run *r, struct value v, struct value *a)
+static struct value f_slice(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
     struct value ret = start(r, v, next_slice, &g);
@@ -232,7 +235,7 @@ static struct value f_slice(struct run *r, struct value v, struct value *a)
 }
 
 /* args: 0 attribute; flag: case sensitive */
-static int next_unique(struct run *r, struct gen *g, struct value *ret)
+static int next_unique(struct template_run *r, struct gen *g, struct value *ret)
 {
     for (;;) {
         int more = iter_next(r, &g->src, ret);
@@ -253,7 +256,7 @@ static int next_unique(struct run *r, struct gen *g, struct value *ret)
     }
 }
 
-static struct value f_unique(struct run *r, struct value v, struct value *a)
+static struct value f_unique(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
     struct value ret = start(r, v, next_unique, &g);
@@ -265,12 +268,12 @@ static struct value f_unique(struct run *r, struct value v, struct value *a)
     return ret;
 }
 
-static int next_item(struct run *r, struct gen *g, struct value *ret)
+static int next_item(struct template_run *r, struct gen *g, struct value *ret)
 {
     return iter_next(r, &g->src, ret);
 }
 
-static struct value f_items(struct run *r, struct value v, struct value *a)
+static struct value f_items(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
 

@@ -7,8 +7,8 @@
 #include "worker/template/pystr.h"
 
 /* Calls a str method on the value's text. */
-static struct value by_method(struct run *r, const char *name, struct value v, struct value *a,
-                              uint32_t n)
+static struct value by_method(struct template_run *r, const char *name, struct value v,
+                              struct value *a, uint32_t n)
 {
     struct argv argv = {.pos = a, .n_pos = n};
 
@@ -16,29 +16,29 @@ static struct value by_method(struct run *r, const char *name, struct value v, s
     return v.t == V_ERR ? v : method_call(r, method_find(v, str_cstr(name)), v, &argv);
 }
 
-static struct value f_upper(struct run *r, struct value v, struct value *a)
+static struct value f_upper(struct template_run *r, struct value v, struct value *a)
 {
     return by_method(r, "upper", v, a, 0);
 }
 
-static struct value f_lower(struct run *r, struct value v, struct value *a)
+static struct value f_lower(struct template_run *r, struct value v, struct value *a)
 {
     return by_method(r, "lower", v, a, 0);
 }
 
-static struct value f_capitalize(struct run *r, struct value v, struct value *a)
+static struct value f_capitalize(struct template_run *r, struct value v, struct value *a)
 {
     return by_method(r, "capitalize", v, a, 0);
 }
 
-static struct value f_trim(struct run *r, struct value v, struct value *a)
+static struct value f_trim(struct template_run *r, struct value v, struct value *a)
 {
     if (v.t == V_STR && a[0].t == V_MISSING)
         return v_like(v_str(pystr_strip(v_bytes(v), 3)), v);
     return by_method(r, "strip", v, a, a[0].t == V_MISSING ? 0 : 1);
 }
 
-static struct value f_center(struct run *r, struct value v, struct value *a)
+static struct value f_center(struct template_run *r, struct value v, struct value *a)
 {
     if (a[0].t == V_MISSING)
         a[0] = v_int(80);
@@ -52,7 +52,7 @@ static bool begins_word(uint32_t cp)
            (pystr_flags(cp) & PYSTR_SPACE);
 }
 
-static struct value f_title(struct run *r, struct value v, struct value *a)
+static struct value f_title(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0};
     struct str s;
@@ -76,7 +76,7 @@ static struct value f_title(struct run *r, struct value v, struct value *a)
     return run_take(r, &out);
 }
 
-static struct value f_replace(struct run *r, struct value v, struct value *a)
+static struct value f_replace(struct template_run *r, struct value v, struct value *a)
 {
     struct value old = filter_text(r, a[0]), new = filter_text(r, a[1]);
     int64_t count;
@@ -88,7 +88,7 @@ static struct value f_replace(struct run *r, struct value v, struct value *a)
     return method_replace(r, v, v_bytes(old), v_bytes(new), count);
 }
 
-static struct value f_truncate(struct run *r, struct value v, struct value *a)
+static struct value f_truncate(struct template_run *r, struct value v, struct value *a)
 {
     struct str end = STR("..."), s, cut;
     int64_t length, leeway, end_len, n;
@@ -123,7 +123,7 @@ static bool is_word(uint32_t cp)
            (pystr_flags(cp) & (PYSTR_ALPHA | PYSTR_DECIMAL | PYSTR_DIGIT | PYSTR_NUMERIC));
 }
 
-static struct value f_wordcount(struct run *r, struct value v, struct value *a)
+static struct value f_wordcount(struct template_run *r, struct value v, struct value *a)
 {
     bool inside = false;
     int64_t n = 0;
@@ -194,7 +194,7 @@ static void wrap_line(struct buf *out, struct str line, size_t width, bool break
     }
 }
 
-static struct value f_wordwrap(struct run *r, struct value v, struct value *a)
+static struct value f_wordwrap(struct template_run *r, struct value v, struct value *a)
 {
     struct str newline = STR("\n"), line;
     bool break_long = a[1].t == V_MISSING || value_truth(r, a[1]);
@@ -225,7 +225,7 @@ static struct value f_wordwrap(struct run *r, struct value v, struct value *a)
     return run_take(r, &out);
 }
 
-static struct value f_indent(struct run *r, struct value v, struct value *a)
+static struct value f_indent(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0}, pad = {0};
     struct str line, s;
@@ -262,7 +262,7 @@ static struct value f_indent(struct run *r, struct value v, struct value *a)
 
 /* --- HTML --- */
 
-static struct value f_escape(struct run *r, struct value v, struct value *a)
+static struct value f_escape(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0};
 
@@ -277,14 +277,14 @@ static struct value f_escape(struct run *r, struct value v, struct value *a)
     return v;
 }
 
-static struct value f_forceescape(struct run *r, struct value v, struct value *a)
+static struct value f_forceescape(struct template_run *r, struct value v, struct value *a)
 {
     v = filter_text(r, v);
     v.flags = 0;
     return v.t == V_ERR ? v : f_escape(r, v, a);
 }
 
-static struct value f_safe(struct run *r, struct value v, struct value *a)
+static struct value f_safe(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
     v = filter_text(r, v);
@@ -293,7 +293,7 @@ static struct value f_safe(struct run *r, struct value v, struct value *a)
     return v;
 }
 
-static struct value f_string(struct run *r, struct value v, struct value *a)
+static struct value f_string(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
     return filter_text(r, v);
@@ -316,7 +316,7 @@ static size_t entity(struct str s, struct buf *out)
     return 0;
 }
 
-static struct value f_striptags(struct run *r, struct value v, struct value *a)
+static struct value f_striptags(struct template_run *r, struct value v, struct value *a)
 {
     struct buf plain = {0}, out = {0};
     struct str s;
@@ -370,7 +370,7 @@ static void url_quote(struct buf *out, struct str s, bool query)
     }
 }
 
-static struct value f_urlencode(struct run *r, struct value v, struct value *a)
+static struct value f_urlencode(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0};
     struct iter it;
@@ -403,7 +403,7 @@ static struct value f_urlencode(struct run *r, struct value v, struct value *a)
     return more < 0 || r->error.kind ? v_err() : text;
 }
 
-static struct value f_xmlattr(struct run *r, struct value v, struct value *a)
+static struct value f_xmlattr(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0};
 
@@ -434,7 +434,7 @@ static struct value f_xmlattr(struct run *r, struct value v, struct value *a)
 }
 
 /* Text in which nothing looks like a link stays itself; making links is no chat template's job. */
-static struct value f_urlize(struct run *r, struct value v, struct value *a)
+static struct value f_urlize(struct template_run *r, struct value v, struct value *a)
 {
     struct value text = f_escape(r, filter_text(r, v), a);
     struct str s = v_bytes(text);

@@ -6,12 +6,12 @@
 #include "worker/template/compare.h"
 #include "worker/template/eval.h"
 #include "worker/template/filter.h"
-#include "worker/template/format.h"
 #include "worker/template/method_str.h"
 #include "worker/template/number.h"
 #include "worker/template/print.h"
+#include "worker/template/text_format.h"
 
-static struct value f_default(struct run *r, struct value v, struct value *a)
+static struct value f_default(struct template_run *r, struct value v, struct value *a)
 {
     bool boolean = a[1].t != V_MISSING && value_truth(r, a[1]);
 
@@ -20,7 +20,7 @@ static struct value f_default(struct run *r, struct value v, struct value *a)
     return v;
 }
 
-static struct value f_int(struct run *r, struct value v, struct value *a)
+static struct value f_int(struct template_run *r, struct value v, struct value *a)
 {
     struct value dflt = a[0].t == V_MISSING ? v_int(0) : a[0], n;
     int64_t base;
@@ -44,7 +44,7 @@ static struct value f_int(struct run *r, struct value v, struct value *a)
     return n.t == V_FLOAT && isfinite(n.f) ? number_truncate(r, n.f) : dflt;
 }
 
-static struct value f_float(struct run *r, struct value v, struct value *a)
+static struct value f_float(struct template_run *r, struct value v, struct value *a)
 {
     struct value dflt = a[0].t == V_MISSING ? v_float(0) : a[0], n;
 
@@ -58,7 +58,7 @@ static struct value f_float(struct run *r, struct value v, struct value *a)
     return n.t == V_FLOAT ? n : dflt;
 }
 
-static struct value f_abs(struct run *r, struct value v, struct value *a)
+static struct value f_abs(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
     if (v.t == V_UNDEF)
@@ -88,7 +88,7 @@ static double round_places(double d, int64_t places)
     return nearbyint(d / unit) * unit;
 }
 
-static struct value f_round(struct run *r, struct value v, struct value *a)
+static struct value f_round(struct template_run *r, struct value v, struct value *a)
 {
     struct str method = STR("common");
     int64_t places;
@@ -116,7 +116,7 @@ static struct value f_round(struct run *r, struct value v, struct value *a)
     return v_float(((method.p[0] == 'c' ? ceil(d) : floor(d)) + 0.0) / unit); /* no -0 */
 }
 
-static struct value f_filesizeformat(struct run *r, struct value v, struct value *a)
+static struct value f_filesizeformat(struct template_run *r, struct value v, struct value *a)
 {
     static const char *const prefixes[2][8] = {
         {"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"},
@@ -139,7 +139,7 @@ static struct value f_filesizeformat(struct run *r, struct value v, struct value
 }
 
 /* The indent argument of json.dumps as text; absent for none. */
-static bool indent_text(struct run *r, struct value v, struct str *ret)
+static bool indent_text(struct template_run *r, struct value v, struct str *ret)
 {
     char *p;
     int64_t n;
@@ -160,7 +160,7 @@ static bool indent_text(struct run *r, struct value v, struct str *ret)
     return true;
 }
 
-static bool separators(struct run *r, struct value v, struct dump_options *o)
+static bool separators(struct template_run *r, struct value v, struct dump_options *o)
 {
     if (v.t == V_MISSING || v.t == V_NONE)
         return true;
@@ -170,7 +170,7 @@ static bool separators(struct run *r, struct value v, struct dump_options *o)
            arg_str(r, v.list->at[1], &o->key_separator);
 }
 
-static struct value f_tojson(struct run *r, struct value v, struct value *a)
+static struct value f_tojson(struct template_run *r, struct value v, struct value *a)
 {
     struct dump_options o = {.key_separator = STR(": ")};
     size_t from = r->out->len;
@@ -189,7 +189,7 @@ static struct value f_tojson(struct run *r, struct value v, struct value *a)
     return exec_take(r, from);
 }
 
-static struct value f_format(struct run *r, struct value v, struct value *a)
+static struct value f_format(struct template_run *r, struct value v, struct value *a)
 {
     v = filter_text(r, v);
     if (v.t == V_ERR)
@@ -201,7 +201,7 @@ static struct value f_format(struct run *r, struct value v, struct value *a)
 }
 
 /* Dicts with their keys sorted, all the way down, as pprint writes them. */
-static struct value sort_dicts(struct run *r, struct value v, int depth)
+static struct value sort_dicts(struct template_run *r, struct value v, int depth)
 {
     struct value at;
     struct dict *d;
@@ -226,7 +226,7 @@ static struct value sort_dicts(struct run *r, struct value v, int depth)
     return v_dict(d);
 }
 
-static struct value f_pprint(struct run *r, struct value v, struct value *a)
+static struct value f_pprint(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0};
     struct value sorted = sort_dicts(r, v, 0);
@@ -239,7 +239,7 @@ static struct value f_pprint(struct run *r, struct value v, struct value *a)
     return ok ? sorted : v_err();
 }
 
-static struct value f_attr(struct run *r, struct value v, struct value *a)
+static struct value f_attr(struct template_run *r, struct value v, struct value *a)
 {
     struct value name = filter_text(r, a[0]);
 

@@ -2,12 +2,12 @@
 #include <ctype.h>
 
 #include "worker/template/eval.h"
-#include "worker/template/format.h"
 #include "worker/template/print.h"
 #include "worker/template/pystr.h"
+#include "worker/template/text_format.h"
 
 struct braces {
-    struct run *r;
+    struct template_run *r;
     struct list *args;
     struct dict *named;
     int64_t next; /* automatic numbering; -1 once fields were numbered by hand */
@@ -39,7 +39,7 @@ static int64_t to_number(struct str s)
 /* The first part of a field's name: a position, a name, or nothing. */
 static struct value field_root(struct braces *b, struct str name)
 {
-    struct entry *e;
+    struct dict_entry *e;
     int64_t i;
 
     if (name.len && !is_number(name)) {
@@ -233,7 +233,8 @@ static bool expand(struct braces *b, struct buf *out, struct str s, int depth)
     return true;
 }
 
-struct value format_braces(struct run *r, struct value text, struct value args, struct value named)
+struct value format_braces(struct template_run *r, struct value text, struct value args,
+                           struct value named)
 {
     struct braces b = {.r = r, .args = list_need(r->a, args.list), .named = named.dict};
     struct buf out = {0};

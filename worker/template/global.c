@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "worker/template/call.h"
+#include "worker/template/callable.h"
 #include "worker/template/compare.h"
 #include "worker/template/filter.h"
 #include "worker/template/iter.h"
@@ -11,9 +11,9 @@
 
 enum { RANGE_MAX = 100000 }; /* jinja2's sandbox limit */
 
-static struct value g_range(struct run *r, struct value self, struct value *a)
+static struct value g_range(struct template_run *r, struct value self, struct value *a)
 {
-    struct range *g = ARENA_NEW(r->a, struct range);
+    struct py_range *g = ARENA_NEW(r->a, struct py_range);
     int64_t v[3] = {0, 0, 1};
 
     (void)self;
@@ -36,7 +36,7 @@ static struct value g_range(struct run *r, struct value self, struct value *a)
         if (v[i] > INT64_MAX / 4 || v[i] < INT64_MIN / 4)
             return run_fail(r, "OverflowError", "range is too large");
     }
-    *g = (struct range){v[0], v[1], v[2], 0};
+    *g = (struct py_range){v[0], v[1], v[2], 0};
     if (v[2] > 0 ? v[1] > v[0] : v[0] > v[1])
         g->n = (llabs(v[1] - v[0]) - 1) / llabs(v[2]) + 1;
     if (g->n > RANGE_MAX)
@@ -46,7 +46,7 @@ static struct value g_range(struct run *r, struct value self, struct value *a)
     return (struct value){.t = V_RANGE, .range = g};
 }
 
-static bool add_pairs(struct run *r, struct dict *d, struct value from)
+static bool add_pairs(struct template_run *r, struct dict *d, struct value from)
 {
     struct iter it;
     struct value pair;
@@ -74,7 +74,7 @@ static bool add_pairs(struct run *r, struct dict *d, struct value from)
 }
 
 /* dict(...) and namespace(...): a mapping or pairs, then named values. */
-static struct dict *make_dict(struct run *r, struct value *a)
+static struct dict *make_dict(struct template_run *r, struct value *a)
 {
     struct list *pos = a[0].list;
     struct dict *named = a[1].dict, *d = dict_new(r->a, 8);
@@ -96,7 +96,7 @@ static struct dict *make_dict(struct run *r, struct value *a)
     return d;
 }
 
-static struct value g_dict(struct run *r, struct value self, struct value *a)
+static struct value g_dict(struct template_run *r, struct value self, struct value *a)
 {
     struct dict *d = make_dict(r, a);
 
@@ -104,7 +104,7 @@ static struct value g_dict(struct run *r, struct value self, struct value *a)
     return d ? v_dict(d) : v_err();
 }
 
-static struct value g_namespace(struct run *r, struct value self, struct value *a)
+static struct value g_namespace(struct template_run *r, struct value self, struct value *a)
 {
     struct dict *d = make_dict(r, a);
 
@@ -112,7 +112,7 @@ static struct value g_namespace(struct run *r, struct value self, struct value *
     return d ? (struct value){.t = V_NS, .dict = d} : v_err();
 }
 
-static struct value g_cycler(struct run *r, struct value self, struct value *a)
+static struct value g_cycler(struct template_run *r, struct value self, struct value *a)
 {
     struct cycler *c = ARENA_NEW(r->a, struct cycler);
 
@@ -124,7 +124,7 @@ static struct value g_cycler(struct run *r, struct value self, struct value *a)
     return (struct value){.t = V_CYCLER, .cycler = c};
 }
 
-static struct value g_joiner(struct run *r, struct value self, struct value *a)
+static struct value g_joiner(struct template_run *r, struct value self, struct value *a)
 {
     struct cycler *c = ARENA_NEW(r->a, struct cycler);
 
@@ -133,7 +133,7 @@ static struct value g_joiner(struct run *r, struct value self, struct value *a)
     return (struct value){.t = V_JOINER, .cycler = c};
 }
 
-static struct value g_raise(struct run *r, struct value self, struct value *a)
+static struct value g_raise(struct template_run *r, struct value self, struct value *a)
 {
     struct value text = filter_text(r, a[0]);
 
@@ -142,7 +142,7 @@ static struct value g_raise(struct run *r, struct value self, struct value *a)
 }
 
 /* strftime without what depends on a zone or a fraction that a naive datetime has not. */
-static struct value g_strftime(struct run *r, struct value self, struct value *a)
+static struct value g_strftime(struct template_run *r, struct value self, struct value *a)
 {
     struct buf format = {0}, out = {0};
     size_t n = 0;
@@ -177,7 +177,7 @@ static struct value g_strftime(struct run *r, struct value self, struct value *a
     return run_take(r, &out);
 }
 
-static struct value g_lipsum(struct run *r, struct value self, struct value *a)
+static struct value g_lipsum(struct template_run *r, struct value self, struct value *a)
 {
     (void)self;
     (void)a;
@@ -195,7 +195,7 @@ static const struct method functions[] = {
     {"lipsum", "* **", g_lipsum},
 };
 
-struct value global_find(struct run *r, struct str name)
+struct value global_find(struct template_run *r, struct str name)
 {
     for (size_t i = 0; i < ARRAY_LEN(functions); i++) {
         struct callable *c;

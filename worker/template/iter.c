@@ -4,7 +4,7 @@
 #include "worker/template/eval.h"
 #include "worker/template/pystr.h"
 
-bool iter_init(struct run *r, struct iter *it, struct value v)
+bool iter_init(struct template_run *r, struct iter *it, struct value v)
 {
     *it = (struct iter){.of = v};
     switch (v.t) {
@@ -32,16 +32,16 @@ bool iter_init(struct run *r, struct iter *it, struct value v)
     }
 }
 
-static struct value view_item(struct run *r, struct value view, size_t i)
+static struct value view_item(struct template_run *r, struct value view, size_t i)
 {
-    struct entry *e = &view.dict->at[i];
+    struct dict_entry *e = &view.dict->at[i];
 
     if (view.t == V_DICT || view.sub == VIEW_KEYS)
         return e->key;
     return view.sub == VIEW_VALUES ? e->value : run_pair(r, e->key, e->value);
 }
 
-int iter_next(struct run *r, struct iter *it, struct value *ret)
+int iter_next(struct template_run *r, struct iter *it, struct value *ret)
 {
     if (!run_spend(r, 1))
         return -1;
@@ -91,7 +91,7 @@ int iter_next(struct run *r, struct iter *it, struct value *ret)
     }
 }
 
-struct value iter_collect(struct run *r, struct value v)
+struct value iter_collect(struct template_run *r, struct value v)
 {
     struct list_builder b = {0};
     struct iter it;
@@ -109,7 +109,8 @@ struct value iter_collect(struct run *r, struct value v)
     return more < 0 ? v_err() : builder_list(r, &b);
 }
 
-struct gen *gen_new(struct run *r, int (*next)(struct run *, struct gen *, struct value *))
+struct gen *gen_new(struct template_run *r,
+                    int (*next)(struct template_run *, struct gen *, struct value *))
 {
     struct gen *g = ARENA_NEW(r->a, struct gen);
 
@@ -119,7 +120,7 @@ struct gen *gen_new(struct run *r, int (*next)(struct run *, struct gen *, struc
 
 /* --- loops --- */
 
-static int pull(struct run *r, struct loop *l, struct value *ret)
+static int pull(struct template_run *r, struct for_loop *l, struct value *ret)
 {
     if (l->rest) {
         if (l->rest_at >= l->rest->n)
@@ -139,7 +140,7 @@ static int pull(struct run *r, struct loop *l, struct value *ret)
     }
 }
 
-int loop_step(struct run *r, struct loop *l, struct value *ret)
+int loop_step(struct template_run *r, struct for_loop *l, struct value *ret)
 {
     struct value next;
     int more = 1;
@@ -159,7 +160,7 @@ int loop_step(struct run *r, struct loop *l, struct value *ret)
 }
 
 /* Looks at the item behind the current one: 1, 0, -1. */
-static int peek(struct run *r, struct loop *l)
+static int peek(struct template_run *r, struct for_loop *l)
 {
     if (l->ahead.t == V_MISSING) {
         struct value v;
@@ -172,7 +173,7 @@ static int peek(struct run *r, struct loop *l)
     return 1;
 }
 
-struct value loop_length(struct run *r, struct loop *l)
+struct value loop_length(struct template_run *r, struct for_loop *l)
 {
     struct value rest;
     struct list_builder b = {0};
@@ -195,7 +196,7 @@ struct value loop_length(struct run *r, struct loop *l)
     return v_int(l->length);
 }
 
-static struct value loop_neighbour(struct run *r, struct loop *l, bool next)
+static struct value loop_neighbour(struct template_run *r, struct for_loop *l, bool next)
 {
     if (next) {
         int more = peek(r, l);
@@ -210,7 +211,7 @@ static struct value loop_neighbour(struct run *r, struct loop *l, bool next)
 }
 
 /* What needs no look at the other items. */
-static struct value loop_position(const struct loop *l, struct str name)
+static struct value loop_position(const struct for_loop *l, struct str name)
 {
     switch (name.len) {
     case 5:
@@ -228,7 +229,7 @@ static struct value loop_position(const struct loop *l, struct str name)
     }
 }
 
-struct value loop_attr(struct run *r, struct loop *l, struct str name)
+struct value loop_attr(struct template_run *r, struct for_loop *l, struct str name)
 {
     struct value n = loop_position(l, name);
     int more;

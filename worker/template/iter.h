@@ -14,18 +14,18 @@ struct iter {
 };
 
 /* False with a TypeError when v cannot be iterated. */
-bool iter_init(struct run *r, struct iter *it, struct value v);
+bool iter_init(struct template_run *r, struct iter *it, struct value v);
 
 /* 1 and the next item; 0 at the end; -1 on an error. */
-int iter_next(struct run *r, struct iter *it, struct value *ret);
+int iter_next(struct template_run *r, struct iter *it, struct value *ret);
 
 /* All that is left, as a list value (V_ERR on error). A list or tuple itself is not copied:
  * values are immutable. */
-struct value iter_collect(struct run *r, struct value v);
+struct value iter_collect(struct template_run *r, struct value v);
 
 /* A generator: next() is asked until it answers 0 (end) or -1. `args` are its own. */
 struct gen {
-    int (*next)(struct run *r, struct gen *g, struct value *ret);
+    int (*next)(struct template_run *r, struct gen *g, struct value *ret);
     struct iter src;
     const void *fn; /* filter or test that is applied */
     struct value args[6];
@@ -33,7 +33,8 @@ struct gen {
     bool flag, done;
     struct list_builder seen; /* unique */
 };
-struct gen *gen_new(struct run *r, int (*next)(struct run *, struct gen *, struct value *));
+struct gen *gen_new(struct template_run *r,
+                    int (*next)(struct template_run *, struct gen *, struct value *));
 
 static inline struct value v_gen(struct gen *g)
 {
@@ -43,7 +44,7 @@ static inline struct value v_gen(struct gen *g)
 struct node;
 
 /* One running for statement. */
-struct loop {
+struct for_loop {
     struct iter it;
     const struct node *node; /* V: its test and target, when it has a test */
     struct value source;
@@ -59,12 +60,12 @@ struct loop {
 };
 
 /* Moves to the next item: 1, 0, -1. */
-int loop_step(struct run *r, struct loop *l, struct value *ret);
+int loop_step(struct template_run *r, struct for_loop *l, struct value *ret);
 
 /* loop.length, as an int or V_ERR. */
-struct value loop_length(struct run *r, struct loop *l);
+struct value loop_length(struct template_run *r, struct for_loop *l);
 
 /* loop.NAME; V_MISSING when it has no such attribute. */
-struct value loop_attr(struct run *r, struct loop *l, struct str name);
+struct value loop_attr(struct template_run *r, struct for_loop *l, struct str name);
 
 #endif

@@ -1,7 +1,7 @@
 /* Methods of dicts, lists, numbers, loops and cyclers. */
 #include <math.h>
 
-#include "worker/template/call.h"
+#include "worker/template/callable.h"
 #include "worker/template/compare.h"
 #include "worker/template/iter.h"
 #include "worker/template/method_str.h"
@@ -14,30 +14,30 @@ static struct value view(struct value self, uint16_t sub)
     return self;
 }
 
-static struct value m_keys(struct run *r, struct value self, struct value *a)
+static struct value m_keys(struct template_run *r, struct value self, struct value *a)
 {
     (void)r;
     (void)a;
     return view(self, VIEW_KEYS);
 }
 
-static struct value m_values(struct run *r, struct value self, struct value *a)
+static struct value m_values(struct template_run *r, struct value self, struct value *a)
 {
     (void)r;
     (void)a;
     return view(self, VIEW_VALUES);
 }
 
-static struct value m_items(struct run *r, struct value self, struct value *a)
+static struct value m_items(struct template_run *r, struct value self, struct value *a)
 {
     (void)r;
     (void)a;
     return view(self, VIEW_ITEMS);
 }
 
-static struct value m_get(struct run *r, struct value self, struct value *a)
+static struct value m_get(struct template_run *r, struct value self, struct value *a)
 {
-    struct entry *e;
+    struct dict_entry *e;
 
     if (!value_hashable(r, a[0]))
         return v_err();
@@ -47,7 +47,7 @@ static struct value m_get(struct run *r, struct value self, struct value *a)
     return a[1].t == V_MISSING ? v_none() : a[1];
 }
 
-static struct value m_dict_copy(struct run *r, struct value self, struct value *a)
+static struct value m_dict_copy(struct template_run *r, struct value self, struct value *a)
 {
     struct dict *from = dict_need(r->a, self.dict), *d = dict_new(r->a, from->n);
 
@@ -62,7 +62,7 @@ const struct method dict_methods[] = {
     {"values", "", m_values}, {"copy", "", m_dict_copy},      {NULL, NULL, NULL},
 };
 
-static struct value m_list_index(struct run *r, struct value self, struct value *a)
+static struct value m_list_index(struct template_run *r, struct value self, struct value *a)
 {
     struct value l = iter_collect(r, self);
     int64_t start;
@@ -76,7 +76,7 @@ static struct value m_list_index(struct run *r, struct value self, struct value 
     return run_fail(r, "ValueError", "value is not in list");
 }
 
-static struct value m_list_count(struct run *r, struct value self, struct value *a)
+static struct value m_list_count(struct template_run *r, struct value self, struct value *a)
 {
     struct value l = iter_collect(r, self);
     int64_t n = 0;
@@ -88,7 +88,7 @@ static struct value m_list_count(struct run *r, struct value self, struct value 
     return v_int(n);
 }
 
-static struct value m_list_copy(struct run *r, struct value self, struct value *a)
+static struct value m_list_copy(struct template_run *r, struct value self, struct value *a)
 {
     (void)a;
     if (self.t != V_LIST)
@@ -104,7 +104,7 @@ const struct method list_methods[] = {
     {NULL, NULL, NULL},
 };
 
-static struct value m_is_integer(struct run *r, struct value self, struct value *a)
+static struct value m_is_integer(struct template_run *r, struct value self, struct value *a)
 {
     (void)a;
     if (self.t != V_FLOAT)
@@ -112,7 +112,7 @@ static struct value m_is_integer(struct run *r, struct value self, struct value 
     return v_bool(isfinite(self.f) && floor(self.f) == self.f);
 }
 
-static struct value m_bit_length(struct run *r, struct value self, struct value *a)
+static struct value m_bit_length(struct template_run *r, struct value self, struct value *a)
 {
     uint64_t m;
     int64_t n = 0;
@@ -126,7 +126,7 @@ static struct value m_bit_length(struct run *r, struct value self, struct value 
     return v_int(n);
 }
 
-static struct value m_conjugate(struct run *r, struct value self, struct value *a)
+static struct value m_conjugate(struct template_run *r, struct value self, struct value *a)
 {
     (void)r;
     (void)a;
@@ -140,7 +140,7 @@ const struct method number_methods[] = {
     {NULL, NULL, NULL},
 };
 
-static struct value m_loop_cycle(struct run *r, struct value self, struct value *a)
+static struct value m_loop_cycle(struct template_run *r, struct value self, struct value *a)
 {
     struct list *items = a[0].list;
 
@@ -149,7 +149,7 @@ static struct value m_loop_cycle(struct run *r, struct value self, struct value 
     return items->at[(uint64_t)(self.loop->index - 1) % items->n];
 }
 
-static struct value m_loop_changed(struct run *r, struct value self, struct value *a)
+static struct value m_loop_changed(struct template_run *r, struct value self, struct value *a)
 {
     bool same = self.loop->changed.t != V_MISSING && value_eq(r->a, self.loop->changed, a[0]);
 
@@ -163,7 +163,7 @@ const struct method loop_methods[] = {
     {NULL, NULL, NULL},
 };
 
-static struct value m_cycler_next(struct run *r, struct value self, struct value *a)
+static struct value m_cycler_next(struct template_run *r, struct value self, struct value *a)
 {
     struct cycler *c = self.cycler;
     struct value v = c->items[c->pos];
@@ -174,7 +174,7 @@ static struct value m_cycler_next(struct run *r, struct value self, struct value
     return v;
 }
 
-static struct value m_cycler_reset(struct run *r, struct value self, struct value *a)
+static struct value m_cycler_reset(struct template_run *r, struct value self, struct value *a)
 {
     (void)r;
     (void)a;

@@ -1,12 +1,12 @@
 /* str methods that look into text or cut it. */
-#include "worker/template/call.h"
+#include "worker/template/callable.h"
 #include "worker/template/method_str.h"
 #include "worker/template/pystr.h"
 
 /* self[start:end] as find() and its family take it; *base: code points before it. False on error;
  * *empty when start lies behind the end (nothing matches then, not even ""). */
-static bool window(struct run *r, struct value self, const struct value *a, struct str *ret,
-                   int64_t *base, bool *empty)
+static bool window(struct template_run *r, struct value self, const struct value *a,
+                   struct str *ret, int64_t *base, bool *empty)
 {
     struct str s = v_bytes(self);
     int64_t start, end, len;
@@ -43,7 +43,7 @@ static size_t find_last(struct str s, struct str needle)
     return SIZE_MAX;
 }
 
-static struct value find(struct run *r, struct value self, struct value *a, bool last)
+static struct value find(struct template_run *r, struct value self, struct value *a, bool last)
 {
     struct str s, needle;
     int64_t base;
@@ -58,32 +58,32 @@ static struct value find(struct run *r, struct value self, struct value *a, bool
     return v_int(base + (int64_t)pystr_len(str_sub(s, 0, at)));
 }
 
-static struct value m_find(struct run *r, struct value self, struct value *a)
+static struct value m_find(struct template_run *r, struct value self, struct value *a)
 {
     return find(r, self, a, false);
 }
 
-static struct value m_rfind(struct run *r, struct value self, struct value *a)
+static struct value m_rfind(struct template_run *r, struct value self, struct value *a)
 {
     return find(r, self, a, true);
 }
 
-static struct value found(struct run *r, struct value v)
+static struct value found(struct template_run *r, struct value v)
 {
     return v.t == V_INT && v.i < 0 ? run_fail(r, "ValueError", "substring not found") : v;
 }
 
-static struct value m_index(struct run *r, struct value self, struct value *a)
+static struct value m_index(struct template_run *r, struct value self, struct value *a)
 {
     return found(r, find(r, self, a, false));
 }
 
-static struct value m_rindex(struct run *r, struct value self, struct value *a)
+static struct value m_rindex(struct template_run *r, struct value self, struct value *a)
 {
     return found(r, find(r, self, a, true));
 }
 
-static struct value m_count(struct run *r, struct value self, struct value *a)
+static struct value m_count(struct template_run *r, struct value self, struct value *a)
 {
     struct str s, needle;
     int64_t base, n = 0;
@@ -101,7 +101,7 @@ static struct value m_count(struct run *r, struct value self, struct value *a)
 }
 
 /* startswith and endswith take one text or a tuple of them. */
-static struct value affix(struct run *r, struct value self, struct value *a, bool end)
+static struct value affix(struct template_run *r, struct value self, struct value *a, bool end)
 {
     struct list one = {.at = a, .n = 1};
     struct list *l = a[0].t == V_TUPLE ? list_need(r->a, a[0].list) : &one;
@@ -121,26 +121,27 @@ static struct value affix(struct run *r, struct value self, struct value *a, boo
     return v_bool(hit);
 }
 
-static struct value m_startswith(struct run *r, struct value self, struct value *a)
+static struct value m_startswith(struct template_run *r, struct value self, struct value *a)
 {
     return affix(r, self, a, false);
 }
 
-static struct value m_endswith(struct run *r, struct value self, struct value *a)
+static struct value m_endswith(struct template_run *r, struct value self, struct value *a)
 {
     return affix(r, self, a, true);
 }
 
 /* --- cutting --- */
 
-static bool add_part(struct run *r, struct list_builder *b, struct value self, size_t from,
+static bool add_part(struct template_run *r, struct list_builder *b, struct value self, size_t from,
                      size_t to)
 {
     return builder_add(r, b, v_like(v_str(str_of(self.s + from, to - from)), self));
 }
 
 /* Words between white space; the rest after `max` cuts keeps its inner spaces. */
-static bool split_words(struct run *r, struct value self, int64_t max, struct list_builder *b)
+static bool split_words(struct template_run *r, struct value self, int64_t max,
+                        struct list_builder *b)
 {
     struct str rest = pystr_strip(v_bytes(self), 1);
 
@@ -165,7 +166,8 @@ static bool split_words(struct run *r, struct value self, int64_t max, struct li
     return true;
 }
 
-static bool split_words_right(struct run *r, struct value self, int64_t max, struct list_builder *b)
+static bool split_words_right(struct template_run *r, struct value self, int64_t max,
+                              struct list_builder *b)
 {
     struct str rest = pystr_strip(v_bytes(self), 2);
 
@@ -195,7 +197,7 @@ static bool split_words_right(struct run *r, struct value self, int64_t max, str
     return true;
 }
 
-static bool split_at(struct run *r, struct value self, struct str sep, int64_t max,
+static bool split_at(struct template_run *r, struct value self, struct str sep, int64_t max,
                      struct list_builder *b)
 {
     size_t from = 0, hit;
@@ -209,7 +211,7 @@ static bool split_at(struct run *r, struct value self, struct str sep, int64_t m
     return add_part(r, b, self, from, self.n);
 }
 
-static bool split_at_right(struct run *r, struct value self, struct str sep, int64_t max,
+static bool split_at_right(struct template_run *r, struct value self, struct str sep, int64_t max,
                            struct list_builder *b)
 {
     size_t end = self.n, hit;
@@ -223,7 +225,7 @@ static bool split_at_right(struct run *r, struct value self, struct str sep, int
     return add_part(r, b, self, 0, end);
 }
 
-static struct value split(struct run *r, struct value self, struct value *a, bool right)
+static struct value split(struct template_run *r, struct value self, struct value *a, bool right)
 {
     struct list_builder b = {0};
     struct str sep = {0};
@@ -252,17 +254,18 @@ static struct value split(struct run *r, struct value self, struct value *a, boo
     return builder_list(r, &b);
 }
 
-static struct value m_split(struct run *r, struct value self, struct value *a)
+static struct value m_split(struct template_run *r, struct value self, struct value *a)
 {
     return split(r, self, a, false);
 }
 
-static struct value m_rsplit(struct run *r, struct value self, struct value *a)
+static struct value m_rsplit(struct template_run *r, struct value self, struct value *a)
 {
     return split(r, self, a, true);
 }
 
-static struct value partition(struct run *r, struct value self, struct value *a, bool right)
+static struct value partition(struct template_run *r, struct value self, struct value *a,
+                              bool right)
 {
     struct str s = v_bytes(self), sep, part[3];
     struct list *l;
@@ -287,17 +290,17 @@ static struct value partition(struct run *r, struct value self, struct value *a,
     return v_tuple(l);
 }
 
-static struct value m_partition(struct run *r, struct value self, struct value *a)
+static struct value m_partition(struct template_run *r, struct value self, struct value *a)
 {
     return partition(r, self, a, false);
 }
 
-static struct value m_rpartition(struct run *r, struct value self, struct value *a)
+static struct value m_rpartition(struct template_run *r, struct value self, struct value *a)
 {
     return partition(r, self, a, true);
 }
 
-static struct value m_splitlines(struct run *r, struct value self, struct value *a)
+static struct value m_splitlines(struct template_run *r, struct value self, struct value *a)
 {
     struct list_builder b = {0};
     struct str line;
@@ -315,12 +318,12 @@ static struct value m_splitlines(struct run *r, struct value self, struct value 
     return builder_list(r, &b);
 }
 
-#define IS_METHOD(what)                                                               \
-    static struct value m_is##what(struct run *r, struct value self, struct value *a) \
-    {                                                                                 \
-        (void)r;                                                                      \
-        (void)a;                                                                      \
-        return v_bool(pystr_is(v_bytes(self), #what));                                \
+#define IS_METHOD(what)                                                                        \
+    static struct value m_is##what(struct template_run *r, struct value self, struct value *a) \
+    {                                                                                          \
+        (void)r;                                                                               \
+        (void)a;                                                                               \
+        return v_bool(pystr_is(v_bytes(self), #what));                                         \
     }
 
 IS_METHOD(alpha)

@@ -2,13 +2,13 @@
 #include "worker/template/method_str.h"
 
 #include "common/codec/utf8.h"
-#include "worker/template/call.h"
+#include "worker/template/callable.h"
 #include "worker/template/escape.h"
-#include "worker/template/format.h"
 #include "worker/template/iter.h"
 #include "worker/template/pystr.h"
+#include "worker/template/text_format.h"
 
-bool arg_int(struct run *r, struct value v, int64_t dflt, int64_t *ret)
+bool arg_int(struct template_run *r, struct value v, int64_t dflt, int64_t *ret)
 {
     *ret = dflt;
     if (v.t == V_MISSING || v.t == V_NONE)
@@ -23,7 +23,7 @@ bool arg_int(struct run *r, struct value v, int64_t dflt, int64_t *ret)
     return true;
 }
 
-bool arg_str(struct run *r, struct value v, struct str *ret)
+bool arg_str(struct template_run *r, struct value v, struct str *ret)
 {
     if (v.t != V_STR)
         return run_fail(r, "TypeError", "argument must be str, not %s", v_type_name(v)).t != V_ERR;
@@ -31,7 +31,7 @@ bool arg_str(struct run *r, struct value v, struct str *ret)
     return true;
 }
 
-bool arg_like(struct run *r, struct value v, struct value self, struct str *ret)
+bool arg_like(struct template_run *r, struct value v, struct value self, struct str *ret)
 {
     struct buf out = {0};
 
@@ -45,13 +45,13 @@ bool arg_like(struct run *r, struct value v, struct value self, struct str *ret)
     return v.t != V_ERR;
 }
 
-#define CASE_METHOD(name, to)                                                   \
-    static struct value name(struct run *r, struct value self, struct value *a) \
-    {                                                                           \
-        (void)a;                                                                \
-        if (!run_room(r, (uint64_t)self.n * 3))                                 \
-            return v_err();                                                     \
-        return v_like(v_str(pystr_case(r->a, v_bytes(self), to)), self);        \
+#define CASE_METHOD(name, to)                                                            \
+    static struct value name(struct template_run *r, struct value self, struct value *a) \
+    {                                                                                    \
+        (void)a;                                                                         \
+        if (!run_room(r, (uint64_t)self.n * 3))                                          \
+            return v_err();                                                              \
+        return v_like(v_str(pystr_case(r->a, v_bytes(self), to)), self);                 \
     }
 
 CASE_METHOD(m_upper, PYSTR_TO_UPPER)
@@ -61,7 +61,7 @@ CASE_METHOD(m_capitalize, PYSTR_TO_CAPITAL)
 CASE_METHOD(m_swapcase, PYSTR_TO_SWAPPED)
 CASE_METHOD(m_casefold, PYSTR_TO_FOLDED)
 
-static struct value strip(struct run *r, struct value self, struct value chars, int which)
+static struct value strip(struct template_run *r, struct value self, struct value chars, int which)
 {
     struct str set = {0};
 
@@ -72,17 +72,17 @@ static struct value strip(struct run *r, struct value self, struct value chars, 
     return v_like(v_str(pystr_strip_chars(v_bytes(self), set, which)), self);
 }
 
-static struct value m_strip(struct run *r, struct value self, struct value *a)
+static struct value m_strip(struct template_run *r, struct value self, struct value *a)
 {
     return strip(r, self, a[0], 3);
 }
 
-static struct value m_lstrip(struct run *r, struct value self, struct value *a)
+static struct value m_lstrip(struct template_run *r, struct value self, struct value *a)
 {
     return strip(r, self, a[0], 1);
 }
 
-static struct value m_rstrip(struct run *r, struct value self, struct value *a)
+static struct value m_rstrip(struct template_run *r, struct value self, struct value *a)
 {
     return strip(r, self, a[0], 2);
 }
@@ -104,8 +104,8 @@ static void replace_empty(struct buf *out, struct str s, struct str new, int64_t
     buf_add_str(out, str_sub(s, at, s.len));
 }
 
-struct value method_replace(struct run *r, struct value self, struct str old, struct str new,
-                            int64_t count)
+struct value method_replace(struct template_run *r, struct value self, struct str old,
+                            struct str new, int64_t count)
 {
     struct str s = v_bytes(self);
     struct buf out = {0};
@@ -131,7 +131,7 @@ struct value method_replace(struct run *r, struct value self, struct str old, st
     return v_like(run_take(r, &out), self);
 }
 
-static struct value m_replace(struct run *r, struct value self, struct value *a)
+static struct value m_replace(struct template_run *r, struct value self, struct value *a)
 {
     struct str old = {0}, new = {0};
     int64_t count;
@@ -143,7 +143,7 @@ static struct value m_replace(struct run *r, struct value self, struct value *a)
 }
 
 /* left and right fill characters around self. */
-static struct value padded(struct run *r, struct value self, uint64_t left, uint64_t right,
+static struct value padded(struct template_run *r, struct value self, uint64_t left, uint64_t right,
                            struct str fill)
 {
     struct buf out = {0};
@@ -159,7 +159,7 @@ static struct value padded(struct run *r, struct value self, uint64_t left, uint
 }
 
 /* where: -1 text left, 0 centre, 1 text right */
-static struct value justify(struct run *r, struct value self, struct value *a, int where)
+static struct value justify(struct template_run *r, struct value self, struct value *a, int where)
 {
     struct str fill = STR(" ");
     int64_t width;
@@ -175,22 +175,22 @@ static struct value justify(struct run *r, struct value self, struct value *a, i
     return padded(r, self, left, pad - left, fill);
 }
 
-static struct value m_ljust(struct run *r, struct value self, struct value *a)
+static struct value m_ljust(struct template_run *r, struct value self, struct value *a)
 {
     return justify(r, self, a, -1);
 }
 
-static struct value m_center(struct run *r, struct value self, struct value *a)
+static struct value m_center(struct template_run *r, struct value self, struct value *a)
 {
     return justify(r, self, a, 0);
 }
 
-static struct value m_rjust(struct run *r, struct value self, struct value *a)
+static struct value m_rjust(struct template_run *r, struct value self, struct value *a)
 {
     return justify(r, self, a, 1);
 }
 
-static struct value m_zfill(struct run *r, struct value self, struct value *a)
+static struct value m_zfill(struct template_run *r, struct value self, struct value *a)
 {
     bool sign = self.n && (self.s[0] == '-' || self.s[0] == '+');
     uint64_t len = pystr_len(v_bytes(self));
@@ -207,7 +207,7 @@ static struct value m_zfill(struct run *r, struct value self, struct value *a)
     return v;
 }
 
-static struct value m_expandtabs(struct run *r, struct value self, struct value *a)
+static struct value m_expandtabs(struct template_run *r, struct value self, struct value *a)
 {
     struct buf out = {0};
     int64_t size, column = 0;
@@ -234,7 +234,7 @@ static struct value m_expandtabs(struct run *r, struct value self, struct value 
     return v_like(run_take(r, &out), self);
 }
 
-static struct value m_removeprefix(struct run *r, struct value self, struct value *a)
+static struct value m_removeprefix(struct template_run *r, struct value self, struct value *a)
 {
     struct str s = v_bytes(self), p = {0};
 
@@ -243,7 +243,7 @@ static struct value m_removeprefix(struct run *r, struct value self, struct valu
     return v_like(v_str(str_starts(s, p) ? str_sub(s, p.len, s.len) : s), self);
 }
 
-static struct value m_removesuffix(struct run *r, struct value self, struct value *a)
+static struct value m_removesuffix(struct template_run *r, struct value self, struct value *a)
 {
     struct str s = v_bytes(self), p = {0};
 
@@ -252,7 +252,7 @@ static struct value m_removesuffix(struct run *r, struct value self, struct valu
     return v_like(v_str(str_ends(s, p) ? str_sub(s, 0, s.len - p.len) : s), self);
 }
 
-static struct value m_join(struct run *r, struct value self, struct value *a)
+static struct value m_join(struct template_run *r, struct value self, struct value *a)
 {
     struct buf out = {0};
     struct iter it;
@@ -279,12 +279,12 @@ static struct value m_join(struct run *r, struct value self, struct value *a)
     return more < 0 ? v_err() : v;
 }
 
-static struct value m_format(struct run *r, struct value self, struct value *a)
+static struct value m_format(struct template_run *r, struct value self, struct value *a)
 {
     return format_braces(r, self, a[0], a[1]);
 }
 
-static struct value m_format_map(struct run *r, struct value self, struct value *a)
+static struct value m_format_map(struct template_run *r, struct value self, struct value *a)
 {
     if (a[0].t != V_DICT)
         return run_fail(r, "TypeError", "format_map() needs a mapping");
@@ -292,7 +292,7 @@ static struct value m_format_map(struct run *r, struct value self, struct value 
 }
 
 /* One character by a table of code points: text, a code point, or None (dropped). */
-static bool translate_one(struct run *r, struct buf *out, struct value to)
+static bool translate_one(struct template_run *r, struct buf *out, struct value to)
 {
     if (to.t == V_STR) {
         buf_add_str(out, v_bytes(to));
@@ -305,7 +305,7 @@ static bool translate_one(struct run *r, struct buf *out, struct value to)
     return run_room(r, out->len);
 }
 
-static struct value m_translate(struct run *r, struct value self, struct value *a)
+static struct value m_translate(struct template_run *r, struct value self, struct value *a)
 {
     struct str s = v_bytes(self);
     struct buf out = {0};
@@ -314,7 +314,7 @@ static struct value m_translate(struct run *r, struct value self, struct value *
         return run_fail(r, "TypeError", "translate() needs a mapping");
     for (size_t at = 0; at < s.len;) {
         size_t from = at;
-        struct entry *e = dict_find(r->a, a[0].dict, v_int(pystr_next(s, &at)));
+        struct dict_entry *e = dict_find(r->a, a[0].dict, v_int(pystr_next(s, &at)));
 
         if (!e) {
             buf_add_str(&out, str_sub(s, from, at - from));
@@ -326,7 +326,7 @@ static struct value m_translate(struct run *r, struct value self, struct value *
     return v_like(run_take(r, &out), self);
 }
 
-static struct value m_encode(struct run *r, struct value self, struct value *a)
+static struct value m_encode(struct template_run *r, struct value self, struct value *a)
 {
     (void)self;
     (void)a;

@@ -60,7 +60,7 @@ enum {
     NF_STORE = 2,
     NF_PARAM = 4,
     NF_ELIF = 8,
-    NF_TYPE_ATTR = 16, /* these: see prepare.c */
+    NF_TYPE_ATTR = 16, /* these: see annotate.c */
     NF_REF = 32,
     NF_SIMPLE = 64
 }; /* flags of nodes */

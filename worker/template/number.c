@@ -44,7 +44,7 @@ struct value number_from_json(struct arena *a, struct str text)
     return v.t == V_ERR ? v_float(HUGE_VAL) : v;
 }
 
-struct value number_of_big(struct run *r, const struct big *b)
+struct value number_of_big(struct template_run *r, const struct big *b)
 {
     int64_t v;
 
@@ -92,7 +92,7 @@ int number_cmp(struct arena *a, struct value x, struct value y)
     return big_cmp(number_to_big(a, x), number_to_big(a, y));
 }
 
-static struct value float_binary(struct run *r, char op, double x, double y)
+static struct value float_binary(struct template_run *r, char op, double x, double y)
 {
     double m;
 
@@ -131,7 +131,7 @@ static struct value float_binary(struct run *r, char op, double x, double y)
 }
 
 /* Integer power by squaring; negative exponents give floats. */
-static struct value int_power(struct run *r, struct value x, struct value y)
+static struct value int_power(struct template_run *r, struct value x, struct value y)
 {
     const struct big *base = number_to_big(r->a, x);
     const struct big *result = big_from_i64(r->a, 1);
@@ -151,7 +151,7 @@ static struct value int_power(struct run *r, struct value x, struct value y)
     return number_of_big(r, result);
 }
 
-static struct value big_binary(struct run *r, char op, struct value x, struct value y)
+static struct value big_binary(struct template_run *r, char op, struct value x, struct value y)
 {
     const struct big *bx = number_to_big(r->a, x);
     const struct big *by = number_to_big(r->a, y);
@@ -178,7 +178,7 @@ static struct value big_binary(struct run *r, char op, struct value x, struct va
     return number_of_big(r, op == '%' ? m : q);
 }
 
-struct value number_binary(struct run *r, char op, struct value x, struct value y)
+struct value number_binary(struct template_run *r, char op, struct value x, struct value y)
 {
     int64_t v;
 
@@ -214,14 +214,14 @@ struct value number_binary(struct run *r, char op, struct value x, struct value 
     return big_binary(r, op, x, y);
 }
 
-struct value number_negate(struct run *r, struct value v)
+struct value number_negate(struct template_run *r, struct value v)
 {
     if (v.t == V_FLOAT)
         return v_float(-v.f);
     return number_binary(r, '-', v_int(0), v);
 }
 
-struct value number_truncate(struct run *r, double d)
+struct value number_truncate(struct template_run *r, double d)
 {
     if (isnan(d))
         return run_fail(r, "ValueError", "cannot convert float NaN to integer");
@@ -258,7 +258,7 @@ static bool plain_digits(struct str text, struct buf *out, const char *also)
     return out->len > 0;
 }
 
-static struct value parse_based(struct run *r, struct str digits, uint32_t base)
+static struct value parse_based(struct template_run *r, struct str digits, uint32_t base)
 {
     const struct big *b = big_from_i64(r->a, 0);
 
@@ -276,7 +276,7 @@ static struct value parse_based(struct run *r, struct str digits, uint32_t base)
     return number_of_big(r, b);
 }
 
-struct value number_parse_int(struct run *r, struct str text, int base)
+struct value number_parse_int(struct template_run *r, struct str text, int base)
 {
     struct buf digits = {0};
     struct value v = v_missing();
@@ -298,7 +298,7 @@ struct value number_parse_int(struct run *r, struct str text, int base)
     return v.t != V_MISSING && v.t != V_ERR && negative ? number_negate(r, v) : v;
 }
 
-struct value number_parse_float(struct run *r, struct str text)
+struct value number_parse_float(struct template_run *r, struct str text)
 {
     struct buf t = {0};
     struct value v = v_missing();

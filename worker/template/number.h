@@ -16,7 +16,7 @@ struct value number_from_json(struct arena *a, struct str text);
 struct value number_from_digits(struct arena *a, struct str digits);
 
 /* V_INT when it fits, else V_BIG. NULL (too large) is an OverflowError. */
-struct value number_of_big(struct run *r, const struct big *b);
+struct value number_of_big(struct template_run *r, const struct big *b);
 
 /* Any number as double; integers beyond the doubles become infinite. */
 double number_to_double(struct value v);
@@ -28,15 +28,15 @@ const struct big *number_to_big(struct arena *a, struct value v);
 int number_cmp(struct arena *a, struct value x, struct value y);
 
 /* x op y for two numbers; op is one of + - * / % f (floor division) p (power). */
-struct value number_binary(struct run *r, char op, struct value x, struct value y);
-struct value number_negate(struct run *r, struct value v);
+struct value number_binary(struct template_run *r, char op, struct value x, struct value y);
+struct value number_negate(struct template_run *r, struct value v);
 
 /* int(v) of a float (truncation); OverflowError or ValueError for infinities and NaN. */
-struct value number_truncate(struct run *r, double d);
+struct value number_truncate(struct template_run *r, double d);
 
 /* Python's int(text, base) and float(text); V_MISSING when the text is no such number. */
-struct value number_parse_int(struct run *r, struct str text, int base);
-struct value number_parse_float(struct run *r, struct str text);
+struct value number_parse_int(struct template_run *r, struct str text, int base);
+struct value number_parse_float(struct template_run *r, struct str text);
 
 /* Appends repr() of the number. */
 void number_print(struct buf *out, struct value v);

@@ -1,10 +1,10 @@
 #include "worker/template/compare.h"
 #include "worker/template/escape.h"
 #include "worker/template/eval.h"
-#include "worker/template/format.h"
 #include "worker/template/number.h"
+#include "worker/template/text_format.h"
 
-static struct value escaped(struct run *r, struct value v)
+static struct value escaped(struct template_run *r, struct value v)
 {
     struct buf out = {0};
 
@@ -15,7 +15,7 @@ static struct value escaped(struct run *r, struct value v)
 }
 
 /* Text + text; when one is Markup the other is escaped and the sum is Markup. */
-static struct value add_text(struct run *r, struct value x, struct value y)
+static struct value add_text(struct template_run *r, struct value x, struct value y)
 {
     bool markup = (x.flags | y.flags) & VF_MARKUP;
     struct value v;
@@ -32,7 +32,7 @@ static struct value add_text(struct run *r, struct value x, struct value y)
     return v;
 }
 
-static struct value add_lists(struct run *r, struct value x, struct value y)
+static struct value add_lists(struct template_run *r, struct value x, struct value y)
 {
     struct list *lx = list_need(r->a, x.list), *ly = list_need(r->a, y.list), *sum;
 
@@ -44,7 +44,7 @@ static struct value add_lists(struct run *r, struct value x, struct value y)
     return x.t == V_LIST ? v_list(sum) : v_tuple(sum);
 }
 
-static struct value repeat_text(struct run *r, struct value v, uint64_t times)
+static struct value repeat_text(struct template_run *r, struct value v, uint64_t times)
 {
     char *p;
 
@@ -56,7 +56,7 @@ static struct value repeat_text(struct run *r, struct value v, uint64_t times)
     return v_like(v_str(str_of(p, v.n * times)), v);
 }
 
-static struct value repeat_list(struct run *r, struct value v, uint64_t times)
+static struct value repeat_list(struct template_run *r, struct value v, uint64_t times)
 {
     struct list *from = list_need(r->a, v.list), *l;
 
@@ -68,7 +68,7 @@ static struct value repeat_list(struct run *r, struct value v, uint64_t times)
     return v.t == V_LIST ? v_list(l) : v_tuple(l);
 }
 
-static struct value repeat(struct run *r, struct value v, struct value times)
+static struct value repeat(struct template_run *r, struct value v, struct value times)
 {
     uint64_t n;
 
@@ -80,7 +80,7 @@ static struct value repeat(struct run *r, struct value v, struct value times)
     return v.t == V_STR ? repeat_text(r, v, n) : repeat_list(r, v, n);
 }
 
-static struct value unsupported(struct run *r, char op, struct value x, struct value y)
+static struct value unsupported(struct template_run *r, char op, struct value x, struct value y)
 {
     char text[3] = {op, 0, 0};
 
@@ -95,7 +95,7 @@ static struct value unsupported(struct run *r, char op, struct value x, struct v
                     v_type_name(x), v_type_name(y));
 }
 
-struct value operator_binary(struct run *r, char op, struct value x, struct value y)
+struct value operator_binary(struct template_run *r, char op, struct value x, struct value y)
 {
     if (x.t == V_UNDEF || (y.t == V_UNDEF && !(op == '%' && x.t == V_STR)))
         return run_undefined(r, x.t == V_UNDEF ? x : y);
@@ -114,7 +114,7 @@ struct value operator_binary(struct run *r, char op, struct value x, struct valu
     return unsupported(r, op, x, y);
 }
 
-static int compare_numbers(struct run *r, int op, struct value x, struct value y)
+static int compare_numbers(struct template_run *r, int op, struct value x, struct value y)
 {
     int c = number_cmp(r->a, x, y);
 
@@ -132,7 +132,7 @@ static int compare_numbers(struct run *r, int op, struct value x, struct value y
     }
 }
 
-int operator_compare(struct run *r, int op, struct value x, struct value y)
+int operator_compare(struct template_run *r, int op, struct value x, struct value y)
 {
     int c;
 

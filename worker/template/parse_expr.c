@@ -1,15 +1,16 @@
 #include "worker/template/filter.h"
 #include "worker/template/number.h"
-#include "worker/template/parser.h"
+#include "worker/template/template_parser.h"
 
 #include <stdlib.h>
 
 enum { PARSE_DEPTH_MAX = 150 };
 
-static struct node *parse_unary(struct parser *p, bool with_filter);
-static struct node *parse_or(struct parser *p);
+static struct node *parse_unary(struct template_parser *p, bool with_filter);
+static struct node *parse_or(struct template_parser *p);
 
-static struct node *node2(struct parser *p, enum node_kind kind, struct node *a, struct node *b)
+static struct node *node2(struct template_parser *p, enum node_kind kind, struct node *a,
+                          struct node *b)
 {
     struct node *n = parse_node(p, kind);
 
@@ -18,7 +19,7 @@ static struct node *node2(struct parser *p, enum node_kind kind, struct node *a,
     return n;
 }
 
-static struct node *constant(struct parser *p, struct value v)
+static struct node *constant(struct template_parser *p, struct value v)
 {
     struct node *n = parse_node(p, N_CONST);
 
@@ -27,7 +28,7 @@ static struct node *constant(struct parser *p, struct value v)
     return n;
 }
 
-static struct node *parse_string(struct parser *p)
+static struct node *parse_string(struct template_parser *p)
 {
     struct buf text = {0};
     struct node *n = parse_node(p, N_CONST);
@@ -41,7 +42,7 @@ static struct node *parse_string(struct parser *p)
     return n;
 }
 
-static struct node *parse_number(struct parser *p)
+static struct node *parse_number(struct template_parser *p)
 {
     struct str text = p->t->text;
 
@@ -58,7 +59,7 @@ static struct node *parse_number(struct parser *p)
     return constant(p, number_from_json(p->a, text));
 }
 
-static struct node *parse_name(struct parser *p)
+static struct node *parse_name(struct template_parser *p)
 {
     static const struct {
         const char *name;
@@ -78,7 +79,7 @@ static struct node *parse_name(struct parser *p)
     return n;
 }
 
-static struct node *parse_list(struct parser *p)
+static struct node *parse_list(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_LIST);
     node_vec kids = {0};
@@ -96,7 +97,7 @@ static struct node *parse_list(struct parser *p)
     return n;
 }
 
-static struct node *parse_dict(struct parser *p)
+static struct node *parse_dict(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_DICT);
     node_vec kids = {0};
@@ -117,7 +118,8 @@ static struct node *parse_dict(struct parser *p)
 }
 
 /* Parses the items of a tuple until something ends it; one item without comma stays itself. */
-static struct node *tuple_of(struct parser *p, bool with_cond, const char *stop, bool parens)
+static struct node *tuple_of(struct template_parser *p, bool with_cond, const char *stop,
+                             bool parens)
 {
     struct node *n = parse_node(p, N_TUPLE);
     node_vec kids = {0};
@@ -147,12 +149,12 @@ static struct node *tuple_of(struct parser *p, bool with_cond, const char *stop,
     return n;
 }
 
-struct node *parse_tuple(struct parser *p, bool with_cond, const char *stop)
+struct node *parse_tuple(struct template_parser *p, bool with_cond, const char *stop)
 {
     return tuple_of(p, with_cond, stop, false);
 }
 
-static struct node *parse_primary(struct parser *p)
+static struct node *parse_primary(struct template_parser *p)
 {
     struct node *n;
 
@@ -188,7 +190,7 @@ struct arg_vecs {
     struct node *star, *star2;
 };
 
-static void parse_one_arg(struct parser *p, struct arg_vecs *v)
+static void parse_one_arg(struct template_parser *p, struct arg_vecs *v)
 {
     if (skip_op(p, '*')) {
         if (v->star || v->star2)
@@ -213,7 +215,7 @@ static void parse_one_arg(struct parser *p, struct arg_vecs *v)
 }
 
 /* Checks what Python's compiler would refuse, then freezes the arguments. */
-static struct call_args *freeze_args(struct parser *p, struct arg_vecs *v)
+static struct call_args *freeze_args(struct template_parser *p, struct arg_vecs *v)
 {
     struct call_args *args = ARENA_NEW(p->a, struct call_args);
 
@@ -243,7 +245,7 @@ static struct call_args *freeze_args(struct parser *p, struct arg_vecs *v)
 }
 
 /* At "(". */
-static struct call_args *parse_args(struct parser *p)
+static struct call_args *parse_args(struct template_parser *p)
 {
     struct arg_vecs v = {0};
     bool comma = false;
@@ -261,7 +263,7 @@ static struct call_args *parse_args(struct parser *p)
     return freeze_args(p, &v);
 }
 
-static struct node *parse_call(struct parser *p, struct node *callee)
+static struct node *parse_call(struct template_parser *p, struct node *callee)
 {
     struct node *n = node2(p, N_CALL, callee, NULL);
 
@@ -270,7 +272,7 @@ static struct node *parse_call(struct parser *p, struct node *callee)
 }
 
 /* What stands between [ and ]: an expression or a slice. */
-static struct node *parse_subscribed(struct parser *p)
+static struct node *parse_subscribed(struct template_parser *p)
 {
     struct node *n;
     struct node *part[3] = {0};
@@ -291,7 +293,7 @@ static struct node *parse_subscribed(struct parser *p)
     return n;
 }
 
-static struct node *parse_attribute(struct parser *p, struct node *of)
+static struct node *parse_attribute(struct template_parser *p, struct node *of)
 {
     struct node *n;
 
@@ -309,7 +311,7 @@ static struct node *parse_attribute(struct parser *p, struct node *of)
     return n;
 }
 
-static struct node *parse_item(struct parser *p, struct node *of)
+static struct node *parse_item(struct template_parser *p, struct node *of)
 {
     struct node *n = node2(p, N_GETITEM, of, NULL);
     node_vec kids = {0};
@@ -333,7 +335,7 @@ static struct node *parse_item(struct parser *p, struct node *of)
     return n;
 }
 
-static struct node *parse_postfix(struct parser *p, struct node *n)
+static struct node *parse_postfix(struct template_parser *p, struct node *n)
 {
     while (!p->error->kind) {
         if (at_op(p, '.'))
@@ -351,7 +353,7 @@ static struct node *parse_postfix(struct parser *p, struct node *n)
 /* --- filters and tests --- */
 
 /* name.name.name */
-static struct str parse_dotted(struct parser *p)
+static struct str parse_dotted(struct template_parser *p)
 {
     struct str name = p->t->text;
 
@@ -369,14 +371,14 @@ static struct str parse_dotted(struct parser *p)
     return arena_str(p->a, name);
 }
 
-static void unknown(struct parser *p, const struct node *n, const char *what)
+static void unknown(struct template_parser *p, const struct node *n, const char *what)
 {
     if (!p->soft)
         (void)compile_fail(p->error, n->line, "TemplateAssertionError", "No %s named '%.*s'.", what,
                            (int)n->val.n, n->val.s);
 }
 
-static struct node *parse_filter(struct parser *p, struct node *of)
+static struct node *parse_filter(struct template_parser *p, struct node *of)
 {
     struct node *n = node2(p, N_FILTER, of, NULL);
     struct str name = parse_dotted(p);
@@ -389,7 +391,7 @@ static struct node *parse_filter(struct parser *p, struct node *of)
     return n;
 }
 
-struct node *parse_filters(struct parser *p, struct node *n, bool inline_start)
+struct node *parse_filters(struct template_parser *p, struct node *n, bool inline_start)
 {
     while ((at_op(p, '|') || inline_start) && !p->error->kind) {
         if (!inline_start)
@@ -401,7 +403,7 @@ struct node *parse_filters(struct parser *p, struct node *n, bool inline_start)
 }
 
 /* Whether a test's argument may stand here without parentheses. */
-static bool at_bare_argument(const struct parser *p)
+static bool at_bare_argument(const struct template_parser *p)
 {
     if (p->t->kind == T_NAME)
         return !at_name(p, "else") && !at_name(p, "or") && !at_name(p, "and");
@@ -409,7 +411,7 @@ static bool at_bare_argument(const struct parser *p)
            at_op(p, '[') || at_op(p, '{');
 }
 
-static struct node *parse_test(struct parser *p, struct node *of)
+static struct node *parse_test(struct template_parser *p, struct node *of)
 {
     struct node *n = node2(p, N_TEST, of, NULL);
     bool negated;
@@ -435,7 +437,7 @@ static struct node *parse_test(struct parser *p, struct node *of)
     return negated ? node2(p, N_NOT, n, NULL) : n;
 }
 
-static struct node *parse_filter_expr(struct parser *p, struct node *n)
+static struct node *parse_filter_expr(struct template_parser *p, struct node *n)
 {
     while (!p->error->kind) {
         if (at_op(p, '|'))
@@ -452,7 +454,7 @@ static struct node *parse_filter_expr(struct parser *p, struct node *n)
 
 /* --- operators, from the tightest --- */
 
-static struct node *parse_unary(struct parser *p, bool with_filter)
+static struct node *parse_unary(struct template_parser *p, bool with_filter)
 {
     struct node *n;
 
@@ -472,7 +474,7 @@ static struct node *parse_unary(struct parser *p, bool with_filter)
     return n;
 }
 
-static struct node *binary(struct parser *p, struct node *a, uint8_t op, struct node *b)
+static struct node *binary(struct template_parser *p, struct node *a, uint8_t op, struct node *b)
 {
     struct node *n = node2(p, N_BINARY, a, b);
 
@@ -480,7 +482,7 @@ static struct node *binary(struct parser *p, struct node *a, uint8_t op, struct 
     return n;
 }
 
-static struct node *parse_pow(struct parser *p)
+static struct node *parse_pow(struct template_parser *p)
 {
     struct node *n = parse_unary(p, true);
 
@@ -489,7 +491,7 @@ static struct node *parse_pow(struct parser *p)
     return n;
 }
 
-static struct node *parse_product(struct parser *p)
+static struct node *parse_product(struct template_parser *p)
 {
     struct node *n = parse_pow(p);
 
@@ -507,7 +509,7 @@ static struct node *parse_product(struct parser *p)
     }
 }
 
-static struct node *parse_concat(struct parser *p)
+static struct node *parse_concat(struct template_parser *p)
 {
     struct node *n = parse_product(p);
     struct node *concat;
@@ -523,7 +525,7 @@ static struct node *parse_concat(struct parser *p)
     return concat;
 }
 
-static struct node *parse_sum(struct parser *p)
+static struct node *parse_sum(struct template_parser *p)
 {
     struct node *n = parse_concat(p);
 
@@ -538,7 +540,7 @@ static struct node *parse_sum(struct parser *p)
 }
 
 /* The comparison operator here, consumed; 0 when there is none. */
-static uint8_t comparison(struct parser *p)
+static uint8_t comparison(struct template_parser *p)
 {
     static const struct {
         int token;
@@ -560,7 +562,7 @@ static uint8_t comparison(struct parser *p)
     return 0;
 }
 
-static struct node *parse_compare(struct parser *p)
+static struct node *parse_compare(struct template_parser *p)
 {
     struct node *n = parse_sum(p);
     struct node *chain = NULL;
@@ -582,7 +584,7 @@ static struct node *parse_compare(struct parser *p)
     return chain;
 }
 
-static struct node *parse_not(struct parser *p)
+static struct node *parse_not(struct template_parser *p)
 {
     struct node *n;
 
@@ -598,7 +600,7 @@ static struct node *parse_not(struct parser *p)
     return n;
 }
 
-static struct node *parse_and(struct parser *p)
+static struct node *parse_and(struct template_parser *p)
 {
     struct node *n = parse_not(p);
 
@@ -607,7 +609,7 @@ static struct node *parse_and(struct parser *p)
     return n;
 }
 
-static struct node *parse_or(struct parser *p)
+static struct node *parse_or(struct template_parser *p)
 {
     struct node *n = parse_and(p);
 
@@ -616,7 +618,7 @@ static struct node *parse_or(struct parser *p)
     return n;
 }
 
-struct node *parse_expression(struct parser *p, bool with_cond)
+struct node *parse_expression(struct template_parser *p, bool with_cond)
 {
     struct node *n;
 

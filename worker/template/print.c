@@ -2,13 +2,13 @@
 
 #include <math.h>
 
-#include "worker/template/call.h"
+#include "worker/template/callable.h"
 #include "worker/template/compare.h"
 #include "worker/template/iter.h"
 #include "worker/template/number.h"
 #include "worker/template/pystr.h"
 
-static bool enter(struct run *r)
+static bool enter(struct template_run *r)
 {
     if (r->depth == 0 || !run_spend(r, 1)) {
         (void)run_fail(r, "RecursionError", "maximum recursion depth exceeded");
@@ -18,7 +18,7 @@ static bool enter(struct run *r)
     return true;
 }
 
-static bool repr_items(struct run *r, struct buf *out, struct list *l)
+static bool repr_items(struct template_run *r, struct buf *out, struct list *l)
 {
     list_need(r->a, l);
     for (uint32_t i = 0; i < l->n; i++) {
@@ -30,7 +30,7 @@ static bool repr_items(struct run *r, struct buf *out, struct list *l)
     return true;
 }
 
-static bool repr_seq(struct run *r, struct buf *out, struct value v)
+static bool repr_seq(struct template_run *r, struct buf *out, struct value v)
 {
     bool tuple = v.t == V_TUPLE;
     bool ok;
@@ -46,7 +46,7 @@ static bool repr_seq(struct run *r, struct buf *out, struct value v)
     return ok;
 }
 
-static bool repr_dict(struct run *r, struct buf *out, struct dict *d)
+static bool repr_dict(struct template_run *r, struct buf *out, struct dict *d)
 {
     bool ok = true;
 
@@ -66,7 +66,7 @@ static bool repr_dict(struct run *r, struct buf *out, struct dict *d)
     return ok;
 }
 
-static bool repr_view(struct run *r, struct buf *out, struct value v)
+static bool repr_view(struct template_run *r, struct buf *out, struct value v)
 {
     static const char *const names[] = {"dict_keys(", "dict_values(", "dict_items("};
     struct value items = iter_collect(r, v);
@@ -78,7 +78,7 @@ static bool repr_view(struct run *r, struct buf *out, struct value v)
     return ok;
 }
 
-static void repr_range(struct buf *out, const struct range *g)
+static void repr_range(struct buf *out, const struct py_range *g)
 {
     buf_printf(out, "range(%lld, %lld", (long long)g->start, (long long)g->stop);
     if (g->step != 1)
@@ -86,7 +86,7 @@ static void repr_range(struct buf *out, const struct range *g)
     buf_add_c(out, ')');
 }
 
-static bool repr_object(struct run *r, struct buf *out, struct value v)
+static bool repr_object(struct template_run *r, struct buf *out, struct value v)
 {
     switch (v.t) {
     case V_NS:
@@ -115,7 +115,7 @@ static bool repr_object(struct run *r, struct buf *out, struct value v)
     }
 }
 
-bool print_repr(struct run *r, struct buf *out, struct value v)
+bool print_repr(struct template_run *r, struct buf *out, struct value v)
 {
     switch (v.t) {
     case V_NONE:
@@ -152,7 +152,7 @@ bool print_repr(struct run *r, struct buf *out, struct value v)
     }
 }
 
-bool print_str(struct run *r, struct buf *out, struct value v)
+bool print_str(struct template_run *r, struct buf *out, struct value v)
 {
     if (v.t == V_STR) {
         buf_add(out, v.s, v.n);
@@ -200,8 +200,8 @@ static void dump_string(struct buf *out, struct str s, bool ensure_ascii)
     buf_add_c(out, '"');
 }
 
-static bool dump(struct run *r, struct buf *out, struct value v, const struct dump_options *o,
-                 int level);
+static bool dump(struct template_run *r, struct buf *out, struct value v,
+                 const struct dump_options *o, int level);
 
 static void newline(struct buf *out, const struct dump_options *o, int level)
 {
@@ -212,8 +212,8 @@ static void newline(struct buf *out, const struct dump_options *o, int level)
         buf_add_str(out, o->indent);
 }
 
-static bool dump_list(struct run *r, struct buf *out, struct list *l, const struct dump_options *o,
-                      int level)
+static bool dump_list(struct template_run *r, struct buf *out, struct list *l,
+                      const struct dump_options *o, int level)
 {
     list_need(r->a, l);
     if (l->n == 0) {
@@ -243,7 +243,8 @@ static void dump_number(struct buf *out, struct value v)
         number_print(out, v);
 }
 
-static bool dump_key(struct run *r, struct buf *out, struct value k, const struct dump_options *o)
+static bool dump_key(struct template_run *r, struct buf *out, struct value k,
+                     const struct dump_options *o)
 {
     struct buf text = {0};
 
@@ -266,10 +267,10 @@ static bool dump_key(struct run *r, struct buf *out, struct value k, const struc
 }
 
 /* The dict's entries in the order to write; NULL when keys cannot be compared. */
-static struct entry *dump_order(struct run *r, struct dict *d, bool sort)
+static struct dict_entry *dump_order(struct template_run *r, struct dict *d, bool sort)
 {
     struct value *at, *keys;
-    struct entry *sorted;
+    struct dict_entry *sorted;
 
     dict_need(r->a, d);
     if (!sort || d->n < 2)
@@ -284,14 +285,14 @@ static struct entry *dump_order(struct run *r, struct dict *d, bool sort)
     if (!value_sort(r, at, keys, d->n, false))
         return NULL;
     for (uint32_t i = 0; i < d->n; i++)
-        sorted[i] = (struct entry){keys[i], at[i]};
+        sorted[i] = (struct dict_entry){keys[i], at[i]};
     return sorted;
 }
 
-static bool dump_dict(struct run *r, struct buf *out, struct dict *d, const struct dump_options *o,
-                      int level)
+static bool dump_dict(struct template_run *r, struct buf *out, struct dict *d,
+                      const struct dump_options *o, int level)
 {
-    const struct entry *at = dump_order(r, d, o->sort_keys);
+    const struct dict_entry *at = dump_order(r, d, o->sort_keys);
 
     if (d->n == 0) {
         buf_puts(out, "{}");
@@ -315,8 +316,8 @@ static bool dump_dict(struct run *r, struct buf *out, struct dict *d, const stru
     return true;
 }
 
-static bool dump(struct run *r, struct buf *out, struct value v, const struct dump_options *o,
-                 int level)
+static bool dump(struct template_run *r, struct buf *out, struct value v,
+                 const struct dump_options *o, int level)
 {
     bool ok;
 
@@ -349,7 +350,8 @@ static bool dump(struct run *r, struct buf *out, struct value v, const struct du
     }
 }
 
-bool print_json(struct run *r, struct buf *out, struct value v, const struct dump_options *o)
+bool print_json(struct template_run *r, struct buf *out, struct value v,
+                const struct dump_options *o)
 {
     return dump(r, out, v, o, 0);
 }

@@ -8,8 +8,8 @@
 #include "worker/template/run.h"
 #include "worker/template/value.h"
 
-bool print_str(struct run *r, struct buf *out, struct value v);
-bool print_repr(struct run *r, struct buf *out, struct value v);
+bool print_str(struct template_run *r, struct buf *out, struct value v);
+bool print_repr(struct template_run *r, struct buf *out, struct value v);
 
 struct dump_options {
     struct str indent; /* absent: one line */
@@ -17,6 +17,7 @@ struct dump_options {
     bool ensure_ascii, sort_keys;
 };
 
-bool print_json(struct run *r, struct buf *out, struct value v, const struct dump_options *o);
+bool print_json(struct template_run *r, struct buf *out, struct value v,
+                const struct dump_options *o);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-struct value run_raise(struct run *r, const char *kind, struct str message)
+struct value run_raise(struct template_run *r, const char *kind, struct str message)
 {
     if (!r->error.kind) {
         r->error.kind = kind;
@@ -12,7 +12,7 @@ struct value run_raise(struct run *r, const char *kind, struct str message)
     return v_err();
 }
 
-struct value run_fail(struct run *r, const char *kind, const char *fmt, ...)
+struct value run_fail(struct template_run *r, const char *kind, const char *fmt, ...)
 {
     char text[512];
     va_list ap;
@@ -23,7 +23,7 @@ struct value run_fail(struct run *r, const char *kind, const char *fmt, ...)
     return run_raise(r, kind, str_cstr(text));
 }
 
-struct value run_undefined(struct run *r, struct value undef)
+struct value run_undefined(struct template_run *r, struct value undef)
 {
     int n = (int)MIN_OF(undef.n, 200U);
 
@@ -40,13 +40,13 @@ struct value run_undefined(struct run *r, struct value undef)
     }
 }
 
-bool run_room_none(struct run *r)
+bool run_room_none(struct template_run *r)
 {
     (void)run_fail(r, "MemoryError", "the template needs more memory than its budget");
     return false;
 }
 
-bool run_spend_slow(struct run *r, uint64_t steps)
+bool run_spend_slow(struct template_run *r, uint64_t steps)
 {
     (void)steps;
     r->steps = 0;
@@ -54,14 +54,14 @@ bool run_spend_slow(struct run *r, uint64_t steps)
     return false;
 }
 
-struct value run_str(struct run *r, struct str s)
+struct value run_str(struct template_run *r, struct str s)
 {
     if (!run_room(r, s.len))
         return v_err();
     return v_str(arena_str(r->a, s));
 }
 
-struct value run_take(struct run *r, struct buf *b)
+struct value run_take(struct template_run *r, struct buf *b)
 {
     struct value v = run_str(r, buf_str(b));
 
@@ -69,7 +69,7 @@ struct value run_take(struct run *r, struct buf *b)
     return v;
 }
 
-struct value run_concat(struct run *r, struct value x, struct value y)
+struct value run_concat(struct template_run *r, struct value x, struct value y)
 {
     uint64_t n = (uint64_t)x.n + y.n;
     char *p;
@@ -93,7 +93,7 @@ struct value run_concat(struct run *r, struct value x, struct value y)
     return v_str(str_of(p, n));
 }
 
-struct value run_list(struct run *r, const struct value *at, uint32_t n)
+struct value run_list(struct template_run *r, const struct value *at, uint32_t n)
 {
     struct list *l = list_new(r->a, n);
 
@@ -102,7 +102,7 @@ struct value run_list(struct run *r, const struct value *at, uint32_t n)
     return v_list(l);
 }
 
-struct value run_pair(struct run *r, struct value a, struct value b)
+struct value run_pair(struct template_run *r, struct value a, struct value b)
 {
     struct list *l = list_new(r->a, 2);
 
@@ -111,7 +111,7 @@ struct value run_pair(struct run *r, struct value a, struct value b)
     return v_tuple(l);
 }
 
-bool builder_add(struct run *r, struct list_builder *b, struct value v)
+bool builder_add(struct template_run *r, struct list_builder *b, struct value v)
 {
     if (b->n == b->cap) {
         uint32_t cap = b->cap ? b->cap * 2 : 8;
@@ -129,7 +129,7 @@ bool builder_add(struct run *r, struct list_builder *b, struct value v)
     return true;
 }
 
-struct value builder_list(struct run *r, struct list_builder *b)
+struct value builder_list(struct template_run *r, struct list_builder *b)
 {
     struct list *l = ARENA_NEW(r->a, struct list);
 

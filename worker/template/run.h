@@ -1,6 +1,6 @@
 /*
- * struct run: one rendering under way: arena, output, budgets, and the exception that V_ERR stands
- * for. Internal to worker/template.
+ * struct template_run: one rendering under way: arena, output, budgets, and the exception that
+ * V_ERR stands for. Internal to worker/template.
  */
 #ifndef RG_TEMPLATE_RUN_H
 #define RG_TEMPLATE_RUN_H
@@ -21,7 +21,7 @@ struct frame {
     struct value slots[];
 };
 
-struct run {
+struct template_run {
     struct arena *a;
     struct buf *out;
     struct dict *context;
@@ -39,19 +39,20 @@ struct run {
 };
 
 /* Records an exception and returns V_ERR. kind is static. */
-struct value run_fail(struct run *r, const char *kind, const char *fmt, ...) RG_PRINTF(3, 4);
+struct value run_fail(struct template_run *r, const char *kind, const char *fmt, ...)
+    RG_PRINTF(3, 4);
 
 /* The same with a message of any length and any bytes. */
-struct value run_raise(struct run *r, const char *kind, struct str message);
+struct value run_raise(struct template_run *r, const char *kind, struct str message);
 
 /* Use of an undefined value where it must not be used. */
-struct value run_undefined(struct run *r, struct value undef);
+struct value run_undefined(struct template_run *r, struct value undef);
 
 /* False, with the exception set, when `bytes` more would break the memory budget. Asked before
  * anything whose size is a product of inputs. */
-bool run_room_none(struct run *r);
+bool run_room_none(struct template_run *r);
 
-static inline bool run_room(struct run *r, uint64_t bytes)
+static inline bool run_room(struct template_run *r, uint64_t bytes)
 {
     if (RG_LIKELY(bytes <= r->max_memory &&
                   r->a->used_bytes - r->memory_start <= r->max_memory - bytes))
@@ -60,9 +61,9 @@ static inline bool run_room(struct run *r, uint64_t bytes)
 }
 
 /* Counts steps; false with the exception set when the budget is spent. */
-bool run_spend_slow(struct run *r, uint64_t steps);
+bool run_spend_slow(struct template_run *r, uint64_t steps);
 
-static inline bool run_spend(struct run *r, uint64_t steps)
+static inline bool run_spend(struct template_run *r, uint64_t steps)
 {
     if (RG_UNLIKELY(r->steps < steps))
         return run_spend_slow(r, steps);
@@ -71,17 +72,17 @@ static inline bool run_spend(struct run *r, uint64_t steps)
 }
 
 /* A copy of the bytes as a value. */
-struct value run_str(struct run *r, struct str s);
+struct value run_str(struct template_run *r, struct str s);
 
 /* The buffer's bytes as a value; the buffer is done with. */
-struct value run_take(struct run *r, struct buf *b);
+struct value run_take(struct template_run *r, struct buf *b);
 
 /* x + y; appends in place when x is the newest such string, so that building up is linear. */
-struct value run_concat(struct run *r, struct value x, struct value y);
+struct value run_concat(struct template_run *r, struct value x, struct value y);
 
 /* A list value of the n values (copied). */
-struct value run_list(struct run *r, const struct value *at, uint32_t n);
-struct value run_pair(struct run *r, struct value a, struct value b); /* a tuple */
+struct value run_list(struct template_run *r, const struct value *at, uint32_t n);
+struct value run_pair(struct template_run *r, struct value a, struct value b); /* a tuple */
 
 /* A growing list in the arena. */
 struct list_builder {
@@ -89,7 +90,7 @@ struct list_builder {
     uint32_t n, cap;
 };
 
-bool builder_add(struct run *r, struct list_builder *b, struct value v);
-struct value builder_list(struct run *r, struct list_builder *b);
+bool builder_add(struct template_run *r, struct list_builder *b, struct value v);
+struct value builder_list(struct template_run *r, struct list_builder *b);
 
 #endif

@@ -4,18 +4,18 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "worker/template/annotate.h"
 #include "worker/template/eval.h"
-#include "worker/template/parser.h"
-#include "worker/template/prepare.h"
 #include "worker/template/pystr.h"
 #include "worker/template/scope.h"
+#include "worker/template/template_parser.h"
 
 enum { MAX_DEPTH = 1600, SOURCE_MAX = 4 << 20 };
 
 static int compile(struct template *t, struct template_error *error)
 {
     struct token_list tokens = {0};
-    struct parser p = {.a = &t->arena, .error = error};
+    struct template_parser p = {.a = &t->arena, .error = error};
     int rc = -1;
 
     p.dummy.kind = N_CONST;
@@ -96,7 +96,7 @@ bool template_mentions(const struct template *t, const char *name)
 
 static const char MARK[] = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-static struct value marked(struct run *r, struct value text)
+static struct value marked(struct template_run *r, struct value text)
 {
     if (text.t != V_STR)
         return run_fail(r, "TypeError", "the final message has no text content to continue");
@@ -104,13 +104,14 @@ static struct value marked(struct run *r, struct value text)
 }
 
 /* A copy of the last text part of a content list, marked. */
-static struct value mark_parts(struct run *r, struct value parts)
+static struct value mark_parts(struct template_run *r, struct value parts)
 {
     struct value copy = run_list(r, list_need(r->a, parts.list)->at, parts.list->n);
 
     for (uint32_t i = copy.list->n; i-- > 0;) {
         struct value part = copy.list->at[i], text;
-        struct entry *e = part.t == V_DICT ? dict_find_str(r->a, part.dict, STR("text")) : NULL;
+        struct dict_entry *e =
+            part.t == V_DICT ? dict_find_str(r->a, part.dict, STR("text")) : NULL;
         struct dict *d;
 
         if (!e)
@@ -129,10 +130,10 @@ static struct value mark_parts(struct run *r, struct value parts)
 }
 
 /* Replaces context.messages by a copy whose last message is marked in its field. */
-static bool mark_final(struct run *r)
+static bool mark_final(struct template_run *r)
 {
     struct str field = r->o->continue_field.p ? r->o->continue_field : STR("content");
-    struct entry *messages = dict_find_str(r->a, r->context, STR("messages")), *content;
+    struct dict_entry *messages = dict_find_str(r->a, r->context, STR("messages")), *content;
     struct value copy, last;
     struct dict *d;
 
@@ -160,7 +161,7 @@ static bool mark_final(struct run *r)
 
 /* Cuts the output at the last mark; when the template trimmed the mark's own space, the text
  * before it was trimmed as well. */
-static bool cut_final(struct run *r)
+static bool cut_final(struct template_run *r)
 {
     struct str out = str_sub(buf_str(r->out), r->out_start, r->out->len);
     struct str mark = STR("CONTINUE_FINAL_MESSAGE_TAG");
@@ -181,7 +182,7 @@ static bool cut_final(struct run *r)
 
 /* --- rendering --- */
 
-static bool run_template(struct run *r, const struct template *t)
+static bool run_template(struct template_run *r, const struct template *t)
 {
     struct frame *f = arena_zalloc(r->a, sizeof(*f) + t->n_slots * sizeof(f->slots[0]));
 
@@ -199,7 +200,7 @@ int template_render(const struct template *t, struct arena *a, const struct json
                     const struct template_options *o, struct buf *out, struct err *e)
 {
     static const struct template_options none = {0};
-    struct run r = {.a = a, .out = out, .o = o ? o : &none, .out_start = out->len};
+    struct template_run r = {.a = a, .out = out, .o = o ? o : &none, .out_start = out->len};
     struct value c;
 
     r.steps = r.o->max_steps ? r.o->max_steps : 50000000;

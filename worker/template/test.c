@@ -6,12 +6,12 @@
 #include "worker/template/number.h"
 #include "worker/template/pystr.h"
 
-#define SIMPLE_TEST(name, expr)                                     \
-    static int name(struct run *r, struct value v, struct value *a) \
-    {                                                               \
-        (void)r;                                                    \
-        (void)a;                                                    \
-        return (expr);                                              \
+#define SIMPLE_TEST(name, expr)                                              \
+    static int name(struct template_run *r, struct value v, struct value *a) \
+    {                                                                        \
+        (void)r;                                                             \
+        (void)a;                                                             \
+        return (expr);                                                       \
     }
 
 SIMPLE_TEST(t_defined, v.t != V_UNDEF)
@@ -34,53 +34,53 @@ SIMPLE_TEST(t_escaped, v.t == V_STR && (v.flags & VF_MARKUP))
 SIMPLE_TEST(t_filter, v.t == V_STR && filter_find(v_bytes(v)) != NULL)
 SIMPLE_TEST(t_test, v.t == V_STR && test_find(v_bytes(v)) != NULL)
 
-static int cased(struct run *r, struct value v, const char *what)
+static int cased(struct template_run *r, struct value v, const char *what)
 {
     v = filter_text(r, v);
     return v.t == V_ERR ? -1 : pystr_is(v_bytes(v), what);
 }
 
-static int t_lower(struct run *r, struct value v, struct value *a)
+static int t_lower(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
     return cased(r, v, "lower");
 }
 
-static int t_upper(struct run *r, struct value v, struct value *a)
+static int t_upper(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
     return cased(r, v, "upper");
 }
 
 /* v % n == want */
-static int modulo(struct run *r, struct value v, struct value n, int64_t want)
+static int modulo(struct template_run *r, struct value v, struct value n, int64_t want)
 {
     struct value m = operator_binary(r, '%', v, n);
 
     return m.t == V_ERR ? -1 : value_eq(r->a, m, v_int(want));
 }
 
-static int t_odd(struct run *r, struct value v, struct value *a)
+static int t_odd(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
     return modulo(r, v, v_int(2), 1);
 }
 
-static int t_even(struct run *r, struct value v, struct value *a)
+static int t_even(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
     return modulo(r, v, v_int(2), 0);
 }
 
-static int t_divisibleby(struct run *r, struct value v, struct value *a)
+static int t_divisibleby(struct template_run *r, struct value v, struct value *a)
 {
     return modulo(r, v, a[0], 0);
 }
 
-#define COMPARE_TEST(name, op)                                      \
-    static int name(struct run *r, struct value v, struct value *a) \
-    {                                                               \
-        return operator_compare(r, op, v, a[0]);                    \
+#define COMPARE_TEST(name, op)                                               \
+    static int name(struct template_run *r, struct value v, struct value *a) \
+    {                                                                        \
+        return operator_compare(r, op, v, a[0]);                             \
     }
 
 COMPARE_TEST(t_eq, OP_EQ)
@@ -92,7 +92,7 @@ COMPARE_TEST(t_ge, OP_GE)
 COMPARE_TEST(t_in, OP_IN)
 
 /* Identity, as far as values have one: containers by address, the rest by type and value. */
-static int t_sameas(struct run *r, struct value v, struct value *a)
+static int t_sameas(struct template_run *r, struct value v, struct value *a)
 {
     if (v.t != a[0].t)
         return 0;

@@ -37,7 +37,7 @@ struct dict *dict_new(struct arena *a, uint32_t n)
     struct dict *d = ARENA_NEW(a, struct dict);
 
     d->cap = n;
-    d->at = n ? arena_alloc(a, (size_t)n * sizeof(struct entry)) : NULL;
+    d->at = n ? arena_alloc(a, (size_t)n * sizeof(struct dict_entry)) : NULL;
     return d;
 }
 
@@ -84,7 +84,7 @@ void dict_convert(struct arena *a, struct dict *d)
     const struct json *j = d->src;
 
     d->src = NULL;
-    d->at = arena_alloc(a, (size_t)j->n * sizeof(struct entry));
+    d->at = arena_alloc(a, (size_t)j->n * sizeof(struct dict_entry));
     for (uint32_t i = 0; i < j->n; i++) {
         const struct json_member *m = &j->members[i];
 
@@ -123,7 +123,7 @@ static void dict_index(struct arena *a, struct dict *d)
         dict_index_add(d, d->indexed++);
 }
 
-struct entry *dict_find_str(struct arena *a, struct dict *d, struct str key)
+struct dict_entry *dict_find_str(struct arena *a, struct dict *d, struct str key)
 {
     dict_need(a, d);
     if (d->n > DICT_SCAN_MAX) {
@@ -132,7 +132,7 @@ struct entry *dict_find_str(struct arena *a, struct dict *d, struct str key)
         dict_index(a, d);
         at = (uint32_t)str_hash(key, 0) & (d->index_cap - 1);
         for (; d->index[at]; at = (at + 1) & (d->index_cap - 1)) {
-            struct entry *e = &d->at[d->index[at] - 1];
+            struct dict_entry *e = &d->at[d->index[at] - 1];
 
             if (str_eq(v_bytes(e->key), key))
                 return e;
@@ -148,7 +148,7 @@ struct entry *dict_find_str(struct arena *a, struct dict *d, struct str key)
     return NULL;
 }
 
-struct entry *dict_find(struct arena *a, struct dict *d, struct value key)
+struct dict_entry *dict_find(struct arena *a, struct dict *d, struct value key)
 {
     if (key.t == V_STR)
         return dict_find_str(a, d, v_bytes(key));
@@ -162,7 +162,7 @@ struct entry *dict_find(struct arena *a, struct dict *d, struct value key)
 
 void dict_set(struct arena *a, struct dict *d, struct value key, struct value value)
 {
-    struct entry *e = dict_find(a, d, key);
+    struct dict_entry *e = dict_find(a, d, key);
 
     if (e) {
         e->value = value;
@@ -170,12 +170,12 @@ void dict_set(struct arena *a, struct dict *d, struct value key, struct value va
     }
     if (d->n == d->cap) {
         uint32_t cap = d->cap ? d->cap * 2 : 8;
-        struct entry *at = arena_alloc(a, (size_t)cap * sizeof(*at));
+        struct dict_entry *at = arena_alloc(a, (size_t)cap * sizeof(*at));
 
         if (d->n)
             memcpy(at, d->at, d->n * sizeof(*at));
         d->at = at;
         d->cap = cap;
     }
-    d->at[d->n++] = (struct entry){key, value};
+    d->at[d->n++] = (struct dict_entry){key, value};
 }

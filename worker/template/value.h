@@ -2,7 +2,7 @@
  * struct value: one Python value while a template runs; 16 bytes, passed by value. Everything it
  * points to lives in the render's arena, in the compiled template, or in the context's JSON.
  * Values are immutable but for namespaces, cyclers, joiners and generators. V_ERR travels through
- * every function like an exception: the cause sits in struct run.
+ * every function like an exception: the cause sits in struct template_run.
  * Lists and dicts made from JSON are converted when they are first looked into (list_need,
  * dict_need), one level at a time.
  */
@@ -31,7 +31,7 @@ enum value_type {
     V_TUPLE,
     V_DICT,
     V_VIEW,  /* dict.keys() / values() / items(); sub says which */
-    V_RANGE, /* struct range */
+    V_RANGE, /* struct py_range */
     V_GEN,   /* a generator: read once, no length */
     V_NS,    /* namespace() */
     V_CALL,  /* macro, bound method, global function */
@@ -61,10 +61,10 @@ struct value {
         struct list *list;
         struct dict *dict;
         const struct big *big;
-        struct range *range;
+        struct py_range *range;
         struct gen *gen;
         struct callable *call;
-        struct loop *loop;
+        struct for_loop *loop;
         struct cycler *cycler;
     };
 };
@@ -76,19 +76,19 @@ struct list {
     const struct json *src; /* not yet converted */
 };
 
-struct entry {
+struct dict_entry {
     struct value key, value;
 };
 
 struct dict {
-    struct entry *at;
+    struct dict_entry *at;
     uint32_t n, cap;
     uint32_t *index; /* hash of string keys, made once the dict is large */
     uint32_t index_cap, indexed;
     const struct json *src;
 };
 
-struct range {
+struct py_range {
     int64_t start, stop, step, n;
 };
 
@@ -261,10 +261,10 @@ static inline bool bytes_same(const char *x, const char *y, size_t n)
 }
 
 /* The entry of a string key, or NULL. */
-struct entry *dict_find_str(struct arena *a, struct dict *d, struct str key);
+struct dict_entry *dict_find_str(struct arena *a, struct dict *d, struct str key);
 
 /* The entry of any hashable key, or NULL. */
-struct entry *dict_find(struct arena *a, struct dict *d, struct value key);
+struct dict_entry *dict_find(struct arena *a, struct dict *d, struct value key);
 
 /* Sets or replaces; the key must be hashable. */
 void dict_set(struct arena *a, struct dict *d, struct value key, struct value value);

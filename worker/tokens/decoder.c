@@ -7,12 +7,12 @@
 #include "common/codec/hex.h"
 #include "common/codec/utf8.h"
 #include "worker/tokens/byte_level.h"
-#include "worker/tokens/config.h"
+#include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/unicode.h"
 
 #define REPLACEMENT "\xef\xbf\xbd"
 
-enum step_kind {
+enum decoder_step_kind {
     STEP_BYTE_LEVEL,
     STEP_BYTE_FALLBACK,
     STEP_FUSE,
@@ -24,7 +24,7 @@ enum step_kind {
 };
 
 struct decoder_step {
-    enum step_kind kind;
+    enum decoder_step_kind kind;
     bool fused; /* takes fragments of one token, not tokens */
     struct pattern *pattern;
     char *content;
@@ -125,7 +125,7 @@ static int parse_step(struct decoder *d, const struct json *v, unsigned depth, s
 {
     static const struct {
         const char *type;
-        enum step_kind kind;
+        enum decoder_step_kind kind;
     } known[] = {
         {"ByteLevel", STEP_BYTE_LEVEL},
         {"ByteFallback", STEP_BYTE_FALLBACK},

@@ -113,7 +113,7 @@ static bool is_word(uint32_t cp)
     return unicode_flags(cp) & UC_RUST_WORD;
 }
 
-struct run {
+struct text_run {
     size_t start, end;
 };
 
@@ -149,7 +149,7 @@ static size_t space_before(struct str text, size_t at, size_t floor)
 
 /* Where the white space at `at` ends. *known is a run of white space that was found before, so
  * that many tokens in one run cost one walk. */
-static size_t space_after(struct str text, size_t at, struct run *known)
+static size_t space_after(struct str text, size_t at, struct text_run *known)
 {
     if (at >= known->start && at <= known->end)
         return known->end;
@@ -185,7 +185,7 @@ static int pass_rest(struct encoder *enc, const struct pretok_piece *piece, size
 static int split_added(struct encoder *enc, const struct trie *trie, struct pretok_piece piece,
                        rest_fn *rest, size_t *at, struct err *e)
 {
-    struct run blank = {0, 0};
+    struct text_run blank = {0, 0};
     struct trie_match m;
     size_t begin = at ? *at : 0, done = begin, from = begin;
 

@@ -6,11 +6,11 @@
 #include "common/base/vec.h"
 #include "common/codec/utf8.h"
 #include "worker/tokens/byte_level.h"
-#include "worker/tokens/config.h"
 #include "worker/tokens/normal_form.h"
+#include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/unicode.h"
 
-enum step_kind {
+enum normalizer_step_kind {
     STEP_FORM,
     STEP_LOWERCASE,
     STEP_STRIP,
@@ -21,7 +21,7 @@ enum step_kind {
 };
 
 struct normalizer_step {
-    enum step_kind kind;
+    enum normalizer_step_kind kind;
     enum normal_form form;
     bool left, right;
     char *content; /* to prepend, or to put in place */
@@ -83,7 +83,7 @@ static int parse_step(struct normalizer *n, const struct json *v, unsigned depth
 {
     static const struct {
         const char *type;
-        enum step_kind kind;
+        enum normalizer_step_kind kind;
         enum normal_form form;
     } known[] = {
         {"NFC", STEP_FORM, NORMAL_C},

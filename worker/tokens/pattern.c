@@ -5,8 +5,8 @@
 #include "common/base/attrs.h"
 #include "common/base/mem.h"
 #include "worker/tokens/charset.h"
-#include "worker/tokens/family.h"
 #include "worker/tokens/onig.h"
+#include "worker/tokens/split_family.h"
 #include "worker/tokens/unicode.h"
 
 enum pattern_kind { BY_LITERAL, BY_CHAR, BY_WORDS, BY_FAMILY, BY_RUN, BY_REGEX };
@@ -16,7 +16,7 @@ struct pattern {
     char *literal;
     size_t literal_len;
     uint32_t flags;
-    const struct family *family;
+    const struct split_family *family;
     struct charset set; /* BY_RUN: set{min,max} */
     uint32_t min, max;
     bool ascii[128]; /* of the set */
@@ -196,7 +196,7 @@ static bool find_run(const struct pattern *p, struct str text, size_t from, size
     return false;
 }
 
-static bool find_family(const struct family *f, struct str text, size_t from, size_t *start,
+static bool find_family(const struct split_family *f, struct str text, size_t from, size_t *start,
                         size_t *end)
 {
     while (from < text.len) {

@@ -5,7 +5,7 @@
 #include "common/base/attrs.h"
 #include "common/base/vec.h"
 #include "worker/tokens/byte_level.h"
-#include "worker/tokens/config.h"
+#include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/unicode.h"
 
 enum stage_kind { STAGE_SPLIT, STAGE_PREFIX, STAGE_BYTE_LEVEL, STAGE_METASPACE };
@@ -267,7 +267,7 @@ void pretok_scratch_done(struct pretok_scratch *s)
 
 /* --- running --- */
 
-struct run {
+struct pretok_run {
     const struct pretok *pretok;
     struct pretok_scratch *scratch;
     int (*word)(void *arg, struct str word, struct err *e);
@@ -275,11 +275,11 @@ struct run {
     struct err *e;
 };
 
-static int run_stage(struct run *r, size_t at, struct pretok_piece piece);
+static int run_stage(struct pretok_run *r, size_t at, struct pretok_piece piece);
 
 /* Hands [start, end) of the piece to the next stage. */
-static inline int pass(struct run *r, size_t at, const struct pretok_piece *piece, size_t start,
-                       size_t end)
+static inline int pass(struct pretok_run *r, size_t at, const struct pretok_piece *piece,
+                       size_t start, size_t end)
 {
     struct pretok_piece part = {str_of(piece->text.p + start, end - start), 0};
 
@@ -293,7 +293,7 @@ static inline int pass(struct run *r, size_t at, const struct pretok_piece *piec
 
 /* The state of one Split over one piece: a part that may still grow. */
 struct splitter {
-    struct run *run;
+    struct pretok_run *run;
     size_t at;
     const struct pretok_piece *piece;
     enum behavior behavior;
@@ -353,7 +353,7 @@ static int part(struct splitter *s, size_t start, size_t end, bool match)
     }
 }
 
-static int run_split(struct run *r, size_t at, struct pretok_piece piece)
+static int run_split(struct pretok_run *r, size_t at, struct pretok_piece piece)
 {
     const struct pretok_stage *stage = &r->pretok->at[at];
     struct splitter s = {.run = r, .at = at, .piece = &piece, .behavior = stage->behavior};
@@ -421,7 +421,7 @@ static void write_metaspace(const struct pretok_stage *stage, struct pretok_piec
     piece->head = head;
 }
 
-static int run_stage(struct run *r, size_t at, struct pretok_piece piece)
+static int run_stage(struct pretok_run *r, size_t at, struct pretok_piece piece)
 {
     const struct pretok_stage *stage;
     struct buf *out;
@@ -451,7 +451,7 @@ static int run_stage(struct run *r, size_t at, struct pretok_piece piece)
 int pretok_run(const struct pretok *p, struct pretok_scratch *s, struct pretok_piece piece,
                int (*word)(void *arg, struct str word, struct err *e), void *arg, struct err *e)
 {
-    struct run r = {.pretok = p, .scratch = s, .word = word, .arg = arg, .e = e};
+    struct pretok_run r = {.pretok = p, .scratch = s, .word = word, .arg = arg, .e = e};
 
     return run_stage(&r, 0, piece);
 }

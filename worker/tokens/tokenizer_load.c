@@ -9,7 +9,7 @@
 #include "common/base/vec.h"
 #include "common/codec/json.h"
 #include "worker/tokens/byte_level.h"
-#include "worker/tokens/config.h"
+#include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/tokenizer_parts.h"
 
 enum { FILE_MAX_BYTES = 512 * 1024 * 1024 };

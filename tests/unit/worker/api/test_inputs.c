@@ -5,13 +5,13 @@
 #include "testing.h"
 #include "worker/export/export.h"
 
-static const struct route *route(const char *method, const char *path)
+static const struct api_route *route(const char *method, const char *path)
 {
     const struct routes *all[] = {&routes_global, &routes_session};
 
     for (size_t k = 0; k < ARRAY_LEN(all); k++) {
         for (size_t i = 0; i < all[k]->n; i++) {
-            const struct route *r = &all[k]->at[i];
+            const struct api_route *r = &all[k]->at[i];
 
             if (strcmp(r->method, method) == 0 && strcmp(r->path, path) == 0)
                 return r;

@@ -1,11 +1,11 @@
-#include "worker/engine/builtin.h"
+#include "worker/engine/builtin_answer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "testing.h"
-#include "worker/engine/target.h"
+#include "worker/engine/engine_target.h"
 #include "worker/model/model.h"
 #include "worker/tokens/tokenizer.h"
 

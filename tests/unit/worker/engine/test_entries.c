@@ -3,8 +3,8 @@
 
 #include "common/base/vec.h"
 #include "testing.h"
-#include "worker/engine/entries.h"
-#include "worker/engine/processed.h"
+#include "worker/engine/wire/entries.h"
+#include "worker/engine/wire/processed.h"
 
 /* The places of entries with these ids (a text of letters) among tokens; "-" for nowhere. */
 static int places(const char *tokens, const char *ids, char *ret)
@@ -17,7 +17,7 @@ static int places(const char *tokens, const char *ids, char *ret)
     for (size_t i = 0; i < n; i++)
         all[i] = (unsigned char)tokens[i];
     for (size_t i = 0; i < m; i++)
-        *vec_push(&e) = (struct entry){.id = (unsigned char)ids[i]};
+        *vec_push(&e) = (struct logprob_item){.id = (unsigned char)ids[i]};
     rc = entries_align(&e, all, n);
     for (size_t i = 0; i < m; i++)
         ret[i] = e.at[i].at == ENTRY_NOWHERE ? '-' : (char)('0' + e.at[i].at);
@@ -56,10 +56,12 @@ TEST(entries, that_do_not_fit)
 
 TEST(entries, computed_or_not)
 {
-    cr_assert(entry_computed(&(struct entry){.listed = true, .n_top = 1}), "certain is 0 as well");
-    cr_assert_not(entry_computed(&(struct entry){.listed = true, .valued = true, .logprob = -1}));
-    cr_assert(entry_computed(&(struct entry){.valued = true, .logprob = -1}));
-    cr_assert_not(entry_computed(&(struct entry){.valued = true}));
+    cr_assert(entry_computed(&(struct logprob_item){.listed = true, .n_top = 1}),
+              "certain is 0 as well");
+    cr_assert_not(
+        entry_computed(&(struct logprob_item){.listed = true, .valued = true, .logprob = -1}));
+    cr_assert(entry_computed(&(struct logprob_item){.valued = true, .logprob = -1}));
+    cr_assert_not(entry_computed(&(struct logprob_item){.valued = true}));
 }
 
 /* Probabilities 1/2, 1/4, 1/8, 1/16, 1/16. */

@@ -4,9 +4,9 @@
 #include "testing.h"
 #include "worker/engine/experts.h"
 #include "worker/engine/fair_queue.h"
-#include "worker/engine/fields.h"
-#include "worker/engine/npy.h"
-#include "worker/engine/upstream_text.h"
+#include "worker/engine/wire/npy.h"
+#include "worker/engine/wire/upstream_text.h"
+#include "worker/engine/wire/wire_fields.h"
 
 TEST(fair_queue, sessions_take_turns)
 {

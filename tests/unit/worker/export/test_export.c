@@ -272,8 +272,8 @@ TEST(export, other_ids_than_were_sent_are_an_error)
 
     world_init(&w, "tree");
     branches(&w);
-    for (size_t i = 0; i < w.s->forest.turns.n; i++) {
-        struct turn *t = w.s->forest.turns.at[i];
+    for (size_t i = 0; i < w.s->forest.checkpoints.n; i++) {
+        struct checkpoint *t = w.s->forest.checkpoints.at[i];
         struct export_options o;
         struct export *x;
         struct err e = {0};
@@ -303,12 +303,12 @@ TEST(export, what_breaks_an_invariant_is_an_error)
 {
     struct export_options o;
     struct buf out = {0};
-    struct turn *t;
+    struct checkpoint *t;
     struct world w;
 
     world_init(&w, "tree");
     branches(&w);
-    t = w.s->forest.turns.at[1];
+    t = w.s->forest.checkpoints.at[1];
     t->total++;
     expect_refused(&w, "lengths");
     t->total--;

@@ -48,7 +48,7 @@ static void world_init(struct world *w, const char *options)
 
     *w = (struct world){0};
     kit_init(&w->k, options);
-    session_store_spills(w->k.store, true);
+    session_store_evicts(w->k.store, true);
     session_store_source(w->k.store, source, w);
     cr_assert_geq(kit_turn(&w->k, "[{\"role\":\"user\",\"content\":\"a\"}]", "A"), 0);
     for (int i = 0; i < BRANCHES; i++) {
@@ -88,14 +88,15 @@ TEST(payload, cold_branches_leave_while_a_call_runs)
     cr_assert(p);
     cr_assert_eq(session_write_state(w.k.s, true, &want, &w.k.err), 0);
     before = totals(&w);
-    cr_expect_eq(session_spill(w.k.store, 0, SIZE_MAX), BRANCHES);
+    cr_expect_eq(session_evict(w.k.store, 0, SIZE_MAX), BRANCHES);
     after = totals(&w);
     cr_expect(session_resident(w.k.s));
-    cr_expect_eq(after.payload_spills, BRANCHES); /* the first turn is on the call's path */
+    cr_expect_eq(after.payload_evictions,
+                 BRANCHES); /* the first checkpoint is on the call's path */
     cr_expect_eq(after.tokens, before.tokens);
-    cr_expect_eq(after.away, 0);
-    cr_expect_geq(after.away_bytes, (size_t)BRANCHES * ANSWER * 8);
-    cr_expect_eq(before.bytes - after.bytes, after.away_bytes);
+    cr_expect_eq(after.evicted, 0);
+    cr_expect_geq(after.evicted_bytes, (size_t)BRANCHES * ANSWER * 8);
+    cr_expect_eq(before.bytes - after.bytes, after.evicted_bytes);
     cr_expect_eq(w.times, 0);
     cr_assert_eq(session_write_state(w.k.s, true, &got, &w.k.err), 0);
     session_release(w.k.store, p);
@@ -103,7 +104,7 @@ TEST(payload, cold_branches_leave_while_a_call_runs)
     cr_expect_eq(got.len, want.len);
     cr_expect(str_eq(buf_str(&want), buf_str(&got)));
     cr_expect_eq(totals(&w).payload_loads, BRANCHES);
-    cr_expect_eq(totals(&w).away_bytes, 0);
+    cr_expect_eq(totals(&w).evicted_bytes, 0);
     cr_expect_eq(totals(&w).bytes, before.bytes);
     buf_done(&want);
     buf_done(&got);
@@ -117,7 +118,7 @@ TEST(payload, a_running_call_commits_on_what_stayed)
 
     world_init(&w, NULL);
     p = run_on(&w, BRANCHES + 1);
-    (void)session_spill(w.k.store, 0, SIZE_MAX);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
     cr_assert_eq(kit_answer(&w.k, p, "fine", false), 0);
     cr_expect_eq(w.times, 0);
     kit_done(&w.k);
@@ -148,8 +149,8 @@ TEST(payload, the_coldest_goes_first)
 
     world_init(&w, NULL);
     goal = totals(&w).bytes - (uint64_t)10 * ANSWER * 8; /* ten branches, about */
-    cr_expect_geq(session_spill(w.k.store, goal, SIZE_MAX), 10);
-    cr_expect_leq(totals(&w).payload_spills, 12);
+    cr_expect_geq(session_evict(w.k.store, goal, SIZE_MAX), 10);
+    cr_expect_leq(totals(&w).payload_evictions, 12);
     cr_expect(session_resident(w.k.s)); /* idle, but its last use is not cold */
     cr_expect_eq(ask_longer(&w, 30, 'A' + 30 % 26), 0);
     cr_expect_eq(w.read, 0);
@@ -164,16 +165,16 @@ TEST(payload, all_of_an_idle_session_goes_when_that_is_what_it_takes)
     struct world w;
 
     world_init(&w, NULL);
-    (void)session_spill(w.k.store, 0, SIZE_MAX);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
     cr_expect(!session_resident(w.k.s));
-    cr_expect_eq(totals(&w).spills, 1);
-    cr_expect_eq(totals(&w).away, 1);
+    cr_expect_eq(totals(&w).evictions, 1);
+    cr_expect_eq(totals(&w).evicted, 1);
     session_load_begin(w.k.s);
     for (size_t i = 0; i < w.k.n_journal; i++) {
         session_load_at(w.k.s, i);
         cr_assert_eq(session_apply(w.k.store, buf_str(&w.k.journal[i]), &w.k.err), 0);
         if (i % 2) /* larger than there is room for: parts of it go before the rest is there */
-            (void)session_spill(w.k.store, 0, SIZE_MAX);
+            (void)session_evict(w.k.store, 0, SIZE_MAX);
     }
     cr_assert_eq(session_load_end(w.k.s, true, w.k.now), 0);
     cr_expect_eq(ask_longer(&w, 5, 'A' + 5), 0);
@@ -189,7 +190,7 @@ TEST(payload, what_cannot_be_read_back_refuses_and_hurts_nothing)
 
     world_init(&w, NULL);
     p = run_on(&w, 3);
-    (void)session_spill(w.k.store, 0, SIZE_MAX);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
     for (w.broken = 1; w.broken < 3; w.broken++) {
         cr_expect_eq(ask_longer(&w, 4, 'A' + 4), -1);
         cr_expect_eq(w.k.err.kind, ERR_IO);
@@ -203,7 +204,7 @@ TEST(payload, what_cannot_be_read_back_refuses_and_hurts_nothing)
     kit_done(&w.k);
 }
 
-/* Timelines share context over many turns; each is to be had without reading all of them. */
+/* Timelines share context over many checkpoints; each is to be had without reading all of them. */
 TEST(payload, shared_context_comes_back_with_few_records)
 {
     struct world w;
@@ -224,10 +225,10 @@ TEST(payload, shared_context_comes_back_with_few_records)
     }
     p = run_on(&w, 3);
     cr_assert_eq(session_write_state(w.k.s, true, &want, &w.k.err), 0);
-    (void)session_spill(w.k.store, 0, SIZE_MAX);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
     cr_assert_eq(session_write_state(w.k.s, true, &got, &w.k.err), 0);
     cr_expect(str_eq(buf_str(&want), buf_str(&got)));
-    (void)session_spill(w.k.store, 0, SIZE_MAX);
+    (void)session_evict(w.k.store, 0, SIZE_MAX);
     w.read = 0;
     cr_assert_geq(kit_turn(&w.k, ask.p, "another"), 0);
     cr_expect_leq(w.read, 18);

@@ -1,5 +1,5 @@
 /*
- * What the last pass leaves on the nodes (prepare.h), and that none of it can be observed: every
+ * What the last pass leaves on the nodes (annotate.h), and that none of it can be observed: every
  * rendering here is also what the slow way gives, where a look-up, a method of the same name, a
  * missing key and a sum of many parts meet.
  */

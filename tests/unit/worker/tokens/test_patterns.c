@@ -4,10 +4,10 @@
  */
 #include "common/codec/utf8.h"
 #include "tokens_kit.h"
-#include "worker/tokens/family.h"
 #include "worker/tokens/normal_form.h"
 #include "worker/tokens/onig.h"
 #include "worker/tokens/pattern.h"
+#include "worker/tokens/split_family.h"
 #include "worker/tokens/unicode.h"
 
 static void random_text(unsigned *seed, struct buf *out)

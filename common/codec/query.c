@@ -1,0 +1,48 @@
+#include "common/codec/query.h"
+
+#include "common/codec/hex.h"
+
+static struct str percent_decode(struct arena *a, struct str s)
+{
+    char *out = arena_alloc(a, s.len + 1);
+    size_t n = 0;
+
+    for (size_t i = 0; i < s.len; i++) {
+        if (s.p[i] == '%' && i + 2 < s.len && hex_value(s.p[i + 1]) >= 0 &&
+            hex_value(s.p[i + 2]) >= 0) {
+            out[n++] = (char)(hex_value(s.p[i + 1]) * 16 + hex_value(s.p[i + 2]));
+            i += 2;
+        } else {
+            out[n++] = s.p[i] == '+' ? ' ' : s.p[i];
+        }
+    }
+    return str_of(out, n);
+}
+
+bool query_next(struct arena *a, struct str *left, struct str *ret_name, struct str *ret_value)
+{
+    while (left->len > 0) {
+        size_t amp = str_find(*left, STR("&"), 0);
+        struct str pair = str_sub(*left, 0, amp == SIZE_MAX ? left->len : amp);
+        size_t eq = str_find(pair, STR("="), 0);
+
+        *left = str_sub(*left, pair.len + 1, SIZE_MAX);
+        if (pair.len == 0)
+            continue;
+        *ret_name = percent_decode(a, str_sub(pair, 0, eq == SIZE_MAX ? pair.len : eq));
+        *ret_value = eq == SIZE_MAX ? STR("") : percent_decode(a, str_sub(pair, eq + 1, SIZE_MAX));
+        return true;
+    }
+    return false;
+}
+
+struct str query_get(struct arena *a, struct str query, const char *name)
+{
+    struct str key, value;
+
+    while (query_next(a, &query, &key, &value)) {
+        if (str_eq_c(key, name))
+            return value;
+    }
+    return (struct str){0};
+}

@@ -1,0 +1,275 @@
+#include "common/journal/files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/journal/segment.h"
+
+enum { LOCK_PAUSE_MS = 20 };
+
+#define MANIFEST_TITLE "rollgate-journal 1\n"
+
+static int make_path(const char *dir)
+{
+    char path[4096];
+    size_t len = strlen(dir);
+
+    if (len >= sizeof(path))
+        return -1;
+    memcpy(path, dir, len + 1);
+    for (size_t i = 1; i <= len; i++) {
+        if (path[i] != '/' && path[i] != '\0')
+            continue;
+        path[i] = '\0';
+        if (mkdir(path, 0700) && errno != EEXIST)
+            return -1;
+        path[i] = i == len ? '\0' : '/';
+    }
+    return 0;
+}
+
+int files_open_dir(const char *dir, struct err *e)
+{
+    int fd;
+
+    if (make_path(dir))
+        return err_sys(e, ERR_IO, "cannot make the journal folder");
+    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "cannot open the journal folder");
+    return fd;
+}
+
+bool files_in_use(int dirfd)
+{
+    if (flock(dirfd, LOCK_SH | LOCK_NB))
+        return errno == EWOULDBLOCK;
+    (void)flock(dirfd, LOCK_UN);
+    return false;
+}
+
+int files_lock(int dirfd, uint64_t wait_ms, struct err *e)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
+
+    /* Other failures: a file system without locks. */
+    while (flock(dirfd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+        if (wait_ms < LOCK_PAUSE_MS)
+            return err_set(e, ERR_IO,
+                           "the journal is in use by another process (each gateway needs its own "
+                           "--state-dir)");
+        (void)nanosleep(&pause, NULL);
+        wait_ms -= LOCK_PAUSE_MS;
+    }
+    return 0;
+}
+
+static void segment_name(uint32_t number, char out[32])
+{
+    (void)snprintf(out, 32, "seg-%08u", number);
+}
+
+static int parse_manifest(struct str text, struct numbers *ret, struct err *e)
+{
+    if (!str_starts(text, STR(MANIFEST_TITLE))) {
+        struct str named = STR("rollgate-journal ");
+        int digits = (int)MIN_OF(text.len, named.len + 8) - (int)named.len;
+
+        if (str_starts(text, named) && digits > 0)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "the journal is of version %.*s, this program reads 1",
+                           (int)MIN_OF(str_find(text, STR("\n"), 0) - named.len, (size_t)digits),
+                           text.p + named.len);
+        return err_set(e, ERR_IO, "the journal's manifest is not one of ours");
+    }
+    text = str_sub(text, strlen(MANIFEST_TITLE), SIZE_MAX);
+    while (text.len > 0) {
+        size_t end = str_find(text, STR("\n"), 0);
+        uint64_t n;
+
+        if (end == SIZE_MAX || str_to_u64(str_sub(text, 0, end), UINT32_MAX, &n))
+            return err_set(e, ERR_IO, "the journal's manifest is damaged");
+        *vec_push(ret) = (uint32_t)n;
+        text = str_sub(text, end + 1, SIZE_MAX);
+    }
+    return 0;
+}
+
+int files_read_manifest(int dirfd, struct numbers *ret, struct err *e)
+{
+    int fd = openat(dirfd, "MANIFEST", O_RDONLY | O_CLOEXEC);
+    struct str bytes = {0};
+    int rc;
+
+    if (fd < 0 && errno == ENOENT)
+        return 0;
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "cannot open the journal's manifest");
+    rc = files_map(fd, true, &bytes, e);
+    if (rc == 0)
+        rc = parse_manifest(bytes, ret, e);
+    files_unmap(bytes);
+    (void)close(fd);
+    return rc;
+}
+
+int files_write_manifest(int dirfd, const uint32_t *numbers, size_t n, bool sync, struct err *e)
+{
+    struct buf text = {0};
+    struct iovec part;
+    int fd = openat(dirfd, "MANIFEST.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int rc = -1;
+
+    buf_puts(&text, MANIFEST_TITLE);
+    for (size_t i = 0; i < n; i++)
+        buf_printf(&text, "%u\n", numbers[i]);
+    part = (struct iovec){text.p, text.len};
+    if (fd < 0) {
+        (void)err_sys(e, errno == ENOSPC ? ERR_STORAGE_FULL : ERR_IO,
+                      "cannot write the journal's manifest");
+        goto out;
+    }
+    if (files_append(fd, &part, 1, e))
+        goto out;
+    if ((sync && fdatasync(fd)) || renameat(dirfd, "MANIFEST.new", dirfd, "MANIFEST") ||
+        (sync && fsync(dirfd))) {
+        (void)err_sys(e, ERR_IO, "cannot replace the journal's manifest");
+        goto out;
+    }
+    rc = 0;
+out:
+    if (fd >= 0)
+        (void)close(fd);
+    buf_done(&text);
+    return rc;
+}
+
+void files_remove_strays(int dirfd, const uint32_t *numbers, size_t n)
+{
+    DIR *d = fdopendir(openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    struct dirent *entry;
+
+    if (!d)
+        return;
+    while ((entry = readdir(d)) != NULL) {
+        struct str name = str_cstr(entry->d_name);
+        uint64_t number;
+        bool live = false;
+
+        if (!str_starts(name, STR("seg-")) ||
+            str_to_u64(str_sub(name, 4, SIZE_MAX), UINT32_MAX, &number))
+            continue;
+        for (size_t i = 0; i < n; i++)
+            live = live || numbers[i] == number;
+        if (!live)
+            (void)unlinkat(dirfd, entry->d_name, 0);
+    }
+    (void)closedir(d);
+}
+
+int files_create_segment(int dirfd, uint32_t number, struct err *e)
+{
+    char name[32];
+    unsigned char head[SEGMENT_HEAD];
+    struct iovec part = {head, sizeof(head)};
+    int fd;
+
+    segment_name(number, name);
+    fd = openat(dirfd, name, O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_sys(e, errno == ENOSPC ? ERR_STORAGE_FULL : ERR_IO,
+                       "cannot make a journal segment");
+    segment_head(number, head);
+    if (files_append(fd, &part, 1, e)) {
+        (void)close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+int files_open_segment(int dirfd, uint32_t number, bool writable, struct err *e)
+{
+    char name[32];
+    int fd;
+
+    segment_name(number, name);
+    fd = openat(dirfd, name, (writable ? O_RDWR | O_APPEND : O_RDONLY) | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "cannot open journal segment %u", number);
+    return fd;
+}
+
+void files_empty_segment(int dirfd, uint32_t number)
+{
+    struct err e;
+    int fd = files_open_segment(dirfd, number, true, &e);
+
+    if (fd < 0)
+        return;
+    (void)!ftruncate(fd, SEGMENT_HEAD);
+    (void)close(fd);
+}
+
+void files_remove_segment(int dirfd, uint32_t number)
+{
+    char name[32];
+
+    segment_name(number, name);
+    (void)unlinkat(dirfd, name, 0);
+}
+
+int files_map(int fd, bool now, struct str *ret, struct err *e)
+{
+    struct stat st;
+    void *p;
+
+    *ret = (struct str){0};
+    if (fstat(fd, &st))
+        return err_sys(e, ERR_IO, "cannot look at a journal file");
+    if (st.st_size == 0)
+        return 0;
+    p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE | (now ? MAP_POPULATE : 0), fd, 0);
+    if (p == MAP_FAILED)
+        return err_sys(e, ERR_IO, "cannot map a journal file");
+    *ret = str_of(p, (size_t)st.st_size);
+    return 0;
+}
+
+void files_unmap(struct str bytes)
+{
+    if (bytes.p)
+        (void)munmap((void *)(uintptr_t)bytes.p, bytes.len);
+}
+
+int files_append(int fd, struct iovec *parts, int n, struct err *e)
+{
+    while (n > 0) {
+        ssize_t done = writev(fd, parts, n);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return err_sys(
+                e, errno == ENOSPC || errno == EDQUOT || errno == EFBIG ? ERR_STORAGE_FULL : ERR_IO,
+                "the journal cannot be written");
+        while (n > 0 && (size_t)done >= parts->iov_len) {
+            done -= (ssize_t)parts->iov_len;
+            parts++;
+            n--;
+        }
+        if (n > 0) {
+            parts->iov_base = (char *)parts->iov_base + done;
+            parts->iov_len -= (size_t)done;
+        }
+    }
+    return 0;
+}

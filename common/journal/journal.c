@@ -1,0 +1,628 @@
+/*
+ * A journal is a folder: a manifest that names segments in order (files.h), and segments of checked
+ * records (segment.h). Appends go to the last segment; a full one is followed by a new one.
+ * Sessions that are dropped leave dead bytes behind; a closed segment that is mostly dead is
+ * rewritten without them under a new number at the same place in the order, an all-dead one is
+ * removed.
+ */
+#include "common/journal/journal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/journal/compaction.h"
+#include "common/journal/files.h"
+#include "common/journal/liveness.h"
+#include "common/journal/segment.h"
+#include "common/journal/syncer.h"
+#include "common/os/loop.h"
+#include "common/proc/metrics.h"
+
+/* Of reading back: a step of a whole session, one read, and what is rather read than skipped. */
+enum { READ_STEP = 64 << 10, READ_RUN_MAX = 4 << 20, READ_GAP = 8 << 10 };
+
+struct waiter {
+    uint64_t ticket;
+    void (*durable)(void *ctx);
+    void *ctx;
+};
+
+struct journal {
+    struct loop *loop;
+    struct metrics_page *metrics;
+    enum journal_durability durability;
+    uint64_t segment_bytes;
+    struct journal_stats stats;
+    int dirfd;
+    int fd;          /* the last segment */
+    uint64_t length; /* of the last segment */
+    uint32_t next_number;
+    struct liveness live;
+    struct syncer *syncer;
+    struct compaction *compaction; /* under way, or NULL */
+    int read_fd;                   /* of the segment that journal_read used last; -1: none */
+    uint32_t read_number;
+
+    struct {
+        struct waiter *at;
+        size_t n, cap;
+    } waiting; /* in ticket order */
+
+    bool broken; /* a failed append could not be taken back */
+};
+
+static uint32_t last_number(const struct journal *j)
+{
+    return j->live.at[j->live.n - 1].number;
+}
+
+static int write_manifest(struct journal *j, struct err *e)
+{
+    struct numbers v = {0};
+    int rc;
+
+    for (size_t i = 0; i < j->live.n; i++)
+        *vec_push(&v) = j->live.at[i].number;
+    rc = files_write_manifest(j->dirfd, v.at, v.n, j->durability == JOURNAL_POWER, e);
+    vec_done(&v);
+    return rc;
+}
+
+/* --- opening --- */
+
+struct replay {
+    journal_replay_fn fn;
+    void *ctx;
+};
+
+/* Whose need of the record keeps it: a session's, or nobody's. */
+static struct str keeper(struct str id)
+{
+    if (str_eq_c(id, JOURNAL_NOTE))
+        id = (struct str){0};
+    return id;
+}
+
+static struct record_place place_of(uint32_t number, uint64_t offset, size_t size)
+{
+    return (struct record_place){.number = number, .offset = offset, .size = (uint32_t)size};
+}
+
+/* A segment while it is replayed. */
+struct opened {
+    uint32_t number;
+    int fd;
+    bool last;
+    size_t size, good; /* of the file; up to the end of its last whole record */
+    size_t damaged;    /* bytes within that are no records */
+};
+
+static int replay_segment(struct journal *j, struct opened *o, struct str bytes,
+                          const struct replay *r, struct err *e)
+{
+    struct segment_reader in;
+    struct journal_record rec;
+
+    if (segment_reader_init(&in, bytes, o->number, e))
+        return -1;
+    while (segment_reader_next(&in, &rec) == 1) {
+        if (r->fn && r->fn(r->ctx, rec.id, rec.payload, e))
+            return -1;
+        liveness_add(&j->live, place_of(o->number, in.at - rec.size, rec.size), keeper(rec.id));
+        j->stats.replayed++;
+    }
+    o->size = bytes.len;
+    o->good = in.at;
+    o->damaged = in.damaged;
+    return 0;
+}
+
+/* A torn tail is cut off the last segment; damage elsewhere is said and left as it is. */
+static int mend(struct journal *j, const struct opened *o, struct err *e)
+{
+    unsigned char head[SEGMENT_HEAD];
+    struct iovec part = {head, sizeof(head)};
+
+    if (o->damaged > 0 || (!o->last && o->good < o->size)) {
+        j->stats.lost_bytes += o->damaged + (o->last ? 0 : o->size - o->good);
+        log_error(NULL, "journal: damaged segment", LOG_U("segment", o->number),
+                  LOG_U("damaged_bytes", j->stats.lost_bytes));
+    }
+    if (!o->last || (o->good == o->size && o->good > 0))
+        return 0;
+    j->stats.repairs++;
+    j->stats.lost_bytes += o->size - o->good;
+    log_warn(NULL, "journal: torn tail cut off", LOG_U("segment", o->number),
+             LOG_U("kept_bytes", o->good), LOG_U("lost_bytes", o->size - o->good));
+    if (ftruncate(o->fd, (off_t)o->good))
+        return err_sys(e, ERR_IO, "cannot cut the journal's torn tail");
+    if (o->good > 0)
+        return 0;
+    segment_head(o->number, head);
+    return files_append(o->fd, &part, 1, e);
+}
+
+static int open_segment(struct journal *j, uint32_t number, bool last, const struct replay *r,
+                        struct err *e)
+{
+    struct opened o = {.number = number, .last = last};
+    struct str bytes = {0};
+    int rc = -1;
+
+    o.fd = files_open_segment(j->dirfd, number, last, e);
+    if (o.fd < 0)
+        return -1;
+    liveness_segment(&j->live, number);
+    if (files_map(o.fd, true, &bytes, e) || replay_segment(j, &o, bytes, r, e) || mend(j, &o, e))
+        goto out;
+    if (last) {
+        j->fd = o.fd;
+        j->length = MAX_OF(o.good, SEGMENT_HEAD);
+        o.fd = -1;
+    }
+    rc = 0;
+out:
+    files_unmap(bytes);
+    if (o.fd >= 0)
+        (void)close(o.fd);
+    return rc;
+}
+
+/* After a failed fsync nothing is known of the bytes (the kernel may drop them): the only way on
+ * that keeps the promise is to start anew from what can be read back. */
+static void sync_failed(int failed)
+{
+    log_error(NULL, "journal: fsync failed", LOG_I("errno", failed));
+    CHECK(!"journal fsync failed");
+}
+
+/* A new last segment. */
+static int start_segment(struct journal *j, struct err *e)
+{
+    uint32_t number = j->next_number++;
+    int fd = files_create_segment(j->dirfd, number, e);
+
+    if (fd < 0)
+        return -1;
+    liveness_segment(&j->live, number);
+    if (write_manifest(j, e)) {
+        liveness_remove(&j->live, number);
+        (void)close(fd);
+        return -1;
+    }
+    if (j->fd >= 0) {
+        if (j->durability == JOURNAL_POWER && fdatasync(j->fd))
+            sync_failed(errno);
+        (void)close(j->fd);
+    }
+    j->fd = fd;
+    j->length = SEGMENT_HEAD;
+    return 0;
+}
+
+static int replay_all(struct journal *j, const struct replay *r, struct err *e)
+{
+    struct numbers v = {0};
+    int rc = files_read_manifest(j->dirfd, &v, e);
+
+    if (rc == 0)
+        files_remove_strays(j->dirfd, v.at, v.n);
+    for (size_t i = 0; i < v.n && rc == 0; i++) {
+        j->next_number = MAX_OF(j->next_number, v.at[i] + 1);
+        rc = open_segment(j, v.at[i], i + 1 == v.n, r, e);
+    }
+    if (rc == 0 && v.n == 0)
+        rc = start_segment(j, e);
+    vec_done(&v);
+    return rc;
+}
+
+static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us);
+static void stop_compaction(struct journal *j);
+static int go_on_compacting(struct journal *j, struct err *e);
+
+/* Durability power: what was read from the last segment may only be in the kernel's memory, and
+ * after an fsync that failed no other one would write it. It is written anew. */
+static int renew_last(struct journal *j, struct err *e)
+{
+    uint32_t number = j->next_number++;
+    int rc = compaction_new(j->dirfd, last_number(j), number, &j->compaction, e);
+
+    while (rc == 0 && j->compaction)
+        rc = go_on_compacting(j, e) < 0 ? -1 : 0;
+    if (rc)
+        return -1;
+    (void)close(j->fd);
+    j->fd = files_open_segment(j->dirfd, number, true, e);
+    j->length = SEGMENT_HEAD + liveness_bytes(&j->live, number);
+    return j->fd < 0 ? -1 : 0;
+}
+
+int journal_open(struct loop *loop, const struct journal_options *o, journal_replay_fn replay,
+                 void *ctx, struct journal **ret, struct err *e)
+{
+    struct journal *j = mem_zalloc(sizeof(*j));
+    struct replay r = {replay, ctx};
+
+    j->loop = loop;
+    j->metrics = o->metrics;
+    j->durability = o->durability;
+    j->segment_bytes = o->segment_bytes > 0 ? o->segment_bytes : 64u << 20;
+    j->dirfd = -1;
+    j->fd = -1;
+    j->read_fd = -1;
+    j->next_number = 1;
+    if (o->durability == JOURNAL_NONE) {
+        *ret = j;
+        return 0;
+    }
+    j->dirfd = files_open_dir(o->dir, e);
+    if (j->dirfd < 0 || files_lock(j->dirfd, o->wait_ms, e) || replay_all(j, &r, e))
+        goto out;
+    if (o->durability == JOURNAL_POWER &&
+        (renew_last(j, e) || syncer_new(loop, on_synced, j, &j->syncer, e)))
+        goto out;
+    *ret = j;
+    return 0;
+out:
+    journal_close(j);
+    return -1;
+}
+
+void journal_resize(struct journal *j, uint64_t segment_bytes)
+{
+    j->segment_bytes = segment_bytes;
+}
+
+void journal_close(struct journal *j)
+{
+    if (!j)
+        return;
+    syncer_free(j->syncer);
+    stop_compaction(j);
+    if (j->read_fd >= 0)
+        (void)close(j->read_fd);
+    if (j->fd >= 0) {
+        if (j->durability == JOURNAL_POWER)
+            (void)fdatasync(j->fd);
+        (void)close(j->fd);
+    }
+    if (j->dirfd >= 0)
+        (void)close(j->dirfd);
+    liveness_done(&j->live);
+    vec_done(&j->waiting);
+    free(j);
+}
+
+/* --- appending --- */
+
+static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
+{
+    struct journal *j = ctx;
+
+    j->stats.fsyncs++;
+    j->stats.fsync_us = took_us;
+    if (j->metrics)
+        metrics_observe_us(j->metrics, METRIC_journal_fsync, took_us);
+    if (failed)
+        sync_failed(failed);
+    while (j->waiting.n > 0 && j->waiting.at[0].ticket <= ticket) {
+        struct waiter w = j->waiting.at[0];
+
+        j->waiting.n--;
+        memmove(j->waiting.at, j->waiting.at + 1, j->waiting.n * sizeof(w));
+        w.durable(w.ctx);
+    }
+}
+
+/* One record at the end of the last segment, whole or not at all. */
+static int write_record(struct journal *j, struct str id, struct str payload, struct err *e)
+{
+    unsigned char head[RECORD_HEAD];
+    struct iovec parts[3] = {
+        {head, sizeof(head)},
+        {(void *)(uintptr_t)id.p, id.len},
+        {(void *)(uintptr_t)payload.p, payload.len},
+    };
+    uint64_t size = RECORD_HEAD + id.len + payload.len;
+
+    if (j->broken)
+        return err_set(e, ERR_IO, "the journal is broken");
+    if (j->length > SEGMENT_HEAD && j->length + size > j->segment_bytes && start_segment(j, e))
+        return -1;
+    segment_record_head(id, payload, head);
+    if (files_append(j->fd, parts, 3, e)) {
+        j->broken = ftruncate(j->fd, (off_t)j->length) != 0;
+        return -1;
+    }
+    liveness_add(&j->live, place_of(last_number(j), j->length, size), keeper(id));
+    j->length += size;
+    j->stats.records++;
+    j->stats.bytes += size;
+    return 0;
+}
+
+int journal_append(struct journal *j, struct str session_id, struct str payload,
+                   void (*durable)(void *ctx), void *ctx, struct err *e)
+{
+    if (j->durability != JOURNAL_NONE && write_record(j, session_id, payload, e))
+        return -1;
+    if (j->durability == JOURNAL_POWER) {
+        uint64_t ticket = syncer_ask(j->syncer, j->fd);
+
+        if (durable)
+            *vec_push(&j->waiting) = (struct waiter){ticket, durable, ctx};
+    } else if (durable) {
+        durable(ctx);
+    }
+    return 0;
+}
+
+void journal_forget(struct journal *j, void *ctx)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < j->waiting.n; i++) {
+        if (j->waiting.at[i].ctx != ctx)
+            j->waiting.at[kept++] = j->waiting.at[i];
+    }
+    j->waiting.n = kept;
+}
+
+/* --- compaction --- */
+
+void journal_drop_session(struct journal *j, struct str session_id)
+{
+    liveness_drop(&j->live, session_id);
+}
+
+/* --- reading back --- */
+
+static int read_fd(struct journal *j, uint32_t number, struct err *e)
+{
+    if (j->read_fd >= 0 && j->read_number == number)
+        return j->read_fd;
+    if (j->read_fd >= 0)
+        (void)close(j->read_fd);
+    j->read_fd = files_open_segment(j->dirfd, number, false, e);
+    j->read_number = number;
+    return j->read_fd;
+}
+
+/* A record that is to be read: its place, and what the reader calls it. */
+struct wanted {
+    struct record_place at;
+    size_t name;
+};
+
+static int by_place(const void *a, const void *b)
+{
+    const struct record_place *x = &((const struct wanted *)a)->at,
+                              *y = &((const struct wanted *)b)->at;
+
+    if (x->number != y->number)
+        return x->number < y->number ? -1 : 1;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* How many of them, from the first on, one read takes: they stand behind each other with little
+ * between. */
+static size_t run_of(const struct wanted *w, size_t n, size_t *ret_bytes)
+{
+    uint64_t from = w->at.offset, end = from + w->at.size;
+    size_t k = 1;
+
+    for (; k < n; k++) {
+        const struct record_place *p = &w[k].at;
+
+        if (p->number != w->at.number || p->offset < end || p->offset - end > READ_GAP ||
+            p->offset + p->size - from > READ_RUN_MAX)
+            break;
+        end = p->offset + p->size;
+    }
+    *ret_bytes = (size_t)(end - from);
+    return k;
+}
+
+static int read_run(struct journal *j, const struct wanted *w, size_t bytes, struct buf *into,
+                    struct err *e)
+{
+    int fd = read_fd(j, w->at.number, e);
+    size_t got = 0;
+
+    if (fd < 0)
+        return -1;
+    buf_clear(into);
+    buf_reserve(into, bytes);
+    while (got < bytes) {
+        ssize_t n = pread(fd, into->p + got, bytes - got, (off_t)(w->at.offset + got));
+
+        j->stats.reads++;
+        if (n <= 0)
+            return err_sys(e, ERR_IO, "cannot read journal segment %u", w->at.number);
+        got += (size_t)n;
+    }
+    j->stats.read_bytes += bytes;
+    return 0;
+}
+
+static int read_wanted(struct journal *j, struct str session_id, const struct wanted *w, size_t n,
+                       const struct journal_reader *reader, struct err *e)
+{
+    struct buf bytes = {0};
+    size_t size = 0, k = 0;
+    int rc = 0;
+
+    for (; n > 0 && rc == 0; w += k, n -= k) {
+        k = run_of(w, n, &size);
+        rc = read_run(j, w, size, &bytes, e);
+        for (size_t i = 0; i < k && rc == 0; i++) {
+            struct str all = str_of(bytes.p + (w[i].at.offset - w->at.offset), w[i].at.size);
+            struct journal_record rec;
+
+            if (segment_record(all, &rec) || !str_eq(rec.id, session_id))
+                rc = err_set(e, ERR_IO, "journal segment %u is damaged at %llu", w[i].at.number,
+                             (unsigned long long)w[i].at.offset);
+            else
+                rc = reader->each(reader->ctx, w[i].name, rec.payload, e) ? -1 : 0;
+        }
+    }
+    buf_done(&bytes);
+    return rc;
+}
+
+int journal_read(struct journal *j, struct str session_id, size_t *at,
+                 const struct journal_reader *reader, struct err *e)
+{
+    VEC(struct wanted) v = {0};
+    struct wanted w = {.name = *at};
+    size_t bytes = 0;
+    int rc;
+
+    while (bytes < READ_STEP && liveness_place(&j->live, session_id, w.name, &w.at)) {
+        *vec_push(&v) = w;
+        bytes += w.at.size;
+        w.name++;
+    }
+    rc = read_wanted(j, session_id, v.at, v.n, reader, e);
+    *at = w.name;
+    vec_done(&v);
+    return rc ? -1 : bytes > 0;
+}
+
+int journal_read_some(struct journal *j, struct str session_id, const uint32_t *records, size_t n,
+                      const struct journal_reader *reader, struct err *e)
+{
+    struct wanted *w = mem_calloc(n, sizeof(*w));
+    int rc = 0;
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        w[i].name = i;
+        if (!liveness_place(&j->live, session_id, records[i], &w[i].at))
+            rc = err_set(e, ERR_IO, "the journal has no such record of the session");
+    }
+    if (rc == 0 && n > 0) {
+        qsort(w, n, sizeof(*w), by_place);
+        rc = read_wanted(j, session_id, w, n, reader, e);
+    }
+    free(w);
+    return rc;
+}
+
+size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
+                           void *ctx)
+{
+    struct {
+        struct str *at;
+        size_t n, cap;
+    } gone = {0};
+    struct map_slot *slot;
+    size_t at = 0;
+    size_t n;
+
+    while ((slot = map_next(&j->live.sessions, &at)) != NULL) {
+        if (!needed(ctx, slot->key))
+            *vec_push(&gone) = slot->key;
+    }
+    for (size_t i = 0; i < gone.n; i++)
+        liveness_drop(&j->live, gone.at[i]);
+    n = gone.n;
+    vec_done(&gone);
+    return n;
+}
+
+static void forget_segment(struct journal *j, uint32_t number)
+{
+    if (j->read_fd >= 0 && j->read_number == number) {
+        (void)close(j->read_fd);
+        j->read_fd = -1;
+    }
+    files_remove_segment(j->dirfd, number);
+}
+
+/* A segment that nobody needs. */
+static int remove_dead(struct journal *j, size_t i, struct err *e)
+{
+    struct live_segment gone = j->live.at[i];
+
+    files_empty_segment(j->dirfd, gone.number); /* a new manifest may need the room */
+    liveness_remove(&j->live, gone.number);
+    gone.total_bytes = 0;
+    if (write_manifest(j, e)) {
+        liveness_insert(&j->live, i, gone);
+        return -1;
+    }
+    forget_segment(j, gone.number);
+    return 0;
+}
+
+static void stop_compaction(struct journal *j)
+{
+    if (!j->compaction)
+        return;
+    files_remove_segment(j->dirfd, compaction_number(j->compaction));
+    compaction_free(j->compaction);
+    j->compaction = NULL;
+}
+
+/* All is copied: the new segment takes the old one's place. */
+static int swap_segments(struct journal *j, struct err *e)
+{
+    struct compaction *c = j->compaction;
+    uint32_t old = compaction_old(c), number = compaction_number(c);
+    uint64_t bytes = liveness_bytes(&j->live, old);
+    const struct moved *m;
+    size_t n;
+
+    liveness_renumber(&j->live, old, number, compaction_bytes(c));
+    if (write_manifest(j, e)) {
+        liveness_renumber(&j->live, number, old, bytes);
+        return -1;
+    }
+    m = compaction_moved(c, &n);
+    liveness_moved(&j->live, old, number, m, n);
+    compaction_free(c);
+    j->compaction = NULL;
+    forget_segment(j, old);
+    return 0;
+}
+
+static int go_on_compacting(struct journal *j, struct err *e)
+{
+    int rc = compaction_step(j->compaction, &j->live, j->durability == JOURNAL_POWER, e);
+
+    if (rc == 0 || (rc == 1 && swap_segments(j, e) == 0))
+        return 1;
+    stop_compaction(j);
+    return -1;
+}
+
+int journal_compact(struct journal *j, bool thorough, struct err *e)
+{
+    if (j->compaction)
+        return go_on_compacting(j, e);
+    for (size_t i = 0; i + 1 < j->live.n; i++) {
+        const struct live_segment *s = &j->live.at[i];
+        uint64_t needed = s->live_bytes + s->note_bytes;
+
+        if (s->live_bytes == 0)
+            return remove_dead(j, i, e) ? -1 : 1;
+        if (needed < s->total_bytes / 2 || (thorough && needed < s->total_bytes))
+            return compaction_new(j->dirfd, s->number, j->next_number++, &j->compaction, e) ? -1
+                                                                                            : 1;
+    }
+    return 0;
+}
+
+void journal_stats(const struct journal *j, struct journal_stats *ret)
+{
+    *ret = j->stats;
+    ret->disk_bytes = liveness_total(&j->live, &ret->live_bytes);
+}

@@ -1,0 +1,77 @@
+/*
+ * struct liveness: where the records of each session stand, and how many bytes of each segment
+ * somebody still needs. Dropping a session takes its bytes off every segment it is in. Memory only:
+ * a restart rebuilds it while replaying.
+ */
+#ifndef RG_JOURNAL_LIVENESS_H
+#define RG_JOURNAL_LIVENESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/map.h"
+#include "common/base/str.h"
+
+struct live_session;
+
+struct live_segment {
+    uint32_t number;
+    uint64_t live_bytes;
+    uint64_t note_bytes; /* stay as long as anything else does */
+    uint64_t total_bytes;
+};
+
+/* One record in its segment's file. */
+struct record_place {
+    uint32_t number, size;
+    uint64_t offset;
+};
+
+/* Where a rewritten segment has what stood at `from`; in the order of `from`. */
+struct moved {
+    uint64_t from, to;
+};
+
+struct liveness {
+    struct map sessions;
+    struct live_segment *at;
+    size_t n, cap;
+};
+
+void liveness_done(struct liveness *v);
+
+/* A new last segment. */
+void liveness_segment(struct liveness *v, uint32_t number);
+
+/* Segment `number` is gone; its place in the order closes. */
+void liveness_remove(struct liveness *v, uint32_t number);
+
+/* Takes that back: it stands at place i again. */
+void liveness_insert(struct liveness *v, size_t i, struct live_segment segment);
+
+/* Its size. */
+uint64_t liveness_bytes(const struct liveness *v, uint32_t number);
+
+/* Segment `old` is replaced by `number`, `bytes` long, which has its needed records only. */
+void liveness_renumber(struct liveness *v, uint32_t old, uint32_t number, uint64_t bytes);
+
+/* The records of segment `old` stand in segment `number` now, at the places that `m` tells. */
+void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, const struct moved *m,
+                    size_t n);
+
+/* A record went to that place; `id` absent: it needs not be kept. */
+void liveness_add(struct liveness *v, struct record_place place, struct str id);
+
+/* The session's records are needed no longer. */
+void liveness_drop(struct liveness *v, struct str id);
+
+/* Whether the session's records are needed. */
+bool liveness_has(const struct liveness *v, struct str id);
+
+/* The session's record number i, from 0; false behind the last. */
+bool liveness_place(const struct liveness *v, struct str id, size_t i, struct record_place *ret);
+
+/* Bytes of all segments, and those of records that somebody needs. */
+uint64_t liveness_total(const struct liveness *v, uint64_t *ret_live);
+
+#endif

@@ -1,0 +1,145 @@
+#include "common/journal/scan.h"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/vec.h"
+#include "common/journal/files.h"
+#include "common/journal/segment.h"
+
+enum { TRIES = 20 };
+
+static int scan_bytes(uint32_t number, struct str bytes, bool last,
+                      const struct scan_events *events, void *ctx, struct err *e)
+{
+    struct segment_reader in;
+    struct journal_record rec;
+    size_t at;
+    size_t known = 0;
+
+    if (segment_reader_init(&in, bytes, number, e))
+        return -1;
+    at = in.at - in.damaged;
+    while (segment_reader_next(&in, &rec) == 1) {
+        struct scan_record r = {number, in.at - rec.size, rec.id, rec.payload};
+
+        if (in.damaged > known)
+            events->damage(ctx, number, at, in.damaged - known, false);
+        known = in.damaged;
+        events->record(ctx, &r);
+        at = in.at;
+    }
+    if (in.damaged > known)
+        events->damage(ctx, number, at, in.damaged - known, false);
+    if (in.at < bytes.len || bytes.len == 0)
+        events->damage(ctx, number, in.at, bytes.len - in.at, last);
+    return 0;
+}
+
+/* The segments as the manifest names them, all open: what a compaction removes meanwhile can still
+ * be read. */
+struct opened_segment {
+    uint32_t number;
+    int fd;
+};
+
+struct opened_segments {
+    struct opened_segment *at;
+    size_t n, cap;
+};
+
+static void close_segments(struct opened_segments *v)
+{
+    for (size_t i = 0; i < v->n; i++)
+        (void)close(v->at[i].fd);
+    vec_done(v);
+}
+
+static int read_numbers(int dirfd, struct numbers *ret, struct err *e)
+{
+    if (files_read_manifest(dirfd, ret, e))
+        return -1;
+    return ret->n > 0
+               ? 0
+               : err_set(e, ERR_IO, "no journal: a folder with a MANIFEST is one (worker-0 ...)");
+}
+
+static int open_segments(int dirfd, struct opened_segments *ret, struct err *e)
+{
+    struct numbers v = {0};
+    int rc = read_numbers(dirfd, &v, e);
+
+    for (size_t i = 0; i < v.n && rc == 0; i++) {
+        int fd = files_open_segment(dirfd, v.at[i], false, e);
+
+        rc = fd < 0 ? -1 : 0;
+        if (rc == 0)
+            *vec_push(ret) = (struct opened_segment){v.at[i], fd};
+    }
+    vec_done(&v);
+    if (rc)
+        close_segments(ret);
+    return rc;
+}
+
+/* The last segment of a running gateway may end in a record that is being written. */
+static int map_settled(int fd, uint32_t number, struct str *ret, struct err *e)
+{
+    const struct timespec pause = {.tv_nsec = 20 * 1000000L};
+
+    for (int i = 0;; i++) {
+        struct segment_reader in;
+        struct journal_record rec;
+
+        if (files_map(fd, true, ret, e) || segment_reader_init(&in, *ret, number, e))
+            return -1;
+        while (segment_reader_next(&in, &rec) == 1)
+            ;
+        if (in.at == ret->len || i == TRIES)
+            return 0;
+        files_unmap(*ret);
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+int scan_check(const char *dir, struct err *e)
+{
+    int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct numbers v = {0};
+    int rc;
+
+    if (dirfd < 0)
+        return err_sys(e, ERR_IO, "cannot open the folder");
+    rc = read_numbers(dirfd, &v, e);
+    vec_done(&v);
+    (void)close(dirfd);
+    return rc;
+}
+
+int scan_journal(const char *dir, const struct scan_events *events, void *ctx, struct err *e)
+{
+    int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct opened_segments v = {0};
+    bool live;
+    int rc = -1;
+
+    if (dirfd < 0)
+        return err_sys(e, ERR_IO, "cannot open the folder");
+    live = files_in_use(dirfd);
+    for (int i = 0; rc && i < (live ? TRIES : 1); i++)
+        rc = open_segments(dirfd, &v, e);
+    for (size_t i = 0; i < v.n && rc == 0; i++) {
+        bool last = i + 1 == v.n;
+        struct str bytes = {0};
+
+        rc = live && last ? map_settled(v.at[i].fd, v.at[i].number, &bytes, e)
+                          : files_map(v.at[i].fd, true, &bytes, e);
+        if (rc == 0)
+            rc = scan_bytes(v.at[i].number, bytes, last, events, ctx, e);
+        files_unmap(bytes);
+    }
+    close_segments(&v);
+    (void)close(dirfd);
+    return rc;
+}

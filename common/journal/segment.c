@@ -1,0 +1,114 @@
+#include "common/journal/segment.h"
+
+#include "common/base/check.h"
+#include "common/codec/crc32c.h"
+
+static void put_u32(unsigned char *p, uint32_t v)
+{
+    for (int i = 0; i < 4; i++)
+        p[i] = (unsigned char)(v >> (8 * i));
+}
+
+static uint32_t get_u32(const char *p)
+{
+    uint32_t v = 0;
+
+    for (int i = 0; i < 4; i++)
+        v |= (uint32_t)(unsigned char)p[i] << (8 * i);
+    return v;
+}
+
+void segment_head(uint32_t number, unsigned char ret[SEGMENT_HEAD])
+{
+    memcpy(ret, "RGJ1", 4);
+    put_u32(ret + 4, number);
+}
+
+static enum segment_kind segment_check_head(struct str bytes, uint32_t number)
+{
+    if (bytes.len < SEGMENT_HEAD)
+        return SEGMENT_TORN;
+    if (get_u32(bytes.p + 4) != number || memcmp(bytes.p, "RGJ", 3) != 0)
+        return SEGMENT_DAMAGED;
+    if (bytes.p[3] == '1')
+        return SEGMENT_OURS;
+    return bytes.p[3] > '1' && bytes.p[3] <= '9' ? SEGMENT_OTHER : SEGMENT_DAMAGED;
+}
+
+void segment_record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD])
+{
+    uint32_t crc;
+
+    CHECK(id.len <= 255 && payload.len < RECORD_MAX - 256);
+    put_u32(ret, (uint32_t)(1 + id.len + payload.len));
+    ret[8] = (unsigned char)id.len;
+    crc = crc32c(0, ret, 4);
+    crc = crc32c(crc, ret + 8, 1);
+    crc = crc32c(crc, id.p, id.len);
+    crc = crc32c(crc, payload.p, payload.len);
+    put_u32(ret + 4, crc);
+}
+
+int segment_record(struct str in, struct journal_record *ret)
+{
+    uint32_t body;
+    size_t id_len;
+
+    if (in.len < RECORD_HEAD)
+        return -1;
+    body = get_u32(in.p);
+    if (body < 1 || body > RECORD_MAX || body > in.len - 8)
+        return -1;
+    id_len = (unsigned char)in.p[8];
+    if (id_len == 0 || id_len + 1 > body)
+        return -1;
+    if (crc32c(crc32c(0, in.p, 4), in.p + 8, body) != get_u32(in.p + 4))
+        return -1;
+    ret->id = str_sub(in, 9, id_len);
+    ret->payload = str_sub(in, 9 + id_len, body - 1 - id_len);
+    ret->size = 8 + (size_t)body;
+    return 0;
+}
+
+int segment_reader_init(struct segment_reader *r, struct str bytes, uint32_t number, struct err *e)
+{
+    enum segment_kind kind = segment_check_head(bytes, number);
+
+    *r = (struct segment_reader){.bytes = bytes, .at = kind == SEGMENT_TORN ? 0 : SEGMENT_HEAD};
+    if (kind == SEGMENT_OTHER)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "journal segment %u is of version %c, this program reads 1", number,
+                       bytes.p[3]);
+    if (kind == SEGMENT_DAMAGED)
+        r->damaged = SEGMENT_HEAD;
+    return 0;
+}
+
+/* Looks for a whole record behind bytes that are none. Ids begin with a letter of ours ('w', or '~'
+ * for notes), which spares most CRCs. */
+static size_t resync(struct str bytes, size_t from, struct journal_record *ret)
+{
+    for (size_t at = from; at + RECORD_HEAD < bytes.len; at++) {
+        char c = bytes.p[at + RECORD_HEAD];
+
+        if ((c == 'w' || c == '~') && segment_record(str_sub(bytes, at, SIZE_MAX), ret) == 0)
+            return at;
+    }
+    return SIZE_MAX;
+}
+
+int segment_reader_next(struct segment_reader *r, struct journal_record *ret)
+{
+    size_t found = r->at;
+
+    if (r->at == 0 || r->at >= r->bytes.len)
+        return 0;
+    if (segment_record(str_sub(r->bytes, r->at, SIZE_MAX), ret)) {
+        found = resync(r->bytes, r->at + 1, ret);
+        if (found == SIZE_MAX)
+            return 0;
+        r->damaged += found - r->at;
+    }
+    r->at = found + ret->size;
+    return 1;
+}

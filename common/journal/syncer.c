@@ -1,0 +1,149 @@
+#include "common/journal/syncer.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+
+struct syncer {
+    struct loop *loop;
+    struct loop_io io;
+    syncer_fn fn;
+    void *ctx;
+    pthread_t thread;
+    int wake_fd; /* eventfd: thread -> loop */
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t more;
+    bool stop;
+    int fd;         /* a duplicate, to be synced; -1: nothing is asked */
+    int source;     /* what it was duplicated from */
+    uint64_t asked; /* newest ticket */
+    uint64_t done;  /* newest covered ticket */
+    int failed;
+    uint64_t took_us;
+};
+
+/* One group; called with the lock held, which is given back meanwhile. */
+static void sync_group(struct syncer *s)
+{
+    uint64_t ticket = s->asked;
+    int fd = s->fd;
+    uint64_t start_us;
+    uint64_t one = 1;
+    int failed;
+
+    s->fd = -1;
+    (void)pthread_mutex_unlock(&s->lock);
+    start_us = clock_us();
+    failed = fdatasync(fd) ? errno : 0;
+    (void)close(fd);
+    (void)pthread_mutex_lock(&s->lock);
+    s->done = ticket;
+    s->failed = failed ? failed : s->failed;
+    s->took_us = clock_us() - start_us;
+    (void)!write(s->wake_fd, &one, sizeof(one));
+}
+
+static void *run(void *arg)
+{
+    struct syncer *s = arg;
+
+    (void)pthread_mutex_lock(&s->lock);
+    while (!s->stop || s->fd >= 0) {
+        if (s->fd >= 0)
+            sync_group(s);
+        else
+            (void)pthread_cond_wait(&s->more, &s->lock);
+    }
+    (void)pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+static void on_wake(struct loop_io *io, unsigned events)
+{
+    struct syncer *s = CONTAINER_OF(io, struct syncer, io);
+    uint64_t count;
+    uint64_t done;
+    uint64_t took_us;
+    int failed;
+
+    (void)events;
+    (void)!read(s->wake_fd, &count, sizeof(count));
+    (void)pthread_mutex_lock(&s->lock);
+    done = s->done;
+    failed = s->failed;
+    s->failed = 0; /* told; a later group may do better */
+    took_us = s->took_us;
+    (void)pthread_mutex_unlock(&s->lock);
+    s->fn(s->ctx, done, failed, took_us);
+}
+
+int syncer_new(struct loop *loop, syncer_fn fn, void *ctx, struct syncer **ret, struct err *e)
+{
+    struct syncer *s = mem_zalloc(sizeof(*s));
+
+    s->loop = loop;
+    s->fn = fn;
+    s->ctx = ctx;
+    s->fd = -1;
+    (void)pthread_mutex_init(&s->lock, NULL);
+    (void)pthread_cond_init(&s->more, NULL);
+    s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->wake_fd < 0) {
+        (void)err_sys(e, ERR_IO, "no eventfd for fsync");
+        goto out;
+    }
+    if (loop_add(loop, &s->io, s->wake_fd, LOOP_IN, on_wake, e))
+        goto out;
+    errno = pthread_create(&s->thread, NULL, run, s);
+    if (errno) {
+        (void)err_sys(e, ERR_IO, "no thread for fsync");
+        goto out;
+    }
+    *ret = s;
+    return 0;
+out:
+    loop_del(loop, &s->io);
+    if (s->wake_fd >= 0)
+        (void)close(s->wake_fd);
+    free(s);
+    return -1;
+}
+
+void syncer_free(struct syncer *s)
+{
+    if (!s)
+        return;
+    (void)pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    (void)pthread_cond_signal(&s->more);
+    (void)pthread_mutex_unlock(&s->lock);
+    (void)pthread_join(s->thread, NULL);
+    loop_del(s->loop, &s->io);
+    (void)close(s->wake_fd);
+    (void)pthread_cond_destroy(&s->more);
+    (void)pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+uint64_t syncer_ask(struct syncer *s, int fd)
+{
+    uint64_t ticket;
+
+    (void)pthread_mutex_lock(&s->lock);
+    ticket = ++s->asked;
+    if (s->fd < 0 || s->source != fd) {
+        if (s->fd >= 0)
+            (void)close(s->fd); /* an older segment: its owner has synced it */
+        s->fd = dup(fd);
+        s->source = fd;
+    }
+    (void)pthread_cond_signal(&s->more);
+    (void)pthread_mutex_unlock(&s->lock);
+    return ticket;
+}

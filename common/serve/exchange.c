@@ -1,0 +1,466 @@
+#include "common/serve/exchange.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "common/base/check.h"
+#include "common/base/clock.h"
+#include "common/net/http1.h"
+#include "common/proc/presented.h"
+#include "common/serve/server_internal.h"
+
+static struct str str_of_iovec(h2o_iovec_t v)
+{
+    return str_of(v.base, v.len);
+}
+
+struct str exchange_method(const struct exchange *x)
+{
+    return str_of_iovec(x->req->input.method);
+}
+
+struct str exchange_path(const struct exchange *x)
+{
+    struct str path = str_of_iovec(x->req->input.path);
+
+    return str_sub(path, 0, MIN_OF(x->req->input.query_at, path.len));
+}
+
+struct str exchange_query(const struct exchange *x)
+{
+    struct str path = str_of_iovec(x->req->input.path);
+
+    if (x->req->input.query_at >= path.len)
+        return STR("");
+    return str_sub(path, x->req->input.query_at + 1, SIZE_MAX);
+}
+
+struct str exchange_body(const struct exchange *x)
+{
+    return x->req->entity.base ? str_of_iovec(x->req->entity) : STR("");
+}
+
+struct str exchange_authority(const struct exchange *x)
+{
+    return str_of_iovec(x->req->input.authority);
+}
+
+struct str exchange_header(const struct exchange *x, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (size_t i = 0; i < x->req->headers.size; i++) {
+        const h2o_header_t *h = &x->req->headers.entries[i];
+
+        if (h->name->len == len && memcmp(h->name->base, name, len) == 0)
+            return str_of(h->value.base ? h->value.base : "", h->value.len);
+    }
+    return (struct str){0};
+}
+
+void exchange_keys(const struct exchange *x, struct presented *to)
+{
+    for (size_t i = 0; i < x->req->headers.size; i++) {
+        const h2o_header_t *h = &x->req->headers.entries[i];
+        struct str name = str_of_iovec(*h->name), value = str_of_iovec(h->value);
+
+        if (str_eq_c(name, "authorization"))
+            presented_add(to, PRESENTED_BEARER, value);
+        else if (str_eq_c(name, "x-api-key") || str_eq_c(name, "api-key"))
+            presented_add(to, PRESENTED_PLAIN, value);
+    }
+}
+
+void exchange_set_header(struct exchange *x, const char *name, struct str value)
+{
+    h2o_iovec_t copy = h2o_strdup(&x->req->pool, value.p, value.len);
+    h2o_headers_t *all = &x->req->res.headers;
+
+    for (size_t i = 0; i < all->size; i++) {
+        const h2o_iovec_t *had = all->entries[i].name;
+
+        if (str_eq_nocase(str_of(had->base, had->len), str_cstr(name))) {
+            all->entries[i].value = copy;
+            return;
+        }
+    }
+    h2o_add_header_by_str(&x->req->pool, all, name, strlen(name), 0, NULL, copy.base, copy.len);
+}
+
+void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx)
+{
+    x->closed = closed;
+    x->closed_ctx = ctx;
+}
+
+static void forget_awaiting(struct exchange *x)
+{
+    struct exchange **at = &x->conn->server->awaiting;
+
+    while (*at && *at != x)
+        at = &(*at)->next_awaiting;
+    if (*at)
+        *at = x->next_awaiting;
+    loop_timer_stop(x->conn->server->loop, &x->wait_end);
+}
+
+static void tell_closed(struct exchange *x, bool delivered)
+{
+    exchange_closed_fn fn = x->closed;
+
+    x->closed = NULL;
+    forget_awaiting(x);
+    if (fn)
+        fn(x->closed_ctx, delivered);
+}
+
+static bool conn_closed(const struct server_conn *c)
+{
+    struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
+
+    return c->gone || (!c->shut && poll(&p, 1, 0) != 0);
+}
+
+bool exchange_peer_gone(const struct exchange *x)
+{
+    return conn_closed(x->conn);
+}
+
+void exchange_settle(struct exchange *x, struct str key_start)
+{
+    for (struct server_conn *c = x->conn->server->conns; c; c = c->next) {
+        if (server_noted(c) && str_starts(c->note.key, key_start))
+            server_look(c);
+    }
+}
+
+bool exchange_under_way(const struct exchange *x, struct str key)
+{
+    for (const struct server_conn *c = x->conn->server->conns; c; c = c->next) {
+        if (server_noted(c) && str_eq(c->note.key, key) && !conn_closed(c))
+            return true;
+    }
+    return false;
+}
+
+static void on_wait_end(struct loop_timer *t)
+{
+    exchange_again(CONTAINER_OF(t, struct exchange, wait_end));
+}
+
+/* The first that came looks first. */
+bool exchange_await(struct exchange *x, const struct exchange_wait *w)
+{
+    struct exchange **at = &x->conn->server->awaiting;
+    uint64_t now_ms = clock_ms();
+
+    if (x->wait_until_ms == 0)
+        x->wait_until_ms = w->max_ms ? now_ms + w->max_ms : UINT64_MAX;
+    if (now_ms >= x->wait_until_ms)
+        return false;
+    while (*at)
+        at = &(*at)->next_awaiting;
+    *at = x;
+    x->next_awaiting = NULL;
+    x->settled = false;
+    x->wait = *w;
+    if (w->max_ms)
+        loop_timer_set(x->conn->server->loop, &x->wait_end, x->wait_until_ms - now_ms, on_wait_end);
+    return true;
+}
+
+void exchange_again(struct exchange *x)
+{
+    forget_awaiting(x);
+    x->wait.again(x->wait.ctx);
+}
+
+/* The answer's last byte is in the kernel. */
+static void on_sent(struct server_conn *c, bool delivered)
+{
+    c->sent = true;
+    if (c->confirms)
+        server_look(c);
+    else if (delivered)
+        server_settle(c, true);
+}
+
+/* The request's pool is going: either all is sent or the connection has broken. */
+static void exchange_dispose(void *p)
+{
+    struct exchange *x = p;
+    bool sent = x->final && !x->failing;
+    bool delivered = sent && !conn_closed(x->conn);
+
+    CHECK(!x->held); /* libh2o reads nothing while a handler waits, so it does not close either */
+    x->conn->server->busy--;
+    if (sent)
+        on_sent(x->conn, delivered);
+    x->conn->exchange = NULL;
+    tell_closed(x, delivered);
+    buf_done(&x->waiting);
+    buf_done(&x->flying);
+    if (x->conn->server->draining)
+        server_announce(x->conn);
+}
+
+static void pump(struct exchange *x)
+{
+    h2o_iovec_t v;
+    struct buf empty = {0};
+
+    if (x->sending || x->final)
+        return;
+    if (x->failing) {
+        x->final = true;
+        h2o_send(x->req, NULL, 0, H2O_SEND_STATE_ERROR);
+        return;
+    }
+    if (x->waiting.len == 0 && !x->ending)
+        return;
+    buf_done(&x->flying);
+    x->flying = x->waiting;
+    x->waiting = empty;
+    v = h2o_iovec_init(x->flying.p, x->flying.len);
+    x->sending = true;
+    x->final = x->ending;
+    h2o_send(x->req, &v, v.len > 0 ? 1 : 0,
+             x->ending ? H2O_SEND_STATE_FINAL : H2O_SEND_STATE_IN_PROGRESS);
+}
+
+/* `more` adds bytes through exchange_send, which may call back here: one at a time. */
+static void pull(struct exchange *x)
+{
+    if (!x->more || x->pulling)
+        return;
+    x->pulling = true;
+    while (!x->ending && !x->failing && x->waiting.len < EXCHANGE_WINDOW) {
+        size_t before = x->waiting.len;
+
+        x->more(x->more_ctx);
+        if (x->waiting.len == before) /* nothing to say yet: it pulls again itself, or is sent */
+            break;
+    }
+    x->pulling = false;
+}
+
+/* Tells an owner who waits for room. */
+static void tell_room(struct exchange *x)
+{
+    exchange_more_fn fn = x->room;
+
+    if (!fn || x->waiting.len >= EXCHANGE_WINDOW || x->ending || x->failing)
+        return;
+    x->room = NULL;
+    fn(x->room_ctx);
+}
+
+static void on_proceed(h2o_generator_t *g, h2o_req_t *req)
+{
+    struct exchange *x = (struct exchange *)(void *)g;
+
+    (void)req;
+    x->sending = false;
+    tell_room(x);
+    pull(x);
+    pump(x);
+}
+
+/* libh2o gives the answer up; exchange_dispose follows. */
+static void on_stop(h2o_generator_t *g, h2o_req_t *req)
+{
+    struct exchange *x = (struct exchange *)(void *)g;
+
+    (void)req;
+    x->failing = true;
+}
+
+struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
+{
+    struct exchange *x = h2o_mem_alloc_shared(&req->pool, sizeof(*x), exchange_dispose);
+
+    *x = (struct exchange){
+        .generator = {on_proceed, on_stop},
+        .req = req,
+        .conn = conn,
+    };
+    conn->exchange = x;
+    server_settle(conn, conn->sent); /* a next request: the last answer had arrived */
+    conn->sent = false;
+    conn->confirms = exchange_header(x, HTTP1_CONFIRMS).p != NULL;
+    /* libh2o looks only when it reads the head. A peer that confirms has still to do so, and closes
+     * then, for it was told. */
+    if (conn->announced || conn->server->draining)
+        req->http1_is_persistent = conn->confirms;
+    conn->server->busy++;
+    return x;
+}
+
+static const char *reason_of(int status)
+{
+    static const struct {
+        int status;
+        const char *reason;
+    } reasons[] = {
+        {200, "OK"},
+        {204, "No Content"},
+        {400, "Bad Request"},
+        {401, "Unauthorized"},
+        {403, "Forbidden"},
+        {404, "Not Found"},
+        {405, "Method Not Allowed"},
+        {409, "Conflict"},
+        {410, "Gone"},
+        {422, "Unprocessable Content"},
+        {426, "Upgrade Required"},
+        {429, "Too Many Requests"},
+        {500, "Internal Server Error"},
+        {502, "Bad Gateway"},
+        {503, "Service Unavailable"},
+        {504, "Gateway Timeout"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(reasons); i++) {
+        if (reasons[i].status == status)
+            return reasons[i].reason;
+    }
+    return "Other";
+}
+
+void exchange_note(struct exchange *x, const struct exchange_note *note)
+{
+    struct server_conn *c = x->conn;
+
+    CHECK(note->key.len <= sizeof(c->note_key) && !server_noted(c));
+    memcpy(c->note_key, note->key.p, note->key.len);
+    c->note = *note;
+    c->note.key.p = c->note_key;
+}
+
+static void begin(struct exchange *x, int status, const char *content_type)
+{
+    CHECK(!x->begun);
+    x->begun = true;
+    x->req->res.status = status;
+    x->req->res.reason = reason_of(status);
+    if (content_type)
+        h2o_add_header(&x->req->pool, &x->req->res.headers, H2O_TOKEN_CONTENT_TYPE, NULL,
+                       content_type, strlen(content_type));
+    h2o_start_response(x->req, &x->generator);
+}
+
+void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body)
+{
+    bool bare = status == 204 || str_eq_c(exchange_method(x), "HEAD");
+
+    x->req->res.content_length = status == 204 ? SIZE_MAX : body.len;
+    begin(x, status, status == 204 ? NULL : content_type);
+    if (!bare)
+        buf_add_str(&x->waiting, body);
+    x->ending = true;
+    pump(x);
+}
+
+void exchange_start(struct exchange *x, const char *content_type)
+{
+    begin(x, 200, content_type);
+    x->sending = true;
+    h2o_send(x->req, NULL, 0, H2O_SEND_STATE_IN_PROGRESS);
+}
+
+bool exchange_started(const struct exchange *x)
+{
+    return x->begun;
+}
+
+void exchange_send(struct exchange *x, struct buf *bytes)
+{
+    if (x->waiting.len == 0) {
+        struct buf spare = x->waiting;
+
+        x->waiting = *bytes;
+        *bytes = spare;
+    } else {
+        buf_add(&x->waiting, bytes->p, bytes->len);
+    }
+    buf_clear(bytes);
+    pump(x);
+}
+
+void exchange_on_room(struct exchange *x, exchange_more_fn room, void *ctx)
+{
+    x->room = room;
+    x->room_ctx = ctx;
+}
+
+void exchange_pull(struct exchange *x, exchange_more_fn more, void *ctx)
+{
+    x->more = more;
+    x->more_ctx = ctx;
+    pull(x);
+    pump(x);
+}
+
+size_t exchange_waiting(const struct exchange *x)
+{
+    return x->waiting.len + (x->sending ? x->flying.len : 0);
+}
+
+void exchange_end(struct exchange *x)
+{
+    x->ending = true;
+    pump(x);
+}
+
+void exchange_fail(struct exchange *x)
+{
+    x->failing = true;
+    x->req->http1_is_persistent = 0;
+    if (!x->pulling)
+        pump(x); /* x may be gone now */
+}
+
+void exchange_hand_back(struct exchange *x)
+{
+    CHECK(!x->begun);
+    x->closed = NULL;
+    server_announce(x->conn);
+    (void)shutdown(x->conn->fd, SHUT_WR);
+    exchange_reply(x, 499, "text/plain", STR("")); /* goes nowhere */
+}
+
+/* Ends what can be ended of an exchange without a peer. */
+static void end_lonely(struct exchange *x)
+{
+    x->req->http1_is_persistent = 0;
+    if (x->final)
+        return;
+    if (!x->begun) {
+        exchange_reply(x, 499, "text/plain", STR(""));
+        return;
+    }
+    x->failing = true;
+    pump(x);
+}
+
+void exchange_abandon(struct exchange *x)
+{
+    tell_closed(x, false);
+    if (x->held)
+        x->abandoned = true;
+    else
+        end_lonely(x);
+}
+
+void exchange_hold(struct exchange *x)
+{
+    CHECK(!x->held);
+    x->held = true;
+}
+
+void exchange_let(struct exchange *x)
+{
+    x->held = false;
+    if (x->abandoned)
+        end_lonely(x);
+}

@@ -1,0 +1,111 @@
+/*
+ * struct exchange: one HTTP request and its answer. Made by the server, given to the handler, and
+ * dead as soon as the answer was ended (reply, end, fail) or `closed` was called, whichever comes
+ * first; only `closed` may follow after an end. Answers are sent with backpressure: bytes that the
+ * client does not take yet wait here, exchange_waiting tells how many.
+ */
+#ifndef RG_SERVE_EXCHANGE_H
+#define RG_SERVE_EXCHANGE_H
+
+#include <stdbool.h>
+
+#include "common/base/buf.h"
+#include "common/base/str.h"
+
+enum { EXCHANGE_WINDOW = 256 << 10, EXCHANGE_NOTE_MAX = 160 };
+
+struct exchange;
+struct presented;
+
+/* All borrowed until the answer has ended. Header names in lower case. */
+struct str exchange_method(const struct exchange *x);
+struct str exchange_path(const struct exchange *x);  /* raw bytes, without the query */
+struct str exchange_query(const struct exchange *x); /* behind the '?', may be empty */
+struct str exchange_body(const struct exchange *x);
+struct str exchange_authority(const struct exchange *x);                /* the Host header */
+struct str exchange_header(const struct exchange *x, const char *name); /* absent: p NULL */
+
+/* Adds the keys that the request shows. */
+void exchange_keys(const struct exchange *x, struct presented *to);
+
+/* Another thread reads the request: it stays where it is until it is let go, also when its peer
+ * leaves, which `closed` tells at once. Hold once. */
+void exchange_hold(struct exchange *x);
+
+/* x may be gone then. */
+void exchange_let(struct exchange *x);
+
+/* A header of the answer, before it starts. The name is a literal, the value is copied. */
+void exchange_set_header(struct exchange *x, const char *name, struct str value);
+
+/* Called once when the exchange is over: delivered when the last byte was taken by a client that
+ * is still there. May come at any time after exchange_watch, also before the answer has begun. */
+typedef void (*exchange_closed_fn)(void *ctx, bool delivered);
+void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx);
+
+/* Bytes that are all in the kernel may still be lost with the peer, or be held by it. An answer has
+ * arrived when the client has been given it: a peer that confirms (HTTP1_CONFIRMS) has said so or
+ * sends a next request; of another one it must do that the kernel took the last byte while the peer
+ * was there. */
+struct exchange_note {
+    struct str key;                             /* at most EXCHANGE_NOTE_MAX bytes; copied */
+    void (*arrived)(void *ctx, struct str key); /* never when it is lost */
+    void (*drop)(void *ctx);                    /* after that, or when it is lost; or NULL */
+    void *ctx;
+};
+
+/* Before the end of the answer. */
+void exchange_note(struct exchange *x, const struct exchange_note *note);
+
+/* Tells now of answers whose key begins so and that have arrived though the loop has not come to
+ * it. x is any exchange of the server. */
+void exchange_settle(struct exchange *x, struct str key_start);
+
+/* Whether an answer with this key is under way on a connection that lives: it will have arrived or
+ * be lost. */
+bool exchange_under_way(const struct exchange *x, struct str key);
+
+/* Calls `again` once, when an answer under way whose key begins so has arrived or was lost, or when
+ * x has waited for that long in all (0: no limit): who reads slowly holds nobody up for ever.
+ * False: it has. Not when x closes before. key_start is borrowed until then. */
+typedef void (*exchange_again_fn)(void *ctx);
+
+struct exchange_wait {
+    struct str key_start;
+    uint64_t max_ms;
+    exchange_again_fn again;
+    void *ctx;
+};
+
+bool exchange_await(struct exchange *x, const struct exchange_wait *w);
+
+/* Whether the peer has left, asked of the kernel now: it may know before the loop does. */
+bool exchange_peer_gone(const struct exchange *x);
+
+/* The whole answer at once; body is copied. */
+void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body);
+
+/* A streamed answer (200): head now, then bytes, then end. exchange_send empties `bytes`. */
+void exchange_start(struct exchange *x, const char *content_type);
+bool exchange_started(const struct exchange *x);
+void exchange_send(struct exchange *x, struct buf *bytes);
+size_t exchange_waiting(const struct exchange *x);
+
+/* Calls `more` now and whenever less than a window of bytes is waiting, until the end: for answers
+ * that are made piece by piece. */
+typedef void (*exchange_more_fn)(void *ctx);
+void exchange_pull(struct exchange *x, exchange_more_fn more, void *ctx);
+
+void exchange_end(struct exchange *x);
+
+/* Calls `room` once, when less than a window of bytes is waiting. */
+void exchange_on_room(struct exchange *x, exchange_more_fn room, void *ctx);
+
+/* While draining: nothing was done about the request that cannot be done again by the worker's
+ * successor. Closes without an answer, upon which the router asks that one. */
+void exchange_hand_back(struct exchange *x);
+
+/* Ends a started answer visibly broken: the connection closes without the last chunk. */
+void exchange_fail(struct exchange *x);
+
+#endif

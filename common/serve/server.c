@@ -1,0 +1,392 @@
+#include "common/serve/server.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/net/http1.h"
+#include "common/serve/server_internal.h"
+
+enum { ACCEPT_BATCH = 16, PAUSE_MS = 100 };
+
+enum { PATIENCE_MS = 5000 }; /* of a drain, with peers that keep connections open */
+
+enum { REQUEST_TIMEOUT_MS = 3600 * 1000 }; /* the router keeps the real deadlines */
+
+/* The handler that libh2o calls; holds the way back to us. */
+struct server_entry {
+    h2o_handler_t super;
+    struct server *server;
+};
+
+static struct server_conn *conn_of(h2o_req_t *req)
+{
+    return req->conn->callbacks->get_socket(req->conn)->on_close.data;
+}
+
+static void note_turn(struct server *s)
+{
+    if (s->turn_us == 0)
+        s->turn_us = clock_us();
+}
+
+static int on_request(h2o_handler_t *self, h2o_req_t *req)
+{
+    struct server *s = ((struct server_entry *)(void *)self)->server;
+    struct exchange *x = exchange_new(conn_of(req), req);
+
+    note_turn(s);
+    s->handler(s->handler_ctx, x);
+    return 0;
+}
+
+/* Whether bytes have come that are no request at hand: in the socket, or read by libh2o. `empty`:
+ * the empty line of a confirmation counts, too. */
+static bool server_has_input(const struct server_conn *c, bool empty)
+{
+    static const struct str line = STR_LIT("\r\n");
+    /* A request that is being disposed of still lies there. */
+    struct str had = str_of(c->sock->input->bytes, c->exchange ? 0 : c->sock->input->size);
+    char peek[3];
+    ssize_t n = recv(c->fd, peek, sizeof(peek), MSG_PEEK | MSG_DONTWAIT);
+    struct str waits = str_of(peek, n > 0 ? (size_t)n : 0);
+
+    if (empty)
+        return had.len > 0 || waits.len > 0;
+    if (str_eq(had, line))
+        return waits.len > 0;
+    return had.len > 0 || (waits.len > 0 && !str_eq(waits, line));
+}
+
+/* Those who waited for it look again; each may wait once more. */
+static void on_settled(struct loop_task *t)
+{
+    struct server *s = CONTAINER_OF(t, struct server, settled);
+    struct exchange *x = s->awaiting;
+
+    while (x) {
+        if (x->settled) {
+            exchange_again(x);
+            x = s->awaiting; /* others may have gone meanwhile */
+        } else {
+            x = x->next_awaiting;
+        }
+    }
+}
+
+static void tell_awaiting(struct server *s, struct str key)
+{
+    for (struct exchange *x = s->awaiting; x; x = x->next_awaiting) {
+        if (!str_starts(key, x->wait.key_start))
+            continue;
+        x->settled = true;
+        loop_task_post(s->loop, &s->settled, on_settled);
+    }
+}
+
+void server_settle(struct server_conn *c, bool arrived)
+{
+    struct exchange_note note = c->note;
+
+    if (!server_noted(c))
+        return;
+    c->note = (struct exchange_note){0};
+    if (arrived)
+        note.arrived(note.ctx, note.key);
+    if (note.drop)
+        note.drop(note.ctx);
+    tell_awaiting(c->server, note.key);
+}
+
+void server_look(struct server_conn *c)
+{
+    if (server_noted(c) && c->sent && c->confirms && server_has_input(c, true))
+        server_settle(c, true);
+}
+
+static void on_watch(struct loop_io *io, unsigned events)
+{
+    struct server_conn *c = CONTAINER_OF(io, struct server_conn, watch);
+
+    if (events & LOOP_IN)
+        server_look(c);
+    if (!(events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR)))
+        return;
+    if (c->gone || c->shut)
+        return; /* shut by ourselves: requests that lay in the socket are still served */
+    c->gone = true;
+    if (c->exchange)
+        exchange_abandon(c->exchange);
+}
+
+/* libh2o has closed the descriptor (so the kernel has dropped the watch as well). */
+static void on_conn_closed(void *data)
+{
+    struct server_conn *c = data;
+
+    loop_forget(c->server->loop, &c->watch);
+    server_settle(c, false);
+    c->server->n_conns--;
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        c->server->conns = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    free(c);
+}
+
+static void conn_open(struct server *s, h2o_socket_t *sock)
+{
+    struct server_conn *c = mem_zalloc(sizeof(*c));
+    struct err e = {0};
+
+    c->server = s;
+    c->fd = h2o_socket_get_fd(sock);
+    c->sock = sock;
+    c->next = s->conns;
+    if (c->next)
+        c->next->prev = c;
+    s->conns = c;
+    s->n_conns++;
+    sock->on_close.cb = on_conn_closed;
+    sock->on_close.data = c;
+    if (loop_add(s->loop, &c->watch, c->fd, LOOP_IN | LOOP_RDHUP, on_watch, &e))
+        log_warn(NULL, "cannot watch a connection", LOG_T("error", e.text));
+    h2o_accept(&s->accept, sock);
+}
+
+static void on_accept(h2o_socket_t *listener, const char *err);
+
+static void on_pause_end(struct loop_timer *t)
+{
+    struct server *s = CONTAINER_OF(t, struct server, pause);
+
+    for (size_t i = 0; i < s->n_listeners; i++)
+        h2o_socket_read_start(s->listeners[i], on_accept);
+}
+
+/* Too many connections, or no descriptors: what waits in the sockets' queues stays there for a
+ * moment, and peers are asked to close what they keep idle. */
+static void pause_accepting(struct server *s)
+{
+    for (size_t i = 0; i < s->n_listeners; i++)
+        h2o_socket_read_stop(s->listeners[i]);
+    loop_timer_set(s->loop, &s->pause, PAUSE_MS, on_pause_end);
+    for (struct server_conn *c = s->conns; c; c = c->next) {
+        if (!c->exchange)
+            server_announce(c);
+    }
+}
+
+static void on_accept(h2o_socket_t *listener, const char *err)
+{
+    struct server *s = listener->data;
+
+    if (err)
+        return;
+    note_turn(s);
+    for (int i = 0; i < ACCEPT_BATCH; i++) {
+        h2o_socket_t *sock = NULL;
+
+        errno = EMFILE;
+        if (s->n_conns < s->opt.max_connections)
+            sock = h2o_evloop_socket_accept(listener);
+        if (sock)
+            conn_open(s, sock);
+        else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            pause_accepting(s);
+        if (!sock)
+            return;
+    }
+}
+
+static void on_inner(h2o_socket_t *sock, const char *err)
+{
+    struct server *s = sock->data;
+
+    (void)err;
+    note_turn(s);
+    (void)loop_poll(s->loop, 0);
+}
+
+static void setup_conf(struct server *s)
+{
+    h2o_hostconf_t *host;
+    h2o_pathconf_t *path;
+    struct server_entry *entry;
+
+    h2o_config_init(&s->conf);
+    s->conf.server_name = h2o_iovec_init(NULL, 0);
+    s->conf.http1.upgrade_to_http2 = 0;
+    s->conf.http1.req_timeout = REQUEST_TIMEOUT_MS;
+    s->conf.max_request_entity_size = s->opt.max_body_bytes;
+    h2o_socket_buffer_mmap_settings.threshold = SIZE_MAX; /* no temporary files */
+    host = h2o_config_register_host(&s->conf, h2o_iovec_init(H2O_STRLIT("default")), 65535);
+    path = h2o_config_register_path(host, "/", 0);
+    entry = (struct server_entry *)(void *)h2o_create_handler(path, sizeof(*entry));
+    entry->super.on_req = on_request;
+    entry->server = s;
+}
+
+int server_new(struct loop *loop, const struct server_options *o, server_handler_fn handler,
+               void *ctx, struct server **ret, struct err *e)
+{
+    struct server *s;
+
+    if (loop_embed(loop, e))
+        return -1;
+    s = mem_zalloc(sizeof(*s));
+    s->loop = loop;
+    s->opt = *o;
+    s->handler = handler;
+    s->handler_ctx = ctx;
+    setup_conf(s);
+    s->evloop = h2o_evloop_create();
+    h2o_context_init(&s->ctx, s->evloop, &s->conf);
+    s->accept = (h2o_accept_ctx_t){.ctx = &s->ctx, .hosts = s->conf.hosts};
+    s->inner = h2o_evloop_socket_create(s->evloop, dup(loop_fd(loop)), H2O_SOCKET_FLAG_DONT_READ);
+    s->inner->data = s;
+    h2o_socket_read_start(s->inner, on_inner);
+    *ret = s;
+    return 0;
+}
+
+void server_limit_bodies(struct server *s, size_t max_bytes)
+{
+    s->conf.max_request_entity_size = max_bytes;
+}
+
+void server_listen(struct server *s, int fd)
+{
+    h2o_socket_t *l;
+
+    if (s->draining)
+        return;
+    l = h2o_evloop_socket_create(s->evloop, dup(fd), H2O_SOCKET_FLAG_DONT_READ);
+    l->data = s;
+    s->listeners = mem_realloc_array(s->listeners, s->n_listeners + 1, sizeof(l));
+    s->listeners[s->n_listeners++] = l;
+    if (!loop_timer_active(&s->pause))
+        h2o_socket_read_start(l, on_accept);
+}
+
+/* How long a turn of libh2o's loop, asked for at called_us, has held the thread. Our callbacks know
+ * when they came; what libh2o did before them (it reads and parses) shows only in whole
+ * milliseconds, since it notes the end of its wait so. */
+static uint64_t held_us(const struct server *s, uint64_t called_us)
+{
+    uint64_t now_us = clock_us();
+    uint64_t seen_us = s->turn_us ? now_us - s->turn_us : 0;
+    uint64_t woken_us = (h2o_now(s->evloop) + 1) * 1000;
+    uint64_t wall_us = clock_read_us(CLOCK_REALTIME);
+
+    if (wall_us > woken_us + seen_us && wall_us - woken_us <= now_us - called_us)
+        return wall_us - woken_us;
+    return seen_us;
+}
+
+void server_run(struct server *s)
+{
+    while (!s->stop) {
+        uint64_t called_us = clock_us(), us;
+
+        s->turn_us = 0;
+        (void)h2o_evloop_run(s->evloop, INT32_MAX);
+        us = held_us(s, called_us);
+        if (us > 0)
+            loop_held(s->loop, us);
+    }
+}
+
+void server_stop(struct server *s)
+{
+    s->stop = true;
+}
+
+void server_announce(struct server_conn *c)
+{
+    static const char line[] = "HTTP/1.1 199 Retiring\r\n\r\n";
+
+    _Static_assert(HTTP1_RETIRING == 199, "the line names it");
+    /* Nothing of ours is being written here, so the socket takes it whole or is broken. */
+    if (!c->announced)
+        (void)send(c->fd, line, sizeof(line) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    c->announced = true;
+}
+
+/* Of a peer that does not heed the announcement. What already lies in the socket is served; its
+ * next write fails, which tells it that nothing was acted on. */
+static void shut(struct server_conn *c)
+{
+    if (c->shut)
+        return;
+    c->shut = true;
+    (void)shutdown(c->fd, SHUT_RD);
+}
+
+void server_drain(struct server *s)
+{
+    if (s->draining)
+        return;
+    s->draining = true;
+    s->patience_until_ms = clock_ms() + PATIENCE_MS;
+    /* Not h2o_context_request_shutdown: that starts HTTP/2 timers which keep the context busy. */
+    s->ctx.shutdown_requested = 1;
+    for (size_t i = 0; i < s->n_listeners; i++)
+        h2o_socket_close(s->listeners[i]);
+    s->n_listeners = 0;
+    loop_timer_stop(s->loop, &s->pause);
+    for (struct server_conn *c = s->conns; c; c = c->next) {
+        if (!c->exchange)
+            server_announce(c);
+    }
+}
+
+size_t server_busy(struct server *s)
+{
+    bool patient = s->draining && clock_ms() < s->patience_until_ms;
+    size_t waiting = 0;
+
+    for (struct server_conn *c = s->draining ? s->conns : NULL; c; c = c->next) {
+        if (c->exchange)
+            continue;
+        if (patient || server_has_input(c, false))
+            waiting++;
+        else
+            shut(c);
+    }
+    return s->busy + waiting;
+}
+
+/* Gives libh2o a few turns to notice that all its connections were shut. */
+static void close_all(struct server *s)
+{
+    for (struct server_conn *c = s->conns; c; c = c->next)
+        (void)shutdown(c->fd, SHUT_RDWR);
+    for (int i = 0; i < 8 && s->conns; i++)
+        (void)h2o_evloop_run(s->evloop, 1);
+}
+
+void server_free(struct server *s)
+{
+    h2o_multithread_queue_t *queue;
+
+    if (!s)
+        return;
+    server_drain(s);
+    close_all(s);
+    h2o_socket_close(s->inner);
+    (void)h2o_evloop_run(s->evloop, 0);
+    loop_task_cancel(s->loop, &s->settled);
+    queue = s->ctx.queue;
+    h2o_context_dispose(&s->ctx);
+    free(queue); /* 2.2.5 destroys it and keeps the memory */
+    h2o_evloop_destroy(s->evloop);
+    h2o_config_dispose(&s->conf);
+    free(s->listeners);
+    free(s);
+}

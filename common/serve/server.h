@@ -1,0 +1,53 @@
+/*
+ * struct server: the worker's HTTP/1.1 server on inherited listening sockets, made of libh2o
+ * 2.2.5, and the drive of the worker's own loop: its epoll descriptor sits in libh2o's loop as one
+ * readable socket, so engine connections, timers and pipes run between requests.
+ *
+ * The router in front has cleaned all framing; bodies arrive whole. libh2o forgets a connection
+ * while its handler waits, so every accepted descriptor is also watched for EPOLLRDHUP in the
+ * worker's own loop, from accept to close: a client that leaves is seen at once, whatever the
+ * exchange is doing. server.c and exchange.c are the only files that include h2o.h.
+ */
+#ifndef RG_SERVE_SERVER_H
+#define RG_SERVE_SERVER_H
+
+#include "common/base/err.h"
+#include "common/os/loop.h"
+#include "common/serve/exchange.h"
+
+struct server;
+
+struct server_options {
+    size_t max_body_bytes;  /* the router refused longer ones already */
+    size_t max_connections; /* more wait in the socket's queue */
+};
+
+typedef void (*server_handler_fn)(void *ctx, struct exchange *x);
+
+/* Takes `loop` in (loop_embed). */
+int server_new(struct loop *loop, const struct server_options *o, server_handler_fn handler,
+               void *ctx, struct server **ret, struct err *e);
+
+/* Another limit for bodies that begin from now on. */
+void server_limit_bodies(struct server *s, size_t max_bytes);
+
+/* Accepts from fd (unix or TCP, non-blocking, listening), which stays the caller's. */
+void server_listen(struct server *s, int fd);
+
+/* Turns both loops until server_stop. */
+void server_run(struct server *s);
+void server_stop(struct server *s);
+
+/* No new connections: the listener is left alone. Answers say "Connection: close" (not to peers
+ * that confirm: they close after that), and peers are told to begin no further request on idle
+ * connections; what they have begun is served. */
+void server_drain(struct server *s);
+
+/* Exchanges that are not answered to the last byte. While draining: also requests that have not
+ * come whole, and for 5 s connections that the peer has not closed; later those are shut. */
+size_t server_busy(struct server *s);
+
+/* Closes all connections; waiting exchanges see `closed`. */
+void server_free(struct server *s);
+
+#endif

@@ -1,0 +1,102 @@
+/*
+ * What server.c and exchange.c share: connections and exchanges with their libh2o halves.
+ */
+#ifndef RG_SERVE_SERVER_INTERNAL_H
+#define RG_SERVE_SERVER_INTERNAL_H
+
+#include <netinet/in.h>
+
+#include <h2o.h>
+
+#include "common/serve/server.h"
+
+/* One accepted connection; lives from accept to the close of its descriptor. */
+struct server_conn {
+    struct server *server;
+    struct server_conn *next, *prev;
+    struct loop_io watch; /* EPOLLRDHUP, edge-triggered */
+    int fd;
+    h2o_socket_t *sock;        /* libh2o's; its input holds what of a request was read so far */
+    bool gone;                 /* the peer will send no more */
+    bool announced;            /* told that the server drains */
+    bool shut;                 /* we read no more: the server drains */
+    bool confirms;             /* the peer says what its client has been given */
+    bool sent;                 /* the last answer went out to its last byte */
+    struct exchange_note note; /* of the last answer */
+    char note_key[EXCHANGE_NOTE_MAX];
+    struct exchange *exchange; /* the request at hand, or NULL */
+};
+
+struct server {
+    struct loop *loop;
+    struct server_options opt;
+    server_handler_fn handler;
+    void *handler_ctx;
+    h2o_globalconf_t conf;
+    h2o_context_t ctx;
+    h2o_accept_ctx_t accept;
+    h2o_evloop_t *evloop;
+    h2o_socket_t **listeners;
+    size_t n_listeners;
+    h2o_socket_t *inner;
+    struct server_conn *conns;
+    size_t n_conns;
+    struct loop_timer pause; /* of accepting */
+    size_t busy;
+    uint64_t turn_us; /* when the first callback of libh2o's turn came; 0: none yet */
+    bool stop, draining;
+    uint64_t patience_until_ms; /* draining: until then peers are waited for */
+    struct exchange *awaiting;  /* those that wait for answers under way */
+    struct loop_task settled;
+};
+
+/* Lives in the request's memory pool; the pool's end calls exchange_dispose. */
+struct exchange {
+    h2o_generator_t generator; /* first: libh2o hands it back */
+    h2o_req_t *req;
+    struct server_conn *conn;
+    struct buf waiting; /* to be sent */
+    struct buf flying;  /* libh2o reads from it */
+    bool begun, sending, ending, failing, final;
+    bool held;      /* another thread reads the request */
+    bool abandoned; /* meanwhile */
+    exchange_closed_fn closed;
+    void *closed_ctx;
+    exchange_more_fn more;
+    void *more_ctx;
+    bool pulling;          /* inside `more` */
+    exchange_more_fn room; /* once */
+    void *room_ctx;
+    struct exchange_wait wait; /* of those in server->awaiting */
+    bool settled;              /* what it waits for */
+    uint64_t wait_until_ms;    /* 0: it has not waited yet */
+    struct loop_timer wait_end;
+    struct exchange *next_awaiting;
+};
+
+/* While draining, on a connection without an answer under way: asks the peer to begin no further
+ * request on it (HTTP1_RETIRING). One that it has begun is served, and its answer says "Connection:
+ * close", unless the peer confirms: then it closes itself. */
+void server_announce(struct server_conn *c);
+
+/* Whether something is noted of the last answer, and not settled. */
+static inline bool server_noted(const struct server_conn *c)
+{
+    return c->note.arrived != NULL;
+}
+
+/* What was noted is settled: the answer has arrived, or is lost. */
+void server_settle(struct server_conn *c, bool arrived);
+
+/* Settles it if a peer that confirms has done so. */
+void server_look(struct server_conn *c);
+
+struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
+
+/* Takes x off those that await, and lets it look again. */
+void exchange_again(struct exchange *x);
+
+/* The peer has gone: tells the owner and ends what can be ended. */
+void exchange_abandon(struct exchange *x);
+
+#endif

@@ -1,0 +1,309 @@
+#include "common/journal/journal.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/os/loop.h"
+#include "testing.h"
+
+static char dir[64];
+
+static void make_dir(void)
+{
+    (void)snprintf(dir, sizeof(dir), "/tmp/rg-journal-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+}
+
+static void drop_dir(void)
+{
+    char command[128];
+
+    (void)snprintf(command, sizeof(command), "rm -rf %s", dir);
+    cr_assert_eq(system(command), 0); /* NOLINT(cert-env33-c): a fixed text */
+}
+
+/* Replayed records as "id=payload;" */
+static int collect(void *ctx, struct str id, struct str payload, struct err *e)
+{
+    struct buf *out = ctx;
+
+    (void)e;
+    buf_printf(out, "%.*s=%.*s;", (int)id.len, id.p, (int)payload.len, payload.p);
+    return 0;
+}
+
+static struct journal *open_journal(uint64_t segment_bytes, struct buf *replayed)
+{
+    struct journal_options o = {dir, JOURNAL_PROCESS, segment_bytes, 0, NULL};
+    struct journal *j = NULL;
+    struct err e = {0};
+
+    buf_clear(replayed);
+    cr_assert_eq(journal_open(NULL, &o, collect, replayed, &j, &e), 0, "%s", e.text);
+    return j;
+}
+
+static void append(struct journal *j, const char *id, const char *payload)
+{
+    struct err e = {0};
+
+    cr_assert_eq(journal_append(j, str_cstr(id), str_cstr(payload), NULL, NULL, &e), 0, "%s",
+                 e.text);
+}
+
+static void check_replayed(const struct buf *b, const char *want)
+{
+    cr_assert(str_eq_c(buf_str(b), want), "got %.*s want %s", (int)b->len, b->p, want);
+}
+
+static long file_size(const char *name)
+{
+    char path[128];
+    struct stat st;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return stat(path, &st) ? -1 : (long)st.st_size;
+}
+
+TEST(journal, replays_what_was_appended_in_order)
+{
+    struct buf got = {0};
+    struct journal *j;
+
+    make_dir();
+    j = open_journal(0, &got);
+    check_replayed(&got, "");
+    append(j, "w0-a", "one");
+    append(j, "w0-b", "");
+    append(j, "w0-a", "two");
+    journal_close(j);
+    journal_close(open_journal(0, &got));
+    check_replayed(&got, "w0-a=one;w0-b=;w0-a=two;");
+    buf_done(&got);
+    drop_dir();
+}
+
+/* Cuts the last segment to every length and opens: whole records before the cut stay. */
+TEST(journal, repairs_a_tail_torn_at_every_byte)
+{
+    struct buf got = {0};
+    struct journal *j;
+    long before;
+    long whole;
+    char path[128];
+
+    make_dir();
+    j = open_journal(0, &got);
+    append(j, "w0-a", "first");
+    before = file_size("seg-00000001");
+    append(j, "w0-a", "the last record");
+    whole = file_size("seg-00000001");
+    journal_close(j);
+    (void)snprintf(path, sizeof(path), "%s/seg-00000001", dir);
+    for (long cut = whole - 1; cut >= 0; cut--) {
+        struct journal_stats stats;
+
+        cr_assert_eq(truncate(path, cut), 0);
+        j = open_journal(0, &got);
+        check_replayed(&got, cut >= before ? "w0-a=first;" : "");
+        journal_stats(j, &stats);
+        cr_assert_eq(stats.repairs, cut != before && cut != 8, "cut at %ld", cut);
+        append(j, "w0-b", "goes on");
+        journal_close(j);
+        journal_close(open_journal(0, &got));
+        check_replayed(&got, cut >= before ? "w0-a=first;w0-b=goes on;" : "w0-b=goes on;");
+        /* back to the whole file for the next cut */
+        cr_assert_eq(truncate(path, 8), 0);
+        j = open_journal(0, &got);
+        append(j, "w0-a", "first");
+        append(j, "w0-a", "the last record");
+        cr_assert_eq(file_size("seg-00000001"), whole);
+        journal_close(j);
+    }
+    buf_done(&got);
+    drop_dir();
+}
+
+/* A flipped bit anywhere in a record costs that record only. */
+TEST(journal, skips_a_damaged_record_and_reads_on)
+{
+    struct buf got = {0};
+    struct journal *j;
+    long from;
+    long to;
+    char path[128];
+    int fd;
+
+    make_dir();
+    j = open_journal(0, &got);
+    append(j, "w0-a", "one");
+    from = file_size("seg-00000001");
+    append(j, "w0-a", "the damaged record");
+    to = file_size("seg-00000001");
+    append(j, "w0-a", "three");
+    journal_close(j);
+    (void)snprintf(path, sizeof(path), "%s/seg-00000001", dir);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    for (long at = from; at < to; at++) {
+        unsigned char byte;
+        unsigned char flipped;
+
+        cr_assert_eq(pread(fd, &byte, 1, at), 1);
+        flipped = byte ^ (unsigned char)(1u << (at % 8));
+        cr_assert_eq(pwrite(fd, &flipped, 1, at), 1);
+        journal_close(open_journal(0, &got));
+        check_replayed(&got, "w0-a=one;w0-a=three;");
+        cr_assert_eq(pwrite(fd, &byte, 1, at), 1);
+    }
+    (void)close(fd);
+    journal_close(open_journal(0, &got));
+    check_replayed(&got, "w0-a=one;w0-a=the damaged record;w0-a=three;");
+    buf_done(&got);
+    drop_dir();
+}
+
+TEST(journal, rotates_and_compacts)
+{
+    struct buf got = {0};
+    struct journal *j;
+    struct err e = {0};
+    int rc;
+
+    make_dir();
+    j = open_journal(64, &got);
+    append(j, "w0-keep", "kept one");
+    append(j, "w0-gone", "0123456789012345678901234567890123456789");
+    append(j, "w0-gone", "0123456789012345678901234567890123456789");
+    append(j, "w0-keep", "kept two");
+    append(j, "w0-last", "in the open segment");
+    cr_assert_gt(file_size("seg-00000003"), 0);
+    cr_assert_eq(journal_compact(j, true, &e), 0);
+    journal_drop_session(j, STR("w0-gone"));
+    while ((rc = journal_compact(j, true, &e)) == 1)
+        ;
+    cr_assert_eq(rc, 0, "%s", e.text);
+    cr_assert_eq(file_size("seg-00000002"), -1);
+    append(j, "w0-keep", "kept three");
+    journal_close(j);
+    journal_close(open_journal(64, &got));
+    check_replayed(&got, "w0-keep=kept one;w0-keep=kept two;w0-last=in the open segment;"
+                         "w0-keep=kept three;");
+    buf_done(&got);
+    drop_dir();
+}
+
+TEST(journal, removes_what_the_manifest_does_not_name)
+{
+    struct buf got = {0};
+    struct journal *j;
+    char path[128];
+    int fd;
+
+    make_dir();
+    j = open_journal(0, &got);
+    append(j, "w0-a", "one");
+    journal_close(j);
+    (void)snprintf(path, sizeof(path), "%s/seg-00000009", dir);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    cr_assert_geq(fd, 0);
+    (void)close(fd);
+    journal_close(open_journal(0, &got));
+    check_replayed(&got, "w0-a=one;");
+    cr_assert_eq(file_size("seg-00000009"), -1);
+    buf_done(&got);
+    drop_dir();
+}
+
+static void count_durable(void *ctx)
+{
+    (*(int *)ctx)++;
+}
+
+/* Group commit: all callbacks come, in the loop, and none after journal_forget. */
+TEST(journal, power_tells_when_records_are_on_the_disk)
+{
+    struct err e = {0};
+    struct loop *loop = loop_new(&e);
+    struct journal_options o = {dir, JOURNAL_POWER, 0, 0, NULL};
+    struct journal *j = NULL;
+    int durable = 0;
+    int forgotten = 0;
+
+    make_dir();
+    cr_assert_eq(journal_open(loop, &o, NULL, NULL, &j, &e), 0, "%s", e.text);
+    for (int i = 0; i < 20; i++)
+        cr_assert_eq(journal_append(j, STR("w0-a"), STR("x"), count_durable,
+                                    i == 7 ? &forgotten : &durable, &e),
+                     0);
+    cr_assert_eq(durable, 0);
+    journal_forget(j, &forgotten);
+    for (int i = 0; i < 1000 && durable < 19; i++)
+        (void)loop_poll(loop, 100);
+    cr_assert_eq(durable, 19);
+    cr_assert_eq(forgotten, 0);
+    journal_close(j);
+    loop_free(loop);
+    drop_dir();
+}
+
+/* power: what is read at the start is written anew, and appending goes on behind it. */
+TEST(journal, renews_its_last_segment_for_power)
+{
+    struct journal_options o = {dir, JOURNAL_POWER, 0, 0, NULL};
+    struct buf got = {0};
+    struct loop *loop;
+    struct journal *j;
+    struct err e = {0};
+
+    make_dir();
+    loop = loop_new(&e);
+    cr_assert(loop);
+    j = open_journal(0, &got);
+    append(j, "w0-a", "one");
+    append(j, "~", "note");
+    journal_close(j);
+    for (int i = 0; i < 3; i++) {
+        buf_clear(&got);
+        cr_assert_eq(journal_open(loop, &o, collect, &got, &j, &e), 0, "%s", e.text);
+        append(j, "w0-b", "more");
+        journal_close(j);
+    }
+    check_replayed(&got, "w0-a=one;~=note;w0-b=more;w0-b=more;");
+    cr_expect_eq(file_size("seg-00000001"), -1);
+    journal_close(open_journal(0, &got));
+    check_replayed(&got, "w0-a=one;~=note;w0-b=more;w0-b=more;w0-b=more;");
+    loop_free(loop);
+    buf_done(&got);
+    drop_dir();
+}
+
+/* Notes are nobody's and stay: a segment full of them is not rewritten again and again. */
+TEST(journal, compaction_ends_where_notes_are_many)
+{
+    struct buf got = {0};
+    struct journal *j;
+    struct err e = {0};
+    int steps = 0;
+
+    make_dir();
+    j = open_journal(512, &got);
+    append(j, "w0-live", "x");
+    for (int i = 0; i < 30; i++) {
+        append(j, "~", "noted noted");
+        append(j, "w0-gone", "y");
+    }
+    journal_drop_session(j, STR("w0-gone"));
+    for (int thorough = 0; thorough < 2; thorough++)
+        while (journal_compact(j, thorough, &e) == 1 && steps < 1000)
+            steps++;
+    cr_expect_lt(steps, 100);
+    journal_close(j);
+    journal_close(open_journal(512, &got));
+    cr_expect(str_starts(buf_str(&got), STR("w0-live=x;~=noted noted;")));
+    buf_done(&got);
+    drop_dir();
+}

@@ -1,0 +1,161 @@
+/* journal_read: one session's records once more, over several segments and after compaction. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/journal/journal.h"
+#include "common/os/loop.h"
+#include "testing.h"
+
+static int collect(void *ctx, struct str session_id, struct str payload, struct err *e)
+{
+    struct buf *b = ctx;
+
+    (void)session_id;
+    (void)e;
+    buf_add_str(b, payload);
+    buf_add_c(b, ' ');
+    return 0;
+}
+
+static int collect_read(void *ctx, size_t record, struct str payload, struct err *e)
+{
+    (void)record;
+    return collect(ctx, (struct str){0}, payload, e);
+}
+
+static int read_all(struct journal *j, struct str id, struct buf *b, struct err *e)
+{
+    struct journal_reader reader = {collect_read, b};
+    size_t at = 0;
+    int rc = 1;
+
+    while (rc == 1)
+        rc = journal_read(j, id, &at, &reader, e);
+    return rc;
+}
+
+TEST(journal_read, gives_one_sessions_records_in_order)
+{
+    char dir[] = "/tmp/rg-journal-XXXXXX", command[64];
+    struct journal_options o = {.durability = JOURNAL_PROCESS, .segment_bytes = 256};
+    struct loop *loop;
+    struct journal *j;
+    struct buf replayed = {0}, read = {0}, none = {0};
+    struct err e = {0};
+
+    cr_assert(mkdtemp(dir));
+    o.dir = dir;
+    loop = loop_new(&e);
+    cr_assert(loop, "%s", e.text);
+    cr_assert_eq(journal_open(loop, &o, collect, &replayed, &j, &e), 0, "%s", e.text);
+    for (unsigned i = 0; i < 20; i++) {
+        char text[16];
+        int n = snprintf(text, sizeof(text), "%c%u", i % 2 ? 'b' : 'a', i);
+
+        cr_assert_eq(journal_append(j, i % 2 ? STR("w0-b") : STR("w0-a"), str_of(text, (size_t)n),
+                                    NULL, NULL, &e),
+                     0);
+    }
+    cr_expect_eq(read_all(j, STR("w0-a"), &read, &e), 0, "%s", e.text);
+    cr_expect(str_eq_c(buf_str(&read), "a0 a2 a4 a6 a8 a10 a12 a14 a16 a18 "), "%.*s",
+              (int)read.len, read.p);
+    journal_drop_session(j, STR("w0-b"));
+    while (journal_compact(j, true, &e) == 1)
+        ;
+    buf_clear(&read);
+    cr_expect_eq(read_all(j, STR("w0-a"), &read, &e), 0, "%s", e.text);
+    cr_expect(str_eq_c(buf_str(&read), "a0 a2 a4 a6 a8 a10 a12 a14 a16 a18 "), "%.*s",
+              (int)read.len, read.p);
+    cr_expect_eq(read_all(j, STR("w0-b"), &none, &e), 0);
+    cr_expect_eq(none.len, 0);
+    journal_close(j);
+    loop_free(loop);
+    buf_done(&replayed);
+    buf_done(&read);
+    buf_done(&none);
+    (void)snprintf(command, sizeof(command), "rm -r %s", dir);
+    cr_expect_eq(system(command), 0);
+}
+
+static int collect_some(void *ctx, size_t record, struct str payload, struct err *e)
+{
+    struct str *got = ctx;
+
+    (void)e;
+    cr_assert_null(got[record].p);
+    got[record] = str_of(strndup(payload.p, payload.len), payload.len);
+    return 0;
+}
+
+/* Every `step`-th record of the session, backwards; returns how many reads that took. */
+static uint64_t read_some(struct journal *j, unsigned n, unsigned step)
+{
+    struct journal_stats before, after;
+    struct str got[64] = {0};
+    uint32_t records[64];
+    unsigned n_records = 0;
+    struct err e = {0};
+    struct journal_reader reader = {collect_some, got};
+
+    for (unsigned i = n; i > 0; i -= step)
+        records[n_records++] = i - 1;
+    journal_stats(j, &before);
+    cr_assert_eq(journal_read_some(j, STR("w0-a"), records, n_records, &reader, &e), 0, "%s",
+                 e.text);
+    journal_stats(j, &after);
+    for (unsigned i = 0; i < n_records; i++) {
+        char want[16];
+
+        (void)snprintf(want, sizeof(want), "a%u", records[i]);
+        cr_expect(got[i].len == 500 && memcmp(got[i].p, want, strlen(want) + 1) == 0);
+        free((char *)(uintptr_t)got[i].p);
+    }
+    return after.reads - before.reads;
+}
+
+static void append(struct journal *j, struct str id, char letter, unsigned i, size_t size)
+{
+    char text[20000];
+    struct err e = {0};
+
+    memset(text, '.', sizeof(text));
+    (void)snprintf(text, sizeof(text), "%c%u", letter, i);
+    cr_assert_eq(journal_append(j, id, str_of(text, size), NULL, NULL, &e), 0);
+}
+
+TEST(journal_read, adjacent_records_are_one_read)
+{
+    char dir[] = "/tmp/rg-journal-XXXXXX", command[64];
+    struct journal_options o = {.durability = JOURNAL_PROCESS};
+    struct loop *loop;
+    struct journal *j;
+    struct err e = {0};
+    uint32_t none = 1000;
+    struct journal_reader reader = {collect_some, NULL};
+
+    cr_assert(mkdtemp(dir));
+    o.dir = dir;
+    loop = loop_new(&e);
+    cr_assert(loop, "%s", e.text);
+    cr_assert_eq(journal_open(loop, &o, NULL, NULL, &j, &e), 0, "%s", e.text);
+    for (unsigned i = 0; i < 60; i++)
+        append(j, STR("w0-a"), 'a', i, 500);
+    cr_expect_eq(read_some(j, 60, 1), 1);
+    cr_expect_eq(read_some(j, 60, 10), 1); /* little stands between */
+    append(j, STR("w0-b"), 'b', 0, 20000);
+    append(j, STR("w0-a"), 'a', 60, 500);
+    cr_expect_eq(read_some(j, 61, 1), 2);
+    journal_drop_session(j, STR("w0-b"));
+    o.segment_bytes = 1;
+    while (journal_compact(j, true, &e) == 1)
+        ;
+    cr_expect_leq(read_some(j, 61, 1), 2);
+    cr_expect_eq(journal_read_some(j, STR("w0-a"), &none, 1, &reader, &e), -1);
+    journal_close(j);
+    loop_free(loop);
+    (void)snprintf(command, sizeof(command), "rm -r %s", dir);
+    cr_expect_eq(system(command), 0);
+}

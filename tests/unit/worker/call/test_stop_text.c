@@ -1,0 +1,107 @@
+#include "worker/call/stop_text.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "common/base/arena.h"
+#include "testing.h"
+
+/* Feeds text in pieces of n bytes; what came out and, behind a '|', the stop string that was hit.
+ */
+static void run(const char *stops, const char *text, size_t n, const char *want)
+{
+    struct arena a = {0};
+    struct stop_text s;
+    struct buf out = {0};
+    struct err e = {0};
+    const struct json *list = NULL;
+    struct str all = str_cstr(text);
+
+    cr_assert_eq(json_parse(&a, str_cstr(stops), &list, &e), 0);
+    stop_text_init(&s, stop_tree_new(&a, list));
+    for (size_t at = 0; at < all.len; at += n)
+        stop_text_feed(&s, str_sub(all, at, n), &out);
+    stop_text_finish(&s, &out);
+    buf_printf(&out, "|%.*s", (int)s.hit.len, s.hit.p ? s.hit.p : "");
+    cr_assert(str_eq_c(buf_str(&out), want), "%s in pieces of %zu: got %.*s want %s", text, n,
+              (int)out.len, out.p, want);
+    stop_text_done(&s);
+    buf_done(&out);
+    arena_done(&a);
+}
+
+TEST(stop_text, cuts_alike_for_any_pieces)
+{
+    static const char *const cases[][3] = {
+        {"[]", "all of it", "all of it|"},      {"[\"END\"]", "one END two", "one |END"},
+        {"[\"END\"]", "one EN", "one EN|"},     {"[\"END\"]", "ENEND", "EN|END"},
+        {"[\"ab\", \"abc\"]", "xabcd", "x|ab"}, {"[\"zz\", \"b\"]", "aabzz", "aa|b"},
+        {"[\"abcd\", \"bc\"]", "abcd", "a|bc"}, {"[\"bc\", \"abc\"]", "xabc", "x|abc"},
+        {"[\"aab\"]", "aaab", "a|aab"},         {"[\"\\n\\n\"]", "a\nb\n\nc", "a\nb|\n\n"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (size_t n = 1; n <= 12; n++)
+            run(cases[i][0], cases[i][1], n, cases[i][2]);
+    }
+}
+
+/* Only what may become a stop string is held back. */
+TEST(stop_text, holds_no_more_than_it_must)
+{
+    struct arena a = {0};
+    struct stop_text s;
+    struct buf out = {0};
+    struct err e = {0};
+    const struct json *list = NULL;
+
+    cr_assert_eq(json_parse(&a, STR("[\"STOP\"]"), &list, &e), 0);
+    stop_text_init(&s, stop_tree_new(&a, list));
+    stop_text_feed(&s, STR("hello ST"), &out);
+    cr_assert(str_eq_c(buf_str(&out), "hello "));
+    stop_text_feed(&s, STR("x"), &out);
+    cr_assert(str_eq_c(buf_str(&out), "hello STx"));
+    stop_text_done(&s);
+    buf_done(&out);
+    arena_done(&a);
+}
+
+static double feed_s(uint32_t n_stops, uint32_t n_pieces)
+{
+    struct arena a = {0};
+    struct buf json = {0}, out = {0};
+    const struct json *list = NULL;
+    struct stop_text s;
+    struct timespec from, to;
+
+    buf_puts(&json, "[");
+    for (uint32_t i = 0; i < n_stops; i++)
+        buf_printf(&json, "%s\"word %u\"", i ? "," : "", i + 10000);
+    buf_puts(&json, "]");
+    cr_assert_eq(json_parse(&a, buf_str(&json), &list, NULL), 0);
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+    stop_text_init(&s, stop_tree_new(&a, list));
+    for (uint32_t i = 0; i < n_pieces; i++)
+        stop_text_feed(&s, STR("word 1"), &out);
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+    cr_assert(!s.hit.p);
+    stop_text_done(&s);
+    buf_done(&json);
+    buf_done(&out);
+    arena_done(&a);
+    return (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
+}
+
+/* Text beside twice as many stop strings costs at most what making twice as many costs. */
+TEST(stop_text, many_stops_cost_their_number)
+{
+    double one = 1e9, two = 1e9;
+
+    for (int i = 0; i < 20 && (i < 5 || two > one * 2.3); i++) {
+        double x = feed_s(5000, 20000), y = feed_s(10000, 20000);
+
+        one = x < one ? x : one;
+        two = y < two ? y : two;
+    }
+    cr_expect_lt(two, one * 2.3, "%.2f ms, for twice as many %.2f ms", one * 1e3, two * 1e3);
+}

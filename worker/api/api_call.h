@@ -1,0 +1,86 @@
+/*
+ * struct api_call: one HTTP request of the data plane while it is answered: a listener of a model
+ * call and the dialect's writer. It lives until its exchange is over; the model call may live
+ * longer (then it owns the request's memory) or end earlier.
+ */
+#ifndef RG_API_API_CALL_H
+#define RG_API_API_CALL_H
+
+#include "worker/call/work.h"
+#include "worker/dialect/dialect.h"
+#include "worker/service/service.h"
+
+struct api_call;
+
+/* The request has been read, its session is there. */
+typedef void (*call_ready_fn)(struct api_call *c);
+
+struct api_call {
+    struct call_listener listener;
+    struct service *service;
+    struct service_request request; /* until it is read; strings are the exchange's */
+    struct long_work reading;
+    call_ready_fn ready;
+    struct session *held;        /* pinned while the request is read, or NULL */
+    struct turn_count *counting; /* or NULL */
+    struct exchange *x;
+    const struct dialect *dialect;
+    unsigned dialect_label;
+    struct dialect_writer *writer;
+    struct chat_request *req;
+    const struct json *body;
+    struct buf out;
+    struct arena arena; /* of a joined or replayed call; else the model call has it */
+    uint64_t hash[2];
+    uint64_t number;          /* of the call in its session, once known */
+    bool late;                /* a helper has read it: the session may have changed */
+    bool noted;               /* the answer is noted already */
+    bool anew;                /* a new sample, whatever is still under way */
+    struct session *awaiting; /* pinned by api_call_await, or NULL */
+    char request_id[40];
+    char id[ID_TEXT_MAX];
+};
+
+/* Events for a call that is a model call's only listener here; ctx is the call. */
+extern const struct answer_sink api_call_sink;
+
+/* api_call_reading.c: reads the request, in a helper when it is long, finds or makes its session,
+ * and goes on with `ready`; or answers what is wrong with it. */
+void call_read(struct service_request *r, const struct dialect *d, call_ready_fn ready);
+
+/* Reads `body` (in the call's arena) into body and req. */
+int api_call_parse(struct api_call *c, struct str body, struct err *e);
+
+/* Has it answered: by a running model call, a recorded answer, or one of its own, which takes the
+ * arena. c->listener has sink, ctx (the call) and stream. Events may come from inside. */
+void api_call_start(struct api_call *c);
+
+/* Whether its client says that it may have asked before. */
+bool api_call_marked(const struct api_call *c);
+
+/* Calls `again` when an answer to the same request that is under way has arrived or was lost, or
+ * the request has waited too long. False: it has already. The call's session stays in memory until
+ * `again` begins with api_call_awaited. */
+bool api_call_await(struct api_call *c, exchange_again_fn again, void *ctx);
+void api_call_awaited(struct api_call *c);
+
+/* What the writer has made goes out. */
+void api_call_flush(struct api_call *c);
+
+void api_call_free(struct api_call *c);
+
+/* reseed.c: a fresh session for a call whose own is not here, where that may be; its id. -1 and e:
+ * ERR_UNKNOWN_SESSION, ERR_SESSION_ENDED, or there is no room. */
+int call_reseed(struct service_request *r, char ret_id[ID_TEXT_MAX], struct err *e);
+
+/* batch.c: a completion with several prompts. Each is a call of its own, with its own commit, hash
+ * and replay; their answers are one HTTP answer, the choices of prompt k at index k * n. The
+ * prepared call becomes the front: exchange, writer, output. */
+void batch_begin(struct api_call *front);
+
+/* 128 bits over the body without its "stream" and "stream_options" members: clients that lost a
+ * stream repeat the request without one, and mean the same call. parsed: what json_parse made of
+ * body (its keys lie in it). */
+void request_hash(struct str body, const struct json *parsed, uint64_t ret[2]);
+
+#endif

@@ -1,0 +1,255 @@
+/*
+ * A request of the data plane until it is a call: its body is read (by a helper when it is long),
+ * its session found or made, its history brought into the session's form.
+ */
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "worker/api/api_call.h"
+#include "worker/control/handlers.h"
+#include "worker/dialect/regroup.h"
+#include "worker/model/model.h"
+#include "worker/residency/residency.h"
+#include "worker/service/respond.h"
+
+static struct str header_get(const void *ctx, const char *name)
+{
+    return exchange_header(ctx, name);
+}
+
+/* A look into the session for an earlier response. */
+struct past_look {
+    struct api_call *call;
+    struct arena *arena;
+    struct str response_id;
+    const struct json *messages, *asked; /* found, or NULL; messages: or the one message */
+};
+
+static void look_back(void *ctx)
+{
+    struct past_look *l = ctx;
+    bool ended = false;
+    struct session *s = session_find(l->call->service->calls.store, str_cstr(l->call->id), &ended);
+    struct session_past_response past;
+
+    if (!s || !session_find_response(s, l->response_id, &past))
+        return;
+    if (past.asked.p && json_parse(l->arena, past.asked, &l->asked, NULL) != 0)
+        l->asked = NULL;
+    l->messages = session_messages(s, l->arena, l->response_id);
+}
+
+/* A helper has the loop look: sessions are the loop's. */
+static void look(struct past_look *l, void (*fn)(void *ctx))
+{
+    struct api_call *c = l->call;
+
+    if (c->reading.helped)
+        (void)helpers_ask(c->service->calls.helpers, fn, l);
+    else
+        fn(l);
+}
+
+static const struct json *past_response(void *ctx, struct arena *a, struct str response_id,
+                                        const struct json **ret_asked)
+{
+    struct api_call *c = ctx;
+    struct past_look l = {.call = c, .arena = a, .response_id = response_id};
+
+    look(&l, look_back);
+    *ret_asked = l.asked;
+    return l.messages;
+}
+
+static void look_at_one(void *ctx)
+{
+    struct past_look *l = ctx;
+    bool ended = false;
+    const struct session *s =
+        session_find(l->call->service->calls.store, str_cstr(l->call->id), &ended);
+
+    l->messages = s ? session_message(s, l->response_id) : NULL;
+}
+
+static const struct json *past_message(void *ctx, struct str response_id)
+{
+    struct past_look l = {.call = ctx, .response_id = response_id};
+
+    look(&l, look_at_one);
+    return l.messages;
+}
+
+int api_call_parse(struct api_call *c, struct str body, struct err *e)
+{
+    struct dialect_headers headers = {header_get, c->x};
+    struct dialect_past past = {past_response, past_message, c};
+
+    if (json_parse(&c->arena, body, &c->body, e))
+        return -1;
+    if (!json_is(c->body, JSON_OBJECT))
+        return err_set(e, ERR_INVALID, "the body must be a JSON object");
+    c->req = ARENA_NEW(&c->arena, struct chat_request);
+    if (c->dialect->parse(&c->arena, c->body, &headers, &past, c->req, e))
+        return -1;
+    c->req->id_head = c->dialect->id_head;
+    if (!c->req->model.len)
+        c->req->model = str_cstr(model_info(c->service->calls.model)->name);
+    return 0;
+}
+
+/* The session the call belongs to; a fresh one for an unknown id. c->id is filled. */
+static int find_session(struct service_request *r, struct api_call *c, struct err *e)
+{
+    const struct session *s = NULL;
+    bool ended = false;
+
+    if (r->id_valid)
+        s = session_find(r->service->calls.store, r->id, &ended);
+    if (s) {
+        memcpy(c->id, r->id.p, r->id.len);
+        if (session_phase(s) == SESSION_COMPLETED) /* recorded all the same, and said */
+            exchange_set_header(r->x, "Rollgate-Session-Phase", STR("completed"));
+        return session_refuse_foreign(s, e);
+    }
+    if (ended)
+        return err_set(e, ERR_SESSION_ENDED, "the session has ended");
+    return call_reseed(r, c->id, e);
+}
+
+static struct api_call *call_new(struct service_request *r, const struct dialect *d)
+{
+    struct api_call *c = mem_zalloc(sizeof(*c));
+
+    c->service = r->service;
+    c->request = *r;
+    c->x = r->x;
+    c->dialect = d;
+    c->dialect_label = r->dialect;
+    memcpy(c->request_id, r->request_id, sizeof(c->request_id));
+    return c;
+}
+
+static struct str owner_of(const void *ctx, struct str call_id)
+{
+    return session_call_owner(ctx, call_id);
+}
+
+/* The history as the session knows it, where call ids tell. */
+static void regroup(struct api_call *c)
+{
+    bool ended = false;
+    const struct session *s = session_find(c->service->calls.store, str_cstr(c->id), &ended);
+
+    if (s && c->req->chat.messages)
+        c->req->chat.messages =
+            regroup_calls(&c->arena, c->req->chat.messages, (struct regroup_owner){owner_of, s});
+}
+
+/* In a helper, when the body is long: see work.h. The call's arena is this function's meanwhile. */
+static int read_request(struct long_work *w, struct work_tools *tools, struct err *e)
+{
+    struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
+    struct str body = arena_str(&c->arena, exchange_body(c->x));
+
+    (void)tools;
+    if (api_call_parse(c, body, e))
+        return -1;
+    request_hash(body, c->body, c->hash);
+    return 0;
+}
+
+/* What of a request needs its session, after it was read. */
+static int find_place(struct api_call *c, struct err *e)
+{
+    struct service_request *r = &c->request;
+
+    if (c->late && !c->held && r->id_valid && !residency_ready(&c->service->calls, r->id, false))
+        return err_set(e, ERR_OVERLOADED, "the session was just made; ask again");
+    if (find_session(r, c, e))
+        return -1;
+    regroup(c);
+    /* A request that waited in the socket while its client left and tried elsewhere. */
+    if (!c->service->calls.finish_on_disconnect && exchange_peer_gone(c->x))
+        return err_set(e, ERR_CANCELLED, "the client has left");
+    return 0;
+}
+
+static void refuse_call(struct api_call *c, const struct err *e)
+{
+    respond_error(&c->request, c->dialect, e);
+    if (!c->reading.stuck)
+        api_call_free(c);
+}
+
+/* The session stays in memory until the call stands somewhere in it. */
+static void on_read(struct api_call *c, const struct err *given)
+{
+    struct call_env *env = &c->service->calls;
+    struct session *held = c->held;
+    struct err e = {0};
+    int rc = given ? -1 : find_place(c, &e);
+
+    c->held = NULL;
+    if (c->id[0])
+        exchange_set_header(c->x, "Rollgate-Session", str_cstr(c->id));
+    if (rc)
+        refuse_call(c, given ? given : &e);
+    else
+        c->ready(c);
+    if (held)
+        session_unpin(env->store, held);
+}
+
+static void on_helped(struct long_work *w, const struct err *e)
+{
+    struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
+
+    exchange_watch(c->x, NULL, NULL);
+    exchange_let(c->x);
+    c->late = true;
+    on_read(c, e);
+}
+
+static void on_dropped(struct long_work *w)
+{
+    struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
+    struct exchange *x = c->x;
+
+    api_call_free(c);
+    exchange_let(x);
+}
+
+static void on_left(void *ctx, bool delivered)
+{
+    struct api_call *c = ctx;
+
+    (void)delivered;
+    work_drop(&c->reading);
+}
+
+void call_read(struct service_request *r, const struct dialect *d, call_ready_fn ready)
+{
+    struct api_call *c = call_new(r, d);
+    struct err e = {0};
+    bool ended = false;
+    enum work_state state;
+
+    c->ready = ready;
+    if (r->id_valid && r->id.len < sizeof(c->id))
+        memcpy(c->id, r->id.p, r->id.len); /* for previous responses; find_session decides */
+    if (c->id[0])
+        c->held = session_find(r->service->calls.store, str_cstr(c->id), &ended);
+    if (c->held)
+        session_pin(c->held);
+    c->reading.run = read_request;
+    c->reading.done = on_helped;
+    c->reading.drop = on_dropped;
+    state = work_begin(&r->service->calls, &c->reading, str_cstr(c->id),
+                       exchange_body(r->x).len <= WORK_JSON_MAX, &e);
+    if (state != WORK_HELPED) {
+        on_read(c, state == WORK_FAILED ? &e : NULL);
+        return;
+    }
+    exchange_hold(c->x);
+    exchange_watch(c->x, on_left, c);
+}

@@ -1,0 +1,322 @@
+#include "worker/service/service.h"
+
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/proc/presented.h"
+#include "worker/api/inputs.h"
+#include "worker/api/routes.h"
+#include "worker/control/handlers.h"
+#include "worker/control/sibling.h"
+#include "worker/dialect/dialect.h"
+#include "worker/ledger/ledger.h"
+#include "worker/residency/residency.h"
+#include "worker/service/respond.h"
+
+enum { STEP_MIN_MS = 500, EXPIRE_MAX = 1000 /* in one sweep */ };
+
+static bool request_id_fine(struct str id)
+{
+    if (id.len == 0 || id.len > 39)
+        return false;
+    for (size_t i = 0; i < id.len; i++) {
+        char c = id.p[i];
+
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              c == '-' || c == '_' || c == '.'))
+            return false;
+    }
+    return true;
+}
+
+/* The router names requests it has seen; others get a name here. */
+static void name_request(struct service_request *r)
+{
+    struct str given = exchange_header(r->x, "rollgate-request-id");
+
+    if (request_id_fine(given)) {
+        memcpy(r->request_id, given.p, given.len);
+        r->request_id[given.len] = '\0';
+    } else {
+        ids_hex(r->service->calls.ids, r->request_id, 16);
+    }
+    exchange_set_header(r->x, "Rollgate-Request-Id", str_cstr(r->request_id));
+}
+
+/* Splits the path: /sessions/{id}{rest}; a session key names its session for other paths. */
+static void place_request(struct service_request *r)
+{
+    struct str path = exchange_path(r->x);
+    struct str head = STR("/sessions/");
+    uint32_t index;
+
+    r->rest = path;
+    if (str_starts(path, head)) {
+        struct str tail = str_sub(path, head.len, SIZE_MAX);
+        size_t slash = str_find(tail, STR("/"), 0);
+
+        r->id = str_sub(tail, 0, slash == SIZE_MAX ? tail.len : slash);
+        r->rest = str_sub(tail, r->id.len, SIZE_MAX);
+    } else if (r->proof.id.p) {
+        r->id = r->proof.id;
+    }
+    r->id_valid = r->id.p && ids_parse(r->id, &index) == 0;
+}
+
+static int check_scope(const struct service_request *r, unsigned scopes, struct err *e)
+{
+    if (r->scope == KEY_ADMIN && (scopes & SCOPE_A))
+        return 0;
+    if (proof_covers(&r->proof, r->id, e))
+        return -1;
+    if (!(scopes & (1u << r->scope)))
+        return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
+    if (!ledger_serves(&r->service->calls, r->proof.index))
+        return err_set(e, ERR_WRONG_SCOPE, "the key belongs to a session of another worker");
+    return 0;
+}
+
+/* The route, or NULL with e: 404, or 405 when only the method is wrong. */
+static const struct api_route *find_route(const struct routes *routes, struct str method,
+                                          struct str path, struct err *e)
+{
+    (void)err_set(e, ERR_NOT_FOUND, "no such path");
+    for (size_t i = 0; i < routes->n; i++) {
+        if (!str_eq_c(path, routes->at[i].path))
+            continue;
+        if (str_eq_c(method, routes->at[i].method))
+            return &routes->at[i];
+        (void)err_set(e, ERR_METHOD, "the path has no such method");
+    }
+    return NULL;
+}
+
+/* A 405 names the methods that the path has. */
+static void name_methods(struct exchange *x, const struct routes *routes, struct str path)
+{
+    struct buf methods = {0};
+
+    for (size_t i = 0; i < routes->n; i++) {
+        if (str_eq_c(path, routes->at[i].path))
+            buf_printf(&methods, "%s%s", methods.len ? ", " : "", routes->at[i].method);
+    }
+    exchange_set_header(x, "Allow", buf_str(&methods));
+    buf_done(&methods);
+}
+
+static bool in_session(const struct service_request *r)
+{
+    return str_starts(exchange_path(r->x), STR("/sessions/"));
+}
+
+/* Whether the request belongs to the data plane: below a session what no control route has, at the
+ * root everything but the control plane's own folders. */
+static bool is_data_plane(const struct service_request *r, const struct err *e)
+{
+    static const char *const ours[] = {"/sessions", "/admin", "/ui",
+                                       "/health",   "/ready", "/metrics"};
+
+    if (e->kind != ERR_NOT_FOUND)
+        return false;
+    if (in_session(r))
+        return r->rest.len > 0;
+    for (size_t i = 0; i < ARRAY_LEN(ours); i++) {
+        if (str_starts(r->rest, str_cstr(ours[i])))
+            return false;
+    }
+    return true;
+}
+
+/* --- requests for sessions that are not in memory --- */
+
+struct parked_request {
+    struct service *service;
+    struct exchange *x;
+    struct residency_waiter waiter;
+    const struct dialect *dialect; /* of errors; NULL: the control plane's */
+    char request_id[40];
+};
+
+static void on_parked_closed(void *ctx, bool delivered)
+{
+    struct parked_request *p = ctx;
+
+    (void)delivered;
+    residency_leave(&p->waiter);
+    free(p);
+}
+
+/* The session is back: the request begins anew. */
+static void on_back(void *ctx, const struct err *e)
+{
+    struct parked_request *p = ctx;
+    struct exchange *x = p->x;
+    struct service *a = p->service;
+    struct err told = {0};
+
+    exchange_watch(x, NULL, NULL);
+    if (e) {
+        (void)err_set(&told, ERR_INTERNAL, "the session cannot be read back from the journal");
+        respond_error_to(a, x, p->dialect, METRIC_DIALECT_CONTROL, p->request_id, &told);
+    }
+    free(p);
+    if (!e)
+        dispatch_request(a, x);
+}
+
+/* Whether the request must wait for its session's content. Only looks, exports and deletions bring
+ * finalized ones back. */
+static bool park(struct service_request *r, bool control)
+{
+    struct str method = exchange_method(r->x);
+    bool ended = control && (str_eq_c(method, "GET") || str_eq_c(method, "DELETE") ||
+                             str_eq_c(r->rest, "/finalize") || str_eq_c(r->rest, "/samples"));
+    struct parked_request *p;
+
+    if (!r->id_valid || residency_ready(&r->service->calls, r->id, ended))
+        return false;
+    p = mem_zalloc(sizeof(*p));
+    p->service = r->service;
+    p->x = r->x;
+    p->dialect = control ? NULL : dialect_for_path(dialect_path(r->rest));
+    p->waiter.fn = on_back;
+    p->waiter.ctx = p;
+    memcpy(p->request_id, r->request_id, sizeof(p->request_id));
+    residency_wait(&r->service->calls, r->id, &p->waiter);
+    exchange_watch(r->x, on_parked_closed, p);
+    return true;
+}
+
+/* No route of the control plane, and not the data plane's either. */
+static void refuse_place(struct service_request *r, const struct routes *routes, struct err *e)
+{
+    if (r->scope == KEY_NONE)
+        (void)proof_covers(&r->proof, (struct str){0}, e);
+    else if (e->kind == ERR_METHOD)
+        name_methods(r->x, routes, r->rest);
+    respond_error(r, NULL, e);
+}
+
+/* The control plane takes what inputs.def lists and nothing else. */
+static void handle_route(struct service_request *r, const struct api_route *route)
+{
+    struct err e = {0};
+
+    if (inputs_check(route, exchange_query(r->x), exchange_body(r->x), &e))
+        respond_error(r, NULL, &e);
+    else if (!park(r, true))
+        route->handler(r);
+}
+
+static void dispatch(struct service_request *r)
+{
+    struct err e = {0};
+    const struct routes *routes = in_session(r) ? &routes_session : &routes_global;
+    const struct api_route *route = find_route(routes, exchange_method(r->x), r->rest, &e);
+
+    if (r->id_valid)
+        exchange_set_header(r->x, "Rollgate-Session", r->id);
+    if (!route && !is_data_plane(r, &e)) {
+        refuse_place(r, routes, &e);
+        return;
+    }
+    if (check_scope(r, route ? route->scopes : SCOPE_A | SCOPE_G, &e)) {
+        metrics_count_at(r->service->calls.page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
+        if (route)
+            respond_error(r, NULL, &e);
+        else
+            api_call_refuse(r, &e);
+        return;
+    }
+    if (route)
+        handle_route(r, route);
+    else if (!park(r, false))
+        api_call_handle(r);
+}
+
+/* The key that is shown, and whose it is: KEY_ADMIN when none is needed. */
+static int read_key(struct service_request *r, struct err *e)
+{
+    const struct keys *k = r->service->keys;
+    struct presented shown = {.n = 0};
+
+    exchange_keys(r->x, &shown);
+    if (presented_prove(&shown, k, &r->proof, e))
+        return -1;
+    if (keys_required(k) && keys_in_query(k, exchange_query(r->x)))
+        r->proof = (struct proof){0};
+    r->scope = keys_required(k) ? r->proof.scope : KEY_ADMIN;
+    return 0;
+}
+
+void dispatch_request(void *ctx, struct exchange *x)
+{
+    struct service *a = ctx;
+    struct service_request r = {.service = a, .x = x, .dialect = METRIC_DIALECT_CONTROL};
+    struct err e = {0};
+    int rc;
+
+    name_request(&r);
+    rc = read_key(&r, &e);
+    place_request(&r);
+    if (rc == 0)
+        dispatch(&r);
+    else
+        api_call_refuse(&r, &e);
+}
+
+/* Steps of the wall clock (somebody sets it) are no time that has passed. */
+static void watch_clock(struct service *a, uint64_t now_ms)
+{
+    int64_t ahead_ms = (int64_t)(now_ms - clock_ms());
+    int64_t step_ms = ahead_ms - a->clock_ahead_ms;
+
+    if (a->clock_ahead_ms && (step_ms > STEP_MIN_MS || step_ms < -STEP_MIN_MS)) {
+        log_warn(NULL, "the clock was set", LOG_I("by_ms", step_ms));
+        session_clock_stepped(a->calls.store, step_ms);
+    }
+    a->clock_ahead_ms = ahead_ms;
+}
+
+void service_sweep(struct service *a)
+{
+    struct call_env *env = &a->calls;
+    uint64_t now = clock_wall_ms();
+    uint64_t max_tokens = (uint64_t)a->heritage->config->max_live_tokens;
+    struct session_totals t;
+    struct session *next;
+    struct err e = {0};
+    int n = 0;
+
+    watch_clock(a, now);
+    for (struct session *s = session_next(env->store, NULL); s && n < EXPIRE_MAX; s = next) {
+        next = session_next(env->store, s);
+        if (!session_expired(s, now))
+            continue;
+        n++;
+        if (control_close(a, s, SESSION_END_EXPIRE, NULL, (struct ledger_done){0}, &e)) {
+            log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
+            break;
+        }
+        metrics_count(env->page, METRIC_sessions_expired, 1);
+    }
+    session_sweep(env->store, now);
+    session_store_totals(env->store, &t);
+    if (t.tokens > max_tokens)
+        (void)session_make_room(env->store, t.tokens - max_tokens);
+    residency_watch(env);
+}
+
+struct siblings *service_siblings(struct service *a)
+{
+    if (!a->siblings)
+        a->siblings = siblings_new(a->heritage, a->calls.loop);
+    return a->siblings;
+}
+
+void service_done(struct service *a)
+{
+    admin_done(a);
+    siblings_free(a->siblings);
+}

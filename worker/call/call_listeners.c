@@ -1,0 +1,149 @@
+/* Who hears of a call: one HTTP answer as a rule, several after a join. */
+#include "common/base/check.h"
+#include "worker/call/model_call_internal.h"
+
+enum { NONSTREAM_SPACE_MS = 30000 };
+
+static void on_keepalive(struct loop_timer *timer);
+
+static void arm(struct call_listener *l, bool first)
+{
+    struct call_env *env = l->model_call->env;
+    uint64_t ms = env->keepalive_ms;
+
+    if (!l->stream) {
+        ms = env->nonstream_keepalive_ms;
+        if (ms > 0 && !first)
+            ms = MIN_OF(ms, NONSTREAM_SPACE_MS);
+    }
+    if (ms > 0)
+        loop_timer_set(env->loop, &l->keepalive, ms, on_keepalive);
+}
+
+static void on_keepalive(struct loop_timer *timer)
+{
+    struct call_listener *l = CONTAINER_OF(timer, struct call_listener, keepalive);
+
+    arm(l, false);
+    l->sink->keepalive(l->ctx);
+}
+
+void call_listeners_add(struct model_call *t, struct call_listener *l)
+{
+    l->model_call = t;
+    l->next = t->listeners;
+    t->listeners = l;
+    arm(l, true);
+}
+
+void call_listeners_drop(struct model_call *t, struct call_listener *l)
+{
+    struct call_listener **at = &t->listeners;
+
+    while (*at && *at != l)
+        at = &(*at)->next;
+    if (*at)
+        *at = l->next;
+    loop_timer_stop(t->env->loop, &l->keepalive);
+    l->model_call = NULL;
+}
+
+/* A delta goes to those who stream; it counts as a sign of life. */
+#define EACH_STREAM(call)                                             \
+    do {                                                              \
+        struct model_call *t_ = ctx;                                  \
+        struct call_listener *next_;                                  \
+        for (struct call_listener *l = t_->listeners; l; l = next_) { \
+            next_ = l->next;                                          \
+            if (!l->stream)                                           \
+                continue;                                             \
+            arm(l, false);                                            \
+            call;                                                     \
+        }                                                             \
+    } while (0)
+
+static void to_text(void *ctx, uint32_t index, struct str delta)
+{
+    EACH_STREAM(l->sink->text(l->ctx, index, delta));
+}
+
+static void to_reasoning(void *ctx, uint32_t index, struct str delta)
+{
+    EACH_STREAM(l->sink->reasoning(l->ctx, index, delta));
+}
+
+static void to_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+{
+    EACH_STREAM(l->sink->tool_begin(l->ctx, index, tool, id, name));
+}
+
+static void to_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str delta)
+{
+    EACH_STREAM(l->sink->tool_args(l->ctx, index, tool, delta));
+}
+
+static void to_tool_end(void *ctx, uint32_t index, uint32_t tool)
+{
+    EACH_STREAM(l->sink->tool_end(l->ctx, index, tool));
+}
+
+static void to_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
+{
+    EACH_STREAM(l->sink->logprobs(l->ctx, index, lp, n));
+}
+
+static void to_head(void *ctx, const struct answer_head *h)
+{
+    struct model_call *t = ctx;
+    struct call_listener *next;
+
+    for (struct call_listener *l = t->listeners; l; l = next) {
+        next = l->next;
+        l->sink->head(l->ctx, h);
+    }
+}
+
+const struct answer_sink call_listeners_sink = {
+    .head = to_head,
+    .text = to_text,
+    .reasoning = to_reasoning,
+    .tool_begin = to_tool_begin,
+    .tool_args = to_tool_args,
+    .tool_end = to_tool_end,
+    .logprobs = to_logprobs,
+};
+
+void call_listeners_repeat(struct model_call *t, struct call_listener *l)
+{
+    if (!t->head_sent)
+        return;
+    l->sink->head(l->ctx, &t->head);
+    for (uint32_t i = 0; l->stream && i < t->n_samples; i++) {
+        struct sample *r = &t->samples[i];
+
+        if (r->lp_sent > 0)
+            l->sink->logprobs(l->ctx, i, r->lp, r->lp_sent);
+        if (r->decoding)
+            sampled_answer_repeat(&r->answer, l->sink, l->ctx);
+    }
+}
+
+void call_listeners_fail(struct model_call *t, const struct err *e)
+{
+    while (t->listeners) {
+        struct call_listener *l = t->listeners;
+
+        call_listeners_drop(t, l);
+        l->sink->failed(l->ctx, e);
+    }
+}
+
+void call_listeners_finish(struct model_call *t, const struct finished_answer *answers, size_t n)
+{
+    while (t->listeners) {
+        struct call_listener *l = t->listeners;
+
+        call_listeners_drop(t, l);
+        l->sink->finish(l->ctx, answers, n, &t->usage);
+    }
+}

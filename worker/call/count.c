@@ -1,0 +1,119 @@
+/* How many tokens a request's prompt has: the first half of a call, and no more. */
+#include "worker/call/model_call_internal.h"
+
+struct turn_count {
+    struct call_env *env;
+    struct arena arena; /* in which it lies */
+    struct call_input in;
+    struct session_call_input input;
+    struct session_plan *plan; /* of a chat or of ids */
+    struct session *session;   /* pinned */
+    struct long_work work;
+    struct token_span prompt;
+    turn_count_fn fn;
+    void *ctx;
+};
+
+static void free_count(struct turn_count *c, struct arena *ret)
+{
+    struct call_env *env = c->env;
+    struct session *s = c->session;
+
+    *ret = c->arena;
+    if (c->plan)
+        session_release_unused(env->store, c->plan);
+    if (s)
+        session_unpin(env->store, s);
+}
+
+static void on_drop(struct long_work *w)
+{
+    struct arena arena;
+
+    free_count(CONTAINER_OF(w, struct turn_count, work), &arena);
+    arena_done(&arena);
+}
+
+static void tell(struct turn_count *c, const struct err *e)
+{
+    turn_count_fn fn = c->fn;
+    void *ctx = c->ctx;
+    size_t n = c->prompt.n;
+    struct arena arena = {0};
+
+    if (!c->work.stuck)
+        free_count(c, &arena);
+    fn(ctx, &arena, e ? 0 : n, e);
+    arena_done(&arena);
+}
+
+static int render(struct long_work *w, struct work_tools *tools, struct err *e)
+{
+    struct turn_count *c = CONTAINER_OF(w, struct turn_count, work);
+
+    if (c->plan)
+        return session_prepare_render(c->plan, tools->scratch, &c->prompt, e);
+    return prepare_encode(tools->encoder, &c->arena, c->in.req, &c->prompt, e);
+}
+
+static void on_rendered(struct long_work *w, const struct err *e)
+{
+    tell(CONTAINER_OF(w, struct turn_count, work), e);
+}
+
+/* 0, or -1 and e: it can be told now. 1: a helper is at it. */
+static int begin(struct turn_count *c, struct err *e)
+{
+    struct call_env *env = c->env;
+    const struct chat_request *req = c->in.req;
+    bool ended = false;
+    struct session *s = session_find(env->store, c->in.session_id, &ended);
+    enum work_state state;
+    size_t bytes = req->prompt.len;
+
+    if (!s)
+        return err_set(e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION, "no such session");
+    if (prepare_input(env, &c->in, &req->sampling, &c->input, e))
+        return -1;
+    session_pin(s);
+    c->session = s;
+    c->input.look = true;
+    c->input.text = false;
+    if (!prepare_is_text(req)) {
+        if (session_prepare_begin(s, &c->arena, &c->input, &c->plan, e))
+            return -1;
+        bytes = session_prompt_bytes(c->plan, WORK_TEXT_MAX + 1);
+    }
+    state = work_begin(env, &c->work, c->in.session_id, bytes <= WORK_TEXT_MAX, e);
+    return state == WORK_HELPED ? 1 : state == WORK_DONE ? 0 : -1;
+}
+
+struct turn_count *call_count_tokens(struct call_env *env, struct arena *arena,
+                                     const struct call_input *in, turn_count_fn fn, void *ctx)
+{
+    struct turn_count *c = ARENA_NEW(arena, struct turn_count);
+    struct err e = {0};
+    int rc;
+
+    c->env = env;
+    c->in = *in;
+    c->fn = fn;
+    c->ctx = ctx;
+    c->work.run = render;
+    c->work.done = on_rendered;
+    c->work.drop = on_drop;
+    c->work.body_hash = in->body_hash[0];
+    c->arena = *arena;
+    *arena = (struct arena){0};
+    rc = begin(c, &e);
+    if (rc == 1)
+        return c;
+    tell(c, rc ? &e : NULL);
+    return NULL;
+}
+
+void turn_count_drop(struct turn_count *c)
+{
+    if (c)
+        work_drop(&c->work);
+}

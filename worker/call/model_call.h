@@ -1,0 +1,150 @@
+/*
+ * struct model_call: one model call from the parsed request to the committed answer, and the only
+ * place that sees the whole slope: session, engine, tokens, parsers, journal. Its steps stand in
+ * call_steps.def. Listeners (usually one HTTP answer) get the events of answer_sink; a repeated
+ * request may join, and a call that lost its last listener ends, or goes on, by --on-disconnect.
+ *
+ * A call owns itself: it ends after finish or failed went to every listener, or silently when it
+ * was abandoned. Nothing of it is in the session before the commit's record was applied.
+ * One struct call_env per worker process holds what all calls share.
+ */
+#ifndef RG_CALL_MODEL_CALL_H
+#define RG_CALL_MODEL_CALL_H
+
+#include "common/base/arena.h"
+#include "common/base/log.h"
+#include "common/base/map.h"
+#include "common/os/loop.h"
+#include "common/proc/metrics.h"
+#include "worker/engine/engine.h"
+#include "worker/ledger/delivery.h"
+#include "worker/parsers/kinds.h"
+#include "worker/request/chat_request.h"
+#include "worker/session/session.h"
+
+struct encoder;
+struct helpers;
+struct ids;
+struct journal;
+struct long_work;
+struct model;
+struct model_scratch;
+struct model_call;
+struct turn_count;
+
+/* The journal of one place (worker index); adopted places keep their own. */
+struct place_journal {
+    uint32_t index;
+    struct journal *journal;
+};
+
+/* Which sessions are in memory (residency.h). */
+struct residency_load;
+
+struct residency {
+    uint64_t limit; /* bytes of all sessions; 0: none */
+    bool full;      /* at the limit, and nothing can be evicted */
+    bool watching;  /* the task is posted */
+    struct loop_task evict, load;
+
+    struct { /* in the metrics so far */
+        uint64_t evictions, payload_evictions, payload_loads;
+    } told;
+    struct residency_load *first, *last; /* being read, one after the other */
+};
+
+struct call_env {
+    struct loop *loop;
+    const struct model *model;
+    struct model_scratch *scratch;
+    struct encoder *encoder;        /* for text completions */
+    struct helpers *helpers;        /* for long work (work.h); NULL: it is done on the spot */
+    struct long_work *dropped_work; /* nobody wants it, but a helper still has it */
+    struct session_store *store;
+    struct place_journal *journals; /* of the places served here, the worker's own first */
+    size_t n_journals;
+    struct engine_pool *engines;
+    struct ids *ids;
+    struct metrics_page *page;
+    enum tool_kind tool_kind;
+    enum reasoning_kind reasoning_kind;
+    uint32_t context_length; /* 0: unknown */
+    bool model_known;        /* the model was named: it is the engines' */
+    uint64_t keepalive_ms, nonstream_keepalive_ms, rejoin_window_ms;
+    uint32_t max_inflight, max_session_inflight;
+    bool finish_on_disconnect;
+    struct residency residency;
+    struct deliveries deliveries; /* committed answers that did not arrive (yet) */
+    struct model_call *running;   /* newest first */
+    size_t n_running;
+};
+
+/* One receiver of a call's events. Embedded in its owner; the fields below `stream` are call's. */
+struct call_listener {
+    const struct answer_sink *sink;
+    void *ctx;
+    bool stream;
+    struct model_call *model_call; /* NULL: not attached (any more) */
+    struct call_listener *next;
+    struct loop_timer keepalive;
+};
+
+struct call_input {
+    struct str session_id;
+    const struct chat_request *req; /* in the arena */
+    const struct json *body;        /* the client's own request, in the arena */
+    uint64_t body_hash[2];
+    uint64_t body_bytes;
+    struct log_scope scope; /* strings in the arena */
+    const char *dialect;
+    struct str asked[2]; /* for session_call_input.asked and told.asked; opaque */
+};
+
+/* Starts a call; the arena becomes the call's. Events may come from inside this call. */
+void model_call_start(struct call_env *env, struct arena *arena, const struct call_input *in,
+                      struct call_listener *l);
+
+/* A running call that a request with this body and Idempotency-Key (or none) may repeat: the oldest
+ * whose listeners are all `gone`, if it has any; with gone NULL the oldest of all. Calls with
+ * another key are others'. NULL: none. */
+struct model_call *model_call_find(struct call_env *env, const struct call_input *in,
+                                   bool (*gone)(struct call_listener *l));
+
+/* The listener gets all that came so far, then what follows. */
+void model_call_join(struct model_call *t, struct call_listener *l);
+
+/* The listener's client has left. Not attached: nothing. */
+void model_call_leave(struct call_listener *l);
+
+/* The session was ended: its calls fail with ERR_SESSION_ENDED, their engine requests are
+ * aborted. */
+void model_call_end_session(struct call_env *env, struct str session_id);
+
+/* Ends all calls (shutdown): they fail with ERR_DRAINING. */
+void model_call_end_all(struct call_env *env);
+
+/* The context length that calls are held to: the model's, else what the engines tell; 0: unknown.
+ */
+uint32_t call_context_length(const struct call_env *env);
+
+/* Tells the number of prompt tokens that the request would have, without a call, or e why not; the
+ * arena is given back with it, and freed afterwards unless it was taken. */
+typedef void (*turn_count_fn)(void *ctx, struct arena *arena, size_t n, const struct err *e);
+
+/* NULL: it was told already. The arena becomes the count's until then. */
+struct turn_count *call_count_tokens(struct call_env *env, struct arena *arena,
+                                     const struct call_input *in, turn_count_fn fn, void *ctx);
+
+/* Nobody wants to know any more. NULL is fine. */
+void turn_count_drop(struct turn_count *c);
+
+/* Helper threads for long work (work.h): with 0 of them all is done on the spot. on_lost (with
+ * env): n threads in all were evicted. */
+int turn_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
+                       void (*on_lost)(void *env, unsigned n), struct err *e);
+
+/* Ends the threads, and drops what was dropped. How many threads do not end: then the process must
+ * leave by _exit and free nothing that a request uses. */
+unsigned turn_helpers_end(struct call_env *env);
+
+#endif

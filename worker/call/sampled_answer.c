@@ -1,0 +1,349 @@
+#include "worker/call/sampled_answer.h"
+
+#include "common/base/vec.h"
+
+static struct sampled_call *call_at(struct sampled_answer *a, int n)
+{
+    while (a->n_calls <= (size_t)n) {
+        if (a->n_calls == a->cap_calls) {
+            a->cap_calls = a->cap_calls ? a->cap_calls * 2 : 4;
+            a->calls = mem_realloc_array(a->calls, a->cap_calls, sizeof(*a->calls));
+        }
+        a->calls[a->n_calls++] = (struct sampled_call){0};
+    }
+    return &a->calls[n];
+}
+
+static void take_id(struct sampled_answer *a, struct str id)
+{
+    if (id.p)
+        (void)map_set(&a->taken_ids, id, a);
+}
+
+/* Whether a call of the history, or of this answer, has that id: models count from 0 again. */
+static bool id_taken(struct sampled_answer *a, struct str id)
+{
+    for (size_t i = 0; !a->taken_ids_known && json_at(a->opt.history, i); i++) {
+        const struct json *calls = json_get(json_at(a->opt.history, i), "tool_calls");
+
+        for (size_t k = 0; json_at(calls, k); k++)
+            take_id(a, json_string(json_get(json_at(calls, k), "id")));
+    }
+    for (size_t i = 0; !a->taken_ids_known && i < a->n_calls; i++)
+        take_id(a, buf_str(&a->calls[i].id));
+    a->taken_ids_known = true;
+    return map_get(&a->taken_ids, id) != NULL;
+}
+
+static void call_begin(struct sampled_answer *a, const struct parse_event *ev)
+{
+    bool own = ev->id.p && !id_taken(a, ev->id);
+    struct sampled_call *c = call_at(a, ev->call);
+    char fresh[64];
+
+    if (own) {
+        buf_add_str(&c->id, ev->id);
+    } else {
+        a->opt.fresh_id(a->opt.fresh_ctx, fresh, sizeof(fresh));
+        buf_puts(&c->id, fresh);
+    }
+    buf_add_str(&c->name, ev->text);
+    a->opt.sink->tool_begin(a->opt.sink_ctx, a->opt.index, (uint32_t)ev->call, buf_str(&c->id),
+                            buf_str(&c->name));
+}
+
+/* Whether the event belongs to a call that the client did not allow. The ids stay as sampled; the
+ * message, as the client has it and will send it back, is without the call. */
+static bool withhold(struct sampled_answer *a, const struct parse_event *ev)
+{
+    bool of_call =
+        ev->kind == PARSE_CALL_BEGIN || ev->kind == PARSE_CALL_ARGS || ev->kind == PARSE_CALL_END;
+
+    if (!a->opt.one_call || !of_call || ev->call == 0)
+        return false;
+    if (ev->kind == PARSE_CALL_BEGIN)
+        a->withheld++;
+    return true;
+}
+
+void sampled_answer_warn(struct sampled_answer *a, struct str text)
+{
+    if (a->warning.len > 0)
+        buf_add_c(&a->warning, ' ');
+    buf_add_str(&a->warning, text);
+}
+
+static void on_event(void *ctx, const struct parse_event *ev)
+{
+    struct sampled_answer *a = ctx;
+    const struct answer_sink *sink = a->opt.sink;
+    uint32_t index = a->opt.index;
+
+    if (withhold(a, ev))
+        return;
+    if (ev->kind != PARSE_SOURCE && ev->kind != PARSE_WARNING)
+        a->thinking = ev->kind == PARSE_REASONING;
+    switch (ev->kind) {
+    case PARSE_TEXT:
+        buf_add_str(&a->text, ev->text);
+        sink->text(a->opt.sink_ctx, index, ev->text);
+        break;
+    case PARSE_REASONING:
+        buf_add_str(&a->reasoning, ev->text);
+        sink->reasoning(a->opt.sink_ctx, index, ev->text);
+        break;
+    case PARSE_CALL_BEGIN:
+        call_begin(a, ev);
+        break;
+    case PARSE_CALL_ARGS:
+        buf_add_str(&call_at(a, ev->call)->args, ev->text);
+        sink->tool_args(a->opt.sink_ctx, index, (uint32_t)ev->call, ev->text);
+        break;
+    case PARSE_CALL_END:
+        call_at(a, ev->call)->ended = true;
+        sink->tool_end(a->opt.sink_ctx, index, (uint32_t)ev->call);
+        break;
+    case PARSE_WARNING:
+        sampled_answer_warn(a, ev->text);
+        break;
+    case PARSE_SOURCE:
+        break;
+    }
+}
+
+void sampled_answer_init(struct sampled_answer *a, const struct sampled_answer_options *o)
+{
+    *a = (struct sampled_answer){
+        .opt = *o, .held_id = -1, .thinking = o->parser.thought == THOUGHT_OPEN};
+    a->detok = detok_new(o->tokenizer, o->skip_special);
+    a->parser = parser_new(&o->parser, (struct parse_sink){on_event, a});
+    stop_text_init(&a->stop, o->stops);
+}
+
+void sampled_answer_done(struct sampled_answer *a)
+{
+    detok_free(a->detok);
+    parser_free(a->parser);
+    stop_text_done(&a->stop);
+    buf_done(&a->piece);
+    buf_done(&a->clean);
+    buf_done(&a->text);
+    buf_done(&a->reasoning);
+    buf_done(&a->warning);
+    for (size_t i = 0; i < a->n_calls; i++) {
+        buf_done(&a->calls[i].id);
+        buf_done(&a->calls[i].name);
+        buf_done(&a->calls[i].args);
+    }
+    free(a->calls);
+    map_done(&a->taken_ids);
+}
+
+static bool ends_turn(const struct sampled_answer *a, int32_t id)
+{
+    size_t from = 0, to = a->opt.n_stop_ids;
+
+    while (from < to) {
+        size_t mid = from + (to - from) / 2;
+
+        if (a->opt.stop_ids[mid] < id)
+            from = mid + 1;
+        else
+            to = mid;
+    }
+    return from < a->opt.n_stop_ids && a->opt.stop_ids[from] == id;
+}
+
+/* Gives the decoded piece on to the stop strings and the parser. */
+static void flush_piece(struct sampled_answer *a)
+{
+    if (a->piece.len == 0)
+        return;
+    buf_clear(&a->clean);
+    stop_text_feed(&a->stop, buf_str(&a->piece), &a->clean);
+    buf_clear(&a->piece);
+    if (a->clean.len > 0)
+        parser_feed(a->parser, buf_str(&a->clean));
+}
+
+static void feed_id(struct sampled_answer *a, int32_t id)
+{
+    if (a->thinking)
+        a->reasoning_tokens++;
+    detok_feed(a->detok, id, &a->piece);
+}
+
+void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
+{
+    for (size_t i = 0; i < ids.n; i++) {
+        if (a->held_id >= 0)
+            feed_id(a, a->held_id);
+        a->held_id = -1;
+        if (ends_turn(a, ids.at[i]))
+            a->held_id = ids.at[i];
+        else
+            feed_id(a, ids.at[i]);
+        /* One by one where there may be thoughts: their tokens are counted. */
+        if (a->opt.parser.reasoning != REASONING_NONE || a->piece.len >= 4096)
+            flush_piece(a);
+    }
+    a->fed += ids.n;
+    flush_piece(a);
+}
+
+void sampled_answer_finish(struct sampled_answer *a, struct token_span all)
+{
+    struct buf told = {0};
+
+    if (all.n > a->fed)
+        sampled_answer_feed(a, (struct token_span){all.at + a->fed, all.n - a->fed});
+    detok_finish(a->detok, &a->piece);
+    flush_piece(a);
+    buf_clear(&a->clean);
+    stop_text_finish(&a->stop, &a->clean);
+    if (a->clean.len > 0)
+        parser_feed(a->parser, buf_str(&a->clean));
+    parser_finish(a->parser);
+    if (a->withheld == 0)
+        return;
+    buf_printf(&told, "%zu further tool call%s withheld: parallel calls were not allowed",
+               a->withheld, a->withheld == 1 ? "" : "s");
+    sampled_answer_warn(a, buf_str(&told));
+    buf_done(&told);
+}
+
+/* --- messages as an upstream tells them --- */
+
+static void end_last_call(struct sampled_answer *a)
+{
+    if (a->n_calls > 0 && !a->calls[a->n_calls - 1].ended)
+        on_event(a, &(struct parse_event){.kind = PARSE_CALL_END, .call = (int)a->n_calls - 1});
+}
+
+/* A call or the next piece of one; without an index it is the place in the list that counts. */
+static void take_call(struct sampled_answer *a, const struct json *v, size_t place)
+{
+    const struct json *function = json_get(v, "function");
+    struct parse_event ev = {.kind = PARSE_CALL_ARGS, .call = (int)place};
+    int64_t index;
+
+    if (json_to_i64(json_get(v, "index"), &index) == 0 && index >= 0)
+        ev.call = (int)MIN_OF(index, (int64_t)a->n_calls);
+    if ((size_t)ev.call >= a->n_calls) {
+        struct parse_event begin = {.kind = PARSE_CALL_BEGIN,
+                                    .call = (int)a->n_calls,
+                                    .text = json_string(json_get(function, "name")),
+                                    .id = json_string(json_get(v, "id"))};
+
+        end_last_call(a);
+        on_event(a, &begin);
+        ev.call = begin.call;
+    }
+    ev.text = json_string(json_get(function, "arguments"));
+    if (ev.text.len > 0)
+        on_event(a, &ev);
+}
+
+void sampled_answer_take(struct sampled_answer *a, const struct json *message)
+{
+    static const struct {
+        const char *key;
+        enum parse_kind kind;
+    } texts[] = {
+        {"reasoning_content", PARSE_REASONING},
+        {"reasoning", PARSE_REASONING},
+        {"content", PARSE_TEXT},
+        {"refusal", PARSE_TEXT},
+    };
+    const struct json *calls = json_get(message, "tool_calls");
+    bool thought = false;
+
+    a->taken = true;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        struct parse_event ev = {.kind = texts[i].kind,
+                                 .text = json_string(json_get(message, texts[i].key))};
+
+        /* Some tell the thought under both names. */
+        if (ev.text.len == 0 || (ev.kind == PARSE_REASONING && thought))
+            continue;
+        thought = thought || ev.kind == PARSE_REASONING;
+        on_event(a, &ev);
+    }
+    for (size_t i = 0; json_at(calls, i); i++)
+        take_call(a, json_at(calls, i), i);
+}
+
+void sampled_answer_take_end(struct sampled_answer *a)
+{
+    end_last_call(a);
+}
+
+void sampled_answer_repeat(const struct sampled_answer *a, const struct answer_sink *sink,
+                           void *ctx)
+{
+    uint32_t index = a->opt.index;
+
+    if (a->reasoning.len > 0)
+        sink->reasoning(ctx, index, buf_str(&a->reasoning));
+    if (a->text.len > 0)
+        sink->text(ctx, index, buf_str(&a->text));
+    for (size_t i = 0; i < a->n_calls; i++) {
+        const struct sampled_call *c = &a->calls[i];
+
+        sink->tool_begin(ctx, index, (uint32_t)i, buf_str(&c->id), buf_str(&c->name));
+        if (c->args.len > 0)
+            sink->tool_args(ctx, index, (uint32_t)i, buf_str(&c->args));
+        if (c->ended)
+            sink->tool_end(ctx, index, (uint32_t)i);
+    }
+}
+
+/* --- the message as a tree; every object is given its room up front --- */
+
+static struct json object_of(struct arena *a, size_t room)
+{
+    return (struct json){.kind = JSON_OBJECT,
+                         .members = arena_calloc(a, room, sizeof(struct json_member))};
+}
+
+static void member_add(struct json *o, const char *key, struct json value)
+{
+    o->members[o->n++] = (struct json_member){json_make_string(str_cstr(key)), value};
+}
+
+static struct json text_of(struct arena *a, const struct buf *b)
+{
+    return json_make_string(arena_str(a, buf_str(b)));
+}
+
+static struct json call_json(const struct sampled_call *c, struct arena *a)
+{
+    struct json function = object_of(a, 2);
+    struct json call = object_of(a, 3);
+
+    member_add(&function, "name", text_of(a, &c->name));
+    member_add(&function, "arguments", text_of(a, &c->args));
+    member_add(&call, "id", text_of(a, &c->id));
+    member_add(&call, "type", json_make_string(STR("function")));
+    member_add(&call, "function", function);
+    return call;
+}
+
+const struct json *sampled_answer_message(const struct sampled_answer *a, struct arena *arena)
+{
+    struct json *m = ARENA_NEW(arena, struct json);
+    struct json calls = {.kind = JSON_ARRAY};
+
+    *m = object_of(arena, 4);
+    member_add(m, "role", json_make_string(STR("assistant")));
+    member_add(m, "content", text_of(arena, &a->text));
+    if (a->reasoning.len > 0)
+        member_add(m, "reasoning_content", text_of(arena, &a->reasoning));
+    if (a->n_calls == 0)
+        return m;
+    calls.items = arena_calloc(arena, a->n_calls, sizeof(*calls.items));
+    for (size_t i = 0; i < a->n_calls; i++)
+        calls.items[calls.n++] = call_json(&a->calls[i], arena);
+    member_add(m, "tool_calls", calls);
+    return m;
+}

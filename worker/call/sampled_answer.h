@@ -1,0 +1,86 @@
+/*
+ * struct sampled_answer: one sampled answer while it comes: ids -> text -> stop strings -> parser
+ * -> events, and what has come so far. Events go to one answer_sink as soon as they are certain;
+ * the assistant message at the end is what the deltas spelled. Pure but for the sink: no engine, no
+ * session, no clock.
+ */
+#ifndef RG_CALL_SAMPLED_ANSWER_H
+#define RG_CALL_SAMPLED_ANSWER_H
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "common/base/map.h"
+#include "worker/call/stop_text.h"
+#include "worker/parsers/parser.h"
+#include "worker/request/chat_request.h"
+#include "worker/tokens/tokenizer.h"
+
+struct sampled_call {
+    struct buf id, name, args;
+    bool ended;
+};
+
+/* Fresh tool-call ids, unique in the session; writes a NUL-terminated text. */
+typedef void (*sampled_call_id_fn)(void *ctx, char *out, size_t size);
+
+struct sampled_answer_options {
+    uint32_t index;
+    const struct tokenizer *tokenizer;
+    const int32_t *stop_ids; /* that end the turn: the model's and the request's, ascending */
+    size_t n_stop_ids;
+    bool skip_special;             /* no parser needs the special tokens' text */
+    const struct stop_tree *stops; /* or NULL */
+    bool one_call; /* of several calls only the first is told (parallel_tool_calls: false) */
+    struct parser_options parser;
+    const struct answer_sink *sink; /* gets text, reasoning, tool_* */
+    void *sink_ctx;
+    const struct json *history; /* the request's messages, or NULL: ids in it are taken */
+    sampled_call_id_fn fresh_id;
+    void *fresh_ctx;
+};
+
+struct sampled_answer {
+    struct sampled_answer_options opt;
+    struct detok *detok;
+    struct parser *parser;
+    struct stop_text stop;
+    struct buf piece, clean; /* scratch */
+    int32_t held_id;         /* a stop id that may be the end; -1 */
+    size_t fed;              /* ids taken so far */
+    struct buf text, reasoning, warning;
+    struct sampled_call *calls;
+    size_t n_calls, cap_calls;
+    struct map taken_ids; /* ids of the history's calls and of its own, once a model names one */
+    bool taken_ids_known;
+    size_t withheld; /* calls that were sampled but not told: opt.one_call */
+    bool thinking;   /* the last event was reasoning */
+    bool taken;      /* told by sampled_answer_take */
+    uint32_t reasoning_tokens;
+};
+
+void sampled_answer_init(struct sampled_answer *a, const struct sampled_answer_options *o);
+void sampled_answer_done(struct sampled_answer *a);
+
+/* The next ids. */
+void sampled_answer_feed(struct sampled_answer *a, struct token_span ids);
+
+/* All ids of the whole answer (those fed before included): feeds the rest and decides what was
+ * held back. */
+void sampled_answer_finish(struct sampled_answer *a, struct token_span all);
+
+/* For engines that tell messages, not ids: what a message, or the next delta of one, says (an
+ * object with content, reasoning_content, tool_calls). Not together with the two above. */
+void sampled_answer_take(struct sampled_answer *a, const struct json *message);
+void sampled_answer_take_end(struct sampled_answer *a);
+
+/* One more sentence of the call's parse_warning. */
+void sampled_answer_warn(struct sampled_answer *a, struct str text);
+
+/* Sends all that came so far to a sink that was not there. */
+void sampled_answer_repeat(const struct sampled_answer *a, const struct answer_sink *sink,
+                           void *ctx);
+
+/* The assistant message in normalised form (chat.h); copies into the arena. */
+const struct json *sampled_answer_message(const struct sampled_answer *a, struct arena *arena);
+
+#endif

@@ -1,0 +1,31 @@
+/*
+ * Merges what the agent asked for with the session's trusted sampling defaults: a name the agent
+ * may not override (lock_sampling) or did not send takes the default.
+ */
+#ifndef RG_CALL_SAMPLING_MERGE_H
+#define RG_CALL_SAMPLING_MERGE_H
+
+#include "common/base/arena.h"
+#include "worker/parsers/parser.h"
+#include "worker/request/chat_request.h"
+
+/* defaults: object or NULL; locked: array of names or NULL. Fields of req->sampling_given are
+ * applied last unless locked. -1: a default cannot be used (ERR_INVALID). */
+int merge_sampling(struct arena *a, const struct chat_request *req, const struct json *defaults,
+                   const struct json *locked, struct sampling *ret, struct err *e);
+
+/* The formats that an answer of the model comes in. */
+struct answer_formats {
+    enum tool_kind tool;
+    enum reasoning_kind reasoning;
+    enum thought_state thought;
+};
+
+/* tool_choice, the tools allowed, parallel_tool_calls and a JSON response format become one grammar
+ * in s, in the model's own formats and behind its thought. A JSON format alone, where no thought
+ * can come first, stays as it is: engines read schemas better than grammars. Grammars that the
+ * client wrote itself stay as well. ERR_INVALID: a demand that cannot be enforced. */
+int merge_constraint(struct arena *a, const struct chat_request *req,
+                     const struct answer_formats *m, struct sampling *s, struct err *e);
+
+#endif

@@ -1,0 +1,233 @@
+/* The long step of a call: engine calls run, their deltas flow to the listeners. */
+#include <math.h>
+
+#include "common/base/check.h"
+#include "common/base/clock.h"
+#include "common/proc/ids.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/call/upstream.h"
+#include "worker/model/model.h"
+
+static void fresh_call_id(void *ctx, char *out, size_t size)
+{
+    struct call_env *env = ctx;
+
+    CHECK(size > 5 + 24);
+    if (env->tool_kind == TOOL_MISTRAL) {
+        ids_hex(env->ids, out, 5);
+        out[9] = '\0'; /* its templates refuse ids of any other length */
+        return;
+    }
+    memcpy(out, "call_", 5);
+    ids_hex(env->ids, out + 5, 12);
+}
+
+static struct parser_options parser_of(const struct model_call *t)
+{
+    const struct chat_request *req = t->in.req;
+    bool tools = req->callable && req->callable->n > 0 && req->tool_choice != CHOICE_NONE;
+
+    return (struct parser_options){
+        .tool = tools ? t->env->tool_kind : TOOL_NONE,
+        .reasoning = req->chat.messages ? t->env->reasoning_kind : REASONING_NONE,
+        .thought = t->thought,
+        .call_closes = chat_request_needs_call(req),
+        .hold_bytes = req->stream ? PARSER_HOLD_BYTES : SIZE_MAX,
+        .tools = req->callable,
+    };
+}
+
+static void sample_decode_init(struct model_call *t, struct sample *r, uint32_t index)
+{
+    struct parser_options parser = parser_of(t);
+    struct sampled_answer_options o = {
+        .index = index,
+        .tokenizer = model_tokenizer(t->env->model),
+        .stop_ids = t->stop_ids,
+        .n_stop_ids = t->n_stop_ids,
+        .skip_special = parser.tool == TOOL_NONE && parser.reasoning == REASONING_NONE,
+        .stops = t->stops,
+        .one_call = !t->in.req->parallel_tool_calls,
+        .parser = parser,
+        .sink = &call_listeners_sink,
+        .sink_ctx = t,
+        .history = t->in.req->chat.messages,
+        .fresh_id = fresh_call_id,
+        .fresh_ctx = t->env,
+    };
+
+    sampled_answer_init(&r->answer, &o);
+    r->decoding = true;
+}
+
+void sample_lp_reserve(struct model_call *t, struct sample *r, size_t more)
+{
+    struct token_logprob *grown;
+
+    if (r->n_lp + more <= r->cap_lp)
+        return;
+    r->cap_lp = MAX_OF(r->cap_lp * 2, r->n_lp + more);
+    grown = arena_calloc(&t->arena, r->cap_lp, sizeof(*grown));
+    if (r->n_lp > 0)
+        memcpy(grown, r->lp, r->n_lp * sizeof(*grown));
+    r->lp = grown;
+}
+
+/* Adds the logprobs of ids beyond what r->lp has. */
+static void sample_logprobs(struct model_call *t, struct sample *r, struct token_span ids,
+                            const float *logprobs, const struct engine_top *top, uint32_t n_top)
+{
+    const struct tokenizer *tk = model_tokenizer(t->env->model);
+
+    if (!t->in.req->logprobs || !logprobs || ids.n == 0)
+        return;
+    sample_lp_reserve(t, r, ids.n);
+    for (size_t i = 0; i < ids.n; i++) {
+        struct token_logprob *lp = &r->lp[r->n_lp++];
+        struct token_logprob *alt = arena_calloc(&t->arena, n_top, sizeof(*alt));
+
+        *lp = (struct token_logprob){ids.at[i], logprobs[i], tokenizer_text(tk, ids.at[i]), alt, 0};
+        for (uint32_t k = 0; top && k < n_top; k++) {
+            const struct engine_top *x = &top[i * n_top + k];
+
+            if (x->id < 0 || isnan(x->logprob))
+                continue; /* the engine told fewer than it was asked for */
+            alt[lp->n_top++] =
+                (struct token_logprob){x->id, x->logprob, tokenizer_text(tk, x->id), NULL, 0};
+        }
+    }
+    call_listeners_sink.logprobs(t, r->answer.opt.index, r->lp + r->lp_sent, r->n_lp - r->lp_sent);
+    r->lp_sent = r->n_lp;
+}
+
+static void on_delta(void *ctx, const struct engine_delta *d)
+{
+    struct sample *r = ctx;
+
+    if (d->message) {
+        sampled_answer_take(&r->answer, d->message);
+        upstream_logprobs(r->model_call, r, d->chat_lps);
+        return;
+    }
+    sample_logprobs(r->model_call, r, d->ids, d->logprobs, d->top, d->n_top);
+    sampled_answer_feed(&r->answer, d->ids);
+}
+
+/* Takes what must outlive the engine's callback into the call's arena. */
+static void sample_keep(struct model_call *t, struct sample *r, const struct engine_result *res)
+{
+    r->finish = res->finish;
+    r->n_ids = res->ids.n;
+    r->ids = arena_calloc(&t->arena, res->ids.n + 1, sizeof(*r->ids));
+    if (res->ids.n > 0)
+        memcpy(r->ids, res->ids.at, res->ids.n * sizeof(*r->ids));
+    if (res->logprobs) {
+        r->logprobs = arena_calloc(&t->arena, res->ids.n + 1, sizeof(*r->logprobs));
+        if (res->ids.n > 0)
+            memcpy(r->logprobs, res->logprobs, res->ids.n * sizeof(*r->logprobs));
+    }
+    r->versions = arena_calloc(&t->arena, res->n_versions, sizeof(*r->versions));
+    for (size_t i = 0; i < res->n_versions; i++)
+        r->versions[r->n_versions++] =
+            (struct session_version){arena_str(&t->arena, res->versions[i].version),
+                                     res->versions[i].start, res->versions[i].end};
+    if (res->experts.p)
+        r->experts = arena_str(&t->arena, res->experts);
+    if (res->stop_text.p)
+        r->stop_text = arena_str(&t->arena, res->stop_text);
+    r->experts_from = res->experts_from;
+    r->experts_rows = res->experts_rows;
+    r->basis = res->basis;
+    r->scored = res->scored;
+    r->cached_tokens = res->cached_tokens;
+    r->queue_us = res->queue_us;
+    r->engine_us = res->total_us;
+}
+
+static void on_done(void *ctx, const struct engine_result *res)
+{
+    struct sample *r = ctx;
+    struct model_call *t = r->model_call;
+    size_t known = r->answer.fed;
+
+    r->call = NULL;
+    r->done = true;
+    if (t->failing)
+        return;
+    sample_keep(t, r, res);
+    if (res->openai_body.p) {
+        upstream_take(t, r, res);
+    } else {
+        sample_logprobs(t, r, (struct token_span){r->ids + known, r->n_ids - known},
+                        r->logprobs ? r->logprobs + known : NULL,
+                        res->top ? res->top + known * res->n_top : NULL, res->n_top);
+        sampled_answer_finish(&r->answer, (struct token_span){r->ids, r->n_ids});
+    }
+    if (++t->n_done == t->n_samples)
+        model_call_answered(t);
+}
+
+static void on_failed(void *ctx, const struct err *e)
+{
+    struct sample *r = ctx;
+
+    r->call = NULL;
+    model_call_fail_later(r->model_call, e);
+}
+
+static const struct engine_events engine_events = {on_delta, on_done, on_failed};
+
+static void send_head(struct model_call *t)
+{
+    t->head = (struct answer_head){
+        .session_id = t->in.session_id,
+        .call = t->plan->call,
+        .response_id = t->samples[0].response_id,
+        .created_s = clock_wall_ms() / 1000,
+        .usage = t->usage,
+    };
+    t->head_sent = true;
+    call_listeners_sink.head(t, &t->head);
+}
+
+enum step_result step_generate(struct model_call *t)
+{
+    const struct chat_request *req = t->in.req;
+    const struct json *body = NULL;
+    char hex[33];
+
+    t->n_samples = MAX_OF(req->n, 1);
+    t->samples = arena_calloc(&t->arena, t->n_samples, sizeof(*t->samples));
+    for (uint32_t i = 0; i < t->n_samples; i++) {
+        t->samples[i].model_call = t;
+        ids_hex(t->env->ids, hex, 16);
+        t->samples[i].response_id =
+            arena_printf(&t->arena, "%s%.32s", req->id_head ? req->id_head : "", hex);
+        sample_decode_init(t, &t->samples[i], i);
+    }
+    send_head(t);
+    if (t->plan->exhausted) {
+        for (uint32_t i = 0; i < t->n_samples; i++)
+            t->samples[i].finish = ENGINE_LENGTH;
+        return STEP_NEXT;
+    }
+    if (engine_pool_some_text(t->env->engines))
+        body = upstream_body(t, t->asked_tokens, &t->arena);
+    for (uint32_t i = 0; i < t->n_samples; i++) {
+        struct engine_request er = {
+            .session_id = t->in.session_id,
+            .call = t->plan->call,
+            .answer = i,
+            .prompt = t->plan->prompt,
+            .sampling = t->sampling,
+            .top_logprobs = req->logprobs ? req->top_logprobs : 0,
+            .stream = req->stream,
+            .experts_from = t->plan->experts_known,
+            .reused = (uint32_t)t->plan->reused,
+            .chat_body = body,
+        };
+
+        t->samples[i].call = engine_start(t->env->engines, &er, &engine_events, &t->samples[i]);
+    }
+    return STEP_WAIT;
+}

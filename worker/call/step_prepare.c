@@ -1,0 +1,309 @@
+/* The first steps of a call: what is asked for, where it stands, which exact ids go to the engine.
+ */
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/vec.h"
+#include "worker/call/model_call_internal.h"
+#include "worker/call/sampling_merge.h"
+#include "worker/ledger/ledger.h"
+#include "worker/model/model.h"
+#include "worker/residency/residency.h"
+
+enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold a thought's tag */
+
+enum { GRAMMAR_COST = 4 };
+
+static struct session *session_of(struct model_call *t)
+{
+    bool ended = false;
+    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+
+    if (!s)
+        (void)err_set(&t->err, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION,
+                      ended ? "the session has ended" : "no such session");
+    return s;
+}
+
+/* Ids that the model does not have would be refused by some engines and sampled from by others. */
+static int known_ids(const struct call_env *env, struct token_span ids, struct err *e)
+{
+    uint32_t told = model_info(env->model)->vocab_size;
+    uint32_t size = told > 0 ? told : (uint32_t)INT32_MAX;
+
+    for (size_t i = 0; i < ids.n; i++) {
+        if (ids.at[i] < 0 || (uint32_t)ids.at[i] >= size)
+            return err_field(e, "prompt", "prompt[%zu] is %d; this model's ids are 0 to %u", i,
+                             ids.at[i], size - 1);
+    }
+    return 0;
+}
+
+bool prepare_is_text(const struct chat_request *req)
+{
+    return !req->chat.messages && req->prompt.p;
+}
+
+int prepare_encode(struct encoder *encoder, struct arena *a, const struct chat_request *req,
+                   struct token_span *ret, struct err *e)
+{
+    struct token_vec ids = {0};
+    int32_t *copy;
+
+    if (encoder_encode(encoder, req->prompt, true, &ids, e)) {
+        vec_done(&ids);
+        return -1;
+    }
+    copy = arena_alloc(a, MAX_OF(ids.n, 1) * sizeof(*copy));
+    if (ids.n > 0)
+        memcpy(copy, ids.at, ids.n * sizeof(*copy));
+    *ret = (struct token_span){copy, ids.n};
+    vec_done(&ids);
+    return 0;
+}
+
+int prepare_input(struct call_env *env, const struct call_input *in,
+                  const struct sampling *sampling, struct session_call_input *ret, struct err *e)
+{
+    const struct chat_request *req = in->req;
+
+    *ret = (struct session_call_input){
+        .chat = req->chat.messages ? &req->chat : NULL,
+        .label = req->label,
+        .parent_label = req->parent_label,
+        .body_hash = {in->body_hash[0], in->body_hash[1]},
+        .key = req->idempotency_key,
+        .max_tokens = sampling->max_tokens,
+        .temperature = (float)sampling->temperature,
+        .context_length = call_context_length(env),
+        .now_ms = clock_wall_ms(),
+        .asked = in->asked[0],
+        .text = req->chat.messages && engine_pool_all_text(env->engines),
+        .raw = req->prompt_ids,
+    };
+    return known_ids(env, req->prompt_ids, e);
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const int32_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* The model's stop ids and the request's in one list; the stop strings. */
+static void collect_stops(struct model_call *t)
+{
+    const struct model_info *m = model_info(t->env->model);
+    const struct json *more = t->sampling.stop_token_ids;
+    size_t n_model = t->sampling.ignore_eos ? 0 : m->n_stop_ids;
+
+    t->stop_ids = arena_calloc(&t->arena, n_model + (more ? more->n : 0) + 1, sizeof(int32_t));
+    for (size_t i = 0; i < n_model; i++)
+        t->stop_ids[t->n_stop_ids++] = m->stop_ids[i];
+    for (size_t i = 0; more && i < more->n; i++) {
+        int64_t id = -1;
+
+        if (json_to_i64(json_at(more, i), &id) == 0 && id >= 0 && id <= INT32_MAX)
+            t->stop_ids[t->n_stop_ids++] = (int32_t)id;
+    }
+    qsort(t->stop_ids, t->n_stop_ids, sizeof(*t->stop_ids), by_id);
+    t->stops = stop_tree_new(&t->arena, t->sampling.stop);
+}
+
+/* What the prompt says about the thought. */
+static enum thought_state thought_of(const struct model_call *t, struct token_span p)
+{
+    size_t from = p.n > PROMPT_TAIL_IDS ? p.n - PROMPT_TAIL_IDS : 0;
+    struct buf tail = {0};
+    enum thought_state thought;
+
+    if (t->kinds.reasoning == REASONING_NONE)
+        return THOUGHT_MAYBE;
+    tokenizer_decode(model_tokenizer(t->env->model), p.at + from, p.n - from, false, &tail);
+    thought = parser_thought(t->kinds.reasoning, buf_str(&tail));
+    buf_done(&tail);
+    return thought;
+}
+
+/* Whether a grammar is to be made here; -1: what is asked for cannot be enforced. */
+static int check_constraint(struct model_call *t)
+{
+    struct str type = json_string(json_get(t->sampling.grammar, "type"));
+
+    t->kinds = (struct answer_formats){
+        .tool = t->env->tool_kind,
+        .reasoning = t->in.req->chat.messages ? t->env->reasoning_kind : REASONING_NONE,
+    };
+    t->constrains = !t->call_input.text && engine_pool_constrains(t->env->engines);
+    if (t->constrains && !engine_pool_enforces(t->env->engines, type))
+        return err_field(&t->err, "response_format.type",
+                         "the engine cannot enforce response_format.type %s",
+                         arena_cstr(&t->arena, type));
+    return 0; /* else the request itself goes on */
+}
+
+static int constrain(struct model_call *t, struct err *e)
+{
+    struct answer_formats m = t->kinds;
+
+    m.thought = t->thought;
+    return t->constrains ? merge_constraint(&t->arena, t->in.req, &m, &t->sampling, e) : 0;
+}
+
+/* Where a chat stands; completions stand nowhere before their ids are known. */
+static int find_position(struct model_call *t, struct session *s)
+{
+    if (prepare_is_text(t->in.req)) {
+        t->pinned = s;
+        session_pin(s);
+        return 0;
+    }
+    return session_prepare_begin(s, &t->arena, &t->call_input, &t->plan, &t->err);
+}
+
+enum step_result step_prepare(struct model_call *t)
+{
+    struct call_env *env = t->env;
+    struct session *s = session_of(t);
+
+    if (!s || residency_room(env, s, &t->err))
+        return STEP_FAILED;
+    if (!t->in.req->chat.messages && engine_pool_some_text(env->engines)) {
+        (void)err_set(&t->err, ERR_INVALID, "this engine answers chats only");
+        return STEP_FAILED;
+    }
+    if (session_inflight(s) >= env->max_session_inflight || env->n_running > env->max_inflight) {
+        metrics_count_at(env->page, METRIC_refusals, METRIC_REFUSAL_INFLIGHT, 0, 1);
+        (void)err_set(&t->err, ERR_OVERLOADED, "too many calls are running");
+        return STEP_FAILED;
+    }
+    if (merge_sampling(&t->arena, t->in.req, session_sampling(s), session_lock_sampling(s),
+                       &t->sampling, &t->err) ||
+        prepare_input(env, &t->in, &t->sampling, &t->call_input, &t->err) || find_position(t, s))
+        return STEP_FAILED;
+    t->format = t->sampling.grammar;
+    return check_constraint(t) ? STEP_FAILED : STEP_NEXT;
+}
+
+/* In a helper, maybe: see work.h. The call's arena is this function's meanwhile. */
+static int render(struct long_work *w, struct work_tools *tools, struct err *e)
+{
+    struct model_call *t = CONTAINER_OF(w, struct model_call, work);
+    struct token_span prompt;
+
+    if (prepare_is_text(t->in.req))
+        return prepare_encode(tools->encoder, &t->arena, t->in.req, &t->call_input.raw, e);
+    if (session_prepare_render(t->plan, tools->scratch, &prompt, e))
+        return -1;
+    t->thought = thought_of(t, prompt);
+    return constrain(t, e);
+}
+
+static void on_rendered(struct long_work *w, const struct err *e)
+{
+    struct model_call *t = CONTAINER_OF(w, struct model_call, work);
+
+    if (e) {
+        turn_fail_now(t, e);
+        return;
+    }
+    t->step++;
+    model_call_advance(t);
+}
+
+/* Bytes of what a grammar is made from; a schema's byte becomes several of a grammar. */
+static size_t constraint_bytes(const struct model_call *t)
+{
+    const struct chat_request *req = t->in.req;
+    bool forced = chat_request_needs_call(req) || t->sampling.grammar;
+
+    return t->constrains && forced ? GRAMMAR_COST * t->in.body_bytes : 0;
+}
+
+enum step_result step_render(struct model_call *t)
+{
+    size_t bytes = prepare_is_text(t->in.req) ? t->in.req->prompt.len
+                                              : session_prompt_bytes(t->plan, WORK_TEXT_MAX + 1);
+
+    t->work.run = render;
+    t->work.done = on_rendered;
+    t->work.body_hash = t->in.body_hash[0];
+    switch (work_begin(t->env, &t->work, t->in.session_id,
+                       bytes + constraint_bytes(t) <= WORK_TEXT_MAX, &t->err)) {
+    case WORK_DONE:
+        return STEP_NEXT;
+    case WORK_HELPED:
+        return STEP_WAIT;
+    case WORK_FAILED:
+        break;
+    }
+    return STEP_FAILED;
+}
+
+/* A text completion has its ids now. */
+static int place_text(struct model_call *t)
+{
+    struct session *s = session_of(t);
+
+    if (!s || session_prepare(s, t->env->scratch, &t->arena, &t->call_input, &t->plan, &t->err))
+        return -1;
+    t->thought = THOUGHT_MAYBE;
+    return constrain(t, &t->err);
+}
+
+enum step_result step_place(struct model_call *t)
+{
+    struct call_env *env = t->env;
+
+    if (prepare_is_text(t->in.req) ? place_text(t)
+                                   : session_prepare_end(t->plan, &t->call_input, &t->err))
+        return STEP_FAILED;
+    t->asked_tokens = t->sampling.max_tokens;
+    t->sampling.max_tokens = t->plan->max_tokens;
+    collect_stops(t);
+    t->call = (int64_t)t->plan->call;
+    t->cause = session_cause_name(t->plan->cause);
+    t->usage.prompt_tokens = (uint32_t)t->plan->prompt.n;
+    t->reused_tokens = (uint32_t)t->plan->reused;
+    metrics_count(env->page, METRIC_tokens_prompt, t->plan->prompt.n);
+    metrics_count(env->page, METRIC_tokens_reused, t->plan->reused);
+    metrics_count(env->page, METRIC_tokens_encoded, t->plan->prompt.n - t->plan->reused);
+    return STEP_NEXT;
+}
+
+static void on_dropped(void *ctx)
+{
+    struct model_call *t = ctx;
+
+    t->dropped = true;
+    if (t->step == STEP_AT_DROP && t->dropping)
+        model_call_advance(t);
+}
+
+/* Before the engine is asked: a crash from here on must not bring the discarded checkpoint back. */
+enum step_result step_drop(struct model_call *t)
+{
+    struct buf record = {0};
+    int rc;
+
+    if (!t->dropping && !t->plan->drops)
+        return STEP_NEXT;
+    if (!t->dropping) {
+        session_drop_record(t->plan, clock_wall_ms(), &record);
+        rc = ledger_write(t->env, t->in.session_id, buf_str(&record),
+                          (struct ledger_done){on_dropped, t}, &t->err);
+        buf_done(&record);
+        if (rc)
+            return STEP_FAILED;
+        t->dropping = true;
+    }
+    return t->dropped ? STEP_NEXT : STEP_WAIT;
+}
+
+uint32_t call_context_length(const struct call_env *env)
+{
+    uint32_t told = engine_pool_context(env->engines), own = env->context_length;
+
+    return told > 0 && (own == 0 || told < own) ? told : own;
+}

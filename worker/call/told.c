@@ -1,0 +1,81 @@
+#include "worker/call/told.h"
+
+#include "worker/session/record.h"
+
+static void put_tops(struct buf *b, const struct token_logprob *lp, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        record_put_u(b, lp[i].n_top);
+        for (uint32_t k = 0; k < lp[i].n_top; k++) {
+            record_put_u(b, (uint32_t)lp[i].top[k].id);
+            record_put_floats(b, &lp[i].top[k].logprob, 1);
+        }
+    }
+}
+
+void told_write(struct buf *out, const struct answer_head *head, const struct call_usage *usage,
+                const struct finished_answer *answer, struct str asked)
+{
+    struct buf tops = {0};
+    bool any = false;
+
+    for (size_t i = 0; i < answer->n_logprobs && !any; i++)
+        any = answer->logprobs[i].n_top > 0;
+    if (any)
+        put_tops(&tops, answer->logprobs, answer->n_logprobs);
+    record_put_u(out, head->created_s);
+    record_put_u(out, usage->cached_tokens);
+    record_put_u(out, usage->reasoning_tokens);
+    record_put_str(out, answer->stop_text);
+    record_put_str(out, any ? buf_str(&tops) : (struct str){0});
+    record_put_str(out, asked);
+    buf_done(&tops);
+}
+
+bool told_read(struct str text, struct told *ret)
+{
+    struct record_in r = record_in_of(text);
+
+    *ret = (struct told){0};
+    if (!text.p)
+        return false;
+    ret->created_s = record_u(&r);
+    ret->cached_tokens = record_u32(&r);
+    ret->reasoning_tokens = record_u32(&r);
+    ret->stop_text = record_str(&r);
+    ret->tops = record_str(&r);
+    ret->asked = record_str(&r);
+    if (r.bad)
+        *ret = (struct told){0};
+    return !r.bad;
+}
+
+static struct token_logprob read_top(struct record_in *r, const struct tokenizer *tk)
+{
+    struct token_logprob top = {.id = (int32_t)record_u32(r)};
+    const char *raw = record_floats(r, 1);
+
+    if (raw)
+        memcpy(&top.logprob, raw, sizeof(top.logprob));
+    top.bytes = tokenizer_text(tk, top.id);
+    return top;
+}
+
+void told_tops(const struct told *t, struct arena *a, const struct tokenizer *tk,
+               struct token_logprob *lp, size_t n)
+{
+    struct record_in r = record_in_of(t->tops);
+
+    for (size_t i = 0; t->tops.p && i < n; i++) {
+        uint32_t n_top = record_u32(&r);
+        struct token_logprob *top;
+
+        if (r.bad || n_top > (size_t)(r.end - r.p))
+            return;
+        top = arena_calloc(a, n_top, sizeof(*top));
+        for (uint32_t k = 0; k < n_top; k++)
+            top[k] = read_top(&r, tk);
+        lp[i].top = top;
+        lp[i].n_top = n_top;
+    }
+}

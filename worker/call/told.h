@@ -1,0 +1,32 @@
+/*
+ * What a client was told of a committed answer that neither its ids nor its message say: the text
+ * that the session keeps with the answer (session_answer.told), so that a replay and a stored
+ * response say the very same once more. Pure.
+ */
+#ifndef RG_CALL_TOLD_H
+#define RG_CALL_TOLD_H
+
+#include "common/base/buf.h"
+#include "worker/request/chat_request.h"
+#include "worker/tokens/tokenizer.h"
+
+struct told {
+    uint64_t created_s;
+    uint32_t cached_tokens, reasoning_tokens; /* of the whole call */
+    struct str stop_text;                     /* absent when none */
+    struct str tops;                          /* read by told_tops */
+    struct str asked;                         /* call_input.asked[1] */
+};
+
+/* Appends what `answer` of a call with this head and usage told. */
+void told_write(struct buf *out, const struct answer_head *head, const struct call_usage *usage,
+                const struct finished_answer *answer, struct str asked);
+
+/* Reads it; strings are borrowed from the text. False on an absent or torn one: *ret is empty. */
+bool told_read(struct str text, struct told *ret);
+
+/* Gives the n logprobs of the answer the alternatives that were told with them. */
+void told_tops(const struct told *t, struct arena *a, const struct tokenizer *tk,
+               struct token_logprob *lp, size_t n);
+
+#endif

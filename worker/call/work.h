@@ -1,0 +1,67 @@
+/*
+ * struct long_work: the part of a request whose length its client chooses (reading the body,
+ * rendering, encoding, grammars), apart from the rest. Short work is done on the spot; long work in
+ * a helper thread, in order within its session, so that nobody else waits for it.
+ *
+ * `run` may touch: what the work's owner has and nobody else changes meanwhile, the model, stored
+ * messages of a session that is held (they never change), its tools. Not: anything else of a
+ * session, the engines, the log, metrics, the exchange (but for what its request says, while it is
+ * held).
+ */
+#ifndef RG_CALL_WORK_H
+#define RG_CALL_WORK_H
+
+#include "common/os/helpers.h"
+#include "worker/call/model_call.h"
+
+/* What one thread renders and encodes with. */
+struct work_tools {
+    struct model_scratch *scratch;
+    struct encoder *encoder;
+};
+
+struct long_work;
+
+/* 0, or -1 and e. */
+typedef int (*work_run_fn)(struct long_work *w, struct work_tools *tools, struct err *e);
+
+/* On the loop, after work that a helper did; e NULL: run returned 0. With w->stuck the helper is
+ * still at it: nothing that it uses may be freed, by nobody, ever. */
+typedef void (*work_done_fn)(struct long_work *w, const struct err *e);
+
+/* The owner gave it up: frees what run used. Not called when that is stuck. */
+typedef void (*work_drop_fn)(struct long_work *w);
+
+/* Embedded in its owner, zeroed; the owner sets run, done and drop. */
+struct long_work {
+    work_run_fn run;
+    work_done_fn done;
+    work_drop_fn drop;
+    uint64_t body_hash; /* of the request, for the log when it is stuck; 0: not known */
+    bool helped;        /* a helper has it, or had it: done was or will be called */
+    bool stuck;
+
+    struct helper_job job;
+    struct call_env *env;
+    struct err err;
+    int rc;
+    bool dropped;
+    struct long_work *next, *prev; /* of env->dropped_work */
+};
+
+enum work_state { WORK_DONE, WORK_FAILED, WORK_HELPED };
+
+/* Bytes of text that are rendered and encoded on the spot, and bytes of JSON that are read so:
+ * about a millisecond of either. */
+enum { WORK_TEXT_MAX = 24 << 10, WORK_JSON_MAX = 192 << 10 };
+
+/* Does it: at once when it is short (and nothing of its session is in a helper, which it must not
+ * overtake): WORK_DONE, or WORK_FAILED and e. Else WORK_HELPED, and done follows. */
+enum work_state work_begin(struct call_env *env, struct long_work *w, struct str session_id,
+                           bool is_short, struct err *e);
+
+/* Its owner gives it up: drop follows, at once or when the helper has let go. Fine for work that
+ * was not begun or is over. */
+void work_drop(struct long_work *w);
+
+#endif

@@ -1,0 +1,217 @@
+/*
+ * Weight updates: version stamp, pause and resume of the engine pool. An order given to one worker
+ * goes on to all others ("?local=1" marks those) and is answered when all have obeyed.
+ */
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "common/codec/query.h"
+#include "worker/control/handlers.h"
+#include "worker/control/sibling.h"
+#include "worker/service/respond.h"
+
+enum { DRAIN_DEFAULT_S = 300 };
+
+/* One order on its way: this worker's own part and the others'. */
+struct pause_order {
+    struct service *service;
+    struct exchange *x; /* NULL: the client has left */
+    struct loop_timer timer;
+    struct sibling_round *round; /* NULL: the others have answered */
+    unsigned dialect;
+    bool draining; /* waits for this worker's own calls */
+    bool drained;
+    bool others_busy; /* one of them gave up waiting for its calls */
+    size_t failed;
+};
+
+static void order_end(struct pause_order *o)
+{
+    struct buf body = {0};
+    struct err e = {0};
+
+    if (o->draining || o->round)
+        return;
+    loop_timer_stop(o->service->calls.loop, &o->timer);
+    if (!o->x) {
+        free(o);
+        return;
+    }
+    exchange_watch(o->x, NULL, NULL);
+    if (o->failed > 0) {
+        (void)err_set(&e, ERR_WORKER_UNAVAILABLE, "%zu workers did not obey", o->failed);
+        respond_error_to(o->service, o->x, NULL, o->dialect, "", &e);
+    } else {
+        buf_printf(&body, "{\"status\":\"ok\",\"drained\":%s}",
+                   o->drained && !o->others_busy ? "true" : "false");
+        respond_count(o->service, o->dialect, 200);
+        exchange_reply(o->x, 200, "application/json", buf_str(&body));
+    }
+    buf_done(&body);
+    free(o);
+}
+
+static void on_obeyed(void *ctx, struct str body)
+{
+    struct pause_order *o = ctx;
+    struct arena a = {0};
+    const struct json *v;
+    struct err e;
+
+    if (json_parse(&a, body, &v, &e) != 0 || !json_is_true(json_get(v, "drained")))
+        o->others_busy = true;
+    arena_done(&a);
+}
+
+static void on_round(void *ctx, size_t failed)
+{
+    struct pause_order *o = ctx;
+
+    o->round = NULL;
+    o->failed = failed;
+    order_end(o);
+}
+
+static const struct sibling_round_fns round_fns = {on_obeyed, on_round};
+
+static void drain_end(struct pause_order *o, bool drained)
+{
+    loop_timer_stop(o->service->calls.loop, &o->timer);
+    o->service->drain = NULL;
+    o->draining = false;
+    o->drained = drained;
+    order_end(o);
+}
+
+static void on_drained(void *ctx)
+{
+    drain_end(ctx, true);
+}
+
+static void on_drain_timeout(struct loop_timer *t)
+{
+    struct pause_order *o = CONTAINER_OF(t, struct pause_order, timer);
+
+    engine_pool_pause(o->service->calls.engines, ENGINE_HOLD, NULL, NULL);
+    drain_end(o, false);
+}
+
+/* Another pause or a resume comes: a drain that still waits is answered, and its time is over. */
+static void pause_anew(struct service *a, enum engine_pause mode)
+{
+    engine_pool_pause(a->calls.engines, mode, NULL, NULL);
+    if (a->drain)
+        drain_end(a->drain, false);
+}
+
+void admin_done(struct service *a)
+{
+    if (a->drain)
+        pause_anew(a, ENGINE_HOLD);
+}
+
+static void on_closed(void *ctx, bool delivered)
+{
+    struct pause_order *o = ctx;
+
+    (void)delivered;
+    o->x = NULL;
+}
+
+static struct pause_order *order_new(struct service_request *r)
+{
+    struct pause_order *o = mem_zalloc(sizeof(*o));
+
+    o->service = r->service;
+    o->x = r->x;
+    o->dialect = r->dialect;
+    exchange_watch(o->x, on_closed, o);
+    return o;
+}
+
+/* Passes the order on, then answers as soon as everybody has obeyed. */
+static void order_give(struct pause_order *o, struct service_request *r)
+{
+    struct arena a = {0};
+    struct buf path = {0};
+
+    if (!query_get(&a, exchange_query(r->x), "local").p) {
+        buf_add_str(&path, exchange_path(r->x));
+        buf_puts(&path, "?local=1");
+        o->round = sibling_ask_all(
+            service_siblings(r->service),
+            &(struct sibling_question){"POST", buf_str(&path), exchange_body(r->x), r->x},
+            &round_fns, o);
+    }
+    buf_done(&path);
+    arena_done(&a);
+    order_end(o);
+}
+
+void admin_weight_version(struct service_request *r)
+{
+    struct arena a = {0};
+    struct err e = {0};
+    const struct json *body = NULL;
+    const struct json *version;
+
+    if (control_body(r, &a, &body, &e) == 0) {
+        version = json_get(body, "version");
+        if (version)
+            engine_pool_set_version(r->service->calls.engines, json_text(version));
+        else
+            (void)err_field(&e, "version", "version is missing: the version of the weights");
+    }
+    if (e.kind != ERR_NONE)
+        respond_error(r, NULL, &e);
+    else
+        order_give(order_new(r), r);
+    arena_done(&a);
+}
+
+static int read_pause(struct service_request *r, struct arena *a, bool *ret_drain, double *ret_s,
+                      struct err *e)
+{
+    const struct json *body = NULL;
+
+    if (control_body(r, a, &body, e))
+        return -1;
+    *ret_drain = !str_eq_c(json_string(json_get(body, "mode")), "hold");
+    *ret_s = DRAIN_DEFAULT_S;
+    (void)json_to_double(json_get(body, "timeout_s"), ret_s);
+    return 0;
+}
+
+void admin_pause(struct service_request *r)
+{
+    struct engine_pool *pool = r->service->calls.engines;
+    struct arena a = {0};
+    struct err e = {0};
+    double timeout_s;
+    bool drain;
+    struct pause_order *o;
+
+    if (read_pause(r, &a, &drain, &timeout_s, &e)) {
+        respond_error(r, NULL, &e);
+        arena_done(&a);
+        return;
+    }
+    pause_anew(r->service, ENGINE_HOLD);
+    o = order_new(r);
+    if (drain) {
+        o->draining = true;
+        r->service->drain = o;
+        loop_timer_set(r->service->calls.loop, &o->timer, (uint64_t)(timeout_s * 1000),
+                       on_drain_timeout);
+    }
+    order_give(o, r);
+    if (drain) /* then order_give has not ended it. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+        engine_pool_pause(pool, ENGINE_DRAIN, on_drained, o);
+    arena_done(&a);
+}
+
+void admin_resume(struct service_request *r)
+{
+    pause_anew(r->service, ENGINE_RUN);
+    order_give(order_new(r), r);
+}

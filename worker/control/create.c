@@ -1,0 +1,244 @@
+/* POST /sessions: whether there is room, and one session or a group. */
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "worker/control/handlers.h"
+#include "worker/control/pending.h"
+#include "worker/ledger/ledger.h"
+#include "worker/residency/residency.h"
+#include "worker/service/respond.h"
+#include "worker/sink/sink.h"
+
+static void write_urls(struct service_request *r, struct str id, struct json_out *o)
+{
+    struct str host = exchange_authority(r->x);
+    struct str proto = exchange_header(r->x, "x-forwarded-proto");
+    const char *scheme = str_eq_c(proto, "https") ? "https" : "http";
+    static const char *const names[][2] = {
+        {"base_url", "/v1"},
+        {"anthropic_base_url", ""},
+        {"reward_info_url", "/reward_info"},
+        {"complete_url", "/complete"},
+    };
+    struct buf url = {0};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        buf_clear(&url);
+        buf_printf(&url, "%s://%.*s/sessions/%.*s%s", scheme, (int)host.len, host.p, (int)id.len,
+                   id.p, names[i][1]);
+        json_out_key(o, names[i][0]);
+        json_out_str(o, buf_str(&url));
+    }
+    buf_done(&url);
+}
+
+/* Sessions that are made together: samples of one task. */
+struct group {
+    int64_t count;
+    bool list;     /* `count` was given: they are a group, and the answer is a list */
+    struct str id; /* the trainer's, or minted; absent: none */
+    char text[ID_TEXT_MAX];
+};
+
+static void set_member(struct json *object, const char *key, struct json value)
+{
+    for (uint32_t i = 0; i < object->n; i++)
+        if (str_eq_c(json_string(&object->members[i].key), key)) {
+            object->members[i].value = value;
+            return;
+        }
+    object->members[object->n].key = json_make_string(str_cstr(key));
+    object->members[object->n++].value = value;
+}
+
+/* Session n's options: those given, and where it stands in its group. */
+static const struct json *options_of(struct arena *a, const struct json *given,
+                                     const struct group *g, int64_t n)
+{
+    struct json *o;
+
+    if (!g->list)
+        return given;
+    o = arena_alloc(a, sizeof(*o));
+    *o = *given;
+    o->members = arena_alloc(a, (given->n + (size_t)3) * sizeof(*o->members));
+    memcpy(o->members, given->members, given->n * sizeof(*o->members));
+    set_member(o, "group", json_make_string(g->id));
+    set_member(o, "rollout", json_make_i64(a, n));
+    set_member(o, "group_size", json_make_i64(a, g->count));
+    return o;
+}
+
+/* `count` makes a group, whose id the trainer may have named. */
+static int read_group(struct service_request *r, const struct json *options, struct group *ret,
+                      struct err *e)
+{
+    static const char *const ours[] = {"rollout", "group_size"};
+
+    (void)json_to_i64(json_get(options, "count"), &ret->count); /* checked by inputs.def */
+    ret->list = !json_is_null(json_get(options, "count"));
+    ret->id = json_string(json_get(options, "group"));
+    for (size_t i = 0; ret->list && i < ARRAY_LEN(ours); i++)
+        if (!json_is_null(json_get(options, ours[i])))
+            return err_field(e, ours[i], "%s cannot be given beside count, which numbers them",
+                             ours[i]);
+    if (!ret->list || !json_is_null(json_get(options, "group")))
+        return 0;
+    ret->id = str_of(ret->text,
+                     ids_session(r->service->calls.ids, r->service->heritage->index, ret->text));
+    ret->text[0] = 'g';
+    return 0;
+}
+
+static void write_group(const struct group *g, int64_t n, struct json_out *o)
+{
+    if (!g->list)
+        return;
+    json_out_key(o, "group");
+    json_out_str(o, g->id);
+    json_out_key(o, "rollout");
+    json_out_i64(o, n);
+    json_out_key(o, "group_size");
+    json_out_i64(o, g->count);
+}
+
+static void write_created(struct service_request *r, struct str id, const struct group *g,
+                          int64_t n, uint64_t now_ms, struct json_out *o)
+{
+    const struct keys *k = r->service->keys;
+    char key[KEY_TEXT_MAX];
+
+    json_out_obj(o);
+    json_out_key(o, "session_id");
+    json_out_str(o, id);
+    write_urls(r, id, o);
+    keys_make(k, KEY_AGENT, id, key);
+    json_out_key(o, "api_key");
+    json_out_cstr(o, key);
+    keys_make(k, KEY_RUNNER, id, key);
+    json_out_key(o, "runner_key");
+    json_out_cstr(o, key);
+    json_out_key(o, "worker_index");
+    json_out_i64(o, r->service->heritage->index);
+    json_out_key(o, "created_at");
+    json_out_double(o, (double)now_ms / 1000.0);
+    write_group(g, n, o);
+    json_out_end_obj(o);
+}
+
+int control_room(struct service *a, int64_t count, struct err *e)
+{
+    const struct config *c = a->heritage->config;
+    struct session_totals t;
+
+    if (service_ends(a))
+        return err_set(e, ERR_DRAINING, "the gateway is shutting down");
+    if (a->disk_low) {
+        metrics_count_at(a->calls.page, METRIC_refusals, METRIC_REFUSAL_DISK, 0, 1);
+        return err_set(e, ERR_STORAGE_FULL, "the journal's disk is almost full");
+    }
+    if (sinks_full(a->sinks)) {
+        metrics_count_at(a->calls.page, METRIC_refusals, METRIC_REFUSAL_DISK, 0, 1);
+        return err_set(e, ERR_STORAGE_FULL,
+                       "more trajectories wait for the sinks than --sink-max-waiting allows");
+    }
+    if (residency_room(&a->calls, NULL, e))
+        return -1;
+    session_store_totals(a->calls.store, &t);
+    if (t.sessions + (uint64_t)count > (uint64_t)c->max_sessions ||
+        t.tokens > (uint64_t)c->max_live_tokens) {
+        bool sessions = t.tokens <= (uint64_t)c->max_live_tokens;
+
+        metrics_count_at(a->calls.page, METRIC_refusals,
+                         sessions ? METRIC_REFUSAL_SESSIONS : METRIC_REFUSAL_TOKENS, 0, 1);
+        return err_set(e, ERR_OVERLOADED,
+                       sessions ? "too many live sessions" : "too many live tokens");
+    }
+    return 0;
+}
+
+/* A session gets no more than the gateway allows: better said than given less. */
+static int check_nodes(struct service *a, const struct json *options, struct err *e)
+{
+    int64_t most = a->heritage->config->max_nodes, n = 0;
+
+    if (json_to_i64(json_get(options, "max_nodes"), &n) || n <= most)
+        return 0;
+    return err_field(e, "max_nodes", "max_nodes must be at most %lld (--max-nodes), not %lld",
+                     (long long)most, (long long)n);
+}
+
+/* Makes one session; `durable` comes for the record. */
+static int create_one(struct service *a, struct str id, const struct json *options, uint64_t now_ms,
+                      struct durable_answer *p, struct err *e)
+{
+    struct buf record = {0};
+    int rc = session_create_record(a->calls.store, id, options, now_ms, &record, e);
+
+    if (rc == 0)
+        rc = ledger_write(&a->calls, id, buf_str(&record),
+                          (struct ledger_done){p ? durable_answer_send : NULL, p}, e);
+    if (rc == 0)
+        metrics_count(a->calls.page, METRIC_sessions_created, 1);
+    buf_done(&record);
+    return rc;
+}
+
+/* The answer to POST /sessions. */
+static void write_all_created(struct service_request *r, char (*ids)[ID_TEXT_MAX],
+                              const struct group *g, uint64_t now_ms, struct buf *body)
+{
+    struct json_out o = json_out_to(body);
+
+    if (g->list) {
+        json_out_obj(&o);
+        json_out_key(&o, "group");
+        json_out_str(&o, g->id);
+        json_out_key(&o, "sessions");
+        json_out_arr(&o);
+    }
+    for (int64_t i = 0; i < g->count; i++)
+        write_created(r, str_cstr(ids[i]), g, i, now_ms, &o);
+    if (g->list) {
+        json_out_end_arr(&o);
+        json_out_end_obj(&o);
+    }
+}
+
+/* The answer is written before the last record, whose `durable` may come at once. */
+static void create_all(struct service_request *r, struct arena *a, const struct json *options,
+                       const struct group *g)
+{
+    int64_t count = g->count;
+    struct durable_answer *p = durable_answer_new(r, 200);
+    uint64_t now_ms = clock_wall_ms();
+    char(*ids)[ID_TEXT_MAX] = mem_calloc((size_t)count, sizeof(*ids));
+    struct err e = {0};
+    int rc = 0;
+
+    for (int64_t i = 0; i < count; i++)
+        (void)ids_session(r->service->calls.ids, r->service->heritage->index, ids[i]);
+    write_all_created(r, ids, g, now_ms, durable_answer_body(p));
+    for (int64_t i = 0; i < count && rc == 0; i++)
+        rc = create_one(r->service, str_cstr(ids[i]), options_of(a, options, g, i), now_ms,
+                        i == count - 1 ? p : NULL, &e);
+    if (rc)
+        durable_answer_fail(p, &e);
+    free(ids);
+}
+
+void control_create(struct service_request *r)
+{
+    struct arena a = {0};
+    const struct json *options = NULL;
+    struct err e = {0};
+    struct group g = {.count = 1};
+
+    if (control_body(r, &a, &options, &e) || check_nodes(r->service, options, &e) ||
+        read_group(r, options, &g, &e) || control_room(r->service, g.count, &e))
+        respond_error(r, NULL, &e);
+    else
+        create_all(r, &a, options, &g);
+    arena_done(&a);
+}

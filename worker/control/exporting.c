@@ -1,0 +1,289 @@
+/* Trajectories on their way out: trajectories, finalize, samples. Made and sent in slices. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/codec/query.h"
+#include "worker/control/handlers.h"
+#include "worker/export/accept.h"
+#include "worker/export/drift.h"
+#include "worker/export/slice.h"
+#include "worker/ledger/ledger.h"
+#include "worker/service/respond.h"
+
+struct exporting {
+    struct service *service;
+    struct exchange *x;
+    struct session *s; /* pinned until the export has it, or NULL */
+    struct export *export;
+    struct buf out;
+    unsigned dialect;
+    char request_id[40];
+    char id[ID_TEXT_MAX];
+    struct export_options options;
+    struct arena arena;     /* what options borrow */
+    bool durable, applied;  /* of finalize's record */
+    struct loop_task later; /* the next slice, after everybody else had a turn */
+    bool started;
+    bool closes;                        /* finalize */
+    bool samples;                       /* asked for by /samples */
+    uint32_t drifted[DRIFT_KIND_COUNT]; /* counted so far */
+};
+
+static void exporting_free(struct exporting *v)
+{
+    loop_task_cancel(v->service->calls.loop, &v->later);
+    if (v->s)
+        session_unpin(v->service->calls.store, v->s);
+    export_free(v->export);
+    buf_done(&v->out);
+    arena_done(&v->arena);
+    free(v);
+}
+
+/* The trainer has it all: the journal says so. */
+static void note_delivery(struct exporting *v)
+{
+    struct call_env *env = &v->service->calls;
+    struct str id = str_cstr(v->id);
+    struct buf record = {0};
+    struct err e = {0};
+    bool ended;
+
+    if (session_find_any(env->store, id, &ended) != v->s)
+        return; /* deleted meanwhile */
+    session_exported_record(v->s, clock_wall_ms(), &record);
+    if (ledger_write(env, id, buf_str(&record), (struct ledger_done){0}, &e))
+        log_warn(&(struct log_scope){.session = id}, "journal: an export was not noted",
+                 LOG_T("error", e.text));
+    buf_done(&record);
+}
+
+static void on_closed(void *ctx, bool delivered)
+{
+    struct exporting *v = ctx;
+
+    if (!v->started)
+        ledger_forget(&v->service->calls, v);
+    else if (delivered && v->closes)
+        note_delivery(v);
+    exporting_free(v);
+}
+
+/* /samples says in plain text why a session cannot be assembled, as its clients expect. */
+static void fail(struct exporting *v, const struct err *e)
+{
+    exchange_watch(v->x, NULL, NULL);
+    if (v->samples && e->kind == ERR_UNASSEMBLABLE) {
+        exchange_set_header(v->x, "x-should-retry", STR("false"));
+        respond_count(v->service, v->dialect, err_status(e));
+        exchange_reply(v->x, err_status(e), "text/plain; charset=utf-8", str_cstr(e->text));
+    } else {
+        respond_error_to(v->service, v->x, NULL, v->dialect, v->request_id, e);
+    }
+    exporting_free(v);
+}
+
+static void on_more(void *ctx);
+
+static void count_drift(struct exporting *v)
+{
+    const uint32_t *n = export_drifted(v->export);
+
+    for (unsigned k = 0; k < DRIFT_KIND_COUNT; k++)
+        if (n[k] > v->drifted[k])
+            metrics_count_at(v->service->calls.page, METRIC_drift, k, 0, n[k] - v->drifted[k]);
+    memcpy(v->drifted, n, sizeof(v->drifted));
+}
+
+static void count_merge(struct exporting *v)
+{
+    const uint32_t *n = export_merged(v->export);
+
+    for (unsigned k = 0; k < 2; k++)
+        if (n[k] > 0)
+            metrics_count_at(v->service->calls.page, METRIC_merged, k, 0, n[k]);
+}
+
+static void give_up(struct exporting *v, const struct err *e)
+{
+    log_warn(NULL, "an export broke", LOG_T("session", v->id), LOG_T("error", e->text));
+    if (!v->started) {
+        fail(v, e);
+        return;
+    }
+    exchange_fail(v->x);
+}
+
+/* The next slice. Until there are bytes an error is still a plain answer. */
+static void on_later(struct loop_task *t)
+{
+    struct exporting *v = CONTAINER_OF(t, struct exporting, later);
+    struct err e = {0};
+    int rc = export_slice(v->export, &v->out, &e);
+
+    count_drift(v);
+    if (rc == 1)
+        count_merge(v);
+    if (rc < 0) {
+        give_up(v, &e);
+        return;
+    }
+    if (!v->started && v->out.len == 0 && rc == 0) {
+        loop_task_post(v->service->calls.loop, &v->later, on_later);
+        return;
+    }
+    if (!v->started) {
+        v->started = true;
+        respond_count(v->service, v->dialect, 200);
+        exchange_start(v->x, export_content_type(v->export));
+    }
+    if (v->out.len > 0)
+        exchange_send(v->x, &v->out);
+    if (rc == 1)
+        exchange_end(v->x);
+    else
+        exchange_pull(v->x, on_more, v);
+}
+
+/* The client takes bytes. A fast one would take slice after slice without the loop ever looking
+ * at another connection: each slice waits for the next turn of the loop. */
+static void on_more(void *ctx)
+{
+    struct exporting *v = ctx;
+
+    loop_task_post(v->service->calls.loop, &v->later, on_later);
+}
+
+/* Fixes the branches and begins. */
+static void send_export(struct exporting *v)
+{
+    struct call_env *env = &v->service->calls;
+    struct err e = {0};
+    if (export_new(v->s, env->model, env->scratch, &v->options, &v->export, &e)) {
+        fail(v, &e);
+    } else {
+        if (export_lacks_reward(v->export))
+            log_warn(&(struct log_scope){.session = str_cstr(v->id)},
+                     "an export for a trainer holds no reward: none was posted, or no number");
+        on_later(&v->later);
+    }
+}
+
+static int query_options(struct exporting *v, struct err *e)
+{
+    struct str left = exchange_query(v->x), name, value;
+
+    while (query_next(&v->arena, &left, &name, &value)) {
+        if (export_option(&v->options, name, value, e))
+            return -1;
+    }
+    return 0;
+}
+
+/* Options from Accept, then query, then body. NULL and answered when they are bad. */
+static struct exporting *exporting_new(struct service_request *r, struct session *s,
+                                       enum export_format otherwise)
+{
+    struct exporting *v = mem_zalloc(sizeof(*v));
+    struct err e = {0};
+    struct str accept = exchange_header(r->x, "accept");
+    struct str body = str_trim(arena_str(&v->arena, exchange_body(r->x)));
+    const struct json *given = NULL;
+
+    v->service = r->service;
+    v->x = r->x;
+    v->s = s;
+    session_pin(s);
+    v->dialect = r->dialect;
+    memcpy(v->request_id, r->request_id, sizeof(v->request_id));
+    memcpy(v->id, r->id.p, r->id.len);
+    export_options_init(&v->options);
+    /* Ids of a model that is not at hand: nothing here can encode as it does. */
+    v->options.no_drift =
+        !r->service->calls.model_known && engine_pool_all_text(r->service->calls.engines);
+    v->samples = otherwise == EXPORT_MILES;
+    if (v->samples) /* what miles' own session server hands out */
+        v->options.drop_retries = v->options.train_once = v->options.strict = true;
+    v->options.format = otherwise == EXPORT_MILES ? otherwise : accept_format(accept, otherwise);
+    exchange_watch(v->x, on_closed, v);
+    if (query_options(v, &e) || (body.len > 0 && json_parse(&v->arena, body, &given, &e))) {
+        fail(v, &e);
+        return NULL;
+    }
+    if (given && !json_is(given, JSON_OBJECT) && !json_is_null(given)) {
+        (void)err_set(&e, ERR_INVALID, "the body must be a JSON object");
+        fail(v, &e);
+        return NULL;
+    }
+    if (export_options_json(&v->options, given, &e) || export_options_check(&v->options, &e)) {
+        fail(v, &e);
+        return NULL;
+    }
+    return v;
+}
+
+/* The session is there to be read, or the error is answered. */
+static struct session *find_or_reply(struct service_request *r)
+{
+    struct err e = {0};
+    struct session *s = control_find(r, true, &e);
+
+    if (!s)
+        respond_error(r, NULL, &e);
+    return s;
+}
+
+void exporting_trajectories(struct service_request *r)
+{
+    struct session *s = find_or_reply(r);
+    struct exporting *v = s ? exporting_new(r, s, EXPORT_JSON) : NULL;
+
+    if (v)
+        send_export(v);
+}
+
+void exporting_samples(struct service_request *r)
+{
+    struct session *s = find_or_reply(r);
+    struct exporting *v = s ? exporting_new(r, s, EXPORT_MILES) : NULL;
+
+    if (v)
+        send_export(v);
+}
+
+/* The record may be durable before it is applied: the export waits for both. */
+static void on_finalized(void *ctx)
+{
+    struct exporting *v = ctx;
+
+    v->durable = true;
+    if (v->applied)
+        send_export(v);
+}
+
+void exporting_finalize(struct service_request *r)
+{
+    struct session *s = find_or_reply(r);
+    struct exporting *v = s ? exporting_new(r, s, EXPORT_JSON) : NULL;
+    struct err e = {0};
+
+    if (!v)
+        return;
+    v->closes = true;
+    if (export_check_reward(s, &v->options, &e)) { /* before it closes: a reward may still come */
+        fail(v, &e);
+        return;
+    }
+    if (session_phase(s) == SESSION_FINALIZED)
+        send_export(v); /* asked again: the same export */
+    else if (control_close(v->service, s, SESSION_END_FINALIZE, &v->options,
+                           (struct ledger_done){on_finalized, v}, &e))
+        fail(v, &e);
+    else {
+        v->applied = true;
+        if (v->durable)
+            send_export(v);
+    }
+}

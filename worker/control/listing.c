@@ -1,0 +1,332 @@
+/*
+ * GET /sessions over all workers: this worker asks its siblings one after the other for the rows
+ * behind the cursor until the page is full. A cursor is "<worker index>.<last session id>": both
+ * parts stay valid while sessions come and go; a last id that is gone means that worker's rows from
+ * the start.
+ */
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/codec/query.h"
+#include "worker/control/handlers.h"
+#include "worker/control/sibling.h"
+#include "worker/residency/residency.h"
+#include "worker/service/respond.h"
+
+enum { LIMIT_DEFAULT = 100, SLICE_MS = 2 };
+
+struct listing {
+    struct service *service;
+    struct exchange *x;
+    unsigned dialect;
+    struct arena arena;
+    struct str phase, label, reseeded; /* filters, decoded */
+    struct str query;                  /* as given */
+    uint64_t limit, got;
+    uint32_t workers[BOARD_WORKERS_MAX];
+    size_t n_workers, at;
+    struct str after;           /* last id already sent of workers[at]; absent: from the start */
+    struct buf rows;            /* JSON objects, comma separated */
+    struct buf last;            /* id of the last row */
+    struct sibling_call *asked; /* the running question */
+    uint64_t seen;              /* place of the last own session looked at; 0: none yet */
+    uint64_t awaited;           /* of the one that is being read */
+    struct residency_waiter waiter;
+    struct loop_task later;
+    bool waiting; /* for a session whose row is not known, or for the next slice */
+};
+
+static void listing_free(struct listing *v)
+{
+    sibling_cancel(v->asked);
+    residency_leave(&v->waiter);
+    loop_task_cancel(v->service->calls.loop, &v->later);
+    buf_done(&v->rows);
+    buf_done(&v->last);
+    arena_done(&v->arena);
+    free(v);
+}
+
+static void on_closed(void *ctx, bool delivered)
+{
+    (void)delivered;
+    listing_free(ctx);
+}
+
+static bool any_filter(const struct listing *v)
+{
+    return v->phase.len > 0 || v->label.len > 0 || v->reseeded.len > 0;
+}
+
+static bool row_wanted(const struct listing *v, const struct json *row)
+{
+    const struct json *labels = json_get(row, "labels");
+    struct str label = v->label;
+    size_t eq = str_find(label, STR("="), 0);
+    bool reseeded = json_get(row, "reseeded_from") != NULL;
+
+    if (v->phase.len > 0 && !str_eq(json_string(json_get(row, "phase")), v->phase))
+        return false;
+    if (v->reseeded.len > 0 && str_eq_c(v->reseeded, "true") != reseeded)
+        return false;
+    if (label.len == 0)
+        return true;
+    if (eq == SIZE_MAX)
+        return json_get_str(labels, label) != NULL;
+    return str_eq(json_text(json_get_str(labels, str_sub(label, 0, eq))),
+                  str_sub(label, eq + 1, SIZE_MAX));
+}
+
+static void add_row(struct listing *v, struct str text, struct str id)
+{
+    if (v->rows.len > 0)
+        buf_add_c(&v->rows, ',');
+    buf_add_str(&v->rows, text);
+    buf_clear(&v->last);
+    buf_add_str(&v->last, id);
+    v->got++;
+}
+
+static void go_on(struct listing *v);
+
+static void on_later(struct loop_task *t)
+{
+    struct listing *v = CONTAINER_OF(t, struct listing, later);
+
+    v->waiting = false;
+    go_on(v);
+}
+
+/* The session is back, or gone, or cannot be read: such a one has no row. */
+static void on_back(void *ctx, const struct err *e)
+{
+    struct listing *v = ctx;
+
+    if (e)
+        v->seen = v->awaited;
+    loop_task_post(v->service->calls.loop, &v->later, on_later);
+}
+
+/* Its row; false when it must be waited for. */
+static bool row_of(struct listing *v, struct session *s, struct buf *row)
+{
+    buf_clear(row);
+    if (!session_resident(s) && session_kept_row(s).p) {
+        buf_add_str(row, session_kept_row(s));
+    } else if (session_resident(s) || residency_ready(&v->service->calls, session_id(s), false)) {
+        session_write_row(s, row);
+    } else {
+        v->waiter.fn = on_back;
+        v->waiter.ctx = v;
+        v->waiting = true;
+        v->awaited = session_place(s);
+        residency_wait(&v->service->calls, session_id(s), &v->waiter);
+        return false;
+    }
+    return true;
+}
+
+static struct session *own_first(struct listing *v)
+{
+    struct session_store *st = v->service->calls.store;
+    bool ended = false;
+    struct session *s;
+
+    if (v->seen == 0 && v->after.p)
+        return session_next(st, session_find_any(st, v->after, &ended));
+    s = session_next(st, NULL);
+    while (s && session_place(s) <= v->seen)
+        s = session_next(st, s);
+    return s;
+}
+
+/* This worker's own rows behind the last one looked at, until the page is full or the slice over.
+ */
+static void own_rows(struct listing *v)
+{
+    uint64_t end_ms = clock_ms() + SLICE_MS;
+    struct buf row = {0};
+
+    for (struct session *s = own_first(v); s && v->got < v->limit && !v->waiting;
+         s = session_next(v->service->calls.store, s)) {
+        struct arena a = {0};
+        const struct json *parsed = NULL;
+        struct err e = {0};
+
+        if (!row_of(v, s, &row))
+            break;
+        if (!any_filter(v) ||
+            (json_parse(&a, buf_str(&row), &parsed, &e) == 0 && row_wanted(v, parsed)))
+            add_row(v, buf_str(&row), session_id(s));
+        arena_done(&a);
+        v->seen = session_place(s);
+        if (clock_ms() >= end_ms) {
+            v->waiting = true;
+            loop_task_post(v->service->calls.loop, &v->later, on_later);
+        }
+    }
+    buf_done(&row);
+}
+
+static void answer(struct listing *v)
+{
+    struct buf body = {0};
+    bool full = v->got >= v->limit;
+
+    buf_puts(&body, "{\"sessions\":[");
+    buf_add_str(&body, buf_str(&v->rows));
+    buf_puts(&body, "],\"next_cursor\":");
+    if (full && v->last.len > 0)
+        buf_printf(&body, "\"%u.%.*s\"", v->workers[v->at], (int)v->last.len, v->last.p);
+    else
+        buf_puts(&body, "null");
+    buf_add_c(&body, '}');
+    exchange_watch(v->x, NULL, NULL);
+    respond_count(v->service, v->dialect, 200);
+    exchange_reply(v->x, 200, "application/json", buf_str(&body));
+    buf_done(&body);
+    listing_free(v);
+}
+
+/* The worker at hand has no more rows, or the page is full. */
+static void step(struct listing *v)
+{
+    if (v->got >= v->limit)
+        return;
+    v->at++;
+    v->after = (struct str){0};
+    v->seen = 0;
+    buf_clear(&v->last);
+}
+
+/* A sibling's page. One that cannot be reached is left out: its sessions are not reachable now. */
+static void on_answer(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct listing *v = ctx;
+    struct arena a = {0};
+    const struct json *page = NULL;
+    const struct json *rows;
+    struct err bad = {0};
+
+    v->asked = NULL;
+    if (status != 200 || json_parse(&a, body, &page, &bad))
+        log_warn(NULL, "a worker did not list its sessions", LOG_U("index", v->workers[v->at]),
+                 LOG_I("status", status), LOG_T("error", e->text));
+    rows = json_get(page, "sessions");
+    for (size_t i = 0; rows && i < rows->n && v->got < v->limit; i++) {
+        struct buf text = {0};
+
+        json_write(&text, json_at(rows, i));
+        add_row(v, buf_str(&text), json_string(json_get(json_at(rows, i), "session_id")));
+        buf_done(&text);
+    }
+    arena_done(&a);
+    step(v);
+    go_on(v);
+}
+
+/* The query's filters as they were given: this page's limit and cursor are ours. */
+static void add_filters(struct str query, struct buf *path)
+{
+    static const char *const ours[] = {"limit", "cursor", "local"};
+
+    while (query.len > 0) {
+        size_t amp = str_find(query, STR("&"), 0);
+        struct str pair = str_sub(query, 0, amp == SIZE_MAX ? query.len : amp);
+        struct str name = str_sub(pair, 0, str_find(pair, STR("="), 0));
+        bool filter = pair.len > 0;
+
+        for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+            filter = filter && !str_eq_c(name, ours[i]);
+        if (filter) {
+            buf_add_c(path, '&');
+            buf_add_str(path, pair);
+        }
+        query = str_sub(query, pair.len + 1, SIZE_MAX);
+    }
+}
+
+static void ask(struct listing *v)
+{
+    struct buf path = {0};
+    uint32_t index = v->workers[v->at];
+
+    buf_printf(&path, "/sessions?local=1&limit=%llu", (unsigned long long)(v->limit - v->got));
+    buf_printf(&path, "&cursor=%u.%.*s", index, (int)v->after.len, v->after.p ? v->after.p : "");
+    add_filters(v->query, &path);
+    v->asked = sibling_ask(
+        service_siblings(v->service), index,
+        &(struct sibling_question){.method = "GET", .path = buf_str(&path), .from = v->x},
+        on_answer, v);
+    buf_done(&path);
+}
+
+static void go_on(struct listing *v)
+{
+    while (v->at < v->n_workers && v->got < v->limit) {
+        if (v->workers[v->at] == v->service->heritage->index)
+            own_rows(v);
+        else
+            ask(v);
+        if (v->asked || v->waiting)
+            return;
+        step(v);
+    }
+    answer(v);
+}
+
+/* Checked by inputs.def. */
+static void read_query(struct listing *v, struct str query, struct str *ret_cursor)
+{
+    v->limit = LIMIT_DEFAULT;
+    (void)str_to_u64(query_get(&v->arena, query, "limit"), UINT32_MAX, &v->limit);
+    v->phase = query_get(&v->arena, query, "phase");
+    v->label = query_get(&v->arena, query, "label");
+    v->reseeded = query_get(&v->arena, query, "reseeded");
+    *ret_cursor = query_get(&v->arena, query, "cursor");
+}
+
+/* The workers to ask and where the cursor stands. */
+static int place_cursor(struct listing *v, struct str cursor, bool local, struct err *e)
+{
+    size_t dot = str_find(cursor, STR("."), 0);
+    uint64_t index = 0;
+
+    if (local) {
+        v->workers[0] = v->service->heritage->index;
+        v->n_workers = 1;
+    } else {
+        v->n_workers = siblings_list(v->service->heritage, v->workers);
+    }
+    if (!cursor.p)
+        return 0;
+    if (dot == SIZE_MAX || str_to_u64(str_sub(cursor, 0, dot), UINT32_MAX, &index))
+        return err_field(e, "cursor", "cursor is not one of ours");
+    while (v->at < v->n_workers && v->workers[v->at] < index)
+        v->at++;
+    if (v->at < v->n_workers && v->workers[v->at] == index)
+        v->after = str_sub(cursor, dot + 1, SIZE_MAX);
+    return 0;
+}
+
+void listing_get(struct service_request *r)
+{
+    struct listing *v = mem_zalloc(sizeof(*v));
+    struct str query = arena_str(&v->arena, exchange_query(r->x));
+    struct str cursor = {0};
+    struct err e = {0};
+
+    v->service = r->service;
+    v->x = r->x;
+    v->dialect = r->dialect;
+    v->query = query;
+    read_query(v, query, &cursor);
+    if (place_cursor(v, cursor, query_get(&v->arena, query, "local").p != NULL, &e)) {
+        respond_error(r, NULL, &e);
+        listing_free(v);
+        return;
+    }
+    exchange_watch(v->x, on_closed, v);
+    go_on(v);
+}

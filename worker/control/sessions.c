@@ -1,0 +1,192 @@
+/* The control plane's plain routes: look, reward, complete, abort, delete. */
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/codec/query.h"
+#include "worker/control/handlers.h"
+#include "worker/control/pending.h"
+#include "worker/dialect/responses.h"
+#include "worker/ledger/ledger.h"
+#include "worker/service/respond.h"
+#include "worker/sink/sink.h"
+
+struct session *control_find(struct service_request *r, bool reading, struct err *e)
+{
+    bool ended = false;
+    struct session_store *st = r->service->calls.store;
+    struct session *s = NULL;
+
+    if (r->id_valid)
+        s = reading ? session_find_any(st, r->id, &ended) : session_find(st, r->id, &ended);
+    if (!s)
+        (void)err_set(e, ended ? ERR_SESSION_ENDED : ERR_UNKNOWN_SESSION,
+                      ended ? "the session has ended" : "no such session");
+    return s;
+}
+
+int control_body(struct service_request *r, struct arena *a, const struct json **ret, struct err *e)
+{
+    struct str body = str_trim(exchange_body(r->x));
+
+    *ret = NULL;
+    if (body.len == 0)
+        return 0;
+    if (json_parse(a, body, ret, e))
+        return -1;
+    if (json_is_null(*ret))
+        *ret = NULL;
+    else if (!json_is(*ret, JSON_OBJECT))
+        return err_set(e, ERR_INVALID, "the body must be a JSON object");
+    return 0;
+}
+
+/* --- look --- */
+
+void control_state(struct service_request *r)
+{
+    struct arena a = {0};
+    struct buf body = {0};
+    struct err e = {0};
+    struct session *s = control_find(r, true, &e);
+    struct str records = query_get(&a, exchange_query(r->x), "records");
+    bool with = records.p && !str_eq_c(records, "0") && !str_eq_c(records, "off") &&
+                !str_eq_c(records, "false");
+
+    if (s && session_write_state(s, with, &body, &e) == 0) {
+        respond_json(r, &body);
+    } else {
+        respond_error(r, NULL, &e);
+    }
+    buf_done(&body);
+    arena_done(&a);
+}
+
+/* --- change --- */
+
+/* Ends a session as asked: record, running calls, long polls. `done` as in ledger_write. */
+static int control_end(struct service *a, struct session *s, enum session_end how,
+                       const struct json *detail, struct ledger_done done, struct err *e)
+{
+    struct buf record = {0};
+    char id[ID_TEXT_MAX] = "";
+    struct str sid = session_id(s);
+    int rc = session_end_record(s, how, detail, clock_wall_ms(), &record, e);
+
+    memcpy(id, sid.p, MIN_OF(sid.len, sizeof(id) - 1)); /* s may be gone after apply */
+    if (rc == 0)
+        rc = ledger_write(&a->calls, str_cstr(id), buf_str(&record), done, e);
+    if (rc == 0) {
+        if (how != SESSION_END_COMPLETE)
+            model_call_end_session(&a->calls, str_cstr(id));
+        waits_wake(a, str_cstr(id));
+    }
+    buf_done(&record);
+    return rc;
+}
+
+int control_close(struct service *a, struct session *s, enum session_end how,
+                  const struct export_options *o, struct ledger_done done, struct err *e)
+{
+    struct str id = session_id(s);
+    char copy[ID_TEXT_MAX] = "";
+
+    memcpy(copy, id.p, MIN_OF(id.len, sizeof(copy) - 1));
+    if (sinks_promise(a->sinks, s, o, e) || control_end(a, s, how, NULL, done, e))
+        return -1;
+    sinks_take(a->sinks, str_cstr(copy));
+    return 0;
+}
+
+/* Ends the session and answers. */
+static void end_and_reply(struct service_request *r, struct session *s, enum session_end how,
+                          const struct json *detail, int status)
+{
+    struct durable_answer *p = durable_answer_new(r, status);
+    struct err e = {0};
+
+    if (status == 200)
+        buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
+    if (control_end(r->service, s, how, detail, (struct ledger_done){durable_answer_send, p}, &e))
+        durable_answer_fail(p, &e);
+}
+
+void control_delete(struct service_request *r)
+{
+    struct err e = {0};
+    struct session *s = control_find(r, true, &e);
+
+    if (s)
+        end_and_reply(r, s, SESSION_END_DELETE, NULL, 204);
+    else
+        respond_error(r, NULL, &e);
+}
+
+void control_abort(struct service_request *r)
+{
+    struct err e = {0};
+    struct session *s = control_find(r, false, &e);
+
+    if (s)
+        end_and_reply(r, s, SESSION_END_ABORT, NULL, 204);
+    else if (e.kind == ERR_SESSION_ENDED)
+        respond_empty(r, 204);
+    else
+        respond_error(r, NULL, &e);
+}
+
+static int reward_write(struct service_request *r, struct session *s, const struct json *reward,
+                        struct str response_id, struct ledger_done done, struct err *e)
+{
+    struct buf record = {0};
+    int rc = session_reward_record(s, reward, response_id, clock_wall_ms(), &record, e);
+
+    if (rc == 0)
+        rc = ledger_write(&r->service->calls, r->id, buf_str(&record), done, e);
+    buf_done(&record);
+    return rc;
+}
+
+void control_reward(struct service_request *r)
+{
+    struct arena a = {0};
+    struct err e = {0};
+    const struct json *body = NULL;
+    struct session *s = control_find(r, false, &e);
+    struct durable_answer *p;
+    struct str id;
+
+    if (!s || control_body(r, &a, &body, &e))
+        goto out;
+    if (json_is_null(json_get(body, "reward_info"))) {
+        (void)err_field(&e, "reward_info", "reward_info is missing: an object of rewards");
+        goto out;
+    }
+    id = json_string(json_get(body, "response_id"));
+    p = durable_answer_new(r, 200);
+    buf_puts(durable_answer_body(p), "{\"status\":\"ok\"}");
+    if (id.p) /* as a dialect spelled it, or bare */
+        id = response_bare_id(id);
+    if (reward_write(r, s, json_get(body, "reward_info"), id,
+                     (struct ledger_done){durable_answer_send, p}, &e))
+        durable_answer_fail(p, &e);
+    e.kind = ERR_NONE;
+out:
+    if (e.kind != ERR_NONE)
+        respond_error(r, NULL, &e);
+    arena_done(&a);
+}
+
+void control_complete(struct service_request *r)
+{
+    struct arena a = {0};
+    struct err e = {0};
+    const struct json *body = NULL;
+    struct session *s = control_find(r, false, &e);
+
+    if (s && control_body(r, &a, &body, &e) == 0)
+        end_and_reply(r, s, SESSION_END_COMPLETE, body, 200); /* the record holds the reward, too */
+    else
+        respond_error(r, NULL, &e);
+    arena_done(&a);
+}

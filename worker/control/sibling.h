@@ -1,0 +1,46 @@
+/*
+ * Asking the other workers of this gateway over their unix sockets: for lists over all workers and
+ * for orders that concern all. Small answers only: they are held whole.
+ */
+#ifndef RG_CONTROL_SIBLING_H
+#define RG_CONTROL_SIBLING_H
+
+#include "worker/service/service.h"
+
+struct siblings;
+
+/* `status` 0: the worker could not be reached; e says why. body is borrowed. */
+typedef void (*sibling_fn)(void *ctx, int status, struct str body, const struct err *e);
+
+struct siblings *siblings_new(const struct heritage *h, struct loop *loop);
+/* Questions still out are answered with status 0 first; who asked must not ask again then. */
+void siblings_free(struct siblings *s);
+
+struct sibling_question {
+    const char *method;
+    struct str path, body;       /* body may be empty */
+    const struct exchange *from; /* whose key goes along */
+};
+
+/* Asks the worker of that index. The answer comes later, once. NULL: it has no socket. */
+struct sibling_call *sibling_ask(struct siblings *s, uint32_t index,
+                                 const struct sibling_question *q, sibling_fn fn, void *ctx);
+
+/* The same of all other workers that serve. `one` gets the body of every 2xx answer; `all` is
+ * called once, when everybody has answered, with the number of those that did not say 2xx. */
+struct sibling_round_fns {
+    void (*one)(void *ctx, struct str body);
+    void (*all)(void *ctx, size_t failed);
+};
+
+/* NULL when there is nobody to ask. */
+struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
+                                      const struct sibling_round_fns *fns, void *ctx);
+
+/* No answer any more. NULL is fine. */
+void sibling_cancel(struct sibling_call *c);
+
+/* Indexes of the workers that serve, this one included, ascending; at most BOARD_WORKERS_MAX. */
+size_t siblings_list(const struct heritage *h, uint32_t ret[BOARD_WORKERS_MAX]);
+
+#endif

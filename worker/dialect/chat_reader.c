@@ -1,0 +1,427 @@
+/* POST /v1/chat/completions: the request. */
+#include "worker/dialect/request_fields.h"
+
+#include "common/base/attrs.h"
+#include "worker/dialect/writers.h"
+
+static const char *const sampling_fields[] = {
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "seed",
+    "repetition_penalty",
+    "frequency_penalty",
+    "stop",
+    "logit_bias",
+    "ignore_eos",
+    "stop_token_ids",
+    "max_tokens",
+    "max_completion_tokens",
+};
+
+/* --- messages --- */
+
+static int read_call(struct arena *a, const struct json *v, const char *path, struct json *ret,
+                     struct err *e)
+{
+    const struct json *f = json_get(v, "function");
+    const struct json *custom = json_get(v, "custom");
+    struct str name = json_string(json_get(f ? f : custom, "name"));
+    const struct json *arguments = json_get(f ? f : custom, f ? "arguments" : "input");
+    struct str id = json_string(json_get(v, "id"));
+    char at[FIELD_PATH_MAX];
+
+    if (!json_is(v, JSON_OBJECT))
+        return err_field(e, path, "%s must be an object", path);
+    if (!json_is_null(json_get(v, "id")) && !id.p)
+        return err_field(e, path_at(at, "%s.id", path), "%s.id must be a string", path);
+    if (!json_is(f ? f : custom, JSON_OBJECT))
+        return err_field(e, path_at(at, "%s.function", path), "%s.function must be an object",
+                         path);
+    if (!name.len)
+        return err_field(e, path_at(at, "%s.function.name", path),
+                         "%s.function.name must be a non-empty string", path);
+    if (json_is(arguments, JSON_OBJECT))
+        *ret = tool_call_json(a, id, name, json_string(json_keep(a, json_text_of(a, arguments))));
+    else if (json_is_null(arguments) || json_is(arguments, JSON_STRING))
+        *ret =
+            tool_call_json(a, id, name, json_is_null(arguments) ? STR("") : json_string(arguments));
+    else
+        return err_field(e, path_at(at, "%s.function.arguments", path),
+                         "%s.function.arguments must be a string", path);
+    return 0;
+}
+
+static int read_calls(struct arena *a, const struct json *list, uint32_t at, struct json *m,
+                      struct err *e)
+{
+    struct json calls = json_empty(JSON_ARRAY);
+    char path[FIELD_PATH_MAX];
+
+    if (json_is_null(list))
+        return 0;
+    if (list->kind != JSON_ARRAY)
+        return err_field(e, path_at(path, "messages[%u].tool_calls", at),
+                         "messages[%u].tool_calls must be a list", at);
+    for (uint32_t i = 0; i < list->n; i++) {
+        struct json call = json_empty(JSON_NULL);
+
+        path_at(path, "messages[%u].tool_calls[%u]", at, i);
+        if (read_call(a, &list->items[i], path, &call, e))
+            return -1;
+        json_push(a, &calls, call);
+    }
+    if (calls.n)
+        json_put(a, m, "tool_calls", calls);
+    return 0;
+}
+
+/* The usual content is a string, and the path is spelled only for what can be wrong. */
+static int read_content(struct arena *a, const struct json *content, uint32_t at, bool joined,
+                        struct json *ret, struct err *e)
+{
+    char path[FIELD_PATH_MAX];
+
+    if (json_is(content, JSON_STRING)) {
+        *ret = *content;
+        return 0;
+    }
+    return content_text(a, content, path_at(path, "messages[%u].content", at), joined, ret, e);
+}
+
+static int read_assistant(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
+                          struct err *e)
+{
+    const struct json *thought = json_get(v, "reasoning_content");
+    const struct json *legacy = json_get(v, "function_call");
+    struct json content;
+    char path[FIELD_PATH_MAX];
+
+    if (read_content(a, json_get(v, "content"), at, true, &content, e))
+        return -1;
+    *ret = json_message(a, "assistant", content);
+    if (!json_is(thought, JSON_STRING))
+        thought = json_get(v, "reasoning");
+    if (json_is(thought, JSON_STRING) && thought->n)
+        json_put(a, ret, "reasoning_content", *thought);
+    if (read_calls(a, json_get(v, "tool_calls"), at, ret, e))
+        return -1;
+    if (json_is(legacy, JSON_OBJECT) && !json_get(ret, "tool_calls")) {
+        struct json calls = json_empty(JSON_ARRAY);
+        struct json holder = json_empty(JSON_OBJECT);
+        struct json call = json_empty(JSON_NULL);
+
+        json_put(a, &holder, "function", *legacy);
+        path_at(path, "messages[%u]", at);
+        if (read_call(a, &holder, path, &call, e))
+            return -1;
+        json_push(a, &calls, call);
+        json_put(a, ret, "tool_calls", calls);
+    }
+    return 0;
+}
+
+static int read_tool(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
+                     struct err *e)
+{
+    const struct json *given = json_get(v, "tool_call_id");
+    struct str id = json_string(given);
+    struct json content;
+    char path[FIELD_PATH_MAX];
+
+    /* Some harnesses leave it out (and the legacy role "function" has none): the order tells. */
+    if (!id.p && !json_is_null(given))
+        return err_field(e, path_at(path, "messages[%u].tool_call_id", at),
+                         "messages[%u].tool_call_id must be a string", at);
+    if (read_content(a, json_get(v, "content"), at, false, &content, e))
+        return -1;
+    *ret = json_message(a, "tool", content);
+    if (id.p)
+        json_put(a, ret, "tool_call_id", json_make_string(id));
+    return 0;
+}
+
+static int read_plain(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
+                      struct err *e)
+{
+    const struct json *content = json_get(v, "content");
+    struct json text;
+    char path[FIELD_PATH_MAX];
+
+    if (json_is_null(content))
+        return err_field(e, path_at(path, "messages[%u].content", at),
+                         "messages[%u].content is missing", at);
+    if (read_content(a, content, at, false, &text, e))
+        return -1;
+    *ret = json_message(a, arena_cstr(a, json_string(json_get(v, "role"))), text);
+    return 0;
+}
+
+static int read_message(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
+                        struct err *e)
+{
+    struct str role = json_string(json_get(v, "role"));
+    const struct json *name = json_get(v, "name");
+    char path[FIELD_PATH_MAX];
+    int r;
+
+    if (!json_is(v, JSON_OBJECT))
+        return err_field(e, path_at(path, "messages[%u]", at), "messages[%u] must be an object",
+                         at);
+    if (str_eq_c(role, "assistant"))
+        r = read_assistant(a, v, at, ret, e);
+    else if (str_eq_c(role, "tool") || str_eq_c(role, "function"))
+        r = read_tool(a, v, at, ret, e);
+    else if (str_eq_c(role, "system") || str_eq_c(role, "developer") || str_eq_c(role, "user"))
+        r = read_plain(a, v, at, ret, e);
+    else
+        return err_field(e, path_at(path, "messages[%u].role", at),
+                         "messages[%u].role must be system, developer, user, assistant or tool",
+                         at);
+    if (r == 0 && !json_is_null(name)) {
+        if (name->kind != JSON_STRING)
+            return err_field(e, path_at(path, "messages[%u].name", at),
+                             "messages[%u].name must be a string", at);
+        json_put(a, ret, "name", *name);
+    }
+    return r;
+}
+
+static int read_messages(struct arena *a, const struct json *body, struct chat_request *req,
+                         struct err *e)
+{
+    const struct json *list;
+    struct json messages = json_empty(JSON_ARRAY);
+
+    if (field_kind(body, "messages", JSON_ARRAY, &list, e))
+        return -1;
+    if (!list || list->n == 0)
+        return err_field(e, "messages", "messages must be a non-empty list");
+    for (uint32_t i = 0; i < list->n; i++) {
+        struct json m = json_empty(JSON_NULL);
+
+        if (read_message(a, &list->items[i], i, &m, e))
+            return -1;
+        json_push(a, &messages, m);
+    }
+    req->chat.messages = json_keep(a, messages);
+    return 0;
+}
+
+/* --- tools --- */
+
+/* v without its cache mark, which moves from request to request. */
+static struct json unmarked(struct arena *a, const struct json *v)
+{
+    struct json all = json_empty(JSON_OBJECT);
+
+    if (!json_get(v, "cache_control"))
+        return *v;
+    for (uint32_t i = 0; i < v->n; i++) {
+        struct str key = json_string(&v->members[i].key);
+
+        if (!str_eq_c(key, "cache_control"))
+            json_put(a, &all, arena_cstr(a, key), v->members[i].value);
+    }
+    return all;
+}
+
+/* As the client sent it: templates print definitions whole. */
+static struct json as_sent(struct arena *a, const struct json *v)
+{
+    struct json tool = unmarked(a, v);
+
+    if (!json_get(json_get(v, "function"), "cache_control"))
+        return tool;
+    tool = json_empty(JSON_OBJECT);
+    json_put(a, &tool, "type", *json_get(v, "type"));
+    json_put(a, &tool, "function", unmarked(a, json_get(v, "function")));
+    return tool;
+}
+
+static int read_tool_def(const struct json *v, uint32_t i, struct tool_list *tools, struct err *e)
+{
+    struct str type = json_string(json_get(v, "type"));
+    const struct json *f = json_get(v, "function");
+    const struct json *parameters = json_get(f, "parameters");
+    struct str name;
+    char path[FIELD_PATH_MAX];
+
+    if (!json_is(v, JSON_OBJECT))
+        return err_field(e, path_at(path, "tools[%u]", i), "tools[%u] must be an object", i);
+    if (!type.p)
+        return err_field(e, path_at(path, "tools[%u].type", i), "tools[%u].type must be a string",
+                         i);
+    if (str_eq_c(type, "custom")) {
+        const struct json *custom = json_get(v, "custom");
+
+        name = json_string(json_get(custom, "name"));
+        if (name.len)
+            tools_add_freeform(tools, name, json_get(custom, "description"));
+        return 0;
+    }
+    if (!str_eq_c(type, "function"))
+        return 0; /* a kind that only its vendor's server runs */
+    name = json_string(json_get(f, "name"));
+    if (!name.len)
+        return err_field(e, path_at(path, "tools[%u].function.name", i),
+                         "tools[%u].function.name must be a non-empty string", i);
+    if (!json_is_null(parameters) && parameters->kind != JSON_OBJECT)
+        return err_field(e, path_at(path, "tools[%u].function.parameters", i),
+                         "tools[%u].function.parameters must be an object", i);
+    tools_add_as_sent(tools, name, as_sent(tools->names.arena, v));
+    return 0;
+}
+
+static int read_tools(struct arena *a, const struct json *body, struct chat_request *req,
+                      struct err *e)
+{
+    const struct json *list;
+    struct tool_list tools = tool_list_in(a);
+
+    if (field_kind(body, "tools", JSON_ARRAY, &list, e))
+        return -1;
+    for (uint32_t i = 0; list && i < list->n; i++)
+        if (read_tool_def(&list->items[i], i, &tools, e))
+            return -1;
+    if (tools.all.n)
+        req->callable = req->chat.tools = json_keep(a, tools.all);
+    return 0;
+}
+
+/* functions and function_call, which tools and tool_choice have replaced. */
+static int read_functions(struct arena *a, const struct json *body, struct chat_request *req,
+                          struct err *e)
+{
+    const struct json *list;
+    const struct json *choice = json_get(body, "function_call");
+    struct tool_list tools = tool_list_in(a);
+    char path[FIELD_PATH_MAX];
+
+    if (field_kind(body, "functions", JSON_ARRAY, &list, e))
+        return -1;
+    if (!list || req->chat.tools)
+        return 0;
+    for (uint32_t i = 0; i < list->n; i++) {
+        const struct json *f = &list->items[i];
+        struct str name = json_string(json_get(f, "name"));
+
+        if (!name.len)
+            return err_field(e, path_at(path, "functions[%u].name", i),
+                             "functions[%u].name must be a non-empty string", i);
+        tools_add(&tools, name, json_get(f, "description"), json_get(f, "parameters"));
+    }
+    if (tools.all.n)
+        req->callable = req->chat.tools = json_keep(a, tools.all);
+    req->parallel_tool_calls = false;
+    if (json_is_null(choice) || str_eq_c(json_string(choice), "auto"))
+        return 0;
+    req->tool_choice = str_eq_c(json_string(choice), "none") ? CHOICE_NONE : CHOICE_FUNCTION;
+    req->tool_function = json_string(json_get(choice, "name"));
+    if (req->tool_choice == CHOICE_FUNCTION && !req->tool_function.len)
+        return err_field(e, "function_call", "function_call must be auto, none or a function");
+    return request_choice_fits(req, "function_call", e);
+}
+
+/* "any" is Mistral's and Anthropic's word for required. */
+static bool is_choice(struct str word)
+{
+    return str_eq_c(word, "auto") || str_eq_c(word, "none") || str_eq_c(word, "required") ||
+           str_eq_c(word, "any");
+}
+
+static int read_choice(struct arena *a, const struct json *body, struct chat_request *req,
+                       struct err *e)
+{
+    const struct json *v = json_get(body, "tool_choice");
+    struct str word = json_string(v);
+    struct str type = json_string(json_get(v, "type"));
+    const struct json *f = json_get(v, "function");
+
+    if (is_choice(type)) /* {"type": "auto"}: as some frameworks spell it */
+        word = type;
+    if (json_is_null(v) || str_eq_c(word, "auto"))
+        return 0;
+    if (str_eq_c(word, "none")) {
+        req->tool_choice = CHOICE_NONE;
+    } else if (str_eq_c(word, "required") || str_eq_c(word, "any")) {
+        req->tool_choice = CHOICE_REQUIRED;
+    } else if (str_eq_c(type, "allowed_tools")) {
+        return request_allowed(a, json_get(v, "allowed_tools"), "tool_choice.allowed_tools", req,
+                               e);
+    } else if (type.p) {
+        req->tool_function = json_string(json_get(f ? f : json_get(v, "custom"), "name"));
+        if (!req->tool_function.len)
+            return err_field(e, "tool_choice.function.name",
+                             "tool_choice.function.name must be a non-empty string");
+        req->tool_choice = CHOICE_FUNCTION;
+    } else {
+        return err_field(e, "tool_choice",
+                         "tool_choice must be auto, none, required or a function");
+    }
+    return request_choice_fits(req, "tool_choice", e);
+}
+
+/* --- the rest --- */
+
+int chat_read_stream_options(const struct json *body, struct chat_request *req, struct err *e)
+{
+    const struct json *options;
+    struct err inner = {0};
+
+    if (field_kind(body, "stream_options", JSON_OBJECT, &options, e))
+        return -1;
+    if (field_bool(options, "include_usage", &req->include_usage, &inner))
+        return err_field(e, "stream_options.include_usage", "stream_options.%s", inner.text);
+    return 0;
+}
+
+static int read_logprobs(const struct json *body, struct chat_request *req, struct err *e)
+{
+    if (field_bool(body, "logprobs", &req->logprobs, e) ||
+        field_u32(body, "top_logprobs", 0, FIELD_TOP_LOGPROBS_MAX, &req->top_logprobs, e))
+        return -1;
+    if (req->top_logprobs && !req->logprobs)
+        return err_field(e, "top_logprobs", "top_logprobs needs logprobs: true");
+    return 0;
+}
+
+static int refuse_audio(const struct json *body, struct err *e)
+{
+    const struct json *list;
+
+    if (field_kind(body, "modalities", JSON_ARRAY, &list, e))
+        return -1;
+    for (uint32_t i = 0; list && i < list->n; i++)
+        if (!str_eq_c(json_string(&list->items[i]), "text"))
+            return err_field(e, "modalities", "modalities must be text: the model has no other");
+    return 0;
+}
+
+static int chat_parse(struct arena *a, const struct json *body,
+                      const struct dialect_headers *headers, const struct dialect_past *past,
+                      struct chat_request *ret, struct err *e)
+{
+    const struct json *store;
+
+    (void)past;
+    if (request_begin(a, body, headers, ret, e) || read_messages(a, body, ret, e) ||
+        read_tools(a, body, ret, e) || read_choice(a, body, ret, e) ||
+        request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
+        request_format(a, json_get(body, "response_format"), "response_format", ret, e) ||
+        request_kwargs(a, body, json_get(body, "reasoning_effort"), "reasoning_effort", ret, e) ||
+        field_bool(body, "parallel_tool_calls", &ret->parallel_tool_calls, e) ||
+        read_functions(a, body, ret, e) || refuse_audio(body, e) ||
+        field_u32(body, "n", 1, FIELD_N_MAX, &ret->n, e) || read_logprobs(body, ret, e) ||
+        chat_read_stream_options(body, ret, e) || field_kind(body, "store", JSON_BOOL, &store, e))
+        return -1;
+    return 0;
+}
+
+const struct dialect dialect_chat = {.name = "chat",
+                                     .id_head = "chatcmpl-",
+                                     .parse = chat_parse,
+                                     .writer = chat_writer_new,
+                                     .error = openai_write_error};

@@ -1,0 +1,313 @@
+/* POST /v1/chat/completions: the answer. Chunk order: role, deltas, finish_reason, usage, [DONE].
+ */
+#include "worker/dialect/writers.h"
+
+/* Events come with ctx = the writer itself. */
+static struct writer *of(void *ctx)
+{
+    return ctx;
+}
+
+/* {"id", "object", "created", "model": and the object stays open. */
+static void begin_body(struct writer *w, struct json_out *o, const char *object)
+{
+    json_out_obj(o);
+    json_out_key(o, "id");
+    write_id(o, "chatcmpl-", w->head.response_id);
+    json_out_key(o, "object");
+    json_out_cstr(o, object);
+    json_out_key(o, "created");
+    json_out_i64(o, (int64_t)w->head.created_s);
+    json_out_key(o, "model");
+    json_out_str(o, w->req->model.p ? w->req->model : STR(""));
+}
+
+static void begin_chunk_body(struct writer *w, struct json_out *o)
+{
+    begin_body(w, o, "chat.completion.chunk");
+}
+
+/* A chunk up to the inside of its delta. */
+static void begin_chunk(struct writer *w, struct json_out *o, uint32_t index)
+{
+    sse_begin(w, NULL, o);
+    begin_chunk_body(w, o);
+    json_out_key(o, "choices");
+    json_out_arr(o);
+    json_out_obj(o);
+    json_out_key(o, "index");
+    json_out_i64(o, index);
+    json_out_key(o, "delta");
+    json_out_obj(o);
+}
+
+static void end_chunk(struct writer *w, struct json_out *o, struct str finish_reason)
+{
+    json_out_end_obj(o);
+    json_out_key(o, "finish_reason");
+    json_out_str(o, finish_reason);
+    json_out_end_obj(o);
+    json_out_end_arr(o);
+    if (w->req->include_usage) {
+        json_out_key(o, "usage");
+        json_out_null(o);
+    }
+    json_out_end_obj(o);
+    sse_end(w);
+}
+
+static void on_head(void *ctx, const struct answer_head *h)
+{
+    struct writer *w = of(ctx);
+    struct json_out o;
+
+    writer_begin(w, h);
+    for (uint32_t i = 0; w->req->stream && i < w->req->n; i++) {
+        begin_chunk(w, &o, i);
+        json_out_key(&o, "role");
+        json_out_cstr(&o, "assistant");
+        json_out_key(&o, "content");
+        json_out_cstr(&o, "");
+        end_chunk(w, &o, (struct str){0});
+    }
+}
+
+static void delta(struct writer *w, uint32_t index, const char *key, struct str text)
+{
+    struct json_out o;
+
+    if (!w->req->stream || !text.len)
+        return;
+    begin_chunk(w, &o, index);
+    json_out_key(&o, key);
+    json_out_str(&o, text);
+    end_chunk(w, &o, (struct str){0});
+}
+
+static void on_text(void *ctx, uint32_t index, struct str text)
+{
+    delta(of(ctx), index, "content", text);
+}
+
+static void on_reasoning(void *ctx, uint32_t index, struct str text)
+{
+    delta(of(ctx), index, "reasoning_content", text);
+}
+
+/* Asked with functions instead of tools: answered with a function_call. */
+static bool is_legacy(const struct writer *w)
+{
+    return json_is(json_get(w->body, "functions"), JSON_ARRAY) &&
+           json_is_null(json_get(w->body, "tools"));
+}
+
+static struct str finish_of(const struct writer *w, struct str reason)
+{
+    return is_legacy(w) && str_eq_c(reason, "tool_calls") ? STR("function_call") : reason;
+}
+
+static void legacy_fragment(struct writer *w, uint32_t index, struct str name, struct str arguments)
+{
+    struct json_out o;
+
+    begin_chunk(w, &o, index);
+    json_out_key(&o, "function_call");
+    json_out_obj(&o);
+    if (name.p) {
+        json_out_key(&o, "name");
+        json_out_str(&o, name);
+    }
+    json_out_key(&o, "arguments");
+    json_out_str(&o, arguments);
+    json_out_end_obj(&o);
+    end_chunk(w, &o, (struct str){0});
+}
+
+/* One fragment of a call; the first one has id, type and name. */
+static void call_fragment(struct writer *w, uint32_t index, uint32_t tool,
+                          const struct str *id_name, struct str arguments)
+{
+    struct json_out o;
+
+    if (!w->req->stream)
+        return;
+    if (is_legacy(w)) {
+        legacy_fragment(w, index, id_name ? id_name[1] : (struct str){0}, arguments);
+        return;
+    }
+    begin_chunk(w, &o, index);
+    json_out_key(&o, "tool_calls");
+    json_out_arr(&o);
+    json_out_obj(&o);
+    json_out_key(&o, "index");
+    json_out_i64(&o, tool);
+    if (id_name) {
+        json_out_key(&o, "id");
+        json_out_str(&o, id_name[0]);
+        json_out_key(&o, "type");
+        json_out_cstr(&o, "function");
+    }
+    json_out_key(&o, "function");
+    json_out_obj(&o);
+    if (id_name) {
+        json_out_key(&o, "name");
+        json_out_str(&o, id_name[1]);
+    }
+    json_out_key(&o, "arguments");
+    json_out_str(&o, arguments);
+    json_out_end_obj(&o);
+    json_out_end_obj(&o);
+    json_out_end_arr(&o);
+    end_chunk(w, &o, (struct str){0});
+}
+
+static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+{
+    const struct str id_name[2] = {id, name};
+
+    call_fragment(of(ctx), index, tool, id_name, STR(""));
+}
+
+static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
+{
+    call_fragment(of(ctx), index, tool, NULL, text);
+}
+
+static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
+{
+    (void)ctx, (void)index, (void)tool;
+}
+
+static void write_logprobs(struct json_out *o, const struct token_logprob *lp, size_t n)
+{
+    json_out_obj(o);
+    json_out_key(o, "content");
+    json_out_arr(o);
+    for (size_t i = 0; i < n; i++)
+        logprob_entry(o, &lp[i]);
+    json_out_end_arr(o);
+    json_out_key(o, "refusal");
+    json_out_null(o);
+    json_out_end_obj(o);
+}
+
+/* A chunk of its own: deltas are held by parsers, logprobs need not wait for them. */
+static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
+{
+    struct writer *w = of(ctx);
+    struct json_out o;
+
+    if (!w->req->stream || !w->req->logprobs || !n)
+        return;
+    begin_chunk(w, &o, index);
+    json_out_end_obj(&o);
+    json_out_key(&o, "logprobs");
+    write_logprobs(&o, lp, n);
+    json_out_key(&o, "finish_reason");
+    json_out_null(&o);
+    json_out_end_obj(&o);
+    json_out_end_arr(&o);
+    json_out_end_obj(&o);
+    sse_end(w);
+}
+
+static void on_keepalive(void *ctx)
+{
+    struct writer *w = of(ctx);
+    struct json_out o;
+
+    if (!w->req->stream)
+        return;
+    begin_chunk(w, &o, 0);
+    end_chunk(w, &o, (struct str){0});
+}
+
+static void write_message(const struct writer *w, struct json_out *o, const struct json *m)
+{
+    struct str content = json_string(json_get(m, "content"));
+    const struct json *calls = json_get(m, "tool_calls");
+    const struct json *thought = json_get(m, "reasoning_content");
+
+    json_out_obj(o);
+    json_out_key(o, "role");
+    json_out_cstr(o, "assistant");
+    json_out_key(o, "content");
+    if (calls && !content.len)
+        json_out_null(o);
+    else
+        json_out_str(o, content);
+    json_out_key(o, "refusal");
+    json_out_null(o);
+    if (thought) {
+        json_out_key(o, "reasoning_content");
+        json_out_value(o, thought);
+    }
+    if (calls) {
+        json_out_key(o, is_legacy(w) ? "function_call" : "tool_calls");
+        json_out_value(o, is_legacy(w) ? json_get(json_at(calls, 0), "function") : calls);
+    }
+    json_out_end_obj(o);
+}
+
+static void write_whole(struct writer *w, const struct finished_answer *answers, size_t n,
+                        const struct call_usage *usage)
+{
+    struct json_out o = json_out_to(w->out);
+
+    begin_body(w, &o, "chat.completion");
+    json_out_key(&o, "system_fingerprint"); /* OpenRouter's client demands it, others a string */
+    json_out_cstr(&o, "fp_rollgate");
+    json_out_key(&o, "choices");
+    json_out_arr(&o);
+    for (size_t i = 0; i < n; i++) {
+        json_out_obj(&o);
+        json_out_key(&o, "index");
+        json_out_i64(&o, answers[i].index);
+        json_out_key(&o, "message");
+        write_message(w, &o, answers[i].message);
+        json_out_key(&o, "logprobs");
+        if (w->req->logprobs)
+            write_logprobs(&o, answers[i].logprobs, answers[i].n_logprobs);
+        else
+            json_out_null(&o);
+        json_out_key(&o, "finish_reason");
+        json_out_str(&o, finish_of(w, answers[i].finish_reason));
+        json_out_end_obj(&o);
+    }
+    json_out_end_arr(&o);
+    json_out_key(&o, "usage");
+    openai_usage(&o, usage);
+    json_out_end_obj(&o);
+}
+
+static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
+                      const struct call_usage *usage)
+{
+    struct writer *w = of(ctx);
+    struct json_out o;
+
+    if (!w->req->stream) {
+        write_whole(w, answers, n, usage);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        begin_chunk(w, &o, answers[i].index);
+        end_chunk(w, &o, finish_of(w, answers[i].finish_reason));
+    }
+    openai_stream_end(w, usage, begin_chunk_body);
+}
+
+static void on_failed(void *ctx, const struct err *e)
+{
+    openai_stream_failed(of(ctx), e);
+}
+
+struct dialect_writer *chat_writer_new(struct arena *a, const struct chat_request *req,
+                                       const struct json *body, struct buf *out)
+{
+    static const struct answer_sink sink = ANSWER_SINK_ON;
+    struct writer *w = ARENA_NEW(a, struct writer);
+
+    writer_init(w, &sink, a, req, body, out);
+    return &w->base;
+}

@@ -1,0 +1,120 @@
+/* POST /v1/completions: text or token-id prompts. */
+#include "worker/dialect/request_fields.h"
+
+#include "common/base/attrs.h"
+#include "worker/dialect/writers.h"
+
+static const char *const sampling_fields[] = {
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "stop",
+    "logit_bias",
+    "ignore_eos",
+    "stop_token_ids",
+    "max_tokens",
+};
+
+enum { LOGPROBS_MAX = 20 };
+
+static int read_ids(struct arena *a, const struct json *list, const char *path,
+                    struct chat_request *req, struct err *e)
+{
+    int32_t *ids = arena_calloc(a, list->n, sizeof(*ids));
+    char at[FIELD_PATH_MAX];
+
+    for (uint32_t i = 0; i < list->n; i++) {
+        int64_t id;
+
+        if (json_to_i64(&list->items[i], &id) != 0 || id < 0 || id > INT32_MAX)
+            return err_field(e, path_at(at, "%s", path), "%s[%u] must be a token id", path, i);
+        ids[i] = (int32_t)id;
+    }
+    req->prompt_ids = (struct token_span){ids, list->n};
+    return 0;
+}
+
+static int read_one(struct arena *a, const struct json *v, const char *path,
+                    struct chat_request *req, struct err *e)
+{
+    req->prompt = (struct str){0};
+    req->prompt_ids = (struct token_span){0};
+    if (!json_is(v, JSON_STRING) && !json_is(v, JSON_ARRAY))
+        return err_field(e, path, "%s must be a string or a list of token ids", path);
+    if (v->n == 0)
+        return err_field(e, path, "%s must not be empty", path);
+    if (v->kind == JSON_ARRAY)
+        return read_ids(a, v, path, req, e);
+    req->prompt = json_string(v);
+    return 0;
+}
+
+/* One prompt, or a list of them; of several the first is left in req. */
+static int read_prompt(struct arena *a, const struct json *v, struct chat_request *req,
+                       struct err *e)
+{
+    char path[FIELD_PATH_MAX];
+
+    req->n_prompts = 1;
+    if (json_is_null(v))
+        return err_field(e, "prompt", "prompt is missing");
+    if (v->kind != JSON_ARRAY || v->n == 0 || v->items[0].kind == JSON_NUMBER)
+        return read_one(a, v, "prompt", req, e);
+    if (v->n * (uint64_t)req->n > FIELD_N_MAX)
+        return err_field(e, "prompt",
+                         "prompt has %u prompts with %u answers each; at most %d answers", v->n,
+                         req->n, FIELD_N_MAX);
+    req->n_prompts = v->n;
+    for (uint32_t i = v->n; i-- > 0;)
+        if (read_one(a, &v->items[i], path_at(path, "prompt[%u]", i), req, e))
+            return -1;
+    return 0;
+}
+
+/* What would change the answer and cannot be honoured. */
+static int refuse_others(const struct json *body, const struct chat_request *req, struct err *e)
+{
+    bool echo = false;
+    uint32_t best_of = req->n;
+    struct str suffix = {0};
+
+    if (field_bool(body, "echo", &echo, e) || field_str(body, "suffix", &suffix, e) ||
+        field_u32(body, "best_of", 1, FIELD_N_MAX, &best_of, e))
+        return -1;
+    if (echo)
+        return err_field(e, "echo", "echo is not supported: the prompt is not repeated");
+    if (suffix.len)
+        return err_field(e, "suffix", "suffix is not supported");
+    if (best_of != req->n)
+        return err_field(e, "best_of", "best_of must equal n");
+    return 0;
+}
+
+static int completions_parse(struct arena *a, const struct json *body,
+                             const struct dialect_headers *headers, const struct dialect_past *past,
+                             struct chat_request *ret, struct err *e)
+{
+    (void)past;
+    if (request_begin(a, body, headers, ret, e) ||
+        field_u32(body, "n", 1, FIELD_N_MAX, &ret->n, e) ||
+        read_prompt(a, json_get(body, "prompt"), ret, e) ||
+        request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
+        request_format(a, json_get(body, "response_format"), "response_format", ret, e) ||
+        refuse_others(body, ret, e) ||
+        field_u32(body, "logprobs", 0, LOGPROBS_MAX, &ret->top_logprobs, e) ||
+        chat_read_stream_options(body, ret, e))
+        return -1;
+    ret->logprobs = !json_is_null(json_get(body, "logprobs"));
+    return 0;
+}
+
+const struct dialect dialect_completions = {.name = "completions",
+                                            .id_head = "cmpl-",
+                                            .parse = completions_parse,
+                                            .writer = completions_writer_new,
+                                            .error = openai_write_error};

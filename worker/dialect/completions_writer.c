@@ -1,0 +1,209 @@
+/* POST /v1/completions: the answer. */
+#include "worker/dialect/writers.h"
+
+struct completions_writer {
+    struct writer w; /* first */
+    size_t *offsets; /* n answers: characters of the tokens so far, for text_offset */
+};
+
+static void begin_body(struct writer *w, struct json_out *o)
+{
+    json_out_obj(o);
+    json_out_key(o, "id");
+    write_id(o, "cmpl-", w->head.response_id);
+    json_out_key(o, "object");
+    json_out_cstr(o, "text_completion");
+    json_out_key(o, "created");
+    json_out_i64(o, (int64_t)w->head.created_s);
+    json_out_key(o, "model");
+    json_out_str(o, w->req->model.p ? w->req->model : STR(""));
+}
+
+/* Characters: every byte that is no continuation byte. */
+static size_t characters(struct str s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s.len; i++)
+        n += ((unsigned char)s.p[i] & 0xc0) != 0x80;
+    return n;
+}
+
+static void write_logprobs(struct completions_writer *cw, struct json_out *o, uint32_t index,
+                           const struct token_logprob *lp, size_t n)
+{
+    json_out_obj(o);
+    json_out_key(o, "tokens");
+    json_out_arr(o);
+    for (size_t i = 0; i < n; i++)
+        logprob_token(o, &lp[i]);
+    json_out_end_arr(o);
+    json_out_key(o, "token_logprobs");
+    json_out_arr(o);
+    for (size_t i = 0; i < n; i++)
+        json_out_double(o, (double)lp[i].logprob);
+    json_out_end_arr(o);
+    json_out_key(o, "top_logprobs");
+    json_out_arr(o);
+    for (size_t i = 0; i < n; i++) {
+        json_out_obj(o);
+        for (uint32_t k = 0; k < lp[i].n_top; k++) {
+            struct buf key = {0};
+
+            logprob_text(&key, &lp[i].top[k]);
+            json_out_key_str(o, buf_str(&key));
+            json_out_double(o, (double)lp[i].top[k].logprob);
+            buf_done(&key);
+        }
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+    json_out_key(o, "text_offset");
+    json_out_arr(o);
+    for (size_t i = 0; i < n; i++) {
+        json_out_i64(o, (int64_t)cw->offsets[index]);
+        cw->offsets[index] += characters(lp[i].bytes);
+    }
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+}
+
+/* One choice, up to its logprobs; the object stays open. */
+static void write_choice(struct json_out *o, uint32_t index, struct str text,
+                         struct str finish_reason)
+{
+    json_out_obj(o);
+    json_out_key(o, "index");
+    json_out_i64(o, index);
+    json_out_key(o, "text");
+    json_out_str(o, text);
+    json_out_key(o, "finish_reason");
+    json_out_str(o, finish_reason);
+    json_out_key(o, "logprobs");
+}
+
+static void chunk(struct completions_writer *cw, uint32_t index, struct str text,
+                  struct str finish_reason, const struct token_logprob *lp, size_t n)
+{
+    struct json_out o;
+
+    sse_begin(&cw->w, NULL, &o);
+    begin_body(&cw->w, &o);
+    json_out_key(&o, "choices");
+    json_out_arr(&o);
+    write_choice(&o, index, text, finish_reason);
+    if (lp)
+        write_logprobs(cw, &o, index, lp, n);
+    else
+        json_out_null(&o);
+    json_out_end_obj(&o);
+    json_out_end_arr(&o);
+    json_out_end_obj(&o);
+    sse_end(&cw->w);
+}
+
+static void on_head(void *ctx, const struct answer_head *h)
+{
+    struct completions_writer *cw = ctx;
+
+    writer_begin(&cw->w, h);
+}
+
+static void on_text(void *ctx, uint32_t index, struct str text)
+{
+    struct completions_writer *cw = ctx;
+
+    if (cw->w.req->stream && text.len)
+        chunk(cw, index, text, (struct str){0}, NULL, 0);
+}
+
+static void on_reasoning(void *ctx, uint32_t index, struct str text)
+{
+    on_text(ctx, index, text);
+}
+
+/* A completion is text only: the turn runs no parser for it. */
+static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+{
+    (void)ctx, (void)index, (void)tool, (void)id, (void)name;
+}
+
+static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
+{
+    (void)ctx, (void)index, (void)tool, (void)text;
+}
+
+static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
+{
+    (void)ctx, (void)index, (void)tool;
+}
+
+static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
+{
+    struct completions_writer *cw = ctx;
+
+    if (cw->w.req->stream && cw->w.req->logprobs && n)
+        chunk(cw, index, STR(""), (struct str){0}, lp, n);
+}
+
+static void on_keepalive(void *ctx)
+{
+    struct completions_writer *cw = ctx;
+
+    if (cw->w.req->stream)
+        chunk(cw, 0, STR(""), (struct str){0}, NULL, 0);
+}
+
+static void write_whole(struct completions_writer *cw, const struct finished_answer *answers,
+                        size_t n, const struct call_usage *usage)
+{
+    struct json_out o = json_out_to(cw->w.out);
+
+    begin_body(&cw->w, &o);
+    json_out_key(&o, "choices");
+    json_out_arr(&o);
+    for (size_t i = 0; i < n; i++) {
+        const struct finished_answer *t = &answers[i];
+
+        write_choice(&o, t->index, json_string(json_get(t->message, "content")), t->finish_reason);
+        if (cw->w.req->logprobs)
+            write_logprobs(cw, &o, t->index, t->logprobs, t->n_logprobs);
+        else
+            json_out_null(&o);
+        json_out_end_obj(&o);
+    }
+    json_out_end_arr(&o);
+    json_out_key(&o, "usage");
+    openai_usage(&o, usage);
+    json_out_end_obj(&o);
+}
+
+static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
+                      const struct call_usage *usage)
+{
+    struct completions_writer *cw = ctx;
+
+    if (!cw->w.req->stream) {
+        write_whole(cw, answers, n, usage);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        chunk(cw, answers[i].index, STR(""), answers[i].finish_reason, NULL, 0);
+    openai_stream_end(&cw->w, usage, begin_body);
+}
+
+static void on_failed(void *ctx, const struct err *e)
+{
+    openai_stream_failed(ctx, e);
+}
+
+struct dialect_writer *completions_writer_new(struct arena *a, const struct chat_request *req,
+                                              const struct json *body, struct buf *out)
+{
+    static const struct answer_sink sink = ANSWER_SINK_ON;
+    struct completions_writer *cw = ARENA_NEW(a, struct completions_writer);
+
+    writer_init(&cw->w, &sink, a, req, body, out);
+    cw->offsets = arena_calloc(a, req->n, sizeof(*cw->offsets));
+    return &cw->w.base;
+}

@@ -1,0 +1,39 @@
+#include "worker/dialect/dialect.h"
+
+#include "common/base/attrs.h"
+#include "worker/dialect/writers.h"
+
+static const struct {
+    const char *path;
+    const struct dialect *dialect;
+} dialects[] = {
+    {"/chat/completions", &dialect_chat},
+    {"/messages", &dialect_messages},
+    {"/messages/count_tokens", &dialect_count_tokens},
+    {"/responses", &dialect_responses},
+    {"/completions", &dialect_completions},
+};
+
+/* Azure's clients name the model in the path, slashes and all. */
+static struct str behind_deployment(struct str path)
+{
+    for (size_t i = 0; i < ARRAY_LEN(dialects); i++)
+        if (str_ends(path, str_cstr(dialects[i].path)))
+            return str_cstr(dialects[i].path);
+    return path;
+}
+
+struct str dialect_path(struct str path)
+{
+    while (str_starts(path, STR("/v1/")) || str_starts(path, STR("/openai/")))
+        path = str_sub(path, str_find(path, STR("/"), 1), SIZE_MAX);
+    return str_starts(path, STR("/deployments/")) ? behind_deployment(path) : path;
+}
+
+const struct dialect *dialect_for_path(struct str path)
+{
+    for (size_t i = 0; i < ARRAY_LEN(dialects); i++)
+        if (str_eq_c(path, dialects[i].path))
+            return dialects[i].dialect;
+    return NULL;
+}

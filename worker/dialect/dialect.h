@@ -1,0 +1,69 @@
+/*
+ * struct dialect: what one wire dialect (OpenAI chat, Anthropic messages, OpenAI responses,
+ * completions) must provide: a pure request parser and a pure writer of answers. No I/O, no clock,
+ * no session: the api layer owns the connection and hands bytes on.
+ */
+#ifndef RG_DIALECT_DIALECT_H
+#define RG_DIALECT_DIALECT_H
+
+#include "common/base/arena.h"
+#include "common/base/buf.h"
+#include "worker/request/chat_request.h"
+
+/* Header look-up of the request at hand; absent when it is not there. Names in lower case. */
+struct dialect_headers {
+    struct str (*get)(const void *ctx, const char *name);
+    const void *ctx;
+};
+
+/* Answers earlier items of the session by id, for previous_response_id and item_reference
+ * (Responses). Each function may be NULL where nothing is stored. Results live in the arena. */
+struct dialect_past {
+    /* All messages up to and including that response, an array; NULL: unknown id. *ret_asked is
+     * what `asked` kept of its request, or NULL. */
+    const struct json *(*response)(void *ctx, struct arena *a, struct str response_id,
+                                   const struct json **ret_asked);
+    /* That response's own message alone, as it stands in the session; NULL: unknown id. */
+    const struct json *(*message)(void *ctx, struct str response_id);
+    void *ctx;
+};
+
+struct dialect_writer;
+
+struct dialect {
+    const char *name;    /* label in metrics: "chat", "messages", "responses", "completions" */
+    const char *id_head; /* of the ids of its responses; NULL: it makes none */
+
+    /* body is a JSON object. Bad input: ERR_INVALID with e->param naming the field. Unknown fields
+     * are accepted. *ret is filled with defaults first. */
+    int (*parse)(struct arena *a, const struct json *body, const struct dialect_headers *headers,
+                 const struct dialect_past *past, struct chat_request *ret, struct err *e);
+
+    /* A writer for one answer, in the arena. Its sink appends bytes to `out` (SSE events when
+     * req->stream, nothing until finish otherwise); the api layer sends and clears out whenever it
+     * likes. `body` is the parsed request, for what the answer must echo. */
+    struct dialect_writer *(*writer)(struct arena *a, const struct chat_request *req,
+                                     const struct json *body, struct buf *out);
+
+    /* What a stored answer must echo of its request, as two JSON objects, texts in the arena: what
+     * the calls of an agent have in common, and the rest. NULL: nothing. */
+    void (*asked)(struct arena *a, const struct chat_request *req, const struct json *body,
+                  struct str ret[2]);
+
+    /* The error body in the dialect's shape (before any byte was sent). */
+    void (*error)(const struct err *e, struct str request_id, struct buf *out);
+};
+
+struct dialect_writer {
+    const struct answer_sink *sink; /* call with ctx = this writer */
+    bool failed_in_stream;          /* an in-stream error went out: close after it */
+};
+
+/* The path without what clients put before it, or base URLs have once too often: /v1, /openai
+ * (Groq, Azure), /deployments/NAME (Azure; only before a dialect's path). */
+struct str dialect_path(struct str path);
+
+/* By request path below /v1 ("/chat/completions" ...), or NULL. */
+const struct dialect *dialect_for_path(struct str path);
+
+#endif

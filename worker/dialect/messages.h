@@ -1,0 +1,31 @@
+/*
+ * Anthropic Messages, what is apart from the messages themselves: tools, shown and hidden, and
+ * blocks that become text. A tool with defer_loading is no part of the prompt until a
+ * tool_reference names it: then its definition stands there, so that what came before it stays as
+ * it is.
+ */
+#ifndef RG_DIALECT_MESSAGES_H
+#define RG_DIALECT_MESSAGES_H
+
+#include "worker/dialect/request_fields.h"
+
+struct anthropic_tools {
+    struct tool_list shown;  /* in the prompt */
+    struct tool_list hidden; /* deferred, and those that a message adds */
+};
+
+int anthropic_read_tools(struct arena *a, const struct json *body, struct anthropic_tools *ret,
+                         struct err *e);
+
+/* An array of both. */
+const struct json *anthropic_all_tools(struct arena *a, const struct anthropic_tools *tools);
+
+/* tool_choice and parallel_tool_calls. Tools stand in req already. */
+int anthropic_read_choice(const struct json *body, struct chat_request *req, struct err *e);
+
+/* content, if it is a list, with text blocks in place of those that can be told as text: references
+ * to tools, added and removed tools, search results, documents of text. Added tools are noted. */
+const struct json *blocks_as_text(struct arena *a, const struct json *content,
+                                  struct anthropic_tools *tools);
+
+#endif

@@ -1,0 +1,375 @@
+/* POST /v1/messages and /v1/messages/count_tokens: the request. */
+#include "worker/dialect/messages.h"
+
+#include "common/base/attrs.h"
+
+static const char *const sampling_fields[] = {"temperature",    "top_p",     "top_k",
+                                              "min_p",          "seed",      "repetition_penalty",
+                                              "stop_sequences", "max_tokens"};
+
+/* Where a block stands, for errors. */
+struct block_place {
+    uint32_t message, block;
+};
+
+struct messages_reader {
+    struct arena *a;
+    struct anthropic_tools tools;
+    struct json messages;
+    struct err *e;
+};
+
+/* --- system --- */
+
+/* Claude Code puts its version there; it changes between runs and says nothing to a model. */
+static bool is_billing(struct str text)
+{
+    return str_starts(text, STR("x-anthropic-billing-header:"));
+}
+
+/* A list of text blocks without the billing one; a single block becomes its text. */
+static int read_system(struct messages_reader *r, const struct json *v, const char *path,
+                       struct json *ret)
+{
+    struct arena *a = r->a;
+    struct json list = json_empty(JSON_ARRAY);
+
+    if (content_text(a, blocks_as_text(a, v, &r->tools), path, false, ret, r->e))
+        return -1;
+    if (ret->kind == JSON_STRING)
+        return 0;
+    for (uint32_t i = 0; i < ret->n; i++)
+        if (!is_billing(json_string(json_get(&ret->items[i], "text"))))
+            json_push(a, &list, ret->items[i]);
+    *ret = list;
+    if (list.n == 1)
+        *ret = *json_get(&list.items[0], "text");
+    else if (!list.n)
+        *ret = json_make_string(STR(""));
+    return 0;
+}
+
+/* --- user blocks --- */
+
+/* The text blocks gathered for one user message become it. */
+static void flush_user(struct messages_reader *r, struct json *parts)
+{
+    if (!parts->n)
+        return;
+    if (parts->n == 1)
+        *parts = *json_get(&parts->items[0], "text");
+    json_push(r->a, &r->messages, json_message(r->a, "user", *parts));
+    *parts = json_empty(JSON_ARRAY);
+}
+
+static int read_result(struct messages_reader *r, const struct json *block, struct block_place at,
+                       struct json *parts)
+{
+    struct arena *a = r->a;
+    struct err *e = r->e;
+    struct str id = json_string(json_get(block, "tool_use_id"));
+    struct json content;
+    struct json m;
+    char path[FIELD_PATH_MAX];
+
+    if (!id.p)
+        return err_field(
+            e, path_at(path, "messages[%u].content[%u].tool_use_id", at.message, at.block),
+            "messages[%u].content[%u].tool_use_id must be a string", at.message, at.block);
+    path_at(path, "messages[%u].content[%u].content", at.message, at.block);
+    if (content_text(a, blocks_as_text(a, json_get(block, "content"), &r->tools), path, false,
+                     &content, e))
+        return -1;
+    if (content.kind == JSON_ARRAY && content.n == 1)
+        content = *json_get(&content.items[0], "text");
+    flush_user(r, parts);
+    m = json_message(a, "tool", content);
+    json_put(a, &m, "tool_call_id", json_make_string(id));
+    json_push(a, &r->messages, m);
+    return 0;
+}
+
+static int bad_block(struct block_place at, const char *what, struct err *e)
+{
+    char path[FIELD_PATH_MAX];
+
+    path_at(path, "messages[%u].content[%u].%s", at.message, at.block, what);
+    return err_field(e, path, "%s must be a string", path);
+}
+
+static int read_user_block(struct messages_reader *r, const struct json *block,
+                           struct block_place at, struct json *parts)
+{
+    struct arena *a = r->a;
+    struct err *e = r->e;
+    struct str type = json_string(json_get(block, "type"));
+    struct str text = json_string(json_get(block, "text"));
+    struct json part = json_empty(JSON_OBJECT);
+    char path[FIELD_PATH_MAX];
+
+    if (!type.p)
+        return bad_block(at, "type", e);
+    if (str_eq_c(type, "tool_result"))
+        return read_result(r, block, at, parts);
+    if (!str_eq_c(type, "text"))
+        return err_field(e, path_at(path, "messages[%u].content[%u].type", at.message, at.block),
+                         "messages[%u].content[%u].type is '%.*s', but the model takes text only",
+                         at.message, at.block, (int)MIN_OF(type.len, 60), type.p);
+    if (!text.p)
+        return bad_block(at, "text", e);
+    json_put(a, &part, "type", json_make_string(STR("text")));
+    json_put(a, &part, "text", json_make_string(text));
+    json_push(a, parts, part);
+    return 0;
+}
+
+static int read_user(struct messages_reader *r, const struct json *content, uint32_t message)
+{
+    struct json parts = json_empty(JSON_ARRAY);
+    struct err *e = r->e;
+    char path[FIELD_PATH_MAX];
+
+    if (json_is(content, JSON_STRING)) {
+        json_push(r->a, &r->messages, json_message(r->a, "user", *content));
+        return 0;
+    }
+    if (!json_is(content, JSON_ARRAY))
+        return err_field(e, path_at(path, "messages[%u].content", message),
+                         "messages[%u].content must be a string or a list of blocks", message);
+    content = blocks_as_text(r->a, content, &r->tools);
+    for (uint32_t i = 0; i < content->n; i++) {
+        if (!json_is(&content->items[i], JSON_OBJECT))
+            return err_field(e, path_at(path, "messages[%u].content[%u]", message, i),
+                             "messages[%u].content[%u] must be an object", message, i);
+        if (read_user_block(r, &content->items[i], (struct block_place){message, i}, &parts))
+            return -1;
+    }
+    flush_user(r, &parts);
+    return 0;
+}
+
+/* --- assistant blocks --- */
+
+static int read_use(struct arena *a, const struct json *block, struct block_place at,
+                    struct spoken *s, struct err *e)
+{
+    struct str id = json_string(json_get(block, "id"));
+    struct str name = json_string(json_get(block, "name"));
+    const struct json *input = json_get(block, "input");
+    char path[FIELD_PATH_MAX];
+
+    if (!id.p)
+        return bad_block(at, "id", e);
+    if (!name.len)
+        return bad_block(at, "name", e);
+    if (!json_is_null(input) && input->kind != JSON_OBJECT)
+        return err_field(e, path_at(path, "messages[%u].content[%u].input", at.message, at.block),
+                         "messages[%u].content[%u].input must be an object", at.message, at.block);
+    json_push(a, &s->calls,
+              tool_call_json(a, id, name,
+                             json_is_null(input)
+                                 ? STR("{}")
+                                 : json_string(json_keep(a, json_text_of(a, input)))));
+    return 0;
+}
+
+static int read_assistant_block(struct arena *a, const struct json *block, struct block_place at,
+                                struct spoken *s, struct err *e)
+{
+    struct str type = json_string(json_get(block, "type"));
+
+    if (!type.p)
+        return bad_block(at, "type", e);
+    if (str_eq_c(type, "tool_use"))
+        return read_use(a, block, at, s, e);
+    if (str_eq_c(type, "text")) {
+        struct str text = json_string(json_get(block, "text"));
+
+        if (!text.p)
+            return bad_block(at, "text", e);
+        grown_add(a, &s->text, text);
+    } else if (str_eq_c(type, "thinking")) {
+        struct str text = json_string(json_get(block, "thinking"));
+
+        if (!text.p)
+            return bad_block(at, "thinking", e);
+        grown_add(a, &s->thought, text);
+    }
+    /* Others (redacted_thinking, server_tool_use ...) are nothing that our model wrote. */
+    return 0;
+}
+
+static int read_assistant(struct messages_reader *r, const struct json *content, uint32_t message)
+{
+    struct arena *a = r->a;
+    struct err *e = r->e;
+    struct spoken s;
+    char path[FIELD_PATH_MAX];
+
+    spoken_init(&s);
+    s.any = true;
+    if (json_is(content, JSON_STRING))
+        grown_add(a, &s.text, json_string(content));
+    else if (!json_is(content, JSON_ARRAY))
+        return err_field(e, path_at(path, "messages[%u].content", message),
+                         "messages[%u].content must be a string or a list of blocks", message);
+    for (uint32_t i = 0; content->kind == JSON_ARRAY && i < content->n; i++) {
+        if (!json_is(&content->items[i], JSON_OBJECT))
+            return err_field(e, path_at(path, "messages[%u].content[%u]", message, i),
+                             "messages[%u].content[%u] must be an object", message, i);
+        if (read_assistant_block(a, &content->items[i], (struct block_place){message, i}, &s, e))
+            return -1;
+    }
+    spoken_flush(a, &s, &r->messages);
+    return 0;
+}
+
+static int read_message(struct messages_reader *r, const struct json *v, uint32_t i)
+{
+    struct err *e = r->e;
+    struct str role = json_string(json_get(v, "role"));
+    const struct json *content = json_get(v, "content");
+    struct json text;
+    char path[FIELD_PATH_MAX];
+
+    if (!json_is(v, JSON_OBJECT))
+        return err_field(e, path_at(path, "messages[%u]", i), "messages[%u] must be an object", i);
+    if (str_eq_c(role, "user"))
+        return read_user(r, content, i);
+    if (str_eq_c(role, "assistant"))
+        return read_assistant(r, content, i);
+    if (!str_eq_c(role, "system") && !str_eq_c(role, "developer"))
+        return err_field(e, path_at(path, "messages[%u].role", i),
+                         "messages[%u].role must be user, assistant, system or developer", i);
+    if (json_is_null(content))
+        return err_field(e, path_at(path, "messages[%u].content", i),
+                         "messages[%u].content is missing", i);
+    path_at(path, "messages[%u].content", i);
+    if (read_system(r, content, path, &text))
+        return -1;
+    json_push(r->a, &r->messages, json_message(r->a, arena_cstr(r->a, role), text));
+    return 0;
+}
+
+static int read_messages(struct messages_reader *r, const struct json *body)
+{
+    const struct json *list;
+    const struct json *system = json_get(body, "system");
+    struct json text;
+
+    if (field_kind(body, "messages", JSON_ARRAY, &list, r->e))
+        return -1;
+    if (!list || !list->n)
+        return err_field(r->e, "messages", "messages must be a non-empty list");
+    if (!json_is_null(system)) {
+        if (read_system(r, system, "system", &text))
+            return -1;
+        if (text.n)
+            json_push(r->a, &r->messages, json_message(r->a, "system", text));
+    }
+    for (uint32_t i = 0; i < list->n; i++)
+        if (read_message(r, &list->items[i], i))
+            return -1;
+    if (!r->messages.n)
+        return err_field(r->e, "messages", "messages have no content");
+    return 0;
+}
+
+/* --- the rest --- */
+
+/* Thoughts come as the model's template has it; the fields are checked, not obeyed. */
+static int read_thinking(const struct json *body, struct err *e)
+{
+    static const char *const types[] = {"enabled", "disabled", "adaptive"};
+    const struct json *v;
+    struct err inner = {0};
+    uint32_t budget;
+    struct str type;
+
+    if (field_kind(body, "thinking", JSON_OBJECT, &v, e))
+        return -1;
+    if (!v)
+        return 0;
+    if (field_u32(v, "budget_tokens", 1, INT32_MAX, &budget, &inner))
+        return err_field(e, "thinking.budget_tokens", "thinking.%s", inner.text);
+    type = json_string(json_get(v, "type"));
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (str_eq_c(type, types[i]))
+            return 0;
+    return err_field(e, "thinking.type", "thinking.type must be enabled, disabled or adaptive");
+}
+
+static int parse_both(struct arena *a, const struct json *body,
+                      const struct dialect_headers *headers, struct chat_request *ret,
+                      struct err *e)
+{
+    struct messages_reader r = {.a = a, .messages = json_empty(JSON_ARRAY), .e = e};
+
+    if (!json_is_null(json_get(body, "thread")))
+        return err_field(e, "thread", "threads are not supported: send the whole history");
+    if (request_begin(a, body, headers, ret, e) || anthropic_read_tools(a, body, &r.tools, e) ||
+        read_messages(&r, body))
+        return -1;
+    ret->chat.messages = json_keep(a, r.messages);
+    if (r.tools.shown.all.n)
+        ret->callable = ret->chat.tools = json_keep(a, r.tools.shown.all);
+    if (r.tools.hidden.all.n)
+        ret->callable = anthropic_all_tools(a, &r.tools);
+    if (anthropic_read_choice(body, ret, e) || read_thinking(body, e) ||
+        request_kwargs(a, body, NULL, "", ret, e))
+        return -1;
+    ret->include_usage = true;
+    return 0;
+}
+
+/* output_config.format, or as output_format: a format that is not known is let be, as betas are. */
+static int read_format(struct arena *a, const struct json *body, struct chat_request *req,
+                       struct err *e)
+{
+    const struct json *format = json_get(json_get(body, "output_config"), "format");
+    const char *path = "output_config.format";
+
+    if (json_is_null(format)) {
+        format = json_get(body, "output_format");
+        path = "output_format";
+    }
+    if (!str_eq_c(json_string(json_get(format, "type")), "json_schema"))
+        return 0;
+    return request_flat_format(a, format, path, req, e);
+}
+
+static int messages_parse(struct arena *a, const struct json *body,
+                          const struct dialect_headers *headers, const struct dialect_past *past,
+                          struct chat_request *ret, struct err *e)
+{
+    const struct json *stops = json_get(body, "stop_sequences");
+
+    (void)past;
+    if (parse_both(a, body, headers, ret, e))
+        return -1;
+    if (json_is_null(json_get(body, "max_tokens")))
+        return err_field(e, "max_tokens", "max_tokens is required");
+    if (!json_is_null(stops) && stops->kind != JSON_ARRAY)
+        return err_field(e, "stop_sequences", "stop_sequences must be a list of strings");
+    if (read_format(a, body, ret, e))
+        return -1;
+    return request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e);
+}
+
+static int count_parse(struct arena *a, const struct json *body,
+                       const struct dialect_headers *headers, const struct dialect_past *past,
+                       struct chat_request *ret, struct err *e)
+{
+    (void)past;
+    return parse_both(a, body, headers, ret, e);
+}
+
+const struct dialect dialect_messages = {.name = "messages",
+                                         .id_head = "msg_",
+                                         .parse = messages_parse,
+                                         .writer = anthropic_writer_new,
+                                         .error = anthropic_write_error};
+
+/* No writer: the answer is anthropic_write_count of call_count_tokens. */
+const struct dialect dialect_count_tokens = {
+    .name = "count_tokens", .parse = count_parse, .error = anthropic_write_error};

@@ -1,0 +1,214 @@
+#include "worker/dialect/messages.h"
+
+/* --- the list of tools --- */
+
+static int read_tool(const struct json *v, uint32_t i, struct tool_list *tools, struct err *e)
+{
+    struct str type = json_string(json_get(v, "type"));
+    struct str name = json_string(json_get(v, "name"));
+    const struct json *schema = json_get(v, "input_schema");
+    char path[FIELD_PATH_MAX];
+
+    if (!json_is(v, JSON_OBJECT))
+        return err_field(e, path_at(path, "tools[%u]", i), "tools[%u] must be an object", i);
+    if (!json_is_null(json_get(v, "type")) && !type.p)
+        return err_field(e, path_at(path, "tools[%u].type", i), "tools[%u].type must be a string",
+                         i);
+    if (type.p && !str_eq_c(type, "custom"))
+        return 0; /* a kind that only its vendor's server runs */
+    if (!name.len)
+        return err_field(e, path_at(path, "tools[%u].name", i),
+                         "tools[%u].name must be a non-empty string", i);
+    if (!json_is(schema, JSON_OBJECT))
+        return err_field(e, path_at(path, "tools[%u].input_schema", i),
+                         "tools[%u].input_schema must be an object", i);
+    tools_add(tools, name, json_get(v, "description"), schema);
+    return 0;
+}
+
+/* A search that the vendor's server would do: here nobody does it, so nothing may be hidden. */
+static bool is_searched_elsewhere(const struct json *list)
+{
+    for (size_t i = 0; json_at(list, i); i++)
+        if (str_starts(json_string(json_get(json_at(list, i), "type")), STR("tool_search_tool")))
+            return true;
+    return false;
+}
+
+int anthropic_read_tools(struct arena *a, const struct json *body, struct anthropic_tools *ret,
+                         struct err *e)
+{
+    const struct json *list;
+    bool show_all;
+
+    *ret = (struct anthropic_tools){tool_list_in(a), tool_list_in(a)};
+    if (field_kind(body, "tools", JSON_ARRAY, &list, e))
+        return -1;
+    show_all = is_searched_elsewhere(list);
+    for (uint32_t i = 0; list && i < list->n; i++) {
+        bool hide = !show_all && json_is_true(json_get(&list->items[i], "defer_loading"));
+
+        if (read_tool(&list->items[i], i, hide ? &ret->hidden : &ret->shown, e))
+            return -1;
+    }
+    if (!ret->shown.all.n) { /* and nothing to search them with */
+        ret->shown = ret->hidden;
+        ret->hidden = tool_list_in(a);
+    }
+    return 0;
+}
+
+const struct json *anthropic_all_tools(struct arena *a, const struct anthropic_tools *tools)
+{
+    const struct json *const both[] = {&tools->shown.all, &tools->hidden.all};
+    struct json all = json_empty(JSON_ARRAY);
+
+    for (size_t k = 0; k < 2; k++)
+        for (uint32_t i = 0; i < both[k]->n; i++)
+            json_push(a, &all, both[k]->items[i]);
+    return json_keep(a, all);
+}
+
+int anthropic_read_choice(const struct json *body, struct chat_request *req, struct err *e)
+{
+    const struct json *v;
+    bool one_only = false;
+    struct err inner = {0};
+    struct str type;
+
+    if (field_kind(body, "tool_choice", JSON_OBJECT, &v, e))
+        return -1;
+    if (!v)
+        return 0;
+    type = json_string(json_get(v, "type"));
+    if (field_bool(v, "disable_parallel_tool_use", &one_only, &inner))
+        return err_field(e, "tool_choice.disable_parallel_tool_use", "tool_choice.%s", inner.text);
+    req->parallel_tool_calls = !one_only;
+    if (str_eq_c(type, "auto"))
+        return 0;
+    if (str_eq_c(type, "none")) {
+        req->tool_choice = CHOICE_NONE;
+    } else if (str_eq_c(type, "any")) {
+        req->tool_choice = CHOICE_REQUIRED;
+    } else if (str_eq_c(type, "tool")) {
+        req->tool_choice = CHOICE_FUNCTION;
+        req->tool_function = json_string(json_get(v, "name"));
+        if (!req->tool_function.len)
+            return err_field(e, "tool_choice.name", "tool_choice.name must be a non-empty string");
+    } else {
+        return err_field(e, "tool_choice.type", "tool_choice.type must be auto, any, tool or none");
+    }
+    return request_choice_fits(req, "tool_choice", e);
+}
+
+/* --- blocks that are told as text --- */
+
+/* A definition as templates print it, or the bare name of a tool that is not there. */
+static void put_tool(struct buf *b, const struct anthropic_tools *tools, struct str name)
+{
+    const struct json *tool = tools_get(&tools->hidden, name);
+
+    if (!tool)
+        tool = tools_get(&tools->shown, name);
+    if (tool)
+        json_write(b, tool);
+    else
+        buf_add_str(b, name);
+}
+
+static struct str name_of(const struct json *reference)
+{
+    struct str name = json_string(json_get(reference, "tool_name"));
+
+    return name.p ? name : json_string(json_get(reference, "name"));
+}
+
+static bool put_added(struct buf *b, const struct json *block, struct anthropic_tools *tools)
+{
+    const struct json *v = json_get(block, "tool");
+    const struct json *definition = json_get(v, "definition");
+    struct str name = definition ? json_string(json_get(definition, "name")) : name_of(v);
+
+    if (!name.len)
+        return false;
+    if (definition)
+        tools_add(&tools->hidden, name, json_get(definition, "description"),
+                  json_get(definition, "input_schema"));
+    buf_puts(b, "New tool: ");
+    put_tool(b, tools, name);
+    return true;
+}
+
+static void put_texts(struct buf *b, const struct json *content)
+{
+    if (json_is(content, JSON_STRING))
+        buf_add_str(b, json_string(content));
+    for (size_t i = 0; json_at(content, i); i++)
+        buf_add_str(b, json_string(json_get(json_at(content, i), "text")));
+}
+
+/* Titles are lines of their own. */
+static bool put_source(struct buf *b, const struct json *block, const struct json *content)
+{
+    struct str title = json_string(json_get(block, "title"));
+
+    if (json_is_null(content))
+        return false;
+    if (title.len) {
+        buf_add_str(b, title);
+        buf_add_c(b, '\n');
+    }
+    put_texts(b, content);
+    return true;
+}
+
+/* The text that stands for the block; false: it has none, or is text already. */
+static bool put_block(struct buf *b, const struct json *block, struct anthropic_tools *tools)
+{
+    struct str type = json_string(json_get(block, "type"));
+    const struct json *source = json_get(block, "source");
+    struct str form = json_string(json_get(source, "type"));
+
+    if (str_eq_c(type, "tool_reference") && name_of(block).len) {
+        put_tool(b, tools, name_of(block));
+        return true;
+    }
+    if (str_eq_c(type, "tool_addition"))
+        return put_added(b, block, tools);
+    if (str_eq_c(type, "tool_removal")) {
+        buf_puts(b, "Removed tool: ");
+        buf_add_str(b, name_of(json_get(block, "tool")));
+        return true;
+    }
+    if (str_eq_c(type, "search_result"))
+        return put_source(b, block, json_get(block, "content"));
+    if (str_eq_c(type, "document") && str_eq_c(form, "text"))
+        return put_source(b, block, json_get(source, "data"));
+    return str_eq_c(type, "document") && str_eq_c(form, "content") &&
+           put_source(b, block, json_get(source, "content"));
+}
+
+const struct json *blocks_as_text(struct arena *a, const struct json *content,
+                                  struct anthropic_tools *tools)
+{
+    struct json list = json_empty(JSON_ARRAY);
+    struct buf text = {0};
+    bool any = false;
+
+    if (!json_is(content, JSON_ARRAY))
+        return content;
+    for (uint32_t i = 0; i < content->n; i++) {
+        struct json part = content->items[i];
+
+        buf_clear(&text);
+        if (put_block(&text, &content->items[i], tools)) {
+            part = json_empty(JSON_OBJECT);
+            json_put(a, &part, "type", json_make_string(STR("text")));
+            json_put(a, &part, "text", json_make_string(arena_str(a, buf_str(&text))));
+            any = true;
+        }
+        json_push(a, &list, part);
+    }
+    buf_done(&text);
+    return any ? json_keep(a, list) : content;
+}

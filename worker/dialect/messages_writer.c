@@ -1,0 +1,432 @@
+/*
+ * POST /v1/messages: the answer. Stream grammar:
+ *   message_start (content_block_start delta* content_block_stop)* message_delta message_stop
+ * with ping anywhere. Blocks are thinking, text and tool_use in the order the model wrote them.
+ */
+#include "worker/dialect/writers.h"
+
+enum block { BLOCK_NONE, BLOCK_THINKING, BLOCK_TEXT, BLOCK_TOOL };
+
+struct anthropic_writer {
+    struct writer w; /* first */
+    enum block open;
+    uint32_t index;     /* of the open or next block */
+    struct grown blank; /* white space that no block was opened for yet */
+};
+
+static void begin_event(struct anthropic_writer *aw, struct json_out *o, const char *name)
+{
+    sse_begin(&aw->w, name, o);
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, name);
+}
+
+static void end_event(struct anthropic_writer *aw, struct json_out *o)
+{
+    json_out_end_obj(o);
+    sse_end(&aw->w);
+}
+
+static void write_usage(struct json_out *o, const struct call_usage *u)
+{
+    json_out_obj(o);
+    json_out_key(o, "input_tokens");
+    json_out_i64(o, u->prompt_tokens);
+    json_out_key(o, "cache_creation_input_tokens");
+    json_out_i64(o, 0);
+    json_out_key(o, "cache_read_input_tokens");
+    json_out_i64(o, 0);
+    json_out_key(o, "output_tokens");
+    json_out_i64(o, u->completion_tokens);
+    json_out_end_obj(o);
+}
+
+/* The front of a message object, up to its content. */
+static void begin_message(struct anthropic_writer *aw, struct json_out *o)
+{
+    json_out_obj(o);
+    json_out_key(o, "id");
+    write_id(o, "msg_", aw->w.head.response_id);
+    json_out_key(o, "type");
+    json_out_cstr(o, "message");
+    json_out_key(o, "role");
+    json_out_cstr(o, "assistant");
+    json_out_key(o, "model");
+    json_out_str(o, aw->w.req->model.p ? aw->w.req->model : STR(""));
+    json_out_key(o, "content");
+    json_out_arr(o);
+}
+
+static void on_head(void *ctx, const struct answer_head *h)
+{
+    struct anthropic_writer *aw = ctx;
+    struct json_out o;
+
+    writer_begin(&aw->w, h);
+    if (!aw->w.req->stream)
+        return;
+    begin_event(aw, &o, "message_start");
+    json_out_key(&o, "message");
+    begin_message(aw, &o);
+    json_out_end_arr(&o);
+    json_out_key(&o, "stop_reason");
+    json_out_null(&o);
+    json_out_key(&o, "stop_sequence");
+    json_out_null(&o);
+    json_out_key(&o, "usage");
+    write_usage(&o, &h->usage);
+    json_out_end_obj(&o);
+    end_event(aw, &o);
+}
+
+/* A signature names the answer the thought belongs to; nothing secret, clients only echo it. */
+static void write_signature(struct anthropic_writer *aw, struct json_out *o)
+{
+    json_out_key(o, "signature");
+    write_id(o, "rollgate-", aw->w.head.response_id);
+}
+
+static void begin_delta(struct anthropic_writer *aw, struct json_out *o, const char *type)
+{
+    begin_event(aw, o, "content_block_delta");
+    json_out_key(o, "index");
+    json_out_i64(o, aw->index);
+    json_out_key(o, "delta");
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, type);
+}
+
+static void end_delta(struct anthropic_writer *aw, struct json_out *o)
+{
+    json_out_end_obj(o);
+    end_event(aw, o);
+}
+
+static void close_block(struct anthropic_writer *aw)
+{
+    struct json_out o;
+
+    if (aw->open == BLOCK_NONE)
+        return;
+    if (aw->open == BLOCK_THINKING) {
+        begin_delta(aw, &o, "signature_delta");
+        write_signature(aw, &o);
+        end_delta(aw, &o);
+    }
+    begin_event(aw, &o, "content_block_stop");
+    json_out_key(&o, "index");
+    json_out_i64(&o, aw->index++);
+    end_event(aw, &o);
+    aw->open = BLOCK_NONE;
+}
+
+static void begin_block(struct anthropic_writer *aw, struct json_out *o, enum block kind,
+                        const char *type)
+{
+    close_block(aw);
+    aw->open = kind;
+    begin_event(aw, o, "content_block_start");
+    json_out_key(o, "index");
+    json_out_i64(o, aw->index);
+    json_out_key(o, "content_block");
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, type);
+}
+
+static void text_delta(struct anthropic_writer *aw, const char *type, const char *key,
+                       struct str text)
+{
+    struct json_out o;
+
+    begin_delta(aw, &o, type);
+    json_out_key(&o, key);
+    json_out_str(&o, text);
+    end_delta(aw, &o);
+}
+
+/* White space alone opens no text block: clients drop such blocks, and a call may follow. */
+static void on_text(void *ctx, uint32_t index, struct str text)
+{
+    struct anthropic_writer *aw = ctx;
+    struct json_out o;
+
+    (void)index;
+    if (!aw->w.req->stream || !text.len)
+        return;
+    if (aw->open != BLOCK_TEXT) {
+        grown_add(aw->w.a, &aw->blank, text);
+        if (text_blank(text))
+            return;
+        text = grown_str(&aw->blank);
+        begin_block(aw, &o, BLOCK_TEXT, "text");
+        json_out_key(&o, "text");
+        json_out_cstr(&o, "");
+        json_out_end_obj(&o);
+        end_event(aw, &o);
+    }
+    text_delta(aw, "text_delta", "text", text);
+    aw->blank.len = 0;
+}
+
+static void on_reasoning(void *ctx, uint32_t index, struct str text)
+{
+    struct anthropic_writer *aw = ctx;
+    struct json_out o;
+
+    (void)index;
+    if (!aw->w.req->stream || !text.len)
+        return;
+    if (aw->open != BLOCK_THINKING) {
+        begin_block(aw, &o, BLOCK_THINKING, "thinking");
+        json_out_key(&o, "thinking");
+        json_out_cstr(&o, "");
+        json_out_key(&o, "signature");
+        json_out_cstr(&o, "");
+        json_out_end_obj(&o);
+        end_event(aw, &o);
+    }
+    text_delta(aw, "thinking_delta", "thinking", text);
+}
+
+static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+{
+    struct anthropic_writer *aw = ctx;
+    struct json_out o;
+
+    (void)index, (void)tool;
+    if (!aw->w.req->stream)
+        return;
+    aw->blank.len = 0;
+    begin_block(aw, &o, BLOCK_TOOL, "tool_use");
+    json_out_key(&o, "id");
+    json_out_str(&o, id);
+    json_out_key(&o, "name");
+    json_out_str(&o, name);
+    json_out_key(&o, "input");
+    json_out_obj(&o);
+    json_out_end_obj(&o);
+    json_out_end_obj(&o);
+    end_event(aw, &o);
+}
+
+static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
+{
+    struct anthropic_writer *aw = ctx;
+
+    (void)index, (void)tool;
+    if (aw->w.req->stream && text.len)
+        text_delta(aw, "input_json_delta", "partial_json", text);
+}
+
+static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
+{
+    struct anthropic_writer *aw = ctx;
+
+    (void)index, (void)tool;
+    if (aw->w.req->stream)
+        close_block(aw);
+}
+
+static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
+{
+    (void)ctx, (void)index, (void)lp, (void)n; /* the dialect has none */
+}
+
+static void on_keepalive(void *ctx)
+{
+    struct anthropic_writer *aw = ctx;
+    struct json_out o;
+
+    if (!aw->w.req->stream)
+        return;
+    begin_event(aw, &o, "ping");
+    end_event(aw, &o);
+}
+
+/* --- the whole message --- */
+
+static void write_input(struct arena *a, struct json_out *o, struct str arguments)
+{
+    const struct json *v = NULL;
+
+    if (json_parse(a, arguments, &v, NULL) == 0 && v->kind == JSON_OBJECT) {
+        json_out_raw(o, str_trim(arguments));
+        return;
+    }
+    /* Cannot be an object of its own: nothing is hidden. */
+    json_out_obj(o);
+    if (arguments.len) {
+        json_out_key(o, "_raw");
+        json_out_str(o, arguments);
+    }
+    json_out_end_obj(o);
+}
+
+static void write_calls(struct anthropic_writer *aw, struct json_out *o, const struct json *calls)
+{
+    for (size_t i = 0; json_at(calls, i); i++) {
+        const struct json *call = json_at(calls, i);
+        const struct json *f = json_get(call, "function");
+
+        json_out_obj(o);
+        json_out_key(o, "type");
+        json_out_cstr(o, "tool_use");
+        json_out_key(o, "id");
+        json_out_value(o, json_get(call, "id"));
+        json_out_key(o, "name");
+        json_out_value(o, json_get(f, "name"));
+        json_out_key(o, "input");
+        write_input(aw->w.a, o, json_string(json_get(f, "arguments")));
+        json_out_end_obj(o);
+    }
+}
+
+static void write_content(struct anthropic_writer *aw, struct json_out *o, const struct json *m)
+{
+    struct str thought = json_string(json_get(m, "reasoning_content"));
+    struct str text = json_string(json_get(m, "content"));
+
+    if (thought.len) {
+        json_out_obj(o);
+        json_out_key(o, "type");
+        json_out_cstr(o, "thinking");
+        json_out_key(o, "thinking");
+        json_out_str(o, thought);
+        write_signature(aw, o);
+        json_out_end_obj(o);
+    }
+    if (!text_blank(text)) {
+        json_out_obj(o);
+        json_out_key(o, "type");
+        json_out_cstr(o, "text");
+        json_out_key(o, "text");
+        json_out_str(o, text);
+        json_out_end_obj(o);
+    }
+    write_calls(aw, o, json_get(m, "tool_calls"));
+}
+
+static void write_stop(struct json_out *o, const struct finished_answer *t)
+{
+    const char *reason = str_eq_c(t->finish_reason, "length")       ? "max_tokens"
+                         : str_eq_c(t->finish_reason, "tool_calls") ? "tool_use"
+                         : t->stop_text.p                           ? "stop_sequence"
+                                                                    : "end_turn";
+
+    json_out_key(o, "stop_reason");
+    json_out_cstr(o, reason);
+    json_out_key(o, "stop_sequence");
+    json_out_str(o, str_eq_c(str_cstr(reason), "stop_sequence") ? t->stop_text : (struct str){0});
+}
+
+static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
+                      const struct call_usage *usage)
+{
+    struct anthropic_writer *aw = ctx;
+    struct json_out o = json_out_to(aw->w.out);
+
+    (void)n;
+    if (!aw->w.req->stream) {
+        begin_message(aw, &o);
+        write_content(aw, &o, answers[0].message);
+        json_out_end_arr(&o);
+        write_stop(&o, &answers[0]);
+        json_out_key(&o, "usage");
+        write_usage(&o, usage);
+        json_out_end_obj(&o);
+        return;
+    }
+    close_block(aw);
+    begin_event(aw, &o, "message_delta");
+    json_out_key(&o, "delta");
+    json_out_obj(&o);
+    write_stop(&o, &answers[0]);
+    json_out_end_obj(&o);
+    json_out_key(&o, "usage");
+    write_usage(&o, usage);
+    end_event(aw, &o);
+    begin_event(aw, &o, "message_stop");
+    end_event(aw, &o);
+}
+
+/* --- errors --- */
+
+static void write_error(struct json_out *o, const struct err *e)
+{
+    int status = err_status(e);
+    const char *type = status == 401   ? "authentication_error"
+                       : status == 403 ? "permission_error"
+                       : status == 404 ? "not_found_error"
+                       : status == 413 ? "request_too_large"
+                       : status == 429 ? "rate_limit_error"
+                       : status == 503 ? "overloaded_error"
+                       : status == 504 ? "timeout_error"
+                       : status >= 500 ? "api_error"
+                                       : "invalid_request_error";
+
+    json_out_key(o, "error");
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, type);
+    json_out_key(o, "message");
+    json_out_cstr(o, e->text);
+    /* With this very code the SDK's tool runner sends the whole history instead. */
+    if (strcmp(e->param, "thread") == 0) {
+        json_out_key(o, "details");
+        json_out_obj(o);
+        json_out_key(o, "error_code");
+        json_out_cstr(o, "thread_unsupported_request");
+        json_out_key(o, "unsupported");
+        json_out_arr(o);
+        json_out_cstr(o, "thread");
+        json_out_end_arr(o);
+        json_out_end_obj(o);
+    }
+    json_out_end_obj(o);
+}
+
+void anthropic_write_error(const struct err *e, struct str request_id, struct buf *out)
+{
+    struct json_out o = json_out_to(out);
+
+    json_out_obj(&o);
+    json_out_key(&o, "type");
+    json_out_cstr(&o, "error");
+    write_error(&o, e);
+    if (request_id.len) {
+        json_out_key(&o, "request_id");
+        json_out_str(&o, request_id);
+    }
+    json_out_end_obj(&o);
+}
+
+static void on_failed(void *ctx, const struct err *e)
+{
+    struct anthropic_writer *aw = ctx;
+    struct json_out o;
+
+    if (!aw->w.req->stream || !aw->w.begun)
+        return;
+    begin_event(aw, &o, "error");
+    write_error(&o, e);
+    end_event(aw, &o);
+    aw->w.base.failed_in_stream = true;
+}
+
+void anthropic_write_count(size_t n_tokens, struct buf *out)
+{
+    buf_printf(out, "{\"input_tokens\":%zu}", n_tokens);
+}
+
+struct dialect_writer *anthropic_writer_new(struct arena *a, const struct chat_request *req,
+                                            const struct json *body, struct buf *out)
+{
+    static const struct answer_sink sink = ANSWER_SINK_ON;
+    struct anthropic_writer *aw = ARENA_NEW(a, struct anthropic_writer);
+
+    writer_init(&aw->w, &sink, a, req, body, out);
+    return &aw->w.base;
+}

@@ -1,0 +1,228 @@
+/* Building normalised values: the second half of request_fields.h. */
+#include "common/base/buf.h"
+#include "worker/dialect/request_fields.h"
+
+#include "common/base/attrs.h"
+
+struct json json_empty(enum json_kind kind)
+{
+    return (struct json){.kind = (uint8_t)kind};
+}
+
+/* Room doubles whenever n is a power of two from 4 on. */
+static bool is_full(uint32_t n)
+{
+    return n == 0 || (n >= 4 && (n & (n - 1)) == 0);
+}
+
+void json_push(struct arena *a, struct json *array, struct json item)
+{
+    if (is_full(array->n)) {
+        struct json *more = arena_calloc(a, array->n ? (size_t)array->n * 2 : 4, sizeof(*more));
+
+        if (array->n)
+            memcpy(more, array->items, array->n * sizeof(*more));
+        array->items = more;
+    }
+    array->items[array->n++] = item;
+}
+
+void json_put(struct arena *a, struct json *object, const char *key, struct json value)
+{
+    if (is_full(object->n)) {
+        struct json_member *more =
+            arena_calloc(a, object->n ? (size_t)object->n * 2 : 4, sizeof(*more));
+
+        if (object->n)
+            memcpy(more, object->members, object->n * sizeof(*more));
+        object->members = more;
+    }
+    object->members[object->n++] = (struct json_member){json_make_string(str_cstr(key)), value};
+}
+
+const struct json *json_keep(struct arena *a, struct json v)
+{
+    struct json *copy = ARENA_NEW(a, struct json);
+
+    *copy = v;
+    return copy;
+}
+
+struct json json_text_of(struct arena *a, const struct json *v)
+{
+    struct buf b = {0};
+    struct str text;
+
+    json_write(&b, v);
+    text = arena_str(a, buf_str(&b));
+    buf_done(&b);
+    return json_make_string(text);
+}
+
+struct json json_message(struct arena *a, const char *role, struct json content)
+{
+    struct json m = json_empty(JSON_OBJECT);
+
+    json_put(a, &m, "role", json_make_string(str_cstr(role)));
+    json_put(a, &m, "content", content);
+    return m;
+}
+
+/* --- content --- */
+
+static bool is_text_part(struct str type)
+{
+    static const char *const types[] = {"text", "input_text", "output_text", "summary_text",
+                                        "reasoning_text"};
+
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (str_eq_c(type, types[i]))
+            return true;
+    return false;
+}
+
+/* The text of one part; absent for a refusal, which is no text of the model. */
+static int part_text(const struct json *part, const char *path, uint32_t i, struct str *ret,
+                     struct err *e)
+{
+    struct str type = json_string(json_get(part, "type"));
+    char at[FIELD_PATH_MAX];
+
+    *ret = (struct str){0};
+    if (!json_is(part, JSON_OBJECT))
+        return err_field(e, path_at(at, "%s[%u]", path, i), "%s[%u] must be an object", path, i);
+    if (!type.p)
+        return err_field(e, path_at(at, "%s[%u].type", path, i), "%s[%u].type must be a string",
+                         path, i);
+    if (str_eq_c(type, "refusal"))
+        return 0;
+    if (!is_text_part(type))
+        return err_field(e, path_at(at, "%s[%u].type", path, i),
+                         "%s[%u].type is '%.*s', but the model takes text only", path, i,
+                         (int)MIN_OF(type.len, 60), type.p);
+    *ret = json_string(json_get(part, "text"));
+    if (!ret->p)
+        return err_field(e, path_at(at, "%s[%u].text", path, i), "%s[%u].text must be a string",
+                         path, i);
+    return 0;
+}
+
+static struct json text_part(struct arena *a, struct str text)
+{
+    struct json part = json_empty(JSON_OBJECT);
+
+    json_put(a, &part, "type", json_make_string(STR("text")));
+    json_put(a, &part, "text", json_make_string(text));
+    return part;
+}
+
+int content_text(struct arena *a, const struct json *v, const char *path, bool joined,
+                 struct json *ret, struct err *e)
+{
+    struct json list = json_empty(JSON_ARRAY);
+    struct buf all = {0};
+    int r = -1;
+
+    *ret = json_make_string(STR(""));
+    if (json_is_null(v))
+        return 0;
+    if (v->kind == JSON_STRING) {
+        *ret = *v;
+        return 0;
+    }
+    if (v->kind != JSON_ARRAY)
+        return err_field(e, path, "%s must be a string or a list of parts", path);
+    for (uint32_t i = 0; i < v->n; i++) {
+        struct str text;
+
+        if (part_text(&v->items[i], path, i, &text, e))
+            goto out;
+        if (!text.p)
+            continue;
+        json_push(a, &list, text_part(a, text));
+        buf_add_str(&all, text);
+    }
+    *ret = joined || !list.n ? json_make_string(arena_str(a, buf_str(&all))) : list;
+    r = 0;
+out:
+    buf_done(&all);
+    return r;
+}
+
+/* --- tools --- */
+
+struct tool_list tool_list_in(struct arena *a)
+{
+    return (struct tool_list){json_empty(JSON_ARRAY), {.arena = a}};
+}
+
+const struct json *tools_get(const struct tool_list *tools, struct str name)
+{
+    uint32_t at = lookup_get(&tools->names, name);
+
+    return at == LOOKUP_NONE ? NULL : &tools->all.items[at];
+}
+
+void tools_add_as_sent(struct tool_list *tools, struct str name, struct json tool)
+{
+    (void)lookup_add(&tools->names, name, tools->all.n);
+    json_push(tools->names.arena, &tools->all, tool);
+}
+
+void tools_add(struct tool_list *tools, struct str name, const struct json *description,
+               const struct json *parameters)
+{
+    struct arena *a = tools->names.arena;
+    struct json f = json_empty(JSON_OBJECT);
+    struct json tool = json_empty(JSON_OBJECT);
+
+    if (!lookup_add(&tools->names, name, tools->all.n))
+        return;
+    json_put(a, &f, "name", json_make_string(name));
+    if (json_is(description, JSON_STRING))
+        json_put(a, &f, "description", *description);
+    if (json_is(parameters, JSON_OBJECT))
+        json_put(a, &f, "parameters", *parameters);
+    json_put(a, &tool, "type", json_make_string(STR("function")));
+    json_put(a, &tool, "function", f);
+    json_push(a, &tools->all, tool);
+}
+
+void tools_add_freeform(struct tool_list *tools, struct str name, const struct json *description)
+{
+    static const char schema[] = "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":"
+                                 "\"string\"}},\"required\":[\"input\"]}";
+    const struct json *parameters = NULL;
+
+    (void)json_parse(tools->names.arena, str_cstr(schema), &parameters, NULL);
+    tools_add(tools, name, description, parameters);
+}
+
+struct json tool_call_json(struct arena *a, struct str id, struct str name, struct str arguments)
+{
+    struct json function = json_empty(JSON_OBJECT);
+    struct json call = json_empty(JSON_OBJECT);
+
+    json_put(a, &function, "name", json_make_string(name));
+    json_put(a, &function, "arguments", json_make_string(arguments));
+    if (id.p)
+        json_put(a, &call, "id", json_make_string(id));
+    json_put(a, &call, "type", json_make_string(STR("function")));
+    json_put(a, &call, "function", function);
+    return call;
+}
+
+void spoken_flush(struct arena *a, struct spoken *s, struct json *messages)
+{
+    struct json m;
+
+    if (s->any) {
+        m = json_message(a, "assistant", json_make_string(grown_str(&s->text)));
+        if (s->thought.len)
+            json_put(a, &m, "reasoning_content", json_make_string(grown_str(&s->thought)));
+        if (s->calls.n)
+            json_put(a, &m, "tool_calls", s->calls);
+        json_push(a, messages, m);
+    }
+    spoken_init(s);
+}

@@ -1,0 +1,72 @@
+#include "worker/dialect/regroup.h"
+
+#include "common/base/check.h"
+#include "worker/dialect/request_fields.h"
+
+static struct str role_of(const struct json *m)
+{
+    return json_string(json_get(m, "role"));
+}
+
+/* Who issued the calls of an assistant message that says nothing else; absent: nobody known. */
+static struct str issuer(const struct json *m, struct regroup_owner owner)
+{
+    const struct json *first = json_at(json_get(m, "tool_calls"), 0);
+    struct str id = json_string(json_get(first, "id"));
+
+    return id.len ? owner.get(owner.ctx, id) : (struct str){0};
+}
+
+static void push_calls(struct arena *a, struct json *calls, const struct json *of)
+{
+    const struct json *more = json_get(of, "tool_calls");
+
+    for (size_t i = 0; json_at(more, i); i++)
+        json_push(a, calls, *json_at(more, i));
+}
+
+/* Makes *m a copy of itself whose calls can grow; returns where they stand in it. */
+static struct json *make_growing(struct arena *a, struct json *m)
+{
+    struct json all = json_empty(JSON_OBJECT), calls = json_empty(JSON_ARRAY);
+    struct json *ret = NULL;
+
+    push_calls(a, &calls, m);
+    for (uint32_t i = 0; i < m->n; i++)
+        json_put(a, &all, arena_cstr(a, json_string(&m->members[i].key)), m->members[i].value);
+    for (uint32_t i = 0; i < all.n; i++)
+        if (str_eq_c(json_string(&all.members[i].key), "tool_calls"))
+            ret = &all.members[i].value;
+    CHECK(ret); /* m has calls: an issuer was found */
+    *ret = calls;
+    *m = all;
+    return ret;
+}
+
+const struct json *regroup_calls(struct arena *a, const struct json *messages,
+                                 struct regroup_owner owner)
+{
+    struct json out = json_empty(JSON_ARRAY);
+    struct str last = {0};     /* issuer of out's message `at`, behind which only results stand */
+    struct json *calls = NULL; /* that message's, once they grow: each is moved once */
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < messages->n; i++) {
+        const struct json *m = &messages->items[i];
+        bool assistant = str_eq_c(role_of(m), "assistant");
+        struct str who = assistant ? issuer(m, owner) : (struct str){0};
+
+        if (who.len && str_eq(who, last) && text_blank(json_string(json_get(m, "content")))) {
+            calls = calls ? calls : make_growing(a, &out.items[at]);
+            push_calls(a, calls, m);
+            continue;
+        }
+        json_push(a, &out, *m);
+        if (assistant || !str_eq_c(role_of(m), "tool")) {
+            last = who;
+            calls = NULL;
+            at = out.n - 1;
+        }
+    }
+    return out.n == messages->n ? messages : json_keep(a, out);
+}

@@ -1,0 +1,21 @@
+/*
+ * Parallel tool calls that a client sends back one by one, each followed by its result, become the
+ * one assistant turn that they were: call ids tell. Pure.
+ */
+#ifndef RG_DIALECT_REGROUP_H
+#define RG_DIALECT_REGROUP_H
+
+#include "common/base/arena.h"
+#include "common/codec/json.h"
+
+/* What names the answer that issued the call; absent when it is not known. */
+struct regroup_owner {
+    struct str (*get)(const void *ctx, struct str call_id);
+    const void *ctx;
+};
+
+/* `messages` itself when there is nothing to regroup, else a new array in the arena. */
+const struct json *regroup_calls(struct arena *a, const struct json *messages,
+                                 struct regroup_owner owner);
+
+#endif

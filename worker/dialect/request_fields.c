@@ -1,0 +1,302 @@
+#include "worker/dialect/request_fields.h"
+
+#include "common/base/attrs.h"
+#include "worker/parsers/schema_check.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static const struct json *given(const struct json *o, const char *name)
+{
+    const struct json *v = json_get(o, name);
+
+    return json_is_null(v) ? NULL : v;
+}
+
+int field_bool(const struct json *o, const char *name, bool *ret, struct err *e)
+{
+    const struct json *v = given(o, name);
+
+    if (!v)
+        return 0;
+    if (v->kind != JSON_BOOL)
+        return err_field(e, name, "%s must be true or false", name);
+    *ret = json_is_true(v);
+    return 0;
+}
+
+int field_str(const struct json *o, const char *name, struct str *ret, struct err *e)
+{
+    const struct json *v = given(o, name);
+
+    if (!v)
+        return 0;
+    if (v->kind != JSON_STRING)
+        return err_field(e, name, "%s must be a string", name);
+    *ret = json_string(v);
+    return 0;
+}
+
+int field_u32(const struct json *o, const char *name, uint32_t min, uint32_t max, uint32_t *ret,
+              struct err *e)
+{
+    const struct json *v = given(o, name);
+    int64_t n;
+
+    if (!v)
+        return 0;
+    if (json_to_i64(v, &n) != 0 || n < (int64_t)min || n > (int64_t)max)
+        return err_field(e, name, "%s must be an integer from %u to %u", name, min, max);
+    *ret = (uint32_t)n;
+    return 0;
+}
+
+int field_kind(const struct json *o, const char *name, enum json_kind kind, const struct json **ret,
+               struct err *e)
+{
+    static const char *const kinds[] = {
+        [JSON_NULL] = "null",       [JSON_BOOL] = "true or false", [JSON_NUMBER] = "a number",
+        [JSON_STRING] = "a string", [JSON_ARRAY] = "a list",       [JSON_OBJECT] = "an object",
+    };
+
+    *ret = given(o, name);
+    if (*ret && (*ret)->kind != kind)
+        return err_field(e, name, "%s must be %s", name, kinds[kind]);
+    return 0;
+}
+
+const char *path_at(char out[FIELD_PATH_MAX], const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(out, FIELD_PATH_MAX, fmt, ap);
+    va_end(ap);
+    return out;
+}
+
+/* --- what every dialect reads alike --- */
+
+/* A header's value in the arena: a call may outlive the exchange that brought it. */
+static struct str header(struct arena *a, const struct dialect_headers *h, const char *name)
+{
+    struct str v = h && h->get ? h->get(h->ctx, name) : (struct str){0};
+
+    return v.len > 0 ? arena_str(a, v) : (struct str){0};
+}
+
+enum { KEY_MAX = 64 };
+
+/* Keys are kept with their calls: long ones as their hash. */
+static struct str idempotency_key(struct arena *a, struct str given)
+{
+    uint64_t hash[2];
+
+    if (given.len <= KEY_MAX)
+        return given;
+    str_hash128(given, hash);
+    return arena_str(a, str_of((const char *)hash, sizeof(hash)));
+}
+
+static void read_headers(struct arena *a, const struct dialect_headers *h, struct chat_request *ret)
+{
+    static const char *const labels[] = {"rollgate-label", "x-claude-code-agent-id"};
+    static const char *const parents[] = {"rollgate-parent-label", "x-parent-session-id"};
+    uint64_t n;
+
+    for (size_t i = 0; i < ARRAY_LEN(labels) && !ret->label.len; i++)
+        ret->label = header(a, h, labels[i]);
+    for (size_t i = 0; i < ARRAY_LEN(parents) && !ret->parent_label.len; i++)
+        ret->parent_label = header(a, h, parents[i]);
+    ret->idempotency_key = idempotency_key(a, header(a, h, "idempotency-key"));
+    if (str_to_u64(header(a, h, "x-stainless-retry-count"), 1000, &n) == 0)
+        ret->retry_count = (uint32_t)n;
+}
+
+int request_begin(struct arena *a, const struct json *body, const struct dialect_headers *headers,
+                  struct chat_request *ret, struct err *e)
+{
+    const struct json *metadata;
+    struct str user = {0};
+
+    *ret =
+        (struct chat_request){.sampling = SAMPLING_DEFAULTS, .parallel_tool_calls = true, .n = 1};
+    ret->sampling_given = json_keep(a, json_empty(JSON_OBJECT));
+    read_headers(a, headers, ret);
+    if (field_str(body, "model", &ret->model, e) || field_str(body, "user", &user, e) ||
+        field_bool(body, "stream", &ret->stream, e) ||
+        field_kind(body, "metadata", JSON_OBJECT, &metadata, e))
+        return -1;
+    if (!ret->label.len)
+        ret->label = json_string(json_get(metadata, "rollgate_label"));
+    return 0;
+}
+
+/* One field of the sampling, read as `name` wherever it stood. */
+static int request_sampling_as(struct arena *a, const char *name, const struct json *v,
+                               struct chat_request *req, struct err *e)
+{
+    struct json *all = ARENA_NEW(a, struct json);
+
+    if (json_is_null(v))
+        return 0;
+    if (sampling_set(a, &req->sampling, str_cstr(name), v, e))
+        return -1;
+    *all = json_empty(JSON_OBJECT);
+    for (uint32_t i = 0; i < req->sampling_given->n; i++) {
+        const struct json_member *m = &req->sampling_given->members[i];
+
+        json_put(a, all, arena_cstr(a, json_string(&m->key)), m->value);
+    }
+    json_put(a, all, name, *v);
+    req->sampling_given = all;
+    return 0;
+}
+
+int request_sampling(struct arena *a, const struct json *body, const char *const *names, size_t n,
+                     struct chat_request *req, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (request_sampling_as(a, names[i], json_get(body, names[i]), req, e))
+            return -1;
+    return 0;
+}
+
+int request_format(struct arena *a, const struct json *format, const char *path,
+                   struct chat_request *req, struct err *e)
+{
+    static const char *const kinds[] = {"json_schema", "json_object", "regex", "ebnf",
+                                        "structural_tag"};
+    struct str type = json_string(json_get(format, "type"));
+    struct err inner = {0};
+    char at[FIELD_PATH_MAX];
+
+    if (json_is_null(format))
+        return 0;
+    if (format->kind != JSON_OBJECT)
+        return err_field(e, path, "%s must be an object", path);
+    if (str_eq_c(type, "text"))
+        return 0;
+    if (str_eq_c(type, "json_schema") &&
+        !json_is(json_get(json_get(format, "json_schema"), "schema"), JSON_OBJECT))
+        return err_field(e, path_at(at, "%s.json_schema.schema", path),
+                         "%s.json_schema.schema must be an object", path);
+    if (str_eq_c(type, "json_schema") &&
+        schema_check(json_get(json_get(format, "json_schema"), "schema"),
+                     path_at(at, "%s.json_schema.schema", path), e))
+        return -1;
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        if (!str_eq_c(type, kinds[i]))
+            continue;
+        if (request_sampling_as(a, "response_format", format, req, &inner))
+            return err_field(e, path, "%s: %s", path, inner.text);
+        return 0;
+    }
+    return err_field(e, path_at(at, "%s.type", path),
+                     "%s.type must be text, json_object, json_schema, regex, ebnf or "
+                     "structural_tag, not \"%.*s\"",
+                     path, (int)MIN_OF(type.len, (size_t)40), type.p ? type.p : "");
+}
+
+int request_flat_format(struct arena *a, const struct json *format, const char *path,
+                        struct chat_request *req, struct err *e)
+{
+    static const char *const keys[] = {"name", "schema", "strict", "description"};
+    struct json all = json_empty(JSON_OBJECT);
+    struct json schema = json_empty(JSON_OBJECT);
+    char at[FIELD_PATH_MAX];
+
+    if (!str_eq_c(json_string(json_get(format, "type")), "json_schema"))
+        return request_format(a, format, path, req, e);
+    if (!json_is(json_get(format, "schema"), JSON_OBJECT))
+        return err_field(e, path_at(at, "%s.schema", path), "%s.schema must be an object", path);
+    if (schema_check(json_get(format, "schema"), path_at(at, "%s.schema", path), e))
+        return -1;
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if (!json_is_null(json_get(format, keys[i])))
+            json_put(a, &schema, keys[i], *json_get(format, keys[i]));
+    json_put(a, &all, "type", json_make_string(STR("json_schema")));
+    json_put(a, &all, "json_schema", schema);
+    return request_format(a, json_keep(a, all), path, req, e);
+}
+
+int request_kwargs(struct arena *a, const struct json *body, const struct json *effort,
+                   const char *effort_path, struct chat_request *req, struct err *e)
+{
+    const struct json *kwargs;
+    struct json all = json_empty(JSON_OBJECT);
+
+    if (field_kind(body, "chat_template_kwargs", JSON_OBJECT, &kwargs, e))
+        return -1;
+    if (json_is_null(effort)) {
+        req->chat.kwargs = kwargs;
+        return 0;
+    }
+    if (effort->kind != JSON_STRING)
+        return err_field(e, effort_path, "%s must be a string", effort_path);
+    for (uint32_t i = 0; kwargs && i < kwargs->n; i++)
+        json_put(a, &all, arena_cstr(a, json_string(&kwargs->members[i].key)),
+                 kwargs->members[i].value);
+    if (!json_get(kwargs, "reasoning_effort"))
+        json_put(a, &all, "reasoning_effort", *effort);
+    req->chat.kwargs = json_keep(a, all);
+    return 0;
+}
+
+static struct str name_of(const struct json *tool)
+{
+    return json_string(json_get(json_get(tool, "function"), "name"));
+}
+
+static bool is_callable(const struct chat_request *req, struct str name)
+{
+    for (size_t i = 0; json_at(req->callable, i); i++)
+        if (str_eq(name_of(json_at(req->callable, i)), name))
+            return true;
+    return false;
+}
+
+int request_choice_fits(const struct chat_request *req, const char *path, struct err *e)
+{
+    if (req->tool_choice == CHOICE_REQUIRED && !req->callable)
+        return err_field(e, path, "%s demands a tool, but there are no tools", path);
+    if (req->tool_choice == CHOICE_FUNCTION && !is_callable(req, req->tool_function))
+        return err_field(e, path, "%s names a tool that is not among the tools", path);
+    return 0;
+}
+
+int request_allowed(struct arena *a, const struct json *choice, const char *path,
+                    struct chat_request *req, struct err *e)
+{
+    const struct json *list = json_get(choice, "tools");
+    struct str mode = json_string(json_get(choice, "mode"));
+    struct json names = json_empty(JSON_ARRAY);
+    struct lookup callable = {.arena = a};
+    char at[FIELD_PATH_MAX];
+
+    if (!json_is(list, JSON_ARRAY))
+        return err_field(e, path_at(at, "%s.tools", path), "%s.tools must be a list", path);
+    if (!str_eq_c(mode, "auto") && !str_eq_c(mode, "required"))
+        return err_field(e, path_at(at, "%s.mode", path), "%s.mode must be auto or required", path);
+    for (uint32_t i = 0; json_at(req->callable, i); i++)
+        (void)lookup_add(&callable, name_of(json_at(req->callable, i)), i);
+    for (uint32_t i = 0; i < list->n; i++) {
+        const struct json *tool = &list->items[i];
+        const struct json *inner = json_get(tool, "function");
+        struct str name;
+
+        if (!inner)
+            inner = json_get(tool, "custom");
+        name = json_string(json_get(inner ? inner : tool, "name"));
+        if (name.len && lookup_get(&callable, name) != LOOKUP_NONE)
+            json_push(a, &names, json_make_string(name));
+    }
+    req->tool_allowed = json_keep(a, names);
+    if (!str_eq_c(mode, "required"))
+        return 0;
+    req->tool_choice = CHOICE_REQUIRED;
+    if (!names.n)
+        return err_field(e, path_at(at, "%s.tools", path), "%s.tools names none of the tools",
+                         path);
+    return 0;
+}

@@ -1,0 +1,49 @@
+/*
+ * struct responses_writer's body, for responses_writer.c (events), responses_items.c (items as
+ * JSON) and responses_object.c (the response around them).
+ */
+#ifndef RG_DIALECT_RESPONSES_INTERNAL_H
+#define RG_DIALECT_RESPONSES_INTERNAL_H
+
+#include "worker/dialect/responses.h"
+
+enum item {
+    ITEM_NONE,
+    ITEM_REASONING,
+    ITEM_MESSAGE,
+    ITEM_CALL, /* this and the later ones are calls of tools */
+    ITEM_CUSTOM,
+    ITEM_SEARCH,
+    ITEM_KINDS
+};
+
+struct responses_writer {
+    struct writer w;             /* first */
+    struct response_tools tools; /* all that the request brought */
+    int64_t sequence;
+    enum item open;
+    uint32_t n_items;                /* finished ones */
+    uint32_t of_kind[ITEM_KINDS];    /* begun ones */
+    struct str id;                   /* of the open item */
+    struct grown text;               /* of the open item: text, thought or arguments */
+    struct str call_id, name, space; /* of the open call; space absent: none */
+    struct grown blank;              /* white space that no message was opened for yet */
+    struct grown output;             /* finished items, JSON with commas */
+    struct grown logprobs;
+    bool any_logprob;
+};
+
+/* The open item, begun or done. */
+void responses_item(struct responses_writer *rw, struct json_out *o, bool done);
+/* Its one part with this text. */
+void responses_part(struct responses_writer *rw, struct json_out *o, struct str text);
+
+/* The one text that the open call of a freeform tool has for arguments; these themselves when they
+ * are not of that form. */
+struct str responses_custom_input(struct responses_writer *rw);
+
+/* The response with the items that are done; usage and e may be NULL. */
+void responses_object(struct responses_writer *rw, struct json_out *o, const char *status,
+                      const struct call_usage *usage, const struct err *e);
+
+#endif

@@ -1,0 +1,140 @@
+/* Items of a response as JSON, and their parts. */
+#include "worker/dialect/responses_internal.h"
+
+static bool wants_encrypted(const struct responses_writer *rw)
+{
+    const struct json *include = json_get(rw->w.body, "include");
+
+    for (size_t i = 0; json_at(include, i); i++)
+        if (str_eq_c(json_string(json_at(include, i)), "reasoning.encrypted_content"))
+            return true;
+    return false;
+}
+
+static void begin_item(struct json_out *o, const char *type, struct str id, bool done)
+{
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, type);
+    json_out_key(o, "id");
+    json_out_str(o, id);
+    json_out_key(o, "status");
+    json_out_cstr(o, done ? "completed" : "in_progress");
+}
+
+void responses_part(struct responses_writer *rw, struct json_out *o, struct str text)
+{
+    bool message = rw->open == ITEM_MESSAGE;
+
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, message ? "output_text" : "reasoning_text");
+    json_out_key(o, "text");
+    json_out_str(o, text);
+    if (message) {
+        json_out_key(o, "annotations");
+        json_out_arr(o);
+        json_out_end_arr(o);
+        json_out_key(o, "logprobs");
+        json_out_arr(o);
+        if (rw->any_logprob && text.len)
+            json_out_raw(o, grown_str(&rw->logprobs));
+        json_out_end_arr(o);
+    }
+    json_out_end_obj(o);
+}
+
+static void write_reasoning_item(struct responses_writer *rw, struct json_out *o, bool done)
+{
+    begin_item(o, "reasoning", rw->id, done);
+    json_out_key(o, "summary");
+    json_out_arr(o);
+    json_out_end_arr(o);
+    json_out_key(o, "content");
+    json_out_arr(o);
+    if (done)
+        responses_part(rw, o, grown_str(&rw->text));
+    json_out_end_arr(o);
+    if (wants_encrypted(rw)) {
+        json_out_key(o, "encrypted_content");
+        write_id(o, "rollgate-", rw->w.head.response_id);
+    }
+    json_out_end_obj(o);
+}
+
+static void write_message_item(struct responses_writer *rw, struct json_out *o, bool done)
+{
+    begin_item(o, "message", rw->id, done);
+    json_out_key(o, "role");
+    json_out_cstr(o, "assistant");
+    json_out_key(o, "content");
+    json_out_arr(o);
+    if (done)
+        responses_part(rw, o, grown_str(&rw->text));
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+}
+
+/* The one text inside the arguments of a freeform tool; the arguments themselves when they are
+ * not of that form. */
+struct str responses_custom_input(struct responses_writer *rw)
+{
+    const struct json *v = NULL;
+    struct str arguments = grown_str(&rw->text);
+    struct str input;
+
+    if (json_parse(rw->w.a, arena_str(rw->w.a, arguments), &v, NULL) != 0)
+        return arguments;
+    input = json_string(json_get(v, "input"));
+    return input.p ? input : arguments;
+}
+
+static void write_call_item(struct responses_writer *rw, struct json_out *o, bool done)
+{
+    bool custom = rw->open == ITEM_CUSTOM;
+
+    begin_item(o, custom ? "custom_tool_call" : "function_call", rw->id, done);
+    json_out_key(o, "call_id");
+    json_out_str(o, rw->call_id);
+    json_out_key(o, "name");
+    json_out_str(o, rw->name);
+    if (rw->space.len) {
+        json_out_key(o, "namespace");
+        json_out_str(o, rw->space);
+    }
+    json_out_key(o, custom ? "input" : "arguments");
+    json_out_str(o, !done ? STR("") : custom ? responses_custom_input(rw) : grown_str(&rw->text));
+    json_out_end_obj(o);
+}
+
+/* The client's own search among its tools; its arguments are an object. */
+static void write_search_item(struct responses_writer *rw, struct json_out *o, bool done)
+{
+    const struct json *v = NULL;
+
+    if (done && json_parse(rw->w.a, arena_str(rw->w.a, grown_str(&rw->text)), &v, NULL) != 0)
+        v = NULL;
+    begin_item(o, "tool_search_call", rw->id, done);
+    json_out_key(o, "call_id");
+    json_out_str(o, rw->call_id);
+    json_out_key(o, "execution");
+    json_out_cstr(o, "client");
+    json_out_key(o, "arguments");
+    if (json_is(v, JSON_OBJECT))
+        json_out_value(o, v);
+    else
+        json_out_raw(o, STR("{}"));
+    json_out_end_obj(o);
+}
+
+void responses_item(struct responses_writer *rw, struct json_out *o, bool done)
+{
+    if (rw->open == ITEM_REASONING)
+        write_reasoning_item(rw, o, done);
+    else if (rw->open == ITEM_MESSAGE)
+        write_message_item(rw, o, done);
+    else if (rw->open == ITEM_SEARCH)
+        write_search_item(rw, o, done);
+    else
+        write_call_item(rw, o, done);
+}

@@ -1,0 +1,140 @@
+/* The response object around the items, and what it echoes of its request. */
+#include "worker/dialect/responses_internal.h"
+
+/* Members of the request that the response object has, too; and what it says without them. */
+static const char *const echoed[][2] = {
+    {"instructions", "null"},
+    {"metadata", "{}"},
+    {"parallel_tool_calls", "true"},
+    {"temperature", "1.0"},
+    {"tool_choice", "\"auto\""},
+    {"tools", "[]"},
+    {"top_p", "1.0"},
+    {"max_output_tokens", "null"},
+    {"previous_response_id", "null"},
+    {"reasoning", "{\"effort\":null,\"summary\":null}"},
+    {"store", "true"},
+    {"text", "{\"format\":{\"type\":\"text\"}}"},
+    {"truncation", "\"disabled\""},
+    {"user", "null"},
+    {"include", NULL}, /* kept only: it says what the items have */
+};
+
+/* Tools are told whole, wherever in the request they were. */
+static const struct json *echo_of(struct arena *a, const struct json *body, const char *key)
+{
+    return strcmp(key, "tools") == 0 ? responses_tools_of(a, body) : json_get(body, key);
+}
+
+static void echo(struct responses_writer *rw, struct json_out *o, const char *key,
+                 const char *otherwise)
+{
+    const struct json *v = echo_of(rw->w.a, rw->w.body, key);
+
+    if (!otherwise)
+        return;
+    json_out_key(o, key);
+    if (json_is_null(v))
+        json_out_raw(o, str_cstr(otherwise));
+    else
+        json_out_value(o, v);
+}
+
+static void usage_details(struct json_out *o, const char *of, const char *what, int64_t n)
+{
+    json_out_key(o, of);
+    json_out_obj(o);
+    json_out_key(o, what);
+    json_out_i64(o, n);
+    json_out_end_obj(o);
+}
+
+static void write_usage(struct json_out *o, const struct call_usage *u)
+{
+    json_out_obj(o);
+    json_out_key(o, "input_tokens");
+    json_out_i64(o, u->prompt_tokens);
+    usage_details(o, "input_tokens_details", "cached_tokens", u->cached_tokens);
+    json_out_key(o, "output_tokens");
+    json_out_i64(o, u->completion_tokens);
+    usage_details(o, "output_tokens_details", "reasoning_tokens", u->reasoning_tokens);
+    json_out_key(o, "total_tokens");
+    json_out_i64(o, (int64_t)u->prompt_tokens + u->completion_tokens);
+    json_out_end_obj(o);
+}
+
+void responses_object(struct responses_writer *rw, struct json_out *o, const char *status,
+                      const struct call_usage *usage, const struct err *e)
+{
+    bool incomplete = strcmp(status, "incomplete") == 0;
+
+    json_out_obj(o);
+    json_out_key(o, "id");
+    write_id(o, "resp_", rw->w.head.response_id);
+    json_out_key(o, "object");
+    json_out_cstr(o, "response");
+    json_out_key(o, "created_at");
+    json_out_i64(o, (int64_t)rw->w.head.created_s);
+    json_out_key(o, "status");
+    json_out_cstr(o, status);
+    json_out_key(o, "model");
+    json_out_str(o, rw->w.req->model.p ? rw->w.req->model : STR(""));
+    json_out_key(o, "error");
+    if (e)
+        openai_error_object(o, e);
+    else
+        json_out_null(o);
+    json_out_key(o, "incomplete_details");
+    json_out_raw(o, incomplete ? STR("{\"reason\":\"max_output_tokens\"}") : STR("null"));
+    json_out_key(o, "output");
+    json_out_arr(o);
+    if (rw->output.len)
+        json_out_raw(o, grown_str(&rw->output));
+    json_out_end_arr(o);
+    for (size_t i = 0; i < ARRAY_LEN(echoed); i++)
+        echo(rw, o, echoed[i][0], echoed[i][1]);
+    json_out_key(o, "usage");
+    if (usage)
+        write_usage(o, usage);
+    else
+        json_out_null(o);
+    json_out_end_obj(o);
+}
+
+/* What each call of an agent asks anew. */
+static bool is_own(const char *key)
+{
+    return strcmp(key, "metadata") == 0 || strcmp(key, "previous_response_id") == 0;
+}
+
+static struct str asked_text(struct arena *a, const struct json *body, struct str model, bool own)
+{
+    struct buf text = {0};
+    struct json_out o = json_out_to(&text);
+    struct str ret;
+
+    json_out_obj(&o);
+    if (model.p) {
+        json_out_key(&o, "model");
+        json_out_str(&o, model);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(echoed); i++) {
+        const struct json *v = echo_of(a, body, echoed[i][0]);
+
+        if (json_is_null(v) || is_own(echoed[i][0]) != own)
+            continue;
+        json_out_key(&o, echoed[i][0]);
+        json_out_value(&o, v);
+    }
+    json_out_end_obj(&o);
+    ret = arena_str(a, buf_str(&text));
+    buf_done(&text);
+    return ret;
+}
+
+void responses_asked(struct arena *a, const struct chat_request *req, const struct json *body,
+                     struct str ret[2])
+{
+    ret[0] = asked_text(a, body, req->model, false);
+    ret[1] = asked_text(a, body, (struct str){0}, true);
+}

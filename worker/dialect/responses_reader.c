@@ -1,0 +1,498 @@
+/* POST /v1/responses: the request. Items become messages; an assistant's items become one turn. */
+#include "worker/dialect/request_fields.h"
+
+#include "common/base/attrs.h"
+#include "worker/dialect/responses.h"
+
+static const char *const sampling_fields[] = {
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "stop",
+    "max_output_tokens",
+};
+
+struct responses_reader {
+    struct arena *a;
+    const struct dialect_past *past;
+    struct json *messages;
+    const struct json *asked;    /* of the previous response */
+    struct response_tools tools; /* all that the request brings */
+    uint32_t n_leading;          /* items in front that only bring tools */
+    struct spoken spoken;
+    uint32_t at; /* item in input, for errors */
+    struct err *e;
+};
+
+static int bad_item(struct responses_reader *r, const char *field, const char *what)
+{
+    char path[FIELD_PATH_MAX];
+
+    path_at(path, "input[%u].%s", r->at, field);
+    return err_field(r->e, path, "%s must be %s", path, what);
+}
+
+/* --- ids --- */
+
+struct str response_bare_id(struct str id)
+{
+    static const char *const heads[] = {"resp_", "msg_", "rs_",       "fc_",
+                                        "ctc_",  "tsc_", "chatcmpl-", "cmpl-"};
+
+    for (size_t i = 0; i < ARRAY_LEN(heads); i++)
+        if (str_starts(id, str_cstr(heads[i])))
+            id = str_sub(id, strlen(heads[i]), id.len);
+    return str_sub(id, 0, str_find(id, STR("_"), 0));
+}
+
+static const struct json *past_messages(struct responses_reader *r, struct str id,
+                                        const struct json **ret_asked)
+{
+    *ret_asked = NULL;
+    if (!r->past || !r->past->response || !id.len)
+        return NULL;
+    return r->past->response(r->past->ctx, r->a, response_bare_id(id), ret_asked);
+}
+
+/* --- items of the assistant --- */
+
+static struct json first_call_of(const struct json *m, struct str id)
+{
+    const struct json *calls = json_get(m, "tool_calls");
+    size_t last = id.len;
+    uint64_t n = 0;
+
+    while (last && id.p[last - 1] != '_')
+        last--;
+    if (str_to_u64(str_sub(id, last, id.len), UINT32_MAX, &n) != 0 || !json_at(calls, n))
+        return json_empty(JSON_NULL);
+    return *json_at(calls, n);
+}
+
+static int read_reference(struct responses_reader *r, const struct json *item)
+{
+    struct str id = json_string(json_get(item, "id"));
+    const struct json *m = NULL;
+    struct json call;
+
+    if (!id.len)
+        return bad_item(r, "id", "a string");
+    if (r->past && r->past->message)
+        m = r->past->message(r->past->ctx, response_bare_id(id));
+    if (!m)
+        return bad_item(r, "id", "the id of an item of this session");
+    r->spoken.any = true;
+    if (str_starts(id, STR("rs_"))) {
+        grown_add(r->a, &r->spoken.thought, json_string(json_get(m, "reasoning_content")));
+    } else if (str_starts(id, STR("fc_")) || str_starts(id, STR("ctc_")) ||
+               str_starts(id, STR("tsc_"))) {
+        call = first_call_of(m, id);
+        if (call.kind == JSON_OBJECT)
+            json_push(r->a, &r->spoken.calls, call);
+    } else if (!r->spoken.text.len) {
+        grown_add(r->a, &r->spoken.text, json_string(json_get(m, "content")));
+    }
+    return 0;
+}
+
+static int read_reasoning(struct responses_reader *r, const struct json *item)
+{
+    static const char *const keys[] = {"content", "summary"};
+    struct json text = json_make_string(STR(""));
+    char path[FIELD_PATH_MAX];
+
+    for (size_t i = 0; i < ARRAY_LEN(keys) && !text.n; i++) {
+        path_at(path, "input[%u].%s", r->at, keys[i]);
+        if (content_text(r->a, json_get(item, keys[i]), path, true, &text, r->e))
+            return -1;
+    }
+    grown_add(r->a, &r->spoken.thought, json_string(&text));
+    r->spoken.any = true;
+    return 0;
+}
+
+static int read_call(struct responses_reader *r, const struct json *item, bool custom)
+{
+    struct str id = json_string(json_get(item, "call_id"));
+    struct str name = json_string(json_get(item, "name"));
+    const struct json *given = json_get(item, custom ? "input" : "arguments");
+    struct str arguments = json_string(given);
+
+    if (!id.len)
+        return bad_item(r, "call_id", "a non-empty string");
+    if (!name.len)
+        return bad_item(r, "name", "a non-empty string");
+    if (!arguments.p)
+        return bad_item(r, custom ? "input" : "arguments", "a string");
+    if (custom) {
+        struct json wrapped = json_empty(JSON_OBJECT);
+        struct json text;
+
+        json_put(r->a, &wrapped, "input", *given);
+        text = json_text_of(r->a, &wrapped);
+        arguments = json_string(&text);
+    }
+    name = responses_flat_name(&r->tools, json_string(json_get(item, "namespace")), name);
+    json_push(r->a, &r->spoken.calls, tool_call_json(r->a, id, name, arguments));
+    r->spoken.any = true;
+    return 0;
+}
+
+/* --- other items --- */
+
+static int read_output(struct responses_reader *r, const struct json *item)
+{
+    struct str id = json_string(json_get(item, "call_id"));
+    const struct json *output = json_get(item, "output");
+    struct json content;
+    struct json m;
+    char path[FIELD_PATH_MAX];
+
+    if (!id.len)
+        return bad_item(r, "call_id", "a non-empty string");
+    if (json_is_null(output))
+        return bad_item(r, "output", "a string or a list of parts");
+    path_at(path, "input[%u].output", r->at);
+    if (content_text(r->a, output, path, false, &content, r->e))
+        return -1;
+    if (content.kind == JSON_ARRAY && content.n == 1)
+        content = *json_get(&content.items[0], "text");
+    spoken_flush(r->a, &r->spoken, r->messages);
+    m = json_message(r->a, "tool", content);
+    json_put(r->a, &m, "tool_call_id", json_make_string(id));
+    json_push(r->a, r->messages, m);
+    return 0;
+}
+
+static int read_message(struct responses_reader *r, const struct json *item)
+{
+    struct str role = json_string(json_get(item, "role"));
+    const struct json *content = json_get(item, "content");
+    bool assistant = str_eq_c(role, "assistant");
+    struct json text;
+    char path[FIELD_PATH_MAX];
+
+    if (!assistant && !str_eq_c(role, "user") && !str_eq_c(role, "system") &&
+        !str_eq_c(role, "developer"))
+        return bad_item(r, "role", "user, assistant, system or developer");
+    if (json_is_null(content))
+        return bad_item(r, "content", "a string or a list of parts");
+    path_at(path, "input[%u].content", r->at);
+    if (content_text(r->a, content, path, assistant, &text, r->e))
+        return -1;
+    if (assistant) {
+        grown_add(r->a, &r->spoken.text, json_string(&text));
+        r->spoken.any = true;
+        return 0;
+    }
+    if (text.kind == JSON_ARRAY && text.n == 1)
+        text = *json_get(&text.items[0], "text");
+    spoken_flush(r->a, &r->spoken, r->messages);
+    json_push(r->a, r->messages, json_message(r->a, arena_cstr(r->a, role), text));
+    return 0;
+}
+
+/* Tools that come in the middle of a history are told where they come. */
+static int read_more_tools(struct responses_reader *r, const struct json *item)
+{
+    struct json text;
+
+    if (r->at < r->n_leading)
+        return 0;
+    if (responses_tools_text(r->a, &r->tools, item, r->at, &text, r->e))
+        return -1;
+    spoken_flush(r->a, &r->spoken, r->messages);
+    if (text.n)
+        json_push(r->a, r->messages, json_message(r->a, "developer", text));
+    return 0;
+}
+
+/* A search among the client's tools, and what it found. */
+static int read_search(struct responses_reader *r, const struct json *item)
+{
+    const struct json *arguments = json_get(item, "arguments");
+    struct str id = json_string(json_get(item, "call_id"));
+    struct json text;
+
+    if (!id.len)
+        return bad_item(r, "call_id", "a non-empty string");
+    if (!json_is(arguments, JSON_OBJECT))
+        return bad_item(r, "arguments", "an object");
+    text = json_text_of(r->a, arguments);
+    json_push(r->a, &r->spoken.calls,
+              tool_call_json(r->a, id, STR("tool_search"), json_string(&text)));
+    r->spoken.any = true;
+    return 0;
+}
+
+static int read_found(struct responses_reader *r, const struct json *item)
+{
+    struct str id = json_string(json_get(item, "call_id"));
+    struct json text, m;
+
+    if (!id.len)
+        return bad_item(r, "call_id", "a non-empty string");
+    if (responses_tools_text(r->a, &r->tools, item, r->at, &text, r->e))
+        return -1;
+    spoken_flush(r->a, &r->spoken, r->messages);
+    m = json_message(r->a, "tool", text);
+    json_put(r->a, &m, "tool_call_id", json_make_string(id));
+    json_push(r->a, r->messages, m);
+    return 0;
+}
+
+/* What another agent of Codex writes to this one. The vendor's server would have encrypted a task
+ * that its model gave; ours is what our model wrote. */
+static int read_agent(struct responses_reader *r, const struct json *item)
+{
+    static const char *const keys[] = {"text", "encrypted_content"};
+    const struct json *content = json_get(item, "content");
+    struct grown text = {0};
+
+    if (json_is(content, JSON_STRING))
+        grown_add(r->a, &text, json_string(content));
+    for (size_t i = 0; json_at(content, i); i++)
+        for (size_t k = 0; k < ARRAY_LEN(keys); k++)
+            grown_add(r->a, &text, json_string(json_get(json_at(content, i), keys[k])));
+    spoken_flush(r->a, &r->spoken, r->messages);
+    if (text.len)
+        json_push(r->a, r->messages,
+                  json_message(r->a, "user", json_make_string(grown_str(&text))));
+    return 0;
+}
+
+/* Traces of tools that only the vendor's server runs: nothing that our model saw or wrote. */
+static bool is_foreign(struct str type)
+{
+    return str_ends(type, STR("_call")) || str_ends(type, STR("_output")) ||
+           str_starts(type, STR("mcp_")) || str_find(type, STR("compaction"), 0) != SIZE_MAX ||
+           str_eq_c(type, "ghost_snapshot") || str_eq_c(type, "configuration_update");
+}
+
+static int read_item(struct responses_reader *r, const struct json *item)
+{
+    const struct json *kind = json_get(item, "type");
+    struct str type = json_string(kind);
+
+    if (!json_is(item, JSON_OBJECT))
+        return bad_item(r, "type", "a member of an object");
+    if (!json_is_null(kind) && !type.p)
+        return bad_item(r, "type", "a string");
+    if (!type.p || str_eq_c(type, "message"))
+        return read_message(r, item);
+    if (str_eq_c(type, "function_call"))
+        return read_call(r, item, false);
+    if (str_eq_c(type, "custom_tool_call"))
+        return read_call(r, item, true);
+    if (str_eq_c(type, "function_call_output") || str_eq_c(type, "custom_tool_call_output"))
+        return read_output(r, item);
+    if (str_eq_c(type, "reasoning"))
+        return read_reasoning(r, item);
+    if (str_eq_c(type, "item_reference"))
+        return read_reference(r, item);
+    if (str_eq_c(type, "additional_tools"))
+        return read_more_tools(r, item);
+    if (str_eq_c(type, "agent_message"))
+        return read_agent(r, item);
+    if (r->tools.client_search && str_eq_c(type, "tool_search_call"))
+        return read_search(r, item);
+    if (r->tools.client_search && str_eq_c(type, "tool_search_output"))
+        return read_found(r, item);
+    if (is_foreign(type))
+        return 0;
+    return bad_item(r, "type", "a known kind of item");
+}
+
+static int read_items(struct responses_reader *r, const struct json *input)
+{
+    if (json_is(input, JSON_STRING)) {
+        json_push(r->a, r->messages, json_message(r->a, "user", *input));
+        return 0;
+    }
+    if (!json_is(input, JSON_ARRAY))
+        return err_field(r->e, "input", "input must be a string or a list of items");
+    for (r->at = 0; r->at < input->n; r->at++)
+        if (read_item(r, &input->items[r->at]))
+            return -1;
+    spoken_flush(r->a, &r->spoken, r->messages);
+    return 0;
+}
+
+/* The stored conversation of previous_response_id, if asked for. */
+static int read_previous(struct responses_reader *r, const struct json *body)
+{
+    struct str id = {0};
+    const struct json *past;
+
+    if (field_str(body, "previous_response_id", &id, r->e))
+        return -1;
+    if (!id.p)
+        return 0;
+    past = past_messages(r, id, &r->asked);
+    if (!past)
+        return err_field(r->e, "previous_response_id",
+                         "previous_response_id names no response of this session");
+    for (uint32_t i = 0; i < past->n; i++)
+        json_push(r->a, r->messages, past->items[i]);
+    return 0;
+}
+
+static bool begins_with(const struct json *messages, struct str instructions)
+{
+    const struct json *first = json_at(messages, 0);
+
+    return str_eq_c(json_string(json_get(first, "role")), "system") &&
+           str_eq(json_string(json_get(first, "content")), instructions);
+}
+
+/* instructions stand first, in place of those of the previous response. */
+static int read_instructions(struct responses_reader *r, const struct json *body)
+{
+    struct str text = {0};
+    struct str before = json_string(json_get(r->asked, "instructions"));
+    struct json all = json_empty(JSON_ARRAY);
+
+    if (field_str(body, "instructions", &text, r->e))
+        return -1;
+    if (!text.len || begins_with(r->messages, text))
+        return 0;
+    json_push(r->a, &all, json_message(r->a, "system", json_make_string(text)));
+    for (uint32_t i = before.len && begins_with(r->messages, before); i < r->messages->n; i++)
+        json_push(r->a, &all, r->messages->items[i]);
+    *r->messages = all;
+    return 0;
+}
+
+static int read_messages(struct arena *a, const struct json *body, const struct dialect_past *past,
+                         struct chat_request *req, struct err *e)
+{
+    struct json messages = json_empty(JSON_ARRAY);
+    struct responses_reader r = {.a = a, .past = past, .messages = &messages, .e = e};
+
+    spoken_init(&r.spoken);
+    r.n_leading = responses_leading_tools(body);
+    response_tools_read(&r.tools, a, body);
+    if (read_previous(&r, body) || read_instructions(&r, body) ||
+        read_items(&r, json_get(body, "input")))
+        return -1;
+    if (!messages.n)
+        return err_field(e, "input", "input must not be empty");
+    req->chat.messages = json_keep(a, messages);
+    return 0;
+}
+
+/* --- the rest --- */
+
+static int read_choice(struct arena *a, const struct json *body, struct chat_request *req,
+                       struct err *e)
+{
+    const struct json *v = json_get(body, "tool_choice");
+    struct str word = json_string(v);
+    struct str type = json_string(json_get(v, "type"));
+
+    if (json_is_null(v) || str_eq_c(word, "auto"))
+        return 0;
+    if (str_eq_c(word, "none")) {
+        req->tool_choice = CHOICE_NONE;
+    } else if (str_eq_c(word, "required")) {
+        req->tool_choice = CHOICE_REQUIRED;
+    } else if (str_eq_c(type, "function") || str_eq_c(type, "custom")) {
+        req->tool_function = json_string(json_get(v, "name"));
+        if (!req->tool_function.len)
+            return err_field(e, "tool_choice.name", "tool_choice.name must be a non-empty string");
+        req->tool_choice = CHOICE_FUNCTION;
+    } else if (str_eq_c(type, "allowed_tools")) {
+        return request_allowed(a, v, "tool_choice", req, e);
+    } else if (type.len) {
+        return err_field(e, "tool_choice.type",
+                         "tool_choice.type is a tool that cannot be run here");
+    } else {
+        return err_field(e, "tool_choice",
+                         "tool_choice must be auto, none, required or a function");
+    }
+    return request_choice_fits(req, "tool_choice", e);
+}
+
+static int read_format(struct arena *a, const struct json *body, struct chat_request *req,
+                       struct err *e)
+{
+    const struct json *text;
+
+    if (field_kind(body, "text", JSON_OBJECT, &text, e))
+        return -1;
+    return request_flat_format(a, json_get(text, "format"), "text.format", req, e);
+}
+
+/* State that only the vendor's server has, and work that nobody would wait for. */
+static int refuse_others(const struct json *body, struct err *e)
+{
+    bool background = false;
+
+    if (field_bool(body, "background", &background, e))
+        return -1;
+    if (background)
+        return err_field(e, "background", "background is not supported: the answer comes at once");
+    if (!json_is_null(json_get(body, "conversation")))
+        return err_field(e, "conversation",
+                         "conversation is not supported: send the items or previous_response_id");
+    if (!json_is_null(json_get(body, "prompt")))
+        return err_field(e, "prompt", "prompt templates are not supported: send the items");
+    return 0;
+}
+
+/* Checked, and then only echoed. */
+static int check_echoed(const struct json *body, struct err *e)
+{
+    struct str truncation = {0};
+    const struct json *v;
+    bool store;
+
+    return field_bool(body, "store", &store, e) || field_str(body, "truncation", &truncation, e) ||
+           field_kind(body, "max_tool_calls", JSON_NUMBER, &v, e) ||
+           field_kind(body, "stream_options", JSON_OBJECT, &v, e);
+}
+
+static int read_include(const struct json *body, struct chat_request *req, struct err *e)
+{
+    const struct json *include;
+
+    if (field_kind(body, "include", JSON_ARRAY, &include, e))
+        return -1;
+    for (uint32_t i = 0; include && i < include->n; i++)
+        if (str_eq_c(json_string(&include->items[i]), "message.output_text.logprobs"))
+            req->logprobs = true;
+    return 0;
+}
+
+static int responses_parse(struct arena *a, const struct json *body,
+                           const struct dialect_headers *headers, const struct dialect_past *past,
+                           struct chat_request *ret, struct err *e)
+{
+    const struct json *reasoning;
+
+    if (request_begin(a, body, headers, ret, e) || read_messages(a, body, past, ret, e) ||
+        responses_read_tools(a, body, ret, e) || read_choice(a, body, ret, e) ||
+        request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
+        read_format(a, body, ret, e) || read_include(body, ret, e) ||
+        field_kind(body, "reasoning", JSON_OBJECT, &reasoning, e) ||
+        request_kwargs(a, body, json_get(reasoning, "effort"), "reasoning.effort", ret, e) ||
+        field_bool(body, "parallel_tool_calls", &ret->parallel_tool_calls, e) ||
+        refuse_others(body, e) || check_echoed(body, e) ||
+        field_u32(body, "top_logprobs", 0, FIELD_TOP_LOGPROBS_MAX, &ret->top_logprobs, e))
+        return -1;
+    ret->include_usage = true;
+    return 0;
+}
+
+const struct dialect dialect_responses = {.name = "responses",
+                                          .id_head = "resp_",
+                                          .parse = responses_parse,
+                                          .writer = responses_writer_new,
+                                          .asked = responses_asked,
+                                          .error = openai_write_error};

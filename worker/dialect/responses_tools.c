@@ -1,0 +1,179 @@
+/*
+ * The tools of a Responses request: its own list, and the items in its input that bring some:
+ * additional_tools, and what a search that the client does itself has found. Those in front of
+ * everything are as good as the list (Codex sends all its tools so for newer models); later ones
+ * can be called, and are told where they stand.
+ */
+#include "worker/dialect/responses.h"
+
+#include "common/base/buf.h"
+#include "worker/dialect/request_fields.h"
+
+static bool is_client_search(const struct json *tool)
+{
+    return str_eq_c(json_string(json_get(tool, "type")), "tool_search") &&
+           str_eq_c(json_string(json_get(tool, "execution")), "client");
+}
+
+/* The list that grows, of all that the request has. */
+struct tools_reader {
+    const struct response_tools *given;
+    struct tool_list list;
+    struct err *e;
+};
+
+static int read_tool(struct tools_reader *l, const struct json *v, const char *path,
+                     struct str space)
+{
+    struct err *e = l->e;
+    struct str type = json_string(json_get(v, "type"));
+    struct str name = json_string(json_get(v, "name"));
+    const struct json *parameters = json_get(v, "parameters");
+    const struct json *inner = json_get(v, "tools");
+    char at[FIELD_PATH_MAX];
+
+    if (!json_is(v, JSON_OBJECT))
+        return err_field(e, path, "%s must be an object", path);
+    if (!type.p)
+        return err_field(e, path_at(at, "%s.type", path), "%s.type must be a string", path);
+    if (name.len > TOOL_NAME_MAX)
+        return err_field(e, path_at(at, "%s.name", path),
+                         "%s.name has %zu bytes, but a name may have %d at most", path, name.len,
+                         TOOL_NAME_MAX);
+    for (uint32_t i = 0; str_eq_c(type, "namespace") && json_at(inner, i); i++) {
+        path_at(at, "%s.tools[%u]", path, i);
+        if (!str_eq_c(json_string(json_get(json_at(inner, i), "type")), "namespace") &&
+            read_tool(l, json_at(inner, i), at, name))
+            return -1;
+    }
+    if (str_eq_c(type, "custom") && name.len)
+        tools_add_freeform(&l->list, responses_flat_name(l->given, space, name),
+                           json_get(v, "description"));
+    if (is_client_search(v))
+        tools_add(&l->list, STR("tool_search"), json_get(v, "description"), parameters);
+    if (!str_eq_c(type, "function"))
+        return 0;
+    if (!name.len)
+        return err_field(e, path_at(at, "%s.name", path), "%s.name must be a non-empty string",
+                         path);
+    if (!json_is_null(parameters) && parameters->kind != JSON_OBJECT)
+        return err_field(e, path_at(at, "%s.parameters", path), "%s.parameters must be an object",
+                         path);
+    tools_add(&l->list, responses_flat_name(l->given, space, name), json_get(v, "description"),
+              parameters);
+    return 0;
+}
+
+/* In front of everything nothing was searched yet. */
+static bool is_additional(const struct json *item)
+{
+    return str_eq_c(json_string(json_get(item, "type")), "additional_tools");
+}
+
+static bool brings_tools(const struct json *item)
+{
+    return is_additional(item) ||
+           str_eq_c(json_string(json_get(item, "type")), "tool_search_output");
+}
+
+static void push_all(struct arena *a, struct json *all, const struct json *list)
+{
+    for (uint32_t i = 0; json_is(list, JSON_ARRAY) && i < list->n; i++)
+        json_push(a, all, list->items[i]);
+}
+
+const struct json *responses_tools_of(struct arena *a, const struct json *body)
+{
+    const struct json *own = json_get(body, "tools");
+    const struct json *input = json_get(body, "input");
+    struct json all = json_empty(JSON_ARRAY);
+    bool more = false;
+
+    push_all(a, &all, own);
+    for (size_t i = 0; json_at(input, i); i++) {
+        if (!brings_tools(json_at(input, i)))
+            continue;
+        push_all(a, &all, json_get(json_at(input, i), "tools"));
+        more = true;
+    }
+    return more ? json_keep(a, all) : own;
+}
+
+uint32_t responses_leading_tools(const struct json *body)
+{
+    const struct json *input = json_get(body, "input");
+    uint32_t n = 0;
+
+    if (!json_is_null(json_get(body, "previous_response_id")))
+        return 0;
+    while (json_at(input, n) && is_additional(json_at(input, n)))
+        n++;
+    return n;
+}
+
+/* The tools of a list into l->all. */
+static int read_list(struct tools_reader *l, const struct json *list, const char *path)
+{
+    char at[FIELD_PATH_MAX];
+
+    if (!json_is_null(list) && list->kind != JSON_ARRAY)
+        return err_field(l->e, path, "%s must be a list", path);
+    for (uint32_t i = 0; json_at(list, i); i++) {
+        path_at(at, "%s[%u]", path, i);
+        if (read_tool(l, json_at(list, i), at, (struct str){0}))
+            return -1;
+    }
+    return 0;
+}
+
+static int read_item(struct tools_reader *l, const struct json *item, uint32_t i)
+{
+    char path[FIELD_PATH_MAX];
+
+    path_at(path, "input[%u].tools", i);
+    return read_list(l, json_get(item, "tools"), path);
+}
+
+int responses_tools_text(struct arena *a, const struct response_tools *given,
+                         const struct json *item, uint32_t at, struct json *ret, struct err *e)
+{
+    struct tools_reader l = {.given = given, .list = tool_list_in(a), .e = e};
+    const struct json *all = &l.list.all;
+    struct buf text = {0};
+
+    if (read_item(&l, item, at))
+        return -1;
+    for (uint32_t i = 0; i < all->n; i++) {
+        buf_puts(&text, i ? "\nNew tool: " : "New tool: ");
+        json_write(&text, &all->items[i]);
+    }
+    *ret = json_make_string(arena_str(a, buf_str(&text)));
+    buf_done(&text);
+    return 0;
+}
+
+int responses_read_tools(struct arena *a, const struct json *body, struct chat_request *req,
+                         struct err *e)
+{
+    const struct json *input = json_get(body, "input");
+    uint32_t n_leading = responses_leading_tools(body);
+    struct response_tools given;
+    struct tools_reader l = {.given = &given, .list = tool_list_in(a), .e = e};
+    const struct json *all = &l.list.all;
+    uint32_t i = 0;
+
+    response_tools_read(&given, a, body);
+    if (read_list(&l, json_get(body, "tools"), "tools"))
+        return -1;
+    for (; i < n_leading; i++)
+        if (read_item(&l, json_at(input, i), i))
+            return -1;
+    if (all->n)
+        req->callable = req->chat.tools = json_keep(a, *all);
+    for (; json_at(input, i); i++)
+        if (brings_tools(json_at(input, i)) && read_item(&l, json_at(input, i), i))
+            return -1;
+    if (all->n)
+        req->callable = json_keep(a, *all);
+    return 0;
+}

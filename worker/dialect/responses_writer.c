@@ -1,0 +1,377 @@
+/*
+ * POST /v1/responses: the answer. Stream grammar:
+ *   response.created response.in_progress (output_item.added ... output_item.done)*
+ *   response.completed | response.incomplete | response.failed
+ * Every event counts sequence_number up from 0. Items: reasoning, message, function_call,
+ * custom_tool_call or tool_search_call (which has no events of its own inside), in the order the
+ * model wrote them.
+ */
+#include "worker/dialect/responses_internal.h"
+
+/* --- events --- */
+
+static void begin_event(struct responses_writer *rw, struct json_out *o, const char *type)
+{
+    sse_begin(&rw->w, type, o);
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, type);
+    json_out_key(o, "sequence_number");
+    json_out_i64(o, rw->sequence++);
+}
+
+static void end_event(struct responses_writer *rw, struct json_out *o)
+{
+    json_out_end_obj(o);
+    sse_end(&rw->w);
+}
+
+static void begin_item_event(struct responses_writer *rw, struct json_out *o, const char *type)
+{
+    begin_event(rw, o, type);
+    json_out_key(o, "output_index");
+    json_out_i64(o, rw->n_items);
+}
+
+/* An event inside the open item. */
+static void begin_inner(struct responses_writer *rw, struct json_out *o, const char *type)
+{
+    begin_item_event(rw, o, type);
+    json_out_key(o, "item_id");
+    json_out_str(o, rw->id);
+    if (rw->open == ITEM_MESSAGE || rw->open == ITEM_REASONING) {
+        json_out_key(o, "content_index");
+        json_out_i64(o, 0);
+    }
+}
+
+static void item_event(struct responses_writer *rw, const char *type, bool done)
+{
+    struct json_out o;
+
+    if (!rw->w.req->stream)
+        return;
+    begin_item_event(rw, &o, type);
+    json_out_key(&o, "item");
+    responses_item(rw, &o, done);
+    end_event(rw, &o);
+}
+
+static void part_event(struct responses_writer *rw, const char *type, struct str text)
+{
+    struct json_out o;
+
+    if (!rw->w.req->stream || rw->open >= ITEM_CALL)
+        return;
+    begin_inner(rw, &o, type);
+    json_out_key(&o, "part");
+    responses_part(rw, &o, text);
+    end_event(rw, &o);
+}
+
+/* delta or done events of text, thought, arguments, input. */
+static void text_event(struct responses_writer *rw, bool done, struct str text)
+{
+    static const char *const types[][2] = {
+        [ITEM_REASONING] = {"response.reasoning_text.delta", "response.reasoning_text.done"},
+        [ITEM_MESSAGE] = {"response.output_text.delta", "response.output_text.done"},
+        [ITEM_CALL] = {"response.function_call_arguments.delta",
+                       "response.function_call_arguments.done"},
+        [ITEM_CUSTOM] = {"response.custom_tool_call_input.delta",
+                         "response.custom_tool_call_input.done"},
+    };
+    static const char *const keys[] = {[ITEM_REASONING] = "text",
+                                       [ITEM_MESSAGE] = "text",
+                                       [ITEM_CALL] = "arguments",
+                                       [ITEM_CUSTOM] = "input"};
+    struct json_out o;
+
+    if (!rw->w.req->stream || rw->open == ITEM_SEARCH)
+        return;
+    begin_inner(rw, &o, types[rw->open][done]);
+    if (rw->open == ITEM_CALL && done) {
+        json_out_key(&o, "name");
+        json_out_str(&o, rw->name);
+    }
+    json_out_key(&o, done ? keys[rw->open] : "delta");
+    json_out_str(&o, text);
+    if (rw->open == ITEM_MESSAGE) {
+        json_out_key(&o, "logprobs");
+        json_out_arr(&o);
+        json_out_end_arr(&o);
+    }
+    end_event(rw, &o);
+}
+
+static void close_item(struct responses_writer *rw)
+{
+    struct buf item = {0};
+    struct json_out o = json_out_to(&item);
+
+    if (rw->open == ITEM_NONE)
+        return;
+    if (rw->open == ITEM_CUSTOM) {
+        text_event(rw, false, responses_custom_input(rw));
+        text_event(rw, true, responses_custom_input(rw));
+    } else {
+        text_event(rw, true, grown_str(&rw->text));
+    }
+    part_event(rw, "response.content_part.done", grown_str(&rw->text));
+    item_event(rw, "response.output_item.done", true);
+    responses_item(rw, &o, true);
+    if (rw->output.len)
+        grown_add(rw->w.a, &rw->output, STR(","));
+    grown_add(rw->w.a, &rw->output, buf_str(&item));
+    buf_done(&item);
+    rw->open = ITEM_NONE;
+    rw->n_items++;
+}
+
+static void open_item(struct responses_writer *rw, enum item kind)
+{
+    static const char *const heads[] = {[ITEM_REASONING] = "rs_",
+                                        [ITEM_MESSAGE] = "msg_",
+                                        [ITEM_CALL] = "fc_",
+                                        [ITEM_CUSTOM] = "ctc_",
+                                        [ITEM_SEARCH] = "tsc_"};
+    struct str rid = rw->w.head.response_id;
+    uint32_t nth = rw->of_kind[kind]++;
+
+    close_item(rw);
+    rw->open = kind;
+    rw->text = (struct grown){0};
+    if (kind >= ITEM_CALL)
+        nth = rw->of_kind[ITEM_CALL] + rw->of_kind[ITEM_CUSTOM] + rw->of_kind[ITEM_SEARCH] - 1;
+    if (nth || kind >= ITEM_CALL)
+        rw->id = arena_printf(rw->w.a, "%s%.*s_%u", heads[kind], (int)rid.len, rid.p, nth);
+    else
+        rw->id = arena_printf(rw->w.a, "%s%.*s", heads[kind], (int)rid.len, rid.p);
+    item_event(rw, "response.output_item.added", false);
+    part_event(rw, "response.content_part.added", STR(""));
+}
+
+/* --- the sink --- */
+
+static void response_event(struct responses_writer *rw, const char *type, const char *status,
+                           const struct call_usage *usage, const struct err *e)
+{
+    struct json_out o;
+
+    begin_event(rw, &o, type);
+    json_out_key(&o, "response");
+    responses_object(rw, &o, status, usage, e);
+    end_event(rw, &o);
+}
+
+static void on_head(void *ctx, const struct answer_head *h)
+{
+    struct responses_writer *rw = ctx;
+
+    writer_begin(&rw->w, h);
+    if (!rw->w.req->stream)
+        return;
+    response_event(rw, "response.created", "in_progress", NULL, NULL);
+    response_event(rw, "response.in_progress", "in_progress", NULL, NULL);
+}
+
+static void add_text(struct responses_writer *rw, struct str text)
+{
+    grown_add(rw->w.a, &rw->text, text);
+    if (rw->open != ITEM_CUSTOM)
+        text_event(rw, false, text);
+}
+
+static void on_text(void *ctx, uint32_t index, struct str text)
+{
+    struct responses_writer *rw = ctx;
+
+    (void)index;
+    if (!rw->w.req->stream || !text.len)
+        return;
+    if (rw->open != ITEM_MESSAGE) {
+        grown_add(rw->w.a, &rw->blank, text);
+        if (text_blank(text))
+            return;
+        text = grown_str(&rw->blank);
+        open_item(rw, ITEM_MESSAGE);
+    }
+    add_text(rw, text);
+    rw->blank.len = 0;
+}
+
+static void on_reasoning(void *ctx, uint32_t index, struct str text)
+{
+    struct responses_writer *rw = ctx;
+
+    (void)index;
+    if (!rw->w.req->stream || !text.len)
+        return;
+    if (rw->open != ITEM_REASONING)
+        open_item(rw, ITEM_REASONING);
+    add_text(rw, text);
+}
+
+static void begin_call(struct responses_writer *rw, struct str id, struct str name)
+{
+    struct str space;
+    const struct json *tool = responses_tool(&rw->tools, name, &space);
+    bool custom = str_eq_c(json_string(json_get(tool, "type")), "custom");
+    bool search = !tool && str_eq_c(name, "tool_search") && rw->tools.client_search;
+
+    close_item(rw);
+    rw->call_id = arena_str(rw->w.a, id);
+    rw->name = tool ? json_string(json_get(tool, "name")) : arena_str(rw->w.a, name);
+    rw->space = space;
+    rw->blank.len = 0;
+    open_item(rw, search ? ITEM_SEARCH : custom ? ITEM_CUSTOM : ITEM_CALL);
+}
+
+static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
+{
+    struct responses_writer *rw = ctx;
+
+    (void)index, (void)tool;
+    if (rw->w.req->stream)
+        begin_call(rw, id, name);
+}
+
+static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str text)
+{
+    struct responses_writer *rw = ctx;
+
+    (void)index, (void)tool;
+    if (rw->w.req->stream && text.len)
+        add_text(rw, text);
+}
+
+static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
+{
+    struct responses_writer *rw = ctx;
+
+    (void)index, (void)tool;
+    if (rw->w.req->stream)
+        close_item(rw);
+}
+
+/* They go out with the finished part only. */
+static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *lp, size_t n)
+{
+    struct responses_writer *rw = ctx;
+
+    (void)index;
+    for (size_t i = 0; i < n && rw->w.req->logprobs; i++) {
+        struct buf b = {0};
+        struct json_out o = json_out_to(&b);
+
+        logprob_entry(&o, &lp[i]);
+        if (rw->any_logprob)
+            grown_add(rw->w.a, &rw->logprobs, STR(","));
+        grown_add(rw->w.a, &rw->logprobs, buf_str(&b));
+        rw->any_logprob = true;
+        buf_done(&b);
+    }
+}
+
+static void on_keepalive(void *ctx)
+{
+    struct responses_writer *rw = ctx;
+    struct json_out o;
+
+    if (!rw->w.req->stream)
+        return;
+    begin_event(rw, &o, "keepalive");
+    end_event(rw, &o);
+}
+
+/* The items of a whole message, as the stream would have had them. */
+static void whole_items(struct responses_writer *rw, const struct json *m)
+{
+    struct str thought = json_string(json_get(m, "reasoning_content"));
+    struct str text = json_string(json_get(m, "content"));
+    const struct json *calls = json_get(m, "tool_calls");
+
+    if (thought.len) {
+        open_item(rw, ITEM_REASONING);
+        add_text(rw, thought);
+    }
+    if (!text_blank(text)) {
+        open_item(rw, ITEM_MESSAGE);
+        add_text(rw, text);
+    }
+    for (size_t i = 0; json_at(calls, i); i++) {
+        const struct json *f = json_get(json_at(calls, i), "function");
+
+        begin_call(rw, json_string(json_get(json_at(calls, i), "id")),
+                   json_string(json_get(f, "name")));
+        add_text(rw, json_string(json_get(f, "arguments")));
+    }
+    close_item(rw);
+}
+
+static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
+                      const struct call_usage *usage)
+{
+    struct responses_writer *rw = ctx;
+    bool cut = str_eq_c(answers[0].finish_reason, "length");
+    const char *status = cut ? "incomplete" : "completed";
+
+    (void)n;
+    if (!rw->w.req->stream) {
+        on_logprobs(rw, 0, answers[0].logprobs, answers[0].n_logprobs);
+        whole_items(rw, answers[0].message);
+    }
+    close_item(rw);
+    /* An empty answer is an empty message, so that a client's history has the turn. */
+    if (!rw->n_items) {
+        open_item(rw, ITEM_MESSAGE);
+        close_item(rw);
+    }
+    if (rw->w.req->stream) {
+        response_event(rw, cut ? "response.incomplete" : "response.completed", status, usage, NULL);
+    } else {
+        struct json_out o = json_out_to(rw->w.out);
+
+        responses_object(rw, &o, status, usage, NULL);
+    }
+}
+
+static void on_failed(void *ctx, const struct err *e)
+{
+    struct responses_writer *rw = ctx;
+    struct json_out o;
+
+    if (!rw->w.req->stream || !rw->w.begun)
+        return;
+    begin_event(rw, &o, "error");
+    json_out_key(&o, "code");
+    json_out_cstr(&o, err_code(e));
+    json_out_key(&o, "message");
+    json_out_cstr(&o, e->text);
+    json_out_key(&o, "param");
+    json_out_str(&o, e->param[0] ? str_cstr(e->param) : (struct str){0});
+    end_event(rw, &o);
+    rw->w.base.failed_in_stream = true;
+}
+
+static const struct answer_sink responses_sink = ANSWER_SINK_ON;
+
+struct dialect_writer *responses_writer_new(struct arena *a, const struct chat_request *req,
+                                            const struct json *body, struct buf *out)
+{
+    struct responses_writer *rw = ARENA_NEW(a, struct responses_writer);
+
+    writer_init(&rw->w, &responses_sink, a, req, body, out);
+    response_tools_read(&rw->tools, a, body);
+    return &rw->w.base;
+}
+
+void responses_write_stored(struct arena *a, const struct answer_head *head,
+                            const struct finished_answer *answer, const struct json *asked,
+                            struct str model, struct buf *out)
+{
+    const struct chat_request req = {.model = model, .n = 1};
+    struct dialect_writer *dw = responses_writer_new(a, &req, asked, out);
+
+    dw->sink->head(dw, head);
+    dw->sink->finish(dw, answer, 1, &head->usage);
+}

@@ -1,0 +1,210 @@
+#include "worker/dialect/writers.h"
+
+#include "common/codec/utf8.h"
+#include "worker/dialect/responses.h"
+
+void writer_init(struct writer *w, const struct answer_sink *sink, struct arena *a,
+                 const struct chat_request *req, const struct json *body, struct buf *out)
+{
+    *w = (struct writer){.base = {.sink = sink}, .a = a, .req = req, .body = body, .out = out};
+}
+
+void writer_begin(struct writer *w, const struct answer_head *h)
+{
+    w->head = *h;
+    w->head.session_id = arena_str(w->a, h->session_id);
+    w->head.response_id = arena_str(w->a, response_bare_id(h->response_id));
+    w->begun = true;
+}
+
+void sse_begin(struct writer *w, const char *event, struct json_out *o)
+{
+    if (event) {
+        buf_puts(w->out, "event: ");
+        buf_puts(w->out, event);
+        buf_add_c(w->out, '\n');
+    }
+    buf_puts(w->out, "data: ");
+    *o = json_out_to(w->out);
+}
+
+void sse_end(struct writer *w)
+{
+    buf_puts(w->out, "\n\n");
+}
+
+void openai_error_object(struct json_out *o, const struct err *e)
+{
+    int status = err_status(e);
+    const char *type = status == 401   ? "authentication_error"
+                       : status == 403 ? "permission_error"
+                       : status == 404 ? "not_found_error"
+                       : status == 429 ? "rate_limit_error"
+                       : status >= 500 ? "server_error"
+                                       : "invalid_request_error";
+
+    json_out_obj(o);
+    json_out_key(o, "message");
+    json_out_cstr(o, e->text);
+    json_out_key(o, "type");
+    json_out_cstr(o, type);
+    json_out_key(o, "param");
+    json_out_str(o, e->param[0] ? str_cstr(e->param) : (struct str){0});
+    json_out_key(o, "code");
+    json_out_cstr(o, err_code(e));
+    json_out_end_obj(o);
+}
+
+void openai_write_error(const struct err *e, struct str request_id, struct buf *out)
+{
+    struct json_out o = json_out_to(out);
+
+    json_out_obj(&o);
+    json_out_key(&o, "error");
+    openai_error_object(&o, e);
+    if (request_id.len) {
+        json_out_key(&o, "request_id");
+        json_out_str(&o, request_id);
+    }
+    json_out_end_obj(&o);
+}
+
+void openai_usage(struct json_out *o, const struct call_usage *u)
+{
+    json_out_obj(o);
+    json_out_key(o, "prompt_tokens");
+    json_out_i64(o, u->prompt_tokens);
+    json_out_key(o, "completion_tokens");
+    json_out_i64(o, u->completion_tokens);
+    json_out_key(o, "total_tokens");
+    json_out_i64(o, (int64_t)u->prompt_tokens + u->completion_tokens);
+    json_out_key(o, "prompt_tokens_details");
+    json_out_obj(o);
+    json_out_key(o, "cached_tokens");
+    json_out_i64(o, u->cached_tokens);
+    json_out_end_obj(o);
+    json_out_key(o, "completion_tokens_details");
+    json_out_obj(o);
+    json_out_key(o, "reasoning_tokens");
+    json_out_i64(o, u->reasoning_tokens);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+}
+
+void openai_stream_end(struct writer *w, const struct call_usage *u,
+                       void (*begin_chunk)(struct writer *w, struct json_out *o))
+{
+    struct json_out o;
+
+    if (w->req->include_usage) {
+        sse_begin(w, NULL, &o);
+        begin_chunk(w, &o);
+        json_out_key(&o, "choices");
+        json_out_arr(&o);
+        json_out_end_arr(&o);
+        json_out_key(&o, "usage");
+        openai_usage(&o, u);
+        json_out_end_obj(&o);
+        sse_end(w);
+    }
+    buf_puts(w->out, "data: [DONE]\n\n");
+}
+
+void openai_stream_failed(struct writer *w, const struct err *e)
+{
+    struct json_out o;
+
+    if (!w->req->stream || !w->begun)
+        return;
+    sse_begin(w, NULL, &o);
+    json_out_obj(&o);
+    json_out_key(&o, "error");
+    openai_error_object(&o, e);
+    json_out_end_obj(&o);
+    sse_end(w);
+    w->base.failed_in_stream = true;
+}
+
+void logprob_text(struct buf *out, const struct token_logprob *lp)
+{
+    struct str s = lp->bytes;
+
+    while (s.len) {
+        size_t n = utf8_valid_len(s);
+
+        buf_add(out, s.p, n);
+        s = str_sub(s, n, s.len);
+        if (s.len) {
+            buf_puts(out, "\xef\xbf\xbd");
+            s = str_sub(s, 1, s.len);
+        }
+    }
+}
+
+void logprob_token(struct json_out *o, const struct token_logprob *lp)
+{
+    struct buf clean = {0};
+
+    logprob_text(&clean, lp);
+    json_out_str(o, buf_str(&clean));
+    buf_done(&clean);
+}
+
+static void one_logprob(struct json_out *o, const struct token_logprob *lp)
+{
+    json_out_key(o, "token");
+    logprob_token(o, lp);
+    json_out_key(o, "logprob");
+    json_out_double(o, (double)lp->logprob);
+    json_out_key(o, "bytes");
+    json_out_arr(o);
+    for (size_t i = 0; i < lp->bytes.len; i++)
+        json_out_i64(o, (unsigned char)lp->bytes.p[i]);
+    json_out_end_arr(o);
+}
+
+void logprob_entry(struct json_out *o, const struct token_logprob *lp)
+{
+    json_out_obj(o);
+    one_logprob(o, lp);
+    json_out_key(o, "top_logprobs");
+    json_out_arr(o);
+    for (uint32_t i = 0; i < lp->n_top; i++) {
+        json_out_obj(o);
+        one_logprob(o, &lp->top[i]);
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+}
+
+void write_id(struct json_out *o, const char *prefix, struct str id)
+{
+    struct buf b = {0};
+
+    buf_puts(&b, prefix);
+    buf_add_str(&b, id);
+    json_out_str(o, buf_str(&b));
+    buf_done(&b);
+}
+
+void grown_add(struct arena *a, struct grown *g, struct str s)
+{
+    if (g->cap - g->len < s.len) {
+        size_t cap = MAX_OF(g->cap * 2, g->len + s.len + 256);
+        char *p = arena_alloc(a, cap);
+
+        if (g->len)
+            memcpy(p, g->p, g->len);
+        g->p = p;
+        g->cap = cap;
+    }
+    if (s.len)
+        memcpy(g->p + g->len, s.p, s.len);
+    g->len += s.len;
+}
+
+bool text_blank(struct str s)
+{
+    return str_trim(s).len == 0;
+}

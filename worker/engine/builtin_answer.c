@@ -1,0 +1,332 @@
+#include "worker/engine/builtin_answer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "common/base/arena.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "worker/model/model.h"
+#include "worker/parsers/gbnf_sample.h"
+#include "worker/parsers/tool_grammar.h"
+#include "worker/tokens/tokenizer.h"
+
+enum { SCRIPT_BYTES_MAX = 64 << 20 };
+
+enum { RANDOM_MIN = 16, RANDOM_SPAN = 48 };
+
+enum builtin_mode { MODE_ECHO, MODE_SCRIPT, MODE_RANDOM };
+
+struct builtin {
+    enum builtin_mode mode;
+    uint64_t seed;
+    const struct tokenizer *tokenizer;
+    struct encoder *encoder;
+    const int32_t *stop_ids;
+    size_t n_stop_ids;
+    struct buf script_text;
+    const struct json *script; /* array, not empty */
+    struct arena arena;
+};
+
+static int read_file(const char *path, struct buf *out, struct err *e)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = 1;
+
+    if (fd < 0)
+        return err_sys(e, ERR_CONFIG, "cannot open the engine script");
+    while (n > 0 && out->len < SCRIPT_BYTES_MAX) {
+        n = read(fd, buf_reserve(out, 65536), 65536);
+        if (n > 0)
+            out->len += (size_t)n;
+    }
+    (void)close(fd);
+    return n == 0 ? 0 : err_set(e, ERR_CONFIG, "the engine script cannot be read whole");
+}
+
+static int item_check(const struct json *item, size_t i, struct err *e)
+{
+    const struct json *ids = json_get(item, "ids");
+
+    if (json_is(item, JSON_STRING) || json_is(json_get(item, "text"), JSON_STRING))
+        return 0;
+    for (size_t k = 0; json_is(ids, JSON_ARRAY) && k < ids->n; k++) {
+        int64_t id;
+
+        if (json_to_i64(json_at(ids, k), &id) || id < 0 || id > INT32_MAX)
+            return err_set(e, ERR_CONFIG, "engine script item %zu: bad id", i);
+    }
+    if (!json_is(ids, JSON_ARRAY))
+        return err_set(e, ERR_CONFIG, "engine script item %zu has neither text nor ids", i);
+    return 0;
+}
+
+static int script_load(struct builtin *b, const char *path, struct err *e)
+{
+    if (read_file(path, &b->script_text, e) ||
+        json_parse(&b->arena, buf_str(&b->script_text), &b->script, e))
+        return -1;
+    if (!json_is(b->script, JSON_ARRAY) || b->script->n == 0)
+        return err_set(e, ERR_CONFIG, "the engine script is not a list of answers");
+    for (size_t i = 0; i < b->script->n; i++) {
+        if (item_check(json_at(b->script, i), i, e))
+            return -1;
+    }
+    return 0;
+}
+
+static int mode_parse(struct builtin *b, const char *mode, struct err *e)
+{
+    struct str m = str_cstr(mode);
+
+    if (m.len == 0 || str_eq_c(m, "echo"))
+        return 0;
+    if (str_starts(m, STR("script:"))) {
+        b->mode = MODE_SCRIPT;
+        return script_load(b, mode + strlen("script:"), e);
+    }
+    b->mode = MODE_RANDOM;
+    if (!str_starts(m, STR("random:")) ||
+        str_to_u64(str_sub(m, strlen("random:"), SIZE_MAX), UINT64_MAX, &b->seed))
+        return err_set(e, ERR_CONFIG, "the built-in engine has no mode '%s'", mode);
+    return 0;
+}
+
+int builtin_check(const char *mode, struct err *e)
+{
+    struct builtin b = {0};
+    int rc = mode_parse(&b, mode, e);
+
+    buf_done(&b.script_text);
+    arena_done(&b.arena);
+    return rc;
+}
+
+int builtin_new(const char *mode, const struct engine_options *o, struct builtin **ret,
+                struct err *e)
+{
+    struct builtin *b = mem_zalloc(sizeof(*b));
+
+    b->tokenizer = model_tokenizer(o->model);
+    b->encoder = encoder_new(b->tokenizer);
+    b->stop_ids = o->stop_ids;
+    b->n_stop_ids = o->n_stop_ids;
+    if (mode_parse(b, mode, e)) {
+        builtin_free(b);
+        return -1;
+    }
+    *ret = b;
+    return 0;
+}
+
+void builtin_free(struct builtin *b)
+{
+    encoder_free(b->encoder);
+    buf_done(&b->script_text);
+    arena_done(&b->arena);
+    free(b);
+}
+
+static bool is_stop(const struct builtin *b, const struct sampling *s, int32_t id)
+{
+    for (size_t i = 0; !s->ignore_eos && i < b->n_stop_ids; i++) {
+        if (b->stop_ids[i] == id)
+            return true;
+    }
+    for (size_t i = 0; s->stop_token_ids && i < s->stop_token_ids->n; i++) {
+        int64_t v;
+
+        if (json_to_i64(json_at(s->stop_token_ids, i), &v) == 0 && v == id)
+            return true;
+    }
+    return false;
+}
+
+/* The text of the last closed turn of the prompt, without its role line. */
+static void echo_text(const struct builtin *b, const struct engine_request *r, struct buf *out)
+{
+    const struct sampling none = {0};
+    struct buf turn = {0};
+    struct str text;
+    size_t end = r->prompt.n;
+    size_t start;
+    size_t line;
+
+    while (end > 0 && !is_stop(b, &none, r->prompt.at[end - 1]))
+        end--;
+    if (end > 0)
+        end--;
+    for (start = end; start > 0 && !is_stop(b, &none, r->prompt.at[start - 1]);)
+        start--;
+    tokenizer_decode(b->tokenizer, r->prompt.at + start, end - start, true, &turn);
+    text = str_trim(buf_str(&turn));
+    line = str_find(text, STR("\n"), 0);
+    buf_add_str(out, line == SIZE_MAX ? text : str_sub(text, line + 1, SIZE_MAX));
+    buf_done(&turn);
+}
+
+static void random_text(const struct builtin *b, const struct engine_request *r, struct buf *out)
+{
+    uint64_t x = str_hash(r->session_id, b->seed) ^ (r->call * 0x9e3779b97f4a7c15ULL) ^ r->answer;
+    size_t n;
+
+    if (r->sampling.has_seed)
+        x ^= (uint64_t)r->sampling.seed << 32;
+    x = str_hash(str_of((const char *)&x, sizeof(x)), b->seed) | 1;
+    n = RANDOM_MIN + x % RANDOM_SPAN;
+    for (size_t i = 0; i < n; i++) {
+        x ^= x << 13; /* xorshift64 */
+        x ^= x >> 7;
+        x ^= x << 17;
+        buf_add_c(out, (char)(' ' + (x >> 33) % 95));
+    }
+}
+
+/* Cuts text behind the earliest stop string; *ret_stop is that string. */
+static bool cut_at_stop(const struct sampling *s, struct buf *text, struct str *ret_stop)
+{
+    size_t best = SIZE_MAX;
+
+    for (size_t i = 0; s->stop && i < s->stop->n; i++) {
+        struct str stop = json_string(json_at(s->stop, i));
+        size_t at = stop.len > 0 ? str_find(buf_str(text), stop, 0) : SIZE_MAX;
+
+        if (at != SIZE_MAX && at + stop.len < best) {
+            best = at + stop.len;
+            *ret_stop = stop;
+        }
+    }
+    if (best == SIZE_MAX)
+        return false;
+    text->len = best;
+    return true;
+}
+
+static void add_ids(const struct json *ids, struct token_vec *out)
+{
+    for (size_t i = 0; i < ids->n; i++) {
+        int64_t id = 0;
+
+        (void)json_to_i64(json_at(ids, i), &id);
+        *vec_push(out) = (int32_t)id;
+    }
+}
+
+/* Text mode: encode, honour stop strings, end with the stop id unless the item says "length". */
+static void answer_text(const struct builtin *b, const struct engine_request *r, struct buf *text,
+                        bool cut, struct builtin_answer *ret)
+{
+    struct err e = {0};
+
+    if (cut_at_stop(&r->sampling, text, &ret->stop_text)) {
+        ret->finish = ENGINE_STOP_STRING;
+        cut = true;
+    }
+    if (encoder_encode(b->encoder, buf_str(text), false, &ret->ids, &e))
+        vec_clear(&ret->ids);
+    if (!cut && b->n_stop_ids > 0)
+        *vec_push(&ret->ids) = b->stop_ids[0];
+}
+
+/* Whether the request's grammar leaves no room for an answer of our own. */
+static bool is_forced(const struct engine_request *r)
+{
+    const struct json *grammar = r->sampling.grammar;
+
+    return grammar && !json_is_true(json_get(grammar, "text_too"));
+}
+
+static int forced_text(const struct engine_request *r, struct buf *out, struct err *e)
+{
+    struct tool_grammar f = {.json = true, .schema = sampling_schema(&r->sampling)};
+    struct str ebnf = json_string(json_get(r->sampling.grammar, "ebnf"));
+    struct buf made = {0};
+    int rc = 0;
+
+    if (!ebnf.p) {
+        rc = tool_grammar_write(&f, false, &made, e);
+        ebnf = buf_str(&made);
+    }
+    if (rc == 0)
+        rc = gbnf_sample(ebnf, out, e);
+    buf_done(&made);
+    return rc;
+}
+
+static int fill(const struct builtin *b, const struct engine_request *r, struct builtin_answer *ret,
+                struct err *e)
+{
+    struct buf text = {0};
+    const struct json *item = NULL;
+    bool cut = false;
+
+    int rc = 0;
+
+    if (b->mode != MODE_SCRIPT && is_forced(r))
+        rc = forced_text(r, &text, e);
+    else if (b->mode == MODE_ECHO)
+        echo_text(b, r, &text);
+    else if (b->mode == MODE_RANDOM)
+        random_text(b, r, &text);
+    else
+        item = json_at(b->script, MIN_OF(r->call + r->answer, b->script->n - 1));
+    if (item) {
+        cut = str_eq_c(json_string(json_get(item, "finish")), "length");
+        buf_add_str(&text, json_is(item, JSON_STRING) ? json_string(item)
+                                                      : json_string(json_get(item, "text")));
+        if (cut)
+            ret->finish = ENGINE_LENGTH;
+    }
+    if (item && json_is(json_get(item, "ids"), JSON_ARRAY))
+        add_ids(json_get(item, "ids"), &ret->ids);
+    else
+        answer_text(b, r, &text, cut, ret);
+    buf_done(&text);
+    return rc;
+}
+
+/* Ends the ids at the first stop id and at max_tokens, whichever comes first. */
+static void clip(const struct builtin *b, const struct engine_request *r,
+                 struct builtin_answer *ret)
+{
+    size_t max = r->sampling.max_tokens > 0 ? (size_t)r->sampling.max_tokens : SIZE_MAX;
+
+    for (size_t i = 0; i < ret->ids.n && i < max; i++) {
+        if (is_stop(b, &r->sampling, ret->ids.at[i])) {
+            ret->ids.n = i + 1;
+            ret->stop_id = ret->ids.at[i];
+            ret->finish = ENGINE_STOP;
+            ret->stop_text = (struct str){0};
+            return;
+        }
+    }
+    if (ret->ids.n > max) {
+        ret->ids.n = max;
+        ret->finish = ENGINE_LENGTH;
+        ret->stop_text = (struct str){0};
+    }
+}
+
+int builtin_answer(const struct builtin *b, const struct engine_request *r,
+                   struct builtin_answer *ret, struct err *e)
+{
+    int rc;
+
+    *ret = (struct builtin_answer){.finish = ENGINE_STOP, .stop_id = -1};
+    rc = fill(b, r, ret, e);
+    clip(b, r, ret);
+    ret->logprobs = mem_calloc(MAX_OF(ret->ids.n, 1), sizeof(*ret->logprobs));
+    for (size_t j = 0; j < ret->ids.n; j++) {
+        uint64_t h = ((uint64_t)ret->ids.at[j] * 7 + j * 13) % 100;
+
+        ret->logprobs[j] = (float)(-(double)h / 100.0);
+    }
+    return rc;
+}
+
+void builtin_answer_done(struct builtin_answer *a)
+{
+    vec_done(&a->ids);
+    free(a->logprobs);
+}

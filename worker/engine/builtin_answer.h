@@ -1,0 +1,40 @@
+/*
+ * What the built-in engine says: the pure half of kind `builtin`. Modes:
+ *   echo         the last user turn's text (what stands behind the role line of the last closed
+ * turn) script:FILE  a JSON list; call c of a session gets item c, from the end on the last one
+ * again. An item is a string, or {"text", "finish": "stop"|"length"} or {"ids", "finish"}
+ *   random:SEED  printable ASCII picked by a generator seeded with SEED, session, call and answer
+ * An answer that a grammar forces is its shortest sentence in modes echo and random. A script plays
+ * an engine, one that disobeys too: it stands as written.
+ * Answers end with the model's first stop id unless they are cut; logprob of output token j with
+ * id t is -((t * 7 + j * 13) % 100) / 100.
+ */
+#ifndef RG_ENGINE_BUILTIN_ANSWER_H
+#define RG_ENGINE_BUILTIN_ANSWER_H
+
+#include "worker/engine/adapter.h"
+
+struct builtin;
+
+/* One whole answer; done with builtin_answer_done. */
+struct builtin_answer {
+    struct token_vec ids;
+    float *logprobs; /* ids.n */
+    enum engine_finish finish;
+    int32_t stop_id;      /* or -1 */
+    struct str stop_text; /* borrowed from the request, or absent */
+};
+
+/* mode as in the --engine argument ("" is echo). ERR_CONFIG on a bad mode or script file. */
+int builtin_new(const char *mode, const struct engine_options *o, struct builtin **ret,
+                struct err *e);
+/* The same mistakes, without a model. */
+int builtin_check(const char *mode, struct err *e);
+void builtin_free(struct builtin *b);
+
+/* -1: the request's grammar cannot be followed; ret is to be freed all the same. */
+int builtin_answer(const struct builtin *b, const struct engine_request *r,
+                   struct builtin_answer *ret, struct err *e);
+void builtin_answer_done(struct builtin_answer *a);
+
+#endif

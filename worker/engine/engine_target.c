@@ -1,0 +1,134 @@
+#include "worker/engine/engine_target.h"
+
+#include <stdlib.h>
+
+#include "common/base/nearest.h"
+
+static int number_of(struct str value, double *ret)
+{
+    char text[32];
+    char *end;
+
+    if (value.len == 0 || value.len >= sizeof(text))
+        return -1;
+    memcpy(text, value.p, value.len);
+    text[value.len] = '\0';
+    *ret = strtod(text, &end);
+    return *end == '\0' && *ret >= 0 && *ret <= 1e9 ? 0 : -1;
+}
+
+static const char *const options[] = {"weight", "key-file", "token-ids", "delay_ms",
+                                      "tokens_per_s"};
+
+static bool option_known(struct str name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+        if (str_eq_c(name, options[i]))
+            return true;
+    }
+    return false;
+}
+
+static bool is_word(struct str s)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        char c = s.p[i];
+
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              c == '_' || c == '-'))
+            return false;
+    }
+    return s.len > 0;
+}
+
+/* ",name=value" with an unknown name. In a script's path it may belong to the file's name; there,
+ * only what looks like a slip is an error. */
+static int check_unknown(struct str rest, struct str name, struct err *e)
+{
+    struct nearest near = nearest_to(name);
+
+    for (size_t i = 0; i < ARRAY_LEN(options); i++)
+        nearest_offer(&near, options[i]);
+    if (!is_word(name) || (str_starts(rest, STR("builtin:script:")) && !near.name))
+        return 0;
+    return err_set(e, ERR_CONFIG,
+                   "unknown engine option \"%.*s\"%s%s%s; known: weight, key-file, token-ids, "
+                   "delay_ms, tokens_per_s",
+                   (int)MIN_OF(name.len, (size_t)40), name.p, near.name ? ", did you mean \"" : "",
+                   near.name ? near.name : "", near.name ? "\"?" : "");
+}
+
+static int option_set(struct arena *a, struct str name, struct str value, struct engine_target *t,
+                      struct err *e)
+{
+    double number = 0;
+
+    if (str_eq_c(name, "key-file")) {
+        t->key_file = arena_cstr(a, value);
+        return 0;
+    }
+    if (str_eq_c(name, "token-ids")) {
+        if (!str_eq_c(value, "vllm") && !str_eq_c(value, "sglang"))
+            return err_set(e, ERR_CONFIG,
+                           "engine option token-ids must be vllm or sglang, not \"%.*s\"",
+                           (int)MIN_OF(value.len, (size_t)40), value.p);
+        t->ids_of = arena_cstr(a, value);
+        return 0;
+    }
+    if (number_of(value, &number))
+        return err_set(e, ERR_CONFIG,
+                       "engine option %.*s must be a number from 0 to 1e9, not \"%.*s\"",
+                       (int)name.len, name.p, (int)MIN_OF(value.len, (size_t)40), value.p);
+    if (str_eq_c(name, "weight"))
+        t->weight = number;
+    else if (str_eq_c(name, "delay_ms"))
+        t->delay_ms = (uint64_t)number;
+    else
+        t->tokens_per_s = number;
+    return 0;
+}
+
+/* Cuts known options off the end of *rest, last first. */
+static int take_options(struct arena *a, struct str *rest, struct engine_target *t, struct err *e)
+{
+    for (;;) {
+        size_t comma = rest->len;
+        struct str part;
+        size_t eq;
+
+        while (comma > 0 && rest->p[comma - 1] != ',')
+            comma--;
+        if (comma == 0)
+            return 0;
+        part = str_sub(*rest, comma, SIZE_MAX);
+        eq = str_find(part, STR("="), 0);
+        if (eq == SIZE_MAX)
+            return 0;
+        if (!option_known(str_sub(part, 0, eq)))
+            return check_unknown(*rest, str_sub(part, 0, eq), e);
+        if (option_set(a, str_sub(part, 0, eq), str_sub(part, eq + 1, SIZE_MAX), t, e))
+            return -1;
+        rest->len = comma - 1;
+    }
+}
+
+int engine_target_parse(struct arena *a, const char *text, struct engine_target *ret, struct err *e)
+{
+    struct str all = str_cstr(text);
+    struct str rest = all;
+    size_t colon;
+
+    *ret = (struct engine_target){.weight = 1.0};
+    if (take_options(a, &rest, ret, e))
+        return -1;
+    ret->name = arena_cstr(a, rest);
+    colon = str_find(rest, STR(":"), 0);
+    ret->kind = arena_cstr(a, str_sub(rest, 0, colon == SIZE_MAX ? rest.len : colon));
+    ret->rest = colon == SIZE_MAX ? "" : arena_cstr(a, str_sub(rest, colon + 1, SIZE_MAX));
+    if (!engine_adapter_find(ret->kind))
+        return err_set(e, ERR_CONFIG,
+                       "unknown engine kind \"%.40s\"; known: sglang, vllm, llamacpp, openai "
+                       "(KIND:URL), builtin",
+                       ret->kind);
+    return 0;
+}

@@ -1,0 +1,350 @@
+#include "worker/engine/wire/attempt.h"
+
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "worker/engine/wire/reading.h"
+#include "worker/engine/wire/refusal.h"
+
+enum {
+    ERROR_BODY_MAX = 16 * 1024,
+    BODY_BASE = 16 << 20,    /* bytes an answer may have without any token, */
+    BODY_PER_TOKEN = 4096,   /* and for each token asked for */
+    BODY_TOKENS = 64 * 1024, /* when there is no such number (kind openai) */
+    LATE_END_MS = 1000,      /* after the last event the connection should end soon */
+};
+
+struct attempt {
+    struct remote *remote;
+    const struct engine_request *req;
+    const struct engine_attempt_events *events;
+    void *ctx;
+    struct http_call *http; /* NULL: over */
+    struct reading reading;
+    struct scoring *scoring; /* of what the answer left out; the answer has ended then */
+    struct loop_timer late;
+    int status;
+    struct buf refusal; /* the body of another status than 200 */
+    uint64_t asked_us, first_us;
+};
+
+static void attempt_free(struct attempt *a)
+{
+    loop_timer_stop(a->remote->loop, &a->late);
+    scoring_cancel(a->scoring);
+    reading_done(&a->reading);
+    buf_done(&a->refusal);
+    free(a);
+}
+
+static void fail(struct attempt *a, const struct err *e, enum engine_failure how)
+{
+    const struct engine_attempt_events *events = a->events;
+    void *ctx = a->ctx;
+
+    attempt_free(a);
+    events->failed(ctx, e, how);
+}
+
+/* We do not want the rest: closes the connection and tells the engine. */
+static void drop(struct attempt *a, const struct err *e)
+{
+    if (a->http) {
+        http_call_cancel(a->http);
+        remote_abort(a->remote, a->req);
+    }
+    fail(a, e, ENGINE_BROKE);
+}
+
+/* --- the engine's own errors --- */
+
+/* Its own words about a failure of its own are for the log only: they may hold exceptions. */
+static void log_words(const struct attempt *a, int64_t status, struct str text)
+{
+    log_warn(NULL, "an engine reports a failure", LOG_T("engine", a->remote->target->name),
+             LOG_I("status", status), LOG_S("text", str_sub(text, 0, 300)));
+}
+
+static enum engine_failure judge(const struct attempt *a, int64_t status, struct str text,
+                                 struct err *e)
+{
+    enum engine_failure how = refusal_of(status, text, e);
+
+    if (e->kind == ERR_ENGINE_INVALID || e->kind == ERR_ENGINE_UNAVAILABLE)
+        log_words(a, status, text);
+    return how;
+}
+
+/* The engine does not have the route that it was asked by: false when it has none. One that had it
+ * was replaced by another version. */
+static bool next_route(struct remote *r)
+{
+    bool more = r->route_sure ? r->wire->routes > 1 : r->route + 1 < r->wire->routes;
+
+    r->route = more ? (r->route + 1) % r->wire->routes : 0;
+    r->route_sure = false;
+    if (more)
+        log_info(NULL, "engine lacks a route, trying the next", LOG_T("engine", r->target->name),
+                 LOG_U("route", r->route));
+    return more;
+}
+
+/* The engine answered with another status than 200. */
+static void refused(struct attempt *a)
+{
+    struct remote *r = a->remote;
+    struct arena arena = {0};
+    struct err e = {0};
+    struct str text = refusal_text(&arena, buf_str(&a->refusal));
+    enum engine_failure how = judge(a, a->status, text, &e);
+
+    if ((a->status == 404 || a->status == 405) && next_route(r))
+        how = ENGINE_ASK_ANEW;
+    arena_done(&arena);
+    fail(a, &e, how);
+}
+
+/* The answer itself reports an error. */
+static void reported(struct attempt *a)
+{
+    struct err e = {0};
+    const struct reply *y = &a->reading.reply;
+    int64_t status = y->status >= 400 && y->status < 600 ? y->status : 500;
+    enum engine_failure how = judge(a, status, buf_str(&y->message), &e);
+
+    if (a->http)
+        http_call_cancel(a->http);
+    fail(a, &e, how == ENGINE_ASK_ANEW ? how : ENGINE_BROKE);
+}
+
+/* --- the end --- */
+
+static void give_result(struct attempt *a)
+{
+    struct engine_version *versions = mem_calloc(a->reading.reply.spans.n + 1, sizeof(*versions));
+    struct engine_result res = reading_result(&a->reading, versions);
+    uint64_t now = clock_us();
+
+    res.first_us = (a->first_us ? a->first_us : now) - a->asked_us;
+    res.total_us = now - a->asked_us;
+    a->events->done(a->ctx, &res);
+    free(versions);
+    attempt_free(a);
+}
+
+/* What a READING_ value other than MORE means for the attempt, which is over then. */
+static void judge_reading(struct attempt *a, int rc, const struct err *e)
+{
+    if (rc == READING_TOLD)
+        reported(a);
+    else
+        drop(a, e);
+}
+
+/* What the answer had left out is known, or cannot be. */
+static void on_scored(void *ctx, const struct err *e)
+{
+    struct attempt *a = ctx;
+
+    a->scoring = NULL;
+    if (e)
+        fail(a, e, ENGINE_BROKE);
+    else
+        give_result(a);
+}
+
+/* The answer is whole but for logprobs that the engine did not tell. */
+static void score(struct attempt *a)
+{
+    struct remote *r = a->remote;
+
+    loop_timer_stop(r->loop, &a->late);
+    if (!r->scores)
+        log_warn(NULL, "an engine leaves logprobs out: they are asked for one by one",
+                 LOG_T("engine", r->target->name), LOG_U("tokens", a->reading.reply.ids.n),
+                 LOG_U("left_out", a->reading.reply.lacks.n));
+    r->scores = true;
+    a->scoring = scoring_new(r, a->req, &a->reading.reply, on_scored, a);
+    scoring_begin(a->scoring);
+}
+
+/* The body is complete or its end does not matter. */
+static void finish(struct attempt *a)
+{
+    struct reply *y = &a->reading.reply;
+    struct err e = {0};
+    int rc = reading_end(&a->reading, &e);
+
+    if (rc < 0 && y->finish == REPLY_BROKEN)
+        log_words(a, y->status, buf_str(&y->message));
+    if (rc == 0 && y->lacks.n > 0)
+        score(a);
+    else if (rc == 0)
+        give_result(a);
+    else if (rc < 0 && reading_cut(&a->reading))
+        fail(a, &e, ENGINE_SAID_5XX);
+    else
+        judge_reading(a, rc, &e);
+}
+
+static void on_late(struct loop_timer *t)
+{
+    struct attempt *a = CONTAINER_OF(t, struct attempt, late);
+
+    http_call_cancel(a->http);
+    a->http = NULL;
+    finish(a);
+}
+
+/* --- HTTP --- */
+
+static void on_delta(void *ctx, const struct engine_delta *d)
+{
+    struct attempt *a = ctx;
+
+    if (a->first_us == 0)
+        a->first_us = clock_us();
+    a->events->delta(a->ctx, d);
+}
+
+/* The way that the engine was asked is one that it has. */
+static void settle_route(struct remote *r)
+{
+    if (!r->route_sure && r->wire->routes > 1)
+        log_info(NULL, "engine is asked by a route that it has", LOG_T("engine", r->target->name),
+                 LOG_U("route", r->route));
+    r->route_sure = true;
+}
+
+/* Whether a Content-Type is of that media type, whatever its parameters. */
+static bool is_type(struct str type, struct str wanted)
+{
+    return str_eq_nocase(str_sub(type, 0, wanted.len), wanted);
+}
+
+static void on_head(void *ctx, const struct http1_head *h)
+{
+    struct attempt *a = ctx;
+    struct str type = http1_get(h, STR("content-type"));
+    struct err e = {0};
+
+    a->status = h->status;
+    if (h->status != 200)
+        return;
+    a->reading.events = is_type(type, STR("text/event-stream"));
+    if (a->reading.events || is_type(type, STR("application/json"))) {
+        settle_route(a->remote);
+        return;
+    }
+    (void)err_set(&e, ERR_ENGINE_INVALID, "the engine's answer is of type \"%.*s\"",
+                  (int)MIN_OF(type.len, (size_t)60), type.p ? type.p : "");
+    drop(a, &e);
+}
+
+static void on_body(void *ctx, struct str bytes)
+{
+    struct attempt *a = ctx;
+    struct err e = {0};
+    int rc;
+
+    if (a->status != 200) {
+        buf_add_str(
+            &a->refusal,
+            str_sub(bytes, 0, ERROR_BODY_MAX - MIN_OF(a->refusal.len, (size_t)ERROR_BODY_MAX)));
+        return;
+    }
+    rc = reading_feed(&a->reading, bytes, &e);
+    if (rc != READING_MORE)
+        judge_reading(a, rc, &e);
+    else if (a->reading.ended)
+        loop_timer_set(a->remote->loop, &a->late, LATE_END_MS, on_late);
+}
+
+static void on_done(void *ctx)
+{
+    struct attempt *a = ctx;
+
+    a->http = NULL;
+    if (a->status == 200)
+        finish(a);
+    else
+        refused(a);
+}
+
+static void on_failed(void *ctx, const struct err *e, bool began)
+{
+    struct attempt *a = ctx;
+
+    /* All of it had come: how the connection ended does not matter. */
+    if (a->reading.ended) {
+        a->http = NULL;
+        finish(a);
+        return;
+    }
+    if (e->kind == ERR_ENGINE_TIMEOUT)
+        remote_abort(a->remote, a->req);
+    fail(a, e,
+         e->kind == ERR_ENGINE_TIMEOUT ? ENGINE_BROKE
+         : began                       ? ENGINE_SAID_5XX
+                                       : ENGINE_NO_ANSWER);
+}
+
+static enum logprob_basis basis_of(const struct remote *r)
+{
+    return r->wire->basis;
+}
+
+static const struct http_events http_events = {on_head, on_body, on_done, on_failed};
+
+static uint64_t body_max(const struct engine_request *q)
+{
+    int64_t tokens = q->sampling.max_tokens > 0 ? q->sampling.max_tokens : BODY_TOKENS;
+
+    return BODY_BASE + (uint64_t)tokens * BODY_PER_TOKEN;
+}
+
+void *remote_start(void *replica, const struct engine_request *q,
+                   const struct engine_attempt_events *events, void *ctx)
+{
+    struct remote *r = replica;
+    struct attempt *a = mem_zalloc(sizeof(*a));
+    struct wire_send s = {.stream = q->stream};
+    struct http_request h = {.method = "POST", .total_timeout_ms = r->options->timeout_ms};
+    struct buf headers = {0};
+
+    a->remote = r;
+    a->req = q;
+    a->events = events;
+    a->ctx = ctx;
+    a->asked_us = clock_us();
+    reading_init(&a->reading, r, r->wire, q);
+    a->reading.delta = on_delta;
+    a->reading.ctx = a;
+    a->reading.reply.told = r->facts.mode;
+    a->reading.reply.basis = basis_of(r);
+    if (!r->options->routed_experts)
+        a->reading.max_bytes = body_max(q);
+    r->wire->write(r, q, &s);
+    remote_headers(r, &headers, q->session_id, STR("application/json"),
+                   s.stream ? STR("text/event-stream") : STR("application/json"));
+    h.path = str_cstr(s.path);
+    h.headers = buf_str(&headers);
+    h.body = &s.body;
+    h.idle_timeout_ms = r->options->idle_timeout_ms;
+    h.first_timeout_ms = s.stream ? h.idle_timeout_ms : 0; /* the whole begins at its end */
+    a->http = http_client_start(r->client, &h, &http_events, a);
+    buf_done(&headers);
+    return a;
+}
+
+void remote_cancel(void *attempt)
+{
+    struct attempt *a = attempt;
+
+    if (a->http)
+        http_call_cancel(a->http);
+    remote_abort(a->remote, a->req);
+    attempt_free(a);
+}

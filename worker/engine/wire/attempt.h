@@ -1,0 +1,38 @@
+/*
+ * One attempt at a replica over HTTP, and the replica itself: internal to remote.c and attempt.c.
+ */
+#ifndef RG_WIRE_ATTEMPT_H
+#define RG_WIRE_ATTEMPT_H
+
+#include "worker/engine/wire/remote.h"
+
+struct aside; /* a small call on the side */
+
+struct remote {
+    const struct wire *wire;
+    struct loop *loop;
+    const struct engine_target *target;
+    const struct engine_options *options;
+    struct http_client *client;
+    struct buf auth; /* header line with the key, or empty */
+    struct aside *aside;
+    unsigned route; /* of wire->routes, what the engine has */
+    bool route_sure;
+    bool informed; /* wire->info was answered */
+    struct engine_facts facts;
+    bool scores;       /* it has left logprobs out, which is in the log */
+    bool away;         /* the last probe's answer was an error */
+    bool probe_failed; /* the last one; its reason is in the log */
+};
+
+/* Ends a small call on the side; its owner hears nothing. */
+void aside_cancel(struct aside *a);
+
+/* Header lines every request to the replica has; absent values are left out. */
+void remote_headers(const struct remote *r, struct buf *b, struct str session_id,
+                    struct str content_type, struct str accept);
+
+/* Tells the engine to give up the request, where there is a call for it. */
+void remote_abort(struct remote *r, const struct engine_request *q);
+
+#endif

@@ -1,0 +1,38 @@
+#include "worker/engine/wire/entries.h"
+
+/* The leftmost place of each, in order; -1 when one has none. */
+static int place_left(struct entries *e, const int32_t *ids, size_t n)
+{
+    size_t at = 0;
+
+    for (size_t k = 0; k < e->n; k++) {
+        while (at < n && ids[at] != e->at[k].id)
+            at++;
+        if (at == n)
+            return -1;
+        e->at[k].at = (uint32_t)at++;
+    }
+    return 0;
+}
+
+int entries_align(struct entries *e, const int32_t *ids, size_t n)
+{
+    size_t at = n;
+
+    if (place_left(e, ids, n) < 0)
+        return -1;
+    /* The rightmost place; where it is another one, either could be meant. */
+    for (size_t k = e->n; k-- > 0;) {
+        while (ids[at - 1] != e->at[k].id)
+            at--;
+        at--;
+        if (e->at[k].at != at)
+            e->at[k].at = ENTRY_NOWHERE;
+    }
+    return 0;
+}
+
+bool entry_computed(const struct logprob_item *e)
+{
+    return e->listed ? e->n_top > 0 : e->valued && e->logprob != 0;
+}

@@ -1,0 +1,41 @@
+/*
+ * struct entries: logprobs that come as a list of entries beside the ids, with fewer entries than
+ * ids: an engine may leave out what it did not compute (llama.cpp: tokens of a draft, tokens within
+ * a character, those of a stop word). An entry carries its token's id, by which it finds its place.
+ * Filled while an answer is read, then aligned once. Pure.
+ */
+#ifndef RG_WIRE_ENTRIES_H
+#define RG_WIRE_ENTRIES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/codec/json_scan.h"
+
+struct logprob_item {
+    int32_t id;    /* -1: none was told */
+    float logprob; /* NaN: none was told, or it is no number */
+    bool valued;   /* there was something in the place of its logprob */
+    bool listed;   /* a list of alternatives came with it */
+    size_t top_at; /* the first of them in the owner's arrays */
+    size_t n_top;  /* how many came */
+    uint32_t at;   /* set by entries_align: the position, or ENTRY_NOWHERE */
+};
+
+enum { ENTRY_NOWHERE = UINT32_MAX };
+
+struct entries {
+    struct logprob_item *at;
+    size_t n, cap;
+};
+
+/* Gives each entry the one position among the n ids that it can belong to, all in order. An entry
+ * that could belong to several gets ENTRY_NOWHERE. Returns -1 when they do not fit the ids. */
+int entries_align(struct entries *e, const int32_t *ids, size_t n);
+
+/* Whether the engine computed the value: alternatives were asked for, so an empty list of them
+ * tells that it did not, and 0 without any list is no value either. */
+bool entry_computed(const struct logprob_item *e);
+
+#endif

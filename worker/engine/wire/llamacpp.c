@@ -1,0 +1,316 @@
+/*
+ * Kind `llamacpp`: POST /completion with token ids. Never streamed: a stream leaves out tokens that
+ * end inside a character. Samplers are neutralised but for what the request asks. Logprobs come as
+ * entries (entries.h), asked for after sampling ("prob"); servers that do not know that field
+ * answer with those of the logits alone ("logprob").
+ */
+#include <math.h>
+
+#include "common/base/vec.h"
+#include "common/codec/json_number.h"
+#include "worker/engine/wire/processed.h"
+#include "worker/engine/wire/remote.h"
+#include "worker/engine/wire/wire_write.h"
+
+enum {
+    STOP_TYPE = FIELD_ID_WIRE,
+    STOPPING_WORD,
+    TRUNCATED,
+    ENTRY_ID,
+    ENTRY_LOGPROB,
+    ENTRY_PROB,
+    TOP_ID,
+    TOP_LOGPROB,
+    TOP_PROB,
+};
+
+#define ENTRIES "completion_probabilities"
+
+static const struct field fields[] = {
+    FIELD("tokens", FIELD_INTS, FIELD_ID_IDS),
+    FIELD("tokens_evaluated", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS),
+    FIELD("timings.cache_n", FIELD_SCALAR, FIELD_ID_CACHED),
+    FIELD("stop_type", FIELD_SCALAR, STOP_TYPE),
+    FIELD("stopping_word", FIELD_SCALAR, STOPPING_WORD),
+    FIELD("truncated", FIELD_SCALAR, TRUNCATED),
+    FIELD(ENTRIES, FIELD_MARK, FIELD_ID_ENTRIES),
+    FIELD(ENTRIES "[]", FIELD_MARK, FIELD_ID_ENTRY),
+    FIELD(ENTRIES "[].id", FIELD_SCALAR, ENTRY_ID),
+    FIELD(ENTRIES "[].logprob", FIELD_SCALAR, ENTRY_LOGPROB),
+    FIELD(ENTRIES "[].prob", FIELD_SCALAR, ENTRY_PROB),
+    FIELD(ENTRIES "[].top_logprobs", FIELD_MARK, FIELD_ID_ENTRY_TOPS),
+    FIELD(ENTRIES "[].top_logprobs[].id", FIELD_SCALAR, TOP_ID),
+    FIELD(ENTRIES "[].top_logprobs[].logprob", FIELD_SCALAR, TOP_LOGPROB),
+    FIELD(ENTRIES "[].top_probs", FIELD_MARK, FIELD_ID_ENTRY_TOPS),
+    FIELD(ENTRIES "[].top_probs[].id", FIELD_SCALAR, TOP_ID),
+    FIELD(ENTRIES "[].top_probs[].prob", FIELD_SCALAR, TOP_PROB),
+    FIELD("error", FIELD_SCALAR, FIELD_ID_ERROR),
+    FIELD("error.message", FIELD_SCALAR, FIELD_ID_ERROR_MESSAGE),
+    FIELD("error.code", FIELD_SCALAR, FIELD_ID_ERROR_CODE),
+};
+
+static void write_sampling(struct json_out *o, const struct sampling *s)
+{
+    json_out_key(o, "n_predict");
+    json_out_i64(o, s->max_tokens);
+    wire_sampling(o, s);
+    json_out_key(o, "top_k");
+    json_out_i64(o, s->top_k > 0 ? s->top_k : 0);
+    json_out_key(o, "typical_p");
+    json_out_double(o, 1);
+    json_out_key(o, "repeat_penalty");
+    json_out_double(o, s->repetition_penalty);
+    json_out_key(o, "dry_multiplier");
+    json_out_double(o, 0);
+    json_out_key(o, "xtc_probability");
+    json_out_double(o, 0);
+    json_out_key(o, "mirostat");
+    json_out_i64(o, 0);
+    /* These alone, in the order that other engines use. */
+    json_out_key(o, "samplers");
+    json_out_raw(o, STR("[\"penalties\",\"temperature\",\"top_k\",\"top_p\",\"min_p\"]"));
+    json_out_key(o, "seed");
+    json_out_i64(o, s->has_seed ? s->seed : -1);
+}
+
+static void write_request(const struct remote *r, const struct engine_request *q,
+                          struct wire_send *send)
+{
+    const struct sampling *s = &q->sampling;
+    struct json_out o = json_out_to(&send->body);
+    const struct json *schema = sampling_schema(s);
+    struct str grammar = wire_grammar(s, "ebnf");
+
+    (void)r;
+    send->path = "/completion";
+    send->stream = false;
+    json_out_obj(&o);
+    json_out_key(&o, "prompt");
+    wire_ids(&o, q->prompt);
+    write_sampling(&o, s);
+    json_out_key(&o, "return_tokens");
+    json_out_bool(&o, true);
+    json_out_key(&o, "n_probs");
+    json_out_i64(&o, MAX_OF(q->top_logprobs, 1u));
+    json_out_key(&o, "post_sampling_probs");
+    json_out_bool(&o, true);
+    json_out_key(&o, "cache_prompt");
+    json_out_bool(&o, true);
+    json_out_key(&o, "stream");
+    json_out_bool(&o, false);
+    wire_stops(&o, "stop", s);
+    if (s->logit_bias) {
+        json_out_key(&o, "logit_bias");
+        json_out_value(&o, s->logit_bias);
+    }
+    if (schema) {
+        json_out_key(&o, "json_schema");
+        json_out_value(&o, schema);
+    } else if (grammar.p) {
+        json_out_key(&o, "grammar");
+        json_out_str(&o, grammar);
+    }
+    json_out_end_obj(&o);
+}
+
+static void take_stop(struct reply *y, const struct json_scan *s)
+{
+    if (str_eq_c(s->text, "eos") || str_eq_c(s->text, "word"))
+        y->finish = REPLY_STOP;
+    else if (str_eq_c(s->text, "limit"))
+        y->finish = REPLY_LENGTH;
+    else
+        y->finish = REPLY_BROKEN;
+}
+
+/* A probability as its logarithm; NaN for 0, which nothing that was sampled has, and for no number.
+ */
+static float log_of(const struct json_scan *s)
+{
+    double p;
+
+    if (s->token != JSON_TOKEN_NUMBER || json_number_double(s->text, &p) < 0 || p <= 0)
+        return NAN;
+    return (float)log(p);
+}
+
+/* The value of an entry, in either form. */
+static void take_value(struct reply *y, const struct json_scan *s, bool prob)
+{
+    struct logprob_item *x = &vec_last(&y->entries);
+
+    x->logprob = prob ? log_of(s) : reply_float(s);
+    x->valued = true;
+    y->basis = prob ? BASIS_PROCESSED : BASIS_RAW;
+}
+
+/* An alternative's value; its id comes before or behind it. What cannot be sampled is left out by
+ * its NaN. */
+static void take_top(struct reply *y, const struct json_scan *s, bool prob)
+{
+    *vec_push(&y->event.top_logprobs) = prob ? log_of(s) : reply_float(s);
+    vec_last(&y->entries).n_top++;
+    while (y->event.top_ids.n < y->event.top_logprobs.n - 1)
+        *vec_push(&y->event.top_ids) = -1;
+}
+
+static void take_scalar(struct reply *y, int id, const struct json_scan *s, struct str key)
+{
+    (void)key;
+    switch (id) {
+    case STOP_TYPE:
+        take_stop(y, s);
+        break;
+    case STOPPING_WORD:
+        reply_text(&y->stop_text, s);
+        break;
+    case TRUNCATED:
+        y->truncated = s->token == JSON_TOKEN_TRUE;
+        break;
+    case ENTRY_ID:
+        vec_last(&y->entries).id = (int32_t)reply_int(s);
+        break;
+    case ENTRY_LOGPROB:
+    case ENTRY_PROB:
+        take_value(y, s, id == ENTRY_PROB);
+        break;
+    case TOP_ID:
+        *vec_push(&y->event.top_ids) = (int32_t)reply_int(s);
+        break;
+    default:
+        take_top(y, s, id == TOP_PROB);
+    }
+}
+
+static void end_event(struct reply *y)
+{
+    reply_take_entries(y);
+}
+
+static int complete(struct reply *y, const struct engine_request *q, struct err *e)
+{
+    (void)q;
+    /* With "limit" there was no room for more. Otherwise the server has dropped part of what it had
+     * been asked with, to make room: not what was asked for. */
+    if (y->truncated && y->finish != REPLY_LENGTH)
+        return err_set(e, ERR_ENGINE_INVALID, "the engine truncated the prompt");
+    return 0;
+}
+
+/* --- logprobs that were left out --- */
+
+/* Samplers see the bias, what is told of the logits does not. */
+static void write_score(const struct score_ask *ask, struct wire_send *send)
+{
+    struct json_out o = json_out_to(&send->body);
+
+    send->path = "/completion";
+    json_out_obj(&o);
+    json_out_key(&o, "prompt");
+    wire_ids(&o, ask->prompt);
+    json_out_key(&o, "n_predict");
+    json_out_i64(&o, 1);
+    json_out_key(&o, "logit_bias");
+    json_out_arr(&o);
+    json_out_arr(&o);
+    json_out_i64(&o, ask->force);
+    json_out_i64(&o, 1000);
+    json_out_end_arr(&o);
+    json_out_end_arr(&o);
+    json_out_key(&o, "n_probs");
+    json_out_i64(&o, ask->n_probs);
+    json_out_key(&o, "temperature");
+    json_out_double(&o, 1);
+    json_out_key(&o, "samplers");
+    json_out_raw(&o, STR("[\"temperature\"]"));
+    json_out_key(&o, "return_tokens");
+    json_out_bool(&o, true);
+    json_out_key(&o, "post_sampling_probs");
+    json_out_bool(&o, false);
+    json_out_key(&o, "cache_prompt");
+    json_out_bool(&o, true);
+    json_out_key(&o, "stream");
+    json_out_bool(&o, false);
+    json_out_end_obj(&o);
+}
+
+static bool is_token(const struct json *v, int32_t id)
+{
+    int64_t n;
+
+    return json_to_i64(v, &n) == 0 && n == id;
+}
+
+/* The token's own logprob: the entry's when it was sampled, else an alternative's. NaN: not told.
+ */
+static double logprob_of(const struct json *entry, const struct json *tops, int32_t id)
+{
+    double v = (double)NAN;
+
+    if (is_token(json_get(entry, "id"), id))
+        return json_to_double(json_get(entry, "logprob"), &v) ? (double)NAN : v;
+    for (size_t i = 0; i < tops->n; i++) {
+        const struct json *top = json_at(tops, i);
+
+        if (is_token(json_get(top, "id"), id))
+            return json_to_double(json_get(top, "logprob"), &v) ? (double)NAN : v;
+    }
+    return (double)NAN;
+}
+
+static int read_score(const struct json *doc, const struct score_ask *ask, float *logprob)
+{
+    const struct json *tokens = json_get(doc, "tokens");
+    const struct json *entry = json_at(json_get(doc, ENTRIES), 0);
+    const struct json *tops = json_get(entry, "top_logprobs");
+    struct processed p = {.sampling = ask->sampling, .vocab_size = ask->vocab_size};
+    double own;
+    int rc;
+
+    if (!json_is(tokens, JSON_ARRAY) || tokens->n != 1 || !is_token(json_at(tokens, 0), ask->force))
+        return SCORE_NONE;
+    if (!json_is(tops, JSON_ARRAY) || tops->n == 0)
+        return SCORE_WIDER;
+    own = logprob_of(entry, tops, ask->id);
+    if (isnan(own))
+        return SCORE_WIDER;
+    *logprob = (float)own;
+    if (ask->raw)
+        return SCORE_FOUND;
+    for (size_t i = 0; i < tops->n; i++) {
+        double v = (double)NAN;
+
+        (void)json_to_double(json_get(json_at(tops, i), "logprob"), &v);
+        *vec_push(&p.logprobs) = (float)v;
+    }
+    rc = processed_logprob(&p, (float)own, logprob);
+    vec_done(&p.logprobs);
+    return rc;
+}
+
+/* The context of one slot. */
+static void take_info(const struct json *info, struct engine_facts *ret)
+{
+    remote_take_context(json_get(json_get(info, "default_generation_settings"), "n_ctx"), ret);
+}
+
+static const struct wire wire = {
+    .kind = "llamacpp",
+    .info = "/props",
+    .take_info = take_info,
+    .fields = fields,
+    .n_fields = ARRAY_LEN(fields),
+    .health = "/health",
+    .write = write_request,
+    .scalar = take_scalar,
+    .end_event = end_event,
+    .complete = complete,
+    .write_score = write_score,
+    .read_score = read_score,
+    .basis = BASIS_PROCESSED, /* asked for; the answer tells */
+    .routes = 1,
+};
+
+REMOTE_ADAPTER(llamacpp, "llamacpp", &wire, .cannot_enforce = "regex structural_tag",
+               .reads = "GET /health, GET /v1/health, POST /tokenize, POST /detokenize, "
+                        "POST /apply-template");

@@ -1,0 +1,108 @@
+#include "worker/engine/wire/npy.h"
+
+#include <stdint.h>
+
+static int invalid(struct err *e, const char *what)
+{
+    return err_set(e, ERR_ENGINE_INVALID, "the engine's routed experts are invalid: %s", what);
+}
+
+/* What follows "'name':" in the header, without blanks; absent when it is not there. */
+static struct str value_of(struct str header, const char *name)
+{
+    size_t at = str_find(header, str_cstr(name), 0);
+
+    if (at == SIZE_MAX)
+        return (struct str){0};
+    return str_trim(str_sub(header, at + strlen(name), header.len));
+}
+
+/* Bytes of an item, or 0. */
+static size_t item_bytes(struct str descr)
+{
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } known[] = {{"'|u1'", 1}, {"'<u2'", 2}, {"'<i2'", 2}, {"'<i4'", 4}, {"'<u4'", 4}};
+
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        if (str_starts(descr, str_cstr(known[i].text)))
+            return known[i].bytes;
+    }
+    return 0;
+}
+
+/* The product of "(6, 2, 3)", or SIZE_MAX. */
+static size_t items_of(struct str shape)
+{
+    size_t n = 1, at = 1;
+
+    if (shape.len == 0 || shape.p[0] != '(')
+        return SIZE_MAX;
+    while (at < shape.len && shape.p[at] != ')') {
+        size_t digits = 0;
+        uint64_t v;
+
+        while (at + digits < shape.len && shape.p[at + digits] >= '0' &&
+               shape.p[at + digits] <= '9')
+            digits++;
+        if (str_to_u64(str_sub(shape, at, digits), UINT32_MAX, &v) < 0 ||
+            __builtin_mul_overflow(n, (size_t)v, &n))
+            return SIZE_MAX;
+        at += digits;
+        while (at < shape.len && (shape.p[at] == ',' || shape.p[at] == ' '))
+            at++;
+    }
+    return at < shape.len ? n : SIZE_MAX;
+}
+
+static void widen(struct buf *out, const char *p, size_t n, size_t item)
+{
+    char *to = buf_reserve(out, n * 4 + 1);
+
+    memset(to, 0, n * 4);
+    for (size_t i = 0; i < n; i++)
+        memcpy(to + i * 4, p + i * item, item);
+    out->len += n * 4;
+}
+
+/* Finds the header's text; *ret_data: where the items start. */
+static int find_header(struct str file, struct str *header, size_t *ret_data)
+{
+    size_t len, at;
+
+    if (!str_starts(file, STR("\x93NUMPY")) || file.len < 12)
+        return -1;
+    len = (uint8_t)file.p[8] | (size_t)(uint8_t)file.p[9] << 8;
+    at = 10;
+    if (file.p[6] >= 2) {
+        len |= (size_t)(uint8_t)file.p[10] << 16 | (size_t)(uint8_t)file.p[11] << 24;
+        at = 12;
+    }
+    if (len > file.len - at)
+        return -1;
+    *header = str_sub(file, at, len);
+    *ret_data = at + len;
+    return 0;
+}
+
+int npy_to_int32(struct buf *b, struct err *e)
+{
+    struct str header;
+    size_t data, item, n, bytes;
+    struct buf out = {0};
+
+    if (find_header(buf_str(b), &header, &data) < 0)
+        return invalid(e, "not an .npy file");
+    item = item_bytes(value_of(header, "'descr':"));
+    n = items_of(value_of(header, "'shape':"));
+    if (!str_starts(value_of(header, "'fortran_order':"), STR("False")))
+        return invalid(e, "not in C order");
+    if (item == 0 || n == SIZE_MAX || __builtin_mul_overflow(n, item, &bytes) ||
+        bytes != b->len - data)
+        return invalid(e, "type, shape and size do not agree");
+    widen(&out, b->p + data, n, item);
+    buf_done(b);
+    *b = out;
+    return 0;
+}

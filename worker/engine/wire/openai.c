@@ -1,0 +1,157 @@
+/*
+ * Kind `openai`: POST /v1/chat/completions upstream, the client's request as it is but for `stream`
+ * and `n`. Text in, text out; ids and logprobs are taken where the upstream gives them.
+ */
+#include "worker/engine/wire/remote.h"
+#include "worker/engine/wire/upstream_ids.h"
+
+/* What asks for ids, and the logprobs that belong to them. SGLang's does not stream. */
+static const char *const asks_vllm[] = {"return_token_ids", "logprobs", NULL};
+static const char *const asks_sglang[] = {"return_meta_info", "return_prompt_token_ids", "logprobs",
+                                          NULL};
+static const char *const asks_nothing[] = {NULL};
+
+static const char *const *asks_of(const struct remote *r)
+{
+    const char *ids_of = remote_target(r)->ids_of;
+
+    if (!ids_of)
+        return asks_nothing;
+    return strcmp(ids_of, "vllm") == 0 ? asks_vllm : asks_sglang;
+}
+
+static bool is_among(struct str key, const char *const *names)
+{
+    for (; *names; names++) {
+        if (str_eq_c(key, *names))
+            return true;
+    }
+    return false;
+}
+
+/* The request's fields in their order; ours replace theirs. */
+static void write_request(const struct remote *r, const struct engine_request *q,
+                          struct wire_send *send)
+{
+    static const char *const ours[] = {"stream", "stream_options", "n", NULL};
+    const char *const *asks = asks_of(r);
+    struct json_out o = json_out_to(&send->body);
+
+    /* Addresses of such servers are usually given with their /v1. */
+    send->path = remote_has_v1(r) ? "/chat/completions" : "/v1/chat/completions";
+    send->stream = send->stream && asks != asks_sglang;
+    json_out_obj(&o);
+    for (size_t i = 0; json_is(q->chat_body, JSON_OBJECT) && i < q->chat_body->n; i++) {
+        const struct json_member *m = &q->chat_body->members[i];
+        struct str key = json_string(&m->key);
+
+        if (is_among(key, ours) || is_among(key, asks))
+            continue;
+        json_out_key_str(&o, key);
+        json_out_value(&o, &m->value);
+    }
+    for (size_t i = 0; asks[i]; i++) {
+        json_out_key(&o, asks[i]);
+        json_out_bool(&o, true);
+    }
+    json_out_key(&o, "stream");
+    json_out_bool(&o, send->stream);
+    if (send->stream) {
+        json_out_key(&o, "stream_options");
+        json_out_raw(&o, STR("{\"include_usage\":true}"));
+    }
+    json_out_end_obj(&o);
+}
+
+static void take_scalar(struct reply *y, int id, const struct json_scan *s, struct str key)
+{
+    (void)y;
+    (void)id;
+    (void)s;
+    (void)key;
+}
+
+/* An upstream that gives up cannot be asked for the rest: it takes no ids. */
+static void take_finish(struct reply *y, struct str finish)
+{
+    if (!finish.p)
+        return;
+    y->finish = str_eq_c(finish, "length")  ? REPLY_LENGTH
+                : str_eq_c(finish, "abort") ? REPLY_ABORT
+                : str_eq_c(finish, "error") ? REPLY_BROKEN
+                                            : REPLY_STOP;
+    if (y->finish == REPLY_ABORT && y->status <= 0)
+        y->status = 503;
+}
+
+/* What ended it: vLLM's stop_reason, SGLang's matched_stop; a string or a token's id. */
+static void take_matched(struct reply *y, const struct json *choice)
+{
+    static const char *const names[] = {"stop_reason", "matched_stop"};
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const struct json *v = json_get(choice, names[i]);
+
+        (void)json_to_i64(v, &y->stop_id);
+        if (json_is(v, JSON_STRING)) {
+            buf_clear(&y->stop_text);
+            buf_add_str(&y->stop_text, json_string(v));
+        }
+    }
+}
+
+/* An error may be told as an object or as a text alone. */
+static void take_error(struct reply *y, const struct json *error)
+{
+    struct str text = json_string(error);
+    int64_t code = 500;
+
+    y->failed = true;
+    (void)json_to_i64(json_get(error, "code"), &code);
+    y->status = code;
+    buf_clear(&y->message);
+    buf_add_str(&y->message, text.p ? text : json_string(json_get(error, "message")));
+}
+
+static int take_doc(struct reply *y, struct upstream_text *t, const struct json *doc, bool stream,
+                    struct engine_delta *d, struct err *e)
+{
+    const struct json *choice = json_at(json_get(doc, "choices"), 0);
+    const struct json *error = json_get(doc, "error");
+
+    if (!json_is_null(error)) {
+        take_error(y, error);
+        return 0;
+    }
+    if (upstream_ids_take(y, doc, e) < 0)
+        return -1;
+    if (stream && upstream_text_add(t, doc, e) < 0)
+        return -1;
+    if (!stream && !json_is(json_get(choice, "message"), JSON_OBJECT))
+        return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: it has no message");
+    d->message = json_get(choice, "delta");
+    d->chat_lps = json_get(choice, "logprobs");
+    take_finish(y, json_string(json_get(choice, "finish_reason")));
+    take_matched(y, choice);
+    return 0;
+}
+
+static int end_text(const struct remote *r, struct reply *y, const struct engine_request *q,
+                    struct err *e)
+{
+    bool ids = asks_of(r) != asks_nothing;
+
+    return upstream_ids_end(y, ids, ids || json_is_true(json_get(q->chat_body, "logprobs")), e);
+}
+
+static const struct wire wire = {
+    .kind = "openai",
+    .health = "/health",
+    .write = write_request,
+    .scalar = take_scalar,
+    .text = take_doc,
+    .text_end = end_text,
+    .routes = 1,
+};
+
+REMOTE_ADAPTER(openai, "openai", &wire, .passes_request = true, .reads = "GET /health");

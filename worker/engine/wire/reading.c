@@ -1,0 +1,418 @@
+#include "worker/engine/wire/reading.h"
+
+#include "common/base/vec.h"
+
+enum {
+    EXPERTS_MAX = 1 << 30,
+    EVENT_MAX = 256 << 20,
+    TEXT_EVENT_MAX = 4 << 20, /* of kinds of text alone, which are held whole */
+    WORD_MAX = 64,            /* of an event that is no JSON */
+};
+
+static int invalid(struct err *e, const char *what)
+{
+    return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
+}
+
+/* The same for what a reader said of the bytes. */
+static int unreadable(struct err *e, const struct err *why)
+{
+    struct err kept = *why;
+
+    return invalid(e, kept.text);
+}
+
+/* --- fields of the answer --- */
+
+static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str key)
+{
+    struct reading *r = ctx;
+    struct reply *y = &r->reply;
+
+    switch (id) {
+    case FIELD_ID_PROMPT_TOKENS:
+        /* Beside ids that were echoed, the usage says nothing new. */
+        if (y->event.prompt_tokens < 0)
+            y->event.prompt_tokens = reply_int(s);
+        break;
+    case FIELD_ID_COMPLETION_TOKENS:
+        y->event.completion_tokens = reply_int(s);
+        break;
+    case FIELD_ID_CACHED:
+        y->cached = reply_int(s);
+        break;
+    case FIELD_ID_FINISH:
+        reply_take_finish(y, s);
+        break;
+    case FIELD_ID_ERROR:
+        if (s->token != JSON_TOKEN_STRING)
+            break;
+        __attribute__((fallthrough));
+    case FIELD_ID_ERROR_MESSAGE:
+        y->failed = true;
+        reply_text(&y->message, s);
+        break;
+    case FIELD_ID_ERROR_CODE:
+        y->failed = true;
+        y->status = reply_int(s);
+        break;
+    case FIELD_ID_LOGPROB:
+        y->event.has_logprobs = true;
+        y->event.logprobs_seen++;
+        *vec_push(&y->event.logprobs) = reply_float(s);
+        break;
+    default:
+        r->wire->scalar(y, id, s, key);
+    }
+}
+
+static void on_target(void *ctx, int id, struct field_target *t)
+{
+    struct reading *r = ctx;
+    struct reply *y = &r->reply;
+
+    switch (id) {
+    case FIELD_ID_IDS:
+        vec_clear(&y->event.ids);
+        *t = (struct field_target){.ints = &y->event.ids, .from = reply_from(y)};
+        break;
+    case FIELD_ID_LOGPROBS:
+        *t = (struct field_target){.floats = &y->event.logprobs};
+        break;
+    case FIELD_ID_TRIPLES:
+        vec_clear(&y->event.logprobs);
+        vec_clear(&y->event.logprob_ids);
+        *t = (struct field_target){
+            .ints = &y->event.logprob_ids, .floats = &y->event.logprobs, .from = reply_from(y)};
+        break;
+    case FIELD_ID_TOPS:
+        *t = (struct field_target){.ints = &y->event.top_ids, .floats = &y->event.top_logprobs};
+        break;
+    case FIELD_ID_PROMPT_ECHO:
+        vec_clear(&y->event.echo);
+        *t = (struct field_target){.ints = &y->event.echo};
+        break;
+    default:
+        buf_clear(&y->experts);
+        *t = (struct field_target){.bytes = &y->experts, .max_bytes = EXPERTS_MAX};
+    }
+}
+
+static void on_bulk(void *ctx, int id, size_t items, bool null)
+{
+    struct reading *r = ctx;
+    struct reply *y = &r->reply;
+
+    switch (id) {
+    case FIELD_ID_IDS:
+        y->event.has_ids = !null;
+        y->event.ids_seen = items;
+        break;
+    case FIELD_ID_LOGPROBS:
+        y->event.has_logprobs = y->event.has_logprobs || items > 0;
+        y->event.logprobs_seen += items;
+        break;
+    case FIELD_ID_TRIPLES:
+        y->event.has_logprobs = y->event.has_logprob_ids = !null;
+        y->event.logprobs_seen = items;
+        break;
+    case FIELD_ID_TOPS:
+        y->event.top_positions++;
+        reply_end_position(y);
+        break;
+    case FIELD_ID_POSITION:
+        reply_begin_position(y);
+        break;
+    case FIELD_ID_ENTRIES:
+        if (null)
+            y->event.misfit = "its list of logprobs is null";
+        break;
+    case FIELD_ID_ENTRY:
+        reply_begin_entry(y);
+        break;
+    case FIELD_ID_ENTRY_TOPS:
+        vec_last(&y->entries).listed = !null;
+        break;
+    case FIELD_ID_PROMPT_ECHO:
+        y->event.has_echo = !null;
+        if (!null)
+            y->event.prompt_tokens = (int64_t)items;
+        break;
+    default:
+        y->has_experts = !null;
+    }
+}
+
+static const struct field_sink sink = {on_scalar, on_target, on_bulk};
+
+/* --- documents --- */
+
+static void give_delta(const struct reading *r, size_t n)
+{
+    const struct reply *y = &r->reply;
+    size_t from = y->ids.n - n;
+    struct engine_delta d = {
+        .ids = {y->ids.at + from, n},
+        .logprobs = y->logprobs.at + from,
+        .top = y->n_top ? y->tops.at + from * y->n_top : NULL,
+        .n_top = y->n_top,
+    };
+
+    r->delta(r->ctx, &d);
+}
+
+static int check_prompt(const struct reading *r, struct err *e)
+{
+    const struct json_ints *echo = &r->reply.event.echo;
+    const struct token_span *prompt = &r->req->prompt;
+    int64_t said = r->reply.event.prompt_tokens;
+
+    if (r->reply.event.has_echo && echo->n > 0 && echo->n == prompt->n &&
+        memcmp(echo->at, prompt->at, echo->n * sizeof(*echo->at)) != 0)
+        return invalid(e, "it is for another prompt");
+    if (said < 0 || r->reply.finish == REPLY_ABORT || said == (int64_t)prompt->n)
+        return 0;
+    return err_set(e, ERR_ENGINE_INVALID,
+                   "the engine's answer is invalid: it is for a prompt of %lld tokens, not %zu",
+                   (long long)said, prompt->n);
+}
+
+/* A document is complete. */
+static int take_document(struct reading *r, struct err *e)
+{
+    struct reply *y = &r->reply;
+    size_t n = 0;
+
+    if (r->wire->end_event)
+        r->wire->end_event(y);
+    if (y->failed)
+        return READING_TOLD;
+    if (check_prompt(r, e) < 0 || reply_merge(y, r->events, &n, e) < 0)
+        return -1;
+    reply_note_version(y);
+    if (n > 0 && y->lacks.n == 0)
+        give_delta(r, n);
+    r->ended = r->ended || y->finish != REPLY_RUNNING;
+    return READING_MORE;
+}
+
+/* The same for kinds of chat. */
+static int take_text(struct reading *r, struct err *e)
+{
+    struct reply *y = &r->reply;
+    struct engine_delta d = {0};
+    struct arena arena = {0};
+    const struct json *doc = NULL;
+    int rc = -1;
+
+    if (json_parse(&arena, buf_str(&r->word), &doc, e) < 0) {
+        (void)unreadable(e, e);
+        goto out;
+    }
+    if (r->wire->text(y, &r->text, doc, r->events, &d, e) < 0)
+        goto out;
+    reply_note_version(y);
+    rc = y->failed ? READING_TOLD : READING_MORE;
+    if (!y->failed && r->events && d.message)
+        r->delta(r->ctx, &d);
+    r->ended = r->ended || y->finish != REPLY_RUNNING;
+out:
+    arena_done(&arena);
+    return rc;
+}
+
+/* Bytes of a document. */
+static int take_json(struct reading *r, struct str bytes, struct err *e)
+{
+    int rc;
+
+    if (r->json_complete)
+        return str_trim(bytes).len == 0 ? READING_MORE : invalid(e, "bytes behind its JSON");
+    rc = fields_feed(&r->fields, bytes, e);
+    if (rc < 0)
+        return unreadable(e, e);
+    r->json_complete = rc > 0;
+    return READING_MORE;
+}
+
+/* --- event streams --- */
+
+/* Bytes of an event's data: JSON, or a word such as [DONE]. */
+static int take_data(struct reading *r, struct str bytes, struct err *e)
+{
+    if (r->wire->text) {
+        buf_add_str(&r->word, bytes);
+        return READING_MORE;
+    }
+    if (!r->in_json && r->word.len == 0) {
+        while (bytes.len > 0 && memchr(" \t\r\n", bytes.p[0], 4))
+            bytes = str_sub(bytes, 1, bytes.len); /* not behind: more of it may come */
+        if (bytes.len == 0)
+            return READING_MORE;
+        if (bytes.p[0] == '{') {
+            r->in_json = true;
+            r->json_complete = false;
+            fields_reset(&r->fields);
+            reply_begin_event(&r->reply);
+        }
+    }
+    if (r->in_json)
+        return take_json(r, bytes, e);
+    buf_add_str(&r->word, str_sub(bytes, 0, WORD_MAX - MIN_OF(r->word.len, (size_t)WORD_MAX)));
+    return READING_MORE;
+}
+
+static int take_event(struct reading *r, struct err *e)
+{
+    int rc;
+
+    if (str_eq_c(str_trim(buf_str(&r->word)), "[DONE]")) {
+        r->all_sent = true;
+        buf_clear(&r->word);
+        return READING_MORE;
+    }
+    if (r->wire->text) {
+        rc = take_text(r, e);
+        buf_clear(&r->word);
+        return rc;
+    }
+    if (!r->in_json)
+        return invalid(e, "an event that is no JSON");
+    r->in_json = false;
+    return r->json_complete ? take_document(r, e) : invalid(e, "an event ends inside its JSON");
+}
+
+static int take_events(struct reading *r, struct str bytes, struct err *e)
+{
+    struct str data;
+    int rc = READING_MORE;
+
+    while (rc == READING_MORE) {
+        int item = sse_next(&r->sse, &bytes, &data, e);
+
+        if (item == SSE_MORE)
+            return READING_MORE;
+        if (item < 0)
+            return unreadable(e, e);
+        rc = item == SSE_DATA ? take_data(r, data, e) : take_event(r, e);
+    }
+    return rc;
+}
+
+/* --- life --- */
+
+void reading_init(struct reading *r, const struct remote *remote, const struct wire *wire,
+                  const struct engine_request *q)
+{
+    *r = (struct reading){.remote = remote, .wire = wire, .req = q};
+    r->sse.max_event = wire->text ? TEXT_EVENT_MAX : EVENT_MAX;
+    reply_init(&r->reply, q->top_logprobs);
+    fields_init(&r->fields, wire->fields, wire->n_fields, &sink, r);
+}
+
+void reading_done(struct reading *r)
+{
+    reply_done(&r->reply);
+    fields_done(&r->fields);
+    buf_done(&r->word);
+    upstream_text_done(&r->text);
+}
+
+int reading_feed(struct reading *r, struct str bytes, struct err *e)
+{
+    r->bytes += bytes.len;
+    if (r->max_bytes > 0 && r->bytes > r->max_bytes && (!r->events || r->wire->text))
+        return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is too large");
+    if (r->events)
+        return take_events(r, bytes, e);
+    if (!r->wire->text)
+        return take_json(r, bytes, e);
+    buf_add_str(&r->word, bytes);
+    return READING_MORE;
+}
+
+int reading_end(struct reading *r, struct err *e)
+{
+    struct reply *y = &r->reply;
+    int rc = READING_MORE;
+
+    if (!r->events && !r->wire->text && !r->json_complete)
+        return err_set(e, ERR_ENGINE_INVALID, "the engine's answer ends inside its JSON");
+    if (!r->events)
+        rc = r->wire->text ? take_text(r, e) : take_document(r, e);
+    if (rc != READING_MORE)
+        return rc;
+    if (!r->ended && r->all_sent && r->wire->silent_abort) {
+        y->finish = REPLY_ABORT;
+        r->ended = true;
+    }
+    if (!r->ended)
+        return err_set(e, ERR_ENGINE_INVALID, "the engine's answer has no finish reason");
+    if (y->finish == REPLY_BROKEN)
+        return err_set(e, ERR_ENGINE_INVALID, "the engine failed");
+    if (y->finish == REPLY_ABORT && y->status >= 400)
+        return READING_TOLD;
+    reply_settle_versions(y);
+    if (r->wire->complete && r->wire->complete(y, r->req, e) < 0)
+        return -1;
+    if (r->wire->text_end && r->wire->text_end(r->remote, y, r->req, e) < 0)
+        return -1;
+    if (r->wire->text && r->events) {
+        buf_clear(&r->word);
+        upstream_text_write(&r->text, &r->word);
+    }
+    return 0;
+}
+
+bool reading_cut(const struct reading *r)
+{
+    return r->events ? !r->ended : !r->wire->text && !r->json_complete;
+}
+
+/* --- the result --- */
+
+/* As settled. */
+static size_t make_versions(const struct reply *y, struct engine_version *out)
+{
+    for (size_t i = 0; i < y->spans.n; i++) {
+        const struct reply_span *s = &y->spans.at[i];
+
+        out[i] = (struct engine_version){str_of(y->version_text.p + s->text_at, s->text_len),
+                                         (uint32_t)s->start, (uint32_t)s->end};
+    }
+    return y->spans.n;
+}
+
+static enum engine_finish finish_of(const struct reply *y)
+{
+    if (y->finish == REPLY_ABORT)
+        return ENGINE_ABORTED;
+    if (y->finish == REPLY_LENGTH)
+        return ENGINE_LENGTH;
+    return y->stop_text.len > 0 ? ENGINE_STOP_STRING : ENGINE_STOP;
+}
+
+struct engine_result reading_result(struct reading *r, struct engine_version *versions)
+{
+    static const float nothing; /* an empty answer has logprobs, too: none */
+    const struct reply *y = &r->reply;
+    const float *logprobs = y->ids.n > 0 ? y->logprobs.at : &nothing;
+
+    return (struct engine_result){
+        .finish = finish_of(y),
+        .stop_id = (int32_t)y->stop_id,
+        .stop_text = y->stop_text.len ? buf_str(&y->stop_text) : (struct str){0},
+        .ids = {y->ids.at, y->ids.n},
+        .logprobs = r->wire->text && y->logprobs.n == 0 ? NULL : logprobs,
+        .basis = y->basis,
+        .scored = y->scored,
+        .cached_tokens = y->cached,
+        .top = y->n_top ? y->tops.at : NULL,
+        .n_top = y->n_top,
+        .versions = versions,
+        .n_versions = make_versions(y, versions),
+        .experts = y->has_experts ? buf_str(&y->experts) : (struct str){0},
+        .openai_body = r->wire->text ? buf_str(&r->word) : (struct str){0},
+        .prompt_ids = {y->prompt_ids.at, y->prompt_ids.n},
+    };
+}

@@ -1,0 +1,71 @@
+#include "worker/engine/wire/refusal.h"
+
+#include "common/codec/json.h"
+#include "common/codec/utf8.h"
+
+enum { WORDS_MAX = 300 }; /* bytes of what an engine says that are passed on */
+
+static bool mentions(struct str text, const char *what)
+{
+    return str_find(text, str_cstr(what), 0) != SIZE_MAX;
+}
+
+enum engine_failure refusal_of(int64_t status, struct str text, struct err *e)
+{
+    int len = (int)MIN_OF(text.len, (size_t)WORDS_MAX);
+
+    while (len > 0 && (size_t)len < text.len && ((unsigned char)text.p[len] & 0xc0) == 0x80)
+        len--; /* no half of a character */
+
+    if (status == 400 && mentions(text, "Duplicate request ID")) {
+        (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "the engine still has a request of this id");
+        return ENGINE_ASK_ANEW;
+    }
+    if (status == 400 && (mentions(text, "context length") || mentions(text, "context size") ||
+                          mentions(text, "maximum allowed length"))) {
+        (void)err_set(e, ERR_CONTEXT_LENGTH, "engine: %.*s", len, text.p);
+        return ENGINE_BROKE;
+    }
+    if (status == 429) {
+        (void)err_set(e, ERR_OVERLOADED, "engine: %.*s", len, text.p);
+        return ENGINE_SAID_5XX;
+    }
+    /* Keys and paths are between the gateway and the engine; the agent cannot mend them. */
+    if (status == 401 || status == 403 || status == 404 || status == 405 || status == 407) {
+        (void)err_set(e, ERR_ENGINE_INVALID, "the engine refuses the gateway: %d", (int)status);
+        return ENGINE_BROKE;
+    }
+    if (status >= 400 && status < 500) {
+        (void)err_set(e, ERR_ENGINE_REFUSED, "engine: %.*s", len, text.p);
+        e->status = (int)status;
+        return ENGINE_BROKE;
+    }
+    if (status <
+        400) { /* no answer to what was asked, and no redirect is followed with ids in it */
+        (void)err_set(e, ERR_ENGINE_INVALID, "the engine answers with status %d", (int)status);
+        return ENGINE_BROKE;
+    }
+    (void)err_set(e, status == 500 ? ERR_ENGINE_INVALID : ERR_ENGINE_UNAVAILABLE,
+                  "the engine failed: %d", (int)status);
+    return ENGINE_SAID_5XX;
+}
+
+struct str refusal_text(struct arena *a, struct str body)
+{
+    static const char *const names[] = {"message", "detail", "error"};
+    const struct json *v, *inner;
+    struct err e;
+
+    if (json_parse(a, body, &v, &e) < 0)
+        return utf8_valid(body) ? body : STR("(not text)");
+    inner = json_get(v, "error");
+    if (json_is(inner, JSON_OBJECT))
+        v = inner;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct str text = json_string(json_get(v, names[i]));
+
+        if (text.p)
+            return text;
+    }
+    return body;
+}

@@ -1,0 +1,374 @@
+#include "worker/engine/wire/remote.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "common/codec/json.h"
+#include "worker/engine/wire/attempt.h"
+
+enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, INFO_MAX = 4 << 20 };
+
+/* A small call on the side: an abort, a probe, a question for facts, a forwarded request. */
+struct aside {
+    struct remote *remote;
+    struct aside *next, *prev;
+    struct http_call *http;
+    int status;
+    void (*answer)(void *ctx, enum engine_health h); /* probe */
+    bool info;                                       /* question for facts */
+    struct buf text;                                 /* its answer */
+    const struct engine_pass_events *pass;           /* forwarded request */
+    void *ctx;
+};
+
+/* --- the replica --- */
+
+/* Reads the bearer key: the file's text without blanks around it. */
+static int read_key(const char *path, struct buf *line, struct err *e)
+{
+    char text[KEY_MAX];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+    struct str key;
+
+    if (fd >= 0)
+        (void)close(fd);
+    if (n < 0)
+        return err_sys(e, ERR_CONFIG, "engine key file %s", path);
+    key = str_trim(str_of(text, (size_t)n));
+    for (size_t i = 0; i < key.len; i++) {
+        if ((unsigned char)key.p[i] <= ' ' || (unsigned char)key.p[i] >= 0x7f)
+            return err_set(e, ERR_CONFIG, "engine key file %s: not one line of text", path);
+    }
+    if (key.len == 0)
+        return err_set(e, ERR_CONFIG, "engine key file %s: empty", path);
+    buf_clear(line);
+    buf_printf(line, "authorization: Bearer %.*s\r\n", (int)key.len, key.p);
+    return 0;
+}
+
+void remote_reload(void *replica)
+{
+    struct remote *r = replica;
+    struct err e;
+
+    http_client_limits(r->client, r->options->connect_timeout_ms, r->options->max_inflight);
+    if (r->target->key_file && read_key(r->target->key_file, &r->auth, &e) < 0)
+        log_error(NULL, "an engine's key is unchanged", LOG_T("engine", r->target->name),
+                  LOG_T("reason", e.text));
+}
+
+int remote_open(const struct wire *w, struct loop *loop, const struct engine_target *t,
+                const struct engine_options *o, void **ret, struct err *e)
+{
+    struct http_client_options h = {.ca_file = o->ca_file,
+                                    .insecure_tls = o->insecure_tls,
+                                    .connect_timeout_ms = o->connect_timeout_ms,
+                                    .max_idle = o->max_inflight};
+    struct remote *r = mem_zalloc(sizeof(*r));
+
+    *r = (struct remote){.wire = w, .loop = loop, .target = t, .options = o};
+    if (t->key_file && read_key(t->key_file, &r->auth, e) < 0)
+        goto out;
+    if (http_client_new(loop, t->rest, &h, &r->client, e) < 0)
+        goto out;
+    *ret = r;
+    return 0;
+out:
+    buf_done(&r->auth);
+    free(r);
+    return -1;
+}
+
+void remote_close(void *replica)
+{
+    struct remote *r = replica;
+
+    /* aside_cancel takes them off the list, which the analyzer cannot follow. */
+    while (r->aside)
+        aside_cancel(r->aside); /* NOLINT(clang-analyzer-unix.Malloc) */
+    http_client_free(r->client);
+    buf_done(&r->auth);
+    free(r);
+}
+
+const struct engine_options *remote_options(const struct remote *r)
+{
+    return r->options;
+}
+
+unsigned remote_route(const struct remote *r)
+{
+    return r->route;
+}
+
+const struct engine_target *remote_target(const struct remote *r)
+{
+    return r->target;
+}
+
+void remote_take_context(const struct json *v, struct engine_facts *ret)
+{
+    int64_t n = 0;
+
+    if (json_to_i64(v, &n) == 0 && n > 0 && n <= INT32_MAX)
+        ret->context_length = (uint32_t)n;
+}
+
+bool remote_has_v1(const struct remote *r)
+{
+    struct str url = str_cstr(r->target->rest);
+
+    return str_ends(url, STR("/v1")) || str_ends(url, STR("/v1/"));
+}
+
+void remote_rid(struct buf *b, const struct engine_request *q)
+{
+    buf_add_str(b, q->session_id);
+    buf_printf(b, ":%llu.%u.%u.", (unsigned long long)q->call, q->answer, q->attempt);
+}
+
+/* A header value from outside: bytes that could end the line do not get in. */
+static void add_header(struct buf *b, const char *name, struct str value)
+{
+    buf_puts(b, name);
+    for (size_t i = 0; i < value.len; i++) {
+        if ((unsigned char)value.p[i] >= ' ' && value.p[i] != 0x7f)
+            buf_add_c(b, value.p[i]);
+    }
+    buf_puts(b, "\r\n");
+}
+
+void remote_headers(const struct remote *r, struct buf *b, struct str session_id,
+                    struct str content_type, struct str accept)
+{
+    if (content_type.p)
+        add_header(b, "content-type: ", content_type);
+    if (accept.p)
+        add_header(b, "accept: ", accept);
+    if (session_id.p)
+        add_header(b, "x-smg-routing-key: ", session_id);
+    buf_add_str(b, buf_str(&r->auth));
+}
+
+/* --- small calls on the side --- */
+
+static void aside_unlink(struct aside *a)
+{
+    if (a->prev)
+        a->prev->next = a->next;
+    else
+        a->remote->aside = a->next;
+    if (a->next)
+        a->next->prev = a->prev;
+}
+
+void aside_cancel(struct aside *a)
+{
+    http_call_cancel(a->http);
+    aside_unlink(a);
+    buf_done(&a->text);
+    free(a);
+}
+
+static void aside_head(void *ctx, const struct http1_head *h)
+{
+    struct aside *a = ctx;
+
+    a->status = h->status;
+    if (a->pass)
+        a->pass->head(a->ctx, h->status, http1_get(h, STR("content-type")));
+}
+
+static void aside_body(void *ctx, struct str bytes)
+{
+    struct aside *a = ctx;
+
+    if (a->info)
+        buf_add_str(&a->text, str_sub(bytes, 0, INFO_MAX - MIN_OF(a->text.len, (size_t)INFO_MAX)));
+    if (a->pass)
+        a->pass->body(a->ctx, bytes);
+}
+
+static void take_info(struct remote *r, int status, struct str text)
+{
+    struct arena arena = {0};
+    const struct json *v = NULL;
+    struct err e = {0};
+
+    r->informed = status < 500; /* one that has no such path will not have it later */
+    if (status == 200 && json_parse(&arena, text, &v, &e) == 0)
+        r->wire->take_info(v, &r->facts);
+    if (r->facts.context_length > 0 || r->facts.mode != REPLY_UNKNOWN)
+        log_info(NULL, "engine told its settings", LOG_T("engine", r->target->name),
+                 LOG_U("context_length", r->facts.context_length),
+                 LOG_T("stream", r->facts.mode == REPLY_UNKNOWN      ? "unknown"
+                                 : r->facts.mode == REPLY_CUMULATIVE ? "cumulative"
+                                                                     : "incremental"));
+    arena_done(&arena);
+}
+
+static void ask_info(struct remote *r);
+
+/* A probe was answered. What answers well again may have been started otherwise meanwhile. */
+static void note_probe(struct remote *r, bool well)
+{
+    if (well && (r->away || r->probe_failed)) {
+        r->informed = false;
+        r->facts = (struct engine_facts){0};
+    }
+    r->away = !well;
+    r->probe_failed = false;
+}
+
+static void aside_done(void *ctx)
+{
+    struct aside a = *(struct aside *)ctx;
+
+    aside_unlink(ctx);
+    free(ctx);
+    if (a.answer)
+        note_probe(a.remote, a.status < 500);
+    /* Whatever it says short of an error of its own, it is alive. */
+    if (a.answer)
+        a.answer(a.ctx, a.status < 500 ? ENGINE_UP : ENGINE_DOWN);
+    if (a.answer && a.status == 200 && a.remote->wire->info && !a.remote->informed)
+        ask_info(a.remote); /* on the probe's connection */
+    if (a.info)
+        take_info(a.remote, a.status, buf_str(&a.text));
+    buf_done(&a.text);
+    if (a.pass)
+        a.pass->done(a.ctx);
+}
+
+static void aside_failed(void *ctx, const struct err *e, bool began)
+{
+    struct aside a = *(struct aside *)ctx;
+
+    (void)began;
+    aside_unlink(ctx);
+    free(ctx);
+    buf_done(&a.text);
+    if (a.answer && !a.remote->probe_failed) {
+        a.remote->probe_failed = true;
+        log_warn(NULL, "engine probe failed", LOG_T("engine", a.remote->target->name),
+                 LOG_T("why", e->text));
+    }
+    if (a.answer)
+        a.answer(a.ctx, e->kind == ERR_ENGINE_TIMEOUT ? ENGINE_SLOW : ENGINE_DOWN);
+    if (a.pass)
+        a.pass->failed(a.ctx, e);
+}
+
+static const struct http_events aside_events = {aside_head, aside_body, aside_done, aside_failed};
+
+static struct aside *aside_start(struct remote *r, const struct http_request *q,
+                                 const struct aside *like)
+{
+    struct aside *a = mem_alloc(sizeof(*a));
+
+    *a = *like;
+    a->remote = r;
+    a->prev = NULL;
+    a->next = r->aside;
+    if (a->next)
+        a->next->prev = a;
+    r->aside = a;
+    a->http = http_client_start(r->client, q, &aside_events, a);
+    return a;
+}
+
+static void ask_info(struct remote *r)
+{
+    struct http_request h = {.method = "GET", .total_timeout_ms = r->options->health_timeout_ms};
+    struct buf headers = {0};
+
+    for (const struct aside *a = r->aside; a; a = a->next) {
+        if (a->info)
+            return; /* asked, not answered yet */
+    }
+    remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
+    h.path = str_cstr(r->wire->info);
+    h.headers = buf_str(&headers);
+    (void)aside_start(r, &h, &(struct aside){.info = true});
+    buf_done(&headers);
+}
+
+uint32_t remote_context(const void *replica)
+{
+    return ((const struct remote *)replica)->facts.context_length;
+}
+
+void remote_abort(struct remote *r, const struct engine_request *q)
+{
+    struct wire_send s = {0};
+    struct buf rid = {0}, headers = {0};
+    struct http_request h = {.method = "POST", .total_timeout_ms = ABORT_TIMEOUT_MS};
+
+    if (!r->wire->abort)
+        return;
+    remote_rid(&rid, q);
+    r->wire->abort(buf_str(&rid), &s);
+    remote_headers(r, &headers, q->session_id, STR("application/json"), (struct str){0});
+    h.path = str_cstr(s.path);
+    h.headers = buf_str(&headers);
+    h.body = &s.body;
+    (void)aside_start(r, &h, &(struct aside){0});
+    buf_done(&rid);
+    buf_done(&headers);
+}
+
+void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx)
+{
+    struct remote *r = replica;
+    struct http_request h = {.method = "GET", .total_timeout_ms = r->options->health_timeout_ms};
+    struct buf headers = {0};
+
+    remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
+    h.path = str_cstr(r->wire->health);
+    h.headers = buf_str(&headers);
+    (void)aside_start(r, &h, &(struct aside){.answer = answer, .ctx = ctx});
+    buf_done(&headers);
+}
+
+void *remote_pass(void *replica, const struct engine_pass *p,
+                  const struct engine_pass_events *events, void *ctx)
+{
+    struct remote *r = replica;
+    struct http_request h = {.method = p->method,
+                             .body = p->body,
+                             .idle_timeout_ms = r->options->idle_timeout_ms,
+                             .total_timeout_ms = r->options->timeout_ms};
+    struct buf headers = {0}, path = {0};
+    struct aside *a;
+
+    buf_add_str(&path, p->path);
+    if (p->query.len > 0)
+        buf_printf(&path, "?%.*s", (int)p->query.len, p->query.p);
+    remote_headers(r, &headers, p->session_id, p->content_type, p->accept);
+    h.path = buf_str(&path);
+    h.headers = buf_str(&headers);
+    a = aside_start(r, &h, &(struct aside){.pass = events, .ctx = ctx});
+    buf_done(&path);
+    buf_done(&headers);
+    return a;
+}
+
+void remote_pass_cancel(void *passed)
+{
+    aside_cancel(passed);
+}
+
+void remote_pass_pause(void *passed)
+{
+    http_call_pause(((struct aside *)passed)->http);
+}
+
+void remote_pass_resume(void *passed)
+{
+    http_call_resume(((struct aside *)passed)->http);
+}

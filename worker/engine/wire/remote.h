@@ -1,0 +1,145 @@
+/*
+ * struct remote: a replica reached over HTTP, and struct wire: what is particular to one kind of
+ * engine. remote does what sglang, vllm, llamacpp and openai share: sending, reading the answer as
+ * it comes (one JSON document, or an event stream of them), errors, aborts, health. A wire writes
+ * the request and picks the answer's fields. It knows nothing of sessions or other replicas.
+ */
+#ifndef RG_WIRE_REMOTE_H
+#define RG_WIRE_REMOTE_H
+
+#include "common/net/http_client.h"
+#include "worker/engine/adapter.h"
+#include "worker/engine/wire/scoring.h"
+#include "worker/engine/wire/upstream_text.h"
+#include "worker/engine/wire/wire_reply.h"
+
+struct remote;
+
+/* One request as a wire writes it. */
+struct wire_send {
+    const char *path;
+    struct buf body;
+    bool stream;
+};
+
+/* What an engine tells of itself. */
+struct engine_facts {
+    enum reply_mode mode;    /* of its streams */
+    uint32_t context_length; /* 0: not told */
+};
+
+struct wire {
+    const char *kind;
+    const struct field *fields;
+    size_t n_fields;
+    const char *health; /* path of the probe */
+
+    /* Path asked once, when the engine is first seen well, and what its answer says. NULL: none. */
+    const char *info;
+    void (*take_info)(const struct json *info, struct engine_facts *ret);
+
+    /* Fills s; route is what `choose_route` settled on. */
+    void (*write)(const struct remote *r, const struct engine_request *q, struct wire_send *s);
+
+    /* A field's scalar; the end of a document, before its tokens are taken over (or NULL). */
+    void (*scalar)(struct reply *y, int id, const struct json_scan *s, struct str key);
+    void (*end_event)(struct reply *y);
+
+    /* The answer has ended: last look at finish and experts; -1 ERR_ENGINE_INVALID. NULL: none. */
+    int (*complete)(struct reply *y, const struct engine_request *q, struct err *e);
+
+    /* Writes the abort call of a request id, or NULL: closing the connection is enough. */
+    void (*abort)(struct str rid, struct wire_send *s);
+
+    /* Kinds of chat, without fields: one document, a chunk of the stream or the whole answer; *d is
+     * what it brought (the chunk's part in `a`). NULL: none. text_end: nothing more comes. */
+    int (*text)(struct reply *y, struct upstream_text *t, const struct json *doc, bool stream,
+                struct engine_delta *d, struct err *e);
+    int (*text_end)(const struct remote *r, struct reply *y, const struct engine_request *q,
+                    struct err *e);
+
+    /* Writes one call that tells the logprob of one token, and reads its answer: SCORE_*. NULL:
+     * the engine leaves none out. */
+    void (*write_score)(const struct score_ask *ask, struct wire_send *s);
+    int (*read_score)(const struct json *doc, const struct score_ask *ask, float *logprob);
+
+    enum logprob_basis basis; /* what it gives as long as nobody tells otherwise */
+    bool silent_abort;        /* a stream that ends properly without a finish was aborted */
+    unsigned routes;          /* ways to ask, tried in turn when one is not found (404, 405) */
+};
+
+/* Field ids that remote handles for every wire (arrays go to their places in struct reply). */
+enum {
+    FIELD_ID_IDS = 1,
+    FIELD_ID_TRIPLES,     /* logprobs with ids */
+    FIELD_ID_TOPS,        /* triples of one position's alternatives */
+    FIELD_ID_POSITION,    /* mark: alternatives that come are those of another position */
+    FIELD_ID_EXPERTS,     /* base64 */
+    FIELD_ID_PROMPT_ECHO, /* ids of the prompt: counted */
+    FIELD_ID_PROMPT_TOKENS,
+    FIELD_ID_CACHED, /* how many of them the engine had computed before */
+    FIELD_ID_COMPLETION_TOKENS,
+    FIELD_ID_FINISH,
+    FIELD_ID_LOGPROB,  /* of the sampled token, one by one */
+    FIELD_ID_LOGPROBS, /* all of them */
+    FIELD_ID_ENTRIES,  /* marks: a list of entries (entries.h), one of them, its alternatives */
+    FIELD_ID_ENTRY,
+    FIELD_ID_ENTRY_TOPS,
+    FIELD_ID_ERROR, /* "error" itself: a text or the way to the next two */
+    FIELD_ID_ERROR_MESSAGE,
+    FIELD_ID_ERROR_CODE,
+    FIELD_ID_WIRE = 100, /* the wire's own start here */
+};
+
+/* What adapters are made of; `wire` is static. */
+int remote_open(const struct wire *w, struct loop *loop, const struct engine_target *t,
+                const struct engine_options *o, void **ret, struct err *e);
+void remote_reload(void *replica);
+void remote_close(void *replica);
+void *remote_start(void *replica, const struct engine_request *q,
+                   const struct engine_attempt_events *events, void *ctx);
+void remote_cancel(void *attempt);
+void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx);
+uint32_t remote_context(const void *replica);
+void *remote_pass(void *replica, const struct engine_pass *p,
+                  const struct engine_pass_events *events, void *ctx);
+void remote_pass_cancel(void *passed);
+void remote_pass_pause(void *passed);
+void remote_pass_resume(void *passed);
+
+/* For wires. */
+const struct engine_options *remote_options(const struct remote *r);
+unsigned remote_route(const struct remote *r);
+
+const struct engine_target *remote_target(const struct remote *r);
+
+/* Takes a context length that an engine tells, when v is one. */
+void remote_take_context(const struct json *v, struct engine_facts *ret);
+
+/* Whether the address ends in /v1. */
+bool remote_has_v1(const struct remote *r);
+
+/* `<session>:<call>.<answer>.<attempt>.`: ends in '.', so that none is the start of another. */
+void remote_rid(struct buf *b, const struct engine_request *q);
+
+#define REMOTE_ADAPTER(name, kind_text, wire_ptr, ...)                                \
+    static int name##_open(struct loop *loop, const struct engine_target *t,          \
+                           const struct engine_options *o, void **ret, struct err *e) \
+    {                                                                                 \
+        return remote_open(wire_ptr, loop, t, o, ret, e);                             \
+    }                                                                                 \
+    const struct engine_adapter engine_##name = {.kind = kind_text,                   \
+                                                 .open = name##_open,                 \
+                                                 .reload = remote_reload,             \
+                                                 .close = remote_close,               \
+                                                 .start = remote_start,               \
+                                                 .cancel = remote_cancel,             \
+                                                 .probe = remote_probe,               \
+                                                 .context = remote_context,           \
+                                                 .pass = remote_pass,                 \
+                                                 .pass_cancel = remote_pass_cancel,   \
+                                                 .pass_pause = remote_pass_pause,     \
+                                                 .pass_resume = remote_pass_resume,   \
+                                                 __VA_ARGS__}
+
+#endif

@@ -1,0 +1,222 @@
+#include "worker/engine/wire/scoring.h"
+
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "worker/engine/wire/attempt.h"
+
+enum {
+    WIDE = 1024,           /* alternatives that nearly always hold what was sampled */
+    ANSWER_MAX = 64 << 20, /* bytes, with a whole vocabulary of them */
+};
+
+/* Ways to ask for one token, in turn. */
+enum scoring_step {
+    ASK_ITSELF, /* the token is forced */
+    ASK_BESIDE, /* one that ends the text is: the token itself ends inside a character */
+    ASK_ALL,    /* the same, with the whole vocabulary told */
+    STEPS,
+};
+
+struct scoring {
+    struct remote *remote;
+    const struct engine_request *req;
+    struct reply *reply;
+    void (*done)(void *ctx, const struct err *e);
+    void *ctx;
+    struct token_vec ids; /* prompt and answer */
+    size_t next;          /* of reply->lacks */
+    enum scoring_step step;
+    struct score_ask ask;
+    struct http_call *http;
+    int status;
+    struct buf text;
+};
+
+static void scoring_free(struct scoring *s)
+{
+    vec_done(&s->ids);
+    buf_done(&s->text);
+    free(s);
+}
+
+void scoring_cancel(struct scoring *s)
+{
+    if (!s)
+        return;
+    if (s->http)
+        http_call_cancel(s->http);
+    scoring_free(s);
+}
+
+static void end(struct scoring *s, const struct err *e)
+{
+    void (*done)(void *ctx, const struct err *e) = s->done;
+    void *ctx = s->ctx;
+
+    scoring_free(s);
+    done(ctx, e);
+}
+
+static void give_up(struct scoring *s)
+{
+    struct err e = {0};
+
+    (void)err_set(&e, ERR_ENGINE_INVALID,
+                  "the engine told no logprob for token %u, id %d, and cannot be asked for it",
+                  s->reply->lacks.at[s->next].at, s->ask.id);
+    end(s, &e);
+}
+
+/* What the step forces and how much it wants told; false when it cannot be taken. */
+static bool settle_step(struct scoring *s)
+{
+    const struct engine_options *opt = s->remote->options;
+    struct score_ask *ask = &s->ask;
+
+    ask->vocab_size = opt->vocab_size;
+    ask->force = ask->id;
+    ask->n_probs = ask->raw ? 1 : WIDE;
+    if (s->step == ASK_ITSELF)
+        return true;
+    ask->force = opt->n_stop_ids > 0 ? opt->stop_ids[0] : -1;
+    ask->n_probs = s->step == ASK_BESIDE ? WIDE : opt->vocab_size;
+    return ask->force >= 0 && ask->n_probs > 0;
+}
+
+static const struct http_events http_events;
+
+static void send_ask(struct scoring *s)
+{
+    struct remote *r = s->remote;
+    struct wire_send send = {0};
+    struct buf headers = {0};
+    struct http_request h = {.method = "POST",
+                             .total_timeout_ms = r->options->timeout_ms,
+                             .idle_timeout_ms = r->options->idle_timeout_ms};
+
+    r->wire->write_score(&s->ask, &send);
+    remote_headers(r, &headers, s->req->session_id, STR("application/json"),
+                   STR("application/json"));
+    h.path = str_cstr(send.path);
+    h.headers = buf_str(&headers);
+    h.body = &send.body;
+    s->status = 0;
+    buf_clear(&s->text);
+    s->http = http_client_start(r->client, &h, &http_events, s);
+    buf_done(&headers);
+}
+
+/* The next question about the token at hand; what cannot be asked is passed over. */
+static void ask(struct scoring *s)
+{
+    while (s->step < STEPS && !settle_step(s))
+        s->step++;
+    if (s->step == STEPS)
+        give_up(s);
+    else
+        send_ask(s);
+}
+
+static void begin_token(struct scoring *s)
+{
+    const struct reply_lack *lack = &s->reply->lacks.at[s->next];
+
+    s->step = lack->inside ? ASK_BESIDE : ASK_ITSELF;
+    s->ask.prompt = (struct token_span){s->ids.at, s->req->prompt.n + lack->at};
+    s->ask.id = s->reply->ids.at[lack->at];
+}
+
+static int read_answer(struct scoring *s, float *logprob)
+{
+    struct arena arena = {0};
+    struct err e = {0};
+    const struct json *doc = NULL;
+    int rc = SCORE_NONE;
+
+    if (json_parse(&arena, buf_str(&s->text), &doc, &e) == 0)
+        rc = s->remote->wire->read_score(doc, &s->ask, logprob);
+    arena_done(&arena);
+    return rc;
+}
+
+static void on_head(void *ctx, const struct http1_head *h)
+{
+    ((struct scoring *)ctx)->status = h->status;
+}
+
+static void on_body(void *ctx, struct str bytes)
+{
+    struct scoring *s = ctx;
+
+    buf_add_str(&s->text, str_sub(bytes, 0, ANSWER_MAX - MIN_OF(s->text.len, (size_t)ANSWER_MAX)));
+}
+
+static void on_done(void *ctx)
+{
+    struct scoring *s = ctx;
+    float logprob = 0;
+    int rc;
+
+    s->http = NULL;
+    if (s->status != 200) {
+        log_warn(NULL, "an engine refuses to score a token",
+                 LOG_T("engine", s->remote->target->name), LOG_I("status", s->status),
+                 LOG_S("text", str_sub(buf_str(&s->text), 0, 300)));
+        give_up(s);
+        return;
+    }
+    rc = read_answer(s, &logprob);
+    if (rc == SCORE_NONE) {
+        give_up(s);
+        return;
+    }
+    if (rc == SCORE_WIDER) {
+        s->step++;
+        ask(s);
+        return;
+    }
+    s->reply->logprobs.at[s->reply->lacks.at[s->next].at] = logprob;
+    s->reply->scored++;
+    if (++s->next == s->reply->lacks.n) {
+        end(s, NULL);
+        return;
+    }
+    begin_token(s);
+    ask(s);
+}
+
+static void on_failed(void *ctx, const struct err *e, bool began)
+{
+    struct scoring *s = ctx;
+
+    (void)began;
+    s->http = NULL;
+    end(s, e);
+}
+
+static const struct http_events http_events = {on_head, on_body, on_done, on_failed};
+
+struct scoring *scoring_new(struct remote *r, const struct engine_request *q, struct reply *y,
+                            void (*done)(void *ctx, const struct err *e), void *ctx)
+{
+    struct scoring *s = mem_zalloc(sizeof(*s));
+
+    *s = (struct scoring){.remote = r, .req = q, .reply = y, .done = done, .ctx = ctx};
+    vec_reserve(&s->ids, q->prompt.n + y->ids.n);
+    for (size_t i = 0; i < q->prompt.n; i++)
+        *vec_push(&s->ids) = q->prompt.at[i];
+    for (size_t i = 0; i < y->ids.n; i++)
+        *vec_push(&s->ids) = y->ids.at[i];
+    s->ask.sampling = &q->sampling;
+    s->ask.raw = y->basis == BASIS_RAW || sampling_changes_nothing(&q->sampling);
+    return s;
+}
+
+void scoring_begin(struct scoring *s)
+{
+    begin_token(s);
+    ask(s);
+}

@@ -1,0 +1,43 @@
+/*
+ * struct scoring: asks an engine for the logprobs that its answer left out (reply.lacks), token by
+ * token in order, each by a call whose prompt the engine has in its cache. It ends when all are
+ * known, or says which one cannot be had. Owned by the attempt whose answer it completes.
+ */
+#ifndef RG_WIRE_SCORING_H
+#define RG_WIRE_SCORING_H
+
+#include "worker/engine/engine.h"
+
+struct reply;
+struct remote;
+struct scoring;
+
+/* One question: what is the logprob of `id` behind `prompt`? */
+struct score_ask {
+    struct token_span prompt;
+    int32_t id;
+    int32_t force;    /* the token that the engine is made to sample instead */
+    uint32_t n_probs; /* alternatives to be told */
+    bool raw;         /* wanted is the softmax of the logits alone, else what was sampled from */
+    const struct sampling *sampling;
+    uint32_t vocab_size; /* 0: unknown */
+};
+
+enum {
+    SCORE_FOUND,
+    SCORE_WIDER, /* not told by this answer; a further question may */
+    SCORE_NONE,  /* cannot be told */
+};
+
+/* r, q and y outlive it. */
+struct scoring *scoring_new(struct remote *r, const struct engine_request *q, struct reply *y,
+                            void (*done)(void *ctx, const struct err *e), void *ctx);
+
+/* Asks. `done` is called once, with NULL or with what failed, perhaps at once; the scoring is gone
+ * then. */
+void scoring_begin(struct scoring *s);
+
+/* Ends it without a callback. NULL is fine. */
+void scoring_cancel(struct scoring *s);
+
+#endif

@@ -1,0 +1,227 @@
+/* Kind `sglang`: POST /generate, ids in, ids and logprobs out. */
+#include "common/base/vec.h"
+#include "worker/engine/wire/remote.h"
+#include "worker/engine/wire/wire_write.h"
+
+enum {
+    FINISH_MATCHED = FIELD_ID_WIRE,
+    FINISH_MESSAGE,
+    FINISH_STATUS,
+    VERSION,
+    SPAN_VERSION,
+    SPAN_START,
+    SPAN_END,
+};
+
+static const struct field fields[] = {
+    FIELD("output_ids", FIELD_INTS, FIELD_ID_IDS),
+    FIELD("meta_info.output_token_logprobs", FIELD_TRIPLES, FIELD_ID_TRIPLES),
+    FIELD("meta_info.output_top_logprobs[]", FIELD_TRIPLES, FIELD_ID_TOPS),
+    FIELD("meta_info.routed_experts", FIELD_BASE64, FIELD_ID_EXPERTS),
+    FIELD("meta_info.prompt_tokens", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS),
+    FIELD("meta_info.cached_tokens", FIELD_SCALAR, FIELD_ID_CACHED),
+    FIELD("meta_info.completion_tokens", FIELD_SCALAR, FIELD_ID_COMPLETION_TOKENS),
+    FIELD("meta_info.finish_reason", FIELD_SCALAR, FIELD_ID_FINISH),
+    FIELD("meta_info.finish_reason.type", FIELD_SCALAR, FIELD_ID_FINISH),
+    FIELD("meta_info.finish_reason.matched", FIELD_SCALAR, FINISH_MATCHED),
+    FIELD("meta_info.finish_reason.message", FIELD_SCALAR, FINISH_MESSAGE),
+    FIELD("meta_info.finish_reason.status_code", FIELD_SCALAR, FINISH_STATUS),
+    FIELD("meta_info.weight_version", FIELD_SCALAR, VERSION),
+    FIELD("meta_info.weight_versions[].version", FIELD_SCALAR, SPAN_VERSION),
+    FIELD("meta_info.weight_versions[].start", FIELD_SCALAR, SPAN_START),
+    FIELD("meta_info.weight_versions[].end", FIELD_SCALAR, SPAN_END),
+    FIELD("error", FIELD_SCALAR, FIELD_ID_ERROR),
+    FIELD("error.message", FIELD_SCALAR, FIELD_ID_ERROR_MESSAGE),
+    FIELD("error.code", FIELD_SCALAR, FIELD_ID_ERROR_CODE),
+};
+
+/* Only names that the server knows: an unknown one is an internal error there. */
+static void write_sampling(struct json_out *o, const struct engine_request *q,
+                           const struct engine_options *opt)
+{
+    const struct sampling *s = &q->sampling;
+    const struct json *schema = sampling_schema(s);
+    struct str regex = wire_grammar(s, "regex"), ebnf = wire_grammar(s, "ebnf");
+    struct str tag = wire_grammar(s, "structural_tag");
+
+    json_out_key(o, "sampling_params");
+    json_out_obj(o);
+    json_out_key(o, "max_new_tokens");
+    json_out_i64(o, s->max_tokens);
+    wire_sampling(o, s);
+    json_out_key(o, "top_k");
+    json_out_i64(o, s->top_k > 0 ? s->top_k : -1);
+    json_out_key(o, "repetition_penalty");
+    json_out_double(o, s->repetition_penalty);
+    json_out_key(o, "skip_special_tokens");
+    json_out_bool(o, false);
+    wire_stops(o, "stop", s);
+    wire_stop_ids(o, "stop_token_ids", q, opt);
+    if (s->has_seed) {
+        json_out_key(o, "sampling_seed");
+        json_out_i64(o, s->seed);
+    }
+    if (s->logit_bias) {
+        json_out_key(o, "logit_bias");
+        json_out_value(o, s->logit_bias);
+    }
+    if (schema) {
+        struct buf text = {0};
+
+        json_write(&text, schema);
+        json_out_key(o, "json_schema");
+        json_out_str(o, buf_str(&text));
+        buf_done(&text);
+    } else if (regex.p) {
+        json_out_key(o, "regex");
+        json_out_str(o, regex);
+    } else if (ebnf.p) {
+        json_out_key(o, "ebnf");
+        json_out_str(o, ebnf);
+    } else if (tag.p) {
+        json_out_key(o, "structural_tag");
+        json_out_str(o, tag);
+    }
+    json_out_end_obj(o);
+}
+
+static void write_request(const struct remote *r, const struct engine_request *q,
+                          struct wire_send *send)
+{
+    const struct engine_options *opt = remote_options(r);
+    struct json_out o = json_out_to(&send->body);
+    struct buf rid = {0};
+
+    send->path = "/generate";
+    remote_rid(&rid, q);
+    json_out_obj(&o);
+    json_out_key(&o, "rid");
+    json_out_str(&o, buf_str(&rid));
+    json_out_key(&o, "input_ids");
+    wire_ids(&o, q->prompt);
+    write_sampling(&o, q, opt);
+    json_out_key(&o, "return_logprob");
+    json_out_bool(&o, true);
+    json_out_key(&o, "logprob_start_len");
+    json_out_i64(&o, -1);
+    json_out_key(&o, "top_logprobs_num");
+    json_out_i64(&o, q->top_logprobs);
+    json_out_key(&o, "return_text_in_logprobs");
+    json_out_bool(&o, false);
+    json_out_key(&o, "stream");
+    json_out_bool(&o, send->stream);
+    if (opt->routed_experts) {
+        json_out_key(&o, "return_routed_experts");
+        json_out_bool(&o, true);
+        json_out_key(&o, "routed_experts_start_len");
+        json_out_i64(&o, q->experts_from);
+    }
+    json_out_end_obj(&o);
+    buf_done(&rid);
+}
+
+/* The last span's member; keys of one span come in any order, so the first opens it. */
+static void take_span(struct reply *y, int id, const struct json_scan *s)
+{
+    struct reply_span *last = y->spans.n ? &vec_last(&y->spans) : NULL;
+    bool open =
+        last && ((id == SPAN_VERSION && last->text_len == SIZE_MAX) ||
+                 (id == SPAN_START && last->start < 0) || (id == SPAN_END && last->end < 0));
+
+    if (!open) {
+        last = vec_push(&y->spans);
+        *last = (struct reply_span){.text_len = SIZE_MAX, .start = -1, .end = -1};
+    }
+    if (id == SPAN_START) {
+        last->start = reply_int(s);
+    } else if (id == SPAN_END) {
+        last->end = reply_int(s);
+    } else {
+        last->text_at = y->version_text.len;
+        last->text_len = s->text.len;
+        buf_add_str(&y->version_text, s->text);
+    }
+}
+
+static void take_scalar(struct reply *y, int id, const struct json_scan *s, struct str key)
+{
+    (void)key;
+    switch (id) {
+    case FINISH_MATCHED:
+        y->stop_id = reply_int(s);
+        if (s->token == JSON_TOKEN_STRING)
+            reply_text(&y->stop_text, s);
+        break;
+    case FINISH_MESSAGE:
+        reply_text(&y->message, s);
+        break;
+    case FINISH_STATUS:
+        y->status = reply_int(s);
+        break;
+    case VERSION:
+        reply_text(&y->version, s);
+        break;
+    default:
+        take_span(y, id, s);
+    }
+}
+
+static int complete(struct reply *y, const struct engine_request *q, struct err *e)
+{
+    (void)q;
+    if (y->finish == REPLY_STOP && str_eq_c(buf_str(&y->stop_text), "NaN happened"))
+        return err_set(e, ERR_ENGINE_INVALID, "the engine's logits were NaN");
+    for (size_t i = 0; i < y->spans.n; i++) {
+        if (y->spans.at[i].start < 0 || y->spans.at[i].end < 0 ||
+            y->spans.at[i].text_len == SIZE_MAX)
+            return err_set(e, ERR_ENGINE_INVALID,
+                           "the engine's weight version spans are unfinished");
+    }
+    return 0;
+}
+
+static void write_abort(struct str rid, struct wire_send *s)
+{
+    struct json_out o = json_out_to(&s->body);
+
+    s->path = "/abort_request";
+    json_out_obj(&o);
+    json_out_key(&o, "rid");
+    json_out_str(&o, rid);
+    json_out_end_obj(&o);
+}
+
+/* Newer servers say incremental_streaming_output, older ones stream_output; max_model_len is what
+ * the model can take, context_length what the server was started with. */
+static void take_info(const struct json *info, struct engine_facts *ret)
+{
+    const struct json *incremental = json_get(info, "incremental_streaming_output");
+    const struct json *old = json_get(info, "stream_output");
+
+    if (json_is_true(incremental) || json_is_true(old))
+        ret->mode = REPLY_INCREMENTAL;
+    else if (json_is(incremental, JSON_BOOL) || json_is(old, JSON_BOOL))
+        ret->mode = REPLY_CUMULATIVE;
+    remote_take_context(json_get(info, "max_model_len"), ret);
+    remote_take_context(json_get(info, "context_length"), ret);
+}
+
+static const struct wire wire = {
+    .kind = "sglang",
+    .fields = fields,
+    .n_fields = ARRAY_LEN(fields),
+    .health = "/health",
+    .info = "/server_info",
+    .take_info = take_info,
+    .write = write_request,
+    .scalar = take_scalar,
+    .complete = complete,
+    .abort = write_abort,
+    .basis = BASIS_TEMPERATURE,
+    .routes = 1,
+};
+
+REMOTE_ADAPTER(sglang, "sglang", &wire,
+               .reads = "GET /health, GET /ping, GET /model_info, GET /get_model_info, "
+                        "GET /get_weight_version, GET /weight_version, POST /tokenize, "
+                        "POST /v1/tokenize, POST /detokenize, POST /v1/detokenize");

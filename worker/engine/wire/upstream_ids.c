@@ -1,0 +1,165 @@
+#include "worker/engine/wire/upstream_ids.h"
+
+#include <math.h>
+
+#include "common/base/vec.h"
+
+static int invalid(struct err *e, const char *what)
+{
+    return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
+}
+
+static int64_t int_of(const struct json *v)
+{
+    int64_t n;
+
+    return json_to_i64(v, &n) == 0 ? n : -1;
+}
+
+static float float_of(const struct json *v)
+{
+    double d;
+
+    return json_to_double(v, &d) == 0 ? (float)d : NAN;
+}
+
+static int add_id(struct json_ints *to, const struct json *v, struct err *e)
+{
+    int64_t id = int_of(v);
+
+    if (id < 0 || id > INT32_MAX)
+        return invalid(e, "a token id is no such number");
+    *vec_push(to) = (int32_t)id;
+    return 0;
+}
+
+static int add_ids(struct json_ints *to, const struct json *list, struct err *e)
+{
+    for (size_t i = 0; json_at(list, i); i++) {
+        if (add_id(to, json_at(list, i), e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The prompt: told once, or with every chunk. */
+static int take_prompt(struct reply *y, const struct json *list, struct err *e)
+{
+    if (!json_is(list, JSON_ARRAY))
+        return 0;
+    vec_clear(&y->prompt_ids);
+    return add_ids(&y->prompt_ids, list, e);
+}
+
+/* Whether the list starts with all triples that are known: then it tells everything so far. */
+static bool repeats(const struct reply *y, const struct json *list)
+{
+    for (size_t i = 0; i < y->ids.n; i++) {
+        if (int_of(json_at(json_at(list, i), 1)) != y->ids.at[i])
+            return false;
+    }
+    return true;
+}
+
+/* [[logprob, id, ...], ...]: all so far, or what is new; the count tells which. */
+static int take_triples(struct reply *y, const struct json *list, int64_t total, struct err *e)
+{
+    bool all = total == (int64_t)list->n ||
+               (total != (int64_t)(list->n + y->ids.n) && list->n >= y->ids.n && repeats(y, list));
+
+    if (all && !repeats(y, list))
+        return invalid(e, "tokens that it had sent are others now");
+    for (size_t i = all ? y->ids.n : 0; i < list->n; i++) {
+        if (add_id(&y->ids, json_at(&list->items[i], 1), e) < 0)
+            return -1;
+        *vec_push(&y->logprobs) = float_of(json_at(&list->items[i], 0));
+    }
+    return 0;
+}
+
+static void take_spans(struct reply *y, const struct json *list)
+{
+    vec_clear(&y->spans);
+    buf_clear(&y->version_text);
+    for (size_t i = 0; json_at(list, i); i++) {
+        const struct json *v = json_at(list, i);
+        struct str text = json_text(json_get(v, "version"));
+
+        *vec_push(&y->spans) =
+            (struct reply_span){y->version_text.len, text.len, int_of(json_get(v, "start")),
+                                int_of(json_get(v, "end"))};
+        buf_add_str(&y->version_text, text);
+    }
+}
+
+static void take_version(struct reply *y, const struct json *from)
+{
+    struct str version = json_text(json_get(from, "weight_version"));
+    const struct json *spans = json_get(from, "weight_versions");
+
+    if (version.p) {
+        buf_clear(&y->version);
+        buf_add_str(&y->version, version);
+    }
+    if (json_is(spans, JSON_ARRAY))
+        take_spans(y, spans);
+}
+
+static int take_choice(struct reply *y, const struct json *choice, struct err *e)
+{
+    const struct json *meta = json_get(choice, "meta_info");
+    const struct json *triples = json_get(meta, "output_token_logprobs");
+    const struct json *content = json_get(json_get(choice, "logprobs"), "content");
+
+    take_version(y, meta);
+    if (take_prompt(y, json_get(choice, "prompt_token_ids"), e) < 0 ||
+        take_prompt(y, json_get(meta, "prompt_token_ids"), e) < 0)
+        return -1;
+    for (size_t i = 0; json_at(content, i); i++)
+        *vec_push(&y->event.logprobs) = float_of(json_get(json_at(content, i), "logprob"));
+    if (json_is(triples, JSON_ARRAY))
+        return take_triples(y, triples, int_of(json_get(meta, "completion_tokens")), e);
+    return add_ids(&y->ids, json_get(choice, "token_ids"), e);
+}
+
+int upstream_ids_take(struct reply *y, const struct json *doc, struct err *e)
+{
+    const struct json *usage = json_get(doc, "usage");
+
+    if (json_is(usage, JSON_OBJECT)) {
+        y->event.prompt_tokens = int_of(json_get(usage, "prompt_tokens"));
+        y->event.completion_tokens = int_of(json_get(usage, "completion_tokens"));
+    }
+    take_version(y, json_get(doc, "metadata"));
+    if (take_prompt(y, json_get(doc, "prompt_token_ids"), e) < 0)
+        return -1;
+    return take_choice(y, json_at(json_get(doc, "choices"), 0), e);
+}
+
+int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struct err *e)
+{
+    const struct reply_event *v = &y->event;
+
+    if (asked_ids && (y->ids.n == 0 || y->prompt_ids.n == 0))
+        return invalid(e, "it has no token ids");
+    if (y->ids.n == 0)
+        return 0;
+    if (y->logprobs.n == 0 && v->logprobs.n > 0) {
+        for (size_t i = 0; i < v->logprobs.n; i++)
+            *vec_push(&y->logprobs) = v->logprobs.at[i];
+    }
+    if (y->logprobs.n == 0 && asked_logprobs)
+        return invalid(e, "it has no logprobs");
+    if (y->logprobs.n > 0 && y->logprobs.n != y->ids.n)
+        return invalid(e, "the numbers of tokens and logprobs differ");
+    for (size_t i = 0; i < y->logprobs.n; i++) {
+        if (isnan(y->logprobs.at[i]))
+            return invalid(e, "a logprob is null");
+    }
+    if (v->completion_tokens >= 0 && v->completion_tokens != (int64_t)y->ids.n)
+        return invalid(e, "its token count is not the number of its tokens");
+    if (v->prompt_tokens >= 0 && y->prompt_ids.n > 0 &&
+        v->prompt_tokens != (int64_t)y->prompt_ids.n)
+        return invalid(e, "its prompt's count is not the number of its ids");
+    return 0;
+}

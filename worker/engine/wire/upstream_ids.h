@@ -1,0 +1,19 @@
+/*
+ * Token ids, logprobs and weight versions that come back from an upstream chat API, where it gives
+ * them: vLLM's prompt_token_ids and token_ids (return_token_ids), SGLang's meta_info
+ * (return_meta_info) and prompt_token_ids. Read off parsed documents into a struct reply. Pure.
+ */
+#ifndef RG_WIRE_UPSTREAM_IDS_H
+#define RG_WIRE_UPSTREAM_IDS_H
+
+#include "worker/engine/wire/wire_reply.h"
+
+/* Takes what a chunk or the whole answer tells. -1 ERR_ENGINE_INVALID when it is misshapen. */
+int upstream_ids_take(struct reply *y, const struct json *doc, struct err *e);
+
+/* No more comes: counts are checked. y->ids is empty when no ids were told; y->logprobs then, and
+ * when none came, too. -1 ERR_ENGINE_INVALID says what does not fit, or what was asked for and is
+ * missing. */
+int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struct err *e);
+
+#endif

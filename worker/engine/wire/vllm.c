@@ -1,0 +1,268 @@
+/*
+ * Kind `vllm`: POST /inference/v1/generate (route 0) or, where that is missing, POST
+ * /v1/completions with token ids (route 1). Answers of both routes differ in names only, so one
+ * table reads them.
+ */
+#include "common/base/log.h"
+#include "common/base/vec.h"
+#include "worker/engine/wire/npy.h"
+#include "worker/engine/wire/remote.h"
+#include "worker/engine/wire/wire_write.h"
+
+enum { ROUTE_GENERATE, ROUTE_COMPLETIONS, ROUTES };
+
+enum {
+    STOP_REASON = FIELD_ID_WIRE,
+    TOKEN_NAME,  /* "token_id:7" */
+    TOP_LOGPROB, /* generate: of an alternative; its name comes before or after it */
+    TOP_NAME,
+    TOP_NAMED, /* completions: {"token_id:7": -0.1} */
+};
+
+static const struct field fields[] = {
+    FIELD("choices[].token_ids", FIELD_INTS, FIELD_ID_IDS),
+    FIELD("choices[].prompt_token_ids", FIELD_INTS, FIELD_ID_PROMPT_ECHO),
+    FIELD("choices[].finish_reason", FIELD_SCALAR, FIELD_ID_FINISH),
+    FIELD("choices[].stop_reason", FIELD_SCALAR, STOP_REASON),
+    FIELD("choices[].routed_experts", FIELD_BASE64, FIELD_ID_EXPERTS),
+    FIELD("choices[].logprobs.content[]", FIELD_MARK, FIELD_ID_POSITION),
+    FIELD("choices[].logprobs.content[].logprob", FIELD_SCALAR, FIELD_ID_LOGPROB),
+    FIELD("choices[].logprobs.content[].token", FIELD_SCALAR, TOKEN_NAME),
+    FIELD("choices[].logprobs.content[].top_logprobs[].logprob", FIELD_SCALAR, TOP_LOGPROB),
+    FIELD("choices[].logprobs.content[].top_logprobs[].token", FIELD_SCALAR, TOP_NAME),
+    FIELD("choices[].logprobs.token_logprobs", FIELD_FLOATS, FIELD_ID_LOGPROBS),
+    FIELD("choices[].logprobs.tokens[]", FIELD_SCALAR, TOKEN_NAME),
+    FIELD("choices[].logprobs.top_logprobs[]", FIELD_MARK, FIELD_ID_POSITION),
+    FIELD("choices[].logprobs.top_logprobs[].*", FIELD_SCALAR, TOP_NAMED),
+    FIELD("usage.completion_tokens", FIELD_SCALAR, FIELD_ID_COMPLETION_TOKENS),
+    FIELD("usage.prompt_tokens_details.cached_tokens", FIELD_SCALAR, FIELD_ID_CACHED),
+    FIELD("usage.prompt_tokens", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS),
+    FIELD("error", FIELD_SCALAR, FIELD_ID_ERROR),
+    FIELD("error.message", FIELD_SCALAR, FIELD_ID_ERROR_MESSAGE),
+    FIELD("error.code", FIELD_SCALAR, FIELD_ID_ERROR_CODE),
+};
+
+/* --- asking --- */
+
+/* A server that knows of thoughts applies a grammar only behind them; one that does not applies it
+ * at once. The grammar for the former does for both. */
+static void write_grammar(struct json_out *o, const struct sampling *s)
+{
+    static const char *const keys[][2] = {
+        {"regex", "regex"}, {"ebnf", "grammar"}, {"structural_tag", "structural_tag"}};
+    const struct json *schema = sampling_schema(s);
+    struct str behind = json_string(json_get(s->grammar, "behind_thought"));
+
+    if (!s->grammar)
+        return;
+    json_out_key(o, "structured_outputs");
+    json_out_obj(o);
+    if (schema) {
+        json_out_key(o, "json");
+        json_out_value(o, schema);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        struct str text = wire_grammar(s, keys[i][0]);
+
+        if (!text.p)
+            continue;
+        json_out_key(o, keys[i][1]);
+        json_out_str(o, behind.p ? behind : text);
+    }
+    json_out_end_obj(o);
+}
+
+static void write_sampling(struct json_out *o, const struct engine_request *q,
+                           const struct engine_options *opt)
+{
+    const struct sampling *s = &q->sampling;
+
+    json_out_key(o, "max_tokens");
+    json_out_i64(o, s->max_tokens);
+    wire_sampling(o, s);
+    json_out_key(o, "top_k");
+    json_out_i64(o, s->top_k > 0 ? s->top_k : 0);
+    json_out_key(o, "repetition_penalty");
+    json_out_double(o, s->repetition_penalty);
+    json_out_key(o, "logprobs");
+    json_out_i64(o, q->top_logprobs);
+    wire_stops(o, "stop", s);
+    wire_stop_ids(o, "stop_token_ids", q, opt);
+    if (s->has_seed) {
+        json_out_key(o, "seed");
+        json_out_i64(o, s->seed);
+    }
+    if (s->logit_bias) {
+        json_out_key(o, "logit_bias");
+        json_out_value(o, s->logit_bias);
+    }
+    write_grammar(o, s);
+}
+
+static void write_generate(struct json_out *o, const struct engine_request *q,
+                           const struct engine_options *opt)
+{
+    struct buf rid = {0};
+
+    remote_rid(&rid, q);
+    json_out_key(o, "request_id");
+    json_out_str(o, buf_str(&rid));
+    json_out_key(o, "token_ids");
+    wire_ids(o, q->prompt);
+    json_out_key(o, "sampling_params");
+    json_out_obj(o);
+    write_sampling(o, q, opt);
+    /* Without text there are no stop strings. */
+    json_out_key(o, "detokenize");
+    json_out_bool(o, q->sampling.stop != NULL);
+    if (opt->routed_experts && q->experts_from > 0) {
+        json_out_key(o, "routed_experts_prompt_start");
+        json_out_i64(o, q->experts_from);
+    }
+    json_out_end_obj(o);
+    buf_done(&rid);
+}
+
+static void write_completions(struct json_out *o, const struct engine_request *q,
+                              const struct engine_options *opt)
+{
+    json_out_key(o, "prompt");
+    wire_ids(o, q->prompt);
+    write_sampling(o, q, opt);
+    json_out_key(o, "return_token_ids");
+    json_out_bool(o, true);
+    json_out_key(o, "return_tokens_as_token_ids");
+    json_out_bool(o, true);
+    json_out_key(o, "skip_special_tokens");
+    json_out_bool(o, false);
+}
+
+/* The default server's logprobs are taken before temperature; nothing in its answers tells. */
+static void warn_of_raw_logprobs(const struct engine_request *q)
+{
+    static bool warned;
+
+    if (warned || (q->sampling.temperature > 0.999 && q->sampling.temperature < 1.001))
+        return;
+    warned = true;
+    log_warn(NULL, "vllm: logprobs are those of temperature 1 unless the server runs with "
+                   "--logprobs-mode processed_logprobs");
+}
+
+static void write_request(const struct remote *r, const struct engine_request *q,
+                          struct wire_send *send)
+{
+    struct json_out o = json_out_to(&send->body);
+
+    warn_of_raw_logprobs(q);
+    json_out_obj(&o);
+    if (remote_route(r) == ROUTE_GENERATE) {
+        send->path = "/inference/v1/generate";
+        write_generate(&o, q, remote_options(r));
+    } else {
+        send->path = "/v1/completions";
+        write_completions(&o, q, remote_options(r));
+    }
+    json_out_key(&o, "stream");
+    json_out_bool(&o, send->stream);
+    json_out_end_obj(&o);
+}
+
+/* --- reading --- */
+
+/* The id in "token_id:7", or -1. */
+static int32_t id_of(struct str name)
+{
+    uint64_t id;
+
+    if (!str_starts(name, STR("token_id:")) ||
+        str_to_u64(str_sub(name, 9, name.len), INT32_MAX, &id) < 0)
+        return -1;
+    return (int32_t)id;
+}
+
+/* Alternatives: the name of one and its logprob come in any order. The server sends the sampled
+ * token besides when it is none of the best: the last is cut off then. */
+static void take_top(struct reply *y, const struct json_scan *s, bool name)
+{
+    struct reply_event *v = &y->event;
+
+    if (name)
+        *vec_push(&v->top_ids) = id_of(s->text);
+    else
+        *vec_push(&v->top_logprobs) = reply_float(s);
+}
+
+static void take_named(struct reply *y, const struct json_scan *s, struct str key)
+{
+    struct reply_event *v = &y->event;
+
+    *vec_push(&v->top_ids) = id_of(key);
+    *vec_push(&v->top_logprobs) = reply_float(s);
+}
+
+static void take_scalar(struct reply *y, int id, const struct json_scan *s, struct str key)
+{
+    struct reply_event *v = &y->event;
+
+    switch (id) {
+    case STOP_REASON:
+        if (s->token == JSON_TOKEN_STRING)
+            reply_text(&y->stop_text, s);
+        else
+            y->stop_id = reply_int(s);
+        break;
+    case TOKEN_NAME:
+        *vec_push(&v->logprob_ids) = id_of(s->text);
+        break;
+    case TOP_NAMED:
+        take_named(y, s, key);
+        break;
+    default:
+        take_top(y, s, id == TOP_NAME);
+    }
+}
+
+static void end_event(struct reply *y)
+{
+    struct reply_event *v = &y->event;
+
+    v->has_logprob_ids = v->logprob_ids.n == v->logprobs.n && v->logprobs.n > 0;
+    reply_end_position(y);
+}
+
+static int complete(struct reply *y, const struct engine_request *q, struct err *e)
+{
+    (void)q;
+    if (!y->has_experts)
+        return 0;
+    return npy_to_int32(&y->experts, e);
+}
+
+/* The list of models; the server has one. */
+static void take_info(const struct json *info, struct engine_facts *ret)
+{
+    const struct json *model = json_at(json_get(info, "data"), 0);
+
+    remote_take_context(json_get(model, "max_model_len"), ret);
+}
+
+static const struct wire wire = {
+    .kind = "vllm",
+    .info = "/v1/models",
+    .take_info = take_info,
+    .fields = fields,
+    .n_fields = ARRAY_LEN(fields),
+    .health = "/health",
+    .write = write_request,
+    .scalar = take_scalar,
+    .end_event = end_event,
+    .complete = complete,
+    .basis = BASIS_RAW, /* the server's default */
+    .silent_abort = true,
+    .routes = ROUTES,
+};
+
+REMOTE_ADAPTER(vllm, "vllm", &wire,
+               .reads = "GET /health, GET /ping, GET /version, GET /load, POST /tokenize, "
+                        "POST /detokenize");

@@ -1,0 +1,215 @@
+#include "worker/engine/wire/wire_fields.h"
+
+enum { TEXT_MAX = 64 * 1024 };
+
+enum mode {
+    MODE_VALUE, /* a value stands next whose place was looked at */
+    MODE_SKIP,
+    MODE_BULK,
+    MODE_NEXT, /* a key, an item or an end */
+};
+
+void fields_init(struct fields *f, const struct field *table, size_t n,
+                 const struct field_sink *sink, void *ctx)
+{
+    *f = (struct fields){.table = table, .n = n, .sink = sink, .ctx = ctx, .mode = MODE_VALUE};
+    json_scan_init(&f->scan, TEXT_MAX);
+}
+
+void fields_done(struct fields *f)
+{
+    json_scan_done(&f->scan);
+    buf_done(&f->path);
+}
+
+void fields_reset(struct fields *f)
+{
+    json_scan_reset(&f->scan);
+    buf_clear(&f->path);
+    f->depth = 0;
+    f->value = NULL;
+    f->mode = MODE_VALUE;
+}
+
+/* How a table path and the place relate: 1 the same, 0 the place leads to it, -1 neither. Most do
+ * not match, so the ends are looked at first. */
+static int compare(const struct field *f, struct str place)
+{
+    bool any = f->path[f->len - 1] == '*';
+    size_t known = any ? f->len - 1u : f->len;
+    char next;
+
+    if (any && place.len >= known)
+        return memcmp(f->path, place.p, known) == 0 ? 1 : -1;
+    if (known < place.len)
+        return -1;
+    if (place.len == 0)
+        return 0;
+    next = f->path[place.len];
+    if ((next != '\0' && next != '.' && next != '[') ||
+        f->path[place.len - 1] != place.p[place.len - 1] ||
+        memcmp(f->path, place.p, place.len) != 0)
+        return -1;
+    return next == '\0';
+}
+
+/* What is to be done with the value at the place in f->path. A field may be both a scalar of its
+ * own and the way to others ("finish_reason", "finish_reason.type"). */
+static void choose(struct fields *f)
+{
+    struct str place = buf_str(&f->path);
+    bool leads = false;
+
+    f->value = NULL;
+    for (size_t i = 0; i < f->n; i++) {
+        int same = compare(&f->table[i], place);
+
+        if (same == 1)
+            f->value = &f->table[i];
+        leads = leads || same == 0;
+    }
+    if (f->value && f->value->type != FIELD_SCALAR && f->value->type != FIELD_MARK) {
+        f->mode = MODE_BULK;
+        f->target = (struct field_target){0};
+        f->sink->target(f->ctx, f->value->id, &f->target);
+    } else {
+        f->mode = f->value || leads ? MODE_VALUE : MODE_SKIP;
+    }
+}
+
+static int enter(struct fields *f, bool array, struct err *e)
+{
+    if (f->depth == FIELDS_DEPTH)
+        return err_set(e, ERR_INVALID, "JSON: a field nested too deep");
+    if (array)
+        buf_puts(&f->path, "[]");
+    f->level[f->depth] = f->path.len;
+    f->array[f->depth++] = array;
+    return 0;
+}
+
+static void leave(struct fields *f)
+{
+    f->depth--;
+    f->path.len = f->depth > 0 ? f->level[f->depth - 1] : 0;
+}
+
+static void take_key(struct fields *f)
+{
+    f->path.len = f->level[f->depth - 1];
+    if (f->path.len > 0)
+        buf_add_c(&f->path, '.');
+    f->key_at = f->path.len;
+    buf_add_str(&f->path, f->scan.text);
+    choose(f);
+}
+
+/* A value whose place is in the table, or leads there. */
+static int take_value(struct fields *f, struct err *e)
+{
+    int rc = json_scan_next(&f->scan, e);
+
+    if (rc <= 0)
+        return rc;
+    f->mode = MODE_NEXT;
+    if (f->value && f->value->type == FIELD_MARK) {
+        f->sink->bulk(f->ctx, f->value->id, 0, f->scan.token == JSON_TOKEN_NULL);
+        f->value = NULL;
+    }
+    if (f->scan.token == JSON_TOKEN_OBJECT || f->scan.token == JSON_TOKEN_ARRAY)
+        return enter(f, f->scan.token == JSON_TOKEN_ARRAY, e) < 0 ? -1 : 1;
+    if (f->value)
+        f->sink->scalar(f->ctx, f->value->id, &f->scan,
+                        str_sub(buf_str(&f->path), f->key_at, f->path.len));
+    return 1;
+}
+
+static int take_bulk(struct fields *f, struct err *e)
+{
+    struct json_scan *s = &f->scan;
+    bool null = false;
+    int rc;
+
+    if (f->value->type == FIELD_INTS)
+        rc = json_scan_ints(s, f->target.from, f->target.ints, e);
+    else if (f->value->type == FIELD_FLOATS)
+        rc = json_scan_floats(s, f->target.from, f->target.floats, e);
+    else if (f->value->type == FIELD_TRIPLES)
+        rc = json_scan_triples(s, f->target.from, f->target.floats, f->target.ints, e);
+    else
+        rc = json_scan_base64(s, f->target.max_bytes, f->target.bytes, &null, e);
+    if (rc <= 0)
+        return rc;
+    f->mode = MODE_NEXT;
+    if (f->value->type != FIELD_BASE64)
+        null = s->token == JSON_TOKEN_NULL;
+    f->sink->bulk(f->ctx, f->value->id, s->items, null);
+    return 1;
+}
+
+static int take_item(struct fields *f, struct err *e)
+{
+    int rc = json_scan_item(&f->scan, e);
+
+    if (rc == 2) {
+        leave(f);
+        return 1;
+    }
+    if (rc == 1) {
+        f->path.len = f->level[f->depth - 1];
+        f->key_at = f->path.len;
+        choose(f);
+    }
+    return rc;
+}
+
+/* 2: the document is complete. */
+static int take_next(struct fields *f, struct err *e)
+{
+    int rc;
+
+    if (f->depth > 0 && f->array[f->depth - 1])
+        return take_item(f, e);
+    rc = json_scan_next(&f->scan, e);
+    if (rc <= 0)
+        return rc;
+    if (f->scan.token == JSON_TOKEN_END)
+        return 2;
+    if (f->scan.token == JSON_TOKEN_KEY)
+        take_key(f);
+    else
+        leave(f);
+    return 1;
+}
+
+static int take_skip(struct fields *f, struct err *e)
+{
+    int rc = json_scan_skip(&f->scan, e);
+
+    if (rc > 0)
+        f->mode = MODE_NEXT;
+    return rc;
+}
+
+int fields_feed(struct fields *f, struct str piece, struct err *e)
+{
+    int rc;
+
+    json_scan_feed(&f->scan, piece);
+    do {
+        switch ((enum mode)f->mode) {
+        case MODE_VALUE:
+            rc = take_value(f, e);
+            break;
+        case MODE_SKIP:
+            rc = take_skip(f, e);
+            break;
+        case MODE_BULK:
+            rc = take_bulk(f, e);
+            break;
+        default:
+            rc = take_next(f, e);
+        }
+    } while (rc == 1);
+    return rc == 2 ? 1 : rc;
+}

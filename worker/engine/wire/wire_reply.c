@@ -1,0 +1,371 @@
+#include "worker/engine/wire/wire_reply.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "common/codec/json_number.h"
+
+void reply_init(struct reply *y, uint32_t n_top)
+{
+    *y = (struct reply){.n_top = n_top, .stop_id = -1, .cached = -1};
+    reply_begin_event(y);
+}
+
+void reply_done(struct reply *y)
+{
+    struct reply_event *v = &y->event;
+
+    vec_done(&y->ids);
+    vec_done(&y->logprobs);
+    vec_done(&y->tops);
+    vec_done(&y->spans);
+    vec_done(&y->seen);
+    vec_done(&v->ids);
+    vec_done(&v->echo);
+    vec_done(&v->logprob_ids);
+    vec_done(&v->top_ids);
+    vec_done(&v->logprobs);
+    vec_done(&v->top_logprobs);
+    buf_done(&y->stop_text);
+    buf_done(&y->message);
+    buf_done(&y->version);
+    buf_done(&y->version_text);
+    buf_done(&y->seen_text);
+    buf_done(&y->experts);
+    vec_done(&y->prompt_ids);
+    vec_done(&y->entries);
+    vec_done(&y->lacks);
+}
+
+void reply_begin_event(struct reply *y)
+{
+    struct reply_event *v = &y->event;
+
+    vec_clear(&v->ids);
+    vec_clear(&v->logprob_ids);
+    vec_clear(&v->top_ids);
+    vec_clear(&v->logprobs);
+    vec_clear(&v->top_logprobs);
+    v->ids_seen = v->logprobs_seen = v->top_positions = 0;
+    v->has_ids = v->has_logprobs = v->has_logprob_ids = v->has_top = v->has_echo = false;
+    v->prompt_tokens = v->completion_tokens = -1;
+    v->misfit = NULL;
+    vec_clear(&y->spans);
+    buf_clear(&y->version_text);
+}
+
+static int invalid(struct err *e, const char *what)
+{
+    return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
+}
+
+/* Whether the event's ids begin with all that is known. */
+static bool repeats(const struct reply *y)
+{
+    const struct json_ints *ids = &y->event.ids;
+
+    return ids->n >= y->ids.n &&
+           (y->ids.n == 0 || memcmp(ids->at, y->ids.at, y->ids.n * sizeof(*ids->at)) == 0);
+}
+
+/* Settles the mode, once there is something to tell it by. Counts are sure; where they are missing
+ * the engine's word is taken (a router may have answered for another engine), then a guess. The
+ * event's arrays then still hold what is known already, if it is cumulative. */
+static void detect_mode(struct reply *y)
+{
+    const struct reply_event *v = &y->event;
+    int64_t total = v->completion_tokens;
+
+    if (y->mode != REPLY_UNKNOWN || y->ids.n == 0 || !v->has_ids || v->ids_seen == 0)
+        return;
+    if (total == (int64_t)v->ids_seen && repeats(y))
+        y->mode = REPLY_CUMULATIVE;
+    else if (total == (int64_t)(y->ids.n + v->ids_seen))
+        y->mode = REPLY_INCREMENTAL;
+    else if (y->told != REPLY_UNKNOWN)
+        y->mode = y->told;
+    else
+        y->mode = repeats(y) ? REPLY_CUMULATIVE : REPLY_INCREMENTAL;
+}
+
+/* New ids and logprobs start at these places of the event's arrays. */
+struct cut {
+    size_t ids, logprobs, n;
+};
+
+/* What of the event is new: by counts, and by how much of it was passed over when read. */
+static int find_new(const struct reply *y, struct cut *c, struct err *e)
+{
+    const struct reply_event *v = &y->event;
+    size_t known = y->mode == REPLY_CUMULATIVE ? y->ids.n : 0;
+    size_t ids_read = v->ids_seen - v->ids.n, logprobs_read = v->logprobs_seen - v->logprobs.n;
+    size_t new_ids = v->ids_seen > known ? v->ids_seen - known : 0;
+    size_t new_logprobs = v->logprobs_seen > known ? v->logprobs_seen - known : 0;
+    bool aborted = y->finish == REPLY_ABORT;
+
+    if (!aborted && v->ids_seen < known)
+        return invalid(e, "tokens that it had sent are missing");
+    if (!aborted && v->has_logprobs && v->logprobs_seen != v->ids_seen)
+        return invalid(e, "the numbers of tokens and logprobs differ");
+    if (v->ids_seen > 0 && !v->has_logprobs && !aborted)
+        return invalid(e, "it has no logprobs");
+    *c = (struct cut){known - MIN_OF(known, ids_read), known - MIN_OF(known, logprobs_read),
+                      MIN_OF(new_ids, new_logprobs)};
+    return 0;
+}
+
+static int check_new(const struct reply *y, const struct cut *c, struct err *e)
+{
+    const struct reply_event *v = &y->event;
+
+    for (size_t i = 0; i < c->n; i++) {
+        if (isnan(v->logprobs.at[c->logprobs + i]) && y->lacks.n == 0)
+            return invalid(e, "a logprob is null");
+        if (v->has_logprob_ids && v->logprob_ids.at[c->logprobs + i] != v->ids.at[c->ids + i])
+            return invalid(e, "a logprob belongs to another token");
+    }
+    return 0;
+}
+
+/* Alternatives of n positions of the event, from `skip` on; positions without any (a wire that left
+ * them out) are filled with NaN. */
+static void add_tops(struct reply *y, size_t skip, size_t n)
+{
+    const struct reply_event *v = &y->event;
+    size_t k = y->n_top;
+
+    for (size_t i = 0; i < n * k; i++) {
+        bool there = skip * k + i < v->top_ids.n;
+
+        *vec_push(&y->tops) = there ? (struct engine_top){v->top_ids.at[skip * k + i],
+                                                          v->top_logprobs.at[skip * k + i]}
+                                    : (struct engine_top){-1, NAN};
+    }
+}
+
+static void append(struct reply *y, const struct cut *c)
+{
+    struct reply_event *v = &y->event;
+
+    if (y->ids.n == 0 && c->ids == 0 && c->n == v->ids.n && c->logprobs == 0) {
+        /* The whole answer at once: no second copy. */
+        struct json_ints ids = y->ids;
+        struct json_floats logprobs = y->logprobs;
+
+        y->ids = v->ids;
+        y->logprobs = v->logprobs;
+        y->logprobs.n = c->n;
+        v->ids = ids;
+        v->logprobs = logprobs;
+        return;
+    }
+    vec_reserve(&y->ids, c->n);
+    vec_reserve(&y->logprobs, c->n);
+    memcpy(y->ids.at + y->ids.n, v->ids.at + c->ids, c->n * sizeof(*v->ids.at));
+    memcpy(y->logprobs.at + y->logprobs.n, v->logprobs.at + c->logprobs,
+           c->n * sizeof(*v->logprobs.at));
+    y->ids.n += c->n;
+    y->logprobs.n += c->n;
+}
+
+int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
+{
+    const struct reply_event *v = &y->event;
+    struct cut c = {0};
+
+    *ret_new = 0;
+    if (v->misfit)
+        return invalid(e, v->misfit);
+    if (stream)
+        detect_mode(y);
+    if (!stream && !v->has_ids && y->finish != REPLY_ABORT && !y->failed)
+        return invalid(e, "it has no token ids");
+    if (find_new(y, &c, e) < 0 || check_new(y, &c, e) < 0)
+        return -1;
+    if (c.n > 0) {
+        if (y->n_top > 0)
+            add_tops(y, v->logprobs_seen - v->logprobs.n + c.logprobs, c.n);
+        append(y, &c);
+    }
+    if (v->completion_tokens >= 0 && v->has_ids && y->finish != REPLY_ABORT &&
+        v->completion_tokens != (int64_t)y->ids.n)
+        return invalid(e, "its token count is not the number of its tokens");
+    *ret_new = c.n;
+    return 0;
+}
+
+void reply_note_version(struct reply *y)
+{
+    struct str version = buf_str(&y->version);
+    struct reply_span next = {.text_at = y->seen_text.len,
+                              .text_len = version.len,
+                              .start = y->seen.n ? vec_last(&y->seen).end : 0,
+                              .end = (int64_t)y->ids.n};
+
+    if (next.start == next.end || version.len == 0)
+        return;
+    if (y->seen.n > 0) {
+        struct reply_span *last = &vec_last(&y->seen);
+
+        if (str_eq(str_sub(buf_str(&y->seen_text), last->text_at, last->text_len), version)) {
+            last->end = next.end;
+            return;
+        }
+    }
+    *vec_push(&y->seen) = next;
+    buf_add_str(&y->seen_text, version);
+}
+
+void reply_settle_versions(struct reply *y)
+{
+    struct reply_spans spans = y->spans;
+    struct buf text = y->version_text;
+
+    if (spans.n > 0)
+        return;
+    y->spans = y->seen;
+    y->version_text = y->seen_text;
+    y->seen = spans;
+    y->seen_text = text;
+}
+
+int64_t reply_int(const struct json_scan *s)
+{
+    int64_t v;
+
+    return s->token == JSON_TOKEN_NUMBER && json_number_i64(s->text, &v) == 0 ? v : -1;
+}
+
+float reply_float(const struct json_scan *s)
+{
+    double d;
+
+    if (s->token != JSON_TOKEN_NUMBER || json_number_double(s->text, &d) < 0)
+        return NAN;
+    return (float)d;
+}
+
+void reply_text(struct buf *to, const struct json_scan *s)
+{
+    buf_clear(to);
+    if (s->token == JSON_TOKEN_STRING || s->token == JSON_TOKEN_NUMBER)
+        buf_add_str(to, s->text);
+}
+
+void reply_take_finish(struct reply *y, const struct json_scan *s)
+{
+    if (s->token == JSON_TOKEN_NULL)
+        return;
+    if (str_eq_c(s->text, "stop") || str_eq_c(s->text, "repetition"))
+        y->finish = REPLY_STOP;
+    else if (str_eq_c(s->text, "length"))
+        y->finish = REPLY_LENGTH;
+    else if (str_eq_c(s->text, "abort"))
+        y->finish = REPLY_ABORT;
+    else
+        y->finish = REPLY_BROKEN;
+}
+
+static void pad_tops(struct reply *y, size_t want)
+{
+    struct reply_event *v = &y->event;
+
+    while (v->top_ids.n < want)
+        *vec_push(&v->top_ids) = -1;
+    while (v->top_logprobs.n < want)
+        *vec_push(&v->top_logprobs) = NAN;
+    v->top_ids.n = v->top_logprobs.n = want;
+}
+
+void reply_begin_entry(struct reply *y)
+{
+    size_t n = MAX_OF(y->event.top_ids.n, y->event.top_logprobs.n);
+
+    pad_tops(y, n);
+    *vec_push(&y->entries) = (struct logprob_item){.id = -1, .logprob = NAN, .top_at = n};
+}
+
+/* Alternatives as they came, by entry, become alternatives by position. */
+static void settle_tops(struct reply *y)
+{
+    struct reply_event *v = &y->event;
+    size_t k = y->n_top, n = v->ids.n * k;
+    struct engine_top *tops = mem_calloc(n + 1, sizeof(*tops));
+
+    pad_tops(y, MAX_OF(v->top_ids.n, v->top_logprobs.n));
+    for (size_t i = 0; i < n; i++)
+        tops[i] = (struct engine_top){-1, NAN};
+    for (size_t i = 0; i < y->entries.n; i++) {
+        const struct logprob_item *x = &y->entries.at[i];
+
+        for (size_t j = 0; x->at != ENTRY_NOWHERE && j < MIN_OF(k, x->n_top); j++)
+            tops[x->at * k + j] = (struct engine_top){v->top_ids.at[x->top_at + j],
+                                                      v->top_logprobs.at[x->top_at + j]};
+    }
+    vec_clear(&v->top_ids);
+    vec_clear(&v->top_logprobs);
+    for (size_t i = 0; i < n; i++) {
+        *vec_push(&v->top_ids) = tops[i].id;
+        *vec_push(&v->top_logprobs) = tops[i].logprob;
+    }
+    free(tops);
+}
+
+/* An entry has its place: its value counts when it was computed. Returns -1 for none that can. */
+static int take_entry(struct reply *y, const struct logprob_item *x)
+{
+    if (x->at == ENTRY_NOWHERE || !entry_computed(x))
+        return 0;
+    if (isnan(x->logprob))
+        return -1;
+    y->event.logprobs.at[x->at] = x->logprob;
+    return 0;
+}
+
+void reply_take_entries(struct reply *y)
+{
+    struct reply_event *v = &y->event;
+    uint32_t last = 0; /* behind the last token with an entry */
+
+    if (v->misfit)
+        return;
+    if (entries_align(&y->entries, v->ids.at, v->ids.n) < 0) {
+        v->misfit = "a logprob belongs to another token";
+        return;
+    }
+    vec_clear(&v->logprobs);
+    for (size_t i = 0; i < v->ids.n; i++)
+        *vec_push(&v->logprobs) = NAN;
+    for (size_t k = 0; k < y->entries.n; k++) {
+        if (take_entry(y, &y->entries.at[k]) < 0)
+            v->misfit = "a logprob is null";
+        if (y->entries.at[k].at != ENTRY_NOWHERE)
+            last = y->entries.at[k].at + 1;
+    }
+    for (uint32_t i = 0; i < v->ids.n; i++)
+        if (isnan(v->logprobs.at[i]))
+            *vec_push(&y->lacks) = (struct reply_lack){i, i < last};
+    /* Those that have an entry stand behind whole characters. */
+    for (size_t k = 0, i = 0; k < y->entries.n; k++) {
+        while (i < y->lacks.n && y->lacks.at[i].at < y->entries.at[k].at)
+            i++;
+        if (i < y->lacks.n && y->lacks.at[i].at == y->entries.at[k].at)
+            y->lacks.at[i].inside = false;
+    }
+    settle_tops(y);
+    v->has_logprobs = v->ids.n > 0;
+    v->logprobs_seen = v->ids.n;
+}
+
+void reply_end_position(struct reply *y)
+{
+    pad_tops(y, y->event.top_positions * y->n_top);
+}
+
+void reply_begin_position(struct reply *y)
+{
+    reply_end_position(y);
+    y->event.top_positions++;
+}

@@ -1,0 +1,134 @@
+/*
+ * struct reply: what one attempt has received so far, whatever engine it came from: the answer's
+ * tokens (total) and what the document now being read brought (event). Wire formats fill the event
+ * part; reply_merge checks it and moves it over. Streams may repeat everything in each event
+ * (cumulative) or bring only what is new (incremental): which it is shows in the counts.
+ */
+#ifndef RG_WIRE_WIRE_REPLY_H
+#define RG_WIRE_WIRE_REPLY_H
+
+#include "common/codec/json_scan.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/wire/entries.h"
+#include "worker/engine/wire/wire_fields.h"
+
+enum reply_finish {
+    REPLY_RUNNING,
+    REPLY_STOP,
+    REPLY_LENGTH,
+    REPLY_ABORT,
+    REPLY_BROKEN, /* the engine says that it went wrong (NaN, "error") */
+};
+
+enum reply_mode { REPLY_UNKNOWN, REPLY_CUMULATIVE, REPLY_INCREMENTAL };
+
+struct reply_tops {
+    struct engine_top *at;
+    size_t n, cap;
+};
+
+struct reply_span {
+    size_t text_at, text_len; /* in version_text */
+    int64_t start, end;
+};
+
+struct reply_spans {
+    struct reply_span *at;
+    size_t n, cap;
+};
+
+struct reply_event {
+    struct json_ints ids, logprob_ids, top_ids, echo; /* echo: the prompt's ids */
+    struct json_floats logprobs, top_logprobs;
+    size_t ids_seen, logprobs_seen; /* items, those passed over included */
+    size_t top_positions;
+    bool has_ids, has_logprobs, has_logprob_ids, has_top, has_echo;
+    int64_t prompt_tokens, completion_tokens; /* -1: not said */
+    const char *misfit;                       /* what a wire found wrong; NULL: nothing */
+};
+
+/* A token of a whole answer whose logprob the engine did not tell. */
+struct reply_lack {
+    uint32_t at;
+    bool inside; /* an entry behind it is there: the text ends inside a character here */
+};
+
+struct reply_lacks {
+    struct reply_lack *at;
+    size_t n, cap;
+};
+
+struct reply {
+    struct json_ints ids;
+    struct json_floats logprobs;
+    struct reply_tops tops;
+    uint32_t n_top; /* asked for; alternatives per position */
+    struct reply_event event;
+    enum reply_mode mode, told; /* as counted; as the engine said that it would be */
+    enum reply_finish finish;
+    int64_t stop_id;      /* -1: none */
+    struct buf stop_text; /* len 0: none */
+    bool failed;          /* the engine reported an error */
+    int64_t status;       /* of the error or abort; 0: none */
+    struct buf message;   /* of the error or abort */
+    struct buf version;   /* len 0: none */
+    struct buf version_text;
+    struct reply_spans spans;
+    struct buf seen_text; /* of `seen`: the version that each event told for what was new in it */
+    struct reply_spans seen;
+    struct buf experts;
+    bool has_experts;
+    bool truncated;           /* the engine had no room for more, or dropped part of the prompt */
+    struct entries entries;   /* wires with entries: as they came */
+    struct reply_lacks lacks; /* to be scored; their logprobs are NaN until then */
+    uint32_t scored;          /* how many were */
+    enum logprob_basis basis; /* of the logprobs, when the answer tells; else BASIS_UNKNOWN */
+    int64_t cached;           /* prompt tokens that the engine had computed before; -1: not told */
+    struct json_ints prompt_ids; /* kind openai: as the upstream told them */
+};
+
+void reply_init(struct reply *y, uint32_t n_top);
+void reply_done(struct reply *y);
+
+/* A new document begins. */
+void reply_begin_event(struct reply *y);
+
+/* Where the items of the next ids or logprobs array start to be new. */
+static inline size_t reply_from(const struct reply *y)
+{
+    return y->mode == REPLY_CUMULATIVE ? y->ids.n : 0;
+}
+
+/* Takes the event over: counts, ids beside logprobs, alternatives. Returns 0 with *ret_new tokens
+ * added at the end, or -1 ERR_ENGINE_INVALID that says what does not fit. `stream`: more documents
+ * may follow; else the one is the whole. */
+int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e);
+
+/* Behind an event: its tokens were sampled under the version that it told. */
+void reply_note_version(struct reply *y);
+
+/* Behind the last: `spans` are what the engine told, else what was noted. */
+void reply_settle_versions(struct reply *y);
+
+/* Helpers for scalars: text as an integer (-1 when it is none), and copied. */
+int64_t reply_int(const struct json_scan *s);
+float reply_float(const struct json_scan *s); /* NaN when it is no number */
+void reply_text(struct buf *to, const struct json_scan *s);
+
+/* A finish reason's type: null, "stop", "repetition" (vLLM ends what only repeats itself),
+ * "length", "abort"; anything else is a failure. */
+void reply_take_finish(struct reply *y, const struct json_scan *s);
+
+/* For wires with entries: another one begins. */
+void reply_begin_entry(struct reply *y);
+
+/* For wires with entries, at the end of the document: the event's logprobs and alternatives in the
+ * places of its ids, NaN and a lack for each token that has none, or event.misfit. */
+void reply_take_entries(struct reply *y);
+
+/* Alternatives that come now are those of the next position; no more come for the last: cut or
+ * filled up with NaN to as many as were asked for. */
+void reply_begin_position(struct reply *y);
+void reply_end_position(struct reply *y);
+
+#endif

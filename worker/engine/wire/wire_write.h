@@ -1,0 +1,28 @@
+/*
+ * What the request writers of several wires share: ids, stop lists, grammars, out of struct
+ * engine_request, as JSON.
+ */
+#ifndef RG_WIRE_WIRE_WRITE_H
+#define RG_WIRE_WIRE_WRITE_H
+
+#include "common/codec/json.h"
+#include "worker/engine/engine.h"
+
+/* [1,2,...] */
+void wire_ids(struct json_out *o, struct token_span ids);
+
+/* Key and array of the request's stop token ids and the model's; nothing when there are none or
+ * the request ignores them. */
+void wire_stop_ids(struct json_out *o, const char *key, const struct engine_request *q,
+                   const struct engine_options *opt);
+
+/* The parameters that all engines know by the same name. */
+void wire_sampling(struct json_out *o, const struct sampling *s);
+
+/* Key and array of the stop strings, if any. */
+void wire_stops(struct json_out *o, const char *key, const struct sampling *s);
+
+/* The text of a grammar of another kind ("regex", "ebnf", ...), or absent. */
+struct str wire_grammar(const struct sampling *s, const char *kind);
+
+#endif

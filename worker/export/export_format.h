@@ -1,0 +1,100 @@
+/*
+ * struct format: how trajectories become bytes. An export calls begin, one per trajectory in
+ * order, end; with several passes (files whose header needs all sizes first) it goes through all
+ * trajectories once per pass. begin and end append to `out`; one leaves its texts and arrays in
+ * x->rope, from where they go out a part at a time.
+ */
+#ifndef RG_EXPORT_EXPORT_FORMAT_H
+#define RG_EXPORT_EXPORT_FORMAT_H
+
+#include "worker/export/rope.h"
+#include "worker/export/select.h"
+
+/* Sums over the trajectories written so far. */
+struct export_sums {
+    uint64_t trained, prompt_tokens, drift, trimmed;
+    uint32_t repaired, lost; /* by merging */
+    bool has_steps;
+    int64_t min_step, max_step;
+};
+
+struct export
+{
+    struct session *session; /* pinned */
+    struct export_options options;
+    struct trajectory_input input;
+    struct err failed;    /* input.failed: what could not be read back */
+    struct arena arena;   /* of the export */
+    struct arena scratch; /* of the trajectory at hand */
+    struct trajectory t;  /* the one at hand, while `building` */
+    struct drift_audit audit;
+    bool building, auditing, writing;
+    struct rope rope;                   /* of the trajectory at hand */
+    uint32_t drifted[DRIFT_KIND_COUNT]; /* newly audited ones, by their first mismatch */
+    struct selection selection;
+    struct export_sums sums;
+    uint32_t news[2]; /* repaired, lost: more than any export of the session had before */
+    const struct format *format;
+    void *state;           /* the format's, in the arena */
+    void *own;             /* beside a file of tensors: what its format keeps, in the arena */
+    bool all_logprobs;     /* verl: every row has them */
+    bool unversioned;      /* areal: some trajectory has no weight versions, told as -1 */
+    VEC(struct buf) parts; /* made, but not yet handed out (a header), in order */
+    size_t part;
+    size_t part_at;
+    unsigned pass;
+    size_t at;
+
+    enum { EXPORT_SELECT, EXPORT_BEGIN, EXPORT_MIDDLE, EXPORT_END, EXPORT_DONE } step;
+};
+
+struct format {
+    const char *name;
+    const char *content_type;
+    unsigned passes;
+    bool text_too;     /* trajectories without tokens, too */
+    bool needs_reward; /* its trainer reads one number */
+    void (*begin)(struct export *x, struct buf *out);
+    /* Whether the format can hold this one (NULL: any); asked in the first pass. */
+    int (*check)(const struct export *x, const struct trajectory *t, struct err *e);
+    void (*one)(struct export *x, const struct trajectory *t);
+    /* In the first pass, before `one`: a part of what would take long in one step; true while there
+     * is more. NULL: nothing. */
+    bool (*part)(struct export *x, const struct trajectory *t);
+    /* At the end of every pass (x->pass tells which). */
+    void (*end)(struct export *x, struct buf *out);
+    /* Frees what begin made outside the arena; NULL: nothing. */
+    void (*drop)(struct export *x);
+};
+
+/* Takes the bytes over, to be handed out before anything else; `b` is empty afterwards. */
+void export_defer(struct export *x, struct buf *b);
+
+extern const struct format format_json, format_msgpack, format_safetensors, format_verl,
+    format_miles, format_areal, format_slime, format_prime_rl, format_openai_messages;
+
+/* A member whose value is an array of numbers, drained from the rope o writes to. */
+void export_array(struct export *x, struct json_out *o, const char *key, enum rope_piece_kind kind,
+                  const void *p, size_t n);
+
+/* --- parts of the native JSON that other formats hold too --- */
+
+/* The members after the arrays: num_turns .. extra_fields, without the enclosing braces. */
+void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o);
+
+/* The summary object. */
+void native_write_summary(struct export *x, struct json_out *o);
+
+/* Its member `warnings`: sentences about what a trainer may miss. */
+void native_write_warnings(const struct export *x, struct json_out *o);
+
+/* The first n messages. */
+void native_write_messages(const struct trajectory *t, uint32_t n, struct json_out *o);
+
+/* Why it ends where it ends (materialization_reason), or NULL. */
+const char *native_reason(const struct trajectory *t);
+/* The members of extra_fields; and the whole object. */
+void native_write_extra_members(const struct trajectory *t, struct json_out *o);
+void native_write_extra(struct export *x, const struct trajectory *t, struct json_out *o);
+
+#endif

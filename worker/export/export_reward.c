@@ -1,0 +1,45 @@
+#include "worker/export/export_reward.h"
+
+#include "worker/session/reward.h"
+
+static bool known(const struct session *s, const struct export_options *o, double *ret)
+{
+    if (o->format == EXPORT_MILES && json_to_double(json_get(o->metadata, "reward"), ret) == 0)
+        return true;
+    return reward_number(&s->reward, ret);
+}
+
+bool export_reward(const struct export *x, double *ret)
+{
+    return known(x->session, &x->options, ret);
+}
+
+void export_put_reward(const struct export *x, struct json_out *o)
+{
+    double reward;
+
+    if (export_reward(x, &reward))
+        json_out_double(o, reward);
+    else
+        json_out_null(o);
+}
+
+int export_check_reward(const struct session *s, const struct export_options *o, struct err *e)
+{
+    double reward;
+
+    if (!o->require_reward || known(s, o, &reward))
+        return 0;
+    return err_set(e, ERR_REWARD_MISSING,
+                   "require_reward: the session %.*s has no reward (reward_info needs a number "
+                   "`reward` or `score`, or one number only)",
+                   (int)s->id.len, s->id.p);
+}
+
+bool export_lacks_reward(const struct export *x)
+{
+    double reward;
+
+    return x->format->needs_reward && x->session->forest.checkpoints.n > 0 &&
+           !export_reward(x, &reward);
+}

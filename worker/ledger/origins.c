@@ -1,0 +1,72 @@
+/* Sessions that another model made, at a worker's start: refused, kept for export, or adopted;
+ * other changes of the model are said. */
+#include "common/base/buf.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/ledger/ledger.h"
+#include "worker/model/model.h"
+
+static const char *same(uint64_t theirs, uint64_t ours)
+{
+    return theirs == ours ? "same" : "other";
+}
+
+/* Short: it is a process's last words, too. */
+static int refuse(const struct call_env *env, const struct session_origins *o, struct err *e)
+{
+    const struct model_fingerprint *ours = &model_info(env->model)->fingerprint;
+    const struct model_fingerprint *theirs = &o->first_foreign;
+
+    return err_set(
+        e, ERR_CONFIG,
+        "open sessions of another tokenizer than this --model's: %zu (chat template: %s, "
+        "special tokens: %s); start with their --model, another --state-dir, or "
+        "--foreign-sessions export to keep them for export",
+        o->foreign, same(theirs->template, ours->template), same(theirs->special, ours->special));
+}
+
+static int adopt(struct call_env *env, struct session *s, struct err *e)
+{
+    struct buf record = {0};
+    int rc;
+
+    session_origin_record(s, clock_wall_ms(), &record);
+    rc = ledger_write(env, session_id(s), buf_str(&record), (struct ledger_done){0}, e);
+    buf_done(&record);
+    return rc;
+}
+
+static int adopt_all(struct call_env *env, struct err *e)
+{
+    for (struct session *s = session_next(env->store, NULL); s; s = session_next(env->store, s)) {
+        if (session_unclaimed(s) && adopt(env, s, e))
+            return -1;
+    }
+    return 0;
+}
+
+int ledger_settle_origins(struct call_env *env, bool keep_foreign, struct err *e)
+{
+    struct session_origins o;
+
+    session_store_origins(env->store, &o);
+    if (o.foreign > 0 && !keep_foreign)
+        return refuse(env, &o, e);
+    if (o.foreign > 0)
+        log_warn(NULL, "sessions of another tokenizer are kept for export only",
+                 LOG_U("sessions", o.foreign));
+    if (o.other_template > 0)
+        log_warn(NULL,
+                 "sessions began with another chat template: they go on from their stored ids, new "
+                 "messages are written by this one",
+                 LOG_U("sessions", o.other_template));
+    if (o.other_special > 0)
+        log_warn(NULL,
+                 "sessions began with other special tokens or stop ids: they go on with these",
+                 LOG_U("sessions", o.other_special));
+    if (o.unclaimed == 0)
+        return 0;
+    log_info(NULL, "sessions of an older program do not tell their tokenizer: taken for this one's",
+             LOG_U("sessions", o.unclaimed));
+    return adopt_all(env, e);
+}

@@ -1,0 +1,257 @@
+#include "worker/parsers/param_value.h"
+
+#include <string.h>
+
+#include "common/base/arena.h"
+#include "common/base/attrs.h"
+#include "worker/parsers/object_scan.h"
+#include "worker/parsers/python_scan.h"
+
+/* Names of types, longest spellings by prefix where engines accept families (int32, uint8 ...). */
+static const struct {
+    const char *name;
+    bool prefix;
+    unsigned type;
+} type_names[] = {
+    {"null", false, TYPE_NULL},       {"integer", false, TYPE_INTEGER},
+    {"int", true, TYPE_INTEGER},      {"uint", true, TYPE_INTEGER},
+    {"long", true, TYPE_INTEGER},     {"short", true, TYPE_INTEGER},
+    {"unsigned", true, TYPE_INTEGER}, {"number", false, TYPE_NUMBER},
+    {"num", true, TYPE_NUMBER},       {"float", true, TYPE_NUMBER},
+    {"double", true, TYPE_NUMBER},    {"boolean", false, TYPE_BOOLEAN},
+    {"bool", true, TYPE_BOOLEAN},     {"binary", false, TYPE_BOOLEAN},
+    {"object", false, TYPE_OBJECT},   {"dict", true, TYPE_OBJECT},
+    {"array", false, TYPE_ARRAY},     {"arr", true, TYPE_ARRAY},
+    {"list", true, TYPE_ARRAY},
+};
+
+static unsigned type_named(struct str name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(type_names); i++) {
+        struct str want = str_cstr(type_names[i].name);
+
+        if (type_names[i].prefix ? str_starts(name, want) : str_eq(name, want))
+            return type_names[i].type;
+    }
+    return TYPE_STRING;
+}
+
+static unsigned type_of_value(const struct json *v)
+{
+    switch ((enum json_kind)v->kind) {
+    case JSON_NULL:
+        return TYPE_NULL;
+    case JSON_BOOL:
+        return TYPE_BOOLEAN;
+    case JSON_NUMBER:
+        return memchr(v->text, '.', v->n) ? TYPE_NUMBER : TYPE_INTEGER;
+    case JSON_ARRAY:
+        return TYPE_ARRAY;
+    case JSON_OBJECT:
+        return TYPE_OBJECT;
+    case JSON_STRING:
+        break;
+    }
+    return TYPE_STRING;
+}
+
+static unsigned types_within(const struct json *schema, int depth)
+{
+    static const char *const unions[] = {"anyOf", "oneOf", "allOf"};
+    const struct json *type = json_get(schema, "type");
+    const struct json *values = json_get(schema, "enum");
+    unsigned types = 0;
+
+    if (json_is(type, JSON_STRING))
+        types |= type_named(json_string(type));
+    for (size_t i = 0; json_at(type, i); i++)
+        types |= type_named(json_string(json_at(type, i)));
+    for (size_t i = 0; !type && json_at(values, i); i++)
+        types |= type_of_value(json_at(values, i));
+    for (size_t u = 0; u < ARRAY_LEN(unions) && depth < 16; u++) {
+        const struct json *list = json_get(schema, unions[u]);
+
+        for (size_t i = 0; json_at(list, i); i++)
+            types |= types_within(json_at(list, i), depth + 1);
+    }
+    return types;
+}
+
+unsigned value_types(const struct json *schema)
+{
+    unsigned types = types_within(schema, 0);
+
+    return types ? types : TYPE_STRING;
+}
+
+unsigned value_param_types(const struct json *parameters, struct str key)
+{
+    const struct json *schema = json_get_str(json_get(parameters, "properties"), key);
+
+    return schema ? value_types(schema) : 0;
+}
+
+void value_escape(struct buf *out, struct str text)
+{
+    static const char hex[] = "0123456789abcdef";
+    static const char named[] = "\b\f\n\r\t";
+
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char c = (unsigned char)text.p[i];
+        const char *short_form = c ? strchr(named, c) : NULL;
+
+        if (c == '"' || c == '\\') {
+            buf_add_c(out, '\\');
+            buf_add_c(out, (char)c);
+        } else if (short_form) {
+            buf_add_c(out, '\\');
+            buf_add_c(out, "bfnrt"[short_form - named]);
+        } else if (c < 0x20) {
+            buf_puts(out, "\\u00");
+            buf_add_c(out, hex[c >> 4]);
+            buf_add_c(out, hex[c & 15]);
+        } else {
+            buf_add_c(out, (char)c);
+        }
+    }
+}
+
+static void write_string(struct buf *out, struct str raw)
+{
+    buf_add_c(out, '"');
+    value_escape(out, raw);
+    buf_add_c(out, '"');
+}
+
+int value_unquote(struct buf *out, struct str quoted)
+{
+    struct arena a = {0};
+    const struct json *v = NULL;
+    int r = json_parse(&a, quoted, &v, NULL);
+
+    if (r == 0 && json_is(v, JSON_STRING))
+        buf_add_str(out, json_string(v));
+    else
+        r = -1;
+    arena_done(&a);
+    return r;
+}
+
+bool value_is_object(struct str text)
+{
+    struct str s = str_trim(text);
+
+    return s.len && s.p[0] == '{' && object_scan_valid(s);
+}
+
+static bool is_number(struct str s)
+{
+    return s.len && (s.p[0] == '-' || (s.p[0] >= '0' && s.p[0] <= '9')) && object_scan_valid(s);
+}
+
+static bool is_integer(struct str s)
+{
+    return is_number(s) && !memchr(s.p, '.', s.len) && !memchr(s.p, 'e', s.len) &&
+           !memchr(s.p, 'E', s.len);
+}
+
+/* true, false or absent. */
+static const char *boolean_of(struct str s)
+{
+    if (str_eq_nocase(s, STR("true")) || str_eq_c(s, "1"))
+        return "true";
+    if (str_eq_nocase(s, STR("false")) || str_eq_c(s, "0"))
+        return "false";
+    return NULL;
+}
+
+static bool is_container(struct str s)
+{
+    return s.len && (s.p[0] == '{' || s.p[0] == '[') && object_scan_valid(s);
+}
+
+/* A Python literal that is the whole of s. */
+static bool write_python(struct buf *out, struct str s)
+{
+    struct python_scan scan = {0};
+    size_t was = out->len, at = 0;
+    enum python_step r = PYTHON_MORE;
+
+    while (r == PYTHON_MORE && at < s.len)
+        r = python_scan_byte(&scan, s.p[at++], out);
+    if (r == PYTHON_MORE)
+        r = python_scan_end(&scan, out);
+    python_scan_done(&scan);
+    if (r == PYTHON_DONE && at == s.len)
+        return true;
+    out->len = was;
+    return false;
+}
+
+/* Text that is already JSON of one of the types. */
+static bool fits(struct str s, unsigned types)
+{
+    return (types & TYPE_INTEGER && is_integer(s)) || (types & TYPE_NUMBER && is_number(s)) ||
+           (types & (TYPE_OBJECT | TYPE_ARRAY) && is_container(s));
+}
+
+static size_t digits_at(struct str s, size_t at)
+{
+    size_t n = 0;
+
+    while (at + n < s.len && s.p[at + n] >= '0' && s.p[at + n] <= '9')
+        n++;
+    return n;
+}
+
+/* A number as Python's int and float read it and JSON does not: +5, 007, .5, 1. */
+static bool write_number(struct buf *out, struct str s, unsigned types)
+{
+    size_t sign = s.len && (s.p[0] == '+' || s.p[0] == '-');
+    size_t whole = digits_at(s, sign), at = sign + whole, part = 0, zeros = 0;
+    bool dot = at < s.len && s.p[at] == '.';
+
+    if (dot)
+        part = digits_at(s, at + 1);
+    at += dot + part;
+    if (!(whole + part) || at != s.len ||
+        !(types & (dot ? TYPE_NUMBER : TYPE_INTEGER | TYPE_NUMBER)))
+        return false;
+    while (zeros + 1 < whole && s.p[sign + zeros] == '0')
+        zeros++;
+    buf_puts(out, sign && s.p[0] == '-' ? "-" : "");
+    buf_add_str(out, whole ? str_sub(s, sign + zeros, whole - zeros) : STR("0"));
+    if (dot)
+        buf_printf(out, ".%.*s", part ? (int)part : 1, part ? s.p + s.len - part : "0");
+    return true;
+}
+
+void value_write(struct buf *out, struct str raw, unsigned types)
+{
+    struct str s = str_trim(raw);
+    const char *word = types & TYPE_BOOLEAN ? boolean_of(s) : NULL;
+    bool container = types & (TYPE_OBJECT | TYPE_ARRAY) && s.len && strchr("{[(", s.p[0]);
+
+    /* "null" means null unless only text is allowed. */
+    if (types && !value_verbatim(types) && str_eq_nocase(s, STR("null")))
+        word = "null";
+    if (word && !fits(s, types))
+        buf_puts(out, word);
+    else if (fits(s, types))
+        buf_add_str(out, s);
+    else if (write_number(out, s, types))
+        return;
+    else if (!container || !write_python(out, s))
+        write_string(out, raw);
+}
+
+void value_write_loose(struct buf *out, struct str raw, unsigned types)
+{
+    struct str s = str_trim(raw);
+    bool text = (types & ~(unsigned)TYPE_NULL) == TYPE_STRING;
+
+    if (!text && object_scan_valid(s))
+        buf_add_str(out, s);
+    else if (text || !write_python(out, s))
+        write_string(out, raw);
+}

@@ -1,0 +1,68 @@
+/*
+ * struct sampling: every sampling parameter of one model call, explicit: engines' defaults differ
+ * (128 new tokens in SGLang, 16 in vLLM completions, unlimited in llama.cpp), so none is left to
+ * them. Filled by a dialect, merged with the session's trusted defaults by `turn`, sent by the
+ * engine adapters. JSON values are borrowed from the turn's arena.
+ */
+#ifndef RG_REQUEST_SAMPLING_H
+#define RG_REQUEST_SAMPLING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "common/codec/json.h"
+
+struct sampling {
+    double temperature;        /* 1.0 */
+    double top_p;              /* 1.0 */
+    double min_p;              /* 0.0 */
+    double presence_penalty;   /* 0.0 */
+    double frequency_penalty;  /* 0.0 */
+    double repetition_penalty; /* 1.0 */
+    int64_t top_k;             /* -1: off */
+    int64_t max_tokens;        /* 0: what is left of context and budgets */
+    int64_t seed;              /* valid when has_seed */
+    bool has_seed;
+    bool ignore_eos;
+    const struct json *stop;           /* array of strings, or NULL */
+    const struct json *stop_token_ids; /* array of integers, or NULL */
+    const struct json *logit_bias;     /* object id -> bias, or NULL */
+    const struct json *grammar; /* {"type":"json_schema","json_schema":{...}} and kin, NULL */
+};
+
+#define SAMPLING_DEFAULTS                                                        \
+    {                                                                            \
+        .temperature = 1.0, .top_p = 1.0, .repetition_penalty = 1.0, .top_k = -1 \
+    }
+
+/* The one name of a parameter that clients spell in several ways (max_completion_tokens ->
+ * max_tokens, stop_sequences -> stop); other names as they are. */
+struct str sampling_name(struct str name);
+
+/* Whether sampling_set knows the name. */
+bool sampling_known(struct str name);
+
+/* Every name that is known, other spellings included, by number; NULL behind the last. */
+const char *sampling_name_at(size_t i);
+
+/* Appends all names, for an error's text: "temperature, top_p, ...". */
+void sampling_names(struct buf *out);
+
+/* Checks type and range and sets the parameter; null leaves it as it is. v is borrowed. On error
+ * ERR_INVALID with e->param = the name as given. */
+int sampling_set(struct arena *a, struct sampling *s, struct str name, const struct json *v,
+                 struct err *e);
+
+/* Whether tokens are sampled from the softmax of the model's logits as they are. */
+bool sampling_changes_nothing(const struct sampling *s);
+
+/* Whether logits are changed in a way that depends on more than themselves: penalties, biases, a
+ * grammar. */
+bool sampling_bends_logits(const struct sampling *s);
+
+/* The JSON schema that the answer has to follow (an object schema for "json_object"), or NULL. */
+const struct json *sampling_schema(const struct sampling *s);
+
+#endif

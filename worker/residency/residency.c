@@ -1,0 +1,326 @@
+#include "worker/residency/residency.h"
+
+#include <stdlib.h>
+
+#include "common/base/check.h"
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/journal/journal.h"
+#include "worker/ledger/ledger.h"
+
+enum { LOAD_SLICE_US = 1000, SPILL_STEP = 64 };
+
+/* One session that is being read. */
+struct residency_load {
+    struct call_env *env;
+    struct session *s; /* pinned */
+    size_t record;     /* next */
+    bool revived;      /* only its tombstone was left */
+    int rc;            /* of the last slice: 1 all is read, 0, -1 and err */
+    struct err err;
+    struct residency_waiter *waiters; /* in the order of their coming */
+    struct residency_load *next;
+};
+
+/* --- reading --- */
+
+/* The counters of what was evicted and came back. */
+static void count(struct call_env *env)
+{
+    struct residency *r = &env->residency;
+    struct session_totals t;
+
+    session_store_totals(env->store, &t);
+    metrics_count(env->page, METRIC_session_spills, t.evictions - r->told.evictions);
+    metrics_count(env->page, METRIC_payload_spills,
+                  t.payload_evictions - r->told.payload_evictions);
+    metrics_count(env->page, METRIC_payload_loads, t.payload_loads - r->told.payload_loads);
+    r->told.evictions = t.evictions;
+    r->told.payload_evictions = t.payload_evictions;
+    r->told.payload_loads = t.payload_loads;
+}
+
+static uint64_t held(const struct call_env *env)
+{
+    struct session_totals t;
+
+    session_store_totals(env->store, &t);
+    return t.bytes;
+}
+
+/* Begins a sixteenth below the limit and makes room for another. */
+static uint64_t high_water(const struct residency *r)
+{
+    return r->limit - r->limit / 16;
+}
+
+/* Some, when there is too much. Returns the steps that took; SPILL_STEP: there may be more. */
+static size_t make_room(struct call_env *env)
+{
+    const struct residency *r = &env->residency;
+    size_t n;
+
+    if (!r->limit || held(env) < high_water(r))
+        return 0;
+    n = session_evict(env->store, r->limit - r->limit / 8, SPILL_STEP);
+    count(env);
+    return n;
+}
+
+static int on_record(void *ctx, size_t record, struct str payload, struct err *e)
+{
+    struct residency_load *l = ctx;
+    struct err bad = {0};
+
+    (void)e;
+    if (session_unlinked(l->s))
+        return 0;
+    session_load_at(l->s, record);
+    /* One that does not fit was skipped when it was replayed, too: damage stood before it. */
+    if (session_apply(l->env->store, payload, &bad))
+        log_error(&(struct log_scope){.session = session_id(l->s)},
+                  "journal: record does not apply", LOG_T("error", bad.text));
+    return 0;
+}
+
+/* All records were applied. One that has none any more cannot be read, unless only its tombstone
+ * was left. */
+static int all_read(struct residency_load *l)
+{
+    if (session_filled(l->s) || session_unlinked(l->s) || l->revived)
+        return 1;
+    return err_set(&l->err, ERR_IO, "the journal has no records of it");
+}
+
+static void read_slice(struct residency_load *l)
+{
+    struct str id = session_id(l->s);
+    struct journal *j = ledger_place(l->env, id)->journal;
+    struct journal_reader reader = {on_record, l};
+    uint64_t end_us = clock_us() + LOAD_SLICE_US;
+    int rc = 0;
+
+    do {
+        if (session_unlinked(l->s)) /* its time was over while it was read */
+            break;
+        rc = journal_read(j, id, &l->record, &reader, &l->err);
+        make_room(l->env); /* of a large one, what was read first may have to go again */
+    } while (rc == 1 && clock_us() < end_us);
+    session_load_at(l->s, l->record);
+    l->rc = rc == 0 ? all_read(l) : rc == 1 ? 0 : -1;
+}
+
+static void on_load(struct loop_task *t);
+
+/* The first in the queue is through: its waiters are told. */
+static void load_end(struct call_env *env)
+{
+    struct residency_load *l = env->residency.first;
+    struct residency_waiter *w = l->waiters;
+
+    env->residency.first = l->next;
+    if (!l->next)
+        env->residency.last = NULL;
+    else
+        loop_task_post(env->loop, &env->residency.load, on_load);
+    metrics_count(env->page, METRIC_session_loads, 1);
+    if (l->rc < 0)
+        log_error(&(struct log_scope){.session = session_id(l->s)}, "a session cannot be read back",
+                  LOG_T("error", l->err.text));
+    (void)session_load_end(l->s, l->rc > 0, clock_wall_ms());
+    while (w) {
+        struct residency_waiter *next = w->next;
+
+        w->load = NULL;
+        l->waiters = next; /* what w->fn does may take back the others */
+        w->fn(w->ctx, l->rc < 0 ? &l->err : NULL);
+        w = l->waiters;
+    }
+    free(l);
+    residency_watch(env);
+}
+
+static void on_load(struct loop_task *t)
+{
+    struct residency *r = CONTAINER_OF(t, struct residency, load);
+    struct call_env *env = CONTAINER_OF(r, struct call_env, residency);
+
+    if (r->first->rc == 0)
+        read_slice(r->first);
+    if (r->first->rc == 0)
+        loop_task_post(env->loop, &r->load, on_load);
+    else
+        load_end(env);
+}
+
+static struct residency_load *load_of(struct residency *r, const struct session *s)
+{
+    struct residency_load *l = r->first;
+
+    while (l && l->s != s)
+        l = l->next;
+    return l;
+}
+
+static struct residency_load *load_begin(struct call_env *env, struct session *s)
+{
+    struct residency *r = &env->residency;
+    struct residency_load *l = mem_zalloc(sizeof(*l));
+
+    l->env = env;
+    l->s = s;
+    session_load_begin(s);
+    if (r->last)
+        r->last->next = l;
+    else
+        r->first = l;
+    r->last = l;
+    return l;
+}
+
+bool residency_ready(struct call_env *env, struct str session_id, bool ended)
+{
+    struct residency *r = &env->residency;
+    struct residency_load *l;
+    struct session *s;
+    bool gone, revived;
+
+    s = session_find_any(env->store, session_id, &gone);
+    revived = !s && ended;
+    if (revived)
+        s = session_revive(env->store, session_id, clock_wall_ms());
+    if (!s || session_resident(s)) {
+        if (s)
+            session_touch(s);
+        return true;
+    }
+    if (load_of(r, s))
+        return false;
+    l = load_begin(env, s);
+    l->revived = revived;
+    if (l == r->first)
+        read_slice(l);
+    if (l->rc == 1) {
+        load_end(env);
+        return true;
+    }
+    if (l == r->first)
+        loop_task_post(env->loop, &r->load, on_load);
+    return false;
+}
+
+void residency_wait(struct call_env *env, struct str session_id, struct residency_waiter *w)
+{
+    bool gone;
+    const struct session *s = session_find_any(env->store, session_id, &gone);
+    struct residency_waiter **at;
+
+    w->load = load_of(&env->residency, s);
+    CHECK(w->load);
+    at = &w->load->waiters;
+    while (*at)
+        at = &(*at)->next;
+    w->next = NULL;
+    *at = w;
+}
+
+void residency_leave(struct residency_waiter *w)
+{
+    struct residency_waiter **at = w->load ? &w->load->waiters : NULL;
+
+    while (at && *at && *at != w)
+        at = &(*at)->next;
+    if (at && *at)
+        *at = w->next;
+    w->load = NULL;
+}
+
+/* --- calls of sessions in memory --- */
+
+/* A session_source: out of the journal that has the session. A path is as long as a context, so
+ * this is read at once. */
+static int read_back(void *ctx, struct str session_id, const uint32_t *records, size_t n,
+                     const struct session_reader *to, struct err *e)
+{
+    struct call_env *env = ctx;
+    uint64_t start_us = clock_us();
+    struct journal_reader reader = {to->each, to->ctx};
+    struct journal *j = ledger_place(env, session_id)->journal;
+    int rc = journal_read_some(j, session_id, records, n, &reader, e);
+
+    if (rc)
+        log_error(&(struct log_scope){.session = session_id}, "a call cannot be read back",
+                  LOG_T("error", e ? e->text : ""));
+    count(env);
+    metrics_count(env->page, METRIC_payload_load_us, clock_us() - start_us);
+    residency_watch(env);
+    return rc;
+}
+
+void residency_init(struct call_env *env)
+{
+    session_store_evicts(env->store, true);
+    session_store_source(env->store, read_back, env);
+}
+
+/* --- giving up --- */
+
+static void on_evict(struct loop_task *t)
+{
+    struct residency *r = CONTAINER_OF(t, struct residency, evict);
+    struct call_env *env = CONTAINER_OF(r, struct call_env, residency);
+    size_t n = session_evict(env->store, r->limit - r->limit / 8, SPILL_STEP);
+
+    count(env);
+    if (n == SPILL_STEP) {
+        loop_task_post(env->loop, t, on_evict);
+        return;
+    }
+    r->watching = false;
+    r->full = held(env) >= r->limit;
+}
+
+void residency_watch(struct call_env *env)
+{
+    struct residency *r = &env->residency;
+
+    if (!r->limit) {
+        r->full = false;
+        return;
+    }
+    if (r->watching)
+        return;
+    if (held(env) < high_water(r)) {
+        r->full = false;
+        return;
+    }
+    r->watching = true;
+    loop_task_post(env->loop, &r->evict, on_evict);
+}
+
+int residency_room(struct call_env *env, const struct session *called, struct err *e)
+{
+    struct residency *r = &env->residency;
+
+    residency_watch(env);
+    if (!r->full || (called && held(env) - session_evictable(called) < r->limit + r->limit / 8))
+        return 0;
+    metrics_count_at(env->page, METRIC_refusals, METRIC_REFUSAL_MEMORY, 0, 1);
+    return err_set(e, ERR_MEMORY_FULL, "the sessions of this worker take all of its memory");
+}
+
+void residency_done(struct call_env *env)
+{
+    struct residency *r = &env->residency;
+
+    loop_task_cancel(env->loop, &r->evict);
+    loop_task_cancel(env->loop, &r->load);
+    while (r->first) {
+        struct residency_load *l = r->first;
+
+        r->first = l->next;
+        (void)session_load_end(l->s, false, 0);
+        free(l);
+    }
+    r->last = NULL;
+}

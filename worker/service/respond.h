@@ -1,0 +1,25 @@
+/*
+ * Answers of the control plane and errors of all planes: JSON bodies, error bodies in the caller's
+ * dialect, x-should-retry, Retry-After, and the count in the metrics.
+ */
+#ifndef RG_SERVICE_RESPOND_H
+#define RG_SERVICE_RESPOND_H
+
+#include "worker/service/service.h"
+
+struct dialect;
+
+void respond_json(struct service_request *r, const struct buf *body);
+void respond_empty(struct service_request *r, int status);
+
+/* dialect NULL: OpenAI's shape. */
+void respond_error(struct service_request *r, const struct dialect *d, const struct err *e);
+
+/* The same where no service_request lives any more. */
+void respond_error_to(struct service *a, struct exchange *x, const struct dialect *d,
+                      unsigned label, const char *request_id, const struct err *e);
+
+/* Counts an answer of this status. */
+void respond_count(struct service *a, unsigned dialect, int status);
+
+#endif

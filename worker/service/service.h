@@ -1,0 +1,72 @@
+/*
+ * struct service: what the routes of one worker share, and the entry for every request. Routes
+ * stand in one table (routes.def) with method, path, scope and handler; keys are checked there and
+ * nowhere else.
+ */
+#ifndef RG_SERVICE_SERVICE_H
+#define RG_SERVICE_SERVICE_H
+
+#include "common/proc/heritage.h"
+#include "common/proc/keys.h"
+#include "common/serve/server.h"
+#include "worker/call/model_call.h"
+
+struct siblings;
+struct sinks;
+struct wait_entry;
+
+struct service {
+    struct call_env calls;
+    const struct heritage *heritage;
+    const struct keys *keys;
+    struct siblings *siblings; /* the other workers; made on first use */
+    struct sinks *sinks;       /* NULL: none is set */
+    struct wait_entry *waits;  /* long polls */
+    struct pause_order *drain; /* a pause that waits for running calls, or NULL */
+    bool draining;             /* the worker ends */
+    bool disk_low;             /* less than --journal-min-free is left: no new sessions */
+    uint64_t started_s;
+    int64_t clock_ahead_ms; /* of the monotonic one, at the last sweep; 0: not looked yet */
+};
+
+/* Whether the whole service stops, so that nothing new may begin. A worker that is only retired or
+ * replaced still takes what reaches it: its sessions go on elsewhere through the journal. So does
+ * one whose port is kept for the next instance, which replays that journal. */
+static inline bool service_ends(const struct service *a)
+{
+    const struct heritage *h = a->heritage;
+
+    return atomic_load_explicit(&h->board->draining, memory_order_relaxed) != 0 &&
+           !(h->port_kept && h->config->durability != DURABILITY_NONE);
+}
+
+/* One request on its way through the routes; lives on the stack of dispatch_request. */
+struct service_request {
+    struct service *service;
+    struct exchange *x;
+    struct str id;        /* session id of the path or of the key; absent when there is none */
+    struct str rest;      /* the path below the session, or the whole path */
+    bool id_valid;        /* well-formed */
+    struct proof proof;   /* of the key that was shown */
+    enum key_scope scope; /* the proof's; KEY_ADMIN when no keys are needed */
+    char request_id[40];
+    unsigned dialect; /* metric label */
+};
+
+/* Handles one request (server_handler_fn; ctx is the api). */
+void dispatch_request(void *ctx, struct exchange *x);
+
+/* Once in a while: tombstones, TTL, retention. */
+void service_sweep(struct service *a);
+
+/* The worker drains: long polls are handed back, or end with 503 when the whole service stops. */
+void waits_drain(struct service *a);
+void service_done(struct service *a);
+
+/* Wakes long polls of a session: its phase has changed. */
+void waits_wake(struct service *a, struct str id);
+
+/* The way to the other workers. */
+struct siblings *service_siblings(struct service *a);
+
+#endif

@@ -1,0 +1,330 @@
+/* What of the sessions is in memory. A session that is evicted keeps its place: id, phase, times,
+ * sums, and the row it showed. Its records tell all else, and are applied once more when it is
+ * needed. Of one that stays, the payloads of its calls may be evicted (payload.c). Both go in one
+ * order: by the store's clock, which each use of a session moves. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "worker/session/commit.h"
+#include "worker/session/policy.h"
+#include "worker/session/record.h"
+
+bool session_resident(const struct session *s)
+{
+    return s->residence == RESIDENT;
+}
+
+void session_store_lazy(struct session_store *st, bool on)
+{
+    st->lazy = on;
+}
+
+void session_store_evicts(struct session_store *st, bool on)
+{
+    st->evicts = on;
+}
+
+void session_store_source(struct session_store *st, session_source source, void *ctx)
+{
+    st->source = source;
+    st->source_ctx = ctx;
+}
+
+void session_store_woken(struct session_store *st, uint64_t now_ms)
+{
+    for (struct session *s = st->first; s; s = s->next)
+        s->idle_ms = now_ms;
+}
+
+/* --- the order of use --- */
+
+static void leave_order(struct session *s)
+{
+    struct session_store *st = s->store;
+
+    if (!s->lru_older && st->lru_oldest != s)
+        return;
+    if (s->lru_older)
+        s->lru_older->lru_newer = s->lru_newer;
+    else
+        st->lru_oldest = s->lru_newer;
+    if (s->lru_newer)
+        s->lru_newer->lru_older = s->lru_older;
+    else
+        st->lru_newest = s->lru_older;
+    s->lru_older = s->lru_newer = NULL;
+}
+
+void session_touch(struct session *s)
+{
+    struct session_store *st = s->store;
+
+    if (s->unlinked || st->lru_newest == s || s->residence != RESIDENT)
+        return;
+    leave_order(s);
+    s->lru_older = st->lru_newest;
+    if (st->lru_newest)
+        st->lru_newest->lru_newer = s;
+    else
+        st->lru_oldest = s;
+    st->lru_newest = s;
+    s->used = ++st->clock;
+}
+
+void session_use(struct session *s)
+{
+    session_touch(s);
+    s->used = ++s->store->clock;
+}
+
+/* --- sums --- */
+
+static uint64_t memory_of(const struct session *s)
+{
+    const struct forest *f = &s->forest;
+
+    return sizeof(*s) + s->id.len + s->row.len + f->arena.held_bytes + s->payload_bytes +
+           (f->by_response.cap + f->by_hash.cap + f->by_echo.cap + f->by_call.cap +
+            s->rewards_by_response.cap) *
+               sizeof(struct map_slot) +
+           (s->payloads.cap + f->envs.cap + f->nodes.cap + f->checkpoints.cap + f->n_buckets +
+            s->chains.cap) *
+               sizeof(void *) +
+           f->calls.cap * sizeof(struct call_record);
+}
+
+static void take_share(struct session *s, struct session_share fresh)
+{
+    struct session_totals *t = &s->store->totals;
+
+    t->nodes += fresh.nodes - s->share.nodes;
+    t->tokens += fresh.tokens - s->share.tokens;
+    t->bytes += fresh.bytes - s->share.bytes;
+    t->evicted_bytes += fresh.evicted_bytes - s->counted_evicted;
+    s->share = fresh;
+    s->counted_evicted = fresh.evicted_bytes;
+}
+
+void session_account(struct session *s)
+{
+    struct session_share fresh = s->share;
+
+    fresh.bytes = memory_of(s);
+    if (s->residence == RESIDENT) {
+        fresh.nodes = s->forest.nodes.n;
+        fresh.tokens = s->forest.tokens;
+        fresh.evicted_bytes = s->payload_evicted;
+    }
+    take_share(s, fresh);
+    s->store->totals.evicted += (s->residence != RESIDENT) - s->counted_as_evicted;
+    s->counted_as_evicted = s->residence != RESIDENT;
+}
+
+void session_displace(struct session *s)
+{
+    leave_order(s);
+    payloads_displace(s);
+    take_share(s, (struct session_share){0});
+    s->store->totals.evicted -= s->counted_as_evicted;
+    s->counted_as_evicted = false;
+}
+
+/* --- giving up --- */
+
+void session_forget_options(struct session *s)
+{
+    s->options.sampling = s->options.lock_sampling = NULL;
+    s->options.labels = s->options.metadata = NULL;
+    s->options.group = (struct str){0};
+    s->options.reseeded_from = (struct str){0};
+}
+
+static void drop_row(struct session *s)
+{
+    free((char *)(uintptr_t)s->row.p);
+    s->row = (struct str){0};
+}
+
+static void forget_content(struct session *s)
+{
+    session_free_rewards(s);
+    s->reward = (struct reward){0};
+    vec_done(&s->chains);
+    payloads_free(s);
+    forest_done(&s->forest);
+    forest_init(&s->forest, s->options.matcher);
+    session_forget_options(s);
+    s->filled = false;
+    s->has_finished = s->finished = false;
+    s->complete_reason = s->sink_options = (struct str){0};
+    s->head = NULL;
+    s->next_seq = s->rollbacks = s->record = 0;
+    s->exported_ms = 0;
+    s->rollback_dropped = s->trimmed = s->refreshed = 0;
+    memset(s->forks, 0, sizeof(s->forks));
+}
+
+static bool may_go(const struct session *s)
+{
+    return !s->plans && s->pins == 0;
+}
+
+static void give_up(struct session *s)
+{
+    struct buf row = {0};
+
+    session_write_row(s, &row);
+    s->row = str_of(mem_strndup(row.p, row.len), row.len);
+    buf_done(&row);
+    leave_order(s);
+    s->share.evicted_bytes = s->share.bytes + s->payload_evicted;
+    forget_content(s);
+    s->residence = EVICTED;
+    s->store->totals.evictions++;
+    session_account(s);
+}
+
+static struct session *first_idle(struct session *s)
+{
+    while (s && !may_go(s))
+        s = s->lru_newer;
+    return s;
+}
+
+size_t session_evict(struct session_store *st, uint64_t bytes, size_t max)
+{
+    struct session *s = st->evicts ? first_idle(st->lru_oldest) : NULL;
+    size_t n = 0;
+
+    for (; st->evicts && n < max && st->totals.bytes > bytes; n++) {
+        struct payload *p = st->lru_oldest_payload;
+
+        if (p && (!s || p->used < s->used)) {
+            payload_evict(p);
+        } else if (s) {
+            struct session *next = first_idle(s->lru_newer);
+
+            give_up(s);
+            s = next;
+        } else {
+            break;
+        }
+    }
+    return n;
+}
+
+uint64_t session_evictable(const struct session *s)
+{
+    return s->store->evicts && may_go(s) ? s->share.bytes : 0;
+}
+
+struct str session_kept_row(const struct session *s)
+{
+    return s->row;
+}
+
+/* --- coming back --- */
+
+struct session *session_revive(struct session_store *st, struct str id, uint64_t now_ms)
+{
+    const struct tombstone *t = map_get(&st->tombstones, id);
+    struct session *s;
+
+    if (!t || !t->exportable || map_get(&st->sessions, id) ||
+        t->at_ms + st->defaults.export_retention_ms <= now_ms)
+        return NULL;
+    s = session_new(st, id, now_ms);
+    session_set_phase(s, SESSION_FINALIZED);
+    s->read_ms = now_ms;
+    s->updated_ms = 0; /* its records know */
+    session_account(s);
+    return s;
+}
+
+void session_load_begin(struct session *s)
+{
+    CHECK(s->residence == EVICTED);
+    s->residence = LOADING;
+    s->kept_ms = s->updated_ms;
+    s->pins++;
+}
+
+void session_load_at(struct session *s, size_t record)
+{
+    s->record = (uint32_t)record;
+}
+
+bool session_filled(const struct session *s)
+{
+    return s->filled;
+}
+
+bool session_unlinked(const struct session *s)
+{
+    return s->unlinked;
+}
+
+int session_load_end(struct session *s, bool whole, uint64_t now_ms)
+{
+    bool there = whole && s->filled;
+
+    if (there) {
+        drop_row(s);
+        s->residence = RESIDENT;
+        s->updated_ms = MAX_OF(s->updated_ms, s->kept_ms);
+        s->read_ms = now_ms;
+    } else {
+        forget_content(s);
+        s->residence = EVICTED;
+        s->updated_ms = s->kept_ms;
+    }
+    if (!s->unlinked)
+        session_account(s);
+    session_touch(s);
+    if (!s->options.policy) /* revived, and nothing was found of it */
+        session_unlink(s);
+    session_unpin(s->store, s);
+    return there ? 0 : -1;
+}
+
+/* --- records that come meanwhile --- */
+
+static int absorb_end(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e)
+{
+    uint64_t how = record_u(r);
+
+    if (r->bad || how > SESSION_END_EXPIRE)
+        return err_set(e, ERR_IO, "session record: torn end");
+    if (how != SESSION_END_COMPLETE)
+        session_finish(s, (enum session_end)how, now_ms);
+    else if (!session_has_ended(s))
+        session_set_phase(s, SESSION_COMPLETED);
+    return 0;
+}
+
+int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
+                   struct err *e)
+{
+    struct commit_sum sum;
+
+    if (type == RECORD_ORIGIN)
+        return session_apply_origin(s, r, e);
+    drop_row(s);
+    if (type != RECORD_EXPORTED)
+        s->updated_ms = now_ms;
+    if (type == RECORD_END)
+        return absorb_end(s, r, now_ms, e);
+    if (type == RECORD_SINK)
+        return session_apply_sink(s, r, e);
+    if (type != RECORD_COMMIT)
+        return 0;
+    if (session_sum_commit(r, &sum, e) != 0)
+        return -1;
+    s->idle_ms = now_ms;
+    if (s->next_call <= sum.call)
+        s->next_call = sum.call + 1;
+    s->share.tokens += sum.tokens;
+    s->store->totals.tokens += sum.tokens;
+    return 0;
+}

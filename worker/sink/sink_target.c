@@ -1,0 +1,332 @@
+#include "worker/sink/sink_target.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "common/proc/ids.h"
+
+enum { DELAY_MIN_MS = 100, DELAY_MAX_MS = 30 * 1000 };
+
+static const char SUFFIX[] = ".msgpack";
+
+static const struct target_kind *const kinds[] = {&target_file, &target_redis};
+
+static const struct target_kind *find_kind(const char *setting, struct str *ret_spec, struct err *e)
+{
+    const char *colon = strchr(setting, ':');
+    struct str name = str_of(setting, colon ? (size_t)(colon - setting) : strlen(setting));
+
+    *ret_spec = colon ? str_cstr(colon + 1) : (struct str){0};
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        if (str_eq_c(name, kinds[i]->name))
+            return kinds[i];
+    }
+    (void)err_field(e, "sink", "--sink \"%s\": it must be file:DIR or redis:URL", setting);
+    return NULL;
+}
+
+int target_check(const char *setting, struct err *e)
+{
+    struct str spec;
+    const struct target_kind *kind = find_kind(setting, &spec, e);
+
+    return kind ? kind->check(spec, e) : -1;
+}
+
+int target_new(const struct target_env *env, const char *setting, struct target **ret,
+               struct err *e)
+{
+    struct buf folder = {0};
+    struct str spec;
+    const struct target_kind *kind = find_kind(setting, &spec, e);
+    struct target *t;
+
+    if (!kind)
+        return -1;
+    t = mem_zalloc(sizeof(*t));
+    t->kind = kind;
+    t->env = env;
+    t->end = &t->first;
+    t->delay_ms = DELAY_MIN_MS;
+    buf_printf(&folder, "%s-%08x", t->kind->name, (unsigned)str_hash(str_cstr(setting), 0));
+    t->name = buf_take(&folder);
+    if (kind->open(t, spec, e)) {
+        free(t->name);
+        free(t);
+        return -1;
+    }
+    *ret = t;
+    return 0;
+}
+
+void target_free(struct target *t)
+{
+    loop_timer_stop(t->env->loop, &t->retry);
+    t->kind->close(t);
+    spooled_close(&t->open);
+    for (struct parcel *p = t->first, *next; p; p = next) {
+        next = p->next;
+        free(p);
+    }
+    map_done(&t->queued);
+    vec_done(&t->places);
+    free(t->name);
+    free(t);
+}
+
+void target_folder(const struct target *t, uint32_t place, struct buf *ret)
+{
+    buf_clear(ret);
+    buf_printf(ret, "%s/worker-%u/spool/%s", t->env->state_dir, place, t->name);
+}
+
+/* --- the queue --- */
+
+static void parcel_path(const struct target *t, const struct parcel *p, struct buf *ret)
+{
+    target_folder(t, p->place, ret);
+    buf_printf(ret, "/%s%s", p->session_id, SUFFIX);
+}
+
+static void send_first(struct target *t);
+
+static void on_retry(struct loop_timer *timer)
+{
+    send_first(CONTAINER_OF(timer, struct target, retry));
+}
+
+/* The next one, in a turn of its own. */
+static void send_soon(struct target *t)
+{
+    if (t->first && !t->sending && !loop_timer_active(&t->retry))
+        loop_timer_set(t->env->loop, &t->retry, 1, on_retry);
+}
+
+static struct parcel *take_first(struct target *t)
+{
+    struct parcel *p = t->first;
+
+    t->first = p->next;
+    if (!t->first)
+        t->end = &t->first;
+    p->next = NULL;
+    return p;
+}
+
+static void append(struct target *t, struct parcel *p)
+{
+    *t->end = p;
+    t->end = &p->next;
+}
+
+static void drop_first(struct target *t)
+{
+    struct parcel *p = take_first(t);
+
+    (void)map_take(&t->queued, str_cstr(p->session_id));
+    t->n--;
+    t->bytes -= p->bytes;
+    free(p);
+}
+
+/* What cannot be sent is out of the way of the rest, and said. */
+static void put_aside(struct target *t, const char *path, const struct err *why)
+{
+    struct log_scope scope = {.session = str_cstr(t->first->session_id)};
+    struct buf aside = {0};
+
+    buf_printf(&aside, "%s.damaged", path);
+    if (rename(path, aside.p) == 0)
+        log_error(&scope, "a spooled export is damaged, put aside", LOG_T("sink", t->name),
+                  LOG_T("file", aside.p), LOG_T("reason", why->text));
+    else
+        log_error(&scope, "a spooled export is gone", LOG_T("sink", t->name));
+    buf_done(&aside);
+    metrics_count(t->env->page, METRIC_sink_errors, 1);
+    drop_first(t);
+    send_soon(t);
+}
+
+/* It is tried again, later and later. Each reason is said once. */
+static void not_taken(struct target *t, const struct err *why)
+{
+    uint64_t reason = str_hash(str_cstr(why->text), 0);
+
+    metrics_count(t->env->page, METRIC_sink_errors, 1);
+    if (!t->down || t->reason != reason)
+        log_warn(&(struct log_scope){.session = str_cstr(t->first->session_id)},
+                 "a sink takes nothing: trajectories wait", LOG_T("sink", t->name),
+                 LOG_T("reason", why->text));
+    t->down = true;
+    t->reason = reason;
+    loop_timer_set(t->env->loop, &t->retry, t->delay_ms, on_retry);
+    t->delay_ms = MIN_OF(t->delay_ms * 2, DELAY_MAX_MS);
+}
+
+static void send_first(struct target *t)
+{
+    struct buf path = {0};
+    struct err e = {0};
+
+    if (!t->first || t->sending)
+        return;
+    parcel_path(t, t->first, &path);
+    if (spooled_open(path.p, &t->open, &e) == 0) {
+        t->sending = true;
+        t->kind->send(t, path.p);
+    } else if (e.kind == ERR_IO) { /* no descriptor, no memory: later, and others first */
+        not_taken(t, &e);
+        append(t, take_first(t));
+    } else {
+        put_aside(t, path.p, &e);
+    }
+    buf_done(&path);
+}
+
+void target_done(struct target *t, const struct err *why)
+{
+    struct buf path = {0};
+
+    size_t trajectories = t->open.pieces.n;
+
+    t->sending = false;
+    spooled_close(&t->open);
+    if (why) {
+        not_taken(t, why);
+        return;
+    }
+    if (t->down)
+        log_info(NULL, "a sink takes trajectories again", LOG_T("sink", t->name));
+    t->down = false;
+    t->delay_ms = DELAY_MIN_MS;
+    metrics_count(t->env->page, METRIC_sink_delivered, trajectories);
+    parcel_path(t, t->first, &path);
+    (void)unlink(path.p);
+    buf_done(&path);
+    drop_first(t);
+    send_soon(t);
+}
+
+void target_add(struct target *t, uint32_t place, struct str session_id)
+{
+    struct parcel *p;
+    struct buf path = {0};
+    struct stat st;
+
+    if (map_get(&t->queued, session_id)) /* made once more behind a crash: the same */
+        return;
+    p = mem_zalloc(sizeof(*p) + session_id.len + 1);
+    memcpy(p->session_id, session_id.p, session_id.len);
+    p->place = place;
+    parcel_path(t, p, &path);
+    p->bytes = stat(path.p, &st) ? 0 : (uint64_t)st.st_blocks * 512;
+    buf_done(&path);
+    append(t, p);
+    (void)map_set(&t->queued, str_cstr(p->session_id), p);
+    t->n++;
+    t->bytes += p->bytes;
+    send_soon(t);
+}
+
+/* --- folders --- */
+
+struct found {
+    struct timespec at;
+    char *session_id;
+};
+
+static int by_age(const void *a, const void *b)
+{
+    const struct timespec *x = &((const struct found *)a)->at, *y = &((const struct found *)b)->at;
+
+    if (x->tv_sec != y->tv_sec)
+        return x->tv_sec < y->tv_sec ? -1 : 1;
+    return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
+}
+
+static bool parcel_name(struct str name, struct str *ret_id)
+{
+    uint32_t index;
+
+    if (!str_ends(name, STR(".msgpack")))
+        return false;
+    *ret_id = str_sub(name, 0, name.len - strlen(SUFFIX));
+    return ids_parse(*ret_id, &index) == 0;
+}
+
+int target_scan(struct target *t, uint32_t place, struct err *e)
+{
+    VEC(struct found) all = {0};
+    struct buf path = {0};
+    struct dirent *entry;
+    struct stat st;
+    DIR *dir;
+    int rc = 0;
+
+    *vec_push(&t->places) = place;
+    target_folder(t, place, &path);
+    dir = mkdir(path.p, 0700) && errno != EEXIST ? NULL : opendir(path.p);
+    if (!dir)
+        rc = err_sys(e, ERR_IO, "cannot open %s", path.p);
+    while (dir && (entry = readdir(dir))) {
+        struct str id;
+
+        if (parcel_name(str_cstr(entry->d_name), &id) &&
+            fstatat(dirfd(dir), entry->d_name, &st, 0) == 0)
+            *vec_push(&all) = (struct found){st.st_mtim, mem_strndup(id.p, id.len)};
+    }
+    if (all.n > 1)
+        qsort(all.at, all.n, sizeof(*all.at), by_age);
+    for (size_t i = 0; i < all.n; i++) {
+        target_add(t, place, str_cstr(all.at[i].session_id));
+        free(all.at[i].session_id);
+    }
+    vec_done(&all);
+    if (dir)
+        (void)closedir(dir);
+    buf_done(&path);
+    return rc;
+}
+
+/* Files under pointed/ of one place: their bytes, without those whose time is over. */
+static uint64_t sweep_pointed(const struct target *t, uint32_t place)
+{
+    int64_t now_s = time(NULL);
+    struct buf path = {0};
+    struct dirent *entry;
+    uint64_t bytes = 0;
+    struct stat st;
+    DIR *dir;
+
+    target_folder(t, place, &path);
+    buf_printf(&path, "/pointed");
+    dir = opendir(path.p);
+    while (dir && (entry = readdir(dir))) {
+        if (fstatat(dirfd(dir), entry->d_name, &st, 0) || !S_ISREG(st.st_mode))
+            continue;
+        if (st.st_ctim.tv_sec + (int64_t)(t->env->retention_ms / 1000) < now_s)
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+        else
+            bytes += (uint64_t)st.st_blocks * 512;
+    }
+    if (dir)
+        (void)closedir(dir);
+    buf_done(&path);
+    return bytes;
+}
+
+void target_sweep(struct target *t)
+{
+    t->pointed_bytes = 0;
+    for (size_t i = 0; i < t->places.n; i++)
+        t->pointed_bytes += sweep_pointed(t, t->places.at[i]);
+}

@@ -1,0 +1,89 @@
+#include "worker/engine/doors.h"
+#include "worker/model/model_family.h"
+#include "worker/parsers/parser.h"
+#include "worker/setup.h"
+#include "worker/sink/sink_target.h"
+#include "worker/worker.h"
+
+static void note(struct buf *mistakes, const char *flag, const struct err *e)
+{
+    buf_printf(mistakes, "--%s: %s\n", flag, e->text);
+}
+
+static void check_engines(const struct config *c, struct buf *mistakes)
+{
+    struct engine_options o = {.ca_file = c->engine_ca_file,
+                               .insecure_tls = c->engine_insecure_tls};
+    struct err e;
+
+    for (size_t i = 0; i < c->engine.n; i++) {
+        if (engine_check(c->engine.at[i], &o, &e))
+            note(mistakes, "engine", &e);
+    }
+}
+
+static void check_sinks(const struct config *c, struct buf *mistakes)
+{
+    struct err e;
+
+    for (size_t i = 0; i < c->sink.n; i++) {
+        if (target_check(c->sink.at[i], &e))
+            buf_printf(mistakes, "%s\n", e.text);
+    }
+}
+
+/* Parsers and families are known by name; what is wrong with the model itself is told besides. */
+static void check_names(struct model_options *o, struct buf *mistakes)
+{
+    enum reasoning_kind reasoning;
+    enum tool_kind tool;
+
+    if (o->tool_parser && tool_kind_named(str_cstr(o->tool_parser), &tool)) {
+        buf_printf(mistakes, "--tool-parser: unknown: %s; known: ", o->tool_parser);
+        tool_kind_names(mistakes);
+        buf_add_c(mistakes, '\n');
+        o->tool_parser = NULL;
+    }
+    if (o->reasoning_parser && reasoning_kind_named(str_cstr(o->reasoning_parser), &reasoning)) {
+        buf_printf(mistakes, "--reasoning-parser: unknown: %s; known: ", o->reasoning_parser);
+        reasoning_kind_names(mistakes);
+        buf_add_c(mistakes, '\n');
+        o->reasoning_parser = NULL;
+    }
+    if (o->tito_family && !family_named(o->tito_family)) {
+        buf_printf(mistakes, "--tito-family: unknown: %s; known: %s\n", o->tito_family,
+                   family_names());
+        o->tito_family = NULL;
+    }
+}
+
+static void load_model(const struct model_options *o, struct buf *mistakes)
+{
+    struct model *m = NULL;
+    struct err e;
+
+    if (model_load(o, &m, &e))
+        note(mistakes, "model", &e);
+    else
+        model_free(m);
+}
+
+static void check_passthrough(const struct config *c, struct buf *mistakes)
+{
+    struct err e;
+
+    if (door_setting_check(c->passthrough, &e))
+        note(mistakes, "passthrough", &e);
+}
+
+void worker_check(const struct config *c, bool model, struct buf *mistakes)
+{
+    struct model_options o = setup_model(c);
+
+    check_engines(c, mistakes);
+    check_sinks(c, mistakes);
+    check_passthrough(c, mistakes);
+    check_names(&o, mistakes);
+    if (model || mistakes->len > 0)
+        load_model(&o, mistakes);
+}
