@@ -21,6 +21,8 @@
 #include "worker/sink/sink.h"
 #include "worker/tokens/tokenizer.h"
 
+enum { LOST_MAX = 4 }; /* helper threads */
+
 enum { TICK_MS = 1000, DRAIN_TICK_MS = 20, LOOK_OVER_TICKS = 30, RESERVED_DESCRIPTORS = 64 };
 
 struct worker {
@@ -354,6 +356,17 @@ static void on_reload(struct child *c)
 
 /* --- the start --- */
 
+/* Threads that do not come back keep what they use, and a processor: after some of them this worker
+ * ends in good order, and its successor begins with none. */
+static void on_lost(void *env, unsigned n)
+{
+    (void)env;
+    if (n != LOST_MAX)
+        return;
+    log_error(NULL, "too many threads were given up, the worker retires", LOG_U("threads", n));
+    (void)kill(getpid(), SIGTERM);
+}
+
 static int open_state(struct worker *w, struct err *e)
 {
     const struct config *c = w->h->config;
@@ -375,7 +388,7 @@ static int open_state(struct worker *w, struct err *e)
     env->scratch = model_scratch_new(env->model);
     env->encoder = encoder_new(model_tokenizer(env->model));
     env->store = session_store_new(env->model, &d);
-    if (turn_helpers_begin(env, (unsigned)c->helpers, (uint64_t)c->helper_timeout_ms, NULL, e))
+    if (turn_helpers_begin(env, (unsigned)c->helpers, (uint64_t)c->helper_timeout_ms, on_lost, e))
         return -1;
     if (c->durability != DURABILITY_NONE)
         residency_init(env);

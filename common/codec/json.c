@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/cancel.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/codec/hex.h"
@@ -378,6 +379,8 @@ static int enter(struct json_reader *r)
 {
     if (++r->depth > JSON_DEPTH_MAX)
         return fail(r, r->at, "nested too deep");
+    if (cancel_wanted())
+        return cancel_fail(r->e);
     r->at++;
     return 0;
 }

@@ -135,3 +135,33 @@ def test_many_at_once(start):
     done = in_parallel(lambda n: gateway.chat(sessions[n % 6], f"{n} {LONG}"), range(24))
     assert {a.status for a in done.values()} == {200}
     assert {branches(gateway, s) for s in sessions} == {4}
+
+
+def test_work_that_does_not_end_ends_its_request_not_the_worker(faulty):
+    gateway, inject = faulty(helper_timeout="200ms")
+    gateway.allow("its thread is given up", "call failed")
+    s, other, pid = new(gateway), new(gateway), gateway.child("worker-0")
+    inject("stick", "1")
+    a = gateway.chat(s, LONG)
+    assert a.status == 500 and "took too long" in a.json()["error"]["message"], a.text
+    gateway.wait_line(r"its thread is given up body_hash=\d+")
+    assert gateway.metrics()["rollgate_helper_stuck_total"] == 1
+    assert gateway.chat(other, "hello").status == 200
+    inject("stick", None)
+    assert gateway.chat(other, LONG).status == 200      # another thread has taken its place
+    assert gateway.child("worker-0") == pid
+
+
+def test_a_worker_that_loses_many_threads_is_replaced_in_good_order(faulty):
+    gateway, inject = faulty(helper_timeout="100ms", grace="1s")
+    gateway.allow("its thread is given up", "call failed", "the worker retires")
+    sessions, pid = [new(gateway) for _ in range(4)], gateway.child("worker-0")
+    assert gateway.chat(sessions[0], "hello").status == 200
+    inject("stick", "1")
+    answers = in_parallel(lambda n: gateway.chat(sessions[n], LONG), range(4))
+    assert {a.status for a in answers.values()} == {500}
+    gateway.wait_line("the worker retires threads=4")
+    wait_until(lambda: gateway.child("worker-0") != pid, 20, "its successor")
+    inject("stick", None)
+    assert gateway.chat(sessions[1], LONG).status == 200
+    assert branches(gateway, sessions[0]) == 1      # nothing answered is lost

@@ -1,3 +1,4 @@
+#include "common/base/cancel.h"
 #include "common/base/check.h"
 #include "worker/template/compare.h"
 #include "worker/template/eval.h"
@@ -6,6 +7,10 @@
 
 static bool out_ok(struct template_run *r)
 {
+    if (cancel_wanted()) {
+        (void)run_fail(r, "Cancelled", "the work was given up");
+        return false;
+    }
     if (r->out->len - r->out_start <= r->max_out)
         return true;
     (void)run_fail(r, "BudgetError", "the template writes more than its budget");

@@ -1,6 +1,7 @@
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
+#include "common/base/cancel.h"
 #include "common/base/vec.h"
 #include "common/codec/utf8.h"
 #include "worker/tokens/tokenizer_parts.h"
@@ -101,6 +102,8 @@ static int on_word(void *arg, struct str word, struct err *e)
 {
     struct encoder *enc = arg;
 
+    if (cancel_wanted())
+        return cancel_fail(e);
     if (enc->t->bpe.splits_at_space)
         return encode_parts(enc, word, e);
     return encode_word(enc, word, e);

@@ -1,3 +1,4 @@
+#include "common/base/cancel.h"
 #include "common/codec/json.h"
 
 #include <math.h>
@@ -423,4 +424,19 @@ TEST(json, doubles_are_rounded_once)
         cr_assert_eq(json_number_double(str_cstr(hard[i]), &got), 0);
         cr_assert_eq(memcmp(&got, &want, sizeof(got)), 0, "%s", hard[i]);
     }
+}
+
+TEST(json, work_that_is_cancelled_ends)
+{
+    static const atomic_bool wanted = true;
+    struct arena a = {0};
+    const struct json *v = NULL;
+    struct err e = {0};
+
+    cr_assert_eq(json_parse(&a, STR("[[1]]"), &v, &e), 0);
+    cancel_flag = &wanted;
+    cr_assert_eq(json_parse(&a, STR("[[1]]"), &v, &e), -1);
+    cancel_flag = NULL;
+    cr_assert_eq(e.kind, ERR_CANCELLED);
+    arena_done(&a);
 }
