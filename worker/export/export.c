@@ -19,6 +19,7 @@ static const struct format *const FORMATS[EXPORT_FORMAT_COUNT] = {
     [EXPORT_SLIME] = &format_slime,
     [EXPORT_PRIME_RL] = &format_prime_rl,
     [EXPORT_OPENAI_MESSAGES] = &format_openai_messages,
+    [EXPORT_NONE] = &format_none,
 };
 
 /* What a step of the selection and a format's part of a trajectory count as, in bytes. */
@@ -101,7 +102,8 @@ static int read_format(struct export_options *o, struct str v, struct err *e)
             return 0;
         }
     return bad(e, "format",
-               "json, msgpack, safetensors, verl, miles, areal, slime, prime-rl, openai-messages");
+               "json, msgpack, safetensors, verl, miles, areal, slime, prime-rl, openai-messages, "
+               "none");
 }
 
 static int read_drift(struct export_options *o, struct str v, struct err *e)
@@ -155,6 +157,8 @@ int export_option(struct export_options *o, struct str name, struct str value, s
     }
     if (str_eq_c(name, "mask_unfinished"))
         return read_switch(value, "mask_unfinished", &o->mask_unfinished, e);
+    if (str_eq_c(name, "require_trained"))
+        return read_switch(value, "require_trained", &o->require_trained, e);
     if (str_eq_c(name, "require_reward"))
         return read_switch(value, "require_reward", &o->require_reward, e);
     if (str_eq_c(name, "uid")) {

@@ -36,6 +36,7 @@ enum export_format {
     EXPORT_SLIME,
     EXPORT_PRIME_RL,
     EXPORT_OPENAI_MESSAGES,
+    EXPORT_NONE, /* the summary alone */
     EXPORT_FORMAT_COUNT
 };
 
@@ -65,6 +66,7 @@ struct export_options {
                     is an error instead of left out */
     bool no_drift;        /* drift=off: leave the audit out */
     bool require_reward;  /* without a reward the export is an error (reward_missing) */
+    bool require_trained; /* without a trained token the export is an error (unassemblable) */
     bool mask_unfinished; /* verl: loss_mask zero when reward_info.finished is false */
     struct str
         uid; /* what the trainer groups rows by; default: metadata.uid, else the group's id */
@@ -89,8 +91,9 @@ int export_options_check(const struct export_options *o, struct err *e);
  * null are fine, and so are members that are null. Values may be strings, numbers or booleans. */
 int export_options_json(struct export_options *o, const struct json *body, struct err *e);
 
-/* require_reward: ERR_REWARD_MISSING when the export would hold none. export_new asks, too; who
- * closes the session for the export asks before. */
+/* require_trained: ERR_UNASSEMBLABLE when no answer has a token. require_reward: ERR_REWARD_MISSING
+ * when the export would hold none. export_new asks, too; who closes the session for the export asks
+ * before. */
 int export_check_reward(const struct session *s, const struct export_options *o, struct err *e);
 
 /* Whether the format gives trainers one number as the reward, and there is none for what the

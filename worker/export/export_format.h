@@ -71,7 +71,7 @@ struct format {
 void export_defer(struct export *x, struct buf *b);
 
 extern const struct format format_json, format_msgpack, format_safetensors, format_verl,
-    format_miles, format_areal, format_slime, format_prime_rl, format_openai_messages;
+    format_miles, format_areal, format_slime, format_prime_rl, format_openai_messages, format_none;
 
 /* A member whose value is an array of numbers, drained from the rope o writes to. */
 void export_array(struct export *x, struct json_out *o, const char *key, enum rope_piece_kind kind,

@@ -24,10 +24,22 @@ void export_put_reward(const struct export *x, struct json_out *o)
         json_out_null(o);
 }
 
+static bool any_trained(const struct session *s)
+{
+    for (size_t i = 0; i < s->forest.checkpoints.n; i++)
+        if (!s->forest.checkpoints.at[i]->hidden && s->forest.checkpoints.at[i]->n > 0)
+            return true;
+    return false;
+}
+
 int export_check_reward(const struct session *s, const struct export_options *o, struct err *e)
 {
     double reward;
 
+    if (o->require_trained && !any_trained(s))
+        return err_set(e, ERR_UNASSEMBLABLE,
+                       "require_trained: no token of the session %.*s would be trained",
+                       (int)s->id.len, s->id.p);
     if (!o->require_reward || known(s, o, &reward))
         return 0;
     return err_set(e, ERR_REWARD_MISSING,

@@ -185,6 +185,12 @@ static void give_up(struct session *s)
     session_account(s);
 }
 
+void session_rest(struct session *s)
+{
+    if (s->store->evicts && s->residence == RESIDENT && may_go(s))
+        give_up(s);
+}
+
 static struct session *first_idle(struct session *s)
 {
     while (s && !may_go(s))
@@ -294,7 +300,7 @@ static int absorb_end(struct session *s, struct record_in *r, uint64_t now_ms, s
 {
     uint64_t how = record_u(r);
 
-    if (r->bad || how > SESSION_END_EXPIRE)
+    if (r->bad || how > SESSION_END_HOLD)
         return err_set(e, ERR_IO, "session record: torn end");
     if (how != SESSION_END_COMPLETE)
         session_finish(s, (enum session_end)how, now_ms);

@@ -155,6 +155,7 @@ int session_options_read(const struct session_store *st, const struct json *v,
 {
     const struct session_defaults *d = &st->defaults;
     uint64_t max_nodes = d->max_nodes;
+    bool sink = true;
 
     *ret = (struct session_options){
         .matcher.ignore_cch = d->ignore_cch,
@@ -174,7 +175,8 @@ int session_options_read(const struct session_store *st, const struct json *v,
         read_bool(v, "idempotent_retry", &ret->idempotent_retry, e) != 0 ||
         read_bool(v, "ignore_tools", &ret->ignore_tools, e) != 0 ||
         read_bool(v, "ignore_cch", &ret->matcher.ignore_cch, e) != 0 ||
-        read_bool(v, "branch_on_rewrite", &ret->branch_on_rewrite, e) != 0)
+        read_bool(v, "branch_on_rewrite", &ret->branch_on_rewrite, e) != 0 ||
+        read_bool(v, "hold", &ret->hold, e) != 0 || read_bool(v, "sink", &sink, e) != 0)
         return -1;
     if (read_count(v, "prompt_length", 1, &ret->prompt_length, e) != 0 ||
         read_count(v, "response_length", 1, &ret->response_length, e) != 0 ||
@@ -183,6 +185,7 @@ int session_options_read(const struct session_store *st, const struct json *v,
         return -1;
     ret->max_nodes = (uint32_t)MIN_OF(max_nodes, d->max_nodes);
     read_origin(v, ret);
+    ret->no_sinks = !sink;
     return 0;
 }
 
@@ -227,6 +230,10 @@ void session_options_write(const struct session_options *opt, struct buf *json)
     put_bool(&o, "branch_on_rewrite", opt->branch_on_rewrite);
     put_name(&o, "on_truncated", truncated_names[opt->on_truncated]);
     put_name(&o, "after_complete", opt->refuse_completed ? "refuse" : "serve");
+    if (opt->hold)
+        put_bool(&o, "hold", true);
+    if (opt->no_sinks)
+        put_bool(&o, "sink", false);
     put_count(&o, "prompt_length", opt->prompt_length);
     put_count(&o, "response_length", opt->response_length);
     put_count(&o, "ttl_s", opt->ttl_ms / 1000);

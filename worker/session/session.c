@@ -82,7 +82,7 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
     if (!json_is_null(finished))
         flags = json_is_true(finished) ? 3 : 1;
     record_head(record, RECORD_END, s->id, now_ms);
-    record_put_u(record, how);
+    record_put_u(record, how == SESSION_END_FINALIZE && s->options.hold ? SESSION_END_HOLD : how);
     record_put_u(record, flags);
     record_put_str(record, json_string(json_get(detail, "reason")));
     /* linear: where the history ends. */
@@ -100,6 +100,11 @@ void session_sink_record(const struct session *s, enum session_sink state, struc
     record_head(record, RECORD_SINK, s->id, now_ms);
     record_put_u(record, state);
     record_put_str(record, options);
+}
+
+bool session_goes_to_sinks(const struct session *s)
+{
+    return !s->options.no_sinks;
 }
 
 enum session_sink session_sink(const struct session *s, struct str *ret_options)
@@ -234,7 +239,7 @@ static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, st
     uint64_t head = record_u(r);
     struct str reward = record_str(r);
 
-    if (r->bad || r->p != r->end || how > SESSION_END_EXPIRE ||
+    if (r->bad || r->p != r->end || how > SESSION_END_HOLD ||
         (head > s->forest.checkpoints.n && head != HEAD_AS_IT_WAS))
         return err_set(e, ERR_IO, "session record: torn end");
     if (reward.p && apply_reward(s, (struct str){0}, reward, e) != 0)

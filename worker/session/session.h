@@ -192,7 +192,8 @@ enum session_end {
     SESSION_END_FINALIZE,
     SESSION_END_ABORT,
     SESSION_END_DELETE,
-    SESSION_END_EXPIRE
+    SESSION_END_EXPIRE,
+    SESSION_END_HOLD /* a record's finalize of a session with the option hold: kept until deleted */
 };
 
 int session_end_record(struct session *s, enum session_end how, const struct json *detail,
@@ -204,6 +205,9 @@ enum session_sink { SESSION_SINK_NONE, SESSION_SINK_DUE, SESSION_SINK_SPOOLED };
 /* `options` is the owner's text, which session_sink gives back (absent: none); DUE sets it. */
 void session_sink_record(const struct session *s, enum session_sink state, struct str options,
                          uint64_t now_ms, struct buf *record);
+/* Whether sinks get the session (option sink). */
+bool session_goes_to_sinks(const struct session *s);
+
 enum session_sink session_sink(const struct session *s, struct str *ret_options);
 
 /* The export that closed the session has reached its client whole. */

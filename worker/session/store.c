@@ -215,15 +215,16 @@ void session_finish(struct session *s, enum session_end how, uint64_t now_ms)
     }
     session_set_phase(s, drop ? SESSION_ABORTED : SESSION_FINALIZED);
     s->expired = how == SESSION_END_EXPIRE;
+    s->held = how == SESSION_END_HOLD;
     s->ended_ms = s->read_ms = now_ms;
-    if (s->residence != LOADING && (drop || st->defaults.export_retention_ms == 0))
+    if (s->residence != LOADING && (drop || (st->defaults.export_retention_ms == 0 && !s->held)))
         session_unlink(s);
 }
 
-/* A sink waits for its export. */
+/* A sink waits for its export, or its trainer holds it. */
 static bool is_owed(const struct session *s)
 {
-    return s->sink == SESSION_SINK_DUE && s->store->defaults.keeps_due;
+    return s->held || (s->sink == SESSION_SINK_DUE && s->store->defaults.keeps_due);
 }
 
 /* Finalized, and nobody holds it or waits for its export. */
@@ -249,8 +250,12 @@ static void evict(struct session_store *st, uint64_t now_ms)
         uint64_t after =
             st->defaults.evict_after_ms ? st->defaults.evict_after_ms : s->options.ttl_ms;
 
-        if (can_leave(s) && after && s->read_ms + after <= now_ms)
-            leave(s);
+        if (after && s->read_ms + after <= now_ms) {
+            if (can_leave(s))
+                leave(s);
+            else if (s->held)
+                session_rest(s);
+        }
         s = next;
     }
 }

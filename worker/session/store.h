@@ -32,6 +32,8 @@ struct session_options {
     bool refuse_completed;
     struct str reseeded_from; /* the unknown id of the call that it was made for ("": the call named
                                  none); absent: made by POST /sessions */
+    bool hold;                /* finalized, it is kept until it is deleted */
+    bool no_sinks;            /* no sink gets it */
     uint32_t max_nodes;
     struct str group;            /* absent: none (group.h) */
     int32_t rollout, group_size; /* -1, 0: not said */
@@ -75,6 +77,7 @@ struct session {
     struct str id;  /* at id_text */
     enum session_phase phase;
     bool expired, filled; /* filled: its content is (being put) in memory */
+    bool held;            /* finalized, with the option hold */
     uint64_t idle_ms;     /* nothing has happened since then: for the TTL */
     uint64_t read_ms;     /* finalized: kept since then */
     uint64_t exported_ms; /* delivered whole; 0: not yet */
@@ -195,6 +198,9 @@ void session_set_phase(struct session *s, enum session_phase phase);
 
 /* Phase and tombstone of an end; the caller holds a pin. */
 void session_finish(struct session *s, enum session_end how, uint64_t now_ms);
+
+/* Gives up what memory a session has that nobody uses, where records have it. */
+void session_rest(struct session *s);
 
 /* Out of the store; freed when its last holder lets go. */
 void session_unlink(struct session *s);
