@@ -317,7 +317,8 @@ static int check_request(const struct conn *c, const struct http1_head *h,
                          const struct route *route, struct err *e)
 {
     uint64_t max = (uint64_t)c->hub->config->max_body_bytes;
-    bool local = route->kind != ROUTE_ANY && route->kind != ROUTE_WORKER;
+    bool local =
+        route->kind == ROUTE_HEALTH || route->kind == ROUTE_READY || route->kind == ROUTE_METRICS;
 
     if (!local && !c->hub->heritage->port_kept &&
         atomic_load_explicit(&c->hub->heritage->board->draining, memory_order_relaxed))
@@ -342,6 +343,8 @@ static void start_exchange(struct conn *c, const struct route *route, struct str
     }
     if (route->kind == ROUTE_WORKER)
         upstream = upstreams_find(c->hub->upstreams, route->index);
+    else if (route->kind == ROUTE_DISPATCHER)
+        upstream = upstreams_dispatcher(c->hub->upstreams);
     if (upstream < 0 && (route->named || route->kind == ROUTE_WORKER))
         metrics_count(c->hub->page, METRIC_fallbacks, 1);
     relay_start(c, upstream, body);

@@ -72,7 +72,11 @@ static void find_by_target(struct str path, struct route *ret)
         ret->kind = ROUTE_READY;
     else if (str_eq(path, STR("/metrics")))
         ret->kind = ROUTE_METRICS;
-    else
+    else if (below(path, STR("/groups")) || below(path, STR("/queues")) ||
+             below(path, STR("/attempts"))) {
+        ret->kind = ROUTE_DISPATCHER;
+        ret->admins = !below(path, STR("/attempts"));
+    } else
         ret->admins = below(path, STR("/sessions")) || below(path, STR("/admin"));
 }
 
@@ -82,7 +86,7 @@ int route_find(const struct http1_head *h, const struct keys *k, struct route *r
     struct presented shown;
 
     find_by_target(path, ret);
-    if (ret->kind != ROUTE_ANY && ret->kind != ROUTE_WORKER)
+    if (ret->kind == ROUTE_HEALTH || ret->kind == ROUTE_READY || ret->kind == ROUTE_METRICS)
         return 0; /* the router's own: local.c looks for the key that it needs */
     route_keys(h, &shown);
     if (shown.n == 0)

@@ -6,6 +6,7 @@
  *     /sessions/w<idx>-<32 hex>...                        worker idx
  *     any other path with rga-<id>-<mac> or rgr-<id>-<mac> worker idx of the id, but for
  *                                                         /sessions, /ui and /admin (presented.h)
+ *     /groups, /queues, /attempts and what is below       the dispatcher
  *     /health, /ready, /metrics                           the router itself
  *     all the rest                                        any worker
  *
@@ -21,7 +22,14 @@
 #include "common/net/http1.h"
 #include "common/proc/presented.h"
 
-enum route_kind { ROUTE_ANY, ROUTE_WORKER, ROUTE_HEALTH, ROUTE_READY, ROUTE_METRICS };
+enum route_kind {
+    ROUTE_ANY,
+    ROUTE_WORKER,
+    ROUTE_DISPATCHER,
+    ROUTE_HEALTH,
+    ROUTE_READY,
+    ROUTE_METRICS
+};
 
 struct route {
     enum route_kind kind;

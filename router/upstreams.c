@@ -24,7 +24,8 @@ enum {
     RETRY_MS = 5,
     CONNECT_MS = 2000,
     ABOVE_FIRST = 256, /* clients' descriptors before the first growth */
-    PEERS_MAX = 256
+    PEERS_MAX = 256,
+    DISPATCHER = BOARD_WORKERS_MAX + PEERS_MAX /* its place among the upstreams */
 };
 
 struct upstream {
@@ -43,7 +44,7 @@ struct peer_range {
 struct upstreams {
     const struct heritage *heritage;
     struct loop *loop;
-    struct upstream at[BOARD_WORKERS_MAX + PEERS_MAX]; /* own workers, then peers */
+    struct upstream at[DISPATCHER + 1]; /* own workers, then peers, then the dispatcher */
     struct peer_range peers[PEERS_MAX];
     size_t peer_count;
     size_t links, idle_links; /* open ones; of them, idle */
@@ -118,7 +119,9 @@ static int parse_workers(struct upstreams *u, const struct heritage *h, struct e
         if (parse_unix(&u->at[i], path, e) != 0)
             return -1;
     }
-    return 0;
+    if (given->n > 0 || heritage_dispatcher_path(h->run_dir, path, sizeof(path)) != 0)
+        return 0;
+    return parse_unix(&u->at[DISPATCHER], path, e);
 }
 
 static int parse_peer(struct peer_range *r, struct upstream *to, const char *text, struct err *e)
@@ -211,6 +214,13 @@ int upstreams_find(const struct upstreams *u, uint32_t index)
         (!u->left_behind || index - u->heritage->board->worker_base >= BOARD_WORKERS_MAX))
         return -1;
     return (int)(index - u->heritage->board->worker_base);
+}
+
+int upstreams_dispatcher(const struct upstreams *u)
+{
+    const struct config *c = u->heritage->config;
+
+    return c->dispatcher && c->upstream.n == 0 ? DISPATCHER : -1;
 }
 
 void upstreams_leave_behind(struct upstreams *u)

@@ -57,6 +57,9 @@ void upstreams_free(struct upstreams *u);
  * its adopter's by now), or a peer; -1 when the index is nobody's. */
 int upstreams_find(const struct upstreams *u, uint32_t index);
 
+/* The upstream that is the dispatcher, or -1 when there is none. */
+int upstreams_dispatcher(const struct upstreams *u);
+
 /* This router is about to end: the board may no longer be kept up to date (upgrade). */
 void upstreams_leave_behind(struct upstreams *u);
 

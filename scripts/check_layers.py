@@ -31,7 +31,8 @@ MATRIX["worker/api"] = ["worker/control"] + MATRIX["worker/control"]
 MATRIX["worker"] = ["worker/api"] + MATRIX["worker/api"]
 MATRIX["worker/commands"] = MATRIX["worker/api"]
 MATRIX["router"] = COMMON
-MATRIX["supervisor"] = COMMON + ["router/router.h", "worker/worker.h", "worker/commands"]
+MATRIX["dispatcher"] = ["worker/api/server.h", "worker/api/exchange.h", "worker/journal/journal.h"] + COMMON
+MATRIX["supervisor"] = COMMON + ["router/router.h", "dispatcher/dispatcher.h", "worker/worker.h", "worker/commands"]
 # Single headers that one room of a level lends to its neighbours: values only, no behaviour.
 LENT = {
     "worker/tokens/span.h": ["worker/session", "worker/engine"],

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/proc/keys.h"
+#include "dispatcher/dispatcher.h"
 #include "router/router.h"
 #include "supervisor/listeners.h"
 #include "supervisor/supervisor.h"
@@ -51,6 +52,7 @@ int serve_command(int argc, char **argv)
         .unload = worker_unload,
         .worker = worker_run,
         .router = router_run,
+        .dispatcher = dispatcher_run,
         .check = router_check,
     };
     struct config *c = commands_load(argc, argv, COMMANDS_VALUES);

@@ -27,6 +27,7 @@ void listeners_init(struct listeners *l)
         l->routers[i] = l->given[i] = -1;
     for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
         l->workers[i] = -1;
+    l->dispatcher = -1;
 }
 
 static void close_one(int *fd, int keep)
@@ -46,6 +47,7 @@ void listeners_close_others(struct listeners *l, int keep)
         close_one(&l->workers[i], keep);
     while (l->n_also > 0)
         close_one(&l->also[--l->n_also], keep);
+    close_one(&l->dispatcher, keep);
     close_one(&l->lock_fd, keep);
 }
 
@@ -381,43 +383,63 @@ static int lock_folder(struct listeners *l, const struct config *c, struct err *
     return 0;
 }
 
+/* Listens on a path of the run folder that nobody else uses: the folder is locked. */
+static int listen_unix(const struct sockaddr_un *a, int *ret, struct err *e)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "socket");
+    (void)unlink(a->sun_path);
+    if (bind(fd, (const struct sockaddr *)a, sizeof(*a)) || listen(fd, BACKLOG)) {
+        err_sys(e, ERR_IO, "cannot listen on %s", a->sun_path);
+        close(fd);
+        return -1;
+    }
+    *ret = fd;
+    return 0;
+}
+
 int listeners_worker(struct listeners *l, const struct config *c, unsigned place, struct err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    int fd;
 
     if (l->workers[place] >= 0)
         return 0;
     if (heritage_socket_path(c->run_dir, (uint32_t)c->worker_base + place, a.sun_path,
                              sizeof(a.sun_path)))
         return err_set(e, ERR_CONFIG, "%s is too long for unix sockets: set --run-dir", c->run_dir);
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return err_sys(e, ERR_IO, "socket");
-    (void)unlink(a.sun_path);
-    if (bind(fd, (const struct sockaddr *)&a, sizeof(a)) || listen(fd, BACKLOG)) {
-        err_sys(e, ERR_IO, "cannot listen on %s", a.sun_path);
-        close(fd);
-        return -1;
-    }
-    l->workers[place] = fd;
-    return 0;
+    return listen_unix(&a, &l->workers[place], e);
+}
+
+int listeners_dispatcher(struct listeners *l, const struct config *c, struct err *e)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+
+    if (l->dispatcher >= 0)
+        return 0;
+    if (heritage_dispatcher_path(c->run_dir, a.sun_path, sizeof(a.sun_path)))
+        return err_set(e, ERR_CONFIG, "%s is too long for unix sockets: set --run-dir", c->run_dir);
+    return listen_unix(&a, &l->dispatcher, e);
 }
 
 /* --- given sockets --- */
 
-/* The place of an inherited unix socket, from its file name; -1 when it is none of ours. */
-static int place_of(const struct config *c, const struct sockaddr_un *a)
+/* Where an inherited unix socket belongs, by its file name; NULL when it is none of ours. */
+static int *home_of(struct listeners *l, const struct config *c, const struct sockaddr_un *a)
 {
     char path[sizeof(a->sun_path)];
 
+    if (!heritage_dispatcher_path(c->run_dir, path, sizeof(path)) &&
+        strncmp(path, a->sun_path, sizeof(path)) == 0)
+        return &l->dispatcher;
     for (unsigned place = 0; place < BOARD_WORKERS_MAX; place++) {
         if (!heritage_socket_path(c->run_dir, (uint32_t)c->worker_base + place, path,
                                   sizeof(path)) &&
             strncmp(path, a->sun_path, sizeof(path)) == 0)
-            return (int)place;
+            return &l->workers[place];
     }
-    return -1;
+    return NULL;
 }
 
 /* Whether the address is another than that of the sockets given so far. */
@@ -439,7 +461,7 @@ static int take_given(struct listeners *l, const struct config *c, int fd, struc
     } a = {0};
 
     socklen_t len = sizeof(a);
-    int accepting = 0, place;
+    int accepting = 0, *home;
     socklen_t optlen = sizeof(accepting);
 
     if (getsockname(fd, (struct sockaddr *)&a, &len) ||
@@ -448,10 +470,10 @@ static int take_given(struct listeners *l, const struct config *c, int fd, struc
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     (void)fcntl(fd, F_SETFL, O_NONBLOCK);
     if (a.any.ss_family == AF_UNIX) {
-        place = place_of(c, &a.un);
-        if (place < 0)
+        home = home_of(l, c, &a.un);
+        if (!home)
             return err_set(e, ERR_CONFIG, "LISTEN_FDS: descriptor %d is no worker's socket", fd);
-        l->workers[place] = fd;
+        *home = fd;
         return 0;
     }
     if (l->n_given >= BOARD_ROUTERS_MAX)
@@ -509,7 +531,7 @@ static int take_handed(struct listeners *l, const struct config *c, const char *
             break;
         text = end + 1;
         if (getsockname(fd, (struct sockaddr *)&a, &len) == 0 && a.sun_family == AF_UNIX &&
-            place_of(c, &a) < 0)
+            !home_of(l, c, &a))
             close(fd);
         else if (rc == 0)
             rc = take_given(l, c, fd, e);
@@ -543,10 +565,15 @@ int listeners_open(struct listeners *l, const struct config *c, struct err *e)
 /* Sets the descriptors' flags and, if asked, lists them. */
 static void each_socket(struct listeners *l, int flags, struct buf *list)
 {
-    for (unsigned i = 0; i < BOARD_ROUTERS_MAX + BOARD_WORKERS_MAX; i++) {
+    for (unsigned i = 0; i <= BOARD_ROUTERS_MAX + BOARD_WORKERS_MAX; i++) {
         /* Given sockets are handed on themselves, not the routers' duplicates of them. */
         const int *routers = l->n_given ? l->given : l->routers;
-        int fd = i < BOARD_ROUTERS_MAX ? routers[i] : l->workers[i - BOARD_ROUTERS_MAX];
+        int fd = l->dispatcher;
+
+        if (i < BOARD_ROUTERS_MAX)
+            fd = routers[i];
+        else if (i < BOARD_ROUTERS_MAX + BOARD_WORKERS_MAX)
+            fd = l->workers[i - BOARD_ROUTERS_MAX];
 
         if (fd < 0)
             continue;

@@ -6,6 +6,7 @@
  *   - also[]: one socket for each further address of a name (`localhost` is 127.0.0.1 and ::1);
  * every router accepts on them.
  *   - workers[place]: unix sockets RUN_DIR/worker-<index>.sock.
+ *   - dispatcher: the unix socket RUN_DIR/dispatcher.sock.
  * All are non-blocking, close-on-exec and listen with a backlog of 4096. TCP ones have TCP_NODELAY
  * and TCP_NOTSENT_LOWAT, which accepted sockets inherit.
  * A lock on RUN_DIR keeps a second gateway from stealing the unix sockets.
@@ -24,6 +25,7 @@
 struct listeners {
     int routers[BOARD_ROUTERS_MAX]; /* -1: not open */
     int workers[BOARD_WORKERS_MAX]; /* -1: not open */
+    int dispatcher;                 /* -1: not open */
     int given[BOARD_ROUTERS_MAX];   /* TCP sockets from LISTEN_FDS */
     unsigned n_given;
     int also[HERITAGE_ALSO_MAX]; /* on further addresses: of --listen's name, or given */
@@ -54,6 +56,9 @@ int listeners_router(struct listeners *l, const struct config *c, unsigned i, st
 
 /* Opens the unix socket of a place unless it is open. */
 int listeners_worker(struct listeners *l, const struct config *c, unsigned place, struct err *e);
+
+/* The same of the dispatcher. */
+int listeners_dispatcher(struct listeners *l, const struct config *c, struct err *e);
 
 /* In a child: closes all but the one descriptor. */
 void listeners_close_others(struct listeners *l, int keep);

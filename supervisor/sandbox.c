@@ -26,7 +26,8 @@
 #define PR_SET_VMA 0x53564d41 /* names of anonymous memory, by newer C libraries */
 #endif
 
-enum { R = 1u << ROLE_ROUTER, W = 1u << ROLE_WORKER, B = R | W };
+/* The dispatcher keeps a journal, as a worker does. */
+enum { R = 1u << ROLE_ROUTER, W = 1u << ROLE_WORKER | 1u << ROLE_DISPATCHER, B = R | W };
 
 /* Sanitizers trace a clone of the process and walk /proc for it: a filter would say little then. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -17,9 +17,20 @@
 #include "supervisor/sandbox.h"
 #include "supervisor/supervisor_internal.h"
 
+static const unsigned first_slots[] = {[ROLE_ROUTER] = BOARD_ROUTER0,
+                                       [ROLE_WORKER] = BOARD_WORKER0,
+                                       [ROLE_DISPATCHER] = BOARD_DISPATCHER};
+
+static enum heritage_role role_of(unsigned slot)
+{
+    if (slot >= BOARD_DISPATCHER)
+        return ROLE_DISPATCHER;
+    return slot < BOARD_WORKER0 ? ROLE_ROUTER : ROLE_WORKER;
+}
+
 static bool is_router(unsigned slot)
 {
-    return slot < BOARD_WORKER0;
+    return role_of(slot) == ROLE_ROUTER;
 }
 
 static void set_state(struct supervisor *s, unsigned slot, enum board_state state)
@@ -38,17 +49,20 @@ void spawn_prepare(struct supervisor *s, unsigned slot)
     struct process *p = &s->processes[slot];
     struct heritage *h = &p->heritage;
 
-    h->role = is_router(slot) ? ROLE_ROUTER : ROLE_WORKER;
-    h->place = slot - (is_router(slot) ? BOARD_ROUTER0 : BOARD_WORKER0);
-    h->index = is_router(slot) ? h->place : h->place + (uint32_t)s->config->worker_base;
+    h->role = role_of(slot);
+    h->place = slot - first_slots[h->role];
+    h->index = h->place + (h->role == ROLE_WORKER ? (uint32_t)s->config->worker_base : 0);
     h->slot = slot;
-    (void)snprintf(h->name, sizeof(h->name), "%s-%u", is_router(slot) ? "router" : "worker",
-                   h->index);
+    if (h->role == ROLE_DISPATCHER)
+        (void)snprintf(h->name, sizeof(h->name), "dispatcher");
+    else
+        (void)snprintf(h->name, sizeof(h->name), "%s-%u", is_router(slot) ? "router" : "worker",
+                       h->index);
     h->config = s->config;
     h->board = s->board;
     h->metrics = s->metrics;
     h->page = metrics_page(s->metrics, slot, h->name);
-    h->model = is_router(slot) ? NULL : s->model;
+    h->model = h->role == ROLE_WORKER ? s->model : NULL;
     h->port_kept = s->listeners.kept;
     h->status_fd = s->status_fds[1];
     h->run_dir = s->config->run_dir;
@@ -86,6 +100,8 @@ static void close_inherited(struct supervisor *s, const struct process *own)
         if (is_served(h, s->listeners.workers[i]))
             s->listeners.workers[i] = -1;
     }
+    if (is_served(h, s->listeners.dispatcher))
+        s->listeners.dispatcher = -1;
     listeners_close(&s->listeners);
     for (unsigned i = 0; i < BOARD_SLOTS; i++) {
         if (s->processes[i].pid && s->processes[i].control_fd >= 0)
@@ -132,6 +148,14 @@ static void be_first_to_die(void)
         log_warn(NULL, "oom_score_adj cannot be set, ignoring", LOG_T("reason", strerror(errno)));
 }
 
+static int (*body_of(const struct supervisor_bodies *b,
+                     enum heritage_role role))(const struct heritage *h)
+{
+    if (role == ROLE_DISPATCHER)
+        return b->dispatcher;
+    return role == ROLE_ROUTER ? b->router : b->worker;
+}
+
 RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t parent)
 {
     struct heritage *h = &p->heritage;
@@ -151,7 +175,7 @@ RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t 
         be_first_to_die();
     if (s->config->sandbox && sandbox_enter(h, &e))
         log_warn(NULL, "the sandbox is not complete, ignoring", LOG_T("reason", e.text));
-    rc = h->role == ROLE_ROUTER ? s->bodies->router(h) : s->bodies->worker(h);
+    rc = body_of(s->bodies, h->role)(h);
     /* What the parent made and the child inherited: freed so that leak checks mean something. */
     for (unsigned i = 0; i < BOARD_SLOTS; i++)
         free(s->processes[i].adopted);
@@ -179,6 +203,12 @@ static int open_socket(struct supervisor *s, struct process *p, struct err *e)
         memcpy(h->also, s->listeners.also, sizeof(h->also));
         return 0;
     }
+    if (h->role == ROLE_DISPATCHER) {
+        if (listeners_dispatcher(&s->listeners, s->config, e))
+            return -1;
+        h->listen_fd = s->listeners.dispatcher;
+        return 0;
+    }
     if (listeners_worker(&s->listeners, s->config, h->place, e))
         return -1;
     h->listen_fd = s->listeners.workers[h->place];
@@ -201,7 +231,11 @@ static bool has_previous(const struct supervisor *s, unsigned slot)
     for (size_t i = 0; i < s->upgrade.previous.n && !is_router(slot); i++) {
         const struct previous *old = &s->upgrade.previous.at[i];
 
-        if (old->slot == slot || old->places[h->place / 64] >> h->place % 64 & 1)
+        if (old->slot == slot)
+            return true;
+        if (h->role != ROLE_WORKER)
+            continue;
+        if (old->places[h->place / 64] >> h->place % 64 & 1)
             return true;
         for (size_t k = 0; k < h->n_adopted; k++) {
             if (old->places[h->adopted[k].place / 64] >> h->adopted[k].place % 64 & 1)
@@ -306,8 +340,11 @@ static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int 
 {
     bool clean = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
     int64_t lived_ms = (int64_t)clock_ms() - p->started_ms;
-    enum metric_label_ROLE role =
-        p->heritage.role == ROLE_ROUTER ? METRIC_ROLE_ROUTER : METRIC_ROLE_WORKER;
+
+    static const enum metric_label_ROLE roles[] = {[ROLE_ROUTER] = METRIC_ROLE_ROUTER,
+                                                   [ROLE_WORKER] = METRIC_ROLE_WORKER,
+                                                   [ROLE_DISPATCHER] = METRIC_ROLE_DISPATCHER};
+    enum metric_label_ROLE role = roles[p->heritage.role];
 
     if (clean) /* somebody sent it a SIGTERM: it drained and ended as it should */
         log_warn(NULL, "process ended on a signal not sent by the supervisor, replacing it",
@@ -368,14 +405,15 @@ static void bury(struct supervisor *s, unsigned slot, pid_t pid, int wait_status
         if (!clean)
             write_obituary(s, p, pid, wait_status);
         set_state(s, slot, BOARD_EMPTY);
-        reload_give_place(s, slot);
+        if (p->heritage.role != ROLE_DISPATCHER)
+            reload_give_place(s, slot);
     }
 }
 
 /* Starts the workers that waited for one of before the upgrade. */
 static void start_waiting(struct supervisor *s)
 {
-    for (unsigned slot = BOARD_WORKER0; slot < BOARD_SLOTS; slot++) {
+    for (unsigned slot = BOARD_WORKER0; slot < BOARD_SLOTS; slot++) { /* and the dispatcher */
         struct process *p = &s->processes[slot];
 
         if (p->wanted && !p->pid && !loop_timer_active(&p->respawn))
@@ -508,7 +546,7 @@ unsigned spawn_signal(struct supervisor *s, int role, int signo)
             (void)kill(p->pid, signo);
     }
     for (size_t i = 0; i < s->upgrade.previous.n; i++) {
-        if (role >= 0 && is_router(s->upgrade.previous.at[i].slot) != (role == ROLE_ROUTER))
+        if (role >= 0 && (int)role_of(s->upgrade.previous.at[i].slot) != role)
             continue;
         n++;
         if (signo)

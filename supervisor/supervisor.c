@@ -255,6 +255,8 @@ static void want_children(struct supervisor *s)
     atomic_store(&s->board->workers, (uint32_t)s->config->workers);
     for (unsigned i = 0; i < (unsigned)s->config->workers; i++)
         spawn_prepare(s, BOARD_WORKER0 + i);
+    if (s->config->dispatcher && s->bodies->dispatcher)
+        spawn_prepare(s, BOARD_DISPATCHER);
 }
 
 void supervisor_tell_limits(struct supervisor *s)

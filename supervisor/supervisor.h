@@ -29,6 +29,7 @@ struct supervisor_bodies {
     /* The main of a child; returns its exit status. */
     int (*worker)(const struct heritage *h);
     int (*router)(const struct heritage *h);
+    int (*dispatcher)(const struct heritage *h); /* NULL: there is none */
 };
 
 /* Runs a gateway until it is told to stop. Returns the exit status: 0 after a drain, 1 when it

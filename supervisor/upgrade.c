@@ -19,7 +19,7 @@ static struct previous as_previous(const struct process *p)
     const struct heritage *h = &p->heritage;
     struct previous old = {.slot = h->slot, .pid = p->pid, .control_fd = p->control_fd};
 
-    if (h->role == ROLE_ROUTER)
+    if (h->role != ROLE_WORKER)
         return old;
     old.places[h->place / 64] |= UINT64_C(1) << h->place % 64;
     for (size_t i = 0; i < h->n_adopted; i++)

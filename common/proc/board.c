@@ -74,7 +74,7 @@ uint32_t board_engine_inflight(const struct board *b, unsigned engine)
 {
     uint32_t n = 0;
 
-    for (unsigned i = BOARD_WORKER0; i < BOARD_SLOTS; i++)
+    for (unsigned i = BOARD_WORKER0; i < BOARD_DISPATCHER; i++)
         n += atomic_load_explicit(&b->slots[i].engine_inflight[engine], memory_order_seq_cst);
     return n;
 }

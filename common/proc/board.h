@@ -1,6 +1,7 @@
 /*
  * struct board: what the processes of one gateway know of each other, in shared memory made before
- * the first fork. One slot per process: the supervisor, then routers, then workers. Slot numbers
+ * the first fork. One slot per process: the supervisor, then routers, then workers, then the
+ * dispatcher. Slot numbers
  * are the same as those of the metric pages.
  * Writers: the supervisor writes states, pids and adoption; a process writes its own heartbeat,
  * engines_up and last words. Everybody reads. Every field stands alone (relaxed atomics): there
@@ -23,7 +24,8 @@ enum {
     BOARD_SUPERVISOR = 0,
     BOARD_ROUTER0 = 1,
     BOARD_WORKER0 = BOARD_ROUTER0 + BOARD_ROUTERS_MAX,
-    BOARD_SLOTS = BOARD_WORKER0 + BOARD_WORKERS_MAX,
+    BOARD_DISPATCHER = BOARD_WORKER0 + BOARD_WORKERS_MAX,
+    BOARD_SLOTS = BOARD_DISPATCHER + 1,
     BOARD_WORDS_MAX = 256,
     BOARD_ENGINES_MAX = 32, /* further replicas are not counted across workers */
 };

@@ -8,3 +8,10 @@ int heritage_socket_path(const char *run_dir, uint32_t index, char *out, size_t 
 
     return n > 0 && (size_t)n < size ? 0 : -1;
 }
+
+int heritage_dispatcher_path(const char *run_dir, char *out, size_t size)
+{
+    int n = snprintf(out, size, "%s/dispatcher.sock", run_dir);
+
+    return n < 0 || (size_t)n >= size ? -1 : 0;
+}

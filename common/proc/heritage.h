@@ -30,7 +30,7 @@
 #include "common/proc/config.h"
 #include "common/proc/metrics.h"
 
-enum heritage_role { ROLE_ROUTER, ROLE_WORKER };
+enum heritage_role { ROLE_ROUTER, ROLE_WORKER, ROLE_DISPATCHER };
 
 /* Further addresses of the name that --listen gives. */
 enum { HERITAGE_ALSO_MAX = 7 };
@@ -67,6 +67,9 @@ struct heritage {
     const char *run_dir;
     const char *state_dir;
 };
+
+/* The same of the dispatcher: RUN_DIR/dispatcher.sock. */
+int heritage_dispatcher_path(const char *run_dir, char *out, size_t size);
 
 /* RUN_DIR/worker-<index>.sock. -1 when it does not fit (a unix socket path has 107 bytes). */
 int heritage_socket_path(const char *run_dir, uint32_t index, char *out, size_t size);

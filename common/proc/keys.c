@@ -38,7 +38,12 @@ struct keys {
 
 static const char *scope_name(enum key_scope scope)
 {
-    return scope == KEY_AGENT ? "agent" : "runner";
+    static const char *const names[] = {[KEY_AGENT] = "agent",
+                                        [KEY_RUNNER] = "runner",
+                                        [KEY_EXECUTOR] = "executor",
+                                        [KEY_ADMIN] = "service"};
+
+    return names[scope];
 }
 
 static int read_file(const char *path, struct buf *out, struct err *e)
@@ -261,6 +266,74 @@ bool keys_is_form(struct str text)
     return str_starts(text, STR("rga-")) || str_starts(text, STR("rgr-"));
 }
 
+static bool executor_name_fine(struct str name)
+{
+    if (name.len == 0 || name.len > KEY_EXECUTOR_MAX)
+        return false;
+    for (size_t i = 0; i < name.len; i++) {
+        char c = name.p[i];
+
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              c == '-' || c == '.'))
+            return false;
+    }
+    return true;
+}
+
+static void write_named(const struct keys *k, enum key_scope scope, char letter, struct str name,
+                        char ret_text[KEY_TEXT_MAX])
+{
+    char mac[KEY_MAC_LEN + 1];
+    int n;
+
+    mac_hex(&k->secrets[0], scope, name, mac);
+    n = snprintf(ret_text, KEY_TEXT_MAX, "rg%c-%.*s-%s", letter, (int)name.len, name.p, mac);
+    CHECK(n > 0 && n < KEY_TEXT_MAX);
+}
+
+int keys_make_executor(const struct keys *k, struct str name, char ret_text[KEY_TEXT_MAX],
+                       struct err *e)
+{
+    if (!executor_name_fine(name))
+        return err_field(e, "name",
+                         "an executor's name has 1 to %d letters, digits, '-' or '.', not %.*s",
+                         KEY_EXECUTOR_MAX, (int)MIN_OF(name.len, 60), name.p);
+    write_named(k, KEY_EXECUTOR, 'x', name, ret_text);
+    return 0;
+}
+
+void keys_make_service(const struct keys *k, char ret_text[KEY_TEXT_MAX])
+{
+    write_named(k, KEY_ADMIN, 's', STR("dispatcher"), ret_text);
+}
+
+/* An executor's or the service's key: rgx-NAME-MAC, rgs-dispatcher-MAC. */
+static enum key_scope check_named_key(const struct keys *k, struct str text, struct str *ret_name)
+{
+    bool service = str_starts(text, STR("rgs-"));
+    enum key_scope scope = service ? KEY_ADMIN : KEY_EXECUTOR;
+    struct str name;
+    int good = 0;
+
+    if ((!service && !str_starts(text, STR("rgx-"))) || text.len < 4 + 1 + 1 + KEY_MAC_LEN)
+        return KEY_NONE;
+    name = str_sub(text, 4, text.len - 4 - KEY_MAC_LEN - 1);
+    if (name.p[name.len] != '-' || !executor_name_fine(name) ||
+        (service && !str_eq_c(name, "dispatcher")))
+        return KEY_NONE;
+    for (size_t i = 0; i < k->n_secrets; i++) {
+        char mac[KEY_MAC_LEN + 1];
+
+        mac_hex(&k->secrets[i], scope, name, mac);
+        good |= mbedtls_ct_memcmp(mac, text.p + text.len - KEY_MAC_LEN, KEY_MAC_LEN) == 0;
+    }
+    if (!good)
+        return KEY_NONE;
+    if (!service)
+        *ret_name = name;
+    return scope;
+}
+
 int keys_parse(struct str text, enum key_scope *ret_scope, struct str *ret_id, uint32_t *ret_index)
 {
     struct str id;
@@ -322,6 +395,8 @@ enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret
         good |= mbedtls_ct_memcmp(digest, k->admins[i], MAC_BYTES) == 0;
     if (good)
         return KEY_ADMIN;
+    if (str_starts(text, STR("rgx-")) || str_starts(text, STR("rgs-")))
+        return check_named_key(k, text, ret_id);
     return check_session_key(k, text, ret_id);
 }
 

@@ -3,6 +3,7 @@
  *     admin    a line of --admin-key-file
  *     runner   rgr-<session id>-<mac>
  *     agent    rga-<session id>-<mac>
+ *     executor rgx-<name>-<mac>
  * mac is 64 lower-case hex digits: HMAC-SHA256 over "rollgate-key-1:<scope>:<session id>" under the
  * secret. So session keys are verified without any lookup, by every worker of every node that has
  * the same secret. The secret file holds one secret a line, newest first: the first makes keys, all
@@ -25,10 +26,11 @@
 
 enum {
     KEY_MAC_LEN = 64,
+    KEY_EXECUTOR_MAX = 32,
     KEY_TEXT_MAX = 4 + ID_TEXT_MAX + KEY_MAC_LEN + 2, /* with the NUL */
 };
 
-enum key_scope { KEY_NONE, KEY_AGENT, KEY_RUNNER, KEY_ADMIN };
+enum key_scope { KEY_NONE, KEY_AGENT, KEY_RUNNER, KEY_ADMIN, KEY_EXECUTOR };
 
 struct keys;
 
@@ -54,6 +56,15 @@ void keys_check_files(const char *admin_file, const char *secret_file, struct bu
 /* Whether requests need a key (an admin key file is configured). */
 bool keys_required(const struct keys *k);
 
+/* Writes an executor's key; the name has 1 to KEY_EXECUTOR_MAX of [A-Za-z0-9.-]. -1 with
+ * ERR_INVALID when it has not. */
+int keys_make_executor(const struct keys *k, struct str name, char ret_text[KEY_TEXT_MAX],
+                       struct err *e);
+
+/* Writes the key with which the gateway's own processes call each other: an admin's. It never
+ * leaves the node. */
+void keys_make_service(const struct keys *k, char ret_text[KEY_TEXT_MAX]);
+
 /* Writes the session's key of the scope (KEY_AGENT or KEY_RUNNER); id is a valid session id. */
 void keys_make(const struct keys *k, enum key_scope scope, struct str id,
                char ret_text[KEY_TEXT_MAX]);
@@ -62,7 +73,7 @@ void keys_make(const struct keys *k, enum key_scope scope, struct str id,
 bool keys_is_form(struct str text);
 
 /* The scope that a presented key really has; KEY_NONE when it is none of ours. For session keys
- * *ret_id becomes the id inside `text` (borrowed), else absent. */
+ * and executors' *ret_id becomes the id or name inside `text` (borrowed), else absent. */
 enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret_id);
 
 /* Whether a value in the query is a key of ours. Queries stand in the logs of whatever is on the

@@ -49,6 +49,15 @@ def test_every_route_stands_in_docs():
     assert doc_routes() == code_routes() | ROUTERS_OWN
 
 
+def test_every_route_of_the_dispatcher_stands_in_docs():
+    rows = re.findall(r'^X\("(\w+)", "([^"]*)"', source("paths.def"), re.M)
+    told = set()
+    for line in page("rollouts.md").split("\n"):
+        first = line.split("|")[1] if line.startswith("| `") else ""
+        told |= {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in re.findall(r"`([A-Z]+) (/[^`?]*)", first)}
+    assert told == set(rows)
+
+
 # kinds that no client sees
 NEVER_SENT = {"config", "io", "unsupported"}
 

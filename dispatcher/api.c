@@ -1,0 +1,253 @@
+/* Which route a request has, whether its key allows it, and how answers look. */
+#include <math.h>
+
+#include "common/base/clock.h"
+#include "common/codec/hex.h"
+#include "common/proc/presented.h"
+#include "dispatcher/desk.h"
+
+enum { SCOPE_A = 1u << KEY_ADMIN, SCOPE_E = 1u << KEY_EXECUTOR };
+
+static const struct path {
+    const char *method, *path;
+    unsigned scopes;
+    void (*handler)(struct desk_request *r);
+} paths[] = {
+
+#define X(method, path, scopes, handler) {method, path, scopes, handler},
+#include "dispatcher/paths.def"
+#undef X
+};
+
+/* --- answers --- */
+
+void desk_json(struct exchange *x, int status, const struct buf *body)
+{
+    exchange_reply(x, status, "application/json", buf_str(body));
+}
+
+void desk_empty(struct exchange *x, int status)
+{
+    exchange_reply(x, status, "application/json", STR(""));
+}
+
+void desk_error(struct exchange *x, const struct err *e)
+{
+    int status = err_status(e);
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+
+    exchange_set_header(x, "x-should-retry", err_retry(e) ? STR("true") : STR("false"));
+    if (err_retry(e) && (status == 429 || status == 503))
+        exchange_set_header(x, "Retry-After", STR("1"));
+    json_out_obj(&o);
+    json_out_key(&o, "error");
+    json_out_obj(&o);
+    json_out_key(&o, "message");
+    json_out_cstr(&o, e->text);
+    json_out_key(&o, "type");
+    json_out_cstr(&o, status < 500 ? "invalid_request_error" : "server_error");
+    json_out_key(&o, "code");
+    json_out_cstr(&o, err_code(e));
+    json_out_key(&o, "param");
+    json_out_cstr(&o, e->param[0] ? e->param : NULL);
+    json_out_end_obj(&o);
+    json_out_end_obj(&o);
+    desk_json(x, status, &body);
+    buf_done(&body);
+}
+
+/* --- the query --- */
+
+static struct str decode(struct arena *a, struct str s)
+{
+    char *out = arena_alloc(a, s.len + 1);
+    size_t n = 0;
+
+    for (size_t i = 0; i < s.len; i++) {
+        if (s.p[i] == '%' && i + 2 < s.len && hex_value(s.p[i + 1]) >= 0 &&
+            hex_value(s.p[i + 2]) >= 0) {
+            out[n++] = (char)(hex_value(s.p[i + 1]) * 16 + hex_value(s.p[i + 2]));
+            i += 2;
+        } else {
+            out[n++] = s.p[i] == '+' ? ' ' : s.p[i];
+        }
+    }
+    return str_of(out, n);
+}
+
+/* The next pair of *rest; false at the end. */
+static bool next_pair(struct str *rest, struct str *ret_name, struct str *ret_value)
+{
+    size_t end, equals;
+    struct str pair;
+
+    if (rest->len == 0)
+        return false;
+    end = str_find(*rest, STR("&"), 0);
+    pair = str_sub(*rest, 0, end);
+    equals = str_find(pair, STR("="), 0);
+    *ret_name = str_sub(pair, 0, equals);
+    *ret_value = equals == SIZE_MAX ? STR("") : str_sub(pair, equals + 1, SIZE_MAX);
+    *rest = str_sub(*rest, pair.len + 1, SIZE_MAX);
+    return true;
+}
+
+struct str desk_query(struct desk_request *r, const char *name)
+{
+    struct str rest = exchange_query(r->x), key, value;
+
+    while (next_pair(&rest, &key, &value))
+        if (str_eq_c(key, name))
+            return decode(&r->arena, value);
+    return (struct str){0};
+}
+
+int desk_query_known(struct desk_request *r, const char *const known[], size_t n, struct err *e)
+{
+    struct str rest = exchange_query(r->x), key, value;
+
+    while (next_pair(&rest, &key, &value)) {
+        struct buf names = {0};
+        size_t i = 0;
+        int rc = 0;
+
+        while (i < n && !str_eq_c(key, known[i]))
+            i++;
+        for (size_t k = 0; k < n; k++)
+            buf_printf(&names, "%s%s", k ? ", " : "", known[k]);
+        if (i == n)
+            rc = err_field(e, "query", "the query has no parameter %.*s; known are: %.*s",
+                           (int)MIN_OF(key.len, 60), key.p, (int)names.len, names.p);
+        buf_done(&names);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int desk_query_seconds(struct desk_request *r, const char *name, double max_s, uint64_t *ret_ms,
+                       struct err *e)
+{
+    struct str given = desk_query(r, name);
+    const struct json *number = NULL;
+    double s = 0;
+
+    if (!given.p)
+        return 0;
+    if (json_parse(&r->arena, given, &number, e) || json_to_double(number, &s) || !isfinite(s) ||
+        s < 0 || s > max_s)
+        return err_field(e, name, "%s must be a number of seconds from 0 to %g, not %.*s", name,
+                         max_s, (int)MIN_OF(given.len, 40), given.p);
+    *ret_ms = (uint64_t)(s * 1000);
+    return 0;
+}
+
+/* --- routing --- */
+
+/* Whether the path has the route's form; *ret_name becomes what stands for {}. */
+static bool path_matches(struct str path, const char *form, struct str *ret_name)
+{
+    size_t at = 0;
+
+    *ret_name = (struct str){0};
+    while (*form) {
+        if (form[0] == '{') {
+            size_t end = str_find(path, STR("/"), at);
+
+            *ret_name = str_sub(path, at, (end == SIZE_MAX ? path.len : end) - at);
+            if (ret_name->len == 0)
+                return false;
+            at += ret_name->len;
+            form += 2;
+        } else if (at < path.len && path.p[at] == *form) {
+            at++;
+            form++;
+        } else {
+            return false;
+        }
+    }
+    return at == path.len;
+}
+
+static const struct path *find_path(struct desk_request *r, struct err *e)
+{
+    struct str method = exchange_method(r->x), path = exchange_path(r->x), name;
+
+    (void)err_set(e, ERR_NOT_FOUND, "no such path");
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        if (!path_matches(path, paths[i].path, &name))
+            continue;
+        if (str_eq_c(method, paths[i].method)) {
+            r->name = name.p ? decode(&r->arena, name) : name;
+            return &paths[i];
+        }
+        (void)err_set(e, ERR_METHOD, "the path has no method %.*s", (int)MIN_OF(method.len, 16),
+                      method.p);
+    }
+    return NULL;
+}
+
+static int check_key(struct desk_request *r, unsigned scopes, struct err *e)
+{
+    struct presented shown = {.n = 0};
+    struct proof proof;
+
+    r->scope = KEY_ADMIN;
+    exchange_keys(r->x, &shown);
+    if (presented_prove(&shown, r->desk->keys, &proof, e))
+        return -1;
+    if (!keys_required(r->desk->keys))
+        return 0;
+    r->scope = proof.scope;
+    r->executor = proof.id;
+    if (keys_in_query(r->desk->keys, exchange_query(r->x)))
+        r->scope = KEY_NONE;
+    if (r->scope == KEY_NONE)
+        return err_set(e, ERR_MISSING_KEY, "this request needs a valid key");
+    if (!(scopes & 1u << r->scope))
+        return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
+    if (r->scope != KEY_EXECUTOR)
+        r->executor = (struct str){0};
+    return 0;
+}
+
+static int read_body(struct desk_request *r, struct err *e)
+{
+    struct str body = str_trim(exchange_body(r->x));
+
+    if (body.len == 0)
+        return 0;
+    if (json_parse(&r->arena, body, &r->body, e))
+        return -1;
+    if (!json_is(r->body, JSON_OBJECT))
+        return err_set(e, ERR_INVALID, "the body must be a JSON object");
+    return 0;
+}
+
+static void name_request(struct desk_request *r)
+{
+    struct str given = exchange_header(r->x, "rollgate-request-id");
+    char made[33];
+
+    if (!given.p || given.len > 39) {
+        ids_hex(r->desk->ids, made, 16);
+        given = str_cstr(made);
+    }
+    exchange_set_header(r->x, "Rollgate-Request-Id", given);
+}
+
+void desk_handle(void *ctx, struct exchange *x)
+{
+    struct desk_request r = {.desk = ctx, .x = x};
+    const struct path *path;
+    struct err e = {0};
+
+    name_request(&r);
+    path = find_path(&r, &e);
+    if (check_key(&r, path ? path->scopes : 1u << KEY_ADMIN, &e) || !path || read_body(&r, &e))
+        desk_error(x, &e);
+    else
+        path->handler(&r);
+    arena_done(&r.arena);
+}

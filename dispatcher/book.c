@@ -1,0 +1,634 @@
+#include "dispatcher/book.h"
+
+#include <stdlib.h>
+
+#include "common/base/check.h"
+#include "dispatcher/record.h"
+
+enum { BACKOFF_FIRST_MS = 1000, BACKOFF_MAX_MS = 60000 };
+
+void book_init(struct book *b)
+{
+    *b = (struct book){.next_seq = 1, .next_settled = 1};
+    TAILQ_INIT(&b->all);
+    TAILQ_INIT(&b->running);
+}
+
+static void runner_free(struct runner *r)
+{
+    for (size_t i = 0; i < r->lanes.n; i++)
+        free(r->lanes.at[i]);
+    vec_done(&r->lanes);
+    free(r->name);
+    free(r);
+}
+
+void book_done(struct book *b)
+{
+    struct group *g;
+
+    while ((g = TAILQ_FIRST(&b->all))) {
+        TAILQ_REMOVE(&b->all, g, all_entry);
+        group_free(g);
+    }
+    for (size_t i = 0; i < b->queues.n; i++) {
+        free(b->queues.at[i]->name);
+        free(b->queues.at[i]);
+    }
+    for (size_t i = 0; i < b->runners.n; i++)
+        runner_free(b->runners.at[i]);
+    vec_done(&b->queues);
+    vec_done(&b->runners);
+    map_done(&b->groups);
+    map_done(&b->attempts);
+}
+
+struct group *book_group(const struct book *b, struct str id)
+{
+    return map_get(&b->groups, id);
+}
+
+struct attempt *book_attempt(const struct book *b, struct str id)
+{
+    return map_get(&b->attempts, id);
+}
+
+struct queue *book_queue(const struct book *b, struct str name)
+{
+    for (size_t i = 0; i < b->queues.n; i++)
+        if (str_eq_c(name, b->queues.at[i]->name))
+            return b->queues.at[i];
+    return NULL;
+}
+
+struct runner *book_runner(const struct book *b, struct str name)
+{
+    for (size_t i = 0; i < b->runners.n; i++)
+        if (str_eq_c(name, b->runners.at[i]->name))
+            return b->runners.at[i];
+    return NULL;
+}
+
+struct runner *book_runner_made(struct book *b, struct str name)
+{
+    struct runner *r = book_runner(b, name);
+
+    if (r)
+        return r;
+    r = mem_zalloc(sizeof(*r));
+    r->name = mem_strndup(name.p, name.len);
+    *vec_push(&b->runners) = r;
+    return r;
+}
+
+static struct queue *queue_made(struct book *b, struct str name)
+{
+    struct queue *q = book_queue(b, name);
+
+    if (q)
+        return q;
+    q = mem_zalloc(sizeof(*q));
+    q->name = mem_strndup(name.p, name.len);
+    TAILQ_INIT(&q->groups);
+    TAILQ_INIT(&q->settled);
+    *vec_push(&b->queues) = q;
+    return q;
+}
+
+/* --- lanes --- */
+
+static struct lane *lane_of(struct runner *r, int64_t priority)
+{
+    struct lane *l;
+    size_t at = 0;
+
+    while (at < r->lanes.n && r->lanes.at[at]->priority > priority)
+        at++;
+    if (at < r->lanes.n && r->lanes.at[at]->priority == priority)
+        return r->lanes.at[at];
+    l = mem_zalloc(sizeof(*l));
+    l->priority = priority;
+    TAILQ_INIT(&l->begun);
+    TAILQ_INIT(&l->fresh);
+    (void)vec_push(&r->lanes);
+    memmove(&r->lanes.at[at + 1], &r->lanes.at[at], (r->lanes.n - 1 - at) * sizeof(l));
+    r->lanes.at[at] = l;
+    return l;
+}
+
+static void lane_leave(struct group *g)
+{
+    struct lane *l = lane_of(g->runner, g->spec.priority);
+
+    if (!g->listed)
+        return;
+    TAILQ_REMOVE(g->rollouts ? &l->begun : &l->fresh, g, lane_entry);
+    g->listed = false;
+}
+
+/* By submission; most come at the end. */
+static void list_by_seq(struct group_list *list, struct group *g)
+{
+    struct group *before = TAILQ_LAST(list, group_list);
+
+    while (before && before->seq > g->seq)
+        before = TAILQ_PREV(before, group_list, lane_entry);
+    if (before)
+        TAILQ_INSERT_AFTER(list, before, g, lane_entry);
+    else
+        TAILQ_INSERT_HEAD(list, g, lane_entry);
+}
+
+/* A group stands in its lane while a rollout of it waits. */
+static void lane_place(struct group *g)
+{
+    struct lane *l = lane_of(g->runner, g->spec.priority);
+    bool wanted = g->waiting > 0 && !group_settled(g);
+
+    if (wanted == g->listed)
+        return;
+    if (!wanted) {
+        lane_leave(g);
+        return;
+    }
+    list_by_seq(g->rollouts ? &l->begun : &l->fresh, g);
+    g->listed = true;
+}
+
+static void begin(struct group *g)
+{
+    if (g->rollouts)
+        return;
+    lane_leave(g);
+    group_begin(g);
+    lane_place(g);
+}
+
+/* --- changes of state --- */
+
+static void set_group_state(struct book *b, struct group *g, enum group_state state)
+{
+    if (g->queue) {
+        g->queue->n_groups[g->state]--;
+        g->queue->n_groups[state]++;
+    }
+    if (!group_settled(g) && state >= GROUP_FINISHED)
+        b->n_waiting--;
+    g->state = state;
+}
+
+static void set_rollout_state(struct rollout *r, enum rollout_state state)
+{
+    struct group *g = r->group;
+
+    g->waiting -= r->state == ROLLOUT_WAITING;
+    g->running -= r->state == ROLLOUT_RUNNING;
+    g->succeeded -= r->state == ROLLOUT_SUCCEEDED;
+    if (g->queue)
+        g->queue->rollouts_running -= r->state == ROLLOUT_RUNNING;
+    r->state = state;
+    g->waiting += state == ROLLOUT_WAITING;
+    g->running += state == ROLLOUT_RUNNING;
+    g->succeeded += state == ROLLOUT_SUCCEEDED;
+    if (g->queue)
+        g->queue->rollouts_running += state == ROLLOUT_RUNNING;
+    lane_place(g);
+}
+
+static void attempt_over(struct book *b, struct attempt *a, enum outcome outcome,
+                         enum rollout_state verdict)
+{
+    struct runner *r = a->rollout->group->runner;
+
+    a->ended = true;
+    a->outcome = outcome;
+    a->verdict = verdict;
+    TAILQ_REMOVE(&b->running, a, entry);
+    r->running--;
+    r->outcomes[outcome]++;
+    if (outcome == OUTCOME_OK)
+        r->failures = 0;
+    else if (outcome != OUTCOME_CANCELLED)
+        r->failures++;
+    set_rollout_state(a->rollout, verdict);
+    if (b->events)
+        b->events->attempt_over(b->events_ctx, a);
+}
+
+/* What no more attempt is wanted of is over: cancelled, or `failed` at a deadline. */
+static void close_rollouts(struct book *b, struct group *g, bool running,
+                           enum rollout_state waiting)
+{
+    begin(g);
+    for (uint32_t i = 0; i < group_rollouts(g); i++) {
+        struct rollout *r = &g->rollouts[i];
+
+        if (r->state == ROLLOUT_RUNNING && running) {
+            r->result.outcome = OUTCOME_CANCELLED;
+            r->result.has_outcome = true;
+            attempt_over(b, r->last, OUTCOME_CANCELLED, ROLLOUT_CANCELLED);
+        } else if (r->state == ROLLOUT_WAITING) {
+            set_rollout_state(r, waiting);
+        }
+    }
+}
+
+static void offer(struct book *b, struct group *g, uint64_t at_ms)
+{
+    g->settled_at_ms = at_ms;
+    g->settled_seq = b->next_settled++;
+    if (g->queue) {
+        TAILQ_INSERT_TAIL(&g->queue->settled, g, settled_entry);
+        g->queue->offered++;
+        g->delivery = DELIVERY_OFFERED;
+    }
+    if (b->events)
+        b->events->settled(b->events_ctx, g);
+}
+
+/* Settles the group if n have succeeded or none can change any more. */
+static void settle(struct book *b, struct group *g, uint64_t at_ms)
+{
+    enum group_state state = GROUP_FAILED;
+
+    if (group_settled(g) || (g->succeeded < g->spec.n && g->waiting + g->running > 0))
+        return;
+    if (g->succeeded >= g->spec.n)
+        state = GROUP_FINISHED;
+    else if (g->succeeded >= g->spec.min && g->succeeded > 0)
+        state = GROUP_PARTIAL;
+    set_group_state(b, g, state);
+    close_rollouts(b, g, true, ROLLOUT_CANCELLED); /* those beyond n */
+    lane_place(g);
+    offer(b, g, at_ms);
+}
+
+/* --- records --- */
+
+static int apply_group(struct book *b, const struct json *r, struct err *e)
+{
+    const struct json *body = json_get(r, "group");
+    struct group_spec spec;
+    struct group *g;
+    struct buf text = {0};
+
+    if (group_parse(body, NULL, (struct str){0}, "", &spec, e))
+        return -1;
+    if (book_group(b, spec.id))
+        return err_set(e, ERR_INVALID, "the group is there already");
+    json_write(&text, body);
+    g = group_new(&spec, buf_str(&text));
+    buf_done(&text);
+    g->runner = book_runner_made(b, spec.runner);
+    g->queue = spec.queue.p ? queue_made(b, spec.queue) : NULL;
+    g->seq = b->next_seq++;
+    g->submitted_at_ms = record_at(r);
+    (void)map_set(&b->groups, g->spec.id, g);
+    TAILQ_INSERT_TAIL(&b->all, g, all_entry);
+    if (g->queue) {
+        TAILQ_INSERT_TAIL(&g->queue->groups, g, queue_entry);
+        g->queue->n_groups[GROUP_WAITING]++;
+    }
+    b->n_waiting++;
+    lane_place(g);
+    return 0;
+}
+
+static struct rollout *member_of(struct group *g, const struct json *r)
+{
+    int64_t k = 0;
+
+    if (!g || json_to_i64(json_get(r, "rollout"), &k) || k < 0 || k >= group_rollouts(g))
+        return NULL;
+    begin(g);
+    return &g->rollouts[k];
+}
+
+static int apply_claim(struct book *b, struct group *g, const struct json *r, struct err *e)
+{
+    struct str id = json_string(json_get(r, "attempt"));
+    struct str session = json_string(json_get(r, "session"));
+    struct str executor = json_string(json_get(r, "executor"));
+    struct rollout *m = member_of(g, r);
+    struct attempt *a;
+
+    if (!m || m->state != ROLLOUT_WAITING || group_settled(g) || id.len != ATTEMPT_ID_LEN ||
+        session.len >= SESSION_ID_MAX || book_attempt(b, id))
+        return err_set(e, ERR_INVALID, "the claim does not fit its group");
+    a = mem_zalloc(sizeof(*a));
+    memcpy(a->id, id.p, id.len);
+    memcpy(a->session, session.p, session.len);
+    a->executor = mem_strndup(executor.p, executor.len);
+    a->rollout = m;
+    a->before = m->last;
+    a->number = m->last ? m->last->number + 1 : 1;
+    a->claimed_at_ms = record_at(r);
+    m->last = a;
+    m->reserved = false;
+    (void)map_set(&b->attempts, str_cstr(a->id), a);
+    TAILQ_INSERT_TAIL(&b->running, a, entry);
+    g->runner->running++;
+    if (g->state == GROUP_WAITING) {
+        set_group_state(b, g, GROUP_RUNNING);
+        g->begun_at_ms = a->claimed_at_ms;
+    }
+    set_rollout_state(m, ROLLOUT_RUNNING);
+    return 0;
+}
+
+static int apply_end(struct book *b, const struct json *r, struct err *e)
+{
+    struct attempt *a = book_attempt(b, json_string(json_get(r, "attempt")));
+    enum outcome outcome = record_outcome(r);
+    struct rollout *m;
+    struct group *g;
+    enum rollout_state verdict;
+
+    if (!a || a->ended || outcome == OUTCOMES)
+        return err_set(e, ERR_INVALID, "the end does not fit an attempt that runs");
+    m = a->rollout;
+    g = m->group;
+    verdict = outcome == OUTCOME_CANCELLED ? ROLLOUT_CANCELLED : book_verdict(a, outcome);
+    m->errors += outcome == OUTCOME_ERROR || outcome == OUTCOME_TIMEOUT;
+    m->infras += outcome == OUTCOME_INFRA;
+    if (outcome != OUTCOME_OK) {
+        free(m->avoid);
+        m->avoid = mem_strdup(a->executor);
+    }
+    if (verdict == ROLLOUT_WAITING)
+        m->not_before_ms = outcome == OUTCOME_INFRA ? record_at(r) + book_backoff_ms(m->infras) : 0;
+    a->lost = json_is_true(json_get(r, "lost"));
+    record_result(r, &m->result);
+    if (!g->first_end_at_ms)
+        g->first_end_at_ms = record_at(r);
+    attempt_over(b, a, outcome, verdict);
+    if (verdict == ROLLOUT_WAITING && g->overdue)
+        set_rollout_state(m, ROLLOUT_FAILED);
+    settle(b, g, record_at(r));
+    return 0;
+}
+
+/* The deadline has passed: nothing new begins; what runs is told to end. */
+static int apply_deadline(struct book *b, struct group *g, const struct json *r, struct err *e)
+{
+    if (!g || group_settled(g))
+        return err_set(e, ERR_INVALID, "the deadline does not fit its group");
+    g->overdue = true;
+    close_rollouts(b, g, false, ROLLOUT_FAILED);
+    for (uint32_t i = 0; i < group_rollouts(g); i++)
+        if (g->rollouts[i].state == ROLLOUT_RUNNING && !g->rollouts[i].last->kill)
+            g->rollouts[i].last->kill = "deadline";
+    settle(b, g, record_at(r));
+    return 0;
+}
+
+static void remove_group(struct book *b, struct group *g)
+{
+    struct queue *q = g->queue;
+
+    if (b->events)
+        b->events->gone(b->events_ctx, g);
+    lane_leave(g);
+    if (q) {
+        TAILQ_REMOVE(&q->groups, g, queue_entry);
+        if (g->delivery != DELIVERY_NONE)
+            TAILQ_REMOVE(&q->settled, g, settled_entry);
+        q->offered -= g->delivery == DELIVERY_OFFERED;
+        q->taken -= g->delivery == DELIVERY_TAKEN;
+        q->n_groups[g->state]--;
+    }
+    for (uint32_t i = 0; g->rollouts && i < group_rollouts(g); i++)
+        for (struct attempt *a = g->rollouts[i].last; a; a = a->before)
+            (void)map_take(&b->attempts, str_cstr(a->id));
+    TAILQ_REMOVE(&b->all, g, all_entry);
+    (void)map_take(&b->groups, g->spec.id);
+    group_free(g);
+}
+
+/* A group that nobody is to get is gone at once; else it is offered as cancelled. One that had
+ * settled keeps its state: it was what it was, but it may be gone. */
+static int apply_cancel(struct book *b, struct group *g, const struct json *r, struct err *e)
+{
+    bool deliver = json_is_true(json_get(r, "deliver"));
+
+    if (!g)
+        return err_set(e, ERR_INVALID, "the cancelled group is not there");
+    if (!group_settled(g)) {
+        set_group_state(b, g, GROUP_CANCELLED);
+        close_rollouts(b, g, true, ROLLOUT_CANCELLED);
+        lane_place(g);
+        if (deliver || !g->queue)
+            offer(b, g, record_at(r));
+        else if (b->events)
+            b->events->settled(b->events_ctx, g);
+    }
+    if (!deliver && g->queue)
+        remove_group(b, g);
+    return 0;
+}
+
+static int apply_taken(struct group *g, struct err *e)
+{
+    if (!g || g->delivery != DELIVERY_OFFERED)
+        return err_set(e, ERR_INVALID, "the taken group was not offered");
+    g->delivery = DELIVERY_TAKEN;
+    g->deliveries++;
+    g->taken_until_ms = 0;
+    g->queue->offered--;
+    g->queue->taken++;
+    return 0;
+}
+
+static int apply_returned(struct group *g, struct err *e)
+{
+    if (!g || g->delivery != DELIVERY_TAKEN)
+        return err_set(e, ERR_INVALID, "the returned group was not taken");
+    g->delivery = DELIVERY_OFFERED;
+    g->queue->offered++;
+    g->queue->taken--;
+    return 0;
+}
+
+static int apply_acked(struct book *b, struct group *g, struct err *e)
+{
+    if (!g || !group_settled(g))
+        return err_set(e, ERR_INVALID, "the acknowledged group had not settled");
+    if (g->queue)
+        g->queue->acked_total++;
+    remove_group(b, g);
+    return 0;
+}
+
+int book_apply(struct book *b, struct str record, struct err *e)
+{
+    struct arena arena = {0};
+    const struct json *r = NULL;
+    struct group *g;
+    int rc;
+
+    if (json_parse(&arena, record, &r, e)) {
+        arena_done(&arena);
+        return -1;
+    }
+    g = book_group(b, json_string(json_get(r, "id")));
+    switch (record_kind(r)) {
+    case RECORD_GROUP:
+        rc = apply_group(b, r, e);
+        break;
+    case RECORD_CLAIM:
+        rc = apply_claim(b, g, r, e);
+        break;
+    case RECORD_END:
+        rc = apply_end(b, r, e);
+        break;
+    case RECORD_DEADLINE:
+        rc = apply_deadline(b, g, r, e);
+        break;
+    case RECORD_CANCEL:
+        rc = apply_cancel(b, g, r, e);
+        break;
+    case RECORD_TAKEN:
+        rc = apply_taken(g, e);
+        break;
+    case RECORD_RETURNED:
+        rc = apply_returned(g, e);
+        break;
+    case RECORD_ACKED:
+        rc = apply_acked(b, g, e);
+        break;
+    default:
+        rc = err_set(e, ERR_UNSUPPORTED, "a record of a kind that this program does not know");
+    }
+    arena_done(&arena);
+    return rc;
+}
+
+/* --- what to do next --- */
+
+void book_reserve(struct rollout *r)
+{
+    r->reserved = true;
+}
+
+void book_release(struct rollout *r)
+{
+    r->reserved = false;
+}
+
+static bool claimable(const struct rollout *r, uint64_t wall_ms)
+{
+    return r->state == ROLLOUT_WAITING && !r->reserved && r->not_before_ms <= wall_ms;
+}
+
+/* The first that may be claimed; one that the executor failed last only if there is no other. */
+static struct rollout *pick(struct group *g, struct str executor, uint64_t wall_ms)
+{
+    struct rollout *second = NULL;
+
+    begin(g);
+    for (uint32_t i = 0; i < group_rollouts(g); i++) {
+        struct rollout *r = &g->rollouts[i];
+
+        if (!claimable(r, wall_ms))
+            continue;
+        if (!r->avoid || !str_eq_c(executor, r->avoid))
+            return r;
+        if (!second)
+            second = r;
+    }
+    return second;
+}
+
+struct rollout *book_next_rollout(struct book *b, struct runner *r, struct str executor,
+                                  uint64_t wall_ms, book_closed_fn closed, void *ctx)
+{
+    (void)b;
+    for (size_t i = 0; i < r->lanes.n; i++) {
+        struct lane *l = r->lanes.at[i];
+        struct group *g;
+
+        TAILQ_FOREACH(g, &l->begun, lane_entry)
+        {
+            struct rollout *m =
+                g->queue && closed(ctx, g->queue) ? NULL : pick(g, executor, wall_ms);
+
+            if (m)
+                return m;
+        }
+        TAILQ_FOREACH(g, &l->fresh, lane_entry)
+        {
+            if (!g->queue || !closed(ctx, g->queue))
+                return pick(g, executor, wall_ms);
+        }
+    }
+    return NULL;
+}
+
+uint64_t book_next_due(const struct book *b)
+{
+    uint64_t due = UINT64_MAX;
+
+    for (size_t i = 0; i < b->runners.n; i++) {
+        const struct runner *r = b->runners.at[i];
+
+        for (size_t k = 0; k < r->lanes.n; k++) {
+            const struct group *g;
+
+            TAILQ_FOREACH(g, &r->lanes.at[k]->begun, lane_entry)
+            {
+                for (uint32_t m = 0; m < group_rollouts(g); m++)
+                    if (g->rollouts[m].state == ROLLOUT_WAITING && !g->rollouts[m].reserved)
+                        due = MIN_OF(due, g->rollouts[m].not_before_ms);
+            }
+        }
+    }
+    return due;
+}
+
+uint64_t book_backoff_ms(uint32_t failures)
+{
+    uint64_t ms = BACKOFF_FIRST_MS;
+
+    for (uint32_t i = 1; i < failures && ms < BACKOFF_MAX_MS; i++)
+        ms *= 2;
+    return MIN_OF(ms, (uint64_t)BACKOFF_MAX_MS);
+}
+
+enum rollout_state book_verdict(const struct attempt *a, enum outcome outcome)
+{
+    const struct rollout *r = a->rollout;
+    const struct group_spec *s = &r->group->spec;
+    bool more;
+
+    if (outcome == OUTCOME_OK)
+        return ROLLOUT_SUCCEEDED;
+    if (s->on[outcome] == ON_KEEP)
+        return ROLLOUT_SUCCEEDED;
+    more =
+        outcome == OUTCOME_INFRA ? r->infras + 1 < s->infra_attempts : r->errors + 1 < s->attempts;
+    if (s->on[outcome] == ON_RETRY && more && !r->group->overdue)
+        return ROLLOUT_WAITING;
+    return ROLLOUT_FAILED;
+}
+
+struct group *book_next_group(struct queue *q, unsigned states, bool submitted)
+{
+    struct group *g;
+
+    if (submitted) {
+        TAILQ_FOREACH(g, &q->groups, queue_entry)
+        {
+            if (!group_settled(g))
+                return NULL; /* nobody overtakes it */
+            if (g->delivery == DELIVERY_OFFERED && states & 1u << g->state)
+                return g;
+        }
+        return NULL;
+    }
+    TAILQ_FOREACH(g, &q->settled, settled_entry)
+    {
+        if (g->delivery == DELIVERY_OFFERED && states & 1u << g->state)
+            return g;
+    }
+    return NULL;
+}

@@ -1,0 +1,116 @@
+/*
+ * struct book: all groups, attempts, queues and runners of a dispatcher, in memory.
+ *
+ * The book changes only through records: whoever wants a change writes a record (record.h), appends
+ * it to the journal and then gives it to book_apply, the one function that changes anything that
+ * must survive. A replay of the journal through book_apply gives the same book. What need not
+ * survive (leases, reservations, which executors have called lately) is changed by the functions
+ * below it.
+ *
+ * The book does no I/O and reads no clock: times come with the records and the calls. Wall-clock
+ * times ("at") are kept in records; leases run on the monotonic clock, so a step of the wall clock
+ * ends none.
+ *
+ *   runner ─ lanes by priority ─┬ begun groups with a waiting rollout   (these go first)
+ *                               └ groups not begun, by submission
+ *   queue ─┬ all its groups by submission
+ *          └ its settled groups by settling
+ */
+#ifndef RG_DISPATCHER_BOOK_H
+#define RG_DISPATCHER_BOOK_H
+
+#include "common/base/map.h"
+#include "dispatcher/group.h"
+
+TAILQ_HEAD(group_list, group);
+TAILQ_HEAD(attempt_list, attempt);
+
+struct lane {
+    int64_t priority;
+    struct group_list begun, fresh;
+};
+
+struct queue {
+    char *name;
+    struct group_list groups;  /* by submission */
+    struct group_list settled; /* offered and taken, by settling */
+    uint64_t n_groups[GROUP_STATES];
+    uint64_t offered, taken, rollouts_running;
+    uint64_t acked_total;
+};
+
+struct runner {
+    char *name;
+    VEC(struct lane *) lanes; /* highest priority first */
+    uint64_t running;         /* attempts */
+    uint64_t slots;           /* free ones that executors offer in claims that wait now */
+    uint64_t offered_ms;      /* monotonic: when an executor last offered it; 0: never */
+    uint32_t failures;        /* attempts in a row without an ok */
+    uint64_t probe_ms;        /* monotonic: when the next probe may go, while the breaker is open */
+    bool blocked;             /* the breaker is open */
+    uint64_t outcomes[OUTCOMES];
+};
+
+/* What the owner wants to hear of changes, live only; called inside book_apply, behind the change.
+ */
+struct book_events {
+    void (*attempt_over)(void *ctx, struct attempt *a); /* it has ended */
+    void (*settled)(void *ctx, struct group *g);
+    void (*gone)(void *ctx, struct group *g); /* acknowledged or dropped; freed on return */
+};
+
+struct book {
+    struct map groups;   /* by id */
+    struct map attempts; /* by id */
+    struct group_list all;
+    struct attempt_list running; /* attempts */
+    VEC(struct queue *) queues;
+    VEC(struct runner *) runners;
+    uint64_t next_seq, next_settled;
+    uint64_t n_waiting;               /* groups that are not settled */
+    const struct book_events *events; /* or NULL: replay */
+    void *events_ctx;
+};
+
+void book_init(struct book *b);
+void book_done(struct book *b);
+
+/* Applies one record (a JSON object, record.h). -1 with ERR_INVALID: it does not fit the book,
+ * which is then unchanged. */
+int book_apply(struct book *b, struct str record, struct err *e);
+
+struct group *book_group(const struct book *b, struct str id);
+struct attempt *book_attempt(const struct book *b, struct str id);
+struct queue *book_queue(const struct book *b, struct str name);
+struct runner *book_runner(const struct book *b, struct str name);
+
+/* The same, made when missing: an executor may offer what no group has named. */
+struct runner *book_runner_made(struct book *b, struct str name);
+
+/* The waiting rollout that is to be claimed next for the runner, or NULL. Skips queues that
+ * `closed` says are full (or whatever it likes). Prefers rollouts that this executor has not
+ * failed. wall_ms is for back-offs. */
+typedef bool (*book_closed_fn)(void *ctx, const struct queue *q);
+struct rollout *book_next_rollout(struct book *b, struct runner *r, struct str executor,
+                                  uint64_t wall_ms, book_closed_fn closed, void *ctx);
+
+/* Marks a rollout that a claim is made for, so that no other claim takes it; and unmarks it. */
+void book_reserve(struct rollout *r);
+void book_release(struct rollout *r);
+
+/* When the earliest back-off of a waiting rollout ends (wall clock), or UINT64_MAX. For timers. */
+uint64_t book_next_due(const struct book *b);
+
+/* The verdict on an attempt that ends with this outcome, before anything is changed:
+ * ROLLOUT_SUCCEEDED, ROLLOUT_FAILED, or ROLLOUT_WAITING (another attempt). */
+enum rollout_state book_verdict(const struct attempt *a, enum outcome outcome);
+
+/* Back-off before the next attempt after so many infrastructure failures: 1 s, doubling, 60 s. */
+uint64_t book_backoff_ms(uint32_t failures);
+
+/* The next group to be delivered from the queue: settled and not taken, in one of the states
+ * (bits 1 << group_state); `submitted`: in the order of submission, never overtaking an earlier
+ * group that is not settled. NULL: none. */
+struct group *book_next_group(struct queue *q, unsigned states, bool submitted);
+
+#endif

@@ -1,0 +1,645 @@
+/*
+ * POST /attempts/claim: an executor offers slots and is given attempts. Each attempt gets a session
+ * of its own, made by a worker before the claim is recorded, so that a claim always has one. The
+ * steps of one attempt: reserve its rollout, make the session, record the claim, answer. Whatever
+ * fails between leaves the rollout waiting; a session without a claim is aborted.
+ *
+ * POST /attempts/renew: the executor lives; it hears which of its attempts it is to end.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "dispatcher/desk.h"
+#include "dispatcher/fields.h"
+#include "dispatcher/record.h"
+#include "dispatcher/workers.h"
+
+enum {
+    SLOTS_MAX = 1024, /* attempts in one answer */
+    EXECUTOR_MAX = 128,
+    WAIT_MAX_S = 55, /* well below every proxy's patience, and OFFERED_MS in result.c */
+    REFUSED_MS = 1000,
+    PROBE_MS = 60000,
+    ATTEMPTS_MAX = 10000
+};
+
+/* --- choosing --- */
+
+bool claims_closed(void *desk, const struct queue *q)
+{
+    struct desk *d = desk;
+
+    return q->offered + q->taken >= (uint64_t)d->heritage->config->queue_max_settled;
+}
+
+/* The breaker: a runner that only fails gets a probe a minute. */
+static bool breaker_lets(struct desk *d, struct runner *r)
+{
+    uint64_t now = clock_ms();
+    uint32_t limit = (uint32_t)d->heritage->config->runner_breaker;
+
+    if (limit == 0 || r->failures < limit) {
+        r->blocked = false;
+        return true;
+    }
+    if (!r->blocked) {
+        r->blocked = true;
+        r->probe_ms = now + PROBE_MS;
+        log_error(NULL, "a runner's attempts fail one after the other: probes only",
+                  LOG_T("runner", r->name), LOG_U("failures", r->failures));
+        return false;
+    }
+    if (now < r->probe_ms)
+        return false;
+    r->probe_ms = now + PROBE_MS;
+    return true;
+}
+
+static bool pool_closed(struct desk *d)
+{
+    return d->draining || !d->swept || clock_ms() < d->refused_until_ms;
+}
+
+/* --- one claim --- */
+
+struct claim;
+
+struct item {
+    struct claim *claim;
+    char *group;
+    uint32_t rollout;
+    char attempt[ATTEMPT_ID_LEN + 1];
+    struct worker_call *call;
+    struct buf session; /* the worker's answer, once the claim is recorded */
+};
+
+struct claim {
+    struct desk *desk;
+    struct exchange *x; /* NULL: the executor has left; its leases run out */
+    char executor[EXECUTOR_MAX + 1];
+    size_t n, waiting; /* items; those without an end yet */
+    struct item *items;
+};
+
+static void on_closed(void *ctx, bool delivered)
+{
+    (void)delivered;
+    ((struct claim *)ctx)->x = NULL;
+}
+
+/* Later objects win; members keep their first place's order. */
+static void put_merged(struct json_out *o, const struct json *const all[], size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        for (uint32_t m = 0; json_is(all[i], JSON_OBJECT) && m < all[i]->n; m++) {
+            struct str key = json_string(&all[i]->members[m].key);
+            bool later = false;
+
+            for (size_t k = i + 1; k < n; k++)
+                later = later || json_get_str(all[k], key);
+            if (later)
+                continue;
+            json_out_key_str(o, key);
+            json_out_value(o, &all[i]->members[m].value);
+        }
+    }
+}
+
+static bool merged_here(struct str key)
+{
+    return str_eq_c(key, "metadata") || str_eq_c(key, "labels") || str_eq_c(key, "sampling_params");
+}
+
+/* The body of POST /sessions for an attempt. The group's metadata becomes the session's, so that
+ * the trainer's columns travel. */
+static void write_session_options(const struct group *g, const struct item *it, struct buf *out)
+{
+    struct arena a = {0};
+    const struct json *text = NULL, *member, *session;
+    struct json_out o = json_out_to(out);
+    struct err e;
+
+    (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
+    member = json_at(json_get(text, "members"), it->rollout);
+    session = json_get(text, "session");
+    json_out_obj(&o);
+    for (uint32_t i = 0; json_is(session, JSON_OBJECT) && i < session->n; i++) {
+        if (merged_here(json_string(&session->members[i].key)))
+            continue;
+        json_out_key_str(&o, json_string(&session->members[i].key));
+        json_out_value(&o, &session->members[i].value);
+    }
+    json_out_key(&o, "metadata");
+    json_out_obj(&o);
+    const struct json *const metadata[] = {
+        json_get(text, "metadata"), json_get(session, "metadata"), json_get(member, "metadata")};
+
+    put_merged(&o, metadata, ARRAY_LEN(metadata));
+    json_out_end_obj(&o);
+    json_out_key(&o, "sampling_params");
+    json_out_obj(&o);
+    const struct json *const sampling[] = {json_get(session, "sampling_params"),
+                                           json_get(member, "sampling_params")};
+
+    put_merged(&o, sampling, ARRAY_LEN(sampling));
+    json_out_end_obj(&o);
+    json_out_key(&o, "labels");
+    json_out_obj(&o);
+    json_out_key(&o, "attempt");
+    json_out_cstr(&o, it->attempt);
+    const struct json *const labels[] = {json_get(session, "labels"), json_get(text, "labels")};
+
+    put_merged(&o, labels, ARRAY_LEN(labels));
+    json_out_end_obj(&o);
+    json_out_key(&o, "group");
+    json_out_str(&o, g->spec.id);
+    json_out_key(&o, "rollout");
+    json_out_i64(&o, it->rollout);
+    json_out_key(&o, "group_size");
+    json_out_i64(&o, group_rollouts(g));
+    json_out_key(&o, "hold");
+    json_out_bool(&o, true);
+    json_out_end_obj(&o);
+    arena_done(&a);
+}
+
+/* Seconds since 1970 by which the run must be over. */
+static double run_deadline_s(const struct group *g, uint64_t now_ms)
+{
+    uint64_t at = now_ms + g->spec.run_timeout_ms;
+
+    if (g->spec.deadline_ms)
+        at = MIN_OF(at, g->submitted_at_ms + g->spec.deadline_ms);
+    return (double)at / 1000;
+}
+
+static void write_item(struct desk *d, const struct item *it, struct json_out *o)
+{
+    const struct attempt *a = book_attempt(&d->book, str_cstr(it->attempt));
+    const struct group *g = a->rollout->group;
+    struct arena arena = {0};
+    const struct json *text = NULL;
+    struct err e;
+    double until;
+
+    (void)json_parse(&arena, str_of(g->text, g->text_len), &text, &e);
+    until = run_deadline_s(g, a->claimed_at_ms);
+    json_out_obj(o);
+    json_out_key(o, "attempt_id");
+    json_out_cstr(o, it->attempt);
+    json_out_key(o, "group");
+    json_out_str(o, g->spec.id);
+    json_out_key(o, "rollout");
+    json_out_i64(o, it->rollout);
+    json_out_key(o, "attempt");
+    json_out_i64(o, a->number);
+    json_out_key(o, "runner");
+    json_out_cstr(o, g->runner->name);
+    json_out_key(o, "input");
+    json_out_value(o, json_get(text, "input"));
+    json_out_key(o, "metadata");
+    json_out_value(o, json_get(text, "metadata"));
+    json_out_key(o, "session");
+    json_out_raw(o, buf_str(&it->session));
+    json_out_key(o, "run_timeout_s");
+    json_out_double(o, until - (double)a->claimed_at_ms / 1000);
+    json_out_key(o, "deadline");
+    json_out_double(o, until);
+    json_out_key(o, "lease_s");
+    json_out_double(o, (double)d->heritage->config->attempt_lease_ms / 1000);
+    json_out_end_obj(o);
+    arena_done(&arena);
+}
+
+/* All items have ended: the answer, and the end of the claim. */
+static void claim_answer(struct claim *c)
+{
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+
+    json_out_obj(&o);
+    json_out_key(&o, "attempts");
+    json_out_arr(&o);
+    for (size_t i = 0; i < c->n; i++) {
+        const struct attempt *a = book_attempt(&c->desk->book, str_cstr(c->items[i].attempt));
+
+        if (c->items[i].session.len > 0 && a && !a->ended)
+            write_item(c->desk, &c->items[i], &o);
+    }
+    json_out_end_arr(&o);
+    json_out_end_obj(&o);
+    if (c->x) {
+        exchange_watch(c->x, NULL, NULL);
+        desk_json(c->x, 200, &body);
+    }
+    buf_done(&body);
+    for (size_t i = 0; i < c->n; i++) {
+        buf_done(&c->items[i].session);
+        free(c->items[i].group);
+    }
+    c->desk->busy--;
+    free(c->items);
+    free(c);
+}
+
+static void item_done(struct item *it)
+{
+    struct claim *c = it->claim;
+
+    if (--c->waiting == 0)
+        claim_answer(c);
+}
+
+static void on_durable(void *ctx)
+{
+    item_done(ctx);
+}
+
+/* The rollout, if it still waits for this claim. */
+static struct rollout *item_rollout(const struct item *it)
+{
+    struct group *g = book_group(&it->claim->desk->book, str_cstr(it->group));
+    struct rollout *r;
+
+    if (!g || !g->rollouts || it->rollout >= group_rollouts(g))
+        return NULL;
+    r = &g->rollouts[it->rollout];
+    return r->state == ROLLOUT_WAITING && r->reserved ? r : NULL;
+}
+
+/* Records the claim; 0 when `on_durable` is to come. */
+static int record_item(struct item *it, struct rollout *r, struct str session)
+{
+    struct desk *d = it->claim->desk;
+    struct record_claim claim = {.rollout = it->rollout,
+                                 .attempt = str_cstr(it->attempt),
+                                 .session = session,
+                                 .executor = str_cstr(it->claim->executor)};
+    struct buf record = {0};
+    struct attempt *a;
+    struct err e;
+    int rc;
+
+    book_release(r);
+    record_claim(r->group->spec.id, &claim, clock_wall_ms(), &record);
+    rc = desk_write(d, r->group->spec.id, buf_str(&record), on_durable, it, &e);
+    buf_done(&record);
+    if (rc) {
+        log_warn(NULL, "a claim cannot be recorded", LOG_T("error", e.text));
+        return rc;
+    }
+    a = book_attempt(&d->book, str_cstr(it->attempt));
+    if (a)
+        a->lease_due_ms = clock_ms() + (uint64_t)d->heritage->config->attempt_lease_ms;
+    return 0;
+}
+
+/* The gateway refuses these very options: no later attempt fares better, but the trainer sees why.
+ */
+static void record_refusal(struct item *it, struct rollout *r, const char *why)
+{
+    struct desk *d = it->claim->desk;
+    struct result result = {.reason = (char *)(uintptr_t)why};
+    struct buf record = {0};
+    char id[ATTEMPT_ID_LEN + 1];
+    struct attempt *a;
+    struct err e;
+
+    memcpy(id, it->attempt, sizeof(id)); /* the record may end the claim at once */
+    if (record_item(it, r, STR(""))) {
+        item_done(it);
+        return;
+    }
+    a = book_attempt(&d->book, str_cstr(id));
+    record_end(a, OUTCOME_ERROR, false, &result, clock_wall_ms(), &record);
+    if (desk_write(d, r->group->spec.id, buf_str(&record), NULL, NULL, &e))
+        log_warn(NULL, "an end cannot be recorded", LOG_T("error", e.text));
+    buf_done(&record);
+    polls_wake(d);
+}
+
+/* The text of a worker's error, into the arena. */
+static const char *error_text(struct arena *a, struct str body)
+{
+    const struct json *v = NULL;
+    struct err e;
+
+    if (json_parse(a, body, &v, &e))
+        return "the gateway refuses the session";
+    return arena_printf(a, "the gateway refuses the session: %.*s",
+                        (int)json_string(json_get(json_get(v, "error"), "message")).len,
+                        json_string(json_get(json_get(v, "error"), "message")).p)
+        .p;
+}
+
+static void on_session(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct item *it = ctx;
+    struct desk *d = it->claim->desk;
+    struct rollout *r = item_rollout(it);
+    struct arena a = {0};
+    const struct json *v = NULL;
+    struct err bad;
+    struct str session = {0};
+
+    (void)e;
+    it->call = NULL;
+    if (status == 200 && json_parse(&a, body, &v, &bad) == 0)
+        session = json_string(json_get(v, "session_id"));
+    if (session.p && session.len < SESSION_ID_MAX) {
+        buf_add_str(&it->session, body); /* the record may end the claim at once */
+        if (r && record_item(it, r, session) == 0)
+            goto out;
+        buf_clear(&it->session);
+        closing_start(d, arena_cstr(&a, session), false);
+    } else if (r && status >= 400 && status < 500 && status != 429) {
+        record_refusal(it, r, error_text(&a, body));
+        goto out;
+    } else {
+        d->refused_until_ms = clock_ms() + REFUSED_MS;
+    }
+    if (r)
+        book_release(r);
+    item_done(it);
+out:
+    arena_done(&a);
+}
+
+/* --- the request --- */
+
+struct offer {
+    char executor[EXECUTOR_MAX + 1];
+    size_t n; /* runners */
+
+    struct {
+        char *name;
+        uint64_t slots;
+    } * at;
+};
+
+static void add_item(struct claim *c, struct rollout *r)
+{
+    struct item *it;
+
+    c->items = mem_realloc_array(c->items, c->n + 1, sizeof(*c->items));
+    it = &c->items[c->n++];
+    *it = (struct item){.rollout = r->index,
+                        .group = mem_strndup(r->group->spec.id.p, r->group->spec.id.len)};
+    ids_hex(c->desk->ids, it->attempt, ATTEMPT_ID_LEN / 2);
+    book_reserve(r);
+}
+
+static void choose(struct claim *c, const struct offer *o)
+{
+    struct desk *d = c->desk;
+    uint64_t wall_ms = clock_wall_ms();
+
+    for (size_t i = 0; i < o->n && !pool_closed(d); i++) {
+        struct runner *runner = book_runner_made(&d->book, str_cstr(o->at[i].name));
+        uint64_t got = 0;
+        struct rollout *r;
+
+        runner->offered_ms = clock_ms();
+        while (got < o->at[i].slots && c->n < SLOTS_MAX) {
+            r = book_next_rollout(&d->book, runner, str_cstr(o->executor), wall_ms, claims_closed,
+                                  d);
+            if (!r || !breaker_lets(d, runner))
+                break;
+            add_item(c, r);
+            got++;
+        }
+    }
+}
+
+static bool claim_look(struct poll *p)
+{
+    struct desk *d = p->desk;
+    const struct offer *o = p->ctx;
+    struct claim *c = mem_zalloc(sizeof(*c));
+    struct buf body = {0};
+
+    c->desk = d;
+    c->x = p->x;
+    memcpy(c->executor, o->executor, sizeof(c->executor));
+    choose(c, o);
+    if (c->n == 0) {
+        free(c);
+        return false;
+    }
+    exchange_watch(c->x, on_closed, c);
+    d->busy++;
+    c->waiting = c->n;
+    for (size_t i = 0, n = c->n; i < n; i++) {
+        struct item *it = &c->items[i];
+
+        it->claim = c;
+        buf_clear(&body);
+        write_session_options(book_group(&d->book, str_cstr(it->group)), it, &body);
+        it->call = worker_call(d->workers, (struct str){0}, "POST", STR("/sessions"),
+                               buf_str(&body), on_session, it);
+    }
+    buf_done(&body);
+    return true;
+}
+
+static void claim_over(struct poll *p)
+{
+    exchange_reply(p->x, 200, "application/json", STR("{\"attempts\":[]}"));
+}
+
+static void claim_drop(struct poll *p)
+{
+    struct offer *o = p->ctx;
+
+    for (size_t i = 0; i < o->n; i++)
+        free(o->at[i].name);
+    free(o->at);
+    free(o);
+}
+
+/* The executor's name: the one in its key, or one that begins with it and a '/': several processes
+ * may share a key. */
+static int read_executor(struct desk_request *r, char ret[EXECUTOR_MAX + 1], struct err *e)
+{
+    struct fields f = {.body = r->body, .e = e};
+    struct str name = {0};
+
+    if (fields_text(&f, "executor", EXECUTOR_MAX, &name))
+        return -1;
+    if (!name.p)
+        name = r->executor;
+    if (!name.p || name.len == 0)
+        return err_field(e, "executor", "executor must be a string of 1 to %d bytes", EXECUTOR_MAX);
+    if (r->executor.p && !str_eq(name, r->executor) &&
+        !(str_starts(name, r->executor) && name.len > r->executor.len &&
+          name.p[r->executor.len] == '/'))
+        return err_set(e, ERR_WRONG_SCOPE, "the key belongs to another executor");
+    memcpy(ret, name.p, name.len);
+    ret[name.len] = '\0';
+    return 0;
+}
+
+static int read_offer(struct desk_request *r, struct offer *o, uint64_t *wait_ms, struct err *e)
+{
+    static const char *const names[] = {"executor", "slots", "wait_s"};
+    struct fields f = {.body = r->body, .e = e};
+    const struct json *slots = json_get(r->body, "slots");
+    double wait_s = 30;
+
+    if (fields_known(&f, "", names, ARRAY_LEN(names)) || read_executor(r, o->executor, e) ||
+        fields_number(&f, "wait_s", 0, WAIT_MAX_S, &wait_s))
+        return -1;
+    *wait_ms = (uint64_t)(wait_s * 1000);
+    if (!json_is(slots, JSON_OBJECT) || slots->n == 0 || slots->n > 256)
+        return err_field(e, "slots", "slots must be an object of 1 to 256 runners and their slots");
+    o->at = mem_calloc(slots->n, sizeof(*o->at));
+    for (uint32_t i = 0; i < slots->n; i++) {
+        struct str name = json_string(&slots->members[i].key);
+        int64_t n;
+
+        if (json_to_i64(&slots->members[i].value, &n) || n < 0 || n > 1000000 || name.len > 128)
+            return err_field(e, "slots", "slots.%.*s must be an integer from 0 to 1000000",
+                             (int)MIN_OF(name.len, 60), name.p);
+        o->at[o->n].name = mem_strndup(name.p, name.len);
+        o->at[o->n++].slots = (uint64_t)n;
+    }
+    return 0;
+}
+
+void attempts_claim(struct desk_request *r)
+{
+    static const struct poll_kind kind = {claim_look, claim_over, claim_drop};
+    struct offer *o = mem_zalloc(sizeof(*o));
+    struct err e = {0};
+    uint64_t wait_ms = 0;
+
+    if (read_offer(r, o, &wait_ms, &e)) {
+        struct poll dropped = {.ctx = o};
+
+        claim_drop(&dropped);
+        desk_error(r->x, &e);
+        return;
+    }
+    poll_start(r->desk, r->x, &kind, o, wait_ms);
+}
+
+/* --- renew --- */
+
+struct renewal {
+    char executor[EXECUTOR_MAX + 1];
+    size_t n;
+    char (*ids)[ATTEMPT_ID_LEN + 1];
+};
+
+/* Why the executor is to end the attempt, or NULL. */
+static const char *kill_reason(const struct desk *d, const struct renewal *r, const char *id)
+{
+    const struct attempt *a = book_attempt(&d->book, str_cstr(id));
+
+    if (!a || strcmp(a->executor, r->executor) != 0)
+        return "unknown";
+    if (a->lost)
+        return "lease_lost";
+    if (a->ended)
+        return "cancelled";
+    return a->kill;
+}
+
+static bool renew_answer(struct poll *p, bool empty_too)
+{
+    const struct renewal *r = p->ctx;
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+    size_t n = 0;
+
+    json_out_obj(&o);
+    json_out_key(&o, "kill");
+    json_out_arr(&o);
+    for (size_t i = 0; i < r->n; i++) {
+        const char *why = kill_reason(p->desk, r, r->ids[i]);
+
+        if (!why)
+            continue;
+        json_out_obj(&o);
+        json_out_key(&o, "attempt_id");
+        json_out_cstr(&o, r->ids[i]);
+        json_out_key(&o, "reason");
+        json_out_cstr(&o, why);
+        json_out_end_obj(&o);
+        n++;
+    }
+    json_out_end_arr(&o);
+    json_out_end_obj(&o);
+    if (n > 0 || empty_too)
+        desk_json(p->x, 200, &body);
+    buf_done(&body);
+    return n > 0 || empty_too;
+}
+
+static bool renew_look(struct poll *p)
+{
+    return renew_answer(p, false);
+}
+
+static void renew_over(struct poll *p)
+{
+    (void)renew_answer(p, true);
+}
+
+static void renew_drop(struct poll *p)
+{
+    struct renewal *r = p->ctx;
+
+    free(r->ids);
+    free(r);
+}
+
+static int read_renewal(struct desk_request *r, struct renewal *n, uint64_t *wait_ms, struct err *e)
+{
+    static const char *const names[] = {"executor", "attempts", "wait_s"};
+    struct fields f = {.body = r->body, .e = e};
+    const struct json *ids = json_get(r->body, "attempts");
+    double wait_s = 0;
+
+    if (fields_known(&f, "", names, ARRAY_LEN(names)) || read_executor(r, n->executor, e) ||
+        fields_number(&f, "wait_s", 0, WAIT_MAX_S, &wait_s))
+        return -1;
+    *wait_ms = (uint64_t)(wait_s * 1000);
+    if (!json_is(ids, JSON_ARRAY) || ids->n > ATTEMPTS_MAX)
+        return err_field(e, "attempts", "attempts must be a list of at most %d ids", ATTEMPTS_MAX);
+    n->ids = mem_calloc(ids->n + 1, sizeof(*n->ids));
+    for (uint32_t i = 0; i < ids->n; i++) {
+        struct str id = json_string(json_at(ids, i));
+
+        if (id.len != ATTEMPT_ID_LEN)
+            return err_field(e, "attempts", "attempts[%u] is no attempt's id", i);
+        memcpy(n->ids[n->n++], id.p, id.len);
+    }
+    return 0;
+}
+
+void attempts_renew(struct desk_request *r)
+{
+    static const struct poll_kind kind = {renew_look, renew_over, renew_drop};
+    struct renewal *n = mem_zalloc(sizeof(*n));
+    struct err e = {0};
+    uint64_t wait_ms = 0;
+
+    if (read_renewal(r, n, &wait_ms, &e)) {
+        free(n->ids);
+        free(n);
+        desk_error(r->x, &e);
+        return;
+    }
+    for (size_t i = 0; i < n->n; i++) {
+        struct attempt *a = book_attempt(&r->desk->book, str_cstr(n->ids[i]));
+
+        if (a && !a->ended && strcmp(a->executor, n->executor) == 0)
+            a->lease_due_ms =
+                clock_ms() + wait_ms + (uint64_t)r->desk->heritage->config->attempt_lease_ms;
+    }
+    poll_start(r->desk, r->x, &kind, n, wait_ms);
+}

@@ -1,0 +1,161 @@
+/*
+ * Sessions that are to end: of attempts that failed (aborted), and of groups that were acknowledged
+ * (deleted). A worker that is away is asked again, until it answers.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "dispatcher/desk.h"
+#include "dispatcher/workers.h"
+
+enum { AGAIN_MS = 500, PAGE = 1000 };
+
+struct closing {
+    struct desk *desk;
+    char session[SESSION_ID_MAX];
+    bool forget;
+    struct worker_call *call;
+    struct loop_timer again;
+    TAILQ_ENTRY(closing) entry;
+};
+
+static void closing_free(struct closing *c)
+{
+    TAILQ_REMOVE(&c->desk->closings, c, entry);
+    loop_timer_stop(c->desk->loop, &c->again);
+    worker_cancel(c->call);
+    free(c);
+}
+
+static void ask(struct closing *c);
+
+static void on_again(struct loop_timer *t)
+{
+    ask(CONTAINER_OF(t, struct closing, again));
+}
+
+/* Whatever the worker says of the session itself is an end of it: 2xx, gone, or never heard of. */
+static void on_answer(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct closing *c = ctx;
+
+    (void)body;
+    (void)e;
+    c->call = NULL;
+    if ((status >= 200 && status < 300) || status == 404 || status == 410)
+        closing_free(c);
+    else
+        loop_timer_set(c->desk->loop, &c->again, AGAIN_MS, on_again);
+}
+
+static void ask(struct closing *c)
+{
+    char path[96];
+
+    (void)snprintf(path, sizeof(path), "/sessions/%s%s", c->session, c->forget ? "" : "/abort");
+    c->call = worker_call(c->desk->workers, str_cstr(c->session), c->forget ? "DELETE" : "POST",
+                          str_cstr(path), STR(""), on_answer, c);
+}
+
+void closing_start(struct desk *d, const char *session, bool forget)
+{
+    struct closing *c;
+
+    if (!session[0])
+        return;
+    c = mem_zalloc(sizeof(*c));
+    c->desk = d;
+    c->forget = forget;
+    memcpy(c->session, session, strlen(session) + 1);
+    TAILQ_INSERT_TAIL(&d->closings, c, entry);
+    ask(c);
+}
+
+void closings_end(struct desk *d)
+{
+    struct closing *c;
+
+    while ((c = TAILQ_FIRST(&d->closings)))
+        closing_free(c);
+}
+
+/* --- sessions of nobody --- */
+
+static void sweep_ask(struct desk *d);
+
+static void on_sweep_again(struct loop_timer *t)
+{
+    sweep_ask(CONTAINER_OF(t, struct desk, sweep.again));
+}
+
+/* A session with the label of an attempt: kept while that runs or its group is to be delivered. */
+static void judge(struct desk *d, const struct json *row)
+{
+    struct str label = json_string(json_get(json_get(row, "labels"), "attempt"));
+    struct str phase = json_string(json_get(row, "phase"));
+    struct str id = json_string(json_get(row, "session_id"));
+    const struct attempt *a = book_attempt(&d->book, label);
+    bool over = str_eq_c(phase, "finalized") || str_eq_c(phase, "expired");
+    char session[SESSION_ID_MAX];
+
+    if (label.len != ATTEMPT_ID_LEN || id.len >= sizeof(session) || str_eq_c(phase, "aborted"))
+        return;
+    memcpy(session, id.p, id.len);
+    session[id.len] = '\0';
+    if (a && str_eq_c(id, a->session) && (!a->ended || a->verdict == ROLLOUT_SUCCEEDED))
+        return;
+    closing_start(d, session, over);
+}
+
+static void on_page(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct desk *d = ctx;
+    struct arena a = {0};
+    const struct json *page = NULL, *rows;
+    struct str cursor;
+    struct err bad;
+
+    (void)e;
+    d->sweep.call = NULL;
+    if (status != 200 || json_parse(&a, body, &page, &bad)) {
+        arena_done(&a);
+        loop_timer_set(d->loop, &d->sweep.again, AGAIN_MS, on_sweep_again);
+        return;
+    }
+    rows = json_get(page, "sessions");
+    for (size_t i = 0; rows && i < rows->n; i++)
+        judge(d, json_at(rows, i));
+    cursor = json_string(json_get(page, "next_cursor"));
+    (void)snprintf(d->sweep.cursor, sizeof(d->sweep.cursor), "%.*s", (int)cursor.len,
+                   cursor.p ? cursor.p : "");
+    arena_done(&a);
+    if (d->sweep.cursor[0])
+        sweep_ask(d);
+    else
+        d->swept = true;
+    polls_wake(d);
+}
+
+static void sweep_ask(struct desk *d)
+{
+    char path[192];
+
+    (void)snprintf(path, sizeof(path), "/sessions?label=attempt&limit=%d%s%s", PAGE,
+                   d->sweep.cursor[0] ? "&cursor=" : "", d->sweep.cursor);
+    d->sweep.call =
+        worker_call(d->workers, (struct str){0}, "GET", str_cstr(path), STR(""), on_page, d);
+}
+
+void sweep_start(struct desk *d)
+{
+    sweep_ask(d);
+}
+
+void sweep_end(struct desk *d)
+{
+    loop_timer_stop(d->loop, &d->sweep.again);
+    worker_cancel(d->sweep.call);
+    d->sweep.call = NULL;
+}

@@ -1,0 +1,166 @@
+/*
+ * struct desk: what the parts of the dispatcher share: the book, its journal, the server, the way
+ * to the workers, and what is under way.
+ *
+ *   api.c        which route a request has, whether its key allows it
+ *   groups.c     submit, show, list, wait, cancel
+ *   queues.c     counts, next, acknowledge, return, cancel
+ *   claims.c     an executor takes attempts: their sessions are made
+ *   ends.c       an attempt ends: its session is completed and finalized, or aborted
+ *   closings.c   sessions that are to be aborted or deleted, until a worker says it is done
+ *   polls.c      requests that wait for a change of the book
+ *   workers.c    HTTP to the workers
+ *   dispatcher.c start, clock, end
+ *
+ * The order of a change is: journal_append, book_apply, then the answer once the record is as
+ * durable as --durability promises (desk_write).
+ */
+#ifndef RG_DISPATCHER_DESK_H
+#define RG_DISPATCHER_DESK_H
+
+#include "common/os/loop.h"
+#include "common/proc/child.h"
+#include "common/proc/ids.h"
+#include "common/proc/keys.h"
+#include "common/serve/exchange.h"
+#include "dispatcher/book.h"
+
+struct closing;
+struct ending;
+struct claim;
+struct journal;
+struct poll;
+struct server;
+struct worker_call;
+struct workers;
+
+TAILQ_HEAD(poll_list, poll);
+TAILQ_HEAD(closing_list, closing);
+
+struct desk {
+    const struct heritage *heritage;
+    struct child child;
+    struct loop *loop;
+    struct server *server;
+    struct keys *keys;
+    struct ids *ids;
+    struct journal *journal;
+    struct workers *workers;
+    struct book book;
+    struct poll_list polls;
+    struct loop_task wake;        /* look at the polls again */
+    struct closing_list closings; /* sessions to be ended */
+    uint64_t refused_until_ms;    /* monotonic: the gateway takes no new sessions */
+    bool draining, disk_low;
+
+    struct {
+        struct worker_call *call;
+        struct loop_timer again;
+        char cursor[96];
+    } sweep; /* closings.c: looking for sessions of nobody */
+
+    bool swept;    /* it is done */
+    unsigned busy; /* claims and ends under way */
+    struct loop_timer tick, drain;
+    uint64_t drain_until_ms;
+};
+
+/* One request while its handler runs. */
+struct desk_request {
+    struct desk *desk;
+    struct exchange *x;
+    struct arena arena; /* of the handler */
+    enum key_scope scope;
+    struct str executor;     /* the name in an executor's key, or absent */
+    struct str name;         /* what stands for {id} or {queue} in the path, or absent */
+    const struct json *body; /* NULL: none */
+};
+
+/* --- writing --- */
+
+/* Appends the record and applies it. `done` is called once it is as durable as promised, maybe
+ * before this returns, never when it returns -1 (ERR_STORAGE_FULL, ERR_IO: nothing has changed).
+ * done may be NULL. */
+int desk_write(struct desk *d, struct str group, struct str record, void (*done)(void *ctx),
+               void *ctx, struct err *e);
+
+/* --- answers (api.c) --- */
+void desk_json(struct exchange *x, int status, const struct buf *body);
+void desk_error(struct exchange *x, const struct err *e);
+void desk_empty(struct exchange *x, int status);
+
+/* A query parameter, decoded; absent when it is not there. */
+struct str desk_query(struct desk_request *r, const char *name);
+
+/* Refuses query parameters that are not among the n. */
+int desk_query_known(struct desk_request *r, const char *const known[], size_t n, struct err *e);
+
+/* A number of seconds in the query, in milliseconds, at most max_s. */
+int desk_query_seconds(struct desk_request *r, const char *name, double max_s, uint64_t *ret_ms,
+                       struct err *e);
+
+/* The handlers; each answers its exchange, at once or later. */
+void groups_post(struct desk_request *r);
+void groups_put(struct desk_request *r);
+void groups_get(struct desk_request *r);
+void groups_list(struct desk_request *r);
+void groups_wait(struct desk_request *r);
+void groups_cancel(struct desk_request *r);
+void queues_get(struct desk_request *r);
+void queues_next(struct desk_request *r);
+void queues_ack(struct desk_request *r);
+void queues_return(struct desk_request *r);
+void queues_cancel(struct desk_request *r);
+void attempts_claim(struct desk_request *r);
+void attempts_renew(struct desk_request *r);
+void attempts_end(struct desk_request *r);
+
+/* The server's handler. */
+void desk_handle(void *ctx, struct exchange *x);
+
+/* --- polls --- */
+
+/* A request that waits. `look` answers and returns true when it can; `over` answers when the time
+ * is up or the dispatcher ends. The poll is freed after either. */
+struct poll_kind {
+    bool (*look)(struct poll *p);
+    void (*over)(struct poll *p);
+    void (*drop)(struct poll *p); /* frees what ctx holds; or NULL */
+};
+
+struct poll {
+    struct desk *desk;
+    struct exchange *x;
+    const struct poll_kind *kind;
+    void *ctx;
+    struct loop_timer timer;
+    TAILQ_ENTRY(poll) entry;
+};
+
+/* Looks once, then waits at most wait_ms. Takes the exchange over. */
+void poll_start(struct desk *d, struct exchange *x, const struct poll_kind *kind, void *ctx,
+                uint64_t wait_ms);
+
+/* The book has changed: all look again, soon. */
+void polls_wake(struct desk *d);
+void polls_end(struct desk *d);
+
+/* --- claims, ends, closings --- */
+
+/* Whether no attempt of this queue may begin now: back-pressure. For book_next_rollout. */
+bool claims_closed(void *desk, const struct queue *q);
+
+/* Ends an attempt whose lease ran out. */
+void ends_lost(struct desk *d, struct attempt *a, uint64_t at_ms);
+
+/* Ends the session for sure: aborts it (or, `forget`, deletes it), again and again until a worker
+ * says that it is gone. */
+void closing_start(struct desk *d, const char *session, bool forget);
+void closings_end(struct desk *d);
+
+/* Looks for sessions of attempts that nobody knows (a crash came between their making and their
+ * record, or their group is gone), and ends them. Sets desk->swept once done. */
+void sweep_start(struct desk *d);
+void sweep_end(struct desk *d);
+
+#endif

@@ -1,0 +1,381 @@
+#include "dispatcher/dispatcher.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/statvfs.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/journal/journal.h"
+#include "common/serve/server.h"
+#include "dispatcher/desk.h"
+#include "dispatcher/record.h"
+#include "dispatcher/workers.h"
+
+enum {
+    TICK_MS = 250,
+    DRAIN_TICK_MS = 20,
+    TICKS_PER_LOOK = 120,  /* at the journal's needs */
+    JOURNAL_WAIT_MS = 5000 /* for a dispatcher that is being replaced */
+};
+
+/* --- writing --- */
+
+/* Between the append and the application, durability may come: `done` waits for both. */
+struct write {
+    void (*done)(void *ctx);
+    void *ctx;
+    bool durable, applied;
+};
+
+static void write_end(struct write *w)
+{
+    if (!w->durable || !w->applied)
+        return;
+    if (w->done)
+        w->done(w->ctx);
+    free(w);
+}
+
+static void on_durable(void *ctx)
+{
+    struct write *w = ctx;
+
+    w->durable = true;
+    write_end(w);
+}
+
+int desk_write(struct desk *d, struct str group, struct str record, void (*done)(void *ctx),
+               void *ctx, struct err *e)
+{
+    struct write *w = mem_zalloc(sizeof(*w));
+    char id[GROUP_ID_MAX + 1] = "";
+    struct err bad;
+
+    *w = (struct write){.done = done, .ctx = ctx};
+    memcpy(id, group.p, group.len); /* the group may be gone once the record is applied */
+    if (journal_append(d->journal, group, record, on_durable, w, e)) {
+        free(w);
+        return -1;
+    }
+    if (book_apply(&d->book, record, &bad)) /* a bug: what was written is not what is there */
+        log_error(NULL, "a record does not apply", LOG_T("group", id), LOG_T("error", bad.text));
+    if (!book_group(&d->book, str_cstr(id)))
+        journal_drop_session(d->journal, str_cstr(id));
+    w->applied = true;
+    write_end(w);
+    return 0;
+}
+
+/* --- what the book tells --- */
+
+static void on_attempt_over(void *ctx, struct attempt *a)
+{
+    struct desk *d = ctx;
+
+    if (a->verdict != ROLLOUT_SUCCEEDED)
+        closing_start(d, a->session, false);
+    metrics_count_at(d->heritage->page, METRIC_attempts, a->outcome, 0, 1);
+    polls_wake(d);
+}
+
+static void on_settled(void *ctx, struct group *g)
+{
+    struct desk *d = ctx;
+
+    metrics_count_at(d->heritage->page, METRIC_groups_settled, g->state - GROUP_FINISHED, 0, 1);
+    if (g->first_end_at_ms)
+        metrics_observe_us(d->heritage->page, METRIC_group_tail,
+                           (g->settled_at_ms - g->first_end_at_ms) * 1000);
+    log_info(NULL, "group settled", LOG_S("group", g->spec.id),
+             LOG_T("state", group_state_names[g->state]), LOG_U("succeeded", g->succeeded),
+             LOG_U("n", g->spec.n));
+    polls_wake(d);
+}
+
+/* Its sessions were held for the trainer; nobody will ask for them again. */
+static void on_gone(void *ctx, struct group *g)
+{
+    struct desk *d = ctx;
+
+    for (uint32_t i = 0; g->rollouts && i < group_rollouts(g); i++)
+        if (g->rollouts[i].state == ROLLOUT_SUCCEEDED && g->rollouts[i].last)
+            closing_start(d, g->rollouts[i].last->session, true);
+    polls_wake(d);
+}
+
+static const struct book_events events = {on_attempt_over, on_settled, on_gone};
+
+/* --- time --- */
+
+static void check_leases(struct desk *d, uint64_t now_ms)
+{
+    uint64_t lease_ms = (uint64_t)d->heritage->config->attempt_lease_ms;
+    struct attempt *a, *next;
+
+    for (a = TAILQ_FIRST(&d->book.running); a; a = next) {
+        next = TAILQ_NEXT(a, entry);
+        if (a->lease_due_ms == 0)
+            a->lease_due_ms = now_ms + lease_ms; /* after a replay */
+        if (a->ending || now_ms < a->lease_due_ms)
+            continue;
+        ends_lost(d, a, clock_wall_ms());
+        next = TAILQ_FIRST(&d->book.running); /* a group that settles ends others, too */
+    }
+}
+
+static void write_plain(struct desk *d, enum record_kind kind, struct group *g)
+{
+    struct buf record = {0};
+    struct err e;
+
+    record_plain(kind, g->spec.id, clock_wall_ms(), &record);
+    if (desk_write(d, g->spec.id, buf_str(&record), NULL, NULL, &e))
+        log_warn(NULL, "a change cannot be recorded", LOG_T("error", e.text));
+    buf_done(&record);
+    polls_wake(d);
+}
+
+/* Deadlines, deliveries whose lease is over, and settled groups of no queue that nobody removes. */
+static void check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms)
+{
+    uint64_t keep_ms = (uint64_t)d->heritage->config->export_retention_ms;
+    struct group *next;
+
+    for (struct group *g = TAILQ_FIRST(&d->book.all); g; g = next) {
+        next = TAILQ_NEXT(g, all_entry);
+        if (g->delivery == DELIVERY_TAKEN && g->taken_until_ms == 0)
+            g->taken_until_ms = now_ms + 600000; /* after a replay */
+        if (g->delivery == DELIVERY_TAKEN && now_ms >= g->taken_until_ms) {
+            metrics_count(d->heritage->page, METRIC_redelivered, 1);
+            write_plain(d, RECORD_RETURNED, g);
+        } else if (!group_settled(g) && g->spec.deadline_ms && !g->overdue &&
+                   wall_ms >= g->submitted_at_ms + g->spec.deadline_ms) {
+            write_plain(d, RECORD_DEADLINE, g);
+        } else if (group_settled(g) && !g->queue && wall_ms >= g->settled_at_ms + keep_ms) {
+            write_plain(d, RECORD_ACKED, g);
+        }
+    }
+}
+
+static bool group_needed(void *ctx, struct str id)
+{
+    return book_group(ctx, id) != NULL;
+}
+
+static void look_after_journal(struct desk *d)
+{
+    struct journal_stats s;
+    struct statvfs v;
+    struct err e;
+
+    d->disk_low =
+        statvfs(d->heritage->state_dir, &v) == 0 &&
+        (uint64_t)v.f_bavail * v.f_frsize < (uint64_t)d->heritage->config->journal_min_free;
+    (void)journal_drop_absent(d->journal, group_needed, &d->book);
+    while (journal_compact(d->journal, false, &e) > 0)
+        ;
+    journal_stats(d->journal, &s);
+    metrics_set(d->heritage->page, METRIC_dispatcher_journal, s.disk_bytes);
+}
+
+static void publish(struct desk *d)
+{
+    uint64_t n[GROUP_STATES] = {0}, running = 0, oldest_ms = 0, now = clock_wall_ms();
+    const struct group *g = TAILQ_FIRST(&d->book.all);
+
+    for (size_t i = 0; i < d->book.queues.n; i++)
+        for (int s = 0; s < GROUP_STATES; s++)
+            n[s] += d->book.queues.at[i]->n_groups[s];
+    for (size_t i = 0; i < d->book.runners.n; i++)
+        running += d->book.runners.at[i]->running;
+    for (int s = 0; s < GROUP_STATES; s++)
+        metrics_set_at(d->heritage->page, METRIC_groups, (unsigned)s, n[s]);
+    metrics_set(d->heritage->page, METRIC_attempts_running, running);
+    if (g && now > g->submitted_at_ms)
+        oldest_ms = now - g->submitted_at_ms;
+    metrics_set(d->heritage->page, METRIC_queue_oldest, oldest_ms * 1000);
+}
+
+static void on_tick(struct loop_timer *t)
+{
+    struct desk *d = CONTAINER_OF(t, struct desk, tick);
+    static unsigned ticks;
+
+    loop_timer_set(d->loop, t, TICK_MS, on_tick);
+    check_leases(d, clock_ms());
+    if (ticks % 4 == 0) {
+        check_groups(d, clock_ms(), clock_wall_ms());
+        publish(d);
+    }
+    if (ticks++ % TICKS_PER_LOOK == 0)
+        look_after_journal(d);
+    /* Back-offs end, refusals of the gateway pass, breakers let a probe through. */
+    if (book_next_due(&d->book) <= clock_wall_ms())
+        polls_wake(d);
+}
+
+/* --- start and end --- */
+
+static int on_replayed(void *ctx, struct str id, struct str payload, struct err *e)
+{
+    struct desk *d = ctx;
+    struct err bad;
+
+    if (book_apply(&d->book, payload, &bad) == 0)
+        return 0;
+    if (bad.kind == ERR_UNSUPPORTED) { /* a newer program's: not ours to drop */
+        *e = bad;
+        return -1;
+    }
+    log_warn(NULL, "journal: record does not apply", LOG_S("group", id), LOG_T("error", bad.text));
+    return 0;
+}
+
+static int open_journal(struct desk *d, struct err *e)
+{
+    static const enum journal_durability levels[] = {
+        [DURABILITY_NONE] = JOURNAL_NONE,
+        [DURABILITY_PROCESS] = JOURNAL_PROCESS,
+        [DURABILITY_POWER] = JOURNAL_POWER,
+    };
+    const struct heritage *h = d->heritage;
+    char dir[4096];
+    struct journal_options o = {.dir = dir,
+                                .durability = levels[h->config->durability],
+                                .segment_bytes = (uint64_t)h->config->journal_segment_bytes,
+                                .wait_ms = JOURNAL_WAIT_MS,
+                                .metrics = h->page};
+    uint64_t start_ms = clock_ms();
+    int n = snprintf(dir, sizeof(dir), "%s/dispatcher", h->state_dir);
+
+    if (n < 0 || (size_t)n >= sizeof(dir))
+        return err_set(e, ERR_CONFIG, "the state folder's path is too long");
+    if (journal_open(d->loop, &o, on_replayed, d, &d->journal, e))
+        return -1;
+    if (d->book.next_seq > 1)
+        log_info(NULL, "groups replayed", LOG_U("groups", d->book.groups.n),
+                 LOG_U("ms", clock_ms() - start_ms));
+    d->book.events = &events;
+    d->book.events_ctx = d;
+    return 0;
+}
+
+static int open_keys(struct desk *d, struct err *e)
+{
+    const struct config *c = d->heritage->config;
+    struct keys *fresh;
+    char key[KEY_TEXT_MAX] = "";
+
+    if (keys_load(c->admin_key_file, c->key_secret_file, d->heritage->state_dir, &fresh, e))
+        return -1;
+    keys_free(d->keys);
+    d->keys = fresh;
+    if (keys_required(fresh))
+        keys_make_service(fresh, key);
+    workers_key(d->workers, key);
+    return 0;
+}
+
+static void on_reload(struct child *c)
+{
+    struct desk *d = CONTAINER_OF(c, struct desk, child);
+    struct err e;
+
+    if (open_keys(d, &e))
+        log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));
+    journal_resize(d->journal, (uint64_t)d->heritage->config->journal_segment_bytes);
+    server_limit_bodies(d->server, (size_t)d->heritage->config->max_body_bytes);
+    polls_wake(d);
+}
+
+static void on_drain_tick(struct loop_timer *t)
+{
+    struct desk *d = CONTAINER_OF(t, struct desk, drain);
+
+    if ((d->busy == 0 && server_busy(d->server) == 0) || clock_ms() >= d->drain_until_ms)
+        server_stop(d->server);
+    else
+        loop_timer_set(d->loop, t, DRAIN_TICK_MS, on_drain_tick);
+}
+
+static void on_drain(struct child *c)
+{
+    struct desk *d = CONTAINER_OF(c, struct desk, child);
+
+    if (!d->server)
+        exit(0); /* still starting: nothing was served */
+    d->draining = true;
+    d->drain_until_ms = clock_ms() + (uint64_t)d->heritage->config->grace_ms;
+    polls_end(d);
+    server_drain(d->server);
+    loop_timer_set(d->loop, &d->drain, 1, on_drain_tick);
+}
+
+static int open_all(struct desk *d, struct err *e)
+{
+    const struct heritage *h = d->heritage;
+    struct server_options o = {.max_body_bytes = (size_t)h->config->max_body_bytes,
+                               .max_connections = 8192};
+
+    d->ids = ids_new(e);
+    d->workers = workers_new(h, d->loop);
+    if (!d->ids || open_keys(d, e) || open_journal(d, e) ||
+        server_new(d->loop, &o, desk_handle, d, &d->server, e))
+        return -1;
+    server_listen(d->server, h->listen_fd);
+    return 0;
+}
+
+static void close_all(struct desk *d)
+{
+    loop_timer_stop(d->loop, &d->tick);
+    loop_timer_stop(d->loop, &d->drain);
+    sweep_end(d);
+    closings_end(d);
+    server_free(d->server);
+    loop_task_cancel(d->loop, &d->wake);
+    workers_free(d->workers);
+    if (d->journal)
+        journal_close(d->journal);
+    d->book.events = NULL;
+    book_done(&d->book);
+    keys_free(d->keys);
+    ids_free(d->ids);
+}
+
+int dispatcher_run(const struct heritage *h)
+{
+    struct desk *d = mem_zalloc(sizeof(*d));
+    struct err e = {0};
+    int status = 1;
+
+    d->heritage = h;
+    TAILQ_INIT(&d->polls);
+    TAILQ_INIT(&d->closings);
+    book_init(&d->book);
+    (void)signal(SIGPIPE, SIG_IGN);
+    d->loop = loop_new(&e);
+    if (!d->loop || child_init(&d->child, d->loop, h, on_drain, &e))
+        goto out;
+    d->child.on_reload = on_reload;
+    if (open_all(d, &e))
+        goto out;
+    sweep_start(d);
+    look_after_journal(d);
+    publish(d);
+    loop_timer_set(d->loop, &d->tick, TICK_MS, on_tick);
+    child_ready(&d->child, "");
+    server_run(d->server);
+    status = 0;
+out:
+    if (status)
+        child_failed(h, e.text);
+    close_all(d);
+    child_done(&d->child);
+    loop_free(d->loop);
+    free(d);
+    return status;
+}

@@ -1,0 +1,16 @@
+/*
+ * The dispatcher process: owner of groups, queues and leases (docs/rollouts.md). One per gateway,
+ * because a cap, an order and a barrier need one owner. It is an ordinary client of the session
+ * API: it makes, finalizes and aborts sessions over the workers' sockets; the tokens never pass it.
+ * While it is being replaced, agents go on; only dispatch waits.
+ */
+#ifndef RG_DISPATCHER_DISPATCHER_H
+#define RG_DISPATCHER_DISPATCHER_H
+
+#include "common/proc/heritage.h"
+
+/* The body of the dispatcher after the fork: serves until it is told to drain. Returns the exit
+ * status. */
+int dispatcher_run(const struct heritage *h);
+
+#endif

@@ -1,0 +1,541 @@
+/*
+ * POST /attempts/{id}/end: what an attempt came to. One that may count is completed (its reward
+ * goes to the session) and finalized before the end is recorded: so what is settled has a durable
+ * export. One that does not count is recorded first, then its session is aborted. Whether a session
+ * may be finalized, the worker decides: without a trained token, or without a reward where one is
+ * required, it refuses (422), and the attempt is an error.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "dispatcher/desk.h"
+#include "dispatcher/fields.h"
+#include "dispatcher/record.h"
+#include "dispatcher/workers.h"
+
+enum { TEXT_MAX = 4096, AGAIN_MS = 300, PATIENCE_MS = 120000 };
+
+struct ending {
+    struct desk *desk;
+    struct exchange *x; /* NULL: the executor has left; it may ask again */
+    char attempt[ATTEMPT_ID_LEN + 1];
+    enum outcome outcome;
+    struct result result; /* what the executor told, then what the export has */
+    char *complete;       /* body of the session's completion */
+    bool failed_reward;   /* fail_reward was posted */
+    bool completed;
+    struct worker_call *call;
+    struct loop_timer again;
+    uint64_t until_ms; /* how long a worker that is away is waited for */
+};
+
+static struct attempt *attempt_of(const struct ending *n)
+{
+    return book_attempt(&n->desk->book, str_cstr(n->attempt));
+}
+
+static void ending_free(struct ending *n)
+{
+    struct attempt *a = attempt_of(n);
+
+    if (a)
+        a->ending = false;
+    loop_timer_stop(n->desk->loop, &n->again);
+    worker_cancel(n->call);
+    result_done(&n->result);
+    free(n->complete);
+    n->desk->busy--;
+    free(n);
+}
+
+static void answer_verdict(struct exchange *x, const struct attempt *a)
+{
+    static const char *const words[] = {[ROLLOUT_WAITING] = "retry",
+                                        [ROLLOUT_SUCCEEDED] = "succeeded",
+                                        [ROLLOUT_FAILED] = "failed",
+                                        [ROLLOUT_CANCELLED] = "cancelled"};
+    struct buf body = {0};
+
+    buf_printf(&body, "{\"rollout\":\"%s\"}", words[a->verdict]);
+    desk_json(x, 200, &body);
+    buf_done(&body);
+}
+
+static void answer_gone(struct exchange *x)
+{
+    struct err e;
+
+    (void)err_set(&e, ERR_ATTEMPT_ENDED, "the attempt has ended, or never was");
+    desk_error(x, &e);
+}
+
+/* What an executor hears of an attempt that has ended: the verdict on what it said itself, or that
+ * it came too late. */
+static void answer_ended(struct exchange *x, const struct attempt *a)
+{
+    if (!a || a->lost || a->outcome == OUTCOME_CANCELLED)
+        answer_gone(x);
+    else
+        answer_verdict(x, a);
+}
+
+static void ending_answer(struct ending *n)
+{
+    struct exchange *x = n->x;
+
+    if (x) {
+        exchange_watch(x, NULL, NULL);
+        answer_ended(x, attempt_of(n));
+    }
+    ending_free(n);
+}
+
+static void ending_fail(struct ending *n, const struct err *e)
+{
+    if (n->x) {
+        exchange_watch(n->x, NULL, NULL);
+        desk_error(n->x, e);
+    }
+    ending_free(n);
+}
+
+static void on_durable(void *ctx)
+{
+    ending_answer(ctx);
+}
+
+static void log_end(const struct attempt *a, enum outcome outcome, const struct result *r)
+{
+    const struct group *g = a->rollout->group;
+
+    log_info(&(struct log_scope){.session = str_cstr(a->session)}, "attempt ended",
+             LOG_S("group", g->spec.id), LOG_U("rollout", a->rollout->index),
+             LOG_U("attempt", a->number), LOG_T("runner", g->runner->name),
+             LOG_T("outcome", outcome_names[outcome]), LOG_T("reason", r->reason ? r->reason : ""),
+             LOG_U("seconds", (clock_wall_ms() - a->claimed_at_ms) / 1000),
+             LOG_T("log", r->log ? r->log : ""));
+}
+
+/* Records the end; then the answer. */
+static void record(struct ending *n)
+{
+    struct attempt *a = attempt_of(n);
+    struct buf record = {0};
+    struct err e;
+    int rc;
+
+    if (!a || a->ended) { /* cancelled meanwhile */
+        ending_answer(n);
+        return;
+    }
+    log_end(a, n->outcome, &n->result);
+    record_end(a, n->outcome, false, &n->result, clock_wall_ms(), &record);
+    rc = desk_write(n->desk, a->rollout->group->spec.id, buf_str(&record), on_durable, n, &e);
+    buf_done(&record);
+    if (rc)
+        ending_fail(n, &e);
+}
+
+static void set_reason(struct ending *n, const char *why)
+{
+    free(n->result.reason);
+    n->result.reason = mem_strdup(why);
+}
+
+/* It does not count after all. */
+static void downgrade(struct ending *n, enum outcome outcome, const char *why)
+{
+    n->outcome = outcome;
+    set_reason(n, why);
+    record(n);
+}
+
+/* --- the worker's part --- */
+
+static void finalize(struct ending *n);
+static void complete(struct ending *n);
+
+static void on_again(struct loop_timer *t)
+{
+    struct ending *n = CONTAINER_OF(t, struct ending, again);
+
+    if (n->completed)
+        finalize(n);
+    else
+        complete(n);
+}
+
+/* A worker that is away or busy is asked again; for ever is too long. */
+static void try_again(struct ending *n)
+{
+    if (clock_ms() < n->until_ms)
+        loop_timer_set(n->desk->loop, &n->again, AGAIN_MS, on_again);
+    else
+        downgrade(n, OUTCOME_INFRA, "the session's worker does not answer");
+}
+
+static void take_counts(struct ending *n, const struct json *v)
+{
+    const struct json *summary = json_get(v, "summary");
+    int64_t count = 0;
+
+    if (json_to_i64(json_get(summary, "trained_tokens"), &count) == 0)
+        n->result.trained_tokens = (uint64_t)count;
+    if (json_to_i64(json_get(summary, "branches"), &count) == 0)
+        n->result.trajectories = (uint64_t)count;
+    n->result.has_reward = json_to_double(json_get(v, "reward"), &n->result.reward) == 0;
+    n->result.has_versions =
+        json_to_i64(json_get(summary, "min_global_steps"), &n->result.min_version) == 0 &&
+        json_to_i64(json_get(summary, "max_global_steps"), &n->result.max_version) == 0;
+    if (json_is(json_get(v, "reward_info"), JSON_OBJECT)) {
+        struct buf text = {0};
+
+        json_write(&text, json_get(v, "reward_info"));
+        free(n->result.reward_info);
+        n->result.reward_info = buf_take(&text);
+    }
+}
+
+static void write_fail_reward(struct ending *n)
+{
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+
+    json_out_obj(&o);
+    json_out_key(&o, "reward_info");
+    json_out_obj(&o);
+    json_out_key(&o, "reward");
+    json_out_double(&o, attempt_of(n)->rollout->group->spec.fail_reward);
+    json_out_end_obj(&o);
+    json_out_key(&o, "finished");
+    json_out_bool(&o, false);
+    json_out_end_obj(&o);
+    free(n->complete);
+    n->complete = buf_take(&body);
+}
+
+/* 422: no trained token, or no reward. What does not end by itself may get the group's
+ * fail_reward, once. */
+static void on_refused(struct ending *n, const struct json *v)
+{
+    struct str code = json_string(json_get(json_get(v, "error"), "code"));
+
+    if (!str_eq_c(code, "reward_missing")) {
+        downgrade(n, OUTCOME_ERROR, "the model was not called: there is no trained token");
+    } else if (n->outcome == OUTCOME_OK || n->failed_reward) {
+        downgrade(n, OUTCOME_ERROR, "there is no reward");
+    } else {
+        n->failed_reward = true;
+        n->completed = false;
+        write_fail_reward(n);
+        complete(n);
+    }
+}
+
+static void on_finalized(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct ending *n = ctx;
+    struct attempt *a = attempt_of(n);
+    struct arena arena = {0};
+    const struct json *v = NULL;
+    struct err bad;
+
+    (void)e;
+    n->call = NULL;
+    if (!a || a->ended) {
+        ending_answer(n);
+        return;
+    }
+    if (status == 200 || status == 422)
+        (void)json_parse(&arena, body, &v, &bad);
+    if (status == 200) {
+        take_counts(n, v);
+        record(n);
+    } else if (status == 422) {
+        on_refused(n, v);
+    } else if (status == 404 || status == 410) {
+        downgrade(n, OUTCOME_ERROR, "the session has ended before its attempt");
+    } else if (status >= 400 && status < 500 && status != 429) {
+        downgrade(n, OUTCOME_ERROR, "the gateway refuses the export options");
+    } else {
+        try_again(n);
+    }
+    arena_done(&arena);
+}
+
+/* The group's export options are kept with the session for whoever takes it: trainer and sinks. */
+static void write_finalize(const struct group *g, struct buf *out)
+{
+    struct arena a = {0};
+    const struct json *text = NULL, *options;
+    struct json_out o = json_out_to(out);
+    struct err e;
+
+    (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
+    options = json_get(text, "export");
+    json_out_obj(&o);
+    for (uint32_t i = 0; json_is(options, JSON_OBJECT) && i < options->n; i++) {
+        struct str key = json_string(&options->members[i].key);
+
+        if (str_eq_c(key, "format") || str_eq_c(key, "require_reward") ||
+            str_eq_c(key, "require_trained"))
+            continue;
+        json_out_key_str(&o, key);
+        json_out_value(&o, &options->members[i].value);
+    }
+    json_out_key(&o, "format");
+    json_out_cstr(&o, "none");
+    json_out_key(&o, "require_trained");
+    json_out_bool(&o, true);
+    json_out_key(&o, "require_reward");
+    json_out_bool(&o, !g->spec.external_reward);
+    json_out_end_obj(&o);
+    arena_done(&a);
+}
+
+static void finalize(struct ending *n)
+{
+    struct attempt *a = attempt_of(n);
+    struct buf body = {0};
+    char path[96];
+
+    if (!a || a->ended) {
+        ending_answer(n);
+        return;
+    }
+    n->completed = true;
+    write_finalize(a->rollout->group, &body);
+    (void)snprintf(path, sizeof(path), "/sessions/%s/finalize", a->session);
+    n->call = worker_call(n->desk->workers, str_cstr(a->session), "POST", str_cstr(path),
+                          buf_str(&body), on_finalized, n);
+    buf_done(&body);
+}
+
+static void on_completed(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct ending *n = ctx;
+    struct attempt *a = attempt_of(n);
+    struct arena arena = {0};
+    const struct json *v = NULL;
+    struct err bad;
+
+    (void)e;
+    n->call = NULL;
+    if (!a || a->ended) {
+        ending_answer(n);
+    } else if (status == 200) {
+        finalize(n);
+    } else if (status == 410) {
+        finalize(n); /* finalized by an end whose record was lost: its export says what it is */
+    } else if (status == 404) {
+        downgrade(n, OUTCOME_ERROR, "the session has ended before its attempt");
+    } else if (status >= 400 && status < 500 && status != 429) {
+        struct str why = {0};
+
+        if (json_parse(&arena, body, &v, &bad) == 0)
+            why = json_string(json_get(json_get(v, "error"), "message"));
+        downgrade(n, OUTCOME_ERROR,
+                  arena_printf(&arena, "the gateway refuses the reward: %.*s", (int)why.len,
+                               why.p ? why.p : "")
+                      .p);
+    } else {
+        try_again(n);
+    }
+    arena_done(&arena);
+}
+
+static void complete(struct ending *n)
+{
+    struct attempt *a = attempt_of(n);
+    char path[96];
+
+    if (!a || a->ended) {
+        ending_answer(n);
+        return;
+    }
+    (void)snprintf(path, sizeof(path), "/sessions/%s/complete", a->session);
+    n->call = worker_call(n->desk->workers, str_cstr(a->session), "POST", str_cstr(path),
+                          str_cstr(n->complete), on_completed, n);
+}
+
+/* --- the request --- */
+
+static char *copy_text(struct str s)
+{
+    return s.p ? mem_strndup(s.p, s.len) : NULL;
+}
+
+static char *copy_object(const struct json *v)
+{
+    struct buf text = {0};
+
+    if (!json_is(v, JSON_OBJECT))
+        return NULL;
+    json_write(&text, v);
+    return buf_take(&text);
+}
+
+/* What the session is completed with: the scorer's reward, whether the run finished, and why. */
+static char *write_complete(const struct json *body, enum outcome outcome, bool finished,
+                            bool has_finished)
+{
+    struct buf text = {0};
+    struct json_out o = json_out_to(&text);
+
+    json_out_obj(&o);
+    if (json_is(json_get(body, "reward_info"), JSON_OBJECT)) {
+        json_out_key(&o, "reward_info");
+        json_out_value(&o, json_get(body, "reward_info"));
+    }
+    json_out_key(&o, "finished");
+    json_out_bool(&o, has_finished ? finished : outcome == OUTCOME_OK);
+    if (json_string(json_get(body, "reason")).p) {
+        json_out_key(&o, "reason");
+        json_out_str(&o, json_string(json_get(body, "reason")));
+    }
+    json_out_end_obj(&o);
+    return buf_take(&text);
+}
+
+static int read_end(struct desk_request *r, struct ending *n, struct err *e)
+{
+    static const char *const names[] = {"executor", "outcome", "exit",    "signal", "reward_info",
+                                        "finished", "reason",  "timings", "log",    "log_tail"};
+    struct fields f = {.body = r->body, .e = e};
+    struct str reason = {0}, log = {0}, tail = {0}, executor = {0};
+    unsigned outcome = OUTCOMES;
+    int64_t exit_status = 0, signo = 0;
+
+    if (fields_known(&f, "", names, ARRAY_LEN(names)) ||
+        fields_word(&f, "outcome", outcome_names, OUTCOME_CANCELLED, &outcome) ||
+        fields_integer(&f, "exit", 0, 255, &exit_status) ||
+        fields_integer(&f, "signal", 0, 64, &signo) || fields_object(&f, "reward_info") ||
+        fields_object(&f, "timings") || fields_bool(&f, "finished", &n->result.finished) ||
+        fields_text(&f, "executor", TEXT_MAX, &executor) ||
+        fields_text(&f, "reason", TEXT_MAX, &reason) || fields_text(&f, "log", TEXT_MAX, &log) ||
+        fields_text(&f, "log_tail", 4 * TEXT_MAX, &tail))
+        return -1;
+    if (outcome == OUTCOMES)
+        return err_field(e, "outcome", "outcome must be ok, timeout, error or infra");
+    n->outcome = (enum outcome)outcome;
+    n->result.has_finished = json_is(json_get(r->body, "finished"), JSON_BOOL);
+    n->complete = write_complete(r->body, n->outcome, n->result.finished, n->result.has_finished);
+    if (!n->result.has_finished)
+        n->result.finished = outcome == OUTCOME_OK;
+    n->result.has_finished = true;
+    n->result.reason = copy_text(reason);
+    n->result.log = copy_text(log);
+    n->result.log_tail = copy_text(tail);
+    n->result.reward_info = copy_object(json_get(r->body, "reward_info"));
+    n->result.timings = copy_object(json_get(r->body, "timings"));
+    return 0;
+}
+
+/* An executor's key is good for its own attempts. */
+static bool is_others(const struct desk_request *r, const struct attempt *a)
+{
+    struct str name = str_cstr(a->executor);
+
+    return r->executor.p && !str_eq(name, r->executor) &&
+           !(str_starts(name, r->executor) && name.len > r->executor.len &&
+             name.p[r->executor.len] == '/');
+}
+
+/* The same end is being worked out for an earlier request: ctx is the attempt's id. */
+static bool repeat_look(struct poll *p)
+{
+    const struct attempt *a = book_attempt(&p->desk->book, str_cstr(p->ctx));
+
+    if (a && !a->ended)
+        return false;
+    answer_ended(p->x, a);
+    return true;
+}
+
+static void repeat_over(struct poll *p)
+{
+    struct err e;
+
+    (void)err_set(&e, ERR_WORKER_UNAVAILABLE, "the attempt's end is still being worked out");
+    desk_error(p->x, &e);
+}
+
+static void repeat_drop(struct poll *p)
+{
+    free(p->ctx);
+}
+
+static void on_closed(void *ctx, bool delivered)
+{
+    (void)delivered;
+    ((struct ending *)ctx)->x = NULL;
+}
+
+static void start_end(struct ending *n, struct attempt *a)
+{
+    n->until_ms = clock_ms() + PATIENCE_MS;
+    memcpy(n->attempt, a->id, sizeof(n->attempt));
+    n->desk->busy++;
+    a->ending = true;
+    exchange_watch(n->x, on_closed, n);
+    if (book_verdict(a, n->outcome) == ROLLOUT_SUCCEEDED)
+        complete(n);
+    else
+        record(n);
+}
+
+void attempts_end(struct desk_request *r)
+{
+    static const struct poll_kind repeat = {repeat_look, repeat_over, repeat_drop};
+    struct attempt *a = book_attempt(&r->desk->book, r->name);
+    struct ending *n;
+    struct err e = {0};
+
+    if (!a || a->ended) {
+        if (a && is_others(r, a))
+            a = NULL;
+        answer_ended(r->x, a);
+        return;
+    }
+    if (is_others(r, a)) {
+        (void)err_set(&e, ERR_WRONG_SCOPE, "the attempt belongs to another executor");
+        desk_error(r->x, &e);
+        return;
+    }
+    if (a->ending) {
+        poll_start(r->desk, r->x, &repeat, mem_strdup(a->id), PATIENCE_MS);
+        return;
+    }
+    n = mem_zalloc(sizeof(*n));
+    n->desk = r->desk;
+    n->x = r->x;
+    if (read_end(r, n, &e)) {
+        result_done(&n->result);
+        free(n->complete);
+        free(n);
+        desk_error(r->x, &e);
+        return;
+    }
+    start_end(n, a);
+}
+
+/* --- leases --- */
+
+void ends_lost(struct desk *d, struct attempt *a, uint64_t at_ms)
+{
+    struct result lost = {.reason = (char *)(uintptr_t) "the executor's lease ran out"};
+    struct buf record = {0};
+    struct err e;
+
+    log_end(a, OUTCOME_INFRA, &lost);
+    record_end(a, OUTCOME_INFRA, true, &lost, at_ms, &record);
+    if (desk_write(d, a->rollout->group->spec.id, buf_str(&record), NULL, NULL, &e))
+        log_warn(NULL, "a lost lease cannot be recorded", LOG_T("error", e.text));
+    else
+        metrics_count(d->heritage->page, METRIC_leases_lost, 1);
+    buf_done(&record);
+    polls_wake(d);
+}

@@ -1,0 +1,280 @@
+#include "dispatcher/group.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/base/attrs.h"
+#include "dispatcher/fields.h"
+
+enum { INPUT_MAX = 16 << 20, NAME_MAX_LEN = 128, SECONDS_MAX = 366 * 86400 };
+
+const char *const group_state_names[GROUP_STATES] = {"waiting", "running", "finished",
+                                                     "partial", "failed",  "cancelled"};
+const char *const rollout_state_names[ROLLOUT_STATES] = {"waiting", "running", "succeeded",
+                                                         "failed", "cancelled"};
+const char *const outcome_names[OUTCOMES] = {"ok", "timeout", "error", "infra", "cancelled"};
+
+static const char *const on_names[] = {"keep", "retry", "drop"};
+static const char *const reward_names[] = {"required", "external"};
+
+/* All that a group may have; what is not here is an error. */
+static const char *const known[] = {
+    "id",       "queue",    "runner",         "input",      "n",       "extra",
+    "min",      "attempts", "infra_attempts", "on",         "reward",  "fail_reward",
+    "priority", "version",  "run_timeout_s",  "deadline_s", "session", "members",
+    "export",   "labels",   "metadata"};
+static const char *const known_on[] = {"timeout", "error", "infra"};
+static const char *const known_member[] = {"sampling_params", "metadata"};
+
+/* A member of the submission, else the defaults'. */
+static const struct json *find(const struct json *body, const struct json *defaults,
+                               const char *name)
+{
+    const struct json *v = json_get(body, name);
+
+    return v ? v : json_get(defaults, name);
+}
+
+static bool id_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '-';
+}
+
+/* Trainers cut keys at '_', and ids stand in paths: few characters are safe everywhere. */
+static int read_id(struct fields *f, struct str path_id, struct str *ret)
+{
+    const struct json *v = json_get(f->body, "id");
+    struct str id = v ? json_string(v) : path_id;
+
+    if (v && path_id.p && !str_eq(id, path_id))
+        return fields_fault(f, "id", "differs from the one in the path");
+    if (!id.p || id.len == 0 || id.len > GROUP_ID_MAX)
+        return fields_fault(f, "id", "must be a string of 1 to %d characters", GROUP_ID_MAX);
+    for (size_t i = 0; i < id.len; i++)
+        if (!id_char(id.p[i]))
+            return fields_fault(f, "id", "may hold letters, digits, '.' and '-' only");
+    *ret = id;
+    return 0;
+}
+
+static int read_on(struct fields *f, enum on on[])
+{
+    const struct json *given = find(f->body, f->defaults, "on");
+    struct fields inner = {.body = given, .where = f->where, .e = f->e};
+
+    on[OUTCOME_TIMEOUT] = ON_KEEP;
+    on[OUTCOME_ERROR] = ON_RETRY;
+    on[OUTCOME_INFRA] = ON_RETRY;
+    if (json_is_null(given))
+        return 0;
+    if (!json_is(given, JSON_OBJECT))
+        return fields_fault(f, "on", "must be an object");
+    if (fields_known(&inner, "on", known_on, ARRAY_LEN(known_on)))
+        return -1;
+    for (size_t i = 0; i < ARRAY_LEN(known_on); i++) {
+        unsigned word = on[OUTCOME_TIMEOUT + i];
+
+        if (fields_word(&inner, known_on[i], on_names, ARRAY_LEN(on_names), &word))
+            return -1;
+        on[OUTCOME_TIMEOUT + i] = (enum on)word;
+    }
+    return 0;
+}
+
+static int read_members(struct fields *f, uint32_t n)
+{
+    const struct json *members = find(f->body, f->defaults, "members");
+
+    if (json_is_null(members))
+        return 0;
+    if (!json_is(members, JSON_ARRAY) || members->n > n)
+        return fields_fault(f, "members", "must be a list of at most n + extra = %u objects", n);
+    for (uint32_t i = 0; i < members->n; i++) {
+        struct fields inner = {.body = json_at(members, i), .where = f->where, .e = f->e};
+
+        if (!json_is(inner.body, JSON_OBJECT))
+            return fields_fault(f, "members", "must hold objects; [%u] is none", i);
+        if (fields_known(&inner, "members", known_member, ARRAY_LEN(known_member)) ||
+            fields_object(&inner, "sampling_params") || fields_object(&inner, "metadata"))
+            return -1;
+    }
+    return 0;
+}
+
+static int read_objects(struct fields *f)
+{
+    static const char *const names[] = {"session", "export", "labels", "metadata"};
+    const struct json *labels = find(f->body, f->defaults, "labels");
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (fields_object(f, names[i]))
+            return -1;
+    for (uint32_t i = 0; json_is(labels, JSON_OBJECT) && i < labels->n; i++)
+        if (!json_is(&labels->members[i].value, JSON_STRING))
+            return fields_fault(f, "labels", "must hold strings only");
+    return 0;
+}
+
+static int read_input(struct fields *f)
+{
+    const struct json *input = find(f->body, f->defaults, "input");
+    struct buf text = {0};
+    size_t len;
+
+    if (!input)
+        return 0;
+    json_write(&text, input);
+    len = text.len;
+    buf_done(&text);
+    if (len > INPUT_MAX)
+        return fields_fault(f, "input", "has %zu bytes, at most %d are allowed", len, INPUT_MAX);
+    return 0;
+}
+
+static int read_names(struct fields *f, struct group_spec *g)
+{
+    const struct json *queue = find(f->body, f->defaults, "queue");
+
+    g->runner = json_string(find(f->body, f->defaults, "runner"));
+    if (!g->runner.p || g->runner.len == 0 || g->runner.len > NAME_MAX_LEN)
+        return fields_fault(f, "runner", "must be a string of 1 to %d bytes", NAME_MAX_LEN);
+    g->queue = STR("train");
+    if (queue && queue->kind == JSON_NULL)
+        g->queue = (struct str){0};
+    else if (queue)
+        g->queue = json_string(queue);
+    if (queue && queue->kind != JSON_NULL && (g->queue.len == 0 || g->queue.len > NAME_MAX_LEN))
+        return fields_fault(f, "queue", "must be null or a string of 1 to %d bytes", NAME_MAX_LEN);
+    for (size_t i = 0; i < g->queue.len; i++)
+        if (!id_char(g->queue.p[i]))
+            return fields_fault(f, "queue", "may hold letters, digits, '.' and '-' only");
+    return 0;
+}
+
+static int read_counts(struct fields *f, struct group_spec *g)
+{
+    int64_t n = 1, extra = 0, min, attempts = 3, infra = 10;
+
+    if (fields_integer(f, "n", 1, GROUP_N_MAX, &n) ||
+        fields_integer(f, "extra", 0, GROUP_N_MAX, &extra))
+        return -1;
+    min = n;
+    if (fields_integer(f, "min", 0, n, &min) || fields_integer(f, "attempts", 1, 1000, &attempts) ||
+        fields_integer(f, "infra_attempts", 1, 1000, &infra))
+        return -1;
+    g->n = (uint32_t)n;
+    g->extra = (uint32_t)extra;
+    g->min = (uint32_t)min;
+    g->attempts = (uint32_t)attempts;
+    g->infra_attempts = (uint32_t)infra;
+    return 0;
+}
+
+static int read_rest(struct fields *f, struct group_spec *g)
+{
+    unsigned reward = 0;
+    double run_s = 3600, deadline_s = 0;
+
+    g->fail_reward = 0;
+    if (fields_word(f, "reward", reward_names, ARRAY_LEN(reward_names), &reward) ||
+        fields_number(f, "fail_reward", -INFINITY, INFINITY, &g->fail_reward) ||
+        fields_integer(f, "priority", -1000000, 1000000, &g->priority) ||
+        fields_number(f, "run_timeout_s", 0.001, SECONDS_MAX, &run_s) ||
+        fields_number(f, "deadline_s", 0, SECONDS_MAX, &deadline_s))
+        return -1;
+    g->external_reward = reward == 1;
+    g->has_version = !json_is_null(find(f->body, f->defaults, "version"));
+    g->run_timeout_ms = (uint64_t)(run_s * 1000);
+    g->deadline_ms = (uint64_t)(deadline_s * 1000);
+    return g->has_version ? fields_integer(f, "version", 0, INT64_MAX, &g->version) : 0;
+}
+
+int group_parse(const struct json *body, const struct json *defaults, struct str id,
+                const char *where, struct group_spec *ret, struct err *e)
+{
+    struct fields f = {.body = body, .defaults = defaults, .where = where, .e = e};
+
+    *ret = (struct group_spec){0};
+    if (!json_is(body, JSON_OBJECT))
+        return err_field(e, where[0] ? where : "groups", "a group must be an object");
+    if (fields_known(&f, "", known, ARRAY_LEN(known)) || read_id(&f, id, &ret->id) ||
+        read_names(&f, ret) || read_counts(&f, ret) || read_rest(&f, ret) || read_on(&f, ret->on) ||
+        read_objects(&f) || read_members(&f, ret->n + ret->extra) || read_input(&f))
+        return -1;
+    return 0;
+}
+
+void group_write_submission(const struct json *body, const struct json *defaults, struct str id,
+                            struct buf *out)
+{
+    struct json_out o = json_out_to(out);
+
+    json_out_obj(&o);
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        const struct json *v = find(body, defaults, known[i]);
+
+        if (i == 0) {
+            json_out_key(&o, "id");
+            json_out_str(&o, id);
+        } else if (v) {
+            json_out_key(&o, known[i]);
+            json_out_value(&o, v);
+        }
+    }
+    json_out_end_obj(&o);
+}
+
+struct group *group_new(const struct group_spec *spec, struct str text)
+{
+    struct group *g = mem_zalloc(sizeof(*g));
+
+    g->spec = *spec;
+    g->text = mem_strndup(text.p, text.len);
+    g->text_len = text.len;
+    g->spec.id = str_of(mem_strndup(spec->id.p, spec->id.len), spec->id.len);
+    g->spec.queue = g->spec.runner = (struct str){0}; /* queue and runner have them */
+    g->waiting = group_rollouts(g);
+    return g;
+}
+
+void result_done(struct result *r)
+{
+    free(r->reward_info);
+    free(r->timings);
+    free(r->reason);
+    free(r->log);
+    free(r->log_tail);
+    *r = (struct result){0};
+}
+
+void group_free(struct group *g)
+{
+    for (uint32_t i = 0; g->rollouts && i < group_rollouts(g); i++) {
+        struct rollout *r = &g->rollouts[i];
+        struct attempt *before;
+
+        for (struct attempt *a = r->last; a; a = before) {
+            before = a->before;
+            free(a->executor);
+            free(a);
+        }
+        free(r->avoid);
+        result_done(&r->result);
+    }
+    free(g->rollouts);
+    free((char *)(uintptr_t)g->spec.id.p);
+    free(g->text);
+    free(g);
+}
+
+void group_begin(struct group *g)
+{
+    if (g->rollouts)
+        return;
+    g->rollouts = mem_calloc(group_rollouts(g), sizeof(*g->rollouts));
+    for (uint32_t i = 0; i < group_rollouts(g); i++) {
+        g->rollouts[i].group = g;
+        g->rollouts[i].index = i;
+    }
+}

@@ -1,0 +1,185 @@
+/*
+ * struct group: n rollouts of one task, as a trainer submitted it, and what has become of it.
+ *
+ *   group     waiting -> running -> finished | partial | failed | cancelled       (settled, once)
+ *   rollout   waiting -claim-> running -end-> succeeded | failed | waiting (retry) | cancelled
+ *   attempt   claimed -> ended (ok, timeout, error, infra, cancelled)             (once)
+ *   delivery  none -> offered -next-> taken -ack-> (the group is gone)
+ *                        ^------ lease over, or returned ------'
+ *
+ * A group that waits is small: its submission as JSON text and the numbers that are read from it.
+ * The rollouts come with its first claim. Memory: the book (book.h) owns groups; a group owns its
+ * rollouts, these their attempts and results.
+ */
+#ifndef RG_DISPATCHER_GROUP_H
+#define RG_DISPATCHER_GROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "common/base/buf.h"
+#include "common/base/str.h"
+#include "common/base/vec.h"
+#include "common/codec/json.h"
+
+enum {
+    GROUP_ID_MAX = 128,
+    GROUP_N_MAX = 1024,
+    ATTEMPT_ID_LEN = 32, /* hex digits */
+    SESSION_ID_MAX = 48,
+};
+
+enum group_state {
+    GROUP_WAITING, /* no attempt yet */
+    GROUP_RUNNING,
+    GROUP_FINISHED, /* n rollouts succeeded */
+    GROUP_PARTIAL,  /* at least `min` did, and no more can */
+    GROUP_FAILED,
+    GROUP_CANCELLED,
+    GROUP_STATES
+};
+
+enum rollout_state {
+    ROLLOUT_WAITING,
+    ROLLOUT_RUNNING,
+    ROLLOUT_SUCCEEDED,
+    ROLLOUT_FAILED,
+    ROLLOUT_CANCELLED,
+    ROLLOUT_STATES
+};
+
+enum outcome {
+    OUTCOME_OK,
+    OUTCOME_TIMEOUT,
+    OUTCOME_ERROR,
+    OUTCOME_INFRA,
+    OUTCOME_CANCELLED,
+    OUTCOMES
+};
+
+/* What follows a timeout, an error or an infrastructure failure. */
+enum on { ON_KEEP, ON_RETRY, ON_DROP };
+
+enum delivery { DELIVERY_NONE, DELIVERY_OFFERED, DELIVERY_TAKEN };
+
+extern const char *const group_state_names[GROUP_STATES];
+extern const char *const rollout_state_names[ROLLOUT_STATES];
+extern const char *const outcome_names[OUTCOMES];
+
+/* The numbers of a submission. Durations in milliseconds; deadline_ms 0: none. */
+struct group_spec {
+    struct str id, queue, runner; /* queue absent: the group is only waited for by its id */
+    uint32_t n, extra, min;
+    uint32_t attempts, infra_attempts;
+    enum on on[OUTCOME_INFRA + 1]; /* by outcome; that of ok is not used */
+    double fail_reward;
+    bool external_reward; /* the trainer scores: an unknown reward is no failure */
+    bool has_version;
+    int64_t version; /* of the policy at submission */
+    int64_t priority;
+    uint64_t run_timeout_ms, deadline_ms;
+};
+
+struct queue;
+struct runner;
+struct rollout;
+
+struct attempt {
+    char id[ATTEMPT_ID_LEN + 1];
+    char session[SESSION_ID_MAX];
+    struct rollout *rollout;
+    struct attempt *before; /* the rollout's attempt before this one; they are kept until the
+                               group goes, so that a repeated end is answered alike */
+    char *executor;         /* who claimed it */
+    uint32_t number;        /* 1.. of its rollout */
+    uint64_t claimed_at_ms; /* wall clock */
+    uint64_t lease_due_ms;  /* monotonic; 0: not set yet (after a replay) */
+    bool ended;
+    bool ending;                /* its end is being worked out: the lease does not matter */
+    bool lost;                  /* its lease ran out: whatever its executor says comes too late */
+    const char *kill;           /* why the executor is to end it, or NULL */
+    enum outcome outcome;       /* once ended */
+    enum rollout_state verdict; /* what the end made of the rollout: WAITING means a retry */
+    TAILQ_ENTRY(attempt) entry; /* of those that run */
+};
+
+/* What a rollout's last ended attempt came to; JSON texts are "" when there is none. */
+struct result {
+    enum outcome outcome;
+    bool has_outcome;
+    bool has_reward, has_finished, finished;
+    double reward;
+    uint64_t trajectories, trained_tokens;
+    bool has_versions;
+    int64_t min_version, max_version;
+    char *reward_info, *timings; /* JSON objects */
+    char *reason, *log, *log_tail;
+};
+
+struct rollout {
+    struct group *group;
+    uint32_t index;
+    enum rollout_state state;
+    bool reserved;           /* a claim is making its session */
+    uint32_t errors, infras; /* failed attempts of each kind */
+    uint64_t not_before_ms;  /* wall clock: back-off before the next attempt */
+    struct attempt *last;    /* newest attempt, or NULL */
+    char *avoid;             /* the executor that failed it last: another one first */
+    struct result result;
+};
+
+struct group {
+    struct group_spec spec;
+    char *text; /* the submission, a JSON object */
+    size_t text_len;
+    struct queue *queue; /* NULL: none */
+    struct runner *runner;
+    uint64_t seq; /* order of submission */
+    uint64_t settled_seq;
+    uint64_t submitted_at_ms, begun_at_ms, first_end_at_ms, settled_at_ms; /* wall clock */
+    enum group_state state;
+    enum delivery delivery;
+    uint32_t deliveries;
+    uint64_t taken_until_ms;              /* monotonic; 0: not set yet */
+    uint32_t waiting, running, succeeded; /* rollouts */
+    bool overdue;
+    struct rollout *rollouts; /* n + extra, or NULL: not begun */
+    bool listed;              /* in its lane (runner) */
+    TAILQ_ENTRY(group) lane_entry;
+    TAILQ_ENTRY(group) queue_entry;   /* of all groups of the queue, by seq */
+    TAILQ_ENTRY(group) settled_entry; /* of the settled ones, by settling */
+    TAILQ_ENTRY(group) all_entry;
+};
+
+/* Whether nothing about the group can change any more. */
+static inline bool group_settled(const struct group *g)
+{
+    return g->state >= GROUP_FINISHED;
+}
+
+static inline uint32_t group_rollouts(const struct group *g)
+{
+    return g->spec.n + g->spec.extra;
+}
+
+/* Reads and checks one submission: `body` with `defaults` (or NULL) for what it leaves out; `id`
+ * (or absent) is the one in the path. Strings of *ret are borrowed from the trees. -1: ERR_INVALID
+ * that names the field; `where` ("groups[3]." or "") stands before the name. */
+int group_parse(const struct json *body, const struct json *defaults, struct str id,
+                const char *where, struct group_spec *ret, struct err *e);
+
+/* The submission with its defaults filled in, as one JSON object: what is kept and compared. */
+void group_write_submission(const struct json *body, const struct json *defaults, struct str id,
+                            struct buf *out);
+
+/* A group of its own memory; text is copied. */
+struct group *group_new(const struct group_spec *spec, struct str text);
+void group_free(struct group *g);
+
+/* Makes the rollouts, all waiting. */
+void group_begin(struct group *g);
+
+void result_done(struct result *r);
+
+#endif

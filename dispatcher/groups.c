@@ -1,0 +1,486 @@
+/* /groups: submit, show, list, wait, cancel. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "dispatcher/desk.h"
+#include "dispatcher/fields.h"
+#include "dispatcher/record.h"
+#include "dispatcher/result.h"
+
+enum { BATCH_MAX = 10000, LIST_DEFAULT = 100, LIST_MAX = 1000, WAIT_MAX_S = 3600 };
+
+/* --- submit --- */
+
+/* One submission of a request: the groups it makes, and those that are there already. */
+struct submission {
+    struct desk *desk;
+    struct exchange *x; /* NULL: the client has left */
+    size_t undurable;   /* records that are not durable yet */
+    bool written;
+    int status;
+    struct buf body;
+};
+
+static void submission_answer(struct submission *s)
+{
+    if (!s->written || s->undurable > 0)
+        return;
+    if (s->x) {
+        exchange_watch(s->x, NULL, NULL);
+        desk_json(s->x, s->status, &s->body);
+    }
+    s->desk->busy--;
+    buf_done(&s->body);
+    free(s);
+}
+
+static void on_durable(void *ctx)
+{
+    struct submission *s = ctx;
+
+    s->undurable--;
+    submission_answer(s);
+}
+
+static void on_submission_closed(void *ctx, bool delivered)
+{
+    (void)delivered;
+    ((struct submission *)ctx)->x = NULL;
+}
+
+/* What a group is compared by: its text with the defaults filled in, member order aside. */
+static bool same_group(struct desk_request *r, const struct group *g, struct str text)
+{
+    const struct json *a = NULL, *b = NULL;
+    struct err e;
+
+    return str_eq(text, str_of(g->text, g->text_len)) ||
+           (json_parse(&r->arena, text, &a, &e) == 0 &&
+            json_parse(&r->arena, str_of(g->text, g->text_len), &b, &e) == 0 && json_equal(a, b));
+}
+
+struct candidate {
+    struct str id, text;
+    bool exists;
+};
+
+/* Checks one; its text goes into the arena. */
+static int check_group(struct desk_request *r, const struct json *body, const struct json *defaults,
+                       struct str id, const char *where, struct candidate *ret, struct err *e)
+{
+    struct group_spec spec;
+    struct buf text = {0};
+    struct group *g;
+
+    if (group_parse(body, defaults, id, where, &spec, e))
+        return -1;
+    group_write_submission(body, defaults, spec.id, &text);
+    ret->id = spec.id;
+    ret->text = arena_str(&r->arena, buf_str(&text));
+    buf_done(&text);
+    g = book_group(&r->desk->book, spec.id);
+    ret->exists = g != NULL;
+    if (g && !same_group(r, g, ret->text))
+        return err_set(e, ERR_GROUP_EXISTS, "a group %.*s that differs is there already",
+                       (int)spec.id.len, spec.id.p);
+    return 0;
+}
+
+/* No id twice in one request. */
+static int check_twice(const struct candidate *all, size_t n, struct err *e)
+{
+    struct map seen = {0};
+    int rc = 0;
+
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        if (map_get(&seen, all[i].id))
+            rc = err_field(e, "id", "groups[%zu].id %.*s stands twice in the request", i,
+                           (int)all[i].id.len, all[i].id.p);
+        else
+            (void)map_set(&seen, all[i].id, (void *)(uintptr_t)&all[i]);
+    }
+    map_done(&seen);
+    return rc;
+}
+
+static int check_room(struct desk *d, const struct candidate *all, size_t n, struct err *e)
+{
+    uint64_t max = (uint64_t)d->heritage->config->queue_max_groups, fresh = 0;
+
+    for (size_t i = 0; i < n; i++)
+        fresh += !all[i].exists;
+    if (fresh == 0)
+        return 0;
+    if (d->draining)
+        return err_set(e, ERR_DRAINING, "the gateway is shutting down");
+    if (d->disk_low)
+        return err_set(e, ERR_STORAGE_FULL, "the journal's disk is almost full");
+    if (d->book.n_waiting + fresh > max)
+        return err_set(e, ERR_QUEUE_FULL,
+                       "%llu groups wait; with %llu more there were more than "
+                       "--queue-max-groups allows (%llu)",
+                       (unsigned long long)d->book.n_waiting, (unsigned long long)fresh,
+                       (unsigned long long)max);
+    return 0;
+}
+
+static void write_candidate(const struct candidate *c, struct json_out *o)
+{
+    json_out_obj(o);
+    json_out_key(o, "id");
+    json_out_str(o, c->id);
+    json_out_key(o, "state");
+    json_out_cstr(o, "waiting");
+    json_out_key(o, "created");
+    json_out_bool(o, !c->exists);
+    json_out_end_obj(o);
+}
+
+static void write_answer(struct desk *d, const struct candidate *all, size_t n, bool single,
+                         struct buf *out)
+{
+    struct json_out o = json_out_to(out);
+
+    if (!single) {
+        json_out_obj(&o);
+        json_out_key(&o, "groups");
+        json_out_arr(&o);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct group *g = all[i].exists ? book_group(&d->book, all[i].id) : NULL;
+
+        if (!g) {
+            write_candidate(&all[i], &o);
+            continue;
+        }
+        json_out_obj(&o);
+        json_out_key(&o, "id");
+        json_out_str(&o, all[i].id);
+        json_out_key(&o, "state");
+        json_out_cstr(&o, group_state_names[g->state]);
+        json_out_key(&o, "created");
+        json_out_bool(&o, false);
+        json_out_end_obj(&o);
+    }
+    if (!single) {
+        json_out_end_arr(&o);
+        json_out_end_obj(&o);
+    }
+}
+
+/* Takes those back that were written before one failed: all or none. */
+static void take_back(struct desk *d, const struct candidate *all, size_t n)
+{
+    struct buf record = {0};
+    struct err e;
+
+    for (size_t i = 0; i < n; i++) {
+        if (all[i].exists)
+            continue;
+        record_cancel(all[i].id, false, clock_wall_ms(), &record);
+        if (desk_write(d, all[i].id, buf_str(&record), NULL, NULL, &e))
+            log_error(NULL, "a group of a refused request stays", LOG_S("group", all[i].id),
+                      LOG_T("error", e.text));
+    }
+    buf_done(&record);
+}
+
+static void submit(struct desk_request *r, const struct candidate *all, size_t n, bool single)
+{
+    struct submission *s = mem_zalloc(sizeof(*s));
+    struct buf record = {0};
+    struct err e = {0};
+    size_t i;
+
+    *s = (struct submission){.desk = r->desk, .x = r->x, .status = 200};
+    r->desk->busy++;
+    write_answer(r->desk, all, n, single, &s->body);
+    exchange_watch(r->x, on_submission_closed, s);
+    for (i = 0; i < n; i++) {
+        if (all[i].exists)
+            continue;
+        s->status = 201;
+        record_group(all[i].id, all[i].text, clock_wall_ms(), &record);
+        s->undurable++;
+        if (desk_write(r->desk, all[i].id, buf_str(&record), on_durable, s, &e)) {
+            s->undurable--;
+            break;
+        }
+    }
+    buf_done(&record);
+    if (e.kind != ERR_NONE) {
+        take_back(r->desk, all, i);
+        if (s->x) {
+            exchange_watch(s->x, NULL, NULL);
+            desk_error(s->x, &e);
+            s->x = NULL;
+        }
+    }
+    s->written = true;
+    submission_answer(s);
+    polls_wake(r->desk);
+}
+
+void groups_put(struct desk_request *r)
+{
+    struct candidate c = {0};
+    struct err e = {0};
+
+    if (check_group(r, r->body, NULL, r->name, "", &c, &e) || check_room(r->desk, &c, 1, &e))
+        desk_error(r->x, &e);
+    else
+        submit(r, &c, 1, true);
+}
+
+static int read_batch(struct desk_request *r, struct candidate **ret, size_t *ret_n, struct err *e)
+{
+    static const char *const names[] = {"defaults", "groups"};
+    const struct json *groups = json_get(r->body, "groups"), *body = r->body;
+    const struct json *defaults = json_get(r->body, "defaults");
+    struct fields f = {.body = r->body, .e = e};
+    size_t n = 1;
+
+    if (groups) {
+        n = groups->n;
+        if (fields_known(&f, "", names, ARRAY_LEN(names)) || fields_object(&f, "defaults"))
+            return -1;
+        if (!json_is(groups, JSON_ARRAY) || n < 1 || n > BATCH_MAX)
+            return err_field(e, "groups", "groups must be a list of 1 to %d groups", BATCH_MAX);
+    } else {
+        defaults = NULL;
+    }
+    *ret = arena_calloc(&r->arena, n, sizeof(**ret));
+    *ret_n = n;
+    for (size_t i = 0; i < n; i++) {
+        char where[32] = "";
+
+        if (groups) {
+            body = json_at(groups, i);
+            (void)snprintf(where, sizeof(where), "groups[%zu].", i);
+        }
+        if (check_group(r, body, defaults, (struct str){0}, where, &(*ret)[i], e))
+            return -1;
+    }
+    return check_twice(*ret, n, e);
+}
+
+void groups_post(struct desk_request *r)
+{
+    struct candidate *all = NULL;
+    struct err e = {0};
+    size_t n = 0;
+
+    if (read_batch(r, &all, &n, &e) || check_room(r->desk, all, n, &e))
+        desk_error(r->x, &e);
+    else
+        submit(r, all, n, false);
+}
+
+/* --- look --- */
+
+static struct group *find_group(struct desk_request *r, struct err *e)
+{
+    struct group *g = book_group(&r->desk->book, r->name);
+
+    if (!g)
+        (void)err_set(e, ERR_UNKNOWN_GROUP, "no group is called %.*s",
+                      (int)MIN_OF(r->name.len, (size_t)GROUP_ID_MAX), r->name.p);
+    return g;
+}
+
+static void answer_group(struct exchange *x, const struct group *g)
+{
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+
+    result_write_group(g, &o);
+    desk_json(x, 200, &body);
+    buf_done(&body);
+}
+
+void groups_get(struct desk_request *r)
+{
+    struct err e = {0};
+    struct group *g = desk_query_known(r, NULL, 0, &e) ? NULL : find_group(r, &e);
+
+    if (g)
+        answer_group(r->x, g);
+    else
+        desk_error(r->x, &e);
+}
+
+/* --- list --- */
+
+struct filter {
+    struct str queue, label_name, label_value;
+    bool has_value;
+    unsigned states; /* bits; 0: any */
+    uint64_t after;  /* seq */
+    uint64_t limit;
+};
+
+static int read_filter(struct desk_request *r, struct filter *f, struct err *e)
+{
+    static const char *const names[] = {"queue", "state", "label", "cursor", "limit"};
+    struct str state, label, cursor, limit;
+    size_t equals;
+
+    if (desk_query_known(r, names, ARRAY_LEN(names), e))
+        return -1;
+    *f = (struct filter){.queue = desk_query(r, "queue"), .limit = LIST_DEFAULT};
+    state = desk_query(r, "state");
+    label = desk_query(r, "label");
+    cursor = desk_query(r, "cursor");
+    limit = desk_query(r, "limit");
+    for (unsigned i = 0; state.p && i < GROUP_STATES; i++)
+        if (str_eq_c(state, group_state_names[i]))
+            f->states = 1u << i;
+    if (state.p && !f->states)
+        return err_field(e, "state",
+                         "state must be waiting, running, finished, partial, failed or cancelled, "
+                         "not %.*s",
+                         (int)MIN_OF(state.len, 40), state.p);
+    if (cursor.p && str_to_u64(cursor, UINT64_MAX, &f->after))
+        return err_field(e, "cursor", "cursor is not one of ours");
+    if (limit.p && (str_to_u64(limit, LIST_MAX, &f->limit) || f->limit == 0))
+        return err_field(e, "limit", "limit must be an integer from 1 to %d", LIST_MAX);
+    equals = str_find(label, STR("="), 0);
+    f->label_name = label.p ? str_sub(label, 0, equals) : label;
+    f->has_value = label.p && equals != SIZE_MAX;
+    f->label_value = f->has_value ? str_sub(label, equals + 1, SIZE_MAX) : (struct str){0};
+    return 0;
+}
+
+static bool label_matches(const struct group *g, struct str name, struct str value, bool has_value)
+{
+    struct arena a = {0};
+    const struct json *text = NULL, *v = NULL;
+    struct err e;
+    bool found;
+
+    if (json_parse(&a, str_of(g->text, g->text_len), &text, &e) == 0)
+        v = json_get_str(json_get(text, "labels"), name);
+    found = v && (!has_value || str_eq(json_string(v), value));
+    arena_done(&a);
+    return found;
+}
+
+static bool wanted(const struct group *g, const struct filter *f)
+{
+    if (g->seq <= f->after || (f->states && !(f->states & 1u << g->state)))
+        return false;
+    if (f->queue.p && (!g->queue || !str_eq_c(f->queue, g->queue->name)))
+        return false;
+    return !f->label_name.p || label_matches(g, f->label_name, f->label_value, f->has_value);
+}
+
+void groups_list(struct desk_request *r)
+{
+    struct filter f;
+    struct err e = {0};
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+    const struct group *g, *last = NULL;
+    uint64_t n = 0;
+
+    if (read_filter(r, &f, &e)) {
+        desk_error(r->x, &e);
+        return;
+    }
+    json_out_obj(&o);
+    json_out_key(&o, "groups");
+    json_out_arr(&o);
+    TAILQ_FOREACH(g, &r->desk->book.all, all_entry)
+    {
+        if (!wanted(g, &f))
+            continue;
+        if (n++ == f.limit)
+            break;
+        result_write_row(g, &o);
+        last = g;
+    }
+    json_out_end_arr(&o);
+    json_out_key(&o, "next_cursor");
+    if (n > f.limit)
+        json_out_str(&o, arena_printf(&r->arena, "%llu", (unsigned long long)last->seq));
+    else
+        json_out_null(&o);
+    json_out_end_obj(&o);
+    desk_json(r->x, 200, &body);
+    buf_done(&body);
+}
+
+/* --- wait --- */
+
+/* ctx: the group's id. Groups that are gone have ended, too. */
+static bool wait_look(struct poll *p)
+{
+    const struct group *g = book_group(&p->desk->book, str_cstr(p->ctx));
+    struct err e;
+
+    if (g && !group_settled(g))
+        return false;
+    if (g) {
+        answer_group(p->x, g);
+    } else {
+        (void)err_set(&e, ERR_UNKNOWN_GROUP, "no group is called %s", (const char *)p->ctx);
+        desk_error(p->x, &e);
+    }
+    return true;
+}
+
+static void wait_over(struct poll *p)
+{
+    desk_empty(p->x, 204);
+}
+
+static void wait_drop(struct poll *p)
+{
+    free(p->ctx);
+}
+
+void groups_wait(struct desk_request *r)
+{
+    static const char *const names[] = {"timeout_s"};
+    static const struct poll_kind kind = {wait_look, wait_over, wait_drop};
+    uint64_t wait_ms = 60000;
+    struct err e = {0};
+
+    if (desk_query_known(r, names, 1, &e) ||
+        desk_query_seconds(r, "timeout_s", WAIT_MAX_S, &wait_ms, &e) || !find_group(r, &e)) {
+        desk_error(r->x, &e);
+        return;
+    }
+    poll_start(r->desk, r->x, &kind, mem_strndup(r->name.p, r->name.len), wait_ms);
+}
+
+/* --- cancel --- */
+
+void groups_cancel(struct desk_request *r)
+{
+    static const char *const names[] = {"deliver"};
+    struct fields f = {.body = r->body, .e = &(struct err){0}};
+    struct group *g = find_group(r, f.e);
+    struct buf record = {0}, body = {0};
+    bool deliver = false;
+
+    if (!g || fields_known(&f, "", names, 1) || fields_bool(&f, "deliver", &deliver))
+        goto refuse;
+    record_cancel(g->spec.id, deliver, clock_wall_ms(), &record);
+    if (desk_write(r->desk, r->name, buf_str(&record), NULL, NULL, f.e))
+        goto refuse;
+    buf_puts(&body, "{\"cancelled\":[");
+    json_write_string(&body, r->name);
+    buf_puts(&body, "]}");
+    desk_json(r->x, 200, &body);
+    polls_wake(r->desk);
+    goto out;
+refuse:
+    desk_error(r->x, f.e);
+out:
+    buf_done(&record);
+    buf_done(&body);
+}

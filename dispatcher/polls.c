@@ -1,0 +1,86 @@
+/* Requests that wait for a change of the book: after every change all of them look again. */
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "dispatcher/desk.h"
+
+static void poll_free(struct poll *p)
+{
+    TAILQ_REMOVE(&p->desk->polls, p, entry);
+    loop_timer_stop(p->desk->loop, &p->timer);
+    if (p->kind->drop)
+        p->kind->drop(p);
+    free(p);
+}
+
+static void on_closed(void *ctx, bool delivered)
+{
+    (void)delivered;
+    poll_free(ctx);
+}
+
+static void end_poll(struct poll *p)
+{
+    exchange_watch(p->x, NULL, NULL);
+    p->kind->over(p);
+    poll_free(p);
+}
+
+static void on_timeout(struct loop_timer *t)
+{
+    end_poll(CONTAINER_OF(t, struct poll, timer));
+}
+
+/* While it looks the exchange is not watched: an answer ends it. */
+static bool look(struct poll *p)
+{
+    exchange_watch(p->x, NULL, NULL);
+    if (!p->kind->look(p)) {
+        exchange_watch(p->x, on_closed, p);
+        return false;
+    }
+    poll_free(p);
+    return true;
+}
+
+void poll_start(struct desk *d, struct exchange *x, const struct poll_kind *kind, void *ctx,
+                uint64_t wait_ms)
+{
+    struct poll *p = mem_zalloc(sizeof(*p));
+
+    *p = (struct poll){.desk = d, .x = x, .kind = kind, .ctx = ctx};
+    TAILQ_INSERT_TAIL(&d->polls, p, entry);
+    if (look(p))
+        return;
+    if (wait_ms == 0 || d->draining)
+        end_poll(p);
+    else
+        loop_timer_set(d->loop, &p->timer, wait_ms, on_timeout);
+}
+
+static void on_wake(struct loop_task *t)
+{
+    struct desk *d = CONTAINER_OF(t, struct desk, wake);
+    struct poll *next;
+
+    for (struct poll *p = TAILQ_FIRST(&d->polls); p; p = next) {
+        next = TAILQ_NEXT(p, entry);
+        (void)look(p);
+    }
+}
+
+void polls_wake(struct desk *d)
+{
+    if (!TAILQ_EMPTY(&d->polls))
+        loop_task_post(d->loop, &d->wake, on_wake);
+}
+
+void polls_end(struct desk *d)
+{
+    struct poll *next;
+
+    for (struct poll *p = TAILQ_FIRST(&d->polls); p; p = next) {
+        next = TAILQ_NEXT(p, entry);
+        end_poll(p);
+    }
+}

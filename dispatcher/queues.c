@@ -1,0 +1,438 @@
+/* /queues: counts, the next settled groups, acknowledge, return, cancel. */
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "dispatcher/desk.h"
+#include "dispatcher/fields.h"
+#include "dispatcher/record.h"
+#include "dispatcher/result.h"
+
+enum {
+    NEXT_MAX = 256,
+    WAIT_MAX_S = 3600,
+    LEASE_DEFAULT_MS = 600000,
+    LEASE_MAX_S = 7 * 86400,
+    IDS_MAX = 10000
+};
+
+void queues_get(struct desk_request *r)
+{
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+    struct err e = {0};
+
+    if (desk_query_known(r, NULL, 0, &e)) {
+        desk_error(r->x, &e);
+        return;
+    }
+    result_write_queue(&r->desk->book, r->name, book_queue(&r->desk->book, r->name),
+                       clock_wall_ms(), clock_ms(), &o);
+    desk_json(r->x, 200, &body);
+    buf_done(&body);
+}
+
+/* --- next --- */
+
+struct next {
+    struct str queue; /* in the same block as this */
+    uint64_t max, lease_ms;
+    unsigned states;
+    bool submitted;
+};
+
+/* The answer once all `taken` records are durable. */
+struct delivery_answer {
+    struct desk *desk;
+    struct exchange *x; /* NULL: the trainer has left; the lease brings the groups back */
+    size_t undurable;
+    bool written;
+    struct buf body;
+};
+
+static void delivery_send(struct delivery_answer *d)
+{
+    if (!d->written || d->undurable > 0)
+        return;
+    if (d->x) {
+        exchange_watch(d->x, NULL, NULL);
+        desk_json(d->x, 200, &d->body);
+    }
+    d->desk->busy--;
+    buf_done(&d->body);
+    free(d);
+}
+
+static void on_taken_durable(void *ctx)
+{
+    struct delivery_answer *d = ctx;
+
+    d->undurable--;
+    delivery_send(d);
+}
+
+static void on_delivery_closed(void *ctx, bool delivered)
+{
+    (void)delivered;
+    ((struct delivery_answer *)ctx)->x = NULL;
+}
+
+/* Takes up to `max` groups and writes them. */
+static void deliver(struct desk *d, struct exchange *x, const struct next *n)
+{
+    struct delivery_answer *a = mem_zalloc(sizeof(*a));
+    struct queue *q = book_queue(&d->book, n->queue);
+    struct json_out o = json_out_to(&a->body);
+    struct buf record = {0};
+    struct group *g = NULL;
+    struct err e = {0};
+
+    a->desk = d;
+    a->x = x;
+    d->busy++;
+    exchange_watch(x, on_delivery_closed, a);
+    json_out_obj(&o);
+    json_out_key(&o, "groups");
+    json_out_arr(&o);
+    for (uint64_t i = 0; i < n->max && q; i++) {
+        g = book_next_group(q, n->states, n->submitted);
+        if (!g)
+            break;
+        record_plain(RECORD_TAKEN, g->spec.id, clock_wall_ms(), &record);
+        a->undurable++;
+        if (desk_write(d, g->spec.id, buf_str(&record), on_taken_durable, a, &e)) {
+            a->undurable--;
+            break;
+        }
+        g->taken_until_ms = clock_ms() + n->lease_ms;
+        result_write_group(g, &o);
+    }
+    json_out_end_arr(&o);
+    json_out_key(&o, "queue");
+    result_write_queue(&d->book, n->queue, q, clock_wall_ms(), clock_ms(), &o);
+    json_out_end_obj(&o);
+    buf_done(&record);
+    a->written = true;
+    delivery_send(a);
+}
+
+static bool next_look(struct poll *p)
+{
+    const struct next *n = p->ctx;
+    struct queue *q = book_queue(&p->desk->book, n->queue);
+
+    if (!q || !book_next_group(q, n->states, n->submitted))
+        return false;
+    deliver(p->desk, p->x, n);
+    return true;
+}
+
+/* Also when there is nothing: the trainer sees why. */
+static void next_over(struct poll *p)
+{
+    deliver(p->desk, p->x, p->ctx);
+}
+
+static void next_drop(struct poll *p)
+{
+    free(p->ctx);
+}
+
+static int read_states(struct desk_request *r, unsigned *ret, struct err *e)
+{
+    struct str rest = desk_query(r, "states");
+
+    *ret = 1u << GROUP_FINISHED | 1u << GROUP_PARTIAL | 1u << GROUP_FAILED | 1u << GROUP_CANCELLED;
+    if (!rest.p)
+        return 0;
+    *ret = 0;
+    while (rest.len > 0) {
+        size_t end = str_find(rest, STR(","), 0);
+        struct str word = str_sub(rest, 0, end);
+        unsigned s = GROUP_FINISHED;
+
+        while (s < GROUP_STATES && !str_eq_c(word, group_state_names[s]))
+            s++;
+        if (s == GROUP_STATES)
+            return err_field(e, "states",
+                             "states must name some of finished, partial, failed, cancelled, "
+                             "divided by commas, not %.*s",
+                             (int)MIN_OF(word.len, 40), word.p);
+        *ret |= 1u << s;
+        rest = str_sub(rest, word.len + 1, SIZE_MAX);
+    }
+    return 0;
+}
+
+static int read_next(struct desk_request *r, struct next *n, uint64_t *wait_ms, struct err *e)
+{
+    static const char *const names[] = {"max", "wait_s", "lease_s", "order", "states"};
+    struct str max, order;
+
+    *n = (struct next){.max = 1, .lease_ms = LEASE_DEFAULT_MS};
+    *wait_ms = 0;
+    if (desk_query_known(r, names, ARRAY_LEN(names), e))
+        return -1;
+    max = desk_query(r, "max");
+    order = desk_query(r, "order");
+    if (max.p && (str_to_u64(max, NEXT_MAX, &n->max) || n->max == 0))
+        return err_field(e, "max", "max must be an integer from 1 to %d, not %.*s", NEXT_MAX,
+                         (int)MIN_OF(max.len, 40), max.p);
+    if (order.p && !str_eq_c(order, "settled") && !str_eq_c(order, "submitted"))
+        return err_field(e, "order", "order must be settled or submitted, not %.*s",
+                         (int)MIN_OF(order.len, 40), order.p);
+    n->submitted = str_eq_c(order, "submitted");
+    if (desk_query_seconds(r, "wait_s", WAIT_MAX_S, wait_ms, e) ||
+        desk_query_seconds(r, "lease_s", LEASE_MAX_S, &n->lease_ms, e))
+        return -1;
+    return read_states(r, &n->states, e);
+}
+
+void queues_next(struct desk_request *r)
+{
+    static const struct poll_kind kind = {next_look, next_over, next_drop};
+    struct next given, *kept;
+    uint64_t wait_ms;
+    struct err e = {0};
+
+    if (read_next(r, &given, &wait_ms, &e)) {
+        desk_error(r->x, &e);
+        return;
+    }
+    kept = mem_alloc(sizeof(*kept) + r->name.len);
+    *kept = given;
+    memcpy(kept + 1, r->name.p, r->name.len);
+    kept->queue = str_of((const char *)(kept + 1), r->name.len);
+    poll_start(r->desk, r->x, &kind, kept, wait_ms);
+}
+
+/* --- acknowledge, return --- */
+
+/* What is answered once all records are durable. */
+struct many {
+    struct desk *desk;
+    struct exchange *x;
+    size_t undurable;
+    bool written;
+    uint64_t n;
+    const char *key;
+};
+
+static void many_send(struct many *m)
+{
+    struct buf body = {0};
+
+    if (!m->written || m->undurable > 0)
+        return;
+    if (m->x) {
+        exchange_watch(m->x, NULL, NULL);
+        buf_printf(&body, "{\"%s\":%llu}", m->key, (unsigned long long)m->n);
+        desk_json(m->x, 200, &body);
+    }
+    buf_done(&body);
+    m->desk->busy--;
+    free(m);
+}
+
+static void on_many_durable(void *ctx)
+{
+    struct many *m = ctx;
+
+    m->undurable--;
+    many_send(m);
+}
+
+static void on_many_closed(void *ctx, bool delivered)
+{
+    (void)delivered;
+    ((struct many *)ctx)->x = NULL;
+}
+
+static int read_ids(struct desk_request *r, const struct json **ret, struct err *e)
+{
+    static const char *const names[] = {"groups"};
+    struct fields f = {.body = r->body, .e = e};
+
+    *ret = json_get(r->body, "groups");
+    if (fields_known(&f, "", names, 1))
+        return -1;
+    if (!json_is(*ret, JSON_ARRAY) || (*ret)->n > IDS_MAX)
+        return err_field(e, "groups", "groups must be a list of at most %d ids", IDS_MAX);
+    for (uint32_t i = 0; i < (*ret)->n; i++)
+        if (!json_is(json_at(*ret, i), JSON_STRING))
+            return err_field(e, "groups", "groups[%u] must be a string", i);
+    return 0;
+}
+
+/* A record of that kind for each of the groups that are the queue's and for which `fits`. Ids that
+ * nobody knows are fine: who repeats itself has been heard before. */
+static void write_many(struct desk_request *r, enum record_kind kind, const char *key,
+                       bool (*fits)(const struct group *g))
+{
+    const struct json *ids = NULL;
+    struct buf record = {0};
+    struct err e = {0};
+    struct many *m;
+
+    if (read_ids(r, &ids, &e)) {
+        desk_error(r->x, &e);
+        return;
+    }
+    m = mem_zalloc(sizeof(*m));
+    *m = (struct many){.desk = r->desk, .x = r->x, .key = key};
+    r->desk->busy++;
+    exchange_watch(r->x, on_many_closed, m);
+    for (uint32_t i = 0; i < ids->n && e.kind == ERR_NONE; i++) {
+        struct str id = json_string(json_at(ids, i));
+        struct group *g = book_group(&r->desk->book, id);
+
+        if (!g || !g->queue || !str_eq_c(r->name, g->queue->name) || !fits(g))
+            continue;
+        record_plain(kind, id, clock_wall_ms(), &record);
+        m->undurable++;
+        if (desk_write(r->desk, id, buf_str(&record), on_many_durable, m, &e))
+            m->undurable--;
+        else
+            m->n++;
+    }
+    buf_done(&record);
+    if (e.kind != ERR_NONE && m->x) {
+        exchange_watch(m->x, NULL, NULL);
+        desk_error(m->x, &e);
+        m->x = NULL;
+    }
+    m->written = true;
+    many_send(m);
+    polls_wake(r->desk);
+}
+
+static bool is_taken(const struct group *g)
+{
+    return g->delivery == DELIVERY_TAKEN;
+}
+
+void queues_ack(struct desk_request *r)
+{
+    write_many(r, RECORD_ACKED, "acked", group_settled);
+}
+
+void queues_return(struct desk_request *r)
+{
+    write_many(r, RECORD_RETURNED, "returned", is_taken);
+}
+
+/* --- cancel --- */
+
+enum { CANCEL_WAITING = 1, CANCEL_RUNNING = 2, CANCEL_SETTLED = 4 };
+
+struct cancel {
+    unsigned states;
+    bool deliver, has_version;
+    int64_t version_below;
+    const struct json *labels;
+};
+
+static int read_cancel_states(const struct json *given, unsigned *ret, struct err *e)
+{
+    static const char *const names[] = {"waiting", "running", "settled"};
+
+    *ret = CANCEL_WAITING | CANCEL_RUNNING;
+    if (json_is_null(given))
+        return 0;
+    *ret = 0;
+    for (uint32_t i = 0; json_is(given, JSON_ARRAY) && i < given->n; i++) {
+        unsigned k = 0;
+
+        while (k < ARRAY_LEN(names) && !str_eq_c(json_string(json_at(given, i)), names[k]))
+            k++;
+        if (k == ARRAY_LEN(names))
+            return err_field(e, "states", "states[%u] must be waiting, running or settled", i);
+        *ret |= 1u << k;
+    }
+    if (!json_is(given, JSON_ARRAY))
+        return err_field(e, "states", "states must be a list of waiting, running, settled");
+    return 0;
+}
+
+static int read_cancel(struct desk_request *r, struct cancel *c, struct err *e)
+{
+    static const char *const names[] = {"states", "version_below", "labels", "deliver"};
+    struct fields f = {.body = r->body, .e = e};
+
+    *c = (struct cancel){.labels = json_get(r->body, "labels")};
+    c->has_version = !json_is_null(json_get(r->body, "version_below"));
+    if (fields_known(&f, "", names, ARRAY_LEN(names)) || fields_object(&f, "labels") ||
+        fields_bool(&f, "deliver", &c->deliver) ||
+        fields_integer(&f, "version_below", 0, INT64_MAX, &c->version_below))
+        return -1;
+    return read_cancel_states(json_get(r->body, "states"), &c->states, e);
+}
+
+static bool labels_match(const struct group *g, const struct json *labels)
+{
+    struct arena a = {0};
+    const struct json *text = NULL;
+    struct err e;
+    bool all = true;
+
+    if (json_is_null(labels) || labels->n == 0)
+        return true;
+    (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
+    for (uint32_t i = 0; i < labels->n && all; i++)
+        all =
+            json_equal(json_get_str(json_get(text, "labels"), json_string(&labels->members[i].key)),
+                       &labels->members[i].value);
+    arena_done(&a);
+    return all;
+}
+
+static bool cancel_fits(const struct group *g, const struct cancel *c)
+{
+    unsigned is = group_settled(g)            ? CANCEL_SETTLED
+                  : g->state == GROUP_RUNNING ? CANCEL_RUNNING
+                                              : CANCEL_WAITING;
+
+    if (!(c->states & is) || g->delivery == DELIVERY_TAKEN)
+        return false;
+    if (c->has_version && (!g->spec.has_version || g->spec.version >= c->version_below))
+        return false;
+    return labels_match(g, c->labels);
+}
+
+void queues_cancel(struct desk_request *r)
+{
+    struct queue *q = book_queue(&r->desk->book, r->name);
+    struct cancel c;
+    struct buf record = {0}, body = {0};
+    struct json_out o = json_out_to(&body);
+    struct err e = {0};
+    struct group *g = NULL, *next;
+
+    if (read_cancel(r, &c, &e)) {
+        desk_error(r->x, &e);
+        return;
+    }
+    json_out_obj(&o);
+    json_out_key(&o, "cancelled");
+    json_out_arr(&o);
+    for (g = q ? TAILQ_FIRST(&q->groups) : NULL; g; g = next) {
+        struct str id = arena_str(&r->arena, g->spec.id);
+
+        next = TAILQ_NEXT(g, queue_entry);
+        if (!cancel_fits(g, &c))
+            continue;
+        record_cancel(id, c.deliver, clock_wall_ms(), &record);
+        if (desk_write(r->desk, id, buf_str(&record), NULL, NULL, &e))
+            break;
+        json_out_str(&o, id);
+    }
+    json_out_end_arr(&o);
+    json_out_end_obj(&o);
+    if (e.kind != ERR_NONE)
+        desk_error(r->x, &e);
+    else
+        desk_json(r->x, 200, &body);
+    buf_done(&record);
+    buf_done(&body);
+    polls_wake(r->desk);
+}

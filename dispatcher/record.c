@@ -1,0 +1,193 @@
+#include "dispatcher/record.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+
+static const char *const kinds[RECORD_KINDS] = {"group",  "claim", "end",      "deadline",
+                                                "cancel", "taken", "returned", "acked"};
+
+static struct json_out begin(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out)
+{
+    struct json_out o;
+
+    buf_clear(out);
+    o = json_out_to(out);
+    json_out_obj(&o);
+    json_out_key(&o, "t");
+    json_out_cstr(&o, kinds[kind]);
+    json_out_key(&o, "id");
+    json_out_str(&o, id);
+    json_out_key(&o, "at");
+    json_out_i64(&o, (int64_t)at_ms);
+    return o;
+}
+
+static void put_text(struct json_out *o, const char *key, struct str v)
+{
+    json_out_key(o, key);
+    json_out_str(o, v);
+}
+
+void record_group(struct str id, struct str submission, uint64_t at_ms, struct buf *out)
+{
+    struct json_out o = begin(RECORD_GROUP, id, at_ms, out);
+
+    json_out_key(&o, "group");
+    json_out_raw(&o, submission);
+    json_out_end_obj(&o);
+}
+
+void record_claim(struct str id, const struct record_claim *c, uint64_t at_ms, struct buf *out)
+{
+    struct json_out o = begin(RECORD_CLAIM, id, at_ms, out);
+
+    json_out_key(&o, "rollout");
+    json_out_i64(&o, c->rollout);
+    put_text(&o, "attempt", c->attempt);
+    put_text(&o, "session", c->session);
+    put_text(&o, "executor", c->executor);
+    json_out_end_obj(&o);
+}
+
+static void put_raw(struct json_out *o, const char *key, const char *text)
+{
+    if (!text)
+        return;
+    json_out_key(o, key);
+    json_out_raw(o, str_cstr(text));
+}
+
+static void put_word(struct json_out *o, const char *key, const char *text)
+{
+    if (text)
+        put_text(o, key, str_cstr(text));
+}
+
+void record_end(const struct attempt *a, enum outcome outcome, bool lost, const struct result *r,
+                uint64_t at_ms, struct buf *out)
+{
+    struct json_out o = begin(RECORD_END, a->rollout->group->spec.id, at_ms, out);
+
+    put_text(&o, "attempt", str_cstr(a->id));
+    put_text(&o, "outcome", str_cstr(outcome_names[outcome]));
+    if (lost) {
+        json_out_key(&o, "lost");
+        json_out_bool(&o, true);
+    }
+    if (r->has_reward) {
+        json_out_key(&o, "reward");
+        json_out_double(&o, r->reward);
+    }
+    if (r->has_finished) {
+        json_out_key(&o, "finished");
+        json_out_bool(&o, r->finished);
+    }
+    if (r->has_versions) {
+        json_out_key(&o, "min_version");
+        json_out_i64(&o, r->min_version);
+        json_out_key(&o, "max_version");
+        json_out_i64(&o, r->max_version);
+    }
+    json_out_key(&o, "trajectories");
+    json_out_i64(&o, (int64_t)r->trajectories);
+    json_out_key(&o, "trained_tokens");
+    json_out_i64(&o, (int64_t)r->trained_tokens);
+    put_raw(&o, "reward_info", r->reward_info);
+    put_raw(&o, "timings", r->timings);
+    put_word(&o, "reason", r->reason);
+    put_word(&o, "log", r->log);
+    put_word(&o, "log_tail", r->log_tail);
+    json_out_end_obj(&o);
+}
+
+void record_cancel(struct str id, bool deliver, uint64_t at_ms, struct buf *out)
+{
+    struct json_out o = begin(RECORD_CANCEL, id, at_ms, out);
+
+    json_out_key(&o, "deliver");
+    json_out_bool(&o, deliver);
+    json_out_end_obj(&o);
+}
+
+void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out)
+{
+    struct json_out o = begin(kind, id, at_ms, out);
+
+    json_out_end_obj(&o);
+}
+
+enum record_kind record_kind(const struct json *r)
+{
+    struct str name = json_string(json_get(r, "t"));
+
+    for (int i = 0; i < RECORD_KINDS; i++)
+        if (str_eq_c(name, kinds[i]))
+            return (enum record_kind)i;
+    return RECORD_KINDS;
+}
+
+uint64_t record_at(const struct json *r)
+{
+    int64_t at = 0;
+
+    (void)json_to_i64(json_get(r, "at"), &at);
+    return at > 0 ? (uint64_t)at : 0;
+}
+
+enum outcome record_outcome(const struct json *r)
+{
+    struct str name = json_string(json_get(r, "outcome"));
+
+    for (int i = 0; i < OUTCOMES; i++)
+        if (str_eq_c(name, outcome_names[i]))
+            return (enum outcome)i;
+    return OUTCOMES;
+}
+
+static char *take_word(const struct json *r, const char *key)
+{
+    struct str s = json_string(json_get(r, key));
+
+    return s.p ? mem_strndup(s.p, s.len) : NULL;
+}
+
+static char *take_object(const struct json *r, const char *key)
+{
+    const struct json *v = json_get(r, key);
+    struct buf text = {0};
+
+    if (!json_is(v, JSON_OBJECT))
+        return NULL;
+    json_write(&text, v);
+    return buf_take(&text);
+}
+
+static uint64_t take_count(const struct json *r, const char *key)
+{
+    int64_t n = 0;
+
+    (void)json_to_i64(json_get(r, key), &n);
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+void record_result(const struct json *r, struct result *ret)
+{
+    const struct json *finished = json_get(r, "finished");
+
+    result_done(ret);
+    ret->outcome = record_outcome(r);
+    ret->has_outcome = true;
+    ret->has_reward = json_to_double(json_get(r, "reward"), &ret->reward) == 0;
+    ret->has_finished = json_is(finished, JSON_BOOL);
+    ret->finished = json_is_true(finished);
+    ret->has_versions = json_to_i64(json_get(r, "min_version"), &ret->min_version) == 0 &&
+                        json_to_i64(json_get(r, "max_version"), &ret->max_version) == 0;
+    ret->trajectories = take_count(r, "trajectories");
+    ret->trained_tokens = take_count(r, "trained_tokens");
+    ret->reward_info = take_object(r, "reward_info");
+    ret->timings = take_object(r, "timings");
+    ret->reason = take_word(r, "reason");
+    ret->log = take_word(r, "log");
+    ret->log_tail = take_word(r, "log_tail");
+}

@@ -1,0 +1,59 @@
+/*
+ * The dispatcher's journal records: JSON objects, one a change, kept under the id of their group
+ * (common/journal), so that all of a group can be dropped at once when it is acknowledged.
+ *
+ *   {"t": "group",    "id": G, "at": ms, "group": {submission}}
+ *   {"t": "claim",    "id": G, "at": ms, "rollout": k, "attempt": A, "session": S, "executor": X}
+ *   {"t": "end",      "id": G, "at": ms, "attempt": A, "outcome": "ok", "lost"?, result...}
+ *   {"t": "deadline", "id": G, "at": ms}
+ *   {"t": "cancel",   "id": G, "at": ms, "deliver": false}
+ *   {"t": "taken" | "returned" | "acked", "id": G, "at": ms}
+ *
+ * A group settles by what its records say (book.c: settle); there is no record of that. `at` is the
+ * wall clock in milliseconds.
+ */
+#ifndef RG_DISPATCHER_RECORD_H
+#define RG_DISPATCHER_RECORD_H
+
+#include "dispatcher/group.h"
+
+enum record_kind {
+    RECORD_GROUP,
+    RECORD_CLAIM,
+    RECORD_END,
+    RECORD_DEADLINE,
+    RECORD_CANCEL,
+    RECORD_TAKEN,
+    RECORD_RETURNED,
+    RECORD_ACKED,
+    RECORD_KINDS /* none of these */
+};
+
+/* --- writing; each replaces the content of `out` --- */
+void record_group(struct str id, struct str submission, uint64_t at_ms, struct buf *out);
+
+struct record_claim {
+    uint32_t rollout;
+    struct str attempt, session, executor;
+};
+
+void record_claim(struct str id, const struct record_claim *c, uint64_t at_ms, struct buf *out);
+/* `lost`: the lease ran out. */
+void record_end(const struct attempt *a, enum outcome outcome, bool lost, const struct result *r,
+                uint64_t at_ms, struct buf *out);
+void record_cancel(struct str id, bool deliver, uint64_t at_ms, struct buf *out);
+
+/* RECORD_DEADLINE, RECORD_TAKEN, RECORD_RETURNED or RECORD_ACKED. */
+void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out);
+
+/* --- reading --- */
+enum record_kind record_kind(const struct json *r);
+uint64_t record_at(const struct json *r);
+
+/* OUTCOMES when it names none. */
+enum outcome record_outcome(const struct json *r);
+
+/* The result of an end record; what *ret held is freed. */
+void record_result(const struct json *r, struct result *ret);
+
+#endif

@@ -1,0 +1,221 @@
+#include "dispatcher/result.h"
+
+enum { OFFERED_MS = 60000 }; /* who called within it is there */
+
+static void put_text(struct json_out *o, const char *key, struct str v)
+{
+    json_out_key(o, key);
+    json_out_str(o, v);
+}
+
+static void put_count(struct json_out *o, const char *key, uint64_t v)
+{
+    json_out_key(o, key);
+    json_out_i64(o, (int64_t)v);
+}
+
+/* Seconds, as everywhere in the control plane; null when it has not happened. */
+static void put_time(struct json_out *o, const char *key, uint64_t ms)
+{
+    json_out_key(o, key);
+    if (ms)
+        json_out_double(o, (double)ms / 1000);
+    else
+        json_out_null(o);
+}
+
+static void put_raw(struct json_out *o, const char *key, const char *text)
+{
+    json_out_key(o, key);
+    if (text)
+        json_out_raw(o, str_cstr(text));
+    else
+        json_out_null(o);
+}
+
+static void put_member_values(const struct rollout *r, struct json_out *o)
+{
+    const struct result *v = &r->result;
+
+    json_out_key(o, "reward");
+    if (v->has_reward)
+        json_out_double(o, v->reward);
+    else
+        json_out_null(o);
+    put_raw(o, "reward_info", v->reward_info);
+    json_out_key(o, "finished");
+    if (v->has_finished)
+        json_out_bool(o, v->finished);
+    else
+        json_out_null(o);
+    put_text(o, "outcome", v->has_outcome ? str_cstr(outcome_names[v->outcome]) : (struct str){0});
+    put_text(o, "reason", str_cstr(v->reason));
+    put_count(o, "trajectories", v->trajectories);
+    put_count(o, "trained_tokens", v->trained_tokens);
+    put_raw(o, "timings", v->timings);
+    put_text(o, "log", str_cstr(v->log));
+    put_text(o, "log_tail", str_cstr(v->log_tail));
+}
+
+static void put_member(const struct group *g, uint32_t k, struct json_out *o)
+{
+    static const struct rollout untouched;
+    const struct rollout *r = g->rollouts ? &g->rollouts[k] : &untouched;
+    enum rollout_state state = g->rollouts ? r->state : ROLLOUT_WAITING;
+    bool live = state == ROLLOUT_RUNNING || state == ROLLOUT_SUCCEEDED;
+
+    json_out_obj(o);
+    put_count(o, "rollout", k);
+    put_text(o, "state", str_cstr(rollout_state_names[state]));
+    put_text(o, "session_id", r->last && live ? str_cstr(r->last->session) : (struct str){0});
+    put_count(o, "attempts", r->last ? r->last->number : 0);
+    put_member_values(r, o);
+    json_out_end_obj(o);
+}
+
+/* min_version and max_version over the members that count. */
+static void put_versions(const struct group *g, struct json_out *o)
+{
+    int64_t min = INT64_MAX, max = INT64_MIN;
+
+    for (uint32_t i = 0; g->rollouts && i < group_rollouts(g); i++) {
+        const struct rollout *r = &g->rollouts[i];
+
+        if (r->state != ROLLOUT_SUCCEEDED || !r->result.has_versions)
+            continue;
+        min = MIN_OF(min, r->result.min_version);
+        max = r->result.max_version > max ? r->result.max_version : max;
+    }
+    json_out_key(o, "min_version");
+    if (min <= max)
+        json_out_i64(o, min);
+    else
+        json_out_null(o);
+    json_out_key(o, "max_version");
+    if (min <= max)
+        json_out_i64(o, max);
+    else
+        json_out_null(o);
+}
+
+static void put_head(const struct group *g, struct json_out *o)
+{
+    put_text(o, "id", g->spec.id);
+    put_text(o, "state", str_cstr(group_state_names[g->state]));
+    put_text(o, "queue", g->queue ? str_cstr(g->queue->name) : (struct str){0});
+    put_text(o, "runner", str_cstr(g->runner->name));
+    put_count(o, "n", g->spec.n);
+    put_count(o, "succeeded", g->succeeded);
+    put_count(o, "running", g->running);
+    json_out_key(o, "version");
+    if (g->spec.has_version)
+        json_out_i64(o, g->spec.version);
+    else
+        json_out_null(o);
+    put_versions(g, o);
+    put_time(o, "submitted_at", g->submitted_at_ms);
+    put_time(o, "settled_at", g->settled_at_ms);
+    put_count(o, "deliveries", g->deliveries);
+}
+
+void result_write_row(const struct group *g, struct json_out *o)
+{
+    json_out_obj(o);
+    put_head(g, o);
+    json_out_end_obj(o);
+}
+
+void result_write_group(const struct group *g, struct json_out *o)
+{
+    static const char *const given[] = {"metadata", "labels"};
+    struct arena a = {0};
+    const struct json *text = NULL;
+    struct err e;
+
+    (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
+    json_out_obj(o);
+    put_head(g, o);
+    for (size_t i = 0; i < ARRAY_LEN(given); i++) {
+        json_out_key(o, given[i]);
+        if (json_is(json_get(text, given[i]), JSON_OBJECT))
+            json_out_value(o, json_get(text, given[i]));
+        else
+            json_out_raw(o, STR("{}"));
+    }
+    json_out_key(o, "members");
+    json_out_arr(o);
+    for (uint32_t k = 0; k < group_rollouts(g); k++)
+        put_member(g, k, o);
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+    arena_done(&a);
+}
+
+const char *result_blocked(const struct runner *r, uint64_t mono_ms)
+{
+    if (r->blocked)
+        return "its attempts fail one after the other";
+    if (r->running == 0 && (r->offered_ms == 0 || mono_ms - r->offered_ms > OFFERED_MS))
+        return "no executor offers it";
+    return "";
+}
+
+/* Runners that groups of the queue wait for in vain. */
+static void put_blocked(const struct book *b, const struct queue *q, uint64_t mono_ms,
+                        struct json_out *o)
+{
+    json_out_key(o, "blocked");
+    json_out_arr(o);
+    for (size_t i = 0; q && i < b->runners.n; i++) {
+        const struct runner *r = b->runners.at[i];
+        const char *why = result_blocked(r, mono_ms);
+        const struct group *g = NULL;
+
+        if (why[0])
+            TAILQ_FOREACH(g, &q->groups, queue_entry)
+            {
+                if (g->runner == r && !group_settled(g))
+                    break;
+            }
+        if (!g)
+            continue;
+        json_out_obj(o);
+        put_text(o, "runner", str_cstr(r->name));
+        put_text(o, "reason", str_cstr(why));
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+}
+
+/* Of the oldest group that is not delivered. */
+static double oldest_s(const struct queue *q, uint64_t now_ms)
+{
+    const struct group *g;
+
+    TAILQ_FOREACH(g, &q->groups, queue_entry)
+    {
+        if (g->delivery != DELIVERY_TAKEN)
+            return now_ms > g->submitted_at_ms ? (double)(now_ms - g->submitted_at_ms) / 1000 : 0;
+    }
+    return 0;
+}
+
+void result_write_queue(const struct book *b, struct str name, const struct queue *q,
+                        uint64_t now_ms, uint64_t mono_ms, struct json_out *o)
+{
+    static const struct queue none;
+    const struct queue *c = q ? q : &none;
+
+    json_out_obj(o);
+    put_text(o, "queue", name);
+    put_count(o, "waiting", c->n_groups[GROUP_WAITING]);
+    put_count(o, "running", c->n_groups[GROUP_RUNNING]);
+    put_count(o, "rollouts_running", c->rollouts_running);
+    put_count(o, "settled", c->offered);
+    put_count(o, "taken", c->taken);
+    put_count(o, "acked_total", c->acked_total);
+    json_out_key(o, "oldest_s");
+    json_out_double(o, q ? oldest_s(q, now_ms) : 0);
+    put_blocked(b, q, mono_ms, o);
+    json_out_end_obj(o);
+}

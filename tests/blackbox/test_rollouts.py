@@ -1,0 +1,440 @@
+"""Groups of rollouts: the dispatcher from outside, with executors of our own (docs/rollouts.md)."""
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import gateway as g
+from rollouts_kit import Executor, chat, solve, take_all
+
+
+def submit(gateway, **group):
+    answer = gateway.post("/groups", group)
+    assert answer.status == 201, answer.text
+    return answer.json()["groups"][0]
+
+
+def group_of(gateway, name):
+    answer = gateway.get(f"/groups/{name}")
+    assert answer.status == 200, answer.text
+    return answer.json()
+
+
+def wait_group(gateway, name, timeout=20):
+    answer = gateway.get(f"/groups/{name}/wait?timeout_s={timeout}", timeout=timeout + 10)
+    assert answer.status == 200, answer.text
+    return answer.json()
+
+
+def claim(gateway, executor="x", wait_s=5, **slots):
+    answer = gateway.post("/attempts/claim", {"executor": executor, "slots": slots, "wait_s": wait_s})
+    assert answer.status == 200, answer.text
+    return answer.json()["attempts"]
+
+
+def end(gateway, attempt, **body):
+    return gateway.post(f"/attempts/{attempt['attempt_id']}/end", body)
+
+
+def test_a_group_is_submitted_run_and_delivered(start):
+    gateway = start()
+    made = gateway.request("PUT", "/groups/g-1", {
+        "runner": "r", "input": {"q": "x"}, "n": 3, "metadata": {"data_source": "math"}, "labels": {"step": "7"},
+        "version": 4})
+    assert made.status == 201 and made.json() == {"id": "g-1", "state": "waiting", "created": True}, made.text
+    with Executor(gateway, "x", {"r": 2}, {"r": solve(0.5)}) as x:
+        group = take_all(gateway, "train", 1)[0]
+        g.wait_until(lambda: len(x.done) == 3, 10, "three ends are answered")
+    assert {verdict for _, verdict in x.done} == {"succeeded"} and x.peak["r"] == 2
+    assert group["state"] == "finished" and group["succeeded"] == 3 and group["deliveries"] == 1
+    assert group["metadata"] == {"data_source": "math"} and group["labels"] == {"step": "7"} and group["version"] == 4
+    for k, member in enumerate(group["members"]):
+        assert member["rollout"] == k and member["state"] == "succeeded" and member["outcome"] == "ok"
+        assert member["reward"] == 0.5 and member["finished"] is True and member["attempts"] == 1
+        assert member["trained_tokens"] > 0 and member["trajectories"] == 1
+    # acknowledged: it is gone, and so are its sessions
+    assert gateway.get("/groups/g-1").status == 404
+    for member in group["members"]:
+        path = f"/sessions/{member['session_id']}"
+        g.wait_until(lambda: gateway.get(path).status == 410, 10, "the sessions end")
+
+
+def test_the_trainer_takes_the_members_tokens_in_any_format(start):
+    gateway = start()
+    submit(gateway, id="g", runner="r", n=2, input="t")
+    with Executor(gateway, "x", {"r": 2}, {"r": solve(1, turns=1)}):
+        group = gateway.get("/queues/train/next?wait_s=20", timeout=40).json()["groups"][0]
+    for member in group["members"]:
+        path = f"/sessions/{member['session_id']}/finalize"
+        native = gateway.post(path, {"format": "json"}).json()
+        assert sum(sum(t["response_mask"]) for t in native["trajectories"]) == member["trained_tokens"]
+        assert native["trajectories"][0]["reward_info"] == {"reward": 1}
+        for form in ("msgpack", "verl", "miles", "slime"):
+            first, again = (gateway.post(path, {"format": form}) for _ in range(2))
+            assert first.status == 200 and first.body == again.body, first.text
+
+
+def test_put_is_idempotent_and_a_differing_body_is_a_conflict(start):
+    gateway = start()
+    body = {"runner": "r", "n": 2, "input": {"a": 1, "b": 2}}
+    results = g.in_parallel(lambda i: gateway.request("PUT", "/groups/same", body).status, range(30))
+    assert sorted(results.values()) == [200] * 29 + [201]
+    again = gateway.request("PUT", "/groups/same", {"input": {"b": 2, "a": 1.0}, "n": 2, "runner": "r"})
+    assert again.status == 200 and again.json()["created"] is False
+    other = gateway.request("PUT", "/groups/same", dict(body, n=3))
+    assert other.status == 409 and other.json()["error"]["code"] == "group_exists"
+    assert len(gateway.get("/groups").json()["groups"]) == 1
+
+
+@pytest.mark.parametrize("change, field", [
+    ({"runner": ""}, "runner"), ({"runner": 3}, "runner"), ({"n": 0}, "n"), ({"n": 1025}, "n"), ({"n": "4"}, "n"),
+    ({"extra": -1}, "extra"), ({"min": 3}, "min"), ({"attempts": 0}, "attempts"), ({"infra_attempts": 0}, "infra_attempts"),
+    ({"on": {"error": "again"}}, "error"), ({"on": {"err": "keep"}}, "on"), ({"on": 3}, "on"), ({"reward": "maybe"}, "reward"),
+    ({"fail_reward": "0"}, "fail_reward"), ({"priority": 1.5}, "priority"), ({"version": -1}, "version"),
+    ({"run_timeout_s": 0}, "run_timeout_s"), ({"deadline_s": -1}, "deadline_s"), ({"session": []}, "session"),
+    ({"members": [{}, {}, {}]}, "members"), ({"members": [{"seed": 1}]}, "members"), ({"labels": {"a": 1}}, "labels"),
+    ({"id": "a_b"}, "id"), ({"id": ""}, "id"), ({"id": "x" * 129}, "id"), ({"queue": "a b"}, "queue"),
+    ({"reward_info": {}}, "body"), ({"runer": "r"}, "body"),
+])
+def test_bad_groups_are_told_by_field(start, change, field):
+    gateway = start(workers=1)
+    answer = gateway.post("/groups", {"groups": [{"id": "ok", "runner": "r"},
+                                                 {**{"id": "bad", "runner": "r", "n": 2}, **change}]})
+    assert answer.status == 400, answer.text
+    error = answer.json()["error"]
+    assert field in error["message"] and "groups[1]" in error["message"]
+    assert gateway.get("/groups").json()["groups"] == []    # all or none
+
+
+def test_unknown_parameters_and_bodies_are_refused(start):
+    gateway = start(workers=1)
+    for method, path, body in [("GET", "/queues/q/next?maxx=1", None), ("GET", "/queues/q/next?max=0", None),
+                               ("GET", "/queues/q/next?order=fifo", None), ("GET", "/queues/q/next?states=done", None),
+                               ("GET", "/groups?state=open", None), ("GET", "/groups?limit=0", None),
+                               ("POST", "/queues/q/ack", {"ids": []}), ("POST", "/queues/q/ack", {"groups": "a"}),
+                               ("POST", "/queues/q/cancel", {"states": ["taken"]}),
+                               ("POST", "/attempts/claim", {"executor": "x"}),
+                               ("POST", "/attempts/claim", {"executor": "x", "slots": {"r": -1}}),
+                               ("POST", "/attempts/renew", {"executor": "x", "attempts": [3]})]:
+        answer = gateway.request(method, path, body)
+        assert answer.status == 400, (path, answer.text)
+    assert gateway.get("/groups/none").json()["error"]["code"] == "unknown_group"
+    assert gateway.request("DELETE", "/groups/none").status == 405
+
+
+def outcome_runner(fail):
+    """Fails its first attempt at every rollout in that way, then succeeds."""
+    def run(gateway, attempt):
+        assert chat(gateway, attempt, "go").status == 200
+        if attempt["attempt"] == 1:
+            return dict(fail)
+        return {"outcome": "ok", "reward_info": {"score": 2}}
+    return run
+
+
+@pytest.mark.parametrize("outcome", ["timeout", "error", "infra"])
+@pytest.mark.parametrize("on", ["keep", "retry", "drop"])
+def test_what_follows_each_outcome(start, outcome, on):
+    gateway = start()
+    submit(gateway, id="g", runner="r", n=2, on={outcome: on}, fail_reward=-1)
+    fail = {"outcome": outcome, "reason": "as the test wants"}
+    with Executor(gateway, "x", {"r": 2}, {"r": outcome_runner(fail)}):
+        group = wait_group(gateway, "g", 30)
+    states = {m["state"] for m in group["members"]}
+    if on == "retry":
+        assert group["state"] == "finished" and all(m["attempts"] == 2 and m["reward"] == 2 for m in group["members"])
+    elif on == "keep":
+        assert group["state"] == "finished" and states == {"succeeded"}
+        assert all(m["reward"] == -1 and m["finished"] is False and m["outcome"] == outcome for m in group["members"])
+    else:
+        assert group["state"] == "failed" and states == {"failed"}
+        assert all(m["reason"] == "as the test wants" and m["session_id"] is None for m in group["members"])
+
+
+def test_no_model_call_and_no_reward_are_errors(start):
+    gateway = start()
+    submit(gateway, id="silent", runner="silent", n=1, attempts=2)
+    submit(gateway, id="unscored", runner="unscored", n=1, attempts=1)
+    submit(gateway, id="external", runner="unscored", n=1, reward="external")
+    runners = {"silent": lambda gw, a: {"outcome": "ok", "reward_info": {"reward": 1}},
+               "unscored": lambda gw, a: chat(gw, a, "go") and {"outcome": "ok"}}
+    with Executor(gateway, "x", {"silent": 1, "unscored": 2}, runners):
+        silent, unscored, external = (wait_group(gateway, n) for n in ("silent", "unscored", "external"))
+    assert silent["state"] == "failed" and silent["members"][0]["attempts"] == 2
+    assert "model was not called" in silent["members"][0]["reason"]
+    assert unscored["state"] == "failed" and "no reward" in unscored["members"][0]["reason"]
+    assert external["state"] == "finished" and external["members"][0]["reward"] is None
+
+
+def test_a_bad_session_option_fails_the_group_with_the_reason(start):
+    gateway = start()
+    submit(gateway, id="g", runner="r", session={"history": "bush"}, attempts=2)
+    with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
+        group = wait_group(gateway, "g")
+    assert group["state"] == "failed" and "history" in group["members"][0]["reason"]
+
+
+def test_extra_members_the_first_n_count(start):
+    gateway = start()
+    submit(gateway, id="g", runner="r", n=2, extra=1)
+    attempts = claim(gateway, r=3)
+    assert len(attempts) == 3
+    for a in attempts[:2]:
+        assert chat(gateway, a, "go").status == 200
+        assert end(gateway, a, outcome="ok", reward_info={"reward": 1}).json() == {"rollout": "succeeded"}
+    group = wait_group(gateway, "g")
+    assert group["state"] == "finished"
+    assert sorted(m["state"] for m in group["members"]) == ["cancelled", "succeeded", "succeeded"]
+    late = end(gateway, attempts[2], outcome="ok", reward_info={"reward": 1})
+    assert late.status == 410 and late.json()["error"]["code"] == "attempt_ended"
+    g.wait_until(lambda: chat(gateway, attempts[2], "more").status == 410, 10, "the surplus session ends")
+
+
+def test_a_partial_group(start):
+    gateway = start()
+    submit(gateway, id="g", runner="r", n=3, min=1, on={"error": "drop"})
+    attempts = claim(gateway, r=3)
+    chat(gateway, attempts[0], "go")
+    end(gateway, attempts[0], outcome="ok", reward_info={"reward": 1})
+    for a in attempts[1:]:
+        assert end(gateway, a, outcome="error", exit=1).json() == {"rollout": "failed"}
+    group = wait_group(gateway, "g")
+    assert group["state"] == "partial" and group["succeeded"] == 1
+
+
+def test_an_end_is_answered_alike_when_repeated(start):
+    gateway = start()
+    submit(gateway, id="g", runner="r", n=2)
+    first, second = claim(gateway, r=2)
+    chat(gateway, first, "go")
+    for _ in range(3):
+        assert end(gateway, first, outcome="ok", reward_info={"reward": 1}).json() == {"rollout": "succeeded"}
+    assert end(gateway, second, outcome="error").json() == {"rollout": "retry"}
+    assert end(gateway, second, outcome="error").json() == {"rollout": "retry"}
+    answers = end(gateway, dict(attempt_id="0" * 32), outcome="ok")
+    assert answers.status == 410
+
+
+def test_a_lost_lease_gives_the_attempt_to_another(start):
+    gateway = start(attempt_lease="500ms")
+    submit(gateway, id="g", runner="r", n=2)
+    lost = claim(gateway, executor="zombie", r=2)
+    again = []
+    g.wait_until(lambda: again.extend(claim(gateway, executor="other", wait_s=1, r=2)) or len(again) == 2, 15,
+                 "the rollouts are claimed again")
+    assert {(a["rollout"], a["attempt"]) for a in again} == {(0, 2), (1, 2)}
+    assert {a["attempt_id"] for a in again}.isdisjoint(a["attempt_id"] for a in lost)
+    late = end(gateway, lost[0], outcome="ok", reward_info={"reward": 1})
+    assert late.status == 410 and late.json()["error"]["code"] == "attempt_ended"
+    g.wait_until(lambda: chat(gateway, lost[0], "I live").status == 410, 10, "the zombie's session has ended")
+    kill = gateway.post("/attempts/renew", {"executor": "zombie", "attempts": [lost[0]["attempt_id"]]}).json()["kill"]
+    assert kill == [{"attempt_id": lost[0]["attempt_id"], "reason": "lease_lost"}]
+    assert gateway.metrics()["rollgate_leases_lost_total"] == 2
+
+
+def test_renewal_keeps_a_lease(start):
+    gateway = start(attempt_lease="400ms")
+    submit(gateway, id="g", runner="r")
+    attempt, = claim(gateway, r=1)
+    until = time.monotonic() + 1.5      # nearly four leases: an absence needs its time
+    while time.monotonic() < until:
+        answer = gateway.post("/attempts/renew", {"executor": "x", "attempts": [attempt["attempt_id"]], "wait_s": 0.1})
+        assert answer.json() == {"kill": []}
+    chat(gateway, attempt, "go")
+    assert end(gateway, attempt, outcome="ok", reward_info={"reward": 1}).status == 200
+
+
+def test_cancel_reaches_the_executor_and_the_session(start):
+    gateway = start()
+    submit(gateway, id="g", runner="r", n=4, version=3)
+    submit(gateway, id="young", runner="r", n=1, version=9)
+    attempts = claim(gateway, r=3)
+    told = []
+
+    def renew():
+        told.append(gateway.post("/attempts/renew", {"executor": "x", "wait_s": 20,
+                                                     "attempts": [a["attempt_id"] for a in attempts]}, timeout=40).json())
+    thread = threading.Thread(target=renew)
+    thread.start()
+    g.wait_until(lambda: group_of(gateway, "g")["running"] == 3, 5, "three run")
+    answer = gateway.post("/queues/train/cancel", {"version_below": 5})
+    assert answer.json() == {"cancelled": ["g"]}
+    thread.join(15)
+    assert [k["reason"] for k in told[0]["kill"]] in (["unknown"] * 3, ["cancelled"] * 3)
+    for a in attempts:
+        g.wait_until(lambda: chat(gateway, a, "more").status == 410, 10, "the sessions end")
+    assert gateway.get("/groups/g").status == 404 and group_of(gateway, "young")["state"] == "waiting"
+
+
+def test_a_cancelled_group_may_be_delivered(start):
+    gateway = start()
+    submit(gateway, id="g", runner="r", n=2)
+    assert gateway.post("/groups/g/cancel", {"deliver": True}).json() == {"cancelled": ["g"]}
+    assert gateway.get("/queues/train/next?states=finished").json()["groups"] == []
+    group = take_all(gateway, "train", 1, timeout=10)[0]
+    assert group["state"] == "cancelled" and {m["state"] for m in group["members"]} == {"cancelled"}
+
+
+def test_unacknowledged_groups_come_again_with_the_same_content(start):
+    gateway = start()
+    submit(gateway, id="g", runner="r")
+    with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
+        first = gateway.get("/queues/train/next?wait_s=20&lease_s=0.3", timeout=40).json()["groups"][0]
+    body = gateway.post(f"/sessions/{first['members'][0]['session_id']}/finalize", {"format": "msgpack"}).body
+    second = gateway.get("/queues/train/next?wait_s=20", timeout=40).json()["groups"][0]
+    assert second["id"] == "g" and first["deliveries"] == 1 and second["deliveries"] == 2
+    assert second["members"] == first["members"]
+    assert gateway.post(f"/sessions/{first['members'][0]['session_id']}/finalize", {"format": "msgpack"}).body == body
+    assert gateway.post("/queues/train/ack", {"groups": ["g", "never-was"]}).json() == {"acked": 1}
+    assert gateway.post("/queues/train/ack", {"groups": ["g"]}).json() == {"acked": 0}
+
+
+def test_returned_groups_are_offered_at_once(start):
+    gateway = start()
+    submit(gateway, id="g", runner="r")
+    with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
+        gateway.get("/queues/train/next?wait_s=20", timeout=40)
+    assert gateway.get("/queues/train/next").json()["groups"] == []
+    assert gateway.post("/queues/train/return", {"groups": ["g"]}).json() == {"returned": 1}
+    assert gateway.get("/queues/train/next").json()["groups"][0]["deliveries"] == 2
+
+
+def test_orders(start):
+    gateway = start()
+    for name in ("a", "b", "c"):
+        submit(gateway, id=name, runner=name)
+    claimed = {name: claim(gateway, **{name: 1})[0] for name in "abc"}
+    for name in "cb":
+        chat(gateway, claimed[name], "go")
+        end(gateway, claimed[name], outcome="ok", reward_info={"reward": 1})
+    assert gateway.get("/queues/train/next?order=submitted&max=9").json()["groups"] == []    # a has not settled
+    assert [x["id"] for x in gateway.get("/queues/train/next?max=9").json()["groups"]] == ["c", "b"]
+    gateway.post("/queues/train/return", {"groups": ["c", "b"]})
+    chat(gateway, claimed["a"], "go")
+    end(gateway, claimed["a"], outcome="ok", reward_info={"reward": 1})
+    got = gateway.get("/queues/train/next?order=submitted&max=9").json()["groups"]
+    assert [x["id"] for x in got] == ["a", "b", "c"]
+
+
+def test_priorities_then_submission_and_begun_groups_first(start):
+    gateway = start()
+    submit(gateway, id="low", runner="r", n=2, priority=-1)
+    submit(gateway, id="first", runner="r", n=2)
+    submit(gateway, id="second", runner="r", n=2)
+    submit(gateway, id="high", runner="r", n=2, priority=5)
+    order = [claim(gateway, r=1)[0]["group"] for _ in range(8)]
+    assert order == ["high", "high", "first", "first", "second", "second", "low", "low"]
+
+
+def test_the_settled_limit_stops_claims(start):
+    gateway = start(queue_max_settled=2)
+    for i in range(4):
+        submit(gateway, id=f"g{i}", runner="r")
+    with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
+        g.wait_until(lambda: gateway.get("/queues/train").json()["settled"] == 2, 20, "two settle")
+        assert claim(gateway, wait_s=0.5, r=1) == []
+        taken = gateway.get("/queues/train/next?max=2").json()["groups"]
+        assert claim(gateway, wait_s=0.5, r=1) == []    # taken ones count until they are acknowledged
+        gateway.post("/queues/train/ack", {"groups": [x["id"] for x in taken]})
+        assert len(take_all(gateway, "train", 2)) == 2
+
+
+def test_too_many_groups_are_refused(start):
+    gateway = start(queue_max_groups=2)
+    submit(gateway, id="a", runner="r")
+    answer = gateway.post("/groups", {"groups": [{"id": "b", "runner": "r"}, {"id": "c", "runner": "r"}]})
+    assert answer.status == 429 and answer.json()["error"]["code"] == "queue_full"
+    assert answer.headers["Retry-After"] and gateway.get("/groups/b").status == 404
+    submit(gateway, id="b", runner="r")
+
+
+def test_nobody_offers_the_runner_is_told(start):
+    gateway = start()
+    submit(gateway, id="g", runner="nobody")
+    queue = gateway.get("/queues/train/next").json()["queue"]
+    assert queue["waiting"] == 1 and queue["blocked"] == [{"runner": "nobody", "reason": "no executor offers it"}]
+
+
+def test_the_breaker_stops_a_runner_that_only_fails(start):
+    gateway = start(runner_breaker=3).allow("a runner's attempts fail one after the other")
+    submit(gateway, id="g", runner="r", n=1, attempts=1000)
+    with Executor(gateway, "x", {"r": 1}, {"r": lambda gw, a: {"outcome": "error"}}) as x:
+        blocked = g.wait_until(lambda: [b for b in gateway.get("/queues/train").json()["blocked"] if "fail" in b["reason"]],
+                               20, "the runner is blocked")
+        assert blocked == [{"runner": "r", "reason": "its attempts fail one after the other"}]
+        assert len(x.done) == 3
+
+
+def test_a_deadline_settles_the_group(start):
+    gateway = start()
+    submit(gateway, id="g", runner="r", n=2, deadline_s=0.5, min=1)
+    running = claim(gateway, r=1)[0]
+    chat(gateway, running, "go")
+    g.wait_until(lambda: gateway.post("/attempts/renew", {"executor": "x", "attempts": [running["attempt_id"]]}).json()["kill"],
+                 10, "the executor is told of the deadline")
+    assert end(gateway, running, outcome="timeout").json() == {"rollout": "succeeded"}
+    group = wait_group(gateway, "g")
+    assert group["state"] == "partial"
+    assert {(m["state"], m["reward"]) for m in group["members"]} == {("succeeded", 0), ("failed", None)}
+
+
+def test_listing(start):
+    gateway = start(workers=1)
+    for i in range(5):
+        submit(gateway, id=f"g{i}", runner="r", queue="val" if i % 2 else "train", labels={"step": str(i)})
+    page = gateway.get("/groups?limit=2").json()
+    assert [x["id"] for x in page["groups"]] == ["g0", "g1"] and page["next_cursor"]
+    rest = gateway.get(f"/groups?cursor={page['next_cursor']}").json()
+    assert [x["id"] for x in rest["groups"]] == ["g2", "g3", "g4"] and rest["next_cursor"] is None
+    assert [x["id"] for x in gateway.get("/groups?queue=val").json()["groups"]] == ["g1", "g3"]
+    assert [x["id"] for x in gateway.get("/groups?label=step%3D4&state=waiting").json()["groups"]] == ["g4"]
+
+
+def test_the_dispatcher_may_die_at_any_time(start):
+    gateway = start(attempt_lease="5s").allow("process died")
+    for i in range(12):
+        submit(gateway, id=f"g{i}", runner="r", n=2)
+    with Executor(gateway, "x", {"r": 4}, {"r": solve()}) as x:
+        for kills in range(4):
+            g.wait_until(lambda: len(x.done) >= 4 * kills + 2, 30, "attempts end")
+            pid = gateway.child("dispatcher")
+            os.kill(pid, signal.SIGKILL)
+            g.wait_until(lambda: gateway.child("dispatcher") not in (None, pid), 20, "it is replaced")
+        groups = take_all(gateway, "train", 12)
+    assert {x["state"] for x in groups} == {"finished"} and len({x["id"] for x in groups}) == 12
+    open_ones = json.loads(gateway.get("/sessions?phase=open").text)["sessions"]
+    g.wait_until(lambda: gateway.get("/sessions?phase=open").json()["sessions"] == [], 20, f"no session is left: {open_ones}")
+
+
+def test_settled_groups_survive_the_whole_gateway(start):
+    gateway = start()
+    submit(gateway, id="g", runner="r", n=2)
+    submit(gateway, id="later", runner="r")
+    with Executor(gateway, "x", {"r": 2}, {"r": solve()}):
+        before = wait_group(gateway, "g")
+    gateway.stop()
+    gateway.start()
+    after = gateway.get("/queues/train/next?max=2&states=finished").json()["groups"]
+    assert [x["members"] for x in after if x["id"] == "g"] == [before["members"]]
+    for member in before["members"]:
+        assert gateway.post(f"/sessions/{member['session_id']}/finalize", {"format": "verl"}).status == 200
+
+
+def test_switched_off(start):
+    gateway = start(dispatcher=False)
+    assert gateway.post("/groups", {"id": "a", "runner": "r"}).status == 404
+    assert gateway.child("dispatcher") is None
+
+
+def test_metrics_and_log(start):
+    gateway = start()
+    submit(gateway, id="g", runner="r", n=2)
+    with Executor(gateway, "x", {"r": 2}, {"r": solve()}):
+        wait_group(gateway, "g")
+    metrics = gateway.metrics()
+    assert metrics['rollgate_attempts_total{outcome="ok"}'] == 2
+    assert metrics['rollgate_groups_settled_total{state="finished"}'] == 1
+    assert len([line for line in gateway.log().split("\n") if "attempt ended" in line and "group=g" in line]) == 2

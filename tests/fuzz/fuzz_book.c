@@ -1,0 +1,54 @@
+/* fuzz: rg_dispatcher */
+/* Records of the dispatcher's journal, one a line: whatever stands there, the book's counts hold.
+ */
+#include "dispatcher/book.h"
+
+#include "common/base/check.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_group(const struct group *g)
+{
+    uint32_t n[ROLLOUT_STATES] = {0};
+
+    for (uint32_t i = 0; g->rollouts && i < group_rollouts(g); i++)
+        n[g->rollouts[i].state]++;
+    if (g->rollouts)
+        CHECK(n[ROLLOUT_WAITING] == g->waiting && n[ROLLOUT_RUNNING] == g->running &&
+              n[ROLLOUT_SUCCEEDED] == g->succeeded);
+    else
+        CHECK(g->waiting == group_rollouts(g) && g->running == 0);
+    if (group_settled(g))
+        CHECK(g->running == 0 && g->waiting == 0);
+}
+
+static void check_book(const struct book *b)
+{
+    const struct group *g;
+    uint64_t open = 0;
+
+    TAILQ_FOREACH(g, &b->all, all_entry)
+    {
+        check_group(g);
+        open += !group_settled(g);
+    }
+    CHECK(open == b->n_waiting);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct str rest = str_of((const char *)data, size);
+    struct book b;
+
+    book_init(&b);
+    while (rest.len > 0) {
+        size_t end = str_find(rest, STR("\n"), 0);
+        struct err e;
+
+        (void)book_apply(&b, str_sub(rest, 0, end), &e);
+        check_book(&b);
+        rest = str_sub(rest, end == SIZE_MAX ? rest.len : end + 1, SIZE_MAX);
+    }
+    book_done(&b);
+    return 0;
+}

@@ -1,0 +1,240 @@
+/* The book of groups: what follows from records, and what is claimed and delivered next. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "dispatcher/book.h"
+#include "dispatcher/record.h"
+#include "dispatcher/result.h"
+#include "testing.h"
+
+static void apply(struct book *b, struct buf *record)
+{
+    struct err e = {0};
+
+    cr_assert_eq(book_apply(b, buf_str(record), &e), 0, "%s", e.text);
+    buf_done(record);
+}
+
+static void submit(struct book *b, const char *id, const char *more)
+{
+    struct buf text = {0}, record = {0};
+
+    buf_printf(&text, "{\"id\":\"%s\",\"runner\":\"r\"%s}", id, more);
+    record_group(str_cstr(id), buf_str(&text), 1000, &record);
+    apply(b, &record);
+    buf_done(&text);
+}
+
+static bool open_queue(void *ctx, const struct queue *q)
+{
+    (void)ctx;
+    (void)q;
+    return false;
+}
+
+/* Claims the next rollout for an executor; its attempt, or NULL. */
+static struct attempt *claim(struct book *b, const char *executor, uint64_t at_ms)
+{
+    static unsigned n;
+    struct runner *r = book_runner_made(b, STR("r"));
+    struct rollout *m = book_next_rollout(b, r, str_cstr(executor), at_ms, open_queue, NULL);
+    struct buf record = {0};
+    char id[ATTEMPT_ID_LEN + 1];
+
+    if (!m)
+        return NULL;
+    (void)snprintf(id, sizeof(id), "%032x", ++n);
+    record_claim(m->group->spec.id,
+                 &(struct record_claim){m->index, str_cstr(id), STR("w0-x"), str_cstr(executor)},
+                 at_ms, &record);
+    apply(b, &record);
+    return book_attempt(b, str_cstr(id));
+}
+
+static void end(struct book *b, struct attempt *a, enum outcome outcome, uint64_t at_ms)
+{
+    struct result result = {.trained_tokens = 3};
+    struct buf record = {0};
+
+    record_end(a, outcome, false, &result, at_ms, &record);
+    apply(b, &record);
+}
+
+TEST(book, a_group_finishes_when_n_have_succeeded)
+{
+    struct book b;
+    struct group *g;
+
+    book_init(&b);
+    submit(&b, "g", ",\"n\":2,\"extra\":1");
+    g = book_group(&b, STR("g"));
+    struct attempt *all[3] = {claim(&b, "x", 2000), claim(&b, "x", 2000), claim(&b, "x", 2000)};
+
+    cr_assert(all[2] && !claim(&b, "x", 2000));
+    cr_assert_eq(g->state, GROUP_RUNNING);
+    end(&b, all[2], OUTCOME_OK, 3000);
+    cr_assert_eq(g->state, GROUP_RUNNING);
+    end(&b, all[0], OUTCOME_OK, 3000);
+    cr_assert_eq(g->state, GROUP_FINISHED);
+    cr_assert(all[1]->ended && all[1]->outcome == OUTCOME_CANCELLED);
+    cr_assert_eq(g->queue->offered, 1);
+    cr_assert_eq(b.n_waiting, 0);
+    book_done(&b);
+}
+
+TEST(book, failures_of_each_kind_have_their_own_count)
+{
+    struct book b;
+    struct group *g;
+    struct attempt *a;
+
+    book_init(&b);
+    submit(&b, "g", ",\"attempts\":2,\"infra_attempts\":3");
+    g = book_group(&b, STR("g"));
+    for (unsigned i = 0; i < 2; i++) {
+        a = claim(&b, "x", 100000 * (i + 1));
+        end(&b, a, OUTCOME_INFRA, 100000 * (i + 1));
+        cr_assert_eq(a->verdict, ROLLOUT_WAITING);
+    }
+    a = claim(&b, "x", 900000);
+    end(&b, a, OUTCOME_ERROR, 900000);
+    cr_assert_eq(a->verdict, ROLLOUT_WAITING);
+    a = claim(&b, "x", 900000);
+    end(&b, a, OUTCOME_ERROR, 900000);
+    cr_assert_eq(a->verdict, ROLLOUT_FAILED);
+    cr_assert_eq(g->state, GROUP_FAILED);
+    book_done(&b);
+}
+
+TEST(book, infrastructure_failures_back_off_and_go_elsewhere_first)
+{
+    struct book b;
+    struct attempt *a;
+
+    book_init(&b);
+    cr_assert_eq(book_backoff_ms(1), 1000);
+    cr_assert_eq(book_backoff_ms(4), 8000);
+    cr_assert_eq(book_backoff_ms(100), 60000);
+    submit(&b, "g", ",\"n\":2");
+    a = claim(&b, "x", 5000);
+    end(&b, a, OUTCOME_INFRA, 5000);
+    cr_assert_eq(book_next_due(&b), 0, "the other rollout may begin at any time");
+    a = claim(&b, "x", 5999);
+    cr_assert_eq(a->rollout->index, 1, "the failed one waits a second");
+    cr_assert_eq(book_next_due(&b), 6000);
+    cr_assert_null(claim(&b, "y", 5999));
+    cr_assert_not_null(claim(&b, "y", 6000));
+    book_done(&b);
+}
+
+TEST(book, a_replay_gives_the_same_book)
+{
+    static const char *const ids[] = {"a", "b", "c"};
+    struct book first, second;
+    struct buf record = {0}, told[2] = {{0}};
+    VEC(struct buf) log = {0};
+
+    book_init(&first);
+    book_init(&second);
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+        struct buf text = {0};
+
+        buf_printf(&text, "{\"id\":\"%s\",\"runner\":\"r\",\"n\":2,\"priority\":%zu}", ids[i], i);
+        record_group(str_cstr(ids[i]), buf_str(&text), 1000 + i, &record);
+        *vec_push(&log) = record;
+        record = (struct buf){0};
+        cr_assert_eq(book_apply(&first, buf_str(&vec_last(&log)), NULL), 0);
+        buf_done(&text);
+    }
+    for (int i = 0; i < 5; i++) {
+        struct runner *r = book_runner_made(&first, STR("r"));
+        struct rollout *m = book_next_rollout(&first, r, STR("x"), 1000000, open_queue, NULL);
+        char id[ATTEMPT_ID_LEN + 1];
+        struct result result = {.has_reward = true, .reward = 0.25};
+
+        (void)snprintf(id, sizeof(id), "%032x", 100 + i);
+        record_claim(m->group->spec.id,
+                     &(struct record_claim){m->index, str_cstr(id), STR("w0-s"), STR("x")}, 2000,
+                     &record);
+        *vec_push(&log) = record;
+        record = (struct buf){0};
+        cr_assert_eq(book_apply(&first, buf_str(&vec_last(&log)), NULL), 0);
+        if (i == 3)
+            continue;
+        record_end(book_attempt(&first, str_cstr(id)), i == 2 ? OUTCOME_ERROR : OUTCOME_OK, false,
+                   &result, 3000, &record);
+        *vec_push(&log) = record;
+        record = (struct buf){0};
+        cr_assert_eq(book_apply(&first, buf_str(&vec_last(&log)), NULL), 0);
+    }
+    for (size_t i = 0; i < log.n; i++)
+        cr_assert_eq(book_apply(&second, buf_str(&log.at[i]), NULL), 0);
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+        struct json_out o = json_out_to(&told[0]), p = json_out_to(&told[1]);
+
+        result_write_group(book_group(&first, str_cstr(ids[i])), &o);
+        result_write_group(book_group(&second, str_cstr(ids[i])), &p);
+    }
+    cr_assert(str_eq(buf_str(&told[0]), buf_str(&told[1])));
+    for (size_t i = 0; i < log.n; i++)
+        buf_done(&log.at[i]);
+    vec_done(&log);
+    buf_done(&told[0]);
+    buf_done(&told[1]);
+    book_done(&first);
+    book_done(&second);
+}
+
+TEST(book, records_that_do_not_fit_change_nothing)
+{
+    static const char *const bad[] = {"{}",
+                                      "{\"t\":\"claim\",\"id\":\"g\"}",
+                                      "{\"t\":\"end\",\"id\":\"g\",\"attempt\":\"x\"}",
+                                      "{\"t\":\"taken\",\"id\":\"g\"}",
+                                      "{\"t\":\"acked\",\"id\":\"g\"}",
+                                      "{\"t\":\"returned\",\"id\":\"none\"}",
+                                      "{\"t\":\"group\",\"group\":{\"id\":\"g\",\"runner\":\"r\"}}",
+                                      "{\"t\":\"cancel\",\"id\":\"none\"}",
+                                      "[",
+                                      "{\"t\":\"deadline\",\"id\":\"none\"}"};
+    struct book b;
+
+    book_init(&b);
+    submit(&b, "g", "");
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct err e = {0};
+
+        cr_assert_eq(book_apply(&b, str_cstr(bad[i]), &e), -1, "%s", bad[i]);
+        cr_assert_eq(b.groups.n, 1);
+        cr_assert_eq(book_group(&b, STR("g"))->state, GROUP_WAITING);
+    }
+    book_done(&b);
+}
+
+TEST(book, delivery_by_settling_and_by_submission)
+{
+    struct book b;
+    struct attempt *a[2];
+    struct queue *q;
+    struct buf record = {0};
+
+    book_init(&b);
+    submit(&b, "a", "");
+    submit(&b, "b", "");
+    q = book_queue(&b, STR("train"));
+    a[0] = claim(&b, "x", 0);
+    a[1] = claim(&b, "x", 0);
+    end(&b, a[1], OUTCOME_OK, 10);
+    cr_assert_null(book_next_group(q, 1u << GROUP_FINISHED, true));
+    cr_assert(str_eq_c(book_next_group(q, 1u << GROUP_FINISHED, false)->spec.id, "b"));
+    cr_assert_null(book_next_group(q, 1u << GROUP_FAILED, false));
+    end(&b, a[0], OUTCOME_OK, 20);
+    cr_assert(str_eq_c(book_next_group(q, 1u << GROUP_FINISHED, true)->spec.id, "a"));
+    record_plain(RECORD_TAKEN, STR("a"), 30, &record);
+    apply(&b, &record);
+    record_plain(RECORD_ACKED, STR("a"), 40, &record);
+    apply(&b, &record);
+    cr_assert_null(book_group(&b, STR("a")));
+    cr_assert_eq(q->acked_total, 1);
+    book_done(&b);
+}
