@@ -21,7 +21,7 @@ SHARED = ROOT.parent / "shared"
 MODELS = ROOT / "tests/data/models"
 BINARY = BUILD / "rollgate"
 STUB = BUILD / "tests/blackbox/supervisor_stub"
-SANITIZER = re.compile(r"AddressSanitizer|LeakSanitizer|UndefinedBehaviorSanitizer|runtime error:")
+SANITIZER = re.compile(r"AddressSanitizer|ThreadSanitizer|LeakSanitizer|UndefinedBehaviorSanitizer|runtime error:")
 
 _locks = []
 _random = random.Random()   # not the one that tests seed

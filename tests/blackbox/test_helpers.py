@@ -138,7 +138,7 @@ def test_many_at_once(start):
 
 
 def test_work_that_does_not_end_ends_its_request_not_the_worker(faulty):
-    gateway, inject = faulty(helper_timeout="200ms")
+    gateway, inject = faulty(helper_timeout="1s")
     gateway.allow("its thread is given up", "call failed")
     s, other, pid = new(gateway), new(gateway), gateway.child("worker-0")
     inject("stick", "1")
@@ -153,7 +153,7 @@ def test_work_that_does_not_end_ends_its_request_not_the_worker(faulty):
 
 
 def test_a_worker_that_loses_many_threads_is_replaced_in_good_order(faulty):
-    gateway, inject = faulty(helper_timeout="100ms", grace="1s")
+    gateway, inject = faulty(helper_timeout="1s", grace="1s")
     gateway.allow("its thread is given up", "call failed", "the worker retires")
     sessions, pid = [new(gateway) for _ in range(4)], gateway.child("worker-0")
     assert gateway.chat(sessions[0], "hello").status == 200
