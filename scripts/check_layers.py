@@ -13,7 +13,6 @@ COMMON = ["common/base", "common/codec", "common/os", "common/net", "common/proc
           "common/serve"]
 PURE = ["worker/tokens", "worker/template", "worker/parsers"]
 STORES = ["worker/session", "worker/engine"]
-STEPS = ["worker/ledger", "worker/residency", "worker/call"]
 # room -> rooms it may include besides itself
 MATRIX = {room: COMMON[:i] for i, room in enumerate(COMMON)}
 MATRIX.update({room: COMMON for room in PURE})
@@ -23,9 +22,11 @@ MATRIX["worker/model"] = ["worker/request"] + PURE + COMMON
 MATRIX.update({room: ["worker/model"] + MATRIX["worker/model"] for room in STORES})
 MATRIX["worker/engine/wire"] = ["worker/engine"] + MATRIX["worker/engine"]
 MATRIX["worker/export"] = STORES + MATRIX["worker/engine/wire"]
-MATRIX.update({room: STEPS + MATRIX["worker/export"] for room in STEPS})
-MATRIX["worker/sink"] = ["worker/export"] + MATRIX["worker/call"]
-MATRIX["worker/service"] = ["worker/sink", "worker/dialect"] + MATRIX["worker/sink"]
+MATRIX["worker/residency"] = ["worker/session"] + MATRIX["worker/session"]
+MATRIX["worker/ledger"] = ["worker/residency"] + MATRIX["worker/residency"]
+MATRIX["worker/call"] = ["worker/ledger", "worker/engine"] + MATRIX["worker/ledger"]
+MATRIX["worker/sink"] = ["worker/export", "worker/ledger"] + MATRIX["worker/ledger"]
+MATRIX["worker/service"] = ["worker/sink", "worker/call", "worker/dialect", "worker/engine"] + MATRIX["worker/sink"]
 MATRIX["worker/control"] = ["worker/service"] + MATRIX["worker/service"]
 MATRIX["worker/api"] = ["worker/control"] + MATRIX["worker/control"]
 MATRIX["worker"] = ["worker/api"] + MATRIX["worker/api"]

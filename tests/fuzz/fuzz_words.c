@@ -5,10 +5,10 @@
  */
 #include "common/base/check.h"
 #include "common/codec/json.h"
+#include "common/codec/query.h"
 #include "common/codec/utf8.h"
 #include "worker/engine/wire/refusal.h"
 #include "worker/export/accept.h"
-#include "worker/service/respond.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 
 #include "worker/api/api_call.h"
+#include "worker/api/dispatch.h"
 #include "worker/api/passthrough.h"
 #include "worker/call/replay.h"
-#include "worker/control/handlers.h"
 #include "worker/dialect/writers.h"
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
@@ -67,8 +67,8 @@ static void on_arrived(void *ctx, struct str note)
 
     memcpy(hash, note.p, sizeof(hash));
     memcpy(&number, note.p + sizeof(hash), sizeof(number));
-    deliveries_close(&a->calls.deliveries, str_sub(note, sizeof(hash) + sizeof(number), SIZE_MAX),
-                     hash, number);
+    deliveries_close(&a->calls.ledger.deliveries,
+                     str_sub(note, sizeof(hash) + sizeof(number), SIZE_MAX), hash, number);
 }
 
 static void on_closed(void *ctx, bool delivered)
@@ -257,7 +257,7 @@ static enum missing find_missing(const struct api_call *c, const struct session 
     const struct delivery *at = NULL;
     char note[EXCHANGE_NOTE_MAX];
 
-    while (deliveries_missing(&c->service->calls.deliveries, str_cstr(c->id), c->hash, &at,
+    while (deliveries_missing(&c->service->calls.ledger.deliveries, str_cstr(c->id), c->hash, &at,
                               ret_call)) {
         had = session_call_key(s, *ret_call);
         if (key.p && had.p && !str_eq(key, had))
@@ -340,7 +340,7 @@ static bool call_repeated(struct api_call *c, const struct call_input *in)
     }
     /* A sample more of what was answered: after a crash it must be known that that one arrived. */
     if (session_find_call(s, c->hash, (struct str){0}, &call))
-        ledger_note_deliveries(env);
+        ledger_note_deliveries(&env->ledger);
     return false;
 }
 
@@ -381,7 +381,7 @@ static void on_count_left(void *ctx, bool delivered)
     struct api_call *c = ctx;
 
     (void)delivered;
-    turn_count_drop(c->counting);
+    token_count_drop(c->counting);
     api_call_free(c);
 }
 
@@ -408,7 +408,7 @@ static void count_tokens(struct api_call *c)
 {
     struct call_input in = input_of(c);
     struct arena arena = c->arena; /* the request lies in it */
-    struct turn_count *counting;
+    struct token_count *counting;
     struct exchange *x = c->x;
 
     c->arena = (struct arena){0};

@@ -21,8 +21,8 @@ struct api_call {
     struct service_request request; /* until it is read; strings are the exchange's */
     struct long_work reading;
     call_ready_fn ready;
-    struct session *held;        /* pinned while the request is read, or NULL */
-    struct turn_count *counting; /* or NULL */
+    struct session *held;         /* pinned while the request is read, or NULL */
+    struct token_count *counting; /* or NULL */
     struct exchange *x;
     const struct dialect *dialect;
     unsigned dialect_label;

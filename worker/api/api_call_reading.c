@@ -6,7 +6,7 @@
 
 #include "common/base/mem.h"
 #include "worker/api/api_call.h"
-#include "worker/control/handlers.h"
+#include "worker/api/dispatch.h"
 #include "worker/dialect/regroup.h"
 #include "worker/model/model.h"
 #include "worker/residency/residency.h"
@@ -163,7 +163,8 @@ static int find_place(struct api_call *c, struct err *e)
 {
     struct service_request *r = &c->request;
 
-    if (c->late && !c->held && r->id_valid && !residency_ready(&c->service->calls, r->id, false))
+    if (c->late && !c->held && r->id_valid &&
+        !residency_ready(&c->service->calls.residency, r->id, false))
         return err_set(e, ERR_OVERLOADED, "the session was just made; ask again");
     if (find_session(r, c, e))
         return -1;

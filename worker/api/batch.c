@@ -10,8 +10,8 @@ struct batch_part {
     struct api_call call; /* first: its listener's ctx */
     struct batch *batch;
     uint32_t k;
-    struct turn_count *counting; /* or NULL */
-    bool over;                   /* its answer is there */
+    struct token_count *counting; /* or NULL */
+    bool over;                    /* its answer is there */
 };
 
 struct batch {
@@ -57,7 +57,7 @@ static void on_closed(void *ctx, bool delivered)
     (void)delivered;
     leave_all(b);
     for (uint32_t k = 0; k < b->n_parts; k++)
-        turn_count_drop(b->parts[k].counting);
+        token_count_drop(b->parts[k].counting);
     b->closed = true;
     if (!b->starting)
         batch_free(b);
@@ -82,7 +82,8 @@ static void on_arrived(void *ctx, struct str key)
     (void)key;
     for (uint32_t k = 0; k < r->n_parts; k++) {
         part_hash(r->hash, k, hash);
-        deliveries_close(&r->service->calls.deliveries, str_cstr(r->id), hash, r->numbers[k]);
+        deliveries_close(&r->service->calls.ledger.deliveries, str_cstr(r->id), hash,
+                         r->numbers[k]);
     }
 }
 

@@ -1,20 +1,15 @@
-#include "worker/service/service.h"
+#include "worker/api/dispatch.h"
 
 #include <stdlib.h>
 
-#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/proc/presented.h"
 #include "worker/api/inputs.h"
 #include "worker/api/routes.h"
 #include "worker/control/handlers.h"
-#include "worker/control/sibling.h"
 #include "worker/dialect/dialect.h"
-#include "worker/ledger/ledger.h"
 #include "worker/residency/residency.h"
 #include "worker/service/respond.h"
-
-enum { STEP_MIN_MS = 500, EXPIRE_MAX = 1000 /* in one sweep */ };
 
 static bool request_id_fine(struct str id)
 {
@@ -72,7 +67,7 @@ static int check_scope(const struct service_request *r, unsigned scopes, struct 
         return -1;
     if (!(scopes & (1u << r->scope)))
         return err_set(e, ERR_WRONG_SCOPE, "the key does not allow this request");
-    if (!ledger_serves(&r->service->calls, r->proof.index))
+    if (!places_serve(&r->service->calls.residency.places, r->proof.index))
         return err_set(e, ERR_WRONG_SCOPE, "the key belongs to a session of another worker");
     return 0;
 }
@@ -174,7 +169,7 @@ static bool park(struct service_request *r, bool control)
                              str_eq_c(r->rest, "/finalize") || str_eq_c(r->rest, "/samples"));
     struct parked_request *p;
 
-    if (!r->id_valid || residency_ready(&r->service->calls, r->id, ended))
+    if (!r->id_valid || residency_ready(&r->service->calls.residency, r->id, ended))
         return false;
     p = mem_zalloc(sizeof(*p));
     p->service = r->service;
@@ -183,7 +178,7 @@ static bool park(struct service_request *r, bool control)
     p->waiter.fn = on_back;
     p->waiter.ctx = p;
     memcpy(p->request_id, r->request_id, sizeof(p->request_id));
-    residency_wait(&r->service->calls, r->id, &p->waiter);
+    residency_wait(&r->service->calls.residency, r->id, &p->waiter);
     exchange_watch(r->x, on_parked_closed, p);
     return true;
 }
@@ -264,59 +259,4 @@ void dispatch_request(void *ctx, struct exchange *x)
         dispatch(&r);
     else
         api_call_refuse(&r, &e);
-}
-
-/* Steps of the wall clock (somebody sets it) are no time that has passed. */
-static void watch_clock(struct service *a, uint64_t now_ms)
-{
-    int64_t ahead_ms = (int64_t)(now_ms - clock_ms());
-    int64_t step_ms = ahead_ms - a->clock_ahead_ms;
-
-    if (a->clock_ahead_ms && (step_ms > STEP_MIN_MS || step_ms < -STEP_MIN_MS)) {
-        log_warn(NULL, "the clock was set", LOG_I("by_ms", step_ms));
-        session_clock_stepped(a->calls.store, step_ms);
-    }
-    a->clock_ahead_ms = ahead_ms;
-}
-
-void service_sweep(struct service *a)
-{
-    struct call_env *env = &a->calls;
-    uint64_t now = clock_wall_ms();
-    uint64_t max_tokens = (uint64_t)a->heritage->config->max_live_tokens;
-    struct session_totals t;
-    struct session *next;
-    struct err e = {0};
-    int n = 0;
-
-    watch_clock(a, now);
-    for (struct session *s = session_next(env->store, NULL); s && n < EXPIRE_MAX; s = next) {
-        next = session_next(env->store, s);
-        if (!session_expired(s, now))
-            continue;
-        n++;
-        if (control_close(a, s, SESSION_END_EXPIRE, NULL, (struct ledger_done){0}, &e)) {
-            log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
-            break;
-        }
-        metrics_count(env->page, METRIC_sessions_expired, 1);
-    }
-    session_sweep(env->store, now);
-    session_store_totals(env->store, &t);
-    if (t.tokens > max_tokens)
-        (void)session_make_room(env->store, t.tokens - max_tokens);
-    residency_watch(env);
-}
-
-struct siblings *service_siblings(struct service *a)
-{
-    if (!a->siblings)
-        a->siblings = siblings_new(a->heritage, a->calls.loop);
-    return a->siblings;
-}
-
-void service_done(struct service *a)
-{
-    admin_done(a);
-    siblings_free(a->siblings);
 }

@@ -1,5 +1,5 @@
 /* GET /v1/models and /v1/models/{name}: the one model that is served. */
-#include "worker/control/handlers.h"
+#include "worker/api/dispatch.h"
 #include "worker/model/model.h"
 #include "worker/service/respond.h"
 

@@ -1,4 +1,5 @@
 #include "worker/api/passthrough.h"
+#include "worker/engine/engine.h"
 
 #include <stdlib.h>
 

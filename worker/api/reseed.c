@@ -7,7 +7,7 @@
  */
 #include "common/base/clock.h"
 #include "worker/api/api_call.h"
-#include "worker/control/handlers.h"
+#include "worker/api/dispatch.h"
 #include "worker/ledger/ledger.h"
 
 enum { SHOWN_MAX = 64 };
@@ -17,7 +17,8 @@ static bool may_be_ours(const struct service_request *r)
 {
     uint32_t index;
 
-    return r->id_valid && ids_parse(r->id, &index) == 0 && ledger_serves(&r->service->calls, index);
+    return r->id_valid && ids_parse(r->id, &index) == 0 &&
+           places_serve(&r->service->calls.residency.places, index);
 }
 
 static int may_reseed(const struct service_request *r, struct err *e)
@@ -29,7 +30,7 @@ static int may_reseed(const struct service_request *r, struct err *e)
         return err_set(e, ERR_SESSION_ENDED, "the session has ended");
     if (!c->reseed || (r->id.p && keys) || (may_be_ours(r) && c->durability != DURABILITY_NONE))
         return err_set(e, ERR_UNKNOWN_SESSION, "no such session");
-    return control_room(r->service, 1, e);
+    return service_room(r->service, 1, e);
 }
 
 /* The id that was asked for, as far as it can be shown: it may be anything. */
@@ -60,7 +61,7 @@ static int create(struct service_request *r, struct str asked, char *id, struct 
     if (rc == 0)
         rc = session_create_record(env->store, str_cstr(id), options, clock_wall_ms(), &record, e);
     if (rc == 0)
-        rc = ledger_write(env, str_cstr(id), buf_str(&record), (struct ledger_done){0}, e);
+        rc = ledger_write(&env->ledger, str_cstr(id), buf_str(&record), (struct ledger_done){0}, e);
     buf_done(&record);
     buf_done(&text);
     arena_done(&a);

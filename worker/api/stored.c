@@ -1,7 +1,7 @@
 /* GET /v1/responses/{id}: an answer as the session has it, with what its request asked. */
 #include "common/base/attrs.h"
+#include "worker/api/dispatch.h"
 #include "worker/call/told.h"
-#include "worker/control/handlers.h"
 #include "worker/dialect/request_fields.h"
 #include "worker/dialect/responses.h"
 #include "worker/model/model.h"

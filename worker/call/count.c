@@ -1,7 +1,7 @@
 /* How many tokens a request's prompt has: the first half of a call, and no more. */
 #include "worker/call/model_call_internal.h"
 
-struct turn_count {
+struct token_count {
     struct call_env *env;
     struct arena arena; /* in which it lies */
     struct call_input in;
@@ -10,11 +10,11 @@ struct turn_count {
     struct session *session;   /* pinned */
     struct long_work work;
     struct token_span prompt;
-    turn_count_fn fn;
+    token_count_fn fn;
     void *ctx;
 };
 
-static void free_count(struct turn_count *c, struct arena *ret)
+static void free_count(struct token_count *c, struct arena *ret)
 {
     struct call_env *env = c->env;
     struct session *s = c->session;
@@ -30,13 +30,13 @@ static void on_drop(struct long_work *w)
 {
     struct arena arena;
 
-    free_count(CONTAINER_OF(w, struct turn_count, work), &arena);
+    free_count(CONTAINER_OF(w, struct token_count, work), &arena);
     arena_done(&arena);
 }
 
-static void tell(struct turn_count *c, const struct err *e)
+static void tell(struct token_count *c, const struct err *e)
 {
-    turn_count_fn fn = c->fn;
+    token_count_fn fn = c->fn;
     void *ctx = c->ctx;
     size_t n = c->prompt.n;
     struct arena arena = {0};
@@ -49,7 +49,7 @@ static void tell(struct turn_count *c, const struct err *e)
 
 static int render(struct long_work *w, struct work_tools *tools, struct err *e)
 {
-    struct turn_count *c = CONTAINER_OF(w, struct turn_count, work);
+    struct token_count *c = CONTAINER_OF(w, struct token_count, work);
 
     if (c->plan)
         return session_prepare_render(c->plan, tools->scratch, &c->prompt, e);
@@ -58,11 +58,11 @@ static int render(struct long_work *w, struct work_tools *tools, struct err *e)
 
 static void on_rendered(struct long_work *w, const struct err *e)
 {
-    tell(CONTAINER_OF(w, struct turn_count, work), e);
+    tell(CONTAINER_OF(w, struct token_count, work), e);
 }
 
 /* 0, or -1 and e: it can be told now. 1: a helper is at it. */
-static int begin(struct turn_count *c, struct err *e)
+static int begin(struct token_count *c, struct err *e)
 {
     struct call_env *env = c->env;
     const struct chat_request *req = c->in.req;
@@ -88,10 +88,10 @@ static int begin(struct turn_count *c, struct err *e)
     return state == WORK_HELPED ? 1 : state == WORK_DONE ? 0 : -1;
 }
 
-struct turn_count *call_count_tokens(struct call_env *env, struct arena *arena,
-                                     const struct call_input *in, turn_count_fn fn, void *ctx)
+struct token_count *call_count_tokens(struct call_env *env, struct arena *arena,
+                                      const struct call_input *in, token_count_fn fn, void *ctx)
 {
-    struct turn_count *c = ARENA_NEW(arena, struct turn_count);
+    struct token_count *c = ARENA_NEW(arena, struct token_count);
     struct err e = {0};
     int rc;
 
@@ -112,7 +112,7 @@ struct turn_count *call_count_tokens(struct call_env *env, struct arena *arena,
     return NULL;
 }
 
-void turn_count_drop(struct turn_count *c)
+void token_count_drop(struct token_count *c)
 {
     if (c)
         work_drop(&c->work);

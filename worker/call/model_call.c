@@ -38,7 +38,7 @@ static void model_call_free(struct model_call *t)
             sampled_answer_done(&t->samples[i].answer);
     }
     if (!t->durable)
-        ledger_forget(env, t);
+        ledger_forget(&env->ledger, t);
     t->work.drop = on_let_go;
     work_drop(&t->work);
 }
@@ -67,7 +67,7 @@ static void model_call_fail(struct model_call *t)
     model_call_free(t);
 }
 
-void turn_fail_now(struct model_call *t, const struct err *e)
+void model_call_fail_now(struct model_call *t, const struct err *e)
 {
     t->err = *e;
     model_call_fail(t);
@@ -94,7 +94,8 @@ enum step_result step_finish(struct model_call *t)
     struct finished_answer *out = arena_calloc(&t->arena, t->n_samples, sizeof(*out));
 
     log_end(t, "ok");
-    deliveries_open(&t->env->deliveries, t->in.session_id, t->in.body_hash, (uint64_t)t->call);
+    deliveries_open(&t->env->ledger.deliveries, t->in.session_id, t->in.body_hash,
+                    (uint64_t)t->call);
     for (uint32_t i = 0; i < t->n_samples; i++)
         out[i] = t->samples[i].out;
     call_listeners_finish(t, out, t->n_samples);

@@ -16,42 +16,20 @@
 #include "common/base/map.h"
 #include "common/os/loop.h"
 #include "common/proc/metrics.h"
-#include "worker/engine/engine.h"
-#include "worker/ledger/delivery.h"
+#include "worker/ledger/ledger.h"
 #include "worker/parsers/kinds.h"
 #include "worker/request/chat_request.h"
 #include "worker/session/session.h"
 
 struct encoder;
+struct engine_pool;
 struct helpers;
 struct ids;
-struct journal;
 struct long_work;
 struct model;
 struct model_scratch;
 struct model_call;
-struct turn_count;
-
-/* The journal of one place (worker index); adopted places keep their own. */
-struct place_journal {
-    uint32_t index;
-    struct journal *journal;
-};
-
-/* Which sessions are in memory (residency.h). */
-struct residency_load;
-
-struct residency {
-    uint64_t limit; /* bytes of all sessions; 0: none */
-    bool full;      /* at the limit, and nothing can be evicted */
-    bool watching;  /* the task is posted */
-    struct loop_task evict, load;
-
-    struct { /* in the metrics so far */
-        uint64_t evictions, payload_evictions, payload_loads;
-    } told;
-    struct residency_load *first, *last; /* being read, one after the other */
-};
+struct token_count;
 
 struct call_env {
     struct loop *loop;
@@ -61,8 +39,6 @@ struct call_env {
     struct helpers *helpers;        /* for long work (work.h); NULL: it is done on the spot */
     struct long_work *dropped_work; /* nobody wants it, but a helper still has it */
     struct session_store *store;
-    struct place_journal *journals; /* of the places served here, the worker's own first */
-    size_t n_journals;
     struct engine_pool *engines;
     struct ids *ids;
     struct metrics_page *page;
@@ -74,10 +50,27 @@ struct call_env {
     uint32_t max_inflight, max_session_inflight;
     bool finish_on_disconnect;
     struct residency residency;
-    struct deliveries deliveries; /* committed answers that did not arrive (yet) */
-    struct model_call *running;   /* newest first */
+    struct ledger ledger;
+    struct model_call *running; /* newest first */
     size_t n_running;
 };
+
+/* What a call_env is made of; all borrowed. */
+struct call_env_parts {
+    struct loop *loop;
+    const struct model *model;
+    struct metrics_page *page;
+    const struct session_defaults *defaults;
+    bool journaled; /* sessions may be evicted: a journal has their records */
+};
+
+/* Makes ids, store, scratch, ledger and residency. Places, engines, helpers and limits are the
+ * caller's to add. -1: call_env_close all the same. */
+int call_env_open(struct call_env *env, const struct call_env_parts *parts, struct err *e);
+
+/* Ends what call_env_open made, and closes the places' journals. No call runs any more. `keep`:
+ * what a lost helper may still use is not freed. */
+void call_env_close(struct call_env *env, bool keep);
 
 /* One receiver of a call's events. Embedded in its owner; the fields below `stream` are call's. */
 struct call_listener {
@@ -129,22 +122,22 @@ uint32_t call_context_length(const struct call_env *env);
 
 /* Tells the number of prompt tokens that the request would have, without a call, or e why not; the
  * arena is given back with it, and freed afterwards unless it was taken. */
-typedef void (*turn_count_fn)(void *ctx, struct arena *arena, size_t n, const struct err *e);
+typedef void (*token_count_fn)(void *ctx, struct arena *arena, size_t n, const struct err *e);
 
 /* NULL: it was told already. The arena becomes the count's until then. */
-struct turn_count *call_count_tokens(struct call_env *env, struct arena *arena,
-                                     const struct call_input *in, turn_count_fn fn, void *ctx);
+struct token_count *call_count_tokens(struct call_env *env, struct arena *arena,
+                                      const struct call_input *in, token_count_fn fn, void *ctx);
 
 /* Nobody wants to know any more. NULL is fine. */
-void turn_count_drop(struct turn_count *c);
+void token_count_drop(struct token_count *c);
 
 /* Helper threads for long work (work.h): with 0 of them all is done on the spot. on_lost (with
  * env): n threads in all were evicted. */
-int turn_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
+int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
                        void (*on_lost)(void *env, unsigned n), struct err *e);
 
 /* Ends the threads, and drops what was dropped. How many threads do not end: then the process must
  * leave by _exit and free nothing that a request uses. */
-unsigned turn_helpers_end(struct call_env *env);
+unsigned call_helpers_end(struct call_env *env);
 
 #endif

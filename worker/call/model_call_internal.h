@@ -9,6 +9,7 @@
 #include "worker/call/sampled_answer.h"
 #include "worker/call/sampling_merge.h"
 #include "worker/call/work.h"
+#include "worker/engine/engine.h"
 
 enum call_step {
 
@@ -92,7 +93,7 @@ void model_call_advance(struct model_call *t);
 void model_call_answered(struct model_call *t);
 
 /* Fails; t is gone afterwards. */
-void turn_fail_now(struct model_call *t, const struct err *e);
+void model_call_fail_now(struct model_call *t, const struct err *e);
 
 /* Fails from a place where the call must not go away at once (an engine's callback). */
 void model_call_fail_later(struct model_call *t, const struct err *e);

@@ -118,7 +118,7 @@ static int record_commit(struct model_call *t, const struct session_answer *answ
     int rc = session_commit(t->plan, answers, t->n_samples, clock_wall_ms(), &record, e);
 
     if (rc == 0)
-        rc = ledger_write(env, t->in.session_id, buf_str(&record),
+        rc = ledger_write(&env->ledger, t->in.session_id, buf_str(&record),
                           (struct ledger_done){on_durable, t}, e);
     if (rc == 0)
         t->plan = NULL;

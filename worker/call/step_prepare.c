@@ -167,7 +167,7 @@ enum step_result step_prepare(struct model_call *t)
     struct call_env *env = t->env;
     struct session *s = session_of(t);
 
-    if (!s || residency_room(env, s, &t->err))
+    if (!s || residency_room(&env->residency, s, &t->err))
         return STEP_FAILED;
     if (!t->in.req->chat.messages && engine_pool_some_text(env->engines)) {
         (void)err_set(&t->err, ERR_INVALID, "this engine answers chats only");
@@ -205,7 +205,7 @@ static void on_rendered(struct long_work *w, const struct err *e)
     struct model_call *t = CONTAINER_OF(w, struct model_call, work);
 
     if (e) {
-        turn_fail_now(t, e);
+        model_call_fail_now(t, e);
         return;
     }
     t->step++;
@@ -291,7 +291,7 @@ enum step_result step_drop(struct model_call *t)
         return STEP_NEXT;
     if (!t->dropping) {
         session_drop_record(t->plan, clock_wall_ms(), &record);
-        rc = ledger_write(t->env, t->in.session_id, buf_str(&record),
+        rc = ledger_write(&t->env->ledger, t->in.session_id, buf_str(&record),
                           (struct ledger_done){on_dropped, t}, &t->err);
         buf_done(&record);
         if (rc)

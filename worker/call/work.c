@@ -125,7 +125,7 @@ void work_drop(struct long_work *w)
 
 /* --- life --- */
 
-int turn_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
+int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
                        void (*on_lost)(void *env, unsigned n), struct err *e)
 {
     struct helpers_options o = {
@@ -141,7 +141,7 @@ int turn_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms
     return threads > 0 ? helpers_new(env->loop, &o, &env->helpers, e) : 0;
 }
 
-unsigned turn_helpers_end(struct call_env *env)
+unsigned call_helpers_end(struct call_env *env)
 {
     unsigned lost = helpers_free(env->helpers);
 

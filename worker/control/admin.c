@@ -8,6 +8,7 @@
 #include "common/codec/query.h"
 #include "worker/control/handlers.h"
 #include "worker/control/sibling.h"
+#include "worker/engine/engine.h"
 #include "worker/service/respond.h"
 
 enum { DRAIN_DEFAULT_S = 300 };
@@ -139,7 +140,7 @@ static void order_give(struct pause_order *o, struct service_request *r)
         buf_add_str(&path, exchange_path(r->x));
         buf_puts(&path, "?local=1");
         o->round = sibling_ask_all(
-            service_siblings(r->service),
+            siblings_of(r->service),
             &(struct sibling_question){"POST", buf_str(&path), exchange_body(r->x), r->x},
             &round_fns, o);
     }

@@ -6,7 +6,6 @@
 #include "worker/control/handlers.h"
 #include "worker/control/pending.h"
 #include "worker/ledger/ledger.h"
-#include "worker/residency/residency.h"
 #include "worker/service/respond.h"
 #include "worker/sink/sink.h"
 
@@ -127,37 +126,6 @@ static void write_created(struct service_request *r, struct str id, const struct
     json_out_end_obj(o);
 }
 
-int control_room(struct service *a, int64_t count, struct err *e)
-{
-    const struct config *c = a->heritage->config;
-    struct session_totals t;
-
-    if (service_ends(a))
-        return err_set(e, ERR_DRAINING, "the gateway is shutting down");
-    if (a->disk_low) {
-        metrics_count_at(a->calls.page, METRIC_refusals, METRIC_REFUSAL_DISK, 0, 1);
-        return err_set(e, ERR_STORAGE_FULL, "the journal's disk is almost full");
-    }
-    if (sinks_full(a->sinks)) {
-        metrics_count_at(a->calls.page, METRIC_refusals, METRIC_REFUSAL_DISK, 0, 1);
-        return err_set(e, ERR_STORAGE_FULL,
-                       "more trajectories wait for the sinks than --sink-max-waiting allows");
-    }
-    if (residency_room(&a->calls, NULL, e))
-        return -1;
-    session_store_totals(a->calls.store, &t);
-    if (t.sessions + (uint64_t)count > (uint64_t)c->max_sessions ||
-        t.tokens > (uint64_t)c->max_live_tokens) {
-        bool sessions = t.tokens <= (uint64_t)c->max_live_tokens;
-
-        metrics_count_at(a->calls.page, METRIC_refusals,
-                         sessions ? METRIC_REFUSAL_SESSIONS : METRIC_REFUSAL_TOKENS, 0, 1);
-        return err_set(e, ERR_OVERLOADED,
-                       sessions ? "too many live sessions" : "too many live tokens");
-    }
-    return 0;
-}
-
 /* A session gets no more than the gateway allows: better said than given less. */
 static int check_nodes(struct service *a, const struct json *options, struct err *e)
 {
@@ -177,7 +145,7 @@ static int create_one(struct service *a, struct str id, const struct json *optio
     int rc = session_create_record(a->calls.store, id, options, now_ms, &record, e);
 
     if (rc == 0)
-        rc = ledger_write(&a->calls, id, buf_str(&record),
+        rc = ledger_write(&a->calls.ledger, id, buf_str(&record),
                           (struct ledger_done){p ? durable_answer_send : NULL, p}, e);
     if (rc == 0)
         metrics_count(a->calls.page, METRIC_sessions_created, 1);
@@ -236,7 +204,7 @@ void control_create(struct service_request *r)
     struct group g = {.count = 1};
 
     if (control_body(r, &a, &options, &e) || check_nodes(r->service, options, &e) ||
-        read_group(r, options, &g, &e) || control_room(r->service, g.count, &e))
+        read_group(r, options, &g, &e) || service_room(r->service, g.count, &e))
         respond_error(r, NULL, &e);
     else
         create_all(r, &a, options, &g);

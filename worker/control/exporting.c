@@ -6,6 +6,7 @@
 #include "common/base/mem.h"
 #include "common/codec/query.h"
 #include "worker/control/handlers.h"
+#include "worker/engine/engine.h"
 #include "worker/export/accept.h"
 #include "worker/export/drift.h"
 #include "worker/export/slice.h"
@@ -54,7 +55,7 @@ static void note_delivery(struct exporting *v)
     if (session_find_any(env->store, id, &ended) != v->s)
         return; /* deleted meanwhile */
     session_exported_record(v->s, clock_wall_ms(), &record);
-    if (ledger_write(env, id, buf_str(&record), (struct ledger_done){0}, &e))
+    if (ledger_write(&env->ledger, id, buf_str(&record), (struct ledger_done){0}, &e))
         log_warn(&(struct log_scope){.session = id}, "journal: an export was not noted",
                  LOG_T("error", e.text));
     buf_done(&record);
@@ -65,7 +66,7 @@ static void on_closed(void *ctx, bool delivered)
     struct exporting *v = ctx;
 
     if (!v->started)
-        ledger_forget(&v->service->calls, v);
+        ledger_forget(&v->service->calls.ledger, v);
     else if (delivered && v->closes)
         note_delivery(v);
     exporting_free(v);

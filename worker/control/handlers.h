@@ -1,5 +1,6 @@
 /*
- * The handlers behind routes.def and the data plane. Each answers the request, at once or later.
+ * The handlers of the control plane, behind routes.def, and what they share. Each answers the
+ * request, at once or later.
  */
 #ifndef RG_CONTROL_HANDLERS_H
 #define RG_CONTROL_HANDLERS_H
@@ -18,9 +19,6 @@ void control_delete(struct service_request *r);
 void control_reward(struct service_request *r);
 void control_complete(struct service_request *r);
 void control_abort(struct service_request *r);
-
-/* Refuses, with e, when there is no room for so many more sessions. */
-int control_room(struct service *a, int64_t count, struct err *e);
 
 /* The body as an object, or NULL when there is none. -1 and e: it is something else. */
 int control_body(struct service_request *r, struct arena *a, const struct json **ret,
@@ -42,20 +40,11 @@ void admin_weight_version(struct service_request *r);
 void admin_pause(struct service_request *r);
 void admin_resume(struct service_request *r);
 
+/* Wakes long polls of a session: its phase has changed. */
+void waits_wake(struct service *a, struct str id);
+
 /* The worker ends: a pause that still waits is over. */
 void admin_done(struct service *a);
-
-/* api_call.c: the data plane; r->rest is the path, with or without /v1. */
-void api_call_handle(struct service_request *r);
-
-/* The same path's refusal, in its dialect's shape. */
-void api_call_refuse(struct service_request *r, const struct err *e);
-
-/* models.c: one model by name, or all for an empty one (which may stand behind a slash). */
-void models_get(struct service_request *r, struct str name);
-
-/* stored.c: a response by its id */
-void stored_get(struct service_request *r, struct str id);
 
 /* The session of a control request, for reading (ended ones while they are kept) or for change;
  * NULL and e. */

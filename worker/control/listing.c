@@ -114,14 +114,15 @@ static bool row_of(struct listing *v, struct session *s, struct buf *row)
     buf_clear(row);
     if (!session_resident(s) && session_kept_row(s).p) {
         buf_add_str(row, session_kept_row(s));
-    } else if (session_resident(s) || residency_ready(&v->service->calls, session_id(s), false)) {
+    } else if (session_resident(s) ||
+               residency_ready(&v->service->calls.residency, session_id(s), false)) {
         session_write_row(s, row);
     } else {
         v->waiter.fn = on_back;
         v->waiter.ctx = v;
         v->waiting = true;
         v->awaited = session_place(s);
-        residency_wait(&v->service->calls, session_id(s), &v->waiter);
+        residency_wait(&v->service->calls.residency, session_id(s), &v->waiter);
         return false;
     }
     return true;
@@ -256,7 +257,7 @@ static void ask(struct listing *v)
     buf_printf(&path, "&cursor=%u.%.*s", index, (int)v->after.len, v->after.p ? v->after.p : "");
     add_filters(v->query, &path);
     v->asked = sibling_ask(
-        service_siblings(v->service), index,
+        siblings_of(v->service), index,
         &(struct sibling_question){.method = "GET", .path = buf_str(&path), .from = v->x},
         on_answer, v);
     buf_done(&path);

@@ -27,7 +27,7 @@ static void on_closed(void *ctx, bool delivered)
     struct durable_answer *p = ctx;
 
     (void)delivered;
-    ledger_forget(&p->service->calls, p);
+    ledger_forget(&p->service->calls.ledger, p);
     pending_free(p);
 }
 

@@ -75,7 +75,7 @@ static int control_end(struct service *a, struct session *s, enum session_end ho
 
     memcpy(id, sid.p, MIN_OF(sid.len, sizeof(id) - 1)); /* s may be gone after apply */
     if (rc == 0)
-        rc = ledger_write(&a->calls, str_cstr(id), buf_str(&record), done, e);
+        rc = ledger_write(&a->calls.ledger, str_cstr(id), buf_str(&record), done, e);
     if (rc == 0) {
         if (how != SESSION_END_COMPLETE)
             model_call_end_session(&a->calls, str_cstr(id));
@@ -143,7 +143,7 @@ static int reward_write(struct service_request *r, struct session *s, const stru
     int rc = session_reward_record(s, reward, response_id, clock_wall_ms(), &record, e);
 
     if (rc == 0)
-        rc = ledger_write(&r->service->calls, r->id, buf_str(&record), done, e);
+        rc = ledger_write(&r->service->calls.ledger, r->id, buf_str(&record), done, e);
     buf_done(&record);
     return rc;
 }

@@ -219,3 +219,10 @@ size_t siblings_list(const struct heritage *h, uint32_t ret[BOARD_WORKERS_MAX])
     }
     return n;
 }
+
+struct siblings *siblings_of(struct service *a)
+{
+    if (!a->siblings)
+        a->siblings = siblings_new(a->heritage, a->calls.loop);
+    return a->siblings;
+}

@@ -9,6 +9,9 @@
 
 struct siblings;
 
+/* The way to the other workers; made on first use. */
+struct siblings *siblings_of(struct service *a);
+
 /* `status` 0: the worker could not be reached; e says why. body is borrowed. */
 typedef void (*sibling_fn)(void *ctx, int status, struct str body, const struct err *e);
 

@@ -3,6 +3,7 @@
 
 #include "common/base/mem.h"
 #include "common/codec/query.h"
+#include "worker/control/control.h"
 #include "worker/control/handlers.h"
 #include "worker/residency/residency.h"
 #include "worker/service/respond.h"
@@ -162,17 +163,17 @@ void waits_wake(struct service *a, struct str id)
         next = w->next;
         if (!str_eq(str_cstr(w->id), id) || w->waiter.load)
             continue;
-        if (residency_ready(&a->calls, id, false)) {
+        if (residency_ready(&a->calls.residency, id, false)) {
             try_answer(w);
             continue;
         }
         w->waiter.fn = on_back;
         w->waiter.ctx = w;
-        residency_wait(&a->calls, id, &w->waiter);
+        residency_wait(&a->calls.residency, id, &w->waiter);
     }
 }
 
-void waits_drain(struct service *a)
+void control_drain(struct service *a)
 {
     struct wait_entry *next;
 

@@ -5,7 +5,16 @@
 #ifndef RG_LEDGER_LEDGER_H
 #define RG_LEDGER_LEDGER_H
 
-#include "worker/call/model_call.h"
+#include "common/base/err.h"
+#include "worker/ledger/delivery.h"
+#include "worker/residency/residency.h"
+
+struct model;
+
+struct ledger {
+    struct residency *residency;
+    struct deliveries deliveries; /* committed answers that did not arrive (yet) */
+};
 
 /* Who is told that a record is durable; fn may be NULL. */
 struct ledger_done {
@@ -16,26 +25,21 @@ struct ledger_done {
 /* Appends the record to the journal and applies it. `done` is called once it is as durable as
  * --durability promises, maybe before this returns; ledger_forget takes that back. -1:
  * nothing was written or changed. */
-int ledger_write(struct call_env *env, struct str session_id, struct str record,
+int ledger_write(struct ledger *l, struct str session_id, struct str record,
                  struct ledger_done done, struct err *e);
 
 /* Once all records are replayed (origins.c): what becomes of sessions that another model made. With
  * keep_foreign, those of another tokenizer stay, for export only; else open ones are an error
  * (ERR_CONFIG), and nothing was changed. Sessions of an older program, which do not say who made
  * them, get a record that this model did. */
-int ledger_settle_origins(struct call_env *env, bool keep_foreign, struct err *e);
+int ledger_settle_origins(struct ledger *l, const struct model *m, bool keep_foreign,
+                          struct err *e);
 
 /* Puts what was delivered meanwhile into the journal; once in a while, and at the end. A successor
  * takes what is not there for not delivered: a repeated request gets the answer there is. */
-void ledger_note_deliveries(struct call_env *env);
+void ledger_note_deliveries(struct ledger *l);
 
 /* Takes back what is pending for ctx. */
-void ledger_forget(struct call_env *env, void *ctx);
-
-/* Whether sessions of that index live here: the worker's own or an adopted place. */
-bool ledger_serves(const struct call_env *env, uint32_t index);
-
-/* The place that holds the session: by the index in its id, else the worker's own. */
-const struct place_journal *ledger_place(const struct call_env *env, struct str session_id);
+void ledger_forget(struct ledger *l, void *ctx);
 
 #endif

@@ -5,6 +5,7 @@
 #include "common/base/log.h"
 #include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
+#include "worker/session/session.h"
 
 static const char *same(uint64_t theirs, uint64_t ours)
 {
@@ -12,9 +13,9 @@ static const char *same(uint64_t theirs, uint64_t ours)
 }
 
 /* Short: it is a process's last words, too. */
-static int refuse(const struct call_env *env, const struct session_origins *o, struct err *e)
+static int refuse(const struct model *m, const struct session_origins *o, struct err *e)
 {
-    const struct model_fingerprint *ours = &model_info(env->model)->fingerprint;
+    const struct model_fingerprint *ours = &model_info(m)->fingerprint;
     const struct model_fingerprint *theirs = &o->first_foreign;
 
     return err_set(
@@ -25,33 +26,35 @@ static int refuse(const struct call_env *env, const struct session_origins *o, s
         o->foreign, same(theirs->template, ours->template), same(theirs->special, ours->special));
 }
 
-static int adopt(struct call_env *env, struct session *s, struct err *e)
+static int adopt(struct ledger *l, struct session *s, struct err *e)
 {
     struct buf record = {0};
     int rc;
 
     session_origin_record(s, clock_wall_ms(), &record);
-    rc = ledger_write(env, session_id(s), buf_str(&record), (struct ledger_done){0}, e);
+    rc = ledger_write(l, session_id(s), buf_str(&record), (struct ledger_done){0}, e);
     buf_done(&record);
     return rc;
 }
 
-static int adopt_all(struct call_env *env, struct err *e)
+static int adopt_all(struct ledger *l, struct err *e)
 {
-    for (struct session *s = session_next(env->store, NULL); s; s = session_next(env->store, s)) {
-        if (session_unclaimed(s) && adopt(env, s, e))
+    struct session_store *store = l->residency->store;
+
+    for (struct session *s = session_next(store, NULL); s; s = session_next(store, s)) {
+        if (session_unclaimed(s) && adopt(l, s, e))
             return -1;
     }
     return 0;
 }
 
-int ledger_settle_origins(struct call_env *env, bool keep_foreign, struct err *e)
+int ledger_settle_origins(struct ledger *l, const struct model *m, bool keep_foreign, struct err *e)
 {
     struct session_origins o;
 
-    session_store_origins(env->store, &o);
+    session_store_origins(l->residency->store, &o);
     if (o.foreign > 0 && !keep_foreign)
-        return refuse(env, &o, e);
+        return refuse(m, &o, e);
     if (o.foreign > 0)
         log_warn(NULL, "sessions of another tokenizer are kept for export only",
                  LOG_U("sessions", o.foreign));
@@ -68,5 +71,5 @@ int ledger_settle_origins(struct call_env *env, bool keep_foreign, struct err *e
         return 0;
     log_info(NULL, "sessions of an older program do not tell their tokenizer: taken for this one's",
              LOG_U("sessions", o.unclaimed));
-    return adopt_all(env, e);
+    return adopt_all(l, e);
 }

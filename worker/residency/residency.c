@@ -4,15 +4,16 @@
 
 #include "common/base/check.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/journal/journal.h"
-#include "worker/ledger/ledger.h"
+#include "worker/session/session.h"
 
 enum { LOAD_SLICE_US = 1000, SPILL_STEP = 64 };
 
 /* One session that is being read. */
 struct residency_load {
-    struct call_env *env;
+    struct residency *residency;
     struct session *s; /* pinned */
     size_t record;     /* next */
     bool revived;      /* only its tombstone was left */
@@ -25,26 +26,24 @@ struct residency_load {
 /* --- reading --- */
 
 /* The counters of what was evicted and came back. */
-static void count(struct call_env *env)
+static void count(struct residency *r)
 {
-    struct residency *r = &env->residency;
     struct session_totals t;
 
-    session_store_totals(env->store, &t);
-    metrics_count(env->page, METRIC_session_spills, t.evictions - r->told.evictions);
-    metrics_count(env->page, METRIC_payload_spills,
-                  t.payload_evictions - r->told.payload_evictions);
-    metrics_count(env->page, METRIC_payload_loads, t.payload_loads - r->told.payload_loads);
+    session_store_totals(r->store, &t);
+    metrics_count(r->page, METRIC_session_spills, t.evictions - r->told.evictions);
+    metrics_count(r->page, METRIC_payload_spills, t.payload_evictions - r->told.payload_evictions);
+    metrics_count(r->page, METRIC_payload_loads, t.payload_loads - r->told.payload_loads);
     r->told.evictions = t.evictions;
     r->told.payload_evictions = t.payload_evictions;
     r->told.payload_loads = t.payload_loads;
 }
 
-static uint64_t held(const struct call_env *env)
+static uint64_t held(const struct residency *r)
 {
     struct session_totals t;
 
-    session_store_totals(env->store, &t);
+    session_store_totals(r->store, &t);
     return t.bytes;
 }
 
@@ -55,15 +54,14 @@ static uint64_t high_water(const struct residency *r)
 }
 
 /* Some, when there is too much. Returns the steps that took; SPILL_STEP: there may be more. */
-static size_t make_room(struct call_env *env)
+static size_t make_room(struct residency *r)
 {
-    const struct residency *r = &env->residency;
     size_t n;
 
-    if (!r->limit || held(env) < high_water(r))
+    if (!r->limit || held(r) < high_water(r))
         return 0;
-    n = session_evict(env->store, r->limit - r->limit / 8, SPILL_STEP);
-    count(env);
+    n = session_evict(r->store, r->limit - r->limit / 8, SPILL_STEP);
+    count(r);
     return n;
 }
 
@@ -77,7 +75,7 @@ static int on_record(void *ctx, size_t record, struct str payload, struct err *e
         return 0;
     session_load_at(l->s, record);
     /* One that does not fit was skipped when it was replayed, too: damage stood before it. */
-    if (session_apply(l->env->store, payload, &bad))
+    if (session_apply(l->residency->store, payload, &bad))
         log_error(&(struct log_scope){.session = session_id(l->s)},
                   "journal: record does not apply", LOG_T("error", bad.text));
     return 0;
@@ -95,7 +93,7 @@ static int all_read(struct residency_load *l)
 static void read_slice(struct residency_load *l)
 {
     struct str id = session_id(l->s);
-    struct journal *j = ledger_place(l->env, id)->journal;
+    struct journal *j = places_find(&l->residency->places, id)->journal;
     struct journal_reader reader = {on_record, l};
     uint64_t end_us = clock_us() + LOAD_SLICE_US;
     int rc = 0;
@@ -104,7 +102,7 @@ static void read_slice(struct residency_load *l)
         if (session_unlinked(l->s)) /* its time was over while it was read */
             break;
         rc = journal_read(j, id, &l->record, &reader, &l->err);
-        make_room(l->env); /* of a large one, what was read first may have to go again */
+        make_room(l->residency); /* of a large one, what was read first may have to go again */
     } while (rc == 1 && clock_us() < end_us);
     session_load_at(l->s, l->record);
     l->rc = rc == 0 ? all_read(l) : rc == 1 ? 0 : -1;
@@ -113,17 +111,17 @@ static void read_slice(struct residency_load *l)
 static void on_load(struct loop_task *t);
 
 /* The first in the queue is through: its waiters are told. */
-static void load_end(struct call_env *env)
+static void load_end(struct residency *r)
 {
-    struct residency_load *l = env->residency.first;
+    struct residency_load *l = r->first;
     struct residency_waiter *w = l->waiters;
 
-    env->residency.first = l->next;
+    r->first = l->next;
     if (!l->next)
-        env->residency.last = NULL;
+        r->last = NULL;
     else
-        loop_task_post(env->loop, &env->residency.load, on_load);
-    metrics_count(env->page, METRIC_session_loads, 1);
+        loop_task_post(r->loop, &r->load, on_load);
+    metrics_count(r->page, METRIC_session_loads, 1);
     if (l->rc < 0)
         log_error(&(struct log_scope){.session = session_id(l->s)}, "a session cannot be read back",
                   LOG_T("error", l->err.text));
@@ -137,20 +135,19 @@ static void load_end(struct call_env *env)
         w = l->waiters;
     }
     free(l);
-    residency_watch(env);
+    residency_watch(r);
 }
 
 static void on_load(struct loop_task *t)
 {
     struct residency *r = CONTAINER_OF(t, struct residency, load);
-    struct call_env *env = CONTAINER_OF(r, struct call_env, residency);
 
     if (r->first->rc == 0)
         read_slice(r->first);
     if (r->first->rc == 0)
-        loop_task_post(env->loop, &r->load, on_load);
+        loop_task_post(r->loop, &r->load, on_load);
     else
-        load_end(env);
+        load_end(r);
 }
 
 static struct residency_load *load_of(struct residency *r, const struct session *s)
@@ -162,12 +159,11 @@ static struct residency_load *load_of(struct residency *r, const struct session 
     return l;
 }
 
-static struct residency_load *load_begin(struct call_env *env, struct session *s)
+static struct residency_load *load_begin(struct residency *r, struct session *s)
 {
-    struct residency *r = &env->residency;
     struct residency_load *l = mem_zalloc(sizeof(*l));
 
-    l->env = env;
+    l->residency = r;
     l->s = s;
     session_load_begin(s);
     if (r->last)
@@ -178,17 +174,16 @@ static struct residency_load *load_begin(struct call_env *env, struct session *s
     return l;
 }
 
-bool residency_ready(struct call_env *env, struct str session_id, bool ended)
+bool residency_ready(struct residency *r, struct str session_id, bool ended)
 {
-    struct residency *r = &env->residency;
     struct residency_load *l;
     struct session *s;
     bool gone, revived;
 
-    s = session_find_any(env->store, session_id, &gone);
+    s = session_find_any(r->store, session_id, &gone);
     revived = !s && ended;
     if (revived)
-        s = session_revive(env->store, session_id, clock_wall_ms());
+        s = session_revive(r->store, session_id, clock_wall_ms());
     if (!s || session_resident(s)) {
         if (s)
             session_touch(s);
@@ -196,26 +191,26 @@ bool residency_ready(struct call_env *env, struct str session_id, bool ended)
     }
     if (load_of(r, s))
         return false;
-    l = load_begin(env, s);
+    l = load_begin(r, s);
     l->revived = revived;
     if (l == r->first)
         read_slice(l);
     if (l->rc == 1) {
-        load_end(env);
+        load_end(r);
         return true;
     }
     if (l == r->first)
-        loop_task_post(env->loop, &r->load, on_load);
+        loop_task_post(r->loop, &r->load, on_load);
     return false;
 }
 
-void residency_wait(struct call_env *env, struct str session_id, struct residency_waiter *w)
+void residency_wait(struct residency *r, struct str session_id, struct residency_waiter *w)
 {
     bool gone;
-    const struct session *s = session_find_any(env->store, session_id, &gone);
+    const struct session *s = session_find_any(r->store, session_id, &gone);
     struct residency_waiter **at;
 
-    w->load = load_of(&env->residency, s);
+    w->load = load_of(r, s);
     CHECK(w->load);
     at = &w->load->waiters;
     while (*at)
@@ -242,25 +237,25 @@ void residency_leave(struct residency_waiter *w)
 static int read_back(void *ctx, struct str session_id, const uint32_t *records, size_t n,
                      const struct session_reader *to, struct err *e)
 {
-    struct call_env *env = ctx;
+    struct residency *r = ctx;
     uint64_t start_us = clock_us();
     struct journal_reader reader = {to->each, to->ctx};
-    struct journal *j = ledger_place(env, session_id)->journal;
+    struct journal *j = places_find(&r->places, session_id)->journal;
     int rc = journal_read_some(j, session_id, records, n, &reader, e);
 
     if (rc)
         log_error(&(struct log_scope){.session = session_id}, "a call cannot be read back",
                   LOG_T("error", e ? e->text : ""));
-    count(env);
-    metrics_count(env->page, METRIC_payload_load_us, clock_us() - start_us);
-    residency_watch(env);
+    count(r);
+    metrics_count(r->page, METRIC_payload_load_us, clock_us() - start_us);
+    residency_watch(r);
     return rc;
 }
 
-void residency_init(struct call_env *env)
+void residency_evicts(struct residency *r)
 {
-    session_store_evicts(env->store, true);
-    session_store_source(env->store, read_back, env);
+    session_store_evicts(r->store, true);
+    session_store_source(r->store, read_back, r);
 }
 
 /* --- giving up --- */
@@ -268,53 +263,46 @@ void residency_init(struct call_env *env)
 static void on_evict(struct loop_task *t)
 {
     struct residency *r = CONTAINER_OF(t, struct residency, evict);
-    struct call_env *env = CONTAINER_OF(r, struct call_env, residency);
-    size_t n = session_evict(env->store, r->limit - r->limit / 8, SPILL_STEP);
+    size_t n = session_evict(r->store, r->limit - r->limit / 8, SPILL_STEP);
 
-    count(env);
+    count(r);
     if (n == SPILL_STEP) {
-        loop_task_post(env->loop, t, on_evict);
+        loop_task_post(r->loop, t, on_evict);
         return;
     }
     r->watching = false;
-    r->full = held(env) >= r->limit;
+    r->full = held(r) >= r->limit;
 }
 
-void residency_watch(struct call_env *env)
+void residency_watch(struct residency *r)
 {
-    struct residency *r = &env->residency;
-
     if (!r->limit) {
         r->full = false;
         return;
     }
     if (r->watching)
         return;
-    if (held(env) < high_water(r)) {
+    if (held(r) < high_water(r)) {
         r->full = false;
         return;
     }
     r->watching = true;
-    loop_task_post(env->loop, &r->evict, on_evict);
+    loop_task_post(r->loop, &r->evict, on_evict);
 }
 
-int residency_room(struct call_env *env, const struct session *called, struct err *e)
+int residency_room(struct residency *r, const struct session *called, struct err *e)
 {
-    struct residency *r = &env->residency;
-
-    residency_watch(env);
-    if (!r->full || (called && held(env) - session_evictable(called) < r->limit + r->limit / 8))
+    residency_watch(r);
+    if (!r->full || (called && held(r) - session_evictable(called) < r->limit + r->limit / 8))
         return 0;
-    metrics_count_at(env->page, METRIC_refusals, METRIC_REFUSAL_MEMORY, 0, 1);
+    metrics_count_at(r->page, METRIC_refusals, METRIC_REFUSAL_MEMORY, 0, 1);
     return err_set(e, ERR_MEMORY_FULL, "the sessions of this worker take all of its memory");
 }
 
-void residency_done(struct call_env *env)
+void residency_done(struct residency *r)
 {
-    struct residency *r = &env->residency;
-
-    loop_task_cancel(env->loop, &r->evict);
-    loop_task_cancel(env->loop, &r->load);
+    loop_task_cancel(r->loop, &r->evict);
+    loop_task_cancel(r->loop, &r->load);
     while (r->first) {
         struct residency_load *l = r->first;
 

@@ -9,7 +9,30 @@
 #ifndef RG_RESIDENCY_RESIDENCY_H
 #define RG_RESIDENCY_RESIDENCY_H
 
-#include "worker/call/model_call.h"
+#include "common/base/err.h"
+#include "common/os/loop.h"
+#include "common/proc/metrics.h"
+#include "worker/residency/places.h"
+
+struct residency_load;
+struct session;
+struct session_store;
+
+struct residency {
+    struct loop *loop;
+    struct session_store *store;
+    struct metrics_page *page;
+    struct places places; /* where sessions are read back from */
+    uint64_t limit;       /* bytes of all sessions; 0: none */
+    bool full;            /* at the limit, and nothing can be evicted */
+    bool watching;        /* the task is posted */
+    struct loop_task evict, load;
+
+    struct { /* in the metrics so far */
+        uint64_t evictions, payload_evictions, payload_loads;
+    } told;
+    struct residency_load *first, *last; /* being read, one after the other */
+};
 
 /* Somebody who waits for a session. Embedded in its owner. */
 struct residency_waiter {
@@ -21,28 +44,28 @@ struct residency_waiter {
 };
 
 /* Sessions, and parts of those that are in use, may be evicted from now on: there is a journal. */
-void residency_init(struct call_env *env);
+void residency_evicts(struct residency *r);
 
 /* Whether the session is in memory (or is none at all, so that nothing is to be waited for). false:
  * it is being read, and residency_wait tells when it is through. With `ended`, finalized ones whose
  * place was freed are brought back, too. */
-bool residency_ready(struct call_env *env, struct str session_id, bool ended);
+bool residency_ready(struct residency *r, struct str session_id, bool ended);
 
 /* Waits for a session that is being read. The caller has set fn and ctx. */
-void residency_wait(struct call_env *env, struct str session_id, struct residency_waiter *w);
+void residency_wait(struct residency *r, struct str session_id, struct residency_waiter *w);
 
 /* The waiter waits no longer; fine when it does not wait. */
 void residency_leave(struct residency_waiter *w);
 
 /* After sessions grew or came back: evicts others, soon. */
-void residency_watch(struct call_env *env);
+void residency_watch(struct residency *r);
 
 /* Refuses, with e, what would need more memory: a new session (`called` NULL), or a call of one
  * that exists when the others take an eighth more than the limit. What an idle session itself takes
  * does not count: between its calls it is evicted. */
-int residency_room(struct call_env *env, const struct session *called, struct err *e);
+int residency_room(struct residency *r, const struct session *called, struct err *e);
 
 /* Ends all reading; nobody is told. */
-void residency_done(struct call_env *env);
+void residency_done(struct residency *r);
 
 #endif

@@ -1,14 +1,13 @@
 /*
- * struct service: what the routes of one worker share, and the entry for every request. Routes
- * stand in one table (routes.def) with method, path, scope and handler; keys are checked there and
- * nowhere else.
+ * struct service: what both planes of one worker share (the data plane, worker/api, and the control
+ * plane, worker/control), and whether it has room for more sessions.
  */
 #ifndef RG_SERVICE_SERVICE_H
 #define RG_SERVICE_SERVICE_H
 
 #include "common/proc/heritage.h"
 #include "common/proc/keys.h"
-#include "common/serve/server.h"
+#include "common/serve/exchange.h"
 #include "worker/call/model_call.h"
 
 struct siblings;
@@ -40,7 +39,8 @@ static inline bool service_ends(const struct service *a)
            !(h->port_kept && h->config->durability != DURABILITY_NONE);
 }
 
-/* One request on its way through the routes; lives on the stack of dispatch_request. */
+/* One request on its way through the routes; lives on the stack of dispatch_request (worker/api).
+ */
 struct service_request {
     struct service *service;
     struct exchange *x;
@@ -53,20 +53,8 @@ struct service_request {
     unsigned dialect; /* metric label */
 };
 
-/* Handles one request (server_handler_fn; ctx is the api). */
-void dispatch_request(void *ctx, struct exchange *x);
-
-/* Once in a while: tombstones, TTL, retention. */
-void service_sweep(struct service *a);
-
-/* The worker drains: long polls are handed back, or end with 503 when the whole service stops. */
-void waits_drain(struct service *a);
-void service_done(struct service *a);
-
-/* Wakes long polls of a session: its phase has changed. */
-void waits_wake(struct service *a, struct str id);
-
-/* The way to the other workers. */
-struct siblings *service_siblings(struct service *a);
+/* Refuses, with e, when there is no room for so many more sessions: the service ends, the journal's
+ * disk or the sinks' spool is full, or a limit of sessions, tokens or memory is reached. */
+int service_room(struct service *s, int64_t count, struct err *e);
 
 #endif

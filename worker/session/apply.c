@@ -67,12 +67,12 @@ static int read_place(struct forest *f, struct record_in *r, struct arena *tmp, 
             read_json(r, tmp, true, &c->kwargs, e) != 0)
             return -1;
         if (forest_env(f, c->tools, c->kwargs))
-            return bad(e, "a new gate is not new");
+            return bad(e, "a new environment is not new");
     } else {
         uint32_t id = record_u32(r);
 
         if (id >= f->envs.n)
-            return bad(e, "unknown gate");
+            return bad(e, "unknown environment");
         c->env = f->envs.at[id];
     }
     if (c->flags & COMMIT_BASE) {

@@ -170,7 +170,7 @@ static bool may_go(const struct session *s)
     return !s->plans && s->pins == 0;
 }
 
-static void give_up(struct session *s)
+static void evict(struct session *s)
 {
     struct buf row = {0};
 
@@ -188,7 +188,7 @@ static void give_up(struct session *s)
 void session_rest(struct session *s)
 {
     if (s->store->evicts && s->residence == RESIDENT && may_go(s))
-        give_up(s);
+        evict(s);
 }
 
 static struct session *first_idle(struct session *s)
@@ -211,7 +211,7 @@ size_t session_evict(struct session_store *st, uint64_t bytes, size_t max)
         } else if (s) {
             struct session *next = first_idle(s->lru_newer);
 
-            give_up(s);
+            evict(s);
             s = next;
         } else {
             break;

@@ -178,7 +178,7 @@ int recall_end(struct recall *r, struct err *e)
 
     if (r->missing.n > 0) {
         CHECK(st->source);
-        session_use(r->session); /* what it used before is colder than this */
+        session_use(r->session); /* what it used before is older than this */
         records = mem_calloc(r->missing.n, sizeof(*records));
         for (size_t i = 0; i < r->missing.n; i++) {
             records[i] = r->missing.at[i]->record;

@@ -3,7 +3,7 @@
  * ids, logprobs and routed experts. Everything else of a checkpoint always stays in memory while
  * its session does; a payload may be evicted, the least recently used first, because the record
  * that brought it is in the journal. Who needs one asks for it before (struct recall) and reads it
- * in the same breath: only the spill of a later turn of the loop takes it away again, and never
+ * in the same breath: only the eviction of a later turn of the loop takes it away again, and never
  * from the path of a running call (held).
  *
  * Layout: context ids, then each answer's ids, logprobs, experts, each at a multiple of 4 bytes.

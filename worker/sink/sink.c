@@ -10,18 +10,21 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/journal/syncer.h"
 #include "common/proc/config.h"
 #include "common/proc/ids.h"
 #include "worker/export/options_text.h"
 #include "worker/ledger/ledger.h"
 #include "worker/residency/residency.h"
+#include "worker/session/session.h"
 #include "worker/sink/spooling.h"
 
 enum { DELAY_MIN_MS = 1000, DELAY_MAX_MS = 30 * 1000, SWEEP_TICKS = 60, AGAIN_TICKS = 10 };
 
 struct sinks {
-    struct call_env *env;
+    struct sinks_env env;
+    struct residency *residency; /* env.ledger's */
     struct target_env targets_env;
     char *state_dir;
     uint64_t max_waiting;
@@ -56,7 +59,7 @@ static const struct target *find_target(const struct sinks *k, const char *name)
     return NULL;
 }
 
-int sinks_new(struct call_env *env, const struct config *c, const char *state_dir,
+int sinks_new(const struct sinks_env *env, const struct config *c, const char *state_dir,
               struct sinks **ret, struct err *e)
 {
     struct sinks *k;
@@ -69,15 +72,16 @@ int sinks_new(struct call_env *env, const struct config *c, const char *state_di
                          "--sink needs --export-retention above 0: what is finalized must stay "
                          "until it is spooled");
     k = mem_zalloc(sizeof(*k));
-    k->env = env;
+    k->env = *env;
+    k->residency = env->ledger->residency;
     k->state_dir = mem_strdup(state_dir);
     k->delay_ms = DELAY_MIN_MS;
-    k->targets_env = (struct target_env){.loop = env->loop,
-                                         .page = env->page,
+    k->targets_env = (struct target_env){.loop = k->residency->loop,
+                                         .page = k->residency->page,
                                          .state_dir = k->state_dir,
                                          .durable = c->durability == DURABILITY_POWER};
     sinks_configure(k, c);
-    if (k->targets_env.durable && syncer_new(env->loop, on_synced, k, &k->syncer, e))
+    if (k->targets_env.durable && syncer_new(k->residency->loop, on_synced, k, &k->syncer, e))
         goto out;
     for (size_t i = 0; i < c->sink.n; i++) {
         struct target *t;
@@ -109,7 +113,7 @@ void sinks_free(struct sinks *k)
 {
     if (!k)
         return;
-    loop_timer_stop(k->env->loop, &k->retry);
+    loop_timer_stop(k->residency->loop, &k->retry);
     residency_leave(&k->waiter);
     spooling_stop(k->spooling);
     syncer_free(k->syncer);
@@ -134,13 +138,13 @@ void sinks_configure(struct sinks *k, const struct config *c)
     k->targets_env.retention_ms = (uint64_t)c->export_retention_ms;
 }
 
-static void take_owed(struct sinks *k, const struct call_env *env, uint32_t index)
+static void take_owed(struct sinks *k, struct session_store *store, uint32_t index)
 {
     struct str options;
     uint32_t place;
     size_t n = 0;
 
-    for (struct session *s = session_next(env->store, NULL); s; s = session_next(env->store, s)) {
+    for (struct session *s = session_next(store, NULL); s; s = session_next(store, s)) {
         if (ids_parse(session_id(s), &place) || place != index ||
             session_phase(s) != SESSION_FINALIZED || session_sink(s, &options) != SESSION_SINK_DUE)
             continue;
@@ -209,14 +213,14 @@ static void look_over(const struct sinks *k, const char *state_dir, uint32_t ind
     buf_done(&path);
 }
 
-int sinks_open_place(struct sinks *k, const struct call_env *env, const char *state_dir,
+int sinks_open_place(struct sinks *k, struct session_store *store, const char *state_dir,
                      uint32_t index, struct err *e)
 {
     struct buf path = {0};
     int rc = 0;
 
     look_over(k, state_dir, index);
-    take_owed(k, env, index);
+    take_owed(k, store, index);
     if (!k)
         return 0;
     buf_printf(&path, "%s/worker-%u", k->state_dir, index);
@@ -242,7 +246,7 @@ static void on_retry(struct loop_timer *t)
 static void spool_later(struct sinks *k, uint64_t delay_ms)
 {
     if (!loop_timer_active(&k->retry))
-        loop_timer_set(k->env->loop, &k->retry, delay_ms, on_retry);
+        loop_timer_set(k->residency->loop, &k->retry, delay_ms, on_retry);
 }
 
 static void forget_due(struct sinks *k)
@@ -259,13 +263,13 @@ static int write_spooled(struct sinks *k, struct str id, struct err *e)
 {
     struct buf record = {0};
     bool ended;
-    struct session *s = session_find_any(k->env->store, id, &ended);
+    struct session *s = session_find_any(k->residency->store, id, &ended);
     int rc;
 
     if (!s)
         return 0; /* deleted meanwhile */
     session_sink_record(s, SESSION_SINK_SPOOLED, (struct str){0}, clock_wall_ms(), &record);
-    rc = ledger_write(k->env, id, buf_str(&record), (struct ledger_done){0}, e);
+    rc = ledger_write(k->env.ledger, id, buf_str(&record), (struct ledger_done){0}, e);
     buf_done(&record);
     return rc;
 }
@@ -276,7 +280,7 @@ static void note_spooled(struct sinks *k, struct str id)
     struct err e = {0};
 
     for (size_t i = 0; i < k->targets.n; i++)
-        target_add(k->targets.at[i], ledger_place(k->env, id)->index, id);
+        target_add(k->targets.at[i], places_find(&k->residency->places, id)->index, id);
     if (write_spooled(k, id, &e) == 0)
         return;
     log_warn(&(struct log_scope){.session = id},
@@ -299,7 +303,7 @@ static void note_unnoted(struct sinks *k)
 /* What can never be exported would hold up all that follows. */
 static void give_up(struct sinks *k, struct str id, const struct err *err)
 {
-    metrics_count(k->env->page, METRIC_sink_errors, 1);
+    metrics_count(k->residency->page, METRIC_sink_errors, 1);
     log_error(&(struct log_scope){.session = id}, "a session cannot be exported to the sinks",
               LOG_T("reason", err->text));
     forget_due(k);
@@ -316,7 +320,7 @@ static void on_spooled(void *ctx, const struct err *err)
         forget_due(k);
         k->delay_ms = DELAY_MIN_MS;
     } else if (err->kind == ERR_IO || err->kind == ERR_STORAGE_FULL) {
-        metrics_count(k->env->page, METRIC_sink_errors, 1);
+        metrics_count(k->residency->page, METRIC_sink_errors, 1);
         log_warn(&(struct log_scope){.session = id}, "the spool takes nothing: exports wait",
                  LOG_T("reason", err->text));
         spool_later(k, k->delay_ms);
@@ -337,7 +341,7 @@ static void on_resident(void *ctx, const struct err *err)
         spool_next(k);
         return;
     }
-    metrics_count(k->env->page, METRIC_sink_errors, 1);
+    metrics_count(k->residency->page, METRIC_sink_errors, 1);
     *vec_push(&k->unread) = mem_strdup(k->due.at[k->next_due]);
     forget_due(k);
     if (k->due.n > 0)
@@ -354,7 +358,10 @@ static void take_unread(struct sinks *k)
 
 static void spool_next(struct sinks *k)
 {
-    struct spooling_options o = {.env = k->env,
+    struct spooling_options o = {.loop = k->residency->loop,
+                                 .store = k->residency->store,
+                                 .model = k->env.model,
+                                 .scratch = k->env.scratch,
                                  .syncer = k->syncer,
                                  .targets = (const struct target *const *)k->targets.at,
                                  .n_targets = k->targets.n,
@@ -368,19 +375,19 @@ static void spool_next(struct sinks *k)
     if (k->spooling || k->waiter.load || k->due.n == 0)
         return;
     id = str_cstr(k->due.at[k->next_due]);
-    s = session_find_any(k->env->store, id, &ended);
+    s = session_find_any(k->residency->store, id, &ended);
     if (!s) { /* deleted while it waited */
         forget_due(k);
         spool_later(k, 1);
         return;
     }
-    if (!residency_ready(k->env, id, true)) {
+    if (!residency_ready(k->residency, id, true)) {
         k->waiter.fn = on_resident;
         k->waiter.ctx = k;
-        residency_wait(k->env, id, &k->waiter);
+        residency_wait(k->residency, id, &k->waiter);
         return;
     }
-    o.place = ledger_place(k->env, id)->index;
+    o.place = places_find(&k->residency->places, id)->index;
     k->spooling = spooling_start(&o, s);
 }
 
@@ -397,7 +404,7 @@ int sinks_promise(struct sinks *k, struct session *s, const struct export_option
         export_options_text(o, &options);
     memcpy(copy, id.p, MIN_OF(id.len, sizeof(copy) - 1));
     session_sink_record(s, SESSION_SINK_DUE, buf_str(&options), clock_wall_ms(), &record);
-    rc = ledger_write(k->env, str_cstr(copy), buf_str(&record), (struct ledger_done){0}, e);
+    rc = ledger_write(k->env.ledger, str_cstr(copy), buf_str(&record), (struct ledger_done){0}, e);
     buf_done(&record);
     buf_done(&options);
     return rc;
@@ -454,6 +461,6 @@ void sinks_tick(struct sinks *k)
         note_unnoted(k);
     }
     k->ticks++;
-    metrics_set(k->env->page, METRIC_sink_waiting, n + k->unread.n + k->due.n - k->next_due);
-    metrics_set(k->env->page, METRIC_sink_waiting_bytes, waiting_bytes(k));
+    metrics_set(k->residency->page, METRIC_sink_waiting, n + k->unread.n + k->due.n - k->next_due);
+    metrics_set(k->residency->page, METRIC_sink_waiting_bytes, waiting_bytes(k));
 }

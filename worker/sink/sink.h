@@ -26,12 +26,22 @@
 struct config;
 struct export_options;
 struct session;
+struct session_store;
 struct sinks;
-struct call_env;
+struct ledger;
+struct model;
+struct model_scratch;
 
-/* Reads --sink. `env` is borrowed; state_dir is copied. NULL in *ret when none is set.
- * ERR_CONFIG names the setting. */
-int sinks_new(struct call_env *env, const struct config *c, const char *state_dir,
+/* What exports are made with, and how they are recorded; borrowed. */
+struct sinks_env {
+    struct ledger *ledger;
+    const struct model *model;
+    struct model_scratch *scratch;
+};
+
+/* Reads --sink. state_dir is copied. NULL in *ret when none is set. ERR_CONFIG names the setting.
+ */
+int sinks_new(const struct sinks_env *env, const struct config *c, const char *state_dir,
               struct sinks **ret, struct err *e);
 
 /* Stops what is under way; all of it goes on at the next start. NULL is fine, here and below. */
@@ -43,7 +53,7 @@ void sinks_configure(struct sinks *k, const struct config *c);
 /* Makes the spool of a place and queues what waits there, and its sessions (the place's journal has
  * been replayed) whose export was promised, but never spooled. Says what is damaged, and
  * what is left for sinks that are not set any more, also when none is (k NULL). */
-int sinks_open_place(struct sinks *k, const struct call_env *env, const char *state_dir,
+int sinks_open_place(struct sinks *k, struct session_store *store, const char *state_dir,
                      uint32_t index, struct err *e);
 
 /* Records that the session's export is owed, made with these options (NULL: the defaults), before

@@ -7,6 +7,7 @@
 
 #include "common/journal/syncer.h"
 #include "worker/export/slice.h"
+#include "worker/session/session.h"
 
 struct spooling {
     struct spooling_options o;
@@ -23,7 +24,7 @@ struct spooling {
 
 static void spooling_free(struct spooling *g)
 {
-    loop_task_cancel(g->o.env->loop, &g->later);
+    loop_task_cancel(g->o.loop, &g->later);
     export_free(g->export);
     if (g->fd >= 0)
         (void)close(g->fd);
@@ -146,7 +147,7 @@ static void on_slice(struct loop_task *t)
     else if (write_out(g))
         finish_sys(g, "cannot write to the spool");
     else if (rc == 0)
-        loop_task_post(g->o.env->loop, &g->later, on_slice);
+        loop_task_post(g->o.loop, &g->later, on_slice);
     else if (g->o.syncer)
         g->ticket = syncer_ask(g->o.syncer, g->fd);
     else
@@ -155,7 +156,6 @@ static void on_slice(struct loop_task *t)
 
 static int begin(struct spooling *g, struct str options, struct err *e)
 {
-    struct call_env *env = g->o.env;
     const struct json *given = NULL;
     struct export_options o;
     struct str id = session_id(g->session);
@@ -165,7 +165,7 @@ static int begin(struct spooling *g, struct str options, struct err *e)
                             export_options_json(&o, given, e)))
         return -1;
     o.format = EXPORT_MSGPACK;
-    if (export_new(g->session, env->model, env->scratch, &o, &g->export, e))
+    if (export_new(g->session, g->o.model, g->o.scratch, &o, &g->export, e))
         return -1;
     buf_printf(&g->part, "%s/worker-%u/spool/%.*s.part", g->o.state_dir, g->o.place, (int)id.len,
                id.p);
@@ -189,6 +189,6 @@ struct spooling *spooling_start(const struct spooling_options *o, struct session
         finish(g, &e);
         return NULL;
     }
-    loop_task_post(o->env->loop, &g->later, on_slice);
+    loop_task_post(o->loop, &g->later, on_slice);
     return g;
 }

@@ -5,14 +5,21 @@
 #ifndef RG_SINK_SPOOLING_H
 #define RG_SINK_SPOOLING_H
 
-#include "worker/call/model_call.h"
+#include "common/os/loop.h"
 #include "worker/sink/sink_target.h"
 
+struct model;
+struct model_scratch;
+struct session;
+struct session_store;
 struct spooling;
 struct syncer;
 
 struct spooling_options {
-    struct call_env *env;
+    struct loop *loop;
+    struct session_store *store;
+    const struct model *model;
+    struct model_scratch *scratch;
     struct syncer *syncer; /* NULL: nothing is synced */
     const struct target *const *targets;
     size_t n_targets;

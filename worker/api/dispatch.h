@@ -1,0 +1,26 @@
+/*
+ * The entry for every request, and the data plane's handlers. Routes of the control plane stand in
+ * one table (routes.def); all other paths are the data plane's. Keys are checked here and nowhere
+ * else.
+ */
+#ifndef RG_API_DISPATCH_H
+#define RG_API_DISPATCH_H
+
+#include "worker/service/service.h"
+
+/* Handles one request (server_handler_fn; ctx is the struct service). */
+void dispatch_request(void *ctx, struct exchange *x);
+
+/* api_call.c: the data plane; r->rest is the path, with or without /v1. */
+void api_call_handle(struct service_request *r);
+
+/* The same path's refusal, in its dialect's shape. */
+void api_call_refuse(struct service_request *r, const struct err *e);
+
+/* models.c: one model by name, or all for an empty one (which may stand behind a slash). */
+void models_get(struct service_request *r, struct str name);
+
+/* stored.c: a response by its id. */
+void stored_get(struct service_request *r, struct str id);
+
+#endif

@@ -1,0 +1,43 @@
+/* What all calls of one worker share: made before the first call, ended behind the last. */
+#include "common/proc/ids.h"
+#include "worker/call/model_call.h"
+#include "worker/model/model.h"
+#include "worker/tokens/tokenizer.h"
+
+int call_env_open(struct call_env *env, const struct call_env_parts *parts, struct err *e)
+{
+    env->ids = ids_new(e);
+    if (!env->ids)
+        return -1;
+    env->loop = parts->loop;
+    env->model = parts->model;
+    env->page = parts->page;
+    env->scratch = model_scratch_new(env->model);
+    env->encoder = encoder_new(model_tokenizer(env->model));
+    env->store = session_store_new(env->model, parts->defaults);
+    env->residency.loop = env->loop;
+    env->residency.store = env->store;
+    env->residency.page = env->page;
+    env->ledger.residency = &env->residency;
+    if (parts->journaled)
+        residency_evicts(&env->residency);
+    return 0;
+}
+
+void call_env_close(struct call_env *env, bool keep)
+{
+    if (env->ledger.residency) {
+        ledger_note_deliveries(&env->ledger);
+        residency_done(&env->residency);
+    }
+    places_done(&env->residency.places);
+    deliveries_done(&env->ledger.deliveries);
+    if (keep)
+        return;
+    if (env->store)
+        session_store_free(env->store);
+    encoder_free(env->encoder);
+    if (env->scratch)
+        model_scratch_free(env->scratch);
+    ids_free(env->ids);
+}

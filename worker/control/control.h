@@ -1,0 +1,18 @@
+/*
+ * What happens in the control plane without a request: once in a while, and at the end.
+ */
+#ifndef RG_CONTROL_CONTROL_H
+#define RG_CONTROL_CONTROL_H
+
+struct service;
+
+/* Once a second: sessions over their TTL expire; tombstones and data over their retention go. */
+void control_sweep(struct service *a);
+
+/* The worker drains: long polls are handed back, or end with 503 when the whole service stops. */
+void control_drain(struct service *a);
+
+/* Ends what still waits: a pause, questions to siblings. No request comes any more. */
+void control_done(struct service *a);
+
+#endif

@@ -1,0 +1,56 @@
+#include "common/base/clock.h"
+#include "worker/control/control.h"
+#include "worker/control/handlers.h"
+#include "worker/control/sibling.h"
+#include "worker/residency/residency.h"
+#include "worker/session/session.h"
+
+enum { STEP_MIN_MS = 500, EXPIRE_MAX = 1000 /* in one sweep */ };
+
+/* Steps of the wall clock (somebody sets it) are no time that has passed. */
+static void watch_clock(struct service *a, uint64_t now_ms)
+{
+    int64_t ahead_ms = (int64_t)(now_ms - clock_ms());
+    int64_t step_ms = ahead_ms - a->clock_ahead_ms;
+
+    if (a->clock_ahead_ms && (step_ms > STEP_MIN_MS || step_ms < -STEP_MIN_MS)) {
+        log_warn(NULL, "the clock was set", LOG_I("by_ms", step_ms));
+        session_clock_stepped(a->calls.store, step_ms);
+    }
+    a->clock_ahead_ms = ahead_ms;
+}
+
+void control_sweep(struct service *a)
+{
+    struct call_env *env = &a->calls;
+    uint64_t now = clock_wall_ms();
+    uint64_t max_tokens = (uint64_t)a->heritage->config->max_live_tokens;
+    struct session_totals t;
+    struct session *next;
+    struct err e = {0};
+    int n = 0;
+
+    watch_clock(a, now);
+    for (struct session *s = session_next(env->store, NULL); s && n < EXPIRE_MAX; s = next) {
+        next = session_next(env->store, s);
+        if (!session_expired(s, now))
+            continue;
+        n++;
+        if (control_close(a, s, SESSION_END_EXPIRE, NULL, (struct ledger_done){0}, &e)) {
+            log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
+            break;
+        }
+        metrics_count(env->page, METRIC_sessions_expired, 1);
+    }
+    session_sweep(env->store, now);
+    session_store_totals(env->store, &t);
+    if (t.tokens > max_tokens)
+        (void)session_make_room(env->store, t.tokens - max_tokens);
+    residency_watch(&env->residency);
+}
+
+void control_done(struct service *a)
+{
+    admin_done(a);
+    siblings_free(a->siblings);
+}

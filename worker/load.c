@@ -1,0 +1,52 @@
+/* The model, loaded by the supervisor before it forks: all workers share its memory. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/setup.h"
+#include "worker/tokens/tokenizer.h"
+#include "worker/worker.h"
+
+/* An upgrade's new binary, and its trial, hear from the environment which tokenizer it was before:
+ * with another one the workers would refuse their open sessions, when the old processes are gone.
+ */
+static int keep_tokenizer(const struct config *c, const struct model *m, struct err *e)
+{
+    static const char name[] = "RG_TOKENIZER";
+    const char *before = getenv(name);
+    char now[24];
+
+    (void)snprintf(now, sizeof(now), "%016llx",
+                   (unsigned long long)model_info(m)->fingerprint.tokenizer);
+    if (before && strcmp(before, now) != 0 && c->foreign_sessions == FOREIGN_REFUSE)
+        return err_set(
+            e, ERR_CONFIG,
+            "an upgrade with another tokenizer (%s, it was %s) would leave open sessions "
+            "behind: stop and start, or set --foreign-sessions export",
+            now, before);
+    if (setenv(name, now, 1))
+        return err_sys(e, ERR_IO, "setenv");
+    return 0;
+}
+
+int worker_load(const struct config *c, const struct model **ret, struct buf *remark, struct err *e)
+{
+    struct model_options o = setup_model(c);
+    struct model *m = NULL;
+
+    if (model_load(&o, &m, e))
+        return -1;
+    if (keep_tokenizer(c, m, e)) {
+        model_free(m);
+        return -1;
+    }
+    buf_printf(remark, "%s, vocabulary %u, PCRE2 JIT %s", model_info(m)->name,
+               model_info(m)->vocab_size, tokenizer_jit_works() ? "on" : "off");
+    *ret = m;
+    return 0;
+}
+
+void worker_unload(const struct model *m)
+{
+    model_free((struct model *)(uintptr_t)m);
+}

@@ -1,0 +1,45 @@
+#include "worker/residency/places.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "common/journal/journal.h"
+#include "common/proc/ids.h"
+
+void places_add(struct places *p, uint32_t index, struct journal *journal)
+{
+    p->at = mem_realloc_array(p->at, p->n + 1, sizeof(*p->at));
+    p->at[p->n++] = (struct place_journal){index, journal};
+}
+
+static const struct place_journal *place_of_index(const struct places *p, uint32_t index)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        if (p->at[i].index == index)
+            return &p->at[i];
+    }
+    return NULL;
+}
+
+bool places_serve(const struct places *p, uint32_t index)
+{
+    return place_of_index(p, index) != NULL;
+}
+
+const struct place_journal *places_find(const struct places *p, struct str session_id)
+{
+    const struct place_journal *at = NULL;
+    uint32_t index;
+
+    if (ids_parse(session_id, &index) == 0)
+        at = place_of_index(p, index);
+    return at ? at : &p->at[0];
+}
+
+void places_done(struct places *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        journal_close(p->at[i].journal);
+    free(p->at);
+    *p = (struct places){0};
+}

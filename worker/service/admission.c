@@ -1,0 +1,36 @@
+/* Whether there is room for more sessions: the same answer for both planes. */
+#include "worker/residency/residency.h"
+#include "worker/service/service.h"
+#include "worker/session/session.h"
+#include "worker/sink/sink.h"
+
+int service_room(struct service *a, int64_t count, struct err *e)
+{
+    const struct config *c = a->heritage->config;
+    struct session_totals t;
+
+    if (service_ends(a))
+        return err_set(e, ERR_DRAINING, "the gateway is shutting down");
+    if (a->disk_low) {
+        metrics_count_at(a->calls.page, METRIC_refusals, METRIC_REFUSAL_DISK, 0, 1);
+        return err_set(e, ERR_STORAGE_FULL, "the journal's disk is almost full");
+    }
+    if (sinks_full(a->sinks)) {
+        metrics_count_at(a->calls.page, METRIC_refusals, METRIC_REFUSAL_DISK, 0, 1);
+        return err_set(e, ERR_STORAGE_FULL,
+                       "more trajectories wait for the sinks than --sink-max-waiting allows");
+    }
+    if (residency_room(&a->calls.residency, NULL, e))
+        return -1;
+    session_store_totals(a->calls.store, &t);
+    if (t.sessions + (uint64_t)count > (uint64_t)c->max_sessions ||
+        t.tokens > (uint64_t)c->max_live_tokens) {
+        bool sessions = t.tokens <= (uint64_t)c->max_live_tokens;
+
+        metrics_count_at(a->calls.page, METRIC_refusals,
+                         sessions ? METRIC_REFUSAL_SESSIONS : METRIC_REFUSAL_TOKENS, 0, 1);
+        return err_set(e, ERR_OVERLOADED,
+                       sessions ? "too many live sessions" : "too many live tokens");
+    }
+    return 0;
+}

@@ -1,0 +1,277 @@
+#include "worker/worker_state.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "common/journal/journal.h"
+#include "worker/control/control.h"
+#include "worker/setup.h"
+#include "worker/sink/sink.h"
+
+enum { LOOK_OVER_TICKS = 30, LOST_MAX = 4 /* helper threads */ };
+
+/* --- places and their journals --- */
+
+/* A record that does not fit: the rest of a session whose beginning was compacted away already
+ * (said once, dropped below), or is damaged. */
+static void replay_skip(struct worker_state *w, struct str session_id, const struct err *why)
+{
+    bool ended = false;
+
+    w->skipped++;
+    if (session_find_any(w->service.calls.store, session_id, &ended) || ended)
+        log_error(&(struct log_scope){.session = session_id}, "journal: record does not apply",
+                  LOG_T("error", why->text));
+    else
+        *vec_push(&w->orphans) = mem_strndup(session_id.p, session_id.len);
+}
+
+static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
+{
+    struct worker_state *w = ctx;
+    struct err bad = {0};
+    struct str id;
+    uint64_t hash[2], call;
+
+    if (str_eq_c(session_id, JOURNAL_NOTE)) {
+        deliveries_replay_note(&w->service.calls.ledger.deliveries, payload);
+        return 0;
+    }
+    if (session_apply(w->service.calls.store, payload, &bad)) {
+        if (bad.kind == ERR_UNSUPPORTED) { /* a newer program's: not ours to drop */
+            *e = bad;
+            return -1;
+        }
+        replay_skip(w, session_id, &bad);
+        return 0;
+    }
+    if (session_record_commits(payload, &id, hash, &call))
+        deliveries_open(&w->service.calls.ledger.deliveries, id, hash, call);
+    return 0;
+}
+
+int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *e)
+{
+    struct call_env *env = &w->service.calls;
+    struct journal_options o;
+    struct journal_stats stats;
+    struct journal *j = NULL;
+    char dir[4096];
+    uint64_t start_ms = clock_ms();
+    int rc;
+
+    if (setup_journal(w->h, index, dir, sizeof(dir), &o))
+        return err_set(e, ERR_CONFIG, "the state folder's path is too long");
+    session_store_lazy(env->store, true);
+    rc = journal_open(w->loop, &o, on_replayed, w, &j, e);
+    session_store_lazy(env->store, false);
+    if (rc)
+        return -1;
+    places_add(&env->residency.places, index, j);
+    while (w->orphans.n > 0) {
+        char *id = vec_pop(&w->orphans);
+
+        journal_drop_session(j, str_cstr(id));
+        free(id);
+    }
+    journal_stats(j, &stats);
+    if (w->skipped > 0)
+        log_warn(NULL, "journal: records skipped", LOG_U("records", w->skipped));
+    w->skipped = 0;
+    metrics_count(env->page, METRIC_journal_replayed, stats.replayed);
+    metrics_count(env->page, METRIC_journal_repairs, stats.repairs);
+    metrics_count(env->page, METRIC_journal_replay_us, (clock_ms() - start_ms) * 1000);
+    if (stats.replayed > 0)
+        log_info(NULL, "journal replayed", LOG_U("index", index), LOG_U("records", stats.replayed),
+                 LOG_U("ms", clock_ms() - start_ms));
+    return sinks_open_place(w->service.sinks, env->store, w->h->state_dir, index, e);
+}
+
+/* --- once a second --- */
+
+/* Whether the journal's disk has less room than --journal-min-free. */
+static bool disk_low(const struct worker_state *w)
+{
+    const struct config *c = w->h->config;
+    struct statvfs v;
+
+    if (c->durability == DURABILITY_NONE || statvfs(w->h->state_dir, &v))
+        return false;
+    return (uint64_t)v.f_bavail * v.f_frsize < (uint64_t)c->journal_min_free;
+}
+
+static bool session_needed(void *ctx, struct str id)
+{
+    bool ended = false;
+
+    return session_find_any(ctx, id, &ended) || ended;
+}
+
+/* One step in every turn of the loop, until no journal needs one. */
+static void on_compact(struct loop_task *t)
+{
+    struct worker_state *w = CONTAINER_OF(t, struct worker_state, compact);
+    const struct places *p = &w->service.calls.residency.places;
+    struct err e = {0};
+
+    for (size_t i = 0; i < p->n; i++) {
+        int rc = journal_compact(p->at[i].journal, false, &e);
+
+        if (rc < 0) {
+            log_warn(NULL, "journal: compaction failed", LOG_T("error", e.text));
+            w->compact_after = w->ticks + LOOK_OVER_TICKS;
+            return;
+        }
+        if (rc > 0) {
+            loop_task_post(w->loop, t, on_compact);
+            return;
+        }
+    }
+}
+
+static void look_over_journals(struct worker_state *w)
+{
+    struct call_env *env = &w->service.calls;
+    const struct places *p = &env->residency.places;
+    struct journal_stats s;
+    uint64_t disk = 0, live = 0, records = 0, bytes = 0;
+
+    for (size_t i = 0; i < p->n; i++) {
+        if (w->ticks % LOOK_OVER_TICKS == 0)
+            (void)journal_drop_absent(p->at[i].journal, session_needed, env->store);
+        journal_stats(p->at[i].journal, &s);
+        disk += s.disk_bytes;
+        live += s.live_bytes;
+        records += s.records;
+        bytes += s.bytes;
+    }
+    metrics_count(env->page, METRIC_journal_records, records - w->told_records);
+    metrics_count(env->page, METRIC_journal_bytes, bytes - w->told_bytes);
+    w->told_records = records;
+    w->told_bytes = bytes;
+    metrics_set(env->page, METRIC_journal_disk, disk);
+    metrics_set(env->page, METRIC_journal_live, live);
+    if (w->ticks >= w->compact_after)
+        loop_task_post(w->loop, &w->compact, on_compact);
+}
+
+void worker_state_tick(struct worker_state *w)
+{
+    w->ticks++;
+    ledger_note_deliveries(&w->service.calls.ledger);
+    look_over_journals(w);
+    w->service.disk_low = disk_low(w);
+    sinks_tick(w->service.sinks);
+}
+
+bool worker_state_idle(const struct worker_state *w, bool late)
+{
+    return (late || !sinks_busy(w->service.sinks)) && w->service.calls.n_running == 0;
+}
+
+/* --- start, reload, end --- */
+
+/* Threads that do not come back keep what they use, and a processor: after some of them this worker
+ * ends in good order, and its successor begins with none. */
+static void on_lost(void *env, unsigned n)
+{
+    (void)env;
+    if (n != LOST_MAX)
+        return;
+    log_error(NULL, "too many threads were given up, the worker retires", LOG_U("threads", n));
+    (void)kill(getpid(), SIGTERM);
+}
+
+int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void *ctx,
+                      struct err *e)
+{
+    const struct config *c = w->h->config;
+    struct call_env *env = &w->service.calls;
+    struct session_defaults d = setup_sessions(c);
+    struct call_env_parts parts;
+    struct engine_options engines = setup_engines(c, w->h->model);
+
+    engines.metrics = w->h->page;
+    engines.board = w->h->board;
+    engines.slot = w->h->slot;
+    engines.on_health = on_health;
+    engines.health_ctx = ctx;
+    parts = (struct call_env_parts){w->loop, w->h->model, w->h->page, &d,
+                                    c->durability != DURABILITY_NONE};
+    if (call_env_open(env, &parts, e) ||
+        call_helpers_begin(env, (unsigned)c->helpers, (uint64_t)c->helper_timeout_ms, on_lost, e) ||
+        keys_load(c->admin_key_file, c->key_secret_file, w->h->state_dir, &w->keys, e))
+        return -1;
+    setup_calls(env, c, env->model);
+    w->service.heritage = w->h;
+    w->service.keys = w->keys;
+    w->service.started_s = clock_wall_ms() / 1000;
+    if (engine_pool_new(w->loop, &engines, &env->engines, e) ||
+        sinks_new(&(struct sinks_env){&env->ledger, env->model, env->scratch}, c, w->h->state_dir,
+                  &w->service.sinks, e) ||
+        worker_state_open_place(w, w->h->index, e))
+        return -1;
+    for (size_t i = 0; i < w->h->n_adopted; i++) {
+        if (worker_state_open_place(w, w->h->adopted[i].index, e))
+            return -1;
+    }
+    if (ledger_settle_origins(&env->ledger, env->model, c->foreign_sessions == FOREIGN_EXPORT, e))
+        return -1;
+    session_store_woken(env->store, clock_wall_ms());
+    control_sweep(&w->service);
+    w->service.disk_low = disk_low(w);
+    return 0;
+}
+
+void worker_state_reload(struct worker_state *w)
+{
+    const struct config *now = w->h->config;
+    struct call_env *env = &w->service.calls;
+    struct engine_options engines = setup_engines(now, w->h->model);
+    struct session_defaults sessions = setup_sessions(now);
+    const struct places *p = &env->residency.places;
+    struct keys *fresh;
+    struct err e;
+
+    engine_pool_reload(env->engines, &engines);
+    setup_calls(env, now, w->h->model);
+    session_store_configure(env->store, &sessions);
+    for (size_t i = 0; i < p->n; i++)
+        journal_resize(p->at[i].journal, (uint64_t)now->journal_segment_bytes);
+    sinks_configure(w->service.sinks, now);
+    if (keys_load(now->admin_key_file, now->key_secret_file, w->h->state_dir, &fresh, &e)) {
+        log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));
+        return;
+    }
+    keys_free(w->keys);
+    w->keys = fresh;
+    w->service.keys = fresh;
+}
+
+unsigned worker_state_stop(struct worker_state *w)
+{
+    loop_task_cancel(w->loop, &w->compact);
+    if (w->service.calls.engines)
+        model_call_end_all(&w->service.calls);
+    return call_helpers_end(&w->service.calls);
+}
+
+void worker_state_close(struct worker_state *w, bool keep)
+{
+    struct call_env *env = &w->service.calls;
+
+    sinks_free(w->service.sinks);
+    control_done(&w->service);
+    engine_pool_free(env->engines);
+    call_env_close(env, keep);
+    vec_done(&w->orphans);
+    if (keep)
+        return;
+    keys_free(w->keys);
+}

@@ -1,0 +1,52 @@
+/*
+ * struct worker_state: what a worker holds while it lives: the service with its calls, the journals
+ * of its places, keys and sinks. worker.c turns the loop around it and ends it.
+ */
+#ifndef RG_WORKER_WORKER_STATE_H
+#define RG_WORKER_WORKER_STATE_H
+
+#include "worker/service/service.h"
+
+struct worker_state {
+    const struct heritage *h;
+    struct loop *loop;
+    struct service service;
+    struct keys *keys;
+    uint64_t ticks; /* seconds since the start */
+    struct loop_task compact;
+    uint64_t compact_after;            /* tick */
+    uint64_t told_records, told_bytes; /* to the counters */
+    uint64_t skipped;                  /* replayed records that did not fit */
+
+    struct {
+        char **at;
+        size_t n, cap;
+    } orphans; /* their sessions */
+};
+
+/* Opens keys, calls, engines, sinks and the journals of all places. h and loop are set; on_health
+ * is told when an engine comes or goes. -1: worker_state_close all the same. */
+int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void *ctx,
+                      struct err *e);
+
+/* The settings have changed. */
+void worker_state_reload(struct worker_state *w);
+
+/* Opens the journal of a place and replays it. */
+int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *e);
+
+/* Once a second: notes deliveries, looks over journals and sinks. */
+void worker_state_tick(struct worker_state *w);
+
+/* Whether all that must leave memory first is out: no call runs, and nothing is on its way to a
+ * sink (with `late`, sinks are not waited for). */
+bool worker_state_idle(const struct worker_state *w, bool late);
+
+/* Ends all calls and the helpers. Returns how many helpers do not end: then the process must leave
+ * by _exit, and free nothing that a request uses. */
+unsigned worker_state_stop(struct worker_state *w);
+
+/* No request comes any more. `keep`: a helper is lost, see worker_state_stop. */
+void worker_state_close(struct worker_state *w, bool keep);
+
+#endif
