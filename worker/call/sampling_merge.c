@@ -44,6 +44,10 @@ static void take_back(struct sampling *s, struct str name)
     TAKE(ignore_eos);
     TAKE(stop);
     TAKE(stop_token_ids);
+    TAKE(min_tokens);
+    TAKE(repeat_last_n);
+    TAKE(allowed_token_ids);
+    TAKE(bad_words);
     TAKE(logit_bias);
 #undef TAKE
     if (str_eq_c(name, "seed"))

@@ -130,12 +130,16 @@ static enum thought_state thought_of(const struct model_call *t, struct token_sp
 static int check_constraint(struct model_call *t)
 {
     struct str type = json_string(json_get(t->sampling.grammar, "type"));
+    const char *cannot = engine_pool_cannot_take(t->env->engines, &t->sampling);
 
     t->kinds = (struct answer_formats){
         .tool = t->env->tool_kind,
         .reasoning = t->in.req->chat.messages ? t->env->reasoning_kind : REASONING_NONE,
     };
     t->constrains = !t->call_input.text && engine_pool_constrains(t->env->engines);
+    if (t->constrains && cannot)
+        return err_field(&t->err, cannot, "the engine has no field for %s, which would be ignored",
+                         cannot);
     if (t->constrains && !engine_pool_enforces(t->env->engines, type))
         return err_field(&t->err, "response_format.type",
                          "the engine cannot enforce response_format.type %s",

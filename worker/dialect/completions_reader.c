@@ -17,6 +17,10 @@ static const char *const sampling_fields[] = {
     "logit_bias",
     "ignore_eos",
     "stop_token_ids",
+    "min_tokens",
+    "repeat_last_n",
+    "allowed_token_ids",
+    "bad_words",
     "max_tokens",
 };
 

@@ -49,6 +49,8 @@ struct engine_adapter {
     bool passes_request; /* the client's own request goes on as it is: nothing to enforce here */
     /* Types of response_format that the kind has no field for, blank-separated; NULL: none. */
     const char *cannot_enforce;
+    /* Sampling parameters (sampling_extra) that the kind has no field for, likewise. */
+    const char *cannot_take;
 
     /* What can be said of the setting without a model. NULL: open and close say it. */
     int (*check)(const struct engine_target *t, struct err *e);

@@ -209,6 +209,28 @@ bool engine_pool_constrains(const struct engine_pool *p)
     return false;
 }
 
+static bool lacks_field(const struct engine_pool *p, const char *name)
+{
+    for (size_t i = 0; i < p->replicas.n; i++) {
+        const char *cannot = p->replicas.at[i].adapter->cannot_take;
+
+        if (cannot && str_find(str_cstr(cannot), str_cstr(name), 0) != SIZE_MAX)
+            return true;
+    }
+    return false;
+}
+
+const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sampling *s)
+{
+    const char *name = "";
+
+    for (size_t i = 0; name; i++) {
+        if (sampling_extra(s, i, &name) && lacks_field(p, name))
+            return name;
+    }
+    return NULL;
+}
+
 bool engine_pool_enforces(const struct engine_pool *p, struct str type)
 {
     for (size_t i = 0; type.len && i < p->replicas.n; i++) {

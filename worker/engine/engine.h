@@ -229,6 +229,9 @@ uint32_t engine_pool_context(const struct engine_pool *p);
 /* Whether any replica is asked in ids, so that sampling.grammar means something. */
 bool engine_pool_constrains(const struct engine_pool *p);
 
+/* The name of a sampling parameter that is set and that some replica has no field for, or NULL. */
+const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sampling *s);
+
 /* Whether every replica can enforce a response_format of that type. */
 bool engine_pool_enforces(const struct engine_pool *p, struct str type);
 void engine_pool_write(const struct engine_pool *p, struct buf *json);

@@ -4,7 +4,16 @@
 
 #include "common/base/attrs.h"
 
-enum sampling_type { FIELD_DOUBLE, FIELD_INT, FIELD_SEED, FIELD_BOOL, FIELD_STOP, FIELD_VALUE };
+enum sampling_type {
+    FIELD_DOUBLE,
+    FIELD_INT,
+    FIELD_SEED,
+    FIELD_BOOL,
+    FIELD_STOP,
+    FIELD_VALUE,
+    FIELD_COUNT, /* an integer, kept as JSON: NULL when nobody gives it */
+    FIELD_WORDS, /* a list of strings */
+};
 
 static const struct sampling_field {
     const char *name;
@@ -25,6 +34,10 @@ static const struct sampling_field {
     {"stop", FIELD_STOP, offsetof(struct sampling, stop), 0, 0},
     {"stop_token_ids", FIELD_VALUE, offsetof(struct sampling, stop_token_ids), 0, 0},
     {"logit_bias", FIELD_VALUE, offsetof(struct sampling, logit_bias), 0, 0},
+    {"min_tokens", FIELD_COUNT, offsetof(struct sampling, min_tokens), 0, 1e12},
+    {"repeat_last_n", FIELD_COUNT, offsetof(struct sampling, repeat_last_n), -1, 1e9},
+    {"allowed_token_ids", FIELD_VALUE, offsetof(struct sampling, allowed_token_ids), 0, 0},
+    {"bad_words", FIELD_WORDS, offsetof(struct sampling, bad_words), 0, 0},
     {"response_format", FIELD_VALUE, offsetof(struct sampling, grammar), 0, 0},
 };
 
@@ -35,6 +48,7 @@ static const char *const aliases[][2] = {
     {"max_new_tokens", "max_tokens"},
     {"stop_sequences", "stop"},
     {"sampling_seed", "seed"},
+    {"min_new_tokens", "min_tokens"},
 };
 
 struct str sampling_name(struct str name)
@@ -121,7 +135,8 @@ static bool ids_fine(const struct json *v)
 static int set_value(struct sampling *s, const struct sampling_field *f, const struct json *v,
                      const char *given, struct err *e)
 {
-    bool list = f->at == offsetof(struct sampling, stop_token_ids);
+    bool list = f->at == offsetof(struct sampling, stop_token_ids) ||
+                f->at == offsetof(struct sampling, allowed_token_ids);
     bool bias = f->at == offsetof(struct sampling, logit_bias);
 
     if (!json_is(v, list ? JSON_ARRAY : JSON_OBJECT))
@@ -131,6 +146,47 @@ static int set_value(struct sampling *s, const struct sampling_field *f, const s
                          list ? "token ids" : "a number for each token id");
     memcpy((char *)s + f->at, &v, sizeof(v));
     return 0;
+}
+
+/* Values that only some engines take, and that are sent as they came. */
+static int set_count(struct sampling *s, const struct sampling_field *f, const struct json *v,
+                     const char *given, struct err *e)
+{
+    int64_t n;
+
+    if (json_to_i64(v, &n) || (double)n < f->min || (double)n > f->max)
+        return err_field(e, given, "%s must be an integer from %.0f to %.0f", given, f->min,
+                         f->max);
+    memcpy((char *)s + f->at, &v, sizeof(v));
+    return 0;
+}
+
+static int set_words(struct sampling *s, const struct sampling_field *f, const struct json *v,
+                     const char *given, struct err *e)
+{
+    if (!json_is(v, JSON_ARRAY))
+        return err_field(e, given, "%s must be a list of strings", given);
+    for (size_t i = 0; i < v->n; i++) {
+        if (json_string(json_at(v, i)).len == 0)
+            return err_field(e, given, "%s must hold non-empty strings", given);
+    }
+    memcpy((char *)s + f->at, &v, sizeof(v));
+    return 0;
+}
+
+const struct json *sampling_extra(const struct sampling *s, size_t i, const char **name)
+{
+    const struct {
+        const char *name;
+        const struct json *value;
+    } all[] = {
+        {"stop_token_ids", s->stop_token_ids},       {"min_tokens", s->min_tokens},
+        {"repeat_last_n", s->repeat_last_n},         {"bad_words", s->bad_words},
+        {"allowed_token_ids", s->allowed_token_ids},
+    };
+
+    *name = i < ARRAY_LEN(all) ? all[i].name : NULL;
+    return *name ? all[i].value : NULL;
 }
 
 static const struct sampling_field *field_find(struct str name)
@@ -175,6 +231,10 @@ int sampling_set(struct arena *a, struct sampling *s, struct str name, const str
         return set_stop(a, s, v, given, e);
     if (f->type == FIELD_VALUE)
         return set_value(s, f, v, given, e);
+    if (f->type == FIELD_COUNT)
+        return set_count(s, f, v, given, e);
+    if (f->type == FIELD_WORDS)
+        return set_words(s, f, v, given, e);
     if (f->type != FIELD_BOOL)
         return set_number(s, f, v, given, e);
     if (!json_is(v, JSON_BOOL))
@@ -186,7 +246,7 @@ int sampling_set(struct arena *a, struct sampling *s, struct str name, const str
 bool sampling_bends_logits(const struct sampling *s)
 {
     return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1 ||
-           s->logit_bias || s->grammar;
+           s->logit_bias || s->grammar || s->min_tokens || s->allowed_token_ids || s->bad_words;
 }
 
 bool sampling_changes_nothing(const struct sampling *s)

@@ -26,9 +26,13 @@ struct sampling {
     int64_t seed;              /* valid when has_seed */
     bool has_seed;
     bool ignore_eos;
-    const struct json *stop;           /* array of strings, or NULL */
-    const struct json *stop_token_ids; /* array of integers, or NULL */
-    const struct json *logit_bias;     /* object id -> bias, or NULL */
+    const struct json *stop;              /* array of strings, or NULL */
+    const struct json *stop_token_ids;    /* array of integers, or NULL */
+    const struct json *min_tokens;        /* an integer, or NULL: nobody gives it */
+    const struct json *repeat_last_n;     /* likewise: what llama.cpp's penalties look back at */
+    const struct json *allowed_token_ids; /* array of integers, or NULL */
+    const struct json *bad_words;         /* array of strings, or NULL */
+    const struct json *logit_bias;        /* object id -> bias, or NULL */
     const struct json *grammar; /* {"type":"json_schema","json_schema":{...}} and kin, NULL */
 };
 
@@ -54,6 +58,10 @@ void sampling_names(struct buf *out);
  * ERR_INVALID with e->param = the name as given. */
 int sampling_set(struct arena *a, struct sampling *s, struct str name, const struct json *v,
                  struct err *e);
+
+/* The parameters that not every engine takes, one by one: the value of the i-th, or NULL when it is
+ * not set; *name is NULL behind the last. */
+const struct json *sampling_extra(const struct sampling *s, size_t i, const char **name);
 
 /* Whether tokens are sampled from the softmax of the model's logits as they are. */
 bool sampling_changes_nothing(const struct sampling *s);

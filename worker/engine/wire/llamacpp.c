@@ -56,6 +56,7 @@ static void write_sampling(struct json_out *o, const struct sampling *s)
     wire_sampling(o, s);
     json_out_key(o, "top_k");
     json_out_i64(o, s->top_k > 0 ? s->top_k : 0);
+    wire_given(o, "repeat_last_n", s->repeat_last_n);
     json_out_key(o, "typical_p");
     json_out_double(o, 1);
     json_out_key(o, "repeat_penalty");
@@ -312,5 +313,6 @@ static const struct wire wire = {
 };
 
 REMOTE_ADAPTER(llamacpp, "llamacpp", &wire, .cannot_enforce = "regex structural_tag",
+               .cannot_take = "stop_token_ids min_tokens allowed_token_ids bad_words",
                .reads = "GET /health, GET /v1/health, POST /tokenize, POST /detokenize, "
                         "POST /apply-template");

@@ -55,6 +55,7 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
     json_out_double(o, s->repetition_penalty);
     json_out_key(o, "skip_special_tokens");
     json_out_bool(o, false);
+    wire_given(o, "min_new_tokens", s->min_tokens);
     wire_stops(o, "stop", s);
     wire_stop_ids(o, "stop_token_ids", q, opt);
     if (s->has_seed) {
@@ -221,7 +222,7 @@ static const struct wire wire = {
     .routes = 1,
 };
 
-REMOTE_ADAPTER(sglang, "sglang", &wire,
+REMOTE_ADAPTER(sglang, "sglang", &wire, .cannot_take = "repeat_last_n allowed_token_ids bad_words",
                .reads = "GET /health, GET /ping, GET /model_info, GET /get_model_info, "
                         "GET /get_weight_version, GET /weight_version, POST /tokenize, "
                         "POST /v1/tokenize, POST /detokenize, POST /v1/detokenize");

@@ -86,6 +86,9 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
     json_out_double(o, s->repetition_penalty);
     json_out_key(o, "logprobs");
     json_out_i64(o, q->top_logprobs);
+    wire_given(o, "min_tokens", s->min_tokens);
+    wire_given(o, "allowed_token_ids", s->allowed_token_ids);
+    wire_given(o, "bad_words", s->bad_words);
     wire_stops(o, "stop", s);
     wire_stop_ids(o, "stop_token_ids", q, opt);
     if (s->has_seed) {
@@ -263,6 +266,6 @@ static const struct wire wire = {
     .routes = ROUTES,
 };
 
-REMOTE_ADAPTER(vllm, "vllm", &wire,
+REMOTE_ADAPTER(vllm, "vllm", &wire, .cannot_take = "repeat_last_n",
                .reads = "GET /health, GET /ping, GET /version, GET /load, POST /tokenize, "
                         "POST /detokenize");

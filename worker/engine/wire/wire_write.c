@@ -61,6 +61,14 @@ void wire_sampling(struct json_out *o, const struct sampling *s)
     json_out_bool(o, s->ignore_eos);
 }
 
+void wire_given(struct json_out *o, const char *key, const struct json *v)
+{
+    if (!v)
+        return;
+    json_out_key(o, key);
+    json_out_value(o, v);
+}
+
 void wire_stops(struct json_out *o, const char *key, const struct sampling *s)
 {
     if (!s->stop)

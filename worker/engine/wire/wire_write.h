@@ -19,6 +19,9 @@ void wire_stop_ids(struct json_out *o, const char *key, const struct engine_requ
 /* The parameters that all engines know by the same name. */
 void wire_sampling(struct json_out *o, const struct sampling *s);
 
+/* A parameter as it was given, or nothing. */
+void wire_given(struct json_out *o, const char *key, const struct json *v);
+
 /* Key and array of the stop strings, if any. */
 void wire_stops(struct json_out *o, const char *key, const struct sampling *s);
 
