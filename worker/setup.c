@@ -148,6 +148,7 @@ void setup_calls(struct call_env *env, const struct config *c, const struct mode
 
     env->context_length = info->context_length;
     env->model_known = c->model != NULL;
+    env->strict_logprobs = c->strict_logprobs;
     env->keepalive_ms = (uint64_t)c->keepalive_ms;
     env->nonstream_keepalive_ms = (uint64_t)c->nonstream_keepalive_ms;
     env->rejoin_window_ms = (uint64_t)c->rejoin_window_ms;

@@ -233,3 +233,34 @@ def test_cancelled_while_it_is_scored():
         wait_until(lambda: engine.forced, 10, "the first question")
         d.tell(op="cancel", id=call)
         assert d.call()["event"] == "done"
+
+
+@pytest.mark.parametrize("kind,settings,basis,params,own", [
+    ("sglang", "", "temperature", {"temperature": 0.7}, True), ("sglang", "", "temperature", {"top_p": 0.9}, False),
+    ("sglang", ",logprobs=raw", "raw", {"temperature": 0.7}, False), ("vllm", "", "raw", {}, True), ("vllm", "", "raw", {"temperature": 0.7}, False),
+    ("vllm", ",logprobs=processed", "processed", {"temperature": 0.7, "top_p": 0.5}, True), ("llamacpp", "", "processed", {"top_k": 5}, True)], ids=str)
+def test_the_basis_of_every_kind(start, kind, settings, basis, params, own):
+    """Told on the turn; where it is not what was sampled from, warned of once per session, or refused."""
+    with StubEngine(kind) as engine:
+        for strict in (False, True):
+            gateway = start(workers=1, engine=engine.setting + settings, strict_logprobs=strict)
+            gateway.allow("distribution", "logprobs-mode")
+            sid = session(gateway)
+            for _ in range(2):
+                engine.plan.clear()
+                engine.plan.append({"ids": list(b"ok") + [END]})
+                a = chat(gateway, sid, **params)
+                assert a.status == (400 if strict and not own else 200), a.text
+            assert gateway.log().count("not those of the distribution that was sampled") == (1 if not own and not strict else 0)
+            if own or not strict:
+                assert trajectory(gateway, sid)["turns"][0]["logprob_basis"] == basis
+
+
+def test_an_old_server_is_refused_when_strict(server):
+    engine, gateway = server({"strict_logprobs": True}, old=True)
+    gateway.allow(".*")
+    engine.plan.append({"ids": list(b"ok") + [END]})
+    assert chat(gateway, session(gateway), temperature=0.5).status == 502
+    assert chat(gateway, session(gateway), temperature=0.5).status == 400  # it is known now
+    engine.plan.append({"ids": list(b"ok") + [END]})
+    assert chat(gateway, session(gateway)).status == 200  # at temperature 1 there is no difference

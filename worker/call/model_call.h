@@ -49,6 +49,7 @@ struct call_env {
     uint64_t keepalive_ms, nonstream_keepalive_ms, rejoin_window_ms;
     uint32_t max_inflight, max_session_inflight;
     bool finish_on_disconnect;
+    bool strict_logprobs; /* logprobs of another distribution than the sampled one are refused */
     struct residency residency;
     struct ledger ledger;
     struct model_call *running; /* newest first */

@@ -126,6 +126,27 @@ static int record_commit(struct model_call *t, const struct session_answer *answ
     return rc;
 }
 
+/* Whether the trainer gets the policy's own probabilities; it is told of once per session, or the
+ * answer refused. */
+static int check_basis(struct model_call *t)
+{
+    bool ended = false;
+    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+    const struct sample *r = t->samples;
+
+    if (t->plan->exhausted || (r->logprobs && logprob_basis_is_own(r->basis, &t->sampling)))
+        return 0;
+    if (t->env->strict_logprobs)
+        return err_set(
+            &t->err, ERR_ENGINE_INVALID, "--strict-logprobs: the engine's answer has %s%s",
+            r->logprobs ? "logprobs of another distribution than the sampled one: " : "no logprobs",
+            r->logprobs ? logprob_basis_name(r->basis) : "");
+    if (r->logprobs && s && session_tells_basis(s))
+        log_warn(&t->in.scope, "logprobs are not those of the distribution that was sampled from",
+                 LOG_T("basis", logprob_basis_name(r->basis)));
+    return 0;
+}
+
 /* The commit may have found the same answer once more. */
 static void count_causes(const struct model_call *t, enum session_cause planned)
 {
@@ -146,6 +167,8 @@ enum step_result step_commit(struct model_call *t)
     enum session_cause cause = t->plan->cause;
     uint32_t trimmed = t->plan->trimmed;
 
+    if (check_basis(t))
+        return STEP_FAILED;
     for (uint32_t i = 0; i < t->n_samples; i++)
         sample_result(t, &t->samples[i], &answers[i]);
     settle_cached(t);

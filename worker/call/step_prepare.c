@@ -126,7 +126,7 @@ static enum thought_state thought_of(const struct model_call *t, struct token_sp
     return thought;
 }
 
-/* Whether a grammar is to be made here; -1: what is asked for cannot be enforced. */
+/* Whether a grammar is to be made here; -1: what is asked for cannot be sent, or enforced. */
 static int check_constraint(struct model_call *t)
 {
     struct str type = json_string(json_get(t->sampling.grammar, "type"));
@@ -137,14 +137,21 @@ static int check_constraint(struct model_call *t)
         .reasoning = t->in.req->chat.messages ? t->env->reasoning_kind : REASONING_NONE,
     };
     t->constrains = !t->call_input.text && engine_pool_constrains(t->env->engines);
-    if (t->constrains && cannot)
+    if (!t->constrains)
+        return 0; /* the request itself goes on */
+    if (t->env->strict_logprobs && !engine_pool_logprobs_own(t->env->engines, &t->sampling))
+        return err_set(
+            &t->err, ERR_INVALID,
+            "--strict-logprobs: with these sampling parameters the engine's logprobs are "
+            "not those of the distribution that it samples from");
+    if (cannot)
         return err_field(&t->err, cannot, "the engine has no field for %s, which would be ignored",
                          cannot);
-    if (t->constrains && !engine_pool_enforces(t->env->engines, type))
+    if (!engine_pool_enforces(t->env->engines, type))
         return err_field(&t->err, "response_format.type",
                          "the engine cannot enforce response_format.type %s",
                          arena_cstr(&t->arena, type));
-    return 0; /* else the request itself goes on */
+    return 0;
 }
 
 static int constrain(struct model_call *t, struct err *e)

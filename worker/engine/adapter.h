@@ -19,6 +19,8 @@ struct engine_target {
     const char *name; /* for records and logs: the argument without key file */
     double weight;
     const char *key_file; /* or NULL */
+    const char *logprobs; /* "raw", "temperature", "processed": their basis as the server was set up
+                             for; or NULL */
     const char *ids_of;   /* openai: "vllm" or "sglang", whose way to ask for ids; or NULL */
     uint64_t delay_ms;    /* builtin: before the first token */
     double tokens_per_s;  /* builtin: 0: all at once */
@@ -77,6 +79,11 @@ struct engine_adapter {
 
     /* The context length that the engine tells, 0: unknown (yet). NULL: never known. */
     uint32_t (*context)(const void *replica);
+
+    /* The basis of its logprobs that a request asks for, NULL: no field; and the one that it gives,
+     * as it was told, as its last answer told, or as the kind is known. NULL: BASIS_PROCESSED. */
+    const char *asks_basis;
+    enum logprob_basis (*basis)(const void *replica);
 
     /* Paths that agents may ask (doors.h): they tell, change nothing and sample nothing. NULL: the
      * kind has no paths, and none of what follows. */

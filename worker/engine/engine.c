@@ -16,6 +16,20 @@ const char *logprob_basis_name(enum logprob_basis b)
     return names[b];
 }
 
+bool logprob_basis_is_own(enum logprob_basis b, const struct sampling *s)
+{
+    if (b == BASIS_PROCESSED)
+        return true;
+    if (b == BASIS_TEMPERATURE)
+        return s->temperature > 0 && s->top_p >= 1 && s->min_p <= 0 && s->top_k <= 0;
+    return sampling_changes_nothing(s);
+}
+
+static enum logprob_basis replica_basis(const struct replica *r)
+{
+    return r->adapter->basis ? r->adapter->basis(r->impl) : BASIS_PROCESSED;
+}
+
 static void on_changed(void *ctx)
 {
     struct engine_pool *p = ctx;
@@ -209,6 +223,17 @@ bool engine_pool_constrains(const struct engine_pool *p)
     return false;
 }
 
+bool engine_pool_logprobs_own(const struct engine_pool *p, const struct sampling *s)
+{
+    for (size_t i = 0; i < p->replicas.n; i++) {
+        const struct replica *r = &p->replicas.at[i];
+
+        if (!r->adapter->passes_request && !logprob_basis_is_own(replica_basis(r), s))
+            return false;
+    }
+    return true;
+}
+
 static bool lacks_field(const struct engine_pool *p, const char *name)
 {
     for (size_t i = 0; i < p->replicas.n; i++) {
@@ -257,6 +282,14 @@ void engine_pool_write(const struct engine_pool *p, struct buf *json)
         json_out_cstr(&o, r->target.kind);
         json_out_key(&o, "up");
         json_out_bool(&o, r->up);
+        json_out_key(&o, "logprobs");
+        json_out_obj(&o);
+        json_out_key(&o, "asked");
+        json_out_str(&o,
+                     r->adapter->asks_basis ? str_cstr(r->adapter->asks_basis) : (struct str){0});
+        json_out_key(&o, "given");
+        json_out_cstr(&o, logprob_basis_name(replica_basis(r)));
+        json_out_end_obj(&o);
         json_out_key(&o, "inflight");
         json_out_i64(&o, r->inflight);
         json_out_key(&o, "requests");

@@ -47,6 +47,9 @@ enum logprob_basis {
 /* "raw", "temperature", "processed", "unknown". */
 const char *logprob_basis_name(enum logprob_basis b);
 
+/* Whether logprobs of that basis are those of the distribution that is sampled from. */
+bool logprob_basis_is_own(enum logprob_basis b, const struct sampling *s);
+
 /* Tokens [start, end) of the answer were sampled under `version` (text as the engine wrote it). */
 struct engine_version {
     struct str version;
@@ -228,6 +231,10 @@ uint32_t engine_pool_context(const struct engine_pool *p);
 
 /* Whether any replica is asked in ids, so that sampling.grammar means something. */
 bool engine_pool_constrains(const struct engine_pool *p);
+
+/* Whether logprobs of every replica that is asked in ids are known, or asked, to be those of the
+ * distribution that is sampled from. */
+bool engine_pool_logprobs_own(const struct engine_pool *p, const struct sampling *s);
 
 /* The name of a sampling parameter that is set and that some replica has no field for, or NULL. */
 const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sampling *s);

@@ -17,8 +17,8 @@ static int number_of(struct str value, double *ret)
     return *end == '\0' && *ret >= 0 && *ret <= 1e9 ? 0 : -1;
 }
 
-static const char *const options[] = {"weight", "key-file", "token-ids", "delay_ms",
-                                      "tokens_per_s"};
+static const char *const options[] = {"weight",   "key-file", "token-ids",
+                                      "logprobs", "delay_ms", "tokens_per_s"};
 
 static bool option_known(struct str name)
 {
@@ -73,6 +73,14 @@ static int option_set(struct arena *a, struct str name, struct str value, struct
                            "engine option token-ids must be vllm or sglang, not \"%.*s\"",
                            (int)MIN_OF(value.len, (size_t)40), value.p);
         t->ids_of = arena_cstr(a, value);
+        return 0;
+    }
+    if (str_eq_c(name, "logprobs")) {
+        if (!str_eq_c(value, "raw") && !str_eq_c(value, "temperature") &&
+            !str_eq_c(value, "processed"))
+            return err_set(e, ERR_CONFIG,
+                           "engine option logprobs is raw, temperature or processed");
+        t->logprobs = arena_cstr(a, value);
         return 0;
     }
     if (number_of(value, &number))

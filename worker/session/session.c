@@ -378,3 +378,11 @@ uint32_t session_inflight(const struct session *s)
 {
     return s->inflight;
 }
+
+bool session_tells_basis(struct session *s)
+{
+    bool first = !s->told_basis;
+
+    s->told_basis = true;
+    return first;
+}

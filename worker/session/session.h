@@ -355,6 +355,9 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
 bool session_find_call(const struct session *s, const uint64_t body_hash[2], struct str key,
                        uint64_t *ret_call);
 
+/* True the first time it is asked of a session in memory: something is to be told once. */
+bool session_tells_basis(struct session *s);
+
 /* Why the answer stands where it stands, as its commit found; `otherwise` for unknown ids. */
 enum session_cause session_response_cause(const struct session *s, struct str response_id,
                                           enum session_cause otherwise);

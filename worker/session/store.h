@@ -76,6 +76,7 @@ struct session {
     struct str row; /* EVICTED: its row, or absent */
     struct str id;  /* at id_text */
     enum session_phase phase;
+    bool told_basis;      /* that logprobs are not of what was sampled from is in the log */
     bool expired, filled; /* filled: its content is (being put) in memory */
     bool held;            /* finalized, with the option hold */
     uint64_t idle_ms;     /* nothing has happened since then: for the TTL */

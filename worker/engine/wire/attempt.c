@@ -127,6 +127,8 @@ static void give_result(struct attempt *a)
     struct engine_result res = reading_result(&a->reading, versions);
     uint64_t now = clock_us();
 
+    if (a->remote->wire->tells_basis)
+        a->remote->given = res.basis;
     res.first_us = (a->first_us ? a->first_us : now) - a->asked_us;
     res.total_us = now - a->asked_us;
     a->events->done(a->ctx, &res);
@@ -291,11 +293,6 @@ static void on_failed(void *ctx, const struct err *e, bool began)
                                        : ENGINE_NO_ANSWER);
 }
 
-static enum logprob_basis basis_of(const struct remote *r)
-{
-    return r->wire->basis;
-}
-
 static const struct http_events http_events = {on_head, on_body, on_done, on_failed};
 
 static uint64_t body_max(const struct engine_request *q)
@@ -323,7 +320,7 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->reading.delta = on_delta;
     a->reading.ctx = a;
     a->reading.reply.told = r->facts.mode;
-    a->reading.reply.basis = basis_of(r);
+    a->reading.reply.basis = r->wire->tells_basis ? r->wire->basis : remote_basis(r);
     if (!r->options->routed_experts)
         a->reading.max_bytes = body_max(q);
     r->wire->write(r, q, &s);

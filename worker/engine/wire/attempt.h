@@ -20,9 +20,10 @@ struct remote {
     bool route_sure;
     bool informed; /* wire->info was answered */
     struct engine_facts facts;
-    bool scores;       /* it has left logprobs out, which is in the log */
-    bool away;         /* the last probe's answer was an error */
-    bool probe_failed; /* the last one; its reason is in the log */
+    enum logprob_basis given; /* the basis that the last answer told; BASIS_UNKNOWN: none did */
+    bool scores;              /* it has left logprobs out, which is in the log */
+    bool away;                /* the last probe's answer was an error */
+    bool probe_failed;        /* the last one; its reason is in the log */
 };
 
 /* Ends a small call on the side; its owner hears nothing. */

@@ -308,11 +308,13 @@ static const struct wire wire = {
     .complete = complete,
     .write_score = write_score,
     .read_score = read_score,
-    .basis = BASIS_PROCESSED, /* asked for; the answer tells */
+    .basis = BASIS_PROCESSED, /* asked for */
+    .tells_basis = true,
     .routes = 1,
 };
 
 REMOTE_ADAPTER(llamacpp, "llamacpp", &wire, .cannot_enforce = "regex structural_tag",
+               .asks_basis = "processed",
                .cannot_take = "stop_token_ids min_tokens allowed_token_ids bad_words",
                .reads = "GET /health, GET /v1/health, POST /tokenize, POST /detokenize, "
                         "POST /apply-template");

@@ -298,6 +298,18 @@ static void ask_info(struct remote *r)
     buf_done(&headers);
 }
 
+enum logprob_basis remote_basis(const void *replica)
+{
+    const struct remote *r = replica;
+    const char *told = r->wire->tells_basis ? NULL : r->target->logprobs;
+
+    for (enum logprob_basis b = BASIS_RAW; told && b <= BASIS_PROCESSED; b++) {
+        if (strcmp(told, logprob_basis_name(b)) == 0)
+            return b;
+    }
+    return r->given != BASIS_UNKNOWN ? r->given : r->wire->basis;
+}
+
 uint32_t remote_context(const void *replica)
 {
     return ((const struct remote *)replica)->facts.context_length;

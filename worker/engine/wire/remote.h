@@ -64,6 +64,7 @@ struct wire {
     int (*read_score)(const struct json *doc, const struct score_ask *ask, float *logprob);
 
     enum logprob_basis basis; /* what it gives as long as nobody tells otherwise */
+    bool tells_basis;         /* its answers do: the setting does not count */
     bool silent_abort;        /* a stream that ends properly without a finish was aborted */
     unsigned routes;          /* ways to ask, tried in turn when one is not found (404, 405) */
 };
@@ -101,6 +102,7 @@ void *remote_start(void *replica, const struct engine_request *q,
 void remote_cancel(void *attempt);
 void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx);
 uint32_t remote_context(const void *replica);
+enum logprob_basis remote_basis(const void *replica);
 void *remote_pass(void *replica, const struct engine_pass *p,
                   const struct engine_pass_events *events, void *ctx);
 void remote_pass_cancel(void *passed);
@@ -136,6 +138,7 @@ void remote_rid(struct buf *b, const struct engine_request *q);
                                                  .cancel = remote_cancel,             \
                                                  .probe = remote_probe,               \
                                                  .context = remote_context,           \
+                                                 .basis = remote_basis,               \
                                                  .pass = remote_pass,                 \
                                                  .pass_cancel = remote_pass_cancel,   \
                                                  .pass_pause = remote_pass_pause,     \

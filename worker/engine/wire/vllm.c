@@ -141,15 +141,17 @@ static void write_completions(struct json_out *o, const struct engine_request *q
 }
 
 /* The default server's logprobs are taken before temperature; nothing in its answers tells. */
-static void warn_of_raw_logprobs(const struct engine_request *q)
+static void warn_of_raw_logprobs(const struct remote *r, const struct engine_request *q)
 {
     static bool warned;
 
-    if (warned || (q->sampling.temperature > 0.999 && q->sampling.temperature < 1.001))
+    if (warned || remote_basis(r) == BASIS_PROCESSED ||
+        (q->sampling.temperature > 0.999 && q->sampling.temperature < 1.001))
         return;
     warned = true;
     log_warn(NULL, "vllm: logprobs are those of temperature 1 unless the server runs with "
-                   "--logprobs-mode processed_logprobs");
+                   "--logprobs-mode processed_logprobs and the engine is set up with "
+                   "logprobs=processed");
 }
 
 static void write_request(const struct remote *r, const struct engine_request *q,
@@ -157,7 +159,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
 {
     struct json_out o = json_out_to(&send->body);
 
-    warn_of_raw_logprobs(q);
+    warn_of_raw_logprobs(r, q);
     json_out_obj(&o);
     if (remote_route(r) == ROUTE_GENERATE) {
         send->path = "/inference/v1/generate";
