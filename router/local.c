@@ -15,9 +15,10 @@ static int health_body(const struct hub *h, struct buf *body)
 
     buf_printf(body,
                "{\"status\": \"%s\", \"session_server_instance_id\": \"%s\", \"version\": \"%s\", "
-               "\"workers\": {\"total\": %zu, \"ready\": %u}, \"routers\": %u}\n",
+               "\"workers\": {\"total\": %zu, \"ready\": %u}, \"routers\": %u, \"paused\": %u}\n",
                ends ? "draining" : "ok", b->instance, RG_VERSION, upstreams_count(h->upstreams),
-               board_workers_ready(b), atomic_load_explicit(&b->routers, memory_order_relaxed));
+               board_workers_ready(b), atomic_load_explicit(&b->routers, memory_order_relaxed),
+               board_workers_paused(b));
     return ends ? 503 : 200;
 }
 
@@ -26,7 +27,8 @@ static int ready_body(const struct hub *h, struct buf *body)
     const char *reason = "draining";
 
     if (!h->draining && board_check_ready(h->heritage->board, &reason) == 0) {
-        buf_puts(body, "{\"status\": \"ready\"}\n");
+        buf_printf(body, "{\"status\": \"ready\", \"paused\": %u}\n",
+                   board_workers_paused(h->heritage->board));
         return 200;
     }
     buf_printf(body, "{\"status\": \"not ready\", \"reason\": \"%s\"}\n", reason);

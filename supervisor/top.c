@@ -133,10 +133,13 @@ static void show_totals(const struct top_view *now, const struct top_view *befor
            rate(now, before, "rollgate_requests_total", ""),
            rate(now, before, "rollgate_routed_requests_total", ""),
            value(now, "rollgate_connections", ""), value(now, "rollgate_refusals_total", ""));
-    printf("sessions  %8.0f active   %.0f completed   calls in flight %.0f   queued %.0f\n",
-           value(now, "rollgate_sessions", "\"active\""),
+    printf("sessions  %8.0f open   %.0f completed   calls in flight %.0f   queued %.0f\n",
+           value(now, "rollgate_sessions", "\"open\""),
            value(now, "rollgate_sessions", "\"completed\""),
            value(now, "rollgate_calls_inflight", ""), value(now, "rollgate_queue_depth", ""));
+    if (value(now, "rollgate_workers_paused", "") > 0)
+        printf("PAUSED    %8.0f workers hold their calls until /admin/resume\n",
+               value(now, "rollgate_workers_paused", ""));
     printf("tokens    %8.0f/s generated   %.0f/s prompt   %.0f/s reused   %.0f live\n",
            rate(now, before, "rollgate_generated_tokens_total", ""),
            rate(now, before, "rollgate_prompt_tokens_total", ""),
@@ -150,6 +153,13 @@ static void show_totals(const struct top_view *now, const struct top_view *befor
            rate(now, before, "rollgate_journal_written_bytes_total", ""),
            value(now, "rollgate_journal_bytes", "") / 1e6,
            mean_ms(now, "rollgate_journal_fsync_seconds"));
+    printf("engines   %8.0f running   %.0f failed   healthy in the eyes of workers: %.0f\n",
+           value(now, "rollgate_engine_inflight", ""),
+           value(now, "rollgate_engine_errors_total", ""), value(now, "rollgate_engine_up", ""));
+    printf("sinks     %8.0f delivered   %.0f waiting (%.1f MB)   %.0f errors\n",
+           value(now, "rollgate_sink_delivered_total", ""), value(now, "rollgate_sink_waiting", ""),
+           value(now, "rollgate_sink_waiting_bytes", "") / 1e6,
+           value(now, "rollgate_sink_errors_total", ""));
     printf("restarts  %8.0f\n\n", value(now, "rollgate_process_restarts_total", ""));
 }
 

@@ -47,7 +47,7 @@ static void on_adopt(struct child *c, const struct heritage_place *place)
 static void publish(struct worker *w)
 {
     static const unsigned phases[] = {
-        [SESSION_OPEN] = METRIC_PHASE_ACTIVE,
+        [SESSION_OPEN] = METRIC_PHASE_OPEN,
         [SESSION_COMPLETED] = METRIC_PHASE_COMPLETED,
         [SESSION_FINALIZED] = METRIC_PHASE_FINALIZED,
         [SESSION_ABORTED] = METRIC_PHASE_ABORTED,

@@ -28,6 +28,16 @@ unsigned board_workers_ready(const struct board *b)
     return ready;
 }
 
+unsigned board_workers_paused(const struct board *b)
+{
+    unsigned paused = 0;
+
+    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
+        paused += board_ready(b, BOARD_WORKER0 + i) &&
+                  atomic_load_explicit(&b->slots[BOARD_WORKER0 + i].paused, memory_order_relaxed);
+    return paused;
+}
+
 int board_resolve(const struct board *b, uint32_t index)
 {
     uint32_t place = index - b->worker_base;
@@ -81,6 +91,7 @@ uint32_t board_engine_inflight(const struct board *b, unsigned engine)
 
 void board_forget_engines(struct board *b, unsigned slot)
 {
+    atomic_store_explicit(&b->slots[slot].paused, 0, memory_order_relaxed);
     for (unsigned i = 0; i < BOARD_ENGINES_MAX; i++)
         atomic_store(&b->slots[slot].engine_inflight[i], 0);
 }

@@ -44,6 +44,7 @@ struct board_slot {
     _Atomic uint32_t engines_up; /* worker: engine replicas it sees healthy */
     _Atomic uint32_t adopter; /* worker: 1 + place of the worker that has its sessions; 0: none */
     _Atomic uint32_t refused_call; /* 1 + the last system call that the sandbox refused; 0: none */
+    _Atomic uint32_t paused;       /* worker: 1 while it holds its model calls */
     _Atomic uint32_t waiting;      /* worker: calls running or queued, for `rollgate top` */
     /* worker: its requests at each engine replica; the limit is one for all workers */
     _Atomic uint32_t engine_inflight[BOARD_ENGINES_MAX];
@@ -73,11 +74,14 @@ static inline bool board_ready(const struct board *b, unsigned slot)
 /* Requests of all workers at an engine replica (its place in the configuration). */
 uint32_t board_engine_inflight(const struct board *b, unsigned engine);
 
-/* A worker that is no more, or not yet, has none. */
+/* A worker that is no more, or not yet, has none, and is not paused. */
 void board_forget_engines(struct board *b, unsigned slot);
 
 /* How many workers serve. (After scaling their places need not be 0..n-1.) */
 unsigned board_workers_ready(const struct board *b);
+
+/* How many workers hold their model calls (POST /admin/pause). */
+unsigned board_workers_paused(const struct board *b);
 
 /* The place (0..) of the worker that owns sessions of `index`, adoption followed, or -1 when the
  * index belongs to nobody here. The worker may be starting. */

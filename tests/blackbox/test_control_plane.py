@@ -1,14 +1,16 @@
 """The control plane: spec http.md section 2, errors of section 4."""
 import concurrent.futures
 import os
+import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 
 import pytest
 
-from gateway import wait_until
+from gateway import BINARY, wait_until
 from stub_engines import StubEngine
 
 
@@ -387,3 +389,16 @@ def test_a_key_that_stands_twice_is_refused(gateway):
     a = gateway.request("POST", path(s, "/complete"), body=b'{"reward_info": {"reward": 0, "reward": 1}}')
     assert a.status == 400 and '"reward" stands twice' in a.json()["error"]["message"]
     assert gateway.get(path(s)).json()["phase"] == "open"
+
+
+def test_a_pause_is_seen_from_outside(gateway):
+    def seen():
+        metric, = (line for line in gateway.get("/metrics").text.split("\n") if line.startswith("rollgate_workers_paused "))
+        return gateway.get("/ready").json()["paused"], gateway.get("/health").json()["paused"], float(metric.split()[1])
+    assert seen() == (0, 0, 0)
+    assert gateway.post("/admin/pause", {"mode": "hold"}).status == 200
+    assert seen() == (2, 2, 2) and gateway.get("/ready").status == 200
+    page = subprocess.run([BINARY, "top", "--once", "--listen", f"127.0.0.1:{gateway.port}"], capture_output=True, text=True).stdout
+    assert "PAUSED" in page and re.search(r"^engines  .*: 2$", page, re.M) and re.search(r"^sinks ", page, re.M), page
+    assert gateway.post("/admin/resume").status == 200
+    assert seen() == (0, 0, 0)

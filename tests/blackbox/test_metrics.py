@@ -54,7 +54,7 @@ def test_a_little_of_everything_is_counted(start):
         "prompt_tokens_total": 100, "reused_tokens_total": 100, "encoded_tokens_total": 100,
         "generated_tokens_total": 50,
         'forks_total{cause="extended"}': 4, 'forks_total{cause="new_root"}': 4,
-        'sessions{phase="active"}': 1, 'sessions{phase="finalized"}': 1,
+        'sessions{phase="open"}': 1, 'sessions{phase="finalized"}': 1,
         "sessions_created_total": 2, "sessions_reseeded_total": 1,
         "live_tokens": 100, "session_memory_bytes": 1000,
         'engine_up{engine="0"}': 1, 'engine_requests_total{engine="0"}': 9,

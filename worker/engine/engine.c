@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/proc/board.h"
+#include "common/proc/metrics.h"
 #include "worker/engine/engine_target.h"
 #include "worker/engine/pool_internal.h"
 #include "worker/model/model.h"
@@ -146,6 +148,10 @@ void engine_pool_pause(struct engine_pool *p, enum engine_pause mode, void (*dra
                        void *ctx)
 {
     p->pause = mode;
+    metrics_set(p->opt.metrics, METRIC_workers_paused, mode != ENGINE_RUN);
+    if (p->opt.board)
+        atomic_store_explicit(&p->opt.board->slots[p->opt.slot].paused, mode != ENGINE_RUN,
+                              memory_order_relaxed);
     p->drained = drained;
     p->drained_ctx = ctx;
     if (mode == ENGINE_RUN) {

@@ -55,10 +55,10 @@ TEST(metrics, gauges_never_fall_below_zero)
     struct metrics *m = metrics_new(1);
     struct metrics_page *page = metrics_page(m, 0, "x");
 
-    metrics_move_at(page, METRIC_sessions, METRIC_PHASE_ACTIVE, -5);
-    cr_assert_eq(metrics_read(m, METRIC_sessions, METRIC_PHASE_ACTIVE, 0), 0);
-    metrics_move_at(page, METRIC_sessions, METRIC_PHASE_ACTIVE, 2);
-    cr_assert_eq(metrics_read(m, METRIC_sessions, METRIC_PHASE_ACTIVE, 0), 2);
+    metrics_move_at(page, METRIC_sessions, METRIC_PHASE_OPEN, -5);
+    cr_assert_eq(metrics_read(m, METRIC_sessions, METRIC_PHASE_OPEN, 0), 0);
+    metrics_move_at(page, METRIC_sessions, METRIC_PHASE_OPEN, 2);
+    cr_assert_eq(metrics_read(m, METRIC_sessions, METRIC_PHASE_OPEN, 0), 2);
     metrics_free(m);
 }
 
