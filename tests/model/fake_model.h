@@ -240,4 +240,9 @@ bool model_renders_all(const struct model *m)
     return false;
 }
 
+void model_scratch_limit(struct model_scratch *s, uint32_t max_ids)
+{
+    (void)s, (void)max_ids;
+}
+
 #endif

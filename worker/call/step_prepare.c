@@ -197,12 +197,28 @@ enum step_result step_prepare(struct model_call *t)
     return check_constraint(t) ? STEP_FAILED : STEP_NEXT;
 }
 
+/* Whether the text of a completion may fit, by its bytes. */
+static int text_may_fit(const struct model_call *t, struct err *e)
+{
+    size_t fewest = tokenizer_fewest(model_tokenizer(t->env->model), t->in.req->prompt);
+    uint32_t max = t->call_input.context_length;
+
+    if (max == 0 || fewest <= max)
+        return 0;
+    return err_set(e, ERR_CONTEXT_LENGTH,
+                   "This model's maximum context length is %u tokens. However, your prompt "
+                   "resulted in at least %zu tokens.",
+                   max, fewest);
+}
+
 /* In a helper, maybe: see work.h. The call's arena is this function's meanwhile. */
 static int render(struct long_work *w, struct work_tools *tools, struct err *e)
 {
     struct model_call *t = CONTAINER_OF(w, struct model_call, work);
     struct token_span prompt;
 
+    if (prepare_is_text(t->in.req) && text_may_fit(t, e) != 0)
+        return -1;
     if (prepare_is_text(t->in.req))
         return prepare_encode(tools->encoder, &t->arena, t->in.req, &t->call_input.raw, e);
     if (session_prepare_render(t->plan, tools->scratch, &prompt, e))

@@ -368,6 +368,23 @@ void model_scratch_free(struct model_scratch *s)
     free(s);
 }
 
+void model_scratch_limit(struct model_scratch *s, uint32_t max_ids)
+{
+    s->max_ids = max_ids;
+}
+
+int may_fit(const struct model_scratch *s, struct str text, struct err *e)
+{
+    size_t fewest = s->max_ids ? tokenizer_fewest(s->model->tokenizer, text) : 0;
+
+    if (fewest <= s->max_ids)
+        return 0;
+    return err_set(e, ERR_CONTEXT_LENGTH,
+                   "This model's maximum context length is %u tokens. However, your messages "
+                   "resulted in at least %zu tokens.",
+                   s->max_ids, fewest);
+}
+
 /* --- whole prompts --- */
 
 static int whole_text(const struct model *m, struct model_scratch *s, const struct chat *chat,
@@ -388,7 +405,8 @@ static int render_whole(const struct model *m, struct model_scratch *s, const st
                         bool generation_prompt, struct token_vec *ids, struct err *e)
 {
     buf_clear(&s->a);
-    if (whole_text(m, s, chat, generation_prompt, &s->a, e) != 0)
+    if (whole_text(m, s, chat, generation_prompt, &s->a, e) != 0 ||
+        may_fit(s, buf_str(&s->a), e) != 0)
         return -1;
     return encoder_encode(s->encoder, buf_str(&s->a), false, ids, e);
 }

@@ -88,6 +88,10 @@ void model_report(const struct model *m, struct buf *out);
 struct model_scratch *model_scratch_new(const struct model *m);
 void model_scratch_free(struct model_scratch *s);
 
+/* From now on prompts whose bytes alone make more tokens than that are ERR_CONTEXT_LENGTH before
+ * anything is encoded; 0: no limit. */
+void model_scratch_limit(struct model_scratch *s, uint32_t max_ids);
+
 /* Renders the whole chat with the generation prompt, encodes once; appends to ids. */
 int model_prompt(const struct model *m, struct model_scratch *s, const struct chat *chat,
                  struct token_vec *ids, struct err *e);

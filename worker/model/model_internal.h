@@ -61,7 +61,11 @@ struct model_scratch {
     struct encoder *encoder;
     struct buf a, b; /* rendered texts */
     struct token_vec ids;
+    uint32_t max_ids; /* of a prompt; 0: no limit */
 };
+
+/* -1 and ERR_CONTEXT_LENGTH for a text that cannot fit, by its bytes. */
+int may_fit(const struct model_scratch *s, struct str text, struct err *e);
 
 /* One rendering: a run of normalised messages (struct json objects). */
 struct rendering {

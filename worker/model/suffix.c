@@ -90,7 +90,7 @@ static int encode_behind(struct model_scratch *s, const struct stop *anchor, str
     vec_clear(&s->ids);
     if (anchor)
         joined = join(&s->arena, anchor->text, text);
-    if (encoder_encode(s->encoder, joined, false, &s->ids, e) != 0)
+    if (may_fit(s, joined, e) != 0 || encoder_encode(s->encoder, joined, false, &s->ids, e) != 0)
         return -1;
     if (anchor && (s->ids.n == 0 || s->ids.at[0] != anchor->id))
         return encode_behind(s, NULL, text, out, e);

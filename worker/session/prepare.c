@@ -26,6 +26,7 @@ static struct plan *plan_new(struct session *s, struct arena *a,
     p->temperature = in->temperature;
     p->asked = in->asked;
     p->look = in->look;
+    p->max_ids = in->look ? 0 : in->context_length; /* counting refuses nothing */
     p->text = in->text;
     p->pub.call = UINT64_MAX; /* none yet */
     p->next = s->plans;
@@ -419,16 +420,34 @@ size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
     return n;
 }
 
+/* Whether a prompt beyond the context is beyond what the session may hold, too. */
+static bool is_exhausted(const struct plan *p)
+{
+    const struct session_options *o = &p->session->options;
+
+    return o->prompt_length && o->response_length &&
+           o->prompt_length + o->response_length <= p->max_ids;
+}
+
+static int make_prompt(struct plan *p, struct model_scratch *scratch, struct err *e)
+{
+    int rc;
+
+    model_scratch_limit(scratch, p->max_ids);
+    rc = p->parent ? prompt_after_parent(p, scratch, e) : prompt_full(p, scratch, e);
+    model_scratch_limit(scratch, 0);
+    p->made.exhausts = rc != 0 && e->kind == ERR_CONTEXT_LENGTH && is_exhausted(p);
+    if (p->made.exhausts)
+        return 0;
+    return rc == 0 ? check_ids(p->session, p->made.prompt, e) : -1;
+}
+
 int session_prepare_render(struct session_plan *pub, struct model_scratch *scratch,
                            struct token_span *ret, struct err *e)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
-    int rc = 0;
+    int rc = p->chat.messages && !p->text ? make_prompt(p, scratch, e) : 0;
 
-    if (p->chat.messages && !p->text)
-        rc = p->parent ? prompt_after_parent(p, scratch, e) : prompt_full(p, scratch, e);
-    if (rc == 0 && p->chat.messages && !p->text)
-        rc = check_ids(p->session, p->made.prompt, e);
     *ret = p->made.prompt;
     return rc;
 }
@@ -446,7 +465,7 @@ int session_prepare_end(struct session_plan *pub, const struct session_call_inpu
         p->pub.max_tokens = in->max_tokens > 0 ? (uint32_t)MIN_OF(in->max_tokens, UINT32_MAX) : 0;
     } else {
         p->pub.experts_known = p->chat.messages ? experts_known(p) : 0;
-        if (clamp(p, in, e) != 0)
+        if (p->made.exhausts ? exhaust(p, e) != 0 : clamp(p, in, e) != 0)
             return -1;
     }
     p->pub.call = s->next_call++;

@@ -160,8 +160,9 @@ struct plan {
     int64_t max_tokens;
     float temperature;
     struct str asked;
-    bool look; /* no call will follow: nothing is refused */
-    bool text; /* nothing was rendered */
+    bool look;        /* no call will follow: nothing is refused */
+    bool text;        /* nothing was rendered */
+    uint32_t max_ids; /* a prompt of more cannot be sent; 0: nothing is refused */
 
     /* where it stands */
     struct checkpoint *parent;   /* NULL: full render */
@@ -181,7 +182,8 @@ struct plan {
         struct token_span prompt; /* made */
         size_t reused;
         uint32_t n_context, n_close, trim;
-        bool anew; /* the template rewrites earlier checkpoints: not on the parent */
+        bool anew;     /* the template rewrites earlier checkpoints: not on the parent */
+        bool exhausts; /* by its bytes alone the prompt is beyond what the session may hold */
     } made;
 };
 

@@ -122,6 +122,11 @@ int normalizer_parse(struct normalizer *n, const struct json *v, struct err *e)
     return 0;
 }
 
+bool normalizer_only_composes(const struct normalizer *n)
+{
+    return n->n == 0 || (n->n == 1 && n->at[0].kind == STEP_FORM && n->at[0].form == NORMAL_C);
+}
+
 void normalizer_done(struct normalizer *n)
 {
     for (size_t i = 0; i < n->n; i++) {

@@ -26,6 +26,9 @@ struct normalizer {
 int normalizer_parse(struct normalizer *n, const struct json *v, struct err *e);
 void normalizer_done(struct normalizer *n);
 
+/* Whether it does nothing but, at most, compose characters (NFC). */
+bool normalizer_only_composes(const struct normalizer *n);
+
 /* Names of the patterns' engines for the notes: calls `see` with each pattern of the steps. */
 struct pattern;
 void normalizer_patterns(const struct normalizer *n, void (*see)(void *, const struct pattern *),

@@ -230,6 +230,14 @@ int pretok_parse(struct pretok *p, const struct json *v, struct err *e)
     return 0;
 }
 
+bool pretok_keeps_all(const struct pretok *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (p->at[i].kind == STAGE_SPLIT && p->at[i].behavior == REMOVED)
+            return false;
+    return true;
+}
+
 void pretok_keep_byte_level(struct pretok *p)
 {
     if (p->byte_level_last)

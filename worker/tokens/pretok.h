@@ -26,6 +26,9 @@ struct pretok {
     bool byte_level_last;
 };
 
+/* Whether no part of the text is dropped. */
+bool pretok_keeps_all(const struct pretok *p);
+
 /* A piece of text; head as in normalizer.h. */
 struct pretok_piece {
     struct str text;

@@ -75,6 +75,10 @@ struct str tokenizer_text(const struct tokenizer *t, int32_t id);
 /* Highest id + 1; every id that encoding gives is below. */
 size_t tokenizer_vocab_size(const struct tokenizer *t);
 
+/* A number of tokens that the text does not fall short of, told by its bytes alone: nothing is
+ * encoded. 0 where nothing can be said. */
+size_t tokenizer_fewest(const struct tokenizer *t, struct str text);
+
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 
 /* Added tokens in the order of the file (duplicates left out). */

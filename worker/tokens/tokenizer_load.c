@@ -382,6 +382,7 @@ int tokenizer_parse(struct str json, struct tokenizer **ret, struct err *e)
         tokenizer_free(t);
         return -1;
     }
+    tokenizer_measure(t);
     *ret = t;
     return 0;
 }

@@ -26,6 +26,7 @@ struct tokenizer {
     struct decoder decoder;
     struct token_vec post; /* the post-processor's template: ids and TEMPLATE_TEXT */
     size_t vocab_size;
+    size_t longest;     /* text of one token, in bytes; 0: a token may stand for any length */
     struct buf texts;   /* of all ids, one behind the other ... */
     uint32_t *texts_at; /* ... id i at [texts_at[i], texts_at[i + 1]); NULL: pieces are texts */
     struct buf note;
@@ -36,5 +37,8 @@ struct json;
 
 /* root: the parsed tokenizer.json of t, whose parts are loaded. Never 0. */
 uint64_t tokenizer_fingerprint_of(const struct tokenizer *t, const struct json *root);
+
+/* The last step of loading: fills t->longest. */
+void tokenizer_measure(struct tokenizer *t);
 
 #endif

@@ -1,0 +1,45 @@
+"""What one request costs the worker: long lists and long texts."""
+from gateway import wait_until
+
+
+def new(gateway):
+    return gateway.post("/sessions").json()
+
+
+def cpu_s(gateway):
+    """CPU seconds of the worker so far."""
+    with open(f"/proc/{gateway.child('worker-0')}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def test_a_text_that_cannot_fit_is_refused_by_its_bytes(start):
+    gateway = start(engine="builtin:echo", workers=1, context_length=4096)
+    session = new(gateway)
+    a = gateway.chat(session, "!" * (4 << 20))
+    assert a.status == 400 and a.json()["error"]["code"] == "context_length_exceeded", a.text
+    assert "at least" in a.json()["error"]["message"]
+    a = gateway.chat(session, "!" * 5000)
+    assert a.status == 400 and "at least" not in a.json()["error"]["message"], a.text
+    assert gateway.chat(session, "hello").status == 200
+
+
+def test_twice_as_many_tools_cost_twice(start):
+    """All the way through a turn; the lists are long, so that the clock's ticks do not matter."""
+    gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000)
+    one, two = [], []
+
+    def cost(n):
+        session = new(gateway)
+        tools = [{"type": "function", "function": {"name": f"t{i}", "parameters": {}}} for i in range(n)]
+        before = cpu_s(gateway)
+        a = gateway.post(f"/sessions/{session['session_id']}/v1/chat/completions",
+                         {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": tools})
+        assert a.status == 200, a.text
+        return cpu_s(gateway) - before
+
+    def doubles():
+        one.append(cost(10_000))
+        two.append(cost(20_000))
+        return min(two) <= 2.3 * min(one) + 0.02
+    wait_until(doubles, 60, "twice as many tools cost at most 2.3 times")

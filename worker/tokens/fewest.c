@@ -1,0 +1,47 @@
+/* What can be said of a text's tokens without making them. */
+#include "worker/tokens/tokenizer_parts.h"
+
+/* Characters that become one by composition are at most this many times as long together. */
+enum { COMPOSED_MAX = 4 };
+
+/* Whether every byte of a text comes to stand in some token: nothing is dropped, swallowed or
+ * joined into one token of any length. */
+static bool keeps_all(const struct tokenizer *t)
+{
+    for (size_t i = 0; i < t->added.list.n; i++)
+        if (t->added.list.at[i].lstrip || t->added.list.at[i].rstrip)
+            return false;
+    for (size_t i = 0; i < 256; i++)
+        if (t->bpe.bytes[i] < 0)
+            return false;
+    return (t->bpe.byte_level || t->bpe.byte_fallback) && pretok_keeps_all(&t->pretok) &&
+           normalizer_only_composes(&t->normalizer);
+}
+
+void tokenizer_measure(struct tokenizer *t)
+{
+    size_t longest = 0;
+
+    for (size_t i = 0; i < t->vocab_size; i++) {
+        size_t len = tokenizer_text(t, (int32_t)i).len;
+
+        longest = len > longest ? len : longest;
+    }
+    t->longest = keeps_all(t) ? longest : 0;
+}
+
+static bool is_ascii(struct str text)
+{
+    unsigned char all = 0;
+
+    for (size_t i = 0; i < text.len; i++)
+        all |= (unsigned char)text.p[i];
+    return all < 0x80;
+}
+
+size_t tokenizer_fewest(const struct tokenizer *t, struct str text)
+{
+    if (t->longest == 0)
+        return 0;
+    return text.len / t->longest / (is_ascii(text) ? 1 : COMPOSED_MAX);
+}
