@@ -1,9 +1,9 @@
 #include "worker/call/stop_text.h"
 
 #include <stdio.h>
-#include <time.h>
 
 #include "common/base/arena.h"
+#include "costs.h"
 #include "testing.h"
 
 /* Feeds text in pieces of n bytes; what came out and, behind a '|', the stop string that was hit.
@@ -66,42 +66,36 @@ TEST(stop_text, holds_no_more_than_it_must)
     arena_done(&a);
 }
 
-static double feed_s(uint32_t n_stops, uint32_t n_pieces)
+/* n stop strings beside a text of 4 n pieces. */
+static struct cost feed(const void *ctx, uint32_t n)
 {
     struct arena a = {0};
     struct buf json = {0}, out = {0};
     const struct json *list = NULL;
     struct stop_text s;
-    struct timespec from, to;
+    struct cost ret;
+    double start;
 
+    (void)ctx;
     buf_puts(&json, "[");
-    for (uint32_t i = 0; i < n_stops; i++)
+    for (uint32_t i = 0; i < n; i++)
         buf_printf(&json, "%s\"word %u\"", i ? "," : "", i + 10000);
     buf_puts(&json, "]");
     cr_assert_eq(json_parse(&a, buf_str(&json), &list, NULL), 0);
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+    start = cost_now_s();
     stop_text_init(&s, stop_tree_new(&a, list));
-    for (uint32_t i = 0; i < n_pieces; i++)
+    for (uint32_t i = 0; i < 4 * n; i++)
         stop_text_feed(&s, STR("word 1"), &out);
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+    ret = (struct cost){cost_now_s() - start, a.used_bytes};
     cr_assert(!s.hit.p);
     stop_text_done(&s);
     buf_done(&json);
     buf_done(&out);
     arena_done(&a);
-    return (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
+    return ret;
 }
 
-/* Text beside twice as many stop strings costs at most what making twice as many costs. */
 TEST(stop_text, many_stops_cost_their_number)
 {
-    double one = 1e9, two = 1e9;
-
-    for (int i = 0; i < 20 && (i < 5 || two > one * 2.3); i++) {
-        double x = feed_s(5000, 20000), y = feed_s(10000, 20000);
-
-        one = x < one ? x : one;
-        two = y < two ? y : two;
-    }
-    cr_expect_lt(two, one * 2.3, "%.2f ms, for twice as many %.2f ms", one * 1e3, two * 1e3);
+    expect_linear("stops", feed, NULL, 2000);
 }

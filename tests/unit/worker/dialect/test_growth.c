@@ -1,21 +1,13 @@
-/*
- * Every list that a client can send, in every dialect: twice as long, it costs about twice the time
- * and the memory. What is compared are two runs in one process, each the best of several, so that
- * neither the machine nor its load matters; a pairwise comparison would cost four times.
- */
+/* Every list that a client can send, in every dialect, costs its length. */
 #include <malloc.h>
-#include <time.h>
 
 #include "common/base/attrs.h"
+#include "costs.h"
 #include "testing.h"
 #include "worker/dialect/regroup.h"
 #include "worker/dialect/writers.h"
 
-enum { ROUNDS = 5, ROUNDS_MAX = 60, SHORT = 6000 };
-
-static const double COST_MAX = 2.3; /* n log n is 2.15 */
-
-enum { KEEP = 256 << 20 };
+enum { SHORT = 1500, KEEP = 256 << 20 };
 
 /* Memory that was touched stays: page faults are no cost of ours. */
 static void keep_memory(void)
@@ -25,11 +17,6 @@ static void keep_memory(void)
 }
 
 TestSuite(growth, .init = keep_memory, .timeout = 60);
-
-struct cost {
-    double seconds;
-    size_t bytes;
-};
 
 struct list {
     const char *name;
@@ -127,14 +114,6 @@ static struct str body_of(struct arena *a, const struct list *l, uint32_t n)
     return ret;
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void take_parse(struct arena *a, const struct dialect *d, struct str text)
 {
     const struct dialect_past past = {NULL, NULL, NULL};
@@ -149,37 +128,16 @@ static void take_parse(struct arena *a, const struct dialect *d, struct str text
     buf_done(&out);
 }
 
-/* The cost of one run of some work of so many items. */
-typedef struct cost work_fn(const void *ctx, uint32_t n);
-
-/* The best of runs that take turns, until there is no doubt: what the machine does besides comes
- * and goes, what we do too much stays. */
-static void expect_linear(const char *name, work_fn *work, const void *ctx)
-{
-    struct cost one = {1e9, 0}, two = {1e9, 0};
-
-    for (int i = 0; i < ROUNDS_MAX && (i < ROUNDS || two.seconds > one.seconds * COST_MAX); i++) {
-        struct cost x = work(ctx, SHORT), y = work(ctx, 2 * SHORT);
-
-        one = (struct cost){x.seconds < one.seconds ? x.seconds : one.seconds, x.bytes};
-        two = (struct cost){y.seconds < two.seconds ? y.seconds : two.seconds, y.bytes};
-    }
-    cr_expect_lt(two.seconds, one.seconds * COST_MAX, "%s: %.2f ms, twice as long %.2f ms", name,
-                 one.seconds * 1e3, two.seconds * 1e3);
-    cr_expect_lt((double)two.bytes, (double)one.bytes * COST_MAX, "%s: %zu bytes, then %zu", name,
-                 one.bytes, two.bytes);
-}
-
 static struct cost read_list(const void *ctx, uint32_t n)
 {
     const struct list *l = ctx;
     struct arena a = {0}, texts = {0};
     struct str text = body_of(&texts, l, n);
-    double start = now_s();
+    double start = cost_now_s();
     struct cost ret;
 
     take_parse(&a, l->dialect, text);
-    ret = (struct cost){now_s() - start, a.used_bytes};
+    ret = (struct cost){cost_now_s() - start, a.used_bytes};
     arena_done(&a);
     arena_done(&texts);
     return ret;
@@ -188,7 +146,7 @@ static struct cost read_list(const void *ctx, uint32_t n)
 Test(growth, every_list_costs_its_length)
 {
     for (size_t i = 0; i < ARRAY_LEN(LISTS); i++)
-        expect_linear(LISTS[i].name, read_list, &LISTS[i]);
+        expect_linear(LISTS[i].name, read_list, &LISTS[i], SHORT);
 }
 
 /* All tools are there, and allowed. */
@@ -212,7 +170,7 @@ static struct cost read_allowed(const void *ctx, uint32_t n)
 
 Test(growth, allowed_tools)
 {
-    expect_linear("allowed tools", read_allowed, NULL);
+    expect_linear("allowed tools", read_allowed, NULL, SHORT);
 }
 
 static struct str one_owner(const void *ctx, struct str call_id)
@@ -232,9 +190,9 @@ static struct cost regroup(const void *ctx, uint32_t n)
 
     cr_assert_eq(json_parse(&a, text, &body, NULL), 0);
     before = a.used_bytes;
-    start = now_s();
+    start = cost_now_s();
     out = regroup_calls(&a, json_get(body, "messages"), (struct regroup_owner){one_owner, NULL});
-    ret = (struct cost){now_s() - start, a.used_bytes - before};
+    ret = (struct cost){cost_now_s() - start, a.used_bytes - before};
     cr_assert_eq(out->n, 1);
     cr_assert_eq(json_get(&out->items[0], "tool_calls")->n, n * 2);
     arena_done(&a);
@@ -244,5 +202,5 @@ static struct cost regroup(const void *ctx, uint32_t n)
 /* All calls of one answer, sent back one by one. */
 Test(growth, regrouped_calls)
 {
-    expect_linear("regrouped calls", regroup, &LISTS[3]);
+    expect_linear("regrouped calls", regroup, &LISTS[3], SHORT);
 }

@@ -1,0 +1,57 @@
+/*
+ * Whether work costs its length and no more: eight times as long, it may cost about eight times the
+ * time and the memory. Pairwise work would cost 64 times: that leaves room for caches that eight
+ * times as much does not fit in, and for a busy machine that takes them away. The runs take turns,
+ * and the best of each counts: what the machine does besides comes and goes, what the work does too
+ * much stays.
+ */
+#ifndef RG_UNIT_COSTS_H
+#define RG_UNIT_COSTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "testing.h"
+
+struct cost {
+    double seconds; /* of this thread */
+    size_t bytes;   /* of arenas; 0: not measured */
+};
+
+/* The cost of one run of some work of so many items. */
+typedef struct cost cost_fn(const void *ctx, uint32_t n);
+
+enum { COST_TIMES = 8, COST_ROUNDS = 3, COST_ROUNDS_MAX = 60 };
+
+static const double COST_SECONDS_MAX = 20, COST_BYTES_MAX = 12;
+
+static inline double cost_now_s(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* n: items of the short run; enough that it takes more than some 100 us. */
+static inline void expect_linear(const char *name, cost_fn *work, const void *ctx, uint32_t n)
+{
+    struct cost one = {1e9, 0}, all = {1e9, 0};
+
+    for (int i = 0; i < COST_ROUNDS_MAX; i++) {
+        struct cost x = work(ctx, n), y = work(ctx, COST_TIMES * n);
+
+        one = (struct cost){x.seconds < one.seconds ? x.seconds : one.seconds, x.bytes};
+        all = (struct cost){y.seconds < all.seconds ? y.seconds : all.seconds, y.bytes};
+        if (i + 1 >= COST_ROUNDS && all.seconds < one.seconds * COST_SECONDS_MAX)
+            break;
+    }
+    cr_expect_lt(all.seconds, one.seconds * COST_SECONDS_MAX,
+                 "%s: %.2f ms, %d times as long %.2f ms", name, one.seconds * 1e3, COST_TIMES,
+                 all.seconds * 1e3);
+    cr_expect_leq((double)all.bytes, (double)one.bytes * COST_BYTES_MAX,
+                  "%s: %zu bytes, %d times as long %zu", name, one.bytes, COST_TIMES, all.bytes);
+}
+
+#endif
