@@ -6,7 +6,8 @@
  *     {"op": "call", "id": 1, "session": "s", "prompt": [1, 2], "max_tokens": 9, "stream": true}
  *     {"op": "cancel", "id": 1}   {"op": "version", "version": "7"}   {"op": "pause", "mode":
  * "hold"}
- *     {"op": "state"}   {"op": "pass", "id": 2, "method": "GET", "path": "/x", "body": "..."}
+ *     {"op": "state"}
+ *     {"op": "pass", "id": 2, "method": "GET", "path": "/x?y", "passthrough": "read"}
  * End of input ends the program.
  */
 #include <fcntl.h>
@@ -299,10 +300,14 @@ static void start_call(struct call *c, const struct json *v)
 static void start_pass(struct call *c, const struct json *v)
 {
     struct buf body = {0};
+    struct str target = json_string(json_get(v, "path"));
+    size_t query_at = str_find(target, STR("?"), 0);
     struct engine_pass p = {
         .session_id = json_string(json_get(v, "session")),
         .method = arena_cstr(&c->arena, json_string(json_get(v, "method"))),
-        .path = json_string(json_get(v, "path")),
+        .path = str_sub(target, 0, query_at),
+        .query = query_at == SIZE_MAX ? (struct str){0} : str_sub(target, query_at + 1, SIZE_MAX),
+        .setting = arena_cstr(&c->arena, json_string(json_get(v, "passthrough"))),
         .content_type = json_string(json_get(v, "type")),
     };
     struct err e;

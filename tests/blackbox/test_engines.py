@@ -731,15 +731,18 @@ def test_a_default_version_gives_way_to_the_trainers():
 def test_pass_through():
     import json
     with StubEngine() as engine, engine_kit.Driver(engine) as d:
-        d.tell(op="pass", id=9, method="POST", path="/echo?a=b", session="abc", type="text/plain", body="hello")
+        open_to = "read,/echo,/nowhere"
+        d.tell(op="pass", id=9, method="POST", path="/echo?a=b", session="abc", type="text/plain", body="hello", passthrough=open_to)
         assert d.event("head", id=9)["status"] == 200
         d.event("passed", id=9)
         body = json.loads("".join(e["text"] for e in d.kept if e["event"] == "body"))
         assert (body["method"], body["target"], body["body"]) == ("POST", "/echo?a=b", "hello")
         assert body["headers"]["x-smg-routing-key"] == "abc" and body["headers"]["content-type"] == "text/plain"
-        d.tell(op="pass", id=10, method="GET", path="/nowhere")
+        d.tell(op="pass", id=10, method="GET", path="/nowhere", passthrough=open_to)
         assert d.event("head", id=10)["status"] == 404
         d.event("passed", id=10)
+        d.tell(op="pass", id=11, method="POST", path="/echo", passthrough="read")
+        assert d.event("failed", id=11)["code"] == "wrong_scope"
 
 
 # --- OpenAI upstream ---

@@ -153,7 +153,7 @@ def test_deltas_come_as_the_engine_writes_them(pair):
 
 
 def test_other_paths_go_to_the_engine(pair):
-    engine, gateway = pair()
+    engine, gateway = pair(passthrough="read,/echo,/nowhere")
     sid = session(gateway)
     a = gateway.post(f"/sessions/{sid}/echo?x=1", {"a": 1})
     assert a.status == 200, a.text
@@ -164,7 +164,7 @@ def test_other_paths_go_to_the_engine(pair):
 
 def test_agents_do_not_control_the_engine(pair, tmp_path):
     (tmp_path / "keys").write_text("admin-key-0123456789abcdef\n")
-    engine, gateway = pair(admin_key_file=str(tmp_path / "keys"))
+    engine, gateway = pair(admin_key_file=str(tmp_path / "keys"), passthrough="read,/echo")
     admin = {"Authorization": "Bearer admin-key-0123456789abcdef"}
     s = gateway.post("/sessions", {}, headers=admin).json()
     agent = {"Authorization": f"Bearer {s['api_key']}"}
