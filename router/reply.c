@@ -34,38 +34,6 @@ static const char *reason_of(int status)
     }
 }
 
-/* Anthropic's names of error types. */
-static const char *messages_type(int status)
-{
-    switch (status) {
-    case 401:
-        return "authentication_error";
-    case 403:
-        return "permission_error";
-    case 404:
-        return "not_found_error";
-    case 413:
-        return "request_too_large";
-    case 503:
-        return "overloaded_error";
-    default:
-        return status < 500 ? "invalid_request_error" : "api_error";
-    }
-}
-
-/* OpenAI's. */
-static const char *openai_type(int status)
-{
-    switch (status) {
-    case 401:
-        return "authentication_error";
-    case 403:
-        return "permission_error";
-    default:
-        return status < 500 ? "invalid_request_error" : "server_error";
-    }
-}
-
 static void begin(struct buf *out, const struct reply_to *to, int status, const char *type,
                   size_t len_bytes)
 {
@@ -84,17 +52,15 @@ static void begin(struct buf *out, const struct reply_to *to, int status, const 
 /* Error texts are ours or the parsers' fixed sentences: no quote or backslash stands in them. */
 static void error_body(struct buf *body, const struct reply_to *to, const struct err *e)
 {
-    int status = err_status(e);
-
     if (to->messages_dialect)
         buf_printf(body,
                    "{\"type\": \"error\", \"error\": {\"type\": \"%s\", \"message\": \"%s\"}}\n",
-                   messages_type(status), e->text);
+                   err_messages_type(e), e->text);
     else
         buf_printf(body,
                    "{\"error\": {\"message\": \"%s\", \"type\": \"%s\", \"code\": \"%s\", "
                    "\"param\": null}}\n",
-                   e->text, openai_type(status), err_code(e));
+                   e->text, err_openai_type(e), err_code(e));
 }
 
 void reply_error(struct buf *out, const struct reply_to *to, const struct err *e)

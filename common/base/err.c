@@ -9,10 +9,12 @@ static const struct {
     int status;
     const char *code;
     bool retry;
+    const char *openai_type, *messages_type;
 } kinds[] = {
-    [ERR_NONE] = {200, "ok", false},
+    [ERR_NONE] = {200, "ok", false, "", ""},
 
-#define X(kind, http, name, again) [ERR_##kind] = {http, name, again},
+#define X(kind, http, name, again, openai, messages) \
+    [ERR_##kind] = {http, name, again, openai, messages},
 #include "common/base/err.def"
 #undef X
 };
@@ -73,6 +75,30 @@ int err_status(const struct err *e)
 const char *err_code(const struct err *e)
 {
     return kinds[e->kind].code;
+}
+
+/* The kind whose words are an error's: its own, unless it has a status of its own. */
+static enum err_kind kind_of_words(const struct err *e)
+{
+    int status = err_status(e);
+
+    if (status == kinds[e->kind].status)
+        return e->kind;
+    for (enum err_kind k = ERR_NONE + 1; k < ERR_KIND_COUNT; k++) {
+        if (kinds[k].status == status)
+            return k;
+    }
+    return status < 500 ? ERR_INVALID : ERR_INTERNAL;
+}
+
+const char *err_openai_type(const struct err *e)
+{
+    return kinds[kind_of_words(e)].openai_type;
+}
+
+const char *err_messages_type(const struct err *e)
+{
+    return kinds[kind_of_words(e)].messages_type;
 }
 
 bool err_retry(const struct err *e)

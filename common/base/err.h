@@ -13,7 +13,7 @@
 enum err_kind {
     ERR_NONE = 0,
 
-#define X(kind, status, code, retry) ERR_##kind,
+#define X(kind, status, code, retry, openai, messages) ERR_##kind,
 #include "common/base/err.def"
 #undef X
     ERR_KIND_COUNT
@@ -40,5 +40,10 @@ int err_sys(struct err *e, enum err_kind kind, const char *fmt, ...) RG_PRINTF(3
 int err_status(const struct err *e);
 const char *err_code(const struct err *e);
 bool err_retry(const struct err *e);
+
+/* The error's type as OpenAI's APIs and as Anthropic's Messages API name it. An engine's own status
+ * has the type of the first kind with that status. */
+const char *err_openai_type(const struct err *e);
+const char *err_messages_type(const struct err *e);
 
 #endif

@@ -356,21 +356,10 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
 
 static void write_error(struct json_out *o, const struct err *e)
 {
-    int status = err_status(e);
-    const char *type = status == 401   ? "authentication_error"
-                       : status == 403 ? "permission_error"
-                       : status == 404 ? "not_found_error"
-                       : status == 413 ? "request_too_large"
-                       : status == 429 ? "rate_limit_error"
-                       : status == 503 ? "overloaded_error"
-                       : status == 504 ? "timeout_error"
-                       : status >= 500 ? "api_error"
-                                       : "invalid_request_error";
-
     json_out_key(o, "error");
     json_out_obj(o);
     json_out_key(o, "type");
-    json_out_cstr(o, type);
+    json_out_cstr(o, err_messages_type(e));
     json_out_key(o, "message");
     json_out_cstr(o, e->text);
     /* With this very code the SDK's tool runner sends the whole history instead. */

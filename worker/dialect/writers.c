@@ -35,19 +35,11 @@ void sse_end(struct writer *w)
 
 void openai_error_object(struct json_out *o, const struct err *e)
 {
-    int status = err_status(e);
-    const char *type = status == 401   ? "authentication_error"
-                       : status == 403 ? "permission_error"
-                       : status == 404 ? "not_found_error"
-                       : status == 429 ? "rate_limit_error"
-                       : status >= 500 ? "server_error"
-                                       : "invalid_request_error";
-
     json_out_obj(o);
     json_out_key(o, "message");
     json_out_cstr(o, e->text);
     json_out_key(o, "type");
-    json_out_cstr(o, type);
+    json_out_cstr(o, err_openai_type(e));
     json_out_key(o, "param");
     json_out_str(o, e->param[0] ? str_cstr(e->param) : (struct str){0});
     json_out_key(o, "code");

@@ -1,6 +1,6 @@
 #include "worker/service/respond.h"
 
-#include "worker/dialect/dialect.h"
+#include "worker/dialect/writers.h"
 
 void respond_count(struct service *a, unsigned dialect, int status)
 {
@@ -17,43 +17,6 @@ void respond_empty(struct service_request *r, int status)
 {
     respond_count(r->service, r->dialect, status);
     exchange_reply(r->x, status, "application/json", STR(""));
-}
-
-static const char *error_type(int status)
-{
-    switch (status) {
-    case 401:
-        return "authentication_error";
-    case 403:
-        return "permission_error";
-    case 404:
-        return "not_found_error";
-    case 409:
-        return "conflict_error";
-    case 429:
-        return "rate_limit_error";
-    default:
-        return status < 500 ? "invalid_request_error" : "server_error";
-    }
-}
-
-static void openai_error(const struct err *e, struct buf *out)
-{
-    struct json_out o = json_out_to(out);
-
-    json_out_obj(&o);
-    json_out_key(&o, "error");
-    json_out_obj(&o);
-    json_out_key(&o, "message");
-    json_out_cstr(&o, e->text);
-    json_out_key(&o, "type");
-    json_out_cstr(&o, error_type(err_status(e)));
-    json_out_key(&o, "code");
-    json_out_cstr(&o, err_code(e));
-    json_out_key(&o, "param");
-    json_out_cstr(&o, e->param[0] ? e->param : NULL);
-    json_out_end_obj(&o);
-    json_out_end_obj(&o);
 }
 
 /* Limits that are refused in places without counters. */
@@ -82,7 +45,7 @@ void respond_error_to(struct service *a, struct exchange *x, const struct dialec
     if (d)
         d->error(&shown, str_cstr(request_id), &body);
     else
-        openai_error(&shown, &body);
+        openai_write_error(&shown, str_cstr(request_id), &body);
     respond_count(a, label, status);
     count_refusal(a, e);
     exchange_reply(x, status, "application/json", buf_str(&body));

@@ -115,6 +115,32 @@ TEST(vec, push_and_pop)
     vec_done(&v);
 }
 
+TEST(err, has_one_type_for_a_status_in_each_dialect)
+{
+    static const struct {
+        enum err_kind kind;
+        int status; /* an engine's own; 0: none */
+        const char *openai, *messages;
+    } cases[] = {
+        {ERR_INVALID, 0, "invalid_request_error", "invalid_request_error"},
+        {ERR_UNKNOWN_SESSION, 0, "not_found_error", "not_found_error"},
+        {ERR_STATE_CONFLICT, 0, "conflict_error", "invalid_request_error"},
+        {ERR_OVERLOADED, 0, "rate_limit_error", "rate_limit_error"},
+        {ERR_DRAINING, 0, "server_error", "overloaded_error"},
+        {ERR_ENGINE_TIMEOUT, 0, "server_error", "timeout_error"},
+        {ERR_ENGINE_REFUSED, 429, "rate_limit_error", "rate_limit_error"},
+        {ERR_ENGINE_REFUSED, 418, "invalid_request_error", "invalid_request_error"},
+        {ERR_SESSION_ENDED, 400, "invalid_request_error", "invalid_request_error"},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err e = {.kind = cases[i].kind, .status = cases[i].status};
+
+        cr_assert_str_eq(err_openai_type(&e), cases[i].openai);
+        cr_assert_str_eq(err_messages_type(&e), cases[i].messages);
+    }
+}
+
 TEST(err, carries_status_and_retry)
 {
     struct err e;
