@@ -1,63 +1,8 @@
-/* Building normalised values: the second half of request_fields.h. */
+/* Building normalised messages, content and tools: the second half of request_fields.h. */
 #include "common/base/buf.h"
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"
-
-struct json json_empty(enum json_kind kind)
-{
-    return (struct json){.kind = (uint8_t)kind};
-}
-
-/* Room doubles whenever n is a power of two from 4 on. */
-static bool is_full(uint32_t n)
-{
-    return n == 0 || (n >= 4 && (n & (n - 1)) == 0);
-}
-
-void json_push(struct arena *a, struct json *array, struct json item)
-{
-    if (is_full(array->n)) {
-        struct json *more = arena_calloc(a, array->n ? (size_t)array->n * 2 : 4, sizeof(*more));
-
-        if (array->n)
-            memcpy(more, array->items, array->n * sizeof(*more));
-        array->items = more;
-    }
-    array->items[array->n++] = item;
-}
-
-void json_put(struct arena *a, struct json *object, const char *key, struct json value)
-{
-    if (is_full(object->n)) {
-        struct json_member *more =
-            arena_calloc(a, object->n ? (size_t)object->n * 2 : 4, sizeof(*more));
-
-        if (object->n)
-            memcpy(more, object->members, object->n * sizeof(*more));
-        object->members = more;
-    }
-    object->members[object->n++] = (struct json_member){json_make_string(str_cstr(key)), value};
-}
-
-const struct json *json_keep(struct arena *a, struct json v)
-{
-    struct json *copy = ARENA_NEW(a, struct json);
-
-    *copy = v;
-    return copy;
-}
-
-struct json json_text_of(struct arena *a, const struct json *v)
-{
-    struct buf b = {0};
-    struct str text;
-
-    json_write(&b, v);
-    text = arena_str(a, buf_str(&b));
-    buf_done(&b);
-    return json_make_string(text);
-}
 
 struct json json_message(struct arena *a, const char *role, struct json content)
 {

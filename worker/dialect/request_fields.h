@@ -8,6 +8,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/lookup.h"
+#include "common/codec/json_build.h"
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/writers.h"
 
@@ -21,13 +22,8 @@ int field_u32(const struct json *o, const char *name, uint32_t min, uint32_t max
 int field_kind(const struct json *o, const char *name, enum json_kind kind, const struct json **ret,
                struct err *e);
 
-/* --- building; arrays and objects grown here must only be grown here --- */
+/* --- building --- */
 
-void json_push(struct arena *a, struct json *array, struct json item);
-void json_put(struct arena *a, struct json *object, const char *key, struct json value);
-struct json json_empty(enum json_kind kind);
-struct json json_text_of(struct arena *a, const struct json *v); /* its JSON text, as a string */
-const struct json *json_keep(struct arena *a, struct json v);
 struct json json_message(struct arena *a, const char *role, struct json content);
 
 /* --- parts shared by the dialects --- */
