@@ -19,7 +19,7 @@ static struct str percent_decode(struct arena *a, struct str s)
     return str_of(out, n);
 }
 
-bool query_next(struct arena *a, struct str *left, struct str *ret_name, struct str *ret_value)
+bool query_split(struct str *left, struct str *ret_name, struct str *ret_value)
 {
     while (left->len > 0) {
         size_t amp = str_find(*left, STR("&"), 0);
@@ -29,11 +29,22 @@ bool query_next(struct arena *a, struct str *left, struct str *ret_name, struct 
         *left = str_sub(*left, pair.len + 1, SIZE_MAX);
         if (pair.len == 0)
             continue;
-        *ret_name = percent_decode(a, str_sub(pair, 0, eq == SIZE_MAX ? pair.len : eq));
-        *ret_value = eq == SIZE_MAX ? STR("") : percent_decode(a, str_sub(pair, eq + 1, SIZE_MAX));
+        *ret_name = str_sub(pair, 0, eq == SIZE_MAX ? pair.len : eq);
+        *ret_value = eq == SIZE_MAX ? STR("") : str_sub(pair, eq + 1, SIZE_MAX);
         return true;
     }
     return false;
+}
+
+bool query_next(struct arena *a, struct str *left, struct str *ret_name, struct str *ret_value)
+{
+    struct str name, value;
+
+    if (!query_split(left, &name, &value))
+        return false;
+    *ret_name = percent_decode(a, name);
+    *ret_value = percent_decode(a, value);
+    return true;
 }
 
 struct str query_get(struct arena *a, struct str query, const char *name)

@@ -7,7 +7,11 @@
 #include "common/base/arena.h"
 #include "common/base/str.h"
 
-/* Takes the next name and value off *left into the arena; false at the end. Without '=' the value
+/* Takes the next name and value off *left, as they are (borrowed); false at the end. Without '='
+ * the value is empty. The one place where a query is split, for router and worker. */
+bool query_split(struct str *left, struct str *ret_name, struct str *ret_value);
+
+/* The same, decoded into the arena; false at the end. Without '=' the value
  * is empty. */
 bool query_next(struct arena *a, struct str *left, struct str *ret_name, struct str *ret_value);
 

@@ -13,6 +13,8 @@
 #include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/codec/query.h"
+#include "common/os/file.h"
 
 enum { MAC_BYTES = 32, FILE_MAX = 1 << 20, SECRET_MIN = 32, SECRET_HEX = 64, KNOWN_MAX = 512 };
 
@@ -46,23 +48,6 @@ static const char *scope_name(enum key_scope scope)
     return names[scope];
 }
 
-static int read_file(const char *path, struct buf *out, struct err *e)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = 0;
-
-    if (fd < 0)
-        return err_sys(e, ERR_IO, "%s", path);
-    while (out->len <= FILE_MAX && (n = read(fd, buf_reserve(out, 4096), 4096)) > 0)
-        out->len += (size_t)n;
-    close(fd);
-    if (n < 0)
-        return err_sys(e, ERR_IO, "%s", path);
-    if (out->len > FILE_MAX)
-        return err_set(e, ERR_CONFIG, "%s: too large for a key file", path);
-    return 0;
-}
-
 /* The next line that holds something (trimmed, comments skipped), or absent at the end. */
 static struct str next_line(struct str *rest)
 {
@@ -90,7 +75,7 @@ static int load_admins(struct keys *k, const char *path, struct err *e)
     struct str rest, line;
     int rc = -1;
 
-    if (read_file(path, &text, e))
+    if (file_read(path, FILE_MAX, &text, e))
         goto out;
     rest = buf_str(&text);
     while ((line = next_line(&rest)).p) {
@@ -116,7 +101,7 @@ static int load_secrets(struct keys *k, const char *path, struct err *e)
     struct str rest, line;
     int rc = -1;
 
-    if (read_file(path, &text, e))
+    if (file_read(path, FILE_MAX, &text, e))
         goto out;
     rest = buf_str(&text);
     while ((line = next_line(&rest)).p) {
@@ -402,17 +387,11 @@ enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret
 
 bool keys_in_query(const struct keys *k, struct str query)
 {
-    struct str rest = query, id;
+    struct str name, value, id;
 
-    while (rest.len > 0) {
-        size_t end = str_find(rest, STR("&"), 0);
-        struct str pair = str_sub(rest, 0, end);
-        size_t equals = str_find(pair, STR("="), 0);
-
-        if (equals < pair.len &&
-            keys_check(k, str_sub(pair, equals + 1, SIZE_MAX), &id) != KEY_NONE)
+    while (query_split(&query, &name, &value)) {
+        if (keys_check(k, value, &id) != KEY_NONE)
             return true;
-        rest = str_sub(rest, end == SIZE_MAX ? rest.len : end + 1, SIZE_MAX);
     }
     return false;
 }

@@ -9,8 +9,11 @@
 #include "common/base/buf.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
+#include "common/os/file.h"
 #include "worker/model/model.h"
 #include "worker/template/template.h"
+
+enum { TEMPLATE_MAX = 64 << 20 };
 
 struct render_args {
     bool jsonl;
@@ -26,18 +29,6 @@ static int read_all(FILE *f, struct buf *out)
     while ((n = fread(buf_reserve(out, 65536), 1, 65536, f)) > 0)
         out->len += n;
     return ferror(f) ? -1 : 0;
-}
-
-static int read_file(const char *path, struct buf *out)
-{
-    FILE *f = fopen(path, "rb");
-    int rc;
-
-    if (!f)
-        return -1;
-    rc = read_all(f, out);
-    (void)fclose(f);
-    return rc;
 }
 
 /* YYYY-MM-DDTHH:MM:SS */
@@ -233,9 +224,9 @@ static int open_source(const struct render_args *args, struct source *ret, struc
     /* Lines may bring a template each; else there is the built-in model's. */
     if (args->model || (!args->file && !args->jsonl))
         return model_load(&o, &ret->model, e);
-    if (args->file && read_file(args->file, &text) != 0)
-        rc = err_set(e, ERR_IO, "cannot read %s", args->file);
-    else if (args->file)
+    if (args->file)
+        rc = file_read(args->file, TEMPLATE_MAX, &text, e);
+    if (args->file && rc == 0)
         rc = template_compile(buf_str(&text), args->file, &ret->file, NULL, e);
     buf_done(&text);
     return rc;

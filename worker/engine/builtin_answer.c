@@ -1,11 +1,9 @@
 #include "worker/engine/builtin_answer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include "common/base/arena.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/os/file.h"
 #include "worker/model/model.h"
 #include "worker/parsers/gbnf_sample.h"
 #include "worker/parsers/tool_grammar.h"
@@ -29,22 +27,6 @@ struct builtin {
     struct arena arena;
 };
 
-static int read_file(const char *path, struct buf *out, struct err *e)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = 1;
-
-    if (fd < 0)
-        return err_sys(e, ERR_CONFIG, "cannot open the engine script");
-    while (n > 0 && out->len < SCRIPT_BYTES_MAX) {
-        n = read(fd, buf_reserve(out, 65536), 65536);
-        if (n > 0)
-            out->len += (size_t)n;
-    }
-    (void)close(fd);
-    return n == 0 ? 0 : err_set(e, ERR_CONFIG, "the engine script cannot be read whole");
-}
-
 static int item_check(const struct json *item, size_t i, struct err *e)
 {
     const struct json *ids = json_get(item, "ids");
@@ -64,7 +46,7 @@ static int item_check(const struct json *item, size_t i, struct err *e)
 
 static int script_load(struct builtin *b, const char *path, struct err *e)
 {
-    if (read_file(path, &b->script_text, e) ||
+    if (file_read(path, SCRIPT_BYTES_MAX, &b->script_text, e) ||
         json_parse(&b->arena, buf_str(&b->script_text), &b->script, e))
         return -1;
     if (!json_is(b->script, JSON_ARRAY) || b->script->n == 0)

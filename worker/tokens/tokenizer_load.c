@@ -1,13 +1,11 @@
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/base/attrs.h"
 #include "common/base/check.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
+#include "common/os/file.h"
 #include "worker/tokens/byte_level.h"
 #include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/tokenizer_parts.h"
@@ -387,30 +385,6 @@ int tokenizer_parse(struct str json, struct tokenizer **ret, struct err *e)
     return 0;
 }
 
-static int read_file(const char *path, struct buf *out, struct err *e)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    ssize_t n = 0;
-    int rc = -1;
-
-    if (fd < 0)
-        return err_sys(e, ERR_IO, "cannot open %s", path);
-    if (fstat(fd, &st) < 0 || st.st_size > FILE_MAX_BYTES) {
-        err_set(e, ERR_IO, "%s is larger than %d MB", path, FILE_MAX_BYTES >> 20);
-        goto out;
-    }
-    while ((n = read(fd, buf_reserve(out, (size_t)st.st_size + 1), (size_t)st.st_size + 1)) > 0) {
-        out->len += (size_t)n;
-        if (out->len > FILE_MAX_BYTES)
-            break;
-    }
-    rc = n < 0 ? err_sys(e, ERR_IO, "cannot read %s", path) : 0;
-out:
-    close(fd);
-    return rc;
-}
-
 /* A symbolic link that was checked out as text: the file holds nothing but a relative path. Reads
  * the file meant instead. */
 static int follow_link(const char *path, struct buf *file, struct err *e)
@@ -427,7 +401,7 @@ static int follow_link(const char *path, struct buf *file, struct err *e)
     buf_add_str(&real, target);
     buf_add_c(&real, '\0');
     buf_clear(file);
-    rc = read_file(real.p, file, e);
+    rc = file_read(real.p, FILE_MAX_BYTES, file, e);
     buf_done(&real);
     return rc;
 }
@@ -436,7 +410,7 @@ int tokenizer_load(const char *path, struct tokenizer **ret, struct err *e)
 {
     struct buf file = {0};
     struct err inner;
-    int rc = read_file(path, &file, e);
+    int rc = file_read(path, FILE_MAX_BYTES, &file, e);
 
     if (rc == 0)
         rc = follow_link(path, &file, e);
