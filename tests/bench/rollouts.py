@@ -1,0 +1,114 @@
+#!/usr/bin/python3
+"""What a rollout costs the gateway, by the dispatcher's own calls over HTTP.
+
+    scripts/bench rollouts [--rollouts 3000] [--waiting 100000]
+
+claim-to-end   rollouts whose agent calls the model once (builtin engine) and that end with a reward: rollouts a
+               second, CPU of the dispatcher, worker and router a rollout
+waiting        groups of 1 KB that wait: memory of the dispatcher, and the time of its replay
+
+CPU is the processes' own clocks, so other work on the machine does not count; the rate is wall time and is bounded by
+the Python clients too.
+"""
+import http.client
+import json
+import os
+import re
+import signal
+import threading
+import time
+
+from scenes_kit import cpu_s, g, parser, play
+
+CLIENTS = 4
+BATCH = 16
+
+
+class Caller:
+    def __init__(self, port):
+        self.c = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+
+    def __call__(self, method, path, body=None):
+        self.c.request(method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"})
+        r = self.c.getresponse()
+        text = r.read()
+        if r.status >= 300:
+            raise SystemExit(f"{method} {path}: {r.status} {text[:300]}")
+        return json.loads(text)
+
+
+def work(gate, name, left, lock):
+    call = Caller(gate.port)
+    while True:
+        with lock:
+            if left[0] <= 0:
+                return
+        got = call("POST", "/attempts/claim", {"executor": name, "slots": {"r": BATCH}, "wait_s": 1})["attempts"]
+        for a in got:
+            call("POST", f"/sessions/{a['session']['session_id']}/v1/chat/completions",
+                 {"messages": [{"role": "user", "content": "go"}]})
+            call("POST", f"/attempts/{a['attempt_id']}/end", {"outcome": "ok", "reward_info": {"reward": 1}})
+        with lock:
+            left[0] -= len(got)
+
+
+def take(gate, n):
+    call, seen = Caller(gate.port), 0
+    while seen < n:
+        got = call("GET", "/queues/train/next?max=64&wait_s=5")["groups"]
+        if got:
+            call("POST", "/queues/train/ack", {"groups": [x["id"] for x in got]})
+        seen += len(got)
+
+
+def claim_to_end(args, results):
+    rollouts = args.rollouts
+    gate = g.Gateway(workers=1, routers=1).start()
+    pids = {name: gate.child(name) for name in ("dispatcher", "worker-0", "router-0")}
+    call = Caller(gate.port)
+    groups = rollouts // 8
+    call("POST", "/groups", {"defaults": {"runner": "r", "n": 8, "input": {"x": "y" * 200}},
+                             "groups": [{"id": f"g{i}"} for i in range(groups)]})
+    left, lock = [groups * 8], threading.Lock()
+    before, start = {n: cpu_s(p) for n, p in pids.items()}, time.monotonic()
+    threads = [threading.Thread(target=work, args=(gate, f"x{i}", left, lock)) for i in range(CLIENTS)]
+    threads.append(threading.Thread(target=take, args=(gate, groups)))
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    seconds = time.monotonic() - start
+    row = {"scene": "claim-to-end", "rollouts": groups * 8, "per_s": round(groups * 8 / seconds)}
+    for name, pid in pids.items():
+        row[f"{name}_ms"] = round((cpu_s(pid) - before[name]) * 1000 / (groups * 8), 3)
+    gate.stop()
+    tell(row, results)
+
+
+def tell(row, results):
+    print("  ".join(f"{k} {v}" for k, v in row.items()), flush=True)
+    results.append(row)
+
+
+def waiting(args, results):
+    n = args.waiting
+    gate = g.Gateway(workers=1, routers=1).start()
+    call = Caller(gate.port)
+    for first in range(0, n, 1000):
+        call("POST", "/groups", {"defaults": {"runner": "r", "n": 8, "input": "z" * 900},
+                                 "groups": [{"id": f"g{i}"} for i in range(first, min(first + 1000, n))]})
+    memory = gate.resident(gate.child("dispatcher"))
+    os.kill(gate.child("dispatcher"), signal.SIGKILL)
+    found = g.wait_until(lambda: re.search(r"groups replayed groups=(\d+) ms=(\d+)", gate.log()), 60, "the replay")
+    row = {"scene": "waiting", "groups": n, "memory_mb": round(memory / 1e6, 1), "replayed": int(found[1]), "replay_ms": int(found[2])}
+    gate.stop()
+    tell(row, results)
+
+
+SCENES = {"claim-to-end": claim_to_end, "waiting": waiting}
+
+if __name__ == "__main__":
+    p = parser(__doc__, SCENES)
+    p.add_argument("--rollouts", type=int, default=3000)
+    p.add_argument("--waiting", type=int, default=100000)
+    play(SCENES, p.parse_args())
