@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
-#include "dispatcher/record.h"
+#include "dispatcher/book_record.h"
 
 enum { BACKOFF_FIRST_MS = 1000, BACKOFF_MAX_MS = 60000 };
 

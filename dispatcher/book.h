@@ -1,9 +1,9 @@
 /*
  * struct book: all groups, attempts, queues and runners of a dispatcher, in memory.
  *
- * The book changes only through records: whoever wants a change writes a record (record.h), appends
- * it to the journal and then gives it to book_apply, the one function that changes anything that
- * must survive. A replay of the journal through book_apply gives the same book. What need not
+ * The book changes only through records: whoever wants a change writes a record (book_record.h),
+ * appends it to the journal and then gives it to book_apply, the one function that changes anything
+ * that must survive. A replay of the journal through book_apply gives the same book. What need not
  * survive (leases, reservations, which executors have called lately) is changed by the functions
  * below it.
  *
@@ -20,7 +20,7 @@
 #define RG_DISPATCHER_BOOK_H
 
 #include "common/base/map.h"
-#include "dispatcher/group.h"
+#include "dispatcher/rollouts.h"
 
 TAILQ_HEAD(group_list, group);
 TAILQ_HEAD(attempt_list, attempt);
@@ -75,7 +75,7 @@ struct book {
 void book_init(struct book *b);
 void book_done(struct book *b);
 
-/* Applies one record (a JSON object, record.h). -1 with ERR_INVALID: it does not fit the book,
+/* Applies one record (a JSON object, book_record.h). -1 with ERR_INVALID: it does not fit the book,
  * which is then unchanged. */
 int book_apply(struct book *b, struct str record, struct err *e);
 

@@ -12,9 +12,9 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/fields.h"
-#include "dispatcher/record.h"
 #include "dispatcher/workers.h"
 
 enum {
@@ -67,7 +67,7 @@ static bool pool_closed(struct desk *d)
 
 struct claim;
 
-struct item {
+struct claim_item {
     struct claim *claim;
     char *group;
     uint32_t rollout;
@@ -81,7 +81,7 @@ struct claim {
     struct exchange *x; /* NULL: the executor has left; its leases run out */
     char executor[EXECUTOR_MAX + 1];
     size_t n, waiting; /* items; those without an end yet */
-    struct item *items;
+    struct claim_item *items;
 };
 
 static void on_closed(void *ctx, bool delivered)
@@ -115,7 +115,8 @@ static bool merged_here(struct str key)
 
 /* The body of POST /sessions for an attempt. The group's metadata becomes the session's, so that
  * the trainer's columns travel. */
-static void write_session_options(const struct group *g, const struct item *it, struct buf *out)
+static void write_session_options(const struct group *g, const struct claim_item *it,
+                                  struct buf *out)
 {
     struct arena a = {0};
     const struct json *text = NULL, *member, *session;
@@ -176,7 +177,7 @@ static double run_deadline_s(const struct group *g, uint64_t now_ms)
     return (double)at / 1000;
 }
 
-static void write_item(struct desk *d, const struct item *it, struct json_out *o)
+static void write_item(struct desk *d, const struct claim_item *it, struct json_out *o)
 {
     const struct attempt *a = book_attempt(&d->book, str_cstr(it->attempt));
     const struct group *g = a->rollout->group;
@@ -245,7 +246,7 @@ static void claim_answer(struct claim *c)
     free(c);
 }
 
-static void item_done(struct item *it)
+static void item_done(struct claim_item *it)
 {
     struct claim *c = it->claim;
 
@@ -259,7 +260,7 @@ static void on_durable(void *ctx)
 }
 
 /* The rollout, if it still waits for this claim. */
-static struct rollout *item_rollout(const struct item *it)
+static struct rollout *item_rollout(const struct claim_item *it)
 {
     struct group *g = book_group(&it->claim->desk->book, str_cstr(it->group));
     struct rollout *r;
@@ -271,7 +272,7 @@ static struct rollout *item_rollout(const struct item *it)
 }
 
 /* Records the claim; 0 when `on_durable` is to come. */
-static int record_item(struct item *it, struct rollout *r, struct str session)
+static int record_item(struct claim_item *it, struct rollout *r, struct str session)
 {
     struct desk *d = it->claim->desk;
     struct record_claim claim = {.rollout = it->rollout,
@@ -299,7 +300,7 @@ static int record_item(struct item *it, struct rollout *r, struct str session)
 
 /* The gateway refuses these very options: no later attempt fares better, but the trainer sees why.
  */
-static void record_refusal(struct item *it, struct rollout *r, const char *why)
+static void record_refusal(struct claim_item *it, struct rollout *r, const char *why)
 {
     struct desk *d = it->claim->desk;
     struct result result = {.reason = (char *)(uintptr_t)why};
@@ -337,7 +338,7 @@ static const char *error_text(struct arena *a, struct str body)
 
 static void on_session(void *ctx, int status, struct str body, const struct err *e)
 {
-    struct item *it = ctx;
+    struct claim_item *it = ctx;
     struct desk *d = it->claim->desk;
     struct rollout *r = item_rollout(it);
     struct arena a = {0};
@@ -382,12 +383,12 @@ struct offer {
 
 static void add_item(struct claim *c, struct rollout *r)
 {
-    struct item *it;
+    struct claim_item *it;
 
     c->items = mem_realloc_array(c->items, c->n + 1, sizeof(*c->items));
     it = &c->items[c->n++];
-    *it = (struct item){.rollout = r->index,
-                        .group = mem_strndup(r->group->spec.id.p, r->group->spec.id.len)};
+    *it = (struct claim_item){.rollout = r->index,
+                              .group = mem_strndup(r->group->spec.id.p, r->group->spec.id.len)};
     ids_hex(c->desk->ids, it->attempt, ATTEMPT_ID_LEN / 2);
     book_reserve(r);
 }
@@ -433,7 +434,7 @@ static bool claim_look(struct poll *p)
     d->busy++;
     c->waiting = c->n;
     for (size_t i = 0, n = c->n; i < n; i++) {
-        struct item *it = &c->items[i];
+        struct claim_item *it = &c->items[i];
 
         it->claim = c;
         buf_clear(&body);
@@ -464,7 +465,7 @@ static void claim_drop(struct poll *p)
  * may share a key. */
 static int read_executor(struct desk_request *r, char ret[EXECUTOR_MAX + 1], struct err *e)
 {
-    struct fields f = {.body = r->body, .e = e};
+    struct field_reader f = {.body = r->body, .e = e};
     struct str name = {0};
 
     if (fields_text(&f, "executor", EXECUTOR_MAX, &name))
@@ -485,7 +486,7 @@ static int read_executor(struct desk_request *r, char ret[EXECUTOR_MAX + 1], str
 static int read_offer(struct desk_request *r, struct offer *o, uint64_t *wait_ms, struct err *e)
 {
     static const char *const names[] = {"executor", "slots", "wait_s"};
-    struct fields f = {.body = r->body, .e = e};
+    struct field_reader f = {.body = r->body, .e = e};
     const struct json *slots = json_get(r->body, "slots");
     double wait_s = 30;
 
@@ -600,7 +601,7 @@ static void renew_drop(struct poll *p)
 static int read_renewal(struct desk_request *r, struct renewal *n, uint64_t *wait_ms, struct err *e)
 {
     static const char *const names[] = {"executor", "attempts", "wait_s"};
-    struct fields f = {.body = r->body, .e = e};
+    struct field_reader f = {.body = r->body, .e = e};
     const struct json *ids = json_get(r->body, "attempts");
     double wait_s = 0;
 

@@ -10,8 +10,8 @@
 #include "common/base/mem.h"
 #include "common/journal/journal.h"
 #include "common/serve/server.h"
+#include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
-#include "dispatcher/record.h"
 #include "dispatcher/workers.h"
 
 enum {

@@ -11,9 +11,9 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/fields.h"
-#include "dispatcher/record.h"
 #include "dispatcher/workers.h"
 
 enum { TEXT_MAX = 4096, AGAIN_MS = 300, PATIENCE_MS = 120000 };
@@ -404,7 +404,7 @@ static int read_end(struct desk_request *r, struct ending *n, struct err *e)
 {
     static const char *const names[] = {"executor", "outcome", "exit",    "signal", "reward_info",
                                         "finished", "reason",  "timings", "log",    "log_tail"};
-    struct fields f = {.body = r->body, .e = e};
+    struct field_reader f = {.body = r->body, .e = e};
     struct str reason = {0}, log = {0}, tail = {0}, executor = {0};
     unsigned outcome = OUTCOMES;
     int64_t exit_status = 0, signo = 0;

@@ -4,19 +4,19 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static const struct json *find(const struct fields *f, const char *name)
+static const struct json *find(const struct field_reader *f, const char *name)
 {
     const struct json *v = json_get(f->body, name);
 
     return v ? v : json_get(f->defaults, name);
 }
 
-static const char *where(const struct fields *f)
+static const char *where(const struct field_reader *f)
 {
     return f->where ? f->where : "";
 }
 
-int fields_fault(struct fields *f, const char *name, const char *fmt, ...)
+int fields_fault(struct field_reader *f, const char *name, const char *fmt, ...)
 {
     char full[128], text[256];
     va_list ap;
@@ -29,7 +29,7 @@ int fields_fault(struct fields *f, const char *name, const char *fmt, ...)
 }
 
 /* The value as it stands in an error: JSON, cut. */
-static int fault_value(struct fields *f, const char *name, const struct json *v,
+static int fault_value(struct field_reader *f, const char *name, const struct json *v,
                        const char *allowed)
 {
     struct buf text = {0};
@@ -42,7 +42,7 @@ static int fault_value(struct fields *f, const char *name, const struct json *v,
     return rc;
 }
 
-int fields_known(struct fields *f, const char *of, const char *const known[], size_t n)
+int fields_known(struct field_reader *f, const char *of, const char *const known[], size_t n)
 {
     struct buf names = {0};
     int rc = 0;
@@ -64,7 +64,7 @@ int fields_known(struct fields *f, const char *of, const char *const known[], si
     return rc;
 }
 
-int fields_integer(struct fields *f, const char *name, int64_t min, int64_t max, int64_t *ret)
+int fields_integer(struct field_reader *f, const char *name, int64_t min, int64_t max, int64_t *ret)
 {
     const struct json *v = find(f, name);
     char allowed[96];
@@ -78,7 +78,7 @@ int fields_integer(struct fields *f, const char *name, int64_t min, int64_t max,
     return 0;
 }
 
-int fields_number(struct fields *f, const char *name, double min, double max, double *ret)
+int fields_number(struct field_reader *f, const char *name, double min, double max, double *ret)
 {
     const struct json *v = find(f, name);
     char allowed[96] = "a finite number";
@@ -92,7 +92,7 @@ int fields_number(struct fields *f, const char *name, double min, double max, do
     return 0;
 }
 
-int fields_word(struct fields *f, const char *name, const char *const words[], size_t n,
+int fields_word(struct field_reader *f, const char *name, const char *const words[], size_t n,
                 unsigned *ret)
 {
     const struct json *v = find(f, name);
@@ -112,7 +112,7 @@ int fields_word(struct fields *f, const char *name, const char *const words[], s
     return fault_value(f, name, v, allowed);
 }
 
-int fields_text(struct fields *f, const char *name, size_t max, struct str *ret)
+int fields_text(struct field_reader *f, const char *name, size_t max, struct str *ret)
 {
     const struct json *v = find(f, name);
     char allowed[64];
@@ -126,7 +126,7 @@ int fields_text(struct fields *f, const char *name, size_t max, struct str *ret)
     return 0;
 }
 
-int fields_bool(struct fields *f, const char *name, bool *ret)
+int fields_bool(struct field_reader *f, const char *name, bool *ret)
 {
     const struct json *v = find(f, name);
 
@@ -138,7 +138,7 @@ int fields_bool(struct fields *f, const char *name, bool *ret)
     return 0;
 }
 
-int fields_object(struct fields *f, const char *name)
+int fields_object(struct field_reader *f, const char *name)
 {
     const struct json *v = find(f, name);
 

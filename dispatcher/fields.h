@@ -1,7 +1,7 @@
 /*
- * struct fields: one JSON object of the control plane, read field by field. A field that is absent
- * or null keeps what the caller had; a field that is there and wrong is ERR_INVALID, whose text has
- * the field, the value and what is allowed.
+ * struct field_reader: one JSON object of the control plane, read field by field. A field that is
+ * absent or null keeps what the caller had; a field that is there and wrong is ERR_INVALID, whose
+ * text has the field, the value and what is allowed.
  */
 #ifndef RG_DISPATCHER_FIELDS_H
 #define RG_DISPATCHER_FIELDS_H
@@ -13,7 +13,7 @@
 #include "common/base/err.h"
 #include "common/codec/json.h"
 
-struct fields {
+struct field_reader {
     const struct json *body;
     const struct json *defaults; /* for what the body leaves out; or NULL */
     const char *where;           /* stands before the names in errors; "" or NULL: nothing */
@@ -22,27 +22,28 @@ struct fields {
 
 /* Refuses members that are not among the n known names, and names the nearest one. `of` is the
  * object's own name ("" for the body). */
-int fields_known(struct fields *f, const char *of, const char *const known[], size_t n);
+int fields_known(struct field_reader *f, const char *of, const char *const known[], size_t n);
 
 /* An integer from min to max. */
-int fields_integer(struct fields *f, const char *name, int64_t min, int64_t max, int64_t *ret);
+int fields_integer(struct field_reader *f, const char *name, int64_t min, int64_t max,
+                   int64_t *ret);
 
 /* A finite number from min to max (infinities: no limit). */
-int fields_number(struct fields *f, const char *name, double min, double max, double *ret);
+int fields_number(struct field_reader *f, const char *name, double min, double max, double *ret);
 
 /* One of n words; *ret becomes its place. */
-int fields_word(struct fields *f, const char *name, const char *const words[], size_t n,
+int fields_word(struct field_reader *f, const char *name, const char *const words[], size_t n,
                 unsigned *ret);
 
 /* A string of at most max bytes; *ret is borrowed from the tree. */
-int fields_text(struct fields *f, const char *name, size_t max, struct str *ret);
+int fields_text(struct field_reader *f, const char *name, size_t max, struct str *ret);
 
-int fields_bool(struct fields *f, const char *name, bool *ret);
+int fields_bool(struct field_reader *f, const char *name, bool *ret);
 
 /* An object, or absent, or null. */
-int fields_object(struct fields *f, const char *name);
+int fields_object(struct field_reader *f, const char *name);
 
 /* ERR_INVALID for this field; returns -1. */
-int fields_fault(struct fields *f, const char *name, const char *fmt, ...) RG_PRINTF(3, 4);
+int fields_fault(struct field_reader *f, const char *name, const char *fmt, ...) RG_PRINTF(3, 4);
 
 #endif

@@ -5,9 +5,9 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/fields.h"
-#include "dispatcher/record.h"
 #include "dispatcher/result.h"
 
 enum { BATCH_MAX = 10000, LIST_DEFAULT = 100, LIST_MAX = 1000, WAIT_MAX_S = 3600 };
@@ -240,7 +240,7 @@ static int read_batch(struct desk_request *r, struct candidate **ret, size_t *re
     static const char *const names[] = {"defaults", "groups"};
     const struct json *groups = json_get(r->body, "groups"), *body = r->body;
     const struct json *defaults = json_get(r->body, "defaults");
-    struct fields f = {.body = r->body, .e = e};
+    struct field_reader f = {.body = r->body, .e = e};
     size_t n = 1;
 
     if (groups) {
@@ -314,7 +314,7 @@ void groups_get(struct desk_request *r)
 
 /* --- list --- */
 
-struct filter {
+struct group_filter {
     struct str queue, label_name, label_value;
     bool has_value;
     unsigned states; /* bits; 0: any */
@@ -322,7 +322,7 @@ struct filter {
     uint64_t limit;
 };
 
-static int read_filter(struct desk_request *r, struct filter *f, struct err *e)
+static int read_filter(struct desk_request *r, struct group_filter *f, struct err *e)
 {
     static const char *const names[] = {"queue", "state", "label", "cursor", "limit"};
     struct str state, label, cursor, limit;
@@ -330,7 +330,7 @@ static int read_filter(struct desk_request *r, struct filter *f, struct err *e)
 
     if (desk_query_known(r, names, ARRAY_LEN(names), e))
         return -1;
-    *f = (struct filter){.queue = desk_query(r, "queue"), .limit = LIST_DEFAULT};
+    *f = (struct group_filter){.queue = desk_query(r, "queue"), .limit = LIST_DEFAULT};
     state = desk_query(r, "state");
     label = desk_query(r, "label");
     cursor = desk_query(r, "cursor");
@@ -368,7 +368,7 @@ static bool label_matches(const struct group *g, struct str name, struct str val
     return found;
 }
 
-static bool wanted(const struct group *g, const struct filter *f)
+static bool wanted(const struct group *g, const struct group_filter *f)
 {
     if (g->seq <= f->after || (f->states && !(f->states & 1u << g->state)))
         return false;
@@ -379,7 +379,7 @@ static bool wanted(const struct group *g, const struct filter *f)
 
 void groups_list(struct desk_request *r)
 {
-    struct filter f;
+    struct group_filter f;
     struct err e = {0};
     struct buf body = {0};
     struct json_out o = json_out_to(&body);
@@ -462,7 +462,7 @@ void groups_wait(struct desk_request *r)
 void groups_cancel(struct desk_request *r)
 {
     static const char *const names[] = {"deliver"};
-    struct fields f = {.body = r->body, .e = &(struct err){0}};
+    struct field_reader f = {.body = r->body, .e = &(struct err){0}};
     struct group *g = find_group(r, f.e);
     struct buf record = {0}, body = {0};
     bool deliver = false;

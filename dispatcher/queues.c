@@ -3,9 +3,9 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/fields.h"
-#include "dispatcher/record.h"
 #include "dispatcher/result.h"
 
 enum {
@@ -251,7 +251,7 @@ static void on_many_closed(void *ctx, bool delivered)
 static int read_ids(struct desk_request *r, const struct json **ret, struct err *e)
 {
     static const char *const names[] = {"groups"};
-    struct fields f = {.body = r->body, .e = e};
+    struct field_reader f = {.body = r->body, .e = e};
 
     *ret = json_get(r->body, "groups");
     if (fields_known(&f, "", names, 1))
@@ -357,7 +357,7 @@ static int read_cancel_states(const struct json *given, unsigned *ret, struct er
 static int read_cancel(struct desk_request *r, struct cancel *c, struct err *e)
 {
     static const char *const names[] = {"states", "version_below", "labels", "deliver"};
-    struct fields f = {.body = r->body, .e = e};
+    struct field_reader f = {.body = r->body, .e = e};
 
     *c = (struct cancel){.labels = json_get(r->body, "labels")};
     c->has_version = !json_is_null(json_get(r->body, "version_below"));

@@ -91,7 +91,8 @@ def contexts(name, corpus, convs, special):
     """What a template is given: its special tokens, the conversation, the case's own arguments."""
     for case in corpus:
         kwargs = dict(case["kwargs"])
-        last = {"continue_final_message": True} if kwargs.pop("continue_final_message", False) else {}
+        going_on = kwargs.pop("continue_final_message", False)    # True, or the field that goes on
+        last = {"continue_final_message": going_on} if going_on else {}
         empty = {"tools": None, "documents": None, "add_generation_prompt": False}
         yield {"context": {**special.get(name, {}), **empty, **convs[case["conv"]], **kwargs}, "now": NOW, **last}
 

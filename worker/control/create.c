@@ -33,7 +33,7 @@ static void write_urls(struct service_request *r, struct str id, struct json_out
 }
 
 /* Sessions that are made together: samples of one task. */
-struct group {
+struct minted_group {
     int64_t count;
     bool list;     /* `count` was given: they are a group, and the answer is a list */
     struct str id; /* the trainer's, or minted; absent: none */
@@ -53,7 +53,7 @@ static void set_member(struct json *object, const char *key, struct json value)
 
 /* Session n's options: those given, and where it stands in its group. */
 static const struct json *options_of(struct arena *a, const struct json *given,
-                                     const struct group *g, int64_t n)
+                                     const struct minted_group *g, int64_t n)
 {
     struct json *o;
 
@@ -70,8 +70,8 @@ static const struct json *options_of(struct arena *a, const struct json *given,
 }
 
 /* `count` makes a group, whose id the trainer may have named. */
-static int read_group(struct service_request *r, const struct json *options, struct group *ret,
-                      struct err *e)
+static int read_group(struct service_request *r, const struct json *options,
+                      struct minted_group *ret, struct err *e)
 {
     static const char *const ours[] = {"rollout", "group_size"};
 
@@ -90,7 +90,7 @@ static int read_group(struct service_request *r, const struct json *options, str
     return 0;
 }
 
-static void write_group(const struct group *g, int64_t n, struct json_out *o)
+static void write_group(const struct minted_group *g, int64_t n, struct json_out *o)
 {
     if (!g->list)
         return;
@@ -102,7 +102,7 @@ static void write_group(const struct group *g, int64_t n, struct json_out *o)
     json_out_i64(o, g->count);
 }
 
-static void write_created(struct service_request *r, struct str id, const struct group *g,
+static void write_created(struct service_request *r, struct str id, const struct minted_group *g,
                           int64_t n, uint64_t now_ms, struct json_out *o)
 {
     const struct keys *k = r->service->keys;
@@ -155,7 +155,7 @@ static int create_one(struct service *a, struct str id, const struct json *optio
 
 /* The answer to POST /sessions. */
 static void write_all_created(struct service_request *r, char (*ids)[ID_TEXT_MAX],
-                              const struct group *g, uint64_t now_ms, struct buf *body)
+                              const struct minted_group *g, uint64_t now_ms, struct buf *body)
 {
     struct json_out o = json_out_to(body);
 
@@ -176,7 +176,7 @@ static void write_all_created(struct service_request *r, char (*ids)[ID_TEXT_MAX
 
 /* The answer is written before the last record, whose `durable` may come at once. */
 static void create_all(struct service_request *r, struct arena *a, const struct json *options,
-                       const struct group *g)
+                       const struct minted_group *g)
 {
     int64_t count = g->count;
     struct durable_answer *p = durable_answer_new(r, 200);
@@ -201,7 +201,7 @@ void control_create(struct service_request *r)
     struct arena a = {0};
     const struct json *options = NULL;
     struct err e = {0};
-    struct group g = {.count = 1};
+    struct minted_group g = {.count = 1};
 
     if (control_body(r, &a, &options, &e) || check_nodes(r->service, options, &e) ||
         read_group(r, options, &g, &e) || service_room(r->service, g.count, &e))

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "dispatcher/book.h"
-#include "dispatcher/record.h"
+#include "dispatcher/book_record.h"
 #include "dispatcher/result.h"
 #include "testing.h"
 

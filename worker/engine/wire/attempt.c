@@ -16,7 +16,7 @@ enum {
     LATE_END_MS = 1000,      /* after the last event the connection should end soon */
 };
 
-struct attempt {
+struct engine_attempt {
     struct remote *remote;
     const struct engine_request *req;
     const struct engine_attempt_events *events;
@@ -30,7 +30,7 @@ struct attempt {
     uint64_t asked_us, first_us;
 };
 
-static void attempt_free(struct attempt *a)
+static void attempt_free(struct engine_attempt *a)
 {
     loop_timer_stop(a->remote->loop, &a->late);
     scoring_cancel(a->scoring);
@@ -39,7 +39,7 @@ static void attempt_free(struct attempt *a)
     free(a);
 }
 
-static void fail(struct attempt *a, const struct err *e, enum engine_failure how)
+static void fail(struct engine_attempt *a, const struct err *e, enum engine_failure how)
 {
     const struct engine_attempt_events *events = a->events;
     void *ctx = a->ctx;
@@ -49,7 +49,7 @@ static void fail(struct attempt *a, const struct err *e, enum engine_failure how
 }
 
 /* We do not want the rest: closes the connection and tells the engine. */
-static void drop(struct attempt *a, const struct err *e)
+static void drop(struct engine_attempt *a, const struct err *e)
 {
     if (a->http) {
         http_call_cancel(a->http);
@@ -61,13 +61,13 @@ static void drop(struct attempt *a, const struct err *e)
 /* --- the engine's own errors --- */
 
 /* Its own words about a failure of its own are for the log only: they may hold exceptions. */
-static void log_words(const struct attempt *a, int64_t status, struct str text)
+static void log_words(const struct engine_attempt *a, int64_t status, struct str text)
 {
     log_warn(NULL, "an engine reports a failure", LOG_T("engine", a->remote->target->name),
              LOG_I("status", status), LOG_S("text", str_sub(text, 0, 300)));
 }
 
-static enum engine_failure judge(const struct attempt *a, int64_t status, struct str text,
+static enum engine_failure judge(const struct engine_attempt *a, int64_t status, struct str text,
                                  struct err *e)
 {
     enum engine_failure how = refusal_of(status, text, e);
@@ -92,7 +92,7 @@ static bool next_route(struct remote *r)
 }
 
 /* The engine answered with another status than 200. */
-static void refused(struct attempt *a)
+static void refused(struct engine_attempt *a)
 {
     struct remote *r = a->remote;
     struct arena arena = {0};
@@ -107,7 +107,7 @@ static void refused(struct attempt *a)
 }
 
 /* The answer itself reports an error. */
-static void reported(struct attempt *a)
+static void reported(struct engine_attempt *a)
 {
     struct err e = {0};
     const struct reply *y = &a->reading.reply;
@@ -121,7 +121,7 @@ static void reported(struct attempt *a)
 
 /* --- the end --- */
 
-static void give_result(struct attempt *a)
+static void give_result(struct engine_attempt *a)
 {
     struct engine_version *versions = mem_calloc(a->reading.reply.spans.n + 1, sizeof(*versions));
     struct engine_result res = reading_result(&a->reading, versions);
@@ -137,7 +137,7 @@ static void give_result(struct attempt *a)
 }
 
 /* What a READING_ value other than MORE means for the attempt, which is over then. */
-static void judge_reading(struct attempt *a, int rc, const struct err *e)
+static void judge_reading(struct engine_attempt *a, int rc, const struct err *e)
 {
     if (rc == READING_TOLD)
         reported(a);
@@ -148,7 +148,7 @@ static void judge_reading(struct attempt *a, int rc, const struct err *e)
 /* What the answer had left out is known, or cannot be. */
 static void on_scored(void *ctx, const struct err *e)
 {
-    struct attempt *a = ctx;
+    struct engine_attempt *a = ctx;
 
     a->scoring = NULL;
     if (e)
@@ -158,7 +158,7 @@ static void on_scored(void *ctx, const struct err *e)
 }
 
 /* The answer is whole but for logprobs that the engine did not tell. */
-static void score(struct attempt *a)
+static void score(struct engine_attempt *a)
 {
     struct remote *r = a->remote;
 
@@ -173,7 +173,7 @@ static void score(struct attempt *a)
 }
 
 /* The body is complete or its end does not matter. */
-static void finish(struct attempt *a)
+static void finish(struct engine_attempt *a)
 {
     struct reply *y = &a->reading.reply;
     struct err e = {0};
@@ -193,7 +193,7 @@ static void finish(struct attempt *a)
 
 static void on_late(struct loop_timer *t)
 {
-    struct attempt *a = CONTAINER_OF(t, struct attempt, late);
+    struct engine_attempt *a = CONTAINER_OF(t, struct engine_attempt, late);
 
     http_call_cancel(a->http);
     a->http = NULL;
@@ -204,7 +204,7 @@ static void on_late(struct loop_timer *t)
 
 static void on_delta(void *ctx, const struct engine_delta *d)
 {
-    struct attempt *a = ctx;
+    struct engine_attempt *a = ctx;
 
     if (a->first_us == 0)
         a->first_us = clock_us();
@@ -228,7 +228,7 @@ static bool is_type(struct str type, struct str wanted)
 
 static void on_head(void *ctx, const struct http1_head *h)
 {
-    struct attempt *a = ctx;
+    struct engine_attempt *a = ctx;
     struct str type = http1_get(h, STR("content-type"));
     struct err e = {0};
 
@@ -247,7 +247,7 @@ static void on_head(void *ctx, const struct http1_head *h)
 
 static void on_body(void *ctx, struct str bytes)
 {
-    struct attempt *a = ctx;
+    struct engine_attempt *a = ctx;
     struct err e = {0};
     int rc;
 
@@ -266,7 +266,7 @@ static void on_body(void *ctx, struct str bytes)
 
 static void on_done(void *ctx)
 {
-    struct attempt *a = ctx;
+    struct engine_attempt *a = ctx;
 
     a->http = NULL;
     if (a->status == 200)
@@ -277,7 +277,7 @@ static void on_done(void *ctx)
 
 static void on_failed(void *ctx, const struct err *e, bool began)
 {
-    struct attempt *a = ctx;
+    struct engine_attempt *a = ctx;
 
     /* All of it had come: how the connection ended does not matter. */
     if (a->reading.ended) {
@@ -306,7 +306,7 @@ void *remote_start(void *replica, const struct engine_request *q,
                    const struct engine_attempt_events *events, void *ctx)
 {
     struct remote *r = replica;
-    struct attempt *a = mem_zalloc(sizeof(*a));
+    struct engine_attempt *a = mem_zalloc(sizeof(*a));
     struct wire_send s = {.stream = q->stream};
     struct http_request h = {.method = "POST", .total_timeout_ms = r->options->timeout_ms};
     struct buf headers = {0};
@@ -338,7 +338,7 @@ void *remote_start(void *replica, const struct engine_request *q,
 
 void remote_cancel(void *attempt)
 {
-    struct attempt *a = attempt;
+    struct engine_attempt *a = attempt;
 
     if (a->http)
         http_call_cancel(a->http);

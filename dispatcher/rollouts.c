@@ -1,4 +1,4 @@
-#include "dispatcher/group.h"
+#include "dispatcher/rollouts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static bool id_char(char c)
 }
 
 /* Trainers cut keys at '_', and ids stand in paths: few characters are safe everywhere. */
-static int read_id(struct fields *f, struct str path_id, struct str *ret)
+static int read_id(struct field_reader *f, struct str path_id, struct str *ret)
 {
     const struct json *v = json_get(f->body, "id");
     struct str id = v ? json_string(v) : path_id;
@@ -58,10 +58,10 @@ static int read_id(struct fields *f, struct str path_id, struct str *ret)
     return 0;
 }
 
-static int read_on(struct fields *f, enum on on[])
+static int read_on(struct field_reader *f, enum on on[])
 {
     const struct json *given = find(f->body, f->defaults, "on");
-    struct fields inner = {.body = given, .where = f->where, .e = f->e};
+    struct field_reader inner = {.body = given, .where = f->where, .e = f->e};
 
     on[OUTCOME_TIMEOUT] = ON_KEEP;
     on[OUTCOME_ERROR] = ON_RETRY;
@@ -82,7 +82,7 @@ static int read_on(struct fields *f, enum on on[])
     return 0;
 }
 
-static int read_members(struct fields *f, uint32_t n)
+static int read_members(struct field_reader *f, uint32_t n)
 {
     const struct json *members = find(f->body, f->defaults, "members");
 
@@ -91,7 +91,7 @@ static int read_members(struct fields *f, uint32_t n)
     if (!json_is(members, JSON_ARRAY) || members->n > n)
         return fields_fault(f, "members", "must be a list of at most n + extra = %u objects", n);
     for (uint32_t i = 0; i < members->n; i++) {
-        struct fields inner = {.body = json_at(members, i), .where = f->where, .e = f->e};
+        struct field_reader inner = {.body = json_at(members, i), .where = f->where, .e = f->e};
 
         if (!json_is(inner.body, JSON_OBJECT))
             return fields_fault(f, "members", "must hold objects; [%u] is none", i);
@@ -102,7 +102,7 @@ static int read_members(struct fields *f, uint32_t n)
     return 0;
 }
 
-static int read_objects(struct fields *f)
+static int read_objects(struct field_reader *f)
 {
     static const char *const names[] = {"session", "export", "labels", "metadata"};
     const struct json *labels = find(f->body, f->defaults, "labels");
@@ -116,7 +116,7 @@ static int read_objects(struct fields *f)
     return 0;
 }
 
-static int read_input(struct fields *f)
+static int read_input(struct field_reader *f)
 {
     const struct json *input = find(f->body, f->defaults, "input");
     struct buf text = {0};
@@ -132,7 +132,7 @@ static int read_input(struct fields *f)
     return 0;
 }
 
-static int read_names(struct fields *f, struct group_spec *g)
+static int read_names(struct field_reader *f, struct group_spec *g)
 {
     const struct json *queue = find(f->body, f->defaults, "queue");
 
@@ -152,7 +152,7 @@ static int read_names(struct fields *f, struct group_spec *g)
     return 0;
 }
 
-static int read_counts(struct fields *f, struct group_spec *g)
+static int read_counts(struct field_reader *f, struct group_spec *g)
 {
     int64_t n = 1, extra = 0, min, attempts = 3, infra = 10;
 
@@ -171,7 +171,7 @@ static int read_counts(struct fields *f, struct group_spec *g)
     return 0;
 }
 
-static int read_rest(struct fields *f, struct group_spec *g)
+static int read_rest(struct field_reader *f, struct group_spec *g)
 {
     unsigned reward = 0;
     double run_s = 3600, deadline_s = 0;
@@ -193,7 +193,7 @@ static int read_rest(struct fields *f, struct group_spec *g)
 int group_parse(const struct json *body, const struct json *defaults, struct str id,
                 const char *where, struct group_spec *ret, struct err *e)
 {
-    struct fields f = {.body = body, .defaults = defaults, .where = where, .e = e};
+    struct field_reader f = {.body = body, .defaults = defaults, .where = where, .e = e};
 
     *ret = (struct group_spec){0};
     if (!json_is(body, JSON_OBJECT))

@@ -11,8 +11,8 @@
  * The rollouts come with its first claim. Memory: the book (book.h) owns groups; a group owns its
  * rollouts, these their attempts and results.
  */
-#ifndef RG_DISPATCHER_GROUP_H
-#define RG_DISPATCHER_GROUP_H
+#ifndef RG_DISPATCHER_ROLLOUTS_H
+#define RG_DISPATCHER_ROLLOUTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -61,7 +61,7 @@ enum outcome {
 /* What follows a timeout, an error or an infrastructure failure. */
 enum on { ON_KEEP, ON_RETRY, ON_DROP };
 
-enum delivery { DELIVERY_NONE, DELIVERY_OFFERED, DELIVERY_TAKEN };
+enum group_delivery { DELIVERY_NONE, DELIVERY_OFFERED, DELIVERY_TAKEN };
 
 extern const char *const group_state_names[GROUP_STATES];
 extern const char *const rollout_state_names[ROLLOUT_STATES];
@@ -139,7 +139,7 @@ struct group {
     uint64_t settled_seq;
     uint64_t submitted_at_ms, begun_at_ms, first_end_at_ms, settled_at_ms; /* wall clock */
     enum group_state state;
-    enum delivery delivery;
+    enum group_delivery delivery;
     uint32_t deliveries;
     uint64_t taken_until_ms;              /* monotonic; 0: not set yet */
     uint32_t waiting, running, succeeded; /* rollouts */

@@ -12,10 +12,10 @@
  * A group settles by what its records say (book.c: settle); there is no record of that. `at` is the
  * wall clock in milliseconds.
  */
-#ifndef RG_DISPATCHER_RECORD_H
-#define RG_DISPATCHER_RECORD_H
+#ifndef RG_DISPATCHER_BOOK_RECORD_H
+#define RG_DISPATCHER_BOOK_RECORD_H
 
-#include "dispatcher/group.h"
+#include "dispatcher/rollouts.h"
 
 enum record_kind {
     RECORD_GROUP,

@@ -1,4 +1,4 @@
-#include "dispatcher/record.h"
+#include "dispatcher/book_record.h"
 
 #include <stdlib.h>
 
