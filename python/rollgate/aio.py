@@ -1,0 +1,190 @@
+"""The gateway from asyncio: `AsyncClient`, HTTP/1.1 over asyncio's own streams. Connections are kept in a pool
+and taken by one call at a time; a call that is cancelled closes its own, which the gateway sees."""
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any, AsyncIterator, Awaitable, Callable, Optional
+
+from .calls import POLL_S, Call, Calls
+from .errors import BadAnswer, RollgateError, Unreachable, from_answer
+from .retries import Address, Patience, heads, key_from_environment
+
+
+class _Connection:
+    """One connection: a request, then the whole of its answer."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        self.reader, self.writer, self.good = reader, writer, True
+
+    def idle(self) -> bool:
+        """Whether the next request may go on it: the gateway has neither closed it nor said anything."""
+        return self.good and not self.reader.at_eof() and not self.reader._buffer and not self.writer.is_closing()
+
+    def close(self) -> None:
+        self.good = False
+        self.writer.transport.abort()
+
+    async def ask(self, method: str, target: str, host: str, headers: dict[str, str], body: Optional[bytes]) -> tuple:
+        """Sends and reads: (status, headers in lower case, body)."""
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", *(f"{k}: {v}" for k, v in headers.items())]
+        if body is not None or method in ("POST", "PUT"):
+            lines.append(f"Content-Length: {len(body or b'')}")
+        self.writer.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (body or b""))
+        await self.writer.drain()
+        status = 100
+        while status < 200:     # interim answers say nothing about this one
+            status, got = await self._head()
+        return status, got, await self._body(method, status, got)
+
+    async def _head(self) -> tuple[int, dict[str, str]]:
+        first, *rest = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        version, status, *_ = first.split(" ")
+        headers = {}
+        for line in rest:
+            name, colon, value = line.partition(":")
+            if colon:
+                headers[name.strip().lower()] = value.strip()
+        if not version.startswith("HTTP/1."):
+            raise ValueError(f"not HTTP/1: {first[:60]!r}")
+        if headers.get("connection", "").lower() == "close" or version == "HTTP/1.0":
+            self.good = False
+        return int(status), headers
+
+    async def _body(self, method: str, status: int, headers: dict[str, str]) -> bytes:
+        if method == "HEAD" or status in (204, 304):
+            return b""
+        if headers.get("transfer-encoding", "").lower() == "chunked":
+            return await self._chunks()
+        if "content-length" in headers:
+            return await self.reader.readexactly(int(headers["content-length"]))
+        self.good = False
+        return await self.reader.read()
+
+    async def _chunks(self) -> bytes:
+        parts = []
+        while True:
+            size = int((await self.reader.readline()).split(b";")[0], 16)
+            if size == 0:
+                while (await self.reader.readline()).strip():
+                    pass
+                return b"".join(parts)
+            parts.append(await self.reader.readexactly(size))
+            await self.reader.readexactly(2)
+
+
+class AsyncClient(Calls):
+    """A gateway, for the tasks of one event loop. Arguments as Client's; connections: the most that are open at
+    once (calls beyond it wait for one)."""
+
+    def __init__(self, url: Optional[str] = None, key: Optional[str] = None, *, timeout: float = 60.0,
+                 retry_s: float = 60.0, tls: Optional[ssl.SSLContext] = None, connections: int = 1024):
+        self.address, self.key = Address(url), key_from_environment(key)
+        self.timeout, self.retry_s, self._tls = timeout, retry_s, tls
+        self._idle: list[_Connection] = []
+        self._places = asyncio.Semaphore(connections)
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"AsyncClient({self.address.url!r})"
+
+    async def close(self) -> None:
+        """Closes the connections that no call uses."""
+        while self._idle:
+            self._idle.pop().close()
+        await asyncio.sleep(0)
+
+    async def _connection(self) -> _Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.idle():
+                return connection
+            connection.close()
+        a = self.address
+        tls = (self._tls or ssl.create_default_context()) if a.tls else None
+        try:
+            async with asyncio.timeout(min(self.timeout, 10.0)):    # not wait_for: that may swallow a cancellation
+                streams = await asyncio.open_connection(a.host, a.port, ssl=tls, limit=1 << 20)
+        except (OSError, asyncio.TimeoutError) as e:
+            raise Unreachable(f"{a.url} cannot be reached: {e or 'timed out'}", retry=True) from e
+        return _Connection(*streams)
+
+    async def _once(self, call: Call) -> Any:
+        async with self._places:
+            connection = await self._connection()
+            done = False
+            try:
+                a = self.address
+                async with asyncio.timeout(self.timeout + call.wait_s):
+                    status, headers, body = await connection.ask(
+                        call.method, a.prefix + call.path, f"{a.host}:{a.port}", heads(call, self.key), call.body)
+                done = True
+            except (OSError, EOFError, ValueError, asyncio.TimeoutError, asyncio.LimitOverrunError) as e:
+                raise Unreachable(f"{call.method} {call.path}: no answer ({type(e).__name__}: {e})") from e
+            finally:
+                if done and connection.good:
+                    self._idle.append(connection)
+                else:
+                    connection.close()
+        if status >= 400:
+            raise from_answer(status, headers, body)
+        try:
+            return call.read(status, headers, body)
+        except (ValueError, KeyError, IndexError) as e:
+            raise BadAnswer(f"{call.method} {call.path}: the answer cannot be read: {e}", status=status) from e
+
+    async def send(self, call: Call) -> Any:
+        """The call's value, or the error that it ends with."""
+        patience = Patience(call, self.retry_s)
+        while True:
+            try:
+                return await self._once(call)
+            except RollgateError as e:
+                seconds = patience.pause(e)
+            await asyncio.sleep(seconds)
+
+    # --- waits of any length ---
+
+    async def _poll(self, once: Callable[[float], Awaitable[Any]], timeout_s: Optional[float],
+                    progress: Optional[Callable[[], Awaitable[None]]]) -> Any:
+        loop = asyncio.get_running_loop()
+        until = None if timeout_s is None else loop.time() + timeout_s
+        while True:
+            left = POLL_S if until is None else min(POLL_S, until - loop.time())
+            if left <= 0:
+                return None
+            value = await once(max(left, 1.0))
+            if value is not None:
+                return value
+            if progress:
+                await progress()
+
+    async def wait(self, session_id: str, timeout_s: Optional[float] = None,
+                   progress: Optional[Callable[[Any], None]] = None) -> Any:
+        """As Client.wait."""
+        async def tell() -> None:
+            progress(await self.session(session_id))
+        return await self._poll(lambda s: self.wait_once(session_id, s), timeout_s, tell if progress else None)
+
+    async def wait_group(self, group_id: str, timeout_s: Optional[float] = None,
+                         progress: Optional[Callable[[Any], None]] = None) -> Any:
+        """As Client.wait_group."""
+        async def tell() -> None:
+            progress(await self.group(group_id))
+        return await self._poll(lambda s: self.wait_group_once(group_id, s), timeout_s, tell if progress else None)
+
+    async def all_sessions(self, **filters: Any) -> AsyncIterator[dict]:
+        """Every session of every page."""
+        cursor = None
+        while True:
+            page = await self.list_sessions(cursor=cursor, **filters)
+            for row in page["sessions"]:
+                yield row
+            cursor = page.get("next_cursor")
+            if not cursor:
+                return

@@ -1,0 +1,262 @@
+"""Every call of the gateway, once: `Client` sends them and gives the value, `AsyncClient` gives an awaitable
+of it. Fields that a method does not name go as keywords, spelt as in docs/http.md; the gateway refuses
+what it does not know, by name.
+"""
+from __future__ import annotations
+
+import json
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from urllib.parse import quote, urlencode
+
+from . import records
+
+POLL_S = 30.0       # one long poll; a wait is made of as many as it needs
+
+
+class Call(NamedTuple):
+    """One request and how its answer is read."""
+
+    method: str
+    path: str
+    body: Optional[bytes] = None
+    read: Callable[[int, Mapping[str, str], bytes], Any] = lambda status, headers, body: None
+    wait_s: float = 0.0         # the gateway may take so long on purpose
+    repeatable: bool = True     # sent again when its answer was lost; asked twice, it does the same
+    key: Optional[str] = None   # instead of the client's
+
+
+def read_json(status: int, headers: Mapping[str, str], body: bytes) -> Any:
+    """The JSON of an answer; None of an empty one (204)."""
+    return json.loads(body) if body else None
+
+
+def read_text(status: int, headers: Mapping[str, str], body: bytes) -> str:
+    return body.decode()
+
+
+def read_bytes(status: int, headers: Mapping[str, str], body: bytes) -> bytes:
+    return body
+
+
+def read_nothing(status: int, headers: Mapping[str, str], body: bytes) -> None:
+    return None
+
+
+def query(path: str, **parameters: Any) -> str:
+    """The path with those parameters that are not None."""
+    def text(v: Any) -> Any:
+        if isinstance(v, bool):
+            return "true" if v else "false"
+        return int(v) if isinstance(v, float) and v.is_integer() else v
+    given = {k: text(v) for k, v in parameters.items() if v is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def encode(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def known(**fields: Any) -> dict[str, Any]:
+    """Those that are not None: what is not given keeps the gateway's default."""
+    return {k: v for k, v in fields.items() if v is not None}
+
+
+def _session(session_id: str, tail: str = "") -> str:
+    return f"/sessions/{quote(session_id, safe='')}{tail}"
+
+
+def _group(group_id: str, tail: str = "") -> str:
+    return f"/groups/{quote(group_id, safe='')}{tail}"
+
+
+def _queue(name: str, tail: str = "") -> str:
+    return f"/queues/{quote(name, safe='')}{tail}"
+
+
+class Calls:
+    """The methods of both clients. Each raises the class of errors.py that the gateway's answer names."""
+
+    def send(self, call: Call) -> Any:
+        raise NotImplementedError
+
+    def _post(self, path: str, body: Mapping[str, Any], read: Callable = read_json, **more: Any) -> Any:
+        return self.send(Call("POST", path, encode(body), read, **more))
+
+    def _get(self, path: str, read: Callable = read_json, **more: Any) -> Any:
+        return self.send(Call("GET", path, None, read, **more))
+
+    # --- sessions ---
+
+    def create_session(self, **options: Any) -> Any:
+        """A session: {session_id, base_url, api_key, runner_key, ...}. With count=n: {"sessions": [n of them]},
+        one group. When the answer is lost the request is not sent again: that would make a second session."""
+        return self._post("/sessions", options, repeatable=False)
+
+    def session(self, session_id: str, records: bool = False) -> Any:
+        """Its state; with records every call's request, ids and answer."""
+        return self._get(query(_session(session_id), records="1" if records else None))
+
+    def list_sessions(self, *, phase: Optional[str] = None, label: Optional[str] = None, limit: Optional[int] = None,
+                      cursor: Optional[str] = None, reseeded: Optional[bool] = None) -> Any:
+        """One page: {"sessions": [...], "next_cursor"}."""
+        return self._get(query("/sessions", phase=phase, label=label, limit=limit, cursor=cursor, reseeded=reseeded))
+
+    def reward(self, session_id: str, reward_info: Any, response_id: Optional[str] = None, *, key: Optional[str] = None) -> Any:
+        """Posts a reward: a number, or an object whose `reward` is one. With response_id it is that turn's.
+        key: the session's runner_key, for who has no admin key."""
+        return self._post(_session(session_id, "/reward_info"),
+                          known(reward_info=reward_object(reward_info), response_id=response_id), key=key)
+
+    def complete(self, session_id: str, reward_info: Any = None, finished: Optional[bool] = None,
+                 reason: Optional[str] = None, *, key: Optional[str] = None) -> Any:
+        """The agent is done: wakes those that wait."""
+        info = None if reward_info is None else reward_object(reward_info)
+        return self._post(_session(session_id, "/complete"), known(reward_info=info, finished=finished, reason=reason), key=key)
+
+    def wait_once(self, session_id: str, timeout_s: float = POLL_S) -> Any:
+        """One long poll: the state once the session is over, None after timeout_s."""
+        return self._get(query(_session(session_id, "/wait"), timeout_s=timeout_s), wait_s=timeout_s)
+
+    def trajectories(self, session_id: str, format: str = "msgpack", *, raw: bool = False, **options: Any) -> Any:
+        """A look without closing: as finalize."""
+        options = {k: ("on" if v is True else "off" if v is False else v) for k, v in options.items()}
+        read = read_bytes if raw else records.reader(format)
+        return self._get(query(_session(session_id, "/trajectories"), format=format, **options), read)
+
+    def finalize(self, session_id: str, format: str = "msgpack", *, raw: bool = False, **options: Any) -> Any:
+        """Closes the session and gives its export: `msgpack`, `safetensors`, `json`: a records.Export of trajectories;
+        `verl`, `miles`, `areal`: a records.Tensors; `slime`, `prime-rl`, `none`: a dict; `openai-messages`: a list of dicts.
+        raw: the bytes. Asked again, it answers the same."""
+        read = read_bytes if raw else records.reader(format)
+        return self._post(_session(session_id, "/finalize"), {"format": format, **options}, read)
+
+    def samples(self, session_id: str, max_seq_len: Optional[int] = None, metadata: Optional[dict] = None) -> Any:
+        """POST /samples: a records.Tensors in miles' layout."""
+        return self._post(_session(session_id, "/samples"), known(max_seq_len=max_seq_len, metadata=metadata),
+                          records.reader("miles"))
+
+    def abort(self, session_id: str) -> Any:
+        """Ends the session and its running calls; fine when it has ended."""
+        return self._post(_session(session_id, "/abort"), {}, read_nothing)
+
+    def delete(self, session_id: str) -> Any:
+        """Ends and forgets the session."""
+        return self.send(Call("DELETE", _session(session_id), None, read_nothing))
+
+    def chat(self, session_id: str, messages: Sequence[Mapping[str, Any]], *, key: Optional[str] = None, timeout_s: float = 600.0,
+             **body: Any) -> Any:
+        """One model call of the session (Chat Completions, not streamed): the answer's JSON. Sent again only when
+        the gateway says so: it knows whether the first was recorded. key: the session's api_key."""
+        return self._post(_session(session_id, "/v1/chat/completions"), {"model": "policy", "messages": list(messages), **body},
+                          key=key, wait_s=timeout_s)
+
+    # --- groups of rollouts ---
+
+    def submit(self, groups: Sequence[Mapping[str, Any]], defaults: Optional[Mapping[str, Any]] = None) -> Any:
+        """All of the groups or none: {"groups": [{"id", "state", "created"}]}. Sent again only when all have ids."""
+        body = {"groups": list(groups), **known(defaults=defaults)}
+        return self._post("/groups", body, repeatable=all(g.get("id") for g in body["groups"]))
+
+    def put_group(self, group_id: str, **group: Any) -> Any:
+        """Makes the group, or finds it when the same is there; GroupExists when it differs."""
+        return self.send(Call("PUT", _group(group_id), encode(group), read_json))
+
+    def group(self, group_id: str) -> Any:
+        """Its result so far."""
+        return self._get(_group(group_id))
+
+    def list_groups(self, *, queue: Optional[str] = None, state: Optional[str] = None, label: Optional[str] = None,
+                    limit: Optional[int] = None, cursor: Optional[str] = None) -> Any:
+        """One page: {"groups": [...], "next_cursor"}."""
+        return self._get(query("/groups", queue=queue, state=state, label=label, limit=limit, cursor=cursor))
+
+    def wait_group_once(self, group_id: str, timeout_s: float = POLL_S) -> Any:
+        """One long poll: the result once the group has settled, None after timeout_s."""
+        return self._get(query(_group(group_id, "/wait"), timeout_s=int(timeout_s)), wait_s=timeout_s)
+
+    def cancel_group(self, group_id: str, deliver: bool = False) -> Any:
+        """{"cancelled": [ids]}. Its agents' calls end with 410. deliver: it goes to its queue as cancelled."""
+        return self._post(_group(group_id, "/cancel"), {"deliver": deliver})
+
+    # --- queues ---
+
+    def queue(self, name: str) -> Any:
+        """Counts: waiting, running, rollouts_running, settled, taken, acked_total, oldest_s, blocked."""
+        return self._get(_queue(name))
+
+    def next(self, queue_name: str, max: int = 1, wait_s: float = 0, *, lease_s: Optional[float] = None,
+             order: Optional[str] = None, states: Optional[Sequence[str]] = None) -> Any:
+        """{"groups": [results], "queue": counts}: settled groups, leased for lease_s; they come again unless
+        they are acknowledged by then. Repeated when its answer was lost; the lost groups come after their lease."""
+        return self._get(query(_queue(queue_name, "/next"), max=max, wait_s=wait_s, lease_s=lease_s, order=order,
+                               states=",".join(states) if states else None), wait_s=wait_s)
+
+    def ack(self, queue_name: str, groups: Sequence[str]) -> Any:
+        """Trained (after the checkpoint that holds the step): {"acked": n}."""
+        return self._post(_queue(queue_name, "/ack"), {"groups": list(groups)})
+
+    def give_back(self, queue_name: str, groups: Sequence[str]) -> Any:
+        """Not trained: they may be taken again at once. {"returned": n}."""
+        return self._post(_queue(queue_name, "/return"), {"groups": list(groups)})
+
+    def cancel_queue(self, queue_name: str, *, states: Optional[Sequence[str]] = None, version_below: Optional[int] = None,
+                     labels: Optional[Mapping[str, Any]] = None, deliver: bool = False) -> Any:
+        """{"cancelled": [ids]}: what waits or runs (states: waiting, running, settled), perhaps only what is older."""
+        return self._post(_queue(queue_name, "/cancel"),
+                          known(states=states, version_below=version_below, labels=labels, deliver=deliver))
+
+    # --- attempts (an executor's key) ---
+
+    def claim(self, executor: str, slots: Mapping[str, int], wait_s: float = 0) -> Any:
+        """{"attempts": [...]}, perhaps none. What a lost answer gave runs out with its lease."""
+        return self._post("/attempts/claim", {"executor": executor, "slots": slots, "wait_s": wait_s}, wait_s=wait_s)
+
+    def renew(self, executor: str, attempts: Sequence[str], wait_s: float = 0) -> Any:
+        """{"kill": [{"attempt_id", "reason"}]}: at once when there is one, else after wait_s."""
+        return self._post("/attempts/renew", {"executor": executor, "attempts": list(attempts), "wait_s": wait_s}, wait_s=wait_s)
+
+    def end_attempt(self, attempt_id: str, executor: str, outcome: str, **fields: Any) -> Any:
+        """{"rollout": "succeeded" | "retry" | "failed"}; AttemptEnded when it was lost or cancelled."""
+        return self._post(f"/attempts/{quote(attempt_id, safe='')}/end",
+                          {"executor": executor, "outcome": outcome, **known(**fields)})
+
+    # --- the gateway ---
+
+    def health(self) -> Any:
+        """{"status": ...}; Draining while it stops."""
+        return self._get("/health")
+
+    def ready(self) -> Any:
+        """Raises, with the reason, unless every worker serves and an engine answers."""
+        return self._get("/ready")
+
+    def metrics(self) -> Any:
+        """{"rollgate_name{labels}": value}."""
+        return self._get("/metrics", lambda status, headers, body: parse_metrics(body.decode()))
+
+    def weight_version(self, version: Any) -> Any:
+        """The version of later answers whose engine tells none: an integer from 0, a name, or None."""
+        return self._post("/admin/weight_version", {"version": version})
+
+    def pause(self, mode: str = "drain", timeout_s: Optional[float] = None) -> Any:
+        """No new engine calls; agents wait. `drain` returns when those that run have ended, `hold` at once."""
+        return self._post("/admin/pause", known(mode=mode, timeout_s=timeout_s), wait_s=300 if timeout_s is None else timeout_s)
+
+    def resume(self) -> Any:
+        """Ends the pause."""
+        return self._post("/admin/resume", {})
+
+
+def reward_object(reward: Any) -> dict[str, Any]:
+    """reward_info of what a scorer gives: a number, or a mapping. Anything else is a TypeError."""
+    if isinstance(reward, Mapping):
+        return dict(reward)
+    if isinstance(reward, (bool, int, float)) or hasattr(reward, "__float__"):
+        return {"reward": float(reward)}
+    raise TypeError(f"a reward is a number or a mapping, not {type(reward).__name__}: {reward!r:.80}")
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    """Prometheus' text as {name{labels}: value}."""
+    rows = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, value in rows}

@@ -1,0 +1,146 @@
+"""The gateway from threads: `Client` keeps one connection a thread (http.client)."""
+from __future__ import annotations
+
+import http.client
+import select
+import socket
+import ssl
+import threading
+import time
+from typing import Any, Callable, Iterator, Optional
+
+from .calls import POLL_S, Call, Calls
+from .errors import BadAnswer, RollgateError, Unreachable, from_answer
+from .retries import Address, Patience, heads, key_from_environment
+
+
+class Client(Calls):
+    """A gateway, for any number of threads.
+
+    url: http://HOST:PORT; without it ROLLGATE_URL, else http://127.0.0.1:8600.
+    key: an admin's (or executor's) key; without it ROLLGATE_KEY or ROLLGATE_KEY_FILE.
+    timeout: seconds that the gateway may be silent, on top of what a call waits on purpose.
+    retry_s: seconds over which a call is sent again, when that is allowed (retries.py). 0: never.
+    tls: a context for https; without it the system's certificates are asked for.
+    """
+
+    def __init__(self, url: Optional[str] = None, key: Optional[str] = None, *, timeout: float = 60.0,
+                 retry_s: float = 60.0, tls: Optional[ssl.SSLContext] = None):
+        self.address, self.key = Address(url), key_from_environment(key)
+        self.timeout, self.retry_s, self._tls = timeout, retry_s, tls
+        self._mine = threading.local()
+        self._all: list[http.client.HTTPConnection] = []
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self.address.url!r})"
+
+    def close(self) -> None:
+        """Closes the connections of all threads. A later call opens one again."""
+        with self._lock:
+            for connection in self._all:
+                connection.close()
+            self._all.clear()
+
+    # --- connections ---
+
+    def _connection(self) -> http.client.HTTPConnection:
+        connection = getattr(self._mine, "connection", None)
+        if connection is None:
+            a = self.address
+            if a.tls:
+                connection = http.client.HTTPSConnection(a.host, a.port, context=self._tls or ssl.create_default_context())
+            else:
+                connection = http.client.HTTPConnection(a.host, a.port)
+            self._mine.connection = connection
+        return connection
+
+    def _connect(self, connection: http.client.HTTPConnection) -> None:
+        """A fresh one, unless the old is still good: nothing may lie in it between two answers."""
+        if connection.sock and select.select([connection.sock], [], [], 0)[0]:
+            connection.close()
+        if connection.sock is None:
+            try:
+                connection.timeout = min(self.timeout, 10.0)
+                connection.connect()
+                connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            except OSError as e:
+                connection.close()
+                raise Unreachable(f"{self.address.url} cannot be reached: {e}", retry=True) from e
+            with self._lock:
+                if connection not in self._all:
+                    self._all.append(connection)
+
+    def _once(self, call: Call) -> Any:
+        connection = self._connection()
+        self._connect(connection)
+        try:
+            connection.sock.settimeout(self.timeout + call.wait_s)
+            connection.request(call.method, self.address.prefix + call.path, call.body, heads(call, self.key))
+            answer = connection.getresponse()
+            body = answer.read()
+        except (OSError, http.client.HTTPException) as e:
+            connection.close()
+            raise Unreachable(f"{call.method} {call.path}: no answer ({type(e).__name__}: {e})") from e
+        except BaseException:
+            connection.close()      # left in the middle of an answer
+            raise
+        headers = {k.lower(): v for k, v in answer.getheaders()}
+        if answer.status >= 400:
+            raise from_answer(answer.status, headers, body)
+        try:
+            return call.read(answer.status, headers, body)
+        except (ValueError, KeyError, IndexError) as e:
+            raise BadAnswer(f"{call.method} {call.path}: the answer cannot be read: {e}", status=answer.status) from e
+
+    def send(self, call: Call) -> Any:
+        """The call's value, or the error that it ends with."""
+        patience = Patience(call, self.retry_s)
+        while True:
+            try:
+                return self._once(call)
+            except RollgateError as e:
+                seconds = patience.pause(e)
+            time.sleep(seconds)
+
+    # --- waits of any length ---
+
+    def _poll(self, once: Callable[[float], Any], timeout_s: Optional[float], progress: Optional[Callable[[], None]]) -> Any:
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left = POLL_S if until is None else min(POLL_S, until - time.monotonic())
+            if left <= 0:
+                return None
+            value = once(max(left, 1.0))
+            if value is not None:
+                return value
+            if progress:
+                progress()
+
+    def wait(self, session_id: str, timeout_s: Optional[float] = None, progress: Optional[Callable[[Any], None]] = None) -> Any:
+        """The state once the session is completed, finalized or aborted; None after timeout_s (None: as long as
+        it takes). progress(state): called with the state so far every 30 s."""
+        tell = (lambda: progress(self.session(session_id))) if progress else None
+        return self._poll(lambda s: self.wait_once(session_id, s), timeout_s, tell)
+
+    def wait_group(self, group_id: str, timeout_s: Optional[float] = None,
+                   progress: Optional[Callable[[Any], None]] = None) -> Any:
+        """The result once the group has settled; None after timeout_s. progress(result so far) every 30 s."""
+        tell = (lambda: progress(self.group(group_id))) if progress else None
+        return self._poll(lambda s: self.wait_group_once(group_id, s), timeout_s, tell)
+
+    def all_sessions(self, **filters: Any) -> Iterator[dict]:
+        """Every session of every page."""
+        cursor = None
+        while True:
+            page = self.list_sessions(cursor=cursor, **filters)
+            yield from page["sessions"]
+            cursor = page.get("next_cursor")
+            if not cursor:
+                return

@@ -1,0 +1,439 @@
+"""An executor: claims attempts of the gateway's groups, runs a Python function for each, and ends it.
+
+    from rollgate.executor import Infra, runner
+
+    @runner("math", slots=32, timeout=600)
+    async def math(task, session):
+        answer = await session.chat([{"role": "user", "content": task.input["question"]}])
+        if answer["choices"][0]["finish_reason"] == "length":
+            return {"reward": 0.0, "cut": 1}
+        return float(task.input["answer"] in answer["choices"][0]["message"]["content"])
+
+    $ python3 -m rollgate.executor my_runners --url http://127.0.0.1:8600
+
+What a function gives decides the attempt's outcome (docs/rollouts.md):
+
+| the function | outcome |
+|---|---|
+| returns a number, or a mapping with `reward` | ok, with that reward |
+| returns None | ok without a reward: right where the trainer scores (`reward: external`) |
+| is not done at its timeout, or at the group's deadline | timeout |
+| raises Infra, or an error of the gateway's that is no fault of the task (5xx, unreachable) | infra: tried again elsewhere |
+| raises anything else | error, with the traceback's end as its log |
+| is told to stop (cancelled by the trainer, lease lost) | nothing: the gateway knows |
+
+Functions may be async or not; those that are not run in threads and cannot be stopped: they see `task.stopped`.
+Their slot stays taken until they return, whatever became of the attempt.
+"""
+from __future__ import annotations
+
+import argparse
+import asyncio
+import concurrent.futures
+import importlib
+import inspect
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass, field
+from typing import Any, Awaitable, Callable, Iterable, Mapping, Optional, Sequence, Union
+
+from .aio import AsyncClient
+from .calls import reward_object
+from .errors import AttemptEnded, RollgateError, SessionEnded, Unreachable
+from .retries import key_from_environment
+
+log = logging.getLogger("rollgate.executor")
+CLAIM_S = 20.0      # a claim waits so long for work
+RENEW_S = 2.0       # at most so long until a new attempt is among those renewed
+GRACE_S = 10.0     # a function that was cancelled may take so long to clean up
+TAIL = 4000         # characters of a traceback that go with an end
+
+
+class Infra(Exception):
+    """Raised by a runner: the world failed, not the policy. The attempt is tried again and counts for nothing."""
+
+
+@dataclass
+class Task:
+    """What an attempt is about."""
+
+    input: Any
+    group: str
+    rollout: int
+    attempt: int
+    attempt_id: str
+    runner: str
+    metadata: dict[str, Any]
+    deadline: float                                     # seconds since 1970
+    stop: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the result is of no use any more: cancelled, timed out, lease lost, executor ending."""
+        return self.stop.is_set()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline."""
+        return max(0.0, self.deadline - time.time())
+
+
+class Session:
+    """The attempt's session, as an agent needs it. `env` is for a child process that speaks to a model."""
+
+    def __init__(self, fields: Mapping[str, Any], client: AsyncClient, loop: asyncio.AbstractEventLoop):
+        self.fields, self._client, self._loop = fields, client, loop
+        self.id: str = fields["session_id"]
+        self.base_url: str = fields["base_url"]
+        self.anthropic_base_url: str = fields["anthropic_base_url"]
+        self.api_key: str = fields.get("api_key") or "none"
+        self.runner_key: Optional[str] = fields.get("runner_key")
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_KEY": self.api_key,
+                "ANTHROPIC_BASE_URL": self.anthropic_base_url, "ANTHROPIC_API_KEY": self.api_key}
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **body: Any) -> Any:
+        """One model call (Chat Completions): the answer's JSON. Awaitable in async runners; blocks in others."""
+        call = self._client.chat(self.id, messages, key=self.fields.get("api_key"), **body)
+        return self._here(call)
+
+    def reward(self, reward_info: Any, response_id: Optional[str] = None) -> Any:
+        """Posts a reward before the end, perhaps of one turn. As chat."""
+        return self._here(self._client.reward(self.id, reward_info, response_id, key=self.runner_key))
+
+    def _here(self, call: Awaitable[Any]) -> Any:
+        try:
+            inside = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            inside = False
+        return call if inside else asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+
+async def _shielded(thread: asyncio.Future) -> Any:
+    return await asyncio.shield(thread)
+
+
+Function = Callable[[Task, Session], Union[Any, Awaitable[Any]]]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A named way to run attempts: function, how many at once, the most seconds of one (None: the group's)."""
+
+    name: str
+    function: Function
+    slots: int = 1
+    timeout: Optional[float] = None
+
+    def __call__(self, task: Task, session: Session) -> Any:
+        return self.function(task, session)
+
+    @property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(type(self.function).__call__)
+
+
+def runner(name: str, slots: int = 1, timeout: Optional[float] = None) -> Callable[[Function], Runner]:
+    """Makes a Runner of a function f(task, session). ValueError: no slots, or no time."""
+    if slots < 1:
+        raise ValueError(f"runner {name}: slots must be at least 1, not {slots}")
+    if timeout is not None and not timeout > 0:
+        raise ValueError(f"runner {name}: timeout must be more than 0 seconds, not {timeout}")
+    return lambda function: Runner(name, function, slots, timeout)
+
+
+@dataclass
+class _Running:
+    """One attempt on this executor."""
+
+    runner: Runner
+    task: Task
+    work: Optional[asyncio.Future] = None
+    killed: Optional[str] = None      # why the gateway wants it ended
+
+
+def default_name(key: Optional[str]) -> str:
+    """host.pid; NAME/host.pid for who has the key rgx-NAME-MAC, because such a key is good for these names alone."""
+    here = f"{socket.gethostname()}.{os.getpid()}"
+    key = key_from_environment(key) or ""
+    return f"{key[4:].rpartition('-')[0]}/{here}" if key.startswith("rgx-") else here
+
+
+class Executor:
+    """Pulls attempts for its runners until stop(). Any number of executors may serve one gateway.
+
+    name: as the gateway's log shows it; host and pid by default, behind the name of an executor's key. reconnect_s: how long an end is sent again while the
+    gateway cannot be reached. Counts since the start are in `ended` (by outcome) and `peak` (most at once, by runner).
+    """
+
+    def __init__(self, runners: Iterable[Runner], url: Optional[str] = None, key: Optional[str] = None, *,
+                 name: Optional[str] = None, reconnect_s: float = 600.0, client: Optional[AsyncClient] = None):
+        self.runners = {r.name: r for r in runners}
+        if not self.runners:
+            raise ValueError("an executor needs at least one runner")
+        self.name = name or default_name(key)
+        self.client = client or AsyncClient(url, key, retry_s=reconnect_s)
+        self.running: dict[str, _Running] = {}
+        self.ended: dict[str, int] = {}
+        self.peak = {r: 0 for r in self.runners}
+        self._busy = {r: 0 for r in self.runners}       # slots with a function in them, or offered to a claim
+        self._refused: Optional[RollgateError] = None
+        self._lease_s = 30.0
+        self._freed, self._begun, self._stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._tasks: set[asyncio.Task] = set()
+        threads = sum(r.slots for r in self.runners.values() if not r.is_async)
+        self._threads = concurrent.futures.ThreadPoolExecutor(threads, "runner") if threads else None
+
+    # --- life ---
+
+    async def run(self) -> None:
+        """Until stop(); attempts that still run then end as infra, and are given to others. Raises what the gateway
+        answers to a claim when that will not change: a wrong key, or no dispatcher."""
+        keeper = asyncio.create_task(self._renew_loop())
+        try:
+            await self._claim_loop()
+        finally:
+            for attempt in list(self.running.values()):
+                self._end_work(attempt, "stopping")
+            while self._tasks:
+                await asyncio.wait(set(self._tasks))
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+            if self._threads:
+                self._threads.shutdown(wait=False)
+            await self.client.close()
+        if self._refused:
+            raise self._refused
+
+    def stop(self) -> None:
+        """Claims no more and ends what runs. Call it in the loop's thread."""
+        self._stop.set()
+        self._freed.set()
+        self.client.retry_s = min(self.client.retry_s, 10.0)
+
+    def _spawn(self, work: Any) -> asyncio.Task:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # --- claims ---
+
+    def _free(self) -> dict[str, int]:
+        return {r.name: r.slots - self._busy[r.name] for r in self.runners.values() if r.slots > self._busy[r.name]}
+
+    async def _claim_loop(self) -> None:
+        """Offers what is free. A claim that waits holds the slots that it offers; slots that come free meanwhile are
+        offered by claims of their own, a few at once."""
+        claims: set[asyncio.Task] = set()
+        while not self._stop.is_set():
+            free = self._free()
+            if free and len(claims) < 4:
+                for name, n in free.items():
+                    self._busy[name] += n
+                claims.add(asyncio.create_task(self._claim(free)))
+            else:
+                self._freed.clear()
+                await self._freed.wait()
+            claims = {c for c in claims if not c.done()}
+        for claim in claims:
+            claim.cancel()      # what the gateway gives it nevertheless comes back with its lease
+        await asyncio.gather(*claims, return_exceptions=True)
+
+    async def _claim(self, offer: dict[str, int]) -> None:
+        given: list[Mapping[str, Any]] = []
+        try:
+            given = (await self.client.claim(self.name, offer, CLAIM_S))["attempts"]
+        except RollgateError as e:
+            log.error("claim: %s", e)
+            if not e.retry and not isinstance(e, Unreachable):
+                self._refused = e       # a wrong key, or no dispatcher: it would be refused for ever
+                self.stop()
+            await self._pause(1.0)
+        finally:
+            for name, n in offer.items():
+                self._busy[name] -= n
+            for attempt in given:
+                self._begin(attempt)
+            self._freed.set()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+        except TimeoutError:
+            pass
+
+    def _begin(self, given: Mapping[str, Any]) -> None:
+        run = self.runners[given["runner"]]
+        self._busy[run.name] += 1
+        self.peak[run.name] = max(self.peak[run.name], self._busy[run.name])
+        limit = min(given["run_timeout_s"], run.timeout or given["run_timeout_s"])
+        task = Task(given["input"], given["group"], given["rollout"], given["attempt"], given["attempt_id"], run.name,
+                    given.get("metadata") or {}, time.time() + limit)
+        self._lease_s = given.get("lease_s", 30.0)
+        attempt = _Running(run, task)
+        self.running[task.attempt_id] = attempt
+        self._begun.set()
+        self._spawn(self._attempt(attempt, Session(given["session"], self.client, asyncio.get_running_loop())))
+
+    # --- one attempt ---
+
+    async def _attempt(self, attempt: _Running, session: Session) -> None:
+        began = time.monotonic()
+        attempt.work = self._start(attempt, session)
+        end = await self._watch(attempt)
+        attempt.task.stop.set()
+        if end is None:
+            self.running.pop(attempt.task.attempt_id, None)
+            self._count("stopped")
+        else:
+            await self._tell(attempt, {**end, "timings": {"run": round(time.monotonic() - began, 3)}})
+
+    def _start(self, attempt: _Running, session: Session) -> asyncio.Future:
+        """The function's work. Its slot is free when the work has ended, which may be after the attempt."""
+        run = attempt.runner
+        if run.is_async:
+            work = asyncio.ensure_future(run.function(attempt.task, session))
+            work.add_done_callback(lambda _: self._leave(run))
+            return work
+        thread = asyncio.get_running_loop().run_in_executor(self._threads, run.function, attempt.task, session)
+        thread.add_done_callback(lambda _: self._leave(run))
+        return asyncio.ensure_future(_shielded(thread))
+
+    def _leave(self, run: Runner) -> None:
+        self._busy[run.name] -= 1
+        self._freed.set()
+
+    async def _watch(self, attempt: _Running) -> Optional[dict[str, Any]]:
+        """How the attempt ended; None when nobody wants to know."""
+        done, _ = await asyncio.wait({attempt.work}, timeout=attempt.task.left_s)
+        if not done:
+            attempt.task.stop.set()
+            attempt.work.cancel()
+            await asyncio.wait({attempt.work}, timeout=GRACE_S)
+            return {"outcome": "timeout", "reason": f"not done after {attempt.runner.name}'s time"}
+        try:
+            return self._verdict(attempt.work.result())
+        except asyncio.CancelledError:
+            if attempt.killed == "stopping":
+                return {"outcome": "infra", "reason": "the executor is stopping"}
+            if attempt.killed:
+                return None
+            return {"outcome": "error", "reason": "the runner cancelled itself"}
+        except Exception as e:
+            return None if attempt.killed and attempt.killed != "stopping" else self._fault(e)
+
+    def _verdict(self, value: Any) -> dict[str, Any]:
+        """TypeError when it is no reward."""
+        if value is None:
+            return {"outcome": "ok"}
+        info = reward_object(value)
+        finished = info.get("finished")
+        return {"outcome": "ok", "reward_info": info, **({"finished": finished} if isinstance(finished, bool) else {})}
+
+    def _fault(self, e: Exception) -> dict[str, Any]:
+        reason = f"{type(e).__name__}: {e}"[:1000]
+        outside = isinstance(e, Infra) or isinstance(e, RollgateError) and (isinstance(e, Unreachable) or e.status >= 500 or e.retry)
+        tail = "".join(traceback.format_exception(e))[-TAIL:]
+        return {"outcome": "infra" if outside else "error", "reason": reason, "log_tail": tail}
+
+    async def _tell(self, attempt: _Running, end: dict[str, Any]) -> None:
+        outcome = end.pop("outcome")
+        try:
+            await self.client.end_attempt(attempt.task.attempt_id, self.name, outcome, **end)
+            self._count(outcome)
+        except (AttemptEnded, SessionEnded):
+            self._count("stopped")
+        except RollgateError as e:
+            self._count("untold")
+            log.error("the end of attempt %s (%s) is not taken: %s", attempt.task.attempt_id, outcome, e)
+        finally:
+            self.running.pop(attempt.task.attempt_id, None)
+        if outcome in ("error", "infra"):
+            log.warning("group %s rollout %d attempt %d: %s: %s", attempt.task.group, attempt.task.rollout, attempt.task.attempt,
+                        outcome, end.get("reason"))
+
+    def _count(self, outcome: str) -> None:
+        self.ended[outcome] = self.ended.get(outcome, 0) + 1
+
+    # --- leases ---
+
+    async def _renew_loop(self) -> None:
+        """Tells the gateway that its attempts live, and hears which are to end."""
+        while True:
+            ids = list(self.running)
+            if not ids:
+                self._begun.clear()
+                await self._begun.wait()
+                continue
+            try:
+                answer = await self.client.renew(self.name, ids, min(RENEW_S, self._lease_s / 4))
+            except RollgateError as e:
+                log.error("renew: %s", e)
+                await asyncio.sleep(min(1.0, self._lease_s / 10))
+                continue
+            for kill in answer["kill"]:
+                attempt = self.running.pop(kill["attempt_id"], None)
+                if attempt:
+                    self._end_work(attempt, kill["reason"])
+
+    def _end_work(self, attempt: _Running, reason: str) -> None:
+        attempt.killed = reason
+        attempt.task.stop.set()
+        if attempt.work:
+            attempt.work.cancel()
+
+
+# --- the command ---
+
+def find_runners(place: str) -> list[Runner]:
+    """The runners of `module` (all that it has) or `module:name` (a Runner, or a list of them)."""
+    module_name, _, attribute = place.partition(":")
+    module = importlib.import_module(module_name)
+    found = getattr(module, attribute) if attribute else [v for v in vars(module).values() if isinstance(v, Runner)]
+    runners = [found] if isinstance(found, Runner) else list(found)
+    if not runners or not all(isinstance(r, Runner) for r in runners):
+        raise ValueError(f"{place} has no runners: functions under @runner(...)")
+    return runners
+
+
+async def serve(runners: Iterable[Runner], url: Optional[str] = None, key: Optional[str] = None, name: Optional[str] = None) -> None:
+    """Runs an executor until SIGTERM or SIGINT."""
+    executor = Executor(runners, url, key, name=name)
+    for signo in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signo, executor.stop)
+    log.info("executor %s serves %s at %s", executor.name, {r.name: r.slots for r in executor.runners.values()}, executor.client)
+    await executor.run()
+    log.info("executor %s has ended: %s", executor.name, executor.ended)
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    parser = argparse.ArgumentParser(prog="python3 -m rollgate.executor", description="Runs attempts of a gateway's groups.")
+    parser.add_argument("runners", help="module, or module:name of a runner or of a list of runners")
+    parser.add_argument("--url", help="the gateway; default: ROLLGATE_URL, else http://127.0.0.1:8600")
+    parser.add_argument("--key-file", help="file whose first line is an executor's key; default: ROLLGATE_KEY")
+    parser.add_argument("--name", help="the executor's name; default: host and pid")
+    given = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    sys.path.insert(0, os.getcwd())
+    key = None
+    if given.key_file:
+        with open(given.key_file, encoding="utf-8") as f:
+            key = f.readline().strip()
+    asyncio.run(serve(find_runners(given.runners), given.url, key, given.name))
+    return 0
+
+
+if __name__ == "__main__":
+    # so that a module's `from rollgate.executor import runner` makes the same Runner that this one looks for
+    from rollgate.executor import main as real_main
+    sys.exit(real_main())

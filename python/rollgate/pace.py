@@ -1,0 +1,91 @@
+"""How much a trainer submits, and what it keeps: pacing by staleness, over-sampling, filters of groups."""
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
+
+from .client import Client
+
+Group = Mapping[str, Any]           # a result, as GET /groups/{id} gives it
+Keep = Callable[[Group], bool]
+
+
+def capacity(version: int, batch: int, max_staleness: int, accepted: int, running: int) -> int:
+    """How many more groups may be submitted so that none is older than max_staleness updates when it is trained.
+    version: of the policy now; batch: groups of a step; accepted: those taken since version 0; running: those
+    submitted and not taken. The rule of AReaL's staleness manager: (max_staleness + version + 1) * batch - (accepted + running)."""
+    return max(0, (max_staleness + version + 1) * batch - (accepted + running))
+
+
+class Pace:
+    """The same over a queue's own counts: room(version) asks the gateway and says how many groups to submit."""
+
+    def __init__(self, client: Client, queue: str, batch: int, max_staleness: int = 1):
+        if batch < 1 or max_staleness < 0:
+            raise ValueError(f"batch must be at least 1 and max_staleness at least 0, not {batch} and {max_staleness}")
+        self.client, self.queue, self.batch, self.max_staleness = client, queue, batch, max_staleness
+        counts = client.queue(queue)
+        self._before = counts["acked_total"]
+
+    def room(self, version: int) -> int:
+        counts = self.client.queue(self.queue)
+        running = counts["waiting"] + counts["running"] + counts["settled"] + counts["taken"]
+        return capacity(version, self.batch, self.max_staleness, counts["acked_total"] - self._before, running)
+
+
+# --- filters ---
+
+def rewards(group: Group) -> list[float]:
+    """Of the members that count."""
+    return [m["reward"] for m in group["members"] if m["state"] == "succeeded" and m["reward"] is not None]
+
+
+def varied(group: Group) -> bool:
+    """Keeps groups whose rewards differ: equal ones have no advantage (DAPO's dynamic sampling)."""
+    known = rewards(group)
+    return len(known) >= 2 and max(known) > min(known)
+
+
+def at_least(n: int) -> Keep:
+    """Keeps groups with n members that succeeded."""
+    return lambda group: group["succeeded"] >= n
+
+
+def fresh(version: Callable[[], int], max_staleness: int) -> Keep:
+    """Keeps groups whose oldest token is at most max_staleness versions behind version()."""
+    def keep(group: Group) -> bool:
+        oldest = group["min_version"] if group["min_version"] is not None else group["version"]
+        return oldest is None or version() - oldest <= max_staleness
+    return keep
+
+
+def collect(client: Client, queue: str, n: int, keep: Sequence[Keep] = (), *, wait_s: float = 30.0, lease_s: Optional[float] = None,
+            progress: Optional[Callable[[Mapping[str, Any], int], None]] = None) -> tuple[list[Group], list[Group]]:
+    """(kept, dropped): takes settled groups of the queue until n pass every filter. The dropped ones are acknowledged, the
+    kept ones are the caller's to acknowledge. progress(queue's counts, kept so far) after every answer.
+    RuntimeError when nothing can come any more: nothing waits or runs, and too few were kept."""
+    kept: list[Group] = []
+    dropped: list[Group] = []
+    while len(kept) < n:
+        answer = client.next(queue, max=min(256, n - len(kept)), wait_s=wait_s, lease_s=lease_s)
+        for group in answer["groups"]:
+            (kept if all(k(group) for k in keep) else dropped).append(group)
+        refused = [g["id"] for g in answer["groups"] if g in dropped]
+        if refused:
+            client.ack(queue, refused)
+        counts = answer["queue"]
+        if progress:
+            progress(counts, len(kept))
+        if len(kept) < n and not (counts["waiting"] or counts["running"] or counts["settled"]):
+            client.give_back(queue, [g["id"] for g in kept])
+            raise RuntimeError(f"queue {queue} has nothing left: {len(kept)} of {n} groups kept, {len(dropped)} dropped")
+    return kept, dropped
+
+
+def oversample(client: Client, queue: str, groups: Iterable[Mapping[str, Any]], n: int, keep: Sequence[Keep] = (),
+               **collecting: Any) -> tuple[list[Group], list[Group], list[str]]:
+    """(kept, dropped, cancelled ids): submits all of the groups, takes the first n that pass the filters, cancels the rest.
+    Biased to what is fast, as every over-sampling is: the cancelled ids are for who submits them again."""
+    submitted = [{**g, "queue": queue} for g in groups]
+    client.submit(submitted)
+    kept, dropped = collect(client, queue, n, keep, **collecting)
+    return kept, dropped, client.cancel_queue(queue, states=["waiting", "running", "settled"])["cancelled"]

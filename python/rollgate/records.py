@@ -1,0 +1,273 @@
+"""Exports as they come over the wire, read without copying: arrays are views of the bytes received.
+
+Both readers are ours and need the standard library alone: `msgpack` (the native format, with its three ext
+types) and safetensors. Arrays are typed memoryviews here; `Trajectory` and `Tensors` make numpy arrays of them.
+"""
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
+
+if TYPE_CHECKING:
+    import numpy
+
+    from .trajectory import Trajectory
+
+EXT_DTYPES = {1: "i", 2: "B", 3: "f"}       # ids, masks, logprobs (docs/trajectories.md)
+# safetensors: (numpy's name, bytes of one); BF16 has no numpy type and is given as its 16 bits
+TENSOR_DTYPES = {"BOOL": ("?", 1), "U8": ("u1", 1), "I8": ("i1", 1), "U16": ("<u2", 2), "I16": ("<i2", 2), "F16": ("<f2", 2),
+                 "BF16": ("<u2", 2), "U32": ("<u4", 4), "I32": ("<i4", 4), "F32": ("<f4", 4), "U64": ("<u8", 8),
+                 "I64": ("<i8", 8), "F64": ("<f8", 8)}
+HEADER_MAX = 100_000_000
+
+
+# --- msgpack ---
+
+_SIZED = {0xc4: (">B", 1, "bin"), 0xc5: (">H", 2, "bin"), 0xc6: (">I", 4, "bin"), 0xd9: (">B", 1, "str"),
+          0xda: (">H", 2, "str"), 0xdb: (">I", 4, "str"), 0xdc: (">H", 2, "array"), 0xdd: (">I", 4, "array"),
+          0xde: (">H", 2, "map"), 0xdf: (">I", 4, "map"), 0xc7: (">B", 1, "ext"), 0xc8: (">H", 2, "ext"), 0xc9: (">I", 4, "ext")}
+_NUMBERS = {0xca: (">f", 4), 0xcb: (">d", 8), 0xcc: (">B", 1), 0xcd: (">H", 2), 0xce: (">I", 4), 0xcf: (">Q", 8),
+            0xd0: (">b", 1), 0xd1: (">h", 2), 0xd2: (">i", 4), 0xd3: (">q", 8)}
+_CONSTANTS = {0xc0: None, 0xc2: False, 0xc3: True}
+_DEEPEST = 200
+
+
+class _Reader:
+    """A cursor over one msgpack document."""
+
+    def __init__(self, data: memoryview):
+        self.data, self.at, self.depth = data, 0, 0
+
+    def take(self, n: int) -> memoryview:
+        if self.at + n > len(self.data):
+            raise ValueError(f"msgpack ends at byte {len(self.data)}, inside a value of {n} bytes at {self.at}")
+        self.at += n
+        return self.data[self.at - n:self.at]
+
+    def number(self, kind: str, n: int) -> Any:
+        return struct.unpack(kind, self.take(n))[0]
+
+    def value(self) -> Any:
+        head = self.take(1)[0]
+        if head < 0x80:
+            return head
+        if head >= 0xe0:
+            return head - 0x100
+        if head < 0x90:
+            return self.sized("map", head & 15)
+        if head < 0xa0:
+            return self.sized("array", head & 15)
+        if head < 0xc0:
+            return self.sized("str", head & 31)
+        if head in _CONSTANTS:
+            return _CONSTANTS[head]
+        if head in _NUMBERS:
+            return self.number(*_NUMBERS[head])
+        if 0xd4 <= head <= 0xd8:
+            return self.sized("ext", 1 << (head - 0xd4))
+        if head not in _SIZED:
+            raise ValueError(f"0x{head:02x} at byte {self.at - 1} begins no msgpack value")
+        kind, n, what = _SIZED[head]
+        return self.sized(what, self.number(kind, n))
+
+    def sized(self, what: str, n: int) -> Any:
+        if what == "str":
+            return str(self.take(n), "utf-8")
+        if what == "bin":
+            return self.take(n)
+        if what == "ext":
+            return self.ext(n)
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise ValueError(f"msgpack is nested deeper than {_DEEPEST}")
+        if n > len(self.data) - self.at:        # a value takes a byte at least
+            raise ValueError(f"msgpack promises {n} values where {len(self.data) - self.at} bytes are left")
+        out = [self.value() for _ in range(n)] if what == "array" else {self.value(): self.value() for _ in range(n)}
+        self.depth -= 1
+        return out
+
+    def ext(self, n: int) -> memoryview:
+        kind = self.number(">b", 1)
+        if kind not in EXT_DTYPES:
+            raise ValueError(f"ext type {kind} is none of an export's (1 ids, 2 masks, 3 logprobs)")
+        raw = self.take(n)
+        if n % struct.calcsize(EXT_DTYPES[kind]):
+            raise ValueError(f"an array of ext type {kind} has {n} bytes")
+        return raw.cast(EXT_DTYPES[kind])
+
+
+def unpack(data: bytes) -> Any:
+    """The document of native msgpack. Ext types are typed memoryviews over `data` (int32, uint8, float32), bin is a
+    memoryview of bytes. ValueError when it is broken or has a tail."""
+    reader = _Reader(memoryview(data))
+    document = reader.value()
+    if reader.at != len(reader.data):
+        raise ValueError(f"{len(reader.data) - reader.at} bytes behind the end of msgpack")
+    return document
+
+
+# --- safetensors ---
+
+class Tensors(Mapping[str, "numpy.ndarray"]):
+    """A file of tensors: name -> numpy array, a read-only view of the file's bytes with the file's shape and
+    dtype (BF16: its bits as uint16). `notes`: its texts, JSON already read."""
+
+    def __init__(self, data: bytes):
+        view = memoryview(data)
+        if len(view) < 8:
+            raise ValueError("a file of tensors has 8 bytes at least")
+        (n,) = struct.unpack("<Q", view[:8])
+        if n > min(HEADER_MAX, len(view) - 8):
+            raise ValueError(f"a header of {n} bytes in a file of {len(view)}")
+        head = json.loads(bytes(view[8:8 + n]))
+        self.notes: dict[str, Any] = {k: _read_note(v) for k, v in head.pop("__metadata__", {}).items()}
+        self._head, self._data = head, view[8 + n:]
+        for name, t in head.items():
+            self._check(name, t)
+
+    def _check(self, name: str, t: Mapping[str, Any]) -> None:
+        begin, end = t["data_offsets"]
+        if t["dtype"] not in TENSOR_DTYPES:
+            raise ValueError(f"tensor {name}: dtype {t['dtype']} is not known")
+        size = TENSOR_DTYPES[t["dtype"]][1]
+        for side in t["shape"]:
+            size *= side
+        if not 0 <= begin <= end <= len(self._data) or end - begin != size:
+            raise ValueError(f"tensor {name}: {t['dtype']} {t['shape']} does not fit bytes {begin} to {end}")
+
+    def view(self, name: str) -> memoryview:
+        """The bytes of a tensor."""
+        begin, end = self._head[name]["data_offsets"]
+        return self._data[begin:end]
+
+    def dtype(self, name: str) -> str:
+        return self._head[name]["dtype"]
+
+    def shape(self, name: str) -> list[int]:
+        return list(self._head[name]["shape"])
+
+    def __getitem__(self, name: str) -> "numpy.ndarray":
+        import numpy
+        t = self._head[name]
+        return numpy.frombuffer(self.view(name), TENSOR_DTYPES[t["dtype"]][0]).reshape(t["shape"])
+
+    def __iter__(self):
+        return iter(self._head)
+
+    def __len__(self) -> int:
+        return len(self._head)
+
+    def __repr__(self) -> str:
+        return "Tensors(" + ", ".join(f"{k}: {self.dtype(k)}{self.shape(k)}" for k in self._head) + ")"
+
+    def row(self, i: int) -> dict[str, "numpy.ndarray"]:
+        """The tensors of trajectory i: `name.{i}` as name."""
+        tail = f".{i}"
+        return {k[:-len(tail)]: self[k] for k in self._head if k.endswith(tail)}
+
+    @property
+    def rows(self) -> int:
+        """How many trajectories the file has."""
+        return 1 + max((int(k.rsplit(".", 1)[1]) for k in self._head if k.rsplit(".", 1)[-1].isdigit()), default=-1)
+
+
+def _read_note(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+# --- exports ---
+
+class Export:
+    """The trajectories of a session, as finalize gives them: `trajectories` (list of Trajectory), `session_id`,
+    `phase`, `summary`, and `group`, `rollout`, `group_size`, `attempt` where they are known."""
+
+    def __init__(self, document: Mapping[str, Any]):
+        from .trajectory import Trajectory
+        self.session_id: str = document["session_id"]
+        self.phase: str = document["phase"]
+        self.summary: dict[str, Any] = document["summary"]
+        self.group: Optional[str] = document.get("group")
+        self.rollout: Optional[int] = document.get("rollout")
+        self.group_size: Optional[int] = document.get("group_size")
+        self.attempt: Any = document.get("attempt")
+        self.trajectories: list["Trajectory"] = [Trajectory(t) for t in document["trajectories"]]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a trainer would miss, in sentences."""
+        return list(self.summary.get("warnings", []))
+
+    def longest(self) -> "Trajectory":
+        """The one with the most trained tokens. ValueError when there is none."""
+        if not self.trajectories:
+            raise ValueError(f"session {self.session_id} has no trajectory")
+        return max(self.trajectories, key=lambda t: t.trained_tokens)
+
+    def __iter__(self):
+        return iter(self.trajectories)
+
+    def __len__(self) -> int:
+        return len(self.trajectories)
+
+    def __getitem__(self, i: int) -> "Trajectory":
+        return self.trajectories[i]
+
+    def __repr__(self) -> str:
+        return f"Export({self.session_id}, {self.phase}, {len(self)} trajectories, {self.summary.get('trained_tokens')} trained)"
+
+
+def from_msgpack(data: bytes) -> Export:
+    """An export with format=msgpack."""
+    return Export(unpack(data))
+
+
+def from_json(data: bytes) -> Export:
+    """An export with format=json: the same fields, arrays as lists."""
+    document = json.loads(data)
+    for t in document["trajectories"]:
+        if isinstance(t.get("routed_experts"), str):
+            t["routed_experts"] = base64.b64decode(t["routed_experts"])
+    return Export(document)
+
+
+_SAFE_KINDS = {"prompt_ids": "q", "response_ids": "q", "response_mask": "B", "response_logprobs": "f", "response_versions": "q"}
+
+
+def from_safetensors(data: bytes) -> Export:
+    """An export with format=safetensors. Ids and versions are int64 there."""
+    tensors = Tensors(data)
+    notes = dict(tensors.notes)
+    for i, t in enumerate(notes["trajectories"]):
+        for name, kind in _SAFE_KINDS.items():
+            if f"{name}.{i}" in tensors:
+                t[name] = tensors.view(f"{name}.{i}").cast(kind)
+            else:
+                t.setdefault(name, None)
+        experts = f"routed_experts.{i}"
+        if experts in tensors:
+            t["routed_experts"] = tensors.view(experts)
+            t["routed_experts_shape"] = tensors.shape(experts)
+            t["routed_experts_dtype"] = {"U8": "uint8", "I16": "int16", "I32": "int32"}[tensors.dtype(experts)]
+    return Export(notes)
+
+
+def _lines(data: bytes) -> list[Any]:
+    return [json.loads(line) for line in data.split(b"\n") if line]
+
+
+_READERS: dict[str, Callable[[bytes], Any]] = {
+    "json": from_json, "msgpack": from_msgpack, "safetensors": from_safetensors, "verl": Tensors, "miles": Tensors,
+    "areal": Tensors, "slime": json.loads, "prime-rl": json.loads, "none": json.loads, "openai-messages": _lines}
+
+
+def reader(format: str) -> Callable[[int, Mapping[str, str], bytes], Any]:
+    """How the answer of an export in that format is read. ValueError names the formats when it is none."""
+    if format not in _READERS:
+        raise ValueError(f"format must be one of {', '.join(_READERS)}, not {format!r}")
+    read = _READERS[format]
+    return lambda status, headers, body: read(body)

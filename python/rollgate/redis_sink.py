@@ -1,0 +1,147 @@
+"""A consumer of `--sink redis:` that trains each trajectory once, whatever dies between.
+
+The stream delivers at least once: an entry comes again when its consumer died, and a trajectory may stand in two
+entries when a gateway died. Each has a `key`. Keys that were committed are remembered in Redis, beside the stream, in
+the same transaction that takes the entries away; keys that were taken and not committed go into the trainer's checkpoint:
+
+    consumer = Consumer(redis.Redis(), "trainer")
+    consumer.restore(checkpoint["rollgate"])          # what the checkpoint has trained already
+    while True:
+        entries = consumer.take(64)
+        train([e.trajectory for e in entries])
+        save({..., "rollgate": consumer.state()})
+        consumer.commit()
+
+`redis` (Debian's python3-redis) is the caller's: any client with its methods will do.
+"""
+from __future__ import annotations
+
+import os
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Optional
+
+from .records import unpack
+from .trajectory import Trajectory
+
+STREAM = "rollgate:trajectories"
+
+
+@dataclass
+class Entry:
+    """One trajectory and where it belongs. `key`: SESSION/INDEX; `trajectories`: how many its session has."""
+
+    key: str
+    id: bytes
+    session_id: str
+    trajectories: int
+    group: Optional[str]
+    rollout: Optional[int]
+    group_size: Optional[int]
+    trajectory: Trajectory
+
+
+def read_span(file: str, offset: int, length: int) -> bytes:
+    """The bytes of an entry that was too large for Redis. EOFError when the file is shorter."""
+    with open(file, "rb") as f:
+        f.seek(offset)
+        data = f.read(length)
+    if len(data) != length:
+        raise EOFError(f"{file} has {len(data)} of {length} bytes at {offset}")
+    return data
+
+
+class Consumer:
+    """One consumer of a group; consumers of one group share the stream.
+
+    redis: a client that answers bytes. idle_s: after so long the entries of a consumer that died are taken over (longer
+    than a step). remember_s: how long committed keys are remembered (longer than a gateway's spool may lag).
+    far(node, file, offset, length): the bytes of an entry that lies in a file; by default the file is opened here, so
+    `node` must share it.
+    """
+
+    def __init__(self, redis: Any, group: str, stream: str = STREAM, name: Optional[str] = None, *, idle_s: float = 3600.0,
+                 remember_s: float = 7 * 86400.0, far: Optional[Callable[[str, str, int, int], bytes]] = None):
+        self.redis, self.group, self.stream = redis, group, stream
+        self.name = name or f"{socket.gethostname()}.{os.getpid()}"
+        self.done = f"{stream}:{group}:done"        # a sorted set: key, by the time of its commit
+        self.idle_ms, self.remember_s = int(idle_s * 1000), remember_s
+        self.far = far or (lambda node, file, offset, length: read_span(file, offset, length))
+        self._taken: dict[str, list[bytes]] = {}    # key -> its entries, until commit
+        self._trained: set[str] = set()             # keys of a checkpoint whose commit may not have happened
+        try:
+            redis.xgroup_create(stream, group, id="0", mkstream=True)
+        except Exception as e:
+            if "BUSYGROUP" not in str(e):
+                raise
+
+    def take(self, n: int = 32, block_s: float = 5.0) -> list[Entry]:
+        """Up to n trajectories that were never committed and are not taken already; fewer, perhaps none, after block_s."""
+        left = self.redis.xautoclaim(self.stream, self.group, self.name, self.idle_ms, count=n)[1]
+        found = self._fresh(left)
+        if len(found) < n:
+            # without any a first read waits, behind some it does not
+            more = self.redis.xreadgroup(self.group, self.name, {self.stream: ">"}, count=n - len(found),
+                                         block=None if found else max(1, int(block_s * 1000)))
+            found += self._fresh(more[0][1] if more else [])
+        return found
+
+    def _fresh(self, entries: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> list[Entry]:
+        found = []
+        for entry_id, fields in entries:
+            if not fields:      # deleted while it was pending
+                self.redis.xack(self.stream, self.group, entry_id)
+                continue
+            key = fields[b"key"].decode()
+            if key in self._taken:
+                self._taken[key].append(entry_id)
+            elif key in self._trained or self.redis.zscore(self.done, key) is not None:
+                self._finish({key: [entry_id]})
+            else:
+                found.append(self._read(key, entry_id, fields))
+                self._taken[key] = [entry_id]
+        return found
+
+    def _read(self, key: str, entry_id: bytes, fields: dict[bytes, bytes]) -> Entry:
+        def number(name: bytes) -> Optional[int]:
+            return int(fields[name]) if name in fields else None
+        data = fields.get(b"data")
+        if data is None:
+            data = self.far(fields[b"node"].decode(), fields[b"file"].decode(), int(fields[b"offset"]), int(fields[b"length"]))
+        group = fields[b"group"].decode() if b"group" in fields else None
+        return Entry(key, entry_id, fields[b"session_id"].decode(), int(fields[b"trajectories"]), group, number(b"rollout"),
+                     number(b"group_size"), Trajectory(unpack(data)))
+
+    def state(self) -> list[str]:
+        """For the checkpoint: what it has trained and commit() has not taken away yet."""
+        return sorted(self._taken)
+
+    def restore(self, state: Iterable[str]) -> None:
+        """Of the checkpoint that training goes on from: these keys are never given again."""
+        self._trained = set(state)
+
+    def commit(self) -> int:
+        """After the checkpoint: everything taken is acknowledged, deleted and remembered, all or nothing. How many."""
+        n = len(self._taken)
+        self._finish(self._taken)
+        self._taken = {}
+        return n
+
+    def drop(self) -> int:
+        """What was taken is not trained: it stays pending here and comes to another consumer after idle_s. How many."""
+        n = len(self._taken)
+        self._taken = {}
+        return n
+
+    def _finish(self, keys: dict[str, list[bytes]]) -> None:
+        if not keys:
+            return
+        now = time.time()
+        entries = [e for ids in keys.values() for e in ids]
+        p = self.redis.pipeline(transaction=True)
+        p.zadd(self.done, {key: now for key in keys})
+        p.zremrangebyscore(self.done, "-inf", now - self.remember_s)
+        p.xack(self.stream, self.group, *entries)
+        p.xdel(self.stream, *entries)
+        p.execute()

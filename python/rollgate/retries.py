@@ -1,0 +1,69 @@
+"""When a request is sent again, the same for both clients: as the gateway asks (`x-should-retry`, Retry-After),
+and when no answer came and a second request does no more than the first."""
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import Optional
+from urllib.parse import urlsplit
+
+from .calls import Call
+from .errors import RollgateError, Unreachable
+
+FIRST_S, MOST_S = 0.1, 8.0
+
+
+class Address:
+    """Where a gateway listens, from a URL; without one from ROLLGATE_URL, else http://127.0.0.1:8600."""
+
+    def __init__(self, url: Optional[str]):
+        url = url or os.environ.get("ROLLGATE_URL") or "http://127.0.0.1:8600"
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"a gateway's URL is http://HOST:PORT or https://HOST:PORT, not {url!r}")
+        self.url = url.rstrip("/")
+        self.host, self.tls = parts.hostname, parts.scheme == "https"
+        self.port = parts.port or (443 if self.tls else 80)
+        self.prefix = parts.path.rstrip("/")
+
+
+def key_from_environment(key: Optional[str]) -> Optional[str]:
+    """The key given, else ROLLGATE_KEY, else the first line of the file that ROLLGATE_KEY_FILE names."""
+    if key or os.environ.get("ROLLGATE_KEY"):
+        return key or os.environ["ROLLGATE_KEY"]
+    path = os.environ.get("ROLLGATE_KEY_FILE")
+    if not path:
+        return None
+    with open(path, encoding="utf-8") as f:
+        return f.readline().strip()
+
+
+def heads(call: Call, key: Optional[str]) -> dict[str, str]:
+    """The headers of a call, those of framing aside."""
+    out = {"Accept-Encoding": "identity"}
+    if call.body is not None:
+        out["Content-Type"] = "application/json"
+    if call.key or key:
+        out["Authorization"] = f"Bearer {call.key or key}"
+    return out
+
+
+class Patience:
+    """The tries of one call. `pause(error)` is the seconds to sleep before the next; it raises the error when
+    there is none: it may not be sent again, or `retry_s` are over."""
+
+    def __init__(self, call: Call, retry_s: float):
+        self.call, self.tries = call, 0
+        self.until = time.monotonic() + retry_s
+
+    def pause(self, error: RollgateError) -> float:
+        lost = isinstance(error, Unreachable)
+        again = (error.retry or self.call.repeatable) if lost else error.retry
+        seconds = min(FIRST_S * 2 ** self.tries, MOST_S) * random.uniform(0.75, 1.0)
+        if error.retry_after is not None:
+            seconds = max(seconds, error.retry_after)
+        if not again or time.monotonic() + seconds > self.until:
+            raise error
+        self.tries += 1
+        return seconds

@@ -1,0 +1,17 @@
+"""The Python package against real gateways: the black-box tests' fixtures and hygiene (every gateway ends, no error
+lines, no descriptors left), and the package on the path. rollgate.* is imported from python/, not from an installation."""
+import importlib.util
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/blackbox")]
+
+spec = importlib.util.spec_from_file_location("blackbox_conftest", ROOT / "tests/blackbox/conftest.py")
+blackbox = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(blackbox)
+hygiene, start = blackbox.hygiene, blackbox.start
+
+
+def pytest_configure(config):
+    blackbox.pytest_configure(config)

@@ -1,0 +1,282 @@
+"""Client and AsyncClient against a real gateway, and against servers that misbehave."""
+import asyncio
+import http.server
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import gateway as g
+import rollgate
+from rollgate import errors
+from rollgate.records import reader
+
+FORMATS = ("json", "msgpack", "safetensors", "verl", "miles", "areal", "slime", "prime-rl", "openai-messages")
+
+
+class Blocking:
+    """An AsyncClient whose calls block: both clients pass the same tests."""
+
+    def __init__(self, url, key=None, **more):
+        self.loop = asyncio.new_event_loop()
+        self.inner = rollgate.AsyncClient(url, key, **more)
+
+    def __getattr__(self, name):
+        method = getattr(self.inner, name)
+
+        def call(*args, **more):
+            got = method(*args, **more)
+            if hasattr(got, "__aiter__"):
+                return self.loop.run_until_complete(self.all(got))
+            return self.loop.run_until_complete(got)
+        return call
+
+    async def all(self, rows):
+        return [row async for row in rows]
+
+    def close(self):
+        self.loop.run_until_complete(self.inner.close())
+        self.loop.run_until_complete(asyncio.sleep(0.05))
+        self.loop.close()
+
+
+@pytest.fixture(params=[rollgate.Client, Blocking], ids=["threads", "asyncio"])
+def connect(request):
+    made = []
+
+    def make(url, key=None, **more):
+        made.append(request.param(url, key, **more))
+        return made[-1]
+    yield make
+    for client in made:
+        client.close()
+
+
+def test_core_needs_the_standard_library_alone():
+    code = ("import sys; sys.path.insert(0, %r)\n"
+            "import rollgate, rollgate.executor, rollgate.pace, rollgate.redis_sink\n"
+            "print([m for m in sys.modules if m.split('.')[0] in ('numpy', 'msgpack', 'torch', 'redis')])" % str(g.ROOT / "python"))
+    out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60)
+    assert out.stdout.strip() == "[]", out.stderr
+
+
+def test_every_code_has_a_class():
+    rows = re.search(r"^## 4\. Errors$(.*?)^## ", (g.ROOT / "docs/http.md").read_text(), re.M | re.S)[1]
+    told = {c for line in rows.split("\n") if re.match(r"\| \d", line) for c in re.findall(r"`(\w+)`", line.split("|")[2])}
+    assert told - {"cancelled"} <= set(errors.BY_CODE)
+    assert len({c.__name__ for c in errors.BY_CODE.values()}) == len(errors.BY_CODE)
+
+
+def test_a_session_from_beginning_to_end(start, connect):
+    gateway = start(engine="builtin:echo")
+    client = connect(gateway.url)
+    s = client.create_session(labels={"task": "42"}, metadata={"uid": "u7"})
+    answer = client.chat(s["session_id"], [{"role": "user", "content": "hello"}])
+    assert answer["choices"][0]["message"]["content"]
+    assert client.wait(s["session_id"], timeout_s=1) is None
+    client.reward(s["session_id"], {"acc": 1, "reward": 0.25})
+    client.complete(s["session_id"], finished=True)
+    assert client.wait(s["session_id"])["phase"] == "completed"
+    assert [x["session_id"] for x in client.all_sessions(label="task=42")] == [s["session_id"]]
+    assert client.session(s["session_id"])["session_id"] == s["session_id"]
+    assert len(client.session(s["session_id"], records=True)["records"]) == 1
+    look = client.trajectories(s["session_id"], drift=False)
+    assert look[0].reward == 0.25 and look[0]["uid"] == "u7"
+    for form in FORMATS:
+        assert client.finalize(s["session_id"], form) is not None, form
+    with pytest.raises(errors.SessionEnded) as e:
+        client.chat(s["session_id"], [{"role": "user", "content": "again"}])
+    assert e.value.status == 410 and not e.value.retry and e.value.request_id
+    client.delete(s["session_id"])
+    client.abort(s["session_id"])
+    with pytest.raises(errors.SessionEnded):
+        client.session(s["session_id"])
+
+
+def test_groups_of_sessions_and_admin(start, connect):
+    gateway = start(engine="builtin:echo")
+    client = connect(gateway.url)
+    made = client.create_session(count=3)["sessions"]
+    assert len({s["session_id"] for s in made}) == 3
+    client.weight_version(7)
+    client.pause("hold")
+    client.resume()
+    client.chat(made[0]["session_id"], [{"role": "user", "content": "x"}])
+    export = client.finalize(made[0]["session_id"])
+    assert export.rollout == 0 and export.group_size == 3 and export[0].versions == (7, 7)
+    assert any(name.startswith("rollgate_") for name in client.metrics())
+    assert client.health() is not None and client.ready() is not None
+
+
+def test_what_is_wrong_is_told(start, connect):
+    gateway = start(engine="builtin:echo")
+    client = connect(gateway.url)
+    with pytest.raises(errors.InvalidRequest) as e:
+        client.create_session(labls={})
+    assert e.value.param == "labls" and "labels" in str(e.value)
+    with pytest.raises(errors.UnknownSession):
+        client.session("w0-" + "0" * 32)
+    with pytest.raises(ValueError, match="format must be one of"):
+        reader("parquet")
+    with pytest.raises(TypeError, match="a reward is a number"):
+        client.reward("w0-" + "0" * 32, "good")
+    with pytest.raises(ValueError, match="URL"):
+        rollgate.Client("localhost:8600")
+
+
+def test_keys(start, connect, tmp_path, monkeypatch):
+    path = tmp_path / "keys"
+    path.write_text("the-admin-of-this-test\n")
+    path.chmod(0o600)
+    gateway = start(engine="builtin:echo", admin_key_file=path)
+    with pytest.raises(errors.MissingKey):
+        connect(gateway.url).create_session()
+    monkeypatch.setenv("ROLLGATE_KEY_FILE", str(path))
+    admin = connect(gateway.url)
+    s = admin.create_session()
+    agent = connect(gateway.url, s["api_key"])
+    agent.chat(s["session_id"], [{"role": "user", "content": "x"}])
+    with pytest.raises(errors.WrongScope):
+        agent.reward(s["session_id"], 1)
+    agent.reward(s["session_id"], 1, key=s["runner_key"])
+    agent.complete(s["session_id"], key=s["runner_key"])
+    assert admin.finalize(s["session_id"])[0].reward == 1.0
+
+
+# --- servers that misbehave ---
+
+class Fake:
+    """A server that answers by a plan: each entry is (status, headers, body) or "close"."""
+
+    def __init__(self, *plan):
+        fake = self
+        self.plan, self.asked, self.connections = list(plan), [], 0
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self):
+                fake.connections += 1
+                super().setup()
+
+            def do(self):
+                n = int(self.headers.get("Content-Length") or 0)
+                fake.asked.append((self.command, self.path, self.rfile.read(n)))
+                step = fake.plan.pop(0) if fake.plan else (200, {}, b"{}")
+                if step == "close":
+                    self.close_connection = True
+                    return
+                status, headers, body = step
+                self.send_response(status)
+                for k, v in headers.items():
+                    self.send_header(k, v)
+                if "Transfer-Encoding" in headers:
+                    self.end_headers()
+                    for piece in (body[:3], body[3:]):
+                        self.wfile.write(b"%x;x=y\r\n%s\r\n" % (len(piece), piece))
+                    self.wfile.write(b"0\r\nTail: 1\r\n\r\n")
+                    return
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+            do_GET = do_POST = do_PUT = do_DELETE = do
+
+            def log_message(self, *_):
+                pass
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
+        self.thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join(5)
+
+
+def refusal(status, code, **headers):
+    return status, {k.replace("_", "-"): v for k, v in headers.items()}, json.dumps({"error": {"message": "no", "code": code}}).encode()
+
+
+def test_is_sent_again_as_the_gateway_asks(connect):
+    with Fake(refusal(429, "overloaded", x_should_retry="true", Retry_After="0.2"), refusal(503, "draining", x_should_retry="true")) as fake:
+        began = time.monotonic()
+        assert connect(fake.url).pause("hold") == {}
+        assert len(fake.asked) == 3 and time.monotonic() - began >= 0.2
+        assert fake.connections == 1, "connections are kept"
+
+
+def test_is_not_sent_again_otherwise(connect):
+    with Fake(refusal(503, "storage_full", x_should_retry="false")) as fake:
+        with pytest.raises(errors.StorageFull):
+            connect(fake.url).pause()
+        assert len(fake.asked) == 1
+    with Fake(*[refusal(503, "storage_full", x_should_retry="true")] * 99) as fake:
+        with pytest.raises(errors.StorageFull):
+            connect(fake.url, retry_s=0.5).pause()
+        assert 2 <= len(fake.asked) < 9
+
+
+def test_lost_answers_are_asked_for_again_where_that_is_safe(connect):
+    with Fake("close", (200, {}, b'{"state": "x"}')) as fake:
+        assert connect(fake.url).group("g") == {"state": "x"}
+        assert len(fake.asked) == 2
+    with Fake("close") as fake:     # a session may have been made
+        with pytest.raises(errors.Unreachable):
+            connect(fake.url).create_session()
+        assert len(fake.asked) == 1
+    with Fake("close") as fake:     # groups without ids would be made twice
+        with pytest.raises(errors.Unreachable):
+            connect(fake.url).submit([{"runner": "r", "input": 1}])
+        assert len(fake.asked) == 1
+
+
+def test_silence_ends_with_the_time_out(connect):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = connect(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.3, retry_s=0)
+        began = time.monotonic()
+        with pytest.raises(errors.Unreachable):
+            client.group("g")
+        assert 0.2 < time.monotonic() - began < 5
+    with pytest.raises(errors.Unreachable, match="cannot be reached"):
+        connect("http://127.0.0.1:9", retry_s=0).group("g")
+
+
+def test_answers_that_are_none(connect):
+    with Fake((200, {}, b"{"), (502, {"x-should-retry": "false"}, b"<html>bad gateway</html>")) as fake:
+        client = connect(fake.url)
+        with pytest.raises(errors.BadAnswer):
+            client.group("g")
+        with pytest.raises(errors.RollgateError, match="bad gateway") as e:
+            client.group("g")
+        assert e.value.status == 502
+
+
+def test_chunked_answers(connect):
+    with Fake((200, {"Transfer-Encoding": "chunked"}, b'{"a": 1}')) as fake:
+        client = connect(fake.url)
+        assert client.group("g") == {"a": 1} and client.group("h") == {}
+        assert fake.connections == 1
+
+
+def test_names_in_paths_are_quoted(connect):
+    with Fake() as fake:
+        connect(fake.url).group("a/../b?c")
+        assert fake.asked[0][1] == "/groups/a%2F..%2Fb%3Fc"
+
+
+def test_one_connection_a_thread(start):
+    gateway = start(engine="builtin:echo")
+    with rollgate.Client(gateway.url) as client:
+        ids = g.in_parallel(lambda i: [client.create_session()["session_id"] for _ in range(5)], range(8))
+        assert len({x for some in ids.values() for x in some}) == 40 and len(client._all) == 8

@@ -1,0 +1,106 @@
+"""The consumer of the Redis sink against a real Redis and a real gateway: each key once, whatever dies between."""
+import shutil
+import subprocess
+
+import pytest
+
+import gateway as g
+import rollgate
+from rollgate.redis_sink import Consumer
+
+redis = pytest.importorskip("redis")
+
+
+@pytest.fixture
+def server(tmp_path):
+    if not shutil.which("redis-server"):
+        pytest.skip("redis-server is not installed")
+    port = g.free_port()
+    process = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(tmp_path), "--save", ""],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with redis.Redis(port=port) as client:
+        def answers():
+            try:
+                return client.ping()
+            except redis.exceptions.RedisError:
+                return False
+        g.wait_until(answers, 20, "redis answers")
+        yield client, f"redis://127.0.0.1:{port}/0"
+        client.connection_pool.disconnect()
+    process.terminate()
+    process.wait(20)
+
+
+def play(gateway, n, **options):
+    """n finalized sessions; their ids."""
+    ids = []
+    with rollgate.Client(gateway.url) as client:
+        for i in range(n):
+            sid = client.create_session(**options)["session_id"]
+            client.chat(sid, [{"role": "user", "content": f"task {i}"}])
+            client.complete(sid, i)
+            client.finalize(sid)
+            ids.append(sid)
+    return ids
+
+
+def take_all(consumer, n):
+    got = []
+    while len(got) < n:
+        more = consumer.take(4, block_s=10)
+        assert more, f"{len(got)} of {n} came"
+        got += more
+    return got
+
+
+def test_each_key_once(start, server):
+    client, url = server
+    gateway = start(engine="builtin:echo", sink=url)
+    ids = play(gateway, 6, group="g7", rollout=0, group_size=6)
+    first = Consumer(client, "trainer", name="a")
+    got = take_all(first, 6)
+    assert sorted(e.session_id for e in got) == sorted(ids) and {e.group for e in got} == {"g7"}
+    assert sorted(e.trajectory.reward for e in got) == [0, 1, 2, 3, 4, 5] and got[0].trajectories == 1
+    assert first.state() == sorted(f"{i}/0" for i in ids) and first.take(9, block_s=0.05) == []
+
+    # the trainer dies after its checkpoint, before commit: the next one trains none of them again
+    second = Consumer(client, "trainer", name="b", idle_s=0)
+    second.restore(first.state())
+    assert second.take(9, block_s=0.05) == [] and client.xlen(second.stream) == 0
+
+    # a gateway that died sends entries again: keys that were committed are known for good
+    fields = {b"key": got[0].key.encode(), b"session_id": b"s", b"trajectories": b"1", b"data": b"\x80"}
+    client.xadd(second.stream, fields)
+    third = Consumer(client, "trainer", name="c")
+    assert third.take(9, block_s=0.05) == [] and client.xlen(third.stream) == 0
+
+
+def test_what_was_not_trained_comes_to_another(start, server):
+    client, url = server
+    gateway = start(engine="builtin:echo", sink=url)
+    play(gateway, 3)
+    dead = Consumer(client, "trainer", name="a")
+    keys = {e.key for e in take_all(dead, 3)}
+    alive = Consumer(client, "trainer", name="b", idle_s=0)
+    assert {e.key for e in alive.take(9)} == keys
+    assert alive.commit() == 3 and client.xlen(alive.stream) == 0 and alive.state() == []
+    assert dead.drop() == 3
+
+
+def test_a_key_in_two_entries_is_given_once(server):
+    client, _ = server
+    consumer = Consumer(client, "trainer")
+    fields = {b"key": b"s/0", b"session_id": b"s", b"trajectories": b"1", b"data": b"\x80"}
+    for _ in range(2):
+        client.xadd(consumer.stream, fields)
+    assert [e.key for e in consumer.take(9)] == ["s/0"]
+    assert consumer.commit() == 1 and client.xlen(consumer.stream) == 0
+
+
+def test_large_entries_lie_in_a_file(start, server):
+    client, url = server
+    gateway = start(engine="builtin:echo", sink=url, sink_inline_max=100)
+    (sid,) = play(gateway, 1)
+    consumer = Consumer(client, "trainer")
+    (entry,) = take_all(consumer, 1)
+    assert entry.session_id == sid and entry.trajectory.trained_tokens > 0 and consumer.commit() == 1

@@ -1,0 +1,150 @@
+"""Reading of exports: every format tells the same, arrays are views, batches are what they say."""
+import struct
+
+import msgpack
+import numpy
+import pytest
+
+import gateway as g
+import rollgate
+from rollgate import records
+from stub_engines import StubEngine
+
+
+def play(gateway, turns=3, reward=1.0):
+    """A session of several turns with tool results between; its id."""
+    with rollgate.Client(gateway.url) as client:
+        sid = client.create_session()["session_id"]
+        messages = [{"role": "user", "content": "begin"}]
+        for i in range(turns):
+            answer = client.chat(sid, messages)["choices"][0]["message"]
+            messages += [answer, {"role": "user", "content": f"and then {i}"}]
+        if reward is not None:
+            client.reward(sid, reward)
+        return sid
+
+
+@pytest.fixture
+def exported(start):
+    with StubEngine("sglang") as engine:
+        for i in range(6):
+            engine.plan.append({"ids": [40 + i, 50, 60 + i, 1], "finish": "stop", "matched": 1, "version": str(3 + i // 2)})
+        gateway = start(engine=engine.setting, model=g.MODELS / "chatml-bytes")
+        a, b = play(gateway), play(gateway, 2, None)
+        with rollgate.Client(gateway.url) as client:
+            yield client, a, b
+
+
+def test_every_format_tells_the_same(exported):
+    client, a, _ = exported
+    forms = {form: client.finalize(a, form)[0] for form in ("json", "msgpack", "safetensors")}
+    for form, t in forms.items():
+        assert not rollgate.diff(forms["json"], t), (form, str(rollgate.diff(forms["json"], t)))
+        assert t.trained_tokens == 12 and t.reward == 1.0 and t.versions == (3, 4) and len(t.spans()) == 3
+    verl = client.finalize(a, "verl")
+    t = forms["msgpack"]
+    assert verl.rows == 1 and (verl["input_ids.0"] == t.ids).all() and verl.notes["rows"][0]["reward_score"] == 1.0
+    assert (verl.row(0)["response_mask"] == t.response_mask).all()
+
+
+def test_arrays_are_views(exported):
+    client, a, _ = exported
+    raw = client.finalize(a, "msgpack", raw=True)
+    t = records.from_msgpack(raw)[0]
+    base = numpy.frombuffer(raw, "u1")
+    for x in (t.prompt_ids, t.response_ids, t.response_mask, t.response_logprobs):
+        assert numpy.shares_memory(x, base)
+    assert t.prompt_ids.dtype == "i4" and t.response_mask.dtype == "u1" and t.response_logprobs.dtype == "f4"
+    raw = client.finalize(a, "verl", raw=True)
+    assert numpy.shares_memory(records.Tensors(raw)["input_ids.0"], numpy.frombuffer(raw, "u1"))
+
+
+def test_repr_is_for_reading(exported):
+    client, a, b = exported
+    text = repr(client.finalize(a)[0])
+    assert "12 trained" in text and "3 turns" in text and "reward 1" in text and "version 3-4" in text
+    assert "reward unknown" in repr(client.finalize(b)[0])
+
+
+def test_pad(exported):
+    client, a, b = exported
+    ts = [client.finalize(a)[0], client.finalize(b)[0]]
+    for left in (False, True):
+        batch = rollgate.pad(ts, pad_id=9, left=left)
+        n = [t.prompt_len + t.response_len for t in ts]
+        assert batch["input_ids"].shape == (2, max(n)) and list(batch["lengths"]) == n
+        assert batch["rewards"][0] == 1 and numpy.isnan(batch["rewards"][1])
+        for i, t in enumerate(ts):
+            here = batch["attention_mask"][i] == 1
+            assert (batch["input_ids"][i][here] == t.ids).all() and (batch["input_ids"][i][~here] == 9).all()
+            assert batch["loss_mask"][i].sum() == t.trained_tokens
+            assert list(batch["position_ids"][i][here]) == list(range(n[i]))
+            assert (batch["logprobs"][i][here][t.prompt_len:] == t.response_logprobs).all()
+            assert (batch["versions"][i][here][:t.prompt_len] == -1).all()
+    with pytest.raises(ValueError, match="more than max_len 5"):
+        rollgate.pad(ts, max_len=5)
+    with pytest.raises(ValueError, match="no trajectories"):
+        rollgate.pad([])
+
+
+def test_pack(exported):
+    client, a, b = exported
+    ts = [client.finalize(a)[0], client.finalize(b)[0], client.finalize(a)[0]]
+    n = [t.prompt_len + t.response_len for t in ts]
+    for bins in (rollgate.pack(ts), rollgate.pack(ts, max(n) + 1)):
+        seen = []
+        for one in bins:
+            cu = one["cu_seqlens"]
+            assert cu.dtype == "i4" and cu[-1] == len(one["input_ids"])
+            for k, i in enumerate(one["index"]):
+                part = slice(cu[k], cu[k + 1])
+                assert (one["input_ids"][part] == ts[i].ids).all() and list(one["position_ids"][part]) == list(range(n[i]))
+                assert one["loss_mask"][part].sum() == ts[i].trained_tokens
+                seen.append(i)
+        assert sorted(seen) == [0, 1, 2]
+    assert len(rollgate.pack(ts)) == 1 and len(rollgate.pack(ts, max(n) + 1)) >= 2
+
+
+def test_diff_tells_where(exported):
+    client, a, b = exported
+    x, y = client.finalize(a)[0], client.finalize(b)[0]
+    d = rollgate.diff(x, y)
+    assert d and "response_ids" in str(d) and "first difference at" in str(d) and "reward: 1.0 / None" in str(d) and "turns: 3 / 2" in str(d)
+    assert str(rollgate.diff(x, x)) == "equal"
+
+
+def test_msgpack_reader_agrees_with_the_library():
+    document = {"a": [1, -1, 127, 128, -32, -33, 65535, 65536, 2**40, -2**40, 1.5, None, True, False, "x" * 40, "y" * 300, "é"],
+                "b": {str(i): i for i in range(20)}, "c": list(range(70000)), "d": b"raw" * 100, "": {}, "e": ["z" * 70000]}
+    got = records.unpack(msgpack.packb(document))
+    got["d"] = bytes(got["d"])
+    assert got == document
+    assert records.unpack(msgpack.packb(1.5, use_single_float=True)) == 1.5
+
+
+def test_broken_bytes_are_refused():
+    whole = msgpack.packb({"a": [1, 2, msgpack.ExtType(1, b"\1\0\0\0")], "b": "text"})
+    assert list(records.unpack(whole)["a"][2]) == [1]
+    for n in range(len(whole)):
+        with pytest.raises(ValueError):
+            records.unpack(whole[:n])
+    for bad in (whole + b"\0", b"\xc1", msgpack.packb(msgpack.ExtType(9, b"1234")), msgpack.packb(msgpack.ExtType(1, b"123")),
+                b"\xdd\xff\xff\xff\xff", b"\x91" * 5000 + b"\0"):
+        with pytest.raises(ValueError):
+            records.unpack(bad)
+    head = b'{"x":{"dtype":"I64","shape":[2],"data_offsets":[0,16]}}'
+    file = struct.pack("<Q", len(head)) + head + struct.pack("<2q", 5, 6)
+    assert list(records.Tensors(file)["x"]) == [5, 6]
+    for bad in (b"", file[:4], file[:-1], file.replace(b"I64", b"I99"), file.replace(b"[2]", b"[3]"), b"\xff" * 20,
+                file.replace(b"[0,16]", b"[8,24]")):
+        with pytest.raises(ValueError):
+            records.Tensors(bad)
+
+
+def test_text_has_no_arrays():
+    t = rollgate.Trajectory({"response_ids": None, "prompt_ids": None, "response_mask": None, "messages": [{}], "reward": None})
+    assert not t.has_tokens and t.trained_tokens == 0 and "text of 1 messages" in repr(t)
+    with pytest.raises(ValueError, match="captured as text"):
+        t.ids
+    with pytest.raises(ValueError, match="captured as text"):
+        rollgate.pad([t])
