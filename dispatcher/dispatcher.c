@@ -287,7 +287,8 @@ static void on_reload(struct child *c)
     if (open_keys(d, &e))
         log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));
     journal_resize(d->journal, (uint64_t)d->heritage->config->journal_segment_bytes);
-    server_limit_bodies(d->server, (size_t)d->heritage->config->max_body_bytes);
+    server_limit_bodies(d->server, (size_t)d->heritage->config->max_body_bytes,
+                        (size_t)d->heritage->config->max_worker_body_bytes);
     polls_wake(d);
 }
 
@@ -318,7 +319,8 @@ static int open_all(struct desk *d, struct err *e)
 {
     const struct heritage *h = d->heritage;
     struct server_options o = {.max_body_bytes = (size_t)h->config->max_body_bytes,
-                               .max_connections = 8192};
+                               .max_connections = 8192,
+                               .max_unfinished_bytes = (size_t)h->config->max_worker_body_bytes};
 
     d->ids = ids_new(e);
     d->workers = workers_new(h, d->loop);

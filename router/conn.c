@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "router/bodies.h"
 #include "router/gate.h"
 #include "router/local.h"
 #include "router/relay.h"
@@ -78,7 +79,45 @@ static void on_client(struct loop_io *io, unsigned events)
         conn_run(c);
 }
 
-static struct conn *conn_open(struct hub *h, int fd)
+static void add_stranger(struct conn *c)
+{
+    struct hub *h = c->hub;
+
+    c->prev_stranger = h->last_stranger;
+    if (h->last_stranger)
+        h->last_stranger->next_stranger = c;
+    else
+        h->strangers = c;
+    h->last_stranger = c;
+}
+
+static void forget_stranger(struct conn *c)
+{
+    struct hub *h = c->hub;
+
+    if (c->known)
+        return;
+    if (c->prev_stranger)
+        c->prev_stranger->next_stranger = c->next_stranger;
+    else
+        h->strangers = c->next_stranger;
+    if (c->next_stranger)
+        c->next_stranger->prev_stranger = c->prev_stranger;
+    else
+        h->last_stranger = c->prev_stranger;
+    c->known = true;
+}
+
+bool conn_make_room(struct hub *h)
+{
+    if (!h->strangers)
+        return false;
+    metrics_count(h->page, METRIC_connections_dropped, 1);
+    conn_close(h->strangers);
+    return true;
+}
+
+static struct conn *conn_open(struct hub *h, int fd, struct str address)
 {
     struct conn *c = mem_zalloc(sizeof(*c));
 
@@ -90,6 +129,8 @@ static struct conn *conn_open(struct hub *h, int fd)
         c->next->prev = c;
     h->conns = c;
     h->conn_count++;
+    c->address = callers_join(&h->callers, address);
+    add_stranger(c);
     upstreams_keep_above(h->upstreams, fd);
     metrics_move_at(h->page, METRIC_connections, 0, 1);
     metrics_count(h->page, METRIC_connections_accepted, 1);
@@ -100,17 +141,17 @@ static struct conn *conn_open(struct hub *h, int fd)
     return c;
 }
 
-void conn_new(struct hub *h, int fd)
+void conn_new(struct hub *h, int fd, struct str address)
 {
-    struct conn *c = conn_open(h, fd);
+    struct conn *c = conn_open(h, fd, address);
 
     if (c != NULL)
         conn_set_deadline(c, (uint64_t)h->config->idle_timeout_ms);
 }
 
-void conn_refuse(struct hub *h, int fd, const struct err *e)
+void conn_refuse(struct hub *h, int fd, struct str address, const struct err *e)
 {
-    struct conn *c = conn_open(h, fd);
+    struct conn *c = conn_open(h, fd, address);
 
     if (c == NULL)
         return;
@@ -125,6 +166,8 @@ static void free_conn(struct loop_task *t)
 
 static void end_exchange(struct conn *c)
 {
+    bodies_forget(c);
+    c->over_budget = NULL;
     if (c->link != NULL)
         link_close(c->link);
     c->link = NULL;
@@ -143,6 +186,9 @@ void conn_close(struct conn *c)
         return;
     c->state = CONN_CLOSED;
     end_exchange(c);
+    forget_stranger(c);
+    callers_leave(&h->callers, c->address);
+    callers_leave(&h->callers, c->session_key);
     flow_clear(&c->up);
     flow_clear(&c->down);
     buf_done(&c->in);
@@ -333,6 +379,42 @@ static int check_request(const struct conn *c, const struct http1_head *h,
     return local ? 0 : gate_check(c->hub, h, route, e);
 }
 
+/* Counts the connection under the session whose key it has proved. */
+static int take_key(struct conn *c, const struct proof *proof, struct err *e)
+{
+    struct hub *h = c->hub;
+    char text[CALLER_NAME_MAX];
+    uint64_t max = (uint64_t)h->config->max_key_connections;
+    struct str name;
+
+    if (!gate_keys(h) || !proof->id.p)
+        return 0;
+    name = caller_of_session(proof->id, text);
+    if (c->session_key && str_eq(name, str_of(c->session_key->name, c->session_key->name_len)))
+        return 0;
+    if (max > 0 && callers_connections(&h->callers, name) >= max) {
+        metrics_count_at(h->page, METRIC_refusals, METRIC_REFUSAL_KEY_CONNECTIONS, 0, 1);
+        return err_set(e, ERR_OVERLOADED,
+                       "more than %llu connections with one session's keys "
+                       "(--max-key-connections)",
+                       (unsigned long long)max);
+    }
+    callers_leave(&h->callers, c->session_key);
+    c->session_key = callers_join(&h->callers, name);
+    return 0;
+}
+
+/* What a request that goes to a worker counts under. */
+static int take_caller(struct conn *c, const struct route *route, struct err *e)
+{
+    if (route->kind != ROUTE_ANY && route->kind != ROUTE_WORKER)
+        return 0;
+    if (take_key(c, &route->proof, e) != 0)
+        return -1;
+    forget_stranger(c);
+    return 0;
+}
+
 static void start_exchange(struct conn *c, const struct route *route, struct str body)
 {
     int upstream = -1;
@@ -366,6 +448,8 @@ static size_t begin_request(struct conn *c, struct str bytes)
     r = flow_take(&c->up, rest, &used, &pass, shown == 0 ? &e : NULL);
     if (r == 0)
         r = shown == 0 ? check_request(c, h, &route, &e) : shown;
+    if (r == 0)
+        r = take_caller(c, &route, &e);
     if (r == 0)
         start_exchange(c, &route, str_sub(rest, 0, pass));
     else

@@ -25,6 +25,7 @@ struct conn {
     struct loop_task task; /* the next turn of a busy connection; the end of a closed one */
     struct hub *hub;
     struct conn *next, *prev;
+    struct conn *next_stranger, *prev_stranger;
     int fd;
     enum conn_state state;
     uint64_t deadline_ms; /* UINT64_MAX: none */
@@ -33,6 +34,17 @@ struct conn {
     size_t in_seen; /* of them, looked at by the head parser */
     bool readable;  /* an edge said so and no EAGAIN since */
     bool hup;       /* the client will send no more, or is gone */
+    bool known;     /* a request of it passed the gate: it is no stranger */
+    struct caller *address;
+    struct caller *session_key; /* that it last proved, or NULL */
+
+    /* the body of the request, while it is incomplete (bodies.h) */
+    uint64_t body_bytes;       /* taken of it */
+    uint64_t body_fresh_bytes; /* since patience was last looked at */
+    uint64_t body_seen_ms;     /* then */
+    uint64_t body_left_ms;     /* and what was left */
+    bool body_waits;           /* its bytes are what we wait for */
+    const char *over_budget;   /* it is to be refused for this setting; or NULL */
 
     /* the request */
     bool keep_alive; /* the client will send another one */
@@ -62,11 +74,15 @@ struct conn {
     int status;
 };
 
-/* Takes over an accepted socket. */
-void conn_new(struct hub *h, int fd);
+/* Takes over an accepted socket that counts under `address` (callers.h). */
+void conn_new(struct hub *h, int fd, struct str address);
 
 /* The same for one that is over the limit: answers 503 and closes. */
-void conn_refuse(struct hub *h, int fd, const struct err *e);
+void conn_refuse(struct hub *h, int fd, struct str address, const struct err *e);
+
+/* Closes the oldest connection that has proved nothing: none of its requests went to a worker.
+ * Returns whether there was one. */
+bool conn_make_room(struct hub *h);
 
 /* Closes both sides at once. The memory stays valid until the end of the turn. */
 void conn_close(struct conn *c);

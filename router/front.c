@@ -58,14 +58,32 @@ static void pause_accepting(struct front *f, const char *why)
     loop_timer_set(f->hub->loop, &f->pause, PAUSE_MS, on_pause_end);
 }
 
-static void refuse(struct front *f, int fd)
+static void refuse(struct front *f, int fd, struct str address)
 {
     struct err e;
 
     err_set(&e, ERR_OVERLOADED, "too many connections");
     e.status = 503;
     metrics_count_at(f->hub->page, METRIC_refusals, METRIC_REFUSAL_CONNECTIONS, 0, 1);
-    conn_refuse(f->hub, fd, &e);
+    conn_refuse(f->hub, fd, address, &e);
+}
+
+/* Whether the address has as many connections as it may. */
+static bool has_its_share(const struct front *f, struct str address)
+{
+    return f->max_address_connections > 0 &&
+           callers_connections(&f->hub->callers, address) >= f->max_address_connections;
+}
+
+static void refuse_more(struct front *f, int fd, struct str address)
+{
+    struct err e;
+
+    err_set(&e, ERR_OVERLOADED,
+            "more than %zu connections from one address (--max-address-connections)",
+            f->max_address_connections);
+    metrics_count_at(f->hub->page, METRIC_refusals, METRIC_REFUSAL_ADDRESS_CONNECTIONS, 0, 1);
+    conn_refuse(f->hub, fd, address, &e);
 }
 
 /* Refusals are told and let go at once; only clients that do not listen keep theirs for a while. */
@@ -99,15 +117,23 @@ static bool has_room(const struct front *f, size_t more)
 /* One connection off the queue. 0; -1 when there is none, or accepting was paused. */
 static int accept_one(struct front *f, int listener)
 {
-    /* cppcheck-suppress nullPointer ; the peer's address is not asked for */
-    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    struct sockaddr_storage from = {0};
+    socklen_t from_len = sizeof(from);
+    char text[CALLER_NAME_MAX];
+    int fd = accept4(listener, (struct sockaddr *)&from, &from_len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
     if (fd >= 0) {
-        if (has_room(f, 0)) {
-            conn_new(f->hub, fd);
+        struct str address = caller_of_address(&from, text);
+        bool fits = has_room(f, 0) || (conn_make_room(f->hub) && has_room(f, 0));
+
+        if (fits && !has_its_share(f, address)) {
+            conn_new(f->hub, fd, address);
             return 0;
         }
-        refuse(f, fd);
+        if (fits)
+            refuse_more(f, fd, address);
+        else
+            refuse(f, fd, address);
         if (has_room(f, f->refusals))
             return 0;
         pause_accepting(f, "connection limit");
@@ -135,6 +161,7 @@ static void set_limits(struct front *f)
 
     (void)getrlimit(RLIMIT_NOFILE, &r);
     f->max_connections = (size_t)f->hub->config->max_connections;
+    f->max_address_connections = (size_t)f->hub->config->max_address_connections;
     f->capacity = front_capacity((size_t)r.rlim_cur);
     f->refusals = f->max_connections > 0 ? REFUSALS_MAX : spare_for_refusals((size_t)r.rlim_cur);
 }

@@ -1,8 +1,9 @@
 /*
  * struct front: the listening sockets of a router. Accepts in batches; beyond the connection limit
- * (as set, or as there are descriptors: one for an idle connection, two for one with a request) it
- * answers 503, and when the process has none left it stops accepting for a moment instead of
- * spinning. The supervisor keeps its own copy of the socket.
+ * (as set, or as there are descriptors: one for an idle connection, two for one with a request) the
+ * oldest that has proved nothing makes room, or it answers 503; and when the process has none left
+ * it stops accepting for a moment instead of spinning. The supervisor keeps its own copy of the
+ * socket.
  */
 #ifndef RG_ROUTER_FRONT_H
 #define RG_ROUTER_FRONT_H
@@ -22,9 +23,10 @@ struct front {
     unsigned n;
     struct loop_timer pause; /* active: nothing is accepted */
     struct hub *hub;
-    size_t max_connections; /* as set, 0: as many as there are descriptors */
-    size_t capacity;        /* connections and the links they use */
-    size_t refusals;        /* beyond either */
+    size_t max_connections;         /* as set, 0: as many as there are descriptors */
+    size_t max_address_connections; /* 0: none of its own */
+    size_t capacity;                /* connections and the links they use */
+    size_t refusals;                /* beyond either */
 };
 
 /* How many connections that many descriptors allow when none has a request. */

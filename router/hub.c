@@ -32,6 +32,7 @@ void hub_done(struct hub *h)
         close(pipe[0]);
         close(pipe[1]);
     }
+    map_done(&h->callers);
     free(h->scratch);
     free(h->head);
 }

@@ -10,6 +10,7 @@
 #include "common/net/http1.h"
 #include "common/os/loop.h"
 #include "common/proc/heritage.h"
+#include "router/callers.h"
 #include "router/upstreams.h"
 
 struct conn;
@@ -33,6 +34,8 @@ struct hub {
     struct http1_head *head;
     struct conn *conns; /* all of them, newest first */
     size_t conn_count;
+    struct conn *strangers, *last_stranger; /* of them, those that proved nothing; oldest first */
+    struct map callers;
     bool draining;
     void (*on_empty)(struct hub *h); /* draining, and the last connection was closed */
     int spare_pipes[HUB_SPARE_PIPES][2];

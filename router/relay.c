@@ -3,6 +3,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "router/answer.h"
+#include "router/bodies.h"
 #include "router/heads.h"
 #include "router/upload.h"
 
@@ -116,6 +117,11 @@ void relay_start(struct conn *c, int upstream, struct str body)
     flow_begin(&c->down, HTTP1_UNTIL_CLOSE, 0);
     c->down.done = false;
     conn_no_deadline(c);
+    c->body_left_ms = (uint64_t)c->hub->config->body_timeout_ms;
+    c->body_waits = false;
+    c->body_fresh_bytes = 0;
+    if (!c->up.done)
+        bodies_take(c, body.len);
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, body.len);
     send_first(c, upstream, iov, n);
 }
@@ -158,11 +164,14 @@ bool relay_resend(struct conn *c)
 static void set_deadline(struct conn *c)
 {
     const struct config *config = c->hub->config;
+    bool waits = !c->up.done && !c->up_broken && !flow_parked(&c->up) && c->piped_bytes == 0;
+    uint64_t body_ms = waits ? bodies_patience_ms(c) : 0;
 
+    c->body_waits = waits;
     if (flow_parked(&c->down))
         conn_set_deadline(c, (uint64_t)config->send_timeout_ms);
-    else if (!c->up.done && !c->up_broken && !flow_parked(&c->up) && c->piped_bytes == 0)
-        conn_set_deadline(c, (uint64_t)config->body_timeout_ms);
+    else if (waits)
+        conn_set_deadline(c, body_ms);
     else
         conn_no_deadline(c);
 }
@@ -171,7 +180,10 @@ void relay_pump(struct conn *c)
 {
     size_t budget = HUB_TURN_BYTES;
 
-    upload_pump(c, &budget);
+    if (!bodies_refuse(c))
+        upload_pump(c, &budget);
+    if (c->up.done)
+        bodies_forget(c);
     if (c->state == CONN_RELAY && c->hup && c->up.done && c->link != NULL && !c->down.done) {
         conn_close(c); /* it asked and left: nobody waits for the answer */
         return;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include "router/bodies.h"
 #include "router/relay.h"
 
 enum {
@@ -31,9 +32,7 @@ void upload_write(struct conn *c, struct iovec *iov, int n)
         link_want_out(c->link, true);
 }
 
-/* A chunk that breaks the rules, or the body is too large. The worker has seen a part of it and
- * loses the connection. */
-static void refuse_body(struct conn *c, const struct err *e)
+void upload_refuse(struct conn *c, const struct err *e)
 {
     c->up.done = false; /* what follows is not looked at */
     if (c->answered)
@@ -53,13 +52,13 @@ static size_t feed_up(struct conn *c, struct str in)
         struct err e;
 
         if (flow_take(&c->up, str_sub(in, total, in.len), &used, &iov.iov_len, &e) != 0) {
-            refuse_body(c, &e);
+            upload_refuse(c, &e);
             return total;
         }
         if (c->up.chunked.total_bytes > (uint64_t)c->hub->config->max_body_bytes) {
             err_set(&e, ERR_BODY_TOO_LARGE, "the body is larger than %llu bytes",
                     (unsigned long long)c->hub->config->max_body_bytes);
-            refuse_body(c, &e);
+            upload_refuse(c, &e);
             return total;
         }
         if (used == 0)
@@ -67,6 +66,7 @@ static size_t feed_up(struct conn *c, struct str in)
         total += used;
         if (iov.iov_len == 0)
             continue;
+        bodies_take(c, iov.iov_len);
         metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, iov.iov_len);
         relay_keep_more(c, &iov);
         upload_write(c, &iov, 1);
@@ -158,6 +158,7 @@ static bool splice_in(struct conn *c, size_t *budget)
     c->piped_bytes = (size_t)n;
     c->up.left_bytes -= (size_t)n;
     c->up.done = c->up.left_bytes == 0;
+    bodies_take(c, (size_t)n);
     *budget -= (size_t)n < *budget ? (size_t)n : *budget;
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, (uint64_t)n);
     return splice_out(c);

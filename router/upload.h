@@ -15,4 +15,8 @@ void upload_write(struct conn *c, struct iovec *iov, int n);
  * have become a refusal afterwards. */
 void upload_pump(struct conn *c, size_t *budget);
 
+/* For a body that breaks the rules or is too much: ends the exchange with an error, or at once when
+ * the answer has begun. The worker has seen a part of the body and loses the connection. */
+void upload_refuse(struct conn *c, const struct err *e);
+
 #endif

@@ -119,12 +119,23 @@ static void on_drain(struct child *c)
     loop_timer_set(w->loop, &w->drain, 1, on_drain_tick);
 }
 
+static void on_unfinished(void *ctx, size_t bytes, bool refused)
+{
+    const struct service *service = ctx;
+    struct metrics_page *page = service->calls.page;
+
+    metrics_set(page, METRIC_unfinished_body_bytes, bytes);
+    if (refused)
+        metrics_count_at(page, METRIC_refusals, METRIC_REFUSAL_BODIES, 0, 1);
+}
+
 static void on_reload(struct child *c)
 {
     struct worker *w = CONTAINER_OF(c, struct worker, child);
 
     worker_state_reload(&w->state);
-    server_limit_bodies(w->server, (size_t)w->h->config->max_body_bytes);
+    server_limit_bodies(w->server, (size_t)w->h->config->max_body_bytes,
+                        (size_t)w->h->config->max_worker_body_bytes);
 }
 
 /* --- the start --- */
@@ -145,7 +156,9 @@ static size_t connection_limit(void)
 static int open_server(struct worker *w, struct err *e)
 {
     struct server_options o = {.max_body_bytes = (size_t)w->h->config->max_body_bytes,
-                               .max_connections = connection_limit()};
+                               .max_connections = connection_limit(),
+                               .max_unfinished_bytes = (size_t)w->h->config->max_worker_body_bytes,
+                               .on_unfinished = on_unfinished};
 
     if (server_new(w->loop, &o, dispatch_request, &w->state.service, &w->server, e))
         return -1;

@@ -285,6 +285,7 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
         .conn = conn,
     };
     conn->exchange = x;
+    server_count_unfinished(conn, 0);
     server_settle(conn, conn->sent); /* a next request: the last answer had arrived */
     conn->sent = false;
     conn->confirms = exchange_header(x, HTTP1_CONFIRMS).p != NULL;

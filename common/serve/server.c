@@ -39,7 +39,10 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
     struct exchange *x = exchange_new(conn_of(req), req);
 
     note_turn(s);
-    s->handler(s->handler_ctx, x);
+    if (conn_of(req)->refused)
+        exchange_reply(x, 499, "text/plain", STR("")); /* it has heard so; goes nowhere */
+    else
+        s->handler(s->handler_ctx, x);
     return 0;
 }
 
@@ -107,12 +110,70 @@ void server_look(struct server_conn *c)
         server_settle(c, true);
 }
 
+void server_count_unfinished(struct server_conn *c, size_t bytes)
+{
+    struct server *s = c->server;
+
+    if (c->unfinished_bytes == bytes)
+        return;
+    s->unfinished_bytes += bytes - c->unfinished_bytes;
+    c->unfinished_bytes = bytes;
+    if (s->opt.on_unfinished)
+        s->opt.on_unfinished(s->handler_ctx, s->unfinished_bytes, false);
+}
+
+/* Whoever holds most, which `of` is when all are equal: nobody with a small request loses it
+ * because of others. The answer is written past libh2o, which is reading and has nothing to write,
+ * and then sees the end. */
+static void refuse_largest(struct server_conn *of)
+{
+    struct server *s = of->server;
+    static const char text[] =
+        "{\"type\": \"error\", \"error\": {\"message\": \"too many bytes of request bodies are "
+        "under "
+        "way at this worker (--max-worker-body-bytes), and this one has most\", \"type\": "
+        "\"rate_limit_error\", \"code\": \"overloaded\", \"param\": null}}\n";
+    struct server_conn *most = of;
+    struct buf answer = {0};
+
+    for (struct server_conn *c = s->conns; c; c = c->next) {
+        if (c->unfinished_bytes > most->unfinished_bytes)
+            most = c;
+    }
+    buf_printf(&answer,
+               "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\n"
+               "Content-Length: %zu\r\nx-should-retry: true\r\nConnection: close\r\n\r\n%s",
+               sizeof(text) - 1, text);
+    (void)send(most->fd, answer.p, answer.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)shutdown(most->fd, SHUT_RDWR);
+    buf_done(&answer);
+    most->refused = true;
+    server_count_unfinished(most, 0);
+    if (s->opt.on_unfinished)
+        s->opt.on_unfinished(s->handler_ctx, s->unfinished_bytes, true);
+}
+
+/* libh2o reads a request into the connection's input until all of it is there. */
+static void count_input(struct server_conn *c)
+{
+    struct server *s = c->server;
+    size_t max = MAX_OF(s->opt.max_unfinished_bytes, s->conf.max_request_entity_size);
+
+    if (c->exchange || c->refused)
+        return;
+    server_count_unfinished(c, c->sock->input->size);
+    if (s->opt.max_unfinished_bytes > 0 && s->unfinished_bytes > max)
+        refuse_largest(c);
+}
+
 static void on_watch(struct loop_io *io, unsigned events)
 {
     struct server_conn *c = CONTAINER_OF(io, struct server_conn, watch);
 
-    if (events & LOOP_IN)
+    if (events & LOOP_IN) {
         server_look(c);
+        count_input(c);
+    }
     if (!(events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR)))
         return;
     if (c->gone || c->shut)
@@ -129,6 +190,7 @@ static void on_conn_closed(void *data)
 
     loop_forget(c->server->loop, &c->watch);
     server_settle(c, false);
+    server_count_unfinished(c, 0);
     c->server->n_conns--;
     if (c->prev)
         c->prev->next = c->next;
@@ -255,9 +317,10 @@ int server_new(struct loop *loop, const struct server_options *o, server_handler
     return 0;
 }
 
-void server_limit_bodies(struct server *s, size_t max_bytes)
+void server_limit_bodies(struct server *s, size_t max_bytes, size_t max_unfinished_bytes)
 {
     s->conf.max_request_entity_size = max_bytes;
+    s->opt.max_unfinished_bytes = max_unfinished_bytes;
 }
 
 void server_listen(struct server *s, int fd)

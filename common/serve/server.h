@@ -18,8 +18,11 @@
 struct server;
 
 struct server_options {
-    size_t max_body_bytes;  /* the router refused longer ones already */
-    size_t max_connections; /* more wait in the socket's queue */
+    size_t max_body_bytes;       /* the router refused longer ones already */
+    size_t max_connections;      /* more wait in the socket's queue */
+    size_t max_unfinished_bytes; /* of all bodies that are not complete; 0: any. Over it, the
+                                    largest is answered 429 and its connection closed */
+    void (*on_unfinished)(void *ctx, size_t bytes, bool refused); /* their sum has changed */
 };
 
 typedef void (*server_handler_fn)(void *ctx, struct exchange *x);
@@ -28,8 +31,8 @@ typedef void (*server_handler_fn)(void *ctx, struct exchange *x);
 int server_new(struct loop *loop, const struct server_options *o, server_handler_fn handler,
                void *ctx, struct server **ret, struct err *e);
 
-/* Another limit for bodies that begin from now on. */
-void server_limit_bodies(struct server *s, size_t max_bytes);
+/* Other limits: of one body that begins from now on, and of all that are not complete. */
+void server_limit_bodies(struct server *s, size_t max_bytes, size_t max_unfinished_bytes);
 
 /* Accepts from fd (unix or TCP, non-blocking, listening), which stays the caller's. */
 void server_listen(struct server *s, int fd);

@@ -17,6 +17,8 @@ struct server_conn {
     struct loop_io watch; /* EPOLLRDHUP, edge-triggered */
     int fd;
     h2o_socket_t *sock;        /* libh2o's; its input holds what of a request was read so far */
+    size_t unfinished_bytes;   /* of them, as counted last */
+    bool refused;              /* it had most of what is too much */
     bool gone;                 /* the peer will send no more */
     bool announced;            /* told that the server drains */
     bool shut;                 /* we read no more: the server drains */
@@ -40,6 +42,7 @@ struct server {
     size_t n_listeners;
     h2o_socket_t *inner;
     struct server_conn *conns;
+    size_t unfinished_bytes; /* of their requests that have not come whole */
     size_t n_conns;
     struct loop_timer pause; /* of accepting */
     size_t busy;
@@ -90,6 +93,9 @@ void server_settle(struct server_conn *c, bool arrived);
 
 /* Settles it if a peer that confirms has done so. */
 void server_look(struct server_conn *c);
+
+/* Counts what lies of c's request while it is not complete, or not any more. */
+void server_count_unfinished(struct server_conn *c, size_t bytes);
 
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req);
 

@@ -108,7 +108,9 @@ def test_limits_are_shown_as_they_are_set(start, tmp_path):
     shown = {k: v for k, v in gateway.metrics().items() if k.startswith("rollgate_limit{")}
     want = {"sessions": 7, "live_tokens": 2e9, "worker_memory_bytes": 3 << 30, "nodes": 11,
             "inflight": 4096, "session_inflight": 256, "queue": 10000, "session_queue": 2048, "queue_seconds": 90,
-            "connections": 0, "header_bytes": 32768, "body_bytes": 256 << 20,
+            "connections": 0, "address_connections": 0, "key_connections": 1024,
+                "key_body_bytes": 512 << 20, "address_body_bytes": 1 << 30, "worker_body_bytes": 1 << 30,
+                "body_bytes_per_second": 1024, "header_bytes": 32768, "body_bytes": 256 << 20,
             "log_lines_per_second": 9}
     assert shown == {f'rollgate_limit{{limit="{k}"}}': v for k, v in want.items()}
     config.write_text("max-sessions: 8\n")

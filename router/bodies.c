@@ -1,0 +1,93 @@
+#include "router/bodies.h"
+
+#include "router/upload.h"
+
+static void run_marked(struct loop_task *t)
+{
+    conn_run(CONTAINER_OF(t, struct conn, task));
+}
+
+/* A body of the largest size always fits. */
+static uint64_t budget_of(const struct config *config, int64_t set)
+{
+    return set > 0 ? (uint64_t)MAX_OF(set, config->max_body_bytes) : UINT64_MAX;
+}
+
+/* The one with most unfinished bytes among a caller's connections. */
+static struct conn *largest_of(const struct hub *h, const struct caller *who)
+{
+    struct conn *most = NULL;
+
+    for (struct conn *c = h->conns; c; c = c->next) {
+        if ((c->address == who || c->session_key == who) &&
+            (!most || c->body_bytes > most->body_bytes))
+            most = c;
+    }
+    return most;
+}
+
+static void mark(struct conn *c, const char *setting)
+{
+    bodies_forget(c);
+    c->over_budget = setting;
+    loop_task_post(c->hub->loop, &c->task, run_marked);
+}
+
+void bodies_take(struct conn *c, size_t n)
+{
+    const struct config *config = c->hub->config;
+
+    c->body_fresh_bytes += n;
+    if (c->over_budget)
+        return;
+    c->body_bytes += n;
+    c->address->body_bytes += n;
+    if (c->session_key)
+        c->session_key->body_bytes += n;
+    if (c->session_key &&
+        c->session_key->body_bytes > budget_of(config, config->max_key_body_bytes))
+        mark(largest_of(c->hub, c->session_key), "--max-key-body-bytes");
+    if (c->address->body_bytes > budget_of(config, config->max_address_body_bytes))
+        mark(largest_of(c->hub, c->address), "--max-address-body-bytes");
+}
+
+void bodies_forget(struct conn *c)
+{
+    c->address->body_bytes -= c->body_bytes;
+    if (c->session_key)
+        c->session_key->body_bytes -= c->body_bytes;
+    c->body_bytes = 0;
+}
+
+bool bodies_refuse(struct conn *c)
+{
+    const char *setting = c->over_budget;
+    struct err e;
+
+    c->over_budget = NULL;
+    if (!setting || c->up.done || c->up_broken)
+        return false;
+    metrics_count_at(c->hub->page, METRIC_refusals, METRIC_REFUSAL_BODIES, 0, 1);
+    err_set(&e, ERR_OVERLOADED,
+            "too many bytes of request bodies are under way (%s), and this one has most", setting);
+    upload_refuse(c, &e);
+    return true;
+}
+
+uint64_t bodies_patience_ms(struct conn *c)
+{
+    const struct config *config = c->hub->config;
+    uint64_t most_ms = (uint64_t)config->body_timeout_ms, now_ms = loop_now_ms(c->hub->loop);
+    uint64_t spent_ms = c->body_waits ? now_ms - c->body_seen_ms : 0;
+    uint64_t fresh = c->body_fresh_bytes, rate = (uint64_t)config->min_body_rate;
+    uint64_t left_ms = c->body_left_ms > spent_ms ? c->body_left_ms - spent_ms : 0;
+
+    if (rate == 0 && fresh > 0)
+        left_ms = most_ms;
+    else if (rate > 0)
+        left_ms += fresh < SIZE_MAX / 1000 ? fresh * 1000 / rate : most_ms;
+    c->body_fresh_bytes = 0;
+    c->body_seen_ms = now_ms;
+    c->body_left_ms = MIN_OF(left_ms, most_ms);
+    return c->body_left_ms;
+}

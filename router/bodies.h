@@ -1,0 +1,27 @@
+/*
+ * Request bodies that are under way: how much of them has been taken, from whom, and how fast they
+ * come. Workers keep a body until it is complete, so whoever has the largest unfinished ones is
+ * refused (429) when his session's or his address's budget is used up, and a body that trickles is
+ * cut (408).
+ */
+#ifndef RG_ROUTER_BODIES_H
+#define RG_ROUTER_BODIES_H
+
+#include "router/conn.h"
+
+/* Counts bytes of c's body. Over a budget the connection with most of it is marked: its exchange
+ * ends with its next turn (bodies_refuse). */
+void bodies_take(struct conn *c, size_t n);
+
+/* c's body is complete, or nobody waits for it any more. */
+void bodies_forget(struct conn *c);
+
+/* Ends the exchange of a connection that was marked, unless its body is complete. Returns whether
+ * it did. */
+bool bodies_refuse(struct conn *c);
+
+/* The time that the client still has for its next bytes, in ms. Each byte buys some at
+ * --min-body-rate, up to --body-timeout; only time in which we waited for it is used up. */
+uint64_t bodies_patience_ms(struct conn *c);
+
+#endif

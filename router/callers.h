@@ -1,0 +1,41 @@
+/*
+ * struct caller: those who are counted together: the connections of one network address, or those
+ * that last proved one session's key. It lives as long as a connection counts under it, and belongs
+ * to the hub's map. A router counts what comes to itself.
+ */
+#ifndef RG_ROUTER_CALLERS_H
+#define RG_ROUTER_CALLERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "common/base/map.h"
+#include "common/proc/ids.h"
+
+enum { CALLER_NAME_MAX = ID_TEXT_MAX + 2 };
+
+struct caller {
+    char name[CALLER_NAME_MAX];
+    size_t name_len;
+    size_t connections;
+    uint64_t body_bytes; /* taken of request bodies that are not complete */
+};
+
+/* Writes what an address is counted under and returns it: IPv4 whole, IPv6 by its first 64 bits,
+ * which one host has to itself; all others together. */
+struct str caller_of_address(const struct sockaddr_storage *from, char text[CALLER_NAME_MAX]);
+
+/* The same for a session's id. */
+struct str caller_of_session(struct str id, char text[CALLER_NAME_MAX]);
+
+/* How many connections count under a name. */
+size_t callers_connections(const struct map *all, struct str name);
+
+/* Counts one more connection. */
+struct caller *callers_join(struct map *all, struct str name);
+
+/* The connection counts no longer; NULL is accepted. */
+void callers_leave(struct map *all, struct caller *c);
+
+#endif
