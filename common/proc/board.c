@@ -56,11 +56,20 @@ int board_resolve(const struct board *b, uint32_t index)
     return -1;
 }
 
+bool board_engine_answers(const struct board *b)
+{
+    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++) {
+        if (atomic_load_explicit(&b->slots[BOARD_WORKER0 + i].engines_up, memory_order_relaxed) > 0)
+            return true;
+    }
+    return false;
+}
+
 int board_check_ready(const struct board *b, const char **ret_reason)
 {
     unsigned workers = atomic_load_explicit(&b->workers, memory_order_relaxed);
     unsigned routers = atomic_load_explicit(&b->routers, memory_order_relaxed);
-    unsigned engines = 0, serving = 0;
+    unsigned serving = 0;
 
     *ret_reason = "draining";
     if (atomic_load_explicit(&b->draining, memory_order_relaxed))
@@ -73,11 +82,8 @@ int board_check_ready(const struct board *b, const char **ret_reason)
     *ret_reason = "a worker is starting";
     if (board_workers_ready(b) < workers)
         return -1;
-    for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++)
-        engines +=
-            atomic_load_explicit(&b->slots[BOARD_WORKER0 + i].engines_up, memory_order_relaxed) > 0;
     *ret_reason = "no engine answers";
-    return engines > 0 ? 0 : -1;
+    return board_engine_answers(b) ? 0 : -1;
 }
 
 uint32_t board_engine_inflight(const struct board *b, unsigned engine)

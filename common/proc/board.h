@@ -4,8 +4,8 @@
  * dispatcher. Slot numbers
  * are the same as those of the metric pages.
  * Writers: the supervisor writes states, pids and adoption; a process writes its own heartbeat,
- * engines_up and last words. Everybody reads. Every field stands alone (relaxed atomics): there
- * is nothing here that must change together.
+ * engines_up and last words; workers that obey an order write `paused`. Everybody reads. Every
+ * field stands alone (relaxed atomics): there is nothing here that must change together.
  *
  * A worker is named by its index: worker_base + place. Indexes outside, and those that were
  * retired, resolve through the adoption table (board_resolve) or belong to nobody.
@@ -55,6 +55,7 @@ struct board {
     char instance[33];           /* this gateway's id: 32 hex */
     uint32_t worker_base;        /* index of worker place 0 */
     _Atomic uint32_t draining;   /* the whole service is stopping */
+    _Atomic uint32_t paused;     /* the last order was a pause: workers that start hold, too */
     _Atomic uint32_t routers;    /* how many there should be */
     _Atomic uint32_t workers;    /* how many there should be */
     _Atomic uint32_t generation; /* counts reloads */
@@ -82,6 +83,9 @@ unsigned board_workers_ready(const struct board *b);
 
 /* How many workers hold their model calls (POST /admin/pause). */
 unsigned board_workers_paused(const struct board *b);
+
+/* Whether any worker sees an engine that answers. */
+bool board_engine_answers(const struct board *b);
 
 /* The place (0..) of the worker that owns sessions of `index`, adoption followed, or -1 when the
  * index belongs to nobody here. The worker may be starting. */

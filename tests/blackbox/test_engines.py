@@ -567,9 +567,13 @@ def test_health_has_hysteresis():
         down = engine.probes
         wait_until(lambda: engine.probes > down + 2, 5, "more failing probes")
         assert sum("engine is down" in line for line in d.log) == 1
-        check(d.call())  # the only one: tried all the same
+        waiting = d.start()  # for an engine that says it is well
+        down = engine.probes
+        wait_until(lambda: engine.probes > down + 1, 5, "more failing probes")
+        assert not engine.requests
         engine.health = 200
         wait_until(up, 5, "up")
+        check(d.end(waiting))
 
 
 def test_slow_health_of_a_busy_engine_is_no_death():

@@ -285,3 +285,125 @@ def test_the_limit_of_a_replica_is_one_for_all_workers(start):
         engine.most_running = 0
         all_served(gateway, ids, seed=2)
         assert engine.most_running == 3
+
+
+# --- an engine that is down ---
+
+def queued(gateway):
+    return gateway.metrics()["rollgate_queue_depth"]
+
+
+def restarted(engine):
+    """Another process of the same engine, on the same port."""
+    again = StubEngine(engine.kind)
+    again.port, again.otherwise = engine.port, engine.otherwise
+    return again
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_calls_wait_for_an_engine_that_restarts(start, retries):
+    """Agents that go on while their engine is restarted three times: none of them meets an error."""
+    engine = StubEngine()
+    engine.otherwise = lambda body: {**GOOD, "delay_s": 0.01}
+    engine.__enter__()
+    try:
+        gateway = start(workers=2, engine=engine.setting, engine_health_interval="50ms", engine_retries=retries)
+        gateway.allow("engine")
+        ids = [new_session(gateway) for _ in range(6)]
+        all_served(gateway, ids)
+        for n in range(3):
+            engine.__exit__()  # no call is under way: what was cut says so to its client
+            wait_until(lambda: gateway.get("/ready").status == 503, 10, "the gateway sees it")
+            assert "no engine" in gateway.get("/ready").text and gateway.get("/health").status == 200
+            assert gateway.get("/health").json()["engine_answers"] is False
+            got = {}
+            waiting = threading.Thread(target=lambda seed=n + 1: got.update(
+                in_parallel(lambda sid: chat(gateway, sid, seed=seed, stream=sid == ids[0]), ids)))
+            waiting.start()
+            wait_until(lambda: queued(gateway) == 6, 10, "six calls wait, and are counted")
+            engine = restarted(engine)
+            engine.__enter__()
+            waiting.join(30)
+            assert {a.status for a in got.values()} == {200} and len(got) == 6
+            wait_until(lambda: gateway.get("/ready").status == 200, 10, "ready")
+            assert gateway.get("/health").json()["engine_answers"] is True and queued(gateway) == 0
+    finally:
+        engine.__exit__()
+    for sid in ids:
+        assert gateway.get(f"/sessions/{sid}").json()["num_records"] == 4
+
+
+def test_a_call_meets_the_death_of_its_engine(start):
+    """Nothing of its answer had come, so it is asked again, once the engine is back."""
+    engine = StubEngine()
+    go = threading.Event()
+    engine.plan.append({**GOOD, "wait": go})
+    engine.__enter__()
+    gateway = start(workers=1, engine=engine.setting, engine_health_interval="50ms")
+    gateway.allow("engine")
+    sid, got = new_session(gateway), []
+    call = threading.Thread(target=lambda: got.append(chat(gateway, sid)))
+    call.start()
+    wait_until(lambda: engine.running == 1, 10, "the call runs")
+    engine.__exit__()
+    wait_until(lambda: queued(gateway) == 1, 10, "it waits")
+    with restarted(engine) as second:
+        second.otherwise = lambda body: GOOD
+        call.join(30)
+        assert got[0].status == 200 and len(second.requests) == 1
+
+
+def test_nobody_waits_for_ever_for_an_engine(start):
+    with StubEngine() as engine:
+        engine.otherwise = lambda body: GOOD
+        gateway = start(workers=1, engine=engine.setting, engine_health_interval="50ms", queue_timeout="700ms")
+        gateway.allow("engine")
+        sid = new_session(gateway)
+        assert chat(gateway, sid).status == 200
+    begin = time.monotonic()
+    a = chat(gateway, sid, seed=1)
+    assert a.status == 503 and a.json()["error"]["code"] == "engine_unavailable" and a.headers["x-should-retry"] == "true", a.text
+    assert 0.5 < time.monotonic() - begin < 10
+    b = chat(gateway, sid, seed=2)  # known to be down
+    assert b.status == 503 and "none came back" in b.json()["error"]["message"]
+    assert queued(gateway) == 0
+    c = gateway.get(f"/sessions/{sid}/v1/models")
+    assert c.status in (200, 503)
+
+
+def test_who_leaves_while_the_engine_is_down_frees_the_place(start):
+    with StubEngine() as engine:
+        gateway = start(workers=1, engine=engine.setting, engine_health_interval="50ms", max_queue=1)
+        gateway.allow("engine")
+        sid = new_session(gateway)
+    wait_until(lambda: gateway.get("/ready").status == 503, 10, "down")
+    body = json.dumps(ASK).encode()
+    with socket.create_connection(("127.0.0.1", gateway.port)) as s:
+        s.sendall(f"POST /sessions/{sid}/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        wait_until(lambda: queued(gateway) == 1, 10, "it waits")
+        full = chat(gateway, new_session(gateway))
+        assert full.status == 429 and "queue is full" in full.text
+    wait_until(lambda: queued(gateway) == 0, 10, "its place is free")
+    wait_until(lambda: gateway.metrics()["rollgate_calls_inflight"] == 0, 10, "no call is left")
+
+
+def test_a_worker_that_starts_anew_joins_the_pause(start):
+    with StubEngine() as engine:
+        engine.otherwise = lambda body: GOOD
+        gateway = start(workers=2, engine=engine.setting, queue_timeout="300ms")
+        gateway.allow("died|killed|SIGKILL|signal")
+        ids = [new_session(gateway) for _ in range(8)]
+        assert len({sid.split("-")[0] for sid in ids}) == 2
+        assert gateway.post("/admin/pause", {"mode": "hold"}).status == 200
+        victim = gateway.child("worker-0")
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: gateway.child("worker-0") not in (None, victim) and gateway.get("/ready").status == 200, 20, "another worker")
+        assert gateway.get("/ready").json()["paused"] == 2
+        got = {}
+        held = threading.Thread(target=lambda: got.update(in_parallel(lambda sid: chat(gateway, sid), ids)))
+        held.start()
+        wait_until(lambda: queued(gateway) == 8, 10, "all calls wait")
+        assert not engine.requests
+        assert gateway.post("/admin/resume").status == 200
+        held.join(20)
+        assert {a.status for a in got.values()} == {200} and len(got) == 8

@@ -83,7 +83,7 @@ def test_bad_certificates_are_refused(start, cert, host, ca, why):
         pytest.skip("no bundle of the system")
     with TlsEngine(cert) as engine:
         gateway = start(workers=1, engine=engine.setting_at(host), engine_ca_file=str(FOLDER / ca) if ca else None,
-                        engine_retries=0, engine_health_interval="100ms")
+                        engine_retries=0, engine_health_interval="100ms", queue_timeout="500ms")
         gateway.allow("refused")
         a = call(gateway)
         assert a.status == 503 and a.json()["error"]["code"] == "engine_unavailable"

@@ -95,7 +95,10 @@ def test_counting_behind_a_cut_turn(start):
     s = new(gateway)
     cut = gateway.chat(s, "abcdef", max_tokens=3).json()["choices"][0]["message"]
     messages = user("abcdef") + [cut] + user("more")
-    assert gateway.chat(s, messages).status == 409
+    refused = new(gateway, on_truncated="refuse")
+    assert gateway.chat(refused, "abcdef", max_tokens=3).status == 200
+    assert gateway.chat(refused, messages).status == 409
+    assert count(gateway, refused, messages).status == 200
     assert count(gateway, s, messages).status == 200
 
 

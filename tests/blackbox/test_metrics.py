@@ -148,7 +148,7 @@ def test_each_limit_refuses_and_counts(start):
 
 def test_the_log_has_a_rate(start):
     """Lines of one kind beyond the rate are counted, told and shown, others are not touched."""
-    gateway = start(engine="builtin:echo", workers=1, log_rate=2)
+    gateway = start(engine="builtin:echo", workers=1, log_rate=5)  # more than there are processes, which the supervisor tells of
     session = new(gateway)
     for n in range(30):
         assert gateway.chat(session, f"{n}").status == 200

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/proc/board.h"
 #include "common/proc/metrics.h"
@@ -51,6 +52,24 @@ static void set_defaults(struct engine_options *o)
         o->health_timeout_ms = PROBE_TIMEOUT_MS;
 }
 
+static void set_pause(struct engine_pool *p, enum engine_pause mode)
+{
+    p->pause = mode;
+    metrics_set(p->opt.metrics, METRIC_workers_paused, mode != ENGINE_RUN);
+    if (p->opt.board)
+        atomic_store_explicit(&p->opt.board->slots[p->opt.slot].paused, mode != ENGINE_RUN,
+                              memory_order_relaxed);
+}
+
+/* A worker that starts while the others are paused has missed the order. */
+static void join_pause(struct engine_pool *p)
+{
+    if (!p->opt.board || !atomic_load_explicit(&p->opt.board->paused, memory_order_relaxed))
+        return;
+    log_info(NULL, "model calls are paused: they wait for /admin/resume");
+    set_pause(p, ENGINE_HOLD);
+}
+
 int engine_pool_new(struct loop *loop, const struct engine_options *o, struct engine_pool **ret,
                     struct err *e)
 {
@@ -71,6 +90,7 @@ int engine_pool_new(struct loop *loop, const struct engine_options *o, struct en
     }
     if (replicas_open(&p->replicas, &p->arena, &p->opt, e) < 0)
         goto out;
+    join_pause(p);
     *ret = p;
     return 0;
 out:
@@ -147,11 +167,9 @@ void engine_pool_free(struct engine_pool *p)
 void engine_pool_pause(struct engine_pool *p, enum engine_pause mode, void (*drained)(void *ctx),
                        void *ctx)
 {
-    p->pause = mode;
-    metrics_set(p->opt.metrics, METRIC_workers_paused, mode != ENGINE_RUN);
+    set_pause(p, mode);
     if (p->opt.board)
-        atomic_store_explicit(&p->opt.board->slots[p->opt.slot].paused, mode != ENGINE_RUN,
-                              memory_order_relaxed);
+        atomic_store_explicit(&p->opt.board->paused, mode != ENGINE_RUN, memory_order_relaxed);
     p->drained = drained;
     p->drained_ctx = ctx;
     if (mode == ENGINE_RUN) {

@@ -208,7 +208,8 @@ void engine_pass_pause(struct engine_pass_call *c);
 void engine_pass_resume(struct engine_pass_call *c);
 
 /* Weight updates: hold stops starting engine calls (callers wait, --queue-timeout does not run);
- * drain also waits: `drained` is called once nothing is in flight. */
+ * drain also waits: `drained` is called once nothing is in flight. A pool that is made while the
+ * board says so holds from the start. */
 enum engine_pause { ENGINE_RUN, ENGINE_HOLD, ENGINE_DRAIN };
 
 void engine_pool_pause(struct engine_pool *p, enum engine_pause mode, void (*drained)(void *ctx),

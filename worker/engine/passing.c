@@ -68,6 +68,10 @@ struct engine_pass_call *engine_pass(struct engine_pool *p, const struct engine_
     door.reads = (replica ? replica : p->replicas.at)->adapter->reads;
     if (door_check(&door, e))
         return NULL;
+    if (!replicas_any_up(&p->replicas)) {
+        (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "no engine answers");
+        return NULL;
+    }
     if (!replica || !replica_begin(replica)) {
         (void)err_set(e, ERR_OVERLOADED, "the engine runs all that --engine-max-inflight allows");
         return NULL;

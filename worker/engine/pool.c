@@ -1,4 +1,5 @@
 /* Calls: waiting, running at a replica, waiting for another try; and what goes back up. */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -52,6 +53,8 @@ static void unlink_call(struct engine_call *c)
     fair_take(&p->queue, &c->item);
     if (c->state == CALL_RUNNING)
         leave_replica(c);
+    else
+        pool_dispatch(p); /* one less waits */
     if (c->prev)
         c->prev->next = c->next;
     else
@@ -313,10 +316,47 @@ static void on_done(void *ctx, const struct engine_result *given)
     deliver(c, &r);
 }
 
+/* What is left of the time that a call waits for an engine: all of it while one can be reached. */
+static uint64_t patience_ms(const struct engine_call *c)
+{
+    uint64_t all = c->pool->opt.queue_timeout_ms;
+    uint64_t spent = c->lost_us > 0 ? (clock_us() - c->lost_us) / 1000 : 0;
+
+    return spent < all ? all - spent : 0;
+}
+
+/* Nothing of the request has reached an engine, and it is the engine's fault: it is down, or about
+ * to be found so. Such a call waits for one to come back. */
+static bool lost(struct engine_call *c, const struct err *e, enum engine_failure how)
+{
+    bool unreachable = e->sys != 0 && e->sys != ECONNRESET && e->sys != EPIPE;
+
+    if (how != ENGINE_NO_ANSWER || !(unreachable || !replicas_any_up(&c->pool->replicas))) {
+        c->lost_us = 0;
+        return false;
+    }
+    if (c->lost_us == 0)
+        c->lost_us = clock_us();
+    return patience_ms(c) > 0;
+}
+
+/* To another replica, or to the same one when there is no other. */
+static void repeat(struct engine_call *c)
+{
+    uint64_t base = (uint64_t)RETRY_MS << MIN_OF(c->retries, 6u);
+
+    c->retries++;
+    replica_retried(c->replica);
+    c->avoid = c->replica;
+    again(c, base / 2 + str_hash(c->req.session_id, clock_us()) % base);
+}
+
 static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
 {
     struct engine_call *c = ctx;
     struct engine_pool *p = c->pool;
+    bool repeatable =
+        how == ENGINE_NO_ANSWER || (how == ENGINE_SAID_5XX && p->opt.retry_5xx && !c->told);
 
     if (how == ENGINE_ASK_ANEW && c->anew < ANEW_MAX) {
         c->anew++;
@@ -326,17 +366,10 @@ static void on_failed(void *ctx, const struct err *e, enum engine_failure how)
     /* One request that makes an engine hang up says little about the others. */
     if (how == ENGINE_NO_ANSWER && e->sys != 0)
         replica_unreachable(c->replica);
-    if ((how == ENGINE_NO_ANSWER || (how == ENGINE_SAID_5XX && p->opt.retry_5xx && !c->told)) &&
-        c->retries < p->opt.retries) {
-        uint64_t base = (uint64_t)RETRY_MS << MIN_OF(c->retries, 6u);
-
-        c->retries++;
-        replica_retried(c->replica);
-        c->avoid = c->replica;
-        again(c, base / 2 + str_hash(c->req.session_id, clock_us()) % base);
-        return;
-    }
-    fail_call(c, e);
+    if (lost(c, e, how) || (repeatable && c->retries < p->opt.retries))
+        repeat(c);
+    else
+        fail_call(c, e);
 }
 
 static const struct engine_attempt_events attempt_events = {on_delta, on_done, on_failed};
@@ -387,7 +420,7 @@ static void run_queue(struct loop_task *t)
     struct engine_pool *p = CONTAINER_OF(t, struct engine_pool, dispatch);
 
     run_waiting(p);
-    if (p->opt.board && p->queue.n > 0 && p->pause == ENGINE_RUN)
+    if (p->opt.board && p->queue.n > 0 && p->pause == ENGINE_RUN && replicas_any_up(&p->replicas))
         loop_timer_set(p->loop, &p->look, LOOK_MS, on_look);
     metrics_set(p->opt.metrics, METRIC_queue_depth, p->queue.n);
 }
@@ -403,7 +436,11 @@ static void on_deadline(struct loop_timer *t)
         return;
     }
     metrics_count_at(c->pool->opt.metrics, METRIC_refusals, METRIC_REFUSAL_QUEUE_TIME, 0, 1);
-    (void)err_set(&e, ERR_OVERLOADED, "no engine was free within the queue timeout");
+    if (replicas_any_up(&c->pool->replicas))
+        (void)err_set(&e, ERR_OVERLOADED, "no engine was free within the queue timeout");
+    else
+        (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
+                      "no engine answers, and none came back within the queue timeout");
     fail_call(c, &e);
 }
 
@@ -436,7 +473,7 @@ static void requeue(struct engine_call *c)
     c->state = CALL_QUEUED;
     c->queued_us = clock_us();
     fair_push(&p->queue, &c->item, c->req.session_id);
-    loop_timer_set(p->loop, &c->timer, p->opt.queue_timeout_ms, on_deadline);
+    loop_timer_set(p->loop, &c->timer, MAX_OF(patience_ms(c), (uint64_t)1), on_deadline);
     pool_dispatch(p);
 }
 
@@ -503,7 +540,6 @@ void engine_cancel(struct engine_call *c)
     if (!c)
         return;
     p = c->pool;
-    pool_dispatch(p);
     if (c->state == CALL_RUNNING) {
         c->replica->adapter->cancel(c->attempt);
         replica_aborted(c->replica);

@@ -44,6 +44,7 @@ struct engine_call {
     bool told;      /* something was: a repetition would tell it again */
     uint32_t retries, resumes, fruitless, anew;
     uint64_t fruitless_us; /* of the first abort without a token, of those in a row */
+    uint64_t lost_us;      /* since when no engine could be reached, 0: the last one could */
     uint64_t asked_us, queued_us, queue_us, first_us;
     struct arena arena;
 };

@@ -182,17 +182,23 @@ static double score(const struct replica *r, struct str session_id)
 
 struct load {
     double total, weights;
-    bool all_down;
 };
+
+bool replicas_any_up(const struct replicas *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        if (r->at[i].up)
+            return true;
+    }
+    return false;
+}
 
 static struct load load_of(const struct replicas *r)
 {
-    struct load l = {.all_down = true};
+    struct load l = {0};
 
-    for (size_t i = 0; i < r->n; i++)
-        l.all_down = l.all_down && !r->at[i].up;
     for (size_t i = 0; i < r->n; i++) {
-        if (!r->at[i].up && !l.all_down)
+        if (!r->at[i].up)
             continue;
         l.total += r->at[i].inflight;
         l.weights += r->at[i].target.weight;
@@ -219,8 +225,7 @@ static struct replica *best(struct replicas *all, struct str session_id,
         struct replica *r = &all->at[i];
         double s;
 
-        if (r == avoid || (!r->up && !l.all_down) || (bounded && !within_share(r, &l)) ||
-            !has_place(r))
+        if (r == avoid || !r->up || (bounded && !within_share(r, &l)) || !has_place(r))
             continue;
         s = score(r, session_id);
         if (s > found_score) {

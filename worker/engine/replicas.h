@@ -54,9 +54,12 @@ void replicas_reload(struct replicas *r);
 /* No call may be running. */
 void replicas_close(struct replicas *r);
 
-/* Where the session's next call goes, or NULL when no replica has a free place. `avoid` (or NULL)
- * is taken only when there is no other. When all are down they count as up: trying is all that is
- * left. */
+/* Whether a call could go anywhere: a replica that is down is left alone until its probes say that
+ * it is back. */
+bool replicas_any_up(const struct replicas *r);
+
+/* Where the session's next call goes, or NULL when no replica that is up has a free place. `avoid`
+ * (or NULL) is taken only when there is no other. */
 struct replica *replicas_pick(struct replicas *r, struct str session_id,
                               const struct replica *avoid);
 
