@@ -1,0 +1,136 @@
+"""What the adapters share: a trainer's hook asks for rollouts of one task, waits for them, and takes their export.
+
+Every hook goes through a group of the gateway, so that executors, caps, retries and time-outs are the gateway's, and the
+trainer's abort reaches the agents: abort() cancels every group that a hook still waits for.
+"""
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+import weakref
+from typing import Any, Mapping, Optional
+
+from .aio import AsyncClient
+from .errors import RollgateError
+
+log = logging.getLogger("rollgate.hooks")
+CANCEL_S = 10.0     # a cancelled hook holds its trainer up no longer
+
+# names of trainers' and engines' parameters -> the gateway's; None: how text is written, which ids do not need
+SAMPLING = {
+    "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p", "stop": "stop", "seed": "seed",
+    "repetition_penalty": "repetition_penalty", "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
+    "max_tokens": "max_tokens", "max_new_tokens": "max_tokens", "max_generate_length": "max_tokens", "sampling_seed": "seed",
+    "stop_token_ids": "stop_token_ids", "min_new_tokens": "min_tokens", "min_tokens": "min_tokens", "logprobs": None,
+    "skip_special_tokens": None, "no_stop_trim": None, "spaces_between_special_tokens": None, "include_stop_str_in_output": None}
+LOCKED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+
+
+class RolloutFailed(RuntimeError):
+    """A rollout that gave nothing to train: `result` is its group's."""
+
+    def __init__(self, result: Mapping[str, Any]):
+        self.result = result
+        why = next((f"{m['outcome']}: {m['reason']}" for m in result["members"] if m.get("reason")), "no reason told")
+        super().__init__(f"group {result['id']} is {result['state']} with {result['succeeded']} of {result['n']} rollouts ({why})")
+
+
+def sampling(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The gateway's names of a trainer's sampling parameters, None left out. ValueError: one that it has no name for."""
+    out = {}
+    for name, value in parameters.items():
+        if value is None or value == []:
+            continue
+        if name not in SAMPLING:
+            raise ValueError(f"sampling parameter {name}={value!r} has no counterpart in the gateway")
+        if SAMPLING[name]:
+            out[SAMPLING[name]] = plain(value, name)
+    return out
+
+
+def plain(value: Any, where: str = "value") -> Any:
+    """The value as JSON has it: tensors and arrays as lists, numpy's scalars as numbers. TypeError names what has no such form."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(k): plain(v, f"{where}.{k}") for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist(), where)
+    raise TypeError(f"{where} is a {type(value).__name__}, which cannot be sent to a runner")
+
+
+_clients: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict]" = weakref.WeakKeyDictionary()
+
+
+def connect(url: Optional[str] = None, key: Optional[str] = None) -> AsyncClient:
+    """The running loop's client of that gateway: trainers call their hooks on loops of their own choice."""
+    mine = _clients.setdefault(asyncio.get_running_loop(), {})
+    if (url, key) not in mine:
+        mine[url, key] = AsyncClient(url, key, retry_s=600.0)
+    return mine[url, key]
+
+
+class Hook:
+    """One trainer's way to a gateway: which runner, which defaults of its groups (docs/rollouts.md), what is under way.
+
+    group: fields of every group, e.g. {"reward": "external", "run_timeout_s": 900, "attempts": 2}.
+    """
+
+    def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None, group: Optional[Mapping[str, Any]] = None):
+        if not runner:
+            raise ValueError("which runner? Its name is needed: as executors offer it")
+        self.runner, self.url, self.key, self.group = runner, url, key, dict(group or {})
+        self.live: dict[str, AsyncClient] = {}
+
+    @property
+    def external(self) -> bool:
+        """Whether the trainer scores."""
+        return self.group.get("reward") == "external"
+
+    async def run(self, input: Any, sampling_params: Mapping[str, Any], *, n: int = 1, group_id: Optional[str] = None,
+                  **group: Any) -> dict[str, Any]:
+        """The settled result of a group of n. Cancelled with the task that waits for it. RolloutFailed: no rollout succeeded."""
+        client = connect(self.url, self.key)
+        name = group_id or f"h-{uuid.uuid4().hex}"
+        options = dict(self.group.get("session") or {})
+        given = {**dict(options.get("sampling_params") or {}), **sampling(sampling_params)}
+        options["sampling_params"] = given
+        options.setdefault("lock_sampling", [k for k in LOCKED if k in given])
+        self.live[name] = client
+        try:
+            await client.put_group(name, **{**self.group, "queue": None, "runner": self.runner, "input": plain(input, "input"), "n": n,
+                                            "session": options, **{k: v for k, v in group.items() if v is not None}})
+            result = await client.wait_group(name)
+        except asyncio.CancelledError:
+            await self._cancel(client, name)
+            raise
+        finally:
+            self.live.pop(name, None)
+        if not result["succeeded"]:
+            raise RolloutFailed(result)
+        return result
+
+    async def export(self, member: Mapping[str, Any], format: str = "msgpack", **options: Any) -> Any:
+        """A member's finalize, as Client.finalize. Held by the gateway until its group is gone: may be asked for again."""
+        return await connect(self.url, self.key).finalize(member["session_id"], format, **options)
+
+    async def one(self, input: Any, sampling_params: Mapping[str, Any], **group: Any) -> dict[str, Any]:
+        """The one member of a group of one."""
+        result = await self.run(input, sampling_params, **group)
+        return next(m for m in result["members"] if m["state"] == "succeeded")
+
+    async def abort(self) -> int:
+        """Cancels every group that is waited for; those that wait get RolloutFailed. How many."""
+        names = list(self.live.items())
+        await asyncio.gather(*(self._cancel(connect(self.url, self.key), name) for name, _ in names))
+        return len(names)
+
+    async def _cancel(self, client: AsyncClient, name: str) -> None:
+        try:
+            async with asyncio.timeout(CANCEL_S):
+                await client.cancel_group(name)
+        except (RollgateError, TimeoutError) as e:
+            log.error("group %s cannot be cancelled: %s", name, e)

@@ -1,0 +1,71 @@
+"""Samples of miles and slime, whose trainers share their layout: what both generate functions do.
+
+The fields come from the gateway's `miles` format (docs/trajectories.md), laid over a copy of the trainer's own sample.
+"""
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, Mapping, Optional
+
+from .hooks import Hook, RolloutFailed
+from .records import Tensors
+from .retries import key_from_environment
+
+ARRAYS = ("tokens", "loss_mask", "rollout_log_probs")
+
+
+def hook_of(args: Any, hooks: dict[tuple, Hook]) -> Hook:
+    """The hook of the trainer's arguments: rollgate_runner, rollgate_url, rollgate_key, rollgate_group (a mapping)."""
+    runner, url = getattr(args, "rollgate_runner", None), getattr(args, "rollgate_url", None)
+    if (runner, url) not in hooks:
+        key = key_from_environment(getattr(args, "rollgate_key", None))
+        hooks[runner, url] = Hook(runner, url, key, getattr(args, "rollgate_group", None))
+    return hooks[runner, url]
+
+
+def overlay(sample: Any, tensors: Tensors, i: int, meta: Mapping[str, Any]) -> Any:
+    """A copy of the trainer's sample with the fields of sample i of a miles export."""
+    out = deepcopy(sample)
+    for name in ARRAYS:
+        setattr(out, name, tensors[f"{name}.{i}"].tolist() if f"{name}.{i}" in tensors else None)
+    experts = f"rollout_routed_experts.{i}"
+    out.rollout_routed_experts = tensors[experts].copy() if experts in tensors else None
+    out.response, out.response_length = meta["response"], meta["response_length"]
+    out.status = type(out).Status(meta["status"])
+    out.weight_versions = list(meta["weight_versions"])
+    out.prefix_cache_info = type(out).PrefixCacheInfo.from_dict(meta["prefix_cache_info"])
+    out.metadata = {**(sample.metadata or {}), **meta["metadata"]}
+    if meta["reward"] is not None:
+        out.reward = meta["reward"]
+    return out
+
+
+def refused(sample: Any, why: str) -> Any:
+    """The sample of a rollout that gave nothing: aborted and out of the loss, so that nothing of it is trained."""
+    out = deepcopy(sample)
+    out.status, out.remove_sample = type(out).Status.ABORTED, True
+    out.metadata = {**(sample.metadata or {}), "rollgate_failure": why}
+    return out
+
+
+async def generate(hook: Hook, sample: Any, sampling_params: Mapping[str, Any], evaluation: bool, select: Optional[str]) -> list[Any]:
+    """The samples of one rollout, or the one refused sample."""
+    task = {"prompt": sample.prompt, "label": sample.label, "metadata": sample.metadata or {}, "evaluation": evaluation}
+    labels = {"index": str(sample.index), "group_index": str(sample.group_index)}
+    try:
+        member = await hook.one(task, sampling_params, labels=labels)
+    except RolloutFailed as e:
+        return [refused(sample, str(e))]
+    tensors = await hook.export(member, "miles", **({"select": select} if select else {}))
+    metas = tensors_meta(tensors)
+    if not metas:
+        return [refused(sample, f"session {member['session_id']} has nothing to train")]
+    if not hook.external and any(m["reward"] is None for m in metas):
+        raise ValueError(f"session {member['session_id']} has no reward; set rollgate_group.reward to external where the trainer scores")
+    return [overlay(sample, tensors, i, m) for i, m in enumerate(metas)]
+
+
+def tensors_meta(tensors: Tensors) -> list[dict[str, Any]]:
+    """The JSON beside the tensors of a miles export: one entry a sample."""
+    import json
+    return json.loads(bytes(tensors.view("_samples_meta")))["samples"]

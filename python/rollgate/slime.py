@@ -1,0 +1,44 @@
+"""slime: a generate function. In its arguments (and attributes set by its --custom-config-path):
+
+    --custom-generate-function-path rollgate.slime.generate
+    rollgate_runner: swe
+    rollgate_url: http://gateway:8600          # else ROLLGATE_URL
+    rollgate_group: {run_timeout_s: 1800}
+
+One rollout gives one sample, the branch with the most trained tokens: slime's group normalisation counts samples, so several of one rollout
+would shift the baseline of others (slime#1414). --rollout-top-p must be 1: slime wants the kept ids of each step, which the gateway has not.
+Contract: slime 624b824, utils/types.py (Sample), rollout/sglang_rollout.py (generate_and_rm, abort, GenerateState).
+"""
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from slime.rollout.sglang_rollout import GenerateState
+
+from . import samples
+from .hooks import Hook
+
+LOOK_S = 0.5
+_hooks: dict[tuple, Hook] = {}
+
+
+async def generate(args: Any, sample: Any, sampling_params: dict[str, Any], evaluation: bool = False) -> Any:
+    """The sample of one rollout. slime tells of its abort by GenerateState.aborted alone, so that is looked at while waiting."""
+    if sampling_params.get("top_p", 1.0) != 1.0 and not evaluation:
+        raise ValueError(f"--rollout-top-p {sampling_params['top_p']} cannot be served: slime trains such samples only with the ids "
+                         "that top-p kept at each step")
+    given = {k: v for k, v in sampling_params.items() if k != "custom_params"}
+    hook, state = samples.hook_of(args, _hooks), GenerateState(args)
+    work = asyncio.ensure_future(samples.generate(hook, sample, given, evaluation, "longest"))
+    try:
+        while not work.done():
+            await asyncio.wait({work}, timeout=LOOK_S)
+            if state.aborted and not work.done():
+                work.cancel()       # which cancels its group
+                await asyncio.wait({work})
+                return samples.refused(sample, "aborted by slime")
+    except asyncio.CancelledError:
+        work.cancel()
+        raise
+    return work.result()[0]

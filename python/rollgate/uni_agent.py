@@ -1,0 +1,85 @@
+"""uni-agent: its framework and every runner stay; sessions are the gateway's. In verl's configuration:
+
+    actor_rollout_ref.rollout.agent.agent_loop_manager_class: rollgate.uni_agent.RollgateRolloutAdapter
+    actor_rollout_ref.rollout.custom.agent_framework.rollgate: {url: "http://gateway:8600"}
+
+Contract: uni-agent 6f4a7c9, framework/entry.py (AgentFrameworkRolloutAdapter), gateway/manager.py (create_session,
+finalize_session, abort_session) and gateway/session/types.py (SessionHandle, Trajectory).
+"""
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+from uni_agent.framework.entry import AgentFrameworkRolloutAdapter, AgentFrameworkWorker
+from uni_agent.gateway.session.types import SessionHandle, Trajectory
+
+from . import hooks
+
+
+class RollgateGatewayManager:
+    """The three calls that uni-agent's framework makes. May be pickled: it holds settings and ids only.
+
+    session: options of every session (docs/http.md), e.g. {"history": "chains", "rollback_last_assistant": true}.
+    """
+
+    def __init__(self, url: Optional[str] = None, key: Optional[str] = None, session: Optional[Mapping[str, Any]] = None):
+        self.url, self.key, self.session = url, key, dict(session or {})
+        self._ours: dict[str, str] = {}     # the framework's session ids -> the gateway's
+
+    async def create_session(self, session_id: str, sampling_params: Optional[Mapping[str, Any]] = None, **metadata: Any) -> SessionHandle:
+        given = hooks.sampling(sampling_params or {})
+        made = await hooks.connect(self.url, self.key).create_session(**{
+            **self.session, "sampling_params": given, "lock_sampling": [k for k in hooks.LOCKED if k in given],
+            "labels": {"uni_agent": session_id}, "metadata": {"session_id": session_id, **hooks.plain(metadata)}})
+        self._ours[session_id] = made["session_id"]
+        return SessionHandle(session_id=session_id, base_url=made["base_url"], reward_info_url=made["reward_info_url"])
+
+    def _id(self, session_id: str) -> str:
+        if session_id not in self._ours:
+            raise KeyError(session_id)
+        return self._ours[session_id]
+
+    async def finalize_session(self, session_id: str) -> list[Trajectory]:
+        """Every branch, as uni-agent's own Trajectory: its framework scores, selects and writes them."""
+        export = await hooks.connect(self.url, self.key).finalize(self._id(session_id))
+        self._ours.pop(session_id)
+        return [_trajectory(t) for t in export]
+
+    async def abort_session(self, session_id: str) -> None:
+        await hooks.connect(self.url, self.key).abort(self._id(session_id))
+        self._ours.pop(session_id, None)
+
+    async def shutdown(self) -> None:
+        """Sessions that nobody finalized are aborted."""
+        for session_id in list(self._ours):
+            await self.abort_session(session_id)
+
+
+def _trajectory(t: Any) -> Trajectory:
+    extra = dict(t["extra_fields"])
+    kept = {k: extra[k] for k in ("min_global_steps", "max_global_steps", "materialization_reason") if k in extra}
+    logprobs = t.response_logprobs
+    return Trajectory(
+        prompt_ids=t.prompt_ids.tolist(), response_ids=t.response_ids.tolist(), response_mask=t.response_mask.tolist(),
+        response_logprobs=None if logprobs is None else logprobs.tolist(), reward_info=dict(t["reward_info"] or {}),
+        num_turns=t["num_turns"], routed_experts=t.routed_experts, extra_fields=kept)
+
+
+class RollgateRolloutAdapter(AgentFrameworkRolloutAdapter):
+    """The adapter of uni-agent's entry with our manager in place of its pool of gateways."""
+
+    @classmethod
+    def create(cls, *, config: Any, llm_client: Any, teacher_client: Any = None, reward_loop_worker_handles: Any = None,
+               **_: Any) -> "RollgateRolloutAdapter":
+        if teacher_client is not None:
+            raise ValueError("a teacher policy is not supported here: its log-probabilities need the trainer's own agent loop")
+        framework = config.actor_rollout_ref.rollout.custom.agent_framework
+        settings = {k: framework["rollgate"][k] for k in framework["rollgate"]} if "rollgate" in framework else {}
+        unknown = set(settings) - {"url", "key", "session"}
+        if unknown:
+            raise ValueError(f"agent_framework.rollgate knows url, key and session, not {', '.join(sorted(unknown))}")
+        made = cls()
+        made.gateway_manager = RollgateGatewayManager(**settings)
+        made.framework_worker = AgentFrameworkWorker.remote(
+            config=config, gateway_manager=made.gateway_manager, reward_loop_worker_handles=reward_loop_worker_handles)
+        return made

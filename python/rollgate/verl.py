@@ -1,0 +1,75 @@
+"""verl: an agent loop whose rollouts run behind the gateway (hook A). In verl's agent_loop_config_path YAML:
+
+    - name: rollgate
+      _target_: rollgate.verl.RollgateAgentLoop
+      runner: swe                       # as the executors offer it
+      url: http://gateway:8600          # else ROLLGATE_URL; keys by ROLLGATE_KEY or ROLLGATE_KEY_FILE
+      group: {run_timeout_s: 1800, attempts: 2}
+
+and `agent_name: rollgate` in the data set, or as default_agent_loop. verl keeps n, the states of groups, rows and its reward loop. The
+runner's input is the row's columns, `raw_prompt` among them. Contract: verl 1dda039, experimental/agent_loop/agent_loop.py
+(AgentLoopBase, AgentLoopOutput) and trainer/ppo/v1/agent_loop_tq.py.
+"""
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+
+from .hooks import Hook, RolloutFailed
+from .trajectory import Trajectory
+
+OUR_COLUMNS = ("uid", "session_id", "global_steps", "index")     # what the group carries itself
+
+
+class RollgateAgentLoop(AgentLoopBase):
+    """One row's rollout: a group of one.
+
+    on_failure: `raise` (verl ends the prompt's group as a failure) or `drop` (an empty list: the other rollouts of the
+    prompt are trained). Nothing is ever padded.
+    select: `all` (a row for every branch; verl groups by rollout) or `longest` (workers that take one output).
+    """
+
+    def __init__(self, *args: Any, runner: str, url: Optional[str] = None, key: Optional[str] = None,
+                 group: Optional[Mapping[str, Any]] = None, on_failure: str = "raise", select: str = "all", **more: Any):
+        super().__init__(*args, **more)
+        if on_failure not in ("raise", "drop"):
+            raise ValueError(f"on_failure must be raise or drop, not {on_failure!r}")
+        if select not in ("all", "longest"):
+            raise ValueError(f"select must be all or longest, not {select!r}")
+        self.hook, self.on_failure, self.select = Hook(runner, url, key, group), on_failure, select
+
+    async def run(self, sampling_params: dict[str, Any], **columns: Any) -> Any:
+        """AgentLoopOutput, or a list of them. RolloutFailed; ValueError: log-probabilities are wanted and not there."""
+        steps = columns.get("global_steps")
+        steps = -1 if steps is None else int(steps)
+        given = {k: v for k, v in columns.items() if k not in OUR_COLUMNS}
+        labels = {"uid": str(columns.get("uid", "")), "session_index": str(columns.get("session_id", 0))}
+        try:
+            member = await self.hook.one(given, sampling_params, version=steps if steps >= 0 else None, labels=labels)
+        except RolloutFailed:
+            if self.on_failure == "raise":
+                raise
+            return []
+        export = await self.hook.export(member, select="longest" if self.select == "longest" else "leaves")
+        outputs = [self.output(t, member, sampling_params, steps) for t in export]
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def output(self, t: Trajectory, member: Mapping[str, Any], sampling_params: Mapping[str, Any], steps: int) -> AgentLoopOutput:
+        if t.reward is None and not self.hook.external:
+            raise ValueError(f"session {member['session_id']} has no reward; verl scores only what has reward: external")
+        logprobs = t.response_logprobs
+        if logprobs is None and sampling_params.get("logprobs"):
+            raise ValueError(f"calculate_log_probs is set, and the engine of session {member['session_id']} told none")
+        oldest, newest = t.versions or (steps, steps)
+        told = {k: v for k, v in (t.get("reward_info") or {}).items() if k not in ("reward", "finished")}
+        extra = {"min_global_steps": oldest, "max_global_steps": newest, "reward_extra_info": told}
+        given: dict[str, Any] = {} if logprobs is None else {"response_logprobs": logprobs.tolist()}
+        if t.routed_experts is not None:
+            given["routed_experts"] = t.routed_experts
+        if t.reward is not None:
+            given["reward_score"] = t.reward
+        return AgentLoopOutput(
+            prompt_ids=t.prompt_ids.tolist(), response_ids=t.response_ids.tolist(), response_mask=t.response_mask.tolist(),
+            num_turns=t["num_turns"], metrics=AgentLoopMetrics(generate_sequences=(member.get("timings") or {}).get("run", 0.0)),
+            extra_fields=extra, **given)

@@ -1,0 +1,447 @@
+"""Every adapter against a fake of its trainer, written from the trainer's contract, which each section names; the
+rollouts run through a real gateway and a real executor, on a stub engine that tells ids and logprobs."""
+import asyncio
+import dataclasses
+import enum
+import importlib
+import sys
+import types
+
+import pytest
+
+import gateway as g
+import rollgate
+from rollgate import hooks
+from rollgate.executor import runner
+from stub_engines import StubEngine
+from test_executor import Running
+
+
+def fake(monkeypatch, name, **members):
+    """A module of a trainer that is not installed, and the packages above it."""
+    parts = name.split(".")
+    for i in range(1, len(parts) + 1):
+        above = ".".join(parts[:i])
+        if above not in sys.modules:
+            monkeypatch.setitem(sys.modules, above, types.ModuleType(above))
+    vars(sys.modules[name]).update(members)
+
+
+def adapter(monkeypatch, name):
+    monkeypatch.delitem(sys.modules, f"rollgate.{name}", raising=False)
+    module = importlib.import_module(f"rollgate.{name}")
+    monkeypatch.delitem(sys.modules, f"rollgate.{name}")
+    return module
+
+
+@runner("agent", slots=8)
+async def agent(task, session):
+    """Two turns; the task says what becomes of it, wherever the trainer puts that."""
+    kind = str(task.input)
+    await session.chat([{"role": "user", "content": "one"}], **({"temperature": 2.0} if "hot" in kind else {}))
+    if "branches" in kind:
+        await session.chat([{"role": "user", "content": "another beginning"}])
+    if "fails" in kind:
+        raise RuntimeError("the agent broke")
+    if "hangs" in kind:
+        await asyncio.sleep(120)
+    return None if "unscored" in kind else {"reward": 0.5, "acc": 1}
+
+
+@pytest.fixture
+def place(start):
+    with StubEngine("sglang") as engine:
+        engine.otherwise = lambda body: {"ids": [40, 41, 42, 1], "finish": "stop", "matched": 1, "version": "7"}
+        gateway = start(engine=engine.setting, model=g.MODELS / "chatml-bytes")
+        gateway.requests = engine.requests
+        with Running(gateway, agent):
+            yield gateway
+
+
+def run(coroutine):
+    async def inside():
+        try:
+            return await asyncio.wait_for(coroutine, 60)
+        finally:
+            for client in hooks._clients.get(asyncio.get_running_loop(), {}).values():
+                await client.close()
+            await asyncio.sleep(0.02)
+    return asyncio.run(inside())
+
+
+ONCE = {"attempts": 1}
+
+# --- what they share ---
+
+
+def test_sampling_parameters_have_one_name():
+    given = {"temperature": 1.0, "max_new_tokens": 9, "stop": None, "stop_token_ids": [], "skip_special_tokens": False, "logprobs": True}
+    assert hooks.sampling(given) == {"temperature": 1.0, "max_tokens": 9}
+    with pytest.raises(ValueError, match="beam_width=4 has no counterpart"):
+        hooks.sampling({"beam_width": 4})
+    with pytest.raises(TypeError, match=r"input.a\[1\] is a object"):
+        hooks.plain({"a": [1, object()]}, "input")
+    with pytest.raises(ValueError, match="which runner"):
+        hooks.Hook("")
+
+
+def test_who_waits_no_more_cancels(place):
+    async def scene():
+        hook = hooks.Hook("agent", place.url)
+        task = asyncio.ensure_future(hook.run("hangs", {}, group_id="gone"))
+        client = hooks.connect(place.url)
+        while (await client.list_groups())["groups"] == [] or (await client.group("gone"))["running"] == 0:
+            await asyncio.sleep(0.02)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return await client.wait_group("gone", 20)
+    assert run(scene())["state"] == "cancelled"
+
+
+def test_the_trainers_parameters_are_locked(place):
+    run(hooks.Hook("agent", place.url).one("hot", {"temperature": 0.25, "top_p": 0.5}))
+    sent = place.requests[-1]["body"]["sampling_params"]
+    assert sent["temperature"] == 0.25 and sent["top_p"] == 0.5, "the agent wanted 2.0"
+
+
+# --- verl: 1dda039 verl/experimental/agent_loop/agent_loop.py AgentLoopBase, AgentLoopOutput; trainer/ppo/v1/agent_loop_tq.py ---
+
+@dataclasses.dataclass
+class AgentLoopMetrics:
+    generate_sequences: float = 0.0
+    tool_calls: float = 0.0
+    compute_score: float = 0.0
+    num_preempted: int = -1
+
+
+@dataclasses.dataclass
+class AgentLoopOutput:      # fields and defaults of the pydantic model, which forbids none beside them
+    prompt_ids: list
+    response_ids: list
+    response_mask: list
+    metrics: AgentLoopMetrics
+    response_logprobs: list = None
+    routed_experts: object = None
+    multi_modal_data: dict = None
+    reward_score: float = None
+    num_turns: int = 0
+    extra_fields: dict = dataclasses.field(default_factory=dict)
+    mm_processor_kwargs: dict = None
+
+
+class AgentLoopBase:
+    def __init__(self, trainer_config, server_manager, tokenizer, processor, dataset_cls, data_config, hf_model_type=None, **kwargs):
+        self.config = trainer_config
+
+
+@pytest.fixture
+def verl_loop(monkeypatch, place):
+    fake(monkeypatch, "verl.experimental.agent_loop.agent_loop", AgentLoopBase=AgentLoopBase, AgentLoopMetrics=AgentLoopMetrics,
+         AgentLoopOutput=AgentLoopOutput)
+    verl = adapter(monkeypatch, "verl")
+
+    def make(**more):       # as hydra.utils.instantiate calls it
+        return verl.RollgateAgentLoop(trainer_config=None, server_manager=None, tokenizer=None, processor=None, dataset_cls=None,
+                                      data_config=None, hf_model_type="qwen3", tools=None, runner="agent", url=place.url,
+                                      **{"group": ONCE, **more})
+    return make
+
+
+PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
+COLUMNS = {"uid": "u_1", "session_id": 3, "global_steps": 5, "raw_prompt": [{"role": "user", "content": "one"}], "index": 0}
+
+
+def test_verl_one_row(verl_loop):
+    out = run(verl_loop().run(PARAMS, **COLUMNS))
+    assert len(out.response_ids) == len(out.response_mask) == len(out.response_logprobs) == 4 and sum(out.response_mask) == 4
+    assert all(type(x) is int for x in out.prompt_ids + out.response_ids + out.response_mask) and type(out.response_logprobs[0]) is float
+    assert out.reward_score == 0.5 and out.num_turns >= 2 and out.multi_modal_data is None
+    # the DAPO filter reads it and raises when it is absent; staleness casts both steps to int
+    assert out.extra_fields == {"min_global_steps": 7, "max_global_steps": 7, "reward_extra_info": {"acc": 1}}
+
+
+def test_verl_several_rows_of_one_rollout(verl_loop):
+    outs = run(verl_loop().run(PARAMS, **COLUMNS, tools_kwargs={"kind": "branches"}))
+    assert isinstance(outs, list) and len(outs) == 2
+    # agent_loop_tq copies reward_extra_info of the last row to the others
+    assert all("reward_extra_info" in o.extra_fields and o.reward_score == 0.5 for o in outs)
+    assert not isinstance(run(verl_loop(select="longest").run(PARAMS, **COLUMNS, tools_kwargs={"kind": "branches"})), list)
+
+
+def test_verl_failures_are_never_padded(verl_loop):
+    with pytest.raises(hooks.RolloutFailed, match="the agent broke"):
+        run(verl_loop().run(PARAMS, **COLUMNS, tools_kwargs={"kind": "fails"}))
+    assert run(verl_loop(on_failure="drop").run(PARAMS, **COLUMNS, tools_kwargs={"kind": "fails"})) == []
+    with pytest.raises(ValueError, match="on_failure must be"):
+        verl_loop(on_failure="pad")
+
+
+def test_verl_unknown_reward_is_not_zero(verl_loop):
+    with pytest.raises(hooks.RolloutFailed):
+        run(verl_loop().run(PARAMS, **COLUMNS, tools_kwargs={"kind": "unscored"}))
+    out = run(verl_loop(group={"reward": "external"}).run(PARAMS, **COLUMNS, tools_kwargs={"kind": "unscored"}))
+    assert out.reward_score is None     # verl's reward loop fills it
+
+
+# --- uni-agent: 6f4a7c9 framework/entry.py, gateway/manager.py, gateway/session/types.py ---
+
+@dataclasses.dataclass
+class SessionHandle:
+    session_id: str
+    base_url: str = None
+    reward_info_url: str = None
+
+
+@dataclasses.dataclass
+class UniTrajectory:
+    prompt_ids: list
+    response_ids: list
+    response_mask: list
+    response_logprobs: list = None
+    reward_info: dict = dataclasses.field(default_factory=dict)
+    reward_score: float = None
+    num_turns: int = 0
+    routed_experts: object = None
+    multi_modal_data: dict = None
+    extra_fields: dict = dataclasses.field(default_factory=dict)
+
+
+def test_uni_agent(monkeypatch, place):
+    made = []
+
+    class Worker:
+        @staticmethod
+        def remote(**given):
+            made.append(given)
+            return "worker"
+
+    class Base:
+        def __init__(self):
+            self.framework_worker = self.gateway_manager = None
+    fake(monkeypatch, "uni_agent.framework.entry", AgentFrameworkRolloutAdapter=Base, AgentFrameworkWorker=Worker)
+    fake(monkeypatch, "uni_agent.gateway.session.types", SessionHandle=SessionHandle, Trajectory=UniTrajectory)
+    uni = adapter(monkeypatch, "uni_agent")
+    framework = {"rollgate": {"url": place.url}}
+    config = types.SimpleNamespace(actor_rollout_ref=types.SimpleNamespace(rollout=types.SimpleNamespace(
+        custom=types.SimpleNamespace(agent_framework=framework))))
+    rollout = uni.RollgateRolloutAdapter.create(config=config, llm_client=None, reward_loop_worker_handles=[1])
+    manager = made[0]["gateway_manager"]
+    assert rollout.framework_worker == "worker" and manager is rollout.gateway_manager
+    with pytest.raises(ValueError, match="teacher"):
+        uni.RollgateRolloutAdapter.create(config=config, llm_client=None, teacher_client=object())
+
+    async def scene():
+        handle = await manager.create_session("u1_0", sampling_params=PARAMS)
+        client = hooks.connect(place.url)
+        sid = handle.base_url.split("/sessions/")[1].split("/")[0]
+        await client.chat(sid, [{"role": "user", "content": "one"}])
+        await client.reward(sid, {"reward": 1.0, "finished": True})
+        (t,) = await manager.finalize_session("u1_0")
+        with pytest.raises(KeyError):
+            await manager.finalize_session("u1_0")
+        await manager.create_session("u1_1")
+        await manager.abort_session("u1_1")
+        return handle, t, [s["phase"] async for s in client.all_sessions(label="uni_agent=u1_1")]
+    handle, t, phases = run(scene())
+    assert handle.session_id == "u1_0" and handle.base_url.endswith("/v1") and handle.reward_info_url.endswith("/reward_info")
+    assert t.response_mask == [1] * 4 and len(t.response_logprobs) == 4 and t.reward_info == {"reward": 1.0, "finished": True}
+    assert t.extra_fields == {"min_global_steps": 7, "max_global_steps": 7} and phases in ([], ["aborted"])
+
+
+# --- miles 31f1ca9 and slime 624b824: utils/types.py Sample; rollout/base_types.py; sglang_rollout.py ---
+
+@dataclasses.dataclass
+class Sample:
+    class Status(enum.Enum):
+        PENDING = "pending"
+        COMPLETED = "completed"
+        TRUNCATED = "truncated"
+        ABORTED = "aborted"
+        FAILED = "failed"
+
+    @dataclasses.dataclass
+    class PrefixCacheInfo:
+        cached_tokens: int = 0
+        total_prompt_tokens: int = 0
+
+        @staticmethod
+        def from_dict(d):
+            return Sample.PrefixCacheInfo(d.get("cached_tokens", 0), d.get("total_prompt_tokens", 0))
+    group_index: int = None
+    index: int = None
+    rollout_id: int = None
+    prompt: object = ""
+    tokens: list = dataclasses.field(default_factory=list)
+    response: str = ""
+    response_length: int = 0
+    label: str = None
+    reward: float = None
+    loss_mask: list = None
+    weight_versions: list = dataclasses.field(default_factory=list)
+    rollout_log_probs: list = None
+    rollout_routed_experts: object = None
+    remove_sample: bool = False
+    status: Status = Status.PENDING
+    metadata: dict = dataclasses.field(default_factory=dict)
+    prefix_cache_info: PrefixCacheInfo = dataclasses.field(default_factory=PrefixCacheInfo)
+
+    def validate(self):     # of miles' Sample.validate
+        assert len(self.tokens) >= self.response_length >= 0
+        assert self.loss_mask is None or len(self.loss_mask) == self.response_length
+        assert self.rollout_log_probs is None or len(self.rollout_log_probs) == self.response_length
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerateFnInput:
+    state: object
+    sample: Sample
+    sampling_params: dict
+    evaluation: bool
+
+    @property
+    def args(self):
+        return self.state.args
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerateFnOutput:
+    samples: object
+
+
+SAMPLES_PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 64, "stop": None, "stop_token_ids": None,
+                  "skip_special_tokens": False, "no_stop_trim": True, "spaces_between_special_tokens": False}
+
+
+def trained(sample):
+    """What the train data is made of: slime's and miles' _convert_samples_to_train_data read these."""
+    sample.validate()
+    assert sample.status == Sample.Status.COMPLETED and not sample.remove_sample and sample.reward == 0.5
+    assert sample.loss_mask == [1] * 4 and all(type(x) is float for x in sample.rollout_log_probs)
+    assert sample.weight_versions == ["7"] and sample.response and sample.metadata["given"] == 1
+    return True
+
+
+def sample_of(kind, **more):
+    return Sample(index=4, group_index=1, prompt=[{"role": "user", "content": kind}], metadata={"given": 1}, **more)
+
+
+@pytest.fixture
+def miles(monkeypatch, place):
+    fake(monkeypatch, "miles.rollout.base_types", GenerateFnInput=GenerateFnInput, GenerateFnOutput=GenerateFnOutput)
+    module = adapter(monkeypatch, "miles")
+    args = types.SimpleNamespace(rollgate_runner="agent", rollgate_url=place.url, rollgate_group=ONCE)
+
+    def generate(sample):
+        return module.generate(GenerateFnInput(types.SimpleNamespace(args=args), sample, dict(SAMPLES_PARAMS), False))
+    return module, generate, args
+
+
+def test_miles(miles):
+    _, generate, _ = miles
+    (one,) = run(generate(sample_of("x"))).samples
+    assert trained(one) and one.rollout_id is None
+    two = run(generate(sample_of("branches"))).samples
+    assert len(two) == 2 and all(trained(s) for s in two) and [s.rollout_id for s in two] == [4, 4]
+    given = sample_of("fails")
+    (bad,) = run(generate(given)).samples
+    assert bad.status == Sample.Status.ABORTED and bad.remove_sample and bad.tokens == [] and bad.reward is None
+    assert "the agent broke" in bad.metadata["rollgate_failure"] and given.status == Sample.Status.PENDING
+
+
+def test_miles_abort_reaches_the_groups(miles, place):
+    module, generate, args = miles
+
+    async def scene():
+        task = asyncio.ensure_future(generate(sample_of("hangs")))
+        client = hooks.connect(place.url)
+        while not any(x["running"] for x in (await client.list_groups())["groups"]):
+            await asyncio.sleep(0.02)
+        await module.abort(args)
+        return (await task).samples
+    (sample,) = run(scene())
+    assert sample.status == Sample.Status.ABORTED and sample.remove_sample and "cancelled" in sample.metadata["rollgate_failure"]
+
+
+def test_slime(monkeypatch, place):
+    class GenerateState:        # a singleton there: what abort() sets is seen by all
+        aborted = False
+
+        def __init__(self, args):
+            pass
+    fake(monkeypatch, "slime.rollout.sglang_rollout", GenerateState=GenerateState)
+    module = adapter(monkeypatch, "slime")
+    args = types.SimpleNamespace(rollgate_runner="agent", rollgate_url=place.url, rollgate_group=ONCE)
+    assert trained(run(module.generate(args, sample_of("x"), dict(SAMPLES_PARAMS))))
+    assert trained(run(module.generate(args, sample_of("branches"), dict(SAMPLES_PARAMS), evaluation=True))), "one sample of one rollout"
+    bad = run(module.generate(args, sample_of("fails"), dict(SAMPLES_PARAMS)))
+    assert bad.status == Sample.Status.ABORTED and bad.remove_sample
+    with pytest.raises(ValueError, match="rollout-top-p 0.9 cannot be served"):
+        run(module.generate(args, sample_of("x"), {**SAMPLES_PARAMS, "top_p": 0.9}))
+
+    async def scene():
+        task = asyncio.ensure_future(module.generate(args, sample_of("hangs"), dict(SAMPLES_PARAMS)))
+        client = hooks.connect(place.url)
+        while not any(x["running"] for x in (await client.list_groups())["groups"]):
+            await asyncio.sleep(0.02)
+        GenerateState.aborted = True
+        sample = await task
+        while any(x["running"] for x in (await client.list_groups())["groups"]):
+            await asyncio.sleep(0.02)
+        return sample
+    assert run(scene()).metadata["rollgate_failure"] == "aborted by slime"
+
+
+# --- AReaL: 4aef98d api/workflow_api.py, infra/workflow_executor.py check_trajectory_format, utils/data.py concat_padded_tensors ---
+
+def test_areal(monkeypatch, place):
+    class RolloutWorkflow:
+        pass
+    fake(monkeypatch, "areal.api.workflow_api", RolloutWorkflow=RolloutWorkflow)
+    fake(monkeypatch, "torch", from_numpy=lambda array: array)
+    module = adapter(monkeypatch, "areal")
+    engine = types.SimpleNamespace(get_version=lambda: 11)
+    workflow = module.RollgateWorkflow("agent", place.url, group=ONCE, sampling_params={"temperature": 1.0})
+    a, b = (run(workflow.arun_episode(engine, {"question": kind})) for kind in ("x", "branches"))
+    assert set(a) == set(b), "concat_padded_tensors wants equal keys"
+    n = a["input_ids"].shape[1]
+    assert all(a[k].shape == (1, n) for k in ("input_ids", "loss_mask", "logprobs", "versions", "attention_mask"))
+    assert a["rewards"].shape == (1,) and a["rewards"][0] == 0.5 and a["loss_mask"].sum() == 4 and a["attention_mask"].all()
+    assert a["versions"][0, 0] == -1 and a["versions"][0, -1] == 7
+    assert run(workflow.arun_episode(engine, {"question": "fails"})) is None, "rejected, not raised: the group goes on"
+    with pytest.raises(ValueError, match="external"):
+        module.RollgateWorkflow("agent", group={"reward": "external"})
+
+
+# --- SkyRL: a956457 skyrl/train/generators/base.py ---
+
+def test_skyrl(monkeypatch, place):
+    @dataclasses.dataclass
+    class TrajectoryID:
+        instance_id: str
+        repetition_id: int
+
+    @dataclasses.dataclass
+    class BatchMetadata:
+        global_step: int
+        training_phase: str
+
+    class GeneratorInterface:
+        pass
+    fake(monkeypatch, "skyrl.train.generators.base", GeneratorInterface=GeneratorInterface)
+    generator = adapter(monkeypatch, "skyrl").RollgateGenerator("agent", place.url, group=ONCE)
+
+    def batch(*kinds):
+        return {"prompts": [[{"role": "user", "content": k}] for k in kinds], "env_classes": ["e"] * len(kinds),
+                "env_extras": [{"kind": k} for k in kinds], "sampling_params": {"temperature": 1.0, "max_generate_length": 64},
+                "trajectory_ids": [TrajectoryID("i", n) for n in range(len(kinds))], "batch_metadata": BatchMetadata(3, "train")}
+    given = batch("x", "branches", "y")
+    out = run(generator.generate(given))
+    rows = ("prompt_token_ids", "response_ids", "loss_masks", "rewards", "stop_reasons", "rollout_logprobs")
+    assert all(len(out[k]) == 3 for k in rows) and out["trajectory_ids"] == given["trajectory_ids"]
+    for ids, mask, lps in zip(out["response_ids"], out["loss_masks"], out["rollout_logprobs"]):
+        assert len(ids) == len(mask) == len(lps) == 4
+    assert out["rewards"] == [0.5] * 3 and out["stop_reasons"] == ["stop"] * 3
+    with pytest.raises(hooks.RolloutFailed, match="the agent broke"):
+        run(generator.generate(batch("x", "fails", "hangs")))
+    with rollgate.Client(place.url) as client:
+        g.wait_until(lambda: not any(x["running"] for x in client.list_groups()["groups"]), 20, "the others are cancelled")
