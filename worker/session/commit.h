@@ -1,6 +1,6 @@
 /*
- * The record of a committed call, as commit.c writes it and apply.c reads it (both hold to the
- * order drawn here; LEB128 integers unless said otherwise):
+ * The record of a committed call, as commit.c writes it and commit_record.c reads it (both hold to
+ * the order drawn here; LEB128 integers unless said otherwise):
  *
  *     type version session-id now-ms(8)                      every record
  *     call body-hash(8 8) max-tokens temperature(4) flags prompt-tokens
@@ -17,12 +17,11 @@
  *     run checkpoint, common                                 when COMMIT_RUN: context starts as its
  *     context ids                                            the rest
  *     cause diff-message diff-field diff-stored diff-request label parent-label
- *     n answers, each: ids, logprobs? (float32 run), n versions (text start end), cut, finish,
- *         message (JSON), response id, parse warning, experts block, from, rows, layers, topk,
- *         queue, engine, gateway microseconds, duplicate mode, duplicate checkpoint,
- *         logprob basis, scored tokens, cached tokens + 1 or 0        when COMMIT_BASIS
- *     asked: 0 absent | 1 text | index of the call that    when COMMIT_TOLD
- *         asked the same + 2; then what each answer told
+ *     n answers, each: ids (none: COMMIT_TEXT), logprobs? (float32 run), n versions (text start
+ * end), cut, finish, message (JSON), response id, parse warning, experts block, from, rows, layers,
+ * topk, queue, engine, gateway microseconds, duplicate mode, duplicate checkpoint, logprob basis,
+ * scored tokens, cached tokens + 1 or 0        when COMMIT_BASIS asked: 0 absent | 1 text | index
+ * of the call that    when COMMIT_TOLD asked the same + 2; then what each answer told
  *
  * RECORD_CREATE, behind the head: options (JSON); from version 2 on the fingerprint of the model:
  * tokenizer(8) special(8) template(8).

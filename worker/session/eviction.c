@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "worker/session/commit.h"
+#include "worker/session/commit_record.h"
 #include "worker/session/policy.h"
-#include "worker/session/record.h"
 
 bool session_resident(const struct session *s)
 {
@@ -312,7 +311,7 @@ static int absorb_end(struct session *s, struct record_in *r, uint64_t now_ms, s
 int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                    struct err *e)
 {
-    struct commit_sum sum;
+    struct commit_record c;
 
     if (type == RECORD_ORIGIN)
         return session_apply_origin(s, r, e);
@@ -325,12 +324,12 @@ int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64
         return session_apply_sink(s, r, e);
     if (type != RECORD_COMMIT)
         return 0;
-    if (session_sum_commit(r, &sum, e) != 0)
+    if (commit_record_read(r, &c, e) != 0)
         return -1;
     s->idle_ms = now_ms;
-    if (s->next_call <= sum.call)
-        s->next_call = sum.call + 1;
-    s->share.tokens += sum.tokens;
-    s->store->totals.tokens += sum.tokens;
+    if (s->next_call <= c.call)
+        s->next_call = c.call + 1;
+    s->share.tokens += c.tokens;
+    s->store->totals.tokens += c.tokens;
     return 0;
 }

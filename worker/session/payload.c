@@ -3,8 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
-#include "worker/session/commit.h"
-#include "worker/session/record.h"
+#include "worker/session/commit_record.h"
 #include "worker/session/store.h"
 
 /* --- the order of use --- */
@@ -144,17 +143,26 @@ void recall_path(struct recall *r, const struct checkpoint *t)
 }
 
 /* The record must be the one that made the payload. */
+static bool is_its_record(const struct payload *p, struct str record, struct commit_record *ret)
+{
+    struct record_in r = record_in_of(record);
+    uint64_t type = record_u(&r), version = record_u(&r);
+    struct str whose = record_str(&r);
+
+    (void)record_u64(&r); /* its time */
+    return !r.bad && type == RECORD_COMMIT && version >= 1 && version <= RECORD_VERSION &&
+           str_eq(whose, p->session->id) && commit_record_read(&r, ret, NULL) == 0 &&
+           ret->call == p->call && commit_record_bulk(ret, NULL) == p->size;
+}
+
 static int fill(struct payload *p, struct str record, struct err *e)
 {
-    struct commit_bulk bulk = {0};
-    char *bytes;
+    struct commit_record c;
 
-    if (session_record_bulk(record, p->session->id, p->call, &bulk) != 0 || bulk.n != p->size)
+    if (!is_its_record(p, record, &c))
         return err_set(e, ERR_IO, "the journal has something else where a call was recorded");
-    bytes = mem_zalloc(p->size);
-    bulk = (struct commit_bulk){.to = bytes};
-    (void)session_record_bulk(record, p->session->id, p->call, &bulk);
-    p->bytes = bytes;
+    p->bytes = mem_zalloc(p->size);
+    (void)commit_record_bulk(&c, p->bytes);
     p->session->payload_bytes += p->size;
     p->session->payload_evicted -= p->size;
     p->session->store->totals.payload_loads++;

@@ -237,23 +237,6 @@ struct record_in;
 int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                    struct err *e);
 
-/* What a commit's record adds, without carrying it out (apply.c). */
-struct commit_sum {
-    uint64_t call, tokens;
-};
-
-/* The bytes of its payload, in their layout (payload.h): how many; and where they are put, or NULL.
- */
-struct commit_bulk {
-    char *to;
-    size_t n;
-};
-
-/* Reads them out of a whole record. -1: it does not commit that call of that session. */
-int session_record_bulk(struct str record, struct str id, uint64_t call, struct commit_bulk *ret);
-
-int session_sum_commit(struct record_in *r, struct commit_sum *ret, struct err *e);
-
 /* Finds or makes the reward of a response (absent id: the session's). */
 struct reward *session_reward(struct session *s, struct str response_id);
 

@@ -1,0 +1,202 @@
+#include "worker/session/commit_record.h"
+
+#include <string.h>
+
+enum { MESSAGES_MAX = 1 << 24 };
+
+static int bad(struct err *e, const char *what)
+{
+    return err_set(e, ERR_IO, "session record: %s", what);
+}
+
+static void skip_strs(struct record_in *r, uint32_t n)
+{
+    for (uint32_t i = 0; i < n && !r->bad; i++)
+        (void)record_str(r);
+}
+
+static void read_head(struct record_in *r, struct commit_record *c)
+{
+    const char *temperature;
+
+    c->call = record_u(r);
+    c->body_hash[0] = record_u64(r);
+    c->body_hash[1] = record_u64(r);
+    c->max_tokens = (int64_t)(record_u(r) & INT64_MAX);
+    temperature = record_floats(r, 1);
+    if (temperature)
+        memcpy(&c->temperature, temperature, sizeof(float));
+    c->flags = (unsigned)record_u32(r);
+    c->prompt_tokens = record_u32(r);
+    if (c->flags & COMMIT_KEY)
+        c->key = record_str(r);
+}
+
+static int read_place(struct record_in *r, struct commit_record *c, struct err *e)
+{
+    if (c->flags & COMMIT_NEW_ENV) {
+        c->tools = record_str(r);
+        c->kwargs = record_str(r);
+    } else {
+        c->env = record_u32(r);
+    }
+    if (c->flags & COMMIT_BASE)
+        c->base = record_u32(r);
+    c->n_messages = record_u32(r);
+    if (c->n_messages > MESSAGES_MAX || c->n_messages > (size_t)(r->end - r->p) ||
+        (!(c->flags & COMMIT_BASE) && c->n_messages == 0))
+        return bad(e, "impossible number of messages");
+    c->messages = *r;
+    skip_strs(r, c->n_messages);
+    return 0;
+}
+
+static int read_context(struct record_in *r, struct commit_record *c, struct err *e)
+{
+    c->trim = record_u32(r);
+    c->close = record_u32(r);
+    if (c->flags & COMMIT_SENT)
+        c->sent = record_u64(r);
+    if (c->flags & COMMIT_RUN) {
+        c->run = record_u32(r);
+        c->common = record_u32(r);
+    }
+    c->context = record_ids(r, &c->n_context);
+    if (!c->context)
+        return bad(e, "torn context");
+    c->cause = record_u(r);
+    c->diff_message = record_u32(r);
+    c->diff_field = record_str(r);
+    c->diff_stored = record_str(r);
+    c->diff_request = record_str(r);
+    c->label = record_str(r);
+    c->parent_label = record_str(r);
+    return 0;
+}
+
+static void read_sampled(struct record_in *r, struct commit_answer *a)
+{
+    a->ids = record_ids(r, &a->n);
+    a->has_logprobs = record_u(r) != 0;
+    if (a->has_logprobs)
+        a->logprobs = record_floats(r, a->n);
+    a->n_versions = record_u32(r);
+    a->versions = *r;
+    for (uint32_t i = 0; i < a->n_versions && !r->bad; i++) {
+        (void)record_str(r);
+        (void)record_u32(r);
+        (void)record_u32(r);
+    }
+}
+
+static void read_answer(struct record_in *r, unsigned flags, struct commit_answer *a)
+{
+    uint64_t mode;
+
+    *a = (struct commit_answer){0};
+    read_sampled(r, a);
+    a->cut = record_u(r) != 0;
+    a->finish_reason = record_str(r);
+    a->message = record_str(r);
+    a->response_id = record_str(r);
+    a->parse_warning = record_str(r);
+    a->experts = record_str(r);
+    a->experts_from = record_u32(r);
+    a->experts_rows = record_u32(r);
+    a->experts_layers = record_u32(r);
+    a->experts_topk = record_u32(r);
+    a->queue_us = record_u(r);
+    a->engine_us = record_u(r);
+    a->gateway_us = record_u(r);
+    mode = record_u(r);
+    if (mode > DUPLICATE_KEEP)
+        r->bad = true;
+    a->mode = mode > DUPLICATE_KEEP ? DUPLICATE_NONE : (enum commit_duplicate)mode;
+    if (mode != DUPLICATE_NONE)
+        a->duplicate = record_u32(r);
+    if (flags & COMMIT_BASIS) {
+        a->basis = record_str(r);
+        a->scored_tokens = record_u32(r);
+        a->cached = record_u(r);
+    }
+}
+
+static int read_answers(struct record_in *r, struct commit_record *c, struct err *e)
+{
+    c->n_answers = record_u32(r);
+    if (r->bad || c->n_answers == 0 || c->n_answers > (size_t)(r->end - r->p))
+        return bad(e, "impossible number of answers");
+    c->answers = *r;
+    c->tokens = c->n_context;
+    for (uint32_t i = 0; i < c->n_answers; i++) {
+        struct commit_answer a;
+
+        read_answer(r, c->flags, &a);
+        if (r->bad)
+            return bad(e, "torn answer");
+        c->tokens += a.n;
+    }
+    if (!(c->flags & COMMIT_TOLD))
+        return 0;
+    c->asked = record_u(r);
+    if (c->asked == 1)
+        c->asked_text = record_str(r);
+    c->told = *r;
+    skip_strs(r, c->n_answers);
+    return 0;
+}
+
+int commit_record_read(struct record_in *r, struct commit_record *ret, struct err *e)
+{
+    struct commit_record *c = ret;
+
+    *c = (struct commit_record){.chain = UINT32_MAX};
+    read_head(r, c);
+    if (c->flags & COMMIT_EXHAUSTED) {
+        if (c->flags & COMMIT_CHAIN)
+            c->chain = record_u32(r);
+        if (c->flags & COMMIT_KEPT)
+            c->kept = record_u32(r);
+    } else {
+        if (!(c->flags & COMMIT_RAW) && read_place(r, c, e) != 0)
+            return -1;
+        if (c->flags & COMMIT_PARENT)
+            c->parent = record_u32(r);
+        if (c->flags & COMMIT_CHAIN)
+            c->chain = record_u32(r);
+        if (read_context(r, c, e) != 0 || read_answers(r, c, e) != 0)
+            return -1;
+    }
+    return !r->bad && r->p == r->end ? 0 : bad(e, r->bad ? "torn" : "bytes behind the record");
+}
+
+void commit_record_answer(const struct commit_record *c, struct record_in *at,
+                          struct commit_answer *ret)
+{
+    read_answer(at, c->flags, ret);
+}
+
+static void put(char *to, size_t *at, const char *p, size_t n)
+{
+    if (to && n > 0)
+        memcpy(to + *at, p, n);
+    *at += payload_padded(n);
+}
+
+size_t commit_record_bulk(const struct commit_record *c, char *to)
+{
+    struct record_in r = c->answers;
+    size_t at = 0;
+
+    put(to, &at, c->context, c->n_context * sizeof(int32_t));
+    for (uint32_t i = 0; i < c->n_answers; i++) {
+        struct commit_answer a;
+
+        read_answer(&r, c->flags, &a);
+        put(to, &at, a.ids, a.n * sizeof(int32_t));
+        if (a.has_logprobs)
+            put(to, &at, a.logprobs, a.n * sizeof(float));
+        put(to, &at, a.experts.p, a.experts.len);
+    }
+    return at;
+}
