@@ -208,7 +208,8 @@ static void attempt_over(struct book *b, struct attempt *a, enum outcome outcome
     r->outcomes[outcome]++;
     if (outcome == OUTCOME_OK)
         r->failures = 0;
-    else if (outcome != OUTCOME_CANCELLED)
+    else if (outcome != OUTCOME_CANCELLED &&
+             !a->lost) /* a lost executor says nothing of a runner */
         r->failures++;
     set_rollout_state(a->rollout, verdict);
     if (b->events)

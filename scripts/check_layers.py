@@ -33,7 +33,8 @@ MATRIX["worker"] = ["worker/api"] + MATRIX["worker/api"]
 MATRIX["worker/commands"] = MATRIX["worker/api"]
 MATRIX["router"] = COMMON
 MATRIX["dispatcher"] = ["worker/api/server.h", "worker/api/exchange.h", "worker/journal/journal.h"] + COMMON
-MATRIX["supervisor"] = COMMON + ["router/router.h", "dispatcher/dispatcher.h", "worker/worker.h", "worker/commands"]
+MATRIX["runner"] = COMMON
+MATRIX["supervisor"] = COMMON + ["runner/runner.h", "router/router.h", "dispatcher/dispatcher.h", "worker/worker.h", "worker/commands"]
 # Single headers that one room of a level lends to its neighbours: values only, no behaviour.
 LENT = {
     "worker/tokens/span.h": ["worker/session", "worker/engine"],
@@ -43,7 +44,7 @@ OWNERS = {
     "h2o": ["common/os/loop", "common/serve/", "worker/worker"],
     "mbedtls/": ["common/net/tls", "common/proc/ids", "common/proc/keys", "common/os/random"],
     "pcre2": ["worker/tokens/"],
-    "yaml": ["common/proc/config"],
+    "yaml": ["common/proc/config", "runner/roster"],
     "msgpack": ["worker/export/msgpack"],
     "hiredis": ["worker/sink/redis_target"],
     "systemd/": ["supervisor/"],

@@ -19,6 +19,9 @@ int config_command(int argc, char **argv);
  * [settings]`: an nginx site in front of this gateway (and of its --peer nodes). */
 int nginx_command(int argc, char **argv);
 
+/* `rollgate key executor NAME [settings]`: prints the executor's key. */
+int key_command(int argc, char **argv);
+
 /* Loads the settings, or prints every mistake to stderr and returns NULL. */
 enum commands_care {
     COMMANDS_SYNTAX, /* names and values by themselves */

@@ -6,6 +6,7 @@
 
 #include "common/base/nearest.h"
 #include "common/proc/config.h"
+#include "runner/runner.h"
 #include "supervisor/commands.h"
 #include "supervisor/top.h"
 #include "worker/commands/check_command.h"

@@ -112,7 +112,7 @@ def test_settings_that_docs_name_exist():
 
 
 # options of commands and scripts, and of other programs, that pages name
-OTHERS = {"help", "build", "fast", "json", "check", "dump", "docs", "man", "out", "logprobs-mode"}
+OTHERS = {"logs", "reconnect", "help", "build", "fast", "json", "check", "dump", "docs", "man", "out", "logprobs-mode"}
 
 
 def test_links_lead_somewhere():

@@ -1,0 +1,78 @@
+/*
+ * struct execution: one claimed attempt on its way:
+ *
+ *   QUEUED (start rate) -> RUN -> SCORE -> END (told to the gateway) -> gone
+ *
+ * The run ends by itself, by its timeout, or because the gateway or the executor's end wants it.
+ * The scorer comes after every run whose end says something about the agent: not after `infra`,
+ * not after a cancellation.
+ */
+#ifndef RG_RUNNER_EXECUTION_H
+#define RG_RUNNER_EXECUTION_H
+
+#include "runner/attempt_log.h"
+#include "runner/executor.h"
+#include "runner/job.h"
+#include "runner/post.h"
+
+enum execution_phase { EXECUTION_QUEUED, EXECUTION_RUN, EXECUTION_SCORE, EXECUTION_END };
+
+enum execution_outcome { EXECUTION_OK, EXECUTION_TIMEOUT, EXECUTION_ERROR, EXECUTION_INFRA };
+
+struct execution {
+    TAILQ_ENTRY(execution) entry;
+    struct executor *x;
+    struct slot_row *lane;
+    struct arena arena; /* holds the claim */
+    const struct json *claim;
+    const char *id, *session, *agent_key, *runner_key;
+    struct str group;
+    int64_t rollout, number;
+
+    enum execution_phase phase;
+    enum execution_outcome outcome;
+    char *reason;
+    bool dropped; /* nobody wants to hear of it: cancelled, or lost */
+    bool stopped; /* told to end */
+    bool executor_ends;
+    int exit_status, signo; /* of the run; exit_status -1: none */
+
+    struct job *job;
+    struct post *service, *end_call;
+    struct loop_timer timer; /* start, timeout, next try */
+    uint64_t retry_ms;
+    char *folder, *input_path;
+    struct attempt_log log;
+    struct buf line;                                 /* the scorer's last output */
+    struct buf reward;                               /* a JSON object */
+    uint64_t claimed_ms, run_ms, score_ms, ended_ms; /* monotonic */
+    double deadline_s;                               /* since 1970 */
+};
+
+/* Takes a claim's attempt up. */
+void execution_begin(struct executor *x, const struct json *claim);
+
+enum execution_stop {
+    EXECUTION_STOP_DROPPED,  /* cancelled or lost */
+    EXECUTION_STOP_DEADLINE, /* its group's */
+    EXECUTION_STOP_EXECUTOR, /* this process is to end */
+};
+
+/* Begins its end; further calls change nothing unless they drop it. */
+void execution_stop(struct execution *a, enum execution_stop why);
+
+/* Whether the gateway still wants its lease renewed. */
+bool execution_is_leased(const struct execution *a);
+
+/* --- surroundings.c --- */
+
+/* Makes the working folder and the file with the input. -1 with ERR_IO. */
+int surroundings_make(struct execution *a, struct err *e);
+
+/* Removes both, beside other work where that takes long. */
+void surroundings_remove(struct execution *a);
+
+/* All variables of the run, or of the scorer; NULL at the end, in the attempt's arena. */
+char **surroundings_variables(struct execution *a, bool scorer);
+
+#endif

@@ -1,0 +1,429 @@
+#include "runner/executor.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/net/url.h"
+#include "common/os/signals.h"
+#include "runner/execution.h"
+
+enum {
+    CLAIM_WAIT_S = 30,
+    CALL_MARGIN_MS = 15000,
+    RETRY_FIRST_MS = 100,
+    RETRY_MAX_MS = 5000,
+    RENEW_WAIT_MS = 500, /* a lease counts from the end of the wait: a short one is missed sooner */
+    GATHER_MS = 100, /* new attempts wait so long for the renewal that is to hear of their end */
+    REPEAT_MS = 300  /* between renewals that tell nothing new */
+};
+
+/* One long poll for each lane. While it is out, nothing waits for this runner; slots that fall free
+ * meanwhile are offered by the next one. */
+struct offering {
+    struct executor_head *head;
+    struct slot_row *lane;
+    struct post *post;
+    struct loop_timer again;
+};
+
+/* The executor with what only this file uses. */
+struct executor_head {
+    struct executor x;
+    struct signals signals;
+    struct offering *claims; /* by lane */
+    struct loop_timer renew_again, gather, grace, quit;
+    struct post *renewal;
+    uint64_t retry_ms, answered_ms;
+    bool stale; /* attempts came that the running renewal does not name */
+    int status; /* to exit with */
+};
+
+static void claim_more(struct offering *c);
+static void renew(struct executor_head *h);
+static void look_for_end(struct executor_head *h);
+
+static struct executor_head *head_of(struct executor *x)
+{
+    return CONTAINER_OF(x, struct executor_head, x);
+}
+
+/* --- drain --- */
+
+static void stop_all(struct executor_head *h, enum execution_stop why)
+{
+    struct execution *a, *next;
+
+    for (a = TAILQ_FIRST(&h->x.attempts); a; a = next) {
+        next = TAILQ_NEXT(a, entry);
+        execution_stop(a, why);
+    }
+}
+
+static void on_grace(struct loop_timer *t)
+{
+    stop_all(CONTAINER_OF(t, struct executor_head, grace), EXECUTION_STOP_EXECUTOR);
+}
+
+static void drain(struct executor_head *h, uint64_t grace_ms)
+{
+    if (h->x.draining)
+        return;
+    h->x.draining = true;
+    for (size_t i = 0; i < h->x.roster->n; i++) {
+        post_cancel(h->claims[i].post);
+        h->claims[i].post = NULL;
+        loop_timer_stop(h->x.loop, &h->claims[i].again);
+    }
+    log_info(NULL, "the executor is stopping", LOG_U("grace_ms", grace_ms));
+    loop_timer_set(h->x.loop, &h->grace, grace_ms, on_grace);
+    look_for_end(h);
+}
+
+static void on_quit(struct loop_timer *t)
+{
+    loop_stop(CONTAINER_OF(t, struct executor_head, quit)->x.loop);
+}
+
+static void look_for_end(struct executor_head *h)
+{
+    if (h->x.draining && TAILQ_EMPTY(&h->x.attempts) && h->x.busy == 0)
+        loop_timer_set(h->x.loop, &h->quit, 1, on_quit);
+}
+
+/* Something that no later try mends. */
+static void give_up(struct executor_head *h, const char *what, const char *why)
+{
+    if (!h->x.draining)
+        log_error(NULL, what, LOG_T("gateway", h->x.options->gateway), LOG_T("reason", why));
+    h->status = 1;
+    drain(h, 0);
+}
+
+static void on_signal(struct signals *s, int signo, int sender)
+{
+    struct executor_head *h = CONTAINER_OF(s, struct executor_head, signals);
+
+    (void)sender;
+    if (signo == SIGCHLD)
+        jobs_reap();
+    else if (h->x.draining)
+        stop_all(h, EXECUTION_STOP_EXECUTOR); /* asked twice */
+    else
+        drain(h, (uint64_t)h->x.options->grace_ms);
+}
+
+/* --- the gateway's answers --- */
+
+/* Whether the answer is one to work with. What is not: the caller tries later, up to a limit. */
+static bool is_answer(struct executor_head *h, const char *what, int status, struct str body,
+                      const struct err *e)
+{
+    uint64_t away_ms = clock_ms() - h->answered_ms;
+    char text[600];
+
+    if (status == 200) {
+        h->answered_ms = clock_ms();
+        h->retry_ms = 0;
+        return true;
+    }
+    (void)snprintf(text, sizeof(text), "%s: %d %.*s", what, status,
+                   (int)MIN_OF(body.len ? body.len : strlen(e->text), 500u),
+                   body.len ? body.p : e->text);
+    if (status >= 400 && status < 500 && status != 429)
+        give_up(h, "the gateway refuses this executor", text);
+    else if (away_ms > (uint64_t)h->x.options->reconnect_ms)
+        give_up(h, "the gateway is away for too long", text);
+    else if (h->retry_ms == 0)
+        log_warn(NULL, "the gateway does not answer, trying again", LOG_T("reason", text));
+    h->retry_ms = MIN_OF(MAX_OF(h->retry_ms * 2, (uint64_t)RETRY_FIRST_MS), (uint64_t)RETRY_MAX_MS);
+    return false;
+}
+
+/* --- claims --- */
+
+static void on_claim_again(struct loop_timer *t)
+{
+    claim_more(CONTAINER_OF(t, struct offering, again));
+}
+
+static void on_gather(struct loop_timer *t)
+{
+    renew(CONTAINER_OF(t, struct executor_head, gather));
+}
+
+static void take_attempts(struct executor_head *h, const struct json *list)
+{
+    for (uint32_t i = 0; json_is(list, JSON_ARRAY) && i < list->n; i++) {
+        execution_begin(&h->x, json_at(list, i));
+        h->stale = true;
+    }
+    if (h->stale && !loop_timer_active(&h->gather))
+        loop_timer_set(h->x.loop, &h->gather, GATHER_MS, on_gather);
+}
+
+static void on_claimed(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct offering *c = ctx;
+    struct executor_head *h = c->head;
+    struct arena arena = {0};
+    const struct json *v = NULL;
+    struct err bad;
+
+    c->post = NULL;
+    if (!is_answer(h, "claim", status, body, e)) {
+        if (!h->x.draining)
+            loop_timer_set(h->x.loop, &c->again, h->retry_ms, on_claim_again);
+        return;
+    }
+    if (json_parse(&arena, body, &v, &bad))
+        give_up(h, "the gateway's answer cannot be read", bad.text);
+    else
+        take_attempts(h, json_get(v, "attempts"));
+    arena_done(&arena);
+    claim_more(c);
+}
+
+/* Offers the lane's free slots, if there are any. */
+static void claim_more(struct offering *c)
+{
+    struct executor_head *h = c->head;
+    int64_t slots = c->lane->roster->slots - c->lane->running;
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+
+    if (h->x.draining || c->post || loop_timer_active(&c->again) || slots <= 0)
+        return;
+    json_out_obj(&o);
+    json_out_key(&o, "executor");
+    json_out_cstr(&o, h->x.options->name);
+    json_out_key(&o, "wait_s");
+    json_out_i64(&o, CLAIM_WAIT_S);
+    json_out_key(&o, "slots");
+    json_out_obj(&o);
+    json_out_key(&o, c->lane->roster->name);
+    json_out_i64(&o, slots);
+    json_out_end_obj(&o);
+    json_out_end_obj(&o);
+    c->post = post_start(h->x.gateway, "/attempts/claim", h->x.options->key, &body,
+                         CLAIM_WAIT_S * 1000 + CALL_MARGIN_MS, on_claimed, c);
+}
+
+void executor_slot_free(struct executor *x)
+{
+    struct executor_head *h = head_of(x);
+
+    for (size_t i = 0; i < x->roster->n; i++)
+        claim_more(&h->claims[i]);
+    look_for_end(h);
+}
+
+/* --- renewals --- */
+
+static void on_renew_again(struct loop_timer *t)
+{
+    renew(CONTAINER_OF(t, struct executor_head, renew_again));
+}
+
+static struct execution *find_execution(struct executor_head *h, struct str id)
+{
+    struct execution *a;
+
+    TAILQ_FOREACH(a, &h->x.attempts, entry)
+    if (str_eq_c(id, a->id))
+        return a;
+    return NULL;
+}
+
+/* Ends what is to end; whether that is news. */
+static bool take_kills(struct executor_head *h, const struct json *kills)
+{
+    bool news = !json_is(kills, JSON_ARRAY) || kills->n == 0;
+
+    for (uint32_t i = 0; json_is(kills, JSON_ARRAY) && i < kills->n; i++) {
+        const struct json *one = json_at(kills, i);
+        struct execution *a = find_execution(h, json_string(json_get(one, "attempt_id")));
+        bool deadline = str_eq_c(json_string(json_get(one, "reason")), "deadline");
+
+        if (!a)
+            continue;
+        news = news || !a->stopped;
+        if (a->phase == EXECUTION_END)
+            continue; /* its end is on the way and will hear it */
+        log_debug(NULL, "an attempt is to end", LOG_T("attempt", a->id),
+                  LOG_S("reason", json_string(json_get(one, "reason"))));
+        execution_stop(a, deadline ? EXECUTION_STOP_DEADLINE : EXECUTION_STOP_DROPPED);
+    }
+    return news;
+}
+
+static void on_renewed(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct executor_head *h = ctx;
+    struct arena arena = {0};
+    const struct json *v = NULL;
+    struct err bad;
+    uint64_t wait_ms = 1;
+
+    h->renewal = NULL;
+    if (!is_answer(h, "renew", status, body, e)) {
+        wait_ms = MIN_OF(h->retry_ms, (uint64_t)RENEW_WAIT_MS);
+    } else if (json_parse(&arena, body, &v, &bad)) {
+        give_up(h, "the gateway's answer cannot be read", bad.text);
+    } else if (!take_kills(h, json_get(v, "kill"))) {
+        wait_ms = REPEAT_MS;
+    }
+    arena_done(&arena);
+    loop_timer_set(h->x.loop, &h->renew_again, wait_ms, on_renew_again);
+}
+
+/* A long poll over all attempts: the gateway answers when one is to end. */
+static void renew(struct executor_head *h)
+{
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+    const struct execution *a;
+    bool any = false;
+
+    if (h->renewal && !h->stale)
+        return;
+    post_cancel(h->renewal);
+    h->renewal = NULL;
+    h->stale = false;
+    json_out_obj(&o);
+    json_out_key(&o, "executor");
+    json_out_cstr(&o, h->x.options->name);
+    json_out_key(&o, "wait_s");
+    json_out_double(&o, (double)RENEW_WAIT_MS / 1000);
+    json_out_key(&o, "attempts");
+    json_out_arr(&o);
+    TAILQ_FOREACH(a, &h->x.attempts, entry)
+    {
+        if (!execution_is_leased(a))
+            continue;
+        any = true;
+        json_out_cstr(&o, a->id);
+    }
+    json_out_end_arr(&o);
+    json_out_end_obj(&o);
+    if (any)
+        h->renewal = post_start(h->x.gateway, "/attempts/renew", h->x.options->key, &body,
+                                RENEW_WAIT_MS + CALL_MARGIN_MS, on_renewed, h);
+    buf_done(&body);
+}
+
+/* --- start and end --- */
+
+int executor_service(struct loop *l, const char *url, struct http_client **ret, char **ret_path,
+                     struct err *e)
+{
+    struct http_client_options o = {.max_idle = 256};
+    struct buf base = {0};
+    struct url u;
+    int rc;
+
+    if (url_parse(str_cstr(url), &u, e))
+        return -1;
+    buf_printf(&base, "%s://%.*s", u.tls ? "https" : "http", (int)u.authority.len, u.authority.p);
+    buf_add_c(&base, '\0');
+    rc = http_client_new(l, base.p, &o, ret, e);
+    if (rc == 0)
+        *ret_path = u.prefix.len > 0 ? mem_strndup(u.prefix.p, u.prefix.len) : mem_strdup("/");
+    buf_done(&base);
+    return rc;
+}
+
+static int open_lanes(struct executor *x, struct err *e)
+{
+    x->lanes = mem_calloc(x->roster->n, sizeof(*x->lanes));
+    for (size_t i = 0; i < x->roster->n; i++) {
+        struct slot_row *lane = &x->lanes[i];
+
+        lane->roster = &x->roster->at[i];
+        if (lane->roster->http &&
+            executor_service(x->loop, lane->roster->http, &lane->service, &lane->service_path, e))
+            return -1;
+        if (lane->roster->cancel && executor_service(x->loop, lane->roster->cancel,
+                                                     &lane->canceller, &lane->cancel_path, e))
+            return -1;
+    }
+    return 0;
+}
+
+static int make_folder(const char *path, struct err *e)
+{
+    if (mkdir(path, 0777) && errno != EEXIST)
+        return err_sys(e, ERR_IO, "cannot make the folder %s", path);
+    return 0;
+}
+
+static int open_all(struct executor_head *h, struct err *e)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGCHLD, 0};
+    const struct executor_options *o = h->x.options;
+    struct http_client_options http = {.max_idle = 64};
+
+    if (make_folder(o->logs, e) || make_folder(o->work, e))
+        return -1;
+    h->x.loop = loop_new(e);
+    if (!h->x.loop || signals_init(&h->signals, h->x.loop, signals, on_signal, e) ||
+        http_client_new(h->x.loop, o->gateway, &http, &h->x.gateway, e))
+        return -1;
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    return open_lanes(&h->x, e);
+}
+
+static void close_all(struct executor_head *h)
+{
+    for (size_t i = 0; h->claims && i < h->x.roster->n; i++)
+        post_cancel(h->claims[i].post);
+    post_cancel(h->renewal);
+    for (size_t i = 0; h->x.lanes && i < h->x.roster->n; i++) {
+        struct slot_row *lane = &h->x.lanes[i];
+
+        if (lane->service)
+            http_client_free(lane->service);
+        if (lane->canceller)
+            http_client_free(lane->canceller);
+        free(lane->service_path);
+        free(lane->cancel_path);
+    }
+    if (h->x.gateway)
+        http_client_free(h->x.gateway);
+    signals_done(&h->signals);
+    loop_free(h->x.loop);
+    free(h->x.lanes);
+    free(h->claims);
+    free(h);
+}
+
+int executor_run(const struct roster *roster, const struct executor_options *o, struct err *e)
+{
+    struct executor_head *h = mem_zalloc(sizeof(*h));
+    int rc = -1;
+
+    h->x.options = o;
+    h->x.roster = roster;
+    TAILQ_INIT(&h->x.attempts);
+    if (open_all(h, e) == 0) {
+        h->claims = mem_calloc(roster->n, sizeof(*h->claims));
+        for (size_t i = 0; i < roster->n; i++)
+            h->claims[i] = (struct offering){.head = h, .lane = &h->x.lanes[i]};
+        h->answered_ms = clock_ms();
+        log_info(NULL, "executor runs", LOG_T("executor", o->name), LOG_T("gateway", o->gateway),
+                 LOG_U("runners", roster->n));
+        executor_slot_free(&h->x);
+        loop_run(h->x.loop);
+        rc = h->status;
+    }
+    close_all(h);
+    return rc;
+}

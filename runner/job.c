@@ -1,0 +1,203 @@
+#include "runner/job.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/queue.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "runner/family.h"
+#include "runner/keeper.h"
+
+enum { READ_BYTES = 65536 };
+
+struct job_stream {
+    struct loop_io io;
+    struct job *job;
+    int fd; /* -1: closed */
+};
+
+struct job {
+    struct loop *loop;
+    const struct job_events *events;
+    void *ctx;
+    pid_t keeper;
+    int report_fd;
+    struct job_stream out, err; /* err: only when apart */
+    TAILQ_ENTRY(job) entry;
+};
+
+/* All of the process: SIGCHLD tells a pid, and an orphan nobody. */
+static TAILQ_HEAD(job_list, job) jobs = TAILQ_HEAD_INITIALIZER(jobs);
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void stream_close(struct job_stream *s)
+{
+    if (s->fd < 0)
+        return;
+    loop_del(s->job->loop, &s->io);
+    close_fd(&s->fd);
+}
+
+/* Reads once; false when there is nothing more now. */
+static bool stream_read(struct job_stream *s)
+{
+    static char bytes[READ_BYTES];
+    ssize_t n = s->fd >= 0 ? read(s->fd, bytes, sizeof(bytes)) : 0;
+
+    if (n > 0) {
+        s->job->events->output(s->job->ctx, s == &s->job->err, str_of(bytes, (size_t)n));
+        return true;
+    }
+    if (n == 0 || (errno != EAGAIN && errno != EINTR))
+        stream_close(s);
+    return false;
+}
+
+static void on_readable(struct loop_io *io, unsigned events)
+{
+    (void)events;
+    (void)stream_read(CONTAINER_OF(io, struct job_stream, io));
+}
+
+static int stream_open(struct job *j, struct job_stream *s, int fd, struct err *e)
+{
+    s->job = j;
+    s->fd = fd;
+    return fd < 0 ? 0 : loop_add(j->loop, &s->io, fd, LOOP_IN | LOOP_LEVEL, on_readable, e);
+}
+
+static int open_pipes(int pipes[3][2], size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (pipe2(pipes[i], O_CLOEXEC) || fcntl(pipes[i][0], F_SETFL, O_NONBLOCK))
+            return err_sys(e, ERR_IO, "cannot open a pipe");
+    return 0;
+}
+
+static void job_free(struct job *j)
+{
+    stream_close(&j->out);
+    stream_close(&j->err);
+    close_fd(&j->report_fd);
+    free(j);
+}
+
+static pid_t fork_keeper(const struct job_spec *spec, int pipes[3][2], struct err *e)
+{
+    struct keeper_order order = {.argv = spec->argv,
+                                 .envp = spec->envp,
+                                 .folder = spec->folder,
+                                 .cgroup = spec->cgroup,
+                                 .grace_ms = spec->grace_ms,
+                                 .out_fd = pipes[1][1],
+                                 .err_fd = spec->apart ? pipes[2][1] : pipes[1][1],
+                                 .report_fd = pipes[0][1],
+                                 .executor = getpid()};
+    pid_t pid = fork();
+
+    if (pid == 0)
+        keeper_run(&order);
+    if (pid < 0)
+        (void)err_sys(e, ERR_IO, "cannot fork");
+    return pid;
+}
+
+int job_start(struct loop *l, const struct job_spec *spec, const struct job_events *events,
+              void *ctx, struct job **ret, struct err *e)
+{
+    int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}};
+    struct job *j = mem_zalloc(sizeof(*j));
+
+    *j = (struct job){.loop = l, .events = events, .ctx = ctx, .report_fd = -1};
+    j->out.fd = j->err.fd = -1;
+    if (open_pipes(pipes, spec->apart ? 3 : 2, e))
+        goto fail;
+    j->keeper = fork_keeper(spec, pipes, e);
+    if (j->keeper < 0)
+        goto fail;
+    for (size_t i = 0; i < 3; i++)
+        close_fd(&pipes[i][1]);
+    j->report_fd = pipes[0][0];
+    TAILQ_INSERT_TAIL(&jobs, j, entry);
+    if (stream_open(j, &j->out, pipes[1][0], e) || stream_open(j, &j->err, pipes[2][0], e))
+        log_warn(NULL, "a run's output cannot be read", LOG_T("error", e->text));
+    *ret = j;
+    return 0;
+fail:
+    for (size_t i = 0; i < 6; i++)
+        close_fd(&pipes[i / 2][i % 2]);
+    free(j);
+    return -1;
+}
+
+void job_stop(struct job *j)
+{
+    (void)kill(j->keeper, SIGTERM);
+}
+
+void job_kill(struct job *j)
+{
+    (void)kill(j->keeper, SIGHUP);
+}
+
+/* --- ends --- */
+
+static bool is_keeper(pid_t pid)
+{
+    const struct job *j;
+
+    TAILQ_FOREACH(j, &jobs, entry)
+    if (j->keeper == pid)
+        return true;
+    return false;
+}
+
+static void job_over(struct job *j)
+{
+    struct keeper_report report;
+    struct job_end end = {.lost = true};
+
+    if (read(j->report_fd, &report, sizeof(report)) == (ssize_t)sizeof(report)) {
+        end.lost = false;
+        end.not_started = report.kind == KEEPER_NOT_STARTED ? report.value : 0;
+        end.status = report.kind == KEEPER_ENDED ? report.value : 0;
+    }
+    TAILQ_REMOVE(&jobs, j, entry);
+    while (stream_read(&j->out) || stream_read(&j->err))
+        continue;
+    if (end.lost) /* what it kept is ours now: we are the next subreaper */
+        (void)family_signal(getpid(), SIGKILL, is_keeper);
+    j->events->ended(j->ctx, &end);
+    job_free(j);
+}
+
+void jobs_reap(void)
+{
+    bool orphans = false;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
+        struct job *j;
+
+        TAILQ_FOREACH(j, &jobs, entry)
+        if (j->keeper == pid)
+            break;
+        if (j)
+            job_over(j);
+        else
+            orphans = true;
+    }
+    if (orphans) /* children of an orphan that was killed come to us in their turn */
+        (void)family_signal(getpid(), SIGKILL, is_keeper);
+}

@@ -1,0 +1,39 @@
+/*
+ * A keeper: the process between the executor and one run. It is the subreaper of whatever the run
+ * starts, so nothing escapes it by forking twice, and it ends only when all of that is gone:
+ *
+ *     executor -> keeper -> the run (own session and group) -> ...
+ *
+ *   the run ends          what it left behind is killed, the status is reported
+ *   TERM to the keeper    TERM to all, KILL after the grace
+ *   the executor dies     KILL to all, at once
+ */
+#ifndef RG_RUNNER_KEEPER_H
+#define RG_RUNNER_KEEPER_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/base/attrs.h"
+
+struct keeper_order {
+    char *const *argv;  /* argv[0] is looked for in the executor's PATH */
+    char *const *envp;  /* all of the run's environment */
+    const char *folder; /* where it works */
+    uint64_t grace_ms;
+    const char *cgroup;            /* a folder of its own in the cgroup tree, or NULL */
+    int out_fd, err_fd, report_fd; /* ends of pipes */
+    pid_t executor;
+};
+
+/* What comes on report_fd: one of them, at the keeper's end. */
+struct keeper_report {
+    enum { KEEPER_NOT_STARTED = 1, KEEPER_ENDED } kind;
+
+    int value; /* errno; a wait status */
+};
+
+/* In the forked child. */
+RG_NORETURN void keeper_run(const struct keeper_order *o);
+
+#endif

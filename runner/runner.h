@@ -1,0 +1,16 @@
+/*
+ * The executor's commands. What they print goes to stdout, what is wrong to stderr; they return the
+ * exit status: 0, 1 (failed), 2 (usage or configuration).
+ */
+#ifndef RG_RUNNER_RUNNER_H
+#define RG_RUNNER_RUNNER_H
+
+#include "common/base/buf.h"
+
+/* `rollgate runner --runners FILE [options]`: claims attempts and runs them. */
+int runner_command(int argc, char **argv);
+
+/* Appends a line for each mistake of a runner file. */
+void runner_check(const char *path, struct buf *mistakes);
+
+#endif

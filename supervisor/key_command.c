@@ -1,0 +1,34 @@
+/* `rollgate key executor NAME`: a key for an executor, made from the gateway's secret. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/proc/config.h"
+#include "common/proc/keys.h"
+#include "supervisor/commands.h"
+
+int key_command(int argc, char **argv)
+{
+    char text[KEY_TEXT_MAX];
+    struct keys *keys = NULL;
+    struct config *c;
+    struct err e;
+    int rc = 1;
+
+    if (argc < 3 || strcmp(argv[1], "executor") != 0 || argv[2][0] == '-') {
+        fprintf(stderr, "usage: rollgate key executor NAME [settings]\n");
+        return 2;
+    }
+    c = commands_load(argc - 2, argv + 2, COMMANDS_SYNTAX);
+    if (!c)
+        return 2;
+    if (keys_load(c->admin_key_file, c->key_secret_file, c->state_dir, &keys, &e) ||
+        keys_make_executor(keys, str_cstr(argv[2]), text, &e)) {
+        fprintf(stderr, "rollgate key: %s\n", e.text);
+    } else {
+        printf("%s\n", text);
+        rc = 0;
+    }
+    keys_free(keys);
+    config_free(c);
+    return rc;
+}
