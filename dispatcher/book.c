@@ -428,12 +428,13 @@ static int apply_cancel(struct book *b, struct group *g, const struct json *r, s
     return 0;
 }
 
-static int apply_taken(struct group *g, struct err *e)
+static int apply_taken(struct group *g, const struct json *r, struct err *e)
 {
     if (!g || g->delivery != DELIVERY_OFFERED)
         return err_set(e, ERR_INVALID, "the taken group was not offered");
     g->delivery = DELIVERY_TAKEN;
     g->deliveries++;
+    g->lease_ms = record_lease_ms(r);
     g->taken_until_ms = 0;
     g->queue->offered--;
     g->queue->taken++;
@@ -489,7 +490,7 @@ int book_apply(struct book *b, struct str record, struct err *e)
         rc = apply_cancel(b, g, r, e);
         break;
     case RECORD_TAKEN:
-        rc = apply_taken(g, e);
+        rc = apply_taken(g, r, e);
         break;
     case RECORD_RETURNED:
         rc = apply_returned(g, e);

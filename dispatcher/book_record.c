@@ -110,6 +110,15 @@ void record_cancel(struct str id, bool deliver, uint64_t at_ms, struct buf *out)
     json_out_end_obj(&o);
 }
 
+void record_taken(struct str id, uint64_t lease_ms, uint64_t at_ms, struct buf *out)
+{
+    struct json_out o = begin(RECORD_TAKEN, id, at_ms, out);
+
+    json_out_key(&o, "lease_ms");
+    json_out_i64(&o, (int64_t)lease_ms);
+    json_out_end_obj(&o);
+}
+
 void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out)
 {
     struct json_out o = begin(kind, id, at_ms, out);
@@ -133,6 +142,14 @@ uint64_t record_at(const struct json *r)
 
     (void)json_to_i64(json_get(r, "at"), &at);
     return at > 0 ? (uint64_t)at : 0;
+}
+
+uint64_t record_lease_ms(const struct json *r)
+{
+    int64_t ms = 0;
+
+    (void)json_to_i64(json_get(r, "lease_ms"), &ms);
+    return ms > 0 ? (uint64_t)ms : 0;
 }
 
 enum outcome record_outcome(const struct json *r)

@@ -7,7 +7,8 @@
  *   {"t": "end",      "id": G, "at": ms, "attempt": A, "outcome": "ok", "lost"?, result...}
  *   {"t": "deadline", "id": G, "at": ms}
  *   {"t": "cancel",   "id": G, "at": ms, "deliver": false}
- *   {"t": "taken" | "returned" | "acked", "id": G, "at": ms}
+ *   {"t": "taken", "id": G, "at": ms, "lease_ms": ms}
+ *   {"t": "returned" | "acked", "id": G, "at": ms}
  *
  * A group settles by what its records say (book.c: settle); there is no record of that. `at` is the
  * wall clock in milliseconds.
@@ -43,12 +44,17 @@ void record_end(const struct attempt *a, enum outcome outcome, bool lost, const 
                 uint64_t at_ms, struct buf *out);
 void record_cancel(struct str id, bool deliver, uint64_t at_ms, struct buf *out);
 
-/* RECORD_DEADLINE, RECORD_TAKEN, RECORD_RETURNED or RECORD_ACKED. */
+void record_taken(struct str id, uint64_t lease_ms, uint64_t at_ms, struct buf *out);
+
+/* RECORD_DEADLINE, RECORD_RETURNED or RECORD_ACKED. */
 void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out);
 
 /* --- reading --- */
 enum record_kind record_kind(const struct json *r);
 uint64_t record_at(const struct json *r);
+
+/* Of a taken record: how long the group is the trainer's, in milliseconds. */
+uint64_t record_lease_ms(const struct json *r);
 
 /* OUTCOMES when it names none. */
 enum outcome record_outcome(const struct json *r);

@@ -147,7 +147,7 @@ static void check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms)
     for (struct group *g = TAILQ_FIRST(&d->book.all); g; g = next) {
         next = TAILQ_NEXT(g, all_entry);
         if (g->delivery == DELIVERY_TAKEN && g->taken_until_ms == 0)
-            g->taken_until_ms = now_ms + 600000; /* after a replay */
+            g->taken_until_ms = now_ms + g->lease_ms; /* after a replay */
         if (g->delivery == DELIVERY_TAKEN && now_ms >= g->taken_until_ms) {
             metrics_count(d->heritage->page, METRIC_redelivered, 1);
             write_plain(d, RECORD_RETURNED, g);

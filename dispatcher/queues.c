@@ -98,7 +98,7 @@ static void deliver(struct desk *d, struct exchange *x, const struct next *n)
         g = book_next_group(q, n->states, n->submitted);
         if (!g)
             break;
-        record_plain(RECORD_TAKEN, g->spec.id, clock_wall_ms(), &record);
+        record_taken(g->spec.id, n->lease_ms, clock_wall_ms(), &record);
         a->undurable++;
         if (desk_write(d, g->spec.id, buf_str(&record), on_taken_durable, a, &e)) {
             a->undurable--;

@@ -141,6 +141,7 @@ struct group {
     enum group_state state;
     enum group_delivery delivery;
     uint32_t deliveries;
+    uint64_t lease_ms;                    /* how long it is its trainer's once taken */
     uint64_t taken_until_ms;              /* monotonic; 0: not set yet */
     uint32_t waiting, running, succeeded; /* rollouts */
     bool overdue;

@@ -230,7 +230,7 @@ TEST(book, delivery_by_settling_and_by_submission)
     cr_assert_null(book_next_group(q, 1u << GROUP_FAILED, false));
     end(&b, a[0], OUTCOME_OK, 20);
     cr_assert(str_eq_c(book_next_group(q, 1u << GROUP_FINISHED, true)->spec.id, "a"));
-    record_plain(RECORD_TAKEN, STR("a"), 30, &record);
+    record_taken(STR("a"), 5000, 30, &record);
     apply(&b, &record);
     record_plain(RECORD_ACKED, STR("a"), 40, &record);
     apply(&b, &record);
