@@ -14,8 +14,8 @@ static const struct path {
     void (*handler)(struct desk_request *r);
 } paths[] = {
 
-#define X(method, path, scopes, handler) {method, path, scopes, handler},
-#include "dispatcher/paths.def"
+#define X(method, path, scopes, handler, summary) {method, path, scopes, handler},
+#include "common/proc/paths.def"
 #undef X
 };
 

@@ -76,7 +76,9 @@ static void find_by_target(struct str path, struct route *ret)
              below(path, STR("/attempts"))) {
         ret->kind = ROUTE_DISPATCHER;
         ret->admins = !below(path, STR("/attempts"));
-    } else
+    } else if (str_eq(path, STR("/")) || str_eq(path, STR("/openapi.json")))
+        ret->open = true;
+    else
         ret->admins = below(path, STR("/sessions")) || below(path, STR("/admin"));
 }
 

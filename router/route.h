@@ -36,6 +36,7 @@ struct route {
     uint32_t index;     /* ROUTE_WORKER: the index in the id */
     bool named;         /* ROUTE_ANY although the path or key holds something in an id's place */
     bool messages;      /* a path of Anthropic's Messages API */
+    bool open;          /* a page that takes no key: the index, /openapi.json */
     bool admins;        /* a path of the control plane that is no session's */
     struct str session; /* the id in the path when well-formed, else absent; borrows the head */
     struct str place;   /* whatever stands there in the path; absent: it is no session's path */

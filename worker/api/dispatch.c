@@ -5,6 +5,7 @@
 #include "common/base/mem.h"
 #include "common/proc/presented.h"
 #include "worker/api/inputs.h"
+#include "worker/api/near_path.h"
 #include "worker/api/routes.h"
 #include "worker/control/handlers.h"
 #include "worker/dialect/dialect.h"
@@ -61,6 +62,8 @@ static void place_request(struct service_request *r)
 
 static int check_scope(const struct service_request *r, unsigned scopes, struct err *e)
 {
+    if (scopes & SCOPE_P)
+        return 0;
     if (r->scope == KEY_ADMIN && (scopes & SCOPE_A))
         return 0;
     if (proof_covers(&r->proof, r->id, e))
@@ -190,6 +193,8 @@ static void refuse_place(struct service_request *r, const struct routes *routes,
         (void)proof_covers(&r->proof, (struct str){0}, e);
     else if (e->kind == ERR_METHOD)
         name_methods(r->x, routes, r->rest);
+    else
+        near_path_tell(r->rest, in_session(r), e);
     respond_error(r, NULL, e);
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "worker/api/near_path.h"
 #include "worker/service/respond.h"
 
 enum { HELD_MAX = 16 << 20 };
@@ -135,6 +136,8 @@ void passthrough_serve(struct service_request *r)
     memcpy(f->request_id, r->request_id, sizeof(f->request_id));
     if (forward(r, f, &e)) {
         free(f);
+        if (e.kind == ERR_NOT_FOUND || e.kind == ERR_WRONG_SCOPE)
+            near_path_tell(r->rest, str_starts(exchange_path(r->x), STR("/sessions/")), &e);
         if (e.kind == ERR_WRONG_SCOPE)
             metrics_count_at(r->service->calls.page, METRIC_refusals, METRIC_REFUSAL_KEY, 0, 1);
         respond_error(r, NULL, &e);

@@ -1,6 +1,7 @@
 #include "worker/api/routes.h"
 
 #include "common/base/attrs.h"
+#include "worker/api/openapi.h"
 #include "worker/control/handlers.h"
 
 static const struct api_route global[] = {

@@ -12,7 +12,13 @@
 
 struct service_request;
 
-enum { SCOPE_A = 1u << KEY_ADMIN, SCOPE_R = 1u << KEY_RUNNER, SCOPE_G = 1u << KEY_AGENT };
+enum {
+    SCOPE_A = 1u << KEY_ADMIN,
+    SCOPE_R = 1u << KEY_RUNNER,
+    SCOPE_G = 1u << KEY_AGENT,
+    SCOPE_E = 1u << KEY_EXECUTOR, /* of the dispatcher's routes */
+    SCOPE_P = 1u << 15,           /* public: everybody, without a key */
+};
 
 /* What a route takes: a set of rows of inputs.def. */
 enum input_set {

@@ -30,6 +30,11 @@ struct str dialect_path(struct str path)
     return str_starts(path, STR("/deployments/")) ? behind_deployment(path) : path;
 }
 
+const char *dialect_path_at(size_t i)
+{
+    return i < ARRAY_LEN(dialects) ? dialects[i].path : NULL;
+}
+
 const struct dialect *dialect_for_path(struct str path)
 {
     for (size_t i = 0; i < ARRAY_LEN(dialects); i++)

@@ -66,4 +66,7 @@ struct str dialect_path(struct str path);
 /* By request path below /v1 ("/chat/completions" ...), or NULL. */
 const struct dialect *dialect_for_path(struct str path);
 
+/* The i-th of the paths that dialects serve (behind /v1), or NULL behind the last. */
+const char *dialect_path_at(size_t i);
+
 #endif

@@ -1,0 +1,140 @@
+"""GET / and /openapi.json: what the gateway tells of itself is what it does."""
+import re
+
+import pytest
+
+import gateway as g
+from test_docs import code_routes, source
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+METHODS = {"get", "put", "post", "delete"}
+
+
+@pytest.fixture(scope="module")
+def api(gateway_of_module):
+    return gateway_of_module.get("/openapi.json").json()
+
+
+@pytest.fixture(scope="module")
+def gateway_of_module(tmp_path_factory):
+    gateway = g.Gateway(engine="builtin:echo", workers=1)
+    gateway.start()
+    yield gateway
+    gateway.stop()
+
+
+def operations(api):
+    return {(method.upper(), path): o for path, item in api["paths"].items() for method, o in item.items()}
+
+
+def test_every_route_is_told(api, gateway_of_module):
+    told = operations(api)
+    assert api["openapi"].startswith("3.1.") and api["info"]["title"] == "rollgate" and api["info"]["version"]
+    assert code_routes() <= set(told)
+    dispatcher = {(m, p.replace("{}", "{name}")) for m, p in re.findall(r'^X\("(\w+)", "([^"]*)"', source("paths.def"), re.M)}
+    assert len(dispatcher) > 10 and dispatcher <= set(told)
+    for path in ("chat/completions", "messages", "messages/count_tokens", "responses", "completions"):
+        assert ("POST", f"/sessions/{{id}}/v1/{path}") in told
+    index = gateway_of_module.get("/").json()
+    assert {(r["method"], r["path"]) for r in index["routes"]} == set(told)
+    assert index["version"] == api["info"]["version"] and "/openapi.json" in index["docs"]
+
+
+def test_the_form_is_openapi(api):
+    """The structure that OpenAPI 3.1 demands, and each schema is one of JSON Schema 2020-12."""
+    assert set(api) <= {"openapi", "info", "paths", "components"} and set(api["info"]) >= {"title", "version"}
+    ids = [o["operationId"] for o in operations(api).values()]
+    assert len(set(ids)) == len(ids)
+    for path, item in api["paths"].items():
+        assert path.startswith("/") and set(item) <= METHODS
+        for o in item.values():
+            assert o["summary"] and o["responses"] and o["tags"]
+            assert all(set(s) <= set(api["components"]["securitySchemes"]) for s in o["security"])
+            named = [(p["name"], p["in"]) for p in o["parameters"]]
+            assert len(set(named)) == len(named)
+            assert {n for n, where in named if where == "path"} == set(re.findall(r"\{(\w+)\}", path))
+            assert all(p["required"] for p in o["parameters"] if p["in"] == "path")
+    for schema in schemas(api):
+        assert isinstance(schema.get("type", "object"), (str, list))
+        if jsonschema:
+            jsonschema.Draft202012Validator.check_schema(schema)
+    for ref in refs(api):
+        at = api
+        for part in ref.removeprefix("#/").split("/"):
+            at = at[part]
+        assert at
+
+
+def schemas(node):
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "schema":
+                yield value
+            yield from schemas(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from schemas(value)
+
+
+def refs(node):
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key == "$ref":
+                yield value
+            yield from refs(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from refs(value)
+
+
+def test_fields_and_limits_are_those_of_the_table(api):
+    create = operations(api)["POST", "/sessions"]["requestBody"]["content"]["application/json"]["schema"]
+    assert create["additionalProperties"] is False
+    assert {"type": "integer", "minimum": 1, "maximum": 1024} in create["properties"]["count"]["anyOf"]
+    assert create["properties"]["history"]["anyOf"][0]["enum"] == ["tree", "chains", "linear", "timelines"]
+    sampling = create["properties"]["sampling_params"]["anyOf"][0]
+    assert sampling["additionalProperties"] is False and {"temperature", "top_p", "max_tokens"} <= set(sampling["properties"])
+    listing = {p["name"]: p["schema"] for p in operations(api)["GET", "/sessions"]["parameters"]}
+    assert listing["limit"] == {"type": "integer", "minimum": 1, "maximum": 1000} and "local" not in listing
+
+
+def test_scopes_and_errors(api):
+    o = operations(api)
+    assert o["GET", "/"]["security"] == [] and o["GET", "/health"]["security"] == []
+    assert o["POST", "/sessions"]["security"] == [{"admin": []}]
+    assert o["POST", "/sessions/{id}/complete"]["security"] == [{"admin": []}, {"runner": []}]
+    assert o["POST", "/sessions/{id}/v1/messages"]["security"] == [{"admin": []}, {"agent": []}]
+    assert o["POST", "/attempts/claim"]["security"] == [{"admin": []}, {"executor": []}]
+    codes = api["components"]["responses"]["Error"]["x-codes"]
+    assert {"status": 503, "code": "engine_unavailable", "retry": True} in codes
+    assert [c["code"] for c in codes] == api["components"]["schemas"]["Error"]["properties"]["error"]["properties"]["code"]["enum"]
+    assert "config" not in {c["code"] for c in codes} and all(o["responses"]["default"] for o in operations(api).values())
+
+
+def test_pages_need_no_key(start, tmp_path):
+    keys = tmp_path / "admin.keys"
+    keys.write_text("a-very-long-admin-key-of-the-tests\n")
+    keys.chmod(0o600)
+    gateway = start(engine="builtin:echo", workers=1, admin_key_file=str(keys))
+    assert gateway.request("GET", "/").status == 200
+    assert gateway.request("GET", "/openapi.json").status == 200
+    assert gateway.request("GET", "/openapi.json?verbose=1").status == 400
+    assert gateway.request("GET", "/sessions", headers={"Authorization": "Bearer nonsense"}).status == 401
+    assert gateway.request("POST", "/").status == 401
+
+
+@pytest.mark.parametrize("path,meant", [
+    ("/sessions/{id}/reward_inf", "/sessions/{id}/reward_info"), ("/sessions/{id}/finalise", "/sessions/{id}/finalize"),
+    ("/sessions/{id}/trajectory", "/sessions/{id}/trajectories"), ("/sessions/{id}/v1/message", "/v1/messages"), ("/sessions/{id}/v1/mesages", "/v1/messages"),
+    ("/admin/pauze", "/admin/pause"), ("/sesions", "/sessions"), ("/openapi.jsn", "/openapi.json"), ("/sessions/{id}/qqqq", None)])
+def test_a_misspelt_path_is_answered_with_the_one_that_was_meant(gateway_of_module, path, meant):
+    gateway = gateway_of_module
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    a = gateway.post(path.replace("{id}", sid), {})
+    assert a.status == 404
+    text = a.json()["error"]["message"]
+    assert (f'did you mean "{meant}"' in text) if meant else "did you mean" not in text, text

@@ -1,0 +1,613 @@
+#include "worker/api/openapi.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/attrs.h"
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "worker/api/inputs.h"
+#include "worker/api/routes.h"
+#include "worker/dialect/dialect.h"
+#include "worker/request/sampling.h"
+#include "worker/service/respond.h"
+
+enum { PATH_MAX_LEN = 96, PATHS_MAX = 96 };
+
+/* A route of whatever table, with its whole path. */
+struct told_route {
+    char path[PATH_MAX_LEN];
+    const char *method, *summary, *plane;
+    unsigned scopes;
+    const struct api_route *inputs; /* NULL: its fields stand in no table */
+    bool takes_body;
+};
+
+struct told_routes {
+    struct told_route at[PATHS_MAX];
+    size_t n;
+};
+
+static const struct api_route dispatcher_routes[] = {
+#define X(method, path, scopes, handler, summary) \
+    {method, path, scopes, NULL, INPUT_NOTHING, summary},
+#include "common/proc/paths.def"
+#undef X
+};
+
+/* Served by routers, and those of the data plane that no dialect has. */
+static const struct api_route more_routes[] = {
+    {"GET", "/health", SCOPE_P, NULL, INPUT_NOTHING, "Whether the gateway runs"},
+    {"GET", "/ready", SCOPE_P, NULL, INPUT_NOTHING,
+     "Whether every worker serves and an engine answers"},
+    {"GET", "/metrics", SCOPE_P, NULL, INPUT_NOTHING,
+     "Metrics as Prometheus text; --metrics-auth: for admins"},
+    {"GET", "/sessions/{id}/v1/models", SCOPE_A | SCOPE_G, NULL, INPUT_NOTHING, "The served model"},
+    {"GET", "/sessions/{id}/v1/models/{name}", SCOPE_A | SCOPE_G, NULL, INPUT_NOTHING,
+     "The served model"},
+    {"GET", "/sessions/{id}/v1/responses/{response}", SCOPE_A | SCOPE_G, NULL, INPUT_NOTHING,
+     "A recorded answer of the Responses dialect"},
+};
+
+/* --- the list of all routes --- */
+
+static struct told_route *add(struct told_routes *all, const struct api_route *r, const char *plane)
+{
+    struct told_route *t = &all->at[all->n];
+
+    CHECK(all->n < PATHS_MAX);
+    *t = (struct told_route){.method = r->method,
+                             .summary = r->summary,
+                             .plane = plane,
+                             .scopes = r->scopes,
+                             .takes_body = r->method[0] == 'P'};
+    all->n++;
+    return t;
+}
+
+static void add_table(struct told_routes *all, const struct routes *table, const char *head)
+{
+    for (size_t i = 0; i < table->n; i++) {
+        struct told_route *t = add(all, &table->at[i], "control");
+
+        (void)snprintf(t->path, sizeof(t->path), "%s%s", head, table->at[i].path);
+        t->inputs = &table->at[i];
+    }
+}
+
+/* "{}" of the dispatcher's table gets a name. */
+static void add_dispatcher(struct told_routes *all)
+{
+    for (size_t i = 0; i < ARRAY_LEN(dispatcher_routes); i++) {
+        const char *path = dispatcher_routes[i].path;
+        const char *hole = strstr(path, "{}");
+        struct told_route *t = add(all, &dispatcher_routes[i], "rollouts");
+
+        (void)snprintf(t->path, sizeof(t->path), "%.*s%s%s",
+                       hole ? (int)(hole - path) : (int)strlen(path), path, hole ? "{name}" : "",
+                       hole ? hole + 2 : "");
+    }
+}
+
+static void add_data_plane(struct told_routes *all)
+{
+    static const struct api_route like = {
+        "POST", "", SCOPE_A | SCOPE_G, NULL, INPUT_NOTHING, "A model call, in this dialect"};
+
+    for (size_t i = 0; dialect_path_at(i); i++) {
+        struct told_route *t = add(all, &like, "data");
+
+        (void)snprintf(t->path, sizeof(t->path), "/sessions/{id}/v1%s", dialect_path_at(i));
+    }
+    for (size_t i = 0; i < ARRAY_LEN(more_routes); i++) {
+        bool below = str_starts(str_cstr(more_routes[i].path), STR("/sessions"));
+        struct told_route *t = add(all, &more_routes[i], below ? "data" : "operation");
+
+        (void)snprintf(t->path, sizeof(t->path), "%s", more_routes[i].path);
+    }
+}
+
+/* The caller frees it. */
+static struct told_routes *collect(void)
+{
+    struct told_routes *all = mem_zalloc(sizeof(*all));
+
+    add_table(all, &routes_global, "");
+    add_table(all, &routes_session, "/sessions/{id}");
+    add_data_plane(all);
+    add_dispatcher(all);
+    return all;
+}
+
+/* --- scopes --- */
+
+static const struct {
+    unsigned bit;
+    const char *name, *about;
+} scope_names[] = {
+    {SCOPE_A, "admin", "A key of --admin-key-file"},
+    {SCOPE_R, "runner", "The session's runner_key"},
+    {SCOPE_G, "agent", "The session's api_key; also as x-api-key or api-key"},
+    {SCOPE_E, "executor", "An executor's key"},
+};
+
+static void write_member(struct json_out *o, const char *key, const char *text)
+{
+    json_out_key(o, key);
+    json_out_cstr(o, text);
+}
+
+static void write_schemes(struct json_out *o)
+{
+    json_out_key(o, "securitySchemes");
+    json_out_obj(o);
+    for (size_t i = 0; i < ARRAY_LEN(scope_names); i++) {
+        json_out_key(o, scope_names[i].name);
+        json_out_obj(o);
+        write_member(o, "type", "http");
+        write_member(o, "scheme", "bearer");
+        write_member(o, "description", scope_names[i].about);
+        json_out_end_obj(o);
+    }
+    json_out_end_obj(o);
+}
+
+/* Any one of them is enough; none for public routes. */
+static void write_security(struct json_out *o, unsigned scopes)
+{
+    json_out_key(o, "security");
+    json_out_arr(o);
+    for (size_t i = 0; i < ARRAY_LEN(scope_names); i++) {
+        if (!(scopes & scope_names[i].bit))
+            continue;
+        json_out_obj(o);
+        json_out_key(o, scope_names[i].name);
+        json_out_arr(o);
+        json_out_end_arr(o);
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+}
+
+/* --- schemas of inputs --- */
+
+static void write_type(struct json_out *o, const char *type)
+{
+    write_member(o, "type", type);
+}
+
+static void write_range(struct json_out *o, const struct input *in)
+{
+    write_type(o, in->kind == INPUT_KIND_INTEGER ? "integer" : "number");
+    json_out_key(o, "minimum");
+    json_out_double(o, in->min);
+    json_out_key(o, "maximum");
+    json_out_double(o, in->max);
+}
+
+static void write_choices(struct json_out *o, const char *choices)
+{
+    struct str left = str_cstr(choices);
+
+    json_out_key(o, "enum");
+    json_out_arr(o);
+    while (left.len > 0) {
+        size_t comma = str_find(left, STR(", "), 0);
+        struct str one = str_sub(left, 0, comma == SIZE_MAX ? left.len : comma);
+
+        json_out_str(o, one);
+        left = str_sub(left, one.len + 2, SIZE_MAX);
+    }
+    json_out_end_arr(o);
+}
+
+/* What SAMPLING may hold by name (values have checks of their own), or LOCKS may list. */
+static void write_sampling(struct json_out *o, bool names_only)
+{
+    if (names_only) {
+        write_type(o, "array");
+        json_out_key(o, "items");
+        json_out_obj(o);
+        json_out_key(o, "enum");
+        json_out_arr(o);
+    } else {
+        write_type(o, "object");
+        json_out_key(o, "additionalProperties");
+        json_out_bool(o, false);
+        json_out_key(o, "properties");
+        json_out_obj(o);
+    }
+    for (size_t i = 0; sampling_name_at(i); i++) {
+        if (names_only) {
+            json_out_cstr(o, sampling_name_at(i));
+            continue;
+        }
+        json_out_key(o, sampling_name_at(i));
+        json_out_bool(o, true);
+    }
+    if (names_only)
+        json_out_end_arr(o);
+    json_out_end_obj(o);
+}
+
+static void write_text(struct json_out *o, const struct input *in)
+{
+    write_type(o, "string");
+    json_out_key(o, "minLength");
+    json_out_i64(o, in->min > 0 ? 1 : 0);
+    json_out_key(o, "maxLength");
+    json_out_double(o, in->max);
+}
+
+/* Kinds whose schema is the same for every field, as JSON members; NULL: the others. */
+static const char *fixed_schema(enum input_kind kind)
+{
+    switch (kind) {
+    case INPUT_KIND_BOOL:
+        return "\"type\":\"boolean\"";
+    case INPUT_KIND_SWITCH:
+        return "\"enum\":[true,false,\"on\",\"off\",\"true\",\"false\",\"1\",\"0\",\"\"]";
+    case INPUT_KIND_OBJECT:
+        return "\"type\":\"object\"";
+    case INPUT_KIND_LABELS:
+        return "\"type\":\"object\",\"additionalProperties\":{\"type\":[\"string\",\"number\"]}";
+    case INPUT_KIND_WEIGHTS:
+        return "\"anyOf\":[{\"type\":\"integer\",\"minimum\":0},"
+               "{\"type\":\"string\",\"minLength\":1,\"maxLength\":256},{\"type\":\"null\"}]";
+    case INPUT_KIND_FILTER:
+        return "\"type\":\"string\",\"minLength\":1";
+    default:
+        return NULL;
+    }
+}
+
+static void write_schema(struct json_out *o, const struct input *in)
+{
+    const char *fixed = fixed_schema(in->kind);
+    struct buf whole = {0};
+
+    if (fixed) {
+        buf_printf(&whole, "{%s}", fixed);
+        json_out_raw(o, buf_str(&whole));
+        buf_done(&whole);
+        return;
+    }
+    json_out_obj(o);
+    if (in->kind == INPUT_KIND_INTEGER || in->kind == INPUT_KIND_NUMBER) {
+        write_range(o, in);
+    } else if (in->kind == INPUT_KIND_NAME) {
+        write_type(o, "string");
+        write_choices(o, in->choices);
+    } else if (in->kind == INPUT_KIND_TEXT) {
+        write_text(o, in);
+    } else {
+        write_sampling(o, in->kind == INPUT_KIND_LOCKS);
+    }
+    json_out_end_obj(o);
+}
+
+/* The i-th input of the route in that place, or NULL: another one's. */
+static const struct input *input_of(const struct told_route *t, size_t i, enum input_place place)
+{
+    const struct input *in = &inputs_all.at[i];
+
+    return t->inputs && (in->sets & t->inputs->inputs) && (in->place & place) &&
+                   in->kind != INPUT_KIND_HIDDEN
+               ? in
+               : NULL;
+}
+
+/* --- a route --- */
+
+static void write_parameter(struct json_out *o, struct str name, bool in_path,
+                            const struct input *in)
+{
+    json_out_obj(o);
+    json_out_key(o, "name");
+    json_out_str(o, name);
+    write_member(o, "in", in_path ? "path" : "query");
+    json_out_key(o, "required");
+    json_out_bool(o, in_path);
+    if (in)
+        write_member(o, "description", in->summary);
+    json_out_key(o, "schema");
+    if (in)
+        write_schema(o, in);
+    else
+        json_out_raw(o, STR("{\"type\":\"string\"}"));
+    json_out_end_obj(o);
+}
+
+static void write_parameters(struct json_out *o, const struct told_route *t)
+{
+    struct str left = str_cstr(t->path);
+    size_t at;
+
+    json_out_key(o, "parameters");
+    json_out_arr(o);
+    while ((at = str_find(left, STR("{"), 0)) != SIZE_MAX) {
+        size_t end = str_find(left, STR("}"), at);
+
+        write_parameter(o, str_sub(left, at + 1, end - at - 1), true, NULL);
+        left = str_sub(left, end + 1, SIZE_MAX);
+    }
+    for (size_t i = 0; i < inputs_all.n; i++) {
+        const struct input *in = input_of(t, i, PLACE_QUERY);
+
+        if (in)
+            write_parameter(o, str_cstr(in->name), false, in);
+    }
+    json_out_end_arr(o);
+}
+
+static void write_body_fields(struct json_out *o, const struct told_route *t)
+{
+    json_out_key(o, "properties");
+    json_out_obj(o);
+    for (size_t i = 0; i < inputs_all.n; i++) {
+        const struct input *in = input_of(t, i, PLACE_BODY);
+
+        if (!in)
+            continue;
+        json_out_key(o, in->name);
+        json_out_obj(o);
+        write_member(o, "description", in->summary);
+        json_out_key(o, "anyOf"); /* null: not given */
+        json_out_arr(o);
+        write_schema(o, in);
+        json_out_raw(o, STR("{\"type\":\"null\"}"));
+        json_out_end_arr(o);
+        json_out_end_obj(o);
+    }
+    json_out_end_obj(o);
+    json_out_key(o, "additionalProperties");
+    json_out_bool(o, false);
+}
+
+static void write_body(struct json_out *o, const struct told_route *t)
+{
+    json_out_key(o, "requestBody");
+    json_out_obj(o);
+    json_out_key(o, "content");
+    json_out_obj(o);
+    json_out_key(o, "application/json");
+    json_out_obj(o);
+    json_out_key(o, "schema");
+    json_out_obj(o);
+    write_type(o, "object");
+    if (t->inputs)
+        write_body_fields(o, t);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+}
+
+/* "post_sessions_id_complete": letters and digits of method and path. */
+static void write_operation_id(struct json_out *o, const struct told_route *t)
+{
+    char id[PATH_MAX_LEN + 16];
+    size_t n = 0;
+
+    for (const char *p = t->method; *p; p++)
+        id[n++] = (char)tolower((unsigned char)*p);
+    for (const char *p = t->path; *p && n + 2 < sizeof(id); p++) {
+        if (isalnum((unsigned char)*p))
+            id[n++] = *p;
+        else if (n > 0 && id[n - 1] != '_')
+            id[n++] = '_';
+    }
+    json_out_key(o, "operationId");
+    json_out_str(o, str_of(id, n));
+}
+
+static void write_operation(struct json_out *o, const struct told_route *t)
+{
+    char method[8];
+    size_t n = 0;
+
+    for (; t->method[n] && n + 1 < sizeof(method); n++)
+        method[n] = (char)tolower((unsigned char)t->method[n]);
+    method[n] = '\0';
+    json_out_key(o, method);
+    json_out_obj(o);
+    write_operation_id(o, t);
+    write_member(o, "summary", t->summary);
+    json_out_key(o, "tags");
+    json_out_arr(o);
+    json_out_cstr(o, t->plane);
+    json_out_end_arr(o);
+    write_security(o, t->scopes);
+    write_parameters(o, t);
+    if (t->takes_body)
+        write_body(o, t);
+    json_out_key(o, "responses");
+    json_out_raw(o, STR("{\"2XX\":{\"description\":\"Done\"},"
+                        "\"default\":{\"$ref\":\"#/components/responses/Error\"}}"));
+    json_out_end_obj(o);
+}
+
+static bool is_first_of_path(const struct told_routes *all, size_t i)
+{
+    for (size_t j = 0; j < i; j++) {
+        if (strcmp(all->at[j].path, all->at[i].path) == 0)
+            return false;
+    }
+    return true;
+}
+
+static void write_paths(struct json_out *o, const struct told_routes *all)
+{
+    json_out_key(o, "paths");
+    json_out_obj(o);
+    for (size_t i = 0; i < all->n; i++) {
+        if (!is_first_of_path(all, i))
+            continue;
+        json_out_key(o, all->at[i].path);
+        json_out_obj(o);
+        for (size_t j = i; j < all->n; j++) {
+            if (strcmp(all->at[j].path, all->at[i].path) == 0)
+                write_operation(o, &all->at[j]);
+        }
+        json_out_end_obj(o);
+    }
+    json_out_end_obj(o);
+}
+
+/* --- errors --- */
+
+static const struct {
+    enum err_kind kind;
+    int status;
+    const char *code;
+    bool retry;
+} errors[] = {
+
+#define X(kind, status, code, retry, openai, messages) {ERR_##kind, status, code, retry},
+#include "common/base/err.def"
+#undef X
+};
+
+/* Kinds that no client sees. */
+static bool is_internal(enum err_kind kind)
+{
+    return kind == ERR_CONFIG || kind == ERR_IO || kind == ERR_UNSUPPORTED || kind == ERR_CANCELLED;
+}
+
+static void write_error_codes(struct json_out *o)
+{
+    json_out_key(o, "code");
+    json_out_obj(o);
+    json_out_key(o, "enum");
+    json_out_arr(o);
+    for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
+        if (!is_internal(errors[i].kind))
+            json_out_cstr(o, errors[i].code);
+    }
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+}
+
+static void write_error_schema(struct json_out *o)
+{
+    json_out_key(o, "schemas");
+    json_out_obj(o);
+    json_out_key(o, "Error");
+    json_out_obj(o);
+    write_type(o, "object");
+    json_out_key(o, "properties");
+    json_out_obj(o);
+    json_out_key(o, "error");
+    json_out_obj(o);
+    write_type(o, "object");
+    json_out_key(o, "properties");
+    json_out_obj(o);
+    write_error_codes(o);
+    json_out_key(o, "message");
+    json_out_raw(o, STR("{\"type\":\"string\"}"));
+    json_out_key(o, "type");
+    json_out_raw(o, STR("{\"type\":\"string\"}"));
+    json_out_key(o, "param");
+    json_out_raw(o, STR("{\"type\":[\"string\",\"null\"]}"));
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+}
+
+static void write_errors(struct json_out *o)
+{
+    json_out_key(o, "responses");
+    json_out_obj(o);
+    json_out_key(o, "Error");
+    json_out_obj(o);
+    write_member(o, "description",
+                 "error.code tells the failure, x-should-retry whether the same request may be "
+                 "sent again. Anthropic's paths answer in Anthropic's shape");
+    json_out_key(o, "content");
+    json_out_raw(o, STR("{\"application/json\":{\"schema\":"
+                        "{\"$ref\":\"#/components/schemas/Error\"}}}"));
+    json_out_key(o, "x-codes");
+    json_out_arr(o);
+    for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
+        if (is_internal(errors[i].kind))
+            continue;
+        json_out_obj(o);
+        json_out_key(o, "status");
+        json_out_i64(o, errors[i].status);
+        write_member(o, "code", errors[i].code);
+        json_out_key(o, "retry");
+        json_out_bool(o, errors[i].retry);
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+    json_out_end_obj(o);
+}
+
+/* --- the two pages --- */
+
+void openapi_get(struct service_request *r)
+{
+    struct told_routes *all = collect();
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+
+    json_out_obj(&o);
+    write_member(&o, "openapi", "3.1.0");
+    json_out_key(&o, "info");
+    json_out_obj(&o);
+    write_member(&o, "title", "rollgate");
+    write_member(&o, "version", RG_VERSION);
+    json_out_end_obj(&o);
+    write_paths(&o, all);
+    json_out_key(&o, "components");
+    json_out_obj(&o);
+    write_schemes(&o);
+    write_error_schema(&o);
+    write_errors(&o);
+    json_out_end_obj(&o);
+    json_out_end_obj(&o);
+    respond_json(r, &body);
+    buf_done(&body);
+    free(all);
+}
+
+void openapi_index(struct service_request *r)
+{
+    struct told_routes *all = collect();
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+
+    json_out_obj(&o);
+    write_member(&o, "name", "rollgate");
+    write_member(&o, "version", RG_VERSION);
+    write_member(&o, "docs", "docs/http.md of the source; /openapi.json; `rollgate config --docs`");
+    json_out_key(&o, "routes");
+    json_out_arr(&o);
+    for (size_t i = 0; i < all->n; i++) {
+        const struct told_route *t = &all->at[i];
+
+        json_out_obj(&o);
+        write_member(&o, "method", t->method);
+        write_member(&o, "path", t->path);
+        write_member(&o, "summary", t->summary);
+        json_out_key(&o, "scopes");
+        json_out_arr(&o);
+        for (size_t j = 0; j < ARRAY_LEN(scope_names); j++) {
+            if (t->scopes & scope_names[j].bit)
+                json_out_cstr(&o, scope_names[j].name);
+        }
+        json_out_end_arr(&o);
+        json_out_end_obj(&o);
+    }
+    json_out_end_arr(&o);
+    json_out_end_obj(&o);
+    respond_json(r, &body);
+    buf_done(&body);
+    free(all);
+}
