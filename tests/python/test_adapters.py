@@ -445,3 +445,60 @@ def test_skyrl(monkeypatch, place):
         run(generator.generate(batch("x", "fails", "hangs")))
     with rollgate.Client(place.url) as client:
         g.wait_until(lambda: not any(x["running"] for x in client.list_groups()["groups"]), 20, "the others are cancelled")
+
+
+# --- rLLM: 9beb6e0 rllm/gateway/manager.py GatewayManager; rllm-model-gateway models.py TraceRecord ---
+
+@dataclasses.dataclass
+class TraceRecord:
+    trace_id: str
+    session_id: str
+    model: str = ""
+    messages: list = dataclasses.field(default_factory=list)
+    prompt_token_ids: list = dataclasses.field(default_factory=list)
+    response_message: dict = dataclasses.field(default_factory=dict)
+    completion_token_ids: list = dataclasses.field(default_factory=list)
+    logprobs: list = None
+    routing_matrices: list = None
+    finish_reason: str = None
+    weight_version: int = None
+    latency_ms: float = 0.0
+    token_counts: dict = dataclasses.field(default_factory=dict)
+    timestamp: float = 0.0
+    metadata: dict = dataclasses.field(default_factory=dict)
+
+
+def test_rllm(monkeypatch, place):
+    fake(monkeypatch, "rllm.gateway.manager", GatewayManager=object)
+    vars(sys.modules["rllm.gateway"])["manager"] = sys.modules["rllm.gateway.manager"]
+    fake(monkeypatch, "rllm_model_gateway.models", TraceRecord=TraceRecord)
+    module = adapter(monkeypatch, "rllm")
+    module.install(url=place.url)
+    # as trainer/unified_trainer.py makes it
+    manager = sys.modules["rllm.gateway.manager"].GatewayManager({"rllm": {}}, mode="process")
+    manager.start(types.SimpleNamespace(train_sampling_params={"temperature": 0.5}, val_sampling_params={}))
+    manager.set_weight_version(3)
+
+    async def scene():
+        await manager.acreate_session("task:0", is_validation=False)
+        urls = [manager.get_session_url(s) for s in ("task:0", "task:0", "never created")]
+        sid = urls[0].split("/sessions/")[1].split("/")[0]
+        messages = [{"role": "user", "content": "one"}]
+        for _ in range(2):
+            answer = await asyncio.to_thread(manager.client.chat, sid, messages, temperature=2.0)
+            messages += [answer["choices"][0]["message"], {"role": "user", "content": "more"}]
+        got = await manager.aget_traces("task:0")
+        deleted = [await manager.adelete_session("task:0"), await manager.adelete_sessions(["task:0", "unknown"])]
+        return urls, got, deleted, await manager.aget_traces("unknown")
+    urls, got, deleted, none = run(scene())
+    assert urls[0] == urls[1] != urls[2] and urls[0].endswith("/v1") and deleted == [1, 0] and none == []
+    assert place.requests[-1]["body"]["sampling_params"]["temperature"] == 0.5
+    first, second = got
+    for t in got:
+        assert len(t.completion_token_ids) == len(t.logprobs) == 4 and t.weight_version == 7 and t.session_id == "task:0"
+        assert t.finish_reason == "stop" and t.response_message["role"] == "assistant" and t.prompt_token_ids
+    n = len(first.prompt_token_ids)
+    assert second.prompt_token_ids[:n] == first.prompt_token_ids
+    assert second.prompt_token_ids[n:n + 4] == first.completion_token_ids, "the second prompt goes on from the first answer's ids"
+    assert [len(t.messages) for t in got] == [1, 3]
+    manager.stop()

@@ -1,0 +1,138 @@
+"""rLLM: its GatewayManager with sessions of our gateway. rLLM has no key for it, so it is put in place before the trainer is made:
+
+    import rollgate.rllm
+    rollgate.rllm.install(url="http://gateway:8600")
+
+after which rllm.gateway.manager.GatewayManager is ours. Agents talk to get_session_url(); the engines are the gateway's own (`--engine`). rLLM itself scores, retries
+and counts a remote task that failed as reward 0: that is its rule, not ours. Contract: rLLM 9beb6e0, gateway/manager.py, engine/agentflow_engine.py,
+engine/remote_agent_flow_engine.py, rllm-model-gateway's models.py (TraceRecord).
+"""
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any, Mapping, Optional, Sequence
+
+from rllm.gateway import manager as rllm_manager
+from rllm_model_gateway.models import TraceRecord
+
+from . import hooks
+from .client import Client
+from .records import Export
+
+
+class RollgateGatewayManager:
+    """The calls that rLLM's engines and trainer make of a gateway manager; of any thread.
+
+    settings (by install): url, key, session: options of every session.
+    """
+
+    settings: dict[str, Any] = {}
+
+    def __init__(self, config: Any, mode: str = "thread"):
+        given = dict(self.settings)
+        self.session = dict(given.pop("session", None) or {})
+        self.client = Client(**given, retry_s=600.0)
+        self._ours: dict[str, Mapping[str, Any]] = {}       # rLLM's session ids -> what the gateway made
+        self._lock = threading.Lock()
+        self._train: dict[str, Any] = {}
+        self._validation: dict[str, Any] = {}
+
+    @property
+    def gateway_url(self) -> str:
+        return self.client.address.url
+
+    def start(self, rollout_engine: Any) -> None:
+        """Raises unless the gateway serves: it has its engines, and is not started from here."""
+        self.client.ready()
+        self._train = getattr(rollout_engine, "train_sampling_params", None) or {}
+        self._validation = getattr(rollout_engine, "val_sampling_params", None) or {}
+
+    def stop(self) -> None:
+        """Sessions that were not deleted are aborted."""
+        for session_id in list(self._ours):
+            self.client.abort(self._ours.pop(session_id)["session_id"])
+        self.client.close()
+
+    # --- sessions ---
+
+    def create_session(self, session_id: str, is_validation: bool = False, sampling_params: Optional[Mapping[str, Any]] = None) -> str:
+        """Makes it, or finds it made: rLLM asks for addresses of sessions that it did not create."""
+        with self._lock:
+            if session_id not in self._ours:
+                default = self._validation if is_validation else self._train
+                given = hooks.sampling(default if sampling_params is None else sampling_params)
+                self._ours[session_id] = self.client.create_session(**{
+                    **self.session, "labels": {"rllm": session_id}, "sampling_params": given,
+                    "lock_sampling": [k for k in hooks.LOCKED if k in given]})
+        return session_id
+
+    def get_session_url(self, session_id: str, *, public: bool = True) -> str:
+        self.create_session(session_id)
+        return self._ours[session_id]["base_url"]
+
+    def get_traces(self, session_id: str) -> list[TraceRecord]:
+        """A record a model call, in the order of the calls, with the ids and logprobs of the engine."""
+        if session_id not in self._ours:
+            return []
+        ours = self._ours[session_id]["session_id"]
+        return traces(session_id, self.client.session(ours, records=True)["records"], self.client.trajectories(ours))
+
+    def delete_sessions(self, session_ids: Sequence[str]) -> int:
+        made = [self._ours.pop(s) for s in session_ids if s in self._ours]
+        for one in made:
+            self.client.delete(one["session_id"])
+        return len(made)
+
+    async def acreate_session(self, session_id: str, is_validation: bool = False,
+                              sampling_params: Optional[Mapping[str, Any]] = None) -> str:
+        return await asyncio.to_thread(self.create_session, session_id, is_validation, sampling_params)
+
+    async def aget_traces(self, session_id: str) -> list[TraceRecord]:
+        return await asyncio.to_thread(self.get_traces, session_id)
+
+    async def adelete_session(self, session_id: str) -> int:
+        return await asyncio.to_thread(self.delete_sessions, [session_id])
+
+    async def adelete_sessions(self, session_ids: Sequence[str]) -> int:
+        return await asyncio.to_thread(self.delete_sessions, session_ids)
+
+    # --- versions ---
+
+    def set_weight_version(self, weight_version: int) -> None:
+        self.client.weight_version(weight_version)
+
+    async def aset_weight_version(self, weight_version: int) -> None:
+        await asyncio.to_thread(self.set_weight_version, weight_version)
+
+
+def traces(session_id: str, records: Sequence[Mapping[str, Any]], export: Export) -> list[TraceRecord]:
+    """The TraceRecords of a session from its records (order, ids, messages) and its trajectories (logprobs, versions)."""
+    turns = {turn["response_id"]: (t, turn) for t in export for turn in t["turns"]}
+    out = []
+    for record in records:
+        for answer in record["answers"]:
+            if answer["response_id"] not in turns:      # given up: no trajectory trains it
+                continue
+            t, turn = turns[answer["response_id"]]
+            logprobs = t.response_logprobs
+            spans = turn["weight_versions"]
+            out.append(TraceRecord(
+                trace_id=answer["response_id"], session_id=session_id, messages=record["request"]["messages"],
+                prompt_token_ids=record["prompt_ids"], response_message=answer["message"], completion_token_ids=answer["output_ids"],
+                logprobs=None if logprobs is None else logprobs[turn["start"]:turn["end"]].tolist(),
+                finish_reason=answer["finish_reason"], weight_version=_number(spans[0]["version"]) if spans else None,
+                latency_ms=turn["latency_ms"],
+                token_counts={"prompt": len(record["prompt_ids"]), "completion": len(answer["output_ids"])}))
+    return out
+
+
+def _number(version: Any) -> Optional[int]:
+    """rLLM's versions are integers; a name is none."""
+    return int(version) if str(version).isdecimal() else None
+
+
+def install(url: Optional[str] = None, key: Optional[str] = None, session: Optional[Mapping[str, Any]] = None) -> None:
+    """Puts our manager in the place of rLLM's. Call it before the trainer is made."""
+    RollgateGatewayManager.settings = {"url": url, "key": key, "session": dict(session or {})}
+    rllm_manager.GatewayManager = RollgateGatewayManager
