@@ -98,7 +98,6 @@ static pid_t fork_keeper(const struct job_spec *spec, int pipes[3][2], struct er
     struct keeper_order order = {.argv = spec->argv,
                                  .envp = spec->envp,
                                  .folder = spec->folder,
-                                 .cgroup = spec->cgroup,
                                  .grace_ms = spec->grace_ms,
                                  .out_fd = pipes[1][1],
                                  .err_fd = spec->apart ? pipes[2][1] : pipes[1][1],

@@ -18,7 +18,6 @@ struct job;
 struct job_spec {
     char *const *argv, *const *envp;
     const char *folder;
-    const char *cgroup; /* or NULL */
     uint64_t grace_ms;
     bool apart; /* standard output and error are told apart */
 };

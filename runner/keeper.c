@@ -3,9 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -24,20 +21,6 @@ struct keeper {
     bool killing;     /* nothing may live any more */
     uint64_t kill_ms; /* monotonic; 0: not asked to end */
 };
-
-static void put(const char *folder, const char *name, const char *text)
-{
-    char path[512];
-    int fd;
-
-    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
-    fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    if (write(fd, text, strlen(text)) < 0)
-        errno = 0; /* the walk over /proc does without it */
-    close(fd);
-}
 
 /* --- the run, before it is one --- */
 
@@ -72,8 +55,6 @@ RG_NORETURN static void be_run(const struct keeper_order *o, pid_t keeper)
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != keeper)
         _exit(1);
-    if (o->cgroup)
-        put(o->cgroup, "cgroup.procs", "0");
     default_signals();
     if (chdir(o->folder) == 0)
         (void)execvpe(o->argv[0], o->argv, o->envp);
@@ -128,8 +109,6 @@ static bool reap(struct keeper *k)
 static void kill_all(struct keeper *k)
 {
     k->killing = true;
-    if (k->order->cgroup)
-        put(k->order->cgroup, "cgroup.kill", "1");
     (void)family_signal(getpid(), SIGKILL, NULL);
 }
 

@@ -21,7 +21,6 @@ struct keeper_order {
     char *const *envp;  /* all of the run's environment */
     const char *folder; /* where it works */
     uint64_t grace_ms;
-    const char *cgroup;            /* a folder of its own in the cgroup tree, or NULL */
     int out_fd, err_fd, report_fd; /* ends of pipes */
     pid_t executor;
 };

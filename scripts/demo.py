@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 """The walk through rollgate that scripts/run shows: a trainer makes a session, an agent with two
 tools works in it over the OpenAI API (one answer streamed), and the trainer takes the trajectory,
-whose ids are checked against what the agent saw. Standard library only."""
+whose ids are checked against what the agent saw; then a group of rollouts, run by a real executor
+(`rollgate runner`). Standard library only."""
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -48,7 +50,7 @@ class Client:
         c, r = self.send(method, path, body, key)
         text = r.read()
         c.close()
-        if r.status != 200:
+        if r.status not in (200, 201):
             sys.exit(f"{method} {path}: {r.status} {text.decode()}")
         return json.loads(text)
 
@@ -106,6 +108,39 @@ def show(out):
         assert all(p == 0.0 for p, m in zip(t["response_logprobs"], mask) if m == 0)
 
 
+def run_group(binary, client, folder):
+    """A group of four rollouts, as a trainer has them run; how many attempts there were."""
+    agent = [sys.executable, "-S", os.path.join(os.path.dirname(os.path.abspath(__file__)), "demo_agent.py")]
+    with open(f"{folder}/runners.yaml", "w", encoding="utf-8") as f:
+        json.dump({"runners": {"find": {"run": agent, "score": agent + ["--score"], "slots": 4, "timeout": "1m",
+                                        "env": {"CRASH_ONCE": f"{folder}/crashed"}}}}, f)
+    with open(f"{folder}/runner.log", "w", encoding="utf-8") as log:
+        executor = subprocess.Popen([binary, "runner", "--runners", f"{folder}/runners.yaml", "--gateway",
+                                     f"http://127.0.0.1:{client.port}", "--logs", f"{folder}/logs"], stderr=log)
+    try:
+        client.json("POST", "/groups", {"id": "demo", "runner": "find", "n": 4, "input": {
+            "question": "Where is the key?", "expected": "under the mat"}})
+        groups = []
+        while not groups:
+            groups = client.json("GET", "/queues/train/next?wait_s=20")["groups"]
+            if executor.poll() is not None:
+                sys.exit("the executor has ended")
+        group = groups[0]
+        print(f"   group {group['id']}: {group['state']}, {group['succeeded']} of {group['n']}")
+        for m in group["members"]:
+            tokens = client.json("POST", f"/sessions/{m['session_id']}/finalize", {})["trajectories"][0]
+            trained = sum(tokens["response_mask"])
+            assert trained == m["trained_tokens"] and tokens["reward"] == m["reward"] == 1.0
+            again = "" if m["attempts"] == 1 else "   (its first attempt crashed)"
+            print(f"   rollout {m['rollout']}  reward {m['reward']}  {len(tokens['response_ids'])} response ids, "
+                  f"{trained} trained  run {m['timings']['run']:.2f} s{again}")
+        client.json("POST", "/queues/train/ack", {"groups": [group["id"]]})
+        return sum(m["attempts"] for m in group["members"])
+    finally:
+        executor.send_signal(signal.SIGTERM)
+        executor.wait(30)
+
+
 NEXT = """Try next{where}:
   {first}S=$(curl -s {url}/sessions -d '{{}}' | sed 's/.*"session_id":"\\([^"]*\\)".*/\\1/'); echo $S
   curl -s {url}/sessions/$S/v1/chat/completions -d '{{"messages": [{{"role": "user", "content": "Hello"}}]}}'
@@ -161,10 +196,12 @@ def main():
                         {"reward_info": {"reward": 1.0 if "under the mat" in answer else 0.0}})
             print("4. the trainer takes the trajectory:")
             show(client.json("POST", f"/sessions/{session['session_id']}/finalize", {}))
+            print("5. a group of 4 rollouts of one task, run and scored by `rollgate runner`, and acknowledged:")
+            assert run_group(binary, client, folder) == 5, "one of four was to be tried twice"
         finally:
             gateway.send_signal(signal.SIGTERM)
             status = gateway.wait(30)
-        print(f"5. the gateway has stopped, exit status {status}")
+        print(f"6. the gateway has stopped, exit status {status}")
         log.close()
     print()
     show_next([])

@@ -182,11 +182,11 @@ def test_the_systemd_unit_verifies(tmp_path):
         pytest.skip("systemd-analyze is not installed")
     if not g.BINARY.exists():
         pytest.skip(f"{g.BINARY} is not built")
-    for name in ("rollgate.service", "rollgate.socket"):
+    for name in ("rollgate.service", "rollgate.socket", "rollgate-runner.service"):
         text = (g.ROOT / "deploy/systemd" / name).read_text()
         (tmp_path / name).write_text(text.replace("/usr/bin/rollgate", str(g.BINARY)))
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", tmp_path / "rollgate.service",
-                           tmp_path / "rollgate.socket"], capture_output=True, text=True)
+                           tmp_path / "rollgate.socket", tmp_path / "rollgate-runner.service"], capture_output=True, text=True)
     ours = [line for line in done.stderr.split("\n") if "rollgate" in line]
     assert done.returncode == 0 and ours == []
     done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--threshold=20",
