@@ -566,27 +566,6 @@ struct rollout *book_next_rollout(struct book *b, struct runner *r, struct str e
     return NULL;
 }
 
-uint64_t book_next_due(const struct book *b)
-{
-    uint64_t due = UINT64_MAX;
-
-    for (size_t i = 0; i < b->runners.n; i++) {
-        const struct runner *r = b->runners.at[i];
-
-        for (size_t k = 0; k < r->lanes.n; k++) {
-            const struct group *g;
-
-            TAILQ_FOREACH(g, &r->lanes.at[k]->begun, lane_entry)
-            {
-                for (uint32_t m = 0; m < group_rollouts(g); m++)
-                    if (g->rollouts[m].state == ROLLOUT_WAITING && !g->rollouts[m].reserved)
-                        due = MIN_OF(due, g->rollouts[m].not_before_ms);
-            }
-        }
-    }
-    return due;
-}
-
 uint64_t book_backoff_ms(uint32_t failures)
 {
     uint64_t ms = BACKOFF_FIRST_MS;

@@ -98,9 +98,6 @@ struct rollout *book_next_rollout(struct book *b, struct runner *r, struct str e
 void book_reserve(struct rollout *r);
 void book_release(struct rollout *r);
 
-/* When the earliest back-off of a waiting rollout ends (wall clock), or UINT64_MAX. For timers. */
-uint64_t book_next_due(const struct book *b);
-
 /* The verdict on an attempt that ends with this outcome, before anything is changed:
  * ROLLOUT_SUCCEEDED, ROLLOUT_FAILED, or ROLLOUT_WAITING (another attempt). */
 enum rollout_state book_verdict(const struct attempt *a, enum outcome outcome);

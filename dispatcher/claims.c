@@ -60,7 +60,8 @@ static bool breaker_lets(struct desk *d, struct runner *r)
 
 static bool pool_closed(struct desk *d)
 {
-    return d->draining || !d->swept || clock_ms() < d->refused_until_ms;
+    return d->draining || !d->swept || clock_ms() < d->refused_until_ms ||
+           atomic_load_explicit(&d->heritage->board->paused, memory_order_relaxed);
 }
 
 /* --- one claim --- */

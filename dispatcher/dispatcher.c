@@ -212,8 +212,8 @@ static void on_tick(struct loop_timer *t)
     }
     if (ticks++ % TICKS_PER_LOOK == 0)
         look_after_journal(d);
-    /* Back-offs end, refusals of the gateway pass, breakers let a probe through. */
-    if (book_next_due(&d->book) <= clock_wall_ms())
+    /* Back-offs end, refusals and pauses of the gateway pass, breakers let a probe through. */
+    if (d->book.n_waiting > 0)
         polls_wake(d);
 }
 

@@ -381,6 +381,19 @@ def test_a_deadline_settles_the_group(start):
     assert {(m["state"], m["reward"]) for m in group["members"]} == {("succeeded", 0), ("failed", None)}
 
 
+def test_no_attempt_begins_during_a_pause(start):
+    gateway = start()
+    submit(gateway, id="g", runner="r")
+    assert gateway.post("/admin/pause", {"mode": "hold"}).status == 200
+    assert claim(gateway, wait_s=0.6, r=1) == []
+    waiting = []
+    thread = threading.Thread(target=lambda: waiting.extend(claim(gateway, wait_s=20, r=1)))
+    thread.start()
+    assert gateway.post("/admin/resume").status == 200
+    thread.join(15)
+    assert len(waiting) == 1
+
+
 def test_listing(start):
     gateway = start(workers=1)
     for i in range(5):

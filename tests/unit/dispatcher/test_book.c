@@ -118,10 +118,8 @@ TEST(book, infrastructure_failures_back_off_and_go_elsewhere_first)
     submit(&b, "g", ",\"n\":2");
     a = claim(&b, "x", 5000);
     end(&b, a, OUTCOME_INFRA, 5000);
-    cr_assert_eq(book_next_due(&b), 0, "the other rollout may begin at any time");
     a = claim(&b, "x", 5999);
     cr_assert_eq(a->rollout->index, 1, "the failed one waits a second");
-    cr_assert_eq(book_next_due(&b), 6000);
     cr_assert_null(claim(&b, "y", 5999));
     cr_assert_not_null(claim(&b, "y", 6000));
     book_done(&b);
