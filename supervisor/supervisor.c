@@ -286,6 +286,12 @@ void supervisor_tell_limits(struct supervisor *s)
         {METRIC_LIMIT_HEADER, c->max_header_bytes},
         {METRIC_LIMIT_BODY, c->max_body_bytes},
         {METRIC_LIMIT_LOG, c->log_rate},
+        {METRIC_LIMIT_REQUEST_MEMORY, c->max_request_memory},
+        {METRIC_LIMIT_REQUEST_GROWTH, c->max_request_growth},
+        {METRIC_LIMIT_TOOLS, c->max_tools},
+        {METRIC_LIMIT_STOPS, c->max_stops},
+        {METRIC_LIMIT_MESSAGES, c->max_messages},
+        {METRIC_LIMIT_SCHEMA, c->max_schema_bytes},
     };
 
     for (size_t i = 0; i < ARRAY_LEN(all); i++)

@@ -154,6 +154,14 @@ void setup_calls(struct call_env *env, const struct config *c, const struct mode
     env->rejoin_window_ms = (uint64_t)c->rejoin_window_ms;
     env->residency.limit = (uint64_t)c->max_worker_memory;
     env->max_inflight = (uint32_t)c->max_inflight;
+    env->limits = (struct request_limits){
+        .memory_bytes = (uint64_t)c->max_request_memory,
+        .growth = (uint32_t)c->max_request_growth,
+        .schema_bytes = (uint64_t)c->max_schema_bytes,
+        .tools = (uint32_t)c->max_tools,
+        .stops = (uint32_t)c->max_stops,
+        .messages = (uint32_t)c->max_messages,
+    };
     env->max_session_inflight = (uint32_t)c->max_session_inflight;
     env->finish_on_disconnect = c->on_disconnect == DISCONNECT_FINISH;
     setup_parsers(env, info);

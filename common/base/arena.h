@@ -8,6 +8,7 @@
 #define RG_BASE_ARENA_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -23,7 +24,15 @@ struct arena {
     struct arena_chunk *chunks;
     size_t used_bytes; /* handed out since the last reset, for budgets and metrics */
     size_t held_bytes; /* of all chunks: what the process pays for */
+    size_t max_bytes;  /* a budget for used_bytes, set by the owner; 0: none */
 };
+
+/* Whether the budget is spent. Memory is given all the same: who fills the arena from outside's
+ * bytes asks in its loops and stops, and the owner, who asks at the end, drops what was made. */
+static inline bool arena_over(const struct arena *a)
+{
+    return a->max_bytes && a->used_bytes > a->max_bytes;
+}
 
 /* Memory for the arena's life, uninitialised. */
 void *arena_alloc_slow(struct arena *a, size_t size_bytes);

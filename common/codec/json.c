@@ -26,10 +26,13 @@ struct json_reader {
     size_t n, cap;
     char *out; /* where the next decoded string goes; NULL before the first */
     unsigned depth;
+    size_t check_at;   /* so many values on the stack: the budget is looked at */
     bool once;         /* a key that stands twice in one object is an error */
     struct json twice; /* such a key, JSON_NULL: none was seen */
     struct err *e;
 };
+
+enum { CHECK_EVERY = 4096 };
 
 enum { SMALL_OBJECT = 16 }; /* up to here duplicate keys are looked for pair by pair */
 
@@ -400,6 +403,26 @@ static struct json *take_values(struct json_reader *r, size_t base)
     return items;
 }
 
+static int fail_budget(const struct json_reader *r)
+{
+    return err_set(r->e, ERR_BODY_TOO_LARGE, "JSON: its values take more than %zu bytes of memory",
+                   r->arena->max_bytes);
+}
+
+/* The stack has grown: whether the arena's budget holds it, too. */
+static int check_stack(struct json_reader *r)
+{
+    size_t waiting = r->n * sizeof(*r->stack);
+
+    if (r->n < r->check_at)
+        return 0;
+    r->check_at = r->n + CHECK_EVERY;
+    if (r->arena->max_bytes == 0 || r->arena->used_bytes + waiting <= r->arena->max_bytes)
+        return 0;
+    r->arena->used_bytes += waiting; /* over the budget from here on */
+    return fail_budget(r);
+}
+
 static int read_array(struct json_reader *r, struct json *ret)
 {
     size_t base = r->n;
@@ -414,6 +437,8 @@ static int read_array(struct json_reader *r, struct json *ret)
             *push(r) = value;
             if (peek(r) != ',')
                 break;
+            if (check_stack(r) < 0)
+                return -1;
             r->at++;
         }
     }
@@ -423,7 +448,7 @@ static int read_array(struct json_reader *r, struct json *ret)
     r->depth--;
     *ret = (struct json){.kind = JSON_ARRAY, .n = (uint32_t)(r->n - base)};
     ret->items = take_values(r, base);
-    return 0;
+    return arena_over(r->arena) ? fail_budget(r) : 0;
 }
 
 static inline bool same_key(const struct json_member *a, const struct json_member *b)
@@ -518,7 +543,7 @@ static int read_object(struct json_reader *r, struct json *ret)
         return -1;
     if (peek(r) != '}') {
         for (;;) {
-            if (read_member(r) < 0)
+            if (read_member(r) < 0 || check_stack(r) < 0)
                 return -1;
             if (peek(r) != ',')
                 break;
@@ -542,7 +567,7 @@ static int read_object(struct json_reader *r, struct json *ret)
     r->n = base + n * 2;
     *ret = (struct json){.kind = JSON_OBJECT, .n = (uint32_t)n};
     ret->members = (struct json_member *)(void *)take_values(r, base);
-    return 0;
+    return arena_over(r->arena) ? fail_budget(r) : 0;
 }
 
 static int read_value(struct json_reader *r, struct json *ret)
@@ -581,8 +606,13 @@ static int parse(struct arena *a, struct str text, bool once, const struct json 
                  struct err *e)
 {
     const char *p = text.p ? text.p : "";
-    struct json_reader r = {
-        .start = p, .at = p, .end = p + text.len, .arena = a, .once = once, .e = e};
+    struct json_reader r = {.start = p,
+                            .at = p,
+                            .end = p + text.len,
+                            .arena = a,
+                            .once = once,
+                            .e = e,
+                            .check_at = CHECK_EVERY};
     struct json *v = arena_alloc(a, sizeof(*v));
     size_t valid = utf8_valid_len(text);
     int rc;

@@ -54,7 +54,7 @@ struct json_member {
 };
 
 /* Parses exactly one value from text. *ret points into the arena. On error e (ERR_INVALID) names
- * the byte offset and cause. */
+ * the byte offset and cause; ERR_BODY_TOO_LARGE: the arena's budget does not hold the values. */
 int json_parse(struct arena *a, struct str text, const struct json **ret, struct err *e);
 
 /* The same, but a key that stands twice in one object is an error that names it: for requests in
@@ -71,6 +71,9 @@ static inline bool json_is(const struct json *v, enum json_kind kind)
 {
     return v && v->kind == kind;
 }
+
+/* Bytes of the keys, strings and numbers in v; counting stops at `enough`. */
+size_t json_text_bytes(const struct json *v, size_t enough);
 
 /* Absent or null. */
 static inline bool json_is_null(const struct json *v)

@@ -146,3 +146,18 @@ struct json json_make_i64(struct arena *a, int64_t v)
 
     return (struct json){.kind = JSON_NUMBER, .n = (uint32_t)text.len, {.text = text.p}};
 }
+
+size_t json_text_bytes(const struct json *v, size_t enough)
+{
+    size_t n = 0;
+
+    if (!v)
+        return 0;
+    if (v->kind == JSON_STRING || v->kind == JSON_NUMBER)
+        return v->n;
+    for (uint32_t i = 0; v->kind == JSON_ARRAY && i < v->n && n < enough; i++)
+        n += 1 + json_text_bytes(&v->items[i], enough - n);
+    for (uint32_t i = 0; v->kind == JSON_OBJECT && i < v->n && n < enough; i++)
+        n += 1 + v->members[i].key.n + json_text_bytes(&v->members[i].value, enough - n);
+    return n;
+}

@@ -26,7 +26,7 @@ def test_a_text_that_cannot_fit_is_refused_by_its_bytes(start):
 
 def test_twice_as_many_tools_cost_twice(start):
     """All the way through a turn; the lists are long, so that the clock's ticks do not matter."""
-    gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000)
+    gateway = start(engine="builtin:echo", workers=1, context_length=100_000_000, max_tools=20_000)
     one, two = [], []
 
     def cost(n):

@@ -9,6 +9,7 @@
 #include "worker/api/dispatch.h"
 #include "worker/dialect/regroup.h"
 #include "worker/model/model.h"
+#include "worker/request/request_limits.h"
 #include "worker/residency/residency.h"
 #include "worker/service/respond.h"
 
@@ -83,13 +84,18 @@ int api_call_parse(struct api_call *c, struct str body, struct err *e)
 {
     struct dialect_headers headers = {header_get, c->x};
     struct dialect_past past = {past_response, past_message, c};
+    int rc;
 
+    c->arena.max_bytes = request_limits_budget(&c->limits, body.len);
     if (json_parse(&c->arena, body, &c->body, e))
-        return -1;
+        return e->kind == ERR_BODY_TOO_LARGE ? request_limits_memory(&c->limits, &c->arena, e) : -1;
     if (!json_is(c->body, JSON_OBJECT))
         return err_set(e, ERR_INVALID, "the body must be a JSON object");
+    if (request_limits_lists(&c->limits, c->body, e))
+        return -1;
     c->req = ARENA_NEW(&c->arena, struct chat_request);
-    if (c->dialect->parse(&c->arena, c->body, &headers, &past, c->req, e))
+    rc = c->dialect->parse(&c->arena, c->body, &headers, &past, c->req, e);
+    if (request_limits_memory(&c->limits, &c->arena, e) || rc)
         return -1;
     c->req->id_head = c->dialect->id_head;
     if (!c->req->model.len)
@@ -124,6 +130,7 @@ static struct api_call *call_new(struct service_request *r, const struct dialect
     c->request = *r;
     c->x = r->x;
     c->dialect = d;
+    c->limits = r->service->calls.limits;
     c->dialect_label = r->dialect;
     memcpy(c->request_id, r->request_id, sizeof(c->request_id));
     return c;
@@ -169,6 +176,9 @@ static int find_place(struct api_call *c, struct err *e)
     if (find_session(r, c, e))
         return -1;
     regroup(c);
+    if (request_limits_memory(&c->limits, &c->arena, e))
+        return -1;
+    c->arena.max_bytes = 0; /* what the engine answers is not the request's to pay for */
     /* A request that waited in the socket while its client left and tried elsewhere. */
     if (!c->service->calls.finish_on_disconnect && exchange_peer_gone(c->x))
         return err_set(e, ERR_CANCELLED, "the client has left");

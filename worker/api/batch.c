@@ -276,6 +276,7 @@ static int part_read(struct batch_part *p, struct err *e)
     c->service = front->service;
     c->x = front->x;
     c->anew = front->anew;
+    c->limits = front->limits;
     c->dialect = front->dialect;
     c->dialect_label = front->dialect_label;
     memcpy(c->request_id, front->request_id, sizeof(c->request_id));
@@ -283,6 +284,7 @@ static int part_read(struct batch_part *p, struct err *e)
     part_hash(front->hash, p->k, c->hash);
     if (api_call_parse(c, part_body(&c->arena, front->body, p->k), e))
         return -1;
+    c->arena.max_bytes = 0; /* as the front's */
     c->listener = (struct call_listener){.sink = &part_sink, .ctx = p, .stream = c->req->stream};
     return 0;
 }

@@ -48,6 +48,7 @@ struct call_env {
     bool model_known;        /* the model was named: it is the engines' */
     uint64_t keepalive_ms, nonstream_keepalive_ms, rejoin_window_ms;
     uint32_t max_inflight, max_session_inflight;
+    struct request_limits limits;
     bool finish_on_disconnect;
     bool strict_logprobs; /* logprobs of another distribution than the sampled one are refused */
     struct residency residency;

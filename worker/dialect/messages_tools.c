@@ -197,7 +197,7 @@ const struct json *blocks_as_text(struct arena *a, const struct json *content,
 
     if (!json_is(content, JSON_ARRAY))
         return content;
-    for (uint32_t i = 0; i < content->n; i++) {
+    for (uint32_t i = 0; i < content->n && !arena_over(a); i++) {
         struct json part = content->items[i];
 
         buf_clear(&text);

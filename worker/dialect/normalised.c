@@ -121,7 +121,7 @@ void tools_add(struct tool_list *tools, struct str name, const struct json *desc
     struct json f = json_empty(JSON_OBJECT);
     struct json tool = json_empty(JSON_OBJECT);
 
-    if (!lookup_add(&tools->names, name, tools->all.n))
+    if (arena_over(a) || !lookup_add(&tools->names, name, tools->all.n))
         return;
     json_put(a, &f, "name", json_make_string(name));
     if (json_is(description, JSON_STRING))

@@ -17,6 +17,14 @@
 #include "worker/request/sampling.h"
 #include "worker/tokens/span.h"
 
+/* How much one request may ask for; 0: no limit. */
+struct request_limits {
+    uint64_t memory_bytes; /* of the arena of one request */
+    uint32_t growth;       /* bytes of arena for each byte of the body, above some for all */
+    uint64_t schema_bytes; /* of tools and response formats: keys and values */
+    uint32_t tools, stops, messages;
+};
+
 enum tool_choice { CHOICE_AUTO, CHOICE_NONE, CHOICE_REQUIRED, CHOICE_FUNCTION };
 
 struct chat_request {

@@ -389,22 +389,6 @@ int session_prepare_begin(struct session *s, struct arena *a, const struct sessi
     return 0;
 }
 
-/* Bytes of the strings in v; stops counting at `enough`. */
-static size_t text_bytes(const struct json *v, size_t enough)
-{
-    size_t n = 0;
-
-    if (!v)
-        return 0;
-    if (v->kind == JSON_STRING || v->kind == JSON_NUMBER)
-        return v->n;
-    for (uint32_t i = 0; v->kind == JSON_ARRAY && i < v->n && n < enough; i++)
-        n += 1 + text_bytes(&v->items[i], enough - n);
-    for (uint32_t i = 0; v->kind == JSON_OBJECT && i < v->n && n < enough; i++)
-        n += 1 + v->members[i].key.n + text_bytes(&v->members[i].value, enough - n);
-    return n;
-}
-
 size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
 {
     const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
@@ -414,9 +398,9 @@ size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
 
     if (p->text || !all)
         return 0;
-    n = text_bytes(p->chat.tools, enough) + text_bytes(p->chat.kwargs, enough);
+    n = json_text_bytes(p->chat.tools, enough) + json_text_bytes(p->chat.kwargs, enough);
     for (uint32_t i = whole ? 0 : p->covered; i < all->n && n < enough; i++)
-        n += text_bytes(&all->items[i], enough - n);
+        n += json_text_bytes(&all->items[i], enough - n);
     return n;
 }
 

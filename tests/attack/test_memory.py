@@ -1,0 +1,73 @@
+"""What one request may make a worker hold: the worker stays, the request gets 4xx or its answer."""
+import json
+import resource
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+USER = {"role": "user", "content": "x"}
+
+
+def send(gateway, session, body, path="chat/completions"):
+    return gateway.post(f"/sessions/{session['session_id']}/v1/{path}", {"model": "m", **body})
+
+
+def limit(gateway, more):
+    """From now on the worker may take so many bytes more than it has; its pid."""
+    pid = gateway.child("worker-0")
+    with open(f"/proc/{pid}/statm") as f:
+        size = int(f.read().split()[0]) * resource.getpagesize()
+    resource.prlimit(pid, resource.RLIMIT_AS, (size + more, size + more))
+    return pid
+
+
+def lives(gateway, pid):
+    assert gateway.chat(gateway.post("/sessions").json(), "still there?").status == 200
+    assert gateway.child("worker-0") == pid
+
+
+def test_joined_calls_fit_under_a_limit(start, tmp_path):
+    """Twelve thousand messages that are brought together with one, since they share its call."""
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps([CALL] + ["so"] * 9))
+    gateway = start(engine=f"builtin:script:{script}", workers=1, context_length=10_000_000, tool_parser="hermes")
+    session = gateway.post("/sessions").json()
+    a = send(gateway, session, {"messages": [USER], "tools": [TOOL]})
+    call = a.json()["choices"][0]["message"]["tool_calls"][0]
+    said = {"role": "assistant", "content": None, "tool_calls": [call]}
+    pid = limit(gateway, 1 << 30)
+    for _ in range(2):
+        a = send(gateway, session, {"messages": [USER] + [said] * 12_000, "tools": [TOOL]})
+        assert a.status in (200, 400, 413), a.text
+    lives(gateway, pid)
+
+
+def test_definitions_that_references_repeat_are_bounded(start):
+    """One long tool, named again and again where its whole definition is told."""
+    gateway = start(engine="builtin:echo", workers=1, context_length=10_000_000, max_request_growth=8)
+    session = gateway.post("/sessions").json()
+    tools = [{"name": "f", "description": "d" * 200_000, "input_schema": {"type": "object"}}]
+    content = [{"type": "tool_reference", "tool_name": "f"}] * 15_000
+    pid = limit(gateway, 1 << 30)
+    a = send(gateway, session, {"max_tokens": 9, "messages": [{"role": "user", "content": content}], "tools": tools}, "messages")
+    assert a.status == 413 and "max-request-growth" in a.text, a.text[:300]
+    lives(gateway, pid)
+
+
+def test_reading_is_bounded(start):
+    gateway = start(engine="builtin:echo", workers=1, max_request_memory="16MiB")
+    session = gateway.post("/sessions").json()
+    a = send(gateway, session, {"messages": [USER], "metadata": [0] * 2_000_000})
+    assert a.status == 413 and "max-request-memory" in a.text, a.text[:300]
+    assert gateway.chat(session, "hello").status == 200
+
+
+def test_lists_are_bounded(start):
+    gateway = start(engine="builtin:echo", workers=1, max_tools=10, max_stops=3, max_messages=5, max_schema_bytes=2000)
+    session = gateway.post("/sessions").json()
+    for more, setting in [({"tools": [TOOL] * 11}, "max-tools"), ({"stop": list("abcd")}, "max-stops"),
+                          ({"messages": [USER] * 6}, "max-messages"),
+                          ({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"description": "d" * 2000}}}},
+                           "max-schema-bytes")]:
+        a = send(gateway, session, {"messages": [USER], **more})
+        assert a.status == 400 and setting in a.text, a.text
+    assert gateway.chat(session, "hello").status == 200

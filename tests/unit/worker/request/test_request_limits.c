@@ -1,0 +1,97 @@
+#include "worker/request/request_limits.h"
+
+#include "testing.h"
+
+static const struct request_limits LIMITS = {.memory_bytes = 1 << 30,
+                                             .growth = 10,
+                                             .schema_bytes = 40,
+                                             .tools = 3,
+                                             .stops = 2,
+                                             .messages = 2};
+
+/* What a body is refused with; "" if it is not. */
+static void expect(const char *body, const char *want)
+{
+    struct arena a = {0};
+    const struct json *v = NULL;
+    struct err e = {0};
+    int rc;
+
+    (void)json_parse(&a, str_cstr(body), &v, NULL);
+    rc = request_limits_lists(&LIMITS, v, &e);
+    cr_expect(v && rc == (*want ? -1 : 0) && str_eq_c(str_cstr(e.text), want), "%s: %s", body,
+              e.text);
+    arena_done(&a);
+}
+
+TEST(request_limits, lists_are_counted)
+{
+    expect("{\"tools\":[1,2,3],\"stop\":[\"a\",\"b\"],\"messages\":[1,2]}", "");
+    expect("{\"stop\":\"a text of any length\",\"input\":\"another\"}", "");
+    expect("{\"tools\":[1,2,3,4]}", "tools: 4 are too many; --max-tools allows 3");
+    expect("{\"tools\":[{\"tools\":[1,2]},3]}", "tools: 4 are too many; --max-tools allows 3");
+    expect("{\"functions\":[1,2,3,4]}", "functions: 4 are too many; --max-tools allows 3");
+    expect("{\"stop\":[1,2,3]}", "stop: 3 are too many; --max-stops allows 2");
+    expect("{\"stop_sequences\":[1,2,3]}", "stop_sequences: 3 are too many; --max-stops allows 2");
+    expect("{\"messages\":[1,2,3]}", "messages: 3 are too many; --max-messages allows 2");
+    expect("{\"input\":[1,2,3]}", "input: 3 are too many; --max-messages allows 2");
+    expect(
+        "{\"tools\":[\"01234567890123456789\"],\"response_format\":\"01234567890123456789\"}",
+        "tools and response formats are longer than the 40 bytes that --max-schema-bytes allows");
+}
+
+/* Reads text within a budget; returns what it took at the end. 0: what is said of it is wrong. */
+static size_t read_within(size_t max_bytes, struct str text)
+{
+    struct arena a = {.max_bytes = max_bytes};
+    const struct json *v;
+    struct err e = {0}, named = {0};
+    bool read = json_parse(&a, text, &v, &e) == 0;
+    bool within = request_limits_memory(&LIMITS, &a, &named) == 0;
+    bool said =
+        read || (e.kind == ERR_BODY_TOO_LARGE && strstr(named.text, "--max-request-growth"));
+    size_t used = a.used_bytes;
+
+    arena_done(&a);
+    return read == within && said ? used : 0;
+}
+
+static void expect_bounded(const char *item)
+{
+    const size_t budget = 1 << 20, n = 400000;
+    struct buf b = {0};
+    size_t used;
+
+    buf_puts(&b, "[");
+    for (size_t i = 0; i < n; i++)
+        buf_printf(&b, "%s%s", i ? "," : "", item);
+    buf_puts(&b, "]");
+    cr_expect_gt(read_within(0, buf_str(&b)), 4 * budget);
+    used = read_within(budget, buf_str(&b));
+    cr_expect(used > budget && used < 2 * budget, "%s: %zu", item, used);
+    buf_done(&b);
+}
+
+/* A budget ends the reading soon after it is spent, for flat lists and nested ones. */
+TEST(request_limits, memory_of_reading)
+{
+    expect_bounded("0");
+    expect_bounded("[0,0]");
+    expect_bounded("{\"a\":0}");
+    expect_bounded("[[[]]]");
+}
+
+static void expect_budget(const struct request_limits *l, size_t body, size_t want)
+{
+    cr_expect_eq(request_limits_budget(l, body), want);
+}
+
+TEST(request_limits, budget)
+{
+    struct request_limits none = {0};
+
+    expect_budget(&LIMITS, 1000, REQUEST_MEMORY_FREE + 10000);
+    expect_budget(&LIMITS, 1 << 30, (size_t)1 << 30);
+    expect_budget(&LIMITS, SIZE_MAX, (size_t)1 << 30);
+    expect_budget(&none, 1000, 0);
+}

@@ -1,0 +1,81 @@
+#include "worker/request/request_limits.h"
+
+#include "common/base/attrs.h"
+
+size_t request_limits_budget(const struct request_limits *l, size_t body_bytes)
+{
+    uint64_t grown = UINT64_MAX;
+
+    if (l->growth && !__builtin_mul_overflow((uint64_t)body_bytes, l->growth, &grown))
+        grown += REQUEST_MEMORY_FREE;
+    if (l->memory_bytes && l->memory_bytes < grown)
+        grown = l->memory_bytes;
+    return grown == UINT64_MAX ? 0 : grown;
+}
+
+int request_limits_memory(const struct request_limits *l, const struct arena *a, struct err *e)
+{
+    if (!arena_over(a))
+        return 0;
+    if (a->max_bytes == l->memory_bytes)
+        return err_set(e, ERR_BODY_TOO_LARGE,
+                       "reading this request takes more than %zu bytes of memory "
+                       "(--max-request-memory)",
+                       a->max_bytes);
+    return err_set(e, ERR_BODY_TOO_LARGE,
+                   "reading this request takes more than %zu bytes of memory, %u for each byte of "
+                   "its body (--max-request-growth)",
+                   a->max_bytes, l->growth);
+}
+
+static int check(const char *field, const char *setting, size_t n, uint64_t max, struct err *e)
+{
+    if (max == 0 || n <= max)
+        return 0;
+    return err_field(e, field, "%s: %zu are too many; --%s allows %llu", field, n, setting,
+                     (unsigned long long)max);
+}
+
+static size_t length_of(const struct json *v)
+{
+    return json_is(v, JSON_ARRAY) ? v->n : 0;
+}
+
+/* Tools, those in namespaces, too. */
+static size_t count_tools(const struct json *list)
+{
+    size_t n = length_of(list);
+
+    for (size_t i = 0; i < length_of(list); i++)
+        n += length_of(json_get(json_at(list, i), "tools"));
+    return n;
+}
+
+int request_limits_lists(const struct request_limits *l, const struct json *body, struct err *e)
+{
+    static const char *const schemas[] = {"tools", "functions", "response_format", "text",
+                                          "output_config"};
+    static const char *const stops[] = {"stop", "stop_sequences", "stop_token_ids"};
+    static const char *const messages[] = {"messages", "input"};
+    size_t bytes = 0;
+
+    if (check("tools", "max-tools", count_tools(json_get(body, "tools")), l->tools, e) ||
+        check("functions", "max-tools", length_of(json_get(body, "functions")), l->tools, e))
+        return -1;
+    for (size_t i = 0; i < ARRAY_LEN(stops); i++)
+        if (check(stops[i], "max-stops", length_of(json_get(body, stops[i])), l->stops, e))
+            return -1;
+    for (size_t i = 0; i < ARRAY_LEN(messages); i++)
+        if (check(messages[i], "max-messages", length_of(json_get(body, messages[i])), l->messages,
+                  e))
+            return -1;
+    for (size_t i = 0; i < ARRAY_LEN(schemas) && l->schema_bytes; i++) {
+        bytes += json_text_bytes(json_get(body, schemas[i]), (size_t)l->schema_bytes + 1);
+        if (bytes > l->schema_bytes)
+            return err_field(e, schemas[i],
+                             "tools and response formats are longer than the %llu bytes that "
+                             "--max-schema-bytes allows",
+                             (unsigned long long)l->schema_bytes);
+    }
+    return 0;
+}
