@@ -10,6 +10,7 @@
 #include "common/net/url.h"
 #include "common/proc/config.h"
 #include "common/proc/keys.h"
+#include "runner/access.h"
 #include "runner/executor.h"
 #include "runner/runner.h"
 
@@ -106,28 +107,6 @@ static const char *read_gateway(const char *text, struct buf *mistakes)
     return buf_take(&out);
 }
 
-/* The first line of the file. */
-static char *read_key(const char *path, struct buf *mistakes)
-{
-    char line[KEY_TEXT_MAX + 64] = "";
-    FILE *f = fopen(path, "re");
-    struct str key;
-
-    if (!f) {
-        buf_printf(mistakes, "--key-file: %s: %s\n", path, strerror(errno));
-        return NULL;
-    }
-    if (!fgets(line, sizeof(line), f))
-        line[0] = '\0';
-    (void)fclose(f);
-    key = str_trim(str_cstr(line));
-    if (key.len == 0 || memchr(key.p, ' ', key.len)) {
-        buf_printf(mistakes, "--key-file: %s: its first line holds no key\n", path);
-        return NULL;
-    }
-    return mem_strndup(key.p, key.len);
-}
-
 /* The executor's name: the one given, else HOST.PID, behind the name of its key. */
 static char *read_name(const char *given, const char *key)
 {
@@ -211,7 +190,7 @@ int runner_command(int argc, char **argv)
     read_duration("--reconnect", w.reconnect, &o.reconnect_ms, &mistakes);
     set_log(&w, &mistakes);
     o.gateway = read_gateway(w.gateway, &mistakes);
-    o.key = w.key_file ? read_key(w.key_file, &mistakes) : NULL;
+    o.key = w.key_file ? access_key(w.key_file, &mistakes) : NULL;
     o.name = read_name(w.executor, o.key);
     o.logs = logs = absolute(w.logs);
     o.work = work = w.work ? absolute(w.work) : NULL;

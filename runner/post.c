@@ -54,8 +54,9 @@ static void on_failed(void *ctx, const struct err *e, bool began)
     post_end(ctx, 0, e);
 }
 
-struct post *post_start(struct http_client *c, const char *path, const char *key, struct buf *body,
-                        uint64_t total_timeout_ms, post_fn fn, void *ctx)
+struct post *post_request(struct http_client *c, const char *method, const char *path,
+                          const char *key, struct buf *body, uint64_t total_timeout_ms, post_fn fn,
+                          void *ctx)
 {
     static const struct http_events events = {on_head, on_body, on_done, on_failed};
     struct post *p = mem_zalloc(sizeof(*p));
@@ -63,11 +64,12 @@ struct post *post_start(struct http_client *c, const char *path, const char *key
 
     p->fn = fn;
     p->ctx = ctx;
-    buf_puts(&headers, "Content-Type: application/json\r\n");
+    if (body)
+        buf_puts(&headers, "Content-Type: application/json\r\n");
     if (key)
         buf_printf(&headers, "Authorization: Bearer %s\r\n", key);
     p->call = http_client_start(c,
-                                &(struct http_request){.method = "POST",
+                                &(struct http_request){.method = method,
                                                        .path = str_cstr(path),
                                                        .headers = buf_str(&headers),
                                                        .body = body,
@@ -75,6 +77,12 @@ struct post *post_start(struct http_client *c, const char *path, const char *key
                                 &events, p);
     buf_done(&headers);
     return p;
+}
+
+struct post *post_start(struct http_client *c, const char *path, const char *key, struct buf *body,
+                        uint64_t total_timeout_ms, post_fn fn, void *ctx)
+{
+    return post_request(c, "POST", path, key, body, total_timeout_ms, fn, ctx);
 }
 
 void post_cancel(struct post *p)

@@ -10,6 +10,9 @@
 /* `rollgate runner --runners FILE [options]`: claims attempts and runs them. */
 int runner_command(int argc, char **argv);
 
+/* `rollgate group submit|list|show|wait|cancel`: a trainer's calls by hand. */
+int group_command(int argc, char **argv);
+
 /* Appends a line for each mistake of a runner file. */
 void runner_check(const char *path, struct buf *mistakes);
 

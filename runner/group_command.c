@@ -1,0 +1,302 @@
+/* `rollgate group`: submit, list, show, wait for and cancel groups of rollouts. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/codec/json.h"
+#include "runner/access.h"
+#include "runner/post.h"
+#include "runner/runner.h"
+
+enum { ANSWER_MS = 60000, LOOK_MS = 1000, INPUT_MAX = 64 << 20 };
+
+struct group_call {
+    struct loop *loop;
+    struct http_client *client;
+    char *key;
+    bool json; /* answers as they came instead of tables */
+    int status;
+    struct buf body;
+};
+
+static void on_answer(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct group_call *g = ctx;
+
+    g->status = status;
+    buf_clear(&g->body);
+    buf_add_str(&g->body, status ? body : str_cstr(e->text));
+    loop_stop(g->loop);
+}
+
+/* One request and its answer. 0 when it is a 2xx, else 1 after telling. */
+static int call(struct group_call *g, const char *method, const char *path, struct str sent)
+{
+    struct buf body = {0};
+    struct arena a = {0};
+    const struct json *v = NULL;
+    struct str why;
+    struct err e;
+
+    buf_add_str(&body, sent);
+    (void)post_request(g->client, method, path, g->key, sent.len ? &body : NULL, ANSWER_MS,
+                       on_answer, g);
+    loop_run(g->loop);
+    buf_done(&body);
+    if (g->status >= 200 && g->status < 300)
+        return 0;
+    why = buf_str(&g->body);
+    if (g->status && json_parse(&a, why, &v, &e) == 0 &&
+        json_string(json_get(json_get(v, "error"), "message")).p)
+        why = json_string(json_get(json_get(v, "error"), "message"));
+    fprintf(stderr, "rollgate group: %.*s\n", (int)why.len, why.p);
+    arena_done(&a);
+    return 1;
+}
+
+/* --- showing --- */
+
+static int integer(const struct json *v, const char *name)
+{
+    int64_t n = 0;
+
+    (void)json_to_i64(json_get(v, name), &n);
+    return (int)n;
+}
+
+static struct str text(const struct json *v, const char *name)
+{
+    struct str s = json_text(json_get(v, name));
+
+    return s.p ? s : STR("-");
+}
+
+static void row_of(const struct json *g)
+{
+    struct str id = text(g, "id"), state = text(g, "state"), queue = text(g, "queue"),
+               runner = text(g, "runner");
+
+    printf("%-36.*s %-10.*s %-12.*s %-16.*s %4d of %d\n", (int)id.len, id.p, (int)state.len,
+           state.p, (int)queue.len, queue.p, (int)runner.len, runner.p, integer(g, "succeeded"),
+           integer(g, "n"));
+}
+
+static void members_of(const struct json *g)
+{
+    const struct json *members = json_get(g, "members");
+
+    printf("\n%7s %-10s %-8s %8s %10s %8s  %s\n", "rollout", "state", "outcome", "attempts",
+           "reward", "trained", "reason");
+    for (uint32_t i = 0; json_is(members, JSON_ARRAY) && i < members->n; i++) {
+        const struct json *m = json_at(members, i);
+        struct str state = text(m, "state"), outcome = text(m, "outcome"),
+                   reward = text(m, "reward"), reason = text(m, "reason");
+
+        printf("%7d %-10.*s %-8.*s %8d %10.*s %8d  %.*s\n", integer(m, "rollout"), (int)state.len,
+               state.p, (int)outcome.len, outcome.p, integer(m, "attempts"), (int)reward.len,
+               reward.p, integer(m, "trained_tokens"), (int)reason.len, reason.p);
+    }
+}
+
+/* The answer as it came, or as a table. */
+static int show(struct group_call *g)
+{
+    struct arena a = {0};
+    const struct json *v = NULL, *list;
+    struct err e;
+
+    if (g->json || json_parse(&a, buf_str(&g->body), &v, &e)) {
+        printf("%.*s\n", (int)g->body.len, g->body.p ? g->body.p : "");
+        return 0;
+    }
+    list = json_get(v, "groups");
+    printf("%-36s %-10s %-12s %-16s %s\n", "group", "state", "queue", "runner", "succeeded");
+    for (uint32_t i = 0; json_is(list, JSON_ARRAY) && i < list->n; i++)
+        row_of(json_at(list, i));
+    if (!list) {
+        row_of(v);
+        members_of(v);
+    }
+    if (json_string(json_get(v, "next_cursor")).p)
+        printf("more: rollgate group list cursor=%s\n",
+               arena_cstr(&a, json_string(json_get(v, "next_cursor"))));
+    arena_done(&a);
+    return 0;
+}
+
+/* --- the verbs --- */
+
+static int submit(struct group_call *g, const char *file)
+{
+    FILE *f = strcmp(file, "-") == 0 ? stdin : fopen(file, "re");
+    struct buf body = {0};
+    struct arena a = {0};
+    const struct json *v = NULL, *list;
+    size_t got;
+    struct err e;
+    int rc;
+
+    if (!f) {
+        fprintf(stderr, "rollgate group: %s: %s\n", file, strerror(errno));
+        return 1;
+    }
+    while (body.len <= INPUT_MAX && (got = fread(buf_reserve(&body, 65536), 1, 65536, f)) > 0)
+        body.len += got;
+    if (f != stdin)
+        (void)fclose(f);
+    rc = call(g, "POST", "/groups", buf_str(&body));
+    buf_done(&body);
+    if (rc == 0 && !g->json && json_parse(&a, buf_str(&g->body), &v, &e) == 0) {
+        list = json_get(v, "groups");
+        for (uint32_t i = 0; json_is(list, JSON_ARRAY) && i < list->n; i++)
+            printf("%s\n", arena_cstr(&a, json_string(json_get(json_at(list, i), "id"))));
+    } else if (rc == 0) {
+        rc = show(g);
+    }
+    arena_done(&a);
+    return rc;
+}
+
+/* How far it is, on one line of a terminal: what succeeded, the rate, what remains. */
+static bool progress(struct group_call *g, uint64_t began_ms, int *first)
+{
+    struct arena a = {0};
+    const struct json *v = NULL;
+    struct err e;
+    double s = (double)(clock_ms() - began_ms) / 1000;
+    struct str state;
+    int done, n;
+    bool settled = true;
+
+    if (json_parse(&a, buf_str(&g->body), &v, &e) == 0) {
+        state = text(v, "state");
+        settled = !str_eq_c(state, "waiting") && !str_eq_c(state, "running");
+        done = integer(v, "succeeded");
+        n = integer(v, "n");
+        if (*first < 0)
+            *first = done;
+        if (isatty(STDERR_FILENO) && !settled) {
+            double rate = s > 0 ? (done - *first) / s : 0;
+
+            fprintf(stderr, "\r%d of %d succeeded, %d running, %.2f/s", done, n,
+                    integer(v, "running"), rate);
+            if (rate > 0)
+                fprintf(stderr, ", %.0f s to go   ", (n - done) / rate);
+        } else if (isatty(STDERR_FILENO)) {
+            fputc('\n', stderr);
+        }
+    }
+    arena_done(&a);
+    return settled;
+}
+
+static int wait_for(struct group_call *g, const char *id)
+{
+    uint64_t began_ms = clock_ms();
+    char path[256], long_path[320];
+    int first = -1;
+
+    (void)snprintf(path, sizeof(path), "/groups/%s", id);
+    (void)snprintf(long_path, sizeof(long_path), "%s/wait?timeout_s=1", path);
+    do {
+        if (call(g, "GET", long_path, (struct str){0}) ||
+            (g->status == 204 && call(g, "GET", path, (struct str){0})))
+            return 1;
+    } while (!progress(g, began_ms, &first));
+    return show(g);
+}
+
+static bool id_is_good(const char *id)
+{
+    return *id && strlen(id) <= 128 &&
+           strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.") ==
+               strlen(id);
+}
+
+static int run(struct group_call *g, const char *verb, const char *what)
+{
+    char path[1024];
+
+    if (strcmp(verb, "submit") == 0)
+        return submit(g, what);
+    if (strcmp(verb, "list") == 0) {
+        if (what && (strlen(what) > 900 || strpbrk(what, " \r\n\t#?"))) {
+            fprintf(stderr, "rollgate group: \"%s\" is no query\n", what);
+            return 2;
+        }
+        (void)snprintf(path, sizeof(path), "/groups%s%s", what ? "?" : "", what ? what : "");
+        return call(g, "GET", path, (struct str){0}) || show(g);
+    }
+    if (!id_is_good(what)) {
+        fprintf(stderr, "rollgate group: \"%s\" is no group's id\n", what);
+        return 2;
+    }
+    if (strcmp(verb, "wait") == 0)
+        return wait_for(g, what);
+    if (strcmp(verb, "cancel") == 0) {
+        (void)snprintf(path, sizeof(path), "/groups/%s/cancel", what);
+        if (call(g, "POST", path, STR("{}")))
+            return 1;
+        printf("%.*s\n", (int)g->body.len, g->body.p);
+        return 0;
+    }
+    (void)snprintf(path, sizeof(path), "/groups/%s", what);
+    return call(g, "GET", path, (struct str){0}) || show(g);
+}
+
+/* --- the command line --- */
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: rollgate group submit FILE | list [QUERY] | show ID | wait ID | cancel "
+                    "ID [--gateway URL] [--key-file FILE] [--json]\n");
+    return 2;
+}
+
+int group_command(int argc, char **argv)
+{
+    static const char *const verbs[] = {"submit", "show", "wait", "cancel", "list"};
+    const char *url = "http://127.0.0.1:8600", *key_file = NULL, *words[2] = {NULL, NULL};
+    struct http_client_options o = {.max_idle = 4};
+    struct group_call g = {0};
+    struct buf mistakes = {0};
+    size_t n = 0, verb = 0;
+    struct err e;
+    int rc = 1;
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0)
+            g.json = true;
+        else if (strcmp(argv[i], "--gateway") == 0 && i + 1 < argc)
+            url = argv[++i];
+        else if (strcmp(argv[i], "--key-file") == 0 && i + 1 < argc)
+            key_file = argv[++i];
+        else if ((argv[i][0] == '-' && argv[i][1]) || n == 2)
+            return usage();
+        else
+            words[n++] = argv[i];
+    }
+    while (n > 0 && verb < ARRAY_LEN(verbs) && strcmp(verbs[verb], words[0]) != 0)
+        verb++;
+    if (n == 0 || verb == ARRAY_LEN(verbs) || (n == 1 && strcmp(words[0], "list") != 0))
+        return usage();
+    g.key = key_file ? access_key(key_file, &mistakes) : NULL;
+    if (mistakes.len > 0) {
+        (void)fwrite(mistakes.p, 1, mistakes.len, stderr);
+    } else if (!(g.loop = loop_new(&e)) || http_client_new(g.loop, url, &o, &g.client, &e)) {
+        fprintf(stderr, "rollgate group: %s\n", e.text);
+    } else {
+        rc = run(&g, words[0], words[1]);
+    }
+    if (g.client)
+        http_client_free(g.client);
+    loop_free(g.loop);
+    buf_done(&g.body);
+    buf_done(&mistakes);
+    free(g.key);
+    return rc;
+}

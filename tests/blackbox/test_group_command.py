@@ -1,0 +1,49 @@
+"""`rollgate group`: a trainer's calls by hand."""
+import json
+import subprocess
+
+import gateway as g
+from runner_kit import Runner, script
+
+
+def group(gateway, *words, stdin=None, status=0):
+    done = subprocess.run([str(g.BINARY), "group", *words, "--gateway", gateway.url], input=stdin, capture_output=True,
+                          text=True, timeout=60, check=False)
+    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+    return done.stdout if status == 0 else done.stderr
+
+
+def test_submit_wait_show_list_cancel(start, tmp_path):
+    gateway = start(engine="builtin:echo", workers=1)
+    body = tmp_path / "groups.json"
+    body.write_text(json.dumps({"defaults": {"runner": "r", "n": 2}, "groups": [{"id": "a", "input": 1}, {"id": "b", "input": 2}]}))
+    assert group(gateway, "submit", str(body)) == "a\nb\n"
+    assert group(gateway, "submit", "-", stdin='{"id": "c", "runner": "nobody", "input": 3}') == "c\n"
+    with Runner(gateway, {"r": {"run": script(gateway.folder, "agent", 'chat("x")'), "slots": 4,
+                                "score": ["echo", "0.5"]}}):
+        for name in "ab":
+            lines = group(gateway, "wait", name).splitlines()
+            assert lines[1].split() == [name, "finished", "train", "r", "2", "of", "2"]
+            assert [line.split()[:5] for line in lines[4:]] == [[str(k), "succeeded", "ok", "1", "0.5"] for k in range(2)]
+    shown = json.loads(group(gateway, "show", "a", "--json"))
+    assert shown == gateway.get("/groups/a").json()
+    assert [line.split()[:2] for line in group(gateway, "list").splitlines()[1:]] == [
+        ["a", "finished"], ["b", "finished"], ["c", "waiting"]]
+    assert len(group(gateway, "list", "state=waiting").splitlines()) == 2
+    assert "cursor=" in group(gateway, "list", "limit=1")
+    assert json.loads(group(gateway, "cancel", "c")) == {"cancelled": ["c"]}
+    assert gateway.get("/groups/c").status == 404
+
+
+def test_what_goes_wrong_is_said(start, tmp_path):
+    gateway = start(engine="builtin:echo", workers=1)
+    assert "group" in group(gateway, "show", "zzz", status=1)
+    assert "runner" in group(gateway, "submit", "-", stdin='{"id": "c", "input": 3}', status=1)
+    assert "No such file" in group(gateway, "submit", str(tmp_path / "none"), status=1)
+    assert "no group's id" in group(gateway, "show", "a/b", status=2)
+    assert "no query" in group(gateway, "list", "a b", status=2)
+    for words in ([], ["show"], ["shew", "a"], ["list", "a", "b"], ["show", "--bad", "a"]):
+        assert "usage:" in group(gateway, *words, status=2)
+    done = subprocess.run([str(g.BINARY), "group", "list", "--gateway", f"http://127.0.0.1:{g.free_port()}"],
+                          capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 1 and "rollgate group: " in done.stderr
