@@ -221,7 +221,7 @@ size_t session_evict(struct session_store *st, uint64_t bytes, size_t max)
 
 uint64_t session_evictable(const struct session *s)
 {
-    return s->store->evicts && may_go(s) ? s->share.bytes : 0;
+    return s->store->evicts && !s->plans && s->pins <= 1 ? s->share.bytes : 0;
 }
 
 struct str session_kept_row(const struct session *s)

@@ -166,7 +166,8 @@ int session_load_end(struct session *s, bool whole, uint64_t now_ms);
  * it (to be loaded), or NULL. */
 struct session *session_revive(struct session_store *st, struct str id, uint64_t now_ms);
 
-/* Memory that evicting it would free now: 0 while it is held, or where nothing is evicted. */
+/* Memory that evicting it would free once the request that asks, which may hold a pin, has let it
+ * go: 0 while others hold it or a call runs, or where nothing is evicted. */
 uint64_t session_evictable(const struct session *s);
 
 /* Its row as it was when it was evicted, or absent. */
