@@ -359,10 +359,9 @@ int journal_append(struct journal *j, struct str session_id, struct str payload,
 
         if (durable)
             *vec_push(&j->waiting) = (struct waiter){ticket, durable, ctx};
-    } else if (durable) {
-        durable(ctx);
+        return 0;
     }
-    return 0;
+    return 1;
 }
 
 void journal_forget(struct journal *j, void *ctx)

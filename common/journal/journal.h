@@ -47,9 +47,10 @@ void journal_close(struct journal *j);
 /* Another --journal-segment-bytes, for segments that begin from now on. */
 void journal_resize(struct journal *j, uint64_t segment_bytes);
 
-/* Appends one record; when it returns 0 the bytes have been written (durability process). For
- * `power`, `durable` is called once a group fsync covers it; for the other levels it is called
- * before append returns. ERR_STORAGE_FULL / ERR_IO: nothing was appended. */
+/* Appends one record; when it returns 0 or 1 the bytes have been written (durability process). For
+ * `power`, it returns 0, and `durable` (may be NULL) is called later, once a group fsync covers it;
+ * for the other levels it returns 1, and `durable` is never called. -1 (ERR_STORAGE_FULL, ERR_IO):
+ * nothing was appended. */
 int journal_append(struct journal *j, struct str session_id, struct str payload,
                    void (*durable)(void *ctx), void *ctx, struct err *e);
 

@@ -20,7 +20,7 @@ static void note_in(struct ledger *l, struct journal *j, uint32_t index)
     struct err e = {0};
 
     deliveries_take_note(&l->deliveries, index, &note);
-    if (note.len > 0 && journal_append(j, STR(JOURNAL_NOTE), buf_str(&note), NULL, NULL, &e))
+    if (note.len > 0 && journal_append(j, STR(JOURNAL_NOTE), buf_str(&note), NULL, NULL, &e) < 0)
         log_warn(NULL, "journal: deliveries were not noted", LOG_T("error", e.text));
     buf_done(&note);
 }
@@ -40,9 +40,10 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
 {
     struct residency *r = l->residency;
     struct err applied = {0};
+    int rc = journal_append(places_find(&r->places, session_id)->journal, session_id, record,
+                            done.fn, done.ctx, e);
 
-    if (journal_append(places_find(&r->places, session_id)->journal, session_id, record, done.fn,
-                       done.ctx, e)) {
+    if (rc < 0) {
         metrics_count(r->page, METRIC_journal_errors, 1);
         if (e->kind == ERR_IO) /* nothing was recorded: the request may be sent again */
             e->kind = ERR_STORAGE_FAILED;
@@ -50,5 +51,7 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
     }
     CHECK(session_apply(r->store, record, &applied) == 0);
     residency_watch(r);
+    if (rc > 0 && done.fn)
+        done.fn(done.ctx);
     return 0;
 }

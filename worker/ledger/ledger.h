@@ -23,8 +23,8 @@ struct ledger_done {
 };
 
 /* Appends the record to the journal and applies it. `done` is called once it is as durable as
- * --durability promises, maybe before this returns; ledger_forget takes that back. -1:
- * nothing was written or changed. */
+ * --durability promises, after the record was applied, maybe before this returns; ledger_forget
+ * takes that back. -1: nothing was written or changed. */
 int ledger_write(struct ledger *l, struct str session_id, struct str record,
                  struct ledger_done done, struct err *e);
 

@@ -55,9 +55,9 @@ TEST(journal_read, gives_one_sessions_records_in_order)
         char text[16];
         int n = snprintf(text, sizeof(text), "%c%u", i % 2 ? 'b' : 'a', i);
 
-        cr_assert_eq(journal_append(j, i % 2 ? STR("w0-b") : STR("w0-a"), str_of(text, (size_t)n),
-                                    NULL, NULL, &e),
-                     0);
+        cr_assert_geq(journal_append(j, i % 2 ? STR("w0-b") : STR("w0-a"), str_of(text, (size_t)n),
+                                     NULL, NULL, &e),
+                      0);
     }
     cr_expect_eq(read_all(j, STR("w0-a"), &read, &e), 0, "%s", e.text);
     cr_expect(str_eq_c(buf_str(&read), "a0 a2 a4 a6 a8 a10 a12 a14 a16 a18 "), "%.*s",
@@ -123,7 +123,7 @@ static void append(struct journal *j, struct str id, char letter, unsigned i, si
 
     memset(text, '.', sizeof(text));
     (void)snprintf(text, sizeof(text), "%c%u", letter, i);
-    cr_assert_eq(journal_append(j, id, str_of(text, size), NULL, NULL, &e), 0);
+    cr_assert_geq(journal_append(j, id, str_of(text, size), NULL, NULL, &e), 0);
 }
 
 TEST(journal_read, adjacent_records_are_one_read)
