@@ -115,7 +115,7 @@ void sampled_answer_init(struct sampled_answer *a, const struct sampled_answer_o
 {
     *a = (struct sampled_answer){
         .opt = *o, .held_id = -1, .thinking = o->parser.thought == THOUGHT_OPEN};
-    a->detok = detok_new(o->tokenizer, o->skip_special);
+    a->detok = detok_new(o->tokenizer, false);
     a->parser = parser_new(&o->parser, (struct parse_sink){on_event, a});
     stop_text_init(&a->stop, o->stops);
 }
@@ -166,11 +166,32 @@ static void flush_piece(struct sampled_answer *a)
         parser_feed(a->parser, buf_str(&a->clean));
 }
 
+static bool is_mark(const struct sampled_answer *a, int32_t id)
+{
+    return parser_reads(&a->opt.parser, tokenizer_piece(a->opt.tokenizer, id));
+}
+
 static void feed_id(struct sampled_answer *a, int32_t id)
 {
     if (a->thinking)
         a->reasoning_tokens++;
-    detok_feed(a->detok, id, &a->piece);
+    if (!tokenizer_is_special(a->opt.tokenizer, id) || is_mark(a, id))
+        detok_feed(a->detok, id, &a->piece);
+}
+
+/* Whether the id may turn out to be what ends the turn. */
+static bool may_end(const struct sampled_answer *a, int32_t id)
+{
+    return ends_turn(a, id) || (tokenizer_is_added(a->opt.tokenizer, id) && !is_mark(a, id));
+}
+
+/* What was held back at the end is text after all, when neither we nor the engine know it as an
+ * end. */
+static void settle_held(struct sampled_answer *a, int32_t end_id)
+{
+    if (a->held_id >= 0 && a->held_id != end_id && !ends_turn(a, a->held_id))
+        feed_id(a, a->held_id);
+    a->held_id = -1;
 }
 
 void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
@@ -179,7 +200,7 @@ void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
         if (a->held_id >= 0)
             feed_id(a, a->held_id);
         a->held_id = -1;
-        if (ends_turn(a, ids.at[i]))
+        if (may_end(a, ids.at[i]))
             a->held_id = ids.at[i];
         else
             feed_id(a, ids.at[i]);
@@ -191,12 +212,16 @@ void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
     flush_piece(a);
 }
 
-void sampled_answer_finish(struct sampled_answer *a, struct token_span all)
+void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int32_t end_id)
 {
     struct buf told = {0};
+    size_t n = all.n;
 
-    if (all.n > a->fed)
-        sampled_answer_feed(a, (struct token_span){all.at + a->fed, all.n - a->fed});
+    if (n > a->fed && end_id >= 0 && all.at[n - 1] == end_id && !is_mark(a, end_id))
+        n--;
+    if (n > a->fed)
+        sampled_answer_feed(a, (struct token_span){all.at + a->fed, n - a->fed});
+    settle_held(a, n < all.n ? -1 : end_id);
     detok_finish(a->detok, &a->piece);
     flush_piece(a);
     buf_clear(&a->clean);

@@ -3,6 +3,9 @@
  * -> events, and what has come so far. Events go to one answer_sink as soon as they are certain;
  * the assistant message at the end is what the deltas spelled. Pure but for the sink: no engine, no
  * session, no clock.
+ *
+ * Of sampled control tokens a client sees nothing: special tokens are no text but where the parser
+ * reads them as marks, and whatever ended the turn is none either. The ids keep them all.
  */
 #ifndef RG_CALL_SAMPLED_ANSWER_H
 #define RG_CALL_SAMPLED_ANSWER_H
@@ -28,7 +31,6 @@ struct sampled_answer_options {
     const struct tokenizer *tokenizer;
     const int32_t *stop_ids; /* that end the turn: the model's and the request's, ascending */
     size_t n_stop_ids;
-    bool skip_special;             /* no parser needs the special tokens' text */
     const struct stop_tree *stops; /* or NULL */
     bool one_call; /* of several calls only the first is told (parallel_tool_calls: false) */
     struct parser_options parser;
@@ -45,7 +47,7 @@ struct sampled_answer {
     struct parser *parser;
     struct stop_text stop;
     struct buf piece, clean; /* scratch */
-    int32_t held_id;         /* a stop id that may be the end; -1 */
+    int32_t held_id;         /* an id that may only end the turn; -1 */
     size_t fed;              /* ids taken so far */
     struct buf text, reasoning, warning;
     struct sampled_call *calls;
@@ -65,8 +67,9 @@ void sampled_answer_done(struct sampled_answer *a);
 void sampled_answer_feed(struct sampled_answer *a, struct token_span ids);
 
 /* All ids of the whole answer (those fed before included): feeds the rest and decides what was
- * held back. */
-void sampled_answer_finish(struct sampled_answer *a, struct token_span all);
+ * held back. end_id: the id at their end by which the engine says that the turn ended, or -1; it is
+ * no text, unless it was told as such before. */
+void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int32_t end_id);
 
 /* For engines that tell messages, not ids: what a message, or the next delta of one, says (an
  * object with content, reasoning_content, tool_calls). Not together with the two above. */

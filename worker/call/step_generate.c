@@ -45,7 +45,6 @@ static void sample_decode_init(struct model_call *t, struct sample *r, uint32_t 
         .tokenizer = model_tokenizer(t->env->model),
         .stop_ids = t->stop_ids,
         .n_stop_ids = t->n_stop_ids,
-        .skip_special = parser.tool == TOOL_NONE && parser.reasoning == REASONING_NONE,
         .stops = t->stops,
         .one_call = !t->in.req->parallel_tool_calls,
         .parser = parser,
@@ -144,6 +143,18 @@ static void sample_keep(struct model_call *t, struct sample *r, const struct eng
     r->engine_us = res->total_us;
 }
 
+/* The id by which the engine ended the turn: the one that it names, or an added token, as engines
+ * know ends that the model's folder does not list. -1: none. */
+static int32_t ending_id(const struct model_call *t, const struct engine_result *res)
+{
+    int32_t last = res->ids.n > 0 ? res->ids.at[res->ids.n - 1] : -1;
+
+    if (last < 0 || res->finish != ENGINE_STOP)
+        return -1;
+    return res->stop_id == last || tokenizer_is_added(model_tokenizer(t->env->model), last) ? last
+                                                                                            : -1;
+}
+
 static void on_done(void *ctx, const struct engine_result *res)
 {
     struct sample *r = ctx;
@@ -161,7 +172,7 @@ static void on_done(void *ctx, const struct engine_result *res)
         sample_logprobs(t, r, (struct token_span){r->ids + known, r->n_ids - known},
                         r->logprobs ? r->logprobs + known : NULL,
                         res->top ? res->top + known * res->n_top : NULL, res->n_top);
-        sampled_answer_finish(&r->answer, (struct token_span){r->ids, r->n_ids});
+        sampled_answer_finish(&r->answer, (struct token_span){r->ids, r->n_ids}, ending_id(t, res));
     }
     if (++t->n_done == t->n_samples)
         model_call_answered(t);

@@ -26,10 +26,11 @@ enum step {
 struct parser;
 
 struct grammar {
-    const char *open[2];  /* section begins; a call may follow after white space */
-    const char *begin[2]; /* call begins */
-    const char *close[2]; /* section ends */
-    const char *end;      /* call end: where a broken committed call stops, or NULL */
+    const char *open[2];   /* section begins; a call may follow after white space */
+    const char *begin[2];  /* call begins */
+    const char *close[2];  /* section ends */
+    const char *end;       /* call end: where a broken committed call stops, or NULL */
+    const char *within[4]; /* other marks in a call that a vocabulary may have as tokens */
     /* Reads a call from pos on (behind the begin mark); keeps its place in p->call. */
     enum step (*run)(struct parser *p);
     /* A call without a mark, at pos, where only white space stands since the start or the last
@@ -193,5 +194,7 @@ enum step json_call_run(struct parser *p);
 /* Harmony has channels instead of one text: it replaces the whole loop. */
 /* One step; false when nothing more can be decided. */
 bool harmony_step(struct parser *p);
+/* Whether the text is one of its marks, or part of one. */
+bool harmony_reads(struct str token);
 
 #endif

@@ -236,3 +236,12 @@ bool harmony_step(struct parser *p)
     }
     return false;
 }
+
+bool harmony_reads(struct str token)
+{
+    for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
+        if (str_find(str_cstr(marks[i]), token, 0) != SIZE_MAX)
+            return true;
+    }
+    return str_eq_c(token, "<|constrain|>");
+}

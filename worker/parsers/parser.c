@@ -351,3 +351,27 @@ enum thought_state parser_thought(enum reasoning_kind kind, struct str tail)
         return THOUGHT_OPEN;
     return THOUGHT_MAYBE;
 }
+
+static bool is_among(const char *const *marks, size_t n, struct str token)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (marks[i] && str_find(str_cstr(marks[i]), token, 0) != SIZE_MAX)
+            return true;
+    }
+    return false;
+}
+
+bool parser_reads(const struct parser_options *o, struct str token)
+{
+    const struct think_tags *t = &think_tags[o->reasoning];
+    const struct grammar *g = grammar_of(o->tool);
+    const char *tags[] = {t->start, t->end, g ? g->end : NULL};
+
+    if (o->tool == TOOL_GPT_OSS || o->reasoning == REASONING_HARMONY)
+        return harmony_reads(token);
+    return is_among(tags, ARRAY_LEN(tags), token) ||
+           (g && (is_among(g->open, ARRAY_LEN(g->open), token) ||
+                  is_among(g->begin, ARRAY_LEN(g->begin), token) ||
+                  is_among(g->close, ARRAY_LEN(g->close), token) ||
+                  is_among(g->within, ARRAY_LEN(g->within), token)));
+}

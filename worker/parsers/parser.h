@@ -1,10 +1,10 @@
 /*
  * struct parser: what a model wrote, split into reasoning, text and tool calls while it comes.
  *
- * Input is the completion's text in any cuts, decoded with special tokens KEPT (markers such as
- * <|tool_call_begin|> or <|channel|> are special tokens in most vocabularies), without the token
- * that ended the turn. Output is a sequence of events, the same for any cuts of the same text
- * (neighbouring deltas of one kind may be split differently).
+ * Input is the completion's text in any cuts, with those special tokens that are marks here
+ * (parser_reads: <|tool_call_begin|> or <|channel|> are special tokens in most vocabularies),
+ * without the token that ended the turn. Output is a sequence of events, the same for any cuts of
+ * the same text (neighbouring deltas of one kind may be split differently).
  *
  * Nothing is lost: the texts of TEXT, REASONING and SOURCE events, in order, are the input, byte
  * for byte. SOURCE is what was understood as syntax (tags, calls, white space around calls); the
@@ -74,6 +74,9 @@ struct parser_options {
      * NULL: every name is known and nothing has a schema. */
     const struct json *tools;
 };
+
+/* Whether the text of a token is a mark that these formats are read by, or part of one. */
+bool parser_reads(const struct parser_options *o, struct str token);
 
 struct parser;
 

@@ -265,19 +265,24 @@ static const struct grammar v3 = {.open = {"<｜tool▁calls▁begin｜>"},
                                   .begin = {"<｜tool▁call▁begin｜>"},
                                   .close = {"<｜tool▁calls▁end｜>"},
                                   .end = "<｜tool▁call▁end｜>",
+                                  .within = {SEP},
                                   .run = v3_run};
 static const struct grammar v31 = {.open = {"<｜tool▁calls▁begin｜>"},
                                    .begin = {"<｜tool▁call▁begin｜>"},
                                    .close = {"<｜tool▁calls▁end｜>"},
                                    .end = "<｜tool▁call▁end｜>",
+                                   .within = {SEP},
                                    .run = v31_run};
 static const struct grammar kimi = {.open = {"<|tool_calls_section_begin|>"},
                                     .begin = {"<|tool_call_begin|>"},
                                     .close = {"<|tool_calls_section_end|>"},
                                     .end = "<|tool_call_end|>",
+                                    .within = {"<|tool_call_argument_begin|>"},
                                     .run = kimi_run};
-static const struct grammar mistral = {
-    .begin = {"[TOOL_CALLS]"}, .run = mistral_run, .bare = mistral_bare};
+static const struct grammar mistral = {.begin = {"[TOOL_CALLS]"},
+                                       .within = {"[ARGS]", "[CALL_ID]"},
+                                       .run = mistral_run,
+                                       .bare = mistral_bare};
 
 const struct grammar *grammar_raw(enum tool_kind kind)
 {

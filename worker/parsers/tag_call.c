@@ -424,7 +424,10 @@ static const struct tags all_tags[] = {
     },
     {
         .kind = TOOL_GLM45,
-        .grammar = {.begin = {"<tool_call>"}, .end = "</tool_call>", .run = tags_run},
+        .grammar = {.begin = {"<tool_call>"},
+                    .end = "</tool_call>",
+                    .within = {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
+                    .run = tags_run},
         .name_stops = {"\n", "<arg_key>", "</tool_call>"},
         .param = "<arg_key>",
         .key_stop = "</arg_key>",

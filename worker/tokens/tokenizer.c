@@ -74,6 +74,11 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
     return added && added->special;
 }
 
+bool tokenizer_is_added(const struct tokenizer *t, int32_t id)
+{
+    return added_by_id(&t->added, id) != NULL;
+}
+
 size_t tokenizer_added_count(const struct tokenizer *t)
 {
     return t->added.list.n;

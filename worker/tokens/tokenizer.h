@@ -81,6 +81,9 @@ size_t tokenizer_fewest(const struct tokenizer *t, struct str text);
 
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 
+/* Whether it is one of "added_tokens", special or not: no piece of ordinary text. */
+bool tokenizer_is_added(const struct tokenizer *t, int32_t id);
+
 /* Added tokens in the order of the file (duplicates left out). */
 size_t tokenizer_added_count(const struct tokenizer *t);
 const struct added_token *tokenizer_added(const struct tokenizer *t, size_t i);

@@ -191,6 +191,8 @@ static void end_event(struct reply *y)
 static int complete(struct reply *y, const struct engine_request *q, struct err *e)
 {
     (void)q;
+    if (y->finish == REPLY_STOP && y->stop_text.len == 0 && y->ids.n > 0)
+        y->stop_id = vec_last(&y->ids); /* "eos": whatever the server knows as an end */
     /* With "limit" there was no room for more. Otherwise the server has dropped part of what it had
      * been asked with, to make room: not what was asked for. */
     if (y->truncated && y->finish != REPLY_LENGTH)

@@ -190,7 +190,8 @@ static int take_document(struct reading *r, struct err *e)
     if (check_prompt(r, e) < 0 || reply_merge(y, r->events, &n, e) < 0)
         return -1;
     reply_note_version(y);
-    if (n > 0 && y->lacks.n == 0)
+    /* The end of what comes whole is known: it goes on as a result alone, if it is all. */
+    if (n > 0 && y->lacks.n == 0 && (r->events || y->finish == REPLY_ABORT))
         give_delta(r, n);
     r->ended = r->ended || y->finish != REPLY_RUNNING;
     return READING_MORE;

@@ -169,7 +169,8 @@ static void take_scalar(struct reply *y, int id, const struct json_scan *s, stru
 
 static int complete(struct reply *y, const struct engine_request *q, struct err *e)
 {
-    (void)q;
+    if (q->sampling.grammar)
+        y->stop_id = -1; /* a grammar that is through "matches" its last token, whatever that is */
     if (y->finish == REPLY_STOP && str_eq_c(buf_str(&y->stop_text), "NaN happened"))
         return err_set(e, ERR_ENGINE_INVALID, "the engine's logits were NaN");
     for (size_t i = 0; i < y->spans.n; i++) {

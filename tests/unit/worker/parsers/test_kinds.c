@@ -99,3 +99,43 @@ TEST(kinds, real_templates)
         buf_done(&b);
     }
 }
+
+TEST(kinds, marks_that_vocabularies_have_as_tokens)
+{
+    static const struct {
+        enum tool_kind tool;
+        enum reasoning_kind reasoning;
+        const char *token;
+        bool reads;
+    } want[] = {
+        {TOOL_NONE, REASONING_NONE, "<tool_call>", false},
+        {TOOL_NONE, REASONING_NONE, "<think>", false},
+        {TOOL_HERMES, REASONING_NONE, "<tool_call>", true},
+        {TOOL_HERMES, REASONING_NONE, "</tool_call>", true},
+        {TOOL_HERMES, REASONING_NONE, "</think>", false},
+        {TOOL_HERMES, REASONING_QWEN3, "</think>", true},
+        {TOOL_HERMES, REASONING_QWEN3, "<|endoftext|>", false},
+        {TOOL_DEEPSEEK_V3, REASONING_NONE, "<｜tool▁sep｜>", true},
+        {TOOL_DEEPSEEK_V31, REASONING_NONE, "<｜tool▁calls▁end｜>", true},
+        {TOOL_DEEPSEEK_V32, REASONING_NONE, "｜DSML｜", true},
+        {TOOL_GLM45, REASONING_NONE, "</arg_value>", true},
+        {TOOL_GLM47, REASONING_NONE, "<arg_key>", true},
+        {TOOL_KIMI_K2, REASONING_NONE, "<|tool_call_argument_begin|>", true},
+        {TOOL_MISTRAL, REASONING_MISTRAL, "[ARGS]", true},
+        {TOOL_MISTRAL, REASONING_MISTRAL, "[/THINK]", true},
+        {TOOL_MISTRAL, REASONING_NONE, "[IMG]", false},
+        {TOOL_PYTHONIC, REASONING_NONE, "<|python_end|>", true},
+        {TOOL_LLAMA3_JSON, REASONING_NONE, "<|python_tag|>", true},
+        {TOOL_LLAMA3_JSON, REASONING_NONE, "<|finetune_right_pad_id|>", false},
+        {TOOL_NONE, REASONING_HARMONY, "<|constrain|>", true},
+        {TOOL_GPT_OSS, REASONING_NONE, "<|channel|>", true},
+        {TOOL_GPT_OSS, REASONING_HARMONY, "<|reserved_200000|>", false},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        struct parser_options o = {.tool = want[i].tool, .reasoning = want[i].reasoning};
+
+        cr_expect_eq(parser_reads(&o, str_cstr(want[i].token)), want[i].reads, "%s %s",
+                     tool_kind_name(o.tool), want[i].token);
+    }
+}
