@@ -8,7 +8,7 @@ the shapes that reference/wire.md describes, and able to misbehave.
 
 Each model call takes the next entry of `plan`; without one it gets DEFAULT. Keys of an entry:
   ids, logprobs (default: by formula), finish (stop | length | abort), matched, version, versions,
-  prompt_tokens (what is echoed), experts (bytes, or a function of the request), chunk (tokens per event), text,
+  prompt_tokens (what is echoed), cached (tokens of the prompt that it had computed), experts (bytes, or a function of the request), chunk (tokens per event), text,
   delay_s, wait (threading.Event: held until set), gap_s (between events)
   hold_after: behind so many writes (the head is one) waits for give_up; `holding` counts those that do
   status + body: an HTTP error (with cut: broken off itself);  late_500: an HTTP error written into the middle
@@ -322,7 +322,7 @@ class StubEngine:
             hi = len(triples) if last else n
             meta = {"id": body.get("rid"), "finish_reason": finish if last and "finish" not in drop else None,
                     "prompt_tokens": plan.get("prompt_tokens", len(body["input_ids"])), "weight_version": plan.get("version", "default"), "num_retractions": 0,
-                    "reasoning_tokens": 0, "completion_tokens": n + (3 if plan.get("count_wrong") else 0), "cached_tokens": 0, "dp_rank": None}
+                    "reasoning_tokens": 0, "completion_tokens": n + (3 if plan.get("count_wrong") else 0), "cached_tokens": plan.get("cached", 0), "dp_rank": None}
             if plan.get("version") == "":
                 del meta["weight_version"]
             if "versions" in plan and last:
@@ -386,9 +386,15 @@ class StubEngine:
             doc = {"request_id": "6b0f", "choices": [choice]}
             if route == "completions":
                 doc = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
-                if not stream:
-                    doc["usage"] = {"prompt_tokens": len(body["prompt"]), "completion_tokens": len(ids), "total_tokens": 0}
             docs.append(doc)
+        # The older of its own routes tells none; details come with --enable-prompt-tokens-details.
+        usage = {"prompt_tokens": len(body.get("prompt") or body.get("token_ids")), "completion_tokens": len(ids), "total_tokens": 0}
+        if "cached" in plan:
+            usage["prompt_tokens_details"] = {"cached_tokens": plan["cached"]}
+        if stream and (body.get("stream_options") or {}).get("include_usage"):
+            docs.append({**docs[-1], "choices": [], "usage": usage})
+        if not stream and (route == "completions" or "cached" in plan):
+            docs[-1]["usage"] = usage
         return docs
 
     # --- llama.cpp ---

@@ -170,6 +170,10 @@ static void write_request(const struct remote *r, const struct engine_request *q
     }
     json_out_key(&o, "stream");
     json_out_bool(&o, send->stream);
+    if (send->stream) { /* else a stream tells no cached tokens */
+        json_out_key(&o, "stream_options");
+        json_out_raw(&o, STR("{\"include_usage\":true}"));
+    }
     json_out_end_obj(&o);
 }
 
