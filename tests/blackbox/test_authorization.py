@@ -17,6 +17,7 @@ CALL = {"model": "m", "messages": user("hi")}
 ROUTES = [
     ("POST", "/sessions", {}, NEITHER),
     ("GET", "/sessions", None, NEITHER),
+    ("GET", "/admin/engines", None, NEITHER),
     ("POST", "/admin/weight_version", {"version": 1}, NEITHER),
     ("POST", "/admin/pause", {"mode": "hold"}, NEITHER),
     ("POST", "/admin/resume", {}, NEITHER),

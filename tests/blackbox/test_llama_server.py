@@ -155,15 +155,51 @@ def test_what_was_sampled_from_whatever_the_parameters(server, params):
     assert recorded[True] == pytest.approx(recorded[False], abs=2e-5)
 
 
-@pytest.mark.parametrize("params", [{"presence_penalty": 0.5}, {"logit_bias": {"97": 2}}, {"response_format": {"type": "json_object"}}], ids=str)
-def test_what_cannot_be_scored_is_refused(server, params):
+BENDING = [{"presence_penalty": 0.5}, {"logit_bias": {"97": 2}}, {"response_format": {"type": "json_object"}}]
+
+
+@pytest.mark.parametrize("params", BENDING, ids=str)
+@pytest.mark.parametrize("strict", [False, True], ids=["warns", "strict"])
+def test_what_alternatives_do_not_show_is_scored_raw(server, params, strict):
+    """One basis for the whole answer, and it is told."""
+    engine, gateway = server({"strict_logprobs": strict}, speculative=True, dist=model)
+    gateway.allow(".*")
+    ids = list(b"{}") + [END] if "response_format" in params else list(b"cdc")
+    engine.dist = lambda so_far: [*model(so_far), (END, -12.5)]
+    engine.plan.append({"ids": ids, "finish": "length"})
+    sid = session(gateway)
+    a = chat(gateway, sid, logprobs=True, top_logprobs=2, **params)
+    if strict:
+        assert a.status == 502 and "--strict-logprobs" in a.json()["error"]["message"], a.text
+        assert gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"] == []
+        return
+    assert a.status == 200, a.text
+    t, prompt = trajectory(gateway, sid), engine.requests[0]["body"]["prompt"]
+    raw = [dict(engine.dist(prompt + ids[:j]))[x] for j, x in enumerate(ids)]
+    assert sampled(t) == [(x, pytest.approx(p, abs=1e-5)) for x, p in zip(ids, raw)]
+    assert t["turns"][0]["logprob_basis"] == "raw" and t["turns"][0]["scored_tokens"] == len(ids)
+    assert all(e["top_logprobs"] == [] for e in a.json()["choices"][0]["logprobs"]["content"])
+    assert gateway.log().count("not those of the distribution that was sampled") == 1
+    # what the server gives otherwise is as before
+    assert gateway.get("/admin/engines").json()["engines"][0]["logprobs"] == {"asked": "processed", "given": "processed"}
+
+
+def test_calls_of_one_answer_are_bounded(server):
     engine, gateway = server(speculative=True)
     gateway.allow(".*")
-    engine.plan.append({"ids": list(b"{}") + [END]})
+    engine.plan.append({"ids": list(b"x" * 8194)})
     sid = session(gateway)
-    a = chat(gateway, sid, **params)
-    assert a.status == 502 and a.json()["error"]["code"] == "engine_invalid" and "logprob" in a.json()["error"]["message"], a.text
-    assert gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"] == []
+    a = chat(gateway, sid)
+    assert a.status == 502 and "8193 tokens would have to be asked for, of one answer at most 8192" in a.json()["error"]["message"], a.text
+    assert engine.forced == []
+
+
+@pytest.mark.parametrize("engine", ["llamacpp:http://127.0.0.1:1", "builtin:echo"])
+def test_the_basis_cannot_be_said_of_engines_that_tell_it(engine):
+    import subprocess
+    import gateway as g
+    done = subprocess.run([g.BUILD / "rollgate", "config", "--check", "--engine", engine + ",logprobs=raw"], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and f"{engine.split(':')[0]} tells it by itself" in done.stderr + done.stdout, done
 
 
 def test_a_server_that_will_not_be_asked_again(server):
@@ -252,6 +288,8 @@ def test_the_basis_of_every_kind(start, kind, settings, basis, params, own):
                 a = chat(gateway, sid, **params)
                 assert a.status == (400 if strict and not own else 200), a.text
             assert gateway.log().count("not those of the distribution that was sampled") == (1 if not own and not strict else 0)
+            asked = "processed" if kind == "llamacpp" else None
+            assert gateway.get("/admin/engines").json()["engines"][0]["logprobs"] == {"asked": asked, "given": basis}
             if own or not strict:
                 assert trajectory(gateway, sid)["turns"][0]["logprob_basis"] == basis
 

@@ -216,3 +216,15 @@ void admin_resume(struct service_request *r)
     pause_anew(r->service, ENGINE_RUN);
     order_give(order_new(r), r);
 }
+
+void admin_engines(struct service_request *r)
+{
+    struct buf body = {0};
+
+    buf_puts(&body, "{\"engines\":");
+    engine_pool_write(r->service->calls.engines, &body);
+    buf_puts(&body, "}");
+    respond_count(r->service, r->dialect, 200);
+    exchange_reply(r->x, 200, "application/json", buf_str(&body));
+    buf_done(&body);
+}

@@ -37,6 +37,7 @@ void exporting_trajectories(struct service_request *r);
 void exporting_finalize(struct service_request *r);
 void exporting_samples(struct service_request *r);
 void admin_weight_version(struct service_request *r);
+void admin_engines(struct service_request *r);
 void admin_pause(struct service_request *r);
 void admin_resume(struct service_request *r);
 

@@ -53,7 +53,7 @@ static int check_unknown(struct str rest, struct str name, struct err *e)
         return 0;
     return err_set(e, ERR_CONFIG,
                    "unknown engine option \"%.*s\"%s%s%s; known: weight, key-file, token-ids, "
-                   "delay_ms, tokens_per_s",
+                   "logprobs, delay_ms, tokens_per_s",
                    (int)MIN_OF(name.len, (size_t)40), name.p, near.name ? ", did you mean \"" : "",
                    near.name ? near.name : "", near.name ? "\"?" : "");
 }
@@ -124,6 +124,7 @@ int engine_target_parse(struct arena *a, const char *text, struct engine_target 
 {
     struct str all = str_cstr(text);
     struct str rest = all;
+    const struct engine_adapter *adapter;
     size_t colon;
 
     *ret = (struct engine_target){.weight = 1.0};
@@ -133,10 +134,16 @@ int engine_target_parse(struct arena *a, const char *text, struct engine_target 
     colon = str_find(rest, STR(":"), 0);
     ret->kind = arena_cstr(a, str_sub(rest, 0, colon == SIZE_MAX ? rest.len : colon));
     ret->rest = colon == SIZE_MAX ? "" : arena_cstr(a, str_sub(rest, colon + 1, SIZE_MAX));
-    if (!engine_adapter_find(ret->kind))
+    adapter = engine_adapter_find(ret->kind);
+    if (!adapter)
         return err_set(e, ERR_CONFIG,
                        "unknown engine kind \"%.40s\"; known: sglang, vllm, llamacpp, openai "
                        "(KIND:URL), builtin",
+                       ret->kind);
+    if (ret->logprobs && (adapter->asks_basis || !adapter->basis))
+        return err_set(e, ERR_CONFIG,
+                       "engine option logprobs says what no answer tells (sglang, vllm, openai); "
+                       "%s tells it by itself",
                        ret->kind);
     return 0;
 }

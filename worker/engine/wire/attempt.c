@@ -127,7 +127,7 @@ static void give_result(struct engine_attempt *a)
     struct engine_result res = reading_result(&a->reading, versions);
     uint64_t now = clock_us();
 
-    if (a->remote->wire->tells_basis)
+    if (a->remote->wire->tells_basis && !a->reading.reply.lowered)
         a->remote->given = res.basis;
     res.first_us = (a->first_us ? a->first_us : now) - a->asked_us;
     res.total_us = now - a->asked_us;

@@ -1,5 +1,6 @@
 #include "worker/engine/wire/scoring.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
@@ -8,6 +9,7 @@
 #include "worker/engine/wire/attempt.h"
 
 enum {
+    CALLS_MAX = 8192,      /* tokens of one answer that are asked for */
     WIDE = 1024,           /* alternatives that nearly always hold what was sampled */
     ANSWER_MAX = 64 << 20, /* bytes, with a whole vocabulary of them */
 };
@@ -199,6 +201,28 @@ static void on_failed(void *ctx, const struct err *e, bool began)
 
 static const struct http_events http_events = {on_head, on_body, on_done, on_failed};
 
+/* Penalties, biases and grammars change logits in ways that alternatives do not show. One answer
+ * has one basis: all its tokens are asked for as the logits alone have them, and alternatives of
+ * another basis go. */
+static void lower(struct reply *y)
+{
+    struct reply_lacks all = {0};
+    size_t next = 0;
+
+    for (uint32_t i = 0; i < y->ids.n; i++) {
+        bool lacks = next < y->lacks.n && y->lacks.at[next].at == i;
+
+        *vec_push(&all) = (struct reply_lack){i, lacks && y->lacks.at[next].inside};
+        next += lacks;
+    }
+    for (size_t i = 0; i < y->tops.n; i++)
+        y->tops.at[i] = (struct engine_top){-1, NAN};
+    vec_done(&y->lacks);
+    y->lacks = all;
+    y->basis = BASIS_RAW;
+    y->lowered = true;
+}
+
 struct scoring *scoring_new(struct remote *r, const struct engine_request *q, struct reply *y,
                             void (*done)(void *ctx, const struct err *e), void *ctx)
 {
@@ -210,6 +234,8 @@ struct scoring *scoring_new(struct remote *r, const struct engine_request *q, st
         *vec_push(&s->ids) = q->prompt.at[i];
     for (size_t i = 0; i < y->ids.n; i++)
         *vec_push(&s->ids) = y->ids.at[i];
+    if (y->basis != BASIS_RAW && sampling_bends_logits(&q->sampling))
+        lower(y);
     s->ask.sampling = &q->sampling;
     s->ask.raw = y->basis == BASIS_RAW || sampling_changes_nothing(&q->sampling);
     return s;
@@ -217,6 +243,16 @@ struct scoring *scoring_new(struct remote *r, const struct engine_request *q, st
 
 void scoring_begin(struct scoring *s)
 {
+    struct err e = {0};
+
+    if (s->reply->lacks.n > CALLS_MAX) {
+        (void)err_set(&e, ERR_ENGINE_INVALID,
+                      "the engine left out logprobs: %zu tokens would have to be asked for, of one "
+                      "answer at most %d are",
+                      s->reply->lacks.n, CALLS_MAX);
+        end(s, &e);
+        return;
+    }
     begin_token(s);
     ask(s);
 }

@@ -1,7 +1,9 @@
 /*
  * struct scoring: asks an engine for the logprobs that its answer left out (reply.lacks), token by
  * token in order, each by a call whose prompt the engine has in its cache. It ends when all are
- * known, or says which one cannot be had. Owned by the attempt whose answer it completes.
+ * known, or says which one cannot be had. Where the request bends logits (penalties, biases,
+ * grammars) all tokens are asked for, as the logits alone have them: the answer's basis is raw
+ * then. Owned by the attempt whose answer it completes.
  */
 #ifndef RG_WIRE_SCORING_H
 #define RG_WIRE_SCORING_H

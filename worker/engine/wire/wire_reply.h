@@ -81,7 +81,8 @@ struct reply {
     bool truncated;           /* the engine had no room for more, or dropped part of the prompt */
     struct entries entries;   /* wires with entries: as they came */
     struct reply_lacks lacks; /* to be scored; their logprobs are NaN until then */
-    uint32_t scored;          /* how many were */
+    bool lowered;    /* all are scored, as raw ones: what lacks could not be told otherwise */
+    uint32_t scored; /* how many were */
     enum logprob_basis basis; /* of the logprobs, when the answer tells; else BASIS_UNKNOWN */
     int64_t cached;           /* prompt tokens that the engine had computed before; -1: not told */
     struct json_ints prompt_ids; /* kind openai: as the upstream told them */
