@@ -212,6 +212,16 @@ def test_a_server_that_will_not_be_asked_again(server):
     assert chat(gateway, session(gateway)).status == 200
 
 
+def test_a_stream_that_leaves_logprobs_out(server):
+    """Nobody asked for one. Places of what is left out are those of a whole answer."""
+    engine, gateway = server()
+    gateway.allow(".*")
+    engine.plan.append({"ids": [*"龘".encode(), END], "end": "close", "frame": lambda _, parts: (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n" + b"".join(b"data: " + p + b"\n\n" for p in parts))})
+    a = chat(gateway, session(gateway))
+    assert a.status == 502 and "a stream leaves logprobs out" in a.json()["error"]["message"], a.text
+
+
 def test_an_old_server_gives_raw_logprobs(server):
     engine, gateway = server(old=True)
     engine.plan.append({"ids": list(b"ok") + [END]})

@@ -3,7 +3,8 @@
  * Answers of engines, however they are cut: byte 0 chooses the kind, byte 1 the form (1 an event
  * stream, 2 alternatives, 4 the pieces are taken to be cumulative, 8 incremental), byte 2 the cuts,
  * byte 3 the prompt's length; the rest is the body. The result does not depend on the cuts, what
- * was told as deltas is the answer, and a refused answer says why.
+ * was told as deltas is the answer (or nothing, where it came whole), a logprob is there or is to
+ * be scored, and a refused answer says why.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -68,11 +69,16 @@ static void check_result(struct reading *r, const struct told *t)
     struct engine_version *versions = mem_calloc(r->reply.spans.n + 1, sizeof(*versions));
     struct engine_result x = reading_result(r, versions);
 
+    size_t told = r->events || x.finish == ENGINE_ABORTED ? x.ids.n : 0, unknown = 0;
+
     CHECK(x.n_versions <= r->reply.spans.n + 1);
-    CHECK(r->wire->text || t->n == x.ids.n);
+    CHECK(r->wire->text || t->n == (r->reply.lacks.n > 0 ? 0 : told));
     CHECK(r->wire->text || x.logprobs);
     for (size_t i = 0; x.logprobs && i < x.ids.n; i++)
-        CHECK(!isnan(x.logprobs[i]));
+        unknown += isnan(x.logprobs[i]) != 0;
+    CHECK(unknown == r->reply.lacks.n);
+    for (size_t i = 0; i < r->reply.lacks.n; i++)
+        CHECK(isnan(x.logprobs[r->reply.lacks.at[i].at]));
     free(versions);
 }
 

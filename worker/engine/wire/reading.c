@@ -187,6 +187,8 @@ static int take_document(struct reading *r, struct err *e)
         r->wire->end_event(y);
     if (y->failed)
         return READING_TOLD;
+    if (r->events && y->lacks.n > 0) /* their places are those of a whole answer */
+        return invalid(e, "a stream leaves logprobs out");
     if (check_prompt(r, e) < 0 || reply_merge(y, r->events, &n, e) < 0)
         return -1;
     reply_note_version(y);
