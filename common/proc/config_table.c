@@ -175,12 +175,12 @@ static void range_text(const struct config_row *row, double v, struct buf *out)
         buf_printf(out, "%.15g", v);
 }
 
-/* "--workers: " or "file.yaml:3: workers: ": where it stands, and which setting unless that says
- * so. */
+/* "--workers: ", "ROLLGATE_WORKERS: " or "file.yaml:3: workers: ": where it stands, and which
+ * setting unless that says so. */
 static void begin_mistake(struct config_load *l, const struct config_row *row, const char *place)
 {
     buf_printf(l->mistakes, "%s: ", place);
-    if (!str_starts(str_cstr(place), STR("--")))
+    if (!str_starts(str_cstr(place), STR("--")) && !str_starts(str_cstr(place), STR("ROLLGATE_")))
         buf_printf(l->mistakes, "%s: ", row->flag);
 }
 

@@ -1,6 +1,7 @@
 """The commands of the binary that are no tool of a colleague: settings, live view, and what a running
 gateway says of itself."""
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -184,6 +185,13 @@ def test_detokenize_refuses_ids_that_no_token_has():
     done = run("detokenize", input="104 105 99999")
     assert done.returncode == 1 and "99999" in done.stderr and not done.stdout
     assert run("detokenize", input="104 105").stdout == "hi"
+    done = run("detokenize", "--jsonl", input='{"ids": [104, 99999, 105, 4000000000]}\n{"ids": [104]}\n')
+    assert [json.loads(line) for line in done.stdout.split("\n") if line] == [{"text": "hi", "unknown_ids": [99999, 4000000000]}, {"text": "h"}]
+
+
+def test_a_mistake_in_the_environment_is_named_once():
+    done = run("config", "--check", env={**os.environ, "ROLLGATE_WORKERS": "many"})
+    assert done.returncode != 0 and 'ROLLGATE_WORKERS: "many"' in done.stdout + done.stderr
 
 
 def test_an_export_makes_its_folder(start, tmp_path):

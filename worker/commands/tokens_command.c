@@ -104,6 +104,25 @@ static int tokenize_line(struct tokens_mode *c, const struct json *line, struct 
     return 0;
 }
 
+/* Decoders leave out ids that no token has, and so does the text: the line says which. */
+static void tell_unknown(const struct tokens_mode *c, const struct json *ids, struct json_out *o)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < ids->n; i++) {
+        if (c->ids.at[i] >= 0 && tokenizer_text(c->t, c->ids.at[i]).p)
+            continue;
+        if (!any) {
+            json_out_key(o, "unknown_ids");
+            json_out_arr(o);
+        }
+        any = true;
+        json_out_value(o, &ids->items[i]);
+    }
+    if (any)
+        json_out_end_arr(o);
+}
+
 static int detokenize_line(struct tokens_mode *c, const struct json *line, struct json_out *o,
                            struct err *e)
 {
@@ -124,6 +143,7 @@ static int detokenize_line(struct tokens_mode *c, const struct json *line, struc
                      &c->text);
     json_out_key(o, "text");
     json_out_str(o, buf_str(&c->text));
+    tell_unknown(c, ids, o);
     return 0;
 }
 

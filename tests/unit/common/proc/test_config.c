@@ -85,7 +85,7 @@ TEST(config, all_mistakes_come_in_one_run_with_their_places)
     cr_assert(says(&m, place));
     (void)snprintf(place, sizeof(place), "%s:6: settings are not nested", path);
     cr_assert(says(&m, place));
-    cr_assert(says(&m, "ROLLGATE_MAX_NODES: max-nodes: must be between 1 and"));
+    cr_assert(says(&m, "ROLLGATE_MAX_NODES: must be between 1 and"));
     cr_assert(says(&m, "--keepalive: \"soon\" is not a duration"));
     cr_assert(says(&m, "did you mean \"durability\""));
     cr_assert(says(&m, "--routers: needs a value"));
