@@ -6,6 +6,7 @@
 #include "common/proc/keys.h"
 #include "dispatcher/dispatcher.h"
 #include "router/router.h"
+#include "runner/runner.h"
 #include "supervisor/listeners.h"
 #include "supervisor/supervisor.h"
 #include "worker/worker.h"
@@ -91,11 +92,27 @@ static int take_word(int *argc, char **argv, const char *word)
     return 0;
 }
 
+/* The same of a word and its value; NULL: it was not there. */
+static const char *take_value(int *argc, char **argv, const char *word)
+{
+    for (int i = 1; i + 1 < *argc; i++) {
+        const char *value = argv[i + 1];
+
+        if (strcmp(argv[i], word) != 0)
+            continue;
+        memmove(&argv[i], &argv[i + 2], (size_t)(*argc - i - 1) * sizeof(*argv));
+        *argc -= 2;
+        return value;
+    }
+    return NULL;
+}
+
 int config_command(int argc, char **argv)
 {
     int check = take_word(&argc, argv, "--check"), dump = take_word(&argc, argv, "--dump");
     int docs = take_word(&argc, argv, "--docs"), man = take_word(&argc, argv, "--man");
-    struct buf out = {0};
+    const char *runners = check ? take_value(&argc, argv, "--runners") : NULL;
+    struct buf out = {0}, mistakes = {0};
     struct config *c;
 
     if (check + dump + docs + man != 1) {
@@ -110,9 +127,14 @@ int config_command(int argc, char **argv)
         print(stdout, &out);
         return 0;
     }
+    if (runners)
+        runner_check(runners, &mistakes);
     c = commands_load(argc, argv, check ? COMMANDS_MODEL : COMMANDS_SYNTAX);
-    if (!c)
+    if (!c || mistakes.len > 0) {
+        print(stderr, &mistakes);
+        config_free(c);
         return 2;
+    }
     if (dump)
         config_dump(c, &out);
     else
