@@ -459,6 +459,11 @@ static void on_end(void *ctx, int status, struct str body, const struct err *e)
 
     (void)e;
     a->end_call = NULL;
+    if (a->dropped && status != 200) {
+        tell_end(a, "lost");
+        execution_free(a);
+        return;
+    }
     if (status == 0 || status == 429 || status >= 500) {
         a->retry_ms =
             MIN_OF(MAX_OF(a->retry_ms * 2, (uint64_t)RETRY_FIRST_MS), (uint64_t)RETRY_MAX_MS);

@@ -137,12 +137,14 @@ static bool is_answer(struct executor_head *h, const char *what, int status, str
     (void)snprintf(text, sizeof(text), "%s: %d %.*s", what, status,
                    (int)MIN_OF(body.len ? body.len : strlen(e->text), 500u),
                    body.len ? body.p : e->text);
-    if (status >= 400 && status < 500 && status != 429)
+    if (status >= 400 && status < 500 && status != 429) {
         give_up(h, "the gateway refuses this executor", text);
-    else if (away_ms > (uint64_t)h->x.options->reconnect_ms)
+    } else if (away_ms > (uint64_t)h->x.options->reconnect_ms) {
         give_up(h, "the gateway is away for too long", text);
-    else if (h->retry_ms == 0)
+        stop_all(h, EXECUTION_STOP_DROPPED); /* nobody hears of their ends */
+    } else if (h->retry_ms == 0) {
         log_warn(NULL, "the gateway does not answer, trying again", LOG_T("reason", text));
+    }
     h->retry_ms = MIN_OF(MAX_OF(h->retry_ms * 2, (uint64_t)RETRY_FIRST_MS), (uint64_t)RETRY_MAX_MS);
     return false;
 }

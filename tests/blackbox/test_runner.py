@@ -327,6 +327,24 @@ def test_a_gateway_that_stays_away(gateway):
     assert "the gateway is away for too long" in runner.log()
 
 
+def test_a_gateway_that_stays_away_while_attempts_run(gateway):
+    """The runs are ended, and so is the executor: it does not wait for an answer that never comes."""
+    word = f"left-{os.urandom(6).hex()}"
+    run = script(gateway.folder, "agent", 'chat("x"); time.sleep(600)')
+    runner = Runner(gateway, {"r": {"run": run + [word], "slots": 3}}, reconnect="300ms", grace="0").start()
+    try:
+        submit(gateway, id="g", runner="r", n=3, input=None)
+        g.wait_until(lambda: len(processes_with(word)) == 3, 20, "all run")
+        gateway.kill()
+        assert runner.process.wait(20) == 1
+    finally:
+        runner.process.kill()
+        runner.process.wait(10)
+        runner.log_file.close()
+    assert not processes_with(word) and runner.log().count("outcome=cancelled") == 3, runner.log()
+    assert runner.work_folders() == []
+
+
 class Service:
     """A service that runs attempts: each POST /run answers what `reply` gives for it."""
 
