@@ -16,6 +16,7 @@
 
 #include "common/base/check.h"
 #include "common/net/resolve.h"
+#include "supervisor/user.h"
 
 enum { BACKLOG = 4096, FIRST_GIVEN = 3, NOTSENT_LOWAT = 256 << 10 };
 
@@ -326,7 +327,7 @@ int listeners_router(struct listeners *l, const struct config *c, unsigned i, st
 /* --- unix sockets --- */
 
 /* mkdir -p; what exists stays as it is. */
-static int make_folder(const char *path, struct err *e)
+static int make_folder(const struct config *c, const char *path, struct err *e)
 {
     char part[4096];
     int n = snprintf(part, sizeof(part), "%s", path);
@@ -341,9 +342,9 @@ static int make_folder(const char *path, struct err *e)
             return err_sys(e, ERR_IO, "cannot make %s", part);
         *p = '/';
     }
-    if (mkdir(part, 0700) && errno != EEXIST)
-        return err_sys(e, ERR_IO, "cannot make %s", part);
-    return 0;
+    if (mkdir(part, 0700) == 0)
+        return user_give(c, part, e);
+    return errno == EEXIST ? 0 : err_sys(e, ERR_IO, "cannot make %s", part);
 }
 
 int listeners_folders(const struct config *c, struct err *e)
@@ -351,7 +352,7 @@ int listeners_folders(const struct config *c, struct err *e)
     const char *const folders[] = {c->state_dir, c->run_dir};
 
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
-        if (make_folder(folders[i], e))
+        if (make_folder(c, folders[i], e) || user_owns(c, folders[i], e))
             return -1;
         if (access(folders[i], W_OK | X_OK))
             return err_sys(e, ERR_IO, "cannot write to %s", folders[i]);
@@ -387,11 +388,17 @@ static int lock_folder(struct listeners *l, const struct config *c, struct err *
 static int listen_unix(const struct sockaddr_un *a, int *ret, struct err *e)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    mode_t mask;
+    bool bad;
 
     if (fd < 0)
         return err_sys(e, ERR_IO, "socket");
     (void)unlink(a->sun_path);
-    if (bind(fd, (const struct sockaddr *)a, sizeof(*a)) || listen(fd, BACKLOG)) {
+    /* Who may enter the run folder may connect: the supervisor's children, maybe as --user. */
+    mask = umask(0111);
+    bad = bind(fd, (const struct sockaddr *)a, sizeof(*a)) != 0;
+    (void)umask(mask);
+    if (bad || listen(fd, BACKLOG)) {
         err_sys(e, ERR_IO, "cannot listen on %s", a->sun_path);
         close(fd);
         return -1;

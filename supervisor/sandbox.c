@@ -16,6 +16,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "supervisor/landlock.h"
+
 /* libseccomp's own macros leave the last field out. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
@@ -29,8 +31,9 @@
 /* The dispatcher keeps a journal, as a worker does. */
 enum { R = 1u << ROLE_ROUTER, W = 1u << ROLE_WORKER | 1u << ROLE_DISPATCHER, B = R | W };
 
-/* Sanitizers trace a clone of the process and walk /proc for it: a filter would say little then. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/* Sanitizers trace a clone of the process and walk /proc for it, counters of coverage are written
+ * where the build stands: a filter would say little then. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(RG_COVERAGE)
 static const bool FILTER = false;
 #else
 static const bool FILTER = true;
@@ -270,11 +273,18 @@ int sandbox_enter(const struct heritage *h, struct err *e)
         rc = -1;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         rc = err_sys(e, ERR_UNSUPPORTED, "no_new_privs");
+    if (FILTER && landlock_enter(h, e))
+        rc = -1;
     if (drop_capabilities(e))
         rc = -1;
     if (FILTER && (watch_refusals(e) || filter_calls(1u << h->role, e)))
         rc = -1;
     return rc;
+}
+
+const char *sandbox_landlock(const struct config *c)
+{
+    return c->sandbox && FILTER && landlock_here() ? "on" : "off";
 }
 
 const char *sandbox_describe(const struct config *c)

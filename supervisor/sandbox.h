@@ -3,6 +3,7 @@
  *   - new privileges (no_new_privs) and all capabilities, also those in the bounding set;
  *   - core dumps (they would hold prompts and keys), locked memory, message queues and real-time
  *     priorities: RLIMITs of 0;
+ *   - the file system but for what landlock.h lists, where the kernel has Landlock;
  *   - all system calls that its kind of process does not need: sandbox.def lists the others.
  *
  * A refused call fails (EPERM where only the arguments are wrong, else ENOSYS, upon which the C
@@ -25,6 +26,9 @@ int sandbox_enter(const struct heritage *h, struct err *e);
 
 /* "on", "off", or what it lacks, for the start-up line. */
 const char *sandbox_describe(const struct config *c);
+
+/* "on" or "off": whether Landlock confines the children, for the same line. */
+const char *sandbox_landlock(const struct config *c);
 
 /* The name of a system call's number, for logs. */
 void sandbox_call_name(int number, char *out, size_t size);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "common/proc/status.h"
 #include "supervisor/sandbox.h"
 #include "supervisor/supervisor_internal.h"
+#include "supervisor/user.h"
 
 static const unsigned first_slots[] = {[ROLE_ROUTER] = BOARD_ROUTER0,
                                        [ROLE_WORKER] = BOARD_WORKER0,
@@ -156,6 +158,15 @@ static int (*body_of(const struct supervisor_bodies *b,
     return role == ROLE_ROUTER ? b->router : b->worker;
 }
 
+static void limit_address_space(const struct config *c)
+{
+    const struct rlimit r = {(rlim_t)c->worker_address_space, (rlim_t)c->worker_address_space};
+
+    if (c->worker_address_space > 0 && setrlimit(RLIMIT_AS, &r))
+        log_warn(NULL, "--worker-address-space cannot be set, ignoring",
+                 LOG_T("reason", strerror(errno)));
+}
+
 RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t parent)
 {
     struct heritage *h = &p->heritage;
@@ -163,7 +174,10 @@ RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t 
     struct err e;
     int rc;
 
-    /* Follows the thread that forked: the supervisor has only one. */
+    if (h->role == ROLE_WORKER)
+        be_first_to_die();
+    rc = user_become(s->config, &e);
+    /* Follows the thread that forked: the supervisor has only one. Another user loses it. */
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
@@ -171,8 +185,12 @@ RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t 
     reset_signals();
     logs_setup(h->name, s->config, h->page);
     check_set_last_words(slot->last_words, sizeof(slot->last_words));
+    if (rc) {
+        child_failed(h, e.text);
+        _exit(1);
+    }
     if (h->role == ROLE_WORKER)
-        be_first_to_die();
+        limit_address_space(s->config);
     if (s->config->sandbox && sandbox_enter(h, &e))
         log_warn(NULL, "the sandbox is not complete, ignoring", LOG_T("reason", e.text));
     rc = body_of(s->bodies, h->role)(h);

@@ -17,6 +17,7 @@
 #include "router/router.h"
 #include "supervisor/sandbox.h"
 #include "supervisor/supervisor_internal.h"
+#include "supervisor/user.h"
 
 enum { TICK_MS = 200, AFTER_GRACE_MS = 1000, KILL_AFTER_MS = 5000 };
 
@@ -310,7 +311,9 @@ static void log_start(struct supervisor *s, uint64_t descriptors, const struct b
         LOG_I("routers", c->routers),
         LOG_T("durability", ((const char *const[]){"none", "process", "power"})[c->durability]),
         LOG_T("keys", c->admin_key_file ? "on" : "off"), LOG_T("sandbox", sandbox_describe(c)),
-        LOG_S("model", buf_str(remark)));
+        LOG_T("landlock", sandbox_landlock(c)), LOG_S("model", buf_str(remark)));
+    if (geteuid() == 0 && !c->user)
+        log_warn(NULL, "started as root without --user: routers and workers keep root's user id");
     if (c->insecure && !c->admin_key_file)
         log_warn(NULL, "--insecure: anybody who reaches the port may do everything");
 }
@@ -320,13 +323,20 @@ static void log_start(struct supervisor *s, uint64_t descriptors, const struct b
 static int check_keys(const struct config *c, struct err *e)
 {
     struct keys *keys = NULL;
+    struct buf secret = {0};
+    bool made;
+    int rc;
 
     if (c->upstream.n > 0 && !c->admin_key_file)
         return 0;
-    if (keys_load(c->admin_key_file, c->key_secret_file, c->state_dir, &keys, e))
-        return -1;
+    buf_printf(&secret, "%s/key-secret", c->state_dir);
+    made = access(secret.p, F_OK) != 0;
+    rc = keys_load(c->admin_key_file, c->key_secret_file, c->state_dir, &keys, e);
     keys_free(keys);
-    return 0;
+    if (rc == 0 && made && access(secret.p, F_OK) == 0)
+        rc = user_give(c, secret.p, e);
+    buf_done(&secret);
+    return rc;
 }
 
 /* Folders, keys, sockets. */
@@ -334,7 +344,8 @@ static int take_place(struct supervisor *s, struct err *e)
 {
     bool alone = s->config->upstream.n > 0; /* routers alone keep nothing */
 
-    if ((!alone && listeners_folders(s->config, e)) || check_keys(s->config, e))
+    if (user_check(s->config, e) || (!alone && listeners_folders(s->config, e)) ||
+        check_keys(s->config, e))
         return -1;
     if (s->upgrade.is_trial)
         trial_move_aside(s->config);

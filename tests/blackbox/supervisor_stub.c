@@ -212,6 +212,15 @@ static int try_write_file(void)
     return fd;
 }
 
+static int try_look_elsewhere(void)
+{
+    int fd = open("/var", O_RDONLY | O_DIRECTORY);
+
+    if (fd >= 0)
+        close(fd);
+    return fd;
+}
+
 static int try_read_file(void)
 {
     int fd = open("/dev/null", O_RDONLY);
@@ -279,6 +288,7 @@ static void answer_tries(struct stub_conn *c)
         {"push_input", try_push_input},
         {"write_file", try_write_file},
         {"read_file", try_read_file},
+        {"look_elsewhere", try_look_elsewhere},
         {"code", try_code},
         {"names", try_names},
         {"thread", try_thread},

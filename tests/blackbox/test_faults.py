@@ -42,7 +42,8 @@ def faulty(start, tmp_path):
 
     def make(**settings):
         env = {"LD_PRELOAD": f"{sanitizer()} {SHIM}", "RG_FAULTS": str(folder)}
-        return start(env=env, workers=1, **{"engine": "builtin:echo", **settings}), inject
+        # in the sandbox a worker may not read the folder
+        return start(env=env, workers=1, sandbox=False, **{"engine": "builtin:echo", **settings}), inject
     yield make
     for name in ("fdatasync", "hold", "writev", "clock", "where", "stick"):
         inject(name, None)
@@ -132,7 +133,7 @@ def test_nothing_is_answered_before_it_is_on_the_disk(faulty):
         assert got and got[0].status in (200, 204), got
 
 
-@pytest.mark.parametrize("how", ["28", "28 half", "5 half"])
+@pytest.mark.parametrize("how", ["28", "28 half", "5 half", "30"])
 def test_a_disk_that_takes_no_record(faulty, how):
     """Fails at once or in the middle of a record, again and again, under several sessions."""
     gateway, inject = faulty()

@@ -133,7 +133,7 @@ DELETE = object()
 IDS = {"float": lambda ids: [i + 0.5 for i in ids], "text": lambda ids: [str(i) for i in ids], "negative": lambda ids: [-1 for _ in ids],
        "huge": lambda ids: [2 ** 31 + i for i in ids], "nested": lambda ids: [[i] for i in ids], "null": lambda ids: [None for _ in ids],
        "object": lambda ids: {"0": 1}, "bool": lambda ids: [True for _ in ids]}
-LOGPROBS = {"text": "-0.5", "object": {}, "bool": True, "null": None, "nan": float("nan")}
+LOGPROBS = {"beyond": -1e39, "above": 1e39, "text": "-0.5", "object": {}, "bool": True, "null": None, "nan": float("nan")}
 
 
 def misfits(kind, name, stream):

@@ -51,7 +51,7 @@ static int files_open(struct target *t, struct str spec, struct err *e)
     f->target = t;
     f->from = f->to = -1;
     f->dir = buf_take(&dir);
-    if (mkdir(f->dir, 0777) && errno != EEXIST) {
+    if (mkdir(f->dir, 0700) && errno != EEXIST) {
         (void)err_sys(e, ERR_CONFIG, "--sink file: cannot make %s", f->dir);
         goto out;
     }
@@ -122,9 +122,26 @@ static void sync_folder(struct files *f)
         f->ticket = syncer_ask(f->syncer, f->to);
 }
 
+/* Somebody put a folder where this session's file goes: it waits, and others do not wait for it. */
+static void name_taken(struct files *f)
+{
+    struct target *t = f->target;
+    struct err e = {0};
+
+    (void)err_set(&e, ERR_IO, "a folder stands at %s", f->whole);
+    if (f->to >= 0)
+        (void)unlink(f->part);
+    close_copy(f);
+    target_postpone(t, &e);
+}
+
 static void give_name(struct files *f)
 {
-    if (rename(f->part, f->whole))
+    bool gone_wrong = rename(f->part, f->whole) != 0;
+
+    if (gone_wrong && errno == EISDIR)
+        name_taken(f);
+    else if (gone_wrong)
         fail(f, "cannot rename to", f->whole);
     else if (f->syncer)
         sync_folder(f);
@@ -174,7 +191,7 @@ static void start_copy(struct files *f, const char *path)
         return;
     }
     f->from = open(path, O_RDONLY | O_CLOEXEC);
-    f->to = f->from < 0 ? -1 : open(f->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    f->to = f->from < 0 ? -1 : open(f->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (f->to < 0)
         fail(f, "cannot copy to", f->part);
     else
@@ -186,7 +203,7 @@ static int move(const struct files *f, const char *path)
 {
     if (rename(path, f->whole) == 0)
         return 0;
-    if (errno != ENOENT || mkdir(f->dir, 0777))
+    if (errno != ENOENT || mkdir(f->dir, 0700))
         return -1;
     log_warn(NULL, "the folder of a sink was gone: made again", LOG_T("folder", f->dir));
     return rename(path, f->whole);
@@ -205,6 +222,8 @@ static void files_send(struct target *t, const char *path)
         done(f, NULL);
     else if (errno == EXDEV)
         start_copy(f, path);
+    else if (errno == EISDIR)
+        name_taken(f);
     else
         fail(f, "cannot rename to", f->whole);
 }

@@ -227,12 +227,27 @@ static void on_prepared(redisAsyncContext *ac, void *reply, void *ctx)
 
 static void pump(struct redis *r);
 
+/* "MILLISECONDS-NUMBER", which XADD answers with when the entry is there. */
+static bool is_entry_id(const redisReply *reply)
+{
+    static const char digits[] = "0123456789";
+    struct str id = reply->type == REDIS_REPLY_STRING ? str_of(reply->str, reply->len) : STR("");
+    size_t ms = id.len ? strspn(id.p, digits) : 0;
+    size_t number = ms > 0 && id.p[ms] == '-' ? strspn(id.p + ms + 1, digits) : 0;
+
+    return number > 0 && ms + 1 + number == id.len;
+}
+
 static void on_added(redisAsyncContext *ac, void *reply, void *ctx)
 {
     struct redis *r = ctx;
 
     if (!accepted(r, ac, reply))
         return;
+    if (!is_entry_id(reply)) {
+        fail(r, "XADD was not answered with an id");
+        return;
+    }
     r->window -= MIN_OF(spooled_piece(&r->target->open, r->acked).len, r->target->env->inline_max);
     r->acked++;
     loop_timer_set(r->target->env->loop, &r->stall, STALL_MS, on_stall);

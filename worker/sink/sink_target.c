@@ -107,7 +107,7 @@ static void on_retry(struct loop_timer *timer)
 /* The next one, in a turn of its own. */
 static void send_soon(struct target *t)
 {
-    if (t->first && !t->sending && !loop_timer_active(&t->retry))
+    if (t->first && !t->sending && (!t->down || !loop_timer_active(&t->retry)))
         loop_timer_set(t->env->loop, &t->retry, 1, on_retry);
 }
 
@@ -214,6 +214,28 @@ void target_done(struct target *t, const struct err *why)
     buf_done(&path);
     drop_first(t);
     send_soon(t);
+}
+
+void target_postpone(struct target *t, const struct err *why)
+{
+    t->sending = false;
+    spooled_close(&t->open);
+    if (!t->first->postponed) {
+        metrics_count(t->env->page, METRIC_sink_errors, 1);
+        log_warn(&(struct log_scope){.session = str_cstr(t->first->session_id)},
+                 "a sink does not take this session: it waits, others do not",
+                 LOG_T("sink", t->name), LOG_T("reason", why->text));
+    }
+    t->first->postponed = true;
+    for (size_t i = 0; i < t->n && t->first->postponed; i++)
+        append(t, take_first(t));
+    if (!t->first->postponed) {
+        send_soon(t);
+        return;
+    }
+    append(t, take_first(t)); /* all wait: the next one's turn */
+    loop_timer_set(t->env->loop, &t->retry, t->delay_ms, on_retry);
+    t->delay_ms = MIN_OF(t->delay_ms * 2, DELAY_MAX_MS);
 }
 
 void target_add(struct target *t, uint32_t place, struct str session_id)

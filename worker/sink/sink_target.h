@@ -28,6 +28,7 @@ struct parcel {
     struct parcel *next;
     uint32_t place;
     uint64_t bytes; /* on disk */
+    bool postponed; /* it alone was not taken */
     char session_id[];
 };
 
@@ -87,6 +88,10 @@ void target_add(struct target *t, uint32_t place, struct str session_id);
 
 /* For kinds: the first file was taken, or it was not and `why` says so; then it is tried again. */
 void target_done(struct target *t, const struct err *why);
+
+/* For kinds: only the first file cannot be taken now. It is tried again later, and others before.
+ */
+void target_postpone(struct target *t, const struct err *why);
 
 /* Now and then: files that were pointed to long enough. */
 void target_sweep(struct target *t);

@@ -169,7 +169,7 @@ static int begin(struct spooling *g, struct str options, struct err *e)
         return -1;
     buf_printf(&g->part, "%s/worker-%u/spool/%.*s.part", g->o.state_dir, g->o.place, (int)id.len,
                id.p);
-    g->fd = open(g->part.p, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    g->fd = open(g->part.p, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (g->fd < 0)
         return err_sys(e, ERR_IO, "cannot write to the spool");
     return 0;

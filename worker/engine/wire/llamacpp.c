@@ -124,13 +124,16 @@ static void take_stop(struct reply *y, const struct json_scan *s)
         y->finish = REPLY_BROKEN;
 }
 
-/* A probability as its logarithm; NaN for 0, which nothing that was sampled has, and for no number.
- */
+static const double PROBABILITY_MAX = 1.001; /* of rounded sums */
+
+/* A probability as its logarithm; NaN for 0, which nothing that was sampled has, and for what is
+ * none. */
 static float log_of(const struct json_scan *s)
 {
     double p;
 
-    if (s->token != JSON_TOKEN_NUMBER || json_number_double(s->text, &p) < 0 || p <= 0)
+    if (s->token != JSON_TOKEN_NUMBER || json_number_double(s->text, &p) < 0 || p <= 0 ||
+        p > PROBABILITY_MAX)
         return NAN;
     return (float)log(p);
 }

@@ -155,6 +155,8 @@ int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struc
     for (size_t i = 0; i < y->logprobs.n; i++) {
         if (isnan(y->logprobs.at[i]))
             return invalid(e, "a logprob is null");
+        if (isinf(y->logprobs.at[i]))
+            return invalid(e, "a logprob is out of range");
     }
     if (v->completion_tokens >= 0 && v->completion_tokens != (int64_t)y->ids.n)
         return invalid(e, "its token count is not the number of its tokens");

@@ -121,10 +121,18 @@ static int check_new(const struct reply *y, const struct cut *c, struct err *e)
     const struct reply_event *v = &y->event;
 
     for (size_t i = 0; i < c->n; i++) {
-        if (isnan(v->logprobs.at[c->logprobs + i]) && y->lacks.n == 0)
+        float logprob = v->logprobs.at[c->logprobs + i];
+
+        if (isnan(logprob) && y->lacks.n == 0)
             return invalid(e, "a logprob is null");
+        if (isinf(logprob))
+            return invalid(e, "a logprob is out of range");
         if (v->has_logprob_ids && v->logprob_ids.at[c->logprobs + i] != v->ids.at[c->ids + i])
             return invalid(e, "a logprob belongs to another token");
+    }
+    for (size_t i = 0; i < v->top_logprobs.n; i++) {
+        if (isinf(v->top_logprobs.at[i]))
+            return invalid(e, "an alternative's logprob is out of range");
     }
     return 0;
 }

@@ -1,0 +1,177 @@
+#include "supervisor/landlock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/landlock.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "common/base/str.h"
+
+/* Rights that newer kernels know than the headers of Debian 12. */
+#define ACCESS_REFER (1ull << 13)
+#define ACCESS_TRUNCATE (1ull << 14)
+
+enum { ABI_REFER = 2, ABI_TRUNCATE = 3 };
+
+static const uint64_t READ = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
+static const uint64_t WRITE = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
+                              LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_DIR |
+                              LANDLOCK_ACCESS_FS_MAKE_REG | ACCESS_REFER | ACCESS_TRUNCATE;
+static const uint64_t NEVER = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_MAKE_CHAR |
+                              LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO |
+                              LANDLOCK_ACCESS_FS_MAKE_BLOCK | LANDLOCK_ACCESS_FS_MAKE_SYM;
+static const uint64_t OF_FILES =
+    LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | ACCESS_TRUNCATE;
+
+struct rules {
+    int fd;
+    uint64_t handled;
+};
+
+static long abi(void)
+{
+    return syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+}
+
+bool landlock_here(void)
+{
+    return abi() >= ABI_REFER;
+}
+
+/* A path that is not there gives no right; what is made there later has none either. */
+static void allow(const struct rules *r, const char *path, uint64_t rights)
+{
+    struct landlock_path_beneath_attr rule = {.allowed_access = rights & r->handled};
+    struct stat st;
+
+    rule.parent_fd = path && *path ? open(path, O_PATH | O_CLOEXEC) : -1;
+    if (rule.parent_fd < 0)
+        return;
+    if (fstat(rule.parent_fd, &st) == 0 && !S_ISDIR(st.st_mode))
+        rule.allowed_access &= OF_FILES;
+    (void)syscall(SYS_landlock_add_rule, r->fd, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
+    (void)close(rule.parent_fd);
+}
+
+/* The folder that a file or folder stands in, for it may be replaced; never the root. */
+static void allow_around(const struct rules *r, struct str path, uint64_t rights)
+{
+    size_t n = path.len;
+    char *folder;
+
+    while (n > 1 && path.p[n - 1] == '/')
+        n--;
+    while (n > 0 && path.p[n - 1] != '/')
+        n--;
+    while (n > 1 && path.p[n - 1] == '/')
+        n--;
+    folder = n > 0 ? mem_strndup(path.p, n) : mem_strdup(".");
+    if (n != 1)
+        allow(r, folder, rights);
+    free(folder);
+    folder = mem_strndup(path.p, path.len);
+    allow(r, folder, rights);
+    free(folder);
+}
+
+static void allow_file(const struct rules *r, const char *path)
+{
+    if (path && *path)
+        allow_around(r, str_cstr(path), READ);
+}
+
+static void allow_system(const struct rules *r)
+{
+    static const char *const folders[] = {"/etc",  "/usr", "/lib",        "/lib64",
+                                          "/proc", "/sys", "/run/systemd"};
+
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+        allow(r, folders[i], READ);
+    allow(r, "/dev", READ | LANDLOCK_ACCESS_FS_WRITE_FILE); /* null, urandom, stderr */
+}
+
+/* What stands behind `mark` in a list's entry, up to the next of `ends`; absent: nothing. */
+static struct str option_of(struct str entry, struct str mark, char end)
+{
+    size_t at = str_find(entry, mark, 0), n = 0;
+    struct str rest;
+
+    if (at == SIZE_MAX)
+        return (struct str){0};
+    rest = str_sub(entry, at + mark.len, SIZE_MAX);
+    while (n < rest.len && rest.p[n] != end)
+        n++;
+    return str_sub(rest, 0, n);
+}
+
+static void allow_sinks(const struct rules *r, const struct config *c)
+{
+    for (size_t i = 0; i < c->sink.n; i++) {
+        struct str entry = str_cstr(c->sink.at[i]);
+        struct str password = option_of(entry, STR("password_file="), '&');
+
+        if (str_starts(entry, STR("file:")))
+            allow_around(r, str_sub(entry, 5, SIZE_MAX), READ | WRITE);
+        if (password.len > 0)
+            allow_around(r, password, READ);
+    }
+}
+
+static void allow_settings(const struct rules *r, const struct config *c)
+{
+    allow_file(r, c->config_file);
+    allow_file(r, c->admin_key_file);
+    allow_file(r, c->key_secret_file);
+    allow_file(r, c->engine_ca_file);
+    allow_file(r, c->chat_template);
+    allow(r, c->model, READ);
+    for (size_t i = 0; i < c->engine.n; i++) {
+        struct str key = option_of(str_cstr(c->engine.at[i]), STR("key-file="), ',');
+        struct str script = option_of(str_cstr(c->engine.at[i]), STR("builtin:script:"), ',');
+
+        if (key.len > 0)
+            allow_around(r, key, READ);
+        if (script.len > 0)
+            allow_around(r, script, READ);
+    }
+}
+
+static int confine(const struct rules *r, const struct heritage *h, struct err *e)
+{
+    const struct config *c = h->config;
+    bool router = h->role == ROLE_ROUTER;
+
+    allow_system(r);
+    allow_settings(r, c);
+    allow(r, h->state_dir, router ? READ : READ | WRITE);
+    allow(r, h->run_dir, router ? READ : READ | WRITE);
+    if (h->role == ROLE_WORKER)
+        allow_sinks(r, c);
+    return syscall(SYS_landlock_restrict_self, r->fd, 0) ? err_sys(e, ERR_UNSUPPORTED, "Landlock")
+                                                         : 0;
+}
+
+int landlock_enter(const struct heritage *h, struct err *e)
+{
+    struct landlock_ruleset_attr attr = {.handled_access_fs = READ | WRITE | NEVER};
+    struct rules r = {.fd = -1};
+    long version = abi();
+    int rc;
+
+    if (version < ABI_REFER)
+        return 0;
+    if (version < ABI_TRUNCATE)
+        attr.handled_access_fs &= ~ACCESS_TRUNCATE;
+    r.handled = attr.handled_access_fs;
+    r.fd = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
+    if (r.fd < 0)
+        return err_sys(e, ERR_UNSUPPORTED, "Landlock");
+    rc = confine(&r, h, e);
+    (void)close(r.fd);
+    return rc;
+}

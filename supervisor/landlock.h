@@ -1,0 +1,26 @@
+/*
+ * What of the file system a child may touch from its start on, where the kernel has Landlock (5.19
+ * or newer; Debian 12's has):
+ *   - reading: the system's own folders (/etc, /usr, /lib, /proc, /sys, /dev, /run/systemd), those
+ *     of the settings' files (keys, certificates, template, configuration), and the model;
+ *   - reading and writing: workers and the dispatcher in the state and run folders, workers in file
+ *     sinks' and their parents (a folder that vanishes is made again); routers only read there;
+ *   - executing: nothing.
+ * A file that a reload names must therefore stand where one of before stood, or in /etc.
+ */
+#ifndef RG_SUPERVISOR_LANDLOCK_H
+#define RG_SUPERVISOR_LANDLOCK_H
+
+#include <stdbool.h>
+
+#include "common/base/err.h"
+#include "common/proc/heritage.h"
+
+/* Whether the kernel has what is needed. */
+bool landlock_here(void);
+
+/* Confines the calling process, which must have no_new_privs. 0 also where the kernel has none; -1
+ * with ERR_UNSUPPORTED when it refuses. */
+int landlock_enter(const struct heritage *h, struct err *e);
+
+#endif
