@@ -71,7 +71,7 @@ def test_top_and_metrics_of_a_working_gateway(start):
     def top():
         done = run("top", "--once", "--listen", f"127.0.0.1:{s.port}")
         assert done.returncode == 0 and "worker-1" in done.stdout
-        return "5 active" in done.stdout
+        return "5 open" in done.stdout
     g.wait_until(top, what="the workers have published their gauges")
     assert s.has_line(r"rollgate starts .*keys=off sandbox=.* model=.*PCRE2 JIT on")
 
