@@ -32,9 +32,10 @@ MATRIX["worker/api"] = ["worker/control"] + MATRIX["worker/control"]
 MATRIX["worker"] = ["worker/api"] + MATRIX["worker/api"]
 MATRIX["worker/commands"] = MATRIX["worker/api"]
 MATRIX["router"] = COMMON
-MATRIX["dispatcher"] = ["worker/api/server.h", "worker/api/exchange.h", "worker/journal/journal.h"] + COMMON
+MATRIX["dispatcher"] = COMMON
 MATRIX["runner"] = COMMON
-MATRIX["supervisor"] = COMMON + ["runner/runner.h", "router/router.h", "dispatcher/dispatcher.h", "worker/worker.h", "worker/commands"]
+MATRIX["supervisor"] = COMMON + ["runner/runner.h", "router/router.h", "dispatcher/dispatcher.h",
+                                  "worker/worker.h", "worker/commands"]
 # Single headers that one room of a level lends to its neighbours: values only, no behaviour.
 LENT = {
     "worker/tokens/span.h": ["worker/session", "worker/engine"],

@@ -11,7 +11,8 @@ are Oniguruma's Unicode 16, NFC and NFD are Unicode 9, Lowercase is the Rust sta
   hf_ccc_nonzero      combining class not 0 (the classes' values are stable: Python's unicodedata)
   hf_mark hf_punctuation hf_numeric hf_word   StripAccents, Punctuation, Digits, Whitespace
 scripts/measure_unicode.js measures the hf_* ones again, and --take puts its files into the text.
-Canonical composition pairs are the one-step decompositions (Python's unicodedata, stable for Unicode 9 characters) of what NFC leaves alone.
+Canonical composition pairs are the one-step decompositions (Python's unicodedata, stable for
+Unicode 9 characters) of what NFC leaves alone.
 
     scripts/make_unicode.py          writes the C file
     scripts/make_unicode.py --check  fails when the committed file differs
