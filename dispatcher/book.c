@@ -314,7 +314,7 @@ static int apply_claim(struct book *b, struct group *g, const struct json *r, st
     struct attempt *a;
 
     if (!m || m->state != ROLLOUT_WAITING || group_settled(g) || id.len != ATTEMPT_ID_LEN ||
-        session.len >= SESSION_ID_MAX || book_attempt(b, id))
+        !session.p || session.len >= SESSION_ID_MAX || !executor.p || book_attempt(b, id))
         return err_set(e, ERR_INVALID, "the claim does not fit its group");
     a = mem_zalloc(sizeof(*a));
     memcpy(a->id, id.p, id.len);
