@@ -23,49 +23,23 @@ enum {
 
 /* --- writing --- */
 
-/* Between the append and the application, durability may come: `done` waits for both. */
-struct write {
-    void (*done)(void *ctx);
-    void *ctx;
-    bool durable, applied;
-};
-
-static void write_end(struct write *w)
-{
-    if (!w->durable || !w->applied)
-        return;
-    if (w->done)
-        w->done(w->ctx);
-    free(w);
-}
-
-static void on_durable(void *ctx)
-{
-    struct write *w = ctx;
-
-    w->durable = true;
-    write_end(w);
-}
-
 int desk_write(struct desk *d, struct str group, struct str record, void (*done)(void *ctx),
                void *ctx, struct err *e)
 {
-    struct write *w = mem_zalloc(sizeof(*w));
     char id[GROUP_ID_MAX + 1] = "";
     struct err bad;
+    int rc;
 
-    *w = (struct write){.done = done, .ctx = ctx};
     memcpy(id, group.p, group.len); /* the group may be gone once the record is applied */
-    if (journal_append(d->journal, group, record, on_durable, w, e)) {
-        free(w);
+    rc = journal_append(d->journal, group, record, done, ctx, e);
+    if (rc < 0)
         return -1;
-    }
     if (book_apply(&d->book, record, &bad)) /* a bug: what was written is not what is there */
         log_error(NULL, "a record does not apply", LOG_T("group", id), LOG_T("error", bad.text));
     if (!book_group(&d->book, str_cstr(id)))
         journal_drop_session(d->journal, str_cstr(id));
-    w->applied = true;
-    write_end(w);
+    if (rc == 1 && done) /* durable already; else the journal tells */
+        done(ctx);
     return 0;
 }
 

@@ -319,7 +319,7 @@ def test_a_crash_and_a_new_owner_find_what_was_given_up(start, tmp_path):
         assert exports(gateway, session) == want
         config.write_text("workers: 1\n")
         gateway.signal(signal.SIGHUP)
-        wait_until(lambda: len(gateway.family()) == 3, 20, "supervisor, router and one worker are left")
+        wait_until(lambda: len(gateway.family()) == 4, 20, "supervisor, dispatcher, router and one worker are left")
         assert exports(gateway, session) == want
         engine.plan = Plan()
         assert say(gateway, session, user("begin"))

@@ -60,7 +60,7 @@ def test_scaling_up_and_down_loses_nothing(start, keep_alive):
     indexes = {session.split("-")[0] for session in world.sessions}
     assert {"w4", "w5", "w6", "w7"} & indexes, "the added workers got sessions"
     assert s.get("/ready").status == 200
-    g.wait_until(lambda: len(s.family()) == 1 + 2 + 1, what="the retired have ended")
+    g.wait_until(lambda: len(s.family()) == 1 + 2 + 1 + 1, what="the retired have ended")
 
 
 class HalfSent:
@@ -236,7 +236,7 @@ def test_fewer_routers_after_an_upgrade_accept_on_every_socket(start):
     reload(s, workers=1, routers=1)
     s.signal(signal.SIGUSR2)
     g.wait_until(lambda: s.log().count(" serving listen") == 2, 60, "the new one serves")
-    g.wait_until(lambda: len(s.family()) == 3, 20, "the old ones have ended")
+    g.wait_until(lambda: len(s.family()) == 4, 20, "the old ones have ended")
     assert {s.get("/ready", timeout=5).status for _ in range(40)} == {200}
 
 
@@ -314,7 +314,7 @@ def test_routers_come_and_go_many_times(start):
     s = configured(workers=1, routers=2).start()
     for _ in range(3):
         reload(s, workers=1, routers=1)
-        g.wait_until(lambda: len(s.family()) == 1 + 1 + 1, what="their places are free again")
+        g.wait_until(lambda: len(s.family()) == 1 + 1 + 1 + 1, what="their places are free again")
         reload(s, workers=1, routers=3)
     s.allow("process died")
 
@@ -335,7 +335,7 @@ def test_peers_that_cannot_be_used_are_not_reloaded(start):
     s.signal(signal.SIGHUP)
     s.wait_line("configuration not reloaded mistake=.*99999")
     s.wait_line("configuration not reloaded mistake=.*zzz")
-    assert len(s.family()) == 3 and s.get("/ready").status == 200
+    assert len(s.family()) == 4 and s.get("/ready").status == 200
 
 
 def test_a_reload_changes_the_defaults_of_new_sessions(start):
