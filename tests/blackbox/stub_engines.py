@@ -223,14 +223,15 @@ class StubEngine:
 
     async def send_until_aborted(self, writer, pieces, plan, aborted):
         """One event after the other; when give_up is set, an end with the tokens so far."""
+        behind = sum(b'"choices": []' in p for p in pieces)     # usage alone, behind the end
         for i, piece in enumerate(pieces):
             if i == plan.get("hold_after"):
                 self.holding += 1
                 while not self.give_up.is_set():
                     await asyncio.sleep(0.005)
                 self.holding -= 1
-            if self.give_up.is_set() and 0 < i < len(pieces) - 1:
-                doc = aborted((i - 1) * plan.get("chunk", 2))[-1] if i > 1 else None
+            if self.give_up.is_set() and 0 < i < len(pieces) - 1 - behind:
+                doc = [d for d in aborted((i - 1) * plan.get("chunk", 2)) if d.get("choices", True)][-1] if i > 1 else None
                 if not doc:
                     doc = aborted(0)[-1] if self.kind == "sglang" else {"request_id": "x", "choices": [{"index": 0, "token_ids": [], "logprobs": {"content": []}, "finish_reason": "abort"}]}
                 elif self.kind == "vllm":

@@ -303,7 +303,7 @@ def test_cut_answers_are_repeated_when_asked_for(kind):
             engine.plan.append(fault)
             assert check(d.call())["retries"] == 1
         if kind != "llamacpp":
-            engine.plan.append({"cut": "close", "cut_at": 0.9, "chunk": 1})
+            engine.plan.append({"cut": "close", "cut_at": 0.6, "chunk": 1})
             e = d.call(stream=True)
             assert e["code"] == "engine_invalid" and e["deltas"]
         engine.plan.append({"lp_null": True})

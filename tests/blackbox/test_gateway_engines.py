@@ -123,7 +123,7 @@ def test_errors_show_neither_addresses_nor_exceptions(pair, start, stream):
         text = chat(gateway, sid, stream=stream).text
         assert '"error"' in text and address not in text and "srv" not in text, (fault, text)
     assert gateway.has_line("Traceback") and gateway.has_line(address)
-    dead = start(workers=1, engine="sglang:http://127.0.0.1:1", engine_retries=0)
+    dead = start(workers=1, engine="sglang:http://127.0.0.1:1", engine_retries=0, queue_timeout="500ms")
     sid = session(dead)
     for answer in (chat(dead, sid, stream=stream), dead.get(f"/sessions/{sid}/v1/other")):
         assert '"error"' in answer.text and "127.0.0.1" not in answer.text, answer.text

@@ -114,7 +114,7 @@ def put(*path, value=None, last=False):
     """An edit that sets a place of every document (or the last) that has it; without a value the place is taken away."""
     def edit(docs):
         docs = copy.deepcopy(docs)
-        for d in docs[-1:] if last else docs:
+        for d in [d for d in docs if d.get("choices", True)][-1:] if last else docs:   # behind it may come usage alone
             at = d
             for step in path[:-1]:
                 at = at[step] if isinstance(step, int) and len(at) > step or not isinstance(step, int) and step in at else None

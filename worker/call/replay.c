@@ -53,8 +53,7 @@ static void send_exhausted(struct call_env *env, struct arena *a,
                            const struct session_past_call *call, struct answer_head *head,
                            struct call_listener *l)
 {
-    struct call_usage usage = {.prompt_tokens = call->prompt_tokens,
-                               .cached_tokens = call->prompt_tokens};
+    struct call_usage usage = {.prompt_tokens = call->prompt_tokens};
     struct finished_answer out = {.finish_reason = STR_LIT("length")};
     char hex[33];
 
