@@ -78,7 +78,7 @@ void closings_end(struct desk *d)
     struct closing *c;
 
     while ((c = TAILQ_FIRST(&d->closings)))
-        closing_free(c);
+        closing_free(c); /* it left the list. NOLINT(clang-analyzer-unix.Malloc) */
 }
 
 /* --- sessions of nobody --- */
@@ -100,7 +100,8 @@ static void judge(struct desk *d, const struct json *row)
     bool over = str_eq_c(phase, "finalized") || str_eq_c(phase, "expired");
     char session[SESSION_ID_MAX];
 
-    if (label.len != ATTEMPT_ID_LEN || id.len >= sizeof(session) || str_eq_c(phase, "aborted"))
+    if (label.len != ATTEMPT_ID_LEN || !id.p || id.len >= sizeof(session) ||
+        str_eq_c(phase, "aborted"))
         return;
     memcpy(session, id.p, id.len);
     session[id.len] = '\0';

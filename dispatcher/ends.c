@@ -326,10 +326,9 @@ static void on_completed(void *ctx, int status, struct str body, const struct er
     n->call = NULL;
     if (!a || a->ended) {
         ending_answer(n);
-    } else if (status == 200) {
-        finalize(n);
-    } else if (status == 410) {
-        finalize(n); /* finalized by an end whose record was lost: its export says what it is */
+    } else if (status == 200 || status == 410) {
+        finalize(
+            n); /* 410: finalized by an end whose record was lost; its export says what it is */
     } else if (status == 404) {
         downgrade(n, OUTCOME_ERROR, "the session has ended before its attempt");
     } else if (status >= 400 && status < 500 && status != 429) {
@@ -416,7 +415,7 @@ static int read_end(struct desk_request *r, struct ending *n, struct err *e)
         fields_object(&f, "timings") || fields_bool(&f, "finished", &n->result.finished) ||
         fields_text(&f, "executor", TEXT_MAX, &executor) ||
         fields_text(&f, "reason", TEXT_MAX, &reason) || fields_text(&f, "log", TEXT_MAX, &log) ||
-        fields_text(&f, "log_tail", 4 * TEXT_MAX, &tail))
+        fields_text(&f, "log_tail", (size_t)4 * TEXT_MAX, &tail))
         return -1;
     if (outcome == OUTCOMES)
         return err_field(e, "outcome", "outcome must be ok, timeout, error or infra");

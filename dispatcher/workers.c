@@ -70,7 +70,7 @@ void workers_free(struct workers *w)
     if (!w)
         return;
     while ((c = TAILQ_FIRST(&w->calls)))
-        worker_cancel(c);
+        worker_cancel(c); /* it left the list. NOLINT(clang-analyzer-unix.Malloc) */
     for (size_t i = 0; i < BOARD_WORKERS_MAX; i++)
         if (w->clients[i])
             http_client_free(w->clients[i]);
@@ -163,6 +163,7 @@ static struct http_client *client_of(struct workers *w, struct str id, struct er
     return w->clients[place];
 }
 
+/* A request has so many parts. NOLINTNEXTLINE(readability-function-size) */
 struct worker_call *worker_call(struct workers *w, struct str id, const char *method,
                                 struct str path, struct str body, worker_fn fn, void *ctx)
 {

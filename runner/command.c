@@ -172,6 +172,8 @@ static int run(const struct roster *roster, struct executor_options *o)
         fprintf(stderr, "rollgate runner: %s\n", e.text);
     if (own && rmdir(made))
         fprintf(stderr, "%s: %s\n", made, strerror(errno));
+    if (own)
+        o->work = NULL;
     return rc < 0 ? 1 : rc;
 }
 

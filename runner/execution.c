@@ -145,7 +145,7 @@ static void on_score_output(void *ctx, bool is_error, struct str bytes)
     if (is_error)
         return;
     buf_add_str(&a->line, bytes);
-    if (a->line.len > 2 * LINE_MAX_BYTES)
+    if (a->line.len > (size_t)2 * LINE_MAX_BYTES)
         buf_consume(&a->line, a->line.len - LINE_MAX_BYTES);
 }
 

@@ -132,7 +132,7 @@ static int show(struct group_call *g)
 
 static int submit(struct group_call *g, const char *file)
 {
-    FILE *f = strcmp(file, "-") == 0 ? stdin : fopen(file, "re");
+    FILE *f = !file || strcmp(file, "-") == 0 ? stdin : fopen(file, "re");
     struct buf body = {0};
     struct arena a = {0};
     const struct json *v = NULL, *list;
@@ -212,7 +212,7 @@ static int wait_for(struct group_call *g, const char *id)
 
 static bool id_is_good(const char *id)
 {
-    return *id && strlen(id) <= 128 &&
+    return id && *id && strlen(id) <= 128 &&
            strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.") ==
                strlen(id);
 }

@@ -54,6 +54,7 @@ static void on_failed(void *ctx, const struct err *e, bool began)
     post_end(ctx, 0, e);
 }
 
+/* A request has so many parts. NOLINTNEXTLINE(readability-function-size) */
 struct post *post_request(struct http_client *c, const char *method, const char *path,
                           const char *key, struct buf *body, uint64_t total_timeout_ms, post_fn fn,
                           void *ctx)
@@ -79,6 +80,7 @@ struct post *post_request(struct http_client *c, const char *method, const char 
     return p;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): the same */
 struct post *post_start(struct http_client *c, const char *path, const char *key, struct buf *body,
                         uint64_t total_timeout_ms, post_fn fn, void *ctx)
 {

@@ -459,13 +459,16 @@ static const struct json *step(const struct json *v, struct str name)
 static const struct json *value_at(const struct json *input, struct str place)
 {
     const struct json *v = input;
-    struct str rest = place.len == 7 ? (struct str){0} : str_sub(place, 7, place.len - 8);
+    struct str rest = {0};
+
+    if (place.len != 7)
+        rest = str_sub(place, 7, place.len - 8);
 
     while (v && rest.len > 0) {
         size_t dot = str_find(rest, STR("."), 0);
 
         v = step(v, str_sub(rest, 0, MIN_OF(dot, rest.len)));
-        rest = dot == SIZE_MAX ? (struct str){0} : str_sub(rest, dot + 1, rest.len);
+        rest = dot == SIZE_MAX ? STR("") : str_sub(rest, dot + 1, rest.len);
     }
     return v;
 }

@@ -238,7 +238,7 @@ static void any_loopback(struct addresses *ret)
 
 int listeners_check(const struct config *c, struct err *e)
 {
-    struct addresses all;
+    struct addresses all = {0};
 
     return resolve(c, &all, e);
 }
@@ -295,7 +295,7 @@ static int own_address(const struct listeners *l, struct resolve_address *a)
 static int choose_address(struct listeners *l, const struct config *c, struct resolve_address *ret,
                           struct err *e)
 {
-    struct addresses all;
+    struct addresses all = {0};
 
     if (resolve(c, &all, e))
         return -1;

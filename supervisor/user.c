@@ -9,6 +9,8 @@
 
 static int find(const struct config *c, struct passwd *ret, struct err *e)
 {
+    /* The supervisor has one thread. */
+    // cppcheck-suppress getpwnamCalled
     const struct passwd *p = getpwnam(c->user);
 
     if (!p)
@@ -19,7 +21,7 @@ static int find(const struct config *c, struct passwd *ret, struct err *e)
 
 int user_check(const struct config *c, struct err *e)
 {
-    struct passwd who;
+    struct passwd who = {0};
 
     if (!c->user)
         return 0;
@@ -32,7 +34,7 @@ int user_check(const struct config *c, struct err *e)
 
 int user_give(const struct config *c, const char *path, struct err *e)
 {
-    struct passwd who;
+    struct passwd who = {0};
 
     if (!c->user || geteuid() != 0)
         return 0;
@@ -45,7 +47,7 @@ int user_give(const struct config *c, const char *path, struct err *e)
 
 int user_owns(const struct config *c, const char *path, struct err *e)
 {
-    struct passwd who;
+    struct passwd who = {0};
     struct stat st;
 
     if (!c->user)
@@ -64,7 +66,7 @@ int user_owns(const struct config *c, const char *path, struct err *e)
 
 int user_become(const struct config *c, struct err *e)
 {
-    struct passwd who;
+    struct passwd who = {0};
 
     if (!c->user || geteuid() != 0)
         return 0;

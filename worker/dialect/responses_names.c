@@ -81,6 +81,8 @@ const struct json *responses_tool(const struct response_tools *tools, struct str
 
     if (at == LOOKUP_NONE)
         at = lookup_get(&tools->spelled, flat);
-    *ret_space = at == LOOKUP_NONE ? (struct str){0} : tools->at[at].space;
+    *ret_space = (struct str){0};
+    if (at != LOOKUP_NONE)
+        *ret_space = tools->at[at].space;
     return at == LOOKUP_NONE ? NULL : tools->at[at].tool;
 }

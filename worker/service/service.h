@@ -55,6 +55,6 @@ struct service_request {
 
 /* Refuses, with e, when there is no room for so many more sessions: the service ends, the journal's
  * disk or the sinks' spool is full, or a limit of sessions, tokens or memory is reached. */
-int service_room(struct service *s, int64_t count, struct err *e);
+int service_room(struct service *a, int64_t count, struct err *e);
 
 #endif
