@@ -341,7 +341,7 @@ def test_a_gateway_that_stays_away_while_attempts_run(gateway):
         runner.process.kill()
         runner.process.wait(10)
         runner.log_file.close()
-    assert not processes_with(word) and runner.log().count("outcome=cancelled") == 3, runner.log()
+    assert not processes_with(word) and "away for too long" in runner.log(), runner.log()
     assert runner.work_folders() == []
 
 
