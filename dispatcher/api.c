@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "common/base/clock.h"
-#include "common/codec/hex.h"
+#include "common/codec/query.h"
 #include "common/proc/presented.h"
 #include "dispatcher/desk.h"
 
@@ -59,55 +59,16 @@ void desk_error(struct exchange *x, const struct err *e)
 
 /* --- the query --- */
 
-static struct str decode(struct arena *a, struct str s)
-{
-    char *out = arena_alloc(a, s.len + 1);
-    size_t n = 0;
-
-    for (size_t i = 0; i < s.len; i++) {
-        if (s.p[i] == '%' && i + 2 < s.len && hex_value(s.p[i + 1]) >= 0 &&
-            hex_value(s.p[i + 2]) >= 0) {
-            out[n++] = (char)(hex_value(s.p[i + 1]) * 16 + hex_value(s.p[i + 2]));
-            i += 2;
-        } else {
-            out[n++] = s.p[i] == '+' ? ' ' : s.p[i];
-        }
-    }
-    return str_of(out, n);
-}
-
-/* The next pair of *rest; false at the end. */
-static bool next_pair(struct str *rest, struct str *ret_name, struct str *ret_value)
-{
-    size_t end, equals;
-    struct str pair;
-
-    if (rest->len == 0)
-        return false;
-    end = str_find(*rest, STR("&"), 0);
-    pair = str_sub(*rest, 0, end);
-    equals = str_find(pair, STR("="), 0);
-    *ret_name = str_sub(pair, 0, equals);
-    *ret_value = equals == SIZE_MAX ? STR("") : str_sub(pair, equals + 1, SIZE_MAX);
-    *rest = str_sub(*rest, pair.len + 1, SIZE_MAX);
-    return true;
-}
-
 struct str desk_query(struct desk_request *r, const char *name)
 {
-    struct str rest = exchange_query(r->x), key, value;
-
-    while (next_pair(&rest, &key, &value))
-        if (str_eq_c(key, name))
-            return decode(&r->arena, value);
-    return (struct str){0};
+    return query_get(&r->arena, exchange_query(r->x), name);
 }
 
 int desk_query_known(struct desk_request *r, const char *const known[], size_t n, struct err *e)
 {
     struct str rest = exchange_query(r->x), key, value;
 
-    while (next_pair(&rest, &key, &value)) {
+    while (query_split(&rest, &key, &value)) {
         struct buf names = {0};
         size_t i = 0;
         int rc = 0;
@@ -179,7 +140,7 @@ static const struct path *find_path(struct desk_request *r, struct err *e)
         if (!path_matches(path, paths[i].path, &name))
             continue;
         if (str_eq_c(method, paths[i].method)) {
-            r->name = name.p ? decode(&r->arena, name) : name;
+            r->name = name;
             return &paths[i];
         }
         (void)err_set(e, ERR_METHOD, "the path has no method %.*s", (int)MIN_OF(method.len, 16),
