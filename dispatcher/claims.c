@@ -272,7 +272,7 @@ static struct rollout *item_rollout(const struct claim_item *it)
     return r->state == ROLLOUT_WAITING && r->reserved ? r : NULL;
 }
 
-/* Records the claim; 0 when `on_durable` is to come. */
+/* Records the claim; as desk_write: 1 if it is durable, 0 if `on_durable` is to come. */
 static int record_item(struct claim_item *it, struct rollout *r, struct str session)
 {
     struct desk *d = it->claim->desk;
@@ -289,14 +289,14 @@ static int record_item(struct claim_item *it, struct rollout *r, struct str sess
     record_claim(r->group->spec.id, &claim, clock_wall_ms(), &record);
     rc = desk_write(d, r->group->spec.id, buf_str(&record), on_durable, it, &e);
     buf_done(&record);
-    if (rc) {
+    if (rc < 0) {
         log_warn(NULL, "a claim cannot be recorded", LOG_T("error", e.text));
         return rc;
     }
     a = book_attempt(&d->book, str_cstr(it->attempt));
     if (a)
         a->lease_due_ms = clock_ms() + (uint64_t)d->heritage->config->attempt_lease_ms;
-    return 0;
+    return rc;
 }
 
 /* The gateway refuses these very options: no later attempt fares better, but the trainer sees why.
@@ -306,20 +306,21 @@ static void record_refusal(struct claim_item *it, struct rollout *r, const char 
     struct desk *d = it->claim->desk;
     struct result result = {.reason = (char *)(uintptr_t)why};
     struct buf record = {0};
-    char id[ATTEMPT_ID_LEN + 1];
     struct attempt *a;
     struct err e;
+    int rc = record_item(it, r, STR(""));
 
-    memcpy(id, it->attempt, sizeof(id)); /* the record may end the claim at once */
-    if (record_item(it, r, STR(""))) {
+    if (rc < 0) {
         item_done(it);
         return;
     }
-    a = book_attempt(&d->book, str_cstr(id));
+    a = book_attempt(&d->book, str_cstr(it->attempt));
     record_end(a, OUTCOME_ERROR, false, &result, clock_wall_ms(), &record);
-    if (desk_write(d, r->group->spec.id, buf_str(&record), NULL, NULL, &e))
+    if (desk_write(d, r->group->spec.id, buf_str(&record), NULL, NULL, &e) < 0)
         log_warn(NULL, "an end cannot be recorded", LOG_T("error", e.text));
     buf_done(&record);
+    if (rc == 1)
+        item_done(it);
     polls_wake(d);
 }
 
@@ -352,10 +353,14 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
     if (status == 200 && json_parse(&a, body, &v, &bad) == 0)
         session = json_string(json_get(v, "session_id"));
     if (session.p && session.len < SESSION_ID_MAX) {
-        buf_add_str(&it->session, body); /* the record may end the claim at once */
-        if (r && record_item(it, r, session) == 0)
+        int rc = r ? record_item(it, r, session) : -1;
+
+        if (rc >= 0) {
+            buf_add_str(&it->session, body);
+            if (rc == 1)
+                item_done(it);
             goto out;
-        buf_clear(&it->session);
+        }
         closing_start(d, arena_cstr(&a, session), false);
     } else if (r && status >= 400 && status < 500 && status != 429) {
         record_refusal(it, r, error_text(&a, body));

@@ -78,9 +78,9 @@ struct desk_request {
 
 /* --- writing --- */
 
-/* Appends the record and applies it. `done` is called once it is as durable as promised, maybe
- * before this returns, never when it returns -1 (ERR_STORAGE_FULL, ERR_IO: nothing has changed).
- * done may be NULL. */
+/* Appends the record and applies it. As journal_append, it returns 1 if the record is as durable as
+ * promised already: `done` is never called then; 0 if `done` (may be NULL) is called later, from
+ * the loop; -1 (ERR_STORAGE_FULL, ERR_IO) if nothing has changed. */
 int desk_write(struct desk *d, struct str group, struct str record, void (*done)(void *ctx),
                void *ctx, struct err *e);
 

@@ -38,9 +38,7 @@ int desk_write(struct desk *d, struct str group, struct str record, void (*done)
         log_error(NULL, "a record does not apply", LOG_T("group", id), LOG_T("error", bad.text));
     if (!book_group(&d->book, str_cstr(id)))
         journal_drop_session(d->journal, str_cstr(id));
-    if (rc == 1 && done) /* durable already; else the journal tells */
-        done(ctx);
-    return 0;
+    return rc;
 }
 
 /* --- what the book tells --- */
@@ -106,7 +104,7 @@ static void write_plain(struct desk *d, enum record_kind kind, struct group *g)
     struct err e;
 
     record_plain(kind, g->spec.id, clock_wall_ms(), &record);
-    if (desk_write(d, g->spec.id, buf_str(&record), NULL, NULL, &e))
+    if (desk_write(d, g->spec.id, buf_str(&record), NULL, NULL, &e) < 0)
         log_warn(NULL, "a change cannot be recorded", LOG_T("error", e.text));
     buf_done(&record);
     polls_wake(d);

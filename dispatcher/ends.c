@@ -135,8 +135,10 @@ static void record(struct ending *n)
     record_end(a, n->outcome, false, &n->result, clock_wall_ms(), &record);
     rc = desk_write(n->desk, a->rollout->group->spec.id, buf_str(&record), on_durable, n, &e);
     buf_done(&record);
-    if (rc)
+    if (rc < 0)
         ending_fail(n, &e);
+    else if (rc == 1)
+        ending_answer(n);
 }
 
 static void set_reason(struct ending *n, const char *why)
@@ -531,7 +533,7 @@ void ends_lost(struct desk *d, struct attempt *a, uint64_t at_ms)
 
     log_end(a, OUTCOME_INFRA, &lost);
     record_end(a, OUTCOME_INFRA, true, &lost, at_ms, &record);
-    if (desk_write(d, a->rollout->group->spec.id, buf_str(&record), NULL, NULL, &e))
+    if (desk_write(d, a->rollout->group->spec.id, buf_str(&record), NULL, NULL, &e) < 0)
         log_warn(NULL, "a lost lease cannot be recorded", LOG_T("error", e.text));
     else
         metrics_count(d->heritage->page, METRIC_leases_lost, 1);

@@ -182,7 +182,7 @@ static void take_back(struct desk *d, const struct candidate *all, size_t n)
         if (all[i].exists)
             continue;
         record_cancel(all[i].id, false, clock_wall_ms(), &record);
-        if (desk_write(d, all[i].id, buf_str(&record), NULL, NULL, &e))
+        if (desk_write(d, all[i].id, buf_str(&record), NULL, NULL, &e) < 0)
             log_error(NULL, "a group of a refused request stays", LOG_S("group", all[i].id),
                       LOG_T("error", e.text));
     }
@@ -195,6 +195,7 @@ static void submit(struct desk_request *r, const struct candidate *all, size_t n
     struct buf record = {0};
     struct err e = {0};
     size_t i;
+    int rc;
 
     *s = (struct submission){.desk = r->desk, .x = r->x, .status = 200};
     r->desk->busy++;
@@ -205,11 +206,10 @@ static void submit(struct desk_request *r, const struct candidate *all, size_t n
             continue;
         s->status = 201;
         record_group(all[i].id, all[i].text, clock_wall_ms(), &record);
-        s->undurable++;
-        if (desk_write(r->desk, all[i].id, buf_str(&record), on_durable, s, &e)) {
-            s->undurable--;
+        rc = desk_write(r->desk, all[i].id, buf_str(&record), on_durable, s, &e);
+        if (rc < 0)
             break;
-        }
+        s->undurable += rc == 0;
     }
     buf_done(&record);
     if (e.kind != ERR_NONE) {
@@ -471,7 +471,7 @@ void groups_cancel(struct desk_request *r)
     if (!g || fields_known(&f, "", names, 1) || fields_bool(&f, "deliver", &deliver))
         goto refuse;
     record_cancel(g->spec.id, deliver, clock_wall_ms(), &record);
-    if (desk_write(r->desk, r->name, buf_str(&record), NULL, NULL, f.e))
+    if (desk_write(r->desk, r->name, buf_str(&record), NULL, NULL, f.e) < 0)
         goto refuse;
     buf_puts(&body, "{\"cancelled\":[");
     json_write_string(&body, r->name);

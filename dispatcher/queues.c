@@ -86,6 +86,7 @@ static void deliver(struct desk *d, struct exchange *x, const struct next *n)
     struct buf record = {0};
     struct group *g = NULL;
     struct err e = {0};
+    int rc;
 
     a->desk = d;
     a->x = x;
@@ -99,11 +100,10 @@ static void deliver(struct desk *d, struct exchange *x, const struct next *n)
         if (!g)
             break;
         record_taken(g->spec.id, n->lease_ms, clock_wall_ms(), &record);
-        a->undurable++;
-        if (desk_write(d, g->spec.id, buf_str(&record), on_taken_durable, a, &e)) {
-            a->undurable--;
+        rc = desk_write(d, g->spec.id, buf_str(&record), on_taken_durable, a, &e);
+        if (rc < 0)
             break;
-        }
+        a->undurable += rc == 0;
         g->taken_until_ms = clock_ms() + n->lease_ms;
         result_write_group(g, &o);
     }
@@ -273,6 +273,7 @@ static void write_many(struct desk_request *r, enum record_kind kind, const char
     struct buf record = {0};
     struct err e = {0};
     struct many *m;
+    int rc;
 
     if (read_ids(r, &ids, &e)) {
         desk_error(r->x, &e);
@@ -289,11 +290,9 @@ static void write_many(struct desk_request *r, enum record_kind kind, const char
         if (!g || !g->queue || !str_eq_c(r->name, g->queue->name) || !fits(g))
             continue;
         record_plain(kind, id, clock_wall_ms(), &record);
-        m->undurable++;
-        if (desk_write(r->desk, id, buf_str(&record), on_many_durable, m, &e))
-            m->undurable--;
-        else
-            m->n++;
+        rc = desk_write(r->desk, id, buf_str(&record), on_many_durable, m, &e);
+        m->undurable += rc == 0;
+        m->n += rc >= 0;
     }
     buf_done(&record);
     if (e.kind != ERR_NONE && m->x) {
@@ -422,7 +421,7 @@ void queues_cancel(struct desk_request *r)
         if (!cancel_fits(g, &c))
             continue;
         record_cancel(id, c.deliver, clock_wall_ms(), &record);
-        if (desk_write(r->desk, id, buf_str(&record), NULL, NULL, &e))
+        if (desk_write(r->desk, id, buf_str(&record), NULL, NULL, &e) < 0)
             break;
         json_out_str(&o, id);
     }
