@@ -10,8 +10,6 @@ enum { BACKOFF_FIRST_MS = 1000, BACKOFF_MAX_MS = 60000 };
 void book_init(struct book *b)
 {
     *b = (struct book){.next_seq = 1, .next_settled = 1};
-    TAILQ_INIT(&b->all);
-    TAILQ_INIT(&b->running);
 }
 
 static void runner_free(struct runner *r)
@@ -27,8 +25,8 @@ void book_done(struct book *b)
 {
     struct group *g;
 
-    while ((g = TAILQ_FIRST(&b->all))) {
-        TAILQ_REMOVE(&b->all, g, all_entry);
+    while ((g = LIST_FIRST_OF(&b->all, struct group, all_entry))) {
+        list_remove(&g->all_entry);
         group_free(g);
     }
     for (size_t i = 0; i < b->queues.n; i++) {
@@ -89,8 +87,6 @@ static struct queue *queue_made(struct book *b, struct str name)
         return q;
     q = mem_zalloc(sizeof(*q));
     q->name = mem_strndup(name.p, name.len);
-    TAILQ_INIT(&q->groups);
-    TAILQ_INIT(&q->settled);
     *vec_push(&b->queues) = q;
     return q;
 }
@@ -108,35 +104,23 @@ static struct lane *lane_of(struct runner *r, int64_t priority)
         return r->lanes.at[at];
     l = mem_zalloc(sizeof(*l));
     l->priority = priority;
-    TAILQ_INIT(&l->begun);
-    TAILQ_INIT(&l->fresh);
     (void)vec_push(&r->lanes);
     memmove(&r->lanes.at[at + 1], &r->lanes.at[at], (r->lanes.n - 1 - at) * sizeof(l));
     r->lanes.at[at] = l;
     return l;
 }
 
-static void lane_leave(struct group *g)
-{
-    struct lane *l = lane_of(g->runner, g->spec.priority);
-
-    if (!g->listed)
-        return;
-    TAILQ_REMOVE(g->rollouts ? &l->begun : &l->fresh, g, lane_entry);
-    g->listed = false;
-}
-
 /* By submission; most come at the end. */
-static void list_by_seq(struct group_list *list, struct group *g)
+static void list_by_seq(struct list_head *list, struct group *g)
 {
-    struct group *before = TAILQ_LAST(list, group_list);
+    struct group *before = LIST_LAST_OF(list, struct group, lane_entry);
 
     while (before && before->seq > g->seq)
-        before = TAILQ_PREV(before, group_list, lane_entry);
+        before = LIST_PREV_OF(list, before, struct group, lane_entry);
     if (before)
-        TAILQ_INSERT_AFTER(list, before, g, lane_entry);
+        list_insert(&before->lane_entry, &g->lane_entry);
     else
-        TAILQ_INSERT_HEAD(list, g, lane_entry);
+        list_prepend(list, &g->lane_entry);
 }
 
 /* A group stands in its lane while a rollout of it waits. */
@@ -145,21 +129,17 @@ static void lane_place(struct group *g)
     struct lane *l = lane_of(g->runner, g->spec.priority);
     bool wanted = g->waiting > 0 && !group_settled(g);
 
-    if (wanted == g->listed)
-        return;
-    if (!wanted) {
-        lane_leave(g);
-        return;
-    }
-    list_by_seq(g->rollouts ? &l->begun : &l->fresh, g);
-    g->listed = true;
+    if (!wanted)
+        list_remove(&g->lane_entry);
+    else if (!list_holds(&g->lane_entry))
+        list_by_seq(g->rollouts ? &l->begun : &l->fresh, g);
 }
 
 static void begin(struct group *g)
 {
     if (g->rollouts)
         return;
-    lane_leave(g);
+    list_remove(&g->lane_entry);
     group_begin(g);
     lane_place(g);
 }
@@ -203,7 +183,7 @@ static void attempt_over(struct book *b, struct attempt *a, enum outcome outcome
     a->ended = true;
     a->outcome = outcome;
     a->verdict = verdict;
-    TAILQ_REMOVE(&b->running, a, entry);
+    list_remove(&a->entry);
     r->running--;
     r->outcomes[outcome]++;
     if (outcome == OUTCOME_OK)
@@ -239,7 +219,7 @@ static void offer(struct book *b, struct group *g, uint64_t at_ms)
     g->settled_at_ms = at_ms;
     g->settled_seq = b->next_settled++;
     if (g->queue) {
-        TAILQ_INSERT_TAIL(&g->queue->settled, g, settled_entry);
+        list_append(&g->queue->settled, &g->settled_entry);
         g->queue->offered++;
         g->delivery = DELIVERY_OFFERED;
     }
@@ -285,9 +265,9 @@ static int apply_group(struct book *b, const struct json *r, struct err *e)
     g->seq = b->next_seq++;
     g->submitted_at_ms = record_at(r);
     (void)map_set(&b->groups, g->spec.id, g);
-    TAILQ_INSERT_TAIL(&b->all, g, all_entry);
+    list_append(&b->all, &g->all_entry);
     if (g->queue) {
-        TAILQ_INSERT_TAIL(&g->queue->groups, g, queue_entry);
+        list_append(&g->queue->groups, &g->queue_entry);
         g->queue->n_groups[GROUP_WAITING]++;
     }
     b->n_waiting++;
@@ -327,7 +307,7 @@ static int apply_claim(struct book *b, struct group *g, const struct json *r, st
     m->last = a;
     m->reserved = false;
     (void)map_set(&b->attempts, str_cstr(a->id), a);
-    TAILQ_INSERT_TAIL(&b->running, a, entry);
+    list_append(&b->running, &a->entry);
     g->runner->running++;
     if (g->state == GROUP_WAITING) {
         set_group_state(b, g, GROUP_RUNNING);
@@ -389,11 +369,11 @@ static void remove_group(struct book *b, struct group *g)
 
     if (b->events)
         b->events->gone(b->events_ctx, g);
-    lane_leave(g);
+    list_remove(&g->lane_entry);
     if (q) {
-        TAILQ_REMOVE(&q->groups, g, queue_entry);
+        list_remove(&g->queue_entry);
         if (g->delivery != DELIVERY_NONE)
-            TAILQ_REMOVE(&q->settled, g, settled_entry);
+            list_remove(&g->settled_entry);
         q->offered -= g->delivery == DELIVERY_OFFERED;
         q->taken -= g->delivery == DELIVERY_TAKEN;
         q->n_groups[g->state]--;
@@ -401,7 +381,7 @@ static void remove_group(struct book *b, struct group *g)
     for (uint32_t i = 0; g->rollouts && i < group_rollouts(g); i++)
         for (struct attempt *a = g->rollouts[i].last; a; a = a->before)
             (void)map_take(&b->attempts, str_cstr(a->id));
-    TAILQ_REMOVE(&b->all, g, all_entry);
+    list_remove(&g->all_entry);
     (void)map_take(&b->groups, g->spec.id);
     group_free(g);
 }
@@ -549,16 +529,14 @@ struct rollout *book_next_rollout(struct book *b, struct runner *r, struct str e
         struct lane *l = r->lanes.at[i];
         struct group *g;
 
-        TAILQ_FOREACH(g, &l->begun, lane_entry)
-        {
+        LIST_EACH(&l->begun, g, struct group, lane_entry) {
             struct rollout *m =
                 g->queue && closed(ctx, g->queue) ? NULL : pick(g, executor, wall_ms);
 
             if (m)
                 return m;
         }
-        TAILQ_FOREACH(g, &l->fresh, lane_entry)
-        {
+        LIST_EACH(&l->fresh, g, struct group, lane_entry) {
             if (!g->queue || !closed(ctx, g->queue))
                 return pick(g, executor, wall_ms);
         }
@@ -597,8 +575,7 @@ struct group *book_next_group(struct queue *q, unsigned states, bool submitted)
     struct group *g;
 
     if (submitted) {
-        TAILQ_FOREACH(g, &q->groups, queue_entry)
-        {
+        LIST_EACH(&q->groups, g, struct group, queue_entry) {
             if (!group_settled(g))
                 return NULL; /* nobody overtakes it */
             if (g->delivery == DELIVERY_OFFERED && states & 1u << g->state)
@@ -606,8 +583,7 @@ struct group *book_next_group(struct queue *q, unsigned states, bool submitted)
         }
         return NULL;
     }
-    TAILQ_FOREACH(g, &q->settled, settled_entry)
-    {
+    LIST_EACH(&q->settled, g, struct group, settled_entry) {
         if (g->delivery == DELIVERY_OFFERED && states & 1u << g->state)
             return g;
     }

@@ -22,18 +22,15 @@
 #include "common/base/map.h"
 #include "dispatcher/rollouts.h"
 
-TAILQ_HEAD(group_list, group);
-TAILQ_HEAD(attempt_list, attempt);
-
 struct lane {
     int64_t priority;
-    struct group_list begun, fresh;
+    struct list_head begun, fresh;
 };
 
 struct queue {
     char *name;
-    struct group_list groups;  /* by submission */
-    struct group_list settled; /* offered and taken, by settling */
+    struct list_head groups;  /* by submission */
+    struct list_head settled; /* offered and taken, by settling */
     uint64_t n_groups[GROUP_STATES];
     uint64_t offered, taken, rollouts_running;
     uint64_t acked_total;
@@ -62,8 +59,8 @@ struct book_events {
 struct book {
     struct map groups;   /* by id */
     struct map attempts; /* by id */
-    struct group_list all;
-    struct attempt_list running; /* attempts */
+    struct list_head all;
+    struct list_head running; /* attempts */
     VEC(struct queue *) queues;
     VEC(struct runner *) runners;
     uint64_t next_seq, next_settled;

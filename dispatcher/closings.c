@@ -18,12 +18,12 @@ struct closing {
     bool forget;
     struct worker_call *call;
     struct loop_timer again;
-    TAILQ_ENTRY(closing) entry;
+    struct list_item entry;
 };
 
 static void closing_free(struct closing *c)
 {
-    TAILQ_REMOVE(&c->desk->closings, c, entry);
+    list_remove(&c->entry);
     loop_timer_stop(c->desk->loop, &c->again);
     worker_cancel(c->call);
     free(c);
@@ -69,16 +69,16 @@ void closing_start(struct desk *d, const char *session, bool forget)
     c->desk = d;
     c->forget = forget;
     memcpy(c->session, session, strlen(session) + 1);
-    TAILQ_INSERT_TAIL(&d->closings, c, entry);
+    list_append(&d->closings, &c->entry);
     ask(c);
 }
 
 void closings_end(struct desk *d)
 {
-    struct closing *c;
+    struct closing *c, *next;
 
-    while ((c = TAILQ_FIRST(&d->closings)))
-        closing_free(c); /* it left the list. NOLINT(clang-analyzer-unix.Malloc) */
+    LIST_EACH_SAFE(&d->closings, c, next, struct closing, entry)
+        closing_free(c);
 }
 
 /* --- sessions of nobody --- */

@@ -34,9 +34,6 @@ struct server;
 struct worker_call;
 struct workers;
 
-TAILQ_HEAD(poll_list, poll);
-TAILQ_HEAD(closing_list, closing);
-
 struct desk {
     const struct heritage *heritage;
     struct child child;
@@ -47,10 +44,10 @@ struct desk {
     struct journal *journal;
     struct workers *workers;
     struct book book;
-    struct poll_list polls;
-    struct loop_task wake;        /* look at the polls again */
-    struct closing_list closings; /* sessions to be ended */
-    uint64_t refused_until_ms;    /* monotonic: the gateway takes no new sessions */
+    struct list_head polls;
+    struct loop_task wake;     /* look at the polls again */
+    struct list_head closings; /* sessions to be ended */
+    uint64_t refused_until_ms; /* monotonic: the gateway takes no new sessions */
     bool draining, disk_low;
 
     struct {
@@ -134,7 +131,7 @@ struct poll {
     const struct poll_kind *kind;
     void *ctx;
     struct loop_timer timer;
-    TAILQ_ENTRY(poll) entry;
+    struct list_item entry;
 };
 
 /* Looks once, then waits at most wait_ms. Takes the exchange over. */

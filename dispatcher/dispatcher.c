@@ -87,14 +87,15 @@ static void check_leases(struct desk *d, uint64_t now_ms)
     uint64_t lease_ms = (uint64_t)d->heritage->config->attempt_lease_ms;
     struct attempt *a, *next;
 
-    for (a = TAILQ_FIRST(&d->book.running); a; a = next) {
-        next = TAILQ_NEXT(a, entry);
+    for (a = LIST_FIRST_OF(&d->book.running, struct attempt, entry); a; a = next) {
+        next = LIST_NEXT_OF(&d->book.running, a, struct attempt, entry);
         if (a->lease_due_ms == 0)
             a->lease_due_ms = now_ms + lease_ms; /* after a replay */
         if (a->ending || now_ms < a->lease_due_ms)
             continue;
         ends_lost(d, a, clock_wall_ms());
-        next = TAILQ_FIRST(&d->book.running); /* a group that settles ends others, too */
+        /* From the start: a group that settles ends others, too. */
+        next = LIST_FIRST_OF(&d->book.running, struct attempt, entry);
     }
 }
 
@@ -114,10 +115,9 @@ static void write_plain(struct desk *d, enum record_kind kind, struct group *g)
 static void check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms)
 {
     uint64_t keep_ms = (uint64_t)d->heritage->config->export_retention_ms;
-    struct group *next;
+    struct group *g, *next;
 
-    for (struct group *g = TAILQ_FIRST(&d->book.all); g; g = next) {
-        next = TAILQ_NEXT(g, all_entry);
+    LIST_EACH_SAFE(&d->book.all, g, next, struct group, all_entry) {
         if (g->delivery == DELIVERY_TAKEN && g->taken_until_ms == 0)
             g->taken_until_ms = now_ms + g->lease_ms; /* after a replay */
         if (g->delivery == DELIVERY_TAKEN && now_ms >= g->taken_until_ms) {
@@ -156,7 +156,7 @@ static void look_after_journal(struct desk *d)
 static void publish(struct desk *d)
 {
     uint64_t n[GROUP_STATES] = {0}, running = 0, oldest_ms = 0, now = clock_wall_ms();
-    const struct group *g = TAILQ_FIRST(&d->book.all);
+    const struct group *g = LIST_FIRST_OF(&d->book.all, struct group, all_entry);
 
     for (size_t i = 0; i < d->book.queues.n; i++)
         for (int s = 0; s < GROUP_STATES; s++)
@@ -327,8 +327,6 @@ int dispatcher_run(const struct heritage *h)
     int status = 1;
 
     d->heritage = h;
-    TAILQ_INIT(&d->polls);
-    TAILQ_INIT(&d->closings);
     book_init(&d->book);
     (void)signal(SIGPIPE, SIG_IGN);
     d->loop = loop_new(&e);

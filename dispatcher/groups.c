@@ -394,8 +394,7 @@ void groups_list(struct desk_request *r)
     json_out_obj(&o);
     json_out_key(&o, "groups");
     json_out_arr(&o);
-    TAILQ_FOREACH(g, &r->desk->book.all, all_entry)
-    {
+    LIST_EACH(&r->desk->book.all, g, struct group, all_entry) {
         if (!wanted(g, &f))
             continue;
         if (n++ == f.limit)

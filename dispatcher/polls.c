@@ -6,7 +6,7 @@
 
 static void poll_free(struct poll *p)
 {
-    TAILQ_REMOVE(&p->desk->polls, p, entry);
+    list_remove(&p->entry);
     loop_timer_stop(p->desk->loop, &p->timer);
     if (p->kind->drop)
         p->kind->drop(p);
@@ -49,7 +49,7 @@ void poll_start(struct desk *d, struct exchange *x, const struct poll_kind *kind
     struct poll *p = mem_zalloc(sizeof(*p));
 
     *p = (struct poll){.desk = d, .x = x, .kind = kind, .ctx = ctx};
-    TAILQ_INSERT_TAIL(&d->polls, p, entry);
+    list_append(&d->polls, &p->entry);
     if (look(p))
         return;
     if (wait_ms == 0 || d->draining)
@@ -61,26 +61,22 @@ void poll_start(struct desk *d, struct exchange *x, const struct poll_kind *kind
 static void on_wake(struct loop_task *t)
 {
     struct desk *d = CONTAINER_OF(t, struct desk, wake);
-    struct poll *next;
+    struct poll *p, *next;
 
-    for (struct poll *p = TAILQ_FIRST(&d->polls); p; p = next) {
-        next = TAILQ_NEXT(p, entry);
+    LIST_EACH_SAFE(&d->polls, p, next, struct poll, entry)
         (void)look(p);
-    }
 }
 
 void polls_wake(struct desk *d)
 {
-    if (!TAILQ_EMPTY(&d->polls))
+    if (!list_is_empty(&d->polls))
         loop_task_post(d->loop, &d->wake, on_wake);
 }
 
 void polls_end(struct desk *d)
 {
-    struct poll *next;
+    struct poll *p, *next;
 
-    for (struct poll *p = TAILQ_FIRST(&d->polls); p; p = next) {
-        next = TAILQ_NEXT(p, entry);
+    LIST_EACH_SAFE(&d->polls, p, next, struct poll, entry)
         end_poll(p);
-    }
 }

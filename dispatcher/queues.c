@@ -405,7 +405,8 @@ void queues_cancel(struct desk_request *r)
     struct buf record = {0}, body = {0};
     struct json_out o = json_out_to(&body);
     struct err e = {0};
-    struct group *g = NULL, *next;
+    struct list_head *all = q ? &q->groups : &(struct list_head){0};
+    struct group *g, *next;
 
     if (read_cancel(r, &c, &e)) {
         desk_error(r->x, &e);
@@ -414,10 +415,9 @@ void queues_cancel(struct desk_request *r)
     json_out_obj(&o);
     json_out_key(&o, "cancelled");
     json_out_arr(&o);
-    for (g = q ? TAILQ_FIRST(&q->groups) : NULL; g; g = next) {
+    LIST_EACH_SAFE(all, g, next, struct group, queue_entry) {
         struct str id = arena_str(&r->arena, g->spec.id);
 
-        next = TAILQ_NEXT(g, queue_entry);
         if (!cancel_fits(g, &c))
             continue;
         record_cancel(id, c.deliver, clock_wall_ms(), &record);

@@ -172,8 +172,7 @@ static void put_blocked(const struct book *b, const struct queue *q, uint64_t mo
         const struct group *g = NULL;
 
         if (why[0])
-            TAILQ_FOREACH(g, &q->groups, queue_entry)
-            {
+            LIST_EACH(&q->groups, g, struct group, queue_entry) {
                 if (g->runner == r && !group_settled(g))
                     break;
             }
@@ -192,8 +191,7 @@ static double oldest_s(const struct queue *q, uint64_t now_ms)
 {
     const struct group *g;
 
-    TAILQ_FOREACH(g, &q->groups, queue_entry)
-    {
+    LIST_EACH(&q->groups, g, struct group, queue_entry) {
         if (g->delivery != DELIVERY_TAKEN)
             return now_ms > g->submitted_at_ms ? (double)(now_ms - g->submitted_at_ms) / 1000 : 0;
     }

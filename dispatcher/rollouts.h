@@ -16,9 +16,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/queue.h>
 
 #include "common/base/buf.h"
+#include "common/base/list.h"
 #include "common/base/str.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
@@ -101,7 +101,7 @@ struct attempt {
     const char *kill;           /* why the executor is to end it, or NULL */
     enum outcome outcome;       /* once ended */
     enum rollout_state verdict; /* what the end made of the rollout: WAITING means a retry */
-    TAILQ_ENTRY(attempt) entry; /* of those that run */
+    struct list_item entry;     /* of those that run */
 };
 
 /* What a rollout's last ended attempt came to; JSON texts are "" when there is none. */
@@ -145,12 +145,11 @@ struct group {
     uint64_t taken_until_ms;              /* monotonic; 0: not set yet */
     uint32_t waiting, running, succeeded; /* rollouts */
     bool overdue;
-    struct rollout *rollouts; /* n + extra, or NULL: not begun */
-    bool listed;              /* in its lane (runner) */
-    TAILQ_ENTRY(group) lane_entry;
-    TAILQ_ENTRY(group) queue_entry;   /* of all groups of the queue, by seq */
-    TAILQ_ENTRY(group) settled_entry; /* of the settled ones, by settling */
-    TAILQ_ENTRY(group) all_entry;
+    struct rollout *rollouts;       /* n + extra, or NULL: not begun */
+    struct list_item lane_entry;    /* of its runner, while a rollout waits */
+    struct list_item queue_entry;   /* of all groups of the queue, by seq */
+    struct list_item settled_entry; /* of the settled ones, by settling */
+    struct list_item all_entry;
 };
 
 /* Whether nothing about the group can change any more. */

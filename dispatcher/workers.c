@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/queue.h>
 
+#include "common/base/list.h"
 #include "common/base/mem.h"
 #include "common/net/http_client.h"
 #include "common/proc/ids.h"
@@ -19,7 +19,7 @@ struct worker_call {
     struct buf body;
     struct err failed;
     struct loop_task later;
-    TAILQ_ENTRY(worker_call) entry;
+    struct list_item entry;
 };
 
 struct workers {
@@ -28,7 +28,7 @@ struct workers {
     char key[KEY_MAX];
     unsigned turn;
     struct http_client *clients[BOARD_WORKERS_MAX]; /* by place; NULL: not used yet */
-    TAILQ_HEAD(, worker_call) calls;
+    struct list_head calls;
 };
 
 struct workers *workers_new(const struct heritage *h, struct loop *loop)
@@ -37,7 +37,6 @@ struct workers *workers_new(const struct heritage *h, struct loop *loop)
 
     w->h = h;
     w->loop = loop;
-    TAILQ_INIT(&w->calls);
     return w;
 }
 
@@ -48,7 +47,7 @@ void workers_key(struct workers *w, const char *key)
 
 static void call_free(struct worker_call *c)
 {
-    TAILQ_REMOVE(&c->all->calls, c, entry);
+    list_remove(&c->entry);
     loop_task_cancel(c->all->loop, &c->later);
     buf_done(&c->body);
     free(c);
@@ -65,12 +64,12 @@ void worker_cancel(struct worker_call *c)
 
 void workers_free(struct workers *w)
 {
-    struct worker_call *c;
+    struct worker_call *c, *next;
 
     if (!w)
         return;
-    while ((c = TAILQ_FIRST(&w->calls)))
-        worker_cancel(c); /* it left the list. NOLINT(clang-analyzer-unix.Malloc) */
+    LIST_EACH_SAFE(&w->calls, c, next, struct worker_call, entry)
+        worker_cancel(c);
     for (size_t i = 0; i < BOARD_WORKERS_MAX; i++)
         if (w->clients[i])
             http_client_free(w->clients[i]);
@@ -172,7 +171,7 @@ struct worker_call *worker_call(struct workers *w, struct str id, const char *me
     struct buf headers = {0}, sent = {0};
 
     *c = (struct worker_call){.all = w, .fn = fn, .ctx = ctx, .failed = c->failed};
-    TAILQ_INSERT_TAIL(&w->calls, c, entry);
+    list_append(&w->calls, &c->entry);
     if (!client) {
         loop_task_post(w->loop, &c->later, on_later);
         return c;

@@ -45,7 +45,7 @@ static void execution_free(struct execution *a)
     buf_done(&a->reward);
     free(a->reason);
     a->lane->running--;
-    TAILQ_REMOVE(&x->attempts, a, entry);
+    list_remove(&a->entry);
     arena_done(&a->arena);
     free(a);
     executor_slot_free(x);
@@ -556,7 +556,7 @@ static struct execution *execution_new(struct executor *x, struct slot_row *lane
     if (!*a->runner_key)
         a->runner_key = "none";
     lane->running++;
-    TAILQ_INSERT_TAIL(&x->attempts, a, entry);
+    list_append(&x->attempts, &a->entry);
     return a;
 }
 

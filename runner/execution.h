@@ -20,7 +20,7 @@ enum execution_phase { EXECUTION_QUEUED, EXECUTION_RUN, EXECUTION_SCORE, EXECUTI
 enum execution_outcome { EXECUTION_OK, EXECUTION_TIMEOUT, EXECUTION_ERROR, EXECUTION_INFRA };
 
 struct execution {
-    TAILQ_ENTRY(execution) entry;
+    struct list_item entry;
     struct executor *x;
     struct slot_row *lane;
     struct arena arena; /* holds the claim */

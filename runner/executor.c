@@ -61,10 +61,8 @@ static void stop_all(struct executor_head *h, enum execution_stop why)
 {
     struct execution *a, *next;
 
-    for (a = TAILQ_FIRST(&h->x.attempts); a; a = next) {
-        next = TAILQ_NEXT(a, entry);
+    LIST_EACH_SAFE(&h->x.attempts, a, next, struct execution, entry)
         execution_stop(a, why);
-    }
 }
 
 static void on_grace(struct loop_timer *t)
@@ -94,7 +92,7 @@ static void on_quit(struct loop_timer *t)
 
 static void look_for_end(struct executor_head *h)
 {
-    if (h->x.draining && TAILQ_EMPTY(&h->x.attempts) && h->x.busy == 0)
+    if (h->x.draining && list_is_empty(&h->x.attempts) && h->x.busy == 0)
         loop_timer_set(h->x.loop, &h->quit, 1, on_quit);
 }
 
@@ -238,9 +236,9 @@ static struct execution *find_execution(struct executor_head *h, struct str id)
 {
     struct execution *a;
 
-    TAILQ_FOREACH(a, &h->x.attempts, entry)
-    if (str_eq_c(id, a->id))
-        return a;
+    LIST_EACH(&h->x.attempts, a, struct execution, entry)
+        if (str_eq_c(id, a->id))
+            return a;
     return NULL;
 }
 
@@ -306,8 +304,7 @@ static void renew(struct executor_head *h)
     json_out_double(&o, (double)RENEW_WAIT_MS / 1000);
     json_out_key(&o, "attempts");
     json_out_arr(&o);
-    TAILQ_FOREACH(a, &h->x.attempts, entry)
-    {
+    LIST_EACH(&h->x.attempts, a, struct execution, entry) {
         if (!execution_is_leased(a))
             continue;
         any = true;
@@ -414,7 +411,6 @@ int executor_run(const struct roster *roster, const struct executor_options *o, 
 
     h->x.options = o;
     h->x.roster = roster;
-    TAILQ_INIT(&h->x.attempts);
     if (open_all(h, e) == 0) {
         h->claims = mem_calloc(roster->n, sizeof(*h->claims));
         for (size_t i = 0; i < roster->n; i++)

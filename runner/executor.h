@@ -14,14 +14,12 @@
 #ifndef RG_RUNNER_EXECUTOR_H
 #define RG_RUNNER_EXECUTOR_H
 
-#include <sys/queue.h>
-
+#include "common/base/list.h"
 #include "common/net/http_client.h"
 #include "common/os/loop.h"
 #include "runner/roster.h"
 
 struct execution;
-TAILQ_HEAD(execution_list, execution);
 
 struct executor_options {
     const char *gateway;  /* URL */
@@ -48,7 +46,7 @@ struct executor {
     struct http_client *gateway;
     const struct roster *roster;
     struct slot_row *lanes; /* as many as the roster has runners */
-    struct execution_list attempts;
+    struct list_head attempts;
     unsigned busy; /* what outlives an attempt: folders removed, cancellations sent */
     bool draining;
 };

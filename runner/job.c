@@ -4,10 +4,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/queue.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "runner/family.h"
@@ -28,11 +28,11 @@ struct job {
     pid_t keeper;
     int report_fd;
     struct job_stream out, err; /* err: only when apart */
-    TAILQ_ENTRY(job) entry;
+    struct list_item entry;
 };
 
 /* All of the process: SIGCHLD tells a pid, and an orphan nobody. */
-static TAILQ_HEAD(job_list, job) jobs = TAILQ_HEAD_INITIALIZER(jobs);
+static struct list_head jobs;
 
 static void close_fd(int *fd)
 {
@@ -128,7 +128,7 @@ int job_start(struct loop *l, const struct job_spec *spec, const struct job_even
     for (size_t i = 0; i < 3; i++)
         close_fd(&pipes[i][1]);
     j->report_fd = pipes[0][0];
-    TAILQ_INSERT_TAIL(&jobs, j, entry);
+    list_append(&jobs, &j->entry);
     if (stream_open(j, &j->out, pipes[1][0], e) || stream_open(j, &j->err, pipes[2][0], e))
         log_warn(NULL, "a run's output cannot be read", LOG_T("error", e->text));
     *ret = j;
@@ -156,9 +156,9 @@ static bool is_keeper(pid_t pid)
 {
     const struct job *j;
 
-    TAILQ_FOREACH(j, &jobs, entry)
-    if (j->keeper == pid)
-        return true;
+    LIST_EACH(&jobs, j, struct job, entry)
+        if (j->keeper == pid)
+            return true;
     return false;
 }
 
@@ -172,7 +172,7 @@ static void job_over(struct job *j)
         end.not_started = report.kind == KEEPER_NOT_STARTED ? report.value : 0;
         end.status = report.kind == KEEPER_ENDED ? report.value : 0;
     }
-    TAILQ_REMOVE(&jobs, j, entry);
+    list_remove(&j->entry);
     while (stream_read(&j->out) || stream_read(&j->err))
         continue;
     if (end.lost) /* what it kept is ours now: we are the next subreaper */
@@ -189,9 +189,9 @@ void jobs_reap(void)
     while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) {
         struct job *j;
 
-        TAILQ_FOREACH(j, &jobs, entry)
-        if (j->keeper == pid)
-            break;
+        LIST_EACH(&jobs, j, struct job, entry)
+            if (j->keeper == pid)
+                break;
         if (j)
             job_over(j);
         else

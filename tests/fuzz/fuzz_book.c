@@ -27,8 +27,7 @@ static void check_book(const struct book *b)
     const struct group *g;
     uint64_t open = 0;
 
-    TAILQ_FOREACH(g, &b->all, all_entry)
-    {
+    LIST_EACH(&b->all, g, struct group, all_entry) {
         check_group(g);
         open += !group_settled(g);
     }
