@@ -1,9 +1,10 @@
 /* fuzz: rg_worker */
 #include "common/base/check.h"
+#include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
 
 /* Byte 0 picks the dialect; the rest is a request body. It is parsed or refused with a field and a
- * text, and what is accepted has messages or a prompt. */
+ * text, and what is accepted has messages or a prompt, and a bounded list of what it drops. */
 static const struct json *past(void *ctx, struct arena *a, struct str id,
                                const struct json **ret_asked)
 {
@@ -25,6 +26,21 @@ static const struct json *past_message(void *ctx, struct str id)
     const struct json *asked, *all = past(NULL, ctx, id, &asked);
 
     return json_at(all, 1);
+}
+
+static void check_dropped(struct arena *a, const struct dialect *d, const struct json *body,
+                          struct chat_request *req)
+{
+    const struct json *names = NULL;
+
+    request_note_dropped(a, d, body, NULL, req);
+    CHECK((req->dropped.names.p != NULL) == (req->dropped.unknown + req->dropped.unused > 0));
+    if (!req->dropped.names.p)
+        return;
+    CHECK(json_parse(a, req->dropped.names, &names, NULL) == 0 && names->n > 0 &&
+          names->n <= DROPPED_NAMES_MAX);
+    for (uint32_t i = 0; i < names->n; i++)
+        CHECK(json_string(&names->items[i]).len <= DROPPED_NAME_MAX);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -50,6 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             CHECK(req.chat.messages ? req.chat.messages->n > 0
                                     : req.prompt.len > 0 || req.prompt_ids.n > 0);
             CHECK(req.n >= 1);
+            check_dropped(&a, all[data[0] % 5], body, &req);
         }
     }
     arena_done(&a);

@@ -8,6 +8,7 @@
 #include "worker/api/api_call.h"
 #include "worker/api/dispatch.h"
 #include "worker/dialect/regroup.h"
+#include "worker/dialect/request_members.h"
 #include "worker/model/model.h"
 #include "worker/request/request_limits.h"
 #include "worker/residency/residency.h"
@@ -95,6 +96,9 @@ int api_call_parse(struct api_call *c, struct str body, struct err *e)
         return -1;
     c->req = ARENA_NEW(&c->arena, struct chat_request);
     rc = c->dialect->parse(&c->arena, c->body, &headers, &past, c->req, e);
+    if (rc == 0)
+        request_note_dropped(&c->arena, c->dialect, c->body,
+                             call_upstream_takes(&c->service->calls, c->dialect->name), c->req);
     if (request_limits_memory(&c->limits, &c->arena, e) || rc)
         return -1;
     c->req->id_head = c->dialect->id_head;
@@ -192,6 +196,22 @@ static void refuse_call(struct api_call *c, const struct err *e)
         api_call_free(c);
 }
 
+/* What the request brought in vain is not refused, as SDKs demand it, but told. */
+static void tell_dropped(const struct api_call *c)
+{
+    const struct dropped_fields *d = &c->req->dropped;
+    struct metrics_page *page = c->service->calls.page;
+    struct log_scope scope = {str_cstr(c->id), str_cstr(c->request_id)};
+
+    if (!d->names.p)
+        return;
+    metrics_count_at(page, METRIC_dropped_fields, c->dialect_label, METRIC_DROPPED_UNKNOWN,
+                     d->unknown);
+    metrics_count_at(page, METRIC_dropped_fields, c->dialect_label, METRIC_DROPPED_UNUSED,
+                     d->unused);
+    log_debug(&scope, "fields of the request have no effect", LOG_S("fields", d->names));
+}
+
 /* The session stays in memory until the call stands somewhere in it. */
 static void on_read(struct api_call *c, const struct err *given)
 {
@@ -203,10 +223,12 @@ static void on_read(struct api_call *c, const struct err *given)
     c->held = NULL;
     if (c->id[0])
         exchange_set_header(c->x, "Rollgate-Session", str_cstr(c->id));
-    if (rc)
+    if (rc) {
         refuse_call(c, given ? given : &e);
-    else
+    } else {
+        tell_dropped(c);
         c->ready(c);
+    }
     if (held)
         session_unpin(env->store, held);
 }

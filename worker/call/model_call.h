@@ -118,6 +118,10 @@ void model_call_end_session(struct call_env *env, struct str session_id);
 /* Ends all calls (shutdown): they fail with ERR_DRAINING. */
 void model_call_end_all(struct call_env *env);
 
+/* Which members of a dialect's requests the engines obey, because they get them as they are. NULL:
+ * none. */
+member_taken_fn call_upstream_takes(const struct call_env *env, const char *dialect);
+
 /* The context length that calls are held to: the model's, else what the engines tell; 0: unknown.
  */
 uint32_t call_context_length(const struct call_env *env);

@@ -113,6 +113,11 @@ static bool passes(struct str name)
     return is_one_of(name, fields, ARRAY_LEN(fields));
 }
 
+member_taken_fn call_upstream_takes(const struct call_env *env, const char *dialect)
+{
+    return strcmp(dialect, "chat") == 0 && engine_pool_all_text(env->engines) ? passes : NULL;
+}
+
 /* Engines take the template itself from among its arguments. */
 static void write_kwargs(struct json_out *o, const struct json *kwargs)
 {

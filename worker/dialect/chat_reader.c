@@ -426,6 +426,7 @@ static int chat_parse(struct arena *a, const struct json *body,
 
 const struct dialect dialect_chat = {.name = "chat",
                                      .id_head = "chatcmpl-",
+                                     .members = IN_CHAT,
                                      .parse = chat_parse,
                                      .writer = chat_writer_new,
                                      .error = openai_write_error};

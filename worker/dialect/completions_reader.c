@@ -119,6 +119,7 @@ static int completions_parse(struct arena *a, const struct json *body,
 
 const struct dialect dialect_completions = {.name = "completions",
                                             .id_head = "cmpl-",
+                                            .members = IN_COMPLETIONS,
                                             .parse = completions_parse,
                                             .writer = completions_writer_new,
                                             .error = openai_write_error};

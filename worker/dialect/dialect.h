@@ -33,6 +33,7 @@ struct dialect_writer;
 struct dialect {
     const char *name;    /* label in metrics: "chat", "messages", "responses", "completions" */
     const char *id_head; /* of the ids of its responses; NULL: it makes none */
+    unsigned members;    /* its rows in request_members.def (IN_...); 0: none */
 
     /* body is a JSON object. Bad input: ERR_INVALID with e->param naming the field. Unknown fields
      * are accepted. *ret is filled with defaults first. */

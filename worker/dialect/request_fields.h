@@ -10,6 +10,7 @@
 #include "common/base/lookup.h"
 #include "common/codec/json_build.h"
 #include "worker/dialect/dialect.h"
+#include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
 
 enum { FIELD_PATH_MAX = 64, FIELD_N_MAX = 128, FIELD_TOP_LOGPROBS_MAX = 20 };

@@ -492,6 +492,7 @@ static int responses_parse(struct arena *a, const struct json *body,
 
 const struct dialect dialect_responses = {.name = "responses",
                                           .id_head = "resp_",
+                                          .members = IN_RESPONSES,
                                           .parse = responses_parse,
                                           .writer = responses_writer_new,
                                           .asked = responses_asked,

@@ -123,6 +123,10 @@ static void put_turn(const struct trajectory *t, const struct trajectory_turn *x
     put_text(o, "label", x->checkpoint->label);
     if (x->checkpoint->parent_label.p)
         put_text(o, "parent_label", x->checkpoint->parent_label);
+    if (x->checkpoint->dropped_fields.p) {
+        json_out_key(o, "dropped_fields");
+        json_out_raw(o, x->checkpoint->dropped_fields);
+    }
     if (reward) {
         json_out_key(o, "reward");
         native_write_reward(reward, o);

@@ -25,6 +25,16 @@ struct request_limits {
     uint32_t tools, stops, messages;
 };
 
+/* Whether somebody else than its dialect obeys a member of a request. */
+typedef bool (*member_taken_fn)(struct str name);
+
+/* What a request brought that nobody here obeys; see dialect/request_members.h. */
+struct dropped_fields {
+    uint32_t unknown; /* members that nobody knows */
+    uint32_t unused;  /* known ones that ask for what is not done */
+    struct str names; /* a JSON list of the first names; absent: none were dropped */
+};
+
 enum tool_choice { CHOICE_AUTO, CHOICE_NONE, CHOICE_REQUIRED, CHOICE_FUNCTION };
 
 struct chat_request {
@@ -52,6 +62,7 @@ struct chat_request {
     struct str parent_label; /* absent when none */
     struct str idempotency_key;
     uint32_t retry_count; /* x-stainless-retry-count */
+    struct dropped_fields dropped;
 };
 
 /* tool_choice demands a call. */

@@ -189,6 +189,7 @@ static int take_context(struct forest *f, struct commit *c, struct err *e)
     t->diff_request = forest_text(f, r->diff_request);
     t->label = forest_text(f, r->label);
     t->parent_label = forest_text(f, r->parent_label);
+    t->dropped_fields = forest_text(f, r->dropped_fields);
     return check_context(c, e);
 }
 

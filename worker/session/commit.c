@@ -93,6 +93,8 @@ static void put_context(struct buf *b, const struct plan *p, const struct checkp
     record_put_str(b, p->pub.diff_request);
     record_put_str(b, p->label);
     record_put_str(b, p->parent_label);
+    if (p->dropped_fields.p)
+        record_put_str(b, p->dropped_fields);
 }
 
 /* --- the same answer again --- */
@@ -205,6 +207,8 @@ static unsigned flags_of(const struct plan *p, const struct checkpoint *run)
         flags |= COMMIT_SENT;
     if (p->key.p)
         flags |= COMMIT_KEY;
+    if (p->dropped_fields.p && !p->pub.exhausted)
+        flags |= COMMIT_DROPPED;
     if (!p->chat.messages)
         flags |= COMMIT_RAW;
     if (p->rollback)

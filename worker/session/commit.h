@@ -17,6 +17,7 @@
  *     run checkpoint, common                                 when COMMIT_RUN: context starts as its
  *     context ids                                            the rest
  *     cause diff-message diff-field diff-stored diff-request label parent-label
+ *     names of dropped fields (JSON)                         when COMMIT_DROPPED
  *     n answers, each: ids (none: COMMIT_TEXT), logprobs? (float32 run), n versions (text start
  * end), cut, finish, message (JSON), response id, parse warning, experts block, from, rows, layers,
  * topk, queue, engine, gateway microseconds, duplicate mode, duplicate checkpoint, logprob basis,
@@ -65,7 +66,8 @@ enum {
     COMMIT_KEY = 1024,
     COMMIT_KEPT = 2048, /* the chain that is closed loses its last answer */
     COMMIT_SENT = 4096,
-    COMMIT_BASIS = 8192, /* what the engine told of each answer's logprobs, and of its cache */
+    COMMIT_BASIS = 8192,    /* what the engine told of each answer's logprobs, and of its cache */
+    COMMIT_DROPPED = 16384, /* the request had fields that were dropped */
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */

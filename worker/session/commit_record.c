@@ -71,6 +71,8 @@ static int read_context(struct record_in *r, struct commit_record *c, struct err
     c->diff_request = record_str(r);
     c->label = record_str(r);
     c->parent_label = record_str(r);
+    if (c->flags & COMMIT_DROPPED)
+        c->dropped_fields = record_str(r);
     return 0;
 }
 

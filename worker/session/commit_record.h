@@ -38,6 +38,7 @@ struct commit_record {
     uint64_t cause;
     uint32_t diff_message;
     struct str diff_field, diff_stored, diff_request, label, parent_label;
+    struct str dropped_fields; /* COMMIT_DROPPED */
 
     uint32_t n_answers;       /* 1 .. */
     struct record_in answers; /* commit_record_answer */

@@ -109,6 +109,7 @@ struct checkpoint {
     const struct json *message; /* assistant message as the client was told */
     struct str response_id, finish_reason, parse_warning, told;
     struct str label, parent_label;
+    struct str dropped_fields; /* of its request, a JSON list; absent: none */
     enum session_cause cause;
     uint32_t diff_message;
     struct str diff_field, diff_stored, diff_request;

@@ -19,6 +19,7 @@ static struct plan *plan_new(struct session *s, struct arena *a,
         p->chat = *in->chat;
     p->label = in->label;
     p->parent_label = in->parent_label;
+    p->dropped_fields = in->dropped_fields;
     p->body_hash[0] = in->body_hash[0];
     p->body_hash[1] = in->body_hash[1];
     p->key = in->key;

@@ -224,15 +224,16 @@ int session_apply(struct session_store *st, struct str record, struct err *e);
 /* --- a call --- */
 
 struct session_call_input {
-    const struct chat *chat; /* NULL for text / token-id completions */
-    struct token_span raw;   /* the prompt of such a completion */
-    struct str label;        /* x-claude-code-agent-id and the like, or absent */
-    struct str parent_label; /* x-parent-session-id, or absent */
-    uint64_t body_hash[2];   /* of the request body, for retries */
-    struct str key;          /* Idempotency-Key, or absent */
-    int64_t max_tokens;      /* asked for; 0: none */
-    float temperature;       /* sampled with; for trainers that want it per token */
-    uint32_t context_length; /* of engine and model; 0: unknown */
+    const struct chat *chat;   /* NULL for text / token-id completions */
+    struct token_span raw;     /* the prompt of such a completion */
+    struct str label;          /* x-claude-code-agent-id and the like, or absent */
+    struct str parent_label;   /* x-parent-session-id, or absent */
+    struct str dropped_fields; /* names that the request brought in vain, a JSON list, or absent */
+    uint64_t body_hash[2];     /* of the request body, for retries */
+    struct str key;            /* Idempotency-Key, or absent */
+    int64_t max_tokens;        /* asked for; 0: none */
+    float temperature;         /* sampled with; for trainers that want it per token */
+    uint32_t context_length;   /* of engine and model; 0: unknown */
     uint64_t now_ms;
     struct str asked; /* what a stored answer echoes of its request, or absent;
                          opaque here, and kept once while a session's calls say the same */

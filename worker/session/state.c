@@ -167,6 +167,10 @@ static void put_checkpoint(struct tree *x, const struct session *s, const struct
     put_diff(o, t);
     put_text(o, "label", t->label);
     put_text(o, "parent_label", t->parent_label);
+    if (t->dropped_fields.p) {
+        json_out_key(o, "dropped_fields");
+        json_out_raw(o, t->dropped_fields);
+    }
     put_count(o, "call", s->forest.calls.at[t->call].number);
     put_count(o, "trimmed", t->trim);
     put_text(o, "logprob_basis", t->logprob_basis);

@@ -154,7 +154,7 @@ struct plan {
     struct walk walk;
     struct arena *arena;
     struct prompt_env *env; /* NULL: a new one */
-    struct str label, parent_label;
+    struct str label, parent_label, dropped_fields;
     uint64_t body_hash[2];
     struct str key;
     int64_t max_tokens;

@@ -1,0 +1,157 @@
+"""Fields of agents' requests that have no effect here: answered as ever (SDKs demand it), counted, logged with their names, and
+on record with the turn."""
+import json
+import re
+
+import pytest
+
+from gateway import ROOT
+from stub_engines import StubEngine
+from test_dialects import USER, chat_body, messages_body, serve  # noqa: F401 (serve is a fixture)
+
+METRIC = "rollgate_dropped_fields_total"
+MEMBERS = (ROOT / "worker/dialect/request_members.def").read_text()
+
+PLAIN = {
+    "chat": ("/v1/chat/completions", {"model": "m", "messages": [USER]}),
+    "messages": ("/v1/messages", {"model": "m", "max_tokens": 50, "messages": [USER]}),
+    "responses": ("/v1/responses", {"model": "m", "input": "hi"}),
+    "completions": ("/v1/completions", {"model": "m", "prompt": "hi"}),
+}
+# unknown, known but unused: their names
+DROPPED = {
+    "chat": ({"frob": 1, "temprature": 0.2, "stream_options": {"include_usage": True, "frob": 1}, "thread": "x",
+              "extra": {"model": 1}},
+             {"verbosity": "low", "service_tier": "flex", "tools": [{"type": "web_search"}]},
+             ["extra", "frob", "service_tier", "stream_options.frob", "temprature", "thread", "tools.web_search", "verbosity"]),
+    "messages": ({"top_a": 1, "frequency_penalty": 1, "output_config": {"format": None, "frob": 1}, "stop": "x"},
+                 {"thinking": {"type": "enabled", "budget_tokens": 9}, "mcp_servers": [],
+              "tools": [{"type": "bash_20250124", "name": "bash"}]},
+                 ["frequency_penalty", "mcp_servers", "output_config.frob", "stop", "thinking", "tools.bash_20250124", "top_a"]),
+    "responses": ({"logit_bias_": {}, "text": {"format": {"type": "text"}, "frob": 0}, "min_tokens": 3},
+                  {"reasoning": {"summary": "auto"}, "truncation": "auto",
+                   "tools": [{"type": "image_generation"}, {"type": "tool_search"}]},
+                  ["logit_bias_", "min_tokens", "reasoning.summary", "text.frob", "tools.image_generation", "tools.tool_search",
+                   "truncation"]),
+    "completions": ({"messages": [], "tools": [{"type": "web_search"}]}, {"service_tier": "flex"},
+                    ["messages", "service_tier", "tools"]),
+}
+QUIET = {"user": "u", "metadata": {"user_id": "u"}, "prompt_cache_key": "k", "safety_identifier": "s", "client_metadata": {},
+         "frob": None}
+
+
+def count(gateway, dialect, reason):
+    return gateway.metrics().get(f'{METRIC}{{dialect="{dialect}",reason="{reason}"}}', 0)
+
+
+def ask(gateway, dialect, more):
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    path, body = PLAIN[dialect]
+    a = gateway.post(f"/sessions/{sid}{path}", {**body, **more})
+    assert a.status == 200, a.text
+    return sid
+
+
+def generated(gateway, sid):
+    return [n for n in gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"] if n["generated"]]
+
+
+@pytest.mark.parametrize("dialect", PLAIN)
+def test_counted_logged_and_on_record(start, dialect):
+    gateway = start(engine="builtin:echo", workers=1, log_level="debug")
+    unknown, unused, names = DROPPED[dialect]
+    quiet = ask(gateway, dialect, QUIET)
+    assert not any(k.startswith(METRIC) and v for k, v in gateway.metrics().items())
+    assert all("dropped_fields" not in n for n in generated(gateway, quiet)) and "have no effect" not in gateway.log()
+    sid = ask(gateway, dialect, {**QUIET, **unknown, **unused})
+    reasons = (count(gateway, dialect, "unknown"), count(gateway, dialect, "unused"))
+    assert sum(reasons) == len(names) and reasons[1] == sum(len(v) if k == "tools" else 1 for k, v in unused.items()), reasons
+    assert [sorted(n["dropped_fields"]) for n in generated(gateway, sid)] == [names]
+    line = next(l for l in gateway.log().split("\n") if "have no effect" in l)
+    assert sid in line and all(name in line for name in names)
+    turn = gateway.post(f"/sessions/{sid}/finalize", {}).json()["trajectories"][0]["turns"][0]
+    assert sorted(turn["dropped_fields"]) == names
+
+
+def test_the_names_are_bounded_and_outlive_a_restart(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    more = {("é" * 60 if i % 2 else "\u0007x") + str(i): i for i in range(40)}
+    sid = ask(gateway, "chat", {"nul\0name": 1, 'quo"te\\': 1, **more})
+    names = generated(gateway, sid)[0]["dropped_fields"]
+    assert len(names) <= 16 and all(len(n.encode()) <= 64 for n in names) and names[:2] == ["nul\0name", 'quo"te\\']
+    assert "é" * 32 in names and count(gateway, "chat", "unknown") == 42
+    gateway.stop()
+    gateway.start()
+    assert generated(gateway, sid)[0]["dropped_fields"] == names
+
+
+def test_every_prompt_of_a_batch_has_the_names(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    sid = ask(gateway, "completions", {"prompt": ["a", "b"], "frob": 1})
+    assert [n["dropped_fields"] for n in generated(gateway, sid)] == [["frob"]] * 2
+    assert count(gateway, "completions", "unknown") == 1
+
+
+def test_what_an_upstream_gets_is_not_dropped(start):
+    with StubEngine("openai") as engine:
+        gateway = start(engine=engine.setting, workers=1)
+        sid = ask(gateway, "chat", {"verbosity": "low", "thinking": {"type": "enabled"}, "priority": 5,
+                                    "tools": [{"type": "web_search"}]})
+        assert engine.requests[-1]["body"]["verbosity"] == "low" and engine.requests[-1]["body"]["tools"]
+        assert generated(gateway, sid)[0]["dropped_fields"] == ["priority"]
+        sid = ask(gateway, "messages", {"thinking": {"type": "adaptive"}})     # goes on as chat, without it
+        assert "thinking" not in engine.requests[-1]["body"] and generated(gateway, sid)[0]["dropped_fields"] == ["thinking"]
+
+
+def test_token_counts_and_refused_requests_count_nothing(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    assert gateway.post(f"/sessions/{sid}/v1/messages/count_tokens", {"messages": [USER], "frob": 1}).status == 200
+    assert gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": 7, "frob": 1}).status == 400
+    assert not any(k.startswith(METRIC) and v for k, v in gateway.metrics().items())
+
+
+@pytest.mark.parametrize("body", [chat_body(), messages_body()], ids=["chat", "messages"])
+def test_the_tools_that_are_offered_are_not_dropped(start, body):
+    gateway = start(engine="builtin:echo", workers=1)
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    path = "/v1/messages" if "max_tokens" in body else "/v1/chat/completions"
+    assert body["tools"] and gateway.post(f"/sessions/{sid}{path}", body).status == 200
+    assert "dropped_fields" not in generated(gateway, sid)[0]
+
+
+# --- the table is what the readers read ---
+
+READERS = {"CHAT": ["chat_reader"], "MESSAGES": ["messages_reader", "messages_tools"],
+           "RESPONSES": ["responses_reader", "responses_tools"], "COMPLETIONS": ["completions_reader"]}
+SHARED = "request_fields"
+
+
+def rows(dialect, use="READ"):
+    return {name for where, name, how in re.findall(r'^X\(([\w| ]+), "([^"]+)", (\w+)\)', MEMBERS, re.M)
+            if how == use and (dialect in where or "ALL" in where)}
+
+
+@pytest.mark.parametrize("dialect", READERS)
+def test_every_field_that_a_reader_reads_is_in_the_table(dialect):
+    text = "".join((ROOT / f"worker/dialect/{f}.c").read_text() for f in [*READERS[dialect], SHARED])
+    own = "".join((ROOT / f"worker/dialect/{f}.c").read_text() for f in READERS[dialect])
+    read = set(re.findall(r'(?:field_\w+|json_get)\(body, "(\w+)"', text)) - {"chat_template_kwargs"}
+    names = re.search(r"sampling_fields\[\] = \{(.*?)\};", own, re.S)[1]
+    read |= set(re.findall(r'"(\w+)"', names))
+    known = {n.split(".")[0] for use in ("READ", "QUIET", "UNUSED") for n in rows(dialect, use)}
+    assert read <= known, read - known
+    told = re.findall(r'"(\w+)"', text)
+    if dialect == "COMPLETIONS":    # its stream_options are read by chat's function
+        told += ["stream_options", "include_usage"]
+    assert not {n for n in rows(dialect) if not all(p in told for p in n.split("."))}
+
+
+def test_json_bodies_without_a_dropped_field_are_not_touched(start):
+    """The fields that SDKs always send."""
+    gateway = start(engine="builtin:echo", workers=1)
+    sid = ask(gateway, "chat", {"temperature": 1, "top_p": 1, "n": 1, "stream": False, "presence_penalty": 0, "seed": 1,
+                                "frequency_penalty": 0, "logprobs": False, "max_completion_tokens": 9, "store": False,
+                                "modalities": ["text"], "parallel_tool_calls": True, "response_format": {"type": "text"},
+                                "reasoning_effort": "low", "chat_template_kwargs": {"a": 1}})
+    assert json.dumps(generated(gateway, sid)).count("dropped") == 0

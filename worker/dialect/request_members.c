@@ -1,0 +1,200 @@
+#include "worker/dialect/request_members.h"
+
+#include "common/base/attrs.h"
+
+enum member_use { USE_READ, USE_QUIET, USE_UNUSED, USE_UNKNOWN };
+
+static const struct member {
+    unsigned dialects;
+    const char *name;
+    size_t len;
+    enum member_use use;
+} members[] = {
+
+#define CHAT IN_CHAT
+#define MESSAGES IN_MESSAGES
+#define RESPONSES IN_RESPONSES
+#define COMPLETIONS IN_COMPLETIONS
+#define ALL IN_ALL
+#define X(in, text, how) {in, text, sizeof(text) - 1, USE_##how},
+#include "worker/dialect/request_members.def"
+};
+
+const char *request_member_at(const struct dialect *d, size_t i)
+{
+    for (size_t k = 0; k < ARRAY_LEN(members); k++) {
+        if ((members[k].dialects & d->members) && members[k].use == USE_READ && i-- == 0)
+            return members[k].name;
+    }
+    return NULL;
+}
+
+/* --- one name --- */
+
+static enum member_use use_of(unsigned dialects, struct str name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+        const struct member *m = &members[i];
+
+        if ((m->dialects & dialects) && str_eq(str_of(m->name, m->len), name))
+            return m->use;
+    }
+    return USE_UNKNOWN;
+}
+
+static bool is_inner(const struct member *m, unsigned dialects, struct str object)
+{
+    return m->len > object.len && m->name[object.len] == '.' && (m->dialects & dialects) &&
+           str_starts(str_of(m->name, m->len), object);
+}
+
+static enum member_use inner_use_of(unsigned dialects, struct str object, struct str name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+        const struct member *m = &members[i];
+
+        if (is_inner(m, dialects, object) && str_eq_c(name, m->name + object.len + 1))
+            return m->use;
+    }
+    return USE_UNKNOWN;
+}
+
+/* Whether the table has rows for members of this object. */
+static bool has_inner(unsigned dialects, struct str object)
+{
+    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+        if (is_inner(&members[i], dialects, object))
+            return true;
+    }
+    return false;
+}
+
+/* --- the list --- */
+
+struct dropping {
+    struct arena *a;
+    unsigned dialects;
+    member_taken_fn taken;
+    struct dropped_fields *to;
+    struct json names;
+};
+
+static bool is_listed(const struct dropping *d, struct str name)
+{
+    for (uint32_t i = 0; i < d->names.n; i++) {
+        if (str_eq(json_string(&d->names.items[i]), name))
+            return true;
+    }
+    return false;
+}
+
+/* At most DROPPED_NAME_MAX bytes, ending where a character ends. */
+static struct str shortened(struct str name)
+{
+    size_t n = name.len;
+
+    if (n <= DROPPED_NAME_MAX)
+        return name;
+    for (n = DROPPED_NAME_MAX; n > 0 && ((unsigned char)name.p[n] & 0xc0) == 0x80; n--)
+        ;
+    return str_sub(name, 0, n);
+}
+
+static void drop(struct dropping *d, struct str object, struct str name, enum member_use use)
+{
+    struct buf path = {0};
+    struct str text;
+
+    if (use == USE_UNUSED)
+        d->to->unused++;
+    else
+        d->to->unknown++;
+    if (d->names.n >= DROPPED_NAMES_MAX)
+        return;
+    if (object.len) {
+        buf_add_str(&path, object);
+        buf_add_c(&path, '.');
+    }
+    buf_add_str(&path, name);
+    text = shortened(buf_str(&path));
+    if (!is_listed(d, text))
+        json_push(d->a, &d->names, json_make_string(arena_str(d->a, text)));
+    buf_done(&path);
+}
+
+static void look_inside(struct dropping *d, const struct json_member *outer)
+{
+    struct str object = json_string(&outer->key);
+
+    for (uint32_t i = 0; i < outer->value.n; i++) {
+        const struct json_member *m = &outer->value.members[i];
+        struct str name = json_string(&m->key);
+        enum member_use use = inner_use_of(d->dialects, object, name);
+
+        if (use >= USE_UNUSED && !json_is_null(&m->value))
+            drop(d, object, name, use);
+    }
+}
+
+static void look_at(struct dropping *d, const struct json_member *m)
+{
+    struct str name = json_string(&m->key);
+    enum member_use use = use_of(d->dialects, name);
+
+    if (use < USE_UNUSED || json_is_null(&m->value) || (d->taken && d->taken(name)))
+        return;
+    if (use == USE_UNKNOWN && json_is(&m->value, JSON_OBJECT) && has_inner(d->dialects, name))
+        look_inside(d, m);
+    else
+        drop(d, (struct str){0}, name, use);
+}
+
+/* --- tools --- */
+
+/* Kinds that the dialect's reader offers the model. */
+static bool is_offered(unsigned dialects, const struct json *tool, struct str type)
+{
+    if (!type.p || str_eq_c(type, "custom"))
+        return true;
+    if (dialects & IN_MESSAGES)
+        return false;
+    if (str_eq_c(type, "function"))
+        return true;
+    return (dialects & IN_RESPONSES) &&
+           (str_eq_c(type, "namespace") ||
+            (str_eq_c(type, "tool_search") &&
+             str_eq_c(json_string(json_get(tool, "execution")), "client")));
+}
+
+static void look_at_tools(struct dropping *d, const struct json *tools)
+{
+    for (uint32_t i = 0; json_is(tools, JSON_ARRAY) && i < tools->n; i++) {
+        struct str type = json_string(json_get(&tools->items[i], "type"));
+
+        if (!is_offered(d->dialects, &tools->items[i], type))
+            drop(d, STR("tools"), type, USE_UNUSED);
+    }
+}
+
+void request_note_dropped(struct arena *a, const struct dialect *d, const struct json *body,
+                          member_taken_fn taken, struct chat_request *req)
+{
+    struct dropping x = {.a = a,
+                         .dialects = d->members,
+                         .taken = taken,
+                         .to = &req->dropped,
+                         .names = json_empty(JSON_ARRAY)};
+
+    req->dropped = (struct dropped_fields){0};
+    if (!d->members)
+        return;
+    for (uint32_t i = 0; i < body->n; i++)
+        look_at(&x, &body->members[i]);
+    if (!taken && !(d->members & IN_COMPLETIONS))
+        look_at_tools(&x, json_get(body, "tools"));
+    if (x.names.n) {
+        struct json text = json_text_of(a, &x.names);
+
+        req->dropped.names = json_string(&text);
+    }
+}

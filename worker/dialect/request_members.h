@@ -1,0 +1,32 @@
+/*
+ * Which members of a request its dialect knows (request_members.def), and what of a request is
+ * dropped: taken without an error, as SDKs demand it, and without an effect. Pure.
+ */
+#ifndef RG_DIALECT_REQUEST_MEMBERS_H
+#define RG_DIALECT_REQUEST_MEMBERS_H
+
+#include "common/codec/json_build.h"
+#include "worker/dialect/dialect.h"
+
+enum {
+    IN_CHAT = 1,
+    IN_MESSAGES = 2,
+    IN_RESPONSES = 4,
+    IN_COMPLETIONS = 8,
+    IN_ALL = 15,
+};
+
+enum { DROPPED_NAMES_MAX = 16, DROPPED_NAME_MAX = 64 };
+
+/* Fills req->dropped from the body (a JSON object) of a request of that dialect: members that are
+ * not null and not read, as "name" or "object.name", and tools of kinds that nobody runs here, as
+ * "tools.KIND". `taken`, or NULL: names that somebody else obeys. The dialect's own names are
+ * looked up once for each member; without a dropped one nothing is allocated. */
+void request_note_dropped(struct arena *a, const struct dialect *d, const struct json *body,
+                          member_taken_fn taken, struct chat_request *req);
+
+/* The i-th member that the dialect's requests are read for, "object.name" for inner ones; NULL
+ * behind the last. */
+const char *request_member_at(const struct dialect *d, size_t i);
+
+#endif
