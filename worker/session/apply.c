@@ -355,6 +355,15 @@ static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i
                                      i == 0 && (c->rec.flags & COMMIT_ROLLBACK), e);
 }
 
+static void note_top(struct forest *f, const int32_t *ids, size_t n)
+{
+    uint32_t top = f->top_id;
+
+    for (size_t i = 0; i < n; i++)
+        top = MAX_OF(top, (uint32_t)ids[i]);
+    f->top_id = top;
+}
+
 /* The bulk of the call: out of the record, and before that what the run cannot share. */
 static int make_payload(struct session *s, struct commit *c, struct context_run *run, struct err *e)
 {
@@ -372,11 +381,13 @@ static int make_payload(struct session *s, struct commit *c, struct context_run 
         context_run_copy(base, c->rec.common, (int32_t *)(void *)run->payload->bytes);
     (void)commit_record_bulk(&c->rec, run->payload->bytes + before);
     at = run->n * sizeof(int32_t);
+    note_top(&s->forest, (const int32_t *)(const void *)run->payload->bytes, run->n);
     for (uint32_t i = 0; i < c->rec.n_answers; i++) {
         struct checkpoint *t = &c->answers[i];
 
         t->context = *run;
         t->at = (uint32_t)at;
+        note_top(&s->forest, checkpoint_ids(t), t->n);
         at += (size_t)t->n * (t->has_logprobs ? 8 : 4) + payload_padded(t->experts_len);
     }
     return 0;

@@ -189,6 +189,7 @@ struct forest {
     struct map by_echo; /* node.echo -> the newest generated message with that key */
     struct map by_hash; /* body hash -> struct hash_entry */
     uint64_t tokens;    /* stored ids, context and sampled */
+    uint32_t top_id;    /* the greatest of them */
 };
 
 void forest_init(struct forest *f, struct matcher mt);

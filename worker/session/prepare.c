@@ -259,18 +259,18 @@ static int clamp(struct plan *p, const struct session_call_input *in, struct err
 }
 
 /* The last look before ids leave: one that the model does not have is somebody's mistake (a journal
- * of another vocabulary), and engines answer it with anything from a refusal to a crash. */
-static int check_ids(const struct session *s, struct token_span ids, struct err *e)
+ * of another vocabulary), and engines answer it with anything from a refusal to a crash. Stored ids
+ * were looked at when they were stored (forest.top_id). */
+static int check_ids(const struct plan *p, struct err *e)
 {
-    uint32_t size = model_info(s->store->model)->vocab_size, top = 0;
-    size_t i;
+    uint32_t size = model_info(p->session->store->model)->vocab_size;
+    struct token_span ids = p->made.prompt;
+    size_t i = p->made.stored_known ? p->made.reused : 0;
 
-    for (i = 0; i < ids.n; i++)
-        top = MAX_OF(top, (uint32_t)ids.at[i]);
-    if (top < size || size == 0 || ids.n == 0)
+    while (i < ids.n && (uint32_t)ids.at[i] < size)
+        i++;
+    if (i == ids.n || size == 0)
         return 0;
-    for (i = 0; (uint32_t)ids.at[i] < size; i++)
-        ;
     return err_set(e, ERR_FOREIGN,
                    "token %zu of this conversation is %d; this model's ids are 0 to %u", i,
                    ids.at[i], size - 1);
@@ -361,6 +361,7 @@ static int place(struct session *s, struct plan *p, const struct session_call_in
         p->made.stored = arena_alloc(p->arena, ((size_t)p->parent->total + SUFFIX_ROOM) *
                                                    sizeof(*p->made.stored));
         checkpoint_copy(p->parent, p->made.stored);
+        p->made.stored_known = s->forest.top_id < model_info(s->store->model)->vocab_size;
     }
     return 0;
 }
@@ -424,7 +425,7 @@ static int make_prompt(struct plan *p, struct model_scratch *scratch, struct err
     p->made.exhausts = rc != 0 && e->kind == ERR_CONTEXT_LENGTH && is_exhausted(p);
     if (p->made.exhausts)
         return 0;
-    return rc == 0 ? check_ids(p->session, p->made.prompt, e) : -1;
+    return rc == 0 ? check_ids(p, e) : -1;
 }
 
 int session_prepare_render(struct session_plan *pub, struct model_scratch *scratch,

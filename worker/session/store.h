@@ -179,6 +179,7 @@ struct plan {
      * since other calls of the session look at it. */
     struct {
         int32_t *stored;          /* the parent's ids, with room behind them */
+        bool stored_known;        /* the model has every id that the session holds */
         struct token_span prompt; /* made */
         size_t reused;
         uint32_t n_context, n_close, trim;

@@ -11,6 +11,12 @@
     "[{\"role\":\"user\",\"content\":\"hello\"},{\"role\":\"assistant\",\"content\":\"hi\"}," \
     "{\"role\":\"user\",\"content\":\"more\"}]"
 
+#define OTHER "[{\"role\":\"user\",\"content\":\"good morning\"}]"
+#define OTHER_MORE                                            \
+    "[{\"role\":\"user\",\"content\":\"good "                 \
+    "morning\"},{\"role\":\"assistant\",\"content\":\"hi\"}," \
+    "{\"role\":\"user\",\"content\":\"more\"}]"
+
 /* Commits "hi" whose last id before the stop is `id`. */
 static void answer_with(struct kit *k, int32_t id)
 {
@@ -56,6 +62,19 @@ TEST(origin, the_last_id_of_the_vocabulary_does)
     kit_init(&k, NULL);
     answer_with(&k, 268);
     cr_expect_eq(kit_turn(&k, MORE, "x"), CAUSE_EXTENDED);
+    kit_done(&k);
+}
+
+/* What a session holds elsewhere is not this conversation's fault. */
+TEST(origin, an_id_beyond_the_vocabulary_hurts_its_own_branch_only)
+{
+    struct kit k;
+
+    kit_init(&k, NULL);
+    cr_expect_eq(kit_turn(&k, OTHER, "hi"), CAUSE_NEW_ROOT);
+    answer_with(&k, 300);
+    cr_expect_eq(kit_turn(&k, OTHER_MORE, "x"), CAUSE_EXTENDED);
+    cr_assert_null(kit_ask(&k, MORE, NULL));
     kit_done(&k);
 }
 
