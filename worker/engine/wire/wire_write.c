@@ -1,26 +1,62 @@
 #include "worker/engine/wire/wire_write.h"
 
+#include <string.h>
+
+/* An id as it stands in a list, ready to be copied as one word of 8 bytes. */
+struct id_word {
+    char text[7]; /* digits and the comma behind them */
+    uint8_t len;  /* 0: not made yet */
+};
+
+/* Ids above are written digit by digit; no vocabulary known has them. */
+enum { ID_WORDS = 1 << 18 };
+
+static struct id_word id_words[ID_WORDS]; /* filled as ids are met */
+
+/* The digits and a comma; returns how many bytes. */
+static unsigned write_id(uint32_t id, char *out)
+{
+    char digits[10];
+    unsigned n = 0, len = 0;
+
+    do {
+        digits[n++] = (char)('0' + id % 10);
+        id /= 10;
+    } while (id > 0);
+    while (n > 0)
+        out[len++] = digits[--n];
+    out[len++] = ',';
+    return len;
+}
+
+static const struct id_word *word_of(uint32_t id)
+{
+    struct id_word *w = &id_words[id];
+
+    if (RG_UNLIKELY(w->len == 0))
+        w->len = (uint8_t)write_id(id, w->text);
+    return w;
+}
+
 void wire_ids(struct json_out *o, struct token_span ids)
 {
     char *p;
 
     json_out_arr(o);
-    p = buf_reserve(o->b, ids.n * 11 + 1);
+    p = buf_reserve(o->b, ids.n * 11 + sizeof(struct id_word));
     for (size_t i = 0; i < ids.n; i++) {
-        char digits[10];
-        uint32_t v = (uint32_t)ids.at[i];
-        unsigned n = 0;
+        uint32_t id = (uint32_t)ids.at[i];
 
-        if (i > 0)
-            *p++ = ',';
-        do {
-            digits[n++] = (char)('0' + v % 10);
-            v /= 10;
-        } while (v > 0);
-        while (n > 0)
-            *p++ = digits[--n];
+        if (RG_LIKELY(id < ID_WORDS)) {
+            const struct id_word *w = word_of(id);
+
+            memcpy(p, w, sizeof(*w)); /* what is behind its len the next one overwrites */
+            p += w->len;
+        } else {
+            p += write_id(id, p);
+        }
     }
-    o->b->len = (size_t)(p - o->b->p);
+    o->b->len = (size_t)(p - o->b->p) - (ids.n > 0); /* the last comma */
     json_out_end_arr(o);
 }
 

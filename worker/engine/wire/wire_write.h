@@ -8,7 +8,7 @@
 #include "common/codec/json.h"
 #include "worker/engine/engine.h"
 
-/* [1,2,...] */
+/* [1,2,...], of ids from 0. On the loop only: it keeps a table. */
 void wire_ids(struct json_out *o, struct token_span ids);
 
 /* Key and array of the request's stop token ids and the model's; nothing when there are none or

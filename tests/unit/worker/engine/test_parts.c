@@ -7,6 +7,7 @@
 #include "worker/engine/wire/npy.h"
 #include "worker/engine/wire/upstream_text.h"
 #include "worker/engine/wire/wire_fields.h"
+#include "worker/engine/wire/wire_write.h"
 
 TEST(fair_queue, sessions_take_turns)
 {
@@ -52,6 +53,38 @@ TEST(fair_queue, who_has_more_than_a_share_gives_way)
         fair_take(&q, &items[i]);
     cr_assert_eq(q.n_lanes, 0);
     fair_done(&q);
+}
+
+static void expect_ids(const int32_t *ids, size_t n)
+{
+    struct buf got = {0}, want = {0};
+    struct json_out o = json_out_to(&got);
+
+    buf_add_c(&want, '[');
+    for (size_t i = 0; i < n; i++)
+        buf_printf(&want, "%s%d", i > 0 ? "," : "", ids[i]);
+    buf_add_c(&want, ']');
+    wire_ids(&o, (struct token_span){ids, n});
+    cr_expect(str_eq(buf_str(&got), buf_str(&want)), "%.*s", (int)MIN_OF(got.len, 200u), got.p);
+    buf_done(&got);
+    buf_done(&want);
+}
+
+/* Around every number of digits and the table's end; each twice: made, and known. */
+TEST(wire_write, ids_are_plain_numbers)
+{
+    int32_t ids[200] = {0, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, INT32_MAX};
+    size_t n = 5;
+
+    for (int64_t ten = 1; ten < INT32_MAX; ten *= 10)
+        for (int64_t d = -1; d <= 1; d++)
+            ids[n++] = (int32_t)(ten + d);
+    for (int times = 0; times < 2; times++) {
+        expect_ids(ids, 0);
+        for (size_t i = 0; i < n; i++)
+            expect_ids(&ids[i], 1);
+        expect_ids(ids, n);
+    }
 }
 
 TEST(experts, whole_rest_or_neither)
