@@ -191,22 +191,24 @@ static void run_sessions(struct engine_pool *pool)
 {
     static const struct engine_events events = {on_delta, on_done, on_failed};
     struct session *sessions = mem_calloc((size_t)bench.sessions, sizeof(*sessions));
+    int32_t *ids = mem_calloc((size_t)bench.sessions, sizeof(*ids));
 
     for (int i = 0; i < bench.sessions; i++) {
         char name[32];
-        int32_t id = i;
         struct engine_request r = {.session_id = {name, 0},
                                    .call = 1,
-                                   .prompt = {&id, 1},
+                                   .prompt = {&ids[i], 1},
                                    .sampling = SAMPLING_DEFAULTS,
                                    .stream = true};
 
+        ids[i] = i;
         r.sampling.max_tokens = bench.tokens;
         r.session_id.len = (size_t)snprintf(name, sizeof(name), "session-%d", i);
         sessions[i].index = i;
         (void)engine_start(pool, &r, &events, &sessions[i]);
     }
     loop_run(bench.loop);
+    free(ids);
     free(sessions);
 }
 

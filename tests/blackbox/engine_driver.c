@@ -275,7 +275,7 @@ static void set_sampling(struct call *c, struct sampling *s, const struct json *
 static void start_call(struct call *c, const struct json *v)
 {
     const struct json *ids = json_get(v, "prompt");
-    struct token_vec prompt = {0};
+    int32_t *prompt = arena_calloc(&c->arena, ids ? ids->n : 0, sizeof(*prompt));
     struct engine_request r = {
         .session_id = json_string(json_get(v, "session")),
         .call = (uint64_t)int_of(v, "call", c->id),
@@ -289,12 +289,11 @@ static void start_call(struct call *c, const struct json *v)
         int64_t id = 0;
 
         CHECK(json_to_i64(&ids->items[i], &id) == 0);
-        *vec_push(&prompt) = (int32_t)id;
+        prompt[i] = (int32_t)id;
     }
-    r.prompt = (struct token_span){prompt.at, prompt.n};
+    r.prompt = (struct token_span){prompt, ids ? ids->n : 0};
     set_sampling(c, &r.sampling, v);
     c->engine = engine_start(driver.pool, &r, &events, c);
-    vec_done(&prompt);
 }
 
 static void start_pass(struct call *c, const struct json *v)

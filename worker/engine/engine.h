@@ -163,9 +163,9 @@ void engine_pool_reload(struct engine_pool *p, const struct engine_options *o);
 /* Cancels what is in flight (failed is called with ERR_DRAINING) and frees. */
 void engine_pool_free(struct engine_pool *p);
 
-/* Starts a call. Prompt and session id are copied; JSON values (sampling, chat_body) stay the
- * caller's until the call has ended, as does `ctx`. Refusals (queue full) come through `failed` on
- * the next turn of the loop. */
+/* Starts a call. The session id is copied; the prompt and JSON values (sampling, chat_body) stay
+ * the caller's until the call has ended, as does `ctx`. Refusals (queue full) come through `failed`
+ * on the next turn of the loop. */
 struct engine_call *engine_start(struct engine_pool *p, const struct engine_request *r,
                                  const struct engine_events *events, void *ctx);
 

@@ -224,6 +224,14 @@ static void again(struct engine_call *c, uint64_t delay_ms)
     drained_check(c->pool);
 }
 
+static void add_to_prompt(struct engine_call *c, struct token_span ids)
+{
+    vec_reserve(&c->prompt, ids.n);
+    if (ids.n > 0)
+        memcpy(c->prompt.at + c->prompt.n, ids.at, ids.n * sizeof(*ids.at));
+    c->prompt.n += ids.n;
+}
+
 /* The engine gave up part way: true when the rest is asked for anew; otherwise r is the answer, or
  * e says why there is none. */
 static bool resume(struct engine_call *c, struct engine_result *r, struct err *e)
@@ -234,10 +242,8 @@ static bool resume(struct engine_call *c, struct engine_result *r, struct err *e
         (void)err_set(e, ERR_ENGINE_UNAVAILABLE, "the engine aborted the generation");
         return false;
     }
-    vec_reserve(&c->prompt, r->ids.n);
-    if (r->ids.n > 0)
-        memcpy(c->prompt.at + c->prompt.n, r->ids.at, r->ids.n * sizeof(*r->ids.at));
-    c->prompt.n += r->ids.n;
+    add_to_prompt(c, (struct token_span){c->req.prompt.at, c->prompt.n > 0 ? 0 : c->n_prompt});
+    add_to_prompt(c, r->ids);
     c->req.sampling.max_tokens -= (int64_t)r->ids.n;
     if (c->req.sampling.max_tokens <= 0) {
         r->finish = ENGINE_LENGTH;
@@ -515,11 +521,7 @@ struct engine_call *engine_start(struct engine_pool *p, const struct engine_requ
     c->pool = p;
     c->req = *r;
     c->req.session_id = arena_str(&c->arena, r->session_id);
-    vec_reserve(&c->prompt, r->prompt.n + 1);
-    if (r->prompt.n > 0)
-        memcpy(c->prompt.at, r->prompt.at, r->prompt.n * sizeof(*r->prompt.at));
-    c->prompt.n = c->n_prompt = r->prompt.n;
-    c->req.prompt = (struct token_span){c->prompt.at, c->prompt.n};
+    c->n_prompt = r->prompt.n;
     c->events = events;
     c->ctx = ctx;
     c->asked_us = clock_us();

@@ -26,7 +26,7 @@ struct engine_call {
     struct fair_item item;
     enum call_state state;
     struct engine_request req; /* strings are copies in `arena`; values of the caller's arena */
-    struct token_vec prompt;   /* with the pieces of a spliced answer */
+    struct token_vec prompt;   /* with the pieces of a spliced answer; empty: there are none yet */
     size_t n_prompt;           /* without them */
     const struct engine_events *events;
     void *ctx;
