@@ -73,7 +73,7 @@ struct claim_item {
     char *group;
     uint32_t rollout;
     char attempt[ATTEMPT_ID_LEN + 1];
-    struct worker_call *call;
+    struct http_fetch *call;
     struct buf session; /* the worker's answer, once the claim is recorded */
 };
 

@@ -16,7 +16,7 @@ struct closing {
     struct desk *desk;
     char session[SESSION_ID_MAX];
     bool forget;
-    struct worker_call *call;
+    struct http_fetch *call;
     struct loop_timer again;
     struct list_item entry;
 };
@@ -25,7 +25,7 @@ static void closing_free(struct closing *c)
 {
     list_remove(&c->entry);
     loop_timer_stop(c->desk->loop, &c->again);
-    worker_cancel(c->call);
+    http_fetch_cancel(c->call);
     free(c);
 }
 
@@ -157,6 +157,6 @@ void sweep_start(struct desk *d)
 void sweep_end(struct desk *d)
 {
     loop_timer_stop(d->loop, &d->sweep.again);
-    worker_cancel(d->sweep.call);
+    http_fetch_cancel(d->sweep.call);
     d->sweep.call = NULL;
 }

@@ -28,10 +28,10 @@
 struct closing;
 struct ending;
 struct claim;
+struct http_fetch;
 struct journal;
 struct poll;
 struct server;
-struct worker_call;
 struct workers;
 
 struct desk {
@@ -51,7 +51,7 @@ struct desk {
     bool draining, disk_low;
 
     struct {
-        struct worker_call *call;
+        struct http_fetch *call;
         struct loop_timer again;
         char cursor[96];
     } sweep; /* closings.c: looking for sessions of nobody */

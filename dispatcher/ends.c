@@ -27,7 +27,7 @@ struct ending {
     char *complete;       /* body of the session's completion */
     bool failed_reward;   /* fail_reward was posted */
     bool completed;
-    struct worker_call *call;
+    struct http_fetch *call;
     struct loop_timer again;
     uint64_t until_ms; /* how long a worker that is away is waited for */
 };
@@ -44,7 +44,7 @@ static void ending_free(struct ending *n)
     if (a)
         a->ending = false;
     loop_timer_stop(n->desk->loop, &n->again);
-    worker_cancel(n->call);
+    http_fetch_cancel(n->call);
     result_done(&n->result);
     free(n->complete);
     n->desk->busy--;

@@ -37,8 +37,8 @@ static void execution_free(struct execution *a)
     struct executor *x = a->x;
 
     loop_timer_stop(x->loop, &a->timer);
-    post_cancel(a->service);
-    post_cancel(a->end_call);
+    http_fetch_cancel(a->service);
+    http_fetch_cancel(a->end_call);
     surroundings_remove(a);
     attempt_log_done(&a->log);
     buf_done(&a->line);
@@ -245,7 +245,7 @@ static void on_grace_over(struct loop_timer *t)
 {
     struct execution *a = CONTAINER_OF(t, struct execution, timer);
 
-    post_cancel(a->service);
+    http_fetch_cancel(a->service);
     a->service = NULL;
     run_over(a);
 }

@@ -38,7 +38,7 @@ struct execution {
     int exit_status, signo; /* of the run; exit_status -1: none */
 
     struct job *job;
-    struct post *service, *end_call;
+    struct http_fetch *service, *end_call;
     struct loop_timer timer; /* start, timeout, next try */
     uint64_t retry_ms;
     char *folder, *input_path;

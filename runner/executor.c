@@ -30,7 +30,7 @@ enum {
 struct offering {
     struct executor_head *head;
     struct slot_row *lane;
-    struct post *post;
+    struct http_fetch *post;
     struct loop_timer again;
 };
 
@@ -40,7 +40,7 @@ struct executor_head {
     struct signals signals;
     struct offering *claims; /* by lane */
     struct loop_timer renew_again, gather, grace, quit;
-    struct post *renewal;
+    struct http_fetch *renewal;
     uint64_t retry_ms, answered_ms;
     bool stale; /* attempts came that the running renewal does not name */
     int status; /* to exit with */
@@ -76,7 +76,7 @@ static void drain(struct executor_head *h, uint64_t grace_ms)
         return;
     h->x.draining = true;
     for (size_t i = 0; i < h->x.roster->n; i++) {
-        post_cancel(h->claims[i].post);
+        http_fetch_cancel(h->claims[i].post);
         h->claims[i].post = NULL;
         loop_timer_stop(h->x.loop, &h->claims[i].again);
     }
@@ -294,7 +294,7 @@ static void renew(struct executor_head *h)
 
     if (h->renewal && !h->stale)
         return;
-    post_cancel(h->renewal);
+    http_fetch_cancel(h->renewal);
     h->renewal = NULL;
     h->stale = false;
     json_out_obj(&o);
@@ -383,8 +383,8 @@ static int open_all(struct executor_head *h, struct err *e)
 static void close_all(struct executor_head *h)
 {
     for (size_t i = 0; h->claims && i < h->x.roster->n; i++)
-        post_cancel(h->claims[i].post);
-    post_cancel(h->renewal);
+        http_fetch_cancel(h->claims[i].post);
+    http_fetch_cancel(h->renewal);
     for (size_t i = 0; h->x.lanes && i < h->x.roster->n; i++) {
         struct slot_row *lane = &h->x.lanes[i];
 

@@ -26,12 +26,12 @@ struct listing {
     uint64_t limit, got;
     uint32_t workers[BOARD_WORKERS_MAX];
     size_t n_workers, at;
-    struct str after;           /* last id already sent of workers[at]; absent: from the start */
-    struct buf rows;            /* JSON objects, comma separated */
-    struct buf last;            /* id of the last row */
-    struct sibling_call *asked; /* the running question */
-    uint64_t seen;              /* place of the last own session looked at; 0: none yet */
-    uint64_t awaited;           /* of the one that is being read */
+    struct str after;         /* last id already sent of workers[at]; absent: from the start */
+    struct buf rows;          /* JSON objects, comma separated */
+    struct buf last;          /* id of the last row */
+    struct http_fetch *asked; /* the running question */
+    uint64_t seen;            /* place of the last own session looked at; 0: none yet */
+    uint64_t awaited;         /* of the one that is being read */
     struct residency_waiter waiter;
     struct loop_task later;
     bool waiting; /* for a session whose row is not known, or for the next slice */
@@ -39,7 +39,7 @@ struct listing {
 
 static void listing_free(struct listing *v)
 {
-    sibling_cancel(v->asked);
+    http_fetch_cancel(v->asked);
     residency_leave(&v->waiter);
     loop_task_cancel(v->service->calls.loop, &v->later);
     buf_done(&v->rows);

@@ -1,19 +1,17 @@
 /*
  * Asking the other workers of this gateway over their unix sockets: for lists over all workers and
- * for orders that concern all. Small answers only: they are held whole.
+ * for orders that concern all.
  */
 #ifndef RG_CONTROL_SIBLING_H
 #define RG_CONTROL_SIBLING_H
 
+#include "common/net/http_fetch.h"
 #include "worker/service/service.h"
 
 struct siblings;
 
 /* The way to the other workers; made on first use. */
 struct siblings *siblings_of(struct service *a);
-
-/* `status` 0: the worker could not be reached; e says why. body is borrowed. */
-typedef void (*sibling_fn)(void *ctx, int status, struct str body, const struct err *e);
 
 struct siblings *siblings_new(const struct heritage *h, struct loop *loop);
 /* Questions still out are answered with status 0 first; who asked must not ask again then. */
@@ -26,8 +24,8 @@ struct sibling_question {
 };
 
 /* Asks the worker of that index. The answer comes later, once. NULL: it has no socket. */
-struct sibling_call *sibling_ask(struct siblings *s, uint32_t index,
-                                 const struct sibling_question *q, sibling_fn fn, void *ctx);
+struct http_fetch *sibling_ask(struct siblings *s, uint32_t index, const struct sibling_question *q,
+                               http_fetch_fn fn, void *ctx);
 
 /* The same of all other workers that serve. `one` gets the body of every 2xx answer; `all` is
  * called once, when everybody has answered, with the number of those that did not say 2xx. */
@@ -39,9 +37,6 @@ struct sibling_round_fns {
 /* NULL when there is nobody to ask. */
 struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
                                       const struct sibling_round_fns *fns, void *ctx);
-
-/* No answer any more. NULL is fine. */
-void sibling_cancel(struct sibling_call *c);
 
 /* Indexes of the workers that serve, this one included, ascending; at most BOARD_WORKERS_MAX. */
 size_t siblings_list(const struct heritage *h, uint32_t ret[BOARD_WORKERS_MAX]);

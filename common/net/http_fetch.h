@@ -1,0 +1,36 @@
+/*
+ * struct http_fetch: one HTTP call whose answer is small enough to be held whole: JSON between
+ * processes of the gateway, or to a service. The answer comes once, later, never from inside the
+ * function that began the call; who no longer wants it cancels.
+ */
+#ifndef RG_NET_HTTP_FETCH_H
+#define RG_NET_HTTP_FETCH_H
+
+#include "common/base/list.h"
+#include "common/net/http_client.h"
+
+enum { HTTP_FETCH_MAX_BYTES = 64 << 20 }; /* of an answer's body */
+
+struct http_fetch;
+
+/* status 0: there is no answer, or it is longer than HTTP_FETCH_MAX_BYTES; *e says why. body is
+ * borrowed. The fetch is gone when this returns, and in no list when this is called. */
+typedef void (*http_fetch_fn)(void *ctx, int status, struct str body, const struct err *e);
+
+/* Begins the call. The fetch joins `among` (or NULL: none) until it is over. r as in
+ * http_client_start: its body is taken over. */
+struct http_fetch *http_fetch(struct http_client *c, const struct http_request *r,
+                              struct list_head *among, http_fetch_fn fn, void *ctx);
+
+/* A fetch that cannot begin: fn hears `why` from the loop, with status 0. */
+struct http_fetch *http_fetch_refused(struct loop *l, const struct err *why,
+                                      struct list_head *among, http_fetch_fn fn, void *ctx);
+
+/* Ends it without an answer. NULL is accepted. */
+void http_fetch_cancel(struct http_fetch *f);
+
+/* Ends all fetches of the list; each hears `why` with status 0, or, NULL, nothing. What hears it
+ * must not begin another one. */
+void http_fetches_end(struct list_head *among, const struct err *why);
+
+#endif

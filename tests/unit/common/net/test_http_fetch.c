@@ -1,0 +1,177 @@
+#include "common/net/http_fetch.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "testing.h"
+
+/* A server on the client's own loop: it reads once and says `says`. */
+struct fixture {
+    struct loop *loop;
+    struct http_client *client;
+    struct list_head among;
+    char folder[64], path[96];
+    int listen_fd, conn_fd;
+    struct loop_io listener, conn;
+    const char *says;
+    char heard[4096];
+    int answers;                  /* callbacks made */
+    int status;                   /* of the last one */
+    char body[256], why[1024];    /* of the last one */
+    struct http_fetch *to_cancel; /* by the next answer */
+};
+
+static void on_request(struct loop_io *io, unsigned events)
+{
+    struct fixture *f = CONTAINER_OF(io, struct fixture, conn);
+    ssize_t n = recv(f->conn_fd, f->heard, sizeof(f->heard) - 1, MSG_DONTWAIT);
+
+    (void)events;
+    if (n <= 0)
+        return;
+    f->heard[n] = '\0';
+    cr_assert_eq(send(f->conn_fd, f->says, strlen(f->says), MSG_NOSIGNAL),
+                 (ssize_t)strlen(f->says));
+}
+
+static void on_connection(struct loop_io *io, unsigned events)
+{
+    struct fixture *f = CONTAINER_OF(io, struct fixture, listener);
+    struct err e;
+
+    (void)events;
+    f->conn_fd = accept(f->listen_fd, NULL, NULL);
+    cr_assert_geq(f->conn_fd, 0);
+    cr_assert_eq(loop_add(f->loop, &f->conn, f->conn_fd, LOOP_IN | LOOP_LEVEL, on_request, &e), 0);
+}
+
+static void open_all(struct fixture *f, const char *says)
+{
+    struct http_client_options o = {0};
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    char url[128];
+    struct err e;
+
+    *f = (struct fixture){.says = says, .conn_fd = -1, .folder = "/tmp/rg_fetch_XXXXXX"};
+    cr_assert_not_null(mkdtemp(f->folder));
+    (void)snprintf(f->path, sizeof(f->path), "%s/s", f->folder);
+    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", f->path);
+    f->listen_fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    cr_assert_eq(bind(f->listen_fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    cr_assert_eq(listen(f->listen_fd, 8), 0);
+    f->loop = loop_new(&e);
+    cr_assert_eq(
+        loop_add(f->loop, &f->listener, f->listen_fd, LOOP_IN | LOOP_LEVEL, on_connection, &e), 0);
+    (void)snprintf(url, sizeof(url), "unix:%s", f->path);
+    cr_assert_eq(http_client_new(f->loop, url, &o, &f->client, &e), 0, "%s", e.text);
+}
+
+static void close_all(struct fixture *f)
+{
+    http_client_free(f->client);
+    loop_del(f->loop, &f->listener);
+    loop_del(f->loop, &f->conn);
+    loop_free(f->loop);
+    close(f->listen_fd);
+    if (f->conn_fd >= 0)
+        close(f->conn_fd);
+    (void)unlink(f->path);
+    (void)rmdir(f->folder);
+}
+
+static void on_answer(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct fixture *f = ctx;
+
+    f->answers++;
+    f->status = status;
+    (void)snprintf(f->body, sizeof(f->body), "%.*s", (int)body.len, body.len ? body.p : "");
+    (void)snprintf(f->why, sizeof(f->why), "%s", status ? "" : e->text);
+    http_fetch_cancel(f->to_cancel);
+    f->to_cancel = NULL;
+    loop_stop(f->loop);
+}
+
+static struct http_fetch *ask(struct fixture *f)
+{
+    struct http_request r = {.method = "POST",
+                             .path = STR("/a"),
+                             .headers = STR("X-One: 1\r\n"),
+                             .total_timeout_ms = 5000};
+
+    return http_fetch(f->client, &r, &f->among, on_answer, f);
+}
+
+TEST(http_fetch, holds_the_whole_answer)
+{
+    struct fixture f;
+
+    open_all(&f, "HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n"
+                 "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+    (void)ask(&f);
+    cr_assert_eq(f.answers, 0, "never from inside");
+    cr_assert_not(list_is_empty(&f.among));
+    loop_run(f.loop);
+    cr_assert_eq(f.answers, 1);
+    cr_assert_eq(f.status, 404);
+    cr_assert_str_eq(f.body, "abcde");
+    cr_assert(strstr(f.heard, "POST /a HTTP/1.1\r\n") == f.heard &&
+              strstr(f.heard, "X-One: 1\r\n"));
+    cr_assert(list_is_empty(&f.among), "it is over");
+    close_all(&f);
+}
+
+TEST(http_fetch, tells_why_there_is_no_answer)
+{
+    struct fixture f;
+
+    open_all(&f, "this is no HTTP\r\n\r\n");
+    (void)ask(&f);
+    loop_run(f.loop);
+    cr_assert_eq(f.answers, 1);
+    cr_assert_eq(f.status, 0);
+    cr_assert_neq(f.why[0], '\0');
+    close_all(&f);
+}
+
+TEST(http_fetch, a_refused_one_hears_it_from_the_loop)
+{
+    struct err why;
+    struct fixture f;
+
+    open_all(&f, "");
+    (void)err_set(&why, ERR_WORKER_UNAVAILABLE, "nobody is there");
+    (void)http_fetch_refused(f.loop, &why, &f.among, on_answer, &f);
+    cr_assert_eq(f.answers, 0, "never from inside");
+    http_fetch_cancel(http_fetch_refused(f.loop, &why, &f.among, on_answer, &f));
+    loop_run(f.loop);
+    cr_assert_eq(f.answers, 1, "the cancelled one says nothing");
+    cr_assert_eq(f.status, 0);
+    cr_assert_str_eq(f.why, "nobody is there");
+    cr_assert(list_is_empty(&f.among));
+    close_all(&f);
+}
+
+TEST(http_fetch, all_end_together)
+{
+    struct err why;
+    struct fixture f;
+
+    open_all(&f, "");
+    (void)err_set(&why, ERR_WORKER_UNAVAILABLE, "the end");
+    (void)ask(&f);
+    f.to_cancel = ask(&f); /* the first one's end cancels the second one */
+    (void)http_fetch_refused(f.loop, &why, &f.among, on_answer, &f);
+    http_fetches_end(&f.among, &why);
+    cr_assert_eq(f.answers, 2);
+    cr_assert_eq(f.status, 0);
+    cr_assert_str_eq(f.why, "the end");
+    (void)ask(&f);
+    http_fetches_end(&f.among, NULL);
+    cr_assert_eq(f.answers, 2, "without a word");
+    cr_assert(list_is_empty(&f.among));
+    close_all(&f);
+}
