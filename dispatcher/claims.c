@@ -79,7 +79,7 @@ struct claim_item {
 
 struct claim {
     struct desk *desk;
-    struct exchange *x; /* NULL: the executor has left; its leases run out */
+    struct exchange *x; /* NULL: the executor has left */
     char executor[EXECUTOR_MAX + 1];
     size_t n, waiting; /* items; those without an end yet */
     struct claim_item *items;
@@ -226,10 +226,15 @@ static void claim_answer(struct claim *c)
     json_out_key(&o, "attempts");
     json_out_arr(&o);
     for (size_t i = 0; i < c->n; i++) {
-        const struct attempt *a = book_attempt(&c->desk->book, str_cstr(c->items[i].attempt));
+        struct attempt *a = book_attempt(&c->desk->book, str_cstr(c->items[i].attempt));
 
-        if (c->items[i].session.len > 0 && a && !a->ended)
+        if (c->items[i].session.len == 0 || !a || a->ended)
+            continue;
+        if (c->x)
             write_item(c->desk, &c->items[i], &o);
+        else
+            ends_lost(c->desk, a, "the executor left before it was given the attempt",
+                      clock_wall_ms());
     }
     json_out_end_arr(&o);
     json_out_end_obj(&o);

@@ -147,8 +147,9 @@ void polls_end(struct desk *d);
 /* Whether no attempt of this queue may begin now: back-pressure. For book_next_rollout. */
 bool claims_closed(void *desk, const struct queue *q);
 
-/* Ends an attempt whose lease ran out. */
-void ends_lost(struct desk *d, struct attempt *a, uint64_t at_ms);
+/* Ends an attempt that its executor does not have, or is not heard of any more; why is shown to the
+ * trainer. */
+void ends_lost(struct desk *d, struct attempt *a, const char *why, uint64_t at_ms);
 
 /* Ends the session for sure: aborts it (or, `forget`, deletes it), again and again until a worker
  * says that it is gone. */

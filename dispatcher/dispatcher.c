@@ -93,7 +93,7 @@ static void check_leases(struct desk *d, uint64_t now_ms)
             a->lease_due_ms = now_ms + lease_ms; /* after a replay */
         if (a->ending || now_ms < a->lease_due_ms)
             continue;
-        ends_lost(d, a, clock_wall_ms());
+        ends_lost(d, a, "the executor's lease ran out", clock_wall_ms());
         /* From the start: a group that settles ends others, too. */
         next = LIST_FIRST_OF(&d->book.running, struct attempt, entry);
     }

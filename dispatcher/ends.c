@@ -525,9 +525,9 @@ void attempts_end(struct desk_request *r)
 
 /* --- leases --- */
 
-void ends_lost(struct desk *d, struct attempt *a, uint64_t at_ms)
+void ends_lost(struct desk *d, struct attempt *a, const char *why, uint64_t at_ms)
 {
-    struct result lost = {.reason = (char *)(uintptr_t) "the executor's lease ran out"};
+    struct result lost = {.reason = (char *)(uintptr_t)why};
     struct buf record = {0};
     struct err e;
 

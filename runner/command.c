@@ -154,7 +154,7 @@ static char *absolute(const char *path)
     return buf_take(&out);
 }
 
-static int run(const struct roster *roster, struct executor_options *o)
+static int run(struct roster *roster, struct executor_options *o)
 {
     char made[] = "/tmp/rollgate-runner-XXXXXX";
     bool own = !o->work;
@@ -194,6 +194,7 @@ int runner_command(int argc, char **argv)
     o.gateway = read_gateway(w.gateway, &mistakes);
     o.key = w.key_file ? access_key(w.key_file, &mistakes) : NULL;
     o.name = read_name(w.executor, o.key);
+    o.runners = w.runners;
     o.logs = logs = absolute(w.logs);
     o.work = work = w.work ? absolute(w.work) : NULL;
     if (!w.runners)

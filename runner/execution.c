@@ -45,6 +45,7 @@ static void execution_free(struct execution *a)
     buf_done(&a->reward);
     free(a->reason);
     a->lane->running--;
+    edition_drop(a->edition);
     list_remove(&a->entry);
     arena_done(&a->arena);
     free(a);
@@ -59,13 +60,12 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
 /* One line for each attempt. */
 static void tell_end(const struct execution *a, const char *verdict)
 {
-    log_info(NULL, "attempt ended", LOG_S("group", a->group), LOG_I("rollout", a->rollout),
-             LOG_I("attempt", a->number), LOG_T("runner", a->lane->roster->name),
-             LOG_T("session", a->session),
-             LOG_T("outcome", a->dropped ? "cancelled" : outcome_names[a->outcome]),
-             LOG_T("verdict", verdict), LOG_U("run_ms", a->run_ms ? a->ended_ms - a->run_ms : 0),
-             LOG_T("log", a->log.path ? a->log.path : ""),
-             LOG_T("reason", a->reason ? a->reason : ""));
+    log_info(
+        NULL, "attempt ended", LOG_S("group", a->group), LOG_I("rollout", a->rollout),
+        LOG_I("attempt", a->number), LOG_T("runner", a->roster->name), LOG_T("session", a->session),
+        LOG_T("outcome", a->dropped ? "cancelled" : outcome_names[a->outcome]),
+        LOG_T("verdict", verdict), LOG_U("run_ms", a->run_ms ? a->ended_ms - a->run_ms : 0),
+        LOG_T("log", a->log.path ? a->log.path : ""), LOG_T("reason", a->reason ? a->reason : ""));
 }
 
 /* --- how a process ended --- */
@@ -177,7 +177,7 @@ static void on_score_timeout(struct loop_timer *t)
 static void score_begin(struct execution *a)
 {
     static const struct job_events events = {on_score_output, on_scored};
-    const struct roster_runner *p = a->lane->roster;
+    const struct roster_runner *p = a->roster;
     struct job_spec spec = {.folder = a->folder, .grace_ms = (uint64_t)p->grace_ms, .apart = true};
     char **argv;
     struct err e;
@@ -208,7 +208,7 @@ static void run_over(struct execution *a)
     a->ended_ms = clock_ms();
     if (a->executor_ends)
         settle(a, EXECUTION_INFRA, "the executor is stopping");
-    if (!a->dropped && !a->executor_ends && a->outcome != EXECUTION_INFRA && a->lane->roster->score)
+    if (!a->dropped && !a->executor_ends && a->outcome != EXECUTION_INFRA && a->roster->score)
         score_begin(a);
     else
         end_begin(a);
@@ -250,11 +250,20 @@ static void on_grace_over(struct loop_timer *t)
     run_over(a);
 }
 
+/* On its way to a service; it may outlive the attempt. */
+struct cancellation {
+    struct executor *x;
+    struct edition *edition;
+};
+
 static void on_cancelled(void *ctx, int status, struct str body, const struct err *e)
 {
-    struct executor *x = ctx;
+    struct cancellation *c = ctx;
+    struct executor *x = c->x;
 
     (void)body;
+    edition_drop(c->edition);
+    free(c);
     x->busy--;
     executor_slot_free(x);
     if (status == 0 || status >= 300)
@@ -265,11 +274,12 @@ static void on_cancelled(void *ctx, int status, struct str body, const struct er
 /* Tells the service; the attempt goes on waiting for its answer, but not for long. */
 static void service_stop(struct execution *a)
 {
+    struct cancellation *c;
     struct buf body = {0};
     struct json_out o = json_out_to(&body);
 
-    loop_timer_set(a->x->loop, &a->timer, (uint64_t)a->lane->roster->grace_ms + 1, on_grace_over);
-    if (!a->lane->canceller)
+    loop_timer_set(a->x->loop, &a->timer, (uint64_t)a->roster->grace_ms + 1, on_grace_over);
+    if (!a->way->canceller)
         return;
     json_out_obj(&o);
     json_out_key(&o, "attempt_id");
@@ -278,8 +288,10 @@ static void service_stop(struct execution *a)
     json_out_cstr(&o, a->session);
     json_out_end_obj(&o);
     a->x->busy++;
-    (void)post_start(a->lane->canceller, a->lane->cancel_path, NULL, &body,
-                     (uint64_t)a->lane->roster->grace_ms + 1000, on_cancelled, a->x);
+    c = mem_zalloc(sizeof(*c));
+    *c = (struct cancellation){a->x, edition_keep(a->edition)};
+    (void)post_start(a->way->canceller, a->way->cancel_path, NULL, &body,
+                     (uint64_t)a->roster->grace_ms + 1000, on_cancelled, c);
 }
 
 static void run_stop(struct execution *a)
@@ -353,13 +365,13 @@ static void service_begin(struct execution *a)
     json_out_key(&o, "api_key");
     json_out_cstr(&o, a->agent_key);
     json_out_end_obj(&o);
-    a->service = post_start(a->lane->service, a->lane->service_path, NULL, &body, 0, on_service, a);
+    a->service = post_start(a->way->client, a->way->path, NULL, &body, 0, on_service, a);
 }
 
 static int process_begin(struct execution *a, struct err *e)
 {
     static const struct job_events events = {on_run_output, on_run_ended};
-    const struct roster_runner *p = a->lane->roster;
+    const struct roster_runner *p = a->roster;
     struct job_spec spec = {.grace_ms = (uint64_t)p->grace_ms};
     char **argv;
 
@@ -374,7 +386,7 @@ static int process_begin(struct execution *a, struct err *e)
 
 static void run_begin(struct execution *a)
 {
-    const struct roster_runner *p = a->lane->roster;
+    const struct roster_runner *p = a->roster;
     double limit_s = (double)p->timeout_ms / 1000, given_s = limit_s;
     uint64_t now = clock_ms();
     struct err e;
@@ -539,6 +551,9 @@ static struct execution *execution_new(struct executor *x, struct slot_row *lane
     struct err e;
 
     *a = (struct execution){.x = x, .lane = lane, .exit_status = -1, .claimed_ms = clock_ms()};
+    a->edition = edition_keep(x->edition);
+    a->roster = lane->roster;
+    a->way = lane->way;
     a->log.fd = -1;
     json_write(&text, claim);
     (void)json_parse(&a->arena, arena_str(&a->arena, buf_str(&text)), &a->claim, &e);
@@ -562,14 +577,11 @@ static struct execution *execution_new(struct executor *x, struct slot_row *lane
 
 void execution_begin(struct executor *x, const struct json *claim)
 {
-    struct slot_row *lane = NULL;
     struct str runner = json_string(json_get(claim, "runner"));
+    struct slot_row *lane = executor_lane(x, runner);
     uint64_t now_us = clock_us();
     struct execution *a;
 
-    for (size_t i = 0; i < x->roster->n; i++)
-        if (str_eq_c(runner, x->lanes[i].roster->name))
-            lane = &x->lanes[i];
     if (!lane) {
         log_error(NULL, "the gateway gave an attempt of a runner that was not offered",
                   LOG_S("runner", runner));

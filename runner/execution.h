@@ -23,6 +23,9 @@ struct execution {
     struct list_item entry;
     struct executor *x;
     struct slot_row *lane;
+    struct edition *edition; /* the file as it was when this began: holds the next two */
+    const struct roster_runner *roster;
+    const struct service_way *way;
     struct arena arena; /* holds the claim */
     const struct json *claim;
     const char *id, *session, *agent_key, *runner_key;

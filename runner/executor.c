@@ -11,7 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "common/net/url.h"
+#include "common/base/vec.h"
 #include "common/os/signals.h"
 #include "runner/execution.h"
 
@@ -29,7 +29,7 @@ enum {
  * meanwhile are offered by the next one. */
 struct offering {
     struct executor_head *head;
-    struct slot_row *lane;
+    struct slot_row lane;
     struct http_fetch *post;
     struct loop_timer again;
 };
@@ -38,7 +38,7 @@ struct offering {
 struct executor_head {
     struct executor x;
     struct signals signals;
-    struct offering *claims; /* by lane */
+    VEC(struct offering *) claims; /* by lane */
     struct loop_timer renew_again, gather, grace, quit;
     struct http_fetch *renewal;
     uint64_t retry_ms, answered_ms;
@@ -49,6 +49,7 @@ struct executor_head {
 static void claim_more(struct offering *c);
 static void renew(struct executor_head *h);
 static void look_for_end(struct executor_head *h);
+static void reload(struct executor_head *h);
 
 static struct executor_head *head_of(struct executor *x)
 {
@@ -70,16 +71,20 @@ static void on_grace(struct loop_timer *t)
     stop_all(CONTAINER_OF(t, struct executor_head, grace), EXECUTION_STOP_EXECUTOR);
 }
 
+static void withdraw(struct offering *c)
+{
+    http_fetch_cancel(c->post);
+    c->post = NULL;
+    loop_timer_stop(c->head->x.loop, &c->again);
+}
+
 static void drain(struct executor_head *h, uint64_t grace_ms)
 {
     if (h->x.draining)
         return;
     h->x.draining = true;
-    for (size_t i = 0; i < h->x.roster->n; i++) {
-        http_fetch_cancel(h->claims[i].post);
-        h->claims[i].post = NULL;
-        loop_timer_stop(h->x.loop, &h->claims[i].again);
-    }
+    for (size_t i = 0; i < h->claims.n; i++)
+        withdraw(h->claims.at[i]);
     log_info(NULL, "the executor is stopping", LOG_U("grace_ms", grace_ms));
     loop_timer_set(h->x.loop, &h->grace, grace_ms, on_grace);
     look_for_end(h);
@@ -112,6 +117,8 @@ static void on_signal(struct signals *s, int signo, int sender)
     (void)sender;
     if (signo == SIGCHLD)
         jobs_reap();
+    else if (signo == SIGHUP)
+        reload(h);
     else if (h->x.draining)
         stop_all(h, EXECUTION_STOP_EXECUTOR); /* asked twice */
     else
@@ -195,7 +202,7 @@ static void on_claimed(void *ctx, int status, struct str body, const struct err 
 static void claim_more(struct offering *c)
 {
     struct executor_head *h = c->head;
-    int64_t slots = c->lane->roster->slots - c->lane->running;
+    int64_t slots = c->lane.roster ? c->lane.roster->slots - c->lane.running : 0;
     struct buf body = {0};
     struct json_out o = json_out_to(&body);
 
@@ -208,7 +215,7 @@ static void claim_more(struct offering *c)
     json_out_i64(&o, CLAIM_WAIT_S);
     json_out_key(&o, "slots");
     json_out_obj(&o);
-    json_out_key(&o, c->lane->roster->name);
+    json_out_key(&o, c->lane.name);
     json_out_i64(&o, slots);
     json_out_end_obj(&o);
     json_out_end_obj(&o);
@@ -220,8 +227,8 @@ void executor_slot_free(struct executor *x)
 {
     struct executor_head *h = head_of(x);
 
-    for (size_t i = 0; i < x->roster->n; i++)
-        claim_more(&h->claims[i]);
+    for (size_t i = 0; i < h->claims.n; i++)
+        claim_more(h->claims.at[i]);
     look_for_end(h);
 }
 
@@ -320,40 +327,87 @@ static void renew(struct executor_head *h)
 
 /* --- start and end --- */
 
-int executor_service(struct loop *l, const char *url, struct http_client **ret, char **ret_path,
-                     struct err *e)
+static struct offering *find_offering(struct executor_head *h, struct str runner)
 {
-    struct http_client_options o = {.max_idle = 256};
-    struct buf base = {0};
-    struct url u;
-    int rc;
-
-    if (url_parse(str_cstr(url), &u, e))
-        return -1;
-    buf_printf(&base, "%s://%.*s", u.tls ? "https" : "http", (int)u.authority.len, u.authority.p);
-    buf_add_c(&base, '\0');
-    rc = http_client_new(l, base.p, &o, ret, e);
-    if (rc == 0)
-        *ret_path = u.prefix.len > 0 ? mem_strndup(u.prefix.p, u.prefix.len) : mem_strdup("/");
-    buf_done(&base);
-    return rc;
+    for (size_t i = 0; i < h->claims.n; i++)
+        if (str_eq_c(runner, h->claims.at[i]->lane.name))
+            return h->claims.at[i];
+    return NULL;
 }
 
-static int open_lanes(struct executor *x, struct err *e)
+struct slot_row *executor_lane(struct executor *x, struct str runner)
 {
-    x->lanes = mem_calloc(x->roster->n, sizeof(*x->lanes));
-    for (size_t i = 0; i < x->roster->n; i++) {
-        struct slot_row *lane = &x->lanes[i];
+    struct offering *c = find_offering(head_of(x), runner);
 
-        lane->roster = &x->roster->at[i];
-        if (lane->roster->http &&
-            executor_service(x->loop, lane->roster->http, &lane->service, &lane->service_path, e))
-            return -1;
-        if (lane->roster->cancel && executor_service(x->loop, lane->roster->cancel,
-                                                     &lane->canceller, &lane->cancel_path, e))
-            return -1;
+    return c && c->lane.roster ? &c->lane : NULL;
+}
+
+static struct offering *offering_new(struct executor_head *h, const char *runner)
+{
+    struct offering *c = mem_zalloc(sizeof(*c));
+
+    c->head = h;
+    c->lane.name = mem_strdup(runner);
+    *vec_push(&h->claims) = c;
+    return c;
+}
+
+/* From now on the edition's runners are offered, and no others. What is on offer now may be more
+ * slots than there are: it is taken back. */
+static void take_edition(struct executor_head *h, struct edition *d)
+{
+    for (size_t i = 0; i < h->claims.n; i++) {
+        withdraw(h->claims.at[i]);
+        h->claims.at[i]->lane.roster = NULL;
     }
-    return 0;
+    for (size_t i = 0; i < d->roster.n; i++) {
+        const struct roster_runner *p = &d->roster.at[i];
+        struct offering *c = find_offering(h, str_cstr(p->name));
+
+        if (!c)
+            c = offering_new(h, p->name);
+        c->lane.roster = p;
+        c->lane.way = &d->ways[i];
+    }
+    edition_drop(h->x.edition);
+    h->x.edition = d;
+}
+
+static void tell_mistakes(const struct buf *mistakes)
+{
+    struct str rest = buf_str(mistakes);
+
+    while (rest.len > 0) {
+        size_t end = str_find(rest, STR("\n"), 0);
+
+        log_error(NULL, "the runner file is not read again",
+                  LOG_S("mistake", str_sub(rest, 0, end)));
+        rest = str_sub(rest, end == SIZE_MAX ? rest.len : end + 1, rest.len);
+    }
+}
+
+/* SIGHUP: attempts that run go on as they began. */
+static void reload(struct executor_head *h)
+{
+    struct buf mistakes = {0};
+    struct roster fresh = {0};
+    struct edition *d = NULL;
+    struct err e;
+
+    if (h->x.draining)
+        return;
+    if (roster_load(h->x.options->runners, &fresh, &mistakes) == 0) {
+        d = edition_new(h->x.loop, &fresh, &e);
+        if (!d)
+            buf_printf(&mistakes, "%s\n", e.text);
+    }
+    tell_mistakes(&mistakes);
+    buf_done(&mistakes);
+    if (!d)
+        return;
+    take_edition(h, d);
+    log_info(NULL, "the runner file was read again", LOG_U("runners", d->roster.n));
+    executor_slot_free(&h->x);
 }
 
 static int make_folder(const char *path, struct err *e)
@@ -363,11 +417,12 @@ static int make_folder(const char *path, struct err *e)
     return 0;
 }
 
-static int open_all(struct executor_head *h, struct err *e)
+static int open_all(struct executor_head *h, struct roster *roster, struct err *e)
 {
-    static const int signals[] = {SIGTERM, SIGINT, SIGCHLD, 0};
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD, 0};
     const struct executor_options *o = h->x.options;
     struct http_client_options http = {.max_idle = 64};
+    struct edition *d;
 
     if (make_folder(o->logs, e) || make_folder(o->work, e))
         return -1;
@@ -377,47 +432,40 @@ static int open_all(struct executor_head *h, struct err *e)
         return -1;
     (void)signal(SIGPIPE, SIG_IGN);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
-    return open_lanes(&h->x, e);
+    d = edition_new(h->x.loop, roster, e);
+    if (!d)
+        return -1;
+    take_edition(h, d);
+    return 0;
 }
 
 static void close_all(struct executor_head *h)
 {
-    for (size_t i = 0; h->claims && i < h->x.roster->n; i++)
-        http_fetch_cancel(h->claims[i].post);
-    http_fetch_cancel(h->renewal);
-    for (size_t i = 0; h->x.lanes && i < h->x.roster->n; i++) {
-        struct slot_row *lane = &h->x.lanes[i];
-
-        if (lane->service)
-            http_client_free(lane->service);
-        if (lane->canceller)
-            http_client_free(lane->canceller);
-        free(lane->service_path);
-        free(lane->cancel_path);
+    for (size_t i = 0; i < h->claims.n; i++) {
+        withdraw(h->claims.at[i]);
+        free(h->claims.at[i]->lane.name);
+        free(h->claims.at[i]);
     }
+    vec_done(&h->claims);
+    http_fetch_cancel(h->renewal);
+    edition_close(h->x.edition);
     if (h->x.gateway)
         http_client_free(h->x.gateway);
     signals_done(&h->signals);
     loop_free(h->x.loop);
-    free(h->x.lanes);
-    free(h->claims);
     free(h);
 }
 
-int executor_run(const struct roster *roster, const struct executor_options *o, struct err *e)
+int executor_run(struct roster *roster, const struct executor_options *o, struct err *e)
 {
     struct executor_head *h = mem_zalloc(sizeof(*h));
     int rc = -1;
 
     h->x.options = o;
-    h->x.roster = roster;
-    if (open_all(h, e) == 0) {
-        h->claims = mem_calloc(roster->n, sizeof(*h->claims));
-        for (size_t i = 0; i < roster->n; i++)
-            h->claims[i] = (struct offering){.head = h, .lane = &h->x.lanes[i]};
+    if (open_all(h, roster, e) == 0) {
         h->answered_ms = clock_ms();
         log_info(NULL, "executor runs", LOG_T("executor", o->name), LOG_T("gateway", o->gateway),
-                 LOG_U("runners", roster->n));
+                 LOG_U("runners", h->x.edition->roster.n));
         executor_slot_free(&h->x);
         loop_run(h->x.loop);
         rc = h->status;

@@ -3,7 +3,7 @@
  * leases and tells how they ended. A plain client of the gateway; it holds no state that outlives
  * it. The pieces:
  *
-^ *   roster.c       the runner file
+^ *   roster.c       the runner file; edition.c: as it was read once
  *   executor.c     claims, renewals, drain
  *   execution.c    one attempt: run, score, end
  *   surroundings.c what an attempt finds: folder, input, variables
@@ -17,11 +17,12 @@
 #include "common/base/list.h"
 #include "common/net/http_client.h"
 #include "common/os/loop.h"
-#include "runner/roster.h"
+#include "runner/edition.h"
 
 struct execution;
 
 struct executor_options {
+    const char *runners;  /* the runner file, read again on SIGHUP */
     const char *gateway;  /* URL */
     const char *name;     /* NULL: the one in the key, else the host's */
     const char *key;      /* NULL: the gateway wants none */
@@ -31,34 +32,33 @@ struct executor_options {
     int64_t reconnect_ms; /* how long the gateway may be away */
 };
 
-/* One runner's slots. */
+/* One runner's slots. It stays while the executor lives, whatever becomes of the file. */
 struct slot_row {
-    const struct roster_runner *roster;
+    char *name;
+    const struct roster_runner *roster; /* in the newest edition; NULL: the file has it no more */
+    const struct service_way *way;
     int64_t running;
-    uint64_t next_start_us;                  /* monotonic: the start rate allows the next one */
-    struct http_client *service, *canceller; /* of an http runner */
-    char *service_path, *cancel_path;
+    uint64_t next_start_us; /* monotonic: the start rate allows the next one */
 };
 
 struct executor {
     const struct executor_options *options;
     struct loop *loop;
     struct http_client *gateway;
-    const struct roster *roster;
-    struct slot_row *lanes; /* as many as the roster has runners */
+    struct edition *edition; /* the newest */
     struct list_head attempts;
     unsigned busy; /* what outlives an attempt: folders removed, cancellations sent */
     bool draining;
 };
 
-/* Runs until it is told to end; the exit status. -1 with ERR_CONFIG or ERR_IO: it cannot begin. */
-int executor_run(const struct roster *roster, const struct executor_options *o, struct err *e);
+/* Runs until it is told to end; the exit status. Takes the roster over. -1 with ERR_CONFIG or
+ * ERR_IO: it cannot begin. */
+int executor_run(struct roster *roster, const struct executor_options *o, struct err *e);
 
-/* For attempt.c: the attempt has ended and left the list; it is freed by its caller. */
+/* For execution.c: the attempt has ended and left the list; it is freed by its caller. */
 void executor_slot_free(struct executor *x);
 
-/* The way to a service: a client for scheme and host, and the path. */
-int executor_service(struct loop *l, const char *url, struct http_client **ret, char **ret_path,
-                     struct err *e);
+/* The slots of a runner that the file has, or NULL. */
+struct slot_row *executor_lane(struct executor *x, struct str runner);
 
 #endif

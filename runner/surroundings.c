@@ -139,7 +139,7 @@ static void set_scorers(struct variables *v)
 
 char **surroundings_variables(struct execution *a, bool scorer)
 {
-    const struct roster_runner *p = a->lane->roster;
+    const struct roster_runner *p = a->roster;
     struct variables v = {.a = a};
     const char *path = getenv("PATH");
     const char *url =

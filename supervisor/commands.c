@@ -18,6 +18,22 @@ static void print(FILE *to, struct buf *b)
     buf_done(b);
 }
 
+/* What a reload must get right, too. */
+static void check_live(const struct config *c, struct buf *mistakes)
+{
+    router_check(c, mistakes);
+    if (c->runners)
+        runner_check(c->runners, mistakes);
+}
+
+static void check_executor(const struct config *c, struct buf *mistakes)
+{
+    if (c->runners && c->upstream.n > 0)
+        buf_puts(mistakes, "--runners: a router alone starts no executor; use `rollgate runner`\n");
+    else if (c->runners && !c->dispatcher)
+        buf_puts(mistakes, "--runners: an executor has nothing to do with --dispatcher=off\n");
+}
+
 struct config *commands_load(int argc, char **argv, enum commands_care care)
 {
     struct buf mistakes = {0};
@@ -30,8 +46,11 @@ struct config *commands_load(int argc, char **argv, enum commands_care care)
         if (listeners_check(c, &e))
             buf_printf(&mistakes, "%s\n", e.text);
         router_check(c, &mistakes);
+        check_executor(c, &mistakes);
     }
     if (care > COMMANDS_SITE) {
+        if (c->runners)
+            runner_check(c->runners, &mistakes);
         keys_check_files(c->admin_key_file, c->key_secret_file, &mistakes);
         if (c->upstream.n == 0)
             worker_check(c, care == COMMANDS_MODEL, &mistakes);
@@ -54,7 +73,7 @@ int serve_command(int argc, char **argv)
         .worker = worker_run,
         .router = router_run,
         .dispatcher = dispatcher_run,
-        .check = router_check,
+        .check = check_live,
     };
     struct config *c = commands_load(argc, argv, COMMANDS_VALUES);
     int rc;
@@ -92,27 +111,11 @@ static int take_word(int *argc, char **argv, const char *word)
     return 0;
 }
 
-/* The same of a word and its value; NULL: it was not there. */
-static const char *take_value(int *argc, char **argv, const char *word)
-{
-    for (int i = 1; i + 1 < *argc; i++) {
-        const char *value = argv[i + 1];
-
-        if (strcmp(argv[i], word) != 0)
-            continue;
-        memmove(&argv[i], &argv[i + 2], (size_t)(*argc - i - 1) * sizeof(*argv));
-        *argc -= 2;
-        return value;
-    }
-    return NULL;
-}
-
 int config_command(int argc, char **argv)
 {
     int check = take_word(&argc, argv, "--check"), dump = take_word(&argc, argv, "--dump");
     int docs = take_word(&argc, argv, "--docs"), man = take_word(&argc, argv, "--man");
-    const char *runners = check ? take_value(&argc, argv, "--runners") : NULL;
-    struct buf out = {0}, mistakes = {0};
+    struct buf out = {0};
     struct config *c;
 
     if (check + dump + docs + man != 1) {
@@ -127,14 +130,9 @@ int config_command(int argc, char **argv)
         print(stdout, &out);
         return 0;
     }
-    if (runners)
-        runner_check(runners, &mistakes);
     c = commands_load(argc, argv, check ? COMMANDS_MODEL : COMMANDS_SYNTAX);
-    if (!c || mistakes.len > 0) {
-        print(stderr, &mistakes);
-        config_free(c);
+    if (!c)
         return 2;
-    }
     if (dump)
         config_dump(c, &out);
     else

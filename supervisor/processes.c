@@ -19,14 +19,14 @@ void process_death(int wait_status, char *out, size_t size)
         (void)snprintf(out, size, "exit status %d", WEXITSTATUS(wait_status));
 }
 
-int64_t process_backoff(struct process *p, int64_t lived_ms)
+int64_t process_backoff(int64_t *backoff_ms, int64_t lived_ms)
 {
     int64_t wait;
 
-    if (lived_ms >= BACKOFF_RESET_MS || p->backoff_ms == 0)
-        p->backoff_ms = BACKOFF_FIRST_MS;
-    wait = p->backoff_ms;
-    p->backoff_ms = MIN_OF(p->backoff_ms * 2, BACKOFF_MAX_MS);
+    if (lived_ms >= BACKOFF_RESET_MS || *backoff_ms == 0)
+        *backoff_ms = BACKOFF_FIRST_MS;
+    wait = *backoff_ms;
+    *backoff_ms = MIN_OF(*backoff_ms * 2, BACKOFF_MAX_MS);
     return wait;
 }
 

@@ -36,8 +36,9 @@ struct process {
 /* Writes what ended the process into `out`: "killed by signal 9 (Killed)", "exit status 3". */
 void process_death(int wait_status, char *out, size_t size);
 
-/* The wait before the next restart of a process that lived for `lived_ms`. */
-int64_t process_backoff(struct process *p, int64_t lived_ms);
+/* The wait before the next restart of a process that lived for `lived_ms`; *backoff_ms (0 at first)
+ * remembers between deaths. */
+int64_t process_backoff(int64_t *backoff_ms, int64_t lived_ms);
 
 /* Appends a place to those that the process serves besides its own; false: it had it before (a
  * router's place may be used, left and used again while another accepts there, too). */

@@ -271,6 +271,7 @@ void reload_config(struct supervisor *s)
             atomic_store(&s->board->workers, (uint32_t)s->config->workers);
             scale(s, BOARD_WORKER0, BOARD_WORKERS_MAX, (unsigned)s->config->workers);
         }
+        local_executor_signal(s, SIGHUP);
         metrics_count(s->page, METRIC_reloads, 1);
         log_info(NULL, "configuration reloaded", LOG_I("workers", s->config->workers),
                  LOG_I("routers", s->config->routers));

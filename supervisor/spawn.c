@@ -237,7 +237,8 @@ static void on_respawn(struct loop_timer *t);
 
 static void try_later(struct supervisor *s, struct process *p, int64_t lived_ms)
 {
-    loop_timer_set(s->loop, &p->respawn, (uint64_t)process_backoff(p, lived_ms), on_respawn);
+    loop_timer_set(s->loop, &p->respawn, (uint64_t)process_backoff(&p->backoff_ms, lived_ms),
+                   on_respawn);
 }
 
 /* A journal belongs to the worker of before an upgrade until that has ended: its own, and those
@@ -465,6 +466,8 @@ void spawn_reap(struct supervisor *s)
             upgrade_go_on(s, wait_status);
             continue;
         }
+        if (local_executor_bury(s, pid, wait_status))
+            continue;
         bury_previous(s, pid);
         for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
             if (s->processes[slot].pid == pid) {

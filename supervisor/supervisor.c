@@ -19,7 +19,12 @@
 #include "supervisor/supervisor_internal.h"
 #include "supervisor/user.h"
 
-enum { TICK_MS = 200, AFTER_GRACE_MS = 1000, KILL_AFTER_MS = 5000 };
+enum {
+    TICK_MS = 200,
+    AFTER_GRACE_MS = 1000,
+    KILL_AFTER_MS = 5000,
+    EXECUTOR_AFTER_MS = 25000 /* a runner's own grace, between TERM and KILL, as it is by default */
+};
 
 static struct supervisor *the(struct loop_timer *t, size_t offset)
 {
@@ -34,6 +39,16 @@ static void enter(struct supervisor *s, enum supervisor_phase phase, int64_t dea
 {
     s->phase = phase;
     loop_timer_set(s->loop, &s->deadline, (uint64_t)MAX_OF(deadline_ms, 1), on_deadline);
+}
+
+static void end_routers(struct supervisor *s)
+{
+    atomic_store_explicit(&s->board->draining, 1, memory_order_relaxed);
+    for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
+        loop_timer_stop(s->loop, &s->processes[slot].respawn);
+    /* Routers close what is left at the end of their own grace; a moment more for that. */
+    enter(s, PHASE_ROUTERS, s->config->grace_ms + AFTER_GRACE_MS);
+    (void)spawn_signal(s, ROLE_ROUTER, SIGTERM);
 }
 
 static void end_workers(struct supervisor *s)
@@ -55,7 +70,9 @@ static void on_deadline(struct loop_timer *t)
 {
     struct supervisor *s = the(t, offsetof(struct supervisor, deadline));
 
-    if (s->phase == PHASE_ROUTERS)
+    if (s->phase == PHASE_EXECUTOR)
+        local_executor_signal(s, SIGKILL); /* what it ran dies with it */
+    else if (s->phase == PHASE_ROUTERS)
         end_workers(s);
     else
         kill_all(s);
@@ -65,18 +82,19 @@ static void on_deadline(struct loop_timer *t)
 void supervisor_stop(struct supervisor *s, int exit_status)
 {
     s->exit_status = MAX_OF(s->exit_status, exit_status);
-    if (s->phase >= PHASE_ROUTERS)
+    if (s->phase > PHASE_SERVING)
         return;
-    atomic_store_explicit(&s->board->draining, 1, memory_order_relaxed);
     trial_kill(&s->upgrade.trial);
     (void)sd_notify(0, "STOPPING=1");
     log_info(NULL, "stopping", LOG_I("grace_ms", s->config->grace_ms),
              LOG_I("exit_status", s->exit_status));
-    for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
-        loop_timer_stop(s->loop, &s->processes[slot].respawn);
-    /* Routers close what is left at the end of their own grace; a moment more for that. */
-    enter(s, PHASE_ROUTERS, s->config->grace_ms + AFTER_GRACE_MS);
-    (void)spawn_signal(s, ROLE_ROUTER, SIGTERM);
+    local_executor_stop(s);
+    if (s->executor.pid) {
+        local_executor_signal(s, SIGTERM);
+        enter(s, PHASE_EXECUTOR, s->config->grace_ms + EXECUTOR_AFTER_MS);
+    } else {
+        end_routers(s);
+    }
     supervisor_advance(s);
 }
 
@@ -127,11 +145,15 @@ void supervisor_advance(struct supervisor *s)
         announce(s);
         if (s->upgrade.is_trial)
             supervisor_stop(s, TRIAL_SERVED);
+        local_executor_start(s);
         obey(s);
     }
+    if (s->phase == PHASE_EXECUTOR && !s->executor.pid)
+        end_routers(s);
     if (s->phase == PHASE_ROUTERS && spawn_signal(s, ROLE_ROUTER, 0) == 0)
         end_workers(s);
-    if (s->phase >= PHASE_WORKERS && spawn_signal(s, -1, 0) == 0 && !s->upgrade.trial.pid)
+    if (s->phase >= PHASE_WORKERS && spawn_signal(s, -1, 0) == 0 && !s->upgrade.trial.pid &&
+        !s->executor.pid)
         loop_stop(s->loop);
 }
 
@@ -152,6 +174,7 @@ static void on_signal(struct signals *signals, int signo, int sender)
         break;
     case SIGQUIT:
         supervisor_stop(s, 0);
+        local_executor_signal(s, SIGKILL);
         (void)spawn_signal(s, -1, SIGKILL);
         s->phase = PHASE_KILLED;
         supervisor_advance(s);
@@ -398,6 +421,7 @@ static void release(struct supervisor *s)
     for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
         process_done(&s->processes[slot]);
     vec_done(&s->deaths);
+    local_executor_done(s);
     upgrade_done(s);
     if (s->bodies->unload && s->model)
         s->bodies->unload(s->model);

@@ -9,6 +9,7 @@
 #include "common/base/vec.h"
 #include "common/os/signals.h"
 #include "supervisor/listeners.h"
+#include "supervisor/local_executor.h"
 #include "supervisor/processes.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/upgrade.h"
@@ -16,9 +17,10 @@
 enum supervisor_phase {
     PHASE_STARTING, /* until every child has reported */
     PHASE_SERVING,
-    PHASE_ROUTERS, /* drain: routers finish, workers still serve them */
-    PHASE_WORKERS, /* drain: workers flush and end */
-    PHASE_KILLED,  /* everything was sent SIGKILL */
+    PHASE_EXECUTOR, /* drain: the local executor ends its attempts, all others serve it */
+    PHASE_ROUTERS,  /* drain: routers finish, workers still serve them */
+    PHASE_WORKERS,  /* drain: workers flush and end */
+    PHASE_KILLED,   /* everything was sent SIGKILL */
 };
 
 struct supervisor {
@@ -41,6 +43,7 @@ struct supervisor {
     int64_t watchdog_ms;   /* 0: systemd asks for no sign of life */
     int64_t watchdog_next; /* loop clock */
     struct upgrade upgrade;
+    struct local_executor executor;
     VEC(int64_t) deaths; /* loop clock of the crashes within the window */
     struct process processes[BOARD_SLOTS];
 };

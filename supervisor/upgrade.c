@@ -86,6 +86,7 @@ static void become(struct supervisor *s, int fd, int before_fd)
     (void)setenv("RG_BINARY", s->upgrade.binary, 1);
     if (before_fd >= 0)
         leave_number("RG_BEFORE", before_fd);
+    local_executor_leave(s);
     listeners_hand_over(&s->listeners);
     set_inherited(s, true);
     *vec_push(&args) = s->upgrade.binary;
@@ -104,6 +105,7 @@ static void become(struct supervisor *s, int fd, int before_fd)
     (void)unsetenv("RG_PREVIOUS");
     (void)unsetenv("RG_BINARY");
     (void)unsetenv("RG_BEFORE");
+    (void)unsetenv("RG_EXECUTOR");
     errno = failure;
 }
 
@@ -204,6 +206,7 @@ void upgrade_init(struct supervisor *s)
         (void)fcntl(u->before_fd, F_SETFD, FD_CLOEXEC);
     }
     take_previous(u, getenv("RG_PREVIOUS"));
+    local_executor_take(s);
     (void)unsetenv("RG_PREVIOUS");
     (void)unsetenv("RG_BINARY");
     (void)unsetenv("RG_BEFORE");

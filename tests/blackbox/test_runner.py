@@ -87,14 +87,20 @@ def count(d):
         starts = " ".join(starts + ([str(time.time())] if d > 0 else []))
         f.truncate(0)
         f.write(f"{n} {max(n, int(peak))} {starts}")
-count(1)
+    return max(n, int(peak))
+peak = count(1)
 chat("hello")
-time.sleep(0.2)
+for _ in range(100):  # until the cap has been reached once
+    time.sleep(0.1)
+    if peak >= int(sys.argv[2]):
+        break
+    peak = count(0)
 count(-1)
 """)
     env = {"COUNTS": str(tmp_path)}
-    with Runner(gateway, {"a": {"run": run + ["a"], "slots": 3, "env": env}, "b": {"run": run + ["b"], "slots": 5, "env": env},
-                          "slow": {"run": run + ["slow"], "slots": 8, "start_rate": "10/s", "env": env}}):
+    with Runner(gateway, {"a": {"run": run + ["a", "3"], "slots": 3, "env": env},
+                          "b": {"run": run + ["b", "5"], "slots": 5, "env": env},
+                          "slow": {"run": run + ["slow", "1"], "slots": 8, "start_rate": "10/s", "env": env}}):
         for name, n in (("a", 16), ("b", 24), ("slow", 12)):
             submit(gateway, id=name, runner=name, n=n, reward="external", input=None)
         for name in ("a", "b", "slow"):

@@ -1,0 +1,35 @@
+/*
+ * struct edition: a runner file as it was read once, with the ways to its services. A reload makes
+ * a new one; attempts keep the one that they began with, and the last to let go frees it.
+ */
+#ifndef RG_RUNNER_EDITION_H
+#define RG_RUNNER_EDITION_H
+
+#include "common/net/http_client.h"
+#include "common/os/loop.h"
+#include "runner/roster.h"
+
+/* Of an http runner; all NULL for one that runs processes. */
+struct service_way {
+    struct http_client *client, *canceller; /* canceller: may be NULL */
+    char *path, *cancel_path;
+};
+
+struct edition {
+    struct loop *loop;
+    struct roster roster;
+    struct service_way *ways; /* by the runner's place in the roster */
+    unsigned users;
+    struct loop_task unused; /* frees it: the last user may be a call of its own clients */
+};
+
+/* Takes the roster over; the caller is the first user. NULL with ERR_CONFIG: a service cannot be
+ * reached as its URL says; the roster is freed then. */
+struct edition *edition_new(struct loop *l, struct roster *roster, struct err *e);
+struct edition *edition_keep(struct edition *d);
+void edition_drop(struct edition *d);
+
+/* The same when the loop does not run any more: the last user's. */
+void edition_close(struct edition *d);
+
+#endif
