@@ -217,12 +217,23 @@ static int unknown_parameter(const char *where, struct str given, struct err *e)
     (void)snprintf(name, sizeof(name), "%.*s", (int)shown.len, shown.p);
     for (size_t i = 0; sampling_name_at(i); i++)
         nearest_offer(&near, sampling_name_at(i));
+    nearest_offer(&near, SAMPLING_ENGINE_EXTRA);
     sampling_names(&known);
-    (void)err_field(e, name, "%s: \"%s\" is no sampling parameter%s%s%s. Known: %.*s", where, name,
-                    near.name ? " (did you mean \"" : "", near.name ? near.name : "",
+    (void)err_field(e, name,
+                    "%s: \"%s\" is no sampling parameter%s%s%s. Known: %.*s; "
+                    "fields of the engine's own go into " SAMPLING_ENGINE_EXTRA,
+                    where, name, near.name ? " (did you mean \"" : "", near.name ? near.name : "",
                     near.name ? "\"?)" : "", (int)known.len, known.p);
     buf_done(&known);
     return -1;
+}
+
+/* What is in it depends on the engine, which the handler asks. */
+static int check_extra(const struct json *v, struct err *e)
+{
+    return json_is_null(v) || json_is(v, JSON_OBJECT)
+               ? 0
+               : bad("sampling_params." SAMPLING_ENGINE_EXTRA, v, "an object", e);
 }
 
 int inputs_check_sampling(const struct json *given, struct err *e)
@@ -234,8 +245,9 @@ int inputs_check_sampling(const struct json *given, struct err *e)
     for (size_t i = 0; json_is(given, JSON_OBJECT) && i < given->n && rc == 0; i++) {
         struct str name = json_string(&given->members[i].key);
 
-        rc = sampling_known(name) ? sampling_set(&a, &unused, name, &given->members[i].value, e)
-                                  : unknown_parameter("sampling_params", name, e);
+        rc = str_eq_c(name, SAMPLING_ENGINE_EXTRA) ? check_extra(&given->members[i].value, e)
+             : sampling_known(name) ? sampling_set(&a, &unused, name, &given->members[i].value, e)
+                                    : unknown_parameter("sampling_params", name, e);
     }
     arena_done(&a);
     return rc;

@@ -228,8 +228,12 @@ static void write_sampling(struct json_out *o, bool names_only)
         json_out_key(o, sampling_name_at(i));
         json_out_bool(o, true);
     }
-    if (names_only)
+    if (names_only) {
         json_out_end_arr(o);
+    } else {
+        json_out_key(o, SAMPLING_ENGINE_EXTRA);
+        json_out_raw(o, STR("{\"type\":[\"object\",\"null\"]}"));
+    }
     json_out_end_obj(o);
 }
 

@@ -66,6 +66,8 @@ int merge_sampling(struct arena *a, const struct chat_request *req, const struct
         const struct json_member *m = &defaults->members[i];
         struct str name = json_string(&m->key);
 
+        if (str_eq_c(name, SAMPLING_ENGINE_EXTRA))
+            ret->engine_extra = json_is(&m->value, JSON_OBJECT) ? &m->value : NULL;
         if (is_given(req->sampling_given, name) && !is_locked(locked, name))
             continue;
         if (sampling_known(name) && sampling_set(a, ret, name, &m->value, e))

@@ -137,6 +137,8 @@ static int check_constraint(struct model_call *t)
         .tool = t->env->tool_kind,
         .reasoning = t->in.req->chat.messages ? t->env->reasoning_kind : REASONING_NONE,
     };
+    if (engine_pool_takes_extra(t->env->engines, t->sampling.engine_extra, &t->err))
+        return -1; /* the session was made for other engines */
     t->constrains = !t->call_input.text && engine_pool_constrains(t->env->engines);
     if (!t->constrains)
         return 0; /* the request itself goes on */

@@ -1,6 +1,7 @@
 #include "worker/call/upstream.h"
 
 #include "common/base/vec.h"
+#include "worker/engine/extra.h"
 #include "worker/model/model.h"
 
 /* --- the request --- */
@@ -136,8 +137,8 @@ static void write_kwargs(struct json_out *o, const struct json *kwargs)
     json_out_end_obj(o);
 }
 
-/* The client's own fields; how many were left out. */
-static size_t write_passed(struct json_out *o, const struct json *body)
+/* The client's own fields, but for those that the trainer sets; how many were left out. */
+static size_t write_passed(struct json_out *o, const struct json *body, const struct json *extra)
 {
     static const char *const ours[] = {"stream", "stream_options", "n"};
     size_t dropped = 0;
@@ -148,7 +149,7 @@ static size_t write_passed(struct json_out *o, const struct json *body)
 
         if (sampling_known(name) || is_one_of(name, ours, ARRAY_LEN(ours)))
             continue;
-        if (!passes(name)) {
+        if (!passes(name) || json_get_str(extra, name)) {
             dropped++;
             continue;
         }
@@ -236,15 +237,17 @@ const struct json *upstream_body(const struct model_call *t, int64_t asked, stru
 {
     struct buf text = {0};
     struct json_out o = json_out_to(&text);
+    const struct json *extra = t->sampling.engine_extra;
     const struct json *body = NULL;
     struct err e;
 
     json_out_obj(&o);
     if (str_eq_c(str_cstr(t->in.dialect), "chat"))
-        metrics_count(t->env->page, METRIC_upstream_dropped, write_passed(&o, t->in.body));
+        metrics_count(t->env->page, METRIC_upstream_dropped, write_passed(&o, t->in.body, extra));
     else
         write_as_chat(&o, t->in.req);
     write_sampling(&o, t, asked);
+    engine_extra_write(&o, extra);
     json_out_end_obj(&o);
     if (json_parse(a, arena_str(a, buf_str(&text)), &body, &e))
         body = NULL;

@@ -5,6 +5,7 @@
 #include "common/base/mem.h"
 #include "worker/control/handlers.h"
 #include "worker/control/pending.h"
+#include "worker/engine/engine.h"
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
 #include "worker/sink/sink.h"
@@ -137,6 +138,13 @@ static int check_nodes(struct service *a, const struct json *options, struct err
                      (long long)most, (long long)n);
 }
 
+static int check_extra(struct service *a, const struct json *options, struct err *e)
+{
+    const struct json *sampling = json_get(options, "sampling_params");
+
+    return engine_pool_takes_extra(a->calls.engines, json_get(sampling, SAMPLING_ENGINE_EXTRA), e);
+}
+
 /* Makes one session; `durable` comes for the record. */
 static int create_one(struct service *a, struct str id, const struct json *options, uint64_t now_ms,
                       struct durable_answer *p, struct err *e)
@@ -204,7 +212,8 @@ void control_create(struct service_request *r)
     struct minted_group g = {.count = 1};
 
     if (control_body(r, &a, &options, &e) || check_nodes(r->service, options, &e) ||
-        read_group(r, options, &g, &e) || service_room(r->service, g.count, &e))
+        check_extra(r->service, options, &e) || read_group(r, options, &g, &e) ||
+        service_room(r->service, g.count, &e))
         respond_error(r, NULL, &e);
     else
         create_all(r, &a, options, &g);

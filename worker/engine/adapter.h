@@ -11,6 +11,7 @@
 #define RG_ENGINE_ADAPTER_H
 
 #include "worker/engine/engine.h"
+#include "worker/engine/extra.h"
 
 /* One --engine argument, KIND:REST[,name=value]..., taken apart. Lives as long as the pool. */
 struct engine_target {
@@ -53,6 +54,8 @@ struct engine_adapter {
     const char *cannot_enforce;
     /* Sampling parameters (sampling_extra) that the kind has no field for, likewise. */
     const char *cannot_take;
+
+    struct engine_extra extra;
 
     /* What can be said of the setting without a model. NULL: open and close say it. */
     int (*check)(const struct engine_target *t, struct err *e);

@@ -24,7 +24,8 @@ bool logprob_basis_is_own(enum logprob_basis b, const struct sampling *s)
     if (b == BASIS_PROCESSED)
         return true;
     if (b == BASIS_TEMPERATURE)
-        return s->temperature > 0 && s->top_p >= 1 && s->min_p <= 0 && s->top_k <= 0;
+        return s->temperature > 0 && s->top_p >= 1 && s->min_p <= 0 && s->top_k <= 0 &&
+               !s->engine_extra;
     return sampling_changes_nothing(s);
 }
 
@@ -278,6 +279,15 @@ const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sa
             return name;
     }
     return NULL;
+}
+
+int engine_pool_takes_extra(const struct engine_pool *p, const struct json *extra, struct err *e)
+{
+    for (size_t i = 0; i < p->replicas.n; i++) {
+        if (engine_extra_check(p->replicas.at[i].adapter, extra, e))
+            return -1;
+    }
+    return 0;
 }
 
 bool engine_pool_enforces(const struct engine_pool *p, struct str type)

@@ -240,6 +240,10 @@ bool engine_pool_logprobs_own(const struct engine_pool *p, const struct sampling
 /* The name of a sampling parameter that is set and that some replica has no field for, or NULL. */
 const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sampling *s);
 
+/* Whether all replicas' requests can have the fields of sampling.engine_extra (NULL: none). -1:
+ * ERR_INVALID with the field. */
+int engine_pool_takes_extra(const struct engine_pool *p, const struct json *extra, struct err *e);
+
 /* Whether every replica can enforce a response_format of that type. */
 bool engine_pool_enforces(const struct engine_pool *p, struct str type);
 void engine_pool_write(const struct engine_pool *p, struct buf *json);

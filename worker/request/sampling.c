@@ -246,7 +246,8 @@ int sampling_set(struct arena *a, struct sampling *s, struct str name, const str
 bool sampling_bends_logits(const struct sampling *s)
 {
     return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1 ||
-           s->logit_bias || s->grammar || s->min_tokens || s->allowed_token_ids || s->bad_words;
+           s->logit_bias || s->grammar || s->min_tokens || s->allowed_token_ids || s->bad_words ||
+           s->engine_extra;
 }
 
 bool sampling_changes_nothing(const struct sampling *s)

@@ -14,6 +14,9 @@
 #include "common/base/err.h"
 #include "common/codec/json.h"
 
+/* What sessions may give in their sampling_params beside the parameters, and requests may not. */
+#define SAMPLING_ENGINE_EXTRA "engine_extra"
+
 struct sampling {
     double temperature;        /* 1.0 */
     double top_p;              /* 1.0 */
@@ -33,6 +36,7 @@ struct sampling {
     const struct json *allowed_token_ids; /* array of integers, or NULL */
     const struct json *bad_words;         /* array of strings, or NULL */
     const struct json *logit_bias;        /* object id -> bias, or NULL */
+    const struct json *engine_extra;      /* the trainer's, for the engine's request; or NULL */
     const struct json *grammar; /* {"type":"json_schema","json_schema":{...}} and kin, NULL */
 };
 
@@ -67,7 +71,7 @@ const struct json *sampling_extra(const struct sampling *s, size_t i, const char
 bool sampling_changes_nothing(const struct sampling *s);
 
 /* Whether logits are changed in a way that depends on more than themselves: penalties, biases, a
- * grammar. */
+ * grammar; fields of the engine's own may do so. */
 bool sampling_bends_logits(const struct sampling *s);
 
 /* The JSON schema that the answer has to follow (an object schema for "json_object"), or NULL. */

@@ -111,6 +111,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
         json_out_key(&o, "grammar");
         json_out_str(&o, grammar);
     }
+    engine_extra_write(&o, s->engine_extra);
     json_out_end_obj(&o);
 }
 
@@ -237,6 +238,7 @@ static void write_score(const struct score_ask *ask, struct wire_send *send)
     json_out_bool(&o, true);
     json_out_key(&o, "stream");
     json_out_bool(&o, false);
+    engine_extra_write(&o, ask->sampling->engine_extra); /* an adapter of the weights, say */
     json_out_end_obj(&o);
 }
 
@@ -318,8 +320,14 @@ static const struct wire wire = {
     .routes = 1,
 };
 
+#define OURS                                                                                  \
+    "prompt n_predict n_cmpl n typical_p repeat_penalty dry_multiplier xtc_probability "      \
+    "mirostat samplers return_tokens n_probs post_sampling_probs cache_prompt stream "        \
+    "json_schema grammar input_prefix input_suffix multimodal_data response_fields logprobs " \
+    "sampling_params"
+
 REMOTE_ADAPTER(llamacpp, "llamacpp", &wire, .cannot_enforce = "regex structural_tag",
-               .asks_basis = "processed",
+               .extra = {true, false, OURS, NULL}, .asks_basis = "processed",
                .cannot_take = "stop_token_ids min_tokens allowed_token_ids bad_words",
                .reads = "GET /health, GET /v1/health, POST /tokenize, POST /detokenize, "
                         "POST /apply-template");

@@ -154,4 +154,11 @@ static const struct wire wire = {
     .routes = 1,
 };
 
-REMOTE_ADAPTER(openai, "openai", &wire, .passes_request = true, .reads = "GET /health");
+#define OURS                                                                                 \
+    "model messages tools tool_choice parallel_tool_calls functions function_call logprobs " \
+    "top_logprobs stream stream_options n chat_template_kwargs return_token_ids "            \
+    "return_meta_info return_prompt_token_ids prompt input_ids continue_final_message "      \
+    "add_generation_prompt sampling_params"
+
+REMOTE_ADAPTER(openai, "openai", &wire, .passes_request = true, .reads = "GET /health",
+               .extra = {true, false, OURS, NULL});

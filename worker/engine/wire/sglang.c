@@ -83,6 +83,7 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
         json_out_key(o, "structural_tag");
         json_out_str(o, tag);
     }
+    engine_extra_write_inner(o, s->engine_extra);
     json_out_end_obj(o);
 }
 
@@ -117,6 +118,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
         json_out_key(&o, "routed_experts_start_len");
         json_out_i64(&o, q->experts_from);
     }
+    engine_extra_write(&o, q->sampling.engine_extra);
     json_out_end_obj(&o);
     buf_done(&rid);
 }
@@ -223,7 +225,15 @@ static const struct wire wire = {
     .routes = 1,
 };
 
+#define OURS                                                                              \
+    "rid input_ids sampling_params return_logprob logprob_start_len top_logprobs_num "    \
+    "return_text_in_logprobs stream return_routed_experts routed_experts_start_len text " \
+    "input_embeds image_data video_data audio_data session_params session_id"
+#define OURS_INNER \
+    "max_new_tokens skip_special_tokens sampling_seed json_schema regex ebnf structural_tag n"
+
 REMOTE_ADAPTER(sglang, "sglang", &wire, .cannot_take = "repeat_last_n allowed_token_ids bad_words",
+               .extra = {true, true, OURS, OURS_INNER},
                .reads = "GET /health, GET /ping, GET /model_info, GET /get_model_info, "
                         "GET /get_weight_version, GET /weight_version, POST /tokenize, "
                         "POST /v1/tokenize, POST /detokenize, POST /v1/detokenize");

@@ -122,6 +122,7 @@ static void write_generate(struct json_out *o, const struct engine_request *q,
         json_out_key(o, "routed_experts_prompt_start");
         json_out_i64(o, q->experts_from);
     }
+    engine_extra_write_inner(o, q->sampling.engine_extra);
     json_out_end_obj(o);
     buf_done(&rid);
 }
@@ -138,6 +139,7 @@ static void write_completions(struct json_out *o, const struct engine_request *q
     json_out_bool(o, true);
     json_out_key(o, "skip_special_tokens");
     json_out_bool(o, false);
+    engine_extra_write_inner(o, q->sampling.engine_extra);
 }
 
 /* The default server's logprobs are taken before temperature; nothing in its answers tells. */
@@ -174,6 +176,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
         json_out_key(&o, "stream_options");
         json_out_raw(&o, STR("{\"include_usage\":true}"));
     }
+    engine_extra_write(&o, q->sampling.engine_extra);
     json_out_end_obj(&o);
 }
 
@@ -272,6 +275,14 @@ static const struct wire wire = {
     .routes = ROUTES,
 };
 
+/* One list: on the older route all stand side by side. */
+#define OURS                                                                                   \
+    "request_id token_ids sampling_params stream stream_options prompt prompt_embeds "         \
+    "max_tokens logprobs structured_outputs detokenize routed_experts_prompt_start n best_of " \
+    "use_beam_search truncate_prompt_tokens return_token_ids return_tokens_as_token_ids "      \
+    "skip_special_tokens echo suffix output_kind flat_logprobs"
+
 REMOTE_ADAPTER(vllm, "vllm", &wire, .cannot_take = "repeat_last_n",
+               .extra = {true, true, OURS, OURS},
                .reads = "GET /health, GET /ping, GET /version, GET /load, POST /tokenize, "
                         "POST /detokenize");

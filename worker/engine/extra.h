@@ -1,0 +1,30 @@
+/*
+ * sampling_params.engine_extra: fields that a trainer gives for the engine's own requests, as they
+ * are. Which ones each kind refuses stands with its adapter; here is the check. Pure.
+ */
+#ifndef RG_ENGINE_EXTRA_H
+#define RG_ENGINE_EXTRA_H
+
+#include "common/base/err.h"
+#include "common/codec/json.h"
+
+struct engine_adapter;
+
+/* What a kind of engine makes of such fields. Lists are blank-separated. */
+struct engine_extra {
+    bool taken; /* false: it has no request of its own */
+    bool inner; /* the request has an object "sampling_params", which takes fields as well */
+    /* Names that are ours in the request, or would change what is asked or how it is answered. */
+    const char *ours, *ours_inner;
+};
+
+/* Whether requests of this kind can have the fields of `extra` (NULL: there are none). -1:
+ * ERR_INVALID, e->param names the field. */
+int engine_extra_check(const struct engine_adapter *kind, const struct json *extra, struct err *e);
+
+/* Writes them behind our own members of the object that o is in: those of the request, and with
+ * `inner` those of its sampling_params. extra may be NULL. */
+void engine_extra_write(struct json_out *o, const struct json *extra);
+void engine_extra_write_inner(struct json_out *o, const struct json *extra);
+
+#endif
