@@ -8,6 +8,7 @@
  *   claims.c     an executor takes attempts: their sessions are made
  *   ends.c       an attempt ends: its session is completed and finalized, or aborted
  *   closings.c   sessions that are to be aborted or deleted, until a worker says it is done
+ *   durable.c    answers that wait until their records are durable
  *   polls.c      requests that wait for a change of the book
  *   workers.c    HTTP to the workers
  *   dispatcher.c start, clock, end

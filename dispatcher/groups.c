@@ -6,50 +6,13 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "dispatcher/book_record.h"
-#include "dispatcher/desk.h"
+#include "dispatcher/durable.h"
 #include "dispatcher/fields.h"
 #include "dispatcher/result.h"
 
 enum { BATCH_MAX = 10000, LIST_DEFAULT = 100, LIST_MAX = 1000, WAIT_MAX_S = 3600 };
 
 /* --- submit --- */
-
-/* One submission of a request: the groups it makes, and those that are there already. */
-struct submission {
-    struct desk *desk;
-    struct exchange *x; /* NULL: the client has left */
-    size_t undurable;   /* records that are not durable yet */
-    bool written;
-    int status;
-    struct buf body;
-};
-
-static void submission_answer(struct submission *s)
-{
-    if (!s->written || s->undurable > 0)
-        return;
-    if (s->x) {
-        exchange_watch(s->x, NULL, NULL);
-        desk_json(s->x, s->status, &s->body);
-    }
-    s->desk->busy--;
-    buf_done(&s->body);
-    free(s);
-}
-
-static void on_durable(void *ctx)
-{
-    struct submission *s = ctx;
-
-    s->undurable--;
-    submission_answer(s);
-}
-
-static void on_submission_closed(void *ctx, bool delivered)
-{
-    (void)delivered;
-    ((struct submission *)ctx)->x = NULL;
-}
 
 /* What a group is compared by: its text with the defaults filled in, member order aside. */
 static bool same_group(struct desk_request *r, const struct group *g, struct str text)
@@ -189,39 +152,30 @@ static void take_back(struct desk *d, const struct candidate *all, size_t n)
     buf_done(&record);
 }
 
+/* The answer says what is new and what was there already. */
 static void submit(struct desk_request *r, const struct candidate *all, size_t n, bool single)
 {
-    struct submission *s = mem_zalloc(sizeof(*s));
+    struct desk_answer *answer = durable_begin(r->desk, r->x);
     struct buf record = {0};
     struct err e = {0};
-    size_t i;
-    int rc;
+    bool made = false;
+    int rc = 0;
 
-    *s = (struct submission){.desk = r->desk, .x = r->x, .status = 200};
-    r->desk->busy++;
-    write_answer(r->desk, all, n, single, &s->body);
-    exchange_watch(r->x, on_submission_closed, s);
-    for (i = 0; i < n; i++) {
+    write_answer(r->desk, all, n, single, &answer->body);
+    for (size_t i = 0; i < n && rc == 0; i++) {
         if (all[i].exists)
             continue;
-        s->status = 201;
         record_group(all[i].id, all[i].text, clock_wall_ms(), &record);
-        rc = desk_write(r->desk, all[i].id, buf_str(&record), on_durable, s, &e);
-        if (rc < 0)
-            break;
-        s->undurable += rc == 0;
+        rc = durable_write(answer, all[i].id, buf_str(&record), &e);
+        if (rc)
+            take_back(r->desk, all, i);
+        made = true;
     }
     buf_done(&record);
-    if (e.kind != ERR_NONE) {
-        take_back(r->desk, all, i);
-        if (s->x) {
-            exchange_watch(s->x, NULL, NULL);
-            desk_error(s->x, &e);
-            s->x = NULL;
-        }
-    }
-    s->written = true;
-    submission_answer(s);
+    if (rc)
+        durable_fail(answer, &e);
+    else
+        durable_end(answer, made ? 201 : 200);
     polls_wake(r->desk);
 }
 
@@ -464,23 +418,23 @@ void groups_cancel(struct desk_request *r)
     static const char *const names[] = {"deliver"};
     struct field_reader f = {.body = r->body, .e = &(struct err){0}};
     struct group *g = find_group(r, f.e);
-    struct buf record = {0}, body = {0};
+    struct desk_answer *answer;
+    struct buf record = {0};
     bool deliver = false;
 
-    if (!g || fields_known(&f, "", names, 1) || fields_bool(&f, "deliver", &deliver))
-        goto refuse;
+    if (!g || fields_known(&f, "", names, 1) || fields_bool(&f, "deliver", &deliver)) {
+        desk_error(r->x, f.e);
+        return;
+    }
+    answer = durable_begin(r->desk, r->x);
+    buf_puts(&answer->body, "{\"cancelled\":[");
+    json_write_string(&answer->body, r->name);
+    buf_puts(&answer->body, "]}");
     record_cancel(g->spec.id, deliver, clock_wall_ms(), &record);
-    if (desk_write(r->desk, r->name, buf_str(&record), NULL, NULL, f.e) < 0)
-        goto refuse;
-    buf_puts(&body, "{\"cancelled\":[");
-    json_write_string(&body, r->name);
-    buf_puts(&body, "]}");
-    desk_json(r->x, 200, &body);
-    polls_wake(r->desk);
-    goto out;
-refuse:
-    desk_error(r->x, f.e);
-out:
+    if (durable_write(answer, r->name, buf_str(&record), f.e))
+        durable_fail(answer, f.e);
+    else
+        durable_end(answer, 200);
     buf_done(&record);
-    buf_done(&body);
+    polls_wake(r->desk);
 }

@@ -4,7 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "dispatcher/book_record.h"
-#include "dispatcher/desk.h"
+#include "dispatcher/durable.h"
 #include "dispatcher/fields.h"
 #include "dispatcher/result.h"
 
@@ -41,57 +41,17 @@ struct next {
     bool submitted;
 };
 
-/* The answer once all `taken` records are durable. */
-struct delivery_answer {
-    struct desk *desk;
-    struct exchange *x; /* NULL: the trainer has left; the lease brings the groups back */
-    size_t undurable;
-    bool written;
-    struct buf body;
-};
-
-static void delivery_send(struct delivery_answer *d)
-{
-    if (!d->written || d->undurable > 0)
-        return;
-    if (d->x) {
-        exchange_watch(d->x, NULL, NULL);
-        desk_json(d->x, 200, &d->body);
-    }
-    d->desk->busy--;
-    buf_done(&d->body);
-    free(d);
-}
-
-static void on_taken_durable(void *ctx)
-{
-    struct delivery_answer *d = ctx;
-
-    d->undurable--;
-    delivery_send(d);
-}
-
-static void on_delivery_closed(void *ctx, bool delivered)
-{
-    (void)delivered;
-    ((struct delivery_answer *)ctx)->x = NULL;
-}
-
-/* Takes up to `max` groups and writes them. */
+/* Takes up to `max` groups and writes them. When the trainer has left, the lease brings them back.
+ */
 static void deliver(struct desk *d, struct exchange *x, const struct next *n)
 {
-    struct delivery_answer *a = mem_zalloc(sizeof(*a));
+    struct desk_answer *a = durable_begin(d, x);
     struct queue *q = book_queue(&d->book, n->queue);
     struct json_out o = json_out_to(&a->body);
     struct buf record = {0};
     struct group *g = NULL;
     struct err e = {0};
-    int rc;
 
-    a->desk = d;
-    a->x = x;
-    d->busy++;
-    exchange_watch(x, on_delivery_closed, a);
     json_out_obj(&o);
     json_out_key(&o, "groups");
     json_out_arr(&o);
@@ -100,10 +60,8 @@ static void deliver(struct desk *d, struct exchange *x, const struct next *n)
         if (!g)
             break;
         record_taken(g->spec.id, n->lease_ms, clock_wall_ms(), &record);
-        rc = desk_write(d, g->spec.id, buf_str(&record), on_taken_durable, a, &e);
-        if (rc < 0)
+        if (durable_write(a, g->spec.id, buf_str(&record), &e))
             break;
-        a->undurable += rc == 0;
         g->taken_until_ms = clock_ms() + n->lease_ms;
         result_write_group(g, &o);
     }
@@ -112,8 +70,7 @@ static void deliver(struct desk *d, struct exchange *x, const struct next *n)
     result_write_queue(&d->book, n->queue, q, clock_wall_ms(), clock_ms(), &o);
     json_out_end_obj(&o);
     buf_done(&record);
-    a->written = true;
-    delivery_send(a);
+    durable_end(a, 200);
 }
 
 static bool next_look(struct poll *p)
@@ -208,46 +165,6 @@ void queues_next(struct desk_request *r)
 
 /* --- acknowledge, return --- */
 
-/* What is answered once all records are durable. */
-struct many {
-    struct desk *desk;
-    struct exchange *x;
-    size_t undurable;
-    bool written;
-    uint64_t n;
-    const char *key;
-};
-
-static void many_send(struct many *m)
-{
-    struct buf body = {0};
-
-    if (!m->written || m->undurable > 0)
-        return;
-    if (m->x) {
-        exchange_watch(m->x, NULL, NULL);
-        buf_printf(&body, "{\"%s\":%llu}", m->key, (unsigned long long)m->n);
-        desk_json(m->x, 200, &body);
-    }
-    buf_done(&body);
-    m->desk->busy--;
-    free(m);
-}
-
-static void on_many_durable(void *ctx)
-{
-    struct many *m = ctx;
-
-    m->undurable--;
-    many_send(m);
-}
-
-static void on_many_closed(void *ctx, bool delivered)
-{
-    (void)delivered;
-    ((struct many *)ctx)->x = NULL;
-}
-
 static int read_ids(struct desk_request *r, const struct json **ret, struct err *e)
 {
     static const char *const names[] = {"groups"};
@@ -272,17 +189,14 @@ static void write_many(struct desk_request *r, enum record_kind kind, const char
     const struct json *ids = NULL;
     struct buf record = {0};
     struct err e = {0};
-    struct many *m;
-    int rc;
+    struct desk_answer *answer;
+    uint64_t n = 0;
 
     if (read_ids(r, &ids, &e)) {
         desk_error(r->x, &e);
         return;
     }
-    m = mem_zalloc(sizeof(*m));
-    *m = (struct many){.desk = r->desk, .x = r->x, .key = key};
-    r->desk->busy++;
-    exchange_watch(r->x, on_many_closed, m);
+    answer = durable_begin(r->desk, r->x);
     for (uint32_t i = 0; i < ids->n && e.kind == ERR_NONE; i++) {
         struct str id = json_string(json_at(ids, i));
         struct group *g = book_group(&r->desk->book, id);
@@ -290,18 +204,14 @@ static void write_many(struct desk_request *r, enum record_kind kind, const char
         if (!g || !g->queue || !str_eq_c(r->name, g->queue->name) || !fits(g))
             continue;
         record_plain(kind, id, clock_wall_ms(), &record);
-        rc = desk_write(r->desk, id, buf_str(&record), on_many_durable, m, &e);
-        m->undurable += rc == 0;
-        m->n += rc >= 0;
+        n += durable_write(answer, id, buf_str(&record), &e) == 0;
     }
     buf_done(&record);
-    if (e.kind != ERR_NONE && m->x) {
-        exchange_watch(m->x, NULL, NULL);
-        desk_error(m->x, &e);
-        m->x = NULL;
-    }
-    m->written = true;
-    many_send(m);
+    buf_printf(&answer->body, "{\"%s\":%llu}", key, (unsigned long long)n);
+    if (e.kind != ERR_NONE)
+        durable_fail(answer, &e);
+    else
+        durable_end(answer, 200);
     polls_wake(r->desk);
 }
 
@@ -398,40 +308,48 @@ static bool cancel_fits(const struct group *g, const struct cancel *c)
     return labels_match(g, c->labels);
 }
 
+/* Cancels the groups of the queue that fit; their ids go into the answer. */
+static int cancel_all(struct desk_request *r, struct queue *q, const struct cancel *c,
+                      struct desk_answer *answer, struct err *e)
+{
+    struct json_out o = json_out_to(&answer->body);
+    struct buf record = {0};
+    struct group *g, *next;
+    int rc = 0;
+
+    json_out_obj(&o);
+    json_out_key(&o, "cancelled");
+    json_out_arr(&o);
+    LIST_EACH_SAFE(&q->groups, g, next, struct group, queue_entry) {
+        struct str id = arena_str(&r->arena, g->spec.id);
+
+        if (rc || !cancel_fits(g, c))
+            continue;
+        record_cancel(id, c->deliver, clock_wall_ms(), &record);
+        rc = durable_write(answer, id, buf_str(&record), e);
+        json_out_str(&o, id);
+    }
+    json_out_end_arr(&o);
+    json_out_end_obj(&o);
+    buf_done(&record);
+    return rc;
+}
+
 void queues_cancel(struct desk_request *r)
 {
-    struct queue *q = book_queue(&r->desk->book, r->name);
+    struct queue *q = book_queue(&r->desk->book, r->name), none = {0};
+    struct desk_answer *answer;
     struct cancel c;
-    struct buf record = {0}, body = {0};
-    struct json_out o = json_out_to(&body);
     struct err e = {0};
-    struct list_head *all = q ? &q->groups : &(struct list_head){0};
-    struct group *g, *next;
 
     if (read_cancel(r, &c, &e)) {
         desk_error(r->x, &e);
         return;
     }
-    json_out_obj(&o);
-    json_out_key(&o, "cancelled");
-    json_out_arr(&o);
-    LIST_EACH_SAFE(all, g, next, struct group, queue_entry) {
-        struct str id = arena_str(&r->arena, g->spec.id);
-
-        if (!cancel_fits(g, &c))
-            continue;
-        record_cancel(id, c.deliver, clock_wall_ms(), &record);
-        if (desk_write(r->desk, id, buf_str(&record), NULL, NULL, &e) < 0)
-            break;
-        json_out_str(&o, id);
-    }
-    json_out_end_arr(&o);
-    json_out_end_obj(&o);
-    if (e.kind != ERR_NONE)
-        desk_error(r->x, &e);
+    answer = durable_begin(r->desk, r->x);
+    if (cancel_all(r, q ? q : &none, &c, answer, &e))
+        durable_fail(answer, &e);
     else
-        desk_json(r->x, 200, &body);
-    buf_done(&record);
-    buf_done(&body);
+        durable_end(answer, 200);
     polls_wake(r->desk);
 }

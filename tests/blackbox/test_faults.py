@@ -107,6 +107,20 @@ def test_a_failing_fsync_loses_nothing_answered(faulty):
     assert talk.turn() == 200
 
 
+def answer_waits_for_the_disk(inject, ask):
+    """No answer while fdatasync is held. An answer that did not wait would come within a few ms: 0.3 s are many."""
+    got = []
+    inject("hold", 1)
+    thread = threading.Thread(target=lambda: got.append(ask()))
+    thread.start()
+    time.sleep(0.3)
+    early = list(got)
+    inject("hold", None)
+    thread.join(20)
+    assert not early, (early[0].status, early[0].text)
+    assert got and got[0].status in (200, 201, 204), got
+
+
 def test_nothing_is_answered_before_it_is_on_the_disk(faulty):
     """durability power: create, call, reward, complete, finalize and DELETE wait for their fsync."""
     gateway, inject = faulty(durability="power")
@@ -121,16 +135,25 @@ def test_nothing_is_answered_before_it_is_on_the_disk(faulty):
         lambda: gateway.request("DELETE", second.path),
     ]
     for ask in asked:
-        got = []
-        inject("hold", 1)
-        thread = threading.Thread(target=lambda: got.append(ask()))
-        thread.start()
-        time.sleep(0.3)
-        early = list(got)
-        inject("hold", None)
-        thread.join(20)
-        assert not early, (early[0].status, early[0].text)
-        assert got and got[0].status in (200, 204), got
+        answer_waits_for_the_disk(inject, ask)
+
+
+def test_no_change_of_a_group_is_answered_before_it_is_on_the_disk(faulty):
+    """The same of the dispatcher: submit, take, return, acknowledge, and both cancellations."""
+    gateway, inject = faulty(durability="power")
+    for name in ("a", "b", "c"):
+        assert gateway.request("PUT", f"/groups/{name}", {"runner": "r", "input": "t"}).status == 201
+    assert gateway.post("/groups/a/cancel", {"deliver": True}).status == 200
+    asked = [
+        lambda: gateway.request("PUT", "/groups/d", {"runner": "r", "input": "t"}),
+        lambda: gateway.get("/queues/train/next?wait_s=5"),
+        lambda: gateway.post("/queues/train/return", {"groups": ["a"]}),
+        lambda: gateway.post("/queues/train/ack", {"groups": ["a"]}),
+        lambda: gateway.post("/groups/b/cancel"),
+        lambda: gateway.post("/queues/train/cancel", {}),
+    ]
+    for ask in asked:
+        answer_waits_for_the_disk(inject, ask)
 
 
 @pytest.mark.parametrize("how", ["28", "28 half", "5 half", "30"])

@@ -1,0 +1,69 @@
+#include "dispatcher/durable.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+
+static void on_closed(void *ctx, bool delivered)
+{
+    (void)delivered;
+    ((struct desk_answer *)ctx)->x = NULL;
+}
+
+struct desk_answer *durable_begin(struct desk *d, struct exchange *x)
+{
+    struct desk_answer *a = mem_zalloc(sizeof(*a));
+
+    a->desk = d;
+    a->x = x;
+    d->busy++;
+    exchange_watch(x, on_closed, a);
+    return a;
+}
+
+/* Answers and frees it, if nothing is waited for any more. */
+static void send_if_durable(struct desk_answer *a)
+{
+    if (!a->ended || a->undurable > 0)
+        return;
+    if (a->x) {
+        exchange_watch(a->x, NULL, NULL);
+        desk_json(a->x, a->status, &a->body);
+    }
+    a->desk->busy--;
+    buf_done(&a->body);
+    free(a);
+}
+
+static void on_durable(void *ctx)
+{
+    struct desk_answer *a = ctx;
+
+    a->undurable--;
+    send_if_durable(a);
+}
+
+int durable_write(struct desk_answer *a, struct str group, struct str record, struct err *e)
+{
+    int rc = desk_write(a->desk, group, record, on_durable, a, e);
+
+    a->undurable += rc == 0;
+    return rc < 0 ? -1 : 0;
+}
+
+void durable_end(struct desk_answer *a, int status)
+{
+    a->ended = true;
+    a->status = status;
+    send_if_durable(a);
+}
+
+void durable_fail(struct desk_answer *a, const struct err *e)
+{
+    if (a->x) {
+        exchange_watch(a->x, NULL, NULL);
+        desk_error(a->x, e);
+        a->x = NULL;
+    }
+    durable_end(a, 0); /* the status of no answer */
+}
