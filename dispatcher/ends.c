@@ -18,15 +18,18 @@
 
 enum { TEXT_MAX = 4096, AGAIN_MS = 300, PATIENCE_MS = 120000 };
 
+/* What the worker is asked, in this order. */
+enum ending_step { STEP_COMPLETE, STEP_FINALIZE };
+
 struct ending {
     struct desk *desk;
     struct exchange *x; /* NULL: the executor has left; it may ask again */
     char attempt[ATTEMPT_ID_LEN + 1];
     enum outcome outcome;
-    struct result result; /* what the executor told, then what the export has */
-    char *complete;       /* body of the session's completion */
-    bool failed_reward;   /* fail_reward was posted */
-    bool completed;
+    struct result result;  /* what the executor told, then what the export has */
+    char *complete;        /* body of the session's completion */
+    bool failed_reward;    /* fail_reward was posted */
+    enum ending_step step; /* what the worker is asked now */
     struct http_fetch *call;
     struct loop_timer again;
     uint64_t until_ms; /* how long a worker that is away is waited for */
@@ -157,17 +160,13 @@ static void downgrade(struct ending *n, enum outcome outcome, const char *why)
 
 /* --- the worker's part --- */
 
-static void finalize(struct ending *n);
-static void complete(struct ending *n);
+static void ask(struct ending *n, enum ending_step step);
 
 static void on_again(struct loop_timer *t)
 {
     struct ending *n = CONTAINER_OF(t, struct ending, again);
 
-    if (n->completed)
-        finalize(n);
-    else
-        complete(n);
+    ask(n, n->step);
 }
 
 /* A worker that is away or busy is asked again; for ever is too long. */
@@ -231,41 +230,9 @@ static void on_refused(struct ending *n, const struct json *v)
         downgrade(n, OUTCOME_ERROR, "there is no reward");
     } else {
         n->failed_reward = true;
-        n->completed = false;
         write_fail_reward(n);
-        complete(n);
+        ask(n, STEP_COMPLETE);
     }
-}
-
-static void on_finalized(void *ctx, int status, struct str body, const struct err *e)
-{
-    struct ending *n = ctx;
-    struct attempt *a = attempt_of(n);
-    struct arena arena = {0};
-    const struct json *v = NULL;
-    struct err bad;
-
-    (void)e;
-    n->call = NULL;
-    if (!a || a->ended) {
-        ending_answer(n);
-        return;
-    }
-    if (status == 200 || status == 422)
-        (void)json_parse(&arena, body, &v, &bad);
-    if (status == 200) {
-        take_counts(n, v);
-        record(n);
-    } else if (status == 422) {
-        on_refused(n, v);
-    } else if (status == 404 || status == 410) {
-        downgrade(n, OUTCOME_ERROR, "the session has ended before its attempt");
-    } else if (status >= 400 && status < 500 && status != 429) {
-        downgrade(n, OUTCOME_ERROR, "the gateway refuses the export options");
-    } else {
-        try_again(n);
-    }
-    arena_done(&arena);
 }
 
 /* The group's export options are kept with the session for whoever takes it: trainer and sinks. */
@@ -298,8 +265,56 @@ static void write_finalize(const struct group *g, struct buf *out)
     arena_done(&a);
 }
 
-static void finalize(struct ending *n)
+/* 4xx: the worker will say the same again. */
+static void on_refusal(struct ending *n, struct arena *arena, const struct json *v)
 {
+    struct str why = json_string(json_get(json_get(v, "error"), "message"));
+
+    if (n->step == STEP_FINALIZE)
+        downgrade(n, OUTCOME_ERROR, "the gateway refuses the export options");
+    else
+        downgrade(n, OUTCOME_ERROR,
+                  arena_printf(arena, "the gateway refuses the reward: %.*s", (int)why.len,
+                               why.p ? why.p : "")
+                      .p);
+}
+
+static void on_answer(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct ending *n = ctx;
+    struct attempt *a = attempt_of(n);
+    struct arena arena = {0};
+    const struct json *v = NULL;
+    bool last = n->step == STEP_FINALIZE;
+    struct err bad;
+
+    (void)e;
+    n->call = NULL;
+    if (json_parse(&arena, body, &v, &bad))
+        v = NULL;
+    if (!a || a->ended) {
+        ending_answer(n);
+    } else if (status == 200 && last) {
+        take_counts(n, v);
+        record(n);
+    } else if (!last && (status == 200 || status == 410)) {
+        /* 410: finalized by an end whose record was lost; its export says what it is */
+        ask(n, STEP_FINALIZE);
+    } else if (status == 404 || status == 410) {
+        downgrade(n, OUTCOME_ERROR, "the session has ended before its attempt");
+    } else if (status == 422 && last) {
+        on_refused(n, v);
+    } else if (status >= 400 && status < 500 && status != 429) {
+        on_refusal(n, &arena, v);
+    } else {
+        try_again(n);
+    }
+    arena_done(&arena);
+}
+
+static void ask(struct ending *n, enum ending_step step)
+{
+    static const char *const verbs[] = {[STEP_COMPLETE] = "complete", [STEP_FINALIZE] = "finalize"};
     struct attempt *a = attempt_of(n);
     struct buf body = {0};
     char path[96];
@@ -308,58 +323,15 @@ static void finalize(struct ending *n)
         ending_answer(n);
         return;
     }
-    n->completed = true;
-    write_finalize(a->rollout->group, &body);
-    (void)snprintf(path, sizeof(path), "/sessions/%s/finalize", a->session);
+    n->step = step;
+    if (step == STEP_FINALIZE)
+        write_finalize(a->rollout->group, &body);
+    else
+        buf_puts(&body, n->complete);
+    (void)snprintf(path, sizeof(path), "/sessions/%s/%s", a->session, verbs[step]);
     n->call = worker_call(n->desk->workers, str_cstr(a->session), "POST", str_cstr(path),
-                          buf_str(&body), on_finalized, n);
+                          buf_str(&body), on_answer, n);
     buf_done(&body);
-}
-
-static void on_completed(void *ctx, int status, struct str body, const struct err *e)
-{
-    struct ending *n = ctx;
-    struct attempt *a = attempt_of(n);
-    struct arena arena = {0};
-    const struct json *v = NULL;
-    struct err bad;
-
-    (void)e;
-    n->call = NULL;
-    if (!a || a->ended) {
-        ending_answer(n);
-    } else if (status == 200 || status == 410) {
-        finalize(
-            n); /* 410: finalized by an end whose record was lost; its export says what it is */
-    } else if (status == 404) {
-        downgrade(n, OUTCOME_ERROR, "the session has ended before its attempt");
-    } else if (status >= 400 && status < 500 && status != 429) {
-        struct str why = {0};
-
-        if (json_parse(&arena, body, &v, &bad) == 0)
-            why = json_string(json_get(json_get(v, "error"), "message"));
-        downgrade(n, OUTCOME_ERROR,
-                  arena_printf(&arena, "the gateway refuses the reward: %.*s", (int)why.len,
-                               why.p ? why.p : "")
-                      .p);
-    } else {
-        try_again(n);
-    }
-    arena_done(&arena);
-}
-
-static void complete(struct ending *n)
-{
-    struct attempt *a = attempt_of(n);
-    char path[96];
-
-    if (!a || a->ended) {
-        ending_answer(n);
-        return;
-    }
-    (void)snprintf(path, sizeof(path), "/sessions/%s/complete", a->session);
-    n->call = worker_call(n->desk->workers, str_cstr(a->session), "POST", str_cstr(path),
-                          str_cstr(n->complete), on_completed, n);
 }
 
 /* --- the request --- */
@@ -483,7 +455,7 @@ static void start_end(struct ending *n, struct attempt *a)
     a->ending = true;
     exchange_watch(n->x, on_closed, n);
     if (book_verdict(a, n->outcome) == ROLLOUT_SUCCEEDED)
-        complete(n);
+        ask(n, STEP_COMPLETE);
     else
         record(n);
 }
