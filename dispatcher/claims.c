@@ -12,9 +12,9 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/codec/fields.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
-#include "dispatcher/fields.h"
 #include "dispatcher/workers.h"
 
 enum {

@@ -11,9 +11,9 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/codec/fields.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
-#include "dispatcher/fields.h"
 #include "dispatcher/workers.h"
 
 enum { TEXT_MAX = 4096, AGAIN_MS = 300, PATIENCE_MS = 120000 };

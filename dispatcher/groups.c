@@ -5,9 +5,9 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/codec/fields.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/durable.h"
-#include "dispatcher/fields.h"
 #include "dispatcher/result.h"
 
 enum { BATCH_MAX = 10000, LIST_DEFAULT = 100, LIST_MAX = 1000, WAIT_MAX_S = 3600 };

@@ -3,9 +3,9 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/codec/fields.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/durable.h"
-#include "dispatcher/fields.h"
 #include "dispatcher/result.h"
 
 enum {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
-#include "dispatcher/fields.h"
+#include "common/codec/fields.h"
 
 enum { INPUT_MAX = 16 << 20, NAME_MAX_LEN = 128, SECONDS_MAX = 366 * 86400 };
 

@@ -4,8 +4,8 @@
 
 #include "common/base/attrs.h"
 #include "common/base/nearest.h"
+#include "common/codec/fields.h"
 #include "common/codec/query.h"
-#include "common/codec/utf8.h"
 #include "worker/request/sampling.h"
 
 static const struct input rows[] = {
@@ -28,52 +28,7 @@ static const struct input rows[] = {
 
 const struct inputs inputs_all = {rows, ARRAY_LEN(rows)};
 
-enum { SHOWN = 48, VERSION_MAX = 256 };
-
-/* --- values, as errors show them --- */
-
-struct shown {
-    char text[SHOWN + 16];
-};
-
-/* At most SHOWN bytes, whole characters only. */
-static struct str cut(struct str s)
-{
-    struct str head = str_sub(s, 0, SHOWN);
-
-    return str_sub(head, 0, utf8_valid_len(head));
-}
-
-static const char *show(const struct json *v, struct shown *ret)
-{
-    struct str text = cut(json_text(v));
-    const char *more = text.len < json_text(v).len ? "..." : "";
-
-    switch ((enum json_kind)v->kind) {
-    case JSON_OBJECT:
-        return "an object";
-    case JSON_ARRAY:
-        return "a list";
-    case JSON_NULL:
-        return "null";
-    case JSON_BOOL:
-        return json_is_true(v) ? "true" : "false";
-    case JSON_STRING:
-        (void)snprintf(ret->text, sizeof(ret->text), "\"%.*s%s\"", (int)text.len, text.p, more);
-        return ret->text;
-    case JSON_NUMBER:
-    default:
-        (void)snprintf(ret->text, sizeof(ret->text), "%.*s%s", (int)text.len, text.p, more);
-        return ret->text;
-    }
-}
-
-static int bad(const char *name, const struct json *v, const char *allowed, struct err *e)
-{
-    struct shown shown;
-
-    return err_field(e, name, "%s must be %s, not %s", name, allowed, show(v, &shown));
-}
+enum { VERSION_MAX = 256 };
 
 static int bad_range(const struct input *in, const struct json *v, struct err *e)
 {
@@ -82,7 +37,7 @@ static int bad_range(const struct input *in, const struct json *v, struct err *e
 
     (void)snprintf(allowed, sizeof(allowed), "%s from %.0f to %.0f",
                    whole ? "an integer" : "a number", in->min, in->max);
-    return bad(in->name, v, allowed, e);
+    return field_bad(in->name, v, allowed, e);
 }
 
 /* --- one value --- */
@@ -120,7 +75,7 @@ static int check_text(const struct input *in, const struct json *v, struct err *
         return 0;
     (void)snprintf(allowed, sizeof(allowed), "a text%s of at most %.0f bytes",
                    in->min > 0 ? " that is not empty," : "", in->max);
-    return bad(in->name, v, allowed, e);
+    return field_bad(in->name, v, allowed, e);
 }
 
 static int check_name(const struct input *in, const struct json *v, struct err *e)
@@ -137,7 +92,7 @@ static int check_name(const struct input *in, const struct json *v, struct err *
         left = str_sub(left, one.len + 2, SIZE_MAX);
     }
     (void)snprintf(allowed, sizeof(allowed), "one of %s", in->choices);
-    return bad(in->name, v, allowed, e);
+    return field_bad(in->name, v, allowed, e);
 }
 
 /* In a query the name alone is enough; a reader may want more. */
@@ -149,21 +104,22 @@ static int check_switch(const struct input *in, const struct json *v, struct err
         if (str_eq_c(json_text(v), words[i]))
             return 0;
     }
-    return json_is(v, JSON_BOOL) ? 0 : bad(in->name, v, "on or off", e);
+    return json_is(v, JSON_BOOL) ? 0 : field_bad(in->name, v, "on or off", e);
 }
 
 static int check_labels(const struct input *in, const struct json *v, struct err *e)
 {
     if (!json_is(v, JSON_OBJECT))
-        return bad(in->name, v, "an object", e);
+        return field_bad(in->name, v, "an object", e);
     for (uint32_t i = 0; i < v->n; i++) {
-        struct str name = cut(json_string(&v->members[i].key));
-        char path[SHOWN + 16];
+        struct str name = json_string(&v->members[i].key);
+        struct field_shown shown;
+        char path[96];
 
         if (json_text(&v->members[i].value).p && name.len > 0)
             continue;
-        (void)snprintf(path, sizeof(path), "%s.%.*s", in->name, (int)name.len, name.p);
-        return bad(path, &v->members[i].value, "a string or a number, under a name", e);
+        (void)snprintf(path, sizeof(path), "%s.%s", in->name, field_show_name(name, &shown));
+        return field_bad(path, &v->members[i].value, "a string or a number, under a name", e);
     }
     return 0;
 }
@@ -178,7 +134,8 @@ static int check_weights(const struct input *in, const struct json *v, struct er
         return 0;
     if (json_to_i64(v, &n) == 0 && n >= 0)
         return 0;
-    return bad(in->name, v, "an integer of 0 or more, a name of at most 256 bytes, or null", e);
+    return field_bad(in->name, v, "an integer of 0 or more, a name of at most 256 bytes, or null",
+                     e);
 }
 
 static bool is_name(struct str s)
@@ -202,19 +159,18 @@ static int check_filter(const struct input *in, const struct json *v, struct err
 
     if ((eq != SIZE_MAX && eq > 0) || (eq == SIZE_MAX && is_name(given)))
         return 0;
-    return bad(in->name, v, "NAME=VALUE, or NAME for any value", e);
+    return field_bad(in->name, v, "NAME=VALUE, or NAME for any value", e);
 }
 
 /* --- sampling parameters --- */
 
 static int unknown_parameter(const char *where, struct str given, struct err *e)
 {
-    struct str shown = cut(given);
     struct nearest near = nearest_to(given);
     struct buf known = {0};
-    char name[SHOWN + 1];
+    struct field_shown shown;
+    const char *name = field_show_name(given, &shown);
 
-    (void)snprintf(name, sizeof(name), "%.*s", (int)shown.len, shown.p);
     for (size_t i = 0; sampling_name_at(i); i++)
         nearest_offer(&near, sampling_name_at(i));
     nearest_offer(&near, SAMPLING_ENGINE_EXTRA);
@@ -233,7 +189,7 @@ static int check_extra(const struct json *v, struct err *e)
 {
     return json_is_null(v) || json_is(v, JSON_OBJECT)
                ? 0
-               : bad("sampling_params." SAMPLING_ENGINE_EXTRA, v, "an object", e);
+               : field_bad("sampling_params." SAMPLING_ENGINE_EXTRA, v, "an object", e);
 }
 
 int inputs_check_sampling(const struct json *given, struct err *e)
@@ -257,13 +213,13 @@ int inputs_check_sampling(const struct json *given, struct err *e)
 static int check_locks(const struct input *in, const struct json *v, struct err *e)
 {
     if (!json_is(v, JSON_ARRAY))
-        return bad(in->name, v, "a list", e);
+        return field_bad(in->name, v, "a list", e);
     for (uint32_t i = 0; i < v->n; i++) {
         char where[40];
 
         (void)snprintf(where, sizeof(where), "lock_sampling[%u]", i);
         if (!json_is(&v->items[i], JSON_STRING)) {
-            (void)bad(where, &v->items[i], "the name of a sampling parameter", e);
+            (void)field_bad(where, &v->items[i], "the name of a sampling parameter", e);
         } else if (sampling_known(json_string(&v->items[i]))) {
             continue;
         } else {
@@ -285,7 +241,7 @@ static int check_value(struct arena *a, const struct input *in, const struct jso
         return 0;
     switch (in->kind) {
     case INPUT_KIND_BOOL:
-        return json_is(v, JSON_BOOL) ? 0 : bad(in->name, v, "true or false", e);
+        return json_is(v, JSON_BOOL) ? 0 : field_bad(in->name, v, "true or false", e);
     case INPUT_KIND_SWITCH:
         return check_switch(in, v, e);
     case INPUT_KIND_INTEGER:
@@ -296,14 +252,14 @@ static int check_value(struct arena *a, const struct input *in, const struct jso
     case INPUT_KIND_NAME:
         return check_name(in, v, e);
     case INPUT_KIND_OBJECT:
-        return json_is(v, JSON_OBJECT) ? 0 : bad(in->name, v, "an object", e);
+        return json_is(v, JSON_OBJECT) ? 0 : field_bad(in->name, v, "an object", e);
     case INPUT_KIND_LOCKS:
         return check_locks(in, v, e);
     case INPUT_KIND_LABELS:
         return check_labels(in, v, e);
     case INPUT_KIND_SAMPLING:
         return json_is(v, JSON_OBJECT) ? inputs_check_sampling(v, e)
-                                       : bad(in->name, v, "an object", e);
+                                       : field_bad(in->name, v, "an object", e);
     case INPUT_KIND_WEIGHTS:
         return check_weights(in, v, e);
     case INPUT_KIND_FILTER:
@@ -348,18 +304,15 @@ static int unknown(const struct api_route *route, enum input_place place, struct
                    struct err *e)
 {
     const char *what = place == PLACE_BODY ? "body field" : "query parameter";
-    struct str shown = cut(given);
     struct buf known = {0};
     const char *near = known_names(route, place, given, &known);
-    char name[SHOWN + 1];
+    struct field_shown shown;
+    const char *name = field_show_name(given, &shown);
 
-    (void)snprintf(name, sizeof(name), "%.*s", (int)shown.len, shown.p);
     if (known.len == 0)
         (void)err_field(e, name, "unknown %s \"%s\": this request takes no %ss", what, name, what);
     else
-        (void)err_field(e, name, "unknown %s \"%s\"%s%s%s. Known: %.*s", what, name,
-                        near ? " (did you mean \"" : "", near ? near : "", near ? "\"?)" : "",
-                        (int)known.len, known.p);
+        (void)field_unknown(what, name, near, buf_str(&known), e);
     buf_done(&known);
     return -1;
 }

@@ -1,8 +1,13 @@
-#include "dispatcher/fields.h"
+#include "common/codec/fields.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+
+#include "common/base/nearest.h"
+#include "common/codec/utf8.h"
+
+enum { SHOWN_BYTES = 48 };
 
 static const struct json *find(const struct field_reader *f, const char *name)
 {
@@ -28,40 +33,47 @@ int fields_fault(struct field_reader *f, const char *name, const char *fmt, ...)
     return err_field(f->e, full, "%s %s", full, text);
 }
 
-/* The value as it stands in an error: JSON, cut. */
 static int fault_value(struct field_reader *f, const char *name, const struct json *v,
                        const char *allowed)
 {
-    struct buf text = {0};
-    int rc;
+    char full[128];
 
-    json_write(&text, v);
-    rc = fields_fault(f, name, "must be %s, not %.*s%s", allowed, (int)MIN_OF(text.len, 60), text.p,
-                      text.len > 60 ? "..." : "");
-    buf_done(&text);
-    return rc;
+    (void)snprintf(full, sizeof(full), "%s%s", where(f), name);
+    return field_bad(full, v, allowed, f->e);
+}
+
+/* Tells the unknown member; `of` as in fields_known. */
+static int fault_unknown(struct field_reader *f, const char *of, struct str name,
+                         const char *const known[], size_t n)
+{
+    struct nearest near = nearest_to(name);
+    struct field_shown shown;
+    struct buf names = {0};
+    char path[192];
+
+    for (size_t k = 0; k < n; k++) {
+        nearest_offer(&near, known[k]);
+        buf_printf(&names, "%s%s", k ? ", " : "", known[k]);
+    }
+    (void)snprintf(path, sizeof(path), "%s%s%s%s", where(f), of, of[0] ? "." : "",
+                   field_show_name(name, &shown));
+    (void)field_unknown("body field", path, near.name, buf_str(&names), f->e);
+    buf_done(&names);
+    return -1;
 }
 
 int fields_known(struct field_reader *f, const char *of, const char *const known[], size_t n)
 {
-    struct buf names = {0};
-    int rc = 0;
-
-    for (uint32_t i = 0; json_is(f->body, JSON_OBJECT) && i < f->body->n && rc == 0; i++) {
+    for (uint32_t i = 0; json_is(f->body, JSON_OBJECT) && i < f->body->n; i++) {
         struct str name = json_string(&f->body->members[i].key);
         size_t k = 0;
 
         while (k < n && !str_eq_c(name, known[k]))
             k++;
-        if (k < n)
-            continue;
-        for (k = 0; k < n; k++)
-            buf_printf(&names, "%s%s", k ? ", " : "", known[k]);
-        rc = fields_fault(f, of[0] ? of : "body", "has no field %.*s; known are %.*s",
-                          (int)MIN_OF(name.len, 60), name.p, (int)names.len, names.p);
+        if (k == n)
+            return fault_unknown(f, of, name, known, n);
     }
-    buf_done(&names);
-    return rc;
+    return 0;
 }
 
 int fields_integer(struct field_reader *f, const char *name, int64_t min, int64_t max, int64_t *ret)
@@ -145,4 +157,60 @@ int fields_object(struct field_reader *f, const char *name)
     if (json_is_null(v) || json_is(v, JSON_OBJECT))
         return 0;
     return fault_value(f, name, v, "an object");
+}
+
+/* --- errors --- */
+
+static struct str cut(struct str s)
+{
+    struct str head = str_sub(s, 0, SHOWN_BYTES);
+
+    return str_sub(head, 0, utf8_valid_len(head));
+}
+
+const char *field_show(const struct json *v, struct field_shown *ret)
+{
+    struct str text = cut(json_text(v));
+    const char *more = text.len < json_text(v).len ? "..." : "";
+
+    switch ((enum json_kind)v->kind) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "a list";
+    case JSON_NULL:
+        return "null";
+    case JSON_BOOL:
+        return json_is_true(v) ? "true" : "false";
+    case JSON_STRING:
+        (void)snprintf(ret->text, sizeof(ret->text), "\"%.*s%s\"", (int)text.len, text.p, more);
+        return ret->text;
+    case JSON_NUMBER:
+    default:
+        (void)snprintf(ret->text, sizeof(ret->text), "%.*s%s", (int)text.len, text.p, more);
+        return ret->text;
+    }
+}
+
+const char *field_show_name(struct str name, struct field_shown *ret)
+{
+    struct str shown = cut(name);
+
+    (void)snprintf(ret->text, sizeof(ret->text), "%.*s", (int)shown.len, shown.len ? shown.p : "");
+    return ret->text;
+}
+
+int field_bad(const char *name, const struct json *v, const char *allowed, struct err *e)
+{
+    struct field_shown shown;
+
+    return err_field(e, name, "%s must be %s, not %s", name, allowed, field_show(v, &shown));
+}
+
+int field_unknown(const char *what, const char *path, const char *near, struct str known,
+                  struct err *e)
+{
+    return err_field(e, path, "unknown %s \"%s\"%s%s%s. Known: %.*s", what, path,
+                     near ? " (did you mean \"" : "", near ? near : "", near ? "\"?)" : "",
+                     (int)known.len, known.p);
 }

@@ -1,10 +1,13 @@
 /*
- * struct field_reader: one JSON object of the control plane, read field by field. A field that is
- * absent or null keeps what the caller had; a field that is there and wrong is ERR_INVALID, whose
- * text has the field, the value and what is allowed.
+ * Reading the fields of a JSON object that a client of the control plane sent, and saying what is
+ * wrong with one: every error is ERR_INVALID with the field's name, the value and what is allowed.
+ *
+ * struct field_reader reads one object field by field. A field that is absent or null keeps what
+ * the caller had. The functions field_* make the errors; readers by table (worker/api/inputs.h) use
+ * them, too.
  */
-#ifndef RG_DISPATCHER_FIELDS_H
-#define RG_DISPATCHER_FIELDS_H
+#ifndef RG_CODEC_FIELDS_H
+#define RG_CODEC_FIELDS_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,7 +24,7 @@ struct field_reader {
 };
 
 /* Refuses members that are not among the n known names, and names the nearest one. `of` is the
- * object's own name ("" for the body). */
+ * object's own name ("" for the body). Returns -1 for the first such member. */
 int fields_known(struct field_reader *f, const char *of, const char *const known[], size_t n);
 
 /* An integer from min to max. */
@@ -45,5 +48,23 @@ int fields_object(struct field_reader *f, const char *name);
 
 /* ERR_INVALID for this field; returns -1. */
 int fields_fault(struct field_reader *f, const char *name, const char *fmt, ...) RG_PRINTF(3, 4);
+
+/* A value as errors show it: numbers and strings cut to whole characters, other kinds by name. */
+struct field_shown {
+    char text[64];
+};
+
+/* Returns ret->text or a constant. */
+const char *field_show(const struct json *v, struct field_shown *ret);
+
+/* The name of a field as a client spelt it, cut to whole characters. */
+const char *field_show_name(struct str name, struct field_shown *ret);
+
+/* "NAME must be ALLOWED, not VALUE". Returns -1. */
+int field_bad(const char *name, const struct json *v, const char *allowed, struct err *e);
+
+/* "unknown WHAT "PATH" (did you mean "NEAR"?). Known: NAMES". near may be NULL. Returns -1. */
+int field_unknown(const char *what, const char *path, const char *near, struct str known,
+                  struct err *e);
 
 #endif
