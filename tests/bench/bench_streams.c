@@ -53,6 +53,7 @@ static struct {
     /* by call: from the agent's request to the stub, the first token's way, from the stub's last
      * write to the end of the agent's answer */
     uint32_t way_us[CALLS_MAX], first_us[CALLS_MAX], end_us[CALLS_MAX];
+    uint32_t whole_us[CALLS_MAX]; /* from the agent's request to its answer's end */
 } bench;
 
 /* --- the stub --- */
@@ -313,12 +314,14 @@ static struct {
 static void agent_end(struct agent *a, bool good)
 {
     uint64_t last = bench.sent_ns[a->index * bench.tokens + bench.tokens - 1];
+    uint64_t now = clock_ns(CLOCK_MONOTONIC);
 
     if (a->over)
         return;
     a->over = true;
     bench.way_us[a->index] = (uint32_t)((bench.begun_ns[a->index] - a->sent_ns) / 1000);
-    bench.end_us[a->index] = last > 0 ? (uint32_t)((clock_ns(CLOCK_MONOTONIC) - last) / 1000) : 0;
+    bench.end_us[a->index] = last > 0 ? (uint32_t)((now - last) / 1000) : 0;
+    bench.whole_us[a->index] = (uint32_t)((now - a->sent_ns) / 1000);
     loop_del(run.loop, &a->io);
     (void)close(a->io.fd);
     buf_done(&a->out);
@@ -512,6 +515,7 @@ static void report(double seconds, double client_cpu, double all_cpu)
     report_calls("request", bench.way_us);
     report_calls("first_token", bench.first_us);
     report_calls("end", bench.end_us);
+    report_calls("whole", bench.whole_us);
     puts("}");
     (void)fflush(stdout);
 }

@@ -36,8 +36,8 @@ class Bench:
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         port = int(self.streams.stdout.readline().split()[1])
         self.tokens = tokens
-        self.gate = g.Gateway(engine=f"sglang:http://127.0.0.1:{port}", engine_max_inflight=10000, max_inflight=10000,
-                              **{"workers": 1, "routers": 1, **settings})
+        settings = {"workers": 1, "routers": 1, "engine_max_inflight": 10000, "max_inflight": 10000, **settings}
+        self.gate = g.Gateway(engine=f"sglang:http://127.0.0.1:{port}", **settings)
         self.gate.start()
         g.wait_until(self.serves, 60, "the engine answers")
         pids = self.gate.family()[1:]
