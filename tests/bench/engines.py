@@ -32,7 +32,8 @@ class Bench:
 
     def __init__(self, args, tokens, gap_ms, filler=4, tick_us=250, **settings):
         front = ["chrt", "-r", "6"] if args.niced else []
-        self.streams = subprocess.Popen(front + [str(g.BUILD / "tests/bench/bench_streams"), str(tokens), str(gap_ms), str(filler), str(tick_us)],
+        numbers = [str(n) for n in (tokens, gap_ms, filler, tick_us)]
+        self.streams = subprocess.Popen(front + [str(g.BUILD / "tests/bench/bench_streams")] + numbers,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         port = int(self.streams.stdout.readline().split()[1])
         self.tokens = tokens
@@ -94,8 +95,10 @@ def streams(args, results):
         before = {k: b.cpu(k) for k in ("worker", "router")}
         b.begin(ids)
         r = b.end()
-        note({"scene": "streams", "workers": workers, "engine_writes_every_us": tick_us, "sessions": args.calls, "failed": r["failed"] + direct["failed"], "tokens": r["tokens"],
-              "tokens_per_s": r["tokens"] / r["seconds"], "worker_cpu_us_per_token": (b.cpu("worker") - before["worker"]) * 1e6 / r["tokens"],
+        note({"scene": "streams", "workers": workers, "engine_writes_every_us": tick_us,
+              "sessions": args.calls, "failed": r["failed"] + direct["failed"], "tokens": r["tokens"],
+              "tokens_per_s": r["tokens"] / r["seconds"],
+              "worker_cpu_us_per_token": (b.cpu("worker") - before["worker"]) * 1e6 / r["tokens"],
               "router_cpu_us_per_token": (b.cpu("router") - before["router"]) * 1e6 / r["tokens"],
               "p50_ms": r["p50_us"] / 1000, "p99_ms": r["p99_us"] / 1000, "max_ms": r["max_us"] / 1000,
               "direct_p50_ms": direct["p50_us"] / 1000, "direct_p99_ms": direct["p99_us"] / 1000,
@@ -140,7 +143,8 @@ def parse(args, results):
             raise SystemExit("a call failed")
     used = b.cpu("worker") - before
     mb = tokens * 42 / 1e6 * calls
-    note({"scene": "parse", "calls": calls, "mb_each": mb / calls, "tokens_each": tokens, "worker_cpu_ms_each": used * 1000 / calls,
+    note({"scene": "parse", "calls": calls, "mb_each": mb / calls, "tokens_each": tokens,
+          "worker_cpu_ms_each": used * 1000 / calls,
           "mb_per_cpu_s": mb / used, "worker_growth_mb": (b.memory("worker") - memory) / 1e6}, results)
     b.close()
 

@@ -34,8 +34,9 @@ def sweep(args, results):
             ids = b.sessions(int(calls))
             one_round(b, ids)       # connections to the engine are made
             rounds = [one_round(b, ids) for _ in range(args.rounds)]
-            note({"scene": "sweep", "workers": int(workers), "calls": int(calls),
-                  **{k: max(r[k] for r in rounds) if k == "failed" else median([r[k] for r in rounds]) for k in rounds[0]}}, results)
+            row = {k: median([r[k] for r in rounds]) for k in rounds[0]}
+            row["failed"] = max(r["failed"] for r in rounds)
+            note({"scene": "sweep", "workers": int(workers), "calls": int(calls), **row}, results)
         b.close()
 
 

@@ -8,8 +8,8 @@ long      turns on a history of 64 k tokens that is extended (byte model; qwen3 
 growing   20 sessions x 60 turns from an empty history: worker CPU per turn, target 0.25 ms
 export    /health and another session's turns while 10,000 trajectories leave as JSON and as
           safetensors, while trajectories of 64 k tokens do, and while a new trajectory of 120 k
-          tokens is audited and exported again and again: latency p50 / p99 / max beside the same
-          without an export
+          tokens is audited and exported again and again, and while all of 200 growing calls are
+          told (?records=1): latency p50 / p99 / max beside the same without an export
 
 CPU is the process clock of the worker, so other work on the machine does not count. Latencies are
 wall time: on a busy machine read them beside the idle ones.
@@ -220,12 +220,22 @@ def huge(gate):
     return client
 
 
+def grown(gate, turns=200):
+    """A session of so many calls, each of which tells the whole history anew (?records=1)."""
+    client = Client(gate)
+    for i in range(turns):
+        client.turn(PROSE[i * 400:][:400], max_tokens=64)
+    return client
+
+
 def export_scene(gate, client, label, seconds, results, fmt):
     """The newest trajectory alone is new each time where only that one is exported: an audit is
     kept with its checkpoint."""
     newest = label.endswith("120k")
     url = f"{gate.url}/sessions/{client.session['session_id']}/trajectories?format={fmt}"
     url += "&select=last" if newest else ""
+    if fmt == "records":
+        url = f"{gate.url}/sessions/{client.session['session_id']}?records=1"
     state = {"n": 0, "mb": 0}
 
     def run():  # one export after the other, for enough samples
@@ -260,6 +270,7 @@ def export(args, results):
             client = make(gate)
             for fmt in ("json", "safetensors"):
                 export_scene(gate, client, f"{name} {label}", args.seconds, results, fmt)
+        export_scene(gate, grown(gate), f"{name} 200 calls", args.seconds, results, "records")
         stop(gate)
 
 

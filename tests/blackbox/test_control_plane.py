@@ -1,5 +1,6 @@
 """The control plane: spec http.md section 2, errors of section 4."""
 import concurrent.futures
+import json
 import os
 import re
 import signal
@@ -352,8 +353,10 @@ def test_weight_version_stamps_later_tokens(gateway):
 @pytest.mark.parametrize("method, rest, body, field, hint", [
     ("POST", "/complete", {"reward": 1.0}, "reward", "reward_info"), ("POST", "/finalize", {"formt": "xml"}, "formt", "format"),
     ("POST", "/finalize?slect=last", None, "slect", "select"), ("GET", "/wait?timeout=1", None, "timeout", "timeout_s"),
-    ("GET", "/trajectories?maxtokens=5", None, "maxtokens", "max_tokens"), ("POST", "/samples", {"max_seqlen": 5}, "max_seqlen", "max_seq_len"),
-    ("POST", "/reward_info", {"reward_info": {}, "responseid": "x"}, "responseid", "response_id"), ("GET", "?record=1", None, "record", "records"),
+    ("GET", "/trajectories?maxtokens=5", None, "maxtokens", "max_tokens"),
+    ("POST", "/samples", {"max_seqlen": 5}, "max_seqlen", "max_seq_len"),
+    ("POST", "/reward_info", {"reward_info": {}, "responseid": "x"}, "responseid", "response_id"),
+    ("GET", "?record=1", None, "record", "records"),
     ("POST", "/abort", {"reason": "x"}, "reason", "takes no"), ("DELETE", "?force=1", None, "force", "takes no"),
 ])
 def test_what_a_session_does_not_know_is_refused(gateway, method, rest, body, field, hint):
@@ -368,14 +371,19 @@ def test_what_a_session_does_not_know_is_refused(gateway, method, rest, body, fi
 
 
 @pytest.mark.parametrize("method, where, body, field, hint", [
-    ("POST", "/sessions", {"session_id": "mine"}, "session_id", "Known: count"), ("POST", "/sessions", {"label": {"a": "b"}}, "label", '"labels"'),
+    ("POST", "/sessions", {"session_id": "mine"}, "session_id", "Known: count"),
+    ("POST", "/sessions", {"label": {"a": "b"}}, "label", '"labels"'),
     ("POST", "/sessions", {"sampling_params": {"temprature": 0.1}}, "temprature", '"temperature"'),
-    ("POST", "/sessions", {"labels": {"a": {"b": 1}}}, "labels.a", "an object"), ("POST", "/sessions", {"max_nodes": 4000000000}, "max_nodes", "--max-nodes"),
+    ("POST", "/sessions", {"labels": {"a": {"b": 1}}}, "labels.a", "an object"),
+    ("POST", "/sessions", {"max_nodes": 4000000000}, "max_nodes", "--max-nodes"),
     ("POST", "/sessions?count=2", None, "count", "takes no query"), ("GET", "/sessions?phase=foo", None, "phase", "finalized"),
     ("GET", "/sessions?label=group:1", None, "label", "NAME=VALUE"), ("GET", "/sessions?limits=5", None, "limits", '"limit"'),
-    ("GET", "/sessions?limit=1001", None, "limit", "1 to 1000"), ("POST", "/admin/pause", {"timeout": 3}, "timeout", '"timeout_s"'),
-    ("POST", "/admin/resume", {"mode": "hold"}, "mode", "takes no"), ("POST", "/admin/weight_version", {"version": -1}, "version", "not -1"),
-    ("POST", "/admin/weight_version", {"version": 1, "stamp": 2}, "stamp", "Known: version"), ("POST", "/admin/weight_version", {}, "version", "missing"),
+    ("GET", "/sessions?limit=1001", None, "limit", "1 to 1000"),
+    ("POST", "/admin/pause", {"timeout": 3}, "timeout", '"timeout_s"'),
+    ("POST", "/admin/resume", {"mode": "hold"}, "mode", "takes no"),
+    ("POST", "/admin/weight_version", {"version": -1}, "version", "not -1"),
+    ("POST", "/admin/weight_version", {"version": 1, "stamp": 2}, "stamp", "Known: version"),
+    ("POST", "/admin/weight_version", {}, "version", "missing"),
 ])
 def test_what_the_gateway_does_not_know_is_refused(gateway, method, where, body, field, hint):
     a = gateway.request(method, where, body=body)
@@ -398,7 +406,44 @@ def test_a_pause_is_seen_from_outside(gateway):
     assert seen() == (0, 0, 0)
     assert gateway.post("/admin/pause", {"mode": "hold"}).status == 200
     assert seen() == (2, 2, 2) and gateway.get("/ready").status == 200
-    page = subprocess.run([BINARY, "top", "--once", "--listen", f"127.0.0.1:{gateway.port}"], capture_output=True, text=True).stdout
+    page = subprocess.run([BINARY, "top", "--once", "--listen", f"127.0.0.1:{gateway.port}"],
+                          capture_output=True, text=True).stdout
     assert "PAUSED" in page and re.search(r"^engines  .*: 2$", page, re.M) and re.search(r"^sinks ", page, re.M), page
     assert gateway.post("/admin/resume").status == 200
     assert seen() == (0, 0, 0)
+
+
+def test_records_of_a_long_session_come_in_pieces(start):
+    """Each call's prompt is told anew. A reader that takes its time holds nobody up, and is told of no
+    call that came after it had asked."""
+    gateway = start(workers=1)
+    session = gateway.post("/sessions", {}).json()["session_id"]
+    messages, calls = [], 50
+
+    def turn(text):
+        messages.append({"role": "user", "content": text})
+        a = gateway.post(f"/sessions/{session}/v1/chat/completions", {"model": "m", "messages": messages})
+        assert a.status == 200, a.text
+        messages.append({"role": "assistant", "content": a.json()["choices"][0]["message"]["content"]})
+
+    turn("first")
+    where = f"/sessions/{session}?records=1"
+    assert "Content-Length" in gateway.get(where).headers        # a short one is a plain answer
+    for i in range(1, calls):
+        turn(f"{i}: " + "as long as it takes, " * 24)
+    c = gateway.connect()
+    c.request("GET", where)
+    answer = c.getresponse()
+    begun = answer.read(1)
+    turn("meanwhile")
+    told = json.loads(begun + answer.read())
+    assert answer.getheader("Transfer-Encoding") == "chunked"
+    records = told["records"]
+    assert [r["call"] for r in records] == list(range(calls))
+    for r, after in zip(records, records[1:]):
+        had = r["prompt_ids"] + r["answers"][0]["output_ids"]
+        assert after["prompt_ids"][:len(had)] == had
+        assert len(r["prompt_ids"]) == r["prompt_tokens"]
+    last = records[-1]
+    assert last["prompt_ids"] + last["answers"][0]["output_ids"] == told["accumulated_token_ids"]
+    assert len(gateway.get(where).json()["records"]) == calls + 1

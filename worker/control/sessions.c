@@ -53,7 +53,9 @@ void control_state(struct service_request *r)
     bool with = records.p && !str_eq_c(records, "0") && !str_eq_c(records, "off") &&
                 !str_eq_c(records, "false");
 
-    if (s && session_write_state(s, with, &body, &e) == 0) {
+    if (s && with) {
+        records_get(r, s);
+    } else if (s && session_write_state(s, false, &body, &e) == 0) {
         respond_json(r, &body);
     } else {
         respond_error(r, NULL, &e);

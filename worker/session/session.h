@@ -431,6 +431,19 @@ const struct json *session_lock_sampling(const struct session *s);
  * cannot be read back. */
 int session_write_state(struct session *s, bool records, struct buf *json, struct err *e);
 
+/* The same in steps, a call each, for sessions that a whole answer would hold the loop for. The
+ * caller sets session (which it pins), records and out, and may take what was written between two
+ * steps. Calls that are committed meanwhile are not told. */
+struct session_telling {
+    struct session *session;
+    bool records;
+    struct json_out out;
+    size_t at, n_calls; /* the steps' own */
+};
+
+/* The next step: 1 that was all, 0 there is more, -1 what was evicted cannot be read back. */
+int session_tell(struct session_telling *t, struct err *e);
+
 /* One row of GET /sessions. */
 void session_write_row(const struct session *s, struct buf *json);
 

@@ -300,27 +300,22 @@ static int put_record_checkpoints(struct json_out *o, struct session *s,
     return 0;
 }
 
-static int put_records(struct json_out *o, struct session *s, struct err *e)
+static int put_record(struct json_out *o, struct session *s, size_t i, struct err *e)
 {
-    json_out_key(o, "records");
-    json_out_arr(o);
-    for (size_t i = 0; i < s->forest.calls.n; i++) {
-        const struct call_record *c = &s->forest.calls.at[i];
-        const struct checkpoint *first =
-            c->n_checkpoints ? s->forest.checkpoints.at[c->first_checkpoint] : NULL;
+    const struct call_record *c = &s->forest.calls.at[i];
+    const struct checkpoint *first =
+        c->n_checkpoints ? s->forest.checkpoints.at[c->first_checkpoint] : NULL;
 
-        json_out_obj(o);
-        put_count(o, "call", c->number);
-        put_time(o, "timestamp", c->at_ms);
-        put_bool(o, "exhausted", c->exhausted);
-        put_count(o, "prompt_tokens", c->prompt_tokens);
-        if (c->max_tokens)
-            put_count(o, "max_tokens", (uint64_t)c->max_tokens);
-        if (put_record_checkpoints(o, s, c, first, e) != 0)
-            return -1;
-        json_out_end_obj(o);
-    }
-    json_out_end_arr(o);
+    json_out_obj(o);
+    put_count(o, "call", c->number);
+    put_time(o, "timestamp", c->at_ms);
+    put_bool(o, "exhausted", c->exhausted);
+    put_count(o, "prompt_tokens", c->prompt_tokens);
+    if (c->max_tokens)
+        put_count(o, "max_tokens", (uint64_t)c->max_tokens);
+    if (put_record_checkpoints(o, s, c, first, e) != 0)
+        return -1;
+    json_out_end_obj(o);
     return 0;
 }
 
@@ -383,9 +378,9 @@ static void put_counts(struct json_out *o, const struct session *s, size_t branc
     put_forks(o, s->forks);
 }
 
-int session_write_state(struct session *s, bool records, struct buf *json, struct err *e)
+/* All members but the records. */
+static int put_state(struct json_out *o, struct session *s, struct err *e)
 {
-    struct json_out o = json_out_to(json);
     struct branch_vec branches = {0};
     const struct branch *newest = NULL;
     int rc = 0;
@@ -393,24 +388,55 @@ int session_write_state(struct session *s, bool records, struct buf *json, struc
     session_branches(s, &branches); /* resident sessions only */
     if (branches.n)
         newest = &branches.at[branches.n - 1];
-    json_out_obj(&o);
-    put_head(&o, s);
-    put_counts(&o, s, branches.n);
-    put_rewards(&o, s);
-    put_tree(&o, s, &branches);
-    json_out_key(&o, "tito_session_mismatch");
-    json_out_arr(&o); /* checkpoints are never re-encoded: nothing can mismatch */
-    json_out_end_arr(&o);
+    put_head(o, s);
+    put_counts(o, s, branches.n);
+    put_rewards(o, s);
+    put_tree(o, s, &branches);
+    json_out_key(o, "tito_session_mismatch");
+    json_out_arr(o); /* checkpoints are never re-encoded: nothing can mismatch */
+    json_out_end_arr(o);
     if (newest)
-        rc = put_path_ids(&o, s, "accumulated_token_ids",
-                          newest->tail ? newest->tail : newest->head, branch_total(newest), e);
+        rc = put_path_ids(o, s, "accumulated_token_ids", newest->tail ? newest->tail : newest->head,
+                          branch_total(newest), e);
     else
-        put_ids(&o, "accumulated_token_ids", NULL, 0);
-    if (rc == 0 && records)
-        rc = put_records(&o, s, e);
-    json_out_end_obj(&o);
+        put_ids(o, "accumulated_token_ids", NULL, 0);
     vec_done(&branches);
     return rc;
+}
+
+int session_tell(struct session_telling *t, struct err *e)
+{
+    struct json_out *o = &t->out;
+
+    if (t->at == 0) {
+        json_out_obj(o);
+        if (put_state(o, t->session, e) != 0)
+            return -1;
+        if (t->records) {
+            t->n_calls = t->session->forest.calls.n;
+            json_out_key(o, "records");
+            json_out_arr(o);
+        }
+    } else if (put_record(o, t->session, t->at - 1, e) != 0) {
+        return -1;
+    }
+    if (t->at++ < t->n_calls)
+        return 0;
+    if (t->records)
+        json_out_end_arr(o);
+    json_out_end_obj(o);
+    return 1;
+}
+
+int session_write_state(struct session *s, bool records, struct buf *json, struct err *e)
+{
+    struct session_telling t = {.session = s, .records = records, .out = json_out_to(json)};
+    int rc;
+
+    do
+        rc = session_tell(&t, e);
+    while (rc == 0);
+    return rc < 0 ? -1 : 0;
 }
 
 void session_write_row(const struct session *s, struct buf *json)
