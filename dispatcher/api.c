@@ -1,7 +1,11 @@
 /* Which route a request has, whether its key allows it, and how answers look. */
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/nearest.h"
+#include "common/codec/fields.h"
 #include "common/codec/query.h"
 #include "common/proc/presented.h"
 #include "dispatcher/desk.h"
@@ -12,9 +16,11 @@ static const struct path {
     const char *method, *path;
     unsigned scopes;
     void (*handler)(struct desk_request *r);
+    const char *query; /* the parameters that it knows, "a, b" */
 } paths[] = {
 
-#define X(method, path, scopes, handler, summary) {method, path, scopes, handler},
+#define X(method, path, scopes, handler, query, body, summary) \
+    {method, path, scopes, handler, query},
 #include "common/proc/paths.def"
 #undef X
 };
@@ -46,7 +52,7 @@ void desk_error(struct exchange *x, const struct err *e)
     json_out_key(&o, "message");
     json_out_cstr(&o, e->text);
     json_out_key(&o, "type");
-    json_out_cstr(&o, status < 500 ? "invalid_request_error" : "server_error");
+    json_out_cstr(&o, err_openai_type(e));
     json_out_key(&o, "code");
     json_out_cstr(&o, err_code(e));
     json_out_key(&o, "param");
@@ -64,29 +70,6 @@ struct str desk_query(struct desk_request *r, const char *name)
     return query_get(&r->arena, exchange_query(r->x), name);
 }
 
-int desk_query_known(struct desk_request *r, const char *const known[], size_t n, struct err *e)
-{
-    struct str rest = exchange_query(r->x), key, value;
-
-    while (query_split(&rest, &key, &value)) {
-        struct buf names = {0};
-        size_t i = 0;
-        int rc = 0;
-
-        while (i < n && !str_eq_c(key, known[i]))
-            i++;
-        for (size_t k = 0; k < n; k++)
-            buf_printf(&names, "%s%s", k ? ", " : "", known[k]);
-        if (i == n)
-            rc = err_field(e, "query", "the query has no parameter %.*s; known are: %.*s",
-                           (int)MIN_OF(key.len, 60), key.p, (int)names.len, names.p);
-        buf_done(&names);
-        if (rc)
-            return rc;
-    }
-    return 0;
-}
-
 int desk_query_seconds(struct desk_request *r, const char *name, double max_s, uint64_t *ret_ms,
                        struct err *e)
 {
@@ -101,6 +84,65 @@ int desk_query_seconds(struct desk_request *r, const char *name, double max_s, u
         return err_field(e, name, "%s must be a number of seconds from 0 to %g, not %.*s", name,
                          max_s, (int)MIN_OF(given.len, 40), given.p);
     *ret_ms = (uint64_t)(s * 1000);
+    return 0;
+}
+
+enum { PARAMETERS_MAX = 8, PARAMETERS_BYTES = 128 };
+
+/* The names of a list "a, b", in `text`; how many. */
+static size_t split_names(const char *list, char text[PARAMETERS_BYTES],
+                          const char *names[PARAMETERS_MAX])
+{
+    size_t n = 0;
+
+    (void)snprintf(text, PARAMETERS_BYTES, "%s", list);
+    for (char *rest = NULL, *name = strtok_r(text, ", ", &rest); name && n < PARAMETERS_MAX;
+         name = strtok_r(NULL, ", ", &rest))
+        names[n++] = name;
+    return n;
+}
+
+static bool is_among(struct str name, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (str_eq_c(name, names[i]))
+            return true;
+    }
+    return false;
+}
+
+static int unknown_parameter(const struct path *path, struct str name, const char *const *known,
+                             size_t n, struct err *e)
+{
+    struct nearest near = nearest_to(name);
+    struct field_shown shown;
+
+    for (size_t i = 0; i < n; i++)
+        nearest_offer(&near, known[i]);
+    return field_unknown("query parameter", field_show_name(name, &shown), near.name,
+                         str_cstr(path->query), e);
+}
+
+/* Unknown parameters, and such as stand twice. */
+static int check_query(struct desk_request *r, const struct path *path, struct err *e)
+{
+    struct str left = exchange_query(r->x), name, value;
+    const char *known[PARAMETERS_MAX];
+    char text[PARAMETERS_BYTES];
+    size_t n = split_names(path->query, text, known);
+
+    while (query_next(&r->arena, &left, &name, &value)) {
+        struct str others = left, other, unused;
+
+        if (!is_among(name, known, n))
+            return unknown_parameter(path, name, known, n, e);
+        while (query_next(&r->arena, &others, &other, &unused)) {
+            if (str_eq(other, name)) /* a known one: it is short */
+                return err_field(e, arena_cstr(&r->arena, name),
+                                 "the query parameter \"%.*s\" stands twice", (int)name.len,
+                                 name.p);
+        }
+    }
     return 0;
 }
 
@@ -179,7 +221,7 @@ static int read_body(struct desk_request *r, struct err *e)
 
     if (body.len == 0)
         return 0;
-    if (json_parse(&r->arena, body, &r->body, e))
+    if (json_parse_once(&r->arena, body, &r->body, e))
         return -1;
     if (!json_is(r->body, JSON_OBJECT))
         return err_set(e, ERR_INVALID, "the body must be a JSON object");
@@ -206,7 +248,8 @@ void desk_handle(void *ctx, struct exchange *x)
 
     name_request(&r);
     path = find_path(&r, &e);
-    if (check_key(&r, path ? path->scopes : 1u << KEY_ADMIN, &e) || !path || read_body(&r, &e))
+    if (check_key(&r, path ? path->scopes : 1u << KEY_ADMIN, &e) || !path ||
+        check_query(&r, path, &e) || read_body(&r, &e))
         desk_error(x, &e);
     else
         path->handler(&r);

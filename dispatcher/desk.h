@@ -90,9 +90,6 @@ void desk_empty(struct exchange *x, int status);
 /* A query parameter, decoded; absent when it is not there. */
 struct str desk_query(struct desk_request *r, const char *name);
 
-/* Refuses query parameters that are not among the n. */
-int desk_query_known(struct desk_request *r, const char *const known[], size_t n, struct err *e);
-
 /* A number of seconds in the query, in milliseconds, at most max_s. */
 int desk_query_seconds(struct desk_request *r, const char *name, double max_s, uint64_t *ret_ms,
                        struct err *e);

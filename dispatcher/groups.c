@@ -259,7 +259,7 @@ static void answer_group(struct exchange *x, const struct group *g)
 void groups_get(struct desk_request *r)
 {
     struct err e = {0};
-    struct group *g = desk_query_known(r, NULL, 0, &e) ? NULL : find_group(r, &e);
+    struct group *g = find_group(r, &e);
 
     if (g)
         answer_group(r->x, g);
@@ -279,12 +279,9 @@ struct group_filter {
 
 static int read_filter(struct desk_request *r, struct group_filter *f, struct err *e)
 {
-    static const char *const names[] = {"queue", "state", "label", "cursor", "limit"};
     struct str state, label, cursor, limit;
     size_t equals;
 
-    if (desk_query_known(r, names, ARRAY_LEN(names), e))
-        return -1;
     *f = (struct group_filter){.queue = desk_query(r, "queue"), .limit = LIST_DEFAULT};
     state = desk_query(r, "state");
     label = desk_query(r, "label");
@@ -398,13 +395,11 @@ static void wait_drop(struct poll *p)
 
 void groups_wait(struct desk_request *r)
 {
-    static const char *const names[] = {"timeout_s"};
     static const struct poll_kind kind = {wait_look, wait_over, wait_drop};
     uint64_t wait_ms = 60000;
     struct err e = {0};
 
-    if (desk_query_known(r, names, 1, &e) ||
-        desk_query_seconds(r, "timeout_s", WAIT_MAX_S, &wait_ms, &e) || !find_group(r, &e)) {
+    if (desk_query_seconds(r, "timeout_s", WAIT_MAX_S, &wait_ms, &e) || !find_group(r, &e)) {
         desk_error(r->x, &e);
         return;
     }

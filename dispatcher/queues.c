@@ -20,12 +20,7 @@ void queues_get(struct desk_request *r)
 {
     struct buf body = {0};
     struct json_out o = json_out_to(&body);
-    struct err e = {0};
 
-    if (desk_query_known(r, NULL, 0, &e)) {
-        desk_error(r->x, &e);
-        return;
-    }
     result_write_queue(&r->desk->book, r->name, book_queue(&r->desk->book, r->name),
                        clock_wall_ms(), clock_ms(), &o);
     desk_json(r->x, 200, &body);
@@ -123,13 +118,10 @@ static int read_states(struct desk_request *r, unsigned *ret, struct err *e)
 
 static int read_next(struct desk_request *r, struct next *n, uint64_t *wait_ms, struct err *e)
 {
-    static const char *const names[] = {"max", "wait_s", "lease_s", "order", "states"};
     struct str max, order;
 
     *n = (struct next){.max = 1, .lease_ms = LEASE_DEFAULT_MS};
     *wait_ms = 0;
-    if (desk_query_known(r, names, ARRAY_LEN(names), e))
-        return -1;
     max = desk_query(r, "max");
     order = desk_query(r, "order");
     if (max.p && (str_to_u64(max, NEXT_MAX, &n->max) || n->max == 0))

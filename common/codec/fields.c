@@ -210,6 +210,8 @@ int field_bad(const char *name, const struct json *v, const char *allowed, struc
 int field_unknown(const char *what, const char *path, const char *near, struct str known,
                   struct err *e)
 {
+    if (known.len == 0)
+        return err_field(e, path, "unknown %s \"%s\": this request takes no %ss", what, path, what);
     return err_field(e, path, "unknown %s \"%s\"%s%s%s. Known: %.*s", what, path,
                      near ? " (did you mean \"" : "", near ? near : "", near ? "\"?)" : "",
                      (int)known.len, known.p);

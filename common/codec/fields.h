@@ -63,7 +63,8 @@ const char *field_show_name(struct str name, struct field_shown *ret);
 /* "NAME must be ALLOWED, not VALUE". Returns -1. */
 int field_bad(const char *name, const struct json *v, const char *allowed, struct err *e);
 
-/* "unknown WHAT "PATH" (did you mean "NEAR"?). Known: NAMES". near may be NULL. Returns -1. */
+/* "unknown WHAT "PATH" (did you mean "NEAR"?). Known: NAMES". near may be NULL; known may be
+ * empty. Returns -1. */
 int field_unknown(const char *what, const char *path, const char *near, struct str known,
                   struct err *e);
 

@@ -102,6 +102,79 @@ def test_fields_and_limits_are_those_of_the_table(api):
     assert listing["limit"] == {"type": "integer", "minimum": 1, "maximum": 1000} and "local" not in listing
 
 
+def schema_of(api, path, method="POST"):
+    return operations(api)[method, path]["requestBody"]["content"]["application/json"]["schema"]
+
+
+def test_fields_of_the_data_plane_are_those_that_are_read(api):
+    """Of the table that dropped fields are told by, with the limits that their readers have."""
+    chat = schema_of(api, "/sessions/{id}/v1/chat/completions")
+    assert {"messages", "tools", "temperature", "stream_options", "response_format"} <= set(chat["properties"])
+    assert chat.get("additionalProperties", True) is not False and not any("." in name for name in chat["properties"])
+    assert chat["properties"]["top_p"] == {"type": "number", "minimum": 0, "maximum": 1}
+    assert chat["properties"]["stream_options"]["properties"].keys() == {"include_usage"}
+    messages = schema_of(api, "/sessions/{id}/v1/messages")["properties"]
+    assert {"system", "output_config", "stop_sequences"} <= set(messages) and "thinking" not in messages
+    sampling = schema_of(api, "/sessions")["properties"]["sampling_params"]["anyOf"][0]["properties"]
+    assert sampling["min_tokens"]["type"] == "integer" and sampling["engine_extra"]["type"] == ["object", "null"]
+
+
+def known_of(gateway, method, path, query):
+    """The names that the gateway itself says it knows, when it is asked with one that it does not. None: it says
+    something else."""
+    path = path.replace("{name}", "g1")
+    a = gateway.request(method, path + ("?frob=1" if query else ""), body=None if query else {"frob": 1})
+    text = a.json()["error"]["message"]
+    if a.status != 400 or 'frob"' not in text:
+        return None
+    assert a.json()["error"]["param"] == "frob", a.text
+    return set(text.split("Known: ")[1].split(", ")) if "Known: " in text else set()
+
+
+def test_the_names_of_rollout_routes_are_those_of_the_dispatcher(api, gateway_of_module):
+    checked = 0
+    for (method, path), o in operations(api).items():
+        if o["tags"] != ["rollouts"]:
+            continue
+        query = {p["name"] for p in o["parameters"] if p["in"] == "query"}
+        body = set(schema_of(api, path, method)["properties"]) if "requestBody" in o else set()
+        assert not (query and body)
+        assert known_of(gateway_of_module, method, path, query=True) == query, (method, path)
+        known = known_of(gateway_of_module, method, path, query=False) if body else None
+        if known is not None:
+            assert known == body - ({"defaults", "groups"} if path == "/groups" else set()), (method, path)
+            checked += 1
+    assert checked >= 7
+
+
+def test_errors_that_come_are_told(api, gateway_of_module):
+    """Wrong requests to every route: the status, and its code where it has one, stand with the route."""
+    gateway = gateway_of_module
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    gone = gateway.post("/sessions", {}).json()["session_id"]
+    gateway.post(f"/sessions/{gone}/finalize", {})
+    seen = set()
+    for (method, path), o in operations(api).items():
+        for id in (sid, gone, sid[:-2] + "zz", "w9-1"):
+            for query, body in (("?frob=1", None), ("", {"frob": 1}), ("", {}), ("?timeout_s=x", None)):
+                if not query and (path.endswith(("/wait", "/abort", "/pause")) or (method, path) == ("DELETE", "/sessions/{id}")):
+                    continue
+                real = re.sub(r"\{(response|name)\}", "nope", path.replace("{id}", id))
+                a = gateway.request(method, real + query, body=body if method != "GET" else None)
+                if a.status < 400:
+                    continue
+                code = a.json().get("error", {}).get("code")
+                assert str(a.status) in o["responses"], (method, real, query, body, a.text)
+                assert code is None or code in o["responses"][str(a.status)]["description"].split(", "), (method, real, a.text)
+                seen.add(a.status)
+        codes = [c for status, r in o["responses"].items() if status.isdigit() for c in r["description"].split(", ")]
+        assert set(codes) <= {c["code"] for c in api["components"]["responses"]["Error"]["x-codes"]}
+        assert len(set(codes)) == len(codes)
+    assert {400, 404, 410} <= seen
+    told = operations(api)
+    assert "401" not in told["GET", "/health"]["responses"] and "409" not in told["GET", "/sessions"]["responses"]
+
+
 def test_scopes_and_errors(api):
     o = operations(api)
     assert o["GET", "/"]["security"] == [] and o["GET", "/health"]["security"] == []
@@ -111,7 +184,8 @@ def test_scopes_and_errors(api):
     assert o["POST", "/attempts/claim"]["security"] == [{"admin": []}, {"executor": []}]
     codes = api["components"]["responses"]["Error"]["x-codes"]
     assert {"status": 503, "code": "engine_unavailable", "retry": True} in codes
-    assert [c["code"] for c in codes] == api["components"]["schemas"]["Error"]["properties"]["error"]["properties"]["code"]["enum"]
+    error = api["components"]["schemas"]["Error"]["properties"]["error"]["properties"]
+    assert [c["code"] for c in codes] == error["code"]["enum"]
     assert "config" not in {c["code"] for c in codes} and all(o["responses"]["default"] for o in operations(api).values())
 
 
@@ -127,10 +201,26 @@ def test_pages_need_no_key(start, tmp_path):
     assert gateway.request("POST", "/").status == 401
 
 
+def test_rollout_routes_tell_near_misses_and_names_that_stand_twice(gateway_of_module):
+    gateway = gateway_of_module
+    for method, path, body, param, said in (
+            ("GET", "/groups?lable=a", None, "lable", 'did you mean "label"'),
+            ("GET", "/groups?limit=1&limit=2", None, "limit", "twice"),
+            ("POST", "/groups?n=1", {"runner": "r"}, "n", "takes no query parameters"),
+            ("POST", "/groups", {"runer": "r"}, "runer", 'did you mean "runner"'),
+            ("POST", "/groups", b'{"runner": "a", "runner": "b"}', None, '"runner" stands twice'),
+            ("POST", "/attempts/claim", {"executr": "a"}, "executr", 'did you mean "executor"')):
+        a = gateway.request(method, path, body=body)
+        e = a.json()["error"]
+        assert a.status == 400 and e["param"] == param and said in e["message"], a.text
+    assert gateway.get("/groups/nope").json()["error"]["type"] == "not_found_error"     # as everywhere
+
+
 @pytest.mark.parametrize("path,meant", [
     ("/sessions/{id}/reward_inf", "/sessions/{id}/reward_info"), ("/sessions/{id}/finalise", "/sessions/{id}/finalize"),
-    ("/sessions/{id}/trajectory", "/sessions/{id}/trajectories"), ("/sessions/{id}/v1/message", "/v1/messages"), ("/sessions/{id}/v1/mesages", "/v1/messages"),
-    ("/admin/pauze", "/admin/pause"), ("/sesions", "/sessions"), ("/openapi.jsn", "/openapi.json"), ("/sessions/{id}/qqqq", None)])
+    ("/sessions/{id}/trajectory", "/sessions/{id}/trajectories"), ("/sessions/{id}/v1/message", "/v1/messages"),
+    ("/sessions/{id}/v1/mesages", "/v1/messages"), ("/admin/pauze", "/admin/pause"), ("/sesions", "/sessions"),
+    ("/openapi.jsn", "/openapi.json"), ("/sessions/{id}/qqqq", None)])
 def test_a_misspelt_path_is_answered_with_the_one_that_was_meant(gateway_of_module, path, meant):
     gateway = gateway_of_module
     sid = gateway.post("/sessions", {}).json()["session_id"]

@@ -309,10 +309,7 @@ static int unknown(const struct api_route *route, enum input_place place, struct
     struct field_shown shown;
     const char *name = field_show_name(given, &shown);
 
-    if (known.len == 0)
-        (void)err_field(e, name, "unknown %s \"%s\": this request takes no %ss", what, name, what);
-    else
-        (void)field_unknown(what, name, near, buf_str(&known), e);
+    (void)field_unknown(what, name, near, buf_str(&known), e);
     buf_done(&known);
     return -1;
 }

@@ -9,31 +9,24 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/codec/json.h"
-#include "worker/api/inputs.h"
-#include "worker/api/routes.h"
+#include "worker/api/openapi_parts.h"
 #include "worker/dialect/dialect.h"
-#include "worker/request/sampling.h"
 #include "worker/service/respond.h"
 
-enum { PATH_MAX_LEN = 96, PATHS_MAX = 96 };
-
-/* A route of whatever table, with its whole path. */
-struct told_route {
-    char path[PATH_MAX_LEN];
-    const char *method, *summary, *plane;
-    unsigned scopes;
-    const struct api_route *inputs; /* NULL: its fields stand in no table */
-    bool takes_body;
-};
+enum { PATHS_MAX = 96 };
 
 struct told_routes {
     struct told_route at[PATHS_MAX];
     size_t n;
 };
 
-static const struct api_route dispatcher_routes[] = {
-#define X(method, path, scopes, handler, summary) \
-    {method, path, scopes, NULL, INPUT_NOTHING, summary},
+static const struct dispatcher_route {
+    struct api_route route;
+    const char *query, *body;
+} dispatcher_routes[] = {
+
+#define X(method, path, scopes, handler, query, body, summary) \
+    {{method, path, scopes, NULL, INPUT_NOTHING, summary}, query, body},
 #include "common/proc/paths.def"
 #undef X
 };
@@ -82,13 +75,17 @@ static void add_table(struct told_routes *all, const struct routes *table, const
 static void add_dispatcher(struct told_routes *all)
 {
     for (size_t i = 0; i < ARRAY_LEN(dispatcher_routes); i++) {
-        const char *path = dispatcher_routes[i].path;
+        const struct dispatcher_route *r = &dispatcher_routes[i];
+        const char *path = r->route.path;
         const char *hole = strstr(path, "{}");
-        struct told_route *t = add(all, &dispatcher_routes[i], "rollouts");
+        struct told_route *t = add(all, &r->route, "rollouts");
 
         (void)snprintf(t->path, sizeof(t->path), "%.*s%s%s",
                        hole ? (int)(hole - path) : (int)strlen(path), path, hole ? "{name}" : "",
                        hole ? hole + 2 : "");
+        t->query = r->query;
+        t->body = r->body;
+        t->takes_body = r->body[0] != '\0';
     }
 }
 
@@ -101,6 +98,7 @@ static void add_data_plane(struct told_routes *all)
         struct told_route *t = add(all, &like, "data");
 
         (void)snprintf(t->path, sizeof(t->path), "/sessions/{id}/v1%s", dialect_path_at(i));
+        t->dialect = dialect_for_path(str_cstr(dialect_path_at(i)));
     }
     for (size_t i = 0; i < ARRAY_LEN(more_routes); i++) {
         bool below = str_starts(str_cstr(more_routes[i].path), STR("/sessions"));
@@ -134,12 +132,6 @@ static const struct {
     {SCOPE_E, "executor", "An executor's key"},
 };
 
-static void write_member(struct json_out *o, const char *key, const char *text)
-{
-    json_out_key(o, key);
-    json_out_cstr(o, text);
-}
-
 static void write_schemes(struct json_out *o)
 {
     json_out_key(o, "securitySchemes");
@@ -147,9 +139,9 @@ static void write_schemes(struct json_out *o)
     for (size_t i = 0; i < ARRAY_LEN(scope_names); i++) {
         json_out_key(o, scope_names[i].name);
         json_out_obj(o);
-        write_member(o, "type", "http");
-        write_member(o, "scheme", "bearer");
-        write_member(o, "description", scope_names[i].about);
+        openapi_member(o, "type", "http");
+        openapi_member(o, "scheme", "bearer");
+        openapi_member(o, "description", scope_names[i].about);
         json_out_end_obj(o);
     }
     json_out_end_obj(o);
@@ -172,126 +164,7 @@ static void write_security(struct json_out *o, unsigned scopes)
     json_out_end_arr(o);
 }
 
-/* --- schemas of inputs --- */
-
-static void write_type(struct json_out *o, const char *type)
-{
-    write_member(o, "type", type);
-}
-
-static void write_range(struct json_out *o, const struct input *in)
-{
-    write_type(o, in->kind == INPUT_KIND_INTEGER ? "integer" : "number");
-    json_out_key(o, "minimum");
-    json_out_double(o, in->min);
-    json_out_key(o, "maximum");
-    json_out_double(o, in->max);
-}
-
-static void write_choices(struct json_out *o, const char *choices)
-{
-    struct str left = str_cstr(choices);
-
-    json_out_key(o, "enum");
-    json_out_arr(o);
-    while (left.len > 0) {
-        size_t comma = str_find(left, STR(", "), 0);
-        struct str one = str_sub(left, 0, comma == SIZE_MAX ? left.len : comma);
-
-        json_out_str(o, one);
-        left = str_sub(left, one.len + 2, SIZE_MAX);
-    }
-    json_out_end_arr(o);
-}
-
-/* What SAMPLING may hold by name (values have checks of their own), or LOCKS may list. */
-static void write_sampling(struct json_out *o, bool names_only)
-{
-    if (names_only) {
-        write_type(o, "array");
-        json_out_key(o, "items");
-        json_out_obj(o);
-        json_out_key(o, "enum");
-        json_out_arr(o);
-    } else {
-        write_type(o, "object");
-        json_out_key(o, "additionalProperties");
-        json_out_bool(o, false);
-        json_out_key(o, "properties");
-        json_out_obj(o);
-    }
-    for (size_t i = 0; sampling_name_at(i); i++) {
-        if (names_only) {
-            json_out_cstr(o, sampling_name_at(i));
-            continue;
-        }
-        json_out_key(o, sampling_name_at(i));
-        json_out_bool(o, true);
-    }
-    if (names_only) {
-        json_out_end_arr(o);
-    } else {
-        json_out_key(o, SAMPLING_ENGINE_EXTRA);
-        json_out_raw(o, STR("{\"type\":[\"object\",\"null\"]}"));
-    }
-    json_out_end_obj(o);
-}
-
-static void write_text(struct json_out *o, const struct input *in)
-{
-    write_type(o, "string");
-    json_out_key(o, "minLength");
-    json_out_i64(o, in->min > 0 ? 1 : 0);
-    json_out_key(o, "maxLength");
-    json_out_double(o, in->max);
-}
-
-/* Kinds whose schema is the same for every field, as JSON members; NULL: the others. */
-static const char *fixed_schema(enum input_kind kind)
-{
-    switch (kind) {
-    case INPUT_KIND_BOOL:
-        return "\"type\":\"boolean\"";
-    case INPUT_KIND_SWITCH:
-        return "\"enum\":[true,false,\"on\",\"off\",\"true\",\"false\",\"1\",\"0\",\"\"]";
-    case INPUT_KIND_OBJECT:
-        return "\"type\":\"object\"";
-    case INPUT_KIND_LABELS:
-        return "\"type\":\"object\",\"additionalProperties\":{\"type\":[\"string\",\"number\"]}";
-    case INPUT_KIND_WEIGHTS:
-        return "\"anyOf\":[{\"type\":\"integer\",\"minimum\":0},"
-               "{\"type\":\"string\",\"minLength\":1,\"maxLength\":256},{\"type\":\"null\"}]";
-    case INPUT_KIND_FILTER:
-        return "\"type\":\"string\",\"minLength\":1";
-    default:
-        return NULL;
-    }
-}
-
-static void write_schema(struct json_out *o, const struct input *in)
-{
-    const char *fixed = fixed_schema(in->kind);
-    struct buf whole = {0};
-
-    if (fixed) {
-        buf_printf(&whole, "{%s}", fixed);
-        json_out_raw(o, buf_str(&whole));
-        buf_done(&whole);
-        return;
-    }
-    json_out_obj(o);
-    if (in->kind == INPUT_KIND_INTEGER || in->kind == INPUT_KIND_NUMBER) {
-        write_range(o, in);
-    } else if (in->kind == INPUT_KIND_NAME) {
-        write_type(o, "string");
-        write_choices(o, in->choices);
-    } else if (in->kind == INPUT_KIND_TEXT) {
-        write_text(o, in);
-    } else {
-        write_sampling(o, in->kind == INPUT_KIND_LOCKS);
-    }
-    json_out_end_obj(o);
-}
+/* --- inputs of a route --- */
 
 /* The i-th input of the route in that place, or NULL: another one's. */
 static const struct input *input_of(const struct told_route *t, size_t i, enum input_place place)
@@ -312,14 +185,14 @@ static void write_parameter(struct json_out *o, struct str name, bool in_path,
     json_out_obj(o);
     json_out_key(o, "name");
     json_out_str(o, name);
-    write_member(o, "in", in_path ? "path" : "query");
+    openapi_member(o, "in", in_path ? "path" : "query");
     json_out_key(o, "required");
     json_out_bool(o, in_path);
     if (in)
-        write_member(o, "description", in->summary);
+        openapi_member(o, "description", in->summary);
     json_out_key(o, "schema");
     if (in)
-        write_schema(o, in);
+        openapi_input(o, in);
     else
         json_out_raw(o, STR("{\"type\":\"string\"}"));
     json_out_end_obj(o);
@@ -344,6 +217,13 @@ static void write_parameters(struct json_out *o, const struct told_route *t)
         if (in)
             write_parameter(o, str_cstr(in->name), false, in);
     }
+    left = str_cstr(t->query ? t->query : "");
+    while (left.len > 0) {
+        struct str one = str_sub(left, 0, str_find(left, STR(", "), 0));
+
+        write_parameter(o, one, false, NULL);
+        left = str_sub(left, one.len + 2, SIZE_MAX);
+    }
     json_out_end_arr(o);
 }
 
@@ -358,10 +238,10 @@ static void write_body_fields(struct json_out *o, const struct told_route *t)
             continue;
         json_out_key(o, in->name);
         json_out_obj(o);
-        write_member(o, "description", in->summary);
+        openapi_member(o, "description", in->summary);
         json_out_key(o, "anyOf"); /* null: not given */
         json_out_arr(o);
-        write_schema(o, in);
+        openapi_input(o, in);
         json_out_raw(o, STR("{\"type\":\"null\"}"));
         json_out_end_arr(o);
         json_out_end_obj(o);
@@ -381,9 +261,13 @@ static void write_body(struct json_out *o, const struct told_route *t)
     json_out_obj(o);
     json_out_key(o, "schema");
     json_out_obj(o);
-    write_type(o, "object");
+    openapi_member(o, "type", "object");
     if (t->inputs)
         write_body_fields(o, t);
+    else if (t->dialect)
+        openapi_dialect(o, t->dialect);
+    else if (t->body)
+        openapi_names(o, t->body);
     json_out_end_obj(o);
     json_out_end_obj(o);
     json_out_end_obj(o);
@@ -419,7 +303,7 @@ static void write_operation(struct json_out *o, const struct told_route *t)
     json_out_key(o, method);
     json_out_obj(o);
     write_operation_id(o, t);
-    write_member(o, "summary", t->summary);
+    openapi_member(o, "summary", t->summary);
     json_out_key(o, "tags");
     json_out_arr(o);
     json_out_cstr(o, t->plane);
@@ -428,9 +312,7 @@ static void write_operation(struct json_out *o, const struct told_route *t)
     write_parameters(o, t);
     if (t->takes_body)
         write_body(o, t);
-    json_out_key(o, "responses");
-    json_out_raw(o, STR("{\"2XX\":{\"description\":\"Done\"},"
-                        "\"default\":{\"$ref\":\"#/components/responses/Error\"}}"));
+    openapi_responses(o, t);
     json_out_end_obj(o);
 }
 
@@ -461,98 +343,6 @@ static void write_paths(struct json_out *o, const struct told_routes *all)
     json_out_end_obj(o);
 }
 
-/* --- errors --- */
-
-static const struct {
-    enum err_kind kind;
-    int status;
-    const char *code;
-    bool retry;
-} errors[] = {
-
-#define X(kind, status, code, retry, openai, messages) {ERR_##kind, status, code, retry},
-#include "common/base/err.def"
-#undef X
-};
-
-/* Kinds that no client sees. */
-static bool is_internal(enum err_kind kind)
-{
-    return kind == ERR_CONFIG || kind == ERR_IO || kind == ERR_UNSUPPORTED || kind == ERR_CANCELLED;
-}
-
-static void write_error_codes(struct json_out *o)
-{
-    json_out_key(o, "code");
-    json_out_obj(o);
-    json_out_key(o, "enum");
-    json_out_arr(o);
-    for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
-        if (!is_internal(errors[i].kind))
-            json_out_cstr(o, errors[i].code);
-    }
-    json_out_end_arr(o);
-    json_out_end_obj(o);
-}
-
-static void write_error_schema(struct json_out *o)
-{
-    json_out_key(o, "schemas");
-    json_out_obj(o);
-    json_out_key(o, "Error");
-    json_out_obj(o);
-    write_type(o, "object");
-    json_out_key(o, "properties");
-    json_out_obj(o);
-    json_out_key(o, "error");
-    json_out_obj(o);
-    write_type(o, "object");
-    json_out_key(o, "properties");
-    json_out_obj(o);
-    write_error_codes(o);
-    json_out_key(o, "message");
-    json_out_raw(o, STR("{\"type\":\"string\"}"));
-    json_out_key(o, "type");
-    json_out_raw(o, STR("{\"type\":\"string\"}"));
-    json_out_key(o, "param");
-    json_out_raw(o, STR("{\"type\":[\"string\",\"null\"]}"));
-    json_out_end_obj(o);
-    json_out_end_obj(o);
-    json_out_end_obj(o);
-    json_out_end_obj(o);
-    json_out_end_obj(o);
-}
-
-static void write_errors(struct json_out *o)
-{
-    json_out_key(o, "responses");
-    json_out_obj(o);
-    json_out_key(o, "Error");
-    json_out_obj(o);
-    write_member(o, "description",
-                 "error.code tells the failure, x-should-retry whether the same request may be "
-                 "sent again. Anthropic's paths answer in Anthropic's shape");
-    json_out_key(o, "content");
-    json_out_raw(o, STR("{\"application/json\":{\"schema\":"
-                        "{\"$ref\":\"#/components/schemas/Error\"}}}"));
-    json_out_key(o, "x-codes");
-    json_out_arr(o);
-    for (size_t i = 0; i < ARRAY_LEN(errors); i++) {
-        if (is_internal(errors[i].kind))
-            continue;
-        json_out_obj(o);
-        json_out_key(o, "status");
-        json_out_i64(o, errors[i].status);
-        write_member(o, "code", errors[i].code);
-        json_out_key(o, "retry");
-        json_out_bool(o, errors[i].retry);
-        json_out_end_obj(o);
-    }
-    json_out_end_arr(o);
-    json_out_end_obj(o);
-    json_out_end_obj(o);
-}
-
 /* --- the two pages --- */
 
 void openapi_get(struct service_request *r)
@@ -562,18 +352,18 @@ void openapi_get(struct service_request *r)
     struct json_out o = json_out_to(&body);
 
     json_out_obj(&o);
-    write_member(&o, "openapi", "3.1.0");
+    openapi_member(&o, "openapi", "3.1.0");
     json_out_key(&o, "info");
     json_out_obj(&o);
-    write_member(&o, "title", "rollgate");
-    write_member(&o, "version", RG_VERSION);
+    openapi_member(&o, "title", "rollgate");
+    openapi_member(&o, "version", RG_VERSION);
     json_out_end_obj(&o);
     write_paths(&o, all);
     json_out_key(&o, "components");
     json_out_obj(&o);
     write_schemes(&o);
-    write_error_schema(&o);
-    write_errors(&o);
+    openapi_error_schema(&o);
+    openapi_error_codes(&o);
     json_out_end_obj(&o);
     json_out_end_obj(&o);
     respond_json(r, &body);
@@ -588,18 +378,19 @@ void openapi_index(struct service_request *r)
     struct json_out o = json_out_to(&body);
 
     json_out_obj(&o);
-    write_member(&o, "name", "rollgate");
-    write_member(&o, "version", RG_VERSION);
-    write_member(&o, "docs", "docs/http.md of the source; /openapi.json; `rollgate config --docs`");
+    openapi_member(&o, "name", "rollgate");
+    openapi_member(&o, "version", RG_VERSION);
+    openapi_member(&o, "docs",
+                   "docs/http.md of the source; /openapi.json; `rollgate config --docs`");
     json_out_key(&o, "routes");
     json_out_arr(&o);
     for (size_t i = 0; i < all->n; i++) {
         const struct told_route *t = &all->at[i];
 
         json_out_obj(&o);
-        write_member(&o, "method", t->method);
-        write_member(&o, "path", t->path);
-        write_member(&o, "summary", t->summary);
+        openapi_member(&o, "method", t->method);
+        openapi_member(&o, "path", t->path);
+        openapi_member(&o, "summary", t->summary);
         json_out_key(&o, "scopes");
         json_out_arr(&o);
         for (size_t j = 0; j < ARRAY_LEN(scope_names); j++) {

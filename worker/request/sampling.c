@@ -211,6 +211,36 @@ const char *sampling_name_at(size_t i)
     return i < ARRAY_LEN(aliases) ? aliases[i][0] : NULL;
 }
 
+static void write_range(const struct sampling_field *f, const char *type, struct json_out *o)
+{
+    json_out_key(o, "type");
+    json_out_cstr(o, type);
+    json_out_key(o, "minimum");
+    json_out_double(o, f->min);
+    json_out_key(o, "maximum");
+    json_out_double(o, f->max);
+}
+
+void sampling_write_schema(struct str name, struct json_out *o)
+{
+    static const char *const fixed[] = {
+        [FIELD_BOOL] = "{\"type\":\"boolean\"}",
+        [FIELD_STOP] = "{\"type\":[\"string\",\"array\"],\"items\":{\"type\":\"string\"}}",
+        [FIELD_WORDS] = "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":1}}",
+        [FIELD_VALUE] = "{\"type\":[\"object\",\"array\"]}",
+    };
+    const struct sampling_field *f = field_find(sampling_name(name));
+
+    if (f && f->type < ARRAY_LEN(fixed) && fixed[f->type]) {
+        json_out_raw(o, str_cstr(fixed[f->type]));
+        return;
+    }
+    json_out_obj(o);
+    if (f)
+        write_range(f, f->type == FIELD_DOUBLE ? "number" : "integer", o);
+    json_out_end_obj(o);
+}
+
 void sampling_names(struct buf *out)
 {
     for (size_t i = 0; i < ARRAY_LEN(fields); i++)

@@ -55,6 +55,9 @@ bool sampling_known(struct str name);
 /* Every name that is known, other spellings included, by number; NULL behind the last. */
 const char *sampling_name_at(size_t i);
 
+/* Writes the JSON schema of the values that a known name takes. */
+void sampling_write_schema(struct str name, struct json_out *o);
+
 /* Appends all names, for an error's text: "temperature, top_p, ...". */
 void sampling_names(struct buf *out);
 
