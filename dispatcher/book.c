@@ -441,6 +441,14 @@ static int apply_acked(struct book *b, struct group *g, struct err *e)
     return 0;
 }
 
+static int apply_told(struct group *g, struct err *e)
+{
+    if (!g || !group_settled(g))
+        return err_set(e, ERR_INVALID, "there is no such settled group");
+    g->told = true;
+    return 0;
+}
+
 int book_apply(struct book *b, struct str record, struct err *e)
 {
     struct arena arena = {0};
@@ -474,6 +482,9 @@ int book_apply(struct book *b, struct str record, struct err *e)
         break;
     case RECORD_RETURNED:
         rc = apply_returned(g, e);
+        break;
+    case RECORD_TOLD:
+        rc = apply_told(g, e);
         break;
     case RECORD_ACKED:
         rc = apply_acked(b, g, e);

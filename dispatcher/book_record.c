@@ -4,8 +4,8 @@
 
 #include "common/base/mem.h"
 
-static const char *const kinds[RECORD_KINDS] = {"group",  "claim", "end",      "deadline",
-                                                "cancel", "taken", "returned", "acked"};
+static const char *const kinds[RECORD_KINDS] = {"group", "claim",    "end",   "deadline", "cancel",
+                                                "taken", "returned", "acked", "told"};
 
 static struct json_out begin(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out)
 {

@@ -8,7 +8,7 @@
  *   {"t": "deadline", "id": G, "at": ms}
  *   {"t": "cancel",   "id": G, "at": ms, "deliver": false}
  *   {"t": "taken", "id": G, "at": ms, "lease_ms": ms}
- *   {"t": "returned" | "acked", "id": G, "at": ms}
+ *   {"t": "returned" | "acked" | "told", "id": G, "at": ms}
  *
  * A group settles by what its records say (book.c: settle); there is no record of that. `at` is the
  * wall clock in milliseconds.
@@ -27,6 +27,7 @@ enum record_kind {
     RECORD_TAKEN,
     RECORD_RETURNED,
     RECORD_ACKED,
+    RECORD_TOLD,
     RECORD_KINDS /* none of these */
 };
 
@@ -46,7 +47,7 @@ void record_cancel(struct str id, bool deliver, uint64_t at_ms, struct buf *out)
 
 void record_taken(struct str id, uint64_t lease_ms, uint64_t at_ms, struct buf *out);
 
-/* RECORD_DEADLINE, RECORD_RETURNED or RECORD_ACKED. */
+/* RECORD_DEADLINE, RECORD_RETURNED, RECORD_ACKED or RECORD_TOLD. */
 void record_plain(enum record_kind kind, struct str id, uint64_t at_ms, struct buf *out);
 
 /* --- reading --- */

@@ -109,9 +109,10 @@ static void put_merged(struct json_out *o, const struct json *const all[], size_
     }
 }
 
-static bool merged_here(struct str key)
+static bool set_here(struct str key)
 {
-    return str_eq_c(key, "metadata") || str_eq_c(key, "labels") || str_eq_c(key, "sampling_params");
+    return str_eq_c(key, "hold") || str_eq_c(key, "sink") || str_eq_c(key, "metadata") ||
+           str_eq_c(key, "labels") || str_eq_c(key, "sampling_params");
 }
 
 /* The body of POST /sessions for an attempt. The group's metadata becomes the session's, so that
@@ -129,7 +130,7 @@ static void write_session_options(const struct group *g, const struct claim_item
     session = json_get(text, "session");
     json_out_obj(&o);
     for (uint32_t i = 0; json_is(session, JSON_OBJECT) && i < session->n; i++) {
-        if (merged_here(json_string(&session->members[i].key)))
+        if (set_here(json_string(&session->members[i].key)))
             continue;
         json_out_key_str(&o, json_string(&session->members[i].key));
         json_out_value(&o, &session->members[i].value);
@@ -164,6 +165,8 @@ static void write_session_options(const struct group *g, const struct claim_item
     json_out_i64(&o, group_rollouts(g));
     json_out_key(&o, "hold");
     json_out_bool(&o, true);
+    json_out_key(&o, "sink"); /* not at its end: once the attempt counts */
+    json_out_bool(&o, false);
     json_out_end_obj(&o);
     arena_done(&a);
 }
@@ -366,7 +369,7 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
                 item_done(it);
             goto out;
         }
-        closing_start(d, arena_cstr(&a, session), false);
+        closing_start(d, arena_cstr(&a, session), CLOSING_ABORT, NULL);
     } else if (r && status >= 400 && status < 500 && status != 429) {
         record_refusal(it, r, error_text(&a, body));
         goto out;

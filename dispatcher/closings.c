@@ -1,6 +1,8 @@
 /*
  * Sessions that are to end: of attempts that failed (aborted), and of groups that were acknowledged
- * (deleted). A worker that is away is asked again, until it answers.
+ * (deleted); and what sinks get: the sessions of attempts that count, once their end is recorded,
+ * so that no losing attempt is ever delivered. A worker that is away is asked again, until it
+ * answers. Behind a restart the sweep asks once more.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +17,8 @@ enum { AGAIN_MS = 500, PAGE = 1000 };
 struct closing {
     struct desk *desk;
     char session[SESSION_ID_MAX];
-    bool forget;
+    enum closing_kind kind;
+    char *deliver; /* options of the export for sinks; NULL: they are not to have it, or have it */
     struct http_fetch *call;
     struct loop_timer again;
     struct list_item entry;
@@ -26,6 +29,7 @@ static void closing_free(struct closing *c)
     list_remove(&c->entry);
     loop_timer_stop(c->desk->loop, &c->again);
     http_fetch_cancel(c->call);
+    free(c->deliver);
     free(c);
 }
 
@@ -36,6 +40,11 @@ static void on_again(struct loop_timer *t)
     ask(CONTAINER_OF(t, struct closing, again));
 }
 
+static bool is_gone(int status)
+{
+    return status == 404 || status == 410;
+}
+
 /* Whatever the worker says of the session itself is an end of it: 2xx, gone, or never heard of. */
 static void on_answer(void *ctx, int status, struct str body, const struct err *e)
 {
@@ -44,30 +53,72 @@ static void on_answer(void *ctx, int status, struct str body, const struct err *
     (void)body;
     (void)e;
     c->call = NULL;
-    if ((status >= 200 && status < 300) || status == 404 || status == 410)
+    if ((status >= 200 && status < 300) || is_gone(status))
         closing_free(c);
     else
         loop_timer_set(c->desk->loop, &c->again, AGAIN_MS, on_again);
 }
 
-static void ask(struct closing *c)
+static void on_delivered(void *ctx, int status, struct str body, const struct err *e)
 {
-    char path[96];
+    struct closing *c = ctx;
+    bool refused = status >= 400 && status < 500 && status != 429;
 
-    (void)snprintf(path, sizeof(path), "/sessions/%s%s", c->session, c->forget ? "" : "/abort");
-    c->call = worker_call(c->desk->workers, str_cstr(c->session), c->forget ? "DELETE" : "POST",
-                          str_cstr(path), STR(""), on_answer, c);
+    (void)e;
+    c->call = NULL;
+    if (refused && !is_gone(status))
+        log_error(&(struct log_scope){.session = str_cstr(c->session)},
+                  "a session is not delivered to the sinks", LOG_I("status", status),
+                  LOG_S("answer", str_sub(body, 0, 300)));
+    if (!refused && (status < 200 || status >= 300)) {
+        loop_timer_set(c->desk->loop, &c->again, AGAIN_MS, on_again);
+        return;
+    }
+    free(c->deliver);
+    c->deliver = NULL;
+    if (c->kind == CLOSING_DELIVER)
+        closing_free(c);
+    else
+        ask(c);
 }
 
-void closing_start(struct desk *d, const char *session, bool forget)
+static void ask(struct closing *c)
 {
+    static const char *const methods[] = {[CLOSING_ABORT] = "POST", [CLOSING_FORGET] = "DELETE"};
+    static const char *const tails[] = {[CLOSING_ABORT] = "/abort", [CLOSING_FORGET] = ""};
+    char path[96];
+
+    (void)snprintf(path, sizeof(path), "/sessions/%s%s", c->session,
+                   c->deliver ? "/deliver" : tails[c->kind]);
+    c->call =
+        worker_call(c->desk->workers, str_cstr(c->session), c->deliver ? "POST" : methods[c->kind],
+                    str_cstr(path), c->deliver ? str_cstr(c->deliver) : STR(""),
+                    c->deliver ? on_delivered : on_answer, c);
+}
+
+/* NULL: sinks are not to have the group's sessions. */
+static char *delivery_options(const struct desk *d, const struct group *g)
+{
+    struct buf options = {0};
+
+    if (!g || d->heritage->config->sink.n == 0 || !group_goes_to_sinks(g))
+        return NULL;
+    group_write_export(g, false, &options);
+    return buf_take(&options);
+}
+
+void closing_start(struct desk *d, const char *session, enum closing_kind kind,
+                   const struct group *g)
+{
+    char *deliver = kind == CLOSING_ABORT ? NULL : delivery_options(d, g);
     struct closing *c;
 
-    if (!session[0])
+    if (!session[0] || (kind == CLOSING_DELIVER && !deliver))
         return;
     c = mem_zalloc(sizeof(*c));
     c->desk = d;
-    c->forget = forget;
+    c->kind = kind;
+    c->deliver = deliver;
     memcpy(c->session, session, strlen(session) + 1);
     list_append(&d->closings, &c->entry);
     ask(c);
@@ -105,9 +156,12 @@ static void judge(struct desk *d, const struct json *row)
         return;
     memcpy(session, id.p, id.len);
     session[id.len] = '\0';
-    if (a && str_eq_c(id, a->session) && (!a->ended || a->verdict == ROLLOUT_SUCCEEDED))
+    if (a && str_eq_c(id, a->session) && !a->ended)
         return;
-    closing_start(d, session, over);
+    if (a && str_eq_c(id, a->session) && a->verdict == ROLLOUT_SUCCEEDED)
+        closing_start(d, session, CLOSING_DELIVER, a->rollout->group);
+    else
+        closing_start(d, session, over ? CLOSING_FORGET : CLOSING_ABORT, NULL);
 }
 
 static void on_page(void *ctx, int status, struct str body, const struct err *e)

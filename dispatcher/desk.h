@@ -7,8 +7,9 @@
  *   queues.c     counts, next, acknowledge, return, cancel
  *   claims.c     an executor takes attempts: their sessions are made
  *   ends.c       an attempt ends: its session is completed and finalized, or aborted
- *   closings.c   sessions that are to be aborted or deleted, until a worker says it is done
  *   durable.c    answers that wait until their records are durable
+ *   closings.c   sessions that are to be aborted, deleted or given to sinks, until that is done
+ *   tellings.c   settled groups on their way to the Redis sinks
  *   polls.c      requests that wait for a change of the book
  *   workers.c    HTTP to the workers
  *   dispatcher.c start, clock, end
@@ -48,6 +49,7 @@ struct desk {
     struct list_head polls;
     struct loop_task wake;     /* look at the polls again */
     struct list_head closings; /* sessions to be ended */
+    struct list_head tellings; /* settled groups for the sinks */
     uint64_t refused_until_ms; /* monotonic: the gateway takes no new sessions */
     bool draining, disk_low;
 
@@ -149,10 +151,21 @@ bool claims_closed(void *desk, const struct queue *q);
  * trainer. */
 void ends_lost(struct desk *d, struct attempt *a, const char *why, uint64_t at_ms);
 
-/* Ends the session for sure: aborts it (or, `forget`, deletes it), again and again until a worker
- * says that it is gone. */
-void closing_start(struct desk *d, const char *session, bool forget);
+/* Aborts the session; deletes it; or has the sinks given it, which comes before a deletion, too.
+ * The worker is asked again and again until it says that it is so. g: the session's group, whose
+ * export options the sinks' export is made with; NULL (not for DELIVER): the sinks are not to have
+ * it. */
+enum closing_kind { CLOSING_ABORT, CLOSING_FORGET, CLOSING_DELIVER };
+
+void closing_start(struct desk *d, const char *session, enum closing_kind kind,
+                   const struct group *g);
 void closings_end(struct desk *d);
+
+/* tellings.c: gives the settled group's entry to the Redis sinks, if there are any; the other does
+ * so for all groups of the book that they do not have yet. */
+void telling_start(struct desk *d, const struct group *g);
+void tellings_resume(struct desk *d);
+void tellings_end(struct desk *d);
 
 /* Looks for sessions of attempts that nobody knows (a crash came between their making and their
  * record, or their group is gone), and ends them. Sets desk->swept once done. */

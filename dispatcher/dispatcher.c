@@ -47,8 +47,8 @@ static void on_attempt_over(void *ctx, struct attempt *a)
 {
     struct desk *d = ctx;
 
-    if (a->verdict != ROLLOUT_SUCCEEDED)
-        closing_start(d, a->session, false);
+    closing_start(d, a->session, a->verdict == ROLLOUT_SUCCEEDED ? CLOSING_DELIVER : CLOSING_ABORT,
+                  a->rollout->group);
     metrics_count_at(d->heritage->page, METRIC_attempts, a->outcome, 0, 1);
     polls_wake(d);
 }
@@ -64,6 +64,7 @@ static void on_settled(void *ctx, struct group *g)
     log_info(NULL, "group settled", LOG_S("group", g->spec.id),
              LOG_T("state", group_state_names[g->state]), LOG_U("succeeded", g->succeeded),
              LOG_U("n", g->spec.n));
+    telling_start(d, g);
     polls_wake(d);
 }
 
@@ -74,7 +75,7 @@ static void on_gone(void *ctx, struct group *g)
 
     for (uint32_t i = 0; g->rollouts && i < group_rollouts(g); i++)
         if (g->rollouts[i].state == ROLLOUT_SUCCEEDED && g->rollouts[i].last)
-            closing_start(d, g->rollouts[i].last->session, true);
+            closing_start(d, g->rollouts[i].last->session, CLOSING_FORGET, g);
     polls_wake(d);
 }
 
@@ -309,6 +310,7 @@ static void close_all(struct desk *d)
     loop_timer_stop(d->loop, &d->drain);
     sweep_end(d);
     closings_end(d);
+    tellings_end(d);
     server_free(d->server);
     loop_task_cancel(d->loop, &d->wake);
     workers_free(d->workers);
@@ -336,6 +338,7 @@ int dispatcher_run(const struct heritage *h)
     if (open_all(d, &e))
         goto out;
     sweep_start(d);
+    tellings_resume(d);
     look_after_journal(d);
     publish(d);
     loop_timer_set(d->loop, &d->tick, TICK_MS, on_tick);

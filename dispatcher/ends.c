@@ -235,36 +235,6 @@ static void on_refused(struct ending *n, const struct json *v)
     }
 }
 
-/* The group's export options are kept with the session for whoever takes it: trainer and sinks. */
-static void write_finalize(const struct group *g, struct buf *out)
-{
-    struct arena a = {0};
-    const struct json *text = NULL, *options;
-    struct json_out o = json_out_to(out);
-    struct err e;
-
-    (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
-    options = json_get(text, "export");
-    json_out_obj(&o);
-    for (uint32_t i = 0; json_is(options, JSON_OBJECT) && i < options->n; i++) {
-        struct str key = json_string(&options->members[i].key);
-
-        if (str_eq_c(key, "format") || str_eq_c(key, "require_reward") ||
-            str_eq_c(key, "require_trained"))
-            continue;
-        json_out_key_str(&o, key);
-        json_out_value(&o, &options->members[i].value);
-    }
-    json_out_key(&o, "format");
-    json_out_cstr(&o, "none");
-    json_out_key(&o, "require_trained");
-    json_out_bool(&o, true);
-    json_out_key(&o, "require_reward");
-    json_out_bool(&o, !g->spec.external_reward);
-    json_out_end_obj(&o);
-    arena_done(&a);
-}
-
 /* 4xx: the worker will say the same again. */
 static void on_refusal(struct ending *n, struct arena *arena, const struct json *v)
 {
@@ -325,7 +295,7 @@ static void ask(struct ending *n, enum ending_step step)
     }
     n->step = step;
     if (step == STEP_FINALIZE)
-        write_finalize(a->rollout->group, &body);
+        group_write_export(a->rollout->group, true, &body);
     else
         buf_puts(&body, n->complete);
     (void)snprintf(path, sizeof(path), "/sessions/%s/%s", a->session, verbs[step]);

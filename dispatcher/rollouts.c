@@ -278,3 +278,49 @@ void group_begin(struct group *g)
         g->rollouts[i].index = i;
     }
 }
+
+bool group_goes_to_sinks(const struct group *g)
+{
+    struct arena a = {0};
+    const struct json *text = NULL, *sink;
+    struct err e;
+    bool goes;
+
+    (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
+    sink = json_get(json_get(text, "session"), "sink");
+    goes = !json_is(sink, JSON_BOOL) || json_is_true(sink);
+    arena_done(&a);
+    return goes;
+}
+
+/* The group's export options hold for whoever takes the session: trainer and sinks. */
+void group_write_export(const struct group *g, bool checked, struct buf *out)
+{
+    struct arena a = {0};
+    const struct json *text = NULL, *options;
+    struct json_out o = json_out_to(out);
+    struct err e;
+
+    (void)json_parse(&a, str_of(g->text, g->text_len), &text, &e);
+    options = json_get(text, "export");
+    json_out_obj(&o);
+    for (uint32_t i = 0; json_is(options, JSON_OBJECT) && i < options->n; i++) {
+        struct str key = json_string(&options->members[i].key);
+
+        if (str_eq_c(key, "format") || str_eq_c(key, "require_reward") ||
+            str_eq_c(key, "require_trained"))
+            continue;
+        json_out_key_str(&o, key);
+        json_out_value(&o, &options->members[i].value);
+    }
+    if (checked) {
+        json_out_key(&o, "format");
+        json_out_cstr(&o, "none");
+        json_out_key(&o, "require_trained");
+        json_out_bool(&o, true);
+        json_out_key(&o, "require_reward");
+        json_out_bool(&o, !g->spec.external_reward);
+    }
+    json_out_end_obj(&o);
+    arena_done(&a);
+}

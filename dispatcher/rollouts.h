@@ -145,6 +145,7 @@ struct group {
     uint64_t taken_until_ms;              /* monotonic; 0: not set yet */
     uint32_t waiting, running, succeeded; /* rollouts */
     bool overdue;
+    bool told;                      /* the Redis sinks have its entry */
     struct rollout *rollouts;       /* n + extra, or NULL: not begun */
     struct list_item lane_entry;    /* of its runner, while a rollout waits */
     struct list_item queue_entry;   /* of all groups of the queue, by seq */
@@ -176,6 +177,13 @@ void group_write_submission(const struct json *body, const struct json *defaults
 /* A group of its own memory; text is copied. */
 struct group *group_new(const struct group_spec *spec, struct str text);
 void group_free(struct group *g);
+
+/* Whether sinks get the sessions of attempts that count: unless session.sink is false. */
+bool group_goes_to_sinks(const struct group *g);
+
+/* Writes the body of a member's finalize (`checked`: what must hold for an attempt to count is
+ * required), or the options of its export for sinks. */
+void group_write_export(const struct group *g, bool checked, struct buf *out);
 
 /* Makes the rollouts, all waiting. */
 void group_begin(struct group *g);

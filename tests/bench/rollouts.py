@@ -1,10 +1,12 @@
 #!/usr/bin/python3
 """What a rollout costs the gateway, by the dispatcher's own calls over HTTP.
 
-    scripts/bench rollouts [--rollouts 3000] [--waiting 100000]
+    scripts/bench rollouts [--rollouts 3000] [--waiting 100000] [--runs 3000]
 
 claim-to-end   rollouts whose agent calls the model once (builtin engine) and that end with a reward: rollouts a
                second, CPU of the dispatcher, worker and router a rollout
+runners        attempts of `rollgate runner` whose run is /bin/true, on 32 slots, from the claim to the end: runs a second, CPU
+               a run of the executor, of what it forks, and of the gateway
 waiting        groups of 1 KB that wait: memory of the dispatcher, and the time of its replay
 
 CPU is the processes' own clocks, so other work on the machine does not count; the rate is wall time and is bounded by
@@ -90,6 +92,36 @@ def tell(row, results):
     results.append(row)
 
 
+def children_s(pid):
+    """CPU seconds of the processes that one has started and that have ended."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
+def runners(args, results):
+    gate = g.Gateway(workers=1, routers=1, runner_breaker=0)
+    gate.settings["runners"] = f"{gate.folder}/runners.yaml"
+    with open(gate.settings["runners"], "w", encoding="utf-8") as f:
+        json.dump({"runners": {"r": {"run": ["/bin/true"], "slots": 32}}}, f)
+    gate.start()
+    pids = {name: gate.child(name) for name in ("dispatcher", "worker-0", "router-0")}
+    pids["executor"] = int(g.wait_until(lambda: re.search(r"executor_pid=(\d+)", gate.log()), 20, "the executor")[1])
+    call, groups = Caller(gate.port), args.runs // 8
+    before, forked = {n: cpu_s(p) for n, p in pids.items()}, children_s(pids["executor"])
+    start = time.monotonic()
+    call("POST", "/groups", {"defaults": {"runner": "r", "n": 8, "attempts": 1, "reward": "external", "input": {"x": "y" * 200}},
+                             "groups": [{"id": f"g{i}"} for i in range(groups)]})
+    take(gate, groups)
+    seconds = time.monotonic() - start
+    row = {"scene": "runners", "runs": groups * 8, "per_s": round(groups * 8 / seconds)}
+    for name, pid in pids.items():
+        row[f"{name}_ms"] = round((cpu_s(pid) - before[name]) * 1000 / (groups * 8), 3)
+    row["forked_ms"] = round((children_s(pids["executor"]) - forked) * 1000 / (groups * 8), 3)
+    gate.stop()
+    tell(row, results)
+
+
 def waiting(args, results):
     n = args.waiting
     gate = g.Gateway(workers=1, routers=1).start()
@@ -100,15 +132,17 @@ def waiting(args, results):
     memory = gate.resident(gate.child("dispatcher"))
     os.kill(gate.child("dispatcher"), signal.SIGKILL)
     found = g.wait_until(lambda: re.search(r"groups replayed groups=(\d+) ms=(\d+)", gate.log()), 60, "the replay")
-    row = {"scene": "waiting", "groups": n, "memory_mb": round(memory / 1e6, 1), "replayed": int(found[1]), "replay_ms": int(found[2])}
+    row = {"scene": "waiting", "groups": n, "memory_mb": round(memory / 1e6, 1), "replayed": int(found[1]),
+           "replay_ms": int(found[2])}
     gate.stop()
     tell(row, results)
 
 
-SCENES = {"claim-to-end": claim_to_end, "waiting": waiting}
+SCENES = {"claim-to-end": claim_to_end, "runners": runners, "waiting": waiting}
 
 if __name__ == "__main__":
     p = parser(__doc__, SCENES)
     p.add_argument("--rollouts", type=int, default=3000)
+    p.add_argument("--runs", type=int, default=3000)
     p.add_argument("--waiting", type=int, default=100000)
     play(SCENES, p.parse_args())

@@ -19,6 +19,7 @@ static const struct input rows[] = {
 #define WAIT INPUT_WAIT
 #define FINALIZE INPUT_FINALIZE
 #define SAMPLES INPUT_SAMPLES
+#define GROUP_RESULT INPUT_GROUP_RESULT
 #define EXPORTS INPUT_EXPORTS
 #define ORDERS INPUT_ORDERS
 #define X(sets, name, place, kind, min, max, choices, summary) \

@@ -10,6 +10,7 @@
 #include "worker/control/sibling.h"
 #include "worker/engine/engine.h"
 #include "worker/service/respond.h"
+#include "worker/sink/sink.h"
 
 enum { DRAIN_DEFAULT_S = 300 };
 
@@ -227,4 +228,37 @@ void admin_engines(struct service_request *r)
     respond_count(r->service, r->dialect, 200);
     exchange_reply(r->x, 200, "application/json", buf_str(&body));
     buf_done(&body);
+}
+
+void admin_group_result(struct service_request *r)
+{
+    struct arena a = {0};
+    struct buf text = {0}, answer = {0};
+    struct err e = {0};
+    const struct json *body = NULL;
+    struct str group;
+
+    if (control_body(r, &a, &body, &e))
+        goto out;
+    group = json_string(json_get(body, "group"));
+    if (!group.p || !json_is(json_get(body, "entry"), JSON_OBJECT)) {
+        (void)err_field(&e, group.p ? "entry" : "group", "group and entry are needed");
+        goto out;
+    }
+    if (group.p[0] == '.' || str_find(group, STR("/"), 0) != SIZE_MAX) {
+        (void)err_field(&e, "group", "group cannot be an id: it names a file");
+        goto out;
+    }
+    json_write(&text, json_get(body, "entry"));
+    (void)sinks_give_group(r->service->sinks, group, buf_str(&text), &e);
+out:
+    if (e.kind != ERR_NONE) {
+        respond_error(r, NULL, &e);
+    } else {
+        buf_puts(&answer, "{\"status\":\"ok\"}");
+        respond_json(r, &answer);
+    }
+    buf_done(&text);
+    buf_done(&answer);
+    arena_done(&a);
 }

@@ -12,6 +12,7 @@
 #include "worker/export/slice.h"
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
+#include "worker/sink/sink.h"
 
 struct exporting {
     struct service *service;
@@ -287,4 +288,41 @@ void exporting_finalize(struct service_request *r)
         if (v->durable)
             send_export(v);
     }
+}
+
+/* What must be decided before sinks may have it: rollouts (the dispatcher asks once an attempt
+ * counts). Asked again, nothing more happens. */
+static int give_to_sinks(struct exporting *v, struct err *e)
+{
+    struct sinks *sinks = v->service->sinks;
+    struct str given;
+
+    if (session_phase(v->s) != SESSION_FINALIZED)
+        return err_set(e, ERR_STATE_CONFLICT, "the session %s is not finalized", v->id);
+    if (!sinks || session_sink(v->s, &given) != SESSION_SINK_NONE)
+        return 0;
+    if (sinks_promise(sinks, v->s, &v->options, e))
+        return -1;
+    sinks_take(sinks, str_cstr(v->id));
+    return 0;
+}
+
+void exporting_deliver(struct service_request *r)
+{
+    struct session *s = find_or_reply(r);
+    struct exporting *v = s ? exporting_new(r, s, EXPORT_NONE) : NULL;
+    struct buf body = {0};
+    struct err e = {0};
+
+    if (!v)
+        return;
+    if (give_to_sinks(v, &e)) {
+        fail(v, &e);
+        return;
+    }
+    exchange_watch(v->x, NULL, NULL);
+    exporting_free(v);
+    buf_puts(&body, "{\"status\":\"ok\"}");
+    respond_json(r, &body);
+    buf_done(&body);
 }

@@ -39,10 +39,12 @@ void listing_get(struct service_request *r);
 void exporting_trajectories(struct service_request *r);
 void exporting_finalize(struct service_request *r);
 void exporting_samples(struct service_request *r);
+void exporting_deliver(struct service_request *r);
 void admin_weight_version(struct service_request *r);
 void admin_engines(struct service_request *r);
 void admin_pause(struct service_request *r);
 void admin_resume(struct service_request *r);
+void admin_group_result(struct service_request *r);
 
 /* Wakes long polls of a session: its phase has changed. */
 void waits_wake(struct service *a, struct str id);

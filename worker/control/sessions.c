@@ -119,6 +119,11 @@ void control_delete(struct service_request *r)
     struct err e = {0};
     struct session *s = control_find(r, true, &e);
 
+    if (s && sinks_wait_for(r->service->sinks, s)) {
+        (void)err_set(&e, ERR_STATE_CONFLICT,
+                      "the session's export is on its way to the sinks: ask again");
+        s = NULL;
+    }
     if (s)
         end_and_reply(r, s, SESSION_END_DELETE, NULL, 204);
     else

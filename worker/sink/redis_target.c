@@ -2,7 +2,8 @@
  * --sink redis:URL: one stream entry per trajectory (XADD, never MAXLEN: that drops unread entries
  * silently). Fields: key (session id "/" trajectory index), session_id, trajectory_index,
  * trajectories (how many the session has), format "msgpack", then data, or for what is larger than
- * --sink-inline-max node, file, offset and length of the spooled export. Owner of hiredis.
+ * --sink-inline-max node, file, offset and length of the spooled export. Settled groups of rollouts
+ * go to a stream of their own, NAME:groups. Owner of hiredis.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/arena.h"
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/net/resolve.h"
 #include "worker/sink/redis_url.h"
 #include "worker/sink/sink_target.h"
@@ -375,8 +378,38 @@ static void put_notes(struct stream_entry *en, struct str envelope,
     }
 }
 
+/* A settled group: the members of its object as fields, what is no text as JSON. */
+static int add_group(struct redis *r)
+{
+    const struct target *t = r->target;
+    struct stream_entry en = {.n = 0};
+    struct arena a = {0};
+    const struct json *v = NULL;
+    struct err e;
+    int rc;
+
+    put_field(&en, "XADD", arena_printf(&a, "%s:groups", r->url.stream).p);
+    put(&en, STR("*"));
+    (void)json_parse(&a, t->open.bytes, &v, &e);
+    for (uint32_t i = 0; json_is(v, JSON_OBJECT) && i < v->n && en.n + 2 <= ENTRY_ARGS; i++) {
+        struct buf text = {0};
+
+        put(&en, json_string(&v->members[i].key));
+        if (!json_is(&v->members[i].value, JSON_STRING)) {
+            json_write(&text, &v->members[i].value);
+            put(&en, arena_str(&a, buf_str(&text)));
+            buf_done(&text);
+        } else {
+            put(&en, json_string(&v->members[i].value));
+        }
+    }
+    rc = redisAsyncCommandArgv(r->ac, on_added, r, en.n, en.argv, en.len);
+    arena_done(&a);
+    return rc;
+}
+
 /* Hands trajectory i to hiredis, which copies it. */
-static int add(struct redis *r, size_t i)
+static int add_trajectory(struct redis *r, size_t i)
 {
     const struct target *t = r->target;
     struct str piece = spooled_piece(&t->open, i);
@@ -424,7 +457,7 @@ static void pump(struct redis *r)
     struct target *t = r->target;
 
     while (r->next < t->open.pieces.n && (r->window < WINDOW_BYTES || r->next == r->acked)) {
-        if (add(r, r->next)) {
+        if (t->first->group ? add_group(r) : add_trajectory(r, r->next)) {
             fail(r, strerror(errno));
             return;
         }
@@ -540,6 +573,7 @@ static int redis_open(struct target *t, struct str spec, struct err *e)
 }
 
 const struct target_kind target_redis = {.name = "redis",
+                                         .groups = true,
                                          .check = redis_check,
                                          .open = redis_open,
                                          .send = redis_send,

@@ -418,6 +418,31 @@ void sinks_take(struct sinks *k, struct str session_id)
     spool_later(k, 1);
 }
 
+bool sinks_wait_for(const struct sinks *k, const struct session *s)
+{
+    struct str options, id = session_id(s);
+
+    if (!k || session_sink(s, &options) != SESSION_SINK_DUE)
+        return false;
+    for (size_t i = k->next_due; i < k->due.n; i++)
+        if (str_eq_c(id, k->due.at[i]))
+            return true;
+    return false;
+}
+
+int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct err *e)
+{
+    uint32_t index = k ? places_find(&k->residency->places, STR(""))->index : 0;
+
+    for (size_t i = 0; k && i < k->targets.n; i++) {
+        struct target *t = k->targets.at[i];
+
+        if (t->kind->groups && target_put_group(t, index, group, entry, e))
+            return -1;
+    }
+    return 0;
+}
+
 /* --- accounts --- */
 
 static uint64_t waiting_bytes(const struct sinks *k)

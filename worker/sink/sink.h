@@ -12,6 +12,7 @@
  *
  *   STATE/worker-<idx>/spool/<session>.part                being made
  *   STATE/worker-<idx>/spool/<target>/<session>.msgpack    waiting for that target
+ *   STATE/worker-<idx>/spool/<target>/group:<id>.msgpack   (JSON) a settled group, likewise
  *   STATE/worker-<idx>/spool/<target>/pointed/...          redis entries point here
  */
 #ifndef RG_SINK_SINK_H
@@ -63,6 +64,13 @@ int sinks_promise(struct sinks *k, struct session *s, const struct export_option
 
 /* The session was finalized: its export goes to the spool and on. */
 void sinks_take(struct sinks *k, struct str session_id);
+
+/* Whether the session is still needed for an export that was promised. */
+bool sinks_wait_for(const struct sinks *k, const struct session *s);
+
+/* Spools a settled group's entry (a JSON object) for the Redis sinks, which add it to the stream
+ * NAME:groups. Nothing where there are none. ERR_IO, ERR_STORAGE_FULL. */
+int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct err *e);
 
 /* Whether so much waits that no new session may begin (--sink-max-waiting). */
 bool sinks_full(const struct sinks *k);

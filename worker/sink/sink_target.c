@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,7 +181,7 @@ static void send_first(struct target *t)
     if (!t->first || t->sending)
         return;
     parcel_path(t, t->first, &path);
-    if (spooled_open(path.p, &t->open, &e) == 0) {
+    if ((t->first->group ? spooled_open_whole : spooled_open)(path.p, &t->open, &e) == 0) {
         t->sending = true;
         t->kind->send(t, path.p);
     } else if (e.kind == ERR_IO) { /* no descriptor, no memory: later, and others first */
@@ -248,6 +249,7 @@ void target_add(struct target *t, uint32_t place, struct str session_id)
         return;
     p = mem_zalloc(sizeof(*p) + session_id.len + 1);
     memcpy(p->session_id, session_id.p, session_id.len);
+    p->group = str_starts(session_id, STR(PARCEL_GROUP));
     p->place = place;
     parcel_path(t, p, &path);
     p->bytes = stat(path.p, &st) ? 0 : (uint64_t)st.st_blocks * 512;
@@ -257,6 +259,63 @@ void target_add(struct target *t, uint32_t place, struct str session_id)
     t->n++;
     t->bytes += p->bytes;
     send_soon(t);
+}
+
+/* --- groups --- */
+
+static int write_entry(const char *path, struct str entry, bool durable)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), failure = 0;
+
+    if (fd < 0)
+        return -1;
+    while (entry.len > 0 && !failure) {
+        ssize_t n = write(fd, entry.p, entry.len);
+
+        if (n < 0 && errno != EINTR)
+            failure = errno;
+        entry = str_sub(entry, n > 0 ? (size_t)n : 0, entry.len);
+    }
+    if (!failure && durable && fsync(fd))
+        failure = errno;
+    if (close(fd) && !failure)
+        failure = errno;
+    errno = failure;
+    return failure ? -1 : 0;
+}
+
+static int sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd < 0 ? -1 : fsync(fd);
+
+    if (fd >= 0)
+        (void)close(fd);
+    return rc;
+}
+
+/* Small and seldom beside the sessions: written on the spot. */
+int target_put_group(struct target *t, uint32_t place, struct str group, struct str entry,
+                     struct err *e)
+{
+    struct buf folder = {0}, part = {0}, whole = {0}, name = {0};
+    int rc = 0;
+
+    target_folder(t, place, &folder);
+    buf_printf(&name, PARCEL_GROUP "%.*s", (int)group.len, group.p);
+    buf_printf(&part, "%s/.%s.part%c", folder.p, name.p, 0);
+    buf_printf(&whole, "%s/%s%s%c", folder.p, name.p, SUFFIX, 0);
+    if (write_entry(part.p, entry, t->env->durable) || rename(part.p, whole.p) ||
+        (t->env->durable && sync_folder(folder.p)))
+        rc = err_sys(e, errno == ENOSPC || errno == EDQUOT ? ERR_STORAGE_FULL : ERR_IO,
+                     "cannot put a group's entry into the spool");
+    else
+        target_add(t, place, buf_str(&name));
+    buf_done(&folder);
+    buf_done(&part);
+    buf_done(&whole);
+    buf_done(&name);
+    return rc;
 }
 
 /* --- folders --- */
@@ -282,6 +341,8 @@ static bool parcel_name(struct str name, struct str *ret_id)
     if (!str_ends(name, STR(".msgpack")))
         return false;
     *ret_id = str_sub(name, 0, name.len - strlen(SUFFIX));
+    if (str_starts(*ret_id, STR(PARCEL_GROUP)))
+        return true;
     return ids_parse(*ret_id, &index) == 0;
 }
 

@@ -29,11 +29,15 @@ struct parcel {
     uint32_t place;
     uint64_t bytes; /* on disk */
     bool postponed; /* it alone was not taken */
+    bool group;     /* a group's entry: JSON; session_id is PARCEL_GROUP and the group's id */
     char session_id[];
 };
 
+#define PARCEL_GROUP "group:"
+
 struct target_kind {
     const char *name; /* in the setting, before the colon */
+    bool groups;      /* takes entries of groups, too */
 
     /* Whether what stands behind the colon (may be absent) can be opened; makes nothing. */
     int (*check)(struct str spec, struct err *e);
@@ -85,6 +89,10 @@ int target_scan(struct target *t, uint32_t place, struct err *e);
 /* Queues a file that was just put into its folder, unless one of that name waits already; a
  * session's place and id. */
 void target_add(struct target *t, uint32_t place, struct str session_id);
+
+/* Writes a group's entry into its folder of the place and queues it. ERR_IO, ERR_STORAGE_FULL. */
+int target_put_group(struct target *t, uint32_t place, struct str group, struct str entry,
+                     struct err *e);
 
 /* For kinds: the first file was taken, or it was not and `why` says so; then it is tried again. */
 void target_done(struct target *t, const struct err *why);

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int spooled_open(const char *path, struct spooled *ret, struct err *e)
+static int open_bytes(const char *path, struct spooled *ret, struct err *e)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
@@ -28,6 +28,21 @@ int spooled_open(const char *path, struct spooled *ret, struct err *e)
     if (p == MAP_FAILED)
         return -1;
     ret->bytes = str_of(p, (size_t)st.st_size);
+    return 0;
+}
+
+int spooled_open_whole(const char *path, struct spooled *ret, struct err *e)
+{
+    if (open_bytes(path, ret, e))
+        return -1;
+    *vec_push(&ret->pieces) = (struct piece){0, ret->bytes.len};
+    return 0;
+}
+
+int spooled_open(const char *path, struct spooled *ret, struct err *e)
+{
+    if (open_bytes(path, ret, e))
+        return -1;
     if (pieces_find(ret->bytes, &ret->pieces, e) == 0)
         return 0;
     spooled_close(ret);

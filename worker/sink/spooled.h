@@ -12,6 +12,9 @@ struct spooled {
 /* ERR_NOT_FOUND: it is gone; ERR_INVALID: it is not a whole export; ERR_IO: it cannot be read now.
  */
 int spooled_open(const char *path, struct spooled *ret, struct err *e);
+
+/* The same of a file that is one piece as a whole. */
+int spooled_open_whole(const char *path, struct spooled *ret, struct err *e);
 void spooled_close(struct spooled *s);
 
 /* The bytes of one trajectory. */

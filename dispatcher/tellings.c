@@ -1,0 +1,169 @@
+/*
+ * Settled groups on their way to the Redis sinks: one entry each in the stream NAME:groups, which
+ * names the keys of its members' entries. A worker spools it beside the sessions' exports; that is
+ * recorded, so that a restart tells only what was not told. At least once, as everything sinks get.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "dispatcher/book_record.h"
+#include "dispatcher/desk.h"
+#include "dispatcher/result.h"
+#include "dispatcher/workers.h"
+
+enum { AGAIN_MS = 500 };
+
+struct telling {
+    struct desk *desk;
+    char group[GROUP_ID_MAX + 1];
+    char *body;
+    struct http_fetch *call;
+    struct loop_timer again;
+    struct list_item entry;
+};
+
+static void telling_free(struct telling *t)
+{
+    list_remove(&t->entry);
+    loop_timer_stop(t->desk->loop, &t->again);
+    http_fetch_cancel(t->call);
+    free(t->body);
+    free(t);
+}
+
+static void tell(struct telling *t);
+
+static void on_again(struct loop_timer *timer)
+{
+    tell(CONTAINER_OF(timer, struct telling, again));
+}
+
+/* The group may be acknowledged by now, or be another of the same id: then nothing is recorded. */
+static void note(struct telling *t)
+{
+    const struct group *g = book_group(&t->desk->book, str_cstr(t->group));
+    struct buf record = {0};
+    struct err e;
+
+    if (!g || !group_settled(g) || g->told)
+        return;
+    record_plain(RECORD_TOLD, g->spec.id, clock_wall_ms(), &record);
+    if (desk_write(t->desk, g->spec.id, buf_str(&record), NULL, NULL, &e) < 0)
+        log_warn(NULL, "a group's entry is not noted: behind a restart it comes twice",
+                 LOG_T("group", t->group), LOG_T("error", e.text));
+    buf_done(&record);
+}
+
+static void on_told(void *ctx, int status, struct str body, const struct err *e)
+{
+    struct telling *t = ctx;
+
+    (void)e;
+    t->call = NULL;
+    if (status >= 400 && status < 500 && status != 429) {
+        log_error(NULL, "a group's entry is not delivered to the sinks", LOG_T("group", t->group),
+                  LOG_I("status", status), LOG_S("answer", str_sub(body, 0, 300)));
+    } else if (status != 200) {
+        loop_timer_set(t->desk->loop, &t->again, AGAIN_MS, on_again);
+        return;
+    } else {
+        note(t);
+    }
+    telling_free(t);
+}
+
+static void tell(struct telling *t)
+{
+    t->call = worker_call(t->desk->workers, (struct str){0}, "POST", STR("/admin/group_result"),
+                          str_cstr(t->body), on_told, t);
+}
+
+static bool any_redis(const struct desk *d)
+{
+    const struct config *c = d->heritage->config;
+
+    for (size_t i = 0; i < c->sink.n; i++)
+        if (str_starts(str_cstr(c->sink.at[i]), STR("redis:")))
+            return true;
+    return false;
+}
+
+/* As the members' entries are called: SESSION/INDEX. */
+static void put_keys(const struct group *g, struct json_out *o)
+{
+    json_out_key(o, "keys");
+    json_out_arr(o);
+    for (uint32_t k = 0; g->rollouts && k < group_rollouts(g); k++) {
+        const struct rollout *r = &g->rollouts[k];
+
+        for (uint64_t i = 0; r->state == ROLLOUT_SUCCEEDED && i < r->result.trajectories; i++) {
+            char key[SESSION_ID_MAX + 24];
+
+            (void)snprintf(key, sizeof(key), "%s/%llu", r->last->session, (unsigned long long)i);
+            json_out_cstr(o, key);
+        }
+    }
+    json_out_end_arr(o);
+}
+
+static char *write_body(const struct group *g)
+{
+    struct buf body = {0};
+    struct json_out o = json_out_to(&body);
+
+    json_out_obj(&o);
+    json_out_key(&o, "group");
+    json_out_str(&o, g->spec.id);
+    json_out_key(&o, "entry");
+    json_out_obj(&o);
+    json_out_key(&o, "group");
+    json_out_str(&o, g->spec.id);
+    json_out_key(&o, "state");
+    json_out_cstr(&o, group_state_names[g->state]);
+    json_out_key(&o, "group_size");
+    json_out_i64(&o, group_rollouts(g));
+    json_out_key(&o, "succeeded");
+    json_out_i64(&o, g->succeeded);
+    put_keys(g, &o);
+    json_out_key(&o, "result");
+    result_write_group(g, &o);
+    json_out_end_obj(&o);
+    json_out_end_obj(&o);
+    return buf_take(&body);
+}
+
+void telling_start(struct desk *d, const struct group *g)
+{
+    struct telling *t;
+
+    if (!any_redis(d) || g->told || !group_goes_to_sinks(g))
+        return;
+    t = mem_zalloc(sizeof(*t));
+    t->desk = d;
+    memcpy(t->group, g->spec.id.p, g->spec.id.len);
+    t->body = write_body(g);
+    list_append(&d->tellings, &t->entry);
+    tell(t);
+}
+
+void tellings_resume(struct desk *d)
+{
+    const struct group *g;
+
+    LIST_EACH(&d->book.all, g, struct group, all_entry) {
+        if (group_settled(g))
+            telling_start(d, g);
+    }
+}
+
+void tellings_end(struct desk *d)
+{
+    struct telling *t, *next;
+
+    LIST_EACH_SAFE(&d->tellings, t, next, struct telling, entry) {
+        telling_free(t);
+    }
+}

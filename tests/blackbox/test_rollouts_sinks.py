@@ -1,0 +1,146 @@
+"""What sinks get of rollouts: the sessions of attempts that count, and no other; and an entry for each settled group."""
+import json
+import os
+import random
+import signal
+import threading
+
+import pytest
+
+import gateway as g
+from rollouts_kit import Executor, chat, solve, take_all
+from test_sinks import STREAM, redis, server  # noqa: F401
+
+
+def group_entries(server):
+    with server.client() as c:
+        return [{k.decode(): v.decode() for k, v in fields.items()} for _, fields in c.xrange(f"{STREAM}:groups")]
+
+
+def sessions_in(folder):
+    return {f[:-len(".msgpack")] for f in os.listdir(folder) if f.endswith(".msgpack")} if os.path.isdir(folder) else set()
+
+
+def test_a_settled_group_is_an_entry_that_names_its_keys(start, server):
+    s = server()
+    gw = start(workers=2, sink=f"redis://127.0.0.1:{s.port}")
+    with Executor(gw, "x", {"r": 4}, {"r": solve(0.5)}):
+        assert gw.post("/groups", {"id": "g.1", "runner": "r", "n": 3, "queue": None, "metadata": {"uid": "u"}}).status == 201
+        group = gw.get("/groups/g.1/wait?timeout_s=30", timeout=40).json()
+    g.wait_until(lambda: len(s.entries()) == 3 and group_entries(s), 20, "the entries")
+    entry = group_entries(s)[0]
+    assert len(group_entries(s)) == 1 and entry["group"] == "g.1" and entry["state"] == "finished"
+    assert entry["group_size"] == "3" and entry["succeeded"] == "3"
+    keys = json.loads(entry["keys"])
+    members = {e[b"key"].decode(): e for e in s.entries()}
+    assert sorted(keys) == sorted(members) and len(keys) == 3
+    result = json.loads(entry["result"])
+    assert result["members"] == group["members"] and result["metadata"] == {"uid": "u"}
+    for member in group["members"]:
+        e = members[f"{member['session_id']}/0"]
+        assert e[b"group"] == b"g.1" and int(e[b"rollout"]) == member["rollout"] and e[b"group_size"] == b"3"
+        assert len(e[b"attempt"]) == 32
+
+
+def test_entries_wait_for_redis_and_survive_restarts(start, server, tmp_path):
+    """Redis is away, then the dispatcher and the gateway die: each group is told once it is back."""
+    s = server()
+    s.stop()
+    gw = start(workers=1, sink=[f"redis://127.0.0.1:{s.port}", f"file:{tmp_path}/out"], state_dir=str(tmp_path / "state"))
+    with Executor(gw, "x", {"r": 4}, {"r": solve()}):
+        for k in range(4):
+            assert gw.post("/groups", {"id": f"g{k}", "runner": "r", "n": 2}).status == 201
+        groups = take_all(gw, "train", 2)
+        os.kill(gw.child("dispatcher"), signal.SIGKILL)
+        gw.allow("process died process=dispatcher")
+        groups += take_all(gw, "train", 2)
+    gw.stop()
+    s.start()
+    again = start(workers=1, sink=gw.settings["sink"], state_dir=gw.settings["state-dir"])
+    g.wait_until(lambda: {e["group"] for e in group_entries(s)} == {f"g{k}" for k in range(4)}, 30, "all groups are told")
+    winners = {m["session_id"] for x in groups for m in x["members"]}
+    g.wait_until(lambda: {e[b"session_id"].decode() for e in s.entries()} == winners, 30, "all members are there")
+    assert sessions_in(tmp_path / "out") == winners, "acknowledged groups lost none"
+    assert again.get("/sessions?label=attempt").json()["sessions"] == []
+
+
+def test_no_losing_attempt_reaches_a_sink(start, tmp_path):
+    """Attempts that fail in every way, also behind a finalize of their own, surplus ones, cancelled ones."""
+    gw = start(workers=2, sink=f"file:{tmp_path}/out", runner_breaker=0, attempt_lease="1s")
+    rnd, lock, losers = random.Random(7), threading.Lock(), []
+
+    def run(gateway, attempt):
+        answer = chat(gateway, attempt, f"{attempt['group']} {attempt['rollout']} {attempt['attempt']}")
+        assert answer.status in (200, 410), answer.text     # 410: surplus
+        with lock:
+            dice = rnd.random()
+        if dice < 0.4:
+            with lock:
+                losers.append(attempt["session"]["session_id"])
+            return {"outcome": "error" if dice < 0.2 else "infra", "reason": "lost"}
+        return {"outcome": "ok", "reward_info": {"reward": dice}}
+
+    with Executor(gw, "x", {"r": 8}, {"r": run}):
+        for k in range(6):
+            assert gw.post("/groups", {"id": f"g{k}", "runner": "r", "n": 3, "extra": k % 3, "attempts": 50,
+                                       "infra_attempts": 50}).status == 201
+        groups = take_all(gw, "train", 6)
+    counted = {m["session_id"] for x in groups for m in x["members"] if m["state"] == "succeeded"}
+    assert all(x["state"] == "finished" and x["succeeded"] == 3 for x in groups) and losers
+    g.wait_until(lambda: sessions_in(tmp_path / "out") >= counted, 20, "the winners are delivered")
+    assert sessions_in(tmp_path / "out") == counted
+
+
+def test_an_attempt_that_was_finalized_and_lost_is_not_delivered(start, tmp_path):
+    """Its session is complete and finalized, but its end was never recorded: another attempt counts."""
+    gw = start(workers=1, sink=f"file:{tmp_path}/out", attempt_lease="1s")
+    assert gw.post("/groups", {"id": "g", "runner": "r", "n": 1}).status == 201
+    first = gw.post("/attempts/claim", {"executor": "dies", "slots": {"r": 1}, "wait_s": 5}).json()["attempts"][0]
+    chat(gw, first, "x")
+    sid = first["session"]["session_id"]
+    assert gw.post(f"/sessions/{sid}/complete", {"reward_info": {"reward": 1}}).status == 200
+    assert gw.post(f"/sessions/{sid}/finalize", {"format": "none"}).status == 200
+    with Executor(gw, "x", {"r": 1}, {"r": solve()}):
+        group = take_all(gw, "train", 1)[0]
+    winner = group["members"][0]["session_id"]
+    assert winner != sid and group["members"][0]["attempts"] == 2
+    g.wait_until(lambda: winner in sessions_in(tmp_path / "out"), 20, "the winner is delivered")
+    assert sessions_in(tmp_path / "out") == {winner}
+
+
+def test_a_group_may_keep_its_sessions_from_sinks(start, tmp_path):
+    gw = start(workers=1, sink=f"file:{tmp_path}/out")
+    with Executor(gw, "x", {"r": 2}, {"r": solve()}):
+        assert gw.post("/groups", {"id": "no", "runner": "r", "session": {"sink": False}}).status == 201
+        assert gw.post("/groups", {"id": "yes", "runner": "r", "export": {"select": "last"}}).status == 201
+        groups = {x["id"]: x for x in take_all(gw, "train", 2)}
+    winner = groups["yes"]["members"][0]["session_id"]
+    g.wait_until(lambda: sessions_in(tmp_path / "out"), 20, "one is delivered")
+    assert sessions_in(tmp_path / "out") == {winner}
+
+
+def test_deliver_by_hand(start, tmp_path):
+    gw = start(workers=1, sink=f"file:{tmp_path}/out")
+    s = gw.post("/sessions", {"sink": False}).json()
+    gw.chat(s, "x")
+    path = f"/sessions/{s['session_id']}"
+    answer = gw.post(f"{path}/deliver")
+    assert answer.status == 409 and answer.json()["error"]["code"] == "state_conflict"
+    assert gw.post(f"{path}/finalize").status == 200
+    assert sessions_in(tmp_path / "out") == set()
+    for _ in range(2):
+        assert gw.post(f"{path}/deliver").status == 200
+    g.wait_until(lambda: sessions_in(tmp_path / "out") == {s["session_id"]}, 20, "it is delivered")
+    assert gw.post(f"{path}/deliver", {"slect": 1}).status == 400
+    for body, field in (({}, "group"), ({"group": "a"}, "entry"), ({"group": "../x", "entry": {}}, "group"),
+                        ({"group": "a", "entry": {}, "x": 1}, "x")):
+        answer = gw.post("/admin/group_result", body)
+        assert answer.status == 400 and answer.json()["error"]["param"] == field, answer.text
+
+
+@pytest.mark.parametrize("name", ["g", "a.b-c"])
+def test_no_redis_no_entry(start, tmp_path, name):
+    """A file sink gets sessions alone."""
+    gw = start(workers=1, sink=f"file:{tmp_path}/out")
+    assert gw.post("/admin/group_result", {"group": name, "entry": {"group": name}}).status == 200
+    assert not os.path.isdir(tmp_path / "out") or os.listdir(tmp_path / "out") == []
