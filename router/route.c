@@ -76,10 +76,12 @@ static void find_by_target(struct str path, struct route *ret)
              below(path, STR("/attempts"))) {
         ret->kind = ROUTE_DISPATCHER;
         ret->admins = !below(path, STR("/attempts"));
-    } else if (str_eq(path, STR("/")) || str_eq(path, STR("/openapi.json")))
+    } else if (str_eq(path, STR("/")) || str_eq(path, STR("/openapi.json")) ||
+               below(path, STR("/ui")))
         ret->open = true;
     else
-        ret->admins = below(path, STR("/sessions")) || below(path, STR("/admin"));
+        ret->admins = below(path, STR("/sessions")) || below(path, STR("/admin")) ||
+                      str_eq(path, STR("/events"));
 }
 
 int route_find(const struct http1_head *h, const struct keys *k, struct route *ret, struct err *e)

@@ -5,7 +5,8 @@
  *
  *     /sessions/w<idx>-<32 hex>...                        worker idx
  *     any other path with rga-<id>-<mac> or rgr-<id>-<mac> worker idx of the id, but for
- *                                                         /sessions, /ui and /admin (presented.h)
+ *                                                         /sessions, /ui, /events and /admin
+ *                                                         (presented.h)
  *     /groups, /queues, /attempts and what is below       the dispatcher
  *     /health, /ready, /metrics                           the router itself
  *     all the rest                                        any worker
@@ -36,7 +37,7 @@ struct route {
     uint32_t index;     /* ROUTE_WORKER: the index in the id */
     bool named;         /* ROUTE_ANY although the path or key holds something in an id's place */
     bool messages;      /* a path of Anthropic's Messages API */
-    bool open;          /* a page that takes no key: the index, /openapi.json */
+    bool open;          /* takes no key: the index, /openapi.json, the viewer's files */
     bool admins;        /* a path of the control plane that is no session's */
     struct str session; /* the id in the path when well-formed, else absent; borrows the head */
     struct str place;   /* whatever stands there in the path; absent: it is no session's path */

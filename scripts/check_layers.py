@@ -26,7 +26,9 @@ MATRIX["worker/residency"] = ["worker/session"] + MATRIX["worker/session"]
 MATRIX["worker/ledger"] = ["worker/residency"] + MATRIX["worker/residency"]
 MATRIX["worker/call"] = ["worker/ledger", "worker/engine"] + MATRIX["worker/ledger"]
 MATRIX["worker/sink"] = ["worker/export", "worker/ledger"] + MATRIX["worker/ledger"]
-MATRIX["worker/service"] = ["worker/sink", "worker/call", "worker/dialect", "worker/engine"] + MATRIX["worker/sink"]
+MATRIX["worker/viewer"] = COMMON
+MATRIX["worker/service"] = ["worker/viewer", "worker/sink", "worker/call", "worker/dialect", "worker/engine"] + \
+    MATRIX["worker/sink"]
 MATRIX["worker/control"] = ["worker/service"] + MATRIX["worker/service"]
 MATRIX["worker/api"] = ["worker/control"] + MATRIX["worker/control"]
 MATRIX["worker"] = ["worker/api"] + MATRIX["worker/api"]

@@ -305,6 +305,7 @@ static const char *reason_of(int status)
     } reasons[] = {
         {200, "OK"},
         {204, "No Content"},
+        {304, "Not Modified"},
         {400, "Bad Request"},
         {401, "Unauthorized"},
         {403, "Forbidden"},
@@ -352,11 +353,11 @@ static void begin(struct exchange *x, int status, const char *content_type)
 
 void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body)
 {
-    bool bare = status == 204 || str_eq_c(exchange_method(x), "HEAD");
+    bool empty = status == 204 || status == 304;
 
-    x->req->res.content_length = status == 204 ? SIZE_MAX : body.len;
-    begin(x, status, status == 204 ? NULL : content_type);
-    if (!bare)
+    x->req->res.content_length = empty ? SIZE_MAX : body.len;
+    begin(x, status, empty ? NULL : content_type);
+    if (!empty && !str_eq_c(exchange_method(x), "HEAD"))
         buf_add_str(&x->waiting, body);
     x->ending = true;
     pump(x);

@@ -82,7 +82,7 @@ bool exchange_await(struct exchange *x, const struct exchange_wait *w);
 /* Whether the peer has left, asked of the kernel now: it may know before the loop does. */
 bool exchange_peer_gone(const struct exchange *x);
 
-/* The whole answer at once; body is copied. */
+/* The whole answer at once; body is copied, and left out where the status has none (204, 304). */
 void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body);
 
 /* A streamed answer (200): head now, then bytes, then end. exchange_send empties `bytes`. */

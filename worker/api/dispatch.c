@@ -7,6 +7,7 @@
 #include "worker/api/inputs.h"
 #include "worker/api/near_path.h"
 #include "worker/api/routes.h"
+#include "worker/api/ui.h"
 #include "worker/control/handlers.h"
 #include "worker/dialect/dialect.h"
 #include "worker/residency/residency.h"
@@ -112,7 +113,7 @@ static bool in_session(const struct service_request *r)
  * root everything but the control plane's own folders. */
 static bool is_data_plane(const struct service_request *r, const struct err *e)
 {
-    static const char *const ours[] = {"/sessions", "/admin", "/ui",
+    static const char *const ours[] = {"/sessions", "/admin", "/ui",     "/events",
                                        "/health",   "/ready", "/metrics"};
 
     if (e->kind != ERR_NOT_FOUND)
@@ -217,6 +218,10 @@ static void dispatch(struct service_request *r)
 
     if (r->id_valid)
         exchange_set_header(r->x, "Rollgate-Session", r->id);
+    if (!route && ui_holds(r->rest)) {
+        ui_file(r);
+        return;
+    }
     if (!route && !is_data_plane(r, &e)) {
         refuse_place(r, routes, &e);
         return;

@@ -2,6 +2,7 @@
 
 #include "common/base/attrs.h"
 #include "worker/api/openapi.h"
+#include "worker/api/ui.h"
 #include "worker/control/handlers.h"
 
 static const struct api_route global[] = {

@@ -158,12 +158,20 @@ static void on_more(void *ctx)
     loop_task_post(v->service->calls.loop, &v->later, on_later);
 }
 
+/* Whether ids are those of a model that is not at hand: nothing here can encode or decode them. */
+static bool ids_are_strange(const struct service *a)
+{
+    return !a->calls.model_known && engine_pool_all_text(a->calls.engines);
+}
+
 /* Fixes the branches and begins. */
 static void send_export(struct exporting *v)
 {
     struct call_env *env = &v->service->calls;
     struct err e = {0};
-    if (export_new(v->s, env->model, env->scratch, &v->options, &v->export, &e)) {
+    bool strange = v->options.format == EXPORT_VIEW && ids_are_strange(v->service);
+
+    if (export_new(v->s, strange ? NULL : env->model, env->scratch, &v->options, &v->export, &e)) {
         fail(v, &e);
     } else {
         if (export_lacks_reward(v->export))
@@ -202,9 +210,7 @@ static struct exporting *exporting_new(struct service_request *r, struct session
     memcpy(v->request_id, r->request_id, sizeof(v->request_id));
     memcpy(v->id, r->id.p, r->id.len);
     export_options_init(&v->options);
-    /* Ids of a model that is not at hand: nothing here can encode as it does. */
-    v->options.no_drift =
-        !r->service->calls.model_known && engine_pool_all_text(r->service->calls.engines);
+    v->options.no_drift = ids_are_strange(r->service);
     v->samples = otherwise == EXPORT_MILES;
     if (v->samples) /* what miles' own session server hands out */
         v->options.drop_retries = v->options.train_once = v->options.strict = true;
@@ -253,6 +259,31 @@ void exporting_samples(struct service_request *r)
 
     if (v)
         send_export(v);
+}
+
+/* One branch token by token, for the viewer: runners may look at their session's, too. */
+void exporting_tokens(struct service_request *r)
+{
+    struct session *s = find_or_reply(r);
+    struct exporting *v = s ? exporting_new(r, s, EXPORT_VIEW) : NULL;
+    struct session_past_response past;
+    struct str branch;
+    struct err e = {0};
+
+    if (!v)
+        return;
+    v->options.format = EXPORT_VIEW; /* whatever Accept says */
+    v->options.select = SELECT_LAST;
+    if (!query_get(&v->arena, exchange_query(r->x), "drift").p)
+        v->options.no_drift = true; /* it takes long: who looks asks for it */
+    branch = query_get(&v->arena, exchange_query(r->x), "branch");
+    v->options.branch = branch;
+    if (branch.p && !session_find_response(s, branch, &past)) {
+        (void)err_field(&e, "branch", "the session has no answer with this response id");
+        fail(v, &e);
+        return;
+    }
+    send_export(v);
 }
 
 /* The record may be durable before it is applied: the export waits for both. */

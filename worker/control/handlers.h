@@ -37,6 +37,7 @@ void records_get(struct service_request *r, struct session *s);
 void wait_get(struct service_request *r);
 void listing_get(struct service_request *r);
 void exporting_trajectories(struct service_request *r);
+void exporting_tokens(struct service_request *r);
 void exporting_finalize(struct service_request *r);
 void exporting_samples(struct service_request *r);
 void exporting_deliver(struct service_request *r);

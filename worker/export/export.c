@@ -20,6 +20,7 @@ static const struct format *const FORMATS[EXPORT_FORMAT_COUNT] = {
     [EXPORT_PRIME_RL] = &format_prime_rl,
     [EXPORT_OPENAI_MESSAGES] = &format_openai_messages,
     [EXPORT_NONE] = &format_none,
+    [EXPORT_VIEW] = &format_view,
 };
 
 /* What a step of the selection and a format's part of a trajectory count as, in bytes. */
@@ -97,7 +98,7 @@ static int read_merge(struct export_options *o, struct str v, struct err *e)
 static int read_format(struct export_options *o, struct str v, struct err *e)
 {
     for (int i = 0; i < EXPORT_FORMAT_COUNT; i++)
-        if (str_eq_c(v, FORMATS[i]->name)) {
+        if (!FORMATS[i]->hidden && str_eq_c(v, FORMATS[i]->name)) {
             o->format = (enum export_format)i;
             return 0;
         }

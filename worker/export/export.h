@@ -37,6 +37,7 @@ enum export_format {
     EXPORT_PRIME_RL,
     EXPORT_OPENAI_MESSAGES,
     EXPORT_NONE, /* the summary alone */
+    EXPORT_VIEW, /* what the viewer reads: no option names it */
     EXPORT_FORMAT_COUNT
 };
 
@@ -68,6 +69,8 @@ struct export_options {
     bool require_reward;  /* without a reward the export is an error (reward_missing) */
     bool require_trained; /* without a trained token the export is an error (unassemblable) */
     bool mask_unfinished; /* verl: loss_mask zero when reward_info.finished is false */
+    struct str branch;    /* response id: only the branch that ends at this answer; absent: those
+                             that `select` says */
     struct str
         uid; /* what the trainer groups rows by; default: metadata.uid, else the group's id */
     bool has_session_index;

@@ -52,6 +52,7 @@ struct format {
     const char *name;
     const char *content_type;
     unsigned passes;
+    bool hidden;       /* the gateway's own: no client names it */
     bool text_too;     /* trajectories without tokens, too */
     bool needs_reward; /* its trainer reads one number */
     void (*begin)(struct export *x, struct buf *out);
@@ -71,13 +72,19 @@ struct format {
 void export_defer(struct export *x, struct buf *b);
 
 extern const struct format format_json, format_msgpack, format_safetensors, format_verl,
-    format_miles, format_areal, format_slime, format_prime_rl, format_openai_messages, format_none;
+    format_miles, format_areal, format_slime, format_prime_rl, format_openai_messages, format_none,
+    format_view;
 
 /* A member whose value is an array of numbers, drained from the rope o writes to. */
 void export_array(struct export *x, struct json_out *o, const char *key, enum rope_piece_kind kind,
                   const void *p, size_t n);
 
 /* --- parts of the native JSON that other formats hold too --- */
+
+/* A trajectory without its arrays as one item of the JSON array in the metadata of a file of
+ * tensors, and the metadata at that file's end. */
+void tensors_note_rest(struct export *x, const struct trajectory *t);
+void tensors_note_end(struct export *x);
 
 /* The members after the arrays: num_turns .. extra_fields, without the enclosing braces. */
 void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o);

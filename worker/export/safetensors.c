@@ -5,7 +5,7 @@
 
 static const char KEY_ROWS[] = "trajectories";
 
-static void note_rest(struct export *x, const struct trajectory *t)
+void tensors_note_rest(struct export *x, const struct trajectory *t)
 {
     struct json_out o = json_out_to(tensors_meta(x, KEY_ROWS));
 
@@ -50,7 +50,7 @@ static void safetensors_one(struct export *x, const struct trajectory *t)
     struct shape n = SHAPE1(t->n);
 
     if (tensors_sizing(x))
-        note_rest(x, t);
+        tensors_note_rest(x, t);
     tensors_add(x, "prompt_ids", t->index, TENSOR_I64, SHAPE1(t->n_prompt),
                 CELLS(WIDE_I32, t->ids));
     tensors_add(x, "response_ids", t->index, TENSOR_I64, n, CELLS(WIDE_I32, t->ids + t->n_prompt));
@@ -62,16 +62,20 @@ static void safetensors_one(struct export *x, const struct trajectory *t)
     put_experts(x, t);
 }
 
+void tensors_note_end(struct export *x)
+{
+    struct json_out o = json_out_to(tensors_meta(x, "summary"));
+
+    buf_puts(tensors_meta(x, KEY_ROWS), x->selection.tracks.n ? "]" : "[]");
+    native_write_summary(x, &o);
+    buf_add_str(tensors_meta(x, "session_id"), x->session->id);
+    buf_puts(tensors_meta(x, "phase"), session_phase_name(x->session));
+}
+
 static void safetensors_end(struct export *x, struct buf *out)
 {
-    if (tensors_sizing(x)) {
-        struct json_out o = json_out_to(tensors_meta(x, "summary"));
-
-        buf_puts(tensors_meta(x, KEY_ROWS), x->selection.tracks.n ? "]" : "[]");
-        native_write_summary(x, &o);
-        buf_add_str(tensors_meta(x, "session_id"), x->session->id);
-        buf_puts(tensors_meta(x, "phase"), session_phase_name(x->session));
-    }
+    if (tensors_sizing(x))
+        tensors_note_end(x);
     tensors_end(x, out);
 }
 

@@ -182,6 +182,19 @@ static void keep_one(struct selection *s, bool longest)
     s->tracks.n = 1;
 }
 
+/* Only the branch that ends at this answer. */
+static void keep_branch(const struct session *session, struct selection *s, struct str response_id)
+{
+    const struct checkpoint *head =
+        map_get(&session->forest.by_response, response_key(response_id));
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->tracks.n && n == 0; i++)
+        if (s->tracks.at[i].head == head)
+            s->tracks.at[n++] = s->tracks.at[i];
+    s->tracks.n = n;
+}
+
 /* --- train_once --- */
 
 static int by_commit(const void *a, const void *b)
@@ -264,13 +277,15 @@ void selection_start(const struct trajectory_input *in, const struct export_opti
     struct timeline_merge_rule rule;
 
     *ret = (struct selection){0};
-    if (o->select == SELECT_ALL_CHECKPOINTS)
+    if (o->select == SELECT_ALL_CHECKPOINTS || o->branch.p)
         session_checkpoints(in->session, &b);
     else
         session_branches(in->session, &b);
     take(&b, &ret->tracks);
     vec_done(&b);
-    if (merges(in->session, o, &rule)) {
+    if (o->branch.p)
+        keep_branch(in->session, ret, o->branch);
+    else if (merges(in->session, o, &rule)) {
         uint8_t *skip = o->drop_retries ? retries(in->session, &ret->tracks) : NULL;
 
         ret->merge = merge_new(in, &rule, skip, a);

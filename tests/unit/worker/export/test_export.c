@@ -7,6 +7,12 @@
 static char some_model;
 static const struct model *const MODEL = (const struct model *)(const void *)&some_model;
 
+/* The viewer's format reads the texts of ids, which a stand-in does not have. */
+static const struct model *model_for(const struct export_options *o)
+{
+    return o->format == EXPORT_VIEW ? NULL : MODEL;
+}
+
 /* --- a session --- */
 
 struct world {
@@ -103,7 +109,7 @@ static void export_all(struct world *w, const struct export_options *o, size_t s
     struct err e = {0};
     int rc;
 
-    cr_assert_eq(export_new(w->s, MODEL, NULL, o, &x, &e), 0, "%s", e.text);
+    cr_assert_eq(export_new(w->s, model_for(o), NULL, o, &x, &e), 0, "%s", e.text);
     while ((rc = export_next(x, out, slice, &e)) == 0)
         ;
     cr_assert_eq(rc, 1);
@@ -117,7 +123,7 @@ static void expect_unassemblable(struct world *w, const struct export_options *o
     struct err e = {0};
     int rc;
 
-    cr_assert_eq(export_new(w->s, MODEL, NULL, o, &x, &e), 0, "%s", e.text);
+    cr_assert_eq(export_new(w->s, model_for(o), NULL, o, &x, &e), 0, "%s", e.text);
     while ((rc = export_next(x, &out, 64, &e)) == 0)
         ;
     cr_expect_eq(rc, -1);
@@ -252,7 +258,7 @@ static void expect_refused(struct world *w, const char *what)
 
         export_options_init(&o);
         o.format = (enum export_format)format;
-        cr_assert_eq(export_new(w->s, MODEL, NULL, &o, &x, &e), 0);
+        cr_assert_eq(export_new(w->s, model_for(&o), NULL, &o, &x, &e), 0);
         while ((rc = export_next(x, &out, 100, &e)) == 0)
             continue;
         cr_expect_eq(rc, -1, "format %d: %s", format, what);

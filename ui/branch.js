@@ -1,0 +1,96 @@
+// A branch as the gateway sends it: a file of tensors (docs/http.md) with ids, mask and logprobs, and JSON beside them.
+
+const KINDS = {I32: Int32Array, F32: Float32Array, U8: Uint8Array};
+
+// The bytes -> {ids, mask, logprobs, turns, messages, ...}; null when the branch is in no trajectory (it was dropped).
+export function readBranch(buffer) {
+  const length = Number(new DataView(buffer).getBigUint64(0, true));
+  const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  const meta = head.__metadata__;
+  const rest = JSON.parse(meta.trajectories)[0];
+  if (!rest) return null;
+  const tensor = name => {
+    const entry = head[`${name}.0`];
+    if (!entry) return null;
+    const [from, to] = entry.data_offsets;
+    return new KINDS[entry.dtype](buffer.slice(8 + length + from, 8 + length + to));
+  };
+  const ids = tensor("ids") || new Int32Array(0);
+  const response = tensor("response_mask") || new Uint8Array(0);
+  const start = ids.length - response.length;
+  return {
+    ...rest, ids, start,
+    summary: JSON.parse(meta.summary),
+    mask: spread(response, start, new Uint8Array(ids.length)),
+    logprobs: logprobsOf(tensor("response_logprobs"), start, ids.length, response),
+    vocabulary: readVocabulary(JSON.parse(meta.vocabulary || "{}")),
+    ...placesOf(rest.turns, start, ids.length),
+  };
+}
+
+function spread(values, start, into) {
+  into.set(values, start);
+  return into;
+}
+
+// NaN where the model wrote nothing.
+function logprobsOf(values, start, n, mask) {
+  if (!values) return null;
+  const out = new Float32Array(n).fill(NaN);
+  for (let i = 0; i < values.length; i++) if (mask[i]) out[start + i] = values[i];
+  return out;
+}
+
+// Of each token its turn (from 1; 0: context) and its weight version's number in `versions` (from 1; 0: none).
+function placesOf(turns, start, n) {
+  const turnAt = new Uint16Array(n);
+  const versionAt = new Uint16Array(n);
+  const versions = [];
+  turns.forEach((turn, index) => {
+    if (turn.start === null) return;
+    turnAt.fill(index + 1, start + turn.start, start + turn.end);
+    for (const span of turn.weight_versions) {
+      let at = versions.indexOf(span.version);
+      if (at < 0) at = versions.push(span.version) - 1;
+      versionAt.fill(at + 1, start + turn.start + span.start, start + turn.start + span.end);
+    }
+  });
+  return {turnAt, versionAt, versions};
+}
+
+function readVocabulary(raw) {
+  const out = new Map();
+  for (const [id, entry] of Object.entries(raw)) {
+    const bytes = entry.b === undefined ? null : Uint8Array.from(atob(entry.b), c => c.charCodeAt(0));
+    out.set(Number(id), {text: entry.t, bytes, special: !!entry.s});
+  }
+  return out;
+}
+
+// The bytes of a token as hexadecimal digits; null: not known.
+export function tokenHex(entry) {
+  if (!entry || (entry.text === undefined && !entry.bytes)) return null;
+  const bytes = entry.bytes || new TextEncoder().encode(entry.text);
+  return Array.from(bytes, b => b.toString(16).padStart(2, "0")).join(" ");
+}
+
+// The first position where the ids of two branches differ; the length of the shorter when one begins with the other.
+export function firstDifference(a, b) {
+  const n = Math.min(a.length, b.length);
+  let i = 0;
+  while (i < n && a[i] === b[i]) i++;
+  return i;
+}
+
+// The text of tokens from..to, characters that are split over tokens put together.
+export function textOf(branch, from, to) {
+  const decoder = new TextDecoder();
+  const encoder = new TextEncoder();
+  let out = "";
+  for (let i = from; i < to; i++) {
+    const entry = branch.vocabulary.get(branch.ids[i]);
+    if (!entry || (entry.text === undefined && !entry.bytes)) out += decoder.decode() + `‹${branch.ids[i]}›`;
+    else out += decoder.decode(entry.bytes || encoder.encode(entry.text), {stream: true});
+  }
+  return out + decoder.decode();
+}

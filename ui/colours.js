@@ -1,0 +1,85 @@
+// Colour scales of tokens. Every pair of ground and ink has a contrast of 4.5 to 1 or more, and the grounds of one scale
+// can be told apart without red and green: lightness steps for amounts, Okabe and Ito's hues for kinds. Shape says the
+// most important thing once more: what the model wrote is underlined, special tokens have a frame.
+
+const LIGHT = {
+  none: ["#ffffff", "#1c2430"],
+  context: ["#eceff3", "#36404d"],
+  amounts: [["#fff7d6", "#1c2430"], ["#ffe08a", "#1c2430"], ["#f6b756", "#1c2430"], ["#d97a3a", "#140a00"],
+    ["#a8443f", "#ffffff"], ["#6e1d4f", "#ffffff"], ["#2d0b45", "#ffffff"]],
+  kinds: [["#bfe0f5", "#0d2233"], ["#ffdf9e", "#2e1d00"], ["#b5e5d6", "#06281d"], ["#f3cbe0", "#35102a"],
+    ["#f7f2a6", "#2a2800"], ["#cfd3ff", "#15164a"], ["#f8c9b4", "#3a1300"], ["#d6d6d6", "#1f1f1f"]],
+  model: ["#b9dcf7", "#06253f"],
+  untrained: ["#e9d8f6", "#2d1240"],
+  differs: ["#8f3a00", "#ffffff"],
+  added: ["#2b2b6e", "#ffffff"],
+  mark: "#0b4f8a",
+};
+
+const DARK = {
+  none: ["#12171f", "#e6ebf2"],
+  context: ["#232b36", "#c3ccd8"],
+  amounts: [["#27303c", "#e6ebf2"], ["#4a4220", "#fff3c4"], ["#7a5a12", "#fff6e0"], ["#a35c12", "#ffffff"],
+    ["#f0a04b", "#1f0f00"], ["#ffc983", "#241500"], ["#fff0c9", "#2a2100"]],
+  kinds: [["#0f4468", "#e4f3ff"], ["#5d4300", "#ffefcf"], ["#0c4f3c", "#dcfff2"], ["#5f2247", "#ffe6f4"],
+    ["#4e4a00", "#fffbd0"], ["#303390", "#eceeff"], ["#67280c", "#ffe9df"], ["#454b54", "#f2f2f2"]],
+  model: ["#0e4a78", "#e6f4ff"],
+  untrained: ["#4a2a66", "#f5e8ff"],
+  differs: ["#ffb27a", "#2a1000"],
+  added: ["#b8baff", "#101040"],
+  mark: "#7cc4ff",
+};
+
+export function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+export function palette() {
+  return isDark() ? DARK : LIGHT;
+}
+
+// Upper ends of the steps of a logprob's size: the darker (in dark pages the brighter), the less likely.
+const STEPS = [0.01, 0.1, 0.5, 1, 2, 5];
+
+export function stepOf(logprob) {
+  let i = 0;
+  while (i < STEPS.length && -logprob > STEPS[i]) i++;
+  return i;
+}
+
+export function stepName(i) {
+  const p = x => `${(100 * Math.exp(-x)).toPrecision(2).replace(/\.0$/, "")} %`;
+  if (i === 0) return `≥ ${p(STEPS[0])}`;
+  return i === STEPS.length ? `< ${p(STEPS[i - 1])}` : `${p(STEPS[i])}–${p(STEPS[i - 1])}`;
+}
+
+export const COLOURINGS = [
+  ["mask", "Mask"], ["logprob", "Logprob"], ["version", "Weight version"], ["turn", "Turn"], ["drift", "Drift"],
+];
+
+// Of each token of a branch the number of its pair in `pairs`, and what the pairs mean.
+export function colour(branch, mode, drift) {
+  const p = palette();
+  const n = branch.ids.length;
+  const at = new Uint8Array(n);
+  if (mode === "logprob") {
+    for (let i = 0; i < n; i++) at[i] = branch.logprobs && !isNaN(branch.logprobs[i]) ? stepOf(branch.logprobs[i]) + 1 : 0;
+    return {at, pairs: [p.context, ...p.amounts], names: ["no logprob", ...p.amounts.map((_, i) => stepName(i))]};
+  }
+  if (mode === "version" || mode === "turn") {
+    const from = mode === "version" ? branch.versionAt : branch.turnAt;
+    for (let i = 0; i < n; i++) at[i] = from[i] ? (from[i] - 1) % p.kinds.length + 1 : 0;
+    const all = mode === "version" ? branch.versions : branch.turns.map((_, i) => `turn ${i + 1}`);
+    const names = p.kinds.map((_, k) => all.filter((_, i) => i % p.kinds.length === k))
+      .map(list => list.slice(0, 3).join(", ") + (list.length > 3 ? " …" : ""));
+    return {at, pairs: [p.context, ...p.kinds], names: ["context", ...names]};
+  }
+  if (mode === "drift") {
+    for (let i = 0; i < n; i++) at[i] = drift ? drift[i] : 0;
+    return {at, pairs: [p.context, p.differs, p.added],
+      names: ["as the template writes it", "differs from the template's rendering", "the rendering has more before it"]};
+  }
+  for (let i = 0; i < n; i++) at[i] = branch.mask[i] ? 1 : branch.turnAt[i] ? 2 : 0;
+  return {at, pairs: [p.context, p.model, p.untrained], names: ["context (mask 0)", "the model's, trained (mask 1)", "the model's, not trained here"]};
+}

@@ -1,0 +1,144 @@
+// Elements and text. What an agent wrote only ever becomes text nodes, in an element of its own direction.
+
+// h("a.name", {href, onclick, "aria-label": ..}, children...): an element. Children: nodes, texts, lists, null.
+export function h(what, ...rest) {
+  const [tag, ...classes] = what.split(".");
+  const el = document.createElement(tag);
+  if (classes.length) el.className = classes.join(" ");
+  for (const part of rest) fill(el, part);
+  return el;
+}
+
+function fill(el, part) {
+  if (part === null || part === undefined || part === false) return;
+  if (Array.isArray(part)) for (const one of part) fill(el, one);
+  else if (part instanceof Node) el.append(part);
+  else if (typeof part === "object") for (const [k, v] of Object.entries(part)) setAttribute(el, k, v);
+  else el.append(String(part));
+}
+
+function setAttribute(el, name, value) {
+  if (value === null || value === undefined || value === false) return;
+  if (name.startsWith("on")) el.addEventListener(name.slice(2), value);
+  else if (name === "style") Object.assign(el.style, value);
+  else if (name in el && typeof value !== "string" && name !== "list") el[name] = value;
+  else el.setAttribute(name, value === true ? "" : value);
+}
+
+export function svg(tag, attributes, ...children) {
+  const el = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [k, v] of Object.entries(attributes || {})) {
+    if (v === null || v === undefined) continue;
+    if (k.startsWith("on")) el.addEventListener(k.slice(2), v);
+    else el.setAttribute(k, v);
+  }
+  for (const child of children) if (child !== null && child !== undefined) el.append(child);
+  return el;
+}
+
+const NAMED = {9: "→", 10: "⏎", 13: "␍", 27: "␛", 0: "␀", 127: "␡"};
+// Controls, marks of direction, invisible characters, lone surrogates: what could hide or reorder text.
+const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]|[\ud800-\udfff]/gu;
+
+function nameOf(c) {
+  const code = c.codePointAt(0);
+  if (NAMED[code]) return NAMED[code];
+  if (code < 32) return String.fromCharCode(0x2400 + code);
+  return `‹U+${code.toString(16).toUpperCase().padStart(4, "0")}›`;
+}
+
+// The text with everything invisible shown; line feeds and tabs stay what they are unless `all`.
+export function visible(text, all = false) {
+  return text.replace(HIDDEN, c => (!all && (c === "\n" || c === "\t") ? c : nameOf(c)));
+}
+
+// Text of an agent: isolated, with its own direction.
+export function foreign(text, what = "bdi") {
+  return h(what, visible(String(text)));
+}
+
+const CUT = 20000;
+
+// A long text of an agent in a block; more of it on demand.
+export function longText(text, className = "text") {
+  const block = h(`pre.${className}`, {dir: "auto"});
+  const show = n => {
+    block.replaceChildren(visible(text.slice(0, n)));
+    if (text.length > n) {
+      block.append("\n", h("button.link", {onclick: () => show(n * 10)}, `… ${number(text.length - n)} more characters: show more`));
+    }
+  };
+  show(CUT);
+  return block;
+}
+
+export function clear(el, ...children) {
+  el.replaceChildren();
+  fill(el, children);
+  return el;
+}
+
+// Said to screen readers.
+export function announce(text) {
+  document.getElementById("live").textContent = text;
+}
+
+// --- numbers and times ---
+
+const PLAIN = new Intl.NumberFormat("en-US", {maximumFractionDigits: 0});
+
+export function number(n) {
+  return typeof n === "number" && isFinite(n) ? PLAIN.format(n) : "–";
+}
+
+export function short(n) {
+  if (typeof n !== "number" || !isFinite(n)) return "–";
+  const size = Math.abs(n);
+  if (size >= 1e9) return `${(n / 1e9).toFixed(1)}G`;
+  if (size >= 1e6) return `${(n / 1e6).toFixed(1)}M`;
+  if (size >= 1e4) return `${(n / 1e3).toFixed(1)}k`;
+  if (size >= 100 || Number.isInteger(n)) return PLAIN.format(n);
+  return n.toPrecision(3).replace(/\.?0+$/, "");
+}
+
+export function bytes(n) {
+  if (typeof n !== "number" || !isFinite(n)) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let i = 0;
+  for (; n >= 1024 && i + 1 < units.length; i++) n /= 1024;
+  return `${n >= 100 || i === 0 ? n.toFixed(0) : n.toFixed(1)} ${units[i]}`;
+}
+
+export function decimal(x) {
+  return typeof x === "number" ? String(Math.round(x * 1e4) / 1e4) : "–";
+}
+
+export function ago(seconds, now = Date.now() / 1000) {
+  const s = Math.max(0, now - seconds);
+  if (s < 60) return `${Math.floor(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  if (s < 86400) return `${Math.floor(s / 3600)} h`;
+  return `${Math.floor(s / 86400)} d`;
+}
+
+export function clock(seconds) {
+  return new Date(seconds * 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC";
+}
+
+// Runs fn once before the next picture, however often it is asked for.
+export function perFrame(fn) {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => {
+      asked = false;
+      fn();
+    });
+  };
+}
+
+export function shortId(id) {
+  const at = id.indexOf("-");
+  return at > 0 && id.length > at + 11 ? `${id.slice(0, at + 9)}…` : id;
+}

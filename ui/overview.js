@@ -1,0 +1,135 @@
+// Everything at a glance: numbers and curves of /metrics, engines, and where the rest of the pages begin.
+import {h, clear, number, short, bytes, decimal, ago, foreign, shortId} from "./dom.js";
+import {ask, json, ApiError} from "./api.js";
+import {store, readMetrics, sumOf} from "./store.js";
+import {sparkline, Series} from "./spark.js";
+
+const EVERY_MS = 2000;
+
+// What is drawn over time: a rate of a counter, or a gauge as it is.
+const CURVES = [
+  {name: "Turns a second", rate: m => sumOf(m, "turn_engine_seconds_count")},
+  {name: "Generated tokens a second", rate: m => sumOf(m, "generated_tokens_total")},
+  {name: "Calls running", gauge: m => sumOf(m, "calls_inflight")},
+  {name: "Calls waiting for an engine", gauge: m => sumOf(m, "queue_depth")},
+  {name: "Errors a second (5xx)", rate: m => sumOf(m, "routed_requests_total", l => l.status && l.status.startsWith("5"))},
+  {name: "Resident memory", gauge: m => sumOf(m, "process_resident_memory_bytes"), show: bytes},
+];
+
+const kept = {curves: CURVES.map(() => new Series()), last: null, at: 0};
+
+// The mean of a histogram since the last look, in milliseconds.
+function meanMs(now, before, name) {
+  const n = sumOf(now, `${name}_count`) - sumOf(before, `${name}_count`);
+  return n > 0 ? (1000 * (sumOf(now, `${name}_sum`) - sumOf(before, `${name}_sum`))) / n : null;
+}
+
+function takeMetrics(metrics) {
+  const at = Date.now();
+  const seconds = (at - kept.at) / 1000;
+  CURVES.forEach((curve, i) => {
+    let v = null;
+    if (curve.gauge) v = curve.gauge(metrics);
+    else if (kept.last && seconds < 30) v = Math.max(0, (curve.rate(metrics) - curve.rate(kept.last)) / seconds);
+    kept.curves[i].push(v);
+  });
+  const before = kept.last;
+  kept.last = metrics;
+  kept.at = at;
+  return before;
+}
+
+function tile(title, value, more) {
+  return h("div.tile", h("h3", title), h("div.big", value), more && h("div.more", more));
+}
+
+function curveTiles() {
+  return CURVES.map((curve, i) => {
+    const values = kept.curves[i].values;
+    const last = values[values.length - 1];
+    const text = last === null ? "–" : (curve.show || short)(last);
+    return tile(curve.name, text, sparkline(values, `${curve.name}: ${text}, the last ${number(values.length * EVERY_MS / 1000)} seconds`));
+  });
+}
+
+function factRows(m, before, health) {
+  const ms = name => (before ? meanMs(m, before, name) : null);
+  const show = v => (v === null ? "–" : `${decimal(v)} ms`);
+  const phases = (m.get("rollgate_sessions") || []).map(r => `${number(r.value)} ${r.labels.phase}`).join(", ");
+  return [
+    ["Workers", `${health.workers.ready} of ${health.workers.total} serve${health.paused ? `, ${health.paused} paused` : ""}`],
+    ["Routers", `${health.routers}, ${number(sumOf(m, "connections"))} connections`],
+    ["Sessions in memory", phases || "0"],
+    ["Tokens of sessions", `${number(sumOf(m, "live_tokens"))}, ${bytes(sumOf(m, "session_memory_bytes"))} in memory, ${bytes(sumOf(m, "spilled_bytes"))} in journals only`],
+    ["A turn's time: queue, engine, gateway", `${show(ms("turn_queue_seconds"))}, ${show(ms("turn_engine_seconds"))}, ${show(ms("turn_gateway_seconds"))}`],
+    ["Journals", `${bytes(sumOf(m, "journal_bytes"))} on disk, ${number(sumOf(m, "journal_errors_total"))} failed writes`],
+    ["Sinks", `${number(sumOf(m, "sink_delivered_total"))} delivered, ${number(sumOf(m, "sink_waiting"))} waiting, ${number(sumOf(m, "sink_errors_total"))} errors`],
+    ["Refused for a limit", number(sumOf(m, "refusals_total"))],
+    ["Processes replaced", number(sumOf(m, "process_restarts_total"))],
+    ["Attempts", `${number(sumOf(m, "attempts_running"))} running; ended: ${(m.get("rollgate_attempts_total") || []).map(r => `${number(r.value)} ${r.labels.outcome}`).join(", ") || "none"}`],
+  ];
+}
+
+function engineTable(engines) {
+  if (!engines) return h("p.empty", "Engines are shown to admins.");
+  const names = ["engine", "kind", "state", "running", "requests", "retries", "errors", "logprobs"];
+  return h("div.wide", h("table", h("caption.unseen", "Engines"), h("thead", h("tr", names.map(n => h("th", {scope: "col"}, n)))),
+    h("tbody", engines.map(e => h("tr", h("td", foreign(e.name)), h("td", e.kind), h("td", h(`span.state.${e.up ? "good" : "bad"}`, e.up ? "up" : "down")),
+      h("td.num", number(e.inflight)), h("td.num", number(e.requests)), h("td.num", number(e.retries)), h("td.num", number(e.errors)),
+      h("td", foreign(e.logprobs && (e.logprobs.given || e.logprobs.asked) || "–")))))));
+}
+
+function newest() {
+  const rows = [...store.sessions.values()].sort((a, b) => b.updated_at - a.updated_at).slice(0, 8);
+  if (!rows.length) return h("p.empty", store.loading ? "Reading …" : "No sessions yet.");
+  return h("ul.plain", rows.map(r => h("li", h("a", {href: `#/sessions/${r.session_id}`}, shortId(r.session_id)), " ",
+    h(`span.phase.${r.phase}`, r.phase), ` ${number(r.calls)} turns, ${number(r.tokens)} tokens, ${ago(r.updated_at)}`)));
+}
+
+export function overviewPage(main) {
+  const curves = h("div.tiles");
+  const facts = h("dl.facts.wide");
+  const engines = h("div");
+  const recent = h("div");
+  const fault = h("p.fault", {hidden: true, role: "alert"});
+  clear(main, h("div.page", h("h1", "Overview"), fault, curves, h("div.columns", h("section", h("h2", "Gateway"), facts),
+    h("section", h("h2", "Last active sessions"), recent)), h("section", h("h2", "Engines"), engines)));
+  let ended = false;
+  let timer = null;
+
+  const look = async () => {
+    try {
+      const [text, health, told] = await Promise.all([ask("/metrics").then(a => a.text()),
+        fetch(new URL("health", document.baseURI)).then(a => a.json()),
+        json("/admin/engines").then(a => a.engines, e => { if (e instanceof ApiError && e.status === 403) return null; throw e; })]);
+      if (ended) return;
+      const metrics = readMetrics(text);
+      const before = takeMetrics(metrics);
+      clear(curves, curveTiles());
+      clear(facts, factRows(metrics, before, health).map(([k, v]) => [h("dt", k), h("dd", v)]));
+      clear(engines, engineTable(told));
+      fault.hidden = true;
+    } catch (error) {
+      if (ended) return;
+      fault.hidden = false;
+      clear(fault, `The gateway does not answer: ${error.message}`);
+    }
+    if (!ended) timer = setTimeout(look, EVERY_MS);
+  };
+  let asked = null;
+  const drawRecent = () => {
+    asked = null;
+    clear(recent, newest());
+  };
+  const stop = store.listen(what => {
+    if (what === "sessions" && !asked) asked = setTimeout(drawRecent, 500);
+  });
+  drawRecent();
+  look();
+  return () => {
+    ended = true;
+    stop();
+    clearTimeout(timer);
+    clearTimeout(asked);
+  };
+}

@@ -1,0 +1,164 @@
+// The list of sessions: only the rows in sight are in the page, however many there are.
+import {h, clear, number, decimal, ago, clock, perFrame, foreign, shortId} from "./dom.js";
+import {store} from "./store.js";
+
+const ROW = 36;
+const SPARE = 6;
+
+const COLUMNS = [
+  {name: "session_id", title: "Session", value: r => r.session_id, text: r => h("a", {href: `#/sessions/${r.session_id}`, tabindex: -1, title: r.session_id}, shortId(r.session_id))},
+  {name: "labels", title: "Labels", value: r => labelText(r), text: r => foreign(labelText(r), "bdi")},
+  {name: "phase", title: "Phase", value: r => r.phase, text: r => h(`span.phase.${r.phase}`, r.inflight ? `${r.phase} · running` : r.phase)},
+  {name: "reward", title: "Reward", number: true, value: r => r.reward ?? -Infinity, text: r => decimal(r.reward)},
+  {name: "calls", title: "Turns", number: true, value: r => r.calls, text: r => number(r.calls)},
+  {name: "tokens", title: "Tokens", number: true, value: r => r.tokens, text: r => number(r.tokens)},
+  {name: "branches", title: "Branches", number: true, value: r => r.branches, text: r => number(r.branches)},
+  {name: "drift", title: "Drift", number: true, value: r => r.drift ?? -1, text: r => r.drift === undefined || r.drift === null ? "–" : number(r.drift)},
+  {name: "updated_at", title: "Last activity", number: true, value: r => r.updated_at, text: r => h("span", {title: clock(r.updated_at)}, ago(r.updated_at))},
+];
+
+export function labelText(row) {
+  const labels = Object.entries(row.labels || {}).map(([k, v]) => `${k}=${v}`);
+  if (row.group) labels.unshift(`${row.group}/${row.rollout ?? "?"}`);
+  return labels.join(" ");
+}
+
+// Whether a row has every word of the search; a word `phase:open` means that phase, `-word` its absence.
+export function rowMatches(row, wanted) {
+  return wanted.every(word => {
+    if (word.startsWith("phase:")) return row.phase === word.slice(6);
+    if (word.startsWith("-") && word.length > 1) return !row.hay.includes(word.slice(1));
+    return row.hay.includes(word);
+  });
+}
+
+// Rows in the order of a column; equal ones by id, so that they stand still.
+export function sortRows(rows, column, down) {
+  const keys = new Map();
+  for (const row of rows) keys.set(row, column.value(row));
+  const sign = down ? -1 : 1;
+  return rows.sort((a, b) => {
+    const x = keys.get(a), y = keys.get(b);
+    if (x !== y) return x < y ? -sign : sign;
+    return a.session_id < b.session_id ? -1 : 1;
+  });
+}
+
+const view = {search: "", sort: "updated_at", down: true, picked: [], at: 0, top: 0};
+
+export function sessionsPage(main, query) {
+  if (query.has("q")) view.search = query.get("q");
+  const search = h("input.search", {type: "search", id: "search", placeholder: "Search: id, label=value, phase:open, -word", value: view.search, "aria-label": "Search sessions"});
+  const count = h("span.count", {role: "status"});
+  const compare = h("button", {onclick: () => { location.hash = `#/compare?a=${view.picked[0]}&b=${view.picked[1]}`; }});
+  const head = h("div.row.head", {role: "row"});
+  const space = h("div.space");
+  const rows = h("div.rows", {role: "rowgroup"});
+  const body = h("div.scroll", {tabindex: 0, role: "table", "aria-label": "Sessions", "aria-rowcount": 0}, head, h("div.lines", space, rows));
+  let shown = [];
+  let sortedAt = 0;
+  let timer = null;
+
+  const drawHead = () => clear(head, h("div.cell.pick", {role: "columnheader"}, h("span.unseen", "Compare")), COLUMNS.map(c => h(`div.cell.${c.name}${c.number ? ".num" : ""}`, {
+    role: "columnheader", "aria-sort": view.sort === c.name ? (view.down ? "descending" : "ascending") : "none",
+  }, h("button", {onclick: () => sortBy(c)}, c.title, view.sort === c.name ? (view.down ? " ↓" : " ↑") : ""))));
+  const sortBy = c => {
+    view.down = view.sort === c.name ? !view.down : !!c.number;
+    view.sort = c.name;
+    drawHead();
+    choose();
+  };
+
+  // Which rows and in which order. With very many this takes a tenth of a second: not for every event.
+  const choose = () => {
+    const wanted = view.search.toLowerCase().split(/\s+/).filter(Boolean);
+    const all = [...store.sessions.values()];
+    shown = sortRows(wanted.length ? all.filter(r => rowMatches(r, wanted)) : all, COLUMNS.find(c => c.name === view.sort), view.down);
+    sortedAt = Date.now();
+    space.style.height = `${shown.length * ROW}px`;
+    body.setAttribute("aria-rowcount", shown.length + 1);
+    view.at = Math.max(0, Math.min(view.at, shown.length - 1));
+    clear(count, `${number(shown.length)} of ${number(store.sessions.size)} sessions`, store.loading ? " · reading the list …" : "");
+    draw();
+  };
+  const changed = () => {
+    if (timer) return;
+    const pause = store.sessions.size > 20000 ? 5000 : store.sessions.size > 2000 ? 1000 : 150;
+    timer = setTimeout(() => {
+      timer = null;
+      choose();
+    }, Math.max(0, sortedAt + pause - Date.now()));
+  };
+
+  const draw = perFrame(() => {
+    const first = Math.max(0, Math.floor(body.scrollTop / ROW) - SPARE);
+    const last = Math.min(shown.length, first + Math.ceil(body.clientHeight / ROW) + 2 * SPARE);
+    view.top = body.scrollTop;
+    rows.style.transform = `translateY(${first * ROW}px)`;
+    clear(rows, shown.slice(first, last).map((row, i) => drawRow(store.sessions.get(row.session_id) || row, first + i)));
+    if (!shown.length) clear(rows, h("p.empty", store.loading ? "Reading …" : "No session matches."));
+  });
+  const drawRow = (row, i) => h(`div.row${i === view.at ? ".current" : ""}`, {role: "row", "aria-rowindex": i + 2, "data-id": row.session_id,
+    onclick: e => {
+      if (!e.target.closest("input")) location.hash = `#/sessions/${row.session_id}`;
+    }},
+    h("div.cell.pick", {role: "cell"}, h("input", {type: "checkbox", tabindex: -1, "aria-label": `Compare ${shortId(row.session_id)}`,
+      checked: view.picked.includes(row.session_id), onchange: e => pick(row.session_id, e.target.checked)})),
+    COLUMNS.map(c => h(`div.cell.${c.name}${c.number ? ".num" : ""}`, {role: "cell", "data-title": c.title}, c.text(row))));
+  const pick = (id, on) => {
+    view.picked = view.picked.filter(p => p !== id);
+    if (on) view.picked = [...view.picked, id].slice(-2);
+    drawPicked();
+    draw();
+  };
+  const drawPicked = () => {
+    clear(compare, view.picked.length === 2 ? "Compare the two" : "Compare: pick two");
+    compare.disabled = view.picked.length !== 2;
+  };
+
+  const move = to => {
+    view.at = Math.max(0, Math.min(to, shown.length - 1));
+    const y = view.at * ROW;
+    const inner = body.clientHeight - ROW;
+    if (y < body.scrollTop) body.scrollTop = y;
+    else if (y + ROW > body.scrollTop + inner) body.scrollTop = y + ROW - inner;
+    draw();
+  };
+  body.addEventListener("scroll", draw, {passive: true});
+  body.addEventListener("keydown", e => {
+    const page = Math.floor(body.clientHeight / ROW) - 2;
+    const moves = {ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity};
+    if (e.key in moves) move(view.at + moves[e.key]);
+    else if (e.key === "Enter" && e.target === body && shown[view.at]) location.hash = `#/sessions/${shown[view.at].session_id}`;
+    else if (e.key === " " && e.target === body && shown[view.at]) pick(shown[view.at].session_id, !view.picked.includes(shown[view.at].session_id));
+    else return;
+    e.preventDefault();
+  });
+  let typed = null;
+  search.addEventListener("input", () => {
+    view.search = search.value;
+    clearTimeout(typed);
+    typed = setTimeout(choose, store.sessions.size > 20000 ? 150 : 0);
+  });
+  search.addEventListener("keydown", e => {
+    if (e.key === "ArrowDown") {
+      body.focus();
+      e.preventDefault();
+    }
+  });
+  clear(main, h("div.page.full", h("div.tools", h("h1", "Sessions"), search, compare, count), body));
+  const sizes = new ResizeObserver(draw);
+  sizes.observe(body);
+  drawHead();
+  drawPicked();
+  choose();
+  body.scrollTop = view.top;
+  const stop = store.listen(what => {
+    if (what === "sessions") changed();
+  });
+  return () => {
+    stop();
+    sizes.disconnect();
+    clearTimeout(timer);
+  };
+}

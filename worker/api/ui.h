@@ -1,0 +1,19 @@
+/*
+ * The viewer's files below /ui. They hold no data and need no key: the page asks its user for one
+ * and fetches what it shows from the other routes.
+ */
+#ifndef RG_API_UI_H
+#define RG_API_UI_H
+
+#include "worker/service/service.h"
+
+/* GET /ui: the page. */
+void ui_page(struct service_request *r);
+
+/* Whether the path is one of the files below /ui/. */
+bool ui_holds(struct str path);
+
+/* Such a file; 404 when there is none of that name, 405 for another method. */
+void ui_file(struct service_request *r);
+
+#endif
