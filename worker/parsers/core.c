@@ -86,11 +86,13 @@ enum step core_blanks(struct parser *p)
     return p->final ? STEP_YES : STEP_MORE;
 }
 
+/* The longest mark that stands here; one that is not whole yet goes before a shorter one. */
 static enum step find_here(const struct parser *p, const char *const *marks, size_t n,
                            size_t *which)
 {
     enum step best = STEP_NO;
     char c = core_at(p, p->pos);
+    size_t longest = 0;
 
     for (size_t i = 0; i < n; i++) {
         enum step r;
@@ -98,26 +100,53 @@ static enum step find_here(const struct parser *p, const char *const *marks, siz
         if (!marks[i] || marks[i][0] != c)
             continue;
         r = core_lit(p, p->pos, marks[i]);
-        if (r == STEP_YES) {
-            *which = i;
-            return r;
-        }
         if (r == STEP_MORE)
+            return r;
+        if (r == STEP_YES && strlen(marks[i]) > longest) {
+            longest = strlen(marks[i]);
+            *which = i;
             best = r;
+        }
     }
     return best;
 }
 
+/* The byte that all marks begin with; 0: they differ. */
+static char common_start(const char *const *marks, size_t n)
+{
+    char c = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        if (!marks[i])
+            continue;
+        if (c && marks[i][0] != c)
+            return 0;
+        c = marks[i][0];
+    }
+    return c;
+}
+
 enum step core_find(struct parser *p, const char *const *marks, size_t n, size_t *which)
 {
+    char first = common_start(marks, n);
     size_t end = core_end(p);
 
     for (; p->pos < end; p->pos++) {
-        enum step r = find_here(p, marks, n, which);
+        enum step r;
 
+        if (first) {
+            const char *from = p->in.p + (p->pos - p->base);
+            const char *at = memchr(from, first, end - p->pos);
+
+            if (!at)
+                break;
+            p->pos += (size_t)(at - from);
+        }
+        r = find_here(p, marks, n, which);
         if (r != STEP_NO)
             return r;
     }
+    p->pos = end;
     return STEP_MORE;
 }
 

@@ -25,17 +25,47 @@ enum step {
 
 struct parser;
 
+struct json_shape;
+struct raw_shape;
+struct tag_shape;
+struct gemma_shape;
+
+/* A message's head in front of its body: MARK word END. It may open the answer without its mark. */
+struct message_head {
+    const char *mark;
+    const char *lead; /* stands before the word when the mark does not; NULL: nothing */
+    const char *end[4];
+};
+
+/* How a family writes calls: the marks that parser.c looks for, and the reader of what stands
+ * between them, shared by families, with its shape. */
 struct grammar {
     const char *open[2];   /* section begins; a call may follow after white space */
-    const char *begin[2];  /* call begins */
-    const char *close[2];  /* section ends */
+    const char *begin[4];  /* call begins */
+    const char *close[3];  /* section ends */
+    const char *skip[4];   /* syntax wherever it stands between calls */
+    const char *prose[2];  /* a call may begin with this in the middle of text; part of the call */
     const char *end;       /* call end: where a broken committed call stops, or NULL */
-    const char *within[4]; /* other marks in a call that a vocabulary may have as tokens */
+    const char *within[6]; /* other marks in a call that a vocabulary may have as tokens */
     /* Reads a call from pos on (behind the begin mark); keeps its place in p->call. */
     enum step (*run)(struct parser *p);
     /* A call without a mark, at pos, where only white space stands since the start or the last
      * call; NULL when the grammar has none. YES: pos stands where run shall start. */
     enum step (*bare)(struct parser *p);
+    const struct message_head *header;
+    const struct json_shape *json;
+    const struct raw_shape *raw;
+    const struct tag_shape *tags;
+    const struct gemma_shape *gemma;
+};
+
+/* What surrounds a thought, in any of several spellings; NULL-filled. */
+struct think_tags {
+    const char *start[3];
+    const char *end[3];
+    const char *wrap[4]; /* marks around the answer: syntax */
+    bool forced;      /* the model starts inside its thought even if the prompt does not say so */
+    bool call_closes; /* a tool call ends an open thought */
 };
 
 enum parser_phase {
@@ -43,9 +73,12 @@ enum parser_phase {
     PHASE_REASONING,
     PHASE_CONTENT,
     PHASE_OPENED,
+    PHASE_HEADER,
     PHASE_UNIT,
     PHASE_BROKEN
 };
+
+enum { CALL_DEPTH_MAX = 64, NAME_MAX_BYTES = 256 };
 
 /* The call being read. */
 struct tool_call {
@@ -56,6 +89,9 @@ struct tool_call {
     bool committed;   /* CALL_BEGIN is out */
     bool ended;       /* CALL_END as well */
     bool unclosed;    /* its own closing mark is missing; told when it is accepted */
+    bool prose;       /* it began in the middle of text */
+    bool listed;      /* it stands in brackets */
+    bool wrapped;     /* the only parameter may hold all arguments */
     bool args_made;   /* arguments are composed in `made`, not the model's own bytes */
     size_t unsaid;    /* composed: from here on nothing is in `made` yet; 0: all up to pos is */
     size_t from;      /* a start that the grammar remembers (key, value) */
@@ -70,10 +106,13 @@ struct tool_call {
     struct buf made; /* composed arguments that are not out yet */
     struct object_scan scan;
     struct python_scan python;
+    unsigned depth;                             /* of nested values */
+    uint8_t levels[CALL_DEPTH_MAX];             /* of each: what its container is */
+    const struct json *schemas[CALL_DEPTH_MAX]; /* of each, or NULL */
 };
 
 struct parser {
-    enum reasoning_kind reasoning;
+    const struct think_tags *think;
     const struct grammar *grammar; /* NULL: none */
     enum tool_kind tool;
     const struct json *tools;
@@ -82,6 +121,7 @@ struct parser {
     struct buf in;
     size_t base, done, pos;
     size_t mark_end; /* behind the mark of the unit at hand */
+    bool headless;   /* no header opens the answer */
     int phase;       /* enum parser_phase */
     bool final;
     bool reasoning_open;
@@ -176,20 +216,13 @@ void tool_call_end(struct parser *p, bool broken);
 /* A JSON object at pos becomes the arguments; YES behind its closing brace. */
 enum step tool_call_scan_args(struct parser *p);
 
+/* --- tables (families.c) --- */
+
 /* The grammar of a kind; NULL: none, or channels. */
 const struct grammar *grammar_of(enum tool_kind kind);
 
-/* The tags around a thought; false when the kind has none (or channels). */
-bool reasoning_tags(enum reasoning_kind kind, const char **start, const char **end);
-
-/* The same from the file that has it. */
-const struct grammar *grammar_json(enum tool_kind kind);
-const struct grammar *grammar_raw(enum tool_kind kind);
-const struct grammar *grammar_tags(enum tool_kind kind);
-const struct grammar *grammar_python(enum tool_kind kind);
-
-/* {"name", "arguments"} at pos (json_call.c), used by mistral's list too. */
-enum step json_call_run(struct parser *p);
+/* Of a kind without tags (or channels) all is NULL. */
+const struct think_tags *think_tags_of(enum reasoning_kind kind);
 
 /* Harmony has channels instead of one text: it replaces the whole loop. */
 /* One step; false when nothing more can be decided. */

@@ -1,25 +1,42 @@
 /*
- * Calls written as one JSON object {"name": ..., "arguments" or "parameters": {...}}:
- *   hermes  <tool_call> WS object WS </tool_call>
- *   llama3  [<|python_tag|>] object ( ; object )*
+ * Calls written as one JSON object {"name": ..., "arguments" or "parameters": {...}}, one to a mark
+ * or in a list: hermes, llama3, granite, cohere and many more (families.c).
  */
-#include "worker/parsers/core.h"
+#include <string.h>
+
 #include "worker/parsers/param_value.h"
+#include "worker/parsers/shapes.h"
 
-enum { ST_BEGIN, ST_OBJECT, ST_CLOSE };
+enum { ST_BEGIN, ST_OBJECT, ST_LIST, ST_CLOSE, ST_DONE };
 
-enum { FIELD_OTHER, FIELD_NAME, FIELD_ARGS, FIELD_ARGS_TEXT };
+enum { FIELD_OTHER, FIELD_NAME, FIELD_ARGS, FIELD_ARGS_TEXT, FIELD_ID };
 
-static void key_ends(struct parser *p)
+static bool is_key(struct str key, const char *usual, const char *other)
 {
+    return str_eq_c(key, usual) || (other && str_eq_c(key, other));
+}
+
+/* False: a second key where one names the call. */
+static bool key_ends(struct parser *p)
+{
+    const struct json_shape *shape = p->grammar->json;
     struct tool_call *c = &p->call;
     struct str key = core_cut(p, c->from, p->pos);
 
     c->field = FIELD_OTHER;
-    if (str_eq_c(key, "name"))
+    if (shape->keyed) {
+        struct str quoted = core_cut(p, c->from - 1, p->pos + 1);
+
+        c->field = FIELD_ARGS;
+        return c->name.len == 0 && value_unquote(&c->name, quoted) == 0;
+    }
+    if (is_key(key, "name", shape->name))
         c->field = FIELD_NAME;
-    else if (str_eq_c(key, "arguments") || str_eq_c(key, "parameters"))
+    else if (is_key(key, "arguments", "parameters") || is_key(key, "args", shape->args))
         c->field = c->args_from || c->args_made ? FIELD_OTHER : FIELD_ARGS;
+    else if (shape->id && is_key(key, "id", shape->id))
+        c->field = FIELD_ID;
+    return true;
 }
 
 /* The first byte of a member's value. False: arguments of a kind that no call can have. */
@@ -55,6 +72,11 @@ static bool value_ends(struct parser *p, size_t to)
         c->args_made = true;
         return value_unquote(&c->made, text) == 0 && value_is_object(buf_str(&c->made));
     }
+    if (field == FIELD_ID && text.p[0] == '"' && !c->committed) {
+        buf_clear(&c->id);
+        (void)value_unquote(&c->id, text);
+        return true;
+    }
     if (field != FIELD_NAME || c->committed)
         return true;
     buf_clear(&c->name);
@@ -74,7 +96,7 @@ static bool follow(struct parser *p, uint8_t before, unsigned depth)
     if (s->state == SCAN_STRING && (before == SCAN_FIRST_KEY || before == SCAN_KEY) && depth == 1)
         p->call.from = p->pos + 1;
     if (before == SCAN_STRING && s->state == SCAN_COLON && depth == 1)
-        key_ends(p);
+        return key_ends(p);
     if (before == SCAN_STRING && s->state == SCAN_AFTER && depth == 1)
         return value_ends(p, p->pos + 1);
     if (depth == 2 && s->depth == 1)
@@ -106,66 +128,101 @@ static enum step object_ends(struct parser *p)
     struct tool_call *c = &p->call;
 
     if (!c->args_from && !c->args_made) {
+        if (p->grammar->json->needs_args)
+            return STEP_NO;
         c->args_made = true;
         buf_puts(&c->made, "{}");
     }
     return tool_call_ready(p);
 }
 
-enum step json_call_run(struct parser *p)
+/* In front of an object, or of a list of them. */
+static enum step begin_object(struct parser *p)
 {
     struct tool_call *c = &p->call;
-    enum step r;
+    enum step r = core_blanks(p);
 
-    if (c->st == ST_BEGIN) {
+    if (r == STEP_YES && p->grammar->json->fenced && !c->stage) {
+        r = core_eat(p, "```json");
+        c->stage = r != STEP_MORE;
+        if (r == STEP_MORE)
+            return r;
         r = core_blanks(p);
-        if (r != STEP_YES)
-            return r;
-        if (core_over(p) || core_at(p, p->pos) != '{')
-            return STEP_NO;
-        object_scan_init(&c->scan);
-        c->st = ST_OBJECT;
     }
-    if (c->st == ST_OBJECT) {
-        r = scan_object(p);
-        if (r == STEP_YES)
-            r = object_ends(p);
-        if (r != STEP_YES)
-            return r;
-        c->st = ST_CLOSE;
-    }
-    return STEP_YES;
-}
-
-static enum step hermes_run(struct parser *p)
-{
-    enum step r = json_call_run(p);
-
-    return r == STEP_YES ? core_eat_close(p, "</tool_call>") : r;
-}
-
-static enum step llama3_bare(struct parser *p)
-{
-    enum step r = STEP_YES;
-
-    if (p->n_calls) {
-        r = core_eat(p, ";");
-        if (r == STEP_YES)
-            r = core_blanks(p);
-        if (r == STEP_YES && core_over(p))
-            r = STEP_NO;
+    c->listed = c->listed || p->in_list;
+    if (r == STEP_YES && p->grammar->json->lists && !c->listed && !core_over(p) &&
+        core_at(p, p->pos) == '[') {
+        c->listed = true;
+        p->pos++;
+        r = core_blanks(p);
     }
     if (r != STEP_YES)
         return r;
-    return core_at(p, p->pos) == '{' ? STEP_YES : STEP_NO;
+    if (core_over(p) || core_at(p, p->pos) != '{')
+        return STEP_NO;
+    object_scan_init(&c->scan);
+    c->st = ST_OBJECT;
+    return STEP_YES;
 }
 
-static const struct grammar hermes = {
-    .begin = {"<tool_call>"}, .end = "</tool_call>", .run = hermes_run};
-static const struct grammar llama3 = {
-    .begin = {"<|python_tag|>"}, .run = json_call_run, .bare = llama3_bare};
-
-const struct grammar *grammar_json(enum tool_kind kind)
+/* Behind an object of a list: a comma is left for the next call, the bracket ends it. */
+static enum step behind_object(struct parser *p)
 {
-    return kind == TOOL_HERMES ? &hermes : kind == TOOL_LLAMA3_JSON ? &llama3 : NULL;
+    enum step r = core_blanks(p);
+
+    if (r != STEP_YES)
+        return r;
+    p->in_list = !core_over(p) && core_at(p, p->pos) == ',';
+    return p->in_list ? STEP_YES : core_eat_close(p, "]");
+}
+
+enum step json_call_run(struct parser *p)
+{
+    const char *end = p->grammar->json->end;
+    struct tool_call *c = &p->call;
+    enum step r = STEP_YES;
+
+    if (c->st == ST_BEGIN)
+        r = begin_object(p);
+    if (r == STEP_YES && c->st == ST_OBJECT) {
+        r = scan_object(p);
+        if (r == STEP_YES)
+            r = object_ends(p);
+        if (r == STEP_YES)
+            c->st = c->listed ? ST_LIST : ST_CLOSE;
+    }
+    if (r == STEP_YES && c->st == ST_LIST) {
+        r = behind_object(p);
+        if (r == STEP_YES)
+            c->st = p->in_list ? ST_DONE : ST_CLOSE;
+    }
+    if (r == STEP_YES && c->st == ST_CLOSE && end)
+        r = core_eat_close(p, end);
+    return r;
+}
+
+static enum step next_is(struct parser *p, const char *openers)
+{
+    enum step r = core_blanks(p);
+
+    if (r != STEP_YES)
+        return r;
+    return !core_over(p) && strchr(openers, core_at(p, p->pos)) ? STEP_YES : STEP_NO;
+}
+
+/* The next of a list; the next of a section without commas; or a call without any mark. */
+enum step json_call_bare(struct parser *p)
+{
+    bool split = p->in_list || p->grammar->json->bare;
+    char c = core_at(p, p->pos);
+
+    if (p->in_list)
+        return c == ',' ? (p->pos++, next_is(p, "{")) : STEP_NO;
+    if (!split && !p->in_section)
+        return STEP_NO;
+    if (p->n_calls && split && (c == ';' || c == ',')) {
+        p->pos++;
+        return next_is(p, "{");
+    }
+    return c == '{' || (c == '[' && !p->n_calls && p->grammar->json->lists) ? STEP_YES : STEP_NO;
 }

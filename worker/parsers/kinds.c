@@ -4,95 +4,67 @@
 
 #include "common/base/attrs.h"
 
-static const char *const tool_names[] = {
-#define X(kind, name) name,
+struct names {
+    const char *name;
+    const char *others; /* split by spaces */
+};
+
+static const struct names tool_names[] = {
+#define X(kind, name, others) {name, others},
     TOOL_KINDS(X)
 #undef X
 };
 
-static const char *const reasoning_names[] = {
-#define X(kind, name) name,
+static const struct names reasoning_names[] = {
+#define X(kind, name, others) {name, others},
     REASONING_KINDS(X)
 #undef X
 };
 
-struct alias {
-    const char *name;
-    int kind;
-};
-
-static const struct alias tool_aliases[] = {
-    {"qwen", TOOL_HERMES},
-    {"qwen25", TOOL_HERMES},
-    {"qwen3", TOOL_HERMES},
-    {"qwen3_xml", TOOL_QWEN3_CODER},
-    {"step3p5", TOOL_QWEN3_CODER},
-    {"nemotron3", TOOL_QWEN3_CODER},
-    {"llama3", TOOL_LLAMA3_JSON},
-    {"llama4_json", TOOL_LLAMA3_JSON},
-    {"llama4_pythonic", TOOL_PYTHONIC},
-    {"deepseekv3", TOOL_DEEPSEEK_V3},
-    {"deepseekv31", TOOL_DEEPSEEK_V31},
-    {"deepseekv32", TOOL_DEEPSEEK_V32},
-    {"v3", TOOL_DEEPSEEK_V3},
-    {"v31", TOOL_DEEPSEEK_V31},
-    {"v32", TOOL_DEEPSEEK_V32},
-    {"deepseek_v4", TOOL_DEEPSEEK_V32},
-    {"deepseekv4", TOOL_DEEPSEEK_V32},
-    {"glm", TOOL_GLM45},
-    {"openai", TOOL_GPT_OSS},
-    {"harmony", TOOL_GPT_OSS},
-    {"minimax", TOOL_MINIMAX_M2},
-};
-
-static const struct alias reasoning_aliases[] = {
-    {"qwen3_thinking", REASONING_DEEPSEEK_R1},
-    {"deepseek_v3", REASONING_QWEN3},
-    {"deepseek_v31", REASONING_QWEN3},
-    {"deepseek_v32", REASONING_QWEN3},
-    {"step3", REASONING_DEEPSEEK_R1},
-    {"step3p5", REASONING_DEEPSEEK_R1},
-    {"interns1", REASONING_QWEN3},
-    {"nemotron_3", REASONING_QWEN3},
-    {"nemotron_v3", REASONING_QWEN3},
-    {"gpt_oss", REASONING_HARMONY},
-    {"openai_gptoss", REASONING_HARMONY},
-    {"minimax_m2", REASONING_MINIMAX},
-};
-
-static bool same_name(struct str s, const char *name)
+static bool same_name(struct str s, struct str name)
 {
-    size_t i;
-
-    for (i = 0; i < s.len && name[i]; i++) {
+    if (s.len != name.len || s.len == 0)
+        return false;
+    for (size_t i = 0; i < s.len; i++) {
         char c = (char)tolower((unsigned char)s.p[i]);
 
-        if ((c == '-' ? '_' : c) != name[i])
+        if ((c == '-' ? '_' : c) != name.p[i])
             return false;
     }
-    return i == s.len && !name[i];
+    return true;
 }
 
-static int find_name(struct str s, const char *const *names, size_t n)
+/* The next word of a list; absent behind the last. */
+static struct str next_word(struct str *list)
 {
-    for (size_t i = 0; i < n; i++)
-        if (same_name(s, names[i]))
+    size_t space = str_find(*list, STR(" "), 0);
+    struct str word = str_sub(*list, 0, space);
+
+    *list = str_sub(*list, word.len + 1, list->len);
+    return word;
+}
+
+static int find_name(struct str s, const struct names *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct str others = str_cstr(names[i].others);
+
+        if (same_name(s, str_cstr(names[i].name)))
             return (int)i;
+        while (others.len)
+            if (same_name(s, next_word(&others)))
+                return (int)i;
+    }
     return -1;
 }
 
-static int find_alias(struct str s, const struct alias *list, size_t n)
+static void list_names(const struct names *names, size_t n, struct buf *out)
 {
-    for (size_t i = 0; i < n; i++)
-        if (same_name(s, list[i].name))
-            return list[i].kind;
-    return -1;
-}
-
-static void list_names(const char *const *names, size_t n, struct buf *out)
-{
-    for (size_t i = 0; i < n; i++)
-        buf_printf(out, "%s%s", i ? ", " : "", names[i]);
+    for (size_t i = 0; i < n; i++) {
+        buf_printf(out, "%s%s", i ? ", " : "", names[i].name);
+        if (names[i].others[0])
+            buf_printf(out, " (%s)", names[i].others);
+    }
 }
 
 void tool_kind_names(struct buf *out)
@@ -110,8 +82,6 @@ int tool_kind_named(struct str name, enum tool_kind *ret)
     int k = find_name(name, tool_names, ARRAY_LEN(tool_names));
 
     if (k < 0)
-        k = find_alias(name, tool_aliases, ARRAY_LEN(tool_aliases));
-    if (k < 0)
         return -1;
     *ret = (enum tool_kind)k;
     return 0;
@@ -122,8 +92,6 @@ int reasoning_kind_named(struct str name, enum reasoning_kind *ret)
     int k = find_name(name, reasoning_names, ARRAY_LEN(reasoning_names));
 
     if (k < 0)
-        k = find_alias(name, reasoning_aliases, ARRAY_LEN(reasoning_aliases));
-    if (k < 0)
         return -1;
     *ret = (enum reasoning_kind)k;
     return 0;
@@ -131,12 +99,12 @@ int reasoning_kind_named(struct str name, enum reasoning_kind *ret)
 
 const char *tool_kind_name(enum tool_kind kind)
 {
-    return tool_names[kind];
+    return tool_names[kind].name;
 }
 
 const char *reasoning_kind_name(enum reasoning_kind kind)
 {
-    return reasoning_names[kind];
+    return reasoning_names[kind].name;
 }
 
 /* In this order the first row whose marks all occur in the template decides. */
@@ -145,20 +113,64 @@ static const struct {
     const char *mark;
     const char *also; /* or NULL */
 } tool_marks[] = {
-    {TOOL_DEEPSEEK_V32, "DSML\xef\xbd\x9c", NULL},
+    {TOOL_DEEPSEEK_V41, "DSML｜ ", NULL},
+    {TOOL_DEEPSEEK_V41, "｜DSML｜", "' calls'"},
+    {TOOL_DEEPSEEK_V32, "DSML｜", NULL},
+    {TOOL_GIGACHAT35, "GCML｜", NULL},
+    {TOOL_MUSE, "<atem:invoke", NULL},
     {TOOL_GPT_OSS, "<|channel|>", "<|message|>"},
+    {TOOL_MINIMAX_M3, "]<]minimax[>[", NULL},
     {TOOL_MINIMAX_M2, "<minimax:tool_call>", NULL},
+    {TOOL_KIMI_K3, "<|open|>", "<|sep|>"},
     {TOOL_KIMI_K2, "<|tool_calls_section_begin|>", NULL},
+    {TOOL_STEP3, "steptml:", NULL},
     {TOOL_DEEPSEEK_V3, "<｜tool▁calls▁begin｜>", "```json"},
     {TOOL_DEEPSEEK_V31, "<｜tool▁calls▁begin｜>", NULL},
+    {TOOL_SEED_OSS, "<seed:tool_call>", NULL},
+    {TOOL_SEED_OSS, "seed:tool_call", NULL},
+    {TOOL_K2_HORIZON, "<ifm|", NULL},
+    {TOOL_LONGCAT, "longcat_tool_call", NULL},
+    {TOOL_IQUEST_Q1, "<iquest_tool_call>", NULL},
+    {TOOL_DOTS, "<dots_function_call>", NULL},
+    {TOOL_HY_V4, "<tool_calls:opensource>", NULL},
+    {TOOL_HY_V3, "<tool_sep>", NULL},
+    {TOOL_HY_V3, "<tool_calls>", "<arg_key>"},
+    {TOOL_SOLAR2, "<|tool_call:start|>", NULL},
+    {TOOL_SOLAR, "<|tool_call:begin|>", NULL},
+    {TOOL_PLAMO3, "plamo:begin_tool_request", NULL},
+    {TOOL_INKLING, "<|content_invoke_tool_json|>", NULL},
+    {TOOL_GEMMA4, "<|tool_call>", "<tool_call|>"},
+    {TOOL_FUNCTIONGEMMA, "<start_function_call>", NULL},
+    {TOOL_COHERE, "<|START_ACTION|>", NULL},
+    {TOOL_APERTUS, "<|tools_prefix|>", NULL},
+    {TOOL_LFM2, "<|tool_call_start|>", NULL},
+    {TOOL_LFM2, "<|tool_list_start|>", NULL},
+    {TOOL_NEMOTRON_NANO_V2, "<TOOLCALL>", NULL},
+    {TOOL_INTERNLM, "<|action_start|>", "<|plugin|>"},
+    {TOOL_GIGACHAT3, "<|role_sep|>", "function call"},
+    {TOOL_GIGACHAT3, "<|function_call|>", NULL},
+    {TOOL_HYPERCLOVAX_14B, "-> tool/function_call", NULL},
     {TOOL_GLM47, "{function-name}<arg_key>", NULL},
     {TOOL_GLM45, "<arg_key>", NULL},
     {TOOL_QWEN3_CODER, "<function=", "<parameter="},
+    {TOOL_FUNCTIONARY, "<function=", NULL},
+    {TOOL_FUNCTIONARY_V32, ">>>all", NULL},
+    {TOOL_FUNCTIONARY_V32, ">>>", "recipient"},
+    {TOOL_MINICPM5, "<function name=", NULL},
+    {TOOL_OLMO3, "<function_calls>", NULL},
     {TOOL_MISTRAL, "[TOOL_CALLS]", NULL},
     {TOOL_PYTHONIC, "[func_name1(param", NULL},
+    {TOOL_GRANITE_20B_FC, "<function_call>", NULL},
+    {TOOL_JAMBA, "<tool_calls>", NULL},
+    {TOOL_ERNIE45, "<tool_call>", "<response>"},
     {TOOL_HERMES, "<tool_call>", NULL},
+    {TOOL_PHI4_MINI, "functools", NULL},
+    {TOOL_PHI4_MINI, "<|/tool_call|>", NULL},
+    {TOOL_PHI4_MINI, "<|/tool|>", NULL},
+    {TOOL_GRANITE, "<|tool_call|>", NULL},
     {TOOL_LLAMA3_JSON, "<|python_tag|>", NULL},
     {TOOL_LLAMA3_JSON, "<|start_header_id|>", "\"parameters\""},
+    {TOOL_LLAMA3_JSON, "<|header_start|>", "\"parameters\""},
 };
 
 static bool has(struct str s, const char *mark)
@@ -166,24 +178,55 @@ static bool has(struct str s, const char *mark)
     return !mark || str_find(s, str_cstr(mark), 0) != SIZE_MAX;
 }
 
+/* Thoughts whose marks are their own. */
+static const struct {
+    enum reasoning_kind kind;
+    const char *mark;
+    const char *also; /* or NULL */
+} thought_marks[] = {
+    {REASONING_KIMI, "◁think▷", NULL},
+    {REASONING_MISTRAL, "[THINK]", NULL},
+    {REASONING_MINIMAX_M3, "<mm:think>", NULL},
+    {REASONING_MINIMAX_M3, "</mm:think>", NULL},
+    {REASONING_SEED_OSS, "<seed:think>", NULL},
+    {REASONING_SEED_OSS, "seed:think", NULL},
+    {REASONING_GEMMA4, "<|channel>", "<channel|>"},
+    {REASONING_COHERE, "<|START_THINKING|>", NULL},
+    {REASONING_KIMI_K3, "<|open|>", "<|sep|>"},
+    {REASONING_APERTUS, "<|inner_prefix|>", NULL},
+    {REASONING_INKLING, "<|content_thinking|>", NULL},
+    {REASONING_LONGCAT, "<longcat_think>", NULL},
+    {REASONING_K2_HORIZON, "<ifm|think", NULL},
+    {REASONING_PLAMO3, "plamo:begin_think", NULL},
+    {REASONING_HY_V4, "<think:opensource>", NULL},
+    {REASONING_SOLAR2, "<|think:start|>", NULL},
+    {REASONING_SOLAR2, "<|think|>", "<|content|>"},
+    {REASONING_MUSE, "to=self<|message|>", NULL},
+    {REASONING_GRANITE, "Here is my thought process", NULL},
+};
+
 static enum reasoning_kind detect_reasoning(struct str s, enum tool_kind tool)
 {
     if (tool == TOOL_GPT_OSS)
         return REASONING_HARMONY;
-    if (has(s, "◁think▷"))
-        return REASONING_KIMI;
-    if (has(s, "[THINK]"))
-        return REASONING_MISTRAL;
+    for (size_t i = 0; i < ARRAY_LEN(thought_marks); i++)
+        if (has(s, thought_marks[i].mark) && has(s, thought_marks[i].also))
+            return thought_marks[i].kind;
     if (!has(s, "</think>"))
         return REASONING_NONE;
     if (tool == TOOL_MINIMAX_M2)
         return REASONING_MINIMAX;
+    if (tool == TOOL_ERNIE45)
+        return REASONING_ERNIE45;
+    if (tool == TOOL_JAMBA && has(s, "<answer>"))
+        return REASONING_HUNYUAN;
     if (tool == TOOL_KIMI_K2)
         return REASONING_KIMI_K2;
     if (tool == TOOL_GLM45 || tool == TOOL_GLM47)
         return REASONING_GLM45;
-    /* DeepSeek-R1's first template only cuts thoughts away: the model opens them unasked. */
-    if (!has(s, "<think>"))
+    /* DeepSeek-R1's first template only cuts thoughts away: the model opens them unasked. Others
+     * that only cut thoughts away serve models that need not think. */
+    if (!has(s, "<think>") && has(s, "<｜Assistant｜>"))
         return REASONING_DEEPSEEK_R1;
     return REASONING_QWEN3;
 }

@@ -4,6 +4,8 @@
 
 #include "common/base/arena.h"
 #include "common/base/attrs.h"
+#include "common/codec/hex.h"
+#include "common/codec/utf8.h"
 #include "worker/parsers/object_scan.h"
 #include "worker/parsers/python_scan.h"
 
@@ -245,6 +247,23 @@ void value_write(struct buf *out, struct str raw, unsigned types)
         write_string(out, raw);
 }
 
+/* An object or a list whose quotes are escaped, as within a JSON string. */
+static bool write_escaped(struct buf *out, struct str s)
+{
+    struct buf quoted = {0}, plain = {0};
+    bool good = s.len && (s.p[0] == '{' || s.p[0] == '[') && memchr(s.p, '\\', s.len);
+
+    if (good) {
+        buf_printf(&quoted, "\"%.*s\"", (int)s.len, s.p);
+        good = value_unquote(&plain, buf_str(&quoted)) == 0 && is_container(buf_str(&plain));
+    }
+    if (good)
+        buf_add_str(out, buf_str(&plain));
+    buf_done(&quoted);
+    buf_done(&plain);
+    return good;
+}
+
 void value_write_loose(struct buf *out, struct str raw, unsigned types)
 {
     struct str s = str_trim(raw);
@@ -252,6 +271,61 @@ void value_write_loose(struct buf *out, struct str raw, unsigned types)
 
     if (!text && object_scan_valid(s))
         buf_add_str(out, s);
-    else if (text || !write_python(out, s))
+    else if (text || (!write_python(out, s) && !write_escaped(out, s)))
         write_string(out, raw);
+}
+
+/* The character of &NAME; or &#N; at `at`: its bytes are appended, and what was read returned. */
+static size_t entity(struct buf *out, struct str s, size_t at)
+{
+    static const char *const names[] = {"&lt;", "<",      "&gt;", ">",      "&amp;",
+                                        "&",    "&quot;", "\"",   "&apos;", "'"};
+    size_t end = str_find(s, STR(";"), at);
+    char bytes[4];
+    uint32_t code = 0;
+    bool hex = at + 2 < s.len && (s.p[at + 2] | 32) == 'x';
+
+    for (size_t i = 0; i < ARRAY_LEN(names); i += 2) {
+        if (str_starts(str_sub(s, at, s.len), str_cstr(names[i]))) {
+            buf_puts(out, names[i + 1]);
+            return strlen(names[i]);
+        }
+    }
+    if (at + 2 >= s.len || s.p[at + 1] != '#' || end == SIZE_MAX || end - at > 9)
+        return 0;
+    for (size_t i = at + 2 + hex; i < end; i++) {
+        int digit = hex_value(s.p[i]);
+
+        if (digit < 0 || (!hex && digit > 9))
+            return 0;
+        code = code * (hex ? 16 : 10) + (uint32_t)digit;
+    }
+    if (code == 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+        return 0;
+    buf_add(out, bytes, utf8_encode(bytes, code));
+    return end + 1 - at;
+}
+
+void value_unescape_xml(struct buf *out, struct str text)
+{
+    struct str begin = STR("<![CDATA["), end = STR("]]>");
+    size_t at = 0;
+
+    while (at < text.len) {
+        size_t n = text.p[at] == '&' ? entity(out, text, at) : 0;
+
+        if (text.p[at] == '<' && str_starts(str_sub(text, at, text.len), begin)) {
+            size_t to = str_find(text, end, at);
+
+            if (to != SIZE_MAX) {
+                buf_add_str(out, str_sub(text, at + begin.len, to - at - begin.len));
+                n = to + end.len - at;
+            }
+        }
+        if (n == 0) {
+            buf_add_c(out, text.p[at]);
+            n = 1;
+        }
+        at += n;
+    }
 }

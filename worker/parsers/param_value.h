@@ -38,11 +38,16 @@ static inline bool value_verbatim(unsigned types)
 /* Appends raw as JSON of the first type that fits; a string when none does. */
 void value_write(struct buf *out, struct str raw, unsigned types);
 
-/* GLM's rule: a string-only parameter verbatim, else JSON, else a Python literal, else a string. */
+/* GLM's rule: a string-only parameter verbatim, else JSON, else a Python literal, else JSON whose
+ * quotes are escaped (as SGLang reads it), else a string. */
 void value_write_loose(struct buf *out, struct str raw, unsigned types);
 
 /* Appends text as the inside of a JSON string, without quotes; any cut of it may be given. */
 void value_escape(struct buf *out, struct str text);
+
+/* Appends text as XML means it: the inside of CDATA sections, elsewhere the five named entities and
+ * numbered ones; what is none stays. */
+void value_unescape_xml(struct buf *out, struct str text);
 
 /* Appends the text of a quoted JSON string; 0 / -1 when it is none. */
 int value_unquote(struct buf *out, struct str quoted);

@@ -6,49 +6,21 @@
 #include "common/base/mem.h"
 #include "worker/parsers/core.h"
 
-struct think_tags {
-    const char *start;
-    const char *end;
-    bool forced;      /* the model starts inside its thought even if the prompt does not say so */
-    bool call_closes; /* a tool call ends an open thought */
-};
-
-static const struct think_tags think_tags[REASONING_KIND_COUNT] = {
-    [REASONING_QWEN3] = {"<think>", "</think>", false, true},
-    [REASONING_DEEPSEEK_R1] = {"<think>", "</think>", true, false},
-    [REASONING_GLM45] = {"<think>", "</think>", false, true},
-    [REASONING_MINIMAX] = {"<think>", "</think>", true, false},
-    [REASONING_KIMI] = {"◁think▷", "◁/think▷", false, true},
-    [REASONING_KIMI_K2] = {"<think>", "</think>", false, true},
-    [REASONING_MISTRAL] = {"[THINK]", "[/THINK]", false, true},
-};
-
-const struct grammar *grammar_of(enum tool_kind kind)
-{
-    const struct grammar *g = grammar_json(kind);
-
-    if (!g)
-        g = grammar_raw(kind);
-    if (!g)
-        g = grammar_tags(kind);
-    return g ? g : grammar_python(kind);
-}
-
 struct parser *parser_new(const struct parser_options *o, struct parse_sink sink)
 {
     struct parser *p = mem_zalloc(sizeof(*p));
 
     buf_reserve(&p->in, 1); /* core_cut points into it even when it is empty */
     p->tool = o->tool;
-    p->reasoning = o->reasoning;
     p->tools = o->tools;
     p->hold_bytes = o->hold_bytes;
     p->sink = sink;
     p->quiet = true;
-    p->reasoning_open = o->thought == THOUGHT_OPEN ||
-                        (o->thought == THOUGHT_MAYBE && think_tags[o->reasoning].forced);
-    p->call_closes = o->call_closes || think_tags[o->reasoning].call_closes;
-    p->phase = think_tags[o->reasoning].start ? PHASE_START : PHASE_CONTENT;
+    p->think = think_tags_of(o->reasoning);
+    p->reasoning_open =
+        o->thought == THOUGHT_OPEN || (o->thought == THOUGHT_MAYBE && p->think->forced);
+    p->call_closes = o->call_closes || p->think->call_closes;
+    p->phase = p->think->start[0] ? PHASE_START : PHASE_CONTENT;
     p->harmony = o->tool == TOOL_GPT_OSS || o->reasoning == REASONING_HARMONY;
     if (p->harmony)
         p->phase = 0;
@@ -72,14 +44,39 @@ void parser_free(struct parser *p)
 
 /* --- the thought --- */
 
+/* The longest of the marks that stands at pos; MORE while a longer one may. */
+static enum step eat_any(struct parser *p, const char *const *marks, size_t n)
+{
+    size_t longest = 0;
+
+    for (size_t i = 0; i < n && marks[i]; i++) {
+        enum step r = core_lit(p, p->pos, marks[i]);
+
+        if (r == STEP_MORE)
+            return r;
+        if (r == STEP_YES)
+            longest = MAX_OF(longest, strlen(marks[i]));
+    }
+    p->pos += longest;
+    return longest ? STEP_YES : STEP_NO;
+}
+
 static bool start_step(struct parser *p)
 {
+    size_t at;
     enum step r;
 
     p->pos = p->done;
     if (core_blanks(p) != STEP_YES)
         return false;
-    r = core_eat(p, think_tags[p->reasoning].start);
+    at = p->pos;
+    p->pos = p->done;
+    /* A start tag may begin with white space itself. */
+    r = eat_any(p, p->think->start, ARRAY_LEN(p->think->start));
+    if (r == STEP_NO && at > p->done) {
+        p->pos = at;
+        r = eat_any(p, p->think->start, ARRAY_LEN(p->think->start));
+    }
     if (r == STEP_MORE)
         return false;
     if (r == STEP_YES) {
@@ -103,25 +100,60 @@ static void take_thought(struct parser *p, bool ends)
     core_take(p, PARSE_REASONING, p->pos);
 }
 
+/* --- marks to look for --- */
+
+enum mark_kind {
+    MARK_THINK_END,
+    MARK_OPEN,
+    MARK_BEGIN,
+    MARK_CLOSE,
+    MARK_SKIP,
+    MARK_PROSE,
+    MARK_HEAD
+};
+
+enum { MARKS_MAX = 24 };
+
+struct mark_list {
+    const char *at[MARKS_MAX];
+    uint8_t kind[MARKS_MAX];
+    size_t n;
+};
+
+static void add_marks(struct mark_list *m, const char *const *list, size_t n, enum mark_kind kind)
+{
+    for (size_t i = 0; i < n && list[i]; i++) {
+        m->at[m->n] = list[i];
+        m->kind[m->n++] = (uint8_t)kind;
+    }
+}
+
+static void add_calls(struct mark_list *m, const struct grammar *g)
+{
+    add_marks(m, g->open, ARRAY_LEN(g->open), MARK_OPEN);
+    add_marks(m, g->begin, ARRAY_LEN(g->begin), MARK_BEGIN);
+}
+
 static bool reasoning_step(struct parser *p)
 {
-    const struct think_tags *t = &think_tags[p->reasoning];
-    const struct grammar *g = p->call_closes ? p->grammar : NULL;
-    const char *marks[] = {t->end, g ? g->open[0] : NULL, g ? g->open[1] : NULL,
-                           g ? g->begin[0] : NULL, g ? g->begin[1] : NULL};
+    struct mark_list m = {.n = 0};
     size_t which = 0;
 
-    if (core_find(p, marks, ARRAY_LEN(marks), &which) != STEP_YES) {
+    add_marks(&m, p->think->end, ARRAY_LEN(p->think->end), MARK_THINK_END);
+    if (p->grammar && p->call_closes)
+        add_calls(&m, p->grammar);
+    if (core_find(p, m.at, m.n, &which) != STEP_YES) {
         take_thought(p, p->final);
         return false;
     }
     take_thought(p, true);
-    if (which == 0) {
-        p->pos += strlen(t->end);
+    if (m.kind[which] == MARK_THINK_END) {
+        p->pos += strlen(m.at[which]);
         core_take(p, PARSE_SOURCE, p->pos);
     }
     p->marked = true;
     p->quiet = true;
+    p->headless = false;
     p->phase = PHASE_CONTENT;
     return true;
 }
@@ -134,21 +166,85 @@ static void begin_call(struct parser *p)
     p->phase = PHASE_UNIT;
 }
 
-static void at_mark(struct parser *p, const char *mark, size_t which)
+static void at_mark(struct parser *p, const char *mark, enum mark_kind kind)
 {
     core_take_text(p);
     p->pos += strlen(mark);
     p->mark_end = p->pos;
     p->in_list = false;
-    if (which >= 4) {
-        core_take(p, PARSE_SOURCE, p->pos);
-        p->in_section = false;
-        p->quiet = true;
-    } else if (which < 2) {
+    switch (kind) {
+    case MARK_OPEN:
         p->phase = PHASE_OPENED;
-    } else {
+        break;
+    case MARK_HEAD:
+        p->phase = PHASE_HEADER;
+        break;
+    case MARK_BEGIN:
         begin_call(p);
+        break;
+    case MARK_PROSE:
+        begin_call(p);
+        p->call.prose = true;
+        p->pos -= strlen(mark);
+        break;
+    default:
+        core_take(p, PARSE_SOURCE, p->pos);
+        p->in_section = p->in_section && kind != MARK_CLOSE;
+        p->marked = true;
+        p->quiet = true;
     }
+}
+
+static bool header_byte(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c && strchr("_.-:/", c));
+}
+
+/* At pos: the rest of a header behind its mark. Behind its end comes text, or a call's body. */
+static enum step read_header(struct parser *p)
+{
+    const struct message_head *h = p->grammar->header;
+    size_t from, at;
+    enum step r = core_blanks(p);
+
+    if (r == STEP_YES && h->lead)
+        r = core_eat(p, h->lead);
+    if (r != STEP_YES)
+        return r;
+    for (from = p->pos; p->pos < core_end(p) && header_byte(core_at(p, p->pos)); p->pos++)
+        if (p->pos - from > NAME_MAX_BYTES)
+            return STEP_NO;
+    if (p->pos == core_end(p))
+        return p->final ? STEP_NO : STEP_MORE;
+    at = p->pos;
+    r = eat_any(p, p->grammar->begin, ARRAY_LEN(p->grammar->begin));
+    if (r == STEP_YES) {
+        p->mark_end = p->pos;
+        begin_call(p);
+        return r;
+    }
+    if (r == STEP_NO)
+        r = eat_any(p, h->end, ARRAY_LEN(h->end));
+    if (r != STEP_YES)
+        return r;
+    p->mark_end = at;
+    core_take(p, PARSE_SOURCE, p->pos);
+    p->quiet = p->headless = p->marked = true;
+    p->phase = PHASE_CONTENT;
+    return r;
+}
+
+/* A header that opens the answer without its mark. */
+static enum step try_header(struct parser *p)
+{
+    enum step r;
+
+    p->pos = p->done;
+    r = read_header(p);
+    if (r != STEP_YES)
+        p->pos = p->done;
+    return r;
 }
 
 /* A call without a mark: only where no text was spoken since the start or the last call. */
@@ -168,74 +264,107 @@ static enum step try_bare(struct parser *p)
         p->mark_end = p->pos > at ? p->pos : at + 1;
         begin_call(p);
     } else {
-        p->pos = at;
+        p->pos = MAX_OF(at, p->done);
     }
     return r;
+}
+
+/* What parser.c looks for in text. */
+static void content_marks(const struct parser *p, struct mark_list *m)
+{
+    const struct grammar *g = p->grammar;
+
+    if (g && g->header) /* before the same mark as syntax */
+        add_marks(m, &g->header->mark, 1, MARK_HEAD);
+    add_marks(m, p->think->wrap, ARRAY_LEN(p->think->wrap), MARK_SKIP);
+    if (!g)
+        return;
+    add_calls(m, g);
+    if (p->in_section)
+        add_marks(m, g->close, ARRAY_LEN(g->close), MARK_CLOSE);
+    add_marks(m, g->skip, ARRAY_LEN(g->skip), MARK_SKIP);
+    add_marks(m, g->prose, ARRAY_LEN(g->prose), MARK_PROSE);
 }
 
 static bool content_step(struct parser *p)
 {
     const struct grammar *g = p->grammar;
+    struct mark_list m = {.n = 0};
     size_t which = 0;
 
-    if (!g) {
-        p->pos = core_end(p);
-        core_take_text(p);
-        return false;
+    if (p->quiet && g && g->header && !p->headless) {
+        enum step r = try_header(p);
+
+        if (r != STEP_NO)
+            return r == STEP_YES;
+        p->headless = true;
     }
-    if (p->quiet && g->bare) {
+    if (p->quiet && g && g->bare) {
         enum step r = try_bare(p);
 
         if (r != STEP_NO)
             return r == STEP_YES;
         p->in_list = false;
     }
-    const char *marks[] = {g->open[0],
-                           g->open[1],
-                           g->begin[0],
-                           g->begin[1],
-                           p->in_section ? g->close[0] : NULL,
-                           p->in_section ? g->close[1] : NULL};
-
-    if (core_find(p, marks, ARRAY_LEN(marks), &which) != STEP_YES) {
+    content_marks(p, &m);
+    if (core_find(p, m.at, m.n, &which) != STEP_YES) {
         core_take_text(p);
         return false;
     }
-    at_mark(p, marks[which], which);
+    at_mark(p, m.at[which], (enum mark_kind)m.kind[which]);
     return true;
 }
 
-/* The block is no valid call: its mark is text, and what follows is read anew. */
+/* The block is no valid call: its mark is text, and what follows is read anew. Of what stands in
+ * the middle of text nobody expected one before it had a known name. */
 static void unit_fails(struct parser *p)
 {
-    core_warn(p, "a block that looks like a tool call is not a valid one; it stays in content");
-    core_take(p, PARSE_TEXT, p->mark_end);
+    bool prose = p->phase == PHASE_UNIT && p->call.prose;
+
+    if (!prose || p->call.ready)
+        core_warn(p, "a block that looks like a tool call is not a valid one; it stays in content");
+    core_take(p, PARSE_TEXT, prose ? MIN_OF(p->done + 1, core_end(p)) : p->mark_end);
     p->pos = p->done;
     p->quiet = false;
     p->in_list = false;
     p->phase = PHASE_CONTENT;
 }
 
-/* Behind a section's tag: a call must begin. */
+static bool header_step(struct parser *p)
+{
+    enum step r;
+
+    p->pos = p->mark_end;
+    r = read_header(p);
+    if (r == STEP_NO) {
+        core_take(p, PARSE_TEXT, p->mark_end);
+        p->pos = p->done;
+        p->quiet = false;
+        p->phase = PHASE_CONTENT;
+    }
+    return r != STEP_MORE;
+}
+
+/* Behind a section's tag: a call must begin, or a section within. */
 static bool opened_step(struct parser *p)
 {
     const struct grammar *g = p->grammar;
-    enum step best = STEP_NO;
+    enum step begun, opened;
 
     if (core_blanks(p) != STEP_YES)
         return false;
-    for (size_t i = 0; i < 2; i++) {
-        enum step r = g->begin[i] ? core_eat(p, g->begin[i]) : STEP_NO;
-
-        if (r == STEP_YES) {
-            p->mark_end = p->pos;
-            begin_call(p);
-            return true;
-        }
-        if (r == STEP_MORE)
-            best = r;
+    begun = eat_any(p, g->begin, ARRAY_LEN(g->begin));
+    if (begun == STEP_YES) {
+        p->mark_end = p->pos;
+        begin_call(p);
+        return true;
     }
-    if (best == STEP_MORE)
+    opened = eat_any(p, g->open, ARRAY_LEN(g->open));
+    if (opened == STEP_YES) {
+        p->mark_end = p->pos;
+        return true;
+    }
+    if (begun == STEP_MORE || opened == STEP_MORE)
         return false;
     unit_fails(p);
     return true;
@@ -273,7 +402,7 @@ static bool unit_step(struct parser *p)
 static bool broken_step(struct parser *p)
 {
     const struct grammar *g = p->grammar;
-    const char *marks[] = {g->end, g->begin[0], g->begin[1]};
+    const char *marks[] = {g->end, g->begin[0], g->begin[1], g->begin[2], g->begin[3]};
     size_t which = 0;
     enum step r = core_find(p, marks, ARRAY_LEN(marks), &which);
 
@@ -301,6 +430,8 @@ static bool step(struct parser *p)
         return content_step(p);
     case PHASE_OPENED:
         return opened_step(p);
+    case PHASE_HEADER:
+        return header_step(p);
     case PHASE_UNIT:
         return unit_step(p);
     case PHASE_BROKEN:
@@ -333,21 +464,22 @@ void parser_finish(struct parser *p)
     core_take(p, p->marked ? PARSE_SOURCE : PARSE_TEXT, core_end(p));
 }
 
-bool reasoning_tags(enum reasoning_kind kind, const char **start, const char **end)
+static bool ends_with_any(struct str s, const char *const *tags, size_t n)
 {
-    *start = think_tags[kind].start;
-    *end = think_tags[kind].end;
-    return *start != NULL;
+    for (size_t i = 0; i < n && tags[i]; i++)
+        if (str_ends(s, str_trim(str_cstr(tags[i]))))
+            return true;
+    return false;
 }
 
 enum thought_state parser_thought(enum reasoning_kind kind, struct str tail)
 {
-    const struct think_tags *t = &think_tags[kind];
+    const struct think_tags *t = think_tags_of(kind);
 
     tail = str_trim(tail);
-    if (t->start && str_ends(tail, str_cstr(t->end)))
+    if (ends_with_any(tail, t->end, ARRAY_LEN(t->end)))
         return THOUGHT_CLOSED;
-    if (t->start && (t->forced || str_ends(tail, str_cstr(t->start))))
+    if (t->start[0] && (t->forced || ends_with_any(tail, t->start, ARRAY_LEN(t->start))))
         return THOUGHT_OPEN;
     return THOUGHT_MAYBE;
 }
@@ -361,17 +493,25 @@ static bool is_among(const char *const *marks, size_t n, struct str token)
     return false;
 }
 
+static bool grammar_reads(const struct grammar *g, struct str token)
+{
+    return is_among(g->open, ARRAY_LEN(g->open), token) ||
+           is_among(g->begin, ARRAY_LEN(g->begin), token) ||
+           is_among(g->close, ARRAY_LEN(g->close), token) ||
+           is_among(g->skip, ARRAY_LEN(g->skip), token) ||
+           is_among(g->within, ARRAY_LEN(g->within), token) || is_among(&g->end, 1, token) ||
+           (g->header && (is_among(&g->header->mark, 1, token) ||
+                          is_among(g->header->end, ARRAY_LEN(g->header->end), token)));
+}
+
 bool parser_reads(const struct parser_options *o, struct str token)
 {
-    const struct think_tags *t = &think_tags[o->reasoning];
+    const struct think_tags *t = think_tags_of(o->reasoning);
     const struct grammar *g = grammar_of(o->tool);
-    const char *tags[] = {t->start, t->end, g ? g->end : NULL};
 
     if (o->tool == TOOL_GPT_OSS || o->reasoning == REASONING_HARMONY)
         return harmony_reads(token);
-    return is_among(tags, ARRAY_LEN(tags), token) ||
-           (g && (is_among(g->open, ARRAY_LEN(g->open), token) ||
-                  is_among(g->begin, ARRAY_LEN(g->begin), token) ||
-                  is_among(g->close, ARRAY_LEN(g->close), token) ||
-                  is_among(g->within, ARRAY_LEN(g->within), token)));
+    return is_among(t->start, ARRAY_LEN(t->start), token) ||
+           is_among(t->end, ARRAY_LEN(t->end), token) ||
+           is_among(t->wrap, ARRAY_LEN(t->wrap), token) || (g && grammar_reads(g, token));
 }

@@ -1,18 +1,17 @@
 /*
- * pythonic: [NAME(key=literal, ...), NAME(...)] as the whole answer, or after <|python_start|>.
- * Every call is a unit of its own; its literals are written as JSON while they come.
+ * Calls as Python writes them: [NAME(key=literal, ...), NAME(...)] as the whole answer or between
+ * marks, or one a line between marks. Every call is a unit of its own; its literals are written as
+ * JSON while they come.
  */
 #include <string.h>
 
-#include "worker/parsers/core.h"
 #include "worker/parsers/param_value.h"
+#include "worker/parsers/shapes.h"
 
 enum { ST_BEGIN, ST_OPEN, ST_NAME, ST_ARGS, ST_AFTER };
 
 /* Where in the parameters: struct tool_call's `field`. */
 enum { IN_KEY, BEHIND_KEY, IN_VALUE, BEHIND_VALUE };
-
-enum { NAME_MAX_BYTES = 256 };
 
 static bool word_byte(char c)
 {
@@ -80,7 +79,8 @@ static enum python_step behind_byte(struct tool_call *c, char byte)
     if (core_blank(byte))
         return PYTHON_MORE;
     c->field = IN_KEY;
-    if (byte == ')')
+    /* A template of Gemma 3 writes no commas. */
+    if (byte == ')' || word_byte(byte))
         return key_byte(c, byte);
     return byte == ',' ? PYTHON_MORE : PYTHON_BAD;
 }
@@ -107,11 +107,15 @@ static enum step read_args(struct parser *p)
     struct tool_call *c = &p->call;
 
     enum python_step r = PYTHON_MORE;
+    size_t held = 0;
 
     while (p->pos < core_end(p)) {
+        held = python_scan_held(&c->python);
         if (c->field == IN_KEY && c->key.len == 0)
-            c->args_sent = p->pos; /* where the key begins */
+            c->args_sent = p->pos;
         r = args_byte(c, core_at(p, p->pos));
+        if (c->field == IN_KEY && c->key.len == 1)
+            c->args_sent = p->pos; /* where the key begins */
         if (r == PYTHON_BAD)
             break;
         p->pos++;
@@ -119,7 +123,8 @@ static enum step read_args(struct parser *p)
             break;
     }
     if (c->field == IN_VALUE)
-        c->unsaid = p->pos - python_scan_held(&c->python);
+        /* The scanner may count a bad byte as taken. */
+        c->unsaid = p->pos - (r == PYTHON_BAD ? held : python_scan_held(&c->python));
     else
         c->unsaid = c->key.len ? c->args_sent : 0;
     if (r == PYTHON_DONE)
@@ -156,7 +161,7 @@ static enum step open_list(struct parser *p)
     return r;
 }
 
-static enum step python_run(struct parser *p)
+enum step python_call_run(struct parser *p)
 {
     struct tool_call *c = &p->call;
     enum step r = STEP_YES;
@@ -173,19 +178,34 @@ static enum step python_run(struct parser *p)
 }
 
 /* The list opens the answer, or goes on behind a call. */
-static enum step python_bare(struct parser *p)
+enum step python_call_bare(struct parser *p)
 {
     if (p->in_list)
         return core_eat(p, ",");
     return !p->n_calls && core_at(p, p->pos) == '[' ? STEP_YES : STEP_NO;
 }
 
-static const struct grammar python = {.begin = {"<|python_start|>"},
-                                      .close = {"<|python_end|>"},
-                                      .run = python_run,
-                                      .bare = python_bare};
-
-const struct grammar *grammar_python(enum tool_kind kind)
+/* One call a line; the next begins where a name may. */
+enum step python_lines_run(struct parser *p)
 {
-    return kind == TOOL_PYTHONIC ? &python : NULL;
+    struct tool_call *c = &p->call;
+    enum step r = STEP_YES;
+
+    if (c->st <= ST_OPEN) {
+        r = core_blanks(p);
+        if (r == STEP_YES) {
+            c->from = p->pos;
+            c->st = ST_NAME;
+        }
+    }
+    if (r == STEP_YES && c->st == ST_NAME)
+        r = read_name(p);
+    if (r == STEP_YES && c->st == ST_ARGS)
+        r = read_args(p);
+    return r;
+}
+
+enum step python_lines_bare(struct parser *p)
+{
+    return p->in_section && word_byte(core_at(p, p->pos)) ? STEP_YES : STEP_NO;
 }

@@ -1,20 +1,15 @@
 /*
- * Calls whose name stands outside and whose arguments are one JSON object:
- *   deepseek_v3   <｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME \n ```json \n {} \n ``` END
- *   deepseek_v31  <｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{} END
- *   kimi_k2       <|tool_call_begin|> functions.NAME:N <|tool_call_argument_begin|> {} END
- *   mistral       [TOOL_CALLS]NAME([CALL_ID]ID)?([ARGS])?{}   or   [TOOL_CALLS][{...}, ...]
+ * Calls whose name stands outside and whose arguments are one JSON object: DeepSeek, Functionary,
+ * Solar, PLaMo (struct raw_shape), and two of their own:
+ *   kimi_k2   <|tool_call_begin|> functions.NAME:N <|tool_call_argument_begin|> {} END
+ *   mistral   [TOOL_CALLS]NAME([CALL_ID]ID)?([ARGS])?{}   or   [TOOL_CALLS][{...}, ...]
  */
 #include <string.h>
 
-#include "worker/parsers/core.h"
 #include "worker/parsers/param_value.h"
+#include "worker/parsers/shapes.h"
 
-#define SEP "<｜tool▁sep｜>"
-
-enum { ST_BEGIN, ST_NAME, ST_FENCE, ST_ARGS, ST_UNFENCE, ST_CLOSE };
-
-enum { NAME_MAX_BYTES = 256 };
+enum { ST_BEGIN, ST_ID, ST_NAME, ST_FENCE, ST_ARGS, ST_UNFENCE, ST_CLOSE };
 
 /* The bytes up to one of the marks, trimmed, become `into`; pos stands at the mark. */
 static enum step read_upto(struct parser *p, const char *const *marks, size_t n, struct buf *into,
@@ -50,47 +45,43 @@ static enum step read_args(struct parser *p)
     return tool_call_scan_args(p);
 }
 
-/* --- DeepSeek --- */
+/* --- by shape --- */
 
-static enum step deepseek_name(struct parser *p, const char *stop)
+static enum step eat_lead(struct parser *p, const char *lit)
 {
-    size_t which;
-    enum step r = read_upto(p, &stop, 1, &p->call.name, &which);
+    enum step r = lit ? core_blanks(p) : STEP_YES;
 
-    return r == STEP_YES ? core_eat(p, stop) : r;
+    return r == STEP_YES && lit ? core_eat(p, lit) : r;
 }
 
-static enum step v3_step(struct parser *p)
+/* What stands up to and with `stop`. */
+static enum step read_word(struct parser *p, const char *stop, struct buf *into)
 {
-    struct tool_call *c = &p->call;
+    size_t which;
+    enum step r = stop ? read_upto(p, &stop, 1, into, &which) : STEP_YES;
 
-    switch (c->st) {
+    return r == STEP_YES && stop ? core_eat(p, stop) : r;
+}
+
+static enum step raw_step(struct parser *p)
+{
+    const struct raw_shape *shape = p->grammar->raw;
+
+    switch (p->call.st) {
     case ST_BEGIN:
-        return core_eat(p, "function" SEP);
+        return eat_lead(p, shape->lead);
+    case ST_ID:
+        return read_word(p, shape->id_end, &p->call.id);
     case ST_NAME:
-        return deepseek_name(p, "\n");
+        return read_word(p, shape->name_end, &p->call.name);
     case ST_FENCE:
-        return core_eat(p, "```json");
+        return eat_lead(p, shape->args_lead);
     case ST_ARGS:
         return read_args(p);
     case ST_UNFENCE:
-        return core_eat_close(p, "```");
+        return shape->args_tail ? core_eat_close(p, shape->args_tail) : STEP_YES;
     default:
-        return core_eat_close(p, "<｜tool▁call▁end｜>");
-    }
-}
-
-static enum step v31_step(struct parser *p)
-{
-    switch (p->call.st) {
-    case ST_BEGIN:
-        return deepseek_name(p, SEP);
-    case ST_ARGS:
-        return read_args(p);
-    case ST_CLOSE:
-        return core_eat_close(p, "<｜tool▁call▁end｜>");
-    default:
-        return STEP_YES;
+        return shape->end ? core_eat_close(p, shape->end) : STEP_YES;
     }
 }
 
@@ -111,13 +102,39 @@ static const struct json *tool_part(const struct json *tool, const char *key)
     return json_get(f ? f : tool, key);
 }
 
-/* A bare ordinal instead of a name can only mean the one tool there is. */
-static bool kimi_only_tool(struct parser *p)
+/* Whether the tool takes arguments of these names: all are declared, none that it needs is missing.
+ */
+static bool takes(const struct json *tool, const struct json *args)
 {
-    if (!json_at(p->tools, 0) || json_at(p->tools, 1))
-        return false;
-    buf_add_str(&p->call.name, json_string(tool_part(json_at(p->tools, 0), "name")));
+    const struct json *schema = tool_part(tool, "parameters");
+    const struct json *properties = json_get(schema, "properties");
+    const struct json *required = json_get(schema, "required");
+
+    for (uint32_t i = 0; i < args->n; i++)
+        if (!json_get_str(properties, json_text(&args->members[i].key)))
+            return false;
+    for (size_t i = 0; json_at(required, i); i++)
+        if (!json_get_str(args, json_string(json_at(required, i))))
+            return false;
     return true;
+}
+
+/* A bare ordinal instead of a name can only mean the one tool there is, or, once the arguments are
+ * known, the one tool that takes them. */
+static bool kimi_only_tool(struct parser *p, const struct json *args)
+{
+    const struct json *only = NULL;
+
+    for (size_t i = 0; json_at(p->tools, i); i++) {
+        if (args && !takes(json_at(p->tools, i), args))
+            continue;
+        if (only)
+            return false;
+        only = json_at(p->tools, i);
+    }
+    if (only)
+        buf_add_str(&p->call.name, json_string(tool_part(only, "name")));
+    return only != NULL;
 }
 
 static bool kimi_name(struct parser *p)
@@ -128,7 +145,7 @@ static bool kimi_name(struct parser *p)
 
     buf_clear(&p->call.name);
     if (all_digits(id))
-        return kimi_only_tool(p);
+        return kimi_only_tool(p, NULL) || p->tools;
     if (str_starts(id, head))
         id = str_sub(id, head.len, id.len);
     for (colon = id.len; colon && id.p[colon - 1] != ':'; colon--)
@@ -137,6 +154,25 @@ static bool kimi_name(struct parser *p)
         return false;
     buf_add_str(&p->call.name, str_sub(id, 0, colon - 1));
     return true;
+}
+
+/* The arguments of a call whose id is a bare ordinal: they tell whose they are. */
+static enum step kimi_nameless(struct parser *p)
+{
+    struct arena a = {0};
+    const struct json *args;
+    enum step r = core_blanks(p);
+
+    if (r == STEP_YES)
+        r = tool_call_scan_args(p);
+    if (r != STEP_YES)
+        return r;
+    r = STEP_NO;
+    if (json_parse(&a, core_cut(p, p->call.args_from, p->call.args_to), &args, NULL) == 0 &&
+        kimi_only_tool(p, args))
+        r = tool_call_ready(p);
+    arena_done(&a);
+    return r;
 }
 
 static enum step kimi_step(struct parser *p)
@@ -152,7 +188,7 @@ static enum step kimi_step(struct parser *p)
             r = STEP_NO;
         return r == STEP_YES ? core_eat(p, stop) : r;
     case ST_ARGS:
-        return read_args(p);
+        return p->call.name.len ? read_args(p) : kimi_nameless(p);
     case ST_CLOSE:
         return core_eat_close(p, "<|tool_call_end|>");
     default:
@@ -164,31 +200,9 @@ static enum step kimi_step(struct parser *p)
 
 enum { STAGE_BEGIN, STAGE_NAME, STAGE_ID, STAGE_ARGS, STAGE_LIST };
 
-/* Behind an object of the list: a comma is left for the next call, the bracket ends it. */
-static enum step mistral_list(struct parser *p)
+enum step mistral_call_bare(struct parser *p)
 {
-    enum step r = json_call_run(p);
-
-    if (r == STEP_YES)
-        r = core_blanks(p);
-    if (r != STEP_YES)
-        return r;
-    p->in_list = !core_over(p) && core_at(p, p->pos) == ',';
-    return p->in_list ? STEP_YES : core_eat_close(p, "]");
-}
-
-static enum step mistral_bare(struct parser *p)
-{
-    enum step r;
-
-    if (!p->in_list)
-        return STEP_NO;
-    r = core_eat(p, ",");
-    if (r == STEP_YES)
-        r = core_blanks(p);
-    if (r != STEP_YES)
-        return r;
-    return !core_over(p) && core_at(p, p->pos) == '{' ? STEP_YES : STEP_NO;
+    return p->in_list ? json_call_bare(p) : STEP_NO;
 }
 
 static enum step mistral_begin(struct parser *p)
@@ -197,11 +211,9 @@ static enum step mistral_begin(struct parser *p)
 
     if (r != STEP_YES)
         return r;
-    p->call.stage = p->in_list ? STAGE_LIST : STAGE_NAME;
-    if (!core_over(p) && core_at(p, p->pos) == '[' && !p->in_list) {
-        p->pos++;
+    p->call.stage = STAGE_NAME;
+    if (p->in_list || (!core_over(p) && core_at(p, p->pos) == '['))
         p->call.stage = STAGE_LIST;
-    }
     return STEP_YES;
 }
 
@@ -219,7 +231,7 @@ static enum step mistral_name(struct parser *p)
     return which == 0 ? STEP_YES : core_eat(p, marks[which]);
 }
 
-static enum step mistral_run(struct parser *p)
+enum step mistral_call_run(struct parser *p)
 {
     enum step r = STEP_YES;
 
@@ -229,7 +241,7 @@ static enum step mistral_run(struct parser *p)
         r = mistral_name(p);
     if (r != STEP_YES)
         return r;
-    return p->call.stage == STAGE_LIST ? mistral_list(p) : read_args(p);
+    return p->call.stage == STAGE_LIST ? json_call_run(p) : read_args(p);
 }
 
 /* --- steps in a row --- */
@@ -246,56 +258,43 @@ static enum step run_steps(struct parser *p, enum step (*one)(struct parser *p))
     return r;
 }
 
-static enum step v3_run(struct parser *p)
+enum step raw_call_run(struct parser *p)
 {
-    return run_steps(p, v3_step);
+    return run_steps(p, raw_step);
 }
 
-static enum step v31_run(struct parser *p)
-{
-    return run_steps(p, v31_step);
-}
-
-static enum step kimi_run(struct parser *p)
+enum step kimi_call_run(struct parser *p)
 {
     return run_steps(p, kimi_step);
 }
 
-static const struct grammar v3 = {.open = {"<｜tool▁calls▁begin｜>"},
-                                  .begin = {"<｜tool▁call▁begin｜>"},
-                                  .close = {"<｜tool▁calls▁end｜>"},
-                                  .end = "<｜tool▁call▁end｜>",
-                                  .within = {SEP},
-                                  .run = v3_run};
-static const struct grammar v31 = {.open = {"<｜tool▁calls▁begin｜>"},
-                                   .begin = {"<｜tool▁call▁begin｜>"},
-                                   .close = {"<｜tool▁calls▁end｜>"},
-                                   .end = "<｜tool▁call▁end｜>",
-                                   .within = {SEP},
-                                   .run = v31_run};
-static const struct grammar kimi = {.open = {"<|tool_calls_section_begin|>"},
-                                    .begin = {"<|tool_call_begin|>"},
-                                    .close = {"<|tool_calls_section_end|>"},
-                                    .end = "<|tool_call_end|>",
-                                    .within = {"<|tool_call_argument_begin|>"},
-                                    .run = kimi_run};
-static const struct grammar mistral = {.begin = {"[TOOL_CALLS]"},
-                                       .within = {"[ARGS]", "[CALL_ID]"},
-                                       .run = mistral_run,
-                                       .bare = mistral_bare};
-
-const struct grammar *grammar_raw(enum tool_kind kind)
+/* A known name at the beginning of the answer. */
+enum step raw_call_bare(struct parser *p)
 {
-    switch (kind) {
-    case TOOL_DEEPSEEK_V3:
-        return &v3;
-    case TOOL_DEEPSEEK_V31:
-        return &v31;
-    case TOOL_KIMI_K2:
-        return &kimi;
-    case TOOL_MISTRAL:
-        return &mistral;
-    default:
-        return NULL;
+    const struct raw_shape *shape = p->grammar->raw;
+    enum step best = STEP_NO;
+
+    if (p->n_calls || !shape->bare)
+        return STEP_NO;
+    best = core_eat(p, shape->bare);
+    if (best == STEP_YES) {
+        core_take(p, PARSE_SOURCE, p->pos);
+        p->marked = true;
+        return STEP_NO;
     }
+    for (size_t i = 0; json_at(p->tools, i); i++) {
+        struct str name = json_string(tool_part(json_at(p->tools, i), "name"));
+        struct str have = core_cut(p, p->pos, core_end(p));
+        size_t n = MIN_OF(name.len, have.len);
+
+        if (!name.len || memcmp(name.p, have.p, n) != 0)
+            continue;
+        if (have.len <= name.len) {
+            best = p->final ? best : STEP_MORE;
+            continue;
+        }
+        if (core_lit(p, p->pos + name.len, shape->name_end) != STEP_NO)
+            return core_lit(p, p->pos + name.len, shape->name_end);
+    }
+    return best;
 }

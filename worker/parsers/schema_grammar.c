@@ -112,6 +112,12 @@ static void write_text(const struct schema_grammar *s, struct str text, struct b
 {
     struct buf quoted = {0};
 
+    if (s->quote) {
+        gbnf_lit(x, str_cstr(s->quote));
+        gbnf_lit(x, text);
+        gbnf_lit(x, str_cstr(s->quote));
+        return;
+    }
     buf_add_c(&quoted, '"');
     value_escape(&quoted, text);
     buf_add_c(&quoted, '"');
@@ -227,6 +233,12 @@ static void write_string(const struct schema_grammar *s, const struct json *sche
     uint64_t min = bound(schema, "minLength", 0);
     uint64_t max = bound(schema, "maxLength", UINT64_MAX);
 
+    if (s->quote) {
+        gbnf_lit(x, str_cstr(s->quote));
+        gbnf_ref(x, s->text);
+        gbnf_lit(x, str_cstr(s->quote));
+        return;
+    }
     /* Python's literals may be written in too many ways. */
     if (pattern.p && !s->python && write_pattern(pattern, x))
         return;
@@ -486,6 +498,12 @@ static void python_key(struct buf *x, struct str key)
     buf_puts(x, ") ws \":\" ws ");
 }
 
+static void bare_key(struct buf *x, struct str key)
+{
+    gbnf_lit(x, key);
+    buf_puts(x, "\":\" ws ");
+}
+
 static void write_object(struct schema_grammar *s, const struct json *schema, unsigned depth,
                          struct buf *x)
 {
@@ -498,7 +516,11 @@ static void write_object(struct schema_grammar *s, const struct json *schema, un
         word(s, "object", x);
     } else {
         buf_puts(x, "\"{\" ws ");
-        write_members(s, &p, open, depth, s->python ? python_key : json_key, x);
+        write_members(s, &p, open, depth,
+                      s->python  ? python_key
+                      : s->quote ? bare_key
+                                 : json_key,
+                      x);
         buf_puts(x, "ws \"}\" ");
     }
     properties_done(&p);

@@ -25,6 +25,8 @@ struct schema_grammar {
     struct gbnf *g;
     const struct json *root; /* what $ref is looked up in */
     bool python;
+    const char *quote; /* stands around texts instead of quotes; keys are bare; NULL: JSON */
+    unsigned text;     /* rule of a text that does not hold it */
     unsigned n_refs;
     struct schema_ref *refs;    /* rules of schemas that were referred to */
     struct schema_ref *current; /* whose rule is being written, no bracket yet */

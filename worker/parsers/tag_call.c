@@ -1,39 +1,33 @@
 /*
- * Calls whose parameters stand in tags, one by one, as plain text: the arguments are composed.
- *   qwen3_coder  <tool_call> (<function=NAME> (<parameter=KEY>\nVALUE\n</parameter>)* </function>)+
- *   minimax_m2   <minimax:tool_call> (<invoke name="NAME"> (<parameter name="KEY">V</parameter>)*
- *   deepseek_v32 <｜DSML｜function_calls> (<｜DSML｜invoke name="NAME"> parameters with
- * string="..." glm45 glm47  <tool_call>NAME (<arg_key>KEY</arg_key> <arg_value>VALUE</arg_value>)*
+ * Calls whose parameters stand in tags, one by one, as plain text: the arguments are composed
+ * (struct tag_shape; families.c has the tags of Qwen3-Coder, MiniMax, DSML, GLM, Hunyuan ...).
  * The text of a string-only parameter streams, and so does a long list or object that is JSON so
  * far (longer than hold_bytes: the same choice between truth and haste); other values wait for
  * their end.
  */
 #include <string.h>
 
-#include "worker/parsers/core.h"
 #include "worker/parsers/param_value.h"
+#include "worker/parsers/shapes.h"
 
-enum { ST_NAME, ST_BODY, ST_KEY, ST_KIND, ST_VALUE_TAG, ST_VALUE, ST_JSON, ST_DONE };
+enum {
+    ST_NAME,
+    ST_NAME_REST,
+    ST_BODY,
+    ST_KEY,
+    ST_KIND,
+    ST_TYPE,
+    ST_VALUE_TAG,
+    ST_VALUE,
+    ST_JSON,
+    ST_DONE
+};
+
+/* What the call is written as: struct tool_call's `stage`. */
+enum { AS_UNKNOWN, AS_TAGS, AS_JSON };
 
 /* How much of the value being read is out: struct tool_call's `field`. */
 enum { VALUE_WAITS, VALUE_TEXT, VALUE_JSON };
-
-enum { NAME_MAX_BYTES = 256 };
-
-struct tags {
-    enum tool_kind kind;
-    struct grammar grammar;
-    const char *name_stops[3]; /* the first one is part of the tag, others begin what follows */
-    const char *param;         /* parameter begins */
-    const char *key_stop;
-    const char *value_tag; /* stands between key and value, or NULL */
-    const char *param_end; /* what closes the value */
-    bool newlines;         /* one newline at either end of a value is layout */
-    bool early_stops;      /* the next parameter or the function's end closes a value as well */
-    bool loose;            /* GLM's typing */
-};
-
-static const struct tags *tags_of(const struct parser *p);
 
 static bool name_plain(struct str s)
 {
@@ -51,9 +45,23 @@ static void self_close(struct parser *p, const char *mark)
     p->call.st = ST_DONE;
 }
 
-static enum step read_name(struct parser *p, const struct tags *t)
+/* NAME.NAME, where no tool has that name. */
+static void undouble(struct parser *p)
+{
+    struct buf *name = &p->call.name;
+    size_t half = name->len / 2;
+    bool known;
+
+    (void)tool_call_schema(p, &known);
+    if ((!known || !p->tools) && name->len % 2 && name->p[half] == '.' &&
+        memcmp(name->p, name->p + half + 1, half) == 0)
+        name->len = half;
+}
+
+static enum step read_name(struct parser *p, const struct tag_shape *t)
 {
     struct tool_call *c = &p->call;
+    struct str name;
     size_t which = 0;
     enum step r;
 
@@ -64,22 +72,77 @@ static enum step read_name(struct parser *p, const struct tags *t)
         return STEP_NO;
     if (r != STEP_YES)
         return r;
-    buf_add_str(&c->name, str_trim(core_cut(p, c->from, p->pos)));
+    name = str_trim(core_cut(p, c->from, p->pos));
+    if (t->entities)
+        value_unescape_xml(&c->name, name);
+    else
+        buf_add_str(&c->name, name);
     if (!name_plain(buf_str(&c->name)))
         return STEP_NO;
+    if (t->doubled)
+        undouble(p);
     c->args_made = true;
-    c->st = ST_BODY;
-    if (which == 0)
-        core_eat(p, t->name_stops[0]);
-    else if (t->kind == TOOL_DEEPSEEK_V32)
+    c->from = p->pos;
+    c->st = t->name_rest ? ST_NAME_REST : ST_BODY;
+    if (which == 0 || !t->name_stops[which][1])
+        core_eat(p, t->name_stops[which]);
+    else if (t->self_closes)
         self_close(p, t->name_stops[which]);
     return tool_call_ready(p);
+}
+
+/* The rest of the name's tag: attributes that mean nothing. */
+static enum step read_name_rest(struct parser *p, const struct tag_shape *t)
+{
+    size_t which;
+    enum step r = core_find(p, &t->name_rest, 1, &which);
+
+    if (core_beyond(p, p->call.from, NAME_MAX_BYTES))
+        return STEP_NO;
+    if (r == STEP_YES) {
+        core_eat(p, t->name_rest);
+        p->call.st = ST_BODY;
+    }
+    return r;
+}
+
+/* The one parameter `arguments` or `input`, that no schema declares, holds all arguments. */
+static bool unwrap(struct tool_call *c, const struct json *schema)
+{
+    struct arena a = {0};
+    const struct json *v = NULL, *properties = json_get(schema, "properties");
+    bool good = false;
+
+    buf_add_c(&c->made, '}');
+    if (json_parse(&a, buf_str(&c->made), &v, NULL) == 0 && v->n == 1) {
+        v = &v->members[0].value;
+        if (json_is(v, JSON_STRING) && json_parse(&a, json_string(v), &v, NULL) != 0)
+            v = NULL;
+        good = json_is(v, JSON_OBJECT);
+    }
+    for (uint32_t i = 0; good && i < v->n; i++)
+        good = json_get_str(properties, json_text(&v->members[i].key)) != NULL;
+    if (good) {
+        buf_clear(&c->made);
+        json_write(&c->made, v);
+    }
+    arena_done(&a);
+    return good;
 }
 
 static enum step call_over(struct parser *p)
 {
     struct tool_call *c = &p->call;
 
+    if (c->wrapped) {
+        bool known;
+
+        c->wrapped = false;
+        c->ready = true;
+        if (c->n_params == 1 && unwrap(c, tool_call_schema(p, &known)))
+            return STEP_YES;
+        c->made.len--;
+    }
     buf_puts(&c->made, c->n_params ? "}" : "{}");
     return STEP_YES;
 }
@@ -91,7 +154,7 @@ static enum step call_unclosed(struct parser *p)
     return call_over(p);
 }
 
-static enum step body_step(struct parser *p, const struct tags *t)
+static enum step body_step(struct parser *p, const struct tag_shape *t)
 {
     struct tool_call *c = &p->call;
     enum step param, end, section;
@@ -105,17 +168,20 @@ static enum step body_step(struct parser *p, const struct tags *t)
     if (param == STEP_YES) {
         c->from = p->pos;
         c->st = ST_KEY;
+        c->ready = true;
+        c->wrapped = false;
         return STEP_YES;
     }
-    end = core_lit(p, p->pos, t->grammar.end);
+    end = core_lit(p, p->pos, p->grammar->end);
     if (end == STEP_YES) {
-        core_eat(p, t->grammar.end);
+        core_eat(p, p->grammar->end);
         return call_over(p);
     }
-    section = t->early_stops ? core_lit(p, p->pos, t->grammar.close[0]) : STEP_NO;
+    section = t->early_stops && p->grammar->close[0] ? core_lit(p, p->pos, p->grammar->close[0])
+                                                     : STEP_NO;
     if (section == STEP_YES)
         return call_unclosed(p);
-    if (t->kind == TOOL_DEEPSEEK_V32 && !c->n_params && core_at(p, p->pos) == '{') {
+    if (t->json_body && !c->n_params && core_at(p, p->pos) == '{') {
         c->args_made = false;
         c->st = ST_JSON;
         return STEP_YES;
@@ -123,9 +189,22 @@ static enum step body_step(struct parser *p, const struct tags *t)
     return param == STEP_MORE || end == STEP_MORE || section == STEP_MORE ? STEP_MORE : STEP_NO;
 }
 
-static enum step read_key(struct parser *p, const struct tags *t)
+/* Whether the key at hand may be a wrapper; what was committed already cannot be one. */
+static bool may_wrap(const struct parser *p, const struct json *schema)
+{
+    const struct tool_call *c = &p->call;
+    const struct json *properties = json_get(schema, "properties");
+    struct str key = buf_str(&c->key);
+
+    return (str_eq_c(key, "arguments") || str_eq_c(key, "input")) && c->n_params == 0 &&
+           !c->committed && p->pos - p->done < p->hold_bytes && json_is(properties, JSON_OBJECT) &&
+           !json_get_str(properties, key);
+}
+
+static enum step read_key(struct parser *p, const struct tag_shape *t)
 {
     struct tool_call *c = &p->call;
+    const struct json *schema;
     size_t which;
     struct str key;
     bool known;
@@ -137,27 +216,35 @@ static enum step read_key(struct parser *p, const struct tags *t)
         return r;
     key = core_cut(p, c->from, p->pos);
     buf_clear(&c->key);
-    buf_add_str(&c->key, t->loose ? str_trim(key) : key);
-    c->types = value_param_types(tool_call_schema(p, &known), buf_str(&c->key));
+    if (t->entities)
+        value_unescape_xml(&c->key, key);
+    else
+        buf_add_str(&c->key, t->loose ? str_trim(key) : key);
+    schema = tool_call_schema(p, &known);
+    c->types = value_param_types(schema, buf_str(&c->key));
     if (!c->types && !t->loose)
         c->types = TYPE_STRING;
+    c->wrapped = t->unwraps && may_wrap(p, schema);
+    c->ready = !c->wrapped;
     core_eat(p, t->key_stop);
     object_scan_init(&c->scan);
     c->args_sent = c->args_from = 0;
-    c->st = t->kind == TOOL_DEEPSEEK_V32 ? ST_KIND : t->value_tag ? ST_VALUE_TAG : ST_VALUE;
+    c->st = t->kind_forms[0] ? ST_KIND
+            : t->type_tag[0] ? ST_TYPE
+            : t->value_tag   ? ST_VALUE_TAG
+                             : ST_VALUE;
     c->from = p->pos;
     return STEP_YES;
 }
 
 /* DSML says by itself whether a value is text. */
-static enum step read_kind(struct parser *p)
+static enum step read_kind(struct parser *p, const struct tag_shape *t)
 {
-    static const char *const forms[] = {" string=\"true\">", " string=\"false\">", ">"};
     static const unsigned types[] = {TYPE_STRING, 0, 0};
     enum step best = STEP_NO;
 
-    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
-        enum step r = core_eat(p, forms[i]);
+    for (size_t i = 0; i < ARRAY_LEN(t->kind_forms); i++) {
+        enum step r = core_eat(p, t->kind_forms[i]);
 
         if (r == STEP_YES) {
             if (i < 2)
@@ -172,7 +259,37 @@ static enum step read_kind(struct parser *p)
     return best;
 }
 
-static enum step read_value_tag(struct parser *p, const struct tags *t)
+/* A type in words: text, or what JSON says. */
+static enum step read_type(struct parser *p, const struct tag_shape *t)
+{
+    struct tool_call *c = &p->call;
+    size_t which, begins;
+    enum step r = core_blanks(p);
+
+    if (r == STEP_YES)
+        r = core_lit(p, p->pos, t->type_tag[0]);
+    if (r == STEP_MORE)
+        return r;
+    c->st = t->value_tag ? ST_VALUE_TAG : ST_VALUE;
+    if (r == STEP_NO)
+        return STEP_YES;
+    begins = p->pos;
+    p->pos += strlen(t->type_tag[0]);
+    c->from = p->pos;
+    r = core_find(p, &t->type_tag[1], 1, &which);
+    if (core_beyond(p, c->from, NAME_MAX_BYTES))
+        return STEP_NO;
+    if (r != STEP_YES) {
+        p->pos = begins;
+        c->st = ST_TYPE;
+        return r;
+    }
+    c->types = str_eq_c(str_trim(core_cut(p, c->from, p->pos)), "string") ? TYPE_STRING : 0;
+    core_eat(p, t->type_tag[1]);
+    return STEP_YES;
+}
+
+static enum step read_value_tag(struct parser *p, const struct tag_shape *t)
 {
     enum step r = core_blanks(p);
 
@@ -196,7 +313,7 @@ static void begin_param(struct parser *p)
 }
 
 /* The value's text without the layout newlines. */
-static struct str value_text(const struct parser *p, const struct tags *t, size_t to)
+static struct str value_text(const struct parser *p, const struct tag_shape *t, size_t to)
 {
     struct str s = core_cut(p, p->call.from, to);
 
@@ -207,20 +324,28 @@ static struct str value_text(const struct parser *p, const struct tags *t, size_
     return s;
 }
 
-static bool verbatim(const struct parser *p, const struct tags *t)
+static bool verbatim(const struct parser *p, const struct tag_shape *t)
 {
     unsigned types = p->call.types;
 
     return value_verbatim(t->loose ? types & ~(unsigned)TYPE_NULL : types);
 }
 
+/* Whether the value at hand begins like a quoted text, or nothing of it has come. */
+static bool may_be_quoted(const struct parser *p)
+{
+    struct str s = str_trim(core_cut(p, p->call.from, p->pos));
+
+    return p->call.field == VALUE_WAITS && (!s.len || s.p[0] == '"');
+}
+
 /* Text so far of a string that is not over: all but what may still be layout or a mark. */
-static void compose_piece(struct parser *p, const struct tags *t)
+static void compose_piece(struct parser *p, const struct tag_shape *t)
 {
     struct tool_call *c = &p->call;
     struct str s = core_cut(p, c->from, p->pos);
 
-    if (!verbatim(p, t))
+    if (!verbatim(p, t) || t->xml || (t->json_text && may_be_quoted(p)))
         return;
     if (c->field == VALUE_WAITS) {
         s = value_text(p, t, p->pos);
@@ -237,10 +362,12 @@ static void compose_piece(struct parser *p, const struct tags *t)
 }
 
 /* Whether a value of the parameter's types that begins like JSON may be sent as JSON. */
-static bool may_be_json(const struct parser *p, const struct tags *t)
+static bool may_be_json(const struct parser *p, const struct tag_shape *t)
 {
     unsigned types = p->call.types;
 
+    if (t->xml)
+        return false;
     if (t->loose)
         return !verbatim(p, t);
     return types & (TYPE_OBJECT | TYPE_ARRAY) && !(types & TYPE_STRING);
@@ -274,7 +401,7 @@ static void follow_byte(struct parser *p, size_t at)
 
 /* Follows the value as JSON up to pos. A list or object that has grown long goes out as it comes;
  * NO, with pos at the byte that is wrong: it has begun to and is no JSON. */
-static enum step compose_json(struct parser *p, const struct tags *t)
+static enum step compose_json(struct parser *p, const struct tag_shape *t)
 {
     struct tool_call *c = &p->call;
     size_t at = MAX_OF(c->args_sent, c->from);
@@ -298,7 +425,30 @@ static enum step compose_json(struct parser *p, const struct tags *t)
     return c->scan.state == SCAN_BAD ? STEP_NO : STEP_YES;
 }
 
-static enum step compose_value(struct parser *p, const struct tags *t)
+/* The whole value, from `from` to pos. */
+static void write_value(struct parser *p, const struct tag_shape *t)
+{
+    struct str raw = value_text(p, t, p->pos);
+    struct tool_call *c = &p->call;
+    struct buf plain = {0};
+    struct str s = str_trim(raw);
+
+    if (t->json_text && s.len && s.p[0] == '"' && object_scan_valid(s)) {
+        buf_add_str(&c->made, s);
+        return;
+    }
+    if (t->xml) {
+        value_unescape_xml(&plain, s);
+        raw = buf_str(&plain);
+    }
+    if (t->loose)
+        value_write_loose(&c->made, raw, c->types);
+    else
+        value_write(&c->made, raw, c->types);
+    buf_done(&plain);
+}
+
+static enum step compose_value(struct parser *p, const struct tag_shape *t)
 {
     struct tool_call *c = &p->call;
 
@@ -310,10 +460,7 @@ static enum step compose_value(struct parser *p, const struct tags *t)
         buf_add_c(&c->made, '"');
     } else if (c->field == VALUE_WAITS) {
         begin_param(p);
-        if (t->loose)
-            value_write_loose(&c->made, value_text(p, t, p->pos), c->types);
-        else
-            value_write(&c->made, value_text(p, t, p->pos), c->types);
+        write_value(p, t);
     } else if (c->scan.state != SCAN_DONE) {
         return STEP_NO;
     }
@@ -321,10 +468,10 @@ static enum step compose_value(struct parser *p, const struct tags *t)
     return STEP_YES;
 }
 
-static enum step read_value(struct parser *p, const struct tags *t)
+static enum step read_value(struct parser *p, const struct tag_shape *t)
 {
     const char *marks[] = {t->param_end, t->early_stops ? t->param : NULL,
-                           t->early_stops ? t->grammar.end : NULL};
+                           t->early_stops ? p->grammar->end : NULL};
     size_t which = 0;
 
     if (core_find(p, marks, ARRAY_LEN(marks), &which) != STEP_YES) {
@@ -339,123 +486,78 @@ static enum step read_value(struct parser *p, const struct tags *t)
     return STEP_YES;
 }
 
-static enum step json_body(struct parser *p, const struct tags *t)
+/* The object that stands instead of parameters. Where another call begins, or all text ends, its
+ * closing mark is missing. */
+static enum step json_body(struct parser *p)
 {
-    enum step r = p->call.args_to ? STEP_YES : tool_call_scan_args(p);
+    struct tool_call *c = &p->call;
+    enum step r = c->args_to ? STEP_YES : tool_call_scan_args(p);
 
-    return r == STEP_YES ? core_eat_close(p, t->grammar.end) : r;
+    if (r == STEP_YES)
+        r = core_blanks(p);
+    if (r != STEP_YES)
+        return r;
+    r = core_lit(p, p->pos, p->grammar->begin[0]);
+    if (r != STEP_NO) {
+        c->unclosed = r == STEP_YES;
+        return r;
+    }
+    return core_eat_close(p, p->grammar->end);
 }
 
-static enum step tags_run(struct parser *p)
+static enum step tags_step(struct parser *p, const struct tag_shape *t)
 {
-    const struct tags *t = tags_of(p);
-    enum step r = STEP_YES;
-
-    while (r == STEP_YES) {
-        switch (p->call.st) {
-        case ST_NAME:
-            r = read_name(p, t);
-            break;
-        case ST_BODY:
-            r = body_step(p, t);
-            if (r == STEP_YES && p->call.st == ST_BODY)
-                return r;
-            break;
-        case ST_KEY:
-            r = read_key(p, t);
-            break;
-        case ST_KIND:
-            r = read_kind(p);
-            break;
-        case ST_VALUE_TAG:
-            r = read_value_tag(p, t);
-            break;
-        case ST_VALUE:
-            r = read_value(p, t);
-            break;
-        case ST_JSON:
-            return json_body(p, t);
-        default:
-            return STEP_YES;
-        }
+    switch (p->call.st) {
+    case ST_NAME:
+        return read_name(p, t);
+    case ST_NAME_REST:
+        return read_name_rest(p, t);
+    case ST_BODY:
+        return body_step(p, t);
+    case ST_KEY:
+        return read_key(p, t);
+    case ST_KIND:
+        return read_kind(p, t);
+    case ST_TYPE:
+        return read_type(p, t);
+    case ST_VALUE_TAG:
+        return read_value_tag(p, t);
+    case ST_VALUE:
+        return read_value(p, t);
+    case ST_JSON:
+        return json_body(p);
+    default:
+        return STEP_YES;
     }
+}
+
+/* Whether a whole call stands as JSON where the name should. */
+static enum step choose_notation(struct parser *p)
+{
+    enum step r = core_blanks(p);
+
+    if (r == STEP_YES)
+        p->call.stage = !core_over(p) && core_at(p, p->pos) == '{' ? AS_JSON : AS_TAGS;
     return r;
 }
 
-static const struct tags all_tags[] = {
-    {
-        .kind = TOOL_QWEN3_CODER,
-        .grammar = {.open = {"<tool_call>"},
-                    .begin = {"<function="},
-                    .close = {"</tool_call>"},
-                    .end = "</function>",
-                    .run = tags_run},
-        .name_stops = {">"},
-        .param = "<parameter=",
-        .key_stop = ">",
-        .param_end = "</parameter>",
-        .newlines = true,
-        .early_stops = true,
-    },
-    {
-        .kind = TOOL_MINIMAX_M2,
-        .grammar = {.open = {"<minimax:tool_call>"},
-                    .begin = {"<invoke name=\""},
-                    .close = {"</minimax:tool_call>"},
-                    .end = "</invoke>",
-                    .run = tags_run},
-        .name_stops = {"\">"},
-        .param = "<parameter name=\"",
-        .key_stop = "\">",
-        .param_end = "</parameter>",
-    },
-    {
-        .kind = TOOL_DEEPSEEK_V32,
-        .grammar = {.open = {"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"},
-                    .begin = {"<｜DSML｜invoke name=\""},
-                    .close = {"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"},
-                    .end = "</｜DSML｜invoke>",
-                    .run = tags_run},
-        .name_stops = {"\">", "\"/>", "\" />"},
-        .param = "<｜DSML｜parameter name=\"",
-        .key_stop = "\"",
-        .param_end = "</｜DSML｜parameter>",
-        .loose = true,
-    },
-    {
-        .kind = TOOL_GLM45,
-        .grammar = {.begin = {"<tool_call>"},
-                    .end = "</tool_call>",
-                    .within = {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
-                    .run = tags_run},
-        .name_stops = {"\n", "<arg_key>", "</tool_call>"},
-        .param = "<arg_key>",
-        .key_stop = "</arg_key>",
-        .value_tag = "<arg_value>",
-        .param_end = "</arg_value>",
-        .loose = true,
-    },
-};
-
-static const struct tags *tags_of_kind(enum tool_kind kind)
+enum step tag_call_run(struct parser *p)
 {
-    /* 4.7 only dropped the newline behind the name, which 4.5's reader accepts as well. */
-    if (kind == TOOL_GLM47)
-        kind = TOOL_GLM45;
-    for (size_t i = 0; i < ARRAY_LEN(all_tags); i++)
-        if (all_tags[i].kind == kind)
-            return &all_tags[i];
-    return NULL;
-}
+    const struct tag_shape *t = p->grammar->tags;
+    struct tool_call *c = &p->call;
+    enum step r = STEP_YES;
 
-static const struct tags *tags_of(const struct parser *p)
-{
-    return tags_of_kind(p->tool);
-}
+    if (t->json_call && c->stage == AS_UNKNOWN)
+        r = choose_notation(p);
+    if (r == STEP_YES && c->stage == AS_JSON)
+        return json_call_run(p);
+    while (r == STEP_YES && c->st != ST_DONE) {
+        int was = c->st;
 
-const struct grammar *grammar_tags(enum tool_kind kind)
-{
-    const struct tags *t = tags_of_kind(kind);
-
-    return t ? &t->grammar : NULL;
+        r = tags_step(p, t);
+        /* The body's end and an object instead of it leave no further state. */
+        if (r == STEP_YES && c->st == was && (was == ST_BODY || was == ST_JSON))
+            return r;
+    }
+    return r;
 }

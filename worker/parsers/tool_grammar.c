@@ -2,150 +2,14 @@
 
 #include "common/base/attrs.h"
 #include "common/base/lookup.h"
+#include "worker/parsers/call_forms.h"
 #include "worker/parsers/core.h"
 #include "worker/parsers/param_value.h"
 #include "worker/parsers/schema_grammar.h"
 
-enum arguments { ARGS_JSON, ARGS_TAGS, ARGS_PYTHON };
-
-/* Members of the object that several families write a call as. */
-#define NAME_MEMBER "\"\\\"name\\\"\" ws \":\" ws \"\\\"%n\\\"\" ws \",\" ws "
-#define ARGUMENTS_MEMBER "\"\\\"arguments\\\"\" ws \":\" ws %a "
-
-/*
- * How a family writes calls: OPEN CALL (BETWEEN CALL)* CLOSE, all in gbnf notation. In `call` %n
- * stands for the name (inside quotes) and %a for the arguments; in the params of ARGS_TAGS %k for
- * the key (inside quotes) and %v for the value. A family with two ways has two rows.
- */
-static const struct form {
-    enum tool_kind kind;
-    enum arguments args;
-    const char *open, *call, *between, *close;
-    const char *text_param;  /* a parameter whose value is its text */
-    const char *json_param;  /* any other; NULL: the same */
-    const char *text_end[3]; /* what such a text cannot hold */
-    bool single;             /* the turn ends behind a call */
-} forms[] = {
-    {
-        .kind = TOOL_HERMES,
-        .call = "\"<tool_call>\" ws \"{\" ws " NAME_MEMBER ARGUMENTS_MEMBER
-                "ws \"}\" ws \"</tool_call>\" ",
-        .between = "ws ",
-    },
-    {
-        .kind = TOOL_QWEN3_CODER,
-        .args = ARGS_TAGS,
-        .open = "\"<tool_call>\" ws ",
-        .call = "\"<function=%n>\" ws %a \"</function>\" ws ",
-        .between = "( \"</tool_call>\" ws \"<tool_call>\" ws )? ",
-        .close = "\"</tool_call>\" ",
-        .text_param = "\"<parameter=%k>\\n\" ( %v \"\\n\" )? \"</parameter>\" ws ",
-        .json_param = "\"<parameter=%k>\\n\" %v \"\\n</parameter>\" ws ",
-        .text_end = {"</parameter>", "<parameter=", "</function>"},
-    },
-    {
-        .kind = TOOL_LLAMA3_JSON,
-        .open = "\"<|python_tag|>\"? ",
-        .call = "\"{\" ws " NAME_MEMBER
-                "( \"\\\"parameters\\\"\" | \"\\\"arguments\\\"\" ) ws \":\" ws %a ws \"}\" ",
-        .between = "ws \";\" ws ",
-    },
-    {
-        .kind = TOOL_PYTHONIC,
-        .args = ARGS_PYTHON,
-        .open = "\"<|python_start|>\"? \"[\" ws ",
-        .call = "\"%n(\" ws %a ws \")\" ",
-        .between = "ws \",\" ws ",
-        .close = "ws \"]\" \"<|python_end|>\"? ",
-    },
-    {
-        .kind = TOOL_MISTRAL,
-        .open = "\"[TOOL_CALLS]\" ws \"[\" ws ",
-        .call = "\"{\" ws " NAME_MEMBER ARGUMENTS_MEMBER
-                "( ws \",\" ws \"\\\"id\\\"\" ws \":\" ws string )? ws \"}\" ",
-        .between = "ws \",\" ws ",
-        .close = "ws \"]\" ",
-    },
-    {
-        .kind = TOOL_MISTRAL,
-        .call = "\"[TOOL_CALLS]\" ws \"%n\" ( \"[CALL_ID]\" [a-zA-Z0-9]{9} )? \"[ARGS]\"? %a ",
-    },
-    {
-        .kind = TOOL_DEEPSEEK_V3,
-        .open = "\"<｜tool▁calls▁begin｜>\" ",
-        .call = "\"<｜tool▁call▁begin｜>function<｜tool▁sep｜>%n\\n```json\\n\" ws %a ws "
-                "\"```<｜tool▁call▁end｜>\" ",
-        .between = "ws ",
-        .close = "ws \"<｜tool▁calls▁end｜>\" ",
-    },
-    {
-        .kind = TOOL_DEEPSEEK_V31,
-        .open = "\"<｜tool▁calls▁begin｜>\" ",
-        .call = "\"<｜tool▁call▁begin｜>%n<｜tool▁sep｜>\" ws %a ws \"<｜tool▁call▁end｜>\" ",
-        .between = "ws ",
-        .close = "ws \"<｜tool▁calls▁end｜>\" ",
-    },
-
-#define DSML_FORM(section)                                                                     \
-    {                                                                                          \
-        .kind = TOOL_DEEPSEEK_V32, .args = ARGS_TAGS, .open = "\"<｜DSML｜" section ">\" ws ", \
-        .call = "\"<｜DSML｜invoke name=\\\"%n\\\">\" ws %a \"</｜DSML｜invoke>\" ",           \
-        .between = "ws ", .close = "ws \"</｜DSML｜" section ">\" ",                           \
-        .text_param = "\"<｜DSML｜parameter name=\\\"%k\\\" string=\\\"true\\\">\" %v "      \
-                      "\"</｜DSML｜parameter>\" ws ",                                          \
-        .json_param = "\"<｜DSML｜parameter name=\\\"%k\\\" string=\\\"false\\\">\" %v "     \
-                      "\"</｜DSML｜parameter>\" ws ",                                          \
-        .text_end = {"</｜DSML｜parameter>"},                                                  \
-    }
-    DSML_FORM("function_calls"),
-    DSML_FORM("tool_calls"),
-#undef DSML_FORM
-    {
-        .kind = TOOL_GLM45,
-        .args = ARGS_TAGS,
-        .call = "\"<tool_call>%n\" \"\\n\" ws %a \"</tool_call>\" ",
-        .between = "ws ",
-        .text_param = "\"<arg_key>%k</arg_key>\" ws \"<arg_value>\" %v \"</arg_value>\" ws ",
-        .text_end = {"</arg_value>"},
-    },
-    {
-        .kind = TOOL_GLM47,
-        .args = ARGS_TAGS,
-        .call = "\"<tool_call>%n\" ws %a \"</tool_call>\" ",
-        .between = "ws ",
-        .text_param = "\"<arg_key>%k</arg_key>\" ws \"<arg_value>\" %v \"</arg_value>\" ws ",
-        .text_end = {"</arg_value>"},
-    },
-    {
-        .kind = TOOL_KIMI_K2,
-        .open = "\"<|tool_calls_section_begin|>\" ws ",
-        .call = "\"<|tool_call_begin|>\" ws \"functions.\"? \"%n:\" [0-9]{1,5} ws "
-                "\"<|tool_call_argument_begin|>\" ws %a ws \"<|tool_call_end|>\" ",
-        .between = "ws ",
-        .close = "ws \"<|tool_calls_section_end|>\" ",
-    },
-    {
-        .kind = TOOL_GPT_OSS,
-        .call = "( \"<|channel|>commentary to=functions.%n\" | "
-                "\" to=functions.%n<|channel|>commentary\" ) \" \"? "
-                "( \"<|constrain|>\"? \"json\" )? \"<|message|>\" ws %a \"<|call|>\"? ",
-        .single = true,
-    },
-    {
-        .kind = TOOL_MINIMAX_M2,
-        .args = ARGS_TAGS,
-        .open = "\"<minimax:tool_call>\" ws ",
-        .call = "\"<invoke name=\\\"%n\\\">\" ws %a \"</invoke>\" ",
-        .between = "ws ",
-        .close = "ws \"</minimax:tool_call>\" ",
-        .text_param = "\"<parameter name=\\\"%k\\\">\" %v \"</parameter>\" ws ",
-        .text_end = {"</parameter>"},
-    },
-};
-
 struct making {
     const struct tool_grammar *f;
-    const struct form *form;
+    const struct call_form *form;
     struct gbnf g;
     struct schema_grammar *schemas; /* of the tool at hand */
     struct buf *args;               /* of the tool at hand */
@@ -246,6 +110,12 @@ static void python_key(struct buf *x, struct str key)
     buf_puts(x, "ws \"=\" ws ");
 }
 
+static void bare_key(struct buf *x, struct str key)
+{
+    gbnf_lit(x, key);
+    buf_puts(x, "\":\" ws ");
+}
+
 static void json_args(struct making *m, const struct json *schema)
 {
     const struct json *type = json_get(schema_deref(m->schemas, schema), "type");
@@ -262,11 +132,17 @@ static void write_args(struct making *m, const struct json *schema)
     struct schema_grammar schemas;
 
     schema_grammar_init(&schemas, &m->g, schema, m->form->args == ARGS_PYTHON);
+    if (m->form->args == ARGS_BARE) {
+        schemas.quote = m->form->text_end[0];
+        schemas.text = param_text(m);
+    }
     m->schemas = &schemas;
     if (m->form->args == ARGS_TAGS)
         tag_args(m, schema);
     else if (m->form->args == ARGS_PYTHON)
         schema_members(&schemas, schema, python_key, m->args);
+    else if (m->form->args == ARGS_BARE)
+        schema_members(&schemas, schema, bare_key, m->args);
     else
         json_args(m, schema);
     m->schemas = NULL;
@@ -300,7 +176,7 @@ static void write_tool(struct making *m, const struct json *tool, struct buf *x)
 /* All calls of one form; 0 when no tool may be called. */
 static unsigned write_form(struct making *m)
 {
-    const struct form *form = m->form;
+    const struct call_form *form = m->form;
     bool single = form->single || m->f->single;
     struct buf x = {0};
     unsigned any;
@@ -336,11 +212,11 @@ static bool write_calls(struct making *m, struct buf *x)
 {
     size_t was = x->len;
 
-    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+    for (size_t i = 0; i < n_call_forms; i++) {
         unsigned rule;
 
-        m->form = &forms[i];
-        if (forms[i].kind != m->f->tool || (rule = write_form(m)) == 0)
+        m->form = &call_forms[i];
+        if (m->form->kind != m->f->tool || (rule = write_form(m)) == 0)
             continue;
         buf_puts(x, x->len > was ? "| " : "");
         gbnf_ref(x, rule);
@@ -360,17 +236,14 @@ static bool is_harmony(const struct tool_grammar *f)
 
 bool tool_grammar_thinks(const struct tool_grammar *f)
 {
-    const char *start, *end;
-
-    return is_harmony(f) ||
-           (reasoning_tags(f->reasoning, &start, &end) && f->thought != THOUGHT_CLOSED);
+    return is_harmony(f) || (think_tags_of(f->reasoning)->start[0] && f->thought != THOUGHT_CLOSED);
 }
 
 /* What stands before: the thought, as far as the prompt has not closed it. */
 static void write_lead(struct making *m, bool lenient, struct buf *x)
 {
     const struct tool_grammar *f = m->f;
-    const char *start, *end;
+    const struct think_tags *t = think_tags_of(f->reasoning);
     const struct grammar *g = f->tools ? grammar_of(f->tool) : NULL;
     unsigned text;
 
@@ -382,23 +255,28 @@ static void write_lead(struct making *m, bool lenient, struct buf *x)
     }
     if (!tool_grammar_thinks(f))
         return;
-    (void)reasoning_tags(f->reasoning, &start, &end);
-    const char *marks[] = {end, g ? g->open[0] : NULL, g ? g->open[1] : NULL,
-                           g ? g->begin[0] : NULL, g ? g->begin[1] : NULL};
+    const char *marks[] = {t->end[0],
+                           t->end[1],
+                           t->end[2],
+                           g ? g->open[0] : NULL,
+                           g ? g->open[1] : NULL,
+                           g ? g->begin[0] : NULL,
+                           g ? g->begin[1] : NULL,
+                           g ? g->begin[2] : NULL};
 
     text = gbnf_text_without(&m->g, marks, ARRAY_LEN(marks));
     if (f->thought == THOUGHT_OPEN && !lenient) {
         gbnf_ref(x, text);
-        gbnf_lit(x, str_cstr(end));
+        gbnf_lit(x, str_cstr(t->end[0]));
         return;
     }
     buf_puts(x, "( ");
     if (f->thought != THOUGHT_OPEN) {
         buf_puts(x, "ws ");
-        gbnf_lit(x, str_cstr(start));
+        gbnf_lit(x, str_cstr(t->start[0]));
     }
     gbnf_ref(x, text);
-    gbnf_lit(x, str_cstr(end));
+    gbnf_lit(x, str_cstr(t->end[0]));
     buf_puts(x, ")? ");
 }
 
@@ -416,7 +294,8 @@ static void write_free(struct making *m, struct buf *x)
                    text);
         return;
     }
-    const char *marks[] = {g->open[0], g->open[1], g->begin[0], g->begin[1]};
+    const char *marks[] = {g->open[0],  g->open[1],  g->begin[0],
+                           g->begin[1], g->begin[2], g->begin[3]};
 
     /* A call without a mark can only stand at the very beginning. */
     if (g->bare)

@@ -10,7 +10,7 @@
 
 enum {
     PAYLOAD_BYTES = 16000, /* 4,000 tokens of four letters */
-    MARK_BYTES = 48,       /* the longest mark, with the white space around it */
+    MARK_BYTES = 96,       /* the longest mark, with the white space around it */
     ROUNDS = 40,
 };
 
@@ -62,6 +62,100 @@ static const struct form {
      "\"}<|call|>", false},
     {TOOL_MINIMAX_M2, "<minimax:tool_call>\n<invoke name=\"write\">\n<parameter name=\"content\">",
      "</parameter>\n</invoke>\n</minimax:tool_call>", true},
+    {TOOL_MINIMAX_M3,
+     "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"write\">]<]minimax[>[<content>",
+     "]<]minimax[>[</content>]<]minimax[>[</invoke>]<]minimax[>[</tool_call>", true},
+    {TOOL_GEMMA4, "<|tool_call>call:write{content:<|\"|>", "<|\"|>}<tool_call|>", true},
+    {TOOL_FUNCTIONGEMMA, "<start_function_call>call:write{content:<escape>",
+     "<escape>}<end_function_call>", true},
+    {TOOL_COHERE,
+     "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"write\", \"parameters\": "
+     "{\"content\": \"",
+     "\"}}]<|END_ACTION|>", false},
+    {TOOL_LFM2, "<|tool_call_start|>[write(content=\"", "\")]<|tool_call_end|>", false},
+    {TOOL_OLMO3, "<function_calls>\nwrite(content=\"", "\")\n</function_calls>", false},
+    {TOOL_KIMI_K3,
+     "<|open|>tools<|sep|><|open|>call tool=\"write\" index=\"1\"<|sep|><|open|>argument "
+     "key=\"content\" type=\"string\"<|sep|>",
+     "<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>", true},
+    {TOOL_JAMBA, "<tool_calls>[{\"name\": \"write\", \"arguments\": {\"content\": \"",
+     "\"}}]</tool_calls>", false},
+    {TOOL_HY_V3, "<tool_calls><tool_call>write<tool_sep>\n<arg_key>content</arg_key>\n<arg_value>",
+     "</arg_value>\n</tool_call></tool_calls>", true},
+    {TOOL_HY_V4,
+     "<tool_calls:opensource><tool_call:opensource>write<arg_key:opensource>content"
+     "</arg_key:opensource><arg_value:opensource>",
+     "</arg_value:opensource></tool_call:opensource></tool_calls:opensource>", true},
+    {TOOL_GRANITE, "<|tool_call|>[{\"name\": \"write\", \"arguments\": {\"content\": \"", "\"}}]",
+     false},
+    {TOOL_GRANITE_20B_FC, "<function_call> {\"name\": \"write\", \"arguments\": {\"content\": \"",
+     "\"}}", false},
+    {TOOL_NEMOTRON_NANO_V2, "<TOOLCALL>[{\"name\": \"write\", \"arguments\": {\"content\": \"",
+     "\"}}]</TOOLCALL>", false},
+    {TOOL_SEED_OSS, "<seed:tool_call>\n<function=write>\n<parameter=content>",
+     "</parameter>\n</function>\n</seed:tool_call>", true},
+    {TOOL_PHI4_MINI, "functools[{\"name\": \"write\", \"arguments\": {\"content\": \"", "\"}}]",
+     false},
+    {TOOL_INTERNLM,
+     "<|action_start|><|plugin|>\n{\"name\": \"write\", \"parameters\": {\"content\": \"",
+     "\"}}<|action_end|>", false},
+    {TOOL_ERNIE45, "<tool_call>\n{\"name\": \"write\", \"arguments\": {\"content\": \"",
+     "\"}}\n</tool_call>", false},
+    {TOOL_STEP3,
+     "<｜tool_calls_begin｜><｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke "
+     "name=\"write\"><steptml:parameter name=\"content\">",
+     "</steptml:parameter></steptml:invoke><｜tool_call_end｜><｜tool_calls_end｜>", true},
+    {TOOL_XLAM, "[{\"name\": \"write\", \"arguments\": {\"content\": \"", "\"}}]", false},
+    {TOOL_APERTUS, "<|tools_prefix|>[{\"write\": {\"content\": \"", "\"}}]<|tools_suffix|>", false},
+    {TOOL_GIGACHAT3,
+     "<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"write\", \"arguments\": "
+     "{\"content\": \"",
+     "\"}}", false},
+    {TOOL_GIGACHAT35,
+     "<｜GCML｜tool_calls>\n<｜GCML｜invoke name=\"write\">\n<｜GCML｜parameter "
+     "name=\"content\" string=\"true\">",
+     "</｜GCML｜parameter>\n</｜GCML｜invoke>\n</｜GCML｜tool_calls>", true},
+    {TOOL_SOLAR,
+     "<|tool_calls|><|tool_call:begin|>a1<|tool_call:name|>write<|tool_call:args|>{\"content\": \"",
+     "\"}<|tool_call:end|>", false},
+    {TOOL_SOLAR2, "<|tool_call:start|>write\n<|tool_arg:start|>content<|tool_arg:value|>",
+     "<|tool_arg:end|>\n<|tool_call:end|>", true},
+    {TOOL_INKLING, "write<|content_invoke_tool_json|>{\"name\":\"write\",\"args\":{\"content\":\"",
+     "\"}}<|end_message|>", false},
+    {TOOL_LONGCAT, "<longcat_tool_call>\n{\"name\": \"write\", \"arguments\": {\"content\": \"",
+     "\"}}\n</longcat_tool_call>", false},
+    {TOOL_DEEPSEEK_V41,
+     "<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"write\">\n<｜DSML｜ parameter "
+     "name=\"content\" string=\"true\">",
+     "</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ calls>", true},
+    {TOOL_GLM53_FLASH, "<tool_call>write>{\"content\": \"", "\"}</tool_call>", false},
+    {TOOL_HYPERCLOVAX, "<tool_call>write\n<arg_key>content</arg_key>\n<arg_value>",
+     "</arg_value>\n</tool_call>", true},
+    {TOOL_HYPERCLOVAX_14B,
+     " -> tool/function_call\n[{\"name\": \"write\", \"arguments\": {\"content\": \"", "\"}}]",
+     false},
+    {TOOL_FUNCTIONARY, "<function=write>{\"content\": \"", "\"}</function>", false},
+    {TOOL_FUNCTIONARY_V32, "write\n{\"content\": \"", "\"}", false},
+    {TOOL_DOTS, "<dots_function_call><invoke name=\"write\"><parameter name=\"content\">",
+     "</parameter></invoke></dots_function_call>", true},
+    {TOOL_K2_HORIZON,
+     "<ifm|tool_calls><ifm|tool_call>write\n<ifm|arg_key>content</ifm|arg_key>\n<ifm|arg_value>",
+     "</ifm|arg_value>\n</ifm|tool_call></ifm|tool_calls>", true},
+    {TOOL_IQUEST_Q1, "<iquest_tool_call>write\n<arg_key>content</arg_key><arg_value>",
+     "</arg_value></iquest_tool_call>", true},
+    {TOOL_PLAMO3,
+     "<|plamo:begin_tool_requests:plamo|><|plamo:begin_tool_request:plamo|>"
+     "<|plamo:begin_tool_name:plamo|>write<|plamo:end_tool_name:plamo|>"
+     "<|plamo:begin_tool_arguments:plamo|><|plamo:constrain|>json<|plamo:msg|>{\"content\": \"",
+     "\"}<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>"
+     "<|plamo:end_tool_requests:plamo|>",
+     false},
+    {TOOL_MUSE,
+     "<atem:function_calls>\n<atem:invoke name=\"write\">\n<atem:parameter name=\"content\">",
+     "</atem:parameter>\n</atem:invoke>\n</atem:function_calls>", true},
+    /* Values in XML wait for their end: CDATA, entities and white space around them count. */
+    {TOOL_MINICPM5, "<function name=\"read_file\"><param name=\"lines\">[\"",
+     "\"]</param></function>", false},
 };
 
 static struct arena arena;
@@ -146,7 +240,7 @@ static void one_call(const struct form *f, size_t hold, const struct json *tools
     struct buf text = {0};
     struct parser_options o = {.tool = f->kind, .hold_bytes = hold, .tools = tools};
     struct parser *p = parser_new(&o, (struct parse_sink){on_event, &s});
-    struct bounds b = {.hold = hold};
+    struct bounds b = {.hold = f->kind == TOOL_MINICPM5 ? SIZE_MAX : hold};
 
     /* Arguments that are composed are longer than the payload by what stands before it,
      * and never shorter. */
@@ -161,7 +255,8 @@ static void one_call(const struct form *f, size_t hold, const struct json *tools
     cr_assert_eq(s.calls, 1, "%s", tool_kind_name(f->kind));
     cr_assert_eq(s.broken, 0);
     cr_assert_geq(s.args, (size_t)PAYLOAD_BYTES);
-    cr_assert_gt(s.pieces, 100, "%s: %d pieces", tool_kind_name(f->kind), s.pieces);
+    if (f->kind != TOOL_MINICPM5)
+        cr_assert_gt(s.pieces, 100, "%s: %d pieces", tool_kind_name(f->kind), s.pieces);
     buf_done(&text);
 }
 

@@ -36,6 +36,60 @@ TEST(kinds, names_of_engines_are_known)
     }
 }
 
+/* Every name of SGLang's and vLLM's lists, as they write them. */
+TEST(kinds, every_name_of_both_engines_is_known)
+{
+    static const char *const tools =
+        "apertus apertus2509 cohere_command3 cohere_command4 deepseek_v3 deepseek_v31 deepseek_v32 "
+        "deepseek_v4 deepseek_v41 deepseekv3 deepseekv31 deepseekv32 deepseekv4 deepseekv41 "
+        "deepseek-v4 dots ernie45 functiongemma gemma4 gigachat3 gigachat35 glm glm45 glm47 "
+        "glm53_flash gpt-oss granite granite-20b-fc granite4 hermes hunyuan hunyuan_a13b hy_v3 "
+        "hy_v4 "
+        "hyperclovax_seed_think hyperclovax_seed_think_14b inkling internlm interns1 iquest_q1 "
+        "jamba "
+        "k2_horizon kimi_k2 kimi_k3 lfm2 ling3 llama3 llama3_json llama4_json llama4_pythonic "
+        "longcat mimo minicpm5 minimax minimax-m2 minimax-m3 minimax_m2 minimax_m3 mistral muse "
+        "muse_glimmer nanbeige olmo3 openai phi4_mini_json plamo3 poolside_v1 pythonic qwen qwen25 "
+        "qwen3_coder qwen3_xml seed_oss solar_open2 spark25 step3 step3p5 trinity xlam";
+    static const char *const thoughts =
+        "apertus2509 cohere_command3 cohere_command4 deepseek-r1 deepseek-v3 deepseek-v4 "
+        "deepseek-v41 deepseek_r1 deepseek_v3 deepseek_v4 deepseek_v41 dots ernie45 gemma4 "
+        "gigachat35 glm45 glm47 gpt-oss granite granite_thinking_parser holo2 hunyuan hunyuan_a13b "
+        "hy_v3 hy_v4 inkling interns1 iquest_q1 k2_horizon kimi kimi_k2 kimi_k3 ling3 mimo minimax "
+        "minimax-append-think minimax-m3 minimax_m2 minimax_m2_append_think minimax_m3 mistral "
+        "muse "
+        "muse_glimmer nanbeige nemotron_3 nemotron_v3 olmo3 openai_gptoss plamo3 poolside_v1 qwen3 "
+        "qwen3-thinking seed_oss solar_open2 step3 step3p5";
+    enum reasoning_kind reasoning;
+    enum tool_kind tool;
+
+    for (struct str s = str_cstr(tools); s.len;) {
+        size_t n = str_find(s, STR(" "), 0);
+        struct str word = str_sub(s, 0, n);
+
+        cr_expect_eq(tool_kind_named(word, &tool), 0, "%.*s", (int)word.len, word.p);
+        s = str_sub(s, word.len + 1, s.len);
+    }
+    for (struct str s = str_cstr(thoughts); s.len;) {
+        size_t n = str_find(s, STR(" "), 0);
+        struct str word = str_sub(s, 0, n);
+
+        cr_expect_eq(reasoning_kind_named(word, &reasoning), 0, "%.*s", (int)word.len, word.p);
+        s = str_sub(s, word.len + 1, s.len);
+    }
+}
+
+/* An unknown name is answered with all that are known. */
+TEST(kinds, the_list_of_names_has_the_others_too)
+{
+    struct buf b = {0};
+
+    tool_kind_names(&b);
+    cr_assert_neq(str_find(buf_str(&b), STR("hermes (qwen qwen25"), 0), SIZE_MAX);
+    cr_assert_neq(str_find(buf_str(&b), STR("gemma4"), 0), SIZE_MAX);
+    buf_done(&b);
+}
+
 TEST(kinds, prompts_that_open_the_thought)
 {
     cr_assert_eq(parser_thought(REASONING_QWEN3, STR("<|im_start|>assistant\n<think>\n")),

@@ -351,6 +351,10 @@ FILE_TEST(glm)
 FILE_TEST(kimi_k2)
 FILE_TEST(gpt_oss)
 FILE_TEST(minimax_m2)
+FILE_TEST(json_families)
+FILE_TEST(raw_families)
+FILE_TEST(tag_families)
+FILE_TEST(nested)
 
 /* A new file of cases must get its FILE_TEST. */
 TEST(parsers, every_file_is_run)
@@ -362,5 +366,5 @@ TEST(parsers, every_file_is_run)
     for (struct dirent *e; (e = readdir(d));)
         n += str_ends(str_cstr(e->d_name), STR(".txt")) != 0;
     closedir(d);
-    cr_assert_eq(n, 13);
+    cr_assert_eq(n, 17);
 }

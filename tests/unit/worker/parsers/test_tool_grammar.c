@@ -145,7 +145,7 @@ TEST(force, the_constraint_stands_behind_the_thought)
             struct seen s = {0};
 
             f.thought = (enum thought_state)t;
-            if (t == THOUGHT_MAYBE && (kind == REASONING_DEEPSEEK_R1 || kind == REASONING_MINIMAX))
+            if (t == THOUGHT_MAYBE && parser_thought(f.reasoning, STR("")) == THOUGHT_OPEN)
                 continue; /* there is no such prompt: theirs are open */
             read_sample(&f, &s);
             cr_assert_eq(s.calls, 1, "%s %d", reasoning_kind_name(f.reasoning), t);
@@ -156,8 +156,7 @@ TEST(force, the_constraint_stands_behind_the_thought)
         f.required = false;
         f.tools = NULL;
         f.tool = TOOL_NONE;
-        f.thought = kind == REASONING_DEEPSEEK_R1 || kind == REASONING_MINIMAX ? THOUGHT_OPEN
-                                                                               : THOUGHT_MAYBE;
+        f.thought = parser_thought(f.reasoning, STR(""));
         struct seen s = {0};
 
         read_sample(&f, &s);

@@ -1,0 +1,251 @@
+/*
+ * Gemma's calls: call:NAME{key:VALUE,...}, where a mark stands for quotes (struct gemma_shape).
+ * Keys are bare; values are marked texts, numbers, true, false, null, lists and objects of these.
+ * The arguments are composed; marked texts stream.
+ */
+#include <string.h>
+
+#include "worker/parsers/param_value.h"
+#include "worker/parsers/shapes.h"
+
+enum { ST_NAME, ST_KEY, ST_VALUE, ST_STRING, ST_QUOTED, ST_WORD, ST_AFTER, ST_CLOSE };
+
+static enum step read_name(struct parser *p)
+{
+    static const char *const stop[] = {"{"};
+    struct tool_call *c = &p->call;
+    size_t which;
+    enum step r;
+
+    if (!c->from) {
+        r = core_blanks(p);
+        if (r == STEP_YES)
+            r = core_eat(p, "call:");
+        if (r != STEP_YES)
+            return r;
+        c->from = p->pos;
+    }
+    r = core_find(p, stop, 1, &which);
+    if (core_beyond(p, c->from, NAME_MAX_BYTES))
+        return STEP_NO;
+    if (r != STEP_YES)
+        return r;
+    buf_add_str(&c->name, str_trim(core_cut(p, c->from, p->pos)));
+    p->pos++;
+    c->args_made = true;
+    c->levels[c->depth++] = '{';
+    buf_puts(&c->made, "{");
+    c->st = ST_KEY;
+    c->unsaid = p->pos;
+    return tool_call_ready(p);
+}
+
+/* A container begins; false: too deep. */
+static bool push(struct tool_call *c, char bracket)
+{
+    if (c->depth == CALL_DEPTH_MAX)
+        return false;
+    c->levels[c->depth++] = (uint8_t)bracket;
+    buf_add_c(&c->made, bracket);
+    c->st = bracket == '{' ? ST_KEY : ST_VALUE;
+    return true;
+}
+
+static enum step pop(struct parser *p, char byte)
+{
+    struct tool_call *c = &p->call;
+
+    if (byte != (c->levels[c->depth - 1] == '{' ? '}' : ']'))
+        return STEP_NO;
+    p->pos++;
+    buf_add_c(&c->made, byte);
+    c->st = --c->depth ? ST_AFTER : ST_CLOSE;
+    c->unsaid = p->pos;
+    return STEP_YES;
+}
+
+/* The key without the marks that some write around it. */
+static struct str bare_key(const struct parser *p, struct str key)
+{
+    struct str quote = str_cstr(p->grammar->gemma->quote);
+
+    if (key.len >= 2 * quote.len && str_starts(key, quote) && str_ends(key, quote))
+        return str_sub(key, quote.len, key.len - 2 * quote.len);
+    if (key.len >= 2 && key.p[0] == '"' && key.p[key.len - 1] == '"')
+        return str_sub(key, 1, key.len - 2);
+    return key;
+}
+
+static enum step read_key(struct parser *p)
+{
+    static const char *const stops[] = {":", "}"};
+    struct tool_call *c = &p->call;
+    size_t which;
+    bool known;
+    enum step r = core_blanks(p);
+
+    if (r != STEP_YES)
+        return r;
+    c->unsaid = c->from = p->pos;
+    r = core_find(p, stops, ARRAY_LEN(stops), &which);
+    if (core_beyond(p, c->from, NAME_MAX_BYTES))
+        return STEP_NO;
+    if (r != STEP_YES) {
+        p->pos = c->from;
+        return r;
+    }
+    if (which == 1)
+        return core_all_blank(core_cut(p, c->from, p->pos)) ? pop(p, '}') : STEP_NO;
+    buf_clear(&c->key);
+    buf_add_str(&c->key, bare_key(p, str_trim(core_cut(p, c->from, p->pos))));
+    p->pos++;
+    if (c->depth == 1)
+        c->types = value_param_types(tool_call_schema(p, &known), buf_str(&c->key));
+    c->st = ST_VALUE;
+    return STEP_YES;
+}
+
+/* What stands before a value: a comma (n_params: one was read), a key. */
+static void begin_value(struct tool_call *c)
+{
+    buf_puts(&c->made, c->n_params ? ", " : "");
+    if (c->levels[c->depth - 1] != '{')
+        return;
+    buf_add_c(&c->made, '"');
+    value_escape(&c->made, buf_str(&c->key));
+    buf_puts(&c->made, "\": ");
+}
+
+static enum step read_value(struct parser *p)
+{
+    struct tool_call *c = &p->call;
+    enum step r = core_blanks(p);
+
+    if (r != STEP_YES)
+        return r;
+    if (core_over(p))
+        return STEP_NO;
+    r = core_lit(p, p->pos, p->grammar->gemma->quote);
+    if (r == STEP_MORE)
+        return r;
+    if (core_at(p, p->pos) == ']' && c->levels[c->depth - 1] == '[')
+        return pop(p, ']');
+    begin_value(c);
+    c->n_params = 0;
+    c->from = p->pos;
+    c->field = 0;
+    if (r == STEP_YES) {
+        core_eat(p, p->grammar->gemma->quote);
+        c->from = p->pos;
+        c->st = ST_STRING;
+    } else if (strchr("{[", core_at(p, p->pos))) {
+        p->pos++;
+        r = push(c, core_at(p, p->pos - 1)) ? STEP_YES : STEP_NO;
+        c->unsaid = p->pos;
+        return r;
+    } else {
+        c->st = core_at(p, p->pos) == '"' ? ST_QUOTED : ST_WORD;
+    }
+    c->unsaid = c->from;
+    return STEP_YES;
+}
+
+static void value_done(struct parser *p)
+{
+    p->call.st = ST_AFTER;
+    p->call.unsaid = p->pos;
+}
+
+static enum step read_string(struct parser *p)
+{
+    const struct gemma_shape *shape = p->grammar->gemma;
+    struct tool_call *c = &p->call;
+    bool typed = shape->all_quoted && c->depth == 1 && !value_verbatim(c->types);
+    size_t which;
+    enum step r = core_find(p, &shape->quote, 1, &which);
+    struct str text = core_cut(p, c->from, p->pos);
+
+    if (typed && r != STEP_YES)
+        return r;
+    if (typed) {
+        value_write_loose(&c->made, text, c->types);
+    } else {
+        buf_puts(&c->made, c->field ? "" : "\"");
+        c->field = 1;
+        value_escape(&c->made, text);
+        c->unsaid = c->from = p->pos;
+    }
+    if (r != STEP_YES)
+        return r;
+    buf_puts(&c->made, typed ? "" : "\"");
+    core_eat(p, shape->quote);
+    value_done(p);
+    return STEP_YES;
+}
+
+/* A text in JSON's own quotes. */
+static enum step read_quoted(struct parser *p)
+{
+    struct tool_call *c = &p->call;
+
+    for (p->pos = MAX_OF(p->pos, c->from + 1); p->pos < core_end(p); p->pos++) {
+        if (core_at(p, p->pos) == '"' && !c->field) {
+            p->pos++;
+            if (!object_scan_valid(core_cut(p, c->from, p->pos)))
+                return STEP_NO;
+            buf_add_str(&c->made, core_cut(p, c->from, p->pos));
+            value_done(p);
+            return STEP_YES;
+        }
+        c->field = core_at(p, p->pos) == '\\' && !c->field; /* the next byte is escaped */
+    }
+    return STEP_MORE;
+}
+
+static enum step read_word(struct parser *p)
+{
+    static const char *const stops[] = {",", "}", "]"};
+    struct tool_call *c = &p->call;
+    size_t which;
+    enum step r = core_find(p, stops, ARRAY_LEN(stops), &which);
+
+    if (r != STEP_YES)
+        return r;
+    if (core_all_blank(core_cut(p, c->from, p->pos)))
+        return STEP_NO;
+    value_write_loose(&c->made, str_trim(core_cut(p, c->from, p->pos)), 0);
+    value_done(p);
+    return STEP_YES;
+}
+
+static enum step behind_value(struct parser *p)
+{
+    struct tool_call *c = &p->call;
+    enum step r = core_blanks(p);
+
+    if (r != STEP_YES)
+        return r;
+    if (core_over(p))
+        return STEP_NO;
+    if (core_at(p, p->pos) != ',')
+        return pop(p, core_at(p, p->pos));
+    p->pos++;
+    c->n_params = 1;
+    c->st = c->levels[c->depth - 1] == '{' ? ST_KEY : ST_VALUE;
+    c->unsaid = p->pos;
+    return STEP_YES;
+}
+
+enum step gemma_call_run(struct parser *p)
+{
+    static enum step (*const steps[])(struct parser * p) = {
+        [ST_NAME] = read_name,     [ST_KEY] = read_key,       [ST_VALUE] = read_value,
+        [ST_STRING] = read_string, [ST_QUOTED] = read_quoted, [ST_WORD] = read_word,
+        [ST_AFTER] = behind_value,
+    };
+    enum step r = STEP_YES;
+
+    while (r == STEP_YES && p->call.st < ST_CLOSE)
+        r = steps[p->call.st](p);
+    return r == STEP_YES ? core_eat_close(p, p->grammar->gemma->end) : r;
+}

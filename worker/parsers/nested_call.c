@@ -1,0 +1,215 @@
+/*
+ * MiniMax-M3's calls: parameters are elements, their values text or further elements, and every tag
+ * stands behind a mark that no text holds:
+ *   M<invoke name="NAME"> M<key>text M</key> M<list> M<item>text M</item> M</list> M</invoke>
+ * What a text is, and whether elements are a list or an object, the tool's schema says; without
+ * one, elements called item are a list. The arguments are composed; texts that are text by the
+ * schema stream.
+ */
+#include <string.h>
+
+#include "worker/parsers/param_value.h"
+#include "worker/parsers/shapes.h"
+
+#define MARK "]<]minimax[>["
+
+enum { ST_NAME, ST_INSIDE, ST_TAG, ST_DONE };
+
+/* What an element is so far: struct tool_call's levels. */
+enum { LEVEL_UNKNOWN, LEVEL_OBJECT, LEVEL_LIST, LEVEL_FILLED = 4 };
+
+static const struct json *property_of(const struct json *schema, struct str key, int left)
+{
+    static const char *const unions[] = {"anyOf", "oneOf", "allOf"};
+    const struct json *found = json_get_str(json_get(schema, "properties"), key);
+
+    for (size_t u = 0; !found && left > 0 && u < ARRAY_LEN(unions); u++) {
+        const struct json *list = json_get(schema, unions[u]);
+
+        for (size_t i = 0; !found && json_at(list, i); i++)
+            found = property_of(json_at(list, i), key, left - 1);
+    }
+    return found;
+}
+
+static unsigned types_here(const struct tool_call *c)
+{
+    const struct json *schema = c->schemas[c->depth];
+
+    return schema ? value_types(schema) : 0;
+}
+
+static enum step read_name(struct parser *p)
+{
+    static const char *const stop[] = {"\">"};
+    struct tool_call *c = &p->call;
+    size_t which;
+    bool known;
+    enum step r;
+
+    if (!c->from)
+        c->from = p->pos;
+    r = core_find(p, stop, 1, &which);
+    if (core_beyond(p, c->from, NAME_MAX_BYTES))
+        return STEP_NO;
+    if (r != STEP_YES)
+        return r;
+    buf_add_str(&c->name, str_trim(core_cut(p, c->from, p->pos)));
+    p->pos += 2;
+    c->args_made = true;
+    c->schemas[0] = tool_call_schema(p, &known);
+    c->levels[0] = LEVEL_OBJECT;
+    buf_puts(&c->made, "{");
+    c->unsaid = c->from = p->pos;
+    c->st = ST_INSIDE;
+    return tool_call_ready(p);
+}
+
+/* Text of an element that is text by the schema goes out as it comes. */
+static void send_text(struct parser *p)
+{
+    struct tool_call *c = &p->call;
+
+    if (c->levels[c->depth] != LEVEL_UNKNOWN || types_here(c) != TYPE_STRING ||
+        (!c->field && p->pos == c->from))
+        return;
+    buf_puts(&c->made, c->field ? "" : "\"");
+    c->field = 1;
+    value_escape(&c->made, core_cut(p, c->from, p->pos));
+    c->unsaid = c->from = p->pos;
+}
+
+/* Text up to the next tag. */
+static enum step read_inside(struct parser *p)
+{
+    static const char *const mark[] = {MARK};
+    struct tool_call *c = &p->call;
+    size_t which;
+    enum step r = core_find(p, mark, 1, &which);
+
+    send_text(p);
+    if (r != STEP_YES)
+        return r;
+    if (c->levels[c->depth] != LEVEL_UNKNOWN && !core_all_blank(core_cut(p, c->from, p->pos)))
+        return STEP_NO;
+    c->st = ST_TAG;
+    c->args_sent = p->pos; /* where the tag's mark begins */
+    return STEP_YES;
+}
+
+/* The first element in another one says what that is. */
+static void decide_level(struct tool_call *c, struct str tag)
+{
+    unsigned types = types_here(c) & (TYPE_OBJECT | TYPE_ARRAY);
+    bool list = types == TYPE_ARRAY || (types != TYPE_OBJECT && str_eq_c(tag, "item"));
+
+    c->levels[c->depth] = list ? LEVEL_LIST : LEVEL_OBJECT;
+    buf_add_c(&c->made, list ? '[' : '{');
+}
+
+static bool open_element(struct parser *p, struct str tag)
+{
+    struct tool_call *c = &p->call;
+    const struct json *outer;
+    bool list;
+
+    if (c->depth + 1 == CALL_DEPTH_MAX || c->field || tag.len == 0)
+        return false;
+    if (c->levels[c->depth] == LEVEL_UNKNOWN) {
+        if (!core_all_blank(core_cut(p, c->from, c->args_sent)))
+            return false;
+        decide_level(c, tag);
+    }
+    outer = c->schemas[c->depth];
+    list = c->levels[c->depth] & LEVEL_LIST;
+    buf_puts(&c->made, c->levels[c->depth] & LEVEL_FILLED ? ", " : "");
+    c->levels[c->depth] |= LEVEL_FILLED;
+    if (!list) {
+        buf_add_c(&c->made, '"');
+        value_escape(&c->made, tag);
+        buf_puts(&c->made, "\": ");
+    }
+    c->schemas[++c->depth] = list ? json_get(outer, "items") : property_of(outer, tag, 4);
+    c->levels[c->depth] = LEVEL_UNKNOWN;
+    return true;
+}
+
+static void write_leaf(struct tool_call *c, struct str text)
+{
+    unsigned types = types_here(c);
+
+    if (core_all_blank(text) && types == TYPE_ARRAY)
+        buf_puts(&c->made, "[]");
+    else if (core_all_blank(text) && types == TYPE_OBJECT)
+        buf_puts(&c->made, "{}");
+    else if (types)
+        value_write(&c->made, text, types);
+    else
+        value_write_loose(&c->made, text, types);
+}
+
+static void close_element(struct parser *p)
+{
+    struct tool_call *c = &p->call;
+    unsigned level = c->levels[c->depth];
+
+    if (level & (LEVEL_LIST | LEVEL_OBJECT))
+        buf_add_c(&c->made, level & LEVEL_LIST ? ']' : '}');
+    else if (c->field)
+        buf_add_c(&c->made, '"');
+    else
+        write_leaf(c, core_cut(p, c->from, c->args_sent));
+    c->field = 0;
+    c->depth--;
+}
+
+/* <key>, </key>, or </invoke> behind the mark. */
+static enum step read_tag(struct parser *p)
+{
+    static const char *const stop[] = {">"};
+    struct tool_call *c = &p->call;
+    struct str tag;
+    size_t which;
+    enum step r;
+
+    p->pos = c->args_sent + strlen(MARK);
+    r = core_blanks(p);
+    if (r == STEP_YES)
+        r = core_find(p, stop, 1, &which);
+    if (core_beyond(p, c->args_sent, NAME_MAX_BYTES))
+        return STEP_NO;
+    if (r != STEP_YES) {
+        p->pos = c->args_sent;
+        return r;
+    }
+    tag = str_trim(core_cut(p, c->args_sent + strlen(MARK), p->pos));
+    if (tag.len < 2 || tag.p[0] != '<')
+        return STEP_NO;
+    p->pos++;
+    if (tag.p[1] != '/') {
+        if (!open_element(p, str_sub(tag, 1, tag.len)))
+            return STEP_NO;
+    } else if (c->depth > 0) {
+        close_element(p);
+    } else if (str_eq_c(tag, "</invoke")) {
+        buf_puts(&c->made, "}");
+        c->st = ST_DONE;
+        return STEP_YES;
+    } else {
+        return STEP_NO;
+    }
+    c->unsaid = c->from = p->pos;
+    c->st = ST_INSIDE;
+    return STEP_YES;
+}
+
+enum step nested_call_run(struct parser *p)
+{
+    enum step r = STEP_YES;
+
+    while (r == STEP_YES && p->call.st != ST_DONE)
+        r = p->call.st == ST_NAME     ? read_name(p)
+            : p->call.st == ST_INSIDE ? read_inside(p)
+                                      : read_tag(p);
+    return r;
+}
