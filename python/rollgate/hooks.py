@@ -22,7 +22,8 @@ SAMPLING = {
     "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p", "stop": "stop", "seed": "seed",
     "repetition_penalty": "repetition_penalty", "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
     "max_tokens": "max_tokens", "max_new_tokens": "max_tokens", "max_generate_length": "max_tokens", "sampling_seed": "seed",
-    "stop_token_ids": "stop_token_ids", "min_new_tokens": "min_tokens", "min_tokens": "min_tokens", "logprobs": None,
+    "engine_extra": "engine_extra", "stop_token_ids": "stop_token_ids", "min_new_tokens": "min_tokens",
+    "min_tokens": "min_tokens", "logprobs": None,
     "skip_special_tokens": None, "no_stop_trim": None, "spaces_between_special_tokens": None, "include_stop_str_in_output": None}
 LOCKED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 
@@ -33,7 +34,8 @@ class RolloutFailed(RuntimeError):
     def __init__(self, result: Mapping[str, Any]):
         self.result = result
         why = next((f"{m['outcome']}: {m['reason']}" for m in result["members"] if m.get("reason")), "no reason told")
-        super().__init__(f"group {result['id']} is {result['state']} with {result['succeeded']} of {result['n']} rollouts ({why})")
+        of = f"{result['succeeded']} of {result['n']}"
+        super().__init__(f"group {result['id']} is {result['state']} with {of} rollouts ({why})")
 
 
 def sampling(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +52,8 @@ def sampling(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any, where: str = "value") -> Any:
-    """The value as JSON has it: tensors and arrays as lists, numpy's scalars as numbers. TypeError names what has no such form."""
+    """The value as JSON has it: tensors and arrays as lists, numpy's scalars as numbers. TypeError names what has no such
+    form."""
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, Mapping):
@@ -79,7 +82,8 @@ class Hook:
     group: fields of every group, e.g. {"reward": "external", "run_timeout_s": 900, "attempts": 2}.
     """
 
-    def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None, group: Optional[Mapping[str, Any]] = None):
+    def __init__(self, runner: str, url: Optional[str] = None, key: Optional[str] = None,
+                 group: Optional[Mapping[str, Any]] = None):
         if not runner:
             raise ValueError("which runner? Its name is needed: as executors offer it")
         self.runner, self.url, self.key, self.group = runner, url, key, dict(group or {})
@@ -101,8 +105,8 @@ class Hook:
         options.setdefault("lock_sampling", [k for k in LOCKED if k in given])
         self.live[name] = client
         try:
-            await client.put_group(name, **{**self.group, "queue": None, "runner": self.runner, "input": plain(input, "input"), "n": n,
-                                            "session": options, **{k: v for k, v in group.items() if v is not None}})
+            own = {"queue": None, "runner": self.runner, "input": plain(input, "input"), "n": n, "session": options}
+            await client.put_group(name, **{**self.group, **own, **{k: v for k, v in group.items() if v is not None}})
             result = await client.wait_group(name)
         except asyncio.CancelledError:
             await self._cancel(client, name)

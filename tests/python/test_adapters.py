@@ -75,7 +75,8 @@ ONCE = {"attempts": 1}
 
 
 def test_sampling_parameters_have_one_name():
-    given = {"temperature": 1.0, "max_new_tokens": 9, "stop": None, "stop_token_ids": [], "skip_special_tokens": False, "logprobs": True}
+    given = {"temperature": 1.0, "max_new_tokens": 9, "stop": None, "stop_token_ids": [], "skip_special_tokens": False,
+             "logprobs": True}
     assert hooks.sampling(given) == {"temperature": 1.0, "max_tokens": 9}
     with pytest.raises(ValueError, match="beam_width=4 has no counterpart"):
         hooks.sampling({"beam_width": 4})
@@ -130,7 +131,8 @@ class AgentLoopOutput:      # fields and defaults of the pydantic model, which f
 
 
 class AgentLoopBase:
-    def __init__(self, trainer_config, server_manager, tokenizer, processor, dataset_cls, data_config, hf_model_type=None, **kwargs):
+    def __init__(self, trainer_config, server_manager, tokenizer, processor, dataset_cls, data_config, hf_model_type=None,
+                 **kwargs):
         self.config = trainer_config
 
 
@@ -154,7 +156,8 @@ COLUMNS = {"uid": "u_1", "session_id": 3, "global_steps": 5, "raw_prompt": [{"ro
 def test_verl_one_row(verl_loop):
     out = run(verl_loop().run(PARAMS, **COLUMNS))
     assert len(out.response_ids) == len(out.response_mask) == len(out.response_logprobs) == 4 and sum(out.response_mask) == 4
-    assert all(type(x) is int for x in out.prompt_ids + out.response_ids + out.response_mask) and type(out.response_logprobs[0]) is float
+    assert all(type(x) is int for x in out.prompt_ids + out.response_ids + out.response_mask)
+    assert type(out.response_logprobs[0]) is float
     assert out.reward_score == 0.5 and out.num_turns >= 2 and out.multi_modal_data is None
     # the DAPO filter reads it and raises when it is absent; staleness casts both steps to int
     assert out.extra_fields == {"min_global_steps": 7, "max_global_steps": 7, "reward_extra_info": {"acc": 1}}
@@ -372,7 +375,8 @@ def test_slime(monkeypatch, place):
     module = adapter(monkeypatch, "slime")
     args = types.SimpleNamespace(rollgate_runner="agent", rollgate_url=place.url, rollgate_group=ONCE)
     assert trained(run(module.generate(args, sample_of("x"), dict(SAMPLES_PARAMS))))
-    assert trained(run(module.generate(args, sample_of("branches"), dict(SAMPLES_PARAMS), evaluation=True))), "one sample of one rollout"
+    one = run(module.generate(args, sample_of("branches"), dict(SAMPLES_PARAMS), evaluation=True))
+    assert trained(one), "one sample of one rollout"
     bad = run(module.generate(args, sample_of("fails"), dict(SAMPLES_PARAMS)))
     assert bad.status == Sample.Status.ABORTED and bad.remove_sample
     with pytest.raises(ValueError, match="rollout-top-p 0.9 cannot be served"):
@@ -391,7 +395,8 @@ def test_slime(monkeypatch, place):
     assert run(scene()).metadata["rollgate_failure"] == "aborted by slime"
 
 
-# --- AReaL: 4aef98d api/workflow_api.py, infra/workflow_executor.py check_trajectory_format, utils/data.py concat_padded_tensors ---
+# --- AReaL: 4aef98d api/workflow_api.py, infra/workflow_executor.py check_trajectory_format, utils/data.py
+# concat_padded_tensors ---
 
 def test_areal(monkeypatch, place):
     class RolloutWorkflow:
@@ -410,6 +415,126 @@ def test_areal(monkeypatch, place):
     assert run(workflow.arun_episode(engine, {"question": "fails"})) is None, "rejected, not raised: the group goes on"
     with pytest.raises(ValueError, match="external"):
         module.RollgateWorkflow("agent", group={"reward": "external"})
+
+
+# --- prime-rl: verifiers a60a606 v1/{env,episode,trace,graph,types}.py; prime-rl 559b447 orchestrator/trajectories.py ---
+
+def record(model, /, *fields, **defaults):
+    """A pydantic model's stand-in: its fields and defaults, none beside them."""
+    def default(v):
+        return dataclasses.field(default_factory=lambda: v() if isinstance(v, type) else v)
+    given = [(f, object) for f in fields] + [(k, object, default(v)) for k, v in defaults.items()]
+    return dataclasses.make_dataclass(model, given)
+
+
+class VfTrace(record("VfTrace", "task", "agent", nodes=list, calls=list, rewards=dict, metrics=dict, info=dict,
+                     is_completed=False, ok=False, stop_condition=None, errors=list)):
+    def record_reward(self, name, value, weight=1.0):
+        self.rewards[name] = float(value) * weight
+
+    def record_metrics(self, values):
+        self.metrics.update(values)
+
+
+class VfEnv:
+    def __class_getitem__(cls, _):
+        return cls
+
+    def __init__(self, config):
+        self.config = config
+
+
+@dataclasses.dataclass
+class VfEnvConfig:
+    env_id: str = "rollgate-prime-rl+gsm8k"
+
+
+VERIFIERS = {
+    "Env": VfEnv, "EnvConfig": VfEnvConfig, "Trace": VfTrace, "AgentConfig": record("AgentConfig"),
+    "AgentInfo": record("AgentInfo", "config", name="agent", trainable=True), "EnvInfo": record("EnvInfo", id="", name=None),
+    "TraceTask": record("TraceTask", "type", "data", key=None, hash=None),
+    "Error": record("Error", "type", "message", traceback=None),
+    "Episode": record("Episode", env=None, task=None, ok=False, errors=list, traces=list),
+    "MessageNode": record("MessageNode", parent=None, message=None, sampled=False, token_ids=list, mask=list, logprobs=list,
+                          routed_experts=None),
+    "ModelCall": record("ModelCall", node=None, model=None, finish_reason=None, usage=None),
+    "Usage": record("Usage", "prompt_tokens", "completion_tokens"), "ToolCall": record("ToolCall", "id", "name", "arguments"),
+    "SystemMessage": record("SystemMessage", "content"), "UserMessage": record("UserMessage", "content"),
+    "AssistantMessage": record("AssistantMessage", content=None, reasoning_content=None, tool_calls=None),
+    "ToolMessage": record("ToolMessage", "tool_call_id", "content")}
+
+
+def samples_of(trace):
+    """trace_to_samples: a sample for each leaf; a sampled node that branches share is trained in the first alone; logprobs of the
+    sampled tokens lie where the mask is set."""
+    parents = {n.parent for n in trace.nodes}
+    trained, out = set(), []
+    for leaf in (i for i in range(len(trace.nodes)) if i not in parents):
+        path = []
+        while leaf is not None:
+            path.insert(0, trace.nodes[leaf])
+            leaf = path[0].parent
+        ids, mask, logprobs = [], [], []
+        for n in path:
+            assert len(n.mask) == len(n.token_ids) and len(n.logprobs) == sum(n.mask) and (n.sampled or not any(n.mask))
+            given = iter(n.logprobs)
+            ids += n.token_ids
+            logprobs += [next(given) if on else 0.0 for on in n.mask]
+            mask += [on and id(n) not in trained for on in n.mask]
+        trained |= {id(n) for n in path if any(n.mask)}
+        if any(mask):
+            out.append((ids, mask, logprobs))
+    return out
+
+
+def vf_env(monkeypatch, **config):
+    fake(monkeypatch, "verifiers.v1", **VERIFIERS)
+    module = adapter(monkeypatch, "prime_rl")
+    given = module.RollgateEnvConfig()
+    vars(given).update({"runner": "agent", "agent": VERIFIERS["AgentConfig"](), "group": ONCE, **config})
+    return module.RollgateEnv(given)
+
+
+def vf_ctx(**sampling):
+    return types.SimpleNamespace(model="m", client=None, sampling=types.SimpleNamespace(model_dump=lambda **_: dict(sampling)))
+
+
+def vf_task(kind):
+    data = types.SimpleNamespace(model_dump=lambda mode: {"idx": 1, "prompt": kind})
+    return types.SimpleNamespace(data=data, key="k1", hash="h1")
+
+
+def test_prime_rl(monkeypatch, place):
+    env = vf_env(monkeypatch, url=place.url)
+    seen = []
+    args = {"temperature": 0.5, "top_p": 1.0, "logprobs": True, "max_completion_tokens": 64,
+            "extra_body": {"top_k": 5, "priority": 3, "cache_salt": "4", "return_token_ids": True}}
+    episode = run(env.run_episode(vf_task("branches"), vf_ctx(**args), on_trace=seen.append))
+    assert episode.ok and seen == episode.traces and episode.task.key == "k1" and episode.env.id == "rollgate-prime-rl+gsm8k"
+    (trace,) = episode.traces
+    assert trace.ok and trace.rewards == {"reward": 0.5} and trace.metrics == {"acc": 1.0} and trace.stop_condition is None
+    sent = [r["body"] for r in place.requests if "input_ids" in r["body"]]
+    samples = samples_of(trace)
+    whole = sorted(b["input_ids"] + [40, 41, 42, 1] for b in sent)
+    assert sorted(ids for ids, _, _ in samples) == whole, "what the engine saw and sampled"
+    assert all(sum(mask) == 4 and sum(p != 0 for p in lp) <= 4 for _, mask, lp in samples)
+    assert [type(n.message).__name__ for n in trace.nodes if n.sampled] == ["AssistantMessage"] * 2
+    assert all(c.finish_reason == "stop" and trace.nodes[c.node].sampled for c in trace.calls) and len(trace.calls) == 2
+    assert all((b["sampling_params"]["temperature"], b["sampling_params"]["top_k"], b["priority"]) == (0.5, 5, 3) for b in sent)
+    assert "cache_salt" not in sent[0]
+
+
+def test_prime_rl_drops_what_failed(monkeypatch, place):
+    env = vf_env(monkeypatch, url=place.url)
+    episode = run(env.run_episode(vf_task("fails"), vf_ctx()))
+    assert not episode.ok and episode.traces == [] and "the agent broke" in episode.errors[0].message
+    with pytest.raises(ValueError, match="external"):
+        vf_env(monkeypatch, group={"reward": "external"})
+    fake(monkeypatch, "verifiers.v1", **VERIFIERS)
+    import rollgate_prime_rl    # verifiers imports env.id with its dashes as underscores
+    assert [n for n in rollgate_prime_rl.__all__ if issubclass(getattr(rollgate_prime_rl, n), VfEnv)] == ["RollgateEnv"]
+    for name in ("rollgate_prime_rl", "rollgate.prime_rl"):
+        monkeypatch.delitem(sys.modules, name)
 
 
 # --- SkyRL: a956457 skyrl/train/generators/base.py ---
