@@ -5,7 +5,8 @@
  * TEXT is encoded whole and as messages of about 500 bytes; times are CPU time, each figure is the
  * best of several rounds. With WORKERS, that many forked children encode everything, and the
  * private memory that each came to own is told (Private_Clean + Private_Dirty of smaps_rollup, less
- * that of a child that did nothing). tests/bench/tokens.py runs it beside the reference libraries.
+ * that of a child that did nothing). Texts that are hard to encode have a speed each.
+ * tests/bench/tokens.py runs it beside the reference libraries.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 
 #include "bench_clock.h"
 
-enum { ROUNDS = 7, MESSAGE_BYTES = 500, MESSAGES_MAX = 2000 };
+enum { ROUNDS = 7, MESSAGE_BYTES = 500, MESSAGES_MAX = 2000, HOSTILE_BYTES = 500000 };
 
 struct messages {
     struct str *at;
@@ -167,6 +168,49 @@ static void print_long_words(const struct tokenizer *t)
     encoder_free(enc);
 }
 
+/* Texts as who wants to keep a worker busy would send them: one word, or words that no cache knows.
+ */
+static void print_hostile(const struct tokenizer *t)
+{
+    static const struct {
+        const char *name;
+        struct str drawn;
+    } kinds[] = {
+        {"letters", STR("abcdefghijklmnopqrstuvwxyz")},
+        {"capitals", STR("ABCDEFGHIJKLMNOPQRSTUVWXYZ")},
+        {"punctuation", STR("!\"#$%&'()*+,-./:;<=>?@[]^_`{|}~")},
+        {"digits", STR("0123456789")},
+        {"two_letters", STR("ab")},
+        {"one_sign", STR("!")},
+        {"spaces", STR(" ")},
+        {"lines", STR("\n")},
+        {"blanks", STR(" \t\r\n")},
+        {"short_words", STR("abcdefghijklmnopqrstuvwxyz    ")},
+    };
+    struct encoder *enc = encoder_new(t);
+    struct token_vec ids = {0};
+    struct buf text = {0};
+    unsigned state = 1;
+
+    printf(",\"hostile_mb_s\":{");
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        double low = 1e9;
+
+        buf_clear(&text);
+        while (text.len < HOSTILE_BYTES) {
+            state = state * 1664525u + 1013904223u;
+            buf_add_c(&text, kinds[k].drawn.p[(state >> 8) % kinds[k].drawn.len]);
+        }
+        for (int i = 0; i < 3; i++)
+            low = MIN_OF(low, time_whole(enc, buf_str(&text), &ids));
+        printf("%s\"%s\":%.1f", k ? "," : "", kinds[k].name, HOSTILE_BYTES / low / 1e6);
+    }
+    printf("}");
+    buf_done(&text);
+    vec_done(&ids);
+    encoder_free(enc);
+}
+
 static long private_kb(void)
 {
     FILE *f = fopen("/proc/self/smaps_rollup", "r");
@@ -252,6 +296,7 @@ int main(int argc, char **argv)
     printf("{\"load_ms\":%.1f,", load * 1e3);
     print_speeds(t, buf_str(&text), &m);
     print_long_words(t);
+    print_hostile(t);
     if (argc > 3)
         print_memory(t, buf_str(&text), &m, (int)strtol(argv[3], NULL, 10));
     printf("}\n");

@@ -3,51 +3,36 @@
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
+#include "common/base/cancel.h"
 #include "common/base/vec.h"
 #include "worker/tokens/byte_level.h"
 #include "worker/tokens/unicode.h"
 
-enum { ID_BITS = 21, RANK_BITS = 22, SHORT_WORD = 48, MERGE_BATCH = 64 };
+enum { SHORT_WORD = 48, MERGE_BATCH = 64 };
 
 enum { WINDOW = 384, WINDOW_TAIL = 32 }; /* symbols of a long word that are merged at a time */
 
-#define NO_RANK UINT32_MAX
+#define NO_RANK PAIR_NONE
 #define SPACE_PIECE "\xe2\x96\x81"
 
 void bpe_init(struct bpe *b, const struct vocab *vocab, size_t merges)
 {
-    unsigned bits = 8;
-
-    while (((size_t)1 << bits) < merges * 2)
-        bits++;
-    *b = (struct bpe){.vocab = vocab, .shift = 64 - bits, .mask = ((size_t)1 << bits) - 1};
-    b->slots = mem_calloc(b->mask + 1, sizeof(*b->slots));
+    *b = (struct bpe){.vocab = vocab, .unk = BPE_UNK_NONE};
+    pair_table_init(&b->ranks, merges);
     b->merged = mem_alloc((merges + 1) * sizeof(*b->merged));
-    b->unk = BPE_UNK_NONE;
 }
 
 void bpe_done(struct bpe *b)
 {
-    free(b->slots);
+    longest_done(&b->longest);
+    pair_table_done(&b->ranks);
     free(b->merged);
     *b = (struct bpe){0};
 }
 
-static inline uint64_t *pair_slot(const struct bpe *b, int32_t left, int32_t right)
-{
-    uint64_t key = (uint64_t)(uint32_t)left << ID_BITS | (uint32_t)right;
-    size_t i = (size_t)((key * 0x9e3779b97f4a7c15u) >> b->shift);
-
-    while (b->slots[i] && b->slots[i] >> RANK_BITS != key)
-        i = (i + 1) & b->mask;
-    return &b->slots[i];
-}
-
 static inline uint32_t pair_rank(const struct bpe *b, int32_t left, int32_t right)
 {
-    uint64_t slot = *pair_slot(b, left, right);
-
-    return slot ? (uint32_t)(slot & ((1u << RANK_BITS) - 1)) - 1 : NO_RANK;
+    return pair_table_get(&b->ranks, left, right);
 }
 
 /* The id of left + tail. Merges usually make ids in a row, so the id behind the last one is tried
@@ -78,9 +63,7 @@ static int add_merge(struct bpe *b, int32_t left, int32_t right, int32_t joined,
     if (left < 0 || right < 0 || joined < 0)
         return err_set(e, ERR_CONFIG, "merge %zu: a token is not in the vocabulary",
                        b->merge_count + 1);
-    *pair_slot(b, left, right) = ((uint64_t)(uint32_t)left << ID_BITS | (uint32_t)right)
-                                     << RANK_BITS |
-                                 (uint32_t)(b->merge_count + 1);
+    pair_table_put(&b->ranks, left, right, (uint32_t)b->merge_count);
     b->merged[b->merge_count++] = joined;
     return 0;
 }
@@ -166,6 +149,12 @@ void bpe_seal(struct bpe *b)
         buf_done(&piece);
     }
     b->splits_at_space = splits_at_space(b);
+    if (b->byte_level)
+        longest_init(&b->longest, &(struct longest_merges){.ranks = &b->ranks,
+                                                           .merged = b->merged,
+                                                           .n = b->merge_count,
+                                                           .id_count = b->vocab->id_count,
+                                                           .bytes = b->bytes});
 }
 
 static void reserve(struct bpe_scratch *s, size_t n)
@@ -488,6 +477,20 @@ static size_t merge_long(const struct bpe *b, struct bpe_scratch *s, size_t n)
     return w.kept;
 }
 
+static int encode_longest(const struct bpe *b, struct bpe_scratch *s, struct str word,
+                          struct token_vec *out, struct err *e)
+{
+    struct longest_room room = {s->id, s->span};
+    size_t n = longest_encode(&b->longest, word.p, word.len, room);
+
+    if (n == 0)
+        return cancel_fail(e);
+    vec_reserve(out, n);
+    memcpy(out->at + out->n, s->id, n * sizeof(*s->id));
+    out->n += n;
+    return 0;
+}
+
 static bool whole_piece(const struct bpe *b, struct bpe_scratch *s, struct str word, int32_t *id)
 {
     if (b->byte_level) {
@@ -515,6 +518,8 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *s, struct str word, stru
     if (word.len >= INT32_MAX / 2)
         return err_set(e, ERR_INVALID, "a word of %zu bytes is too long", word.len);
     reserve(s, word.len + b->suffix.len + b->prefix.len * word.len + 1);
+    if (b->longest.origins)
+        return encode_longest(b, s, word, out, e);
     rc = b->byte_level ? byte_symbols(b, &y, word, e) : char_symbols(b, &y, word, e);
     if (rc < 0)
         return -1;

@@ -2,11 +2,11 @@
  * struct bpe: the byte-pair-encoding model. A word becomes symbols (bytes of a byte-level
  * vocabulary, else characters), then the pair with the lowest rank is merged, leftmost first, until
  * no pair has a rank: what the reference library's merge loop does.
- *   - Short words: a linear scan for the lowest rank. Long ones: a linked list and a heap, so
- *     100,000 characters without a break stay O(n log n).
- *   - Pairs sit in one open-addressing table of 64-bit slots: left id 21 bits, right id 21 bits,
- *     rank + 1 in 22 bits.
- * Immutable once made; struct bpe_scratch is the caller's, one per process or thread.
+ *   - Vocabularies whose merges come in order (all that were trained): the same tokens from left to
+ *     right, in linear time (longest.h).
+ *   - Others, short words: a linear scan for the lowest rank. Long ones: a linked list and a heap,
+ * so 100,000 characters without a break stay O(n log n). Immutable once made; struct bpe_scratch is
+ * the caller's, one per process or thread.
  */
 #ifndef RG_TOKENS_BPE_H
 #define RG_TOKENS_BPE_H
@@ -17,17 +17,16 @@
 
 #include "common/base/err.h"
 #include "common/base/str.h"
+#include "worker/tokens/longest.h"
 #include "worker/tokens/span.h"
 #include "worker/tokens/vocab.h"
 
-enum { BPE_MERGES_MAX = (1 << 22) - 2, BPE_UNK_NONE = -1, BPE_UNK_ABSENT = -2 };
+enum { BPE_MERGES_MAX = PAIR_VALUE_MAX, BPE_UNK_NONE = -1, BPE_UNK_ABSENT = -2 };
 
 struct bpe {
     const struct vocab *vocab;
-    uint64_t *slots;
-    unsigned shift; /* 64 - log2(slots) */
-    size_t mask;
-    int32_t *merged; /* by rank */
+    struct pair_table ranks; /* of merges */
+    int32_t *merged;         /* by rank */
     size_t merge_count;
     bool byte_level; /* words are raw bytes, pieces in the byte-level alphabet */
     bool byte_fallback;
@@ -38,6 +37,7 @@ struct bpe {
     struct str prefix;    /* continuing_subword_prefix, or empty; borrowed */
     struct str suffix;    /* end_of_word_suffix, or empty; borrowed */
     bool splits_at_space; /* no merge crosses into U+2581 from another character */
+    struct longest longest;
 };
 
 /* Symbols being merged: a linked list, and a queue of the pairs in it. */

@@ -1,0 +1,70 @@
+/*
+ * struct longest: merging without merging, for byte-level vocabularies whose merges come in order.
+ *
+ * A row of tokens is what its bytes merge into if and only if every two neighbours are what theirs
+ * merge into. So the tokens of a word are found from left to right: the longest token that begins
+ * here and bears its left neighbour; where none does, the last one is given up for a shorter one.
+ * What stands before a place is the merged form of the bytes before it, which is one and no other:
+ * a place from which no way led on is never entered again, and the cost is linear in the word.
+ *
+ * Whether two neighbours bear each other is asked by undoing their merges, the last one first: at
+ * no time may the two tokens that then touch have a merge that comes before what happened to them
+ * next. That needs merges in order: no pair ranks lower than the merges that make its two parts, so
+ * that merging runs through the ranks once, each from left to right. Which merges a token is made
+ * by, and whether they are in order, is worked out when the model is loaded; other models merge.
+ */
+#ifndef RG_TOKENS_LONGEST_H
+#define RG_TOKENS_LONGEST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker/tokens/pair_table.h"
+
+/* How a token comes about. */
+struct token_origin {
+    int32_t left, right; /* its last merge; -1: it is a byte */
+    uint32_t order;      /* of that merge, rank + 1; 0: a byte */
+    uint32_t len;        /* in bytes; 0: no text merges into it */
+    int32_t shorter;     /* the longest token that it begins with; -1: none */
+};
+
+/* What some token begins with. The ends of all nodes that begin alike stand in a row. */
+struct token_start {
+    uint32_t longer; /* the first node that has one byte more */
+    int32_t token;   /* -1: none ends here */
+};
+
+struct longest {
+    const struct pair_table *ranks; /* of the merges; borrowed */
+    struct token_origin *origins;   /* by id; NULL: this model is not told so */
+    struct token_start *nodes;      /* 0-255: the bytes; and one more behind the last */
+    uint8_t *last;                  /* by node: its last byte */
+    uint32_t *twos;                 /* the node of two bytes; 0: none */
+};
+
+/* The merges that a model was made of. */
+struct longest_merges {
+    const struct pair_table *ranks; /* outlives the struct longest */
+    const int32_t *merged;          /* by rank: what comes of it */
+    size_t n;
+    size_t id_count;
+    const int32_t *bytes; /* 256 ids; -1: absent */
+};
+
+/* Works out the tables; l->origins stays NULL when the merges are not in order. */
+void longest_init(struct longest *l, const struct longest_merges *merges);
+void longest_done(struct longest *l);
+
+/* Room that longest_encode needs for n bytes. */
+struct longest_room {
+    int32_t *tokens;  /* n */
+    uint32_t *closed; /* n / 32 + 1 */
+};
+
+/* Writes what n > 0 bytes merge into to room.tokens; how many tokens, 0 when the work is cancelled.
+ * l->origins is not NULL. */
+size_t longest_encode(const struct longest *l, const char *text, size_t n,
+                      struct longest_room room);
+
+#endif
