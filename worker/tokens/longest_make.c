@@ -16,7 +16,7 @@ struct spelling {
     const uint8_t *text;
 };
 
-struct making {
+struct longest_making {
     struct longest *l;
     const struct longest_merges *merges;
     int32_t (*pairs)[2]; /* by rank; -1: the pair has another rank, too, which counts */
@@ -26,7 +26,7 @@ struct making {
     size_t n; /* tokens that are merged */
 };
 
-static void read_pairs(struct making *m)
+static void read_pairs(struct longest_making *m)
 {
     const struct pair_table *t = m->merges->ranks;
     uint64_t value = (1u << PAIR_VALUE_BITS) - 1;
@@ -46,7 +46,7 @@ static void read_pairs(struct making *m)
 
 /* Makes bytes of the 256 ids, and nothing of all others. -1: a byte is absent, or a merge makes it.
  */
-static int begin_origins(struct making *m)
+static int begin_origins(struct longest_making *m)
 {
     const struct longest_merges *merges = m->merges;
     struct token_origin *o = m->l->origins;
@@ -65,7 +65,7 @@ static int begin_origins(struct making *m)
 }
 
 /* Finds the merge that each token is made by. -1: one has two. */
-static int find_origins(struct making *m)
+static int find_origins(struct longest_making *m)
 {
     struct token_origin *o = m->l->origins;
 
@@ -84,7 +84,7 @@ static int find_origins(struct making *m)
 }
 
 /* Whether no merge ranks below those that make its parts. */
-static bool in_order(const struct making *m)
+static bool in_order(const struct longest_making *m)
 {
     const struct token_origin *o = m->l->origins;
 
@@ -98,7 +98,7 @@ static bool in_order(const struct making *m)
 }
 
 /* Lays the texts of all tokens down, in the order of their merges: parts come before the whole. */
-static void spell(struct making *m)
+static void spell(struct longest_making *m)
 {
     const struct token_origin *o = m->l->origins;
     size_t sum = 256, to = 256;
@@ -139,7 +139,7 @@ static int by_text(const void *a, const void *b)
 }
 
 /* Sorts by the heads, digit by digit from the lowest, then what has equal heads. */
-static void sort(struct making *m)
+static void sort(struct longest_making *m)
 {
     struct spelling *other = mem_alloc((m->n + 1) * sizeof(*other)), *swap;
     uint32_t from[DIGITS + 1];
@@ -166,7 +166,7 @@ static void sort(struct making *m)
 }
 
 /* Nodes that are made; of each, the sorted tokens that begin so, and how long it is. */
-struct growing {
+struct longest_growing {
     struct node_range {
         uint32_t from, to, depth;
         int32_t deepest; /* the longest token that it begins with */
@@ -175,7 +175,8 @@ struct growing {
     size_t n, cap;
 };
 
-static void add_node(struct making *m, struct growing *g, struct node_range range, uint8_t last)
+static void add_node(struct longest_making *m, struct longest_growing *g, struct node_range range,
+                     uint8_t last)
 {
     if (g->n == g->cap) {
         g->cap = g->cap ? g->cap * 2 : 4096;
@@ -193,7 +194,7 @@ static inline uint8_t byte_at(const struct spelling *s, uint32_t i)
 }
 
 /* Settles a node, and adds those of one byte more. */
-static void grow(struct making *m, struct growing *g, size_t node)
+static void grow(struct longest_making *m, struct longest_growing *g, size_t node)
 {
     struct node_range r = g->ranges[node];
     const struct spelling *s = m->sorted;
@@ -215,9 +216,9 @@ static void grow(struct making *m, struct growing *g, size_t node)
     }
 }
 
-static void make_nodes(struct making *m)
+static void make_nodes(struct longest_making *m)
 {
-    struct growing g = {0};
+    struct longest_growing g = {0};
     uint32_t at = 0;
 
     for (uint32_t i = 0; i < 256; i++) {
@@ -239,7 +240,7 @@ static void make_nodes(struct making *m)
 
 void longest_init(struct longest *l, const struct longest_merges *merges)
 {
-    struct making m = {.l = l, .merges = merges};
+    struct longest_making m = {.l = l, .merges = merges};
 
     *l = (struct longest){.ranks = merges->ranks};
     l->origins = mem_alloc((merges->id_count + 1) * sizeof(*l->origins));
