@@ -386,6 +386,7 @@ static int start(struct supervisor *s, struct err *e)
 
     (void)signal(SIGPIPE, SIG_IGN);
     s->board = board_new();
+    upgrade_take_orders(s->board);
     s->metrics = metrics_new(BOARD_SLOTS);
     s->page = metrics_page(s->metrics, BOARD_SUPERVISOR, "supervisor");
     logs_setup("supervisor", s->config, s->page);

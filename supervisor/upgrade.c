@@ -72,6 +72,24 @@ static void leave_number(const char *name, int n)
     (void)setenv(name, text, 1);
 }
 
+/* A pause and the version of the weights are the admin's orders, not the binary's. */
+static void leave_orders(const struct board *b)
+{
+    char version[BOARD_VERSION_MAX];
+
+    board_version(b, version);
+    if (version[0])
+        (void)setenv("RG_WEIGHT_VERSION", version, 1);
+    if (atomic_load(&b->paused))
+        (void)setenv("RG_PAUSED", "1", 1);
+}
+
+static void forget_orders(void)
+{
+    (void)unsetenv("RG_WEIGHT_VERSION");
+    (void)unsetenv("RG_PAUSED");
+}
+
 /* Becomes the program that fd is open on, or the one at our path (-1). before_fd: what the program
  * may go back to (-1: nothing). Returns only when that fails, with errno; nothing has changed then.
  */
@@ -87,6 +105,7 @@ static void become(struct supervisor *s, int fd, int before_fd)
     if (before_fd >= 0)
         leave_number("RG_BEFORE", before_fd);
     local_executor_leave(s);
+    leave_orders(s->board);
     listeners_hand_over(&s->listeners);
     set_inherited(s, true);
     *vec_push(&args) = s->upgrade.binary;
@@ -106,6 +125,7 @@ static void become(struct supervisor *s, int fd, int before_fd)
     (void)unsetenv("RG_BINARY");
     (void)unsetenv("RG_BEFORE");
     (void)unsetenv("RG_EXECUTOR");
+    forget_orders();
     errno = failure;
 }
 
@@ -210,6 +230,16 @@ void upgrade_init(struct supervisor *s)
     (void)unsetenv("RG_PREVIOUS");
     (void)unsetenv("RG_BINARY");
     (void)unsetenv("RG_BEFORE");
+}
+
+void upgrade_take_orders(struct board *b)
+{
+    const char *version = getenv("RG_WEIGHT_VERSION");
+
+    if (version)
+        board_set_version(b, version, strlen(version));
+    atomic_store(&b->paused, getenv("RG_PAUSED") != NULL);
+    forget_orders();
 }
 
 void upgrade_settle(struct supervisor *s)

@@ -41,6 +41,9 @@ struct upgrade {
 void upgrade_init(struct supervisor *s);
 void upgrade_done(struct supervisor *s);
 
+/* The same for the board, once there is one: what the admin ordered goes on to hold. */
+void upgrade_take_orders(struct board *b);
+
 /* Starts the trial, unless one runs. */
 void upgrade_begin(struct supervisor *s);
 

@@ -1,5 +1,6 @@
 #include "common/proc/board.h"
 
+#include <string.h>
 #include <sys/mman.h>
 
 #include "common/base/check.h"
@@ -54,6 +55,32 @@ int board_resolve(const struct board *b, uint32_t index)
         place = adopter - 1;
     }
     return -1;
+}
+
+void board_set_version(struct board *b, const char *text, size_t len)
+{
+    for (size_t i = 0; i < BOARD_VERSION_MAX; i++)
+        atomic_store_explicit(&b->weight_version[i],
+                              i < len && i < BOARD_VERSION_MAX - 1 ? text[i] : 0,
+                              memory_order_relaxed);
+}
+
+/* Two equal looks: nobody was writing. */
+void board_version(const struct board *b, char ret[BOARD_VERSION_MAX])
+{
+    bool same = false;
+
+    memset(ret, 0, BOARD_VERSION_MAX);
+    for (int tries = 0; tries < 1000 && !same; tries++) {
+        same = tries > 0;
+        for (size_t i = 0; i < BOARD_VERSION_MAX; i++) {
+            char c = atomic_load_explicit(&b->weight_version[i], memory_order_relaxed);
+
+            same = same && ret[i] == c;
+            ret[i] = c;
+        }
+    }
+    ret[BOARD_VERSION_MAX - 1] = 0;
 }
 
 bool board_engine_answers(const struct board *b)

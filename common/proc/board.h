@@ -4,8 +4,9 @@
  * dispatcher. Slot numbers
  * are the same as those of the metric pages.
  * Writers: the supervisor writes states, pids and adoption; a process writes its own heartbeat,
- * engines_up and last words; workers that obey an order write `paused`. Everybody reads. Every
- * field stands alone (relaxed atomics): there is nothing here that must change together.
+ * engines_up and last words; workers that obey an order write `paused` and the version of the
+ * weights. Everybody reads. Every field stands alone (relaxed atomics), but for that version's
+ * text.
  *
  * A worker is named by its index: worker_base + place. Indexes outside, and those that were
  * retired, resolve through the adoption table (board_resolve) or belong to nobody.
@@ -27,7 +28,8 @@ enum {
     BOARD_DISPATCHER = BOARD_WORKER0 + BOARD_WORKERS_MAX,
     BOARD_SLOTS = BOARD_DISPATCHER + 1,
     BOARD_WORDS_MAX = 256,
-    BOARD_ENGINES_MAX = 32, /* further replicas are not counted across workers */
+    BOARD_VERSION_MAX = 257, /* a version of weights, with the NUL */
+    BOARD_ENGINES_MAX = 32,  /* further replicas are not counted across workers */
 };
 
 enum board_state {
@@ -52,13 +54,14 @@ struct board_slot {
 };
 
 struct board {
-    char instance[33];           /* this gateway's id: 32 hex */
-    uint32_t worker_base;        /* index of worker place 0 */
-    _Atomic uint32_t draining;   /* the whole service is stopping */
-    _Atomic uint32_t paused;     /* the last order was a pause: workers that start hold, too */
-    _Atomic uint32_t routers;    /* how many there should be */
-    _Atomic uint32_t workers;    /* how many there should be */
-    _Atomic uint32_t generation; /* counts reloads */
+    char instance[33];         /* this gateway's id: 32 hex */
+    uint32_t worker_base;      /* index of worker place 0 */
+    _Atomic uint32_t draining; /* the whole service is stopping */
+    _Atomic uint32_t paused;   /* the last order was a pause: workers that start hold, too */
+    _Atomic char weight_version[BOARD_VERSION_MAX]; /* the last order; "": none */
+    _Atomic uint32_t routers;                       /* how many there should be */
+    _Atomic uint32_t workers;                       /* how many there should be */
+    _Atomic uint32_t generation;                    /* counts reloads */
     struct board_slot slots[BOARD_SLOTS];
 };
 
@@ -83,6 +86,11 @@ unsigned board_workers_ready(const struct board *b);
 
 /* How many workers hold their model calls (POST /admin/pause). */
 unsigned board_workers_paused(const struct board *b);
+
+/* The version that the last order gave (what is longer is cut), for workers that start later. Every
+ * worker that obeys writes the same. */
+void board_set_version(struct board *b, const char *text, size_t len);
+void board_version(const struct board *b, char ret[BOARD_VERSION_MAX]);
 
 /* Whether any worker sees an engine that answers. */
 bool board_engine_answers(const struct board *b);

@@ -111,21 +111,34 @@ count(-1)
     assert starts[-1] - starts[0] >= 0.9 * 11 / 10, starts
 
 
-def test_failures_are_retried_and_leave_nothing(gateway):
-    """Exit 1, 75, SIGSEGV at random: every group is full, and no losing session is exported anywhere."""
+def test_failures_are_retried_and_leave_nothing(start):
+    """Exit 1, 75, SIGSEGV, a hang, a double fork that ignores TERM: every group is full, no process is left, and no losing
+    session is in an export or a sink."""
+    gateway = start(engine="builtin:echo", workers=2, attempt_lease="3s", sink="file", runner_breaker=0)
+    word = f"failing-{os.urandom(6).hex()}"
     run = script(gateway.folder, "agent", """
-import random
+import random, signal
 chat("rollout " + os.environ["ROLLGATE_ATTEMPT"])
 fate = random.random()
-if fate < 0.1: sys.exit(1)
-if fate < 0.2: sys.exit(75)
-if fate < 0.3: os.kill(os.getpid(), 11)
-""")
+if fate < 0.06: sys.exit(1)
+if fate < 0.12: sys.exit(75)
+if fate < 0.18: os.kill(os.getpid(), 11)
+if fate < 0.24: time.sleep(600)
+if fate < 0.30:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(600)
+    else:
+        time.sleep(600)
+""") + [word]
     score = script(gateway.folder, "score", 'print(1 if os.environ["ROLLGATE_RUN_EXIT"] == "0" else 0)')
-    with Runner(gateway, {"r": {"run": run, "score": score, "slots": 6}}) as runner:
+    with Runner(gateway, {"r": {"run": run, "score": score, "slots": 6, "timeout": "3s", "grace": "300ms"}}) as runner:
         for i in range(6):
-            submit(gateway, id=f"g-{i}", runner="r", n=4, attempts=20, infra_attempts=20, input=i)
-        groups = [wait_group(gateway, f"g-{i}") for i in range(6)]
+            submit(gateway, id=f"g-{i}", runner="r", n=4, attempts=30, infra_attempts=30, input=i, on={"timeout": "retry"})
+        groups = [wait_group(gateway, f"g-{i}", timeout=120) for i in range(6)]
+        assert not processes_with(word)
     winners = set()
     for group in groups:
         assert group["state"] == "finished" and group["succeeded"] == 4, group
@@ -138,6 +151,10 @@ if fate < 0.3: os.kill(os.getpid(), 11)
     losers = {s for s, outcome in ended if outcome != "ok"}
     for session in losers:
         assert gateway.get(f"/sessions/{session}/trajectories").status == 410
+    folder = f"{gateway.settings['state-dir']}/trajectories"
+    delivered = lambda: {f[:-8] for f in os.listdir(folder) if f.endswith(".msgpack")} if os.path.isdir(folder) else set()
+    g.wait_until(lambda: delivered() >= winners, 20, "the winners are delivered")
+    assert delivered() == winners
 
 
 def test_what_ignores_term_and_forks_twice_is_gone(gateway):

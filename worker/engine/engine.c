@@ -71,6 +71,17 @@ static void join_pause(struct engine_pool *p)
     set_pause(p, ENGINE_HOLD);
 }
 
+/* The same of the version that the others stamp. */
+static void join_version(struct engine_pool *p)
+{
+    char version[BOARD_VERSION_MAX];
+
+    if (!p->opt.board)
+        return;
+    board_version(p->opt.board, version);
+    buf_puts(&p->version, version);
+}
+
 int engine_pool_new(struct loop *loop, const struct engine_options *o, struct engine_pool **ret,
                     struct err *e)
 {
@@ -92,6 +103,7 @@ int engine_pool_new(struct loop *loop, const struct engine_options *o, struct en
     if (replicas_open(&p->replicas, &p->arena, &p->opt, e) < 0)
         goto out;
     join_pause(p);
+    join_version(p);
     *ret = p;
     return 0;
 out:
@@ -185,6 +197,8 @@ void engine_pool_set_version(struct engine_pool *p, struct str version)
 {
     buf_clear(&p->version);
     buf_add_str(&p->version, version);
+    if (p->opt.board)
+        board_set_version(p->opt.board, version.p, version.len);
     if (version.len == 0)
         return;
     for (struct engine_call *c = p->calls; c; c = c->next) {
