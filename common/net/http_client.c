@@ -40,15 +40,9 @@ static void idle_remove(struct http_conn *n)
 {
     struct http_client *c = n->client;
 
-    if (!n->idle)
+    if (!list_holds(&n->item))
         return;
-    if (n->prev)
-        n->prev->next = n->next;
-    else
-        c->idle = n->next;
-    if (n->next)
-        n->next->prev = n->prev;
-    n->idle = false;
+    list_remove(&n->item);
     c->n_idle--;
 }
 
@@ -62,12 +56,7 @@ static void idle_add(struct http_conn *n)
         return;
     }
     n->in_body = false;
-    n->idle = true;
-    n->prev = NULL;
-    n->next = c->idle;
-    if (n->next)
-        n->next->prev = n;
-    c->idle = n;
+    list_prepend(&c->idle, &n->item);
     c->n_idle++;
 }
 
@@ -409,9 +398,9 @@ void http_conn_ready(struct http_conn *n, unsigned events)
         send_request(n->call);
     if (n->call && ((events & ~LOOP_OUT) || n->tls))
         read_answer(n);
-    else if (n->idle && (events & LOOP_IN))
+    else if (list_holds(&n->item) && (events & LOOP_IN))
         n->hangup = true; /* it says what nobody asked (TLS tickets and alerts, too) */
-    if (n->idle && n->hangup) {
+    if (list_holds(&n->item) && n->hangup) {
         idle_remove(n);
         http_conn_close(n);
     }
@@ -467,8 +456,8 @@ struct http_call *http_client_start(struct http_client *c, const struct http_req
     }
     if (r->total_timeout_ms > 0)
         loop_timer_set(c->loop, &call->total_timer, r->total_timeout_ms, on_total_timeout);
-    if (c->idle) {
-        call->conn = c->idle;
+    call->conn = LIST_FIRST_OF(&c->idle, struct http_conn, item);
+    if (call->conn) {
         idle_remove(call->conn);
         call->conn->call = call;
         loop_task_post(c->loop, &call->begin, on_begin);
@@ -510,11 +499,11 @@ out:
 
 void http_client_free(struct http_client *c)
 {
+    struct http_conn *n, *next;
+
     if (!c)
         return;
-    while (c->idle) {
-        struct http_conn *n = c->idle;
-
+    LIST_EACH_SAFE(&c->idle, n, next, struct http_conn, item) {
         idle_remove(n);
         http_conn_close(n);
     }

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "common/base/buf.h"
+#include "common/base/list.h"
 #include "common/base/str.h"
 #include "common/net/chunked.h"
 #include "common/net/http1.h"
@@ -23,17 +24,16 @@ enum http_conn_state { CONN_CONNECTING, CONN_SHAKING, CONN_OPEN, CONN_CLOSED };
 struct http_conn {
     struct http_client *client;
     struct http_call *call; /* NULL: idle */
-    struct http_conn *next, *prev;
+    struct list_item item;  /* of the idle ones */
     struct loop_io io;
     int fd;
     enum http_conn_state state;
     struct tls *tls;
-    size_t address;  /* which of the addresses is tried */
-    unsigned inside; /* callbacks that run over it */
-    bool ended;      /* the peer will send no more and all it sent was read */
-    bool clean_end;  /* by a proper end (TLS: close_notify) */
-    bool hangup;     /* the peer will send no more; what it sent may not be read yet */
-    bool idle;
+    size_t address;         /* which of the addresses is tried */
+    unsigned inside;        /* callbacks that run over it */
+    bool ended;             /* the peer will send no more and all it sent was read */
+    bool clean_end;         /* by a proper end (TLS: close_notify) */
+    bool hangup;            /* the peer will send no more; what it sent may not be read yet */
     struct loop_task again; /* goes on reading after the byte budget */
 
     /* the answer being read */
@@ -56,7 +56,7 @@ struct http_client {
     char *host; /* NUL-terminated */
     uint64_t connect_timeout_ms;
     size_t max_idle;
-    struct http_conn *idle; /* newest first */
+    struct list_head idle; /* connections, newest first */
     size_t n_idle, n_conns;
     char *scratch; /* SCRATCH_BYTES, shared: used only within one callback */
 };

@@ -26,17 +26,13 @@ enum {
  * at which it came. The lane with the least of it is served first.
  */
 struct helper_lane {
-    struct helper_lane *next, *prev; /* of those with jobs that wait, or of the idle ones */
-    struct helper_job *first, *last; /* that wait */
-    bool running;                    /* one of its jobs is in a thread */
-    unsigned untold;                 /* jobs whose end was not told */
-    uint64_t used_us, idle_us;       /* idle_us: since when it has none */
+    struct list_item item;     /* of those with jobs that wait, or of the idle ones */
+    struct list_head jobs;     /* that wait */
+    bool running;              /* one of its jobs is in a thread */
+    unsigned untold;           /* jobs whose end was not told */
+    uint64_t used_us, idle_us; /* idle_us: since when it has none */
     size_t len;
     char key[];
-};
-
-struct lane_list {
-    struct helper_lane *first, *last;
 };
 
 struct thread {
@@ -63,18 +59,18 @@ struct helpers {
     struct loop_io io;
     struct loop_timer watch;
     struct map lanes;
-    struct lane_list idle; /* longest first */
+    struct list_head idle; /* lanes, longest first */
     unsigned n_lost;
 
     pthread_mutex_t lock; /* guards what follows, and the lanes' lists */
     pthread_cond_t more, gone, answered;
     struct question *questions;
     bool stop;
-    struct lane_list waiting;
-    uint64_t floor_us; /* used time of the lane that was served last */
+    struct list_head waiting; /* lanes */
+    uint64_t floor_us;        /* used time of the lane that was served last */
     struct thread *threads;
     unsigned n_ended;
-    struct helper_job *done_first, *done_last; /* to be told */
+    struct list_head done; /* jobs to be told */
 };
 
 static void lock(struct helpers *h)
@@ -89,33 +85,9 @@ static void unlock(struct helpers *h)
 
 /* --- lanes --- */
 
-static void list_add(struct lane_list *all, struct helper_lane *l)
-{
-    l->next = NULL;
-    l->prev = all->last;
-    if (all->last)
-        all->last->next = l;
-    else
-        all->first = l;
-    all->last = l;
-}
-
-static void list_take(struct lane_list *all, struct helper_lane *l)
-{
-    if (l->prev)
-        l->prev->next = l->next;
-    else
-        all->first = l->next;
-    if (l->next)
-        l->next->prev = l->prev;
-    else
-        all->last = l->prev;
-    l->next = l->prev = NULL;
-}
-
 static void lane_free(struct helpers *h, struct helper_lane *l)
 {
-    list_take(&h->idle, l);
+    list_remove(&l->item);
     (void)map_take(&h->lanes, str_of(l->key, l->len));
     free(l);
 }
@@ -123,8 +95,13 @@ static void lane_free(struct helpers *h, struct helper_lane *l)
 /* Idle lanes are kept for a while, so that one job after the other is not always a newcomer's. */
 static void forget_idle(struct helpers *h, uint64_t now_us)
 {
-    while (h->idle.first && now_us - h->idle.first->idle_us > REMEMBER_US)
-        lane_free(h, h->idle.first);
+    struct helper_lane *l, *next;
+
+    LIST_EACH_SAFE(&h->idle, l, next, struct helper_lane, item) {
+        if (now_us - l->idle_us <= REMEMBER_US)
+            return;
+        lane_free(h, l);
+    }
 }
 
 static struct helper_lane *lane_of(struct helpers *h, struct str key)
@@ -133,7 +110,7 @@ static struct helper_lane *lane_of(struct helpers *h, struct str key)
 
     if (l) {
         if (l->untold == 0)
-            list_take(&h->idle, l);
+            list_remove(&l->item);
         return l;
     }
     l = mem_zalloc(sizeof(*l) + key.len);
@@ -150,59 +127,34 @@ static void job_queue(struct helpers *h, struct helper_job *j)
 {
     struct helper_lane *l = j->lane;
 
-    j->next = NULL;
-    j->prev = l->last;
-    if (l->last) {
-        l->last->next = j;
-    } else {
-        l->first = j;
+    if (list_is_empty(&l->jobs)) {
         l->used_us = MAX_OF(l->used_us, h->floor_us);
-        list_add(&h->waiting, l);
+        list_append(&h->waiting, &l->item);
     }
-    l->last = j;
+    list_append(&l->jobs, &j->item);
 }
 
-static void job_unqueue(struct helpers *h, struct helper_job *j)
+static void job_unqueue(struct helper_job *j)
 {
-    struct helper_lane *l = j->lane;
-
-    if (j->prev)
-        j->prev->next = j->next;
-    else
-        l->first = j->next;
-    if (j->next)
-        j->next->prev = j->prev;
-    else
-        l->last = j->prev;
-    j->next = j->prev = NULL;
-    if (!l->first)
-        list_take(&h->waiting, l);
-}
-
-static bool is_queued(const struct helper_job *j)
-{
-    return j->prev || j->lane->first == j;
+    list_remove(&j->item);
+    if (list_is_empty(&j->lane->jobs))
+        list_remove(&j->lane->item);
 }
 
 static void job_finish(struct helpers *h, struct helper_job *j)
 {
     uint64_t one = 1;
 
-    j->next = NULL;
-    if (h->done_last)
-        h->done_last->next = j;
-    else
-        h->done_first = j;
-    h->done_last = j;
+    list_append(&h->done, &j->told);
     (void)!write(h->wake_fd, &one, sizeof(one));
 }
 
 /* The first job of the lane that has used least, of those without a job in a thread. */
 static struct helper_job *job_take(struct helpers *h)
 {
-    struct helper_lane *best = NULL;
+    struct helper_lane *best = NULL, *l;
 
-    for (struct helper_lane *l = h->waiting.first; l; l = l->next) {
+    LIST_EACH(&h->waiting, l, struct helper_lane, item) {
         if (!l->running && (!best || l->used_us < best->used_us))
             best = l;
     }
@@ -210,7 +162,7 @@ static struct helper_job *job_take(struct helpers *h)
         return NULL;
     h->floor_us = MAX_OF(h->floor_us, best->used_us);
     best->running = true;
-    return best->first;
+    return LIST_FIRST_OF(&best->jobs, struct helper_job, item);
 }
 
 /* --- in a thread --- */
@@ -220,7 +172,7 @@ static bool run_job(struct thread *t, struct helper_job *j, void *tool)
 {
     struct helpers *h = t->h;
 
-    job_unqueue(h, j);
+    job_unqueue(j);
     t->job = j;
     j->began_us = clock_us();
     unlock(h);
@@ -235,7 +187,7 @@ static bool run_job(struct thread *t, struct helper_job *j, void *tool)
     j->lane->used_us += j->ended_us - j->began_us;
     j->lane->running = false;
     job_finish(h, j);
-    if (h->waiting.first)
+    if (!list_is_empty(&h->waiting))
         (void)pthread_cond_signal(&h->more);
     return true;
 }
@@ -309,7 +261,7 @@ static int thread_start(struct helpers *h)
 /* --- on the loop --- */
 
 /* Stuck jobs, for good: nobody else may know them, and a leak checker counts what nobody knows. */
-static struct helper_job *lost_jobs;
+static struct list_head lost_jobs;
 
 static void tell(struct helpers *h, struct helper_job *j)
 {
@@ -318,12 +270,10 @@ static void tell(struct helpers *h, struct helper_job *j)
 
     if (--l->untold == 0) {
         l->idle_us = clock_us();
-        list_add(&h->idle, l);
+        list_append(&h->idle, &l->item);
     }
-    if (j->stuck) {
-        j->next = lost_jobs;
-        lost_jobs = j;
-    }
+    if (j->stuck)
+        list_append(&lost_jobs, &j->told);
     j->done(j, j->stuck ? HELPER_STUCK : cancelled ? HELPER_CANCELLED : HELPER_DONE);
 }
 
@@ -332,13 +282,9 @@ static struct helper_job *next_done(struct helpers *h)
     struct helper_job *j;
 
     lock(h);
-    j = h->done_first;
-    if (j) {
-        h->done_first = j->next;
-        if (!j->next)
-            h->done_last = NULL;
-        j->next = NULL;
-    }
+    j = LIST_FIRST_OF(&h->done, struct helper_job, told);
+    if (j)
+        list_remove(&j->told);
     unlock(h);
     return j;
 }
@@ -384,7 +330,7 @@ static void thread_lose(struct helpers *h, struct thread *t)
     j->lane->used_us += j->ended_us - j->began_us;
     j->lane->running = false;
     job_finish(h, j);
-    if (thread_start(h) == 0 && h->waiting.first)
+    if (thread_start(h) == 0 && !list_is_empty(&h->waiting))
         (void)pthread_cond_signal(&h->more);
 }
 
@@ -397,7 +343,7 @@ static void on_watch(struct loop_timer *timer)
     bool busy;
 
     lock(h);
-    busy = h->waiting.first != NULL;
+    busy = !list_is_empty(&h->waiting);
     for (struct thread *t = h->threads; t; t = next) {
         next = t->next;
         if (!t->job || t->lost)
@@ -443,8 +389,8 @@ void helpers_cancel(struct helpers *h, struct helper_job *j)
 {
     atomic_store_explicit(&j->cancel, true, memory_order_relaxed);
     lock(h);
-    if (j->began_us == 0 && is_queued(j)) {
-        job_unqueue(h, j);
+    if (j->began_us == 0 && list_holds(&j->item)) {
+        job_unqueue(j);
         job_finish(h, j);
     }
     unlock(h);

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/base/list.h"
 #include "common/base/str.h"
 #include "common/os/loop.h"
 
@@ -46,7 +47,7 @@ struct helper_job {
     helper_done_fn done;
     uint64_t pushed_us, began_us, ended_us; /* on clock_us; began 0: it has not run */
     struct helper_lane *lane;
-    struct helper_job *next, *prev;
+    struct list_item item, told; /* of its lane while it waits; of those to be told */
     bool stuck;
     atomic_bool cancel;
 };

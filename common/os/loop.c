@@ -29,7 +29,7 @@ struct loop {
     struct loop_timer **heap; /* 4-ary, ordered by heap_ms */
     size_t heap_n, heap_cap;
 
-    struct loop_task tasks; /* ring of posted tasks */
+    struct list_head tasks; /* posted */
 };
 
 /* ------------------------------------------------------------------ life */
@@ -40,7 +40,6 @@ struct loop *loop_new(struct err *e)
 
     l->timer_fd = -1;
     l->armed_ms = UINT64_MAX;
-    l->tasks.next = l->tasks.prev = &l->tasks;
     l->now_ms = clock_ms();
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (l->epoll_fd < 0) {
@@ -253,45 +252,34 @@ static int run_timers(struct loop *l)
 
 /* ------------------------------------------------------------------ tasks */
 
-static bool tasks_empty(const struct loop *l)
-{
-    return l->tasks.next == &l->tasks;
-}
-
 void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn)
 {
     t->fn = fn;
-    if (t->next != NULL)
+    if (list_holds(&t->item))
         return;
-    t->next = &l->tasks;
-    t->prev = l->tasks.prev;
-    t->prev->next = t;
-    l->tasks.prev = t;
+    list_append(&l->tasks, &t->item);
     arm(l, 0);
 }
 
 void loop_task_cancel(struct loop *l, struct loop_task *t)
 {
     (void)l;
-    if (t->next == NULL)
-        return;
-    t->next->prev = t->prev;
-    t->prev->next = t->next;
-    t->next = t->prev = NULL;
+    list_remove(&t->item);
 }
 
 /* Runs the tasks posted so far: a marker bounds the batch, since any of them may be cancelled. */
 static int run_tasks(struct loop *l)
 {
-    struct loop_task marker = {0};
+    struct loop_task marker = {0}, *t;
     int calls = 0;
 
-    if (tasks_empty(l))
+    if (list_is_empty(&l->tasks))
         return 0;
     loop_task_post(l, &marker, NULL);
-    while (l->tasks.next != &marker) {
-        struct loop_task *t = l->tasks.next;
-
+    for (;;) {
+        t = LIST_FIRST_OF(&l->tasks, struct loop_task, item);
+        if (!t || t == &marker)
+            break;
         loop_task_cancel(l, t);
         t->fn(t);
         calls++;
@@ -306,7 +294,7 @@ int64_t loop_next_timeout_ms(const struct loop *l)
 {
     uint64_t now_ms;
 
-    if (!tasks_empty(l))
+    if (!list_is_empty(&l->tasks))
         return 0;
     if (l->heap_n == 0)
         return -1;
@@ -358,7 +346,7 @@ int loop_poll(struct loop *l, int timeout_ms)
     if (took_us > l->lag_us)
         l->lag_us = took_us;
     if (l->timer_fd >= 0)
-        arm(l, !tasks_empty(l) ? 0 : l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms);
+        arm(l, !list_is_empty(&l->tasks) ? 0 : l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms);
     else if (calls > 0)
         loop_held(l, took_us);
     return calls;
@@ -395,7 +383,7 @@ int loop_embed(struct loop *l, struct err *e)
     }
     l->timer_fd = fd;
     l->armed_ms = UINT64_MAX;
-    arm(l, !tasks_empty(l) ? 0 : l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms);
+    arm(l, !list_is_empty(&l->tasks) ? 0 : l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms);
     return 0;
 }
 

@@ -25,6 +25,7 @@
 #include <sys/epoll.h>
 
 #include "common/base/err.h"
+#include "common/base/list.h"
 
 /* Interest and event bits. ERR and HUP are always reported, RDHUP (the peer will send no more)
  * only when asked for. */
@@ -61,7 +62,7 @@ struct loop_timer {
 
 struct loop_task {
     loop_task_fn fn;
-    struct loop_task *next, *prev; /* NULL: not posted */
+    struct list_item item; /* of the posted ones */
 };
 
 /* NULL and e when the kernel refuses an epoll descriptor. */

@@ -128,7 +128,9 @@ bool exchange_peer_gone(const struct exchange *x)
 
 void exchange_settle(struct exchange *x, struct str key_start)
 {
-    for (struct server_conn *c = x->conn->server->conns; c; c = c->next) {
+    struct server_conn *c;
+
+    LIST_EACH(&x->conn->server->conns, c, struct server_conn, item) {
         if (server_noted(c) && str_starts(c->note.key, key_start))
             server_look(c);
     }
@@ -136,7 +138,9 @@ void exchange_settle(struct exchange *x, struct str key_start)
 
 bool exchange_under_way(const struct exchange *x, struct str key)
 {
-    for (const struct server_conn *c = x->conn->server->conns; c; c = c->next) {
+    const struct server_conn *c;
+
+    LIST_EACH(&x->conn->server->conns, c, struct server_conn, item) {
         if (server_noted(c) && str_eq(c->note.key, key) && !conn_closed(c))
             return true;
     }

@@ -133,10 +133,10 @@ static void refuse_largest(struct server_conn *of)
         "under "
         "way at this worker (--max-worker-body-bytes), and this one has most\", \"type\": "
         "\"rate_limit_error\", \"code\": \"overloaded\", \"param\": null}}\n";
-    struct server_conn *most = of;
+    struct server_conn *most = of, *c;
     struct buf answer = {0};
 
-    for (struct server_conn *c = s->conns; c; c = c->next) {
+    LIST_EACH(&s->conns, c, struct server_conn, item) {
         if (c->unfinished_bytes > most->unfinished_bytes)
             most = c;
     }
@@ -192,12 +192,7 @@ static void on_conn_closed(void *data)
     server_settle(c, false);
     server_count_unfinished(c, 0);
     c->server->n_conns--;
-    if (c->prev)
-        c->prev->next = c->next;
-    else
-        c->server->conns = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
+    list_remove(&c->item);
     free(c);
 }
 
@@ -209,10 +204,7 @@ static void conn_open(struct server *s, h2o_socket_t *sock)
     c->server = s;
     c->fd = h2o_socket_get_fd(sock);
     c->sock = sock;
-    c->next = s->conns;
-    if (c->next)
-        c->next->prev = c;
-    s->conns = c;
+    list_prepend(&s->conns, &c->item);
     s->n_conns++;
     sock->on_close.cb = on_conn_closed;
     sock->on_close.data = c;
@@ -235,10 +227,12 @@ static void on_pause_end(struct loop_timer *t)
  * moment, and peers are asked to close what they keep idle. */
 static void pause_accepting(struct server *s)
 {
+    struct server_conn *c;
+
     for (size_t i = 0; i < s->n_listeners; i++)
         h2o_socket_read_stop(s->listeners[i]);
     loop_timer_set(s->loop, &s->pause, PAUSE_MS, on_pause_end);
-    for (struct server_conn *c = s->conns; c; c = c->next) {
+    LIST_EACH(&s->conns, c, struct server_conn, item) {
         if (!c->exchange)
             server_announce(c);
     }
@@ -393,6 +387,8 @@ static void shut(struct server_conn *c)
 
 void server_drain(struct server *s)
 {
+    struct server_conn *c;
+
     if (s->draining)
         return;
     s->draining = true;
@@ -403,7 +399,7 @@ void server_drain(struct server *s)
         h2o_socket_close(s->listeners[i]);
     s->n_listeners = 0;
     loop_timer_stop(s->loop, &s->pause);
-    for (struct server_conn *c = s->conns; c; c = c->next) {
+    LIST_EACH(&s->conns, c, struct server_conn, item) {
         if (!c->exchange)
             server_announce(c);
     }
@@ -413,9 +409,10 @@ size_t server_busy(struct server *s)
 {
     bool patient = s->draining && clock_ms() < s->patience_until_ms;
     size_t waiting = 0;
+    struct server_conn *c;
 
-    for (struct server_conn *c = s->draining ? s->conns : NULL; c; c = c->next) {
-        if (c->exchange)
+    LIST_EACH(&s->conns, c, struct server_conn, item) {
+        if (!s->draining || c->exchange)
             continue;
         if (patient || server_has_input(c, false))
             waiting++;
@@ -428,9 +425,11 @@ size_t server_busy(struct server *s)
 /* Gives libh2o a few turns to notice that all its connections were shut. */
 static void close_all(struct server *s)
 {
-    for (struct server_conn *c = s->conns; c; c = c->next)
+    struct server_conn *c;
+
+    LIST_EACH(&s->conns, c, struct server_conn, item)
         (void)shutdown(c->fd, SHUT_RDWR);
-    for (int i = 0; i < 8 && s->conns; i++)
+    for (int i = 0; i < 8 && !list_is_empty(&s->conns); i++)
         (void)h2o_evloop_run(s->evloop, 1);
 }
 

@@ -8,13 +8,14 @@
 
 #include <h2o.h>
 
+#include "common/base/list.h"
 #include "common/serve/server.h"
 
 /* One accepted connection; lives from accept to the close of its descriptor. */
 struct server_conn {
     struct server *server;
-    struct server_conn *next, *prev;
-    struct loop_io watch; /* EPOLLRDHUP, edge-triggered */
+    struct list_item item; /* of server->conns */
+    struct loop_io watch;  /* EPOLLRDHUP, edge-triggered */
     int fd;
     h2o_socket_t *sock;        /* libh2o's; its input holds what of a request was read so far */
     size_t unfinished_bytes;   /* of them, as counted last */
@@ -41,7 +42,7 @@ struct server {
     h2o_socket_t **listeners;
     size_t n_listeners;
     h2o_socket_t *inner;
-    struct server_conn *conns;
+    struct list_head conns;
     size_t unfinished_bytes; /* of their requests that have not come whole */
     size_t n_conns;
     struct loop_timer pause; /* of accepting */

@@ -22,12 +22,7 @@ static void model_call_free(struct model_call *t)
 {
     struct call_env *env = t->env;
 
-    if (t->prev)
-        t->prev->next = t->next;
-    else
-        env->running = t->next;
-    if (t->next)
-        t->next->prev = t->prev;
+    list_remove(&t->item);
     env->n_running--;
     metrics_move(env->page, METRIC_calls_inflight, -1);
     loop_timer_stop(env->loop, &t->rejoin);
@@ -148,10 +143,7 @@ void model_call_start(struct call_env *env, struct arena *arena, const struct ca
     t->started_us = clock_us();
     t->arena = *arena;
     *arena = (struct arena){0};
-    t->next = env->running;
-    if (t->next)
-        t->next->prev = t;
-    env->running = t;
+    list_prepend(&env->running, &t->item);
     env->n_running++;
     metrics_move(env->page, METRIC_calls_inflight, 1);
     call_listeners_add(t, l);
@@ -170,9 +162,9 @@ static bool repeats(const struct model_call *t, const struct call_input *in)
 struct model_call *model_call_find(struct call_env *env, const struct call_input *in,
                                    bool (*gone)(struct call_listener *l))
 {
-    struct model_call *found = NULL;
+    struct model_call *found = NULL, *t;
 
-    for (struct model_call *t = env->running; t; t = t->next) { /* newest first */
+    LIST_EACH(&env->running, t, struct model_call, item) {
         struct call_listener *l = t->listeners;
 
         if (!repeats(t, in))
@@ -224,12 +216,11 @@ void model_call_leave(struct call_listener *l)
 
 void model_call_end_session(struct call_env *env, struct str session_id)
 {
-    struct model_call *next;
+    struct model_call *t, *next;
     struct err e = {0};
 
     (void)err_set(&e, ERR_SESSION_ENDED, "the session ended during the call");
-    for (struct model_call *t = env->running; t; t = next) {
-        next = t->next;
+    LIST_EACH_SAFE(&env->running, t, next, struct model_call, item) {
         if (t->step >= STEP_AT_DURABLE || !str_eq(t->in.session_id, session_id))
             continue;
         t->err = e;
@@ -239,11 +230,13 @@ void model_call_end_session(struct call_env *env, struct str session_id)
 
 void model_call_end_all(struct call_env *env)
 {
+    struct model_call *t;
     struct err e = {0};
 
     (void)err_set(&e, ERR_DRAINING, "the gateway is shutting down");
-    while (env->running) {
-        env->running->err = e;
-        model_call_fail(env->running);
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a failed one leaves the list */
+    while ((t = LIST_FIRST_OF(&env->running, struct model_call, item))) {
+        t->err = e;
+        model_call_fail(t);
     }
 }

@@ -12,6 +12,7 @@
 #define RG_CALL_MODEL_CALL_H
 
 #include "common/base/arena.h"
+#include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/map.h"
 #include "common/os/loop.h"
@@ -35,9 +36,9 @@ struct call_env {
     struct loop *loop;
     const struct model *model;
     struct model_scratch *scratch;
-    struct encoder *encoder;        /* for text completions */
-    struct helpers *helpers;        /* for long work (work.h); NULL: it is done on the spot */
-    struct long_work *dropped_work; /* nobody wants it, but a helper still has it */
+    struct encoder *encoder;       /* for text completions */
+    struct helpers *helpers;       /* for long work (work.h); NULL: it is done on the spot */
+    struct list_head dropped_work; /* nobody wants it, but a helper still has it */
     struct session_store *store;
     struct engine_pool *engines;
     struct ids *ids;
@@ -53,7 +54,7 @@ struct call_env {
     bool strict_logprobs; /* logprobs of another distribution than the sampled one are refused */
     struct residency residency;
     struct ledger ledger;
-    struct model_call *running; /* newest first */
+    struct list_head running; /* model calls, newest first */
     size_t n_running;
 };
 

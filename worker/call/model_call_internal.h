@@ -53,7 +53,7 @@ struct sample {
 
 struct model_call {
     struct call_env *env;
-    struct model_call *next, *prev; /* env->running */
+    struct list_item item; /* of env->running */
     struct arena arena;
     struct call_input in;
     enum call_step step;

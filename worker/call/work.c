@@ -38,16 +38,6 @@ static void on_run(struct helper_job *j, void *tool)
 
 /* --- on the loop --- */
 
-static void forget_dropped(struct long_work *w)
-{
-    if (w->prev)
-        w->prev->next = w->next;
-    else
-        w->env->dropped_work = w->next;
-    if (w->next)
-        w->next->prev = w->prev;
-}
-
 static void count(const struct long_work *w, enum helper_end end)
 {
     struct metrics_page *page = w->env->page;
@@ -71,7 +61,7 @@ static void on_done(struct helper_job *j, enum helper_end end)
         log_error(NULL, "a request's work does not end, its thread is given up",
                   LOG_U("body_hash", w->body_hash));
     if (w->dropped) {
-        forget_dropped(w);
+        list_remove(&w->item);
         if (!w->stuck)
             w->drop(w);
         return;
@@ -115,11 +105,7 @@ void work_drop(struct long_work *w)
         return;
     }
     w->dropped = true;
-    w->prev = NULL;
-    w->next = w->env->dropped_work;
-    if (w->next)
-        w->next->prev = w;
-    w->env->dropped_work = w;
+    list_prepend(&w->env->dropped_work, &w->item);
     helpers_cancel(w->env->helpers, &w->job);
 }
 
@@ -144,14 +130,13 @@ int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms
 unsigned call_helpers_end(struct call_env *env)
 {
     unsigned lost = helpers_free(env->helpers);
+    struct long_work *w, *next;
 
     env->helpers = NULL;
     if (lost > 0)
         return lost;
-    while (env->dropped_work) {
-        struct long_work *w = env->dropped_work;
-
-        forget_dropped(w);
+    LIST_EACH_SAFE(&env->dropped_work, w, next, struct long_work, item) {
+        list_remove(&w->item);
         w->drop(w);
     }
     return 0;

@@ -11,6 +11,7 @@
 #ifndef RG_CALL_WORK_H
 #define RG_CALL_WORK_H
 
+#include "common/base/list.h"
 #include "common/os/helpers.h"
 #include "worker/call/model_call.h"
 
@@ -46,7 +47,7 @@ struct long_work {
     struct err err;
     int rc;
     bool dropped;
-    struct long_work *next, *prev; /* of env->dropped_work */
+    struct list_item item; /* of env->dropped_work */
 };
 
 enum work_state { WORK_DONE, WORK_FAILED, WORK_HELPED };

@@ -12,7 +12,7 @@ enum { WAIT_DEFAULT_S = 60 };
 
 struct wait_entry {
     struct service *service;
-    struct wait_entry *next, *prev;
+    struct list_item item; /* of service->waits */
     struct exchange *x;
     struct loop_timer timer;
     struct residency_waiter waiter; /* the session is over; its state is being read */
@@ -23,12 +23,7 @@ static void wait_free(struct wait_entry *w)
 {
     loop_timer_stop(w->service->calls.loop, &w->timer);
     residency_leave(&w->waiter);
-    if (w->prev)
-        w->prev->next = w->next;
-    else
-        w->service->waits = w->next;
-    if (w->next)
-        w->next->prev = w->prev;
+    list_remove(&w->item);
     free(w);
 }
 
@@ -128,10 +123,7 @@ void wait_get(struct service_request *r)
     w->service = r->service;
     w->x = r->x;
     memcpy(w->id, r->id.p, r->id.len);
-    w->next = r->service->waits;
-    if (w->next)
-        w->next->prev = w;
-    r->service->waits = w;
+    list_prepend(&r->service->waits, &w->item);
     exchange_watch(w->x, on_closed, w);
     loop_timer_set(w->service->calls.loop, &w->timer, timeout_ms(r), on_timeout);
 }
@@ -157,10 +149,9 @@ static void on_back(void *ctx, const struct err *e)
 
 void waits_wake(struct service *a, struct str id)
 {
-    struct wait_entry *next;
+    struct wait_entry *w, *next;
 
-    for (struct wait_entry *w = a->waits; w; w = next) {
-        next = w->next;
+    LIST_EACH_SAFE(&a->waits, w, next, struct wait_entry, item) {
         if (!str_eq(str_cstr(w->id), id) || w->waiter.load)
             continue;
         if (residency_ready(&a->calls.residency, id, false)) {
@@ -175,11 +166,10 @@ void waits_wake(struct service *a, struct str id)
 
 void control_drain(struct service *a)
 {
-    struct wait_entry *next;
+    struct wait_entry *w, *next;
 
     a->draining = true;
-    for (struct wait_entry *w = a->waits; w; w = next) {
-        next = w->next;
+    LIST_EACH_SAFE(&a->waits, w, next, struct wait_entry, item) {
         exchange_watch(w->x, NULL, NULL);
         end_wait(a, w->x);
         wait_free(w);

@@ -195,13 +195,15 @@ void engine_pool_pause(struct engine_pool *p, enum engine_pause mode, void (*dra
 
 void engine_pool_set_version(struct engine_pool *p, struct str version)
 {
+    struct engine_call *c;
+
     buf_clear(&p->version);
     buf_add_str(&p->version, version);
     if (p->opt.board)
         board_set_version(p->opt.board, version.p, version.len);
     if (version.len == 0)
         return;
-    for (struct engine_call *c = p->calls; c; c = c->next) {
+    LIST_EACH(&p->calls, c, struct engine_call, in_pool) {
         if (c->state == CALL_RUNNING || c->stamps.n > 0)
             pool_stamp(c);
     }

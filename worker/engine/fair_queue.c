@@ -6,8 +6,8 @@
 #include "common/base/mem.h"
 
 struct fair_lane {
-    struct fair_lane *next, *prev;
-    struct fair_item *first, *last;
+    struct list_item place; /* in queue->row */
+    struct list_head items;
     size_t n; /* items */
     size_t len;
     char session[];
@@ -17,29 +17,6 @@ void fair_done(struct fair_queue *q)
 {
     CHECK(q->n == 0);
     map_done(&q->lanes);
-}
-
-static void link_last(struct fair_queue *q, struct fair_lane *l)
-{
-    l->next = NULL;
-    l->prev = q->last;
-    if (q->last)
-        q->last->next = l;
-    else
-        q->first = l;
-    q->last = l;
-}
-
-static void unlink_lane(struct fair_queue *q, struct fair_lane *l)
-{
-    if (l->prev)
-        l->prev->next = l->next;
-    else
-        q->first = l->next;
-    if (l->next)
-        l->next->prev = l->prev;
-    else
-        q->last = l->prev;
 }
 
 static struct fair_lane *lane_of(struct fair_queue *q, struct str session)
@@ -53,7 +30,7 @@ static struct fair_lane *lane_of(struct fair_queue *q, struct str session)
     if (session.len > 0)
         memcpy(l->session, session.p, session.len);
     (void)map_set(&q->lanes, str_of(l->session, l->len), l);
-    link_last(q, l);
+    list_append(&q->row, &l->place);
     q->n_lanes++;
     return l;
 }
@@ -63,20 +40,16 @@ void fair_push(struct fair_queue *q, struct fair_item *i, struct str session)
     struct fair_lane *l = lane_of(q, session);
 
     i->lane = l;
-    i->next = NULL;
-    i->prev = l->last;
-    if (l->last)
-        l->last->next = i;
-    else
-        l->first = i;
-    l->last = i;
+    list_append(&l->items, &i->item);
     l->n++;
     q->n++;
 }
 
 struct fair_item *fair_first(const struct fair_queue *q)
 {
-    return q->first ? q->first->first : NULL;
+    const struct fair_lane *l = LIST_FIRST_OF(&q->row, struct fair_lane, place);
+
+    return l ? LIST_FIRST_OF(&l->items, struct fair_item, item) : NULL;
 }
 
 size_t fair_waiting(const struct fair_queue *q, struct str session)
@@ -90,40 +63,33 @@ struct fair_item *fair_surplus(const struct fair_queue *q, struct str session, s
 {
     size_t own = fair_waiting(q, session);
     size_t share = capacity / (q->n_lanes + (own == 0));
-    const struct fair_lane *l = q->last;
+    const struct fair_lane *l = LIST_LAST_OF(&q->row, struct fair_lane, place);
 
     if (own >= share)
         return NULL;
     while (l && l->n <= share)
-        l = l->prev;
-    return l ? l->last : NULL;
+        l = LIST_PREV_OF(&q->row, l, struct fair_lane, place);
+    return l ? LIST_LAST_OF(&l->items, struct fair_item, item) : NULL;
 }
 
 void fair_take(struct fair_queue *q, struct fair_item *i)
 {
     struct fair_lane *l = i->lane;
-    bool turn = l && l == q->first && l->first == i;
+    bool turn = i == fair_first(q);
 
     if (!l)
         return;
-    if (i->prev)
-        i->prev->next = i->next;
-    else
-        l->first = i->next;
-    if (i->next)
-        i->next->prev = i->prev;
-    else
-        l->last = i->prev;
+    list_remove(&i->item);
     *i = (struct fair_item){0};
     q->n--;
     l->n--;
-    if (!l->first) {
-        unlink_lane(q, l);
+    if (l->n == 0) {
+        list_remove(&l->place);
         q->n_lanes--;
         (void)map_take(&q->lanes, str_of(l->session, l->len));
         free(l);
     } else if (turn) {
-        unlink_lane(q, l);
-        link_last(q, l);
+        list_remove(&l->place);
+        list_append(&q->row, &l->place);
     }
 }

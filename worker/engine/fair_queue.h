@@ -6,6 +6,7 @@
 #ifndef RG_ENGINE_FAIR_QUEUE_H
 #define RG_ENGINE_FAIR_QUEUE_H
 
+#include "common/base/list.h"
 #include "common/base/map.h"
 #include "common/base/str.h"
 
@@ -14,13 +15,13 @@ struct fair_lane;
 /* A zeroed item waits nowhere. */
 struct fair_item {
     struct fair_lane *lane;
-    struct fair_item *next, *prev;
+    struct list_item item; /* of its lane */
 };
 
 struct fair_queue {
-    struct map lanes; /* session id -> lane, those with items only */
-    struct fair_lane *first, *last;
-    size_t n, n_lanes; /* items; sessions with items */
+    struct map lanes;     /* session id -> lane, those with items only */
+    struct list_head row; /* lanes; the first has the turn */
+    size_t n, n_lanes;    /* items; sessions with items */
 };
 
 /* No item may be left. */

@@ -2,6 +2,7 @@
 #ifndef RG_ENGINE_POOL_INTERNAL_H
 #define RG_ENGINE_POOL_INTERNAL_H
 
+#include "common/base/list.h"
 #include "common/os/loop.h"
 #include "worker/engine/experts.h"
 #include "worker/engine/fair_queue.h"
@@ -22,7 +23,7 @@ struct stamp {
 
 struct engine_call {
     struct engine_pool *pool;
-    struct engine_call *next, *prev; /* in pool->calls */
+    struct list_item in_pool; /* of pool->calls */
     struct fair_item item;
     enum call_state state;
     struct engine_request req; /* strings are copies in `arena`; values of the caller's arena */
@@ -55,7 +56,7 @@ struct engine_pool {
     struct arena arena; /* targets */
     struct replicas replicas;
     struct fair_queue queue;
-    struct engine_call *calls;
+    struct list_head calls; /* newest first */
     size_t n_calls, running;
     struct loop_task dispatch;
     struct loop_timer look; /* for places that other workers give back */

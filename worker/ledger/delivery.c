@@ -14,7 +14,7 @@ struct noted {
 };
 
 struct delivery {
-    struct delivery *next, *prev;
+    struct list_item item;  /* of deliveries->all */
     struct delivery *newer; /* the next call of the same request */
     size_t key_len;
     uint64_t brief;    /* hash of key, what notes hold */
@@ -69,14 +69,7 @@ static void forget(struct deliveries *d, struct delivery *v)
 {
     leave_request(d, v);
     (void)map_take(&d->by_brief, brief_key(&v->brief));
-    if (v->prev)
-        v->prev->next = v->next;
-    else
-        d->first = v->next;
-    if (v->next)
-        v->next->prev = v->prev;
-    else
-        d->last = v->prev;
+    list_remove(&v->item);
     d->n--;
     free(v);
 }
@@ -108,15 +101,10 @@ void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t
         return;
     }
     if (d->n >= DELIVERY_MAX)
-        forget(d, d->first);
+        forget(d, LIST_FIRST_OF(&d->all, struct delivery, item));
     (void)map_set(&d->by_brief, brief_key(&v->brief), v);
     enter_request(d, v);
-    v->prev = d->last;
-    if (d->last)
-        d->last->next = v;
-    else
-        d->first = v;
-    d->last = v;
+    list_append(&d->all, &v->item);
     d->n++;
 }
 
@@ -177,8 +165,10 @@ bool deliveries_missing(const struct deliveries *d, struct str session_id, const
 
 void deliveries_done(struct deliveries *d)
 {
-    while (d->first)
-        forget(d, d->first);
+    struct delivery *v, *next;
+
+    LIST_EACH_SAFE(&d->all, v, next, struct delivery, item)
+        forget(d, v);
     map_done(&d->by_request);
     map_done(&d->by_brief);
     buf_done(&d->notes);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/base/buf.h"
+#include "common/base/list.h"
 #include "common/base/map.h"
 #include "common/base/str.h"
 
@@ -21,7 +22,7 @@ struct delivery;
 struct deliveries {
     struct map by_request; /* session and hash -> its undelivered calls, oldest first */
     struct map by_brief;
-    struct delivery *first, *last; /* oldest first */
+    struct list_head all; /* oldest first */
     size_t n;
     struct buf notes; /* what arrived and is not yet noted in a journal: struct noted */
 };

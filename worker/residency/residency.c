@@ -19,8 +19,8 @@ struct residency_load {
     bool revived;      /* only its tombstone was left */
     int rc;            /* of the last slice: 1 all is read, 0, -1 and err */
     struct err err;
-    struct residency_waiter *waiters; /* in the order of their coming */
-    struct residency_load *next;
+    struct list_head waiters; /* in the order of their coming */
+    struct list_item item;    /* of residency->loads */
 };
 
 /* --- reading --- */
@@ -111,28 +111,24 @@ static void read_slice(struct residency_load *l)
 static void on_load(struct loop_task *t);
 
 /* The first in the queue is through: its waiters are told. */
-static void load_end(struct residency *r)
+static void load_end(struct residency_load *l)
 {
-    struct residency_load *l = r->first;
-    struct residency_waiter *w = l->waiters;
+    struct residency *r = l->residency;
+    struct residency_waiter *w;
 
-    r->first = l->next;
-    if (!l->next)
-        r->last = NULL;
-    else
+    list_remove(&l->item);
+    if (!list_is_empty(&r->loads))
         loop_task_post(r->loop, &r->load, on_load);
     metrics_count(r->page, METRIC_session_loads, 1);
     if (l->rc < 0)
         log_error(&(struct log_scope){.session = session_id(l->s)}, "a session cannot be read back",
                   LOG_T("error", l->err.text));
     (void)session_load_end(l->s, l->rc > 0, clock_wall_ms());
-    while (w) {
-        struct residency_waiter *next = w->next;
-
+    /* From the start each time: what w->fn does may take back the others. */
+    while ((w = LIST_FIRST_OF(&l->waiters, struct residency_waiter, item))) {
         w->load = NULL;
-        l->waiters = next; /* what w->fn does may take back the others */
+        list_remove(&w->item);
         w->fn(w->ctx, l->rc < 0 ? &l->err : NULL);
-        w = l->waiters;
     }
     free(l);
     residency_watch(r);
@@ -141,21 +137,24 @@ static void load_end(struct residency *r)
 static void on_load(struct loop_task *t)
 {
     struct residency *r = CONTAINER_OF(t, struct residency, load);
+    struct residency_load *l = LIST_FIRST_OF(&r->loads, struct residency_load, item);
 
-    if (r->first->rc == 0)
-        read_slice(r->first);
-    if (r->first->rc == 0)
+    CHECK(l);
+    if (l->rc == 0)
+        read_slice(l);
+    if (l->rc == 0)
         loop_task_post(r->loop, &r->load, on_load);
     else
-        load_end(r);
+        load_end(l);
 }
 
 static struct residency_load *load_of(struct residency *r, const struct session *s)
 {
-    struct residency_load *l = r->first;
+    struct residency_load *l;
 
-    while (l && l->s != s)
-        l = l->next;
+    LIST_EACH(&r->loads, l, struct residency_load, item)
+        if (l->s == s)
+            break;
     return l;
 }
 
@@ -166,11 +165,7 @@ static struct residency_load *load_begin(struct residency *r, struct session *s)
     l->residency = r;
     l->s = s;
     session_load_begin(s);
-    if (r->last)
-        r->last->next = l;
-    else
-        r->first = l;
-    r->last = l;
+    list_append(&r->loads, &l->item);
     return l;
 }
 
@@ -178,7 +173,7 @@ bool residency_ready(struct residency *r, struct str session_id, bool ended)
 {
     struct residency_load *l;
     struct session *s;
-    bool gone, revived;
+    bool gone, revived, first;
 
     s = session_find_any(r->store, session_id, &gone);
     revived = !s && ended;
@@ -193,13 +188,14 @@ bool residency_ready(struct residency *r, struct str session_id, bool ended)
         return false;
     l = load_begin(r, s);
     l->revived = revived;
-    if (l == r->first)
+    first = l == LIST_FIRST_OF(&r->loads, struct residency_load, item);
+    if (first)
         read_slice(l);
     if (l->rc == 1) {
-        load_end(r);
+        load_end(l);
         return true;
     }
-    if (l == r->first)
+    if (first)
         loop_task_post(r->loop, &r->load, on_load);
     return false;
 }
@@ -208,25 +204,15 @@ void residency_wait(struct residency *r, struct str session_id, struct residency
 {
     bool gone;
     const struct session *s = session_find_any(r->store, session_id, &gone);
-    struct residency_waiter **at;
 
     w->load = load_of(r, s);
     CHECK(w->load);
-    at = &w->load->waiters;
-    while (*at)
-        at = &(*at)->next;
-    w->next = NULL;
-    *at = w;
+    list_append(&w->load->waiters, &w->item);
 }
 
 void residency_leave(struct residency_waiter *w)
 {
-    struct residency_waiter **at = w->load ? &w->load->waiters : NULL;
-
-    while (at && *at && *at != w)
-        at = &(*at)->next;
-    if (at && *at)
-        *at = w->next;
+    list_remove(&w->item);
     w->load = NULL;
 }
 
@@ -301,14 +287,13 @@ int residency_room(struct residency *r, const struct session *called, struct err
 
 void residency_done(struct residency *r)
 {
+    struct residency_load *l, *next;
+
     loop_task_cancel(r->loop, &r->evict);
     loop_task_cancel(r->loop, &r->load);
-    while (r->first) {
-        struct residency_load *l = r->first;
-
-        r->first = l->next;
+    LIST_EACH_SAFE(&r->loads, l, next, struct residency_load, item) {
+        list_remove(&l->item);
         (void)session_load_end(l->s, false, 0);
         free(l);
     }
-    r->last = NULL;
 }

@@ -10,6 +10,7 @@
 #define RG_RESIDENCY_RESIDENCY_H
 
 #include "common/base/err.h"
+#include "common/base/list.h"
 #include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "worker/residency/places.h"
@@ -31,7 +32,7 @@ struct residency {
     struct { /* in the metrics so far */
         uint64_t evictions, payload_evictions, payload_loads;
     } told;
-    struct residency_load *first, *last; /* being read, one after the other */
+    struct list_head loads; /* being read, one after the other */
 };
 
 /* Somebody who waits for a session. Embedded in its owner. */
@@ -40,7 +41,7 @@ struct residency_waiter {
     void (*fn)(void *ctx, const struct err *e);
     void *ctx;
     struct residency_load *load; /* NULL: waits for nothing */
-    struct residency_waiter *next;
+    struct list_item item;       /* of the load */
 };
 
 /* Sessions, and parts of those that are in use, may be evicted from now on: there is a journal. */

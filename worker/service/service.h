@@ -5,6 +5,7 @@
 #ifndef RG_SERVICE_SERVICE_H
 #define RG_SERVICE_SERVICE_H
 
+#include "common/base/list.h"
 #include "common/proc/heritage.h"
 #include "common/proc/keys.h"
 #include "common/serve/exchange.h"
@@ -20,7 +21,7 @@ struct service {
     const struct keys *keys;
     struct siblings *siblings; /* the other workers; made on first use */
     struct sinks *sinks;       /* NULL: none is set */
-    struct wait_entry *waits;  /* long polls */
+    struct list_head waits;    /* long polls */
     struct pause_order *drain; /* a pause that waits for running calls, or NULL */
     bool draining;             /* the worker ends */
     bool disk_low;             /* less than --journal-min-free is left: no new sessions */

@@ -101,9 +101,11 @@ static void put_context(struct buf *b, const struct plan *p, const struct checkp
 
 static bool in_use(const struct session *s, const struct checkpoint *t)
 {
+    const struct plan *p;
+
     if (t->children)
         return true;
-    for (const struct plan *p = s->plans; p; p = p->next)
+    LIST_EACH(&s->plans, p, struct plan, item)
         if (p->parent == t)
             return true;
     return false;

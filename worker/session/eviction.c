@@ -32,42 +32,22 @@ void session_store_source(struct session_store *st, session_source source, void 
 
 void session_store_woken(struct session_store *st, uint64_t now_ms)
 {
-    for (struct session *s = st->first; s; s = s->next)
+    struct session *s;
+
+    LIST_EACH(&st->all, s, struct session, item)
         s->idle_ms = now_ms;
 }
 
 /* --- the order of use --- */
 
-static void leave_order(struct session *s)
-{
-    struct session_store *st = s->store;
-
-    if (!s->lru_older && st->lru_oldest != s)
-        return;
-    if (s->lru_older)
-        s->lru_older->lru_newer = s->lru_newer;
-    else
-        st->lru_oldest = s->lru_newer;
-    if (s->lru_newer)
-        s->lru_newer->lru_older = s->lru_older;
-    else
-        st->lru_newest = s->lru_older;
-    s->lru_older = s->lru_newer = NULL;
-}
-
 void session_touch(struct session *s)
 {
     struct session_store *st = s->store;
 
-    if (s->unlinked || st->lru_newest == s || s->residence != RESIDENT)
+    if (s->unlinked || s->residence != RESIDENT || LIST_LAST_OF(&st->lru, struct session, lru) == s)
         return;
-    leave_order(s);
-    s->lru_older = st->lru_newest;
-    if (st->lru_newest)
-        st->lru_newest->lru_newer = s;
-    else
-        st->lru_oldest = s;
-    st->lru_newest = s;
+    list_remove(&s->lru);
+    list_append(&st->lru, &s->lru);
     s->used = ++st->clock;
 }
 
@@ -122,7 +102,7 @@ void session_account(struct session *s)
 
 void session_displace(struct session *s)
 {
-    leave_order(s);
+    list_remove(&s->lru);
     payloads_displace(s);
     take_share(s, (struct session_share){0});
     s->store->totals.evicted -= s->counted_as_evicted;
@@ -166,7 +146,7 @@ static void forget_content(struct session *s)
 
 static bool may_go(const struct session *s)
 {
-    return !s->plans && s->pins == 0;
+    return list_is_empty(&s->plans) && s->pins == 0;
 }
 
 static void evict(struct session *s)
@@ -176,7 +156,7 @@ static void evict(struct session *s)
     session_write_row(s, &row);
     s->row = str_of(mem_strndup(row.p, row.len), row.len);
     buf_done(&row);
-    leave_order(s);
+    list_remove(&s->lru);
     s->share.evicted_bytes = s->share.bytes + s->payload_evicted;
     forget_content(s);
     s->residence = EVICTED;
@@ -190,25 +170,28 @@ void session_rest(struct session *s)
         evict(s);
 }
 
+/* The first one from `s` (or NULL) on, in the order of use, that may be evicted. */
 static struct session *first_idle(struct session *s)
 {
     while (s && !may_go(s))
-        s = s->lru_newer;
+        s = LIST_NEXT_OF(&s->store->lru, s, struct session, lru);
     return s;
 }
 
 size_t session_evict(struct session_store *st, uint64_t bytes, size_t max)
 {
-    struct session *s = st->evicts ? first_idle(st->lru_oldest) : NULL;
+    struct session *s = NULL;
     size_t n = 0;
 
+    if (st->evicts)
+        s = first_idle(LIST_FIRST_OF(&st->lru, struct session, lru));
     for (; st->evicts && n < max && st->totals.bytes > bytes; n++) {
-        struct payload *p = st->lru_oldest_payload;
+        struct payload *p = LIST_FIRST_OF(&st->payload_lru, struct payload, lru);
 
         if (p && (!s || p->used < s->used)) {
             payload_evict(p);
         } else if (s) {
-            struct session *next = first_idle(s->lru_newer);
+            struct session *next = first_idle(LIST_NEXT_OF(&st->lru, s, struct session, lru));
 
             evict(s);
             s = next;
@@ -221,7 +204,7 @@ size_t session_evict(struct session_store *st, uint64_t bytes, size_t max)
 
 uint64_t session_evictable(const struct session *s)
 {
-    return s->store->evicts && !s->plans && s->pins <= 1 ? s->share.bytes : 0;
+    return s->store->evicts && list_is_empty(&s->plans) && s->pins <= 1 ? s->share.bytes : 0;
 }
 
 struct str session_kept_row(const struct session *s)

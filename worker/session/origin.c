@@ -61,8 +61,10 @@ bool session_unclaimed(const struct session *s)
 
 void session_store_origins(const struct session_store *st, struct session_origins *ret)
 {
+    const struct session *s;
+
     *ret = (struct session_origins){0};
-    for (const struct session *s = st->first; s; s = s->next) {
+    LIST_EACH(&st->all, s, struct session, item) {
         const struct model_fingerprint *f = &s->origin;
 
         if (session_has_ended(s) || !own(st)->tokenizer)

@@ -8,40 +8,16 @@
 
 /* --- the order of use --- */
 
-static void leave_order(struct payload *p)
-{
-    struct session_store *st = p->session->store;
-
-    if (!p->ordered)
-        return;
-    if (p->lru_older)
-        p->lru_older->lru_newer = p->lru_newer;
-    else
-        st->lru_oldest_payload = p->lru_newer;
-    if (p->lru_newer)
-        p->lru_newer->lru_older = p->lru_older;
-    else
-        st->lru_newest_payload = p->lru_older;
-    p->lru_older = p->lru_newer = NULL;
-    p->ordered = false;
-}
-
 /* The most recently used one now, if it can be evicted at all. */
 static void touch(struct payload *p)
 {
     struct session_store *st = p->session->store;
 
-    leave_order(p);
+    list_remove(&p->lru);
     if (!st->source || p->fixed || p->held || p->session->unlinked)
         return;
     p->used = st->clock;
-    p->lru_older = st->lru_newest_payload;
-    if (st->lru_newest_payload)
-        st->lru_newest_payload->lru_newer = p;
-    else
-        st->lru_oldest_payload = p;
-    st->lru_newest_payload = p;
-    p->ordered = true;
+    list_append(&st->payload_lru, &p->lru);
 }
 
 /* --- life --- */
@@ -67,8 +43,8 @@ void payload_evict(struct payload *p)
 {
     struct session *s = p->session;
 
-    CHECK(p->ordered && p->bytes);
-    leave_order(p);
+    CHECK(list_holds(&p->lru) && p->bytes);
+    list_remove(&p->lru);
     free(p->bytes);
     p->bytes = NULL;
     s->payload_bytes -= p->size;
@@ -80,13 +56,13 @@ void payload_evict(struct payload *p)
 void payloads_displace(struct session *s)
 {
     for (size_t i = 0; i < s->payloads.n; i++)
-        leave_order(s->payloads.at[i]);
+        list_remove(&s->payloads.at[i]->lru);
 }
 
 void payloads_free(struct session *s)
 {
     for (size_t i = 0; i < s->payloads.n; i++) {
-        leave_order(s->payloads.at[i]);
+        list_remove(&s->payloads.at[i]->lru);
         free(s->payloads.at[i]->bytes);
     }
     vec_done(&s->payloads);
@@ -104,7 +80,7 @@ void payload_hold_path(const struct checkpoint *t)
         EACH_RUN(run, t)
         {
             run->payload->held++;
-            leave_order(run->payload);
+            list_remove(&run->payload->lru);
         }
 }
 
@@ -127,7 +103,7 @@ void recall_checkpoint(struct recall *r, const struct checkpoint *t)
         struct payload *p = run->payload;
 
         if (p->bytes) {
-            if (p->ordered)
+            if (list_holds(&p->lru))
                 touch(p);
         } else if (!p->wanted) {
             p->wanted = true;

@@ -18,6 +18,7 @@
 
 #include "common/base/check.h"
 #include "common/base/err.h"
+#include "common/base/list.h"
 #include "common/base/vec.h"
 
 struct session;
@@ -25,15 +26,15 @@ struct checkpoint;
 
 struct payload {
     struct session *session;
-    struct payload *lru_older, *lru_newer; /* the store's, by last use */
-    char *bytes;                           /* NULL: evicted */
-    uint64_t used;                         /* session_store.clock then */
-    uint64_t call;                         /* its number: the record must say the same */
+    struct list_item lru; /* of store->payload_lru */
+    char *bytes;          /* NULL: evicted */
+    uint64_t used;        /* session_store.clock then */
+    uint64_t call;        /* its number: the record must say the same */
     uint32_t size;
     uint32_t record; /* which one of its session's */
     uint32_t held;   /* by running calls */
     bool fixed;      /* the record alone cannot give it back: it stays */
-    bool ordered, wanted;
+    bool wanted;
 };
 
 /* The one way to the bytes. */

@@ -30,10 +30,7 @@ static struct plan *plan_new(struct session *s, struct arena *a,
     p->max_ids = in->look ? 0 : in->context_length; /* counting refuses nothing */
     p->text = in->text;
     p->pub.call = UINT64_MAX; /* none yet */
-    p->next = s->plans;
-    if (s->plans)
-        s->plans->prev = p;
-    s->plans = p;
+    list_prepend(&s->plans, &p->item);
     s->inflight++;
     return p;
 }
@@ -45,22 +42,18 @@ void plan_free(struct plan *p)
     if (p->chain && p->chain->reserved == p)
         p->chain->reserved = NULL;
     payload_let_path(p->held);
-    if (p->prev)
-        p->prev->next = p->next;
-    else
-        s->plans = p->next;
-    if (p->next)
-        p->next->prev = p->prev;
+    list_remove(&p->item);
     s->inflight--;
     free(p);
 }
 
 struct plan *plan_find(struct session *s, uint64_t call)
 {
-    struct plan *p = s->plans;
+    struct plan *p;
 
-    while (p && p->pub.call != call)
-        p = p->next;
+    LIST_EACH(&s->plans, p, struct plan, item)
+        if (p->pub.call == call)
+            break;
     return p;
 }
 

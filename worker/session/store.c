@@ -62,7 +62,7 @@ void session_free_rewards(struct session *s)
 
 static void session_free(struct session *s)
 {
-    CHECK(!s->plans);
+    CHECK(list_is_empty(&s->plans));
     session_free_rewards(s);
     vec_done(&s->chains);
     payloads_free(s);
@@ -82,19 +82,12 @@ void session_unlink(struct session *s)
     session_displace(s);
     s->unlinked = true;
     (void)map_take(&st->sessions, s->id);
-    if (s->prev)
-        s->prev->next = s->next;
-    else
-        st->first = s->next;
-    if (s->next)
-        s->next->prev = s->prev;
-    else
-        st->last = s->prev;
+    list_remove(&s->item);
 }
 
 void session_maybe_free(struct session *s)
 {
-    if (s->unlinked && !s->plans && s->pins == 0)
+    if (s->unlinked && list_is_empty(&s->plans) && s->pins == 0)
         session_free(s);
 }
 
@@ -125,12 +118,15 @@ static void drop_oldest_tombstone(struct session_store *st)
 
 void session_store_free(struct session_store *st)
 {
+    struct session *s, *next;
+
     if (!st)
         return;
-    for (struct session *s = st->first, *next; s; s = next) {
-        next = s->next;
-        while (s->plans)
-            plan_free(s->plans);
+    LIST_EACH_SAFE(&st->all, s, next, struct session, item) {
+        struct plan *p, *after;
+
+        LIST_EACH_SAFE(&s->plans, p, after, struct plan, item)
+            plan_free(p);
         session_free(s);
     }
     while (st->oldest)
@@ -178,12 +174,7 @@ struct session *session_new(struct session_store *st, struct str id, uint64_t no
     s->id = str_of(s->id_text, id.len);
     s->created_ms = s->updated_ms = s->idle_ms = now_ms;
     s->place = ++st->n_places;
-    s->prev = st->last;
-    if (st->last)
-        st->last->next = s;
-    else
-        st->first = s;
-    st->last = s;
+    list_append(&st->all, &s->item);
     st->totals.phases[SESSION_OPEN]++;
     (void)map_set(&st->sessions, s->id, s);
     return s;
@@ -243,10 +234,11 @@ static void leave(struct session *s)
  * one they stay as long as an idle session would. */
 static void evict(struct session_store *st, uint64_t now_ms)
 {
-    struct session *s = st->totals.phases[SESSION_FINALIZED] ? st->first : NULL;
+    struct session *s, *next;
 
-    while (s) {
-        struct session *next = s->next;
+    if (st->totals.phases[SESSION_FINALIZED] == 0)
+        return;
+    LIST_EACH_SAFE(&st->all, s, next, struct session, item) {
         uint64_t after =
             st->defaults.evict_after_ms ? st->defaults.evict_after_ms : s->options.ttl_ms;
 
@@ -256,23 +248,23 @@ static void evict(struct session_store *st, uint64_t now_ms)
             else if (s->held)
                 session_rest(s);
         }
-        s = next;
     }
 }
 
 uint64_t session_make_room(struct session_store *st, uint64_t tokens)
 {
-    struct session *s = st->totals.phases[SESSION_FINALIZED] ? st->first : NULL;
+    struct session *s, *next;
     uint64_t freed = 0;
 
-    while (s && freed < tokens) {
-        struct session *next = s->next;
-
+    if (st->totals.phases[SESSION_FINALIZED] == 0)
+        return 0;
+    LIST_EACH_SAFE(&st->all, s, next, struct session, item) {
+        if (freed >= tokens)
+            break;
         if (can_leave(s)) {
             freed += s->share.tokens;
             leave(s);
         }
-        s = next;
     }
     return freed;
 }
@@ -303,18 +295,21 @@ uint64_t session_place(const struct session *s)
 
 struct session *session_next(struct session_store *st, const struct session *at)
 {
-    return at ? at->next : st->first;
+    return at ? LIST_NEXT_OF(&st->all, at, struct session, item)
+              : LIST_FIRST_OF(&st->all, struct session, item);
 }
 
 bool session_expired(const struct session *s, uint64_t now_ms)
 {
-    return !session_has_ended(s) && !s->plans && s->residence != LOADING && s->options.ttl_ms &&
-           s->idle_ms + s->options.ttl_ms <= now_ms;
+    return !session_has_ended(s) && list_is_empty(&s->plans) && s->residence != LOADING &&
+           s->options.ttl_ms && s->idle_ms + s->options.ttl_ms <= now_ms;
 }
 
 void session_clock_stepped(struct session_store *st, int64_t by_ms)
 {
-    for (struct session *s = st->first; s; s = s->next) {
+    struct session *s;
+
+    LIST_EACH(&st->all, s, struct session, item) {
         s->idle_ms += (uint64_t)by_ms;
         s->read_ms += (uint64_t)by_ms;
     }

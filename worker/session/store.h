@@ -5,6 +5,7 @@
 #ifndef RG_SESSION_STORE_H
 #define RG_SESSION_STORE_H
 
+#include "common/base/list.h"
 #include "worker/model/model.h"
 #include "worker/session/forest.h"
 #include "worker/session/session.h"
@@ -67,8 +68,8 @@ struct session_share {
 struct session {
     struct session_store *store;
     uint64_t place;
-    struct session *prev, *next;           /* all sessions of the store, oldest first */
-    struct session *lru_older, *lru_newer; /* the resident ones by their last use */
+    struct list_item item; /* of store->all */
+    struct list_item lru;  /* of store->lru; RESIDENT ones that were used are in it */
     enum residence residence;
     struct session_share share;
     uint64_t counted_evicted; /* the part of share.evicted_bytes that the sums have */
@@ -96,8 +97,8 @@ struct session {
     uint64_t next_call;
     uint32_t next_seq;
     uint32_t inflight, pins;
-    bool unlinked; /* deleted; freed when the last plan and pin are gone */
-    struct plan *plans;
+    bool unlinked;          /* deleted; freed when the last plan and pin are gone */
+    struct list_head plans; /* live ones */
 
     struct reward reward;
     VEC(struct reward *) checkpoint_rewards;
@@ -129,13 +130,13 @@ struct session_store {
     struct session_defaults defaults;
     char *history, *matcher, *compare_level; /* copies behind defaults */
     struct map sessions;                     /* by id, ended but retained ones included */
-    struct session *first, *last;
+    struct list_head all;                    /* sessions, oldest first */
     struct map tombstones;
-    struct tombstone *oldest, *newest;       /* queue by time of death */
-    struct session *lru_oldest, *lru_newest; /* resident */
-    struct payload *lru_oldest_payload, *lru_newest_payload;
-    uint64_t clock;        /* counts uses */
-    session_source source; /* NULL: payloads stay */
+    struct tombstone *oldest, *newest; /* queue by time of death */
+    struct list_head lru;              /* resident sessions by their last use, oldest first */
+    struct list_head payload_lru;      /* payloads in memory, in the same order */
+    uint64_t clock;                    /* counts uses */
+    session_source source;             /* NULL: payloads stay */
     void *source_ctx;
     bool lazy, evicts;
     uint64_t n_places; /* ever made */
@@ -146,7 +147,7 @@ struct session_store {
 struct plan {
     struct session_plan pub; /* first */
     struct session *session;
-    struct plan *prev, *next; /* the session's live plans */
+    struct list_item item; /* of session->plans */
     struct str session_id;
 
     /* borrowed from the call's arena */

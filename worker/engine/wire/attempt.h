@@ -14,9 +14,9 @@ struct remote {
     const struct engine_target *target;
     const struct engine_options *options;
     struct http_client *client;
-    struct buf auth; /* header line with the key, or empty */
-    struct aside *aside;
-    unsigned route; /* of wire->routes, what the engine has */
+    struct buf auth;         /* header line with the key, or empty */
+    struct list_head asides; /* small calls that are out */
+    unsigned route;          /* of wire->routes, what the engine has */
     bool route_sure;
     bool informed; /* wire->info was answered */
     struct engine_facts facts;

@@ -15,7 +15,7 @@ enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, INFO_MAX = 4 << 20 };
 /* A small call on the side: an abort, a probe, a question for facts, a forwarded request. */
 struct aside {
     struct remote *remote;
-    struct aside *next, *prev;
+    struct list_item item; /* of remote->asides */
     struct http_call *http;
     int status;
     void (*answer)(void *ctx, enum engine_health h); /* probe */
@@ -86,11 +86,11 @@ out:
 
 void remote_close(void *replica)
 {
+    struct aside *a, *next;
     struct remote *r = replica;
 
-    /* aside_cancel takes them off the list, which the analyzer cannot follow. */
-    while (r->aside)
-        aside_cancel(r->aside); /* NOLINT(clang-analyzer-unix.Malloc) */
+    LIST_EACH_SAFE(&r->asides, a, next, struct aside, item)
+        aside_cancel(a);
     http_client_free(r->client);
     buf_done(&r->auth);
     free(r);
@@ -157,20 +157,10 @@ void remote_headers(const struct remote *r, struct buf *b, struct str session_id
 
 /* --- small calls on the side --- */
 
-static void aside_unlink(struct aside *a)
-{
-    if (a->prev)
-        a->prev->next = a->next;
-    else
-        a->remote->aside = a->next;
-    if (a->next)
-        a->next->prev = a->prev;
-}
-
 void aside_cancel(struct aside *a)
 {
     http_call_cancel(a->http);
-    aside_unlink(a);
+    list_remove(&a->item);
     buf_done(&a->text);
     free(a);
 }
@@ -229,7 +219,7 @@ static void aside_done(void *ctx)
 {
     struct aside a = *(struct aside *)ctx;
 
-    aside_unlink(ctx);
+    list_remove(&((struct aside *)ctx)->item);
     free(ctx);
     if (a.answer)
         note_probe(a.remote, a.status < 500);
@@ -250,7 +240,7 @@ static void aside_failed(void *ctx, const struct err *e, bool began)
     struct aside a = *(struct aside *)ctx;
 
     (void)began;
-    aside_unlink(ctx);
+    list_remove(&((struct aside *)ctx)->item);
     free(ctx);
     buf_done(&a.text);
     if (a.answer && !a.remote->probe_failed) {
@@ -273,21 +263,18 @@ static struct aside *aside_start(struct remote *r, const struct http_request *q,
 
     *a = *like;
     a->remote = r;
-    a->prev = NULL;
-    a->next = r->aside;
-    if (a->next)
-        a->next->prev = a;
-    r->aside = a;
+    list_prepend(&r->asides, &a->item);
     a->http = http_client_start(r->client, q, &aside_events, a);
     return a;
 }
 
 static void ask_info(struct remote *r)
 {
+    const struct aside *a;
     struct http_request h = {.method = "GET", .total_timeout_ms = r->options->health_timeout_ms};
     struct buf headers = {0};
 
-    for (const struct aside *a = r->aside; a; a = a->next) {
+    LIST_EACH(&r->asides, a, struct aside, item) {
         if (a->info)
             return; /* asked, not answered yet */
     }
