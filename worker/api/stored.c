@@ -1,8 +1,8 @@
 /* GET /v1/responses/{id}: an answer as the session has it, with what its request asked. */
 #include "common/base/attrs.h"
+#include "common/codec/json_build.h"
 #include "worker/api/dispatch.h"
 #include "worker/call/told.h"
-#include "worker/dialect/request_fields.h"
 #include "worker/dialect/responses.h"
 #include "worker/model/model.h"
 #include "worker/service/respond.h"

@@ -1,6 +1,7 @@
 #include "worker/dialect/request_members.h"
 
 #include "common/base/attrs.h"
+#include "common/codec/json_build.h"
 
 enum member_use { USE_READ, USE_QUIET, USE_UNUSED, USE_UNKNOWN };
 

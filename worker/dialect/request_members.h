@@ -5,7 +5,6 @@
 #ifndef RG_DIALECT_REQUEST_MEMBERS_H
 #define RG_DIALECT_REQUEST_MEMBERS_H
 
-#include "common/codec/json_build.h"
 #include "worker/dialect/dialect.h"
 
 enum {

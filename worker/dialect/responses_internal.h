@@ -6,6 +6,7 @@
 #define RG_DIALECT_RESPONSES_INTERNAL_H
 
 #include "worker/dialect/responses.h"
+#include "worker/dialect/responses_tools.h"
 
 enum item {
     ITEM_NONE,

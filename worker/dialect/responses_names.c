@@ -1,5 +1,5 @@
 /* Names of tools in namespaces, in the flat list that models have. */
-#include "worker/dialect/responses.h"
+#include "worker/dialect/responses_tools.h"
 
 static bool is_space(const struct json *t)
 {

@@ -3,6 +3,7 @@
 
 #include "common/base/attrs.h"
 #include "worker/dialect/responses.h"
+#include "worker/dialect/responses_tools.h"
 
 static const char *const sampling_fields[] = {
     "temperature",

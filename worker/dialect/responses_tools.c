@@ -4,7 +4,7 @@
  * everything are as good as the list (Codex sends all its tools so for newer models); later ones
  * can be called, and are told where they stand.
  */
-#include "worker/dialect/responses.h"
+#include "worker/dialect/responses_tools.h"
 
 #include "common/base/buf.h"
 #include "worker/dialect/request_fields.h"
