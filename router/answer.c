@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include "router/heads.h"
-#include "router/relay.h"
 
 /* Stays asked for: TCP tells only after a refusal. */
 static void want_out(struct conn *c)
@@ -12,63 +11,66 @@ static void want_out(struct conn *c)
     loop_mod(c->hub->loop, &c->io, LOOP_IN | LOOP_RDHUP | LOOP_OUT);
 }
 
-static void write_down(struct conn *c, struct iovec *iov, int n)
+static enum verdict write_down(struct conn *c, struct iovec *iov, int n)
 {
     bool taken;
 
     if (flow_write(&c->down, c->fd, iov, n, &taken) != 0)
-        conn_close(c);
-    else if (!taken)
+        return VERDICT_CLOSE;
+    if (!taken)
         want_out(c);
+    return VERDICT_MORE;
 }
 
 /* ------------------------------------------------------------------ failures of the worker */
 
-static void cut_answer(struct conn *c)
+static void blame(const struct conn *c, const char *what)
 {
-    relay_blame_worker(c, "the session-worker broke its answer off");
-    c->truncated = true;
+    hub_blame_worker(c->hub, c->session, (int)c->link->upstream, what);
+}
+
+/* What came of the answer goes out; its end does not. */
+static enum verdict cut_answer(struct conn *c)
+{
+    blame(c, "the session-worker broke its answer off");
+    c->answer = ANSWER_CUT;
     c->down.done = true;
     link_close(c->link);
     c->link = NULL;
+    return VERDICT_MORE;
 }
 
 /* It has not been sent the whole request, said that it retires and closed, or left it unread. */
 static bool cannot_have_acted(const struct conn *c, int sys)
 {
-    return !c->up.done || c->handed_back || sys == ECONNRESET || sys == EPIPE;
+    return !c->up.done || c->link->retires || sys == ECONNRESET || sys == EPIPE;
 }
 
 /* End of file (sys 0) or an error while the answer is not complete. */
-static void link_ended(struct conn *c, int sys)
+static enum verdict link_ended(struct conn *c, int sys, struct err *e)
 {
-    struct err e;
-
-    if (c->answered && c->down.body == HTTP1_UNTIL_CLOSE && sys == 0) {
+    if (conn_answered(c) && c->down.body == HTTP1_UNTIL_CLOSE && sys == 0) {
         c->down.done = true;
-        c->link_reusable = false;
-        return;
+        c->link->keeps = false;
+        return VERDICT_MORE;
     }
-    if (c->answered) {
-        cut_answer(c);
-        return;
-    }
-    if (c->partial.len == 0 && cannot_have_acted(c, sys) && relay_resend(c))
-        return;
-    err_set(&e, ERR_WORKER_UNAVAILABLE, "the session-worker ended before it answered");
-    relay_unavailable(c, &e);
+    if (conn_answered(c))
+        return cut_answer(c);
+    (void)err_set(e, ERR_WORKER_UNAVAILABLE, "the session-worker ended before it answered");
+    if (c->partial.len == 0 && cannot_have_acted(c, sys))
+        return VERDICT_LOST;
+    blame(c, e->text);
+    return VERDICT_REFUSE;
 }
 
 /* The worker's bytes break the rules. */
-static void link_lied(struct conn *c, struct err *e)
+static enum verdict link_lied(struct conn *c, struct err *e)
 {
-    e->kind = ERR_WORKER_INVALID;
-    if (c->answered) {
-        cut_answer(c);
-        return;
-    }
-    err_set(e, ERR_WORKER_INVALID, "the session-worker sent a malformed answer");
-    relay_unavailable(c, e);
+    if (conn_answered(c))
+        return cut_answer(c);
+    (void)err_set(e, ERR_WORKER_INVALID, "the session-worker sent a malformed answer");
+    blame(c, e->text);
+    return VERDICT_REFUSE;
 }
 
 /* ------------------------------------------------------------------ the answer */
@@ -79,14 +81,15 @@ static void link_lied(struct conn *c, struct err *e)
 static void answer_complete(struct conn *c)
 {
     struct link *link = c->link;
-    bool asked = c->up.done && !c->up_broken && !flow_parked(&c->up) && c->piped_bytes == 0;
+    bool asked =
+        c->up.done && c->upload == UPLOAD_FLOWS && !flow_parked(&c->up) && c->piped_bytes == 0;
 
     if (c->confirms && flow_parked(&c->down))
         return;
     c->link = NULL;
     if (asked && c->confirms && !link_confirm(link))
         asked = false;
-    if (asked && c->link_reusable && !link->hup)
+    if (asked && link->keeps && !link->hup)
         link_release(link);
     else
         link_close(link);
@@ -103,75 +106,70 @@ static void keep_partial(struct conn *c, struct str in)
     c->partial = rest;
 }
 
-static void feed_body(struct conn *c, struct str in)
+static enum verdict feed_body(struct conn *c, struct str in, struct err *e)
 {
-    while (in.len > 0 && !c->down.done && c->state == CONN_RELAY) {
+    while (in.len > 0 && !c->down.done) {
         size_t used, pass;
-        struct err e;
 
-        if (flow_take(&c->down, in, &used, &pass, &e) != 0) {
-            link_lied(c, &e);
-            return;
-        }
+        if (flow_take(&c->down, in, &used, &pass, e) != 0)
+            return link_lied(c, e);
         if (pass > 0) {
             struct iovec iov = {.iov_base = (char *)(uintptr_t)in.p, .iov_len = pass};
 
-            write_down(c, &iov, 1);
+            if (write_down(c, &iov, 1) == VERDICT_CLOSE)
+                return VERDICT_CLOSE;
             metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_DOWN, 0, pass);
         }
         in = str_sub(in, used, in.len);
         if (used == 0)
             break; /* a part of a size line */
     }
-    if (c->state != CONN_RELAY)
-        return;
-    c->link_reusable = c->link_reusable && (!c->down.done || in.len == 0); /* unasked bytes */
-    if (c->down.done && c->link != NULL)
-        answer_complete(c);
-    else if (!c->down.done)
+    if (!c->down.done) {
         keep_partial(c, in);
+        return VERDICT_MORE;
+    }
+    if (in.len > 0)
+        c->link->keeps = false; /* unasked bytes */
+    answer_complete(c);
+    return VERDICT_MORE;
 }
 
 /* A 1xx goes to clients that know it; 101 is nothing we asked for. */
-static int interim_answer(struct conn *c, const struct http1_head *h, const char *in)
+static enum verdict interim_answer(struct conn *c, const struct http1_head *h, const char *in,
+                                   struct err *e)
 {
     struct iovec iov[HEADS_IOV];
 
     if (h->status == 101)
-        return -1;
+        return link_lied(c, e);
     if (h->status == HTTP1_RETIRING) {
-        c->handed_back = true; /* unless it is answered now */
-        return 0;
+        c->link->retires = true; /* unless it is answered now */
+        return VERDICT_MORE;
     }
-    c->interim = true;
-    if (c->old)
-        return 0;
-    write_down(c, iov, heads_interim(h, in, iov));
-    return 0;
+    c->answer = ANSWER_INTERIM;
+    return c->old ? VERDICT_MORE : write_down(c, iov, heads_interim(h, in, iov));
 }
 
 /* The final head at the start of `in`, and what of the body came with it, in one write. */
-static void begin_answer(struct conn *c, const struct http1_head *h, struct str in)
+static enum verdict begin_answer(struct conn *c, const struct http1_head *h, struct str in,
+                                 struct err *e)
 {
     struct str rest = str_sub(in, h->len_bytes, in.len);
     char extra[HEADS_EXTRA], id[HUB_REQUEST_ID_MAX];
     struct iovec iov[HEADS_IOV];
     struct heads_answer ours;
     size_t used, pass;
-    struct err e;
     int n;
 
     flow_begin(&c->down, h->body, h->length);
     c->down.strip = c->old;
-    if (flow_take(&c->down, rest, &used, &pass, &e) != 0) {
-        link_lied(c, &e);
-        return;
-    }
+    if (flow_take(&c->down, rest, &used, &pass, e) != 0)
+        return link_lied(c, e);
     c->status = h->status;
-    c->link_reusable = h->keep_alive && h->body != HTTP1_UNTIL_CLOSE && !c->handed_back;
+    c->link->keeps = h->keep_alive && h->body != HTTP1_UNTIL_CLOSE && !c->link->retires;
     c->closing = c->closing || h->body == HTTP1_UNTIL_CLOSE || !c->up.done ||
                  (c->old && h->body == HTTP1_CHUNKED) || c->hub->draining;
-    c->answered = true;
+    c->answer = ANSWER_BEGUN;
     buf_done(&c->replay);
     ours = (struct heads_answer){.closing = c->closing, .old = c->old};
     if (h->at[HTTP1_REQUEST_ID] == 0)
@@ -179,41 +177,38 @@ static void begin_answer(struct conn *c, const struct http1_head *h, struct str 
     n = heads_answer(h, in.p, &ours, extra, iov);
     if (pass > 0)
         iov[n++] = (struct iovec){.iov_base = (char *)(uintptr_t)rest.p, .iov_len = pass};
-    write_down(c, iov, n);
-    if (c->state != CONN_RELAY)
-        return;
+    if (write_down(c, iov, n) == VERDICT_CLOSE)
+        return VERDICT_CLOSE;
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_DOWN, 0, pass);
-    feed_body(c, str_sub(rest, used, rest.len));
+    return feed_body(c, str_sub(rest, used, rest.len), e);
 }
 
 /* Bytes before the final head is complete. */
-static void feed_head(struct conn *c, struct str in)
+static enum verdict feed_head(struct conn *c, struct str in, struct err *e)
 {
     struct http1_head *h = c->hub->head;
-    struct err e;
+    size_t max = (size_t)c->hub->config->max_header_bytes;
+    enum verdict v = VERDICT_MORE;
 
-    while (c->state == CONN_RELAY) {
-        int r =
-            http1_response(h, in, 0, (size_t)c->hub->config->max_header_bytes, c->head_request, &e);
+    while (v == VERDICT_MORE) {
+        int r = http1_response(h, in, 0, max, c->head_request, e);
 
         if (r == 0) {
             keep_partial(c, in);
-            return;
+            return VERDICT_MORE;
         }
-        if (r == 1 && h->status >= 200) {
-            begin_answer(c, h, in);
-            return;
-        }
-        if (r < 0 || interim_answer(c, h, in.p) != 0) {
-            link_lied(c, &e);
-            return;
-        }
+        if (r < 0)
+            return link_lied(c, e);
+        if (h->status >= 200)
+            return begin_answer(c, h, in, e);
+        v = interim_answer(c, h, in.p, e);
         in = str_sub(in, h->len_bytes, in.len);
     }
+    return v;
 }
 
 /* One read from the worker. */
-static void read_down(struct conn *c, size_t *budget)
+static enum verdict read_down(struct conn *c, size_t *budget, struct err *e)
 {
     struct link *link = c->link;
     size_t want = c->down.window_bytes;
@@ -225,12 +220,10 @@ static void read_down(struct conn *c, size_t *budget)
     while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN) {
         link->readable = false;
-        return;
+        return VERDICT_MORE;
     }
-    if (n <= 0) {
-        link_ended(c, n == 0 ? 0 : errno);
-        return;
-    }
+    if (n <= 0)
+        return link_ended(c, n == 0 ? 0 : errno, e);
     if ((size_t)n < want && !link->hup)
         link->readable = false;
     *budget -= (size_t)n < *budget ? (size_t)n : *budget;
@@ -239,35 +232,39 @@ static void read_down(struct conn *c, size_t *budget)
         buf_add_str(&c->partial, in);
         in = buf_str(&c->partial);
     }
-    if (c->answered)
-        feed_body(c, in);
-    else
-        feed_head(c, in);
+    return conn_answered(c) ? feed_body(c, in, e) : feed_head(c, in, e);
 }
 
-void answer_pump(struct conn *c, size_t *budget)
+/* What the client did not take before goes first. MORE: it has all of it. */
+static enum verdict flush_down(struct conn *c)
 {
-    while (c->state == CONN_RELAY) {
-        bool taken;
+    bool taken;
 
-        if (flow_parked(&c->down)) {
-            if (flow_flush(&c->down, c->fd, &taken) != 0) {
-                conn_close(c);
-                return;
-            }
-            if (!taken) {
-                want_out(c);
-                return;
-            }
-        }
+    if (!flow_parked(&c->down))
+        return VERDICT_MORE;
+    if (flow_flush(&c->down, c->fd, &taken) != 0)
+        return VERDICT_CLOSE;
+    if (taken)
+        return VERDICT_MORE;
+    want_out(c);
+    return VERDICT_WAIT;
+}
+
+enum verdict answer_pump(struct conn *c, size_t *budget, struct err *e)
+{
+    enum verdict v = flush_down(c);
+
+    while (v == VERDICT_MORE) {
         if (c->down.done) {
             if (c->link != NULL)
                 answer_complete(c);
-            conn_finish(c);
-            return;
+            return VERDICT_OVER;
         }
         if (c->link == NULL || c->link->state != LINK_OPEN || !c->link->readable || *budget == 0)
-            return;
-        read_down(c, budget);
+            return VERDICT_WAIT;
+        v = read_down(c, budget, e);
+        if (v == VERDICT_MORE)
+            v = flush_down(c);
     }
+    return v;
 }

@@ -7,8 +7,9 @@
 
 #include "router/conn.h"
 
-/* Moves what can be moved within the budget (bytes, counted down). When the exchange is over, the
- * state of c is another. */
-void answer_pump(struct conn *c, size_t *budget);
+/* Moves what can be moved within the budget (bytes, counted down). Returns WAIT, OVER (all of it is
+ * written), CLOSE, or, with *e, REFUSE or LOST: the worker ended without an answer. With LOST it
+ * cannot have acted on the request. */
+enum verdict answer_pump(struct conn *c, size_t *budget, struct err *e);
 
 #endif

@@ -1,12 +1,5 @@
 #include "router/bodies.h"
 
-#include "router/upload.h"
-
-static void run_marked(struct loop_task *t)
-{
-    conn_run(CONTAINER_OF(t, struct conn, task));
-}
-
 /* A body of the largest size always fits. */
 static uint64_t budget_of(const struct config *config, int64_t set)
 {
@@ -16,9 +9,9 @@ static uint64_t budget_of(const struct config *config, int64_t set)
 /* The one with most unfinished bytes among a caller's connections. */
 static struct conn *largest_of(const struct hub *h, const struct caller *who)
 {
-    struct conn *most = NULL;
+    struct conn *most = NULL, *c;
 
-    for (struct conn *c = h->conns; c; c = c->next) {
+    LIST_EACH(&h->conns, c, struct conn, item) {
         if ((c->address == who || c->session_key == who) &&
             (!most || c->body_bytes > most->body_bytes))
             most = c;
@@ -28,9 +21,9 @@ static struct conn *largest_of(const struct hub *h, const struct caller *who)
 
 static void mark(struct conn *c, const char *setting)
 {
-    bodies_forget(c);
+    conn_forget_body(c);
     c->over_budget = setting;
-    loop_task_post(c->hub->loop, &c->task, run_marked);
+    conn_again(c);
 }
 
 void bodies_take(struct conn *c, size_t n)
@@ -51,26 +44,17 @@ void bodies_take(struct conn *c, size_t n)
         mark(largest_of(c->hub, c->address), "--max-address-body-bytes");
 }
 
-void bodies_forget(struct conn *c)
-{
-    c->address->body_bytes -= c->body_bytes;
-    if (c->session_key)
-        c->session_key->body_bytes -= c->body_bytes;
-    c->body_bytes = 0;
-}
-
-bool bodies_refuse(struct conn *c)
+bool bodies_refused(struct conn *c, struct err *e)
 {
     const char *setting = c->over_budget;
-    struct err e;
 
     c->over_budget = NULL;
-    if (!setting || c->up.done || c->up_broken)
+    if (!setting || c->up.done || c->upload == UPLOAD_ENDED)
         return false;
     metrics_count_at(c->hub->page, METRIC_refusals, METRIC_REFUSAL_BODIES, 0, 1);
-    err_set(&e, ERR_OVERLOADED,
-            "too many bytes of request bodies are under way (%s), and this one has most", setting);
-    upload_refuse(c, &e);
+    (void)err_set(e, ERR_OVERLOADED,
+                  "too many bytes of request bodies are under way (%s), and this one has most",
+                  setting);
     return true;
 }
 

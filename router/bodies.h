@@ -10,15 +10,11 @@
 #include "router/conn.h"
 
 /* Counts bytes of c's body. Over a budget the connection with most of it is marked: its exchange
- * ends with its next turn (bodies_refuse). */
+ * ends with its next turn (bodies_refused). */
 void bodies_take(struct conn *c, size_t n);
 
-/* c's body is complete, or nobody waits for it any more. */
-void bodies_forget(struct conn *c);
-
-/* Ends the exchange of a connection that was marked, unless its body is complete. Returns whether
- * it did. */
-bool bodies_refuse(struct conn *c);
+/* Returns whether c was marked and its body is incomplete; *e says why it is refused. */
+bool bodies_refused(struct conn *c, struct err *e);
 
 /* The time that the client still has for its next bytes, in ms. Each byte buys some at
  * --min-body-rate, up to --body-timeout; only time in which we waited for it is used up. */

@@ -1,14 +1,25 @@
 /*
  * struct conn: one client connection and the exchange that runs on it.
  *
+ *              request's head                     answer is out, the client has more to say
+ *     HEAD ---------------------> RELAY ------------------------------------> LINGER
+ *      ^                         |    |                                          |
+ *      '-- answer is out --------'    |                                          |
+ *                 any of them --------+----------------> CLOSED <----------------'
+ *
  *     HEAD    waiting for (the rest of) a request head
- *     RELAY   an exchange: request flowing up, answer flowing down; or a local answer flowing down
- *     LINGER  the answer is out but the client still sends: read and drop for at most 2 s, so that
+ *     RELAY   an exchange: request flowing up, answer flowing down; or an answer of ours flowing
+ * down LINGER  the answer is out but the client still sends: read and drop for at most 2 s, so that
  *             it sees the answer and not a reset
  *     CLOSED  descriptors closed; the memory goes at the end of the turn
  *
- * A conn owns its link while an exchange needs it. conn.c reads heads, keeps deadlines and closes;
- * relay.c moves the bytes of an exchange.
+ * A conn owns its link while an exchange needs it. Who does what, each using those below it only:
+ *
+ *     clients.c             accepts, reads heads, acts on verdicts
+ *     relay.c               one exchange: which worker, a second try, deadlines
+ *     upload.c, answer.c    its two directions; they tell by a verdict what has become of it
+ *     bodies.c              budgets of request bodies under way
+ *     conn.c                the struct: states, closing, answers of our own
  */
 #ifndef RG_ROUTER_CONN_H
 #define RG_ROUTER_CONN_H
@@ -19,22 +30,51 @@
 
 enum conn_state { CONN_HEAD, CONN_RELAY, CONN_LINGER, CONN_CLOSED };
 
+/* How far the request is on its way to the worker. */
+enum upload_phase {
+    UPLOAD_NONE,  /* there is no request */
+    UPLOAD_FLOWS, /* its bytes go up as they come, until `up` is done and nothing is parked */
+    UPLOAD_ENDED  /* nothing goes up any more: the worker takes no more (its answer may still be
+                     there), or the answer is ours */
+};
+
+/* How far the answer is on its way to the client. */
+enum answer_phase {
+    ANSWER_NONE,    /* none of it is here */
+    ANSWER_INTERIM, /* a 1xx went out: the request must not be sent a second time */
+    ANSWER_BEGUN,   /* the head of the final answer went out */
+    ANSWER_CUT      /* the worker broke it off: the connection ends without an end of it */
+};
+
+/* What has become of an exchange, as the functions that move its bytes tell it. */
+enum verdict {
+    VERDICT_MORE,   /* something moved: look again */
+    VERDICT_WAIT,   /* nothing can be moved now: an event will come */
+    VERDICT_AGAIN,  /* the turn's share is used up: go on in the next turn */
+    VERDICT_OVER,   /* all of the answer is written */
+    VERDICT_REFUSE, /* the client is to get the error instead of an answer; none has begun */
+    VERDICT_LOST,   /* the same, unless the request can be sent a second time */
+    VERDICT_CLOSE   /* the client is gone, or cannot be told: close at once */
+};
+
 struct conn {
     struct loop_io io;
     struct loop_timer timer;
     struct loop_task task; /* the next turn of a busy connection; the end of a closed one */
     struct hub *hub;
-    struct conn *next, *prev;
-    struct conn *next_stranger, *prev_stranger;
+    struct list_item item;     /* of hub->conns */
+    struct list_item stranger; /* of hub->strangers, while no request of it has passed the gate */
     int fd;
-    enum conn_state state;
-    uint64_t deadline_ms; /* UINT64_MAX: none */
+    enum conn_state state;    /* set by conn_set_state only */
+    enum upload_phase upload; /* of the request at hand */
+    enum answer_phase answer; /* to it */
+    uint64_t deadline_ms;     /* UINT64_MAX: none */
 
     struct buf in;  /* bytes of the client behind the current request, or a part of a head */
     size_t in_seen; /* of them, looked at by the head parser */
     bool readable;  /* an edge said so and no EAGAIN since */
     bool hup;       /* the client will send no more, or is gone */
-    bool known;     /* a request of it passed the gate: it is no stranger */
+    bool late;      /* the deadline has passed */
     struct caller *address;
     struct caller *session_key; /* that it last proved, or NULL */
 
@@ -47,62 +87,62 @@ struct conn {
     const char *over_budget;   /* it is to be refused for this setting; or NULL */
 
     /* the request */
-    bool keep_alive; /* the client will send another one */
-    bool old;        /* HTTP/1.0 */
+    bool old; /* HTTP/1.0 */
     bool head_request;
     bool messages_dialect;     /* error shape */
     bool any;                  /* no worker is named: another one will do */
+    bool closing;              /* the connection ends with its answer */
     char session[ID_TEXT_MAX]; /* of the path, or "" */
 
     /* the exchange */
-    struct link *link; /* NULL: a local answer, or the worker's part is over */
+    struct link *link; /* NULL: an answer of ours, or the worker's part is over */
     struct flow up, down;
     struct buf replay;  /* the request as sent so far, while it may be sent again; or empty */
     struct buf partial; /* of the worker: a part of its head, or of a size line */
     int pipe[2];        /* of a spliced upload, -1: none */
     size_t piped_bytes;
-    unsigned tries;     /* upstreams that refused */
-    bool resent;        /* sent a second time */
-    bool up_broken;     /* the worker takes no more; its answer may still be there */
-    bool interim;       /* a 1xx went out */
-    bool handed_back;   /* the worker retires: if it closes without an answer, it has not acted */
-    bool answered;      /* the head of the final answer went out */
-    bool link_reusable; /* the worker keeps the connection after this answer */
-    bool confirms;      /* the worker is to be told when the client has the answer */
-    bool truncated;     /* the answer broke off: close without an end */
-    bool closing;       /* the connection ends with this answer */
+    unsigned tries; /* upstreams that refused */
+    bool resent;    /* sent a second time */
+    bool confirms;  /* the worker is to be told when the client has the answer */
     int status;
 };
 
-/* Takes over an accepted socket that counts under `address` (callers.h). */
-void conn_new(struct hub *h, int fd, struct str address);
+/* Takes over an accepted socket that counts under `address` (callers.h), in state HEAD. Returns
+ * NULL if the loop refuses it: then it is closed. */
+struct conn *conn_open(struct hub *h, int fd, struct str address, loop_io_fn on_client);
 
-/* The same for one that is over the limit: answers 503 and closes. */
-void conn_refuse(struct hub *h, int fd, struct str address, const struct err *e);
+/* Changes the state. Only the changes that are drawn above are allowed, and, without NDEBUG, what
+ * must hold in the new state is checked. */
+void conn_set_state(struct conn *c, enum conn_state state);
 
-/* Closes the oldest connection that has proved nothing: none of its requests went to a worker.
- * Returns whether there was one. */
-bool conn_make_room(struct hub *h);
+/* Whether an answer (ours or the worker's) has begun, so that no other one can be given. */
+static inline bool conn_answered(const struct conn *c)
+{
+    return c->answer >= ANSWER_BEGUN;
+}
 
 /* Closes both sides at once. The memory stays valid until the end of the turn. */
 void conn_close(struct conn *c);
 
-/* Goes on with whatever can be done now. */
-void conn_run(struct conn *c);
+/* The connection goes on in the next turn (hub->run). */
+void conn_again(struct conn *c);
 
-/* At this time at the latest conn looks whether somebody is too slow. */
+/* At this time at the latest hub->run looks whether somebody is too slow: `late` is set. */
 void conn_set_deadline(struct conn *c, uint64_t delay_ms);
 void conn_no_deadline(struct conn *c);
 
+/* The connection has proved something: it makes no room for others any more. */
+void conn_known(struct conn *c);
+
+/* The body of its request is complete, or nobody waits for it any more: it counts no longer. */
+void conn_forget_body(struct conn *c);
+
 /* Answers the current request (or the head that cannot be one) with an error instead of a worker's
  * answer; the connection ends when its framing or body is in doubt. Nothing may have been answered.
- */
+ * The answer is parked: the exchange ends like any other. */
 void conn_fail(struct conn *c, const struct err *e);
 
 /* The exchange is over and all of it is written: next request, linger or close. */
 void conn_finish(struct conn *c);
-
-/* Closes what has no request running and none waiting in the socket; for the drain. */
-void conn_close_idle(struct hub *h);
 
 #endif

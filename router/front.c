@@ -11,7 +11,7 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "router/conn.h"
+#include "router/clients.h"
 
 enum {
     ACCEPT_BATCH = 64,
@@ -65,7 +65,7 @@ static void refuse(struct front *f, int fd, struct str address)
     err_set(&e, ERR_OVERLOADED, "too many connections");
     e.status = 503;
     metrics_count_at(f->hub->page, METRIC_refusals, METRIC_REFUSAL_CONNECTIONS, 0, 1);
-    conn_refuse(f->hub, fd, address, &e);
+    clients_refuse(f->hub, fd, address, &e);
 }
 
 /* Whether the address has as many connections as it may. */
@@ -83,7 +83,7 @@ static void refuse_more(struct front *f, int fd, struct str address)
             "more than %zu connections from one address (--max-address-connections)",
             f->max_address_connections);
     metrics_count_at(f->hub->page, METRIC_refusals, METRIC_REFUSAL_ADDRESS_CONNECTIONS, 0, 1);
-    conn_refuse(f->hub, fd, address, &e);
+    clients_refuse(f->hub, fd, address, &e);
 }
 
 /* Refusals are told and let go at once; only clients that do not listen keep theirs for a while. */
@@ -124,10 +124,10 @@ static int accept_one(struct front *f, int listener)
 
     if (fd >= 0) {
         struct str address = caller_of_address(&from, text);
-        bool fits = has_room(f, 0) || (conn_make_room(f->hub) && has_room(f, 0));
+        bool fits = has_room(f, 0) || (clients_make_room(f->hub) && has_room(f, 0));
 
         if (fits && !has_its_share(f, address)) {
-            conn_new(f->hub, fd, address);
+            clients_add(f->hub, fd, address);
             return 0;
         }
         if (fits)

@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/mem.h"
 
-enum { PIPE_BYTES = 1 << 20 };
+enum { PIPE_BYTES = 1 << 20, LOGGED_PER_SECOND = 5 };
 
 void hub_init(struct hub *h, const struct heritage *heritage, struct loop *l, struct upstreams *u)
 {
@@ -78,4 +79,15 @@ void hub_put_pipe(struct hub *h, int pipe[2], bool empty)
         close(pipe[1]);
     }
     pipe[0] = pipe[1] = -1;
+}
+
+void hub_blame_worker(struct hub *h, const char *session, int upstream, const char *what)
+{
+    static struct log_limit limit;
+    struct log_scope scope = {.session = str_cstr(session)};
+    unsigned dropped;
+
+    metrics_count(h->page, METRIC_upstream_errors, 1);
+    if (log_limit_pass(&limit, LOGGED_PER_SECOND, &dropped))
+        log_warn(&scope, what, LOG_I("upstream", upstream), LOG_U("suppressed", dropped));
 }

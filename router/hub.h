@@ -7,6 +7,7 @@
 #ifndef RG_ROUTER_HUB_H
 #define RG_ROUTER_HUB_H
 
+#include "common/base/list.h"
 #include "common/net/http1.h"
 #include "common/os/loop.h"
 #include "common/proc/heritage.h"
@@ -32,9 +33,10 @@ struct hub {
     struct metrics_page *page;
     char *scratch;
     struct http1_head *head;
-    struct conn *conns; /* all of them, newest first */
+    struct list_head conns; /* all of them, newest first */
     size_t conn_count;
-    struct conn *strangers, *last_stranger; /* of them, those that proved nothing; oldest first */
+    struct list_head strangers;  /* of them, those that proved nothing; oldest first */
+    void (*run)(struct conn *c); /* goes on with a connection; clients.c's */
     struct map callers;
     bool draining;
     void (*on_empty)(struct hub *h); /* draining, and the last connection was closed */
@@ -52,6 +54,9 @@ void hub_done(struct hub *h);
 /* Writes a new request id, NUL-terminated, and returns it as str over `text`. */
 enum { HUB_REQUEST_ID_MAX = 32 };
 struct str hub_request_id(struct hub *h, char text[HUB_REQUEST_ID_MAX]);
+
+/* Counts and logs what a worker did wrong: `what`, in a session ("": none) at an upstream (-1). */
+void hub_blame_worker(struct hub *h, const char *session, int upstream, const char *what);
 
 /* A pipe for splice, empty; 0 / -1 when there is no descriptor left. */
 int hub_take_pipe(struct hub *h, int ret[2]);

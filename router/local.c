@@ -77,18 +77,16 @@ static int check(const struct conn *c, const struct http1_head *h, enum route_ki
     return 0;
 }
 
-void local_answer(struct conn *c, const struct http1_head *h, enum route_kind what)
+int local_answer(struct conn *c, const struct http1_head *h, enum route_kind what, struct err *e)
 {
     char id[HUB_REQUEST_ID_MAX];
     struct reply_to to = {.head = c->head_request, .old = c->old};
     struct buf body = {0};
-    struct err e;
 
-    c->state = CONN_RELAY;
-    if (check(c, h, what, &e) != 0) {
-        conn_fail(c, &e);
-        return;
-    }
+    c->upload = UPLOAD_FLOWS;
+    conn_set_state(c, CONN_RELAY);
+    if (check(c, h, what, e) != 0)
+        return -1;
     c->closing = c->closing || !c->up.done;
     to.close = c->closing;
     to.request_id = hub_request_id(c->hub, id);
@@ -98,7 +96,8 @@ void local_answer(struct conn *c, const struct http1_head *h, enum route_kind wh
                what == ROUTE_METRICS ? "text/plain; version=0.0.4; charset=utf-8"
                                      : "application/json",
                buf_str(&body));
-    c->answered = true;
-    c->up_broken = true;
+    c->upload = UPLOAD_ENDED;
+    c->answer = ANSWER_BEGUN;
     buf_done(&body);
+    return 0;
 }

@@ -8,7 +8,8 @@
 #include "router/conn.h"
 #include "router/route.h"
 
-/* Makes the answer the exchange of c; it is in state RELAY then. h is the request's head. */
-void local_answer(struct conn *c, const struct http1_head *h, enum route_kind what);
+/* Makes the answer the exchange of c. h is the request's head. Returns 0; or -1
+ * with *e if the request is refused. c is in state RELAY then. */
+int local_answer(struct conn *c, const struct http1_head *h, enum route_kind what, struct err *e);
 
 #endif

@@ -1,17 +1,12 @@
 #include "router/relay.h"
 
 #include "common/base/check.h"
-#include "common/base/log.h"
 #include "router/answer.h"
 #include "router/bodies.h"
 #include "router/heads.h"
 #include "router/upload.h"
 
-enum {
-    REPLAY_MAX = 16 * 1024, /* larger requests are not kept for a second try */
-    TRIES_MAX = 3,
-    LOGGED_PER_SECOND = 5
-};
+enum { TRIES_MAX = 3 };
 
 static void on_link(struct link *link, unsigned events);
 
@@ -35,24 +30,6 @@ static struct link *take_link(struct conn *c, int upstream, bool fresh, struct e
     return NULL;
 }
 
-void relay_blame_worker(const struct conn *c, const char *what)
-{
-    static struct log_limit limit;
-    struct log_scope scope = {.session = str_cstr(c->session)};
-    unsigned dropped;
-
-    metrics_count(c->hub->page, METRIC_upstream_errors, 1);
-    if (log_limit_pass(&limit, LOGGED_PER_SECOND, &dropped))
-        log_warn(&scope, what, LOG_I("upstream", c->link ? (int)c->link->upstream : -1),
-                 LOG_U("suppressed", dropped));
-}
-
-void relay_unavailable(struct conn *c, const struct err *e)
-{
-    relay_blame_worker(c, e->text);
-    conn_fail(c, e);
-}
-
 /* Keeps a copy of a request while a second try is possible. */
 static void keep_replay(struct conn *c, const struct iovec *iov, int n)
 {
@@ -60,49 +37,42 @@ static void keep_replay(struct conn *c, const struct iovec *iov, int n)
 
     for (int i = 0; i < n; i++)
         total += iov[i].iov_len;
-    if (total > REPLAY_MAX)
+    if (total > UPLOAD_KEPT_MAX)
         return;
     (void)buf_reserve(&c->replay, total);
     for (int i = 0; i < n; i++)
         buf_add(&c->replay, iov[i].iov_base, iov[i].iov_len);
 }
 
-void relay_keep_more(struct conn *c, const struct iovec *iov)
+/* Says who could not be reached. Returns -1. */
+static int unavailable(struct conn *c, const struct err *e)
 {
-    if (c->replay.len == 0)
-        return;
-    if (c->replay.len + iov->iov_len > REPLAY_MAX)
-        buf_done(&c->replay);
-    else
-        buf_add(&c->replay, iov->iov_base, iov->iov_len);
+    hub_blame_worker(c->hub, c->session, c->link ? (int)c->link->upstream : -1, e->text);
+    return -1;
 }
 
 /* Sends the first bytes of a request. An idle link that died unseen refuses them whole: then
  * nothing is lost, and they go out on a new one. */
-static void send_first(struct conn *c, int upstream, struct iovec *iov, int n)
+static int send_first(struct conn *c, int upstream, struct iovec *iov, int n, struct err *e)
 {
-    struct err e;
-
-    c->link = take_link(c, upstream, false, &e);
-    if (c->link == NULL) {
-        relay_unavailable(c, &e);
-        return;
-    }
+    c->link = take_link(c, upstream, false, e);
+    if (c->link == NULL)
+        return unavailable(c, e);
     keep_replay(c, iov, n);
     upload_write(c, iov, n);
-    if (!c->up_broken || !c->link->reused)
-        return;
+    if (c->upload != UPLOAD_ENDED || !c->link->reused)
+        return 0;
     metrics_count(c->hub->page, METRIC_upstream_resends, 1);
     link_close(c->link);
-    c->up_broken = false;
-    c->link = take_link(c, upstream, true, &e);
+    c->upload = UPLOAD_FLOWS;
+    c->link = take_link(c, upstream, true, e);
     if (c->link == NULL)
-        relay_unavailable(c, &e);
-    else
-        upload_write(c, iov, n);
+        return unavailable(c, e);
+    upload_write(c, iov, n);
+    return 0;
 }
 
-void relay_start(struct conn *c, int upstream, struct str body)
+int relay_start(struct conn *c, int upstream, struct str body, struct err *e)
 {
     struct iovec iov[HEADS_IOV];
     char extra[HEADS_EXTRA];
@@ -112,7 +82,8 @@ void relay_start(struct conn *c, int upstream, struct str body)
     c->confirms =
         upstreams_confirmed(c->hub->upstreams, upstream) && c->hub->head->n < HTTP1_HEADERS_MAX;
     n = heads_request(c->hub->head, c->confirms, body, extra, iov);
-    c->state = CONN_RELAY;
+    c->upload = UPLOAD_FLOWS;
+    conn_set_state(c, CONN_RELAY);
     c->any = upstream < 0;
     flow_begin(&c->down, HTTP1_UNTIL_CLOSE, 0);
     c->down.done = false;
@@ -123,39 +94,36 @@ void relay_start(struct conn *c, int upstream, struct str body)
     if (!c->up.done)
         bodies_take(c, body.len);
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, body.len);
-    send_first(c, upstream, iov, n);
+    return send_first(c, upstream, iov, n, e);
 }
 
-static void run_again(struct loop_task *t)
-{
-    conn_run(CONTAINER_OF(t, struct conn, task));
-}
-
-bool relay_resend(struct conn *c)
+/* The link ended before any byte of an answer, and the worker cannot have acted on the request.
+ * Sends it once more on a new link, if it was kept. VERDICT_REFUSE: it cannot be. */
+static enum verdict send_again(struct conn *c, struct err *e)
 {
     struct buf request = c->replay;
     int upstream = c->any ? -1 : (int)c->link->upstream;
     struct iovec iov = {.iov_base = request.p, .iov_len = request.len};
-    struct err e;
 
-    if (request.len == 0 || c->interim || c->resent)
-        return false;
+    if (request.len == 0 || c->answer == ANSWER_INTERIM || c->resent) {
+        (void)unavailable(c, e);
+        return VERDICT_REFUSE;
+    }
     c->resent = true;
     metrics_count(c->hub->page, METRIC_upstream_resends, 1);
     link_close(c->link);
     flow_clear(&c->up);
-    c->up_broken = c->handed_back = false;
-    c->link = take_link(c, upstream, true, &e);
+    c->upload = UPLOAD_FLOWS;
+    c->link = take_link(c, upstream, true, e);
     if (c->link == NULL) {
-        relay_unavailable(c, &e);
-        return true;
+        (void)unavailable(c, e);
+        return VERDICT_REFUSE;
     }
     upload_write(c, &iov, 1);
-    if (!c->up.done) { /* the rest of it may lie here already */
-        c->in_seen = 0;
-        loop_task_post(c->hub->loop, &c->task, run_again);
-    }
-    return true;
+    if (c->up.done)
+        return VERDICT_WAIT;
+    c->in_seen = 0; /* the rest of it may lie here already */
+    return VERDICT_AGAIN;
 }
 
 /* ------------------------------------------------------------------ turns */
@@ -164,7 +132,8 @@ bool relay_resend(struct conn *c)
 static void set_deadline(struct conn *c)
 {
     const struct config *config = c->hub->config;
-    bool waits = !c->up.done && !c->up_broken && !flow_parked(&c->up) && c->piped_bytes == 0;
+    bool waits =
+        !c->up.done && c->upload == UPLOAD_FLOWS && !flow_parked(&c->up) && c->piped_bytes == 0;
     uint64_t body_ms = waits ? bodies_patience_ms(c) : 0;
 
     c->body_waits = waits;
@@ -176,24 +145,30 @@ static void set_deadline(struct conn *c)
         conn_no_deadline(c);
 }
 
-void relay_pump(struct conn *c)
+/* The request's way up, then the answer's way down. */
+static enum verdict pump_both(struct conn *c, size_t *budget, struct err *e)
+{
+    enum verdict v = bodies_refused(c, e) ? upload_refuse(c) : upload_pump(c, budget, e);
+
+    if (c->up.done)
+        conn_forget_body(c);
+    if (v == VERDICT_CLOSE || v == VERDICT_REFUSE)
+        return v;
+    if (c->hup && c->up.done && c->link != NULL && !c->down.done)
+        return VERDICT_CLOSE; /* it asked and left: nobody waits for the answer */
+    v = answer_pump(c, budget, e);
+    return v == VERDICT_LOST ? send_again(c, e) : v;
+}
+
+enum verdict relay_pump(struct conn *c, struct err *e)
 {
     size_t budget = HUB_TURN_BYTES;
+    enum verdict v = pump_both(c, &budget, e);
 
-    if (!bodies_refuse(c))
-        upload_pump(c, &budget);
-    if (c->up.done)
-        bodies_forget(c);
-    if (c->state == CONN_RELAY && c->hup && c->up.done && c->link != NULL && !c->down.done) {
-        conn_close(c); /* it asked and left: nobody waits for the answer */
-        return;
-    }
-    answer_pump(c, &budget);
-    if (c->state != CONN_RELAY)
-        return;
-    if (budget == 0)
-        loop_task_post(c->hub->loop, &c->task, run_again);
+    if (v != VERDICT_WAIT && v != VERDICT_AGAIN)
+        return v;
     set_deadline(c);
+    return budget == 0 ? VERDICT_AGAIN : v;
 }
 
 static void on_link(struct link *link, unsigned events)
@@ -209,8 +184,10 @@ static void on_link(struct link *link, unsigned events)
         err_set(&e, ERR_WORKER_UNAVAILABLE, "the session-worker cannot be reached");
         if (c->any && ++c->tries < TRIES_MAX)
             c->link = take_link(c, -1, true, &e);
-        if (c->link == NULL)
-            relay_unavailable(c, &e);
+        if (c->link == NULL) {
+            (void)unavailable(c, &e);
+            conn_fail(c, &e);
+        }
     }
-    conn_run(c);
+    c->hub->run(c);
 }

@@ -5,7 +5,7 @@
 #include "common/base/log.h"
 #include "common/proc/child.h"
 #include "common/proc/keys.h"
-#include "router/conn.h"
+#include "router/clients.h"
 #include "router/front.h"
 
 /* One router process. */
@@ -45,7 +45,7 @@ static void on_drain(struct child *c)
     r->hub.draining = true;
     upstreams_leave_behind(r->hub.upstreams);
     r->hub.on_empty = on_empty;
-    conn_close_idle(&r->hub);
+    clients_close_idle(&r->hub);
     if (r->hub.conn_count == 0)
         on_empty(&r->hub);
     loop_timer_set(r->hub.loop, &r->grace, (uint64_t)r->hub.config->grace_ms, on_grace_end);
@@ -94,6 +94,7 @@ static int start(struct router *r, const struct heritage *h, struct loop *l, str
     if (u == NULL)
         return -1;
     hub_init(&r->hub, h, l, u);
+    clients_init(&r->hub);
     (void)signal(SIGPIPE, SIG_IGN);
     if (load_keys(r, h->config, e) != 0 || child_init(&r->child, l, h, on_drain, e) != 0)
         return -1;
@@ -107,8 +108,7 @@ static void stop(struct router *r)
     front_done(&r->front);
     child_done(&r->child);
     r->hub.on_empty = NULL;
-    while (r->hub.conns != NULL)
-        conn_close(r->hub.conns);
+    clients_close_all(&r->hub);
     loop_poll(r->hub.loop, 0); /* frees what was just closed */
     upstreams_free(r->hub.upstreams);
     keys_free(r->keys);

@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include "router/bodies.h"
-#include "router/relay.h"
 
 enum {
     SPLICE_MIN = 256 * 1024, /* shorter rests are copied */
@@ -15,7 +14,7 @@ enum {
 /* The worker takes no more bytes. Its answer may be waiting nevertheless. */
 static void up_broke(struct conn *c)
 {
-    c->up_broken = true;
+    c->upload = UPLOAD_ENDED;
     flow_clear(&c->up);
     c->link->readable = c->link->hup = true;
 }
@@ -32,62 +31,71 @@ void upload_write(struct conn *c, struct iovec *iov, int n)
         link_want_out(c->link, true);
 }
 
-void upload_refuse(struct conn *c, const struct err *e)
+enum verdict upload_refuse(struct conn *c)
 {
     c->up.done = false; /* what follows is not looked at */
-    if (c->answered)
-        conn_close(c);
-    else
-        conn_fail(c, e);
+    return conn_answered(c) ? VERDICT_CLOSE : VERDICT_REFUSE;
 }
 
-/* Body bytes of the client, in order. Returns how many are used up. */
-static size_t feed_up(struct conn *c, struct str in)
+/* These bytes of the request go up now: they are kept beside those before them, unless it gets too
+ * long for a second try. */
+static void keep_more(struct conn *c, const struct iovec *iov)
 {
-    size_t total = 0;
+    if (c->replay.len == 0)
+        return;
+    if (c->replay.len + iov->iov_len > UPLOAD_KEPT_MAX)
+        buf_done(&c->replay);
+    else
+        buf_add(&c->replay, iov->iov_base, iov->iov_len);
+}
 
-    while (total < in.len && !c->up.done && !c->up_broken && c->state == CONN_RELAY) {
-        struct iovec iov = {.iov_base = (char *)(uintptr_t)in.p + total};
+/* Body bytes of the client, in order; *ret: how many are used up. */
+static enum verdict feed_up(struct conn *c, struct str in, size_t *ret, struct err *e)
+{
+    uint64_t max = (uint64_t)c->hub->config->max_body_bytes;
+
+    *ret = 0;
+    while (*ret < in.len && !c->up.done && c->upload == UPLOAD_FLOWS) {
+        struct iovec iov = {.iov_base = (char *)(uintptr_t)in.p + *ret};
         size_t used;
-        struct err e;
 
-        if (flow_take(&c->up, str_sub(in, total, in.len), &used, &iov.iov_len, &e) != 0) {
-            upload_refuse(c, &e);
-            return total;
-        }
-        if (c->up.chunked.total_bytes > (uint64_t)c->hub->config->max_body_bytes) {
-            err_set(&e, ERR_BODY_TOO_LARGE, "the body is larger than %llu bytes",
-                    (unsigned long long)c->hub->config->max_body_bytes);
-            upload_refuse(c, &e);
-            return total;
+        if (flow_take(&c->up, str_sub(in, *ret, in.len), &used, &iov.iov_len, e) != 0)
+            return upload_refuse(c);
+        if (c->up.chunked.total_bytes > max) {
+            (void)err_set(e, ERR_BODY_TOO_LARGE, "the body is larger than %llu bytes",
+                          (unsigned long long)max);
+            return upload_refuse(c);
         }
         if (used == 0)
             break; /* a part of a size line */
-        total += used;
+        *ret += used;
         if (iov.iov_len == 0)
             continue;
         bodies_take(c, iov.iov_len);
         metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, iov.iov_len);
-        relay_keep_more(c, &iov);
+        keep_more(c, &iov);
         upload_write(c, &iov, 1);
     }
-    return total;
+    return VERDICT_MORE;
 }
 
 /* Body bytes that came together with the head. in_seen: how many of them can only wait. */
-static void feed_up_kept(struct conn *c)
+static enum verdict feed_up_kept(struct conn *c, struct err *e)
 {
-    size_t used = feed_up(c, buf_str(&c->in));
+    size_t used;
+    enum verdict v = feed_up(c, buf_str(&c->in), &used, e);
 
-    if (c->state != CONN_RELAY)
-        return;
+    if (v != VERDICT_MORE)
+        return v;
     buf_consume(&c->in, used);
     c->in_seen = c->up.done ? 0 : c->in.len;
+    return v;
 }
 
-static void read_up(struct conn *c, size_t *budget)
+static enum verdict read_up(struct conn *c, size_t *budget, struct err *e)
 {
     size_t want = c->up.window_bytes, used;
+    enum verdict v;
     ssize_t n;
 
     do
@@ -95,24 +103,23 @@ static void read_up(struct conn *c, size_t *budget)
     while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN) {
         c->readable = false;
-        return;
+        return VERDICT_MORE;
     }
-    if (n <= 0) {
-        conn_close(c); /* the client is gone */
-        return;
-    }
+    if (n <= 0)
+        return VERDICT_CLOSE; /* the client is gone */
     if ((size_t)n < want && !c->hup)
         c->readable = false;
     *budget -= (size_t)n < *budget ? (size_t)n : *budget;
     buf_add(&c->in, c->hub->scratch, c->in.len > 0 ? (size_t)n : 0);
-    used = feed_up(c, c->in.len > 0 ? buf_str(&c->in) : str_of(c->hub->scratch, (size_t)n));
-    if (c->state != CONN_RELAY)
-        return;
+    v = feed_up(c, c->in.len > 0 ? buf_str(&c->in) : str_of(c->hub->scratch, (size_t)n), &used, e);
+    if (v != VERDICT_MORE)
+        return v;
     if (c->in.len > 0)
         buf_consume(&c->in, used);
     else
         buf_add(&c->in, c->hub->scratch + used, (size_t)n - used);
     c->in_seen = c->in.len;
+    return v;
 }
 
 /* From the pipe into the worker's socket. Returns whether the pipe is empty. */
@@ -137,9 +144,8 @@ static bool splice_out(struct conn *c)
     return true;
 }
 
-/* Moves a part of a long Content-Length body without copying it through user space. Returns whether
- * something moved. */
-static bool splice_in(struct conn *c, size_t *budget)
+/* Moves a part of a long Content-Length body without copying it through user space. */
+static enum verdict splice_in(struct conn *c, size_t *budget)
 {
     size_t want = c->up.left_bytes < SPLICE_BYTES ? (size_t)c->up.left_bytes : SPLICE_BYTES;
     ssize_t n;
@@ -149,19 +155,18 @@ static bool splice_in(struct conn *c, size_t *budget)
     while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN) {
         c->readable = false;
-        return false;
+        return VERDICT_MORE;
     }
-    if (n <= 0) {
-        conn_close(c); /* the client is gone */
-        return false;
-    }
+    if (n <= 0)
+        return VERDICT_CLOSE; /* the client is gone */
     c->piped_bytes = (size_t)n;
     c->up.left_bytes -= (size_t)n;
     c->up.done = c->up.left_bytes == 0;
     bodies_take(c, (size_t)n);
     *budget -= (size_t)n < *budget ? (size_t)n : *budget;
     metrics_count_at(c->hub->page, METRIC_relayed, METRIC_DIRECTION_UP, 0, (uint64_t)n);
-    return splice_out(c);
+    (void)splice_out(c);
+    return VERDICT_MORE;
 }
 
 static bool may_splice(struct conn *c)
@@ -190,21 +195,22 @@ static bool flush_up(struct conn *c)
     return taken;
 }
 
-void upload_pump(struct conn *c, size_t *budget)
+enum verdict upload_pump(struct conn *c, size_t *budget, struct err *e)
 {
-    while (c->state == CONN_RELAY && c->link != NULL && c->link->state == LINK_OPEN &&
-           !c->up_broken && flush_up(c)) {
-        if (c->up.done)
-            return;
-        if (c->in.len > c->in_seen) {
-            feed_up_kept(c);
-            continue;
-        }
-        if (!c->readable || *budget == 0)
-            return;
-        if (may_splice(c))
-            (void)splice_in(c, budget);
+    enum verdict v = VERDICT_MORE;
+
+    while (v == VERDICT_MORE && c->link != NULL && c->link->state == LINK_OPEN &&
+           c->upload == UPLOAD_FLOWS && flush_up(c)) {
+        bool kept = c->in.len > c->in_seen; /* came together with the head */
+
+        if (c->up.done || (!kept && (!c->readable || *budget == 0)))
+            return VERDICT_WAIT;
+        if (kept)
+            v = feed_up_kept(c, e);
+        else if (may_splice(c))
+            v = splice_in(c, budget);
         else
-            read_up(c, budget);
+            v = read_up(c, budget, e);
     }
+    return v == VERDICT_MORE ? VERDICT_WAIT : v;
 }

@@ -7,16 +7,18 @@
 
 #include "router/conn.h"
 
+enum { UPLOAD_KEPT_MAX = 16 * 1024 }; /* larger requests are not kept for a second try */
+
 /* Sends bytes to the worker, or parks them while the link is still connecting. When the worker
- * takes no more at all, c->up_broken is set. */
+ * takes no more at all, c->upload is UPLOAD_ENDED afterwards. */
 void upload_write(struct conn *c, struct iovec *iov, int n);
 
-/* Moves what can be moved within the budget (bytes, counted down). The connection may be closed or
- * have become a refusal afterwards. */
-void upload_pump(struct conn *c, size_t *budget);
+/* Moves what can be moved within the budget (bytes, counted down). Returns WAIT, CLOSE (the client
+ * is gone), or REFUSE with *e: the body breaks the rules. */
+enum verdict upload_pump(struct conn *c, size_t *budget, struct err *e);
 
-/* For a body that breaks the rules or is too much: ends the exchange with an error, or at once when
- * the answer has begun. The worker has seen a part of the body and loses the connection. */
-void upload_refuse(struct conn *c, const struct err *e);
+/* The verdict on a body that is not to come any further: REFUSE, or CLOSE when the answer has
+ * begun. The worker has seen a part of the body and loses the connection. */
+enum verdict upload_refuse(struct conn *c);
 
 #endif

@@ -31,8 +31,7 @@ enum {
 struct upstream {
     struct sockaddr_storage addr;
     socklen_t addr_len;
-    struct link *idle; /* newest first */
-    struct link *oldest;
+    struct list_head idle; /* links, newest first */
     uint64_t shunned_until_ms;
 };
 
@@ -262,17 +261,9 @@ bool upstreams_confirmed(const struct upstreams *u, int upstream)
 
 /* ------------------------------------------------------------------ idle links */
 
-static void idle_remove(struct upstream *to, struct link *link)
+static void idle_remove(struct link *link)
 {
-    if (link->prev != NULL)
-        link->prev->next = link->next;
-    else
-        to->idle = link->next;
-    if (link->next != NULL)
-        link->next->prev = link->prev;
-    else
-        to->oldest = link->prev;
-    link->next = link->prev = NULL;
+    list_remove(&link->item);
     link->all->idle_links--;
 }
 
@@ -293,7 +284,7 @@ static void on_link(struct loop_io *io, unsigned events)
 
     if (link->owner == NULL) {
         /* Idle: it has closed, or speaks without having been asked. */
-        idle_remove(&link->all->at[link->upstream], link);
+        idle_remove(link);
         link_destroy(link);
         return;
     }
@@ -317,13 +308,8 @@ void link_release(struct link *link)
     link->reused = true;
     link->readable = false;
     link->idle_since_ms = loop_now_ms(link->all->loop);
-    link->prev = NULL;
-    link->next = to->idle;
-    if (to->idle != NULL)
-        to->idle->prev = link;
-    else
-        to->oldest = link;
-    to->idle = link;
+    link->keeps = false;
+    list_prepend(&to->idle, &link->item);
     link->all->idle_links++;
 }
 
@@ -340,13 +326,14 @@ void link_close(struct link *link)
 /* Closes the idle links that have waited since before that time, oldest first. */
 static void close_older(struct upstream *at, uint64_t before_ms)
 {
-    struct link *newer;
+    struct link *link = LIST_LAST_OF(&at->idle, struct link, item);
 
-    for (struct link *link = at->oldest; link != NULL && link->idle_since_ms <= before_ms;
-         link = newer) {
-        newer = link->prev;
-        idle_remove(at, link);
+    while (link != NULL && link->idle_since_ms <= before_ms) {
+        struct link *newer = LIST_PREV_OF(&at->idle, link, struct link, item);
+
+        idle_remove(link);
         link_destroy(link);
+        link = newer;
     }
 }
 
@@ -489,10 +476,10 @@ static void attempt(struct loop_timer *t)
 
 static struct link *link_take_idle(struct upstreams *u, unsigned upstream)
 {
-    struct link *link = u->at[upstream].idle;
+    struct link *link = LIST_FIRST_OF(&u->at[upstream].idle, struct link, item);
 
     if (link != NULL)
-        idle_remove(&u->at[upstream], link);
+        idle_remove(link);
     return link;
 }
 

@@ -13,6 +13,7 @@
 #ifndef RG_ROUTER_UPSTREAMS_H
 #define RG_ROUTER_UPSTREAMS_H
 
+#include "common/base/list.h"
 #include "common/os/loop.h"
 #include "common/proc/heritage.h"
 
@@ -38,10 +39,12 @@ struct link {
     bool reused;   /* has carried a request before */
     bool readable; /* an edge said so and no EAGAIN since */
     bool hup;      /* the other side has closed or will send no more */
+    bool retires;  /* the worker retires: if it closes without an answer, it has not acted */
+    bool keeps;    /* the worker keeps the connection after the answer at hand */
     void *owner;   /* the user's; NULL while idle */
     link_event_fn on_event;
     struct upstreams *all;
-    struct link *next, *prev; /* idle stack */
+    struct list_item item; /* of the idle ones */
     uint64_t idle_since_ms;
     struct loop_timer retry; /* connecting: the next attempt, or the end of patience */
     uint64_t give_up_ms;

@@ -1,0 +1,375 @@
+#include "router/clients.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "router/gate.h"
+#include "router/local.h"
+#include "router/relay.h"
+
+enum { FIRST_REQUEST_MS = 500, NEXT_REQUEST_MS = 5000, IN_READ = 16 * 1024 };
+
+/* ------------------------------------------------------------------ heads */
+
+/* What the rest of the exchange needs to know of the head, which is gone by then. */
+static void keep_request(struct conn *c, const struct http1_head *h, const struct route *route)
+{
+    c->old = h->minor == 0;
+    c->closing = !h->keep_alive || c->hub->draining;
+    c->head_request = str_eq(h->method, STR("HEAD"));
+    c->messages_dialect = route->messages;
+    memcpy(c->session, route->session.p ? route->session.p : "", route->session.len);
+    c->session[route->session.len] = 0;
+    c->status = 0;
+}
+
+/* What the router refuses although the head is well-formed. */
+static int check_request(const struct conn *c, const struct http1_head *h,
+                         const struct route *route, struct err *e)
+{
+    uint64_t max = (uint64_t)c->hub->config->max_body_bytes;
+    bool local =
+        route->kind == ROUTE_HEALTH || route->kind == ROUTE_READY || route->kind == ROUTE_METRICS;
+
+    if (!local && !c->hub->heritage->port_kept &&
+        atomic_load_explicit(&c->hub->heritage->board->draining, memory_order_relaxed))
+        return err_set(e, ERR_DRAINING, "the service is stopping");
+    if ((h->body == HTTP1_LENGTH && h->length > max) || c->up.chunked.total_bytes > max)
+        return err_set(e, ERR_BODY_TOO_LARGE, "the body is larger than %llu bytes",
+                       (unsigned long long)max);
+    if (h->at[HTTP1_HOST] == 0 && !local)
+        return err_set(e, ERR_INVALID, "no Host header");
+    if (http1_list_has(http1_known(h, HTTP1_UPGRADE), STR("websocket")))
+        return err_set(e, ERR_UPGRADE, "this server speaks HTTP/1.1 only, no WebSocket");
+    return local ? 0 : gate_check(c->hub, h, route, e);
+}
+
+/* Counts the connection under the session whose key it has proved. */
+static int take_key(struct conn *c, const struct proof *proof, struct err *e)
+{
+    struct hub *h = c->hub;
+    char text[CALLER_NAME_MAX];
+    uint64_t max = (uint64_t)h->config->max_key_connections;
+    struct str name;
+
+    if (!gate_keys(h) || !proof->id.p)
+        return 0;
+    name = caller_of_session(proof->id, text);
+    if (c->session_key && str_eq(name, str_of(c->session_key->name, c->session_key->name_len)))
+        return 0;
+    if (max > 0 && callers_connections(&h->callers, name) >= max) {
+        metrics_count_at(h->page, METRIC_refusals, METRIC_REFUSAL_KEY_CONNECTIONS, 0, 1);
+        return err_set(e, ERR_OVERLOADED,
+                       "more than %llu connections with one session's keys "
+                       "(--max-key-connections)",
+                       (unsigned long long)max);
+    }
+    callers_leave(&h->callers, c->session_key);
+    c->session_key = callers_join(&h->callers, name);
+    return 0;
+}
+
+/* What a request that goes to a worker counts under. */
+static int take_caller(struct conn *c, const struct route *route, struct err *e)
+{
+    if (route->kind != ROUTE_ANY && route->kind != ROUTE_WORKER)
+        return 0;
+    if (take_key(c, &route->proof, e) != 0)
+        return -1;
+    conn_known(c);
+    return 0;
+}
+
+static int start_exchange(struct conn *c, const struct route *route, struct str body, struct err *e)
+{
+    int upstream = -1;
+
+    if (route->kind == ROUTE_HEALTH || route->kind == ROUTE_READY || route->kind == ROUTE_METRICS)
+        return local_answer(c, c->hub->head, route->kind, e);
+    if (route->kind == ROUTE_WORKER)
+        upstream = upstreams_find(c->hub->upstreams, route->index);
+    else if (route->kind == ROUTE_DISPATCHER)
+        upstream = upstreams_dispatcher(c->hub->upstreams);
+    if (upstream < 0 && (route->named || route->kind == ROUTE_WORKER))
+        metrics_count(c->hub->page, METRIC_fallbacks, 1);
+    return relay_start(c, upstream, body, e);
+}
+
+/* The head is complete at the start of `bytes`. Returns how many of them are used up. */
+static size_t begin_request(struct conn *c, struct str bytes)
+{
+    const struct http1_head *h = c->hub->head;
+    struct str rest = str_sub(bytes, h->len_bytes, bytes.len);
+    struct route route;
+    struct err e;
+    size_t used, pass;
+    int r, shown;
+
+    shown = route_find(h, gate_keys(c->hub), &route, &e);
+    keep_request(c, h, &route);
+    flow_begin(&c->up, h->body, h->length);
+    r = flow_take(&c->up, rest, &used, &pass, shown == 0 ? &e : NULL);
+    if (r == 0)
+        r = shown == 0 ? check_request(c, h, &route, &e) : shown;
+    if (r == 0)
+        r = take_caller(c, &route, &e);
+    if (r == 0)
+        r = start_exchange(c, &route, str_sub(rest, 0, pass), &e);
+    if (r != 0)
+        conn_fail(c, &e);
+    return h->len_bytes + used;
+}
+
+/* Reads from the client: bytes, 0 when there are none now, -1 when it is gone (c is closed). */
+static ssize_t read_client(struct conn *c, char *to, size_t size)
+{
+    ssize_t n;
+
+    do
+        n = recv(c->fd, to, size, 0);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && errno == EAGAIN) {
+        c->readable = false;
+        return 0;
+    }
+    if (n <= 0) {
+        conn_close(c);
+        return -1;
+    }
+    if ((size_t)n < size && !c->hup)
+        c->readable = false;
+    return n;
+}
+
+/* A look at the head in `bytes`, which lie in c->in or (fresh) in the scratch. Whatever is not used
+ * up then stands in c->in. */
+static void try_head(struct conn *c, struct str bytes, bool fresh)
+{
+    struct err e;
+    size_t used = 0;
+    bool first = fresh || c->in_seen == 0;
+    int r = http1_request(c->hub->head, bytes, fresh ? 0 : c->in_seen,
+                          (size_t)c->hub->config->max_header_bytes, &e);
+
+    if (r == 1)
+        used = begin_request(c, bytes);
+    else if (r < 0)
+        conn_fail(c, &e);
+    if (fresh)
+        buf_add(&c->in, bytes.p + used, bytes.len - used);
+    else
+        buf_consume(&c->in, used);
+    c->in_seen = r == 0 ? c->in.len : 0;
+    if (r == 0 && first)
+        conn_set_deadline(c, (uint64_t)c->hub->config->header_timeout_ms);
+    if (c->in.len == 0 && c->in.cap > 0)
+        buf_done(&c->in);
+}
+
+/* Returns whether there may be more to do now. */
+static bool read_head(struct conn *c)
+{
+    ssize_t n;
+
+    if (c->in.len > c->in_seen) { /* pipelined */
+        try_head(c, buf_str(&c->in), false);
+        return true;
+    }
+    if (!c->readable)
+        return false;
+    if (c->in.len == 0) {
+        n = read_client(c, c->hub->scratch, HUB_HEAD_READ);
+        if (n > 0)
+            try_head(c, str_of(c->hub->scratch, (size_t)n), true);
+        return n > 0;
+    }
+    n = read_client(c, buf_reserve(&c->in, IN_READ), IN_READ);
+    if (n > 0) {
+        c->in.len += (size_t)n;
+        try_head(c, buf_str(&c->in), false);
+    }
+    return n > 0;
+}
+
+/* ------------------------------------------------------------------ turns */
+
+/* Reads what nobody wants, a turn's share at a time. */
+static void linger_on(struct conn *c)
+{
+    size_t budget = HUB_TURN_BYTES;
+
+    while (budget > 0) {
+        ssize_t n = recv(c->fd, c->hub->scratch, HUB_SCRATCH, 0);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n <= 0) {
+            conn_close(c);
+            return;
+        }
+        budget -= (size_t)n < budget ? (size_t)n : budget;
+    }
+    conn_again(c);
+}
+
+/* The deadline has passed: whoever is waited for hears of it, if that is the client. */
+static void too_slow(struct conn *c)
+{
+    struct err e;
+    bool partial_head = c->state == CONN_HEAD && c->in.len > 0;
+    bool waits_for_body = c->state == CONN_RELAY && !conn_answered(c) && !c->up.done;
+
+    c->late = false;
+    if (!partial_head && !waits_for_body) {
+        conn_close(c);
+        return;
+    }
+    err_set(&e, ERR_STALLED, "the request's %s did not arrive in time",
+            partial_head ? "head" : "body");
+    conn_fail(c, &e);
+}
+
+/* Moves what can be moved of the exchange. Returns whether there may be more to do now. */
+static bool run_exchange(struct conn *c)
+{
+    struct err e;
+
+    switch (relay_pump(c, &e)) {
+    case VERDICT_OVER:
+        conn_finish(c);
+        return true;
+    case VERDICT_REFUSE:
+    case VERDICT_LOST:
+        conn_fail(c, &e);
+        return true;
+    case VERDICT_CLOSE:
+        conn_close(c);
+        return false;
+    case VERDICT_AGAIN:
+        conn_again(c);
+        return false;
+    case VERDICT_MORE:
+        return true;
+    case VERDICT_WAIT:
+    default:
+        return false;
+    }
+}
+
+/* Goes on with whatever can be done now: hub->run. */
+static void run(struct conn *c)
+{
+    bool more = true;
+
+    if (c->late && c->state != CONN_CLOSED)
+        too_slow(c);
+    while (more) {
+        switch (c->state) {
+        case CONN_HEAD:
+            more = read_head(c);
+            break;
+        case CONN_RELAY:
+            more = run_exchange(c);
+            break;
+        case CONN_LINGER:
+            linger_on(c);
+            return;
+        case CONN_CLOSED:
+            return;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ life */
+
+static void on_client(struct loop_io *io, unsigned events)
+{
+    struct conn *c = CONTAINER_OF(io, struct conn, io);
+
+    if (events & (LOOP_IN | LOOP_RDHUP | LOOP_HUP | LOOP_ERR))
+        c->readable = true;
+    if (events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR))
+        c->hup = true;
+    /* Both directions closed: nobody reads an answer. Otherwise relay_pump judges. */
+    if (c->state == CONN_RELAY && (events & (LOOP_HUP | LOOP_ERR)))
+        conn_close(c);
+    else
+        run(c);
+}
+
+void clients_init(struct hub *h)
+{
+    h->run = run;
+}
+
+void clients_add(struct hub *h, int fd, struct str address)
+{
+    struct conn *c = conn_open(h, fd, address, on_client);
+
+    if (c != NULL)
+        conn_set_deadline(c, (uint64_t)h->config->idle_timeout_ms);
+}
+
+void clients_refuse(struct hub *h, int fd, struct str address, const struct err *e)
+{
+    struct conn *c = conn_open(h, fd, address, on_client);
+
+    if (c == NULL)
+        return;
+    conn_fail(c, e);
+    run(c);
+}
+
+bool clients_make_room(struct hub *h)
+{
+    struct conn *oldest = LIST_FIRST_OF(&h->strangers, struct conn, stranger);
+
+    if (!oldest)
+        return false;
+    metrics_count(h->page, METRIC_connections_dropped, 1);
+    conn_close(oldest);
+    return true;
+}
+
+/* Whether the next request already lies in the socket. */
+static bool has_input(const struct conn *c)
+{
+    char byte;
+
+    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+/* How long a connection without a request may still bring one, whose answer then ends it: a request
+ * that is on the way when we close is lost to its client. */
+static uint64_t patience_ms(const struct conn *c)
+{
+    const struct heritage *h = c->hub->heritage;
+
+    if (!atomic_load_explicit(&h->board->draining, memory_order_relaxed))
+        return NEXT_REQUEST_MS; /* only this router ends; nobody waits for it */
+    return c->status == 0 || h->port_kept ? FIRST_REQUEST_MS : 0;
+}
+
+void clients_close_idle(struct hub *h)
+{
+    struct conn *c, *next;
+
+    LIST_EACH_SAFE(&h->conns, c, next, struct conn, item) {
+        if (c->state != CONN_HEAD || c->in.len > 0 || has_input(c))
+            continue;
+        if (patience_ms(c) > 0)
+            conn_set_deadline(c, patience_ms(c));
+        else
+            conn_close(c);
+    }
+}
+
+void clients_close_all(struct hub *h)
+{
+    struct conn *c, *next;
+
+    LIST_EACH_SAFE(&h->conns, c, next, struct conn, item)
+        conn_close(c);
+}
