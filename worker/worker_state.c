@@ -11,6 +11,7 @@
 #include "common/base/vec.h"
 #include "common/journal/journal.h"
 #include "worker/control/control.h"
+#include "worker/ledger/delivery.h"
 #include "worker/setup.h"
 #include "worker/sink/sink.h"
 
@@ -40,7 +41,7 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
     uint64_t hash[2], call;
 
     if (str_eq_c(session_id, JOURNAL_NOTE)) {
-        deliveries_replay_note(&w->service.calls.ledger.deliveries, payload);
+        deliveries_replay_note(w->service.calls.ledger.deliveries, payload);
         return 0;
     }
     if (session_apply(w->service.calls.store, payload, &bad)) {
@@ -52,7 +53,7 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
         return 0;
     }
     if (session_record_commits(payload, &id, hash, &call))
-        deliveries_open(&w->service.calls.ledger.deliveries, id, hash, call);
+        deliveries_open(w->service.calls.ledger.deliveries, id, hash, call);
     return 0;
 }
 

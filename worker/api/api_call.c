@@ -9,6 +9,7 @@
 #include "worker/api/passthrough.h"
 #include "worker/call/replay.h"
 #include "worker/dialect/writers.h"
+#include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
 
@@ -67,7 +68,7 @@ static void on_arrived(void *ctx, struct str note)
 
     memcpy(hash, note.p, sizeof(hash));
     memcpy(&number, note.p + sizeof(hash), sizeof(number));
-    deliveries_close(&a->calls.ledger.deliveries,
+    deliveries_close(a->calls.ledger.deliveries,
                      str_sub(note, sizeof(hash) + sizeof(number), SIZE_MAX), hash, number);
 }
 
@@ -257,7 +258,7 @@ static enum missing find_missing(const struct api_call *c, const struct session 
     const struct delivery *at = NULL;
     char note[EXCHANGE_NOTE_MAX];
 
-    while (deliveries_missing(&c->service->calls.ledger.deliveries, str_cstr(c->id), c->hash, &at,
+    while (deliveries_missing(c->service->calls.ledger.deliveries, str_cstr(c->id), c->hash, &at,
                               ret_call)) {
         had = session_call_key(s, *ret_call);
         if (key.p && had.p && !str_eq(key, had))

@@ -5,6 +5,7 @@
 
 #include "common/base/mem.h"
 #include "worker/dialect/request_fields.h"
+#include "worker/ledger/delivery.h"
 
 struct batch_part {
     struct api_call call; /* first: its listener's ctx */
@@ -82,8 +83,7 @@ static void on_arrived(void *ctx, struct str key)
     (void)key;
     for (uint32_t k = 0; k < r->n_parts; k++) {
         part_hash(r->hash, k, hash);
-        deliveries_close(&r->service->calls.ledger.deliveries, str_cstr(r->id), hash,
-                         r->numbers[k]);
+        deliveries_close(r->service->calls.ledger.deliveries, str_cstr(r->id), hash, r->numbers[k]);
     }
 }
 

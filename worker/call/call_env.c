@@ -1,6 +1,10 @@
 /* What all calls of one worker share: made before the first call, ended behind the last. */
+#include <stdlib.h>
+
+#include "common/base/mem.h"
 #include "common/proc/ids.h"
 #include "worker/call/model_call.h"
+#include "worker/ledger/delivery.h"
 #include "worker/model/model.h"
 #include "worker/tokens/tokenizer.h"
 
@@ -19,6 +23,7 @@ int call_env_open(struct call_env *env, const struct call_env_parts *parts, stru
     env->residency.store = env->store;
     env->residency.page = env->page;
     env->ledger.residency = &env->residency;
+    env->ledger.deliveries = mem_zalloc(sizeof(*env->ledger.deliveries));
     if (parts->journaled)
         residency_evicts(&env->residency);
     return 0;
@@ -29,9 +34,10 @@ void call_env_close(struct call_env *env, bool keep)
     if (env->ledger.residency) {
         ledger_note_deliveries(&env->ledger);
         residency_done(&env->residency);
+        deliveries_done(env->ledger.deliveries);
+        free(env->ledger.deliveries);
     }
     places_done(&env->residency.places);
-    deliveries_done(&env->ledger.deliveries);
     if (keep)
         return;
     if (env->store)

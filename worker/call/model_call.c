@@ -2,6 +2,7 @@
 
 #include "common/base/clock.h"
 #include "worker/call/model_call_internal.h"
+#include "worker/ledger/delivery.h"
 #include "worker/ledger/ledger.h"
 
 /* --- life --- */
@@ -89,7 +90,7 @@ enum step_result step_finish(struct model_call *t)
     struct finished_answer *out = arena_calloc(&t->arena, t->n_samples, sizeof(*out));
 
     log_end(t, "ok");
-    deliveries_open(&t->env->ledger.deliveries, t->in.session_id, t->in.body_hash,
+    deliveries_open(t->env->ledger.deliveries, t->in.session_id, t->in.body_hash,
                     (uint64_t)t->call);
     for (uint32_t i = 0; i < t->n_samples; i++)
         out[i] = t->samples[i].out;

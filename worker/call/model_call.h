@@ -14,7 +14,6 @@
 #include "common/base/arena.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
-#include "common/base/map.h"
 #include "common/os/loop.h"
 #include "common/proc/metrics.h"
 #include "worker/ledger/ledger.h"

@@ -3,6 +3,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/journal/journal.h"
+#include "worker/ledger/delivery.h"
 #include "worker/session/session.h"
 
 void ledger_forget(struct ledger *l, void *ctx)
@@ -19,7 +20,7 @@ static void note_in(struct ledger *l, struct journal *j, uint32_t index)
     struct buf note = {0};
     struct err e = {0};
 
-    deliveries_take_note(&l->deliveries, index, &note);
+    deliveries_take_note(l->deliveries, index, &note);
     if (note.len > 0 && journal_append(j, STR(JOURNAL_NOTE), buf_str(&note), NULL, NULL, &e) < 0)
         log_warn(NULL, "journal: deliveries were not noted", LOG_T("error", e.text));
     buf_done(&note);
@@ -29,9 +30,9 @@ void ledger_note_deliveries(struct ledger *l)
 {
     const struct places *p = &l->residency->places;
 
-    for (size_t i = 0; i < p->n && l->deliveries.notes.len > 0; i++)
+    for (size_t i = 0; i < p->n && l->deliveries->notes.len > 0; i++)
         note_in(l, p->at[i].journal, p->at[i].index);
-    if (p->n > 0 && l->deliveries.notes.len > 0)
+    if (p->n > 0 && l->deliveries->notes.len > 0)
         note_in(l, p->at[0].journal, UINT32_MAX);
 }
 

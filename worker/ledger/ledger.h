@@ -6,14 +6,14 @@
 #define RG_LEDGER_LEDGER_H
 
 #include "common/base/err.h"
-#include "worker/ledger/delivery.h"
 #include "worker/residency/residency.h"
 
+struct deliveries;
 struct model;
 
 struct ledger {
     struct residency *residency;
-    struct deliveries deliveries; /* committed answers that did not arrive (yet) */
+    struct deliveries *deliveries; /* committed answers that did not arrive (yet) */
 };
 
 /* Who is told that a record is durable; fn may be NULL. */
