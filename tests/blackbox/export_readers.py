@@ -323,6 +323,13 @@ def compare_slime(ts, samples):
         assert s["metadata"]["turns"] == t["turns"] and s["metadata"]["extra_fields"] == t["extra_fields"]
         cut = t["turns"][-1]["finish_reason"] == "length" or t["extra_fields"].get("materialization_reason") == "max_tokens"
         assert s["metadata"]["truncated"] == cut and s["status"] == ("truncated" if cut else "completed")
+        assert isinstance(s["response"], str) and set(s["prefix_cache_info"]) == {"cached_tokens", "total_prompt_tokens"}
+        told = [[v["version"] for v in turn["weight_versions"]] for turn in t["turns"] if turn["weight_versions"]]
+        assert len(s["weight_versions"]) == len(told) and all(v in of for v, of in zip(s["weight_versions"], told))
+        assert s["rollout_routed_experts"] == t["routed_experts"]
+        if s["rollout_routed_experts"]:
+            assert s["rollout_routed_experts_shape"] == t["routed_experts_shape"]
+            assert s["rollout_routed_experts_dtype"] == t["routed_experts_dtype"]
 
 
 def compare_prime_rl(ts, samples):

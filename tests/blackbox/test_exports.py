@@ -41,7 +41,8 @@ def session(start):
         chat([u, a1, {"role": "user", "content": "wirklich?"}], "nein", "8")
         chat([{"role": "system", "content": "sub"}, u], "drei", "9")
         assert gateway.post(gateway.path + "/reward_info", {"reward_info": {"reward": 0.25, "acc": 1}}).status == 200
-        assert gateway.post(gateway.path + "/reward_info", {"reward_info": {"reward": 1}, "response_id": first["id"]}).status == 200
+        given = {"reward_info": {"reward": 1}, "response_id": first["id"]}
+        assert gateway.post(gateway.path + "/reward_info", given).status == 200
         yield gateway
 
 
@@ -145,7 +146,8 @@ def check_miles(data, want):
         assert tensors.pop(f"loss_mask.{i}") == ("U8", [n], t["response_mask"])
         assert tensors.pop(f"rollout_log_probs.{i}") == ("F64", [n], f32(t["response_logprobs"]))
         assert s["response_length"] == n and s["status"] == "completed" and s["reward"] == 0.25
-        assert "rollout_routed_experts" in s["nulls"] and s["response"].startswith(t["messages"][-1]["content"][:1] if len(t["turns"]) == 1 else "zwei")
+        begins = t["messages"][-1]["content"][:1] if len(t["turns"]) == 1 else "zwei"
+        assert "rollout_routed_experts" in s["nulls"] and s["response"].startswith(begins)
     assert not tensors
     assert info["session_metadata"]["accumulated_token_ids"] == want[-1]["prompt_ids"] + want[-1]["response_ids"]
 
@@ -185,6 +187,14 @@ def test_slime(session):
         assert s["response_length"] == len(t["response_ids"]) and s["loss_mask"] == t["response_mask"]
         assert s["rollout_log_probs"] == t["response_logprobs"] and s["reward"] == 0.25
         assert s["metadata"]["turns"] == t["turns"]
+        # what slime's reward models, replay and staleness read
+        words = re.sub(r"<\|[a-z_]+\|>", "", s["response"])
+        assert words.encode() == bytes(i for i in t["response_ids"] if i < 256) and words
+        assert s["weight_versions"] == [turn["weight_versions"][0]["version"] for turn in t["turns"]]
+        starts = [len(t["prompt_ids"]) + turn["start"] for turn in t["turns"]]
+        assert s["prefix_cache_info"]["total_prompt_tokens"] == sum(starts)
+        assert s["prefix_cache_info"]["cached_tokens"] == sum(turn["reused_tokens"] for turn in t["turns"])
+        assert s["rollout_routed_experts"] == t["routed_experts"]
 
 
 def test_prime_rl(session):
@@ -203,7 +213,8 @@ def test_prime_rl(session):
 def test_openai_messages(session):
     lines = get(session, "openai-messages").decode().strip().split("\n")
     want = native(session)["trajectories"]
-    assert [json.loads(x)["messages"] for x in lines] == [[{k: v for k, v in m.items() if k != "generated"} for m in t["messages"]] for t in want]
+    plain = [[{k: v for k, v in m.items() if k != "generated"} for m in t["messages"]] for t in want]
+    assert [json.loads(x)["messages"] for x in lines] == plain
 
 
 def test_finalize_is_idempotent_and_accept_chooses(session):
@@ -211,7 +222,8 @@ def test_finalize_is_idempotent_and_accept_chooses(session):
     again = session.post(session.path + "/finalize", {})
     assert first.status == again.status == 200
     assert first.json() == again.json()
-    assert read_msgpack(session.get(session.path + "/trajectories", headers={"accept": "application/msgpack"}).body)["phase"] == "finalized"
+    packed = session.get(session.path + "/trajectories", headers={"accept": "application/msgpack"}).body
+    assert read_msgpack(packed)["phase"] == "finalized"
     weighed = "application/json;q=0.2, application/msgpack;q=0.8, application/safetensors;q=0.5"
     assert read_msgpack(session.get(session.path + "/trajectories", headers={"accept": weighed}).body)["phase"] == "finalized"
     gone = session.post(session.path + "/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "x"}]})

@@ -89,6 +89,10 @@ void tensors_note_end(struct export *x);
 /* The members after the arrays: num_turns .. extra_fields, without the enclosing braces. */
 void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o);
 
+/* Routed experts as base64 under `key`, with KEY_shape and KEY_dtype; null: none. */
+void native_write_experts(struct export *x, const struct trajectory *t, const char *key,
+                          struct json_out *o);
+
 /* The summary object. */
 void native_write_summary(struct export *x, struct json_out *o);
 

@@ -2,11 +2,9 @@
  * rest as UTF-8 JSON in the tensor "_samples_meta". */
 #include "worker/export/export_reward.h"
 #include "worker/export/numbers.h"
+#include "worker/export/sample_parts.h"
 #include "worker/export/tensors.h"
 #include "worker/session/branch.h"
-#include "worker/tokens/tokenizer.h"
-
-enum { PART_IDS = 4096 };
 
 static const char KEY_META[] = "meta", META_HEAD[] = "{\"samples\":[";
 
@@ -14,75 +12,6 @@ static void put_i64(struct json_out *o, const char *key, int64_t v)
 {
     json_out_key(o, key);
     json_out_i64(o, v);
-}
-
-static const char *status_of(const struct trajectory *t)
-{
-    const struct checkpoint *last = t->turns[t->n_turns - 1].checkpoint;
-
-    if (checkpoint_truncated(last) || t->track->head != t->track->whole)
-        return "truncated";
-    return str_eq_c(last->finish_reason, "abort") ? "aborted" : "completed";
-}
-
-/* The response of the sample at hand on its way into text. */
-struct response {
-    struct detok *detok; /* NULL: not begun, or no tokenizer */
-    uint32_t at;
-    bool begun;
-};
-
-static void put_text(struct buf *meta, struct buf *text)
-{
-    size_t at = meta->len;
-
-    json_write_string(meta, buf_str(text));
-    memmove(meta->p + at, meta->p + at + 1, meta->len - at - 2); /* without its quotes */
-    meta->len -= 2;
-    buf_done(text);
-}
-
-/* A long response is decoded a part at a time: the sample's text begins with it. */
-static bool decode_part(struct export *x, const struct trajectory *t)
-{
-    struct buf *meta = tensors_meta(x, KEY_META), text = {0};
-    struct response *r = x->own;
-
-    if (!r->begun) {
-        buf_puts(meta, t->index == 0 ? META_HEAD : ",");
-        buf_puts(meta, "{\"response\":\"");
-        *r = (struct response){.begun = true};
-        if (x->input.model && model_tokenizer(x->input.model))
-            r->detok = detok_new(model_tokenizer(x->input.model), false);
-    }
-    for (uint32_t i = 0; r->detok && i < PART_IDS && r->at < t->n; i++)
-        detok_feed(r->detok, t->ids[t->n_prompt + r->at++], &text);
-    if (r->detok && r->at == t->n)
-        detok_finish(r->detok, &text);
-    put_text(meta, &text);
-    if (r->detok && r->at < t->n)
-        return true;
-    buf_add_c(meta, '"');
-    detok_free(r->detok);
-    *r = (struct response){0};
-    return false;
-}
-
-static void put_cache_info(const struct trajectory *t, struct json_out *o)
-{
-    int64_t cached = 0, prompts = 0;
-
-    for (uint32_t i = 0; i < t->n_turns; i++) {
-        const struct checkpoint *checkpoint = t->turns[i].checkpoint;
-
-        prompts += checkpoint_start(checkpoint);
-        cached += checkpoint->parent ? checkpoint->parent->total - checkpoint->trim : 0;
-    }
-    json_out_key(o, "prefix_cache_info");
-    json_out_obj(o);
-    put_i64(o, "cached_tokens", cached);
-    put_i64(o, "total_prompt_tokens", prompts);
-    json_out_end_obj(o);
 }
 
 /* Keys of a sample's metadata that the caller cannot replace. */
@@ -135,21 +64,15 @@ static void put_reward(const struct export *x, struct json_out *o)
     export_put_reward(x, o);
 }
 
-/* The oldest weights that sampled any of the turn: staleness is counted from them. Versions that
- * are no numbers have no order but that of their spans. */
-static struct str oldest_version(const struct checkpoint *checkpoint)
+/* The sample's text begins with its response. */
+static bool decode_part(struct export *x, const struct trajectory *t)
 {
-    struct str oldest = checkpoint->versions[0].version;
-    uint64_t least, n;
+    struct buf *meta = tensors_meta(x, KEY_META);
+    struct sample_text *text = x->own;
 
-    if (str_to_u64(oldest, UINT64_MAX, &least) != 0)
-        return oldest;
-    for (uint32_t i = 1; i < checkpoint->n_versions; i++)
-        if (str_to_u64(checkpoint->versions[i].version, UINT64_MAX, &n) == 0 && n < least) {
-            least = n;
-            oldest = checkpoint->versions[i].version;
-        }
-    return oldest;
+    if (!text->begun)
+        buf_puts(meta, t->index == 0 ? META_HEAD : ",");
+    return sample_text_part(x, t, text, meta);
 }
 
 static void note_sample(struct export *x, const struct trajectory *t)
@@ -159,17 +82,9 @@ static void note_sample(struct export *x, const struct trajectory *t)
     o.comma = true; /* behind the response */
     put_i64(&o, "response_length", t->n);
     json_out_key(&o, "status");
-    json_out_cstr(&o, status_of(t));
-    json_out_key(&o, "weight_versions");
-    json_out_arr(&o);
-    for (uint32_t i = 0; i < t->n_turns; i++) {
-        const struct checkpoint *checkpoint = t->turns[i].checkpoint;
-
-        if (checkpoint->n_versions)
-            json_out_str(&o, oldest_version(checkpoint));
-    }
-    json_out_end_arr(&o);
-    put_cache_info(t, &o);
+    json_out_cstr(&o, sample_status(t));
+    sample_put_versions(t, &o);
+    sample_put_cache(t, &o);
     put_metadata(x, t, &o);
     put_reward(x, &o);
     json_out_key(&o, "nulls");
@@ -305,15 +220,12 @@ static void miles_begin(struct export *x, struct buf *out)
 {
     tensors_begin(x, out);
     tensors_forget_meta(x);
-    x->own = ARENA_NEW(&x->arena, struct response);
+    x->own = ARENA_NEW(&x->arena, struct sample_text);
 }
 
 static void miles_drop(struct export *x)
 {
-    struct response *r = x->own;
-
-    if (r)
-        detok_free(r->detok);
+    sample_text_drop(x->own);
     tensors_drop(x);
 }
 

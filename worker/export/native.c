@@ -1,4 +1,6 @@
 /* The native JSON of an export: envelope, trajectories, summary (spec trajectories, section 1). */
+#include <stdio.h>
+
 #include "worker/export/export_reward.h"
 #include "worker/session/branch.h"
 #include "worker/session/group.h"
@@ -219,11 +221,13 @@ void native_write_rest(struct export *x, const struct trajectory *t, struct json
     native_write_extra(x, t, o);
 }
 
-static void put_experts(struct export *x, const struct trajectory *t, struct json_out *o)
+void native_write_experts(struct export *x, const struct trajectory *t, const char *key,
+                          struct json_out *o)
 {
     const char *dtype = t->experts_item == 1 ? "uint8" : t->experts_item == 2 ? "int16" : "int32";
+    char name[48];
 
-    json_out_key(o, "routed_experts");
+    json_out_key(o, key);
     if (!t->experts.p) {
         json_out_null(o);
         return;
@@ -232,13 +236,15 @@ static void put_experts(struct export *x, const struct trajectory *t, struct jso
     buf_add_c(o->b, '"');
     rope_add(&x->rope, PIECE_BASE64, t->experts.p, t->experts.len);
     buf_add_c(o->b, '"');
-    json_out_key(o, "routed_experts_shape");
+    (void)snprintf(name, sizeof(name), "%s_shape", key);
+    json_out_key(o, name);
     json_out_arr(o);
     json_out_i64(o, t->experts_rows);
     json_out_i64(o, t->experts_layers);
     json_out_i64(o, t->experts_topk);
     json_out_end_arr(o);
-    put_text(o, "routed_experts_dtype", str_cstr(dtype));
+    (void)snprintf(name, sizeof(name), "%s_dtype", key);
+    put_text(o, name, str_cstr(dtype));
 }
 
 static void put_versions(struct export *x, const struct trajectory *t, struct json_out *o)
@@ -291,7 +297,7 @@ static void json_one(struct export *x, const struct trajectory *t)
         put_text(&o, "uid", x->options.uid);
     put_tokens(x, t, &o);
     put_versions(x, t, &o);
-    put_experts(x, t, &o);
+    native_write_experts(x, t, "routed_experts", &o);
     native_write_rest(x, t, &o);
     json_out_end_obj(&o);
 }

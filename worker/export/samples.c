@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "worker/export/export_reward.h"
+#include "worker/export/sample_parts.h"
 
 static void put_i64(struct json_out *o, const char *key, int64_t v)
 {
@@ -32,12 +33,31 @@ static void put_reward(const struct export *x, struct json_out *o)
 
 /* --- slime: masks and logprobs over the response region --- */
 
+static void slime_begin(struct export *x, struct buf *out)
+{
+    samples_begin(x, out);
+    x->own = ARENA_NEW(&x->arena, struct sample_text);
+}
+
+static bool slime_part(struct export *x, const struct trajectory *t)
+{
+    struct sample_text *text = x->own;
+
+    if (!text->begun && t->index > 0)
+        buf_add_c(&x->rope.text, ',');
+    return sample_text_part(x, t, text, &x->rope.text);
+}
+
+static void slime_drop(struct export *x)
+{
+    sample_text_drop(x->own);
+}
+
 static void slime_one(struct export *x, const struct trajectory *t)
 {
-    struct json_out o = {&x->rope.text, t->index > 0};
+    struct json_out o = {&x->rope.text, true}; /* behind the response */
     bool cut = checkpoint_truncated(t->track->head) || t->track->head != t->track->whole;
 
-    json_out_obj(&o);
     export_array(x, &o, "tokens", PIECE_JSON_I32, t->ids, t->total);
     put_i64(&o, "response_length", t->n);
     export_array(x, &o, "loss_mask", PIECE_JSON_BITS, t->mask, t->n);
@@ -49,7 +69,10 @@ static void slime_one(struct export *x, const struct trajectory *t)
     }
     put_reward(x, &o);
     json_out_key(&o, "status");
-    json_out_cstr(&o, cut ? "truncated" : "completed");
+    json_out_cstr(&o, sample_status(t));
+    sample_put_versions(t, &o);
+    sample_put_cache(t, &o);
+    native_write_experts(x, t, "rollout_routed_experts", &o);
     json_out_key(&o, "metadata");
     json_out_obj(&o);
     json_out_key(&o, "session_id");
@@ -117,9 +140,11 @@ const struct format format_slime = {.name = "slime",
                                     .content_type = "application/json",
                                     .needs_reward = true,
                                     .passes = 1,
-                                    .begin = samples_begin,
+                                    .begin = slime_begin,
                                     .one = slime_one,
-                                    .end = samples_end};
+                                    .part = slime_part,
+                                    .end = samples_end,
+                                    .drop = slime_drop};
 
 const struct format format_prime_rl = {.name = "prime-rl",
                                        .content_type = "application/json",

@@ -1,0 +1,114 @@
+#include "worker/export/sample_parts.h"
+
+#include <string.h>
+
+#include "worker/model/model.h"
+#include "worker/tokens/tokenizer.h"
+
+enum { PART_IDS = 4096 };
+
+static void put_i64(struct json_out *o, const char *key, int64_t v)
+{
+    json_out_key(o, key);
+    json_out_i64(o, v);
+}
+
+/* --- the response --- */
+
+static void put_text(struct buf *out, struct buf *text)
+{
+    size_t at = out->len;
+
+    json_write_string(out, buf_str(text));
+    memmove(out->p + at, out->p + at + 1, out->len - at - 2); /* without its quotes */
+    out->len -= 2;
+    buf_done(text);
+}
+
+bool sample_text_part(struct export *x, const struct trajectory *t, struct sample_text *s,
+                      struct buf *out)
+{
+    struct buf text = {0};
+
+    if (!s->begun) {
+        buf_puts(out, "{\"response\":\"");
+        *s = (struct sample_text){.begun = true};
+        if (x->input.model && model_tokenizer(x->input.model))
+            s->detok = detok_new(model_tokenizer(x->input.model), false);
+    }
+    for (uint32_t i = 0; s->detok && i < PART_IDS && s->at < t->n; i++)
+        detok_feed(s->detok, t->ids[t->n_prompt + s->at++], &text);
+    if (s->detok && s->at == t->n)
+        detok_finish(s->detok, &text);
+    put_text(out, &text);
+    if (s->detok && s->at < t->n)
+        return true;
+    buf_add_c(out, '"');
+    detok_free(s->detok);
+    *s = (struct sample_text){0};
+    return false;
+}
+
+void sample_text_drop(struct sample_text *s)
+{
+    if (s)
+        detok_free(s->detok);
+}
+
+/* --- facts --- */
+
+const char *sample_status(const struct trajectory *t)
+{
+    const struct checkpoint *last = t->turns[t->n_turns - 1].checkpoint;
+
+    if (checkpoint_truncated(last) || t->track->head != t->track->whole)
+        return "truncated";
+    return str_eq_c(last->finish_reason, "abort") ? "aborted" : "completed";
+}
+
+/* The oldest weights that sampled any of the turn: staleness is counted from them. Versions that
+ * are no numbers have no order but that of their spans. */
+static struct str oldest_version(const struct checkpoint *checkpoint)
+{
+    struct str oldest = checkpoint->versions[0].version;
+    uint64_t least, n;
+
+    if (str_to_u64(oldest, UINT64_MAX, &least) != 0)
+        return oldest;
+    for (uint32_t i = 1; i < checkpoint->n_versions; i++)
+        if (str_to_u64(checkpoint->versions[i].version, UINT64_MAX, &n) == 0 && n < least) {
+            least = n;
+            oldest = checkpoint->versions[i].version;
+        }
+    return oldest;
+}
+
+void sample_put_versions(const struct trajectory *t, struct json_out *o)
+{
+    json_out_key(o, "weight_versions");
+    json_out_arr(o);
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        const struct checkpoint *checkpoint = t->turns[i].checkpoint;
+
+        if (checkpoint->n_versions)
+            json_out_str(o, oldest_version(checkpoint));
+    }
+    json_out_end_arr(o);
+}
+
+void sample_put_cache(const struct trajectory *t, struct json_out *o)
+{
+    int64_t cached = 0, prompts = 0;
+
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        const struct checkpoint *checkpoint = t->turns[i].checkpoint;
+
+        prompts += checkpoint_start(checkpoint);
+        cached += checkpoint->parent ? checkpoint->parent->total - checkpoint->trim : 0;
+    }
+    json_out_key(o, "prefix_cache_info");
+    json_out_obj(o);
+    put_i64(o, "cached_tokens", cached);
+    put_i64(o, "total_prompt_tokens", prompts);
+    json_out_end_obj(o);
+}

@@ -1,0 +1,32 @@
+/*
+ * What the samples of miles and slime have in common: the response as text, how it ended, the
+ * weights that sampled it, and what was in the cache.
+ */
+#ifndef RG_EXPORT_SAMPLE_PARTS_H
+#define RG_EXPORT_SAMPLE_PARTS_H
+
+#include "worker/export/export_format.h"
+
+/* The response of the sample at hand on its way into text. Init: zero. */
+struct sample_text {
+    struct detok *detok; /* NULL: not begun, or no tokenizer */
+    uint32_t at;
+    bool begun;
+};
+
+/* For a format's `part`: appends {"response": "..." of t, a part of a long response at a time; true
+ * while there is more. Afterwards the object is open, behind this member. */
+bool sample_text_part(struct export *x, const struct trajectory *t, struct sample_text *s,
+                      struct buf *out);
+
+/* For a format's `drop`. NULL is fine. */
+void sample_text_drop(struct sample_text *s);
+
+/* "completed", "truncated" or "aborted". */
+const char *sample_status(const struct trajectory *t);
+
+/* The members weight_versions (of each turn the oldest) and prefix_cache_info. */
+void sample_put_versions(const struct trajectory *t, struct json_out *o);
+void sample_put_cache(const struct trajectory *t, struct json_out *o);
+
+#endif
