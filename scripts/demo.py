@@ -147,7 +147,7 @@ NEXT = """Try next{where}:
   curl -s {url}/sessions/$S/complete -d '{{"reward_info": {{"reward": 1.0}}}}'
   curl -s {url}/sessions/$S/finalize -d '{{}}'      # the trajectory: ids, mask, logprobs, reward
 With a model and its engine: scripts/run serve --model FOLDER --engine sglang:http://HOST:30000
-More: README.md, scripts/run serve --help, deploy/README.md"""
+More: README.md, scripts/run serve --help, docs/deploy.md"""
 
 
 def show_next(arguments):

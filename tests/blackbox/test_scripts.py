@@ -3,6 +3,7 @@ build takes along; the ids that the batch script deals out."""
 import fnmatch
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -17,7 +18,8 @@ def progress(tmp_path, command, terminal=False, **env):
     run = [g.ROOT / "scripts/progress", "build", tmp_path / "log", "bash", "-c", command]
     if terminal:  # script(1) gives it one
         run = ["script", "-qec", " ".join(f"'{part}'" for part in run), "/dev/null"]
-    done = subprocess.run(run, env=dict(os.environ, **env), capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(run, env=dict(os.environ, **env), capture_output=True, timeout=60, check=False,
+                          stdin=subprocess.DEVNULL)
     done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
     return done
 
@@ -39,6 +41,9 @@ def test_progress_renews_one_line_on_a_terminal(tmp_path):
 def test_progress_counts_packages(tmp_path):
     done = progress(tmp_path, "for p in a b; do echo Setting up $p; sleep 1.2; done", PROGRESS_EVERY="1", PROGRESS_TOTAL="2")
     assert "build: 1 of 2 " in done.stdout, done.stdout
+    steps = "echo Get:1 http://x a; sleep 1.2; echo Unpacking a; echo Setting up a; sleep 1.2; echo Unpacking b; sleep 1.2"
+    done = progress(tmp_path, steps, PROGRESS_EVERY="1", PROGRESS_TOTAL="2")
+    assert all(f"build: {text} " in done.stdout for text in ("1 of 2 fetched", "1 of 2 unpacked", "1 of 2")), done.stdout
 
 
 def test_progress_fails_as_its_command_and_shows_why(tmp_path):
@@ -52,17 +57,19 @@ def test_progress_fails_as_its_command_and_shows_why(tmp_path):
 def test_what_to_try_next_names_the_gateway(arguments, port):
     said = subprocess.run([sys.executable, g.ROOT / "scripts/demo.py", "--next", *arguments], capture_output=True, text=True,
                           check=True).stdout
+    assert all((g.ROOT / page).exists() for page in re.findall(r"[\w/]+\.md", said)), said
     assert said.count(f"http://127.0.0.1:{port}/") == 4 and ("scripts/run serve &" in said) == (not arguments)
 
 
 def test_what_to_try_next_works(start, tmp_path):
     """The lines as they are printed, in a shell."""
     gateway = start(workers=1)
-    said = subprocess.run([sys.executable, g.ROOT / "scripts/demo.py", "--next", "serve", "--listen", f"127.0.0.1:{gateway.port}"],
+    listen = f"127.0.0.1:{gateway.port}"
+    said = subprocess.run([sys.executable, g.ROOT / "scripts/demo.py", "--next", "serve", "--listen", listen],
                           capture_output=True, text=True, check=True).stdout
     lines = [line for line in said.splitlines() if line.startswith("  ")]
-    done = subprocess.run(["bash", "-euc", "\n".join(line + "; echo" for line in lines)], capture_output=True, text=True, timeout=60,
-                          check=True)
+    script = "\n".join(line + "; echo" for line in lines)
+    done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, timeout=60, check=True)
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len(answers) == 3 and answers[0]["choices"][0]["message"]["role"] == "assistant"
     (trajectory,) = answers[2]["trajectories"]
@@ -89,7 +96,8 @@ def test_a_container_build_starts_from_the_sources_alone():
     for path in ("build/release/CMakeCache.txt", "build-other/CMakeCache.txt", "tests/unit/CMakeLists.txt", "a.gcno",
                  "viewer/node_modules/x.js"):
         assert ignored(path), path
-    for path in ("CMakeLists.txt", "CMakePresets.json", "scripts/setup", "scripts/progress", "supervisor/main.c", "worker/api/routes.def"):
+    for path in ("CMakeLists.txt", "CMakePresets.json", "scripts/setup", "scripts/progress", "supervisor/main.c",
+                 "worker/api/routes.def"):
         assert not ignored(path), path
 
 
