@@ -15,15 +15,22 @@ struct arena_chunk {
     _Alignas(16) char bytes[];
 };
 
+static size_t next_chunk(const struct arena *a)
+{
+    size_t cap = ARENA_FIRST;
+
+    if (a->chunks)
+        cap = a->tight ? a->held_bytes / 4 : a->chunks->cap * 2;
+    return MIN_OF(MAX_OF(cap, (size_t)ARENA_FIRST), (size_t)ARENA_MAX);
+}
+
 void *arena_alloc_slow(struct arena *a, size_t size_bytes)
 {
     size_t need = size_bytes ? (size_bytes + 15) & ~(size_t)15 : 16;
-    size_t cap = a->chunks ? a->chunks->cap * 2 : ARENA_FIRST;
+    size_t cap = next_chunk(a);
     struct arena_chunk *c;
 
     CHECK(need >= size_bytes);
-    if (cap > ARENA_MAX)
-        cap = ARENA_MAX;
     if (cap < need)
         cap = need;
     c = mem_alloc(sizeof(*c) + cap);

@@ -25,6 +25,7 @@ struct arena {
     size_t used_bytes; /* handed out since the last reset, for budgets and metrics */
     size_t held_bytes; /* of all chunks: what the process pays for */
     size_t max_bytes;  /* a budget for used_bytes, set by the owner; 0: none */
+    bool tight; /* it stays long: each chunk is a quarter of what is held, not twice the last */
 };
 
 /* Whether the budget is spent. Memory is given all the same: who fills the arena from outside's

@@ -64,8 +64,12 @@ int json_parse_once(struct arena *a, struct str text, const struct json **ret, s
 /* --- reading; all accept NULL and answer NULL / false / absent --- */
 
 /* The member's value or NULL (absent, or v is no object). */
-const struct json *json_get(const struct json *v, const char *key);
 const struct json *json_get_str(const struct json *v, struct str key);
+
+static inline const struct json *json_get(const struct json *v, const char *key)
+{
+    return json_get_str(v, str_cstr(key)); /* the length of a literal is known here */
+}
 
 static inline bool json_is(const struct json *v, enum json_kind kind)
 {

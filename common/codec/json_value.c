@@ -10,15 +10,14 @@ const struct json *json_get_str(const struct json *v, struct str key)
     if (!json_is(v, JSON_OBJECT))
         return NULL;
     for (size_t i = 0; i < v->n; i++) {
-        if (str_eq(json_text(&v->members[i].key), key))
+        const struct json *k = &v->members[i].key;
+
+        /* Most keys differ in their length or first byte. */
+        if (k->n == key.len &&
+            (k->n == 0 || (k->text[0] == key.p[0] && memcmp(k->text, key.p, key.len) == 0)))
             return &v->members[i].value;
     }
     return NULL;
-}
-
-const struct json *json_get(const struct json *v, const char *key)
-{
-    return json_get_str(v, str_cstr(key));
 }
 
 int json_to_i64(const struct json *v, int64_t *ret)

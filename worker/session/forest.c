@@ -9,7 +9,7 @@ enum { BUCKETS_FIRST = 64, RUN_DEPTH_MAX = 16 };
 
 void forest_init(struct forest *f, struct matcher mt)
 {
-    *f = (struct forest){.matcher = mt};
+    *f = (struct forest){.matcher = mt, .arena = {.tight = true}};
 }
 
 void forest_done(struct forest *f)

@@ -459,6 +459,21 @@ void message_diff(const struct message *stored, const struct message *request,
 
 /* --- copies --- */
 
+enum { WORD_MAX = 12 };
+
+/* The words of nearly every message need no copy. */
+static const char *copy_word(struct arena *a, struct str s)
+{
+    static const char *const words[] = {"role", "content", "user",     "assistant",    "tool",
+                                        "text", "type",    "function", "tool_call_id", "tool_calls",
+                                        "id",   "name",    "system",   "arguments"};
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (str_eq_c(s, words[i]))
+            return words[i];
+    return arena_cstr(a, s);
+}
+
 static void copy_into(struct arena *a, const struct json *v, struct json *ret)
 {
     *ret = *v;
@@ -468,7 +483,7 @@ static void copy_into(struct arena *a, const struct json *v, struct json *ret)
         break;
     case JSON_NUMBER:
     case JSON_STRING:
-        ret->text = arena_cstr(a, json_text(v));
+        ret->text = v->n <= WORD_MAX ? copy_word(a, json_text(v)) : arena_cstr(a, json_text(v));
         break;
     case JSON_ARRAY:
         ret->items = arena_calloc(a, v->n, sizeof(*v->items));

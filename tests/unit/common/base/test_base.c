@@ -153,3 +153,19 @@ TEST(err, carries_status_and_retry)
     cr_assert_str_eq(e.param, "n");
     cr_assert_eq(err_status(&e), 400);
 }
+
+/* What stays long wastes at most a fifth; what goes soon has few chunks. */
+TEST(arena, tight_holds_little_more_than_it_gave)
+{
+    struct arena tight = {.tight = true}, wide = {0};
+
+    for (int i = 0; i < 20000; i++) {
+        (void)arena_alloc(&tight, 48);
+        (void)arena_alloc(&wide, 48);
+        cr_assert_leq(tight.held_bytes, tight.used_bytes / 4 * 5 + 8192, "%zu", tight.used_bytes);
+    }
+    cr_expect_leq(wide.held_bytes, 2 * wide.used_bytes + (1 << 20));
+    cr_expect_eq(tight.used_bytes, wide.used_bytes);
+    arena_done(&tight);
+    arena_done(&wide);
+}
