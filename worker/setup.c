@@ -63,6 +63,7 @@ struct session_defaults setup_sessions(const struct config *c)
     d.idempotent_retry = c->idempotent_retry;
     d.ignore_cch = c->ignore_cch;
     d.branch_on_rewrite = c->on_template_rewrite == REWRITE_BRANCH;
+    d.audit_every = (uint64_t)c->audit_every;
     d.on_truncated = truncated[c->on_truncated];
     d.refuse_completed = c->after_complete == AFTER_COMPLETE_REFUSE;
     d.max_nodes = (uint32_t)c->max_nodes;

@@ -144,6 +144,10 @@ class Internal(RollgateError):
     code = "internal"
 
 
+class PromptLeak(RollgateError):
+    code = "prompt_leak"
+
+
 class EngineInvalid(RollgateError):
     code = "engine_invalid"
 

@@ -245,4 +245,9 @@ void model_scratch_limit(struct model_scratch *s, uint32_t max_ids)
     (void)s, (void)max_ids;
 }
 
+void model_scratch_audit(struct model_scratch *s, bool audit)
+{
+    (void)s, (void)audit;
+}
+
 #endif

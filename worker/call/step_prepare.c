@@ -230,11 +230,38 @@ static int render(struct long_work *w, struct work_tools *tools, struct err *e)
     return constrain(t, e);
 }
 
+/* What stands in for something was in the prompt: it is said, and nothing is sent. */
+static void note_leak(const struct model_call *t, const struct err *e)
+{
+    if (e->kind != ERR_PROMPT_LEAK)
+        return;
+    metrics_count(t->env->page, METRIC_prompt_leaks, 1);
+    log_error(&t->in.scope, "a prompt with stand-in text was refused",
+              LOG_S("session", t->in.session_id));
+}
+
+static void note_audit(const struct model_call *t)
+{
+    enum model_audit audit = t->plan->audit;
+
+    if (audit == MODEL_AUDIT_NONE)
+        return;
+    metrics_count_at(t->env->page, METRIC_suffix_audits,
+                     audit == MODEL_AUDIT_SAME ? METRIC_AUDIT_SAME : METRIC_AUDIT_DIFFERS, 0, 1);
+    if (audit == MODEL_AUDIT_DIFFERS)
+        log_error(
+            NULL,
+            "the text behind a stored turn was not what the template makes of the whole chat: "
+            "earlier turns of this model may hold such",
+            LOG_S("session", t->in.session_id), LOG_U("call", (uint64_t)t->call));
+}
+
 static void on_rendered(struct long_work *w, const struct err *e)
 {
     struct model_call *t = CONTAINER_OF(w, struct model_call, work);
 
     if (e) {
+        note_leak(t, e);
         model_call_fail_now(t, e);
         return;
     }
@@ -266,6 +293,7 @@ enum step_result step_render(struct model_call *t)
     case WORK_HELPED:
         return STEP_WAIT;
     case WORK_FAILED:
+        note_leak(t, &t->err);
         break;
     }
     return STEP_FAILED;
@@ -295,6 +323,7 @@ enum step_result step_place(struct model_call *t)
     t->call = (int64_t)t->plan->call;
     t->cause = session_cause_name(t->plan->cause);
     t->usage.prompt_tokens = (uint32_t)t->plan->prompt.n;
+    note_audit(t);
     t->reused_tokens = (uint32_t)t->plan->reused;
     metrics_count(env->page, METRIC_tokens_prompt, t->plan->prompt.n);
     metrics_count(env->page, METRIC_tokens_reused, t->plan->reused);

@@ -7,16 +7,25 @@
 #include "common/base/buf.h"
 #include "worker/model/model.h"
 
+enum { TRIALS = 200, TRIALS_MAX = 10000000 };
+
+struct check_args {
+    struct model_options model;
+    uint64_t context_length, trials, seed;
+};
+
 static int usage(void)
 {
     (void)fprintf(stderr, "usage: rollgate check [DIR] [--chat-template FILE] [--tool-parser NAME]"
                           " [--reasoning-parser NAME]\n                      "
-                          "[--tito-family NAME] [--context-length N]\n");
+                          "[--tito-family NAME] [--context-length N] [--trials N] [--seed N]\n");
     return 2;
 }
 
-static bool parse_args(int argc, char **argv, struct model_options *o)
+static bool take_text(struct check_args *args, const char *flag, const char *value)
 {
+    struct model_options *o = &args->model;
+
     const struct {
         const char *flag;
         const char **value;
@@ -26,43 +35,87 @@ static bool parse_args(int argc, char **argv, struct model_options *o)
                  {"--tito-family", &o->tito_family},
                  {"--model", &o->dir}};
 
-    for (int i = 1; i < argc; i++) {
-        size_t k = 0;
-        uint64_t n;
-
-        while (k < ARRAY_LEN(flags) && strcmp(argv[i], flags[k].flag) != 0)
-            k++;
-        if (k < ARRAY_LEN(flags) && i + 1 < argc) {
-            *flags[k].value = argv[++i];
-        } else if (strcmp(argv[i], "--context-length") == 0 && i + 1 < argc &&
-                   str_to_u64(str_cstr(argv[i + 1]), INT32_MAX, &n) == 0) {
-            o->context_length = (uint32_t)n;
-            i++;
-        } else if (argv[i][0] != '-' && !o->dir) {
-            o->dir = argv[i];
-        } else {
-            return false;
+    for (size_t k = 0; k < ARRAY_LEN(flags); k++) {
+        if (strcmp(flag, flags[k].flag) == 0) {
+            *flags[k].value = value;
+            return true;
         }
     }
+    return false;
+}
+
+static bool take_number(struct check_args *args, const char *flag, const char *value)
+{
+    const struct {
+        const char *flag;
+        uint64_t *value;
+        uint64_t max;
+    } numbers[] = {{"--context-length", &args->context_length, INT32_MAX},
+                   {"--trials", &args->trials, TRIALS_MAX},
+                   {"--seed", &args->seed, UINT32_MAX}};
+
+    for (size_t k = 0; k < ARRAY_LEN(numbers); k++) {
+        if (strcmp(flag, numbers[k].flag) == 0)
+            return str_to_u64(str_cstr(value), numbers[k].max, numbers[k].value) == 0;
+    }
+    return false;
+}
+
+static bool parse_args(int argc, char **argv, struct check_args *args)
+{
+    for (int i = 1; i < argc; i++) {
+        if (i + 1 < argc &&
+            (take_text(args, argv[i], argv[i + 1]) || take_number(args, argv[i], argv[i + 1])))
+            i++;
+        else if (argv[i][0] != '-' && !args->model.dir)
+            args->model.dir = argv[i];
+        else
+            return false;
+    }
+    args->model.context_length = (uint32_t)args->context_length;
     return true;
+}
+
+/* Random conversations against the whole chat's rendering; false when a prompt would be wrong. */
+static bool try_conversations(const struct model *m, const struct check_args *args, struct buf *out)
+{
+    struct model_trials t;
+    struct buf first = {0};
+
+    model_try(m, args->seed, args->trials, &t, &first);
+    buf_printf(out, "%-20s %zu random conversations: %zu as the whole chat is rendered", "prompts",
+               t.made, t.same);
+    if (t.differ)
+        buf_printf(out, ", %zu OTHERWISE", t.differ);
+    if (t.leaked)
+        buf_printf(out, ", %zu refused because stand-ins would leak", t.leaked);
+    if (t.failed)
+        buf_printf(out, ", %zu rendered anew", t.failed);
+    buf_printf(out, ", %zu that the template refuses\n", t.refused);
+    buf_add_str(out, buf_str(&first));
+    buf_done(&first);
+    return t.differ + t.leaked == 0;
 }
 
 int check_command(int argc, char **argv)
 {
-    struct model_options o = {0};
+    struct check_args args = {.trials = TRIALS, .seed = 1};
     struct buf out = {0};
     struct model *m;
     struct err e;
+    bool ok = true;
 
-    if (!parse_args(argc, argv, &o))
+    if (!parse_args(argc, argv, &args))
         return usage();
-    if (model_load(&o, &m, &e) != 0) {
+    if (model_load(&args.model, &m, &e) != 0) {
         (void)fprintf(stderr, "rollgate check: %s\n", e.text);
         return 1;
     }
     model_report(m, &out);
+    if (args.trials > 0)
+        ok = try_conversations(m, &args, &out);
     (void)fwrite(out.p, 1, out.len, stdout);
     buf_done(&out);
     model_free(m);
-    return fflush(stdout) == 0 ? 0 : 1;
+    return fflush(stdout) == 0 && ok ? 0 : 1;
 }

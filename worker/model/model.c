@@ -7,7 +7,7 @@
 #include "common/base/vec.h"
 #include "worker/model/builtin_model.h"
 #include "worker/model/folder.h"
-#include "worker/model/model_internal.h"
+#include "worker/model/standin.h"
 #include "worker/parsers/kinds.h"
 
 static bool given(const char *s)
@@ -289,6 +289,7 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
     m->info.name = given(o->served_name) ? arena_cstr(&m->arena, str_cstr(o->served_name))
                    : dir                 ? base_name(&m->arena, dir)
                                          : "rollgate-builtin";
+    standin_draw_mark(m);
     s = model_scratch_new(m);
     model_probe(m, s);
     model_scratch_free(s);
@@ -364,6 +365,7 @@ void model_scratch_free(struct model_scratch *s)
     arena_done(&s->arena);
     buf_done(&s->a);
     buf_done(&s->b);
+    buf_done(&s->full);
     vec_done(&s->ids);
     free(s);
 }
@@ -373,10 +375,19 @@ void model_scratch_limit(struct model_scratch *s, uint32_t max_ids)
     s->max_ids = max_ids;
 }
 
-int may_fit(const struct model_scratch *s, struct str text, struct err *e)
+void model_scratch_audit(struct model_scratch *s, bool audit)
+{
+    s->audits = audit;
+}
+
+int may_leave(const struct model_scratch *s, struct str text, struct err *e)
 {
     size_t fewest = s->max_ids ? tokenizer_fewest(s->model->tokenizer, text) : 0;
 
+    if (standin_marked(s->model, text))
+        return err_set(e, ERR_PROMPT_LEAK,
+                       "the prompt holds text that only stands in for earlier messages or tools: "
+                       "it does not go out");
     if (fewest <= s->max_ids)
         return 0;
     return err_set(e, ERR_CONTEXT_LENGTH,
@@ -406,7 +417,7 @@ static int render_whole(const struct model *m, struct model_scratch *s, const st
 {
     buf_clear(&s->a);
     if (whole_text(m, s, chat, generation_prompt, &s->a, e) != 0 ||
-        may_fit(s, buf_str(&s->a), e) != 0)
+        may_leave(s, buf_str(&s->a), e) != 0)
         return -1;
     return encoder_encode(s->encoder, buf_str(&s->a), false, ids, e);
 }

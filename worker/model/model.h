@@ -80,6 +80,20 @@ bool model_renders_all(const struct model *m);
 /* Whether the id is one of the tokenizer's special tokens or a stop id. */
 bool model_is_special(const struct model *m, int32_t id);
 
+/* Random conversations of which a suffix was made and held against the whole chat's rendering. */
+struct model_trials {
+    size_t made;
+    size_t same;    /* the whole chat ends with the suffix */
+    size_t differ;  /* it does not: the text would be wrong */
+    size_t leaked;  /* something that stands in would go out: such a call is a 500 */
+    size_t failed;  /* no suffix can be made: such a call renders the whole chat anew */
+    size_t refused; /* the template refuses the chat itself */
+};
+
+/* Makes n of them; `first` gets the first one that is not the same, or stays as it is. */
+void model_try(const struct model *m, uint64_t seed, size_t n, struct model_trials *ret,
+               struct buf *first);
+
 /* What `rollgate check` prints: what was found, what probing the template told, what is refused
  * or ignored. Appends lines of text. */
 void model_report(const struct model *m, struct buf *out);
@@ -91,6 +105,10 @@ void model_scratch_free(struct model_scratch *s);
 /* From now on prompts whose bytes alone make more tokens than that are ERR_CONTEXT_LENGTH before
  * anything is encoded; 0: no limit. */
 void model_scratch_limit(struct model_scratch *s, uint32_t max_ids);
+
+/* Whether model_suffix compares its text with the whole chat's rendering, which costs the history:
+ * callers do so every so often. */
+void model_scratch_audit(struct model_scratch *s, bool audit);
 
 /* Renders the whole chat with the generation prompt, encodes once; appends to ids. */
 int model_prompt(const struct model *m, struct model_scratch *s, const struct chat *chat,
@@ -113,12 +131,20 @@ struct model_tail {
     bool cut;               /* the turn did not end at one of the model's stop ids */
 };
 
+/* What comparing a suffix with the whole chat's rendering showed. */
+enum model_audit {
+    MODEL_AUDIT_NONE, /* not compared, or the template refuses the whole chat */
+    MODEL_AUDIT_SAME,
+    MODEL_AUDIT_DIFFERS, /* the scratch renders whole chats from now on where that helps */
+};
+
 struct model_suffix {
     struct token_vec ids; /* to append to checkpoint ids after trimming; caller's (vec_done) */
     uint32_t trim;        /* drop this many of the checkpoint's last ids first (0 or 1) */
     uint32_t close;       /* how many of ids close the assistant turn (mask 0) */
     bool rewrites;        /* the template would render the covered messages differently now; ids is
                              then the append-only continuation after a stand-in turn */
+    enum model_audit audit;
 };
 
 /*
@@ -127,7 +153,7 @@ struct model_suffix {
  * model wrote. ids: close of that turn + rendering of messages[covered..] + generation prompt.
  * With covered == n nothing but the close and the generation prompt follows. Cost depends on the
  * new messages only, never on the history. The caller decides by --on-template-rewrite what to do
- * when ret->rewrites.
+ * when ret->rewrites. ERR_PROMPT_LEAK: text that stood in would be in ids; nothing may be sent.
  */
 int model_suffix(const struct model *m, struct model_scratch *s, const struct chat *chat,
                  size_t covered, const struct model_tail *tail, struct model_suffix *ret,

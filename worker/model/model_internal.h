@@ -22,6 +22,7 @@ struct boundaries {
     bool renders;              /* a stand-in conversation can be rendered at all */
     bool developer;            /* it has that role; else such messages become system ones */
     bool needs_system;         /* only behind a system message */
+    bool needs_tools;          /* only with tools */
     bool tool_turns;           /* assistant calls and tool results can be rendered */
     bool tools_in_suffix;      /* tool definitions are (also) written behind earlier turns */
     bool counts_turns;         /* what follows depends on how many turns there were: no stand-in */
@@ -31,21 +32,31 @@ struct boundaries {
     bool append_thought_call;  /* the same for a call with reasoning_content, then result */
     bool append_thought;       /* the same for an answer with reasoning_content, then user */
     bool roles[5];             /* can be appended: tool user system developer assistant */
+    bool wraps[5];             /* by role: text is shown only as a list of parts */
+    bool hides[5];             /* by role: no text is shown at all */
     const char *role_names[6]; /* those that can, NULL-ended */
     struct str generation_prompt;
     struct str close; /* text between an answer's content and the next turn */
 };
 
+/* The order of a role in boundary_roles and in the arrays above. */
+enum { ROLE_TOOL, ROLE_USER, ROLE_SYSTEM, ROLE_DEVELOPER, ROLE_ASSISTANT };
+
 extern const char *const boundary_roles[5];
+
+enum { MODEL_MARK_LEN = 9 }; /* some templates take call ids of nine alphanumerics only */
 
 struct model {
     struct arena arena;
+    char mark[MODEL_MARK_LEN + 1]; /* in all that stands in for something (standin.h) */
     struct model_info info;
     struct tokenizer *tokenizer;
     struct template *template_default;
     struct template *template_tools; /* named "tool_use"; NULL: the default serves */
     struct json special;             /* OBJECT: bos_token ... as the template sees them */
     const struct model_family *family;
+    const char *pin; /* template variable that keeps the template append-only, or NULL */
+    bool pin_value;
     bool family_forced;  /* by --tito-family: conflicting kwargs are errors */
     uint8_t *is_special; /* by id; n_known of them, the others are not */
     size_t n_known;
@@ -59,13 +70,17 @@ struct model_scratch {
     const struct model *model;
     struct arena arena;
     struct encoder *encoder;
-    struct buf a, b; /* rendered texts */
+    struct buf a, b, full; /* rendered texts */
     struct token_vec ids;
     uint32_t max_ids; /* of a prompt; 0: no limit */
+    time_t seconds;   /* the time that templates see, one for all renderings of a suffix; 0: now */
+    bool audits;      /* suffixes are held against the whole chat's rendering */
+    bool distrusts;   /* an audit found that this template's suffixes need the whole chat */
 };
 
-/* -1 and ERR_CONTEXT_LENGTH for a text that cannot fit, by its bytes. */
-int may_fit(const struct model_scratch *s, struct str text, struct err *e);
+/* -1 and ERR_PROMPT_LEAK for a text that bears the model's mark, ERR_CONTEXT_LENGTH for one that
+ * cannot fit, by its bytes. Every text passes here before it is encoded for a prompt. */
+int may_leave(const struct model_scratch *s, struct str text, struct err *e);
 
 /* One rendering: a run of normalised messages (struct json objects). */
 struct rendering {
@@ -74,6 +89,7 @@ struct rendering {
     const struct json *tools; /* NULL: none */
     const struct json *kwargs;
     bool generation_prompt;
+    time_t seconds; /* the time that the template sees; 0: now */
 };
 
 /* Appends the text. The arena only grows; who calls it resets it. */

@@ -102,9 +102,31 @@ static bool join_parts(struct arena *a, const struct json *parts, struct json *r
     return ok;
 }
 
+static bool wraps(const struct model *m, struct str role)
+{
+    for (size_t i = 0; i < ARRAY_LEN(boundary_roles); i++) {
+        if (str_eq_c(role, boundary_roles[i]))
+            return m->boundaries.wraps[i];
+    }
+    return false;
+}
+
+/* A text as the one part of a list. */
+static struct json as_list(struct arena *a, struct json text)
+{
+    struct json list = {.kind = JSON_ARRAY, .n = 1}, part = make_object(a, 2);
+
+    object_put(&part, "type", json_make_string(STR("text")));
+    object_put(&part, "text", text);
+    list.items = arena_alloc(a, sizeof(*list.items));
+    list.items[0] = part;
+    return list;
+}
+
 /* A message as the template gets it (chat.h's form in, engines' form out): `arguments` texts that
  * are JSON objects become objects, null content becomes "", lists of text parts are joined for
- * templates that do not read lists, developer becomes system where the template has no such role.
+ * templates that do not read lists, texts become such lists for those that read nothing else,
+ * developer becomes system where the template has no such role.
  * Borrows from msg; new parts live in the arena. */
 static struct json normalise_message(const struct model *m, struct arena *a, const struct json *msg)
 {
@@ -123,6 +145,9 @@ static struct json normalise_message(const struct model *m, struct arena *a, con
     else if (json_is(content, JSON_ARRAY) && !m->info.content_lists &&
              join_parts(a, content, &text))
         ret = copy_with(a, &ret, "content", text);
+    content = json_get(&ret, "content");
+    if (json_is(content, JSON_STRING) && wraps(m, json_string(json_get(&ret, "role"))))
+        ret = copy_with(a, &ret, "content", as_list(a, *content));
     return ret;
 }
 
@@ -139,21 +164,20 @@ static bool is_reserved(struct str key)
     return false;
 }
 
-/* The family's pinned variable, unless the caller sets it. */
+/* The pinned variable, unless the caller sets it. */
 static int put_pin(const struct model *m, const struct json *kwargs, struct json *context,
                    struct err *e)
 {
-    const struct model_family *f = m->family;
-    const struct json *given = f && f->pin ? json_get(kwargs, f->pin) : NULL;
+    const struct json *given = m->pin ? json_get(kwargs, m->pin) : NULL;
 
-    if (!f || !f->pin || !template_mentions(m->template_default, f->pin))
+    if (!m->pin)
         return 0;
-    if (given && m->family_forced &&
-        (given->kind != JSON_BOOL || json_is_true(given) != f->pin_value))
-        return err_field(e, "chat_template_kwargs", "family %s needs %s=%s", f->name, f->pin,
-                         f->pin_value ? "true" : "false");
+    if (given && m->family_forced && m->pin == m->family->pin &&
+        (given->kind != JSON_BOOL || json_is_true(given) != m->pin_value))
+        return err_field(e, "chat_template_kwargs", "family %s needs %s=%s", m->family->name,
+                         m->pin, m->pin_value ? "true" : "false");
     if (!given)
-        object_put(context, f->pin, json_make_bool(f->pin_value));
+        object_put(context, m->pin, json_make_bool(m->pin_value));
     return 0;
 }
 
@@ -192,7 +216,7 @@ int model_text(const struct model *m, struct arena *a, const struct rendering *i
     bool tools = json_is(in->tools, JSON_ARRAY) && in->tools->n > 0;
     const struct template *t = tools && m->template_tools ? m->template_tools : m->template_default;
     struct template_options options = {0};
-    time_t seconds = time(NULL);
+    time_t seconds = in->seconds ? in->seconds : time(NULL);
     struct json context;
     struct tm now;
 

@@ -1,3 +1,4 @@
+#include "worker/model/rehearsal.h"
 #include "worker/model/standin.h"
 
 #include "common/base/vec.h"
@@ -7,6 +8,7 @@ const char *const boundary_roles[5] = {"tool", "user", "system", "developer", "a
 struct probe {
     struct model *m;
     struct model_scratch *s;
+    const struct json *tools; /* given where a probe names none: the template insists on tools */
 };
 
 static struct json plain_turn(struct arena *a)
@@ -58,16 +60,31 @@ static bool try(const struct probe *p, struct json turn, const char *role, const
                 struct standin *ret)
 {
     struct json next = next_message(&p->s->arena, role);
-    struct standin_in in = {.last = &turn, .messages = &next, .n = 1, .tools = tools};
+    struct standin_in in = {
+        .last = &turn, .messages = &next, .n = 1, .tools = tools ? tools : p->tools};
 
     return standin_render(p->m, p->s, &in, ret, NULL) == 0 &&
            str_find(ret->next, STR("RGNEXT"), 0) != SIZE_MAX;
 }
 
+/* Renders; a template that insists on tools gets some. */
+static bool takes(const struct probe *p, const struct rendering *r, struct buf *out)
+{
+    struct json small = standin_tools(&p->s->arena, "rg_call");
+    struct rendering with = *r;
+
+    buf_clear(out);
+    if (model_text(p->m, &p->s->arena, r, out, NULL) == 0)
+        return true;
+    with.tools = &small;
+    buf_clear(out);
+    return !r->tools && model_text(p->m, &p->s->arena, &with, out, NULL) == 0;
+}
+
 static bool render(const struct probe *p, const struct json *message, bool generation,
                    struct buf *out)
 {
-    struct rendering r = {.n = 1, .generation_prompt = generation};
+    struct rendering r = {.n = 1, .tools = p->tools, .generation_prompt = generation};
     struct json msgs[2];
 
     r.messages = msgs;
@@ -76,8 +93,7 @@ static bool render(const struct probe *p, const struct json *message, bool gener
         r.n = 2;
     }
     msgs[r.n - 1] = *message;
-    buf_clear(out);
-    return model_text(p->m, &p->s->arena, &r, out, NULL) == 0;
+    return takes(p, &r, out);
 }
 
 /* Content as a list of parts: read when the text comes out and the part's own spelling does not. */
@@ -97,6 +113,48 @@ static bool reads_lists(const struct probe *p)
     return str_find(text, STR("RGPART"), 0) != SIZE_MAX &&
            str_find(text, STR("'type'"), 0) == SIZE_MAX &&
            str_find(text, STR("\"type\""), 0) == SIZE_MAX;
+}
+
+/* Whether a message of the role shows its text when that is a string, or a list of one part. */
+static bool shows(const struct probe *p, size_t role, bool as_list)
+{
+    struct arena *a = &p->s->arena;
+    struct json msgs[4], small = standin_tools(a, "rg_call");
+    struct rendering r = {.messages = msgs, .tools = p->tools};
+    struct boundaries *b = &p->m->boundaries;
+    bool first = role >= ROLE_USER && role <= ROLE_DEVELOPER, was = b->wraps[role];
+
+    if (!first)
+        msgs[r.n++] = make_text(a, "role", "user", "content", "x");
+    if (role == ROLE_TOOL) {
+        msgs[r.n++] = call_turn(a, "");
+        r.tools = &small;
+    }
+    msgs[r.n++] = next_message(a, boundary_roles[role]);
+    if (role > ROLE_USER)
+        msgs[r.n++] = make_text(a, "role", "user", "content", "x");
+    b->wraps[role] = as_list;
+    as_list = takes(p, &r, &p->s->a) && str_find(buf_str(&p->s->a), STR("RGNEXT"), 0) != SIZE_MAX;
+    b->wraps[role] = was;
+    return as_list;
+}
+
+/* Which roles' texts are to be lists, and which are never shown. User messages stand in the other
+ * roles' chats, so they come first. */
+static void probe_wraps(const struct probe *p)
+{
+    static const size_t order[] = {ROLE_USER, ROLE_ASSISTANT, ROLE_SYSTEM, ROLE_TOOL};
+    struct boundaries *b = &p->m->boundaries;
+
+    for (size_t i = 0; i < ARRAY_LEN(order); i++) {
+        size_t role = order[i];
+
+        if (shows(p, role, false))
+            continue;
+        b->wraps[role] = p->m->info.content_lists && shows(p, role, true);
+        b->hides[role] = !b->wraps[role];
+    }
+    b->wraps[ROLE_DEVELOPER] = b->wraps[ROLE_SYSTEM];
 }
 
 /* Whether a developer message comes out of the template. */
@@ -119,30 +177,35 @@ static void probe_generation_prompt(const struct probe *p)
 
     if (!render(p, &user, false, &p->s->a) || !render(p, &user, true, &p->s->b))
         return;
-    if (str_starts(buf_str(&p->s->b), buf_str(&p->s->a)))
+    if (str_starts(buf_str(&p->s->b), buf_str(&p->s->a)) &&
+        str_find(buf_str(&p->s->b), STR("RGNEXT"), p->s->a.len) == SIZE_MAX)
         b->generation_prompt =
             arena_str(&p->m->arena, str_sub(buf_str(&p->s->b), p->s->a.len, p->s->b.len));
 }
 
-static bool mentions_tool(const struct standin *x)
+/* Whether something that stood in comes behind the turn. */
+static bool tells(const struct probe *p, const struct standin *x)
 {
-    return str_find(x->next, STR("RGTOOL"), 0) != SIZE_MAX ||
-           str_find(x->closing, STR("RGTOOL"), 0) != SIZE_MAX;
+    return standin_marked(p->m, x->next) || standin_marked(p->m, x->closing);
 }
 
 /* Whether the text of a first system message comes behind the stand-in turn. */
-static bool system_behind(const struct probe *p)
+static bool system_behind(const struct probe *p, const struct json *tools)
 {
     struct arena *a = &p->s->arena;
     struct json turn = plain_turn(a), next = next_message(a, "user");
     struct json head = make_text(a, "role", "system", "content", "RGSYSTEM");
-    struct standin_in in = {
-        .last = &turn, .system = &head, .n_system = 1, .messages = &next, .n = 1};
+    struct standin_in in = {.last = &turn,
+                            .system = &head,
+                            .n_system = 1,
+                            .n_first = 1,
+                            .messages = &next,
+                            .n = 1,
+                            .tools = tools,
+                            .real_tools = true};
     struct standin x;
 
-    return standin_render(p->m, p->s, &in, &x, NULL) == 0 &&
-           (str_find(x.next, STR("RGSYSTEM"), 0) != SIZE_MAX ||
-            str_find(x.closing, STR("RGSYSTEM"), 0) != SIZE_MAX);
+    return standin_render(p->m, p->s, &in, &x, NULL) == 0 && tells(p, &x);
 }
 
 /* Whether the same message is rendered otherwise behind a longer chat ("[Round 3]"). */
@@ -150,7 +213,7 @@ static bool counts_turns(const struct probe *p)
 {
     struct arena *a = &p->s->arena;
     struct json turn = plain_turn(a), next = next_message(a, "user");
-    struct standin_in in = {.last = &turn, .messages = &next, .n = 1};
+    struct standin_in in = {.last = &turn, .messages = &next, .n = 1, .tools = p->tools};
     struct standin x;
     struct str once;
 
@@ -161,34 +224,48 @@ static bool counts_turns(const struct probe *p)
     return standin_render(p->m, p->s, &in, &x, NULL) == 0 && !str_eq(once, x.next);
 }
 
-static void probe_turns(const struct probe *p)
+/* Whether the template takes a stand-in chat at all: alone, behind a system message, with tools,
+ * with both. Keeps what it insists on. */
+static bool can_render(struct probe *p, const struct json *tools, struct standin *ret)
+{
+    struct boundaries *b = &p->m->boundaries;
+
+    for (unsigned i = 0; i < 4; i++) {
+        b->needs_system = i & 1;
+        b->needs_tools = i & 2;
+        p->tools = b->needs_tools ? tools : NULL;
+        if (try(p, plain_turn(&p->s->arena), "user", NULL, ret))
+            return true;
+    }
+    b->needs_system = b->needs_tools = false;
+    p->tools = NULL;
+    return false;
+}
+
+static void probe_turns(struct probe *p)
 {
     struct boundaries *b = &p->m->boundaries;
     struct arena *a = &p->s->arena;
-    struct json tools = standin_tools(a, "RGTOOL"), small = standin_tools(a, "rg_call");
+    struct json small = standin_tools(a, "rg_call");
     struct standin x;
 
-    b->renders = try(p, plain_turn(a), "user", NULL, &x);
-    if (!b->renders) {
-        b->needs_system = true;
-        b->renders = try(p, plain_turn(a), "user", NULL, &x);
-    }
-    if (!b->renders) {
-        b->needs_system = false;
+    b->renders = can_render(p, &small, &x);
+    if (!b->renders)
         return;
-    }
     b->append_plain = !x.rewrites;
-    b->close = arena_str(&p->m->arena, x.closing);
+    b->close = arena_str(&p->m->arena, standin_marked(p->m, x.closing) ? STR("") : x.closing);
     b->append_thought = try(p, thought_turn(a), "user", NULL, &x) && !x.rewrites;
+    b->tools_in_suffix = false;
     b->tool_turns = try(p, call_turn(a, ""), "tool", &small, &x);
     b->append_tools = b->tool_turns && !x.rewrites;
     b->append_thought_call =
         try(p, call_turn(a, "\"reasoning_content\":\"y\","), "tool", &small, &x) && !x.rewrites;
-    b->tools_in_suffix = true; /* the probe's tools are to be seen as they are */
-    b->tools_in_suffix = (try(p, plain_turn(a), "user", &tools, &x) && mentions_tool(&x)) ||
-                         (try(p, call_turn(a, ""), "tool", &tools, &x) && mentions_tool(&x));
+    for (size_t i = 1; i < ARRAY_LEN(boundary_roles) && !b->tools_in_suffix; i++)
+        b->tools_in_suffix = try(p, plain_turn(a), boundary_roles[i], &small, &x) && tells(p, &x);
+    b->tools_in_suffix =
+        b->tools_in_suffix || (try(p, call_turn(a, ""), "tool", &small, &x) && tells(p, &x));
     b->counts_turns = counts_turns(p);
-    b->system_in_suffix = system_behind(p);
+    b->system_in_suffix = system_behind(p, NULL) || system_behind(p, &small);
     for (size_t i = 0; i < ARRAY_LEN(boundary_roles); i++)
         b->roles[i] =
             (i == 0 && b->tool_turns) || try(p, plain_turn(a), boundary_roles[i], NULL, &x);
@@ -297,17 +374,6 @@ static void probe_openers(const struct probe *p)
     }
 }
 
-/* Templates that open a thought in the generation prompt never see an answer without one. */
-static bool is_append_only(const struct boundaries *b)
-{
-    struct str prompt = b->generation_prompt;
-    bool thinks = str_find(prompt, STR("<think>"), 0) != SIZE_MAX &&
-                  str_find(prompt, STR("</think>"), 0) == SIZE_MAX;
-    bool plain = b->append_plain && (b->append_tools || !b->tool_turns);
-
-    return b->append_thought && (b->append_thought_call || !b->tool_turns) && (plain || thinks);
-}
-
 /* The generation prompt, and what the close has behind its last stop token. */
 static void tell_lead(const struct probe *p)
 {
@@ -336,17 +402,104 @@ static void tell_lead(const struct probe *p)
     buf_done(&text);
 }
 
+/* Templates that open a thought in the generation prompt never see an answer without one. */
+static bool is_append_only(const struct boundaries *b)
+{
+    struct str prompt = b->generation_prompt;
+    bool thinks = str_find(prompt, STR("<think>"), 0) != SIZE_MAX &&
+                  str_find(prompt, STR("</think>"), 0) == SIZE_MAX;
+    bool plain = b->append_plain && (b->append_tools || !b->tool_turns);
+
+    return b->append_thought && (b->append_thought_call || !b->tool_turns) && (plain || thinks);
+}
+
+/* --- variables that keep a template append-only --- */
+
+static unsigned kept_shapes(const struct boundaries *b)
+{
+    return b->append_plain + b->append_tools + b->append_thought + b->append_thought_call +
+           (is_append_only(b) ? 8U : 0U);
+}
+
+/* Tries the variables that templates know for this; keeps the first that keeps most. */
+static void choose_pin(struct probe *p)
+{
+    static const struct {
+        const char *name;
+        bool value;
+    } pins[] = {{"preserve_thinking", true},  {"clear_thinking", false},
+                {"drop_thinking", false},     {"truncate_history_thinking", false},
+                {"keep_past_thinking", true}, {"keep_thinking", true},
+                {"preserve_reasoning", true}};
+    struct model *m = p->m;
+    struct boundaries best = m->boundaries;
+    const char *pin = m->pin;
+    bool value = m->pin_value;
+
+    for (size_t i = 0; i < ARRAY_LEN(pins) && !is_append_only(&best); i++) {
+        m->pin = pins[i].name;
+        m->pin_value = pins[i].value;
+        if ((pin && strcmp(pin, pins[i].name) == 0) ||
+            !template_mentions(model_template(m, true), pins[i].name))
+            continue;
+        probe_turns(p);
+        if (kept_shapes(&m->boundaries) > kept_shapes(&best)) {
+            best = m->boundaries;
+            pin = pins[i].name;
+            value = pins[i].value;
+        }
+    }
+    m->boundaries = best;
+    m->pin = pin;
+    m->pin_value = value;
+}
+
+/* --- how much of a chat its suffixes need --- */
+
+enum { LEARN_TRIALS = 160, LEARN_SEED = 1000003 };
+
+/* Some templates write behind a turn what probing with single messages does not show. */
+static void learn_needs(const struct probe *p)
+{
+    struct boundaries *b = &p->m->boundaries;
+    const struct trial_plan plan = {LEARN_SEED, LEARN_TRIALS, true};
+    bool all = false;
+
+    while (b->renders && !b->counts_turns) {
+        struct model_trials t = {0};
+
+        trial_run(p->m, p->s, &plan, &t, NULL);
+        if (t.differ + t.leaked == 0)
+            return;
+        b->counts_turns = all;
+        b->tools_in_suffix = b->system_in_suffix = all = true;
+    }
+}
+
+static void take_family_pin(struct model *m)
+{
+    const char *pin = m->family->pin;
+
+    if (pin && template_mentions(m->template_default, pin)) {
+        m->pin = pin;
+        m->pin_value = m->family->pin_value;
+    }
+}
+
 void model_probe(struct model *m, struct model_scratch *s)
 {
-    struct probe p = {m, s};
+    struct probe p = {.m = m, .s = s};
     int32_t *ids;
 
+    take_family_pin(m);
     m->info.content_lists = true; /* so that lists reach the template */
     m->info.content_lists = reads_lists(&p);
+    probe_wraps(&p);
     m->boundaries.developer = has_developer(&p);
     probe_turns(&p);
-    tell_roles(m);
     probe_generation_prompt(&p);
+    choose_pin(&p);
+    tell_roles(m);
     stop_from_close(m);
     probe_openers(&p);
     m->info.append_only = is_append_only(&m->boundaries);
@@ -356,5 +509,6 @@ void model_probe(struct model *m, struct model_scratch *s)
     m->info.stop_ids = ids;
     m->info.n_stop_ids = m->n_stops;
     tell_lead(&p);
+    learn_needs(&p);
     arena_reset(&s->arena);
 }

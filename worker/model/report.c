@@ -41,6 +41,21 @@ static void report_stops(const struct model *m, struct buf *out)
     buf_puts(out, m->n_stops ? "\n" : " none\n");
 }
 
+/* Roles whose texts are made lists of parts, or are not shown. */
+static void report_texts(const struct boundaries *b, struct buf *out)
+{
+    for (size_t i = 0; i < ARRAY_LEN(boundary_roles); i++) {
+        if (b->wraps[i])
+            buf_printf(
+                out,
+                "%-20s of %s messages becomes a list of one part: the template shows no other\n",
+                "text", boundary_roles[i]);
+        if (b->hides[i])
+            buf_printf(out, "%-20s of %s messages is NOT SHOWN by the template\n", "text",
+                       boundary_roles[i]);
+    }
+}
+
 static void report_boundaries(const struct model *m, struct buf *out)
 {
     const struct boundaries *b = &m->boundaries;
@@ -66,6 +81,7 @@ static void report_boundaries(const struct model *m, struct buf *out)
         any = any || b->roles[i];
     }
     buf_puts(out, any ? "\n" : " none\n");
+    report_texts(b, out);
     if (b->counts_turns)
         line(out, "turn numbers", "are written by the template: every turn costs a full render");
     if (b->system_in_suffix)
@@ -90,9 +106,9 @@ void model_report(const struct model *m, struct buf *out)
     line(out, "tool parser", i->tool_parser);
     line(out, "reasoning parser", i->reasoning_parser);
     buf_printf(out, "%-20s %s%s\n", "family", i->family, m->family_forced ? " (as told)" : "");
-    if (m->family->pin && template_mentions(m->template_default, m->family->pin))
-        buf_printf(out, "%-20s %s=%s unless the request says otherwise\n", "pinned", m->family->pin,
-                   m->family->pin_value ? "true" : "false");
+    if (m->pin)
+        buf_printf(out, "%-20s %s=%s unless the request says otherwise\n", "pinned", m->pin,
+                   m->pin_value ? "true" : "false");
     buf_add_str(out, buf_str(&m->notes));
     buf_puts(out, tokenizer_note(m->tokenizer));
 }

@@ -1,10 +1,55 @@
 #include "worker/model/standin.h"
 
-#define THOUGHT "RGTHOUGHT"
+#include <strings.h>
+#include <sys/random.h>
 
 enum { LOOK_BACK_MAX = 64, CALLS_MAX = 8, HEAD_MAX = CALLS_MAX + 7, TOKEN_MAX = 64 };
 
-static const char CALL_ID[] = "rgcall001"; /* nine alphanumerics: some templates insist */
+/* --- the mark --- */
+
+enum { MARK_DIGIT = 2 }; /* there stands a digit: searched for first, since case cannot change it */
+
+void standin_draw_mark(struct model *m)
+{
+    static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+    unsigned char r[MODEL_MARK_LEN] = {0};
+
+    /* without luck here the mark is the same each time: still no word of a prompt */
+    (void)!getrandom(r, sizeof(r), GRND_NONBLOCK);
+    m->mark[0] = 'r';
+    m->mark[1] = 'g';
+    for (size_t i = MARK_DIGIT; i < MODEL_MARK_LEN; i++)
+        m->mark[i] = letters[r[i] % (i == MARK_DIGIT ? 10 : sizeof(letters) - 1)];
+    m->mark[MODEL_MARK_LEN] = 0;
+}
+
+bool standin_marked(const struct model *m, struct str text)
+{
+    size_t at = MARK_DIGIT;
+
+    while (at + MODEL_MARK_LEN <= text.len + MARK_DIGIT) {
+        const char *digit = memchr(text.p + at, m->mark[MARK_DIGIT], text.len - at);
+
+        if (!digit)
+            return false;
+        at = (size_t)(digit - text.p);
+        if (at - MARK_DIGIT + MODEL_MARK_LEN <= text.len &&
+            strncasecmp(digit - MARK_DIGIT, m->mark, MODEL_MARK_LEN) == 0)
+            return true;
+        at++;
+    }
+    return false;
+}
+
+/* What stands in for some text: the mark and a letter that tells which. */
+static struct json marked(const struct model *m, struct arena *a, char which)
+{
+    return json_make_string(arena_printf(a, "%s%c", m->mark, which));
+}
+
+enum { TURN = 'T', THOUGHT = 'H', EARLIER = 'E', USER = 'U', SYSTEM = 'S', RESULT = 'R' };
+
+/* --- looking back --- */
 
 static bool is_role(const struct json *msg, const char *role)
 {
@@ -34,21 +79,22 @@ static void collect_system(struct arena *a, const struct json *messages, size_t 
     struct json *at = arena_alloc(a, n * sizeof(*at));
 
     for (size_t i = 0; i < n; i++) {
-        if (is_system(&messages->items[i]))
-            at[ret->n_system++] = messages->items[i];
+        if (!is_system(&messages->items[i]))
+            continue;
+        ret->n_first += ret->n_system == i;
+        at[ret->n_system++] = messages->items[i];
     }
     ret->system = at;
 }
 
 /* Thoughts, and text beside calls, are what templates drop later. */
-void standin_look_back(const struct model *m, struct arena *a, const struct json *messages,
-                       size_t covered, struct standin_in *ret)
+void standin_look_back(struct arena *a, const struct json *messages, size_t covered,
+                       bool all_system, struct standin_in *ret)
 {
     bool user = false;
     size_t n = 0;
 
-    collect_system(a, messages, m->boundaries.system_in_suffix ? covered : MIN_OF(covered, 1U),
-                   ret);
+    collect_system(a, messages, all_system ? covered : MIN_OF(covered, 1U), ret);
     for (size_t i = covered - 1; i-- > 0 && n < LOOK_BACK_MAX && !ret->earlier; n++) {
         const struct json *msg = &messages->items[i];
 
@@ -80,12 +126,15 @@ struct json standin_tools(struct arena *a, const char *name)
     return list;
 }
 
-static struct json make_call(struct arena *a, struct json id, struct json name, const char *text)
+/* --- making the chat --- */
+
+static struct json make_call(const struct model *m, struct arena *a, struct json id,
+                             struct json name, char which)
 {
     struct json call = make_object(a, 3), function = make_object(a, 2);
     struct json arguments = make_object(a, 1);
 
-    object_put(&arguments, "rg", json_make_string(str_cstr(text)));
+    object_put(&arguments, m->mark, marked(m, a, which));
     object_put(&function, "name", name);
     object_put(&function, "arguments", arguments);
     object_put(&call, "id", id);
@@ -95,7 +144,8 @@ static struct json make_call(struct arena *a, struct json id, struct json name, 
 }
 
 /* The calls of the true turn: ids and names, other arguments. */
-static struct json copy_calls(struct arena *a, const struct json *calls, const char *text)
+static struct json copy_calls(const struct model *m, struct arena *a, const struct json *calls,
+                              char which)
 {
     struct json list = {.kind = JSON_ARRAY, .n = calls->n};
 
@@ -104,70 +154,104 @@ static struct json copy_calls(struct arena *a, const struct json *calls, const c
         const struct json *id = json_get(&calls->items[i], "id");
         const struct json *name = json_get(json_get(&calls->items[i], "function"), "name");
 
-        list.items[i] = make_call(a, id ? *id : json_make_string(str_cstr(CALL_ID)),
-                                  name ? *name : json_make_string(STR("rg_call")), text);
+        list.items[i] = make_call(m, a, id ? *id : json_make_string(str_cstr(m->mark)),
+                                  name ? *name : json_make_string(str_cstr(m->mark)), which);
     }
     return list;
 }
 
-/* The turn with `text` for what it says; an answer without calls always says something. */
-static struct json copy_turn(struct arena *a, const struct json *turn, const char *text)
+/* The turn with a mark for what it says; an answer without calls always says something. */
+static struct json copy_turn(const struct model *m, struct arena *a, const struct json *turn,
+                             char which)
 {
     bool says = has_text(turn, "content") || !has_calls(turn);
     struct json o = make_object(a, 4);
 
     object_put(&o, "role", json_make_string(STR("assistant")));
-    object_put(&o, "content", json_make_string(says ? str_cstr(text) : STR("")));
+    object_put(&o, "content", says ? marked(m, a, which) : json_make_string(STR("")));
     if (has_text(turn, "reasoning_content"))
-        object_put(&o, "reasoning_content", json_make_string(STR(THOUGHT)));
+        object_put(&o, "reasoning_content", marked(m, a, THOUGHT));
     if (has_calls(turn))
-        object_put(&o, "tool_calls", copy_calls(a, json_get(turn, "tool_calls"), text));
+        object_put(&o, "tool_calls", copy_calls(m, a, json_get(turn, "tool_calls"), which));
     return o;
 }
 
-static struct json make_result(struct arena *a, const struct json *call)
+static struct json make_result(const struct model *m, struct arena *a, const struct json *call)
 {
     const struct json *id = json_get(call, "id");
     struct json o = make_object(a, 3);
 
     object_put(&o, "role", json_make_string(STR("tool")));
-    object_put(&o, "content", json_make_string(STR("RGRESULT")));
-    object_put(&o, "tool_call_id", id ? *id : json_make_string(str_cstr(CALL_ID)));
+    object_put(&o, "content", marked(m, a, RESULT));
+    object_put(&o, "tool_call_id", id ? *id : json_make_string(str_cstr(m->mark)));
+    return o;
+}
+
+static struct json message(struct arena *a, const char *role, struct json content)
+{
+    struct json o = make_object(a, 2);
+
+    object_put(&o, "role", json_make_string(str_cstr(role)));
+    object_put(&o, "content", content);
     return o;
 }
 
 /* The earlier turn, results of its calls, and the user message behind. */
-static uint32_t put_earlier(struct arena *a, const struct standin_in *in, struct json *at)
+static uint32_t put_earlier(const struct model *m, struct arena *a, const struct standin_in *in,
+                            struct json *at)
 {
     const struct json *calls = json_get(in->earlier, "tool_calls");
     uint32_t n = 0;
 
-    at[n++] = copy_turn(a, in->earlier, "RGEARLIER");
+    at[n++] = copy_turn(m, a, in->earlier, EARLIER);
     for (uint32_t i = 0; has_calls(in->earlier) && i < MIN_OF(calls->n, CALLS_MAX); i++)
-        at[n++] = make_result(a, &calls->items[i]);
+        at[n++] = make_result(m, a, &calls->items[i]);
     if (in->user_between)
-        at[n++] = make_text(a, "role", "user", "content", "RGUSER");
+        at[n++] = message(a, "user", marked(m, a, USER));
     return n;
 }
 
-/* The system messages, or one where the template insists on it. */
+/* System messages from `from` on, as many as stay below `to`. One without text stays so. */
 static uint32_t put_system(const struct model *m, struct arena *a, const struct standin_in *in,
-                           struct json *at)
+                           uint32_t from, uint32_t to, struct json *at)
 {
-    for (uint32_t i = 0; i < in->n_system; i++) {
-        const struct json *role = json_get(&in->system[i], "role");
+    for (uint32_t i = from; i < to; i++) {
+        const struct json *content = json_get(&in->system[i], "content");
+        bool says = !json_is_null(content) && content->n > 0;
 
-        at[i] = in->system[i];
-        if (m->boundaries.system_in_suffix)
-            continue;
-        at[i] = make_object(a, 2);
-        object_put(&at[i], "role", *role);
-        object_put(&at[i], "content", json_make_string(STR("RGSYSTEM")));
+        *at = in->system[i];
+        if (!in->real_system) {
+            *at = make_object(a, 2);
+            object_put(at, "role", *json_get(&in->system[i], "role"));
+            object_put(at, "content", says ? marked(m, a, SYSTEM) : json_make_string(STR("")));
+        }
+        at++;
     }
-    if (in->n_system || !m->boundaries.needs_system)
-        return in->n_system;
-    at[0] = make_text(a, "role", "system", "content", "RGSYSTEM");
-    return 1;
+    return to - from;
+}
+
+/* What stands before the last turn. */
+static uint32_t put_head(const struct model *m, struct arena *a, const struct standin_in *in,
+                         struct json *at)
+{
+    uint32_t n;
+
+    if (in->history) {
+        memcpy(at, in->history, in->n_history * sizeof(*at));
+        return in->n_history;
+    }
+    n = put_system(m, a, in, 0, in->n_first, at);
+    if (n == 0 && m->boundaries.needs_system)
+        at[n++] = message(a, "system", marked(m, a, SYSTEM));
+    if (in->longer) {
+        at[n++] = message(a, "user", marked(m, a, USER));
+        at[n++] = message(a, "assistant", marked(m, a, EARLIER));
+    }
+    at[n++] = message(a, "user", marked(m, a, USER));
+    n += put_system(m, a, in, in->n_first, in->n_system, at + n);
+    if (in->earlier)
+        n += put_earlier(m, a, in, at + n);
+    return n;
 }
 
 static uint32_t count_marks(struct str text, struct str mark, size_t *end)
@@ -184,9 +268,8 @@ static uint32_t count_marks(struct str text, struct str mark, size_t *end)
     return n;
 }
 
-static size_t nth_mark_end(struct str text, uint32_t n)
+static size_t nth_mark_end(struct str text, struct str mark, uint32_t n)
 {
-    struct str mark = STR(STANDIN_MARK);
     size_t at = 0;
 
     while (n-- > 0) {
@@ -266,13 +349,17 @@ static void closed_differently(const struct model *m, struct str tail, struct st
 static int split(const struct model *m, struct str whole, struct str more, struct str prompt,
                  struct standin *ret, struct err *e)
 {
+    char turn[MODEL_MARK_LEN + 1];
+    struct str mark = str_of(turn, sizeof(turn)), tail, rest;
     size_t end_whole, end_more, common;
-    uint32_t n = count_marks(whole, STR(STANDIN_MARK), &end_whole);
-    struct str tail, rest;
+    uint32_t n;
 
+    memcpy(turn, m->mark, MODEL_MARK_LEN);
+    turn[MODEL_MARK_LEN] = TURN;
+    n = count_marks(whole, mark, &end_whole);
     if (n == 0)
         return err_set(e, ERR_UNSUPPORTED, "the chat template does not show assistant turns");
-    end_more = nth_mark_end(more, n);
+    end_more = nth_mark_end(more, mark, n);
     if (end_more == SIZE_MAX)
         return err_set(e, ERR_UNSUPPORTED, "the chat template drops earlier assistant turns");
     tail = str_sub(whole, end_whole, whole.len);
@@ -290,25 +377,18 @@ static int split(const struct model *m, struct str whole, struct str more, struc
 int standin_render(const struct model *m, struct model_scratch *s, const struct standin_in *in,
                    struct standin *ret, struct err *e)
 {
-    struct json *msgs =
-        arena_alloc(&s->arena, (in->n_system + HEAD_MAX + 1 + in->n) * sizeof(*msgs));
-    struct json small = standin_tools(&s->arena, "rg_call");
-    struct rendering r = {.messages = msgs, .kwargs = in->kwargs};
+    struct json *msgs = arena_alloc(
+        &s->arena, (in->n_history + in->n_system + HEAD_MAX + 1 + in->n) * sizeof(*msgs));
+    struct json small = standin_tools(&s->arena, m->mark);
+    struct rendering r = {.messages = msgs, .kwargs = in->kwargs, .seconds = s->seconds};
     size_t prompt_at;
-    uint32_t n = 0;
+    uint32_t n;
 
     if (json_is(in->tools, JSON_ARRAY) && in->tools->n)
-        r.tools = m->boundaries.tools_in_suffix ? in->tools : &small;
-    n = put_system(m, &s->arena, in, msgs);
-    if (in->longer) {
-        msgs[n++] = make_text(&s->arena, "role", "user", "content", "RGUSER");
-        msgs[n++] = make_text(&s->arena, "role", "assistant", "content", "RGEARLIER");
-    }
-    msgs[n++] = make_text(&s->arena, "role", "user", "content", "RGUSER");
-    if (in->earlier)
-        n += put_earlier(&s->arena, in, msgs + n);
+        r.tools = in->real_tools || in->history ? in->tools : &small;
+    n = put_head(m, &s->arena, in, msgs);
     r.n = n;
-    msgs[n++] = copy_turn(&s->arena, in->last, STANDIN_MARK);
+    msgs[n++] = copy_turn(m, &s->arena, in->last, TURN);
     for (uint32_t i = 0; i < in->n; i++)
         msgs[n++] = in->messages[i];
 
@@ -328,4 +408,16 @@ int standin_render(const struct model *m, struct model_scratch *s, const struct 
         return -1;
     return split(m, str_sub(buf_str(&s->a), prompt_at, s->a.len), buf_str(&s->b),
                  str_sub(buf_str(&s->a), 0, prompt_at), ret, e);
+}
+
+int standin_clean(const struct model *m, struct model_scratch *s, const struct standin_in *in,
+                  struct standin *ret, struct err *e)
+{
+    if (standin_render(m, s, in, ret, e) != 0)
+        return -1;
+    if (standin_marked(m, ret->closing) || standin_marked(m, ret->next))
+        return err_set(e, ERR_PROMPT_LEAK,
+                       "the chat template writes what only stands in for earlier messages or "
+                       "tools, and takes no others");
+    return 0;
 }

@@ -136,16 +136,29 @@ static void prompt_append(struct plan *p, const struct model_suffix *x)
     p->made.trim = x->trim;
 }
 
+/* Debug builds compare every suffix. */
+#ifdef NDEBUG
+enum { AUDITS_ALL = 0 };
+#else
+enum { AUDITS_ALL = 1 };
+#endif
+
+/* Where no suffix can be told (the template shows no answers), the whole chat is rendered. */
 static int prompt_after_parent(struct plan *p, struct model_scratch *scratch, struct err *e)
 {
     const struct session *s = p->session;
     struct model_suffix x = {0};
     struct model_tail tail = {{p->made.stored, p->parent->total}, p->parent->cut};
-    int rc = model_suffix(s->store->model, scratch, &p->chat, p->covered, &tail, &x, e);
+    int rc;
 
+    model_scratch_audit(scratch, p->made.audits || AUDITS_ALL);
+    rc = model_suffix(s->store->model, scratch, &p->chat, p->covered, &tail, &x, e);
+    model_scratch_audit(scratch, false);
+    p->made.audit = x.audit;
     if (rc == 0 && (x.trim > p->parent->n || x.close > x.ids.n))
         rc = err_set(e, ERR_INTERNAL, "the template's suffix trims more than the answer");
-    if (rc == 0 && x.rewrites && s->options.branch_on_rewrite && !p->chain) {
+    if (!p->chain &&
+        (rc == 0 ? x.rewrites && s->options.branch_on_rewrite : e->kind == ERR_UNSUPPORTED)) {
         p->made.anew = true;
         rc = prompt_full(p, scratch, e);
     } else if (rc == 0) {
@@ -164,6 +177,7 @@ static void take_made(struct plan *p)
         p->pub.cause = CAUSE_TEMPLATE_REWRITE;
     }
     p->pub.prompt = p->made.prompt;
+    p->pub.audit = p->made.audit;
     p->pub.reused = p->made.reused;
     p->n_context = p->made.n_context;
     p->n_close = p->made.n_close;
@@ -334,6 +348,14 @@ static int position(struct session *s, struct plan *p, struct err *e)
     return 0;
 }
 
+/* Every --audit-every-th. */
+static bool audit_is_due(struct session_store *st)
+{
+    uint64_t every = st->defaults.audit_every;
+
+    return every > 0 && ++st->n_suffixes % every == 0;
+}
+
 /* Where the call stands. What rendering reads of the session is held. */
 static int place(struct session *s, struct plan *p, const struct session_call_input *in,
                  struct err *e)
@@ -355,6 +377,7 @@ static int place(struct session *s, struct plan *p, const struct session_call_in
                                                    sizeof(*p->made.stored));
         checkpoint_copy(p->parent, p->made.stored);
         p->made.stored_known = s->forest.top_id < model_info(s->store->model)->vocab_size;
+        p->made.audits = audit_is_due(s->store);
     }
     return 0;
 }
@@ -388,7 +411,7 @@ size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
 {
     const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
     const struct json *all = p->chat.messages;
-    bool whole = !p->parent || model_renders_all(p->session->store->model);
+    bool whole = !p->parent || p->made.audits || model_renders_all(p->session->store->model);
     size_t n;
 
     if (p->text || !all)

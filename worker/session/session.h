@@ -66,6 +66,7 @@ struct session_defaults {
     bool idempotent_retry;
     bool ignore_cch;
     bool branch_on_rewrite; /* --on-template-rewrite=branch */
+    uint64_t audit_every;   /* --audit-every; 0: never */
     enum session_truncated on_truncated;
     bool refuse_completed; /* --after-complete=refuse: no new call after `complete` */
     uint32_t max_nodes;
@@ -256,6 +257,8 @@ struct session_plan {
     bool exhausted; /* budgets leave no room: no engine call; answer 200, finish_reason
                        "length", empty content, usage prompt.n + 0, and commit one
                        answer with ids.n == 0 (closes the chain; nothing else is kept) */
+    enum model_audit
+        audit; /* what the comparison with the whole chat's rendering showed, if made */
     enum session_cause cause;
     uint32_t diff_message; /* where the request left what was stored (cause other than extended) */
     struct str diff_field; /* "content", "role", "tools", ...; absent when it does not apply */

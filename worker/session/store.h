@@ -139,7 +139,8 @@ struct session_store {
     session_source source;             /* NULL: payloads stay */
     void *source_ctx;
     bool lazy, evicts;
-    uint64_t n_places; /* ever made */
+    uint64_t n_places;   /* ever made */
+    uint64_t n_suffixes; /* turns that were to be built on stored ones */
     struct session_totals totals;
 };
 
@@ -184,6 +185,8 @@ struct plan {
         struct token_span prompt; /* made */
         size_t reused;
         uint32_t n_context, n_close, trim;
+        bool audits; /* set before: the suffix is to be held against the whole chat */
+        enum model_audit audit;
         bool anew;     /* the template rewrites earlier checkpoints: not on the parent */
         bool exhausts; /* by its bytes alone the prompt is beyond what the session may hold */
     } made;

@@ -131,9 +131,13 @@ static void one(const struct model *m, struct model_scratch *s, const struct cha
         t->refused++;
     } else {
         tail.last = (struct token_span){ids.at, ids.n};
-        cr_assert_eq(model_suffix(m, s, all, covered, &tail, &x, &e), 0, "%s", e.text);
-        cr_assert_leq(x.close, x.ids.n);
-        compare(m, &x, &whole, &ids, t);
+        if (model_suffix(m, s, all, covered, &tail, &x, &e) == 0) {
+            cr_assert_leq(x.close, x.ids.n);
+            compare(m, &x, &whole, &ids, t);
+        } else { /* templates that show no answers: such calls render anew */
+            cr_assert_eq(e.kind, ERR_UNSUPPORTED, "%s", e.text);
+            t->refused++;
+        }
     }
     vec_done(&x.ids);
     vec_done(&ids);
