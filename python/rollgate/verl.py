@@ -6,8 +6,9 @@
       url: http://gateway:8600          # else ROLLGATE_URL; keys by ROLLGATE_KEY or ROLLGATE_KEY_FILE
       group: {run_timeout_s: 1800, attempts: 2}
 
-and `agent_name: rollgate` in the data set, or as default_agent_loop. verl keeps n, the states of groups, rows and its reward loop. The
-runner's input is the row's columns, `raw_prompt` among them. Contract: verl 1dda039, experimental/agent_loop/agent_loop.py
+and `agent_name: rollgate` in the data set, or as default_agent_loop. verl keeps n, the states of groups, rows and its
+reward loop; whole groups at once: verl_manager.py. The runner's input is the row's columns, `raw_prompt`
+among them. Contract: verl 1dda039, experimental/agent_loop/agent_loop.py
 (AgentLoopBase, AgentLoopOutput) and trainer/ppo/v1/agent_loop_tq.py.
 """
 from __future__ import annotations
@@ -56,20 +57,26 @@ class RollgateAgentLoop(AgentLoopBase):
         return outputs[0] if len(outputs) == 1 else outputs
 
     def output(self, t: Trajectory, member: Mapping[str, Any], sampling_params: Mapping[str, Any], steps: int) -> AgentLoopOutput:
-        if t.reward is None and not self.hook.external:
-            raise ValueError(f"session {member['session_id']} has no reward; verl scores only what has reward: external")
-        logprobs = t.response_logprobs
-        if logprobs is None and sampling_params.get("logprobs"):
-            raise ValueError(f"calculate_log_probs is set, and the engine of session {member['session_id']} told none")
-        oldest, newest = t.versions or (steps, steps)
-        told = {k: v for k, v in (t.get("reward_info") or {}).items() if k not in ("reward", "finished")}
-        extra = {"min_global_steps": oldest, "max_global_steps": newest, "reward_extra_info": told}
-        given: dict[str, Any] = {} if logprobs is None else {"response_logprobs": logprobs.tolist()}
-        if t.routed_experts is not None:
-            given["routed_experts"] = t.routed_experts
-        if t.reward is not None:
-            given["reward_score"] = t.reward
-        return AgentLoopOutput(
-            prompt_ids=t.prompt_ids.tolist(), response_ids=t.response_ids.tolist(), response_mask=t.response_mask.tolist(),
-            num_turns=t["num_turns"], metrics=AgentLoopMetrics(generate_sequences=(member.get("timings") or {}).get("run", 0.0)),
-            extra_fields=extra, **given)
+        return output_of(t, member, self.hook.external, bool(sampling_params.get("logprobs")), steps)
+
+
+def output_of(t: Trajectory, member: Mapping[str, Any], external: bool, with_logprobs: bool, steps: int) -> AgentLoopOutput:
+    """A trajectory as verl takes it. ValueError: a reward (unless external), or log-probabilities that are wanted, are not
+    known."""
+    if t.reward is None and not external:
+        raise ValueError(f"session {member['session_id']} has no reward; verl scores only what has reward: external")
+    logprobs = t.response_logprobs
+    if logprobs is None and with_logprobs:
+        raise ValueError(f"calculate_log_probs is set, and the engine of session {member['session_id']} told none")
+    oldest, newest = t.versions or (steps, steps)
+    told = {k: v for k, v in (t.get("reward_info") or {}).items() if k not in ("reward", "finished")}
+    extra = {"min_global_steps": oldest, "max_global_steps": newest, "reward_extra_info": told}
+    given: dict[str, Any] = {} if logprobs is None else {"response_logprobs": logprobs.tolist()}
+    if t.routed_experts is not None:
+        given["routed_experts"] = t.routed_experts
+    if t.reward is not None:
+        given["reward_score"] = t.reward
+    return AgentLoopOutput(
+        prompt_ids=t.prompt_ids.tolist(), response_ids=t.response_ids.tolist(), response_mask=t.response_mask.tolist(),
+        num_turns=t["num_turns"], metrics=AgentLoopMetrics(generate_sequences=(member.get("timings") or {}).get("run", 0.0)),
+        extra_fields=extra, **given)

@@ -186,6 +186,93 @@ def test_verl_unknown_reward_is_not_zero(verl_loop):
     assert out.reward_score is None     # verl's reward loop fills it
 
 
+# --- verl's manager: 1dda039 trainer/ppo/v1/agent_loop_tq.py, replay_buffer.py (keys, statuses) ---
+
+class VerlWorker:
+    """What of AgentLoopWorkerTQ a manager's worker stands on: its config, and the writer of rows."""
+    queue = None        # (key, partition, what) in the order of writing
+
+    def __init__(self, config, *_):
+        self.config = config
+
+    async def _agent_loop_postprocess(self, output, validate, **kwargs):
+        outputs = output if isinstance(output, list) else [output]
+        for i, one in enumerate(outputs):
+            VerlWorker.queue.append((f"{kwargs['uid']}_{kwargs['session_id']}_{i}", "val" if validate else "train", one, kwargs))
+
+
+class VerlManager:
+    def __init__(self, config, *_):
+        self.config, self.agent_loop_workers_class = config, "verl's own"
+
+
+async def kv_put(key, partition_id, tag):
+    VerlWorker.queue.append((key, partition_id, tag["status"], None))
+
+
+@pytest.fixture
+def verl_worker(monkeypatch, place):
+    def remote(cls):
+        return types.SimpleNamespace(__ray_metadata__=types.SimpleNamespace(modified_class=cls))
+
+    def greedy(params):
+        params.update(top_p=1.0, top_k=-1, temperature=0)
+    fake(monkeypatch, "verl.experimental.agent_loop.agent_loop", AgentLoopBase=AgentLoopBase, AgentLoopMetrics=AgentLoopMetrics,
+         AgentLoopOutput=AgentLoopOutput)
+    fake(monkeypatch, "verl.trainer.ppo.v1.agent_loop_tq", AgentLoopManagerTQ=VerlManager, AgentLoopWorkerTQ=remote(VerlWorker),
+         apply_greedy_sampling_params=greedy)
+    fake(monkeypatch, "ray", remote=remote)
+    fake(monkeypatch, "transfer_queue", async_kv_put=kv_put)
+    monkeypatch.setattr(VerlWorker, "queue", [])
+    module = adapter(monkeypatch, "verl_manager")
+
+    def make(**given):
+        rollout = types.SimpleNamespace(n=2, val_kwargs=types.SimpleNamespace(n=1), get={"custom": {"rollgate": given}}.get)
+        config = types.SimpleNamespace(actor_rollout_ref=types.SimpleNamespace(rollout=rollout))
+        manager = module.RollgateManager(config, None)
+        return manager.agent_loop_workers_class.__ray_metadata__.modified_class(config, None)
+    return make
+
+
+def prompt_of(kind, **more):
+    return {"uid": "u1", "global_steps": 5, "raw_prompt": [{"role": "user", "content": kind}], "agent_name": "single", **more}
+
+
+def test_verl_manager_runs_groups(verl_worker, place):
+    worker = verl_worker(runner="agent", url=place.url, group=ONCE)
+    run(worker._run_prompt(prompt_of("branches"), PARAMS, {"validate": False}))
+    first, *rows, last = VerlWorker.queue
+    assert first == ("u1", "train", "running", None) and last == ("u1", "train", "finished", None)
+    assert [r[0] for r in rows] == ["u1_0_0", "u1_0_1", "u1_1_0", "u1_1_1"], "{uid}_{session}_{index}"
+    assert all(r[2].reward_score == 0.5 and r[2].extra_fields["reward_extra_info"] == {"acc": 1} for r in rows)
+    assert all("agent_name" not in r[3] and r[3]["raw_prompt"] for r in rows)
+    groups = place.get("/groups").json()["groups"]
+    assert len(groups) == 1 and groups[0]["n"] == 2, "one group, not two"
+
+
+def test_verl_manager_takes_what_verl_asks_of_one_prompt(verl_worker, place):
+    worker = verl_worker(runner="agent", url=place.url, group=ONCE, select="longest")
+    run(worker._run_prompt(prompt_of("branches", __rollout_n__=3, __do_sample__=False), PARAMS, {"validate": False}))
+    assert [r[0] for r in VerlWorker.queue[1:-1]] == ["u1_0_0", "u1_1_0", "u1_2_0"]
+    assert all(r["body"]["sampling_params"]["temperature"] == 0 for r in place.requests if "input_ids" in r["body"])
+    VerlWorker.queue.clear()
+    run(worker._run_prompt(prompt_of("x"), PARAMS, {"validate": True}))
+    told = [(r[0], r[2] if r[3] is None else r[1]) for r in VerlWorker.queue]
+    assert told == [("u1", "running"), ("u1_0_0", "val"), ("u1", "finished")]
+
+
+def test_verl_manager_never_pads(verl_worker, place):
+    worker = verl_worker(runner="agent", url=place.url, group=ONCE)
+    run(worker._run_prompt(prompt_of("fails"), PARAMS, {"validate": False}))
+    assert VerlWorker.queue == [("u1", "train", "running", None), ("u1", "train", "failure", None)]
+    VerlWorker.queue.clear()
+    run(worker._run_prompt(prompt_of("unscored"), PARAMS, {"validate": False}))
+    assert [r[2] for r in VerlWorker.queue] == ["running", "failure"]
+    for wrong in ({}, {"runner": "agent", "ulr": "x"}):
+        with pytest.raises(ValueError, match="needs a runner and knows"):
+            verl_worker(**wrong)
+
+
 # --- uni-agent: 6f4a7c9 framework/entry.py, gateway/manager.py, gateway/session/types.py ---
 
 @dataclasses.dataclass
