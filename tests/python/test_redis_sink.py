@@ -18,17 +18,19 @@ def server(tmp_path):
     port = g.free_port()
     process = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(tmp_path), "--save", ""],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    with redis.Redis(port=port) as client:
-        def answers():
-            try:
-                return client.ping()
-            except redis.exceptions.RedisError:
-                return False
-        g.wait_until(answers, 20, "redis answers")
-        yield client, f"redis://127.0.0.1:{port}/0"
-        client.connection_pool.disconnect()
-    process.terminate()
-    process.wait(20)
+    try:
+        with redis.Redis(host="127.0.0.1", port=port) as client:    # "localhost" is no name without /etc/hosts
+            def answers():
+                try:
+                    return client.ping()
+                except redis.exceptions.RedisError:
+                    return False
+            g.wait_until(answers, 20, "redis answers")
+            yield client, f"redis://127.0.0.1:{port}/0"
+            client.connection_pool.disconnect()
+    finally:
+        process.terminate()
+        process.wait(20)
 
 
 def play(gateway, n, **options):
