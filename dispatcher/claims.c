@@ -302,8 +302,12 @@ static int record_item(struct claim_item *it, struct rollout *r, struct str sess
         return rc;
     }
     a = book_attempt(&d->book, str_cstr(it->attempt));
-    if (a)
-        a->lease_due_ms = clock_ms() + (uint64_t)d->heritage->config->attempt_lease_ms;
+    if (!a)
+        return rc;
+    a->lease_due_ms = clock_ms() + (uint64_t)d->heritage->config->attempt_lease_ms;
+    if (a->number == 1 && a->claimed_at_ms > r->group->submitted_at_ms)
+        metrics_observe_us(d->heritage->page, METRIC_claim_wait,
+                           (a->claimed_at_ms - r->group->submitted_at_ms) * 1000);
     return rc;
 }
 
@@ -524,9 +528,24 @@ static int read_offer(struct desk_request *r, struct offer *o, uint64_t *wait_ms
     return 0;
 }
 
+static const struct poll_kind claiming = {claim_look, claim_over, claim_drop};
+
+void claims_count_slots(struct desk *d)
+{
+    const struct poll *p;
+
+    for (size_t i = 0; i < d->book.runners.n; i++)
+        d->book.runners.at[i]->slots = 0;
+    LIST_EACH(&d->polls, p, struct poll, entry) {
+        const struct offer *o = p->ctx;
+
+        for (size_t i = 0; p->kind == &claiming && i < o->n; i++)
+            book_runner_made(&d->book, str_cstr(o->at[i].name))->slots += o->at[i].slots;
+    }
+}
+
 void attempts_claim(struct desk_request *r)
 {
-    static const struct poll_kind kind = {claim_look, claim_over, claim_drop};
     struct offer *o = mem_zalloc(sizeof(*o));
     struct err e = {0};
     uint64_t wait_ms = 0;
@@ -538,7 +557,7 @@ void attempts_claim(struct desk_request *r)
         desk_error(r->x, &e);
         return;
     }
-    poll_start(r->desk, r->x, &kind, o, wait_ms);
+    poll_start(r->desk, r->x, &claiming, o, wait_ms);
 }
 
 /* --- renew --- */

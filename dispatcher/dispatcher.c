@@ -43,13 +43,50 @@ int desk_write(struct desk *d, struct str group, struct str record, void (*done)
 
 /* --- what the book tells --- */
 
+static unsigned queue_label(const struct desk *d, const struct queue *q)
+{
+    return metrics_name(d->heritage->metrics, METRIC_NAMES_QUEUE,
+                        q ? str_cstr(q->name) : STR("(none)"));
+}
+
+static unsigned runner_label(const struct desk *d, const struct runner *r)
+{
+    return metrics_name(d->heritage->metrics, METRIC_NAMES_RUNNER, str_cstr(r->name));
+}
+
+/* The seconds that an executor told for a part of its attempt. */
+static void observe_timing(struct desk *d, const struct json *timings, const char *name,
+                           enum metric id)
+{
+    double s = 0;
+
+    if (json_to_double(json_get(timings, name), &s) == 0 && s > 0 && s < 1e9)
+        metrics_observe_us(d->heritage->page, id, (uint64_t)(s * 1e6));
+}
+
+static void count_attempt(struct desk *d, const struct attempt *a)
+{
+    const char *text = a->rollout->result.timings;
+    struct arena arena = {0};
+    const struct json *timings = NULL;
+    struct err e;
+
+    metrics_count_at(d->heritage->page, METRIC_attempts, runner_label(d, a->rollout->group->runner),
+                     a->outcome, 1);
+    if (text && json_parse(&arena, str_cstr(text), &timings, &e) == 0) {
+        observe_timing(d, timings, "run", METRIC_attempt_run);
+        observe_timing(d, timings, "score", METRIC_attempt_score);
+    }
+    arena_done(&arena);
+}
+
 static void on_attempt_over(void *ctx, struct attempt *a)
 {
     struct desk *d = ctx;
 
     closing_start(d, a->session, a->verdict == ROLLOUT_SUCCEEDED ? CLOSING_DELIVER : CLOSING_ABORT,
                   a->rollout->group);
-    metrics_count_at(d->heritage->page, METRIC_attempts, a->outcome, 0, 1);
+    count_attempt(d, a);
     polls_wake(d);
 }
 
@@ -57,7 +94,8 @@ static void on_settled(void *ctx, struct group *g)
 {
     struct desk *d = ctx;
 
-    metrics_count_at(d->heritage->page, METRIC_groups_settled, g->state - GROUP_FINISHED, 0, 1);
+    metrics_count_at(d->heritage->page, METRIC_groups_settled, queue_label(d, g->queue),
+                     g->state - GROUP_FINISHED, 1);
     if (g->first_end_at_ms)
         metrics_observe_us(d->heritage->page, METRIC_group_tail,
                            (g->settled_at_ms - g->first_end_at_ms) * 1000);
@@ -154,22 +192,59 @@ static void look_after_journal(struct desk *d)
     metrics_set(d->heritage->page, METRIC_dispatcher_journal, s.disk_bytes);
 }
 
+/* Names beyond the label's last value share it: their sum is shown. */
+static void publish_queues(struct desk *d)
+{
+    uint64_t n[METRIC_QUEUE_VALUES][GROUP_STATES] = {0};
+    bool shown[METRIC_QUEUE_VALUES] = {false};
+    const struct group *g;
+
+    for (size_t i = 0; i < d->book.queues.n; i++) {
+        const struct queue *q = d->book.queues.at[i];
+        unsigned v = queue_label(d, q);
+
+        shown[v] = true;
+        for (int s = 0; s < GROUP_STATES; s++)
+            n[v][s] += q->n_groups[s];
+    }
+    for (unsigned v = 0; v < METRIC_QUEUE_VALUES; v++)
+        for (unsigned s = 0; shown[v] && s < GROUP_STATES; s++)
+            metrics_set_cell(d->heritage->page, METRIC_groups, v, s, n[v][s]);
+    g = LIST_FIRST_OF(&d->book.all, struct group, all_entry);
+    metrics_set(d->heritage->page, METRIC_queue_oldest,
+                g && clock_wall_ms() > g->submitted_at_ms
+                    ? (clock_wall_ms() - g->submitted_at_ms) * 1000
+                    : 0);
+}
+
+static void publish_runners(struct desk *d)
+{
+    uint64_t running[METRIC_RUNNER_VALUES] = {0}, slots[METRIC_RUNNER_VALUES] = {0};
+    bool shown[METRIC_RUNNER_VALUES] = {false}, open[METRIC_RUNNER_VALUES] = {false};
+
+    claims_count_slots(d);
+    for (size_t i = 0; i < d->book.runners.n; i++) {
+        const struct runner *r = d->book.runners.at[i];
+        unsigned v = runner_label(d, r);
+
+        shown[v] = true;
+        running[v] += r->running;
+        slots[v] += r->slots;
+        open[v] |= r->blocked;
+    }
+    for (unsigned v = 0; v < METRIC_RUNNER_VALUES; v++) {
+        if (!shown[v])
+            continue;
+        metrics_set_at(d->heritage->page, METRIC_attempts_running, v, running[v]);
+        metrics_set_at(d->heritage->page, METRIC_slots, v, slots[v]);
+        metrics_set_at(d->heritage->page, METRIC_breaker_open, v, open[v]);
+    }
+}
+
 static void publish(struct desk *d)
 {
-    uint64_t n[GROUP_STATES] = {0}, running = 0, oldest_ms = 0, now = clock_wall_ms();
-    const struct group *g = LIST_FIRST_OF(&d->book.all, struct group, all_entry);
-
-    for (size_t i = 0; i < d->book.queues.n; i++)
-        for (int s = 0; s < GROUP_STATES; s++)
-            n[s] += d->book.queues.at[i]->n_groups[s];
-    for (size_t i = 0; i < d->book.runners.n; i++)
-        running += d->book.runners.at[i]->running;
-    for (int s = 0; s < GROUP_STATES; s++)
-        metrics_set_at(d->heritage->page, METRIC_groups, (unsigned)s, n[s]);
-    metrics_set(d->heritage->page, METRIC_attempts_running, running);
-    if (g && now > g->submitted_at_ms)
-        oldest_ms = now - g->submitted_at_ms;
-    metrics_set(d->heritage->page, METRIC_queue_oldest, oldest_ms * 1000);
+    publish_queues(d);
+    publish_runners(d);
 }
 
 static void on_tick(struct loop_timer *t)

@@ -182,6 +182,87 @@ static void show_processes(const struct top_view *now)
     }
 }
 
+/* The next value of a family's first label, as it stands on the page, from *at on; absent behind
+ * the last one. `head` is NAME{LABEL=" . */
+static struct str next_value(const struct top_view *now, const char *head, size_t *at)
+{
+    struct str page = buf_str(&now->page), rest;
+    size_t found = str_find(page, str_cstr(head), *at), n = 0;
+
+    if (found == SIZE_MAX)
+        return (struct str){0};
+    rest = str_sub(page, found + strlen(head), SIZE_MAX);
+    while (n < rest.len && rest.p[n] != '"')
+        n += rest.p[n] == '\\' ? 2 : 1;
+    *at = found + strlen(head) + n;
+    return str_sub(rest, 0, n);
+}
+
+/* A sample of the label's value, where the other label has this text ("": there is none). */
+static double value_of(const struct top_view *now, const char *name, const char *label,
+                       struct str text, const char *more)
+{
+    char all[256];
+
+    (void)snprintf(all, sizeof(all), "{%s=\"%.*s\"%s%s", label, (int)MIN_OF(text.len, 128u), text.p,
+                   *more ? "," : "}", more);
+    return value(now, name, all);
+}
+
+static void show_queues(const struct top_view *now)
+{
+    static const char head[] = "rollgate_groups{queue=\"";
+    struct str last = {0}, queue;
+    size_t at = 0;
+
+    while ((queue = next_value(now, head, &at)).p) {
+        double settled = 0;
+
+        if (last.p && str_eq(queue, last))
+            continue; /* the same queue in another state */
+        if (!last.p)
+            printf("%-14s %10s %10s %10s\n", "queue", "waiting", "running", "settled");
+        last = queue;
+        for (size_t i = 0; i < 4; i++)
+            settled +=
+                value_of(now, "rollgate_groups", "queue", queue,
+                         ((const char *const[]){"state=\"finished\"", "state=\"partial\"",
+                                                "state=\"failed\"", "state=\"cancelled\""})[i]);
+        printf("%-14.*s %10.0f %10.0f %10.0f\n", (int)queue.len, queue.p,
+               value_of(now, "rollgate_groups", "queue", queue, "state=\"waiting\""),
+               value_of(now, "rollgate_groups", "queue", queue, "state=\"running\""), settled);
+    }
+    if (last.p)
+        printf("oldest group   %10.0f s\n\n", value(now, "rollgate_queue_oldest_seconds", ""));
+}
+
+static void show_runners(const struct top_view *now)
+{
+    static const char head[] = "rollgate_attempts_running{runner=\"";
+    static const char *const outcomes[] = {"outcome=\"ok\"", "outcome=\"timeout\"",
+                                           "outcome=\"error\"", "outcome=\"infra\"",
+                                           "outcome=\"cancelled\""};
+    struct str runner;
+    size_t at = 0;
+
+    for (bool first = true; (runner = next_value(now, head, &at)).p; first = false) {
+        if (first)
+            printf("%-14s %8s %8s %8s %8s %8s %8s %9s\n", "runner", "running", "free", "ok",
+                   "timeout", "error", "infra", "cancelled");
+        printf("%-14.*s %8.0f %8.0f", (int)runner.len, runner.p,
+               value_of(now, "rollgate_attempts_running", "runner", runner, ""),
+               value_of(now, "rollgate_slots", "runner", runner, ""));
+        for (size_t i = 0; i < ARRAY_LEN(outcomes); i++)
+            printf(" %*.0f", i + 1 == ARRAY_LEN(outcomes) ? 9 : 8,
+                   value_of(now, "rollgate_attempts_total", "runner", runner, outcomes[i]));
+        printf("%s\n", value_of(now, "rollgate_breaker_open", "runner", runner, "") > 0
+                           ? "  BLOCKED: it only fails"
+                           : "");
+    }
+    if (at > 0)
+        printf("\n");
+}
+
 static int watch(const struct config *c, bool once)
 {
     struct top_view looks[2] = {{{0}, 0}, {{0}, 0}};
@@ -198,6 +279,8 @@ static int watch(const struct config *c, bool once)
             printf("\033[H\033[J");
         printf("rollgate on %s\n\n", c->listen);
         show_totals(now, before);
+        show_queues(now);
+        show_runners(now);
         show_processes(now);
         (void)fflush(stdout);
         rc = 0;

@@ -19,7 +19,7 @@
  */
 enum metric_kind { COUNTER, COUNTER_US, GAUGE, PROCESS, PROCESS_US, HISTOGRAM };
 
-enum { NAME_MAX_BYTES = 32 };
+enum { NAME_MAX_BYTES = 32, NAMED_MAX_BYTES = 64, NAMED_MAX = 32 };
 
 static const uint64_t GAUGE_SET = UINT64_C(1) << 63;
 
@@ -85,12 +85,23 @@ struct metrics_page {
     _Atomic uint64_t cells[CELLS];
 };
 
+/* The texts of labels whose values come at run time. */
+struct name_row {
+    char text[NAMED_MAX_BYTES];
+};
+
+static const struct {
+    const struct label_set *label;
+    unsigned n; /* values that can be named: all but the last */
+} named[METRIC_NAMES] = {{&label_RUNNER, METRIC_RUNNER_OTHER}, {&label_QUEUE, METRIC_QUEUE_OTHER}};
+
 struct metrics {
     size_t slots;
     size_t stride;
     size_t total;
-    char *base;            /* the pages */
-    _Atomic uint8_t *used; /* per slot; shared too, in front of the pages */
+    char *base;                          /* the pages */
+    _Atomic uint8_t *used;               /* per slot; shared too, in front of the pages */
+    struct name_row (*names)[NAMED_MAX]; /* shared too, behind them */
 };
 
 static size_t page_up(size_t n)
@@ -108,12 +119,13 @@ struct metrics *metrics_new(size_t slots)
 
     m->slots = slots;
     m->stride = page_up(sizeof(struct metrics_page));
-    m->total = head + slots * m->stride;
+    m->total = head + slots * m->stride + page_up(METRIC_NAMES * sizeof(*m->names));
     map = mmap(NULL, m->total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE,
                -1, 0);
     CHECK(map != MAP_FAILED);
     m->used = (_Atomic uint8_t *)(void *)map;
     m->base = map + head;
+    m->names = (struct name_row(*)[NAMED_MAX])(void *)(m->base + slots * m->stride);
     return m;
 }
 
@@ -143,6 +155,21 @@ struct metrics_page *metrics_page(struct metrics *m, size_t slot, const char *na
     return page;
 }
 
+unsigned metrics_name(struct metrics *m, enum metric_names which, struct str name)
+{
+    struct str cut = str_sub(name, 0, NAMED_MAX_BYTES - 1);
+
+    for (unsigned i = 0; m && i < named[which].n; i++) {
+        char *text = m->names[which][i].text;
+
+        if (!text[0] && cut.len > 0)
+            memcpy(text, cut.p, cut.len); /* what follows is zero */
+        if (str_eq_c(cut, text))
+            return i;
+    }
+    return named[which].n;
+}
+
 void metrics_reset_gauges(struct metrics_page *page)
 {
     for (unsigned id = 0; id < METRIC_COUNT; id++) {
@@ -168,11 +195,17 @@ void metrics_count_at(struct metrics_page *page, enum metric id, unsigned v1, un
         atomic_fetch_add_explicit(&page->cells[cell_of(id, v1, v2)], n, memory_order_relaxed);
 }
 
-void metrics_set_at(struct metrics_page *page, enum metric id, unsigned v1, uint64_t value)
+void metrics_set_cell(struct metrics_page *page, enum metric id, unsigned v1, unsigned v2,
+                      uint64_t value)
 {
     if (page)
-        atomic_store_explicit(&page->cells[cell_of(id, v1, 0)], value | GAUGE_SET,
+        atomic_store_explicit(&page->cells[cell_of(id, v1, v2)], value | GAUGE_SET,
                               memory_order_relaxed);
+}
+
+void metrics_set_at(struct metrics_page *page, enum metric id, unsigned v1, uint64_t value)
+{
+    metrics_set_cell(page, id, v1, 0, value);
 }
 
 void metrics_move_at(struct metrics_page *page, enum metric id, unsigned v1, int64_t delta)
@@ -252,16 +285,39 @@ static void add_value(struct buf *out, uint64_t v, bool microseconds)
         buf_printf(out, "%llu\n", (unsigned long long)v);
 }
 
-static void add_labels(struct buf *out, enum metric id, unsigned v1, unsigned v2)
+/* A label's text; a name from outside is escaped as the format wants it. */
+static void add_text(const struct metrics *m, const struct label_set *l, unsigned v,
+                     struct buf *out)
+{
+    const char *text = l->values[v];
+
+    for (unsigned i = 0; i < METRIC_NAMES; i++)
+        if (named[i].label == l && v < named[i].n)
+            text = m->names[i][v].text;
+    for (; *text; text++) {
+        if (*text == '\n')
+            buf_puts(out, "\\n");
+        else if (*text == '"' || *text == '\\')
+            buf_printf(out, "\\%c", *text);
+        else
+            buf_add_c(out, *text);
+    }
+}
+
+static void add_labels(const struct metrics *m, struct buf *out, enum metric id, unsigned v1,
+                       unsigned v2)
 {
     const struct label_set *a = rows[id].label1, *b = rows[id].label2;
 
     if (!a->name[0])
         return;
-    buf_printf(out, "{%s=\"%s\"", a->name, a->values[v1]);
-    if (b->name[0])
-        buf_printf(out, ",%s=\"%s\"", b->name, b->values[v2]);
-    buf_puts(out, "}");
+    buf_printf(out, "{%s=\"", a->name);
+    add_text(m, a, v1, out);
+    if (b->name[0]) {
+        buf_printf(out, "\",%s=\"", b->name);
+        add_text(m, b, v2, out);
+    }
+    buf_puts(out, "\"}");
 }
 
 /* Counters and summed gauges. Two-label families show only what happened; others show all values
@@ -278,7 +334,7 @@ static void render_sums(const struct metrics *m, enum metric id, struct buf *out
             if (v == 0 && !set && (rows[id].label2->name[0] || rows[id].label1->n > 12))
                 continue;
             buf_puts(out, rows[id].name);
-            add_labels(out, id, v1, v2);
+            add_labels(m, out, id, v1, v2);
             buf_add_c(out, ' ');
             add_value(out, v, us);
         }

@@ -43,6 +43,14 @@ struct metrics_page *metrics_page(struct metrics *m, size_t slot, const char *na
 /* Zeroes the gauges of a page whose process is gone; counters and histograms stay. */
 void metrics_reset_gauges(struct metrics_page *page);
 
+/* Labels whose values are names that come at run time. */
+enum metric_names { METRIC_NAMES_RUNNER, METRIC_NAMES_QUEUE, METRIC_NAMES };
+
+/* The label value of a name, for all processes and their successors; the last value of the label
+ * (METRIC_RUNNER_OTHER ...) once there are too many. One process at a time makes names. Long ones
+ * are cut at 63 bytes. m may be NULL. */
+unsigned metrics_name(struct metrics *m, enum metric_names which, struct str name);
+
 /* Counters. `page` may be NULL (nothing is counted): tools run the same code without pages. */
 void metrics_count_at(struct metrics_page *page, enum metric id, unsigned v1, unsigned v2,
                       uint64_t n);
@@ -54,6 +62,8 @@ static inline void metrics_count(struct metrics_page *page, enum metric id, uint
 
 /* Gauges: set, or move by a signed amount. Values never go below 0. */
 void metrics_set_at(struct metrics_page *page, enum metric id, unsigned v1, uint64_t value);
+void metrics_set_cell(struct metrics_page *page, enum metric id, unsigned v1, unsigned v2,
+                      uint64_t value);
 void metrics_move_at(struct metrics_page *page, enum metric id, unsigned v1, int64_t delta);
 
 static inline void metrics_set(struct metrics_page *page, enum metric id, uint64_t value)

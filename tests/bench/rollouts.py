@@ -2,6 +2,7 @@
 """What a rollout costs the gateway, by the dispatcher's own calls over HTTP.
 
     scripts/bench rollouts [--rollouts 3000] [--waiting 100000] [--runs 3000]
+    scripts/bench rollouts --kill [SECONDS]        while everything is killed: rollouts_kill.py
 
 claim-to-end   rollouts whose agent calls the model once (builtin engine) and that end with a reward: rollouts a
                second, CPU of the dispatcher, worker and router a rollout
@@ -20,6 +21,7 @@ import signal
 import threading
 import time
 
+import rollouts_kill
 from scenes_kit import cpu_s, g, parser, play
 
 CLIENTS = 4
@@ -145,4 +147,11 @@ if __name__ == "__main__":
     p.add_argument("--rollouts", type=int, default=3000)
     p.add_argument("--runs", type=int, default=3000)
     p.add_argument("--waiting", type=int, default=100000)
-    play(SCENES, p.parse_args())
+    p.add_argument("--kill", type=float, nargs="?", const=3600.0)
+    p.add_argument("--every", type=float, default=2.0, help="seconds between two kills")
+    p.add_argument("--seed", type=int, default=1)
+    given = p.parse_args()
+    if given.kill:
+        rollouts_kill.main(given)
+    else:
+        play(SCENES, given)

@@ -1,7 +1,9 @@
 """Groups of rollouts: the dispatcher from outside, with executors of our own (docs/rollouts.md)."""
 import json
 import os
+import re
 import signal
+import subprocess
 import threading
 import time
 
@@ -442,12 +444,55 @@ def test_switched_off(start):
     assert gateway.child("dispatcher") is None
 
 
+def test_metrics_name_runners_and_queues_within_bounds(start):
+    """By name, escaped; beyond 31 runners and 15 queues the rest is one. Counts and names outlive the dispatcher."""
+    gateway = start(workers=1).allow("process died process=dispatcher")
+    odd = 'a "b\\c'
+    for i in range(35):
+        submit(gateway, id=f"g{i}", runner=odd if i == 0 else f"r{i}", queue=f"q{i}")
+    g.wait_until(lambda: gateway.metrics().get('rollgate_groups{queue="other",state="waiting"}') == 20, 10, "the gauge")
+    slots = {odd: 1, "r33": 1, "r34": 1}
+    with Executor(gateway, "x", slots, {name: solve() for name in slots}):
+        for name in ("g0", "g33", "g34"):
+            wait_group(gateway, name)
+    escaped = odd.replace("\\", "\\\\").replace('"', '\\"')
+    os.kill(gateway.child("dispatcher"), signal.SIGKILL)
+    g.wait_until(lambda: gateway.log().count("process serves process=dispatcher") == 2, 20, "the next one serves")
+    metrics = gateway.metrics()
+    assert metrics[f'rollgate_attempts_total{{runner="{escaped}",outcome="ok"}}'] == 1
+    assert metrics['rollgate_attempts_total{runner="other",outcome="ok"}'] == 2
+    assert metrics['rollgate_groups_settled_total{queue="q0",state="finished"}'] == 1
+    assert metrics['rollgate_groups_settled_total{queue="other",state="finished"}'] == 2
+    g.wait_until(lambda: gateway.metrics().get('rollgate_groups{queue="other",state="waiting"}') == 18, 10, "the gauge")
+    gateway.signal(signal.SIGTERM)
+    gateway.wait()
+
+
+def test_top_shows_queues_and_runners(start):
+    gateway = start()
+    for i in range(3):
+        submit(gateway, id=f"g{i}", runner="solver", n=2, queue="val" if i == 2 else "train")
+    with Executor(gateway, "x", {"solver": 1}, {"solver": solve()}):
+        wait_group(gateway, "g0")
+    wanted = [r"train +1 +0 +1\n|train +0 +1 +1\n", r"val +1 +0 +0\n", r"oldest group +\d+ s",
+              r"solver +[01] +0 +[234] +0 +0 +[01] +0\n"]
+
+    def page():
+        top = [str(g.BINARY), "top", "--once", f"--listen=127.0.0.1:{gateway.port}"]
+        return subprocess.run(top, capture_output=True, text=True, timeout=30, check=True).stdout
+    g.wait_until(lambda: all(re.search(p, page()) for p in wanted), 20, "the page")
+    assert re.search(r"queue +waiting +running +settled\n", page()) and page().count("train") == 1
+
+
 def test_metrics_and_log(start):
     gateway = start()
     submit(gateway, id="g", runner="r", n=2)
     with Executor(gateway, "x", {"r": 2}, {"r": solve()}):
         wait_group(gateway, "g")
     metrics = gateway.metrics()
-    assert metrics['rollgate_attempts_total{outcome="ok"}'] == 2
-    assert metrics['rollgate_groups_settled_total{state="finished"}'] == 1
+    assert metrics['rollgate_attempts_total{runner="r",outcome="ok"}'] == 2
+    assert metrics['rollgate_groups_settled_total{queue="train",state="finished"}'] == 1
+    assert metrics["rollgate_claim_wait_seconds_count"] == 2
+    g.wait_until(lambda: gateway.metrics().get('rollgate_groups{queue="train",state="finished"}') == 1, 10, "the gauge")
+    assert gateway.metrics()['rollgate_attempts_running{runner="r"}'] == 0
     assert len([line for line in gateway.log().split("\n") if "attempt ended" in line and "group=g" in line]) == 2

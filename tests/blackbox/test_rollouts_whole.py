@@ -6,6 +6,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -78,11 +80,13 @@ def test_every_winning_token_is_trained_and_no_other(start, groups, fail):
             assert (a.peak["short"], a.peak["long"], b.peak["short"]) == (3, 5, 2)
         winners = [m for x in done for m in x["members"]]
         assert len(winners) == groups * 8 and len({m["session_id"] for m in winners}) == groups * 8
-        assert {m["session_id"]: m["trained_tokens"] for m in winners} == {m["session_id"]: engine.given[m["session_id"]] for m in winners}
+        assert {m["session_id"]: m["trained_tokens"] for m in winners} == {
+            m["session_id"]: engine.given[m["session_id"]] for m in winners}
         for m in winners[::7]:
             assert trained(gateway, m) == m["trained_tokens"]
         # nothing of a lost attempt is finalized or left open
-        g.wait_until(lambda: gateway.get("/sessions?phase=open&limit=1000").json()["sessions"] == [], 20, "no session is left open")
+        g.wait_until(lambda: gateway.get("/sessions?phase=open&limit=1000").json()["sessions"] == [], 20,
+                     "no session is left open")
         won = {m["session_id"] for m in winners}
         rows, cursor = [], ""
         while cursor is not None:
@@ -182,7 +186,8 @@ def test_a_full_disk_refuses_groups_and_settles_what_runs(start, tmp_path):
     gateway.stop()
     gateway.settings["journal-min-free"] = "1000GiB"
     gateway.start()
-    refused = g.wait_until(lambda: (lambda a: a if a.status == 503 else None)(gateway.post("/groups", {"id": "h", "runner": "r"})),
+    refused = g.wait_until(lambda: (lambda a: a if a.status == 503 else None)(
+                               gateway.post("/groups", {"id": "h", "runner": "r"})),
                            10, "groups are refused")
     assert refused.json()["error"]["code"] == "storage_full"
     end = gateway.post(f"/attempts/{attempt['attempt_id']}/end", {"outcome": "ok", "reward_info": {"reward": 1}})
@@ -232,7 +237,8 @@ def test_nothing_is_lost_when_everything_dies(start):
     try:
         with Executor(gateway, "a", {"r": 3}, {"r": agent(5)}):
             while acked != names:
-                assert time.monotonic() < end, f"{len(acked)} of {len(names)} after {kills[0]} kills: {ask('GET', '/queues/train').text}"
+                assert time.monotonic() < end, (
+                    f"{len(acked)} of {len(names)} after {kills[0]} kills: {ask('GET', '/queues/train').text}")
                 for group in ask("GET", "/queues/train/next?max=8&wait_s=1&lease_s=3").json()["groups"]:
                     assert group["state"] == "finished" and group["id"] not in acked, group["id"]
                     members = json.dumps(group["members"], sort_keys=True)
@@ -250,3 +256,16 @@ def test_nothing_is_lost_when_everything_dies(start):
     assert kills[0] >= 10
     g.wait_until(lambda: ask("GET", "/groups").json()["groups"] == [], 30, "all groups are gone")
     g.wait_until(lambda: ask("GET", "/sessions?phase=open&limit=1000").json()["sessions"] == [], 60, "no session is left open")
+
+
+@pytest.mark.alone
+def test_executors_and_the_whole_gateway_are_killed_too():
+    """The crash bench in its small form: processes of the gateway, executors with runs, and everything at once."""
+    if not g.BINARY.exists():
+        pytest.skip(f"{g.BINARY} is not built")
+    bench = [sys.executable, str(g.ROOT / "tests/bench/rollouts.py"), "--kill", "12", "--every", "1", "--seed", "3"]
+    done = subprocess.run(bench, env=dict(os.environ, RG_BUILD=str(g.BUILD)), capture_output=True, text=True, timeout=500,
+                          check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    row = dict(zip(*[iter(done.stdout.split())] * 2))
+    assert int(row["groups"]) > 0 and int(row["whole"]) >= 1, done.stdout
