@@ -21,7 +21,8 @@ def fixture_model(tmp_path_factory):
     shutil.copytree(g.MODELS / "chatml-bytes", folder)
     path = folder / "tokenizer.json"
     value = json.loads(path.read_text())
-    for id, text, special in ((REPO, "<|repo_name|>", False), (PAD, "<|pad|>", True), (THINK, "<think>", True), (UNTHINK, "</think>", True)):
+    for id, text, special in ((REPO, "<|repo_name|>", False), (PAD, "<|pad|>", True), (THINK, "<think>", True),
+                              (UNTHINK, "</think>", True)):
         value["added_tokens"].append(dict(value["added_tokens"][0], id=id, content=text, special=special))
         value["model"]["vocab"][text] = id
     value["model"]["vocab"]["</s>"] = WORD
@@ -55,7 +56,8 @@ def ask(gateway, dialect, stream, **more):
 @pytest.mark.parametrize("kind", ["sglang", "vllm", "llamacpp"])
 @pytest.mark.parametrize("parsers", [False, True], ids=["plain", "parsers"])
 def test_what_no_client_sees(start, model, kind, parsers):
-    cases = [(b"ok", [END]), (b"ok", [REPO]), (b"ok", [PAD]), (b"ok", [WORD]), (b"", [REPO]), ([*b"o", PAD, *b"k"], [END]), ([PAD, PAD, *b"ok"], [REPO])]
+    cases = [(b"ok", [END]), (b"ok", [REPO]), (b"ok", [PAD]), (b"ok", [WORD]), (b"", [REPO]),
+             ([*b"o", PAD, *b"k"], [END]), ([PAD, PAD, *b"ok"], [REPO])]
     with StubEngine(kind) as engine:
         gateway = start(workers=1, engine=engine.setting, model=model, reasoning_parser="qwen3" if parsers else "none",
                         tool_parser="hermes" if parsers else "none")
@@ -66,7 +68,8 @@ def test_what_no_client_sees(start, model, kind, parsers):
             for dialect in DIALECTS:
                 for stream in (False, True):
                     ids = [*text, *end]
-                    engine.plan.append({"ids": ids, "finish": "stop", "matched": None if kind == "vllm" and end == [END] else end[0]})
+                    matched = None if kind == "vllm" and end == [END] else end[0]
+                    engine.plan.append({"ids": ids, "finish": "stop", "matched": matched})
                     seen, recorded = ask(gateway, dialect, stream)
                     shown = bytes(x for x in text if x < 256).decode()
                     assert (seen[0], seen[1].strip("\n"), seen[2], recorded) == ("", shown, [], ids), (dialect, stream, ids, seen)
@@ -83,6 +86,20 @@ def test_marks_are_read_though_they_are_special(start, model, kind, stream):
             seen, recorded = ask(gateway, dialect, stream)
             # a token that is not special, and not at the end, is text as any other
             assert (seen, recorded) == (("hm", "yes<|repo_name|>!", []), ids), dialect
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_without_a_parser_the_marks_of_a_call_stay(start, model, stream):
+    """Nobody reads calls here: whoever does must see their marks. What ends the turn is no text all the same."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    with StubEngine("sglang") as engine:
+        gateway = start(workers=1, engine=engine.setting, model=model, tool_parser="none", reasoning_parser="none")
+        ids = [*b"a", PAD, *b"{}", PAD, END]
+        for more, shown in (({"tools": [tool]}, "a<|pad|>{}<|pad|>"), ({"tools": [tool], "tool_choice": "none"}, "a{}"),
+                            ({}, "a{}")):
+            engine.plan.append({"ids": ids, "matched": END})
+            seen, recorded = ask(gateway, "chat", stream, **more)
+            assert (seen, recorded) == (("", shown, []), ids), more
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

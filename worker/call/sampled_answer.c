@@ -175,7 +175,7 @@ static void feed_id(struct sampled_answer *a, int32_t id)
 {
     if (a->thinking)
         a->reasoning_tokens++;
-    if (!tokenizer_is_special(a->opt.tokenizer, id) || is_mark(a, id))
+    if (a->opt.keep_special || !tokenizer_is_special(a->opt.tokenizer, id) || is_mark(a, id))
         detok_feed(a->detok, id, &a->piece);
 }
 

@@ -32,7 +32,9 @@ struct sampled_answer_options {
     const int32_t *stop_ids; /* that end the turn: the model's and the request's, ascending */
     size_t n_stop_ids;
     const struct stop_tree *stops; /* or NULL */
-    bool one_call; /* of several calls only the first is told (parallel_tool_calls: false) */
+    bool one_call;     /* of several calls only the first is told (parallel_tool_calls: false) */
+    bool keep_special; /* special tokens are text, but for what ends the turn: nobody reads calls
+                          here, and whoever does must see their marks */
     struct parser_options parser;
     const struct answer_sink *sink; /* gets text, reasoning, tool_* */
     void *sink_ctx;

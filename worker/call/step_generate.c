@@ -22,13 +22,17 @@ static void fresh_call_id(void *ctx, char *out, size_t size)
     ids_hex(env->ids, out + 5, 12);
 }
 
+static bool may_call(const struct chat_request *req)
+{
+    return req->callable && req->callable->n > 0 && req->tool_choice != CHOICE_NONE;
+}
+
 static struct parser_options parser_of(const struct model_call *t)
 {
     const struct chat_request *req = t->in.req;
-    bool tools = req->callable && req->callable->n > 0 && req->tool_choice != CHOICE_NONE;
 
     return (struct parser_options){
-        .tool = tools ? t->env->tool_kind : TOOL_NONE,
+        .tool = may_call(req) ? t->env->tool_kind : TOOL_NONE,
         .reasoning = req->chat.messages ? t->env->reasoning_kind : REASONING_NONE,
         .thought = t->thought,
         .call_closes = chat_request_needs_call(req),
@@ -47,6 +51,7 @@ static void sample_decode_init(struct model_call *t, struct sample *r, uint32_t 
         .n_stop_ids = t->n_stop_ids,
         .stops = t->stops,
         .one_call = !t->in.req->parallel_tool_calls,
+        .keep_special = may_call(t->in.req) && t->env->tool_kind == TOOL_NONE,
         .parser = parser,
         .sink = &call_listeners_sink,
         .sink_ctx = t,

@@ -7,6 +7,7 @@
 #include "common/base/vec.h"
 #include "worker/model/builtin_model.h"
 #include "worker/model/folder.h"
+#include "worker/model/round_trip.h"
 #include "worker/model/standin.h"
 #include "worker/parsers/kinds.h"
 
@@ -292,6 +293,8 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
     standin_draw_mark(m);
     s = model_scratch_new(m);
     model_probe(m, s);
+    if (!given(o->tool_parser) && !m->family->tool_parser)
+        round_trip_choose(m, s);
     model_scratch_free(s);
     mark_special(m);
     take_fingerprint(m);

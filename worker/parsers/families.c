@@ -167,7 +167,7 @@ static const struct grammar grammars[TOOL_KIND_COUNT] = {
                       .within = {"[ARGS]", "[CALL_ID]"},
                       .run = mistral_call_run,
                       .bare = mistral_call_bare,
-                      .json = &(const struct json_shape){.lists = true}},
+                      .json = &(const struct json_shape){.lists = true, .escaped = true}},
 
     /* --- parameters in tags --- */
     [TOOL_QWEN3_CODER] = {.open = {"<tool_call>"},

@@ -7,9 +7,12 @@
 #include "worker/parsers/param_value.h"
 #include "worker/parsers/shapes.h"
 
-enum { ST_BEGIN, ST_OBJECT, ST_LIST, ST_CLOSE, ST_DONE };
+enum { ST_BEGIN, ST_OBJECT, ST_ESCAPED, ST_LIST, ST_CLOSE, ST_DONE };
 
-enum { FIELD_OTHER, FIELD_NAME, FIELD_ARGS, FIELD_ARGS_TEXT, FIELD_ID };
+#define QUOTE "&#34;"
+#define ESCAPED_HEAD "{" QUOTE "name" QUOTE ": " QUOTE
+
+enum { FIELD_OTHER, FIELD_NAME, FIELD_ARGS, FIELD_ARGS_TEXT, FIELD_ID, FIELD_DICTIONARY };
 
 static bool is_key(struct str key, const char *usual, const char *other)
 {
@@ -104,23 +107,69 @@ static bool follow(struct parser *p, uint8_t before, unsigned depth)
     return true;
 }
 
+/* Whether the arguments at pos are written as a Python dictionary, as one template of Phi-4 does
+ * and models may that see it. */
+static enum step is_dictionary(const struct parser *p)
+{
+    const struct tool_call *c = &p->call;
+
+    if (c->field != FIELD_ARGS || c->scan.state != SCAN_VALUE || c->scan.depth != 1 ||
+        !c->name.len || core_at(p, p->pos) != '{')
+        return STEP_NO;
+    return core_lit(p, p->pos, "{'");
+}
+
+/* Reads the dictionary; for the scanner of the object it was a value. */
+static enum step scan_dictionary(struct parser *p)
+{
+    struct tool_call *c = &p->call;
+    enum python_step r = PYTHON_MORE;
+
+    while (r == PYTHON_MORE && p->pos < core_end(p)) {
+        c->unsaid = p->pos - python_scan_held(&c->python);
+        r = python_scan_byte(&c->python, core_at(p, p->pos), &c->made);
+        p->pos += r != PYTHON_BAD;
+    }
+    if (r == PYTHON_MORE)
+        c->unsaid = p->pos - python_scan_held(&c->python);
+    if (r != PYTHON_DONE)
+        return r == PYTHON_MORE ? STEP_MORE : STEP_NO;
+    c->scan.state = SCAN_AFTER;
+    c->field = FIELD_OTHER;
+    c->unsaid = 0;
+    return STEP_YES;
+}
+
 static enum step scan_object(struct parser *p)
 {
-    struct object_scan *s = &p->call.scan;
+    struct tool_call *c = &p->call;
+    struct object_scan *s = &c->scan;
+    enum step r = STEP_YES;
 
-    for (; p->pos < core_end(p); p->pos++) {
+    while (r == STEP_YES && p->pos < core_end(p)) {
         uint8_t before = s->state;
         unsigned depth = s->depth;
 
+        r = c->field == FIELD_DICTIONARY ? STEP_YES : is_dictionary(p);
+        if (r == STEP_YES) {
+            if (c->field != FIELD_DICTIONARY && tool_call_ready(p) != STEP_YES)
+                return STEP_NO;
+            c->args_made = true;
+            c->field = FIELD_DICTIONARY;
+            r = scan_dictionary(p);
+            continue;
+        }
+        if (r == STEP_MORE)
+            return r;
+        r = STEP_YES;
         object_scan_byte(s, core_at(p, p->pos));
         if (s->state == SCAN_BAD || !follow(p, before, depth))
             return STEP_NO;
-        if (s->state == SCAN_DONE) {
-            p->pos++;
+        p->pos++;
+        if (s->state == SCAN_DONE)
             return STEP_YES;
-        }
     }
-    return STEP_MORE;
+    return r == STEP_YES ? STEP_MORE : r;
 }
 
 static enum step object_ends(struct parser *p)
@@ -142,13 +191,6 @@ static enum step begin_object(struct parser *p)
     struct tool_call *c = &p->call;
     enum step r = core_blanks(p);
 
-    if (r == STEP_YES && p->grammar->json->fenced && !c->stage) {
-        r = core_eat(p, "```json");
-        c->stage = r != STEP_MORE;
-        if (r == STEP_MORE)
-            return r;
-        r = core_blanks(p);
-    }
     c->listed = c->listed || p->in_list;
     if (r == STEP_YES && p->grammar->json->lists && !c->listed && !core_over(p) &&
         core_at(p, p->pos) == '[') {
@@ -160,9 +202,61 @@ static enum step begin_object(struct parser *p)
         return r;
     if (core_over(p) || core_at(p, p->pos) != '{')
         return STEP_NO;
+    r = p->grammar->json->escaped ? core_lit(p, p->pos, ESCAPED_HEAD) : STEP_NO;
+    if (r == STEP_MORE)
+        return r;
     object_scan_init(&c->scan);
-    c->st = ST_OBJECT;
+    c->st = r == STEP_YES ? ST_ESCAPED : ST_OBJECT;
     return STEP_YES;
+}
+
+/* Some templates write the call object itself as HTML does, and a model that sees such calls may
+ * write them, too: {&#34;name&#34;: &#34;N&#34;, &#34;arguments&#34;: {...}[, &#34;id&#34;: ...]}.
+ * struct tool_call's `field` counts the pieces. */
+static enum step escaped_piece(struct parser *p)
+{
+    static const char *const quote[] = {QUOTE};
+    struct tool_call *c = &p->call;
+    size_t which;
+    enum step r;
+
+    switch (c->field) {
+    case 0:
+        r = core_eat(p, ESCAPED_HEAD);
+        c->from = p->pos;
+        return r;
+    case 1:
+    case 5:
+        r = core_find(p, quote, 1, &which);
+        if (core_beyond(p, c->from, NAME_MAX_BYTES))
+            return STEP_NO;
+        if (r == STEP_YES)
+            buf_add_str(c->field == 1 ? &c->name : &c->id, core_cut(p, c->from, p->pos));
+        return r == STEP_YES ? core_eat(p, QUOTE) : r;
+    case 2:
+        r = core_eat(p, ", " QUOTE "arguments" QUOTE ": ");
+        return r == STEP_YES ? tool_call_ready(p) : r;
+    case 3:
+        return tool_call_scan_args(p);
+    case 4:
+        r = core_eat(p, ", " QUOTE "id" QUOTE ": " QUOTE);
+        c->from = p->pos;
+        c->field += r == STEP_NO; /* no id to be read */
+        return r == STEP_NO ? STEP_YES : r;
+    default:
+        return core_eat(p, "}");
+    }
+}
+
+static enum step escaped_object(struct parser *p)
+{
+    enum step r = STEP_YES;
+
+    while (r == STEP_YES && p->call.field <= 6) {
+        r = escaped_piece(p);
+        p->call.field += r == STEP_YES;
+    }
+    return r;
 }
 
 /* Behind an object of a list: a comma is left for the next call, the bracket ends it. */
@@ -188,6 +282,11 @@ enum step json_call_run(struct parser *p)
         r = scan_object(p);
         if (r == STEP_YES)
             r = object_ends(p);
+        if (r == STEP_YES)
+            c->st = c->listed ? ST_LIST : ST_CLOSE;
+    }
+    if (r == STEP_YES && c->st == ST_ESCAPED) {
+        r = escaped_object(p);
         if (r == STEP_YES)
             c->st = c->listed ? ST_LIST : ST_CLOSE;
     }

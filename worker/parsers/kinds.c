@@ -165,6 +165,7 @@ static const struct {
     {TOOL_ERNIE45, "<tool_call>", "<response>"},
     {TOOL_HERMES, "<tool_call>", NULL},
     {TOOL_PHI4_MINI, "functools", NULL},
+    {TOOL_XLAM, "[{\"name\": \"tool_call_name\"", NULL},
     {TOOL_PHI4_MINI, "<|/tool_call|>", NULL},
     {TOOL_PHI4_MINI, "<|/tool|>", NULL},
     {TOOL_GRANITE, "<|tool_call|>", NULL},

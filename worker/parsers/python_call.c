@@ -44,9 +44,40 @@ static void begin_param(struct tool_call *c)
     buf_puts(&c->made, c->n_params++ ? ", \"" : "{\"");
     value_escape(&c->made, buf_str(&c->key));
     buf_puts(&c->made, "\": ");
-    buf_clear(&c->key);
     python_scan_reset(&c->python);
     c->field = IN_VALUE;
+    c->depth = 0;
+}
+
+/* In front of a value's first byte. A text that stands for something else by the schema (templates
+ * of Llama 4 write "3" for 3) is read whole, into `key`, and then written as what it stands for:
+ * `wrapped`, from `from` on. */
+static void first_byte(struct parser *p)
+{
+    struct tool_call *c = &p->call;
+    bool known;
+
+    if (c->field != IN_VALUE || c->depth || core_blank(core_at(p, p->pos)))
+        return;
+    c->types = value_param_types(tool_call_schema(p, &known), buf_str(&c->key));
+    c->wrapped = c->types && !(c->types & TYPE_STRING) && strchr("\"'", core_at(p, p->pos)) != NULL;
+    c->from = c->wrapped ? p->pos : 0;
+    c->depth = 1;
+    buf_clear(&c->key);
+}
+
+static void unwrap(struct tool_call *c)
+{
+    struct buf text = {0};
+
+    if (value_unquote(&text, buf_str(&c->key)) == 0)
+        value_write(&c->made, buf_str(&text), c->types);
+    else
+        buf_add_str(&c->made, buf_str(&c->key));
+    buf_done(&text);
+    buf_clear(&c->key);
+    c->wrapped = false;
+    c->from = 0;
 }
 
 /* Between parameters, in a key or behind it. DONE: the parenthesis has closed. */
@@ -93,9 +124,11 @@ static enum python_step args_byte(struct tool_call *c, char byte)
         return behind_byte(c, byte);
     if (c->field != IN_VALUE)
         return key_byte(c, byte);
-    r = python_scan_byte(&c->python, byte, &c->made);
+    r = python_scan_byte(&c->python, byte, c->wrapped ? &c->key : &c->made);
     if (r == PYTHON_DONE || r == PYTHON_BEFORE)
         c->field = BEHIND_VALUE;
+    if (c->field == BEHIND_VALUE && c->wrapped)
+        unwrap(c);
     if (r == PYTHON_BEFORE)
         return behind_byte(c, byte);
     return r == PYTHON_DONE ? PYTHON_MORE : r;
@@ -113,6 +146,7 @@ static enum step read_args(struct parser *p)
         held = python_scan_held(&c->python);
         if (c->field == IN_KEY && c->key.len == 0)
             c->args_sent = p->pos;
+        first_byte(p);
         r = args_byte(c, core_at(p, p->pos));
         if (c->field == IN_KEY && c->key.len == 1)
             c->args_sent = p->pos; /* where the key begins */
@@ -122,7 +156,9 @@ static enum step read_args(struct parser *p)
         if (r == PYTHON_DONE)
             break;
     }
-    if (c->field == IN_VALUE)
+    if (c->field == IN_VALUE && c->wrapped)
+        c->unsaid = c->from;
+    else if (c->field == IN_VALUE)
         /* The scanner may count a bad byte as taken. */
         c->unsaid = p->pos - (r == PYTHON_BAD ? held : python_scan_held(&c->python));
     else

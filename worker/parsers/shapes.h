@@ -15,7 +15,7 @@ struct json_shape {
     bool bare;       /* calls may open the answer and follow each other without marks */
     bool lists;      /* they may stand in brackets, with commas */
     bool needs_args; /* an object without arguments is no call */
-    bool fenced;     /* a JSON code fence may surround it */
+    bool escaped;    /* the object's own quotes may be written &#34; */
 };
 
 /* raw_call.c: NAME outside, arguments as one JSON object. */

@@ -116,9 +116,8 @@ static bool unwrap(struct tool_call *c, const struct json *schema)
     buf_add_c(&c->made, '}');
     if (json_parse(&a, buf_str(&c->made), &v, NULL) == 0 && v->n == 1) {
         v = &v->members[0].value;
-        if (json_is(v, JSON_STRING) && json_parse(&a, json_string(v), &v, NULL) != 0)
-            v = NULL;
-        good = json_is(v, JSON_OBJECT);
+        good = !json_is(v, JSON_STRING) || json_parse(&a, json_string(v), &v, NULL) == 0;
+        good = good && v->kind == JSON_OBJECT;
     }
     for (uint32_t i = 0; good && i < v->n; i++)
         good = json_get_str(properties, json_text(&v->members[i].key)) != NULL;

@@ -1,0 +1,25 @@
+/*
+ * Whether the parsers read what the template writes: a tool call is rendered, and the text given
+ * to them. A template is the best witness of how its model writes calls.
+ */
+#ifndef RG_MODEL_ROUND_TRIP_H
+#define RG_MODEL_ROUND_TRIP_H
+
+#include "worker/model/model_internal.h"
+#include "worker/parsers/kinds.h"
+
+enum round_trip {
+    ROUND_TRIP_UNSEEN, /* the template renders no calls, or not this one */
+    ROUND_TRIP_EXACT,
+    ROUND_TRIP_LOST,
+};
+
+/* Renders a call and reads it by these parsers. */
+enum round_trip round_trip(const struct model *m, struct model_scratch *s, enum tool_kind tool,
+                           enum reasoning_kind reasoning);
+
+/* Where the tool parser that the marks chose does not read the template's own call, but another
+ * one does: takes that one and says so in the model's notes. */
+void round_trip_choose(struct model *m, struct model_scratch *s);
+
+#endif
