@@ -23,6 +23,8 @@ static const struct path {
     {method, path, scopes, handler, query},
 #include "common/proc/paths.def"
 #undef X
+    /* Of the workers alone, which pass it on: routers send /events to one of them. */
+    {"GET", "/events", SCOPE_A, desk_events_get, "local"},
 };
 
 /* --- answers --- */

@@ -469,14 +469,29 @@ static void claim_over(struct poll *p)
     exchange_reply(p->x, 200, "application/json", STR("{\"attempts\":[]}"));
 }
 
-static void claim_drop(struct poll *p)
+/* Counts the slots of a claim that waits, or no longer does. */
+static void count_slots(struct desk *d, const struct offer *o, bool waits)
 {
-    struct offer *o = p->ctx;
+    for (size_t i = 0; i < o->n; i++) {
+        struct runner *r = book_runner_made(&d->book, str_cstr(o->at[i].name));
 
+        r->slots += waits ? o->at[i].slots : -o->at[i].slots;
+        desk_events_runner(d, r);
+    }
+}
+
+static void offer_free(struct offer *o)
+{
     for (size_t i = 0; i < o->n; i++)
         free(o->at[i].name);
     free(o->at);
     free(o);
+}
+
+static void claim_drop(struct poll *p)
+{
+    count_slots(p->desk, p->ctx, false);
+    offer_free(p->ctx);
 }
 
 /* The executor's name: the one in its key, or one that begins with it and a '/': several processes
@@ -551,12 +566,11 @@ void attempts_claim(struct desk_request *r)
     uint64_t wait_ms = 0;
 
     if (read_offer(r, o, &wait_ms, &e)) {
-        struct poll dropped = {.ctx = o};
-
-        claim_drop(&dropped);
+        offer_free(o);
         desk_error(r->x, &e);
         return;
     }
+    count_slots(r->desk, o, true);
     poll_start(r->desk, r->x, &claiming, o, wait_ms);
 }
 

@@ -25,6 +25,7 @@
 #include "common/proc/ids.h"
 #include "common/proc/keys.h"
 #include "common/serve/exchange.h"
+#include "common/serve/feed.h"
 #include "dispatcher/book.h"
 
 struct closing;
@@ -46,6 +47,7 @@ struct desk {
     struct journal *journal;
     struct workers *workers;
     struct book book;
+    struct feed events; /* who follows /events */
     struct list_head polls;
     struct loop_task wake;     /* look at the polls again */
     struct list_head closings; /* sessions to be ended */
@@ -111,6 +113,16 @@ void queues_cancel(struct desk_request *r);
 void attempts_claim(struct desk_request *r);
 void attempts_renew(struct desk_request *r);
 void attempts_end(struct desk_request *r);
+void desk_events_get(struct desk_request *r);
+
+/* --- events (desk_events.c) --- */
+
+void desk_events_init(struct desk *d);
+
+/* The group, its queue and runner have changed, or are about to; the runner has. Costs a look when
+ * nobody follows. */
+void desk_events_group(struct desk *d, const struct group *g);
+void desk_events_runner(struct desk *d, const struct runner *r);
 
 /* The server's handler. */
 void desk_handle(void *ctx, struct exchange *x);

@@ -23,6 +23,14 @@ enum {
 
 /* --- writing --- */
 
+static void events_note(struct desk *d, struct str id)
+{
+    const struct group *g = book_group(&d->book, id);
+
+    if (g)
+        desk_events_group(d, g);
+}
+
 int desk_write(struct desk *d, struct str group, struct str record, void (*done)(void *ctx),
                void *ctx, struct err *e)
 {
@@ -34,10 +42,14 @@ int desk_write(struct desk *d, struct str group, struct str record, void (*done)
     rc = journal_append(d->journal, group, record, done, ctx, e);
     if (rc < 0)
         return -1;
+    if (feed_watched(&d->events))
+        events_note(d, str_cstr(id));
     if (book_apply(&d->book, record, &bad)) /* a bug: what was written is not what is there */
         log_error(NULL, "a record does not apply", LOG_T("group", id), LOG_T("error", bad.text));
     if (!book_group(&d->book, str_cstr(id)))
         journal_drop_session(d->journal, str_cstr(id));
+    else if (feed_watched(&d->events))
+        events_note(d, str_cstr(id)); /* a group that was not there before */
     return rc;
 }
 
@@ -359,6 +371,7 @@ static void on_drain(struct child *c)
     d->draining = true;
     d->drain_until_ms = clock_ms() + (uint64_t)d->heritage->config->grace_ms;
     polls_end(d);
+    feed_end(&d->events);
     server_drain(d->server);
     loop_timer_set(d->loop, &d->drain, 1, on_drain_tick);
 }
@@ -407,6 +420,7 @@ int dispatcher_run(const struct heritage *h)
     book_init(&d->book);
     (void)signal(SIGPIPE, SIG_IGN);
     d->loop = loop_new(&e);
+    desk_events_init(d);
     if (!d->loop || child_init(&d->child, d->loop, h, on_drain, &e))
         goto out;
     d->child.on_reload = on_reload;

@@ -19,17 +19,11 @@ function queueTable(queues) {
     h("td", (q.blocked || []).length ? q.blocked.map(b => [foreign(b.runner), ` (${b.reason}) `]) : "none"))))));
 }
 
-function runnerTable(groups) {
-  const runners = new Map();
-  for (const g of groups) {
-    const r = runners.get(g.runner) || {groups: 0, running: 0, succeeded: 0};
-    r.groups++;
-    r.running += g.running;
-    r.succeeded += g.succeeded;
-    runners.set(g.runner, r);
-  }
-  return h("div.wide", h("table", h("caption.unseen", "Runners"), h("thead", h("tr", ["runner", "groups", "running", "succeeded"].map(n => h("th", {scope: "col"}, n)))),
-    h("tbody", [...runners].map(([name, r]) => h("tr", h("td", foreign(name)), h("td.num", number(r.groups)), h("td.num", number(r.running)), h("td.num", number(r.succeeded)))))));
+function runnerTable(runners) {
+  const outcomes = ["ok", "timeout", "error", "infra", "cancelled"];
+  const names = ["runner", "running", "free slots", ...outcomes, "blocked"];
+  return h("div.wide", h("table", h("caption.unseen", "Runners"), h("thead", h("tr", names.map(n => h("th", {scope: "col"}, n)))), h("tbody", runners.map(r => h("tr",
+    h("td", foreign(r.runner)), h("td.num", number(r.running)), h("td.num", number(r.free_slots)), outcomes.map(o => h("td.num", number(r.outcomes[o]))), h("td", r.blocked || "no"))))));
 }
 
 function groupTable(groups) {
@@ -51,7 +45,7 @@ export function groupsPage(main) {
     const all = [...store.groups.values()].sort((a, b) => b.submitted_at - a.submitted_at);
     const empty = h("p.empty", store.loading ? "Reading …" : "None.");
     clear(queues, store.queues.size ? queueTable([...store.queues.values()]) : empty.cloneNode(true));
-    clear(runners, all.length ? runnerTable(all) : empty.cloneNode(true));
+    clear(runners, store.runners.size ? runnerTable([...store.runners.values()]) : empty.cloneNode(true));
     clear(groups, all.length ? groupTable(all) : empty, all.length > SHOWN_MAX && h("p.more", `The newest ${SHOWN_MAX} of ${number(all.length)} groups.`));
   };
   draw();
@@ -98,14 +92,18 @@ export function groupPage(main, id) {
   const cancel = async () => {
     if (!confirm(`Cancel the group ${id}? Its running attempts end, and their sessions are aborted.`)) return;
     await post(`/groups/${encodeURIComponent(id)}/cancel`, {});
-    draw();
+    location.hash = "#/groups";
   };
   draw();
   let timer = null;
+  let known = store.groups.has(id);
   const stop = store.listen(what => {
-    if (what === "groups" && !timer) timer = setTimeout(() => {
+    if (what !== "groups" || timer) return;
+    timer = setTimeout(() => {
       timer = null;
-      draw();
+      known = known || store.groups.has(id);
+      if (known && !store.groups.has(id)) clear(body, h("p.empty", "The group is gone: it was acknowledged, or cancelled."));
+      else draw();
     }, 500);
   });
   return () => {

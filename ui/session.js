@@ -11,6 +11,7 @@ import {labelText} from "./sessions.js";
 const FORMATS = [["json", "json"], ["msgpack", "msgpack"], ["safetensors", "safetensors"], ["verl", "safetensors"], ["miles", "safetensors"],
   ["areal", "safetensors"], ["slime", "json"], ["prime-rl", "json"], ["openai-messages", "jsonl"]];
 const DRIFT_SHOWN = 200;
+const LIVE_SHOWN = 20000;
 
 // Tokens of a running call, as its events tell them.
 class LiveCall {
@@ -22,11 +23,25 @@ class LiveCall {
   }
 
   take(data) {
-    const text = (this.samples.get(data.index) || "") + (data.text || "");
-    this.samples.set(data.index, text);
-    this.tokens = (this.tokens || 0) + (data.n || 0);
-    clear(this.count, `${number(this.tokens)} tokens`);
-    clear(this.body, [...this.samples.values()].map(t => h("pre.text", {dir: "auto"}, visible(t.slice(-20000)))));
+    const known = !data.so_far && this.samples.get(data.index);
+    const sample = known || {text: "", tokens: 0, decoder: new TextDecoder()};
+    this.samples.set(data.index, sample);
+    sample.text += data.text || "";
+    for (const [id, text, , spelt] of data.tokens) sample.text += this.tokenText(sample, id, text, spelt);
+    sample.tokens += data.n;
+    this.draw();
+  }
+
+  // Characters may be split over tokens.
+  tokenText(sample, id, text, spelt) {
+    if (spelt) return sample.decoder.decode(Uint8Array.from(atob(spelt), c => c.charCodeAt(0)), {stream: true});
+    return sample.decoder.decode(new Uint8Array(0), {stream: true}) + (text ?? `‹${id}›`);
+  }
+
+  draw() {
+    const all = [...this.samples.values()];
+    clear(this.count, `${number(all.reduce((n, s) => n + s.tokens, 0))} tokens`);
+    clear(this.body, all.map(s => h("pre.text", {dir: "auto"}, visible(s.text.slice(-LIVE_SHOWN)))));
   }
 }
 
@@ -71,6 +86,7 @@ class SessionPage {
   // An event of the session.
   take(name, data) {
     if (name === "call") {
+      if (this.live.has(data.call)) return;
       const call = new LiveCall(data.call);
       this.live.set(data.call, call);
       this.liveList.append(call.element);

@@ -1,11 +1,12 @@
 // What the gateway holds, kept up by its events: listed once, then changed by GET /events. Pages listen.
-import {eachPage, follow, json, keySession, embedded} from "./api.js";
+import {eachPage, follow, keySession, embedded} from "./api.js";
 
 class Store {
   constructor() {
     this.sessions = new Map();
     this.groups = new Map();
     this.queues = new Map();
+    this.runners = new Map();
     this.listeners = new Set();
     this.state = "off";      // of the stream: off, opening, live, lost, or an ApiError
     this.loading = false;    // the lists are being read
@@ -38,6 +39,7 @@ class Store {
     this.sessions.clear();
     this.groups.clear();
     this.queues.clear();
+    this.runners.clear();
     this.setState("off");
     this.start();
   }
@@ -79,9 +81,6 @@ class Store {
       await eachPage("/groups", "groups", rows => {
         for (const row of rows) this.groups.set(row.id, row);
       }, signal);
-      for (const name of new Set([...this.groups.values()].map(g => g.queue).filter(Boolean))) {
-        this.queues.set(name, await json(`/queues/${encodeURIComponent(name)}`, {signal}));
-      }
     } catch (error) {
       if (signal.aborted) throw error;      // without a dispatcher there are no groups
     }
@@ -111,6 +110,9 @@ class Store {
       this.tell("groups");
     } else if (name === "queue") {
       this.queues.set(data.queue, data);
+      this.tell("groups");
+    } else if (name === "runner") {
+      this.runners.set(data.runner, data);
       this.tell("groups");
     } else if (name === "reset") {
       this.load();

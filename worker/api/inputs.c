@@ -23,6 +23,7 @@ static const struct input rows[] = {
 #define EXPORTS INPUT_EXPORTS
 #define ORDERS INPUT_ORDERS
 #define TOKENS INPUT_TOKENS
+#define EVENTS INPUT_EVENTS
 #define X(sets, name, place, kind, min, max, choices, summary) \
     {sets, name, PLACE_##place, INPUT_KIND_##kind, min, max, choices, summary},
 #include "worker/api/inputs.def"

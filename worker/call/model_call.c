@@ -23,6 +23,7 @@ static void model_call_free(struct model_call *t)
 {
     struct call_env *env = t->env;
 
+    call_watch_call(t, true);
     list_remove(&t->item);
     env->n_running--;
     metrics_move(env->page, METRIC_calls_inflight, -1);

@@ -31,6 +31,8 @@ struct model_scratch;
 struct model_call;
 struct token_count;
 
+struct call_watch;
+
 struct call_env {
     struct loop *loop;
     const struct model *model;
@@ -53,9 +55,32 @@ struct call_env {
     bool strict_logprobs; /* logprobs of another distribution than the sampled one are refused */
     struct residency residency;
     struct ledger ledger;
-    struct list_head running; /* model calls, newest first */
+    const struct call_watch *watch; /* NULL: nobody looks */
+    struct list_head running;       /* model calls, newest first */
     size_t n_running;
 };
+
+/* Who looks at calls while they run. `call`: one has begun to be answered, or is over (committed or
+ * not). `tokens`: what has come; borrowed. */
+struct call_tokens {
+    struct str session_id;
+    uint64_t call;  /* its number in the session */
+    uint32_t index; /* of the sample */
+    bool so_far;    /* all that came until now, as text: told to who came late */
+    size_t n;       /* how many tokens that is */
+    struct token_span ids;
+    const float *logprobs; /* ids.n, or NULL */
+    struct str text;       /* where there are no ids */
+};
+
+struct call_watch {
+    void *ctx;
+    void (*call)(void *ctx, struct str session_id, uint64_t call, bool ended);
+    void (*tokens)(void *ctx, const struct call_tokens *t);
+};
+
+/* Tells env->watch of the session's calls that run, and what they have. */
+void call_watch_repeat(struct call_env *env, struct str session_id);
 
 /* What a call_env is made of; all borrowed. */
 struct call_env_parts {

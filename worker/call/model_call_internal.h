@@ -114,6 +114,10 @@ int prepare_encode(struct encoder *encoder, struct arena *a, const struct chat_r
 int prepare_input(struct call_env *env, const struct call_input *in,
                   const struct sampling *sampling, struct session_call_input *ret, struct err *e);
 
+/* call_watch.c: tells env->watch, if somebody looks. */
+void call_watch_call(const struct model_call *t, bool ended);
+void call_watch_delta(const struct sample *r, const struct engine_delta *d);
+
 /* Room for more logprobs of the client's. */
 void sample_lp_reserve(struct model_call *t, struct sample *r, size_t more);
 

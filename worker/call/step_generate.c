@@ -108,6 +108,7 @@ static void on_delta(void *ctx, const struct engine_delta *d)
 {
     struct sample *r = ctx;
 
+    call_watch_delta(r, d);
     if (d->message) {
         sampled_answer_take(&r->answer, d->message);
         upstream_logprobs(r->model_call, r, d->chat_lps);
@@ -204,6 +205,7 @@ static void send_head(struct model_call *t)
     };
     t->head_sent = true;
     call_listeners_sink.head(t, &t->head);
+    call_watch_call(t, false);
 }
 
 enum step_result step_generate(struct model_call *t)

@@ -33,7 +33,7 @@ int control_close(struct service *a, struct session *s, enum session_end how,
 /* records.c: the state with all calls, in slices. */
 void records_get(struct service_request *r, struct session *s);
 
-/* wait.c, listing.c, exporting.c, admin.c */
+/* events.c, wait.c, listing.c, exporting.c, admin.c */
 void wait_get(struct service_request *r);
 void listing_get(struct service_request *r);
 void exporting_trajectories(struct service_request *r);
@@ -41,6 +41,8 @@ void exporting_tokens(struct service_request *r);
 void exporting_finalize(struct service_request *r);
 void exporting_samples(struct service_request *r);
 void exporting_deliver(struct service_request *r);
+void events_get(struct service_request *r);
+void session_events_get(struct service_request *r);
 void admin_weight_version(struct service_request *r);
 void admin_engines(struct service_request *r);
 void admin_pause(struct service_request *r);

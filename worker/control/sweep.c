@@ -1,5 +1,6 @@
 #include "common/base/clock.h"
 #include "worker/control/control.h"
+#include "worker/control/events.h"
 #include "worker/control/handlers.h"
 #include "worker/control/sibling.h"
 #include "worker/residency/residency.h"
@@ -52,5 +53,6 @@ void control_sweep(struct service *a)
 void control_done(struct service *a)
 {
     admin_done(a);
+    events_free(a);
     siblings_free(a->siblings);
 }

@@ -4,6 +4,7 @@
 #include "common/base/mem.h"
 #include "common/codec/query.h"
 #include "worker/control/control.h"
+#include "worker/control/events.h"
 #include "worker/control/handlers.h"
 #include "worker/residency/residency.h"
 #include "worker/service/respond.h"
@@ -169,6 +170,7 @@ void control_drain(struct service *a)
     struct wait_entry *w, *next;
 
     a->draining = true;
+    events_end(a);
     LIST_EACH_SAFE(&a->waits, w, next, struct wait_entry, item) {
         exchange_watch(w->x, NULL, NULL);
         end_wait(a, w->x);

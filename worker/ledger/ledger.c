@@ -51,6 +51,8 @@ int ledger_write(struct ledger *l, struct str session_id, struct str record,
         return -1;
     }
     CHECK(session_apply(r->store, record, &applied) == 0);
+    if (l->changed)
+        l->changed(l->changed_ctx, session_id);
     residency_watch(r);
     if (rc > 0 && done.fn)
         done.fn(done.ctx);

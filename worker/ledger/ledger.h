@@ -14,6 +14,8 @@ struct model;
 struct ledger {
     struct residency *residency;
     struct deliveries *deliveries; /* committed answers that did not arrive (yet) */
+    void (*changed)(void *ctx, struct str session_id); /* after each change; NULL: nobody looks */
+    void *changed_ctx;
 };
 
 /* Who is told that a record is durable; fn may be NULL. */

@@ -14,6 +14,7 @@
 struct siblings;
 struct sinks;
 struct wait_entry;
+struct watching;
 
 struct service {
     struct call_env calls;
@@ -22,6 +23,7 @@ struct service {
     struct siblings *siblings; /* the other workers; made on first use */
     struct sinks *sinks;       /* NULL: none is set */
     struct list_head waits;    /* long polls */
+    struct watching *watching; /* who follows events; made on first use */
     struct pause_order *drain; /* a pause that waits for running calls, or NULL */
     bool draining;             /* the worker ends */
     bool disk_low;             /* less than --journal-min-free is left: no new sessions */

@@ -1,0 +1,239 @@
+#include "common/serve/feed.h"
+
+#include <stdlib.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+
+/* A tick's work is bounded in both; the rest waits for the next one. */
+enum { TICK_NOTES_MAX = 512, TICK_BYTES_MAX = 512 << 10, ALIVE_MS = 15000 };
+
+struct feed_viewer {
+    struct feed *feed;
+    struct exchange *x;
+    struct list_item item;
+    bool relayed;
+    bool behind; /* it has lost events and does not know it yet */
+};
+
+struct feed_note {
+    struct list_item item;
+    struct str key; /* behind the struct */
+};
+
+void feed_event(struct buf *out, const char *name, struct str json)
+{
+    buf_printf(out, "event: %s\ndata: ", name);
+    buf_add_str(out, json);
+    buf_puts(out, "\n\n");
+}
+
+void feed_init(struct feed *f, struct loop *loop, uint64_t tick_ms)
+{
+    *f = (struct feed){.loop = loop, .tick_ms = tick_ms};
+}
+
+/* --- viewers --- */
+
+static void send_bytes(struct feed_viewer *v, struct str bytes)
+{
+    struct buf copy = {0};
+
+    buf_add_str(&copy, bytes);
+    exchange_send(v->x, &copy);
+    buf_done(&copy);
+}
+
+/* It has read all that was kept for it: from here on it knows what it gets. */
+static void on_room(void *ctx)
+{
+    struct feed_viewer *v = ctx;
+
+    if (!v->behind)
+        return;
+    v->behind = false;
+    send_bytes(v, STR("event: reset\ndata: {\"reason\":\"slow\"}\n\n"));
+}
+
+static void tell(struct feed_viewer *v, struct str bytes)
+{
+    if (v->behind)
+        return;
+    if (exchange_waiting(v->x) + bytes.len <= FEED_BEHIND_BYTES) {
+        send_bytes(v, bytes);
+        return;
+    }
+    v->behind = true;
+    exchange_on_room(v->x, on_room, v);
+}
+
+static void tell_all(struct feed *f, struct str bytes, bool relayed)
+{
+    struct feed_viewer *v, *next;
+
+    LIST_EACH_SAFE(&f->viewers, v, next, struct feed_viewer, item) {
+        if (v->relayed || !relayed)
+            tell(v, bytes);
+    }
+}
+
+static void forget_notes(struct feed *f)
+{
+    struct feed_note *n, *next;
+
+    LIST_EACH_SAFE(&f->waiting, n, next, struct feed_note, item) {
+        list_remove(&n->item);
+        free(n);
+    }
+    map_done(&f->noted);
+    f->noted = (struct map){0};
+    buf_done(&f->ready);
+}
+
+static void viewer_free(struct feed_viewer *v)
+{
+    list_remove(&v->item);
+    v->feed->n_viewers--;
+    v->feed->n_relayed -= v->relayed;
+    free(v);
+}
+
+static void stop(struct feed *f)
+{
+    loop_timer_stop(f->loop, &f->tick);
+    loop_timer_stop(f->loop, &f->alive);
+    forget_notes(f);
+}
+
+static void on_closed(void *ctx, bool delivered)
+{
+    struct feed_viewer *v = ctx;
+    struct feed *f = v->feed;
+
+    (void)delivered;
+    viewer_free(v);
+    if (f->n_viewers == 0)
+        stop(f);
+    if (f->left)
+        f->left(f->ctx);
+}
+
+/* Proxies and clients close what is silent. */
+static void on_alive(struct loop_timer *t)
+{
+    struct feed *f = CONTAINER_OF(t, struct feed, alive);
+
+    loop_timer_set(f->loop, t, ALIVE_MS, on_alive);
+    tell_all(f, STR(": alive\n\n"), false);
+}
+
+int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str first, struct err *e)
+{
+    struct feed_viewer *v;
+
+    if (f->n_viewers >= FEED_VIEWERS_MAX)
+        return err_set(e, ERR_OVERLOADED, "%d viewers already follow these events",
+                       FEED_VIEWERS_MAX);
+    v = mem_zalloc(sizeof(*v));
+    *v = (struct feed_viewer){.feed = f, .x = x, .relayed = relayed};
+    list_append(&f->viewers, &v->item);
+    f->n_relayed += relayed;
+    if (f->n_viewers++ == 0)
+        loop_timer_set(f->loop, &f->alive, ALIVE_MS, on_alive);
+    exchange_watch(x, on_closed, v);
+    exchange_set_header(x, "Cache-Control", STR("no-store"));
+    exchange_set_header(x, "X-Accel-Buffering", STR("no"));
+    exchange_start(x, "text/event-stream");
+    send_bytes(v, STR("event: hello\ndata: {}\n\n"));
+    if (first.len > 0)
+        send_bytes(v, first);
+    return 0;
+}
+
+/* --- what has changed --- */
+
+/* Writes what was noted into f->ready, as far as a tick goes. */
+static void write_notes(struct feed *f)
+{
+    struct feed_note *n;
+
+    for (unsigned i = 0; i < TICK_NOTES_MAX && f->ready.len < TICK_BYTES_MAX; i++) {
+        n = LIST_FIRST_OF(&f->waiting, struct feed_note, item);
+        if (!n)
+            return;
+        list_remove(&n->item);
+        (void)map_take(&f->noted, n->key);
+        f->write(f->ctx, n->key, &f->ready);
+        free(n);
+    }
+}
+
+static void on_tick(struct loop_timer *t)
+{
+    struct feed *f = CONTAINER_OF(t, struct feed, tick);
+    struct buf out;
+
+    write_notes(f);
+    out = f->ready;
+    f->ready = (struct buf){0};
+    if (!list_is_empty(&f->waiting))
+        loop_timer_set(f->loop, t, f->tick_ms, on_tick);
+    if (out.len > 0)
+        tell_all(f, buf_str(&out), false);
+    buf_done(&out);
+}
+
+static void arm(struct feed *f)
+{
+    if (!loop_timer_active(&f->tick))
+        loop_timer_set(f->loop, &f->tick, f->tick_ms, on_tick);
+}
+
+void feed_note(struct feed *f, struct str key)
+{
+    struct feed_note *n;
+
+    if (!feed_watched(f) || map_get(&f->noted, key))
+        return;
+    n = mem_alloc(sizeof(*n) + key.len);
+    *n = (struct feed_note){.key = str_of((const char *)(n + 1), key.len)};
+    memcpy(n + 1, key.p, key.len);
+    (void)map_set(&f->noted, n->key, n);
+    list_append(&f->waiting, &n->item);
+    arm(f);
+}
+
+struct buf *feed_queue(struct feed *f)
+{
+    CHECK(feed_watched(f));
+    write_notes(f);
+    if (f->ready.len > TICK_BYTES_MAX) { /* a tick's worth and more: goes out now */
+        struct buf out = f->ready;
+
+        f->ready = (struct buf){0};
+        tell_all(f, buf_str(&out), false);
+        buf_done(&out);
+    }
+    arm(f);
+    return &f->ready;
+}
+
+void feed_relay(struct feed *f, struct str events)
+{
+    tell_all(f, events, true);
+}
+
+void feed_end(struct feed *f)
+{
+    struct feed_viewer *v, *next;
+
+    LIST_EACH_SAFE(&f->viewers, v, next, struct feed_viewer, item) {
+        struct exchange *x = v->x;
+
+        exchange_watch(x, NULL, NULL);
+        exchange_on_room(x, NULL, NULL);
+        viewer_free(v);
+        exchange_end(x);
+    }
+    stop(f);
+}

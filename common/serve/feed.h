@@ -1,0 +1,67 @@
+/*
+ * struct feed: server-sent events about things that change, to everybody who looks. What has
+ * changed is named by a key and noted; a tick later the key's events are written, once, and go to
+ * all: a thing that changes a thousand times a second is told as often as there are ticks. Nobody
+ * looks: nothing is kept, and feed_watched is all that a change costs.
+ *
+ * A viewer that does not keep up loses events, never memory: beyond FEED_BEHIND_BYTES it gets
+ * nothing more until it has read all, then the event `reset`, upon which it lists anew.
+ */
+#ifndef RG_SERVE_FEED_H
+#define RG_SERVE_FEED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/list.h"
+#include "common/base/map.h"
+#include "common/os/loop.h"
+#include "common/serve/exchange.h"
+
+enum { FEED_VIEWERS_MAX = 64, FEED_BEHIND_BYTES = 1 << 20 };
+
+struct feed {
+    struct loop *loop;
+    /* Appends the events of the key as it is now (feed_event); maybe none. */
+    void (*write)(void *ctx, struct str key, struct buf *out);
+    void (*left)(void *ctx); /* a viewer has left; must not free the feed. NULL: nothing */
+    void *ctx;
+    uint64_t tick_ms;
+    struct list_head viewers;
+    uint32_t n_viewers, n_relayed; /* of them, those that joined with `relayed` */
+    struct map noted;              /* key -> note */
+    struct list_head waiting;      /* notes, the oldest first */
+    struct buf ready;              /* events that wait for the tick */
+    struct loop_timer tick, alive;
+};
+
+/* `write`, `left`, ctx and tick_ms stay as they are. */
+void feed_init(struct feed *f, struct loop *loop, uint64_t tick_ms);
+
+static inline bool feed_watched(const struct feed *f)
+{
+    return f->n_viewers > 0;
+}
+
+/* Takes the exchange over: begins the answer with the event `hello`, then `first` (maybe empty).
+ * relayed: the viewer also gets what feed_relay passes on. -1 and ERR_OVERLOADED beyond
+ * FEED_VIEWERS_MAX: the exchange is the caller's. */
+int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str first, struct err *e);
+
+/* The thing of this key has changed. Only while somebody watches. */
+void feed_note(struct feed *f, struct str key);
+
+/* A buffer for events that go out with the next tick, in order; keys noted before come first. */
+struct buf *feed_queue(struct feed *f);
+
+/* Whole events of another feed, for the viewers that joined with `relayed`; at once. */
+void feed_relay(struct feed *f, struct str events);
+
+/* Ends all answers; `left` is not called. */
+void feed_end(struct feed *f);
+
+/* Appends one event: a name, and JSON text without a line feed. */
+void feed_event(struct buf *out, const char *name, struct str json);
+
+#endif

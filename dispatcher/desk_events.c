@@ -1,0 +1,139 @@
+/*
+ * GET /events of the dispatcher: groups, queues and runners that change, for the workers, which
+ * pass it on to whoever follows theirs. Keys of the feed: a letter (g, q, r) before the name.
+ */
+#include "common/base/clock.h"
+#include "dispatcher/desk.h"
+#include "dispatcher/result.h"
+
+enum { EVENTS_TICK_MS = 250 };
+
+static void put_group(struct desk *d, struct str id, struct json_out *o, const char **ret_event)
+{
+    const struct group *g = book_group(&d->book, id);
+
+    *ret_event = g ? "group" : "group_gone";
+    if (g) {
+        result_write_row(g, o);
+        return;
+    }
+    json_out_obj(o);
+    json_out_key(o, "id");
+    json_out_str(o, id);
+    json_out_end_obj(o);
+}
+
+static void put_outcomes(const struct runner *r, struct json_out *o)
+{
+    json_out_key(o, "outcomes");
+    json_out_obj(o);
+    for (int i = 0; i < OUTCOMES; i++) {
+        json_out_key(o, outcome_names[i]);
+        json_out_i64(o, (int64_t)r->outcomes[i]);
+    }
+    json_out_end_obj(o);
+}
+
+static void put_runner(struct desk *d, struct str name, struct json_out *o)
+{
+    const struct runner *r = book_runner(&d->book, name);
+
+    json_out_obj(o);
+    json_out_key(o, "runner");
+    json_out_str(o, name);
+    if (r) {
+        json_out_key(o, "running");
+        json_out_i64(o, (int64_t)r->running);
+        json_out_key(o, "free_slots");
+        json_out_i64(o, (int64_t)r->slots);
+        put_outcomes(r, o);
+        json_out_key(o, "blocked");
+        json_out_cstr(o, result_blocked(r, clock_ms()));
+    }
+    json_out_end_obj(o);
+}
+
+static void write_key(void *ctx, struct str key, struct buf *out)
+{
+    struct desk *d = ctx;
+    struct str name = str_sub(key, 1, SIZE_MAX);
+    struct buf json = {0};
+    struct json_out o = json_out_to(&json);
+    const char *event = "queue";
+
+    if (key.p[0] == 'g') {
+        put_group(d, name, &o, &event);
+    } else if (key.p[0] == 'r') {
+        event = "runner";
+        put_runner(d, name, &o);
+    } else {
+        result_write_queue(&d->book, name, book_queue(&d->book, name), clock_wall_ms(), clock_ms(),
+                           &o);
+    }
+    feed_event(out, event, buf_str(&json));
+    buf_done(&json);
+}
+
+void desk_events_init(struct desk *d)
+{
+    feed_init(&d->events, d->loop, EVENTS_TICK_MS);
+    d->events.write = write_key;
+    d->events.ctx = d;
+}
+
+static void note(struct desk *d, char letter, struct str name)
+{
+    struct buf key = {0};
+
+    buf_add_c(&key, letter);
+    buf_add_str(&key, name);
+    feed_note(&d->events, buf_str(&key));
+    buf_done(&key);
+}
+
+void desk_events_runner(struct desk *d, const struct runner *r)
+{
+    if (feed_watched(&d->events))
+        note(d, 'r', str_cstr(r->name));
+}
+
+void desk_events_group(struct desk *d, const struct group *g)
+{
+    if (!feed_watched(&d->events))
+        return;
+    note(d, 'g', g->spec.id);
+    if (g->queue)
+        note(d, 'q', str_cstr(g->queue->name));
+    note(d, 'r', str_cstr(g->runner->name));
+}
+
+/* A key's events now. */
+static void put_now(struct desk *d, char letter, const char *name, struct buf *out)
+{
+    struct buf key = {0};
+
+    buf_add_c(&key, letter);
+    buf_puts(&key, name);
+    write_key(d, buf_str(&key), out);
+    buf_done(&key);
+}
+
+/* All queues and runners first, which are few; groups are listed by GET /groups. */
+void desk_events_get(struct desk_request *r)
+{
+    struct desk *d = r->desk;
+    struct buf first = {0};
+    struct err e = {0};
+
+    for (size_t i = 0; i < d->book.queues.n; i++)
+        put_now(d, 'q', d->book.queues.at[i]->name, &first);
+    for (size_t i = 0; i < d->book.runners.n; i++)
+        put_now(d, 'r', d->book.runners.at[i]->name, &first);
+    if (d->draining)
+        (void)err_set(&e, ERR_DRAINING, "the dispatcher ends: ask again");
+    else
+        (void)feed_join(&d->events, r->x, false, buf_str(&first), &e);
+    if (e.kind != ERR_NONE)
+        desk_error(r->x, &e);
+    buf_done(&first);
+}

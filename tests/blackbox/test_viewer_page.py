@@ -1,0 +1,187 @@
+"""The viewer in Debian's Chromium, headless, driven by tests/viewer/page.mjs: every page of a running gateway, a turn that
+streams, very much of everything, hostile content, keys, looks. A scene's checks are told as one line of JSON."""
+import json
+import os
+import shutil
+import subprocess
+import threading
+
+import pytest
+
+import gateway as g
+
+VIEWER = g.ROOT / "tests/viewer"
+ADMIN = "an-admin-key-of-the-viewers-page"
+UNDER_ASAN = "asan" in os.environ.get("RG_BUILD", "")
+# Controls, an end of line for a terminal's title, marks of direction, and all that wants to be markup.
+HOSTILE = ("<script>window.pwned=1</script><img src=x onerror=window.pwned=1><marquee onstart=pwned=1>"
+           "\u202egnp.exe\u202c \u2066x\u2069 \u200b\u0007\x1b]0;title\x07\x1b[31mred "
+           "javascript:alert(1) ${alert(1)} {{7*7}} </pre></textarea><style>*{display:none}</style>\u0000")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def browser():
+    if not shutil.which("chromium"):
+        pytest.skip("chromium is absent: scripts/setup installs it")
+    if not shutil.which("node"):
+        pytest.skip("node is absent: scripts/setup installs it")
+    if (VIEWER / "node_modules/puppeteer-core").exists():
+        return
+    done = subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=VIEWER, capture_output=True,
+                          text=True, timeout=600)
+    if done.returncode != 0:
+        pytest.skip("npm ci failed: " + done.stderr[-300:])
+
+
+def play(scene, told, then=None, timeout=240):
+    """Plays the scene; `then` is called once it says that it is ready. Its report."""
+    with subprocess.Popen(["node", str(VIEWER / "page.mjs"), scene, json.dumps(told)], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as scene_process:
+        errors = []
+
+        def listen():
+            for line in scene_process.stderr:
+                if then and line == "ready\n":
+                    then()
+                else:
+                    errors.append(line)
+        ear = threading.Thread(target=listen)
+        ear.start()
+        killer = threading.Timer(timeout, scene_process.kill)
+        killer.start()
+        out = scene_process.stdout.read().strip().splitlines()
+        killer.cancel()
+        ear.join()
+    assert out, "".join(errors)[-2000:]
+    report = json.loads(out[-1])
+    assert report["ok"], "\n".join(report["failed"])
+    return report
+
+
+def conversation(gateway, session, text, turns=3, fork=False, **more):
+    """Turns of one conversation; with `fork` one more that rewrites an answer: the response ids."""
+    messages, ends, forked = [{"role": "user", "content": text}], [], None
+    for turn in range(turns):
+        answer = gateway.chat(session, messages, **more)
+        assert answer.status == 200, answer.text
+        ends.append(answer.json()["id"])
+        if fork and turn == 1:
+            rewritten = [{"role": "assistant", "content": "I would say otherwise"}, {"role": "user", "content": "and now?"}]
+            forked = gateway.chat(session, messages + rewritten).json()["id"]
+        messages += [answer.json()["choices"][0]["message"], {"role": "user", "content": f"go on, {turn}"}]
+    return ends, forked
+
+
+def bare(session, gateway, response):
+    """The response id as the session's state spells it."""
+    nodes = gateway.get(f"/sessions/{session['session_id']}").json()["tree"]["nodes"]
+    return next(n["response_id"] for n in nodes if n["generated"] and n["response_id"].endswith(response.split("-", 1)[-1]))
+
+
+def two_sessions(gateway):
+    one = gateway.post("/sessions", {"labels": {"task": "one"}}).json()
+    two = gateway.post("/sessions", {"labels": {"task": "two"}}).json()
+    _, forked = conversation(gateway, one, "What is 2+2?", fork=True)
+    gateway.post(f"/sessions/{one['session_id']}/reward_info", {"reward_info": {"reward": 0.5}})
+    conversation(gateway, two, "What is 2+3?", turns=1)
+    return one, two, forked
+
+
+def test_pages(start):
+    gateway = start(engine="builtin:echo")
+    one, two, forked = two_sessions(gateway)
+    parts = gateway.get(f"/sessions/{one['session_id']}/trajectories").json()["trajectories"]
+    longest = max(parts, key=lambda t: len(t["turns"]))
+    other = gateway.get(f"/sessions/{two['session_id']}/trajectories").json()["trajectories"][0]
+    ids = [t["prompt_ids"] + t["response_ids"] for t in (longest, other)]
+    play("pages", {"url": gateway.url, "a": one["session_id"], "b": two["session_id"], "n": 2, "answers": 4,
+                   "fork": bare(one, gateway, forked), "parts_at": next(i for i, (x, y) in enumerate(zip(*ids)) if x != y)})
+
+
+def test_groups(start):
+    gateway = start(engine="builtin:echo")
+    group = {"id": "group-of-the-viewer", "runner": "nobody-runs-it", "queue": "seen", "input": 1, "n": 3}
+
+    def submit():
+        assert gateway.post("/groups", group).status == 201
+    play("groups", {"url": gateway.url, "group": group["id"], "queue": "seen", "runner": "nobody-runs-it"}, submit)
+
+
+def test_a_turn_that_streams(start):
+    gateway = start(engine="builtin:echo,tokens_per_s=12")
+    session = gateway.post("/sessions", {}).json()
+    answer = "Grüße 世界, token by token"
+    path = f"/sessions/{session['session_id']}/v1/chat/completions"
+
+    def stream():
+        body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": answer}]}
+        assert gateway.post(path, body, timeout=120).status == 200
+    report = play("live", {"url": gateway.url, "a": session["session_id"], "answer": answer}, stream)
+    assert report["steps"] >= 4
+
+
+def test_changes_without_lists(start):
+    gateway = start(engine="builtin:echo", workers=3)
+    first = gateway.post("/sessions", {}).json()
+
+    def change():
+        for i in range(3):      # one on each worker
+            session = gateway.post("/sessions", {"labels": {"came": f"later-{i}"}}).json()
+            gateway.chat(session, "hello")
+        gateway.request("DELETE", f"/sessions/{first['session_id']}")
+    play("changes", {"url": gateway.url, "a": first["session_id"], "label": "came=later-2"}, change)
+
+
+@pytest.mark.alone
+def test_very_many_sessions(start):
+    gateway = start(engine="builtin:echo", max_sessions=200000)
+    rounds = 10 if UNDER_ASAN else 98
+    for i in range(rounds):
+        got = gateway.post("/sessions", {"count": 1024, "labels": {"batch": i}}, timeout=120)
+        assert got.status == 200 or got.status == 201, got.text
+    last = got.json()["sessions"][-1]["session_id"]
+    report = play("many", {"url": gateway.url, "n": 1024 * rounds, "search": last[-20:]}, timeout=500)
+    print("scrolling through the list, typing a search:", report["sessions"], report["search_ms"])
+
+
+@pytest.mark.alone
+def test_a_very_long_branch(start):
+    gateway = start(engine="builtin:echo", workers=1, context_length=1000000)
+    session = gateway.post("/sessions", {}).json()
+    text = " ".join(f"word{i} = {i * i}" for i in range(11500))[:199000]
+    assert gateway.chat(session, text, max_tokens=1100, timeout=120).status == 200
+    trajectory = gateway.get(f"/sessions/{session['session_id']}/trajectories", timeout=120).json()["trajectories"][0]
+    n = len(trajectory["prompt_ids"]) + len(trajectory["response_ids"])
+    assert n > 200000
+    report = play("long", {"url": gateway.url, "a": session["session_id"], "n": n}, timeout=500)
+    print("scrolling through the tokens:", report["tokens"])
+
+
+def test_hostile_content(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    session = gateway.post("/sessions", {"labels": {"<img src=x onerror=pwned=1>": HOSTILE}, "metadata": {"x": HOSTILE}}).json()
+    messages = [{"role": "system", "content": HOSTILE}, {"role": "user", "content": HOSTILE, "name": HOSTILE}]
+    answer = gateway.post(f"/sessions/{session['session_id']}/v1/chat/completions", {"model": "m", "messages": messages},
+                          headers={"Rollgate-Label": "<b>label</b>"})
+    assert answer.status == 200, answer.text
+    gateway.post(f"/sessions/{session['session_id']}/complete", {"reason": HOSTILE, "reward_info": {HOSTILE: HOSTILE}})
+    play("hostile", {"url": gateway.url, "a": session["session_id"]})
+
+
+def test_keys(start, tmp_path):
+    keys = tmp_path / "admin.keys"
+    keys.write_text(ADMIN + "\n")
+    gateway = start(engine="builtin:echo", admin_key_file=str(keys))
+    bearer = {"Authorization": f"Bearer {ADMIN}"}
+    one, two = (gateway.post("/sessions", {}, headers=bearer).json() for _ in range(2))
+    assert gateway.post(f"/sessions/{one['session_id']}/v1/chat/completions",
+                        {"model": "m", "messages": [{"role": "user", "content": "hello"}]}, headers=bearer).status == 200
+    play("keys", {"url": gateway.url, "a": one["session_id"], "b": two["session_id"], "admin": ADMIN,
+                  "agent": one["api_key"], "runner": one["runner_key"]})
+
+
+def test_looks(start):
+    gateway = start(engine="builtin:echo")
+    one, two, _ = two_sessions(gateway)
+    gateway.post("/groups", {"id": "one-group", "runner": "nobody", "input": 1, "n": 3})
+    play("looks", {"url": gateway.url, "a": one["session_id"], "b": two["session_id"]})

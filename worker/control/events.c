@@ -1,0 +1,353 @@
+#include "worker/control/events.h"
+
+#include <stdlib.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "common/codec/base64.h"
+#include "common/codec/query.h"
+#include "common/codec/utf8.h"
+#include "common/serve/feed.h"
+#include "worker/control/handlers.h"
+#include "worker/model/model.h"
+#include "worker/service/respond.h"
+#include "worker/tokens/tokenizer.h"
+
+enum { ALL_TICK_MS = 250, SESSION_TICK_MS = 50 };
+
+/* The streams of one session. */
+struct session_stream {
+    struct watching *watching;
+    struct list_item item;
+    struct feed feed;
+    char id[ID_TEXT_MAX];
+};
+
+struct watching {
+    struct service *service;
+    struct feed all;
+    struct event_sources *sources;
+    struct list_head sessions; /* struct session_stream */
+    struct loop_task sweep;    /* frees streams that nobody follows any more */
+    struct call_watch calls;
+};
+
+/* --- what is told --- */
+
+static void put_gone(struct str id, bool ended, struct buf *out)
+{
+    struct buf json = {0};
+    struct json_out o = json_out_to(&json);
+
+    json_out_obj(&o);
+    json_out_key(&o, "session_id");
+    json_out_str(&o, id);
+    json_out_key(&o, "ended");
+    json_out_bool(&o, ended);
+    json_out_end_obj(&o);
+    feed_event(out, "session_gone", buf_str(&json));
+    buf_done(&json);
+}
+
+/* The session's row, as GET /sessions lists it. One that is neither in memory nor has a row was
+ * changed without being looked into: it is told when it is. */
+static void write_session(void *ctx, struct str id, struct buf *out)
+{
+    struct watching *w = ctx;
+    bool ended = false;
+    struct session *s = session_find_any(w->service->calls.store, id, &ended);
+    struct buf row = {0};
+
+    if (!s) {
+        put_gone(id, ended, out);
+        return;
+    }
+    if (session_resident(s))
+        session_write_row(s, &row);
+    else if (session_kept_row(s).p)
+        buf_add_str(&row, session_kept_row(s));
+    if (row.len > 0)
+        feed_event(out, "session", buf_str(&row));
+    buf_done(&row);
+}
+
+static void write_stream(void *ctx, struct str id, struct buf *out)
+{
+    struct session_stream *t = ctx;
+
+    write_session(t->watching, id, out);
+}
+
+/* --- hooks --- */
+
+static struct session_stream *stream_of(struct watching *w, struct str id)
+{
+    struct session_stream *t;
+
+    LIST_EACH(&w->sessions, t, struct session_stream, item) {
+        if (str_eq(str_cstr(t->id), id) && feed_watched(&t->feed))
+            return t;
+    }
+    return NULL;
+}
+
+static void on_changed(void *ctx, struct str id)
+{
+    struct watching *w = ctx;
+    struct session_stream *t = stream_of(w, id);
+
+    feed_note(&w->all, id);
+    if (t)
+        feed_note(&t->feed, id);
+}
+
+static void put_call(struct session_stream *t, const char *event, uint64_t call)
+{
+    struct buf json = {0};
+
+    buf_printf(&json, "{\"call\":%llu}", (unsigned long long)call);
+    feed_event(feed_queue(&t->feed), event, buf_str(&json));
+    buf_done(&json);
+}
+
+static void on_call(void *ctx, struct str id, uint64_t call, bool ended)
+{
+    struct watching *w = ctx;
+    struct session_stream *t = stream_of(w, id);
+
+    feed_note(&w->all, id); /* its row counts calls that run */
+    if (t)
+        put_call(t, ended ? "call_end" : "call", call);
+}
+
+/* [id, text or null, logprob or null], and the bytes as base64 where they are no text. */
+static void put_token(struct watching *w, const struct call_tokens *k, size_t i, struct json_out *o)
+{
+    struct str bytes = tokenizer_text(model_tokenizer(w->service->calls.model), k->ids.at[i]);
+    bool text = bytes.p && utf8_valid(bytes);
+
+    json_out_arr(o);
+    json_out_i64(o, k->ids.at[i]);
+    json_out_str(o, text ? bytes : (struct str){0});
+    if (k->logprobs)
+        json_out_double(o, (double)k->logprobs[i]);
+    else
+        json_out_null(o);
+    if (bytes.p && !text) {
+        size_t n = base64_encoded_len(bytes.len);
+        char *spelt = mem_calloc(n + 1, 1);
+
+        base64_encode(bytes.p, bytes.len, spelt);
+        json_out_str(o, str_of(spelt, n));
+        free(spelt);
+    }
+    json_out_end_arr(o);
+}
+
+static void on_tokens(void *ctx, const struct call_tokens *k)
+{
+    struct watching *w = ctx;
+    struct session_stream *t = stream_of(w, k->session_id);
+    struct buf json = {0};
+    struct json_out o = json_out_to(&json);
+
+    if (!t)
+        return;
+    json_out_obj(&o);
+    json_out_key(&o, "call");
+    json_out_i64(&o, (int64_t)k->call);
+    json_out_key(&o, "index");
+    json_out_i64(&o, k->index);
+    json_out_key(&o, "n");
+    json_out_i64(&o, (int64_t)k->n);
+    if (k->text.p) {
+        json_out_key(&o, "text");
+        json_out_str(&o, k->text);
+    }
+    if (k->so_far) {
+        json_out_key(&o, "so_far");
+        json_out_bool(&o, true);
+    }
+    json_out_key(&o, "tokens");
+    json_out_arr(&o);
+    for (size_t i = 0; i < k->ids.n; i++)
+        put_token(w, k, i, &o);
+    json_out_end_arr(&o);
+    json_out_end_obj(&o);
+    feed_event(feed_queue(&t->feed), "tokens", buf_str(&json));
+    buf_done(&json);
+}
+
+/* Hooks cost something only while somebody looks. */
+static void set_hooks(struct watching *w)
+{
+    struct call_env *env = &w->service->calls;
+    bool watched = feed_watched(&w->all) || !list_is_empty(&w->sessions);
+
+    env->watch = watched ? &w->calls : NULL;
+    env->ledger.changed = watched ? on_changed : NULL;
+    env->ledger.changed_ctx = w;
+}
+
+/* --- viewers come and go --- */
+
+static void on_left(void *ctx)
+{
+    struct watching *w = ctx;
+
+    if (w->all.n_relayed == 0)
+        event_sources_leave(w->sources);
+    set_hooks(w);
+}
+
+static void on_sweep(struct loop_task *task)
+{
+    struct watching *w = CONTAINER_OF(task, struct watching, sweep);
+    struct session_stream *t, *next;
+
+    LIST_EACH_SAFE(&w->sessions, t, next, struct session_stream, item) {
+        if (feed_watched(&t->feed))
+            continue;
+        list_remove(&t->item);
+        free(t);
+    }
+    set_hooks(w);
+}
+
+static void on_stream_left(void *ctx)
+{
+    struct session_stream *t = ctx;
+
+    loop_task_post(t->watching->service->calls.loop, &t->watching->sweep, on_sweep);
+}
+
+static void on_relay(void *ctx, struct str events)
+{
+    struct watching *w = ctx;
+
+    feed_relay(&w->all, events);
+}
+
+/* A worker was replaced: what it told last may be lost. */
+static void on_lost(void *ctx)
+{
+    on_relay(ctx, STR("event: reset\ndata: {\"reason\":\"worker\"}\n\n"));
+}
+
+static struct watching *watching_of(struct service *a)
+{
+    struct watching *w = a->watching;
+
+    if (w)
+        return w;
+    w = mem_zalloc(sizeof(*w));
+    w->service = a;
+    w->calls = (struct call_watch){.ctx = w, .call = on_call, .tokens = on_tokens};
+    feed_init(&w->all, a->calls.loop, ALL_TICK_MS);
+    w->all.write = write_session;
+    w->all.left = on_left;
+    w->all.ctx = w;
+    w->sources = event_sources_new(a, on_relay, on_lost, w);
+    a->watching = w;
+    return w;
+}
+
+static int refuse_drain(const struct service *a, struct err *e)
+{
+    return a->draining ? err_set(e, ERR_DRAINING, "the worker ends: ask again") : 0;
+}
+
+void events_get(struct service_request *r)
+{
+    struct watching *w = watching_of(r->service);
+    struct arena a = {0};
+    bool local = query_get(&a, exchange_query(r->x), "local").p != NULL;
+    struct exchange *x = r->x;
+    struct err e = {0};
+
+    arena_done(&a);
+    if (refuse_drain(r->service, &e)) {
+        respond_error(r, NULL, &e);
+        return;
+    }
+    if (!local)
+        event_sources_follow(w->sources, x);
+    if (feed_join(&w->all, x, !local, (struct str){0}, &e)) {
+        respond_error(r, NULL, &e);
+        return;
+    }
+    respond_count(r->service, r->dialect, 200);
+    set_hooks(w);
+}
+
+static struct session_stream *stream_made(struct watching *w, struct str id)
+{
+    struct session_stream *t = stream_of(w, id);
+
+    if (t)
+        return t;
+    t = mem_zalloc(sizeof(*t));
+    t->watching = w;
+    memcpy(t->id, id.p, MIN_OF(id.len, sizeof(t->id) - 1));
+    feed_init(&t->feed, w->service->calls.loop, SESSION_TICK_MS);
+    t->feed.write = write_stream;
+    t->feed.left = on_stream_left;
+    t->feed.ctx = t;
+    list_append(&w->sessions, &t->item);
+    return t;
+}
+
+void session_events_get(struct service_request *r)
+{
+    struct watching *w = watching_of(r->service);
+    struct buf first = {0};
+    struct session_stream *t;
+    struct err e = {0};
+
+    if (!control_find(r, true, &e) || refuse_drain(r->service, &e)) {
+        respond_error(r, NULL, &e);
+        return;
+    }
+    t = stream_made(w, r->id);
+    write_session(w, r->id, &first);
+    if (feed_join(&t->feed, r->x, false, buf_str(&first), &e)) {
+        respond_error(r, NULL, &e);
+    } else {
+        respond_count(r->service, r->dialect, 200);
+        set_hooks(w);
+        call_watch_repeat(&r->service->calls, r->id); /* what runs, for who came late */
+    }
+    buf_done(&first);
+}
+
+/* --- the end --- */
+
+void events_end(struct service *a)
+{
+    struct watching *w = a->watching;
+    struct session_stream *t, *next;
+
+    if (!w)
+        return;
+    event_sources_leave(w->sources);
+    feed_end(&w->all);
+    LIST_EACH_SAFE(&w->sessions, t, next, struct session_stream, item) {
+        feed_end(&t->feed);
+        list_remove(&t->item);
+        free(t);
+    }
+    set_hooks(w);
+}
+
+void events_free(struct service *a)
+{
+    struct watching *w = a->watching;
+
+    if (!w)
+        return;
+    events_end(a);
+    loop_task_cancel(a->calls.loop, &w->sweep);
+    event_sources_free(w->sources);
+    free(w);
+    a->watching = NULL;
+}

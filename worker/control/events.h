@@ -1,0 +1,37 @@
+/*
+ * What changes, told to those who look: GET /events (sessions of all workers, groups, queues,
+ * runners) and GET /sessions/{id}/events (one session, and the tokens of its calls as they come).
+ *
+ *   ledger, call ──> struct watching ──┬─> feed of all: own viewers, and the siblings' viewers
+ * (local=1) └─> one feed a session that is looked at siblings, dispatcher ── GET /events?local=1
+ * ──> relayed to own viewers
+ *
+ * The worker that is asked merges its siblings' streams, so that a client holds one connection
+ * however many workers there are, and may ask any of them. It follows them only while it has a
+ * viewer. Nobody looks: no hook is set, nothing is noted.
+ */
+#ifndef RG_CONTROL_EVENTS_H
+#define RG_CONTROL_EVENTS_H
+
+#include "worker/service/service.h"
+
+struct watching;
+
+/* The events of the others, while somebody wants them (event_sources.c). */
+struct event_sources;
+
+/* relay: gets whole events, with ctx. `lost`: a source was cut off. */
+struct event_sources *event_sources_new(struct service *a,
+                                        void (*relay)(void *ctx, struct str events),
+                                        void (*lost)(void *ctx), void *ctx);
+
+/* Follows all, with the keys that this request shows; asked again, with these from now on. */
+void event_sources_follow(struct event_sources *s, const struct exchange *x);
+void event_sources_leave(struct event_sources *s); /* follows none */
+void event_sources_free(struct event_sources *s);  /* NULL is fine */
+
+/* Ends all streams: the worker ends. */
+void events_end(struct service *a);
+void events_free(struct service *a);
+
+#endif
