@@ -77,14 +77,60 @@ bool big_to_i64(const struct big *b, int64_t *ret)
     return true;
 }
 
-void big_print(struct buf *out, const struct big *b)
+static void decimal_digits(struct buf *out, const struct big *b)
 {
-    if (b->negative)
-        buf_add_c(out, '-');
     if (!b->n)
         buf_add_c(out, '0');
     for (uint32_t i = b->n; i-- > 0;)
         buf_printf(out, i == b->n - 1 ? "%u" : "%09u", b->at[i]);
+}
+
+void big_print(struct buf *out, const struct big *b)
+{
+    if (b->negative)
+        buf_add_c(out, '-');
+    decimal_digits(out, b);
+}
+
+enum { CHUNK_BITS = 24, CHUNKS_MAX = BIG_DIGITS_MAX * 30 / CHUNK_BITS + 2 };
+
+/* Divides the n digits by 2^24 in place; the remainder. */
+static uint32_t take_chunk(uint32_t *at, uint32_t *n)
+{
+    uint64_t rest = 0;
+
+    for (uint32_t i = *n; i-- > 0;) {
+        rest = rest * BIG_BASE + at[i];
+        at[i] = (uint32_t)(rest >> CHUNK_BITS);
+        rest &= (1U << CHUNK_BITS) - 1;
+    }
+    while (*n > 0 && at[*n - 1] == 0)
+        --*n;
+    return (uint32_t)rest;
+}
+
+void big_digits(struct buf *out, const struct big *b, unsigned base, bool upper)
+{
+    unsigned bits = base == 2 ? 1 : base == 8 ? 3 : 4, begins = 0;
+    const char *digits = upper ? "0123456789ABCDEF" : "0123456789abcdef";
+    uint32_t at[BIG_DIGITS_MAX], chunks[CHUNKS_MAX], n = b->n, n_chunks = 0;
+
+    if (base == 10 || b->n == 0 || b->n > BIG_DIGITS_MAX) {
+        decimal_digits(out, b);
+        return;
+    }
+    memcpy(at, b->at, n * sizeof(*at));
+    while (n > 0 && n_chunks < CHUNKS_MAX)
+        chunks[n_chunks++] = take_chunk(at, &n);
+    while (n_chunks-- > 0) {
+        for (unsigned k = CHUNK_BITS; k > 0; k -= bits) {
+            unsigned digit = chunks[n_chunks] >> (k - bits) & ((1U << bits) - 1);
+
+            begins |= digit;
+            if (begins)
+                buf_add_c(out, digits[digit]);
+        }
+    }
 }
 
 double big_to_double(const struct big *b)

@@ -34,6 +34,9 @@ bool big_to_i64(const struct big *b, int64_t *ret);
 double big_to_double(const struct big *b);
 void big_print(struct buf *out, const struct big *b);
 
+/* The digits without a sign; base 2, 8, 10 or 16. */
+void big_digits(struct buf *out, const struct big *b, unsigned base, bool upper);
+
 int big_cmp(const struct big *x, const struct big *y);
 const struct big *big_add(struct arena *a, const struct big *x, const struct big *y, bool subtract);
 const struct big *big_mul(struct arena *a, const struct big *x, const struct big *y);

@@ -8,15 +8,31 @@
 
 static int next_mapped(struct template_run *r, struct gen *g, struct value *ret);
 static int next_selected(struct template_run *r, struct gen *g, struct value *ret);
+static bool prepare_map(struct template_run *r, struct gen *g);
+static bool prepare_select(struct template_run *r, struct gen *g);
+
+/* What a generator finds out when its first item is asked for. */
+static bool prepared(struct template_run *r, struct gen *g)
+{
+    bool (*prepare)(struct template_run *, struct gen *) = g->prepare;
+
+    g->prepare = NULL;
+    return !prepare || prepare(r, g);
+}
 
 static struct value start(struct template_run *r, struct value v,
                           int (*next)(struct template_run *, struct gen *, struct value *),
                           struct gen **ret)
 {
     *ret = gen_new(r, next);
-    /* map and select ask `if value:` first: None, 0 and "" are empty, not errors */
+    /* map and select ask `if value:` first: None, 0 and "" are empty, not errors, and what is to be
+     * applied is not looked for */
     if ((next == next_mapped || next == next_selected) && !value_truth(r, v))
         v = v_text("");
+    else
+        (*ret)->prepare = next == next_mapped     ? prepare_map
+                          : next == next_selected ? prepare_select
+                                                  : NULL;
     if (!iter_init(r, &(*ret)->src, v))
         return v_err();
     return v_gen(*ret);
@@ -42,7 +58,7 @@ static struct argv rest_args(struct template_run *r, struct list *pos, uint32_t 
 static int next_mapped(struct template_run *r, struct gen *g, struct value *ret)
 {
     struct argv argv;
-    int more = iter_next(r, &g->src, ret);
+    int more = prepared(r, g) ? iter_next(r, &g->src, ret) : -1;
 
     if (more <= 0)
         return more;
@@ -66,34 +82,42 @@ static bool find_filter(struct template_run *r, struct gen *g, struct value name
     return g->fn != NULL;
 }
 
+static bool prepare_map(struct template_run *r, struct gen *g)
+{
+    struct list *pos = g->args[0].list;
+    struct dict *named = g->args[1].dict;
+    struct dict_entry *attribute = dict_find_str(r->a, named, STR("attribute"));
+    struct dict_entry *dflt = dict_find_str(r->a, named, STR("default"));
+
+    if (pos->n > 0)
+        return find_filter(r, g, pos->at[0]);
+    if (!attribute)
+        return run_fail(r, "FilterArgumentError", "map requires a filter argument").t != V_ERR;
+    g->args[2] = attribute->value;
+    g->args[3] = dflt ? dflt->value : v_missing();
+    if (named->n > 1U + (dflt != NULL))
+        return run_fail(r, "FilterArgumentError", "Unexpected keyword argument").t != V_ERR;
+    return true;
+}
+
 static struct value f_map(struct template_run *r, struct value v, struct value *a)
 {
-    struct dict_entry *attribute = dict_find_str(r->a, a[1].dict, STR("attribute"));
-    struct dict_entry *dflt = dict_find_str(r->a, a[1].dict, STR("default"));
     struct gen *g;
     struct value ret = start(r, v, next_mapped, &g);
 
-    if (ret.t == V_ERR)
-        return ret;
-    g->args[0] = a[0];
-    g->args[1] = a[1];
-    if (a[0].list->n == 0 && attribute) {
-        g->args[2] = attribute->value;
-        g->args[3] = dflt ? dflt->value : v_missing();
-        if (a[1].dict->n > 1U + (dflt != NULL))
-            return run_fail(r, "FilterArgumentError", "Unexpected keyword argument");
-        return ret;
+    if (ret.t != V_ERR) {
+        g->args[0] = a[0];
+        g->args[1] = a[1];
     }
-    if (a[0].list->n == 0)
-        return run_fail(r, "FilterArgumentError", "map requires a filter argument");
-    return find_filter(r, g, a[0].list->at[0]) ? ret : v_err();
+    return ret;
 }
 
-/* args: 0 positional, 1 named, 2 attribute or missing; n_args: first argument of the test */
+/* args: 0 positional, 1 named, 2 attribute or missing, 3 whether there is to be one; n_args: first
+ * argument of the test */
 static int next_selected(struct template_run *r, struct gen *g, struct value *ret)
 {
     for (;;) {
-        int more = iter_next(r, &g->src, ret);
+        int more = prepared(r, g) ? iter_next(r, &g->src, ret) : -1;
         struct value item;
         struct argv argv;
         int pass;
@@ -116,29 +140,39 @@ static int next_selected(struct template_run *r, struct gen *g, struct value *re
     }
 }
 
+static bool prepare_select(struct template_run *r, struct gen *g)
+{
+    const struct list *pos = g->args[0].list;
+    bool attr = g->args[3].i != 0;
+    uint32_t at = attr ? 1 : 0;
+
+    if (attr && pos->n == 0)
+        return run_fail(r, "FilterArgumentError", "Missing parameter for attribute name").t !=
+               V_ERR;
+    if (attr)
+        g->args[2] = pos->at[0];
+    if (pos->n > at) {
+        g->fn = pos->at[at].t == V_STR ? test_find(v_bytes(pos->at[at])) : NULL;
+        if (!g->fn)
+            return run_fail(r, "TemplateRuntimeError", "No such test for select or reject").t !=
+                   V_ERR;
+        g->n_args = at + 1;
+    }
+    return true;
+}
+
 static struct value select(struct template_run *r, struct value v, struct value *a, bool keep,
                            bool attr)
 {
-    struct list *pos = a[0].list;
     struct gen *g;
     struct value ret = start(r, v, next_selected, &g);
-    uint32_t at = attr ? 1 : 0;
 
     if (ret.t == V_ERR)
         return ret;
     g->flag = keep;
     g->args[0] = a[0];
     g->args[1] = a[1];
-    if (attr && pos->n == 0)
-        return run_fail(r, "FilterArgumentError", "Missing parameter for attribute name");
-    if (attr)
-        g->args[2] = pos->at[0];
-    if (pos->n > at) {
-        g->fn = pos->at[at].t == V_STR ? test_find(v_bytes(pos->at[at])) : NULL;
-        if (!g->fn)
-            return run_fail(r, "TemplateRuntimeError", "No such test for select or reject");
-        g->n_args = at + 1;
-    }
+    g->args[3] = v_bool(attr);
     return ret;
 }
 

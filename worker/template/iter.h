@@ -27,7 +27,8 @@ struct value iter_collect(struct template_run *r, struct value v);
 struct gen {
     int (*next)(struct template_run *r, struct gen *g, struct value *ret);
     struct iter src;
-    const void *fn; /* filter or test that is applied */
+    const void *fn;                                         /* filter or test that is applied */
+    bool (*prepare)(struct template_run *r, struct gen *g); /* before the first item, or NULL */
     struct value args[6];
     uint32_t n_args;
     bool flag, done;

@@ -244,7 +244,9 @@ static int lex_string(struct lexer *x)
     if (end >= x->s.len)
         return fail(x, "unexpected char: unterminated string");
     if (escape_decode(x->a, str_of(x->s.p + x->at + 1, end - x->at - 1), &text) != 0)
-        return fail(x, "invalid escape in a string");
+        return fail(x, str_find(str_of(x->s.p + x->at, end - x->at), STR("\\N{"), 0) == SIZE_MAX
+                           ? "invalid escape in a string"
+                           : "\\N{...} in a string is not supported: write the character itself");
     push(x, T_STRING, 0, text);
     advance(x, end + 1);
     return 0;

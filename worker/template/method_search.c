@@ -139,7 +139,7 @@ static bool add_part(struct template_run *r, struct list_builder *b, struct valu
     return builder_add(r, b, v_like(v_str(str_of(self.s + from, to - from)), self));
 }
 
-/* Words between white space; the rest after `max` cuts keeps its inner spaces. */
+/* Words between white space; the rest after `max` cuts keeps its spaces, but for those in front. */
 static bool split_words(struct template_run *r, struct value self, int64_t max,
                         struct list_builder *b)
 {
@@ -149,7 +149,6 @@ static bool split_words(struct template_run *r, struct value self, int64_t max,
         size_t at = 0, start = 0;
 
         if (max >= 0 && b->n == (uint64_t)max) {
-            rest = pystr_strip(rest, 2);
             return add_part(r, b, self, (size_t)(rest.p - self.s),
                             (size_t)(rest.p - self.s) + rest.len);
         }

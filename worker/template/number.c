@@ -92,6 +92,26 @@ int number_cmp(struct arena *a, struct value x, struct value y)
     return big_cmp(number_to_big(a, x), number_to_big(a, y));
 }
 
+/* x % y with the sign of y, or x // y: the quotient without the remainder is whole but for
+ * rounding, which floor takes away; it may be one too little then. y is not 0. */
+static struct value float_divmod(double x, double y, bool remainder)
+{
+    double m = fmod(x, y), quotient = (x - m) / y, whole;
+
+    if (m != 0 && (m < 0) != (y < 0)) {
+        m += y;
+        quotient -= 1;
+    } else if (m == 0) {
+        m = copysign(0.0, y);
+    }
+    if (remainder)
+        return v_float(m);
+    if (quotient == 0)
+        return v_float(copysign(0.0, x / y));
+    whole = floor(quotient);
+    return v_float(quotient - whole > 0.5 ? whole + 1 : whole);
+}
+
 static struct value float_binary(struct template_run *r, char op, double x, double y)
 {
     double m;
@@ -119,15 +139,7 @@ static struct value float_binary(struct template_run *r, char op, double x, doub
         return run_fail(r, "ZeroDivisionError", "division by zero");
     if (op == '/')
         return v_float(x / y);
-    m = fmod(x, y);
-    if (m != 0 && (m < 0) != (y < 0))
-        m += y;
-    else if (m == 0)
-        m = copysign(0.0, y);
-    if (op == '%')
-        return v_float(m);
-    m = (x - m) / y;
-    return v_float(m == 0 ? copysign(0.0, x / y) : floor(m + 0.5));
+    return float_divmod(x, y, op == '%');
 }
 
 /* Integer power by squaring; negative exponents give floats. */

@@ -34,7 +34,8 @@ struct template_run {
     uint32_t line;  /* of the node being evaluated */
     char *tip;      /* end of the string that was concatenated last, and of its room */
     char *tip_end;
-    struct value undef; /* what eval_ref found missing last */
+    struct str final_text; /* continue_final_message: what the final message says */
+    struct value undef;    /* what eval_ref found missing last */
     struct template_error error;
 };
 

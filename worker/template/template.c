@@ -100,6 +100,7 @@ static struct value marked(struct template_run *r, struct value text)
 {
     if (text.t != V_STR)
         return run_fail(r, "TypeError", "the final message has no text content to continue");
+    r->final_text = v_bytes(text);
     return run_concat(r, text, v_text(MARK));
 }
 
@@ -159,20 +160,22 @@ static bool mark_final(struct template_run *r)
     return last.t != V_ERR;
 }
 
-/* Cuts the output at the last mark; when the template trimmed the mark's own space, the text
- * before it was trimmed as well. */
+/* Cuts the output at the last mark; a template that alters the text is refused. When the template
+ * trimmed the mark's own space, the text before it was trimmed as well. */
 static bool cut_final(struct template_run *r)
 {
     struct str out = str_sub(buf_str(r->out), r->out_start, r->out->len);
-    struct str mark = STR("CONTINUE_FINAL_MESSAGE_TAG");
+    struct str mark = STR("CONTINUE_FINAL_MESSAGE_TAG"), says = pystr_strip(r->final_text, 3);
     size_t at = SIZE_MAX, next = 0;
 
     while ((next = str_find(out, mark, next)) != SIZE_MAX)
         at = next++;
-    if (at == SIZE_MAX)
+    if (at == SIZE_MAX || (says.len && str_find(out, says, 0) == SIZE_MAX))
         return run_fail(r, "ValueError",
                         "continue_final_message is set but the final message does not appear in "
-                        "the chat after applying the chat template!")
+                        "the chat after applying the chat template! This can happen if the chat "
+                        "template deletes portions of the final message. Please verify the chat "
+                        "template and final message in your chat to ensure they are compatible.")
                    .t != V_ERR;
     if (at + mark.len >= out.len || out.p[at + mark.len] != ' ')
         at = pystr_strip(str_sub(out, 0, at), 2).len;

@@ -86,13 +86,7 @@ static bool format_integer(struct template_run *r, struct buf *out, struct value
         }
         body.len += utf8_encode(buf_reserve(&body, 4), (uint32_t)v.i);
     } else if (v.t == V_BIG) {
-        if (base != 10) {
-            (void)run_fail(r, "NotImplementedError", "format of an integer beyond 64 bits");
-            return false;
-        }
-        big_print(&body, v.big);
-        if (negative)
-            buf_consume(&body, 1);
+        big_digits(&body, v.big, base, s->type == 'X');
     } else {
         integer_digits(&body, negative ? 0 - (uint64_t)v.i : (uint64_t)v.i, base, s->type == 'X');
     }
