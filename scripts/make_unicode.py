@@ -9,6 +9,8 @@ are Oniguruma's Unicode 16, NFC and NFD are Unicode 9, Lowercase is the Rust sta
   onig_properties     the same for properties that are rarely asked for
   hf_*_map, hf_nfkd_compat, hf_lowercase   what each code point becomes
   hf_ccc_nonzero      combining class not 0 (the classes' values are stable: Python's unicodedata)
+  grapheme            Unicode 16's classes for grapheme clusters (GraphemeBreakProperty, with the
+                      consonants and linkers of rule GB9c apart; Hangul's LV and LVT are computed)
   hf_mark hf_punctuation hf_numeric hf_word   StripAccents, Punctuation, Digits, Whitespace
 scripts/measure_unicode.js measures the hf_* ones again, and --take puts its files into the text.
 Canonical composition pairs are the one-step decompositions (Python's unicodedata, stable for
@@ -166,6 +168,10 @@ def main():
             f"const size_t unicode_properties_count = {len(names)};", "",
             "const struct unicode_range unicode_property_pool[] = {",
             rows(["{0x%x, 0x%x}" % r for r in pool], "%s"), "};"]
+    lines = [line.partition("\t") for line in TABLES["grapheme"].splitlines()]
+    cells = ["{0x%s, 0x%s, GRAPHEME_%s}" % (*r.lower().split(".."), c.upper()) for r, _, c in lines]
+    out += ["", "const struct unicode_grapheme unicode_graphemes[] = {", rows(cells, "%s"), "};",
+            f"const size_t unicode_graphemes_count = {len(cells)};"]
     text = "\n".join(out) + "\n"
     if sys.argv[1:] == ["--check"]:
         sys.exit(0 if TARGET.read_text() == text else f"{TARGET} is stale")

@@ -1,6 +1,7 @@
 """What stands in for earlier messages and tools never leaves: a prompt with it is a 500 before the engine is asked,
 and stands in the metrics; shapes of templates that once let it out; `check` finds them."""
 import json
+import os
 import shutil
 import subprocess
 
@@ -117,3 +118,30 @@ def test_check_makes_conversations(tmp_path):
     assert done.returncode == 0, done.stdout
     assert "500 random conversations: 500 as the whole chat is rendered" in done.stdout
     assert "tools" in done.stdout and "behind earlier turns" in done.stdout
+
+
+# --- every template at hand: random conversations with tools, late system messages, template variables ---
+
+SHAPES = {"late tools": LATE_TOOLS, "plain": turns(""),
+          "numbered": turns("{% if m.role == 'user' %} [{{ loop.index }}]{% endif %}"),
+          "calls": turns("{% for c in m.tool_calls or [] %}{{ c.function.name ~ (c.function.arguments|tojson) }}{% endfor %}"),
+          "system last": turns("{% if loop.last %} {{ messages|selectattr('role', 'eq', 'system')|map(attribute='content')"
+                               "|join(', ') }}{% endif %}"),
+          "no answers": NO_ANSWERS}
+THEIRS = sorted((g.SHARED / "data/templates").glob("*.jinja"))
+TRIALS = "5000" if os.environ.get("CI") == "true" else "150"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_shape_leaks(tmp_path, shape):
+    done = check(folder_with(tmp_path, SHAPES[shape]), "--trials", "1500", "--seed", "3")
+    assert done.returncode == 0, done.stdout
+    assert "1500 random conversations" in done.stdout
+
+
+@pytest.mark.skipif(not THEIRS, reason="../shared is not there")
+@pytest.mark.parametrize("template", THEIRS, ids=lambda p: p.stem)
+def test_no_template_leaks(template):
+    done = check(BYTES, "--chat-template", str(template), "--trials", TRIALS)
+    assert f"{TRIALS} random conversations" in done.stdout, done.stderr
+    assert done.returncode == 0, done.stdout

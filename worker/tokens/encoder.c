@@ -18,6 +18,7 @@ struct encoder {
     const struct tokenizer *t;
     struct word_cache cache;
     struct bpe_scratch bpe;
+    struct unigram_scratch unigram;
     struct regex_scratch *regex;
     struct normalizer_scratch normalizer;
     struct pretok_scratch pretok;
@@ -42,6 +43,7 @@ void encoder_free(struct encoder *enc)
         return;
     word_cache_done(&enc->cache);
     bpe_scratch_done(&enc->bpe);
+    unigram_scratch_done(&enc->unigram);
     normalizer_scratch_done(&enc->normalizer);
     pretok_scratch_done(&enc->pretok);
     regex_scratch_free(enc->regex);
@@ -56,6 +58,13 @@ static inline void append(struct token_vec *out, const int32_t *ids, size_t n)
     out->n += n;
 }
 
+static int run_model(struct encoder *enc, struct str word, struct err *e)
+{
+    if (enc->t->is_unigram)
+        return unigram_encode(&enc->t->unigram, &enc->unigram, word, enc->out, e);
+    return bpe_encode(&enc->t->bpe, &enc->bpe, word, enc->out, e);
+}
+
 static int encode_word(struct encoder *enc, struct str word, struct err *e)
 {
     const struct word_line *line;
@@ -63,14 +72,14 @@ static int encode_word(struct encoder *enc, struct str word, struct err *e)
     size_t before = enc->out->n;
 
     if (word.len > WORD_CACHE_KEY_MAX)
-        return bpe_encode(&enc->t->bpe, &enc->bpe, word, enc->out, e);
+        return run_model(enc, word, e);
     set = word_cache_set(&enc->cache, word);
     line = word_cache_get(set, word);
     if (RG_LIKELY(line != NULL)) {
         append(enc->out, line->ids, line->n);
         return 0;
     }
-    if (bpe_encode(&enc->t->bpe, &enc->bpe, word, enc->out, e) < 0)
+    if (run_model(enc, word, e) < 0)
         return -1;
     if (enc->out->n > before)
         word_cache_put(set, word, &enc->out->at[before], enc->out->n - before);
@@ -263,6 +272,8 @@ int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens
         out->n = before;
     if (enc->bpe.cap > SCRATCH_KEEP || enc->bpe.queue.cap > SCRATCH_KEEP)
         bpe_scratch_done(&enc->bpe);
+    if (enc->unigram.cap > SCRATCH_KEEP)
+        unigram_scratch_done(&enc->unigram);
     return rc;
 }
 

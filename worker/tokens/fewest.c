@@ -11,11 +11,14 @@ static bool keeps_all(const struct tokenizer *t)
     for (size_t i = 0; i < t->added.list.n; i++)
         if (t->added.list.at[i].lstrip || t->added.list.at[i].rstrip)
             return false;
+    if (!pretok_keeps_all(&t->pretok) || !normalizer_only_composes(&t->normalizer))
+        return false;
+    if (t->is_unigram)
+        return t->unigram.byte_fallback && t->unigram.has_bytes;
     for (size_t i = 0; i < 256; i++)
         if (t->bpe.bytes[i] < 0)
             return false;
-    return (t->bpe.byte_level || t->bpe.byte_fallback) && pretok_keeps_all(&t->pretok) &&
-           normalizer_only_composes(&t->normalizer);
+    return t->bpe.byte_level || t->bpe.byte_fallback;
 }
 
 void tokenizer_measure(struct tokenizer *t)

@@ -61,6 +61,15 @@ static uint64_t mix_part(uint64_t h, const struct json *part, struct buf *text)
     return mix_text(h, buf_str(text));
 }
 
+/* Scores as numbers: "-3.0" and "-3" are the same. */
+static uint64_t mix_unigram(uint64_t h, const struct tokenizer *t)
+{
+    const struct unigram *u = &t->unigram;
+
+    h = mix(h, u->scores, t->vocab.id_count * sizeof(*u->scores));
+    return mix_number(h, (uint64_t)(uint32_t)u->unk << 8 | (unsigned)u->byte_fallback);
+}
+
 uint64_t tokenizer_fingerprint_of(const struct tokenizer *t, const struct json *root)
 {
     static const char *const parts[] = {"normalizer", "pre_tokenizer", "decoder"};
@@ -73,6 +82,8 @@ uint64_t tokenizer_fingerprint_of(const struct tokenizer *t, const struct json *
     h = mix_text(mix_text(h, b->prefix), b->suffix);
     h = mix_number(h, (uint64_t)(uint32_t)b->unk << 8 | (unsigned)b->byte_fallback |
                           b->fuse_unk << 1 | b->ignore_merges << 2);
+    if (t->is_unigram)
+        h = mix_unigram(h, t);
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
         h = mix_part(h, json_get(root, parts[i]), &text);
     h = mix(h, t->post.at, t->post.n * sizeof(*t->post.at));

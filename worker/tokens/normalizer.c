@@ -6,6 +6,7 @@
 #include "common/base/vec.h"
 #include "common/codec/utf8.h"
 #include "worker/tokens/byte_level.h"
+#include "worker/tokens/charsmap.h"
 #include "worker/tokens/normal_form.h"
 #include "worker/tokens/tokenizer_config.h"
 #include "worker/tokens/unicode.h"
@@ -18,6 +19,7 @@ enum normalizer_step_kind {
     STEP_PREPEND,
     STEP_REPLACE,
     STEP_BYTE_LEVEL,
+    STEP_PRECOMPILED,
 };
 
 struct normalizer_step {
@@ -27,6 +29,7 @@ struct normalizer_step {
     char *content; /* to prepend, or to put in place */
     size_t content_len;
     struct pattern *pattern;
+    struct charsmap *charsmap;
 };
 
 /* --- parsing --- */
@@ -57,6 +60,16 @@ static int parse_content(struct normalizer_step *step, const struct json *v, con
     return 0;
 }
 
+static int parse_charsmap(struct normalizer_step *step, const struct json *v, struct err *e)
+{
+    struct str base64;
+
+    if (config_string(v, "precompiled_charsmap", &base64, e) < 0)
+        return -1;
+    step->charsmap = mem_zalloc(sizeof(*step->charsmap));
+    return charsmap_parse(step->charsmap, base64, e);
+}
+
 static int parse_options(struct normalizer_step *step, const struct json *v, struct err *e)
 {
     switch (step->kind) {
@@ -74,6 +87,8 @@ static int parse_options(struct normalizer_step *step, const struct json *v, str
         if (parse_content(step, v, "content", e) < 0)
             return -1;
         return config_pattern(v, &step->pattern, e);
+    case STEP_PRECOMPILED:
+        return parse_charsmap(step, v, e);
     default:
         return 0;
     }
@@ -96,6 +111,7 @@ static int parse_step(struct normalizer *n, const struct json *v, unsigned depth
         {"Prepend", STEP_PREPEND, NORMAL_C},
         {"Replace", STEP_REPLACE, NORMAL_C},
         {"ByteLevel", STEP_BYTE_LEVEL, NORMAL_C},
+        {"Precompiled", STEP_PRECOMPILED, NORMAL_C},
     };
     struct str type = config_type(v);
 
@@ -132,6 +148,9 @@ void normalizer_done(struct normalizer *n)
     for (size_t i = 0; i < n->n; i++) {
         free(n->at[i].content);
         pattern_free(n->at[i].pattern);
+        if (n->at[i].charsmap)
+            charsmap_done(n->at[i].charsmap);
+        free(n->at[i].charsmap);
     }
     vec_done(n);
 }
@@ -284,6 +303,8 @@ static int apply_step(const struct normalizer_step *step, struct normalizer_scra
     case STEP_BYTE_LEVEL:
         byte_level(*text, head, out);
         return 1;
+    case STEP_PRECOMPILED:
+        return charsmap_apply(step->charsmap, *text, head, out);
     default:
         map_chars(step, *text, head, out);
         return 1;

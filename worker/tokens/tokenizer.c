@@ -30,6 +30,7 @@ void tokenizer_free(struct tokenizer *t)
     normalizer_done(&t->normalizer);
     added_done(&t->added);
     bpe_done(&t->bpe);
+    unigram_done(&t->unigram);
     vocab_done(&t->vocab);
     vec_done(&t->post);
     buf_done(&t->texts);

@@ -128,11 +128,73 @@ static int check_model(const struct json *model, struct err *e)
     return 0;
 }
 
+/* --- a unigram model: [[piece, score], ...] --- */
+
+static int load_scores(struct tokenizer *t, const struct json *vocab, double *scores, struct err *e)
+{
+    for (uint32_t i = 0; i < vocab->n; i++) {
+        struct str piece = json_string(json_at(&vocab->items[i], 0));
+
+        if (!piece.p || json_to_double(json_at(&vocab->items[i], 1), &scores[i]) < 0)
+            return err_set(e, ERR_CONFIG, "model: item %u of vocab is no piece with its score", i);
+        if (vocab_id(&t->vocab, piece) >= 0)
+            return err_set(e, ERR_UNSUPPORTED, "model: piece %u stands in vocab twice", i);
+        if (vocab_add(&t->vocab, piece, i, e) < 0)
+            return -1;
+    }
+    vocab_seal(&t->vocab);
+    return 0;
+}
+
+static int load_unk_id(const struct json *model, size_t n, int64_t *ret, struct err *e)
+{
+    const struct json *unk = json_get(model, "unk_id");
+
+    *ret = -1;
+    if (json_is_null(unk))
+        return 0;
+    if (json_to_i64(unk, ret) < 0 || *ret < 0 || (size_t)*ret >= n)
+        return err_set(e, ERR_CONFIG, "model: unk_id is no id of the vocabulary");
+    return 0;
+}
+
+static int load_unigram(struct tokenizer *t, const struct json *model, struct err *e)
+{
+    const struct json *vocab = json_get(model, "vocab");
+    size_t bytes = 0;
+    double *scores;
+    int64_t unk;
+
+    if (!json_is(vocab, JSON_ARRAY))
+        return err_set(e, ERR_CONFIG, "model: vocab is not a list");
+    if (load_unk_id(model, vocab->n, &unk, e) < 0)
+        return -1;
+    for (uint32_t i = 0; i < vocab->n; i++)
+        bytes += json_string(json_at(&vocab->items[i], 0)).len;
+    vocab_init(&t->vocab, vocab->n, bytes);
+    scores = mem_calloc((size_t)vocab->n + 1, sizeof(*scores));
+    if (load_scores(t, vocab, scores, e) < 0) {
+        free(scores);
+        return -1;
+    }
+    t->is_unigram = true;
+    unigram_init(&t->unigram, &t->vocab, scores, (int32_t)unk);
+    return load_flag(model, "byte_fallback", &t->unigram.byte_fallback, e);
+}
+
+static bool is_unigram(const struct json *model)
+{
+    return json_get(model, "type") ? str_eq_c(config_type(model), "Unigram")
+                                   : json_is(json_get(model, "vocab"), JSON_ARRAY);
+}
+
 static int load_model(struct tokenizer *t, const struct json *model, struct err *e)
 {
     const struct json *merges = json_get(model, "merges");
     struct bpe *b = &t->bpe;
 
+    if (is_unigram(model))
+        return load_unigram(t, model, e);
     if (check_model(model, e) < 0 || load_vocab(t, json_get(model, "vocab"), e) < 0)
         return -1;
     bpe_init(b, &t->vocab, merges->n);
@@ -150,6 +212,10 @@ static void settle_byte_level(struct tokenizer *t)
 {
     struct bpe *b = &t->bpe;
 
+    if (t->is_unigram) {
+        pretok_keep_byte_level(&t->pretok);
+        return;
+    }
     b->byte_level =
         t->pretok.byte_level_last && b->prefix.len == 0 && b->suffix.len == 0 && !b->byte_fallback;
     if (!b->byte_level)

@@ -12,6 +12,7 @@
 #include "worker/tokens/normalizer.h"
 #include "worker/tokens/pretok.h"
 #include "worker/tokens/tokenizer.h"
+#include "worker/tokens/unigram.h"
 #include "worker/tokens/vocab.h"
 
 enum { TEMPLATE_TEXT = -1 }; /* where the text's ids go */
@@ -19,7 +20,9 @@ enum { TEMPLATE_TEXT = -1 }; /* where the text's ids go */
 struct tokenizer {
     struct arena arena; /* strings of the parts below */
     struct vocab vocab;
+    bool is_unigram; /* the model is `unigram`, else `bpe` */
     struct bpe bpe;
+    struct unigram unigram;
     struct added added;
     struct normalizer normalizer;
     struct pretok pretok;

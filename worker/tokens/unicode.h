@@ -63,6 +63,32 @@ struct unicode_property {
     uint32_t at, n;   /* ranges in the pool */
 };
 
+/* What a character does to the cluster that it stands in (Unicode's annex 29). */
+enum grapheme_class {
+    GRAPHEME_ANY,
+    GRAPHEME_CR,
+    GRAPHEME_LF,
+    GRAPHEME_CONTROL,
+    GRAPHEME_EXTEND,
+    GRAPHEME_LINKER, /* extends, and joins two consonants */
+    GRAPHEME_ZWJ,
+    GRAPHEME_SPACINGMARK,
+    GRAPHEME_PREPEND,
+    GRAPHEME_INCB_CONSONANT,
+    GRAPHEME_REGIONAL_INDICATOR,
+    GRAPHEME_EXTENDED_PICTOGRAPHIC,
+    GRAPHEME_L,
+    GRAPHEME_V,
+    GRAPHEME_T,
+    GRAPHEME_LV,
+    GRAPHEME_LVT,
+};
+
+struct unicode_grapheme {
+    uint32_t first, last;
+    enum grapheme_class class;
+};
+
 enum { UNICODE_BLOCK_BITS = 7 };
 
 extern const uint32_t unicode_class_flags[], unicode_ascii_flags[];
@@ -78,6 +104,8 @@ extern const size_t unicode_pairs_count;
 extern const struct unicode_property unicode_properties[];
 extern const size_t unicode_properties_count;
 extern const struct unicode_range unicode_property_pool[];
+extern const struct unicode_grapheme unicode_graphemes[];
+extern const size_t unicode_graphemes_count;
 
 /* Flags of a code point below 0x110000. */
 static inline uint32_t unicode_flags(uint32_t cp)

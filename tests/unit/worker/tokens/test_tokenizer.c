@@ -160,13 +160,13 @@ TEST(tokenizer, refuses_by_name)
     static const struct {
         const char *json, *says;
     } cases[] = {
-        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "model Unigram"},
+        {"{\"model\":{\"type\":\"WordLevel\",\"vocab\":{}}}", "model WordLevel"},
         {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "model WordPiece"},
         {"{\"model\":{\"vocab\":{},\"merges\":[],\"dropout\":0.1}}", "dropout"},
         {"{\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}", "-1"},
         {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a a\"]}}", "merge 1"},
         {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a a a\"]}}", "merge a a a"},
-        {"{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\"}}", "normalizer Precompiled"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\"}}", "precompiled_charsmap"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Nmt\"}]}}",
          "normalizer Nmt"},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}}",
