@@ -7,11 +7,10 @@
 #include "worker/parsers/pattern_grammar.h"
 
 struct schema_ref {
-    struct schema_ref *next;
     const struct json *schema;
     unsigned rule;
     struct schema_edge *begins; /* the refs that its values may begin as */
-    bool seen;                  /* by the search at hand */
+    unsigned seen;              /* by which search, last */
 };
 
 struct schema_edge {
@@ -27,6 +26,7 @@ struct schema_property {
 
 struct properties {
     VEC(struct schema_property) list;
+    struct map places; /* key -> place in list + 1 */
     VEC(struct str) required;
     const struct json *more; /* additionalProperties */
     unsigned visits;         /* schemas and members looked at: allOf may fan out without end */
@@ -34,7 +34,7 @@ struct properties {
 };
 
 /* Against schemas that would cost more than they say. */
-enum { VISITS_MAX = 8192, REFS_MAX = 1024 };
+enum { VISITS_MAX = 8192, REFS_MAX = 1024, STEPS_MAX = 1 << 21 };
 
 static void write_value(struct schema_grammar *s, const struct json *schema, unsigned depth,
                         struct buf *x);
@@ -43,11 +43,15 @@ void schema_grammar_init(struct schema_grammar *s, struct gbnf *g, const struct 
                          bool python)
 {
     *s = (struct schema_grammar){.g = g, .root = root, .python = python};
+    s->targets = ARENA_NEW(&s->arena, struct map);
+    s->refs = ARENA_NEW(&s->arena, struct map);
     g->python = g->python || python;
 }
 
 void schema_grammar_done(struct schema_grammar *s)
 {
+    map_done(s->targets);
+    map_done(s->refs);
     arena_done(&s->arena);
 }
 
@@ -99,10 +103,22 @@ static const struct json *look_up(const struct json *root, struct str ref)
     return root;
 }
 
+/* What a reference names, or NULL; each is looked up once. */
+static const struct json *target_of(const struct schema_grammar *s, struct str ref)
+{
+    const struct json *found = map_get(s->targets, ref);
+
+    if (!found) {
+        found = look_up(s->root, ref);
+        (void)map_set(s->targets, ref, found ? (void *)(uintptr_t)found : s->targets);
+    }
+    return found == (const void *)s->targets ? NULL : found;
+}
+
 const struct json *schema_deref(const struct schema_grammar *s, const struct json *schema)
 {
     for (int i = 0; i < SCHEMA_DEPTH_MAX && json_is(json_get(schema, "$ref"), JSON_STRING); i++)
-        schema = look_up(s->root, json_string(json_get(schema, "$ref")));
+        schema = target_of(s, json_string(json_get(schema, "$ref")));
     return schema;
 }
 
@@ -317,16 +333,24 @@ static void write_array(struct schema_grammar *s, const struct json *schema, uns
 
 /* --- objects --- */
 
+/* NULL: there is none of that name. */
+static struct schema_property *property_at(const struct properties *p, struct str key)
+{
+    size_t place = (size_t)(uintptr_t)map_get(&p->places, key);
+
+    return place ? &p->list.at[place - 1] : NULL;
+}
+
 static void add_property(struct properties *p, const struct json_member *m)
 {
-    struct schema_property *at = NULL;
+    struct str key = json_string(&m->key);
+    struct schema_property *at = property_at(p, key);
 
-    for (size_t i = 0; i < p->list.n; i++)
-        if (str_eq(p->list.at[i].key, json_string(&m->key)))
-            at = &p->list.at[i];
-    if (!at)
+    if (!at) {
         at = vec_push(&p->list);
-    *at = (struct schema_property){.key = json_string(&m->key), .value = &m->value};
+        (void)map_set(&p->places, key, (void *)(uintptr_t)p->list.n);
+    }
+    *at = (struct schema_property){.key = key, .value = &m->value};
 }
 
 static size_t json_size(const struct json *v)
@@ -355,7 +379,8 @@ static void gather(const struct schema_grammar *s, const struct json *schema, un
         add_property(p, &o->members[i]);
     p->any = p->any || json_is(o, JSON_OBJECT);
     for (size_t i = 0; json_at(required, i); i++)
-        *vec_push(&p->required) = json_string(json_at(required, i));
+        if (json_is(json_at(required, i), JSON_STRING))
+            *vec_push(&p->required) = json_string(json_at(required, i));
     if (json_get(schema, "additionalProperties"))
         p->more = json_get(schema, "additionalProperties");
 }
@@ -365,14 +390,17 @@ static void properties_of(const struct schema_grammar *s, const struct json *sch
 {
     *p = (struct properties){0};
     gather(s, schema, 0, p);
-    for (size_t i = 0; i < p->list.n; i++)
-        for (size_t k = 0; k < p->required.n; k++)
-            if (str_eq(p->list.at[i].key, p->required.at[k]))
-                p->list.at[i].required = true;
+    for (size_t i = 0; i < p->required.n; i++) {
+        struct schema_property *at = property_at(p, p->required.at[i]);
+
+        if (at)
+            at->required = true;
+    }
 }
 
 static void properties_done(struct properties *p)
 {
+    map_done(&p->places);
     vec_done(&p->list);
     vec_done(&p->required);
 }
@@ -528,15 +556,23 @@ static void write_object(struct schema_grammar *s, const struct json *schema, un
 
 /* --- any schema --- */
 
-static bool reaches(struct schema_ref *from, const struct schema_ref *to)
+static bool reaches(struct schema_grammar *s, struct schema_ref *from, const struct schema_ref *to)
 {
     if (from == to)
         return true;
-    if (from->seen)
+    if (from->seen == s->searches)
         return false;
-    from->seen = true;
-    for (const struct schema_edge *e = from->begins; e; e = e->next)
-        if (reaches(e->to, to))
+    from->seen = s->searches;
+    for (const struct schema_edge *e = from->begins; e; e = e->next, s->steps++)
+        if (reaches(s, e->to, to))
+            return true;
+    return false;
+}
+
+static bool begins_with(struct schema_grammar *s, const struct schema_ref *with)
+{
+    for (const struct schema_edge *e = s->current->begins; e; e = e->next, s->steps++)
+        if (e->to == with)
             return true;
     return false;
 }
@@ -547,11 +583,12 @@ static bool may_begin(struct schema_grammar *s, struct schema_ref *to)
 {
     struct schema_edge *e;
 
-    if (!s->current)
+    if (!s->current || begins_with(s, to))
         return true;
-    for (struct schema_ref *r = s->refs; r; r = r->next)
-        r->seen = false;
-    if (reaches(to, s->current))
+    s->searches++;
+    if (s->steps > STEPS_MAX)
+        s->g->beyond = true;
+    if (s->g->beyond || reaches(s, to, s->current))
         return false;
     e = ARENA_NEW(&s->arena, struct schema_edge);
     *e = (struct schema_edge){.next = s->current->begins, .to = to};
@@ -561,17 +598,15 @@ static bool may_begin(struct schema_grammar *s, struct schema_ref *to)
 
 static struct schema_ref *ref_to(struct schema_grammar *s, const struct json *to, bool *fresh)
 {
-    struct schema_ref *r = s->refs;
+    struct schema_ref *r = map_get(s->refs, str_of((const char *)&to, sizeof(to)));
 
-    while (r && r->schema != to)
-        r = r->next;
     *fresh = !r;
     if (r)
         return r;
     s->g->beyond = s->g->beyond || s->n_refs++ == REFS_MAX;
     r = ARENA_NEW(&s->arena, struct schema_ref);
-    *r = (struct schema_ref){.next = s->refs, .schema = to, .rule = gbnf_reserve(s->g)};
-    s->refs = r;
+    *r = (struct schema_ref){.schema = to, .rule = gbnf_reserve(s->g)};
+    (void)map_set(s->refs, str_of((const char *)&r->schema, sizeof(r->schema)), r);
     return r;
 }
 

@@ -14,6 +14,7 @@
 #define RG_PARSERS_SCHEMA_GRAMMAR_H
 
 #include "common/base/arena.h"
+#include "common/base/map.h"
 #include "common/codec/json.h"
 #include "worker/parsers/gbnf.h"
 
@@ -28,7 +29,10 @@ struct schema_grammar {
     const char *quote; /* stands around texts instead of quotes; keys are bare; NULL: JSON */
     unsigned text;     /* rule of a text that does not hold it */
     unsigned n_refs;
-    struct schema_ref *refs;    /* rules of schemas that were referred to */
+    unsigned searches;   /* for rules that begin with themselves ... */
+    unsigned steps;      /* ... from ref to ref, in all */
+    struct map *targets; /* $ref -> what it names */
+    struct map *refs;    /* schema -> struct schema_ref: rules of those that were referred to */
     struct schema_ref *current; /* whose rule is being written, no bracket yet */
     struct arena arena;
 };

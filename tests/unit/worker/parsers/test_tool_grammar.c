@@ -4,6 +4,7 @@
  * forced answer is what its parser reads as calls, and the schema compiler's rules.
  */
 #include "common/base/arena.h"
+#include "costs.h"
 #include "testing.h"
 #include "worker/parsers/gbnf_sample.h"
 #include "worker/parsers/parser.h"
@@ -269,4 +270,69 @@ TEST(gbnf, samples_of_foreign_grammars)
     cr_assert_eq(gbnf_sample(STR("start: \"a\""), &out, &e), -1);
     cr_assert_eq(gbnf_sample(STR("root ::= [\""), &out, &e), -1);
     buf_done(&out);
+}
+
+/* --- what schemas cost --- */
+
+/* How a schema of n members, alternatives or the like begins, what stands before and behind each
+ * one's number, and the end; then, where there is a second list of them, the same again. */
+struct shape {
+    const char *name, *begin, *before, *behind, *end, *before_again, *behind_again, *end_again;
+};
+
+static void write_list(struct buf *text, uint32_t n, const char *before, const char *behind)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        buf_puts(text, i ? "," : "");
+        buf_puts(text, before);
+        buf_printf(text, "%u", i);
+        buf_puts(text, behind);
+    }
+}
+
+static struct cost write_shape(const void *ctx, uint32_t n)
+{
+    const struct shape *shape = ctx;
+    struct tool_grammar f = {.json = true};
+    struct buf text = {0}, out = {0};
+    struct arena a = {0};
+    struct err e = {0};
+    struct cost ret;
+
+    buf_puts(&text, shape->begin);
+    write_list(&text, n, shape->before, shape->behind);
+    buf_puts(&text, shape->end);
+    if (shape->end_again) {
+        write_list(&text, n, shape->before_again, shape->behind_again);
+        buf_puts(&text, shape->end_again);
+    }
+    cr_assert_eq(json_parse(&a, buf_str(&text), &f.schema, &e), 0, "%s", e.text);
+    ret.seconds = -cost_now_s();
+    (void)tool_grammar_write(&f, false, &out, &e); /* it may be too large: said in little time */
+    ret.seconds += cost_now_s();
+    ret.bytes = 0;
+    buf_done(&text);
+    buf_done(&out);
+    arena_done(&a);
+    return ret;
+}
+
+TEST(tool_grammar, schemas_cost_their_length)
+{
+    static const struct shape shapes[] = {
+        {"required members", "{\"type\":\"object\",\"properties\":{", "\"p",
+         "\":{\"type\":\"string\"}", "},\"required\":[", "\"p", "\"", "]}"},
+        {"values", "{\"enum\":[", "\"v", "\"", "]}", NULL, NULL, NULL},
+        {"references to many", "{\"$defs\":{", "\"d", "\":{\"type\":\"string\"}", "},\"anyOf\":[",
+         "{\"$ref\":\"#/$defs/d", "\"}", "]}"},
+        {"references to one", "{\"$defs\":{\"e\":{\"type\":\"null\"},\"d\":{\"anyOf\":[",
+         "{\"$ref\":\"#/$defs/e\",\"$id\":", "}", "]}},\"$ref\":\"#/$defs/d\"}", NULL, NULL, NULL},
+        {"rules that begin with each other", "{\"$defs\":{", "\"d",
+         "\":{\"anyOf\":[{\"$ref\":\"#/$defs/d0\"},{\"$ref\":\"#/$defs/d1\"},{\"$ref\":\"#/$defs/"
+         "d7\"}]}",
+         "},\"anyOf\":[", "{\"$ref\":\"#/$defs/d", "\"}", "]}"},
+    };
+
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        expect_linear(shapes[i].name, write_shape, &shapes[i], i == 1 ? 2000 : 120);
 }
