@@ -43,3 +43,29 @@ def test_twice_as_many_tools_cost_twice(start):
         two.append(cost(20_000))
         return min(two) <= 2.3 * min(one) + 0.02
     wait_until(doubles, 60, "twice as many tools cost at most 2.3 times")
+
+
+def helped(gateway):
+    return gateway.metrics()["rollgate_helper_work_seconds_count"]
+
+
+def test_what_a_schema_becomes_is_a_helpers_work(start):
+    """A body that is short to read, and whose grammar is not."""
+    gateway = start(engine="builtin:echo", workers=1)
+    session = new(gateway)
+    schema = {"type": "object", "properties": {"a": {"enum": [f"value {i}" for i in range(2000)]}}}
+    before = helped(gateway)
+    for grammar in ({"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}):
+        a = gateway.chat(session, "hello", max_tokens=20, response_format=grammar)
+        assert a.status == 200, a.text
+    assert helped(gateway) == before + 1
+
+
+def test_many_stop_strings_are_a_helpers_work(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    session = new(gateway)
+    before = helped(gateway)
+    for stops in (["one", "two"], [f"number {i}" for i in range(1000)]):
+        a = gateway.chat(session, "hello", stop=stops)
+        assert a.status == 200 and a.json()["choices"][0]["message"]["content"] == "hello", a.text
+    assert helped(gateway) == before + 1

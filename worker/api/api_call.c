@@ -224,6 +224,7 @@ static struct call_input input_of(struct api_call *c)
         .req = c->req,
         .body = c->body,
         .body_hash = {c->hash[0], c->hash[1]},
+        .body_bytes = exchange_body(c->x).len,
         .scope = {arena_str(a, str_cstr(c->id)), arena_str(a, str_cstr(c->request_id))},
         .dialect = c->dialect->name,
     };

@@ -35,6 +35,7 @@ struct api_call {
     struct request_limits limits; /* as they were when it came: helpers read them */
     uint64_t number;              /* of the call in its session, once known */
     bool late;                    /* a helper has read it: the session may have changed */
+    bool regroups;                /* calls sent back may be one turn: regroup.h */
     bool noted;                   /* the answer is noted already */
     bool anew;                    /* a new sample, whatever is still under way */
     struct session *awaiting;     /* pinned by api_call_await, or NULL */

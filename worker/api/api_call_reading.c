@@ -151,7 +151,7 @@ static void regroup(struct api_call *c)
     bool ended = false;
     const struct session *s = session_find(c->service->calls.store, str_cstr(c->id), &ended);
 
-    if (s && c->req->chat.messages)
+    if (s && c->regroups)
         c->req->chat.messages =
             regroup_calls(&c->arena, c->req->chat.messages, (struct regroup_owner){owner_of, s});
 }
@@ -163,9 +163,12 @@ static int read_request(struct long_work *w, struct work_tools *tools, struct er
     struct str body = arena_str(&c->arena, exchange_body(c->x));
 
     (void)tools;
-    if (api_call_parse(c, body, e))
+    if (api_call_parse(c, body, e)) {
+        arena_done(&c->arena); /* here: much memory takes long to give back */
         return -1;
+    }
     request_hash(body, c->body, c->hash);
+    c->regroups = regroup_wanted(c->req->chat.messages);
     return 0;
 }
 

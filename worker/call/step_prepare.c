@@ -12,7 +12,7 @@
 
 enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold a thought's tag */
 
-enum { GRAMMAR_COST = 4 };
+enum { GRAMMAR_COST = 4, STOP_COST = 8 };
 
 static struct session *session_of(struct model_call *t)
 {
@@ -92,8 +92,8 @@ static int by_id(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* The model's stop ids and the request's in one list; the stop strings. */
-static void collect_stops(struct model_call *t)
+/* The model's stop ids and the request's in one list. */
+static void collect_stop_ids(struct model_call *t)
 {
     const struct model_info *m = model_info(t->env->model);
     const struct json *more = t->sampling.stop_token_ids;
@@ -109,7 +109,6 @@ static void collect_stops(struct model_call *t)
             t->stop_ids[t->n_stop_ids++] = (int32_t)id;
     }
     qsort(t->stop_ids, t->n_stop_ids, sizeof(*t->stop_ids), by_id);
-    t->stops = stop_tree_new(&t->arena, t->sampling.stop);
 }
 
 /* What the prompt says about the thought. */
@@ -220,6 +219,7 @@ static int render(struct long_work *w, struct work_tools *tools, struct err *e)
     struct model_call *t = CONTAINER_OF(w, struct model_call, work);
     struct token_span prompt;
 
+    t->stops = stop_tree_new(&t->arena, t->sampling.stop);
     if (prepare_is_text(t->in.req) && text_may_fit(t, e) != 0)
         return -1;
     if (prepare_is_text(t->in.req))
@@ -278,6 +278,16 @@ static size_t constraint_bytes(const struct model_call *t)
     return t->constrains && forced ? GRAMMAR_COST * t->in.body_bytes : 0;
 }
 
+/* Bytes of stop strings; of each, a tree gets a node. */
+static size_t stop_bytes(const struct model_call *t)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; json_at(t->sampling.stop, i); i++)
+        bytes += json_string(json_at(t->sampling.stop, i)).len;
+    return STOP_COST * bytes;
+}
+
 enum step_result step_render(struct model_call *t)
 {
     size_t bytes = prepare_is_text(t->in.req) ? t->in.req->prompt.len
@@ -287,7 +297,7 @@ enum step_result step_render(struct model_call *t)
     t->work.done = on_rendered;
     t->work.body_hash = t->in.body_hash[0];
     switch (work_begin(t->env, &t->work, t->in.session_id,
-                       bytes + constraint_bytes(t) <= WORK_TEXT_MAX, &t->err)) {
+                       bytes + constraint_bytes(t) + stop_bytes(t) <= WORK_TEXT_MAX, &t->err)) {
     case WORK_DONE:
         return STEP_NEXT;
     case WORK_HELPED:
@@ -319,7 +329,7 @@ enum step_result step_place(struct model_call *t)
         return STEP_FAILED;
     t->asked_tokens = t->sampling.max_tokens;
     t->sampling.max_tokens = t->plan->max_tokens;
-    collect_stops(t);
+    collect_stop_ids(t);
     t->call = (int64_t)t->plan->call;
     t->cause = session_cause_name(t->plan->cause);
     t->usage.prompt_tokens = (uint32_t)t->plan->prompt.n;

@@ -43,6 +43,15 @@ static struct json *make_growing(struct arena *a, struct json *m)
     return ret;
 }
 
+bool regroup_wanted(const struct json *messages)
+{
+    unsigned with_calls = 0;
+
+    for (uint32_t i = 0; messages && i < messages->n && with_calls < 2; i++)
+        with_calls += json_get(&messages->items[i], "tool_calls") != NULL;
+    return with_calls >= 2;
+}
+
 const struct json *regroup_calls(struct arena *a, const struct json *messages,
                                  struct regroup_owner owner)
 {

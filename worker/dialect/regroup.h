@@ -14,6 +14,10 @@ struct regroup_owner {
     const void *ctx;
 };
 
+/* Whether there may be something to regroup: two messages with calls. messages: an array or NULL.
+ */
+bool regroup_wanted(const struct json *messages);
+
 /* `messages` itself when there is nothing to regroup, else a new array in the arena. */
 const struct json *regroup_calls(struct arena *a, const struct json *messages,
                                  struct regroup_owner owner);
