@@ -1,0 +1,338 @@
+"""Forty things that a hostile agent with a key of its own can do to a worker, by name. Each makes what one connection does
+again and again: a request that is sent and answered, or a play of its own on the socket."""
+import contextlib
+import itertools
+import json
+import random
+import socket
+import string
+
+MIB = 1 << 20
+USER = {"role": "user", "content": "x"}
+CHAT, MESSAGES, RESPONSES, COMPLETIONS = "chat/completions", "messages", "responses", "completions"
+COUNT = "messages/count_tokens"
+
+
+class Agent:
+    """One connection's view: where to, as whom."""
+
+    def __init__(self, port, session, key):
+        self.port, self.session, self.key = port, session, key
+
+    def connect(self, timeout=20):
+        return socket.create_connection(("127.0.0.1", self.port), timeout)
+
+    def head(self, path, length, verb="POST", more=""):
+        return (f"{verb} /sessions/{self.session}/v1/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.key}\r\n"
+                f"Content-Length: {length}\r\n{more}\r\n").encode()
+
+    def request(self, path, body, **more):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.head(path, len(data), **more) + data
+
+
+class Answers:
+    """Statuses of the answers on one socket, read one by one."""
+
+    def __init__(self, sock):
+        self.file = sock.makefile("rb")
+
+    def next(self):
+        line = self.file.readline(1 << 16)
+        if not line:
+            return None
+        length, chunked = 0, False
+        while (header := self.file.readline(1 << 16)) not in (b"\r\n", b""):
+            name, _, value = header.lower().partition(b":")
+            if name == b"content-length":
+                length = int(value)
+            chunked = chunked or (name == b"transfer-encoding" and b"chunked" in value)
+        while chunked:
+            length = int(self.file.readline(1 << 16).split(b";")[0] or b"0", 16)
+            self.file.read(length + 2)
+            chunked = length > 0
+            length = 0
+        self.file.read(length)
+        return int(line.split()[1])
+
+
+def repeat(path, body, **more):
+    """The same request on a kept connection, answer by answer."""
+    def play(agent, stop, count):
+        data = agent.request(path, body() if callable(body) else body, **more)
+        while not stop.is_set():
+            with contextlib.suppress(OSError, ValueError, IndexError), agent.connect() as s:
+                answers = Answers(s)
+                while not stop.is_set():
+                    s.sendall(data)
+                    status = answers.next()
+                    count(status)
+                    if status is None or status in (408, 413, 431):
+                        break
+    return play
+
+
+def play_of(fn):
+    """A play that begins anew for as long as the attack lasts."""
+    def play(agent, stop, count):
+        while not stop.is_set():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fn(agent, stop, count)
+    return play
+
+
+# --- texts ---
+
+def drawn(letters, n, seed=1):
+    rng = random.Random(seed)
+    return "".join(rng.choices(letters, k=n))
+
+
+def says(text, path=CHAT, **more):
+    return repeat(path, lambda: {"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": text()}], **more})
+
+
+def chat(**more):
+    return repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": [USER], **{k: v() for k, v in more.items()}})
+
+
+def tools(n, inner=lambda f: {"type": "function", "function": f}):
+    empty = {"type": "object", "properties": {}}
+    return lambda: [inner({"name": f"tool_{i}", "description": "d", "parameters": empty}) for i in range(n)]
+
+
+def schema(make):
+    return chat(response_format=lambda: {"type": "json_schema", "json_schema": {"name": "n", "schema": make()}})
+
+
+# --- lists and shapes ---
+
+def joined_calls():
+    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    return [USER] + [{"role": "assistant", "content": None, "tool_calls": [call]}] * 12_000
+
+
+def deep(n):
+    out = {"type": "string"}
+    for _ in range(n):
+        out = {"type": "object", "properties": {"a": out}, "required": ["a"]}
+    return out
+
+
+def references(n):
+    """Each definition is two of the next."""
+    defs = {f"d{i}": {"type": "object", "properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}, "b": {"$ref": f"#/$defs/d{i + 1}"}},
+                      "required": ["a", "b"]} for i in range(n)}
+    defs[f"d{n}"] = {"type": "string"}
+    return {"$defs": defs, "$ref": "#/$defs/d0"}
+
+
+def wide(n):
+    names = [f"property_{i}" for i in range(n)]
+    return {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": names}
+
+
+def patterns():
+    one = {"type": "string", "pattern": "^(a{1,50}|b{1,50}){1,50}$"}
+    return {"type": "object", "properties": {f"p{i}": one for i in range(50)}}
+
+
+def alternatives():
+    return {"anyOf": [{"enum": [f"value {i}.{k}" for k in range(40)]} for i in range(200)]}
+
+
+# --- plays ---
+
+@play_of
+def unfinished_bodies(agent, stop, count):
+    with agent.connect() as s:
+        s.sendall(agent.head(CHAT, 64 * MIB))
+        block = b"x" * 65536
+        s.settimeout(0.5)
+        for _ in range(200):
+            if stop.is_set():
+                return
+            s.sendall(block)
+        count(int(s.recv(4096).split()[1]))
+
+
+@play_of
+def trickled_bodies(agent, stop, count):
+    with agent.connect() as s:
+        s.sendall(agent.head(CHAT, 100_000))
+        for _ in range(200):
+            if stop.wait(0.005):
+                return
+            s.sendall(b"x" * 16)
+        count("sent")
+
+
+@play_of
+def trickled_heads(agent, stop, count):
+    with agent.connect() as s:
+        for byte in agent.head(CHAT, 10):
+            if stop.wait(0.002):
+                return
+            s.sendall(bytes([byte]))
+        count("sent")
+
+
+@play_of
+def connections(agent, stop, count):
+    for _ in range(200):
+        if stop.is_set():
+            return
+        agent.connect().close()
+        count("connected")
+
+
+@play_of
+def silent_connections(agent, stop, count):
+    with contextlib.ExitStack() as all_of_them:
+        for _ in range(150):
+            all_of_them.enter_context(agent.connect())
+            count("connected")
+        stop.wait(0.5)
+
+
+def leaves(body, after):
+    @play_of
+    def play(agent, stop, count):
+        data = agent.request(CHAT, body())
+        while not stop.is_set():
+            with agent.connect() as s:
+                s.sendall(data[:int(len(data) * after)])
+            count("left")
+    return play
+
+
+@play_of
+def unread_streams(agent, stop, count):
+    data = agent.request(CHAT, {"model": "m", "stream": True, "messages": [{"role": "user", "content": "word " * 4000}]})
+    with contextlib.ExitStack() as held:
+        for _ in range(40):
+            s = held.enter_context(agent.connect())
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.sendall(data)
+            count("sent")
+            if stop.wait(0.02):
+                return
+        stop.wait(0.5)
+
+
+@play_of
+def unread_replays(agent, stop, count):
+    """One answer, asked for again and again under its key, never read."""
+    data = agent.request(CHAT, {"model": "m", "messages": [{"role": "user", "content": "word " * 20_000}]},
+                         more="Idempotency-Key: one\r\n")
+    with contextlib.ExitStack() as held:
+        for _ in range(60):
+            s = held.enter_context(agent.connect())
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.sendall(data)
+            count("sent")
+            if stop.wait(0.01):
+                return
+        stop.wait(0.5)
+
+
+@play_of
+def malformed_requests(agent, stop, count):
+    for junk in itertools.cycle([b"GET\r\n\r\n", b"\x16\x03\x01" * 100,
+                                 b"POST /sessions/x/v1/messages HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+                                 agent.head(CHAT, 5, more="Transfer-Encoding: chunked\r\n") + b"0\r\n\r\n"]):
+        if stop.is_set():
+            return
+        with agent.connect() as s:
+            s.sendall(junk)
+            s.settimeout(2)
+            answer = s.recv(4096)
+            count(int(answer.split()[1]) if answer else None)
+
+
+@play_of
+def pipelined_requests(agent, stop, count):
+    data = agent.request(COUNT, {"model": "m", "messages": [USER]}) * 50
+    with agent.connect() as s:
+        answers = Answers(s)
+        while not stop.is_set():
+            s.sendall(data)
+            for _ in range(50):
+                count(answers.next())
+
+
+def new_histories(n, each):
+    """Long conversations, each with another beginning: nothing of them is known."""
+    @play_of
+    def play(agent, stop, count):
+        rng = random.Random()
+        words = drawn(string.ascii_lowercase + "    ", each)
+        with agent.connect() as s:
+            answers = Answers(s)
+            while not stop.is_set():
+                said = [{"role": "assistant" if i % 2 else "user", "content": words} for i in range(n)]
+                said[0] = {"role": "user", "content": f"{rng.random()} {words}"}
+                s.sendall(agent.request(CHAT, {"model": "m", "max_tokens": 8, "messages": said}))
+                count(answers.next())
+    return play
+
+
+ATTACKS = {
+    "one sign, 1 MiB": says(lambda: "!" * MIB),
+    "letters by chance, 1 MiB": says(lambda: drawn(string.ascii_lowercase, MIB)),
+    "signs by chance, 1 MiB": says(lambda: drawn("!\"#$%&'()*+,-./:;<=>?@[]^_`{|}~", MIB)),
+    "spaces, 1 MiB": says(lambda: " " * MIB),
+    "line breaks, 1 MiB": says(lambda: "\n" * MIB),
+    "combining marks, 600 KB": says(lambda: "a" + "\u0301" * 100_000),
+    "control tokens, 1 MiB": says(lambda: "<|im_start|>" * (MIB // 12)),
+    "text that fits, 60 KB": says(lambda: drawn(string.ascii_lowercase, 60_000)),
+    "counting one sign, 1 MiB": says(lambda: "!" * MIB, COUNT),
+    "counting letters, 60 KB": says(lambda: drawn(string.ascii_lowercase, 60_000), COUNT),
+    "completion of a text, 1 MiB": repeat(COMPLETIONS, lambda: {
+        "model": "m", "max_tokens": 8, "prompt": drawn(string.ascii_lowercase, MIB)}),
+    "completion of 200,000 ids": repeat(COMPLETIONS, lambda: {"model": "m", "max_tokens": 8, "prompt": [65] * 200_000}),
+    "20,000 tools, chat": chat(tools=tools(20_000)),
+    "500 tools, chat": chat(tools=tools(500)),
+    "5,000 tools, messages": repeat(MESSAGES, lambda: {"model": "m", "max_tokens": 8, "messages": [USER], "tools": [
+        {"name": f"t{i}", "input_schema": {"type": "object"}} for i in range(5000)]}),
+    "5,000 tools, responses": repeat(RESPONSES, lambda: {"model": "m", "input": "x", "tools": [
+        {"type": "function", "name": f"t{i}", "parameters": {"type": "object"}} for i in range(5000)]}),
+    "2,000 stop strings": chat(stop=lambda: [f"stop {i}" for i in range(2000)]),
+    "stop strings alike": chat(stop=lambda: ["a" * i for i in range(1, 500)]),
+    "20,000 messages": repeat(CHAT, lambda: {
+        "model": "m", "max_tokens": 8, "messages": [USER, {"role": "assistant", "content": "y"}] * 10_000}),
+    "12,000 joined calls": repeat(CHAT, lambda: {"model": "m", "max_tokens": 8, "messages": joined_calls()}),
+    "references to one tool": repeat(MESSAGES, lambda: {"model": "m", "max_tokens": 8, "tools": [
+        {"name": "f", "description": "d" * 100_000, "input_schema": {"type": "object"}}], "messages": [
+            {"role": "user", "content": [{"type": "tool_reference", "tool_name": "f"}] * 10_000}]}),
+    "histories that nobody knows": new_histories(100, 600),
+    "nested arrays": repeat(CHAT, lambda: b"[" * MIB),
+    "many equal members": repeat(CHAT, lambda: (
+        b'{"messages":[{"role":"user","content":"x"}],"a":1' + b',"a":1' * 100_000 + b"}")),
+    "long numbers": repeat(CHAT, lambda: b'{"messages":[{"role":"user","content":"x"}],"temperature":' + b"9" * MIB + b"}"),
+    "escapes, 1 MiB": repeat(CHAT, lambda: b'{"messages":[{"role":"user","content":"' + b"\\u0041" * (MIB // 6) + b'"}]}'),
+    "metadata, 1 MiB": repeat(RESPONSES, lambda: {
+        "model": "m", "input": "x", "metadata": {f"k{i}": "v" * 40 for i in range(20_000)}}),
+    "template arguments, 1 MiB": chat(chat_template_kwargs=lambda: {f"k{i}": "v" * 40 for i in range(20_000)}),
+    "a deep schema": schema(lambda: deep(400)),
+    "references that double": schema(lambda: references(24)),
+    "a wide schema": schema(lambda: wide(2000)),
+    "patterns": schema(patterns),
+    "alternatives": schema(alternatives),
+    "128 answers": repeat(CHAT, lambda: {
+        "model": "m", "n": 128, "max_tokens": 64, "messages": [{"role": "user", "content": "word " * 60}]}),
+    "bodies that never end": unfinished_bodies,
+    "bodies that trickle": trickled_bodies,
+    "heads that trickle": trickled_heads,
+    "connections": connections,
+    "silent connections": silent_connections,
+    "malformed requests": malformed_requests,
+    "pipelined requests": pipelined_requests,
+    "leaving in the body": leaves(lambda: {"messages": [{"role": "user", "content": "!" * MIB}]}, 0.9),
+    "leaving at the work": leaves(lambda: {"messages": [{"role": "user", "content": drawn(string.ascii_lowercase, 60_000)}]}, 1),
+    "streams that nobody reads": unread_streams,
+    "replays that nobody reads": unread_replays,
+}
+
+# Those that need answers as long as what they say.
+ECHOED = {"128 answers", "streams that nobody reads", "replays that nobody reads"}

@@ -1,0 +1,75 @@
+#!/usr/bin/python3
+"""The table of attacks: each of them by four connections on one worker of its own, while another session makes turns.
+
+    tests/attack/table.py [--seconds 5] [--only WORDS] [--write]
+
+--write puts the table into docs/security.md. Started as root it gives gateway and turns priority over the attackers, which stand
+for other machines. Figures are wall time: on a machine that does other work, read them beside the first line.
+"""
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "blackbox")]
+
+import battle       # noqa: E402
+import gateway as g  # noqa: E402
+from attacks import ATTACKS, ECHOED     # noqa: E402
+
+PAGE = g.ROOT / "docs/security.md"
+BEGIN, END = "<!-- attacks: written by tests/attack/table.py -->\n", "<!-- end of attacks -->\n"
+PRIORITY = 10
+
+
+def row(m):
+    answers = ", ".join(f"{n} x {what}" for what, n in sorted(m["seen"].items(), key=lambda x: -x[1])[:3])
+    return (f"| {m['attack']} | {m['p50']:.1f} | {m['p99']:.1f} | {m['max']:.0f} | {len(m['failed'])} of {m['turns']} | "
+            f"{m['hold']:.1f} | {m['memory'] / (1 << 20):.0f} | {answers} |")
+
+
+def one(name, seconds, nice):
+    with tempfile.TemporaryDirectory() as folder:
+        gateway = g.Gateway(**battle.settings(folder, name in ECHOED, **model()))
+        try:
+            gateway.start()
+            return battle.measure(gateway, name, seconds, nice=nice)
+        finally:
+            gateway.stop()
+            gateway.destroy()
+            g.release_ports()
+
+
+def model():
+    """A real vocabulary where there is one, else the byte model."""
+    qwen = g.SHARED / "data/models/qwen3"
+    return {"model": str(qwen)} if qwen.exists() else {}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--seconds", type=float, default=5)
+    p.add_argument("--only", default="", help="attacks whose name has this in it")
+    p.add_argument("--write", action="store_true")
+    args = p.parse_args()
+    nice = 0
+    if os.geteuid() == 0:
+        os.nice(-PRIORITY)
+        nice = PRIORITY
+    lines = ["| attack | p50 ms | p99 ms | max ms | turns failed | longest hold ms | worker MiB | answers to the attackers |",
+             "|---|---|---|---|---|---|---|---|"]
+    print("\n".join(lines), flush=True)
+    for name in [None] + [n for n in ATTACKS if args.only in n]:
+        m = one(name, args.seconds, nice)
+        lines.append(row(m))
+        print(lines[-1] + ("" if m["alive"] else " THE WORKER DIED"), flush=True)
+    if args.write:
+        text = PAGE.read_text(encoding="utf-8")
+        before, rest = text.split(BEGIN)
+        PAGE.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + rest.split(END)[1], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
