@@ -23,6 +23,11 @@ static void keep_request(struct conn *c, const struct http1_head *h, const struc
     c->status = 0;
 }
 
+static bool is_continue(struct str expect)
+{
+    return str_eq_nocase(expect, STR("100-continue"));
+}
+
 /* What the router refuses although the head is well-formed. */
 static int check_request(const struct conn *c, const struct http1_head *h,
                          const struct route *route, struct err *e)
@@ -41,6 +46,10 @@ static int check_request(const struct conn *c, const struct http1_head *h,
         return err_set(e, ERR_INVALID, "no Host header");
     if (http1_list_has(http1_known(h, HTTP1_UPGRADE), STR("websocket")))
         return err_set(e, ERR_UPGRADE, "this server speaks HTTP/1.1 only, no WebSocket");
+    if (http1_known(h, HTTP1_EXPECT).p && !is_continue(http1_known(h, HTTP1_EXPECT)))
+        return err_set(e, ERR_EXPECTATION, "Expect: %.*s cannot be met; only 100-continue can",
+                       (int)MIN_OF(http1_known(h, HTTP1_EXPECT).len, 40),
+                       http1_known(h, HTTP1_EXPECT).p);
     return local ? 0 : gate_check(c->hub, h, route, e);
 }
 

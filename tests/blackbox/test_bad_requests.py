@@ -50,3 +50,19 @@ def test_every_bad_request_is_refused_by_name(start):
     assert answer.status == 200
     export = gateway.request("POST", f"/sessions/{session}/finalize", {}).json()
     assert len(export["trajectories"]) == 1 and len(export["trajectories"][0]["turns"]) == 2
+
+
+def test_an_expectation_other_than_continue_is_refused(start):
+    """417, in the dialect's shape, and nothing of the request is acted on; 100-continue is obeyed in any case of letters."""
+    gateway = start(workers=1, engine="builtin:echo")
+    session = gateway.request("POST", "/sessions", {}).json()["session_id"]
+    good = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hello"}]}
+    before = gateway.request("GET", f"/sessions/{session}").json()
+    for path in ("/v1/chat/completions", "/v1/messages"):
+        answer = gateway.request("POST", f"/sessions/{session}{path}", good, headers={"Expect": "200-ok"})
+        assert answer.status == 417, (answer.status, answer.text)
+        error = answer.json()["error"]
+        assert error["type"] == "invalid_request_error" and "200-ok" in error["message"], error
+    assert gateway.request("GET", f"/sessions/{session}").json() == before
+    answer = gateway.request("POST", f"/sessions/{session}/v1/chat/completions", good, headers={"Expect": "100-Continue"})
+    assert answer.status == 200, answer.text
