@@ -128,10 +128,10 @@ bool exchange_peer_gone(const struct exchange *x)
 
 void exchange_settle(struct exchange *x, struct str key_start)
 {
-    struct server_conn *c;
+    struct server_conn *c, *next;
 
-    LIST_EACH(&x->conn->server->conns, c, struct server_conn, item) {
-        if (server_noted(c) && str_starts(c->note.key, key_start))
+    LIST_EACH_SAFE(server_notes(x->conn->server, key_start), c, next, struct server_conn, noted) {
+        if (str_starts(c->note.key, key_start))
             server_look(c);
     }
 }
@@ -140,8 +140,8 @@ bool exchange_under_way(const struct exchange *x, struct str key)
 {
     const struct server_conn *c;
 
-    LIST_EACH(&x->conn->server->conns, c, struct server_conn, item) {
-        if (server_noted(c) && str_eq(c->note.key, key) && !conn_closed(c))
+    LIST_EACH(server_notes(x->conn->server, key), c, struct server_conn, noted) {
+        if (str_eq(c->note.key, key) && !conn_closed(c))
             return true;
     }
     return false;
@@ -337,10 +337,12 @@ void exchange_note(struct exchange *x, const struct exchange_note *note)
 {
     struct server_conn *c = x->conn;
 
-    CHECK(note->key.len <= sizeof(c->note_key) && !server_noted(c));
+    CHECK(note->key.len >= EXCHANGE_NOTE_START && note->key.len <= sizeof(c->note_key));
+    CHECK(!server_noted(c));
     memcpy(c->note_key, note->key.p, note->key.len);
     c->note = *note;
     c->note.key.p = c->note_key;
+    list_append(server_notes(c->server, c->note.key), &c->noted);
 }
 
 static void begin(struct exchange *x, int status, const char *content_type)

@@ -12,7 +12,7 @@
 #include "common/base/buf.h"
 #include "common/base/str.h"
 
-enum { EXCHANGE_WINDOW = 256 << 10, EXCHANGE_NOTE_MAX = 160 };
+enum { EXCHANGE_WINDOW = 256 << 10, EXCHANGE_NOTE_START = 16, EXCHANGE_NOTE_MAX = 160 };
 
 struct exchange;
 struct presented;
@@ -43,12 +43,13 @@ void exchange_set_header(struct exchange *x, const char *name, struct str value)
 typedef void (*exchange_closed_fn)(void *ctx, bool delivered);
 void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx);
 
-/* Bytes that are all in the kernel may still be lost with the peer, or be held by it. An answer has
- * arrived when the client has been given it: a peer that confirms (HTTP1_CONFIRMS) has said so or
- * sends a next request; of another one it must do that the kernel took the last byte while the peer
- * was there. */
+/* What is to be done when the answer has arrived at the client. A peer that confirms
+ * (HTTP1_CONFIRMS) says when it has handed the last byte on, or sends its next request. Without
+ * confirmations, an answer counts as delivered once the kernel has accepted its last byte and the
+ * peer is still connected: that is less, for the kernel may still lose what it holds. */
 struct exchange_note {
-    struct str key;                             /* at most EXCHANGE_NOTE_MAX bytes; copied */
+    struct str key;                             /* EXCHANGE_NOTE_START bytes or more, at most
+                                                   EXCHANGE_NOTE_MAX; copied */
     void (*arrived)(void *ctx, struct str key); /* never when it is lost */
     void (*drop)(void *ctx);                    /* after that, or when it is lost; or NULL */
     void *ctx;
@@ -57,8 +58,9 @@ struct exchange_note {
 /* Before the end of the answer. */
 void exchange_note(struct exchange *x, const struct exchange_note *note);
 
-/* Tells now of answers whose key begins so and that have arrived though the loop has not come to
- * it. x is any exchange of the server. */
+/* Tells now of answers whose key begins so (EXCHANGE_NOTE_START bytes or more) and that have
+ * arrived though the loop has not come to it. x is any exchange of the server. Looks at the notes
+ * with that start, not at all connections. */
 void exchange_settle(struct exchange *x, struct str key_start);
 
 /* Whether an answer with this key is under way on a connection that lives: it will have arrived or

@@ -97,6 +97,7 @@ void server_settle(struct server_conn *c, bool arrived)
     if (!server_noted(c))
         return;
     c->note = (struct exchange_note){0};
+    list_remove(&c->noted);
     if (arrived)
         note.arrived(note.ctx, note.key);
     if (note.drop)
@@ -357,6 +358,7 @@ void server_run(struct server *s)
         if (us > 0)
             loop_held(s->loop, us);
     }
+    s->stop = false;
 }
 
 void server_stop(struct server *s)

@@ -37,7 +37,7 @@ void server_limit_bodies(struct server *s, size_t max_bytes, size_t max_unfinish
 /* Accepts from fd (unix or TCP, non-blocking, listening), which stays the caller's. */
 void server_listen(struct server *s, int fd);
 
-/* Turns both loops until server_stop. */
+/* Turns both loops until server_stop; then it may be run again. */
 void server_run(struct server *s);
 void server_stop(struct server *s);
 

@@ -11,11 +11,14 @@
 #include "common/base/list.h"
 #include "common/serve/server.h"
 
+enum { NOTE_ROWS = 256 };
+
 /* One accepted connection; lives from accept to the close of its descriptor. */
 struct server_conn {
     struct server *server;
-    struct list_item item; /* of server->conns */
-    struct loop_io watch;  /* EPOLLRDHUP, edge-triggered */
+    struct list_item item;  /* of server->conns */
+    struct list_item noted; /* of a row of server->noted, while a note is not settled */
+    struct loop_io watch;   /* EPOLLRDHUP, edge-triggered */
     int fd;
     h2o_socket_t *sock;        /* libh2o's; its input holds what of a request was read so far */
     size_t unfinished_bytes;   /* of them, as counted last */
@@ -43,7 +46,8 @@ struct server {
     size_t n_listeners;
     h2o_socket_t *inner;
     struct list_head conns;
-    size_t unfinished_bytes; /* of their requests that have not come whole */
+    struct list_head noted[NOTE_ROWS]; /* connections with a note, by the start of its key */
+    size_t unfinished_bytes;           /* of their requests that have not come whole */
     size_t n_conns;
     struct loop_timer pause; /* of accepting */
     size_t busy;
@@ -87,6 +91,12 @@ void server_announce(struct server_conn *c);
 static inline bool server_noted(const struct server_conn *c)
 {
     return c->note.arrived != NULL;
+}
+
+/* The connections whose note's key may begin as this one does. */
+static inline struct list_head *server_notes(struct server *s, struct str key)
+{
+    return &s->noted[str_hash(str_sub(key, 0, EXCHANGE_NOTE_START), 0) % NOTE_ROWS];
 }
 
 /* What was noted is settled: the answer has arrived, or is lost. */

@@ -1,0 +1,394 @@
+/* Exchanges over real sockets: server and clients share one thread, the test looks between turns.
+ */
+#include "common/serve/exchange.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/net/http1.h"
+#include "common/serve/server.h"
+#include "testing.h"
+
+enum { LOOK_MS = 1, LIMIT_MS = 10000, CHUNK = 64 << 10 };
+
+#define PLAIN "GET /a?b=c HTTP/1.1\r\nHost: h\r\n\r\n"
+#define CONFIRMING "GET /a HTTP/1.1\r\nHost: h\r\n" HTTP1_CONFIRMS ": 1\r\n\r\n"
+
+struct fixture {
+    struct loop *loop;
+    struct server *server;
+    char folder[64], path[96];
+    int listen_fd;
+    struct loop_timer look;
+    bool (*wanted)(const struct fixture *f);
+    uint64_t limit_ms;
+    struct exchange *x[4]; /* in the order of their coming */
+    int n, closed, delivered, arrived, dropped, again;
+    size_t given, most_waiting; /* of a pulled answer */
+};
+
+static void on_closed(void *ctx, bool delivered)
+{
+    struct fixture *f = ctx;
+
+    f->closed++;
+    f->delivered += delivered;
+}
+
+static void on_request(void *ctx, struct exchange *x)
+{
+    struct fixture *f = ctx;
+
+    f->x[f->n++] = x;
+    exchange_watch(x, on_closed, f);
+}
+
+static void on_look(struct loop_timer *t)
+{
+    struct fixture *f = CONTAINER_OF(t, struct fixture, look);
+
+    if (f->wanted(f) || clock_ms() > f->limit_ms)
+        server_stop(f->server);
+    else
+        loop_timer_set(f->loop, t, LOOK_MS, on_look);
+}
+
+/* Runs the server until the condition holds. */
+static void run_until(struct fixture *f, bool (*wanted)(const struct fixture *f))
+{
+    f->wanted = wanted;
+    f->limit_ms = clock_ms() + LIMIT_MS;
+    loop_timer_set(f->loop, &f->look, LOOK_MS, on_look);
+    server_run(f->server);
+    cr_assert(wanted(f), "it did not come to pass");
+}
+
+static void open_all(struct fixture *f)
+{
+    struct server_options o = {.max_body_bytes = 1 << 20, .max_connections = 16};
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    struct err e;
+
+    (void)signal(SIGPIPE, SIG_IGN); /* as every process of ours does */
+    *f = (struct fixture){.folder = "/tmp/rg_serve_XXXXXX"};
+    cr_assert_not_null(mkdtemp(f->folder));
+    (void)snprintf(f->path, sizeof(f->path), "%s/s", f->folder);
+    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", f->path);
+    f->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    cr_assert_eq(bind(f->listen_fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    cr_assert_eq(listen(f->listen_fd, 8), 0);
+    f->loop = loop_new(&e);
+    cr_assert_eq(server_new(f->loop, &o, on_request, f, &f->server, &e), 0, "%s", e.text);
+    server_listen(f->server, f->listen_fd);
+}
+
+static void close_all(struct fixture *f)
+{
+    server_free(f->server);
+    loop_free(f->loop);
+    close(f->listen_fd);
+    (void)unlink(f->path);
+    (void)rmdir(f->folder);
+}
+
+static void say(int fd, const char *text)
+{
+    cr_assert_eq(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+}
+
+/* A client that has sent its request. */
+static int client(const struct fixture *f, const char *request)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", f->path);
+    cr_assert_eq(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    say(fd, request);
+    return fd;
+}
+
+/* What lies in the socket now, NUL-terminated. */
+static size_t hear(int fd, char *to, size_t size)
+{
+    ssize_t n = recv(fd, to, size - 1, MSG_DONTWAIT);
+
+    cr_assert(n >= 0 || errno == EAGAIN);
+    to[n > 0 ? n : 0] = '\0';
+    return n > 0 ? (size_t)n : 0;
+}
+
+static bool one_came(const struct fixture *f)
+{
+    return f->n == 1;
+}
+
+static bool two_came(const struct fixture *f)
+{
+    return f->n == 2;
+}
+
+static bool one_closed(const struct fixture *f)
+{
+    return f->closed == 1;
+}
+
+static bool one_arrived(const struct fixture *f)
+{
+    return f->arrived == 1;
+}
+
+static bool one_dropped(const struct fixture *f)
+{
+    return f->dropped == 1;
+}
+
+static bool asked_again(const struct fixture *f)
+{
+    return f->again == 1;
+}
+
+/* --- answers --- */
+
+TEST(exchange, a_reply_is_delivered)
+{
+    char heard[1024];
+    struct fixture f;
+    int fd;
+
+    open_all(&f);
+    fd = client(&f, PLAIN);
+    run_until(&f, one_came);
+    cr_assert(str_eq_c(exchange_method(f.x[0]), "GET") && str_eq_c(exchange_path(f.x[0]), "/a") &&
+              str_eq_c(exchange_query(f.x[0]), "b=c"));
+    exchange_set_header(f.x[0], "x-one", STR("1"));
+    exchange_reply(f.x[0], 410, "text/plain", STR("gone"));
+    run_until(&f, one_closed);
+    cr_assert_eq(f.delivered, 1);
+    (void)hear(fd, heard, sizeof(heard));
+    cr_assert(strstr(heard, "HTTP/1.1 410 Gone\r\n") == heard && strstr(heard, "x-one: 1\r\n") &&
+              strstr(heard, "\r\n\r\ngone"));
+    close(fd);
+    close_all(&f);
+}
+
+TEST(exchange, a_client_that_leaves_is_seen_while_it_waits)
+{
+    struct fixture f;
+    int fd;
+
+    open_all(&f);
+    fd = client(&f, PLAIN);
+    run_until(&f, one_came);
+    cr_assert_not(exchange_peer_gone(f.x[0]));
+    close(fd);
+    cr_assert(exchange_peer_gone(f.x[0]), "the kernel knows at once");
+    run_until(&f, one_closed);
+    cr_assert_eq(f.delivered, 0);
+    close_all(&f);
+}
+
+static void give(void *ctx)
+{
+    struct fixture *f = ctx;
+    struct buf b = {0};
+
+    memset(buf_reserve(&b, CHUNK), 'x', CHUNK);
+    b.len = CHUNK;
+    f->given += CHUNK;
+    exchange_send(f->x[0], &b);
+    f->most_waiting = MAX_OF(f->most_waiting, exchange_waiting(f->x[0]));
+    buf_done(&b);
+    if (f->given == (size_t)64 * CHUNK)
+        exchange_end(f->x[0]);
+}
+
+static bool stalled(const struct fixture *f)
+{
+    static size_t last;
+    static int same;
+
+    same = f->given == last ? same + 1 : 0;
+    last = f->given;
+    return same > 20; /* 20 looks without a further piece */
+}
+
+/* 4 MB for a client that reads nothing at first: only a window of it is made. */
+TEST(exchange, a_pulled_answer_waits_for_its_reader)
+{
+    static char heard[1 << 20];
+    size_t total = 0;
+    struct fixture f;
+    int fd;
+
+    open_all(&f);
+    fd = client(&f, PLAIN);
+    run_until(&f, one_came);
+    exchange_start(f.x[0], "text/plain");
+    exchange_pull(f.x[0], give, &f);
+    run_until(&f, stalled);
+    cr_assert_lt(f.given, (size_t)64 * CHUNK, "it did not wait");
+    cr_assert_leq(f.most_waiting, (size_t)EXCHANGE_WINDOW + CHUNK);
+    while (f.closed == 0) {
+        total += hear(fd, heard, sizeof(heard));
+        loop_timer_set(f.loop, &f.look, LOOK_MS, on_look);
+        f.wanted = one_came; /* true at once: one turn */
+        server_run(f.server);
+    }
+    while (hear(fd, heard, sizeof(heard)) > 0)
+        total += strlen(heard);
+    cr_assert_eq(f.given, (size_t)64 * CHUNK);
+    cr_assert_gt(total, (size_t)64 * CHUNK);
+    close(fd);
+    close_all(&f);
+}
+
+/* --- notes --- */
+
+static const char key_a[] = "aaaaaaaaaaaaaaaa1", key_b[] = "aaaaaaaaaaaaaaaa2",
+                  key_c[] = "cccccccccccccccc1";
+
+static void on_arrived(void *ctx, struct str key)
+{
+    cr_assert(str_eq_c(key, key_a));
+    ((struct fixture *)ctx)->arrived++;
+}
+
+static void on_dropped(void *ctx)
+{
+    ((struct fixture *)ctx)->dropped++;
+}
+
+static void note(struct fixture *f, struct exchange *x)
+{
+    exchange_note(x,
+                  &(struct exchange_note){
+                      .key = str_cstr(key_a), .arrived = on_arrived, .drop = on_dropped, .ctx = f});
+}
+
+TEST(exchange, without_confirmations_the_kernel_is_believed)
+{
+    struct fixture f;
+    int fd;
+
+    open_all(&f);
+    fd = client(&f, PLAIN);
+    run_until(&f, one_came);
+    note(&f, f.x[0]);
+    cr_assert(exchange_under_way(f.x[0], str_cstr(key_a)));
+    cr_assert_not(exchange_under_way(f.x[0], str_cstr(key_b)));
+    exchange_reply(f.x[0], 200, "text/plain", STR("yes"));
+    run_until(&f, one_arrived);
+    cr_assert_eq(f.dropped, 1, "after that it is dropped, too");
+    close(fd);
+    close_all(&f);
+}
+
+TEST(exchange, who_confirms_is_waited_for)
+{
+    struct fixture f;
+    int first, second;
+
+    open_all(&f);
+    first = client(&f, CONFIRMING);
+    run_until(&f, one_came);
+    note(&f, f.x[0]);
+    exchange_reply(f.x[0], 200, "text/plain", STR("yes"));
+    run_until(&f, one_closed);
+    cr_assert_eq(f.arrived, 0, "all is in the kernel, but nobody has said that it arrived");
+    second = client(&f, PLAIN);
+    run_until(&f, two_came);
+    cr_assert(exchange_under_way(f.x[1], str_cstr(key_a)));
+    exchange_settle(f.x[1], str_of(key_a, EXCHANGE_NOTE_START));
+    cr_assert_eq(f.arrived, 0);
+    say(first, "\r\n");
+    exchange_settle(f.x[1], str_of(key_c, EXCHANGE_NOTE_START));
+    cr_assert_eq(f.arrived, 0, "another one's notes are left alone");
+    exchange_settle(f.x[1], str_of(key_a, EXCHANGE_NOTE_START));
+    cr_assert_eq(f.arrived, 1, "before the loop has come to it");
+    cr_assert_not(exchange_under_way(f.x[1], str_cstr(key_a)));
+    exchange_reply(f.x[1], 200, "text/plain", STR("yes"));
+    close(first);
+    close(second);
+    close_all(&f);
+}
+
+TEST(exchange, an_answer_is_lost_with_its_connection)
+{
+    struct fixture f;
+    int fd;
+
+    open_all(&f);
+    fd = client(&f, CONFIRMING);
+    run_until(&f, one_came);
+    note(&f, f.x[0]);
+    exchange_reply(f.x[0], 200, "text/plain", STR("yes"));
+    run_until(&f, one_closed);
+    close(fd);
+    run_until(&f, one_dropped);
+    cr_assert_eq(f.arrived, 0);
+    close_all(&f);
+}
+
+/* --- waiting for one under way --- */
+
+static void on_again(void *ctx)
+{
+    ((struct fixture *)ctx)->again++;
+}
+
+static bool wait_for(struct fixture *f, struct exchange *x, const char *key, uint64_t max_ms)
+{
+    return exchange_await(x, &(struct exchange_wait){.key_start = str_of(key, EXCHANGE_NOTE_START),
+                                                     .max_ms = max_ms,
+                                                     .again = on_again,
+                                                     .ctx = f});
+}
+
+TEST(exchange, a_second_one_looks_again_once_the_first_has_arrived)
+{
+    struct fixture f;
+    int first, second;
+
+    open_all(&f);
+    first = client(&f, CONFIRMING);
+    run_until(&f, one_came);
+    note(&f, f.x[0]);
+    second = client(&f, PLAIN);
+    run_until(&f, two_came);
+    cr_assert(wait_for(&f, f.x[1], key_b, 0));
+    exchange_reply(f.x[0], 200, "text/plain", STR("yes"));
+    run_until(&f, one_closed);
+    cr_assert_eq(f.again, 0);
+    say(first, "\r\n");
+    run_until(&f, asked_again);
+    cr_assert_eq(f.arrived, 1);
+    exchange_reply(f.x[1], 200, "text/plain", STR("yes"));
+    close(first);
+    close(second);
+    close_all(&f);
+}
+
+TEST(exchange, nobody_waits_longer_than_the_limit)
+{
+    struct fixture f;
+    int fd;
+
+    open_all(&f);
+    fd = client(&f, PLAIN);
+    run_until(&f, one_came);
+    cr_assert(wait_for(&f, f.x[0], key_a, 5));
+    run_until(&f, asked_again);
+    cr_assert_not(wait_for(&f, f.x[0], key_a, 5), "it has waited that long in all");
+    exchange_reply(f.x[0], 200, "text/plain", STR("yes"));
+    run_until(&f, one_closed);
+    close(fd);
+    close_all(&f);
+}
