@@ -19,6 +19,8 @@ static const char *reason_of(int status)
         return "Request Timeout";
     case 413:
         return "Content Too Large";
+    case 417:
+        return "Expectation Failed";
     case 426:
         return "Upgrade Required";
     case 431:

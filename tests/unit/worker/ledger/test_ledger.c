@@ -1,0 +1,162 @@
+/* The one way to change a session: record, append, apply, then the answer. */
+#include "worker/ledger/ledger.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/mem.h"
+#include "common/journal/journal.h"
+#include "testing.h"
+#include "worker/ledger/delivery.h"
+#include "worker/session/session.h"
+
+enum { LIMIT_MS = 10000 };
+
+struct fixture {
+    struct loop *loop;
+    struct residency residency;
+    struct deliveries deliveries;
+    struct ledger ledger;
+    struct journal *journal;
+    char folder[64], journal_dir[128];
+    int told;         /* `done` calls */
+    bool there_first; /* the session was there each time */
+};
+
+static int on_replayed(void *ctx, struct str id, struct str payload, struct err *e)
+{
+    struct fixture *f = ctx;
+
+    (void)id;
+    return session_apply(f->residency.store, payload, e);
+}
+
+static void open_journal(struct fixture *f, enum journal_durability durability)
+{
+    struct journal_options o = {
+        .dir = f->journal_dir, .durability = durability, .segment_bytes = 1 << 20, .wait_ms = 1000};
+    struct session_defaults d;
+    struct err e;
+
+    session_defaults_init(&d);
+    f->residency.loop = f->loop;
+    f->residency.store = session_store_new(NULL, &d);
+    f->ledger = (struct ledger){.residency = &f->residency, .deliveries = &f->deliveries};
+    cr_assert_eq(journal_open(f->loop, &o, on_replayed, f, &f->journal, &e), 0, "%s", e.text);
+    places_add(&f->residency.places, 0, f->journal);
+}
+
+static void open_all(struct fixture *f, enum journal_durability durability)
+{
+    struct err e;
+
+    *f = (struct fixture){.folder = "/tmp/rg_ledger_XXXXXX", .there_first = true};
+    cr_assert_not_null(mkdtemp(f->folder));
+    (void)snprintf(f->journal_dir, sizeof(f->journal_dir), "%s/j", f->folder);
+    f->loop = loop_new(&e);
+    open_journal(f, durability);
+}
+
+static void close_journal(struct fixture *f)
+{
+    residency_done(&f->residency);
+    places_done(&f->residency.places); /* it closes the journal */
+    session_store_free(f->residency.store);
+}
+
+static void close_all(struct fixture *f)
+{
+    char command[160];
+
+    close_journal(f);
+    deliveries_done(&f->deliveries);
+    loop_free(f->loop);
+    (void)snprintf(command, sizeof(command), "rm -r '%s'", f->folder);
+    cr_assert_eq(system(command), 0); /* NOLINT(cert-env33-c): a folder of our own */
+}
+
+static bool is_there(const struct fixture *f, const char *id)
+{
+    bool ended;
+
+    return session_find(f->residency.store, str_cstr(id), &ended) != NULL;
+}
+
+static void on_done(void *ctx)
+{
+    struct fixture *f = ctx;
+
+    f->told++;
+    f->there_first = f->there_first && is_there(f, "w0-1");
+}
+
+static void create(struct fixture *f, const char *id)
+{
+    struct buf record = {0};
+    struct err e;
+
+    cr_assert_eq(
+        session_create_record(f->residency.store, str_cstr(id), NULL, clock_wall_ms(), &record, &e),
+        0, "%s", e.text);
+    cr_assert_not(is_there(f, id), "a record changes nothing");
+    cr_assert_eq(ledger_write(&f->ledger, str_cstr(id), buf_str(&record),
+                              (struct ledger_done){on_done, f}, &e),
+                 0, "%s", e.text);
+    buf_done(&record);
+}
+
+TEST(ledger, applies_before_it_tells)
+{
+    struct fixture f;
+
+    open_all(&f, JOURNAL_PROCESS);
+    create(&f, "w0-1");
+    cr_assert(f.told == 1 && f.there_first, "durable once written: told at once, after the change");
+    close_all(&f);
+}
+
+TEST(ledger, with_power_it_tells_when_the_disk_has_it)
+{
+    uint64_t until_ms = clock_ms() + LIMIT_MS;
+    struct fixture f;
+
+    open_all(&f, JOURNAL_POWER);
+    create(&f, "w0-1");
+    cr_assert(is_there(&f, "w0-1"), "the next call of the session finds it");
+    cr_assert_eq(f.told, 0, "but nobody is answered yet");
+    while (f.told == 0 && clock_ms() < until_ms)
+        (void)loop_poll(f.loop, 10);
+    cr_assert(f.told == 1 && f.there_first);
+    close_all(&f);
+}
+
+TEST(ledger, who_left_is_not_told)
+{
+    struct fixture f;
+
+    open_all(&f, JOURNAL_POWER);
+    create(&f, "w0-1");
+    ledger_forget(&f.ledger, &f);
+    create(&f, "w0-2"); /* its end comes behind the other one's */
+    while (f.told == 0)
+        (void)loop_poll(f.loop, 10);
+    cr_assert_eq(f.told, 1);
+    close_all(&f);
+}
+
+TEST(ledger, what_was_told_is_there_after_a_restart)
+{
+    struct fixture f;
+
+    open_all(&f, JOURNAL_PROCESS);
+    create(&f, "w0-1");
+    close_journal(&f);
+    open_journal(&f, JOURNAL_PROCESS);
+    cr_assert(is_there(&f, "w0-1"));
+    cr_assert_not(is_there(&f, "w0-2"));
+    close_all(&f);
+}
