@@ -87,7 +87,11 @@ int desk_write(struct desk *d, struct str group, struct str record, void (*done)
                void *ctx, struct err *e);
 
 /* --- answers (api.c) --- */
+
+/* Each ends the exchange: who watches it takes the watch back first. */
 void desk_json(struct exchange *x, int status, const struct buf *body);
+
+/* The error in OpenAI's shape, with x-should-retry. */
 void desk_error(struct exchange *x, const struct err *e);
 void desk_empty(struct exchange *x, int status);
 
@@ -98,18 +102,27 @@ struct str desk_query(struct desk_request *r, const char *name);
 int desk_query_seconds(struct desk_request *r, const char *name, double max_s, uint64_t *ret_ms,
                        struct err *e);
 
-/* The handlers; each answers its exchange, at once or later. */
+/* The handlers, one a route (common/proc/paths.def); each answers its exchange, at once or later.
+ *
+ * groups.c: what a trainer submits. Several groups of one request are made all or none; the same
+ * group again is not an error (200 instead of 201), another one under its id is. */
 void groups_post(struct desk_request *r);
 void groups_put(struct desk_request *r);
 void groups_get(struct desk_request *r);
 void groups_list(struct desk_request *r);
 void groups_wait(struct desk_request *r);
 void groups_cancel(struct desk_request *r);
+
+/* queues.c: what a trainer takes. A group that was taken comes back when its lease ends before it
+ * is acknowledged or returned. */
 void queues_get(struct desk_request *r);
 void queues_next(struct desk_request *r);
 void queues_ack(struct desk_request *r);
 void queues_return(struct desk_request *r);
 void queues_cancel(struct desk_request *r);
+
+/* claims.c, ends.c: what an executor does: it takes attempts for free slots, keeps their leases by
+ * renewing them, and tells what each came to. */
 void attempts_claim(struct desk_request *r);
 void attempts_renew(struct desk_request *r);
 void attempts_end(struct desk_request *r);
@@ -152,6 +165,8 @@ void poll_start(struct desk *d, struct exchange *x, const struct poll_kind *kind
 
 /* The book has changed: all look again, soon. */
 void polls_wake(struct desk *d);
+
+/* The dispatcher ends: all are answered as if their time were up. */
 void polls_end(struct desk *d);
 
 /* --- claims, ends, closings --- */

@@ -4,6 +4,23 @@
  * call_steps.def. Listeners (usually one HTTP answer) get the events of answer_sink; a repeated
  * request may join, and a call that lost its last listener ends, or goes on, by --on-disconnect.
  *
+ * The life of a call:
+ *
+ *   request ---> PREPARE --> RENDER --> PLACE --+--> DROP (linear: a retry) --+
+ *                   |          | (a helper)     '-----------------------------+
+ *                   |          |                                              v
+ *                   '----------'---- refused: nothing was changed          GENERATE <-- a repeated
+ *                                                                             |         request
+ *        deltas to the listeners, checked and parsed as they come <-----------|         joins here
+ *                                                                             v
+ *                                                             COMMIT  record, journal, session
+ *                                                                             |
+ *        the end of the answer, to all listeners <-- FINISH <-- DURABLE <-----'
+ *
+ * A client that leaves before RENDER is through ends the call; later the call waits
+ * --rejoin-window for a retry, or runs to its end (--on-disconnect). From COMMIT on nothing stops
+ * it: what was sampled is on record before anybody is told.
+ *
  * A call owns itself: it ends after finish or failed went to every listener, or silently when it
  * was abandoned. Nothing of it is in the session before the commit's record was applied.
  * One struct call_env per worker process holds what all calls share.

@@ -33,16 +33,29 @@ int control_close(struct service *a, struct session *s, enum session_end how,
 /* records.c: the state with all calls, in slices. */
 void records_get(struct service_request *r, struct session *s);
 
-/* events.c, wait.c, listing.c, exporting.c, admin.c */
+/* GET /sessions/{id}/wait: answers when the session is over, or when the time is. */
 void wait_get(struct service_request *r);
+
+/* GET /sessions: pages over all workers, one worker after the other by index. */
 void listing_get(struct service_request *r);
+
+/* exporting.c: trajectories and tokens of a session, in slices between other work. */
 void exporting_trajectories(struct service_request *r);
 void exporting_tokens(struct service_request *r);
+
+/* POST /sessions/{id}/finalize: checks that the export can be made, ends the session, exports it.
+ * Again: the same export, as long as it is kept. */
 void exporting_finalize(struct service_request *r);
 void exporting_samples(struct service_request *r);
 void exporting_deliver(struct service_request *r);
+
+/* events.c: changes as server-sent events: of all that this process owns, and of one session's
+ * running calls; until the client leaves. */
 void events_get(struct service_request *r);
 void session_events_get(struct service_request *r);
+
+/* admin.c: orders from a trainer or an operator. They hold for all workers: the one that is asked
+ * asks the others. */
 void admin_weight_version(struct service_request *r);
 void admin_engines(struct service_request *r);
 void admin_pause(struct service_request *r);

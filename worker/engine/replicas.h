@@ -71,14 +71,22 @@ bool replica_serves(const struct replica *r);
 bool replica_begin(struct replica *r);
 void replica_end(struct replica *r);
 
-/* A request is sent again, failed for good, or was given up by us. */
+/* For the metrics: a request that this replica did not answer is sent again. */
 void replica_retried(struct replica *r);
+
+/* A request failed for good: its client hears of it. */
 void replica_failed(struct replica *r);
+
+/* We gave a running request up, because its client left or its session ended. */
 void replica_aborted(struct replica *r);
 
-/* Tokens of an answer have come, a whole answer has, or there was no connection. */
+/* Bytes of an answer have come: probes that time out meanwhile say nothing against the replica. */
 void replica_alive(struct replica *r);
+
+/* A whole answer has come: a good observation, which ends a row of bad ones. */
 void replica_answered(struct replica *r);
+
+/* There was no connection: a bad observation. */
 void replica_unreachable(struct replica *r);
 
 #endif

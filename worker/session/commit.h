@@ -18,11 +18,17 @@
  *     context ids                                            the rest
  *     cause diff-message diff-field diff-stored diff-request label parent-label
  *     names of dropped fields (JSON)                         when COMMIT_DROPPED
- *     n answers, each: ids (none: COMMIT_TEXT), logprobs? (float32 run), n versions (text start
- * end), cut, finish, message (JSON), response id, parse warning, experts block, from, rows, layers,
- * topk, queue, engine, gateway microseconds, duplicate mode, duplicate checkpoint, logprob basis,
- * scored tokens, cached tokens + 1 or 0        when COMMIT_BASIS asked: 0 absent | 1 text | index
- * of the call that    when COMMIT_TOLD asked the same + 2; then what each answer told
+ *     n answers, each:
+ *       ids                                                  none when COMMIT_TEXT
+ *       logprobs                                             float32 run, may be absent
+ *       n versions, each: text start end                     weights, by token
+ *       cut  finish  message (JSON)  response-id  parse-warning
+ *       experts block  from  rows  layers  topk
+ *       queue  engine  gateway                               microseconds
+ *       duplicate-mode  duplicate-checkpoint
+ *       logprob-basis  scored-tokens  cached-tokens          when COMMIT_BASIS; + 1, 0: not told
+ *     asked: 0 absent | 1 text | 2 + the call with the same  when COMMIT_TOLD
+ *     what each answer told                                  when COMMIT_TOLD
  *
  * RECORD_CREATE, behind the head: options (JSON); from version 2 on the fingerprint of the model:
  * tokenizer(8) special(8) template(8).

@@ -10,6 +10,29 @@
  * sampled ids. Context that another checkpoint already has is shared, not copied (struct
  * context_run). Ids, logprobs and experts lie in payloads, which may be out of memory (payload.h).
  *
+ * An example: one environment, two branches. The model answered "4"; then one request went on with
+ * "and 3+3?" and was sampled twice (n = 2), another one went on from the same answer with "why?",
+ * where the template no longer renders the "<end>" that the model had sampled.
+ *
+ *   nodes (messages)                      checkpoints (answers), and what each stores
+ *
+ *   env { tools, kwargs }
+ *   '- root
+ *      '- user "2+2?"
+ *         '- assistant "4" <------------- A   context [<user>2+2?<asst>]      sampled [4<end>]
+ *            |                            ^ parent of B, C and D
+ *            |- user "and 3+3?"           |
+ *            |  |- assistant "6" <------- B   context [<user>and 3+3?<asst>]  sampled [6<end>]
+ *            |  '- assistant "six" <----- C   context = B's run, all of it    sampled [six<end>]
+ *            |                            |     (shared: base = B's run, no ids of its own)
+ *            '- user "why?"               |
+ *               '- assistant "So." <----- D   trim 1: A's <end> is dropped
+ *                                             context [<user>why?<asst>]      sampled [So.<end>]
+ *
+ *   The tokens of B's path are A's context, A's sampled ids, B's context, B's sampled ids; those of
+ *   D's path leave out the last of A's. A path's tokens are what the engine was asked with and
+ * gave, never a new rendering of the messages.
+ *
  * Checkpoints and nodes are never moved or changed once applied (links, marks and a kept audit
  * aside), so readers may hold them while the session lives. Single-threaded; only apply.c and the
  * policies write.
@@ -59,7 +82,8 @@ struct prompt_env {
     struct message_node root;
 };
 
-/* A run of context ids: the first `base_n` of another run, then own ids. */
+/* A run of context ids: the first `base_n` of another run, then own ids. Samples of one turn and
+ * retries share a run by basing an empty one on it, so a context of 100,000 ids is stored once. */
 struct context_run {
     const struct context_run *base;
     uint32_t base_n;
@@ -129,7 +153,8 @@ static inline const int32_t *checkpoint_ids(const struct checkpoint *t)
     return (const int32_t *)(const void *)(payload_bytes(t->context.payload) + t->at);
 }
 
-/* NULL: it has none. */
+/* Returns the log-probabilities of the sampled ids, one each, or NULL if none were recorded; the
+ * payload must have been recalled. */
 static inline const float *checkpoint_logprobs(const struct checkpoint *t)
 {
     return t->has_logprobs
@@ -137,7 +162,8 @@ static inline const float *checkpoint_logprobs(const struct checkpoint *t)
                : NULL;
 }
 
-/* A raw block, or absent. */
+/* Returns the routed experts as the engine sent them (experts_rows x layers x topk), or an absent
+ * text; the payload must have been recalled. */
 static inline struct str checkpoint_experts(const struct checkpoint *t)
 {
     const char *p;
@@ -192,12 +218,17 @@ struct forest {
     uint32_t top_id;    /* the greatest of them */
 };
 
+/* Makes an empty forest whose messages are compared as `mt` says. */
 void forest_init(struct forest *f, struct matcher mt);
+
+/* Frees all of it; payloads are the session's. */
 void forest_done(struct forest *f);
 
-/* The environment with equal tools and kwargs, or NULL. forest_env_add copies the values. */
+/* Returns the environment with equal tools and kwargs (each may be NULL), or NULL. */
 struct prompt_env *forest_env(struct forest *f, const struct json *tools,
                               const struct json *kwargs);
+
+/* Adds one; the values are copied into the forest's arena. There must be none that is equal. */
 struct prompt_env *forest_env_add(struct forest *f, const struct json *tools,
                                   const struct json *kwargs);
 
@@ -241,8 +272,10 @@ uint32_t forest_run(struct forest *f, struct context_run *r, const struct contex
 /* Whether a run may share the first n ids of this one, or there are too many bases below. */
 bool context_run_extends(const struct context_run *base, uint32_t n);
 
-/* How many leading ids of the span a run holds. */
+/* Returns how many leading ids of the span a run holds. */
 uint32_t context_run_common(const struct context_run *r, struct token_span ids);
+
+/* Returns how many ids the run has, those of its bases included. */
 uint32_t context_run_length(const struct context_run *r);
 
 /* Writes the first `n` ids of the run. */

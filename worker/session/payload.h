@@ -52,9 +52,12 @@ void payload_evict(struct payload *p);
 
 /* All of the session's are out of the order of use. */
 void payloads_displace(struct session *s);
+
+/* Frees the bytes of all; the structs lie in the forest's arena. */
 void payloads_free(struct session *s);
 
-/* Those of the path that ends in t stay until they are let go; t may be NULL. */
+/* Those of the path that ends in t stay in memory until they are let go, as often as they were
+ * held: a running call holds its path. t may be NULL. */
 void payload_hold_path(const struct checkpoint *t);
 void payload_let_path(const struct checkpoint *t);
 
@@ -73,6 +76,8 @@ void recall_path(struct recall *r, const struct checkpoint *t);
 /* Reads what is missing back, all in one go; ends the recall. -1: it cannot be read. */
 int recall_end(struct recall *r, struct err *e);
 
+/* A recall of one: of t's own context and answer, or of the path that ends in it. Returns 0, or -1
+ * with *e if the journal cannot give it back. */
 int session_recall_checkpoint(struct session *s, const struct checkpoint *t, struct err *e);
 int session_recall_path(struct session *s, const struct checkpoint *t, struct err *e);
 

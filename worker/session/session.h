@@ -176,6 +176,8 @@ struct str session_kept_row(const struct session *s);
 
 /* Keeps a session's data alive (an export in slices, a waiter) whatever ends it meanwhile. */
 void session_pin(struct session *s);
+
+/* Lets go; the session may be gone afterwards. As often as it was pinned. */
 void session_unpin(struct session_store *st, struct session *s);
 
 /* --- records: written here, applied by session_apply --- */
@@ -210,6 +212,7 @@ void session_sink_record(const struct session *s, enum session_sink state, struc
 /* Whether sinks get the session (option sink). */
 bool session_goes_to_sinks(const struct session *s);
 
+/* Returns where the export for the sinks stands; *ret_options: the text that came with DUE. */
 enum session_sink session_sink(const struct session *s, struct str *ret_options);
 
 /* The export that closed the session has reached its client whole. */
@@ -398,14 +401,16 @@ struct str session_call_owner(const struct session *s, struct str call_id);
  * without what needs a tokenizer, and ended; it is never continued. Another template or other
  * special tokens do not make a session foreign: what is stored is what the model saw. */
 
+/* Returns true if another tokenizer made its ids. */
 bool session_foreign(const struct session *s);
 
 /* -1 with ERR_FOREIGN when it is. */
 int session_refuse_foreign(const struct session *s, struct err *e);
 
-/* Whether it is open and does not say which model made it (an older program did): the store's
- * adopts it with this record. */
+/* Returns true if it is open and does not say which model made it: an older program did. */
 bool session_unclaimed(const struct session *s);
+
+/* Writes the record by which the store's model adopts such a session. */
 void session_origin_record(const struct session *s, uint64_t now_ms, struct buf *record);
 
 /* How many sessions that have not ended came from elsewhere. */

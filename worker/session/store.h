@@ -202,6 +202,7 @@ static inline bool session_has_ended(const struct session *s)
 /* A new session with a place in the store and its lists. */
 struct session *session_new(struct session_store *st, struct str id, uint64_t now_ms);
 
+/* Changes the phase and the store's counts by phase. Tombstone and waiters are session_finish's. */
 void session_set_phase(struct session *s, enum session_phase phase);
 
 /* Phase and tombstone of an end; the caller holds a pin. */
@@ -212,6 +213,8 @@ void session_rest(struct session *s);
 
 /* Out of the store; freed when its last holder lets go. */
 void session_unlink(struct session *s);
+
+/* Frees the rewards, of the session and of its responses. */
 void session_free_rewards(struct session *s);
 
 /* Unlinks and frees a plan (after its release or its commit). */
@@ -256,9 +259,13 @@ void session_options_write(const struct session_options *o, struct buf *json);
 /* Applies the body of one commit record (apply.c). */
 int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e);
 
-/* A model's fingerprint as records have it, at their end. -1: torn. */
+/* Appends a model's fingerprint to a record: it is the last of it. */
 void origin_put(struct buf *record, const struct model_fingerprint *f);
+
+/* Reads it. Returns -1 if the record is torn. */
 int origin_read(struct record_in *r, struct model_fingerprint *ret);
+
+/* Applies the body of RECORD_ORIGIN. */
 int session_apply_origin(struct session *s, struct record_in *r, struct err *e);
 
 /* Applies the body of a record of the sinks. */

@@ -92,7 +92,8 @@ enum {
     FIELD_ID_WIRE = 100, /* the wire's own start here */
 };
 
-/* What adapters are made of; `wire` is static. */
+/* What adapters (adapter.h) of engines over HTTP are made of, each as the member of struct
+ * engine_adapter with that name. `wire` is static. */
 int remote_open(const struct wire *w, struct loop *loop, const struct engine_target *t,
                 const struct engine_options *o, void **ret, struct err *e);
 void remote_reload(void *replica);
@@ -109,10 +110,13 @@ void remote_pass_cancel(void *passed);
 void remote_pass_pause(void *passed);
 void remote_pass_resume(void *passed);
 
-/* For wires. */
+/* For wires: the settings, borrowed. */
 const struct engine_options *remote_options(const struct remote *r);
+
+/* Which of the wire's ways to ask is used now: 0, 1 .. below wire->routes. */
 unsigned remote_route(const struct remote *r);
 
+/* The --engine that this is. */
 const struct engine_target *remote_target(const struct remote *r);
 
 /* Takes a context length that an engine tells, when v is one. */
