@@ -161,12 +161,16 @@ def test_an_nginx_site_holds_only_what_was_meant():
 
 
 @pytest.mark.parametrize("words, told", [
-    (["--tool-parser", "foo"], ["--tool-parser", "foo", "hermes", "qwen3_coder"]), (["--reasoning-parser", "foo"], ["--reasoning-parser", "deepseek_r1"]),
+    (["--tool-parser", "foo"], ["--tool-parser", "foo", "hermes", "qwen3_coder"]),
+    (["--reasoning-parser", "foo"], ["--reasoning-parser", "deepseek_r1"]),
     (["--engine", "builtin:echo,weigth=3"], ["--engine", '"weigth"', 'did you mean "weight"', "key-file"]),
     (["--engine", "sglang:http://127.0.0.1:1,weigth=3"], ["--engine", '"weigth"', 'did you mean "weight"']),
-    (["--engine", "sglang:http://127.0.0.1:1,weight=x"], ["--engine", "weight", '"x"', "0 to 1e9"]), (["--engine", "sgl:http://x"], ["--engine", '"sgl"', "sglang"]),
-    (["--workers", "999"], ["--workers: must be between", "256", "999"]), (["--workers", "some"], ['--workers: "some" is not a whole number']),
-    (["--queue-timeout", "999999d"], ["--queue-timeout", "31622400s", "999999d"]), (["--listen", "9.9.9.9:80"], ["--listen", "9.9.9.9:80", "--admin-key-file"]),
+    (["--engine", "sglang:http://127.0.0.1:1,weight=x"], ["--engine", "weight", '"x"', "0 to 1e9"]),
+    (["--engine", "sgl:http://x"], ["--engine", '"sgl"', "sglang"]),
+    (["--workers", "999"], ["--workers: must be between", "256", "999"]),
+    (["--workers", "some"], ['--workers: "some" is not a whole number']),
+    (["--queue-timeout", "999999d"], ["--queue-timeout", "31622400s", "999999d"]),
+    (["--listen", "9.9.9.9:80"], ["--listen", "9.9.9.9:80", "--admin-key-file"]),
     (["--state_dirr", "x"], ['did you mean "state-dir"']),
 ])
 def test_a_mistake_names_setting_value_and_what_is_allowed(words, told):
@@ -186,7 +190,8 @@ def test_detokenize_refuses_ids_that_no_token_has():
     assert done.returncode == 1 and "99999" in done.stderr and not done.stdout
     assert run("detokenize", input="104 105").stdout == "hi"
     done = run("detokenize", "--jsonl", input='{"ids": [104, 99999, 105, 4000000000]}\n{"ids": [104]}\n')
-    assert [json.loads(line) for line in done.stdout.split("\n") if line] == [{"text": "hi", "unknown_ids": [99999, 4000000000]}, {"text": "h"}]
+    told = [json.loads(line) for line in done.stdout.split("\n") if line]
+    assert told == [{"text": "hi", "unknown_ids": [99999, 4000000000]}, {"text": "h"}]
 
 
 def test_a_mistake_in_the_environment_is_named_once():
@@ -199,7 +204,7 @@ def test_an_export_makes_its_folder(start, tmp_path):
     session = s.post("/sessions").json()
     s.chat(session, "hi")
     s.stop()
-    out = tmp_path / "new"
+    out = tmp_path / "new" / "below"
     done = run("export", f"{s.folder}/state/worker-0", "--out", out)
     assert done.returncode == 0 and [p.name for p in out.iterdir()] == [f"{session['session_id']}.json"], done.stderr
     (tmp_path / "file").write_text("")

@@ -220,7 +220,9 @@ def test_rollout_routes_tell_near_misses_and_names_that_stand_twice(gateway_of_m
     ("/sessions/{id}/reward_inf", "/sessions/{id}/reward_info"), ("/sessions/{id}/finalise", "/sessions/{id}/finalize"),
     ("/sessions/{id}/trajectory", "/sessions/{id}/trajectories"), ("/sessions/{id}/v1/message", "/v1/messages"),
     ("/sessions/{id}/v1/mesages", "/v1/messages"), ("/admin/pauze", "/admin/pause"), ("/sesions", "/sessions"),
-    ("/openapi.jsn", "/openapi.json"), ("/sessions/{id}/qqqq", None)])
+    ("/openapi.jsn", "/openapi.json"), ("/metric", "/metrics"), ("/helth", "/health"), ("/group", "/groups"),
+    ("/attempt/claim", "/attempts/claim"), ("/sesions/{id}/complete", "/sessions/..."), ("/qqqq/x", None),
+    ("/sessions/{id}/qqqq", None)])
 def test_a_misspelt_path_is_answered_with_the_one_that_was_meant(gateway_of_module, path, meant):
     gateway = gateway_of_module
     sid = gateway.post("/sessions", {}).json()["session_id"]

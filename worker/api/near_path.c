@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/attrs.h"
 #include "common/base/nearest.h"
 #include "worker/api/routes.h"
 #include "worker/dialect/dialect.h"
@@ -14,6 +15,31 @@ static void tell(struct err *e, const char *head, const char *path)
     (void)snprintf(e->text + used, sizeof(e->text) - used, "; did you mean \"%s%s\"?", head, path);
 }
 
+/* Paths of routers and the dispatcher; with a "{" for what has a name in it. */
+static const char *const others[] = {
+    "/health",
+    "/ready",
+    "/metrics",
+#define X(method, path, scopes, handler, query, body, summary) path,
+#include "common/proc/paths.def"
+#undef X
+};
+
+/* "/sesions/w0-1/complete": what is wrong is its head. */
+static bool tell_head(struct str path, struct err *e)
+{
+    static const char *const heads[] = {"/sessions", "/groups", "/queues", "/attempts", "/admin"};
+    struct str head = str_sub(path, 0, str_find(path, STR("/"), 1));
+    struct nearest near = nearest_to(head);
+
+    for (size_t i = 0; head.len < path.len && i < ARRAY_LEN(heads); i++)
+        nearest_offer(&near, heads[i]);
+    if (!near.name || near.cost == 0)
+        return false;
+    tell(e, near.name, "/...");
+    return true;
+}
+
 void near_path_tell(struct str path, bool in_session, struct err *e)
 {
     const struct routes *routes = in_session ? &routes_session : &routes_global;
@@ -23,6 +49,12 @@ void near_path_tell(struct str path, bool in_session, struct err *e)
         if (strlen(routes->at[i].path) > 1)
             nearest_offer(&control, routes->at[i].path);
     }
+    for (size_t i = 0; !in_session && i < ARRAY_LEN(others); i++) {
+        if (!strchr(others[i], '{'))
+            nearest_offer(&control, others[i]);
+    }
+    if (!in_session && !control.name && tell_head(path, e))
+        return;
     for (size_t i = 0; dialect_path_at(i); i++)
         nearest_offer(&call, dialect_path_at(i));
     if (control.name && (!call.name || control.cost <= call.cost))

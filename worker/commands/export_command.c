@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/mem.h"
 #include "worker/commands/replayed.h"
 #include "worker/export/export.h"
 
@@ -90,11 +92,23 @@ static int export_all(const struct export_request *q, struct replayed *r,
     return status;
 }
 
+static void make_parents(const char *path)
+{
+    char *part = mem_strdup(path);
+
+    for (char *at = part + 1; *part && (at = strchr(at, '/')); *at++ = '/') {
+        *at = '\0';
+        (void)mkdir(part, 0777); /* what it cannot make, the last one tells */
+    }
+    free(part);
+}
+
 /* The folder for --out, made when it is not there. */
 static int make_folder(const char *path)
 {
     struct stat s;
 
+    make_parents(path);
     if (mkdir(path, 0777) == 0)
         return 0;
     if (errno == EEXIST && stat(path, &s) == 0 && S_ISDIR(s.st_mode) && access(path, W_OK) == 0)
