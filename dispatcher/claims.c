@@ -374,8 +374,9 @@ static void on_session(void *ctx, int status, struct str body, const struct err 
             goto out;
         }
         closing_start(d, arena_cstr(&a, session), CLOSING_ABORT, NULL);
-    } else if (r && status >= 400 && status < 500 && status != 429) {
-        record_refusal(it, r, error_text(&a, body));
+    } else if (r && (status == 200 || (status >= 400 && status < 500 && status != 429))) {
+        record_refusal(
+            it, r, status == 200 ? "the gateway's answer names no session" : error_text(&a, body));
         goto out;
     } else {
         d->refused_until_ms = clock_ms() + REFUSED_MS;

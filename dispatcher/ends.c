@@ -387,6 +387,14 @@ static bool is_others(const struct desk_request *r, const struct attempt *a)
              name.p[r->executor.len] == '/');
 }
 
+/* Who names itself is held to it, with and without keys. */
+static bool is_anothers_word(const struct desk_request *r, const struct attempt *a)
+{
+    struct str name = json_string(json_get(r->body, "executor"));
+
+    return name.p && !str_eq_c(name, a->executor);
+}
+
 /* The same end is being worked out for an earlier request: ctx is the attempt's id. */
 static bool repeat_look(struct poll *p)
 {
@@ -443,7 +451,7 @@ void attempts_end(struct desk_request *r)
         answer_ended(r->x, a);
         return;
     }
-    if (is_others(r, a)) {
+    if (is_others(r, a) || is_anothers_word(r, a)) {
         (void)err_set(&e, ERR_WRONG_SCOPE, "the attempt belongs to another executor");
         desk_error(r->x, &e);
         return;

@@ -1,6 +1,7 @@
 #include "dispatcher/rollouts.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
@@ -102,6 +103,28 @@ static int read_members(struct field_reader *f, uint32_t n)
     return 0;
 }
 
+/* What the gateway says of each attempt's session itself. */
+static int check_session(struct field_reader *f)
+{
+    static const char *const ours[] = {"count", "group", "rollout", "group_size", "hold"};
+    const struct json *session = find(f->body, f->defaults, "session");
+    const struct json *const labels[] = {find(f->body, f->defaults, "labels"),
+                                         json_get(session, "labels")};
+    static const char *const where[] = {"labels.attempt", "session.labels.attempt"};
+
+    for (size_t i = 0; i < ARRAY_LEN(ours); i++) {
+        char name[32];
+
+        (void)snprintf(name, sizeof(name), "session.%s", ours[i]);
+        if (json_get(session, ours[i]))
+            return fields_fault(f, name, "is set by the gateway for every attempt");
+    }
+    for (size_t i = 0; i < ARRAY_LEN(labels); i++)
+        if (json_get(labels[i], "attempt"))
+            return fields_fault(f, where[i], "is set by the gateway for every attempt");
+    return 0;
+}
+
 static int read_objects(struct field_reader *f)
 {
     static const char *const names[] = {"session", "export", "labels", "metadata"};
@@ -113,7 +136,7 @@ static int read_objects(struct field_reader *f)
     for (uint32_t i = 0; json_is(labels, JSON_OBJECT) && i < labels->n; i++)
         if (!json_is(&labels->members[i].value, JSON_STRING))
             return fields_fault(f, "labels", "must hold strings only");
-    return 0;
+    return check_session(f);
 }
 
 static int read_input(struct field_reader *f)

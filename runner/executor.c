@@ -13,6 +13,7 @@
 #include "common/base/mem.h"
 #include "common/base/vec.h"
 #include "common/os/signals.h"
+#include "runner/cgroup.h"
 #include "runner/execution.h"
 
 enum {
@@ -41,7 +42,8 @@ struct executor_head {
     VEC(struct offering *) claims; /* by lane */
     struct loop_timer renew_again, gather, grace, quit;
     struct http_fetch *renewal;
-    uint64_t retry_ms, answered_ms;
+    uint64_t retry_ms; /* 0: the last answer was one to work with */
+    uint64_t away_since_ms;
     bool stale; /* attempts came that the running renewal does not name */
     int status; /* to exit with */
 };
@@ -131,14 +133,16 @@ static void on_signal(struct signals *s, int signo, int sender)
 static bool is_answer(struct executor_head *h, const char *what, int status, struct str body,
                       const struct err *e)
 {
-    uint64_t away_ms = clock_ms() - h->answered_ms;
+    uint64_t away_ms;
     char text[600];
 
     if (status == 200) {
-        h->answered_ms = clock_ms();
         h->retry_ms = 0;
         return true;
     }
+    if (h->retry_ms == 0) /* not since the last answer: who is idle asks seldom */
+        h->away_since_ms = clock_ms();
+    away_ms = clock_ms() - h->away_since_ms;
     (void)snprintf(text, sizeof(text), "%s: %d %.*s", what, status,
                    (int)MIN_OF(body.len ? body.len : strlen(e->text), 500u),
                    body.len ? body.p : e->text);
@@ -432,6 +436,8 @@ static int open_all(struct executor_head *h, struct roster *roster, struct err *
         return -1;
     (void)signal(SIGPIPE, SIG_IGN);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    (void)prctl(PR_SET_NAME, "rollgate-runner");
+    cgroup_open();
     d = edition_new(h->x.loop, roster, e);
     if (!d)
         return -1;
@@ -453,6 +459,7 @@ static void close_all(struct executor_head *h)
         http_client_free(h->x.gateway);
     signals_done(&h->signals);
     loop_free(h->x.loop);
+    cgroup_close();
     free(h);
 }
 
@@ -463,7 +470,6 @@ int executor_run(struct roster *roster, const struct executor_options *o, struct
 
     h->x.options = o;
     if (open_all(h, roster, e) == 0) {
-        h->answered_ms = clock_ms();
         log_info(NULL, "executor runs", LOG_T("executor", o->name), LOG_T("gateway", o->gateway),
                  LOG_U("runners", h->x.edition->roster.n));
         executor_slot_free(&h->x);

@@ -7,7 +7,7 @@
  *   executor.c     claims, renewals, drain
  *   execution.c    one attempt: run, score, end
  *   surroundings.c what an attempt finds: folder, input, variables
- *   job.c          a process and what it writes; keeper.c, family.c: nothing of it stays
+ *   job.c          a process and what it writes; keeper.c, family.c, cgroup.c: nothing of it stays
  *   post.c         a call of the gateway or of a service
  *   command.c      the command line
  */

@@ -10,6 +10,7 @@
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "runner/cgroup.h"
 #include "runner/family.h"
 #include "runner/keeper.h"
 
@@ -26,6 +27,7 @@ struct job {
     const struct job_events *events;
     void *ctx;
     pid_t keeper;
+    char *cgroup; /* NULL: none */
     int report_fd;
     struct job_stream out, err; /* err: only when apart */
     struct list_item entry;
@@ -90,14 +92,17 @@ static void job_free(struct job *j)
     stream_close(&j->out);
     stream_close(&j->err);
     close_fd(&j->report_fd);
+    cgroup_remove(j->cgroup);
     free(j);
 }
 
-static pid_t fork_keeper(const struct job_spec *spec, int pipes[3][2], struct err *e)
+static pid_t fork_keeper(const struct job *j, const struct job_spec *spec, int pipes[3][2],
+                         struct err *e)
 {
     struct keeper_order order = {.argv = spec->argv,
                                  .envp = spec->envp,
                                  .folder = spec->folder,
+                                 .cgroup = j->cgroup,
                                  .grace_ms = spec->grace_ms,
                                  .out_fd = pipes[1][1],
                                  .err_fd = spec->apart ? pipes[2][1] : pipes[1][1],
@@ -120,9 +125,10 @@ int job_start(struct loop *l, const struct job_spec *spec, const struct job_even
 
     *j = (struct job){.loop = l, .events = events, .ctx = ctx, .report_fd = -1};
     j->out.fd = j->err.fd = -1;
+    j->cgroup = cgroup_make();
     if (open_pipes(pipes, spec->apart ? 3 : 2, e))
         goto fail;
-    j->keeper = fork_keeper(spec, pipes, e);
+    j->keeper = fork_keeper(j, spec, pipes, e);
     if (j->keeper < 0)
         goto fail;
     for (size_t i = 0; i < 3; i++)
@@ -136,6 +142,7 @@ int job_start(struct loop *l, const struct job_spec *spec, const struct job_even
 fail:
     for (size_t i = 0; i < 6; i++)
         close_fd(&pipes[i / 2][i % 2]);
+    cgroup_remove(j->cgroup);
     free(j);
     return -1;
 }
@@ -176,6 +183,8 @@ static void job_over(struct job *j)
     while (stream_read(&j->out) || stream_read(&j->err))
         continue;
     if (end.lost) /* what it kept is ours now: we are the next subreaper */
+        cgroup_kill(j->cgroup);
+    if (end.lost)
         (void)family_signal(getpid(), SIGKILL, is_keeper);
     j->events->ended(j->ctx, &end);
     job_free(j);

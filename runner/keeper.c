@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "runner/cgroup.h"
 #include "runner/family.h"
 
 enum { REPORT_FD = 3, FAILED_FD = 4, AGAIN_MS = 5 };
@@ -56,6 +57,7 @@ RG_NORETURN static void be_run(const struct keeper_order *o, pid_t keeper)
     if (getppid() != keeper)
         _exit(1);
     default_signals();
+    cgroup_enter(o->cgroup);
     if (chdir(o->folder) == 0)
         (void)execvpe(o->argv[0], o->argv, o->envp);
     why = errno;
@@ -109,6 +111,7 @@ static bool reap(struct keeper *k)
 static void kill_all(struct keeper *k)
 {
     k->killing = true;
+    cgroup_kill(k->order->cgroup);
     (void)family_signal(getpid(), SIGKILL, NULL);
 }
 

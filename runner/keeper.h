@@ -20,6 +20,7 @@ struct keeper_order {
     char *const *argv;  /* argv[0] is looked for in the executor's PATH */
     char *const *envp;  /* all of the run's environment */
     const char *folder; /* where it works */
+    const char *cgroup; /* NULL: none */
     uint64_t grace_ms;
     int out_fd, err_fd, report_fd; /* ends of pipes */
     pid_t executor;

@@ -2,7 +2,7 @@
 """What a rollout costs the gateway, by the dispatcher's own calls over HTTP.
 
     scripts/bench rollouts [--rollouts 3000] [--waiting 100000] [--runs 3000]
-    scripts/bench rollouts --kill [SECONDS]        while everything is killed: rollouts_kill.py
+    scripts/bench rollouts --kill [SECONDS]        while everything is killed: rollouts_kill_kit.py
 
 claim-to-end   rollouts whose agent calls the model once (builtin engine) and that end with a reward: rollouts a
                second, CPU of the dispatcher, worker and router a rollout
@@ -21,7 +21,7 @@ import signal
 import threading
 import time
 
-import rollouts_kill
+import rollouts_kill_kit
 from scenes_kit import cpu_s, g, parser, play
 
 CLIENTS = 4
@@ -152,6 +152,6 @@ if __name__ == "__main__":
     p.add_argument("--seed", type=int, default=1)
     given = p.parse_args()
     if given.kill:
-        rollouts_kill.main(given)
+        rollouts_kill_kit.main(given)
     else:
         play(SCENES, given)

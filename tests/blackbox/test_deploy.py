@@ -204,4 +204,5 @@ def test_the_units_settings_load():
     for flag in re.findall(r"(?<= )--(listen|workers|worker-base|state-dir|run-dir|grace|config)\b", text):
         assert f"`--{flag}`" in docs.stdout
     assert "`ROLLGATE_GRACE`" in docs.stdout and "`ROLLGATE_ADMIN_KEY_FILE`" in docs.stdout
-    subprocess.run(["bash", "-n", g.ROOT / "deploy/slurm/rollgate.sbatch"], check=True)
+    for name in ("rollgate", "rollgate-runner"):
+        subprocess.run(["bash", "-n", g.ROOT / f"deploy/slurm/{name}.sbatch"], check=True)

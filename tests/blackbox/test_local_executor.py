@@ -44,9 +44,12 @@ def submit(gateway, **group):
 
 
 def settled(gateway, name):
-    answer = gateway.get(f"/groups/{name}/wait?timeout_s=40", timeout=50)
-    assert answer.status == 200, answer.text
-    return answer.json()
+    end = time.monotonic() + 150
+    while True:
+        answer = gateway.get(f"/groups/{name}/wait?timeout_s=20", timeout=40)
+        if answer.status == 200:
+            return answer.json()
+        assert answer.status == 204 and time.monotonic() < end, gateway.get(f"/groups/{name}").text
 
 
 def agent(gateway, name="agent", text='print(chat("x"), flush=True)'):
@@ -133,6 +136,7 @@ while not os.path.exists("{gateway.folder}/go"):
     assert gateway.get("/groups/d").json()["state"] == "waiting"
 
 
+@pytest.mark.alone
 def test_an_upgrade_leaves_attempts_alone():
     """USR2, HUP and worker scaling while 50 attempts run: none ends other than ok, none is run twice."""
     gateway = prepared(workers=2, grace="20s")
@@ -156,7 +160,7 @@ patient("two")
     for k in range(5):
         submit(gateway, id=f"g{k}", n=10)
     runs = lambda: [f for f in os.listdir(gateway.folder) if f.startswith("runs-")]
-    g.wait_until(lambda: len(runs()) == 50, 60, "all run")
+    g.wait_until(lambda: len(runs()) == 50, 120, "all run")
     served = gateway.log().count(" serving listen")
     gateway.signal(signal.SIGUSR2)
     g.wait_until(lambda: gateway.log().count(" serving listen") > served, 60, "the next binary serves")
@@ -191,6 +195,27 @@ def test_the_end_waits_for_what_runs():
     assert "executor is stopping" in member["reason"] or member["state"] == "running", member
     assert gateway.post("/groups/long/cancel").status == 200
     assert [x["id"] for x in take_all(gateway, "train", 1)] == ["short"]
+
+
+def test_slurms_script_starts_an_executor(start, tmp_path):
+    """With a srun that only executes: it waits for the endpoint that the gateway's script publishes; TERM drains."""
+    (tmp_path / "srun").write_text('#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\nexec "$@"\n')
+    (tmp_path / "srun").chmod(0o755)
+    gateway = start(engine="builtin:echo", workers=1)
+    write(f"{tmp_path}/runners.yaml", {"r": {"run": agent(gateway)}})
+    env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}", ROLLGATE_BIN=str(g.BINARY), TMPDIR=str(tmp_path),
+               ROLLGATE_GRACE="5s")
+    with open(tmp_path / "log", "wb") as log:
+        job = subprocess.Popen(["bash", str(g.ROOT / "deploy/slurm/rollgate-runner.sbatch")], cwd=tmp_path, env=env, stdout=log,
+                               stderr=log)
+    try:
+        submit(gateway, id="g", n=2)
+        (tmp_path / "endpoint-0.json").write_text(json.dumps({"node": "n", "url": gateway.url, "workers": [0, 0]}) + "\n")
+        assert settled(gateway, "g")["state"] == "finished"
+        assert os.path.exists(f"{tmp_path}/runner-logs/g")
+    finally:
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(30) == 0, (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("command, more, says", [

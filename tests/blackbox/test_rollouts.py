@@ -99,7 +99,9 @@ def test_put_is_idempotent_and_a_differing_body_is_a_conflict(start):
     ({"run_timeout_s": 0}, "run_timeout_s"), ({"deadline_s": -1}, "deadline_s"), ({"session": []}, "session"),
     ({"members": [{}, {}, {}]}, "members"), ({"members": [{"seed": 1}]}, "members"), ({"labels": {"a": 1}}, "labels"),
     ({"id": "a_b"}, "id"), ({"id": ""}, "id"), ({"id": "x" * 129}, "id"), ({"queue": "a b"}, "queue"),
-    ({"reward_info": {}}, "body"), ({"runer": "r"}, "body"),
+    ({"reward_info": {}}, "body"), ({"runer": "r"}, "body"), ({"session": {"count": 2}}, "session.count"),
+    ({"session": {"group": "x"}}, "session.group"), ({"session": {"hold": False}}, "session.hold"),
+    ({"labels": {"attempt": "x"}}, "labels.attempt"), ({"session": {"labels": {"attempt": "x"}}}, "session.labels.attempt"),
 ])
 def test_bad_groups_are_told_by_field(start, change, field):
     gateway = start(workers=1)
@@ -442,6 +444,19 @@ def test_switched_off(start):
     gateway = start(dispatcher=False)
     assert gateway.post("/groups", {"id": "a", "runner": "r"}).status == 404
     assert gateway.child("dispatcher") is None
+
+
+def test_an_end_is_for_the_executor_that_it_names(start):
+    """Also without keys: who names itself is held to it."""
+    gateway = start(workers=1)
+    submit(gateway, id="g", runner="r")
+    attempt, = claim(gateway, r=1)
+    chat(gateway, attempt, "x")
+    path = f"/attempts/{attempt['attempt_id']}/end"
+    body = {"outcome": "ok", "reward_info": {"reward": 1}}
+    answer = gateway.post(path, dict(body, executor="another"))
+    assert answer.status == 403 and answer.json()["error"]["code"] == "wrong_scope", answer.text
+    assert gateway.post(path, dict(body, executor="x")).json() == {"rollout": "succeeded"}
 
 
 def test_metrics_name_runners_and_queues_within_bounds(start):

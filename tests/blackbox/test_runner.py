@@ -220,6 +220,47 @@ def test_an_executor_that_is_killed(gateway):
         assert wait_group(gateway, "g")["state"] == "finished"
 
 
+def delegated():
+    """Whether this process may make cgroups below its own, with cgroup.kill."""
+    mounts = [line.split() for line in open("/proc/self/mounts")]
+    own = [line[4:].strip() for line in open("/proc/self/cgroup") if line.startswith("0::/")]
+    root = next((m[1] for m in mounts if m[2] == "cgroup2"), None)
+    path = f"{root}/{own[0]}/rollgate-test-{os.getpid()}" if root and own else None
+    try:
+        os.mkdir(path)
+        killer = os.access(f"{path}/cgroup.kill", os.W_OK)
+        os.rmdir(path)
+        return killer
+    except (OSError, TypeError):
+        return False
+
+
+@pytest.mark.skipif(not delegated(), reason="no cgroup is delegated here")
+def test_what_outlived_keepers_and_executor_ends_with_the_next_one(gateway):
+    """Everybody who could clean up is killed at once: the next executor on the machine finds the runs' cgroups."""
+    word = f"cgroup-{os.urandom(6).hex()}"
+    run = script(gateway.folder, "agent", """
+chat("x")
+if not os.path.exists(sys.argv[2]):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(600)
+    time.sleep(600)
+""") + [word, f"{gateway.folder}/go"]
+    runner = Runner(gateway, {"r": {"run": run, "slots": 2}}).start()
+    submit(gateway, id="g", runner="r", n=2, reward="external", input=None)
+    g.wait_until(lambda: len(processes_with(word)) == 6, 30, "runs and what they forked")
+    for pid in [runner.process.pid, *[p for p in g.children_of(runner.process.pid) if p not in processes_with(word)]]:
+        os.kill(pid, signal.SIGKILL)
+    runner.process.wait(10)
+    runner.log_file.close()
+    open(f"{gateway.folder}/go", "w").close()
+    with Runner(gateway, {"r": {"run": run, "slots": 2}}):
+        g.wait_until(lambda: wait_group(gateway, "g")["state"] == "finished", 40, "the group")
+        g.wait_until(lambda: not processes_with(word), 10, "nothing is left")
+
+
 def test_cancel_ends_processes(gateway):
     word = f"cancelled-{os.urandom(6).hex()}"
     run = script(gateway.folder, "agent", """
@@ -340,6 +381,17 @@ while not os.path.exists(task): time.sleep(0.05)
         gateway.start()
         open(go, "w").close()
         assert wait_group(gateway, "g")["state"] == "finished", runner.log()
+
+
+def test_idleness_is_no_absence(gateway):
+    """Nothing was asked for longer than --reconnect; then the gateway is replaced."""
+    with Runner(gateway, {"r": {"run": ["true"]}}, reconnect="6s") as runner:
+        time.sleep(7)
+        gateway.stop()
+        gateway.start()
+        submit(gateway, id="g", runner="r", reward="external", attempts=1, input=None)
+        assert wait_group(gateway, "g")["state"] == "failed", "it ran, and called no model"
+        assert runner.process.poll() is None
 
 
 def test_a_gateway_that_stays_away(gateway):
