@@ -546,20 +546,6 @@ static int read_offer(struct desk_request *r, struct offer *o, uint64_t *wait_ms
 
 static const struct poll_kind claiming = {claim_look, claim_over, claim_drop};
 
-void claims_count_slots(struct desk *d)
-{
-    const struct poll *p;
-
-    for (size_t i = 0; i < d->book.runners.n; i++)
-        d->book.runners.at[i]->slots = 0;
-    LIST_EACH(&d->polls, p, struct poll, entry) {
-        const struct offer *o = p->ctx;
-
-        for (size_t i = 0; p->kind == &claiming && i < o->n; i++)
-            book_runner_made(&d->book, str_cstr(o->at[i].name))->slots += o->at[i].slots;
-    }
-}
-
 void attempts_claim(struct desk_request *r)
 {
     struct offer *o = mem_zalloc(sizeof(*o));

@@ -174,9 +174,6 @@ void polls_end(struct desk *d);
 /* Whether no attempt of this queue may begin now: back-pressure. For book_next_rollout. */
 bool claims_closed(void *desk, const struct queue *q);
 
-/* Counts the slots that wait for an attempt now (runner.slots). */
-void claims_count_slots(struct desk *d);
-
 /* Ends an attempt that its executor does not have, or is not heard of any more; why is shown to the
  * trainer. */
 void ends_lost(struct desk *d, struct attempt *a, const char *why, uint64_t at_ms);

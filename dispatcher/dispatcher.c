@@ -234,7 +234,6 @@ static void publish_runners(struct desk *d)
     uint64_t running[METRIC_RUNNER_VALUES] = {0}, slots[METRIC_RUNNER_VALUES] = {0};
     bool shown[METRIC_RUNNER_VALUES] = {false}, open[METRIC_RUNNER_VALUES] = {false};
 
-    claims_count_slots(d);
     for (size_t i = 0; i < d->book.runners.n; i++) {
         const struct runner *r = d->book.runners.at[i];
         unsigned v = runner_label(d, r);
