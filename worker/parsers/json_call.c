@@ -27,11 +27,11 @@ static bool key_ends(struct parser *p)
     struct str key = core_cut(p, c->from, p->pos);
 
     c->field = FIELD_OTHER;
+    if (shape->keyed && c->name.len)
+        return false;
     if (shape->keyed) {
-        struct str quoted = core_cut(p, c->from - 1, p->pos + 1);
-
         c->field = FIELD_ARGS;
-        return c->name.len == 0 && value_unquote(&c->name, quoted) == 0;
+        return value_unquote(&c->name, core_cut(p, c->from - 1, p->pos + 1)) == 0;
     }
     if (is_key(key, "name", shape->name))
         c->field = FIELD_NAME;
