@@ -191,7 +191,8 @@ def test_who_does_not_read_is_told(start, follow):
             for id in sessions:
                 assert gateway.post(f"/sessions/{id}/reward_info", {"reward_info": {"reward": i}}).status == 200
             reads.wait("session", lambda d: d["session_id"] == sessions[-1] and d["reward"] == i)
-        assert gateway.resident(worker) - before < 64 << 20
+        if "asan" not in str(g.BUILD):      # its freed memory stays for a while
+            assert gateway.resident(worker) - before < 64 << 20
         seen = b""
         while b"event: reset" not in seen[-200000:]:
             got = stuck.recv(65536)
