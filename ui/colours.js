@@ -12,7 +12,6 @@ const LIGHT = {
   model: ["#b9dcf7", "#06253f"],
   untrained: ["#e9d8f6", "#2d1240"],
   differs: ["#8f3a00", "#ffffff"],
-  added: ["#2b2b6e", "#ffffff"],
   mark: "#0b4f8a",
 };
 
@@ -26,7 +25,6 @@ const DARK = {
   model: ["#0e4a78", "#e6f4ff"],
   untrained: ["#4a2a66", "#f5e8ff"],
   differs: ["#ffb27a", "#2a1000"],
-  added: ["#b8baff", "#101040"],
   mark: "#7cc4ff",
 };
 
@@ -76,9 +74,9 @@ export function colour(branch, mode, drift) {
     return {at, pairs: [p.context, ...p.kinds], names: ["context", ...names]};
   }
   if (mode === "drift") {
-    for (let i = 0; i < n; i++) at[i] = drift ? drift[i] : 0;
-    return {at, pairs: [p.context, p.differs, p.added],
-      names: ["as the template writes it", "differs from the template's rendering", "the rendering has more before it"]};
+    for (let i = 0; i < n; i++) at[i] = drift ? drift[i] : 2;
+    return {at, pairs: [p.context, p.differs, p.none],
+      names: ["as the template writes it", "the first difference from the template's rendering", "not told"]};
   }
   for (let i = 0; i < n; i++) at[i] = branch.mask[i] ? 1 : branch.turnAt[i] ? 2 : 0;
   return {at, pairs: [p.context, p.model, p.untrained], names: ["context (mask 0)", "the model's, trained (mask 1)", "the model's, not trained here"]};

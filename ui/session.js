@@ -4,13 +4,12 @@ import {sessionState, branchBytes, curl, download, embedded, follow, json, key, 
 import {readBranch, textOf} from "./branch.js";
 import {drawForest} from "./forest.js";
 import {drawConversation} from "./conversation.js";
-import {TokenGrid, colouringBar, tokenFacts, cellText} from "./tokens.js";
+import {TokenGrid, colouringBar, tokenFacts} from "./tokens.js";
 import {driftOf} from "./drift.js";
 import {labelText} from "./sessions.js";
 
 const FORMATS = [["json", "json"], ["msgpack", "msgpack"], ["safetensors", "safetensors"], ["verl", "safetensors"], ["miles", "safetensors"],
   ["areal", "safetensors"], ["slime", "json"], ["prime-rl", "json"], ["openai-messages", "jsonl"]];
-const DRIFT_SHOWN = 200;
 const LIVE_SHOWN = 20000;
 
 // Tokens of a running call, as its events tell them.
@@ -240,7 +239,7 @@ class SessionPage {
     if (branch) {
       branch.tag = tag;
       branch.audited = drift;
-      if (branch.canonical) branch.drift = driftOf(branch.ids, branch.canonical);
+      branch.drift = driftOf(branch);
     }
     this.branch = branch;
     return branch;
@@ -285,7 +284,7 @@ class SessionPage {
     if (this.grid && this.grid.branch === branch) return;
     if (this.grid) this.grid.close();
     const side = h("div.side", {"aria-live": "off"}, h("p.quiet", "Choose a token: click it, or walk with the arrow keys."));
-    this.grid = new TokenGrid(branch, {mode: this.mode, drift: branch.drift && branch.drift.at, onSelect: at => {
+    this.grid = new TokenGrid(branch, {mode: this.mode, drift: branch.drift, onSelect: at => {
       this.at = at;
       this.tell();
       clear(side, tokenFacts(branch, at), this.copyButton("Copy its id", String(branch.ids[at])));
@@ -315,7 +314,6 @@ class SessionPage {
       clear(this.body, h("p.empty", "There is no audit of this branch: its session has another tokenizer, or it was captured as text."));
       return;
     }
-    const show = ids => ids.slice(0, 40).map(id => h("code.cell", {title: `id ${id}`}, cellText(branch.vocabulary.get(id), id)));
     const open = at => {
       this.at = at;
       this.tab = "tokens";
@@ -324,12 +322,9 @@ class SessionPage {
       this.tell();
       this.show();
     };
-    const places = branch.drift ? branch.drift.places : [];
-    clear(this.body, h("p", told.count ? `The template, given the same messages, would write other ids: ${number(told.count)} differences. The first: ${told.first.kind} at position ${number(told.first.position)}. Nothing was changed; the ids below were really sent and sampled.`
-      : "The template, given the same messages, writes exactly these ids."),
-    places.length > 0 && h("div.wide", h("table", h("caption.unseen", "Differences"), h("thead", h("tr", h("th", {scope: "col"}, "position"), h("th", {scope: "col"}, "true tokens"), h("th", {scope: "col"}, "the rendering's"))),
-      h("tbody", places.slice(0, DRIFT_SHOWN).map(p => h("tr", h("td", h("button.link", {onclick: () => open(p.at)}, number(p.at))), h("td.tokens", show(p.ids)), h("td.tokens", show(p.rendered))))))),
-    places.length > DRIFT_SHOWN && h("p.more", `${number(places.length - DRIFT_SHOWN)} more.`));
+    clear(this.body, told.count ? h("p", `The template, given the same messages, would write other ids: ${number(told.count)} differences. The first: ${told.first.kind} at position `,
+      h("button.link", {onclick: () => open(told.first.position)}, number(told.first.position)), ". Nothing was changed; the ids were really sent and sampled.")
+      : h("p", "The template, given the same messages, writes exactly these ids."));
   }
 
   turnsTab(branch) {
@@ -348,7 +343,7 @@ class SessionPage {
   }
 
   jsonTab(branch) {
-    const {ids, mask, logprobs, turnAt, versionAt, vocabulary, canonical, drift, ...rest} = branch;
+    const {ids, mask, logprobs, turnAt, versionAt, vocabulary, drift, ...rest} = branch;
     const shown = {state: this.state, branch: rest};
     clear(this.body, !embedded && h("p", h("button", {onclick: async () => showJson("Records of every call", (await json(`/sessions/${this.id}?records=1`)).records)}, "Show the records of every call")),
       longText(JSON.stringify(shown, (k, v) => (k === "accumulated_token_ids" ? `[${v.length} ids]` : v), 1), "text.data"));

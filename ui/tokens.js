@@ -263,15 +263,8 @@ export function tokenFacts(branch, at) {
     turn && ["turn", `${branch.turnAt[at]} (${turn.cause})`],
     branch.versionAt[at] > 0 && ["weight version", visible(branch.versions[branch.versionAt[at] - 1], true)],
     entry && entry.special && ["special", "yes"],
-    ...alternativesOf(branch, at),
   ];
   return h("dl.facts", facts.filter(Boolean).map(([name, value]) => [h("dt", name), h("dd", value)]));
-}
-
-function alternativesOf(branch, at) {
-  const found = branch.alternatives && branch.alternatives.get(at);
-  if (!found) return [];
-  return found.map(([id, lp]) => ["alternative", h("span", h("code", cellText(branch.vocabulary.get(id), id)), ` ${lp.toFixed(3)}`)]);
 }
 
 // Buttons that choose the colouring. `choose` gets the mode.
