@@ -198,6 +198,7 @@ RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t 
     for (unsigned i = 0; i < BOARD_SLOTS; i++)
         free(s->processes[i].adopted);
     vec_done(&s->deaths);
+    local_executor_done(s);
     if (s->bodies->unload && s->model)
         s->bodies->unload(s->model);
     config_free(s->config);
