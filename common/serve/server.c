@@ -354,7 +354,7 @@ void server_run(struct server *s)
         uint64_t called_us = clock_us(), us;
 
         if (s->stop)
-            return;
+            break;
         s->turn_us = 0;
         (void)h2o_evloop_run(s->evloop, more ? 0 : INT32_MAX);
         us = held_us(s, called_us);

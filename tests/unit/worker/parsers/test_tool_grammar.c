@@ -334,5 +334,5 @@ TEST(tool_grammar, schemas_cost_their_length)
     };
 
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
-        expect_linear(shapes[i].name, write_shape, &shapes[i], i == 1 ? 2000 : 120);
+        expect_linear(shapes[i].name, write_shape, &shapes[i], i == 1 ? 2000 : 480);
 }
