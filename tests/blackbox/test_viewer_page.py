@@ -9,6 +9,7 @@ import pytest
 
 import gateway as g
 
+pytestmark = pytest.mark.alone   # Chromium breaks its requests off when another test changes the host's network
 VIEWER = g.ROOT / "tests/viewer"
 ADMIN = "an-admin-key-of-the-viewers-page"
 # Controls, an end of line for a terminal's title, marks of direction, and all that wants to be markup.
