@@ -24,6 +24,9 @@ ROUTES = [
     ("POST", "/admin/group_result", {"group": "g", "entry": {}}, NEITHER),
     ("GET", "{id}", None, RUNNER),
     ("GET", "{id}?records=1", None, RUNNER),
+    ("GET", "/events", None, NEITHER),
+    ("GET", "{id}/events", None, RUNNER),
+    ("GET", "{id}/tokens", None, RUNNER),
     ("POST", "{id}/reward_info", {"reward_info": {"a": 1}}, RUNNER),
     ("POST", "{id}/complete", {}, RUNNER),
     ("GET", "{id}/wait?timeout_s=0", None, NEITHER),
@@ -81,8 +84,21 @@ def made_with(secret, scope, session_id):
 
 
 def send(gateway, method, path, body, key, session, style=bearer):
-    return gateway.request(method, path.replace("{id}", f"/sessions/{session['session_id']}"), body=body,
-                           headers=style(key))
+    path = path.replace("{id}", f"/sessions/{session['session_id']}")
+    if path.endswith("/events"):
+        return begin_stream(gateway, path, style(key))
+    return gateway.request(method, path, body=body, headers=style(key))
+
+
+def begin_stream(gateway, path, headers):
+    """The head of a stream that does not end by itself; what is refused is read whole."""
+    c = gateway.connect()
+    try:
+        c.request("GET", path, headers=headers)
+        answer = c.getresponse()
+        return g.Answer(answer.status, dict(answer.getheaders()), b"" if answer.status == 200 else answer.read())
+    finally:
+        c.close()
 
 
 def kinds_of(mine, other):
