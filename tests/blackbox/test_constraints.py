@@ -109,7 +109,7 @@ def test_choices_in_other_spellings(asked):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_familys_grammar_accepts_its_calls_and_nothing_else(asked, kind):
     grammar = sglang_grammar(asked(tool_parser=kind, reasoning_parser="none")({**ASK, "tools": TOOLS, "tool_choice": "required"}))
-    taken = refused = 0
+    taken, refused, odd = 0, 0, set()
     for label, text, want in cases(kind):
         calls = [line for line in want if line[0] in "CB"]
         clean = len(calls) == len(want) and calls and all(map(forced_call, calls))
@@ -120,13 +120,16 @@ def test_a_familys_grammar_accepts_its_calls_and_nothing_else(asked, kind):
         elif clean and got:
             taken += 1
         elif clean:
-            assert label in ODD, f"{label}: {text!r}"
+            odd.add(label)
+    assert odd <= ODD, odd - ODD
     assert taken >= 1 and (refused >= 1 or kind == "glm47"), (taken, refused)
 
 
 # Calls that readers understand and that no model is trained to write, so no grammar offers them.
 ODD = {"hermes: name last", "hermes: arguments as text", "hermes: no arguments, null arguments",
-       "qwen3_coder: missing parameter end", "qwen3_coder: tool_call closed missing", "gpt_oss: two calls", "pythonic: escapes", "deepseek_v3: no section", "deepseek_v31: no section", "deepseek_v32: json body, self closing",}
+       "qwen3_coder: missing parameter end", "qwen3_coder: tool_call closed missing", "gpt_oss: two calls", "pythonic: escapes", "deepseek_v3: no section", "deepseek_v31: no section", "deepseek_v32: json body, self closing",
+       "llama3_json: calls without anything between", "pythonic: no comma between parameters",
+       "mistral: the object's quotes escaped as in HTML", "raw_families: kimi, bare ordinals: the arguments tell whose they are"}
 
 
 def cut(text, n):

@@ -61,7 +61,7 @@ def test_entries_wait_for_redis_and_survive_restarts(start, server, tmp_path):
     winners = {m["session_id"] for x in groups for m in x["members"]}
     g.wait_until(lambda: {e[b"session_id"].decode() for e in s.entries()} == winners, 30, "all members are there")
     assert sessions_in(tmp_path / "out") == winners, "acknowledged groups lost none"
-    assert again.get("/sessions?label=attempt").json()["sessions"] == []
+    g.wait_until(lambda: again.get("/sessions?label=attempt").json()["sessions"] == [], 30, "the delivered sessions are gone")
 
 
 def test_no_losing_attempt_reaches_a_sink(start, tmp_path):
