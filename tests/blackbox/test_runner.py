@@ -108,7 +108,8 @@ count(-1)
     peaks = {name: (tmp_path / name).read_text().split() for name in ("a", "b", "slow")}
     assert peaks["a"][:2] == ["0", "3"] and peaks["b"][:2] == ["0", "5"], {k: v[:2] for k, v in peaks.items()}
     starts = sorted(map(float, peaks["slow"][2:]))
-    assert starts[-1] - starts[0] >= 0.9 * 11 / 10, starts
+    # The agents tell the time once Python runs, the first of them later after its start than the last.
+    assert starts[-1] - starts[0] >= 0.75 * 11 / 10, starts
 
 
 def test_failures_are_retried_and_leave_nothing(start):
