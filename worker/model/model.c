@@ -208,6 +208,40 @@ static int unknown_parser(const char *what, const char *name, void (*known)(stru
     return -1;
 }
 
+/* "the template has "<tool_call>"", or what else chose. */
+static struct str why(struct arena *a, const char *flag, const char *family,
+                      const char *const *marks)
+{
+    struct buf b = {0};
+    struct str ret;
+
+    if (flag)
+        return arena_printf(a, "named by %s", flag);
+    if (family)
+        return arena_printf(a, "the family %s writes so", family);
+    if (!marks[0])
+        return STR("the template has no mark of any known parser");
+    buf_puts(&b, "the template has ");
+    json_write_string(&b, str_cstr(marks[0]));
+    if (marks[1]) {
+        buf_puts(&b, " and ");
+        json_write_string(&b, str_cstr(marks[1]));
+    }
+    ret = arena_str(a, buf_str(&b));
+    buf_done(&b);
+    return ret;
+}
+
+static void tell_why(struct model *m, const struct model_options *o, const struct parser_marks *x)
+{
+    const struct model_family *f = m->family;
+
+    m->tool_why = why(&m->arena, given(o->tool_parser) ? "--tool-parser" : NULL,
+                      f->tool_parser ? f->name : NULL, x->tool);
+    m->reasoning_why = why(&m->arena, given(o->reasoning_parser) ? "--reasoning-parser" : NULL,
+                           f->reasoning_parser ? f->name : NULL, x->reasoning);
+}
+
 static int choose_parsers(struct model *m, const struct model_options *o, struct err *e)
 {
     enum reasoning_kind reasoning = REASONING_NONE;
@@ -216,8 +250,8 @@ static int choose_parsers(struct model *m, const struct model_options *o, struct
     const char *want_reasoning =
         given(o->reasoning_parser) ? o->reasoning_parser : m->family->reasoning_parser;
     const struct template *t = m->template_tools ? m->template_tools : m->template_default;
+    struct parser_marks marks = parser_detect(template_source(t), &tool, &reasoning);
 
-    parser_detect(template_source(t), &tool, &reasoning);
     if (want_tool && tool_kind_named(str_cstr(want_tool), &tool) != 0)
         return unknown_parser("tool", want_tool, tool_kind_names, e);
     if (want_reasoning && reasoning_kind_named(str_cstr(want_reasoning), &reasoning) != 0)
@@ -225,6 +259,7 @@ static int choose_parsers(struct model *m, const struct model_options *o, struct
     m->info.tool_parser = tool_kind_name(tool);
     m->info.reasoning_parser = reasoning_kind_name(reasoning);
     m->info.family = m->family->name;
+    tell_why(m, o, &marks);
     return 0;
 }
 

@@ -77,6 +77,11 @@ const struct model_family *family_detect(const struct template *t)
     return f;
 }
 
+const struct model_family *model_family_at(size_t i)
+{
+    return i < ARRAY_LEN(families) ? &families[i] : NULL;
+}
+
 static int next_letter(const char **p)
 {
     while (**p == '-' || **p == '_' || **p == '.')

@@ -23,6 +23,9 @@ struct model_family {
 /* The family whose marks the template bears; never NULL ("default" matches all). */
 const struct model_family *family_detect(const struct template *t);
 
+/* The i-th of all families; NULL behind the last. */
+const struct model_family *model_family_at(size_t i);
+
 /* By name (case, '-', '_' and '.' aside); NULL when unknown. */
 const struct model_family *family_named(const char *name);
 

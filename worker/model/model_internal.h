@@ -31,6 +31,7 @@ struct boundaries {
     bool append_tools;         /* the same for call, then result */
     bool append_thought_call;  /* the same for a call with reasoning_content, then result */
     bool append_thought;       /* the same for an answer with reasoning_content, then user */
+    bool append_late;          /* the same for an answer, then a system message */
     bool roles[5];             /* can be appended: tool user system developer assistant */
     bool wraps[5];             /* by role: text is shown only as a list of parts */
     bool hides[5];             /* by role: no text is shown at all */
@@ -63,7 +64,8 @@ struct model {
     struct stop *stops;
     size_t n_stops;
     struct boundaries boundaries;
-    struct buf notes; /* for `rollgate check`, one sentence a line */
+    struct str tool_why, reasoning_why; /* why these parsers were chosen, for people */
+    struct buf notes;                   /* for `rollgate check`, one sentence a line */
 };
 
 struct model_scratch {
@@ -99,6 +101,10 @@ int model_text(const struct model *m, struct arena *a, const struct rendering *i
 /* Finds boundaries, stop ids and content_lists; a template that cannot be probed is reported, not
  * refused (its renderings then go through full renders). */
 void model_probe(struct model *m, struct model_scratch *s);
+
+/* Probes the turns of a model whose template variables have changed: boundaries, append_roles and
+ * append_only are what they are now. For copies that are only looked at: stop ids stay. */
+void model_probe_again(struct model *m, struct model_scratch *s);
 
 /* --- small JSON makers, in the arena --- */
 struct json make_object(struct arena *a, uint32_t n);

@@ -255,6 +255,7 @@ static void probe_turns(struct probe *p)
     b->append_plain = !x.rewrites;
     b->close = arena_str(&p->m->arena, standin_marked(p->m, x.closing) ? STR("") : x.closing);
     b->append_thought = try(p, thought_turn(a), "user", NULL, &x) && !x.rewrites;
+    b->append_late = try(p, plain_turn(a), "system", NULL, &x) && !x.rewrites;
     b->tools_in_suffix = false;
     b->tool_turns = try(p, call_turn(a, ""), "tool", &small, &x);
     b->append_tools = b->tool_turns && !x.rewrites;
@@ -415,7 +416,7 @@ static bool is_append_only(const struct boundaries *b)
 
 /* --- variables that keep a template append-only --- */
 
-static unsigned kept_shapes(const struct boundaries *b)
+static unsigned kept_continuations(const struct boundaries *b)
 {
     return b->append_plain + b->append_tools + b->append_thought + b->append_thought_call +
            (is_append_only(b) ? 8U : 0U);
@@ -443,7 +444,7 @@ static void choose_pin(struct probe *p)
             !template_mentions(model_template(m, true), pins[i].name))
             continue;
         probe_turns(p);
-        if (kept_shapes(&m->boundaries) > kept_shapes(&best)) {
+        if (kept_continuations(&m->boundaries) > kept_continuations(&best)) {
             best = m->boundaries;
             pin = pins[i].name;
             value = pins[i].value;
@@ -484,6 +485,23 @@ static void take_family_pin(struct model *m)
         m->pin = pin;
         m->pin_value = m->family->pin_value;
     }
+}
+
+void model_probe_again(struct model *m, struct model_scratch *s)
+{
+    struct probe p = {.m = m, .s = s};
+    struct boundaries *b = &m->boundaries;
+
+    b->append_plain = b->append_tools = b->append_thought = b->append_thought_call = false;
+    b->append_late = b->tool_turns = false;
+    memset(b->roles, 0, sizeof(b->roles));
+    memset(b->role_names, 0, sizeof(b->role_names));
+    b->generation_prompt = STR("");
+    probe_turns(&p);
+    probe_generation_prompt(&p);
+    tell_roles(m);
+    m->info.append_only = is_append_only(b);
+    arena_reset(&s->arena);
 }
 
 void model_probe(struct model *m, struct model_scratch *s)

@@ -113,18 +113,19 @@ static struct json result(struct trial_random *r, struct arena *a, const struct 
 
 /* --- template variables --- */
 
+const char *const trial_switches[9] = {
+    "enable_thinking", "thinking",           "preserve_thinking",
+    "clear_thinking",  "drop_thinking",      "truncate_history_thinking",
+    "add_vision_id",   "keep_past_thinking", "tools_in_user_message"};
+
 static struct json make_kwargs(const struct model *m, struct trial_random *r, struct arena *a)
 {
-    static const char *const switches[] = {
-        "enable_thinking", "thinking",           "preserve_thinking",
-        "clear_thinking",  "drop_thinking",      "truncate_history_thinking",
-        "add_vision_id",   "keep_past_thinking", "tools_in_user_message"};
     static const char *const levels[] = {"low", "medium", "high"};
-    struct json o = make_object(a, ARRAY_LEN(switches) + 1);
+    struct json o = make_object(a, ARRAY_LEN(trial_switches) + 1);
 
-    for (size_t i = 0; i < ARRAY_LEN(switches); i++) {
-        if (template_mentions(m->template_default, switches[i]) && one_in(r, 3))
-            object_put(&o, switches[i], json_make_bool(one_in(r, 2)));
+    for (size_t i = 0; i < ARRAY_LEN(trial_switches); i++) {
+        if (template_mentions(m->template_default, trial_switches[i]) && one_in(r, 3))
+            object_put(&o, trial_switches[i], json_make_bool(one_in(r, 2)));
     }
     if (template_mentions(m->template_default, "reasoning_effort") && one_in(r, 3))
         object_put(&o, "reasoning_effort", json_make_string(str_cstr(levels[below(r, 3)])));

@@ -15,6 +15,9 @@ struct trial_talk {
     size_t covered; /* messages inside the checkpoint: the last of them is an assistant's */
 };
 
+/* Switches that templates are known to have. */
+extern const char *const trial_switches[9];
+
 struct trial_random {
     uint64_t state; /* not 0 */
 };

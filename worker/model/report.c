@@ -1,5 +1,5 @@
 /* What `rollgate check` says about a model. */
-#include "worker/model/model_internal.h"
+#include "worker/model/verdict.h"
 
 static void quoted(struct buf *out, const char *label, struct str text)
 {
@@ -14,6 +14,12 @@ static void quoted(struct buf *out, const char *label, struct str text)
 static void line(struct buf *out, const char *label, const char *text)
 {
     buf_printf(out, "%-20s %s\n", label, text);
+}
+
+/* A parser and why it was chosen. */
+static void parser(struct buf *out, const char *label, const char *name, struct str why)
+{
+    buf_printf(out, "%-20s %s (%.*s)\n", label, name, (int)why.len, why.p);
 }
 
 static void number(struct buf *out, const char *label, uint64_t n)
@@ -67,11 +73,13 @@ static void report_boundaries(const struct model *m, struct buf *out)
     line(out, "append-only", m->info.append_only ? "yes" : "no, see --on-template-rewrite");
     buf_printf(out,
                "%-20s answer, then user: %s; call, then result: %s; "
-               "thought and call, then result: %s; thought, then user: %s\n",
+               "thought and call, then result: %s; thought, then user: %s; "
+               "answer, then system: %s\n",
                "  kept as written", yes_no(b->append_plain),
                b->tool_turns ? yes_no(b->append_tools) : "not supported",
                b->tool_turns ? yes_no(b->append_thought_call) : "not supported",
-               yes_no(b->append_thought));
+               yes_no(b->append_thought),
+               b->roles[ROLE_SYSTEM] ? yes_no(b->append_late) : "not supported");
     quoted(out, "generation prompt", b->generation_prompt);
     quoted(out, "turn close", b->close);
     buf_printf(out, "%-20s", "roles to append");
@@ -103,12 +111,13 @@ void model_report(const struct model *m, struct buf *out)
     report_boundaries(m, out);
     report_stops(m, out);
     line(out, "content lists", i->content_lists ? "read by the template" : "joined to one text");
-    line(out, "tool parser", i->tool_parser);
-    line(out, "reasoning parser", i->reasoning_parser);
+    parser(out, "tool parser", i->tool_parser, m->tool_why);
+    parser(out, "reasoning parser", i->reasoning_parser, m->reasoning_why);
     buf_printf(out, "%-20s %s%s\n", "family", i->family, m->family_forced ? " (as told)" : "");
     if (m->pin)
         buf_printf(out, "%-20s %s=%s unless the request says otherwise\n", "pinned", m->pin,
                    m->pin_value ? "true" : "false");
     buf_add_str(out, buf_str(&m->notes));
     buf_puts(out, tokenizer_note(m->tokenizer));
+    verdict_report(m, out);
 }

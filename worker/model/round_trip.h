@@ -11,12 +11,22 @@
 enum round_trip {
     ROUND_TRIP_UNSEEN, /* the template renders no calls, or not this one */
     ROUND_TRIP_EXACT,
-    ROUND_TRIP_LOST,
+    ROUND_TRIP_DIFFERS, /* calls are found, but others */
+    ROUND_TRIP_LOST,    /* no call is found */
 };
 
-/* Renders a call and reads it by these parsers. */
-enum round_trip round_trip(const struct model *m, struct model_scratch *s, enum tool_kind tool,
-                           enum reasoning_kind reasoning);
+enum { ROUND_TRIP_CALLS_MAX = 2 };
+
+struct round_trip_plan {
+    enum tool_kind tool;
+    enum reasoning_kind reasoning;
+    uint32_t calls; /* 1 to ROUND_TRIP_CALLS_MAX, in one message */
+};
+
+/* Renders the calls and reads them by these parsers. Appends to `text`, when given, what the
+ * template made of the message. */
+enum round_trip round_trip(const struct model *m, struct model_scratch *s,
+                           const struct round_trip_plan *plan, struct buf *text);
 
 /* Where the tool parser that the marks chose does not read the template's own call, but another
  * one does: takes that one and says so in the model's notes. */

@@ -206,15 +206,9 @@ static const struct {
     {REASONING_GRANITE, "Here is my thought process", NULL},
 };
 
-static enum reasoning_kind detect_reasoning(struct str s, enum tool_kind tool)
+/* Of those that write <think>: the way of calling tells more. */
+static enum reasoning_kind common_thought(struct str s, enum tool_kind tool)
 {
-    if (tool == TOOL_GPT_OSS)
-        return REASONING_HARMONY;
-    for (size_t i = 0; i < ARRAY_LEN(thought_marks); i++)
-        if (has(s, thought_marks[i].mark) && has(s, thought_marks[i].also))
-            return thought_marks[i].kind;
-    if (!has(s, "</think>"))
-        return REASONING_NONE;
     if (tool == TOOL_MINIMAX_M2)
         return REASONING_MINIMAX;
     if (tool == TOOL_ERNIE45)
@@ -232,11 +226,38 @@ static enum reasoning_kind detect_reasoning(struct str s, enum tool_kind tool)
     return REASONING_QWEN3;
 }
 
-void parser_detect(struct str template_source, enum tool_kind *tool, enum reasoning_kind *reasoning)
+static enum reasoning_kind detect_reasoning(struct str s, enum tool_kind tool, const char **marks)
 {
+    if (tool == TOOL_GPT_OSS) {
+        marks[0] = "<|channel|>";
+        return REASONING_HARMONY;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(thought_marks); i++) {
+        if (has(s, thought_marks[i].mark) && has(s, thought_marks[i].also)) {
+            marks[0] = thought_marks[i].mark;
+            marks[1] = thought_marks[i].also;
+            return thought_marks[i].kind;
+        }
+    }
+    if (!has(s, "</think>"))
+        return REASONING_NONE;
+    marks[0] = "</think>";
+    return common_thought(s, tool);
+}
+
+struct parser_marks parser_detect(struct str template_source, enum tool_kind *tool,
+                                  enum reasoning_kind *reasoning)
+{
+    struct parser_marks ret = {.tool = {NULL}};
+
     *tool = TOOL_NONE;
-    for (size_t i = 0; i < ARRAY_LEN(tool_marks) && *tool == TOOL_NONE; i++)
-        if (has(template_source, tool_marks[i].mark) && has(template_source, tool_marks[i].also))
+    for (size_t i = 0; i < ARRAY_LEN(tool_marks) && *tool == TOOL_NONE; i++) {
+        if (has(template_source, tool_marks[i].mark) && has(template_source, tool_marks[i].also)) {
             *tool = tool_marks[i].kind;
-    *reasoning = detect_reasoning(template_source, *tool);
+            ret.tool[0] = tool_marks[i].mark;
+            ret.tool[1] = tool_marks[i].also;
+        }
+    }
+    *reasoning = detect_reasoning(template_source, *tool, ret.reasoning);
+    return ret;
 }

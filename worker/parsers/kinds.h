@@ -126,8 +126,13 @@ void reasoning_kind_names(struct buf *out);
 const char *tool_kind_name(enum tool_kind kind);
 const char *reasoning_kind_name(enum reasoning_kind kind);
 
+/* What in a template's source decided; NULL where there is nothing more. Literals. */
+struct parser_marks {
+    const char *tool[2], *reasoning[2];
+};
+
 /* The kinds that a chat template's source speaks, by the markers in it. */
-void parser_detect(struct str template_source, enum tool_kind *tool,
-                   enum reasoning_kind *reasoning);
+struct parser_marks parser_detect(struct str template_source, enum tool_kind *tool,
+                                  enum reasoning_kind *reasoning);
 
 #endif
