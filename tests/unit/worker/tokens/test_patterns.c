@@ -5,6 +5,7 @@
 #include "common/codec/utf8.h"
 #include "tokens_kit.h"
 #include "worker/tokens/normal_form.h"
+#include "worker/tokens/normalizer.h"
 #include "worker/tokens/onig.h"
 #include "worker/tokens/pattern.h"
 #include "worker/tokens/split_family.h"
@@ -139,6 +140,74 @@ TEST(patterns, oniguruma_corners)
         mark(cases[i].pattern, cases[i].text, &out);
         cr_expect(str_eq(buf_str(&out), str_cstr(cases[i].want)), "%s on %s: %.*s",
                   cases[i].pattern, cases[i].text, (int)out.len, out.p);
+    }
+    buf_done(&out);
+}
+
+/* What the normalizer Replace makes of a text. */
+static void replaced(const char *pattern, const char *text, struct buf *out)
+{
+    struct normalizer_scratch s = {.regex = regex_scratch_new()};
+    struct str now = str_cstr(text);
+    struct normalizer n;
+    const struct json *v;
+    struct arena a = {0};
+    struct err e = {0};
+    size_t head = 0;
+
+    buf_clear(out);
+    buf_puts(out, "{\"type\":\"Replace\",\"content\":\"-\",\"pattern\":");
+    buf_puts(out, pattern);
+    buf_add_c(out, '}');
+    cr_assert_eq(json_parse(&a, buf_str(out), &v, &e), 0, "%s", e.text);
+    cr_assert_eq(normalizer_parse(&n, v, &e), 0, "%s: %s", pattern, e.text);
+    cr_assert_eq(normalizer_apply(&n, &s, &now, &head, &e), 0, "%s: %s", pattern, e.text);
+    buf_clear(out);
+    buf_add_str(out, now);
+    normalizer_done(&n);
+    normalizer_scratch_done(&s);
+    regex_scratch_free(s.regex);
+    arena_done(&a);
+}
+
+/* A match of nothing is one, but not where the last match ends: then the search goes on behind the
+ * next character, which stays even if it would match. A text without characters has no matches. */
+TEST(normalizer, replaces_matches_of_nothing)
+{
+    static const struct {
+        const char *pattern, *text, *want;
+    } cases[] = {
+        {"{\"Regex\":\"a*\"}", "baac", "-b-c-"},
+        {"{\"Regex\":\"a*\"}", "aa", "-"},
+        {"{\"Regex\":\"a*\"}", "aab", "-b-"},
+        {"{\"Regex\":\"a?\"}", "aab", "--b-"},
+        {"{\"Regex\":\"a*?\"}", "aa", "-a-a-"},
+        {"{\"Regex\":\"a*\"}", "", ""},
+        {"{\"Regex\":\"\"}", "ab", "-a-b-"},
+        {"{\"Regex\":\"\"}", "", ""},
+        {"{\"String\":\"\"}", "ab", "-a-b-"},
+        {"{\"String\":\"\"}", "\xc3\xa9\xf0\x9f\x98\x80", "-\xc3\xa9-\xf0\x9f\x98\x80-"},
+        {"{\"Regex\":\"x*\"}", "\xc3\xa9\xf0\x9f\x98\x80", "-\xc3\xa9-\xf0\x9f\x98\x80-"},
+        {"{\"Regex\":\"\\\\s*\"}", " a  b", "-a-b-"},
+        {"{\"Regex\":\"\\\\d*\"}", "1a23", "-a-"},
+        {"{\"Regex\":\" *\"}", "a b", "-a-b-"},
+        {"{\"Regex\":\" {0,2}\"}", "a   b", "-a--b-"},
+        {"{\"Regex\":\"\\\\b\"}", "ab cd", "-ab- -cd-"},
+        {"{\"Regex\":\"\\\\A\"}", "ab", "-ab"},
+        {"{\"Regex\":\"^|b\"}", "ab\nb", "-a-\n-b"},
+        {"{\"Regex\":\"$\"}", "ab", "ab-"},
+        {"{\"Regex\":\"(?=b)\"}", "abb", "a-b-b"},
+        {"{\"Regex\":\"(?<=b)\"}", "abb", "ab-b-"},
+        {"{\"Regex\":\"(?<=b)|b\"}", "abb", "a-b-"},
+        {"{\"Regex\":\"b|\"}", "abb", "-a--"},
+        {"{\"Regex\":\"|b\"}", "ab", "-a-b-"},
+    };
+    struct buf out = {0};
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        replaced(cases[i].pattern, cases[i].text, &out);
+        cr_expect(str_eq_c(buf_str(&out), cases[i].want), "%s on \"%s\": %.*s", cases[i].pattern,
+                  cases[i].text, (int)out.len, out.p);
     }
     buf_done(&out);
 }
