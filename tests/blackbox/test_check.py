@@ -118,3 +118,21 @@ def test_a_call_that_is_read_otherwise(check):
     told = check(template(PLAIN + HERMES.replace("c.function.arguments}", "{'town': c.function.arguments.city}}")))
     assert line(told, "round trip") == "one call: DIFFERS; two parallel calls: DIFFERS"
     assert line(told, "verdict") == "append-only; tool calls are NOT read back"
+
+
+REFUSED = [("{% autoescape true %}{{ '<' }}{% endautoescape %}", "autoescape is not supported"),
+           ("{{ '\\N{BULLET}' }}", "\\N{...} in a string is not supported: write the character itself")]
+
+
+@pytest.mark.parametrize("text, said", REFUSED, ids=["autoescape", "names"])
+def test_what_a_template_may_not_use_is_named(tmp_path, text, said):
+    file = tmp_path / "t.jinja"
+    file.write_text("{# a line #}\n" + text + template(PLAIN))
+    done = subprocess.run([g.BINARY, "check", BYTES, "--chat-template", file], text=True, capture_output=True, check=False,
+                          timeout=60)
+    assert done.returncode == 1 and f"line 2: TemplateSyntaxError: {said}" in done.stderr, done.stderr
+
+
+def test_autoescape_false_is_what_templates_run_under(check):
+    told = check("{% autoescape false %}" + template(PLAIN + HERMES) + "{% endautoescape %}")
+    assert line(told, "verdict") == "append-only; tool calls are read back"
