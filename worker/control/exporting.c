@@ -192,6 +192,20 @@ static int query_options(struct exporting *v, struct err *e)
     return 0;
 }
 
+/* What miles' own session server hands out. A client of its version 1 asks for nothing, and takes
+ * exactly one sample: that is the gateway's setting. */
+static void samples_defaults(const struct service *a, struct export_options *o)
+{
+    static const enum export_select selects[] = {
+        [SAMPLES_LEAVES] = SELECT_LEAVES,
+        [SAMPLES_LAST] = SELECT_LAST,
+        [SAMPLES_LONGEST] = SELECT_LONGEST,
+    };
+
+    o->drop_retries = o->train_once = o->strict = true;
+    o->select = selects[a->heritage->config->samples_select];
+}
+
 /* Options from Accept, then query, then body. NULL and answered when they are bad. */
 static struct exporting *exporting_new(struct service_request *r, struct session *s,
                                        enum export_format otherwise)
@@ -212,8 +226,8 @@ static struct exporting *exporting_new(struct service_request *r, struct session
     export_options_init(&v->options);
     v->options.no_drift = ids_are_strange(r->service);
     v->samples = otherwise == EXPORT_MILES;
-    if (v->samples) /* what miles' own session server hands out */
-        v->options.drop_retries = v->options.train_once = v->options.strict = true;
+    if (v->samples)
+        samples_defaults(r->service, &v->options);
     v->options.format = otherwise == EXPORT_MILES ? otherwise : accept_format(accept, otherwise);
     exchange_watch(v->x, on_closed, v);
     if (query_options(v, &e) || (body.len > 0 && json_parse(&v->arena, body, &given, &e))) {

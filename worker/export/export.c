@@ -225,11 +225,15 @@ static void take_group(struct export *x)
 {
     const struct session *s = x->session;
     struct str uid = x->options.uid.p ? x->options.uid : group_uid(s);
+    int64_t steps;
 
     if (uid.p)
         x->options.uid = arena_str(&x->arena, uid);
     if (!x->options.has_session_index && s->options.rollout > 0)
         x->options.session_index = (uint32_t)s->options.rollout;
+    if (x->options.global_steps < 0 &&
+        json_to_i64(json_get(s->options.metadata, "global_steps"), &steps) == 0 && steps >= 0)
+        x->options.global_steps = steps;
 }
 
 int export_new(struct session *s, const struct model *m, struct model_scratch *scratch,
@@ -261,10 +265,20 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     return 0;
 }
 
+static int no_logprobs(const struct export *x, size_t trajectory, struct err *e)
+{
+    return err_set(e, ERR_UNASSEMBLABLE,
+                   "the %s format needs the logprobs of every sampled token, and trajectory %zu "
+                   "has none",
+                   x->format->name, trajectory);
+}
+
 /* A part of the selection; at its end what is known without building anything is checked, so that
  * most of what is wrong is an error before the first byte. */
 static int choose(struct export *x, struct err *e)
 {
+    size_t without;
+
     if (selection_next(&x->input, &x->options, &x->selection))
         return 0;
     x->input.owners = x->selection.owners;
@@ -274,6 +288,10 @@ static int choose(struct export *x, struct err *e)
                        "the session cannot be assembled: %u of its trajectories were captured as "
                        "text, without token ids",
                        x->selection.textual);
+    without = x->format->needs_logprobs ? selection_without_logprobs(&x->selection)
+                                        : x->selection.tracks.n;
+    if (without < x->selection.tracks.n)
+        return no_logprobs(x, without, e);
     return selection_check(&x->selection, x->session, e);
 }
 
@@ -305,6 +323,8 @@ static int check(const struct export *x, struct err *e)
         return 0;
     if (trajectory_check(&x->input, &x->t, e) != 0)
         return -1;
+    if (x->format->needs_logprobs && !x->t.logprobs)
+        return no_logprobs(x, x->t.index, e);
     return x->format->check ? x->format->check(x, &x->t, e) : 0;
 }
 

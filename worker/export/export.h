@@ -75,7 +75,7 @@ struct export_options {
         uid; /* what the trainer groups rows by; default: metadata.uid, else the group's id */
     bool has_session_index;
     uint32_t session_index;      /* verl; default: the rollout's number in its group, else 0 */
-    int64_t global_steps;        /* verl tags; -1: left out */
+    int64_t global_steps;        /* verl tags; -1: metadata.global_steps, else left out */
     const struct json *metadata; /* miles: session metadata, `reward` inside; NULL: none */
 };
 

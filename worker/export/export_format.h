@@ -52,9 +52,10 @@ struct format {
     const char *name;
     const char *content_type;
     unsigned passes;
-    bool hidden;       /* the gateway's own: no client names it */
-    bool text_too;     /* trajectories without tokens, too */
-    bool needs_reward; /* its trainer reads one number */
+    bool hidden;         /* the gateway's own: no client names it */
+    bool text_too;       /* trajectories without tokens, too */
+    bool needs_reward;   /* its trainer reads one number */
+    bool needs_logprobs; /* its loss is of ratios to them: zeros would be read as certainty */
     void (*begin)(struct export *x, struct buf *out);
     /* Whether the format can hold this one (NULL: any); asked in the first pass. */
     int (*check)(const struct export *x, const struct trajectory *t, struct err *e);

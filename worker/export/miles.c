@@ -158,6 +158,8 @@ static void put_session_metadata(struct export *x, struct json_out *o)
     for (size_t i = 0; i < x->session->forest.checkpoints.n; i++)
         trim = MAX_OF(trim, x->session->forest.checkpoints.at[i]->trim);
     put_i64(o, "max_trim_tokens", trim);
+    if (x->selection.unchosen)
+        put_i64(o, "branches_left_out", (int64_t)x->selection.unchosen);
     if (export_lacks_reward(x))
         native_write_warnings(x, o);
     json_out_end_obj(o);

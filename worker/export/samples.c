@@ -109,23 +109,49 @@ static void put_temperatures(struct export *x, const struct trajectory *t, struc
     export_array(x, o, "temperatures", PIECE_JSON_F32, v, t->total);
 }
 
+/* The environment is the trainer's word for where a task came from: its orchestrator names it, and
+ * who makes sessions hands it on in their metadata. Not known: null. */
+static void put_env_name(const struct export *x, struct json_out *o)
+{
+    struct str name = json_string(json_get(x->session->options.metadata, "env_name"));
+
+    json_out_key(o, "env_name");
+    if (name.len > 0)
+        json_out_str(o, name);
+    else
+        json_out_null(o);
+}
+
+/* One row a token, the last zero: it went through no layer. */
+static void put_experts(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    struct trajectory full = *t;
+    char *rows;
+
+    if (t->experts.p) {
+        size_t n = t->experts.len / t->experts_rows * t->total;
+
+        rows = arena_zalloc(&x->scratch, n);
+        memcpy(rows, t->experts.p, t->experts.len);
+        full.experts = str_of(rows, n);
+        full.experts_rows = t->total;
+    }
+    native_write_experts(x, &full, "routed_experts", o);
+}
+
 static void prime_rl_one(struct export *x, const struct trajectory *t)
 {
     struct json_out o = {&x->rope.text, t->index > 0};
     float *full = arena_calloc(&x->scratch, t->total, sizeof(*full));
 
-    if (t->logprobs)
-        memcpy(full + t->n_prompt, t->logprobs, t->n * sizeof(*full));
+    memcpy(full + t->n_prompt, t->logprobs, t->n * sizeof(*full));
     json_out_obj(&o);
     export_array(x, &o, "token_ids", PIECE_JSON_I32, t->ids, t->total);
     put_mask(x, t, &o);
-    if (t->logprobs) {
-        export_array(x, &o, "logprobs", PIECE_JSON_F32, full, t->total);
-    } else {
-        json_out_key(&o, "logprobs");
-        json_out_null(&o);
-    }
+    export_array(x, &o, "logprobs", PIECE_JSON_F32, full, t->total);
     put_temperatures(x, t, &o);
+    put_env_name(x, &o);
+    put_experts(x, t, &o);
     put_reward(x, &o);
     json_out_key(&o, "metadata");
     json_out_obj(&o);
@@ -149,6 +175,7 @@ const struct format format_slime = {.name = "slime",
 const struct format format_prime_rl = {.name = "prime-rl",
                                        .content_type = "application/json",
                                        .needs_reward = true,
+                                       .needs_logprobs = true,
                                        .passes = 1,
                                        .begin = samples_begin,
                                        .one = prime_rl_one,

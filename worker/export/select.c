@@ -179,6 +179,7 @@ static void keep_one(struct selection *s, bool longest)
         if (s->tracks.at[i].seq > s->tracks.at[best].seq)
             best = i;
     s->tracks.at[0] = s->tracks.at[best];
+    s->unchosen = s->tracks.n - 1;
     s->tracks.n = 1;
 }
 
@@ -333,4 +334,24 @@ int selection_check(const struct selection *s, const struct session *session, st
         }
     free(seen);
     return rc;
+}
+
+static bool has_logprobs(const struct track *t)
+{
+    for (uint32_t k = 0; t->authors && k < t->head->node->depth; k++)
+        if (t->authors[k] && !t->authors[k]->has_logprobs)
+            return false;
+    for (const struct checkpoint *x = t->authors ? NULL : t->head; x; x = x->parent)
+        if (!x->has_logprobs)
+            return false;
+    return true;
+}
+
+size_t selection_without_logprobs(const struct selection *s)
+{
+    size_t i = 0;
+
+    while (i < s->tracks.n && has_logprobs(&s->tracks.at[i]))
+        i++;
+    return i;
 }

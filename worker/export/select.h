@@ -27,6 +27,7 @@ struct selection {
     struct track_vec tracks;
     struct dropped_vec dropped;
     uint32_t textual; /* of them, those that were captured as text */
+    size_t unchosen;  /* branches that select=last or longest left out */
     uint32_t *owners; /* by turn id, for train_once; else NULL */
 };
 
@@ -42,5 +43,8 @@ void selection_done(struct selection *s);
 /* Whether every turn of the selection was asked for with the ids that stand before it, as far as
  * counts tell; ERR_UNASSEMBLABLE. */
 int selection_check(const struct selection *s, const struct session *session, struct err *e);
+
+/* The first of its branches that has an answer without logprobs, from 0; tracks.n: none has. */
+size_t selection_without_logprobs(const struct selection *s);
 
 #endif

@@ -282,18 +282,6 @@ const struct format format_verl = {.name = "verl",
 
 /* --- AReaL: batch dimension 1, full length --- */
 
-/* Its loss is of ratios to these: zeros would be read as certainty. */
-static int areal_check(const struct export *x, const struct trajectory *t, struct err *e)
-{
-    (void)x;
-    if (t->logprobs)
-        return 0;
-    return err_set(e, ERR_UNASSEMBLABLE,
-                   "the areal format needs the logprobs of every sampled token, and trajectory %zu "
-                   "has none",
-                   t->index);
-}
-
 static int32_t *areal_versions(struct export *x, const struct trajectory *t)
 {
     int32_t *v = arena_alloc(&x->scratch, t->total * sizeof(*v));
@@ -371,9 +359,9 @@ static void areal_end(struct export *x, struct buf *out)
 const struct format format_areal = {.name = "areal",
                                     .content_type = "application/octet-stream",
                                     .needs_reward = true,
+                                    .needs_logprobs = true,
                                     .passes = TENSOR_PASSES,
                                     .begin = tensors_begin,
-                                    .check = areal_check,
                                     .one = areal_one,
                                     .end = areal_end,
                                     .drop = tensors_drop};

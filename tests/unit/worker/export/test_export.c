@@ -233,7 +233,7 @@ TEST(export, without_logprobs_no_format_invents_them)
 
         export_options_init(&o);
         o.format = (enum export_format)format;
-        if (format == EXPORT_AREAL) { /* it cannot do without */
+        if (format == EXPORT_AREAL || format == EXPORT_PRIME_RL) { /* they cannot do without */
             expect_unassemblable(&w, &o, "needs the logprobs");
             continue;
         }
