@@ -62,7 +62,15 @@ def _trajectory(t: Any) -> Trajectory:
     return Trajectory(
         prompt_ids=t.prompt_ids.tolist(), response_ids=t.response_ids.tolist(), response_mask=t.response_mask.tolist(),
         response_logprobs=None if logprobs is None else logprobs.tolist(), reward_info=dict(t["reward_info"] or {}),
-        num_turns=t["num_turns"], routed_experts=t.routed_experts, extra_fields=kept)
+        num_turns=t["num_turns"], routed_experts=_experts(t), extra_fields=kept)
+
+
+def _experts(t: Any) -> Any:
+    """[T, layers, top-k], as its rows are as long as input_ids; the last id went through no layer: zeros. None: not known."""
+    if t.routed_experts is None:
+        return None
+    import numpy
+    return numpy.pad(t.routed_experts, ((0, 1), (0, 0), (0, 0)))
 
 
 class RollgateRolloutAdapter(AgentFrameworkRolloutAdapter):

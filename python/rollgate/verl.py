@@ -73,7 +73,7 @@ def output_of(t: Trajectory, member: Mapping[str, Any], external: bool, with_log
     extra = {"min_global_steps": oldest, "max_global_steps": newest, "reward_extra_info": told}
     given: dict[str, Any] = {} if logprobs is None else {"response_logprobs": logprobs.tolist()}
     if t.routed_experts is not None:
-        given["routed_experts"] = t.routed_experts
+        given["routed_experts"] = t.routed_experts.copy()    # torch wants memory that it may write, and no whole answer behind it
     if t.reward is not None:
         given["reward_score"] = t.reward
     return AgentLoopOutput(

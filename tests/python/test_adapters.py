@@ -338,6 +338,22 @@ def test_uni_agent(monkeypatch, place):
     assert t.extra_fields == {"min_global_steps": 7, "max_global_steps": 7} and phases in ([], ["aborted"])
 
 
+def test_experts_belong_to_the_trainer(monkeypatch, verl_loop):
+    """verl makes a tensor over the array it is given (agent_loop.py, _agent_loop_postprocess), which needs memory that may be written;
+    uni-agent's rows are as long as input_ids (framework.py, _trajectory_to_tq_field_and_tag): the last id has zeros."""
+    fake(monkeypatch, "uni_agent.framework.entry", AgentFrameworkRolloutAdapter=object, AgentFrameworkWorker=object)
+    fake(monkeypatch, "uni_agent.gateway.session.types", SessionHandle=SessionHandle, Trajectory=UniTrajectory)
+    t = rollgate.Trajectory({
+        "prompt_ids": [1, 2], "response_ids": [3, 4], "response_mask": [1, 1], "response_logprobs": [-1.0, -1.0], "reward": 1.0,
+        "reward_info": {}, "num_turns": 2, "response_versions": None, "extra_fields": {}, "routed_experts": bytes(range(1, 13)),
+        "routed_experts_shape": [3, 2, 2], "routed_experts_dtype": "uint8"})
+    out = verl_loop().output(t, {"session_id": "s"}, PARAMS, 5)
+    assert out.routed_experts.shape == (3, 2, 2) and out.routed_experts.flags.writeable
+    got = adapter(monkeypatch, "uni_agent")._trajectory(t)
+    assert got.routed_experts.shape == (4, 2, 2) and got.routed_experts.flags.writeable and not got.routed_experts[3].any()
+    assert got.routed_experts.ravel().tolist()[:12] == out.routed_experts.ravel().tolist() == list(range(1, 13))
+
+
 # --- miles 31f1ca9 and slime 624b824: utils/types.py Sample; rollout/base_types.py; sglang_rollout.py ---
 
 @dataclasses.dataclass

@@ -1,5 +1,7 @@
 """Reading of exports: every format tells the same, arrays are views, batches are what they say."""
 import struct
+import sys
+import types
 
 import msgpack
 import numpy
@@ -103,6 +105,68 @@ def test_pack(exported):
                 seen.append(i)
         assert sorted(seen) == [0, 1, 2]
     assert len(rollgate.pack(ts)) == 1 and len(rollgate.pack(ts, max(n) + 1)) >= 2
+
+
+OWN = pytest.mark.filterwarnings("error:The given NumPy array is not writable")   # torch's only word on it
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    """torch itself; where it is not installed, what the package uses of it, as strict as torch about an array's memory."""
+    try:
+        import torch
+        return torch
+    except ImportError:
+        def from_numpy(array):
+            assert array.flags.writeable and array.dtype in ("i8", "i4", "i2", "u1", "f4", "f8", "?"), "torch takes no such array"
+            return array
+        module = types.ModuleType("torch")
+        module.from_numpy = from_numpy
+        monkeypatch.setitem(sys.modules, "torch", module)
+        return module
+
+
+@OWN
+@pytest.mark.parametrize("form", ["json", "msgpack", "safetensors"])
+def test_to_torch(exported, torch, form):
+    client, a, _ = exported
+    t = client.finalize(a, form)[0]
+    out = t.to_torch()
+    n = t.prompt_len + t.response_len
+    kinds = {"ids": "i8", "loss_mask": "i8", "logprobs": "f4", "versions": "i8"}
+    assert set(out) == {*kinds, "reward", "routed_experts"} and out["reward"] == 1.0 and out["routed_experts"] is None
+    for name, kind in kinds.items():
+        assert numpy.asarray(out[name]).dtype == kind and tuple(out[name].shape) == (n,)
+    assert list(out["ids"]) == list(t.ids) and sum(numpy.asarray(out["loss_mask"])) == t.trained_tokens
+    assert (numpy.asarray(out["logprobs"])[t.prompt_len:] == t.response_logprobs).all()
+    out["ids"][0] = -5      # memory of its own
+    assert t.ids[0] != -5
+
+
+@OWN
+def test_what_is_not_known_is_no_tensor(torch):
+    fields = {"prompt_ids": [1, 2], "response_ids": [3, 4], "response_mask": [1, 1], "response_logprobs": None, "reward": None,
+              "response_versions": ["step-1", "step-1"], "routed_experts": bytes(range(12)), "routed_experts_shape": [3, 2, 2],
+              "routed_experts_dtype": "uint8"}
+    out = rollgate.Trajectory(fields).to_torch()
+    assert out["logprobs"] is None and out["versions"] is None and out["reward"] is None
+    assert tuple(out["routed_experts"].shape) == (3, 2, 2) and numpy.asarray(out["routed_experts"]).dtype == "u1"
+    assert numpy.asarray(out["routed_experts"]).ravel().tolist() == list(range(12))
+
+
+@OWN
+def test_batches_as_tensors(exported, torch):
+    client, a, b = exported
+    ts = [client.finalize(a)[0], client.finalize(b)[0]]
+    for batch in (rollgate.pad(ts, pad_id=9, left=True), *rollgate.pack(ts, 10_000)):
+        tensors = rollgate.trajectory.to_torch(batch)
+        assert set(tensors) == set(batch)
+        for name, tensor in tensors.items():
+            assert numpy.asarray(tensor).dtype == batch[name].dtype
+            assert numpy.array_equal(numpy.asarray(tensor), batch[name], equal_nan=batch[name].dtype.kind == "f")
+    padded = rollgate.trajectory.to_torch(rollgate.pad(ts))
+    mask = padded["loss_mask"]
+    assert float((padded["logprobs"] * mask).sum() / mask.sum()) < 0, "a loss over the trained tokens alone"
 
 
 def test_diff_tells_where(exported):
