@@ -23,6 +23,13 @@ from .trajectory import Trajectory
 OUR_COLUMNS = ("uid", "session_id", "global_steps", "index")     # what the group carries itself
 
 
+def selection(select: str) -> str:
+    """The export's name of a `select` setting: all or longest. ValueError: it is neither."""
+    if select not in ("all", "longest"):
+        raise ValueError(f"select must be all or longest, not {select!r}")
+    return "leaves" if select == "all" else "longest"
+
+
 class RollgateAgentLoop(AgentLoopBase):
     """One row's rollout: a group of one.
 
@@ -36,9 +43,7 @@ class RollgateAgentLoop(AgentLoopBase):
         super().__init__(*args, **more)
         if on_failure not in ("raise", "drop"):
             raise ValueError(f"on_failure must be raise or drop, not {on_failure!r}")
-        if select not in ("all", "longest"):
-            raise ValueError(f"select must be all or longest, not {select!r}")
-        self.hook, self.on_failure, self.select = Hook(runner, url, key, group), on_failure, select
+        self.hook, self.on_failure, self.select = Hook(runner, url, key, group), on_failure, selection(select)
 
     async def run(self, sampling_params: dict[str, Any], **columns: Any) -> Any:
         """AgentLoopOutput, or a list of them. RolloutFailed; ValueError: log-probabilities are wanted and not there."""
@@ -52,7 +57,7 @@ class RollgateAgentLoop(AgentLoopBase):
             if self.on_failure == "raise":
                 raise
             return []
-        export = await self.hook.export(member, select="longest" if self.select == "longest" else "leaves")
+        export = await self.hook.export(member, select=self.select)
         outputs = [self.output(t, member, sampling_params, steps) for t in export]
         return outputs[0] if len(outputs) == 1 else outputs
 

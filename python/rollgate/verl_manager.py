@@ -21,7 +21,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorke
 
 from .hooks import Hook
 from .retries import key_from_environment
-from .verl import OUR_COLUMNS, output_of
+from .verl import OUR_COLUMNS, output_of, selection
 
 log = logging.getLogger("rollgate.verl")
 SETTINGS = ("runner", "url", "key", "group", "select")
@@ -29,14 +29,15 @@ SETTLED = ("finished", "partial")       # a group with fewer than its `min` is n
 
 
 def settings_of(config: Any) -> dict[str, Any]:
-    """rollout.custom.rollgate of verl's configuration. ValueError: it is not there, or has a name that nobody knows."""
+    """rollout.custom.rollgate of verl's configuration, `select` in the export's words. ValueError: it is not there, or has a
+    name that nobody knows."""
     given = (config.actor_rollout_ref.rollout.get("custom") or {}).get("rollgate") or {}
     out = {k: given[k] for k in given}
     unknown = set(out) - set(SETTINGS)
     if unknown or not out.get("runner"):
         raise ValueError(f"rollout.custom.rollgate needs a runner and knows {', '.join(SETTINGS)}; "
                          f"given: {', '.join(sorted(out)) or 'nothing'}")
-    return out
+    return {**out, "select": selection(out.get("select", "all"))}
 
 
 class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
@@ -45,7 +46,7 @@ class Worker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         given = settings_of(self.config)
-        self.select = given.get("select", "leaves")
+        self.select = given["select"]
         key = key_from_environment(given.get("key"))
         self.hook = Hook(given["runner"], given.get("url"), key, dict(given.get("group") or {}))
 

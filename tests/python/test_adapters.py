@@ -239,7 +239,7 @@ def prompt_of(kind, **more):
 
 
 def test_verl_manager_runs_groups(verl_worker, place):
-    worker = verl_worker(runner="agent", url=place.url, group=ONCE)
+    worker = verl_worker(runner="agent", url=place.url, group=ONCE, select="all")
     run(worker._run_prompt(prompt_of("branches"), PARAMS, {"validate": False}))
     first, *rows, last = VerlWorker.queue
     assert first == ("u1", "train", "running", None) and last == ("u1", "train", "finished", None)
@@ -271,6 +271,8 @@ def test_verl_manager_never_pads(verl_worker, place):
     for wrong in ({}, {"runner": "agent", "ulr": "x"}):
         with pytest.raises(ValueError, match="needs a runner and knows"):
             verl_worker(**wrong)
+    with pytest.raises(ValueError, match="select must be all or longest, not 'last'"):
+        verl_worker(runner="agent", select="last")
 
 
 # --- uni-agent: 6f4a7c9 framework/entry.py, gateway/manager.py, gateway/session/types.py ---
