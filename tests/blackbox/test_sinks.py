@@ -187,18 +187,21 @@ def test_entries_tell_their_group(start, server, inline):
     r = server()
     gw = start(sink=f"redis:redis://127.0.0.1:{r.port}/0", sink_inline_max=inline, workers=1)
     group = gw.post("/sessions", {"count": 3, "labels": {"attempt": "t1.0.2"}}).json()
-    alone = gw.post("/sessions").json()
-    for s in (*group["sessions"], alone):
+    alone, named = gw.post("/sessions").json(), gw.post("/sessions", {"metadata": {"uid": "task_7"}}).json()
+    told = gw.post("/sessions").json()      # by finalize
+    for s in (*group["sessions"], alone, named, told):
         assert gw.chat(s, "long " * 400).status == 200
-        assert gw.post(f"/sessions/{s['session_id']}/finalize").status == 200
-    g.wait_until(lambda: len(r.entries()) == 4, 20, "all entries are there")
+        assert gw.post(f"/sessions/{s['session_id']}/finalize", {"uid": "mine"} if s is told else {}).status == 200
+    g.wait_until(lambda: len(r.entries()) == 6, 20, "all entries are there")
     found = {e[b"session_id"].decode(): e for e in r.entries()}
     for k, s in enumerate(group["sessions"]):
         e = found[s["session_id"]]
         assert (b"data" in e) == (inline == "4m") and (b"file" in e) != (b"data" in e)
         assert e[b"group"].decode() == group["group"] and e[b"rollout"] == b"%d" % k
         assert e[b"group_size"] == b"3" and e[b"attempt"] == b"t1.0.2"
-    assert not {b"group", b"rollout", b"group_size", b"attempt"} & set(found[alone["session_id"]])
+        assert e[b"uid"] == e[b"group"]
+    assert not {b"uid", b"group", b"rollout", b"group_size", b"attempt"} & set(found[alone["session_id"]])
+    assert found[named["session_id"]][b"uid"] == b"task_7" and found[told["session_id"]][b"uid"] == b"mine"
 
 
 def test_large_trajectories_are_pointed_to(start, server):

@@ -179,7 +179,7 @@ bool pieces_note(struct str envelope, const char *key, struct buf *ret)
     for (uint64_t i = 0; i < members && !r.bad; i++) {
         struct str at = read_key(&r);
 
-        if (str_eq_c(at, "trajectories"))
+        if (str_eq_c(at, "trajectories") || str_eq_c(at, "prompt_ids"))
             return false;
         if (str_eq_c(at, key))
             return read_scalar(&r, ret);

@@ -25,7 +25,8 @@ struct pieces {
 int pieces_find(struct str envelope, struct pieces *ret, struct err *e);
 
 /* Appends the text of a string, or the digits of a whole number of 0 or more, that is a member of
- * the envelope before its trajectories. false: there is no such member. */
+ * the envelope before its trajectories, or of a trajectory before its ids. false: there is no such
+ * member. */
 bool pieces_note(struct str envelope, const char *key, struct buf *ret);
 
 #endif

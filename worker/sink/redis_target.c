@@ -413,7 +413,7 @@ static int add_trajectory(struct redis *r, size_t i)
 {
     const struct target *t = r->target;
     struct str piece = spooled_piece(&t->open, i);
-    struct buf key = {0}, file = {0}, notes[ARRAY_LEN(NOTES)] = {0};
+    struct buf key = {0}, file = {0}, uid = {0}, notes[ARRAY_LEN(NOTES)] = {0};
     char index[24], total[24], offset[24], length[24];
     struct stream_entry en = {.n = 0};
     int rc = 0;
@@ -431,6 +431,10 @@ static int add_trajectory(struct redis *r, size_t i)
     put_field(&en, "trajectories", total);
     put_field(&en, "format", "msgpack");
     put_notes(&en, t->open.bytes, notes);
+    if (pieces_note(piece, "uid", &uid)) {
+        put(&en, STR("uid"));
+        put(&en, buf_str(&uid));
+    }
     if (piece.len <= t->env->inline_max) {
         put(&en, STR("data"));
         put(&en, piece);
@@ -448,6 +452,7 @@ static int add_trajectory(struct redis *r, size_t i)
         buf_done(&notes[k]);
     buf_done(&key);
     buf_done(&file);
+    buf_done(&uid);
     return rc;
 }
 
