@@ -112,6 +112,10 @@ class BodyTooLarge(RollgateError):
     code = "body_too_large"
 
 
+class ExpectationFailed(RollgateError):
+    code = "expectation_failed"
+
+
 class Unassemblable(RollgateError):
     code = "unassemblable"
 
