@@ -278,6 +278,7 @@ void spawn_start(struct supervisor *s, unsigned slot)
     set_state(s, slot, BOARD_STARTING);
     atomic_store_explicit(&board->beat_ms, 0, memory_order_relaxed);
     board->last_words[0] = 0;
+    board_forget_works(s->board, slot);
     p->why[0] = 0;
     p->killed = false;
     if (open_socket(s, p, &e))
@@ -359,6 +360,7 @@ static void write_obituary(struct supervisor *s, struct process *p, pid_t pid, i
 static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int wait_status)
 {
     bool clean = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+    bool of_a_request = suspects_take(&s->suspects, s->board, p->heritage.slot, clock_ms());
     int64_t lived_ms = (int64_t)clock_ms() - p->started_ms;
 
     static const enum metric_label_ROLE roles[] = {[ROLE_ROUTER] = METRIC_ROLE_ROUTER,
@@ -376,7 +378,7 @@ static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int 
         supervisor_fail(s, p->heritage.name, p->why[0] ? p->why : "it did not report in time");
         return;
     }
-    if (!clean && too_many_deaths(s)) {
+    if (!clean && !of_a_request && too_many_deaths(s)) {
         upgrade_undo(s, "too many processes died");
         log_error(NULL, "too many processes died, giving up", LOG_U("deaths", s->deaths.n),
                   LOG_I("window_ms", s->config->restart_window_ms));

@@ -12,6 +12,7 @@
 #include "supervisor/local_executor.h"
 #include "supervisor/processes.h"
 #include "supervisor/supervisor.h"
+#include "supervisor/suspects.h"
 #include "supervisor/upgrade.h"
 
 enum supervisor_phase {
@@ -44,6 +45,7 @@ struct supervisor {
     int64_t watchdog_next; /* loop clock */
     struct upgrade upgrade;
     struct local_executor executor;
+    struct suspects suspects;
     VEC(int64_t) deaths; /* loop clock of the crashes within the window */
     struct process processes[BOARD_SLOTS];
 };

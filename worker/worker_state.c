@@ -205,8 +205,11 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     engines.health_ctx = ctx;
     parts = (struct call_env_parts){w->loop, w->h->model, w->h->page, &d,
                                     c->durability != DURABILITY_NONE};
-    if (call_env_open(env, &parts, e) ||
-        call_helpers_begin(env, (unsigned)c->helpers, (uint64_t)c->helper_timeout_ms, on_lost, e) ||
+    if (call_env_open(env, &parts, e))
+        return -1;
+    env->board = w->h->board;
+    env->slot = w->h->slot;
+    if (call_helpers_begin(env, (unsigned)c->helpers, (uint64_t)c->helper_timeout_ms, on_lost, e) ||
         keys_load(c->admin_key_file, c->key_secret_file, w->h->state_dir, &w->keys, e))
         return -1;
     setup_calls(env, c, env->model);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 
 #include "common/base/check.h"
 
@@ -9,15 +10,48 @@ struct board *board_new(void)
 {
     void *map =
         mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct board *b;
 
     CHECK(map != MAP_FAILED);
-    return map;
+    b = map;
+    CHECK(getrandom(&b->hash_seed, sizeof(b->hash_seed), 0) == sizeof(b->hash_seed));
+    return b;
 }
 
 void board_free(struct board *b)
 {
     if (b)
         (void)munmap(b, sizeof(*b));
+}
+
+void board_quarantine(struct board *b, uint64_t body_hash, uint64_t now_ms)
+{
+    uint32_t place;
+
+    if (body_hash == 0 || board_is_quarantined(b, body_hash, now_ms))
+        return;
+    place =
+        atomic_fetch_add_explicit(&b->quarantined, 1, memory_order_relaxed) % BOARD_QUARANTINE_MAX;
+    atomic_store_explicit(&b->quarantine_until_ms[place], now_ms + BOARD_QUARANTINE_MS,
+                          memory_order_relaxed);
+    atomic_store_explicit(&b->quarantine[place], body_hash, memory_order_release);
+}
+
+bool board_is_quarantined(const struct board *b, uint64_t body_hash, uint64_t now_ms)
+{
+    uint32_t n = atomic_load_explicit(&b->quarantined, memory_order_relaxed);
+
+    for (uint32_t i = 0; i < n && i < BOARD_QUARANTINE_MAX; i++)
+        if (atomic_load_explicit(&b->quarantine[i], memory_order_acquire) == body_hash &&
+            now_ms < atomic_load_explicit(&b->quarantine_until_ms[i], memory_order_relaxed))
+            return true;
+    return false;
+}
+
+void board_forget_works(struct board *b, unsigned slot)
+{
+    for (unsigned i = 0; i < BOARD_WORKS_MAX; i++)
+        atomic_store_explicit(&b->slots[slot].works[i], 0, memory_order_relaxed);
 }
 
 unsigned board_workers_ready(const struct board *b)

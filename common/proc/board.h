@@ -30,6 +30,9 @@ enum {
     BOARD_WORDS_MAX = 256,
     BOARD_VERSION_MAX = 257, /* a version of weights, with the NUL */
     BOARD_ENGINES_MAX = 32,  /* further replicas are not counted across workers */
+    BOARD_WORKS_MAX = 16,    /* what further threads of a worker work at is not noted */
+    BOARD_QUARANTINE_MAX = 64,
+    BOARD_QUARANTINE_MS = 3600 * 1000, /* who was blamed wrongly is not so for ever */
 };
 
 enum board_state {
@@ -50,6 +53,8 @@ struct board_slot {
     _Atomic uint32_t waiting;      /* worker: calls running or queued, for `rollgate top` */
     /* worker: its requests at each engine replica; the limit is one for all workers */
     _Atomic uint32_t engine_inflight[BOARD_ENGINES_MAX];
+    /* worker: hashes of the request bodies that its threads work at, the loop's first; 0: none */
+    _Atomic uint64_t works[BOARD_WORKS_MAX];
     char last_words[BOARD_WORDS_MAX]; /* text of a failed CHECK */
 };
 
@@ -62,6 +67,11 @@ struct board {
     _Atomic uint32_t routers;                       /* how many there should be */
     _Atomic uint32_t workers;                       /* how many there should be */
     _Atomic uint32_t generation;                    /* counts reloads */
+    /* Hashes of request bodies that nobody works at for a while; the oldest gives way. */
+    _Atomic uint64_t quarantine[BOARD_QUARANTINE_MAX];
+    _Atomic uint64_t quarantine_until_ms[BOARD_QUARANTINE_MAX]; /* clock_ms */
+    _Atomic uint32_t quarantined;                               /* how many there were, ever */
+    uint64_t hash_seed; /* of those hashes; no client knows it; board_new draws it */
     struct board_slot slots[BOARD_SLOTS];
 };
 
@@ -91,6 +101,14 @@ unsigned board_workers_paused(const struct board *b);
  * worker that obeys writes the same. */
 void board_set_version(struct board *b, const char *text, size_t len);
 void board_version(const struct board *b, char ret[BOARD_VERSION_MAX]);
+
+/* No worker works at a body of this hash for BOARD_QUARANTINE_MS from now_ms (clock_ms) on. Any
+ * process may say so. 0 is the hash of no body, and ignored. */
+void board_quarantine(struct board *b, uint64_t body_hash, uint64_t now_ms);
+bool board_is_quarantined(const struct board *b, uint64_t body_hash, uint64_t now_ms);
+
+/* A worker that is no more, or not yet, works at nothing. */
+void board_forget_works(struct board *b, unsigned slot);
 
 /* Whether any worker sees an engine that answers. */
 bool board_engine_answers(const struct board *b);

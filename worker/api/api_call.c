@@ -225,6 +225,7 @@ static struct call_input input_of(struct api_call *c)
         .body = c->body,
         .body_hash = {c->hash[0], c->hash[1]},
         .body_bytes = exchange_body(c->x).len,
+        .work_hash = c->reading.body_hash,
         .scope = {arena_str(a, str_cstr(c->id)), arena_str(a, str_cstr(c->request_id))},
         .dialect = c->dialect->name,
     };

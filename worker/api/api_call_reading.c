@@ -160,9 +160,11 @@ static void regroup(struct api_call *c)
 static int read_request(struct long_work *w, struct work_tools *tools, struct err *e)
 {
     struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
-    struct str body = arena_str(&c->arena, exchange_body(c->x));
+    struct str body;
 
-    (void)tools;
+    if (work_note(tools, w->body_hash, e))
+        return -1;
+    body = arena_str(&c->arena, exchange_body(c->x));
     if (api_call_parse(c, body, e)) {
         arena_done(&c->arena); /* here: much memory takes long to give back */
         return -1;
@@ -280,6 +282,7 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
     c->reading.run = read_request;
     c->reading.done = on_helped;
     c->reading.drop = on_dropped;
+    c->reading.body_hash = work_hash(&r->service->calls, exchange_body(r->x));
     state = work_begin(&r->service->calls, &c->reading, str_cstr(c->id),
                        exchange_body(r->x).len <= WORK_JSON_MAX, &e);
     if (state != WORK_HELPED) {

@@ -282,6 +282,7 @@ static int part_read(struct batch_part *p, struct err *e)
     memcpy(c->request_id, front->request_id, sizeof(c->request_id));
     memcpy(c->id, front->id, sizeof(c->id));
     part_hash(front->hash, p->k, c->hash);
+    c->reading.body_hash = front->reading.body_hash;
     if (api_call_parse(c, part_body(&c->arena, front->body, p->k), e))
         return -1;
     c->arena.max_bytes = 0; /* as the front's */
@@ -338,7 +339,8 @@ static void check_next(struct batch *b)
     in = (struct call_input){.session_id = arena_str(&p->call.arena, str_cstr(p->call.id)),
                              .req = p->call.req,
                              .body = p->call.body,
-                             .body_hash = {p->call.hash[0], p->call.hash[1]}};
+                             .body_hash = {p->call.hash[0], p->call.hash[1]},
+                             .work_hash = p->call.reading.body_hash};
     arena = p->call.arena;
     p->call.arena = (struct arena){0};
     p->counting = call_count_tokens(&p->call.service->calls, &arena, &in, on_counted, p);

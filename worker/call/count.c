@@ -51,6 +51,8 @@ static int render(struct long_work *w, struct work_tools *tools, struct err *e)
 {
     struct token_count *c = CONTAINER_OF(w, struct token_count, work);
 
+    if (work_note(tools, w->body_hash, e))
+        return -1;
     if (c->plan)
         return session_prepare_render(c->plan, tools->scratch, &c->prompt, e);
     return prepare_encode(tools->encoder, &c->arena, c->in.req, &c->prompt, e);
@@ -102,7 +104,7 @@ struct token_count *call_count_tokens(struct call_env *env, struct arena *arena,
     c->work.run = render;
     c->work.done = on_rendered;
     c->work.drop = on_drop;
-    c->work.body_hash = in->body_hash[0];
+    c->work.body_hash = in->work_hash;
     c->arena = *arena;
     *arena = (struct arena){0};
     rc = begin(c, &e);

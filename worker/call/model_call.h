@@ -28,6 +28,8 @@
 #ifndef RG_CALL_MODEL_CALL_H
 #define RG_CALL_MODEL_CALL_H
 
+#include <stdatomic.h>
+
 #include "common/base/arena.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
@@ -57,6 +59,9 @@ struct call_env {
     struct encoder *encoder;       /* for text completions */
     struct helpers *helpers;       /* for long work (work.h); NULL: it is done on the spot */
     struct list_head dropped_work; /* nobody wants it, but a helper still has it */
+    struct board *board;           /* where work is noted (work.h), in this slot; or NULL */
+    unsigned slot;
+    atomic_uint n_tools; /* threads that have tools of their own */
     struct session_store *store;
     struct engine_pool *engines;
     struct ids *ids;
@@ -132,6 +137,7 @@ struct call_input {
     const struct json *body;        /* the client's own request, in the arena */
     uint64_t body_hash[2];
     uint64_t body_bytes;
+    uint64_t work_hash;     /* of the body as it came: work_note */
     struct log_scope scope; /* strings in the arena */
     const char *dialect;
     struct str asked[2]; /* for session_call_input.asked and told.asked; opaque */

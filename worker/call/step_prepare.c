@@ -259,6 +259,8 @@ static int render(struct long_work *w, struct work_tools *tools, struct err *e)
     struct model_call *t = CONTAINER_OF(w, struct model_call, work);
     struct token_span prompt;
 
+    if (work_note(tools, w->body_hash, e))
+        return -1;
     t->stops = stop_tree_new(&t->arena, t->sampling.stop);
     if (prepare_is_text(t->in.req) && text_may_fit(t, e) != 0)
         return -1;
@@ -335,7 +337,7 @@ enum step_result step_render(struct model_call *t)
 
     t->work.run = render;
     t->work.done = on_rendered;
-    t->work.body_hash = t->in.body_hash[0];
+    t->work.body_hash = t->in.work_hash;
     switch (work_begin(t->env, &t->work, t->in.session_id,
                        bytes + constraint_bytes(t) + stop_bytes(t) <= WORK_TEXT_MAX, &t->err)) {
     case WORK_DONE:

@@ -2,19 +2,31 @@
 
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/proc/board.h"
 #include "worker/model/model.h"
 #include "worker/tokens/tokenizer.h"
 
 enum { NICE = 5 };
 
+enum { HASHED_BYTES = 2 << 20 }; /* at each end of a body: the loop does it, in 0.5 ms at most */
+
 /* --- in a helper --- */
+
+/* The place of the n-th thread's note, the loop's being the first. */
+static _Atomic uint64_t *note_of(const struct call_env *env, unsigned n)
+{
+    return env->board && n < BOARD_WORKS_MAX ? &env->board->slots[env->slot].works[n] : NULL;
+}
 
 static void *tools_new(void *ctx)
 {
-    const struct call_env *env = ctx;
+    struct call_env *env = ctx;
     struct work_tools *tools = mem_zalloc(sizeof(*tools));
 
+    tools->board = env->board;
+    tools->note = note_of(env, 1 + atomic_fetch_add(&env->n_tools, 1));
     tools->scratch = model_scratch_new(env->model);
     tools->encoder = encoder_new(model_tokenizer(env->model));
     return tools;
@@ -29,11 +41,46 @@ static void tools_free(void *p)
     free(tools);
 }
 
+uint64_t work_hash(const struct call_env *env, struct str body)
+{
+    uint64_t head;
+
+    if (!env->board)
+        return 0;
+    head = str_hash(str_sub(body, 0, HASHED_BYTES), env->board->hash_seed ^ body.len);
+    if (body.len <= HASHED_BYTES)
+        return head | 1;
+    return str_hash(str_sub(body, MAX_OF(body.len - HASHED_BYTES, HASHED_BYTES), body.len), head) |
+           1;
+}
+
+int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e)
+{
+    if (!tools->board || body_hash == 0)
+        return 0;
+    if (board_is_quarantined(tools->board, body_hash, clock_ms()))
+        return err_set(
+            e, ERR_INTERNAL,
+            "workers died at this very request before: it is not tried again for an hour");
+    if (tools->note)
+        atomic_store_explicit(tools->note, body_hash, memory_order_relaxed);
+    return 0;
+}
+
+static int run_noted(struct long_work *w, struct work_tools *tools, struct err *e)
+{
+    int rc = w->run(w, tools, e);
+
+    if (tools->note)
+        atomic_store_explicit(tools->note, 0, memory_order_relaxed);
+    return rc;
+}
+
 static void on_run(struct helper_job *j, void *tool)
 {
     struct long_work *w = CONTAINER_OF(j, struct long_work, job);
 
-    w->rc = w->run(w, tool, &w->err);
+    w->rc = run_noted(w, tool, &w->err);
 }
 
 /* --- on the loop --- */
@@ -82,11 +129,11 @@ static void on_done(struct helper_job *j, enum helper_end end)
 enum work_state work_begin(struct call_env *env, struct long_work *w, struct str session_id,
                            bool is_short, struct err *e)
 {
-    struct work_tools own = {env->scratch, env->encoder};
+    struct work_tools own = {env->scratch, env->encoder, env->board, note_of(env, 0)};
 
     w->env = env;
     if (!env->helpers || (is_short && !helpers_busy(env->helpers, session_id)))
-        return w->run(w, &own, e) ? WORK_FAILED : WORK_DONE;
+        return run_noted(w, &own, e) ? WORK_FAILED : WORK_DONE;
     w->helped = true;
     w->dropped = false;
     w->err = (struct err){0};

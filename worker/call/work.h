@@ -19,6 +19,8 @@
 struct work_tools {
     struct model_scratch *scratch;
     struct encoder *encoder;
+    const struct board *board; /* or NULL */
+    _Atomic uint64_t *note;    /* what this thread works at; or NULL */
 };
 
 struct long_work;
@@ -60,6 +62,15 @@ enum { WORK_TEXT_MAX = 24 << 10, WORK_JSON_MAX = 192 << 10 };
  * overtake): WORK_DONE, or WORK_FAILED and e. Else WORK_HELPED, and done follows. */
 enum work_state work_begin(struct call_env *env, struct long_work *w, struct str session_id,
                            bool is_short, struct err *e);
+
+/* What work_note knows a body by: all of it up to 4 MiB, else its length, beginning and end, under
+ * the board's seed, so that no client makes a body that passes for another's. 0: no board. */
+uint64_t work_hash(const struct call_env *env, struct str body);
+
+/* To be called first by `run`: on the board stands what is worked at, for the supervisor to know
+ * should the process die of it. -1 and ERR_INTERNAL when processes did before (struct board's
+ * quarantine). */
+int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e);
 
 /* Its owner gives it up: drop follows, at once or when the helper has let go. Fine for work that
  * was not begun or is over. */
