@@ -1,15 +1,18 @@
 #!/usr/bin/python3
 """The table of attacks: each of them by four connections on one worker of its own, while another session makes turns.
 
-    tests/attack/table.py [--seconds 5] [--only WORDS] [--write]
+    RG_BUILD=build/release tests/attack/table.py [--seconds 5] [--only WORDS] [--write]
 
---write puts the table into docs/security.md. Started as root it gives gateway and turns priority over the attackers, which stand
-for other machines. Figures are wall time: on a machine that does other work, read them beside the first line.
+About seconds + 1 for each attack. --write puts the whole table into docs/security.md. Started as root it gives gateway and turns
+priority over the attackers, which stand for other machines. Figures are wall time: on a machine that does other work, read them
+beside the first line. The status is 1 when a worker died or a turn failed.
 """
 import argparse
+import contextlib
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -27,7 +30,13 @@ PRIORITY = 10
 def row(m):
     answers = ", ".join(f"{n} x {what}" for what, n in sorted(m["seen"].items(), key=lambda x: -x[1])[:3])
     return (f"| {m['attack']} | {m['p50']:.1f} | {m['p99']:.1f} | {m['max']:.0f} | {len(m['failed'])} of {m['turns']} | "
-            f"{m['hold']:.1f} | {m['memory'] / (1 << 20):.0f} | {answers} |")
+            f"{m['hold']:.1f} | {m['memory'] / (1 << 20):.0f} | {answers}{'' if m['alive'] else ' THE WORKER DIED'} |")
+
+
+def caption(seconds):
+    """What the figures are of: one line below the table."""
+    words = "Qwen3's" if model() else "a vocabulary of single bytes"
+    return f"Vocabulary: {words}; build `{g.BUILD.name}`, {seconds:g} s each, {os.cpu_count()} processors for gateway and attackers."
 
 
 def one(name, seconds, nice):
@@ -54,8 +63,12 @@ def main():
     p.add_argument("--only", default="", help="attacks whose name has this in it")
     p.add_argument("--write", action="store_true")
     args = p.parse_args()
-    nice = 0
-    if os.geteuid() == 0:
+    if args.write and args.only:
+        p.error("--write takes the whole table, --only a part of it")
+    if not g.BINARY.exists():
+        p.error(f"{g.BINARY} is not built (RG_BUILD names another build)")
+    nice, began, bad = 0, time.monotonic(), 0
+    with contextlib.suppress(PermissionError):
         os.nice(-PRIORITY)
         nice = PRIORITY
     lines = ["| attack | p50 ms | p99 ms | max ms | turns failed | longest hold ms | worker MiB | answers to the attackers |",
@@ -64,12 +77,16 @@ def main():
     for name in [None] + [n for n in ATTACKS if args.only in n]:
         m = one(name, args.seconds, nice)
         lines.append(row(m))
-        print(lines[-1] + ("" if m["alive"] else " THE WORKER DIED"), flush=True)
+        bad += not m["alive"] or bool(m["failed"])
+        print(lines[-1], flush=True)
+    lines += ["", caption(args.seconds)]
+    print("\n".join(lines[-2:]) + f" ({time.monotonic() - began:.0f} s in all)")
     if args.write:
         text = PAGE.read_text(encoding="utf-8")
         before, rest = text.split(BEGIN)
         PAGE.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + rest.split(END)[1], encoding="utf-8")
+    return bad > 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
