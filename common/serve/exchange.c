@@ -1,10 +1,12 @@
 #include "common/serve/exchange.h"
 
 #include <poll.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 
 #include "common/base/check.h"
 #include "common/base/clock.h"
+#include "common/base/mem.h"
 #include "common/net/http1.h"
 #include "common/proc/presented.h"
 #include "common/serve/server_internal.h"
@@ -189,6 +191,56 @@ static void on_sent(struct server_conn *c, bool delivered)
         server_settle(c, true);
 }
 
+/* --- who reads how much --- */
+
+static void count_waiting(struct exchange *x)
+{
+    size_t now = exchange_waiting(x);
+
+    if (!x->account)
+        return;
+    x->account->bytes += now - x->counted;
+    x->counted = now;
+}
+
+void exchange_account(struct exchange *x, struct str owner)
+{
+    struct map *all = &x->conn->server->unread;
+    struct unread_account *a = map_get(all, owner);
+
+    CHECK(!x->account);
+    if (!a) {
+        a = mem_zalloc(sizeof(*a) + owner.len);
+        memcpy(a + 1, owner.p, owner.len);
+        a->owner = str_of((const char *)(a + 1), owner.len);
+        (void)map_set(all, a->owner, a);
+    }
+    a->n_exchanges++;
+    x->account = a;
+    count_waiting(x);
+}
+
+static void leave_account(struct exchange *x)
+{
+    struct unread_account *a = x->account;
+
+    if (!a)
+        return;
+    x->account = NULL;
+    a->bytes -= x->counted;
+    if (--a->n_exchanges > 0)
+        return;
+    (void)map_take(&x->conn->server->unread, a->owner);
+    free(a);
+}
+
+size_t exchange_owner_waiting(const struct exchange *x, struct str owner)
+{
+    const struct unread_account *a = map_get(&x->conn->server->unread, owner);
+
+    return a ? a->bytes : 0;
+}
+
 /* The request's pool is going: either all is sent or the connection has broken. */
 static void exchange_dispose(void *p)
 {
@@ -202,6 +254,7 @@ static void exchange_dispose(void *p)
         on_sent(x->conn, delivered);
     x->conn->exchange = NULL;
     tell_closed(x, delivered);
+    leave_account(x);
     buf_done(&x->waiting);
     buf_done(&x->flying);
     if (x->conn->server->draining)
@@ -265,6 +318,7 @@ static void on_proceed(h2o_generator_t *g, h2o_req_t *req)
 
     (void)req;
     x->sending = false;
+    count_waiting(x);
     tell_room(x);
     pull(x);
     pump(x);
@@ -366,6 +420,18 @@ void exchange_reply(struct exchange *x, int status, const char *content_type, st
     if (!empty && !str_eq_c(exchange_method(x), "HEAD"))
         buf_add_str(&x->waiting, body);
     x->ending = true;
+    count_waiting(x);
+    pump(x);
+}
+
+void exchange_reply_buf(struct exchange *x, int status, const char *content_type, struct buf *body)
+{
+    x->req->res.content_length = body->len;
+    begin(x, status, content_type);
+    x->waiting = *body;
+    *body = (struct buf){0};
+    x->ending = true;
+    count_waiting(x);
     pump(x);
 }
 
@@ -392,6 +458,7 @@ void exchange_send(struct exchange *x, struct buf *bytes)
         buf_add(&x->waiting, bytes->p, bytes->len);
     }
     buf_clear(bytes);
+    count_waiting(x);
     pump(x);
 }
 

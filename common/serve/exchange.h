@@ -87,6 +87,15 @@ bool exchange_peer_gone(const struct exchange *x);
 /* The whole answer at once; body is copied, and left out where the status has none (204, 304). */
 void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body);
 
+/* The same; takes what `body` holds, which is empty then: nothing is copied. */
+void exchange_reply_buf(struct exchange *x, int status, const char *content_type, struct buf *body);
+
+/* What waits of this answer counts for this owner (copied), from now on; once. */
+void exchange_account(struct exchange *x, struct str owner);
+
+/* Bytes that wait in all answers of an owner; x is any exchange of the server. */
+size_t exchange_owner_waiting(const struct exchange *x, struct str owner);
+
 /* A streamed answer (200): head now, then bytes, then end. exchange_send empties `bytes`. */
 void exchange_start(struct exchange *x, const char *content_type);
 bool exchange_started(const struct exchange *x);

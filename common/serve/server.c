@@ -457,5 +457,6 @@ void server_free(struct server *s)
     h2o_evloop_destroy(s->evloop);
     h2o_config_dispose(&s->conf);
     free(s->listeners);
+    map_done(&s->unread);
     free(s);
 }

@@ -9,6 +9,7 @@
 #include <h2o.h>
 
 #include "common/base/list.h"
+#include "common/base/map.h"
 #include "common/serve/server.h"
 
 enum { NOTE_ROWS = 256 };
@@ -33,8 +34,16 @@ struct server_conn {
     struct exchange *exchange; /* the request at hand, or NULL */
 };
 
+/* What waits of all answers that count for one owner. Lives while there are any. */
+struct unread_account {
+    size_t bytes;
+    unsigned n_exchanges;
+    struct str owner; /* of this block */
+};
+
 struct server {
     struct loop *loop;
+    struct map unread; /* owner -> unread_account */
     struct server_options opt;
     server_handler_fn handler;
     void *handler_ctx;
@@ -63,8 +72,10 @@ struct exchange {
     h2o_generator_t generator; /* first: libh2o hands it back */
     h2o_req_t *req;
     struct server_conn *conn;
-    struct buf waiting; /* to be sent */
-    struct buf flying;  /* libh2o reads from it */
+    struct buf waiting;             /* to be sent */
+    struct buf flying;              /* libh2o reads from it */
+    struct unread_account *account; /* that it counts for, or NULL */
+    size_t counted;                 /* bytes, so far */
     bool begun, sending, ending, failing, final;
     bool held;      /* another thread reads the request */
     bool abandoned; /* meanwhile */

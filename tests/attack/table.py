@@ -36,7 +36,8 @@ def row(m):
 def caption(seconds):
     """What the figures are of: one line below the table."""
     words = "Qwen3's" if model() else "a vocabulary of single bytes"
-    return f"Vocabulary: {words}; build `{g.BUILD.name}`, {seconds:g} s each, {os.cpu_count()} processors for gateway and attackers."
+    return (f"Vocabulary: {words}; build `{g.BUILD.name}`, {seconds:g} s each, {os.cpu_count()} processors for gateway "
+            "and attackers.")
 
 
 def one(name, seconds, nice):

@@ -176,6 +176,7 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
 {
     struct api_call *c = ctx;
     char note[EXCHANGE_NOTE_MAX];
+    struct buf answer;
 
     if (!c->noted)
         exchange_note(c->x, &(struct exchange_note){.key = write_note(c, c->number, note),
@@ -183,11 +184,16 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
                                                     .ctx = c->service});
     c->writer->sink->finish(c->writer, answers, n, usage);
     respond_count(c->service, c->dialect_label, 200);
+    api_call_flush(c);
+    answer = c->out;
+    c->out = (struct buf){0};
+    arena_done(&c->arena); /* who reads slowly, or never, holds the answer's bytes only */
     if (exchange_started(c->x)) {
-        api_call_flush(c);
+        buf_done(&answer);
         exchange_end(c->x);
     } else {
-        exchange_reply(c->x, 200, "application/json", buf_str(&c->out));
+        exchange_reply_buf(c->x, 200, "application/json", &answer);
+        buf_done(&answer);
     }
 }
 

@@ -174,6 +174,23 @@ static int read_request(struct long_work *w, struct work_tools *tools, struct er
     return 0;
 }
 
+/* Answers that a session's clients do not read wait here: so many, and there are no more. */
+static int refuse_unread(struct api_call *c, struct err *e)
+{
+    uint64_t max = (uint64_t)c->service->heritage->config->max_session_unread_bytes;
+    size_t waiting = exchange_owner_waiting(c->x, str_cstr(c->id));
+
+    if (max > 0 && waiting > max) {
+        metrics_count_at(c->service->calls.page, METRIC_refusals, METRIC_REFUSAL_UNREAD, 0, 1);
+        return err_set(e, ERR_OVERLOADED,
+                       "%zu bytes of answers wait for this session's clients to read them, more "
+                       "than --max-session-unread-bytes (%llu)",
+                       waiting, (unsigned long long)max);
+    }
+    exchange_account(c->x, str_cstr(c->id));
+    return 0;
+}
+
 /* What of a request needs its session, after it was read. */
 static int find_place(struct api_call *c, struct err *e)
 {
@@ -183,6 +200,8 @@ static int find_place(struct api_call *c, struct err *e)
         !residency_ready(&c->service->calls.residency, r->id, false))
         return err_set(e, ERR_OVERLOADED, "the session was just made; ask again");
     if (find_session(r, c, e))
+        return -1;
+    if (refuse_unread(c, e))
         return -1;
     regroup(c);
     if (request_limits_memory(&c->limits, &c->arena, e))
