@@ -158,6 +158,7 @@ void setup_calls(struct call_env *env, const struct config *c, const struct mode
     env->limits = (struct request_limits){
         .memory_bytes = (uint64_t)c->max_request_memory,
         .growth = (uint32_t)c->max_request_growth,
+        .recorded_bytes = (uint64_t)c->max_metadata_bytes,
         .schema_bytes = (uint64_t)c->max_schema_bytes,
         .tools = (uint32_t)c->max_tools,
         .stops = (uint32_t)c->max_stops,

@@ -71,3 +71,17 @@ def test_lists_are_bounded(start):
         a = send(gateway, session, {"messages": [USER], **more})
         assert a.status == 400 and setting in a.text, a.text
     assert gateway.chat(session, "hello").status == 200
+
+
+def test_what_is_recorded_as_it_came_is_bounded(start):
+    """Metadata and template arguments are written to the journal with every call."""
+    gateway = start(engine="builtin:echo", workers=1, max_metadata_bytes="2KiB")
+    session = gateway.post("/sessions").json()
+    much = {f"k{i}": "v" * 40 for i in range(100)}
+    for path, field in [("chat/completions", "chat_template_kwargs"), ("chat/completions", "metadata"), ("responses", "metadata")]:
+        said = {"input": "x"} if path == "responses" else {"messages": [USER]}
+        a = send(gateway, session, {**said, field: much}, path)
+        assert a.status == 400 and "max-metadata-bytes" in a.text and field in a.text, a.text
+        a = send(gateway, session, {**said, field: {"deep": [[[]] * 3000]}}, path)
+        assert a.status == 400 and "max-metadata-bytes" in a.text, a.text
+        assert send(gateway, session, {**said, field: {"k": "v"}}, path).status == 200

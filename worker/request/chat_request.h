@@ -19,9 +19,10 @@
 
 /* How much one request may ask for; 0: no limit. */
 struct request_limits {
-    uint64_t memory_bytes; /* of the arena of one request */
-    uint32_t growth;       /* bytes of arena for each byte of the body, above some for all */
-    uint64_t schema_bytes; /* of tools and response formats: keys and values */
+    uint64_t memory_bytes;   /* of the arena of one request */
+    uint32_t growth;         /* bytes of arena for each byte of the body, above some for all */
+    uint64_t schema_bytes;   /* of tools and response formats: keys and values */
+    uint64_t recorded_bytes; /* of metadata, and of template arguments, likewise */
     uint32_t tools, stops, messages;
 };
 

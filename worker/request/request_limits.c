@@ -51,6 +51,20 @@ static size_t count_tools(const struct json *list)
     return n;
 }
 
+/* What is recorded with each call as it came, and renders or samples next to nothing. */
+static int check_recorded(const struct request_limits *l, const struct json *body, struct err *e)
+{
+    static const char *const fields[] = {"metadata", "chat_template_kwargs"};
+
+    for (size_t i = 0; i < ARRAY_LEN(fields) && l->recorded_bytes; i++)
+        if (json_text_bytes(json_get(body, fields[i]), (size_t)l->recorded_bytes + 1) >
+            l->recorded_bytes)
+            return err_field(e, fields[i],
+                             "%s is longer than the %llu bytes that --max-metadata-bytes allows",
+                             fields[i], (unsigned long long)l->recorded_bytes);
+    return 0;
+}
+
 int request_limits_lists(const struct request_limits *l, const struct json *body, struct err *e)
 {
     static const char *const schemas[] = {"tools", "functions", "response_format", "text",
@@ -77,5 +91,5 @@ int request_limits_lists(const struct request_limits *l, const struct json *body
                              "--max-schema-bytes allows",
                              (unsigned long long)l->schema_bytes);
     }
-    return 0;
+    return check_recorded(l, body, e);
 }

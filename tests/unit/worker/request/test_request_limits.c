@@ -5,6 +5,7 @@
 static const struct request_limits LIMITS = {.memory_bytes = 1 << 30,
                                              .growth = 10,
                                              .schema_bytes = 40,
+                                             .recorded_bytes = 20,
                                              .tools = 3,
                                              .stops = 2,
                                              .messages = 2};
@@ -38,6 +39,13 @@ TEST(request_limits, lists_are_counted)
     expect(
         "{\"tools\":[\"01234567890123456789\"],\"response_format\":\"01234567890123456789\"}",
         "tools and response formats are longer than the 40 bytes that --max-schema-bytes allows");
+    expect("{\"metadata\":{\"key\":\"0123456789012345\"},\"chat_template_kwargs\":{\"key\":1}}",
+           "");
+    expect("{\"metadata\":{\"key\":\"01234567890123456\"}}",
+           "metadata is longer than the 20 bytes that --max-metadata-bytes allows");
+    expect(
+        "{\"chat_template_kwargs\":{\"key\":[[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[]]}}",
+        "chat_template_kwargs is longer than the 20 bytes that --max-metadata-bytes allows");
 }
 
 /* Reads text within a budget; returns what it took at the end. 0: what is said of it is wrong. */
