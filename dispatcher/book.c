@@ -21,10 +21,25 @@ static void runner_free(struct runner *r)
     free(r);
 }
 
+void book_forget_gone(struct book *b)
+{
+    struct group *g;
+
+    while ((g = LIST_FIRST_OF(&b->gone, struct group, all_entry))) {
+        list_remove(&g->all_entry);
+        group_free(g);
+    }
+    map_done(&b->gone_groups);
+    map_done(&b->gone_attempts);
+    b->gone_groups = b->gone_attempts = (struct map){0};
+    b->keeps_gone = false;
+}
+
 void book_done(struct book *b)
 {
     struct group *g;
 
+    book_forget_gone(b);
     while ((g = LIST_FIRST_OF(&b->all, struct group, all_entry))) {
         list_remove(&g->all_entry);
         group_free(g);
@@ -49,6 +64,16 @@ struct group *book_group(const struct book *b, struct str id)
 struct attempt *book_attempt(const struct book *b, struct str id)
 {
     return map_get(&b->attempts, id);
+}
+
+struct group *book_gone_group(const struct book *b, struct str id)
+{
+    return map_get(&b->gone_groups, id);
+}
+
+struct attempt *book_gone_attempt(const struct book *b, struct str id)
+{
+    return map_get(&b->gone_attempts, id);
 }
 
 struct queue *book_queue(const struct book *b, struct str name)
@@ -363,6 +388,16 @@ static int apply_deadline(struct book *b, struct group *g, const struct json *r,
     return 0;
 }
 
+static void keep_gone(struct book *b, struct group *g)
+{
+    list_append(&b->gone, &g->all_entry);
+    (void)map_set(&b->gone_groups, g->spec.id, g);
+    for (uint32_t i = 0; g->rollouts && i < group_rollouts(g); i++)
+        if (g->rollouts[i].state == ROLLOUT_SUCCEEDED)
+            (void)map_set(&b->gone_attempts, str_cstr(g->rollouts[i].last->id),
+                          g->rollouts[i].last);
+}
+
 static void remove_group(struct book *b, struct group *g)
 {
     struct queue *q = g->queue;
@@ -383,7 +418,10 @@ static void remove_group(struct book *b, struct group *g)
             (void)map_take(&b->attempts, str_cstr(a->id));
     list_remove(&g->all_entry);
     (void)map_take(&b->groups, g->spec.id);
-    group_free(g);
+    if (b->keeps_gone)
+        keep_gone(b, g);
+    else
+        group_free(g);
 }
 
 /* A group that nobody is to get is gone at once; else it is offered as cancelled. One that had
@@ -441,11 +479,15 @@ static int apply_acked(struct book *b, struct group *g, struct err *e)
     return 0;
 }
 
-static int apply_told(struct group *g, struct err *e)
+/* A group may be acknowledged before the sinks have its entry. */
+static int apply_told(struct book *b, struct group *g, struct str id, struct err *e)
 {
-    if (!g || !group_settled(g))
-        return err_set(e, ERR_INVALID, "there is no such settled group");
-    g->told = true;
+    if (!g)
+        g = book_gone_group(b, id);
+    if (g && !group_settled(g))
+        return err_set(e, ERR_INVALID, "the group that was told had not settled");
+    if (g)
+        g->told = true;
     return 0;
 }
 
@@ -484,7 +526,7 @@ int book_apply(struct book *b, struct str record, struct err *e)
         rc = apply_returned(g, e);
         break;
     case RECORD_TOLD:
-        rc = apply_told(g, e);
+        rc = apply_told(b, g, json_string(json_get(r, "id")), e);
         break;
     case RECORD_ACKED:
         rc = apply_acked(b, g, e);

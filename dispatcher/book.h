@@ -53,7 +53,7 @@ struct runner {
 struct book_events {
     void (*attempt_over)(void *ctx, struct attempt *a); /* it has ended */
     void (*settled)(void *ctx, struct group *g);
-    void (*gone)(void *ctx, struct group *g); /* acknowledged or dropped; freed on return */
+    void (*gone)(void *ctx, struct group *g); /* acknowledged or dropped; not of the book now */
 };
 
 struct book {
@@ -64,8 +64,11 @@ struct book {
     VEC(struct queue *) queues;
     VEC(struct runner *) runners;
     uint64_t next_seq, next_settled;
-    uint64_t n_waiting;               /* groups that are not settled */
-    const struct book_events *events; /* or NULL: replay */
+    uint64_t n_waiting; /* groups that are not settled */
+    bool keeps_gone;    /* what goes is kept until book_forget_gone */
+    struct list_head gone;
+    struct map gone_groups, gone_attempts; /* by id: the newest; those that count */
+    const struct book_events *events;      /* or NULL: replay */
     void *events_ctx;
 };
 
@@ -78,6 +81,13 @@ int book_apply(struct book *b, struct str record, struct err *e);
 
 struct group *book_group(const struct book *b, struct str id);
 struct attempt *book_attempt(const struct book *b, struct str id);
+
+/* Of groups that have gone, while keeps_gone is set: at a start it is not known yet whether sinks
+ * have been given their sessions. book_forget_gone frees them all and keeps no more. */
+struct group *book_gone_group(const struct book *b, struct str id);
+struct attempt *book_gone_attempt(const struct book *b, struct str id);
+void book_forget_gone(struct book *b);
+
 struct queue *book_queue(const struct book *b, struct str name);
 struct runner *book_runner(const struct book *b, struct str name);
 

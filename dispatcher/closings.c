@@ -19,17 +19,28 @@ struct closing {
     char session[SESSION_ID_MAX];
     enum closing_kind kind;
     char *deliver; /* options of the export for sinks; NULL: they are not to have it, or have it */
+    char *group;   /* that owes it to them; NULL with `deliver` */
     struct http_fetch *call;
     struct loop_timer again;
     struct list_item entry;
 };
+
+/* The sinks have it, or will never have it. */
+static void closing_paid(struct closing *c)
+{
+    if (c->group)
+        desk_paid(c->desk, str_cstr(c->group));
+    free(c->deliver);
+    free(c->group);
+    c->deliver = c->group = NULL;
+}
 
 static void closing_free(struct closing *c)
 {
     list_remove(&c->entry);
     loop_timer_stop(c->desk->loop, &c->again);
     http_fetch_cancel(c->call);
-    free(c->deliver);
+    closing_paid(c);
     free(c);
 }
 
@@ -74,8 +85,7 @@ static void on_delivered(void *ctx, int status, struct str body, const struct er
         loop_timer_set(c->desk->loop, &c->again, AGAIN_MS, on_again);
         return;
     }
-    free(c->deliver);
-    c->deliver = NULL;
+    closing_paid(c);
     if (c->kind == CLOSING_DELIVER)
         closing_free(c);
     else
@@ -120,6 +130,10 @@ void closing_start(struct desk *d, const char *session, enum closing_kind kind,
     c->kind = kind;
     c->deliver = deliver;
     memcpy(c->session, session, strlen(session) + 1);
+    if (deliver) {
+        c->group = mem_strndup(g->spec.id.p, g->spec.id.len);
+        desk_owe(d, g->spec.id);
+    }
     list_append(&d->closings, &c->entry);
     ask(c);
 }
@@ -141,13 +155,15 @@ static void on_sweep_again(struct loop_timer *t)
     sweep_ask(CONTAINER_OF(t, struct desk, sweep.again));
 }
 
-/* A session with the label of an attempt: kept while that runs or its group is to be delivered. */
+/* A session with the label of an attempt: kept while that runs or its group is to be delivered.
+ * That of an acknowledged group may not have been given to the sinks yet. */
 static void judge(struct desk *d, const struct json *row)
 {
     struct str label = json_string(json_get(json_get(row, "labels"), "attempt"));
     struct str phase = json_string(json_get(row, "phase"));
     struct str id = json_string(json_get(row, "session_id"));
     const struct attempt *a = book_attempt(&d->book, label);
+    const struct attempt *gone = book_gone_attempt(&d->book, label);
     bool over = str_eq_c(phase, "finalized") || str_eq_c(phase, "expired");
     char session[SESSION_ID_MAX];
 
@@ -160,6 +176,8 @@ static void judge(struct desk *d, const struct json *row)
         return;
     if (a && str_eq_c(id, a->session) && a->verdict == ROLLOUT_SUCCEEDED)
         closing_start(d, session, CLOSING_DELIVER, a->rollout->group);
+    else if (gone && str_eq_c(id, gone->session))
+        closing_start(d, session, CLOSING_FORGET, gone->rollout->group);
     else
         closing_start(d, session, over ? CLOSING_FORGET : CLOSING_ABORT, NULL);
 }
@@ -186,10 +204,12 @@ static void on_page(void *ctx, int status, struct str body, const struct err *e)
     (void)snprintf(d->sweep.cursor, sizeof(d->sweep.cursor), "%.*s", (int)cursor.len,
                    cursor.p ? cursor.p : "");
     arena_done(&a);
-    if (d->sweep.cursor[0])
+    if (d->sweep.cursor[0]) {
         sweep_ask(d);
-    else
+    } else {
         d->swept = true;
+        book_forget_gone(&d->book);
+    }
     polls_wake(d);
 }
 

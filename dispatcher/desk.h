@@ -52,6 +52,7 @@ struct desk {
     struct loop_task wake;     /* look at the polls again */
     struct list_head closings; /* sessions to be ended */
     struct list_head tellings; /* settled groups for the sinks */
+    struct map owed;           /* groups of which sinks are to be given something, by id */
     uint64_t refused_until_ms; /* monotonic: the gateway takes no new sessions */
     bool draining, disk_low;
 
@@ -85,6 +86,11 @@ struct desk_request {
  * the loop; -1 (ERR_STORAGE_FULL, ERR_IO) if nothing has changed. */
 int desk_write(struct desk *d, struct str group, struct str record, void (*done)(void *ctx),
                void *ctx, struct err *e);
+
+/* Sinks are owed something of the group: its records stay in the journal, though it be
+ * acknowledged, until as many desk_paid have said that they have it. */
+void desk_owe(struct desk *d, struct str group);
+void desk_paid(struct desk *d, struct str group);
 
 /* --- answers (api.c) --- */
 

@@ -23,6 +23,42 @@ enum {
 
 /* --- writing --- */
 
+/* How much sinks are owed of a group. */
+struct debt {
+    size_t n;
+    size_t len;
+    char group[];
+};
+
+void desk_owe(struct desk *d, struct str group)
+{
+    struct debt *debt = map_get(&d->owed, group);
+
+    if (!debt) {
+        debt = mem_zalloc(sizeof(*debt) + group.len);
+        debt->len = group.len;
+        memcpy(debt->group, group.p, group.len);
+        (void)map_set(&d->owed, str_of(debt->group, debt->len), debt);
+    }
+    debt->n++;
+}
+
+void desk_paid(struct desk *d, struct str group)
+{
+    struct debt *debt = map_get(&d->owed, group);
+
+    if (debt && --debt->n == 0)
+        free(map_take(&d->owed, group));
+}
+
+/* Whether the journal must keep the group's records. */
+static bool group_needed(void *ctx, struct str id)
+{
+    const struct desk *d = ctx;
+
+    return book_group(&d->book, id) || book_gone_group(&d->book, id) || map_get(&d->owed, id);
+}
+
 static void events_note(struct desk *d, struct str id)
 {
     const struct group *g = book_group(&d->book, id);
@@ -46,9 +82,9 @@ int desk_write(struct desk *d, struct str group, struct str record, void (*done)
         events_note(d, str_cstr(id));
     if (book_apply(&d->book, record, &bad)) /* a bug: what was written is not what is there */
         log_error(NULL, "a record does not apply", LOG_T("group", id), LOG_T("error", bad.text));
-    if (!book_group(&d->book, str_cstr(id)))
+    if (!group_needed(d, str_cstr(id)))
         journal_drop_session(d->journal, str_cstr(id));
-    else if (feed_watched(&d->events))
+    if (feed_watched(&d->events))
         events_note(d, str_cstr(id)); /* a group that was not there before */
     return rc;
 }
@@ -183,11 +219,6 @@ static void check_groups(struct desk *d, uint64_t now_ms, uint64_t wall_ms)
     }
 }
 
-static bool group_needed(void *ctx, struct str id)
-{
-    return book_group(ctx, id) != NULL;
-}
-
 static void look_after_journal(struct desk *d)
 {
     struct journal_stats s;
@@ -197,7 +228,7 @@ static void look_after_journal(struct desk *d)
     d->disk_low =
         statvfs(d->heritage->state_dir, &v) == 0 &&
         (uint64_t)v.f_bavail * v.f_frsize < (uint64_t)d->heritage->config->journal_min_free;
-    (void)journal_drop_absent(d->journal, group_needed, &d->book);
+    (void)journal_drop_absent(d->journal, group_needed, d);
     while (journal_compact(d->journal, false, &e) > 0)
         ;
     journal_stats(d->journal, &s);
@@ -405,6 +436,7 @@ static void close_all(struct desk *d)
         journal_close(d->journal);
     d->book.events = NULL;
     book_done(&d->book);
+    map_done(&d->owed); /* closings and tellings, which owed, are over */
     keys_free(d->keys);
     ids_free(d->ids);
 }
@@ -417,6 +449,7 @@ int dispatcher_run(const struct heritage *h)
 
     d->heritage = h;
     book_init(&d->book);
+    d->book.keeps_gone = h->config->sink.n > 0;
     (void)signal(SIGPIPE, SIG_IGN);
     d->loop = loop_new(&e);
     desk_events_init(d);

@@ -28,6 +28,7 @@ struct telling {
 static void telling_free(struct telling *t)
 {
     list_remove(&t->entry);
+    desk_paid(t->desk, str_cstr(t->group));
     loop_timer_stop(t->desk->loop, &t->again);
     http_fetch_cancel(t->call);
     free(t->body);
@@ -41,17 +42,18 @@ static void on_again(struct loop_timer *timer)
     tell(CONTAINER_OF(timer, struct telling, again));
 }
 
-/* The group may be acknowledged by now, or be another of the same id: then nothing is recorded. */
+/* The group may be acknowledged by now: its records are there until this is done. One of the same
+ * id may have been made anew meanwhile: then nothing is recorded. */
 static void note(struct telling *t)
 {
     const struct group *g = book_group(&t->desk->book, str_cstr(t->group));
     struct buf record = {0};
     struct err e;
 
-    if (!g || !group_settled(g) || g->told)
+    if (g && (!group_settled(g) || g->told))
         return;
-    record_plain(RECORD_TOLD, g->spec.id, clock_wall_ms(), &record);
-    if (desk_write(t->desk, g->spec.id, buf_str(&record), NULL, NULL, &e) < 0)
+    record_plain(RECORD_TOLD, str_cstr(t->group), clock_wall_ms(), &record);
+    if (desk_write(t->desk, str_cstr(t->group), buf_str(&record), NULL, NULL, &e) < 0)
         log_warn(NULL, "a group's entry is not noted: behind a restart it comes twice",
                  LOG_T("group", t->group), LOG_T("error", e.text));
     buf_done(&record);
@@ -145,6 +147,7 @@ void telling_start(struct desk *d, const struct group *g)
     t->desk = d;
     memcpy(t->group, g->spec.id.p, g->spec.id.len);
     t->body = write_body(g);
+    desk_owe(d, g->spec.id);
     list_append(&d->tellings, &t->entry);
     tell(t);
 }
@@ -156,6 +159,9 @@ void tellings_resume(struct desk *d)
     LIST_EACH(&d->book.all, g, struct group, all_entry) {
         if (group_settled(g))
             telling_start(d, g);
+    }
+    LIST_EACH(&d->book.gone, g, struct group, all_entry) {
+        telling_start(d, g);
     }
 }
 

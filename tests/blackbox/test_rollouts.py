@@ -296,6 +296,21 @@ def test_unacknowledged_groups_come_again_with_the_same_content(start):
     assert gateway.post("/queues/train/ack", {"groups": ["g"]}).json() == {"acked": 0}
 
 
+def test_an_acknowledged_groups_id_is_free(start):
+    """It is gone: the same submission makes a group of its own, with sessions of its own."""
+    gateway = start()
+    seen = []
+    for _ in range(2):
+        made = gateway.request("PUT", "/groups/g", {"runner": "r"})
+        assert made.status == 201 and made.json()["created"] is True, made.text
+        again = gateway.request("PUT", "/groups/g", {"runner": "r"})
+        assert again.status == 200 and again.json()["created"] is False, "it is there until it is acknowledged"
+        with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
+            seen += take_all(gateway, "train", 1)
+    assert [x["deliveries"] for x in seen] == [1, 1]
+    assert seen[0]["members"][0]["session_id"] != seen[1]["members"][0]["session_id"]
+
+
 def test_returned_groups_are_offered_at_once(start):
     gateway = start()
     submit(gateway, id="g", runner="r")

@@ -61,7 +61,7 @@ def test_entries_wait_for_redis_and_survive_restarts(start, server, tmp_path):
     winners = {m["session_id"] for x in groups for m in x["members"]}
     g.wait_until(lambda: {e[b"session_id"].decode() for e in s.entries()} == winners, 30, "all members are there")
     assert sessions_in(tmp_path / "out") == winners, "acknowledged groups lost none"
-    g.wait_until(lambda: again.get("/sessions?label=attempt").json()["sessions"] == [], 30, "the delivered sessions are gone")
+    g.wait_until(lambda: again.get("/sessions?label=attempt").json()["sessions"] == [], 20, "they are deleted behind that")
 
 
 def test_no_losing_attempt_reaches_a_sink(start, tmp_path):
@@ -144,3 +144,38 @@ def test_no_redis_no_entry(start, tmp_path, name):
     gw = start(workers=1, sink=f"file:{tmp_path}/out")
     assert gw.post("/admin/group_result", {"group": name, "entry": {"group": name}}).status == 200
     assert not os.path.isdir(tmp_path / "out") or os.listdir(tmp_path / "out") == []
+
+
+def test_what_is_acknowledged_before_its_delivery_is_delivered_behind_a_crash(start, tmp_path):
+    """The worker hangs while the trainer acknowledges, then all of the gateway dies: the sessions are there still, and the
+    journal says that they count. They go to the sinks before they are deleted."""
+    first = start(workers=1, state_dir=str(tmp_path / "state"))     # nobody has delivered anything so far
+    with Executor(first, "x", {"r": 3}, {"r": solve()}):
+        assert first.post("/groups", {"id": "g", "runner": "r", "n": 3}).status == 201
+        group = first.get("/queues/train/next?wait_s=20", timeout=40).json()["groups"][0]
+    os.kill(first.child("worker-0"), signal.SIGSTOP)
+    assert first.post("/queues/train/ack", {"groups": ["g"]}).json() == {"acked": 1}
+    first.kill()
+    again = start(workers=1, sink=f"file:{tmp_path}/out", state_dir=first.settings["state-dir"])
+    members = {m["session_id"] for m in group["members"]}
+    g.wait_until(lambda: sessions_in(tmp_path / "out") == members, 30, "the acknowledged members are delivered")
+    g.wait_until(lambda: again.get("/sessions?label=attempt").json()["sessions"] == [], 20, "and deleted then")
+    assert again.get("/groups/g").status == 404
+
+
+def test_a_groups_entry_that_was_not_given_before_the_acknowledgement_comes_behind_a_crash(start, server, tmp_path):
+    """No worker takes the entry of a group that failed; the trainer acknowledges; all of the gateway dies."""
+    s = server()
+    gw = start(workers=1, sink=f"redis://127.0.0.1:{s.port}", state_dir=str(tmp_path / "state"))
+    assert gw.post("/groups", {"id": "g", "runner": "r", "on": {"error": "drop"}}).status == 201
+    attempt = gw.post("/attempts/claim", {"executor": "x", "slots": {"r": 1}, "wait_s": 5}).json()["attempts"][0]
+    os.kill(gw.child("worker-0"), signal.SIGSTOP)
+    end = {"executor": "x", "outcome": "error", "reason": "no luck"}
+    assert gw.post(f"/attempts/{attempt['attempt_id']}/end", end).json() == {"rollout": "failed"}
+    assert [x["state"] for x in gw.get("/queues/train/next?wait_s=5").json()["groups"]] == ["failed"]
+    assert gw.post("/queues/train/ack", {"groups": ["g"]}).json() == {"acked": 1}
+    assert group_entries(s) == []
+    gw.kill()
+    start(workers=1, sink=gw.settings["sink"], state_dir=gw.settings["state-dir"])
+    g.wait_until(lambda: group_entries(s), 30, "the entry")
+    assert {(e["group"], e["state"]) for e in group_entries(s)} == {("g", "failed")}

@@ -236,3 +236,36 @@ TEST(book, delivery_by_settling_and_by_submission)
     cr_assert_eq(q->acked_total, 1);
     book_done(&b);
 }
+
+/* What was acknowledged may not have been given to sinks: a start must find it. */
+TEST(book, gone_groups_are_kept_until_they_are_forgotten)
+{
+    struct book b;
+    struct buf record = {0};
+    struct attempt *lost, *counts;
+    char ids[2][ATTEMPT_ID_LEN + 1];
+
+    book_init(&b);
+    b.keeps_gone = true;
+    submit(&b, "a", "");
+    lost = claim(&b, "x", 0);
+    end(&b, lost, OUTCOME_ERROR, 10);
+    counts = claim(&b, "x", 20);
+    end(&b, counts, OUTCOME_OK, 30);
+    memcpy(ids[0], lost->id, sizeof(ids[0]));
+    memcpy(ids[1], counts->id, sizeof(ids[1]));
+    record_plain(RECORD_ACKED, STR("a"), 40, &record);
+    apply(&b, &record);
+    cr_assert(!book_group(&b, STR("a")) && !book_attempt(&b, str_cstr(ids[1])));
+    cr_assert_null(book_gone_attempt(&b, str_cstr(ids[0])), "a retried attempt is owed to nobody");
+    cr_assert_eq(book_gone_attempt(&b, str_cstr(ids[1]))->rollout->group,
+                 book_gone_group(&b, STR("a")));
+    record_plain(RECORD_TOLD, STR("a"), 50, &record);
+    apply(&b, &record);
+    cr_assert(book_gone_group(&b, STR("a"))->told);
+    submit(&b, "a", ""); /* the id is free: another group */
+    cr_assert(book_group(&b, STR("a")) && !book_group(&b, STR("a"))->told);
+    book_forget_gone(&b);
+    cr_assert(!book_gone_group(&b, STR("a")) && book_group(&b, STR("a")));
+    book_done(&b);
+}
