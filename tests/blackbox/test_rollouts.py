@@ -113,6 +113,42 @@ def test_bad_groups_are_told_by_field(start, change, field):
     assert gateway.get("/groups").json()["groups"] == []    # all or none
 
 
+EXPORT_GOOD = [
+    {"format": "verl"}, {"select": "last"}, {"pick": "drop_retries"}, {"train_once": True}, {"train_once": "on"}, {"drift": 0},
+    {"merge": "text"}, {"merge": "none", "select": "all_checkpoints"}, {"ignore_tools": "false"}, {"max_tokens": 5},
+    {"max_seq_len": "7"}, {"mask_unfinished": False}, {"uid": "u"}, {"session_index": 0}, {"global_steps": 12}, {"select": None},
+    {"metadata": {"reward": 1.5}}, {"metadata": {"reward": None}}, {}]
+EXPORT_BAD = [
+    ({"format": "parquet"}, "format"), ({"format": "view"}, "format"), ({"select": "first"}, "select"), ({"select": 3}, "select"),
+    ({"pick": "best"}, "pick"), ({"train_once": "maybe"}, "train_once"), ({"train_once": []}, "train_once"),
+    ({"drift": 2}, "drift"), ({"merge": "tokens"}, "merge"), ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": 1 << 32}, "max_tokens"), ({"max_seq_len": 1.5}, "max_seq_len"), ({"max_seq_len": "x"}, "max_seq_len"),
+    ({"uid": ""}, "uid"), ({"uid": 3}, "uid"), ({"uid": "u" * 1025}, "uid"),
+    ({"session_index": -1}, "session_index"), ({"global_steps": {}}, "global_steps"),
+    ({"global_steps": 1e30}, "global_steps"), ({"metadata": 3}, "metadata"), ({"metadata": {"reward": "1"}}, "metadata.reward"),
+    ({"metadata": {"reward": 1e39}}, "metadata.reward"), ({"slect": "last"}, "slect"), ({"branch": "r"}, "branch"),
+    ({"select": "all_checkpoints", "merge": "token"}, "select")]
+
+
+def test_export_options_are_refused_at_submission_as_finalize_would(start):
+    """Not when the first attempt has run: what finalize takes, a group takes, and nothing else."""
+    gateway = start(workers=1)
+    s = gateway.post("/sessions", {"hold": True}).json()
+    assert gateway.chat(s, "x").status == 200
+    for k, options in enumerate(EXPORT_GOOD):
+        assert gateway.request("PUT", f"/groups/g{k}", {"runner": "r", "export": options}).status == 201, options
+        assert gateway.post(f"/sessions/{s['session_id']}/finalize", options).status == 200, options
+    for options, name in EXPORT_BAD:
+        error = gateway.post(f"/sessions/{s['session_id']}/finalize", options)
+        assert error.status == 400 and name in error.text, error.text
+        for defaults, own, where in ({}, {"export": options}, "groups[1]."), ({"export": options}, {}, "groups[0]."):
+            answer = gateway.post("/groups", {"defaults": {"runner": "r", **defaults},
+                                              "groups": [{"id": "ok"}, {"id": "bad", **own}]})
+            assert answer.status == 400, (options, answer.text)
+            assert f"{where}export.{name}" in answer.json()["error"]["message"], answer.text
+    assert {x["id"] for x in gateway.get("/groups").json()["groups"]} == {f"g{k}" for k in range(len(EXPORT_GOOD))}
+
+
 def test_unknown_parameters_and_bodies_are_refused(start):
     gateway = start(workers=1)
     for method, path, body in [("GET", "/queues/q/next?maxx=1", None), ("GET", "/queues/q/next?max=0", None),
