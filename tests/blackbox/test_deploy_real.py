@@ -13,6 +13,7 @@ import time
 import pytest
 
 import gateway as g
+from runner_kit import processes_with, script
 
 UNITS = g.ROOT / "deploy/systemd"
 MASKED = ("systemd-networkd-wait-online.service", "systemd-networkd.service", "systemd-networkd.socket")
@@ -204,12 +205,12 @@ def test_systemd_gives_the_dynamic_user_its_key_file(systemd):
 # --- Slurm ---
 
 class Slurm:
-    """The testbed's one-node cluster."""
+    """The testbed's cluster, all nodes on this machine."""
 
-    def __init__(self, folder, shared):
+    def __init__(self, folder, shared, nodes):
         self.folder, self.bed = folder, shared / "tools/deploy/slurm"
         self.port = g.free_port()
-        self.env = dict(os.environ, SLURM_T=str(folder / "slurm"), NODES="1", KILLWAIT="10", BASEPORT=str(g.free_port()),
+        self.env = dict(os.environ, SLURM_T=str(folder / "slurm"), NODES=str(nodes), KILLWAIT="10", BASEPORT=str(g.free_port()),
                         CTLPORT=str(g.free_port()), SLURM_CONF=str(folder / "slurm/slurm.conf"),
                         ROLLGATE_BIN=str(g.BINARY), ROLLGATE_RUN=str(folder / "run"), ROLLGATE_PORT=str(self.port),
                         ROLLGATE_ADMIN_KEY_FILE=str(folder / "key"), ROLLGATE_ENGINE="builtin:echo,delay_ms=1500")
@@ -219,6 +220,18 @@ class Slurm:
         done = subprocess.run(command, env=self.env, cwd=self.folder, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, f"{command}: {done.stdout} {done.stderr}"
         return done.stdout.strip()
+
+    def submit_runner(self, gateway, runners, **more):
+        """A job of one node with an executor; its id."""
+        job = subprocess.run(
+            ["sbatch", "--parsable", "-o", f"{self.folder}/runner-%j.log", "--nodes=1", "--exclusive", "--time=10",
+             "--export=ALL", str(g.ROOT / "deploy/slurm/rollgate-runner.sbatch")], capture_output=True, text=True, timeout=60, cwd=self.folder,
+            env=dict(self.env, ROLLGATE_GATEWAY=gateway, ROLLGATE_RUNNERS=runners, TMPDIR=str(self.folder), **more))
+        assert job.returncode == 0, job.stderr
+        job = job.stdout.strip()
+        log = self.folder / f"runner-{job}.log"
+        g.wait_until(lambda: log.exists() and "executor runs" in log.read_text(), 30, f"the executor of job {job} runs")
+        return job
 
     def submit(self):
         return self.run("sbatch", "--parsable", "-o", f"{self.folder}/job.log", "--time=10", "--export=ALL",
@@ -243,13 +256,13 @@ class Slurm:
 
 
 @pytest.fixture
-def slurm(shared, tmp_path_factory):
+def slurm(shared, tmp_path_factory, request):
     if not g.BINARY.exists():
         pytest.skip(f"{g.BINARY} is not built")
     missing = [p for p in ("slurmctld", "slurmd", "munged", "sbatch") if not shutil.which(p)]
     if os.getuid() != 0 or missing:
         pytest.skip(f"a real Slurm needs root and {', '.join(missing) or 'nothing else'} (apt-get install slurm-wlm munge)")
-    s = Slurm(tmp_path_factory.mktemp("slurm"), shared)
+    s = Slurm(tmp_path_factory.mktemp("slurm"), shared, getattr(request, "param", 1))
     s.folder.parent.chmod(0o755)
     try:
         s.run("bash", str(s.bed / "up.sh"))
@@ -283,3 +296,46 @@ def test_slurm_runs_drains_and_requeues_it(slurm):
     g.wait_until(lambda: s.gone(job), 20, "the job ends")
     assert not s.published()
     assert "exit_status=0" in (s.folder / "job.log").read_text()
+
+
+# Says in whose job it runs, then waits to be let go.
+WAITS = """
+import os, pathlib, time
+folder = pathlib.Path(task["folder"])
+(folder / (os.environ["ROLLGATE_ATTEMPT"] + ".job" + os.environ["SLURM_JOB_ID"])).touch()
+end = time.monotonic() + 120
+while not (folder / "go").exists() and time.monotonic() < end:
+    time.sleep(0.05)
+chat("x")
+"""
+
+
+@pytest.mark.parametrize("slurm", [2], indirect=True)
+@pytest.mark.parametrize("sign", ["TERM", "KILL"])
+def test_slurm_cancels_one_executor_and_its_attempts_finish_elsewhere(slurm, sign, start, tmp_path):
+    """One job for each of two executors. Cancelled, the one that has all attempts drains for a second (TERM), or is
+    gone without a word and its leases run out (KILL); the other executor runs them again."""
+    gateway = start(engine="builtin:echo", workers=1, attempt_lease="2s")
+    runners = tmp_path / "runners.yaml"
+    runners.write_text(json.dumps({"runners": {"r": {
+        "run": script(str(tmp_path), "agent", WAITS), "slots": 3, "grace": "1s", "pass_env": ["SLURM_JOB_ID"]}}}))
+
+    def runs(job):
+        return {f.name.split(".")[0] for f in tmp_path.glob(f"*.job{job}")}
+
+    first = slurm.submit_runner(gateway.url, str(runners), ROLLGATE_GRACE="1s")
+    answer = gateway.post("/groups", {"id": "g", "runner": "r", "n": 3, "reward": "external", "input": {"folder": str(tmp_path)}})
+    assert answer.status == 201, answer.text
+    g.wait_until(lambda: len(runs(first)) == 3, 30, "all attempts run in the first job")
+    second = slurm.submit_runner(gateway.url, str(runners), ROLLGATE_GRACE="1s")
+    assert processes_with(f"rollgate-runner-{first}")
+    slurm.run("scancel", *(["--signal=KILL"] if sign == "KILL" else []), first)
+    g.wait_until(lambda: len(runs(second)) == 3, 60, "all of them run in the second job")
+    g.wait_until(lambda: slurm.gone(first) and not processes_with(f"rollgate-runner-{first}"), 30, "the first job ends")
+    g.wait_until(lambda: len(processes_with(f"{tmp_path}/agent.py")) == 3, 20, "no run of the first job is left")
+    (tmp_path / "go").touch()
+    group = gateway.get("/groups/g/wait?timeout_s=60", timeout=90).json()
+    assert group["state"] == "finished" and [m["attempts"] for m in group["members"]] == [2, 2, 2]
+    assert runs(first).isdisjoint(runs(second)), "no attempt ran twice"
+    slurm.run("scancel", second)
+    g.wait_until(lambda: slurm.gone(second), 30, "the second job ends")
