@@ -6,6 +6,7 @@
  *   groups.c     submit, show, list, wait, cancel
  *   queues.c     counts, next, acknowledge, return, cancel
  *   claims.c     an executor takes attempts: their sessions are made
+ *   running.c    what runs
  *   ends.c       an attempt ends: its session is completed and finalized, or aborted
  *   durable.c    answers that wait until their records are durable
  *   closings.c   sessions that are to be aborted, deleted or given to sinks, until that is done
@@ -133,6 +134,9 @@ void attempts_claim(struct desk_request *r);
 void attempts_renew(struct desk_request *r);
 void attempts_end(struct desk_request *r);
 void desk_events_get(struct desk_request *r);
+
+/* running.c: for who looks on. */
+void attempts_list(struct desk_request *r);
 
 /* --- events (desk_events.c) --- */
 

@@ -9,15 +9,17 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/codec/json.h"
 #include "common/os/loop.h"
 #include "common/proc/config.h"
 #include "supervisor/commands.h"
 
 enum { PAGE_MAX = 4 << 20, EVERY_S = 1 };
 
-/* One look: the metrics page and when it was taken. */
+/* One look: the metrics page and when it was taken; the oldest attempts (JSON behind a head), or
+ * nothing where no dispatcher tells them. */
 struct top_view {
-    struct buf page;
+    struct buf page, attempts;
     uint64_t at_ms;
 };
 
@@ -59,7 +61,8 @@ static void read_key(const struct config *c, char *key, size_t size)
         (void)fclose(f);
 }
 
-static int take_look(const struct config *c, struct top_view *look)
+/* The whole answer to a GET, with its head; -1 unless it is a 200. */
+static int get_page(const struct config *c, const char *path, struct buf *ret)
 {
     char key[512], request[1024];
     int fd = dial(c->listen), n;
@@ -69,17 +72,25 @@ static int take_look(const struct config *c, struct top_view *look)
         return -1;
     read_key(c, key, sizeof(key));
     n = snprintf(request, sizeof(request),
-                 "GET /metrics HTTP/1.1\r\nHost: rollgate\r\nConnection: close\r\n%s%s%s\r\n",
+                 "GET %s HTTP/1.1\r\nHost: rollgate\r\nConnection: close\r\n%s%s%s\r\n", path,
                  key[0] ? "Authorization: Bearer " : "", key, key[0] ? "\r\n" : "");
-    buf_clear(&look->page);
+    buf_clear(ret);
     if (write(fd, request, (size_t)n) == n) {
-        while (look->page.len < PAGE_MAX &&
-               (got = read(fd, buf_reserve(&look->page, 65536), 65536)) > 0)
-            look->page.len += (size_t)got;
+        while (ret->len < PAGE_MAX && (got = read(fd, buf_reserve(ret, 65536), 65536)) > 0)
+            ret->len += (size_t)got;
     }
     close(fd);
+    return got == 0 && str_starts(buf_str(ret), STR("HTTP/1.1 200 ")) ? 0 : -1;
+}
+
+static int take_look(const struct config *c, struct top_view *look)
+{
+    int rc = get_page(c, "/metrics", &look->page);
+
     look->at_ms = clock_ms();
-    return got == 0 && str_starts(buf_str(&look->page), STR("HTTP/1.1 200 ")) ? 0 : -1;
+    if (rc == 0 && get_page(c, "/attempts?limit=10", &look->attempts))
+        buf_clear(&look->attempts);
+    return rc;
 }
 
 /* The sum of all samples of a metric whose labels hold `label` ("" = all). */
@@ -263,9 +274,48 @@ static void show_runners(const struct top_view *now)
         printf("\n");
 }
 
+static void show_attempt(const struct json *a)
+{
+    struct str group = json_string(json_get(a, "group"));
+    struct str runner = json_string(json_get(a, "runner"));
+    struct str executor = json_string(json_get(a, "executor"));
+    struct str session = json_string(json_get(a, "session_id"));
+    int64_t rollout = 0, number = 0;
+    double seconds = 0;
+
+    (void)json_to_i64(json_get(a, "rollout"), &rollout);
+    (void)json_to_i64(json_get(a, "attempt"), &number);
+    (void)json_to_double(json_get(a, "running_s"), &seconds);
+    printf("%8.0f s %8lld %8lld  %-14.*s %-16.*s %-20.*s %.*s\n", seconds, (long long)rollout,
+           (long long)number, (int)runner.len, runner.p, (int)executor.len, executor.p,
+           (int)group.len, group.p, (int)session.len, session.p);
+}
+
+static void show_attempts(const struct top_view *now)
+{
+    struct str whole = buf_str(&now->attempts);
+    size_t head = str_find(whole, STR("\r\n\r\n"), 0);
+    const struct json *answer = NULL, *all;
+    struct arena arena = {0};
+    struct err e;
+
+    if (head != SIZE_MAX &&
+        json_parse(&arena, str_sub(whole, head + 4, SIZE_MAX), &answer, &e) == 0) {
+        all = json_get(answer, "attempts");
+        if (json_is(all, JSON_ARRAY) && all->n > 0)
+            printf("%10s %8s %8s  %-14s %-16s %-20s %s\n", "oldest", "rollout", "attempt", "runner",
+                   "executor", "group", "session");
+        for (uint32_t i = 0; json_is(all, JSON_ARRAY) && i < all->n; i++)
+            show_attempt(json_at(all, i));
+        if (json_is(all, JSON_ARRAY) && all->n > 0)
+            printf("\n");
+    }
+    arena_done(&arena);
+}
+
 static int watch(const struct config *c, bool once)
 {
-    struct top_view looks[2] = {{{0}, 0}, {{0}, 0}};
+    struct top_view looks[2] = {0};
     int rc = 1;
 
     for (unsigned i = 0;; i++) {
@@ -281,6 +331,7 @@ static int watch(const struct config *c, bool once)
         show_totals(now, before);
         show_queues(now);
         show_runners(now);
+        show_attempts(now);
         show_processes(now);
         (void)fflush(stdout);
         rc = 0;
@@ -288,8 +339,10 @@ static int watch(const struct config *c, bool once)
             break;
         sleep(EVERY_S);
     }
-    for (unsigned i = 0; i < 2; i++)
+    for (unsigned i = 0; i < 2; i++) {
         buf_done(&looks[i].page);
+        buf_done(&looks[i].attempts);
+    }
     return rc;
 }
 

@@ -550,6 +550,31 @@ def test_top_shows_queues_and_runners(start):
     assert re.search(r"queue +waiting +running +settled\n", page()) and page().count("train") == 1
 
 
+def test_running_attempts_are_told_the_oldest_first(start):
+    """By GET /attempts and on the page of top: the ten oldest; what has ended is not there."""
+    gateway = start()
+    for i in range(12):
+        submit(gateway, id=f"g{i:02}", runner="r", n=1)
+    attempts = []
+    for i in range(12):
+        attempts += claim(gateway, r=1)
+    told = gateway.get("/attempts").json()["attempts"]
+    assert [a["attempt_id"] for a in told] == [a["attempt_id"] for a in attempts]
+    assert [a["group"] for a in told] == [f"g{i:02}" for i in range(12)]
+    one = told[0]
+    assert (one["rollout"], one["attempt"], one["runner"]) == (0, 1, "r") and one["executor"]
+    assert one["session_id"] == attempts[0]["session"]["session_id"] and 0 <= one["running_s"] < 60
+    assert abs(one["claimed_at"] + one["running_s"] - time.time()) < 30
+    assert end(gateway, attempts[0], outcome="infra").status == 200     # its retry waits a second
+    assert [a["group"] for a in gateway.get("/attempts?limit=2").json()["attempts"]] == ["g01", "g02"]
+    for limit in ("0", "1001", "x"):
+        answer = gateway.get(f"/attempts?limit={limit}")
+        assert answer.status == 400 and answer.json()["error"]["param"] == "limit"
+    top = [str(g.BINARY), "top", "--once", f"--listen=127.0.0.1:{gateway.port}"]
+    page = subprocess.run(top, capture_output=True, text=True, timeout=30, check=True).stdout
+    assert re.findall(r"^ +\d+ s +0 +1  r +\S+ +(g\d\d) +\S+$", page, re.M) == [f"g{i:02}" for i in range(1, 11)]
+
+
 def test_metrics_and_log(start):
     gateway = start()
     submit(gateway, id="g", runner="r", n=2)

@@ -140,6 +140,7 @@ def test_who_may_do_what(keyed):
               ("GET", "/queues/train/next", None, {"admin"}), ("POST", "/queues/train/ack", {"groups": []}, {"admin"}),
               ("POST", "/queues/train/return", {"groups": []}, {"admin"}),
               ("POST", "/queues/val/cancel", {}, {"admin"}), ("POST", "/groups/none/cancel", {}, {"admin"}),
+              ("GET", "/attempts", None, {"admin"}),
               ("POST", "/attempts/claim", {"executor": "x", "slots": {"none": 1}, "wait_s": 0}, {"admin", "executor"}),
               ("POST", "/attempts/renew", {"executor": "x", "attempts": []}, {"admin", "executor"}),
               ("POST", f"/attempts/{'0' * 32}/end", {"outcome": "ok"}, {"admin", "executor"}),
