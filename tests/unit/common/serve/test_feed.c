@@ -1,0 +1,333 @@
+/* Feeds over real sockets: server and viewers share one thread; every look reads what has come. */
+#include "common/serve/feed.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/serve/server.h"
+#include "testing.h"
+
+enum { TICK_MS = 5, LOOK_EACH_MS = 1, LOOK_LIMIT_MS = 20000, VIEWERS_MAX = FEED_VIEWERS_MAX + 1 };
+
+struct feed_room {
+    struct loop *loop;
+    struct server *server;
+    char folder[64], path[96];
+    int listen_fd;
+    struct loop_timer look;
+    bool (*wanted)(const struct feed_room *r);
+    uint64_t limit_ms;
+    struct feed feed;
+    struct exchange *x[VIEWERS_MAX]; /* as they came */
+    int fd[VIEWERS_MAX];             /* the other ends */
+    struct buf heard[VIEWERS_MAX];
+    int n, left, writes;
+    bool deaf; /* nobody reads */
+    const char *awaited;
+};
+
+static void room_writes(void *ctx, struct str key, struct buf *out)
+{
+    struct feed_room *r = ctx;
+    struct buf json = {0};
+
+    r->writes++;
+    buf_printf(&json, "{\"key\":\"%.*s\",\"write\":%d}", (int)key.len, key.p, r->writes);
+    feed_event(out, "thing", buf_str(&json));
+    buf_done(&json);
+}
+
+static void room_left(void *ctx)
+{
+    struct feed_room *r = ctx;
+
+    r->left++;
+}
+
+static void room_request(void *ctx, struct exchange *x)
+{
+    struct feed_room *r = ctx;
+
+    r->x[r->n++] = x;
+}
+
+static void room_hear(struct feed_room *r)
+{
+    char bytes[64 << 10];
+    ssize_t n;
+
+    for (int i = 0; i < r->n && !r->deaf; i++) {
+        while (r->fd[i] >= 0 && (n = recv(r->fd[i], bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
+            buf_add(&r->heard[i], bytes, (size_t)n);
+    }
+}
+
+static void room_look(struct loop_timer *t)
+{
+    struct feed_room *r = CONTAINER_OF(t, struct feed_room, look);
+
+    room_hear(r);
+    if (r->wanted(r) || clock_ms() > r->limit_ms)
+        server_stop(r->server);
+    else
+        loop_timer_set(r->loop, t, LOOK_EACH_MS, room_look);
+}
+
+static void room_until(struct feed_room *r, bool (*wanted)(const struct feed_room *r))
+{
+    r->wanted = wanted;
+    r->limit_ms = clock_ms() + LOOK_LIMIT_MS;
+    loop_timer_set(r->loop, &r->look, LOOK_EACH_MS, room_look);
+    server_run(r->server);
+    cr_assert(wanted(r), "it did not come to pass");
+}
+
+static void room_open(struct feed_room *r)
+{
+    struct server_options o = {.max_body_bytes = 1 << 20, .max_connections = VIEWERS_MAX + 8};
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    struct err e;
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    *r = (struct feed_room){.folder = "/tmp/rg_feed_XXXXXX"};
+    cr_assert_not_null(mkdtemp(r->folder));
+    (void)snprintf(r->path, sizeof(r->path), "%s/s", r->folder);
+    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", r->path);
+    r->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    cr_assert_eq(bind(r->listen_fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    cr_assert_eq(listen(r->listen_fd, 8), 0);
+    r->loop = loop_new(&e);
+    cr_assert_eq(server_new(r->loop, &o, room_request, r, &r->server, &e), 0, "%s", e.text);
+    server_listen(r->server, r->listen_fd);
+    feed_init(&r->feed, r->loop, TICK_MS);
+    r->feed.write = room_writes;
+    r->feed.left = room_left;
+    r->feed.ctx = r;
+}
+
+static void room_close(struct feed_room *r)
+{
+    feed_end(&r->feed);
+    server_free(r->server);
+    loop_free(r->loop);
+    for (int i = 0; i < r->n; i++) {
+        if (r->fd[i] >= 0)
+            close(r->fd[i]);
+        buf_done(&r->heard[i]);
+    }
+    close(r->listen_fd);
+    (void)unlink(r->path);
+    (void)rmdir(r->folder);
+}
+
+static bool all_came(const struct feed_room *r)
+{
+    return r->n > 0 && r->x[r->n - 1] && r->fd[r->n - 1] >= 0;
+}
+
+static bool awaited_is_heard(const struct feed_room *r)
+{
+    return str_find(buf_str(&r->heard[0]), str_cstr(r->awaited), 0) != SIZE_MAX;
+}
+
+/* One that asks; its exchange is r->x[the returned index]. */
+static int room_ask(struct feed_room *r)
+{
+    static const char request[] = "GET /events HTTP/1.1\r\nHost: h\r\n\r\n";
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int i = r->n;
+
+    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%s", r->path);
+    r->fd[i] = socket(AF_UNIX, SOCK_STREAM, 0);
+    cr_assert_eq(connect(r->fd[i], (struct sockaddr *)&at, sizeof(at)), 0);
+    cr_assert_eq(send(r->fd[i], request, sizeof(request) - 1, MSG_NOSIGNAL),
+                 (ssize_t)sizeof(request) - 1);
+    while (r->n == i)
+        room_until(r, all_came);
+    return i;
+}
+
+static void room_join(struct feed_room *r, bool relayed, const char *first)
+{
+    struct err e = {0};
+
+    cr_assert_eq(feed_join(&r->feed, r->x[room_ask(r)], relayed, str_cstr(first), &e), 0, "%s",
+                 e.text);
+}
+
+/* Until viewer 0 has heard this. */
+static void room_await(struct feed_room *r, const char *text)
+{
+    r->awaited = text;
+    room_until(r, awaited_is_heard);
+}
+
+static size_t heard_at(const struct feed_room *r, int viewer, const char *text)
+{
+    return str_find(buf_str(&r->heard[viewer]), str_cstr(text), 0);
+}
+
+static bool somebody_left(const struct feed_room *r)
+{
+    return r->left > 0;
+}
+
+TEST(feed, keeps_nothing_while_nobody_looks)
+{
+    struct feed_room r;
+
+    room_open(&r);
+    cr_assert_not(feed_watched(&r.feed));
+    feed_note(&r.feed, STR("a"));
+    cr_assert(list_is_empty(&r.feed.waiting) && !loop_timer_active(&r.feed.tick));
+    room_close(&r);
+}
+
+TEST(feed, tells_a_thing_once_a_tick_in_the_order_of_change)
+{
+    struct feed_room r;
+
+    room_open(&r);
+    room_join(&r, false, "event: first\ndata: {}\n\n");
+    for (int i = 0; i < 1000; i++) {
+        feed_note(&r.feed, STR("b"));
+        feed_note(&r.feed, STR("a"));
+    }
+    room_await(&r, "\"key\":\"a\"");
+    cr_assert_eq(r.writes, 2);
+    cr_assert_lt(heard_at(&r, 0, "event: hello"), heard_at(&r, 0, "event: first"));
+    cr_assert_lt(heard_at(&r, 0, "event: first"), heard_at(&r, 0, "\"key\":\"b\""));
+    cr_assert_lt(heard_at(&r, 0, "\"key\":\"b\""), heard_at(&r, 0, "\"key\":\"a\""));
+    feed_note(&r.feed, STR("b"));
+    room_await(&r, "\"key\":\"b\",\"write\":3");
+    room_close(&r);
+}
+
+TEST(feed, queued_events_come_behind_what_was_noted_before)
+{
+    struct feed_room r;
+
+    room_open(&r);
+    room_join(&r, false, "");
+    feed_note(&r.feed, STR("early"));
+    feed_event(feed_queue(&r.feed), "own", STR("{}"));
+    feed_note(&r.feed, STR("late"));
+    room_await(&r, "late");
+    cr_assert_lt(heard_at(&r, 0, "early"), heard_at(&r, 0, "event: own"));
+    cr_assert_lt(heard_at(&r, 0, "event: own"), heard_at(&r, 0, "late"));
+    room_close(&r);
+}
+
+TEST(feed, relays_to_those_who_joined_for_it)
+{
+    struct feed_room r;
+
+    room_open(&r);
+    room_join(&r, true, "");
+    room_join(&r, false, "");
+    feed_relay(&r.feed, STR("event: relayed\ndata: {}\n\n"));
+    feed_note(&r.feed, STR("both"));
+    room_await(&r, "both");
+    room_hear(&r);
+    cr_assert(heard_at(&r, 0, "event: relayed") < heard_at(&r, 0, "both"));
+    cr_assert_eq(heard_at(&r, 1, "event: relayed"), SIZE_MAX);
+    cr_assert_eq(r.feed.n_relayed, 1);
+    room_close(&r);
+}
+
+/* 4 MB of events. */
+static void overwhelm(struct feed_room *r)
+{
+    struct buf json = {0};
+
+    buf_add_c(&json, '"');
+    memset(buf_reserve(&json, 16 << 10), 'x', 16 << 10);
+    json.len += 16 << 10;
+    buf_add_c(&json, '"');
+    for (int i = 0; i < 256; i++)
+        feed_event(feed_queue(&r->feed), "much", buf_str(&json));
+    buf_done(&json);
+}
+
+static bool ticked(const struct feed_room *r)
+{
+    return r->feed.ready.len == 0 && list_is_empty(&r->feed.waiting);
+}
+
+TEST(feed, who_does_not_read_loses_events_and_is_told)
+{
+    struct feed_room r;
+
+    room_open(&r);
+    room_join(&r, false, "");
+    r.deaf = true;
+    overwhelm(&r);
+    overwhelm(&r);
+    room_until(&r, ticked);
+    cr_assert_leq(exchange_waiting(r.x[0]), FEED_BEHIND_BYTES);
+    feed_note(&r.feed, STR("lost"));
+    room_until(&r, ticked);
+    r.deaf = false;
+    room_await(&r, "event: reset\ndata: {\"reason\":\"slow\"}\n\n");
+    feed_note(&r.feed, STR("heard-again"));
+    room_await(&r, "heard-again");
+    cr_assert_eq(heard_at(&r, 0, "\"lost\""), SIZE_MAX);
+    room_close(&r);
+}
+
+TEST(feed, refuses_one_viewer_too_many_and_forgets_who_leaves)
+{
+    struct feed_room r;
+    struct err e = {0};
+
+    room_open(&r);
+    for (int i = 0; i < FEED_VIEWERS_MAX; i++)
+        room_join(&r, false, "");
+    (void)room_ask(&r);
+    cr_assert_eq(feed_join(&r.feed, r.x[FEED_VIEWERS_MAX], false, STR(""), &e), -1);
+    cr_assert(e.kind == ERR_OVERLOADED && strstr(e.text, "64"));
+    exchange_reply(r.x[FEED_VIEWERS_MAX], 503, "text/plain", STR("full"));
+    close(r.fd[0]);
+    r.fd[0] = -1;
+    room_until(&r, somebody_left);
+    cr_assert_eq(r.feed.n_viewers, FEED_VIEWERS_MAX - 1);
+    room_close(&r);
+}
+
+TEST(feed, the_last_one_takes_the_notes_along)
+{
+    struct feed_room r;
+
+    room_open(&r);
+    r.feed.tick_ms = LOOK_LIMIT_MS * 2; /* no tick comes */
+    room_join(&r, true, "");
+    feed_note(&r.feed, STR("never-told"));
+    feed_event(feed_queue(&r.feed), "own", STR("{}"));
+    close(r.fd[0]);
+    r.fd[0] = -1;
+    room_until(&r, somebody_left);
+    cr_assert_not(feed_watched(&r.feed));
+    cr_assert_eq(r.feed.n_relayed, 0);
+    cr_assert(list_is_empty(&r.feed.waiting) && r.feed.ready.len == 0);
+    cr_assert_not(loop_timer_active(&r.feed.tick));
+    room_close(&r);
+}
+
+TEST(feed, the_end_ends_all_answers_without_a_word_of_leaving)
+{
+    struct feed_room r;
+
+    room_open(&r);
+    room_join(&r, false, "");
+    feed_end(&r.feed);
+    cr_assert_not(feed_watched(&r.feed));
+    room_await(&r, "\r\n0\r\n\r\n"); /* the last chunk */
+    cr_assert_eq(r.left, 0);
+    room_close(&r);
+}
