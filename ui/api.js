@@ -144,9 +144,8 @@ export async function sessionState(id) {
 // A branch with its tokens (branch.js reads it). response: where it ends; absent: the newest.
 export async function branchBytes(id, response, drift = false) {
   if (embedded) {
-    const at = response || embedded.newest;
-    const text = embedded.branches[at];
-    if (!text) throw new ApiError(404, "not_found", "this page holds the ends of branches only: choose a leaf");
+    const text = embedded.branches[response];
+    if (!text) throw new ApiError(404, "not_found", "This page holds whole branches only: choose the end of one.");
     return Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer;
   }
   const query = new URLSearchParams();

@@ -123,7 +123,7 @@ class SessionPage {
       this.nodes = new Map(this.state.tree.nodes.filter(n => n.generated).map(n => [n.response_id, n]));
       const answers = [...this.nodes.values()];
       this.newest = answers.reduce((a, b) => (!a || b.seq > a.seq ? b : a), null)?.response_id;
-      if (!this.response || !this.nodes.has(this.response) || (this.response === newest && this.newest !== newest)) this.response = this.newest;
+      if (!this.response || !this.nodes.has(this.response) || (this.response === newest && this.newest !== newest)) this.response = this.endOf(this.newest);
       this.drawHead();
       this.drawForest();
       this.drawTabs();
@@ -202,8 +202,17 @@ class SessionPage {
     box.scrollLeft = scroll;
   }
 
+  // In an exported page only whole branches stand: of an answer within one, its end is shown.
+  endOf(response) {
+    const chosen = this.nodes.get(response);
+    if (!embedded || embedded.branches[response] || !chosen) return response;
+    const leaf = this.state.tree.leaves.find(l => l.path_node_ids.includes(chosen.id));
+    const end = leaf && [...this.nodes.values()].find(n => n.id === leaf.node_id);
+    return end ? end.response_id : response;
+  }
+
   choose(response) {
-    this.response = response;
+    this.response = this.endOf(response);
     this.branch = null;
     this.at = -1;
     this.drawForest();

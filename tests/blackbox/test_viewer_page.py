@@ -152,3 +152,44 @@ def test_keys(start, tmp_path):
                         {"model": "m", "messages": [{"role": "user", "content": "hello"}]}, headers=bearer).status == 200
     play("keys", {"url": gateway.url, "a": one["session_id"], "b": two["session_id"], "admin": ADMIN,
                   "agent": one["api_key"], "runner": one["runner_key"]})
+
+
+def exported(told, code=0, **more):
+    """Standard output of `rollgate export`, or its complaint."""
+    done = subprocess.run([g.BINARY, "export", *told], capture_output=True, timeout=120, check=False, **more)
+    assert done.returncode == code, done.stderr
+    return done.stderr.decode() if code else done.stdout
+
+
+def test_an_exported_page(start, tmp_path):
+    gateway = start(engine="builtin:echo", workers=1)
+    session, _, forked = two_sessions(gateway)
+    conversation(gateway, session, HOSTILE, turns=1)
+    gateway.post(f"/sessions/{session['session_id']}/reward_info", {"reward_info": {"why": HOSTILE, "reward": 0.5}})
+    end = bare(session, gateway, forked)
+    state = gateway.get(f"/sessions/{session['session_id']}").json()
+    assert gateway.stop() == 0
+    page = exported([f"{gateway.folder}/state/worker-0", "--html", session["session_id"]])
+    held = page.split(b'id="rollgate-data">', 1)[1].split(b"</script>", 1)[0]
+    assert b"<" not in held, "data can neither end its element nor begin another"
+    told = json.loads(held)
+    assert told["state"]["tree"] == state["tree"] and told["state"]["reward_info"]["why"] == HOSTILE
+    assert len(told["branches"]) == len(state["tree"]["leaves"]) == 3
+    assert page.count(b"<script") == 2 and b"src=" not in page.split(b"<script", 1)[0], "nothing is fetched"
+    assert session["runner_key"].encode() not in page and session["api_key"].encode() not in page
+    path = tmp_path / "page.html"
+    path.write_bytes(page)
+    play("exported", {"url": path.as_uri(), "a": session["session_id"], "fork": end, "answers": 5})
+
+
+def test_an_exported_page_of_the_state_folder(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    session = gateway.post("/sessions", {}).json()
+    assert gateway.chat(session, "hello").status == 200
+    assert gateway.stop() == 0
+    where = {"env": {"PATH": "/usr/bin:/bin", "ROLLGATE_STATE_DIR": f"{gateway.folder}/state"}}
+    told = ["--html", session["session_id"]]
+    assert exported(told, **where) == exported([f"{gateway.folder}/state/worker-0", *told])
+    for more in (["--out", "pages"], ["--session", "x"], ["--format", "verl"], ["select=last"]):
+        assert "--html writes one session whole" in exported(told + more, code=2, **where)
+    assert "no session's id" in exported(["--html", "mine"], code=2, **where)

@@ -177,6 +177,37 @@ const scenes = {
     check("not even by its address", !(await text(other, "main")).includes(told.b));
   },
 
+  // A page of `rollgate export --html`, as a file.
+  async exported(browser) {
+    const page = await newPage(browser, "file://");
+    const asked = [];
+    page.on("request", r => { if (!/^(data|blob):/.test(r.url())) asked.push(r.url()); });
+    await page.goto(told.url);
+    await until(page, "the session is shown", id => document.querySelector(".id")?.textContent === id, told.a);
+    await has(page, ".message.own", "sampled");
+    check("the forest has an answer for each", (await page.$$(".answer")).length === told.answers, (await page.$$(".answer")).length);
+    check("controls are spelt", /‹U\+202E›/.test(await text(page)) && (await text(page)).includes("␛"));
+    await page.click(`.answer[data-response="${told.fork}"]`);
+    await has(page, ".fork", "assistant_rewritten");
+    await page.keyboard.press("2");
+    await until(page, "cells are drawn", () => document.querySelector(".cells canvas")?.width > 100);
+    await page.focus(".cells");
+    await page.keyboard.press("End");
+    await has(page, ".side", "<|im_end|>");
+    await page.click("[data-tab=drift]");
+    await has(page, ".body", "writes exactly these ids");
+    await page.click("[data-tab=turns]");
+    await has(page, "td", "new_root");
+    for (const at of await page.$$eval(".answer", all => all.map(e => e.dataset.response))) {
+      await page.click(`.answer[data-response="${at}"]`);
+      await page.click("[data-tab=conversation]");
+      await has(page, ".message.own", "sampled");
+      check(`${at}: nothing is missing`, !(await page.$(".fault")));
+    }
+    check("nothing ran", !(await page.evaluate(() => window.pwned)));
+    check("no element came of text", (await page.$$("main img, main script, main style, main [onerror], main marquee")).length === 0);
+    check("no file but the page was asked for", asked.length === 1, asked);
+  },
 };
 
 await withBrowser(scenes[scene]);

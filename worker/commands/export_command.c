@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "common/proc/config.h"
+#include "common/proc/ids.h"
+#include "worker/commands/html_page.h"
 #include "worker/commands/replayed.h"
 #include "worker/export/export.h"
 
@@ -15,6 +18,8 @@ enum { SLICE_BYTES = 1 << 20 };
 
 struct export_request {
     const char *dir, *session, *out, *format;
+    const char *html; /* this session, as a page */
+    bool chosen;      /* an OPTION=VALUE was given */
     struct model_options model;
     struct export_options options;
 };
@@ -70,7 +75,9 @@ static int export_one(const struct export_request *q, struct replayed *r,
                 "%.*s: another tokenizer than --model's made it: exported without what needs one "
                 "(text, drift audit)\n",
                 (int)id.len, id.p);
-    if (q->out) {
+    if (q->html) {
+        rc = html_page_write(r, scratch, s, stdout, &e);
+    } else if (q->out) {
         rc = export_to_file(q, r, scratch, s, &e);
     } else {
         rc = export_session(q, r, scratch, s, stdout, &e);
@@ -154,8 +161,8 @@ static int run(const struct export_request *q)
 /* One argument (and its value); how many were taken, or -1. */
 static int take_argument(struct export_request *q, char **argv, int left, struct err *e)
 {
-    static const char *const names[] = {"--session", "--model", "--format", "--out"};
-    const char **places[] = {&q->session, &q->model.dir, &q->format, &q->out};
+    static const char *const names[] = {"--session", "--model", "--format", "--out", "--html"};
+    const char **places[] = {&q->session, &q->model.dir, &q->format, &q->out, &q->html};
     const char *eq = strchr(argv[0], '=');
 
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -168,29 +175,74 @@ static int take_argument(struct export_request *q, char **argv, int left, struct
     }
     if (argv[0][0] == '-')
         return err_set(e, ERR_CONFIG, "unknown flag %s", argv[0]);
-    if (!eq)
+    if (!eq) {
         q->dir = argv[0];
-    else if (export_option(&q->options, str_of(argv[0], (size_t)(eq - argv[0])), str_cstr(eq + 1),
-                           e))
-        return -1;
-    return 1;
+        return 1;
+    }
+    q->chosen = true;
+    return export_option(&q->options, str_of(argv[0], (size_t)(eq - argv[0])), str_cstr(eq + 1), e)
+               ? -1
+               : 1;
+}
+
+/* Where the worker that this session's id names keeps its journal, by the settings in force. */
+static int place_session(const char *id, char *path, size_t size, struct err *e)
+{
+    char *nothing[] = {(char[]){"export"}, NULL};
+    struct buf mistakes = {0};
+    struct config *c;
+    uint32_t index;
+    int rc = 0;
+
+    if (ids_parse(str_cstr(id), &index))
+        return err_set(e, ERR_CONFIG, "--html %s is no session's id: name DIR before it", id);
+    c = config_load(1, nothing, &mistakes);
+    if (!c)
+        rc = err_set(e, ERR_CONFIG, "no state folder is known (%.*s): name DIR", (int)mistakes.len,
+                     mistakes.p);
+    else
+        (void)snprintf(path, size, "%s/worker-%u", c->state_dir, index);
+    config_free(c);
+    buf_done(&mistakes);
+    return rc;
+}
+
+/* A page holds one session whole: what would choose or place something is refused. `path` is kept
+ * when no DIR was given. */
+static int take_page(struct export_request *q, char *path, size_t size, struct err *e)
+{
+    if (q->out || q->session || q->format || q->chosen)
+        return err_set(e, ERR_CONFIG,
+                       "--html writes one session whole to standard output: it takes no --session, "
+                       "--out, --format or OPTION=VALUE");
+    q->session = q->html;
+    if (q->dir)
+        return 0;
+    q->dir = path;
+    return place_session(q->html, path, size, e);
 }
 
 int export_command(int argc, char **argv)
 {
-    struct export_request q = {.format = "json"};
+    struct export_request q = {0};
     struct err e = {0};
+    char path[4096];
     int n = 1;
 
     export_options_init(&q.options);
     for (int i = 1; i < argc && n > 0; i += n)
         n = take_argument(&q, argv + i, argc - i, &e);
+    if (n > 0 && q.html && take_page(&q, path, sizeof(path), &e))
+        n = -1;
+    if (!q.format)
+        q.format = "json";
     if (n > 0 && export_option(&q.options, STR("format"), str_cstr(q.format), &e))
         n = -1;
     if (n < 0 || !q.dir) {
         fprintf(stderr,
                 "%s%susage: rollgate export DIR [--session ID] [--model DIR] [--format F] "
-                "[--out DIR] [OPTION=VALUE ...]\n",
+                "[--out DIR] [OPTION=VALUE ...]\n"
+                "       rollgate export [DIR] --html ID [--model DIR] > page.html\n",
                 e.text, e.text[0] ? "\n" : "");
         return 2;
     }

@@ -1,0 +1,113 @@
+#include "worker/commands/html_page.h"
+
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "common/codec/base64.h"
+#include "worker/export/export.h"
+#include "worker/session/branch.h"
+#include "worker/viewer/assets.h"
+
+enum { SLICE_BYTES = 1 << 20 };
+
+static int write_text(FILE *to, struct str text, struct err *e)
+{
+    if (fwrite(text.p, 1, text.len, to) != text.len)
+        return err_sys(e, ERR_IO, "cannot write");
+    return 0;
+}
+
+/* JSON within a page: a '<' stands in strings alone, and could end the element or begin another. */
+static int write_json(FILE *to, struct str json, struct err *e)
+{
+    while (json.len > 0) {
+        size_t at = str_find(json, STR("<"), 0);
+        struct str part = str_sub(json, 0, at == SIZE_MAX ? json.len : at);
+
+        if (write_text(to, part, e) || (at != SIZE_MAX && write_text(to, STR("\\u003c"), e)))
+            return -1;
+        json = at == SIZE_MAX ? (struct str){0} : str_sub(json, at + 1, SIZE_MAX);
+    }
+    return 0;
+}
+
+/* The branch's file, as GET /sessions/{id}/tokens answers it. */
+static int branch_bytes(struct replayed *r, struct model_scratch *scratch, struct session *s,
+                        struct str end, struct buf *out, struct err *e)
+{
+    struct export_options o;
+    struct export *x = NULL;
+    int rc;
+
+    export_options_init(&o);
+    o.format = EXPORT_VIEW;
+    o.select = SELECT_LAST;
+    o.branch = end;
+    rc = export_new(s, r->model, scratch, &o, &x, e);
+    while (rc == 0)
+        rc = export_next(x, out, SLICE_BYTES, e);
+    export_free(x);
+    return rc < 0 ? -1 : 0;
+}
+
+/* "ID":"base64 of the file" */
+static int write_branch(struct replayed *r, struct model_scratch *scratch, struct session *s,
+                        struct str end, FILE *to, struct err *e)
+{
+    struct buf bytes = {0}, name = {0};
+    char *text = NULL;
+    size_t n;
+    int rc = branch_bytes(r, scratch, s, end, &bytes, e);
+
+    if (rc == 0) {
+        n = base64_encoded_len(bytes.len);
+        text = mem_calloc(n + 1, 1);
+        base64_encode(bytes.p, bytes.len, text);
+        json_write_string(&name, end);
+        buf_puts(&name, ":\"");
+        if (write_json(to, buf_str(&name), e) || write_text(to, str_of(text, n), e) ||
+            write_text(to, STR("\""), e))
+            rc = -1;
+    }
+    free(text);
+    buf_done(&name);
+    buf_done(&bytes);
+    return rc;
+}
+
+static int write_branches(struct replayed *r, struct model_scratch *scratch, struct session *s,
+                          FILE *to, struct err *e)
+{
+    struct branch_vec leaves = {0};
+    int rc = 0;
+
+    session_branches(s, &leaves);
+    for (size_t i = 0; i < leaves.n && rc == 0; i++) {
+        if (i > 0)
+            rc = write_text(to, STR(","), e);
+        if (rc == 0)
+            rc = write_branch(r, scratch, s, leaves.at[i].head->response_id, to, e);
+    }
+    vec_done(&leaves);
+    return rc;
+}
+
+int html_page_write(struct replayed *r, struct model_scratch *scratch, struct session *s, FILE *to,
+                    struct err *e)
+{
+    struct buf state = {0};
+    int rc = session_write_state(s, false, &state, e);
+
+    if (rc == 0 &&
+        (write_text(to, viewer_page_head, e) ||
+         write_text(to, STR("<script type=\"application/json\" id=\"rollgate-data\">{\"state\":"),
+                    e) ||
+         write_json(to, buf_str(&state), e) || write_text(to, STR(",\"branches\":{"), e) ||
+         write_branches(r, scratch, s, to, e) || write_text(to, STR("}}</script>\n"), e) ||
+         write_text(to, viewer_page_tail, e)))
+        rc = -1;
+    if (rc == 0 && fflush(to))
+        rc = err_sys(e, ERR_IO, "cannot write");
+    buf_done(&state);
+    return rc;
+}
