@@ -106,15 +106,71 @@ function readEvent(text, on) {
   if (data) on(name, JSON.parse(data));
 }
 
-// The same for ever: asked again, slower and slower, when it ends. Returns a function that stops it. `status` hears
-// "live", "lost" (it ended, maybe events with it) and, once, an ApiError that makes asking again useless.
+// Whether somebody may see this page. Browsers hold six connections to a gateway for all their tabs together, and keep those
+// of pages that were left for "back": streams of pages that nobody sees would leave none for the one that is looked at.
+const HIDDEN_MS = 3000;
+
+class Sight {
+  constructor() {
+    this.seen = true;
+    this.listeners = new Set();
+    addEventListener("pagehide", () => this.set(false));
+    addEventListener("pageshow", () => this.set(true));
+    document.addEventListener("visibilitychange", () => this.look());
+    this.look();
+  }
+
+  look() {
+    clearTimeout(this.timer);
+    if (document.visibilityState === "visible") this.set(true);
+    else this.timer = setTimeout(() => this.set(false), HIDDEN_MS);
+  }
+
+  set(seen) {
+    if (this.seen === seen) return;
+    this.seen = seen;
+    for (const fn of [...this.listeners]) fn(seen);
+  }
+
+  // Calls fn once, when that comes to pass. Returns how to stop.
+  when(seen, fn) {
+    const listener = now => {
+      if (now !== seen) return;
+      this.listeners.delete(listener);
+      fn();
+    };
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+}
+
+const sight = new Sight();
+
+const inSight = () => sight.seen || new Promise(done => sight.when(true, done));
+
+// Reads events until the answer ends, or nobody sees the page any more.
+async function readWhileSeen(path, on, stop) {
+  const one = new AbortController();
+  const end = () => one.abort();
+  stop.addEventListener("abort", end);
+  const forget = sight.when(false, end);
+  try {
+    await readEvents(path, on, one.signal);
+  } finally {
+    forget();
+    stop.removeEventListener("abort", end);
+  }
+}
+
+// The same for ever while the page is seen: asked again, slower and slower, when it ends. Returns a function that stops it.
+// `status` hears "live", "lost" (it ended, maybe events with it) and, once, an ApiError that makes asking again useless.
 export function follow(path, on, status) {
   const stop = new AbortController();
   (async () => {
     let wait = 500;
     while (!stop.signal.aborted) {
       try {
-        await readEvents(path, (name, data) => {
+        await readWhileSeen(path, (name, data) => {
           wait = 500;
           if (name === "hello") status("live");
           on(name, data);
@@ -128,8 +184,11 @@ export function follow(path, on, status) {
       }
       if (stop.signal.aborted) return;
       status("lost");
-      await new Promise(done => setTimeout(done, wait));
-      wait = Math.min(wait * 2, 10000);
+      if (sight.seen) {
+        await new Promise(done => setTimeout(done, wait));
+        wait = Math.min(wait * 2, 10000);
+      }
+      await inSight();
     }
   })();
   return () => stop.abort();

@@ -78,8 +78,14 @@ class SessionPage {
     await this.refresh();
     if (embedded || this.ended || !this.state) return;
     this.stop = follow(`/sessions/${this.id}/events`, (name, data) => this.take(name, data), state => {
+      if (state === "live") this.dropLive();      // what runs is told anew
       this.head.querySelector(".streaming")?.replaceChildren(state === "live" ? "live" : state === "lost" ? "reconnecting" : "");
     });
+  }
+
+  dropLive() {
+    this.live.clear();
+    clear(this.liveList);
   }
 
   // An event of the session.

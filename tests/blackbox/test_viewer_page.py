@@ -131,6 +131,13 @@ def test_changes_without_lists(start):
     play("changes", {"url": gateway.url, "a": first["session_id"], "label": "came=later-2"}, change)
 
 
+def test_pages_that_were_left(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    session = gateway.post("/sessions", {}).json()
+    assert gateway.chat(session, "hello").status == 200
+    play("left", {"url": gateway.url, "a": session["session_id"]})
+
+
 def test_hostile_content(start):
     gateway = start(engine="builtin:echo", workers=1)
     session = gateway.post("/sessions", {"labels": {"<img src=x onerror=pwned=1>": HOSTILE}, "metadata": {"x": HOSTILE}}).json()

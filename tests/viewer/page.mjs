@@ -177,6 +177,29 @@ const scenes = {
     check("not even by its address", !(await text(other, "main")).includes(told.b));
   },
 
+  // Pages that nobody sees leave the browser's few connections to the one that is looked at.
+  async left(browser) {
+    const page = await newPage(browser, told.url);
+    const began = Date.now();
+    for (let visit = 0; visit < 5; visit++) {
+      await page.goto("about:blank");
+      await page.goto(`${told.url}/ui#/sessions/${told.a}`);
+      await live(page);
+      await has(page, ".message.own", "sampled");
+      await has(page, ".streaming", "live");
+    }
+    check("no visit waited for those before it", Date.now() - began < 50000, Date.now() - began);
+    const see = state => page.evaluate(now => {
+      Object.defineProperty(document, "visibilityState", {configurable: true, get: () => now});
+      document.dispatchEvent(new Event("visibilitychange"));
+    }, state);
+    await see("hidden");
+    await until(page, "a hidden page gives its streams up", () => document.querySelector(".stream").dataset.state === "lost" && document.querySelector(".streaming").innerText === "reconnecting");
+    await see("visible");
+    await live(page);
+    await has(page, ".streaming", "live");
+  },
+
   // A page of `rollgate export --html`, as a file.
   async exported(browser) {
     const page = await newPage(browser, "file://");
