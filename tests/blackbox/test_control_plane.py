@@ -350,6 +350,20 @@ def test_weight_version_stamps_later_tokens(gateway):
     assert gateway.post("/admin/weight_version", {}).status == 400
 
 
+def test_engines_tell_the_latency_and_weights_of_their_last_answers(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    told = gateway.get("/admin/engines").json()["engines"][0]
+    assert told["latency_ms"] is None and told["weight_version"] is None
+    s = new(gateway)
+    assert gateway.post("/admin/weight_version", {"version": 41}).status == 200
+    gateway.chat(s, "hi")
+    told = gateway.get("/admin/engines").json()["engines"][0]
+    assert told["latency_ms"] > 0 and told["weight_version"] == "41"
+    assert gateway.post("/admin/weight_version", {"version": "step-42"}).status == 200
+    gateway.chat(s, "hi again")
+    assert gateway.get("/admin/engines").json()["engines"][0]["weight_version"] == "step-42"
+
+
 @pytest.mark.parametrize("method, rest, body, field, hint", [
     ("POST", "/complete", {"reward": 1.0}, "reward", "reward_info"), ("POST", "/finalize", {"formt": "xml"}, "formt", "format"),
     ("POST", "/finalize?slect=last", None, "slect", "select"), ("GET", "/wait?timeout=1", None, "timeout", "timeout_s"),

@@ -317,6 +317,21 @@ bool engine_pool_enforces(const struct engine_pool *p, struct str type)
     return true;
 }
 
+/* What the last answers told: null before the first. */
+static void put_answers(const struct replica *r, struct json_out *o)
+{
+    json_out_key(o, "latency_ms");
+    if (r->answer_us > 0)
+        json_out_double(o, (double)r->answer_us / 1000);
+    else
+        json_out_null(o);
+    json_out_key(o, "weight_version");
+    if (r->version.len > 0)
+        json_out_str(o, buf_str(&r->version));
+    else
+        json_out_null(o);
+}
+
 void engine_pool_write(const struct engine_pool *p, struct buf *json)
 {
     struct json_out o = json_out_to(json);
@@ -348,6 +363,7 @@ void engine_pool_write(const struct engine_pool *p, struct buf *json)
         json_out_i64(&o, (int64_t)r->retries);
         json_out_key(&o, "errors");
         json_out_i64(&o, (int64_t)r->errors);
+        put_answers(r, &o);
         json_out_end_obj(&o);
     }
     json_out_end_arr(&o);

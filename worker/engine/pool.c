@@ -191,7 +191,7 @@ static void deliver(struct engine_call *c, struct engine_result *r)
     r->total_us = now - c->asked_us;
     r->retries = c->retries;
     r->resumes = c->resumes;
-    replica_answered(c->replica);
+    replica_answered(c->replica, r);
     unlink_call(c);
     c->events->done(c->ctx, r);
     free_call(c);

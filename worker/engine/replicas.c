@@ -82,8 +82,32 @@ void replica_alive(struct replica *r)
     r->alive_ms = clock_ms();
 }
 
-void replica_answered(struct replica *r)
+/* The last one weighs an eighth: the mean follows the engine without jumping with every answer. */
+static void note_time(struct replica *r, uint64_t us)
 {
+    if (r->answer_us == 0)
+        r->answer_us = us;
+    else
+        r->answer_us = r->answer_us - r->answer_us / 8 + us / 8;
+}
+
+static void note_version(struct replica *r, const struct engine_result *answer)
+{
+    struct str version;
+
+    if (answer->n_versions == 0)
+        return;
+    version = answer->versions[answer->n_versions - 1].version;
+    if (str_eq(version, buf_str(&r->version)))
+        return;
+    buf_clear(&r->version);
+    buf_add_str(&r->version, version);
+}
+
+void replica_answered(struct replica *r, const struct engine_result *answer)
+{
+    note_time(r, answer->total_us);
+    note_version(r, answer);
     replica_alive(r);
     observe(r, true);
 }
@@ -292,6 +316,8 @@ void replicas_reload(struct replicas *r)
 void replicas_close(struct replicas *r)
 {
     loop_timer_stop(r->loop, &r->timer);
-    for (size_t i = 0; i < r->n; i++)
+    for (size_t i = 0; i < r->n; i++) {
         r->at[i].adapter->close(r->at[i].impl);
+        buf_done(&r->at[i].version);
+    }
 }

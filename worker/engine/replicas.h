@@ -30,6 +30,8 @@ struct replica {
     uint64_t hash;     /* of its name */
     uint64_t alive_ms; /* when bytes of an answer last came */
     uint64_t requests, errors, retries;
+    uint64_t answer_us; /* mean time of the last answers, about eight; 0: none has come */
+    struct buf version; /* of the weights, as the last answer that had one told; empty: none had */
     struct replicas *all;
 };
 
@@ -83,8 +85,9 @@ void replica_aborted(struct replica *r);
 /* Bytes of an answer have come: probes that time out meanwhile say nothing against the replica. */
 void replica_alive(struct replica *r);
 
-/* A whole answer has come: a good observation, which ends a row of bad ones. */
-void replica_answered(struct replica *r);
+/* A whole answer has come: a good observation, which ends a row of bad ones. Notes its time and the
+ * weights that sampled its end. */
+void replica_answered(struct replica *r, const struct engine_result *answer);
 
 /* There was no connection: a bad observation. */
 void replica_unreachable(struct replica *r);
