@@ -78,6 +78,11 @@ export function clear(el, ...children) {
   return el;
 }
 
+// The head of a table; the names of numbers stand over them, at the end of their column.
+export function tableHead(names, numbers = []) {
+  return h("thead", h("tr", names.map(n => h(`th${numbers.includes(n) ? ".num" : ""}`, {scope: "col"}, n))));
+}
+
 // Said to screen readers.
 export function announce(text) {
   document.getElementById("live").textContent = text;

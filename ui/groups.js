@@ -1,5 +1,5 @@
 // Groups of rollouts, the queues they settle into, and one group with its members.
-import {h, clear, number, decimal, ago, clock, foreign, shortId, longText} from "./dom.js";
+import {h, clear, number, decimal, ago, clock, foreign, shortId, longText, tableHead} from "./dom.js";
 import {json, post} from "./api.js";
 import {store} from "./store.js";
 
@@ -13,7 +13,7 @@ function progress(group) {
 
 function queueTable(queues) {
   const names = ["queue", "waiting", "running", "rollouts running", "settled", "taken", "acknowledged", "oldest", "blocked runners"];
-  return h("div.wide", h("table", h("caption.unseen", "Queues"), h("thead", h("tr", names.map(n => h("th", {scope: "col"}, n)))), h("tbody", queues.map(q => h("tr",
+  return h("div.wide", h("table", h("caption.unseen", "Queues"), tableHead(names, ["waiting", "running", "rollouts running", "settled", "taken", "acknowledged", "oldest"]), h("tbody", queues.map(q => h("tr",
     h("td", foreign(q.queue)), ...["waiting", "running", "rollouts_running", "settled", "taken", "acked_total"].map(k => h("td.num", number(q[k]))),
     h("td.num", q.oldest_s === null || q.oldest_s === undefined ? "–" : `${number(q.oldest_s)} s`),
     h("td", (q.blocked || []).length ? q.blocked.map(b => [foreign(b.runner), ` (${b.reason}) `]) : "none"))))));
@@ -22,13 +22,13 @@ function queueTable(queues) {
 function runnerTable(runners) {
   const outcomes = ["ok", "timeout", "error", "infra", "cancelled"];
   const names = ["runner", "running", "free slots", ...outcomes, "blocked"];
-  return h("div.wide", h("table", h("caption.unseen", "Runners"), h("thead", h("tr", names.map(n => h("th", {scope: "col"}, n)))), h("tbody", runners.map(r => h("tr",
+  return h("div.wide", h("table", h("caption.unseen", "Runners"), tableHead(names, ["running", "free slots", ...outcomes]), h("tbody", runners.map(r => h("tr",
     h("td", foreign(r.runner)), h("td.num", number(r.running)), h("td.num", number(r.free_slots)), outcomes.map(o => h("td.num", number(r.outcomes[o]))), h("td", r.blocked || "no"))))));
 }
 
 function groupTable(groups) {
   const names = ["group", "state", "progress", "queue", "runner", "version", "submitted"];
-  return h("div.wide", h("table", h("caption.unseen", "Groups"), h("thead", h("tr", names.map(n => h("th", {scope: "col"}, n)))),
+  return h("div.wide", h("table", h("caption.unseen", "Groups"), tableHead(names),
     h("tbody", groups.slice(0, SHOWN_MAX).map(g => h("tr", h("td", h("a", {href: `#/groups/${encodeURIComponent(g.id)}`}, foreign(g.id))),
       h("td", h(`span.state.${g.state}`, g.state)), h("td", progress(g), ` ${g.succeeded}/${g.n}`), h("td", foreign(g.queue ?? "–")), h("td", foreign(g.runner)),
       h("td", foreign(g.version ?? "–")), h("td", {title: clock(g.submitted_at)}, ago(g.submitted_at)))))));
@@ -60,7 +60,7 @@ export function groupsPage(main) {
 
 function members(group) {
   const names = ["rollout", "state", "session", "attempts", "reward", "outcome", "trained tokens", "reason"];
-  return h("div.wide", h("table", h("caption.unseen", "Members"), h("thead", h("tr", names.map(n => h("th", {scope: "col"}, n)))), h("tbody", group.members.map(m => h("tr",
+  return h("div.wide", h("table", h("caption.unseen", "Members"), tableHead(names, ["rollout", "attempts", "reward", "trained tokens"]), h("tbody", group.members.map(m => h("tr",
     h("td.num", number(m.rollout)), h("td", h(`span.state.${m.state}`, m.state)),
     h("td", m.session_id ? h("a", {href: `#/sessions/${m.session_id}`}, shortId(m.session_id)) : "–"), h("td.num", number(m.attempts)),
     h("td.num", decimal(m.reward)), h("td", m.outcome || "–"), h("td.num", number(m.trained_tokens)),

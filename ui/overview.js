@@ -1,5 +1,5 @@
 // Everything at a glance: numbers and curves of /metrics, engines, and where the rest of the pages begin.
-import {h, clear, number, short, bytes, decimal, ago, foreign, shortId} from "./dom.js";
+import {h, clear, number, short, bytes, ago, foreign, shortId, tableHead} from "./dom.js";
 import {ask, json, ApiError} from "./api.js";
 import {store, readMetrics, sumOf} from "./store.js";
 import {sparkline, Series} from "./spark.js";
@@ -9,9 +9,9 @@ const EVERY_MS = 2000;
 // What is drawn over time: a rate of a counter, or a gauge as it is.
 const CURVES = [
   {name: "Turns a second", rate: m => sumOf(m, "turn_engine_seconds_count")},
-  {name: "Generated tokens a second", rate: m => sumOf(m, "generated_tokens_total")},
+  {name: "Tokens a second", rate: m => sumOf(m, "generated_tokens_total")},
   {name: "Calls running", gauge: m => sumOf(m, "calls_inflight")},
-  {name: "Calls waiting for an engine", gauge: m => sumOf(m, "queue_depth")},
+  {name: "Calls waiting", gauge: m => sumOf(m, "queue_depth")},
   {name: "Errors a second (5xx)", rate: m => sumOf(m, "routed_requests_total", l => l.status && l.status.startsWith("5"))},
   {name: "Resident memory", gauge: m => sumOf(m, "process_resident_memory_bytes"), show: bytes},
 ];
@@ -22,6 +22,10 @@ const kept = {curves: CURVES.map(() => new Series()), last: null, at: 0};
 function meanMs(now, before, name) {
   const n = sumOf(now, `${name}_count`) - sumOf(before, `${name}_count`);
   return n > 0 ? (1000 * (sumOf(now, `${name}_sum`) - sumOf(before, `${name}_sum`))) / n : null;
+}
+
+function millis(v) {
+  return v === null ? "–" : `${Number(v.toPrecision(3))} ms`;
 }
 
 function takeMetrics(metrics) {
@@ -54,14 +58,13 @@ function curveTiles() {
 
 function factRows(m, before, health) {
   const ms = name => (before ? meanMs(m, before, name) : null);
-  const show = v => (v === null ? "–" : `${decimal(v)} ms`);
   const phases = (m.get("rollgate_sessions") || []).map(r => `${number(r.value)} ${r.labels.phase}`).join(", ");
   return [
     ["Workers", `${health.workers.ready} of ${health.workers.total} serve${health.paused ? `, ${health.paused} paused` : ""}`],
     ["Routers", `${health.routers}, ${number(sumOf(m, "connections"))} connections`],
     ["Sessions in memory", phases || "0"],
     ["Tokens of sessions", `${number(sumOf(m, "live_tokens"))}, ${bytes(sumOf(m, "session_memory_bytes"))} in memory, ${bytes(sumOf(m, "spilled_bytes"))} in journals only`],
-    ["A turn's time: queue, engine, gateway", `${show(ms("turn_queue_seconds"))}, ${show(ms("turn_engine_seconds"))}, ${show(ms("turn_gateway_seconds"))}`],
+    ["A turn's time: queue, engine, gateway", `${millis(ms("turn_queue_seconds"))}, ${millis(ms("turn_engine_seconds"))}, ${millis(ms("turn_gateway_seconds"))}`],
     ["Journals", `${bytes(sumOf(m, "journal_bytes"))} on disk, ${number(sumOf(m, "journal_errors_total"))} failed writes`],
     ["Sinks", `${number(sumOf(m, "sink_delivered_total"))} delivered, ${number(sumOf(m, "sink_waiting"))} waiting, ${number(sumOf(m, "sink_errors_total"))} errors`],
     ["Refused for a limit", number(sumOf(m, "refusals_total"))],
@@ -72,10 +75,11 @@ function factRows(m, before, health) {
 
 function engineTable(engines) {
   if (!engines) return h("p.empty", "Engines are shown to admins.");
-  const names = ["engine", "kind", "state", "running", "requests", "retries", "errors", "logprobs"];
-  return h("div.wide", h("table", h("caption.unseen", "Engines"), h("thead", h("tr", names.map(n => h("th", {scope: "col"}, n)))),
+  const names = ["engine", "kind", "state", "running", "requests", "retries", "errors", "latency", "weights", "logprobs"];
+  return h("div.wide", h("table", h("caption.unseen", "Engines"), tableHead(names, ["running", "requests", "retries", "errors", "latency"]),
     h("tbody", engines.map(e => h("tr", h("td", foreign(e.name)), h("td", e.kind), h("td", h(`span.state.${e.up ? "good" : "bad"}`, e.up ? "up" : "down")),
       h("td.num", number(e.inflight)), h("td.num", number(e.requests)), h("td.num", number(e.retries)), h("td.num", number(e.errors)),
+      h("td.num", millis(e.latency_ms)), h("td", foreign(e.weight_version ?? "–")),
       h("td", foreign(e.logprobs && (e.logprobs.given || e.logprobs.asked) || "–")))))));
 }
 

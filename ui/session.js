@@ -1,5 +1,5 @@
 // One session: its forest, one branch of it as a conversation or as tokens, its audit, its files, and what runs now.
-import {h, clear, number, decimal, ago, clock, foreign, visible, shortId, longText, perFrame} from "./dom.js";
+import {h, clear, number, decimal, ago, clock, foreign, visible, shortId, longText, perFrame, tableHead} from "./dom.js";
 import {sessionState, branchBytes, curl, download, embedded, follow, json, key, keySession, post, saveBlob} from "./api.js";
 import {readBranch, textOf} from "./branch.js";
 import {drawForest} from "./forest.js";
@@ -148,7 +148,7 @@ class SessionPage {
         !embedded && h("details.menu", h("summary.button", "Copy as curl"), h("div.menubox", this.curls())),
         !embedded && h("details.menu", h("summary.button", "Download"), h("div.menubox", this.downloads(admin))),
         admin && s.phase === "open" && h("button.danger", {onclick: () => this.abort()}, "Abort …")),
-      h("dl.facts.wide", [
+      h("dl.facts.wide.paired", [
         ["labels", foreign(labelText(s) || "none")], ["history", `${s.history}, ${s.message_matcher}`],
         ["calls", `${number(s.num_calls)}, ${number(s.num_inflight_generations)} running`], ["branches", number(s.num_branches)], ["tokens", number(s.num_tokens)],
         ["reward", `${decimal(s.reward)} (${visible(rewards, true)})`], s.reason && ["ended because", foreign(s.reason)],
@@ -350,7 +350,7 @@ class SessionPage {
       for (let i = branch.start + t.start; i < branch.start + t.end; i++) sum += branch.logprobs[i];
       return isNaN(sum) ? "–" : (sum / (t.end - t.start)).toFixed(3);
     };
-    clear(this.body, h("div.wide", h("table", h("caption.unseen", "Turns"), h("thead", h("tr", names.map(n => h("th", {scope: "col"}, n)))), h("tbody", branch.turns.map((t, i) => h("tr",
+    clear(this.body, h("div.wide", h("table", h("caption.unseen", "Turns"), tableHead(names, ["turn", "tokens", "mean logprob", "queue ms", "engine ms", "gateway ms", "cached"]), h("tbody", branch.turns.map((t, i) => h("tr",
       h("td.num", i + 1), h("td", h("button.link", {onclick: () => showJson(`Turn ${i + 1}`, {turn: t, node: this.nodes.get(t.response_id)})}, shortId(t.response_id))), h("td", t.cause),
       h("td.num", t.start === null ? "–" : number(t.end - t.start)), h("td", t.finish_reason), h("td", foreign(t.weight_versions.map(v => v.version).join(", ") || "–")), h("td.num", mean(t)),
       ...["queue", "engine", "gateway"].map(k => h("td.num", decimal(t.latency_ms[k]))), h("td.num", number(t.cached_tokens)), h("td", t.reward ? foreign(JSON.stringify(t.reward)) : "–")))))),
