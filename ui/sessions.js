@@ -55,6 +55,7 @@ export function sessionsPage(main, query) {
   const rows = h("div.rows", {role: "rowgroup"});
   const body = h("div.scroll", {tabindex: 0, role: "table", "aria-label": "Sessions", "aria-rowcount": 0}, head, h("div.lines", space, rows));
   let shown = [];
+  let drawn = new Map();    // session id -> {row, here (what else its element tells), element}: scrolling makes only the new rows
   let sortedAt = 0;
   let timer = null;
 
@@ -94,7 +95,15 @@ export function sessionsPage(main, query) {
     const last = Math.min(shown.length, first + Math.ceil(body.clientHeight / ROW) + 2 * SPARE);
     view.top = body.scrollTop;
     rows.style.transform = `translateY(${first * ROW}px)`;
-    clear(rows, shown.slice(first, last).map((row, i) => drawRow(store.sessions.get(row.session_id) || row, first + i)));
+    const next = new Map();
+    for (let i = first; i < last; i++) {
+      const row = store.sessions.get(shown[i].session_id) || shown[i];
+      const here = `${i} ${i === view.at} ${view.picked.includes(row.session_id)} ${Math.floor(Date.now() / 1000)}`;
+      const known = drawn.get(row.session_id);
+      next.set(row.session_id, known && known.row === row && known.here === here ? known : {row, here, element: drawRow(row, i)});
+    }
+    drawn = next;
+    rows.replaceChildren(...[...next.values()].map(one => one.element));
     if (!shown.length) clear(rows, h("p.empty", store.loading ? "Reading …" : "No session matches."));
   });
   const drawRow = (row, i) => h(`div.row${i === view.at ? ".current" : ""}`, {role: "row", "aria-rowindex": i + 2, "data-id": row.session_id,
