@@ -129,7 +129,7 @@ def take_all(gateway, queue, n, timeout=60, **query):
     more = "".join(f"&{k}={v}" for k, v in query.items())
     while len(groups) < n:
         assert time.monotonic() < end, f"{len(groups)} of {n} groups came: {gateway.get(f'/queues/{queue}').text}"
-        answer = gateway.get(f"/queues/{queue}/next?max=16&wait_s=2{more}", timeout=30)
+        answer = gateway.get(f"/queues/{queue}/next?max={min(16, n - len(groups))}&wait_s=2{more}", timeout=30)
         assert answer.status == 200, answer.text
         got = answer.json()["groups"]
         groups += got

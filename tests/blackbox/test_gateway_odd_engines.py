@@ -266,7 +266,7 @@ def test_kinds_side_by_side(start, stream):
     """A generation given up by one kind is gone on with by another."""
     with StubEngine("sglang") as a, StubEngine("vllm") as b:
         gateway = start(workers=1, engine=[a.setting, b.setting])
-        for _ in range(6):
+        for _ in range(24):     # each session has its engine by chance
             s = Scene(a, gateway, stream)
             for e in (a, b):
                 e.plan.clear()
