@@ -15,7 +15,6 @@ enum { EVENTS_PER_TURN = 256, HEAP_WAYS = 4 };
 struct loop {
     int epoll_fd;
     int timer_fd; /* -1 unless embedded */
-    bool asked;   /* embedded, and its owner runs the tasks after each of its own turns */
     bool stopped;
     bool in_turn; /* now_ms is fresh */
     uint64_t now_ms;
@@ -259,8 +258,7 @@ void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn)
     if (list_holds(&t->item))
         return;
     list_append(&l->tasks, &t->item);
-    if (!l->asked)
-        arm(l, 0);
+    arm(l, 0);
 }
 
 void loop_task_cancel(struct loop *l, struct loop_task *t)
@@ -329,15 +327,6 @@ static int run_events(struct loop *l)
     return calls;
 }
 
-/* Of an embedded loop: when it wakes the outer one. */
-static void arm_next(struct loop *l)
-{
-    if (!list_is_empty(&l->tasks) && !l->asked)
-        arm(l, 0);
-    else
-        arm(l, l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms);
-}
-
 int loop_poll(struct loop *l, int timeout_ms)
 {
     int n = epoll_wait(l->epoll_fd, l->events, EVENTS_PER_TURN, wait_ms(l, timeout_ms));
@@ -357,7 +346,7 @@ int loop_poll(struct loop *l, int timeout_ms)
     if (took_us > l->lag_us)
         l->lag_us = took_us;
     if (l->timer_fd >= 0)
-        arm_next(l);
+        arm(l, !list_is_empty(&l->tasks) ? 0 : l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms);
     else if (calls > 0)
         loop_held(l, took_us);
     return calls;
@@ -394,26 +383,8 @@ int loop_embed(struct loop *l, struct err *e)
     }
     l->timer_fd = fd;
     l->armed_ms = UINT64_MAX;
-    arm_next(l);
+    arm(l, !list_is_empty(&l->tasks) ? 0 : l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms);
     return 0;
-}
-
-bool loop_run_tasks(struct loop *l)
-{
-    uint64_t start_us, took_us;
-
-    l->asked = true;
-    if (list_is_empty(&l->tasks))
-        return false;
-    start_us = clock_us();
-    l->now_ms = start_us / 1000;
-    l->in_turn = true;
-    (void)run_tasks(l);
-    l->in_turn = false;
-    took_us = clock_us() - start_us;
-    l->lag_us = MAX_OF(l->lag_us, took_us);
-    loop_held(l, took_us);
-    return !list_is_empty(&l->tasks);
 }
 
 void loop_on_hold(struct loop *l, loop_hold_fn fn, void *ctx)

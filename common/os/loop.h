@@ -12,8 +12,7 @@
  * posted by tasks run in the next turn, which then does not wait.
  *
  * Alone: loop_run. Inside another loop: loop_embed, then watch loop_fd for readability and call
- * loop_poll(l, 0) each time: due timers and posted tasks make it readable, too (tasks do not where
- * the owner calls loop_run_tasks).
+ * loop_poll(l, 0) each time: due timers and posted tasks make it readable, too.
  *
  * One thread only. Does not own descriptors, does not handle signals (see signals.h).
  */
@@ -132,11 +131,6 @@ int64_t loop_next_timeout_ms(const struct loop *l);
 /* Prepares the use inside another loop: a timerfd joins the epoll set, so that loop_fd becomes
  * readable when a timer is due or a task posted. */
 RG_MUSTCHECK int loop_embed(struct loop *l, struct err *e);
-
-/* Runs the tasks posted so far of an embedded loop. Who calls it promises to do so before each of
- * the outer loop's waits, and not to wait when it says that there are more: from then on tasks no
- * longer make loop_fd readable, which saves two system calls and a turn of both loops for each. */
-bool loop_run_tasks(struct loop *l);
 
 /* The epoll descriptor; the loop's. */
 int loop_fd(const struct loop *l);

@@ -349,14 +349,11 @@ static uint64_t held_us(const struct server *s, uint64_t called_us)
 
 void server_run(struct server *s)
 {
-    for (;;) {
-        bool more = loop_run_tasks(s->loop);
+    while (!s->stop) {
         uint64_t called_us = clock_us(), us;
 
-        if (s->stop)
-            break;
         s->turn_us = 0;
-        (void)h2o_evloop_run(s->evloop, more ? 0 : INT32_MAX);
+        (void)h2o_evloop_run(s->evloop, INT32_MAX);
         us = held_us(s, called_us);
         if (us > 0)
             loop_held(s->loop, us);
@@ -434,10 +431,8 @@ static void close_all(struct server *s)
 
     LIST_EACH(&s->conns, c, struct server_conn, item)
         (void)shutdown(c->fd, SHUT_RDWR);
-    for (int i = 0; i < 8 && !list_is_empty(&s->conns); i++) {
-        (void)loop_run_tasks(s->loop);
+    for (int i = 0; i < 8 && !list_is_empty(&s->conns); i++)
         (void)h2o_evloop_run(s->evloop, 1);
-    }
 }
 
 void server_free(struct server *s)

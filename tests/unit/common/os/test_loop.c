@@ -207,37 +207,6 @@ static bool readable(int fd, int timeout_ms)
     return poll(&p, 1, timeout_ms) == 1;
 }
 
-static void on_task_again(struct loop_task *t)
-{
-    struct probe *p = CONTAINER_OF(t, struct probe, task);
-
-    if (++p->tasks < 3)
-        loop_task_post(p->loop, t, on_task_again);
-}
-
-TEST(loop, who_asks_for_tasks_is_not_woken_by_them)
-{
-    struct loop *l = loop_new(NULL);
-    struct probe p = {.loop = l};
-
-    cr_assert_eq(loop_embed(l, NULL), 0);
-    cr_assert(!loop_run_tasks(l));
-    loop_task_post(l, &p.task, on_task_again);
-    cr_assert(!readable(loop_fd(l), 0));
-    for (int i = 1; i <= 3; i++) { /* a generation each time */
-        cr_assert_eq(loop_run_tasks(l), i < 3);
-        cr_assert_eq(p.tasks, i);
-        cr_assert(!readable(loop_fd(l), 0));
-    }
-    loop_task_post(l, &p.task, on_task);
-    loop_timer_set(l, &p.timer, 5, on_timer);
-    cr_assert(readable(loop_fd(l), -1), "timers wake it all the same");
-    while (p.timers == 0)
-        loop_poll(l, 0);
-    cr_assert_eq(p.tasks, 4, "a turn runs them, too");
-    loop_free(l);
-}
-
 TEST(loop, embedded_loop_becomes_readable_for_timers_and_tasks)
 {
     struct loop *l = loop_new(NULL);
