@@ -246,10 +246,11 @@ static void probe_turns(struct probe *p)
 {
     struct boundaries *b = &p->m->boundaries;
     struct arena *a = &p->s->arena;
-    struct json small = standin_tools(a, "rg_call");
+    struct json *small = ARENA_NEW(a, struct json); /* the probe keeps it */
     struct standin x;
 
-    b->renders = can_render(p, &small, &x);
+    *small = standin_tools(a, "rg_call");
+    b->renders = can_render(p, small, &x);
     if (!b->renders)
         return;
     b->append_plain = !x.rewrites;
@@ -257,16 +258,16 @@ static void probe_turns(struct probe *p)
     b->append_thought = try(p, thought_turn(a), "user", NULL, &x) && !x.rewrites;
     b->append_late = try(p, plain_turn(a), "system", NULL, &x) && !x.rewrites;
     b->tools_in_suffix = false;
-    b->tool_turns = try(p, call_turn(a, ""), "tool", &small, &x);
+    b->tool_turns = try(p, call_turn(a, ""), "tool", small, &x);
     b->append_tools = b->tool_turns && !x.rewrites;
     b->append_thought_call =
-        try(p, call_turn(a, "\"reasoning_content\":\"y\","), "tool", &small, &x) && !x.rewrites;
+        try(p, call_turn(a, "\"reasoning_content\":\"y\","), "tool", small, &x) && !x.rewrites;
     for (size_t i = 1; i < ARRAY_LEN(boundary_roles) && !b->tools_in_suffix; i++)
-        b->tools_in_suffix = try(p, plain_turn(a), boundary_roles[i], &small, &x) && tells(p, &x);
+        b->tools_in_suffix = try(p, plain_turn(a), boundary_roles[i], small, &x) && tells(p, &x);
     b->tools_in_suffix =
-        b->tools_in_suffix || (try(p, call_turn(a, ""), "tool", &small, &x) && tells(p, &x));
+        b->tools_in_suffix || (try(p, call_turn(a, ""), "tool", small, &x) && tells(p, &x));
     b->counts_turns = counts_turns(p);
-    b->system_in_suffix = system_behind(p, NULL) || system_behind(p, &small);
+    b->system_in_suffix = system_behind(p, NULL) || system_behind(p, small);
     for (size_t i = 0; i < ARRAY_LEN(boundary_roles); i++)
         b->roles[i] =
             (i == 0 && b->tool_turns) || try(p, plain_turn(a), boundary_roles[i], NULL, &x);
