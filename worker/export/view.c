@@ -80,10 +80,11 @@ static void note_vocabulary(struct export *x, const struct trajectory *t)
 static void view_begin(struct export *x, struct buf *out)
 {
     struct vocabulary *v = ARENA_NEW(&x->arena, struct vocabulary);
+    const struct tokenizer *t = x->input.model ? model_tokenizer(x->input.model) : NULL;
 
     tensors_begin(x, out);
-    if (x->input.model)
-        v->n = tokenizer_vocab_size(model_tokenizer(x->input.model));
+    if (t)
+        v->n = tokenizer_vocab_size(t);
     v->seen = arena_zalloc(&x->arena, v->n + 1);
     x->own = v;
 }
