@@ -69,7 +69,10 @@ class Executor:
 
     def run(self, attempt):
         try:
-            end = self.runners[attempt["runner"]](self.gateway, attempt)
+            try:
+                end = self.runners[attempt["runner"]](self.gateway, attempt)
+            except OSError as e:    # the gateway's process died under the agent
+                end = {"outcome": "infra", "reason": str(e)}
             self.end(attempt, end)
         except Exception as e:
             self.failures.append(f"{type(e).__name__}: {e}")
