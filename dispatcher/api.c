@@ -117,7 +117,7 @@ static int unknown_parameter(const struct path *path, struct str name, const cha
                              size_t n, struct err *e)
 {
     struct nearest near = nearest_to(name);
-    struct field_shown shown;
+    struct field_shown shown = {0};
 
     for (size_t i = 0; i < n; i++)
         nearest_offer(&near, known[i]);

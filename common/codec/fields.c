@@ -47,7 +47,7 @@ static int fault_unknown(struct field_reader *f, const char *of, struct str name
                          const char *const known[], size_t n)
 {
     struct nearest near = nearest_to(name);
-    struct field_shown shown;
+    struct field_shown shown = {0};
     struct buf names = {0};
     char path[192];
 
@@ -202,7 +202,7 @@ const char *field_show_name(struct str name, struct field_shown *ret)
 
 int field_bad(const char *name, const struct json *v, const char *allowed, struct err *e)
 {
-    struct field_shown shown;
+    struct field_shown shown = {0};
 
     return err_field(e, name, "%s must be %s, not %s", name, allowed, field_show(v, &shown));
 }

@@ -26,7 +26,7 @@ static int write_json(FILE *to, struct str json, struct err *e)
 
         if (write_text(to, part, e) || (at != SIZE_MAX && write_text(to, STR("\\u003c"), e)))
             return -1;
-        json = at == SIZE_MAX ? (struct str){0} : str_sub(json, at + 1, SIZE_MAX);
+        json = str_sub(json, at == SIZE_MAX ? json.len : at + 1, SIZE_MAX);
     }
     return 0;
 }

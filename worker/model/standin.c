@@ -3,6 +3,8 @@
 #include <strings.h>
 #include <sys/random.h>
 
+#include "common/base/check.h"
+
 enum { LOOK_BACK_MAX = 64, CALLS_MAX = 8, HEAD_MAX = CALLS_MAX + 7, TOKEN_MAX = 64 };
 
 /* --- the mark --- */
@@ -354,6 +356,7 @@ static int split(const struct model *m, struct str whole, struct str more, struc
     size_t end_whole, end_more, common;
     uint32_t n;
 
+    CHECK(m);
     memcpy(turn, m->mark, MODEL_MARK_LEN);
     turn[MODEL_MARK_LEN] = TURN;
     n = count_marks(whole, mark, &end_whole);
