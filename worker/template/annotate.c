@@ -1,3 +1,13 @@
+/* The last pass over a compiled template (annotate.h): one walk, children before their parent,
+ * because a node's notes depend on those of its children.
+ *
+ * What the walk leaves on a node:
+ *   N_GETATTR, N_GETITEM   val: the fixed name; NF_TYPE_ATTR: some type has a method of that name,
+ *                          so the type is asked first; NF_REF: a plain look-up in the dict of a
+ *                          variable, op = how many look-ups stand in a row (a.b.c: 2)
+ *   N_PRINT                kids: the operands of a sum; a print of a fixed text becomes N_DATA
+ *   others                 NF_SIMPLE: no arguments to evaluate, so eval.c takes the short way */
+
 #include "worker/template/annotate.h"
 
 #include "worker/template/callable.h"
@@ -7,6 +17,7 @@ enum { REF_DEPTH_MAX = 8, SUM_PARTS_MAX = 16 };
 
 static void prepare(struct arena *a, struct node *n);
 
+/* Annotates the arguments of one call, filter or test; absent ones are NULL. */
 static void prepare_args(struct arena *a, const struct call_args *args)
 {
     for (uint32_t i = 0; i < args->n_pos; i++)
@@ -65,6 +76,7 @@ static bool is_simple(const struct node *n)
     }
 }
 
+/* The number of operands of a left-nested sum: ((a + b) + c) has 3; anything else has 1. */
 static uint32_t count_parts(const struct node *n)
 {
     uint32_t k = 1;
@@ -74,6 +86,7 @@ static uint32_t count_parts(const struct node *n)
     return k;
 }
 
+/* A new text node that holds x and then y; the strings are copied into the arena. */
 static struct node *join(struct arena *a, const struct node *x, const struct node *y)
 {
     struct node *n = ARENA_NEW(a, struct node);
@@ -110,6 +123,7 @@ static void prepare_print(struct arena *a, struct node *n)
     }
 }
 
+/* Annotates n and all below it. n may be NULL (an absent child). */
 static void prepare(struct arena *a, struct node *n)
 {
     if (!n)

@@ -1,3 +1,11 @@
+/* Attributes, items and slices of values: what `v.name`, `v[key]` and `v[a:b:c]` mean (eval.h).
+ *
+ * As in jinja2 the two notations try both tables, in different order: v.name asks the type's
+ * attributes and methods first and a dict's keys last; v[key] asks the items first and, when the
+ * key is a text, the attributes afterwards. What neither has is an undefined value that
+ * remembers its name, so that the error says which one it was. Methods that change a value and
+ * the double-underscore names are undefined of the kind UNDEF_UNSAFE: the sandbox hides them. */
+
 #include <stdio.h>
 
 #include "worker/template/eval.h"
@@ -5,6 +13,7 @@
 #include "worker/template/number.h"
 #include "worker/template/pystr.h"
 
+/* The method m bound to self: a value that can be passed on and called later. */
 static struct value bound(struct template_run *r, struct value self, const struct method *m)
 {
     struct callable *c = ARENA_NEW(r->a, struct callable);
@@ -32,6 +41,7 @@ static bool is_dunder(struct str name)
     return false;
 }
 
+/* The data attributes of Python's numbers; V_MISSING for other names. A bool answers as an int. */
 static struct value number_attr(struct value v, struct str name)
 {
     if (str_eq_c(name, "real") || (v.t != V_FLOAT && str_eq_c(name, "numerator")))
@@ -43,6 +53,8 @@ static struct value number_attr(struct value v, struct str name)
     return v_missing();
 }
 
+/* The data attributes of a macro object (name, arguments, caller ...); V_MISSING for other names
+ * and for callables that are no macros. */
 static struct value macro_attr(struct template_run *r, struct value v, struct str name)
 {
     const struct macro_def *m = v.call->macro;
@@ -146,6 +158,8 @@ static bool index_of(struct value key, uint32_t n, uint32_t *ret)
     return i >= 0 && i < n;
 }
 
+/* The character at index `key`, counted in code points; V_MISSING when there is none. A negative
+ * index needs the length, so it costs one pass more. */
 static struct value str_item(struct template_run *r, struct value v, struct value key)
 {
     struct str s = v_bytes(v);
@@ -167,6 +181,8 @@ static struct value str_item(struct template_run *r, struct value v, struct valu
     return v_like(v_str(str_sub(s, from, pystr_width((unsigned char)s.p[from]))), v);
 }
 
+/* v[key] by the items alone: a dict's entry or a sequence's element; V_MISSING when there is
+ * none. A list is never a key (it is not hashable), so it is not looked for. */
 static struct value raw_item(struct template_run *r, struct value v, struct value key)
 {
     struct dict_entry *e;
@@ -246,6 +262,7 @@ static bool slice_part(struct template_run *r, struct value v, int64_t *ret)
     return true;
 }
 
+/* How many items the bounds take; 0 when the step leads away from `stop`. */
 static uint64_t slice_count(const struct slice_bounds *b)
 {
     if (b->step > 0)
@@ -280,6 +297,8 @@ static bool slice_bounds(struct template_run *r, const struct value part[3], int
     return true;
 }
 
+/* The code points that b takes of a string. Step 1 is one piece of the text; other steps first
+ * note where each code point begins, which counts against the memory and step budgets. */
 static struct value slice_str(struct template_run *r, struct value v, const struct slice_bounds *b)
 {
     struct str s = v_bytes(v);
@@ -307,6 +326,7 @@ static struct value slice_str(struct template_run *r, struct value v, const stru
     return v_like(run_take(r, &out), v);
 }
 
+/* The elements that b takes of a list or tuple, as a new one of the same type. */
 static struct value slice_list(struct template_run *r, struct value v, const struct slice_bounds *b)
 {
     struct list *l;
@@ -319,6 +339,8 @@ static struct value slice_list(struct template_run *r, struct value v, const str
     return v.t == V_LIST ? v_list(l) : v_tuple(l);
 }
 
+/* A range answers with another range (no list is made), strings and sequences with a copy; other
+ * types cannot be sliced (TypeError). */
 struct value attr_slice(struct template_run *r, struct value v, const struct value part[3])
 {
     struct slice_bounds b = {0};

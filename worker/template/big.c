@@ -1,3 +1,12 @@
+/* Integers beyond 64 bits (big.h). at[] holds "digits" of nine decimal places, the lowest first:
+ *
+ *   12 345 678 901  is  at[0] = 345678901, at[1] = 12, n = 2
+ *
+ * The mag_ functions work on magnitudes and ignore signs; the big_ functions add the signs.
+ * School-book methods are enough, as templates only get here by mistake or malice: sizes are
+ * bounded by BIG_DIGITS_MAX, so even the quadratic ones end soon. Results are new numbers in the
+ * arena; operands are never changed. */
+
 #include "worker/template/big.h"
 
 #include <math.h>
@@ -12,6 +21,8 @@ static struct big *big_new(struct arena *a, uint32_t n)
     return b;
 }
 
+/* Removes leading zero digits, so that n is the true length; zero loses its sign. Every
+ * operation ends here, because comparison relies on it. */
 static struct big *big_trim(struct big *b)
 {
     while (b->n && b->at[b->n - 1] == 0)
@@ -21,6 +32,7 @@ static struct big *big_trim(struct big *b)
     return b;
 }
 
+/* Three digits hold any 64-bit number. The magnitude is computed unsigned, so INT64_MIN is safe. */
 const struct big *big_from_i64(struct arena *a, int64_t v)
 {
     struct big *b = big_new(a, 3);
@@ -32,6 +44,7 @@ const struct big *big_from_i64(struct arena *a, int64_t v)
     return big_trim(b);
 }
 
+/* Cuts the text from its end into groups of nine decimal places, one group a digit. */
 const struct big *big_from_text(struct arena *a, struct str digits)
 {
     bool negative = digits.len && digits.p[0] == '-';
@@ -60,6 +73,7 @@ const struct big *big_from_double(struct arena *a, double d)
     return big_from_text(a, str_of(text, (size_t)n));
 }
 
+/* INT64_MIN has no positive twin: the magnitude may be one larger when the number is negative. */
 bool big_to_i64(const struct big *b, int64_t *ret)
 {
     uint64_t m = 0;
@@ -109,6 +123,9 @@ static uint32_t take_chunk(uint32_t *at, uint32_t *n)
     return (uint32_t)rest;
 }
 
+/* For the bases 2, 8 and 16: takes chunks of 24 bits off the low end (a multiple of the 1, 3 or
+ * 4 bits of a digit, so none is cut), then prints the chunks from the top and leaves leading
+ * zeros out. */
 void big_digits(struct buf *out, const struct big *b, unsigned base, bool upper)
 {
     unsigned bits = base == 2 ? 1 : base == 8 ? 3 : 4, begins = 0;
@@ -133,6 +150,7 @@ void big_digits(struct buf *out, const struct big *b, unsigned base, bool upper)
     }
 }
 
+/* By way of the decimal text: strtod rounds correctly, which the sum of digits would not. */
 double big_to_double(const struct big *b)
 {
     struct buf text = {0};
@@ -145,6 +163,7 @@ double big_to_double(const struct big *b)
     return d;
 }
 
+/* -1, 0 or 1: compares the magnitudes. */
 static int mag_cmp(const struct big *x, const struct big *y)
 {
     if (x->n != y->n)
@@ -163,6 +182,7 @@ int big_cmp(const struct big *x, const struct big *y)
     return x->negative ? -mag_cmp(x, y) : mag_cmp(x, y);
 }
 
+/* x| + |y|, with one digit more for the carry (not trimmed). */
 static struct big *mag_add(struct arena *a, const struct big *x, const struct big *y)
 {
     uint32_t n = MAX_OF(x->n, y->n) + 1;
@@ -193,6 +213,8 @@ static struct big *mag_sub(struct arena *a, const struct big *x, const struct bi
     return b;
 }
 
+/* Equal signs add the magnitudes; different ones subtract the smaller from the larger, whose
+ * sign the result takes. `subtract` flips y's sign first. */
 const struct big *big_add(struct arena *a, const struct big *x, const struct big *y, bool subtract)
 {
     bool y_negative = y->negative != subtract;
@@ -213,6 +235,7 @@ const struct big *big_add(struct arena *a, const struct big *x, const struct big
     return big_trim(b);
 }
 
+/* Long multiplication; NULL when the product could exceed BIG_DIGITS_MAX. */
 const struct big *big_mul(struct arena *a, const struct big *x, const struct big *y)
 {
     struct big *b;
@@ -252,6 +275,9 @@ static uint32_t div_digit(struct arena *a, const struct big **r, const struct bi
     return low;
 }
 
+/* Long division, the highest digit first: the rest so far moves up one place, takes in the next
+ * digit of x, and div_digit says how often d goes into it. Writes the quotient to q (room for
+ * x->n digits) and returns the rest. */
 static const struct big *mag_divmod(struct arena *a, const struct big *x, const struct big *d,
                                     struct big *q)
 {
@@ -269,6 +295,8 @@ static const struct big *mag_divmod(struct arena *a, const struct big *x, const 
     return r;
 }
 
+/* Divides the magnitudes, then corrects for Python's floor: with different signs and a rest, the
+ * quotient goes down by one and the rest becomes its distance to the divisor. */
 void big_divmod(struct arena *a, const struct big *x, const struct big *y, const struct big **q,
                 const struct big **r)
 {

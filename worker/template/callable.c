@@ -1,3 +1,11 @@
+/* Calls (callable.h): how arguments meet parameters, which methods a type has, and what happens
+ * when a macro, a bound method, a loop, a cycler or a joiner is called.
+ *
+ * A macro runs like this: a new frame with its slots all missing; positional and named arguments
+ * into the slots (macro_args); the scope's loads (exec_enter); defaults for what is still
+ * missing, evaluated inside the new frame so that they see earlier parameters (macro_defaults);
+ * then the body. Its value is the text that the body wrote, taken off the output again. */
+
 #include "worker/template/callable.h"
 
 #include <stdio.h>
@@ -20,6 +28,8 @@ static bool next_param(const char **at, struct str *ret)
     return n > 0;
 }
 
+/* The two last parameters, "*" and "**": a[0] becomes the tuple of the positional arguments from
+ * number `from` on, a[1] the dict of the named arguments that no parameter took. */
 static bool bind_rest(struct template_run *r, const struct argv *argv, const bool *used,
                       uint32_t from, struct value *a)
 {
@@ -60,6 +70,9 @@ static bool bind_plain(const char *params, const struct argv *argv, struct value
     return true;
 }
 
+/* The general case of call_bind: walks the parameter list, gives each its positional or named
+ * argument, and sets a TypeError as Python words it for arguments that are missing, given twice,
+ * too many or unknown. */
 static bool bind_any(struct template_run *r, const char *what, const char *params,
                      const struct argv *argv, struct value *a)
 {
@@ -121,6 +134,7 @@ struct value method_call(struct template_run *r, const struct method *m, struct 
 
 /* --- methods by type --- */
 
+/* The method of that name in one table, or NULL. */
 static const struct method *in_table(const struct method *m, struct str name)
 {
     for (; m->name; m++) {
@@ -163,6 +177,7 @@ static const char *const list_forbidden[] = {"append", "clear",   "extend", "ins
 static const char *const dict_forbidden[] = {"clear",      "pop",    "popitem",
                                              "setdefault", "update", NULL};
 
+/* Whether the NULL-terminated list has the name. */
 static bool in_names(const char *const *names, struct str name)
 {
     for (; *names; names++) {
@@ -179,6 +194,8 @@ bool method_forbidden(struct value self, struct str name)
     return self.t == V_DICT && in_names(dict_forbidden, name);
 }
 
+/* Also true for names with two leading underscores, which the sandbox treats apart on every
+ * type. */
 bool method_any(struct str name)
 {
     const struct method *const tables[] = {str_methods,   str_search_methods, dict_methods,
@@ -226,6 +243,8 @@ static bool macro_named(struct template_run *r, const struct macro_def *m, const
     return true;
 }
 
+/* Fills the macro's frame from the arguments. What no parameter takes goes to the slots of
+ * varargs and kwargs when the body mentions them, and is a TypeError when it does not. */
 static bool macro_args(struct template_run *r, const struct macro_def *m, const struct argv *argv,
                        struct frame *f)
 {
@@ -245,6 +264,8 @@ static bool macro_args(struct template_run *r, const struct macro_def *m, const 
     return true;
 }
 
+/* Evaluates the defaults of the parameters that got no argument, in order; a parameter without a
+ * default becomes undefined. False on an error. */
 static bool macro_defaults(struct template_run *r, const struct macro_def *m)
 {
     for (uint32_t i = 0; i < m->n_params; i++) {
@@ -260,6 +281,8 @@ static bool macro_defaults(struct template_run *r, const struct macro_def *m)
     return true;
 }
 
+/* See the head of this file. A macro costs four levels of the depth budget, as its C frames are
+ * larger than those of an expression. */
 static struct value macro_call(struct template_run *r, const struct callable *c,
                                const struct argv *argv)
 {

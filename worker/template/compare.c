@@ -1,3 +1,12 @@
+/* Comparison of values as Python does it (compare.h). Numbers compare by value across int, float
+ * and bool; lists, tuples and dicts by their elements; other objects by identity. Lists and
+ * dicts may be lazy views of JSON (value.h): list_need and dict_need unfold them before their
+ * elements are read.
+ *
+ * Depths are bounded in two ways: equality cannot fail, so it answers "different" below
+ * EQ_DEPTH_MAX levels; ordering can, so it spends the run's depth budget and raises
+ * RecursionError. */
+
 #include "worker/template/compare.h"
 
 #include "worker/template/iter.h"
@@ -9,6 +18,7 @@ enum { EQ_DEPTH_MAX = 600 };
 
 static bool eq_at(struct arena *a, struct value x, struct value y, int depth);
 
+/* Same length and equal elements. */
 static bool eq_lists(struct arena *a, struct list *x, struct list *y, int depth)
 {
     if (x == y)
@@ -24,6 +34,7 @@ static bool eq_lists(struct arena *a, struct list *x, struct list *y, int depth)
     return true;
 }
 
+/* Same size, and each key of x stands in y with an equal value; the order does not matter. */
 static bool eq_dicts(struct arena *a, struct dict *x, struct dict *y, int depth)
 {
     if (x == y)
@@ -47,6 +58,8 @@ static bool eq_ranges(const struct py_range *x, const struct py_range *y)
            (x->n == 0 || (x->start == y->start && (x->n == 1 || x->step == y->step)));
 }
 
+/* x == y at this depth of nesting. Keys and items views are equal only when they are views of
+ * one dict; two views of values never are, as in Python. */
 static bool eq_at(struct arena *a, struct value x, struct value y, int depth)
 {
     if (depth > EQ_DEPTH_MAX)
@@ -80,6 +93,7 @@ bool value_eq(struct arena *a, struct value x, struct value y)
     return eq_at(a, x, y, 0);
 }
 
+/* The first pair that is not equal decides; if there is none, the shorter list is less. */
 static int less_lists(struct template_run *r, struct list *x, struct list *y)
 {
     list_need(r->a, x);
@@ -117,6 +131,7 @@ int value_less(struct template_run *r, struct value x, struct value y)
     return -1;
 }
 
+/* `needle in hay` of strings: a substring; 1, 0, or -1 with the TypeError. */
 static int contains_str(struct template_run *r, struct value hay, struct value needle)
 {
     if (needle.t != V_STR) {
@@ -127,6 +142,7 @@ static int contains_str(struct template_run *r, struct value hay, struct value n
     return str_find(v_bytes(hay), v_bytes(needle), 0) != SIZE_MAX;
 }
 
+/* Strings search for a substring, dicts for a key; everything else is iterated and compared. */
 int value_contains(struct template_run *r, struct value hay, struct value needle)
 {
     struct iter it;
@@ -149,6 +165,7 @@ int value_contains(struct template_run *r, struct value hay, struct value needle
     return more;
 }
 
+/* Empty containers, zeros, None and undefined values are false; all other objects are true. */
 bool value_truth(struct template_run *r, struct value v)
 {
     switch (v.t) {
@@ -178,6 +195,7 @@ bool value_truth(struct template_run *r, struct value v)
     }
 }
 
+/* The length of an undefined value is 0, except where the sandbox hid something. */
 int64_t value_len(struct template_run *r, struct value v)
 {
     switch (v.t) {
@@ -226,6 +244,9 @@ struct sort_item {
     struct value v, key;
 };
 
+/* Merges two sorted neighbours of `from` (n[0] and n[1] items) into `to`. Of equal keys the left
+ * one goes first, also in reverse, so the sort is stable. False when two keys cannot be
+ * compared. */
 static bool merge(struct template_run *r, struct sort_item *to, struct sort_item *from,
                   uint32_t n[2], bool reverse)
 {
@@ -246,6 +267,8 @@ static bool merge(struct template_run *r, struct sort_item *to, struct sort_item
     return true;
 }
 
+/* A merge sort from the bottom up between two arrays of the arena. It counts a step per item
+ * moved, and a failed comparison leaves `at` and `keys` as they were. */
 bool value_sort(struct template_run *r, struct value *at, struct value *keys, uint32_t n,
                 bool reverse)
 {

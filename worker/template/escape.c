@@ -1,3 +1,5 @@
+/* Two small codecs of text (escape.h): escapes of string literals, and HTML's entities. */
+
 #include "worker/template/escape.h"
 
 #include "common/codec/hex.h"
@@ -19,6 +21,7 @@ static int64_t read_hex(struct str raw, size_t *at, int n)
     return v;
 }
 
+/* Up to three octal digits at *at. */
 static int64_t read_octal(struct str raw, size_t *at)
 {
     int64_t v = 0;
@@ -62,6 +65,7 @@ static int decode_one(struct str raw, size_t *at, struct buf *out)
     return 0;
 }
 
+/* A text without a backslash is only copied. A lone backslash at the end stays as it is. */
 int escape_decode(struct arena *a, struct str raw, struct str *ret)
 {
     struct buf out = {0};

@@ -1,3 +1,13 @@
+/* Expressions (eval.h). eval_node is the one entry: it counts a step and a level of depth,
+ * checks the memory budget, and goes to the function of the node's kind. Every function returns
+ * V_ERR at once when a part failed; the exception then already stands in r->error.
+ *
+ * Three short ways keep templates fast, all prepared by annotate.c: names and constants without
+ * a call (the inline eval), chains of look-ups that return a pointer to the value (eval_ref),
+ * and conditions that never become a bool value (eval_cond). They behave exactly as the long
+ * ways do. EVAL_APART keeps the rarer kinds out of line, so the frames of the hot, recursive
+ * ones stay small. */
+
 #include "worker/template/eval.h"
 
 #include "common/base/check.h"
@@ -7,6 +17,8 @@
 #include "worker/template/number.h"
 #include "worker/template/print.h"
 
+/* The variable's value: `up` frames outwards, then its slot. A slot that nothing has filled is
+ * undefined. */
 static struct value eval_name(struct template_run *r, const struct node *n)
 {
     struct frame *f = r->frame;
@@ -18,6 +30,7 @@ static struct value eval_name(struct template_run *r, const struct node *n)
     return v.t == V_MISSING ? v_undef(UNDEF_NAME, v_bytes(n->val)) : v;
 }
 
+/* [a, b, ...] or (a, b, ...): evaluates the elements in order. */
 static EVAL_APART struct value eval_list(struct template_run *r, const struct node *n)
 {
     struct list *l = list_new(r->a, n->n);
@@ -30,6 +43,8 @@ static EVAL_APART struct value eval_list(struct template_run *r, const struct no
     return n->kind == N_LIST ? v_list(l) : v_tuple(l);
 }
 
+/* {k: v, ...}: kids are key, value, key, value ...; keys must be hashable, a later equal key
+ * wins. */
 static EVAL_APART struct value eval_dict(struct template_run *r, const struct node *n)
 {
     struct dict *d = dict_new(r->a, n->n / 2);
@@ -45,6 +60,7 @@ static EVAL_APART struct value eval_dict(struct template_run *r, const struct no
     return v_dict(d);
 }
 
+/* a ~ b ~ c: the printed forms of the operands, joined. */
 static EVAL_APART struct value eval_concat(struct template_run *r, const struct node *n)
 {
     struct buf out = {0};
@@ -60,6 +76,8 @@ static EVAL_APART struct value eval_concat(struct template_run *r, const struct 
     return run_take(r, &out);
 }
 
+/* a < b < c: each link compares its left operand with its right one; the first that is false
+ * ends the chain, so operands behind it are not evaluated. */
 static EVAL_APART struct value eval_compare(struct template_run *r, const struct node *n)
 {
     struct value x = eval(r, n->a);
@@ -78,6 +96,7 @@ static EVAL_APART struct value eval_compare(struct template_run *r, const struct
     return c < 0 ? v_err() : v_bool(c);
 }
 
+/* +a and -a, of numbers only. +True is the int 1. */
 static EVAL_APART struct value eval_unary(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
@@ -94,6 +113,8 @@ static EVAL_APART struct value eval_unary(struct template_run *r, const struct n
     return v.t == V_BOOL ? v_int(v.i) : v;
 }
 
+/* Follows the chain from its variable inwards. It counts a step for each look-up as eval_node
+ * would; with no step left it answers NULL, and eval_node then reports the spent budget. */
 const struct value *eval_ref(struct template_run *r, const struct node *n)
 {
     const struct node *of = n->a;
@@ -118,6 +139,8 @@ const struct value *eval_ref(struct template_run *r, const struct node *n)
     return &r->undef;
 }
 
+/* a.name. The name of a dict's key goes straight to the dict, unless a type has a method of that
+ * name. */
 static EVAL_APART struct value eval_getattr(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
@@ -132,6 +155,7 @@ static EVAL_APART struct value eval_getattr(struct template_run *r, const struct
     return attr_get(r, v, v_bytes(n->val));
 }
 
+/* a[b] and a[x:y:z]. */
 static EVAL_APART struct value eval_getitem(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
@@ -164,6 +188,7 @@ static EVAL_APART struct value eval_getitem(struct template_run *r, const struct
 
 /* --- calls --- */
 
+/* Appends the items of `*list` to the positional arguments. */
 static bool add_star(struct template_run *r, const struct node *n, struct argv *ret)
 {
     struct value v = eval(r, n);
@@ -180,6 +205,7 @@ static bool add_star(struct template_run *r, const struct node *n, struct argv *
     return true;
 }
 
+/* Appends the entries of `**dict` to the named arguments; the keys must be strings. */
 static bool add_star2(struct template_run *r, const struct node *n, struct argv *ret)
 {
     struct value v = eval(r, n);
@@ -213,6 +239,8 @@ static bool no_args(const struct call_args *args)
     return args->n_pos == 0 && args->n_named == 0 && !args->star && !args->star2;
 }
 
+/* Positional arguments, then named ones, then * and **: the order in which the template sees
+ * effects. */
 bool eval_args(struct template_run *r, const struct call_args *args, struct argv *ret)
 {
     *ret = (struct argv){.n_pos = args->n_pos, .n_named = args->n_named};
@@ -235,6 +263,7 @@ bool eval_args(struct template_run *r, const struct call_args *args, struct argv
            (!args->star2 || add_star2(r, args->star2, ret));
 }
 
+/* callee(args). A method call on a value is done directly: no bound method is made in between. */
 static EVAL_APART struct value eval_call(struct template_run *r, const struct node *n)
 {
     const struct node *f = n->a;
@@ -261,6 +290,7 @@ static EVAL_APART struct value eval_call(struct template_run *r, const struct no
     return call_value(r, callee, &argv);
 }
 
+/* v | filter(args). An unknown name fails only when it is reached, as in jinja2. */
 static EVAL_APART struct value apply_filter(struct template_run *r, const struct node *n,
                                             struct value v)
 {
@@ -291,6 +321,7 @@ static struct value eval_filter(struct template_run *r, const struct node *n)
     return v.t == V_ERR ? v : apply_filter(r, n, v);
 }
 
+/* `a is test(args)`, as a bool value. */
 static EVAL_APART struct value eval_test(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
@@ -308,6 +339,7 @@ static EVAL_APART struct value eval_test(struct template_run *r, const struct no
     return c < 0 ? v_err() : v_bool(c);
 }
 
+/* Arithmetic: the left operand first. */
 static struct value eval_binary(struct template_run *r, const struct node *n)
 {
     struct value x = eval(r, n->a);
@@ -319,6 +351,7 @@ static struct value eval_binary(struct template_run *r, const struct node *n)
     return y.t == V_ERR ? y : operator_binary(r, (char)n->op, x, y);
 }
 
+/* a if test else b. Without else it is undefined, not an error. */
 static EVAL_APART struct value eval_if(struct template_run *r, const struct node *n)
 {
     int c = eval_cond(r, n->a);
@@ -330,6 +363,8 @@ static EVAL_APART struct value eval_if(struct template_run *r, const struct node
     return n->c ? eval(r, n->c) : v_undef(UNDEF_NAME, STR("the inline if-expression without else"));
 }
 
+/* `and` and `or` answer one of their operands, not a bool, and skip the second when the first
+ * decides. */
 static EVAL_APART struct value eval_logic(struct template_run *r, const struct node *n)
 {
     struct value v = eval(r, n->a);
@@ -339,6 +374,7 @@ static EVAL_APART struct value eval_logic(struct template_run *r, const struct n
     return value_truth(r, v) == (n->kind == N_OR) ? v : eval(r, n->b);
 }
 
+/* and, or, not of which only the truth is asked; 1, 0 or -1. */
 static int cond_logic(struct template_run *r, const struct node *n)
 {
     int c;
@@ -375,6 +411,8 @@ static int cond_test(struct template_run *r, const struct node *n)
     return v.t == V_ERR ? -1 : ((const struct test *)n->fn)->fn(r, v, NULL);
 }
 
+/* Takes the short ways for and, or, not and for simple comparisons, tests and filters; else
+ * evaluates and asks for the truth. */
 int eval_cond(struct template_run *r, const struct node *n)
 {
     struct value v;
@@ -403,6 +441,7 @@ static struct value eval_truth(struct template_run *r, const struct node *n)
     return c < 0 ? v_err() : v_bool(c);
 }
 
+/* One level of eval_node: the function for each kind of expression. */
 static struct value eval_inner(struct template_run *r, const struct node *n)
 {
     switch (n->kind) {

@@ -1,3 +1,11 @@
+/* Statements (eval.h). exec runs one node: text goes straight to r->out; a result tells whether
+ * a loop is being left. What captures output (macros, set and filter blocks) needs no second
+ * buffer: it notes the length of the output, lets the body write behind it, and takes that part
+ * off again (exec_take).
+ *
+ * After each write out_ok checks the output budget and whether the caller wants the work
+ * cancelled. */
+
 #include "common/base/cancel.h"
 #include "common/base/check.h"
 #include "worker/template/compare.h"
@@ -5,6 +13,7 @@
 #include "worker/template/iter.h"
 #include "worker/template/print.h"
 
+/* False, with the exception set, when the render writes too much or has been cancelled. */
 static bool out_ok(struct template_run *r)
 {
     if (cancel_wanted()) {
@@ -25,6 +34,8 @@ struct value exec_take(struct template_run *r, size_t from)
     return v;
 }
 
+/* Runs at every entry of a scope, thus once a loop item: from the context (else a global), as a
+ * copy of an outer variable, or empty. Parameters are not in the list; the call has filled them. */
 void exec_enter(struct template_run *r, const struct scope *s)
 {
     for (uint32_t i = 0; i < s->n_loads; i++) {
@@ -48,6 +59,7 @@ void exec_enter(struct template_run *r, const struct scope *s)
 
 /* --- assignment --- */
 
+/* ns.name = v: only a namespace() object can be assigned to. */
 static bool assign_attribute(struct template_run *r, const struct node *target, struct value v)
 {
     struct value ns = eval(r, target->a);
@@ -63,6 +75,7 @@ static bool assign_attribute(struct template_run *r, const struct node *target, 
     return true;
 }
 
+/* (a, b) = v: v must have exactly as many items as there are targets. */
 static bool unpack(struct template_run *r, const struct node *target, struct value v)
 {
     struct iter it;
@@ -124,6 +137,7 @@ static bool print_sum(struct template_run *r, const struct node *n)
     return (sum.t == V_MISSING || print_str(r, r->out, sum)) && out_ok(r);
 }
 
+/* {{ a ~ b }}: each operand goes to the output by itself; an error takes all of it back. */
 static EVAL_APART bool print_concat(struct template_run *r, const struct node *n)
 {
     size_t from = r->out->len;
@@ -140,6 +154,7 @@ static EVAL_APART bool print_concat(struct template_run *r, const struct node *n
     return out_ok(r);
 }
 
+/* {{ expression }}. */
 static bool print_node(struct template_run *r, const struct node *n)
 {
     struct value v;
@@ -154,6 +169,7 @@ static bool print_node(struct template_run *r, const struct node *n)
 
 /* --- statements --- */
 
+/* The statements of a body until one does not end normally. */
 static enum exec_result exec_body(struct template_run *r, const struct node *n)
 {
     enum exec_result result = EXEC_DONE;
@@ -165,6 +181,7 @@ static enum exec_result exec_body(struct template_run *r, const struct node *n)
     return result;
 }
 
+/* if, elif, else: a chain of N_IF along c, perhaps with a plain body at its end. */
 static enum exec_result exec_if(struct template_run *r, const struct node *n)
 {
     for (; n && n->kind == N_IF; n = n->c) {
@@ -182,6 +199,8 @@ int eval_loop_test(struct template_run *r, const struct node *n, struct value it
     return exec_assign(r, n->kids[2], item) ? eval_cond(r, n->c) : -1;
 }
 
+/* Each item: a new set of loop variables (exec_enter), the `loop` object if the body mentions
+ * it, the target, the body. */
 enum exec_result exec_loop(struct template_run *r, const struct node *n, struct value v,
                            uint32_t depth)
 {
@@ -259,6 +278,8 @@ static EVAL_APART enum exec_result exec_captured(struct template_run *r, const s
     return print_str(r, r->out, v) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
 }
 
+/* A macro as a value: its definition and the frame it was defined in, where its free names are
+ * looked up. */
 static struct value make_macro(struct template_run *r, const struct node *n)
 {
     struct callable *c = ARENA_NEW(r->a, struct callable);
@@ -270,6 +291,8 @@ static struct value make_macro(struct template_run *r, const struct node *n)
     return (struct value){.t = V_CALL, .call = c};
 }
 
+/* {% call f(args) %}body{% endcall %}: calls f with the body as one more named argument,
+ * `caller`. */
 static EVAL_APART enum exec_result exec_call_block(struct template_run *r, const struct node *n)
 {
     struct value caller = make_macro(r, n);
@@ -294,6 +317,8 @@ static EVAL_APART enum exec_result exec_call_block(struct template_run *r, const
     return v.t != V_ERR && print_str(r, r->out, v) && out_ok(r) ? EXEC_DONE : EXEC_ERROR;
 }
 
+/* {% with a = x, b = y %}: all values are evaluated in the outer scope before the first is
+ * assigned. */
 static EVAL_APART enum exec_result exec_with(struct template_run *r, const struct node *n)
 {
     struct value *v = arena_alloc(r->a, n->n * sizeof(*v));
@@ -311,6 +336,7 @@ static EVAL_APART enum exec_result exec_with(struct template_run *r, const struc
     return exec(r, n->b);
 }
 
+/* The statements that need a level of depth; text and prints are done in exec itself. */
 static enum exec_result exec_inner(struct template_run *r, const struct node *n)
 {
     switch (n->kind) {

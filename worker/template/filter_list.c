@@ -1,4 +1,7 @@
-/* Filters over sequences that answer at once. */
+/* Filters over sequences that answer at once. Each filter gets its operand v and the bound
+ * arguments a[], in the order of its parameter list in the table below; V_MISSING stands for
+ * those not given. Items are read with the iterator of iter.h, so any iterable will do, and
+ * every item counts a step. */
 #include "worker/template/compare.h"
 #include "worker/template/eval.h"
 #include "worker/template/filter.h"
@@ -21,6 +24,8 @@ static struct value f_list(struct template_run *r, struct value v, struct value 
     return iter_collect(r, v);
 }
 
+/* Writes the items behind the output so far and takes them off again, so no second buffer is
+ * needed. The memory budget bounds what is written. */
 static struct value f_join(struct template_run *r, struct value v, struct value *a)
 {
     struct value sep = a[0].t == V_MISSING ? v_text("") : filter_text(r, a[0]);
@@ -44,6 +49,7 @@ static struct value f_join(struct template_run *r, struct value v, struct value 
     return more < 0 ? v_err() : item;
 }
 
+/* An empty sequence has an undefined first item, not an error. */
 static struct value f_first(struct template_run *r, struct value v, struct value *a)
 {
     struct iter it;
@@ -66,6 +72,7 @@ static bool reversible(struct template_run *r, struct value v)
     return false;
 }
 
+/* Generators cannot be read from their end, so they are refused as in Python. */
 static struct value f_last(struct template_run *r, struct value v, struct value *a)
 {
     struct value l;
@@ -149,6 +156,7 @@ static struct value f_sort(struct template_run *r, struct value v, struct value 
     return sorted(r, v, a[2], truth(r, a[1]), truth(r, a[0]));
 }
 
+/* Sorts the (key, value) pairs of a dict by element 0 or 1 of the pair. */
 static struct value f_dictsort(struct template_run *r, struct value v, struct value *a)
 {
     bool by_value = a[1].t == V_STR && str_eq_c(v_bytes(a[1]), "value");
@@ -165,6 +173,7 @@ static struct value f_dictsort(struct template_run *r, struct value v, struct va
     return sorted(r, v, v_int(by_value), truth(r, a[0]), truth(r, a[2]));
 }
 
+/* min and max: of equal items the first wins. a[0] is case_sensitive, a[1] the attribute. */
 static struct value extreme(struct template_run *r, struct value v, struct value *a, bool max)
 {
     struct value l = iter_collect(r, v), best = v_missing(), best_key = v_missing();
@@ -200,6 +209,8 @@ static struct value f_max(struct template_run *r, struct value v, struct value *
     return extreme(r, v, a, true);
 }
 
+/* Adds with the template's own +, beginning at `start`; strings are refused as Python's sum
+ * does. */
 static struct value f_sum(struct template_run *r, struct value v, struct value *a)
 {
     struct value sum = a[1].t == V_MISSING ? v_int(0) : a[1];
@@ -221,6 +232,7 @@ static struct value f_sum(struct template_run *r, struct value v, struct value *
     return more < 0 ? v_err() : sum;
 }
 
+/* The generator of reverse: n_args counts the items that are left. */
 static int next_reversed(struct template_run *r, struct gen *g, struct value *ret)
 {
     (void)r;
@@ -230,6 +242,7 @@ static int next_reversed(struct template_run *r, struct gen *g, struct value *re
     return 1;
 }
 
+/* A string answers with a string, anything else with a generator. */
 static struct value f_reverse(struct template_run *r, struct value v, struct value *a)
 {
     const struct value back[3] = {v_none(), v_none(), v_int(-1)};

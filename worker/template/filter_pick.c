@@ -1,4 +1,9 @@
-/* Filters that answer with a generator: map, select and their family, batch, slice, unique. */
+/* Filters that answer with a generator: map, select and their family, batch, slice, unique.
+ *
+ * A filter f_NAME only sets a generator up; next_NAME makes one item each time it is asked
+ * (iter.h). What the arguments mean is looked at when the first item is asked for (`prepare`),
+ * as Python's generators do: a wrong argument of a generator that nobody reads is no error. The
+ * comment at each next_NAME says what it keeps in args[]. */
 #include "worker/template/compare.h"
 #include "worker/template/eval.h"
 #include "worker/template/filter.h"
@@ -20,6 +25,7 @@ static bool prepared(struct template_run *r, struct gen *g)
     return !prepare || prepare(r, g);
 }
 
+/* A new generator over v. V_ERR when v cannot be iterated. */
 static struct value start(struct template_run *r, struct value v,
                           int (*next)(struct template_run *, struct gen *, struct value *),
                           struct gen **ret)
@@ -55,6 +61,8 @@ static struct argv rest_args(struct template_run *r, struct list *pos, uint32_t 
     return argv;
 }
 
+/* args: 0 positional, 1 named, 2 attribute, 3 its default. Applies the filter g->fn, or reads
+ * the attribute when there is none. */
 static int next_mapped(struct template_run *r, struct gen *g, struct value *ret)
 {
     struct argv argv;
@@ -73,6 +81,7 @@ static int next_mapped(struct template_run *r, struct gen *g, struct value *ret)
     return ret->t == V_ERR ? -1 : 1;
 }
 
+/* map("name", ...): looks the filter up; false with the error when there is none. */
 static bool find_filter(struct template_run *r, struct gen *g, struct value name)
 {
     g->fn = name.t == V_STR ? filter_find(v_bytes(name)) : NULL;
@@ -82,6 +91,7 @@ static bool find_filter(struct template_run *r, struct gen *g, struct value name
     return g->fn != NULL;
 }
 
+/* Decides between map(filter, arguments...) and map(attribute=..., default=...). */
 static bool prepare_map(struct template_run *r, struct gen *g)
 {
     struct list *pos = g->args[0].list;
@@ -100,6 +110,7 @@ static bool prepare_map(struct template_run *r, struct gen *g)
     return true;
 }
 
+/* Keeps the arguments for prepare_map. */
 static struct value f_map(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
@@ -140,6 +151,8 @@ static int next_selected(struct template_run *r, struct gen *g, struct value *re
     }
 }
 
+/* The *attr filters take the attribute's name first; then comes the name of a test, if any, and
+ * the test's own arguments. Without a test the truth of the item decides. */
 static bool prepare_select(struct template_run *r, struct gen *g)
 {
     const struct list *pos = g->args[0].list;
@@ -161,6 +174,8 @@ static bool prepare_select(struct template_run *r, struct gen *g)
     return true;
 }
 
+/* select, reject, selectattr, rejectattr: `keep` tells whether items that pass are kept or
+ * dropped, `attr` whether an attribute of the item is tested. */
 static struct value select(struct template_run *r, struct value v, struct value *a, bool keep,
                            bool attr)
 {
@@ -217,6 +232,7 @@ static int next_batch(struct template_run *r, struct gen *g, struct value *ret)
     return 1;
 }
 
+/* Lists of n items each; n below 1 counts as 1. */
 static struct value f_batch(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
@@ -252,6 +268,7 @@ static int next_slice(struct template_run *r, struct gen *g, struct value *ret)
     return 1;
 }
 
+/* n lists of nearly equal length; the first ones are longer by one where it does not divide. */
 static struct value f_slice(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
@@ -290,6 +307,7 @@ static int next_unique(struct template_run *r, struct gen *g, struct value *ret)
     }
 }
 
+/* The first item of each key. Keys are searched one by one, and each search counts its steps. */
 static struct value f_unique(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;
@@ -307,6 +325,7 @@ static int next_item(struct template_run *r, struct gen *g, struct value *ret)
     return iter_next(r, &g->src, ret);
 }
 
+/* The (key, value) pairs of a mapping; an undefined value has none. */
 static struct value f_items(struct template_run *r, struct value v, struct value *a)
 {
     struct gen *g;

@@ -1,4 +1,9 @@
-/* Filters from text to text. */
+/* Filters from text to text. Each gets its operand v and the bound arguments a[] in the order of
+ * its parameter list in the table below; most turn v into a string first. A string that carries
+ * VF_MARKUP is HTML already: it is not escaped again, and v_like hands the mark on to results.
+ *
+ * What no chat template uses and what needs large tables or a library (links by urlize, wrapping
+ * at hyphens) raises NotImplementedError rather than write something else than jinja2 would. */
 #include "worker/template/compare.h"
 #include "worker/template/escape.h"
 #include "worker/template/filter.h"
@@ -52,6 +57,8 @@ static bool begins_word(uint32_t cp)
            (pystr_flags(cp) & PYSTR_SPACE);
 }
 
+/* Upper case for the first character of each word, lower case for the rest; a word begins behind
+ * white space, an opening bracket or a hyphen. */
 static struct value f_title(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0};
@@ -76,6 +83,7 @@ static struct value f_title(struct template_run *r, struct value v, struct value
     return run_take(r, &out);
 }
 
+/* Replaces in plain text: a mark of HTML is dropped, as autoescape is off. */
 static struct value f_replace(struct template_run *r, struct value v, struct value *a)
 {
     struct value old = filter_text(r, a[0]), new = filter_text(r, a[1]);
@@ -88,6 +96,8 @@ static struct value f_replace(struct template_run *r, struct value v, struct val
     return method_replace(r, v, v_bytes(old), v_bytes(new), count);
 }
 
+/* Cuts to `length` characters, the end mark included, but only what is longer by more than
+ * `leeway`; unless killwords is true it cuts at the last space. */
 static struct value f_truncate(struct template_run *r, struct value v, struct value *a)
 {
     struct str end = STR("..."), s, cut;
@@ -123,6 +133,7 @@ static bool is_word(uint32_t cp)
            (pystr_flags(cp) & (PYSTR_ALPHA | PYSTR_DECIMAL | PYSTR_DIGIT | PYSTR_NUMERIC));
 }
 
+/* Counts runs of word characters. */
 static struct value f_wordcount(struct template_run *r, struct value v, struct value *a)
 {
     bool inside = false;
@@ -194,6 +205,8 @@ static void wrap_line(struct buf *out, struct str line, size_t width, bool break
     }
 }
 
+/* Wraps every line of the text by itself. Python also breaks long lines at hyphens; where that
+ * would matter the filter fails. */
 static struct value f_wordwrap(struct template_run *r, struct value v, struct value *a)
 {
     struct str newline = STR("\n"), line;
@@ -225,6 +238,8 @@ static struct value f_wordwrap(struct template_run *r, struct value v, struct va
     return run_take(r, &out);
 }
 
+/* Pads every line but the first (`first` includes it) and the empty ones (`blank` includes
+ * them). */
 static struct value f_indent(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0}, pad = {0};
@@ -262,6 +277,7 @@ static struct value f_indent(struct template_run *r, struct value v, struct valu
 
 /* --- HTML --- */
 
+/* Text that is HTML already stays as it is; the result is marked as HTML. */
 static struct value f_escape(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0};
@@ -284,6 +300,7 @@ static struct value f_forceescape(struct template_run *r, struct value v, struct
     return v.t == V_ERR ? v : f_escape(r, v, a);
 }
 
+/* Marks the text as HTML without changing it. */
 static struct value f_safe(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
@@ -299,6 +316,7 @@ static struct value f_string(struct template_run *r, struct value v, struct valu
     return filter_text(r, v);
 }
 
+/* If s begins with an entity that we know, writes its character and returns its length; else 0. */
 static size_t entity(struct str s, struct buf *out)
 {
     static const struct {
@@ -316,6 +334,7 @@ static size_t entity(struct str s, struct buf *out)
     return 0;
 }
 
+/* Removes comments and tags, strips and joins white space, then decodes entities. */
 static struct value f_striptags(struct template_run *r, struct value v, struct value *a)
 {
     struct buf plain = {0}, out = {0};
@@ -355,6 +374,7 @@ static struct value f_striptags(struct template_run *r, struct value v, struct v
     return run_take(r, &out);
 }
 
+/* Percent-encodes what is not unreserved; in a query "/" is encoded too and a space becomes "+". */
 static void url_quote(struct buf *out, struct str s, bool query)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -370,6 +390,7 @@ static void url_quote(struct buf *out, struct str s, bool query)
     }
 }
 
+/* A string is quoted as a path; a mapping or a list of pairs becomes "key=value&...". */
 static struct value f_urlencode(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0};
@@ -403,6 +424,8 @@ static struct value f_urlencode(struct template_run *r, struct value v, struct v
     return more < 0 || r->error.kind ? v_err() : text;
 }
 
+/* Writes ` key="value"` for each entry; entries that are None or undefined are left out, and
+ * keys that could end the attribute's name are refused. */
 static struct value f_xmlattr(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0};

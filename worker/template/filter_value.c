@@ -1,4 +1,5 @@
-/* Filters over single values: numbers, JSON, formats, defaults. */
+/* Filters over single values: numbers, JSON, formats, defaults. Each gets its operand v and the
+ * bound arguments a[] in the order of its parameter list in the tables below. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "worker/template/print.h"
 #include "worker/template/text_format.h"
 
+/* `default` replaces what is undefined; with boolean=true also what is false. */
 static struct value f_default(struct template_run *r, struct value v, struct value *a)
 {
     bool boolean = a[1].t != V_MISSING && value_truth(r, a[1]);
@@ -20,6 +22,8 @@ static struct value f_default(struct template_run *r, struct value v, struct val
     return v;
 }
 
+/* Text is read as an integer of the base, else as a float that is cut; what is neither is
+ * `default`. */
 static struct value f_int(struct template_run *r, struct value v, struct value *a)
 {
     struct value dflt = a[0].t == V_MISSING ? v_int(0) : a[0], n;
@@ -44,6 +48,7 @@ static struct value f_int(struct template_run *r, struct value v, struct value *
     return n.t == V_FLOAT && isfinite(n.f) ? number_truncate(r, n.f) : dflt;
 }
 
+/* Text that is no number is `default`; an undefined value is an error. */
 static struct value f_float(struct template_run *r, struct value v, struct value *a)
 {
     struct value dflt = a[0].t == V_MISSING ? v_float(0) : a[0], n;
@@ -58,6 +63,7 @@ static struct value f_float(struct template_run *r, struct value v, struct value
     return n.t == V_FLOAT ? n : dflt;
 }
 
+/* The type stays, except that a bool becomes an int. */
 static struct value f_abs(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
@@ -88,6 +94,8 @@ static double round_places(double d, int64_t places)
     return nearbyint(d / unit) * unit;
 }
 
+/* "common" rounds half to even at `precision` places; "ceil" and "floor" work on the scaled
+ * value, as jinja2 does, and answer a float. */
 static struct value f_round(struct template_run *r, struct value v, struct value *a)
 {
     struct str method = STR("common");
@@ -116,6 +124,8 @@ static struct value f_round(struct template_run *r, struct value v, struct value
     return v_float(((method.p[0] == 'c' ? ceil(d) : floor(d)) + 0.0) / unit); /* no -0 */
 }
 
+/* Bytes with a decimal prefix (kB, MB ...), or a binary one (KiB, MiB ...) when `binary` is
+ * true. */
 static struct value f_filesizeformat(struct template_run *r, struct value v, struct value *a)
 {
     static const char *const prefixes[2][8] = {
@@ -160,6 +170,7 @@ static bool indent_text(struct template_run *r, struct value v, struct str *ret)
     return true;
 }
 
+/* The separators argument of json.dumps: None or a pair of strings. */
 static bool separators(struct template_run *r, struct value v, struct dump_options *o)
 {
     if (v.t == V_MISSING || v.t == V_NONE)
@@ -170,6 +181,8 @@ static bool separators(struct template_run *r, struct value v, struct dump_optio
            arg_str(r, v.list->at[1], &o->key_separator);
 }
 
+/* json.dumps as transformers sets it up: no HTML escaping, ensure_ascii off, and with an
+ * indentation no space behind commas. Writes to the output and takes the text off again. */
 static struct value f_tojson(struct template_run *r, struct value v, struct value *a)
 {
     struct dump_options o = {.key_separator = STR(": ")};
@@ -189,6 +202,7 @@ static struct value f_tojson(struct template_run *r, struct value v, struct valu
     return exec_take(r, from);
 }
 
+/* The old formatting by %: positional arguments or named ones, never both. */
 static struct value f_format(struct template_run *r, struct value v, struct value *a)
 {
     v = filter_text(r, v);
@@ -226,6 +240,8 @@ static struct value sort_dicts(struct template_run *r, struct value v, int depth
     return v_dict(d);
 }
 
+/* The repr with sorted keys, as long as it fits on one line of 80; longer values would need
+ * Python's line breaking and are refused. */
 static struct value f_pprint(struct template_run *r, struct value v, struct value *a)
 {
     struct buf out = {0};
@@ -239,6 +255,7 @@ static struct value f_pprint(struct template_run *r, struct value v, struct valu
     return ok ? sorted : v_err();
 }
 
+/* attr(name) looks at attributes only: the keys of a dict do not count. */
 static struct value f_attr(struct template_run *r, struct value v, struct value *a)
 {
     struct value name = filter_text(r, a[0]);

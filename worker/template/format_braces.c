@@ -1,4 +1,12 @@
-/* str.format: replacement fields, their conversions and specifications. */
+/* str.format: replacement fields, their conversions and specifications.
+ *
+ *   "{0.name[key]!r:>10}"     root 0 (position, name or empty), then attributes and items,
+ *                             conversion r, specification >10
+ *
+ * expand copies text and finds the fields; field evaluates one of them: field_value walks to the
+ * value, convert applies !s, !r or !a, and the specification, which may hold fields itself (one
+ * level), is expanded and given to format_value (text_format.h). Errors carry Python's types and
+ * words. */
 #include <ctype.h>
 
 #include "worker/template/eval.h"
@@ -19,6 +27,7 @@ static bool fail(struct braces *b, const char *message)
     return false;
 }
 
+/* Up to nine digits: a position. */
 static bool is_number(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -90,6 +99,7 @@ static struct value field_value(struct braces *b, struct str path)
     return v;
 }
 
+/* The digits at *at as a number, capped at INT32_MAX; -1 when there are none. */
 static int64_t read_number(struct str s, size_t *at)
 {
     int64_t v = -1;
@@ -143,6 +153,7 @@ static bool read_spec(struct braces *b, struct str s, struct format_spec *ret)
 
 static bool expand(struct braces *b, struct buf *out, struct str s, int depth);
 
+/* Applies !s, !r or !a to *v; none (0) leaves it alone. */
 static bool convert(struct braces *b, struct value *v, char how)
 {
     struct buf text = {0};
@@ -157,6 +168,7 @@ static bool convert(struct braces *b, struct value *v, char how)
     return ok && v->t != V_ERR;
 }
 
+/* An empty specification prints the value as str() would; containers and None take no other. */
 static bool write_field(struct braces *b, struct buf *out, struct value v, struct str spec_text)
 {
     struct format_spec spec;
@@ -204,6 +216,8 @@ static bool field(struct braces *b, struct buf *out, struct str s, int depth)
     return ok;
 }
 
+/* Writes s with its fields replaced. depth counts nested specifications, of which Python allows
+ * one level below the outermost. */
 static bool expand(struct braces *b, struct buf *out, struct str s, int depth)
 {
     if (depth > 2)
@@ -233,6 +247,7 @@ static bool expand(struct braces *b, struct buf *out, struct str s, int depth)
     return true;
 }
 
+/* The entry: text.format(*args, **named). The result is Markup when the text is. */
 struct value format_braces(struct template_run *r, struct value text, struct value args,
                            struct value named)
 {

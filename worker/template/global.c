@@ -1,4 +1,6 @@
-/* The functions and classes that stand in every template's global scope. */
+/* The functions and classes that stand in every template's global scope. A name that the context
+ * has hides the function of that name (exec_enter looks there first). Parameter lists are those
+ * of callable.h; a[] holds the bound arguments. */
 #include <limits.h>
 #include <stdlib.h>
 #include <time.h>
@@ -11,6 +13,8 @@
 
 enum { RANGE_MAX = 100000 }; /* jinja2's sandbox limit */
 
+/* A range keeps start, stop, step and its count; no list is made. Its size is bounded as
+ * jinja2's sandbox bounds it. */
 static struct value g_range(struct template_run *r, struct value self, struct value *a)
 {
     struct py_range *g = ARENA_NEW(r->a, struct py_range);
@@ -46,6 +50,7 @@ static struct value g_range(struct template_run *r, struct value self, struct va
     return (struct value){.t = V_RANGE, .range = g};
 }
 
+/* Adds the pairs of an iterable to d; each must have two items, the first hashable. */
 static bool add_pairs(struct template_run *r, struct dict *d, struct value from)
 {
     struct iter it;
@@ -112,6 +117,7 @@ static struct value g_namespace(struct template_run *r, struct value self, struc
     return d ? (struct value){.t = V_NS, .dict = d} : v_err();
 }
 
+/* cycler(a, b, ...): next() answers one after the other, round and round. */
 static struct value g_cycler(struct template_run *r, struct value self, struct value *a)
 {
     struct cycler *c = ARENA_NEW(r->a, struct cycler);
@@ -124,6 +130,7 @@ static struct value g_cycler(struct template_run *r, struct value self, struct v
     return (struct value){.t = V_CYCLER, .cycler = c};
 }
 
+/* joiner(sep): empty at the first call, sep at each later one. */
 static struct value g_joiner(struct template_run *r, struct value self, struct value *a)
 {
     struct cycler *c = ARENA_NEW(r->a, struct cycler);
@@ -195,6 +202,7 @@ static const struct method functions[] = {
     {"lipsum", "* **", g_lipsum},
 };
 
+/* `self` is an empty namespace: templates have no blocks here that it could name. */
 struct value global_find(struct template_run *r, struct str name)
 {
     for (size_t i = 0; i < ARRAY_LEN(functions); i++) {

@@ -1,9 +1,20 @@
+/* Iteration (iter.h): what a for statement, a filter or a call with * goes through.
+ *
+ * A running loop holds up to three items: `current` and `previous` for the template, `ahead`
+ * when the template asked about the next one (loop.last, loop.nextitem). loop.length of a
+ * generator reads it to its end and keeps the items in `rest`; from then on the loop goes on
+ * from there.
+ *
+ *   previous   current   ahead (maybe)   rest[rest_at ...] or the iterator */
+
 #include "worker/template/iter.h"
 
 #include "worker/template/compare.h"
 #include "worker/template/eval.h"
 #include "worker/template/pystr.h"
 
+/* Unfolds lazy lists and dicts now, so that iter_next can index them. Undefined values are
+ * empty, but for those that the sandbox made. */
 bool iter_init(struct template_run *r, struct iter *it, struct value v)
 {
     *it = (struct iter){.of = v};
@@ -32,6 +43,7 @@ bool iter_init(struct template_run *r, struct iter *it, struct value v)
     }
 }
 
+/* Item i of a dict's keys, values or pairs; a dict itself goes through its keys. */
 static struct value view_item(struct template_run *r, struct value view, size_t i)
 {
     struct dict_entry *e = &view.dict->at[i];
@@ -41,6 +53,8 @@ static struct value view_item(struct template_run *r, struct value view, size_t 
     return view.sub == VIEW_VALUES ? e->value : run_pair(r, e->key, e->value);
 }
 
+/* Counts a step, so an endless generator ends at the budget. Strings go by code points. A
+ * generator that ended or failed is not asked again. */
 int iter_next(struct template_run *r, struct iter *it, struct value *ret)
 {
     if (!run_spend(r, 1))
@@ -91,6 +105,7 @@ int iter_next(struct template_run *r, struct iter *it, struct value *ret)
     }
 }
 
+/* A list answers as it is, everything else is read into a new one. */
 struct value iter_collect(struct template_run *r, struct value v)
 {
     struct list_builder b = {0};
@@ -120,6 +135,7 @@ struct gen *gen_new(struct template_run *r,
 
 /* --- loops --- */
 
+/* The next item that passes the statement's test (`for x in y if test`): 1, 0 or -1. */
 static int pull(struct template_run *r, struct for_loop *l, struct value *ret)
 {
     if (l->rest) {
@@ -140,6 +156,7 @@ static int pull(struct template_run *r, struct for_loop *l, struct value *ret)
     }
 }
 
+/* Takes the item that was looked ahead at, if there is one, before it reads another. */
 int loop_step(struct template_run *r, struct for_loop *l, struct value *ret)
 {
     struct value next;
@@ -173,6 +190,7 @@ static int peek(struct template_run *r, struct for_loop *l)
     return 1;
 }
 
+/* A sequence without a test knows its length; else the rest is read and kept for the loop. */
 struct value loop_length(struct template_run *r, struct for_loop *l)
 {
     struct value rest;
@@ -196,6 +214,7 @@ struct value loop_length(struct template_run *r, struct for_loop *l)
     return v_int(l->length);
 }
 
+/* loop.nextitem and loop.previtem; undefined at the ends. */
 static struct value loop_neighbour(struct template_run *r, struct for_loop *l, bool next)
 {
     if (next) {
@@ -229,6 +248,8 @@ static struct value loop_position(const struct for_loop *l, struct str name)
     }
 }
 
+/* The attributes by name; the length is only worked out for those that need it (length,
+ * revindex, revindex0). */
 struct value loop_attr(struct template_run *r, struct for_loop *l, struct str name)
 {
     struct value n = loop_position(l, name);

@@ -1,3 +1,15 @@
+/* The lexer (lexer.h). Text outside of tags is cut at "{{", "{%" and "{#"; the inside of a tag
+ * is cut into tokens until its end. Positions are byte offsets into the normalised source: every
+ * line end is "\n", and one at the very end is dropped.
+ *
+ * White space around a tag is settled here, so the parser never sees it:
+ *   "-" at a mark       strips all white space on that side
+ *   "{%" and "{#"       alone on their line lose the blanks before them (lstrip_blocks)
+ *   "%}" and "#}"       swallow one line end behind them (trim_blocks)
+ *   "+" at a mark       switches the latter two off for this tag
+ *
+ * A tag only ends outside of brackets: the "}}" in {{ {"a": {}} }} closes dicts (open[] counts). */
+
 #include "worker/template/lexer.h"
 
 #include <ctype.h>
@@ -20,6 +32,7 @@ struct lexer {
     unsigned n_open;
 };
 
+/* The first error stays: later ones are consequences of it. */
 int compile_fail(struct template_error *error, uint32_t line, const char *kind, const char *fmt,
                  ...)
 {
@@ -107,6 +120,7 @@ static void push_data(struct lexer *x, size_t end, char sign, bool variable)
     advance(x, end);
 }
 
+/* Skips to the end of a comment. */
 static int lex_comment(struct lexer *x)
 {
     for (size_t at = x->at; at < x->s.len; at++) {
@@ -136,6 +150,7 @@ static size_t raw_begin(const struct lexer *x, size_t at)
     return looking_at(x, p, "%}") ? p + 2 - at : 0;
 }
 
+/* {% raw %} ... {% endraw %}: everything between is text, up to the first endraw tag. */
 static int lex_raw(struct lexer *x)
 {
     for (size_t at = x->at; at < x->s.len; at++) {
@@ -162,6 +177,7 @@ static int lex_raw(struct lexer *x)
 
 /* --- inside a tag --- */
 
+/* The end of a run of characters of `set`; single underscores may stand between them. */
 static size_t digits_end(const struct lexer *x, size_t at, const char *set)
 {
     size_t end = at;
@@ -178,6 +194,7 @@ static size_t digits_end(const struct lexer *x, size_t at, const char *set)
     return end;
 }
 
+/* A copy of the number's text as strtod and the number parser want it. */
 static struct str without_underscores(struct lexer *x, struct str s)
 {
     char *p = arena_cstr(x->a, s);
@@ -190,6 +207,8 @@ static struct str without_underscores(struct lexer *x, struct str s)
     return str_of(p, n);
 }
 
+/* An integer of base 10, 2, 8 or 16, or a float. What follows a "." (items by attribute, x.1) is
+ * an integer and never a float. */
 static void lex_number(struct lexer *x)
 {
     static const char decimal[] = "0123456789";
@@ -233,6 +252,7 @@ static void lex_number(struct lexer *x)
     advance(x, end);
 }
 
+/* A quoted literal, with its escapes decoded; both quotes work alike. */
 static int lex_string(struct lexer *x)
 {
     char quote = x->s.p[x->at];
@@ -252,6 +272,7 @@ static int lex_string(struct lexer *x)
     return 0;
 }
 
+/* Where the run of word characters at x->at ends, which may be at once. */
 static size_t name_end(const struct lexer *x)
 {
     size_t end = x->at;
@@ -268,6 +289,7 @@ static size_t name_end(const struct lexer *x)
     return end;
 }
 
+/* Keeps the stack of open brackets; a closing one must match the last that was opened. */
 static int lex_bracket(struct lexer *x, char c)
 {
     static const char pairs[] = "()[]{}";
@@ -285,6 +307,7 @@ static int lex_bracket(struct lexer *x, char c)
     return 0;
 }
 
+/* Operators of two characters first, then those of one. */
 static int lex_operator(struct lexer *x)
 {
     static const struct {
@@ -355,6 +378,7 @@ static int lex_tag(struct lexer *x, bool variable)
     return 0; /* the parser finds the end of the template where it expected the tag's end */
 }
 
+/* A copy with "\r\n" and "\r" as "\n", without the last line end. */
 static struct str normalise_newlines(struct arena *a, struct str s)
 {
     char *p = arena_cstr(a, s);
@@ -391,6 +415,7 @@ static size_t next_tag(const struct lexer *x)
     return x->s.len;
 }
 
+/* The text up to the next tag, and then that tag. */
 static int lex_one(struct lexer *x)
 {
     size_t at = next_tag(x);

@@ -1,4 +1,7 @@
-/* Methods of dicts, lists, numbers, loops and cyclers. */
+/* Methods of dicts, lists, numbers, loops and cyclers. Only methods that change nothing are
+ * here: values are immutable, and the sandbox refuses the others by name (method_forbidden). The
+ * receiver is `self`; a[] holds the bound arguments in the order of the parameter list in the
+ * tables. */
 #include <math.h>
 
 #include "worker/template/callable.h"
@@ -35,6 +38,7 @@ static struct value m_items(struct template_run *r, struct value self, struct va
     return view(self, VIEW_ITEMS);
 }
 
+/* dict.get: a key that is not hashable is an error even though it cannot be there. */
 static struct value m_get(struct template_run *r, struct value self, struct value *a)
 {
     struct dict_entry *e;
@@ -47,6 +51,7 @@ static struct value m_get(struct template_run *r, struct value self, struct valu
     return a[1].t == V_MISSING ? v_none() : a[1];
 }
 
+/* A shallow copy. */
 static struct value m_dict_copy(struct template_run *r, struct value self, struct value *a)
 {
     struct dict *from = dict_need(r->a, self.dict), *d = dict_new(r->a, from->n);
@@ -62,6 +67,7 @@ const struct method dict_methods[] = {
     {"values", "", m_values}, {"copy", "", m_dict_copy},      {NULL, NULL, NULL},
 };
 
+/* The first equal item at `start` or behind it; ValueError when there is none. */
 static struct value m_list_index(struct template_run *r, struct value self, struct value *a)
 {
     struct value l = iter_collect(r, self);
@@ -76,6 +82,7 @@ static struct value m_list_index(struct template_run *r, struct value self, stru
     return run_fail(r, "ValueError", "value is not in list");
 }
 
+/* How many items are equal to the value. Also for tuples and ranges. */
 static struct value m_list_count(struct template_run *r, struct value self, struct value *a)
 {
     struct value l = iter_collect(r, self);
@@ -88,6 +95,7 @@ static struct value m_list_count(struct template_run *r, struct value self, stru
     return v_int(n);
 }
 
+/* Lists only: tuples and ranges have no copy method. */
 static struct value m_list_copy(struct template_run *r, struct value self, struct value *a)
 {
     (void)a;
@@ -112,6 +120,7 @@ static struct value m_is_integer(struct template_run *r, struct value self, stru
     return v_bool(isfinite(self.f) && floor(self.f) == self.f);
 }
 
+/* The number of bits of the magnitude; 0 for 0. */
 static struct value m_bit_length(struct template_run *r, struct value self, struct value *a)
 {
     uint64_t m;
@@ -140,6 +149,7 @@ const struct method number_methods[] = {
     {NULL, NULL, NULL},
 };
 
+/* loop.cycle(a, b, ...): the argument whose turn it is in this iteration. */
 static struct value m_loop_cycle(struct template_run *r, struct value self, struct value *a)
 {
     struct list *items = a[0].list;
@@ -163,6 +173,7 @@ const struct method loop_methods[] = {
     {NULL, NULL, NULL},
 };
 
+/* Answers the current item and moves on, back to the first behind the last. */
 static struct value m_cycler_next(struct template_run *r, struct value self, struct value *a)
 {
     struct cycler *c = self.cycler;

@@ -1,4 +1,7 @@
-/* str methods that look into text or cut it. */
+/* str methods that look into text or cut it. Python counts in code points, the text is UTF-8:
+ * positions are found as byte offsets and translated at the border (window on the way in,
+ * pystr_len on the way out). The pieces that a method cuts off are slices of the receiver, not
+ * copies, and keep its mark of HTML. */
 #include "worker/template/callable.h"
 #include "worker/template/method_str.h"
 #include "worker/template/pystr.h"
@@ -43,6 +46,7 @@ static size_t find_last(struct str s, struct str needle)
     return SIZE_MAX;
 }
 
+/* find and rfind: the position counted in code points of the whole text, or -1. */
 static struct value find(struct template_run *r, struct value self, struct value *a, bool last)
 {
     struct str s, needle;
@@ -83,6 +87,7 @@ static struct value m_rindex(struct template_run *r, struct value self, struct v
     return found(r, find(r, self, a, true));
 }
 
+/* Occurrences that do not overlap; an empty text occurs before each character and at the end. */
 static struct value m_count(struct template_run *r, struct value self, struct value *a)
 {
     struct str s, needle;
@@ -165,6 +170,7 @@ static bool split_words(struct template_run *r, struct value self, int64_t max,
     return true;
 }
 
+/* The same from the right: pieces come last first, and split() turns them round. */
 static bool split_words_right(struct template_run *r, struct value self, int64_t max,
                               struct list_builder *b)
 {
@@ -196,6 +202,7 @@ static bool split_words_right(struct template_run *r, struct value self, int64_t
     return true;
 }
 
+/* Pieces between separators; what is left after `max` cuts is one piece. */
 static bool split_at(struct template_run *r, struct value self, struct str sep, int64_t max,
                      struct list_builder *b)
 {
@@ -210,6 +217,7 @@ static bool split_at(struct template_run *r, struct value self, struct str sep, 
     return add_part(r, b, self, from, self.n);
 }
 
+/* The same from the right, last piece first. */
 static bool split_at_right(struct template_run *r, struct value self, struct str sep, int64_t max,
                            struct list_builder *b)
 {
@@ -224,6 +232,7 @@ static bool split_at_right(struct template_run *r, struct value self, struct str
     return add_part(r, b, self, 0, end);
 }
 
+/* split and rsplit: by white space without a separator, by the separator otherwise. */
 static struct value split(struct template_run *r, struct value self, struct value *a, bool right)
 {
     struct list_builder b = {0};
@@ -263,6 +272,8 @@ static struct value m_rsplit(struct template_run *r, struct value self, struct v
     return split(r, self, a, true);
 }
 
+/* (before, separator, after); when it does not occur, the text is the first piece (the last one
+ * for rpartition) and the others are empty. */
 static struct value partition(struct template_run *r, struct value self, struct value *a,
                               bool right)
 {
@@ -299,6 +310,7 @@ static struct value m_rpartition(struct template_run *r, struct value self, stru
     return partition(r, self, a, true);
 }
 
+/* Lines without their ends, or with them when `keepends` is given. */
 static struct value m_splitlines(struct template_run *r, struct value self, struct value *a)
 {
     struct list_builder b = {0};

@@ -1,4 +1,9 @@
-/* str methods that make text from text. */
+/* str methods that make text from text, and how arguments of such methods are read
+ * (method_str.h).
+ *
+ * Whatever can grow asks the memory budget first (run_room), since "x" * n and its kin are the
+ * usual way to exhaust a sandbox. A receiver that is HTML (Markup) escapes plain arguments
+ * (arg_like) and gives results that are HTML (v_like). */
 #include "worker/template/method_str.h"
 
 #include "common/codec/utf8.h"
@@ -61,6 +66,8 @@ CASE_METHOD(m_capitalize, PYSTR_TO_CAPITAL)
 CASE_METHOD(m_swapcase, PYSTR_TO_SWAPPED)
 CASE_METHOD(m_casefold, PYSTR_TO_FOLDED)
 
+/* Removes white space, or any of the characters of `chars`; which & 1 on the left, & 2 on the
+ * right. */
 static struct value strip(struct template_run *r, struct value self, struct value chars, int which)
 {
     struct str set = {0};
@@ -104,6 +111,8 @@ static void replace_empty(struct buf *out, struct str s, struct str new, int64_t
     buf_add_str(out, str_sub(s, at, s.len));
 }
 
+/* The room is counted for the worst case, that `old` fills all of s; without a hit the receiver
+ * itself is the answer. */
 struct value method_replace(struct template_run *r, struct value self, struct str old,
                             struct str new, int64_t count)
 {
@@ -131,6 +140,7 @@ struct value method_replace(struct template_run *r, struct value self, struct st
     return v_like(run_take(r, &out), self);
 }
 
+/* str.replace with its arguments escaped when the receiver is HTML. */
 static struct value m_replace(struct template_run *r, struct value self, struct value *a)
 {
     struct str old = {0}, new = {0};
@@ -190,6 +200,7 @@ static struct value m_rjust(struct template_run *r, struct value self, struct va
     return justify(r, self, a, 1);
 }
 
+/* The zeros go between the sign and the digits. */
 static struct value m_zfill(struct template_run *r, struct value self, struct value *a)
 {
     bool sign = self.n && (self.s[0] == '-' || self.s[0] == '+');
@@ -207,6 +218,7 @@ static struct value m_zfill(struct template_run *r, struct value self, struct va
     return v;
 }
 
+/* Columns are counted in characters and begin anew at each line end. */
 static struct value m_expandtabs(struct template_run *r, struct value self, struct value *a)
 {
     struct buf out = {0};
@@ -234,6 +246,7 @@ static struct value m_expandtabs(struct template_run *r, struct value self, stru
     return v_like(run_take(r, &out), self);
 }
 
+/* The text without the prefix, or as it is. */
 static struct value m_removeprefix(struct template_run *r, struct value self, struct value *a)
 {
     struct str s = v_bytes(self), p = {0};
@@ -243,6 +256,7 @@ static struct value m_removeprefix(struct template_run *r, struct value self, st
     return v_like(v_str(str_starts(s, p) ? str_sub(s, p.len, s.len) : s), self);
 }
 
+/* The text without the suffix, or as it is. */
 static struct value m_removesuffix(struct template_run *r, struct value self, struct value *a)
 {
     struct str s = v_bytes(self), p = {0};
@@ -252,6 +266,7 @@ static struct value m_removesuffix(struct template_run *r, struct value self, st
     return v_like(v_str(str_ends(s, p) ? str_sub(s, 0, s.len - p.len) : s), self);
 }
 
+/* Joins strings only; another type is a TypeError that names its position. */
 static struct value m_join(struct template_run *r, struct value self, struct value *a)
 {
     struct buf out = {0};
@@ -305,6 +320,7 @@ static bool translate_one(struct template_run *r, struct buf *out, struct value 
     return run_room(r, out->len);
 }
 
+/* Looks each character up by its code point; what the table does not have stays. */
 static struct value m_translate(struct template_run *r, struct value self, struct value *a)
 {
     struct str s = v_bytes(self);

@@ -1,3 +1,10 @@
+/* Python's numbers (number.h). An int is a 64-bit integer as long as it fits and a struct big
+ * else; every operation tries 64 bits with a check for overflow first, and every result is
+ * brought back to 64 bits when it fits (number_of_big), so one integer has one representation.
+ * An operation with a float is done in double.
+ *
+ * Big arithmetic is quadratic: it counts steps in proportion, and the sizes are bounded (big.h). */
+
 #include "worker/template/number.h"
 
 #include <math.h>
@@ -6,6 +13,7 @@
 #include "common/codec/json_number.h"
 #include "worker/template/pystr.h"
 
+/* Up to 18 digits cannot overflow; longer ones go through struct big. */
 struct value number_from_digits(struct arena *a, struct str digits)
 {
     const struct big *b;
@@ -27,6 +35,7 @@ struct value number_from_digits(struct arena *a, struct str digits)
     return (struct value){.t = V_BIG, .big = b};
 }
 
+/* Text with a point or an exponent is a float, infinite when it is beyond the doubles. */
 struct value number_from_json(struct arena *a, struct str text)
 {
     struct value v;
@@ -44,6 +53,7 @@ struct value number_from_json(struct arena *a, struct str text)
     return v.t == V_ERR ? v_float(HUGE_VAL) : v;
 }
 
+/* The one way from struct big to a value. */
 struct value number_of_big(struct template_run *r, const struct big *b)
 {
     int64_t v;
@@ -79,6 +89,7 @@ static int cmp_int_double(struct arena *a, struct value i, double d)
     return c != 0 ? c : (d > whole ? -1 : 0);
 }
 
+/* An int is never converted to double for this: 2^53 + 1 differs from 2^53 as a float. */
 int number_cmp(struct arena *a, struct value x, struct value y)
 {
     if (v_is_int(x) && v_is_int(y))
@@ -112,6 +123,7 @@ static struct value float_divmod(double x, double y, bool remainder)
     return v_float(quotient - whole > 0.5 ? whole + 1 : whole);
 }
 
+/* Arithmetic of doubles; Python's errors where C would answer an infinity or NaN. */
 static struct value float_binary(struct template_run *r, char op, double x, double y)
 {
     double m;
@@ -163,6 +175,7 @@ static struct value int_power(struct template_run *r, struct value x, struct val
     return number_of_big(r, result);
 }
 
+/* Integers of which one, or the result, is beyond 64 bits. True division answers a float. */
 static struct value big_binary(struct template_run *r, char op, struct value x, struct value y)
 {
     const struct big *bx = number_to_big(r->a, x);
@@ -190,6 +203,7 @@ static struct value big_binary(struct template_run *r, char op, struct value x, 
     return number_of_big(r, op == '%' ? m : q);
 }
 
+/* Division of INT64_MIN by -1 overflows, so y = -1 takes the way of big integers. */
 struct value number_binary(struct template_run *r, char op, struct value x, struct value y)
 {
     int64_t v;
@@ -233,6 +247,7 @@ struct value number_negate(struct template_run *r, struct value v)
     return number_binary(r, '-', v_int(0), v);
 }
 
+/* Below 9e18 the double fits 64 bits exactly. */
 struct value number_truncate(struct template_run *r, double d)
 {
     if (isnan(d))
@@ -270,6 +285,7 @@ static bool plain_digits(struct str text, struct buf *out, const char *also)
     return out->len > 0;
 }
 
+/* Digits of a base up to 36; V_MISSING for a digit beyond the base. */
 static struct value parse_based(struct template_run *r, struct str digits, uint32_t base)
 {
     const struct big *b = big_from_i64(r->a, 0);
@@ -288,6 +304,8 @@ static struct value parse_based(struct template_run *r, struct str digits, uint3
     return number_of_big(r, b);
 }
 
+/* int(text, base): white space around, a sign, a prefix of the base (0x ...), digits with
+ * underscores. Longer texts than Python's limit of 4300 are no number. */
 struct value number_parse_int(struct template_run *r, struct str text, int base)
 {
     struct buf digits = {0};
@@ -310,6 +328,8 @@ struct value number_parse_int(struct template_run *r, struct str text, int base)
     return v.t != V_MISSING && v.t != V_ERR && negative ? number_negate(r, v) : v;
 }
 
+/* strtod reads what remains after Python's own rules: digits of any script, underscores between
+ * them, and the words inf, infinity, nan. */
 struct value number_parse_float(struct template_run *r, struct str text)
 {
     struct buf t = {0};
@@ -336,6 +356,7 @@ struct value number_parse_float(struct template_run *r, struct str text)
     return v;
 }
 
+/* repr: floats are written with the fewest digits that read back to the same double. */
 void number_print(struct buf *out, struct value v)
 {
     if (v.t == V_BOOL) {

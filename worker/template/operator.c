@@ -1,9 +1,14 @@
+/* The operators between values (eval.h): numbers go to number.c; text and sequences are joined
+ * and repeated here; % formats text; comparisons go to compare.c. An undefined operand is an
+ * error, except in comparisons for equality and as an argument of %. */
+
 #include "worker/template/compare.h"
 #include "worker/template/escape.h"
 #include "worker/template/eval.h"
 #include "worker/template/number.h"
 #include "worker/template/text_format.h"
 
+/* The text as HTML: escaped unless it is HTML already. */
 static struct value escaped(struct template_run *r, struct value v)
 {
     struct buf out = {0};
@@ -32,6 +37,7 @@ static struct value add_text(struct template_run *r, struct value x, struct valu
     return v;
 }
 
+/* A new sequence with the items of both; the type is that of the operands. */
 static struct value add_lists(struct template_run *r, struct value x, struct value y)
 {
     struct list *lx = list_need(r->a, x.list), *ly = list_need(r->a, y.list), *sum;
@@ -44,6 +50,7 @@ static struct value add_lists(struct template_run *r, struct value x, struct val
     return x.t == V_LIST ? v_list(sum) : v_tuple(sum);
 }
 
+/* v repeated; the size is checked before anything is allocated. */
 static struct value repeat_text(struct template_run *r, struct value v, uint64_t times)
 {
     char *p;
@@ -56,6 +63,7 @@ static struct value repeat_text(struct template_run *r, struct value v, uint64_t
     return v_like(v_str(str_of(p, v.n * times)), v);
 }
 
+/* The same for lists and tuples. */
 static struct value repeat_list(struct template_run *r, struct value v, uint64_t times)
 {
     struct list *from = list_need(r->a, v.list), *l;
@@ -68,6 +76,7 @@ static struct value repeat_list(struct template_run *r, struct value v, uint64_t
     return v.t == V_LIST ? v_list(l) : v_tuple(l);
 }
 
+/* text * n and n * text. A count below 1 gives an empty result. */
 static struct value repeat(struct template_run *r, struct value v, struct value times)
 {
     uint64_t n;
@@ -80,6 +89,7 @@ static struct value repeat(struct template_run *r, struct value v, struct value 
     return v.t == V_STR ? repeat_text(r, v, n) : repeat_list(r, v, n);
 }
 
+/* The TypeError for operands that do not go together, worded as Python words it. */
 static struct value unsupported(struct template_run *r, char op, struct value x, struct value y)
 {
     char text[3] = {op, 0, 0};
@@ -95,6 +105,7 @@ static struct value unsupported(struct template_run *r, char op, struct value x,
                     v_type_name(x), v_type_name(y));
 }
 
+/* op is a character of number_binary: + - * / % f (//) p (**). */
 struct value operator_binary(struct template_run *r, char op, struct value x, struct value y)
 {
     if (x.t == V_UNDEF || (y.t == V_UNDEF && !(op == '%' && x.t == V_STR)))
@@ -114,6 +125,7 @@ struct value operator_binary(struct template_run *r, char op, struct value x, st
     return unsupported(r, op, x, y);
 }
 
+/* <, <=, > and >= of numbers; all are false when one is NaN. */
 static int compare_numbers(struct template_run *r, int op, struct value x, struct value y)
 {
     int c = number_cmp(r->a, x, y);
@@ -132,6 +144,7 @@ static int compare_numbers(struct template_run *r, int op, struct value x, struc
     }
 }
 
+/* x > y is y < x and x >= y is not x < y, so value_less is the only order there is. */
 int operator_compare(struct template_run *r, int op, struct value x, struct value y)
 {
     int c;

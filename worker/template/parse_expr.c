@@ -1,3 +1,24 @@
+/* The parser of expressions (template_parser.h), by recursive descent; each level of precedence
+ * is one function that calls the next tighter one:
+ *
+ *   parse_expression   a if b else c
+ *     parse_or           or
+ *       parse_and          and
+ *         parse_not          not
+ *           parse_compare      == != < <= > >= in, not in      (one chain: a < b < c)
+ *             parse_sum          + -
+ *               parse_concat       ~
+ *                 parse_product      * / // %
+ *                   parse_pow          **
+ *                     parse_unary        - +
+ *                       parse_primary      names, literals, ( ) [ ] { }
+ *                       parse_postfix      .name [key] (arguments)
+ *                       parse_filter_expr  |filter, is test
+ *
+ * The order is jinja2's own, where ~ binds tighter than + and ** is left-associative. After an
+ * error parse_fail has moved to the end of the tokens and hands out a dummy node, so no caller
+ * has to check for NULL. Depth is bounded by PARSE_DEPTH_MAX. */
+
 #include "worker/template/filter.h"
 #include "worker/template/number.h"
 #include "worker/template/template_parser.h"
@@ -9,6 +30,7 @@ enum { PARSE_DEPTH_MAX = 150 };
 static struct node *parse_unary(struct template_parser *p, bool with_filter);
 static struct node *parse_or(struct template_parser *p);
 
+/* A node of the current line with two children. */
 static struct node *node2(struct template_parser *p, enum node_kind kind, struct node *a,
                           struct node *b)
 {
@@ -19,6 +41,7 @@ static struct node *node2(struct template_parser *p, enum node_kind kind, struct
     return n;
 }
 
+/* A constant node; consumes its token. */
 static struct node *constant(struct template_parser *p, struct value v)
 {
     struct node *n = parse_node(p, N_CONST);
@@ -28,6 +51,7 @@ static struct node *constant(struct template_parser *p, struct value v)
     return n;
 }
 
+/* Neighbouring literals are one text, as in Python. */
 static struct node *parse_string(struct template_parser *p)
 {
     struct buf text = {0};
@@ -42,6 +66,7 @@ static struct node *parse_string(struct template_parser *p)
     return n;
 }
 
+/* Decimal integers of any length, hexadecimal, octal and binary ones to 60 bits, floats. */
 static struct node *parse_number(struct template_parser *p)
 {
     struct str text = p->t->text;
@@ -59,6 +84,7 @@ static struct node *parse_number(struct template_parser *p)
     return constant(p, number_from_json(p->a, text));
 }
 
+/* true, false, none in both spellings, else a variable. */
 static struct node *parse_name(struct template_parser *p)
 {
     static const struct {
@@ -79,6 +105,7 @@ static struct node *parse_name(struct template_parser *p)
     return n;
 }
 
+/* [a, b, ...]; a comma may stand at the end. */
 static struct node *parse_list(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_LIST);
@@ -97,6 +124,7 @@ static struct node *parse_list(struct template_parser *p)
     return n;
 }
 
+/* {k: v, ...}; a comma may stand at the end. */
 static struct node *parse_dict(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_DICT);
@@ -154,6 +182,7 @@ struct node *parse_tuple(struct template_parser *p, bool with_cond, const char *
     return tuple_of(p, with_cond, stop, false);
 }
 
+/* A literal, a name, or something in brackets. */
 static struct node *parse_primary(struct template_parser *p)
 {
     struct node *n;
@@ -190,6 +219,7 @@ struct arg_vecs {
     struct node *star, *star2;
 };
 
+/* One argument. Positional ones come first, then named ones, *list and **dict at the end. */
 static void parse_one_arg(struct template_parser *p, struct arg_vecs *v)
 {
     if (skip_op(p, '*')) {
@@ -293,6 +323,7 @@ static struct node *parse_subscribed(struct template_parser *p)
     return n;
 }
 
+/* .name, or .0, which is the item at that index. */
 static struct node *parse_attribute(struct template_parser *p, struct node *of)
 {
     struct node *n;
@@ -311,6 +342,7 @@ static struct node *parse_attribute(struct template_parser *p, struct node *of)
     return n;
 }
 
+/* [key] or [from:to:step]; several subscripts with commas are one tuple. */
 static struct node *parse_item(struct template_parser *p, struct node *of)
 {
     struct node *n = node2(p, N_GETITEM, of, NULL);
@@ -335,6 +367,7 @@ static struct node *parse_item(struct template_parser *p, struct node *of)
     return n;
 }
 
+/* Any number of .name, [key] and (arguments) behind n. */
 static struct node *parse_postfix(struct template_parser *p, struct node *n)
 {
     while (!p->error->kind) {
@@ -378,6 +411,8 @@ static void unknown(struct template_parser *p, const struct node *n, const char 
                            (int)n->val.n, n->val.s);
 }
 
+/* One |name(arguments). The filter is looked up now; an unknown one is an error here, unless the
+ * code may never be reached (p->soft), when it fails at rendering. */
 static struct node *parse_filter(struct template_parser *p, struct node *of)
 {
     struct node *n = node2(p, N_FILTER, of, NULL);
@@ -391,6 +426,7 @@ static struct node *parse_filter(struct template_parser *p, struct node *of)
     return n;
 }
 
+/* A chain of filters; `inline_start` when the first one has no bar before it (filter blocks). */
 struct node *parse_filters(struct template_parser *p, struct node *n, bool inline_start)
 {
     while ((at_op(p, '|') || inline_start) && !p->error->kind) {
@@ -411,6 +447,7 @@ static bool at_bare_argument(const struct template_parser *p)
            at_op(p, '[') || at_op(p, '{');
 }
 
+/* `is [not] name`, with arguments in parentheses or a single one without. */
 static struct node *parse_test(struct template_parser *p, struct node *of)
 {
     struct node *n = node2(p, N_TEST, of, NULL);
@@ -437,6 +474,7 @@ static struct node *parse_test(struct template_parser *p, struct node *of)
     return negated ? node2(p, N_NOT, n, NULL) : n;
 }
 
+/* What may follow an operand: filters, tests, calls of their results. */
 static struct node *parse_filter_expr(struct template_parser *p, struct node *n)
 {
     while (!p->error->kind) {
@@ -454,6 +492,7 @@ static struct node *parse_filter_expr(struct template_parser *p, struct node *n)
 
 /* --- operators, from the tightest --- */
 
+/* A sign binds looser than .name and (arguments) but tighter than a filter: -x|abs is (-x)|abs. */
 static struct node *parse_unary(struct template_parser *p, bool with_filter)
 {
     struct node *n;
@@ -482,6 +521,7 @@ static struct node *binary(struct template_parser *p, struct node *a, uint8_t op
     return n;
 }
 
+/* a ** b ** c is (a ** b) ** c, as in jinja2 and unlike Python. */
 static struct node *parse_pow(struct template_parser *p)
 {
     struct node *n = parse_unary(p, true);
@@ -491,6 +531,7 @@ static struct node *parse_pow(struct template_parser *p)
     return n;
 }
 
+/* * / // %, from the left. */
 static struct node *parse_product(struct template_parser *p)
 {
     struct node *n = parse_pow(p);
@@ -509,6 +550,7 @@ static struct node *parse_product(struct template_parser *p)
     }
 }
 
+/* All operands of a ~ b ~ c are children of one node, so that they are joined once. */
 static struct node *parse_concat(struct template_parser *p)
 {
     struct node *n = parse_product(p);
@@ -525,6 +567,7 @@ static struct node *parse_concat(struct template_parser *p)
     return concat;
 }
 
+/* + and -, from the left. */
 static struct node *parse_sum(struct template_parser *p)
 {
     struct node *n = parse_concat(p);
@@ -562,6 +605,7 @@ static uint8_t comparison(struct template_parser *p)
     return 0;
 }
 
+/* A chain a < b < c keeps each operator with its right operand (N_OPERAND). */
 static struct node *parse_compare(struct template_parser *p)
 {
     struct node *n = parse_sum(p);
@@ -584,6 +628,7 @@ static struct node *parse_compare(struct template_parser *p)
     return chain;
 }
 
+/* Counts depth by itself, as `not not not ...` recurses here. */
 static struct node *parse_not(struct template_parser *p)
 {
     struct node *n;
@@ -600,6 +645,7 @@ static struct node *parse_not(struct template_parser *p)
     return n;
 }
 
+/* a and b and c, from the left. */
 static struct node *parse_and(struct template_parser *p)
 {
     struct node *n = parse_not(p);
@@ -609,6 +655,7 @@ static struct node *parse_and(struct template_parser *p)
     return n;
 }
 
+/* a or b or c, from the left. */
 static struct node *parse_or(struct template_parser *p)
 {
     struct node *n = parse_and(p);
@@ -618,6 +665,8 @@ static struct node *parse_or(struct template_parser *p)
     return n;
 }
 
+/* with_cond false leaves `a if b else c` alone, as in `for x in y if z`, whose `if` is the
+ * loop's. */
 struct node *parse_expression(struct template_parser *p, bool with_cond)
 {
     struct node *n;

@@ -1,3 +1,8 @@
+/* Values as text (print.h): print_str as str(), print_repr as repr(), print_json as
+ * json.dumps(). All append to `out`; when one fails, `out` holds a part of the text, which the
+ * caller takes off. Structures spend a level of depth for each level of nesting, because a
+ * namespace can hold itself. */
+
 #include "worker/template/print.h"
 
 #include <math.h>
@@ -8,6 +13,7 @@
 #include "worker/template/number.h"
 #include "worker/template/pystr.h"
 
+/* Goes one level deeper; the caller gives the level back (r->depth++). */
 static bool enter(struct template_run *r)
 {
     if (r->depth == 0 || !run_spend(r, 1)) {
@@ -18,6 +24,7 @@ static bool enter(struct template_run *r)
     return true;
 }
 
+/* The reprs of the items with commas between. */
 static bool repr_items(struct template_run *r, struct buf *out, struct list *l)
 {
     list_need(r->a, l);
@@ -30,6 +37,7 @@ static bool repr_items(struct template_run *r, struct buf *out, struct list *l)
     return true;
 }
 
+/* [...] or (...); a tuple of one has a comma behind its item. */
 static bool repr_seq(struct template_run *r, struct buf *out, struct value v)
 {
     bool tuple = v.t == V_TUPLE;
@@ -46,6 +54,7 @@ static bool repr_seq(struct template_run *r, struct buf *out, struct value v)
     return ok;
 }
 
+/* {key: value, ...}. */
 static bool repr_dict(struct template_run *r, struct buf *out, struct dict *d)
 {
     bool ok = true;
@@ -66,6 +75,7 @@ static bool repr_dict(struct template_run *r, struct buf *out, struct dict *d)
     return ok;
 }
 
+/* dict_keys([...]) and its kin. */
 static bool repr_view(struct template_run *r, struct buf *out, struct value v)
 {
     static const char *const names[] = {"dict_keys(", "dict_values(", "dict_items("};
@@ -86,6 +96,8 @@ static void repr_range(struct buf *out, const struct py_range *g)
     buf_add_c(out, ')');
 }
 
+/* Objects that templates hardly ever print; addresses are left out, so that output is
+ * repeatable. */
 static bool repr_object(struct template_run *r, struct buf *out, struct value v)
 {
     switch (v.t) {
@@ -115,6 +127,7 @@ static bool repr_object(struct template_run *r, struct buf *out, struct value v)
     }
 }
 
+/* Adds a value's repr to out. */
 bool print_repr(struct template_run *r, struct buf *out, struct value v)
 {
     switch (v.t) {
@@ -152,6 +165,7 @@ bool print_repr(struct template_run *r, struct buf *out, struct value v)
     }
 }
 
+/* A text as it is, nothing for an undefined value, the repr for everything else. */
 bool print_str(struct template_run *r, struct buf *out, struct value v)
 {
     if (v.t == V_STR) {
@@ -163,6 +177,7 @@ bool print_str(struct template_run *r, struct buf *out, struct value v)
 
 /* --- json.dumps --- */
 
+/* The escape of one code point: a short one if JSON has it, else one or two \u. */
 static void json_escape(struct buf *out, uint32_t cp)
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
@@ -179,6 +194,7 @@ static void json_escape(struct buf *out, uint32_t cp)
     }
 }
 
+/* Copies runs that need no escape in one piece; without ensure_ascii, UTF-8 passes unchanged. */
 static void dump_string(struct buf *out, struct str s, bool ensure_ascii)
 {
     size_t from = 0;
@@ -203,6 +219,7 @@ static void dump_string(struct buf *out, struct str s, bool ensure_ascii)
 static bool dump(struct template_run *r, struct buf *out, struct value v,
                  const struct dump_options *o, int level);
 
+/* A line end and the indentation of a level, when there is any. */
 static void newline(struct buf *out, const struct dump_options *o, int level)
 {
     if (!o->indent.p)
@@ -212,6 +229,7 @@ static void newline(struct buf *out, const struct dump_options *o, int level)
         buf_add_str(out, o->indent);
 }
 
+/* [...]; empty ones stay on one line. */
 static bool dump_list(struct template_run *r, struct buf *out, struct list *l,
                       const struct dump_options *o, int level)
 {
@@ -233,6 +251,7 @@ static bool dump_list(struct template_run *r, struct buf *out, struct list *l,
     return true;
 }
 
+/* Infinities and NaN as Python's json writes them, although they are no JSON. */
 static void dump_number(struct buf *out, struct value v)
 {
     if (v.t == V_FLOAT && !isfinite(v.f))
@@ -243,6 +262,7 @@ static void dump_number(struct buf *out, struct value v)
         number_print(out, v);
 }
 
+/* Keys that are numbers or None become strings; others are an error, as in Python. */
 static bool dump_key(struct template_run *r, struct buf *out, struct value k,
                      const struct dump_options *o)
 {
@@ -289,6 +309,7 @@ static struct dict_entry *dump_order(struct template_run *r, struct dict *d, boo
     return sorted;
 }
 
+/* {...}; empty ones stay on one line. */
 static bool dump_dict(struct template_run *r, struct buf *out, struct dict *d,
                       const struct dump_options *o, int level)
 {
@@ -316,6 +337,8 @@ static bool dump_dict(struct template_run *r, struct buf *out, struct dict *d,
     return true;
 }
 
+/* One value at a level of indentation. Only what json.dumps knows; everything else is a
+ * TypeError. */
 static bool dump(struct template_run *r, struct buf *out, struct value v,
                  const struct dump_options *o, int level)
 {

@@ -1,9 +1,18 @@
+/* Text as Python sees it (pystr.h): a str is a sequence of code points, ours is UTF-8. Facts
+ * about characters come from the generated tables of pystr_data.c; ASCII has short ways around
+ * them.
+ *
+ * The text is valid UTF-8 but for lone surrogates in three-byte form, which JSON can bring in; a
+ * byte cut off at the end counts as a character by itself, so nothing here reads behind the
+ * text. */
+
 #include "worker/template/pystr.h"
 
 #include <stdio.h>
 
 #include "common/codec/utf8.h"
 
+/* Decodes without checks: the width is that of the first byte. */
 uint32_t pystr_next(struct str s, size_t *at)
 {
     const unsigned char *p = (const unsigned char *)s.p + *at;
@@ -76,6 +85,7 @@ static uint32_t previous(struct str s, size_t from, size_t *end)
     return pystr_next(s, &at);
 }
 
+/* Whether cp is one of chars, or white space when chars is absent. */
 static bool in_set(uint32_t cp, struct str chars)
 {
     if (!chars.p)
@@ -87,6 +97,7 @@ static bool in_set(uint32_t cp, struct str chars)
     return false;
 }
 
+/* Moves both ends inwards while their characters are in the set. */
 struct str pystr_strip_chars(struct str s, struct str chars, int which)
 {
     size_t from = 0, end = s.len;
@@ -115,6 +126,7 @@ struct str pystr_strip(struct str s, int which)
 
 /* --- case --- */
 
+/* The mapping of cp by a sorted table of runs, or cp itself when no run has it. */
 static uint32_t run_map(const struct pystr_run *runs, uint32_t n, uint32_t cp)
 {
     uint32_t low = 0, high = n;
@@ -141,6 +153,8 @@ static void add_cp(struct buf *out, uint32_t cp)
     out->len += utf8_encode(buf_reserve(out, 4), cp);
 }
 
+/* Appends cp mapped: 'u' upper, 'l' lower, 't' title, 'f' case-folded. Specials, whose mapping
+ * is longer than one character, come before the runs. */
 static void add_mapped(struct buf *out, uint32_t cp, char kind)
 {
     if (cp < 128) {
@@ -198,6 +212,8 @@ static bool is_final_sigma(struct str s, size_t at, size_t next)
     return cased;
 }
 
+/* Goes through the text once and picks the mapping of each character; title case needs to know
+ * whether the character before was a cased one. */
 struct str pystr_case(struct arena *a, struct str s, enum pystr_case to)
 {
     struct buf out = {0};
@@ -237,6 +253,7 @@ struct str pystr_case(struct arena *a, struct str s, enum pystr_case to)
 
 /* --- classes --- */
 
+/* isupper and islower: at least one character of `want` and none of `never`. */
 static bool is_case_form(struct str s, unsigned want, unsigned never)
 {
     bool cased = false;
@@ -251,6 +268,8 @@ static bool is_case_form(struct str s, unsigned want, unsigned never)
     return cased;
 }
 
+/* Upper case only behind uncased characters, lower case only behind cased ones, and one cased
+ * character at least. */
 static bool is_title(struct str s)
 {
     bool cased = false, before = false;
@@ -273,6 +292,7 @@ static bool is_title(struct str s)
     return cased;
 }
 
+/* A name as Python allows it; not empty. */
 static bool is_identifier(struct str s)
 {
     for (size_t at = 0; at < s.len;) {
@@ -284,6 +304,8 @@ static bool is_identifier(struct str s)
     return s.len > 0;
 }
 
+/* Classes whose name is a flag of the tables need that flag at every character. An empty text is
+ * none of them, but it is ASCII and printable. */
 bool pystr_is(struct str s, const char *what)
 {
     static const struct {
@@ -325,6 +347,7 @@ bool pystr_is(struct str s, const char *what)
 
 /* --- repr, lines --- */
 
+/* One character of a repr: escaped if it is not printable, the quote itself or a backslash. */
 static void repr_cp(struct buf *out, uint32_t cp, char quote)
 {
     if (cp == (unsigned char)quote || cp == '\\') {
@@ -340,6 +363,7 @@ static void repr_cp(struct buf *out, uint32_t cp, char quote)
     }
 }
 
+/* Single quotes, unless the text has those and no double ones. */
 void pystr_repr(struct buf *out, struct str s)
 {
     bool single = s.len && memchr(s.p, '\'', s.len);
@@ -358,6 +382,7 @@ static bool is_line_end(uint32_t cp)
            cp == 0x2029;
 }
 
+/* "\r\n" counts as one line end. */
 bool pystr_line(struct str s, size_t *at, struct str *ret, size_t *end_len)
 {
     size_t from = *at;

@@ -1,3 +1,20 @@
+/* Names to slots (scope.h), in two passes over each scope that take turns: `analyze` goes
+ * through the statements of one scope and collects its names without entering inner scopes; then
+ * `bind` gives the names their slots and, at each inner scope, opens a table, analyzes and binds
+ * that.
+ *
+ *   struct function   one frame at run time: the root, a macro, a call block; counts slots
+ *   struct table      the names of one scope: parent -> the scope around it
+ *   struct symbol     one name in a table: its slot, and how it gets its first value
+ *
+ * The rules are those of jinja2's compiler, oddities included, since templates rely on them: a
+ * name that is set anywhere in a scope belongs to that scope and starts as a copy of the outer
+ * one; a name that only some branches of an `if` set starts like that too; a name only read is
+ * the outer variable, or comes from the context once, when the scope is entered.
+ *
+ * Tables live on the stack, their vectors on the heap; freeze() turns them into the immutable
+ * struct scope that the evaluator uses. */
+
 #include "worker/template/scope.h"
 
 #include "common/base/check.h"
@@ -30,6 +47,7 @@ struct table {
 static void analyze(struct table *t, struct node *n);
 static void bind(struct table *t, struct node *n);
 
+/* The symbol of that name in one list, or NULL. */
 static struct symbol *find_in(const symbol_vec *v, struct str name)
 {
     for (size_t i = 0; i < v->n; i++) {
@@ -53,6 +71,8 @@ static struct symbol *find_ref(struct table *t, struct str name, uint32_t *up)
     return NULL;
 }
 
+/* Adds the name to the scope, or changes how it is loaded. The slot comes from t->slots, which
+ * the branches of an if share. */
 static struct symbol *define(struct table *t, struct str name, enum load_kind load)
 {
     struct symbol *s = find_in(&t->symbols, name);
@@ -75,6 +95,7 @@ static void declare(struct table *t, struct str name)
     define(t, name, LOAD_PARAM)->stored = true;
 }
 
+/* If an outer scope has the name, the first value is a copy of that variable. */
 static void set_alias(struct table *t, struct symbol *s)
 {
     uint32_t up;
@@ -87,6 +108,7 @@ static void set_alias(struct table *t, struct symbol *s)
     s->from = outer->slot;
 }
 
+/* The name is set here: from now on it belongs to this scope. */
 static void store(struct table *t, struct str name)
 {
     struct symbol *s = find_in(&t->symbols, name);
@@ -132,6 +154,8 @@ static int stores_of(const struct table *t, struct table *branches, struct str n
     return n;
 }
 
+/* Joins what the branches of an `if` found into t. A name that only some of them set needs its
+ * outer value (or the context's) at the scope's start, for the case that another branch runs. */
 static void merge_branches(struct table *t, struct table *branches)
 {
     struct table before;
@@ -161,6 +185,8 @@ static void merge_branches(struct table *t, struct table *branches)
     vec_done(&before.symbols);
 }
 
+/* Three branches: the body, all elifs together, and the else body; each begins with the names
+ * known before the if. */
 static void analyze_if(struct table *t, struct node *n)
 {
     struct table branches[3];
@@ -181,6 +207,7 @@ static void analyze_if(struct table *t, struct node *n)
         vec_done(&branches[i].symbols);
 }
 
+/* Analyzes the arguments of a call. */
 static void analyze_args(struct table *t, const struct call_args *args)
 {
     for (uint32_t i = 0; i < args->n_pos; i++)
@@ -197,6 +224,7 @@ static void analyze_kids(struct table *t, struct node *n)
         analyze(t, n->kids[i]);
 }
 
+/* A parameter, a target of an assignment, or a name that is read. */
 static void analyze_name(struct table *t, const struct node *n)
 {
     if (n->flags & NF_PARAM)
@@ -207,6 +235,8 @@ static void analyze_name(struct table *t, const struct node *n)
         load(t, v_bytes(n->val));
 }
 
+/* The names of one scope below n. Of nodes with a scope of their own only the parts outside of
+ * it are looked at: the iterable of a for, the targets of a set block. */
 static void analyze(struct table *t, struct node *n)
 {
     if (!n)
@@ -280,6 +310,7 @@ static bool mentions(const struct node *n, const char *name)
     return has_args && args_mention(n->args, name);
 }
 
+/* Whether an argument reads the name. */
 static bool args_mention(const struct call_args *args, const char *name)
 {
     for (uint32_t i = 0; i < args->n_pos; i++) {
@@ -328,6 +359,8 @@ static int32_t slot_of(const struct table *t, const char *name)
     return (int32_t)s->slot;
 }
 
+/* A copy of a loop's target: the loop's test has a scope of its own, where the same names have
+ * other slots. */
 static struct node *clone_target(struct arena *a, const struct node *n)
 {
     struct node *c = ARENA_NEW(a, struct node);
@@ -347,6 +380,8 @@ static void declare_target(struct table *t, const struct node *n)
         declare_target(t, n->kids[i]);
 }
 
+/* A for statement has three scopes: the body, the else body, and the test. The iterable belongs
+ * to the scope outside. */
 static void bind_for(struct table *t, struct node *n)
 {
     symbol_vec slots[3] = {0};
@@ -448,6 +483,7 @@ static void bind_scope(struct table *t, struct node *n)
     end(&body);
 }
 
+/* Binds the names in the arguments of a call. */
 static void bind_args(struct table *t, const struct call_args *args)
 {
     for (uint32_t i = 0; i < args->n_pos; i++)
@@ -458,6 +494,7 @@ static void bind_args(struct table *t, const struct call_args *args)
     bind(t, args->star2);
 }
 
+/* Writes frame and slot into the node. */
 static void bind_name(struct table *t, struct node *n)
 {
     uint32_t up;
@@ -472,6 +509,7 @@ static void bind_name(struct table *t, struct node *n)
     n->slot = s->slot;
 }
 
+/* Gives every name below n its slot; opens the scopes of inner statements on the way. */
 static void bind(struct table *t, struct node *n)
 {
     if (!n)
@@ -515,6 +553,7 @@ static void bind(struct table *t, struct node *n)
     }
 }
 
+/* The root scope is one more function, with no scope around it. */
 void scope_resolve(struct template *t)
 {
     struct function f = {.a = &t->arena};

@@ -1,3 +1,11 @@
+/* Compiling and rendering (template.h). Compiling: lexer -> parser -> scope_resolve ->
+ * prepare_run (annotate.c); the tree lives in the template's own arena and is immutable
+ * afterwards. Rendering: a struct template_run with its budgets, a frame for the root, then the
+ * root node is executed; on failure the output is cut back to where it began.
+ *
+ * continue_final_message works as transformers does it: the content of the last message gets a
+ * mark behind it, the template renders, and everything from the mark on is cut off. */
+
 #include "worker/template/template.h"
 
 #include <stdio.h>
@@ -12,6 +20,7 @@
 
 enum { MAX_DEPTH = 1600, SOURCE_MAX = 4 << 20 };
 
+/* The steps in order; the first that fails leaves its error. */
 static int compile(struct template *t, struct template_error *error)
 {
     struct token_list tokens = {0};
@@ -38,6 +47,7 @@ static int compile(struct template *t, struct template_error *error)
     return 0;
 }
 
+/* The arena is inside the struct, so both end together, also when compiling fails. */
 int template_compile(struct str source, const char *name, struct template **ret,
                      struct template_error *detail, struct err *e)
 {
@@ -60,6 +70,7 @@ int template_compile(struct str source, const char *name, struct template **ret,
     return -1;
 }
 
+/* The struct's own memory goes first, because the arena stands inside it. */
 void template_free(struct template *t)
 {
     struct arena a;
@@ -76,6 +87,8 @@ struct str template_source(const struct template *t)
     return t->source;
 }
 
+/* A search in the source for the name as a whole word. It may find it in a comment or text; the
+ * callers only ask whether a variable can matter at all. */
 bool template_mentions(const struct template *t, const char *name)
 {
     struct str s = t->source, word = str_cstr(name);
@@ -185,6 +198,7 @@ static bool cut_final(struct template_run *r)
 
 /* --- rendering --- */
 
+/* One rendering from the first frame to the cut of a continued message. */
 static bool run_template(struct template_run *r, const struct template *t)
 {
     struct frame *f = arena_zalloc(r->a, sizeof(*f) + t->n_slots * sizeof(f->slots[0]));
@@ -199,6 +213,7 @@ static bool run_template(struct template_run *r, const struct template *t)
     return !r->o->continue_final_message || cut_final(r);
 }
 
+/* A limit of 0 in the options stands for the default given here. */
 int template_render(const struct template *t, struct arena *a, const struct json *context,
                     const struct template_options *o, struct buf *out, struct err *e)
 {

@@ -1,3 +1,12 @@
+/* The parser of statements (template_parser.h); expressions are in parse_expr.c. A statement's
+ * function is called behind its tag name and consumes everything up to its end tag; parse_body
+ * collects the nodes between.
+ *
+ * p->loops counts the for statements around, so that break and continue are refused outside.
+ * p->soft says that an unknown filter or test is no compile error: inside an `if`, jinja2
+ * reports it only when it is reached. Bodies that jinja2 compiles as functions start afresh with
+ * both. The first error ends the parsing: parse_fail moves to the last token. */
+
 #include "worker/template/template_parser.h"
 
 #include <stdlib.h>
@@ -9,6 +18,7 @@ enum { ELIF_MAX = 2000 };
 
 static struct node *parse_body(struct template_parser *p, const char *const *ends);
 
+/* Adds the current token to the message, as the position alone says little. */
 struct node *parse_fail(struct template_parser *p, const char *message)
 {
     (void)compile_fail(p->error, p->t->line, "TemplateSyntaxError", "%s%s%.*s%s", message,
@@ -18,6 +28,7 @@ struct node *parse_fail(struct template_parser *p, const char *message)
     return &p->dummy;
 }
 
+/* A node of the current line, otherwise empty. */
 struct node *parse_node(struct template_parser *p, enum node_kind kind)
 {
     struct node *n = ARENA_NEW(p->a, struct node);
@@ -27,6 +38,7 @@ struct node *parse_node(struct template_parser *p, enum node_kind kind)
     return n;
 }
 
+/* Moves the children into the arena; the vector is done with. */
 void parse_kids(struct template_parser *p, struct node *n, node_vec *kids)
 {
     n->n = (uint32_t)kids->n;
@@ -52,6 +64,7 @@ bool skip_name(struct template_parser *p, const char *name)
     return true;
 }
 
+/* False, with the error set, when another token stands here. */
 bool expect_op(struct template_parser *p, int op)
 {
     char text[] = "expected token ' '";
@@ -88,6 +101,7 @@ static struct node *parse_block(struct template_parser *p, const char *const *en
     return body;
 }
 
+/* The body up to one end tag, which is consumed. */
 static struct node *block_until(struct template_parser *p, const char *end)
 {
     const char *const ends[] = {end, NULL};
@@ -126,6 +140,7 @@ static struct node *scope_until(struct template_parser *p, const char *end)
 
 /* --- targets --- */
 
+/* A name that is assigned to; constants are refused. */
 struct node *parse_name_target(struct template_parser *p)
 {
     static const char *const reserved[] = {"true", "false", "none", "True", "False", "None"};
@@ -145,6 +160,7 @@ struct node *parse_name_target(struct template_parser *p)
 
 static struct node *parse_one_target(struct template_parser *p);
 
+/* a, b, ... up to `close` or `stop`; one target without a comma stays itself, except in [a]. */
 static struct node *parse_target_list(struct template_parser *p, const char *stop, int close)
 {
     struct node *n = parse_node(p, N_TUPLE);
@@ -173,6 +189,7 @@ static struct node *parse_target_list(struct template_parser *p, const char *sto
     return n;
 }
 
+/* A name, or a nested list of targets in ( ) or [ ]. */
 static struct node *parse_one_target(struct template_parser *p)
 {
     int close = at_op(p, '(') ? ')' : at_op(p, '[') ? ']' : 0;
@@ -190,6 +207,7 @@ static struct node *parse_one_target(struct template_parser *p)
     return n;
 }
 
+/* With `with_namespace` also ns.name (set statements only). */
 struct node *parse_target(struct template_parser *p, bool with_namespace, const char *stop)
 {
     struct node *n;
@@ -239,6 +257,7 @@ static struct node *parse_if(struct template_parser *p)
     return n;
 }
 
+/* {% for target in iterable [if test] [recursive] %} ... [{% else %} ...] {% endfor %} */
 static struct node *parse_for(struct template_parser *p)
 {
     static const char *const ends[] = {"endfor", "else", NULL};
@@ -266,6 +285,7 @@ static struct node *parse_for(struct template_parser *p)
     return n;
 }
 
+/* {% set a = value %}, or the block form, whose body's output is the value. */
 static struct node *parse_set(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_SET);
@@ -317,6 +337,7 @@ static void parse_signature(struct template_parser *p, struct macro_def *m)
     vec_done(&defaults);
 }
 
+/* {% macro name(parameters) %} ... {% endmacro %}: assigns the macro to its name. */
 static struct node *parse_macro(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_MACRO);
@@ -329,6 +350,7 @@ static struct node *parse_macro(struct template_parser *p)
     return n;
 }
 
+/* {% call(parameters) f(arguments) %} ... {% endcall %}: the body is a macro named `caller`. */
 static struct node *parse_call_block(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_CALLBLOCK);
@@ -344,6 +366,7 @@ static struct node *parse_call_block(struct template_parser *p)
     return n;
 }
 
+/* {% filter name(arguments) %} ... {% endfilter %}. */
 static struct node *parse_filter_block(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_FILTERBLOCK);
@@ -353,6 +376,7 @@ static struct node *parse_filter_block(struct template_parser *p)
     return n;
 }
 
+/* {% with a = x, b = y %} ... {% endwith %}. */
 static struct node *parse_with(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_WITH);
@@ -370,6 +394,7 @@ static struct node *parse_with(struct template_parser *p)
     return n;
 }
 
+/* A block is where inheriting templates would put theirs; here it is a scope with its own body. */
 static struct node *parse_named_block(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_SCOPE);
@@ -386,6 +411,7 @@ static struct node *parse_named_block(struct template_parser *p)
     return n;
 }
 
+/* Only {% autoescape false %}, which changes nothing. */
 static struct node *parse_autoescape(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_SCOPE);
@@ -416,6 +442,7 @@ static struct node *parse_generation(struct template_parser *p)
     return n;
 }
 
+/* {% print a, b %}. */
 static struct node *parse_print(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_BODY);
@@ -441,6 +468,7 @@ static struct node *parse_jump(struct template_parser *p, enum node_kind kind)
     return parse_node(p, kind);
 }
 
+/* The statement behind "{%"; the table says which function reads which tag. */
 static struct node *parse_statement(struct template_parser *p)
 {
     static const struct {
@@ -483,6 +511,7 @@ static struct node *parse_statement(struct template_parser *p)
     return parse_fail(p, "Encountered unknown tag");
 }
 
+/* Whether the current tag ends the body that is being read. */
 static bool at_end_tag(const struct template_parser *p, const char *const *ends)
 {
     for (; ends && *ends; ends++) {
@@ -492,6 +521,7 @@ static bool at_end_tag(const struct template_parser *p, const char *const *ends)
     return false;
 }
 
+/* {{ expression }}; several with commas are a tuple. */
 static struct node *parse_output(struct template_parser *p)
 {
     struct node *n;

@@ -124,6 +124,7 @@ static const struct test tests[] = {
     {"le", "other!", t_le},
 };
 
+/* Operators have names too ("==", "gt"), for select("gt", 3). */
 const struct test *test_find(struct str name)
 {
     for (size_t i = 0; i < ARRAY_LEN(tests); i++) {

@@ -1,3 +1,11 @@
+/* Formatting of one value by a specification (format_value, used by str.format and by %), and
+ * text % values. A number is written as three parts, which pad() puts together with the fill
+ * around or between them:
+ *
+ *   fill   lead (sign, 0x)   fill if align is '='   digits   fill
+ *
+ * Width and precision are bounded by FIELD_MAX, since a template can ask for any. */
+
 #include "worker/template/text_format.h"
 
 #include <ctype.h>
@@ -53,6 +61,7 @@ static void pad(struct buf *out, const struct format_spec *s, struct str lead, s
         buf_add_str(out, unit);
 }
 
+/* The digits of v in a base from 2 to 16. */
 static void integer_digits(struct buf *out, uint64_t v, unsigned base, bool upper)
 {
     char digits[65];
@@ -66,6 +75,7 @@ static void integer_digits(struct buf *out, uint64_t v, unsigned base, bool uppe
         buf_add_c(out, digits[--n]);
 }
 
+/* b c d o x X and none. Grouping goes by four digits in bases other than ten. */
 static bool format_integer(struct template_run *r, struct buf *out, struct value v,
                            const struct format_spec *s)
 {
@@ -125,6 +135,7 @@ static void general_digits(struct buf *out, double d, int64_t precision)
     }
 }
 
+/* The magnitude of d by its type letter; none is Python's own general format. */
 static void float_digits(struct buf *out, double d, const struct format_spec *s)
 {
     char format[8] = {'%', 0};
@@ -153,6 +164,7 @@ static void float_digits(struct buf *out, double d, const struct format_spec *s)
     }
 }
 
+/* Sign, digits, grouping and padding of a float. */
 static void format_float(struct buf *out, double d, const struct format_spec *s)
 {
     struct buf body = {0};
@@ -175,6 +187,7 @@ static bool bad_type(struct template_run *r, const struct format_spec *s, struct
     return false;
 }
 
+/* A precision cuts the text; sign, grouping and '=' are for numbers only. */
 static bool format_text(struct template_run *r, struct buf *out, struct value v,
                         const struct format_spec *s)
 {
@@ -192,6 +205,7 @@ static bool format_text(struct template_run *r, struct buf *out, struct value v,
     return true;
 }
 
+/* A zero before the width means fill '0' behind the sign, unless a fill is given. */
 bool format_value(struct template_run *r, struct buf *out, struct value v,
                   const struct format_spec *s)
 {
@@ -231,6 +245,7 @@ struct percent {
     bool by_name;
 };
 
+/* The next item of the tuple; a single value that is no tuple serves once. */
 static struct value next_arg(struct percent *p)
 {
     if (p->arg.t == V_TUPLE && p->used < list_need(p->r->a, p->arg.list)->n)
@@ -308,6 +323,7 @@ static struct value percent_value(struct template_run *r, struct value v, char *
     return v;
 }
 
+/* One conversion: %[(name)][flags][width][.precision][length]type. Length letters mean nothing. */
 static bool percent_one(struct percent *p, struct buf *out)
 {
     struct format_spec s = {.width = -1, .precision = -1};
@@ -368,6 +384,7 @@ static bool is_mapping(struct value v)
     return v.t == V_DICT || v.t == V_LIST || v.t == V_RANGE || v.t == V_UNDEF;
 }
 
+/* Arguments that are left over are an error, except for a mapping. */
 struct value format_percent(struct template_run *r, struct value text, struct value arg)
 {
     struct percent p = {.r = r, .text = v_bytes(text), .arg = arg};

@@ -1,3 +1,11 @@
+/* Values of templates (value.h): names of types, lists, dicts, and values from JSON.
+ *
+ * Messages can be large and templates read little of them, so an array or object of JSON becomes
+ * a list or dict that only remembers its source (src); list_need and dict_need convert one level
+ * when somebody looks inside. Dicts keep the order of insertion in at[]; beyond DICT_SCAN_MAX
+ * entries an open-addressing index of the string keys (index[] = position + 1, 0 = empty) is
+ * built at the first look-up and brought up to date at later ones. */
+
 #include "worker/template/value.h"
 
 #include <stdlib.h>
@@ -8,6 +16,7 @@
 /* Below this many entries a scan beats a hash. */
 enum { DICT_SCAN_MAX = 16 };
 
+/* The name of the type in Python's error messages. */
 const char *v_type_name(struct value v)
 {
     static const char *const names[V_TYPE_COUNT] = {
@@ -23,6 +32,7 @@ const char *v_type_name(struct value v)
     return v.t < V_TYPE_COUNT ? names[v.t] : "?";
 }
 
+/* n items, not initialised: the caller fills at[]. */
 struct list *list_new(struct arena *a, uint32_t n)
 {
     struct list *l = ARENA_NEW(a, struct list);
@@ -32,6 +42,7 @@ struct list *list_new(struct arena *a, uint32_t n)
     return l;
 }
 
+/* Empty, with room for n entries. */
 struct dict *dict_new(struct arena *a, uint32_t n)
 {
     struct dict *d = ARENA_NEW(a, struct dict);
@@ -41,6 +52,7 @@ struct dict *dict_new(struct arena *a, uint32_t n)
     return d;
 }
 
+/* Arrays and objects are not converted yet; j must live as long as the values. */
 struct value v_from_json(struct arena *a, const struct json *j)
 {
     switch (j->kind) {
@@ -69,6 +81,7 @@ struct value v_from_json(struct arena *a, const struct json *j)
     }
 }
 
+/* Converts one level: nested arrays and objects remain sources. */
 void list_convert(struct arena *a, struct list *l)
 {
     const struct json *j = l->src;
@@ -79,6 +92,7 @@ void list_convert(struct arena *a, struct list *l)
         l->at[i] = v_from_json(a, &j->items[i]);
 }
 
+/* The same for a dict. Keys of JSON objects are unique already (the reader keeps the last). */
 void dict_convert(struct arena *a, struct dict *d)
 {
     const struct json *j = d->src;
@@ -94,6 +108,7 @@ void dict_convert(struct arena *a, struct dict *d)
     }
 }
 
+/* Enters entry i; keys that are no strings are never looked up by the index. */
 static void dict_index_add(struct dict *d, uint32_t i)
 {
     uint32_t mask = d->index_cap - 1;
@@ -123,6 +138,7 @@ static void dict_index(struct arena *a, struct dict *d)
         dict_index_add(d, d->indexed++);
 }
 
+/* Short dicts are scanned, longer ones go by the index. */
 struct dict_entry *dict_find_str(struct arena *a, struct dict *d, struct str key)
 {
     dict_need(a, d);
@@ -148,6 +164,7 @@ struct dict_entry *dict_find_str(struct arena *a, struct dict *d, struct str key
     return NULL;
 }
 
+/* A key that is no string: numbers of equal value are equal keys (1, 1.0, True), as in Python. */
 struct dict_entry *dict_find(struct arena *a, struct dict *d, struct value key)
 {
     if (key.t == V_STR)
@@ -160,6 +177,7 @@ struct dict_entry *dict_find(struct arena *a, struct dict *d, struct value key)
     return NULL;
 }
 
+/* Replaces the value of an equal key, else appends. Growing copies the entries within the arena. */
 void dict_set(struct arena *a, struct dict *d, struct value key, struct value value)
 {
     struct dict_entry *e = dict_find(a, d, key);
