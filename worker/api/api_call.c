@@ -1,7 +1,20 @@
-/*
- * The data plane: one HTTP request of a dialect becomes a model call, joins one, or gets a recorded
- * answer again; models and token counts are answered at once.
- */
+/* The data plane: one HTTP request of a dialect becomes a model call, joins one, or gets a
+ * recorded answer again; models and token counts are answered at once.
+ *
+ * The way of one request:
+ *
+ *   api_call_handle        by path and method: models, stored answers, a dialect, passthrough
+ *     call_read            (api_call_reading.c) body -> chat_request, session found or made
+ *       start_call         several prompts: batch.c; else call_begin
+ *         call_repeated    is it a retry? joins the running call, replays, or waits to know
+ *         model_call_start otherwise: the arena with the request moves into the model call
+ *   on_head ... on_finish  the model call's events, through the dialect's writer, to the exchange
+ *   on_closed              the exchange is over: the api_call is freed
+ *
+ * The model call lives on its own: a client that leaves only takes its listener off. on_finish
+ * comes after the commit is durable, so what it sends is never lost. Where a request is a retry,
+ * the rule is that a client gets the answer it missed and nobody gets an answer twice: struct
+ * delivery (ledger/delivery.h) knows which answers are not confirmed yet. */
 #include <stdlib.h>
 
 #include "worker/api/api_call.h"
@@ -39,6 +52,7 @@ void api_call_awaited(struct api_call *c)
     c->awaiting = NULL;
 }
 
+/* Lets the session go and frees what the request still owns. */
 void api_call_free(struct api_call *c)
 {
     api_call_awaited(c);
@@ -61,6 +75,7 @@ static struct str write_note(const struct api_call *c, uint64_t number,
     return str_of(note, sizeof(c->hash) + sizeof(number) + len);
 }
 
+/* The client has all of the answer: a repeated request is a new call from now on. */
 static void on_arrived(void *ctx, struct str note)
 {
     struct service *a = ctx;
@@ -72,6 +87,7 @@ static void on_arrived(void *ctx, struct str note)
                      str_sub(note, sizeof(hash) + sizeof(number), SIZE_MAX), hash, number);
 }
 
+/* The client left, or the answer is out; either way this request is over. */
 static void on_closed(void *ctx, bool delivered)
 {
     struct api_call *c = ctx;
@@ -94,6 +110,8 @@ static void sse_start(struct api_call *c)
     exchange_start(c->x, "text/event-stream; charset=utf-8");
 }
 
+/* The first event. A stream's HTTP head goes out now, so the client sees that the call is
+ * accepted. */
 static void on_head(void *ctx, const struct answer_head *h)
 {
     struct api_call *c = ctx;
@@ -171,6 +189,8 @@ static void on_keepalive(void *ctx)
     buf_done(&space);
 }
 
+/* The answer is committed and durable. The note for on_arrived is set before the last bytes go
+ * out. */
 static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
                       const struct call_usage *usage)
 {
@@ -197,6 +217,8 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
     }
 }
 
+/* Before the HTTP head an error is a status; afterwards it is an event of the stream, or, where
+ * spaces were sent already, the error's JSON as the body. */
 static void on_failed(void *ctx, const struct err *e)
 {
     struct api_call *c = ctx;
@@ -222,6 +244,8 @@ const struct answer_sink api_call_sink = ANSWER_SINK_ON;
 
 /* --- from request to model call --- */
 
+/* What the model call is told; texts are copied into the arena, because the call outlives this
+ * request. */
 static struct call_input input_of(struct api_call *c)
 {
     struct arena *a = &c->arena;
@@ -365,6 +389,7 @@ void api_call_start(struct api_call *c)
     model_call_start(&c->service->calls, &arena, &in, &c->listener);
 }
 
+/* Makes the dialect's writer and becomes the listener. */
 static void call_begin(struct api_call *c)
 {
     c->writer = c->dialect->writer(&c->arena, c->req, c->body, &c->out);
@@ -385,6 +410,7 @@ static void start_call(struct api_call *c)
         call_begin(c);
 }
 
+/* The client left while its tokens were being counted. */
 static void on_count_left(void *ctx, bool delivered)
 {
     struct api_call *c = ctx;
@@ -394,6 +420,7 @@ static void on_count_left(void *ctx, bool delivered)
     api_call_free(c);
 }
 
+/* The count is there, perhaps from a helper. */
 static void on_counted(void *ctx, struct arena *arena, size_t n, const struct err *e)
 {
     struct api_call *c = ctx;
@@ -413,6 +440,7 @@ static void on_counted(void *ctx, struct arena *arena, size_t n, const struct er
     buf_done(&body);
 }
 
+/* Renders and tokenizes the request as a call would, without one. */
 static void count_tokens(struct api_call *c)
 {
     struct call_input in = input_of(c);
@@ -429,6 +457,7 @@ static void count_tokens(struct api_call *c)
 
 /* --- the entry --- */
 
+/* The dialect's label in metrics. */
 static unsigned label_of(const struct dialect *d)
 {
     static const struct {
@@ -448,6 +477,7 @@ static unsigned label_of(const struct dialect *d)
     return METRIC_DIALECT_PASSTHROUGH;
 }
 
+/* An error with a fixed text, in the dialect's shape. */
 static void refuse(struct service_request *r, const struct dialect *d, enum err_kind kind,
                    const char *text)
 {
@@ -457,6 +487,7 @@ static void refuse(struct service_request *r, const struct dialect *d, enum err_
     respond_error(r, d, &e);
 }
 
+/* For requests that are refused before they are read (a wrong key): the path tells the shape. */
 void api_call_refuse(struct service_request *r, const struct err *e)
 {
     const struct dialect *d = dialect_for_path(dialect_path(r->rest));
@@ -467,6 +498,7 @@ void api_call_refuse(struct service_request *r, const struct err *e)
     respond_error(r, d, e);
 }
 
+/* A path that no dialect has goes to the engine as it is (passthrough), if that is allowed. */
 void api_call_handle(struct service_request *r)
 {
     struct str path = dialect_path(r->rest);

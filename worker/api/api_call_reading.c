@@ -27,6 +27,7 @@ struct past_look {
     const struct json *messages, *asked; /* found, or NULL; messages: or the one message */
 };
 
+/* The conversation up to a stored response; runs on the loop. */
 static void look_back(void *ctx)
 {
     struct past_look *l = ctx;
@@ -52,6 +53,7 @@ static void look(struct past_look *l, void (*fn)(void *ctx))
         fn(l);
 }
 
+/* dialect_past.response: perhaps called in a helper, which then waits for the loop. */
 static const struct json *past_response(void *ctx, struct arena *a, struct str response_id,
                                         const struct json **ret_asked)
 {
@@ -63,6 +65,7 @@ static const struct json *past_response(void *ctx, struct arena *a, struct str r
     return l.messages;
 }
 
+/* One stored message; runs on the loop. */
 static void look_at_one(void *ctx)
 {
     struct past_look *l = ctx;
@@ -81,6 +84,7 @@ static const struct json *past_message(void *ctx, struct str response_id)
     return l.messages;
 }
 
+/* Bytes to chat_request, under the request's own limits of memory and list lengths. */
 int api_call_parse(struct api_call *c, struct str body, struct err *e)
 {
     struct dialect_headers headers = {header_get, c->x};
@@ -126,6 +130,7 @@ static int find_session(struct service_request *r, struct api_call *c, struct er
     return call_reseed(r, c->id, e);
 }
 
+/* An api_call before anything is read; the limits are a copy, as settings may change meanwhile. */
 static struct api_call *call_new(struct service_request *r, const struct dialect *d)
 {
     struct api_call *c = mem_zalloc(sizeof(*c));
@@ -257,6 +262,7 @@ static void on_read(struct api_call *c, const struct err *given)
         session_unpin(env->store, held);
 }
 
+/* A helper has read the body. */
 static void on_helped(struct long_work *w, const struct err *e)
 {
     struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
@@ -267,6 +273,7 @@ static void on_helped(struct long_work *w, const struct err *e)
     on_read(c, e);
 }
 
+/* The client left while a helper read the body; the helper has let go now. */
 static void on_dropped(struct long_work *w)
 {
     struct api_call *c = CONTAINER_OF(w, struct api_call, reading);
@@ -284,6 +291,9 @@ static void on_left(void *ctx, bool delivered)
     work_drop(&c->reading);
 }
 
+/* Reads on the spot when the body is short, else in a helper; `ready` is called on the loop. The
+ * session is pinned meanwhile, so it is not evicted between its look-up and the call's place in
+ * it. */
 void call_read(struct service_request *r, const struct dialect *d, call_ready_fn ready)
 {
     struct api_call *c = call_new(r, d);

@@ -1,4 +1,14 @@
-/* A completion with several prompts: see batch_begin. */
+/* A completion with several prompts: see batch_begin. The request (the front) is split into
+ * parts, each an api_call of its own with one prompt, a hash of its own and its own place in the
+ * journal; they share the front's exchange and writer.
+ *
+ *   batch_begin -> batch_start   waits until it is known whether the same request was answered
+ *     batch_go_on                checks every part (reads it, counts its tokens), then starts all
+ *       on_head, on_text ...     events of a part, with its answers' indexes shifted
+ *       on_finish                kept until the last part is over, then written as one answer
+ *
+ * A part that fails makes the whole request fail; parts that commit nevertheless are replayed
+ * when the client asks again, because each has its own hash. */
 #include "worker/api/api_call.h"
 
 #include <stdlib.h>
@@ -34,6 +44,7 @@ static void part_hash(const uint64_t base[2], uint32_t k, uint64_t ret[2])
 
 /* --- life --- */
 
+/* When the exchange is closed and nothing of the batch is on the stack. */
 static void batch_free(struct batch *b)
 {
     for (uint32_t k = 0; k < b->n_parts; k++) {
@@ -51,6 +62,7 @@ static void leave_all(struct batch *b)
         model_call_leave(&b->parts[k].call.listener);
 }
 
+/* The client left, or the answer is out. */
 static void on_closed(void *ctx, bool delivered)
 {
     struct batch *b = ctx;
@@ -75,6 +87,7 @@ struct receipt {
     uint64_t numbers[];
 };
 
+/* All parts' answers have arrived with the one HTTP answer. */
 static void on_arrived(void *ctx, struct str key)
 {
     const struct receipt *r = ctx;
@@ -97,6 +110,7 @@ static struct str write_key(const struct api_call *front, char key[EXCHANGE_NOTE
     return str_of(key, sizeof(front->hash) + len);
 }
 
+/* Notes which calls the HTTP answer carries, for on_arrived. */
 static void note_answer(const struct batch *b)
 {
     const struct api_call *c = b->front;
@@ -116,6 +130,7 @@ static void note_answer(const struct batch *b)
 
 /* --- events of a part --- */
 
+/* Only the first part's head starts the answer. */
 static void on_head(void *ctx, const struct answer_head *h)
 {
     struct batch_part *p = ctx;
@@ -177,6 +192,7 @@ static void on_keepalive(void *ctx)
         api_call_sink.keepalive(p->batch->front);
 }
 
+/* The part's memory goes with its call, so what is kept is copied. */
 static const struct token_logprob *copy_logprobs(struct arena *a, const struct token_logprob *lp,
                                                  size_t n)
 {
@@ -205,6 +221,7 @@ static void keep(struct batch_part *p, const struct finished_answer *t)
     };
 }
 
+/* All parts are over: writes the whole answer. */
 static void note_and_finish(struct batch *b)
 {
     struct api_call *c = b->front;
@@ -214,6 +231,7 @@ static void note_and_finish(struct batch *b)
     api_call_sink.finish(c, b->answers, (size_t)b->n_parts * b->n, &b->usage);
 }
 
+/* Keeps the part's answers and adds its usage. */
 static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
                       const struct call_usage *usage)
 {
@@ -268,6 +286,7 @@ static struct str part_body(struct arena *a, const struct json *body, uint32_t k
     return json_string(&text);
 }
 
+/* Makes the part's api_call from the front and reads its body, which holds one prompt. */
 static int part_read(struct batch_part *p, struct err *e)
 {
     const struct api_call *front = p->batch->front;
@@ -308,6 +327,7 @@ static int part_check(const struct batch_part *p, size_t n, const struct err *co
 
 static void batch_go_on(struct batch *b);
 
+/* The part's tokens are counted; its arena comes back. */
 static void on_counted(void *ctx, struct arena *arena, size_t n, const struct err *counted)
 {
     struct batch_part *p = ctx;
@@ -363,6 +383,7 @@ static void batch_go_on(struct batch *b)
         batch_free(b);
 }
 
+/* Room for the answers of all parts. */
 static struct batch *batch_new(struct api_call *front)
 {
     struct batch *b = mem_zalloc(sizeof(*b));
@@ -398,6 +419,7 @@ static void batch_start(void *ctx)
     batch_go_on(b);
 }
 
+/* The front's writer writes for all parts. */
 void batch_begin(struct api_call *front)
 {
     struct batch *b = batch_new(front);

@@ -1,3 +1,12 @@
+/* The entry of every request of a worker (dispatch.h), in this order: name it, prove its key,
+ * find the session id in its path, find its route, check the key's scope, check its inputs
+ * (control plane), wait for its session's content if that is not in memory (park), and hand it
+ * to its handler.
+ *
+ * What no route has belongs to the data plane when it lies below a session or outside of the
+ * control plane's folders. On an unknown path a request without a key is told of the key it
+ * lacks, any other one of the path. */
+
 #include "worker/api/dispatch.h"
 
 #include <stdlib.h>
@@ -13,6 +22,7 @@
 #include "worker/residency/residency.h"
 #include "worker/service/respond.h"
 
+/* Ids that others gave are taken only if they can stand in logs and headers as they are. */
 static bool request_id_fine(struct str id)
 {
     if (id.len == 0 || id.len > 39)
@@ -61,6 +71,7 @@ static void place_request(struct service_request *r)
     r->id_valid = r->id.p && ids_parse(r->id, &index) == 0;
 }
 
+/* The key must be of a kind that the route admits, and for this session. SCOPE_P is public. */
 static int check_scope(const struct service_request *r, unsigned scopes, struct err *e)
 {
     if (scopes & SCOPE_P)
@@ -137,6 +148,7 @@ struct parked_request {
     char request_id[40];
 };
 
+/* The client left while its session was being read back. */
 static void on_parked_closed(void *ctx, bool delivered)
 {
     struct parked_request *p = ctx;
@@ -210,6 +222,7 @@ static void handle_route(struct service_request *r, const struct api_route *rout
         route->handler(r);
 }
 
+/* Route, scope, inputs, session; see the head of this file. */
 static void dispatch(struct service_request *r)
 {
     struct err e = {0};
@@ -255,6 +268,7 @@ static int read_key(struct service_request *r, struct err *e)
     return 0;
 }
 
+/* The server's callback for a request whose body is complete. */
 void dispatch_request(void *ctx, struct exchange *x)
 {
     struct service *a = ctx;

@@ -1,3 +1,11 @@
+/* The inputs of the control plane (inputs.h, inputs.def): every field of a body and every
+ * parameter of a query is looked up among those that its route takes, and its value is checked
+ * before the handler runs. What is unknown is an error that lists the known names and the
+ * nearest one; a value that does not fit is an error that says what is allowed. Handlers can
+ * therefore read fields without checks of their own.
+ *
+ * A value of a query is text: numbers and booleans are read from it (as_text). */
+
 #include "worker/api/inputs.h"
 
 #include <stdio.h>
@@ -33,6 +41,7 @@ const struct inputs inputs_all = {rows, ARRAY_LEN(rows)};
 
 enum { VERSION_MAX = 256 };
 
+/* The error of a number that is none, or lies outside of its range. */
 static int bad_range(const struct input *in, const struct json *v, struct err *e)
 {
     bool whole = in->kind == INPUT_KIND_INTEGER;
@@ -57,6 +66,7 @@ static const struct json *number_of(struct arena *a, const struct json *v, bool 
     return n;
 }
 
+/* An integer or number within its range. */
 static int check_number(struct arena *a, const struct input *in, const struct json *given,
                         bool as_text, struct err *e)
 {
@@ -70,6 +80,7 @@ static int check_number(struct arena *a, const struct input *in, const struct js
     return 0;
 }
 
+/* A text within its length in bytes. */
 static int check_text(const struct input *in, const struct json *v, struct err *e)
 {
     char allowed[64];
@@ -81,6 +92,7 @@ static int check_text(const struct input *in, const struct json *v, struct err *
     return field_bad(in->name, v, allowed, e);
 }
 
+/* One of the choices. */
 static int check_name(const struct input *in, const struct json *v, struct err *e)
 {
     struct str left = str_cstr(in->choices), given = json_string(v);
@@ -110,6 +122,7 @@ static int check_switch(const struct input *in, const struct json *v, struct err
     return json_is(v, JSON_BOOL) ? 0 : field_bad(in->name, v, "on or off", e);
 }
 
+/* An object of texts and numbers. */
 static int check_labels(const struct input *in, const struct json *v, struct err *e)
 {
     if (!json_is(v, JSON_OBJECT))
@@ -127,6 +140,7 @@ static int check_labels(const struct input *in, const struct json *v, struct err
     return 0;
 }
 
+/* A weight version: an integer or a short name. */
 static int check_weights(const struct input *in, const struct json *v, struct err *e)
 {
     struct str text = json_string(v);
@@ -141,6 +155,7 @@ static int check_weights(const struct input *in, const struct json *v, struct er
                      e);
 }
 
+/* Letters, digits and the few marks that names have. */
 static bool is_name(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -167,6 +182,7 @@ static int check_filter(const struct input *in, const struct json *v, struct err
 
 /* --- sampling parameters --- */
 
+/* Names the nearest and all known sampling parameters. */
 static int unknown_parameter(const char *where, struct str given, struct err *e)
 {
     struct nearest near = nearest_to(given);
@@ -195,6 +211,7 @@ static int check_extra(const struct json *v, struct err *e)
                : field_bad("sampling_params." SAMPLING_ENGINE_EXTRA, v, "an object", e);
 }
 
+/* Sets each parameter into a scratch value: the setter's own checks apply. */
 int inputs_check_sampling(const struct json *given, struct err *e)
 {
     struct sampling unused = SAMPLING_DEFAULTS;
@@ -278,6 +295,7 @@ static bool takes(const struct api_route *route, const struct input *in, enum in
     return (in->sets & route->inputs) && (in->place & place);
 }
 
+/* The row for this name on this route, or NULL. */
 static const struct input *find(const struct api_route *route, enum input_place place,
                                 struct str name)
 {
@@ -303,6 +321,7 @@ static const char *known_names(const struct api_route *route, enum input_place p
     return near.name;
 }
 
+/* The error for a name that the route does not take. */
 static int unknown(const struct api_route *route, enum input_place place, struct str given,
                    struct err *e)
 {
@@ -317,6 +336,7 @@ static int unknown(const struct api_route *route, enum input_place place, struct
     return -1;
 }
 
+/* One field or parameter. */
 static int check_field(struct arena *a, const struct api_route *route, enum input_place place,
                        struct str name, const struct json *v, struct err *e)
 {
@@ -329,6 +349,7 @@ static int check_field(struct arena *a, const struct api_route *route, enum inpu
 
 /* --- a request --- */
 
+/* An empty body is a body without fields; a key that stands twice is an error. */
 static int check_body(struct arena *a, const struct api_route *route, struct str text,
                       struct err *e)
 {
@@ -350,6 +371,7 @@ static int check_body(struct arena *a, const struct api_route *route, struct str
     return 0;
 }
 
+/* A parameter that stands twice is an error, since only one of them could be obeyed. */
 static int check_query(struct arena *a, const struct api_route *route, struct str query,
                        struct err *e)
 {
@@ -371,6 +393,7 @@ static int check_query(struct arena *a, const struct api_route *route, struct st
     return 0;
 }
 
+/* The query first, as its errors are the cheaper ones. */
 int inputs_check(const struct api_route *route, struct str query, struct str body, struct err *e)
 {
     struct arena a = {0};

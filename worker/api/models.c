@@ -31,6 +31,7 @@ static void write_model(struct service_request *r, struct json_out *o)
     json_out_end_obj(o);
 }
 
+/* `name` is what stands behind /models: empty, "/", or "/NAME". */
 void models_get(struct service_request *r, struct str name)
 {
     struct buf body = {0};

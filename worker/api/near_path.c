@@ -1,3 +1,6 @@
+/* The hint in errors of unknown paths (near_path.h): the nearest known path, of the control
+ * plane or of a dialect, whichever differs less. */
+
 #include "worker/api/near_path.h"
 
 #include <stdio.h>
@@ -40,6 +43,7 @@ static bool tell_head(struct str path, struct err *e)
     return true;
 }
 
+/* Adds the hint to e's text, if something is near enough. */
 void near_path_tell(struct str path, bool in_session, struct err *e)
 {
     const struct routes *routes = in_session ? &routes_session : &routes_global;

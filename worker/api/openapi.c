@@ -1,3 +1,8 @@
+/* GET /openapi.json and GET /: the routes as they are, collected from the tables that serve
+ * them: routes.def (control plane), the dialects' paths (data plane), paths.def of the
+ * dispatcher, and a few that routers serve. So a route cannot be served and not be told. Schemas
+ * of requests are in openapi_schemas.c, errors in openapi_errors.c. */
+
 #include "worker/api/openapi.h"
 
 #include <ctype.h>
@@ -47,6 +52,7 @@ static const struct api_route more_routes[] = {
 
 /* --- the list of all routes --- */
 
+/* Appends a route; PATHS_MAX is checked, as the tables are fixed when the program is built. */
 static struct told_route *add(struct told_routes *all, const struct api_route *r, const char *plane)
 {
     struct told_route *t = &all->at[all->n];
@@ -61,6 +67,7 @@ static struct told_route *add(struct told_routes *all, const struct api_route *r
     return t;
 }
 
+/* The routes of one table, below `head`. */
 static void add_table(struct told_routes *all, const struct routes *table, const char *head)
 {
     for (size_t i = 0; i < table->n; i++) {
@@ -89,6 +96,7 @@ static void add_dispatcher(struct told_routes *all)
     }
 }
 
+/* One route for each path of a dialect, and the others of the data plane. */
 static void add_data_plane(struct told_routes *all)
 {
     static const struct api_route like = {
@@ -132,6 +140,7 @@ static const struct {
     {SCOPE_E, "executor", "An executor's key"},
 };
 
+/* The kinds of keys. */
 static void write_schemes(struct json_out *o)
 {
     json_out_key(o, "securitySchemes");
@@ -179,6 +188,7 @@ static const struct input *input_of(const struct told_route *t, size_t i, enum i
 
 /* --- a route --- */
 
+/* One parameter of path or query. */
 static void write_parameter(struct json_out *o, struct str name, bool in_path,
                             const struct input *in)
 {
@@ -198,6 +208,7 @@ static void write_parameter(struct json_out *o, struct str name, bool in_path,
     json_out_end_obj(o);
 }
 
+/* Names in braces in the path, then the query's parameters. */
 static void write_parameters(struct json_out *o, const struct told_route *t)
 {
     struct str left = str_cstr(t->path);
@@ -227,6 +238,7 @@ static void write_parameters(struct json_out *o, const struct told_route *t)
     json_out_end_arr(o);
 }
 
+/* Fields of the control plane; null stands for "not given". */
 static void write_body_fields(struct json_out *o, const struct told_route *t)
 {
     json_out_key(o, "properties");
@@ -251,6 +263,7 @@ static void write_body_fields(struct json_out *o, const struct told_route *t)
     json_out_bool(o, false);
 }
 
+/* The request's body, from whichever table describes it. */
 static void write_body(struct json_out *o, const struct told_route *t)
 {
     json_out_key(o, "requestBody");
@@ -292,6 +305,7 @@ static void write_operation_id(struct json_out *o, const struct told_route *t)
     json_out_str(o, str_of(id, n));
 }
 
+/* One method of one path. */
 static void write_operation(struct json_out *o, const struct told_route *t)
 {
     char method[8];
@@ -316,6 +330,7 @@ static void write_operation(struct json_out *o, const struct told_route *t)
     json_out_end_obj(o);
 }
 
+/* OpenAPI groups methods below their path, so a path is written where it comes first. */
 static bool is_first_of_path(const struct told_routes *all, size_t i)
 {
     for (size_t j = 0; j < i; j++) {
@@ -325,6 +340,7 @@ static bool is_first_of_path(const struct told_routes *all, size_t i)
     return true;
 }
 
+/* All paths. */
 static void write_paths(struct json_out *o, const struct told_routes *all)
 {
     json_out_key(o, "paths");
@@ -345,6 +361,7 @@ static void write_paths(struct json_out *o, const struct told_routes *all)
 
 /* --- the two pages --- */
 
+/* The document is made for each request: it is rarely asked for, and short. */
 void openapi_get(struct service_request *r)
 {
     struct told_routes *all = collect();
@@ -371,6 +388,7 @@ void openapi_get(struct service_request *r)
     free(all);
 }
 
+/* The short list for people at GET /. */
 void openapi_index(struct service_request *r)
 {
     struct told_routes *all = collect();

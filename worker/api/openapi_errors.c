@@ -1,4 +1,6 @@
-/* What can go wrong, of all routes and of one. */
+/* What can go wrong, of all routes and of one. The kinds, statuses and codes are those of
+ * err.def. `places` says which routes a kind can come from, by marks that are worked out from
+ * the route (place_of); a kind without a row can come from any. */
 #include "worker/api/openapi_parts.h"
 
 #include <stdio.h>
@@ -73,6 +75,7 @@ static const struct {
     {ERR_ENGINE_REFUSED, ON_CALLS},
 };
 
+/* The route's marks. */
 static unsigned place_of(const struct told_route *t)
 {
     bool session = strncmp(t->path, "/sessions/{id}", 14) == 0;
@@ -92,6 +95,7 @@ static unsigned place_of(const struct told_route *t)
     return on;
 }
 
+/* Whether an error of this kind can come from a route with these marks. */
 static bool can_come(enum err_kind kind, unsigned on)
 {
     for (size_t i = 0; i < ARRAY_LEN(places); i++) {
@@ -107,6 +111,7 @@ static bool is_internal(enum err_kind kind)
     return kind == ERR_CONFIG || kind == ERR_IO || kind == ERR_UNSUPPORTED || kind == ERR_CANCELLED;
 }
 
+/* The codes as an enumeration. */
 static void write_error_codes(struct json_out *o)
 {
     json_out_key(o, "code");
@@ -121,6 +126,7 @@ static void write_error_codes(struct json_out *o)
     json_out_end_obj(o);
 }
 
+/* The shape of an error's body. */
 void openapi_error_schema(struct json_out *o)
 {
     json_out_key(o, "schemas");
@@ -149,6 +155,7 @@ void openapi_error_schema(struct json_out *o)
     json_out_end_obj(o);
 }
 
+/* The shared "Error" response, with every code, its status and whether to retry. */
 void openapi_error_codes(struct json_out *o)
 {
     json_out_key(o, "responses");
@@ -183,6 +190,7 @@ static bool is_told(size_t i, unsigned on)
     return !is_internal(errors[i].kind) && can_come(errors[i].kind, on);
 }
 
+/* Codes of one status are told together, where the first of them stands. */
 static bool is_first_of_status(size_t i, unsigned on)
 {
     for (size_t k = 0; k < i; k++) {
@@ -213,6 +221,7 @@ static void write_status(struct json_out *o, size_t i, unsigned on)
     buf_done(&codes);
 }
 
+/* Success, each status that can come, and the shared error for anything else. */
 void openapi_responses(struct json_out *o, const struct told_route *t)
 {
     unsigned on = place_of(t);

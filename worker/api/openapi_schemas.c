@@ -20,6 +20,7 @@ static void write_type(struct json_out *o, const char *type)
     openapi_member(o, "type", type);
 }
 
+/* A number with its limits. */
 static void write_range(struct json_out *o, const struct input *in)
 {
     write_type(o, in->kind == INPUT_KIND_INTEGER ? "integer" : "number");
@@ -29,6 +30,7 @@ static void write_range(struct json_out *o, const struct input *in)
     json_out_double(o, in->max);
 }
 
+/* The names that a field takes. */
 static void write_choices(struct json_out *o, const char *choices)
 {
     struct str left = str_cstr(choices);
@@ -78,6 +80,7 @@ static void write_sampling(struct json_out *o, bool names_only)
     json_out_end_obj(o);
 }
 
+/* The schema can only bound characters, while the check bounds bytes. */
 static void write_text(struct json_out *o, const struct input *in)
 {
     write_type(o, "string");
@@ -109,6 +112,7 @@ static const char *fixed_schema(enum input_kind kind)
     }
 }
 
+/* The schema of one field of the control plane, by its kind. */
 void openapi_input(struct json_out *o, const struct input *in)
 {
     const char *fixed = fixed_schema(in->kind);
@@ -157,6 +161,7 @@ static void write_inner(struct json_out *o, const struct dialect *d, struct str 
     json_out_end_obj(o);
 }
 
+/* An object with inner rows is written once, at its first row. */
 static bool is_first_of_object(const struct dialect *d, size_t i, struct str object)
 {
     const char *row;
@@ -168,6 +173,7 @@ static bool is_first_of_object(const struct dialect *d, size_t i, struct str obj
     return true;
 }
 
+/* The members that a dialect reads. Others are accepted, so the object stays open. */
 void openapi_dialect(struct json_out *o, const struct dialect *d)
 {
     const char *row;
@@ -192,6 +198,7 @@ void openapi_dialect(struct json_out *o, const struct dialect *d)
     json_out_end_obj(o);
 }
 
+/* An object with these members and no others. */
 void openapi_names(struct json_out *o, const char *names)
 {
     struct str left = str_cstr(names);

@@ -1,3 +1,8 @@
+/* Requests that no route has, handed to the engine as they are (passthrough.h). Nothing of them
+ * is recorded. The answer streams: when the client reads slower than the engine writes, the
+ * engine is paused beyond EXCHANGE_WINDOW and resumed when there is room. Answers other than 200
+ * are held (up to HELD_MAX) and sent whole, so that their status is the engine's. */
+
 #include "worker/api/passthrough.h"
 #include "worker/engine/engine.h"
 
@@ -21,6 +26,7 @@ struct forward {
     struct buf body; /* held, or on its way into the exchange */
 };
 
+/* The client left, or the answer is out. */
 static void on_closed(void *ctx, bool delivered)
 {
     struct forward *f = ctx;
@@ -43,6 +49,7 @@ static void on_room(void *ctx)
     engine_pass_resume(f->call);
 }
 
+/* Starts the answer only if it is a success. */
 static void on_head(void *ctx, int status, struct str type)
 {
     struct forward *f = ctx;
@@ -56,6 +63,7 @@ static void on_head(void *ctx, int status, struct str type)
     }
 }
 
+/* Streams, or gathers the body of an error. */
 static void on_body(void *ctx, struct str bytes)
 {
     struct forward *f = ctx;
@@ -73,6 +81,7 @@ static void on_body(void *ctx, struct str bytes)
     }
 }
 
+/* The engine has answered to the end. */
 static void on_done(void *ctx)
 {
     struct forward *f = ctx;
@@ -86,6 +95,7 @@ static void on_done(void *ctx)
     exchange_reply(f->x, f->status, f->type[0] ? f->type : "text/plain", buf_str(&f->body));
 }
 
+/* Once bytes went out only breaking the connection tells the client. */
 static void on_failed(void *ctx, const struct err *e)
 {
     struct forward *f = ctx;
@@ -126,6 +136,7 @@ static int forward(struct service_request *r, struct forward *f, struct err *e)
     return f->call ? 0 : -1;
 }
 
+/* Refusals get a hint if the path looks like one of ours. */
 void passthrough_serve(struct service_request *r)
 {
     struct forward *f = mem_zalloc(sizeof(*f));

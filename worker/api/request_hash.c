@@ -1,3 +1,8 @@
+/* The hash by which a repeated request is recognised (api_call.h): of the body's bytes without
+ * the members that only say how the answer is sent (stream, stream_options). Clients that retry
+ * a broken stream without streaming thus ask for the same answer. The members are cut out of the
+ * text; the parsed body only tells where they lie. */
+
 #include "worker/api/api_call.h"
 
 /* Behind blanks. */
@@ -51,6 +56,7 @@ static void drop_last_comma(struct buf *b)
         b->len--;
 }
 
+/* The usual body has neither member cut: then its bytes are hashed as they are. */
 void request_hash(struct str body, const struct json *parsed, uint64_t ret[2])
 {
     struct buf rest = {0};

@@ -21,6 +21,7 @@ static bool may_be_ours(const struct service_request *r)
            places_serve(&r->service->calls.residency.places, index);
 }
 
+/* The error tells what is known of the id: ended, or unknown. */
 static int may_reseed(const struct service_request *r, struct err *e)
 {
     const struct config *c = r->service->heritage->config;
@@ -43,6 +44,7 @@ static struct str shown_id(const struct service_request *r, char text[SHOWN_MAX]
     return str_of(text, n);
 }
 
+/* A session whose only option is where it came from; the record is journaled like any other. */
 static int create(struct service_request *r, struct str asked, char *id, struct err *e)
 {
     struct call_env *env = &r->service->calls;
@@ -68,6 +70,7 @@ static int create(struct service_request *r, struct str asked, char *id, struct 
     return rc;
 }
 
+/* Writes the new id to ret_id, warns, and tells the client by a header. */
 int call_reseed(struct service_request *r, char ret_id[ID_TEXT_MAX], struct err *e)
 {
     struct log_scope scope = {.request = str_cstr(r->request_id)};

@@ -1,3 +1,6 @@
+/* The routes of the control plane as tables (routes.h), made from routes.def: those at the root,
+ * and those below /sessions/{id}. */
+
 #include "worker/api/routes.h"
 
 #include "common/base/attrs.h"

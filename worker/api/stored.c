@@ -7,6 +7,7 @@
 #include "worker/model/model.h"
 #include "worker/service/respond.h"
 
+/* The response in this session; the error tells an ended session from an unknown id. */
 static int find(struct service_request *r, struct str id, struct session_past_response *ret,
                 struct err *e)
 {
@@ -39,6 +40,7 @@ static const struct json *asked_of(struct arena *a, struct str shared, struct st
     return json_keep(a, all);
 }
 
+/* The answer as the dialect's writer made it the first time, from what the commit kept (told.h). */
 static void write(struct arena *a, const struct service_request *r, struct str id,
                   const struct session_past_response *past, struct buf *out)
 {
@@ -63,6 +65,7 @@ static void write(struct arena *a, const struct service_request *r, struct str i
     responses_write_stored(a, &head, &answer, asked, model, out);
 }
 
+/* The session's content is in memory: dispatch has seen to that. */
 void stored_get(struct service_request *r, struct str id)
 {
     struct arena a = {0};

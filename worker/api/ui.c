@@ -1,3 +1,7 @@
+/* The viewer's files (ui.h): served from the binary, with headers that keep other pages' code
+ * out. They hold no data, so no key is asked for. Browsers ask again by ETag each time and get
+ * 304 when the binary is the same. */
+
 #include "worker/api/ui.h"
 
 #include "worker/service/respond.h"
@@ -9,6 +13,7 @@ static const char POLICY[] =
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'";
 
+/* The same for every file. */
 static void set_headers(struct exchange *x, const struct viewer_asset *file)
 {
     exchange_set_header(x, "Content-Security-Policy", str_cstr(POLICY));
@@ -29,6 +34,7 @@ static bool names(struct str list, struct str word)
     return str_find(list, word, 0) != SIZE_MAX;
 }
 
+/* Gzipped when the browser takes it. */
 static void send_file(struct service_request *r, const struct viewer_asset *file)
 {
     struct str known = exchange_header(r->x, "if-none-match");
@@ -42,6 +48,7 @@ static void send_file(struct service_request *r, const struct viewer_asset *file
     exchange_reply(r->x, status, file->type, gzip ? file->gzipped : file->plain);
 }
 
+/* An error when the viewer is off or has no such file. */
 static void send_named(struct service_request *r, struct str name)
 {
     const struct viewer_asset *file = r->service->heritage->config->ui ? viewer_find(name) : NULL;
@@ -67,6 +74,7 @@ bool ui_holds(struct str path)
     return str_starts(path, STR("/ui/"));
 }
 
+/* /ui/NAME; only GET. */
 void ui_file(struct service_request *r)
 {
     struct err e = {0};

@@ -1,4 +1,15 @@
-/* POST /v1/chat/completions: the request. */
+/* POST /v1/chat/completions: the request. chat_parse reads the members one after the other; the
+ * first that is wrong ends it with an error that names the field by its path
+ * ("messages[3].tool_calls[0].id").
+ *
+ *   messages     -> chat.messages: each message in normalised form (request_fields.h)
+ *   tools        -> chat.tools, printed by the template as the client wrote them
+ *   functions    -> the same, for clients of the API before tools; answered with function_call
+ *   tool_choice  -> tool_choice, tool_function or tool_allowed
+ *   sampling_fields -> sampling, and sampling_given for what has to be told again
+ *
+ * Members that are left out here are not refused: request_members.def says which are read, and
+ * the others are counted as dropped. */
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"
@@ -27,6 +38,8 @@ static const char *const sampling_fields[] = {
 
 /* --- messages --- */
 
+/* One entry of tool_calls: a function with arguments or a custom tool with its input. Arguments
+ * that the client sends as an object become the text of that object. */
 static int read_call(struct arena *a, const struct json *v, const char *path, struct json *ret,
                      struct err *e)
 {
@@ -58,6 +71,7 @@ static int read_call(struct arena *a, const struct json *v, const char *path, st
     return 0;
 }
 
+/* tool_calls of message number `at` into *m; an empty list leaves no member. */
 static int read_calls(struct arena *a, const struct json *list, uint32_t at, struct json *m,
                       struct err *e)
 {
@@ -95,6 +109,8 @@ static int read_content(struct arena *a, const struct json *content, uint32_t at
     return content_text(a, content, path_at(path, "messages[%u].content", at), joined, ret, e);
 }
 
+/* The thought may stand in reasoning_content or in reasoning; function_call is read when there
+ * are no tool_calls. */
 static int read_assistant(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
                           struct err *e)
 {
@@ -127,6 +143,7 @@ static int read_assistant(struct arena *a, const struct json *v, uint32_t at, st
     return 0;
 }
 
+/* The result of a tool. The id is optional: see below. */
 static int read_tool(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
                      struct err *e)
 {
@@ -147,6 +164,7 @@ static int read_tool(struct arena *a, const struct json *v, uint32_t at, struct 
     return 0;
 }
 
+/* A system, developer or user message: content must be there, and the role is kept. */
 static int read_plain(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
                       struct err *e)
 {
@@ -163,6 +181,7 @@ static int read_plain(struct arena *a, const struct json *v, uint32_t at, struct
     return 0;
 }
 
+/* One message by its role; a name is kept for every role. */
 static int read_message(struct arena *a, const struct json *v, uint32_t at, struct json *ret,
                         struct err *e)
 {
@@ -193,6 +212,7 @@ static int read_message(struct arena *a, const struct json *v, uint32_t at, stru
     return r;
 }
 
+/* messages: a non-empty list. */
 static int read_messages(struct arena *a, const struct json *body, struct chat_request *req,
                          struct err *e)
 {
@@ -245,6 +265,8 @@ static struct json as_sent(struct arena *a, const struct json *v)
     return tool;
 }
 
+/* Adds one tool. Custom tools become functions with one text as argument; kinds that only their
+ * vendor's server runs are skipped (request_note_dropped tells the client). */
 static int read_tool_def(const struct json *v, uint32_t i, struct tool_list *tools, struct err *e)
 {
     struct str type = json_string(json_get(v, "type"));
@@ -279,6 +301,7 @@ static int read_tool_def(const struct json *v, uint32_t i, struct tool_list *too
     return 0;
 }
 
+/* tools: what the template prints is also what may be called. */
 static int read_tools(struct arena *a, const struct json *body, struct chat_request *req,
                       struct err *e)
 {
@@ -336,6 +359,7 @@ static bool is_choice(struct str word)
            str_eq_c(word, "any");
 }
 
+/* tool_choice: a word, an object naming one tool, or a choice among some of them. */
 static int read_choice(struct arena *a, const struct json *body, struct chat_request *req,
                        struct err *e)
 {
@@ -370,6 +394,7 @@ static int read_choice(struct arena *a, const struct json *body, struct chat_req
 
 /* --- the rest --- */
 
+/* Only include_usage has an effect. */
 int chat_read_stream_options(const struct json *body, struct chat_request *req, struct err *e)
 {
     const struct json *options;
@@ -382,6 +407,7 @@ int chat_read_stream_options(const struct json *body, struct chat_request *req, 
     return 0;
 }
 
+/* top_logprobs is an error without logprobs, as it would have no effect. */
 static int read_logprobs(const struct json *body, struct chat_request *req, struct err *e)
 {
     if (field_bool(body, "logprobs", &req->logprobs, e) ||
@@ -392,6 +418,7 @@ static int read_logprobs(const struct json *body, struct chat_request *req, stru
     return 0;
 }
 
+/* Nothing but text can be asked for as output. */
 static int refuse_audio(const struct json *body, struct err *e)
 {
     const struct json *list;
@@ -404,6 +431,8 @@ static int refuse_audio(const struct json *body, struct err *e)
     return 0;
 }
 
+/* The order matters in two places: tools stand before the choice that names them, and functions
+ * come last, because they only count when there are no tools. */
 static int chat_parse(struct arena *a, const struct json *body,
                       const struct dialect_headers *headers, const struct dialect_past *past,
                       struct chat_request *ret, struct err *e)

@@ -41,6 +41,8 @@ static void begin_chunk(struct writer *w, struct json_out *o, uint32_t index)
     json_out_obj(o);
 }
 
+/* Closes what begin_chunk opened. An absent finish_reason is null. With include_usage every
+ * chunk but the last carries "usage": null. */
 static void end_chunk(struct writer *w, struct json_out *o, struct str finish_reason)
 {
     json_out_end_obj(o);
@@ -56,6 +58,7 @@ static void end_chunk(struct writer *w, struct json_out *o, struct str finish_re
     sse_end(w);
 }
 
+/* Streams open each of the n answers with its role. */
 static void on_head(void *ctx, const struct answer_head *h)
 {
     struct writer *w = of(ctx);
@@ -72,6 +75,7 @@ static void on_head(void *ctx, const struct answer_head *h)
     }
 }
 
+/* A chunk with one member; whole answers need none. */
 static void delta(struct writer *w, uint32_t index, const char *key, struct str text)
 {
     struct json_out o;
@@ -106,6 +110,7 @@ static struct str finish_of(const struct writer *w, struct str reason)
     return is_legacy(w) && str_eq_c(reason, "tool_calls") ? STR("function_call") : reason;
 }
 
+/* A fragment of a call for clients that sent functions: the name comes first, without an id. */
 static void legacy_fragment(struct writer *w, uint32_t index, struct str name, struct str arguments)
 {
     struct json_out o;
@@ -178,6 +183,7 @@ static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
     (void)ctx, (void)index, (void)tool;
 }
 
+/* The logprobs object of a chunk or of a whole choice. */
 static void write_logprobs(struct json_out *o, const struct token_logprob *lp, size_t n)
 {
     json_out_obj(o);
@@ -211,6 +217,7 @@ static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *l
     sse_end(w);
 }
 
+/* An empty delta: every client takes it, and proxies see bytes. */
 static void on_keepalive(void *ctx)
 {
     struct writer *w = of(ctx);
@@ -222,6 +229,7 @@ static void on_keepalive(void *ctx)
     end_chunk(w, &o, (struct str){0});
 }
 
+/* The message of a whole choice. content is null beside calls when there is no text. */
 static void write_message(const struct writer *w, struct json_out *o, const struct json *m)
 {
     struct str content = json_string(json_get(m, "content"));
@@ -249,6 +257,7 @@ static void write_message(const struct writer *w, struct json_out *o, const stru
     json_out_end_obj(o);
 }
 
+/* The one JSON object of a request without `stream`. */
 static void write_whole(struct writer *w, const struct finished_answer *answers, size_t n,
                         const struct call_usage *usage)
 {
@@ -280,6 +289,7 @@ static void write_whole(struct writer *w, const struct finished_answer *answers,
     json_out_end_obj(&o);
 }
 
+/* Streams: the finish reason of each answer, then usage and [DONE]. */
 static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
                       const struct call_usage *usage)
 {
@@ -302,6 +312,7 @@ static void on_failed(void *ctx, const struct err *e)
     openai_stream_failed(of(ctx), e);
 }
 
+/* The sink is one static table of the functions above (ANSWER_SINK_ON). */
 struct dialect_writer *chat_writer_new(struct arena *a, const struct chat_request *req,
                                        const struct json *body, struct buf *out)
 {

@@ -1,4 +1,6 @@
-/* POST /v1/completions: text or token-id prompts. */
+/* POST /v1/completions: text or token-id prompts. A prompt is a string or a list of token ids; a
+ * list of either makes several prompts, of which n_prompts tells the number and each becomes a
+ * model call of its own in the api layer. Prompts are taken as they are: no template, no roles. */
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"
@@ -26,6 +28,7 @@ static const char *const sampling_fields[] = {
 
 enum { LOGPROBS_MAX = 20 };
 
+/* A prompt of token ids; whether the model has them is checked by the call. */
 static int read_ids(struct arena *a, const struct json *list, const char *path,
                     struct chat_request *req, struct err *e)
 {
@@ -43,6 +46,7 @@ static int read_ids(struct arena *a, const struct json *list, const char *path,
     return 0;
 }
 
+/* One prompt: text or ids, not empty. */
 static int read_one(struct arena *a, const struct json *v, const char *path,
                     struct chat_request *req, struct err *e)
 {
@@ -99,6 +103,8 @@ static int refuse_others(const struct json *body, const struct chat_request *req
     return 0;
 }
 
+/* n is read before the prompt, because their product is bounded. logprobs is a number here: how
+ * many alternatives to tell. */
 static int completions_parse(struct arena *a, const struct json *body,
                              const struct dialect_headers *headers, const struct dialect_past *past,
                              struct chat_request *ret, struct err *e)

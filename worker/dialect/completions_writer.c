@@ -1,4 +1,6 @@
-/* POST /v1/completions: the answer. */
+/* POST /v1/completions: the answer. Every chunk has one choice; text_offset counts the
+ * characters of all tokens before, so each answer keeps its count (offsets). Thoughts are part
+ * of the text, as nothing was parsed out of it. */
 #include "worker/dialect/writers.h"
 
 struct completions_writer {
@@ -6,6 +8,7 @@ struct completions_writer {
     size_t *offsets; /* n answers: characters of the tokens so far, for text_offset */
 };
 
+/* {"id", "object", "created", "model": and the object stays open. */
 static void begin_body(struct writer *w, struct json_out *o)
 {
     json_out_obj(o);
@@ -29,6 +32,7 @@ static size_t characters(struct str s)
     return n;
 }
 
+/* Parallel lists: tokens, their logprobs, a map of alternatives for each, and offsets. */
 static void write_logprobs(struct completions_writer *cw, struct json_out *o, uint32_t index,
                            const struct token_logprob *lp, size_t n)
 {
@@ -82,6 +86,7 @@ static void write_choice(struct json_out *o, uint32_t index, struct str text,
     json_out_key(o, "logprobs");
 }
 
+/* One event with one choice; lp NULL: without logprobs, finish_reason absent: null. */
 static void chunk(struct completions_writer *cw, uint32_t index, struct str text,
                   struct str finish_reason, const struct token_logprob *lp, size_t n)
 {
@@ -154,6 +159,7 @@ static void on_keepalive(void *ctx)
         chunk(cw, 0, STR(""), (struct str){0}, NULL, 0);
 }
 
+/* The one JSON object of a request without `stream`. */
 static void write_whole(struct completions_writer *cw, const struct finished_answer *answers,
                         size_t n, const struct call_usage *usage)
 {
@@ -178,6 +184,7 @@ static void write_whole(struct completions_writer *cw, const struct finished_ans
     json_out_end_obj(&o);
 }
 
+/* Streams: an empty chunk with the finish reason of each answer, then usage and [DONE]. */
 static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
                       const struct call_usage *usage)
 {
@@ -197,6 +204,7 @@ static void on_failed(void *ctx, const struct err *e)
     openai_stream_failed(ctx, e);
 }
 
+/* offsets has room for n answers. */
 struct dialect_writer *completions_writer_new(struct arena *a, const struct chat_request *req,
                                               const struct json *body, struct buf *out)
 {

@@ -1,3 +1,6 @@
+/* Which dialect serves which path (dialect.h). The one list of paths: /openapi.json and the
+ * hints on unknown paths go by it too (dialect_path_at). */
+
 #include "worker/dialect/dialect.h"
 
 #include "common/base/attrs.h"

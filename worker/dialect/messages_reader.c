@@ -1,4 +1,14 @@
-/* POST /v1/messages and /v1/messages/count_tokens: the request. */
+/* POST /v1/messages and /v1/messages/count_tokens: the request.
+ *
+ * A message of Anthropic's API is a list of blocks; ours are flat. One user message with tool
+ * results becomes several: text blocks are gathered (parts) until a result comes, then what was
+ * gathered is a user message (flush_user) and the result is a tool message behind it. The blocks
+ * of one assistant message become one assistant turn (struct spoken).
+ *
+ *   user: [text, tool_result, text]   ->   user, tool, user
+ *   assistant: [thinking, text, tool_use, tool_use]   ->   assistant with two tool_calls
+ *
+ * Both paths read the same body (parse_both); messages needs max_tokens besides. */
 #include "worker/dialect/messages.h"
 
 #include "common/base/attrs.h"
@@ -62,6 +72,7 @@ static void flush_user(struct messages_reader *r, struct json *parts)
     *parts = json_empty(JSON_ARRAY);
 }
 
+/* A tool_result block becomes a tool message. */
 static int read_result(struct messages_reader *r, const struct json *block, struct block_place at,
                        struct json *parts)
 {
@@ -97,6 +108,7 @@ static int bad_block(struct block_place at, const char *what, struct err *e)
     return err_field(e, path, "%s must be a string", path);
 }
 
+/* One block of a user message, into the gathered parts or as a result. */
 static int read_user_block(struct messages_reader *r, const struct json *block,
                            struct block_place at, struct json *parts)
 {
@@ -123,6 +135,7 @@ static int read_user_block(struct messages_reader *r, const struct json *block,
     return 0;
 }
 
+/* A user message: a string or a list of blocks. */
 static int read_user(struct messages_reader *r, const struct json *content, uint32_t message)
 {
     struct json parts = json_empty(JSON_ARRAY);
@@ -150,6 +163,7 @@ static int read_user(struct messages_reader *r, const struct json *content, uint
 
 /* --- assistant blocks --- */
 
+/* A tool_use block: the input is an object and becomes the text of the call's arguments. */
 static int read_use(struct arena *a, const struct json *block, struct block_place at,
                     struct spoken *s, struct err *e)
 {
@@ -173,6 +187,7 @@ static int read_use(struct arena *a, const struct json *block, struct block_plac
     return 0;
 }
 
+/* Adds a block to the turn. */
 static int read_assistant_block(struct arena *a, const struct json *block, struct block_place at,
                                 struct spoken *s, struct err *e)
 {
@@ -199,6 +214,7 @@ static int read_assistant_block(struct arena *a, const struct json *block, struc
     return 0;
 }
 
+/* An assistant message becomes one turn, even when it has no blocks. */
 static int read_assistant(struct messages_reader *r, const struct json *content, uint32_t message)
 {
     struct arena *a = r->a;
@@ -224,6 +240,7 @@ static int read_assistant(struct messages_reader *r, const struct json *content,
     return 0;
 }
 
+/* system and developer messages may also stand in the middle. */
 static int read_message(struct messages_reader *r, const struct json *v, uint32_t i)
 {
     struct err *e = r->e;
@@ -251,6 +268,7 @@ static int read_message(struct messages_reader *r, const struct json *v, uint32_
     return 0;
 }
 
+/* The system prompt first, then the messages in order. */
 static int read_messages(struct messages_reader *r, const struct json *body)
 {
     const struct json *list;
@@ -299,6 +317,8 @@ static int read_thinking(const struct json *body, struct err *e)
     return err_field(e, "thinking.type", "thinking.type must be enabled, disabled or adaptive");
 }
 
+/* What messages and count_tokens have in common. The choice of a tool comes after the messages,
+ * because a message can add tools. */
 static int parse_both(struct arena *a, const struct json *body,
                       const struct dialect_headers *headers, struct chat_request *ret,
                       struct err *e)
@@ -338,6 +358,7 @@ static int read_format(struct arena *a, const struct json *body, struct chat_req
     return request_flat_format(a, format, path, req, e);
 }
 
+/* The members that only a generating request has. */
 static int messages_parse(struct arena *a, const struct json *body,
                           const struct dialect_headers *headers, const struct dialect_past *past,
                           struct chat_request *ret, struct err *e)

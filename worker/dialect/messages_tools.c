@@ -1,7 +1,15 @@
+/* Tools of Anthropic's API: the list in the request, the choice among them, and blocks that tell
+ * of tools or sources in text (messages.h).
+ *
+ * A tool with defer_loading is hidden: it can be called, but its definition stands in the prompt
+ * only where a tool_reference names it. Hiding makes sense only if the client searches; when the
+ * vendor's server would do that, or nothing is shown at all, every tool is shown. */
+
 #include "worker/dialect/messages.h"
 
 /* --- the list of tools --- */
 
+/* Adds one tool of kind custom (the default); other kinds are the vendor's own and skipped. */
 static int read_tool(const struct json *v, uint32_t i, struct tool_list *tools, struct err *e)
 {
     struct str type = json_string(json_get(v, "type"));
@@ -35,6 +43,7 @@ static bool is_searched_elsewhere(const struct json *list)
     return false;
 }
 
+/* Sorts the tools into shown and hidden ones. */
 int anthropic_read_tools(struct arena *a, const struct json *body, struct anthropic_tools *ret,
                          struct err *e)
 {
@@ -58,6 +67,7 @@ int anthropic_read_tools(struct arena *a, const struct json *body, struct anthro
     return 0;
 }
 
+/* What can be called: the shown tools, then the hidden ones. */
 const struct json *anthropic_all_tools(struct arena *a, const struct anthropic_tools *tools)
 {
     const struct json *const both[] = {&tools->shown.all, &tools->hidden.all};
@@ -69,6 +79,7 @@ const struct json *anthropic_all_tools(struct arena *a, const struct anthropic_t
     return json_keep(a, all);
 }
 
+/* tool_choice is an object here; disable_parallel_tool_use stands inside of it. */
 int anthropic_read_choice(const struct json *body, struct chat_request *req, struct err *e)
 {
     const struct json *v;
@@ -123,6 +134,7 @@ static struct str name_of(const struct json *reference)
     return name.p ? name : json_string(json_get(reference, "name"));
 }
 
+/* A tool_addition block: a definition adds a hidden tool, a bare name refers to one. */
 static bool put_added(struct buf *b, const struct json *block, struct anthropic_tools *tools)
 {
     const struct json *v = json_get(block, "tool");
@@ -188,6 +200,8 @@ static bool put_block(struct buf *b, const struct json *block, struct anthropic_
            put_source(b, block, json_get(source, "content"));
 }
 
+/* Copies the list only when some block is replaced. Stops early when the arena is over its
+ * limit. */
 const struct json *blocks_as_text(struct arena *a, const struct json *content,
                                   struct anthropic_tools *tools)
 {

@@ -28,6 +28,7 @@ static void end_event(struct anthropic_writer *aw, struct json_out *o)
     sse_end(&aw->w);
 }
 
+/* The cache members are 0: what an engine cached is not told in this dialect. */
 static void write_usage(struct json_out *o, const struct call_usage *u)
 {
     json_out_obj(o);
@@ -58,6 +59,7 @@ static void begin_message(struct anthropic_writer *aw, struct json_out *o)
     json_out_arr(o);
 }
 
+/* message_start carries the whole message without content and with the prompt's tokens. */
 static void on_head(void *ctx, const struct answer_head *h)
 {
     struct anthropic_writer *aw = ctx;
@@ -87,6 +89,7 @@ static void write_signature(struct anthropic_writer *aw, struct json_out *o)
     write_id(o, "rollgate-", aw->w.head.response_id);
 }
 
+/* content_block_delta up to the inside of its delta. */
 static void begin_delta(struct anthropic_writer *aw, struct json_out *o, const char *type)
 {
     begin_event(aw, o, "content_block_delta");
@@ -104,6 +107,7 @@ static void end_delta(struct anthropic_writer *aw, struct json_out *o)
     end_event(aw, o);
 }
 
+/* Ends the open block, if there is one; a thought ends with its signature. The index moves on. */
 static void close_block(struct anthropic_writer *aw)
 {
     struct json_out o;
@@ -122,6 +126,7 @@ static void close_block(struct anthropic_writer *aw)
     aw->open = BLOCK_NONE;
 }
 
+/* Closes the open block and starts the next one, up to the inside of content_block. */
 static void begin_block(struct anthropic_writer *aw, struct json_out *o, enum block kind,
                         const char *type)
 {
@@ -136,6 +141,7 @@ static void begin_block(struct anthropic_writer *aw, struct json_out *o, enum bl
     json_out_cstr(o, type);
 }
 
+/* A delta with one text. */
 static void text_delta(struct anthropic_writer *aw, const char *type, const char *key,
                        struct str text)
 {
@@ -171,6 +177,7 @@ static void on_text(void *ctx, uint32_t index, struct str text)
     aw->blank.len = 0;
 }
 
+/* Opens a thinking block when none is open. */
 static void on_reasoning(void *ctx, uint32_t index, struct str text)
 {
     struct anthropic_writer *aw = ctx;
@@ -191,6 +198,7 @@ static void on_reasoning(void *ctx, uint32_t index, struct str text)
     text_delta(aw, "thinking_delta", "thinking", text);
 }
 
+/* A call's block starts with an empty input; the arguments come as JSON text in deltas. */
 static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str id, struct str name)
 {
     struct anthropic_writer *aw = ctx;
@@ -235,6 +243,7 @@ static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *l
     (void)ctx, (void)index, (void)lp, (void)n; /* the dialect has none */
 }
 
+/* ping is an event of the dialect's own. */
 static void on_keepalive(void *ctx)
 {
     struct anthropic_writer *aw = ctx;
@@ -248,6 +257,7 @@ static void on_keepalive(void *ctx)
 
 /* --- the whole message --- */
 
+/* The input of a whole tool_use block as the model wrote it, number text included. */
 static void write_input(struct arena *a, struct json_out *o, struct str arguments)
 {
     const struct json *v = NULL;
@@ -265,6 +275,7 @@ static void write_input(struct arena *a, struct json_out *o, struct str argument
     json_out_end_obj(o);
 }
 
+/* One tool_use block for each call. */
 static void write_calls(struct anthropic_writer *aw, struct json_out *o, const struct json *calls)
 {
     for (size_t i = 0; json_at(calls, i); i++) {
@@ -284,6 +295,7 @@ static void write_calls(struct anthropic_writer *aw, struct json_out *o, const s
     }
 }
 
+/* The blocks of a whole message in the stream's order: thought, text, calls. */
 static void write_content(struct anthropic_writer *aw, struct json_out *o, const struct json *m)
 {
     struct str thought = json_string(json_get(m, "reasoning_content"));
@@ -309,6 +321,7 @@ static void write_content(struct anthropic_writer *aw, struct json_out *o, const
     write_calls(aw, o, json_get(m, "tool_calls"));
 }
 
+/* "stop" is stop_sequence when a stop string ended the answer, else end_turn. */
 static void write_stop(struct json_out *o, const struct finished_answer *t)
 {
     const char *reason = str_eq_c(t->finish_reason, "length")       ? "max_tokens"
@@ -322,6 +335,7 @@ static void write_stop(struct json_out *o, const struct finished_answer *t)
     json_out_str(o, str_eq_c(str_cstr(reason), "stop_sequence") ? t->stop_text : (struct str){0});
 }
 
+/* n is 1 in this dialect. */
 static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
                       const struct call_usage *usage)
 {
@@ -354,6 +368,7 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
 
 /* --- errors --- */
 
+/* The "error" member: in a body and in a stream alike. */
 static void write_error(struct json_out *o, const struct err *e)
 {
     json_out_key(o, "error");
@@ -377,6 +392,7 @@ static void write_error(struct json_out *o, const struct err *e)
     json_out_end_obj(o);
 }
 
+/* The body of an error before anything was sent. */
 void anthropic_write_error(const struct err *e, struct str request_id, struct buf *out)
 {
     struct json_out o = json_out_to(out);
@@ -392,6 +408,7 @@ void anthropic_write_error(const struct err *e, struct str request_id, struct bu
     json_out_end_obj(&o);
 }
 
+/* Before the head nothing was sent: the api layer then answers with a status instead. */
 static void on_failed(void *ctx, const struct err *e)
 {
     struct anthropic_writer *aw = ctx;

@@ -4,6 +4,7 @@
 
 #include "common/base/attrs.h"
 
+/* {"role", "content"}: every normalised message starts so, in this order of members. */
 struct json json_message(struct arena *a, const char *role, struct json content)
 {
     struct json m = json_empty(JSON_OBJECT);
@@ -15,6 +16,7 @@ struct json json_message(struct arena *a, const char *role, struct json content)
 
 /* --- content --- */
 
+/* Names that the dialects have for a part with a member `text`. */
 static bool is_text_part(struct str type)
 {
     static const char *const types[] = {"text", "input_text", "output_text", "summary_text",
@@ -52,6 +54,7 @@ static int part_text(const struct json *part, const char *path, uint32_t i, stru
     return 0;
 }
 
+/* The one form of a text part that templates see. */
 static struct json text_part(struct arena *a, struct str text)
 {
     struct json part = json_empty(JSON_OBJECT);
@@ -61,6 +64,8 @@ static struct json text_part(struct arena *a, struct str text)
     return part;
 }
 
+/* A list keeps its parts, since templates may print them one by one; `joined` is for assistant
+ * turns, which the model wrote as one text. */
 int content_text(struct arena *a, const struct json *v, const char *path, bool joined,
                  struct json *ret, struct err *e)
 {
@@ -114,6 +119,7 @@ void tools_add_as_sent(struct tool_list *tools, struct str name, struct json too
     json_push(tools->names.arena, &tools->all, tool);
 }
 
+/* The first tool of a name stays: the model would not tell two apart. */
 void tools_add(struct tool_list *tools, struct str name, const struct json *description,
                const struct json *parameters)
 {
@@ -133,6 +139,7 @@ void tools_add(struct tool_list *tools, struct str name, const struct json *desc
     json_push(a, &tools->all, tool);
 }
 
+/* A tool with one text as input is told to the model as a function with one string argument. */
 void tools_add_freeform(struct tool_list *tools, struct str name, const struct json *description)
 {
     static const char schema[] = "{\"type\":\"object\",\"properties\":{\"input\":{\"type\":"
@@ -143,6 +150,7 @@ void tools_add_freeform(struct tool_list *tools, struct str name, const struct j
     tools_add(tools, name, description, parameters);
 }
 
+/* {"id", "type", "function": {"name", "arguments"}}; arguments are text. */
 struct json tool_call_json(struct arena *a, struct str id, struct str name, struct str arguments)
 {
     struct json function = json_empty(JSON_OBJECT);
@@ -157,6 +165,7 @@ struct json tool_call_json(struct arena *a, struct str id, struct str name, stru
     return call;
 }
 
+/* Ends the assistant turn that was gathered. */
 void spoken_flush(struct arena *a, struct spoken *s, struct json *messages)
 {
     struct json m;

@@ -1,3 +1,11 @@
+/* Regrouping of parallel calls (regroup.h). Some clients send one assistant message per call:
+ *
+ *   assistant(call 1)  tool(1)  assistant(call 2)  tool(2)
+ *   becomes  assistant(call 1, call 2)  tool(1)  tool(2)
+ *
+ * when both ids were issued by one answer (owner.get) and the later messages say nothing
+ * besides. So the history equals what the model generated and finds its checkpoint again. */
+
 #include "worker/dialect/regroup.h"
 
 #include "common/base/check.h"
@@ -43,6 +51,7 @@ static struct json *make_growing(struct arena *a, struct json *m)
     return ret;
 }
 
+/* One pass that looks for `tool_calls` only, as most histories have nothing to regroup. */
 bool regroup_wanted(const struct json *messages)
 {
     unsigned with_calls = 0;
@@ -52,6 +61,8 @@ bool regroup_wanted(const struct json *messages)
     return with_calls >= 2;
 }
 
+/* Goes through the messages once. Calls move to the last assistant message of the same issuer,
+ * as long as only tool results stand between. */
 const struct json *regroup_calls(struct arena *a, const struct json *messages,
                                  struct regroup_owner owner)
 {

@@ -1,3 +1,7 @@
+/* Typed members of a request and what every dialect reads alike (request_fields.h). A field
+ * function returns 0 when the member is absent or fits and -1 with the error set otherwise, so
+ * readers chain them with ||. */
+
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"
@@ -13,6 +17,7 @@ static const struct json *given(const struct json *o, const char *name)
     return json_is_null(v) ? NULL : v;
 }
 
+/* See request_fields.h: null counts as absent. */
 int field_bool(const struct json *o, const char *name, bool *ret, struct err *e)
 {
     const struct json *v = given(o, name);
@@ -51,6 +56,7 @@ int field_u32(const struct json *o, const char *name, uint32_t min, uint32_t max
     return 0;
 }
 
+/* The member itself, for objects and lists that a caller walks. */
 int field_kind(const struct json *o, const char *name, enum json_kind kind, const struct json **ret,
                struct err *e)
 {
@@ -65,6 +71,7 @@ int field_kind(const struct json *o, const char *name, enum json_kind kind, cons
     return 0;
 }
 
+/* Long paths are cut: they only name the place in an error. */
 const char *path_at(char out[FIELD_PATH_MAX], const char *fmt, ...)
 {
     va_list ap;
@@ -98,6 +105,7 @@ static struct str idempotency_key(struct arena *a, struct str given)
     return arena_str(a, str_of((const char *)hash, sizeof(hash)));
 }
 
+/* Labels and retry marks that clients send as headers; the first name that has a value wins. */
 static void read_headers(struct arena *a, const struct dialect_headers *h, struct chat_request *ret)
 {
     static const char *const labels[] = {"rollgate-label", "x-claude-code-agent-id"};
@@ -113,6 +121,7 @@ static void read_headers(struct arena *a, const struct dialect_headers *h, struc
         ret->retry_count = (uint32_t)n;
 }
 
+/* Defaults first, so that a failing parse leaves a valid request. */
 int request_begin(struct arena *a, const struct json *body, const struct dialect_headers *headers,
                   struct chat_request *ret, struct err *e)
 {
@@ -153,6 +162,7 @@ static int request_sampling_as(struct arena *a, const char *name, const struct j
     return 0;
 }
 
+/* Names that the body does not have leave their defaults. */
 int request_sampling(struct arena *a, const struct json *body, const char *const *names, size_t n,
                      struct chat_request *req, struct err *e)
 {
@@ -162,6 +172,7 @@ int request_sampling(struct arena *a, const struct json *body, const char *const
     return 0;
 }
 
+/* Checks the JSON schema for what no engine can enforce before it goes into the sampling. */
 int request_format(struct arena *a, const struct json *format, const char *path,
                    struct chat_request *req, struct err *e)
 {
@@ -198,6 +209,7 @@ int request_format(struct arena *a, const struct json *format, const char *path,
                      path, (int)MIN_OF(type.len, (size_t)40), type.p ? type.p : "");
 }
 
+/* Rewrites {"type", "name", "schema"} to Chat Completions' nested form. */
 int request_flat_format(struct arena *a, const struct json *format, const char *path,
                         struct chat_request *req, struct err *e)
 {
@@ -220,6 +232,7 @@ int request_flat_format(struct arena *a, const struct json *format, const char *
     return request_format(a, json_keep(a, all), path, req, e);
 }
 
+/* An effort that stands in chat_template_kwargs already wins. */
 int request_kwargs(struct arena *a, const struct json *body, const struct json *effort,
                    const char *effort_path, struct chat_request *req, struct err *e)
 {
@@ -256,6 +269,7 @@ static bool is_callable(const struct chat_request *req, struct str name)
     return false;
 }
 
+/* Asked after the tools are read. */
 int request_choice_fits(const struct chat_request *req, const char *path, struct err *e)
 {
     if (req->tool_choice == CHOICE_REQUIRED && !req->callable)
@@ -265,6 +279,7 @@ int request_choice_fits(const struct chat_request *req, const char *path, struct
     return 0;
 }
 
+/* Leaves in req->tool_allowed the names that are both chosen and callable. */
 int request_allowed(struct arena *a, const struct json *choice, const char *path,
                     struct chat_request *req, struct err *e)
 {

@@ -1,3 +1,12 @@
+/* What of a request had no effect (request_members.h). The table of request_members.def has a
+ * row for each known member: READ by the parser, QUIET (whose the request is or how it is
+ * billed: no answer depends on it), UNUSED (known, dropped). What has no row is unknown. Names
+ * of inner members are "object.name".
+ *
+ * The walk looks at each member of the body once and one level into objects that have inner
+ * rows. Counts are complete; names are kept up to DROPPED_NAMES_MAX, each once, cut to
+ * DROPPED_NAME_MAX bytes. */
+
 #include "worker/dialect/request_members.h"
 
 #include "common/base/attrs.h"
@@ -21,6 +30,7 @@ static const struct member {
 #include "worker/dialect/request_members.def"
 };
 
+/* For /openapi.json, which lists what is read. */
 const char *request_member_at(const struct dialect *d, size_t i)
 {
     for (size_t k = 0; k < ARRAY_LEN(members); k++) {
@@ -32,6 +42,7 @@ const char *request_member_at(const struct dialect *d, size_t i)
 
 /* --- one name --- */
 
+/* What is done with a member of the body. */
 static enum member_use use_of(unsigned dialects, struct str name)
 {
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
@@ -49,6 +60,7 @@ static bool is_inner(const struct member *m, unsigned dialects, struct str objec
            str_starts(str_of(m->name, m->len), object);
 }
 
+/* What is done with object.name. */
 static enum member_use inner_use_of(unsigned dialects, struct str object, struct str name)
 {
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
@@ -80,6 +92,7 @@ struct dropping {
     struct json names;
 };
 
+/* Whether the name was noted before. */
 static bool is_listed(const struct dropping *d, struct str name)
 {
     for (uint32_t i = 0; i < d->names.n; i++) {
@@ -101,6 +114,7 @@ static struct str shortened(struct str name)
     return str_sub(name, 0, n);
 }
 
+/* Counts a dropped member and notes its name while there is room. */
 static void drop(struct dropping *d, struct str object, struct str name, enum member_use use)
 {
     struct buf path = {0};
@@ -123,6 +137,7 @@ static void drop(struct dropping *d, struct str object, struct str name, enum me
     buf_done(&path);
 }
 
+/* The members of an object that the table knows by its parts. */
 static void look_inside(struct dropping *d, const struct json_member *outer)
 {
     struct str object = json_string(&outer->key);
@@ -137,6 +152,7 @@ static void look_inside(struct dropping *d, const struct json_member *outer)
     }
 }
 
+/* One member of the body. */
 static void look_at(struct dropping *d, const struct json_member *m)
 {
     struct str name = json_string(&m->key);
@@ -167,6 +183,7 @@ static bool is_offered(unsigned dialects, const struct json *tool, struct str ty
              str_eq_c(json_string(json_get(tool, "execution")), "client")));
 }
 
+/* Tools of kinds that the reader skips are noted as "tools.KIND". */
 static void look_at_tools(struct dropping *d, const struct json *tools)
 {
     for (uint32_t i = 0; json_is(tools, JSON_ARRAY) && i < tools->n; i++) {
@@ -177,6 +194,8 @@ static void look_at_tools(struct dropping *d, const struct json *tools)
     }
 }
 
+/* `taken` set means that an upstream gets the body too and obeys more than the table says; tools
+ * then go there as well. */
 void request_note_dropped(struct arena *a, const struct dialect *d, const struct json *body,
                           member_taken_fn taken, struct chat_request *req)
 {

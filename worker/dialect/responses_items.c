@@ -1,6 +1,10 @@
-/* Items of a response as JSON, and their parts. */
+/* Items of a response as JSON, and their parts. An item is written twice in a stream: when it is
+ * added (done = false: empty, in_progress) and when it is done, with its text; the done form
+ * also goes into the response object at the end. */
 #include "worker/dialect/responses_internal.h"
 
+/* include: ["reasoning.encrypted_content"]. The value that we give only names the response;
+ * clients send it back unread. */
 static bool wants_encrypted(const struct responses_writer *rw)
 {
     const struct json *include = json_get(rw->w.body, "include");
@@ -11,6 +15,7 @@ static bool wants_encrypted(const struct responses_writer *rw)
     return false;
 }
 
+/* {"type", "id", "status": and the object stays open. */
 static void begin_item(struct json_out *o, const char *type, struct str id, bool done)
 {
     json_out_obj(o);
@@ -22,6 +27,8 @@ static void begin_item(struct json_out *o, const char *type, struct str id, bool
     json_out_cstr(o, done ? "completed" : "in_progress");
 }
 
+/* The one part of a message (output_text) or thought (reasoning_text). Logprobs go with the
+ * finished text of a message. */
 void responses_part(struct responses_writer *rw, struct json_out *o, struct str text)
 {
     bool message = rw->open == ITEM_MESSAGE;
@@ -44,6 +51,7 @@ void responses_part(struct responses_writer *rw, struct json_out *o, struct str 
     json_out_end_obj(o);
 }
 
+/* A thought; its summary is empty, as the whole thought is told. */
 static void write_reasoning_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     begin_item(o, "reasoning", rw->id, done);
@@ -62,6 +70,7 @@ static void write_reasoning_item(struct responses_writer *rw, struct json_out *o
     json_out_end_obj(o);
 }
 
+/* The answer's text. */
 static void write_message_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     begin_item(o, "message", rw->id, done);
@@ -89,6 +98,7 @@ struct str responses_custom_input(struct responses_writer *rw)
     return input.p ? input : arguments;
 }
 
+/* A call of a function or of a custom tool, whose one text is unwrapped. */
 static void write_call_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     bool custom = rw->open == ITEM_CUSTOM;
@@ -127,6 +137,7 @@ static void write_search_item(struct responses_writer *rw, struct json_out *o, b
     json_out_end_obj(o);
 }
 
+/* The item that is open, by its kind. */
 void responses_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
     if (rw->open == ITEM_REASONING)

@@ -1,4 +1,6 @@
-/* Names of tools in namespaces, in the flat list that models have. */
+/* Names of tools in namespaces, in the flat list that models have. A tool keeps its own name
+ * when it is the first of that name in the request; a later one in another namespace is called
+ * NAMESPACE__NAME. Both look-ups are hashed, since a request may bring thousands of tools. */
 #include "worker/dialect/responses_tools.h"
 
 static bool is_space(const struct json *t)
@@ -16,6 +18,7 @@ static struct str spelled(struct arena *a, struct str space, struct str name)
     return arena_printf(a, "%.*s__%.*s", (int)space.len, space.p, (int)name.len, name.p);
 }
 
+/* An upper bound of the tools in a list and its namespaces. */
 static uint32_t count(const struct json *tools)
 {
     uint32_t n = 0;
@@ -28,6 +31,7 @@ static uint32_t count(const struct json *tools)
     return n;
 }
 
+/* Enters a tool under its name, and under the name with its namespace. */
 static void note(struct response_tools *r, const struct json *tool, struct str space)
 {
     struct str name = name_of(tool);
@@ -47,6 +51,7 @@ static bool searches(const struct json *tool)
            str_eq_c(json_string(json_get(tool, "execution")), "client");
 }
 
+/* All tools of the request, in its list and in items of its input. */
 void response_tools_read(struct response_tools *ret, struct arena *a, const struct json *body)
 {
     const struct json *all = responses_tools_of(a, body);
@@ -64,6 +69,7 @@ void response_tools_read(struct response_tools *ret, struct arena *a, const stru
     }
 }
 
+/* The name that the model sees for the tool `name` in `space`. */
 struct str responses_flat_name(const struct response_tools *tools, struct str space,
                                struct str name)
 {
@@ -74,6 +80,7 @@ struct str responses_flat_name(const struct response_tools *tools, struct str sp
     return spelled(tools->names.arena, space, name);
 }
 
+/* From the model's name back to the tool. */
 const struct json *responses_tool(const struct response_tools *tools, struct str flat,
                                   struct str *ret_space)
 {

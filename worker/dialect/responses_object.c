@@ -26,6 +26,7 @@ static const struct json *echo_of(struct arena *a, const struct json *body, cons
     return strcmp(key, "tools") == 0 ? responses_tools_of(a, body) : json_get(body, key);
 }
 
+/* A member of the request as it was sent, or the API's default as JSON text. */
 static void echo(struct responses_writer *rw, struct json_out *o, const char *key,
                  const char *otherwise)
 {
@@ -40,6 +41,7 @@ static void echo(struct responses_writer *rw, struct json_out *o, const char *ke
         json_out_value(o, v);
 }
 
+/* One nested count. */
 static void usage_details(struct json_out *o, const char *of, const char *what, int64_t n)
 {
     json_out_key(o, of);
@@ -63,6 +65,7 @@ static void write_usage(struct json_out *o, const struct call_usage *u)
     json_out_end_obj(o);
 }
 
+/* Every member is there even when the request did not have it, then with the API's default. */
 void responses_object(struct responses_writer *rw, struct json_out *o, const char *status,
                       const struct call_usage *usage, const struct err *e)
 {
@@ -107,6 +110,8 @@ static bool is_own(const char *key)
     return strcmp(key, "metadata") == 0 || strcmp(key, "previous_response_id") == 0;
 }
 
+/* The members that a stored answer must echo: those that all calls of an agent share (own =
+ * false), which are stored once, or those of this call. */
 static struct str asked_text(struct arena *a, const struct json *body, struct str model, bool own)
 {
     struct buf text = {0};

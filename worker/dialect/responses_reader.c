@@ -1,4 +1,14 @@
-/* POST /v1/responses: the request. Items become messages; an assistant's items become one turn. */
+/* POST /v1/responses: the request. Items become messages; an assistant's items become one turn.
+ *
+ * The input is a flat list of items. reasoning, message (assistant), function_call and their kin
+ * belong to one turn of the model: they gather in r->spoken until an item of somebody else
+ * comes, and spoken_flush makes them one assistant message. Results and user messages follow it.
+ *
+ *   reasoning, message, function_call, function_call, function_call_output
+ *   ->  assistant(thought, text, 2 calls), tool
+ *
+ * Steps: the conversation of previous_response_id, if given; instructions in front of it; then
+ * the items. Names of tools are flattened on the way (responses_names.c). */
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"
@@ -41,6 +51,7 @@ static int bad_item(struct responses_reader *r, const char *field, const char *w
 
 /* --- ids --- */
 
+/* Removes the heads of ids and what follows the next underscore: the R of responses.h. */
 struct str response_bare_id(struct str id)
 {
     static const char *const heads[] = {"resp_", "msg_", "rs_",       "fc_",
@@ -52,6 +63,7 @@ struct str response_bare_id(struct str id)
     return str_sub(id, 0, str_find(id, STR("_"), 0));
 }
 
+/* The stored conversation up to a response, and what its request asked; NULL when unknown. */
 static const struct json *past_messages(struct responses_reader *r, struct str id,
                                         const struct json **ret_asked)
 {
@@ -63,6 +75,7 @@ static const struct json *past_messages(struct responses_reader *r, struct str i
 
 /* --- items of the assistant --- */
 
+/* The call of m that an item's id names: the number behind its last underscore. */
 static struct json first_call_of(const struct json *m, struct str id)
 {
     const struct json *calls = json_get(m, "tool_calls");
@@ -76,6 +89,8 @@ static struct json first_call_of(const struct json *m, struct str id)
     return *json_at(calls, n);
 }
 
+/* item_reference: the item is taken from the stored answer. A reference to the message brings
+ * its text once. */
 static int read_reference(struct responses_reader *r, const struct json *item)
 {
     struct str id = json_string(json_get(item, "id"));
@@ -102,6 +117,7 @@ static int read_reference(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
+/* A thought: its content, or its summary when there is no content. */
 static int read_reasoning(struct responses_reader *r, const struct json *item)
 {
     static const char *const keys[] = {"content", "summary"};
@@ -118,6 +134,8 @@ static int read_reasoning(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
+/* A call that the model made. The text of a custom tool is wrapped into arguments again, as the
+ * model wrote it. */
 static int read_call(struct responses_reader *r, const struct json *item, bool custom)
 {
     struct str id = json_string(json_get(item, "call_id"));
@@ -147,6 +165,7 @@ static int read_call(struct responses_reader *r, const struct json *item, bool c
 
 /* --- other items --- */
 
+/* The result of a call. */
 static int read_output(struct responses_reader *r, const struct json *item)
 {
     struct str id = json_string(json_get(item, "call_id"));
@@ -171,6 +190,7 @@ static int read_output(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
+/* An assistant's message joins the turn; the others end it. */
 static int read_message(struct responses_reader *r, const struct json *item)
 {
     struct str role = json_string(json_get(item, "role"));
@@ -232,6 +252,7 @@ static int read_search(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
+/* tool_search_output: the definitions that the search found, as the result of the call. */
 static int read_found(struct responses_reader *r, const struct json *item)
 {
     struct str id = json_string(json_get(item, "call_id"));
@@ -276,6 +297,7 @@ static bool is_foreign(struct str type)
            str_eq_c(type, "ghost_snapshot") || str_eq_c(type, "configuration_update");
 }
 
+/* One item by its type; an item without a type is a message. */
 static int read_item(struct responses_reader *r, const struct json *item)
 {
     const struct json *kind = json_get(item, "type");
@@ -310,6 +332,7 @@ static int read_item(struct responses_reader *r, const struct json *item)
     return bad_item(r, "type", "a known kind of item");
 }
 
+/* input: a string is one user message. */
 static int read_items(struct responses_reader *r, const struct json *input)
 {
     if (json_is(input, JSON_STRING)) {
@@ -370,6 +393,7 @@ static int read_instructions(struct responses_reader *r, const struct json *body
     return 0;
 }
 
+/* See the steps at the head of this file. */
 static int read_messages(struct arena *a, const struct json *body, const struct dialect_past *past,
                          struct chat_request *req, struct err *e)
 {
@@ -390,6 +414,7 @@ static int read_messages(struct arena *a, const struct json *body, const struct 
 
 /* --- the rest --- */
 
+/* tool_choice: a word, one tool by name, or a choice among some. */
 static int read_choice(struct arena *a, const struct json *body, struct chat_request *req,
                        struct err *e)
 {
@@ -420,6 +445,7 @@ static int read_choice(struct arena *a, const struct json *body, struct chat_req
     return request_choice_fits(req, "tool_choice", e);
 }
 
+/* text.format, in the flat form. */
 static int read_format(struct arena *a, const struct json *body, struct chat_request *req,
                        struct err *e)
 {
@@ -459,6 +485,7 @@ static int check_echoed(const struct json *body, struct err *e)
            field_kind(body, "stream_options", JSON_OBJECT, &v, e);
 }
 
+/* Logprobs are asked for by name in `include`. */
 static int read_include(const struct json *body, struct chat_request *req, struct err *e)
 {
     const struct json *include;
@@ -471,6 +498,7 @@ static int read_include(const struct json *body, struct chat_request *req, struc
     return 0;
 }
 
+/* store is only echoed: every answer is stored with its session. */
 static int responses_parse(struct arena *a, const struct json *body,
                            const struct dialect_headers *headers, const struct dialect_past *past,
                            struct chat_request *ret, struct err *e)

@@ -22,6 +22,8 @@ struct tools_reader {
     struct err *e;
 };
 
+/* Adds a tool, or those of a namespace one level deep, by its flat name. Kinds that only the
+ * vendor's server runs are skipped. */
 static int read_tool(struct tools_reader *l, const struct json *v, const char *path,
                      struct str space)
 {
@@ -82,6 +84,7 @@ static void push_all(struct arena *a, struct json *all, const struct json *list)
         json_push(a, all, list->items[i]);
 }
 
+/* The request's own list itself when no item brings any. */
 const struct json *responses_tools_of(struct arena *a, const struct json *body)
 {
     const struct json *own = json_get(body, "tools");
@@ -99,6 +102,8 @@ const struct json *responses_tools_of(struct arena *a, const struct json *body)
     return more ? json_keep(a, all) : own;
 }
 
+/* 0 with previous_response_id: what stands in front of this input is not the start of the
+ * history. */
 uint32_t responses_leading_tools(const struct json *body)
 {
     const struct json *input = json_get(body, "input");
@@ -134,6 +139,7 @@ static int read_item(struct tools_reader *l, const struct json *item, uint32_t i
     return read_list(l, json_get(item, "tools"), path);
 }
 
+/* Each definition on a line of its own, as the template would print it. */
 int responses_tools_text(struct arena *a, const struct response_tools *given,
                          const struct json *item, uint32_t at, struct json *ret, struct err *e)
 {
@@ -152,6 +158,7 @@ int responses_tools_text(struct arena *a, const struct response_tools *given,
     return 0;
 }
 
+/* Tools of the list and of leading items go into the prompt; later ones are callable only. */
 int responses_read_tools(struct arena *a, const struct json *body, struct chat_request *req,
                          struct err *e)
 {

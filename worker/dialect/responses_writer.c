@@ -10,6 +10,7 @@
 
 /* --- events --- */
 
+/* Every event's object starts with its type and number. */
 static void begin_event(struct responses_writer *rw, struct json_out *o, const char *type)
 {
     sse_begin(&rw->w, type, o);
@@ -45,6 +46,7 @@ static void begin_inner(struct responses_writer *rw, struct json_out *o, const c
     }
 }
 
+/* output_item.added or output_item.done with the open item. */
 static void item_event(struct responses_writer *rw, const char *type, bool done)
 {
     struct json_out o;
@@ -57,6 +59,7 @@ static void item_event(struct responses_writer *rw, const char *type, bool done)
     end_event(rw, &o);
 }
 
+/* content_part.added or .done; calls have no parts. */
 static void part_event(struct responses_writer *rw, const char *type, struct str text)
 {
     struct json_out o;
@@ -103,6 +106,8 @@ static void text_event(struct responses_writer *rw, bool done, struct str text)
     end_event(rw, &o);
 }
 
+/* The events that end an item, and the item itself for the response object. A custom tool's text
+ * is told at the end, because it must be unwrapped first. */
 static void close_item(struct responses_writer *rw)
 {
     struct buf item = {0};
@@ -127,6 +132,8 @@ static void close_item(struct responses_writer *rw)
     rw->n_items++;
 }
 
+/* Closes the open item and opens one of `kind`. Ids count up within a kind; all kinds of calls
+ * count together, so that the number in an id is the call's place in the message. */
 static void open_item(struct responses_writer *rw, enum item kind)
 {
     static const char *const heads[] = {[ITEM_REASONING] = "rs_",
@@ -152,6 +159,7 @@ static void open_item(struct responses_writer *rw, enum item kind)
 
 /* --- the sink --- */
 
+/* An event that carries the whole response object. */
 static void response_event(struct responses_writer *rw, const char *type, const char *status,
                            const struct call_usage *usage, const struct err *e)
 {
@@ -163,6 +171,7 @@ static void response_event(struct responses_writer *rw, const char *type, const 
     end_event(rw, &o);
 }
 
+/* created and in_progress, before anything is generated. */
 static void on_head(void *ctx, const struct answer_head *h)
 {
     struct responses_writer *rw = ctx;
@@ -181,6 +190,7 @@ static void add_text(struct responses_writer *rw, struct str text)
         text_event(rw, false, text);
 }
 
+/* White space alone opens no message: a call may follow, and clients drop empty messages. */
 static void on_text(void *ctx, uint32_t index, struct str text)
 {
     struct responses_writer *rw = ctx;
@@ -199,6 +209,7 @@ static void on_text(void *ctx, uint32_t index, struct str text)
     rw->blank.len = 0;
 }
 
+/* Opens a reasoning item when none is open. */
 static void on_reasoning(void *ctx, uint32_t index, struct str text)
 {
     struct responses_writer *rw = ctx;
@@ -211,6 +222,8 @@ static void on_reasoning(void *ctx, uint32_t index, struct str text)
     add_text(rw, text);
 }
 
+/* Opens the item of a call. The model's name leads to the request's tool, which tells the kind
+ * and the namespace. */
 static void begin_call(struct responses_writer *rw, struct str id, struct str name)
 {
     struct str space;
@@ -272,6 +285,7 @@ static void on_logprobs(void *ctx, uint32_t index, const struct token_logprob *l
     }
 }
 
+/* An event that counts like any other; the SDKs skip types that they do not know. */
 static void on_keepalive(void *ctx)
 {
     struct responses_writer *rw = ctx;
@@ -308,6 +322,8 @@ static void whole_items(struct responses_writer *rw, const struct json *m)
     close_item(rw);
 }
 
+/* n is 1 in this dialect. A whole answer goes through the same items as a stream, without the
+ * events. */
 static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
                       const struct call_usage *usage)
 {
@@ -335,6 +351,7 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
     }
 }
 
+/* The stream ends with this event. */
 static void on_failed(void *ctx, const struct err *e)
 {
     struct responses_writer *rw = ctx;
@@ -355,6 +372,7 @@ static void on_failed(void *ctx, const struct err *e)
 
 static const struct answer_sink responses_sink = ANSWER_SINK_ON;
 
+/* Knows the request's tools, to tell calls of custom tools and namespaces apart. */
 struct dialect_writer *responses_writer_new(struct arena *a, const struct chat_request *req,
                                             const struct json *body, struct buf *out)
 {
@@ -365,6 +383,7 @@ struct dialect_writer *responses_writer_new(struct arena *a, const struct chat_r
     return &rw->w.base;
 }
 
+/* Makes the answer again with the writer itself, so it equals the first one. */
 void responses_write_stored(struct arena *a, const struct answer_head *head,
                             const struct finished_answer *answer, const struct json *asked,
                             struct str model, struct buf *out)

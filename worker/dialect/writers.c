@@ -1,3 +1,6 @@
+/* What the answer writers share (writers.h): frames of server-sent events, OpenAI's error and
+ * usage objects, logprobs, ids, and text that grows in an arena. */
+
 #include "worker/dialect/writers.h"
 
 #include "common/codec/utf8.h"
@@ -18,6 +21,7 @@ void writer_begin(struct writer *w, const struct answer_head *h)
     w->begun = true;
 }
 
+/* The JSON that the caller writes to *o must be one line: a line end would end the event. */
 void sse_begin(struct writer *w, const char *event, struct json_out *o)
 {
     if (event) {
@@ -34,6 +38,7 @@ void sse_end(struct writer *w)
     buf_puts(w->out, "\n\n");
 }
 
+/* param is null when no field is to blame. */
 void openai_error_object(struct json_out *o, const struct err *e)
 {
     json_out_obj(o);
@@ -48,6 +53,7 @@ void openai_error_object(struct json_out *o, const struct err *e)
     json_out_end_obj(o);
 }
 
+/* The body of an error before anything was sent. */
 void openai_write_error(const struct err *e, struct str request_id, struct buf *out)
 {
     struct json_out o = json_out_to(out);
@@ -62,6 +68,7 @@ void openai_write_error(const struct err *e, struct str request_id, struct buf *
     json_out_end_obj(&o);
 }
 
+/* The same object in Chat Completions and Completions. */
 void openai_usage(struct json_out *o, const struct call_usage *u)
 {
     json_out_obj(o);
@@ -84,6 +91,7 @@ void openai_usage(struct json_out *o, const struct call_usage *u)
     json_out_end_obj(o);
 }
 
+/* Used by both dialects; only the front of the chunk differs. */
 void openai_stream_end(struct writer *w, const struct call_usage *u,
                        void (*begin_chunk)(struct writer *w, struct json_out *o))
 {
@@ -103,6 +111,7 @@ void openai_stream_end(struct writer *w, const struct call_usage *u,
     buf_puts(w->out, "data: [DONE]\n\n");
 }
 
+/* Before the head nothing was sent: the api layer then answers with a status instead. */
 void openai_stream_failed(struct writer *w, const struct err *e)
 {
     struct json_out o;
@@ -118,6 +127,7 @@ void openai_stream_failed(struct writer *w, const struct err *e)
     w->base.failed_in_stream = true;
 }
 
+/* A token may end inside a character; JSON text must not. */
 void logprob_text(struct buf *out, const struct token_logprob *lp)
 {
     struct str s = lp->bytes;
@@ -143,6 +153,7 @@ void logprob_token(struct json_out *o, const struct token_logprob *lp)
     buf_done(&clean);
 }
 
+/* Token as text, its logprob, and its exact bytes. */
 static void one_logprob(struct json_out *o, const struct token_logprob *lp)
 {
     json_out_key(o, "token");
@@ -181,6 +192,7 @@ void write_id(struct json_out *o, const char *prefix, struct str id)
     buf_done(&b);
 }
 
+/* Doubles the room; the old bytes stay in the arena until it ends. */
 void grown_add(struct arena *a, struct grown *g, struct str s)
 {
     if (g->cap - g->len < s.len) {

@@ -1,3 +1,7 @@
+/* The added vocabulary (added.h). A content that stands in the file several times is settled as
+ * the reference library settles it: the last entry's flags win, it is special when any entry is,
+ * and its id is the vocabulary's if that has it, else the next one behind all ids so far. */
+
 #include "worker/tokens/added.h"
 
 #include <stdlib.h>
@@ -25,6 +29,7 @@ static bool same_entry(const struct added_token *x, const struct added_token *y)
            x->normalized == y->normalized;
 }
 
+/* An id given before stays; a piece of the vocabulary keeps the vocabulary's id. */
 static int64_t choose_id(const struct added *a, struct str content, const struct vocab *vocab)
 {
     const struct added_token *known = added_by_content(a, content);
@@ -36,6 +41,7 @@ static int64_t choose_id(const struct added *a, struct str content, const struct
                                                                          : (int64_t)vocab->n;
 }
 
+/* Adds an entry, or replaces the one of the same content. -1: too many ids. */
 static int put(struct added *a, const struct added_token *entry, const struct vocab *vocab,
                struct err *e)
 {
@@ -78,6 +84,7 @@ static void collect_patterns(struct added *a, const struct added_token *entries,
     map_done(&seen);
 }
 
+/* Settles the flag `special` and builds by_id, once all entries are in. */
 static void index_ids(struct added *a, const struct map *specials)
 {
     for (size_t i = 0; i < a->list.n; i++) {
@@ -89,6 +96,8 @@ static void index_ids(struct added *a, const struct map *specials)
         a->by_id[a->list.at[i].id] = (int32_t)i + 1;
 }
 
+/* Entries without content are skipped, and so are repeated equal ones, which would not take an
+ * id. */
 int added_init(struct added *a, const struct added_token *entries, size_t n,
                const struct vocab *vocab, struct err *e)
 {
@@ -114,6 +123,7 @@ int added_init(struct added *a, const struct added_token *entries, size_t n,
     return rc;
 }
 
+/* Frees the indexes; contents belong to the tokenizer's arena. */
 void added_done(struct added *a)
 {
     vec_done(&a->list);

@@ -1,3 +1,15 @@
+/* Byte-pair encoding (bpe.h). One word goes through these steps:
+ *
+ * - ignore_merges: a word that is a piece itself is that piece;
+ * - a byte-level model whose merges are in order asks longest.h and is done;
+ * - the word becomes symbols: bytes (byte_symbols) or characters with prefix and suffix
+ *   (char_symbols), unknown ones by byte fallback or unk;
+ * - symbols are merged: up to SHORT_WORD by scanning for the lowest rank, longer words by a heap
+ *   over a linked list, in windows.
+ *
+ * The heap never removes what is out of date: an entry counts only while its rank is still the
+ * one noted for the pair at its position (merge_queue). */
+
 #include "worker/tokens/bpe.h"
 
 #include <stdlib.h>
@@ -58,6 +70,7 @@ static int32_t joined_id(const struct bpe *b, struct str left, struct str tail)
     return id;
 }
 
+/* Gives the pair the next rank. */
 static int add_merge(struct bpe *b, int32_t left, int32_t right, int32_t joined, struct err *e)
 {
     if (left < 0 || right < 0 || joined < 0)
@@ -68,6 +81,8 @@ static int add_merge(struct bpe *b, int32_t left, int32_t right, int32_t joined,
     return 0;
 }
 
+/* Looks the parts of many merges up at once, so that the processor fetches their slots from
+ * memory side by side: loading a vocabulary is bound by that. */
 static int add_batch(struct bpe *b, const struct bpe_merge *merges, size_t n, struct err *e)
 {
     uint32_t hash[MERGE_BATCH][2];
@@ -124,6 +139,8 @@ static bool drops_nothing(const struct bpe *b)
     return all || b->unk >= 0;
 }
 
+/* Whether words can be cut before each U+2581 without changing the result: no merge may join a
+ * character with one that follows it, and nothing may depend on where a word begins or ends. */
 static bool splits_at_space(const struct bpe *b)
 {
     if (b->byte_level || !drops_nothing(b) || b->prefix.len || b->suffix.len || b->ignore_merges ||
@@ -135,6 +152,7 @@ static bool splits_at_space(const struct bpe *b)
     return true;
 }
 
+/* Finds the ids of single bytes, then decides which of the two shortcuts the model allows. */
 void bpe_seal(struct bpe *b)
 {
     for (unsigned i = 0; i < 256; i++) {
@@ -157,6 +175,7 @@ void bpe_seal(struct bpe *b)
                                                            .bytes = b->bytes});
 }
 
+/* Room for n symbols in the caller's scratch. */
 static void reserve(struct bpe_scratch *s, size_t n)
 {
     if (n <= s->cap)
@@ -167,6 +186,7 @@ static void reserve(struct bpe_scratch *s, size_t n)
     s->span = mem_realloc_array(s->span, s->cap, sizeof(*s->span));
 }
 
+/* Room for n symbols in the merge queue. */
 static void queue_reserve(struct bpe_queue *q, size_t n)
 {
     if (n <= q->cap)
@@ -180,6 +200,7 @@ static void queue_reserve(struct bpe_queue *q, size_t n)
     q->heap = mem_realloc_array(q->heap, q->cap * 3, sizeof(*q->heap));
 }
 
+/* Gives the memory back; the scratch can be used again. */
 void bpe_scratch_done(struct bpe_scratch *s)
 {
     free(s->id);
@@ -239,6 +260,7 @@ static int add_unknown(const struct bpe *b, struct symbols *y, struct str piece,
     return 0;
 }
 
+/* One symbol a byte; what the vocabulary lacks goes to add_unknown. */
 static int byte_symbols(const struct bpe *b, struct symbols *y, struct str word, struct err *e)
 {
     for (size_t i = 0; i < word.len; i++) {
@@ -274,6 +296,7 @@ static struct str affixed(const struct bpe *b, struct bpe_scratch *s, struct str
     return buf_str(&s->text);
 }
 
+/* One symbol a character. */
 static int char_symbols(const struct bpe *b, struct symbols *y, struct str word, struct err *e)
 {
     for (size_t i = 0; i < word.len;) {
@@ -294,6 +317,7 @@ static int char_symbols(const struct bpe *b, struct symbols *y, struct str word,
 
 /* --- merging --- */
 
+/* Merges in place; the new length. Quadratic, which for so few symbols beats any queue. */
 static size_t merge_short(const struct bpe *b, int32_t *id, size_t n)
 {
     uint32_t rank[SHORT_WORD];
@@ -339,6 +363,7 @@ static void sift_down(uint64_t *heap, size_t n, size_t at)
     heap[at] = v;
 }
 
+/* Adds v; the caller has made room. */
 static void heap_push(uint64_t *heap, size_t *n, uint64_t v)
 {
     size_t at = (*n)++;
@@ -348,6 +373,7 @@ static void heap_push(uint64_t *heap, size_t *n, uint64_t v)
     heap[at] = v;
 }
 
+/* Takes the lowest entry off. */
 static uint64_t heap_pop(uint64_t *heap, size_t *n)
 {
     uint64_t top = heap[0];
@@ -431,6 +457,8 @@ struct window_merge {
     size_t patience; /* windows that may yet be read again */
 };
 
+/* Merges the symbols of the last kept token and of the first new one (`span` symbols) alone:
+ * true when they come out as the same two tokens. */
 static bool neighbours_stay(const struct bpe *b, struct bpe_queue *q, const struct window_merge *w,
                             uint32_t span)
 {
@@ -462,6 +490,7 @@ static void merge_window(const struct bpe *b, struct bpe_queue *q, struct window
     }
 }
 
+/* Gives up on windows when too many had to be read again and merges the word as one. */
 static size_t merge_long(const struct bpe *b, struct bpe_scratch *s, size_t n)
 {
     struct window_merge w = {
@@ -477,6 +506,7 @@ static size_t merge_long(const struct bpe *b, struct bpe_scratch *s, size_t n)
     return w.kept;
 }
 
+/* The tokens of a byte-level word by longest.h. -1: the work was cancelled. */
 static int encode_longest(const struct bpe *b, struct bpe_scratch *s, struct str word,
                           struct token_vec *out, struct err *e)
 {
@@ -491,6 +521,7 @@ static int encode_longest(const struct bpe *b, struct bpe_scratch *s, struct str
     return 0;
 }
 
+/* Whether the word as it stands is one piece of the vocabulary. */
 static bool whole_piece(const struct bpe *b, struct bpe_scratch *s, struct str word, int32_t *id)
 {
     if (b->byte_level) {

@@ -1,3 +1,6 @@
+/* Text in the byte-level alphabet and back (byte_level.h). A byte of text becomes at most two
+ * bytes, as the alphabet ends at U+0143. */
+
 #include "worker/tokens/byte_level.h"
 
 #include "common/codec/utf8.h"

@@ -1,3 +1,6 @@
+/* Sets of code points (charset.h). Ranges are added in any order and may overlap; charset_seal
+ * sorts and joins them. Only a sealed set can be searched, negated or intersected. */
+
 #include "worker/tokens/charset.h"
 
 #include <ctype.h>
@@ -68,6 +71,7 @@ static const struct property {
     {"digit", UC_ND},
 };
 
+/* Whether `name` is `normal` but for case, blanks, underscores and hyphens. */
 static bool same_name(struct str name, const char *normal)
 {
     size_t j = 0;
@@ -84,6 +88,8 @@ static bool same_name(struct str name, const char *normal)
     return normal[j] == '\0';
 }
 
+/* Names of general categories and the like go by flags; the other properties by generated
+ * ranges. */
 bool charset_add_property(struct charset *s, struct str name)
 {
     for (size_t i = 0; i < ARRAY_LEN(properties); i++) {
@@ -112,6 +118,7 @@ static int by_first(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
+/* Sorts by the first code point and joins ranges that touch. */
 void charset_seal(struct charset *s)
 {
     size_t out = 0;
@@ -128,6 +135,7 @@ void charset_seal(struct charset *s)
     s->n = out + 1;
 }
 
+/* What lies between the ranges. */
 void charset_negate(struct charset *s)
 {
     struct charset out = {0};
@@ -145,6 +153,7 @@ void charset_negate(struct charset *s)
     *s = out;
 }
 
+/* Walks both lists side by side; the range that ends first is done with. */
 void charset_intersect(struct charset *s, struct charset *other)
 {
     struct charset out = {0};
@@ -170,6 +179,7 @@ void charset_intersect(struct charset *s, struct charset *other)
     *s = out;
 }
 
+/* A binary search by the ranges' ends. */
 bool charset_has(const struct charset *s, uint32_t cp)
 {
     size_t low = 0, high = s->n;

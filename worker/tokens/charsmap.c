@@ -20,6 +20,7 @@ static uint32_t read_u32(const unsigned char *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
+/* Cuts the decoded bytes into the trie's units and the replacement texts. */
 static int take_parts(struct charsmap *m, const unsigned char *p, size_t n, struct err *e)
 {
     size_t bytes = n < UNIT_BYTES ? 0 : read_u32(p) / UNIT_BYTES * UNIT_BYTES;
@@ -127,6 +128,8 @@ static void walk(struct alignment *a)
         a->at += unicode_len(a->text.p[a->at]);
 }
 
+/* The waiting character's place is final: notes whether it belongs to the head, and moves along
+ * the original by the characters that it stands for. */
 static void settle(struct alignment *a)
 {
     if (!a->waits)
@@ -140,6 +143,7 @@ static void settle(struct alignment *a)
     a->waits = false;
 }
 
+/* Appends a character of the output; the one before it is settled. */
 static void emit(struct alignment *a, struct str bytes, long change, struct buf *out)
 {
     settle(a);
@@ -149,6 +153,7 @@ static void emit(struct alignment *a, struct str bytes, long change, struct buf 
     a->end = out->len;
 }
 
+/* Characters in s. */
 static size_t count_chars(struct str s)
 {
     size_t n = 0;
@@ -158,6 +163,8 @@ static size_t count_chars(struct str s)
     return n;
 }
 
+/* Appends `new` for `old`, character for character: surplus ones are additions, missing ones are
+ * drops that belong to the last one emitted. */
 static void replace(struct alignment *a, struct str old, struct str new, struct buf *out)
 {
     size_t had = count_chars(old), k = 0;
@@ -183,6 +190,7 @@ static bool part(const struct charsmap *m, struct alignment *a, struct str text,
     return true;
 }
 
+/* See charsmap.h. Text that no rule touches is emitted too, because the alignment needs it. */
 bool charsmap_apply(const struct charsmap *m, struct str text, size_t *head, struct buf *out)
 {
     struct alignment a = {.text = text, .old_head = *head};

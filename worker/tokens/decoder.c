@@ -1,3 +1,16 @@
+/* The decoder (decoder.h). Steps form a pipe: put() hands a token or fragment to step `at`,
+ * which calls put() for the next one with what it makes; behind the last step it is appended to
+ * g->out. What a step cannot decide yet stays in its `held`:
+ *
+ *   ByteLevel      the bytes of an unfinished character
+ *   ByteFallback   a run of <0xNN> bytes
+ *   Strip (fused)  trailing characters that may be the end
+ *   BPEDecoder     the last token, whose suffix is dropped at the end
+ *   any fused step that needs the whole text: all of it
+ *
+ * decoding_finish ends the steps from the first to the last, so that what one lets go passes
+ * those behind it. */
+
 #include "worker/tokens/decoder.h"
 
 #include <stdlib.h>
@@ -37,6 +50,7 @@ struct decoder_step {
 
 static int parse_step(struct decoder *d, const struct json *v, unsigned depth, struct err *e);
 
+/* The steps of a Sequence, in order, into the flat list. */
 static int parse_sequence(struct decoder *d, const struct json *v, unsigned depth, struct err *e)
 {
     const struct json *list = json_get(v, "decoders");
@@ -55,6 +69,7 @@ static void keep(struct decoder_step *step, struct str content)
     step->content_len = content.len;
 }
 
+/* The mark becomes a blank; the first token loses its marks unless the scheme is "never". */
 static int parse_metaspace(struct decoder_step *step, const struct json *v, struct err *e)
 {
     struct str replacement, scheme = json_string(json_get(v, "prepend_scheme"));
@@ -66,6 +81,7 @@ static int parse_metaspace(struct decoder_step *step, const struct json *v, stru
     return 0;
 }
 
+/* Which character is stripped, and how many of it at the front and the end of a token. */
 static int parse_strip(struct decoder_step *step, const struct json *v, struct err *e)
 {
     struct str content;
@@ -78,6 +94,7 @@ static int parse_strip(struct decoder_step *step, const struct json *v, struct e
     return 0;
 }
 
+/* A pattern and what takes its place. */
 static int parse_replace(struct decoder_step *step, const struct json *v, struct err *e)
 {
     struct str content;
@@ -88,6 +105,7 @@ static int parse_replace(struct decoder_step *step, const struct json *v, struct
     return config_pattern(v, &step->pattern, e);
 }
 
+/* The suffix that ends a word. */
 static int parse_suffix(struct decoder_step *step, const struct json *v, struct err *e)
 {
     struct str suffix;
@@ -100,6 +118,7 @@ static int parse_suffix(struct decoder_step *step, const struct json *v, struct 
     return 0;
 }
 
+/* What the step's kind needs besides its name. */
 static int parse_options(struct decoder_step *step, const struct json *v, struct err *e)
 {
     switch (step->kind) {
@@ -121,6 +140,7 @@ static bool fuses(const struct decoder_step *step)
     return step->fused || step->kind == STEP_FUSE || step->kind == STEP_BYTE_LEVEL;
 }
 
+/* Adds one step. `fused` is noted when a step before it joins all tokens into one. */
 static int parse_step(struct decoder *d, const struct json *v, unsigned depth, struct err *e)
 {
     static const struct {
@@ -149,6 +169,7 @@ static int parse_step(struct decoder *d, const struct json *v, unsigned depth, s
     return config_refuse("decoder", v, e);
 }
 
+/* See decoder.h; no decoder at all joins tokens with blanks, as the library does. */
 int decoder_parse(struct decoder *d, const struct json *v, struct err *e)
 {
     *d = (struct decoder){0};
@@ -164,6 +185,7 @@ int decoder_parse(struct decoder *d, const struct json *v, struct err *e)
     return 0;
 }
 
+/* Frees the steps. */
 void decoder_done(struct decoder *d)
 {
     for (size_t i = 0; i < d->n; i++) {
@@ -189,6 +211,7 @@ void decoding_init(struct decoding *g, const struct decoder *d)
     g->steps = mem_calloc(d->n + 1, sizeof(*g->steps));
 }
 
+/* Frees what the steps hold. */
 void decoding_done(struct decoding *g)
 {
     for (size_t i = 0; i < g->decoder->n; i++) {
@@ -236,6 +259,7 @@ static void write_lossy(struct str *s, bool all, struct buf *out)
     }
 }
 
+/* Whole characters go on at once; the usual token, valid UTF-8 with nothing held, is not copied. */
 static void byte_level(struct decoding *g, size_t at, struct str token)
 {
     struct decoding_step *step = &g->steps[at];
@@ -285,6 +309,7 @@ static int fallback_byte(struct str token)
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
+/* Bytes gather until a token comes that is none. */
 static void byte_fallback(struct decoding *g, size_t at, struct str token)
 {
     int byte = fallback_byte(token);
@@ -297,6 +322,7 @@ static void byte_fallback(struct decoding *g, size_t at, struct str token)
     put(g, at + 1, token);
 }
 
+/* Puts `content` in the place of each match within the token. */
 static void replace(struct decoding *g, size_t at, struct str token, struct str content)
 {
     struct decoding_step *step = &g->steps[at];
@@ -316,6 +342,7 @@ static void replace(struct decoding *g, size_t at, struct str token, struct str 
     put_text(g, at);
 }
 
+/* Marks become blanks; the first token's are dropped if so configured. */
 static void metaspace(struct decoding *g, size_t at, struct str token)
 {
     const struct decoder_step *conf = &g->decoder->at[at];
@@ -364,6 +391,8 @@ static struct str strip_front(const struct decoder_step *conf, struct str s, siz
     return s;
 }
 
+/* Unfused: each token by itself. Fused: the front once, and the end when it is known to be the
+ * end. */
 static void strip(struct decoding *g, size_t at, struct str token)
 {
     const struct decoder_step *conf = &g->decoder->at[at];
@@ -409,6 +438,7 @@ static bool waits(const struct decoder_step *conf)
                            conf->kind == STEP_BYTE_LEVEL || conf->kind == STEP_SUFFIX);
 }
 
+/* One token through one step. */
 static void run_step(struct decoding *g, size_t at, struct str token)
 {
     const struct decoder_step *conf = &g->decoder->at[at];
@@ -441,6 +471,7 @@ static void run_step(struct decoding *g, size_t at, struct str token)
     }
 }
 
+/* Hands a token to step `at`; behind the last step to the output. */
 static void put(struct decoding *g, size_t at, struct str token)
 {
     if (at == g->decoder->n)

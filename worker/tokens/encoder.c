@@ -1,3 +1,15 @@
+/* Text to ids (tokenizer.h): the pipeline of the reference library, without its intermediate
+ * lists.
+ *
+ *   text ── added.raw ──┬─ added tokens (special ones and others looked for in raw text)
+ *                       └─ rest: normalizer ── added.normalized ──┬─ added tokens
+ *                                                                 └─ rest: pre_tokenizer ── words
+ *   word ── word cache, else bpe or unigram ── ids
+ *
+ * The post-processor's template (t->post) says where special tokens stand around the text. A
+ * text can be encoded in parts (encoder_encode_part): a part ends behind an added token, because
+ * nothing merges across one. Scratch memory is kept between calls up to SCRATCH_KEEP. */
+
 #include <stdlib.h>
 
 #include "common/base/attrs.h"
@@ -25,6 +37,7 @@ struct encoder {
     struct token_vec *out; /* of the call under way */
 };
 
+/* One per process or thread; borrows the tokenizer, which must outlive it. */
 struct encoder *encoder_new(const struct tokenizer *t)
 {
     struct encoder *enc = mem_zalloc(sizeof(*enc));
@@ -37,6 +50,7 @@ struct encoder *encoder_new(const struct tokenizer *t)
     return enc;
 }
 
+/* NULL is allowed. */
 void encoder_free(struct encoder *enc)
 {
     if (!enc)
@@ -65,6 +79,7 @@ static int run_model(struct encoder *enc, struct str word, struct err *e)
     return bpe_encode(&enc->t->bpe, &enc->bpe, word, enc->out, e);
 }
 
+/* By the cache when the word fits into a line of it, else by the model. */
 static int encode_word(struct encoder *enc, struct str word, struct err *e)
 {
     const struct word_line *line;
@@ -107,6 +122,7 @@ static int encode_parts(struct encoder *enc, struct str word, struct err *e)
     return 0;
 }
 
+/* Called for each word; the place where a long encoding notices that it is cancelled. */
 static int on_word(void *arg, struct str word, struct err *e)
 {
     struct encoder *enc = arg;
@@ -181,6 +197,7 @@ static size_t space_after(struct str text, size_t at, struct text_run *known)
 /* What is done with text between added tokens. */
 typedef int rest_fn(struct encoder *enc, struct pretok_piece piece, struct err *e);
 
+/* Text between two added tokens, with the share of the head that falls into it. */
 static int pass_rest(struct encoder *enc, const struct pretok_piece *piece, size_t start,
                      size_t end, rest_fn *rest, struct err *e)
 {
@@ -231,6 +248,7 @@ static int encode_plain(struct encoder *enc, struct pretok_piece piece, struct e
     return pretok_run(&enc->t->pretok, &enc->pretok, piece, on_word, enc, e);
 }
 
+/* Text without raw added tokens: normalized, then searched for the normalized ones. */
 static int encode_raw(struct encoder *enc, struct pretok_piece piece, struct err *e)
 {
     const struct tokenizer *t = enc->t;
@@ -242,6 +260,7 @@ static int encode_raw(struct encoder *enc, struct pretok_piece piece, struct err
     return split_added(enc, &t->added.normalized, piece, encode_plain, NULL, e);
 }
 
+/* The text of one message; its first character is the head (normalizer.h). */
 static int encode_text(struct encoder *enc, struct str text, size_t *at, struct err *e)
 {
     struct pretok_piece piece = {text, 0};
@@ -252,6 +271,8 @@ static int encode_text(struct encoder *enc, struct str text, size_t *at, struct 
     return split_added(enc, &enc->t->added.raw, piece, encode_raw, at, e);
 }
 
+/* Special tokens of the template are added on request; a failure takes back all ids of this
+ * call. */
 int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens,
                    struct token_vec *out, struct err *e)
 {
@@ -277,6 +298,7 @@ int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens
     return rc;
 }
 
+/* A template with more than the text needs the whole, so it is not cut. */
 int encoder_encode_part(struct encoder *enc, struct str text, size_t *at, struct token_vec *out,
                         struct err *e)
 {

@@ -1,4 +1,6 @@
-/* What can be said of a text's tokens without making them. */
+/* What can be said of a text's tokens without making them: a lower bound of their number, from
+ * the longest token. It lets a call that cannot fit be refused before its text is encoded. Where
+ * a tokenizer may drop or join text without limit, the bound is 0. */
 #include "worker/tokens/tokenizer_parts.h"
 
 /* Characters that become one by composition are at most this many times as long together. */
@@ -21,6 +23,7 @@ static bool keeps_all(const struct tokenizer *t)
     return t->bpe.byte_level || t->bpe.byte_fallback;
 }
 
+/* Called once, at the end of loading. */
 void tokenizer_measure(struct tokenizer *t)
 {
     size_t longest = 0;
@@ -33,6 +36,7 @@ void tokenizer_measure(struct tokenizer *t)
     t->longest = keeps_all(t) ? longest : 0;
 }
 
+/* ASCII is never composed, so the bound need not be divided. */
 static bool is_ascii(struct str text)
 {
     unsigned char all = 0;

@@ -70,6 +70,8 @@ static uint64_t mix_unigram(uint64_t h, const struct tokenizer *t)
     return mix_number(h, (uint64_t)(uint32_t)u->unk << 8 | (unsigned)u->byte_fallback);
 }
 
+/* Vocabulary and added tokens by id, merges in order, flags of the model, the three configured
+ * parts as JSON text, and the template of special tokens. Never 0. */
 uint64_t tokenizer_fingerprint_of(const struct tokenizer *t, const struct json *root)
 {
     static const char *const parts[] = {"normalizer", "pre_tokenizer", "decoder"};

@@ -1,9 +1,13 @@
+/* Cluster boundaries (grapheme.h) by one pass: `struct cluster` keeps what the rules ask about
+ * the characters so far, `joins` decides about the next one, `add` takes it in. */
+
 #include "worker/tokens/grapheme.h"
 
 #include "worker/tokens/unicode.h"
 
 enum { HANGUL_FIRST = 0xac00, HANGUL_LAST = 0xd7a3, HANGUL_TAILS = 28 };
 
+/* ASCII and Hangul syllables are computed, others looked up in the generated ranges. */
 static enum grapheme_class class_of(uint32_t cp)
 {
     size_t low = 0, high = unicode_graphemes_count;
@@ -44,6 +48,7 @@ static bool extends(enum grapheme_class c)
     return c == GRAPHEME_EXTEND || c == GRAPHEME_LINKER || c == GRAPHEME_ZWJ;
 }
 
+/* Rules GB6 to GB8: which parts of a syllable follow each other. */
 static bool joins_hangul(enum grapheme_class last, enum grapheme_class c)
 {
     switch (last) {
@@ -78,6 +83,7 @@ static bool joins(const struct cluster *k, enum grapheme_class c)
            k->flags % 2 == 1;
 }
 
+/* Takes a character into the cluster. */
 static void add(struct cluster *k, enum grapheme_class c)
 {
     bool extending = extends(c);
@@ -89,6 +95,7 @@ static void add(struct cluster *k, enum grapheme_class c)
     k->last = c;
 }
 
+/* Adds characters as long as they join. */
 size_t grapheme_len(struct str text, size_t at)
 {
     struct cluster k = {0};

@@ -1,3 +1,7 @@
+/* Encoding by the longest tokens that bear each other (longest.h): a walk with steps back.
+ * room.closed has a bit for each place from which no way led on; such a place is not tried
+ * again, so every place is left at most once and the cost stays linear. */
+
 #include "worker/tokens/longest.h"
 
 #include <string.h>
@@ -40,6 +44,8 @@ static inline bool stay(const struct longest *l, int32_t a, int32_t b)
     return pair_table_get(l->ranks, a, b) == PAIR_NONE && longest_bear(l, a, b);
 }
 
+/* Tries the longest token at the place, then shorter ones; when none is left, the place is
+ * closed and the token before it is shortened. */
 size_t longest_encode(const struct longest *l, const char *text, size_t n, struct longest_room room)
 {
     size_t at = 0, count = 0;

@@ -1,4 +1,8 @@
-/* What longest.h needs to know of a vocabulary, worked out once. */
+/* What longest.h needs to know of a vocabulary, worked out once. Steps: the pair of each rank
+ * (read_pairs), how each token comes about (find_origins), whether merges are in order, the text
+ * of each token (spell), the tokens sorted by text, and at last the trie (make_nodes), level by
+ * level so that the children of a node have numbers in a row. Models that fail a step are left
+ * without origins and merge. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +30,7 @@ struct longest_making {
     size_t n; /* tokens that are merged */
 };
 
+/* Inverts the table: rank -> pair. */
 static void read_pairs(struct longest_making *m)
 {
     const struct pair_table *t = m->merges->ranks;
@@ -175,6 +180,7 @@ struct longest_growing {
     size_t n, cap;
 };
 
+/* Appends a node that stands for the sorted tokens of `range`. */
 static void add_node(struct longest_making *m, struct longest_growing *g, struct node_range range,
                      uint8_t last)
 {
@@ -216,6 +222,7 @@ static void grow(struct longest_making *m, struct longest_growing *g, size_t nod
     }
 }
 
+/* The 256 first bytes are nodes 0 to 255; then every node adds its children. */
 static void make_nodes(struct longest_making *m)
 {
     struct longest_growing g = {0};
@@ -238,6 +245,7 @@ static void make_nodes(struct longest_making *m)
     free(g.ranges);
 }
 
+/* The temporary arrays are freed here, the tables belong to l. */
 void longest_init(struct longest *l, const struct longest_merges *merges)
 {
     struct longest_making m = {.l = l, .merges = merges};
@@ -258,6 +266,7 @@ void longest_init(struct longest *l, const struct longest_merges *merges)
     free(m.sorted);
 }
 
+/* Frees the tables; also used when a model turns out not to fit. */
 void longest_done(struct longest *l)
 {
     free(l->origins);

@@ -1,3 +1,8 @@
+/* Unicode's normal forms (normal_form.h). Most text needs nothing: find_unsafe looks for the
+ * first character that may change or meet a neighbour, everything before it is copied. A stretch
+ * of unsafe characters, with the character before it, is decomposed, its marks are put in order
+ * by combining class, and, for the composing forms, it is composed again. */
+
 #include "worker/tokens/normal_form.h"
 
 #include <stdint.h>
@@ -51,6 +56,7 @@ static size_t find_unsafe(enum normal_form form, struct str text, size_t at, siz
     return at;
 }
 
+/* Where the stretch of unsafe characters ends. */
 static size_t skip_unsafe(enum normal_form form, struct str text, size_t at)
 {
     while (at < text.len) {
@@ -76,6 +82,7 @@ static void add_mark(struct marks *m, uint32_t cp)
     *vec_push(m) = (struct mark){cp, unicode_combining_class(cp)};
 }
 
+/* A syllable into its two or three parts, by arithmetic. */
 static void decompose_hangul(struct marks *m, uint32_t cp)
 {
     uint32_t s = cp - 0xac00;
@@ -86,6 +93,7 @@ static void decompose_hangul(struct marks *m, uint32_t cp)
         add_mark(m, 0x11a7 + s % 28);
 }
 
+/* Appends the full decomposition of one character; the tables hold it already expanded. */
 static void decompose(struct marks *m, uint32_t cp, bool compat)
 {
     const struct unicode_mapping *map = NULL;
@@ -136,6 +144,7 @@ static void order_run(struct mark *run, size_t n)
     free(copy);
 }
 
+/* Sorts each run of marks between two starters (class 0). */
 static void order(struct marks *m)
 {
     size_t from = 0;
@@ -198,6 +207,7 @@ static void write_stretch(enum normal_form form, struct str text, struct marks *
     }
 }
 
+/* Alternates between text that is copied and stretches that are written anew. */
 void normal_form_apply(enum normal_form form, struct str text, struct buf *out)
 {
     struct marks m = {0};

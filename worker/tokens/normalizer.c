@@ -1,3 +1,12 @@
+/* The normalizer (normalizer.h): parsing its configuration into a flat list of steps, and
+ * applying them. Each step reads the text of the one before and writes to the other of two
+ * scratch buffers; a step that changes nothing, or only cuts (Strip), leaves the text where it
+ * is.
+ *
+ * Each step also keeps *head, the count of leading bytes that the library aligns to the very
+ * start of the original: one step of the pre_tokenizer depends on that number, so it follows the
+ * library's alignments even where these look odd. */
+
 #include "worker/tokens/normalizer.h"
 
 #include <stdlib.h>
@@ -36,6 +45,7 @@ struct normalizer_step {
 
 static int parse_step(struct normalizer *n, const struct json *v, unsigned depth, struct err *e);
 
+/* The steps of a Sequence, in order, into the flat list. */
 static int parse_sequence(struct normalizer *n, const struct json *v, unsigned depth, struct err *e)
 {
     const struct json *list = json_get(v, "normalizers");
@@ -48,6 +58,7 @@ static int parse_sequence(struct normalizer *n, const struct json *v, unsigned d
     return 0;
 }
 
+/* Copies a text of the configuration. */
 static int parse_content(struct normalizer_step *step, const struct json *v, const char *key,
                          struct err *e)
 {
@@ -60,6 +71,7 @@ static int parse_content(struct normalizer_step *step, const struct json *v, con
     return 0;
 }
 
+/* SentencePiece's compiled rules. */
 static int parse_charsmap(struct normalizer_step *step, const struct json *v, struct err *e)
 {
     struct str base64;
@@ -70,6 +82,7 @@ static int parse_charsmap(struct normalizer_step *step, const struct json *v, st
     return charsmap_parse(step->charsmap, base64, e);
 }
 
+/* What the step's kind needs besides its name. */
 static int parse_options(struct normalizer_step *step, const struct json *v, struct err *e)
 {
     switch (step->kind) {
@@ -94,6 +107,7 @@ static int parse_options(struct normalizer_step *step, const struct json *v, str
     }
 }
 
+/* Adds one step; what is not known is refused by name. */
 static int parse_step(struct normalizer *n, const struct json *v, unsigned depth, struct err *e)
 {
     static const struct {
@@ -126,6 +140,7 @@ static int parse_step(struct normalizer *n, const struct json *v, unsigned depth
     return config_refuse("normalizer", v, e);
 }
 
+/* See normalizer.h. */
 int normalizer_parse(struct normalizer *n, const struct json *v, struct err *e)
 {
     *n = (struct normalizer){0};
@@ -143,6 +158,7 @@ bool normalizer_only_composes(const struct normalizer *n)
     return n->n == 0 || (n->n == 1 && n->at[0].kind == STEP_FORM && n->at[0].form == NORMAL_C);
 }
 
+/* Frees the steps and what they own. */
 void normalizer_done(struct normalizer *n)
 {
     for (size_t i = 0; i < n->n; i++) {
@@ -171,6 +187,7 @@ void normalizer_scratch_done(struct normalizer_scratch *s)
 
 /* --- applying: each appends to out and keeps *head --- */
 
+/* Appends one character in lower case, which may be several characters. */
 static void lowercase_char(uint32_t cp, struct str bytes, struct buf *out)
 {
     const struct unicode_mapping *map = NULL;
@@ -210,6 +227,7 @@ static void map_chars(const struct normalizer_step *step, struct str text, size_
     }
 }
 
+/* Cuts white space at either end. */
 static void strip(const struct normalizer_step *step, struct str *text, size_t *head)
 {
     size_t from = 0, to = text->len, n;
@@ -231,6 +249,7 @@ static void strip(const struct normalizer_step *step, struct str *text, size_t *
     *head = MIN_OF(*head > from ? *head - from : 0, text->len);
 }
 
+/* Text that is empty stays empty. */
 static void prepend(const struct normalizer_step *step, struct str text, size_t *head,
                     struct buf *out)
 {
@@ -264,6 +283,7 @@ static int replace(const struct normalizer_step *step, struct normalizer_scratch
     return rc;
 }
 
+/* The head is the length of what the head alone becomes. */
 static void normal_form(const struct normalizer_step *step, struct str text, size_t *head,
                         struct buf *out)
 {
@@ -311,6 +331,7 @@ static int apply_step(const struct normalizer_step *step, struct normalizer_scra
     }
 }
 
+/* See normalizer.h: at the end the text lies in one of the buffers, or where it was. */
 int normalizer_apply(const struct normalizer *n, struct normalizer_scratch *s, struct str *text,
                      size_t *head, struct err *e)
 {

@@ -1,3 +1,18 @@
+/* The translator of regular expressions (onig.h): a recursive descent that writes PCRE2 as it
+ * reads.
+ *
+ *   read_alternatives   a|b|c, and the end of a group
+ *     read_sequence       atoms with their quantifiers
+ *       read_atom           character, escape, [class], ., (group), anchor
+ *       read_quantifiers    * + ? {n,m} with ? or + behind
+ *
+ * Every character is written as a class of explicit code points, so nothing in the output can be
+ * read as an operator. Two syntaxes that look alike and mean different things (possessive
+ * braces, {n}?, inline options that reach over alternatives) are spelled out. last_char
+ * remembers the literal before, as Oniguruma folds some pairs of letters to one character, which
+ * is refused. `atoms` counts what the pattern is made of: one atom in all is the shape that
+ * pattern.c runs without PCRE2. */
+
 #include "worker/tokens/onig.h"
 
 #include <stdio.h>
@@ -35,6 +50,7 @@ static bool looking_at(const struct onig *o, const char *text)
 
 /* --- writing --- */
 
+/* A class as ranges without surrogates; an empty set is a pattern that never matches. */
 static void write_set(struct buf *out, const struct charset *set)
 {
     size_t before = out->len;
@@ -62,6 +78,7 @@ static void take_shape(struct onig *o, const struct charset *set)
         charset_add_set(&o->shape->set, set);
 }
 
+/* Puts text into the output, before what was written from `at` on. */
 static void insert(struct buf *out, size_t at, const char *text)
 {
     size_t n = strlen(text);
@@ -92,6 +109,7 @@ static bool folds_together(uint32_t a, uint32_t b)
     return (a == 's' && (b == 's' || b == 't')) || (a == 'f' && (b == 'f' || b == 'i' || b == 'l'));
 }
 
+/* A literal, with its other cases when case is ignored. */
 static int write_char(struct onig *o, uint32_t cp)
 {
     struct charset set = {0};
@@ -113,6 +131,7 @@ static int write_char(struct onig *o, uint32_t cp)
     return rc;
 }
 
+/* A class atom; the set is sealed. */
 static int write_class(struct onig *o, struct charset *set)
 {
     charset_seal(set);
@@ -122,6 +141,7 @@ static int write_class(struct onig *o, struct charset *set)
     return 0;
 }
 
+/* "." is everything but a line feed, or everything with the option m. */
 static int read_dot(struct onig *o)
 {
     struct charset set = {0};
@@ -134,6 +154,7 @@ static int read_dot(struct onig *o)
     return 0;
 }
 
+/* [...] as an atom. */
 static int read_class_atom(struct onig *o)
 {
     struct charset set = {0};
@@ -145,6 +166,7 @@ static int read_class_atom(struct onig *o)
     return rc;
 }
 
+/* \b and \B spelled with look-arounds, because PCRE2's \w is not Oniguruma's. */
 static void write_word_boundary(struct onig *o, bool negate)
 {
     struct buf word = {0};
@@ -247,6 +269,7 @@ static int read_options(struct onig *o)
     return left(o) ? 0 : onig_refuse(&o->in, "a group without its end");
 }
 
+/* The inside of a group and its ")"; options set inside end with it. */
 static int read_group_body(struct onig *o, const char *open)
 {
     bool ignore_case = o->in.ignore_case, dot_all = o->dot_all, extended = o->extended;
@@ -288,6 +311,7 @@ static int read_option_group(struct onig *o)
     return rc;
 }
 
+/* Skips the name: groups are not referred to. */
 static int read_group_name(struct onig *o)
 {
     const char *close = memchr(o->in.p, '>', left(o));
@@ -330,6 +354,7 @@ static int read_group(struct onig *o)
     return read_group_body(o, "(?:");
 }
 
+/* (?#...) comments, and white space and # comments in extended mode. */
 static bool skip_comment(struct onig *o)
 {
     const char *end;
@@ -392,6 +417,7 @@ static int read_atom(struct onig *o)
 
 /* --- quantifiers --- */
 
+/* A decimal number; false when there is no digit. */
 static bool read_number(struct onig *o, uint32_t *n)
 {
     const char *from = o->in.p;
@@ -489,6 +515,7 @@ static int read_quantifiers(struct onig *o, size_t from, int atom)
     return rc < 0 ? -1 : 0;
 }
 
+/* Atoms up to "|", ")" or the end. */
 static int read_sequence(struct onig *o)
 {
     while (left(o) && *o->in.p != '|' && *o->in.p != ')') {
@@ -510,6 +537,7 @@ static int read_sequence(struct onig *o)
     return 0;
 }
 
+/* Depth is bounded, as each group recurses here. */
 static int read_alternatives(struct onig *o)
 {
     if (++o->depth > GROUP_DEPTH_MAX)
@@ -528,6 +556,7 @@ static int read_alternatives(struct onig *o)
     return 0;
 }
 
+/* See onig.h. */
 int onig_translate(struct str pattern, struct buf *out, struct onig_shape *shape, struct err *e)
 {
     struct onig o = {

@@ -1,3 +1,7 @@
+/* Character classes and escapes of Oniguruma as sets (onig_class.h). A class is read into
+ * operands between "&&", each a union of members; negation is applied at the end, after case
+ * folding. What cannot be translated for sure is refused by name. */
+
 #include "worker/tokens/onig_class.h"
 
 #include <strings.h>
@@ -124,6 +128,7 @@ static bool add_shorthand(struct charset *set, char letter, bool in_class)
     return true;
 }
 
+/* The control character of an escape letter, or -1. \b is a backspace inside of classes only. */
 static int control_escape(char c, bool in_class)
 {
     static const struct {
@@ -145,6 +150,8 @@ static int read_octal(struct onig_input *in, uint32_t *cp)
     return *cp > 0x7f ? onig_refuse(in, "an octal escape of a raw byte") : 0;
 }
 
+/* The order of the tests matters: \p, then shorthands, then characters by number or name; a
+ * letter or digit that is left is no character escape (1). */
 int onig_read_escape(struct onig_input *in, struct charset *set, uint32_t *single, bool in_class)
 {
     char c;
@@ -286,6 +293,7 @@ static int read_operand(struct onig_input *in, struct charset *set)
     return in->p < in->end ? 0 : onig_refuse(in, "a class without its end");
 }
 
+/* Operands joined by "&&" are intersected. */
 static int read_operands(struct onig_input *in, struct charset *set)
 {
     if (read_operand(in, set) < 0)
@@ -306,6 +314,7 @@ static int read_operands(struct onig_input *in, struct charset *set)
     return 0;
 }
 
+/* Classes nest; the depth is bounded. */
 int onig_read_class(struct onig_input *in, struct charset *set)
 {
     bool negate = in->p < in->end && *in->p == '^';
@@ -343,6 +352,7 @@ static bool has_cased(const struct charset *set)
     return false;
 }
 
+/* ASCII letters have two forms; s and k have a third one outside of ASCII each. */
 int onig_fold_case(struct onig_input *in, struct charset *set)
 {
     struct charset more = {0};

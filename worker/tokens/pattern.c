@@ -1,3 +1,8 @@
+/* Patterns (pattern.h). A regular expression runs on the first of these that fits: a known
+ * family by hand (split_family.c), a class run by hand (BY_RUN), else PCRE2. All of them report
+ * the leftmost match at or after a place; pattern_next adds what find_iter does about empty
+ * matches. */
+
 #include "worker/tokens/pattern.h"
 
 #include <stdlib.h>
@@ -31,6 +36,7 @@ static struct pattern *new_pattern(enum pattern_kind kind)
     return p;
 }
 
+/* See pattern.h; the text is copied. */
 struct pattern *pattern_literal(struct str text)
 {
     struct pattern *p = new_pattern(BY_LITERAL);
@@ -61,6 +67,7 @@ struct pattern *pattern_words(void)
     return new_pattern(BY_WORDS);
 }
 
+/* Takes the class over from the translator's shape, with a table for ASCII. */
 static void take_run(struct pattern *p, struct onig_shape *shape)
 {
     p->kind = BY_RUN;
@@ -72,6 +79,7 @@ static void take_run(struct pattern *p, struct onig_shape *shape)
         p->ascii[c] = charset_has(&p->set, c);
 }
 
+/* On error nothing is left to free. */
 int pattern_regex(struct str text, struct pattern **ret, struct err *e)
 {
     struct pattern *p = new_pattern(BY_REGEX);
@@ -101,6 +109,7 @@ int pattern_regex(struct str text, struct pattern **ret, struct err *e)
     return 0;
 }
 
+/* Frees what any kind owns. */
 void pattern_free(struct pattern *p)
 {
     if (!p)
@@ -118,6 +127,7 @@ const char *pattern_engine(const struct pattern *p)
     return regex_jitted(p->regex) ? "PCRE2" : "PCRE2 without JIT";
 }
 
+/* The next character with any of the flags. */
 static bool find_char(uint32_t any, struct str text, size_t from, size_t *start, size_t *end)
 {
     while (from < text.len) {
@@ -161,6 +171,7 @@ static bool find_word(struct str text, size_t from, size_t *start, size_t *end)
     return true;
 }
 
+/* Whether the character at `at` is in the class; *n is its length in bytes. */
 static inline bool in_set(const struct pattern *p, const char *at, size_t *n)
 {
     uint32_t cp;
@@ -173,6 +184,8 @@ static inline bool in_set(const struct pattern *p, const char *at, size_t *n)
     return charset_has(&p->set, cp);
 }
 
+/* The first run of at least min and at most max characters. A run that is too short cannot match
+ * from a later place inside of it either, when max is unbounded. */
 static bool find_run(const struct pattern *p, struct str text, size_t from, size_t *start,
                      size_t *end)
 {
@@ -196,6 +209,7 @@ static bool find_run(const struct pattern *p, struct str text, size_t from, size
     return false;
 }
 
+/* Tries each character as a start. */
 static bool find_family(const struct split_family *f, struct str text, size_t from, size_t *start,
                         size_t *end)
 {
@@ -212,6 +226,7 @@ static bool find_family(const struct split_family *f, struct str text, size_t fr
     return false;
 }
 
+/* One match at or after w->from, by the pattern's kind: 1, 0 or -1. */
 static int find(const struct pattern *p, struct regex_scratch *scratch, struct pattern_walk *w)
 {
     size_t at;
@@ -235,6 +250,8 @@ static int find(const struct pattern *p, struct regex_scratch *scratch, struct p
     }
 }
 
+/* An empty match where the last match ended is not reported; the search goes on behind the next
+ * character. */
 int pattern_next(const struct pattern *p, struct regex_scratch *scratch, struct pattern_walk *w)
 {
     while (w->from <= w->text.len && w->text.len > 0) {

@@ -1,3 +1,17 @@
+/* The pre_tokenizer (pretok.h): parsing its configuration into stages, and running text through
+ * them depth first. A stage that cuts calls the next one for each part; a stage that rewrites
+ * has a buffer of its own for the part under way. So memory is bounded by the longest piece and
+ * no list of pieces is made.
+ *
+ * A Split gives matches and the text between them to part(), in order; its behavior says which
+ * of them belong together:
+ *
+ *   "a-b" split at "-"   Removed             a | b
+ *                        Isolated            a | - | b
+ *                        MergedWithPrevious  a- | b
+ *                        MergedWithNext      a | -b
+ *                        Contiguous          as Isolated, neighbouring matches joined */
+
 #include "worker/tokens/pretok.h"
 
 #include <stdlib.h>
@@ -34,6 +48,7 @@ static void add_split(struct pretok *p, struct pattern *pattern, enum behavior b
         (struct pretok_stage){.kind = STAGE_SPLIT, .pattern = pattern, .behavior = behavior};
 }
 
+/* The behavior by its name. */
 static int parse_behavior(const struct json *v, enum behavior *ret, struct err *e)
 {
     static const char *const names[] = {[REMOVED] = "Removed",
@@ -54,6 +69,7 @@ static int parse_behavior(const struct json *v, enum behavior *ret, struct err *
     return err_set(e, ERR_CONFIG, "behavior: unknown");
 }
 
+/* ByteLevel is up to three stages: a blank in front, GPT-2's split, the byte alphabet. */
 static int parse_byte_level(struct pretok *p, const struct json *v, struct err *e)
 {
     bool prefix, use_regex;
@@ -69,6 +85,7 @@ static int parse_byte_level(struct pretok *p, const struct json *v, struct err *
     return 0;
 }
 
+/* A pattern, a behavior, and whether it is the text between the matches that counts as match. */
 static int parse_split(struct pretok *p, const struct json *v, struct err *e)
 {
     struct pattern *pattern;
@@ -83,6 +100,7 @@ static int parse_split(struct pretok *p, const struct json *v, struct err *e)
     return 0;
 }
 
+/* Numerals one by one or in runs. */
 static int parse_digits(struct pretok *p, const struct json *v, struct err *e)
 {
     bool individual;
@@ -93,6 +111,7 @@ static int parse_digits(struct pretok *p, const struct json *v, struct err *e)
     return 0;
 }
 
+/* Isolated unless the file says otherwise. */
 static int parse_punctuation(struct pretok *p, const struct json *v, struct err *e)
 {
     enum behavior behavior = ISOLATED;
@@ -103,6 +122,7 @@ static int parse_punctuation(struct pretok *p, const struct json *v, struct err 
     return 0;
 }
 
+/* Words are kept, what lies between is dropped: the pattern is inverted. */
 static int parse_whitespace(struct pretok *p, const struct json *v, struct err *e)
 {
     (void)v;
@@ -120,6 +140,7 @@ static int parse_whitespace_split(struct pretok *p, const struct json *v, struct
     return 0;
 }
 
+/* White space is dropped, punctuation stands alone. */
 static int parse_bert(struct pretok *p, const struct json *v, struct err *e)
 {
     (void)v;
@@ -129,6 +150,7 @@ static int parse_bert(struct pretok *p, const struct json *v, struct err *e)
     return 0;
 }
 
+/* Cuts at one character, which is dropped. */
 static int parse_delimiter(struct pretok *p, const struct json *v, struct err *e)
 {
     struct str delimiter;
@@ -139,6 +161,7 @@ static int parse_delimiter(struct pretok *p, const struct json *v, struct err *e
     return 0;
 }
 
+/* Where Metaspace puts its mark in front; the library's default is "always". */
 static int parse_scheme(const struct json *v, enum prepend_scheme *ret, struct err *e)
 {
     const struct json *scheme = json_get(v, "prepend_scheme");
@@ -156,6 +179,7 @@ static int parse_scheme(const struct json *v, enum prepend_scheme *ret, struct e
     return 0;
 }
 
+/* Blanks become marks; with `split`, words begin at marks. */
 static int parse_metaspace(struct pretok *p, const struct json *v, struct err *e)
 {
     struct pretok_stage stage = {.kind = STAGE_METASPACE};
@@ -180,6 +204,7 @@ static int parse_metaspace(struct pretok *p, const struct json *v, struct err *e
     return 0;
 }
 
+/* The stages of a Sequence, in order, into the flat list. */
 static int parse_sequence(struct pretok *p, const struct json *v, unsigned depth, struct err *e)
 {
     const struct json *list = json_get(v, "pretokenizers");
@@ -192,6 +217,7 @@ static int parse_sequence(struct pretok *p, const struct json *v, unsigned depth
     return 0;
 }
 
+/* Adds one pre_tokenizer; what is not known is refused by name. */
 static int parse_stage(struct pretok *p, const struct json *v, unsigned depth, struct err *e)
 {
     static const struct {
@@ -214,6 +240,7 @@ static int parse_stage(struct pretok *p, const struct json *v, unsigned depth, s
     return config_refuse("pre_tokenizer", v, e);
 }
 
+/* A ByteLevel at the end is kept behind the list, for pretok_keep_byte_level. */
 int pretok_parse(struct pretok *p, const struct json *v, struct err *e)
 {
     *p = (struct pretok){0};
@@ -317,6 +344,7 @@ static int release(struct splitter *s)
     return held ? pass(s->run, s->at, s->piece, s->start, s->end) : 0;
 }
 
+/* Lets the held part go and holds this one: it may still grow. */
 static int hold(struct splitter *s, size_t start, size_t end)
 {
     if (release(s) < 0)
@@ -361,6 +389,7 @@ static int part(struct splitter *s, size_t start, size_t end, bool match)
     }
 }
 
+/* One Split over one piece. */
 static int run_split(struct pretok_run *r, size_t at, struct pretok_piece piece)
 {
     const struct pretok_stage *stage = &r->pretok->at[at];
@@ -383,6 +412,7 @@ static int run_split(struct pretok_run *r, size_t at, struct pretok_piece piece)
     return release(&s);
 }
 
+/* A blank in front, unless there is one. */
 static void write_prefixed(struct pretok_piece *piece, struct buf *out)
 {
     if (piece->text.p[0] == ' ')
@@ -394,6 +424,7 @@ static void write_prefixed(struct pretok_piece *piece, struct buf *out)
     piece->head += piece->head > 0;
 }
 
+/* Rewrites the piece in the alphabet; the head is rewritten first to learn its length. */
 static void write_byte_level(struct pretok_piece *piece, struct buf *out)
 {
     size_t head;
@@ -406,6 +437,7 @@ static void write_byte_level(struct pretok_piece *piece, struct buf *out)
     piece->head = head;
 }
 
+/* Blanks become the mark; one is put in front as the scheme says. */
 static void write_metaspace(const struct pretok_stage *stage, struct pretok_piece *piece,
                             struct buf *out)
 {
@@ -429,6 +461,7 @@ static void write_metaspace(const struct pretok_stage *stage, struct pretok_piec
     piece->head = head;
 }
 
+/* Hands the piece to stage `at`, or to the caller behind the last one. */
 static int run_stage(struct pretok_run *r, size_t at, struct pretok_piece piece)
 {
     const struct pretok_stage *stage;

@@ -1,3 +1,7 @@
+/* PCRE2 (regex.h). Bounds hold for every match: STEPS_MAX steps and STACK_MAX bytes of the JIT's
+ * stack. They are large enough for any sane pattern and text; running over them is an error of
+ * the call, not a shorter match. */
+
 #include "worker/tokens/regex.h"
 
 #include <stdlib.h>
@@ -20,6 +24,7 @@ struct regex_scratch {
     pcre2_jit_stack *stack;
 };
 
+/* The text is known to be UTF-8, so PCRE2 does not check it again. */
 int regex_new(struct str pattern, struct regex **ret, struct err *e)
 {
     struct regex *r;
@@ -54,6 +59,7 @@ bool regex_jitted(const struct regex *r)
     return r->jitted;
 }
 
+/* One per process or thread; one group is enough, as only the whole match is asked for. */
 struct regex_scratch *regex_scratch_new(void)
 {
     struct regex_scratch *s = mem_zalloc(sizeof(*s));
@@ -68,6 +74,7 @@ struct regex_scratch *regex_scratch_new(void)
     return s;
 }
 
+/* See regex.h. */
 void regex_scratch_free(struct regex_scratch *s)
 {
     if (!s)
@@ -78,6 +85,7 @@ void regex_scratch_free(struct regex_scratch *s)
     free(s);
 }
 
+/* See regex.h. */
 int regex_find(const struct regex *r, struct regex_scratch *s, struct str text, size_t from,
                size_t *start, size_t *end)
 {

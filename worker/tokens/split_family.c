@@ -1,3 +1,15 @@
+/* The split patterns of the large model families by hand (split_family.h). Each row of
+ * `families` is the exact text of a pattern and the numbers by which one of three matchers does
+ * the same:
+ *
+ * - match_gpt2: GPT-2's own;
+ * - match_plain: words are runs of letters, with one other character in front;
+ * - match_cased_words: words are cut where the case turns (UPPER*LOWER+).
+ *
+ * A matcher tries the alternatives of the pattern in their order at one place and answers the
+ * end of the first that matches. Greedy runs that would have to give characters back are written
+ * so that the place to fall back to is known. */
+
 #include "worker/tokens/split_family.h"
 
 #include <stdbool.h>
@@ -32,6 +44,7 @@ struct split_family {
     bool glue;           /* ASCII punctuation takes the ASCII letters behind it */
 };
 
+/* Flags and length of the character at `at`; ASCII by a table. */
 static inline size_t read_at(struct str s, size_t at, uint32_t *flags)
 {
     unsigned char c = (unsigned char)s.p[at];
@@ -133,6 +146,7 @@ static size_t match_punct(const struct split_family *f, struct str s, size_t at)
     return at;
 }
 
+/* At most `most` numerals. */
 static size_t match_digits(struct str s, size_t at, unsigned most)
 {
     uint32_t flags;
@@ -173,6 +187,7 @@ static bool ascii_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
+/* ASCII punctuation and the ASCII letters behind it; NONE without letters. */
 static size_t match_glue(struct str s, size_t at)
 {
     size_t end = at + 1;
@@ -221,6 +236,7 @@ enum {
     LOWER_PART = UC_LL | UC_LM | UC_LO | UC_M
 };
 
+/* The end of LOWER*. */
 static size_t lower_run(const struct split_family *f, struct str s, size_t at)
 {
     while (at < s.len) {
@@ -256,6 +272,7 @@ static size_t match_cased(const struct split_family *f, struct str s, size_t at,
     return p > at ? end : NONE;
 }
 
+/* Both forms of a word, each tried with and without the character in front, then the rest. */
 static size_t match_cased_words(const struct split_family *f, struct str s, size_t at)
 {
     uint32_t flags;
@@ -280,6 +297,7 @@ static size_t match_cased_words(const struct split_family *f, struct str s, size
     return end;
 }
 
+/* A blank may stand before a word, a number or punctuation. */
 static size_t match_gpt2(const struct split_family *f, struct str s, size_t at)
 {
     uint32_t flags, kind;

@@ -1,3 +1,8 @@
+/* The loaded tokenizer's look-ups and decoding (tokenizer.h); tokenizer_load.c makes it,
+ * encoder.c encodes. An added token takes precedence over a piece of the vocabulary with the
+ * same id or text. With a decoder that is ByteLevel alone, the bytes of every token are worked
+ * out at loading (texts), so that decoding only copies. */
+
 #include "worker/tokens/tokenizer.h"
 
 #include <stdlib.h>
@@ -11,6 +16,7 @@ struct detok {
     struct decoding decoding;
 };
 
+/* Compiles a small pattern and asks. */
 bool tokenizer_jit_works(void)
 {
     struct regex *r = NULL;
@@ -21,6 +27,7 @@ bool tokenizer_jit_works(void)
     return works;
 }
 
+/* Frees the parts in any order: they only borrow from each other while working. */
 void tokenizer_free(struct tokenizer *t)
 {
     if (!t)
@@ -54,6 +61,7 @@ struct str tokenizer_piece(const struct tokenizer *t, int32_t id)
     return added ? added->content : vocab_piece(&t->vocab, id);
 }
 
+/* The bytes of the token where they are known, else the piece as the file writes it. */
 struct str tokenizer_text(const struct tokenizer *t, int32_t id)
 {
     struct str piece = tokenizer_piece(t, id);
@@ -125,6 +133,7 @@ void detok_free(struct detok *d)
     free(d);
 }
 
+/* Ids that are not in the vocabulary, and special ones on request, make no text. */
 void detok_feed(struct detok *d, int32_t id, struct buf *out)
 {
     struct str token =
@@ -140,6 +149,7 @@ void detok_finish(struct detok *d, struct buf *out)
     decoding_finish(&d->decoding, out);
 }
 
+/* The same code as for ids that arrive one by one, so both give the same text. */
 void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n,
                       bool skip_special_tokens, struct buf *out)
 {

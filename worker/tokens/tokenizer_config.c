@@ -1,3 +1,6 @@
+/* Typed members of tokenizer.json (tokenizer_config.h). All answer 0, or -1 with ERR_CONFIG for
+ * what is malformed and ERR_UNSUPPORTED for what is known to exist but is not done here. */
+
 #include "worker/tokens/tokenizer_config.h"
 
 #include "worker/tokens/unicode.h"
@@ -7,6 +10,7 @@ struct str config_type(const struct json *v)
     return json_string(json_get(v, "type"));
 }
 
+/* A type that we do not have, or no type at all. */
 int config_refuse(const char *what, const struct json *v, struct err *e)
 {
     struct str type = config_type(v);
@@ -17,6 +21,7 @@ int config_refuse(const char *what, const struct json *v, struct err *e)
                    (int)(type.len < 64 ? type.len : 64), type.p);
 }
 
+/* absent < 0: the member must be there. */
 int config_bool(const struct json *v, const char *key, int absent, bool *ret, struct err *e)
 {
     const struct json *member = json_get(v, key);
@@ -31,6 +36,7 @@ int config_bool(const struct json *v, const char *key, int absent, bool *ret, st
     return 0;
 }
 
+/* Texts with lone surrogates are refused, as they are no UTF-8. */
 int config_string(const struct json *v, const char *key, struct str *ret, struct err *e)
 {
     const struct json *member = json_get(v, key);
@@ -41,6 +47,7 @@ int config_string(const struct json *v, const char *key, struct str *ret, struct
     return 0;
 }
 
+/* Exactly one character. */
 int config_char(const struct json *v, const char *key, struct str *ret, struct err *e)
 {
     if (config_string(v, key, ret, e) < 0)
@@ -50,6 +57,7 @@ int config_char(const struct json *v, const char *key, struct str *ret, struct e
     return 0;
 }
 
+/* From 0 to max. */
 int config_uint(const struct json *v, const char *key, uint32_t max, uint32_t *ret, struct err *e)
 {
     int64_t n;
@@ -60,6 +68,7 @@ int config_uint(const struct json *v, const char *key, uint32_t max, uint32_t *r
     return 0;
 }
 
+/* {"String": ...} is a literal, {"Regex": ...} a regular expression. */
 int config_pattern(const struct json *v, struct pattern **ret, struct err *e)
 {
     const struct json *pattern = json_get(v, "pattern");

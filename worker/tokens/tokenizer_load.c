@@ -1,3 +1,9 @@
+/* Loading a tokenizer.json (tokenizer.h). Order: model (vocabulary and merges, or pieces and
+ * scores), normalizer, pre_tokenizer, decoder; then what depends on several of them: whether
+ * words stay bytes (settle_byte_level), added tokens (their normalized patterns need the
+ * normalizer), the template of special tokens, the bytes of each token, notes, and the
+ * fingerprint. The JSON tree is freed at the end; what lives on is copied. */
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -14,6 +20,7 @@ enum { FILE_MAX_BYTES = 512 * 1024 * 1024 };
 
 /* --- model --- */
 
+/* {piece: id}; ids need not be in order or without gaps. */
 static int load_vocab(struct tokenizer *t, const struct json *vocab, struct err *e)
 {
     size_t bytes = 0;
@@ -130,6 +137,7 @@ static int check_model(const struct json *model, struct err *e)
 
 /* --- a unigram model: [[piece, score], ...] --- */
 
+/* [[piece, score], ...]: the id is the place in the list. */
 static int load_scores(struct tokenizer *t, const struct json *vocab, double *scores, struct err *e)
 {
     for (uint32_t i = 0; i < vocab->n; i++) {
@@ -146,6 +154,7 @@ static int load_scores(struct tokenizer *t, const struct json *vocab, double *sc
     return 0;
 }
 
+/* -1 when the model has none. */
 static int load_unk_id(const struct json *model, size_t n, int64_t *ret, struct err *e)
 {
     const struct json *unk = json_get(model, "unk_id");
@@ -158,6 +167,7 @@ static int load_unk_id(const struct json *model, size_t n, int64_t *ret, struct 
     return 0;
 }
 
+/* The scores belong to the model once it is made; before that they are freed here. */
 static int load_unigram(struct tokenizer *t, const struct json *model, struct err *e)
 {
     const struct json *vocab = json_get(model, "vocab");
@@ -188,6 +198,7 @@ static bool is_unigram(const struct json *model)
                                    : json_is(json_get(model, "vocab"), JSON_ARRAY);
 }
 
+/* By the type, or by the shape of the vocabulary in old files without one. */
 static int load_model(struct tokenizer *t, const struct json *model, struct err *e)
 {
     const struct json *merges = json_get(model, "merges");
@@ -225,6 +236,7 @@ static void settle_byte_level(struct tokenizer *t)
 
 /* --- added tokens --- */
 
+/* One entry; every flag must be there. */
 static int load_added_token(struct tokenizer *t, const struct json *v, struct added_token *ret,
                             struct err *e)
 {
@@ -242,6 +254,7 @@ static int load_added_token(struct tokenizer *t, const struct json *v, struct ad
     return 0;
 }
 
+/* Raw patterns go into one trie as they are, the others into a second one in normalized form. */
 static int load_patterns(struct tokenizer *t, struct err *e)
 {
     struct normalizer_scratch scratch = {.regex = regex_scratch_new()};
@@ -268,6 +281,7 @@ static int load_patterns(struct tokenizer *t, struct err *e)
     return rc;
 }
 
+/* added_tokens may be absent. */
 static int load_added(struct tokenizer *t, const struct json *list, struct err *e)
 {
     struct added_token *entries;
@@ -288,6 +302,7 @@ static int load_added(struct tokenizer *t, const struct json *list, struct err *
 
 /* --- post-processor --- */
 
+/* The ids of a special token that the template names. */
 static int load_special(struct tokenizer *t, const struct json *post, struct str name,
                         struct err *e)
 {
@@ -305,6 +320,7 @@ static int load_special(struct tokenizer *t, const struct json *post, struct str
     return 0;
 }
 
+/* TemplateProcessing for a single text: special tokens and the text, in order. */
 static int load_template(struct tokenizer *t, const struct json *post, struct err *e)
 {
     const struct json *single = json_get(post, "single");
@@ -343,6 +359,7 @@ static int load_cls_sep(struct tokenizer *t, const struct json *post, struct err
     return 0;
 }
 
+/* At most one template; a ByteLevel there only concerns offsets. */
 static int load_post(struct tokenizer *t, const struct json *post, unsigned depth, struct err *e)
 {
     const struct json *list = json_get(post, "processors");
@@ -367,6 +384,7 @@ static int load_post(struct tokenizer *t, const struct json *post, unsigned dept
 
 /* --- the rest --- */
 
+/* The size of the vocabulary, and, for ByteLevel decoders, the bytes of every token. */
 static void load_texts(struct tokenizer *t)
 {
     t->vocab_size = MAX_OF(t->vocab.id_count, t->added.id_count);
@@ -390,6 +408,7 @@ static void note_pattern(void *arg, const struct pattern *p)
         buf_printf(&t->note, "a pattern runs on %s\n", pattern_engine(p));
 }
 
+/* What an operator should know of this tokenizer, one line each. */
 static void load_notes(struct tokenizer *t, const struct json *root)
 {
     static const char *const ignored[] = {"truncation", "padding"};
@@ -403,6 +422,7 @@ static void load_notes(struct tokenizer *t, const struct json *root)
     buf_add_c(&t->note, '\0');
 }
 
+/* See the order at the head of this file. */
 static int load_parts(struct tokenizer *t, const struct json *root, struct err *e)
 {
     const struct json *version = json_get(root, "version"), *post;
@@ -430,6 +450,7 @@ static int load_parts(struct tokenizer *t, const struct json *root, struct err *
     return 0;
 }
 
+/* Text that is no JSON is an error of the configuration. */
 int tokenizer_parse(struct str json, struct tokenizer **ret, struct err *e)
 {
     struct tokenizer *t = mem_zalloc(sizeof(*t));
@@ -472,6 +493,7 @@ static int follow_link(const char *path, struct buf *file, struct err *e)
     return rc;
 }
 
+/* Errors name the file. */
 int tokenizer_load(const char *path, struct tokenizer **ret, struct err *e)
 {
     struct buf file = {0};
@@ -489,6 +511,7 @@ int tokenizer_load(const char *path, struct tokenizer **ret, struct err *e)
     return rc;
 }
 
+/* Made from a small tokenizer.json, so it goes the same way as every other one. */
 struct tokenizer *tokenizer_builtin(void)
 {
     static const char *const specials[] = {"<|im_start|>", "<|im_end|>", "<|endoftext|>"};

@@ -1,3 +1,7 @@
+/* A trie of byte strings that finds patterns in a text (trie.h). Nodes are numbers in one array;
+ * children hang in a list, as added tokens are few and seldom share starts. first[] maps a first
+ * byte to its node, so bytes that begin no pattern cost one look-up. */
+
 #include "worker/tokens/trie.h"
 
 #include "common/base/vec.h"
@@ -10,6 +14,7 @@ static int32_t new_node(struct trie *t, unsigned char byte)
     return (int32_t)t->n - 1;
 }
 
+/* The child for a byte, or 0. */
 static int32_t child_of(const struct trie *t, int32_t node, unsigned char byte)
 {
     int32_t at = t->at[node].child;
@@ -19,6 +24,7 @@ static int32_t child_of(const struct trie *t, int32_t node, unsigned char byte)
     return at;
 }
 
+/* A pattern that was added before keeps its first value. */
 void trie_add(struct trie *t, struct str pattern, int32_t value)
 {
     unsigned char head = (unsigned char)pattern.p[0];
@@ -60,6 +66,7 @@ static bool longest(const struct trie *t, struct str text, size_t from, struct t
     }
 }
 
+/* The leftmost match; of several at one place the longest. */
 bool trie_find(const struct trie *t, struct str text, size_t from, struct trie_match *ret)
 {
     if (t->n == 0)

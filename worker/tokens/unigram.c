@@ -1,3 +1,11 @@
+/* The unigram model (unigram.h): of all ways to cut a word into pieces, the one with the highest
+ * sum of scores (Viterbi). best[i] is the best way to byte i; each place offers its score plus
+ * that of every piece that begins there. Where no piece is the next character, an unknown one is
+ * offered at a low score. The way is then followed back from the end.
+ *
+ * Pieces stand in a trie whose nodes have their children's numbers in a row, with the labels in
+ * an array of their own, so that a step is one memchr. */
+
 #include "worker/tokens/unigram.h"
 
 #include <stdio.h>
@@ -38,6 +46,7 @@ struct range {
     size_t lo, hi, depth;
 };
 
+/* The order of the trie. */
 static int by_bytes(const void *x, const void *y)
 {
     const struct unigram_piece *a = x, *b = y;
@@ -47,6 +56,7 @@ static int by_bytes(const void *x, const void *y)
     return rc ? rc : (a->text.len > b->text.len) - (a->text.len < b->text.len);
 }
 
+/* All pieces by their bytes; how many. */
 static size_t sorted_pieces(const struct vocab *v, struct unigram_piece *list)
 {
     size_t n = 0;
@@ -92,6 +102,7 @@ static void build_trie(struct unigram *u, const struct unigram_piece *list, size
     free(ranges);
 }
 
+/* The ids of "<0x00>" to "<0xFF>". */
 static void find_bytes(struct unigram *u)
 {
     u->has_bytes = true;
@@ -104,6 +115,7 @@ static void find_bytes(struct unigram *u)
     }
 }
 
+/* An unknown character scores UNKNOWN_COST below the worst piece, as in the library. */
 void unigram_init(struct unigram *u, const struct vocab *vocab, double *scores, int32_t unk)
 {
     struct unigram_piece *list = mem_calloc(vocab->id_count + 1, sizeof(*list));
@@ -214,6 +226,7 @@ static void write_way(const struct unigram *u, struct unigram_scratch *s, struct
     }
 }
 
+/* For one entry more than the word has bytes. */
 static void make_room(struct unigram_scratch *s, size_t n)
 {
     if (n <= s->cap)
@@ -223,6 +236,7 @@ static void make_room(struct unigram_scratch *s, size_t n)
     s->at = mem_calloc(n, sizeof(*s->at));
 }
 
+/* Asks every CANCEL_EVERY bytes whether the work is still wanted. */
 int unigram_encode(const struct unigram *u, struct unigram_scratch *s, struct str word,
                    struct token_vec *out, struct err *e)
 {

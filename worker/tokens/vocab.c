@@ -1,9 +1,15 @@
+/* The vocabulary (vocab.h): texts one behind the other in a pool, entries with place, length and
+ * id, an open-addressing hash from text to entry, and by_id from id to entry (number + 1; 0:
+ * none). Made once and read-only after vocab_seal; hash and prefetch are apart from the look-up
+ * so that loading can overlap memory accesses. */
+
 #include "worker/tokens/vocab.h"
 
 #include <stdlib.h>
 
 #include "common/base/mem.h"
 
+/* A power of two that leaves a third of the slots free. */
 static size_t slots_for(size_t n)
 {
     size_t cap = 16;
@@ -13,6 +19,7 @@ static size_t slots_for(size_t n)
     return cap;
 }
 
+/* Room for n pieces of `bytes` bytes in all; no later call grows it. */
 void vocab_init(struct vocab *v, size_t n, size_t bytes)
 {
     *v = (struct vocab){.cap = n ? n : 1};
@@ -22,6 +29,7 @@ void vocab_init(struct vocab *v, size_t n, size_t bytes)
     v->slots = mem_calloc(v->mask + 1, sizeof(*v->slots));
 }
 
+/* Frees everything. */
 void vocab_done(struct vocab *v)
 {
     buf_done(&v->pool);
@@ -48,6 +56,7 @@ static struct vocab_slot *find(const struct vocab *v, struct str piece, uint32_t
     }
 }
 
+/* A piece that stands there already takes the later id, as in JSON objects read by the library. */
 int vocab_add(struct vocab *v, struct str piece, int64_t id, struct err *e)
 {
     uint32_t hash = (uint32_t)str_hash(piece, 0);
@@ -70,6 +79,7 @@ int vocab_add(struct vocab *v, struct str piece, int64_t id, struct err *e)
     return 0;
 }
 
+/* Builds by_id; of two pieces with one id the later wins. */
 void vocab_seal(struct vocab *v)
 {
     v->id_count = 0;
@@ -81,6 +91,7 @@ void vocab_seal(struct vocab *v)
         v->by_id[v->entries[i].id] = (uint32_t)i + 1;
 }
 
+/* Also asks the processor to fetch the slot. */
 uint32_t vocab_hash(const struct vocab *v, struct str piece)
 {
     uint32_t hash = (uint32_t)str_hash(piece, 0);
@@ -90,6 +101,7 @@ uint32_t vocab_hash(const struct vocab *v, struct str piece)
     return hash;
 }
 
+/* The second step: fetches the entry behind the slot. */
 void vocab_prefetch(const struct vocab *v, uint32_t hash)
 {
     const struct vocab_slot *slot;
@@ -101,6 +113,7 @@ void vocab_prefetch(const struct vocab *v, uint32_t hash)
         __builtin_prefetch(&v->entries[slot->entry - 1]);
 }
 
+/* The look-up with a hash from vocab_hash. */
 int32_t vocab_id_at(const struct vocab *v, struct str piece, uint32_t hash)
 {
     const struct vocab_slot *slot;
@@ -116,6 +129,7 @@ int32_t vocab_id(const struct vocab *v, struct str piece)
     return vocab_id_at(v, piece, (uint32_t)str_hash(piece, 0));
 }
 
+/* The text of an id; absent when no piece has it. */
 struct str vocab_piece(const struct vocab *v, int32_t id)
 {
     const struct vocab_entry *entry;

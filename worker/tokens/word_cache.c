@@ -1,3 +1,7 @@
+/* The cache of encoded words (word_cache.h): 2^13 sets of two lines of 64 bytes. The newer entry
+ * of a set stands first; a new one pushes it to the second place and the older one out. There is
+ * no clock and no list, so a hit costs one hash and one or two comparisons. */
+
 #include "worker/tokens/word_cache.h"
 
 #include <stdlib.h>
@@ -32,6 +36,7 @@ const struct word_line *word_cache_get(const struct word_line *set, struct str w
     return NULL;
 }
 
+/* Words with more ids than a line holds are not kept. */
 void word_cache_put(struct word_line *set, struct str word, const int32_t *ids, size_t n)
 {
     if (n > WORD_CACHE_IDS_MAX)
