@@ -1,3 +1,8 @@
+/* The commands that run the gateway or ask about its settings (commands.h): serve, route,
+ * config. All of them load their settings by commands_load, which prints every mistake at once
+ * and answers NULL; `care` says how much is checked, from the syntax alone up to loading the
+ * model. */
+
 #include "supervisor/commands.h"
 
 #include <stdio.h>
@@ -34,6 +39,7 @@ static void check_executor(const struct config *c, struct buf *mistakes)
         buf_puts(mistakes, "--runners: an executor has nothing to do with --dispatcher=off\n");
 }
 
+/* The caller frees the settings. */
 struct config *commands_load(int argc, char **argv, enum commands_care care)
 {
     struct buf mistakes = {0};
@@ -65,6 +71,7 @@ struct config *commands_load(int argc, char **argv, enum commands_care care)
     return c;
 }
 
+/* The bodies are the rooms that the supervisor does not know: it only calls them. */
 int serve_command(int argc, char **argv)
 {
     static const struct supervisor_bodies bodies = {
@@ -85,6 +92,7 @@ int serve_command(int argc, char **argv)
     return rc;
 }
 
+/* Routers alone, in front of given upstreams. */
 int route_command(int argc, char **argv)
 {
     static const struct supervisor_bodies bodies = {.router = router_run, .check = router_check};
@@ -111,6 +119,7 @@ static int take_word(int *argc, char **argv, const char *word)
     return 0;
 }
 
+/* One of --check, --dump, --docs, --man. */
 int config_command(int argc, char **argv)
 {
     int check = take_word(&argc, argv, "--check"), dump = take_word(&argc, argv, "--dump");

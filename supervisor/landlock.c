@@ -1,3 +1,8 @@
+/* What the files of the machine are to a child (landlock.h): read the system's and the settings'
+ * own, write the state and run folders, nothing else. Each allow() opens the path and adds one
+ * rule. Settings may name files that are replaced by renaming, so their folder is allowed as
+ * well. */
+
 #include "supervisor/landlock.h"
 
 #include <errno.h>
@@ -85,6 +90,7 @@ static void allow_file(const struct rules *r, const char *path)
         allow_around(r, str_cstr(path), READ);
 }
 
+/* What the C library, name resolution and certificates read. */
 static void allow_system(const struct rules *r)
 {
     static const char *const folders[] = {"/etc",  "/usr", "/lib",        "/lib64",
@@ -109,6 +115,7 @@ static struct str option_of(struct str entry, struct str mark, char end)
     return str_sub(rest, 0, n);
 }
 
+/* Folders of file sinks, and the password files of others. */
 static void allow_sinks(const struct rules *r, const struct config *c)
 {
     for (size_t i = 0; i < c->sink.n; i++) {
@@ -122,6 +129,7 @@ static void allow_sinks(const struct rules *r, const struct config *c)
     }
 }
 
+/* Files and folders that the settings name. */
 static void allow_settings(const struct rules *r, const struct config *c)
 {
     allow_file(r, c->config_file);
@@ -141,6 +149,7 @@ static void allow_settings(const struct rules *r, const struct config *c)
     }
 }
 
+/* All rules of this child; routers write nothing. */
 static int confine(const struct rules *r, const struct heritage *h, struct err *e)
 {
     const struct config *c = h->config;
@@ -156,6 +165,7 @@ static int confine(const struct rules *r, const struct heritage *h, struct err *
                                                          : 0;
 }
 
+/* 0 also where the kernel has no Landlock: the rest of the sandbox stands by itself. */
 int landlock_enter(const struct heritage *h, struct err *e)
 {
     struct landlock_ruleset_attr attr = {.handled_access_fs = READ | WRITE | NEVER};

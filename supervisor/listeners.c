@@ -1,3 +1,13 @@
+/* Every listening socket of the gateway (listeners.h). They belong to the supervisor and outlive
+ * its children: a killed child's queue is served by its successor.
+ *
+ * Where sockets come from, in this order: handed over by the binary before an upgrade
+ * (RG_SOCKETS), given by systemd (LISTEN_FDS), else opened here. Routers share one address by
+ * SO_REUSEPORT, one socket each; the first one finds out which address that is, later ones join
+ * it. A name with several addresses gets one more socket each (also), which all routers accept
+ * on. Workers and the dispatcher have unix sockets in the run folder, which is locked, so no
+ * other gateway can be there. */
+
 #include "supervisor/listeners.h"
 
 #include <arpa/inet.h>
@@ -20,6 +30,7 @@
 
 enum { BACKLOG = 4096, FIRST_GIVEN = 3, NOTSENT_LOWAT = 256 << 10 };
 
+/* No socket is open: -1 everywhere. */
 void listeners_init(struct listeners *l)
 {
     *l = (struct listeners){0};
@@ -38,6 +49,7 @@ static void close_one(int *fd, int keep)
     *fd = -1;
 }
 
+/* In a child: closes what it does not serve. */
 void listeners_close_others(struct listeners *l, int keep)
 {
     for (unsigned i = 0; i < BOARD_ROUTERS_MAX; i++) {
@@ -79,6 +91,7 @@ static int split_address(const char *text, char host[256], char port[16], struct
     return 0;
 }
 
+/* Addresses that only this machine reaches; unix sockets too. */
 static bool is_loopback(const struct sockaddr *a)
 {
     if (a->sa_family == AF_INET) {
@@ -94,6 +107,7 @@ static bool is_loopback(const struct sockaddr *a)
     return a->sa_family == AF_UNIX;
 }
 
+/* Listening beyond loopback without keys must be asked for by --insecure. */
 static int check_exposure(const struct config *c, const struct sockaddr *a, struct err *e)
 {
     if (is_loopback(a) || c->admin_key_file || c->insecure)
@@ -123,6 +137,7 @@ static void name_address(struct listeners *l, const struct sockaddr_storage *a, 
 
 /* --- TCP --- */
 
+/* Options that help and that nothing depends on. */
 static void tune(int fd)
 {
     int one = 1, lowat = NOTSENT_LOWAT;
@@ -132,6 +147,7 @@ static void tune(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof(lowat));
 }
 
+/* -1 with errno kept, for callers that look at it. */
 static int bind_tcp(const struct sockaddr *a, socklen_t len, bool share, struct err *e)
 {
     int saved, one = 1, fd = socket(a->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -154,6 +170,7 @@ static int bind_tcp(const struct sockaddr *a, socklen_t len, bool share, struct 
     return fd;
 }
 
+/* `share`: SO_REUSEPORT, for a router's own socket. */
 static int listen_tcp(const struct resolve_address *a, bool share, struct err *e)
 {
     int fd = bind_tcp((const struct sockaddr *)&a->addr, a->len, share, e);
@@ -175,6 +192,7 @@ struct addresses {
     size_t n;
 };
 
+/* Each address once; more than fit are left out. */
 static void add_address(struct addresses *all, const struct addrinfo *found)
 {
     struct resolve_address *a = &all->at[all->n];
@@ -227,6 +245,7 @@ static int resolve(const struct config *c, struct addresses *ret, struct err *e)
     return ret->n > 0 ? 0 : err_set(e, ERR_CONFIG, "--listen: \"%s\" has no address", c->listen);
 }
 
+/* Where a trial listens: a port that the kernel chooses. */
 static void any_loopback(struct addresses *ret)
 {
     struct sockaddr_in a = {.sin_family = AF_INET};
@@ -308,6 +327,7 @@ static int choose_address(struct listeners *l, const struct config *c, struct re
     return 0;
 }
 
+/* Opens router i's socket unless it is open already. */
 int listeners_router(struct listeners *l, const struct config *c, unsigned i, struct err *e)
 {
     struct resolve_address a = {0};
@@ -347,6 +367,7 @@ static int make_folder(const struct config *c, const char *path, struct err *e)
     return errno == EEXIST ? 0 : err_sys(e, ERR_IO, "cannot make %s", part);
 }
 
+/* The state and run folders, made, owned by --user and writable. */
 int listeners_folders(const struct config *c, struct err *e)
 {
     const char *const folders[] = {c->state_dir, c->run_dir};
@@ -369,6 +390,7 @@ static int folder_taken(const struct config *c, struct err *e)
                    within ? c->state_dir : c->run_dir, within ? "state" : "run");
 }
 
+/* One gateway for each run folder; the lock lasts as long as the process. */
 static int lock_folder(struct listeners *l, const struct config *c, struct err *e)
 {
     char path[4096 + 8];
@@ -407,6 +429,7 @@ static int listen_unix(const struct sockaddr_un *a, int *ret, struct err *e)
     return 0;
 }
 
+/* A socket named after the worker's index. */
 int listeners_worker(struct listeners *l, const struct config *c, unsigned place, struct err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -419,6 +442,7 @@ int listeners_worker(struct listeners *l, const struct config *c, unsigned place
     return listen_unix(&a, &l->workers[place], e);
 }
 
+/* Like a worker's. */
 int listeners_dispatcher(struct listeners *l, const struct config *c, struct err *e)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -460,6 +484,7 @@ static bool elsewhere(const struct listeners *l, const struct sockaddr_storage *
     return first_len != len || memcmp(&first, a, len) != 0;
 }
 
+/* Finds out what an inherited socket is, by its address, and puts it in its place. */
 static int take_given(struct listeners *l, const struct config *c, int fd, struct err *e)
 {
     union {
@@ -554,6 +579,7 @@ static int take_all_given(struct listeners *l, const struct config *c, struct er
     return handed ? take_handed(l, c, handed, e) : take_activated(l, c, e);
 }
 
+/* Workers' sockets are opened when they are started. */
 int listeners_open(struct listeners *l, const struct config *c, struct err *e)
 {
     if (take_all_given(l, c, e))
@@ -596,6 +622,8 @@ static void each_socket(struct listeners *l, int flags, struct buf *list)
     }
 }
 
+/* Before exec: the descriptors stay open and their numbers stand in the environment. The lock is
+ * given up, because the new binary takes it again. */
 void listeners_hand_over(struct listeners *l)
 {
     struct buf list = {0};

@@ -1,3 +1,9 @@
+/* The executor that --runners starts beside the gateway (local_executor.h): this binary again,
+ * as `rollgate runner`, in a process of its own. It is a client like any other: it gets our
+ * address, a key of its own, and folders below the state folder. It is replaced when it dies
+ * (with a growing pause) and when the setting changes. An upgrade leaves it running; its pid
+ * goes to the new binary by the environment (RG_EXECUTOR). */
+
 #include "supervisor/local_executor.h"
 
 #include <errno.h>
@@ -72,6 +78,7 @@ static int add_key(struct command_words *a, const char *key)
     return 0;
 }
 
+/* Its arguments. */
 static void add_all(struct command_words *a, const struct supervisor *s)
 {
     static const char *const levels[] = {"error", "warn", "info", "debug"};
@@ -143,6 +150,7 @@ static void try_later(struct supervisor *s, int64_t lived_ms)
                    on_again);
 }
 
+/* Makes its key and forks. */
 static void begin(struct supervisor *s)
 {
     struct local_executor *x = &s->executor;
@@ -170,6 +178,7 @@ static void begin(struct supervisor *s)
     log_info(NULL, "executor started", LOG_I("executor_pid", pid), LOG_T("runners", x->runners));
 }
 
+/* Starts, ends or leaves it, as the settings want it; called again after each reload. */
 void local_executor_start(struct supervisor *s)
 {
     struct local_executor *x = &s->executor;
@@ -183,6 +192,7 @@ void local_executor_start(struct supervisor *s)
         (void)kill(x->pid, SIGTERM); /* its successor comes when it has drained */
 }
 
+/* True when the pid was the executor's. */
 bool local_executor_bury(struct supervisor *s, pid_t pid, int wait_status)
 {
     struct local_executor *x = &s->executor;
@@ -215,6 +225,7 @@ void local_executor_stop(struct supervisor *s)
 
 /* --- upgrades --- */
 
+/* Before exec: notes pid and roster in the environment. */
 void local_executor_leave(const struct supervisor *s)
 {
     struct buf text = {0};
@@ -227,6 +238,7 @@ void local_executor_leave(const struct supervisor *s)
     buf_done(&text);
 }
 
+/* After exec: takes over the one that runs. */
 void local_executor_take(struct supervisor *s)
 {
     const char *text = getenv(LEFT);

@@ -33,6 +33,7 @@ static const struct row {
 #include "supervisor/commands.def"
 };
 
+/* The row of a command, or NULL. */
 static const struct row *find(const char *name)
 {
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -42,6 +43,7 @@ static const struct row *find(const char *name)
     return NULL;
 }
 
+/* The list of commands. */
 static void usage(FILE *to)
 {
     fprintf(to, "rollgate %s\n\nrollgate COMMAND [settings]; rollgate COMMAND --help\n",
@@ -52,6 +54,7 @@ static void usage(FILE *to)
     }
 }
 
+/* All settings, as `config --docs` knows them, in short. */
 static void print_settings(void)
 {
     struct buf out = {0};
@@ -107,6 +110,7 @@ static bool wants_help(int argc, char **argv)
     return argc > 1 && strcmp(argv[1], "help") == 0;
 }
 
+/* Help of one command if one is named and known, else of all. */
 static int give_help(int argc, char **argv)
 {
     bool word = strcmp(argv[1], "help") == 0;
@@ -116,6 +120,7 @@ static int give_help(int argc, char **argv)
     return c ? help_of(c) : help();
 }
 
+/* With the nearest command, if one is near. */
 static void tell_unknown(const char *name)
 {
     struct nearest near = nearest_to(str_cstr(name));
@@ -130,6 +135,7 @@ static void tell_unknown(const char *name)
     fprintf(stderr, "\n\n");
 }
 
+/* The command's exit status, or 2 for a wrong usage. */
 int main(int argc, char **argv)
 {
     const struct row *c = argc > 1 ? find(argv[1]) : NULL;

@@ -50,6 +50,7 @@ static int split_peer(const char *peer, unsigned *first, unsigned *last, const c
     return 0;
 }
 
+/* Which node a worker index lives on, from --peer and our own range. */
 static void add_map(const struct config *c, struct buf *out)
 {
     buf_puts(out, "# worker index of the session id in the path or in a session key -> node\n"
@@ -74,6 +75,7 @@ static void add_map(const struct config *c, struct buf *out)
     buf_puts(out, "}\n");
 }
 
+/* One upstream for each node, and one for all of them. */
 static void add_upstreams(const struct config *c, struct buf *out)
 {
     buf_printf(out, "upstream rollgate_node_0 { server %s max_fails=0; }\n", c->listen);
@@ -99,6 +101,7 @@ static void add_upstreams(const struct config *c, struct buf *out)
     buf_puts(out, "}\n");
 }
 
+/* The site itself; see the head of this file. */
 static void add_server(const struct config *c, const struct site *site, struct buf *out)
 {
     /* A silent stream still says something every --keepalive; a non-stream answer may take as long
@@ -163,6 +166,7 @@ static bool is_value(const char *text)
     return *text != 0;
 }
 
+/* Refuses values that would end a directive. */
 static bool check_site(const struct site *site)
 {
     const struct {
@@ -183,6 +187,7 @@ static bool check_site(const struct site *site)
     return good;
 }
 
+/* Writes the file to standard output. */
 int nginx_command(int argc, char **argv)
 {
     struct site site;

@@ -1,3 +1,6 @@
+/* What the process table needs beside the table (processes.h): how a death is told, how long to
+ * wait before a restart, and which places a process has adopted. Pure but for descriptors. */
+
 #include "supervisor/processes.h"
 
 #include <signal.h>
@@ -9,6 +12,7 @@
 
 #include "common/base/mem.h"
 
+/* "killed by signal 9 (Killed)" or "exit status 1". */
 void process_death(int wait_status, char *out, size_t size)
 {
     if (WIFSIGNALED(wait_status))
@@ -19,6 +23,8 @@ void process_death(int wait_status, char *out, size_t size)
         (void)snprintf(out, size, "exit status %d", WEXITSTATUS(wait_status));
 }
 
+/* Doubles from BACKOFF_FIRST_MS to BACKOFF_MAX_MS; a process that lived for BACKOFF_RESET_MS
+ * begins anew. */
 int64_t process_backoff(int64_t *backoff_ms, int64_t lived_ms)
 {
     int64_t wait;
@@ -30,6 +36,7 @@ int64_t process_backoff(int64_t *backoff_ms, int64_t lived_ms)
     return wait;
 }
 
+/* False: the process has it already. The heritage points into the array, which may have moved. */
 bool process_add_place(struct process *p, const struct heritage_place *place)
 {
     size_t n = p->heritage.n_adopted;
@@ -45,6 +52,7 @@ bool process_add_place(struct process *p, const struct heritage_place *place)
     return true;
 }
 
+/* Frees what a slot holds; the slot can be used again. */
 void process_done(struct process *p)
 {
     free(p->adopted);

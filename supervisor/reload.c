@@ -1,3 +1,11 @@
+/* SIGHUP: the settings are read again, checked, applied and told to the children, and the number
+ * of routers and workers is brought to what they say.
+ *
+ * Scaling down never loses a session: a place (a worker index with its socket and journal, or a
+ * router's socket) is given to another process of the role, which adopts it. The supervisor
+ * notes who has which place (adopter), so that successors inherit it. Journals that are found at
+ * the start beyond the number of workers are given away in the same manner. */
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -69,6 +77,7 @@ static void give(struct supervisor *s, struct process *to, unsigned place)
     }
 }
 
+/* Gives a process's own place and those that it had adopted to one other process. */
 static void give_all(struct supervisor *s, struct process *from)
 {
     struct process *to = choose_adopter(s, from->heritage.role);
@@ -80,6 +89,7 @@ static void give_all(struct supervisor *s, struct process *from)
         give(s, to, from->heritage.adopted[i].place);
 }
 
+/* After a retired worker has ended: its journal is closed now. */
 void reload_give_place(struct supervisor *s, unsigned slot)
 {
     struct process *from = &s->processes[slot];
@@ -103,6 +113,7 @@ static int place_of_folder(const struct supervisor *s, const char *name)
     return (int)(index - s->board->worker_base);
 }
 
+/* Folders of journals that no wanted worker has. */
 int reload_adopt_leftovers(struct supervisor *s, struct err *e)
 {
     DIR *d = opendir(s->config->state_dir);
@@ -123,6 +134,7 @@ int reload_adopt_leftovers(struct supervisor *s, struct err *e)
     return rc;
 }
 
+/* More given sockets than routers: the others are served by those that run. */
 int reload_serve_given(struct supervisor *s, struct err *e)
 {
     for (unsigned i = (unsigned)s->config->routers; i < s->listeners.n_given; i++) {
@@ -135,6 +147,7 @@ int reload_serve_given(struct supervisor *s, struct err *e)
 
 /* --- scaling --- */
 
+/* Asks a process to end and not to be replaced. */
 static void retire(struct supervisor *s, unsigned slot)
 {
     struct process *p = &s->processes[slot];
@@ -156,6 +169,7 @@ static void retire(struct supervisor *s, unsigned slot)
     }
 }
 
+/* Processes of n slots that are to run. */
 static unsigned count_wanted(const struct supervisor *s, unsigned first, unsigned n)
 {
     unsigned wanted = 0;
@@ -172,6 +186,7 @@ static bool is_free(struct supervisor *s, unsigned slot)
            atomic_load_explicit(&s->board->slots[slot].adopter, memory_order_relaxed) == 0;
 }
 
+/* Starts or retires until `target` processes are wanted; the highest places retire first. */
 static void scale(struct supervisor *s, unsigned first, unsigned n, unsigned target)
 {
     unsigned wanted = count_wanted(s, first, n);
@@ -195,6 +210,7 @@ static void scale(struct supervisor *s, unsigned first, unsigned n, unsigned tar
 
 /* --- SIGHUP --- */
 
+/* One line in the log for each. */
 static void tell_mistakes(const struct buf *mistakes)
 {
     struct str rest = buf_str(mistakes);
@@ -207,6 +223,7 @@ static void tell_mistakes(const struct buf *mistakes)
     }
 }
 
+/* Children read the shared settings again when they are told. */
 static void tell_children(struct supervisor *s)
 {
     struct order order = {.kind = ORDER_RELOAD};
@@ -233,6 +250,7 @@ static void check_keys(const struct config *old, const struct config *fresh, str
     keys_free(keys);
 }
 
+/* NULL when anything is wrong: then nothing at all changes. */
 static struct config *load_fresh(struct supervisor *s, struct buf *mistakes)
 {
     struct config *fresh = config_load_again(s->config, mistakes);
@@ -247,6 +265,7 @@ static struct config *load_fresh(struct supervisor *s, struct buf *mistakes)
     return NULL;
 }
 
+/* See the head of this file. Settings that need a restart are named and left as they were. */
 void reload_config(struct supervisor *s)
 {
     struct buf mistakes = {0}, fixed = {0};

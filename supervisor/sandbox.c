@@ -1,3 +1,11 @@
+/* What a child gives up before it reads its first byte (sandbox.h): resource limits that it does
+ * not need, new privileges by exec, files (landlock.c), capabilities, and system calls
+ * (sandbox.def), in this order, as each step may need what a later one takes away.
+ *
+ * A refused call does not kill: it answers an error, is counted, and is noted on the board
+ * (on_refused runs in a signal handler, so it only stores numbers); the supervisor logs it by
+ * name. */
+
 #include "supervisor/sandbox.h"
 
 #include <errno.h>
@@ -84,6 +92,8 @@ static void set_result(ucontext_t *u, int result)
 }
 #endif
 
+/* -EPERM for calls that are allowed with other arguments, so that callers see a right they lack;
+ * -ENOSYS for the others, so that the C library falls back. */
 static void on_refused(int signo, siginfo_t *info, void *context)
 {
     int result = -ENOSYS;
@@ -132,6 +142,7 @@ static bool has_capabilities(void)
     return any;
 }
 
+/* Fails only if some are left. */
 static int drop_capabilities(struct err *e)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -147,6 +158,7 @@ static int drop_capabilities(struct err *e)
     return 0;
 }
 
+/* No core files (they would hold prompts), no locked memory, queues or priorities. */
 static int limit_resources(struct err *e)
 {
     static const int none_of[] = {RLIMIT_CORE, RLIMIT_MEMLOCK, RLIMIT_MSGQUEUE, RLIMIT_RTPRIO};
@@ -197,6 +209,7 @@ static int allow_reading(scmp_filter_ctx f, int number, unsigned arg)
                  SCMP_CMP32(arg, SCMP_CMP_MASKED_EQ, O_ACCMODE | O_CREAT | O_TRUNC, O_RDONLY));
 }
 
+/* The arguments for which a call of the second list is allowed. */
 static int allow_partly(scmp_filter_ctx f, const char *name, int number)
 {
     static const scmp_datum_t requests[] = {FIONREAD, FIONBIO, FIOCLEX, TCGETS, 0};
@@ -226,6 +239,7 @@ static int allow_partly(scmp_filter_ctx f, const char *name, int number)
     return allow(f, number, SCMP_CMP32(0, SCMP_CMP_EQ, (uint32_t)getpid()));
 }
 
+/* Calls that this kernel does not have are skipped. */
 static int add_rules(scmp_filter_ctx f, unsigned kind)
 {
     int rc = 0;
@@ -250,6 +264,7 @@ static int add_rules(scmp_filter_ctx f, unsigned kind)
     return rc;
 }
 
+/* From here on the filter holds for this process and its threads. */
 static int filter_calls(unsigned kind, struct err *e)
 {
     scmp_filter_ctx f = seccomp_init(TOLD ? SCMP_ACT_TRAP : SCMP_ACT_ERRNO(ENOSYS));
@@ -264,6 +279,8 @@ static int filter_calls(unsigned kind, struct err *e)
     return rc ? err_sys(e, ERR_UNSUPPORTED, "no system call filter") : 0;
 }
 
+/* Goes on after a step that fails, so that as much as possible holds; -1 tells that something is
+ * missing. */
 int sandbox_enter(const struct heritage *h, struct err *e)
 {
     int rc = 0;

@@ -1,3 +1,14 @@
+/* The children: made, watched, buried and replaced.
+ *
+ *   spawn_prepare   what the slot is: role, place, name, heritage
+ *   spawn_start     socket, control socket, fork; the child goes on in be_child
+ *   take_report     ready, failed, adopted (over the status pipe)
+ *   spawn_check     kills who does not report or whose heart does not beat
+ *   spawn_reap      a death: bury -> after_crash -> again later, or the end
+ *
+ * Deaths that a request is suspected of (suspects.c) do not count against --max-restarts, so
+ * that one poisonous request cannot take the service down. */
+
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -46,6 +57,7 @@ static enum board_state get_state(const struct supervisor *s, unsigned slot)
                                                   memory_order_relaxed);
 }
 
+/* Fills in the slot; nothing is started. */
 void spawn_prepare(struct supervisor *s, unsigned slot)
 {
     struct process *p = &s->processes[slot];
@@ -87,6 +99,7 @@ static bool is_served(const struct heritage *h, int fd)
     return mine;
 }
 
+/* In the child: closes what belongs to the supervisor or to other children. */
 static void close_inherited(struct supervisor *s, const struct process *own)
 {
     const struct heritage *h = &own->heritage;
@@ -158,6 +171,7 @@ static int (*body_of(const struct supervisor_bodies *b,
     return role == ROLE_ROUTER ? b->router : b->worker;
 }
 
+/* Workers only; a limit for machines where one worker must not eat all memory. */
 static void limit_address_space(const struct config *c)
 {
     const struct rlimit r = {(rlim_t)c->worker_address_space, (rlim_t)c->worker_address_space};
@@ -167,6 +181,8 @@ static void limit_address_space(const struct config *c)
                  LOG_T("reason", strerror(errno)));
 }
 
+/* What is left of the way from fork to the role's main: signals, log, user, sandbox. Does not
+ * return. */
 RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t parent)
 {
     struct heritage *h = &p->heritage;
@@ -210,6 +226,7 @@ RG_NORETURN static void be_child(struct supervisor *s, struct process *p, pid_t 
 
 /* --- in the supervisor --- */
 
+/* The slot's listening socket, opened now if it was not yet. */
 static int open_socket(struct supervisor *s, struct process *p, struct err *e)
 {
     struct heritage *h = &p->heritage;
@@ -265,6 +282,7 @@ static bool has_previous(const struct supervisor *s, unsigned slot)
     return false;
 }
 
+/* On failure the slot is tried again later. */
 void spawn_start(struct supervisor *s, unsigned slot)
 {
     struct process *p = &s->processes[slot];
@@ -320,6 +338,7 @@ static struct supervisor *the_supervisor(struct process *p)
     return CONTAINER_OF(p - p->heritage.slot, struct supervisor, processes);
 }
 
+/* The pause after a death is over. */
 static void on_respawn(struct loop_timer *t)
 {
     struct process *p = CONTAINER_OF(t, struct process, respawn);
@@ -329,6 +348,7 @@ static void on_respawn(struct loop_timer *t)
         spawn_start(s, p->heritage.slot);
 }
 
+/* More than --max-restarts within the window, this one included. */
 static bool too_many_deaths(struct supervisor *s)
 {
     int64_t now = (int64_t)clock_ms();
@@ -357,6 +377,7 @@ static void write_obituary(struct supervisor *s, struct process *p, pid_t pid, i
               LOG_T("how", how), LOG_T("last_words", p->why[0] ? p->why : words));
 }
 
+/* Decides what a death means: start failed, too many deaths, or a restart. */
 static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int wait_status)
 {
     bool clean = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
@@ -403,6 +424,7 @@ static void tell_refused(struct supervisor *s, unsigned slot)
               LOG_T("process", s->processes[slot].heritage.name), LOG_T("call", name));
 }
 
+/* The board and metrics forget the process; then by phase: replaced, or gone. */
 static void bury(struct supervisor *s, unsigned slot, pid_t pid, int wait_status)
 {
     struct process *p = &s->processes[slot];
@@ -443,6 +465,7 @@ static void start_waiting(struct supervisor *s)
     }
 }
 
+/* A child of the binary before an upgrade has ended; who waited for its journal may start. */
 static void bury_previous(struct supervisor *s, pid_t pid)
 {
     for (size_t i = 0; i < s->upgrade.previous.n; i++) {
@@ -458,6 +481,7 @@ static void bury_previous(struct supervisor *s, pid_t pid)
     }
 }
 
+/* Takes all deaths that have happened. */
 void spawn_reap(struct supervisor *s)
 {
     int wait_status;
@@ -482,6 +506,7 @@ void spawn_reap(struct supervisor *s)
     supervisor_advance(s);
 }
 
+/* Reports name the slot and the pid; one from a process that died meanwhile is ignored. */
 static void take_report(struct supervisor *s, const struct status *r)
 {
     struct process *p;
@@ -534,6 +559,7 @@ static void check_start(struct supervisor *s, struct process *p, int64_t now)
     supervisor_fail(s, p->heritage.name, "it died again and again and never reported");
 }
 
+/* Every tick. */
 void spawn_check(struct supervisor *s)
 {
     int64_t now = (int64_t)clock_ms();
@@ -556,6 +582,8 @@ void spawn_check(struct supervisor *s)
     }
 }
 
+/* To all children of a role (-1: of any), those of before an upgrade included; how many there
+ * are. Signal 0 only counts. */
 unsigned spawn_signal(struct supervisor *s, int role, int signo)
 {
     unsigned n = 0;

@@ -1,3 +1,15 @@
+/* The supervisor's loop: start, signals, end (supervisor.h). One state machine:
+ *
+ *   STARTING -- all ready --> SERVING -- stop --> EXECUTOR --> ROUTERS --> WORKERS --> (KILLED)
+ *
+ * Stopping goes from the outside in: first the executor (its attempts end), then the routers
+ * (they finish what they have begun), then workers and dispatcher. Each phase has a deadline,
+ * after which the next one begins by force. supervisor_advance moves on whenever something has
+ * ended; it is called after every event that may matter.
+ *
+ * A start that fails, or too many deaths right after an upgrade, go back to the binary before
+ * (upgrade_undo). */
+
 #include "supervisor/supervisor.h"
 
 #include <fcntl.h>
@@ -41,6 +53,7 @@ static void enter(struct supervisor *s, enum supervisor_phase phase, int64_t dea
     loop_timer_set(s->loop, &s->deadline, (uint64_t)MAX_OF(deadline_ms, 1), on_deadline);
 }
 
+/* Nobody is restarted from now on. */
 static void end_routers(struct supervisor *s)
 {
     atomic_store_explicit(&s->board->draining, 1, memory_order_relaxed);
@@ -57,6 +70,7 @@ static void end_workers(struct supervisor *s)
     (void)spawn_signal(s, -1, SIGTERM);
 }
 
+/* The last phase: what is left does not end by itself. */
 static void kill_all(struct supervisor *s)
 {
     unsigned left = spawn_signal(s, -1, SIGKILL);
@@ -66,6 +80,7 @@ static void kill_all(struct supervisor *s)
     enter(s, PHASE_KILLED, KILL_AFTER_MS);
 }
 
+/* The phase took too long. */
 static void on_deadline(struct loop_timer *t)
 {
     struct supervisor *s = the(t, offsetof(struct supervisor, deadline));
@@ -79,6 +94,7 @@ static void on_deadline(struct loop_timer *t)
     supervisor_advance(s);
 }
 
+/* May come several times; the worst exit status stays. */
 void supervisor_stop(struct supervisor *s, int exit_status)
 {
     s->exit_status = MAX_OF(s->exit_status, exit_status);
@@ -105,6 +121,7 @@ void supervisor_fail(struct supervisor *s, const char *process, const char *reas
     supervisor_stop(s, 1);
 }
 
+/* Everybody is told that the service is up. */
 static void announce(struct supervisor *s)
 {
     s->phase = PHASE_SERVING;
@@ -114,6 +131,7 @@ static void announce(struct supervisor *s)
     log_info(NULL, "serving", LOG_T("listen", s->listeners.address));
 }
 
+/* Every process that is wanted has reported. */
 static bool all_ready(const struct supervisor *s)
 {
     for (unsigned slot = BOARD_ROUTER0; slot < BOARD_SLOTS; slot++) {
@@ -139,6 +157,7 @@ static void obey(struct supervisor *s)
     s->asked_upgrade = false;
 }
 
+/* Goes to the next phase as soon as the one at hand is over. */
 void supervisor_advance(struct supervisor *s)
 {
     if (s->phase == PHASE_STARTING && all_ready(s)) {
@@ -159,6 +178,7 @@ void supervisor_advance(struct supervisor *s)
 
 /* --- events --- */
 
+/* TERM and INT stop, QUIT stops at once, HUP reloads, USR2 upgrades. */
 static void on_signal(struct signals *signals, int signo, int sender)
 {
     struct supervisor *s = CONTAINER_OF(signals, struct supervisor, signals);
@@ -192,6 +212,7 @@ static void on_signal(struct signals *signals, int signo, int sender)
     }
 }
 
+/* A child has reported. */
 static void on_report(struct loop_io *io, unsigned events)
 {
     struct supervisor *s = CONTAINER_OF(io, struct supervisor, status_io);
@@ -201,6 +222,7 @@ static void on_report(struct loop_io *io, unsigned events)
     supervisor_advance(s);
 }
 
+/* Looks at the children's hearts and feeds systemd's watchdog. */
 static void on_tick(struct loop_timer *t)
 {
     struct supervisor *s = the(t, offsetof(struct supervisor, tick));
@@ -230,6 +252,7 @@ static uint64_t raise_descriptors(void)
     return limit.rlim_cur;
 }
 
+/* Loop, signals, status pipe. */
 static int make_loop(struct supervisor *s, struct err *e)
 {
     static const int watched[] = {SIGCHLD, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR2, 0};
@@ -245,6 +268,7 @@ static int make_loop(struct supervisor *s, struct err *e)
     return loop_add(s->loop, &s->status_io, s->status_fds[0], LOOP_IN, on_report, e);
 }
 
+/* A random name of this run, by which metrics and logs of restarts are told apart. */
 static int make_instance(struct supervisor *s, struct err *e)
 {
     struct ids *ids = ids_new(e);
@@ -266,6 +290,7 @@ static void fill_upstreams(struct supervisor *s)
     atomic_store(&s->board->workers, (uint32_t)s->config->upstream.n);
 }
 
+/* Fills the process table; nothing is started. */
 static void want_children(struct supervisor *s)
 {
     s->board->worker_base = (uint32_t)s->config->worker_base;
@@ -283,6 +308,7 @@ static void want_children(struct supervisor *s)
         spawn_prepare(s, BOARD_DISPATCHER);
 }
 
+/* Limits as metrics, so that a graph can show figures against them. */
 void supervisor_tell_limits(struct supervisor *s)
 {
     const struct config *c = s->config;
@@ -322,6 +348,7 @@ void supervisor_tell_limits(struct supervisor *s)
         metrics_set_at(s->page, METRIC_limit, all[i].limit, (uint64_t)all[i].value);
 }
 
+/* One line with all that one asks first when something is odd. */
 static void log_start(struct supervisor *s, uint64_t descriptors, const struct buf *remark)
 {
     const struct config *c = s->config;
@@ -376,6 +403,8 @@ static int take_place(struct supervisor *s, struct err *e)
     return listeners_open(&s->listeners, s->config, e);
 }
 
+/* The order: board and metrics, loop, sockets, model, process table, adopted places, then the
+ * children, workers before routers. */
 static int start(struct supervisor *s, struct err *e)
 {
     uint64_t descriptors = raise_descriptors();
@@ -417,6 +446,7 @@ out:
     return rc;
 }
 
+/* Frees everything, for leak checks. */
 static void release(struct supervisor *s)
 {
     for (unsigned slot = 0; slot < BOARD_SLOTS; slot++)
@@ -438,6 +468,7 @@ static void release(struct supervisor *s)
     free(s);
 }
 
+/* The process's main loop from the start to the exit status. */
 int supervisor_serve(struct config *c, const struct supervisor_bodies *bodies)
 {
     struct supervisor *s = mem_zalloc(sizeof(*s));

@@ -2,8 +2,8 @@
  * The supervisor: parent of all processes of a gateway. It opens the sockets, loads the model,
  * forks routers and workers, replaces those that die, and ends them all in order. It serves no
  * request and holds no session; what it does on each signal:
- *   - SIGTERM, SIGINT: drain: routers finish what runs, then workers flush, then exit 0; again:
- * nothing
+ *   - SIGTERM, SIGINT: drain: routers finish what runs, then workers flush, then exit 0; a second
+ *     one changes nothing
  *   - SIGQUIT: end everything now
  *   - SIGHUP: read the configuration again: more or fewer processes, other live settings
  *   - SIGUSR2: upgrade: try the binary anew, then become it on the same sockets (upgrade.h)

@@ -1,3 +1,7 @@
+/* Requests that workers died at (suspects.h). Workers note on the board the hashes of bodies
+ * that they work on; what a dead worker had noted is blamed, more when it was alone. A body that
+ * has gathered enough is quarantined: workers answer it with 500 instead of working on it. */
+
 #include "supervisor/suspects.h"
 
 #include <stdatomic.h>
@@ -22,6 +26,7 @@ static struct suspect *place_of(struct suspects *s, uint64_t hash)
     return oldest;
 }
 
+/* True when the body is quarantined by this death. */
 static bool blame(struct suspects *s, struct board *b, uint64_t hash, unsigned weight,
                   uint64_t now_ms)
 {
@@ -47,6 +52,7 @@ static bool is_among(const uint64_t *hashes, size_t n, uint64_t hash)
     return false;
 }
 
+/* Takes the dead worker's notes off the board; true when a request was found guilty. */
 bool suspects_take(struct suspects *s, struct board *b, unsigned slot, uint64_t now_ms)
 {
     uint64_t hashes[BOARD_WORKS_MAX];

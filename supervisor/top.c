@@ -1,3 +1,6 @@
+/* `rollgate top`: a page of figures once a second, made from /metrics and /attempts of a running
+ * gateway, like any other client would. Rates are differences of two looks. */
+
 #include "supervisor/top.h"
 
 #include <netdb.h>
@@ -23,6 +26,7 @@ struct top_view {
     uint64_t at_ms;
 };
 
+/* A blocking connection to HOST:PORT; -1 when there is none. */
 static int dial(const char *address)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
@@ -83,6 +87,7 @@ static int get_page(const struct config *c, const char *path, struct buf *ret)
     return got == 0 && str_starts(buf_str(ret), STR("HTTP/1.1 200 ")) ? 0 : -1;
 }
 
+/* The attempts may be missing: only a dispatcher tells them. */
 static int take_look(const struct config *c, struct top_view *look)
 {
     int rc = get_page(c, "/metrics", &look->page);
@@ -117,6 +122,7 @@ static double value(const struct top_view *look, const char *name, const char *l
     return sum;
 }
 
+/* Per second, between two looks; 0 at the first one. */
 static double rate(const struct top_view *now, const struct top_view *before, const char *name,
                    const char *label)
 {
@@ -127,6 +133,7 @@ static double rate(const struct top_view *now, const struct top_view *before, co
     return (value(now, name, label) - value(before, name, label)) / seconds;
 }
 
+/* The mean of a histogram of seconds since the start, in milliseconds. */
 static double mean_ms(const struct top_view *now, const char *histogram)
 {
     char sum[96], count[96];
@@ -138,6 +145,7 @@ static double mean_ms(const struct top_view *now, const char *histogram)
     return n > 0 ? value(now, sum, "") * 1000 / n : 0;
 }
 
+/* Sums over all processes. */
 static void show_totals(const struct top_view *now, const struct top_view *before)
 {
     printf("requests  %8.0f/s   routed %.0f/s   connections %.0f   refused %.0f\n",
@@ -174,6 +182,7 @@ static void show_totals(const struct top_view *now, const struct top_view *befor
     printf("restarts  %8.0f\n\n", value(now, "rollgate_process_restarts_total", ""));
 }
 
+/* A line for each process. */
 static void show_processes(const struct top_view *now)
 {
     static const struct str head = STR_LIT("rollgate_process_resident_memory_bytes{process=\"");
@@ -220,6 +229,7 @@ static double value_of(const struct top_view *now, const char *name, const char 
     return value(now, name, all);
 }
 
+/* A line for each queue with groups. */
 static void show_queues(const struct top_view *now)
 {
     static const char head[] = "rollgate_groups{queue=\"";
@@ -247,6 +257,7 @@ static void show_queues(const struct top_view *now)
         printf("oldest group   %10.0f s\n\n", value(now, "rollgate_queue_oldest_seconds", ""));
 }
 
+/* A line for each runner. */
 static void show_runners(const struct top_view *now)
 {
     static const char head[] = "rollgate_attempts_running{runner=\"";
@@ -274,6 +285,7 @@ static void show_runners(const struct top_view *now)
         printf("\n");
 }
 
+/* One of the oldest attempts. */
 static void show_attempt(const struct json *a)
 {
     struct str group = json_string(json_get(a, "group"));
@@ -291,6 +303,7 @@ static void show_attempt(const struct json *a)
            (int)group.len, group.p, (int)session.len, session.p);
 }
 
+/* The ten oldest attempts that run. */
 static void show_attempts(const struct top_view *now)
 {
     struct str whole = buf_str(&now->attempts);
@@ -313,6 +326,7 @@ static void show_attempts(const struct top_view *now)
     arena_done(&arena);
 }
 
+/* Until the gateway is gone, or once. */
 static int watch(const struct config *c, bool once)
 {
     struct top_view looks[2] = {0};
@@ -346,6 +360,7 @@ static int watch(const struct config *c, bool once)
     return rc;
 }
 
+/* 0 if the gateway was seen. */
 int top_command(int argc, char **argv)
 {
     bool once = argc > 1 && strcmp(argv[1], "--once") == 0;

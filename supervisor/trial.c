@@ -1,3 +1,9 @@
+/* A trial of a new binary before an upgrade (trial.h): it is started with this gateway's
+ * settings, but aside: folders of its own below the run folder, another address, one worker and
+ * one router. It must serve and then end with TRIAL_SERVED; what it prints goes to a memory
+ * file, whose last line about an error becomes the reason. So a binary or a configuration that
+ * cannot start is found while the old one still serves. */
+
 #include "supervisor/trial.h"
 
 #include <errno.h>
@@ -46,6 +52,7 @@ static void remove_folder(const struct trial *t)
 
 /* --- in the child --- */
 
+/* Becomes the new binary; does not return. */
 RG_NORETURN static void be_trial(const struct trial *t, const char *binary, const struct config *c,
                                  const char *address, pid_t parent)
 {
@@ -76,6 +83,7 @@ RG_NORETURN static void be_trial(const struct trial *t, const char *binary, cons
 
 /* --- in the supervisor --- */
 
+/* -1: nothing was started. */
 int trial_start(struct trial *t, const char *binary, const struct config *c, const char *address,
                 struct err *e)
 {
@@ -118,6 +126,7 @@ static struct str last_words(struct str said)
     return last;
 }
 
+/* 0: it served. Else e has why not. */
 int trial_end(struct trial *t, int wait_status, struct err *e)
 {
     bool served = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == TRIAL_SERVED;
@@ -151,6 +160,7 @@ bool trial_is_me(void)
     return getenv("RG_TRIAL") != NULL;
 }
 
+/* In the trial itself: the settings that must not touch the real gateway. */
 void trial_move_aside(struct config *c)
 {
     const char *folder = getenv("RG_TRIAL");

@@ -14,6 +14,7 @@ extern char **environ;
 
 /* --- what is left to the next binary --- */
 
+/* What the next binary must know of a child. */
 static struct previous as_previous(const struct process *p)
 {
     const struct heritage *h = &p->heritage;
@@ -27,6 +28,7 @@ static struct previous as_previous(const struct process *p)
     return old;
 }
 
+/* The text form; see describe_children. */
 static void describe(struct buf *text, const struct previous *old)
 {
     buf_printf(text, "%u:%d:%d", old->slot, (int)old->pid, old->control_fd);
@@ -52,6 +54,7 @@ static void describe_children(struct supervisor *s, struct buf *text)
     buf_add_c(text, 0);
 }
 
+/* Whether control sockets survive exec. */
 static void set_inherited(struct supervisor *s, bool inherited)
 {
     int flags = inherited ? 0 : FD_CLOEXEC;

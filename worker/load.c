@@ -29,6 +29,7 @@ static int keep_tokenizer(const struct config *c, const struct model *m, struct 
     return 0;
 }
 
+/* Adds a line about the model to `remark`, for the supervisor's log. */
 int worker_load(const struct config *c, const struct model **ret, struct buf *remark, struct err *e)
 {
     struct model_options o = setup_model(c);

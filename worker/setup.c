@@ -1,3 +1,6 @@
+/* From settings to the options of each room (setup.h): one function a room, so that no room
+ * knows struct config. Called at the start, and again at a reload for what may change. */
+
 #include "worker/setup.h"
 
 #include <stdio.h>
@@ -8,6 +11,7 @@ enum { EVICT_AFTER_MS = 60 * 1000 };
 /* A worker that was replaced may take a moment to be gone. */
 enum { JOURNAL_WAIT_MS = 5000 };
 
+/* Which model, and what the operator says about it. */
 struct model_options setup_model(const struct config *c)
 {
     return (struct model_options){
@@ -32,6 +36,7 @@ static bool all_text(const struct config *c)
     return c->engine.n > 0;
 }
 
+/* Defaults of new sessions; a session may set its own. */
 struct session_defaults setup_sessions(const struct config *c)
 {
     static const char *const histories[] = {
@@ -77,6 +82,7 @@ struct session_defaults setup_sessions(const struct config *c)
     return d;
 }
 
+/* Without --engine the built-in engine serves. */
 struct engine_options setup_engines(const struct config *c, const struct model *m)
 {
     static const char *const builtin[] = {"builtin:echo"};
@@ -109,6 +115,7 @@ struct engine_options setup_engines(const struct config *c, const struct model *
     };
 }
 
+/* One folder for each worker index. -1: its path is too long. */
 int setup_journal(const struct heritage *h, uint32_t index, char *dir, size_t size,
                   struct journal_options *ret)
 {
@@ -143,6 +150,7 @@ static void setup_parsers(struct call_env *env, const struct model_info *info)
         (void)reasoning_kind_named(str_cstr(info->reasoning_parser), &env->reasoning_kind);
 }
 
+/* Everything about model calls that a reload may change. */
 void setup_calls(struct call_env *env, const struct config *c, const struct model *m)
 {
     const struct model_info *info = model_info(m);

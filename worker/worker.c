@@ -1,3 +1,13 @@
+/* A worker process (worker.h): its two loops, its timer, its end.
+ *
+ * Start: the state (worker_state.c: journal replayed, engines, keys, sinks), then the server,
+ * then "ready". Once a second: sessions are swept, journals looked over, figures published. End:
+ * SIGTERM drains: long polls are handed back, the server takes nothing new, and calls may run
+ * for --grace; then they are ended, one more second is left for their answers, and everything is
+ * closed in the reverse order.
+ *
+ * A worker may adopt the places (journals and sockets) of workers that are scaled away. */
+
 #include "worker/worker.h"
 
 #include <malloc.h>
@@ -28,6 +38,7 @@ struct worker {
     uint64_t drain_until_ms;
 };
 
+/* Replays the adopted place's journal before its socket is served. */
 static void on_adopt(struct child *c, const struct heritage_place *place)
 {
     struct worker *w = CONTAINER_OF(c, struct worker, child);
@@ -44,6 +55,7 @@ static void on_adopt(struct child *c, const struct heritage_place *place)
 
 /* --- once a second --- */
 
+/* Figures for metrics, and for the board that routers and /ready read. */
 static void publish(struct worker *w)
 {
     static const unsigned phases[] = {
@@ -75,6 +87,7 @@ static void on_health(void *ctx)
     publish(ctx);
 }
 
+/* Once a second. */
 static void on_tick(struct loop_timer *t)
 {
     struct worker *w = CONTAINER_OF(t, struct worker, tick);
@@ -87,6 +100,7 @@ static void on_tick(struct loop_timer *t)
 
 /* --- the end --- */
 
+/* Ends the server when nothing is under way, or when the time is over. */
 static void on_drain_tick(struct loop_timer *t)
 {
     struct worker *w = CONTAINER_OF(t, struct worker, drain);
@@ -106,6 +120,7 @@ static void on_drain_tick(struct loop_timer *t)
     loop_timer_set(w->loop, t, DRAIN_TICK_MS, on_drain_tick);
 }
 
+/* The supervisor wants this worker to end. */
 static void on_drain(struct child *c)
 {
     struct worker *w = CONTAINER_OF(c, struct worker, child);
@@ -119,6 +134,7 @@ static void on_drain(struct child *c)
     loop_timer_set(w->loop, &w->drain, 1, on_drain_tick);
 }
 
+/* Bodies that are being received, for the limit on all of them together. */
 static void on_unfinished(void *ctx, size_t bytes, bool refused)
 {
     const struct service *service = ctx;
@@ -129,6 +145,7 @@ static void on_unfinished(void *ctx, size_t bytes, bool refused)
         metrics_count_at(page, METRIC_refusals, METRIC_REFUSAL_BODIES, 0, 1);
 }
 
+/* The settings are new already; see worker_state_reload. */
 static void on_reload(struct child *c)
 {
     struct worker *w = CONTAINER_OF(c, struct worker, child);
@@ -153,6 +170,7 @@ static size_t connection_limit(void)
            RESERVED_DESCRIPTORS / 2;
 }
 
+/* Listens on the worker's own socket and those of adopted places. */
 static int open_server(struct worker *w, struct err *e)
 {
     struct server_options o = {.max_body_bytes = (size_t)w->h->config->max_body_bytes,
@@ -181,6 +199,7 @@ static unsigned close_all(struct worker *w)
     return lost;
 }
 
+/* The process's main; its exit status. */
 int worker_run(const struct heritage *h)
 {
     struct worker *w = mem_zalloc(sizeof(*w));

@@ -1,3 +1,7 @@
+/* What can be wrong with a worker's settings (worker.h), found before anything starts: engines,
+ * sinks, passthrough, names of parsers and families, and the model itself. Every mistake is one
+ * line, so that an operator sees all of them at once. */
+
 #include "worker/engine/doors.h"
 #include "worker/model/model_family.h"
 #include "worker/parsers/parser.h"
@@ -10,6 +14,7 @@ static void note(struct buf *mistakes, const char *flag, const struct err *e)
     buf_printf(mistakes, "--%s: %s\n", flag, e->text);
 }
 
+/* The address and the kind of each engine. */
 static void check_engines(const struct config *c, struct buf *mistakes)
 {
     struct engine_options o = {.ca_file = c->engine_ca_file,
@@ -22,6 +27,7 @@ static void check_engines(const struct config *c, struct buf *mistakes)
     }
 }
 
+/* The target of each sink. */
 static void check_sinks(const struct config *c, struct buf *mistakes)
 {
     struct err e;
@@ -57,6 +63,7 @@ static void check_names(struct model_options *o, struct buf *mistakes)
     }
 }
 
+/* The only way to know whether a folder is a model. */
 static void load_model(const struct model_options *o, struct buf *mistakes)
 {
     struct model *m = NULL;
@@ -76,6 +83,7 @@ static void check_passthrough(const struct config *c, struct buf *mistakes)
         note(mistakes, "passthrough", &e);
 }
 
+/* The model takes seconds to load: only when asked for, or when something is wrong already. */
 void worker_check(const struct config *c, bool model, struct buf *mistakes)
 {
     struct model_options o = setup_model(c);

@@ -1,3 +1,11 @@
+/* What a worker owns besides its sockets (worker_state.h): journals with the sessions replayed
+ * from them, engines, keys, sinks, helpers.
+ *
+ * Opening a place replays its journal: every record is checked and applied; content that nobody
+ * asks for is not kept (session_store_lazy). A record of a newer program stops the start; one
+ * that does not fit is skipped and said. Closing goes in the reverse order; when helpers do not
+ * come back, what they may still use is leaked on purpose (keep). */
+
 #include "worker/worker_state.h"
 
 #include <signal.h>
@@ -33,6 +41,7 @@ static void replay_skip(struct worker_state *w, struct str session_id, const str
         *vec_push(&w->orphans) = mem_strndup(session_id.p, session_id.len);
 }
 
+/* A record from the journal; notes tell which answers had arrived. */
 static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
 {
     struct worker_state *w = ctx;
@@ -57,6 +66,7 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
     return 0;
 }
 
+/* Journal, sessions, then the sinks' spool of that place, which needs the sessions. */
 int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *e)
 {
     struct call_env *env = &w->service.calls;
@@ -136,6 +146,7 @@ static void on_compact(struct loop_task *t)
     }
 }
 
+/* Adds the journals' figures up for metrics and sets compaction off. */
 static void look_over_journals(struct worker_state *w)
 {
     struct call_env *env = &w->service.calls;
@@ -162,6 +173,7 @@ static void look_over_journals(struct worker_state *w)
         loop_task_post(w->loop, &w->compact, on_compact);
 }
 
+/* Once a second. */
 void worker_state_tick(struct worker_state *w)
 {
     w->ticks++;
@@ -189,6 +201,8 @@ static void on_lost(void *env, unsigned n)
     (void)kill(getpid(), SIGTERM);
 }
 
+/* The order matters: calls and helpers, keys, engines, sinks, places; the origins of sessions
+ * are settled when all of them are known. */
 int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void *ctx,
                       struct err *e)
 {
@@ -233,6 +247,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     return 0;
 }
 
+/* Everything that a reload may change; keys that cannot be read leave the old ones in force. */
 void worker_state_reload(struct worker_state *w)
 {
     const struct config *now = w->h->config;
@@ -266,6 +281,7 @@ unsigned worker_state_stop(struct worker_state *w)
     return call_helpers_end(&w->service.calls);
 }
 
+/* keep: some helper thread is lost and may still read what is not freed. */
 void worker_state_close(struct worker_state *w, bool keep)
 {
     struct call_env *env = &w->service.calls;

@@ -1,3 +1,7 @@
+/* `rollgate check`: loads a model as the gateway would, reports what it found (check_command.h),
+ * and tries random conversations: each prompt that is built piece by piece must equal the
+ * rendering of the whole chat. */
+
 #include "worker/commands/check_command.h"
 
 #include <stdio.h>
@@ -22,6 +26,7 @@ static int usage(void)
     return 2;
 }
 
+/* A flag with a text. */
 static bool take_text(struct check_args *args, const char *flag, const char *value)
 {
     struct model_options *o = &args->model;
@@ -44,6 +49,7 @@ static bool take_text(struct check_args *args, const char *flag, const char *val
     return false;
 }
 
+/* A flag with a number; false also for one out of range. */
 static bool take_number(struct check_args *args, const char *flag, const char *value)
 {
     const struct {
@@ -61,6 +67,7 @@ static bool take_number(struct check_args *args, const char *flag, const char *v
     return false;
 }
 
+/* The one argument without a flag is the model's folder. */
 static bool parse_args(int argc, char **argv, struct check_args *args)
 {
     for (int i = 1; i < argc; i++) {
@@ -97,6 +104,7 @@ static bool try_conversations(const struct model *m, const struct check_args *ar
     return t.differ + t.leaked == 0;
 }
 
+/* 0: all prompts are right; 1: not, or the model cannot be loaded; 2: usage. */
 int check_command(int argc, char **argv)
 {
     struct check_args args = {.trials = TRIALS, .seed = 1};

@@ -1,3 +1,7 @@
+/* `rollgate export`: sessions from a journal's folder to files or standard output, without a
+ * running gateway. The journal is replayed into a session store (replayed.h), then each session
+ * goes through the same exporter as over HTTP, so the bytes are the same. */
+
 #include "worker/commands/export_command.h"
 
 #include <errno.h>
@@ -24,6 +28,7 @@ struct export_request {
     struct export_options options;
 };
 
+/* Writes slice by slice; a session without a reward is warned of, not left out. */
 static int export_session(const struct export_request *q, struct replayed *r,
                           struct model_scratch *scratch, struct session *s, FILE *to, struct err *e)
 {
@@ -45,6 +50,7 @@ static int export_session(const struct export_request *q, struct replayed *r,
     return rc < 0 ? -1 : 0;
 }
 
+/* OUT/ID.FORMAT. */
 static int export_to_file(const struct export_request *q, struct replayed *r,
                           struct model_scratch *scratch, struct session *s, struct err *e)
 {
@@ -63,6 +69,7 @@ static int export_to_file(const struct export_request *q, struct replayed *r,
     return rc;
 }
 
+/* 1 when it failed; the others are still exported. */
 static int export_one(const struct export_request *q, struct replayed *r,
                       struct model_scratch *scratch, struct session *s)
 {
@@ -89,6 +96,7 @@ static int export_one(const struct export_request *q, struct replayed *r,
     return rc ? 1 : 0;
 }
 
+/* 0 when all went well. */
 static int export_all(const struct export_request *q, struct replayed *r,
                       struct model_scratch *scratch)
 {
@@ -99,6 +107,7 @@ static int export_all(const struct export_request *q, struct replayed *r,
     return status;
 }
 
+/* The folders above the path. */
 static void make_parents(const char *path)
 {
     char *part = mem_strdup(path);
@@ -125,6 +134,7 @@ static int make_folder(const char *path)
     return -1;
 }
 
+/* Replays the journal and exports what was asked for. */
 static int run(const struct export_request *q)
 {
     struct replayed r = {0};
@@ -222,6 +232,7 @@ static int take_page(struct export_request *q, char *path, size_t size, struct e
     return place_session(q->html, path, size, e);
 }
 
+/* 0: done; 1: some session failed; 2: usage. */
 int export_command(int argc, char **argv)
 {
     struct export_request q = {0};

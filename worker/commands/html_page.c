@@ -1,3 +1,7 @@
+/* One session as a page that needs no server (html_page.h): the viewer's own page, with the
+ * session's state and every branch's file inside as JSON. What the viewer would fetch it finds
+ * there. */
+
 #include "worker/commands/html_page.h"
 
 #include <stdlib.h>
@@ -75,6 +79,7 @@ static int write_branch(struct replayed *r, struct model_scratch *scratch, struc
     return rc;
 }
 
+/* Every branch by the id of its last answer. */
 static int write_branches(struct replayed *r, struct model_scratch *scratch, struct session *s,
                           FILE *to, struct err *e)
 {
@@ -92,6 +97,7 @@ static int write_branches(struct replayed *r, struct model_scratch *scratch, str
     return rc;
 }
 
+/* Written as it is made: only one branch is in memory at a time. */
 int html_page_write(struct replayed *r, struct model_scratch *scratch, struct session *s, FILE *to,
                     struct err *e)
 {

@@ -1,3 +1,7 @@
+/* `rollgate journal verify|dump|compact`: looks at a journal's folder without a gateway. verify
+ * and dump scan its segments and change nothing; compact opens it as a worker does (no worker
+ * may have it open) and rewrites what is still needed. */
+
 #include "worker/commands/journal_command.h"
 
 #include <stdio.h>
@@ -16,6 +20,7 @@ struct journal_tally {
     uint64_t records, bytes, notes, damaged, torn;
 };
 
+/* Counts the record; dump prints one line of JSON for it. */
 static void on_record(void *ctx, const struct scan_record *r)
 {
     static const char *const kinds[] = {"?",   "create", "commit", "reward",
@@ -51,6 +56,7 @@ static void on_record(void *ctx, const struct scan_record *r)
     buf_done(&line);
 }
 
+/* A torn tail is what a crash leaves; anything else is damage. */
 static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t bytes, bool last)
 {
     struct journal_tally *v = ctx;
@@ -61,6 +67,7 @@ static void on_damage(void *ctx, uint32_t segment, uint64_t offset, uint64_t byt
             last ? "torn tail" : "damage", (unsigned long long)offset, (unsigned long long)bytes);
 }
 
+/* 1 when there is anything torn or damaged. */
 static int look_at(const char *dir, bool print)
 {
     static const struct scan_events events = {on_record, on_damage};
@@ -80,6 +87,7 @@ static int look_at(const char *dir, bool print)
 
 /* --- compact --- */
 
+/* A record of a newer program stops the command: what is not understood must not be dropped. */
 static int on_replayed(void *ctx, struct str session_id, struct str payload, struct err *e)
 {
     struct replayed *r = ctx;
@@ -98,6 +106,7 @@ static bool is_needed(void *ctx, struct str id)
     return session_find_any(ctx, id, &ended) || ended;
 }
 
+/* Drops sessions past their time, then compacts until nothing is left to do. */
 static int compact_all(struct journal *j, struct replayed *r, struct err *e)
 {
     size_t dropped;
@@ -112,6 +121,7 @@ static int compact_all(struct journal *j, struct replayed *r, struct err *e)
     return rc;
 }
 
+/* Replays, compacts, closes. */
 static int compact(const char *dir, const struct session_defaults *d)
 {
     struct journal_options o = {.dir = dir, .durability = JOURNAL_PROCESS};
@@ -131,6 +141,7 @@ static int compact(const char *dir, const struct session_defaults *d)
     return rc;
 }
 
+/* -1: usage. */
 static int compact_command(int argc, char **argv)
 {
     struct session_defaults d;
@@ -157,6 +168,7 @@ static int compact_command(int argc, char **argv)
     return dir ? compact(dir, &d) : -1;
 }
 
+/* -1: usage. */
 static int look_command(int argc, char **argv)
 {
     int rc = 0;
@@ -170,6 +182,7 @@ static int look_command(int argc, char **argv)
     return rc;
 }
 
+/* 0: fine; 1: damage, or it cannot be read; 2: usage. */
 int journal_command(int argc, char **argv)
 {
     int rc = -1;

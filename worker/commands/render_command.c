@@ -1,3 +1,7 @@
+/* `rollgate render`: renders chat templates on the command line, one context from standard input
+ * or a line of JSON for each request. Errors carry the kinds and words of the reference, so that
+ * both can be compared by a program. */
+
 #include "worker/commands/render_command.h"
 
 #include <stdio.h>
@@ -22,6 +26,7 @@ struct render_args {
     const char *now;
 };
 
+/* -1: the file cannot be read. */
 static int read_all(FILE *f, struct buf *out)
 {
     size_t n;
@@ -46,6 +51,7 @@ static bool parse_now(struct str text, struct tm *ret)
     return end && !*end;
 }
 
+/* Kind, message and line as members of the answer. */
 static void write_error(struct json_out *o, const struct template_error *error)
 {
     json_out_key(o, "error");
@@ -62,6 +68,7 @@ struct source {
     struct model *model;
 };
 
+/* A model may have a template of its own for requests with tools. */
 static const struct template *source_template(const struct source *s, const struct json *context)
 {
     if (s->model) /* it takes a pointer to a struct for an integer here */
@@ -131,6 +138,7 @@ static void render_one(const struct source *from, struct arena *a, const struct 
     template_free(own);
 }
 
+/* One line in, one line out; a failing line does not end the run. */
 static int run_jsonl(const struct source *from)
 {
     struct arena a = {0};
@@ -165,6 +173,7 @@ static int run_jsonl(const struct source *from)
     return fflush(stdout) == 0 ? 0 : 1;
 }
 
+/* The rendered text alone, as bytes. */
 static int run_once(const struct source *from, const char *now_text)
 {
     struct template_options options = {0};
@@ -198,6 +207,7 @@ static int usage(void)
     return 2;
 }
 
+/* A template and a model exclude each other. */
 static bool parse_args(int argc, char **argv, struct render_args *ret)
 {
     for (int i = 1; i < argc; i++) {
@@ -217,6 +227,7 @@ static bool parse_args(int argc, char **argv, struct render_args *ret)
     return !(ret->model && ret->file);
 }
 
+/* Without either, lines must bring their templates. */
 static int open_source(const struct render_args *args, struct source *ret, struct err *e)
 {
     struct model_options o = {.dir = args->model};
@@ -234,6 +245,7 @@ static int open_source(const struct render_args *args, struct source *ret, struc
     return rc;
 }
 
+/* 0: rendered; 1: failed; 2: usage. */
 int render_command(int argc, char **argv)
 {
     struct render_args args = {0};

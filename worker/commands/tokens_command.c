@@ -1,3 +1,7 @@
+/* `rollgate tokenize` and `rollgate detokenize`: text from standard input to ids and back, whole
+ * or a line of JSON each. They share options, the loop over lines and the writing of errors;
+ * they differ in two functions (line_fn, and the one for whole input). */
+
 #include "worker/commands/tokens_command.h"
 
 #include <stdio.h>
@@ -37,6 +41,7 @@ static int usage(const char *name)
     return 2;
 }
 
+/* A tokenizer file and a model folder exclude each other. */
 static bool parse_options(struct options *o, int argc, char **argv, const char *flag)
 {
     *o = (struct options){0};
@@ -57,6 +62,7 @@ static bool parse_options(struct options *o, int argc, char **argv, const char *
     return !(o->tokenizer && o->model);
 }
 
+/* NULL after it has said why. */
 static struct tokenizer *open_tokenizer(const struct options *o)
 {
     struct tokenizer *t = NULL;
@@ -76,6 +82,7 @@ static struct tokenizer *open_tokenizer(const struct options *o)
     return t;
 }
 
+/* Writes what is waiting; -1 when that fails. */
 static int flush(struct tokens_mode *c)
 {
     size_t n = fwrite(c->out.p ? c->out.p : "", 1, c->out.len, stdout);
@@ -85,6 +92,7 @@ static int flush(struct tokens_mode *c)
     return rc;
 }
 
+/* {"text"} becomes {"ids"}. */
 static int tokenize_line(struct tokens_mode *c, const struct json *line, struct json_out *o,
                          struct err *e)
 {
@@ -123,6 +131,7 @@ static void tell_unknown(const struct tokens_mode *c, const struct json *ids, st
         json_out_end_arr(o);
 }
 
+/* {"ids"} becomes {"text"}. */
 static int detokenize_line(struct tokens_mode *c, const struct json *line, struct json_out *o,
                            struct err *e)
 {
@@ -173,6 +182,7 @@ static bool run_line(struct tokens_mode *c, struct str text, line_fn *fn)
     return ok;
 }
 
+/* 1 when any line failed. */
 static int run_lines(struct tokens_mode *c, line_fn *fn)
 {
     char *line = NULL;
@@ -200,6 +210,7 @@ static void read_all(struct buf *in)
         in->len += n;
 }
 
+/* All of the input is one text; ids with blanks between. */
 static int tokenize_text(struct tokens_mode *c)
 {
     struct buf in = {0};
@@ -234,6 +245,7 @@ static int check_ids(const struct tokens_mode *c)
     return 0;
 }
 
+/* Numbers separated by blanks or commas, with or without brackets. */
 static int detokenize_text(struct tokens_mode *c)
 {
     struct buf in = {0};
@@ -267,6 +279,7 @@ static int detokenize_text(struct tokens_mode *c)
     return rc;
 }
 
+/* What both commands share. */
 static int run(const struct options *options, line_fn *line, int (*text)(struct tokens_mode *c))
 {
     struct tokenizer *t = open_tokenizer(options);
@@ -288,6 +301,7 @@ static int run(const struct options *options, line_fn *line, int (*text)(struct 
     return rc;
 }
 
+/* 0: done; 1: failed; 2: usage. */
 int tokenize_command(int argc, char **argv)
 {
     struct options options;
@@ -297,6 +311,7 @@ int tokenize_command(int argc, char **argv)
     return run(&options, tokenize_line, tokenize_text);
 }
 
+/* 0: done; 1: failed; 2: usage. */
 int detokenize_command(int argc, char **argv)
 {
     struct options options;

@@ -27,6 +27,8 @@ struct pause_order {
     size_t failed;
 };
 
+/* Answers the order once both parts are over: this worker's own drain and the others' answers.
+ * The order lives until then even when its client has left. */
 static void order_end(struct pause_order *o)
 {
     struct buf body = {0};
@@ -53,6 +55,7 @@ static void order_end(struct pause_order *o)
     free(o);
 }
 
+/* One of the others answered; one that could not drain in time makes the whole answer say so. */
 static void on_obeyed(void *ctx, struct str body)
 {
     struct pause_order *o = ctx;
@@ -65,6 +68,7 @@ static void on_obeyed(void *ctx, struct str body)
     arena_done(&a);
 }
 
+/* All others have answered, or failed. */
 static void on_round(void *ctx, size_t failed)
 {
     struct pause_order *o = ctx;
@@ -76,6 +80,7 @@ static void on_round(void *ctx, size_t failed)
 
 static const struct sibling_round_fns round_fns = {on_obeyed, on_round};
 
+/* This worker's own calls are over, or the time for that is. */
 static void drain_end(struct pause_order *o, bool drained)
 {
     loop_timer_stop(o->service->calls.loop, &o->timer);
@@ -120,6 +125,7 @@ static void on_closed(void *ctx, bool delivered)
     o->x = NULL;
 }
 
+/* An order that watches its client. */
 static struct pause_order *order_new(struct service_request *r)
 {
     struct pause_order *o = mem_zalloc(sizeof(*o));
@@ -150,6 +156,7 @@ static void order_give(struct pause_order *o, struct service_request *r)
     order_end(o);
 }
 
+/* The version stamps checkpoints that are committed from now on. */
 void admin_weight_version(struct service_request *r)
 {
     struct arena a = {0};
@@ -171,6 +178,7 @@ void admin_weight_version(struct service_request *r)
     arena_done(&a);
 }
 
+/* Mode and time limit; inputs.def has checked both. */
 static int read_pause(struct service_request *r, struct arena *a, bool *ret_drain, double *ret_s,
                       struct err *e)
 {
@@ -184,6 +192,7 @@ static int read_pause(struct service_request *r, struct arena *a, bool *ret_drai
     return 0;
 }
 
+/* Holds new engine calls at once; with `drain` the answer waits for those that run. */
 void admin_pause(struct service_request *r)
 {
     struct engine_pool *pool = r->service->calls.engines;
@@ -218,6 +227,7 @@ void admin_resume(struct service_request *r)
     order_give(order_new(r), r);
 }
 
+/* The pool of this worker only: each worker has engines of its own. */
 void admin_engines(struct service_request *r)
 {
     struct buf body = {0};
@@ -230,6 +240,7 @@ void admin_engines(struct service_request *r)
     buf_done(&body);
 }
 
+/* The dispatcher's result of a group, for sinks that take whole groups. */
 void admin_group_result(struct service_request *r)
 {
     struct arena a = {0};

@@ -1,4 +1,6 @@
-/* POST /sessions: whether there is room, and one session or a group. */
+/* POST /sessions: whether there is room, and one session or a group. The answer with all ids and
+ * keys is written first, then the records; it is sent when the last record is durable
+ * (durable_answer). */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -10,6 +12,7 @@
 #include "worker/service/respond.h"
 #include "worker/sink/sink.h"
 
+/* URLs as the client reached us: its Host and, behind a proxy, its scheme. */
 static void write_urls(struct service_request *r, struct str id, struct json_out *o)
 {
     struct str host = exchange_authority(r->x);
@@ -41,6 +44,7 @@ struct minted_group {
     char text[ID_TEXT_MAX];
 };
 
+/* Replaces a member, or appends it; the object has room. */
 static void set_member(struct json *object, const char *key, struct json value)
 {
     for (uint32_t i = 0; i < object->n; i++)
@@ -91,6 +95,7 @@ static int read_group(struct service_request *r, const struct json *options,
     return 0;
 }
 
+/* Which group a session belongs to; nothing for a single one. */
 static void write_group(const struct minted_group *g, int64_t n, struct json_out *o)
 {
     if (!g->list)
@@ -103,6 +108,7 @@ static void write_group(const struct minted_group *g, int64_t n, struct json_out
     json_out_i64(o, g->count);
 }
 
+/* What the client learns of one session: its id, its URLs and its keys. */
 static void write_created(struct service_request *r, struct str id, const struct minted_group *g,
                           int64_t n, uint64_t now_ms, struct json_out *o)
 {
@@ -204,6 +210,8 @@ static void create_all(struct service_request *r, struct arena *a, const struct 
     free(ids);
 }
 
+/* Every check comes before the first record, so a group is made whole or not at all, but for a
+ * journal that fails on the way. */
 void control_create(struct service_request *r)
 {
     struct arena a = {0};

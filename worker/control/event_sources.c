@@ -1,4 +1,8 @@
-/* Following the events of the other workers and of the dispatcher. */
+/* Following the events of the other workers and of the dispatcher, while somebody looks at this
+ * worker's /events. Each source is one long GET of its /events?local=1 over its socket, with the
+ * viewer's own keys. Bytes are relayed by whole events; a source's first event (hello) is its
+ * greeting to us and not relayed. A source that ends is asked again after AGAIN_MS, and viewers
+ * are told that they may have missed something (lost). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,6 +33,7 @@ struct event_sources {
     struct event_source at[DISPATCHER + 1]; /* by place */
 };
 
+/* Follows nobody yet. */
 struct event_sources *event_sources_new(struct service *a,
                                         void (*relay)(void *ctx, struct str events),
                                         void (*lost)(void *ctx), void *ctx)
@@ -63,6 +68,7 @@ static size_t whole_events(struct str bytes)
     return 0;
 }
 
+/* Hands on what has come whole; the rest waits. */
 static void relay(struct event_source *from)
 {
     struct str whole = str_sub(buf_str(&from->partial), 0, whole_events(buf_str(&from->partial)));
@@ -79,6 +85,7 @@ static void relay(struct event_source *from)
     buf_consume(&from->partial, taken);
 }
 
+/* The source ended. Only one that had greeted can have told viewers something. */
 static void forget(struct event_source *from)
 {
     bool followed = from->greeted;
@@ -90,6 +97,7 @@ static void forget(struct event_source *from)
         from->all->lost(from->all->ctx);
 }
 
+/* A source that sends no end of an event is dropped before it fills memory. */
 static void on_body(void *ctx, struct str bytes)
 {
     struct event_source *from = ctx;
@@ -116,6 +124,7 @@ static void on_failed(void *ctx, const struct err *e, bool began)
     forget(ctx);
 }
 
+/* The source's socket in the run folder, by its place. */
 static int open_client(struct event_source *from, size_t place, struct err *e)
 {
     struct event_sources *s = from->all;
@@ -133,6 +142,7 @@ static int open_client(struct event_source *from, size_t place, struct err *e)
     return http_client_new(s->service->calls.loop, url, &o, &from->client, e);
 }
 
+/* Begins to follow a source that is not followed. */
 static void follow(struct event_source *from, size_t place)
 {
     static const struct http_events events = {on_head, on_body, on_done, on_failed};
@@ -152,6 +162,7 @@ static void follow(struct event_source *from, size_t place)
 
 /* --- all of them --- */
 
+/* Once a second: who is ready and not followed is followed. */
 static void on_again(struct loop_timer *t)
 {
     struct event_sources *s = CONTAINER_OF(t, struct event_sources, again);
@@ -166,6 +177,7 @@ static void on_again(struct loop_timer *t)
     loop_timer_set(s->service->calls.loop, t, AGAIN_MS, on_again);
 }
 
+/* The keys of the viewer that came last are used from now on. */
 void event_sources_follow(struct event_sources *s, const struct exchange *x)
 {
     struct presented shown = {.n = 0};
@@ -178,6 +190,7 @@ void event_sources_follow(struct event_sources *s, const struct exchange *x)
         on_again(&s->again);
 }
 
+/* Nobody looks any more. */
 void event_sources_leave(struct event_sources *s)
 {
     loop_timer_stop(s->service->calls.loop, &s->again);
@@ -192,6 +205,7 @@ void event_sources_leave(struct event_sources *s)
     }
 }
 
+/* NULL is allowed. */
 void event_sources_free(struct event_sources *s)
 {
     if (!s)

@@ -1,3 +1,14 @@
+/* GET /events and /sessions/{id}/events (events.h): server-sent events for the viewer. Two kinds
+ * of feeds (common/serve/feed): one for all sessions of the gateway, and one for each session
+ * that is looked at. Changes are noted by session id and written once a tick, each session at
+ * most once; the row is read when it is written, so it is the newest. Tokens of running calls go
+ * to the session's feed only.
+ *
+ *   ledger.changed, call_watch  ->  on_changed, on_call, on_tokens  ->  feeds  ->  viewers
+ *   other workers, dispatcher   ->  event_sources.c                 ->  the feed for all
+ *
+ * The hooks are set while at least one viewer is there and NULL otherwise. */
+
 #include "worker/control/events.h"
 
 #include <stdlib.h>
@@ -34,6 +45,7 @@ struct watching {
 
 /* --- what is told --- */
 
+/* The session is not here any more. */
 static void put_gone(struct str id, bool ended, struct buf *out)
 {
     struct buf json = {0};
@@ -80,6 +92,7 @@ static void write_stream(void *ctx, struct str id, struct buf *out)
 
 /* --- hooks --- */
 
+/* The feed of that session, if somebody follows it. */
 static struct session_stream *stream_of(struct watching *w, struct str id)
 {
     struct session_stream *t;
@@ -91,6 +104,7 @@ static struct session_stream *stream_of(struct watching *w, struct str id)
     return NULL;
 }
 
+/* A session's state changed (ledger hook). */
 static void on_changed(void *ctx, struct str id)
 {
     struct watching *w = ctx;
@@ -101,6 +115,7 @@ static void on_changed(void *ctx, struct str id)
         feed_note(&t->feed, id);
 }
 
+/* A call of the session began or ended. */
 static void put_call(struct session_stream *t, const char *event, uint64_t call)
 {
     struct buf json = {0};
@@ -110,6 +125,7 @@ static void put_call(struct session_stream *t, const char *event, uint64_t call)
     buf_done(&json);
 }
 
+/* A call began or ended (call hook). */
 static void on_call(void *ctx, struct str id, uint64_t call, bool ended)
 {
     struct watching *w = ctx;
@@ -144,6 +160,7 @@ static void put_token(struct watching *w, const struct call_tokens *k, size_t i,
     json_out_end_arr(o);
 }
 
+/* New tokens of a sample, or, for one who came late, all so far. */
 static void on_tokens(void *ctx, const struct call_tokens *k)
 {
     struct watching *w = ctx;
@@ -191,6 +208,7 @@ static void set_hooks(struct watching *w)
 
 /* --- viewers come and go --- */
 
+/* The last viewer of all has left: nobody else need be followed. */
 static void on_left(void *ctx)
 {
     struct watching *w = ctx;
@@ -200,6 +218,8 @@ static void on_left(void *ctx)
     set_hooks(w);
 }
 
+/* Frees feeds without viewers; a task of its own, because a feed cannot be freed inside of its
+ * own callback. */
 static void on_sweep(struct loop_task *task)
 {
     struct watching *w = CONTAINER_OF(task, struct watching, sweep);
@@ -234,6 +254,7 @@ static void on_lost(void *ctx)
     on_relay(ctx, STR("event: reset\ndata: {\"reason\":\"worker\"}\n\n"));
 }
 
+/* Made at the first viewer. */
 static struct watching *watching_of(struct service *a)
 {
     struct watching *w = a->watching;
@@ -257,6 +278,7 @@ static int refuse_drain(const struct service *a, struct err *e)
     return a->draining ? err_set(e, ERR_DRAINING, "the worker ends: ask again") : 0;
 }
 
+/* GET /events; ?local=1 (other workers ask so) tells this worker's events only. */
 void events_get(struct service_request *r)
 {
     struct watching *w = watching_of(r->service);
@@ -280,6 +302,7 @@ void events_get(struct service_request *r)
     set_hooks(w);
 }
 
+/* The session's feed, made if it is not there. */
 static struct session_stream *stream_made(struct watching *w, struct str id)
 {
     struct session_stream *t = stream_of(w, id);
@@ -297,6 +320,7 @@ static struct session_stream *stream_made(struct watching *w, struct str id)
     return t;
 }
 
+/* Begins with the session's row and what its running calls have sampled so far. */
 void session_events_get(struct service_request *r)
 {
     struct watching *w = watching_of(r->service);
@@ -322,6 +346,7 @@ void session_events_get(struct service_request *r)
 
 /* --- the end --- */
 
+/* The worker ends: viewers are let go and come back to its successor. */
 void events_end(struct service *a)
 {
     struct watching *w = a->watching;
@@ -339,6 +364,7 @@ void events_end(struct service *a)
     set_hooks(w);
 }
 
+/* Frees everything; also called when events_end was. */
 void events_free(struct service *a)
 {
     struct watching *w = a->watching;

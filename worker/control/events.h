@@ -2,9 +2,9 @@
  * What changes, told to those who look: GET /events (sessions of all workers, groups, queues,
  * runners) and GET /sessions/{id}/events (one session, and the tokens of its calls as they come).
  *
- *   ledger, call ──> struct watching ──┬─> feed of all: own viewers, and the siblings' viewers
- * (local=1) └─> one feed a session that is looked at siblings, dispatcher ── GET /events?local=1
- * ──> relayed to own viewers
+ *   ledger, call -> struct watching -+-> feed of all: own viewers, siblings' viewers (local=1)
+ *                                    +-> one feed a session that is looked at
+ *   siblings, dispatcher -- GET /events?local=1 --> relayed to own viewers
  *
  * The worker that is asked merges its siblings' streams, so that a client holds one connection
  * however many workers there are, and may ask any of them. It follows them only while it has a

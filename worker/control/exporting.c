@@ -1,4 +1,13 @@
-/* Trajectories on their way out: trajectories, finalize, samples. Made and sent in slices. */
+/* Trajectories on their way out: trajectories, finalize, samples. Made and sent in slices.
+ *
+ *   find_or_reply -> exporting_new   the session, pinned; options of Accept, query and body
+ *   (finalize: the record is written, applied and durable before anything is sent)
+ *   send_export                      fixes the branches
+ *   on_later -> on_more -> on_later  a slice, as fast as the client takes them
+ *
+ * Until the first byte an error is a plain answer; afterwards only a broken connection tells it.
+ * finalize notes in the journal that its answer was delivered, so that the session may be
+ * dropped. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +42,7 @@ struct exporting {
     uint32_t drifted[DRIFT_KIND_COUNT]; /* counted so far */
 };
 
+/* Lets the session go. */
 static void exporting_free(struct exporting *v)
 {
     loop_task_cancel(v->service->calls.loop, &v->later);
@@ -62,6 +72,7 @@ static void note_delivery(struct exporting *v)
     buf_done(&record);
 }
 
+/* Over: delivered, or the client left. */
 static void on_closed(void *ctx, bool delivered)
 {
     struct exporting *v = ctx;
@@ -89,6 +100,7 @@ static void fail(struct exporting *v, const struct err *e)
 
 static void on_more(void *ctx);
 
+/* Adds what the last slice found to the metrics. */
 static void count_drift(struct exporting *v)
 {
     const uint32_t *n = export_drifted(v->export);
@@ -99,6 +111,7 @@ static void count_drift(struct exporting *v)
     memcpy(v->drifted, n, sizeof(v->drifted));
 }
 
+/* What was merged is known at the end. */
 static void count_merge(struct exporting *v)
 {
     const uint32_t *n = export_merged(v->export);
@@ -108,6 +121,7 @@ static void count_merge(struct exporting *v)
             metrics_count_at(v->service->calls.page, METRIC_merged, k, 0, n[k]);
 }
 
+/* An export that fails in the middle breaks the connection. */
 static void give_up(struct exporting *v, const struct err *e)
 {
     log_warn(NULL, "an export broke", LOG_T("session", v->id), LOG_T("error", e->text));
@@ -181,6 +195,7 @@ static void send_export(struct exporting *v)
     }
 }
 
+/* Options in the query, by the export's own names. */
 static int query_options(struct exporting *v, struct err *e)
 {
     struct str left = exchange_query(v->x), name, value;
@@ -257,6 +272,7 @@ static struct session *find_or_reply(struct service_request *r)
     return s;
 }
 
+/* GET .../trajectories: the session stays as it is. */
 void exporting_trajectories(struct service_request *r)
 {
     struct session *s = find_or_reply(r);
@@ -266,6 +282,7 @@ void exporting_trajectories(struct service_request *r)
         send_export(v);
 }
 
+/* GET .../samples, in miles' format. */
 void exporting_samples(struct service_request *r)
 {
     struct session *s = find_or_reply(r);
@@ -310,6 +327,7 @@ static void on_finalized(void *ctx)
         send_export(v);
 }
 
+/* Closes the session, then exports it. */
 void exporting_finalize(struct service_request *r)
 {
     struct session *s = find_or_reply(r);
@@ -352,6 +370,7 @@ static int give_to_sinks(struct exporting *v, struct err *e)
     return 0;
 }
 
+/* Promises the session to the sinks; the answer does not wait for them. */
 void exporting_deliver(struct service_request *r)
 {
     struct session *s = find_or_reply(r);

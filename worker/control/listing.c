@@ -37,6 +37,7 @@ struct listing {
     bool waiting; /* for a session whose row is not known, or for the next slice */
 };
 
+/* Also called when the client leaves while a sibling or a reload is awaited. */
 static void listing_free(struct listing *v)
 {
     http_fetch_cancel(v->asked);
@@ -59,6 +60,7 @@ static bool any_filter(const struct listing *v)
     return v->phase.len > 0 || v->label.len > 0 || v->reseeded.len > 0;
 }
 
+/* Holds a row against the filters; a label filter is NAME or NAME=VALUE. */
 static bool row_wanted(const struct listing *v, const struct json *row)
 {
     const struct json *labels = json_get(row, "labels");
@@ -78,6 +80,7 @@ static bool row_wanted(const struct listing *v, const struct json *row)
                   str_sub(label, eq + 1, SIZE_MAX));
 }
 
+/* Rows are copied as text. */
 static void add_row(struct listing *v, struct str text, struct str id)
 {
     if (v->rows.len > 0)
@@ -128,6 +131,8 @@ static bool row_of(struct listing *v, struct session *s, struct buf *row)
     return true;
 }
 
+/* The first own session behind the cursor, or behind the last one looked at. A session that is
+ * gone meanwhile has left its place in the order. */
 static struct session *own_first(struct listing *v)
 {
     struct session_store *st = v->service->calls.store;
@@ -170,6 +175,7 @@ static void own_rows(struct listing *v)
     buf_done(&row);
 }
 
+/* The page, with a cursor only if there may be more. */
 static void answer(struct listing *v)
 {
     struct buf body = {0};
@@ -248,6 +254,7 @@ static void add_filters(struct str query, struct buf *path)
     }
 }
 
+/* The worker at hand, for as many rows as are missing. */
 static void ask(struct listing *v)
 {
     struct buf path = {0};
@@ -263,6 +270,7 @@ static void ask(struct listing *v)
     buf_done(&path);
 }
 
+/* Worker by worker until the page is full; returns early when something must be awaited. */
 static void go_on(struct listing *v)
 {
     while (v->at < v->n_workers && v->got < v->limit) {
@@ -311,6 +319,7 @@ static int place_cursor(struct listing *v, struct str cursor, bool local, struct
     return 0;
 }
 
+/* ?local=1 (other workers ask so) lists this worker's sessions only. */
 void listing_get(struct service_request *r)
 {
     struct listing *v = mem_zalloc(sizeof(*v));

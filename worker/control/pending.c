@@ -1,3 +1,6 @@
+/* Answers that wait for the journal (pending.h): the body is written first, and it is sent when
+ * the record behind it is durable. */
+
 #include "worker/control/pending.h"
 
 #include <stdlib.h>
@@ -31,6 +34,7 @@ static void on_closed(void *ctx, bool delivered)
     pending_free(p);
 }
 
+/* See pending.h. */
 struct durable_answer *durable_answer_new(struct service_request *r, int status)
 {
     struct durable_answer *p = mem_zalloc(sizeof(*p));
@@ -49,6 +53,7 @@ struct buf *durable_answer_body(struct durable_answer *p)
     return &p->body;
 }
 
+/* The ledger's callback. */
 void durable_answer_send(void *ctx)
 {
     struct durable_answer *p = ctx;

@@ -17,6 +17,7 @@ struct recounting {
     struct loop_task later; /* the next slice, after everybody else had a turn */
 };
 
+/* Lets the session go. */
 static void recounting_free(struct recounting *v)
 {
     struct call_env *env = &v->request.service->calls;
@@ -45,6 +46,7 @@ static int make_slice(struct recounting *v, struct err *e)
     return rc;
 }
 
+/* One slice; an error here can only break the connection. */
 static void on_later(struct loop_task *t)
 {
     struct recounting *v = CONTAINER_OF(t, struct recounting, later);
@@ -71,6 +73,7 @@ static void on_more(void *ctx)
     loop_task_post(v->request.service->calls.loop, &v->later, on_later);
 }
 
+/* The first slice was not all. */
 static void begin_stream(struct recounting *v)
 {
     struct exchange *x = v->request.x;
@@ -82,6 +85,7 @@ static void begin_stream(struct recounting *v)
     exchange_pull(x, on_more, v);
 }
 
+/* A session whose records fit into a slice gets a plain answer, with errors as errors. */
 void records_get(struct service_request *r, struct session *s)
 {
     struct recounting *v = mem_zalloc(sizeof(*v));

@@ -1,4 +1,6 @@
-/* The control plane's plain routes: look, reward, complete, abort, delete. */
+/* The control plane's plain routes: look, reward, complete, abort, delete. Each change is a
+ * record that goes through the ledger (written, applied), and its answer waits until the record
+ * is durable. */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -11,6 +13,7 @@
 #include "worker/service/respond.h"
 #include "worker/sink/sink.h"
 
+/* `reading` also finds finalized sessions, which may be looked at but not changed. */
 struct session *control_find(struct service_request *r, bool reading, struct err *e)
 {
     bool ended = false;
@@ -25,6 +28,7 @@ struct session *control_find(struct service_request *r, bool reading, struct err
     return s;
 }
 
+/* An empty body and null are no object: *ret is NULL. */
 int control_body(struct service_request *r, struct arena *a, const struct json **ret, struct err *e)
 {
     struct str body = str_trim(exchange_body(r->x));
@@ -43,6 +47,7 @@ int control_body(struct service_request *r, struct arena *a, const struct json *
 
 /* --- look --- */
 
+/* The state; with ?records=1 each call's record too. */
 void control_state(struct service_request *r)
 {
     struct arena a = {0};
@@ -87,6 +92,8 @@ static int control_end(struct service *a, struct session *s, enum session_end ho
     return rc;
 }
 
+/* The promise to the sinks comes before the record: a crash in between leaves a promise that is
+ * settled at the next start, never a finalized session that no sink knows of. */
 int control_close(struct service *a, struct session *s, enum session_end how,
                   const struct export_options *o, struct ledger_done done, struct err *e)
 {
@@ -114,6 +121,7 @@ static void end_and_reply(struct service_request *r, struct session *s, enum ses
         durable_answer_fail(p, &e);
 }
 
+/* Not while a sink still needs the session's content. */
 void control_delete(struct service_request *r)
 {
     struct err e = {0};
@@ -130,6 +138,7 @@ void control_delete(struct service_request *r)
         respond_error(r, NULL, &e);
 }
 
+/* Aborting what has ended already is a success. */
 void control_abort(struct service_request *r)
 {
     struct err e = {0};
@@ -143,6 +152,7 @@ void control_abort(struct service_request *r)
         respond_error(r, NULL, &e);
 }
 
+/* The record of a reward, for the session or for one response. */
 static int reward_write(struct service_request *r, struct session *s, const struct json *reward,
                         struct str response_id, struct ledger_done done, struct err *e)
 {
@@ -155,6 +165,7 @@ static int reward_write(struct service_request *r, struct session *s, const stru
     return rc;
 }
 
+/* reward_info is kept as it was given. */
 void control_reward(struct service_request *r)
 {
     struct arena a = {0};
@@ -185,6 +196,7 @@ out:
     arena_done(&a);
 }
 
+/* The body may hold the reward; one record says both. */
 void control_complete(struct service_request *r)
 {
     struct arena a = {0};

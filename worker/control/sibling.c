@@ -1,3 +1,7 @@
+/* Asking the other workers of the node over their sockets (sibling.h). Clients are made at the
+ * first question and kept. A question carries the keys of the request that it is asked for, so
+ * the other worker checks them as if the client had come itself. The board says who is there. */
+
 #include "worker/control/sibling.h"
 
 #include <stdio.h>
@@ -15,6 +19,7 @@ struct siblings {
     struct http_client *clients[BOARD_WORKERS_MAX]; /* by place; NULL: not used yet */
 };
 
+/* See sibling.h. */
 struct siblings *siblings_new(const struct heritage *h, struct loop *loop)
 {
     struct siblings *s = mem_zalloc(sizeof(*s));
@@ -24,6 +29,7 @@ struct siblings *siblings_new(const struct heritage *h, struct loop *loop)
     return s;
 }
 
+/* Questions that are out are answered with an error. */
 void siblings_free(struct siblings *s)
 {
     struct err e = {0};
@@ -39,6 +45,7 @@ void siblings_free(struct siblings *s)
     free(s);
 }
 
+/* The client of that worker; NULL when it has no place or no socket path. */
 static struct http_client *client_of(struct siblings *s, uint32_t index, struct err *e)
 {
     uint32_t place = index - s->h->board->worker_base;
@@ -57,6 +64,7 @@ static struct http_client *client_of(struct siblings *s, uint32_t index, struct 
     return s->clients[place];
 }
 
+/* The body is copied: the caller's may go at once. */
 struct http_fetch *sibling_ask(struct siblings *s, uint32_t index, const struct sibling_question *q,
                                http_fetch_fn fn, void *ctx)
 {
@@ -93,6 +101,7 @@ struct sibling_round {
     size_t waiting, failed;
 };
 
+/* Counts the answers; the last one ends the round. */
 static void on_one(void *ctx, int status, struct str body, const struct err *e)
 {
     struct sibling_round *r = ctx;
@@ -108,6 +117,7 @@ static void on_one(void *ctx, int status, struct str body, const struct err *e)
     free(r);
 }
 
+/* NULL when there is nobody else. */
 struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
                                       const struct sibling_round_fns *fns, void *ctx)
 {
@@ -126,6 +136,7 @@ struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_q
     return NULL;
 }
 
+/* Workers that are ready, and this one, by index. */
 size_t siblings_list(const struct heritage *h, uint32_t ret[BOARD_WORKERS_MAX])
 {
     size_t n = 0;

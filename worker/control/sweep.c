@@ -1,3 +1,7 @@
+/* Once a second: sessions whose time is over are expired (at most EXPIRE_MAX in one sweep),
+ * steps of the wall clock are noticed, tombstones and exports past their time are dropped, and
+ * memory is kept below its limits. */
+
 #include "common/base/clock.h"
 #include "worker/control/control.h"
 #include "worker/control/events.h"
@@ -21,6 +25,7 @@ static void watch_clock(struct service *a, uint64_t now_ms)
     a->clock_ahead_ms = ahead_ms;
 }
 
+/* See the head of this file; called by the worker's timer and once before it serves. */
 void control_sweep(struct service *a)
 {
     struct call_env *env = &a->calls;

@@ -34,6 +34,7 @@ static void on_closed(void *ctx, bool delivered)
     wait_free(ctx);
 }
 
+/* 204: the session still runs; the client asks again. */
 static void on_timeout(struct loop_timer *t)
 {
     struct wait_entry *w = CONTAINER_OF(t, struct wait_entry, timer);
@@ -105,6 +106,7 @@ static void end_wait(struct service *a, struct exchange *x)
     respond_error_to(a, x, NULL, METRIC_DIALECT_CONTROL, "", &e);
 }
 
+/* Answers at once when the session is over, else waits in service->waits. */
 void wait_get(struct service_request *r)
 {
     struct wait_entry *w;
@@ -129,6 +131,7 @@ void wait_get(struct service_request *r)
     loop_timer_set(w->service->calls.loop, &w->timer, timeout_ms(r), on_timeout);
 }
 
+/* Answers, or goes on waiting. */
 static void try_answer(struct wait_entry *w)
 {
     exchange_watch(w->x, NULL, NULL);
@@ -138,6 +141,7 @@ static void try_answer(struct wait_entry *w)
         exchange_watch(w->x, on_closed, w);
 }
 
+/* The session's state has been read back, or cannot be. */
 static void on_back(void *ctx, const struct err *e)
 {
     struct wait_entry *w = ctx;
@@ -148,6 +152,7 @@ static void on_back(void *ctx, const struct err *e)
         try_answer(w);
 }
 
+/* Called for every change that may end a wait. */
 void waits_wake(struct service *a, struct str id)
 {
     struct wait_entry *w, *next;
@@ -165,6 +170,7 @@ void waits_wake(struct service *a, struct str id)
     }
 }
 
+/* Hands all waiters back: they ask the worker's successor. */
 void control_drain(struct service *a)
 {
     struct wait_entry *w, *next;
