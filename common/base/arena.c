@@ -1,3 +1,7 @@
+/* The arena (arena.h): a list of chunks, the newest first. Allocation moves a pointer within the
+ * newest one (inline, in the header); only a full chunk comes here. Chunks double from
+ * ARENA_FIRST to ARENA_MAX, or grow with a quarter of what is held where memory must be tight. */
+
 #include "common/base/arena.h"
 
 #include <stdio.h>
@@ -15,6 +19,7 @@ struct arena_chunk {
     _Alignas(16) char bytes[];
 };
 
+/* The size of the next chunk, before the request is looked at. */
 static size_t next_chunk(const struct arena *a)
 {
     size_t cap = ARENA_FIRST;
@@ -24,6 +29,7 @@ static size_t next_chunk(const struct arena *a)
     return MIN_OF(MAX_OF(cap, (size_t)ARENA_FIRST), (size_t)ARENA_MAX);
 }
 
+/* What is left of the old chunk is lost; a request larger than a chunk gets one of its own size. */
 void *arena_alloc_slow(struct arena *a, size_t size_bytes)
 {
     size_t need = size_bytes ? (size_bytes + 15) & ~(size_t)15 : 16;
@@ -52,6 +58,7 @@ void *arena_calloc(struct arena *a, size_t n, size_t size_bytes)
     return arena_zalloc(a, total);
 }
 
+/* Every copy ends with a NUL, so it can be handed to C functions. */
 char *arena_cstr(struct arena *a, struct str s)
 {
     char *p = arena_alloc(a, s.len + 1);
@@ -67,6 +74,7 @@ struct str arena_str(struct arena *a, struct str s)
     return str_of(arena_cstr(a, s), s.len);
 }
 
+/* Formats twice: to measure, then into the arena. */
 struct str arena_printf(struct arena *a, const char *fmt, ...)
 {
     va_list ap, again;
@@ -84,6 +92,7 @@ struct str arena_printf(struct arena *a, const char *fmt, ...)
     return str_of(p, (size_t)n);
 }
 
+/* Keeps the oldest chunk for the next use; everything handed out before is gone. */
 void arena_reset(struct arena *a)
 {
     struct arena_chunk *keep = a->chunks;
@@ -107,6 +116,7 @@ void arena_reset(struct arena *a)
     a->held_bytes = sizeof(*keep) + keep->cap;
 }
 
+/* The arena is empty again and may be used on. */
 void arena_done(struct arena *a)
 {
     while (a->chunks) {

@@ -1,3 +1,6 @@
+/* Growing bytes (buf.h). The room doubles, so appending is linear on the whole. An empty buf
+ * owns nothing; a pointer into a buf is good until the next call that may grow it. */
+
 #include "common/base/buf.h"
 
 #include <stdint.h>
@@ -13,6 +16,7 @@ void buf_done(struct buf *b)
     *b = (struct buf){0};
 }
 
+/* Also makes the first allocation when `more` is 0, so that p is never NULL afterwards. */
 char *buf_reserve(struct buf *b, size_t more)
 {
     if (b->cap - b->len < more || !b->p) {
@@ -35,6 +39,7 @@ void buf_consume(struct buf *b, size_t n)
         memmove(b->p, b->p + n, b->len);
 }
 
+/* Formats twice: to measure, then in place. */
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
 {
     va_list again;
@@ -57,6 +62,7 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     va_end(ap);
 }
 
+/* Hands the text over, with a NUL behind it; the caller frees it. */
 char *buf_take(struct buf *b)
 {
     char *p;

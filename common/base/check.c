@@ -1,3 +1,7 @@
+/* Failed CHECKs (check.h): one line to stderr, the same line where the supervisor finds it after
+ * the death (the page of last words on the board), then abort. Nothing is allocated: the heap
+ * may be what is broken. */
+
 #include "common/base/check.h"
 
 #include <stdio.h>

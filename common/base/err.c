@@ -1,3 +1,8 @@
+/* Errors as values (err.h). What a kind means to a client (HTTP status, code, whether to retry,
+ * the types of OpenAI's and Anthropic's APIs) stands in one table, err.def. Every setter answers
+ * -1, so that a function can end with `return err_set(...)`; e may be NULL where nobody asks
+ * why. */
+
 #include "common/base/err.h"
 
 #include <errno.h>
@@ -25,6 +30,7 @@ RG_PRINTF(3, 0) static void fill(struct err *e, enum err_kind kind, const char *
     (void)vsnprintf(e->text, sizeof(e->text), fmt, ap);
 }
 
+/* Replaces what e held. */
 int err_set(struct err *e, enum err_kind kind, const char *fmt, ...)
 {
     va_list ap;
@@ -37,6 +43,7 @@ int err_set(struct err *e, enum err_kind kind, const char *fmt, ...)
     return -1;
 }
 
+/* Bad input: e->param names the field. */
 int err_field(struct err *e, const char *field, const char *fmt, ...)
 {
     va_list ap;
@@ -50,6 +57,7 @@ int err_field(struct err *e, const char *field, const char *fmt, ...)
     return -1;
 }
 
+/* Adds errno's text; errno is read before anything else can change it. */
 int err_sys(struct err *e, enum err_kind kind, const char *fmt, ...)
 {
     int sys = errno;

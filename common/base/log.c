@@ -1,3 +1,8 @@
+/* The log (log.h): one line a record on stderr, as text (key=value) or JSON, written by one
+ * write(), so that lines of several processes never mix. Lines are limited per place in the code
+ * and second; the next line that passes says how many did not (suppressed). Under systemd a
+ * priority stands before each line. */
+
 #include "common/base/log.h"
 
 #include <inttypes.h>
@@ -69,6 +74,7 @@ bool log_enabled(enum log_level level)
     return level <= setup.max;
 }
 
+/* Quotes, backslashes and control characters, as JSON or as text has them. */
 static void add_escaped(struct buf *b, struct str s, bool json)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -83,6 +89,7 @@ static void add_escaped(struct buf *b, struct str s, bool json)
     }
 }
 
+/* Text that needs no quotes in key=value form. */
 static bool is_plain(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -94,6 +101,7 @@ static bool is_plain(struct str s)
     return s.len > 0;
 }
 
+/* One field behind the others. */
 static void add_field(struct buf *b, const struct log_field *f)
 {
     bool json = setup.format == LOG_JSON;
@@ -117,6 +125,7 @@ static void add_field(struct buf *b, const struct log_field *f)
     }
 }
 
+/* Time (UTC), level, role, process and message. */
 static void add_head(struct buf *b, enum log_level level, const char *msg)
 {
     struct timespec now;
@@ -140,6 +149,7 @@ static void add_head(struct buf *b, enum log_level level, const char *msg)
     }
 }
 
+/* A field that would make the line longer than LOG_LINE_MAX is named and left out. */
 void log_write(enum log_level level, const struct log_scope *scope, const char *msg,
                const struct log_field *fields)
 {
@@ -171,6 +181,7 @@ void log_write(enum log_level level, const struct log_scope *scope, const char *
     buf_done(&b);
 }
 
+/* False: this second's share is used up. */
 bool log_limit_pass(struct log_limit *l, unsigned per_second, unsigned *ret_dropped)
 {
     struct timespec now;

@@ -1,3 +1,6 @@
+/* A hash from text to number in an arena (lookup.h): open addressing with linear steps, at most
+ * three quarters full. Nothing is ever removed. Growing leaves the old slots to the arena. */
+
 #include "common/base/lookup.h"
 
 #include "common/base/check.h"
@@ -23,6 +26,7 @@ uint32_t lookup_get(const struct lookup *l, struct str key)
     return l->n ? find(l, key, hash_of(key))->value : LOOKUP_NONE;
 }
 
+/* Doubles the slots and enters everything anew. */
 static void grow(struct lookup *l)
 {
     const struct lookup_slot *old = l->slots;
@@ -38,6 +42,7 @@ static void grow(struct lookup *l)
             *find(l, old[i].key, old[i].hash) = old[i];
 }
 
+/* False: the key is there already and keeps its value. */
 bool lookup_add(struct lookup *l, struct str key, uint32_t value)
 {
     uint32_t hash = hash_of(key);

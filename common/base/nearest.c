@@ -1,3 +1,7 @@
+/* "Did you mean" (nearest.h): the known name with the fewest edits, if they are at most a third
+ * of the shorter one's letters and not more than four. Case and '-' for '_' do not count, and a
+ * name that is whole words of another one is near. */
+
 #include "common/base/nearest.h"
 
 #include "common/base/attrs.h"
@@ -43,6 +47,7 @@ static bool begins(struct str longer, struct str shorter)
            distance(str_sub(longer, 0, shorter.len), shorter) == 0;
 }
 
+/* Keeps the name if it is nearer than those before. */
 void nearest_offer(struct nearest *n, const char *name)
 {
     struct str known = str_cstr(name);

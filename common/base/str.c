@@ -1,8 +1,13 @@
+/* Views of bytes (str.h). An absent str has p == NULL and differs from an empty one; functions
+ * here treat both as empty unless they say otherwise. The hashes are for tables and for telling
+ * bodies apart: fast, seeded where outsiders choose the keys, not cryptographic. */
+
 #include "common/base/str.h"
 
 #include <strings.h>
 #include <sys/auxv.h>
 
+/* By bytes; a shorter text comes before a longer one that begins with it. */
 int str_cmp(struct str a, struct str b)
 {
     size_t n = a.len < b.len ? a.len : b.len;
@@ -18,6 +23,7 @@ bool str_eq_nocase(struct str a, struct str b)
     return a.len == b.len && (a.len == 0 || strncasecmp(a.p, b.p, a.len) == 0);
 }
 
+/* The place of needle at `from` or behind it, or SIZE_MAX. */
 size_t str_find(struct str s, struct str needle, size_t from)
 {
     const char *hit;
@@ -37,6 +43,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
+/* White space of JSON and HTTP at both ends. */
 struct str str_trim(struct str s)
 {
     while (s.len > 0 && is_blank(s.p[0])) {
@@ -48,6 +55,7 @@ struct str str_trim(struct str s)
     return s;
 }
 
+/* Digits only: no sign, no blanks. -1 beyond max too. */
 int str_to_u64(struct str s, uint64_t max, uint64_t *ret)
 {
     uint64_t v = 0;
@@ -74,6 +82,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return (uint64_t)m ^ (uint64_t)(m >> 64);
 }
 
+/* 64 bits; 16 bytes at a time. */
 uint64_t str_hash(struct str s, uint64_t seed)
 {
     const uint64_t k0 = 0x9e3779b97f4a7c15u, k1 = 0xd1b54a32d192ed03u, k2 = 0x8cb92ba72f3d8dd7u;
@@ -100,6 +109,7 @@ uint64_t str_hash(struct str s, uint64_t seed)
     return mix(h ^ k0, k2);
 }
 
+/* The same for the whole life of a process, another one for the next. */
 uint64_t str_seed(void)
 {
     /* 16 random bytes that the kernel gives every program it starts: no call, no failure. */
@@ -111,6 +121,7 @@ uint64_t str_seed(void)
     return seed;
 }
 
+/* Four lanes side by side, for bodies of megabytes. */
 void str_hash128(struct str s, uint64_t ret[2])
 {
     enum { LANES = 4, BLOCK = LANES * 16 };

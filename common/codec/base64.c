@@ -1,3 +1,7 @@
+/* Base64 (base64.h), strict: the standard alphabet, padded, and the unused bits of the last
+ * group must be zero, so that one text means one sequence of bytes. Text may come in pieces
+ * (base64_feed): up to three characters wait for the fourth. */
+
 #include "common/codec/base64.h"
 
 #include <stdint.h>
@@ -38,6 +42,7 @@ static int decode_padded(const uint8_t *p, uint8_t *out)
     return 2;
 }
 
+/* *ret is how many bytes there are. */
 int base64_decode(struct str text, void *out, size_t *ret)
 {
     const uint8_t *p = (const uint8_t *)text.p;
@@ -82,6 +87,7 @@ static int feed_groups(struct base64_reader *r, struct str groups, struct buf *o
     return 0;
 }
 
+/* -1 for anything behind the padding, too. */
 int base64_feed(struct base64_reader *r, struct str piece, struct buf *out)
 {
     size_t whole;
@@ -108,6 +114,7 @@ int base64_finish(const struct base64_reader *r)
     return r->n == 0 ? 0 : -1;
 }
 
+/* Pads the last group. */
 void base64_encode(const void *bytes, size_t n, char *out)
 {
     const uint8_t *p = bytes;

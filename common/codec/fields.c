@@ -1,3 +1,7 @@
+/* Typed members of a JSON object with errors that tell name, value and what is allowed
+ * (fields.h). Absent and null members leave *ret as it was, which holds the default. Values in
+ * errors are cut to SHOWN_BYTES, at a character's border. */
+
 #include "common/codec/fields.h"
 
 #include <math.h>
@@ -21,6 +25,7 @@ static const char *where(const struct field_reader *f)
     return f->where ? f->where : "";
 }
 
+/* An error about a member, with where it stands in front of its name. */
 int fields_fault(struct field_reader *f, const char *name, const char *fmt, ...)
 {
     char full[128], text[256];
@@ -33,6 +38,7 @@ int fields_fault(struct field_reader *f, const char *name, const char *fmt, ...)
     return err_field(f->e, full, "%s %s", full, text);
 }
 
+/* The value is not what is allowed. */
 static int fault_value(struct field_reader *f, const char *name, const struct json *v,
                        const char *allowed)
 {
@@ -62,6 +68,7 @@ static int fault_unknown(struct field_reader *f, const char *of, struct str name
     return -1;
 }
 
+/* Every member of the object must be one of `known`. */
 int fields_known(struct field_reader *f, const char *of, const char *const known[], size_t n)
 {
     for (uint32_t i = 0; json_is(f->body, JSON_OBJECT) && i < f->body->n; i++) {
@@ -76,6 +83,7 @@ int fields_known(struct field_reader *f, const char *of, const char *const known
     return 0;
 }
 
+/* From min to max. */
 int fields_integer(struct field_reader *f, const char *name, int64_t min, int64_t max, int64_t *ret)
 {
     const struct json *v = find(f, name);
@@ -90,6 +98,7 @@ int fields_integer(struct field_reader *f, const char *name, int64_t min, int64_
     return 0;
 }
 
+/* Finite, from min to max. */
 int fields_number(struct field_reader *f, const char *name, double min, double max, double *ret)
 {
     const struct json *v = find(f, name);
@@ -104,6 +113,7 @@ int fields_number(struct field_reader *f, const char *name, double min, double m
     return 0;
 }
 
+/* One of some words; *ret is which. */
 int fields_word(struct field_reader *f, const char *name, const char *const words[], size_t n,
                 unsigned *ret)
 {
@@ -124,6 +134,7 @@ int fields_word(struct field_reader *f, const char *name, const char *const word
     return fault_value(f, name, v, allowed);
 }
 
+/* A string, not longer than max bytes. */
 int fields_text(struct field_reader *f, const char *name, size_t max, struct str *ret)
 {
     const struct json *v = find(f, name);
@@ -138,6 +149,7 @@ int fields_text(struct field_reader *f, const char *name, size_t max, struct str
     return 0;
 }
 
+/* true or false. */
 int fields_bool(struct field_reader *f, const char *name, bool *ret)
 {
     const struct json *v = find(f, name);
@@ -150,6 +162,7 @@ int fields_bool(struct field_reader *f, const char *name, bool *ret)
     return 0;
 }
 
+/* Only that it is an object; its members are read by another reader. */
 int fields_object(struct field_reader *f, const char *name)
 {
     const struct json *v = find(f, name);
@@ -168,6 +181,7 @@ static struct str cut(struct str s)
     return str_sub(head, 0, utf8_valid_len(head));
 }
 
+/* A value as an error shows it. */
 const char *field_show(const struct json *v, struct field_shown *ret)
 {
     struct str text = cut(json_text(v));
@@ -207,6 +221,7 @@ int field_bad(const char *name, const struct json *v, const char *allowed, struc
     return err_field(e, name, "%s must be %s, not %s", name, allowed, field_show(v, &shown));
 }
 
+/* An unknown name, with the nearest and all known ones. */
 int field_unknown(const char *what, const char *path, const char *near, struct str known,
                   struct err *e)
 {

@@ -66,6 +66,7 @@ static inline char peek(struct json_reader *r)
     return r->at < r->end ? *r->at : 0;
 }
 
+/* A place on the stack of values that wait for their container. */
 static inline struct json *push(struct json_reader *r)
 {
     if (r->n == r->cap) {
@@ -341,6 +342,7 @@ static int read_digits(struct json_reader *r)
     return 0;
 }
 
+/* Checks the form and keeps the text: no digit is lost. */
 static int read_number(struct json_reader *r, struct json *ret)
 {
     const char *start = r->at;
@@ -367,6 +369,7 @@ static int read_number(struct json_reader *r, struct json *ret)
     return 0;
 }
 
+/* true, false, null. */
 static int read_word(struct json_reader *r, struct str word, struct json *ret, struct json value)
 {
     if (!str_starts(str_of(r->at, (size_t)(r->end - r->at)), word))
@@ -378,6 +381,7 @@ static int read_word(struct json_reader *r, struct str word, struct json *ret, s
 
 /* --- containers --- */
 
+/* One level deeper; also the place where a long parse notices that it is cancelled. */
 static int enter(struct json_reader *r)
 {
     if (++r->depth > JSON_DEPTH_MAX)
@@ -423,6 +427,7 @@ static int check_stack(struct json_reader *r)
     return fail_budget(r);
 }
 
+/* [...]: its items are those on the stack from `base` on. */
 static int read_array(struct json_reader *r, struct json *ret)
 {
     size_t base = r->n;
@@ -505,6 +510,7 @@ static size_t merge_many(struct json_member *m, size_t n, struct json *twice)
     return kept;
 }
 
+/* Key and value, both on the stack. */
 static int read_member(struct json_reader *r)
 {
     struct json key, value;
@@ -523,6 +529,7 @@ static int read_member(struct json_reader *r)
     return 0;
 }
 
+/* For bodies of the control plane, where only one of two could be obeyed. */
 static int fail_twice(struct json_reader *r)
 {
     enum { SHOWN = 64 };
@@ -533,6 +540,7 @@ static int fail_twice(struct json_reader *r)
                    (int)key.len, key.p);
 }
 
+/* {...}: duplicate keys are merged as Python's dict does. */
 static int read_object(struct json_reader *r, struct json *ret)
 {
     size_t base = r->n;
@@ -570,6 +578,7 @@ static int read_object(struct json_reader *r, struct json *ret)
     return arena_over(r->arena) ? fail_budget(r) : 0;
 }
 
+/* Whatever comes next. */
 static int read_value(struct json_reader *r, struct json *ret)
 {
     switch (peek(r)) {
@@ -602,6 +611,7 @@ static int read_value(struct json_reader *r, struct json *ret)
     }
 }
 
+/* The text must be UTF-8 and hold one value. */
 static int parse(struct arena *a, struct str text, bool once, const struct json **ret,
                  struct err *e)
 {

@@ -1,3 +1,7 @@
+/* Building JSON values in an arena (json_build.h). Items are appended; the room doubles, and no
+ * count of it is kept, as it follows from n. Values are borrowed: what a value points to must
+ * live as long as what it is put into. */
+
 #include "common/codec/json_build.h"
 
 #include <string.h>
@@ -15,6 +19,7 @@ static bool is_full(uint32_t n)
     return n == 0 || (n >= 4 && (n & (n - 1)) == 0);
 }
 
+/* Appends an item to an array. */
 void json_push(struct arena *a, struct json *array, struct json item)
 {
     if (is_full(array->n)) {
@@ -27,6 +32,7 @@ void json_push(struct arena *a, struct json *array, struct json item)
     array->items[array->n++] = item;
 }
 
+/* Appends a member; a key that is there already is not looked for. */
 void json_put(struct arena *a, struct json *object, const char *key, struct json value)
 {
     if (is_full(object->n)) {
@@ -48,6 +54,7 @@ const struct json *json_keep(struct arena *a, struct json v)
     return copy;
 }
 
+/* A value's JSON text, as a string value. */
 struct json json_text_of(struct arena *a, const struct json *v)
 {
     struct buf b = {0};

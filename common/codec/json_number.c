@@ -1,3 +1,8 @@
+/* Numbers of JSON as text, integer and double (json_number.h). To double: up to 19 digits are
+ * gathered in an integer; when the power of ten is small the result is exact or one rounded
+ * division away (quick_double), everything else goes to strtod. From double: the fewest digits
+ * that read back to the same double, in Python's notation. */
+
 #include "common/codec/json_number.h"
 
 #include <float.h>
@@ -19,6 +24,7 @@ struct decimal {
     bool negative;
 };
 
+/* The end of the digits, and the exponent behind them, if there is one. */
 static const char *exponent_of(struct str text, int64_t *exp)
 {
     const char *end = text.p + text.len;
@@ -44,6 +50,7 @@ static const char *exponent_of(struct str text, int64_t *exp)
     return end;
 }
 
+/* Digits and exponent without zeros at either end, so that equal numbers have equal forms. */
 static struct decimal decimal_of(struct str text)
 {
     struct decimal d = {0};
@@ -79,6 +86,7 @@ static char next_digit(const char **p)
     return *(*p)++;
 }
 
+/* Whether two texts are the same number, exactly: 1, 1.0 and 10e-1. */
 bool json_number_same(struct str a, struct str b)
 {
     struct decimal x = decimal_of(a), y = decimal_of(b);
@@ -94,6 +102,7 @@ bool json_number_same(struct str a, struct str b)
     return x.first > x.last && y.first > y.last;
 }
 
+/* -1: it is no integer, or beyond 64 bits. */
 int json_number_i64(struct str text, int64_t *ret)
 {
     struct decimal d = decimal_of(text);
@@ -148,6 +157,7 @@ static inline const char *take_digits(const char *p, const char *end, uint64_t *
     return p;
 }
 
+/* A token id: digits without a sign. 1 and *at behind them; 0: the text may go on; -1. */
 int json_number_scan_id(const char **at, const char *end, int32_t *ret)
 {
     const char *p = *at;
@@ -279,6 +289,7 @@ static int scan_exponent(const char **at, const char *end, int64_t *exp)
     return 1;
 }
 
+/* A number at *at: 1 and *at behind it; 0: the text ends where it may go on; -1: none. */
 int json_number_scan(const char **at, const char *end, double *ret)
 {
     const char *start = *at, *p = start, *from;
@@ -325,6 +336,7 @@ int json_number_scan(const char **at, const char *end, double *ret)
     return 1;
 }
 
+/* -1: it is infinite as a double. */
 int json_number_double(struct str text, double *ret)
 {
     char padded[64];
@@ -404,6 +416,7 @@ static int shortest(double d, char digits[static 20], int *point)
     return n;
 }
 
+/* The bytes written to out. */
 size_t json_number_write(char out[static JSON_DOUBLE_TEXT_MAX], double d)
 {
     char digits[20] = {0};

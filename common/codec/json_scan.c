@@ -1,3 +1,11 @@
+/* The pull scanner (json_scan.h): tokens of a text that arrives in pieces. A call that cannot
+ * finish its token keeps what it has seen in `hold` and answers 0 (json_scan_more); the next
+ * piece is appended there. So a caller needs no buffer of its own, and a long answer is never
+ * held whole.
+ *
+ * s->expect is the whole grammar: what may come next. Containers are a bit each (object or
+ * array) in s->objects, so depth costs no memory. */
+
 #include "common/codec/json_scan_internal.h"
 #include "common/codec/json_wide.h"
 
@@ -23,6 +31,7 @@ void json_scan_done(struct json_scan *s)
     buf_done(&s->decoded);
 }
 
+/* Ready for another text; the buffers are kept. */
 void json_scan_reset(struct json_scan *s)
 {
     struct buf hold = s->hold, decoded = s->decoded;
@@ -33,6 +42,7 @@ void json_scan_reset(struct json_scan *s)
     s->decoded = decoded;
 }
 
+/* The piece must live until it is used up. */
 void json_scan_feed(struct json_scan *s, struct str piece)
 {
     if (s->hold.len > 0) {
@@ -50,6 +60,7 @@ bool json_scan_complete(const struct json_scan *s)
     return s->expect == EXPECT_NOTHING && s->at == s->end && s->hold.len == 0;
 }
 
+/* Keeps the rest; answers 0 for its callers to return. */
 int json_scan_more(struct json_scan *s)
 {
     size_t left = (size_t)(s->end - s->at);
@@ -99,6 +110,7 @@ static inline bool in_object(const struct json_scan *s)
 
 /* --- single tokens --- */
 
+/* { or [. */
 static int open_container(struct json_scan *s, bool object, struct err *e)
 {
     uint64_t bit = (uint64_t)1 << (s->depth % 64);
@@ -116,6 +128,7 @@ static int open_container(struct json_scan *s, bool object, struct err *e)
     return 1;
 }
 
+/* } or ], which must fit what is open. */
 int json_scan_close(struct json_scan *s, struct err *e)
 {
     if (s->depth == 0 || in_object(s) != (*s->at == '}'))
@@ -127,6 +140,7 @@ int json_scan_close(struct json_scan *s, struct err *e)
     return 1;
 }
 
+/* true, false, null. */
 static int scan_word(struct json_scan *s, struct str word, enum json_token token, struct err *e)
 {
     size_t left = (size_t)(s->end - s->at);
@@ -142,6 +156,7 @@ static int scan_word(struct json_scan *s, struct str word, enum json_token token
     return 1;
 }
 
+/* A number is complete only when something follows it. */
 static int scan_number(struct json_scan *s, struct err *e)
 {
     const char *p = s->at;
@@ -206,6 +221,7 @@ out:
     return rc;
 }
 
+/* A string or key, decoded. */
 static int scan_string(struct json_scan *s, bool key, struct err *e)
 {
     const char *quote = s->at;
@@ -227,6 +243,7 @@ static int scan_string(struct json_scan *s, bool key, struct err *e)
     return 1;
 }
 
+/* Whatever value comes next. */
 static int scan_value(struct json_scan *s, int c, struct err *e)
 {
     switch (c) {
@@ -256,6 +273,7 @@ static int scan_key(struct json_scan *s, int c, struct err *e)
     return c == '"' ? scan_string(s, true, e) : fail_here(s, e);
 }
 
+/* Passes the colon or comma that is due; *c is the byte behind it. */
 int json_scan_punctuation(struct json_scan *s, int *c, struct err *e)
 {
     *c = peek(s);
@@ -276,6 +294,7 @@ int json_scan_punctuation(struct json_scan *s, int *c, struct err *e)
     return *c < 0 ? json_scan_more(s) : 1;
 }
 
+/* 1: a token; 0: more text is needed; -1. */
 int json_scan_next(struct json_scan *s, struct err *e)
 {
     int c, rc = json_scan_punctuation(s, &c, e);
@@ -376,6 +395,7 @@ static int skip_containers(struct json_scan *s)
     return 1;
 }
 
+/* Passes a value of any size without looking at it more than needed to find its end. */
 int json_scan_skip(struct json_scan *s, struct err *e)
 {
     int c, rc;
@@ -425,6 +445,7 @@ static int enter_string(struct json_scan *s, struct err *e)
     return 1;
 }
 
+/* Decodes a string of base64 as it arrives. */
 int json_scan_base64(struct json_scan *s, size_t max, struct buf *out, bool *ret_null,
                      struct err *e)
 {

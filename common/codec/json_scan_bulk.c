@@ -1,3 +1,8 @@
+/* Long arrays of ids, numbers and logprob triples (json_scan.h), which are most of what engines
+ * send. Three ways, each for what the one before it does not know: whole chunks (json_wide.h, or
+ * chunk_ints), single items of the usual form (quick_item), and the exact reader (scan_one). A
+ * quick way never decides that something is wrong: it stops, and the exact one looks. */
+
 #include <math.h>
 #include <string.h>
 
@@ -237,6 +242,7 @@ static void keep_items(struct json_scan *s, const struct bulk *b, size_t n)
     s->items += n;
 }
 
+/* Counts the item and keeps it, unless it stands before `from`. */
 static inline void keep_item(struct json_scan *s, const struct bulk *b, float logprob, int32_t id)
 {
     if (s->items++ < b->from)
@@ -379,6 +385,7 @@ static int scan_one(const struct bulk *b, const char **p, const char *end, float
     return rc == 1 && (**p == '.' || (**p | 0x20) == 'e') ? -1 : rc;
 }
 
+/* 1: the array has ended (or was null); 0: more text is needed; -1. */
 static inline int scan_array(struct json_scan *s, const struct bulk *b, const char *what,
                              struct err *e)
 {

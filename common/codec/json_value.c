@@ -1,3 +1,6 @@
+/* Looking at JSON values (json.h): members, numbers, equality. Equality is that of messages:
+ * numbers by value, objects whatever the order of their members. */
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -5,6 +8,7 @@
 #include "common/codec/json.h"
 #include "common/codec/json_number.h"
 
+/* NULL for what is no object, so that look-ups can be chained. */
 const struct json *json_get_str(const struct json *v, struct str key)
 {
     if (!json_is(v, JSON_OBJECT))
@@ -32,6 +36,7 @@ int json_to_double(const struct json *v, double *ret)
 
 /* --- equality --- */
 
+/* Whether the text has a fraction or an exponent. */
 static bool is_float(struct str text)
 {
     for (size_t i = 0; i < text.len; i++) {
@@ -100,6 +105,7 @@ static bool object_equal(const struct json *a, const struct json *b)
     return equal;
 }
 
+/* Both may be NULL. */
 bool json_equal(const struct json *a, const struct json *b)
 {
     if (!a || !b)
@@ -146,6 +152,7 @@ struct json json_make_i64(struct arena *a, int64_t v)
     return (struct json){.kind = JSON_NUMBER, .n = (uint32_t)text.len, {.text = text.p}};
 }
 
+/* About how much text a value is, for limits; stops counting at `enough`. */
 size_t json_text_bytes(const struct json *v, size_t enough)
 {
     size_t n = 0;

@@ -1,3 +1,7 @@
+/* Arrays by AVX2 (json_wide.h): the places of all commas in a chunk are found first, 32 bytes at
+ * a time; then items are read between them, eight ids at once. Items do not wait for each other
+ * that way. What is not plain ends the run; the caller's exact reader goes on from there. */
+
 #include "common/codec/json_wide.h"
 
 #include "common/codec/json_quick.h"
@@ -262,16 +266,19 @@ bool json_wide_able(void)
     return false;
 }
 
+/* How many ids were read; *p is behind the comma of the last one. */
 size_t json_wide_ints(const char **p, const char *end, int32_t *ids)
 {
     return ((void)p, (void)end, (void)ids, 0);
 }
 
+/* The same for logprobs. */
 size_t json_wide_floats(const char **p, const char *end, float *logprobs)
 {
     return ((void)p, (void)end, (void)logprobs, 0);
 }
 
+/* The same for [logprob, id, null]. */
 size_t json_wide_triples(const char **p, const char *end, float *logprobs, int32_t *ids)
 {
     return ((void)p, (void)end, (void)logprobs, (void)ids, 0);

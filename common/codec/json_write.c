@@ -1,3 +1,7 @@
+/* Writing JSON (json.h): single values, and struct json_out, which puts the commas. Strings are
+ * copied in runs of what needs no escape; lone surrogates in three-byte form, which cannot stand
+ * in UTF-8, are written as \u escapes, so what json_parse has read is written back. */
+
 #include <math.h>
 #include <string.h>
 
@@ -33,6 +37,7 @@ static const char *plain_run(const char *p, const char *end)
     return p;
 }
 
+/* \uXXXX. */
 static void add_u_escape(struct buf *b, unsigned unit)
 {
     static const char hex[] = "0123456789abcdef";
@@ -42,6 +47,7 @@ static void add_u_escape(struct buf *b, unsigned unit)
     buf_add(b, out, sizeof(out));
 }
 
+/* A short escape where JSON has one. */
 static void add_control(struct buf *b, char c)
 {
     static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
@@ -56,6 +62,7 @@ static void add_control(struct buf *b, char c)
     }
 }
 
+/* In quotes. */
 void json_write_string(struct buf *b, struct str s)
 {
     const char *p = s.p, *end = s.p + s.len;
@@ -81,6 +88,7 @@ void json_write_string(struct buf *b, struct str s)
     buf_add_c(b, '"');
 }
 
+/* Without the C library: ids by the million. */
 void json_write_i64(struct buf *b, int64_t v)
 {
     uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
@@ -159,6 +167,7 @@ void json_out_key(struct json_out *o, const char *key)
     json_out_key_str(o, str_cstr(key));
 }
 
+/* An absent str is null. */
 void json_out_str(struct json_out *o, struct str s)
 {
     before_value(o);
@@ -197,6 +206,7 @@ void json_out_null(struct json_out *o)
     buf_puts(o->b, "null");
 }
 
+/* Members in their order. */
 static void out_object(struct json_out *o, const struct json *v)
 {
     json_out_obj(o);
@@ -215,6 +225,7 @@ static void out_array(struct json_out *o, const struct json *v)
     json_out_end_arr(o);
 }
 
+/* Numbers as their text: no digit changes. NULL is null. */
 void json_out_value(struct json_out *o, const struct json *v)
 {
     if (!v) {

@@ -1,7 +1,11 @@
+/* Query strings (query.h): pairs in order, names and values decoded ('+' is a blank, %XX a byte;
+ * what is no escape stays as it is). */
+
 #include "common/codec/query.h"
 
 #include "common/codec/hex.h"
 
+/* Decoding never makes a text longer. */
 static struct str percent_decode(struct arena *a, struct str s)
 {
     char *out = arena_alloc(a, s.len + 1);
@@ -19,6 +23,7 @@ static struct str percent_decode(struct arena *a, struct str s)
     return str_of(out, n);
 }
 
+/* The next pair, not decoded; empty ones are passed over. */
 bool query_split(struct str *left, struct str *ret_name, struct str *ret_value)
 {
     while (left->len > 0) {
@@ -36,6 +41,7 @@ bool query_split(struct str *left, struct str *ret_name, struct str *ret_value)
     return false;
 }
 
+/* The next pair, decoded into the arena. */
 bool query_next(struct arena *a, struct str *left, struct str *ret_name, struct str *ret_value)
 {
     struct str name, value;
@@ -47,6 +53,7 @@ bool query_next(struct arena *a, struct str *left, struct str *ret_name, struct 
     return true;
 }
 
+/* The first value of that name; absent when there is none. */
 struct str query_get(struct arena *a, struct str query, const char *name)
 {
     struct str key, value;

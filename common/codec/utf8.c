@@ -1,3 +1,6 @@
+/* UTF-8 (utf8.h), strict: no overlong forms, no surrogates, nothing beyond U+10FFFF. ASCII is
+ * skipped by 64 bytes. */
+
 #include "common/codec/utf8.h"
 
 #include <string.h>
@@ -66,6 +69,7 @@ static int multibyte(const uint8_t *p, const uint8_t *end, uint32_t *cp)
     return (int)need;
 }
 
+/* How many leading bytes are whole valid characters. */
 size_t utf8_valid_len(struct str s)
 {
     const uint8_t *start = (const uint8_t *)s.p;
@@ -93,6 +97,7 @@ size_t utf8_valid_len(struct str s)
     }
 }
 
+/* Its length; 0: cut off; -1: invalid. */
 int utf8_decode(struct str s, uint32_t *cp)
 {
     const uint8_t *p = (const uint8_t *)s.p;
@@ -106,6 +111,7 @@ int utf8_decode(struct str s, uint32_t *cp)
     return multibyte(p, p + s.len, cp);
 }
 
+/* Also encodes surrogates, in three bytes, for callers that keep them. */
 size_t utf8_encode(char out[static 4], uint32_t cp)
 {
     size_t need = cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
@@ -122,6 +128,7 @@ size_t utf8_encode(char out[static 4], uint32_t cp)
     return need;
 }
 
+/* Characters of valid text: all bytes that continue none. */
 size_t utf8_count(struct str s)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);

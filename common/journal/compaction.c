@@ -1,3 +1,9 @@
+/* Rewriting a segment without what nobody needs (compaction.h): records that are still wanted
+ * are copied in order, in runs as long as they stand together, STEP_BYTES a step. Where each
+ * record went is noted (moved), so that places in memory can be changed when the new segment
+ * takes the old one's place. Until then nothing refers to the new file, and giving up only
+ * removes it. */
+
 #include "common/journal/compaction.h"
 
 #include <stdlib.h>
@@ -23,6 +29,7 @@ struct compaction {
     VEC(struct moved) moved;
 };
 
+/* Opens both files; on error nothing is left. */
 int compaction_new(int dirfd, uint32_t old, uint32_t number, struct compaction **ret, struct err *e)
 {
     struct compaction *c = mem_zalloc(sizeof(*c));
@@ -46,6 +53,7 @@ out:
     return -1;
 }
 
+/* Does not remove the new file. */
 void compaction_free(struct compaction *c)
 {
     if (!c)
@@ -67,6 +75,7 @@ static int write_run(struct compaction *c, struct err *e)
     return part.iov_len > 0 ? files_append(c->out, &part, 1, e) : 0;
 }
 
+/* Adds the record to the run that is to be written. */
 static int copy_record(struct compaction *c, const struct journal_record *rec, struct err *e)
 {
     size_t from = c->reader.at - rec->size;
@@ -81,6 +90,7 @@ static int copy_record(struct compaction *c, const struct journal_record *rec, s
     return 0;
 }
 
+/* 1: all is copied; 0: there is more; -1. */
 int compaction_step(struct compaction *c, const struct liveness *live, bool sync, struct err *e)
 {
     size_t end = c->reader.at + STEP_BYTES;

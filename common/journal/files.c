@@ -1,3 +1,8 @@
+/* The files of a journal's folder (files.h): MANIFEST, and seg-NNNNNNNN. The manifest names the
+ * segments in order and is replaced by renaming, so it is the old or the new one after a crash;
+ * segments that it does not name are strays of a compaction and are removed at the next opening.
+ * A lock on the folder keeps a second process out. */
+
 #include "common/journal/files.h"
 
 #include <dirent.h>
@@ -18,6 +23,7 @@ enum { LOCK_PAUSE_MS = 20 };
 
 #define MANIFEST_TITLE "rollgate-journal 1\n"
 
+/* mkdir -p. */
 static int make_path(const char *dir)
 {
     char path[4096];
@@ -37,6 +43,7 @@ static int make_path(const char *dir)
     return 0;
 }
 
+/* Made if it is not there. */
 int files_open_dir(const char *dir, struct err *e)
 {
     int fd;
@@ -57,6 +64,7 @@ bool files_in_use(int dirfd)
     return false;
 }
 
+/* Waits up to wait_ms: a worker that was replaced may take a moment to be gone. */
 int files_lock(int dirfd, uint64_t wait_ms, struct err *e)
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
@@ -78,6 +86,7 @@ static void segment_name(uint32_t number, char out[32])
     (void)snprintf(out, 32, "seg-%08u", number);
 }
 
+/* A manifest of a newer version is told apart from a damaged one. */
 static int parse_manifest(struct str text, struct numbers *ret, struct err *e)
 {
     if (!str_starts(text, STR(MANIFEST_TITLE))) {
@@ -104,6 +113,7 @@ static int parse_manifest(struct str text, struct numbers *ret, struct err *e)
     return 0;
 }
 
+/* No manifest: an empty journal. */
 int files_read_manifest(int dirfd, struct numbers *ret, struct err *e)
 {
     int fd = openat(dirfd, "MANIFEST", O_RDONLY | O_CLOEXEC);
@@ -122,6 +132,7 @@ int files_read_manifest(int dirfd, struct numbers *ret, struct err *e)
     return rc;
 }
 
+/* Written aside, synced if asked for, renamed. */
 int files_write_manifest(int dirfd, const uint32_t *numbers, size_t n, bool sync, struct err *e)
 {
     struct buf text = {0};
@@ -176,6 +187,7 @@ void files_remove_strays(int dirfd, const uint32_t *numbers, size_t n)
     (void)closedir(d);
 }
 
+/* An empty segment with its head. */
 int files_create_segment(int dirfd, uint32_t number, struct err *e)
 {
     char name[32];
@@ -196,6 +208,7 @@ int files_create_segment(int dirfd, uint32_t number, struct err *e)
     return fd;
 }
 
+/* Writable ones are only appended to. */
 int files_open_segment(int dirfd, uint32_t number, bool writable, struct err *e)
 {
     char name[32];
@@ -208,6 +221,7 @@ int files_open_segment(int dirfd, uint32_t number, bool writable, struct err *e)
     return fd;
 }
 
+/* Gives the disk's room back before anything is written that may need it. */
 void files_empty_segment(int dirfd, uint32_t number)
 {
     struct err e;
@@ -227,6 +241,7 @@ void files_remove_segment(int dirfd, uint32_t number)
     (void)unlinkat(dirfd, name, 0);
 }
 
+/* The whole file; `now` reads it at once. An empty file is an absent str. */
 int files_map(int fd, bool now, struct str *ret, struct err *e)
 {
     struct stat st;
@@ -250,6 +265,7 @@ void files_unmap(struct str bytes)
         (void)munmap((void *)(uintptr_t)bytes.p, bytes.len);
 }
 
+/* All of the parts or an error; the caller cuts off what was written in part. */
 int files_append(int fd, struct iovec *parts, int n, struct err *e)
 {
     while (n > 0) {

@@ -63,6 +63,7 @@ static uint32_t last_number(const struct journal *j)
     return j->live.at[j->live.n - 1].number;
 }
 
+/* The segments as they are in memory now. */
 static int write_manifest(struct journal *j, struct err *e)
 {
     struct numbers v = {0};
@@ -104,6 +105,7 @@ struct opened {
     size_t damaged;    /* bytes within that are no records */
 };
 
+/* Hands every whole record to the owner and notes its place. */
 static int replay_segment(struct journal *j, struct opened *o, struct str bytes,
                           const struct replay *r, struct err *e)
 {
@@ -149,6 +151,7 @@ static int mend(struct journal *j, const struct opened *o, struct err *e)
     return files_append(o->fd, &part, 1, e);
 }
 
+/* Replays a segment; the last one stays open for appending. */
 static int open_segment(struct journal *j, uint32_t number, bool last, const struct replay *r,
                         struct err *e)
 {
@@ -207,6 +210,7 @@ static int start_segment(struct journal *j, struct err *e)
     return 0;
 }
 
+/* All segments in order; a journal without any gets its first. */
 static int replay_all(struct journal *j, const struct replay *r, struct err *e)
 {
     struct numbers v = {0};
@@ -245,6 +249,7 @@ static int renew_last(struct journal *j, struct err *e)
     return j->fd < 0 ? -1 : 0;
 }
 
+/* Without durability there are no files at all. */
 int journal_open(struct loop *loop, const struct journal_options *o, journal_replay_fn replay,
                  void *ctx, struct journal **ret, struct err *e)
 {
@@ -281,6 +286,7 @@ void journal_resize(struct journal *j, uint64_t segment_bytes)
     j->segment_bytes = segment_bytes;
 }
 
+/* Syncs the last segment if the durability asks for it. */
 void journal_close(struct journal *j)
 {
     if (!j)
@@ -303,6 +309,7 @@ void journal_close(struct journal *j)
 
 /* --- appending --- */
 
+/* Everything up to that ticket is on the disk: its owners are told, in order. */
 static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
 {
     struct journal *j = ctx;
@@ -349,6 +356,7 @@ static int write_record(struct journal *j, struct str id, struct str payload, st
     return 0;
 }
 
+/* 1: durable already; 0: `durable` comes later; -1: nothing was written. */
 int journal_append(struct journal *j, struct str session_id, struct str payload,
                    void (*durable)(void *ctx), void *ctx, struct err *e)
 {
@@ -364,6 +372,7 @@ int journal_append(struct journal *j, struct str session_id, struct str payload,
     return 1;
 }
 
+/* Who waits with this ctx is not told any more. */
 void journal_forget(struct journal *j, void *ctx)
 {
     size_t kept = 0;
@@ -384,6 +393,7 @@ void journal_drop_session(struct journal *j, struct str session_id)
 
 /* --- reading back --- */
 
+/* The segment is kept open for the next read. */
 static int read_fd(struct journal *j, uint32_t number, struct err *e)
 {
     if (j->read_fd >= 0 && j->read_number == number)
@@ -401,6 +411,7 @@ struct wanted {
     size_t name;
 };
 
+/* Places in the order of the disk. */
 static int by_place(const void *a, const void *b)
 {
     const struct record_place *x = &((const struct wanted *)a)->at,
@@ -430,6 +441,7 @@ static size_t run_of(const struct wanted *w, size_t n, size_t *ret_bytes)
     return k;
 }
 
+/* One read of neighbouring records. */
 static int read_run(struct journal *j, const struct wanted *w, size_t bytes, struct buf *into,
                     struct err *e)
 {
@@ -452,6 +464,7 @@ static int read_run(struct journal *j, const struct wanted *w, size_t bytes, str
     return 0;
 }
 
+/* Reads and checks each record: its checksum, and that it is this session's. */
 static int read_wanted(struct journal *j, struct str session_id, const struct wanted *w, size_t n,
                        const struct journal_reader *reader, struct err *e)
 {
@@ -477,6 +490,7 @@ static int read_wanted(struct journal *j, struct str session_id, const struct wa
     return rc;
 }
 
+/* 1: a step of the session's records was read; 0: there are none left; -1. */
 int journal_read(struct journal *j, struct str session_id, size_t *at,
                  const struct journal_reader *reader, struct err *e)
 {
@@ -496,6 +510,7 @@ int journal_read(struct journal *j, struct str session_id, size_t *at,
     return rc ? -1 : bytes > 0;
 }
 
+/* The records by their numbers within the session, read in the order of the disk. */
 int journal_read_some(struct journal *j, struct str session_id, const uint32_t *records, size_t n,
                       const struct journal_reader *reader, struct err *e)
 {
@@ -515,6 +530,7 @@ int journal_read_some(struct journal *j, struct str session_id, const uint32_t *
     return rc;
 }
 
+/* How many sessions were dropped. */
 size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct str session_id),
                            void *ctx)
 {
@@ -537,6 +553,7 @@ size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct s
     return n;
 }
 
+/* Also closes it if it was read last. */
 static void forget_segment(struct journal *j, uint32_t number)
 {
     if (j->read_fd >= 0 && j->read_number == number) {
@@ -562,6 +579,7 @@ static int remove_dead(struct journal *j, size_t i, struct err *e)
     return 0;
 }
 
+/* What was copied so far is thrown away. */
 static void stop_compaction(struct journal *j)
 {
     if (!j->compaction)
@@ -593,6 +611,7 @@ static int swap_segments(struct journal *j, struct err *e)
     return 0;
 }
 
+/* 1: something was done; -1: given up. */
 static int go_on_compacting(struct journal *j, struct err *e)
 {
     int rc = compaction_step(j->compaction, &j->live, j->durability == JOURNAL_POWER, e);
@@ -603,6 +622,7 @@ static int go_on_compacting(struct journal *j, struct err *e)
     return -1;
 }
 
+/* 1: more may be done; 0: nothing to do; -1. `thorough` rewrites for any dead byte. */
 int journal_compact(struct journal *j, bool thorough, struct err *e)
 {
     if (j->compaction)

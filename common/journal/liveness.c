@@ -1,3 +1,7 @@
+/* Which bytes of the journal are needed (liveness.h): for each session the places of its
+ * records, for each segment how many of its bytes are. A session that is dropped makes its bytes
+ * dead at once; compaction and removal go by these counts. */
+
 #include "common/journal/liveness.h"
 
 #include <stdlib.h>
@@ -18,6 +22,7 @@ static void session_free(struct live_session *s)
     free(s);
 }
 
+/* Frees everything. */
 void liveness_done(struct liveness *v)
 {
     struct map_slot *slot;
@@ -34,6 +39,7 @@ void liveness_segment(struct liveness *v, uint32_t number)
     *vec_push(v) = (struct live_segment){.number = number};
 }
 
+/* From the newest, which is asked for most. */
 static struct live_segment *segment_find(const struct liveness *v, uint32_t number)
 {
     for (size_t i = v->n; i-- > 0;) {
@@ -43,6 +49,7 @@ static struct live_segment *segment_find(const struct liveness *v, uint32_t numb
     return NULL;
 }
 
+/* The segment's records must have been dropped or moved. */
 void liveness_remove(struct liveness *v, uint32_t number)
 {
     struct live_segment *s = segment_find(v, number);
@@ -67,6 +74,7 @@ uint64_t liveness_bytes(const struct liveness *v, uint32_t number)
     return s ? s->total_bytes : 0;
 }
 
+/* A compacted segment keeps its place in the order. */
 void liveness_renumber(struct liveness *v, uint32_t old, uint32_t number, uint64_t bytes)
 {
     struct live_segment *seg = segment_find(v, old);
@@ -84,6 +92,7 @@ static int by_from(const void *a, const void *b)
     return (x->from > y->from) - (x->from < y->from);
 }
 
+/* Changes the places of all records that were in the old segment. */
 void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, const struct moved *m,
                     size_t n)
 {
@@ -107,6 +116,7 @@ void liveness_moved(struct liveness *v, uint32_t old, uint32_t number, const str
     }
 }
 
+/* Made at its first record. */
 static struct live_session *session_get(struct liveness *v, struct str id)
 {
     struct live_session *s = map_get(&v->sessions, id);
@@ -119,6 +129,7 @@ static struct live_session *session_get(struct liveness *v, struct str id)
     return s;
 }
 
+/* An absent id is a note, which keeps no segment alive. */
 void liveness_add(struct liveness *v, struct record_place place, struct str id)
 {
     struct live_segment *seg = segment_find(v, place.number);
@@ -134,6 +145,7 @@ void liveness_add(struct liveness *v, struct record_place place, struct str id)
     *vec_push(session_get(v, id)) = place;
 }
 
+/* A session that is not there is no error. */
 void liveness_drop(struct liveness *v, struct str id)
 {
     struct live_session *s = map_take(&v->sessions, id);
@@ -155,6 +167,7 @@ bool liveness_has(const struct liveness *v, struct str id)
     return map_get(&v->sessions, id) != NULL;
 }
 
+/* The place of the session's i-th record; false behind the last one. */
 bool liveness_place(const struct liveness *v, struct str id, size_t i, struct record_place *ret)
 {
     const struct live_session *s = map_get(&v->sessions, id);
@@ -165,6 +178,7 @@ bool liveness_place(const struct liveness *v, struct str id, size_t i, struct re
     return true;
 }
 
+/* Bytes on disk, and those that are needed. */
 uint64_t liveness_total(const struct liveness *v, uint64_t *ret_live)
 {
     uint64_t sum = 0;

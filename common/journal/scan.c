@@ -1,3 +1,8 @@
+/* Reading a journal without opening it (scan.h): for commands, and safe beside a worker that
+ * writes. All segments are opened before the first is read, as a compaction may remove them; the
+ * last one may end in a record that is being written, so it is looked at again a few times
+ * before its end is called torn. */
+
 #include "common/journal/scan.h"
 
 #include <fcntl.h>
@@ -10,6 +15,7 @@
 
 enum { TRIES = 20 };
 
+/* One segment, record by record, with the damage between them. */
 static int scan_bytes(uint32_t number, struct str bytes, bool last,
                       const struct scan_events *events, void *ctx, struct err *e)
 {
@@ -56,6 +62,7 @@ static void close_segments(struct opened_segments *v)
     vec_done(v);
 }
 
+/* A folder without a manifest is no journal. */
 static int read_numbers(int dirfd, struct numbers *ret, struct err *e)
 {
     if (files_read_manifest(dirfd, ret, e))
@@ -65,6 +72,7 @@ static int read_numbers(int dirfd, struct numbers *ret, struct err *e)
                : err_set(e, ERR_IO, "no journal: a folder with a MANIFEST is one (worker-0 ...)");
 }
 
+/* Fails when a compaction is faster; the caller tries again. */
 static int open_segments(int dirfd, struct opened_segments *ret, struct err *e)
 {
     struct numbers v = {0};
@@ -103,6 +111,7 @@ static int map_settled(int fd, uint32_t number, struct str *ret, struct err *e)
     }
 }
 
+/* Whether the folder is a journal. */
 int scan_check(const char *dir, struct err *e)
 {
     int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -117,6 +126,7 @@ int scan_check(const char *dir, struct err *e)
     return rc;
 }
 
+/* See scan.h. */
 int scan_journal(const char *dir, const struct scan_events *events, void *ctx, struct err *e)
 {
     int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -1,3 +1,9 @@
+/* The bytes of a segment (segment.h): a head of 8 bytes, then records, each with length and CRC
+ * in front, little end first. A reader goes from record to record; behind bytes that are no
+ * record it looks for the next whole one, so that one damaged spot loses only what it covers.
+ *
+ *   RGJ1 number | length crc id_len id payload | length crc id_len id payload | ... */
+
 #include "common/journal/segment.h"
 
 #include "common/base/check.h"
@@ -9,6 +15,7 @@ static void put_u32(unsigned char *p, uint32_t v)
         p[i] = (unsigned char)(v >> (8 * i));
 }
 
+/* Little end first. */
 static uint32_t get_u32(const char *p)
 {
     uint32_t v = 0;
@@ -24,6 +31,7 @@ void segment_head(uint32_t number, unsigned char ret[SEGMENT_HEAD])
     put_u32(ret + 4, number);
 }
 
+/* Ours, of another version, cut short, or damaged. */
 static enum segment_kind segment_check_head(struct str bytes, uint32_t number)
 {
     if (bytes.len < SEGMENT_HEAD)
@@ -35,6 +43,7 @@ static enum segment_kind segment_check_head(struct str bytes, uint32_t number)
     return bytes.p[3] > '1' && bytes.p[3] <= '9' ? SEGMENT_OTHER : SEGMENT_DAMAGED;
 }
 
+/* The CRC covers length, id length, id and payload. */
 void segment_record_head(struct str id, struct str payload, unsigned char ret[RECORD_HEAD])
 {
     uint32_t crc;
@@ -49,6 +58,7 @@ void segment_record_head(struct str id, struct str payload, unsigned char ret[RE
     put_u32(ret + 4, crc);
 }
 
+/* -1: no whole record stands at the front of `in`. */
 int segment_record(struct str in, struct journal_record *ret)
 {
     uint32_t body;
@@ -70,6 +80,7 @@ int segment_record(struct str in, struct journal_record *ret)
     return 0;
 }
 
+/* A damaged head does not stop the reading: records are checked one by one. */
 int segment_reader_init(struct segment_reader *r, struct str bytes, uint32_t number, struct err *e)
 {
     enum segment_kind kind = segment_check_head(bytes, number);
@@ -97,6 +108,7 @@ static size_t resync(struct str bytes, size_t from, struct journal_record *ret)
     return SIZE_MAX;
 }
 
+/* 1: a record; 0: the end, or no whole record is left. */
 int segment_reader_next(struct segment_reader *r, struct journal_record *ret)
 {
     size_t found = r->at;

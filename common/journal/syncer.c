@@ -1,3 +1,7 @@
+/* fsync in a thread (syncer.h). Appends that come while one fsync runs are covered together by
+ * the next one (group commit): a ticket is covered when an fsync that began after it has ended.
+ * The thread works on a duplicate of the descriptor, so the owner may close its own. */
+
 #include "common/journal/syncer.h"
 
 #include <errno.h>
@@ -49,6 +53,7 @@ static void sync_group(struct syncer *s)
     (void)!write(s->wake_fd, &one, sizeof(one));
 }
 
+/* Ends only when nothing is left to be synced. */
 static void *run(void *arg)
 {
     struct syncer *s = arg;
@@ -64,6 +69,7 @@ static void *run(void *arg)
     return NULL;
 }
 
+/* On the loop: tells up to which ticket all is on the disk, and errors. */
 static void on_wake(struct loop_io *io, unsigned events)
 {
     struct syncer *s = CONTAINER_OF(io, struct syncer, io);
@@ -83,6 +89,7 @@ static void on_wake(struct loop_io *io, unsigned events)
     s->fn(s->ctx, done, failed, took_us);
 }
 
+/* On error nothing is left. */
 int syncer_new(struct loop *loop, syncer_fn fn, void *ctx, struct syncer **ret, struct err *e)
 {
     struct syncer *s = mem_zalloc(sizeof(*s));
@@ -115,6 +122,7 @@ out:
     return -1;
 }
 
+/* Waits for the fsync that runs. */
 void syncer_free(struct syncer *s)
 {
     if (!s)
@@ -131,6 +139,7 @@ void syncer_free(struct syncer *s)
     free(s);
 }
 
+/* The ticket of what was appended so far. */
 uint64_t syncer_ask(struct syncer *s, int fd)
 {
     uint64_t ticket;

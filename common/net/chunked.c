@@ -1,3 +1,7 @@
+/* Chunked framing (chunked.h), byte by byte for what is not data. Strict where two readers might
+ * disagree about where a body ends: CRLF only, hexadecimal sizes without signs or blanks,
+ * bounded extensions and trailers. Data is passed in runs without being looked at. */
+
 #include "common/net/chunked.h"
 
 #include "common/codec/hex.h"
@@ -39,6 +43,7 @@ static void begin_data(struct chunked *c)
     c->state = c->left_bytes == 0 ? TRAILER : DATA;
 }
 
+/* A byte of the size. */
 static int step_size(struct chunked *c, char byte, struct err *e)
 {
     int digit = hex_value(byte);
@@ -56,6 +61,7 @@ static int step_size(struct chunked *c, char byte, struct err *e)
     return 0;
 }
 
+/* Extensions are passed over. */
 static int step_extension(struct chunked *c, char byte, struct err *e)
 {
     if (byte == '\r') {
@@ -146,6 +152,7 @@ static bool in_trailer(const struct chunked *c, char byte)
            (c->state >= TRAILER_NAME && c->state <= TRAILER_LF);
 }
 
+/* As much of the chunk as is there. */
 static void take_data(struct chunked *c, size_t available, struct chunked_run *ret)
 {
     ret->kind = CHUNKED_DATA;
@@ -160,6 +167,7 @@ static bool at_size_line(const struct chunked *c)
     return c->state == SIZE && c->digits == 0;
 }
 
+/* The next run of one kind. 1: the body has ended; 0; -1. */
 int chunked_next(struct chunked *c, struct str in, struct chunked_run *ret, struct err *e)
 {
     size_t i = 0;
@@ -189,6 +197,8 @@ static bool in_size_line(const struct chunked *c)
     return (c->state == SIZE && c->digits > 0) || c->state == EXTENSION || c->state == SIZE_LF;
 }
 
+/* How much of `in` can be handed on as it is (*ret_pass), for a router that forwards framing and
+ * data unchanged; *ret_used is behind trailers, which are not forwarded. */
 int chunked_scan(struct chunked *c, struct str in, size_t *ret_used, size_t *ret_pass,
                  struct err *e)
 {

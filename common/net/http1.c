@@ -1,3 +1,11 @@
+/* Heads of HTTP/1.1 (http1.h). Strict: what two parsers might read differently is refused,
+ * because a router that disagrees with a server about where a request ends can be made to
+ * smuggle one. Header lines are slices of the input; nothing is copied. Steps: first line,
+ * header lines (known names are noted by place), then their meaning together: Connection,
+ * framing, Host.
+ *
+ * Results of parsers: 1 complete, 0 more bytes are needed, -1 malformed with e. */
+
 #include "common/net/http1.h"
 
 #ifdef __SSE2__
@@ -108,6 +116,7 @@ static const struct known_name known_names[][3] = {
     [19] = {{STR_LIT("rollgate-request-id"), HTTP1_REQUEST_ID, false}},
 };
 
+/* Header names that mean something here; NULL for the others. */
 static const struct known_name *find_known(struct str name)
 {
     const struct known_name *k;
@@ -144,6 +153,7 @@ static bool next_element(struct str *list, struct str *ret)
     return false;
 }
 
+/* Whether a comma list has the token, whatever its case. */
 bool http1_list_has(struct str list, struct str token)
 {
     struct str element;
@@ -156,6 +166,7 @@ bool http1_list_has(struct str list, struct str token)
 
 /* ------------------------------------------------------------------ header lines */
 
+/* Headers that must be unique are errors when they come again. */
 static int add_header(struct http1_head *h, struct str name, struct str value, const char *end,
                       struct err *e)
 {
@@ -179,6 +190,7 @@ static int add_header(struct http1_head *h, struct str name, struct str value, c
     return 0;
 }
 
+/* Names what was found instead of CRLF. */
 static int bad_line_end(char found, struct err *e)
 {
     if (found == '\n')
@@ -258,6 +270,7 @@ static int apply_connection_token(struct http1_head *h, struct str token, bool *
     return 0;
 }
 
+/* Keep-alive or close, and which headers are for this hop only. */
 static int apply_connection(struct http1_head *h, struct err *e)
 {
     bool close = false, keep = false;
@@ -305,6 +318,7 @@ static int apply_framing(struct http1_head *h, struct err *e)
     return 0;
 }
 
+/* HTTP/1.1 demands it. */
 static int apply_host(const struct http1_head *h, struct err *e)
 {
     struct str host = http1_known(h, HTTP1_HOST);
@@ -330,6 +344,7 @@ static int parse_version(struct http1_head *h, const char *p, struct err *e)
     return 0;
 }
 
+/* Paths only: no proxy requests. */
 static int check_target(const struct http1_head *h, struct err *e)
 {
     if (str_eq(h->method, STR("CONNECT")) || str_eq(h->method, STR("TRACE")))
@@ -415,6 +430,7 @@ static bool worth_parsing(struct str in, size_t seen_bytes, size_t max_bytes)
 
 typedef int (*first_line_fn)(struct http1_head *h, const char **at, const char *end, struct err *e);
 
+/* A head that is larger than max_bytes is an error as soon as that is known. */
 static int parse_head(struct http1_head *h, struct str in, size_t max_bytes, first_line_fn first,
                       struct err *e)
 {
@@ -440,6 +456,7 @@ static int parse_head(struct http1_head *h, struct str in, size_t max_bytes, fir
     return apply_connection(h, e) == 0 && apply_framing(h, e) == 0 ? 1 : -1;
 }
 
+/* An empty line before the request is passed over, as clients may send one. */
 int http1_request(struct http1_head *h, struct str in, size_t seen_bytes, size_t max_bytes,
                   struct err *e)
 {
@@ -463,6 +480,7 @@ static void apply_response_body(struct http1_head *h, bool to_head)
         h->body = HTTP1_UNTIL_CLOSE;
 }
 
+/* Errors are the upstream's: ERR_WORKER_INVALID. */
 int http1_response(struct http1_head *h, struct str in, size_t seen_bytes, size_t max_bytes,
                    bool to_head, struct err *e)
 {
@@ -480,6 +498,7 @@ int http1_response(struct http1_head *h, struct str in, size_t seen_bytes, size_
 
 /* ------------------------------------------------------------------ forwarding */
 
+/* The lines that are handed on, as few pieces as possible; how many. */
 int http1_forward(const struct http1_head *h, struct iovec *iov)
 {
     int n = 0;

@@ -1,3 +1,12 @@
+/* The HTTP client (http_client.h): calls. A call owns a connection from its start to its end: a
+ * pooled one if there is an idle one, else a new one (http_conn.c). Its phases have time limits
+ * of their own: connect, first byte, silence in the body; and one for the whole.
+ *
+ * Events may free the call (http_call_cancel from inside of a callback): after each event the
+ * code looks whether n->call is still the call. A paused call's bytes wait in n->in, and the
+ * socket is not read, so the peer feels it. An answer may come before the request has been sent
+ * whole; such a connection is not pooled. */
+
 #include "common/net/http_client.h"
 
 #include <errno.h>
@@ -36,6 +45,7 @@ struct http_call {
 
 /* --- idle connections --- */
 
+/* Takes the connection out of the pool. */
 static void idle_remove(struct http_conn *n)
 {
     struct http_client *c = n->client;
@@ -46,6 +56,7 @@ static void idle_remove(struct http_conn *n)
     c->n_idle--;
 }
 
+/* Closes it when the pool is full or the peer has ended. */
 static void idle_add(struct http_conn *n)
 {
     struct http_client *c = n->client;
@@ -62,6 +73,7 @@ static void idle_add(struct http_conn *n)
 
 /* --- the end of a call --- */
 
+/* The connection has another owner by now. */
 static void call_free(struct http_call *call)
 {
     struct loop *l = call->client->loop;
@@ -74,6 +86,7 @@ static void call_free(struct http_call *call)
     free(call);
 }
 
+/* The last event of the call. */
 static void call_failed(struct http_call *call, const struct err *e)
 {
     const struct http_events *events = call->events;
@@ -85,6 +98,7 @@ static void call_failed(struct http_call *call, const struct err *e)
     events->failed(ctx, e, began);
 }
 
+/* The last event; the connection goes back to the pool if nothing is left on it. */
 static void call_done(struct http_call *call)
 {
     const struct http_events *events = call->events;
@@ -116,6 +130,7 @@ void http_call_cancel(struct http_call *call)
 
 /* --- timeouts --- */
 
+/* Which limit it was is in the error. */
 static void on_phase_timeout(struct loop_timer *t)
 {
     struct http_call *call = CONTAINER_OF(t, struct http_call, phase_timer);
@@ -137,6 +152,7 @@ static void on_total_timeout(struct loop_timer *t)
          "its answer took too long");
 }
 
+/* Starts the phase's limit; none while paused. */
 static void enter_phase(struct http_call *call, enum http_phase phase)
 {
     uint64_t ms = phase == PHASE_CONNECT ? call->client->connect_timeout_ms
@@ -205,6 +221,7 @@ static int take_chunked(struct http_conn *n, struct http_call *call, struct str 
     return 0;
 }
 
+/* 1: the body is complete; 0; -1: told already. */
 static int take_body(struct http_conn *n, struct http_call *call, struct str *in)
 {
     struct str run = *in;
@@ -357,6 +374,7 @@ static void read_answer(struct http_conn *n)
     }
 }
 
+/* Others have had their turn. */
 static void on_read_again(struct loop_task *t)
 {
     struct http_conn *n = CONTAINER_OF(t, struct http_conn, again);
@@ -372,6 +390,7 @@ void http_call_pause(struct http_call *call)
     loop_timer_stop(call->client->loop, &call->phase_timer);
 }
 
+/* Reads on at the next turn of the loop. */
 void http_call_resume(struct http_call *call)
 {
     if (!call->paused)
@@ -391,6 +410,7 @@ void http_conn_opened(struct http_conn *n)
     send_request(n->call);
 }
 
+/* The connection's socket is ready, for a call or in the pool. */
 void http_conn_ready(struct http_conn *n, unsigned events)
 {
     n->hangup = n->hangup || (events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR));
@@ -413,6 +433,7 @@ void http_conn_broken(struct http_conn *n, const struct err *e)
 
 /* --- starting --- */
 
+/* Headers of the caller, and those that framing needs. */
 static void write_head(struct http_call *call, const struct http_request *r)
 {
     const struct url *u = &call->client->url;
@@ -438,6 +459,7 @@ static void on_begin(struct loop_task *t)
     http_conn_leave(n);
 }
 
+/* Events come later, never from inside of this call. */
 struct http_call *http_client_start(struct http_client *c, const struct http_request *r,
                                     const struct http_events *events, void *ctx)
 {
@@ -474,6 +496,7 @@ void http_client_limits(struct http_client *c, uint64_t connect_timeout_ms, size
     c->max_idle = max_idle ? max_idle : IDLE_MAX;
 }
 
+/* The name is looked up now, blocking; later look-ups are done beside the loop. */
 int http_client_new(struct loop *loop, const char *url, const struct http_client_options *o,
                     struct http_client **ret, struct err *e)
 {
@@ -497,6 +520,7 @@ out:
     return -1;
 }
 
+/* No call may be running. */
 void http_client_free(struct http_client *c)
 {
     struct http_conn *n, *next;

@@ -1,3 +1,9 @@
+/* Connections of the HTTP client (http_conn.h): connecting over all addresses of a name, TLS,
+ * reading and writing. What happens on a connection may close it; `inside` counts who is in the
+ * middle of something, and the last one to leave frees it.
+ *
+ *   CONNECTING -> (SHAKING) -> OPEN -> CLOSED */
+
 #include "common/net/http_conn.h"
 
 #include <errno.h>
@@ -25,6 +31,7 @@ void http_conn_leave(struct http_conn *n)
     free(n);
 }
 
+/* Another address may be tried with the same struct. */
 static void close_socket(struct http_conn *n)
 {
     tls_free(n->tls);
@@ -36,6 +43,7 @@ static void close_socket(struct http_conn *n)
     }
 }
 
+/* The struct lives until nobody is inside. */
 void http_conn_close(struct http_conn *n)
 {
     if (n->state == CONN_CLOSED)
@@ -51,6 +59,7 @@ void http_conn_close(struct http_conn *n)
     http_conn_leave(n);
 }
 
+/* For TCP: small requests go at once, and dead hosts are noticed. */
 static void set_options(int fd, bool local)
 {
     int one = 1, idle = 30, interval = 10, count = 3;
@@ -83,6 +92,7 @@ static int try_address(struct http_conn *n, const struct sockaddr *addr, socklen
     return 0;
 }
 
+/* A unix socket. */
 static int try_local(struct http_conn *n)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -109,6 +119,7 @@ static int try_next(struct http_conn *n)
     return -1;
 }
 
+/* Tells the call; sys is the reason. */
 static void broken(struct http_conn *n, const char *what, int sys)
 {
     struct err e = {0};
@@ -140,6 +151,7 @@ static void on_unreachable(struct loop_task *t)
     unreachable(n, n->client->url.local ? ECONNREFUSED : EHOSTUNREACH);
 }
 
+/* Never fails at once: an error is told on the next turn. */
 struct http_conn *http_conn_open(struct http_client *c, struct http_call *call)
 {
     struct http_conn *n = mem_zalloc(sizeof(*n));
@@ -155,6 +167,7 @@ struct http_conn *http_conn_open(struct http_client *c, struct http_call *call)
     return n;
 }
 
+/* Goes on with the TLS handshake. */
 static void shake(struct http_conn *n)
 {
     struct err e = {0};
@@ -195,6 +208,7 @@ static void connected(struct http_conn *n)
     shake(n);
 }
 
+/* By the connection's state. */
 static void on_socket(struct loop_io *io, unsigned events)
 {
     struct http_conn *n = CONTAINER_OF(io, struct http_conn, io);
@@ -209,6 +223,7 @@ static void on_socket(struct loop_io *io, unsigned events)
     http_conn_leave(n);
 }
 
+/* 0: nothing now; -1: the end, clean or not. */
 ssize_t http_conn_read(struct http_conn *n, char *p, size_t len)
 {
     ssize_t got;
@@ -231,6 +246,7 @@ ssize_t http_conn_read(struct http_conn *n, char *p, size_t len)
     return -1;
 }
 
+/* 0: the socket is full; -1: an error. */
 ssize_t http_conn_write(struct http_conn *n, struct str bytes)
 {
     ssize_t sent;

@@ -1,3 +1,7 @@
+/* Small requests whose whole answer is wanted (http_fetch.h): gathers the body and calls back
+ * once, with the status, or 0 and why. Fetches stand in a list of their owner, who can end all
+ * of them together. */
+
 #include "common/net/http_fetch.h"
 
 #include <stdlib.h>
@@ -29,6 +33,7 @@ static void on_head(void *ctx, const struct http1_head *h)
     ((struct http_fetch *)ctx)->status = h->status;
 }
 
+/* Longer than HTTP_FETCH_MAX_BYTES is a failure. */
 static void on_body(void *ctx, struct str bytes)
 {
     struct http_fetch *f = ctx;
@@ -64,6 +69,7 @@ static void on_refused(struct loop_task *t)
     fetch_over(f, 0, &f->refused);
 }
 
+/* In the owner's list, if there is one. */
 static struct http_fetch *fetch_new(struct list_head *among, http_fetch_fn fn, void *ctx)
 {
     struct http_fetch *f = mem_zalloc(sizeof(*f));
@@ -75,6 +81,7 @@ static struct http_fetch *fetch_new(struct list_head *among, http_fetch_fn fn, v
     return f;
 }
 
+/* The answer comes later, exactly once, unless it is cancelled. */
 struct http_fetch *http_fetch(struct http_client *c, const struct http_request *r,
                               struct list_head *among, http_fetch_fn fn, void *ctx)
 {
@@ -85,6 +92,7 @@ struct http_fetch *http_fetch(struct http_client *c, const struct http_request *
     return f;
 }
 
+/* An answer without a question, told later like any other. */
 struct http_fetch *http_fetch_refused(struct loop *l, const struct err *why,
                                       struct list_head *among, http_fetch_fn fn, void *ctx)
 {
@@ -105,6 +113,7 @@ static void fetch_stop(struct http_fetch *f)
         loop_task_cancel(f->loop, &f->later);
 }
 
+/* No answer comes. NULL is allowed. */
 void http_fetch_cancel(struct http_fetch *f)
 {
     if (!f)
@@ -115,6 +124,7 @@ void http_fetch_cancel(struct http_fetch *f)
     free(f);
 }
 
+/* With `why` each is answered so; without it they are cancelled. */
 void http_fetches_end(struct list_head *among, const struct err *why)
 {
     struct http_fetch *f;

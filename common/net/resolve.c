@@ -1,3 +1,8 @@
+/* Addresses of a host (resolve.h). At the start a name is asked for on the spot; later (a server
+ * may have moved) a thread asks, as the C library's resolver blocks, and an eventfd brings the
+ * answer to the loop. The old addresses are used until then. The thread may outlive who asked:
+ * the job is shared, and the last one frees it. */
+
 #include "common/net/resolve.h"
 
 #include <fcntl.h>
@@ -22,6 +27,7 @@ struct resolve_job {
     struct addrinfo *answer;
 };
 
+/* "localhost" and names below it mean this machine, whatever a name server says. */
 static bool is_localhost(const char *host)
 {
     static const char name[] = "localhost";
@@ -32,6 +38,7 @@ static bool is_localhost(const char *host)
            (n == strlen(name) || host[n - strlen(name) - 1] == '.');
 }
 
+/* getaddrinfo, without asking anybody about localhost. */
 int resolve_names(const char *host, const char *service, const struct addrinfo *hints,
                   struct addrinfo **ret)
 {
@@ -43,6 +50,7 @@ int resolve_names(const char *host, const char *service, const struct addrinfo *
     return getaddrinfo(NULL, service, &h, ret);
 }
 
+/* ADDRESS:PORT for people. */
 void resolve_text(const struct sockaddr *a, socklen_t len, char ret[RESOLVE_TEXT])
 {
     char host[48], port[8];
@@ -55,6 +63,7 @@ void resolve_text(const struct sockaddr *a, socklen_t len, char ret[RESOLVE_TEXT
                        port);
 }
 
+/* NULL: no answer. */
 static struct addrinfo *ask(const char *host, uint16_t port, int flags)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
@@ -65,6 +74,7 @@ static struct addrinfo *ask(const char *host, uint16_t port, int flags)
     return resolve_names(host, service, &hints, &list) == 0 ? list : NULL;
 }
 
+/* An empty answer leaves the old addresses. */
 static void keep(struct resolve *r, const struct addrinfo *list)
 {
     size_t n = 0;
@@ -77,6 +87,7 @@ static void keep(struct resolve *r, const struct addrinfo *list)
         r->n = n;
 }
 
+/* The last of thread and loop frees the job. */
 static void job_leave(struct resolve_job *j)
 {
     if (atomic_fetch_sub(&j->users, 1) != 1)
@@ -88,6 +99,7 @@ static void job_leave(struct resolve_job *j)
     free(j);
 }
 
+/* In the thread. */
 static void *job_run(void *arg)
 {
     struct resolve_job *j = arg;
@@ -106,6 +118,7 @@ static void job_drop(struct resolve *r)
     r->job = NULL;
 }
 
+/* On the loop. */
 static void on_answer(struct loop_io *io, unsigned events)
 {
     struct resolve *r = CONTAINER_OF(io, struct resolve, io);
@@ -115,6 +128,7 @@ static void on_answer(struct loop_io *io, unsigned events)
     job_drop(r);
 }
 
+/* Numeric hosts are never asked for again. */
 void resolve_init(struct resolve *r, struct loop *loop, const char *host, uint16_t port)
 {
     struct addrinfo *list = ask(host, port, AI_NUMERICHOST);
@@ -136,6 +150,7 @@ void resolve_done(struct resolve *r)
     free(r->host);
 }
 
+/* At most one question at a time. */
 void resolve_again(struct resolve *r)
 {
     struct resolve_job *j;

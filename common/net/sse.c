@@ -1,3 +1,7 @@
+/* Server-sent events (sse.h), as bytes come: data is passed in runs, nothing is gathered. A line
+ * may end in CR, LF or CRLF; lines other than data and event are passed over. One event is
+ * bounded (max_event). */
+
 #include "common/net/sse.h"
 
 #include "common/base/attrs.h"
@@ -65,6 +69,7 @@ static int end_line(struct sse *s, struct str *in)
     return event ? SSE_EVENT : SSE_MORE;
 }
 
+/* A byte of a field's name; long names are only counted. */
 static void take_field(struct sse *s, struct str *in)
 {
     char c = in->p[0];
@@ -110,6 +115,7 @@ static void bare_field(struct sse *s)
         s->has_data = true;
 }
 
+/* One step; SSE_MORE, SSE_DATA, SSE_EVENT, or -1. */
 static int step(struct sse *s, struct str *in, struct str *ret, struct err *e)
 {
     bool at_end = in->p[0] == '\n' || in->p[0] == '\r';
@@ -159,6 +165,7 @@ static void pass_bom(struct sse *s, struct str *in)
     }
 }
 
+/* Goes on until there is something to tell or nothing is left of *in. */
 int sse_next(struct sse *s, struct str *in, struct str *ret, struct err *e)
 {
     int rc = SSE_MORE;

@@ -1,3 +1,7 @@
+/* TLS of the client side by mbedTLS (tls.h): certificates are checked against the system's
+ * bundle or --engine-ca-file, for the name or the address; TLS 1.2 at least. Sessions are kept
+ * for resumption, as a handshake costs more than most answers. Errors say which check failed. */
+
 #include "common/net/tls.h"
 
 #include <arpa/inet.h>
@@ -48,6 +52,7 @@ static int fail(struct err *e, enum err_kind kind, const char *what, int code)
 
 static const char *const alpn[] = {"http/1.1", NULL};
 
+/* What all connections of a context share. */
 static int configure(struct tls_context *c, struct err *e)
 {
     int rc = mbedtls_ssl_config_defaults(&c->config, MBEDTLS_SSL_IS_CLIENT,
@@ -67,6 +72,7 @@ static int configure(struct tls_context *c, struct err *e)
     return 0;
 }
 
+/* Insecure contexts are warned of in the log. */
 int tls_context_new(const char *ca_file, bool insecure, struct tls_context **ret, struct err *e)
 {
     struct tls_context *c = mem_zalloc(sizeof(*c));
@@ -100,6 +106,7 @@ out:
     return -1;
 }
 
+/* NULL is allowed. */
 void tls_context_free(struct tls_context *c)
 {
     if (!c)
@@ -119,6 +126,7 @@ void tls_session_free(struct tls_session *s)
     free(s);
 }
 
+/* mbedTLS's way to the socket. */
 static int on_send(void *ctx, const unsigned char *p, size_t n)
 {
     const struct tls *t = ctx;
@@ -129,6 +137,7 @@ static int on_send(void *ctx, const unsigned char *p, size_t n)
     return errno == EAGAIN || errno == EINTR ? MBEDTLS_ERR_SSL_WANT_WRITE : -1;
 }
 
+/* mbedTLS's way from the socket. */
 static int on_receive(void *ctx, unsigned char *p, size_t n)
 {
     const struct tls *t = ctx;
@@ -147,6 +156,7 @@ static size_t address_bytes(const char *host, unsigned char out[static 16])
     return inet_pton(AF_INET6, host, out) == 1 ? 16 : 0;
 }
 
+/* fd stays the caller's. */
 int tls_new(struct tls_context *c, const char *host, int fd, struct tls **ret, struct err *e)
 {
     struct tls *t = mem_zalloc(sizeof(*t));
@@ -170,6 +180,7 @@ int tls_new(struct tls_context *c, const char *host, int fd, struct tls **ret, s
     return 0;
 }
 
+/* NULL is allowed; says nothing to the peer. */
 void tls_free(struct tls *t)
 {
     if (!t)
@@ -205,6 +216,7 @@ static int handshake_failed(const struct tls *t, int code, struct err *e)
     return err_set(e, ERR_ENGINE_UNAVAILABLE, "TLS: %s: certificate refused: %s", t->host, why);
 }
 
+/* Keeps the session of this handshake for the next one. */
 static void renew_session(struct tls *t, struct tls_session **session)
 {
     struct tls_session *s = mem_zalloc(sizeof(*s));
@@ -218,6 +230,7 @@ static void renew_session(struct tls *t, struct tls_session **session)
     *session = s;
 }
 
+/* 1: done; 0: more bytes are needed; -1. */
 int tls_handshake(struct tls *t, struct tls_session **session, struct err *e)
 {
     const mbedtls_x509_crt *cert;
@@ -242,6 +255,7 @@ int tls_handshake(struct tls *t, struct tls_session **session, struct err *e)
     return 1;
 }
 
+/* 0: nothing now; TLS_CLOSED: a clean end; -1. */
 ssize_t tls_read(struct tls *t, void *p, size_t n)
 {
     int rc = mbedtls_ssl_read(&t->ssl, p, n);
@@ -253,6 +267,7 @@ ssize_t tls_read(struct tls *t, void *p, size_t n)
     return rc == MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY ? TLS_CLOSED : -1;
 }
 
+/* 0: the socket is full; -1. */
 ssize_t tls_write(struct tls *t, const void *p, size_t n)
 {
     int rc = mbedtls_ssl_write(&t->ssl, p, n);

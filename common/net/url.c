@@ -1,5 +1,9 @@
+/* Addresses of upstreams (url.h): http, https, unix sockets. All parts are slices of the text.
+ * What could be read in two ways (user names, queries, odd bytes) is refused. */
+
 #include "common/net/url.h"
 
+/* 1 to 65535. */
 static int parse_port(struct str text, struct url *ret, struct err *e)
 {
     uint64_t port;
@@ -35,6 +39,7 @@ static int parse_authority(struct str text, struct url *ret, struct err *e)
     return parse_port(str_sub(text, end + 1, text.len), ret, e);
 }
 
+/* Printable ASCII, without what stands for parts that we do not take. */
 static bool clean(struct str s)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -45,6 +50,7 @@ static bool clean(struct str s)
     return true;
 }
 
+/* See url.h. */
 int url_parse(struct str text, struct url *ret, struct err *e)
 {
     struct str rest;

@@ -17,6 +17,7 @@ static size_t read_size(int fd, size_t max)
     return (size_t)st.st_size + 1;
 }
 
+/* Appends the file to out. Larger than max is an error; out then holds a part of it. */
 int file_read(const char *path, size_t max, struct buf *out, struct err *e)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);

@@ -1,3 +1,16 @@
+/* Threads beside the loop (helpers.h). Everything is guarded by one lock, which nobody holds
+ * while a job runs. The way of a job:
+ *
+ *   loop: helpers_push -> lane of its key -> `waiting`
+ *   thread: job_take -> run -> job_finish -> `done`, eventfd
+ *   loop: on_wake -> tell -> the job's done()
+ *
+ * One job of a lane runs at a time, in order; among lanes the one that has used least time goes
+ * first, and a newcomer starts at the floor, so it neither jumps the queue nor waits behind
+ * history. A job beyond its limit is asked to cancel; beyond twice its limit its thread is given
+ * up, another one takes its place, and the job's memory is never freed. A job may have the loop
+ * do something for it (helpers_ask) and waits meanwhile. */
+
 #include "common/os/helpers.h"
 
 #include <errno.h>
@@ -104,6 +117,7 @@ static void forget_idle(struct helpers *h, uint64_t now_us)
     }
 }
 
+/* The key's lane, made if there is none; it is not idle any more. */
 static struct helper_lane *lane_of(struct helpers *h, struct str key)
 {
     struct helper_lane *l = map_get(&h->lanes, key);
@@ -123,6 +137,7 @@ static struct helper_lane *lane_of(struct helpers *h, struct str key)
 
 /* --- jobs; the lock is held --- */
 
+/* A lane with its first job joins those that wait. */
 static void job_queue(struct helpers *h, struct helper_job *j)
 {
     struct helper_lane *l = j->lane;
@@ -192,6 +207,7 @@ static bool run_job(struct thread *t, struct helper_job *j, void *tool)
     return true;
 }
 
+/* False: the pool ends, nobody will answer. */
 bool helpers_ask(struct helpers *h, void (*fn)(void *ctx), void *ctx)
 {
     struct question q = {.fn = fn, .ctx = ctx};
@@ -209,6 +225,7 @@ bool helpers_ask(struct helpers *h, void (*fn)(void *ctx), void *ctx)
     return q.answered;
 }
 
+/* A thread makes its tool at its first job and keeps it. */
 static void *thread_main(void *arg)
 {
     struct thread *t = arg;
@@ -263,6 +280,7 @@ static int thread_start(struct helpers *h)
 /* Stuck jobs, for good: nobody else may know them, and a leak checker counts what nobody knows. */
 static struct list_head lost_jobs;
 
+/* The job's end, on the loop. */
 static void tell(struct helpers *h, struct helper_job *j)
 {
     struct helper_lane *l = j->lane;
@@ -277,6 +295,7 @@ static void tell(struct helpers *h, struct helper_job *j)
     j->done(j, j->stuck ? HELPER_STUCK : cancelled ? HELPER_CANCELLED : HELPER_DONE);
 }
 
+/* The next job whose end was not told, or NULL. */
 static struct helper_job *next_done(struct helpers *h)
 {
     struct helper_job *j;
@@ -289,6 +308,7 @@ static struct helper_job *next_done(struct helpers *h)
     return j;
 }
 
+/* Runs what helpers ask for, without the lock. */
 static void answer_questions(struct helpers *h)
 {
     struct question *q;
@@ -305,6 +325,7 @@ static void answer_questions(struct helpers *h)
     unlock(h);
 }
 
+/* Some job has ended, or asks. */
 static void on_wake(struct loop_io *io, unsigned events)
 {
     struct helpers *h = CONTAINER_OF(io, struct helpers, io);
@@ -334,6 +355,7 @@ static void thread_lose(struct helpers *h, struct thread *t)
         (void)pthread_cond_signal(&h->more);
 }
 
+/* Looks at the jobs that run for too long; only while something runs or waits. */
 static void on_watch(struct loop_timer *timer)
 {
     struct helpers *h = CONTAINER_OF(timer, struct helpers, watch);
@@ -361,6 +383,7 @@ static void on_watch(struct loop_timer *timer)
         h->opt.on_lost(h->opt.ctx, h->n_lost);
 }
 
+/* The job is the pool's until done() is called. */
 void helpers_push(struct helpers *h, struct helper_job *j, struct str key)
 {
     forget_idle(h, clock_us());
@@ -385,6 +408,7 @@ bool helpers_busy(const struct helpers *h, struct str key)
     return l && l->untold > 0;
 }
 
+/* A job that waits ends at once; one that runs notices by itself (cancel_wanted). */
 void helpers_cancel(struct helpers *h, struct helper_job *j)
 {
     atomic_store_explicit(&j->cancel, true, memory_order_relaxed);
@@ -398,6 +422,7 @@ void helpers_cancel(struct helpers *h, struct helper_job *j)
 
 /* --- life --- */
 
+/* On error nothing is left. */
 int helpers_new(struct loop *loop, const struct helpers_options *o, struct helpers **ret,
                 struct err *e)
 {
@@ -459,6 +484,7 @@ static unsigned wait_for_threads(struct helpers *h)
     return n;
 }
 
+/* How many threads did not end: then what they use is left to them. */
 unsigned helpers_free(struct helpers *h)
 {
     struct thread *next;

@@ -1,3 +1,13 @@
+/* The event loop (loop.h): one epoll descriptor, a heap of timers, a list of tasks. A turn is:
+ * wait, deliver the events of ready descriptors, fire timers that are due, run the tasks posted
+ * so far. What a callback removes is not delivered any more in the same turn (loop_forget goes
+ * through the events that are left).
+ *
+ * A timer that is put off stays where it is in the heap (heap_ms); only when its old time comes
+ * is it moved to the new one (due_ms). Timeouts that are pushed back on every byte therefore
+ * cost two stores. Inside of another loop (loop_embed) a timerfd in the epoll set wakes that
+ * loop when something is due. */
+
 #include "common/os/loop.h"
 
 #include <errno.h>
@@ -34,6 +44,7 @@ struct loop {
 
 /* ------------------------------------------------------------------ life */
 
+/* NULL and e when the kernel refuses. */
 struct loop *loop_new(struct err *e)
 {
     struct loop *l = mem_zalloc(sizeof(*l));
@@ -50,6 +61,7 @@ struct loop *loop_new(struct err *e)
     return l;
 }
 
+/* Timers and tasks belong to others and are not touched. */
 void loop_free(struct loop *l)
 {
     if (l == NULL)
@@ -73,6 +85,7 @@ uint64_t loop_now_ms(const struct loop *l)
 
 /* ------------------------------------------------------------------ descriptors */
 
+/* Edge-triggered unless LOOP_LEVEL is asked for. */
 static struct epoll_event event_for(struct loop_io *io, unsigned mask)
 {
     struct epoll_event ev = {.events = (mask & ~LOOP_LEVEL), .data.ptr = io};
@@ -82,6 +95,7 @@ static struct epoll_event event_for(struct loop_io *io, unsigned mask)
     return ev;
 }
 
+/* The descriptor stays the caller's. */
 int loop_add(struct loop *l, struct loop_io *io, int fd, unsigned mask, loop_io_fn fn,
              struct err *e)
 {
@@ -96,6 +110,7 @@ int loop_add(struct loop *l, struct loop_io *io, int fd, unsigned mask, loop_io_
     return 0;
 }
 
+/* Only asks the kernel when the mask changes. */
 void loop_mod(struct loop *l, struct loop_io *io, unsigned mask)
 {
     struct epoll_event ev = event_for(io, mask);
@@ -112,6 +127,7 @@ void loop_set_fn(struct loop_io *io, loop_io_fn fn)
     io->fn = fn;
 }
 
+/* For a descriptor that is closed already: the kernel has forgotten it. */
 void loop_forget(struct loop *l, struct loop_io *io)
 {
     if (io->mask == 0)
@@ -138,6 +154,7 @@ static void heap_put(struct loop *l, size_t i, struct loop_timer *t)
     t->slot = i + 1;
 }
 
+/* Moves the timer at i towards the root. */
 static void heap_up(struct loop *l, size_t i)
 {
     struct loop_timer *t = l->heap[i];
@@ -153,6 +170,7 @@ static void heap_up(struct loop *l, size_t i)
     heap_put(l, i, t);
 }
 
+/* Moves the timer at i towards the leaves. */
 static void heap_down(struct loop *l, size_t i)
 {
     struct loop_timer *t = l->heap[i];
@@ -188,6 +206,7 @@ static void arm(struct loop *l, uint64_t at_ms)
     CHECK(timerfd_settime(l->timer_fd, TFD_TIMER_ABSTIME, &when, NULL) == 0);
 }
 
+/* At least 1 ms ahead, so that a timer that sets itself cannot spin within a turn. */
 void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms, loop_timer_fn fn)
 {
     uint64_t due_ms = loop_now_ms(l) + (delay_ms ? delay_ms : 1);
@@ -209,6 +228,7 @@ void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t delay_ms, loo
         arm(l, due_ms);
 }
 
+/* A timer that is not set is left alone. */
 void loop_timer_stop(struct loop *l, struct loop_timer *t)
 {
     size_t i = t->slot;
@@ -252,6 +272,7 @@ static int run_timers(struct loop *l)
 
 /* ------------------------------------------------------------------ tasks */
 
+/* A task that is posted already keeps its place. */
 void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn)
 {
     t->fn = fn;
@@ -290,6 +311,7 @@ static int run_tasks(struct loop *l)
 
 /* ------------------------------------------------------------------ turns */
 
+/* Milliseconds until something is due, -1 for never. */
 int64_t loop_next_timeout_ms(const struct loop *l)
 {
     uint64_t now_ms;
@@ -302,6 +324,7 @@ int64_t loop_next_timeout_ms(const struct loop *l)
     return l->heap[0]->heap_ms > now_ms ? (int64_t)(l->heap[0]->heap_ms - now_ms) : 0;
 }
 
+/* At most an hour, so that the result fits an int. */
 static int wait_ms(const struct loop *l, int timeout_ms)
 {
     int64_t next = timeout_ms == 0 ? 0 : loop_next_timeout_ms(l);
@@ -311,6 +334,7 @@ static int wait_ms(const struct loop *l, int timeout_ms)
     return next > 3600000 ? 3600000 : (int)next;
 }
 
+/* Those of removed descriptors are NULL by now. */
 static int run_events(struct loop *l)
 {
     int calls = 0;
@@ -327,6 +351,7 @@ static int run_events(struct loop *l)
     return calls;
 }
 
+/* One turn; how many callbacks were called. */
 int loop_poll(struct loop *l, int timeout_ms)
 {
     int n = epoll_wait(l->epoll_fd, l->events, EVENTS_PER_TURN, wait_ms(l, timeout_ms));
@@ -366,6 +391,7 @@ void loop_stop(struct loop *l)
 
 /* ------------------------------------------------------------------ inside another loop */
 
+/* From here on the epoll descriptor is readable whenever the loop has work. */
 int loop_embed(struct loop *l, struct err *e)
 {
     struct epoll_event ev = {.events = EPOLLIN, .data.ptr = NULL};

@@ -1,8 +1,12 @@
+/* Signals as events (signals.h): blocked, and read from a signalfd on the loop. So handlers are
+ * ordinary callbacks and nothing is interrupted. */
+
 #include "common/os/signals.h"
 
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+/* All signals that wait; a handler may end the reading by signals_done. */
 static void on_readable(struct loop_io *io, unsigned events)
 {
     struct signals *s = CONTAINER_OF(io, struct signals, io);
@@ -13,6 +17,7 @@ static void on_readable(struct loop_io *io, unsigned events)
         s->fn(s, (int)info.ssi_signo, (int)info.ssi_pid);
 }
 
+/* The signals stay blocked in this process and its children until they ask for them. */
 int signals_init(struct signals *s, struct loop *l, const int *list, signals_fn fn, struct err *e)
 {
     int fd;
@@ -33,6 +38,7 @@ int signals_init(struct signals *s, struct loop *l, const int *list, signals_fn 
     return 0;
 }
 
+/* The signals stay blocked. */
 void signals_done(struct signals *s)
 {
     if (!s->loop)

@@ -1,3 +1,8 @@
+/* The board (board.h): memory that all processes of a gateway share, of atomics only. Each field
+ * has one writer, or is a counter; readers take what they find, so nothing on it may need to be
+ * consistent with anything else. Where a few bytes must be (the weight version), readers look
+ * twice. */
+
 #include "common/proc/board.h"
 
 #include <string.h>
@@ -6,6 +11,7 @@
 
 #include "common/base/check.h"
 
+/* Made by the supervisor before it forks. */
 struct board *board_new(void)
 {
     void *map =
@@ -24,6 +30,7 @@ void board_free(struct board *b)
         (void)munmap(b, sizeof(*b));
 }
 
+/* The oldest entry gives way when the list is full. */
 void board_quarantine(struct board *b, uint64_t body_hash, uint64_t now_ms)
 {
     uint32_t place;
@@ -37,6 +44,7 @@ void board_quarantine(struct board *b, uint64_t body_hash, uint64_t now_ms)
     atomic_store_explicit(&b->quarantine[place], body_hash, memory_order_release);
 }
 
+/* Until its time is over. */
 bool board_is_quarantined(const struct board *b, uint64_t body_hash, uint64_t now_ms)
 {
     uint32_t n = atomic_load_explicit(&b->quarantined, memory_order_relaxed);
@@ -54,6 +62,7 @@ void board_forget_works(struct board *b, unsigned slot)
         atomic_store_explicit(&b->slots[slot].works[i], 0, memory_order_relaxed);
 }
 
+/* Workers that serve. */
 unsigned board_workers_ready(const struct board *b)
 {
     unsigned ready = 0;
@@ -63,6 +72,7 @@ unsigned board_workers_ready(const struct board *b)
     return ready;
 }
 
+/* Workers that hold their calls for a weight update. */
 unsigned board_workers_paused(const struct board *b)
 {
     unsigned paused = 0;
@@ -73,6 +83,7 @@ unsigned board_workers_paused(const struct board *b)
     return paused;
 }
 
+/* The place that serves that worker index, through adoptions; -1: none. */
 int board_resolve(const struct board *b, uint32_t index)
 {
     uint32_t place = index - b->worker_base;
@@ -117,6 +128,7 @@ void board_version(const struct board *b, char ret[BOARD_VERSION_MAX])
     ret[BOARD_VERSION_MAX - 1] = 0;
 }
 
+/* Whether any worker has an engine that answers. */
 bool board_engine_answers(const struct board *b)
 {
     for (unsigned i = 0; i < BOARD_WORKERS_MAX; i++) {
@@ -126,6 +138,7 @@ bool board_engine_answers(const struct board *b)
     return false;
 }
 
+/* 0, or -1 and what is missing. */
 int board_check_ready(const struct board *b, const char **ret_reason)
 {
     unsigned workers = atomic_load_explicit(&b->workers, memory_order_relaxed);
@@ -147,6 +160,7 @@ int board_check_ready(const struct board *b, const char **ret_reason)
     return board_engine_answers(b) ? 0 : -1;
 }
 
+/* Over all workers: limits of engines hold for the node. */
 uint32_t board_engine_inflight(const struct board *b, unsigned engine)
 {
     uint32_t n = 0;

@@ -1,3 +1,8 @@
+/* What every child does besides its work (child.h): listens to the supervisor (signals, orders
+ * on the control socket), beats once a second so that it is not taken for stuck, publishes
+ * figures about itself, and reports when it serves. When the control socket ends, the supervisor
+ * is gone, and the child ends too. */
+
 #include "common/proc/child.h"
 
 #include <dirent.h>
@@ -15,6 +20,7 @@
 
 enum { BEAT_MS = 1000 };
 
+/* TERM and INT drain once; QUIT ends at once. */
 static void on_signal(struct signals *s, int signo, int sender)
 {
     struct child *c = CONTAINER_OF(s, struct child, signals);
@@ -28,6 +34,7 @@ static void on_signal(struct signals *s, int signo, int sender)
     c->on_drain(c);
 }
 
+/* A descriptor that comes with an order is closed if nobody takes it. */
 static void take_order(struct child *c, const struct order *o, int fd)
 {
     struct heritage_place place = {
@@ -46,6 +53,7 @@ static void take_order(struct child *c, const struct order *o, int fd)
         close(fd);
 }
 
+/* All orders that wait. */
 static void on_control(struct loop_io *io, unsigned events)
 {
     struct child *c = CONTAINER_OF(io, struct child, control);
@@ -59,6 +67,7 @@ static void on_control(struct loop_io *io, unsigned events)
         _exit(1); /* the supervisor is gone: nobody is left who could reap or replace us */
 }
 
+/* 0 where there is no /proc. */
 static uint64_t resident_bytes(void)
 {
     FILE *f = fopen("/proc/self/statm", "re");
@@ -92,6 +101,7 @@ static uint64_t open_descriptors(void)
     return n > 3 ? n - 3 : 0; /* ".", ".." and the folder itself */
 }
 
+/* Once a second. */
 static void on_beat(struct loop_timer *t)
 {
     struct child *c = CONTAINER_OF(t, struct child, beat);
@@ -107,6 +117,7 @@ static void on_beat(struct loop_timer *t)
     loop_timer_set(c->loop, &c->beat, BEAT_MS, on_beat);
 }
 
+/* How long a callback has kept the loop. */
 static void on_hold(void *ctx, uint64_t us)
 {
     struct child *c = ctx;
@@ -118,6 +129,7 @@ static void on_hold(void *ctx, uint64_t us)
     metrics_set(c->heritage->page, METRIC_loop_hold_max, us);
 }
 
+/* The role's own loop runs it. */
 int child_init(struct child *c, struct loop *l, const struct heritage *h, child_drain_fn on_drain,
                struct err *e)
 {
@@ -135,6 +147,7 @@ int child_init(struct child *c, struct loop *l, const struct heritage *h, child_
     return 0;
 }
 
+/* Before the loop is freed. */
 void child_done(struct child *c)
 {
     if (!c->loop)
@@ -146,6 +159,7 @@ void child_done(struct child *c)
     c->loop = NULL;
 }
 
+/* One line over the status pipe. */
 static void tell(const struct heritage *h, enum status_kind kind, uint32_t value, const char *text)
 {
     struct status s = {.slot = h->slot, .kind = kind, .pid = (int32_t)getpid(), .value = value};
@@ -160,6 +174,7 @@ static void tell(const struct heritage *h, enum status_kind kind, uint32_t value
     }
 }
 
+/* Once; later calls do nothing. */
 void child_ready(struct child *c, const char *remark)
 {
     if (c->told)

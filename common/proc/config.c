@@ -1,3 +1,11 @@
+/* Settings: where they come from and how a reload applies them (config.h). Order, each over the
+ * one before: defaults, the YAML file, the environment, flags; then values that depend on the
+ * machine (resolve). Every mistake is gathered, with its place, so that all of them are told at
+ * once.
+ *
+ * A reload loads everything again and copies what is live into the settings in use. Strings that
+ * are replaced stay allocated (replaced), since anybody may hold a pointer to them. */
+
 #include "common/proc/config.h"
 
 #include <ctype.h>
@@ -10,6 +18,7 @@
 
 extern char **environ;
 
+/* Rows without a flag are titles. */
 static void load_defaults(struct config_load *l)
 {
     for (size_t i = 0; i < config_n_rows; i++) {
@@ -102,6 +111,7 @@ static int take_flag(struct config_load *l, int argc, char *const *argv, int i)
     return 2;
 }
 
+/* What is no flag is an argument of the command. */
 static void load_flags(struct config_load *l, int argc, char *const *argv)
 {
     struct config_list *args = &l->config->args;
@@ -153,6 +163,7 @@ static char *join(const char *a, const char *b)
     return buf_take(&out);
 }
 
+/* systemd's, the user's, or /var/lib/rollgate. */
 static char *default_state_dir(void)
 {
     const char *dir = getenv("STATE_DIRECTORY"), *home;
@@ -167,6 +178,7 @@ static char *default_state_dir(void)
                 home && *home ? ".local/state/rollgate" : "rollgate");
 }
 
+/* Settings whose default is "what fits this machine". */
 static void resolve(struct config *c)
 {
     const char *run = getenv("RUNTIME_DIRECTORY");
@@ -181,6 +193,7 @@ static void resolve(struct config *c)
         c->run_dir = run && *run && !strchr(run, ':') ? mem_strdup(run) : join(c->state_dir, "run");
 }
 
+/* Also returns the settings when there were mistakes, for further checks. */
 struct config *config_load_rest(int argc, char *const *argv, struct buf *mistakes)
 {
     struct config_load l = {.mistakes = mistakes};
@@ -200,6 +213,7 @@ struct config *config_load_rest(int argc, char *const *argv, struct buf *mistake
     return l.config;
 }
 
+/* NULL when there were mistakes. */
 struct config *config_load(int argc, char *const *argv, struct buf *mistakes)
 {
     size_t before = mistakes->len;
@@ -211,6 +225,7 @@ struct config *config_load(int argc, char *const *argv, struct buf *mistakes)
     return NULL;
 }
 
+/* In a child: the supervisor has found the settings good. */
 void config_reload(struct config *live)
 {
     struct buf mistakes = {0};
@@ -222,6 +237,7 @@ void config_reload(struct config *live)
     buf_done(&mistakes);
 }
 
+/* Names of settings that have changed and need a restart. */
 void config_unreloadable(const struct config *old, const struct config *fresh, struct buf *names)
 {
     struct buf a = {0}, b = {0};
@@ -258,6 +274,7 @@ static void keep(struct config *live, char *text)
     old->at[old->n++] = text;
 }
 
+/* Replaces a list as a whole. */
 static void apply_list(struct config *live, struct config_list *to, const struct config_list *from)
 {
     for (size_t i = 0; i < to->n; i++)
@@ -269,6 +286,7 @@ static void apply_list(struct config *live, struct config_list *to, const struct
     to->n = from->n;
 }
 
+/* Copies live settings; the others stay as they are. */
 void config_apply(struct config *live, const struct config *fresh)
 {
     for (size_t i = 0; i < config_n_rows; i++) {

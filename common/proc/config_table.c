@@ -1,3 +1,6 @@
+/* The table of settings (config.def) and values by their types: parsing, ranges, units. A value
+ * that does not fit leaves the field as it was and adds a line to l->mistakes. */
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,6 +33,7 @@ const struct config_row config_rows[] = {
 };
 const size_t config_n_rows = ARRAY_LEN(config_rows);
 
+/* "max_nodes" and "max-nodes" are one. */
 static bool same_name(struct str a, const char *flag)
 {
     if (a.len != strlen(flag))
@@ -41,6 +45,7 @@ static bool same_name(struct str a, const char *flag)
     return true;
 }
 
+/* NULL: there is no such setting. */
 const struct config_row *config_row_find(struct str name)
 {
     for (size_t i = 0; i < config_n_rows; i++) {
@@ -50,6 +55,7 @@ const struct config_row *config_row_find(struct str name)
     return NULL;
 }
 
+/* The setting that was probably meant. */
 static struct nearest nearest(struct str name)
 {
     struct nearest n = nearest_to(name);
@@ -61,6 +67,7 @@ static struct nearest nearest(struct str name)
     return n;
 }
 
+/* A mistake, with a hint. */
 void config_unknown(struct config_load *l, struct str name, const char *place)
 {
     const char *best = nearest(name).name;
@@ -104,6 +111,7 @@ struct unit {
     double factor;
 };
 
+/* A number and its unit; -1 for anything else. */
 static int with_unit(struct str text, const struct unit *units, size_t n, int64_t *ret)
 {
     struct str unit;
@@ -131,6 +139,7 @@ int config_parse_duration(struct str text, int64_t *ret_ms)
     return with_unit(text, units, ARRAY_LEN(units), ret_ms);
 }
 
+/* Powers of 1024 with or without the i. */
 int config_parse_size(struct str text, int64_t *ret_bytes)
 {
     static const struct unit units[] = {
@@ -153,6 +162,7 @@ int config_parse_size(struct str text, int64_t *ret_bytes)
     return with_unit(text, units, ARRAY_LEN(units), ret_bytes);
 }
 
+/* on, true, yes, 1, and their opposites. */
 static int parse_bool(struct str s, bool *ret)
 {
     static const char *const yes[] = {"on", "true", "yes", "1"};
@@ -191,6 +201,7 @@ static void wrong(struct config_load *l, const struct config_row *row, struct st
     buf_printf(l->mistakes, "\"%.*s\" is not %s\n", (int)text.len, text.p, want);
 }
 
+/* A row without limits takes everything. */
 static bool in_range(struct config_load *l, const struct config_row *row, struct str text, double v,
                      const char *place)
 {
@@ -205,6 +216,7 @@ static bool in_range(struct config_load *l, const struct config_row *row, struct
     return false;
 }
 
+/* Integers, durations (ms), sizes (bytes). */
 static void set_number(struct config_load *l, const struct config_row *row, struct str text,
                        const char *place)
 {
@@ -230,6 +242,7 @@ static void set_number(struct config_load *l, const struct config_row *row, stru
         *field = v;
 }
 
+/* The field is the value's place in the row. */
 static void set_enum(struct config_load *l, const struct config_row *row, struct str text,
                      const char *place)
 {
@@ -260,6 +273,7 @@ static void list_add(struct config_list *list, struct str text)
     list->at[list->n++] = mem_strndup(text.p, text.len);
 }
 
+/* Empty text is no value. */
 static void set_text(struct config_load *l, const struct config_row *row, struct str text,
                      const char *place)
 {
@@ -278,6 +292,7 @@ static void set_text(struct config_load *l, const struct config_row *row, struct
     *field = text.len ? mem_strndup(text.p, text.len) : NULL;
 }
 
+/* A list given by a stronger source replaces the weaker one's; within one source it grows. */
 void config_set(struct config_load *l, const struct config_row *row, struct str text,
                 enum config_source source, const char *place)
 {
@@ -306,6 +321,7 @@ void config_set(struct config_load *l, const struct config_row *row, struct str 
     }
 }
 
+/* NULL is allowed. */
 void config_free(struct config *c)
 {
     if (!c)

@@ -1,3 +1,6 @@
+/* Settings as text: --dump (YAML that can be read back), --help, docs, and the manual page, all
+ * from the one table. */
+
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,6 +13,7 @@ static const char *const type_names[] = {
     [CONFIG_ENUM] = "",
 };
 
+/* In the largest unit that divides it. */
 static void duration_text(int64_t ms, struct buf *out)
 {
     static const struct {
@@ -43,6 +47,7 @@ static void quoted(struct str s, struct buf *out)
     buf_add_c(out, '"');
 }
 
+/* A value as YAML reads it. */
 void config_value_text(const struct config *c, const struct config_row *row, struct buf *out)
 {
     const void *field = (const char *)c + row->offset;
@@ -78,6 +83,7 @@ void config_value_text(const struct config *c, const struct config_row *row, str
     }
 }
 
+/* With a comment for each group. */
 void config_dump(const struct config *c, struct buf *out)
 {
     for (size_t i = 0; i < config_n_rows; i++) {
@@ -93,6 +99,7 @@ void config_dump(const struct config *c, struct buf *out)
     }
 }
 
+/* What a setting takes. */
 static void values_of(const struct config_row *row, struct buf *out)
 {
     if (row->type != CONFIG_ENUM) {
@@ -103,6 +110,7 @@ static void values_of(const struct config_row *row, struct buf *out)
         buf_printf(out, "%s%s", i ? "|" : "", row->values[i]);
 }
 
+/* From and to, if it has limits. */
 static void range_of(const struct config_row *row, struct buf *out)
 {
     if (row->min == 0 && row->max == 0)
@@ -116,6 +124,7 @@ static void range_of(const struct config_row *row, struct buf *out)
     }
 }
 
+/* For a terminal. */
 void config_help(struct buf *out)
 {
     for (size_t i = 0; i < config_n_rows; i++) {
@@ -141,6 +150,7 @@ static void env_name(const char *flag, struct buf *out)
         buf_add_c(out, *flag == '-' ? '_' : (char)toupper((unsigned char)*flag));
 }
 
+/* As Markdown. */
 void config_docs(struct buf *out)
 {
     buf_puts(out, "# Settings\n\nEach setting is a flag (`--name value`), a key of the YAML file "
@@ -179,6 +189,7 @@ static void roff_text(const char *s, struct buf *out)
         buf_puts(out, *s == '\\' ? "\\e" : *s == '-' ? "\\-" : (const char[]){*s, 0});
 }
 
+/* As roff. */
 void config_manual(struct buf *out)
 {
     buf_puts(out,

@@ -26,6 +26,7 @@ static void place_of(const struct yaml_reader *r, const yaml_mark_t *mark, char 
     (void)snprintf(out, size, "%s:%zu", r->path, mark->line + 1);
 }
 
+/* A key, or the value of the key before it. */
 static void take_scalar(struct yaml_reader *r, const yaml_event_t *event)
 {
     struct str text = str_of((const char *)event->data.scalar.value, event->data.scalar.length);
@@ -56,6 +57,7 @@ static void take_scalar(struct yaml_reader *r, const yaml_event_t *event)
     }
 }
 
+/* Only lists of values may stand inside of the one mapping. */
 static void take_start(struct yaml_reader *r, const yaml_event_t *event)
 {
     bool sequence = event->type == YAML_SEQUENCE_START_EVENT;
@@ -78,6 +80,7 @@ static void take_start(struct yaml_reader *r, const yaml_event_t *event)
     r->list = true;
 }
 
+/* The end of a list, or of the file's mapping. */
 static void take_end(struct yaml_reader *r)
 {
     r->depth--;
@@ -124,6 +127,7 @@ static bool take_event(struct yaml_reader *r, const yaml_event_t *event)
     }
 }
 
+/* A file that cannot be read is a mistake like any other. */
 void config_read_yaml(struct config_load *l, const char *path)
 {
     struct yaml_reader r = {.load = l, .path = path};

@@ -1,3 +1,7 @@
+/* Ids and random numbers (ids.h), from a generator seeded once by the kernel. A session id is
+ * "w<worker index>-<hex>": the index is all that a router needs, the rest makes it unique and
+ * unguessable. */
+
 #include "common/proc/ids.h"
 
 #include <mbedtls/ctr_drbg.h>
@@ -14,6 +18,7 @@ struct ids {
     mbedtls_ctr_drbg_context drbg;
 };
 
+/* NULL and e: no seed. */
 struct ids *ids_new(struct err *e)
 {
     static const unsigned char purpose[] = "rollgate session ids";
@@ -32,6 +37,7 @@ struct ids *ids_new(struct err *e)
     return ids;
 }
 
+/* NULL is allowed. */
 void ids_free(struct ids *ids)
 {
     if (!ids)
@@ -41,6 +47,7 @@ void ids_free(struct ids *ids)
     free(ids);
 }
 
+/* In requests as large as the generator takes. */
 void ids_random(struct ids *ids, void *out, size_t len_bytes)
 {
     unsigned char *p = out;
@@ -54,6 +61,7 @@ void ids_random(struct ids *ids, void *out, size_t len_bytes)
     }
 }
 
+/* 2 * n_bytes digits and a NUL. */
 void ids_hex(struct ids *ids, char *out, size_t n_bytes)
 {
     static const char digits[] = "0123456789abcdef";
@@ -73,6 +81,7 @@ void ids_hex(struct ids *ids, char *out, size_t n_bytes)
     mbedtls_platform_zeroize(raw, sizeof(raw));
 }
 
+/* A new id of that worker; its length. */
 size_t ids_session(struct ids *ids, uint32_t index, char ret_text[ID_TEXT_MAX])
 {
     int head;
@@ -86,6 +95,7 @@ size_t ids_session(struct ids *ids, uint32_t index, char ret_text[ID_TEXT_MAX])
 
 static const unsigned char is_hex[256] = {['0' ... '9'] = 1, ['a' ... 'f'] = 1};
 
+/* -1: no id of this form. Only one text means one id: no leading zeros, lower case. */
 int ids_parse(struct str text, uint32_t *ret_index)
 {
     uint64_t index;
