@@ -1,3 +1,12 @@
+/* The answer's way down (relay.h): from the worker's link to the client. feed_head gathers the
+ * final head (interim answers are handed on or dropped on the way), begin_answer writes it with
+ * what came of the body, feed_body passes the rest. Bytes that the client does not take are
+ * parked in c->down, and the link is not read before they are gone.
+ *
+ * Each function tells a verdict (conn.h) instead of acting: relay_pump alone decides whether the
+ * request is sent again, refused, or the connection closed. An answer that breaks off is never
+ * completed: the client must see that it is not whole. */
+
 #include "router/answer.h"
 
 #include <errno.h>
@@ -11,6 +20,7 @@ static void want_out(struct conn *c)
     loop_mod(c->hub->loop, &c->io, LOOP_IN | LOOP_RDHUP | LOOP_OUT);
 }
 
+/* Writes to the client; what it refuses is parked. */
 static enum verdict write_down(struct conn *c, struct iovec *iov, int n)
 {
     bool taken;
@@ -106,6 +116,7 @@ static void keep_partial(struct conn *c, struct str in)
     c->partial = rest;
 }
 
+/* Body bytes of the worker, in order. */
 static enum verdict feed_body(struct conn *c, struct str in, struct err *e)
 {
     while (in.len > 0 && !c->down.done) {
@@ -250,6 +261,7 @@ static enum verdict flush_down(struct conn *c)
     return VERDICT_WAIT;
 }
 
+/* Moves what can be moved now, within the turn's budget. */
 enum verdict answer_pump(struct conn *c, size_t *budget, struct err *e)
 {
     enum verdict v = flush_down(c);

@@ -1,3 +1,7 @@
+/* Budgets of unfinished request bodies (bodies.h), by session key and by address. When a
+ * caller's bodies are together above its budget, the connection with the largest one is marked
+ * and refused at its next turn, so a flood hurts whoever sends it. */
+
 #include "router/bodies.h"
 
 /* A body of the largest size always fits. */
@@ -26,6 +30,8 @@ static void mark(struct conn *c, const char *setting)
     conn_again(c);
 }
 
+/* n more bytes of the body have come. Marks the caller's largest body if they are too many
+ * together. */
 void bodies_take(struct conn *c, size_t n)
 {
     const struct config *config = c->hub->config;
@@ -44,6 +50,7 @@ void bodies_take(struct conn *c, size_t n)
         mark(largest_of(c->hub, c->address), "--max-address-body-bytes");
 }
 
+/* Whether this connection was marked; e then has why. */
 bool bodies_refused(struct conn *c, struct err *e)
 {
     const char *setting = c->over_budget;
@@ -58,6 +65,8 @@ bool bodies_refused(struct conn *c, struct err *e)
     return true;
 }
 
+/* How long the next bytes may be waited for: what is left of --body-timeout, and a little more
+ * for each byte that came (--min-body-rate). */
 uint64_t bodies_patience_ms(struct conn *c)
 {
     const struct config *config = c->hub->config;

@@ -1,3 +1,6 @@
+/* Who a connection belongs to (callers.h): an address or a proved session, as short names in a
+ * map, with the number of their connections. A caller lives as long as a connection of it. */
+
 #include "router/callers.h"
 
 #include <netinet/in.h>
@@ -12,6 +15,7 @@ static struct str name_it(char text[CALLER_NAME_MAX], char kind, const void *byt
     return str_of(text, len + 1);
 }
 
+/* IPv6 addresses by their network, as one host has a whole one. */
 struct str caller_of_address(const struct sockaddr_storage *from, char text[CALLER_NAME_MAX])
 {
     const struct sockaddr_in *v4 = (const void *)from;
@@ -38,6 +42,7 @@ size_t callers_connections(const struct map *all, struct str name)
     return c ? c->connections : 0;
 }
 
+/* Made at the first connection. */
 struct caller *callers_join(struct map *all, struct str name)
 {
     struct caller *c = map_get(all, name);

@@ -1,3 +1,14 @@
+/* Connections from accept to close (clients.h): reading heads, deciding about them, and the
+ * turns of an exchange. run() is the one function that goes on with a connection, whatever has
+ * happened; it asks the connection's state what there is to do and stops when nothing is, or
+ * when the turn's share is used up.
+ *
+ *   idle -> head arrives -> check_request, gate, route -> local answer, refusal or exchange
+ *   exchange -> run_exchange (relay_pump) -> finished -> idle again, lingering, or closed
+ *
+ * A router that drains leaves connections a moment (patience_ms) in which a request that is on
+ * its way may still arrive; its answer then closes the connection. */
+
 #include "router/clients.h"
 
 #include <errno.h>
@@ -89,6 +100,7 @@ static int take_caller(struct conn *c, const struct route *route, struct err *e)
     return 0;
 }
 
+/* Hands the request to the relay; what came of its body is in `body`. */
 static int start_exchange(struct conn *c, const struct route *route, struct str body, struct err *e)
 {
     int upstream = -1;
@@ -293,6 +305,7 @@ static void run(struct conn *c)
 
 /* ------------------------------------------------------------------ life */
 
+/* The client's socket is ready. */
 static void on_client(struct loop_io *io, unsigned events)
 {
     struct conn *c = CONTAINER_OF(io, struct conn, io);
@@ -321,6 +334,7 @@ void clients_add(struct hub *h, int fd, struct str address)
         conn_set_deadline(c, (uint64_t)h->config->idle_timeout_ms);
 }
 
+/* Answers an error to a connection that was accepted only for that. */
 void clients_refuse(struct hub *h, int fd, struct str address, const struct err *e)
 {
     struct conn *c = conn_open(h, fd, address, on_client);
@@ -331,6 +345,7 @@ void clients_refuse(struct hub *h, int fd, struct str address, const struct err 
     run(c);
 }
 
+/* Closes the oldest connection of which no request has passed the gate; false: there is none. */
 bool clients_make_room(struct hub *h)
 {
     struct conn *oldest = LIST_FIRST_OF(&h->strangers, struct conn, stranger);
@@ -361,6 +376,7 @@ static uint64_t patience_ms(const struct conn *c)
     return c->status == 0 || h->port_kept ? FIRST_REQUEST_MS : 0;
 }
 
+/* When a router drains. */
 void clients_close_idle(struct hub *h)
 {
     struct conn *c, *next;

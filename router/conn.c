@@ -1,3 +1,8 @@
+/* struct conn: its states, deadlines, and the end of an exchange (conn.h). conn_set_state is the
+ * only place where a state changes; check_conn holds the invariants of the state that is
+ * entered, in builds with checks. A connection that is closed is freed on the next turn, so
+ * callers up the stack may still look at it. */
+
 #include "router/conn.h"
 
 #include <stdlib.h>
@@ -35,6 +40,7 @@ static void check_conn(const struct conn *c)
 }
 #endif
 
+/* Transitions that cannot be are bugs and fail a CHECK. */
 void conn_set_state(struct conn *c, enum conn_state state)
 {
     static const unsigned from[] = {
@@ -63,6 +69,7 @@ void conn_again(struct conn *c)
     loop_task_post(c->hub->loop, &c->task, run_again);
 }
 
+/* Deadlines that were moved while the timer stood are set anew. */
 static void on_timer(struct loop_timer *t)
 {
     struct conn *c = CONTAINER_OF(t, struct conn, timer);
@@ -78,6 +85,7 @@ static void on_timer(struct loop_timer *t)
     c->hub->run(c);
 }
 
+/* Moving a deadline costs no timer operation. */
 void conn_set_deadline(struct conn *c, uint64_t delay_ms)
 {
     uint64_t at_ms = loop_now_ms(c->hub->loop) + delay_ms;
@@ -99,6 +107,7 @@ void conn_known(struct conn *c)
     list_remove(&c->stranger);
 }
 
+/* Takes the descriptor over. */
 struct conn *conn_open(struct hub *h, int fd, struct str address, loop_io_fn on_client)
 {
     struct conn *c = mem_zalloc(sizeof(*c));
@@ -134,6 +143,7 @@ static void free_conn(struct loop_task *t)
     free(CONTAINER_OF(t, struct conn, task));
 }
 
+/* Gives back what an exchange has: link, pipe, parked bytes, counts. */
 static void end_exchange(struct conn *c)
 {
     conn_forget_body(c);
@@ -148,6 +158,7 @@ static void end_exchange(struct conn *c)
     buf_done(&c->partial);
 }
 
+/* May be called at any time; the struct lives until the next turn. */
 void conn_close(struct conn *c)
 {
     struct hub *h = c->hub;
@@ -192,6 +203,7 @@ static void reset_on_close(const struct conn *c)
     (void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 }
 
+/* The answer is with the client: the next request, or a close in good order. */
 void conn_finish(struct conn *c)
 {
     end_exchange(c);
@@ -220,6 +232,7 @@ void conn_finish(struct conn *c)
     conn_set_deadline(c, (uint64_t)c->hub->config->idle_timeout_ms);
 }
 
+/* Answers the error if nothing of an answer went out, else cuts it off. */
 void conn_fail(struct conn *c, const struct err *e)
 {
     char id[HUB_REQUEST_ID_MAX];

@@ -11,6 +11,7 @@ enum {
     TRUSTED_BYTES = 512 * 1024
 };
 
+/* A new body in this direction. */
 void flow_begin(struct flow *f, enum http1_body body, uint64_t length)
 {
     f->body = body;
@@ -40,6 +41,7 @@ static int take_payload(struct flow *f, struct str in, size_t *ret_used, size_t 
     return r;
 }
 
+/* How much of `in` is used up, and how much of that is to be passed on. */
 int flow_take(struct flow *f, struct str in, size_t *ret_used, size_t *ret_pass, struct err *e)
 {
     int r;
@@ -71,6 +73,7 @@ void flow_park(struct flow *f, const struct iovec *iov, int n)
         buf_add(&f->parked, iov[i].iov_base, iov[i].iov_len);
 }
 
+/* Keeps what the sink did not take. */
 static void park_rest(struct flow *f, struct iovec *iov, int n, size_t written)
 {
     for (int i = 0; i < n; i++) {
@@ -95,6 +98,7 @@ static void adapt_window(struct flow *f, size_t bytes, bool taken)
         f->window_bytes *= 2;
 }
 
+/* *ret_taken: the sink took all. -1: it is gone. */
 int flow_write(struct flow *f, int fd, struct iovec *iov, int n, bool *ret_taken)
 {
     struct msghdr m = {.msg_iov = iov, .msg_iovlen = (size_t)n};
@@ -122,6 +126,7 @@ int flow_write(struct flow *f, int fd, struct iovec *iov, int n, bool *ret_taken
     return 0;
 }
 
+/* Parked bytes first. */
 int flow_flush(struct flow *f, int fd, bool *ret_taken)
 {
     size_t left = f->parked.len - f->parked_at;

@@ -1,3 +1,8 @@
+/* The accepting side of a router (front.h): listeners, limits of connections, refusals. A router
+ * accepts while it has room. When it is full, the oldest connection that has proved nothing yet
+ * makes room; if there is none, a bounded number of connections is accepted only to be told so.
+ * After that accepting pauses, and the kernel's queue holds the rest. */
+
 #include "router/front.h"
 
 #include <arpa/inet.h>
@@ -28,6 +33,7 @@ static int listen_on(struct front_listener *l, struct err *e)
     return loop_add(l->front->hub->loop, &l->io, l->fd, LOOP_IN | LOOP_LEVEL, on_listener, e);
 }
 
+/* Accepting goes on. */
 static void on_pause_end(struct loop_timer *t)
 {
     struct front *f = CONTAINER_OF(t, struct front, pause);
@@ -58,6 +64,7 @@ static void pause_accepting(struct front *f, const char *why)
     loop_timer_set(f->hub->loop, &f->pause, PAUSE_MS, on_pause_end);
 }
 
+/* The router is full. */
 static void refuse(struct front *f, int fd, struct str address)
 {
     struct err e;
@@ -75,6 +82,7 @@ static bool has_its_share(const struct front *f, struct str address)
            callers_connections(&f->hub->callers, address) >= f->max_address_connections;
 }
 
+/* The address has its share. */
 static void refuse_more(struct front *f, int fd, struct str address)
 {
     struct err e;
@@ -145,6 +153,7 @@ static int accept_one(struct front *f, int listener)
     return errno == EINTR || errno == ECONNABORTED || errno == EPROTO ? 0 : -1;
 }
 
+/* A batch of connections, then others get their turn. */
 static void on_listener(struct loop_io *io, unsigned events)
 {
     struct front_listener *l = CONTAINER_OF(io, struct front_listener, io);
@@ -155,6 +164,7 @@ static void on_listener(struct loop_io *io, unsigned events)
             return;
 }
 
+/* From settings and descriptors. */
 static void set_limits(struct front *f)
 {
     struct rlimit r = {.rlim_cur = 0};
@@ -166,6 +176,7 @@ static void set_limits(struct front *f)
     f->refusals = f->max_connections > 0 ? REFUSALS_MAX : spare_for_refusals((size_t)r.rlim_cur);
 }
 
+/* Whether the socket is bound to a loopback address. */
 static bool is_loopback(int fd)
 {
     struct sockaddr_storage a = {0};
@@ -191,6 +202,7 @@ static void tune(int fd)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 }
 
+/* One more socket to accept on. */
 int front_add(struct front *f, int fd, struct err *e)
 {
     struct front_listener *l;
@@ -205,6 +217,7 @@ int front_add(struct front *f, int fd, struct err *e)
     return loop_timer_active(&f->pause) ? 0 : listen_on(l, e);
 }
 
+/* The router's own socket and those of further addresses. */
 int front_init(struct front *f, struct hub *h, struct err *e)
 {
     const struct heritage *own = h->heritage;
@@ -234,6 +247,7 @@ void front_take_queued(struct front *f)
             ;
 }
 
+/* Accepts nothing more; while the whole service stops, it goes on, so that clients are told why. */
 void front_drain(struct front *f)
 {
     const struct heritage *h = f->hub->heritage;
@@ -246,6 +260,7 @@ void front_drain(struct front *f)
     stop_listening(f);
 }
 
+/* Closes the listeners. */
 void front_done(struct front *f)
 {
     if (f->hub == NULL)

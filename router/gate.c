@@ -1,3 +1,6 @@
+/* Keys at the router (gate.h): what a key alone can decide is decided here, so that a worker
+ * does not read a body for a request that it will refuse. Workers check again. */
+
 #include "router/gate.h"
 
 #include "common/proc/keys.h"
@@ -32,6 +35,8 @@ static unsigned dialect_of(struct str target)
     return METRIC_DIALECT_CONTROL;
 }
 
+/* Refuses a key in the query, a key that does not cover the session of the path, and any but an
+ * admin's key for what only admins may ask. */
 static int check(const struct keys *k, const struct http1_head *head, const struct route *route,
                  struct err *e)
 {
@@ -46,6 +51,7 @@ static int check(const struct keys *k, const struct http1_head *head, const stru
     return 0;
 }
 
+/* Counts what it refuses. */
 int gate_check(const struct hub *h, const struct http1_head *head, const struct route *route,
                struct err *e)
 {

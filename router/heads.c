@@ -1,3 +1,6 @@
+/* Heads as they are sent on (heads.h): pieces of the received head, and a few lines of our own,
+ * in an iovec; nothing is copied but our lines. Hop-by-hop headers are left out (http1_forward). */
+
 #include "router/heads.h"
 
 /* "METHOD target HTTP/1.1": as it came, or with our version. */
@@ -20,6 +23,7 @@ static char *put_text(char *to, const char *text, size_t len)
 
 #define PUT(to, literal) put_text(to, literal, sizeof(literal) - 1)
 
+/* Decimal digits; printf would be seen in a profile. */
 static char *put_number(char *to, uint64_t n)
 {
     char digits[20];
@@ -50,6 +54,7 @@ static size_t request_lines(const struct http1_head *h, bool confirms, char extr
     return (size_t)(PUT(to, "\r\n") - extra);
 }
 
+/* How many pieces; `body` is the last one. */
 int heads_request(const struct http1_head *h, bool confirms, struct str body,
                   char extra[HEADS_EXTRA], struct iovec iov[HEADS_IOV])
 {
@@ -83,6 +88,7 @@ static size_t answer_lines(const struct http1_head *h, const struct heads_answer
     return (size_t)(PUT(to, "\r\n") - extra);
 }
 
+/* With our version. */
 static void status_line(const struct http1_head *h, const char *in, struct iovec *iov)
 {
     static const char version[] = "HTTP/1.1";
@@ -93,6 +99,7 @@ static void status_line(const struct http1_head *h, const char *in, struct iovec
         (struct iovec){.iov_base = (char *)(uintptr_t)(in + 8), .iov_len = (size_t)(end - in - 8)};
 }
 
+/* How many pieces. */
 int heads_answer(const struct http1_head *h, const char *in, const struct heads_answer *a,
                  char extra[HEADS_EXTRA], struct iovec iov[HEADS_IOV])
 {
@@ -104,6 +111,7 @@ int heads_answer(const struct http1_head *h, const char *in, const struct heads_
     return n;
 }
 
+/* A 1xx, without lines of ours. */
 int heads_interim(const struct http1_head *h, const char *in, struct iovec iov[HEADS_IOV])
 {
     int n = 2;

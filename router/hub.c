@@ -1,3 +1,6 @@
+/* What all connections of a router share (hub.h): scratch memory, spare pipes for splicing,
+ * request ids, counters. */
+
 #include "router/hub.h"
 
 #include <fcntl.h>
@@ -12,6 +15,7 @@
 
 enum { PIPE_BYTES = 1 << 20, LOGGED_PER_SECOND = 5 };
 
+/* All is borrowed but the pipes. */
 void hub_init(struct hub *h, const struct heritage *heritage, struct loop *l, struct upstreams *u)
 {
     *h = (struct hub){.heritage = heritage,
@@ -25,6 +29,7 @@ void hub_init(struct hub *h, const struct heritage *heritage, struct loop *l, st
         h->request_salt = (uint32_t)clock_ms() ^ (uint32_t)getpid();
 }
 
+/* No connection is left. */
 void hub_done(struct hub *h)
 {
     while (h->spare_pipe_count > 0) {
@@ -38,6 +43,7 @@ void hub_done(struct hub *h)
     free(h->head);
 }
 
+/* A random number of this router and a counter: costs no system call. */
 struct str hub_request_id(struct hub *h, char text[HUB_REQUEST_ID_MAX])
 {
     static const char digits[] = "0123456789abcdef";
@@ -52,6 +58,7 @@ struct str hub_request_id(struct hub *h, char text[HUB_REQUEST_ID_MAX])
     return str_of(text, (size_t)(p - text));
 }
 
+/* A spare one, or a new one; -1: none is to be had. */
 int hub_take_pipe(struct hub *h, int ret[2])
 {
     if (h->spare_pipe_count > 0) {
@@ -67,6 +74,7 @@ int hub_take_pipe(struct hub *h, int ret[2])
     return 0;
 }
 
+/* A pipe with bytes in it is closed. */
 void hub_put_pipe(struct hub *h, int pipe[2], bool empty)
 {
     if (empty && h->spare_pipe_count < HUB_SPARE_PIPES) {
@@ -81,6 +89,7 @@ void hub_put_pipe(struct hub *h, int pipe[2], bool empty)
     pipe[0] = pipe[1] = -1;
 }
 
+/* Logs what is wrong with a worker's answer, a few times a second at most. */
 void hub_blame_worker(struct hub *h, const char *session, int upstream, const char *what)
 {
     static struct log_limit limit;

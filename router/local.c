@@ -1,3 +1,6 @@
+/* What a router answers itself (local.h): /health, /ready, /metrics, from the board and the
+ * metrics' shared memory, so they are answered while workers are busy or gone. */
+
 #include "router/local.h"
 
 #include "common/proc/presented.h"
@@ -8,6 +11,7 @@ static bool draining(const struct hub *h)
     return h->draining || atomic_load_explicit(&h->heritage->board->draining, memory_order_relaxed);
 }
 
+/* Writes the body and returns the status: 200, or 503 while the gateway drains. */
 static int health_body(const struct hub *h, struct buf *body)
 {
     const struct board *b = h->heritage->board;
@@ -23,6 +27,7 @@ static int health_body(const struct hub *h, struct buf *body)
     return ends ? 503 : 200;
 }
 
+/* Writes the body and returns the status: 200, or 503 with what is missing. */
 static int ready_body(const struct hub *h, struct buf *body)
 {
     const char *reason = "draining";
@@ -36,6 +41,7 @@ static int ready_body(const struct hub *h, struct buf *body)
     return 503;
 }
 
+/* The status; *body is the answer. */
 static int make_body(const struct hub *h, enum route_kind what, struct buf *body)
 {
     switch (what) {
@@ -49,6 +55,7 @@ static int make_body(const struct hub *h, enum route_kind what, struct buf *body
     }
 }
 
+/* The method, and for /metrics the key: an admin's with --metrics-auth, and never a session's. */
 static int check(const struct conn *c, const struct http1_head *h, enum route_kind what,
                  struct err *e)
 {
@@ -77,6 +84,8 @@ static int check(const struct conn *c, const struct http1_head *h, enum route_ki
     return 0;
 }
 
+/* Parks the answer in c->down, from where the next turn sends it. Returns -1 and e if the
+ * request is refused. */
 int local_answer(struct conn *c, const struct http1_head *h, enum route_kind what, struct err *e)
 {
     char id[HUB_REQUEST_ID_MAX];

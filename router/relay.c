@@ -1,3 +1,8 @@
+/* One exchange (relay.h): takes a link to the worker, sends the head, then lets upload.c and
+ * answer.c move bytes in both directions, and acts on their verdicts. A request is sent a second
+ * time only when the worker cannot have acted on it: an idle link had died unseen, or the link
+ * ended before any byte of an answer. A short request is kept for that (keep_replay). */
+
 #include "router/relay.h"
 
 #include "common/base/check.h"
@@ -72,6 +77,7 @@ static int send_first(struct conn *c, int upstream, struct iovec *iov, int n, st
     return 0;
 }
 
+/* What could not be sent at once waits in c->up. */
 int relay_start(struct conn *c, int upstream, struct str body, struct err *e)
 {
     struct iovec iov[HEADS_IOV];
@@ -160,6 +166,7 @@ static enum verdict pump_both(struct conn *c, size_t *budget, struct err *e)
     return v == VERDICT_LOST ? send_again(c, e) : v;
 }
 
+/* Both directions, until neither can go on. */
 enum verdict relay_pump(struct conn *c, struct err *e)
 {
     size_t budget = HUB_TURN_BYTES;
@@ -171,6 +178,7 @@ enum verdict relay_pump(struct conn *c, struct err *e)
     return budget == 0 ? VERDICT_AGAIN : v;
 }
 
+/* The link is ready, or has ended. */
 static void on_link(struct link *link, unsigned events)
 {
     struct conn *c = link->owner;

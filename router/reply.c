@@ -1,5 +1,9 @@
+/* Answers that the router writes itself (reply.h), in the shape of OpenAI's errors; Anthropic's
+ * paths get Anthropic's. */
+
 #include "router/reply.h"
 
+/* The words of the status line. */
 static const char *reason_of(int status)
 {
     switch (status) {
@@ -36,6 +40,7 @@ static const char *reason_of(int status)
     }
 }
 
+/* Status line and headers. */
 static void begin(struct buf *out, const struct reply_to *to, int status, const char *type,
                   size_t len_bytes)
 {
@@ -65,6 +70,7 @@ static void error_body(struct buf *body, const struct reply_to *to, const struct
                    e->text, err_openai_type(e), err_code(e));
 }
 
+/* A whole answer with its body. */
 void reply_error(struct buf *out, const struct reply_to *to, const struct err *e)
 {
     struct buf body = {0};
@@ -85,6 +91,7 @@ void reply_error(struct buf *out, const struct reply_to *to, const struct err *e
     buf_done(&body);
 }
 
+/* Any other body. */
 void reply_body(struct buf *out, const struct reply_to *to, int status, const char *content_type,
                 struct str body)
 {

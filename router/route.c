@@ -1,8 +1,13 @@
+/* Which upstream a request goes to (route.h), from its head alone: the worker index in the
+ * path's session id, else in a session key, else any worker; some paths are the dispatcher's or
+ * the router's own. Pure. */
+
 #include "router/route.h"
 
 #include "common/proc/ids.h"
 #include "common/proc/keys.h"
 
+/* All keys that the head shows, wherever clients put them. */
 void route_keys(const struct http1_head *h, struct presented *ret)
 {
     ret->n = 0;
@@ -33,6 +38,7 @@ static bool below(struct str path, struct str root)
     return str_starts(path, root) && (path.len == root.len || path.p[root.len] == '/');
 }
 
+/* /sessions/{id}/... */
 static void find_by_path(struct str path, struct route *ret)
 {
     static const struct str root = STR_LIT("/sessions/");
@@ -59,6 +65,7 @@ static void find_by_key(struct route *ret)
     ret->index = ret->proof.index;
 }
 
+/* Paths outside of sessions. */
 static void find_by_target(struct str path, struct route *ret)
 {
     *ret = (struct route){.kind = ROUTE_ANY,
@@ -84,6 +91,7 @@ static void find_by_target(struct str path, struct route *ret)
                       str_eq(path, STR("/events"));
 }
 
+/* Returns -1 and e if the keys that the head shows cannot be judged (presented_prove). */
 int route_find(const struct http1_head *h, const struct keys *k, struct route *ret, struct err *e)
 {
     struct str path = path_of(h->target);

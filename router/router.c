@@ -1,3 +1,6 @@
+/* A router process (router.h): hub, front, child, keys. A drain: accept what waits in the queue,
+ * close idle connections, let the others finish within --grace, then end. */
+
 #include "router/router.h"
 
 #include <signal.h>
@@ -17,6 +20,7 @@ struct router {
     struct loop_timer grace;
 };
 
+/* What is left is cut off. */
 static void on_grace_end(struct loop_timer *t)
 {
     struct router *r = CONTAINER_OF(t, struct router, grace);
@@ -36,6 +40,7 @@ static void on_empty(struct hub *h)
         loop_stop(h->loop);
 }
 
+/* The supervisor wants this router to end. */
 static void on_drain(struct child *c)
 {
     struct router *r = CONTAINER_OF(c, struct router, child);
@@ -51,6 +56,7 @@ static void on_drain(struct child *c)
     loop_timer_set(r->hub.loop, &r->grace, (uint64_t)r->hub.config->grace_ms, on_grace_end);
 }
 
+/* A retired router's socket: accepts on it, too. */
 static void on_adopt(struct child *c, const struct heritage_place *place)
 {
     struct router *r = CONTAINER_OF(c, struct router, child);
@@ -75,6 +81,7 @@ static int load_keys(struct router *r, const struct config *c, struct err *e)
     return 0;
 }
 
+/* New limits, keys and peers. */
 static void on_reload(struct child *c)
 {
     struct router *r = CONTAINER_OF(c, struct router, child);
@@ -87,6 +94,7 @@ static void on_reload(struct child *c)
         log_error(NULL, "keys are unchanged", LOG_T("reason", e.text));
 }
 
+/* -1 and e: nothing serves. */
 static int start(struct router *r, const struct heritage *h, struct loop *l, struct err *e)
 {
     struct upstreams *u = upstreams_new(h, l, e);
@@ -103,6 +111,7 @@ static int start(struct router *r, const struct heritage *h, struct loop *l, str
     return front_init(&r->front, &r->hub, e);
 }
 
+/* Closes everything. */
 static void stop(struct router *r)
 {
     front_done(&r->front);
@@ -125,6 +134,7 @@ void router_check(const struct config *c, struct buf *mistakes)
     upstreams_check(c, mistakes);
 }
 
+/* The process's main; its exit status. */
 int router_run(const struct heritage *h)
 {
     struct router r = {0};

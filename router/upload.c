@@ -1,3 +1,8 @@
+/* The request's way up (relay.h): from the client's socket to the worker's link. Bodies pass the
+ * framing of flow.c; long ones with a Content-Length are spliced through a pipe without being
+ * copied. Bytes are read only as the worker takes them, and budgets (bodies.c) count what is
+ * unfinished. */
+
 #include "router/upload.h"
 
 #include <errno.h>
@@ -19,6 +24,7 @@ static void up_broke(struct conn *c)
     c->link->readable = c->link->hup = true;
 }
 
+/* What the worker refuses is parked. */
 void upload_write(struct conn *c, struct iovec *iov, int n)
 {
     bool taken;
@@ -92,6 +98,7 @@ static enum verdict feed_up_kept(struct conn *c, struct err *e)
     return v;
 }
 
+/* One read from the client. */
 static enum verdict read_up(struct conn *c, size_t *budget, struct err *e)
 {
     size_t want = c->up.window_bytes, used;
@@ -169,6 +176,7 @@ static enum verdict splice_in(struct conn *c, size_t *budget)
     return VERDICT_MORE;
 }
 
+/* Only where nothing is parked and a long rest is known. */
 static bool may_splice(struct conn *c)
 {
     if (c->up.body != HTTP1_LENGTH || !c->link->unix_socket || c->in.len > 0)
@@ -195,6 +203,7 @@ static bool flush_up(struct conn *c)
     return taken;
 }
 
+/* Moves what can be moved now, within the turn's budget. */
 enum verdict upload_pump(struct conn *c, size_t *budget, struct err *e)
 {
     enum verdict v = VERDICT_MORE;

@@ -1,3 +1,9 @@
+/* Connections to workers, peers and the dispatcher (upstreams.h): a pool of idle links for each,
+ * newest first. A link that could not be opened makes its upstream shunned for SHUN_MS by
+ * requests that any worker may serve. Links get descriptors above all clients' (lift): the
+ * kernel closes low ones first when a router is killed, so a worker hears of it before a client
+ * can come back. */
+
 #include "router/upstreams.h"
 
 #include <errno.h>
@@ -57,6 +63,7 @@ static void close_idle(struct upstream *at);
 
 /* ------------------------------------------------------------------ addresses */
 
+/* A socket's path. */
 static int parse_unix(struct upstream *u, const char *path, struct err *e)
 {
     struct sockaddr_un *a = (struct sockaddr_un *)(void *)&u->addr;
@@ -70,6 +77,7 @@ static int parse_unix(struct upstream *u, const char *path, struct err *e)
     return 0;
 }
 
+/* HOST:PORT. */
 static int parse_tcp(struct upstream *u, const char *text, struct err *e)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
@@ -123,6 +131,7 @@ static int parse_workers(struct upstreams *u, const struct heritage *h, struct e
     return parse_unix(&u->at[DISPATCHER], path, e);
 }
 
+/* FIRST-LAST=HOST:PORT. */
 static int parse_peer(struct peer_range *r, struct upstream *to, const char *text, struct err *e)
 {
     struct str all = str_cstr(text);
@@ -139,6 +148,7 @@ static int parse_peer(struct peer_range *r, struct upstream *to, const char *tex
     return parse_address(to, text + equals + 1, e);
 }
 
+/* Appends a line for each address that is wrong. */
 void upstreams_check(const struct config *c, struct buf *mistakes)
 {
     struct upstream *to = mem_calloc(1, sizeof(*to));
@@ -202,6 +212,7 @@ size_t upstreams_count(const struct upstreams *u)
     return atomic_load_explicit(&u->heritage->board->workers, memory_order_relaxed);
 }
 
+/* The upstream of that worker index, here or at a peer; -1: nobody's. */
 int upstreams_find(const struct upstreams *u, uint32_t index)
 {
     for (size_t i = 0; i < u->peer_count; i++)
@@ -227,6 +238,8 @@ void upstreams_leave_behind(struct upstreams *u)
     u->left_behind = true;
 }
 
+/* The next worker in turn that serves; if none does, the next in turn all the same. -1: there
+ * are no workers. */
 int upstreams_any(struct upstreams *u)
 {
     size_t n = upstreams_count(u);
@@ -245,6 +258,7 @@ int upstreams_any(struct upstreams *u)
     return (int)(u->turn++ % n);
 }
 
+/* fd is a client's: links must stay above it. */
 void upstreams_keep_above(struct upstreams *u, int fd)
 {
     if (fd < u->above)
@@ -267,6 +281,7 @@ static void idle_remove(struct link *link)
     link->all->idle_links--;
 }
 
+/* The struct goes too. */
 static void link_destroy(struct link *link)
 {
     loop_timer_stop(link->all->loop, &link->retry);
@@ -278,6 +293,7 @@ static void link_destroy(struct link *link)
     free(link);
 }
 
+/* Idle links report only their end. */
 static void on_link(struct loop_io *io, unsigned events)
 {
     struct link *link = (struct link *)(void *)io;
@@ -295,6 +311,7 @@ static void on_link(struct loop_io *io, unsigned events)
     link->on_event(link, events);
 }
 
+/* Back to the pool, unless it is of no more use. */
 void link_release(struct link *link)
 {
     struct upstream *to = &link->all->at[link->upstream];
@@ -348,6 +365,7 @@ void upstreams_trim(struct upstreams *u)
         close_idle(&u->at[i]);
 }
 
+/* Closes what has been idle for long. */
 static void sweep(struct loop_timer *t)
 {
     struct upstreams *u = CONTAINER_OF(t, struct upstreams, sweep);
@@ -382,6 +400,7 @@ static void connect_failed(struct link *link)
     link->on_event(link, LOOP_ERR);
 }
 
+/* The connection stands, or not. */
 static void on_connecting(struct loop_io *io, unsigned events)
 {
     struct link *link = (struct link *)(void *)io;
@@ -416,6 +435,7 @@ static void lift(struct link *link)
     link->fd = high;
 }
 
+/* -1 and errno. */
 static int open_socket(struct link *link, int family)
 {
     const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
@@ -464,6 +484,7 @@ static int try_connect(struct link *link)
     return 0;
 }
 
+/* The next try after a short pause: a worker may be starting. */
 static void attempt(struct loop_timer *t)
 {
     struct link *link = CONTAINER_OF(t, struct link, retry);
@@ -474,6 +495,7 @@ static void attempt(struct loop_timer *t)
         link->on_event(link, LOOP_OUT);
 }
 
+/* NULL: there is none. */
 static struct link *link_take_idle(struct upstreams *u, unsigned upstream)
 {
     struct link *link = LIST_FIRST_OF(&u->at[upstream].idle, struct link, item);
@@ -483,6 +505,7 @@ static struct link *link_take_idle(struct upstreams *u, unsigned upstream)
     return link;
 }
 
+/* `fresh`: not an idle one. Events come to on_event. */
 struct link *link_get(struct upstreams *u, unsigned upstream, bool fresh, void *owner,
                       link_event_fn on_event, struct err *e)
 {
@@ -509,6 +532,7 @@ struct link *link_get(struct upstreams *u, unsigned upstream, bool fresh, void *
 
 /* ------------------------------------------------------------------ life */
 
+/* NULL and e: an address is wrong. */
 struct upstreams *upstreams_new(const struct heritage *h, struct loop *l, struct err *e)
 {
     struct upstreams *u = mem_zalloc(sizeof(*u));
@@ -525,6 +549,7 @@ struct upstreams *upstreams_new(const struct heritage *h, struct loop *l, struct
     return u;
 }
 
+/* No link may be in use. */
 void upstreams_free(struct upstreams *u)
 {
     if (u == NULL)

@@ -1,3 +1,8 @@
+/* The life of a model call (model_call.h): model_call_advance runs the steps of call_steps.def
+ * one after the other until one must wait (STEP_WAIT) or fails. Whatever ends a wait (a helper,
+ * the engine, the journal) calls model_call_advance again. Listeners come and go at any time;
+ * the call goes on for those that are left, and frees itself at its end. */
+
 #include "worker/call/model_call.h"
 
 #include "common/base/clock.h"
@@ -19,6 +24,7 @@ static void on_let_go(struct long_work *w)
     arena_done(&arena);
 }
 
+/* A helper that still reads the call's arena frees it when it has let go. */
 static void model_call_free(struct model_call *t)
 {
     struct call_env *env = t->env;
@@ -40,6 +46,7 @@ static void model_call_free(struct model_call *t)
     work_drop(&t->work);
 }
 
+/* One line of debug log for each call. */
 static void log_end(const struct model_call *t, const char *outcome)
 {
     uint64_t total_us = clock_us() - t->started_us;
@@ -55,6 +62,7 @@ static void log_end(const struct model_call *t, const char *outcome)
              LOG_U("total_us", total_us));
 }
 
+/* All listeners get the error; what was reserved is released. */
 static void model_call_fail(struct model_call *t)
 {
     struct err e = t->err;
@@ -75,6 +83,7 @@ static void on_fail_task(struct loop_task *task)
     model_call_fail(CONTAINER_OF(task, struct model_call, fail_task));
 }
 
+/* From inside of callbacks that still use the call. */
 void model_call_fail_later(struct model_call *t, const struct err *e)
 {
     if (t->failing)
@@ -86,6 +95,7 @@ void model_call_fail_later(struct model_call *t, const struct err *e)
 
 /* --- the steps --- */
 
+/* The end of the answer, to all listeners. */
 enum step_result step_finish(struct model_call *t)
 {
     struct finished_answer *out = arena_calloc(&t->arena, t->n_samples, sizeof(*out));
@@ -106,6 +116,7 @@ static enum step_result (*const steps[STEP_COUNT])(struct model_call *t) = {
 #undef X
 };
 
+/* Steps are numbers in order; none is run twice unless it waits. */
 void model_call_advance(struct model_call *t)
 {
     while (t->step < STEP_COUNT) {
@@ -133,6 +144,7 @@ void model_call_answered(struct model_call *t)
 
 /* --- the outside --- */
 
+/* The arena, and with it the request, belongs to the call from here on. */
 void model_call_start(struct call_env *env, struct arena *arena, const struct call_input *in,
                       struct call_listener *l)
 {
@@ -152,6 +164,7 @@ void model_call_start(struct call_env *env, struct arena *arena, const struct ca
     model_call_advance(t);
 }
 
+/* Same session, same body, and no other key. */
 static bool repeats(const struct model_call *t, const struct call_input *in)
 {
     struct str key = in->req->idempotency_key, had = t->in.req->idempotency_key;
@@ -161,6 +174,8 @@ static bool repeats(const struct model_call *t, const struct call_input *in)
            str_eq(t->in.session_id, in->session_id);
 }
 
+/* The oldest running call that this request repeats; with `gone`, only one whose listeners are
+ * all gone. */
 struct model_call *model_call_find(struct call_env *env, const struct call_input *in,
                                    bool (*gone)(struct call_listener *l))
 {
@@ -179,6 +194,7 @@ struct model_call *model_call_find(struct call_env *env, const struct call_input
     return found;
 }
 
+/* The listener hears first what has come so far. */
 void model_call_join(struct model_call *t, struct call_listener *l)
 {
     loop_timer_stop(t->env->loop, &t->rejoin);
@@ -189,6 +205,7 @@ void model_call_join(struct model_call *t, struct call_listener *l)
         model_call_answered(t);
 }
 
+/* Nobody has come back for the answer. */
 static void on_rejoin_over(struct loop_timer *timer)
 {
     struct model_call *t = CONTAINER_OF(timer, struct model_call, rejoin);
@@ -199,6 +216,7 @@ static void on_rejoin_over(struct loop_timer *timer)
     model_call_free(t);
 }
 
+/* The last listener's leaving starts the time for a retry, or ends the call. */
 void model_call_leave(struct call_listener *l)
 {
     struct model_call *t = l->model_call;
@@ -216,6 +234,8 @@ void model_call_leave(struct call_listener *l)
     loop_timer_set(t->env->loop, &t->rejoin, t->env->rejoin_window_ms, on_rejoin_over);
 }
 
+/* The control plane ended the session: its calls fail, except those whose commit is written
+ * already. */
 void model_call_end_session(struct call_env *env, struct str session_id)
 {
     struct model_call *t, *next;
@@ -230,6 +250,7 @@ void model_call_end_session(struct call_env *env, struct str session_id)
     }
 }
 
+/* When the worker ends. */
 void model_call_end_all(struct call_env *env)
 {
     struct model_call *t;

@@ -1,3 +1,7 @@
+/* A recorded answer told again (replay.h): the events of the original call, from what the commit
+ * kept: messages, ids, logprobs, and the text of told.h. session_past reads back what was
+ * evicted. */
+
 #include "worker/call/replay.h"
 
 #include "common/base/clock.h"
@@ -28,6 +32,7 @@ static void send_deltas(const struct json *m, uint32_t index, const struct call_
     }
 }
 
+/* Logprobs with the alternatives that the client was told, or NULL. */
 static const struct token_logprob *logprobs_of(const struct call_env *env, struct arena *a,
                                                const struct session_past_answer *p,
                                                const struct told *told)
@@ -67,6 +72,7 @@ static void send_exhausted(struct call_env *env, struct arena *a,
     l->sink->finish(l->ctx, &out, 1, &usage);
 }
 
+/* Deltas if the listener streams, then the end with all answers. */
 static void send_answers(struct call_env *env, struct arena *a,
                          const struct session_past_call *call, struct answer_head *head,
                          struct call_listener *l)
@@ -109,6 +115,7 @@ static void send_answers(struct call_env *env, struct arena *a,
     l->sink->finish(l->ctx, out, call->n_answers, &usage);
 }
 
+/* Returns false if the session has no such call; then nothing was sent. */
 bool replay_send(struct call_env *env, struct session *s, struct arena *a, uint64_t call,
                  struct call_listener *l)
 {

@@ -1,7 +1,17 @@
+/* The text side of a sample (sampled_answer.h). Ids go through four stages as they come:
+ *
+ *   ids -> held back if they may end the turn -> detok -> stop strings -> parser -> events
+ *
+ * Everything may hold something back: an end id that is not the end after all becomes text
+ * (settle_held), bytes of a character wait for the rest, text that may begin a stop string
+ * waits, the parser waits for its marks. sampled_answer_finish lets go of all of it in the same
+ * order. Ids themselves are never changed: they are recorded as the engine gave them. */
+
 #include "worker/call/sampled_answer.h"
 
 #include "common/base/vec.h"
 
+/* Room for the n-th call. */
 static struct sampled_call *call_at(struct sampled_answer *a, int n)
 {
     while (a->n_calls <= (size_t)n) {
@@ -35,6 +45,7 @@ static bool id_taken(struct sampled_answer *a, struct str id)
     return map_get(&a->taken_ids, id) != NULL;
 }
 
+/* A call's name is known. Its id is the model's own if no other call has it, else a fresh one. */
 static void call_begin(struct sampled_answer *a, const struct parse_event *ev)
 {
     bool own = ev->id.p && !id_taken(a, ev->id);
@@ -73,6 +84,7 @@ void sampled_answer_warn(struct sampled_answer *a, struct str text)
     buf_add_str(&a->warning, text);
 }
 
+/* An event of the parser: kept for the message, and handed on. */
 static void on_event(void *ctx, const struct parse_event *ev)
 {
     struct sampled_answer *a = ctx;
@@ -111,6 +123,7 @@ static void on_event(void *ctx, const struct parse_event *ev)
     }
 }
 
+/* Options are borrowed. */
 void sampled_answer_init(struct sampled_answer *a, const struct sampled_answer_options *o)
 {
     *a = (struct sampled_answer){
@@ -120,6 +133,7 @@ void sampled_answer_init(struct sampled_answer *a, const struct sampled_answer_o
     stop_text_init(&a->stop, o->stops);
 }
 
+/* Frees what the stages hold. */
 void sampled_answer_done(struct sampled_answer *a)
 {
     detok_free(a->detok);
@@ -139,6 +153,7 @@ void sampled_answer_done(struct sampled_answer *a)
     map_done(&a->taken_ids);
 }
 
+/* Whether the id is one that ends the model's turn. */
 static bool ends_turn(const struct sampled_answer *a, int32_t id)
 {
     size_t from = 0, to = a->opt.n_stop_ids;
@@ -194,6 +209,7 @@ static void settle_held(struct sampled_answer *a, int32_t end_id)
     a->held_id = -1;
 }
 
+/* More ids of the sample. */
 void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
 {
     for (size_t i = 0; i < ids.n; i++) {
@@ -212,6 +228,7 @@ void sampled_answer_feed(struct sampled_answer *a, struct token_span ids)
     flush_piece(a);
 }
 
+/* No more ids: everything that was held back goes on. */
 void sampled_answer_finish(struct sampled_answer *a, struct token_span all, int32_t end_id)
 {
     struct buf told = {0};
@@ -269,6 +286,7 @@ static void take_call(struct sampled_answer *a, const struct json *v, size_t pla
         on_event(a, &ev);
 }
 
+/* For upstreams that answer in messages: text and calls come parsed. */
 void sampled_answer_take(struct sampled_answer *a, const struct json *message)
 {
     static const struct {
@@ -303,6 +321,7 @@ void sampled_answer_take_end(struct sampled_answer *a)
     end_last_call(a);
 }
 
+/* All events so far, for a listener that joins. */
 void sampled_answer_repeat(const struct sampled_answer *a, const struct answer_sink *sink,
                            void *ctx)
 {
@@ -341,6 +360,7 @@ static struct json text_of(struct arena *a, const struct buf *b)
     return json_make_string(arena_str(a, buf_str(b)));
 }
 
+/* One call of the message. */
 static struct json call_json(const struct sampled_call *c, struct arena *a)
 {
     struct json function = object_of(a, 2);
@@ -354,6 +374,7 @@ static struct json call_json(const struct sampled_call *c, struct arena *a)
     return call;
 }
 
+/* The message as the client has it and will send it back. */
 const struct json *sampled_answer_message(const struct sampled_answer *a, struct arena *arena)
 {
     struct json *m = ARENA_NEW(arena, struct json);

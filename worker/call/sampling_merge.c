@@ -1,7 +1,12 @@
+/* Which sampling parameters a call runs with (sampling_merge.h): the client's own, and for what
+ * it did not set the defaults; a locked parameter is taken back first, so the default stands.
+ * Also makes the grammar that the engine is to enforce, from tools and response_format. */
+
 #include "worker/call/sampling_merge.h"
 
 #include "worker/parsers/tool_grammar.h"
 
+/* Under any of the parameter's names. */
 static bool is_locked(const struct json *locked, struct str name)
 {
     for (size_t i = 0; locked && i < locked->n; i++) {
@@ -56,6 +61,7 @@ static void take_back(struct sampling *s, struct str name)
         s->grammar = NULL;
 }
 
+/* Returns -1 and e if a default has a value that cannot be. */
 int merge_sampling(struct arena *a, const struct chat_request *req, const struct json *defaults,
                    const struct json *locked, struct sampling *ret, struct err *e)
 {
@@ -76,6 +82,7 @@ int merge_sampling(struct arena *a, const struct chat_request *req, const struct
     return 0;
 }
 
+/* The names of the tools that may be called. */
 static const struct json *names_of(struct arena *a, const struct chat_request *req)
 {
     struct json *list = ARENA_NEW(a, struct json);
@@ -93,6 +100,9 @@ static void put(struct json *object, const char *key, struct str value)
         (struct json_member){json_make_string(str_cstr(key)), json_make_string(value)};
 }
 
+/* Puts the grammar into s->grammar. Where a thought may be open it is written twice: "ebnf" for
+ * engines that enforce it from the first token, "behind_thought" for those that begin behind the
+ * thought. */
 static int make_grammar(struct arena *a, const struct tool_grammar *f, struct sampling *s,
                         struct err *e)
 {
@@ -119,6 +129,7 @@ static int make_grammar(struct arena *a, const struct tool_grammar *f, struct sa
     return rc;
 }
 
+/* A grammar of the client's own stays as it is; it is an error beside a call that is demanded. */
 int merge_constraint(struct arena *a, const struct chat_request *req,
                      const struct answer_formats *m, struct sampling *s, struct err *e)
 {

@@ -1,3 +1,8 @@
+/* Stop strings in streamed text (stop_text.h): all of them at once, by a tree with fallback
+ * links (Aho-Corasick). Each byte is one step; text that may still become a stop string is held
+ * back, and that is at most the longest one. The tree is made once a call, in its arena, and
+ * shared by its samples. */
+
 #include "worker/call/stop_text.h"
 
 enum { ROOT, NO_STOP = -1 };
@@ -26,6 +31,7 @@ struct stop_tree {
 
 /* --- making --- */
 
+/* The edge, or the free slot where it belongs. */
 static struct stop_edge *edge_slot(const struct stop_tree *t, uint32_t parent, uint8_t byte)
 {
     uint64_t key = ((uint64_t)parent << 8 | byte) * 0x9e3779b97f4a7c15u;
@@ -36,6 +42,7 @@ static struct stop_edge *edge_slot(const struct stop_tree *t, uint32_t parent, u
     return &t->edges[i];
 }
 
+/* Adds the nodes of one stop string. */
 static void add_stop(struct stop_tree *t, struct str stop, int32_t number)
 {
     uint32_t at = ROOT;
@@ -53,6 +60,7 @@ static void add_stop(struct stop_tree *t, struct str stop, int32_t number)
         t->nodes[at].stop = number;
 }
 
+/* The node after one more byte. */
 static uint32_t step(const struct stop_tree *t, uint32_t at, uint8_t byte)
 {
     for (;; at = t->nodes[at].fail) {
@@ -78,6 +86,7 @@ static void sort_edges(struct stop_tree *t, struct arena *a, uint32_t depth_max)
             t->order[first[t->nodes[t->edges[i].child].depth]++] = i;
 }
 
+/* Each node's fallback: the longest other beginning that it ends with. */
 static void link_ends(struct stop_tree *t)
 {
     for (uint32_t i = 0; i + 1 < t->n; i++) {
@@ -91,6 +100,7 @@ static void link_ends(struct stop_tree *t)
     }
 }
 
+/* NULL: there are no stop strings. */
 const struct stop_tree *stop_tree_new(struct arena *a, const struct json *stops)
 {
     struct stop_tree *t;
@@ -130,6 +140,7 @@ void stop_text_done(struct stop_text *s)
     buf_done(&s->held);
 }
 
+/* What is certain goes to out; nothing more after a stop string was found. */
 void stop_text_feed(struct stop_text *s, struct str text, struct buf *out)
 {
     size_t sure = s->held.len; /* bytes before the text's first that are not yet in out */

@@ -2,6 +2,7 @@
 
 #include "worker/session/record.h"
 
+/* Alternatives of each token, as ids and logprobs. */
 static void put_tops(struct buf *b, const struct token_logprob *lp, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -13,6 +14,7 @@ static void put_tops(struct buf *b, const struct token_logprob *lp, size_t n)
     }
 }
 
+/* Varints and texts in a fixed order, as told_read expects them. */
 void told_write(struct buf *out, const struct answer_head *head, const struct call_usage *usage,
                 const struct finished_answer *answer, struct str asked)
 {
@@ -32,6 +34,7 @@ void told_write(struct buf *out, const struct answer_head *head, const struct ca
     buf_done(&tops);
 }
 
+/* Returns false on an absent or torn text; what is missing stays zero. */
 bool told_read(struct str text, struct told *ret)
 {
     struct record_in r = record_in_of(text);
@@ -50,6 +53,7 @@ bool told_read(struct str text, struct told *ret)
     return !r.bad;
 }
 
+/* One alternative; its bytes come from the tokenizer. */
 static struct token_logprob read_top(struct record_in *r, const struct tokenizer *tk)
 {
     struct token_logprob top = {.id = (int32_t)record_u32(r)};
@@ -61,6 +65,7 @@ static struct token_logprob read_top(struct record_in *r, const struct tokenizer
     return top;
 }
 
+/* An answer without alternatives is left alone. */
 void told_tops(const struct told *t, struct arena *a, const struct tokenizer *tk,
                struct token_logprob *lp, size_t n)
 {

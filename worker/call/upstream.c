@@ -1,3 +1,8 @@
+/* Engines that are asked with messages (kind openai) instead of ids: the request's body, and
+ * what can be taken from the answer. A chat request is handed on with the client's own fields
+ * that say what to answer; requests of other dialects are rewritten as chat. From the answer
+ * come the message, and ids and logprobs where the upstream tells them. */
+
 #include "worker/call/upstream.h"
 
 #include "common/base/vec.h"
@@ -49,6 +54,7 @@ static void write_value(struct json_out *o, const char *key, const struct json *
     json_out_value(o, v);
 }
 
+/* Merged sampling, by the API's names. */
 static void write_sampling(struct json_out *o, const struct model_call *t, int64_t max_tokens)
 {
     const struct sampling *s = &t->sampling;
@@ -69,6 +75,7 @@ static void write_sampling(struct json_out *o, const struct model_call *t, int64
     write_value(o, "response_format", t->format); /* tool_choice goes as itself */
 }
 
+/* Whether the list has the name. */
 static bool is_one_of(struct str name, const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -162,6 +169,7 @@ static size_t write_passed(struct json_out *o, const struct json *body, const st
     return dropped;
 }
 
+/* One function by its name. */
 static void write_function(struct json_out *o, struct str name)
 {
     json_out_obj(o);
@@ -175,6 +183,7 @@ static void write_function(struct json_out *o, struct str name)
     json_out_end_obj(o);
 }
 
+/* A choice among some tools. */
 static void write_allowed(struct json_out *o, const struct chat_request *req)
 {
     json_out_obj(o);
@@ -193,6 +202,7 @@ static void write_allowed(struct json_out *o, const struct chat_request *req)
     json_out_end_obj(o);
 }
 
+/* tool_choice in Chat Completions' form. */
 static void write_choice(struct json_out *o, const struct chat_request *req)
 {
     json_out_key(o, "tool_choice");
@@ -233,6 +243,7 @@ static void write_as_chat(struct json_out *o, const struct chat_request *req)
     }
 }
 
+/* The request's body as JSON, in the arena. */
 const struct json *upstream_body(const struct model_call *t, int64_t asked, struct arena *a)
 {
     struct buf text = {0};
@@ -257,6 +268,7 @@ const struct json *upstream_body(const struct model_call *t, int64_t asked, stru
 
 /* --- the answer --- */
 
+/* One token of the answer's logprobs. */
 static struct token_logprob logprob_of(const struct json *v)
 {
     const struct json *token = json_get(v, "token");
@@ -266,6 +278,7 @@ static struct token_logprob logprob_of(const struct json *v)
     return (struct token_logprob){.id = -1, .logprob = (float)d, .bytes = json_string(token)};
 }
 
+/* Adds what one event tells. */
 void upstream_logprobs(struct model_call *t, struct sample *r, const struct json *lps)
 {
     const struct json *content = json_get(lps, "content");
@@ -319,6 +332,7 @@ static void render_prompt(struct model_call *t, struct sample *r)
     vec_done(&ids);
 }
 
+/* The prompt's ids, if the upstream tells them. */
 static void take_prompt(struct model_call *t, struct sample *r, struct token_span told)
 {
     int32_t *copy = arena_calloc(&t->arena, told.n + 1, sizeof(*copy));
@@ -330,6 +344,7 @@ static void take_prompt(struct model_call *t, struct sample *r, struct token_spa
         render_prompt(t, r);
 }
 
+/* What the finished answer tells besides its message. */
 void upstream_take(struct model_call *t, struct sample *r, const struct engine_result *res)
 {
     const struct json *body = NULL, *choice, *usage;

@@ -1,3 +1,8 @@
+/* Long work of a request (work.h): on the loop when it is short and no helper works for the same
+ * session, else as a helper's job. While a body is worked on, its hash stands on the board: if
+ * the process dies, the supervisor knows which request to blame (supervisor/suspects.c), and a
+ * quarantined body is refused here. */
+
 #include "worker/call/work.h"
 
 #include <stdlib.h>
@@ -20,6 +25,7 @@ static _Atomic uint64_t *note_of(const struct call_env *env, unsigned n)
     return env->board && n < BOARD_WORKS_MAX ? &env->board->slots[env->slot].works[n] : NULL;
 }
 
+/* What a helper thread needs: encoder, scratch, a place on the board. */
 static void *tools_new(void *ctx)
 {
     struct call_env *env = ctx;
@@ -32,6 +38,7 @@ static void *tools_new(void *ctx)
     return tools;
 }
 
+/* When the thread ends. */
 static void tools_free(void *p)
 {
     struct work_tools *tools = p;
@@ -41,6 +48,8 @@ static void tools_free(void *p)
     free(tools);
 }
 
+/* Bodies up to 4 MiB are hashed whole, longer ones by their length, their beginning and their
+ * end. 0: there is no board. */
 uint64_t work_hash(const struct call_env *env, struct str body)
 {
     uint64_t head;
@@ -54,6 +63,7 @@ uint64_t work_hash(const struct call_env *env, struct str body)
            1;
 }
 
+/* -1: the body is quarantined. */
 int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e)
 {
     if (!tools->board || body_hash == 0)
@@ -67,6 +77,7 @@ int work_note(const struct work_tools *tools, uint64_t body_hash, struct err *e)
     return 0;
 }
 
+/* The work itself, between two notes. */
 static int run_noted(struct long_work *w, struct work_tools *tools, struct err *e)
 {
     int rc = w->run(w, tools, e);
@@ -85,6 +96,7 @@ static void on_run(struct helper_job *j, void *tool)
 
 /* --- on the loop --- */
 
+/* Metrics of the work that has ended. */
 static void count(const struct long_work *w, enum helper_end end)
 {
     struct metrics_page *page = w->env->page;
@@ -97,6 +109,7 @@ static void count(const struct long_work *w, enum helper_end end)
         metrics_count(page, METRIC_helper_stuck, 1);
 }
 
+/* On the loop: the work's end is told, or dropped. */
 static void on_done(struct helper_job *j, enum helper_end end)
 {
     struct long_work *w = CONTAINER_OF(j, struct long_work, job);
@@ -126,6 +139,7 @@ static void on_done(struct helper_job *j, enum helper_end end)
     w->done(w, w->rc ? &w->err : NULL);
 }
 
+/* WORK_DONE, WORK_FAILED, or WORK_HELPED: then its end is told later. */
 enum work_state work_begin(struct call_env *env, struct long_work *w, struct str session_id,
                            bool is_short, struct err *e)
 {
@@ -143,6 +157,7 @@ enum work_state work_begin(struct call_env *env, struct long_work *w, struct str
     return WORK_HELPED;
 }
 
+/* The work is cancelled; `drop` comes when its helper has let go. */
 void work_drop(struct long_work *w)
 {
     if (w->stuck)
@@ -158,6 +173,7 @@ void work_drop(struct long_work *w)
 
 /* --- life --- */
 
+/* Without threads all work is done on the loop. */
 int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms,
                        void (*on_lost)(void *env, unsigned n), struct err *e)
 {
@@ -174,6 +190,7 @@ int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms
     return threads > 0 ? helpers_new(env->loop, &o, &env->helpers, e) : 0;
 }
 
+/* How many threads did not end. */
 unsigned call_helpers_end(struct call_env *env)
 {
     unsigned lost = helpers_free(env->helpers);

@@ -1,3 +1,13 @@
+/* Which committed answers have not arrived (delivery.h). A delivery hangs in three places: the
+ * list of all (oldest first, for the bound), the map by request (session and hash; the calls of
+ * one request in a chain), and the map by brief, a hash by which journal notes name it.
+ *
+ *   by_request["w0-..|hash"] -> call 3 -> call 7       (the chain: `newer`)
+ *
+ * A commit opens a delivery, the router's confirmation closes it. What was closed is gathered in
+ * `notes` and goes to the journal once in a while; after a crash, replayed commits open
+ * deliveries again and replayed notes close those that had arrived. */
+
 #include "worker/ledger/delivery.h"
 
 #include <stdlib.h>
@@ -21,6 +31,7 @@ struct delivery {
     char key[KEY_MAX]; /* call, hash, session id */
 };
 
+/* The key of one call: request first, so that its head is the request's key. */
 static struct str key_of(char out[KEY_MAX], struct str session_id, const uint64_t hash[2],
                          uint64_t call)
 {
@@ -65,6 +76,7 @@ static void leave_request(struct deliveries *d, struct delivery *v)
         (void)map_set(&d->by_request, request_of(str_of(first->key, first->key_len)), first);
 }
 
+/* Takes it out of all three and frees it. */
 static void forget(struct deliveries *d, struct delivery *v)
 {
     leave_request(d, v);
@@ -74,6 +86,7 @@ static void forget(struct deliveries *d, struct delivery *v)
     free(v);
 }
 
+/* At the end of its request's chain. */
 static void enter_request(struct deliveries *d, struct delivery *v)
 {
     struct str request = request_of(str_of(v->key, v->key_len));
@@ -88,6 +101,7 @@ static void enter_request(struct deliveries *d, struct delivery *v)
     at->newer = v;
 }
 
+/* Forgets the oldest beyond DELIVERY_MAX. */
 void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t hash[2],
                      uint64_t call)
 {
@@ -108,6 +122,7 @@ void deliveries_open(struct deliveries *d, struct str session_id, const uint64_t
     d->n++;
 }
 
+/* One that is not known any more is no error. */
 void deliveries_close(struct deliveries *d, struct str session_id, const uint64_t hash[2],
                       uint64_t call)
 {
@@ -123,6 +138,7 @@ void deliveries_close(struct deliveries *d, struct str session_id, const uint64_
     forget(d, v);
 }
 
+/* What was taken is not told again. */
 void deliveries_take_note(struct deliveries *d, uint32_t index, struct buf *note)
 {
     size_t kept = 0;
@@ -141,6 +157,7 @@ void deliveries_take_note(struct deliveries *d, uint32_t index, struct buf *note
     d->notes.len = kept;
 }
 
+/* Notes of calls that are not here are passed over. */
 void deliveries_replay_note(struct deliveries *d, struct str note)
 {
     for (size_t at = 0; at + sizeof(uint64_t) <= note.len; at += sizeof(uint64_t)) {
@@ -151,6 +168,7 @@ void deliveries_replay_note(struct deliveries *d, struct str note)
     }
 }
 
+/* Oldest first. */
 bool deliveries_missing(const struct deliveries *d, struct str session_id, const uint64_t hash[2],
                         const struct delivery **at, uint64_t *ret_call)
 {

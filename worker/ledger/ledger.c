@@ -1,3 +1,9 @@
+/* The one way to change a session (ledger.h): ledger_write appends the record to the journal of
+ * the session's place, applies it, tells those who look, and only then calls `done`. With
+ * durability power the journal tells later that the record is on the disk: the record is applied
+ * at once, and `done` (thus the client's answer) waits. An error of the journal leaves the
+ * session as it was. */
+
 #include "worker/ledger/ledger.h"
 
 #include "common/base/check.h"
@@ -26,6 +32,7 @@ static void note_in(struct ledger *l, struct journal *j, uint32_t index)
     buf_done(&note);
 }
 
+/* One note in each place's journal, and the rest in the worker's own. */
 void ledger_note_deliveries(struct ledger *l)
 {
     const struct places *p = &l->residency->places;
@@ -36,6 +43,8 @@ void ledger_note_deliveries(struct ledger *l)
         note_in(l, p->at[0].journal, UINT32_MAX);
 }
 
+/* A record that the journal has and that does not apply is a bug: memory would differ from what
+ * a replay makes. */
 int ledger_write(struct ledger *l, struct str session_id, struct str record,
                  struct ledger_done done, struct err *e)
 {

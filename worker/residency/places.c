@@ -12,6 +12,7 @@ void places_add(struct places *p, uint32_t index, struct journal *journal)
     p->at[p->n++] = (struct place_journal){index, journal};
 }
 
+/* NULL: not served here. */
 static const struct place_journal *place_of_index(const struct places *p, uint32_t index)
 {
     for (size_t i = 0; i < p->n; i++) {
@@ -26,6 +27,7 @@ bool places_serve(const struct places *p, uint32_t index)
     return place_of_index(p, index) != NULL;
 }
 
+/* The worker's own place for ids of others. */
 const struct place_journal *places_find(const struct places *p, struct str session_id)
 {
     const struct place_journal *at = NULL;

@@ -1,3 +1,15 @@
+/* Eviction and reload (residency.h). The way out: when the sessions hold more than the high
+ * water, on_evict lets session_evict drop payloads and sessions (session/eviction.c chooses),
+ * some at a time, until an eighth of the limit is free. The way back: a request finds that its
+ * session is not in memory (residency_ready), a load is queued, on_load reads its records in
+ * slices of LOAD_SLICE_US and applies each with session_apply, as a replay does; then the
+ * waiters are told.
+ *
+ *   residency_watch -> on_evict -> session_evict                    (out)
+ *   residency_ready -> read_slice -> on_record -> session_apply     (back; on_load goes on)
+ *
+ * Payloads of sessions in memory come back at once, within the step that needs them (read_back). */
+
 #include "worker/residency/residency.h"
 
 #include <stdlib.h>
@@ -65,6 +77,7 @@ static size_t make_room(struct residency *r)
     return n;
 }
 
+/* One record of the session that is being read. */
 static int on_record(void *ctx, size_t record, struct str payload, struct err *e)
 {
     struct residency_load *l = ctx;
@@ -90,6 +103,7 @@ static int all_read(struct residency_load *l)
     return err_set(&l->err, ERR_IO, "the journal has no records of it");
 }
 
+/* Until the slice is over or nothing is left. */
 static void read_slice(struct residency_load *l)
 {
     struct str id = session_id(l->s);
@@ -134,6 +148,7 @@ static void load_end(struct residency_load *l)
     residency_watch(r);
 }
 
+/* The first load of the queue goes on. */
 static void on_load(struct loop_task *t)
 {
     struct residency *r = CONTAINER_OF(t, struct residency, load);
@@ -148,6 +163,7 @@ static void on_load(struct loop_task *t)
         load_end(l);
 }
 
+/* The load that reads this session, or NULL. */
 static struct residency_load *load_of(struct residency *r, const struct session *s)
 {
     struct residency_load *l;
@@ -158,6 +174,7 @@ static struct residency_load *load_of(struct residency *r, const struct session 
     return l;
 }
 
+/* The session is pinned meanwhile. */
 static struct residency_load *load_begin(struct residency *r, struct session *s)
 {
     struct residency_load *l = mem_zalloc(sizeof(*l));
@@ -169,6 +186,8 @@ static struct residency_load *load_begin(struct residency *r, struct session *s)
     return l;
 }
 
+/* Returns true if the session is in memory, or unknown. Reads the first slice at once: short
+ * sessions need no waiting. */
 bool residency_ready(struct residency *r, struct str session_id, bool ended)
 {
     struct residency_load *l;
@@ -200,6 +219,7 @@ bool residency_ready(struct residency *r, struct str session_id, bool ended)
     return false;
 }
 
+/* Only right after residency_ready was false: the session is being read. */
 void residency_wait(struct residency *r, struct str session_id, struct residency_waiter *w)
 {
     bool gone;
@@ -246,6 +266,7 @@ void residency_evicts(struct residency *r)
 
 /* --- giving up --- */
 
+/* Some steps, then others get their turn. */
 static void on_evict(struct loop_task *t)
 {
     struct residency *r = CONTAINER_OF(t, struct residency, evict);
@@ -260,6 +281,7 @@ static void on_evict(struct loop_task *t)
     r->full = held(r) >= r->limit;
 }
 
+/* Posts the task if there is too much and it is not posted yet. */
 void residency_watch(struct residency *r)
 {
     if (!r->limit) {
@@ -276,6 +298,8 @@ void residency_watch(struct residency *r)
     loop_task_post(r->loop, &r->evict, on_evict);
 }
 
+/* Refuses a call while memory is full. One of a session that is here may go an eighth beyond the
+ * limit, not counting what that session itself could give up. */
 int residency_room(struct residency *r, const struct session *called, struct err *e)
 {
     residency_watch(r);
@@ -285,6 +309,7 @@ int residency_room(struct residency *r, const struct session *called, struct err
     return err_set(e, ERR_MEMORY_FULL, "the sessions of this worker take all of its memory");
 }
 
+/* Drops the loads that wait; nobody is told. */
 void residency_done(struct residency *r)
 {
     struct residency_load *l, *next;
