@@ -14,6 +14,7 @@
 #include "runner/executor.h"
 #include "runner/job.h"
 #include "runner/post.h"
+#include "runner/workplace.h"
 
 enum execution_phase { EXECUTION_QUEUED, EXECUTION_RUN, EXECUTION_SCORE, EXECUTION_END };
 
@@ -44,7 +45,7 @@ struct execution {
     struct http_fetch *service, *end_call;
     struct loop_timer timer; /* start, timeout, next try */
     uint64_t retry_ms;
-    char *folder, *input_path;
+    struct workplace place;
     struct attempt_log log;
     struct buf line;                                 /* the scorer's last output */
     struct buf reward;                               /* a JSON object */
@@ -69,11 +70,11 @@ bool execution_is_leased(const struct execution *a);
 
 /* --- surroundings.c --- */
 
-/* Makes the working folder and the file with the input. -1 with ERR_IO. */
-int surroundings_make(struct execution *a, struct err *e);
+/* PATH of a run where the executor has none. */
+#define SURROUNDINGS_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-/* Removes both, beside other work where that takes long. */
-void surroundings_remove(struct execution *a);
+/* The working folder and the file with the input. -1 with ERR_IO. */
+int surroundings_make(struct execution *a, struct err *e);
 
 /* All variables of the run, or of the scorer; NULL at the end, in the attempt's arena. */
 char **surroundings_variables(struct execution *a, bool scorer);

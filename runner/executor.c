@@ -87,6 +87,7 @@ static void drain(struct executor_head *h, uint64_t grace_ms)
     h->x.draining = true;
     for (size_t i = 0; i < h->claims.n; i++)
         withdraw(h->claims.at[i]);
+    workplaces_drain(&h->x.places);
     log_info(NULL, "the executor is stopping", LOG_U("grace_ms", grace_ms));
     loop_timer_set(h->x.loop, &h->grace, grace_ms, on_grace);
     look_for_end(h);
@@ -428,10 +429,11 @@ static int open_all(struct executor_head *h, struct roster *roster, struct err *
     struct http_client_options http = {.max_idle = 64};
     struct edition *d;
 
-    if (make_folder(o->logs, e) || make_folder(o->work, e))
+    if (make_folder(o->logs, e))
         return -1;
     h->x.loop = loop_new(e);
-    if (!h->x.loop || signals_init(&h->signals, h->x.loop, signals, on_signal, e) ||
+    if (!h->x.loop || workplaces_open(&h->x.places, &h->x, e) ||
+        signals_init(&h->signals, h->x.loop, signals, on_signal, e) ||
         http_client_new(h->x.loop, o->gateway, &http, &h->x.gateway, e))
         return -1;
     (void)signal(SIGPIPE, SIG_IGN);
@@ -457,6 +459,7 @@ static void close_all(struct executor_head *h)
     edition_close(h->x.edition);
     if (h->x.gateway)
         http_client_free(h->x.gateway);
+    workplaces_close(&h->x.places);
     signals_done(&h->signals);
     loop_free(h->x.loop);
     cgroup_close();

@@ -6,7 +6,7 @@
 ^ *   roster.c       the runner file; edition.c: as it was read once
  *   executor.c     claims, renewals, drain
  *   execution.c    one attempt: run, score, end
- *   surroundings.c what an attempt finds: folder, input, variables
+ *   surroundings.c what an attempt finds: input, variables; workplace.c: its folder
  *   job.c          a process and what it writes; keeper.c, family.c, cgroup.c: nothing of it stays
  *   post.c         a call of the gateway or of a service
  *   command.c      the command line
@@ -18,6 +18,7 @@
 #include "common/net/http_client.h"
 #include "common/os/loop.h"
 #include "runner/edition.h"
+#include "runner/workplace.h"
 
 struct execution;
 
@@ -47,6 +48,7 @@ struct executor {
     struct http_client *gateway;
     struct edition *edition; /* the newest */
     struct list_head attempts;
+    struct workplaces places;
     unsigned busy; /* what outlives an attempt: folders removed, cancellations sent */
     bool draining;
 };

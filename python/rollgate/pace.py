@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 from .client import Client
+from .errors import UnknownGroup
 
 Group = Mapping[str, Any]           # a result, as GET /groups/{id} gives it
 Keep = Callable[[Group], bool]
@@ -12,7 +13,8 @@ Keep = Callable[[Group], bool]
 def capacity(version: int, batch: int, max_staleness: int, accepted: int, running: int) -> int:
     """How many more groups may be submitted so that none is older than max_staleness updates when it is trained.
     version: of the policy now; batch: groups of a step; accepted: those taken since version 0; running: those
-    submitted and not taken. The rule of AReaL's staleness manager: (max_staleness + version + 1) * batch - (accepted + running)."""
+    submitted and not taken. The rule of AReaL's staleness manager:
+    (max_staleness + version + 1) * batch - (accepted + running)."""
     return max(0, (max_staleness + version + 1) * batch - (accepted + running))
 
 
@@ -58,7 +60,8 @@ def fresh(version: Callable[[], int], max_staleness: int) -> Keep:
     return keep
 
 
-def collect(client: Client, queue: str, n: int, keep: Sequence[Keep] = (), *, wait_s: float = 30.0, lease_s: Optional[float] = None,
+def collect(client: Client, queue: str, n: int, keep: Sequence[Keep] = (), *, wait_s: float = 30.0,
+            lease_s: Optional[float] = None,
             progress: Optional[Callable[[Mapping[str, Any], int], None]] = None) -> tuple[list[Group], list[Group]]:
     """(kept, dropped): takes settled groups of the queue until n pass every filter. The dropped ones are acknowledged, the
     kept ones are the caller's to acknowledge. progress(queue's counts, kept so far) after every answer.
@@ -83,9 +86,17 @@ def collect(client: Client, queue: str, n: int, keep: Sequence[Keep] = (), *, wa
 
 def oversample(client: Client, queue: str, groups: Iterable[Mapping[str, Any]], n: int, keep: Sequence[Keep] = (),
                **collecting: Any) -> tuple[list[Group], list[Group], list[str]]:
-    """(kept, dropped, cancelled ids): submits all of the groups, takes the first n that pass the filters, cancels the rest.
-    Biased to what is fast, as every over-sampling is: the cancelled ids are for who submits them again."""
-    submitted = [{**g, "queue": queue} for g in groups]
-    client.submit(submitted)
+    """(kept, dropped, cancelled ids): submits all of the groups, takes the queue's first n that pass the filters, cancels the
+    rest of those submitted here; what else is in the queue stays. Biased to what is fast, as every over-sampling is: the
+    cancelled ids are for who submits them again."""
+    submitted = client.submit([{**g, "queue": queue} for g in groups])["groups"]
     kept, dropped = collect(client, queue, n, keep, **collecting)
-    return kept, dropped, client.cancel_queue(queue, states=["waiting", "running", "settled"])["cancelled"]
+    taken = {g["id"] for g in (*kept, *dropped)}
+    cancelled: list[str] = []
+    for group in submitted:
+        if group["id"] not in taken:
+            try:
+                cancelled += client.cancel_group(group["id"])["cancelled"]
+            except UnknownGroup:    # somebody else took and acknowledged it
+                pass
+    return kept, dropped, cancelled

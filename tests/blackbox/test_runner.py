@@ -214,9 +214,9 @@ def test_an_executor_that_is_killed(gateway):
     at = time.monotonic()
     g.wait_until(lambda: not processes_with(word), 5, "the orphans are gone")
     quick = script(gateway.folder, "quick", 'chat("x")')
-    with Runner(gateway, {"r": {"run": quick, "slots": 20}}, executor="heir") as heir:
-        g.wait_until(lambda: len(os.listdir(f"{heir.folder}/logs/g")) == 20
-                     if os.path.exists(f"{heir.folder}/logs/g") else False, 30, "all are claimed again")
+    with Runner(gateway, {"r": {"run": quick, "slots": 20}}, executor="heir"):
+        g.wait_until(lambda: [m["attempts"] for m in gateway.get("/groups/g").json()["members"]] == [2] * 20, 30,
+                     "all are claimed again")
         assert time.monotonic() - at < 3 + 2 + 1     # the lease, two seconds, and one for a busy machine
         assert wait_group(gateway, "g")["state"] == "finished"
 
@@ -260,6 +260,70 @@ if not os.path.exists(sys.argv[2]):
     with Runner(gateway, {"r": {"run": run, "slots": 2}}):
         g.wait_until(lambda: wait_group(gateway, "g")["state"] == "finished", 40, "the group")
         g.wait_until(lambda: not processes_with(word), 10, "nothing is left")
+
+
+def test_every_run_finds_an_empty_folder_and_its_own_input(gateway):
+    """Folders are used again: what one run did to its own, no later one sees."""
+    run = script(gateway.folder, "agent", """
+assert os.listdir(".") == [] and os.getcwd().endswith("/" + os.environ["ROLLGATE_ATTEMPT"])
+assert os.environ["ROLLGATE_INPUT"] == os.getcwd() + ".json" and os.stat(".").st_mode & 0o7777 == 0o700
+assert os.stat(os.environ["ROLLGATE_INPUT"]).st_mode & 0o7777 == 0o600
+assert list(task) == ["k", "text"] and len(task["text"]) == task["k"] * 300, task
+k = task["k"] % 7
+path = os.environ["ROLLGATE_INPUT"]
+if k == 1:
+    os.mkdir("made")
+elif k == 2:
+    os.chmod(".", 0o755)
+elif k == 3:
+    os.chmod(path, 0o644)
+elif k == 4:
+    os.unlink(path)
+elif k == 5:
+    os.unlink(path)
+    os.mkfifo(path, 0o600)
+elif k == 6:
+    os.link(path, os.environ["KEPT"] + "/%d" % task["k"])
+chat("x")
+""")
+    kept = f"{gateway.folder}/kept"
+    os.mkdir(kept)
+    with Runner(gateway, {"r": {"run": run, "slots": 3, "env": {"KEPT": kept}}}) as runner:
+        for k in range(21):
+            submit(gateway, id=f"g{k}", runner="r", reward="external", attempts=1, input={"k": k, "text": "x" * k * 300})
+        for k in range(21):
+            group = wait_group(gateway, f"g{k}")
+            assert group["state"] == "finished", (group, runner.log())
+            assert group["members"][0]["log"] is None, "who writes nothing has no log"
+        g.wait_until(lambda: not runner.work_folders(), 10, "the working folders are gone")
+    assert {name: len(json.load(open(f"{kept}/{name}"))["text"]) for name in os.listdir(kept)} == \
+        {str(k): k * 300 for k in (6, 13, 20)}, "an input that a run has kept was written over"
+    assert os.listdir(f"{runner.folder}/logs") == []
+
+
+def test_what_a_killed_executor_left_is_removed(gateway):
+    run = script(gateway.folder, "agent", 'open("file", "w").close()\nos.makedirs("a/b")\nchat("x")\ntime.sleep(100)')
+    runner = Runner(gateway, {"r": {"run": run, "slots": 2}}).start()
+    submit(gateway, id="g", runner="r", n=2, reward="external", input=None)
+    g.wait_until(lambda: len(runner.work_folders()) == 4, 20, "two runs")
+    left = set(runner.work_folders())
+    other = Runner(gateway, {"s": {"run": run}}, **{"work-dir": runner.options["work-dir"]})
+    with open(f"{runner.folder}/work/mine", "w"):
+        pass
+    other.start()
+    runner.process.kill()
+    runner.process.wait(10)
+    runner.log_file.close()
+    assert other.stop() == 0 and "before left" not in other.log(), "it is not alone"
+    assert left <= set(runner.work_folders())
+    runner.start()
+    g.wait_until(lambda: not left & set(runner.work_folders()), 10, "the next one removes them")
+    assert "mine" in runner.work_folders(), "which is not an attempt's"
+    os.unlink(f"{runner.folder}/work/mine")
+    gateway.post("/groups/g/cancel")
+    assert runner.stop() == 0, runner.log()
+    assert "cannot be removed" not in runner.log(), runner.log()
+    assert os.listdir(f"{runner.folder}/work") == []
 
 
 def test_cancel_ends_processes(gateway):

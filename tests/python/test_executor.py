@@ -237,7 +237,8 @@ def test_the_command(place, tmp_path):
     (tmp_path / "my_runners.py").write_text(RUNNERS)
     submit(client, {"id": "g", "runner": "cli", "n": 4})
     process = subprocess.Popen([sys.executable, "-m", "rollgate.executor", "my_runners", "--url", gateway.url, "--name", "one"],
-                               cwd=tmp_path, env=dict(os.environ, PYTHONPATH=str(g.ROOT / "python")), stderr=subprocess.PIPE, text=True)
+                               cwd=tmp_path, env=dict(os.environ, PYTHONPATH=str(g.ROOT / "python")), stderr=subprocess.PIPE,
+                                text=True)
     try:
         assert take(client, 1)["g"]["succeeded"] == 4
     finally:
@@ -295,15 +296,20 @@ def test_pace_collect_oversample(place):
     assert rhythm.room(0) == 4
     told = []
     with Running(gateway, work):
-        submit(client, {"id": "same", "runner": "r", "n": 2, "input": "same"}, {"id": "varied", "runner": "r", "n": 2, "input": "varied"})
-        kept, dropped = pace.collect(client, "train", 1, [pace.varied, pace.at_least(2)], progress=lambda counts, n: told.append(n))
+        submit(client, {"id": "same", "runner": "r", "n": 2, "input": "same"},
+               {"id": "varied", "runner": "r", "n": 2, "input": "varied"})
+        kept, dropped = pace.collect(client, "train", 1, [pace.varied, pace.at_least(2)],
+                                     progress=lambda counts, n: told.append(n))
         assert [x["id"] for x in kept] == ["varied"] and {x["id"] for x in dropped} <= {"same"} and told[-1] == 1
         assert rhythm.room(0) == 2 and rhythm.room(1) == 4
         client.ack("train", ["varied", "same"])
         with pytest.raises(RuntimeError, match="nothing left: 0 of 1"):
             submit(client, {"id": "again", "runner": "r", "n": 2, "input": "same"})
             pace.collect(client, "train", 1, [pace.varied])
+        submit(client, {"id": "others", "queue": "val", "runner": "nobody", "input": 1})
         kept, _, cancelled = pace.oversample(client, "val", [{"id": f"h{i}", "runner": "r", "input": "hangs"} for i in range(2)] +
                                              [{"id": "quick", "runner": "r", "input": 1}], 1)
         assert [x["id"] for x in kept] == ["quick"] and sorted(cancelled) == ["h0", "h1"]
-    assert pace.fresh(lambda: 5, 1)({"min_version": 4, "version": 3}) and not pace.fresh(lambda: 5, 1)({"min_version": 3, "version": 5})
+        assert client.group("others")["state"] == "waiting", "what it did not submit stays"
+    assert pace.fresh(lambda: 5, 1)({"min_version": 4, "version": 3})
+    assert not pace.fresh(lambda: 5, 1)({"min_version": 3, "version": 5})

@@ -1,0 +1,308 @@
+#include "runner/workplace.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "runner/execution.h"
+
+enum {
+    SPARES_MAX = 256,
+    TIDY_MS = 1000,
+    FOLDER_MODE = 0700,
+    INPUT_MODE = 0600,
+    ATTEMPT_DIGITS = 32 /* of an attempt's id, hexadecimal */
+};
+
+struct spare {
+    struct list_item entry;
+    struct workplace place;
+};
+
+static char *path_of(const struct workplaces *w, const char *name, const char *suffix)
+{
+    struct buf out = {0};
+
+    buf_printf(&out, "%s/%s%s", w->x->options->work, name, suffix);
+    return buf_take(&out);
+}
+
+static void forget(struct workplace *place)
+{
+    free(place->folder);
+    free(place->input);
+    *place = (struct workplace){0};
+}
+
+/* --- removal --- */
+
+/* rm -rf of one path. */
+struct removal {
+    struct executor *x;
+    char *path;
+};
+
+static void on_output(void *ctx, bool is_error, struct str bytes)
+{
+    const struct removal *r = ctx;
+
+    (void)is_error;
+    log_warn(NULL, "a working folder cannot be removed", LOG_T("folder", r->path),
+             LOG_S("reason", str_sub(bytes, 0, 300)));
+}
+
+static void on_removed(void *ctx, const struct job_end *end)
+{
+    struct removal *r = ctx;
+    struct executor *x = r->x;
+
+    (void)end;
+    free(r->path);
+    free(r);
+    x->busy--;
+    executor_slot_free(x);
+}
+
+static void remove_tree(struct executor *x, const char *path)
+{
+    static const struct job_events events = {on_output, on_removed};
+    static char variable[] = "PATH=" SURROUNDINGS_PATH;
+    struct removal *r = mem_zalloc(sizeof(*r));
+    struct job *job;
+    struct err e;
+
+    *r = (struct removal){x, mem_strdup(path)};
+
+    char *argv[] = {(char[]){"rm"}, (char[]){"-rf"}, (char[]){"--"}, r->path, NULL};
+    char *envp[] = {variable, NULL};
+    struct job_spec spec = {.argv = argv, .envp = envp, .folder = "/", .grace_ms = 0};
+
+    x->busy++;
+    if (job_start(x->loop, &spec, &events, r, &job, &e) == 0)
+        return;
+    log_warn(NULL, "a working folder cannot be removed", LOG_T("folder", path),
+             LOG_T("reason", e.text));
+    x->busy--;
+    free(r->path);
+    free(r);
+}
+
+static void remove_place(struct workplaces *w, struct workplace *place)
+{
+    if (place->input)
+        (void)unlink(place->input);
+    if (place->folder && rmdir(place->folder) && errno != ENOENT)
+        remove_tree(w->x, place->folder);
+    forget(place);
+}
+
+/* --- spares --- */
+
+static bool is_as_made(const char *path, mode_t kind, mode_t mode)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && (st.st_mode & (mode_t)(S_IFMT | 07777)) == (kind | mode) &&
+           st.st_uid == geteuid() && (kind == S_IFDIR || st.st_nlink == 1);
+}
+
+static bool is_empty(const char *path)
+{
+    DIR *d = opendir(path);
+    const struct dirent *one;
+    bool empty = d != NULL;
+
+    while (d && empty && (one = readdir(d)))
+        empty = strcmp(one->d_name, ".") == 0 || strcmp(one->d_name, "..") == 0;
+    if (d)
+        (void)closedir(d);
+    return empty;
+}
+
+static struct workplace take_spare(struct workplaces *w)
+{
+    struct spare *s = CONTAINER_OF(w->spares.ends.next, struct spare, entry);
+    struct workplace place = s->place;
+
+    list_remove(&s->entry);
+    free(s);
+    w->n_spares--;
+    return place;
+}
+
+static void remove_spares(struct workplaces *w)
+{
+    while (w->n_spares > 0) {
+        struct workplace place = take_spare(w);
+
+        remove_place(w, &place);
+    }
+}
+
+static void remove_leftovers(struct workplaces *w)
+{
+    for (size_t i = 0; i < w->leftovers.n; i++) {
+        char *path = w->leftovers.at[i];
+
+        if (unlink(path) && errno != ENOENT && rmdir(path) && errno != ENOENT)
+            remove_tree(w->x, path);
+        free(path);
+    }
+    vec_done(&w->leftovers);
+}
+
+static void on_tidy(struct loop_timer *t)
+{
+    struct workplaces *w = CONTAINER_OF(t, struct workplaces, tidy);
+
+    remove_leftovers(w);
+    if (list_is_empty(&w->x->attempts))
+        remove_spares(w);
+    else
+        loop_timer_set(w->x->loop, &w->tidy, TIDY_MS, on_tidy);
+}
+
+void workplace_leave(struct workplaces *w, struct workplace *place, bool ended_well)
+{
+    struct spare *s;
+
+    if (!ended_well || w->x->draining || w->n_spares >= SPARES_MAX || !place->folder ||
+        !place->input || !is_as_made(place->folder, S_IFDIR, FOLDER_MODE) ||
+        !is_as_made(place->input, S_IFREG, INPUT_MODE) || !is_empty(place->folder)) {
+        remove_place(w, place);
+        return;
+    }
+    s = mem_zalloc(sizeof(*s));
+    s->place = *place;
+    *place = (struct workplace){0};
+    list_append(&w->spares, &s->entry);
+    w->n_spares++;
+    loop_timer_set(w->x->loop, &w->tidy, TIDY_MS, on_tidy);
+}
+
+/* --- making --- */
+
+static int write_input(const char *path, int flags, struct str text, struct err *e)
+{
+    int fd = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC | flags, INPUT_MODE);
+    size_t len = text.len;
+    int rc = 0;
+
+    if (fd < 0)
+        return err_sys(e, ERR_IO, "cannot make %s", path);
+    while (text.len > 0 && rc == 0) {
+        ssize_t n = write(fd, text.p, text.len);
+
+        if (n < 0 && errno != EINTR)
+            rc = err_sys(e, ERR_IO, "cannot write %s", path);
+        text = str_sub(text, n > 0 ? (size_t)n : 0, text.len);
+    }
+    if (rc == 0 && !(flags & O_CREAT) && ftruncate(fd, (off_t)len))
+        rc = err_sys(e, ERR_IO, "cannot write %s", path);
+    if (close(fd) && rc == 0)
+        rc = err_sys(e, ERR_IO, "cannot write %s", path);
+    return rc;
+}
+
+/* Gives a spare the attempt's name; false: there is none that can be had. */
+static bool rename_spare(struct workplaces *w, const struct workplace *to)
+{
+    while (w->n_spares > 0) {
+        struct workplace from = take_spare(w);
+
+        if (rename(from.input, to->input) == 0) {
+            if (rename(from.folder, to->folder) == 0) {
+                forget(&from);
+                return true;
+            }
+            (void)unlink(to->input);
+        }
+        remove_place(w, &from);
+    }
+    return false;
+}
+
+int workplace_make(struct workplaces *w, const char *attempt, struct str input,
+                   struct workplace *ret, struct err *e)
+{
+    struct workplace place = {path_of(w, attempt, ""), path_of(w, attempt, ".json")};
+    bool spare = rename_spare(w, &place);
+
+    *ret = (struct workplace){0};
+    if (!spare && mkdir(place.folder, FOLDER_MODE)) {
+        (void)err_sys(e, ERR_IO, "cannot make %s", place.folder);
+        forget(&place);
+        return -1;
+    }
+    *ret = place; /* ours: to be removed */
+    return write_input(place.input, spare ? O_NONBLOCK : O_CREAT | O_EXCL, input, e);
+}
+
+/* --- what was left --- */
+
+/* An attempt's id, with or without ".json". */
+static bool is_place(const char *name)
+{
+    size_t n = strspn(name, "0123456789abcdef");
+
+    return n == ATTEMPT_DIGITS && (name[n] == '\0' || strcmp(name + n, ".json") == 0);
+}
+
+static void find_leftovers(struct workplaces *w)
+{
+    DIR *d = opendir(w->x->options->work);
+    const struct dirent *one;
+
+    while (d && (one = readdir(d)))
+        if (is_place(one->d_name))
+            *vec_push(&w->leftovers) = path_of(w, one->d_name, "");
+    if (d)
+        (void)closedir(d);
+    if (w->leftovers.n == 0)
+        return;
+    log_info(NULL, "removing what an executor before left", LOG_T("folder", w->x->options->work),
+             LOG_U("files", w->leftovers.n));
+    loop_timer_set(w->x->loop, &w->tidy, TIDY_MS, on_tidy);
+}
+
+int workplaces_open(struct workplaces *w, struct executor *x, struct err *e)
+{
+    const char *work = x->options->work;
+
+    w->x = x;
+    if (mkdir(work, 0777) && errno != EEXIST)
+        return err_sys(e, ERR_IO, "cannot make the folder %s", work);
+    w->lock = open(work, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (w->lock < 0)
+        return err_sys(e, ERR_IO, "cannot open the folder %s", work);
+    if (flock(w->lock, LOCK_EX | LOCK_NB) == 0)
+        find_leftovers(w);
+    (void)flock(w->lock, LOCK_SH | LOCK_NB); /* others may work here, and none clears it */
+    return 0;
+}
+
+void workplaces_drain(struct workplaces *w)
+{
+    loop_timer_stop(w->x->loop, &w->tidy);
+    remove_spares(w);
+}
+
+void workplaces_close(struct workplaces *w)
+{
+    if (!w->x)
+        return;
+    for (size_t i = 0; i < w->leftovers.n; i++)
+        free(w->leftovers.at[i]);
+    vec_done(&w->leftovers);
+    if (w->lock >= 0)
+        close(w->lock);
+}

@@ -1,0 +1,52 @@
+/*
+ * struct workplaces: the working folders of attempts, WORK/ATTEMPT, and beside each the file with
+ * the task's input, WORK/ATTEMPT.json.
+ *
+ * A folder that a run leaves as it found it, empty, becomes the next attempt's under that one's
+ * name, and its input file is written over: on some disks making and removing costs milliseconds
+ * (a mount with `discard` waits for the device at each rmdir), renaming none. What is left over is
+ * removed a second after the last attempt, and when the executor ends. What a killed executor left,
+ * the next one over the same folder removes (a second later, when nothing of it lives any more),
+ * unless another executor works there.
+ */
+#ifndef RG_RUNNER_WORKPLACE_H
+#define RG_RUNNER_WORKPLACE_H
+
+#include "common/base/err.h"
+#include "common/base/list.h"
+#include "common/base/str.h"
+#include "common/base/vec.h"
+#include "common/os/loop.h"
+
+struct executor;
+
+struct workplaces {
+    struct executor *x;
+    int lock; /* of WORK; -1: not open */
+    struct list_head spares;
+    unsigned n_spares;
+    struct loop_timer tidy;
+    VEC(char *) leftovers; /* paths */
+};
+
+struct workplace {
+    char *folder, *input; /* paths, owned; NULL: none */
+};
+
+/* Makes WORK if it is missing and takes away what was left there. -1 with ERR_IO. */
+RG_MUSTCHECK int workplaces_open(struct workplaces *w, struct executor *x, struct err *e);
+
+/* The executor is to end: removes the spares; there will be no more. */
+void workplaces_drain(struct workplaces *w);
+void workplaces_close(struct workplaces *w);
+
+/* An empty folder of the attempt's name, and the file with the input. -1 with ERR_IO; what was made
+ * by then is in ret. */
+RG_MUSTCHECK int workplace_make(struct workplaces *w, const char *attempt, struct str input,
+                                struct workplace *ret, struct err *e);
+
+/* The attempt is over. Of one that ended well, so that nothing of it lives for certain, the place
+ * may become a spare; else it is removed, beside other work where that takes long. */
+void workplace_leave(struct workplaces *w, struct workplace *place, bool ended_well);
+
+#endif
