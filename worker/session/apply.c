@@ -1,5 +1,15 @@
-/* One commit record -> checkpoints in the forest. Everything in it is checked before anything is
- * linked: a record that makes no sense is refused whole. */
+/* A commit record -> checkpoints in the forest. The same function serves a call that was
+ * answered a moment ago, a replay at the start, and a session that comes back into memory; so
+ * memory after a restart is what it was before.
+ *
+ *   commit_record_read    bytes -> struct commit_record       (commit_record.c)
+ *   take_commit           what it means in this session: environment, node, parent, answers
+ *   check_chain           a chain's continuation must fit the chain
+ *   carry_out             payload, message nodes, checkpoints, the policy's own books
+ *   add_call              the call itself, found again by the hash of its body
+ *
+ * Everything in a record is checked before anything is linked: one that makes no sense is
+ * refused whole (-1 and e), and the session is as it was. */
 #include <string.h>
 
 #include "worker/session/commit_record.h"
@@ -28,6 +38,7 @@ static int bad(struct err *e, const char *what)
     return err_set(e, ERR_IO, "session record: %s", what);
 }
 
+/* An optional value that is not there is NULL. */
 static int read_json(struct str text, struct arena *tmp, bool optional, const struct json **ret,
                      struct err *e)
 {
@@ -46,6 +57,7 @@ static struct checkpoint *find_checkpoint(const struct forest *f, uint32_t id)
 
 /* --- what it means in its session --- */
 
+/* The environment is one of the session's, or is told in the record because it is new. */
 static int find_env(struct forest *f, struct arena *tmp, struct commit *c, struct err *e)
 {
     if (c->rec.flags & COMMIT_NEW_ENV) {
@@ -60,6 +72,7 @@ static int find_env(struct forest *f, struct arena *tmp, struct commit *c, struc
     return 0;
 }
 
+/* Environment, node that the messages hang below, and the messages that are new. */
 static int find_place(struct forest *f, struct arena *tmp, struct commit *c, struct err *e)
 {
     struct record_in texts = c->rec.messages;
@@ -99,6 +112,7 @@ static int take_versions(struct forest *f, const struct commit_answer *a, struct
     return 0;
 }
 
+/* The arena of the forest gets a copy of its own. */
 static int take_message(struct forest *f, struct str text, struct checkpoint *t, struct err *e)
 {
     struct arena tmp = {0};
@@ -111,6 +125,7 @@ static int take_message(struct forest *f, struct str text, struct checkpoint *t,
     return rc;
 }
 
+/* Fields of one answer, besides tokens, which make_payload takes. */
 static int take_answer(struct forest *f, struct commit *c, uint32_t i,
                        const struct commit_answer *a, struct err *e)
 {
@@ -151,6 +166,7 @@ static int take_answer(struct forest *f, struct commit *c, uint32_t i,
     return 0;
 }
 
+/* Sums of tokens: they must fit the checkpoint that is stood on, and an int32. */
 static int check_context(struct commit *c, struct err *e)
 {
     struct checkpoint *t = &c->shared;
@@ -169,6 +185,8 @@ static int check_context(struct commit *c, struct err *e)
     return 0;
 }
 
+/* What the answers have in common: what stands between the parent and them, and why they stand
+ * there (cause). */
 static int take_context(struct forest *f, struct commit *c, struct err *e)
 {
     const struct commit_record *r = &c->rec;
@@ -210,6 +228,7 @@ static int take_told(struct forest *f, struct commit *c, struct err *e)
     return 0;
 }
 
+/* The checkpoints, not linked yet. */
 static int take_answers(struct forest *f, struct arena *tmp, struct commit *c, struct err *e)
 {
     struct record_in at = c->rec.answers;
@@ -229,6 +248,7 @@ static int take_answers(struct forest *f, struct arena *tmp, struct commit *c, s
     return 0;
 }
 
+/* What the record names must be there. */
 static int take_commit(struct session *s, struct arena *tmp, struct commit *c, struct err *e)
 {
     struct forest *f = &s->forest;
@@ -247,6 +267,7 @@ static int take_commit(struct session *s, struct arena *tmp, struct commit *c, s
 
 /* --- carrying out --- */
 
+/* The node of the last message; missing ones are made. */
 static struct message_node *make_place(struct forest *f, const struct commit *c)
 {
     struct prompt_env *g = c->env ? c->env : forest_env_add(f, c->tools, c->kwargs);
@@ -257,6 +278,8 @@ static struct message_node *make_place(struct forest *f, const struct commit *c)
     return at;
 }
 
+/* The answer's own message becomes a node, with the checkpoint on top of those that have the
+ * same message. Nodes of the prompt remember through whom they are reached. */
 static void link_node(struct session *s, struct checkpoint *t, struct message_node *prompt)
 {
     t->node = forest_child_of_own(&s->forest, prompt, t->message);
@@ -269,6 +292,7 @@ static void link_node(struct session *s, struct checkpoint *t, struct message_no
         n->through = t;
 }
 
+/* A hidden checkpoint stays in the forest (records name it by number), but in no branch. */
 static void unlink_node(struct checkpoint *t)
 {
     struct checkpoint **at = &t->node->newest;
@@ -291,6 +315,8 @@ static void bring_forward(struct checkpoint *t)
     n->newest = t;
 }
 
+/* The same answer came again. DUPLICATE_REPLACE: the new one takes the old one's place; else the
+ * old one stays, as others stand on it, and counts as the newest. */
 static void link_duplicate(struct session *s, struct checkpoint *t, struct checkpoint *duplicate,
                            enum commit_duplicate mode)
 {
@@ -323,6 +349,7 @@ static void note_ids(struct forest *f, struct checkpoint *t)
     }
 }
 
+/* Gives the number and the place in the order, and tells the policy. */
 static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i,
                            struct message_node *prompt, struct err *e)
 {
@@ -355,6 +382,7 @@ static int link_checkpoint(struct session *s, const struct commit *c, uint32_t i
                                      i == 0 && (c->rec.flags & COMMIT_ROLLBACK), e);
 }
 
+/* The largest id that the session holds (the width of exported columns). */
 static void note_top(struct forest *f, const int32_t *ids, size_t n)
 {
     uint32_t top = f->top_id;
@@ -393,6 +421,7 @@ static int make_payload(struct session *s, struct commit *c, struct context_run 
     return 0;
 }
 
+/* The payload first: reading back what it copies may fail. Then the links. */
 static int carry_out(struct session *s, struct commit *c, struct err *e)
 {
     struct forest *f = &s->forest;
@@ -413,6 +442,7 @@ static int carry_out(struct session *s, struct commit *c, struct err *e)
     return 0;
 }
 
+/* Calls with the same body are chained, newest first. */
 static void add_call(struct session *s, const struct call_record *call)
 {
     struct forest *f = &s->forest;
@@ -462,6 +492,7 @@ static int close_chain(struct session *s, struct commit *c, struct err *e)
     return c->rec.flags & COMMIT_CHAIN ? chains_close(s, c->rec.chain, c->rec.kept, e) : 0;
 }
 
+/* The record of a call with answers. */
 static int apply_answers(struct session *s, struct commit *c, uint64_t now_ms, struct err *e)
 {
     struct arena tmp = {0};
@@ -480,6 +511,7 @@ static int apply_answers(struct session *s, struct commit *c, uint64_t now_ms, s
     return rc;
 }
 
+/* A call that is under way here (its plan) is over with its record. */
 int session_apply_commit(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e)
 {
     struct commit c = {0};

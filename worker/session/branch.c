@@ -1,3 +1,7 @@
+/* Which checkpoints a session trains on, as branches: each is a head, and what lies behind it
+ * follows by `parent`. The policy says which heads there are; completions, which stand on no
+ * messages, are branches of their own. */
+
 #include "worker/session/branch.h"
 
 #include <stdlib.h>
@@ -45,6 +49,18 @@ static void add_completions(struct session *s, struct branch_vec *out)
     }
 }
 
+/* Every checkpoint that no other has taken the place of. */
+static void add_shown(const struct session *s, struct branch_vec *out)
+{
+    for (size_t i = 0; i < s->forest.checkpoints.n; i++) {
+        struct checkpoint *t = s->forest.checkpoints.at[i];
+
+        if (!t->hidden)
+            *vec_push(out) = (struct branch){.head = t, .seq = t->seq};
+    }
+}
+
+/* All branches, by the order of their heads' recording. The session must be in memory. */
 void session_branches(struct session *s, struct branch_vec *out)
 {
     CHECK(s->residence == RESIDENT);
@@ -54,17 +70,13 @@ void session_branches(struct session *s, struct branch_vec *out)
     sort(out);
 }
 
+/* All checkpoints that are of some branch, each once, as heads of themselves. */
 void session_checkpoints(struct session *s, struct branch_vec *out)
 {
     char *seen;
 
     if (has_forest_branches(s)) {
-        for (size_t i = 0; i < s->forest.checkpoints.n; i++) {
-            struct checkpoint *t = s->forest.checkpoints.at[i];
-
-            if (!t->hidden)
-                *vec_push(out) = (struct branch){.head = t, .seq = t->seq};
-        }
+        add_shown(s, out);
         sort(out);
         return;
     }

@@ -1,3 +1,16 @@
+/* Why a call starts where it does (enum session_cause): the answer to "why has this session two
+ * branches?". The request was walked down the trie of messages (forest_walk); this looks at
+ * where it stopped, and compares what is stored there with what was sent.
+ *
+ *   known under another environment    tools_changed, template_kwargs_changed
+ *   walked to its end                  extended, resampled, history_rewritten
+ *   stopped at a message               assistant_rewritten, history_rewritten, extended, new_root
+ *   nothing in common                  new_root
+ *
+ * Causes that show only with tokens (template_rewrite, truncated_answer, same_answer) are set
+ * where those are compared (prepare.c, apply.c). The search is bounded (GATES_TRIED,
+ * TURNS_TRIED): a cause is a help for people and decides nothing. */
+
 #include "worker/session/cause.h"
 
 #include <string.h>
@@ -22,6 +35,7 @@ const char *session_cause_name(enum session_cause c)
     return NAMES[c];
 }
 
+/* The first field in which the stored message and the sent one differ. */
 static void set_diff(struct session *s, struct plan *p, const struct message_node *stored,
                      const struct message *request)
 {
@@ -62,6 +76,7 @@ static bool same_value(const struct json *a, const struct json *b)
     return no_a || no_b ? no_a == no_b : json_equal(a, b);
 }
 
+/* Tools before kwargs, if both have changed. */
 static void cause_of_env(struct plan *p, const struct prompt_env *g)
 {
     bool tools = !same_value(g->tools, p->chat.tools);
@@ -124,6 +139,7 @@ static void cause_of_fork(struct session *s, struct plan *p, struct message_node
         set_diff(s, p, other, &p->walk.unmatched);
 }
 
+/* The request was walked to `at`, or the walk stopped behind it. */
 static void cause_of_place(struct session *s, struct plan *p, struct message_node *at)
 {
     if (p->walk.n_matched == p->walk.n) {
@@ -140,6 +156,7 @@ static void cause_of_place(struct session *s, struct plan *p, struct message_nod
     }
 }
 
+/* Sets the plan's cause, and the difference if there is one to show. */
 void cause_find(struct session *s, struct plan *p)
 {
     const struct prompt_env *g = NULL;

@@ -7,6 +7,7 @@
 
 #include "worker/session/policy.h"
 
+/* Out of one of the two lists; `prev` is where the pointer to this chain stands. */
 static void unlink_from(struct chain ***prev, struct chain *next, struct chain ***next_prev)
 {
     if (!*prev)
@@ -23,6 +24,7 @@ static void leave_lists(struct chain *c)
     unlink_from(&c->prev_back, c->next_back, c->next_back ? &c->next_back->prev_back : NULL);
 }
 
+/* Needs c->head. */
 static void enter_lists(struct chain *c)
 {
     struct message_node *end = c->head->node, *before = end->parent;
@@ -41,6 +43,7 @@ static void enter_lists(struct chain *c)
     before->backs = c;
 }
 
+/* A reserved chain has a call under way that continues it. */
 static struct chain *first_free_head(const struct message_node *at)
 {
     struct chain *c = at->heads;
@@ -69,6 +72,9 @@ static struct chain *only_free_back(const struct message_node *at,
     return found;
 }
 
+/* From the longest match backwards: a chain that ends at the node is continued; else, with
+ * rollback_last_assistant, one whose last answer the request has rewritten is rolled back.
+ * Several that could be rolled back are a tie, and none is. */
 static void choose(struct session *s, struct plan *p)
 {
     for (uint32_t i = p->walk.n_matched; i-- > 0;) {
@@ -89,6 +95,7 @@ static void choose(struct session *s, struct plan *p)
     }
 }
 
+/* Reserves the chain for this call until it is committed or dropped. */
 static int chains_position(struct session *s, struct plan *p, struct err *e)
 {
     (void)e;
@@ -109,6 +116,7 @@ static struct chain *chain_at(struct session *s, uint32_t id, struct err *e)
     return NULL;
 }
 
+/* UINT32_MAX: a new chain begins. */
 static int chains_commit(struct session *s, struct checkpoint *t, uint32_t chain, bool rollback,
                          struct err *e)
 {
@@ -135,6 +143,9 @@ static int chains_commit(struct session *s, struct checkpoint *t, uint32_t chain
     return 0;
 }
 
+/* How many ids a chain keeps whose last answer is dropped: the context before that answer
+ * without the template's beginning of it (lead_ids); if the context does not end with those,
+ * nothing of it. */
 uint32_t chains_kept(const struct session *s, const struct checkpoint *dropped, const int32_t *ids)
 {
     const struct model_info *info = model_info(s->store->model);
@@ -147,6 +158,7 @@ uint32_t chains_kept(const struct session *s, const struct checkpoint *dropped, 
     return end - (uint32_t)lead;
 }
 
+/* A call did not fit any more; a chain that is closed is never continued. */
 int chains_close(struct session *s, uint32_t chain, uint32_t kept, struct err *e)
 {
     struct chain *c = chain_at(s, chain, e);
@@ -171,6 +183,7 @@ int chains_close(struct session *s, uint32_t chain, uint32_t kept, struct err *e
     return 0;
 }
 
+/* Closed ones, too. */
 static void chains_branches(struct session *s, struct branch_vec *out)
 {
     for (size_t i = 0; i < s->chains.n; i++) {

@@ -1,3 +1,12 @@
+/* Session and answers -> commit record, the bytes that apply.c reads (layout: commit_record.h).
+ * Nothing changes here: the record is journaled first (ledger_write), then applied.
+ *
+ * The plan of a call was made before the engine was asked; while it generated, other calls may
+ * have been recorded. What they stored is taken notice of (renew_walk), and a policy may refuse
+ * the commit (check). Large things are told by reference: known messages by their node, context
+ * that another checkpoint begins with by that checkpoint (shared_run), what was asked by an
+ * earlier call (put_asked). */
+
 #include "worker/session/commit.h"
 
 #include <stdlib.h>
@@ -14,6 +23,7 @@ void record_head(struct buf *b, enum record_type type, struct str id, uint64_t n
     record_put_u64(b, now_ms);
 }
 
+/* NULL becomes an absent text. */
 static void put_json(struct buf *b, const struct json *v)
 {
     struct buf text = {0};
@@ -43,6 +53,7 @@ static struct checkpoint *shared_run(const struct plan *p, uint32_t *ret_n)
     return NULL;
 }
 
+/* Environment and messages: numbers of what is stored, texts of what is new. */
 static void put_place(struct buf *b, const struct plan *p)
 {
     uint32_t n = p->walk.n - p->walk.n_matched;
@@ -71,6 +82,7 @@ static uint64_t sent_hash(const struct plan *p)
     return ids_hash(known ? parent->sent : IDS_HASH_NONE, all.at + known, all.n - known);
 }
 
+/* Tokens between parent and answers, and why the call starts where it does. */
 static void put_context(struct buf *b, const struct plan *p, const struct checkpoint *run,
                         uint32_t common)
 {
@@ -99,6 +111,7 @@ static void put_context(struct buf *b, const struct plan *p, const struct checkp
 
 /* --- the same answer again --- */
 
+/* Whether others stand on it, or calls under way will. */
 static bool in_use(const struct session *s, const struct checkpoint *t)
 {
     const struct plan *p;
@@ -111,6 +124,8 @@ static bool in_use(const struct session *s, const struct checkpoint *t)
     return false;
 }
 
+/* Whether this very answer was recorded at this very place before: with idempotent_retry a
+ * client that sent a request twice gets one checkpoint. Only under policy tree. */
 static enum commit_duplicate find_duplicate(struct session *s, const struct plan *p,
                                             const struct json *message, struct checkpoint **ret)
 {
@@ -135,6 +150,7 @@ static enum commit_duplicate find_duplicate(struct session *s, const struct plan
 
 /* --- answers --- */
 
+/* `alone`: the call's only answer; only such ones are looked up as duplicates. */
 static void put_answer(struct session *s, const struct plan *p, struct buf *b,
                        const struct session_answer *a, bool alone)
 {
@@ -199,6 +215,7 @@ static void put_told(struct buf *b, const struct plan *p, const struct session_a
         record_put_str(b, answers[i].told);
 }
 
+/* Which optional parts the record has, and of what kind it is. */
 static unsigned flags_of(const struct plan *p, const struct checkpoint *run)
 {
     unsigned flags = p->pub.exhausted ? 0 : COMMIT_TOLD | COMMIT_BASIS;
@@ -232,6 +249,7 @@ static unsigned flags_of(const struct plan *p, const struct checkpoint *run)
     return flags;
 }
 
+/* The session may have ended meanwhile, or a policy's head moved. */
 static int check(const struct session *s, const struct plan *p,
                  const struct session_answer *answers, size_t n, struct err *e)
 {
@@ -247,6 +265,7 @@ static int check(const struct session *s, const struct plan *p,
 
 /* --- answers of upstreams that were asked with messages --- */
 
+/* Whether the ids begin with the whole context up to t and its answer. */
 static bool starts_with(struct token_span ids, const struct checkpoint *t)
 {
     int32_t *stored;
@@ -317,6 +336,8 @@ static void renew_walk(struct plan *p)
     }
 }
 
+/* Appends the record of the call. Returns -1 and e if it cannot be recorded; then the call has
+ * failed. */
 int session_commit(struct session_plan *pub, const struct session_answer *answers, size_t n,
                    uint64_t now_ms, struct buf *record, struct err *e)
 {

@@ -1,3 +1,7 @@
+/* Bytes of a commit record -> struct commit_record (commit_record.h), without copying: texts and
+ * numbers point into the bytes. Only the form is looked at here; whether what is named exists is
+ * for apply.c. Fields stand in the order of commit.c's writing, optional ones by the flags. */
+
 #include "worker/session/commit_record.h"
 
 #include <string.h>
@@ -15,6 +19,7 @@ static void skip_strs(struct record_in *r, uint32_t n)
         (void)record_str(r);
 }
 
+/* What every commit has. */
 static void read_head(struct record_in *r, struct commit_record *c)
 {
     const char *temperature;
@@ -32,6 +37,7 @@ static void read_head(struct record_in *r, struct commit_record *c)
         c->key = record_str(r);
 }
 
+/* Environment and new messages. */
 static int read_place(struct record_in *r, struct commit_record *c, struct err *e)
 {
     if (c->flags & COMMIT_NEW_ENV) {
@@ -51,6 +57,7 @@ static int read_place(struct record_in *r, struct commit_record *c, struct err *
     return 0;
 }
 
+/* Tokens before the answers, and the cause. */
 static int read_context(struct record_in *r, struct commit_record *c, struct err *e)
 {
     c->trim = record_u32(r);
@@ -76,6 +83,7 @@ static int read_context(struct record_in *r, struct commit_record *c, struct err
     return 0;
 }
 
+/* Ids with logprobs and the versions of the weights. */
 static void read_sampled(struct record_in *r, struct commit_answer *a)
 {
     a->ids = record_ids(r, &a->n);
@@ -91,6 +99,7 @@ static void read_sampled(struct record_in *r, struct commit_answer *a)
     }
 }
 
+/* All fields of one answer, in put_answer's order. */
 static void read_answer(struct record_in *r, unsigned flags, struct commit_answer *a)
 {
     uint64_t mode;
@@ -123,6 +132,7 @@ static void read_answer(struct record_in *r, unsigned flags, struct commit_answe
     }
 }
 
+/* Each answer is read once to find where it ends; commit_record_answer reads it again. */
 static int read_answers(struct record_in *r, struct commit_record *c, struct err *e)
 {
     c->n_answers = record_u32(r);
@@ -148,6 +158,7 @@ static int read_answers(struct record_in *r, struct commit_record *c, struct err
     return 0;
 }
 
+/* Returns -1 and e on a torn record, one with impossible numbers, or with bytes behind it. */
 int commit_record_read(struct record_in *r, struct commit_record *ret, struct err *e)
 {
     struct commit_record *c = ret;
@@ -185,6 +196,8 @@ static void put(char *to, size_t *at, const char *p, size_t n)
     *at += payload_padded(n);
 }
 
+/* Copies the bulk (context ids, then each answer's ids, logprobs, experts) to `to`, each padded;
+ * with NULL only counts. Returns the bytes. */
 size_t commit_record_bulk(const struct commit_record *c, char *to)
 {
     struct record_in r = c->answers;

@@ -40,6 +40,7 @@ void session_store_woken(struct session_store *st, uint64_t now_ms)
 
 /* --- the order of use --- */
 
+/* To the end of the order of use. */
 void session_touch(struct session *s)
 {
     struct session_store *st = s->store;
@@ -59,6 +60,7 @@ void session_use(struct session *s)
 
 /* --- sums --- */
 
+/* What the session holds, in bytes; tables by their room. */
 static uint64_t memory_of(const struct session *s)
 {
     const struct forest *f = &s->forest;
@@ -73,6 +75,7 @@ static uint64_t memory_of(const struct session *s)
            f->calls.cap * sizeof(struct call_record);
 }
 
+/* The store's sums change by what this session's share has changed. */
 static void take_share(struct session *s, struct session_share fresh)
 {
     struct session_totals *t = &s->store->totals;
@@ -85,6 +88,7 @@ static void take_share(struct session *s, struct session_share fresh)
     s->counted_evicted = fresh.evicted_bytes;
 }
 
+/* Takes new sums after any change. An evicted session keeps the counts that it had. */
 void session_account(struct session *s)
 {
     struct session_share fresh = s->share;
@@ -100,6 +104,7 @@ void session_account(struct session *s)
     s->counted_as_evicted = s->residence != RESIDENT;
 }
 
+/* Out of the sums and the orders of use, for a session that leaves the store. */
 void session_displace(struct session *s)
 {
     list_remove(&s->lru);
@@ -125,6 +130,7 @@ static void drop_row(struct session *s)
     s->row = (struct str){0};
 }
 
+/* All that records can tell again. */
 static void forget_content(struct session *s)
 {
     session_free_rewards(s);
@@ -149,6 +155,7 @@ static bool may_go(const struct session *s)
     return list_is_empty(&s->plans) && s->pins == 0;
 }
 
+/* The row is what lists show while it is away. */
 static void evict(struct session *s)
 {
     struct buf row = {0};
@@ -178,6 +185,8 @@ static struct session *first_idle(struct session *s)
     return s;
 }
 
+/* Drops payloads and sessions, least recently used first, until at most `bytes` are held or max
+ * were dropped. Sessions with calls under way, or pinned, stay. Returns how many were dropped. */
 size_t session_evict(struct session_store *st, uint64_t bytes, size_t max)
 {
     struct session *s = NULL;
@@ -214,6 +223,8 @@ struct str session_kept_row(const struct session *s)
 
 /* --- coming back --- */
 
+/* An ended session whose place was given up comes back as an evicted one, while it may still be
+ * exported. NULL: it is not kept any more. */
 struct session *session_revive(struct session_store *st, struct str id, uint64_t now_ms)
 {
     const struct tombstone *t = map_get(&st->tombstones, id);
@@ -253,6 +264,8 @@ bool session_unlinked(const struct session *s)
     return s->unlinked;
 }
 
+/* `whole`: all of its records were applied. Else it is evicted once more. Returns -1 if it is
+ * not in memory. */
 int session_load_end(struct session *s, bool whole, uint64_t now_ms)
 {
     bool there = whole && s->filled;
@@ -278,6 +291,7 @@ int session_load_end(struct session *s, bool whole, uint64_t now_ms)
 
 /* --- records that come meanwhile --- */
 
+/* An evicted session ends. */
 static int absorb_end(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e)
 {
     uint64_t how = record_u(r);
@@ -291,6 +305,8 @@ static int absorb_end(struct session *s, struct record_in *r, uint64_t now_ms, s
     return 0;
 }
 
+/* A record of a session that is not in memory: what its place, times and sums need is taken; the
+ * rest is read with the others when it comes back. */
 int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                    struct err *e)
 {

@@ -1,3 +1,17 @@
+/* The content of a session (forest.h): environments, the trie of messages, and the tokens.
+ *
+ *   env -- "system" -- "user" -- "assistant"   <- checkpoint, older checkpoint
+ *                           `--- "assistant"   <- checkpoint
+ *
+ * A node is found by parent and message, through one hash table for all nodes of the session
+ * (buckets, chained). Equality is the matcher's: two spellings of one message may be one node.
+ * An assistant message as a client sends it back may differ from what was parsed; by_echo finds
+ * the node then.
+ *
+ * Tokens of a checkpoint are not stored as one row: its context may begin with another's
+ * (context_run, base), so what a hundred calls share is in memory once. Chains of bases are at
+ * most RUN_DEPTH_MAX long. */
+
 #include "worker/session/forest.h"
 
 #include <stdlib.h>
@@ -12,6 +26,7 @@ void forest_init(struct forest *f, struct matcher mt)
     *f = (struct forest){.matcher = mt, .arena = {.tight = true}};
 }
 
+/* Payloads are the session's. */
 void forest_done(struct forest *f)
 {
     vec_done(&f->envs);
@@ -31,6 +46,7 @@ struct str forest_str(struct forest *f, struct str s)
     return s.p ? arena_str(&f->arena, s) : s;
 }
 
+/* A copy in the arena; bytes that are no UTF-8 become '?', as it goes into JSON. */
 struct str forest_text(struct forest *f, struct str s)
 {
     char *copy;
@@ -44,6 +60,7 @@ struct str forest_text(struct forest *f, struct str s)
     return str_of(copy, s.len);
 }
 
+/* The part behind the last '-' or '_': clients write the prefix in their own way. */
 struct str response_key(struct str id)
 {
     size_t at = id.len;
@@ -66,6 +83,7 @@ static const struct json *meaningful(const struct json *v)
     return json_is_null(v) || v->n == 0 ? NULL : v;
 }
 
+/* NULL: not known yet. */
 struct prompt_env *forest_env(struct forest *f, const struct json *tools, const struct json *kwargs)
 {
     tools = meaningful(tools);
@@ -79,6 +97,7 @@ struct prompt_env *forest_env(struct forest *f, const struct json *tools, const 
     return NULL;
 }
 
+/* The caller knows that it is new. */
 struct prompt_env *forest_env_add(struct forest *f, const struct json *tools,
                                   const struct json *kwargs)
 {
@@ -102,6 +121,7 @@ static uint64_t key_of(const struct message_node *parent, uint64_t message)
     return h ^ (h >> 31);
 }
 
+/* By hash first: comparing messages is dear. */
 static struct message_node *look_up(const struct forest *f, const struct message_node *parent,
                                     uint64_t hash, const struct message *m)
 {
@@ -115,6 +135,7 @@ static struct message_node *look_up(const struct forest *f, const struct message
     return NULL;
 }
 
+/* NULL: there is no such message behind that one. */
 struct message_node *forest_find_child(struct forest *f, struct message_node *parent,
                                        const struct message *m)
 {
@@ -132,6 +153,7 @@ struct message_node *forest_find_child(struct forest *f, struct message_node *pa
     return n;
 }
 
+/* Whether the message may be one of the node's answers, sent back in the client's way. */
 static bool is_echo_of(const struct forest *f, const struct message_node *n,
                        const struct message *m)
 {
@@ -146,6 +168,7 @@ static uint64_t echo_key(const struct message_node *parent, const struct message
     return key_of(parent, message_echo_hash(m)) | 1;
 }
 
+/* As forest_find_child, and also answers that a client sent back in its own way. */
 struct message_node *forest_find_echo(struct forest *f, struct message_node *parent,
                                       const struct message *m)
 {
@@ -169,6 +192,7 @@ void forest_note_echo(struct forest *f, struct message_node *n)
     n->echoed = map_set(&f->by_echo, str_of((const char *)&n->echo, sizeof(n->echo)), n);
 }
 
+/* All nodes find their new buckets by the hash that they keep. */
 static void grow(struct forest *f)
 {
     uint32_t n = f->n_buckets ? f->n_buckets * 2 : BUCKETS_FIRST;
@@ -185,6 +209,7 @@ static void grow(struct forest *f)
     f->n_buckets = n;
 }
 
+/* Finds or makes it. `own`: the message lies in the forest's arena already. */
 static struct message_node *child(struct forest *f, struct message_node *parent,
                                   const struct json *message, bool own)
 {
@@ -227,6 +252,7 @@ struct message_node *forest_child_of_own(struct forest *f, struct message_node *
     return child(f, parent, message, true);
 }
 
+/* How far the messages are known: ret->path has the nodes, ret->unmatched the first that is not. */
 void forest_walk(struct forest *f, struct prompt_env *g, const struct json *messages,
                  struct arena *a, struct walk *ret)
 {
@@ -243,6 +269,7 @@ void forest_walk(struct forest *f, struct prompt_env *g, const struct json *mess
     }
 }
 
+/* The messages up to the node, with room for `extra` more. */
 struct json *node_messages(const struct message_node *node, uint32_t extra, struct arena *a)
 {
     struct json *v = ARENA_NEW(a, struct json);
@@ -262,6 +289,7 @@ uint32_t context_run_length(const struct context_run *r)
     return r->base_n + r->n;
 }
 
+/* The first n ids, from the runs that have them. */
 void context_run_copy(const struct context_run *r, uint32_t n, int32_t *out)
 {
     while (r && n > 0) {
@@ -272,6 +300,7 @@ void context_run_copy(const struct context_run *r, uint32_t n, int32_t *out)
     }
 }
 
+/* By blocks, then id by id. */
 static uint32_t common(const int32_t *a, const int32_t *b, uint32_t n)
 {
     uint32_t i = 0;
@@ -315,6 +344,8 @@ bool context_run_extends(const struct context_run *base, uint32_t n)
     return !base || base->depth < RUN_DEPTH_MAX;
 }
 
+/* Makes the run of base_n ids of `base` and n of its own. Returns how many of the base's must be
+ * copied, because the chain of bases is long enough. */
 uint32_t forest_run(struct forest *f, struct context_run *r, const struct context_run *base,
                     uint32_t base_n, uint32_t n)
 {
@@ -331,6 +362,7 @@ uint32_t forest_run(struct forest *f, struct context_run *r, const struct contex
     return copied;
 }
 
+/* Never 0, which stands for none. */
 uint64_t ids_hash(uint64_t h, const int32_t *ids, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -340,6 +372,7 @@ uint64_t ids_hash(uint64_t h, const int32_t *ids, size_t n)
     return h ? h : 1;
 }
 
+/* All t->total ids: context and answers from the root down to t. */
 void checkpoint_copy(const struct checkpoint *t, int32_t *out)
 {
     uint32_t limit = t->total;
@@ -357,6 +390,7 @@ void checkpoint_copy(const struct checkpoint *t, int32_t *out)
     }
 }
 
+/* From the root to t. */
 struct checkpoint **checkpoint_path(struct checkpoint *t, struct arena *a)
 {
     struct checkpoint **path = arena_calloc(a, t->depth, sizeof(struct checkpoint *));

@@ -63,6 +63,8 @@ static int may_append(const struct session *s, const struct plan *p, uint32_t fr
     return 0;
 }
 
+/* Extends the head, or goes one answer back (pub.drops); anything else is a conflict with the
+ * history. */
 static int linear_position(struct session *s, struct plan *p, struct err *e)
 {
     struct checkpoint *head = s->head;
@@ -98,6 +100,7 @@ static int linear_check(const struct session *s, const struct plan *p, struct er
     return 0;
 }
 
+/* The head goes elsewhere; what it held is counted as dropped. */
 void linear_move(struct session *s, struct checkpoint *head)
 {
     if (s->head && s->head != head) {
@@ -107,6 +110,7 @@ void linear_move(struct session *s, struct checkpoint *head)
     s->head = head;
 }
 
+/* Of a retry: the newest answer is given up before the engine is asked. */
 void session_drop_record(struct session_plan *pub, uint64_t now_ms, struct buf *record)
 {
     const struct plan *p = CONTAINER_OF(pub, struct plan, pub);
@@ -116,6 +120,7 @@ void session_drop_record(struct session_plan *pub, uint64_t now_ms, struct buf *
     record_put_u(record, p->session->head->id);
 }
 
+/* The plan that asked for it may be committed on the new head. */
 int linear_apply_drop(struct session *s, struct record_in *r, struct err *e)
 {
     uint64_t call = record_u(r), checkpoint = record_u(r);
@@ -134,6 +139,7 @@ int linear_apply_drop(struct session *s, struct record_in *r, struct err *e)
     return 0;
 }
 
+/* Only the first answer of a call is the history's. */
 static int linear_commit(struct session *s, struct checkpoint *t, uint32_t chain, bool rollback,
                          struct err *e)
 {

@@ -1,3 +1,17 @@
+/* When are two messages the same? (message.h) The matcher says what counts:
+ *
+ *                         canonical   strict   loose_tool_call   role_content_only
+ *   role, content             x         x             x                 x
+ *   content lists as text     x         -             -                 -
+ *   reasoning                 -         x             x                 -
+ *   tool calls: name          x         x             x                 -
+ *   tool calls: id, type      -         x             x                 -
+ *   arguments by value        x         -         objects               -
+ *
+ * message_read brings a message to the fields that count, so that equality and hash look at the
+ * same. Equal messages have equal hashes; message_hash may leave something out, message_equal
+ * may not. */
+
 #include "worker/session/message.h"
 
 #include <string.h>
@@ -5,6 +19,7 @@
 static const char *const NAMES[MATCHER_COUNT] = {"canonical", "strict", "loose_tool_call",
                                                  "role_content_only"};
 
+/* Returns -1 if there is no such matcher. */
 int matcher_from_name(struct str name, enum matcher_kind *ret)
 {
     for (int i = 0; i < MATCHER_COUNT; i++)
@@ -80,6 +95,7 @@ static struct json leaves_without_cch(const struct json *v, struct arena *a)
     return copy;
 }
 
+/* Strings of a content list without what may change from call to call (ignore_cch). */
 static const struct json *list_leaves(const struct json *list, const struct matcher *mt,
                                       struct arena *a)
 {
@@ -135,6 +151,7 @@ static bool is_blank(struct str s)
     return true;
 }
 
+/* Borrowed from `json`, or in the arena. */
 void message_read(struct message *m, const struct json *json, const struct matcher *mt,
                   struct arena *a)
 {
@@ -176,6 +193,7 @@ static struct call_text call_of(const struct json *v)
                               json_text(json_get(f, "name")), json_text(json_get(f, "arguments"))};
 }
 
+/* Arguments as a value, where the matcher compares values; NULL: they count as text. */
 static const struct json *parsed_args(struct str args, const struct matcher *mt, struct arena *a)
 {
     const struct json *v;
@@ -186,6 +204,7 @@ static const struct json *parsed_args(struct str args, const struct matcher *mt,
     return mt->kind == MATCHER_LOOSE_TOOL_CALL && v->kind != JSON_OBJECT ? NULL : v;
 }
 
+/* Equal text is enough. */
 static bool args_equal(struct str x, struct str y, const struct matcher *mt)
 {
     struct arena tmp = {0};
@@ -203,6 +222,7 @@ static bool args_equal(struct str x, struct str y, const struct matcher *mt)
     return same;
 }
 
+/* In order. */
 static bool calls_equal(const struct json *x, const struct json *y, const struct matcher *mt)
 {
     if (!x || !y)
@@ -241,6 +261,7 @@ static uint64_t mixed(uint64_t h, uint64_t v)
     return h ^ (h >> 29);
 }
 
+/* Equal for values that json_equal calls equal. */
 static uint64_t value_hash(const struct json *v)
 {
     uint64_t h = v->kind;
@@ -273,6 +294,7 @@ static uint64_t value_hash(const struct json *v)
     return h;
 }
 
+/* As args_equal compares them. */
 static uint64_t args_hash(struct str args, const struct matcher *mt)
 {
     struct arena tmp = {0};
@@ -286,6 +308,7 @@ static uint64_t args_hash(struct str args, const struct matcher *mt)
     return h;
 }
 
+/* See message_equal. */
 uint64_t message_hash(const struct message *m, const struct matcher *mt)
 {
     uint64_t h = str_hash(m->role, 5);
@@ -306,6 +329,7 @@ uint64_t message_hash(const struct message *m, const struct matcher *mt)
 
 /* --- echoes --- */
 
+/* Whether the calls have the ids and names of our own. */
 static bool same_ids(const struct json *own, const struct json *calls)
 {
     if (!own || own->n != calls->n)
@@ -356,6 +380,9 @@ static bool is_beside(const struct json *own, struct str was, struct str is)
            (was.len == 0 && same_but_blanks(thought, is));
 }
 
+/* Whether `m` is the stored answer as clients send it back: tool calls by their ids and names,
+ * whatever became of the text beside them; else the same text but for blanks and a thought in
+ * front. Only under matcher canonical. */
 bool message_is_echo(const struct message *stored, const struct json *own, const struct message *m,
                      const struct matcher *mt)
 {
@@ -409,6 +436,7 @@ static struct str excerpt(struct str s, size_t at)
     return str_of(s.p + from, end - from);
 }
 
+/* Excerpts around the first byte that differs. */
 static void set_diff(struct message_diff *d, const char *field, struct str stored,
                      struct str request)
 {
@@ -421,6 +449,7 @@ static void set_diff(struct message_diff *d, const char *field, struct str store
     d->request = excerpt(request, at);
 }
 
+/* In the arena. */
 static struct str json_as_text(const struct json *v, struct arena *a)
 {
     struct buf b = {0};
@@ -440,6 +469,8 @@ void message_value_diff(const char *field, const struct json *stored, const stru
     set_diff(ret, field, json_as_text(stored, a), json_as_text(request, a));
 }
 
+/* The first field that differs, in the order role, content, tool_calls, name, reasoning_content.
+ * The messages are not equal. */
 void message_diff(const struct message *stored, const struct message *request,
                   const struct matcher *mt, struct arena *a, struct message_diff *ret)
 {
@@ -474,6 +505,7 @@ static const char *copy_word(struct arena *a, struct str s)
     return arena_cstr(a, s);
 }
 
+/* Deep, but for the words that nearly every message has. */
 static void copy_into(struct arena *a, const struct json *v, struct json *ret)
 {
     *ret = *v;

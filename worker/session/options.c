@@ -2,6 +2,7 @@
 #include "worker/session/group.h"
 #include "worker/session/policy.h"
 
+/* *ret, the default, stays if the option is absent. */
 static int read_bool(const struct json *v, const char *name, bool *ret, struct err *e)
 {
     const struct json *x = json_get(v, name);
@@ -14,6 +15,7 @@ static int read_bool(const struct json *v, const char *name, bool *ret, struct e
     return 0;
 }
 
+/* An integer >= 0, times scale (seconds become ms). */
 static int read_count(const struct json *v, const char *name, uint64_t scale, uint64_t *ret,
                       struct err *e)
 {
@@ -28,6 +30,7 @@ static int read_count(const struct json *v, const char *name, uint64_t scale, ui
     return 0;
 }
 
+/* An object or an array as it is. */
 static int read_kind(const struct json *v, const char *name, enum json_kind kind,
                      const struct json **ret, struct err *e)
 {
@@ -57,6 +60,7 @@ static int read_name(const struct json *v, const char *name, const char *otherwi
     return 0;
 }
 
+/* History, matcher, and how timelines are compared. */
 static int read_policy(const struct session_store *st, const struct json *v,
                        struct session_options *o, struct err *e)
 {
@@ -92,6 +96,7 @@ static bool can_branch(const struct session_options *o)
     return o->policy == &policy_tree || o->policy == &policy_timelines;
 }
 
+/* What "auto" means, and "branch" where nothing can branch. */
 static enum session_truncated resolve_truncated(const struct session_options *o,
                                                 enum session_truncated given)
 {
@@ -134,6 +139,7 @@ static void read_origin(const struct json *v, struct session_options *o)
     o->reseeded_from = json_string(json_get(v, "reseeded_from"));
 }
 
+/* Options that are kept as JSON. Sampling parameters are not looked at here. */
 static int read_values(const struct json *v, struct session_options *o, struct err *e)
 {
     const struct json *lock;
@@ -150,6 +156,8 @@ static int read_values(const struct json *v, struct session_options *o, struct e
     return 0;
 }
 
+/* Options of POST /sessions, or of a create record, over the defaults. Values point into v.
+ * Returns -1 and e with the option's name. */
 int session_options_read(const struct session_store *st, const struct json *v,
                          struct session_options *ret, struct err *e)
 {
@@ -215,6 +223,8 @@ static void put_name(struct json_out *o, const char *name, const char *v)
     json_out_cstr(o, v);
 }
 
+/* All resolved options: what session_options_read gives the same options for, whatever the
+ * defaults are by then. */
 void session_options_write(const struct session_options *opt, struct buf *json)
 {
     struct json_out o = json_out_to(json);

@@ -43,6 +43,7 @@ bool session_foreign(const struct session *s)
     return theirs && ours && theirs != ours;
 }
 
+/* Returns -1 and e if calls cannot continue this session here. */
 int session_refuse_foreign(const struct session *s, struct err *e)
 {
     if (!session_foreign(s))
@@ -59,6 +60,7 @@ bool session_unclaimed(const struct session *s)
     return !s->origin.tokenizer && own(s->store)->tokenizer && !session_has_ended(s);
 }
 
+/* Counts of sessions that have not ended, by what this model would make of them. */
 void session_store_origins(const struct session_store *st, struct session_origins *ret)
 {
     const struct session *s;

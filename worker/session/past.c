@@ -3,6 +3,7 @@
 #include "common/base/check.h"
 #include "worker/session/policy.h"
 
+/* In the arena. */
 static struct str as_text(const struct json *v, struct arena *a)
 {
     struct buf b = {0};
@@ -14,6 +15,7 @@ static struct str as_text(const struct json *v, struct arena *a)
     return s;
 }
 
+/* The newest call with that body. With a key, the one with that key, else a call without one. */
 bool session_find_call(const struct session *s, const uint64_t body_hash[2], struct str key,
                        uint64_t *ret_call)
 {
@@ -60,6 +62,8 @@ struct str session_call_key(const struct session *s, uint64_t call)
     return c ? c->key : (struct str){0};
 }
 
+/* A call with its answers, as it is replayed. Ids and logprobs point into the payload and are
+ * good until the session changes. NULL: there is no such call, or it cannot be read back (e). */
 const struct session_past_call *session_past(struct session *s, struct arena *a, uint64_t call,
                                              struct err *e)
 {
@@ -91,6 +95,7 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
     return ret;
 }
 
+/* The conversation up to and with that answer. NULL: unknown. */
 const struct json *session_messages(const struct session *s, struct arena *a,
                                     struct str response_id)
 {
@@ -108,6 +113,7 @@ const struct json *session_message(const struct session *s, struct str response_
     return t && t->node && t->node->depth > 0 ? t->node->msg.json : NULL;
 }
 
+/* Borrowed from the session. */
 bool session_find_response(const struct session *s, struct str response_id,
                            struct session_past_response *ret)
 {

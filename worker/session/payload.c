@@ -1,3 +1,15 @@
+/* The bulk of calls (payload.h): context ids, answers' ids, logprobs, experts, in one block for
+ * each call. It is most of a session's memory, and can be evicted while the session stays: its
+ * bytes are in the journal, in the commit record that made it.
+ *
+ *   payload_new -> in memory  --payload_evict-->  bytes NULL
+ *                      ^                               |
+ *                      `---- recall_*, recall_end -----'   reads the record again
+ *
+ * A payload stays while a running call reads it (held, by payload_hold_path), and if its record
+ * does not hold all of it (fixed). Who needs a path calls session_recall_path before looking at
+ * ids. */
+
 #include "worker/session/payload.h"
 
 #include <stdlib.h>
@@ -22,6 +34,7 @@ static void touch(struct payload *p)
 
 /* --- life --- */
 
+/* `fixed`: what is in it cannot be read back from its record alone. */
 struct payload *payload_new(struct session *s, uint64_t call, size_t size, bool fixed)
 {
     struct payload *p = ARENA_NEW(&s->forest.arena, struct payload);
@@ -39,6 +52,7 @@ struct payload *payload_new(struct session *s, uint64_t call, size_t size, bool 
     return p;
 }
 
+/* It must be in the order of use. */
 void payload_evict(struct payload *p)
 {
     struct session *s = p->session;
@@ -59,6 +73,7 @@ void payloads_displace(struct session *s)
         list_remove(&s->payloads.at[i]->lru);
 }
 
+/* With the session's content. */
 void payloads_free(struct session *s)
 {
     for (size_t i = 0; i < s->payloads.n; i++) {
@@ -74,6 +89,7 @@ void payloads_free(struct session *s)
 /* The payloads that hold the context of t and its answer. */
 #define EACH_RUN(run, t) for (const struct context_run *run = &(t)->context; run; run = run->base)
 
+/* All payloads of the path stay until payload_let_path. */
 void payload_hold_path(const struct checkpoint *t)
 {
     for (; t; t = t->parent)
@@ -84,6 +100,7 @@ void payload_hold_path(const struct checkpoint *t)
         }
 }
 
+/* NULL is no path. */
 void payload_let_path(const struct checkpoint *t)
 {
     for (; t; t = t->parent)
@@ -96,6 +113,7 @@ void payload_let_path(const struct checkpoint *t)
 
 /* --- coming back --- */
 
+/* Notes which payloads are missing; each once. */
 void recall_checkpoint(struct recall *r, const struct checkpoint *t)
 {
     EACH_RUN(run, t)
@@ -131,6 +149,7 @@ static bool is_its_record(const struct payload *p, struct str record, struct com
            ret->call == p->call && commit_record_bulk(ret, NULL) == p->size;
 }
 
+/* The bytes, out of the record. */
 static int fill(struct payload *p, struct str record, struct err *e)
 {
     struct commit_record c;
@@ -153,6 +172,7 @@ static int on_record(void *ctx, size_t i, struct str record, struct err *e)
     return fill(r->missing.at[i], record, e);
 }
 
+/* Reads all that is missing in one go. Returns -1 and e if the journal does not have it. */
 int recall_end(struct recall *r, struct err *e)
 {
     struct session_store *st = r->session->store;

@@ -1,4 +1,14 @@
-/* The first half of a call: where it stands, which ids go to the engine, how long it may get. */
+/* The first half of a call: where it stands, which ids go to the engine, how long it may get.
+ * What is found out is kept in a plan (policy.h), which the second half (commit.c) records.
+ *
+ *   session_prepare_begin    on the loop: position (walk, policy, cause), stored ids are copied
+ *   session_prepare_render   on the loop or in a helper: the prompt, from the model's template
+ *   session_prepare_end      on the loop: limits, the call's number
+ *
+ * render reads nothing of the session but the plan, so the session may change meanwhile;
+ * payloads of the path are held. A prompt is the stored ids of the parent and a suffix for the
+ * new messages (prompt_append), so stored tokens are never encoded again; without a parent the
+ * whole chat is rendered (prompt_full). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +18,7 @@
 
 /* --- plans --- */
 
+/* No number yet: a call gets it in session_prepare_end. */
 static struct plan *plan_new(struct session *s, struct arena *a,
                              const struct session_call_input *in)
 {
@@ -35,6 +46,7 @@ static struct plan *plan_new(struct session *s, struct arena *a,
     return p;
 }
 
+/* Gives back what the plan has reserved and held. */
 void plan_free(struct plan *p)
 {
     struct session *s = p->session;
@@ -47,6 +59,7 @@ void plan_free(struct plan *p)
     free(p);
 }
 
+/* The plan of the call with that number, or NULL. */
 struct plan *plan_find(struct session *s, uint64_t call)
 {
     struct plan *p;
@@ -57,6 +70,7 @@ struct plan *plan_find(struct session *s, uint64_t call)
     return p;
 }
 
+/* NULL is allowed. The session goes, too, if it only waited for this. */
 void session_release(struct session_store *st, struct session_plan *pub)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
@@ -70,6 +84,7 @@ void session_release(struct session_store *st, struct session_plan *pub)
     session_maybe_free(s);
 }
 
+/* As session_release; the number is given back if none was given out since. */
 void session_release_unused(struct session_store *st, struct session_plan *pub)
 {
     struct plan *p = CONTAINER_OF(pub, struct plan, pub);
@@ -97,6 +112,7 @@ static void take_stored_spelling(struct plan *p)
     p->chat.messages = all;
 }
 
+/* Into made.prompt. */
 static int prompt_full(struct plan *p, struct model_scratch *scratch, struct err *e)
 {
     struct token_vec ids = {0};
@@ -118,6 +134,7 @@ static int prompt_full(struct plan *p, struct model_scratch *scratch, struct err
 /* Room for the usual suffix right behind the stored ids, so that they are copied once. */
 enum { SUFFIX_ROOM = 4096 };
 
+/* Stored ids without what the suffix trims, then the suffix. */
 static void prompt_append(struct plan *p, const struct model_suffix *x)
 {
     size_t kept = p->parent->total - x->trim, n = kept + x->ids.n;
@@ -205,6 +222,7 @@ static uint32_t experts_known(const struct plan *p)
 
 /* --- limits --- */
 
+/* Limit of stored messages and answers. */
 static int check_nodes(const struct session *s, const struct plan *p, struct err *e)
 {
     uint64_t nodes = s->forest.nodes.n + (p->walk.n - p->walk.n_matched) + 1;
@@ -237,6 +255,8 @@ static int exhaust(struct plan *p, struct err *e)
     return 0;
 }
 
+/* How many tokens the engine may generate: the least of what the session, the context and the
+ * client leave. A session whose capacity is used up gets an exhausted call, not an error. */
 static int clamp(struct plan *p, const struct session_call_input *in, struct err *e)
 {
     const struct session_options *o = &p->session->options;
@@ -320,6 +340,7 @@ static int meet_truncated(const struct session *s, struct plan *p, bool *ret_bra
     return 0;
 }
 
+/* Walk down the trie, the policy's choice of a parent, and what follows from it. */
 static int position(struct session *s, struct plan *p, struct err *e)
 {
     bool branches;
@@ -382,6 +403,7 @@ static int place(struct session *s, struct plan *p, const struct session_call_in
     return 0;
 }
 
+/* Returns -1 and e; then there is no plan. */
 int session_prepare_begin(struct session *s, struct arena *a, const struct session_call_input *in,
                           struct session_plan **ret, struct err *e)
 {
@@ -407,6 +429,7 @@ int session_prepare_begin(struct session *s, struct arena *a, const struct sessi
     return 0;
 }
 
+/* About how much text rendering reads, counted up to `enough`: decides whether a helper does it. */
 size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
 {
     const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
@@ -431,6 +454,7 @@ static bool is_exhausted(const struct plan *p)
            o->prompt_length + o->response_length <= p->max_ids;
 }
 
+/* A prompt beyond the context exhausts the session, if its own limit is not above that. */
 static int make_prompt(struct plan *p, struct model_scratch *scratch, struct err *e)
 {
     int rc;
@@ -444,6 +468,7 @@ static int make_prompt(struct plan *p, struct model_scratch *scratch, struct err
     return rc == 0 ? check_ids(p, e) : -1;
 }
 
+/* Of a completion and a text capture nothing is rendered. */
 int session_prepare_render(struct session_plan *pub, struct model_scratch *scratch,
                            struct token_span *ret, struct err *e)
 {
@@ -454,6 +479,7 @@ int session_prepare_render(struct session_plan *pub, struct model_scratch *scrat
     return rc;
 }
 
+/* Session and parent may have changed: commit.c looks again. */
 int session_prepare_end(struct session_plan *pub, const struct session_call_input *in,
                         struct err *e)
 {
@@ -475,6 +501,7 @@ int session_prepare_end(struct session_plan *pub, const struct session_call_inpu
     return 0;
 }
 
+/* All three at once. */
 int session_prepare(struct session *s, struct model_scratch *scratch, struct arena *a,
                     const struct session_call_input *in, struct session_plan **ret, struct err *e)
 {

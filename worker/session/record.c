@@ -1,7 +1,12 @@
+/* The bytes of records: varints, fixed 64-bit words, texts with their length + 1 (0: absent),
+ * arrays of ids and floats as they lie in memory. Reading never fails at once: a torn record
+ * sets r->bad, gives zeros from then on, and is refused at the end. */
+
 #include "worker/session/record.h"
 
 #include <string.h>
 
+/* 7 bits a byte, low ones first; the top bit says that more follow. */
 void record_put_u(struct buf *b, uint64_t v)
 {
     while (v >= 0x80) {
@@ -33,6 +38,7 @@ void record_put_floats(struct buf *b, const float *v, size_t n)
     buf_add(b, v, n * sizeof(*v));
 }
 
+/* NULL and bad: there are not so many bytes. */
 static const char *take(struct record_in *r, uint64_t n)
 {
     const char *p = r->p;
@@ -45,6 +51,7 @@ static const char *take(struct record_in *r, uint64_t n)
     return p;
 }
 
+/* At most 10 bytes. */
 uint64_t record_u(struct record_in *r)
 {
     uint64_t v = 0;
@@ -62,6 +69,7 @@ uint64_t record_u(struct record_in *r)
     return 0;
 }
 
+/* Bad if it is larger. */
 uint32_t record_u32(struct record_in *r)
 {
     uint64_t v = record_u(r);
@@ -73,6 +81,7 @@ uint32_t record_u32(struct record_in *r)
     return (uint32_t)v;
 }
 
+/* As record_put_u64 wrote it. */
 uint64_t record_u64(struct record_in *r)
 {
     const char *p = take(r, 8);
@@ -83,6 +92,7 @@ uint64_t record_u64(struct record_in *r)
     return v;
 }
 
+/* Points into the record; p is NULL for an absent one. */
 struct str record_str(struct record_in *r)
 {
     uint64_t n = record_u(r);
@@ -94,6 +104,7 @@ struct str record_str(struct record_in *r)
     return p ? str_of(p, n - 1) : (struct str){0};
 }
 
+/* Points into the record, which need not be aligned. */
 const char *record_ids(struct record_in *r, uint32_t *ret_n)
 {
     uint32_t n = record_u32(r);

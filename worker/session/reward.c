@@ -1,3 +1,7 @@
+/* Rewards of a session and of its responses: an object of members, merged member by member, each
+ * kept as JSON text. The number that exports take is `reward`, else `score`, else the only
+ * number there is. */
+
 #include "worker/session/reward.h"
 
 #include <float.h>
@@ -6,6 +10,7 @@
 
 enum { NAME_MAX_BYTES = 80 };
 
+/* Exports have float32. */
 static int check_range(const struct json *v, const char *name, struct err *e)
 {
     double d;
@@ -16,6 +21,7 @@ static int check_range(const struct json *v, const char *name, struct err *e)
     return 0;
 }
 
+/* null is allowed: not known yet. */
 int reward_check_value(const struct json *v, const char *name, struct err *e)
 {
     if (json_is_null(v))
@@ -30,6 +36,7 @@ int reward_check_value(const struct json *v, const char *name, struct err *e)
     return check_range(v, name, e);
 }
 
+/* All numbers in reward_info; other members may be anything. */
 int reward_check(const struct json *info, struct err *e)
 {
     if (!json_is(info, JSON_OBJECT))
@@ -65,6 +72,7 @@ static bool number_of(struct str text, double *ret)
     return ok;
 }
 
+/* Whether it is a number; *ret_there: there is such a member, and it is not null. */
 static bool member(const struct reward *r, const char *key, double *ret, bool *ret_there)
 {
     *ret_there = false;
@@ -76,6 +84,7 @@ static bool member(const struct reward *r, const char *key, double *ret, bool *r
     return false;
 }
 
+/* False: unknown. */
 bool reward_number(const struct reward *r, double *ret)
 {
     static const char *const keys[] = {"reward", "score"};
@@ -102,6 +111,7 @@ bool reward_number(const struct reward *r, double *ret)
     return numbers == 1;
 }
 
+/* null where it is unknown. */
 void reward_put(const struct reward *r, struct json_out *o)
 {
     double d;

@@ -19,6 +19,7 @@ enum { ID_MAX = 256 };
 
 /* --- records --- */
 
+/* Options are written resolved, so a later change of defaults changes no session. */
 int session_create_record(struct session_store *st, struct str id, const struct json *options,
                           uint64_t now_ms, struct buf *record, struct err *e)
 {
@@ -35,6 +36,7 @@ int session_create_record(struct session_store *st, struct str id, const struct 
     return 0;
 }
 
+/* Checked, as JSON text. */
 static int put_reward(const struct json *reward_info, struct buf *record, struct err *e)
 {
     struct buf text = {0};
@@ -54,6 +56,7 @@ static int check_open(const struct session *s, struct err *e)
                : 0;
 }
 
+/* response_id.p NULL: the session's own reward. */
 int session_reward_record(struct session *s, const struct json *reward_info, struct str response_id,
                           uint64_t now_ms, struct buf *record, struct err *e)
 {
@@ -68,6 +71,8 @@ int session_reward_record(struct session *s, const struct json *reward_info, str
     return put_reward(reward_info, record, e);
 }
 
+/* `detail` is the request's body: reward_info, finished, reason. Ending an ended session is no
+ * error but for SESSION_END_COMPLETE. */
 int session_end_record(struct session *s, enum session_end how, const struct json *detail,
                        uint64_t now_ms, struct buf *record, struct err *e)
 {
@@ -120,6 +125,7 @@ void session_exported_record(struct session *s, uint64_t now_ms, struct buf *rec
 
 /* --- applying --- */
 
+/* The options stay with the session only while it is in memory. */
 int session_apply_sink(struct session *s, struct record_in *r, struct err *e)
 {
     uint64_t state = record_u(r);
@@ -133,6 +139,7 @@ int session_apply_sink(struct session *s, struct record_in *r, struct err *e)
     return 0;
 }
 
+/* Made at the first use. */
 struct reward *session_reward(struct session *s, struct str response_id)
 {
     const struct checkpoint *t;
@@ -151,6 +158,7 @@ struct reward *session_reward(struct session *s, struct str response_id)
     return r;
 }
 
+/* The last value counts. */
 static void set_member(struct session *s, struct reward *r, struct str key, struct str json)
 {
     if (!key.p)
@@ -164,6 +172,7 @@ static void set_member(struct session *s, struct reward *r, struct str key, stru
         (struct reward_member){forest_str(&s->forest, key), forest_str(&s->forest, json)};
 }
 
+/* Members of one record. */
 static int apply_reward(struct session *s, struct str response_id, struct str text, struct err *e)
 {
     struct arena tmp = {0};
@@ -198,6 +207,7 @@ static void fill(struct session *s, const struct session_options *o, const struc
     s->filled = true;
 }
 
+/* Also of a session that is read back: then it is there already, without content. */
 static int apply_create(struct session_store *st, struct str id, struct record_in *r,
                         uint64_t now_ms, struct err *e)
 {
@@ -232,6 +242,7 @@ static int apply_create(struct session_store *st, struct str id, struct record_i
     return 0;
 }
 
+/* Reward, reason, and where a linear history ends; then the phase. */
 static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, struct err *e)
 {
     uint64_t how = record_u(r), flags = record_u(r);
@@ -264,6 +275,7 @@ static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, st
     return 0;
 }
 
+/* One record of a session that exists. An evicted one takes only what its place needs. */
 static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                     struct err *e)
 {
@@ -297,6 +309,8 @@ static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint6
     }
 }
 
+/* The one way in which a session changes. Returns -1 and e, without a change, if the record is
+ * torn or does not fit. */
 int session_apply(struct session_store *st, struct str record, struct err *e)
 {
     struct record_in r = record_in_of(record);
@@ -332,6 +346,7 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     return rc;
 }
 
+/* Looks at a record without applying it: is it a commit, and of which request? */
 bool session_record_commits(struct str record, struct str *ret_id, uint64_t ret_body_hash[2],
                             uint64_t *ret_call)
 {

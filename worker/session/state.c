@@ -39,6 +39,7 @@ const char *session_phase_name(const struct session *s)
     return s->expired ? "expired" : names[s->phase];
 }
 
+/* Members as they are. */
 static void put_reward(struct json_out *o, const struct reward *r)
 {
     json_out_obj(o);
@@ -49,6 +50,7 @@ static void put_reward(struct json_out *o, const struct reward *r)
     json_out_end_obj(o);
 }
 
+/* The session's and its responses'. */
 static void put_rewards(struct json_out *o, const struct session *s)
 {
     json_out_key(o, "reward");
@@ -64,6 +66,7 @@ static void put_rewards(struct json_out *o, const struct session *s)
     json_out_end_obj(o);
 }
 
+/* Causes that happened. */
 static void put_forks(struct json_out *o, const uint64_t *forks)
 {
     json_out_key(o, "forks_by_cause");
@@ -90,6 +93,7 @@ struct tree_key {
     uint64_t parent, node;
 };
 
+/* The members that all nodes have; the object stays open. */
 static void put_node_head(struct tree *x, uint32_t id, int64_t parent)
 {
     json_out_obj(x->o);
@@ -101,6 +105,8 @@ static void put_node_head(struct tree *x, uint32_t id, int64_t parent)
         json_out_i64(x->o, parent);
 }
 
+/* A message that was not generated, and those above it up to the parent's. Returns its id in the
+ * state; -1: there is none, the answer is a root. */
 static int64_t put_structural(struct tree *x, const struct message_node *n,
                               const struct checkpoint *parent)
 {
@@ -130,6 +136,7 @@ static int64_t put_structural(struct tree *x, const struct message_node *n,
     return *id;
 }
 
+/* What differed, if anything is known. */
 static void put_diff(struct json_out *o, const struct checkpoint *t)
 {
     if (!t->diff_field.p)
@@ -143,6 +150,7 @@ static void put_diff(struct json_out *o, const struct checkpoint *t)
     json_out_end_obj(o);
 }
 
+/* A generated node. */
 static void put_checkpoint(struct tree *x, const struct session *s, const struct checkpoint *t)
 {
     int64_t up = t->node ? put_structural(x, t->node->parent, t->parent) : -1;
@@ -182,6 +190,7 @@ static void put_checkpoint(struct tree *x, const struct session *s, const struct
     json_out_end_obj(o);
 }
 
+/* One path for each branch. */
 static void put_leaves(struct tree *x, struct branch_vec *leaves)
 {
     json_out_key(x->o, "leaves");
@@ -201,6 +210,7 @@ static void put_leaves(struct tree *x, struct branch_vec *leaves)
     json_out_end_arr(x->o);
 }
 
+/* Ids of nodes are given out in the order of writing: a parent always comes before its children. */
 static void put_tree(struct json_out *o, struct session *s, struct branch_vec *leaves)
 {
     struct tree x = {.o = o};
@@ -223,6 +233,7 @@ static void put_tree(struct json_out *o, struct session *s, struct branch_vec *l
 
 /* --- records --- */
 
+/* An array. */
 static void put_ids(struct json_out *o, const char *key, const int32_t *ids, size_t n)
 {
     json_out_key(o, key);
@@ -232,6 +243,7 @@ static void put_ids(struct json_out *o, const char *key, const int32_t *ids, siz
     json_out_end_arr(o);
 }
 
+/* The first n ids of the path to t. -1 and e: it cannot be read back. */
 static int put_path_ids(struct json_out *o, struct session *s, const char *key,
                         const struct checkpoint *t, uint32_t n, struct err *e)
 {
@@ -246,6 +258,7 @@ static int put_path_ids(struct json_out *o, struct session *s, const char *key,
     return 0;
 }
 
+/* What the answer answers; completions have no messages. */
 static void put_request(struct json_out *o, const struct checkpoint *t)
 {
     struct arena tmp = {0};
@@ -268,6 +281,7 @@ static void put_request(struct json_out *o, const struct checkpoint *t)
     arena_done(&tmp);
 }
 
+/* Its ids must be in memory. */
 static void put_answer(struct json_out *o, const struct checkpoint *t)
 {
     json_out_obj(o);
@@ -300,6 +314,7 @@ static int put_record_checkpoints(struct json_out *o, struct session *s,
     return 0;
 }
 
+/* One call with its answers. */
 static int put_record(struct json_out *o, struct session *s, size_t i, struct err *e)
 {
     const struct call_record *c = &s->forest.calls.at[i];
@@ -321,6 +336,7 @@ static int put_record(struct json_out *o, struct session *s, size_t i, struct er
 
 /* --- state --- */
 
+/* Members that rows have, too. */
 static void put_head(struct json_out *o, const struct session *s)
 {
     put_text(o, "session_id", s->id);
@@ -352,6 +368,7 @@ static void put_head(struct json_out *o, const struct session *s)
         json_out_raw(o, STR("{}"));
 }
 
+/* Numbers of the session. */
 static void put_counts(struct json_out *o, const struct session *s, size_t branches)
 {
     size_t closed = 0, records = s->forest.calls.n;
@@ -404,6 +421,8 @@ static int put_state(struct json_out *o, struct session *s, struct err *e)
     return rc;
 }
 
+/* The next piece of the state: first all but the records, then one record each time, so that a
+ * long state is written in slices. Returns 1 at the end, 0 before, -1 and e. */
 int session_tell(struct session_telling *t, struct err *e)
 {
     struct json_out *o = &t->out;
@@ -428,6 +447,7 @@ int session_tell(struct session_telling *t, struct err *e)
     return 1;
 }
 
+/* All at once. */
 int session_write_state(struct session *s, bool records, struct buf *json, struct err *e)
 {
     struct session_telling t = {.session = s, .records = records, .out = json_out_to(json)};
@@ -439,6 +459,7 @@ int session_write_state(struct session *s, bool records, struct buf *json, struc
     return rc < 0 ? -1 : 0;
 }
 
+/* The row of a list, from what is in memory alone. */
 void session_write_row(const struct session *s, struct buf *json)
 {
     struct json_out o = json_out_to(json);

@@ -1,4 +1,14 @@
-/* The store of sessions: who is in it, who goes when, tombstones. */
+/* The store of sessions: who is in it, who goes when, tombstones.
+ *
+ *   open -> completed -> finalized ----> unlinked, tombstone stays, and goes after its time
+ *      |       `-----------^                ^
+ *      `--------> aborted, deleted ---------'
+ *
+ * A finalized session stays for export_retention_ms for whoever fetches its data; held ones and
+ * those that a sink still owes stay longer (is_owed). It may leave memory before that
+ * (session_make_room, evict). A tombstone says "has ended" instead of "unknown" for as long.
+ * Nothing is freed under somebody's feet: plans and pins keep an unlinked session until the last
+ * lets go (session_maybe_free). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +17,7 @@
 
 enum { MAX_NODES_DEFAULT = 65536, HOUR_MS = 3600 * 1000 };
 
+/* What holds without any setting. */
 void session_defaults_init(struct session_defaults *d)
 {
     *d = (struct session_defaults){
@@ -32,6 +43,7 @@ static void free_names(struct session_store *st)
     free(st->compare_level);
 }
 
+/* At the start and at a reload; d's texts are copied. Existing sessions keep their options. */
 void session_store_configure(struct session_store *st, const struct session_defaults *d)
 {
     free_names(st);
@@ -42,6 +54,7 @@ void session_store_configure(struct session_store *st, const struct session_defa
         mem_strdup(d->timeline_compare_level ? d->timeline_compare_level : "text");
 }
 
+/* The model is borrowed. */
 struct session_store *session_store_new(const struct model *model, const struct session_defaults *d)
 {
     struct session_store *st = mem_zalloc(sizeof(*st));
@@ -51,6 +64,7 @@ struct session_store *session_store_new(const struct model *model, const struct 
     return st;
 }
 
+/* All of them. */
 void session_free_rewards(struct session *s)
 {
     vec_done(&s->reward.members);
@@ -60,6 +74,7 @@ void session_free_rewards(struct session *s)
     map_done(&s->rewards_by_response);
 }
 
+/* No plan and no pin is left. */
 static void session_free(struct session *s)
 {
     CHECK(list_is_empty(&s->plans));
@@ -104,6 +119,7 @@ void session_unpin(struct session_store *st, struct session *s)
     session_maybe_free(s);
 }
 
+/* There is one. */
 static void drop_oldest_tombstone(struct session_store *st)
 {
     struct tombstone *t = st->oldest;
@@ -116,6 +132,7 @@ static void drop_oldest_tombstone(struct session_store *st)
     free(t);
 }
 
+/* Plans that are left go with their sessions. */
 void session_store_free(struct session_store *st)
 {
     struct session *s, *next;
@@ -137,6 +154,7 @@ void session_store_free(struct session_store *st)
     free(st);
 }
 
+/* At most one for an id. */
 static struct tombstone *bury(struct session_store *st, struct str id, uint64_t now_ms)
 {
     struct tombstone *t = map_get(&st->tombstones, id);
@@ -165,6 +183,7 @@ void session_set_phase(struct session *s, enum session_phase phase)
     s->phase = phase;
 }
 
+/* An open session without content. */
 struct session *session_new(struct session_store *st, struct str id, uint64_t now_ms)
 {
     struct session *s = mem_zalloc(sizeof(*s) + id.len + 1);
@@ -196,6 +215,8 @@ struct session *session_find_any(struct session_store *st, struct str id, bool *
     return s;
 }
 
+/* The end of any kind. Deleted and aborted sessions leave at once, others when nobody fetches
+ * them any more. */
 void session_finish(struct session *s, enum session_end how, uint64_t now_ms)
 {
     bool drop = how == SESSION_END_ABORT || how == SESSION_END_DELETE;
@@ -251,6 +272,8 @@ static void evict(struct session_store *st, uint64_t now_ms)
     }
 }
 
+/* Finalized sessions leave, oldest first, until so many tokens are given back. Returns how many
+ * were. */
 uint64_t session_make_room(struct session_store *st, uint64_t tokens)
 {
     struct session *s, *next;
@@ -269,6 +292,7 @@ uint64_t session_make_room(struct session_store *st, uint64_t tokens)
     return freed;
 }
 
+/* Once in a while: who has been kept long enough goes. */
 void session_sweep(struct session_store *st, uint64_t now_ms)
 {
     evict(st, now_ms);
@@ -305,6 +329,7 @@ bool session_expired(const struct session *s, uint64_t now_ms)
            s->options.ttl_ms && s->idle_ms + s->options.ttl_ms <= now_ms;
 }
 
+/* The wall clock was set: times that deadlines are reckoned from move with it. */
 void session_clock_stepped(struct session_store *st, int64_t by_ms)
 {
     struct session *s;

@@ -19,6 +19,7 @@ static int tree_position(struct session *s, struct plan *p, struct err *e)
     return 0;
 }
 
+/* Every answer on which no other stands. */
 static void tree_branches(struct session *s, struct branch_vec *out)
 {
     for (size_t i = 0; i < s->forest.checkpoints.n; i++) {
