@@ -18,19 +18,33 @@ enum { LINGER_MS = 2000 };
 /* ------------------------------------------------------------------ states */
 
 #ifndef NDEBUG
+/* Between two exchanges nothing of one is left. */
+static void check_rest(const struct conn *c)
+{
+    CHECK(!c->link);
+    CHECK(c->body_bytes == 0);
+    if (c->state != CONN_HEAD)
+        return;
+    CHECK(c->upload == UPLOAD_NONE && c->answer == ANSWER_NONE);
+    CHECK(!flow_parked(&c->up) && !flow_parked(&c->down));
+}
+
+/* An exchange has a request, and somebody who answers it. */
+static void check_exchange(const struct conn *c)
+{
+    CHECK(c->upload != UPLOAD_NONE);
+    CHECK(c->upload == UPLOAD_FLOWS || c->link || conn_answered(c));
+}
+
 /* What holds whenever a state is entered. */
 static void check_conn(const struct conn *c)
 {
-    bool relay = c->state == CONN_RELAY;
-
-    CHECK(relay || !c->link);                      /* links belong to exchanges */
-    CHECK(relay || c->body_bytes == 0);            /* and so do counted bodies */
-    CHECK(c->piped_bytes == 0 || c->pipe[0] >= 0); /* bytes in a pipe: there is one */
-    CHECK(c->piped_bytes == 0 || c->link);         /* on their way to a worker */
-    CHECK(c->state != CONN_HEAD || (c->upload == UPLOAD_NONE && c->answer == ANSWER_NONE));
-    CHECK(c->state != CONN_HEAD || (!flow_parked(&c->up) && !flow_parked(&c->down)));
-    CHECK(!relay || c->upload != UPLOAD_NONE); /* there is a request */
-    CHECK(!relay || c->upload == UPLOAD_FLOWS || c->link || conn_answered(c));
+    if (c->state == CONN_RELAY)
+        check_exchange(c);
+    else
+        check_rest(c);
+    if (c->piped_bytes > 0) /* there is a pipe, and a worker at its end */
+        CHECK(c->pipe[0] >= 0 && c->link);
     CHECK(c->replay.len == 0 || !conn_answered(c)); /* kept for a second try only */
 }
 #else

@@ -44,34 +44,59 @@ static bool look(pid_t pid, struct relative *ret)
     return true;
 }
 
-unsigned family_signal(pid_t root, int signo, bool (*spare)(pid_t pid))
+struct relatives {
+    struct relative *at;
+    size_t n, cap;
+};
+
+/* All processes of the machine. */
+static void look_at_all(struct relatives *all)
 {
-    VEC(struct relative) all = {0};
     DIR *proc = opendir("/proc");
     const struct dirent *d;
-    unsigned sent = 0;
-    bool more = true;
 
     while (proc && (d = readdir(proc))) {
         struct relative one;
 
         if (isdigit((unsigned char)d->d_name[0]) && look((pid_t)strtol(d->d_name, NULL, 10), &one))
-            *vec_push(&all) = one;
+            *vec_push(all) = one;
     }
     if (proc)
         (void)closedir(proc);
-    while (more) {
-        more = false;
-        for (size_t i = 0; i < all.n; i++) {
-            bool child = all.at[i].parent == root;
+}
 
-            for (size_t k = 0; k < all.n && !child; k++)
-                child = all.at[k].ours && all.at[k].pid == all.at[i].parent;
-            if (!child || all.at[i].ours || (spare && spare(all.at[i].pid)))
-                continue;
-            all.at[i].ours = more = true;
-        }
+/* Whether its parent is root or one of those that are known as ours. */
+static bool is_child(const struct relatives *all, const struct relative *one, pid_t root)
+{
+    bool child = one->parent == root;
+
+    for (size_t k = 0; k < all->n && !child; k++)
+        child = all->at[k].ours && all->at[k].pid == one->parent;
+    return child;
+}
+
+/* Marks one more generation; false: there is none. */
+static bool mark_ours(struct relatives *all, pid_t root, bool (*spare)(pid_t pid))
+{
+    bool more = false;
+
+    for (size_t i = 0; i < all->n; i++) {
+        struct relative *one = &all->at[i];
+
+        if (is_child(all, one, root) && !one->ours && !(spare && spare(one->pid)))
+            one->ours = more = true;
     }
+    return more;
+}
+
+unsigned family_signal(pid_t root, int signo, bool (*spare)(pid_t pid))
+{
+    struct relatives all = {0};
+    unsigned sent = 0;
+
+    look_at_all(&all);
+    while (mark_ours(&all, root, spare))
+        ;
     for (size_t i = 0; i < all.n; i++) {
         if (!all.at[i].ours || all.at[i].dead)
             continue;

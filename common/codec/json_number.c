@@ -289,12 +289,32 @@ static int scan_exponent(const char **at, const char *end, int64_t *exp)
     return 1;
 }
 
+/* The digits behind the point, added to the n of w. As json_number_scan. */
+static int scan_fraction(const char **at, const char *end, const char *first, uint64_t *w,
+                         unsigned *n, int64_t *exp)
+{
+    const char *from = ++*at;
+    unsigned whole = *n;
+
+    *at = take_digits(from, end, w, n);
+    if (*n == whole)
+        return *at == end ? 0 : -1;
+    *exp = -(int64_t)(*n - whole);
+    /* "0.000123": zeros in front are no digits. */
+    if (*n > 19 && *w != 0 && *first == '0') {
+        --*n;
+        for (; *from == '0'; from++)
+            --*n;
+    }
+    return 1;
+}
+
 /* A number at *at: 1 and *at behind it; 0: the text ends where it may go on; -1: none. */
 int json_number_scan(const char **at, const char *end, double *ret)
 {
     const char *start = *at, *p = start, *from;
     uint64_t w = 0;
-    unsigned n = 0, whole;
+    unsigned n = 0;
     int64_t exp = 0;
     bool negative = p < end && *p == '-';
     int rc;
@@ -307,18 +327,9 @@ int json_number_scan(const char **at, const char *end, double *ret)
     if (n > 1 && *from == '0')
         return -1;
     if (p < end && *p == '.') {
-        whole = n;
-        from = ++p;
-        p = take_digits(p, end, &w, &n);
-        if (n == whole)
-            return p == end ? 0 : -1;
-        exp = -(int64_t)(n - whole);
-        /* "0.000123": zeros in front are no digits. */
-        if (n > 19 && w != 0 && *(start + negative) == '0') {
-            n--;
-            for (; *from == '0'; from++)
-                n--;
-        }
+        rc = scan_fraction(&p, end, from, &w, &n, &exp);
+        if (rc <= 0)
+            return rc;
     }
     if (p < end && (*p | 0x20) == 'e') {
         p++;

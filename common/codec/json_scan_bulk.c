@@ -201,23 +201,29 @@ static inline const char *quick_item(const struct bulk *b, const char *p, float 
     return p + __builtin_ctz(mask) + 1;
 }
 
+/* Room for a chunk behind the ids that are there. */
+static int32_t *room_for_ids(const struct bulk *b)
+{
+    vec_reserve(b->ids, JSON_WIDE_ITEMS);
+    return b->ids->at + b->ids->n;
+}
+
+static float *room_for_logprobs(const struct bulk *b)
+{
+    vec_reserve(b->logprobs, JSON_WIDE_ITEMS);
+    return b->logprobs->at + b->logprobs->n;
+}
+
 /* Items by the hundred, written behind those that are there; as json_wide_ints. */
 static size_t chunk_items(const struct json_scan *s, const struct bulk *b, const char **p)
 {
-    float *logprobs;
-
-    if (b->kind == INTS) {
-        vec_reserve(b->ids, JSON_WIDE_ITEMS);
-        return (s->wide ? json_wide_ints : chunk_ints)(p, s->end, b->ids->at + b->ids->n);
-    }
+    if (b->kind == INTS)
+        return (s->wide ? json_wide_ints : chunk_ints)(p, s->end, room_for_ids(b));
     if (!s->wide)
         return 0;
-    vec_reserve(b->logprobs, JSON_WIDE_ITEMS);
-    logprobs = b->logprobs->at + b->logprobs->n;
     if (b->kind == FLOATS)
-        return json_wide_floats(p, s->end, logprobs);
-    vec_reserve(b->ids, JSON_WIDE_ITEMS);
-    return json_wide_triples(p, s->end, logprobs, b->ids->at + b->ids->n);
+        return json_wide_floats(p, s->end, room_for_logprobs(b));
+    return json_wide_triples(p, s->end, room_for_logprobs(b), room_for_ids(b));
 }
 
 /* Of n items just written behind the others, keeps those from number `from` on. */

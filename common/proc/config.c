@@ -28,37 +28,45 @@ static void load_defaults(struct config_load *l)
     }
 }
 
+/* One variable NAME=VALUE whose name begins as ours do (head bytes long). */
+static void load_variable(struct config_load *l, struct str entry, size_t eq, size_t head)
+{
+    struct str value = str_sub(entry, eq + 1, SIZE_MAX);
+    const struct config_row *row;
+    char name[64], place[80];
+
+    if (eq - head >= sizeof(name))
+        return;
+    for (size_t i = head; i < eq; i++)
+        name[i - head] = (char)tolower((unsigned char)entry.p[i]);
+    name[eq - head] = 0;
+    (void)snprintf(place, sizeof(place), "%.*s", (int)eq, entry.p);
+    row = config_row_find(str_cstr(name));
+    if (!row) { /* other programs' variables may begin like ours; slips are told */
+        if (config_mistyped(str_cstr(name)))
+            config_unknown(l, str_cstr(name), place);
+        return;
+    }
+    while (row->type == CONFIG_LIST && str_find(value, STR("\n"), 0) != SIZE_MAX) {
+        size_t line = str_find(value, STR("\n"), 0);
+
+        config_set(l, row, str_sub(value, 0, line), CONFIG_FROM_ENV, place);
+        value = str_sub(value, line + 1, SIZE_MAX);
+    }
+    config_set(l, row, value, CONFIG_FROM_ENV, place);
+}
+
 /* ROLLGATE_MAX_NODES=... ; a list takes one value per line. */
 static void load_environment(struct config_load *l)
 {
     static const struct str head = STR_LIT("ROLLGATE_");
 
     for (char **at = environ; *at; at++) {
-        struct str entry = str_cstr(*at), value;
+        struct str entry = str_cstr(*at);
         size_t eq = str_find(entry, STR("="), 0);
-        const struct config_row *row;
-        char name[64], place[80];
 
-        if (!str_starts(entry, head) || eq == SIZE_MAX || eq - head.len >= sizeof(name))
-            continue;
-        for (size_t i = head.len; i < eq; i++)
-            name[i - head.len] = (char)tolower((unsigned char)entry.p[i]);
-        name[eq - head.len] = 0;
-        (void)snprintf(place, sizeof(place), "%.*s", (int)eq, entry.p);
-        value = str_sub(entry, eq + 1, SIZE_MAX);
-        row = config_row_find(str_cstr(name));
-        if (!row) { /* other programs' variables may begin like ours; slips are told */
-            if (config_mistyped(str_cstr(name)))
-                config_unknown(l, str_cstr(name), place);
-            continue;
-        }
-        while (row->type == CONFIG_LIST && str_find(value, STR("\n"), 0) != SIZE_MAX) {
-            size_t line = str_find(value, STR("\n"), 0);
-
-            config_set(l, row, str_sub(value, 0, line), CONFIG_FROM_ENV, place);
-            value = str_sub(value, line + 1, SIZE_MAX);
-        }
-        config_set(l, row, value, CONFIG_FROM_ENV, place);
+        if (str_starts(entry, head) && eq != SIZE_MAX)
+            load_variable(l, entry, eq, head.len);
     }
 }
 

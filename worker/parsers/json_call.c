@@ -270,6 +270,24 @@ static enum step behind_object(struct parser *p)
     return p->in_list ? STEP_YES : core_eat_close(p, "]");
 }
 
+/* The object itself, plain or with its quotes escaped. */
+static enum step run_object(struct parser *p)
+{
+    struct tool_call *c = &p->call;
+    enum step r;
+
+    if (c->st == ST_ESCAPED) {
+        r = escaped_object(p);
+    } else {
+        r = scan_object(p);
+        if (r == STEP_YES)
+            r = object_ends(p);
+    }
+    if (r == STEP_YES)
+        c->st = c->listed ? ST_LIST : ST_CLOSE;
+    return r;
+}
+
 enum step json_call_run(struct parser *p)
 {
     const char *end = p->grammar->json->end;
@@ -278,18 +296,8 @@ enum step json_call_run(struct parser *p)
 
     if (c->st == ST_BEGIN)
         r = begin_object(p);
-    if (r == STEP_YES && c->st == ST_OBJECT) {
-        r = scan_object(p);
-        if (r == STEP_YES)
-            r = object_ends(p);
-        if (r == STEP_YES)
-            c->st = c->listed ? ST_LIST : ST_CLOSE;
-    }
-    if (r == STEP_YES && c->st == ST_ESCAPED) {
-        r = escaped_object(p);
-        if (r == STEP_YES)
-            c->st = c->listed ? ST_LIST : ST_CLOSE;
-    }
+    if (r == STEP_YES && (c->st == ST_OBJECT || c->st == ST_ESCAPED))
+        r = run_object(p);
     if (r == STEP_YES && c->st == ST_LIST) {
         r = behind_object(p);
         if (r == STEP_YES)

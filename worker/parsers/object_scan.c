@@ -109,21 +109,29 @@ static void number_ended(struct object_scan *s, char c)
     after_value(s, c);
 }
 
-static void in_number(struct object_scan *s, char c)
+/* Behind a sign, a point or an "e" a digit must come: the state behind it. */
+static uint8_t digit_due(uint8_t state, char c)
 {
     bool digit = is_digit(c);
+
+    if (state == SCAN_MINUS && c == '0')
+        return SCAN_ZERO;
+    if (state == SCAN_EXP && (c == '+' || c == '-'))
+        return SCAN_EXP_SIGN;
+    if (!digit)
+        return SCAN_BAD;
+    return state == SCAN_MINUS ? SCAN_DIGITS : state == SCAN_DOT ? SCAN_FRACTION : SCAN_EXP_DIGITS;
+}
+
+/* One more byte of a number, or the first behind it. */
+static void in_number(struct object_scan *s, char c)
+{
     bool exp = c == 'e' || c == 'E';
     uint8_t state = s->state;
 
-    if (state == SCAN_MINUS)
-        s->state = c == '0' ? SCAN_ZERO : digit ? SCAN_DIGITS : SCAN_BAD;
-    else if (state == SCAN_DOT)
-        s->state = digit ? SCAN_FRACTION : SCAN_BAD;
-    else if (state == SCAN_EXP)
-        s->state = digit ? SCAN_EXP_DIGITS : c == '+' || c == '-' ? SCAN_EXP_SIGN : SCAN_BAD;
-    else if (state == SCAN_EXP_SIGN)
-        s->state = digit ? SCAN_EXP_DIGITS : SCAN_BAD;
-    else if (digit && state != SCAN_ZERO)
+    if (state == SCAN_MINUS || state == SCAN_DOT || state == SCAN_EXP || state == SCAN_EXP_SIGN)
+        s->state = digit_due(state, c);
+    else if (is_digit(c) && state != SCAN_ZERO)
         return;
     else if (c == '.' && (state == SCAN_ZERO || state == SCAN_DIGITS))
         s->state = SCAN_DOT;

@@ -146,10 +146,28 @@ static void write_text(const struct schema_grammar *s, struct str text, struct b
     buf_done(&quoted);
 }
 
-static void write_const(const struct schema_grammar *s, const struct json *v, struct buf *x)
+static void write_const(const struct schema_grammar *s, const struct json *v, struct buf *x);
+
+/* An array or an object that may be nothing but this one, with blanks where JSON allows them. */
+static void write_const_list(const struct schema_grammar *s, const struct json *v, struct buf *x)
 {
     bool object = v->kind == JSON_OBJECT;
 
+    gbnf_lit(x, object ? STR("{") : STR("["));
+    for (uint32_t i = 0; i < v->n; i++) {
+        buf_puts(x, i ? "ws \",\" ws " : "ws ");
+        if (object) {
+            write_const(s, &v->members[i].key, x);
+            buf_puts(x, "ws \":\" ws ");
+        }
+        write_const(s, object ? &v->members[i].value : &v->items[i], x);
+    }
+    buf_puts(x, "ws ");
+    gbnf_lit(x, object ? STR("}") : STR("]"));
+}
+
+static void write_const(const struct schema_grammar *s, const struct json *v, struct buf *x)
+{
     switch ((enum json_kind)v->kind) {
     case JSON_NULL:
         gbnf_lit(x, s->python ? STR("None") : STR("null"));
@@ -170,17 +188,7 @@ static void write_const(const struct schema_grammar *s, const struct json *v, st
         break;
     case JSON_ARRAY:
     case JSON_OBJECT:
-        gbnf_lit(x, object ? STR("{") : STR("["));
-        for (uint32_t i = 0; i < v->n; i++) {
-            buf_puts(x, i ? "ws \",\" ws " : "ws ");
-            if (object) {
-                write_const(s, &v->members[i].key, x);
-                buf_puts(x, "ws \":\" ws ");
-            }
-            write_const(s, object ? &v->members[i].value : &v->items[i], x);
-        }
-        buf_puts(x, "ws ");
-        gbnf_lit(x, object ? STR("}") : STR("]"));
+        write_const_list(s, v, x);
     }
 }
 

@@ -207,19 +207,15 @@ static struct str without_underscores(struct lexer *x, struct str s)
     return str_of(p, n);
 }
 
-/* An integer of base 10, 2, 8 or 16, or a float. What follows a "." (items by attribute, x.1) is
- * an integer and never a float. */
-static void lex_number(struct lexer *x)
-{
-    static const char decimal[] = "0123456789";
+static const char decimal[] = "0123456789";
 
+/* Where an integer of base 2, 8 or 16 at the current place ends, or `otherwise`. */
+static size_t based_end(const struct lexer *x, size_t otherwise)
+{
     static const struct {
         char mark;
         const char *set;
     } bases[] = {{'b', "01"}, {'o', "01234567"}, {'x', "0123456789abcdefABCDEF"}};
-
-    size_t end = digits_end(x, x->at, decimal), fraction = end, exponent;
-    enum token_kind kind = T_INT;
 
     for (size_t i = 0; i < ARRAY_LEN(bases); i++) {
         size_t from = x->at + 2;
@@ -230,21 +226,37 @@ static void lex_number(struct lexer *x)
         to = looking_at(x, from, "_") ? digits_end(x, from + 1, bases[i].set)
                                       : digits_end(x, from, bases[i].set);
         if (to > from && x->s.p[to - 1] != '_')
-            end = fraction = to;
+            return to;
     }
-    if (!(x->at > 0 && x->s.p[x->at - 1] == '.')) {
-        if (looking_at(x, end, ".") && digits_end(x, end + 1, decimal) > end + 1)
-            fraction = digits_end(x, end + 1, decimal);
-        exponent = fraction + 1;
-        if (fraction < x->s.len && (x->s.p[fraction] | 32) == 'e') {
-            if (looking_at(x, exponent, "+") || looking_at(x, exponent, "-"))
-                exponent++;
-            if (digits_end(x, exponent, decimal) > exponent)
-                fraction = digits_end(x, exponent, decimal);
-        }
-        kind = fraction > end ? T_FLOAT : T_INT;
-        end = fraction;
-    }
+    return otherwise;
+}
+
+/* Where the fraction and the exponent behind the digits up to `end` end; `end`: there is neither.
+ */
+static size_t float_end(const struct lexer *x, size_t end)
+{
+    size_t exponent;
+
+    if (looking_at(x, end, ".") && digits_end(x, end + 1, decimal) > end + 1)
+        end = digits_end(x, end + 1, decimal);
+    if (end >= x->s.len || (x->s.p[end] | 32) != 'e')
+        return end;
+    exponent = end + 1;
+    if (looking_at(x, exponent, "+") || looking_at(x, exponent, "-"))
+        exponent++;
+    return digits_end(x, exponent, decimal) > exponent ? digits_end(x, exponent, decimal) : end;
+}
+
+/* An integer of base 10, 2, 8 or 16, or a float. What follows a "." (items by attribute, x.1) is
+ * an integer and never a float. */
+static void lex_number(struct lexer *x)
+{
+    size_t end = based_end(x, digits_end(x, x->at, decimal));
+    bool is_item = x->at > 0 && x->s.p[x->at - 1] == '.';
+    size_t fraction = is_item ? end : float_end(x, end);
+    enum token_kind kind = fraction > end ? T_FLOAT : T_INT;
+
+    end = fraction;
     /* "012" is the integers 0 and 12 to Jinja, which no grammar accepts: leave it to the parser. */
     if (kind == T_INT && x->s.p[x->at] == '0' && end > x->at + 1 && isdigit(x->s.p[x->at + 1]))
         end = digits_end(x, x->at, "0");

@@ -6,6 +6,12 @@
 #include "worker/template/method_str.h"
 #include "worker/template/pystr.h"
 
+/* A position as Python counts it: negative ones from the end, and none before the first. */
+static int64_t from_front(int64_t at, int64_t len)
+{
+    return MAX_OF(at < 0 ? at + len : at, 0);
+}
+
 /* self[start:end] as find() and its family take it; *base: code points before it. False on error;
  * *empty when start lies behind the end (nothing matches then, not even ""). */
 static bool window(struct template_run *r, struct value self, const struct value *a,
@@ -23,8 +29,8 @@ static bool window(struct template_run *r, struct value self, const struct value
     len = (int64_t)pystr_len(s);
     if (!arg_int(r, a[0], 0, &start) || !arg_int(r, a[1], len, &end))
         return false;
-    start = MAX_OF(start < 0 ? start + len : start, 0);
-    end = MIN_OF(MAX_OF(end < 0 ? end + len : end, 0), len);
+    start = from_front(start, len);
+    end = MIN_OF(from_front(end, len), len);
     *empty = start > end;
     start = MIN_OF(start, end);
     from = pystr_offset(s, 0, (size_t)start);

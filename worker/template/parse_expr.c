@@ -219,27 +219,36 @@ struct arg_vecs {
     struct node *star, *star2;
 };
 
+/* An argument must not stand behind some others. */
+static void check_place(struct template_parser *p, bool fits)
+{
+    if (!fits)
+        (void)parse_fail(p, "invalid syntax for function call expression");
+}
+
+/* Whether a name and "=" come. */
+static bool at_named_arg(const struct template_parser *p)
+{
+    return p->t->kind == T_NAME && p->t < p->end && p->t[1].kind == T_OP && p->t[1].op == '=';
+}
+
 /* One argument. Positional ones come first, then named ones, *list and **dict at the end. */
 static void parse_one_arg(struct template_parser *p, struct arg_vecs *v)
 {
     if (skip_op(p, '*')) {
-        if (v->star || v->star2)
-            (void)parse_fail(p, "invalid syntax for function call expression");
+        check_place(p, !v->star && !v->star2);
         v->star = parse_expression(p, true);
     } else if (skip_op(p, TOP_POW)) {
-        if (v->star2)
-            (void)parse_fail(p, "invalid syntax for function call expression");
+        check_place(p, !v->star2);
         v->star2 = parse_expression(p, true);
-    } else if (p->t->kind == T_NAME && p->t < p->end && p->t[1].kind == T_OP && p->t[1].op == '=') {
-        if (v->star2)
-            (void)parse_fail(p, "invalid syntax for function call expression");
+    } else if (at_named_arg(p)) {
+        check_place(p, !v->star2);
         *vec_push(&v->names) = arena_str(p->a, p->t->text);
         parse_next(p);
         parse_next(p);
         *vec_push(&v->named) = parse_expression(p, true);
     } else {
-        if (v->star || v->star2 || v->named.n)
-            (void)parse_fail(p, "invalid syntax for function call expression");
+        check_place(p, !v->star && !v->star2 && !v->named.n);
         *vec_push(&v->pos) = parse_expression(p, true);
     }
 }

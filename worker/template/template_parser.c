@@ -301,29 +301,30 @@ static struct node *parse_set(struct template_parser *p)
     return n;
 }
 
+/* "a" or "b=1"; once there was a default, all must have one. */
+static void parse_param(struct template_parser *p, node_vec *params, node_vec *defaults)
+{
+    struct node *name = parse_name_target(p), *deflt = NULL;
+
+    name->flags = NF_PARAM;
+    *vec_push(params) = name;
+    if (skip_op(p, '='))
+        deflt = parse_expression(p, true);
+    else if (defaults->n > 0 && vec_last(defaults))
+        (void)parse_fail(p, "non-default argument follows default argument");
+    *vec_push(defaults) = deflt;
+}
+
 /* "(a, b=1)" into m; the defaults are aligned with the parameters. */
 static void parse_signature(struct template_parser *p, struct macro_def *m)
 {
     node_vec params = {0}, defaults = {0};
-    bool had_default = false;
 
     (void)expect_op(p, '(');
     while (!at_op(p, ')') && !p->error->kind) {
-        struct node *name;
-
         if (params.n && !expect_op(p, ','))
             break;
-        name = parse_name_target(p);
-        name->flags = NF_PARAM;
-        *vec_push(&params) = name;
-        if (skip_op(p, '=')) {
-            *vec_push(&defaults) = parse_expression(p, true);
-            had_default = true;
-        } else {
-            *vec_push(&defaults) = NULL;
-            if (had_default)
-                (void)parse_fail(p, "non-default argument follows default argument");
-        }
+        parse_param(p, &params, &defaults);
     }
     (void)expect_op(p, ')');
     m->n_params = (uint32_t)params.n;
@@ -535,6 +536,29 @@ static struct node *parse_output(struct template_parser *p)
     return n;
 }
 
+static struct node *parse_data(struct template_parser *p)
+{
+    struct node *data = parse_node(p, N_DATA);
+
+    data->val = v_str(p->t->text);
+    parse_next(p);
+    return data;
+}
+
+/* Behind "{%": the statement up to "%}", or NULL at an end tag. */
+static struct node *parse_tag(struct template_parser *p, const char *const *ends)
+{
+    struct node *n;
+
+    parse_next(p);
+    if (at_end_tag(p, ends))
+        return NULL;
+    n = parse_statement(p);
+    if (!p->error->kind)
+        expect_block_end(p);
+    return n;
+}
+
 /* Statements and text up to an end tag (its name is then the current token), or to the end. */
 static struct node *parse_body(struct template_parser *p, const char *const *ends)
 {
@@ -542,22 +566,13 @@ static struct node *parse_body(struct template_parser *p, const char *const *end
     node_vec kids = {0};
 
     while (p->t->kind != T_EOF) {
-        if (p->t->kind == T_DATA) {
-            struct node *data = parse_node(p, N_DATA);
+        struct node *n = p->t->kind == T_DATA        ? parse_data(p)
+                         : p->t->kind == T_VAR_BEGIN ? parse_output(p)
+                                                     : parse_tag(p, ends);
 
-            data->val = v_str(p->t->text);
-            *vec_push(&kids) = data;
-            parse_next(p);
-        } else if (p->t->kind == T_VAR_BEGIN) {
-            *vec_push(&kids) = parse_output(p);
-        } else {
-            parse_next(p);
-            if (at_end_tag(p, ends))
-                break;
-            *vec_push(&kids) = parse_statement(p);
-            if (!p->error->kind)
-                expect_block_end(p);
-        }
+        if (!n)
+            break;
+        *vec_push(&kids) = n;
     }
     if (ends && p->t->kind == T_EOF)
         (void)parse_fail(p, "Unexpected end of template");

@@ -75,6 +75,21 @@ static void integer_digits(struct buf *out, uint64_t v, unsigned base, bool uppe
         buf_add_c(out, digits[--n]);
 }
 
+static unsigned base_of(const struct format_spec *s)
+{
+    switch (s->type) {
+    case 'x':
+    case 'X':
+        return 16;
+    case 'o':
+        return 8;
+    case 'b':
+        return 2;
+    default:
+        return 10;
+    }
+}
+
 /* b c d o x X and none. Grouping goes by four digits in bases other than ten. */
 static bool format_integer(struct template_run *r, struct buf *out, struct value v,
                            const struct format_spec *s)
@@ -82,10 +97,7 @@ static bool format_integer(struct template_run *r, struct buf *out, struct value
     struct buf body = {0};
     char lead[4] = {0};
     bool negative = v.t == V_BIG ? v.big->negative : v.i < 0;
-    unsigned base = s->type == 'x' || s->type == 'X' ? 16
-                    : s->type == 'o'                 ? 8
-                    : s->type == 'b'                 ? 2
-                                                     : 10;
+    unsigned base = base_of(s);
 
     if (negative || s->sign == '+' || s->sign == ' ')
         lead[0] = negative ? '-' : s->sign;
@@ -135,33 +147,43 @@ static void general_digits(struct buf *out, double d, int64_t precision)
     }
 }
 
-/* The magnitude of d by its type letter; none is Python's own general format. */
-static void float_digits(struct buf *out, double d, const struct format_spec *s)
+static void odd_digits(struct buf *out, double d, bool upper)
+{
+    if (isnan(d))
+        buf_puts(out, upper ? "NAN" : "nan");
+    else
+        buf_puts(out, upper ? "INF" : "inf");
+}
+
+/* By a type letter that C has, or by '%' or 'n'. */
+static void typed_digits(struct buf *out, double d, const struct format_spec *s)
 {
     char format[8] = {'%', 0};
     char type = s->type == 'F' ? 'f' : s->type;
     size_t n = 1;
 
-    if (isnan(d) || isinf(d)) {
-        bool upper = isupper((unsigned char)s->type) != 0;
-
-        buf_puts(out, isnan(d) ? (upper ? "NAN" : "nan") : (upper ? "INF" : "inf"));
-    } else if (type == 0) {
-        general_digits(out, d, s->precision);
-    } else {
-        if (s->alternate)
-            format[n++] = '#';
-        format[n++] = '.';
-        format[n++] = '*';
-        format[n++] = type == '%' ? 'f' : type == 'n' ? 'g' : type;
+    if (s->alternate)
+        format[n++] = '#';
+    format[n++] = '.';
+    format[n++] = '*';
+    format[n++] = type == '%' ? 'f' : type == 'n' ? 'g' : type;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-        buf_printf(out, format, s->precision < 0 ? 6 : (int)s->precision,
-                   type == '%' ? d * 100 : d);
+    buf_printf(out, format, s->precision < 0 ? 6 : (int)s->precision, type == '%' ? d * 100 : d);
 #pragma GCC diagnostic pop
-        if (type == '%')
-            buf_add_c(out, '%');
-    }
+    if (type == '%')
+        buf_add_c(out, '%');
+}
+
+/* The magnitude of d by its type letter; none is Python's own general format. */
+static void float_digits(struct buf *out, double d, const struct format_spec *s)
+{
+    if (isnan(d) || isinf(d))
+        odd_digits(out, d, isupper((unsigned char)s->type) != 0);
+    else if (s->type == 0)
+        general_digits(out, d, s->precision);
+    else
+        typed_digits(out, d, s);
 }
 
 /* Sign, digits, grouping and padding of a float. */
@@ -323,6 +345,35 @@ static struct value percent_value(struct template_run *r, struct value v, char *
     return v;
 }
 
+/* Whether the next character is one of the set. */
+static bool at_any(const struct percent *p, const char *set)
+{
+    return p->at < p->text.len && p->text.p[p->at] && strchr(set, p->text.p[p->at]);
+}
+
+/* [flags][width][.precision][length]: everything up to the type letter. */
+static void read_spec(struct percent *p, struct format_spec *s, bool *left)
+{
+    for (; at_any(p, "-+ #0"); p->at++) {
+        char c = p->text.p[p->at];
+
+        *left = *left || c == '-';
+        s->zero = s->zero || c == '0';
+        s->alternate = s->alternate || c == '#';
+        if (c == '+' || (c == ' ' && !s->sign))
+            s->sign = c;
+    }
+    s->width = read_count(p);
+    if (at_any(p, ".")) {
+        p->at++;
+        s->precision = read_count(p);
+        if (s->precision == -1)
+            s->precision = 0;
+    }
+    while (at_any(p, "hlL"))
+        p->at++;
+}
+
 /* One conversion: %[(name)][flags][width][.precision][length]type. Length letters mean nothing. */
 static bool percent_one(struct percent *p, struct buf *out)
 {
@@ -330,26 +381,9 @@ static bool percent_one(struct percent *p, struct buf *out)
     struct value v = v_missing();
     bool left = false;
 
-    if (p->at < p->text.len && p->text.p[p->at] == '(')
+    if (at_any(p, "("))
         v = named_arg(p);
-    for (; p->at < p->text.len && p->text.p[p->at] && strchr("-+ #0", p->text.p[p->at]); p->at++) {
-        char c = p->text.p[p->at];
-
-        left = left || c == '-';
-        s.zero = s.zero || c == '0';
-        s.alternate = s.alternate || c == '#';
-        if (c == '+' || (c == ' ' && !s.sign))
-            s.sign = c;
-    }
-    s.width = read_count(p);
-    if (p->at < p->text.len && p->text.p[p->at] == '.') {
-        p->at++;
-        s.precision = read_count(p);
-        if (s.precision == -1)
-            s.precision = 0;
-    }
-    while (p->at < p->text.len && p->text.p[p->at] && strchr("hlL", p->text.p[p->at]))
-        p->at++;
+    read_spec(p, &s, &left);
     if (v.t == V_ERR || s.width == -2 || s.precision == -2)
         return false;
     if (p->at >= p->text.len) {

@@ -208,6 +208,17 @@ static int pass_rest(struct encoder *enc, const struct pretok_piece *piece, size
     return rest(enc, (struct pretok_piece){str_sub(piece->text, start, end - start), head}, e);
 }
 
+/* The blanks around a match that the token swallows belong to it, too; never those that the token
+ * before it, which ends at `done`, has swallowed already. */
+static void widen_match(const struct added_token *token, struct str text, size_t done,
+                        struct text_run *blank, size_t *start, size_t *end)
+{
+    if (token->lstrip)
+        *start = *start > done ? space_before(text, *start, done) : done;
+    if (token->rstrip)
+        *end = space_after(text, *end, blank);
+}
+
 /* Appends the ids of the added tokens found in the piece, and lets `rest` do what lies between.
  * White space that a token swallows is not searched again, but matches inside it count: so does
  * the library. at: NULL, or it starts there and ends behind a token that lies a part further. */
@@ -224,10 +235,7 @@ static int split_added(struct encoder *enc, const struct trie *trie, struct pret
 
         if (token->single_word && !stands_alone(piece.text, &m))
             continue;
-        if (token->lstrip)
-            start = start > done ? space_before(piece.text, start, done) : done;
-        if (token->rstrip)
-            end = space_after(piece.text, end, &blank);
+        widen_match(token, piece.text, done, &blank, &start, &end);
         if (pass_rest(enc, &piece, done, start, rest, e) < 0)
             return -1;
         if (start < end) /* nothing may be left of a token that takes blanks already taken */

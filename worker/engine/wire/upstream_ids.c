@@ -136,19 +136,10 @@ int upstream_ids_take(struct reply *y, const struct json *doc, struct err *e)
     return take_choice(y, json_at(json_get(doc, "choices"), 0), e);
 }
 
-int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struct err *e)
+/* One number for each token, or none at all. */
+static int check_logprobs(const struct reply *y, bool asked, struct err *e)
 {
-    const struct reply_event *v = &y->event;
-
-    if (asked_ids && (y->ids.n == 0 || y->prompt_ids.n == 0))
-        return invalid(e, "it has no token ids");
-    if (y->ids.n == 0)
-        return 0;
-    if (y->logprobs.n == 0 && v->logprobs.n > 0) {
-        for (size_t i = 0; i < v->logprobs.n; i++)
-            *vec_push(&y->logprobs) = v->logprobs.at[i];
-    }
-    if (y->logprobs.n == 0 && asked_logprobs)
+    if (y->logprobs.n == 0 && asked)
         return invalid(e, "it has no logprobs");
     if (y->logprobs.n > 0 && y->logprobs.n != y->ids.n)
         return invalid(e, "the numbers of tokens and logprobs differ");
@@ -158,6 +149,22 @@ int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struc
         if (isinf(y->logprobs.at[i]))
             return invalid(e, "a logprob is out of range");
     }
+    return 0;
+}
+
+/* The whole answer has come. */
+int upstream_ids_end(struct reply *y, bool asked_ids, bool asked_logprobs, struct err *e)
+{
+    const struct reply_event *v = &y->event;
+
+    if (asked_ids && (y->ids.n == 0 || y->prompt_ids.n == 0))
+        return invalid(e, "it has no token ids");
+    if (y->ids.n == 0)
+        return 0;
+    for (size_t i = 0, n = y->logprobs.n == 0 ? v->logprobs.n : 0; i < n; i++)
+        *vec_push(&y->logprobs) = v->logprobs.at[i];
+    if (check_logprobs(y, asked_logprobs, e) < 0)
+        return -1;
     if (v->completion_tokens >= 0 && v->completion_tokens != (int64_t)y->ids.n)
         return invalid(e, "its token count is not the number of its tokens");
     if (v->prompt_tokens >= 0 && y->prompt_ids.n > 0 &&

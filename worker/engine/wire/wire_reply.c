@@ -332,6 +332,23 @@ static int take_entry(struct reply *y, const struct logprob_item *x)
     return 0;
 }
 
+/* Tokens that have no logprob yet; `last` is behind the last one with an entry. */
+static void note_lacks(struct reply *y, uint32_t last)
+{
+    const struct reply_event *v = &y->event;
+
+    for (uint32_t i = 0; i < v->ids.n; i++)
+        if (isnan(v->logprobs.at[i]))
+            *vec_push(&y->lacks) = (struct reply_lack){i, i < last};
+    /* Those that have an entry stand behind whole characters. */
+    for (size_t k = 0, i = 0; k < y->entries.n; k++) {
+        while (i < y->lacks.n && y->lacks.at[i].at < y->entries.at[k].at)
+            i++;
+        if (i < y->lacks.n && y->lacks.at[i].at == y->entries.at[k].at)
+            y->lacks.at[i].inside = false;
+    }
+}
+
 void reply_take_entries(struct reply *y)
 {
     struct reply_event *v = &y->event;
@@ -352,16 +369,7 @@ void reply_take_entries(struct reply *y)
         if (y->entries.at[k].at != ENTRY_NOWHERE)
             last = y->entries.at[k].at + 1;
     }
-    for (uint32_t i = 0; i < v->ids.n; i++)
-        if (isnan(v->logprobs.at[i]))
-            *vec_push(&y->lacks) = (struct reply_lack){i, i < last};
-    /* Those that have an entry stand behind whole characters. */
-    for (size_t k = 0, i = 0; k < y->entries.n; k++) {
-        while (i < y->lacks.n && y->lacks.at[i].at < y->entries.at[k].at)
-            i++;
-        if (i < y->lacks.n && y->lacks.at[i].at == y->entries.at[k].at)
-            y->lacks.at[i].inside = false;
-    }
+    note_lacks(y, last);
     settle_tops(y);
     v->has_logprobs = v->ids.n > 0;
     v->logprobs_seen = v->ids.n;
