@@ -25,19 +25,8 @@ struct model_options setup_model(const struct config *c)
     };
 }
 
-/* Whether every engine is asked with messages: then each call is a timeline of its own, for the
- * upstream renders each anew. */
-static bool all_text(const struct config *c)
-{
-    for (size_t i = 0; i < c->engine.n; i++) {
-        if (!str_starts(str_cstr(c->engine.at[i]), STR("openai:")))
-            return false;
-    }
-    return c->engine.n > 0;
-}
-
 /* Defaults of new sessions; a session may set its own. */
-struct session_defaults setup_sessions(const struct config *c)
+struct session_defaults setup_sessions(const struct config *c, bool all_text)
 {
     static const char *const histories[] = {
         [HISTORY_TREE] = "tree",
@@ -61,8 +50,7 @@ struct session_defaults setup_sessions(const struct config *c)
     struct session_defaults d;
 
     session_defaults_init(&d);
-    d.history =
-        histories[c->history == HISTORY_TREE && all_text(c) ? HISTORY_TIMELINES : c->history];
+    d.history = histories[c->history == HISTORY_TREE && all_text ? HISTORY_TIMELINES : c->history];
     d.message_matcher = matchers[c->message_matcher];
     d.rollback_last_assistant = c->rollback_last_assistant;
     d.idempotent_retry = c->idempotent_retry;
@@ -83,19 +71,29 @@ struct session_defaults setup_sessions(const struct config *c)
 }
 
 /* Without --engine the built-in engine serves. */
-struct engine_options setup_engines(const struct config *c, const struct model *m)
+struct engine_home setup_engine_home(const struct heritage *h)
 {
     static const char *const builtin[] = {"builtin:echo"};
-    const struct model_info *info = model_info(m);
+    const struct config *c = h->config;
     bool none = c->engine.n == 0;
 
+    return (struct engine_home){
+        .state_dir = h->state_dir,
+        .settings = none ? builtin : (const char *const *)c->engine.at,
+        .n = none ? 1 : c->engine.n,
+    };
+}
+
+struct engine_options setup_engines(const struct config *c, const struct model *m)
+{
+    const struct model_info *info = model_info(m);
+
     return (struct engine_options){
-        .engines = none ? builtin : (const char *const *)c->engine.at,
-        .n_engines = none ? 1 : c->engine.n,
         .model = m,
         .stop_ids = info->stop_ids,
         .n_stop_ids = info->n_stop_ids,
-        .vocab_size = all_text(c) && !c->model ? 0 : info->vocab_size,
+        .vocab_size = info->vocab_size,
+        .any_text = !c->model,
         .context_length = info->context_length,
         .max_inflight = (uint32_t)c->engine_max_inflight,
         .max_queue = (uint32_t)c->max_queue,

@@ -8,13 +8,20 @@
 #include "common/proc/heritage.h"
 #include "worker/call/model_call.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/engine_set.h"
 #include "worker/model/model.h"
 #include "worker/session/session.h"
 
 struct model_options setup_model(const struct config *c);
-struct session_defaults setup_sessions(const struct config *c);
 
-/* `engines` of the result borrows the config; without --engine it is the built-in. */
+/* all_text: every engine is asked with messages; then each call is a timeline of its own, for the
+ * upstream renders each anew. */
+struct session_defaults setup_sessions(const struct config *c, bool all_text);
+
+/* Borrows config and folder; without --engine it is the built-in engine. */
+struct engine_home setup_engine_home(const struct heritage *h);
+
+/* All but the engines themselves. */
 struct engine_options setup_engines(const struct config *c, const struct model *m);
 
 /* The folder's path is written into `dir`. -1 when it is too long. */

@@ -84,7 +84,10 @@ static void publish(struct worker *w)
 /* /ready follows the engines at once. */
 static void on_health(void *ctx)
 {
-    publish(ctx);
+    struct worker *w = ctx;
+
+    worker_state_engines(&w->state);
+    publish(w);
 }
 
 /* Once a second. */

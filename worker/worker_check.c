@@ -3,6 +3,7 @@
  * line, so that an operator sees all of them at once. */
 
 #include "worker/engine/doors.h"
+#include "worker/engine/engine_set.h"
 #include "worker/model/model_family.h"
 #include "worker/parsers/parser.h"
 #include "worker/setup.h"
@@ -19,12 +20,20 @@ static void check_engines(const struct config *c, struct buf *mistakes)
 {
     struct engine_options o = {.ca_file = c->engine_ca_file,
                                .insecure_tls = c->engine_insecure_tls};
+    struct engine_set set = {0};
+    size_t before = mistakes->len;
     struct err e;
 
-    for (size_t i = 0; i < c->engine.n; i++) {
-        if (engine_check(c->engine.at[i], &o, &e))
+    engine_set_of(&set, (const char *const *)c->engine.at, c->engine.n);
+    if (set.n != c->engine.n && c->engine.n > 1)
+        buf_puts(mistakes, "--engine: none stands alone, or not at all\n");
+    for (size_t i = 0; i < set.n; i++) {
+        if (engine_check(set.at[i].text, &o, &e))
             note(mistakes, "engine", &e);
     }
+    if (mistakes->len == before && engine_set_check(&set, &e))
+        note(mistakes, "engine", &e);
+    engine_set_done(&set);
 }
 
 /* The target of each sink. */

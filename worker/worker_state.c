@@ -201,6 +201,45 @@ static void on_lost(void *env, unsigned n)
     (void)kill(getpid(), SIGTERM);
 }
 
+void worker_state_engines(struct worker_state *w)
+{
+    bool all_text = engine_pool_all_text(w->service.calls.engines);
+    struct session_defaults sessions = setup_sessions(w->h->config, all_text);
+
+    if (all_text == w->all_text)
+        return;
+    w->all_text = all_text;
+    session_store_configure(w->service.calls.store, &sessions);
+}
+
+/* The engines of the settings, or what /admin/engines made of them. */
+static int open_engines(struct worker_state *w, struct engine_options *o, struct err *e)
+{
+    struct service *a = &w->service;
+    struct engine_set set;
+    bool told = false;
+    int rc;
+
+    w->engine_home = setup_engine_home(w->h);
+    a->engine_home = &w->engine_home;
+    a->engines_seen = engine_set_stamp(w->h->state_dir);
+    if (engine_set_load(&set, &w->engine_home, &told, e))
+        return -1;
+    if (told && w->h->place == 0)
+        log_warn(NULL, "--engine is not what it was when /admin/engines changed the engines: "
+                       "--engine holds, the change does not");
+    if (set.edition > 0 && w->h->place == 0)
+        log_info(NULL, "engines are those of the last /admin/engines",
+                 LOG_U("edition", set.edition), LOG_U("engines", set.n));
+    o->set = &set;
+    rc = engine_pool_new(w->loop, o, &a->calls.engines, e);
+    o->set = NULL;
+    engine_set_done(&set);
+    if (rc == 0)
+        worker_state_engines(w);
+    return rc;
+}
+
 /* The order matters: calls and helpers, keys, engines, sinks, places; the origins of sessions
  * are settled when all of them are known. */
 int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void *ctx,
@@ -208,7 +247,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
 {
     const struct config *c = w->h->config;
     struct call_env *env = &w->service.calls;
-    struct session_defaults d = setup_sessions(c);
+    struct session_defaults d = setup_sessions(c, false);
     struct call_env_parts parts;
     struct engine_options engines = setup_engines(c, w->h->model);
 
@@ -230,7 +269,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     w->service.heritage = w->h;
     w->service.keys = w->keys;
     w->service.started_s = clock_wall_ms() / 1000;
-    if (engine_pool_new(w->loop, &engines, &env->engines, e) ||
+    if (open_engines(w, &engines, e) ||
         sinks_new(&(struct sinks_env){&env->ledger, env->model, env->scratch}, c, w->h->state_dir,
                   &w->service.sinks, e) ||
         worker_state_open_place(w, w->h->index, e))
@@ -253,7 +292,7 @@ void worker_state_reload(struct worker_state *w)
     const struct config *now = w->h->config;
     struct call_env *env = &w->service.calls;
     struct engine_options engines = setup_engines(now, w->h->model);
-    struct session_defaults sessions = setup_sessions(now);
+    struct session_defaults sessions = setup_sessions(now, w->all_text);
     const struct places *p = &env->residency.places;
     struct keys *fresh;
     struct err e;

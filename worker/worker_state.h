@@ -5,6 +5,7 @@
 #ifndef RG_WORKER_WORKER_STATE_H
 #define RG_WORKER_WORKER_STATE_H
 
+#include "worker/engine/engine_set.h"
 #include "worker/service/service.h"
 
 struct worker_state {
@@ -17,6 +18,8 @@ struct worker_state {
     uint64_t compact_after;            /* tick */
     uint64_t told_records, told_bytes; /* to the counters */
     uint64_t skipped;                  /* replayed records that did not fit */
+    struct engine_home engine_home;
+    bool all_text; /* every engine is asked with messages */
 
     struct {
         char **at;
@@ -28,6 +31,9 @@ struct worker_state {
  * is told when an engine comes or goes. -1: worker_state_close all the same. */
 int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void *ctx,
                       struct err *e);
+
+/* The set of engines may have changed. */
+void worker_state_engines(struct worker_state *w);
 
 /* The settings have changed. */
 void worker_state_reload(struct worker_state *w);

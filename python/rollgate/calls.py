@@ -5,7 +5,7 @@ what it does not know, by name.
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 from urllib.parse import quote, urlencode
 
 from . import records
@@ -233,6 +233,29 @@ class Calls:
     def metrics(self) -> Any:
         """{"rollgate_name{labels}": value}."""
         return self._get("/metrics", lambda status, headers, body: parse_metrics(body.decode()))
+
+    def engines(self) -> Any:
+        """{"edition", "engines": [{"name", "kind", "engine", "state", "inflight", ...}]}, as one worker sees them."""
+        return self._get("/admin/engines")
+
+    def set_engines(self, engines: Iterable[str], *, probe: bool = True, timeout_s: float = 0) -> Any:
+        """From now on these are the engines, each as --engine takes it: "NAME=KIND:URL". {"edition", "added", "removed",
+        "drained", "engines"}. New ones have to answer unless probe is False; waits up to timeout_s for removed ones to
+        end what they run."""
+        return self._engines("PUT", engines, probe=probe, timeout_s=timeout_s)
+
+    def add_engines(self, engines: Iterable[str], *, probe: bool = True) -> Any:
+        """These as well."""
+        return self._engines("POST", engines, probe=probe)
+
+    def remove_engines(self, names: Iterable[str], *, timeout_s: float = 0) -> Any:
+        """These no longer: names, as engines() tells them; NotFound when there is no such engine."""
+        return self._engines("DELETE", names, timeout_s=timeout_s)
+
+    def _engines(self, method: str, engines: Iterable[str], **options: Any) -> Any:
+        body = encode({"engines": list(engines), **options})
+        return self.send(Call(method, "/admin/engines", body, read_json, wait_s=30 + options.get("timeout_s", 0),
+                              repeatable=method != "DELETE"))
 
     def weight_version(self, version: Any) -> Any:
         """The version of later answers whose engine tells none: an integer from 0, a name, or None."""

@@ -61,7 +61,8 @@ def connect(request):
 def test_core_needs_the_standard_library_alone():
     code = ("import sys; sys.path.insert(0, %r)\n"
             "import rollgate, rollgate.executor, rollgate.pace, rollgate.redis_sink\n"
-            "print([m for m in sys.modules if m.split('.')[0] in ('numpy', 'msgpack', 'torch', 'redis')])" % str(g.ROOT / "python"))
+            "print([m for m in sys.modules if m.split('.')[0] in ('numpy', 'msgpack', 'torch', 'redis')])"
+            % str(g.ROOT / "python"))
     out = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60)
     assert out.stdout.strip() == "[]", out.stderr
 
@@ -97,6 +98,18 @@ def test_a_session_from_beginning_to_end(start, connect):
     client.abort(s["session_id"])
     with pytest.raises(errors.SessionEnded):
         client.session(s["session_id"])
+
+
+def test_engines_come_and_go(start, connect):
+    client = connect(start(engine="a=builtin:echo").url)
+    assert [e["name"] for e in client.engines()["engines"]] == ["a"]
+    assert client.add_engines(["b=builtin:echo"])["added"] == ["b"]
+    assert client.remove_engines(["a"], timeout_s=1)["removed"] == ["a"]
+    with pytest.raises(errors.RollgateError) as e:
+        client.remove_engines(["a"])
+    assert e.value.status == 404
+    done = client.set_engines(["c=builtin:echo", "d=builtin:echo"], probe=False)
+    assert done["added"] == ["c", "d"] and done["removed"] == ["b"] and done["edition"] == 3
 
 
 def test_groups_of_sessions_and_admin(start, connect):
@@ -205,11 +218,13 @@ class Fake:
 
 
 def refusal(status, code, **headers):
-    return status, {k.replace("_", "-"): v for k, v in headers.items()}, json.dumps({"error": {"message": "no", "code": code}}).encode()
+    body = json.dumps({"error": {"message": "no", "code": code}}).encode()
+    return status, {k.replace("_", "-"): v for k, v in headers.items()}, body
 
 
 def test_is_sent_again_as_the_gateway_asks(connect):
-    with Fake(refusal(429, "overloaded", x_should_retry="true", Retry_After="0.2"), refusal(503, "draining", x_should_retry="true")) as fake:
+    with Fake(refusal(429, "overloaded", x_should_retry="true", Retry_After="0.2"),
+              refusal(503, "draining", x_should_retry="true")) as fake:
         began = time.monotonic()
         assert connect(fake.url).pause("hold") == {}
         assert len(fake.asked) == 3 and time.monotonic() - began >= 0.2

@@ -32,6 +32,8 @@ static const struct input rows[] = {
 #define ORDERS INPUT_ORDERS
 #define TOKENS INPUT_TOKENS
 #define EVENTS INPUT_EVENTS
+#define ENGINES INPUT_ENGINES
+#define ENGINES_LESS INPUT_ENGINES_LESS
 #define X(sets, name, place, kind, min, max, choices, summary) \
     {sets, name, PLACE_##place, INPUT_KIND_##kind, min, max, choices, summary},
 #include "worker/api/inputs.def"
@@ -155,6 +157,22 @@ static int check_weights(const struct input *in, const struct json *v, struct er
                      e);
 }
 
+/* A list of texts, none of them empty. */
+static int check_texts(const struct input *in, const struct json *v, struct err *e)
+{
+    char allowed[64];
+
+    (void)snprintf(allowed, sizeof(allowed), "a list of at most %.0f texts", in->max);
+    if (!json_is(v, JSON_ARRAY) || (double)v->n > in->max)
+        return field_bad(in->name, v, allowed, e);
+    for (uint32_t i = 0; i < v->n; i++) {
+        if (json_is(&v->items[i], JSON_STRING) && v->items[i].n > 0)
+            continue;
+        return field_bad(in->name, &v->items[i], "a list of texts that are not empty", e);
+    }
+    return 0;
+}
+
 /* Letters, digits and the few marks that names have. */
 static bool is_name(struct str s)
 {
@@ -273,6 +291,8 @@ static int check_value(struct arena *a, const struct input *in, const struct jso
         return check_name(in, v, e);
     case INPUT_KIND_OBJECT:
         return json_is(v, JSON_OBJECT) ? 0 : field_bad(in->name, v, "an object", e);
+    case INPUT_KIND_TEXTS:
+        return check_texts(in, v, e);
     case INPUT_KIND_LOCKS:
         return check_locks(in, v, e);
     case INPUT_KIND_LABELS:

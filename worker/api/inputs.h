@@ -24,6 +24,7 @@ enum input_kind {
     INPUT_KIND_LABELS,   /* an object of texts and numbers */
     INPUT_KIND_SAMPLING, /* an object of sampling parameters */
     INPUT_KIND_WEIGHTS,  /* a version of weights: an integer from 0, a text or null */
+    INPUT_KIND_TEXTS,    /* a list of at most max texts that are not empty */
     INPUT_KIND_FILTER,   /* NAME=VALUE or NAME */
     INPUT_KIND_HIDDEN,   /* between workers; not told to clients */
 };

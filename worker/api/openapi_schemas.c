@@ -105,6 +105,8 @@ static const char *fixed_schema(enum input_kind kind)
     case INPUT_KIND_WEIGHTS:
         return "\"anyOf\":[{\"type\":\"integer\",\"minimum\":0},"
                "{\"type\":\"string\",\"minLength\":1,\"maxLength\":256},{\"type\":\"null\"}]";
+    case INPUT_KIND_TEXTS:
+        return "\"type\":\"array\",\"items\":{\"type\":\"string\",\"minLength\":1}";
     case INPUT_KIND_FILTER:
         return "\"type\":\"string\",\"minLength\":1";
     default:

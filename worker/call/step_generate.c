@@ -243,6 +243,7 @@ enum step_result step_generate(struct model_call *t)
             .experts_from = t->plan->experts_known,
             .reused = (uint32_t)t->plan->reused,
             .chat_body = body,
+            .text = t->call_input.text,
         };
 
         t->samples[i].call = engine_start(t->env->engines, &er, &engine_events, &t->samples[i]);

@@ -113,6 +113,7 @@ static void pause_anew(struct service *a, enum engine_pause mode)
 
 void admin_done(struct service *a)
 {
+    engines_done(a);
     if (a->drain)
         pause_anew(a, ENGINE_HOLD);
 }
@@ -225,19 +226,6 @@ void admin_resume(struct service_request *r)
 {
     pause_anew(r->service, ENGINE_RUN);
     order_give(order_new(r), r);
-}
-
-/* The pool of this worker only: each worker has engines of its own. */
-void admin_engines(struct service_request *r)
-{
-    struct buf body = {0};
-
-    buf_puts(&body, "{\"engines\":");
-    engine_pool_write(r->service->calls.engines, &body);
-    buf_puts(&body, "}");
-    respond_count(r->service, r->dialect, 200);
-    exchange_reply(r->x, 200, "application/json", buf_str(&body));
-    buf_done(&body);
 }
 
 /* The dispatcher's result of a group, for sinks that take whole groups. */

@@ -57,10 +57,23 @@ void session_events_get(struct service_request *r);
 /* admin.c: orders from a trainer or an operator. They hold for all workers: the one that is asked
  * asks the others. */
 void admin_weight_version(struct service_request *r);
-void admin_engines(struct service_request *r);
 void admin_pause(struct service_request *r);
 void admin_resume(struct service_request *r);
 void admin_group_result(struct service_request *r);
+
+/* engines.c: the set of engines, and its changes, which all workers obey and the state folder
+ * keeps.
+ */
+void admin_engines(struct service_request *r);
+void admin_engines_put(struct service_request *r);
+void admin_engines_post(struct service_request *r);
+void admin_engines_delete(struct service_request *r);
+
+/* Obeys a change that another worker has kept. -1: it cannot be read, or opened. */
+int engines_follow(struct service *a, struct err *e);
+
+/* The worker ends: changes under way are given up, or answered. */
+void engines_done(struct service *a);
 
 /* Wakes long polls of a session: its phase has changed. */
 void waits_wake(struct service *a, struct str id);

@@ -3,6 +3,7 @@
  * memory is kept below its limits. */
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "worker/control/control.h"
 #include "worker/control/events.h"
 #include "worker/control/handlers.h"
@@ -37,6 +38,8 @@ void control_sweep(struct service *a)
     int n = 0;
 
     watch_clock(a, now);
+    if (engines_follow(a, &e))
+        log_error(NULL, "the new set of engines cannot be obeyed", LOG_T("error", e.text));
     for (struct session *s = session_next(env->store, NULL); s && n < EXPIRE_MAX; s = next) {
         next = session_next(env->store, s);
         if (!session_expired(s, now))

@@ -13,11 +13,12 @@
 #include "worker/engine/engine.h"
 #include "worker/engine/extra.h"
 
-/* One --engine argument, KIND:REST[,name=value]..., taken apart. Lives as long as the pool. */
+/* One --engine argument, [NAME=]KIND:REST[,name=value]..., taken apart. Lives as long as the pool.
+ */
 struct engine_target {
     const char *kind;
     const char *rest; /* URL, or the mode of `builtin` */
-    const char *name; /* for records and logs: the argument without key file */
+    const char *name; /* for records and logs: its own, or the argument without options */
     double weight;
     const char *key_file; /* or NULL */
     const char *logprobs; /* "raw", "temperature", "processed": their basis as the server was set up

@@ -29,12 +29,12 @@ bool logprob_basis_is_own(enum logprob_basis b, const struct sampling *s)
     return sampling_changes_nothing(s);
 }
 
-static enum logprob_basis replica_basis(const struct replica *r)
+enum logprob_basis replica_basis(const struct replica *r)
 {
     return r->adapter->basis ? r->adapter->basis(r->impl) : BASIS_PROCESSED;
 }
 
-static void on_changed(void *ctx)
+void pool_changed(void *ctx)
 {
     struct engine_pool *p = ctx;
 
@@ -94,14 +94,19 @@ int engine_pool_new(struct loop *loop, const struct engine_options *o, struct en
     set_defaults(&p->opt);
     if (info)
         p->experts.row_bytes = (size_t)info->moe_layers * info->moe_topk * sizeof(int32_t);
-    p->replicas =
-        (struct replicas){.loop = loop, .changed = on_changed, .ctx = p, .metrics = o->metrics};
-    if (o->n_engines == 0) {
+    p->replicas = (struct replicas){.loop = loop,
+                                    .changed = pool_changed,
+                                    .forget = pool_forget,
+                                    .ctx = p,
+                                    .metrics = o->metrics};
+    if (!o->set && o->n_engines == 0) {
         (void)err_set(e, ERR_CONFIG, "no engine is configured");
         goto out;
     }
-    if (replicas_open(&p->replicas, &p->arena, &p->opt, e) < 0)
+    if (replicas_open(&p->replicas, &p->opt, e) < 0)
         goto out;
+    p->edition = o->set ? o->set->edition : 0;
+    p->opt.set = NULL; /* it was the caller's */
     join_pause(p);
     join_version(p);
     *ret = p;
@@ -214,7 +219,7 @@ static size_t count_text(const struct engine_pool *p)
     size_t n = 0;
 
     for (size_t i = 0; i < p->replicas.n; i++)
-        n += p->replicas.at[i].adapter == &engine_openai;
+        n += p->replicas.at[i]->adapter == &engine_openai;
     return n;
 }
 
@@ -225,13 +230,13 @@ bool engine_pool_some_text(const struct engine_pool *p)
 
 bool engine_pool_all_text(const struct engine_pool *p)
 {
-    return count_text(p) == p->replicas.n;
+    return p->replicas.n > 0 && count_text(p) == p->replicas.n;
 }
 
 bool engine_pool_ready(const struct engine_pool *p)
 {
     for (size_t i = 0; i < p->replicas.n; i++) {
-        if (replica_serves(&p->replicas.at[i]))
+        if (replica_serves(p->replicas.at[i]))
             return true;
     }
     return false;
@@ -247,7 +252,7 @@ uint32_t engine_pool_context(const struct engine_pool *p)
     uint32_t least = 0;
 
     for (size_t i = 0; i < p->replicas.n; i++) {
-        const struct replica *r = &p->replicas.at[i];
+        const struct replica *r = p->replicas.at[i];
         uint32_t n = r->adapter->context ? r->adapter->context(r->impl) : 0;
 
         if (n > 0 && (least == 0 || n < least))
@@ -259,15 +264,15 @@ uint32_t engine_pool_context(const struct engine_pool *p)
 bool engine_pool_constrains(const struct engine_pool *p)
 {
     for (size_t i = 0; i < p->replicas.n; i++)
-        if (!p->replicas.at[i].adapter->passes_request)
+        if (!p->replicas.at[i]->adapter->passes_request)
             return true;
-    return false;
+    return p->replicas.n == 0; /* those to come */
 }
 
 bool engine_pool_logprobs_own(const struct engine_pool *p, const struct sampling *s)
 {
     for (size_t i = 0; i < p->replicas.n; i++) {
-        const struct replica *r = &p->replicas.at[i];
+        const struct replica *r = p->replicas.at[i];
 
         if (!r->adapter->passes_request && !logprob_basis_is_own(replica_basis(r), s))
             return false;
@@ -278,7 +283,7 @@ bool engine_pool_logprobs_own(const struct engine_pool *p, const struct sampling
 static bool lacks_field(const struct engine_pool *p, const char *name)
 {
     for (size_t i = 0; i < p->replicas.n; i++) {
-        const char *cannot = p->replicas.at[i].adapter->cannot_take;
+        const char *cannot = p->replicas.at[i]->adapter->cannot_take;
 
         if (cannot && str_find(str_cstr(cannot), str_cstr(name), 0) != SIZE_MAX)
             return true;
@@ -300,7 +305,7 @@ const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sa
 int engine_pool_takes_extra(const struct engine_pool *p, const struct json *extra, struct err *e)
 {
     for (size_t i = 0; i < p->replicas.n; i++) {
-        if (engine_extra_check(p->replicas.at[i].adapter, extra, e))
+        if (engine_extra_check(p->replicas.at[i]->adapter, extra, e))
             return -1;
     }
     return 0;
@@ -309,62 +314,10 @@ int engine_pool_takes_extra(const struct engine_pool *p, const struct json *extr
 bool engine_pool_enforces(const struct engine_pool *p, struct str type)
 {
     for (size_t i = 0; type.len && i < p->replicas.n; i++) {
-        const char *cannot = p->replicas.at[i].adapter->cannot_enforce;
+        const char *cannot = p->replicas.at[i]->adapter->cannot_enforce;
 
         if (cannot && str_find(str_cstr(cannot), type, 0) != SIZE_MAX)
             return false;
     }
     return true;
-}
-
-/* What the last answers told: null before the first. */
-static void put_answers(const struct replica *r, struct json_out *o)
-{
-    json_out_key(o, "latency_ms");
-    if (r->answer_us > 0)
-        json_out_double(o, (double)r->answer_us / 1000);
-    else
-        json_out_null(o);
-    json_out_key(o, "weight_version");
-    if (r->version.len > 0)
-        json_out_str(o, buf_str(&r->version));
-    else
-        json_out_null(o);
-}
-
-void engine_pool_write(const struct engine_pool *p, struct buf *json)
-{
-    struct json_out o = json_out_to(json);
-
-    json_out_arr(&o);
-    for (size_t i = 0; i < p->replicas.n; i++) {
-        const struct replica *r = &p->replicas.at[i];
-
-        json_out_obj(&o);
-        json_out_key(&o, "name");
-        json_out_cstr(&o, r->target.name);
-        json_out_key(&o, "kind");
-        json_out_cstr(&o, r->target.kind);
-        json_out_key(&o, "up");
-        json_out_bool(&o, r->up);
-        json_out_key(&o, "logprobs");
-        json_out_obj(&o);
-        json_out_key(&o, "asked");
-        json_out_str(&o,
-                     r->adapter->asks_basis ? str_cstr(r->adapter->asks_basis) : (struct str){0});
-        json_out_key(&o, "given");
-        json_out_cstr(&o, logprob_basis_name(replica_basis(r)));
-        json_out_end_obj(&o);
-        json_out_key(&o, "inflight");
-        json_out_i64(&o, r->inflight);
-        json_out_key(&o, "requests");
-        json_out_i64(&o, (int64_t)r->requests);
-        json_out_key(&o, "retries");
-        json_out_i64(&o, (int64_t)r->retries);
-        json_out_key(&o, "errors");
-        json_out_i64(&o, (int64_t)r->errors);
-        put_answers(r, &o);
-        json_out_end_obj(&o);
-    }
-    json_out_end_arr(&o);
 }

@@ -27,6 +27,7 @@ struct loop;
 struct board;
 struct metrics_page;
 struct model;
+struct engine_set;
 
 enum engine_finish {
     ENGINE_STOP,        /* a stop id (it is the last of ids) or the engine's own end */
@@ -75,6 +76,7 @@ struct engine_request {
     uint32_t reused;              /* ids at its start that the session had before */
     uint32_t experts_from;        /* routed experts are known for this many prompt ids */
     const struct json *chat_body; /* what kind `openai` sends, but for `stream`; else unused */
+    bool text;                    /* the prompt was not made: only kind `openai` can be asked */
 };
 
 /* What came since the last delta. Borrowed for the callback. */
@@ -126,10 +128,12 @@ struct engine_events {
 struct engine_options {
     const char *const *engines; /* "sglang:http://..." etc., n_engines of them */
     size_t n_engines;
-    const struct model *model; /* kind builtin turns text into ids with it; borrowed */
-    const int32_t *stop_ids;   /* of the model */
+    const struct engine_set *set; /* instead of them, with places; or NULL */
+    const struct model *model;    /* kind builtin turns text into ids with it; borrowed */
+    const int32_t *stop_ids;      /* of the model */
     size_t n_stop_ids;
     uint32_t vocab_size;        /* 0: unknown; ids beyond are engine_invalid */
+    bool any_text;              /* it means nothing while all engines are of kind openai */
     uint32_t context_length;    /* 0: unknown */
     uint32_t max_inflight;      /* per replica, of all workers together */
     uint32_t max_queue;         /* calls; when full, sessions share it evenly */
@@ -159,6 +163,25 @@ int engine_pool_new(struct loop *loop, const struct engine_options *o, struct en
 /* Takes the settings over that may change while it runs: limits, timeouts, retries, what becomes of
  * aborts; key files are read again. Running attempts keep theirs. */
 void engine_pool_reload(struct engine_pool *p, const struct engine_options *o);
+
+/* Makes these engines the pool's: running calls end where they are, waiting ones go to the new
+ * ones. -1: one of them cannot be opened, nothing has changed. */
+int engine_pool_set(struct engine_pool *p, const struct engine_set *set, struct err *e);
+
+/* Opens those of the set that are new, beside the others, and asks whether they answer; `tried` is
+ * called once, later, with the names of those that do not, by commas (empty: all do). The next
+ * engine_pool_set takes them over. -1: one cannot be opened; `tried` does not come. */
+int engine_pool_try(struct engine_pool *p, const struct engine_set *set,
+                    void (*tried)(void *ctx, struct str silent), void *ctx, struct err *e);
+
+/* What engine_pool_try has opened is closed again; `tried` does not come any more. */
+void engine_pool_untry(struct engine_pool *p);
+
+/* Of which edition the pool's set is (engine_set.h). */
+uint64_t engine_pool_edition(const struct engine_pool *p);
+
+/* Requests of all workers at the replica of that place, also one that was taken out. */
+size_t engine_pool_at_place(const struct engine_pool *p, unsigned place);
 
 /* Cancels what is in flight (failed is called with ERR_DRAINING) and frees. */
 void engine_pool_free(struct engine_pool *p);

@@ -1,8 +1,11 @@
 #include "worker/engine/engine_target.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/nearest.h"
+
+enum { NAME_MAX_BYTES = 64 };
 
 static int number_of(struct str value, double *ret)
 {
@@ -29,16 +32,26 @@ static bool option_known(struct str name)
     return false;
 }
 
-static bool is_word(struct str s)
+static bool of_letters(struct str s, const char *others)
 {
     for (size_t i = 0; i < s.len; i++) {
         char c = s.p[i];
 
         if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-              c == '_' || c == '-'))
+              (c && strchr(others, c))))
             return false;
     }
     return s.len > 0;
+}
+
+static bool is_word(struct str s)
+{
+    return of_letters(s, "_-");
+}
+
+static bool is_name(struct str s)
+{
+    return of_letters(s, "_-.");
 }
 
 /* ",name=value" with an unknown name. In a script's path it may belong to the file's name; there,
@@ -120,6 +133,25 @@ static int take_options(struct arena *a, struct str *rest, struct engine_target 
     }
 }
 
+/* NAME= in front of the kind: a '=' before the first ':', for a URL may have others. */
+static int take_name(struct arena *a, struct str *rest, const char **ret, struct err *e)
+{
+    size_t eq = str_find(*rest, STR("="), 0);
+    size_t colon = str_find(*rest, STR(":"), 0);
+    struct str name;
+
+    if (eq == SIZE_MAX || eq > colon)
+        return 0;
+    name = str_sub(*rest, 0, eq);
+    if (!is_name(name) || name.len > NAME_MAX_BYTES)
+        return err_set(e, ERR_CONFIG,
+                       "an engine's name is 1 to %d of A-Z a-z 0-9 _ - . not \"%.*s\"",
+                       NAME_MAX_BYTES, (int)MIN_OF(name.len, (size_t)80), name.p);
+    *ret = arena_cstr(a, name);
+    *rest = str_sub(*rest, eq + 1, SIZE_MAX);
+    return 0;
+}
+
 int engine_target_parse(struct arena *a, const char *text, struct engine_target *ret, struct err *e)
 {
     struct str all = str_cstr(text);
@@ -131,6 +163,8 @@ int engine_target_parse(struct arena *a, const char *text, struct engine_target 
     if (take_options(a, &rest, ret, e))
         return -1;
     ret->name = arena_cstr(a, rest);
+    if (take_name(a, &rest, &ret->name, e))
+        return -1;
     colon = str_find(rest, STR(":"), 0);
     ret->kind = arena_cstr(a, str_sub(rest, 0, colon == SIZE_MAX ? rest.len : colon));
     ret->rest = colon == SIZE_MAX ? "" : arena_cstr(a, str_sub(rest, colon + 1, SIZE_MAX));

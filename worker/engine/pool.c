@@ -110,9 +110,10 @@ static void on_delta(void *ctx, const struct engine_delta *d)
 static int check_piece(const struct engine_pool *p, const struct engine_result *r, struct err *e)
 {
     uint32_t at = 0;
+    uint32_t vocab = p->opt.any_text && engine_pool_all_text(p) ? 0 : p->opt.vocab_size;
 
-    for (size_t i = 0; p->opt.vocab_size > 0 && i < r->ids.n; i++) {
-        if (r->ids.at[i] < 0 || (uint32_t)r->ids.at[i] >= p->opt.vocab_size)
+    for (size_t i = 0; vocab > 0 && i < r->ids.n; i++) {
+        if (r->ids.at[i] < 0 || (uint32_t)r->ids.at[i] >= vocab)
             return err_set(e, ERR_ENGINE_INVALID,
                            "the engine's token %zu, id %d, is outside the vocabulary", i,
                            r->ids.at[i]);
@@ -396,14 +397,39 @@ static void run_call(struct engine_call *c, struct replica *r)
     c->attempt = r->adapter->start(r->impl, &c->req, &attempt_events, c);
 }
 
+static void on_unsuited(struct loop_timer *t)
+{
+    struct engine_call *c = CONTAINER_OF(t, struct engine_call, timer);
+    struct err e = {0};
+
+    (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
+                  "the engines have changed, and none of them can take this call as it was made "
+                  "for those before: send it again");
+    fail_call(c, &e);
+}
+
+static void refuse(struct engine_call *c, loop_timer_fn on_time);
+
+static struct replica *pick(struct engine_call *c)
+{
+    struct replica_wish w = {
+        .session_id = c->req.session_id, .avoid = c->avoid, .request = &c->req};
+
+    return replicas_pick(&c->pool->replicas, &w);
+}
+
 /* Starts what may start, at the end of a turn of the loop. */
 static void run_waiting(struct engine_pool *p)
 {
     while (p->pause == ENGINE_RUN) {
         struct fair_item *i = fair_first(&p->queue);
         struct engine_call *c = i ? CONTAINER_OF(i, struct engine_call, item) : NULL;
-        struct replica *r = c ? replicas_pick(&p->replicas, c->req.session_id, c->avoid) : NULL;
+        struct replica *r = c ? pick(c) : NULL;
 
+        if (c && !r && p->replicas.n > 0 && !replicas_suit(&p->replicas, &c->req)) {
+            refuse(c, on_unsuited);
+            continue;
+        }
         if (!r || !replica_begin(r))
             return;
         run_call(c, r);
@@ -555,6 +581,19 @@ void pool_fail_all(struct engine_pool *p)
         if (c->state == CALL_RUNNING)
             c->replica->adapter->cancel(c->attempt);
         fail_call(c, &e);
+    }
+}
+
+void pool_forget(void *pool, struct replica *r)
+{
+    struct engine_pool *p = pool;
+    struct engine_call *c;
+
+    LIST_EACH(&p->calls, c, struct engine_call, in_pool) {
+        if (c->avoid == r)
+            c->avoid = NULL;
+        if (c->replica == r)
+            c->replica = NULL;
     }
 }
 

@@ -53,8 +53,11 @@ struct engine_call {
 struct engine_pool {
     struct loop *loop;
     struct engine_options opt;
-    struct arena arena; /* targets */
+    struct arena arena; /* of the options */
     struct replicas replicas;
+    uint64_t edition; /* of the set */
+    void (*tried)(void *ctx, struct str silent);
+    void *tried_ctx;
     struct fair_queue queue;
     struct list_head calls; /* newest first */
     size_t n_calls, running;
@@ -72,6 +75,12 @@ void pool_dispatch(struct engine_pool *p);
 
 /* Ends all calls with ERR_DRAINING. */
 void pool_fail_all(struct engine_pool *p);
+
+/* What the pool (ctx) has to offer may have changed: waiting calls and the health hook are told. */
+void pool_changed(void *ctx);
+
+/* Calls forget a replica that is about to be freed; none runs there. */
+void pool_forget(void *pool, struct replica *r);
 
 /* Notes that the pool's version holds from the call's next token on. */
 void pool_stamp(struct engine_call *c);

@@ -1,23 +1,24 @@
 #include "worker/engine/replicas.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/mem.h"
 #include "common/proc/board.h"
 #include "common/proc/metrics.h"
 #include "worker/engine/engine_target.h"
 
-enum { BAD_LIMIT = 3, GOOD_LIMIT = 2, BUSY_MS = 60000 };
+enum { BAD_LIMIT = 3, GOOD_LIMIT = 2, BUSY_MS = 60000, REAP_MS = 1000 };
 
 static const double load_factor = 1.25;
 static const double load_slack = 8;
 
 static unsigned label(const struct replica *r)
 {
-    size_t i = (size_t)(r - r->all->at);
-
-    return (unsigned)MIN_OF(i, (size_t)METRIC_ENGINE_15);
+    return MIN_OF(r->place, (unsigned)METRIC_ENGINE_15);
 }
 
 static void set_up(struct replica *r, bool up)
@@ -37,6 +38,10 @@ static void observe(struct replica *r, bool good)
 {
     bool served = replica_serves(r);
 
+    if (r->stage != REPLICA_IN) {
+        r->proven = r->proven || good;
+        return;
+    }
     r->bad = good ? 0 : (uint8_t)MIN_OF(r->bad + 1, BAD_LIMIT);
     r->good = good ? (uint8_t)MIN_OF(r->good + 1, GOOD_LIMIT) : 0;
     r->proven = r->proven || good;
@@ -51,29 +56,47 @@ static void observe(struct replica *r, bool good)
         r->all->changed(r->all->ctx);
 }
 
+static void on_tried(struct loop_timer *t)
+{
+    struct replicas *all = CONTAINER_OF(t, struct replicas, trial);
+
+    all->tried(all->tried_ctx);
+}
+
+/* Told from the loop, never from within a probe: who hears of it may close what was probed. */
+static void trial_look(struct replicas *all, size_t left)
+{
+    all->on_trial = left;
+    if (left == 0)
+        loop_timer_set(all->loop, &all->trial, 1, on_tried);
+}
+
 static void on_answer(void *ctx, enum engine_health h)
 {
     struct replica *r = ctx;
     bool busy = r->alive_ms > 0 && clock_ms() - r->alive_ms < BUSY_MS;
 
     r->probing = false;
-    if (h == ENGINE_SLOW && busy)
+    if (h != ENGINE_SLOW || !busy)
+        observe(r, h == ENGINE_UP);
+    if (r->stage == REPLICA_STAGED && r->all->on_trial > 0)
+        trial_look(r->all, r->all->on_trial - 1);
+}
+
+static void probe(struct replica *r)
+{
+    if (!r->adapter->probe || r->probing)
         return;
-    observe(r, h == ENGINE_UP);
+    r->probing = true;
+    r->adapter->probe(r->impl, on_answer, r);
 }
 
 static void on_timer(struct loop_timer *t)
 {
     struct replicas *all = CONTAINER_OF(t, struct replicas, timer);
 
-    for (size_t i = 0; i < all->n; i++) {
-        struct replica *r = &all->at[i];
-
-        if (!r->adapter->probe || r->probing)
-            continue;
-        r->probing = true;
-        r->adapter->probe(r->impl, on_answer, r);
-    }
+    for (size_t i = 0; i < all->n; i++)
+        probe(all->at[i]);
     loop_timer_set(all->loop, &all->timer, all->opt->health_interval_ms, on_timer);
 }
 
@@ -123,9 +146,10 @@ void replica_unreachable(struct replica *r)
 static _Atomic uint32_t *shared(const struct replica *r)
 {
     const struct engine_options *o = r->all->opt;
-    size_t i = (size_t)(r - r->all->at);
 
-    return o->board && i < BOARD_ENGINES_MAX ? &o->board->slots[o->slot].engine_inflight[i] : NULL;
+    return o->board && r->place < BOARD_ENGINES_MAX
+               ? &o->board->slots[o->slot].engine_inflight[r->place]
+               : NULL;
 }
 
 /* Counted before it is looked at, so that two workers cannot both take the last place. */
@@ -137,7 +161,7 @@ static bool take_place(struct replica *r)
     if (!mine)
         return true;
     atomic_fetch_add(mine, 1);
-    if (max == 0 || board_engine_inflight(r->all->opt->board, (unsigned)(r - r->all->at)) <= max)
+    if (max == 0 || board_engine_inflight(r->all->opt->board, r->place) <= max)
         return true;
     atomic_fetch_sub(mine, 1);
     return false;
@@ -172,8 +196,7 @@ static bool has_place(const struct replica *r)
     if (max == 0)
         return true;
     return r->inflight < max &&
-           (!shared(r) ||
-            board_engine_inflight(r->all->opt->board, (unsigned)(r - r->all->at)) < max);
+           (!shared(r) || board_engine_inflight(r->all->opt->board, r->place) < max);
 }
 
 void replica_retried(struct replica *r)
@@ -211,7 +234,7 @@ struct load {
 bool replicas_any_up(const struct replicas *r)
 {
     for (size_t i = 0; i < r->n; i++) {
-        if (r->at[i].up)
+        if (r->at[i]->up)
             return true;
     }
     return false;
@@ -222,10 +245,10 @@ static struct load load_of(const struct replicas *r)
     struct load l = {0};
 
     for (size_t i = 0; i < r->n; i++) {
-        if (!r->at[i].up)
+        if (!r->at[i]->up)
             continue;
-        l.total += r->at[i].inflight;
-        l.weights += r->at[i].target.weight;
+        l.total += r->at[i]->inflight;
+        l.weights += r->at[i]->target.weight;
     }
     return l;
 }
@@ -237,21 +260,51 @@ static bool within_share(const struct replica *r, const struct load *l)
     return r->inflight < load_factor * share + load_slack;
 }
 
+static bool takes_fields(const struct engine_adapter *kind, const struct sampling *s)
+{
+    const char *name = "";
+
+    for (size_t i = 0; kind->cannot_take && name; i++) {
+        if (sampling_extra(s, i, &name) &&
+            str_find(str_cstr(kind->cannot_take), str_cstr(name), 0) != SIZE_MAX)
+            return false;
+    }
+    return engine_extra_check(kind, s->engine_extra, NULL) == 0;
+}
+
+/* Ids or messages, as the kind is asked, and no parameter that it has no field for. */
+static bool suits(const struct engine_adapter *kind, const struct engine_request *q)
+{
+    if (!q)
+        return true;
+    return kind->passes_request ? q->chat_body != NULL
+                                : !q->text && takes_fields(kind, &q->sampling);
+}
+
+bool replicas_suit(const struct replicas *r, const struct engine_request *q)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        if (suits(r->at[i]->adapter, q))
+            return true;
+    }
+    return false;
+}
+
 /* The best of those allowed; bounded: only those within their share of the load. */
-static struct replica *best(struct replicas *all, struct str session_id,
-                            const struct replica *avoid, bool bounded)
+static struct replica *best(struct replicas *all, const struct replica_wish *w, bool bounded)
 {
     struct load l = load_of(all);
     struct replica *found = NULL;
     double found_score = -1;
 
     for (size_t i = 0; i < all->n; i++) {
-        struct replica *r = &all->at[i];
+        struct replica *r = all->at[i];
         double s;
 
-        if (r == avoid || !r->up || (bounded && !within_share(r, &l)) || !has_place(r))
+        if (r == w->avoid || !r->up || (bounded && !within_share(r, &l)) || !has_place(r) ||
+            !suits(r->adapter, w->request))
             continue;
-        s = score(r, session_id);
+        s = score(r, w->session_id);
         if (s > found_score) {
             found = r;
             found_score = s;
@@ -260,64 +313,213 @@ static struct replica *best(struct replicas *all, struct str session_id,
     return found;
 }
 
-struct replica *replicas_pick(struct replicas *r, struct str session_id,
-                              const struct replica *avoid)
+struct replica *replicas_pick(struct replicas *r, const struct replica_wish *w)
 {
-    struct replica *found = best(r, session_id, avoid, true);
+    struct replica_wish any = {.session_id = w->session_id, .request = w->request};
+    struct replica *found = best(r, w, true);
 
     if (!found)
-        found = best(r, session_id, avoid, false);
-    return found || !avoid ? found : best(r, session_id, NULL, false);
+        found = best(r, w, false);
+    return found || !w->avoid ? found : best(r, &any, false);
 }
 
 /* --- life --- */
 
-static int open_one(struct replicas *all, struct arena *a, const char *text,
-                    const struct engine_options *o, struct err *e)
+static void free_replica(struct replica *r)
 {
-    struct replica *r = &all->at[all->n];
+    r->adapter->close(r->impl);
+    buf_done(&r->version);
+    arena_done(&r->arena);
+    free(r);
+}
+
+static struct replica *open_one(struct replicas *all, const struct engine_entry *entry,
+                                struct err *e)
+{
+    struct replica *r = mem_zalloc(sizeof(*r));
 
     r->all = all;
-    if (engine_target_parse(a, text, &r->target, e) < 0)
-        return -1;
+    r->text = arena_cstr(&r->arena, str_cstr(entry->text));
+    r->place = entry->place;
+    r->stage = REPLICA_STAGED;
+    if (engine_target_parse(&r->arena, r->text, &r->target, e) < 0)
+        goto out;
     r->adapter = engine_adapter_find(r->target.kind);
-    if (r->adapter->open(all->loop, &r->target, o, &r->impl, e) < 0)
-        return -1;
+    if (r->adapter->open(all->loop, &r->target, all->opt, &r->impl, e) < 0)
+        goto out;
     r->hash = str_hash(str_cstr(r->target.name), 0);
-    all->n++;
+    return r;
+out:
+    arena_done(&r->arena);
+    free(r);
+    return NULL;
+}
+
+static struct replica *find(struct replica *const *at, size_t n, const char *text)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(at[i]->text, text) == 0)
+            return at[i];
+    }
+    return NULL;
+}
+
+static void list_drop(struct replica_list *l, size_t i)
+{
+    l->at[i] = l->at[--l->n];
+}
+
+/* Those that have ended what they ran: when they are seen idle a second time, so that what an
+ * adapter still tells the engine (an abort) gets there. */
+static void on_reap(struct loop_timer *t)
+{
+    struct replicas *all = CONTAINER_OF(t, struct replicas, reap);
+
+    for (size_t i = all->out.n; i-- > 0;) {
+        struct replica *r = all->out.at[i];
+
+        if (r->inflight > 0 || r->probing || !r->rests) {
+            r->rests = r->inflight == 0;
+            continue;
+        }
+        log_info(NULL, "engine is gone", LOG_T("engine", r->target.name));
+        list_drop(&all->out, i);
+        all->forget(all->ctx, r);
+        free_replica(r);
+    }
+    if (all->out.n > 0)
+        loop_timer_set(all->loop, t, REAP_MS, on_reap);
+}
+
+static void retire(struct replicas *all, struct replica *r)
+{
+    log_info(NULL, "engine is taken out", LOG_T("engine", r->target.name),
+             LOG_U("running", r->inflight));
+    set_up(r, false);
+    r->stage = REPLICA_OUT;
+    *vec_push(&all->out) = r;
+    loop_timer_set(all->loop, &all->reap, REAP_MS, on_reap);
+}
+
+static void take_in(struct replica *r)
+{
+    r->stage = REPLICA_IN;
     set_up(r, true);
+}
+
+int replicas_stage(struct replicas *r, const struct engine_set *set, struct err *e)
+{
+    for (size_t i = 0; i < set->n; i++) {
+        const struct engine_entry *entry = &set->at[i];
+        struct replica *one;
+
+        if (find(r->at, r->n, entry->text) || find(r->staged.at, r->staged.n, entry->text))
+            continue;
+        one = open_one(r, entry, e);
+        if (!one) {
+            replicas_unstage(r);
+            return -1;
+        }
+        *vec_push(&r->staged) = one;
+    }
     return 0;
 }
 
-int replicas_open(struct replicas *r, struct arena *a, const struct engine_options *o,
-                  struct err *e)
+void replicas_try(struct replicas *r, void (*tried)(void *ctx), void *ctx)
 {
-    r->at = arena_calloc(a, o->n_engines, sizeof(*r->at));
-    r->opt = o;
-    if (o->board)
-        board_forget_engines(o->board, o->slot);
-    for (size_t i = 0; i < o->n_engines; i++) {
-        if (open_one(r, a, o->engines[i], o, e) < 0)
-            return -1;
+    size_t n = 0;
+
+    r->tried = tried;
+    r->tried_ctx = ctx;
+    for (size_t i = 0; i < r->staged.n; i++) {
+        probe(r->staged.at[i]);
+        n += r->staged.at[i]->probing;
     }
+    trial_look(r, n);
+}
+
+void replicas_unstage(struct replicas *r)
+{
+    loop_timer_stop(r->loop, &r->trial);
+    r->on_trial = 0;
+    while (r->staged.n > 0)
+        free_replica(vec_pop(&r->staged));
+}
+
+int replicas_set(struct replicas *r, const struct engine_set *set, struct err *e)
+{
+    struct replica_list next = {0};
+
+    if (replicas_stage(r, set, e))
+        return -1;
+    for (size_t i = 0; i < set->n; i++) {
+        struct replica *one = find(r->at, r->n, set->at[i].text);
+
+        *vec_push(&next) = one ? one : find(r->staged.at, r->staged.n, set->at[i].text);
+    }
+    for (size_t i = 0; i < r->n; i++) {
+        if (!find(next.at, next.n, r->at[i]->text))
+            retire(r, r->at[i]);
+    }
+    for (size_t i = 0; i < next.n; i++) {
+        if (next.at[i]->stage == REPLICA_STAGED)
+            take_in(next.at[i]);
+    }
+    for (size_t i = r->staged.n; i-- > 0;) {
+        if (r->staged.at[i]->stage == REPLICA_IN)
+            list_drop(&r->staged, i);
+    }
+    replicas_unstage(r);
+    free(r->at);
+    r->at = next.at;
+    r->n = next.n;
     loop_timer_set(r->loop, &r->timer, 1, on_timer);
     return 0;
 }
 
+int replicas_open(struct replicas *r, const struct engine_options *o, struct err *e)
+{
+    struct engine_set set = {0};
+    int rc;
+
+    r->opt = o;
+    if (o->board)
+        board_forget_engines(o->board, o->slot);
+    if (o->set)
+        return replicas_set(r, o->set, e);
+    engine_set_of(&set, o->engines, o->n_engines);
+    rc = replicas_set(r, &set, e);
+    engine_set_done(&set);
+    return rc;
+}
+
+static void reload_list(struct replica *const *at, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (at[i]->adapter->reload)
+            at[i]->adapter->reload(at[i]->impl);
+    }
+}
+
 void replicas_reload(struct replicas *r)
 {
-    for (size_t i = 0; i < r->n; i++) {
-        if (r->at[i].adapter->reload)
-            r->at[i].adapter->reload(r->at[i].impl);
-    }
+    reload_list(r->at, r->n);
+    reload_list(r->out.at, r->out.n);
     loop_timer_set(r->loop, &r->timer, 1, on_timer);
 }
 
 void replicas_close(struct replicas *r)
 {
     loop_timer_stop(r->loop, &r->timer);
-    for (size_t i = 0; i < r->n; i++) {
-        r->at[i].adapter->close(r->at[i].impl);
-        buf_done(&r->at[i].version);
-    }
+    loop_timer_stop(r->loop, &r->reap);
+    replicas_unstage(r);
+    vec_done(&r->staged);
+    for (size_t i = 0; i < r->n; i++)
+        free_replica(r->at[i]);
+    for (size_t i = 0; i < r->out.n; i++)
+        free_replica(r->out.at[i]);
+    vec_done(&r->out);
+    free(r->at);
+    r->at = NULL;
+    r->n = 0;
 }

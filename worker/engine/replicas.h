@@ -7,18 +7,32 @@
  * Health has hysteresis: 3 bad observations in a row take a replica down, 2 good probes bring it
  * up. Probes run beside the data path; a busy engine that is slow to answer them while tokens
  * still come is not a dead one.
+ *
+ * The set may change while it runs. Who is taken out gets no further call and is closed when those
+ * that it runs have ended. Who is new may be opened and probed beside the others first (staged). A
+ * replica keeps its place for its life: the number under which all workers count its requests.
  */
 #ifndef RG_ENGINE_REPLICAS_H
 #define RG_ENGINE_REPLICAS_H
 
 #include "common/base/arena.h"
+#include "common/base/vec.h"
 #include "common/os/loop.h"
 #include "worker/engine/adapter.h"
+#include "worker/engine/engine_set.h"
 
 struct metrics_page;
 struct replicas;
 
+/* in: calls may go there; staged: on trial beside the set; out: it ends what it runs. */
+enum replica_stage { REPLICA_IN, REPLICA_STAGED, REPLICA_OUT };
+
 struct replica {
+    const char *text; /* the engine argument */
+    unsigned place;
+    enum replica_stage stage;
+    bool rests;         /* out: it was seen without calls */
+    struct arena arena; /* text and target */
     struct engine_target target;
     const struct engine_adapter *adapter;
     void *impl;
@@ -35,20 +49,44 @@ struct replica {
     struct replicas *all;
 };
 
+struct replica_list {
+    struct replica **at;
+    size_t n, cap;
+};
+
 struct replicas {
     struct loop *loop;
-    struct replica *at;
+    struct replica **at;
     size_t n;
+    struct replica_list out, staged;
+    size_t on_trial;          /* staged ones whose probe is out */
+    void (*tried)(void *ctx); /* it is over */
+    void *tried_ctx;
     const struct engine_options *opt;
-    struct loop_timer timer;
-    void (*changed)(void *ctx); /* one began or ceased to serve */
+    struct loop_timer timer, reap, trial;
+    void (*changed)(void *ctx);                   /* one began or ceased to serve */
+    void (*forget)(void *ctx, struct replica *r); /* it is about to be freed */
     void *ctx;
     struct metrics_page *metrics;
 };
 
-/* Opens them all and starts probing. Memory is the arena's. */
-int replicas_open(struct replicas *r, struct arena *a, const struct engine_options *o,
-                  struct err *e);
+/* Opens the engines of the options and starts probing. */
+int replicas_open(struct replicas *r, const struct engine_options *o, struct err *e);
+
+/* From now on these engines are the set, in their order: those of the same argument go on as they
+ * are, others come (staged ones as they are) or go. -1: one cannot be opened, nothing has changed.
+ */
+int replicas_set(struct replicas *r, const struct engine_set *set, struct err *e);
+
+/* Opens those of the set that are not in it yet, beside it. -1: nothing is staged. */
+int replicas_stage(struct replicas *r, const struct engine_set *set, struct err *e);
+
+/* Probes all that are staged; `tried` is called once, later: replica_serves() then says of each
+ * whether it answers. */
+void replicas_try(struct replicas *r, void (*tried)(void *ctx), void *ctx);
+
+/* Closes what is staged; `tried` is not called any more. */
+void replicas_unstage(struct replicas *r);
 
 /* The options given to replicas_open have changed. */
 void replicas_reload(struct replicas *r);
@@ -60,10 +98,23 @@ void replicas_close(struct replicas *r);
  * it is back. */
 bool replicas_any_up(const struct replicas *r);
 
-/* Where the session's next call goes, or NULL when no replica that is up has a free place. `avoid`
- * (or NULL) is taken only when there is no other. */
-struct replica *replicas_pick(struct replicas *r, struct str session_id,
-                              const struct replica *avoid);
+/* Where a request of the session may go. */
+struct replica_wish {
+    struct str session_id;
+    const struct replica *avoid;          /* taken only when there is no other; or NULL */
+    const struct engine_request *request; /* some kinds cannot take it; NULL: any can */
+};
+
+/* Where the session's next call goes, or NULL when no replica that is up and can take it has a free
+ * place. */
+struct replica *replicas_pick(struct replicas *r, const struct replica_wish *w);
+
+/* Whether any replica can take the request, now or later: it was prepared for the engines of then,
+ * and those of now may be of other kinds. */
+bool replicas_suit(const struct replicas *r, const struct engine_request *q);
+
+/* The basis of its logprobs, as far as is known. */
+enum logprob_basis replica_basis(const struct replica *r);
 
 /* Whether it is up and not only hoped to be. */
 bool replica_serves(const struct replica *r);

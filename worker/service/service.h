@@ -11,6 +11,7 @@
 #include "common/serve/exchange.h"
 #include "worker/call/model_call.h"
 
+struct engine_home;
 struct siblings;
 struct sinks;
 struct wait_entry;
@@ -25,8 +26,12 @@ struct service {
     struct list_head waits;    /* long polls */
     struct watching *watching; /* who follows events; made on first use */
     struct pause_order *drain; /* a pause that waits for running calls, or NULL */
-    bool draining;             /* the worker ends */
-    bool disk_low;             /* less than --journal-min-free is left: no new sessions */
+    const struct engine_home
+        *engine_home;               /* the --engine settings, and where their changes are kept */
+    uint64_t engines_seen;          /* stamp of those changes as this worker obeys them */
+    struct list_head engine_orders; /* changes under way */
+    bool draining;                  /* the worker ends */
+    bool disk_low;                  /* less than --journal-min-free is left: no new sessions */
     uint64_t started_s;
     int64_t clock_ahead_ms; /* of the monotonic one, at the last sweep; 0: not looked yet */
 };

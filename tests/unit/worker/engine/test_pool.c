@@ -75,7 +75,7 @@ static void rig_open(const struct engine_options *wanted, size_t n_engines)
     cr_assert_not_null(rig.loop);
     cr_assert_eq(engine_pool_new(rig.loop, &o, &rig.pool, &e), 0, "%s", e.text);
     for (size_t i = 0; i < n_engines; i++) {
-        struct replica *r = &rig.pool->replicas.at[i];
+        struct replica *r = rig.pool->replicas.at[i];
 
         r->adapter->close(r->impl);
         r->adapter = &stand_in;
@@ -207,9 +207,9 @@ TEST(engine_pool, a_call_begins_in_the_loop_and_ends_once)
     answer(0, ENGINE_STOP, out, 4);
     cr_assert_eq(c.done, 1);
     cr_assert_str_eq(c.answer, "7 8 9 10 ");
-    cr_assert_str_eq(c.result.replica, rig.pool->replicas.at[0].target.name);
+    cr_assert_str_eq(c.result.replica, rig.pool->replicas.at[0]->target.name);
     cr_assert_eq(engine_pool_inflight(rig.pool), 0);
-    cr_assert_eq(rig.pool->replicas.at[0].inflight, 0);
+    cr_assert_eq(rig.pool->replicas.at[0]->inflight, 0);
     rig_close();
     cr_assert_eq(c.failed, 0);
 }

@@ -1,0 +1,143 @@
+/* Arguments of --engine taken apart, and the file that keeps a set of them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "testing.h"
+#include "worker/engine/engine_set.h"
+#include "worker/engine/engine_target.h"
+
+static void expect_target(const char *text, const char *name, const char *kind, const char *rest)
+{
+    struct arena a = {0};
+    struct engine_target t;
+    struct err e = {0};
+
+    cr_assert_eq(engine_target_parse(&a, text, &t, &e), 0, "%s: %s", text, e.text);
+    cr_expect_str_eq(t.name, name, "%s: %s", text, t.name);
+    cr_expect_str_eq(t.kind, kind, "%s: %s", text, t.kind);
+    cr_expect_str_eq(t.rest, rest, "%s: %s", text, t.rest);
+    arena_done(&a);
+}
+
+TEST(engine_target, names_stand_before_the_kind)
+{
+    expect_target("sglang:http://a:1", "sglang:http://a:1", "sglang", "http://a:1");
+    expect_target("one=sglang:http://a:1", "one", "sglang", "http://a:1");
+    expect_target("one.2_b-C=vllm:http://a:1,weight=2", "one.2_b-C", "vllm", "http://a:1");
+    expect_target("vllm:http://a:1/x=y", "vllm:http://a:1/x=y", "vllm", "http://a:1/x=y");
+    expect_target("e=builtin", "e", "builtin", "");
+    expect_target("e=builtin,delay_ms=3", "e", "builtin", "");
+    expect_target("builtin:script:/a=b", "builtin:script:/a=b", "builtin", "script:/a=b");
+}
+
+TEST(engine_target, names_that_are_none)
+{
+    static const char *const bad[] = {
+        "=builtin",
+        "a b=builtin",
+        "a/b=builtin",
+        "\xc3\xa4=builtin",
+        "a,b=builtin:echo",
+        "a2345678901234567890123456789012345678901234567890123456789012345=builtin"};
+    struct arena a = {0};
+    struct engine_target t;
+    struct err e = {0};
+
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        cr_expect_eq(engine_target_parse(&a, bad[i], &t, &e), -1, "%s", bad[i]);
+        cr_expect_eq(e.kind, ERR_CONFIG);
+    }
+    arena_done(&a);
+}
+
+static const char *const settings[] = {"a=builtin:echo", "vllm:http://h:1"};
+
+static int remove_in(const char *dir, const char *name)
+{
+    char path[64];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return unlink(path);
+}
+
+TEST(engine_set, what_is_saved_is_loaded_under_the_same_settings)
+{
+    char dir[] = "/tmp/rg-engine-set-XXXXXX";
+    struct engine_home home = {mkdtemp(dir), settings, 2};
+    struct engine_home other = {dir, settings, 1};
+    struct engine_set set = {0}, got;
+    struct err e = {0};
+    bool told = false;
+    int fd, again;
+
+    cr_assert(home.state_dir && engine_set_stamp(dir) == 0);
+    cr_assert_eq(engine_set_load(&got, &home, &told, &e), 0);
+    cr_expect(got.n == 2 && got.edition == 0 && !told && got.at[1].place == 1);
+    engine_set_done(&got);
+    set.edition = 7;
+    engine_set_add(&set, STR("b=sglang:http://h:2,weight=0.5"), 4);
+    cr_assert_eq(engine_set_save(&set, &home, &e), 0, "%s", e.text);
+    cr_expect_neq(engine_set_stamp(dir), 0);
+    cr_assert_eq(engine_set_load(&got, &home, &told, &e), 0);
+    cr_expect(got.n == 1 && got.edition == 7 && !told && got.at[0].place == 4);
+    cr_expect_str_eq(got.at[0].text, "b=sglang:http://h:2,weight=0.5");
+    engine_set_done(&got);
+    cr_assert_eq(engine_set_load(&got, &other, &told, &e), 0);
+    cr_expect(got.n == 1 && got.edition == 0 && told, "other settings are the newer word");
+    engine_set_done(&got);
+    fd = engine_set_lock(dir, &e);
+    again = engine_set_lock(dir, &e);
+    cr_expect(fd >= 0 && again == -1 && e.kind == ERR_STATE_CONFLICT);
+    (void)close(fd);
+    engine_set_done(&set);
+    cr_expect(remove_in(dir, "engines.json") == 0 && remove_in(dir, "engines.lock") == 0 &&
+              rmdir(dir) == 0);
+}
+
+TEST(engine_set, damaged_files_are_told)
+{
+    static const char *const bad[] = {
+        "",
+        "{",
+        "[]",
+        "{\"settings\":[\"a=builtin:echo\",\"vllm:http://h:1\"]}",
+        "{\"edition\":0,\"settings\":[\"a=builtin:echo\",\"vllm:http://h:1\"],\"engines\":[]}",
+        "{\"edition\":1,\"settings\":[\"a=builtin:echo\",\"vllm:http://h:1\"],\"engines\":[{}]}",
+        "{\"edition\":1,\"settings\":[\"a=builtin:echo\",\"vllm:http://"
+        "h:1\"],\"engines\":[{\"place\":1}]}",
+    };
+    char dir[] = "/tmp/rg-engine-set-XXXXXX";
+    struct engine_home home = {mkdtemp(dir), settings, 2};
+    struct engine_set got;
+    struct err e = {0};
+    char path[64];
+
+    (void)snprintf(path, sizeof(path), "%s/engines.json", dir);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        FILE *f = fopen(path, "w");
+
+        cr_assert(f && fputs(bad[i], f) >= 0 && fclose(f) == 0);
+        cr_expect_eq(engine_set_load(&got, &home, NULL, &e), -1, "%s", bad[i]);
+        cr_expect(e.kind == ERR_CONFIG && got.n == 0, "%s", bad[i]);
+    }
+    cr_expect(unlink(path) == 0 && rmdir(dir) == 0);
+}
+
+TEST(engine_set, names_are_held_against_each_other)
+{
+    static const char *const twice[] = {"a=builtin:echo", "b=builtin:echo", "a=vllm:http://x"};
+    static const char *const none[] = {"none"};
+    struct engine_set set = {0};
+    struct err e = {0};
+
+    engine_set_of(&set, twice, 2);
+    cr_expect_eq(engine_set_check(&set, &e), 0);
+    engine_set_add(&set, STR("a=vllm:http://x"), 2);
+    cr_expect_eq(engine_set_check(&set, &e), -1);
+    cr_expect_neq(str_find(str_cstr(e.text), STR("\"a\""), 0), SIZE_MAX);
+    engine_set_done(&set);
+    engine_set_of(&set, none, 1);
+    cr_expect_eq(set.n, 0);
+    engine_set_done(&set);
+}

@@ -1,0 +1,475 @@
+/*
+ * /admin/engines: which engines there are. A change is one order: new engines are opened beside the
+ * others and have to answer, the new set is written to the state folder, this worker obeys, then
+ * the others do (each reads the file). A worker that missed it sees the file's change within a
+ * second; one that starts begins with it. One order at a time in the whole gateway, by a lock on
+ * the folder. Until the set is written, whoever leaves or fails leaves everything as it was.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "common/codec/query.h"
+#include "worker/control/handlers.h"
+#include "worker/control/sibling.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/engine_set.h"
+#include "worker/service/respond.h"
+
+enum { LOOK_MS = 50 };
+
+/* What the set becomes: the engines given; these as well; without these. */
+enum engine_change { CHANGE_ALL, CHANGE_MORE, CHANGE_LESS };
+
+struct engine_order {
+    struct list_item item; /* of service->engine_orders */
+    struct service *service;
+    struct exchange *x; /* NULL: the client has left */
+    unsigned dialect;
+    enum engine_change change;
+    int lock_fd; /* -1: given back */
+    bool probe, trying;
+    uint64_t until_ms; /* when it waits no longer for removed engines to end what they run */
+    struct engine_set now, next;
+    struct sibling_round *round;
+    size_t failed; /* workers that did not obey */
+    struct loop_timer look;
+    struct arena arena; /* of the names */
+};
+
+/* --- names --- */
+
+static const char *name_of(struct engine_order *o, const char *text)
+{
+    return engine_set_name(&o->arena, text);
+}
+
+static const struct engine_entry *find_text(const struct engine_set *s, const char *text)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        if (strcmp(s->at[i].text, text) == 0)
+            return &s->at[i];
+    }
+    return NULL;
+}
+
+/* By its name, or by the whole argument. */
+static const struct engine_entry *find_name(struct engine_order *o, struct str name)
+{
+    for (size_t i = 0; i < o->now.n; i++) {
+        const char *known = name_of(o, o->now.at[i].text);
+
+        if ((known && str_eq_c(name, known)) || str_eq_c(name, o->now.at[i].text))
+            return &o->now.at[i];
+    }
+    return NULL;
+}
+
+/* --- the end of an order --- */
+
+static void order_free(struct engine_order *o)
+{
+    loop_timer_stop(o->service->calls.loop, &o->look);
+    if (o->x)
+        exchange_watch(o->x, NULL, NULL);
+    if (o->lock_fd >= 0)
+        (void)close(o->lock_fd);
+    list_remove(&o->item);
+    engine_set_done(&o->now);
+    engine_set_done(&o->next);
+    arena_done(&o->arena);
+    free(o);
+}
+
+static void order_fail(struct engine_order *o, const struct err *e)
+{
+    if (o->x)
+        respond_error_to(o->service, o->x, NULL, o->dialect, "", e);
+    order_free(o);
+}
+
+/* Names of those of `of` that `other` has not. */
+static void put_names(struct engine_order *o, const struct engine_set *of,
+                      const struct engine_set *other, struct json_out *out)
+{
+    json_out_arr(out);
+    for (size_t i = 0; i < of->n; i++) {
+        if (!find_text(other, of->at[i].text))
+            json_out_cstr(out, name_of(o, of->at[i].text));
+    }
+    json_out_end_arr(out);
+}
+
+/* Whether a removed engine still runs requests, of any worker. */
+static bool drains(const struct engine_order *o)
+{
+    for (size_t i = 0; i < o->now.n; i++) {
+        if (!find_text(&o->next, o->now.at[i].text) &&
+            engine_pool_at_place(o->service->calls.engines, o->now.at[i].place) > 0)
+            return true;
+    }
+    return false;
+}
+
+static void order_answer(struct engine_order *o)
+{
+    struct buf body = {0};
+    struct json_out out = json_out_to(&body);
+    struct err e = {0};
+
+    if (o->failed > 0) {
+        (void)err_set(&e, ERR_WORKER_UNAVAILABLE,
+                      "the new set of engines is kept, but %zu workers did not obey yet",
+                      o->failed);
+        order_fail(o, &e);
+        return;
+    }
+    json_out_obj(&out);
+    json_out_key(&out, "status");
+    json_out_cstr(&out, "ok");
+    json_out_key(&out, "edition");
+    json_out_i64(&out, (int64_t)o->next.edition);
+    json_out_key(&out, "added");
+    put_names(o, &o->next, &o->now, &out);
+    json_out_key(&out, "removed");
+    put_names(o, &o->now, &o->next, &out);
+    json_out_key(&out, "drained");
+    json_out_bool(&out, !drains(o));
+    json_out_key(&out, "engines");
+    engine_pool_write(o->service->calls.engines, &body);
+    json_out_end_obj(&out);
+    if (o->x) {
+        respond_count(o->service, o->dialect, 200);
+        exchange_reply(o->x, 200, "application/json", buf_str(&body));
+    }
+    buf_done(&body);
+    order_free(o);
+}
+
+static void on_look(struct loop_timer *t)
+{
+    struct engine_order *o = CONTAINER_OF(t, struct engine_order, look);
+
+    if (o->x && drains(o) && clock_ms() < o->until_ms)
+        loop_timer_set(o->service->calls.loop, t, LOOK_MS, on_look);
+    else
+        order_answer(o);
+}
+
+/* --- all workers --- */
+
+static void on_obeyed(void *ctx, struct str body)
+{
+    (void)ctx, (void)body;
+}
+
+static void on_round(void *ctx, size_t failed)
+{
+    struct engine_order *o = ctx;
+
+    o->round = NULL;
+    o->failed = failed;
+    if (failed > 0)
+        order_answer(o);
+    else
+        on_look(&o->look);
+}
+
+static const struct sibling_round_fns round_fns = {on_obeyed, on_round};
+
+static void tell_others(struct engine_order *o)
+{
+    struct sibling_question q = {"PUT", STR("/admin/engines?local=1"), {0}, o->x};
+
+    o->round = sibling_ask_all(siblings_of(o->service), &q, &round_fns, o);
+    if (!o->round)
+        on_look(&o->look);
+}
+
+int engines_follow(struct service *a, struct err *e)
+{
+    uint64_t stamp = engine_set_stamp(a->heritage->state_dir);
+    struct engine_set set;
+    int rc = 0;
+
+    if (stamp == 0 || stamp == a->engines_seen)
+        return 0;
+    a->engines_seen = stamp; /* a file that cannot be obeyed is told once */
+    if (engine_set_load(&set, a->engine_home, NULL, e))
+        return -1;
+    if (set.edition > engine_pool_edition(a->calls.engines))
+        rc = engine_pool_set(a->calls.engines, &set, e);
+    engine_set_done(&set);
+    return rc;
+}
+
+/* --- from the wish to the file --- */
+
+/* Kept, then obeyed here and elsewhere. What could fail has been tried. */
+static void commit(struct engine_order *o)
+{
+    struct service *a = o->service;
+    struct err e = {0};
+
+    o->trying = false;
+    if (engine_set_save(&o->next, a->engine_home, &e) ||
+        engine_pool_set(a->calls.engines, &o->next, &e)) {
+        engine_pool_untry(a->calls.engines);
+        order_fail(o, &e);
+        return;
+    }
+    a->engines_seen = engine_set_stamp(a->heritage->state_dir);
+    (void)close(o->lock_fd);
+    o->lock_fd = -1;
+    tell_others(o);
+}
+
+static void on_tried(void *ctx, struct str silent)
+{
+    struct engine_order *o = ctx;
+    struct err e = {0};
+
+    o->trying = false;
+    if (silent.len == 0) {
+        commit(o);
+        return;
+    }
+    (void)err_set(&e, ERR_ENGINE_UNAVAILABLE,
+                  "no answer to the health probe from: %.*s. Nothing has changed; probe: false "
+                  "takes engines that do not answer yet",
+                  (int)MIN_OF(silent.len, (size_t)400), silent.p);
+    engine_pool_untry(o->service->calls.engines);
+    order_fail(o, &e);
+}
+
+static void on_closed(void *ctx, bool delivered)
+{
+    struct engine_order *o = ctx;
+
+    (void)delivered;
+    o->x = NULL;
+    if (!o->trying)
+        return;
+    engine_pool_untry(o->service->calls.engines);
+    order_free(o);
+}
+
+/* The lowest place that no engine of the old set or the new one has, nor one that still drains. */
+static unsigned free_place(const struct engine_order *o)
+{
+    const struct engine_set *const sets[] = {&o->now, &o->next};
+
+    for (unsigned place = 0;; place++) {
+        bool taken = engine_pool_at_place(o->service->calls.engines, place) > 0;
+
+        for (size_t k = 0; k < ARRAY_LEN(sets); k++) {
+            for (size_t i = 0; i < sets[k]->n; i++)
+                taken = taken || sets[k]->at[i].place == place;
+        }
+        if (!taken)
+            return place;
+    }
+}
+
+static void add_entry(struct engine_order *o, struct str text)
+{
+    const char *copy = arena_cstr(&o->arena, text);
+    const struct engine_entry *known = find_text(&o->now, copy);
+
+    if (!find_text(&o->next, copy))
+        engine_set_add(&o->next, text, known ? known->place : free_place(o));
+}
+
+static int check_entry(struct engine_order *o, uint32_t i, struct str text, struct err *e)
+{
+    const struct config *c = o->service->heritage->config;
+    struct engine_options with = {.ca_file = c->engine_ca_file,
+                                  .insecure_tls = c->engine_insecure_tls};
+    struct err why;
+
+    if (engine_check(arena_cstr(&o->arena, text), &with, &why) == 0)
+        return 0;
+    return err_field(e, "engines", "engines[%u]: %s", i, why.text);
+}
+
+static int read_new(struct engine_order *o, const struct json *list, struct err *e)
+{
+    struct err why;
+
+    if (!json_is(list, JSON_ARRAY))
+        return err_field(e, "engines", "engines is missing: a list of [NAME=]KIND:URL");
+    for (size_t i = 0; o->change == CHANGE_MORE && i < o->now.n; i++)
+        engine_set_add(&o->next, str_cstr(o->now.at[i].text), o->now.at[i].place);
+    for (uint32_t i = 0; i < list->n; i++) {
+        struct str text = json_string(&list->items[i]);
+
+        if (check_entry(o, i, text, e))
+            return -1;
+        add_entry(o, text);
+    }
+    return engine_set_check(&o->next, &why) ? err_field(e, "engines", "%s", why.text) : 0;
+}
+
+static int read_names(struct engine_order *o, const struct json *list, struct str one,
+                      struct err *e)
+{
+    uint32_t n = json_is(list, JSON_ARRAY) ? list->n : 0;
+
+    if (n == 0 && !one.p)
+        return err_field(e, "engines", "engines is missing: a list of names; or ?name=NAME");
+    for (uint32_t i = 0; i < n + (one.p ? 1 : 0); i++) {
+        struct str name = i < n ? json_string(&list->items[i]) : one;
+
+        if (!find_name(o, name))
+            return err_set(e, ERR_NOT_FOUND, "no engine is called \"%.*s\"",
+                           (int)MIN_OF(name.len, (size_t)200), name.p);
+    }
+    for (size_t k = 0; k < o->now.n; k++) {
+        const struct engine_entry *entry = &o->now.at[k];
+        bool named = one.p && find_name(o, one) == entry;
+
+        for (uint32_t i = 0; i < n; i++)
+            named = named || find_name(o, json_string(&list->items[i])) == entry;
+        if (!named)
+            engine_set_add(&o->next, str_cstr(entry->text), entry->place);
+    }
+    return 0;
+}
+
+static int read_order(struct engine_order *o, struct service_request *r, struct arena *a,
+                      struct err *e)
+{
+    const struct json *body = NULL, *list;
+    struct str one = query_get(a, exchange_query(r->x), "name");
+    uint64_t edition = engine_pool_edition(o->service->calls.engines);
+    double wait_s = 0;
+
+    if (control_body(r, a, &body, e))
+        return -1;
+    list = json_get(body, "engines");
+    (void)json_to_double(json_get(body, "timeout_s"), &wait_s);
+    o->until_ms = clock_ms() + (uint64_t)llround(wait_s * 1000);
+    o->probe =
+        !json_is(json_get(body, "probe"), JSON_BOOL) || json_is_true(json_get(body, "probe"));
+    o->next.edition = MAX_OF(o->now.edition, edition) + 1;
+    return o->change == CHANGE_LESS ? read_names(o, list, one, e) : read_new(o, list, e);
+}
+
+static bool is_as_before(const struct engine_order *o)
+{
+    for (size_t i = 0; i < o->next.n && o->next.n == o->now.n; i++) {
+        if (strcmp(o->next.at[i].text, o->now.at[i].text) != 0)
+            return false;
+    }
+    return o->next.n == o->now.n;
+}
+
+static void begin(struct engine_order *o, struct service_request *r, struct arena *a)
+{
+    struct engine_pool *pool = o->service->calls.engines;
+    struct err e = {0};
+
+    o->lock_fd = engine_set_lock(o->service->heritage->state_dir, &e);
+    if (o->lock_fd < 0 || engine_set_load(&o->now, o->service->engine_home, NULL, &e) ||
+        read_order(o, r, a, &e)) {
+        order_fail(o, &e);
+        return;
+    }
+    if (is_as_before(o)) {
+        o->next.edition--;
+        order_answer(o);
+        return;
+    }
+    if (engine_pool_try(pool, &o->next, on_tried, o, &e)) {
+        order_fail(o, &e);
+        return;
+    }
+    o->trying = true;
+    if (!o->probe)
+        commit(o);
+}
+
+/* What another worker asks: its order is in the file. */
+static void obey(struct service_request *r)
+{
+    struct buf answer = {0};
+    struct err e = {0};
+
+    if (engines_follow(r->service, &e)) {
+        log_error(NULL, "the new set of engines cannot be obeyed", LOG_T("error", e.text));
+        respond_error(r, NULL, &e);
+        return;
+    }
+    buf_puts(&answer, "{\"status\":\"ok\"}");
+    respond_json(r, &answer);
+    buf_done(&answer);
+}
+
+static void order(struct service_request *r, enum engine_change change)
+{
+    struct arena a = {0};
+    struct engine_order *o;
+
+    if (query_get(&a, exchange_query(r->x), "local").p) {
+        obey(r);
+    } else {
+        o = mem_zalloc(sizeof(*o));
+        o->service = r->service;
+        o->x = r->x;
+        o->dialect = r->dialect;
+        o->change = change;
+        list_append(&r->service->engine_orders, &o->item);
+        exchange_watch(o->x, on_closed, o);
+        begin(o, r, &a);
+    }
+    arena_done(&a);
+}
+
+void admin_engines_put(struct service_request *r)
+{
+    order(r, CHANGE_ALL);
+}
+
+void admin_engines_post(struct service_request *r)
+{
+    order(r, CHANGE_MORE);
+}
+
+void admin_engines_delete(struct service_request *r)
+{
+    order(r, CHANGE_LESS);
+}
+
+void admin_engines(struct service_request *r)
+{
+    struct engine_pool *pool = r->service->calls.engines;
+    struct buf body = {0};
+
+    buf_printf(&body,
+               "{\"edition\":%llu,\"engines\":", (unsigned long long)engine_pool_edition(pool));
+    engine_pool_write(pool, &body);
+    buf_puts(&body, "}");
+    respond_count(r->service, r->dialect, 200);
+    exchange_reply(r->x, 200, "application/json", buf_str(&body));
+    buf_done(&body);
+}
+
+void engines_done(struct service *a)
+{
+    struct engine_order *o, *next;
+    struct err e = {0};
+
+    (void)err_set(&e, ERR_DRAINING, "this worker ends; nothing has changed");
+    LIST_EACH_SAFE(&a->engine_orders, o, next, struct engine_order, item) {
+        if (o->trying) {
+            engine_pool_untry(a->calls.engines);
+            order_fail(o, &e);
+        } else if (!o->round) {
+            order_answer(o);
+        }
+    }
+}
