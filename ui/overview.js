@@ -83,8 +83,23 @@ function engineTable(engines) {
       h("td", foreign(e.logprobs && (e.logprobs.given || e.logprobs.asked) || "–")))))));
 }
 
+const NEWEST = 8;
+
+// The rows that changed last, the newest first: without sorting all the others.
+function newestRows() {
+  const rows = [];
+  for (const row of store.sessions.values()) {
+    if (rows.length === NEWEST && row.updated_at <= rows[NEWEST - 1].updated_at) continue;
+    let at = rows.length;
+    while (at > 0 && rows[at - 1].updated_at < row.updated_at) at--;
+    rows.splice(at, 0, row);
+    rows.length = Math.min(rows.length, NEWEST);
+  }
+  return rows;
+}
+
 function newest() {
-  const rows = [...store.sessions.values()].sort((a, b) => b.updated_at - a.updated_at).slice(0, 8);
+  const rows = newestRows();
   if (!rows.length) return h("p.empty", store.loading ? "Reading …" : "No sessions yet.");
   return h("ul.plain", rows.map(r => h("li", h("a", {href: `#/sessions/${r.session_id}`}, shortId(r.session_id)), " ",
     h(`span.phase.${r.phase}`, r.phase), ` ${number(r.calls)} turns, ${number(r.tokens)} tokens, ${ago(r.updated_at)}`)));

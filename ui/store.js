@@ -13,14 +13,14 @@ class Store {
     this.changes = 0;        // how many events came
   }
 
-  // fn(what): "sessions", "groups" or "state" has changed. Returns how to stop.
+  // fn(what, ids): "sessions" (those of the ids), "groups" or "state" has changed. Returns how to stop.
   listen(fn) {
     this.listeners.add(fn);
     return () => this.listeners.delete(fn);
   }
 
-  tell(what) {
-    for (const fn of this.listeners) fn(what);
+  tell(what, ids = []) {
+    for (const fn of this.listeners) fn(what, ids);
   }
 
   start() {
@@ -62,9 +62,9 @@ class Store {
           seen.add(row.session_id);
           this.putSession(row);
         }
-        this.tell("sessions");
+        this.tell("sessions", rows.map(row => row.session_id));
       }, abort.signal);
-      for (const id of this.sessions.keys()) if (!seen.has(id) && !this.sessions.get(id).fresh) this.sessions.delete(id);
+      this.forget([...this.sessions.keys()].filter(id => !seen.has(id) && !this.sessions.get(id).fresh));
       for (const row of this.sessions.values()) row.fresh = false;
       await this.loadGroups(abort.signal);
     } catch (error) {
@@ -86,6 +86,11 @@ class Store {
     }
   }
 
+  forget(ids) {
+    for (const id of ids) this.sessions.delete(id);
+    this.tell("sessions", ids);
+  }
+
   putSession(row, fresh = false) {
     const known = this.sessions.get(row.session_id);
     if (known && known.updated_at > row.updated_at) return;
@@ -98,10 +103,9 @@ class Store {
     this.changes++;
     if (name === "session") {
       this.putSession(data, true);
-      this.tell("sessions");
+      this.tell("sessions", [data.session_id]);
     } else if (name === "session_gone") {
-      this.sessions.delete(data.session_id);
-      this.tell("sessions");
+      this.forget([data.session_id]);
     } else if (name === "group") {
       this.groups.set(data.id, data);
       this.tell("groups");

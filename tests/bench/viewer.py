@@ -1,18 +1,24 @@
 #!/usr/bin/python3
-"""How the viewer paints very much: the list of 100,000 sessions, and a branch of 200,000 tokens.
+"""How the viewer paints very much: the list of 100,000 sessions, and a branch of 200,000 tokens; and what it costs a worker.
 
-    scripts/bench viewer [--sessions 100000] [--tokens 200000]
+    scripts/bench viewer [--sessions 100000] [--tokens 200000] [--turns 1000] [--pairs 6] [--only sessions|tokens|cost]
 
 A headless Chromium scrolls through each for 240 frames; told are the pauses between frames (60 a second are
 16.7 ms). Without a graphics card the browser paints on the CPU, which the machine's other work slows down. Needs
 chromium and node (scripts/setup).
+
+The cost: turns at a steady rate over 400 sessions of one worker, with nobody looking and with ten viewers of all its
+events, in turn; told is the worker's CPU time a turn. Least of the rounds count: what the machine does besides only adds.
 """
 import argparse
 import json
 import os
 import pathlib
+import socket
+import statistics
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "blackbox"))
@@ -20,10 +26,12 @@ import gateway as g
 
 VIEWER = g.ROOT / "tests/viewer"
 AT_ONCE = 1000
+COST_SESSIONS, COST_VIEWERS, COST_SECONDS, CALLERS = 400, 10, 5, 4
 
 
 def play(scene, told):
-    done = subprocess.run(["node", str(VIEWER / "frames.mjs"), scene, json.dumps(told)], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(["node", str(VIEWER / "frames.mjs"), scene, json.dumps(told)], capture_output=True, text=True,
+                          timeout=600)
     report = json.loads(done.stdout.splitlines()[-1]) if done.stdout.strip() else {"ok": False, "failed": [done.stderr[-2000:]]}
     if not report.pop("ok"):
         sys.exit("\n".join(report["failed"]))
@@ -52,25 +60,104 @@ def long(n):
         answer = gateway.chat(session, text, max_tokens=100, timeout=120)
         assert answer.status == 200, answer.text
         got = gateway.get(f"/sessions/{session['session_id']}/trajectories", timeout=120).json()["trajectories"][0]
-        return play("long", {"url": gateway.url, "a": session["session_id"], "n": len(got["prompt_ids"]) + len(got["response_ids"])})
+        tokens = len(got["prompt_ids"]) + len(got["response_ids"])
+        return play("long", {"url": gateway.url, "a": session["session_id"], "n": tokens})
     finally:
         gateway.stop()
+
+
+def cpu_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def caller(port, requests, rate, seconds, done):
+    """Sends one request after the other on one connection, at a steady rate; counts the answers in `done`."""
+    with socket.create_connection(("127.0.0.1", port), 60) as s, s.makefile("rb") as answers:
+        begin = time.monotonic()
+        for i in range(int(rate * seconds)):
+            time.sleep(max(0, begin + i / rate - time.monotonic()))
+            s.sendall(requests[i % len(requests)])
+            status, length = answers.readline(), 0
+            while (line := answers.readline()) != b"\r\n":
+                if line.lower().startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+            assert b" 200 " in status and length, status
+            answers.read(length)
+            done.append(1)
+
+
+def turn_cost(gateway, pid, sessions, rate):
+    """Turns a second, and the worker's CPU time a turn in us."""
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "one turn, of some words"}]}).encode()
+    requests = [f"POST /sessions/{s}/v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n".encode() + body for s in sessions]
+    done, began, before = [], time.monotonic(), cpu_seconds(pid)
+    threads = [threading.Thread(target=caller, daemon=True, args=(gateway.port, requests[k::CALLERS], rate / CALLERS,
+                                                                  COST_SECONDS, done)) for k in range(CALLERS)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return len(done) / (time.monotonic() - began), 1e6 * (cpu_seconds(pid) - before) / len(done)
+
+
+def cost(rate, pairs):
+    """What ten viewers cost the worker: pairs of rounds without and with them."""
+    gateway = g.Gateway(engine="builtin:echo", workers=1).start()
+    try:
+        pid = gateway.child("worker-0")
+        sessions = [s["session_id"] for s in gateway.post("/sessions", {"count": COST_SESSIONS}).json()["sessions"]]
+        turn_cost(gateway, pid, sessions, rate)
+        rounds = {0: [], COST_VIEWERS: []}
+        for pair in range(pairs):
+            for n in sorted(rounds, reverse=pair % 2 == 1):
+                curl = ["curl", "-sN", "-o", "/dev/null", gateway.url + "/events"]
+                viewers = [subprocess.Popen(curl) for _ in range(n)]
+                try:
+                    time.sleep(1)
+                    rounds[n].append(turn_cost(gateway, pid, sessions, rate))
+                finally:
+                    for v in viewers:
+                        v.kill()
+                        v.wait()
+    finally:
+        gateway.stop()
+    alone, seen = (min(us for _, us in rounds[n]) for n in rounds)
+    return {"n": COST_VIEWERS, "turns_per_s": statistics.median(r for rows in rounds.values() for r, _ in rows),
+            "us_a_turn": alone, "us_a_turn_seen": seen, "percent_more": 100 * (seen / alone - 1), "rounds": rounds}
+
+
+def tell_frames(what, report):
+    frames = report["scroll"]
+    print(f"{report['n']:,} {what}: a frame every {frames['median_ms']} ms (95 %: {frames['p95_ms']}, worst: "
+          f"{frames['worst_ms']}), {report['elements']} elements, "
+          f"there after {report.get('listed_ms', report.get('drawn_ms'))} ms")
+    if "search_ms" in report:
+        print(f"the first rows after {report['first_ms']} ms; a search typed into the list: {report['search_ms']} ms; "
+              f"the longest stall while it was read: {report['stall_ms']} ms")
 
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--sessions", type=int, default=100000)
     ap.add_argument("--tokens", type=int, default=200000)
+    ap.add_argument("--turns", type=int, default=1000, help="a second, for the cost")
+    ap.add_argument("--pairs", type=int, default=6)
+    ap.add_argument("--only", choices=["sessions", "tokens", "cost"])
     ap.add_argument("--json")
     args = ap.parse_args()
     if not (VIEWER / "node_modules/puppeteer-core").exists():
         subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=VIEWER, check=True, timeout=600)
-    got = {"sessions": {"n": args.sessions, **many(args.sessions)}, "tokens": {"n": args.tokens, **long(args.tokens)}}
-    for what, report in got.items():
-        frames = report["scroll"]
-        print(f"{report['n']:,} {what}: a frame every {frames['median_ms']} ms (95 %: {frames['p95_ms']}, worst: {frames['worst_ms']}), "
-              f"{report['elements']} elements, there after {report.get('listed_ms', report.get('drawn_ms'))} ms")
-    print(f"a search typed into the list: {got['sessions']['search_ms']} ms")
+    got = {}
+    for what, measure, n in (("sessions", many, args.sessions), ("tokens", long, args.tokens)):
+        if args.only in (None, what):
+            got[what] = {"n": n, **measure(n)}
+            tell_frames(what, got[what])
+    if args.only in (None, "cost"):
+        c = got["cost"] = cost(args.turns, args.pairs)
+        print(f"{c['n']} viewers at {c['turns_per_s']:.0f} turns a second: {c['us_a_turn_seen']:.1f} us of worker CPU a turn, "
+              f"without them {c['us_a_turn']:.1f}: {c['percent_more']:+.1f} %")
     print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(

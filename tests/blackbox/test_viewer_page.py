@@ -131,6 +131,14 @@ def test_changes_without_lists(start):
     play("changes", {"url": gateway.url, "a": first["session_id"], "label": "came=later-2"}, change)
 
 
+def test_a_list_that_is_still_read(start):
+    gateway = start(engine="builtin:echo", workers=2)
+    made = [gateway.post("/sessions", {"count": 750, "labels": {"batch": i}}, timeout=120).json() for i in range(3)]
+    assert sum(len(m["sessions"]) for m in made) == 2250
+    first = gateway.get("/sessions?limit=1").json()["sessions"][0]["session_id"]
+    play("loading", {"url": gateway.url, "first": "1,000", "all": "2,250", "one": first})
+
+
 def test_pages_that_were_left(start):
     gateway = start(engine="builtin:echo", workers=1)
     session = gateway.post("/sessions", {}).json()

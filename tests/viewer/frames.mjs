@@ -32,10 +32,17 @@ const scenes = {
   async many(browser) {
     const page = await newPage(browser, told.url);
     const began = Date.now();
+    await page.evaluateOnNewDocument(() => {
+      window.longest = 0;
+      new PerformanceObserver(list => { for (const e of list.getEntries()) window.longest = Math.max(window.longest, e.duration); }).observe({type: "longtask", buffered: true});
+    });
     await page.goto(`${told.url}/ui#/sessions`);
+    await until(page, "the first rows", () => document.querySelectorAll(".row[data-id]").length > 10);
+    tell("first_ms", Date.now() - began);
     await page.waitForFunction(count => document.querySelector(".count")?.textContent === `${count} of ${count} sessions`,
       {timeout: LISTED_MAX_MS, polling: 250}, shown(told.n));
     tell("listed_ms", Date.now() - began);
+    tell("stall_ms", Math.round(await page.evaluate(() => window.longest)));
     tell("elements", await page.evaluate(() => document.querySelectorAll("*").length));
     tell("scroll", await frames(page, ".page.full .scroll", 400));
     await page.keyboard.press("/");

@@ -122,6 +122,41 @@ const scenes = {
     check("lists were not asked for again", lists.length === asked, lists);
   },
 
+  // A list of several pages: what has come can be used while the rest is held back.
+  async loading(browser) {
+    const page = await newPage(browser, told.url);
+    const held = [];
+    let free = false;
+    await page.setRequestInterception(true);
+    page.on("request", r => {
+      if (!free && /\/sessions\?.*cursor=/.test(r.url())) held.push(r);
+      else r.continue();
+    });
+    const counted = (what, words) => until(page, what, w => document.querySelector(".count")?.textContent === w, words);
+    await page.goto(`${told.url}/ui#/sessions`);
+    await counted("the first page is told", `${told.first} of ${told.first} sessions · reading the list …`);
+    check("one page is asked for", held.length === 1, held.length);
+    await until(page, "its rows are shown", () => document.querySelectorAll(".row[data-id]").length > 10);
+    await page.type("#search", told.one);
+    await until(page, "a search finds one of them", () => document.querySelectorAll(".row[data-id]").length === 1);
+    await page.evaluate(() => { const e = document.getElementById("search"); e.value = ""; e.dispatchEvent(new Event("input")); });
+    await until(page, "all are back", () => document.querySelectorAll(".row[data-id]").length > 10);
+    free = true;
+    for (const r of held) r.continue();
+    await counted("all are listed", `${told.all} of ${told.all} sessions`);
+    const differ = await page.evaluate(async () => {
+      const {sortRows, replaceRows} = await import("./ui/sessions.js");
+      const column = {value: row => row.n};
+      const made = (n, by) => [...Array(n).keys()].map(i => ({session_id: `s${i * 7919 % n}`, n: i * by % 23}));
+      const old = made(400, 5);
+      const more = made(430, 3).filter((_, i) => i % 4 === 0);
+      const ids = new Set([...more.map(row => row.session_id), "s3", "s399", "nobody"]);
+      const want = [...old.filter(row => !ids.has(row.session_id)), ...more];
+      return [true, false].filter(down => JSON.stringify(replaceRows(sortRows(old, column, down), ids, more, column, down)) !== JSON.stringify(sortRows(want, column, down)));
+    });
+    check("rows that changed find their places", differ.length === 0, differ);
+  },
+
   // What a hostile agent writes stays text.
   async hostile(browser) {
     const page = await open(browser, "#/sessions");

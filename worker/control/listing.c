@@ -31,6 +31,7 @@ struct listing {
     struct buf last;          /* id of the last row */
     struct http_fetch *asked; /* the running question */
     uint64_t seen;            /* place of the last own session looked at; 0: none yet */
+    struct buf seen_id;       /* its id: the way back to it, as long as it is there */
     uint64_t awaited;         /* of the one that is being read */
     struct residency_waiter waiter;
     struct loop_task later;
@@ -45,6 +46,7 @@ static void listing_free(struct listing *v)
     loop_task_cancel(v->service->calls.loop, &v->later);
     buf_done(&v->rows);
     buf_done(&v->last);
+    buf_done(&v->seen_id);
     arena_done(&v->arena);
     free(v);
 }
@@ -131,8 +133,16 @@ static bool row_of(struct listing *v, struct session *s, struct buf *row)
     return true;
 }
 
+static void looked_at(struct listing *v, const struct session *s)
+{
+    v->seen = session_place(s);
+    buf_clear(&v->seen_id);
+    buf_add_str(&v->seen_id, session_id(s));
+}
+
 /* The first own session behind the cursor, or behind the last one looked at. A session that is
- * gone meanwhile has left its place in the order. */
+ * gone meanwhile has left its place in the order; the walk there is for it only, since for each
+ * slice of a long page it would take longer than the slice. */
 static struct session *own_first(struct listing *v)
 {
     struct session_store *st = v->service->calls.store;
@@ -141,6 +151,9 @@ static struct session *own_first(struct listing *v)
 
     if (v->seen == 0 && v->after.p)
         return session_next(st, session_find_any(st, v->after, &ended));
+    s = v->seen_id.len > 0 ? session_find_any(st, buf_str(&v->seen_id), &ended) : NULL;
+    if (s && session_place(s) == v->seen)
+        return session_next(st, s);
     s = session_next(st, NULL);
     while (s && session_place(s) <= v->seen)
         s = session_next(st, s);
@@ -166,7 +179,7 @@ static void own_rows(struct listing *v)
             (json_parse(&a, buf_str(&row), &parsed, &e) == 0 && row_wanted(v, parsed)))
             add_row(v, buf_str(&row), session_id(s));
         arena_done(&a);
-        v->seen = session_place(s);
+        looked_at(v, s);
         if (clock_ms() >= end_ms) {
             v->waiting = true;
             loop_task_post(v->service->calls.loop, &v->later, on_later);
