@@ -165,6 +165,8 @@ void json_out_str(struct json_out *o, struct str s); /* absent str: null */
 void json_out_cstr(struct json_out *o, const char *s);
 void json_out_i64(struct json_out *o, int64_t v);
 void json_out_double(struct json_out *o, double v);
+void json_out_seconds(struct json_out *o,
+                      uint64_t ms); /* as json_out_double of ms / 1000, faster */
 void json_out_bool(struct json_out *o, bool v);
 void json_out_null(struct json_out *o);
 void json_out_value(struct json_out *o, const struct json *v); /* NULL: null */

@@ -194,6 +194,24 @@ void json_out_double(struct json_out *o, double v)
     json_write_double(o->b, v);
 }
 
+/* Up to 15 digits are the shortest text of their double: nothing has to be searched. */
+void json_out_seconds(struct json_out *o, uint64_t ms)
+{
+    char part[] = {'.', (char)('0' + ms / 100 % 10), (char)('0' + ms / 10 % 10),
+                   (char)('0' + ms % 10)};
+    size_t n = sizeof(part);
+
+    if (ms % 1000 == 0 || ms >= 1000000000000000) {
+        json_out_double(o, (double)ms / 1000);
+        return;
+    }
+    before_value(o);
+    json_write_i64(o->b, (int64_t)(ms / 1000));
+    while (part[n - 1] == '0')
+        n--;
+    buf_add(o->b, part, n);
+}
+
 void json_out_bool(struct json_out *o, bool v)
 {
     before_value(o);

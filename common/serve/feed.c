@@ -5,8 +5,11 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 
-/* A tick's work is bounded in both; the rest waits for the next one. */
-enum { TICK_NOTES_MAX = 512, TICK_BYTES_MAX = 512 << 10, ALIVE_MS = 15000 };
+/* A tick's work is bounded in both; the rest waits for the next one. Behind a tick with much to
+ * tell the next one waits longer, so that what changes all the time is told less often. */
+enum { TICK_NOTES_MAX = 512, TICK_BYTES_MAX = 512 << 10, TICK_NOTES_MANY = 64, ALIVE_MS = 15000 };
+
+enum { PAUSE_TICKS_MANY = 4, PAUSE_TICKS_BEHIND = 2 };
 
 struct feed_viewer {
     struct feed *feed;
@@ -30,7 +33,7 @@ void feed_event(struct buf *out, const char *name, struct str json)
 
 void feed_init(struct feed *f, struct loop *loop, uint64_t tick_ms)
 {
-    *f = (struct feed){.loop = loop, .tick_ms = tick_ms};
+    *f = (struct feed){.loop = loop, .tick_ms = tick_ms, .pause_ticks = 1};
 }
 
 /* --- viewers --- */
@@ -152,41 +155,47 @@ int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str first
 
 /* --- what has changed --- */
 
-/* Writes what was noted into f->ready, as far as a tick goes. */
-static void write_notes(struct feed *f)
+/* Writes what was noted into f->ready, as far as a tick goes. Returns how many notes. */
+static unsigned write_notes(struct feed *f)
 {
     struct feed_note *n;
+    unsigned i;
 
-    for (unsigned i = 0; i < TICK_NOTES_MAX && f->ready.len < TICK_BYTES_MAX; i++) {
+    for (i = 0; i < TICK_NOTES_MAX && f->ready.len < TICK_BYTES_MAX; i++) {
         n = LIST_FIRST_OF(&f->waiting, struct feed_note, item);
         if (!n)
-            return;
+            break;
         list_remove(&n->item);
         (void)map_take(&f->noted, n->key);
         f->write(f->ctx, n->key, &f->ready);
         free(n);
     }
+    return i;
+}
+
+static void on_tick(struct loop_timer *t);
+
+static void arm(struct feed *f)
+{
+    if (!loop_timer_active(&f->tick))
+        loop_timer_set(f->loop, &f->tick, f->tick_ms * f->pause_ticks, on_tick);
 }
 
 static void on_tick(struct loop_timer *t)
 {
     struct feed *f = CONTAINER_OF(t, struct feed, tick);
-    struct buf out;
+    unsigned told = write_notes(f);
+    struct buf out = f->ready;
 
-    write_notes(f);
-    out = f->ready;
     f->ready = (struct buf){0};
+    f->pause_ticks = told <= TICK_NOTES_MANY      ? 1
+                     : list_is_empty(&f->waiting) ? PAUSE_TICKS_MANY
+                                                  : PAUSE_TICKS_BEHIND;
     if (!list_is_empty(&f->waiting))
-        loop_timer_set(f->loop, t, f->tick_ms, on_tick);
+        arm(f);
     if (out.len > 0)
         tell_all(f, buf_str(&out), false);
     buf_done(&out);
-}
-
-static void arm(struct feed *f)
-{
-    if (!loop_timer_active(&f->tick))
-        loop_timer_set(f->loop, &f->tick, f->tick_ms, on_tick);
 }
 
 void feed_note(struct feed *f, struct str key)
@@ -206,7 +215,7 @@ void feed_note(struct feed *f, struct str key)
 struct buf *feed_queue(struct feed *f)
 {
     CHECK(feed_watched(f));
-    write_notes(f);
+    (void)write_notes(f);
     if (f->ready.len > TICK_BYTES_MAX) { /* a tick's worth and more: goes out now */
         struct buf out = f->ready;
 

@@ -29,7 +29,7 @@ static void put_bool(struct json_out *o, const char *key, bool v)
 static void put_time(struct json_out *o, const char *key, uint64_t ms)
 {
     json_out_key(o, key);
-    json_out_double(o, (double)ms / 1000);
+    json_out_seconds(o, ms);
 }
 
 const char *session_phase_name(const struct session *s)

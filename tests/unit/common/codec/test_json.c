@@ -381,6 +381,40 @@ TEST(json, writes_without_a_tree)
     buf_done(&b);
 }
 
+TEST(json_write, seconds_are_spelt_as_their_double)
+{
+    static const uint64_t ms[] = {0,
+                                  1,
+                                  10,
+                                  100,
+                                  999,
+                                  1000,
+                                  1001,
+                                  12340,
+                                  1790000,
+                                  1790000000120,
+                                  1790000000001,
+                                  999999999999999,
+                                  1000000000000001,
+                                  9007199254740991};
+
+    for (size_t i = 0; i < ARRAY_LEN(ms); i++) {
+        struct buf a = {0}, b = {0};
+        struct json_out fast = json_out_to(&a), slow = json_out_to(&b);
+
+        json_out_arr(&fast);
+        json_out_arr(&slow);
+        for (int k = 0; k < 2; k++) {
+            json_out_seconds(&fast, ms[i]);
+            json_out_double(&slow, (double)ms[i] / 1000);
+        }
+        cr_expect(str_eq(buf_str(&a), buf_str(&b)), "%.*s, not %.*s", (int)a.len, a.p, (int)b.len,
+                  b.p);
+        buf_done(&a);
+        buf_done(&b);
+    }
+}
+
 /* The quick paths against the library, on texts that are hard to round. */
 TEST(json, doubles_are_rounded_once)
 {

@@ -260,6 +260,43 @@ static bool ticked(const struct feed_room *r)
     return r->feed.ready.len == 0 && list_is_empty(&r->feed.waiting);
 }
 
+static bool told_some(const struct feed_room *r)
+{
+    return r->writes > 0;
+}
+
+static void note_many(struct feed_room *r, int n)
+{
+    char key[24];
+
+    r->writes = 0;
+    for (int i = 0; i < n; i++) {
+        (void)snprintf(key, sizeof(key), "thing-%d", i);
+        feed_note(&r->feed, str_cstr(key));
+    }
+}
+
+TEST(feed, tells_less_often_while_there_is_much_to_tell)
+{
+    struct feed_room r;
+
+    room_open(&r);
+    room_join(&r, false, "");
+    note_many(&r, 3);
+    room_until(&r, ticked);
+    cr_assert_eq(r.feed.pause_ticks, 1);
+    note_many(&r, 300);
+    room_until(&r, ticked);
+    cr_assert_eq(r.feed.pause_ticks, 4, "all was told: it coalesces");
+    r.feed.tick_ms = 3600000 / 4; /* the one behind it does not come */
+    r.feed.pause_ticks = 0;
+    note_many(&r, 600);
+    room_until(&r, told_some);
+    cr_assert_eq(r.feed.pause_ticks, 2, "some wait still");
+    cr_assert_eq(r.writes, 512);
+    room_close(&r);
+}
+
 TEST(feed, who_does_not_read_loses_events_and_is_told)
 {
     struct feed_room r;
