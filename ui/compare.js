@@ -1,5 +1,5 @@
 // Two branches side by side: the first differing token, and both ways from there.
-import {h, clear, number, decimal, shortId, foreign} from "./dom.js";
+import {h, clear, counted, number, decimal, shortId, foreign} from "./dom.js";
 import {sessionState, branchBytes} from "./api.js";
 import {readBranch, firstDifference, textOf} from "./branch.js";
 import {TokenGrid, colouringBar, cellText} from "./tokens.js";
@@ -17,7 +17,7 @@ async function side(place) {
 }
 
 function facts(s) {
-  return h("p", h("a", {href: `#/sessions/${s.id}?at=${s.node ? s.node.response_id : ""}`}, shortId(s.id)), ` ${s.state.phase}, reward ${decimal(s.state.reward)}, ${number(s.branch.turns.length)} turns, ${number(s.branch.ids.length)} tokens, ${number(s.branch.mask.reduce((a, b) => a + b, 0))} trained`);
+  return h("p", h("a", {href: `#/sessions/${s.id}?at=${s.node ? s.node.response_id : ""}`}, shortId(s.id)), ` ${s.state.phase}, reward ${decimal(s.state.reward)}, ${counted(s.branch.turns.length, "turn")}, ${counted(s.branch.ids.length, "token")}, ${number(s.branch.mask.reduce((a, b) => a + b, 0))} trained`);
 }
 
 // The first message in which the two histories differ.

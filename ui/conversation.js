@@ -1,5 +1,5 @@
 // A branch as a conversation: its messages, with what is known of the turns that the model wrote.
-import {h, foreign, number, decimal, longText, visible} from "./dom.js";
+import {h, foreign, counted, decimal, longText, visible} from "./dom.js";
 import {difference, words} from "./diff.js";
 
 function contentOf(content) {
@@ -27,7 +27,7 @@ export function turnFacts(turn) {
   if (!turn) return null;
   const ms = Object.entries(turn.latency_ms || {}).map(([k, v]) => `${k} ${decimal(v)} ms`).join(", ");
   return [
-    turn.start !== null && `${number(turn.end - turn.start)} tokens`, turn.finish_reason, turn.cause,
+    turn.start !== null && counted(turn.end - turn.start, "token"), turn.finish_reason, turn.cause,
     turn.label && `label ${visible(turn.label, true)}`, turn.trained === false && "not trained here", turn.logprob_basis && `logprobs: ${turn.logprob_basis}`,
     turn.weight_versions && turn.weight_versions.length > 0 && `weights ${turn.weight_versions.map(v => visible(String(v.version), true)).join(", ")}`, ms,
     turn.reward && `reward ${JSON.stringify(turn.reward)}`,
@@ -42,9 +42,9 @@ export function textDiff(before, after) {
   }));
 }
 
-// Why a call did not simply extend what was there.
+// Why a call did not simply extend what was there. The beginning of a conversation is no fork, unless it says what it left.
 export function forkOf(node) {
-  if (!node || !node.cause || node.cause === "extended") return null;
+  if (!node || !node.cause || node.cause === "extended" || (node.cause === "new_root" && !node.diff)) return null;
   const told = node.diff;
   return h("div.fork", h("strong", node.cause), told && [` at message ${told.message}, field `, h("code", foreign(told.field)),
     told.stored !== undefined && textDiff(told.stored ?? "", told.request ?? "")]);

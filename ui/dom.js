@@ -96,6 +96,11 @@ export function number(n) {
   return typeof n === "number" && isFinite(n) ? PLAIN.format(n) : "–";
 }
 
+// "1 turn", "2 turns".
+export function counted(n, what) {
+  return `${number(n)} ${what}${n === 1 ? "" : "s"}`;
+}
+
 export function short(n) {
   if (typeof n !== "number" || !isFinite(n)) return "–";
   const size = Math.abs(n);

@@ -70,6 +70,8 @@ export function drawForest(state, options) {
   for (let n = state.tree.nodes.find(m => m.response_id === options.selected); n; n = byId.get(n.parent)) path.add(n.id);
   const edge = ([from, to]) => svg("path", {class: path.has(from.node.id) && path.has(to.node.id) ? "edge on" : "edge",
     d: from.y === to.y ? `M${x(from)} ${y(from)}H${x(to)}` : `M${x(from)} ${y(from)}C${x(from) + 14} ${y(to)} ${x(from) + 8} ${y(to)} ${x(to)} ${y(to)}`});
+  const first = Math.min(...state.tree.nodes.filter(n => n.generated).map(n => n.seq));
+  const causeMark = n => (n.cause === "new_root" && n.seq === first ? "" : CAUSE_MARKS[n.cause] || "");    // the first one left nothing
   const mark = p => {
     const n = p.node;
     const title = describe(p, options.rewards);
@@ -79,11 +81,11 @@ export function drawForest(state, options) {
     return svg("g", {class: `answer${n.response_id === options.selected ? " chosen" : ""}${path.has(n.id) ? " on" : ""}${n.truncated ? " cut" : ""}`, tabindex: "0", role: "button", "aria-label": title,
       "data-response": n.response_id, onclick: open, onkeydown: e => { if (e.key === "Enter" || e.key === " ") { e.preventDefault(); open(); } }},
     svg("title", {}, title), svg("circle", {cx: x(p), cy: y(p), r: 9}),
-    svg("text", {x: x(p), y: y(p) + 4, "text-anchor": "middle"}, options.rewards[n.response_id] ? "★" : CAUSE_MARKS[n.cause] || ""));
+    svg("text", {x: x(p), y: y(p) + 4, "text-anchor": "middle"}, options.rewards[n.response_id] ? "★" : causeMark(n)));
   };
   const labels = shown.filter(p => p.node.label && !p.folded && !links.some(([a, b]) => b === p && a.node.label === p.node.label))
     .map(p => svg("text", {x: x(p) - 8, y: y(p) - 11, class: "label"}, visible(p.node.label, true).slice(0, 24)));
-  const used = new Set(shown.filter(p => p.node.generated && CAUSE_MARKS[p.node.cause]).map(p => p.node.cause));
+  const used = new Set(shown.filter(p => p.node.generated && causeMark(p.node)).map(p => p.node.cause));
   return h("div.forest", h("div.scroll", {tabindex: 0, role: "group", "aria-label": "Forest of the session"},
     svg("svg", {width, height, viewBox: `0 0 ${width} ${height}`}, ...links.map(edge), ...shown.map(mark), ...labels)),
   h("div.legend", h("span.key", "● answer"), h("span.key", "■ message"), [...used].map(c => h("span.key", `${CAUSE_MARKS[c]} ${c}`)),

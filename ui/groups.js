@@ -11,7 +11,7 @@ function progress(group) {
     h("i.done", {style: {width: part(group.succeeded)}}), h("i.doing", {style: {width: part(Math.min(group.running, group.n - group.succeeded))}}));
 }
 
-function queueTable(queues) {
+export function queueTable(queues) {
   const names = ["queue", "waiting", "running", "rollouts running", "settled", "taken", "acknowledged", "oldest", "blocked runners"];
   return h("div.wide", h("table", h("caption.unseen", "Queues"), tableHead(names, ["waiting", "running", "rollouts running", "settled", "taken", "acknowledged", "oldest"]), h("tbody", queues.map(q => h("tr",
     h("td", foreign(q.queue)), ...["waiting", "running", "rollouts_running", "settled", "taken", "acked_total"].map(k => h("td.num", number(q[k]))),
@@ -19,14 +19,14 @@ function queueTable(queues) {
     h("td", (q.blocked || []).length ? q.blocked.map(b => [foreign(b.runner), ` (${b.reason}) `]) : "none"))))));
 }
 
-function runnerTable(runners) {
+export function runnerTable(runners) {
   const outcomes = ["ok", "timeout", "error", "infra", "cancelled"];
   const names = ["runner", "running", "free slots", ...outcomes, "blocked"];
   return h("div.wide", h("table", h("caption.unseen", "Runners"), tableHead(names, ["running", "free slots", ...outcomes]), h("tbody", runners.map(r => h("tr",
     h("td", foreign(r.runner)), h("td.num", number(r.running)), h("td.num", number(r.free_slots)), outcomes.map(o => h("td.num", number(r.outcomes[o]))), h("td", r.blocked || "no"))))));
 }
 
-function groupTable(groups) {
+export function groupTable(groups) {
   const names = ["group", "state", "progress", "queue", "runner", "version", "submitted"];
   return h("div.wide", h("table", h("caption.unseen", "Groups"), tableHead(names),
     h("tbody", groups.slice(0, SHOWN_MAX).map(g => h("tr", h("td", h("a", {href: `#/groups/${encodeURIComponent(g.id)}`}, foreign(g.id))),

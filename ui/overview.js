@@ -1,8 +1,9 @@
 // Everything at a glance: numbers and curves of /metrics, engines, and where the rest of the pages begin.
-import {h, clear, number, short, bytes, ago, foreign, shortId, tableHead} from "./dom.js";
+import {h, clear, counted, number, short, bytes, ago, foreign, shortId, tableHead} from "./dom.js";
 import {ask, json, ApiError} from "./api.js";
 import {store, readMetrics, sumOf} from "./store.js";
 import {sparkline, Series} from "./spark.js";
+import {groupTable, queueTable, runnerTable} from "./groups.js";
 
 const EVERY_MS = 2000;
 
@@ -102,7 +103,14 @@ function newest() {
   const rows = newestRows();
   if (!rows.length) return h("p.empty", store.loading ? "Reading …" : "No sessions yet.");
   return h("ul.plain", rows.map(r => h("li", h("a", {href: `#/sessions/${r.session_id}`}, shortId(r.session_id)), " ",
-    h(`span.phase.${r.phase}`, r.phase), ` ${number(r.calls)} turns, ${number(r.tokens)} tokens, ${ago(r.updated_at)}`)));
+    h(`span.phase.${r.phase}`, r.phase), ` ${counted(r.calls, "turn")}, ${counted(r.tokens, "token")}, ${ago(r.updated_at)} ago`)));
+}
+
+// What there is of rollouts: nothing without a dispatcher or groups.
+function rollouts() {
+  const groups = [...store.groups.values()].sort((a, b) => b.submitted_at - a.submitted_at).slice(0, NEWEST);
+  return [groups.length > 0 && h("section", h("h2", "Newest groups"), groupTable(groups)), store.queues.size > 0 && h("section", h("h2", "Queues"), queueTable([...store.queues.values()])),
+    store.runners.size > 0 && h("section", h("h2", "Runners"), runnerTable([...store.runners.values()]))];
 }
 
 export function overviewPage(main) {
@@ -110,9 +118,10 @@ export function overviewPage(main) {
   const facts = h("dl.facts.wide");
   const engines = h("div");
   const recent = h("div");
+  const work = h("div");
   const fault = h("p.fault", {hidden: true, role: "alert"});
   clear(main, h("div.page", h("h1", "Overview"), fault, curves, h("div.columns", h("section", h("h2", "Gateway"), facts),
-    h("section", h("h2", "Last active sessions"), recent)), h("section", h("h2", "Engines"), engines)));
+    h("section", h("h2", "Last active sessions"), recent)), h("section", h("h2", "Engines"), engines), work));
   let ended = false;
   let timer = null;
 
@@ -139,9 +148,10 @@ export function overviewPage(main) {
   const drawRecent = () => {
     asked = null;
     clear(recent, newest());
+    clear(work, rollouts());
   };
   const stop = store.listen(what => {
-    if (what === "sessions" && !asked) asked = setTimeout(drawRecent, 500);
+    if (what !== "state" && !asked) asked = setTimeout(drawRecent, 500);
   });
   drawRecent();
   look();

@@ -1,5 +1,5 @@
 // One session: its forest, one branch of it as a conversation or as tokens, its audit, its files, and what runs now.
-import {h, clear, number, decimal, ago, clock, foreign, visible, shortId, longText, perFrame, tableHead} from "./dom.js";
+import {h, clear, counted, number, decimal, ago, clock, foreign, visible, shortId, longText, perFrame, tableHead} from "./dom.js";
 import {sessionState, branchBytes, curl, download, embedded, follow, json, key, keySession, post, saveBlob} from "./api.js";
 import {readBranch, textOf} from "./branch.js";
 import {drawForest} from "./forest.js";
@@ -39,7 +39,7 @@ class LiveCall {
 
   draw() {
     const all = [...this.samples.values()];
-    clear(this.count, `${number(all.reduce((n, s) => n + s.tokens, 0))} tokens`);
+    clear(this.count, counted(all.reduce((n, s) => n + s.tokens, 0), "token"));
     clear(this.body, all.map(s => h("pre.text", {dir: "auto"}, visible(s.text.slice(-LIVE_SHOWN)))));
   }
 }
@@ -142,6 +142,7 @@ class SessionPage {
   drawHead() {
     const s = this.state;
     const admin = !embedded && !keySession();
+    const forks = Object.entries(s.forks_by_cause).map(([k, v]) => [k, k === "new_root" ? v - 1 : v]).filter(([, v]) => v > 0);    // the first root left nothing
     const rewards = Object.keys(s.reward_info).length ? JSON.stringify(s.reward_info) : "none";
     clear(this.head,
       h("div.tools", h("h1", "Session ", h("code.id", s.session_id)), h(`span.phase.${s.phase}`, s.phase), h("span.quiet.streaming"), h("span.spacer"),
@@ -153,7 +154,7 @@ class SessionPage {
         ["calls", `${number(s.num_calls)}, ${number(s.num_inflight_generations)} running`], ["branches", number(s.num_branches)], ["tokens", number(s.num_tokens)],
         ["reward", `${decimal(s.reward)} (${visible(rewards, true)})`], s.reason && ["ended because", foreign(s.reason)],
         ["created", h("span", {title: clock(s.created_at)}, `${ago(s.created_at)} ago`)], ["last activity", h("span", {title: clock(s.updated_at)}, `${ago(s.updated_at)} ago`)],
-        Object.keys(s.forks_by_cause).length > 0 && ["forks", Object.entries(s.forks_by_cause).map(([k, v]) => `${k} ${v}`).join(", ")],
+        forks.length > 0 && ["forks", forks.map(([k, v]) => `${k} ${v}`).join(", ")],
         Object.keys(s.metadata).length > 0 && ["metadata", h("details", h("summary", "show"), longText(JSON.stringify(s.metadata, null, 1), "text.data"))],
       ].filter(Boolean).map(([k, v]) => [h("dt", k), h("dd", v)])));
   }
@@ -319,7 +320,7 @@ class SessionPage {
     const turns = h("select", {"aria-label": "Go to turn", onchange: e => this.grid.select(Number(e.target.value))}, branch.turns.map((t, i) => h("option", {value: String(branch.start + t.start)}, `turn ${i + 1}`)));
     clear(this.body, h("div.tools", bar, jump, turns, this.copyButton("Copy ids", `[${Array.from(branch.ids).join(",")}]`),
       h("button", {onclick: () => saveBlob(new Blob([textOf(branch, 0, branch.ids.length)], {type: "text/plain"}), `${this.id}.txt`)}, "Save as text"),
-      h("span.count", `${number(branch.ids.length)} tokens, ${number(branch.mask.reduce((a, b) => a + b, 0))} trained`)), h("div.split", this.grid.element, side));
+      h("span.count", `${counted(branch.ids.length, "token")}, ${number(branch.mask.reduce((a, b) => a + b, 0))} trained`)), h("div.split", this.grid.element, side));
     if (this.at >= 0) requestAnimationFrame(() => this.grid && this.grid.select(this.at));
   }
 

@@ -13,6 +13,7 @@ const COLUMNS = [
   {name: "calls", title: "Turns", number: true, value: r => r.calls, text: r => number(r.calls)},
   {name: "tokens", title: "Tokens", number: true, value: r => r.tokens, text: r => number(r.tokens)},
   {name: "branches", title: "Branches", number: true, value: r => r.branches, text: r => number(r.branches)},
+  {name: "drift", title: "Drift", number: true, value: r => r.drift ?? -1, text: r => h("span", {title: r.drift === null ? "no export has audited it yet" : null}, number(r.drift))},
   {name: "updated_at", title: "Last activity", number: true, value: r => r.updated_at, text: r => h("span", {title: clock(r.updated_at)}, ago(r.updated_at))},
 ];
 

@@ -204,7 +204,8 @@ export class TokenGrid {
     this.tipAt = at;
     const box = this.element.getBoundingClientRect();
     this.tip.style.left = `${Math.max(0, Math.min(event.clientX - box.left + 14, box.width - this.tip.offsetWidth - 8))}px`;
-    this.tip.style.top = `${event.clientY - box.top + 18}px`;
+    const below = event.clientY + 18 + this.tip.offsetHeight < innerHeight;
+    this.tip.style.top = `${event.clientY - box.top + (below ? 18 : -this.tip.offsetHeight - 8)}px`;
   }
 
   click(event) {

@@ -84,6 +84,14 @@ def test_the_list_covers_all_workers_page_by_page(gateway):
     assert gateway.get("/sessions?cursor=zz").status == 400
 
 
+def test_rows_tell_the_drift_that_audits_found(gateway):
+    s = new(gateway)
+    assert gateway.chat(s, "hello").status == 200
+    assert gateway.get("/sessions").json()["sessions"][0]["drift"] is None
+    told = gateway.get(path(s, "/trajectories")).json()["summary"]["drift_count"]
+    assert told == gateway.get("/sessions").json()["sessions"][0]["drift"] == 0
+
+
 def test_rewards_reach_the_state_and_newest_wins(gateway):
     s = new(gateway)
     assert gateway.post(path(s, "/reward_info"), {"reward_info": {"a": 1, "b": 2}}).json() == {"status": "ok"}

@@ -150,3 +150,37 @@ def test_who_may_look_at_tokens(locked):
     assert locked.get(path, headers=bearer(one["runner_key"])).status == 200
     for key in (one["api_key"], two["runner_key"], two["api_key"]):
         assert locked.get(path, headers=bearer(key)).status == 403
+
+
+def luminance(colour):
+    parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def contrast(a, b):
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+# Inks of the style sheet on the grounds that they stand on.
+PAIRS = ([(ink, ground) for ink in ("ink", "quiet", "link", "good", "bad", "warn") for ground in ("ground", "panel", "own")]
+         + [("on-mark", "mark"), ("ink", "del"), ("ink", "ins")])
+
+
+def test_themes_have_contrast():
+    css = (g.ROOT / "ui/app.css").read_text()
+    themes = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in re.findall(r"root[^{]*\{([^}]*)\}", css)]
+    assert len(themes) == 3 and themes[1] == themes[2], "light; dark by choice and dark by the system are the same"
+    for theme in themes[:2]:
+        for ink, ground in PAIRS:
+            assert contrast(theme[ink], theme[ground]) >= 4.5, (ink, ground, contrast(theme[ink], theme[ground]))
+        for line in ("curve", "mark", "quiet"):
+            assert contrast(theme[line], theme["panel"]) >= 3, line
+
+
+def test_tokens_have_contrast():
+    pairs = re.findall(r'\["(#[0-9a-f]{6})", "(#[0-9a-f]{6})"\]', (g.ROOT / "ui/colours.js").read_text())
+    assert len(pairs) > 30
+    for ground, ink in pairs:
+        assert contrast(ground, ink) >= 4.5, (ground, ink, contrast(ground, ink))

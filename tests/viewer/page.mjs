@@ -17,6 +17,31 @@ const has = (page, selector, words) => until(page, `${selector} says ${words}`,
 // Waits until the stream of events is there and the lists have been read.
 const live = page => until(page, "the page is live", () => document.querySelector(".stream")?.dataset.state === "live");
 
+// Run in the page: texts that are paler against their ground than WCAG AA allows.
+function paleTexts() {
+  const parts = text => (text.match(/[\d.]+/g) || []).map(Number);
+  const light = ([r, g, b]) => {
+    const [x, y, z] = [r, g, b].map(v => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const ground = element => {
+    for (let e = element; e; e = e.parentElement) {
+      const c = parts(getComputedStyle(e).backgroundColor);
+      if (c.length === 3 || c[3] > 0) return c;
+    }
+    return [255, 255, 255];
+  };
+  const out = [];
+  for (const e of document.querySelectorAll("body *")) {
+    if (!e.checkVisibility() || e.disabled || ![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())) continue;
+    if (e.closest("svg")) continue;      // its inks are theme colours, which another test computes
+    const [a, b] = [light(parts(getComputedStyle(e).color)), light(ground(e))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) out.push(`${e.tagName}.${e.className} ${e.textContent.slice(0, 30)} ${ratio.toFixed(2)}`);
+  }
+  return out;
+}
+
 const scenes = {
   // Every page with a running gateway.
   async pages(browser) {
@@ -36,6 +61,8 @@ const scenes = {
     await until(page, "the session opens", id => document.querySelector(".id")?.textContent === id, told.a);
     check("the forest has an answer for each", (await page.$$(".answer")).length === told.answers, told.answers);
     check("forks say why", (await text(page, ".forest")).includes("assistant_rewritten"));
+    check("the beginning is no fork", !(await text(page, ".forest")).includes("new_root") && !(await page.$(".fork")));
+    check("one turn is not turns", !/\b1 (turn|token)s\b/.test(await text(page)));
     await has(page, ".message.own", "sampled");
     await page.click(`.answer[data-response="${told.fork}"]`);
     await has(page, ".fork", "assistant_rewritten");
@@ -155,6 +182,39 @@ const scenes = {
       return [true, false].filter(down => JSON.stringify(replaceRows(sortRows(old, column, down), ids, more, column, down)) !== JSON.stringify(sortRows(want, column, down)));
     });
     check("rows that changed find their places", differ.length === 0, differ);
+  },
+
+  // Both themes, wide and narrow: every text can be read (WCAG AA), and no page is wider than its window.
+  async looks(browser) {
+    for (const dark of [false, true]) {
+      for (const width of [1280, 390]) {
+        const page = await newPage(browser, told.url, {dark, width});
+        for (const hash of ["#/", "#/sessions", `#/sessions/${told.a}`, `#/sessions/${told.a}?tab=tokens`, `#/sessions/${told.a}?tab=turns`, `#/sessions/${told.a}?tab=drift`,
+          `#/sessions/${told.a}?tab=json&at=${told.fork}`, `#/compare?a=${told.a}&b=${told.b}`, "#/groups", `#/groups/${told.group}`]) {
+          const where = `${hash}, ${dark ? "dark" : "light"}, ${width} px`;
+          await page.goto("about:blank");
+          await page.goto(`${told.url}/ui${hash}`);
+          await until(page, `${where} is drawn`, () => document.querySelector(".message, .cells, .body td, .body pre, .body p, .verdict, .row[data-id], main td, .tile .spark"));
+          check(`${where}: the theme is the system's`, await page.evaluate(() => getComputedStyle(document.documentElement).colorScheme) === (dark ? "dark" : "light"));
+          const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth + Math.max(0, document.querySelector("main").scrollWidth - document.querySelector("main").clientWidth));
+          check(`${where}: nothing stands out of the window`, wide <= 0, wide);
+          const pale = await page.evaluate(paleTexts);
+          check(`${where}: texts have a contrast of 4.5`, pale.length === 0, pale.slice(0, 5));
+        }
+        if (width < 600) {
+          await page.goto(`${told.url}/ui#/sessions/${told.a}?tab=tokens`);
+          await until(page, "cells are drawn", () => document.querySelector(".cells canvas")?.width > 100);
+          await page.hover(".cells");
+          check("what is told of a token stays in the window", await page.evaluate(() => { const b = document.querySelector(".tip").getBoundingClientRect(); return b.left >= 0 && b.right <= innerWidth && b.bottom <= innerHeight; }));
+        }
+        await page.close();
+      }
+    }
+    const page = await open(browser, "#/");
+    await page.keyboard.press("d");
+    check("a key switches", await page.evaluate(() => getComputedStyle(document.documentElement).colorScheme) === "dark");
+    await page.reload();
+    await until(page, "it is remembered", () => document.documentElement.dataset.theme === "dark");
   },
 
   // What a hostile agent writes stays text.

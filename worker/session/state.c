@@ -463,18 +463,30 @@ int session_write_state(struct session *s, bool records, struct buf *json, struc
 void session_write_row(const struct session *s, struct buf *json)
 {
     struct json_out o = json_out_to(json);
-    uint64_t branches = 0;
+    uint64_t branches = 0, drift = 0;
+    bool audited = false;
 
     CHECK(s->filled);
-    for (size_t i = 0; i < s->forest.checkpoints.n; i++)
-        branches +=
-            s->forest.checkpoints.at[i]->children == 0 && !s->forest.checkpoints.at[i]->hidden;
+    for (size_t i = 0; i < s->forest.checkpoints.n; i++) {
+        const struct checkpoint *t = s->forest.checkpoints.at[i];
+
+        if (t->children > 0 || t->hidden)
+            continue;
+        branches++;
+        audited = audited || (t->audit.done && t->audit.audited);
+        drift += t->audit.count;
+    }
     json_out_obj(&o);
     put_head(&o, s);
     put_count(&o, "calls", s->forest.calls.n);
     put_count(&o, "tokens", s->forest.tokens);
     put_count(&o, "branches", branches);
     put_count(&o, "inflight", s->inflight);
+    json_out_key(&o, "drift"); /* known once an export has audited a branch */
+    if (audited)
+        json_out_i64(&o, (int64_t)drift);
+    else
+        json_out_null(&o);
     json_out_key(&o, "reward");
     reward_put(&s->reward, &o);
     json_out_key(&o, "reward_info");
