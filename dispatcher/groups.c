@@ -9,6 +9,7 @@
 #include "dispatcher/book_record.h"
 #include "dispatcher/durable.h"
 #include "dispatcher/group_export.h"
+#include "dispatcher/group_session.h"
 #include "dispatcher/result.h"
 
 enum { BATCH_MAX = 10000, LIST_DEFAULT = 100, LIST_MAX = 1000, WAIT_MAX_S = 3600 };
@@ -42,7 +43,8 @@ static int check_group(struct desk_request *r, const struct json *body, const st
 
     /* Not a part of group_parse: a journal may hold groups of a time when it was not checked. */
     if (group_parse(body, defaults, id, where, &spec, e) ||
-        group_export_check(body, defaults, where, e))
+        group_export_check(body, defaults, where, e) ||
+        group_session_check(body, defaults, r->desk->heritage->config, where, e))
         return -1;
     group_write_submission(body, defaults, spec.id, &text);
     ret->id = spec.id;

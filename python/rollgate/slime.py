@@ -4,9 +4,12 @@
     rollgate_runner: swe
     rollgate_url: http://gateway:8600          # else ROLLGATE_URL
     rollgate_group: {run_timeout_s: 1800}
+    --dynamic-sampling-filter-path rollgate.slime.complete
 
-One rollout gives one sample, the branch with the most trained tokens: slime's group normalisation counts samples, so several of one rollout
-would shift the baseline of others (slime#1414). --rollout-top-p must be 1: slime wants the kept ids of each step, which the gateway has not.
+One rollout gives one sample, the branch with the most trained tokens: slime's group normalisation counts samples, so several
+of one rollout would shift the baseline of others (slime#1414). A group of which a rollout failed has a sample without a reward,
+which slime cannot train: `complete` keeps it out of the batch, and slime takes another group. --rollout-top-p must be 1: slime
+wants the kept ids of each step, which the gateway has not.
 Contract: slime 624b824, utils/types.py (Sample), rollout/sglang_rollout.py (generate_and_rm, abort, GenerateState).
 """
 from __future__ import annotations
@@ -23,11 +26,17 @@ LOOK_S = 0.5
 _hooks: dict[tuple, Hook] = {}
 
 
+def complete(args: Any, samples: list[Any], **_: Any) -> bool:
+    """slime's filter of groups: whether every rollout of this one gave a sample that can be trained."""
+    flat = [s for one in samples for s in (one if isinstance(one, list) else [one])]
+    return not any(s.status == type(s).Status.ABORTED for s in flat)
+
+
 async def generate(args: Any, sample: Any, sampling_params: dict[str, Any], evaluation: bool = False) -> Any:
     """The sample of one rollout. slime tells of its abort by GenerateState.aborted alone, so that is looked at while waiting."""
     if sampling_params.get("top_p", 1.0) != 1.0 and not evaluation:
-        raise ValueError(f"--rollout-top-p {sampling_params['top_p']} cannot be served: slime trains such samples only with the ids "
-                         "that top-p kept at each step")
+        raise ValueError(f"--rollout-top-p {sampling_params['top_p']} cannot be served: slime trains such samples only with "
+                         "the ids that top-p kept at each step")
     given = {k: v for k, v in sampling_params.items() if k != "custom_params"}
     hook, state = samples.hook_of(args, _hooks), GenerateState(args)
     work = asyncio.ensure_future(samples.generate(hook, sample, given, evaluation, "longest"))

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gateway import wait_until
+from gateway import MODELS, wait_until
 from stub_engines import StubEngine
 from test_streaming import new, open_chat, user
 from test_turn_cancel import inflight
@@ -205,9 +205,11 @@ def test_bad_texts_are_refused_and_change_nothing(start):
         a = gateway.post(path(s, "/complete"), body)
         assert a.status == 400 and a.json()["error"]["param"] == field, a.text
         assert field in a.json()["error"]["message"]
-    for body, field in (({"reward_info": {}, "response_id": 7}, "response_id"), ({"reward_info": {}, "response_id": {}}, "response_id"),
+    for body, field in (({"reward_info": {}, "response_id": 7}, "response_id"),
+                        ({"reward_info": {}, "response_id": {}}, "response_id"),
                         ({"reward_info": {}, "response_id": "x" * 300}, "response_id"),
-                        ({"reward_info": {}, "response_id": "unknown"}, "response_id"), ({"reward_info": [1]}, "reward_info"), ({}, "reward_info")):
+                        ({"reward_info": {}, "response_id": "unknown"}, "response_id"),
+                        ({"reward_info": [1]}, "reward_info"), ({}, "reward_info")):
         a = gateway.post(path(s, "/reward_info"), body)
         assert a.status == 400 and a.json()["error"]["param"] == field, a.text
     assert state(gateway, s)["phase"] == "open" and state(gateway, s)["reward_info"] == {}
@@ -218,10 +220,33 @@ def test_bad_texts_are_refused_and_change_nothing(start):
     assert gateway.post("/sessions", {"lock_sampling": ["max_completion_tokens", "stop", "seed"]}).status == 200
 
 
+def test_sampling_beside_sampling_params(start):
+    """As miles' client posts it: what it resolved of temperature, top_p and top_k stands in the body itself."""
+    with StubEngine("sglang") as engine:
+        gateway = start(engine=engine.setting, model=MODELS / "chatml-bytes", workers=1)
+
+        def sent(options, **request):
+            s = gateway.post("/sessions", options).json()
+            assert gateway.chat(s, "x", **request).status == 200
+            return {k: engine.requests[-1]["body"]["sampling_params"].get(k) for k in ("temperature", "top_p", "top_k")}
+        assert sent({"temperature": 0.75, "top_p": 0.5, "top_k": 20}) == {"temperature": 0.75, "top_p": 0.5, "top_k": 20}
+        assert sent({"temperature": 0.75}, temperature=0.25)["temperature"] == 0.25, "defaults, which requests override"
+        assert sent({"temperature": 0.75, "lock_sampling": ["temperature"]}, temperature=0.25)["temperature"] == 0.75
+        assert sent({"top_k": 5, "sampling_params": {"temperature": 0.5, "top_k": 5}})["temperature"] == 0.5
+        assert sent({"temperature": None, "sampling_params": {"temperature": 0.5}})["temperature"] == 0.5
+        many = gateway.post("/sessions", {"count": 2, "top_k": 7}).json()["sessions"]
+        assert gateway.chat(many[1], "x").status == 200 and engine.requests[-1]["body"]["sampling_params"]["top_k"] == 7
+        for body, field in (({"temperature": 101}, "temperature"), ({"top_k": 1.5}, "top_k"), ({"top_p": "1"}, "top_p"),
+                            ({"min_p": 0.1}, "min_p"), ({"top_k": 5, "sampling_params": {"top_k": 6}}, "sampling_params")):
+            a = gateway.post("/sessions", body)
+            assert a.status == 400 and a.json()["error"]["param"] == field, a.text
+
+
 # --- TTL ---
 
 def expire(gateway, session, timeout=10):
-    wait_until(lambda: gateway.get(path(session)).status == 410 or state(gateway, session)["phase"] == "expired", timeout, "the session expires")
+    wait_until(lambda: gateway.get(path(session)).status == 410 or state(gateway, session)["phase"] == "expired", timeout,
+               "the session expires")
 
 
 @pytest.mark.parametrize("history", HISTORIES)

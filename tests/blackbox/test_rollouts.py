@@ -149,6 +149,49 @@ def test_export_options_are_refused_at_submission_as_finalize_would(start):
     assert {x["id"] for x in gateway.get("/groups").json()["groups"]} == {f"g{k}" for k in range(len(EXPORT_GOOD))}
 
 
+SESSION_GOOD = [
+    {}, {"history": "linear"}, {"message_matcher": "strict"}, {"timeline_compare_level": "token"}, {"sink": False}, {"ttl_s": 60},
+    {"sampling_params": {"temperature": 0.5, "max_new_tokens": 9, "stop": "x"}}, {"lock_sampling": ["top_p"]},
+    {"prompt_length": 0},
+    {"metadata": {"a": [1]}}, {"labels": {"a": 1, "b": "c"}}, {"on_truncated": "branch"}, {"after_complete": "refuse"},
+    {"history": "timelines", "on_truncated": "branch"}, {"max_nodes": 10}, {"branch_on_rewrite": True}, {"history": None}]
+SESSION_BAD = [
+    ({"history": "bush"}, "history"), ({"histori": "tree"}, "histori"), ({"history": 3}, "history"), ({"sink": 1}, "sink"),
+    ({"message_matcher": "loose"}, "message_matcher"), ({"timeline_compare_level": "x"}, "timeline_compare_level"),
+    ({"ttl_s": -1}, "ttl_s"), ({"prompt_length": 1.5}, "prompt_length"), ({"response_length": "x"}, "response_length"),
+    ({"max_nodes": 101}, "max_nodes"), ({"max_nodes": -1}, "max_nodes"), ({"metadata": []}, "metadata"),
+    ({"labels": {"a": []}}, "labels.a"), ({"labels": 3}, "labels"), ({"lock_sampling": ["x"]}, "lock_sampling"),
+    ({"sampling_params": {"temperature": 101}}, "sampling_params.temperature"), ({"sampling_params": 3}, "sampling_params"),
+    ({"sampling_params": {"temprature": 1}}, "sampling_params.temprature"), ({"after_complete": "stop"}, "after_complete"),
+    ({"sampling_params": {"stop": [""]}}, "sampling_params.stop"), ({"rollback_last_assistant": "on"}, "rollback_last_assistant"),
+    ({"sampling_params": {"engine_extra": 3}}, "sampling_params.engine_extra"),
+    ({"history": "chains", "on_truncated": "branch"}, "on_truncated"), ({"idempotent_retry": 0}, "idempotent_retry")]
+
+
+def test_session_options_are_refused_at_submission_as_post_sessions_would(start):
+    """Not when the first attempt begins: what POST /sessions takes, a group takes, and nothing else."""
+    gateway = start(workers=1, max_nodes=100)
+    for k, options in enumerate(SESSION_GOOD):
+        assert gateway.request("PUT", f"/groups/g{k}", {"runner": "r", "session": options}).status == 201, options
+        assert gateway.post("/sessions", options).status == 200, options
+    for options, name in SESSION_BAD:
+        answer = gateway.post("/sessions", options)
+        assert answer.status == 400 and name.split(".")[-1] in answer.text, answer.text
+        for defaults, own, where in ({}, {"session": options}, "groups[1]."), ({"session": options}, {}, "groups[0]."):
+            answer = gateway.post("/groups", {"defaults": {"runner": "r", **defaults},
+                                              "groups": [{"id": "ok"}, {"id": "bad", **own}]})
+            assert answer.status == 400, (options, answer.text)
+            error = answer.json()["error"]
+            assert error["param"] == f"{where}session.{name}" and error["message"].count(f"{where}session.") == 1, answer.text
+            assert name.split(".")[-1] in error["message"], answer.text
+    for bad, name in (({"top_p": 2}, "top_p"), ({"topp": 1}, "topp")):
+        answer = gateway.post("/groups", {"id": "bad", "runner": "r", "n": 2, "members": [{}, {"sampling_params": bad}]})
+        assert answer.status == 400 and answer.json()["error"]["param"] == f"members[1].sampling_params.{name}", answer.text
+    answer = gateway.post("/groups", {"id": "bad", "runner": "r", "session": {"temperature": 1}})
+    assert answer.status == 400 and "session.temperature" in answer.text, "that goes into sampling_params"
+    assert {x["id"] for x in gateway.get("/groups").json()["groups"]} == {f"g{k}" for k in range(len(SESSION_GOOD))}
+
+
 def test_unknown_parameters_and_bodies_are_refused(start):
     gateway = start(workers=1)
     for method, path, body in [("GET", "/queues/q/next?maxx=1", None), ("GET", "/queues/q/next?max=0", None),
@@ -209,12 +252,12 @@ def test_no_model_call_and_no_reward_are_errors(start):
     assert external["state"] == "finished" and external["members"][0]["reward"] is None
 
 
-def test_a_bad_session_option_fails_the_group_with_the_reason(start):
+def test_what_the_engines_of_the_day_refuse_fails_the_group_with_the_reason(start):
     gateway = start()
-    submit(gateway, id="g", runner="r", session={"history": "bush"}, attempts=2)
+    submit(gateway, id="g", runner="r", session={"sampling_params": {"engine_extra": {"mirostat": 2}}}, attempts=2)
     with Executor(gateway, "x", {"r": 1}, {"r": solve()}):
         group = wait_group(gateway, "g")
-    assert group["state"] == "failed" and "history" in group["members"][0]["reason"]
+    assert group["state"] == "failed" and "engine_extra" in group["members"][0]["reason"]
 
 
 def test_extra_members_the_first_n_count(start):

@@ -341,7 +341,8 @@ def test_uni_agent(monkeypatch, place):
 
 
 def test_experts_belong_to_the_trainer(monkeypatch, verl_loop):
-    """verl makes a tensor over the array it is given (agent_loop.py, _agent_loop_postprocess), which needs memory that may be written;
+    """verl makes a tensor over the array it is given (agent_loop.py, _agent_loop_postprocess), which needs memory
+    that may be written;
     uni-agent's rows are as long as input_ids (framework.py, _trajectory_to_tq_field_and_tag): the last id has zeros."""
     fake(monkeypatch, "uni_agent.framework.entry", AgentFrameworkRolloutAdapter=object, AgentFrameworkWorker=object)
     fake(monkeypatch, "uni_agent.gateway.session.types", SessionHandle=SessionHandle, Trajectory=UniTrajectory)
@@ -484,6 +485,10 @@ def test_slime(monkeypatch, place):
     assert trained(one), "one sample of one rollout"
     bad = run(module.generate(args, sample_of("fails"), dict(SAMPLES_PARAMS)))
     assert bad.status == Sample.Status.ABORTED and bad.remove_sample
+    # slime 624b824 ray/rollout.py _post_process_rewards: a tensor of all rewards, which takes no None; filter_hub/base_types.py
+    # call_dynamic_filter: fn(args, group) -> bool, before a group joins the batch
+    assert bad.reward is None and not module.complete(args, [one, bad]) and not module.complete(args, [[one], [bad]])
+    assert module.complete(args, [one, one]) and module.complete(args, [[one], one])
     with pytest.raises(ValueError, match="rollout-top-p 0.9 cannot be served"):
         run(module.generate(args, sample_of("x"), {**SAMPLES_PARAMS, "top_p": 0.9}))
 

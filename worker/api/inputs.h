@@ -7,27 +7,10 @@
 #define RG_API_INPUTS_H
 
 #include "common/base/err.h"
-#include "common/codec/json.h"
+#include "common/codec/input_value.h"
 #include "worker/api/routes.h"
 
 enum input_place { PLACE_BODY = 1, PLACE_QUERY = 2, PLACE_EITHER = 3 };
-
-enum input_kind {
-    INPUT_KIND_BOOL,     /* true, false */
-    INPUT_KIND_SWITCH,   /* the same, or on, off, 1, 0 */
-    INPUT_KIND_INTEGER,  /* min to max */
-    INPUT_KIND_NUMBER,   /* min to max */
-    INPUT_KIND_TEXT,     /* min to max bytes */
-    INPUT_KIND_NAME,     /* one of choices */
-    INPUT_KIND_OBJECT,   /* any members */
-    INPUT_KIND_LOCKS,    /* a list of names of sampling parameters */
-    INPUT_KIND_LABELS,   /* an object of texts and numbers */
-    INPUT_KIND_SAMPLING, /* an object of sampling parameters */
-    INPUT_KIND_WEIGHTS,  /* a version of weights: an integer from 0, a text or null */
-    INPUT_KIND_TEXTS,    /* a list of at most max texts that are not empty */
-    INPUT_KIND_FILTER,   /* NAME=VALUE or NAME */
-    INPUT_KIND_HIDDEN,   /* between workers; not told to clients */
-};
 
 struct input {
     unsigned sets;
@@ -48,8 +31,5 @@ extern const struct inputs inputs_all;
 /* Holds the query (behind '?') and the body (may be empty) of a request to `route` against the
  * table. 0, or -1 and ERR_INVALID with e->param = the field at fault. */
 int inputs_check(const struct api_route *route, struct str query, struct str body, struct err *e);
-
-/* Sampling parameters of a session: unknown names are refused, known ones hold what they can be. */
-int inputs_check_sampling(const struct json *given, struct err *e);
 
 #endif

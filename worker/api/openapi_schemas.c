@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "common/base/attrs.h"
+#include "common/codec/sampling.h"
 #include "worker/dialect/dialect.h"
 #include "worker/dialect/request_members.h"
-#include "worker/request/sampling.h"
 
 void openapi_member(struct json_out *o, const char *key, const char *text)
 {
@@ -124,6 +124,10 @@ void openapi_input(struct json_out *o, const struct input *in)
         buf_printf(&whole, "{%s}", fixed);
         json_out_raw(o, buf_str(&whole));
         buf_done(&whole);
+        return;
+    }
+    if (in->kind == INPUT_KIND_PARAMETER) {
+        sampling_write_schema(str_cstr(in->name), o);
         return;
     }
     json_out_obj(o);

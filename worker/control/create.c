@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
+#include "common/codec/session_rules.h"
 #include "worker/control/handlers.h"
 #include "worker/control/pending.h"
 #include "worker/engine/engine.h"
@@ -133,17 +134,6 @@ static void write_created(struct service_request *r, struct str id, const struct
     json_out_end_obj(o);
 }
 
-/* A session gets no more than the gateway allows: better said than given less. */
-static int check_nodes(struct service *a, const struct json *options, struct err *e)
-{
-    int64_t most = a->heritage->config->max_nodes, n = 0;
-
-    if (json_to_i64(json_get(options, "max_nodes"), &n) || n <= most)
-        return 0;
-    return err_field(e, "max_nodes", "max_nodes must be at most %lld (--max-nodes), not %lld",
-                     (long long)most, (long long)n);
-}
-
 static int check_extra(struct service *a, const struct json *options, struct err *e)
 {
     const struct json *sampling = json_get(options, "sampling_params");
@@ -219,7 +209,8 @@ void control_create(struct service_request *r)
     struct err e = {0};
     struct minted_group g = {.count = 1};
 
-    if (control_body(r, &a, &options, &e) || check_nodes(r->service, options, &e) ||
+    if (control_body(r, &a, &options, &e) || session_rules_lift(&a, options, &options, &e) ||
+        session_rules_nodes(options, r->service->heritage->config->max_nodes, &e) ||
         check_extra(r->service, options, &e) || read_group(r, options, &g, &e) ||
         service_room(r->service, g.count, &e))
         respond_error(r, NULL, &e);

@@ -18,7 +18,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/str.h"
-#include "worker/request/sampling.h"
+#include "common/codec/sampling.h"
 #include "worker/tokens/span.h"
 
 struct engine_pool;

@@ -13,8 +13,8 @@
 #include "common/base/err.h"
 #include "common/base/str.h"
 #include "common/codec/json.h"
+#include "common/codec/sampling.h"
 #include "worker/request/chat.h"
-#include "worker/request/sampling.h"
 #include "worker/tokens/span.h"
 
 /* How much one request may ask for; 0: no limit. */

@@ -1,4 +1,5 @@
 /* POST /sessions options: read, checked, resolved over the process's defaults, written back. */
+#include "common/codec/session_rules.h"
 #include "worker/session/group.h"
 #include "worker/session/policy.h"
 
@@ -122,10 +123,8 @@ static int read_ends(const struct session_store *st, const struct json *v,
     if (given == ARRAY_LEN(truncated_names))
         return err_field(e, "on_truncated",
                          "on_truncated must be one of auto, continue, branch, refuse");
-    if (given == TRUNCATED_BRANCH && !can_branch(o) && !json_is_null(json_get(v, "on_truncated")))
-        return err_field(e, "on_truncated",
-                         "on_truncated branch needs history tree or timelines, not %s",
-                         o->policy->name);
+    if (session_rules_branch(v, o->policy->name, e) != 0)
+        return -1;
     o->on_truncated = resolve_truncated(o, given);
     o->refuse_completed = str_eq_c(complete, "refuse");
     if (!o->refuse_completed && !str_eq_c(complete, "serve"))

@@ -7,8 +7,8 @@
 #define RG_WIRE_PROCESSED_H
 
 #include "common/codec/json_scan.h"
+#include "common/codec/sampling.h"
 #include "worker/engine/wire/scoring.h"
-#include "worker/request/sampling.h"
 
 struct processed {
     const struct sampling *sampling;

@@ -4,8 +4,8 @@
  * them. Filled by a dialect, merged with the session's trusted defaults by `turn`, sent by the
  * engine adapters. JSON values are borrowed from the turn's arena.
  */
-#ifndef RG_REQUEST_SAMPLING_H
-#define RG_REQUEST_SAMPLING_H
+#ifndef RG_CODEC_SAMPLING_H
+#define RG_CODEC_SAMPLING_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "worker/request/sampling.h"
+#include "common/codec/sampling.h"
 
 #include <stddef.h>
 

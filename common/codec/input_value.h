@@ -1,0 +1,44 @@
+/*
+ * What one value of a control-plane request may be: the kinds of the tables that requests are held
+ * against (worker/api/inputs.def, common/codec/session_options.def). Pure.
+ */
+#ifndef RG_CODEC_INPUT_VALUE_H
+#define RG_CODEC_INPUT_VALUE_H
+
+#include <stdbool.h>
+
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "common/codec/json.h"
+
+enum input_kind {
+    INPUT_KIND_BOOL,      /* true, false */
+    INPUT_KIND_SWITCH,    /* the same, or on, off, 1, 0 */
+    INPUT_KIND_INTEGER,   /* min to max */
+    INPUT_KIND_NUMBER,    /* min to max */
+    INPUT_KIND_TEXT,      /* min to max bytes */
+    INPUT_KIND_NAME,      /* one of choices */
+    INPUT_KIND_OBJECT,    /* any members */
+    INPUT_KIND_LOCKS,     /* a list of names of sampling parameters */
+    INPUT_KIND_LABELS,    /* an object of texts and numbers */
+    INPUT_KIND_SAMPLING,  /* an object of sampling parameters */
+    INPUT_KIND_PARAMETER, /* a sampling parameter, which its own name says */
+    INPUT_KIND_WEIGHTS,   /* a version of weights: an integer from 0, a text or null */
+    INPUT_KIND_TEXTS,     /* a list of at most max texts that are not empty */
+    INPUT_KIND_FILTER,    /* NAME=VALUE or NAME */
+    INPUT_KIND_HIDDEN,    /* between workers; not told to clients */
+};
+
+struct input_rule {
+    const char *name;
+    enum input_kind kind;
+    double min, max;
+    const char *choices; /* "a, b" of a NAME */
+};
+
+/* Holds a value against its rule. as_text: numbers may have come as text (a query). 0, or -1 and
+ * ERR_INVALID with the rule's name (of sampling parameters: theirs). */
+int input_value_check(struct arena *a, const struct input_rule *rule, const struct json *v,
+                      bool as_text, struct err *e);
+
+#endif

@@ -1,0 +1,103 @@
+/* Rules that one option's own row cannot tell (session_rules.h). */
+
+#include "common/codec/session_rules.h"
+
+#include "common/base/attrs.h"
+#include "common/codec/input_value.h"
+#include "common/codec/sampling.h"
+
+static const struct input_rule rows[] = {
+#define X(sets, name, place, kind, min, max, choices, summary) \
+    {name, INPUT_KIND_##kind, min, max, choices},
+#include "common/codec/session_options.def"
+#undef X
+};
+
+int session_rules_branch(const struct json *options, const char *history, struct err *e)
+{
+    if (!str_eq_c(json_string(json_get(options, "on_truncated")), "branch") ||
+        str_eq_c(str_cstr(history), "tree") || str_eq_c(str_cstr(history), "timelines"))
+        return 0;
+    return err_field(e, "on_truncated",
+                     "on_truncated branch needs history tree or timelines, not %s", history);
+}
+
+int session_rules_nodes(const struct json *options, int64_t most, struct err *e)
+{
+    int64_t n = 0;
+
+    if (json_to_i64(json_get(options, "max_nodes"), &n) || n <= most)
+        return 0;
+    return err_field(e, "max_nodes", "max_nodes must be at most %lld (--max-nodes), not %lld",
+                     (long long)most, (long long)n);
+}
+
+/* Whether the member is a sampling parameter that is to go into sampling_params. */
+static bool is_beside(const struct json_member *m)
+{
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (rows[i].kind == INPUT_KIND_PARAMETER && str_eq_c(json_string(&m->key), rows[i].name))
+            return true;
+    return false;
+}
+
+/* What sampling_params has under this name or another spelling of it. */
+static const struct json *same_parameter(const struct json *sampling, struct str name)
+{
+    for (uint32_t i = 0; json_is(sampling, JSON_OBJECT) && i < sampling->n; i++)
+        if (str_eq(sampling_name(json_string(&sampling->members[i].key)), name) &&
+            !json_is_null(&sampling->members[i].value))
+            return &sampling->members[i].value;
+    return NULL;
+}
+
+/* sampling_params with `n` members more, behind those that it has. */
+static struct json *widen(struct arena *a, const struct json *sampling, uint32_t n)
+{
+    struct json *o = ARENA_NEW(a, struct json);
+    uint32_t had = json_is(sampling, JSON_OBJECT) ? sampling->n : 0;
+
+    *o = (struct json){.kind = JSON_OBJECT, .n = had};
+    o->members = arena_calloc(a, (size_t)had + n, sizeof(*o->members));
+    for (uint32_t i = 0; i < had; i++)
+        o->members[i] = sampling->members[i];
+    return o;
+}
+
+int session_rules_lift(struct arena *a, const struct json *options, const struct json **ret,
+                       struct err *e)
+{
+    const struct json *sampling = json_get(options, "sampling_params");
+    struct json *out, *into;
+    uint32_t beside = 0;
+
+    *ret = options;
+    for (uint32_t i = 0; json_is(options, JSON_OBJECT) && i < options->n; i++)
+        beside += is_beside(&options->members[i]);
+    if (beside == 0)
+        return 0;
+    into = widen(a, sampling, beside);
+    out = ARENA_NEW(a, struct json);
+    *out = (struct json){.kind = JSON_OBJECT};
+    out->members = arena_calloc(a, (size_t)options->n + 1, sizeof(*out->members));
+    for (uint32_t i = 0; i < options->n; i++) {
+        const struct json_member *m = &options->members[i];
+        struct str name = json_string(&m->key);
+        const struct json *inner = same_parameter(sampling, name);
+
+        if (!is_beside(m) && !str_eq_c(name, "sampling_params"))
+            out->members[out->n++] = *m;
+        if (!is_beside(m) || json_is_null(&m->value))
+            continue;
+        if (inner && !json_equal(inner, &m->value))
+            return err_field(e, "sampling_params",
+                             "%.*s stands beside sampling_params and in it, with two values",
+                             (int)name.len, name.p);
+        if (!inner)
+            into->members[into->n++] = *m;
+    }
+    out->members[out->n].key = json_make_string(STR("sampling_params"));
+    out->members[out->n++].value = *into;
+    *ret = out;
+    return 0;
+}

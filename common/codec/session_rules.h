@@ -1,0 +1,27 @@
+/*
+ * What options of a session (session_options.def) may not be together, or beyond what the gateway
+ * allows: for POST /sessions and for a group's `session`, which is refused at its submission by the
+ * same rules. Pure.
+ */
+#ifndef RG_CODEC_SESSION_RULES_H
+#define RG_CODEC_SESSION_RULES_H
+
+#include <stdint.h>
+
+#include "common/base/arena.h"
+#include "common/base/err.h"
+#include "common/codec/json.h"
+
+/* on_truncated "branch" needs a history that has branches; `history` is what is in force. 0, or -1
+ * and ERR_INVALID. */
+int session_rules_branch(const struct json *options, const char *history, struct err *e);
+
+/* A session gets no more messages than the gateway allows: better said than given less. */
+int session_rules_nodes(const struct json *options, int64_t most, struct err *e);
+
+/* Sampling parameters that stand beside sampling_params are put into it (*ret: in the arena, or
+ * `options` itself). -1 and ERR_INVALID: one stands in both, with two values. */
+int session_rules_lift(struct arena *a, const struct json *options, const struct json **ret,
+                       struct err *e);
+
+#endif
