@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -31,6 +32,7 @@ enum {
     WATCH_PARTS = 4,       /* looks at running jobs so often within their limit */
     FREE_WAIT_MS = 2000,   /* that helpers_free gives what runs */
     REMEMBER_US = 2000000, /* that an idle key's used time is remembered */
+    TELL_US = 1000,        /* that one turn of the loop tells ends for */
 };
 
 /*
@@ -63,6 +65,7 @@ struct question {
     void (*fn)(void *ctx);
     void *ctx;
     bool answered;
+    sem_t told; /* answered, or the pool ends */
 };
 
 struct helpers {
@@ -75,8 +78,11 @@ struct helpers {
     struct list_head idle; /* lanes, longest first */
     unsigned n_lost;
 
+    sem_t more; /* there may be a job to take. Not a condition: signalling one may wait for threads
+                   that were woken before, and do not get the processor */
+
     pthread_mutex_t lock; /* guards what follows, and the lanes' lists */
-    pthread_cond_t more, gone, answered;
+    pthread_cond_t gone;
     struct question *questions;
     bool stop;
     struct list_head waiting; /* lanes */
@@ -94,6 +100,21 @@ static void lock(struct helpers *h)
 static void unlock(struct helpers *h)
 {
     CHECK(pthread_mutex_unlock(&h->lock) == 0);
+}
+
+static void wait_for(sem_t *s)
+{
+    while (sem_wait(s) != 0)
+        CHECK(errno == EINTR);
+}
+
+/* The loop is to look. Not under the lock: the loop goes first, and would wait at once for a thread
+ * that it has just taken the processor from. */
+static void wake(struct helpers *h)
+{
+    uint64_t one = 1;
+
+    (void)!write(h->wake_fd, &one, sizeof(one));
 }
 
 /* --- lanes --- */
@@ -158,10 +179,7 @@ static void job_unqueue(struct helper_job *j)
 
 static void job_finish(struct helpers *h, struct helper_job *j)
 {
-    uint64_t one = 1;
-
     list_append(&h->done, &j->told);
-    (void)!write(h->wake_fd, &one, sizeof(one));
 }
 
 /* The first job of the lane that has used least, of those without a job in a thread. */
@@ -203,7 +221,10 @@ static bool run_job(struct thread *t, struct helper_job *j, void *tool)
     j->lane->running = false;
     job_finish(h, j);
     if (!list_is_empty(&h->waiting))
-        (void)pthread_cond_signal(&h->more);
+        (void)sem_post(&h->more);
+    unlock(h);
+    wake(h);
+    lock(h);
     return true;
 }
 
@@ -211,17 +232,21 @@ static bool run_job(struct thread *t, struct helper_job *j, void *tool)
 bool helpers_ask(struct helpers *h, void (*fn)(void *ctx), void *ctx)
 {
     struct question q = {.fn = fn, .ctx = ctx};
-    uint64_t one = 1;
+    bool stops;
 
+    CHECK(sem_init(&q.told, 0, 0) == 0);
     lock(h);
-    q.next = h->questions;
-    h->questions = &q; /* cppcheck-suppress autoVariables; it is off the list when this returns */
-    (void)!write(h->wake_fd, &one, sizeof(one));
-    while (!q.answered && !h->stop)
-        (void)pthread_cond_wait(&h->answered, &h->lock);
-    if (!q.answered)
-        h->questions = NULL; /* the pool ends: nobody is answered */
+    stops = h->stop;
+    if (!stops) {
+        q.next = h->questions;
+        h->questions = &q; /* cppcheck-suppress autoVariables; it is off the list at the end */
+    }
     unlock(h);
+    if (!stops) {
+        wake(h);
+        wait_for(&q.told);
+    }
+    (void)sem_destroy(&q.told);
     return q.answered;
 }
 
@@ -241,7 +266,9 @@ static void *thread_main(void *arg)
         struct helper_job *j = job_take(h);
 
         if (!j) {
-            (void)pthread_cond_wait(&h->more, &h->lock);
+            unlock(h);
+            wait_for(&h->more);
+            lock(h);
             continue;
         }
         if (!tool && h->opt.tool_new)
@@ -308,35 +335,47 @@ static struct helper_job *next_done(struct helpers *h)
     return j;
 }
 
+static struct question *next_question(struct helpers *h)
+{
+    struct question *q;
+
+    lock(h);
+    q = h->questions;
+    if (q)
+        h->questions = q->next;
+    unlock(h);
+    return q;
+}
+
 /* Runs what helpers ask for, without the lock. */
 static void answer_questions(struct helpers *h)
 {
     struct question *q;
 
-    lock(h);
-    while ((q = h->questions)) {
-        h->questions = q->next;
-        unlock(h);
+    while ((q = next_question(h))) {
         q->fn(q->ctx);
-        lock(h);
-        q->answered = true; /* q is gone when the lock is */
-        (void)pthread_cond_broadcast(&h->answered);
+        q->answered = true;
+        (void)sem_post(&q->told); /* q is gone now */
     }
-    unlock(h);
 }
 
 /* Some job has ended, or asks. */
 static void on_wake(struct loop_io *io, unsigned events)
 {
     struct helpers *h = CONTAINER_OF(io, struct helpers, io);
+    uint64_t count, began_us = clock_us();
     struct helper_job *j;
-    uint64_t count;
 
     (void)events;
     (void)!read(h->wake_fd, &count, sizeof(count));
     answer_questions(h);
-    while ((j = next_done(h)))
+    while ((j = next_done(h))) {
         tell(h, j);
+        if (clock_us() - began_us < TELL_US)
+            continue;
+        wake(h); /* the rest in the next turn */
+        break;
+    }
 }
 
 /* A stuck job's thread is given up and another one takes its place. The lock is held. */
@@ -352,7 +391,7 @@ static void thread_lose(struct helpers *h, struct thread *t)
     j->lane->running = false;
     job_finish(h, j);
     if (thread_start(h) == 0 && !list_is_empty(&h->waiting))
-        (void)pthread_cond_signal(&h->more);
+        (void)sem_post(&h->more);
 }
 
 /* Looks at the jobs that run for too long; only while something runs or waits. */
@@ -379,6 +418,8 @@ static void on_watch(struct loop_timer *timer)
     unlock(h);
     if (busy)
         loop_timer_set(h->loop, &h->watch, h->opt.limit_ms / WATCH_PARTS + 1, on_watch);
+    if (h->n_lost > before)
+        wake(h);
     if (h->n_lost > before && h->opt.on_lost)
         h->opt.on_lost(h->opt.ctx, h->n_lost);
 }
@@ -395,7 +436,7 @@ void helpers_push(struct helpers *h, struct helper_job *j, struct str key)
     atomic_store_explicit(&j->cancel, false, memory_order_relaxed);
     lock(h);
     job_queue(h, j);
-    (void)pthread_cond_signal(&h->more);
+    (void)sem_post(&h->more);
     unlock(h);
     if (h->opt.limit_ms && !loop_timer_active(&h->watch))
         loop_timer_set(h->loop, &h->watch, h->opt.limit_ms / WATCH_PARTS + 1, on_watch);
@@ -411,13 +452,18 @@ bool helpers_busy(const struct helpers *h, struct str key)
 /* A job that waits ends at once; one that runs notices by itself (cancel_wanted). */
 void helpers_cancel(struct helpers *h, struct helper_job *j)
 {
+    bool waits;
+
     atomic_store_explicit(&j->cancel, true, memory_order_relaxed);
     lock(h);
-    if (j->began_us == 0 && list_holds(&j->item)) {
+    waits = j->began_us == 0 && list_holds(&j->item);
+    if (waits) {
         job_unqueue(j);
         job_finish(h, j);
     }
     unlock(h);
+    if (waits)
+        wake(h);
 }
 
 /* --- life --- */
@@ -433,9 +479,8 @@ int helpers_new(struct loop *loop, const struct helpers_options *o, struct helpe
     h->loop = loop;
     h->opt = *o;
     CHECK(pthread_mutex_init(&h->lock, NULL) == 0);
-    CHECK(pthread_cond_init(&h->more, NULL) == 0);
     CHECK(pthread_cond_init(&h->gone, NULL) == 0);
-    CHECK(pthread_cond_init(&h->answered, NULL) == 0);
+    CHECK(sem_init(&h->more, 0, 0) == 0);
     h->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (h->wake_fd < 0) {
         free(h);
@@ -463,6 +508,7 @@ int helpers_new(struct loop *loop, const struct helpers_options *o, struct helpe
 static unsigned wait_for_threads(struct helpers *h)
 {
     struct timespec until;
+    struct question *q;
     unsigned n = 0;
     int rc = 0;
 
@@ -474,9 +520,12 @@ static unsigned wait_for_threads(struct helpers *h)
         n++;
         if (t->job && !t->lost)
             atomic_store_explicit(&t->job->cancel, true, memory_order_relaxed);
+        (void)sem_post(&h->more);
     }
-    (void)pthread_cond_broadcast(&h->more);
-    (void)pthread_cond_broadcast(&h->answered);
+    while ((q = h->questions)) { /* nobody is answered any more */
+        h->questions = q->next;
+        (void)sem_post(&q->told);
+    }
     while (h->n_ended < n && rc == 0)
         rc = pthread_cond_timedwait(&h->gone, &h->lock, &until);
     n -= h->n_ended;
@@ -512,9 +561,8 @@ unsigned helpers_free(struct helpers *h)
         free(l);
     }
     map_done(&h->lanes);
-    (void)pthread_cond_destroy(&h->answered);
     (void)pthread_cond_destroy(&h->gone);
-    (void)pthread_cond_destroy(&h->more);
+    (void)sem_destroy(&h->more);
     (void)pthread_mutex_destroy(&h->lock);
     free(h);
     return 0;
