@@ -22,6 +22,10 @@
 
 enum { EVENTS_PER_TURN = 256, HEAP_WAYS = 4 };
 
+/* What a turn gives descriptors, and tasks: so long, and so many at least. The rest waits for the
+ * next. */
+enum { SLICE_US = 1000, SLICE_CALLS = 4 };
+
 struct loop {
     int epoll_fd;
     int timer_fd; /* -1 unless embedded */
@@ -34,7 +38,7 @@ struct loop {
     void *hold_ctx;
 
     struct epoll_event events[EVENTS_PER_TURN];
-    int event_at, event_n; /* [event_at, event_n) are still to be delivered in this turn */
+    int event_at, event_n; /* [event_at, event_n) are still to be delivered */
 
     struct loop_timer **heap; /* 4-ary, ordered by heap_ms */
     size_t heap_n, heap_cap;
@@ -288,14 +292,22 @@ void loop_task_cancel(struct loop *l, struct loop_task *t)
     list_remove(&t->item);
 }
 
-/* Runs the tasks posted so far: a marker bounds the batch, since any of them may be cancelled. */
+static bool is_over(int calls, uint64_t until_us)
+{
+    return calls >= SLICE_CALLS && clock_us() >= until_us;
+}
+
+/* Runs the tasks posted so far, or some: a marker bounds the batch, since any of them may be
+ * cancelled. */
 static int run_tasks(struct loop *l)
 {
     struct loop_task marker = {0}, *t;
+    uint64_t until_us;
     int calls = 0;
 
     if (list_is_empty(&l->tasks))
         return 0;
+    until_us = clock_us() + SLICE_US;
     loop_task_post(l, &marker, NULL);
     for (;;) {
         t = LIST_FIRST_OF(&l->tasks, struct loop_task, item);
@@ -304,6 +316,8 @@ static int run_tasks(struct loop *l)
         loop_task_cancel(l, t);
         t->fn(t);
         calls++;
+        if (is_over(calls, until_us))
+            break;
     }
     loop_task_cancel(l, &marker);
     return calls;
@@ -316,7 +330,7 @@ int64_t loop_next_timeout_ms(const struct loop *l)
 {
     uint64_t now_ms;
 
-    if (!list_is_empty(&l->tasks))
+    if (!list_is_empty(&l->tasks) || l->event_at < l->event_n)
         return 0;
     if (l->heap_n == 0)
         return -1;
@@ -335,11 +349,11 @@ static int wait_ms(const struct loop *l, int timeout_ms)
 }
 
 /* Those of removed descriptors are NULL by now. */
-static int run_events(struct loop *l)
+static int run_events(struct loop *l, uint64_t until_us)
 {
     int calls = 0;
 
-    while (l->event_at < l->event_n) {
+    while (l->event_at < l->event_n && !is_over(calls, until_us)) {
         struct epoll_event *ev = &l->events[l->event_at++];
         struct loop_io *io = ev->data.ptr;
 
@@ -351,19 +365,37 @@ static int run_events(struct loop *l)
     return calls;
 }
 
+/* What the last turn left is first. */
+static void fetch_events(struct loop *l, int timeout_ms)
+{
+    int n;
+
+    if (l->event_at < l->event_n)
+        return;
+    n = epoll_wait(l->epoll_fd, l->events, EVENTS_PER_TURN, wait_ms(l, timeout_ms));
+    l->event_at = 0;
+    l->event_n = n > 0 ? n : 0;
+}
+
+/* When the loop is to be polled again at the latest. */
+static uint64_t next_ms(const struct loop *l)
+{
+    if (!list_is_empty(&l->tasks) || l->event_at < l->event_n)
+        return 0;
+    return l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms;
+}
+
 /* One turn; how many callbacks were called. */
 int loop_poll(struct loop *l, int timeout_ms)
 {
-    int n = epoll_wait(l->epoll_fd, l->events, EVENTS_PER_TURN, wait_ms(l, timeout_ms));
-    uint64_t start_us = clock_us(), took_us;
+    uint64_t start_us, took_us;
     int calls;
 
+    fetch_events(l, timeout_ms);
+    start_us = clock_us();
     l->now_ms = start_us / 1000;
     l->in_turn = true;
-    l->event_at = 0;
-    l->event_n = n > 0 ? n : 0;
-    calls = run_events(l);
-    l->event_n = l->event_at = 0;
+    calls = run_events(l, start_us + SLICE_US);
     calls += run_timers(l);
     calls += run_tasks(l);
     l->in_turn = false;
@@ -371,7 +403,7 @@ int loop_poll(struct loop *l, int timeout_ms)
     if (took_us > l->lag_us)
         l->lag_us = took_us;
     if (l->timer_fd >= 0)
-        arm(l, !list_is_empty(&l->tasks) ? 0 : l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms);
+        arm(l, next_ms(l));
     else if (calls > 0)
         loop_held(l, took_us);
     return calls;
@@ -409,7 +441,7 @@ int loop_embed(struct loop *l, struct err *e)
     }
     l->timer_fd = fd;
     l->armed_ms = UINT64_MAX;
-    arm(l, !list_is_empty(&l->tasks) ? 0 : l->heap_n == 0 ? UINT64_MAX : l->heap[0]->heap_ms);
+    arm(l, next_ms(l));
     return 0;
 }
 

@@ -5,11 +5,13 @@
  * more is there), no second event comes for bytes that were left. Handles (struct loop_io,
  * loop_timer, loop_task) are embedded in their owner by value; the loop only links them, never
  * frees them. After loop_del, loop_timer_stop or loop_task_cancel no call for that handle is
- * made, also not for events already fetched in this turn, so the owner may be freed at once,
- * even from its own callback.
+ * made, also not for events already fetched, so the owner may be freed at once, even from its own
+ * callback.
  *
  * A turn: wait -> descriptor callbacks -> due timers -> tasks posted before this point. Tasks
- * posted by tasks run in the next turn, which then does not wait.
+ * posted by tasks run in the next turn, which then does not wait. Callbacks that have taken a
+ * millisecond end their part of the turn, and tasks theirs: the rest comes next, in the same order,
+ * and others between (an outer loop's connections, timers).
  *
  * Alone: loop_run. Inside another loop: loop_embed, then watch loop_fd for readability and call
  * loop_poll(l, 0) each time: due timers and posted tasks make it readable, too.
@@ -112,8 +114,8 @@ static inline uint64_t loop_timer_due_ms(const struct loop_timer *t)
     return t->slot != 0 ? t->due_ms : UINT64_MAX;
 }
 
-/* Runs fn once at the end of this turn (or of the next, when posted from a task). Posting a posted
- * task changes nothing. */
+/* Runs fn once at the end of this turn (or of a later one, when posted from a task, or when others
+ * take long). Posting a posted task changes nothing. */
 void loop_task_post(struct loop *l, struct loop_task *t, loop_task_fn fn);
 void loop_task_cancel(struct loop *l, struct loop_task *t);
 
@@ -125,7 +127,7 @@ int loop_poll(struct loop *l, int timeout_ms);
 void loop_run(struct loop *l);
 void loop_stop(struct loop *l);
 
-/* Milliseconds to the next timer (0 when a task is posted), -1 when there is none. */
+/* Milliseconds to the next timer (0 when a task or a callback waits), -1 when there is none. */
 int64_t loop_next_timeout_ms(const struct loop *l);
 
 /* Prepares the use inside another loop: a timerfd joins the epoll set, so that loop_fd becomes

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/attrs.h"
+#include "common/base/clock.h"
 #include "testing.h"
 
 struct probe {
@@ -46,6 +47,29 @@ static void on_task(struct loop_task *t)
     p->tasks++;
     if (p->again_now)
         loop_task_post(p->loop, t, on_task);
+}
+
+enum { MANY = 10 };
+
+/* Takes a millisecond, as long as a turn gives all of its kind. */
+static void spin(void)
+{
+    uint64_t until_us = clock_us() + 1000;
+
+    while (clock_us() < until_us)
+        ;
+}
+
+static void on_long_io(struct loop_io *io, unsigned events)
+{
+    spin();
+    on_io(io, events);
+}
+
+static void on_long_task(struct loop_task *t)
+{
+    spin();
+    on_task(t);
 }
 
 static void pair(int fd[2])
@@ -197,6 +221,66 @@ TEST(loop, tasks_run_once_per_turn)
     cr_assert_eq(b.tasks, 0);
     loop_task_cancel(l, &a.task);
     cr_assert_eq(loop_poll(l, 0), 0);
+    loop_free(l);
+}
+
+TEST(loop, long_tasks_leave_room_for_others_and_keep_their_order)
+{
+    struct loop *l = loop_new(NULL);
+    struct probe p[MANY] = {0};
+    int turns = 0, n;
+
+    cr_assert_eq(loop_embed(l, NULL), 0);
+    for (int i = 0; i < MANY; i++)
+        loop_task_post(l, &p[i].task, on_long_task);
+    for (; p[MANY - 1].tasks == 0; turns++) {
+        cr_assert_eq(loop_next_timeout_ms(l), 0);
+        n = loop_poll(l, 0);
+        cr_assert(n > 0 && n <= MANY / 2, "%d at once", n);
+        for (int i = 1; i < MANY; i++)
+            cr_assert(p[i].tasks <= p[i - 1].tasks);
+    }
+    cr_assert(turns > 1);
+    cr_assert_eq(loop_next_timeout_ms(l), -1);
+    loop_free(l);
+}
+
+TEST(loop, long_callbacks_leave_room_for_others_and_none_is_lost)
+{
+    struct loop *l = loop_new(NULL);
+    struct probe p[MANY] = {0};
+    int fd[MANY][2], turns = 0, calls = 0;
+    struct probe *last = NULL;
+
+    cr_assert_eq(loop_embed(l, NULL), 0);
+    for (int i = 0; i < MANY; i++) {
+        pair(fd[i]);
+        cr_assert_eq(loop_add(l, &p[i].io, fd[i][0], LOOP_IN, on_long_io, NULL), 0);
+        cr_assert_eq(write(fd[i][1], "x", 1), 1);
+    }
+    for (; calls < MANY - 1; turns++) {
+        struct pollfd ready = {.fd = loop_fd(l), .events = POLLIN};
+        int n;
+
+        cr_assert_eq(poll(&ready, 1, 0), 1, "an outer loop sees that there is more");
+        n = loop_poll(l, 0);
+        cr_assert(n > 0 && n <= MANY / 2, "%d at once", n);
+        calls += n;
+        for (int i = 0; i < MANY && !last; i++) {
+            if (p[i].calls == 0)
+                last = &p[i];
+        }
+        if (last && turns == 0)
+            loop_del(l, &last->io); /* fetched, and not wanted any more */
+    }
+    cr_assert(turns > 1);
+    cr_assert_eq(last->calls, 0);
+    cr_assert_eq(loop_poll(l, 0), 0);
+    for (int i = 0; i < MANY; i++) {
+        cr_assert_eq(p[i].calls, &p[i] != last);
+        close(fd[i][0]);
+        close(fd[i][1]);
+    }
     loop_free(l);
 }
 
