@@ -14,6 +14,7 @@ enum {
     RESUME_MS = 20, /* likewise, for engines that abort without having written anything */
     RESUME_MAX_MS = 2000,
     LOOK_MS = 5,
+    START_SLICE_US = 1000,
     ANEW_MAX = 3, /* times one call is asked differently */
 };
 
@@ -418,9 +419,12 @@ static struct replica *pick(struct engine_call *c)
     return replicas_pick(&c->pool->replicas, &w);
 }
 
-/* Starts what may start, at the end of a turn of the loop. */
+/* Starts what may start, at the end of a turn of the loop; of very many, some in each turn: long
+ * prompts are written out for each. */
 static void run_waiting(struct engine_pool *p)
 {
+    uint64_t until_us = clock_us() + START_SLICE_US;
+
     while (p->pause == ENGINE_RUN) {
         struct fair_item *i = fair_first(&p->queue);
         struct engine_call *c = i ? CONTAINER_OF(i, struct engine_call, item) : NULL;
@@ -433,6 +437,10 @@ static void run_waiting(struct engine_pool *p)
         if (!r || !replica_begin(r))
             return;
         run_call(c, r);
+        if (clock_us() >= until_us) {
+            pool_dispatch(p);
+            return;
+        }
     }
 }
 
