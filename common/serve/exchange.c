@@ -248,6 +248,7 @@ static void exchange_dispose(void *p)
     bool sent = x->final && !x->failing;
     bool delivered = sent && !conn_closed(x->conn);
 
+    list_remove(&x->late);
     CHECK(!x->held); /* libh2o reads nothing while a handler waits, so it does not close either */
     x->conn->server->busy--;
     if (sent)
@@ -520,6 +521,7 @@ static void end_lonely(struct exchange *x)
 
 void exchange_abandon(struct exchange *x)
 {
+    list_remove(&x->late);
     tell_closed(x, false);
     if (x->held)
         x->abandoned = true;

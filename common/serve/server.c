@@ -12,6 +12,8 @@
 
 enum { ACCEPT_BATCH = 16, PAUSE_MS = 100 };
 
+enum { BEGIN_SLICE_US = 1000 }; /* of a turn in which requests are begun */
+
 enum { PATIENCE_MS = 5000 }; /* of a drain, with peers that keep connections open */
 
 enum { REQUEST_TIMEOUT_MS = 3600 * 1000 }; /* the router keeps the real deadlines */
@@ -33,16 +35,38 @@ static void note_turn(struct server *s)
         s->turn_us = clock_us();
 }
 
+static void on_begin_late(struct loop_task *t)
+{
+    struct server *s = CONTAINER_OF(t, struct server, begin_late);
+    uint64_t until_us = clock_us() + BEGIN_SLICE_US;
+    struct exchange *x;
+
+    while ((x = LIST_FIRST_OF(&s->late, struct exchange, late))) {
+        list_remove(&x->late);
+        s->handler(s->handler_ctx, x);
+        if (clock_us() >= until_us)
+            break;
+    }
+    if (!list_is_empty(&s->late))
+        loop_task_post(s->loop, t, on_begin_late);
+}
+
+/* Requests that come at once are begun for a while; the rest in later turns, in their order, with
+ * everybody else's work between. */
 static int on_request(h2o_handler_t *self, h2o_req_t *req)
 {
     struct server *s = ((struct server_entry *)(void *)self)->server;
     struct exchange *x = exchange_new(conn_of(req), req);
 
     note_turn(s);
-    if (conn_of(req)->refused)
+    if (conn_of(req)->refused) {
         exchange_reply(x, 499, "text/plain", STR("")); /* it has heard so; goes nowhere */
-    else
+    } else if (list_is_empty(&s->late) && clock_us() - s->turn_us < BEGIN_SLICE_US) {
         s->handler(s->handler_ctx, x);
+    } else {
+        list_append(&s->late, &x->late);
+        loop_task_post(s->loop, &s->begin_late, on_begin_late);
+    }
     return 0;
 }
 
@@ -154,8 +178,8 @@ static void refuse_largest(struct server_conn *of)
         s->opt.on_unfinished(s->handler_ctx, s->unfinished_bytes, true);
 }
 
-/* libh2o reads a request into the connection's input until all of it is there. */
-static void count_input(struct server_conn *c)
+/* A request comes into the connection's input until all of it is there. */
+void server_count_input(struct server_conn *c)
 {
     struct server *s = c->server;
     size_t max = MAX_OF(s->opt.max_unfinished_bytes, s->conf.max_request_entity_size);
@@ -170,18 +194,19 @@ static void count_input(struct server_conn *c)
 static void on_watch(struct loop_io *io, unsigned events)
 {
     struct server_conn *c = CONTAINER_OF(io, struct server_conn, watch);
+    bool left;
 
     if (events & LOOP_IN) {
         server_look(c);
-        count_input(c);
+        server_count_input(c);
     }
-    if (!(events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR)))
-        return;
-    if (c->gone || c->shut)
-        return; /* shut by ourselves: requests that lay in the socket are still served */
-    c->gone = true;
-    if (c->exchange)
-        exchange_abandon(c->exchange);
+    /* Shut by ourselves: requests that lay in the socket are still served. */
+    left = (events & (LOOP_RDHUP | LOOP_HUP | LOOP_ERR)) && !c->gone && !c->shut;
+    c->gone = c->gone || left;
+    if (!c->exchange)
+        intake_read(c); /* c may be gone now */
+    else if (left)
+        exchange_abandon(c->exchange); /* the same */
 }
 
 /* libh2o has closed the descriptor (so the kernel has dropped the watch as well). */
@@ -190,6 +215,7 @@ static void on_conn_closed(void *data)
     struct server_conn *c = data;
 
     loop_forget(c->server->loop, &c->watch);
+    intake_forget(c);
     server_settle(c, false);
     server_count_unfinished(c, 0);
     c->server->n_conns--;
@@ -429,8 +455,10 @@ static void close_all(struct server *s)
 {
     struct server_conn *c;
 
-    LIST_EACH(&s->conns, c, struct server_conn, item)
+    LIST_EACH(&s->conns, c, struct server_conn, item) {
         (void)shutdown(c->fd, SHUT_RDWR);
+        intake_give_back(c);
+    }
     for (int i = 0; i < 8 && !list_is_empty(&s->conns); i++)
         (void)h2o_evloop_run(s->evloop, 1);
 }
@@ -446,6 +474,7 @@ void server_free(struct server *s)
     h2o_socket_close(s->inner);
     (void)h2o_evloop_run(s->evloop, 0);
     loop_task_cancel(s->loop, &s->settled);
+    loop_task_cancel(s->loop, &s->begin_late);
     queue = s->ctx.queue;
     h2o_context_dispose(&s->ctx);
     free(queue); /* 2.2.5 destroys it and keeps the memory */

@@ -14,6 +14,14 @@
 
 enum { NOTE_ROWS = 256 };
 
+/* A long request of which libh2o has read the head and some of the body: we read the rest. */
+struct intake {
+    size_t whole_bytes;    /* head and body; 0: libh2o reads */
+    size_t room_bytes;     /* made for it at once; of server->room_bytes */
+    h2o_socket_cb had;     /* libh2o's callback for what was read */
+    struct loop_task more; /* there is more to read */
+};
+
 /* One accepted connection; lives from accept to the close of its descriptor. */
 struct server_conn {
     struct server *server;
@@ -21,8 +29,9 @@ struct server_conn {
     struct list_item noted; /* of a row of server->noted, while a note is not settled */
     struct loop_io watch;   /* EPOLLRDHUP, edge-triggered */
     int fd;
-    h2o_socket_t *sock;        /* libh2o's; its input holds what of a request was read so far */
-    size_t unfinished_bytes;   /* of them, as counted last */
+    h2o_socket_t *sock;      /* libh2o's; its input holds what of a request was read so far */
+    size_t unfinished_bytes; /* of them, as counted last */
+    struct intake intake;
     bool refused;              /* it had most of what is too much */
     bool gone;                 /* the peer will send no more */
     bool announced;            /* told that the server drains */
@@ -57,6 +66,7 @@ struct server {
     struct list_head conns;
     struct list_head noted[NOTE_ROWS]; /* connections with a note, by the start of its key */
     size_t unfinished_bytes;           /* of their requests that have not come whole */
+    size_t room_bytes;                 /* made for what has not come yet */
     size_t n_conns;
     struct loop_timer pause; /* of accepting */
     size_t busy;
@@ -65,6 +75,8 @@ struct server {
     uint64_t patience_until_ms; /* draining: until then peers are waited for */
     struct exchange *awaiting;  /* those that wait for answers under way */
     struct loop_task settled;
+    struct list_head late; /* exchanges whose handler is called in a later turn */
+    struct loop_task begin_late;
 };
 
 /* Lives in the request's memory pool; the pool's end calls exchange_dispose. */
@@ -86,6 +98,7 @@ struct exchange {
     bool pulling;          /* inside `more` */
     exchange_more_fn room; /* once */
     void *room_ctx;
+    struct list_item late;     /* of server->late */
     struct exchange_wait wait; /* of those in server->awaiting */
     bool settled;              /* what it waits for */
     uint64_t wait_until_ms;    /* 0: it has not waited yet */
@@ -115,6 +128,18 @@ void server_settle(struct server_conn *c, bool arrived);
 
 /* Settles it if a peer that confirms has done so. */
 void server_look(struct server_conn *c);
+
+/* intake.c: reads more of a long request, or begins to. */
+void intake_read(struct server_conn *c);
+
+/* The connection is no more. */
+void intake_forget(struct server_conn *c);
+
+/* libh2o reads on. */
+void intake_give_back(struct server_conn *c);
+
+/* What of c's request has come counts for --max-worker-body-bytes; over it, somebody is refused. */
+void server_count_input(struct server_conn *c);
 
 /* Counts what lies of c's request while it is not complete, or not any more. */
 void server_count_unfinished(struct server_conn *c, size_t bytes);

@@ -32,6 +32,8 @@ struct fixture {
     struct exchange *x[4]; /* in the order of their coming */
     int n, closed, delivered, arrived, dropped, again;
     size_t given, most_waiting; /* of a pulled answer */
+    struct loop_task other;     /* somebody else's, from one request to the next */
+    int between, most_between;  /* requests that came before it ran */
 };
 
 static void on_closed(void *ctx, bool delivered)
@@ -48,6 +50,29 @@ static void on_request(void *ctx, struct exchange *x)
 
     f->x[f->n++] = x;
     exchange_watch(x, on_closed, f);
+}
+
+static void on_other(struct loop_task *t)
+{
+    struct fixture *f = CONTAINER_OF(t, struct fixture, other);
+
+    if (f->between > f->most_between)
+        f->most_between = f->between;
+    f->between = 0;
+    loop_task_post(f->loop, t, on_other);
+}
+
+/* Takes longer than a turn gives to requests. */
+static void on_long_request(void *ctx, struct exchange *x)
+{
+    struct fixture *f = ctx;
+    uint64_t until_us = clock_us() + 3000;
+
+    on_request(ctx, x);
+    f->between++;
+    while (clock_us() < until_us)
+        ;
+    exchange_reply(x, 200, "text/plain", STR("x"));
 }
 
 static void on_look(struct loop_timer *t)
@@ -70,7 +95,7 @@ static void run_until(struct fixture *f, bool (*wanted)(const struct fixture *f)
     cr_assert(wanted(f), "it did not come to pass");
 }
 
-static void open_all(struct fixture *f)
+static void open_for(struct fixture *f, server_handler_fn handler)
 {
     struct server_options o = {.max_body_bytes = 1 << 20, .max_connections = 16};
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -85,8 +110,13 @@ static void open_all(struct fixture *f)
     cr_assert_eq(bind(f->listen_fd, (struct sockaddr *)&at, sizeof(at)), 0);
     cr_assert_eq(listen(f->listen_fd, 8), 0);
     f->loop = loop_new(&e);
-    cr_assert_eq(server_new(f->loop, &o, on_request, f, &f->server, &e), 0, "%s", e.text);
+    cr_assert_eq(server_new(f->loop, &o, handler, f, &f->server, &e), 0, "%s", e.text);
     server_listen(f->server, f->listen_fd);
+}
+
+static void open_all(struct fixture *f)
+{
+    open_for(f, on_request);
 }
 
 static void close_all(struct fixture *f)
@@ -176,6 +206,88 @@ TEST(exchange, a_reply_is_delivered)
     cr_assert(strstr(heard, "HTTP/1.1 410 Gone\r\n") == heard && strstr(heard, "x-one: 1\r\n") &&
               strstr(heard, "\r\n\r\ngone"));
     close(fd);
+    close_all(&f);
+}
+
+static bool all_are_answered(const struct fixture *f)
+{
+    return f->n >= 3 && f->closed == f->n;
+}
+
+/* They lie in their sockets when the server looks. One has left, and may be begun or not. */
+TEST(exchange, long_requests_leave_room_for_others)
+{
+    struct fixture f;
+    int fd[4];
+
+    open_for(&f, on_long_request);
+    for (int i = 0; i < 4; i++)
+        fd[i] = client(&f, PLAIN);
+    close(fd[3]);
+    loop_task_post(f.loop, &f.other, on_other);
+    run_until(&f, all_are_answered);
+    loop_task_cancel(f.loop, &f.other);
+    cr_assert_leq(f.most_between, 2, "%d requests in one turn", f.most_between);
+    for (int i = 0; i < 3; i++) {
+        char heard[512];
+
+        (void)hear(fd[i], heard, sizeof(heard));
+        cr_assert_not_null(strstr(heard, "200 OK"));
+        close(fd[i]);
+    }
+    close_all(&f);
+}
+
+static size_t body_seen;
+
+static void on_body(void *ctx, struct exchange *x)
+{
+    struct str body = exchange_body(x);
+
+    on_request(ctx, x);
+    body_seen = body.len;
+    for (size_t i = 0; i < body.len; i++)
+        cr_assert_eq(body.p[i], (char)('a' + i % 23));
+    exchange_reply(x, 200, "text/plain", STR("x"));
+}
+
+/* Room is made for all of it when a part has come. */
+TEST(exchange, a_long_body_comes_whole)
+{
+    enum { BODY = 900000, PIECE = 100000 };
+
+    char *body = malloc(BODY);
+    struct fixture f;
+    char head[128];
+
+    for (size_t i = 0; i < BODY; i++)
+        body[i] = (char)('a' + i % 23);
+    open_for(&f, on_body);
+    (void)snprintf(head, sizeof(head), "POST /a HTTP/1.1\r\nHost: h\r\ncontent-LENGTH:  %d\r\n\r\n",
+                   BODY);
+    for (int round = 1; round <= 2; round++) {
+        int fd = client(&f, head), n = 0;
+        uint64_t limit_ms = clock_ms() + LIMIT_MS;
+
+        body_seen = 0;
+        while (n < BODY || body_seen == 0) {
+            ssize_t sent = n < BODY
+                               ? send(fd, body + n, (size_t)(BODY - n < PIECE ? BODY - n : PIECE),
+                                      MSG_DONTWAIT)
+                               : 0;
+
+            n += sent > 0 ? (int)sent : 0;
+            f.n = 0;
+            f.wanted = one_came;
+            f.limit_ms = clock_ms() + 2;
+            loop_timer_set(f.loop, &f.look, LOOK_MS, on_look);
+            server_run(f.server);
+            cr_assert(clock_ms() < limit_ms);
+        }
+        cr_assert_eq(body_seen, BODY);
+        close(fd);
+    }
+    free(body);
     close_all(&f);
 }
 

@@ -1,0 +1,138 @@
+/*
+ * Long request bodies are read here, a piece in each turn. libh2o reads all that a socket has in
+ * one step, into room that it doubles when it is full, copying what is there: of many megabytes
+ * each of it takes longer than others should wait. So where the head tells of a long body, reading
+ * is taken over from libh2o; with the last byte it goes back, and libh2o finds all in the
+ * connection's input.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "common/serve/server_internal.h"
+
+enum {
+    INTAKE_LEAST = 64 << 10,  /* what has come when we take over */
+    INTAKE_PIECE = 256 << 10, /* read at once: new memory costs a microsecond a kilobyte */
+    ROOM_AFTER = 4096,        /* libh2o wants so much before it reads, and makes it otherwise */
+};
+
+/* The value of a header line as `name` has it ("\r\nname:"), p NULL: this is another line. */
+static struct str value_of(struct str line, struct str name)
+{
+    struct str rest = str_sub(line, name.len, SIZE_MAX);
+
+    if (!str_eq_nocase(str_sub(line, 0, name.len), name))
+        return (struct str){0};
+    return str_trim(str_sub(rest, 0, str_find(rest, STR("\r"), 0)));
+}
+
+/* Bytes of the request whose head the input begins with; 0: they are not told. */
+static size_t told_bytes(struct str input)
+{
+    size_t end = str_find(input, STR("\r\n\r\n"), 2), at = 0, told = 0;
+    struct str head = str_sub(input, 0, end);
+
+    if (end == SIZE_MAX)
+        return 0;
+    for (; (at = str_find(head, STR("\r\n"), at)) != SIZE_MAX; at++) {
+        struct str line = str_sub(head, at, SIZE_MAX);
+        struct str value = value_of(line, STR("\r\ncontent-length:"));
+        uint64_t n;
+
+        if (value_of(line, STR("\r\ntransfer-encoding:")).p)
+            return 0;
+        if (value.p && (told || str_to_u64(value, SIZE_MAX / 2, &n)))
+            return 0;
+        if (value.p)
+            told = end + 4 + (size_t)n;
+    }
+    return told;
+}
+
+/* For all of it at once, so that nothing is copied. It is address space only until it is read into;
+ * of that, too, clients may claim as much as they may send. */
+static void make_room(struct server_conn *c)
+{
+    struct server *s = c->server;
+    size_t all = c->intake.whole_bytes - c->sock->input->size + ROOM_AFTER;
+
+    if (s->opt.max_unfinished_bytes > 0 && s->room_bytes + all > s->opt.max_unfinished_bytes)
+        return;
+    s->room_bytes += all;
+    c->intake.room_bytes = all;
+    (void)h2o_buffer_reserve(&c->sock->input, all);
+}
+
+void intake_forget(struct server_conn *c)
+{
+    c->server->room_bytes -= c->intake.room_bytes;
+    c->intake.room_bytes = 0;
+    c->intake.whole_bytes = 0;
+    loop_task_cancel(c->server->loop, &c->intake.more);
+}
+
+static bool take_over(struct server_conn *c)
+{
+    h2o_socket_t *sock = c->sock;
+    size_t max = c->server->conf.max_request_entity_size, had = sock->input->size;
+    size_t whole = told_bytes(str_of(sock->input->bytes, had));
+
+    if (whole <= had || whole > max || !sock->_cb.read)
+        return false;
+    c->intake.whole_bytes = whole;
+    c->intake.had = sock->_cb.read;
+    h2o_socket_read_stop(sock);
+    make_room(c);
+    return true;
+}
+
+void intake_give_back(struct server_conn *c)
+{
+    if (c->intake.whole_bytes == 0)
+        return;
+    intake_forget(c);
+    h2o_socket_read_start(c->sock, c->intake.had);
+}
+
+static ssize_t read_piece(struct server_conn *c)
+{
+    h2o_buffer_t **in = &c->sock->input;
+    size_t piece = MIN_OF(c->intake.whole_bytes - (*in)->size, (size_t)INTAKE_PIECE);
+    h2o_iovec_t room = h2o_buffer_reserve(in, piece + ROOM_AFTER);
+    ssize_t n;
+
+    do {
+        n = read(c->fd, room.base, piece);
+    } while (n < 0 && errno == EINTR);
+    if (n > 0)
+        (*in)->size += (size_t)n;
+    return n;
+}
+
+static void on_more(struct loop_task *t)
+{
+    intake_read(CONTAINER_OF(t, struct server_conn, intake.more));
+}
+
+void intake_read(struct server_conn *c)
+{
+    ssize_t n;
+
+    if (c->intake.whole_bytes == 0 &&
+        (c->exchange || c->sock->input->size < INTAKE_LEAST || !take_over(c)))
+        return;
+    n = read_piece(c);
+    if (n < 0 && errno == EAGAIN)
+        return;
+    if (n <= 0) { /* libh2o sees the same */
+        intake_give_back(c);
+        return;
+    }
+    server_count_input(c);
+    if (c->intake.whole_bytes > c->sock->input->size) {
+        loop_task_post(c->server->loop, &c->intake.more, on_more);
+        return;
+    }
+    intake_give_back(c);
+    c->intake.had(c->sock, NULL); /* c may be gone */
+}
