@@ -125,6 +125,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     r = remotes[data[0] % ARRAY_LEN(remotes)];
     q.stream = data[1] & 1;
     q.top_logprobs = data[1] & 2 ? 2 : 0;
+    q.support = data[1] & 1;
     q.prompt = (struct token_span){prompt, data[3]};
     body = str_of((const char *)data + 4, size - 4);
     reading_init(&whole, r, r->wire, &q);

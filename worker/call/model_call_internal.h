@@ -34,8 +34,9 @@ struct sample {
     float *logprobs; /* n_ids, or NULL */
     struct session_version *versions;
     size_t n_versions;
-    struct str experts, stop_text;
+    struct str experts, odds, stop_text;
     uint32_t experts_from, experts_rows;
+    bool has_support; /* the engine told the sampling support of every token */
     uint64_t queue_us, engine_us;
     enum logprob_basis basis;
     uint32_t scored;
@@ -58,6 +59,7 @@ struct model_call {
     struct call_input in;
     enum call_step step;
     struct sampling sampling;
+    struct session_wants wants; /* the session's */
     const struct json *format;  /* response_format, before it became a grammar; NULL: none */
     enum thought_state thought; /* of the prompt */
     struct session_call_input call_input; /* of the plan */

@@ -52,6 +52,7 @@ static void sample_result(struct model_call *t, struct sample *r, struct session
         .finish_reason = r->out.finish_reason,
         .message = r->out.message,
         .response_id = r->response_id,
+        .odds = r->odds,
         .experts = r->experts,
         .experts_from = r->experts_from,
         .experts_rows = r->experts_rows,
@@ -147,6 +148,25 @@ static int check_basis(struct model_call *t)
     return 0;
 }
 
+/* Whether the sampling support that the session wants has been told; its absence likewise. */
+static int check_support(struct model_call *t)
+{
+    bool ended = false;
+    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+    const char *what = "the engine's answer has no sampling support, which the session wants";
+    bool all = true;
+
+    for (uint32_t i = 0; i < t->n_samples; i++)
+        all = all && (t->samples[i].has_support || t->samples[i].n_ids == 0);
+    if (!t->wants.support || t->plan->exhausted || all)
+        return 0;
+    if (t->env->strict_logprobs)
+        return err_set(&t->err, ERR_ENGINE_INVALID, "--strict-logprobs: %s", what);
+    if (s && session_tells_support(s))
+        log_warn(&t->in.scope, what);
+    return 0;
+}
+
 /* The commit may have found the same answer once more. */
 static void count_causes(const struct model_call *t, enum session_cause planned)
 {
@@ -167,7 +187,7 @@ enum step_result step_commit(struct model_call *t)
     enum session_cause cause = t->plan->cause;
     uint32_t trimmed = t->plan->trimmed;
 
-    if (check_basis(t))
+    if (check_basis(t) || check_support(t))
         return STEP_FAILED;
     for (uint32_t i = 0; i < t->n_samples; i++)
         sample_result(t, &t->samples[i], &answers[i]);

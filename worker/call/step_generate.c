@@ -1,5 +1,6 @@
 /* The long step of a call: engine calls run, their deltas flow to the listeners. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "common/base/check.h"
 #include "common/base/clock.h"
@@ -82,16 +83,17 @@ static void sample_logprobs(struct model_call *t, struct sample *r, struct token
                             const float *logprobs, const struct engine_top *top, uint32_t n_top)
 {
     const struct tokenizer *tk = model_tokenizer(t->env->model);
+    uint32_t told = MIN_OF(n_top, t->in.req->top_logprobs); /* the session may want more */
 
     if (!t->in.req->logprobs || !logprobs || ids.n == 0)
         return;
     sample_lp_reserve(t, r, ids.n);
     for (size_t i = 0; i < ids.n; i++) {
         struct token_logprob *lp = &r->lp[r->n_lp++];
-        struct token_logprob *alt = arena_calloc(&t->arena, n_top, sizeof(*alt));
+        struct token_logprob *alt = arena_calloc(&t->arena, told, sizeof(*alt));
 
         *lp = (struct token_logprob){ids.at[i], logprobs[i], tokenizer_text(tk, ids.at[i]), alt, 0};
-        for (uint32_t k = 0; top && k < n_top; k++) {
+        for (uint32_t k = 0; top && k < told; k++) {
             const struct engine_top *x = &top[i * n_top + k];
 
             if (x->id < 0 || isnan(x->logprob))
@@ -118,6 +120,56 @@ static void on_delta(void *ctx, const struct engine_delta *d)
     sampled_answer_feed(&r->answer, d->ids);
 }
 
+static int by_logprob(const void *a, const void *b)
+{
+    const struct engine_top *x = a, *y = b;
+    bool x_known = x->id >= 0 && !isnan(x->logprob), y_known = y->id >= 0 && !isnan(y->logprob);
+
+    if (x_known != y_known)
+        return y_known ? 1 : -1;
+    return !x_known ? 0 : (x->logprob < y->logprob) - (x->logprob > y->logprob);
+}
+
+/* The best n alternatives of one token, best first: engines list them in orders of their own. */
+static void keep_top(const struct engine_top *told, uint32_t n_told, uint32_t n, int32_t *ids,
+                     float *logprobs, struct engine_top *tmp)
+{
+    if (n_told > 0)
+        memcpy(tmp, told, n_told * sizeof(*tmp));
+    qsort(tmp, n_told, sizeof(*tmp), by_logprob);
+    for (uint32_t k = 0; k < n; k++) {
+        bool known = k < n_told && tmp[k].id >= 0 && !isnan(tmp[k].logprob);
+
+        ids[k] = known ? tmp[k].id : -1;
+        logprobs[k] = known ? tmp[k].logprob : -INFINITY;
+    }
+}
+
+/* What the session wants kept of the odds, as a block. */
+static void keep_odds(struct model_call *t, struct sample *r, const struct engine_result *res)
+{
+    uint32_t n = (uint32_t)res->ids.n, k = t->wants.top_logprobs, told = res->top ? res->n_top : 0;
+    struct odds o = {.n = n, .n_top = k};
+    struct engine_top *tmp;
+    struct buf block = {0};
+    int32_t *ids;
+    float *logprobs;
+
+    if (n == 0 || (k == 0 && !res->support.counts))
+        return;
+    ids = arena_calloc(&t->arena, (size_t)n * k + 1, sizeof(*ids));
+    logprobs = arena_calloc(&t->arena, (size_t)n * k + 1, sizeof(*logprobs));
+    tmp = arena_calloc(&t->arena, told + (size_t)1, sizeof(*tmp));
+    for (size_t i = 0; k > 0 && i < n; i++)
+        keep_top(told ? res->top + i * told : tmp, told, k, ids + i * k, logprobs + i * k, tmp);
+    o.top_ids = ids;
+    o.top_logprobs = logprobs;
+    o.support = res->support;
+    odds_write(&o, &block);
+    r->odds = arena_str(&t->arena, buf_str(&block));
+    buf_done(&block);
+}
+
 /* Takes what must outlive the engine's callback into the call's arena. */
 static void sample_keep(struct model_call *t, struct sample *r, const struct engine_result *res)
 {
@@ -140,6 +192,8 @@ static void sample_keep(struct model_call *t, struct sample *r, const struct eng
         r->experts = arena_str(&t->arena, res->experts);
     if (res->stop_text.p)
         r->stop_text = arena_str(&t->arena, res->stop_text);
+    keep_odds(t, r, res);
+    r->has_support = res->support.counts != NULL;
     r->experts_from = res->experts_from;
     r->experts_rows = res->experts_rows;
     r->basis = res->basis;
@@ -238,7 +292,8 @@ enum step_result step_generate(struct model_call *t)
             .answer = i,
             .prompt = t->plan->prompt,
             .sampling = t->sampling,
-            .top_logprobs = req->logprobs ? req->top_logprobs : 0,
+            .top_logprobs = MAX_OF(req->logprobs ? req->top_logprobs : 0, t->wants.top_logprobs),
+            .support = t->wants.support,
             .stream = req->stream,
             .experts_from = t->plan->experts_known,
             .reused = (uint32_t)t->plan->reused,

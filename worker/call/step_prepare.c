@@ -164,6 +164,16 @@ static enum thought_state thought_of(const struct model_call *t, struct token_sp
     return thought;
 }
 
+/* What the session wants kept; it may have been made for other engines. */
+static int check_wants(struct model_call *t)
+{
+    const struct engine_pool *p = t->env->engines;
+
+    if (t->wants.support && engine_pool_tells(p, "sampling_support", &t->err))
+        return -1;
+    return t->wants.top_logprobs > 0 ? engine_pool_tells(p, "top_logprobs", &t->err) : 0;
+}
+
 /* Whether a grammar is to be made here; -1: what is asked for cannot be sent, or enforced. */
 static int check_constraint(struct model_call *t)
 {
@@ -174,14 +184,16 @@ static int check_constraint(struct model_call *t)
         .tool = t->env->tool_kind,
         .reasoning = t->in.req->chat.messages ? t->env->reasoning_kind : REASONING_NONE,
     };
-    if (engine_pool_takes_extra(t->env->engines, t->sampling.engine_extra, &t->err))
+    if (check_wants(t) ||
+        engine_pool_takes_extra(t->env->engines, t->sampling.engine_extra, &t->err))
         return -1; /* the session was made for other engines */
     t->constrains = !t->call_input.text && engine_pool_constrains(t->env->engines);
     if (!t->constrains)
         return 0; /* the request itself goes on */
     if (known_parameters(t->env, &t->sampling, &t->err))
         return -1;
-    if (t->env->strict_logprobs && !engine_pool_logprobs_own(t->env->engines, &t->sampling))
+    if (t->env->strict_logprobs && !t->wants.support && /* which brings logprobs of its own */
+        !engine_pool_logprobs_own(t->env->engines, &t->sampling))
         return err_set(
             &t->err, ERR_INVALID,
             "--strict-logprobs: with these sampling parameters the engine's logprobs are "
@@ -236,6 +248,7 @@ enum step_result step_prepare(struct model_call *t)
         prepare_input(env, &t->in, &t->sampling, &t->call_input, &t->err) || find_position(t, s))
         return STEP_FAILED;
     t->format = t->sampling.grammar;
+    t->wants = session_wants(s);
     return check_constraint(t) ? STEP_FAILED : STEP_NEXT;
 }
 

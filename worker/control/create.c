@@ -141,6 +141,18 @@ static int check_extra(struct service *a, const struct json *options, struct err
     return engine_pool_takes_extra(a->calls.engines, json_get(sampling, SAMPLING_ENGINE_EXTRA), e);
 }
 
+/* What is to be kept of answers the engines have to tell. */
+static int check_wants(struct service *a, const struct json *options, struct err *e)
+{
+    int64_t top = 0;
+
+    if (json_is_true(json_get(options, "sampling_support")) &&
+        engine_pool_tells(a->calls.engines, "sampling_support", e))
+        return -1;
+    (void)json_to_i64(json_get(options, "top_logprobs"), &top);
+    return top > 0 ? engine_pool_tells(a->calls.engines, "top_logprobs", e) : 0;
+}
+
 /* Makes one session; `durable` comes for the record. */
 static int create_one(struct service *a, struct str id, const struct json *options, uint64_t now_ms,
                       struct durable_answer *p, struct err *e)
@@ -211,8 +223,8 @@ void control_create(struct service_request *r)
 
     if (control_body(r, &a, &options, &e) || session_rules_lift(&a, options, &options, &e) ||
         session_rules_nodes(options, r->service->heritage->config->max_nodes, &e) ||
-        check_extra(r->service, options, &e) || read_group(r, options, &g, &e) ||
-        service_room(r->service, g.count, &e))
+        check_extra(r->service, options, &e) || check_wants(r->service, options, &e) ||
+        read_group(r, options, &g, &e) || service_room(r->service, g.count, &e))
         respond_error(r, NULL, &e);
     else
         create_all(r, &a, options, &g);

@@ -56,6 +56,9 @@ struct engine_adapter {
     /* Sampling parameters (sampling_extra) that the kind has no field for, likewise. */
     const char *cannot_take;
 
+    /* What sessions may want kept of answers and the kind cannot tell, likewise. */
+    const char *cannot_tell;
+
     struct engine_extra extra;
 
     /* What can be said of the setting without a model. NULL: open and close say it. */

@@ -302,6 +302,17 @@ const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sa
     return NULL;
 }
 
+int engine_pool_tells(const struct engine_pool *p, const char *what, struct err *e)
+{
+    for (size_t i = 0; i < p->replicas.n; i++) {
+        const struct engine_adapter *a = p->replicas.at[i].adapter;
+
+        if (a->cannot_tell && str_find(str_cstr(a->cannot_tell), str_cstr(what), 0) != SIZE_MAX)
+            return err_field(e, what, "%s: engines of kind %s do not tell it", what, a->kind);
+    }
+    return 0;
+}
+
 int engine_pool_takes_extra(const struct engine_pool *p, const struct json *extra, struct err *e)
 {
     for (size_t i = 0; i < p->replicas.n; i++) {

@@ -19,6 +19,7 @@
 #include "common/base/err.h"
 #include "common/base/str.h"
 #include "common/codec/sampling.h"
+#include "worker/request/odds.h"
 #include "worker/tokens/span.h"
 
 struct engine_pool;
@@ -72,6 +73,7 @@ struct engine_request {
     struct token_span prompt;
     struct sampling sampling;     /* max_tokens > 0, already clamped */
     uint32_t top_logprobs;        /* 0: only the sampled token's */
+    bool support;                 /* the sampling support is wanted */
     bool stream;                  /* deltas are wanted as they come */
     uint32_t reused;              /* ids at its start that the session had before */
     uint32_t experts_from;        /* routed experts are known for this many prompt ids */
@@ -104,7 +106,8 @@ struct engine_result {
     uint32_t n_top;
     const struct engine_version *versions; /* sorted, gapless over ids, or n_versions 0 */
     size_t n_versions;
-    struct str experts; /* raw little-endian block, absent when not asked or not given */
+    struct odds_support support; /* when wanted and given for every token */
+    struct str experts;          /* raw little-endian block, absent when not asked or not given */
     uint32_t experts_from, experts_rows;
     const char *replica;    /* name for records and logs */
     uint64_t queue_us;      /* waited for a slot */
@@ -262,6 +265,11 @@ bool engine_pool_logprobs_own(const struct engine_pool *p, const struct sampling
 
 /* The name of a sampling parameter that is set and that some replica has no field for, or NULL. */
 const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sampling *s);
+
+/* Whether every replica's kind can tell what a session wants kept of each answer
+ * ("sampling_support" or "top_logprobs"). Returns -1, ERR_INVALID with that field, if one cannot.
+ */
+int engine_pool_tells(const struct engine_pool *p, const char *what, struct err *e);
 
 /* Whether all replicas' requests can have the fields of sampling.engine_extra (NULL: none). -1:
  * ERR_INVALID with the field. */

@@ -8,6 +8,9 @@ void splice_done(struct splice *s)
     vec_done(&s->logprobs);
     vec_done(&s->tops);
     vec_done(&s->spans);
+    vec_done(&s->support.counts);
+    vec_done(&s->support.ids);
+    vec_done(&s->support.logprobs);
     buf_done(&s->text);
     free(s->versions);
 }
@@ -44,6 +47,40 @@ static void add_tops(struct splice *s, const struct engine_top *p, size_t n)
     s->tops.n += n;
 }
 
+static void add_ints(struct json_ints *to, const int32_t *p, size_t n)
+{
+    vec_reserve(to, n);
+    memcpy(to->at + to->n, p, n * sizeof(*p));
+    to->n += n;
+}
+
+static void add_support(struct splice *s, const struct odds_support *p, size_t n)
+{
+    struct json_floats *to = &s->support.logprobs;
+
+    s->support.lost = s->support.lost || !p->counts;
+    if (s->support.lost)
+        return;
+    add_ints(&s->support.counts, p->counts, n);
+    add_ints(&s->support.ids, p->ids, p->n_ids);
+    if (!p->logprobs)
+        return;
+    vec_reserve(to, p->n_ids);
+    memcpy(to->at + to->n, p->logprobs, p->n_ids * sizeof(float));
+    to->n += p->n_ids;
+}
+
+static struct odds_support support_of_all(const struct splice *s)
+{
+    const struct json_ints *ids = &s->support.ids;
+
+    if (s->support.lost || s->ids.n == 0)
+        return (struct odds_support){0};
+    return (struct odds_support){s->support.counts.at, ids->at,
+                                 s->support.logprobs.n == ids->n ? s->support.logprobs.at : NULL,
+                                 ids->n};
+}
+
 void splice_add(struct splice *s, const struct engine_result *r)
 {
     size_t base = s->ids.n;
@@ -61,6 +98,7 @@ void splice_add(struct splice *s, const struct engine_result *r)
         add_logprobs(s, r->logprobs, r->ids.n);
     if (r->top && r->n_top > 0)
         add_tops(s, r->top, r->ids.n * r->n_top);
+    add_support(s, &r->support, r->ids.n);
     for (size_t i = 0; i < r->n_versions; i++)
         add_span(s, r->versions[i].version, base + r->versions[i].start, base + r->versions[i].end);
     if (r->n_versions == 0)
@@ -84,6 +122,7 @@ void splice_result(struct splice *s, struct engine_result *r)
     if (s->ids.n > 0)
         r->basis = s->basis;
     r->scored = s->scored;
+    r->support = support_of_all(s);
     r->cached_tokens = s->cached_tokens;
     r->top = s->tops.n > 0 ? s->tops.at : NULL;
     r->versions = s->versions;

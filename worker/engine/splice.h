@@ -7,6 +7,7 @@
 #define RG_ENGINE_SPLICE_H
 
 #include "common/base/buf.h"
+#include "common/codec/json_scan.h"
 #include "worker/engine/engine.h"
 
 struct splice_span {
@@ -31,6 +32,13 @@ struct splice {
         struct splice_span *at;
         size_t n, cap;
     } spans;
+
+    struct {
+        struct json_ints counts, ids;
+        struct json_floats logprobs;
+        bool lost; /* a piece told none */
+    } support;
+
     struct buf text;                 /* of the versions */
     struct engine_version *versions; /* made by splice_result */
     enum logprob_basis basis;

@@ -302,6 +302,8 @@ static void sum_up(struct export *x, const struct trajectory *t)
     if (x->pass > 0)
         return;
     s->trained += t->trained;
+    x->unsupported = x->unsupported || (x->session->options.wants.support && t->trained > 0 &&
+                                        !t->odds.support.counts);
     s->prompt_tokens += t->n_prompt;
     s->trimmed += t->trimmed;
     s->drift += t->drift.count;

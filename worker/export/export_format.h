@@ -38,6 +38,7 @@ struct export
     void *state;           /* the format's, in the arena */
     void *own;             /* beside a file of tensors: what its format keeps, in the arena */
     bool all_logprobs;     /* verl: every row has them */
+    bool unsupported;      /* a sampling support was wanted, and some trained token has none */
     bool unversioned;      /* areal: some trajectory has no weight versions, told as -1 */
     VEC(struct buf) parts; /* made, but not yet handed out (a header), in order */
     size_t part;
@@ -93,6 +94,9 @@ void native_write_rest(struct export *x, const struct trajectory *t, struct json
 /* Routed experts as base64 under `key`, with KEY_shape and KEY_dtype; null: none. */
 void native_write_experts(struct export *x, const struct trajectory *t, const char *key,
                           struct json_out *o);
+
+/* Arrays that were asked for, each as base64 with NAME_shape and NAME_dtype. */
+void native_write_arrays(struct export *x, const struct trajectory *t, struct json_out *o);
 
 /* The summary object. */
 void native_write_summary(struct export *x, struct json_out *o);

@@ -117,6 +117,62 @@ static int32_t *wide_experts(struct export *x, const struct trajectory *t)
     return v;
 }
 
+/* Its sampling mask has a row for every response token: that of one that was not sampled is the
+ * token itself. */
+struct miles_mask {
+    int32_t *ids;
+    float *logprobs;
+    int64_t *offsets;
+    size_t n_ids;
+};
+
+static struct miles_mask mask_of(struct export *x, const struct trajectory *t)
+{
+    const struct odds_support *s = &t->odds.support;
+    size_t most = s->n_ids + t->n, from = 0;
+    struct miles_mask m = {.ids = arena_alloc(&x->scratch, most * sizeof(int32_t)),
+                           .logprobs = arena_calloc(&x->scratch, most, sizeof(float)),
+                           .offsets = arena_calloc(&x->scratch, t->n + (size_t)1, 8)};
+
+    for (uint32_t i = 0; i < t->n; i++) {
+        size_t n = (size_t)s->counts[i];
+
+        if (n == 0)
+            m.ids[m.n_ids++] = t->ids[t->n_prompt + i];
+        memcpy(m.ids + m.n_ids, s->ids + from, n * sizeof(int32_t));
+        if (s->logprobs)
+            memcpy(m.logprobs + m.n_ids, s->logprobs + from, n * sizeof(float));
+        from += n;
+        m.n_ids += n;
+        m.offsets[i + 1] = (int64_t)m.n_ids;
+    }
+    return m;
+}
+
+static void put_odds(struct export *x, const struct trajectory *t)
+{
+    const struct trajectory_odds *o = &t->odds;
+    struct shape tops = SHAPE2(t->n, o->n_top);
+    struct miles_mask m;
+
+    if (o->n_top > 0) {
+        tensors_add(x, "rollout_topk_token_ids", t->index, TENSOR_I32, tops,
+                    CELLS(RAW, o->top_ids));
+        tensors_add(x, "rollout_topk_log_probs", t->index, TENSOR_F32, tops,
+                    CELLS(RAW, o->top_logprobs));
+    }
+    if (!o->support.counts)
+        return;
+    m = mask_of(x, t);
+    tensors_add(x, "rollout_sampling_mask_ids", t->index, TENSOR_I32, SHAPE1(m.n_ids),
+                CELLS(RAW, m.ids));
+    tensors_add(x, "rollout_sampling_mask_offsets", t->index, TENSOR_I64,
+                SHAPE1(t->n + (uint64_t)1), CELLS(RAW, m.offsets));
+    if (o->support.logprobs)
+        tensors_add(x, "rollout_sampling_mask_log_probs", t->index, TENSOR_F32, SHAPE1(m.n_ids),
+                    CELLS(RAW, m.logprobs));
+}
+
 static void miles_one(struct export *x, const struct trajectory *t)
 {
     struct shape n = SHAPE1(t->n);
@@ -131,6 +187,7 @@ static void miles_one(struct export *x, const struct trajectory *t)
         tensors_add(x, "rollout_routed_experts", t->index, TENSOR_I32,
                     SHAPE3(t->experts_rows, t->experts_layers, t->experts_topk),
                     CELLS(RAW, tensors_want(x, TENSOR_I32) ? wide_experts(x, t) : NULL));
+    put_odds(x, t);
 }
 
 static void put_session_metadata(struct export *x, struct json_out *o)
@@ -160,7 +217,7 @@ static void put_session_metadata(struct export *x, struct json_out *o)
     put_i64(o, "max_trim_tokens", trim);
     if (x->selection.unchosen)
         put_i64(o, "branches_left_out", (int64_t)x->selection.unchosen);
-    if (export_lacks_reward(x))
+    if (export_lacks_reward(x) || x->unsupported)
         native_write_warnings(x, o);
     json_out_end_obj(o);
     vec_done(&b);

@@ -1,6 +1,7 @@
 /* The native export in msgpack: ids as int32, masks as uint8, logprobs as float32 runs in
  * extension types 1, 2 and 3, so that a reader needs no per-number decoding. Owner of msgpack-c. */
 #include <msgpack.h>
+#include <stdio.h>
 
 #include "worker/export/export_format.h"
 #include "worker/session/branch.h"
@@ -163,6 +164,25 @@ static void put_experts(struct export *x, msgpack_packer *pk, const struct traje
     put_key(pk, t->experts_item == 1 ? "uint8" : t->experts_item == 2 ? "int16" : "int32");
 }
 
+/* Arrays that were asked for, and their shapes. */
+static void put_arrays(struct export *x, msgpack_packer *pk, const struct trajectory *t)
+{
+    char name[64];
+
+    for (unsigned i = 0; i < t->n_arrays; i++) {
+        const struct trajectory_array *v = &t->arrays[i];
+        size_t cells = v->shape[0] * (v->dims > 1 ? v->shape[1] : 1);
+
+        put_key(pk, v->name);
+        put_ext(x, pk, v->floats ? EXT_FLOATS : EXT_IDS, v->cells, cells * 4);
+        (void)snprintf(name, sizeof(name), "%s_shape", v->name);
+        put_key(pk, name);
+        msgpack_pack_array(pk, v->dims);
+        for (unsigned k = 0; k < v->dims; k++)
+            msgpack_pack_uint64(pk, v->shape[k]);
+    }
+}
+
 /* NULL: nil. */
 static void put_array(struct export *x, msgpack_packer *pk, const char *key, int8_t type,
                       struct str bytes)
@@ -204,7 +224,8 @@ static void msgpack_one(struct export *x, const struct trajectory *t)
     rest = parsed(x, &text);
     buf_done(&text);
     msgpack_packer_init(&pk, &x->rope.text, to_buf);
-    msgpack_pack_map(&pk, 8 + (x->options.uid.p ? 1 : 0) + (t->experts.p ? 2 : 0) + rest->n);
+    msgpack_pack_map(&pk, 8 + (x->options.uid.p ? 1 : 0) + (t->experts.p ? 2 : 0) +
+                              2 * t->n_arrays + rest->n);
     put_key(&pk, "session_id");
     put_str(&pk, x->session->id);
     put_key(&pk, "trajectory_index");
@@ -216,6 +237,7 @@ static void msgpack_one(struct export *x, const struct trajectory *t)
     put_tokens(x, &pk, t);
     put_versions(x, &pk, t);
     put_experts(x, &pk, t);
+    put_arrays(x, &pk, t);
     put_members(&pk, rest);
 }
 

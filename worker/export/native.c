@@ -247,6 +247,30 @@ void native_write_experts(struct export *x, const struct trajectory *t, const ch
     put_text(o, name, str_cstr(dtype));
 }
 
+void native_write_arrays(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    char name[64];
+
+    for (unsigned i = 0; i < t->n_arrays; i++) {
+        const struct trajectory_array *v = &t->arrays[i];
+        size_t cells = v->shape[0] * (v->dims > 1 ? v->shape[1] : 1);
+
+        json_out_key(o, v->name);
+        o->comma = true;
+        buf_add_c(o->b, '"');
+        rope_add(&x->rope, PIECE_BASE64, v->cells, cells * 4);
+        buf_add_c(o->b, '"');
+        (void)snprintf(name, sizeof(name), "%s_shape", v->name);
+        json_out_key(o, name);
+        json_out_arr(o);
+        for (unsigned k = 0; k < v->dims; k++)
+            json_out_i64(o, (int64_t)v->shape[k]);
+        json_out_end_arr(o);
+        (void)snprintf(name, sizeof(name), "%s_dtype", v->name);
+        put_text(o, name, v->floats ? STR("float32") : STR("int32"));
+    }
+}
+
 static void put_versions(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     if (t->versions) {
@@ -298,6 +322,7 @@ static void json_one(struct export *x, const struct trajectory *t)
     put_tokens(x, t, &o);
     put_versions(x, t, &o);
     native_write_experts(x, t, "routed_experts", &o);
+    native_write_arrays(x, t, &o);
     native_write_rest(x, t, &o);
     json_out_end_obj(&o);
 }
@@ -328,6 +353,9 @@ void native_write_warnings(const struct export *x, struct json_out *o)
     if (export_lacks_reward(x))
         json_out_cstr(o, "no reward is known: what this format would hold of it is null or left "
                          "out, not 0");
+    if (x->unsupported)
+        json_out_cstr(o, "no sampling support is known for some of the trained tokens: its arrays "
+                         "are left out");
     if (x->unversioned)
         json_out_cstr(o, "no weight versions are known for some of the tokens: versions -1");
     json_out_end_arr(o);

@@ -45,6 +45,17 @@ static void put_experts(struct export *x, const struct trajectory *t)
         tensors_add(x, "routed_experts", t->index, type, s, CELLS(RAW, t->experts.p));
 }
 
+void tensors_put_arrays(struct export *x, const struct trajectory *t)
+{
+    for (unsigned i = 0; i < t->n_arrays; i++) {
+        const struct trajectory_array *v = &t->arrays[i];
+        struct shape s = {{v->shape[0], v->shape[1]}, v->dims};
+
+        tensors_add(x, v->name, t->index, v->floats ? TENSOR_F32 : TENSOR_I32, s,
+                    CELLS(RAW, v->cells));
+    }
+}
+
 static void safetensors_one(struct export *x, const struct trajectory *t)
 {
     struct shape n = SHAPE1(t->n);
@@ -60,6 +71,7 @@ static void safetensors_one(struct export *x, const struct trajectory *t)
     if (t->versions)
         tensors_add(x, "response_versions", t->index, TENSOR_I64, n, CELLS(RAW, t->versions));
     put_experts(x, t);
+    tensors_put_arrays(x, t);
 }
 
 void tensors_note_end(struct export *x)

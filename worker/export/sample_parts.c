@@ -83,6 +83,15 @@ static struct str oldest_version(const struct checkpoint *checkpoint)
     return oldest;
 }
 
+int32_t *sample_offsets(struct export *x, const struct trajectory *t)
+{
+    int32_t *at = arena_calloc(&x->scratch, t->n + (size_t)1, sizeof(*at));
+
+    for (uint32_t i = 0; i < t->n; i++)
+        at[i + 1] = at[i] + t->odds.support.counts[i];
+    return at;
+}
+
 void sample_put_versions(const struct trajectory *t, struct json_out *o)
 {
     json_out_key(o, "weight_versions");

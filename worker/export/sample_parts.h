@@ -25,6 +25,10 @@ void sample_text_drop(struct sample_text *s);
 /* "completed", "truncated" or "aborted". */
 const char *sample_status(const struct trajectory *t);
 
+/* Where each response token's support begins in the ids, and behind the last where they end: n + 1
+ * of them, in the scratch arena. */
+int32_t *sample_offsets(struct export *x, const struct trajectory *t);
+
 /* The members weight_versions (of each turn the oldest) and prefix_cache_info. */
 void sample_put_versions(const struct trajectory *t, struct json_out *o);
 void sample_put_cache(const struct trajectory *t, struct json_out *o);

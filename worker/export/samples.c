@@ -53,6 +53,18 @@ static void slime_drop(struct export *x)
     sample_text_drop(x->own);
 }
 
+/* Its name for the sampling support: ids in ragged rows, which are empty between answers. */
+static void put_top_p(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    const struct odds_support *s = &t->odds.support;
+
+    if (!s->counts)
+        return;
+    export_array(x, o, "rollout_top_p_token_ids", PIECE_JSON_I32, s->ids, s->n_ids);
+    export_array(x, o, "rollout_top_p_token_offsets", PIECE_JSON_I32, sample_offsets(x, t),
+                 t->n + (size_t)1);
+}
+
 static void slime_one(struct export *x, const struct trajectory *t)
 {
     struct json_out o = {&x->rope.text, true}; /* behind the response */
@@ -73,6 +85,7 @@ static void slime_one(struct export *x, const struct trajectory *t)
     sample_put_versions(t, &o);
     sample_put_cache(t, &o);
     native_write_experts(x, t, "rollout_routed_experts", &o);
+    put_top_p(x, t, &o);
     json_out_key(&o, "metadata");
     json_out_obj(&o);
     json_out_key(&o, "session_id");
@@ -139,6 +152,38 @@ static void put_experts(struct export *x, const struct trajectory *t, struct jso
     native_write_experts(x, &full, "routed_experts", o);
 }
 
+static void put_base64(struct export *x, struct json_out *o, const char *key, const void *p,
+                       size_t bytes)
+{
+    json_out_key(o, key);
+    if (!p) {
+        json_out_null(o);
+        return;
+    }
+    o->comma = true;
+    buf_add_c(o->b, '"');
+    rope_add(&x->rope, PIECE_BASE64, p, bytes);
+    buf_add_c(o->b, '"');
+}
+
+/* Its SamplingMask: a count for each token of the whole, 0 where nothing was sampled. */
+static void put_sampling_mask(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    const struct odds_support *s = &t->odds.support;
+    int32_t *counts;
+
+    if (!s->counts)
+        return;
+    counts = arena_calloc(&x->scratch, t->total, sizeof(*counts));
+    memcpy(counts + t->n_prompt, s->counts, t->n * sizeof(*counts));
+    json_out_key(o, "sampling_mask");
+    json_out_obj(o);
+    put_base64(x, o, "ids", s->ids, s->n_ids * sizeof(int32_t));
+    put_base64(x, o, "counts", counts, t->total * sizeof(*counts));
+    put_base64(x, o, "logprobs", s->logprobs, s->n_ids * sizeof(float));
+    json_out_end_obj(o);
+}
+
 static void prime_rl_one(struct export *x, const struct trajectory *t)
 {
     struct json_out o = {&x->rope.text, t->index > 0};
@@ -152,6 +197,7 @@ static void prime_rl_one(struct export *x, const struct trajectory *t)
     put_temperatures(x, t, &o);
     put_env_name(x, &o);
     put_experts(x, t, &o);
+    put_sampling_mask(x, t, &o);
     put_reward(x, &o);
     json_out_key(&o, "metadata");
     json_out_obj(&o);

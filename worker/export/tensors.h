@@ -57,6 +57,9 @@ void tensors_add(struct export *x, const char *name, size_t index, enum tensor_t
 /* Whether data of this element type goes out in this pass: making it may be skipped otherwise. */
 bool tensors_want(const struct export *x, enum tensor_type type);
 
+/* Arrays of a trajectory that were asked for, under their own names. */
+void tensors_put_arrays(struct export *x, const struct trajectory *t);
+
 /* JSON text for __metadata__ under this key, kept until the header is written. */
 struct buf *tensors_meta(struct export *x, const char *key);
 

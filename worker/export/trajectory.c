@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "worker/export/trajectory_odds.h"
 #include "worker/session/branch.h"
 
 /* For the whole export: the first failure stays. */
@@ -508,6 +509,7 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
     fill_versions(a, ret);
     fill_messages(a, ret);
     fill_experts(a, ret);
+    trajectory_fill_odds(a, ret);
     for (const struct checkpoint *t = last; t; t = t->parent)
         ret->trimmed += t->trim;
 }

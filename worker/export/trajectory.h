@@ -34,6 +34,25 @@ struct trajectory_turn {
     bool trained;        /* mask 1 here */
 };
 
+/* An array that a trajectory has when it was asked for: little-endian, C order. */
+struct trajectory_array {
+    const char *name;
+    bool floats; /* float32, else int32 */
+    uint64_t shape[2];
+    unsigned dims;
+    const void *cells;
+};
+
+/* The odds of a trajectory's response (odds.h); zero: not known of every trained token. */
+struct trajectory_odds {
+    uint32_t n_top;
+    int32_t *top_ids; /* n x n_top, -1 where nothing is known, or was sampled */
+    float *top_logprobs;
+    struct odds_support support; /* counts are 0 where nothing was sampled */
+};
+
+enum { TRAJECTORY_ARRAYS_MAX = 16 };
+
 struct trajectory {
     struct session *session;
     const struct track *track;
@@ -66,6 +85,10 @@ struct trajectory {
 
     struct str experts; /* rows of total - 1, or absent */
     uint32_t experts_rows, experts_layers, experts_topk, experts_item; /* bytes an element */
+
+    struct trajectory_odds odds;
+    struct trajectory_array arrays[TRAJECTORY_ARRAYS_MAX];
+    unsigned n_arrays;
 };
 
 /* Who trains a completion that several tracks share: by turn id, the track's index + 1. NULL:

@@ -130,6 +130,7 @@ static int take_answer(struct forest *f, struct commit *c, uint32_t i,
                        const struct commit_answer *a, struct err *e)
 {
     struct checkpoint *t = &c->answers[i];
+    struct odds odds;
     bool text = c->rec.flags & COMMIT_TEXT;
 
     *t = c->shared;
@@ -137,6 +138,8 @@ static int take_answer(struct forest *f, struct commit *c, uint32_t i,
     t->has_logprobs = a->has_logprobs;
     if ((t->n == 0) != text)
         return bad(e, text ? "a text with tokens" : "an answer without tokens");
+    if (a->odds.p && odds_read(a->odds, a->n, &odds) != 0)
+        return bad(e, "odds of another answer");
     if (take_versions(f, a, t, e) != 0 || take_message(f, a->message, t, e) != 0)
         return -1;
     t->cut = a->cut;
@@ -145,6 +148,7 @@ static int take_answer(struct forest *f, struct commit *c, uint32_t i,
     t->parse_warning = forest_text(f, a->parse_warning);
     t->has_experts = a->experts.p != NULL;
     t->experts_len = (uint32_t)a->experts.len;
+    t->odds_len = (uint32_t)a->odds.len;
     t->experts_from = a->experts_from;
     t->experts_rows = a->experts_rows;
     t->experts_layers = a->experts_layers;
@@ -416,7 +420,8 @@ static int make_payload(struct session *s, struct commit *c, struct context_run 
         t->context = *run;
         t->at = (uint32_t)at;
         note_top(&s->forest, checkpoint_ids(t), t->n);
-        at += (size_t)t->n * (t->has_logprobs ? 8 : 4) + payload_padded(t->experts_len);
+        at += (size_t)t->n * (t->has_logprobs ? 8 : 4) + payload_padded(t->experts_len) +
+              payload_padded(t->odds_len);
     }
     return 0;
 }

@@ -150,6 +150,14 @@ static enum commit_duplicate find_duplicate(struct session *s, const struct plan
 
 /* --- answers --- */
 
+static bool any_odds(const struct session_answer *answers, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (answers[i].odds.p)
+            return true;
+    return false;
+}
+
 /* `alone`: the call's only answer; only such ones are looked up as duplicates. */
 static void put_answer(struct session *s, const struct plan *p, struct buf *b,
                        const struct session_answer *a, bool alone)
@@ -216,10 +224,12 @@ static void put_told(struct buf *b, const struct plan *p, const struct session_a
 }
 
 /* Which optional parts the record has, and of what kind it is. */
-static unsigned flags_of(const struct plan *p, const struct checkpoint *run)
+static unsigned flags_of(const struct plan *p, const struct checkpoint *run, bool odds)
 {
     unsigned flags = p->pub.exhausted ? 0 : COMMIT_TOLD | COMMIT_BASIS;
 
+    if (odds && !p->pub.exhausted)
+        flags |= COMMIT_ODDS;
     if (p->text)
         flags |= COMMIT_TEXT;
     else if (!p->pub.exhausted)
@@ -345,6 +355,7 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     struct session *s = p->session;
     struct checkpoint *run;
     uint32_t common = 0;
+    bool odds = any_odds(answers, n);
 
     if (check(s, p, answers, n, e) != 0)
         return -1;
@@ -359,7 +370,7 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
     record_put_u64(record, p->body_hash[1]);
     record_put_u(record, p->max_tokens > 0 ? (uint64_t)p->max_tokens : 0);
     record_put_floats(record, &p->temperature, 1);
-    record_put_u(record, flags_of(p, run));
+    record_put_u(record, flags_of(p, run, odds));
     record_put_u(record, p->text ? answers[0].prompt_tokens : p->pub.prompt.n);
     if (p->key.p)
         record_put_str(record, p->key);
@@ -378,8 +389,11 @@ int session_commit(struct session_plan *pub, const struct session_answer *answer
         record_put_u(record, p->chain->id);
     put_context(record, p, run, run ? common : 0);
     record_put_u(record, n);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         put_answer(s, p, record, &answers[i], n == 1);
+        if (odds)
+            record_put_str(record, answers[i].odds);
+    }
     put_told(record, p, answers, n);
     return 0;
 }

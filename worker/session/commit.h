@@ -27,6 +27,7 @@
  *       queue  engine  gateway                               microseconds
  *       duplicate-mode  duplicate-checkpoint
  *       logprob-basis  scored-tokens  cached-tokens          when COMMIT_BASIS; + 1, 0: not told
+ *       odds block                                           when COMMIT_ODDS; may be absent
  *     asked: 0 absent | 1 text | 2 + the call with the same  when COMMIT_TOLD
  *     what each answer told                                  when COMMIT_TOLD
  *
@@ -74,6 +75,7 @@ enum {
     COMMIT_SENT = 4096,
     COMMIT_BASIS = 8192,    /* what the engine told of each answer's logprobs, and of its cache */
     COMMIT_DROPPED = 16384, /* the request had fields that were dropped */
+    COMMIT_ODDS = 32768,    /* what else could have been sampled is kept of some answer */
 };
 
 /* What becomes of an answer whose text the node already holds (idempotent_retry). */

@@ -130,6 +130,8 @@ static void read_answer(struct record_in *r, unsigned flags, struct commit_answe
         a->scored_tokens = record_u32(r);
         a->cached = record_u(r);
     }
+    if (flags & COMMIT_ODDS)
+        a->odds = record_str(r);
 }
 
 /* Each answer is read once to find where it ends; commit_record_answer reads it again. */
@@ -212,6 +214,7 @@ size_t commit_record_bulk(const struct commit_record *c, char *to)
         if (a.has_logprobs)
             put(to, &at, a.logprobs, a.n * sizeof(float));
         put(to, &at, a.experts.p, a.experts.len);
+        put(to, &at, a.odds.p, a.odds.len);
     }
     return at;
 }

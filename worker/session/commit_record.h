@@ -66,6 +66,7 @@ struct commit_answer {
     struct str basis;   /* COMMIT_BASIS */
     uint32_t scored_tokens;
     uint64_t cached; /* + 1; 0: not told */
+    struct str odds; /* COMMIT_ODDS; absent: none */
 };
 
 /* Reads the body of a commit record (behind record_head's part) to its end. -1: ERR_IO, it has

@@ -47,6 +47,7 @@
 #include "common/base/arena.h"
 #include "common/base/map.h"
 #include "common/base/vec.h"
+#include "worker/request/odds.h"
 #include "worker/session/message.h"
 #include "worker/session/payload.h"
 #include "worker/session/session.h"
@@ -138,6 +139,7 @@ struct checkpoint {
     uint32_t diff_message;
     struct str diff_field, diff_stored, diff_request;
     uint32_t experts_len; /* bytes */
+    uint32_t odds_len;    /* likewise; 0: none */
     uint32_t experts_from, experts_rows, experts_layers, experts_topk;
     uint64_t queue_us, engine_us, gateway_us, at_ms;
     struct str logprob_basis; /* absent: not on record */
@@ -172,6 +174,19 @@ static inline struct str checkpoint_experts(const struct checkpoint *t)
         return (struct str){0};
     p = payload_bytes(t->context.payload) + t->at;
     return str_of(p + (size_t)t->n * (t->has_logprobs ? 8 : 4), t->experts_len);
+}
+
+/* Reads what else could have been sampled; false: none is kept. The payload must have been
+ * recalled, and the arrays are borrowed from it. */
+static inline bool checkpoint_odds(const struct checkpoint *t, struct odds *ret)
+{
+    const char *p;
+
+    if (t->odds_len == 0)
+        return false;
+    p = payload_bytes(t->context.payload) + t->at;
+    p += (size_t)t->n * (t->has_logprobs ? 8 : 4) + (((size_t)t->experts_len + 3) & ~(size_t)3);
+    return odds_read(str_of(p, t->odds_len), t->n, ret) == 0;
 }
 
 /* Cut by length: such an answer may not be extended (tree). Answers cut by a stop string may. */

@@ -155,6 +155,20 @@ static int read_values(const struct json *v, struct session_options *o, struct e
     return 0;
 }
 
+static int read_wants(const struct json *v, struct session_wants *ret, struct err *e)
+{
+    uint64_t top = 0;
+
+    if (read_bool(v, "sampling_support", &ret->support, e) != 0 ||
+        read_count(v, "top_logprobs", 1, &top, e) != 0)
+        return -1;
+    if (top > SESSION_TOP_LOGPROBS_MAX)
+        return err_field(e, "top_logprobs", "top_logprobs must be at most %d, not %llu",
+                         SESSION_TOP_LOGPROBS_MAX, (unsigned long long)top);
+    ret->top_logprobs = (uint32_t)top;
+    return 0;
+}
+
 /* Options of POST /sessions, or of a create record, over the defaults. Values point into v.
  * Returns -1 and e with the option's name. */
 int session_options_read(const struct session_store *st, const struct json *v,
@@ -189,6 +203,8 @@ int session_options_read(const struct session_store *st, const struct json *v,
         read_count(v, "response_length", 1, &ret->response_length, e) != 0 ||
         read_count(v, "ttl_s", 1000, &ret->ttl_ms, e) != 0 ||
         read_count(v, "max_nodes", 1, &max_nodes, e) != 0)
+        return -1;
+    if (read_wants(v, &ret->wants, e) != 0)
         return -1;
     ret->max_nodes = (uint32_t)MIN_OF(max_nodes, d->max_nodes);
     read_origin(v, ret);
@@ -243,6 +259,10 @@ void session_options_write(const struct session_options *opt, struct buf *json)
         put_bool(&o, "hold", true);
     if (opt->no_sinks)
         put_bool(&o, "sink", false);
+    if (opt->wants.support)
+        put_bool(&o, "sampling_support", true);
+    if (opt->wants.top_logprobs)
+        put_count(&o, "top_logprobs", opt->wants.top_logprobs);
     put_count(&o, "prompt_length", opt->prompt_length);
     put_count(&o, "response_length", opt->response_length);
     put_count(&o, "ttl_s", opt->ttl_ms / 1000);

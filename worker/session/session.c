@@ -401,3 +401,16 @@ bool session_tells_basis(struct session *s)
     s->told_basis = true;
     return first;
 }
+
+struct session_wants session_wants(const struct session *s)
+{
+    return s->options.wants;
+}
+
+bool session_tells_support(struct session *s)
+{
+    bool first = !s->told_support;
+
+    s->told_support = true;
+    return first;
+}

@@ -317,6 +317,7 @@ struct session_answer {
     const struct json *message; /* assistant message, normalised (chat.h), as the client is told */
     struct str response_id;
     struct str parse_warning; /* absent when none */
+    struct str odds;          /* a block of odds.h, or absent */
     struct str experts;       /* raw block or absent */
     uint32_t experts_from, experts_rows, experts_layers, experts_topk;
     uint64_t queue_us, engine_us, gateway_us;
@@ -365,6 +366,19 @@ bool session_find_call(const struct session *s, const uint64_t body_hash[2], str
 
 /* True the first time it is asked of a session in memory: something is to be told once. */
 bool session_tells_basis(struct session *s);
+
+/* What is to be kept of answers besides ids and logprobs (struct odds). */
+struct session_wants {
+    uint32_t top_logprobs; /* alternatives of each token; 0: none */
+    bool support;          /* the sampling support */
+};
+
+enum { SESSION_TOP_LOGPROBS_MAX = 128 };
+
+struct session_wants session_wants(const struct session *s);
+
+/* As session_tells_basis, for a sampling support that is missing. */
+bool session_tells_support(struct session *s);
 
 /* Why the answer stands where it stands, as its commit found; `otherwise` for unknown ids. */
 enum session_cause session_response_cause(const struct session *s, struct str response_id,

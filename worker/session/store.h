@@ -35,6 +35,7 @@ struct session_options {
                                  none); absent: made by POST /sessions */
     bool hold;                /* finalized, it is kept until it is deleted */
     bool no_sinks;            /* no sink gets it */
+    struct session_wants wants;
     uint32_t max_nodes;
     struct str group;            /* absent: none (group.h) */
     int32_t rollout, group_size; /* -1, 0: not said */
@@ -78,6 +79,7 @@ struct session {
     struct str id;  /* at id_text */
     enum session_phase phase;
     bool told_basis;      /* that logprobs are not of what was sampled from is in the log */
+    bool told_support;    /* that an engine told no sampling support, likewise */
     bool expired, filled; /* filled: its content is (being put) in memory */
     bool held;            /* finalized, with the option hold */
     uint64_t idle_ms;     /* nothing has happened since then: for the TTL */

@@ -12,6 +12,7 @@ enum {
     ERROR_BODY_MAX = 16 * 1024,
     BODY_BASE = 16 << 20,    /* bytes an answer may have without any token, */
     BODY_PER_TOKEN = 4096,   /* and for each token asked for */
+    BODY_PER_TOP = 512,      /* and for each alternative of it */
     BODY_TOKENS = 64 * 1024, /* when there is no such number (kind openai) */
     LATE_END_MS = 1000,      /* after the last event the connection should end soon */
 };
@@ -299,7 +300,7 @@ static uint64_t body_max(const struct engine_request *q)
 {
     int64_t tokens = q->sampling.max_tokens > 0 ? q->sampling.max_tokens : BODY_TOKENS;
 
-    return BODY_BASE + (uint64_t)tokens * BODY_PER_TOKEN;
+    return BODY_BASE + (uint64_t)tokens * (BODY_PER_TOKEN + q->top_logprobs * BODY_PER_TOP);
 }
 
 void *remote_start(void *replica, const struct engine_request *q,
@@ -321,7 +322,7 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->reading.ctx = a;
     a->reading.reply.told = r->facts.mode;
     a->reading.reply.basis = r->wire->tells_basis ? r->wire->basis : remote_basis(r);
-    if (!r->options->routed_experts)
+    if (!r->options->routed_experts && !q->support)
         a->reading.max_bytes = body_max(q);
     r->wire->write(r, q, &s);
     remote_headers(r, &headers, q->session_id, STR("application/json"),

@@ -328,6 +328,7 @@ static const struct wire wire = {
 
 REMOTE_ADAPTER(llamacpp, "llamacpp", &wire, .cannot_enforce = "regex structural_tag",
                .extra = {true, false, OURS, NULL}, .asks_basis = "processed",
+               .cannot_tell = "sampling_support",
                .cannot_take = "stop_token_ids min_tokens allowed_token_ids bad_words",
                .reads = "GET /health, GET /v1/health, POST /tokenize, POST /detokenize, "
                         "POST /apply-template");

@@ -160,5 +160,6 @@ static const struct wire wire = {
     "return_meta_info return_prompt_token_ids prompt input_ids continue_final_message "      \
     "add_generation_prompt sampling_params"
 
-REMOTE_ADAPTER(openai, "openai", &wire, .passes_request = true, .reads = "GET /health",
+REMOTE_ADAPTER(openai, "openai", &wire, .passes_request = true,
+               .cannot_tell = "sampling_support top_logprobs", .reads = "GET /health",
                .extra = {true, false, OURS, NULL});

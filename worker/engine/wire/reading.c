@@ -24,6 +24,16 @@ static int unreadable(struct err *e, const struct err *why)
 
 /* --- fields of the answer --- */
 
+static void take_support_logprob(struct support *p, bool sampled, const struct json_scan *s)
+{
+    if (!p->wanted)
+        return;
+    if (sampled)
+        *vec_push(&p->sampled) = reply_float(s);
+    else
+        *vec_push(&p->row_logprobs) = reply_float(s);
+}
+
 static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str key)
 {
     struct reading *r = ctx;
@@ -56,6 +66,10 @@ static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str k
         y->failed = true;
         y->status = reply_int(s);
         break;
+    case FIELD_ID_SUPPORT_LOGPROB:
+    case FIELD_ID_SUPPORT_SAMPLED:
+        take_support_logprob(&y->support, id == FIELD_ID_SUPPORT_SAMPLED, s);
+        break;
     case FIELD_ID_LOGPROB:
         y->event.has_logprobs = true;
         y->event.logprobs_seen++;
@@ -87,6 +101,14 @@ static void on_target(void *ctx, int id, struct field_target *t)
         break;
     case FIELD_ID_TOPS:
         *t = (struct field_target){.ints = &y->event.top_ids, .floats = &y->event.top_logprobs};
+        break;
+    case FIELD_ID_SUPPORT:
+        *t = (struct field_target){.ints = &y->support.rows,
+                                   .from = y->support.wanted ? 0 : SIZE_MAX};
+        break;
+    case FIELD_ID_SUPPORT_LOGPROBS:
+        *t = (struct field_target){.floats = &y->support.row_logprobs,
+                                   .from = y->support.wanted ? 0 : SIZE_MAX};
         break;
     case FIELD_ID_PROMPT_ECHO:
         vec_clear(&y->event.echo);
@@ -132,6 +154,11 @@ static void on_bulk(void *ctx, int id, size_t items, bool null)
         break;
     case FIELD_ID_ENTRY_TOPS:
         vec_last(&y->entries).listed = !null;
+        break;
+    case FIELD_ID_SUPPORT:
+        *vec_push(&y->support.row_counts) = (int32_t)MIN_OF(items, (size_t)INT32_MAX);
+        break;
+    case FIELD_ID_SUPPORT_LOGPROBS:
         break;
     case FIELD_ID_PROMPT_ECHO:
         y->event.has_echo = !null;
@@ -310,6 +337,7 @@ void reading_init(struct reading *r, const struct remote *remote, const struct w
     *r = (struct reading){.remote = remote, .wire = wire, .req = q};
     r->sse.max_event = wire->text ? TEXT_EVENT_MAX : EVENT_MAX;
     reply_init(&r->reply, q->top_logprobs);
+    r->reply.support.wanted = q->support;
     fields_init(&r->fields, wire->fields, wire->n_fields, &sink, r);
 }
 
@@ -407,7 +435,8 @@ struct engine_result reading_result(struct reading *r, struct engine_version *ve
         .stop_text = y->stop_text.len ? buf_str(&y->stop_text) : (struct str){0},
         .ids = {y->ids.at, y->ids.n},
         .logprobs = r->wire->text && y->logprobs.n == 0 ? NULL : logprobs,
-        .basis = y->basis,
+        .basis = support_decides(&y->support, y->ids.n) ? BASIS_PROCESSED : y->basis,
+        .support = support_of(&y->support, y->ids.n),
         .scored = y->scored,
         .cached_tokens = y->cached,
         .top = y->n_top ? y->tops.at : NULL,

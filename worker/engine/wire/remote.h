@@ -72,11 +72,15 @@ struct wire {
 /* Field ids that remote handles for every wire (arrays go to their places in struct reply). */
 enum {
     FIELD_ID_IDS = 1,
-    FIELD_ID_TRIPLES,     /* logprobs with ids */
-    FIELD_ID_TOPS,        /* triples of one position's alternatives */
-    FIELD_ID_POSITION,    /* mark: alternatives that come are those of another position */
-    FIELD_ID_EXPERTS,     /* base64 */
-    FIELD_ID_PROMPT_ECHO, /* ids of the prompt: counted */
+    FIELD_ID_TRIPLES,          /* logprobs with ids */
+    FIELD_ID_TOPS,             /* triples of one position's alternatives */
+    FIELD_ID_POSITION,         /* mark: alternatives that come are those of another position */
+    FIELD_ID_EXPERTS,          /* base64 */
+    FIELD_ID_SUPPORT,          /* ids: the sampling support of one token */
+    FIELD_ID_SUPPORT_LOGPROBS, /* theirs, one by one or as an array for each token */
+    FIELD_ID_SUPPORT_LOGPROB,
+    FIELD_ID_SUPPORT_SAMPLED, /* a number: that of the sampled token alone */
+    FIELD_ID_PROMPT_ECHO,     /* ids of the prompt: counted */
     FIELD_ID_PROMPT_TOKENS,
     FIELD_ID_CACHED, /* how many of them the engine had computed before */
     FIELD_ID_COMPLETION_TOKENS,

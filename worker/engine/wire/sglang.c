@@ -18,6 +18,9 @@ static const struct field fields[] = {
     FIELD("meta_info.output_token_logprobs", FIELD_TRIPLES, FIELD_ID_TRIPLES),
     FIELD("meta_info.output_top_logprobs[]", FIELD_TRIPLES, FIELD_ID_TOPS),
     FIELD("meta_info.routed_experts", FIELD_BASE64, FIELD_ID_EXPERTS),
+    FIELD("meta_info.output_token_sampling_mask[]", FIELD_INTS, FIELD_ID_SUPPORT),
+    FIELD("meta_info.output_token_sampling_logprobs[]", FIELD_SCALAR, FIELD_ID_SUPPORT_SAMPLED),
+    FIELD("meta_info.output_token_sampling_logprobs[][]", FIELD_SCALAR, FIELD_ID_SUPPORT_LOGPROB),
     FIELD("meta_info.prompt_tokens", FIELD_SCALAR, FIELD_ID_PROMPT_TOKENS),
     FIELD("meta_info.cached_tokens", FIELD_SCALAR, FIELD_ID_CACHED),
     FIELD("meta_info.completion_tokens", FIELD_SCALAR, FIELD_ID_COMPLETION_TOKENS),
@@ -117,6 +120,12 @@ static void write_request(const struct remote *r, const struct engine_request *q
         json_out_bool(&o, true);
         json_out_key(&o, "routed_experts_start_len");
         json_out_i64(&o, q->experts_from);
+    }
+    if (q->support) {
+        json_out_key(&o, "return_sampling_mask");
+        json_out_bool(&o, true);
+        json_out_key(&o, "sampling_logprobs_mode");
+        json_out_cstr(&o, "support");
     }
     engine_extra_write(&o, q->sampling.engine_extra);
     json_out_end_obj(&o);
@@ -228,6 +237,7 @@ static const struct wire wire = {
 #define OURS                                                                              \
     "rid input_ids sampling_params return_logprob logprob_start_len top_logprobs_num "    \
     "return_text_in_logprobs stream return_routed_experts routed_experts_start_len text " \
+    "return_sampling_mask sampling_logprobs_mode "                                        \
     "input_embeds image_data video_data audio_data session_params session_id"
 #define OURS_INNER \
     "max_new_tokens skip_special_tokens sampling_seed json_schema regex ebnf structural_tag n"

@@ -25,6 +25,8 @@ static const struct field fields[] = {
     FIELD("choices[].finish_reason", FIELD_SCALAR, FIELD_ID_FINISH),
     FIELD("choices[].stop_reason", FIELD_SCALAR, STOP_REASON),
     FIELD("choices[].routed_experts", FIELD_BASE64, FIELD_ID_EXPERTS),
+    FIELD("choices[].sampling_mask[]", FIELD_INTS, FIELD_ID_SUPPORT),
+    FIELD("choices[].sampling_mask_logprobs[]", FIELD_FLOATS, FIELD_ID_SUPPORT_LOGPROBS),
     FIELD("choices[].logprobs.content[]", FIELD_MARK, FIELD_ID_POSITION),
     FIELD("choices[].logprobs.content[].logprob", FIELD_SCALAR, FIELD_ID_LOGPROB),
     FIELD("choices[].logprobs.content[].token", FIELD_SCALAR, TOKEN_NAME),

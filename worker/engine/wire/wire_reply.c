@@ -37,6 +37,7 @@ void reply_done(struct reply *y)
     vec_done(&y->prompt_ids);
     vec_done(&y->entries);
     vec_done(&y->lacks);
+    support_done(&y->support);
 }
 
 void reply_begin_event(struct reply *y)
@@ -54,6 +55,7 @@ void reply_begin_event(struct reply *y)
     v->misfit = NULL;
     vec_clear(&y->spans);
     buf_clear(&y->version_text);
+    support_begin_event(&y->support);
 }
 
 static int invalid(struct err *e, const char *what)
@@ -178,6 +180,22 @@ static void append(struct reply *y, const struct cut *c)
     y->logprobs.n += c->n;
 }
 
+/* The sampling support of what is new; its logprobs take the place of the others. */
+static int take_support(struct reply *y, const struct cut *c, struct err *e)
+{
+    struct reply_event *v = &y->event;
+    struct support_tokens t = {.n = c->n,
+                               .from = v->ids_seen - v->ids.n + c->ids,
+                               .seen = v->ids_seen,
+                               .cut = y->finish == REPLY_ABORT};
+
+    if (c->n == 0)
+        return 0;
+    t.ids = v->ids.at + c->ids;
+    t.logprobs = v->logprobs.at + c->logprobs;
+    return support_take(&y->support, &t, e);
+}
+
 int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
 {
     const struct reply_event *v = &y->event;
@@ -190,7 +208,7 @@ int reply_merge(struct reply *y, bool stream, size_t *ret_new, struct err *e)
         detect_mode(y);
     if (!stream && !v->has_ids && y->finish != REPLY_ABORT && !y->failed)
         return invalid(e, "it has no token ids");
-    if (find_new(y, &c, e) < 0 || check_new(y, &c, e) < 0)
+    if (find_new(y, &c, e) < 0 || check_new(y, &c, e) < 0 || take_support(y, &c, e) < 0)
         return -1;
     if (c.n > 0) {
         if (y->n_top > 0)

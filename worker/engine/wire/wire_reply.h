@@ -10,6 +10,7 @@
 #include "common/codec/json_scan.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/wire/entries.h"
+#include "worker/engine/wire/support.h"
 #include "worker/engine/wire/wire_fields.h"
 
 enum reply_finish {
@@ -86,6 +87,7 @@ struct reply {
     enum logprob_basis basis; /* of the logprobs, when the answer tells; else BASIS_UNKNOWN */
     int64_t cached;           /* prompt tokens that the engine had computed before; -1: not told */
     struct json_ints prompt_ids; /* kind openai: as the upstream told them */
+    struct support support;
 };
 
 void reply_init(struct reply *y, uint32_t n_top);

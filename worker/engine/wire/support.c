@@ -1,0 +1,121 @@
+#include "worker/engine/wire/support.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/base/vec.h"
+
+void support_done(struct support *s)
+{
+    vec_done(&s->rows);
+    vec_done(&s->row_counts);
+    vec_done(&s->row_logprobs);
+    vec_done(&s->sampled);
+    vec_done(&s->ids);
+    vec_done(&s->counts);
+    vec_done(&s->logprobs);
+}
+
+void support_begin_event(struct support *s)
+{
+    vec_clear(&s->rows);
+    vec_clear(&s->row_counts);
+    vec_clear(&s->row_logprobs);
+    vec_clear(&s->sampled);
+}
+
+static int invalid(struct err *e, const char *what)
+{
+    return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
+}
+
+/* What must hold of the event's rows as a whole. Returns 1 if nothing of use is there. */
+static int check_event(const struct support *s, const struct support_tokens *t, struct err *e)
+{
+    size_t rows = s->row_counts.n;
+
+    if (rows == 0 || (t->cut && rows < t->from + t->n))
+        return 1;
+    if (!t->cut && rows != t->seen)
+        return invalid(e, "the numbers of tokens and of their sampling supports differ");
+    if (s->row_logprobs.n > 0 && s->row_logprobs.n != s->rows.n)
+        return invalid(e, "the ids and logprobs of its sampling support differ in number");
+    if (s->sampled.n > 0 && s->sampled.n != rows)
+        return invalid(e, "the numbers of tokens and of their sampling logprobs differ");
+    return 0;
+}
+
+/* The place of the sampled token in its row, or SIZE_MAX. */
+static size_t place_of(const int32_t *row, size_t n, int32_t id)
+{
+    for (size_t i = 0; i < n; i++)
+        if (row[i] == id)
+            return i;
+    return SIZE_MAX;
+}
+
+/* One token's row, which begins at `at`. Returns 1 if it has none. */
+static int take_row(struct support *s, const struct support_tokens *t, size_t i, size_t at,
+                    struct err *e)
+{
+    size_t n = (size_t)s->row_counts.at[t->from + i];
+    const int32_t *row = s->rows.at + at;
+    size_t place = place_of(row, n, t->ids[i]);
+    float logprob = NAN;
+
+    if (n == 0)
+        return 1;
+    if (place == SIZE_MAX)
+        return invalid(e, "a token is not in its own sampling support");
+    if (s->sampled.n > 0)
+        logprob = s->sampled.at[t->from + i];
+    else if (s->row_logprobs.n > 0)
+        logprob = s->row_logprobs.at[at + place];
+    else
+        logprob = t->logprobs[i];
+    if (!isfinite(logprob))
+        return invalid(e, "a logprob of its sampling support is null or out of range");
+    s->own += s->sampled.n > 0 || s->row_logprobs.n > 0;
+    t->logprobs[i] = logprob;
+    *vec_push(&s->counts) = (int32_t)n;
+    vec_reserve(&s->ids, n);
+    memcpy(s->ids.at + s->ids.n, row, n * sizeof(*row));
+    s->ids.n += n;
+    if (s->row_logprobs.n == 0)
+        return 0;
+    vec_reserve(&s->logprobs, n);
+    memcpy(s->logprobs.at + s->logprobs.n, s->row_logprobs.at + at, n * sizeof(float));
+    s->logprobs.n += n;
+    return 0;
+}
+
+int support_take(struct support *s, const struct support_tokens *t, struct err *e)
+{
+    size_t at = 0;
+    int rc;
+
+    if (!s->wanted || t->n == 0)
+        return 0;
+    rc = check_event(s, t, e);
+    for (size_t i = 0; rc == 0 && i < t->from; i++)
+        at += (size_t)s->row_counts.at[i];
+    for (size_t i = 0; rc == 0 && i < t->n; i++) {
+        rc = take_row(s, t, i, at, e);
+        at += (size_t)s->row_counts.at[t->from + i];
+    }
+    s->lost = s->lost || rc > 0;
+    return rc < 0 ? -1 : 0;
+}
+
+struct odds_support support_of(const struct support *s, size_t n)
+{
+    if (!s->wanted || s->lost || n == 0 || s->counts.n != n)
+        return (struct odds_support){0};
+    return (struct odds_support){s->counts.at, s->ids.at,
+                                 s->logprobs.n == s->ids.n ? s->logprobs.at : NULL, s->ids.n};
+}
+
+bool support_decides(const struct support *s, size_t n)
+{
+    return n > 0 && s->own == n;
+}

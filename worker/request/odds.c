@@ -1,0 +1,86 @@
+#include "worker/request/odds.h"
+
+#include <string.h>
+
+enum { WORD = 4, HEAD_WORDS = 3, HAS_SUPPORT = 1, HAS_LOGPROBS = 2 };
+
+static void put(struct buf *out, const void *p, size_t words)
+{
+    if (words > 0)
+        buf_add(out, p, words * WORD);
+}
+
+/* Layout: n_top, flags, n_ids; then top ids and logprobs, counts, ids and logprobs. */
+void odds_write(const struct odds *o, struct buf *out)
+{
+    const struct odds_support *s = &o->support;
+    uint32_t flags = (s->counts ? HAS_SUPPORT : 0) | (s->counts && s->logprobs ? HAS_LOGPROBS : 0);
+    uint32_t head[HEAD_WORDS] = {o->n_top, flags, s->counts ? (uint32_t)s->n_ids : 0};
+    size_t tops = (size_t)o->n * o->n_top;
+
+    put(out, head, HEAD_WORDS);
+    put(out, o->top_ids, tops);
+    put(out, o->top_logprobs, tops);
+    if (!s->counts)
+        return;
+    put(out, s->counts, o->n);
+    put(out, s->ids, s->n_ids);
+    if (s->logprobs)
+        put(out, s->logprobs, s->n_ids);
+}
+
+static int32_t word_at(const char *p, size_t i)
+{
+    int32_t v;
+
+    memcpy(&v, p + i * WORD, sizeof(v));
+    return v;
+}
+
+/* The counts are whole and their sum is the number of ids. */
+static bool counts_fit(const char *counts, uint32_t n, uint64_t n_ids)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        int32_t c = word_at(counts, i);
+
+        if (c < 1)
+            return false;
+        sum += (uint64_t)c;
+    }
+    return sum == n_ids;
+}
+
+int odds_read(struct str block, uint32_t n, struct odds *ret)
+{
+    uint32_t flags;
+    uint64_t tops, words, n_ids;
+    const char *p = block.p;
+
+    *ret = (struct odds){.n = n};
+    if (block.len < HEAD_WORDS * WORD)
+        return -1;
+    ret->n_top = (uint32_t)word_at(p, 0);
+    flags = (uint32_t)word_at(p, 1);
+    n_ids = (uint32_t)word_at(p, 2);
+    tops = (uint64_t)n * ret->n_top;
+    words = HEAD_WORDS + 2 * tops + (flags & HAS_SUPPORT ? n + n_ids : 0) +
+            (flags & HAS_LOGPROBS ? n_ids : 0);
+    if (flags > (HAS_SUPPORT | HAS_LOGPROBS) || flags == HAS_LOGPROBS || tops > block.len ||
+        words * WORD != block.len)
+        return -1;
+    p += HEAD_WORDS * WORD;
+    ret->top_ids = tops ? (const void *)p : NULL;
+    ret->top_logprobs = tops ? (const void *)(p + tops * WORD) : NULL;
+    p += 2 * tops * WORD;
+    if (!(flags & HAS_SUPPORT))
+        return n_ids == 0 ? 0 : -1;
+    if (!counts_fit(p, n, n_ids))
+        return -1;
+    ret->support.counts = (const void *)p;
+    ret->support.ids = (const void *)(p + (size_t)n * WORD);
+    ret->support.logprobs = flags & HAS_LOGPROBS ? (const void *)(p + (n + n_ids) * WORD) : NULL;
+    ret->support.n_ids = n_ids;
+    return 0;
+}

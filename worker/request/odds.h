@@ -1,0 +1,39 @@
+/*
+ * struct odds: what else could have been sampled at each of n sampled tokens: the best of the
+ * vocabulary with their logprobs, and the support, which is what was left to sample from behind
+ * top-k, top-p and the like. Kept with an answer as one block of 32-bit words. Pure.
+ */
+#ifndef RG_REQUEST_ODDS_H
+#define RG_REQUEST_ODDS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/str.h"
+
+/* The support of n tokens, one behind the other. counts NULL: none is known. */
+struct odds_support {
+    const int32_t *counts; /* n: how many ids each token has here, at least 1 */
+    const int32_t *ids;    /* n_ids: the sum of counts */
+    const float *logprobs; /* n_ids, over the support alone; NULL: not known */
+    size_t n_ids;
+};
+
+struct odds {
+    uint32_t n;                /* tokens */
+    uint32_t n_top;            /* 0: no alternatives are kept */
+    const int32_t *top_ids;    /* n x n_top, best first; -1: the engine told fewer */
+    const float *top_logprobs; /* n x n_top; -inf where the id is -1 */
+    struct odds_support support;
+};
+
+/* Appends the block. */
+void odds_write(const struct odds *o, struct buf *out);
+
+/* Reads a block of n tokens; the arrays are borrowed, and aligned when the block is. Returns -1 if
+ * it is none. */
+int odds_read(struct str block, uint32_t n, struct odds *ret);
+
+#endif
