@@ -11,23 +11,24 @@ from concurrent.futures import ThreadPoolExecutor
 REACH_MAX = 40
 COMMON = ["common/base", "common/codec", "common/os", "common/net", "common/proc", "common/journal",
           "common/serve"]
-PURE = ["worker/tokens", "worker/template", "worker/parsers"]
+PURE = ["worker/tokens", "worker/template", "worker/parsers", "worker/image"]
 STORES = ["worker/session", "worker/engine"]
 # room -> rooms it may include besides itself
 MATRIX = {room: COMMON[:i] for i, room in enumerate(COMMON)}
 MATRIX.update({room: COMMON for room in PURE})
-MATRIX["worker/request"] = ["worker/tokens"] + COMMON
-MATRIX["worker/dialect"] = ["worker/request", "worker/parsers", "worker/tokens"] + COMMON
+MATRIX["worker/request"] = ["worker/tokens", "worker/image"] + COMMON
+MATRIX["worker/dialect"] = ["worker/request", "worker/parsers", "worker/tokens", "worker/image"] + COMMON
+MATRIX["worker/media"] = ["worker/image"] + COMMON
 MATRIX["worker/model"] = ["worker/request"] + PURE + COMMON
 MATRIX.update({room: ["worker/model"] + MATRIX["worker/model"] for room in STORES})
 MATRIX["worker/engine/wire"] = ["worker/engine"] + MATRIX["worker/engine"]
 MATRIX["worker/export"] = STORES + MATRIX["worker/engine/wire"]
 MATRIX["worker/residency"] = ["worker/session"] + MATRIX["worker/session"]
 MATRIX["worker/ledger"] = ["worker/residency"] + MATRIX["worker/residency"]
-MATRIX["worker/call"] = ["worker/ledger", "worker/engine"] + MATRIX["worker/ledger"]
+MATRIX["worker/call"] = ["worker/ledger", "worker/engine", "worker/media"] + MATRIX["worker/ledger"]
 MATRIX["worker/sink"] = ["worker/export", "worker/ledger"] + MATRIX["worker/ledger"]
 MATRIX["worker/viewer"] = COMMON
-MATRIX["worker/service"] = ["worker/viewer", "worker/sink", "worker/call", "worker/dialect", "worker/engine"] + \
+MATRIX["worker/service"] = ["worker/viewer", "worker/sink", "worker/media", "worker/call", "worker/dialect", "worker/engine"] + \
     MATRIX["worker/sink"]
 MATRIX["worker/control"] = ["worker/service"] + MATRIX["worker/service"]
 MATRIX["worker/api"] = ["worker/control"] + MATRIX["worker/control"]
@@ -45,7 +46,7 @@ LENT = {
 # third-party header (prefix) -> the files that own it
 OWNERS = {
     "h2o": ["common/os/loop", "common/serve/", "worker/worker"],
-    "mbedtls/": ["common/net/tls", "common/proc/ids", "common/proc/keys", "common/os/random"],
+    "mbedtls/": ["common/net/tls", "common/proc/ids", "common/proc/keys", "common/os/random", "common/codec/sha256"],
     "pcre2": ["worker/tokens/"],
     "yaml": ["common/proc/config", "runner/roster"],
     "msgpack": ["worker/export/msgpack"],

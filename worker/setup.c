@@ -170,6 +170,11 @@ void setup_calls(struct call_env *env, const struct config *c, const struct mode
         .stops = (uint32_t)c->max_stops,
         .messages = (uint32_t)c->max_messages,
     };
+    env->images = (struct image_rules){
+        .vision = env->media && engine_pool_takes_images(env->engines) ? info->vision : NULL,
+        .image_bytes = (uint64_t)c->max_image_bytes,
+        .images = (uint32_t)c->max_images,
+    };
     env->max_session_inflight = (uint32_t)c->max_session_inflight;
     env->finish_on_disconnect = c->on_disconnect == DISCONNECT_FINISH;
     setup_parsers(env, info);

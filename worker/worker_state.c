@@ -20,6 +20,7 @@
 #include "common/journal/journal.h"
 #include "worker/control/control.h"
 #include "worker/ledger/delivery.h"
+#include "worker/media/media_store.h"
 #include "worker/setup.h"
 #include "worker/sink/sink.h"
 
@@ -124,6 +125,26 @@ static bool session_needed(void *ctx, struct str id)
     return session_find_any(ctx, id, &ended) || ended;
 }
 
+static bool media_is_ours(void *ctx, struct str id)
+{
+    const struct worker_state *w = ctx;
+    uint32_t index;
+
+    return ids_parse(id, &index) == 0 && places_serve(&w->service.calls.residency.places, index);
+}
+
+static bool media_is_kept(void *ctx, struct str id)
+{
+    const struct worker_state *w = ctx;
+
+    return session_is_kept(w->service.calls.store, id);
+}
+
+static void sweep_media(struct worker_state *w)
+{
+    (void)media_store_sweep(w->media, &(struct media_sweep){media_is_ours, media_is_kept, w});
+}
+
 /* One step in every turn of the loop, until no journal needs one. */
 static void on_compact(struct loop_task *t)
 {
@@ -180,6 +201,8 @@ void worker_state_tick(struct worker_state *w)
     ledger_note_deliveries(&w->service.calls.ledger);
     look_over_journals(w);
     w->service.disk_low = disk_low(w);
+    if (w->ticks % LOOK_OVER_TICKS == 0)
+        sweep_media(w);
     sinks_tick(w->service.sinks);
 }
 
@@ -265,12 +288,18 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     if (call_helpers_begin(env, (unsigned)c->helpers, (uint64_t)c->helper_timeout_ms, on_lost, e) ||
         keys_load(c->admin_key_file, c->key_secret_file, w->h->state_dir, &w->keys, e))
         return -1;
-    setup_calls(env, c, env->model);
+    w->media = media_store_new(
+        &(struct media_options){.state_dir = w->h->state_dir,
+                                .sync = c->durability == DURABILITY_POWER,
+                                .session_bytes = (uint64_t)c->max_session_media_bytes});
+    env->media = w->media;
     w->service.heritage = w->h;
     w->service.keys = w->keys;
     w->service.started_s = clock_wall_ms() / 1000;
-    if (open_engines(w, &engines, e) ||
-        sinks_new(&(struct sinks_env){&env->ledger, env->model, env->scratch}, c, w->h->state_dir,
+    if (open_engines(w, &engines, e))
+        return -1;
+    setup_calls(env, c, env->model);
+    if (sinks_new(&(struct sinks_env){&env->ledger, env->model, env->scratch}, c, w->h->state_dir,
                   &w->service.sinks, e) ||
         worker_state_open_place(w, w->h->index, e))
         return -1;
@@ -282,6 +311,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
         return -1;
     session_store_woken(env->store, clock_wall_ms());
     control_sweep(&w->service);
+    sweep_media(w);
     w->service.disk_low = disk_low(w);
     return 0;
 }
@@ -332,5 +362,6 @@ void worker_state_close(struct worker_state *w, bool keep)
     vec_done(&w->orphans);
     if (keep)
         return;
+    media_store_free(w->media);
     keys_free(w->keys);
 }

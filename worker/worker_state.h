@@ -25,6 +25,7 @@ struct worker_state {
         char **at;
         size_t n, cap;
     } orphans; /* their sessions */
+    struct media_store *media;
 };
 
 /* Opens keys, calls, engines, sinks and the journals of all places. h and loop are set; on_health

@@ -88,7 +88,7 @@ static const struct json *past_message(void *ctx, struct str response_id)
 int api_call_parse(struct api_call *c, struct str body, struct err *e)
 {
     struct dialect_headers headers = {header_get, c->x};
-    struct dialect_past past = {past_response, past_message, c};
+    struct dialect_past past = {past_response, past_message, c, &c->service->calls.images};
     int rc;
 
     c->arena.max_bytes = request_limits_budget(&c->limits, body.len);

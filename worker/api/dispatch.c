@@ -87,13 +87,25 @@ static int check_scope(const struct service_request *r, unsigned scopes, struct 
     return 0;
 }
 
+/* Whether the route has that path; "{...}" at its end is one name. */
+static bool has_path(const struct api_route *route, struct str path)
+{
+    struct str own = str_cstr(route->path);
+    size_t brace = str_find(own, STR("{"), 0);
+
+    if (brace == SIZE_MAX)
+        return str_eq(path, own);
+    return path.len > brace && str_starts(path, str_sub(own, 0, brace)) &&
+           str_find(path, STR("/"), brace) == SIZE_MAX;
+}
+
 /* The route, or NULL with e: 404, or 405 when only the method is wrong. */
 static const struct api_route *find_route(const struct routes *routes, struct str method,
                                           struct str path, struct err *e)
 {
     (void)err_set(e, ERR_NOT_FOUND, "no such path");
     for (size_t i = 0; i < routes->n; i++) {
-        if (!str_eq_c(path, routes->at[i].path))
+        if (!has_path(&routes->at[i], path))
             continue;
         if (str_eq_c(method, routes->at[i].method))
             return &routes->at[i];
@@ -108,7 +120,7 @@ static void name_methods(struct exchange *x, const struct routes *routes, struct
     struct buf methods = {0};
 
     for (size_t i = 0; i < routes->n; i++) {
-        if (str_eq_c(path, routes->at[i].path))
+        if (has_path(&routes->at[i], path))
             buf_printf(&methods, "%s%s", methods.len ? ", " : "", routes->at[i].method);
     }
     exchange_set_header(x, "Allow", buf_str(&methods));

@@ -42,6 +42,7 @@ static const struct {
     unsigned on;
 } places[] = {
     {ERR_INVALID, ON_WORKERS},
+    {ERR_INVALID_IMAGE, ON_CALLS},
     {ERR_CONTEXT_LENGTH, ON_CALLS},
     {ERR_HISTORY_CONFLICT, ON_CALLS},
     {ERR_MISSING_KEY, ON_KEYS},
@@ -75,6 +76,11 @@ static const struct {
     {ERR_ENGINE_REFUSED, ON_CALLS},
 };
 
+static bool is_named(const char *path)
+{
+    return strstr(path, "{response}") || strstr(path, "{name}") || strstr(path, "{media}");
+}
+
 /* The route's marks. */
 static unsigned place_of(const struct told_route *t)
 {
@@ -86,7 +92,7 @@ static unsigned place_of(const struct told_route *t)
     on |= session ? ON_SESSIONS : 0;
     on |= group ? ON_GROUPS : 0;
     on |= strncmp(t->path, "/attempts", 9) == 0 ? ON_ATTEMPTS : 0;
-    on |= strstr(t->path, "{response}") || strstr(t->path, "{name}") ? ON_NAMES : 0;
+    on |= is_named(t->path) ? ON_NAMES : 0;
     on |= t->scopes & ~SCOPE_P ? ON_KEYS : 0;
     on |= t->takes_body ? ON_BODIES : 0;
     on |= t->inputs && (t->inputs->inputs & INPUT_EXPORTS) ? ON_EXPORTS : 0;

@@ -38,7 +38,7 @@ static void tell(struct token_count *c, const struct err *e)
 {
     token_count_fn fn = c->fn;
     void *ctx = c->ctx;
-    size_t n = c->prompt.n;
+    size_t n = c->prompt.n + (c->plan ? (size_t)c->plan->image_extra : 0);
     struct arena arena = {0};
 
     if (!c->work.stuck)

@@ -45,6 +45,7 @@ struct engine_pool;
 struct helpers;
 struct ids;
 struct long_work;
+struct media_store;
 struct model;
 struct model_scratch;
 struct model_call;
@@ -73,6 +74,8 @@ struct call_env {
     uint64_t keepalive_ms, nonstream_keepalive_ms, rejoin_window_ms;
     uint32_t max_inflight, max_session_inflight;
     struct request_limits limits;
+    struct image_rules images;
+    const struct media_store *media; /* NULL: there is none; no picture is taken */
     bool finish_on_disconnect;
     bool strict_logprobs; /* logprobs of another distribution than the sampled one are refused */
     struct residency residency;

@@ -67,7 +67,9 @@ struct model_call {
     struct long_work work;       /* the step RENDER */
     struct session *pinned;      /* of a text completion, which has no plan until it is encoded */
     struct answer_formats kinds; /* as they were when the call came */
-    bool constrains;             /* RENDER makes a grammar, where one is needed */
+    struct engine_image *images; /* of the prompt, n_images of them, from RENDER on */
+    size_t n_images;
+    bool constrains; /* RENDER makes a grammar, where one is needed */
     struct sample *samples;
     uint32_t n_samples, n_done;
     struct call_listener *listeners;

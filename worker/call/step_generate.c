@@ -5,6 +5,7 @@
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/proc/ids.h"
+#include "worker/call/call_images.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/upstream.h"
 #include "worker/model/model.h"
@@ -301,6 +302,7 @@ enum step_result step_generate(struct model_call *t)
             .text = t->call_input.text,
         };
 
+        call_images_put(t, &er);
         t->samples[i].call = engine_start(t->env->engines, &er, &engine_events, &t->samples[i]);
     }
     return STEP_WAIT;

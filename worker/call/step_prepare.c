@@ -4,6 +4,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/vec.h"
+#include "worker/call/call_images.h"
 #include "worker/call/model_call_internal.h"
 #include "worker/call/sampling_merge.h"
 #include "worker/ledger/ledger.h"
@@ -281,6 +282,8 @@ static int render(struct long_work *w, struct work_tools *tools, struct err *e)
         return prepare_encode(tools->encoder, &t->arena, t->in.req, &t->call_input.raw, e);
     if (session_prepare_render(t->plan, tools->scratch, &prompt, e))
         return -1;
+    if (t->plan->images > 0 && (call_images_keep(t, e) || call_images_gather(t, e)))
+        return -1;
     t->thought = thought_of(t, prompt);
     return constrain(t, e);
 }
@@ -343,6 +346,12 @@ static size_t stop_bytes(const struct model_call *t)
     return STOP_COST * bytes;
 }
 
+/* Files are read and written. */
+static bool has_images(const struct model_call *t)
+{
+    return t->plan && t->plan->images > 0;
+}
+
 enum step_result step_render(struct model_call *t)
 {
     size_t bytes = prepare_is_text(t->in.req) ? t->in.req->prompt.len
@@ -351,8 +360,9 @@ enum step_result step_render(struct model_call *t)
     t->work.run = render;
     t->work.done = on_rendered;
     t->work.body_hash = t->in.work_hash;
-    switch (work_begin(t->env, &t->work, t->in.session_id,
-                       bytes + constraint_bytes(t) + stop_bytes(t) <= WORK_TEXT_MAX, &t->err)) {
+    switch (work_begin(
+        t->env, &t->work, t->in.session_id,
+        !has_images(t) && bytes + constraint_bytes(t) + stop_bytes(t) <= WORK_TEXT_MAX, &t->err)) {
     case WORK_DONE:
         return STEP_NEXT;
     case WORK_HELPED:
@@ -387,10 +397,10 @@ enum step_result step_place(struct model_call *t)
     collect_stop_ids(t);
     t->call = (int64_t)t->plan->call;
     t->cause = session_cause_name(t->plan->cause);
-    t->usage.prompt_tokens = (uint32_t)t->plan->prompt.n;
+    t->usage.prompt_tokens = (uint32_t)(t->plan->prompt.n + t->plan->image_extra);
     note_audit(t);
     t->reused_tokens = (uint32_t)t->plan->reused;
-    metrics_count(env->page, METRIC_tokens_prompt, t->plan->prompt.n);
+    metrics_count(env->page, METRIC_tokens_prompt, t->usage.prompt_tokens);
     metrics_count(env->page, METRIC_tokens_reused, t->plan->reused);
     metrics_count(env->page, METRIC_tokens_encoded, t->plan->prompt.n - t->plan->reused);
     return STEP_NEXT;

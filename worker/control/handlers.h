@@ -30,6 +30,9 @@ struct export_options;
 int control_close(struct service *a, struct session *s, enum session_end how,
                   const struct export_options *o, struct ledger_done done, struct err *e);
 
+/* media.c */
+void media_get(struct service_request *r);
+
 /* records.c: the state with all calls, in slices. */
 void records_get(struct service_request *r, struct session *s);
 

@@ -13,6 +13,7 @@
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"
+#include "worker/dialect/image_parts.h"
 #include "worker/dialect/writers.h"
 
 static const char *const sampling_fields[] = {
@@ -439,7 +440,6 @@ static int chat_parse(struct arena *a, const struct json *body,
 {
     const struct json *store;
 
-    (void)past;
     if (request_begin(a, body, headers, ret, e) || read_messages(a, body, ret, e) ||
         read_tools(a, body, ret, e) || read_choice(a, body, ret, e) ||
         request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
@@ -450,7 +450,7 @@ static int chat_parse(struct arena *a, const struct json *body,
         field_u32(body, "n", 1, FIELD_N_MAX, &ret->n, e) || read_logprobs(body, ret, e) ||
         chat_read_stream_options(body, ret, e) || field_kind(body, "store", JSON_BOOL, &store, e))
         return -1;
-    return 0;
+    return image_parts_settle(a, past, ret, e);
 }
 
 const struct dialect dialect_chat = {.name = "chat",

@@ -16,8 +16,9 @@ struct dialect_headers {
     const void *ctx;
 };
 
-/* Answers earlier items of the session by id, for previous_response_id and item_reference
- * (Responses). Each function may be NULL where nothing is stored. Results live in the arena. */
+/* What else a request is read with: the rules of pictures, and earlier items of the session by id,
+ * for previous_response_id and item_reference (Responses). Each function may be NULL where nothing
+ * is stored. Results live in the arena. */
 struct dialect_past {
     /* All messages up to and including that response, an array; NULL: unknown id. *ret_asked is
      * what `asked` kept of its request, or NULL. */
@@ -26,6 +27,7 @@ struct dialect_past {
     /* That response's own message alone, as it stands in the session; NULL: unknown id. */
     const struct json *(*message)(void *ctx, struct str response_id);
     void *ctx;
+    const struct image_rules *images; /* NULL: the model takes text only */
 };
 
 struct dialect_writer;

@@ -12,6 +12,7 @@
 #include "worker/dialect/messages.h"
 
 #include "common/base/attrs.h"
+#include "worker/dialect/image_parts.h"
 
 static const char *const sampling_fields[] = {"temperature",    "top_p",     "top_k",
                                               "min_p",          "seed",      "repetition_penalty",
@@ -51,11 +52,7 @@ static int read_system(struct messages_reader *r, const struct json *v, const ch
     for (uint32_t i = 0; i < ret->n; i++)
         if (!is_billing(json_string(json_get(&ret->items[i], "text"))))
             json_push(a, &list, ret->items[i]);
-    *ret = list;
-    if (list.n == 1)
-        *ret = *json_get(&list.items[0], "text");
-    else if (!list.n)
-        *ret = json_make_string(STR(""));
+    *ret = list.n ? content_alone(list) : json_make_string(STR(""));
     return 0;
 }
 
@@ -66,9 +63,7 @@ static void flush_user(struct messages_reader *r, struct json *parts)
 {
     if (!parts->n)
         return;
-    if (parts->n == 1)
-        *parts = *json_get(&parts->items[0], "text");
-    json_push(r->a, &r->messages, json_message(r->a, "user", *parts));
+    json_push(r->a, &r->messages, json_message(r->a, "user", content_alone(*parts)));
     *parts = json_empty(JSON_ARRAY);
 }
 
@@ -91,8 +86,7 @@ static int read_result(struct messages_reader *r, const struct json *block, stru
     if (content_text(a, blocks_as_text(a, json_get(block, "content"), &r->tools), path, false,
                      &content, e))
         return -1;
-    if (content.kind == JSON_ARRAY && content.n == 1)
-        content = *json_get(&content.items[0], "text");
+    content = content_alone(content);
     flush_user(r, parts);
     m = json_message(a, "tool", content);
     json_put(a, &m, "tool_call_id", json_make_string(id));
@@ -123,6 +117,11 @@ static int read_user_block(struct messages_reader *r, const struct json *block,
         return bad_block(at, "type", e);
     if (str_eq_c(type, "tool_result"))
         return read_result(r, block, at, parts);
+    if (image_parts_type(type)) {
+        path_at(path, "messages[%u].content[%u]", at.message, at.block);
+        json_push(a, parts, image_parts_wait(a, block, path));
+        return 0;
+    }
     if (!str_eq_c(type, "text"))
         return err_field(e, path_at(path, "messages[%u].content[%u].type", at.message, at.block),
                          "messages[%u].content[%u].type is '%.*s', but the model takes text only",
@@ -365,24 +364,23 @@ static int messages_parse(struct arena *a, const struct json *body,
 {
     const struct json *stops = json_get(body, "stop_sequences");
 
-    (void)past;
     if (parse_both(a, body, headers, ret, e))
         return -1;
     if (json_is_null(json_get(body, "max_tokens")))
         return err_field(e, "max_tokens", "max_tokens is required");
     if (!json_is_null(stops) && stops->kind != JSON_ARRAY)
         return err_field(e, "stop_sequences", "stop_sequences must be a list of strings");
-    if (read_format(a, body, ret, e))
+    if (read_format(a, body, ret, e) ||
+        request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e))
         return -1;
-    return request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e);
+    return image_parts_settle(a, past, ret, e);
 }
 
 static int count_parse(struct arena *a, const struct json *body,
                        const struct dialect_headers *headers, const struct dialect_past *past,
                        struct chat_request *ret, struct err *e)
 {
-    (void)past;
-    return parse_both(a, body, headers, ret, e);
+    return parse_both(a, body, headers, ret, e) ? -1 : image_parts_settle(a, past, ret, e);
 }
 
 const struct dialect dialect_messages = {.name = "messages",

@@ -1,5 +1,6 @@
 /* Building normalised messages, content and tools: the second half of request_fields.h. */
 #include "common/base/buf.h"
+#include "worker/dialect/image_parts.h"
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"
@@ -64,6 +65,19 @@ static struct json text_part(struct arena *a, struct str text)
     return part;
 }
 
+static bool is_image(const struct json *part)
+{
+    return json_is(part, JSON_OBJECT) && image_parts_type(json_string(json_get(part, "type")));
+}
+
+struct json content_alone(struct json list)
+{
+    const struct json *text =
+        json_is(&list, JSON_ARRAY) && list.n == 1 ? json_get(&list.items[0], "text") : NULL;
+
+    return text ? *text : list;
+}
+
 /* A list keeps its parts, since templates may print them one by one; `joined` is for assistant
  * turns, which the model wrote as one text. */
 int content_text(struct arena *a, const struct json *v, const char *path, bool joined,
@@ -71,6 +85,7 @@ int content_text(struct arena *a, const struct json *v, const char *path, bool j
 {
     struct json list = json_empty(JSON_ARRAY);
     struct buf all = {0};
+    char at[FIELD_PATH_MAX];
     int r = -1;
 
     *ret = json_make_string(STR(""));
@@ -85,6 +100,10 @@ int content_text(struct arena *a, const struct json *v, const char *path, bool j
     for (uint32_t i = 0; i < v->n; i++) {
         struct str text;
 
+        if (!joined && is_image(&v->items[i])) {
+            json_push(a, &list, image_parts_wait(a, &v->items[i], path_at(at, "%s[%u]", path, i)));
+            continue;
+        }
         if (part_text(&v->items[i], path, i, &text, e))
             goto out;
         if (!text.p)

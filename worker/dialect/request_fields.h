@@ -48,10 +48,14 @@ int request_flat_format(struct arena *a, const struct json *format, const char *
 int request_kwargs(struct arena *a, const struct json *body, const struct json *effort,
                    const char *effort_path, struct chat_request *req, struct err *e);
 
-/* Text as string or list of text parts. Lists: *ret is a list of {"type":"text"}, or, with
- * `joined`, one string. Null is the empty string. Other parts are refused by name. */
+/* Text as string or list of parts. Lists: *ret is a list of {"type":"text"} and of pictures, which
+ * image_parts_settle must see, or, with `joined`, one string without pictures. Null is the empty
+ * string. Other parts are refused by name. */
 int content_text(struct arena *a, const struct json *v, const char *path, bool joined,
                  struct json *ret, struct err *e);
+
+/* A list of one text as that text; anything else as it is. */
+struct json content_alone(struct json list);
 
 /* Normalised tools {type: function}, a list that grows and finds its names without a walk. */
 struct tool_list {

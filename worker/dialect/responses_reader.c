@@ -12,6 +12,7 @@
 #include "worker/dialect/request_fields.h"
 
 #include "common/base/attrs.h"
+#include "worker/dialect/image_parts.h"
 #include "worker/dialect/responses.h"
 #include "worker/dialect/responses_tools.h"
 
@@ -181,8 +182,7 @@ static int read_output(struct responses_reader *r, const struct json *item)
     path_at(path, "input[%u].output", r->at);
     if (content_text(r->a, output, path, false, &content, r->e))
         return -1;
-    if (content.kind == JSON_ARRAY && content.n == 1)
-        content = *json_get(&content.items[0], "text");
+    content = content_alone(content);
     spoken_flush(r->a, &r->spoken, r->messages);
     m = json_message(r->a, "tool", content);
     json_put(r->a, &m, "tool_call_id", json_make_string(id));
@@ -212,8 +212,7 @@ static int read_message(struct responses_reader *r, const struct json *item)
         r->spoken.any = true;
         return 0;
     }
-    if (text.kind == JSON_ARRAY && text.n == 1)
-        text = *json_get(&text.items[0], "text");
+    text = content_alone(text);
     spoken_flush(r->a, &r->spoken, r->messages);
     json_push(r->a, r->messages, json_message(r->a, arena_cstr(r->a, role), text));
     return 0;
@@ -516,7 +515,7 @@ static int responses_parse(struct arena *a, const struct json *body,
         field_u32(body, "top_logprobs", 0, FIELD_TOP_LOGPROBS_MAX, &ret->top_logprobs, e))
         return -1;
     ret->include_usage = true;
-    return 0;
+    return image_parts_settle(a, past, ret, e);
 }
 
 const struct dialect dialect_responses = {.name = "responses",

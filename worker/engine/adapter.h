@@ -50,6 +50,7 @@ struct engine_attempt_events {
 
 struct engine_adapter {
     const char *kind;
+    bool takes_images; /* asked with ids and images, it tells the length of what it made of them */
     bool passes_request; /* the client's own request goes on as it is: nothing to enforce here */
     /* Types of response_format that the kind has no field for, blank-separated; NULL: none. */
     const char *cannot_enforce;

@@ -158,6 +158,7 @@ static void attempt_cancel(void *attempt)
 
 const struct engine_adapter engine_builtin = {
     .kind = "builtin",
+    .takes_images = true,
     .cannot_enforce = "regex structural_tag",
     .cannot_tell = "sampling_support top_logprobs",
     .cannot_take = "min_tokens repeat_last_n allowed_token_ids bad_words",

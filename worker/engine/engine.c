@@ -233,6 +233,16 @@ bool engine_pool_all_text(const struct engine_pool *p)
     return p->replicas.n > 0 && count_text(p) == p->replicas.n;
 }
 
+bool engine_pool_takes_images(const struct engine_pool *p)
+{
+    /* Routed experts come with a row for each token that the engine saw. */
+    for (size_t i = 0; i < p->replicas.n; i++) {
+        if (!p->replicas.at[i].adapter->takes_images || p->opt.routed_experts)
+            return false;
+    }
+    return true;
+}
+
 bool engine_pool_ready(const struct engine_pool *p)
 {
     for (size_t i = 0; i < p->replicas.n; i++) {

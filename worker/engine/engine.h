@@ -64,6 +64,13 @@ struct engine_top {
     float logprob;
 };
 
+/* A picture of the prompt, in the order of its placeholders. */
+struct engine_image {
+    struct str format; /* "png" ...: image/FORMAT */
+    struct str base64; /* of the file */
+    uint32_t tokens;   /* that its placeholder stands for */
+};
+
 struct engine_request {
     struct str
         session_id;   /* affinity, X-SMG-Routing-Key, and the head of the engine's request id */
@@ -71,12 +78,16 @@ struct engine_request {
     uint32_t answer;  /* which of the call's n answers this is, from 0 */
     uint32_t attempt; /* which try; the pool's */
     struct token_span prompt;
-    struct sampling sampling;     /* max_tokens > 0, already clamped */
-    uint32_t top_logprobs;        /* 0: only the sampled token's */
-    bool support;                 /* the sampling support is wanted */
-    bool stream;                  /* deltas are wanted as they come */
-    uint32_t reused;              /* ids at its start that the session had before */
-    uint32_t experts_from;        /* routed experts are known for this many prompt ids */
+    struct sampling sampling; /* max_tokens > 0, already clamped */
+    uint32_t top_logprobs;    /* 0: only the sampled token's */
+    bool support;             /* the sampling support is wanted */
+    bool stream;              /* deltas are wanted as they come */
+    uint32_t reused;          /* ids at its start that the session had before */
+    uint32_t experts_from;    /* routed experts are known for this many prompt ids */
+    const struct engine_image *images;
+    size_t n_images;
+    int32_t image_pad;            /* the placeholder, when there are images */
+    struct token_span banned;     /* must not be sampled */
     const struct json *chat_body; /* what kind `openai` sends, but for `stream`; else unused */
     bool text;                    /* the prompt was not made: only kind `openai` can be asked */
 };
@@ -189,9 +200,9 @@ size_t engine_pool_at_place(const struct engine_pool *p, unsigned place);
 /* Cancels what is in flight (failed is called with ERR_DRAINING) and frees. */
 void engine_pool_free(struct engine_pool *p);
 
-/* Starts a call. The session id is copied; the prompt and JSON values (sampling, chat_body) stay
- * the caller's until the call has ended, as does `ctx`. Refusals (queue full) come through `failed`
- * on the next turn of the loop. */
+/* Starts a call. The session id is copied; the prompt, images and JSON values (sampling, chat_body)
+ * stay the caller's until the call has ended, as does `ctx`. Refusals (queue full) come through
+ * `failed` on the next turn of the loop. */
 struct engine_call *engine_start(struct engine_pool *p, const struct engine_request *r,
                                  const struct engine_events *events, void *ctx);
 
@@ -248,6 +259,9 @@ void engine_pool_set_version(struct engine_pool *p, struct str version);
  * token ids. */
 bool engine_pool_some_text(const struct engine_pool *p);
 bool engine_pool_all_text(const struct engine_pool *p);
+
+/* Whether every replica can be asked with images. */
+bool engine_pool_takes_images(const struct engine_pool *p);
 
 /* Whether any replica is up (for /ready), in-flight and queued calls, replicas as JSON. */
 bool engine_pool_ready(const struct engine_pool *p);

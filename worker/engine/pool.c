@@ -107,9 +107,18 @@ static void on_delta(void *ctx, const struct engine_delta *d)
         c->events->delta(c->ctx, d);
 }
 
-/* What must hold of every piece; says which does not. */
-static int check_piece(const struct engine_pool *p, const struct engine_result *r, struct err *e)
+static bool is_banned(const struct engine_call *c, int32_t id)
 {
+    for (size_t i = 0; i < c->req.banned.n; i++)
+        if (c->req.banned.at[i] == id)
+            return true;
+    return false;
+}
+
+/* What must hold of every piece; says which does not. */
+static int check_piece(const struct engine_call *c, const struct engine_result *r, struct err *e)
+{
+    const struct engine_pool *p = c->pool;
     uint32_t at = 0;
     uint32_t vocab = p->opt.any_text && engine_pool_all_text(p) ? 0 : p->opt.vocab_size;
 
@@ -118,6 +127,11 @@ static int check_piece(const struct engine_pool *p, const struct engine_result *
             return err_set(e, ERR_ENGINE_INVALID,
                            "the engine's token %zu, id %d, is outside the vocabulary", i,
                            r->ids.at[i]);
+    }
+    for (size_t i = 0; c->req.banned.n > 0 && i < r->ids.n; i++) {
+        if (is_banned(c, r->ids.at[i]))
+            return err_set(e, ERR_ENGINE_INVALID,
+                           "the engine sampled id %d, which stands for a picture", r->ids.at[i]);
     }
     for (size_t i = 0; i < r->n_versions; i++) {
         if (r->versions[i].start != at || r->versions[i].end < at)
@@ -296,7 +310,7 @@ static void on_done(void *ctx, const struct engine_result *given)
     struct err e = {0};
     bool spliced = c->splice.pieces > 0 || r.finish == ENGINE_ABORTED;
 
-    if (check_piece(c->pool, &r, &e) < 0) {
+    if (check_piece(c, &r, &e) < 0) {
         fail_call(c, &e);
         return;
     }

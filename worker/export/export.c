@@ -5,6 +5,7 @@
 #include "common/base/check.h"
 #include "worker/export/export_format.h"
 #include "worker/export/options_text.h"
+#include "worker/export/pictures_layout.h"
 #include "worker/session/branch.h"
 #include "worker/session/group.h"
 #include "worker/session/reward.h"
@@ -117,6 +118,14 @@ static int read_drift(struct export_options *o, struct str v, struct err *e)
     return 0;
 }
 
+static int read_ids(struct export_options *o, struct str v, struct err *e)
+{
+    if (!str_eq_c(v, "expanded") && !str_eq_c(v, "collapsed"))
+        return bad(e, "ids", "expanded, collapsed");
+    o->collapsed_ids = str_eq_c(v, "collapsed");
+    return 0;
+}
+
 static int read_numbers(struct export_options *o, struct str name, struct str value, struct err *e)
 {
     uint64_t n = 0;
@@ -148,6 +157,8 @@ int export_option(struct export_options *o, struct str name, struct str value, s
         return read_merge(o, value, e);
     if (str_eq_c(name, "format"))
         return read_format(o, value, e);
+    if (str_eq_c(name, "ids"))
+        return read_ids(o, value, e);
     if (str_eq_c(name, "drift"))
         return read_drift(o, value, e);
     if (str_eq_c(name, "train_once"))
@@ -380,8 +391,10 @@ static int one(struct export *x, struct buf *out, size_t budget, size_t *done, s
     } else if (!x->writing && is_in_parts(x)) {
         *done += PART_WORK;
     } else if (!x->writing) {
-        if (check(x, e) != 0)
+        if (check(x, e) != 0 ||
+            trajectory_expand(&x->input, x->options.collapsed_ids, &x->scratch, &x->t, e) != 0)
             return -1;
+        media_note(x, &x->t);
         sum_up(x, &x->t);
         x->format->one(x, &x->t);
         x->writing = true;
@@ -512,6 +525,7 @@ void export_free(struct export *x)
     for (size_t i = x->part; i < x->parts.n; i++)
         buf_done(&x->parts.at[i]);
     vec_done(&x->parts);
+    vec_done(&x->media);
     arena_done(&x->scratch);
     arena_done(&x->arena);
     session_unpin(x->session->store, x->session);

@@ -65,6 +65,7 @@ struct export_options {
     uint64_t max_tokens; /* per trajectory, cut by whole turns */
     bool strict; /* /samples: what has no token ids, or routed experts for a part of its turns only,
                     is an error instead of left out */
+    bool collapsed_ids;   /* ids=collapsed: as they were sent, a picture is one placeholder */
     bool no_drift;        /* drift=off: leave the audit out */
     bool require_reward;  /* without a reward the export is an error (reward_missing) */
     bool require_trained; /* without a trained token the export is an error (unassemblable) */
@@ -82,9 +83,9 @@ struct export_options {
 void export_options_init(struct export_options *o);
 
 /* One option by its query name ("select", "pick", "train_once", "merge", "ignore_tools",
- * "max_tokens", "format", "drift", "uid", "session_index", "global_steps", "mask_unfinished",
- * "require_reward").
- * Unknown names are ignored; bad values: ERR_INVALID with the name. */
+ * "max_tokens", "format", "drift", "ids", "uid", "session_index", "global_steps",
+ * "mask_unfinished", "require_reward"). Unknown names are ignored; bad values: ERR_INVALID with the
+ * name. */
 int export_option(struct export_options *o, struct str name, struct str value, struct err *e);
 
 /* Options that contradict each other: ERR_INVALID that names both. export_new asks, too. */

@@ -33,6 +33,7 @@ struct export
     uint32_t drifted[DRIFT_KIND_COUNT]; /* newly audited ones, by their first mismatch */
     struct selection selection;
     struct export_sums sums;
+    VEC(const struct json *) media; /* pictures of all trajectories, each once: their parts */
     uint32_t news[2]; /* repaired, lost: more than any export of the session had before */
     const struct format *format;
     void *state;           /* the format's, in the arena */

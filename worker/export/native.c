@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "worker/export/export_reward.h"
+#include "worker/export/pictures_layout.h"
 #include "worker/session/branch.h"
 #include "worker/session/group.h"
 #include "worker/session/reward.h"
@@ -207,6 +208,7 @@ void native_write_rest(struct export *x, const struct trajectory *t, struct json
     put_i64(o, "num_turns", t->num_turns);
     json_out_key(o, "messages");
     native_write_messages(t, t->messages->n, o);
+    images_write(t, o);
     json_out_key(o, "turns");
     json_out_arr(o);
     for (uint32_t i = 0; i < t->n_turns; i++)
@@ -387,6 +389,7 @@ void native_write_summary(struct export *x, struct json_out *o)
             put_i64(o, session_cause_name((enum session_cause)i), (int64_t)s->forks[i]);
     json_out_end_obj(o);
     put_dropped(x, o);
+    media_write(x, o);
     json_out_key(o, "reward");
     export_put_reward(x, o);
     native_write_warnings(x, o);

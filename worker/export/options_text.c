@@ -46,6 +46,8 @@ void export_options_text(const struct export_options *x, struct buf *ret)
     if (x->max_tokens > 0)
         put_number(&o, "max_tokens", (int64_t)x->max_tokens);
     put_bool(&o, "drift", !x->no_drift);
+    if (x->collapsed_ids)
+        put_name(&o, "ids", "collapsed");
     put_bool(&o, "mask_unfinished", x->mask_unfinished);
     if (x->uid.p) {
         json_out_key(&o, "uid");

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "worker/export/pictures_layout.h"
 #include "worker/session/branch.h"
 
 static void take(const struct branch_vec *b, struct track_vec *out)
@@ -34,7 +35,7 @@ static bool merges(const struct session *s, const struct export_options *o,
  */
 static uint64_t length_of(const struct trajectory_input *in, const struct track *t, uint64_t max)
 {
-    uint64_t most = track_total(t);
+    uint64_t extra = track_image_extra(in, t), most = track_total(t) + extra;
     struct arena tmp = {0};
     struct trajectory r;
 
@@ -43,7 +44,7 @@ static uint64_t length_of(const struct trajectory_input *in, const struct track 
     if (!t->authors || most <= max)
         return most;
     trajectory_build(in, t, 0, &tmp, &r);
-    most = r.total;
+    most = r.total + extra;
     arena_done(&tmp);
     return most;
 }
@@ -61,7 +62,8 @@ static void cut(const struct trajectory_input *in, struct selection *s, uint64_t
 
     for (size_t i = 0; i < s->tracks.n; i++) {
         struct track t = s->tracks.at[i];
-        uint32_t turns = t.head->depth, tokens = track_total(&t);
+        uint32_t turns = t.head->depth,
+                 tokens = track_total(&t) + (uint32_t)track_image_extra(in, &t);
         bool gone, tail = t.tail && tokens > max;
 
         if (tail)

@@ -34,6 +34,12 @@ struct trajectory_turn {
     bool trained;        /* mask 1 here */
 };
 
+/* One picture in it. */
+struct trajectory_image {
+    const struct json *part; /* the session's: worker/request/images.h */
+    uint32_t offset, length; /* its ids, from the prompt's first on */
+};
+
 /* An array that a trajectory has when it was asked for: little-endian, C order. */
 struct trajectory_array {
     const char *name;
@@ -80,6 +86,8 @@ struct trajectory {
         *lost; /* merged: answers whose place was not found; they are not trained here */
     uint32_t n_lost;
     struct drift drift;
+    struct trajectory_image *images; /* n_images of them, in order: pictures_layout.h fills them */
+    uint32_t n_images;
 
     bool own; /* every turn stands in the ids it was asked with: no merge put another's in */
 

@@ -109,7 +109,8 @@ int folder_read(struct arena *a, const char *dir, const char *template_path, str
     if (dir && (read_json(a, dir, "tokenizer_config.json", &ret->tokenizer_config, e) != 0 ||
                 read_json(a, dir, "special_tokens_map.json", &ret->special_tokens_map, e) != 0 ||
                 read_json(a, dir, "generation_config.json", &ret->generation_config, e) != 0 ||
-                read_json(a, dir, "config.json", &ret->config, e) != 0))
+                read_json(a, dir, "config.json", &ret->config, e) != 0 ||
+                read_json(a, dir, "preprocessor_config.json", &ret->preprocessor, e) != 0))
         return -1;
     if (!template_path || !*template_path)
         return dir ? read_templates(a, dir, ret, e) : 0;

@@ -15,6 +15,7 @@ struct folder {
     const struct json *special_tokens_map;
     const struct json *generation_config;
     const struct json *config;
+    const struct json *preprocessor;
     struct str template_default; /* absent: none found */
     struct str template_tools;   /* the one named tool_use; absent: none */
     struct str template_from;    /* which file the default came from */

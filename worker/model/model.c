@@ -7,6 +7,7 @@
 #include "common/base/vec.h"
 #include "worker/model/builtin_model.h"
 #include "worker/model/folder.h"
+#include "worker/model/pictures.h"
 #include "worker/model/round_trip.h"
 #include "worker/model/standin.h"
 #include "worker/parsers/kinds.h"
@@ -320,6 +321,7 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
     load_special(m, &f);
     load_stops(m, &f);
     load_facts(m, o, &f);
+    pictures_load(m, &f);
     if (choose_family(m, o, e) != 0 || choose_parsers(m, o, e) != 0)
         return -1;
     m->info.name = given(o->served_name) ? arena_cstr(&m->arena, str_cstr(o->served_name))
@@ -328,6 +330,7 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
     standin_draw_mark(m);
     s = model_scratch_new(m);
     model_probe(m, s);
+    pictures_probe(m, s);
     if (!given(o->tool_parser) && !m->family->tool_parser)
         round_trip_choose(m, s);
     model_scratch_free(s);
@@ -457,7 +460,7 @@ static int render_whole(const struct model *m, struct model_scratch *s, const st
     if (whole_text(m, s, chat, generation_prompt, &s->a, e) != 0 ||
         may_leave(s, buf_str(&s->a), e) != 0)
         return -1;
-    return encoder_encode(s->encoder, buf_str(&s->a), false, ids, e);
+    return pictures_encode(s, buf_str(&s->a), ids, e);
 }
 
 int model_prompt(const struct model *m, struct model_scratch *s, const struct chat *chat,
@@ -481,5 +484,8 @@ int model_canonical_text(const struct model *m, struct model_scratch *s, const s
 int model_canonical_part(struct model_scratch *s, struct str text, size_t *at,
                          struct token_vec *ids, struct err *e)
 {
-    return encoder_encode_part(s->encoder, text, at, ids, e);
+    if (*at > 0 || !pictures_guarded(s->model, text))
+        return encoder_encode_part(s->encoder, text, at, ids, e);
+    *at = text.len;
+    return pictures_encode(s, text, ids, e) == 0 ? 1 : -1;
 }

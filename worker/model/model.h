@@ -21,6 +21,7 @@ struct model;
 struct model_scratch;
 struct template;
 struct tokenizer;
+struct vision;
 
 /* Everything borrowed for the call; NULL or empty means "from the folder" / "detect". */
 struct model_options {
@@ -57,6 +58,7 @@ struct model_info {
                                         NULL: any */
     bool append_only;                /* earlier turns are never rewritten by the template */
     bool content_lists;              /* the template handles content as a list of parts */
+    const struct vision *vision;     /* how pictures become tokens; NULL: text only */
     uint32_t moe_layers;             /* routed experts: rows x layers x topk; 0: unknown */
     uint32_t moe_topk;
     struct model_fingerprint fingerprint;

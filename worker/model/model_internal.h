@@ -5,6 +5,7 @@
 #define RG_MODEL_MODEL_INTERNAL_H
 
 #include "common/base/buf.h"
+#include "worker/image/vision.h"
 #include "worker/model/model.h"
 #include "worker/model/model_family.h"
 #include "worker/template/template.h"
@@ -45,12 +46,19 @@ enum { ROLE_TOOL, ROLE_USER, ROLE_SYSTEM, ROLE_DEVELOPER, ROLE_ASSISTANT };
 
 extern const char *const boundary_roles[5];
 
+/* Stands inside what looks like a picture's token in somebody's text, while that is rendered:
+ * digits, which no template changes. */
+enum { MODEL_GUARD_LEN = 16 };
+
 enum { MODEL_MARK_LEN = 9 }; /* some templates take call ids of nine alphanumerics only */
 
 struct model {
     struct arena arena;
     char mark[MODEL_MARK_LEN + 1]; /* in all that stands in for something (standin.h) */
+    char guard[MODEL_GUARD_LEN + 1];
     struct model_info info;
+    struct vision vision;
+    struct str media_texts[4]; /* of vision.banned */
     struct tokenizer *tokenizer;
     struct template *template_default;
     struct template *template_tools; /* named "tool_use"; NULL: the default serves */

@@ -2,6 +2,7 @@
 #include "worker/model/model_internal.h"
 
 #include "common/base/check.h"
+#include "worker/model/pictures.h"
 
 struct json make_object(struct arena *a, uint32_t n)
 {
@@ -145,10 +146,12 @@ static struct json normalise_message(const struct model *m, struct arena *a, con
     else if (json_is(content, JSON_ARRAY) && !m->info.content_lists &&
              join_parts(a, content, &text))
         ret = copy_with(a, &ret, "content", text);
+    else if (json_is(content, JSON_ARRAY) && m->info.vision)
+        ret = copy_with(a, &ret, "content", pictures_bare(a, content));
     content = json_get(&ret, "content");
     if (json_is(content, JSON_STRING) && wraps(m, json_string(json_get(&ret, "role"))))
         ret = copy_with(a, &ret, "content", as_list(a, *content));
-    return ret;
+    return pictures_guard(m, a, &ret);
 }
 
 /* --- the template's context --- */
@@ -194,14 +197,15 @@ static int build_context(const struct model *m, struct arena *a, const struct re
         messages.items[i] = normalise_message(m, a, &in->messages[i]);
     *ret = make_object(a, 5 + m->special.n + n_kwargs);
     object_put(ret, "messages", messages);
-    object_put(ret, "tools", tools ? *in->tools : none);
+    object_put(ret, "tools", tools ? pictures_guard(m, a, in->tools) : none);
     object_put(ret, "documents", none);
     object_put(ret, "add_generation_prompt", json_make_bool(in->generation_prompt));
     if (put_pin(m, in->kwargs, ret, e) != 0)
         return -1;
     for (uint32_t i = 0; i < n_kwargs; i++) {
         if (!is_reserved(json_text(&in->kwargs->members[i].key)))
-            ret->members[ret->n++] = in->kwargs->members[i];
+            ret->members[ret->n++] = (struct json_member){
+                in->kwargs->members[i].key, pictures_guard(m, a, &in->kwargs->members[i].value)};
     }
     for (uint32_t i = 0; i < m->special.n; i++) {
         if (!json_get_str(in->kwargs, json_text(&m->special.members[i].key)))

@@ -1,6 +1,7 @@
 #include "worker/model/suffix_text.h"
 
 #include "common/base/vec.h"
+#include "worker/model/pictures.h"
 
 /* The stop token that the turn ended with; NULL when it was cut. */
 static const struct stop *end_of(const struct model *m, const struct model_tail *tail)
@@ -23,7 +24,7 @@ static int encode_behind(struct model_scratch *s, const struct stop *anchor, str
     vec_clear(&s->ids);
     if (anchor)
         joined = suffix_join(&s->arena, anchor->text, text);
-    if (may_leave(s, joined, e) != 0 || encoder_encode(s->encoder, joined, false, &s->ids, e) != 0)
+    if (may_leave(s, joined, e) != 0 || pictures_encode(s, joined, &s->ids, e) != 0)
         return -1;
     if (anchor && (s->ids.n == 0 || s->ids.at[0] != anchor->id))
         return encode_behind(s, NULL, text, out, e);

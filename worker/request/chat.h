@@ -4,8 +4,9 @@
  *
  * `messages` is an array of objects in normalised form, whatever dialect they came in:
  *   role              "system" | "developer" | "user" | "assistant" | "tool" | other text
- *   content           string, or array of {"type":"text","text":...} parts (parts of other types
- *                     were refused by the dialect); assistant: string, never null
+ *   content           string, or array of {"type":"text","text":...} parts and of pictures
+ *                     (images.h; parts of other types were refused by the dialect); assistant:
+ *                     string, never null
  *   reasoning_content string, optional, assistant only
  *   tool_calls        array of {"id","type":"function","function":{"name","arguments"}}, optional,
  *                     never empty; `arguments` is a STRING as the wire has it (the model layer

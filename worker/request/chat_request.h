@@ -17,6 +17,16 @@
 #include "worker/request/chat.h"
 #include "worker/tokens/span.h"
 
+struct request_image;
+struct vision;
+
+/* What of pictures is taken. */
+struct image_rules {
+    const struct vision *vision; /* NULL: none; the model takes text only */
+    uint64_t image_bytes;        /* of one picture */
+    uint32_t images;             /* of one request */
+};
+
 /* How much one request may ask for; 0: no limit. */
 struct request_limits {
     uint64_t memory_bytes;   /* of the arena of one request */
@@ -64,6 +74,8 @@ struct chat_request {
     struct str idempotency_key;
     uint32_t retry_count; /* x-stainless-retry-count */
     struct dropped_fields dropped;
+    struct request_image *images; /* that came with it, n_images of them */
+    uint32_t n_images;
 };
 
 /* tool_choice demands a call. */

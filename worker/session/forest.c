@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "common/codec/utf8.h"
+#include "worker/request/images.h"
 
 enum { BUCKETS_FIRST = 64, RUN_DEPTH_MAX = 16 };
 
@@ -209,6 +210,14 @@ static void grow(struct forest *f)
     f->n_buckets = n;
 }
 
+static bool shows_images(const struct message *m)
+{
+    for (uint32_t i = 0; m->list && i < m->list->n; i++)
+        if (image_part_is(&m->list->items[i]))
+            return true;
+    return false;
+}
+
 /* Finds or makes it. `own`: the message lies in the forest's arena already. */
 static struct message_node *child(struct forest *f, struct message_node *parent,
                                   const struct json *message, bool own)
@@ -227,6 +236,7 @@ static struct message_node *child(struct forest *f, struct message_node *parent,
         n->env = parent->env;
         message_read(&n->msg, own ? message : message_copy(&f->arena, message), &f->matcher,
                      &f->arena);
+        f->has_images = f->has_images || shows_images(&n->msg);
         n->hash = key_of(parent, message_hash(&n->msg, &f->matcher));
         if (f->nodes.n >= f->n_buckets)
             grow(f);

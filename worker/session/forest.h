@@ -231,6 +231,7 @@ struct forest {
     struct map by_hash; /* body hash -> struct hash_entry */
     uint64_t tokens;    /* stored ids, context and sampled */
     uint32_t top_id;    /* the greatest of them */
+    bool has_images;    /* some message has a picture */
 };
 
 /* Makes an empty forest whose messages are compared as `mt` says. */

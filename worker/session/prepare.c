@@ -13,6 +13,8 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "worker/image/vision.h"
+#include "worker/request/images.h"
 #include "worker/session/cause.h"
 #include "worker/session/policy.h"
 
@@ -260,7 +262,7 @@ static int exhaust(struct plan *p, struct err *e)
 static int clamp(struct plan *p, const struct session_call_input *in, struct err *e)
 {
     const struct session_options *o = &p->session->options;
-    uint64_t left = UINT32_MAX, used = p->pub.prompt.n;
+    uint64_t left = UINT32_MAX, used = p->pub.prompt.n + p->pub.image_extra;
 
     if (p->look)
         return 0;
@@ -275,8 +277,8 @@ static int clamp(struct plan *p, const struct session_call_input *in, struct err
         if (used >= in->context_length)
             return err_set(e, ERR_CONTEXT_LENGTH,
                            "This model's maximum context length is %u tokens. However, your "
-                           "messages resulted in %zu tokens.",
-                           in->context_length, p->pub.prompt.n);
+                           "messages resulted in %llu tokens.",
+                           in->context_length, (unsigned long long)used);
         left = MIN_OF(left, in->context_length - used);
     }
     if (in->max_tokens > 0)
@@ -301,6 +303,25 @@ static int check_ids(const struct plan *p, struct err *e)
     return err_set(e, ERR_FOREIGN,
                    "token %zu of this conversation is %d; this model's ids are 0 to %u", i,
                    ids.at[i], size - 1);
+}
+
+/* Each picture is one placeholder, in order: engines and exports make runs of them by that. */
+static int check_images(const struct plan *p, struct err *e)
+{
+    const struct vision *v = model_info(p->session->store->model)->vision;
+    struct token_span ids = p->made.prompt;
+    uint32_t n = 0;
+
+    if (p->pub.images == 0)
+        return 0;
+    for (size_t i = 0; i < ids.n; i++)
+        n += ids.at[i] == v->pad;
+    if (n == p->pub.images)
+        return 0;
+    return err_field(e, "messages",
+                     "the chat template makes %u placeholders of this conversation's %u images: it "
+                     "does not show them where they stand",
+                     n, p->pub.images);
 }
 
 /* --- prepare --- */
@@ -377,6 +398,25 @@ static bool audit_is_due(struct session_store *st)
     return every > 0 && ++st->n_suffixes % every == 0;
 }
 
+/* The pictures of the conversation as it will be rendered. */
+static int count_images(struct plan *p, struct err *e)
+{
+    struct images_sum sum = images_sum(p->chat.messages);
+
+    p->pub.images = sum.n;
+    p->pub.image_extra = sum.extra;
+    if (sum.n == 0)
+        return 0;
+    if (p->text || !model_info(p->session->store->model)->vision)
+        return err_field(e, "messages",
+                         "this conversation has images, and the model takes text only");
+    if (json_is_true(json_get(p->chat.kwargs, "add_vision_id")))
+        return err_field(e, "chat_template_kwargs",
+                         "add_vision_id numbers images over the whole chat, which is not rendered "
+                         "as a whole here");
+    return 0;
+}
+
 /* Where the call stands. What rendering reads of the session is held. */
 static int place(struct session *s, struct plan *p, const struct session_call_input *in,
                  struct err *e)
@@ -389,7 +429,8 @@ static int place(struct session *s, struct plan *p, const struct session_call_in
     }
     if (!json_is(p->chat.messages, JSON_ARRAY) || p->chat.messages->n == 0)
         return err_field(e, "messages", "messages must be a non-empty array");
-    if (position(s, p, e) != 0 || (p->parent && session_recall_path(s, p->parent, e) != 0))
+    if (position(s, p, e) != 0 || count_images(p, e) != 0 ||
+        (p->parent && session_recall_path(s, p->parent, e) != 0))
         return -1;
     p->held = p->parent;
     payload_hold_path(p->held);
@@ -429,6 +470,13 @@ int session_prepare_begin(struct session *s, struct arena *a, const struct sessi
     return 0;
 }
 
+const struct json *session_plan_messages(const struct session_plan *pub)
+{
+    const struct plan *p = (const struct plan *)(const void *)pub; /* its first member */
+
+    return p->chat.messages;
+}
+
 /* About how much text rendering reads, counted up to `enough`: decides whether a helper does it. */
 size_t session_prompt_bytes(const struct session_plan *pub, size_t enough)
 {
@@ -465,7 +513,7 @@ static int make_prompt(struct plan *p, struct model_scratch *scratch, struct err
     p->made.exhausts = rc != 0 && e->kind == ERR_CONTEXT_LENGTH && is_exhausted(p);
     if (p->made.exhausts)
         return 0;
-    return rc == 0 ? check_ids(p, e) : -1;
+    return rc == 0 && check_ids(p, e) == 0 ? check_images(p, e) : -1;
 }
 
 /* Of a completion and a text capture nothing is rendered. */

@@ -102,6 +102,10 @@ struct session *session_find(struct session_store *st, struct str id, bool *ret_
  * else NULL with *ret_ended as above. */
 struct session *session_find_any(struct session_store *st, struct str id, bool *ret_ended);
 
+/* Whether anybody may still ask for the session's content: it lives, or it was finalized and its
+ * export is retained. */
+bool session_is_kept(struct session_store *st, struct str id);
+
 /* Frees what is over: data of finalized sessions beyond export_retention_ms, tombstones beyond
  * their life. Cheap when nothing is due; call it now and then. */
 void session_sweep(struct session_store *st, uint64_t now_ms);
@@ -252,6 +256,8 @@ struct session_plan {
     uint64_t call;            /* number of this call in its session, from 0 */
     struct token_span prompt; /* exact ids to send; lives as long as the plan */
     size_t reused;            /* how many of them were stored before */
+    uint32_t images;          /* pictures in the prompt; each is one id of it */
+    uint64_t image_extra;     /* how many ids more the engine makes of them all */
     uint32_t experts_known;   /* routed experts are stored for so many of them, from the first on */
     uint32_t trimmed;         /* how many stored ones the template's next turn repeats: dropped */
     uint32_t max_tokens;      /* clamped to context and budgets */
@@ -284,6 +290,9 @@ int session_prepare_begin(struct session *s, struct arena *a, const struct sessi
 int session_prepare_render(struct session_plan *p, struct model_scratch *scratch,
                            struct token_span *ret, struct err *e);
 int session_prepare_end(struct session_plan *p, const struct session_call_input *in, struct err *e);
+
+/* The conversation as it is rendered; NULL: a completion. As long as the plan. */
+const struct json *session_plan_messages(const struct session_plan *p);
 
 /* About how many bytes render will go over; stops counting at `enough`. */
 size_t session_prompt_bytes(const struct session_plan *p, size_t enough);

@@ -215,6 +215,13 @@ struct session *session_find_any(struct session_store *st, struct str id, bool *
     return s;
 }
 
+bool session_is_kept(struct session_store *st, struct str id)
+{
+    const struct tombstone *t = map_get(&st->tombstones, id);
+
+    return map_get(&st->sessions, id) || (t && t->exportable);
+}
+
 /* The end of any kind. Deleted and aborted sessions leave at once, others when nobody fetches
  * them any more. */
 void session_finish(struct session *s, enum session_end how, uint64_t now_ms)

@@ -35,6 +35,8 @@ struct encoder {
     struct normalizer_scratch normalizer;
     struct pretok_scratch pretok;
     struct token_vec *out; /* of the call under way */
+    struct plain_places plain;
+    const char *whole; /* the text that they are places of */
 };
 
 /* One per process or thread; borrows the tokenizer, which must outlive it. */
@@ -219,6 +221,23 @@ static void widen_match(const struct added_token *token, struct str text, size_t
         *end = space_after(text, *end, blank);
 }
 
+static bool is_plain(const struct encoder *enc, struct str text, size_t at)
+{
+    size_t from = 0, to = text.p == enc->whole ? enc->plain.n : 0;
+
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+
+        if (enc->plain.at[middle] == at)
+            return true;
+        if (enc->plain.at[middle] < at)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return false;
+}
+
 /* Appends the ids of the added tokens found in the piece, and lets `rest` do what lies between.
  * White space that a token swallows is not searched again, but matches inside it count: so does
  * the library. at: NULL, or it starts there and ends behind a token that lies a part further. */
@@ -234,6 +253,8 @@ static int split_added(struct encoder *enc, const struct trie *trie, struct pret
         size_t start = m.start, end = m.end;
 
         if (token->single_word && !stands_alone(piece.text, &m))
+            continue;
+        if (RG_UNLIKELY(enc->plain.n > 0) && is_plain(enc, piece.text, m.start))
             continue;
         widen_match(token, piece.text, done, &blank, &start, &end);
         if (pass_rest(enc, &piece, done, start, rest, e) < 0)
@@ -303,6 +324,19 @@ int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens
         bpe_scratch_done(&enc->bpe);
     if (enc->unigram.cap > SCRATCH_KEEP)
         unigram_scratch_done(&enc->unigram);
+    return rc;
+}
+
+int encoder_encode_plain(struct encoder *enc, struct str text, const struct plain_places *plain,
+                         struct token_vec *out, struct err *e)
+{
+    int rc;
+
+    enc->plain = *plain;
+    enc->whole = text.p;
+    rc = encoder_encode(enc, text, false, out, e);
+    enc->plain = (struct plain_places){0};
+    enc->whole = NULL;
     return rc;
 }
 

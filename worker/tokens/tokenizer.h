@@ -112,6 +112,16 @@ void encoder_free(struct encoder *enc); /* NULL allowed */
 int encoder_encode(struct encoder *enc, struct str text, bool add_special_tokens,
                    struct token_vec *out, struct err *e);
 
+/* The same, but where the n texts of added tokens stand that begin at these bytes (ascending), they
+ * are ordinary text. */
+struct plain_places {
+    const size_t *at;
+    size_t n;
+};
+
+int encoder_encode_plain(struct encoder *enc, struct str text, const struct plain_places *plain,
+                         struct token_vec *out, struct err *e);
+
 /* The same without the post-processor's ids, in parts that end behind an added token once some
  * 32 KB were passed; *at starts at 0 and tells where it stands. 1: that was the last part, 0, -1.
  */

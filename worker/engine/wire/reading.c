@@ -188,20 +188,62 @@ static void give_delta(const struct reading *r, size_t n)
     r->delta(r->ctx, &d);
 }
 
-static int check_prompt(const struct reading *r, struct err *e)
+/* How long the prompt is once each picture's placeholder is a run. */
+static size_t prompt_length(const struct engine_request *q)
+{
+    size_t n = q->prompt.n;
+
+    for (size_t i = 0; i < q->n_images; i++)
+        n += q->images[i].tokens - 1;
+    return n;
+}
+
+/* Whether the echo is the prompt, with those runs. */
+static bool is_prompt(const struct engine_request *q, const struct json_ints *echo)
+{
+    size_t at = 0, image = 0;
+
+    for (size_t i = 0; i < q->prompt.n; i++) {
+        bool pad = image < q->n_images && q->prompt.at[i] == q->image_pad;
+        size_t times = pad ? q->images[image++].tokens : 1;
+
+        for (; times > 0; times--, at++)
+            if (at >= echo->n || echo->at[at] != q->prompt.at[i])
+                return false;
+    }
+    return at == echo->n;
+}
+
+/* A server that knows nothing of images answers without them, and does not say so: its answer to a
+ * prompt with images must tell what it made of them, before any of it goes on. */
+static int check_images_told(struct reading *r, int64_t said, struct err *e)
+{
+    if (r->req->n_images == 0 || r->prompt_told)
+        return 0;
+    r->prompt_told = r->wire->echoes_images ? r->reply.event.has_echo : said >= 0;
+    if (r->prompt_told || r->reply.finish == REPLY_ABORT)
+        return 0;
+    return invalid(e, "it does not tell the prompt that it made with the images; the server is too "
+                      "old for them, or takes none");
+}
+
+static int check_prompt(struct reading *r, struct err *e)
 {
     const struct json_ints *echo = &r->reply.event.echo;
-    const struct token_span *prompt = &r->req->prompt;
+    size_t length = prompt_length(r->req);
     int64_t said = r->reply.event.prompt_tokens;
 
-    if (r->reply.event.has_echo && echo->n > 0 && echo->n == prompt->n &&
-        memcmp(echo->at, prompt->at, echo->n * sizeof(*echo->at)) != 0)
+    if (check_images_told(r, said, e) < 0)
+        return -1;
+    if (r->reply.event.has_echo && echo->n > 0 && echo->n == length && !is_prompt(r->req, echo))
         return invalid(e, "it is for another prompt");
-    if (said < 0 || r->reply.finish == REPLY_ABORT || said == (int64_t)prompt->n)
+    if (said < 0 || r->reply.finish == REPLY_ABORT || said == (int64_t)length)
         return 0;
     return err_set(e, ERR_ENGINE_INVALID,
-                   "the engine's answer is invalid: it is for a prompt of %lld tokens, not %zu",
-                   (long long)said, prompt->n);
+                   "the engine's answer is invalid: it is for a prompt of %lld tokens, not %zu%s",
+                   (long long)said, length,
+                   r->req->n_images ? " (with its images); the engine makes other tokens of them"
+                                    : "");
 }
 
 /* A document is complete. */

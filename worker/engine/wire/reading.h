@@ -24,6 +24,7 @@ struct reading {
     bool in_json;       /* inside an event that is JSON */
     bool json_complete; /* the document has its end */
     bool ended;         /* the last event was there */
+    bool prompt_told;   /* asked with images: what they became was held against the formula */
     bool all_sent;      /* [DONE] was there */
     struct upstream_text text;
     uint64_t bytes;

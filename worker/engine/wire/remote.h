@@ -64,6 +64,7 @@ struct wire {
     int (*read_score)(const struct json *doc, const struct score_ask *ask, float *logprob);
 
     enum logprob_basis basis; /* what it gives as long as nobody tells otherwise */
+    bool echoes_images;       /* asked with images it echoes the prompt's ids */
     bool tells_basis;         /* its answers do: the setting does not count */
     bool silent_abort;        /* a stream that ends properly without a finish was aborted */
     unsigned routes;          /* ways to ask, tried in turn when one is not found (404, 405) */

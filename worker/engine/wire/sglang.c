@@ -1,5 +1,6 @@
 /* Kind `sglang`: POST /generate, ids in, ids and logprobs out. */
 #include "common/base/vec.h"
+#include "common/codec/base64.h"
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/wire_write.h"
 
@@ -15,6 +16,7 @@ enum {
 
 static const struct field fields[] = {
     FIELD("output_ids", FIELD_INTS, FIELD_ID_IDS),
+    FIELD("prompt_token_ids", FIELD_INTS, FIELD_ID_PROMPT_ECHO),
     FIELD("meta_info.output_token_logprobs", FIELD_TRIPLES, FIELD_ID_TRIPLES),
     FIELD("meta_info.output_top_logprobs[]", FIELD_TRIPLES, FIELD_ID_TOPS),
     FIELD("meta_info.routed_experts", FIELD_BASE64, FIELD_ID_EXPERTS),
@@ -65,10 +67,7 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
         json_out_key(o, "sampling_seed");
         json_out_i64(o, s->seed);
     }
-    if (s->logit_bias) {
-        json_out_key(o, "logit_bias");
-        json_out_value(o, s->logit_bias);
-    }
+    wire_bias(o, q);
     if (schema) {
         struct buf text = {0};
 
@@ -90,6 +89,49 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
     json_out_end_obj(o);
 }
 
+/* A server that decodes JPEG on the GPU cannot say how many tokens one of its pictures has, and
+ * makes other ids of the whole prompt; a byte behind the picture's end keeps it from that. */
+static void write_jpeg(struct json_out *o, struct str base64)
+{
+    char last[4], more[8];
+    size_t n = 0;
+    struct str quad = str_sub(base64, base64.len - 4, 4);
+
+    if (base64_decode(quad, last, &n) != 0)
+        n = 0; /* it was decoded before: no quad is broken */
+    last[n] = 0;
+    base64_encode(last, n + 1, more);
+    buf_add(o->b, base64.p, base64.len - 4);
+    buf_add(o->b, more, base64_encoded_len(n + 1));
+}
+
+/* The collapsed form: the server makes runs of the placeholders itself, and tells the ids when it
+ * is not a stream (there they would come with every event). */
+static void write_images(struct json_out *o, const struct engine_request *q, bool stream)
+{
+    if (q->n_images == 0)
+        return;
+    json_out_key(o, "image_data");
+    json_out_arr(o);
+    for (size_t i = 0; i < q->n_images; i++) {
+        const struct engine_image *image = &q->images[i];
+
+        if (i > 0)
+            buf_add_c(o->b, ',');
+        buf_printf(o->b, "\"data:image/%.*s;base64,", (int)image->format.len, image->format.p);
+        if (str_eq_c(image->format, "jpeg") && image->base64.len >= 4)
+            write_jpeg(o, image->base64);
+        else
+            buf_add_str(o->b, image->base64);
+        buf_add_c(o->b, '"');
+    }
+    json_out_end_arr(o);
+    if (stream)
+        return;
+    json_out_key(o, "return_prompt_token_ids");
+    json_out_bool(o, true);
+}
+
 static void write_request(const struct remote *r, const struct engine_request *q,
                           struct wire_send *send)
 {
@@ -104,6 +146,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
     json_out_str(&o, buf_str(&rid));
     json_out_key(&o, "input_ids");
     wire_ids(&o, q->prompt);
+    write_images(&o, q, send->stream);
     write_sampling(&o, q, opt);
     json_out_key(&o, "return_logprob");
     json_out_bool(&o, true);
@@ -234,15 +277,17 @@ static const struct wire wire = {
     .routes = 1,
 };
 
-#define OURS                                                                              \
-    "rid input_ids sampling_params return_logprob logprob_start_len top_logprobs_num "    \
-    "return_text_in_logprobs stream return_routed_experts routed_experts_start_len text " \
-    "return_sampling_mask sampling_logprobs_mode "                                        \
-    "input_embeds image_data video_data audio_data session_params session_id"
+#define OURS                                                                                       \
+    "rid input_ids sampling_params return_logprob logprob_start_len top_logprobs_num "             \
+    "return_text_in_logprobs stream return_routed_experts routed_experts_start_len text "          \
+    "return_sampling_mask sampling_logprobs_mode return_prompt_token_ids input_embeds image_data " \
+    "video_data audio_data session_params "                                                        \
+    "session_id"
 #define OURS_INNER \
     "max_new_tokens skip_special_tokens sampling_seed json_schema regex ebnf structural_tag n"
 
-REMOTE_ADAPTER(sglang, "sglang", &wire, .cannot_take = "repeat_last_n allowed_token_ids bad_words",
+REMOTE_ADAPTER(sglang, "sglang", &wire, .takes_images = true,
+               .cannot_take = "repeat_last_n allowed_token_ids bad_words",
                .extra = {true, true, OURS, OURS_INNER},
                .reads = "GET /health, GET /ping, GET /model_info, GET /get_model_info, "
                         "GET /get_weight_version, GET /weight_version, POST /tokenize, "

@@ -97,10 +97,7 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
         json_out_key(o, "seed");
         json_out_i64(o, s->seed);
     }
-    if (s->logit_bias) {
-        json_out_key(o, "logit_bias");
-        json_out_value(o, s->logit_bias);
-    }
+    wire_bias(o, q);
     write_grammar(o, s);
 }
 

@@ -1,5 +1,6 @@
 #include "worker/engine/wire/wire_write.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* An id as it stands in a list, ready to be copied as one word of 8 bytes. */
@@ -74,6 +75,41 @@ void wire_stop_ids(struct json_out *o, const char *key, const struct engine_requ
     for (size_t i = 0; i < opt->n_stop_ids; i++)
         json_out_i64(o, opt->stop_ids[i]);
     json_out_end_arr(o);
+}
+
+static bool is_banned_key(const struct engine_request *q, struct str key)
+{
+    uint64_t id;
+
+    for (size_t i = 0; i < q->banned.n; i++)
+        if (str_to_u64(key, INT32_MAX, &id) == 0 && (int32_t)id == q->banned.at[i])
+            return true;
+    return false;
+}
+
+void wire_bias(struct json_out *o, const struct engine_request *q)
+{
+    const struct json *given = q->sampling.logit_bias;
+    char key[16];
+
+    if (!given && q->banned.n == 0)
+        return;
+    json_out_key(o, "logit_bias");
+    json_out_obj(o);
+    for (uint32_t i = 0; json_is(given, JSON_OBJECT) && i < given->n; i++) {
+        struct str name = json_string(&given->members[i].key);
+
+        if (is_banned_key(q, name))
+            continue;
+        json_out_key_str(o, name);
+        json_out_value(o, &given->members[i].value);
+    }
+    for (size_t i = 0; i < q->banned.n; i++) {
+        (void)snprintf(key, sizeof(key), "%d", q->banned.at[i]);
+        json_out_key(o, key);
+        json_out_i64(o, -100);
+    }
+    json_out_end_obj(o);
 }
 
 void wire_sampling(struct json_out *o, const struct sampling *s)

@@ -17,6 +17,9 @@ void wire_stop_ids(struct json_out *o, const char *key, const struct engine_requ
                    const struct engine_options *opt);
 
 /* The parameters that all engines know by the same name. */
+/* logit_bias: what was asked for, and -100 for what is banned; nothing where there is neither. */
+void wire_bias(struct json_out *o, const struct engine_request *q);
+
 void wire_sampling(struct json_out *o, const struct sampling *s);
 
 /* A parameter as it was given, or nothing. */

@@ -71,7 +71,7 @@ static void check_line(struct str line)
 {
     struct arena a = {0};
     const struct json *row;
-    const struct dialect_past past = {past_r1, message_r1, &a};
+    const struct dialect_past past = {past_r1, message_r1, &a, NULL};
     const struct dialect *d;
     struct chat_request req;
     struct err e = {0};

@@ -1,0 +1,367 @@
+"""Images, token-exact: what the engine is sent, what it must tell, what is on record and exported (docs/multimodal.md)."""
+from pathlib import Path
+
+import pytest
+
+import vision_kit as kit
+
+SHOT = kit.png(640, 480)
+GOOD = {"ids": [72, 73, kit.IM_END], "matched": kit.IM_END}
+
+
+@pytest.fixture
+def vision(start, tmp_path):
+    """vision(**settings) -> engine and gateway of a model that takes images."""
+    engines = []
+
+    def make(kind="sglang", stub=None, processor=kit.PROCESSOR, **settings):
+        engine = kit.VisionStub(kind, **(stub or {})).__enter__()
+        engines.append(engine)
+        engine.otherwise = lambda body: GOOD
+        folder = tmp_path / "vision-model"
+        if not folder.exists():
+            kit.model_folder(folder, processor)
+        settings.setdefault("workers", 1)
+        return engine, start(engine=engine.setting, model=folder, **settings)
+    yield make
+    for e in engines:
+        e.__exit__()
+
+
+def session(gateway, **options):
+    return gateway.post("/sessions", options).json()["session_id"]
+
+
+def chat(gateway, sid, messages, **more):
+    return gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": messages, **more})
+
+
+def user(*parts):
+    return {"role": "user", "content": list(parts)}
+
+
+def text(t):
+    return {"type": "text", "text": t}
+
+
+def test_collapsed_to_the_engine_expanded_to_the_trainer(vision):
+    engine, gateway = vision()
+    sid = session(gateway)
+    answer = chat(gateway, sid, [user(text("look"), kit.image(SHOT), text("and say"))])
+    assert answer.status == 200, answer.body
+    body = engine.requests[0]["body"]
+    assert body["input_ids"].count(kit.PAD) == 1
+    assert [kit.of_data_url(u) for u in body["image_data"]] == [SHOT]
+    assert body["return_prompt_token_ids"] is True
+    assert body["sampling_params"]["logit_bias"][str(kit.PAD)] == -100
+    assert answer.json()["usage"]["prompt_tokens"] == len(engine.seen[0])
+    t = gateway.post(f"/sessions/{sid}/finalize", {}).json()["trajectories"][0]
+    assert t["prompt_ids"] == engine.seen[0]
+    assert t["images"] == [{"media": kit.sha(SHOT), "offset": engine.seen[0].index(kit.PAD), "length": kit.tokens(640, 480),
+                            "grid_thw": list(kit.grid(640, 480))}]
+
+
+def files(gateway):
+    """Every picture of the node by its name: how many sessions have it."""
+    return {p.name: p.stat().st_nlink - 1 for p in (Path(gateway.settings["state-dir"]) / "media").glob("??/*")}
+
+
+def test_a_stream_is_checked_as_well(vision):
+    engine, gateway = vision()
+    sid = session(gateway)
+    answer = chat(gateway, sid, [user(kit.image(SHOT))], stream=True)
+    assert answer.status == 200 and b"[DONE]" in answer.body
+    assert "return_prompt_token_ids" not in engine.requests[0]["body"]
+    engine.plan.append({**GOOD, "prompt_tokens": 5})
+    assert b"engine_invalid" in chat(gateway, sid, [user(kit.image(kit.png(32, 32)))], stream=True).body
+
+
+def spellings(data):
+    """One turn with the picture behind a text, in every dialect and spelling."""
+    b = kit.b64(data)
+    lines = "\n".join(b[i:i + 76] for i in range(0, len(b), 76))
+    source = {"type": "base64", "media_type": "image/jpeg", "data": b}
+    bare = {"type": "image_url", "image_url": kit.url(data, "jpeg")}
+    return [
+        ("chat/completions", {"messages": [user(text("look"), kit.image(data))]}),
+        ("chat/completions", {"messages": [user(text("lo"), text("ok"), bare)]}),
+        ("chat/completions", {"messages": [user(text("look"), {"type": "image_url", "image_url": {
+            "url": f"data:image/png;base64,{lines}", "detail": "high"}})]}),
+        ("messages", {"max_tokens": 9, "messages": [user(text("look"), {
+            "type": "image", "cache_control": {"type": "ephemeral"}, "source": source})]}),
+        ("responses", {"input": [{"role": "user", "content": [
+            {"type": "input_text", "text": "look"}, {"type": "input_image", "image_url": kit.url(data), "detail": "auto"}]}]}),
+    ]
+
+
+def test_one_picture_in_every_dialect_is_one_message_and_one_file(vision):
+    engine, gateway = vision()
+    sid = session(gateway)
+    for path, body in spellings(SHOT):
+        answer = gateway.post(f"/sessions/{sid}/v1/{path}", body)
+        assert answer.status == 200, (path, answer.body)
+    assert len({tuple(r["body"]["input_ids"]) for r in engine.requests}) == 1
+    assert files(gateway) == {kit.sha(SHOT): 1}
+    nodes = gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"]
+    assert len([n for n in nodes if n["role"] == "user"]) == 1, nodes
+
+
+CALL = {"id": "call_1", "type": "function", "function": {"name": "shot", "arguments": "{}"}}
+TOOLS = [{"type": "function", "function": {"name": "shot", "parameters": {"type": "object", "properties": {}}}}]
+
+
+def results(data):
+    b = kit.b64(data)
+    url = kit.url(data)
+    ask, schema = "go", {"type": "object", "properties": {}}
+    return [
+        ("chat/completions", {"tools": TOOLS, "messages": [
+            {"role": "user", "content": ask}, {"role": "assistant", "content": "", "tool_calls": [CALL]},
+            {"role": "tool", "tool_call_id": "call_1", "content": [text("done"), kit.image(data)]}]}),
+        ("messages", {"max_tokens": 9, "tools": [{"name": "shot", "input_schema": schema}], "messages": [
+            {"role": "user", "content": ask},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "call_1", "name": "shot", "input": {}}]},
+            user({"type": "tool_result", "tool_use_id": "call_1", "content": [text("done"), {"type": "image", "source": {
+                "type": "base64", "media_type": "image/png", "data": b}}]})]}),
+        ("responses", {"tools": [{"type": "function", "name": "shot", "parameters": schema}], "input": [
+            {"role": "user", "content": ask}, {"type": "function_call", "call_id": "call_1", "name": "shot", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "call_1", "output": [
+                {"type": "input_text", "text": "done"}, {"type": "input_image", "image_url": url}]}]}),
+    ]
+
+
+def test_tool_results_hold_pictures(vision):
+    engine, gateway = vision()
+    sid = session(gateway)
+    for path, body in results(SHOT):
+        answer = gateway.post(f"/sessions/{sid}/v1/{path}", body)
+        assert answer.status == 200, (path, answer.body)
+    assert all(r["body"]["input_ids"].count(kit.PAD) == 1 and len(r["body"]["image_data"]) == 1 for r in engine.requests)
+    assert len({tuple(r["body"]["input_ids"]) for r in engine.requests}) == 1
+    assert files(gateway) == {kit.sha(SHOT): 1}
+
+
+@pytest.mark.parametrize("part,status,code,words", [
+    ({"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}, 400, "invalid_request", "https:"),
+    ({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}, 400, "invalid_request", "file:"),
+    ({"type": "image_url", "image_url": {"url": "/etc/passwd.png"}}, 400, "invalid_request", "is an image by"),
+    ({"type": "input_image", "file_id": "file-1"}, 400, "invalid_request", "file id"),
+    ({"type": "image_url"}, 400, "invalid_request", "without its data"),
+    ({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}, 400, "invalid_request", "input_audio"),
+    ({"type": "image_url", "image_url": {"url": "data:image/png,plain"}}, 400, "invalid_image", "Could not process image"),
+    ({"type": "image_url", "image_url": {"url": "data:image/png;base64,@@@@"}}, 400, "invalid_image", "Could not process image"),
+    (kit.image(b"<svg/>"), 400, "invalid_image", "Could not process image"),
+    (kit.image(SHOT[:-9]), 400, "invalid_image", "cut off"),
+    (kit.image(kit.png(1, 201)), 400, "invalid_image", "200 times"),
+    (kit.image(kit.png(40000, 1)), 400, "invalid_image", "32768"),
+    (kit.image(kit.png(64, 64) + b"x" * 70000), 413, "body_too_large", "65536 bytes"),
+], ids=lambda v: "" if isinstance(v, dict) else None)
+def test_what_is_no_picture_is_refused_by_its_place(vision, part, status, code, words):
+    engine, gateway = vision(max_image_bytes="65536")
+    sid = session(gateway)
+    before = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "ok"}]
+    answer = chat(gateway, sid, before + [user(text("a"), part)])
+    error = answer.json()["error"]
+    assert (answer.status, error["code"]) == (status, code), error
+    assert words in error["message"] and "messages[2].content[1]" in error["message"], error
+    assert error["param"].startswith("messages[2].content[1]"), error
+    assert not engine.requests and not files(gateway)
+    assert chat(gateway, sid, [user(kit.image(kit.png(64, 64)))]).status == 200
+
+
+def test_anthropic_hears_of_a_broken_picture_in_its_words(vision):
+    engine, gateway = vision()
+    sid = session(gateway)
+    source = {"type": "base64", "media_type": "image/png", "data": kit.b64(SHOT[:99])}
+    body = {"max_tokens": 9, "messages": [user({"type": "image", "source": source})]}
+    error = gateway.post(f"/sessions/{sid}/v1/messages", body).json()["error"]
+    assert error["type"] == "invalid_request_error" and error["message"].startswith("Could not process image"), error
+
+
+@pytest.mark.parametrize("settings", [{"processor": None}, {"processor": {"image_processor_type": "Another"}},
+                                      {"kind": "llamacpp"}, {"routed_experts": True}], ids=str)
+def test_without_vision_an_image_is_refused_as_ever(vision, settings):
+    engine, gateway = vision(**settings)
+    sid = session(gateway)
+    for path, body in spellings(SHOT)[::2]:
+        answer = gateway.post(f"/sessions/{sid}/v1/{path}", body)
+        assert answer.status == 400 and "the model takes text only" in answer.json()["error"]["message"], answer.body
+    assert not engine.requests and not files(gateway)
+
+
+def ignores(ids, pictures):
+    return ids
+
+
+def expands_twice(ids, pictures):
+    return kit.expand(ids, pictures) + [kit.PAD] * kit.tokens(*kit.size_of(pictures[0]))
+
+
+def drifts(ids, pictures):
+    told = kit.expand(ids, pictures)
+    return told[:1] + [told[2], told[1]] + told[3:]
+
+
+@pytest.mark.parametrize("fault,stream", [(ignores, False), (ignores, True), (expands_twice, False), (expands_twice, True),
+                                          (drifts, False)])
+def test_an_engine_that_makes_other_tokens_is_refused(vision, fault, stream):
+    engine, gateway = vision()
+    sid = session(gateway)
+    before = gateway.get(f"/sessions/{sid}").json()["tree"]
+    engine.vision = fault
+    answer = chat(gateway, sid, [user(kit.image(SHOT))], stream=stream)
+    assert b"engine_invalid" in answer.body and (stream or answer.status == 502), answer.body
+    assert gateway.get(f"/sessions/{sid}").json()["tree"] == before
+    engine.vision = kit.expand
+    assert chat(gateway, sid, [user(kit.image(SHOT))]).status == 200
+
+
+def test_an_engine_that_tells_no_length_is_refused(vision):
+    engine, gateway = vision()
+    sid = session(gateway)
+
+    def silent(docs):
+        return [{k: v for k, v in d.items() if k != "prompt_token_ids"} for d in docs]
+    engine.plan.append({**GOOD, "drop": {"prompt_tokens"}, "edit": silent})
+    answer = chat(gateway, sid, [user(kit.image(SHOT))])
+    assert answer.status == 502 and "too old" in answer.json()["error"]["message"]
+
+
+def test_a_sampled_placeholder_is_the_engines_fault(vision):
+    engine, gateway = vision()
+    sid = session(gateway)
+    engine.plan.append({"ids": [72, kit.PAD, kit.IM_END], "matched": kit.IM_END})
+    assert chat(gateway, sid, [user(kit.image(SHOT))]).status == 502
+    assert chat(gateway, sid, [user(kit.image(SHOT))]).status == 200
+    assert gateway.post(f"/sessions/{sid}/finalize", {}).json()["summary"]["calls"] == 1
+
+
+@pytest.mark.parametrize("where", ["user", "system", "tool", "schema", "arguments", "parts"])
+def test_a_literal_placeholder_stays_text(vision, where):
+    engine, gateway = vision()
+    sid = session(gateway)
+    word = f"see {kit.PAD_TEXT}<|video_pad|> there"
+    properties = {word: {"type": "string"}} if where == "schema" else {}
+    tools = [{"type": "function", "function": {"name": "shot", "description": word if where == "schema" else "x",
+                                               "parameters": {"type": "object", "properties": properties}}}]
+    call = {**CALL, "function": {"name": "shot", "arguments": '{"a": "%s"}' % (word if where == "arguments" else "x")}}
+    parts = [text(word), kit.image(SHOT)]
+    messages = [{"role": "system", "content": word if where == "system" else "x"},
+                {"role": "user", "content": parts if where == "parts" else word if where == "user" else "x"},
+                {"role": "assistant", "content": "", "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "call_1", "content": word if where == "tool" else "x"}]
+    answer = chat(gateway, sid, messages, tools=tools)
+    assert answer.status == 200, answer.body
+    ids = engine.requests[0]["body"]["input_ids"]
+    assert ids.count(kit.PAD) == (where == "parts") and kit.added("<|video_pad|>") not in ids
+    said = answer.json()["choices"][0]["message"]
+    answer = chat(gateway, sid, messages + [said, user(text("now"), kit.image(SHOT))], tools=tools)
+    assert answer.status == 200, answer.body
+    ids = engine.requests[1]["body"]["input_ids"]
+    assert ids.count(kit.PAD) == 1 + (where == "parts")
+
+
+def rows_agree(trajectory, shots, collapsed):
+    """The invariants of an export's pictures."""
+    ids = trajectory["prompt_ids"] + trajectory["response_ids"]
+    mask = [0] * len(trajectory["prompt_ids"]) + trajectory["response_mask"]
+    by_name = {kit.sha(s): s for s in shots}
+    pictures = [by_name[i["media"]] for i in trajectory["images"]]
+    assert kit.expand(collapsed["prompt_ids"] + collapsed["response_ids"], pictures) == ids
+    assert sum(i["length"] for i in trajectory["images"]) == ids.count(kit.PAD)
+    places = [i["offset"] + k for i in trajectory["images"] for k in range(i["length"])]
+    assert [i for i, t in enumerate(ids) if t == kit.PAD] == places
+    assert not any(m for t, m in zip(ids, mask) if t == kit.PAD)
+    for i, p in zip(trajectory["images"], pictures):
+        assert i["grid_thw"] == list(kit.grid(*kit.size_of(p))) and i["length"] == kit.tokens(*kit.size_of(p))
+    assert len(trajectory["response_mask"]) == len(trajectory["response_ids"]) == len(trajectory["response_logprobs"])
+    return ids, pictures
+
+
+def test_ten_turns_with_a_new_picture_each(vision):
+    engine, gateway = vision()
+    sid = session(gateway)
+    shots = [kit.png(320 + 32 * i, 240, i) for i in range(10)]
+    messages = []
+    for i, shot in enumerate(shots):
+        messages.append(user(text(f"turn {i}"), kit.image(shot)))
+        answer = chat(gateway, sid, messages)
+        assert answer.status == 200, answer.body
+        messages.append(answer.json()["choices"][0]["message"])
+        assert len(engine.requests[-1]["body"]["image_data"]) == i + 1
+        assert answer.json()["usage"]["prompt_tokens"] == len(engine.seen[-1])
+    for before, after in zip(engine.seen, engine.seen[1:]):
+        assert after[:len(before)] == before
+    assert files(gateway) == {kit.sha(s): 1 for s in shots}
+    window = [m if m["role"] == "assistant" or i >= 14 else user(text(m["content"][0]["text"])) for i, m in enumerate(messages)]
+    assert chat(gateway, sid, window + [user(text("and now"))]).status == 200     # the last three alone: another branch
+    assert len(engine.requests[-1]["body"]["image_data"]) == 3
+    collapsed = gateway.get(f"/sessions/{sid}/trajectories?ids=collapsed").json()["trajectories"]
+    done = gateway.post(f"/sessions/{sid}/finalize", {}).json()
+    assert [len(t["images"]) for t in done["trajectories"]] == [10, 3]
+    for t, c in zip(done["trajectories"], collapsed):
+        ids, pictures = rows_agree(t, shots, c)
+        for turn in t["turns"]:
+            at = len(t["prompt_ids"]) + turn["start"]
+            assert ids[:at] in engine.seen and ids[at:at + turn["end"] - turn["start"]] == GOOD["ids"]
+    assert {m["sha256"] for m in done["summary"]["media"]} == {kit.sha(s) for s in shots}
+    for m in done["summary"]["media"]:
+        got = gateway.get(m["url"])
+        assert got.status == 200 and kit.sha(got.body) == m["sha256"] and m["bytes"] == len(got.body)
+        assert got.headers["content-type"] == "image/png" and "immutable" in got.headers["cache-control"]
+
+
+def test_a_picture_of_the_past_comes_from_the_store(vision):
+    engine, gateway = vision()
+    sid = session(gateway)
+    part = {"type": "input_image", "image_url": kit.url(SHOT)}
+    first = gateway.post(f"/sessions/{sid}/v1/responses", {"input": [{"role": "user", "content": [part]}]}).json()
+    answer = gateway.post(f"/sessions/{sid}/v1/responses", {"previous_response_id": first["id"], "input": "and?"})
+    assert answer.status == 200, answer.body
+    assert [kit.of_data_url(u) for u in engine.requests[1]["body"]["image_data"]] == [SHOT]
+
+
+def test_a_jpeg_gets_a_byte_that_keeps_servers_from_decoding_it_on_the_gpu(vision):
+    engine, gateway = vision()
+    sid = session(gateway)
+    for width in (640, 641, 642, 643):
+        data = kit.jpeg(width, 480) + b"\0" * (width - 640)
+        assert chat(gateway, sid, [user(kit.image(data, "jpeg"))]).status == 200
+        assert kit.of_data_url(engine.requests[-1]["body"]["image_data"][0]) == data + b"\0"
+
+
+def test_budgets_are_those_of_the_expanded_prompt(vision):
+    engine, gateway = vision(context_length=400)
+    sid = session(gateway)
+    messages = [user(kit.image(kit.png(512, 512)))]                               # 256 tokens
+    source = {"type": "base64", "media_type": "image/png", "data": kit.b64(kit.png(512, 512))}
+    count = gateway.post(f"/sessions/{sid}/v1/messages/count_tokens",
+                         {"messages": [user({"type": "image", "source": source})]}).json()["input_tokens"]
+    answer = chat(gateway, sid, messages)
+    assert answer.json()["usage"]["prompt_tokens"] == count > 256
+    assert engine.requests[0]["body"]["sampling_params"]["max_new_tokens"] == 400 - count
+    answer = chat(gateway, sid, [user(kit.image(SHOT), kit.image(kit.png(512, 512)))])
+    assert answer.status == 400 and answer.json()["error"]["code"] == "context_length_exceeded"
+    t = gateway.get(f"/sessions/{sid}/trajectories?max_tokens=100").json()
+    assert not t["trajectories"] and t["summary"]["dropped"][0]["tokens"] > 256
+
+
+def test_pictures_outlive_a_killed_gateway_and_go_with_their_session(vision):
+    engine, gateway = vision(durability="process")
+    sid, other = session(gateway), session(gateway)
+    messages = [user(kit.image(SHOT))]
+    answer = chat(gateway, sid, messages)
+    assert answer.status == 200 and chat(gateway, other, messages).status == 200
+    assert files(gateway) == {kit.sha(SHOT): 2}
+    gateway.kill()
+    gateway.start()
+    messages += [answer.json()["choices"][0]["message"], user(text("again"), kit.image(kit.png(64, 64)))]
+    assert chat(gateway, sid, messages).status == 200
+    assert len(engine.requests[-1]["body"]["image_data"]) == 2
+    assert files(gateway) == {kit.sha(SHOT): 2, kit.sha(kit.png(64, 64)): 1}
+    for each in (sid, other):
+        assert gateway.request("DELETE", f"/sessions/{each}").status == 204
+    gateway.stop()
+    gateway.start()                 # what nobody keeps goes with a start, or within half a minute
+    assert not [p for p in (Path(gateway.settings["state-dir"]) / "media").rglob("*") if p.is_file()]
+    assert not list((Path(gateway.settings["state-dir"]) / "media/sessions").iterdir())

@@ -1,0 +1,144 @@
+#include "testing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/codec/sha256.h"
+#include "worker/media/media_store.h"
+
+static const char A[] = "w0-0000000000000000000000000000000a",
+                  B[] = "w0-0000000000000000000000000000000b";
+
+struct fixture {
+    char dir[64];
+    struct media_store *store;
+};
+
+static void begin(struct fixture *f, uint64_t session_bytes)
+{
+    (void)snprintf(f->dir, sizeof(f->dir), "/tmp/rg-media-XXXXXX");
+    cr_assert(mkdtemp(f->dir));
+    f->store = media_store_new(
+        &(struct media_options){.state_dir = f->dir, .sync = true, .session_bytes = session_bytes});
+}
+
+static void end(struct fixture *f)
+{
+    char command[128];
+
+    media_store_free(f->store);
+    (void)snprintf(command, sizeof(command), "rm -rf %s", f->dir);
+    cr_assert_eq(system(command), 0);
+}
+
+/* How many names the node's copy has; 0: there is none. */
+static unsigned links(const struct fixture *f, const char *media)
+{
+    char path[256];
+    struct stat st;
+
+    (void)snprintf(path, sizeof(path), "%s/media/%.2s/%s", f->dir, media, media);
+    return stat(path, &st) == 0 ? (unsigned)st.st_nlink : 0;
+}
+
+static void put(const struct fixture *f, const char *id, const char *bytes,
+                char media[SHA256_HEX_LEN + 1])
+{
+    struct err e = {0};
+
+    sha256_hex(str_cstr(bytes), media);
+    cr_assert_eq(
+        media_store_put(f->store, str_cstr(id), str_of(media, SHA256_HEX_LEN), str_cstr(bytes), &e),
+        0, "%s", e.text);
+}
+
+TEST(media_store, one_copy_for_all_sessions)
+{
+    struct fixture f;
+    struct buf got = {0};
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1], other[SHA256_HEX_LEN + 1];
+
+    begin(&f, 0);
+    cr_assert_eq(media_store_get(f.store, str_cstr(A), STR("00"), &got, &e), -1);
+    cr_expect_eq(e.kind, ERR_NOT_FOUND);
+    put(&f, A, "picture", media);
+    put(&f, A, "picture", media);
+    cr_expect_eq(links(&f, media), 2);
+    put(&f, B, "picture", media);
+    cr_expect_eq(links(&f, media), 3);
+    put(&f, B, "another", other);
+    cr_assert_eq(media_store_get(f.store, str_cstr(B), str_cstr(media), &got, &e), 0);
+    cr_expect(str_eq_c(buf_str(&got), "picture"));
+    /* a session has what it referred to, and nothing else */
+    cr_assert_eq(media_store_get(f.store, str_cstr(A), str_cstr(other), &got, &e), -1);
+    cr_expect_eq(e.kind, ERR_NOT_FOUND);
+    buf_done(&got);
+    end(&f);
+}
+
+static bool is_ours(void *ctx, struct str id)
+{
+    (void)ctx;
+    return str_starts(id, STR("w0-"));
+}
+
+static bool is_kept(void *ctx, struct str id)
+{
+    return str_eq_c(id, ctx);
+}
+
+TEST(media_store, what_no_session_has_is_dropped)
+{
+    struct fixture f;
+    struct media_sweep sweep = {is_ours, is_kept, (void *)(uintptr_t)B};
+    char media[SHA256_HEX_LEN + 1], alone[SHA256_HEX_LEN + 1];
+
+    begin(&f, 0);
+    cr_expect_eq(media_store_sweep(f.store, &sweep), 0);
+    put(&f, A, "picture", media);
+    put(&f, A, "alone", alone);
+    put(&f, B, "picture", media);
+    put(&f, "w7-of-another-node", "picture", media);
+    cr_expect_eq(media_store_sweep(f.store, &sweep), 1);
+    cr_expect_eq(links(&f, alone), 0);
+    cr_expect_eq(links(&f, media), 3);
+    cr_expect_eq(media_store_sweep(f.store, &sweep), 0);
+    put(&f, A, "alone", alone);
+    cr_expect_eq(links(&f, alone), 2);
+    end(&f);
+}
+
+TEST(media_store, a_session_has_room_for_so_much)
+{
+    struct fixture f;
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1];
+
+    begin(&f, 10);
+    put(&f, A, "12345678", media);
+    sha256_hex(STR("123"), media);
+    cr_assert_eq(media_store_put(f.store, str_cstr(A), str_cstr(media), STR("123"), &e), -1);
+    cr_expect_eq(e.kind, ERR_BODY_TOO_LARGE);
+    cr_expect_eq(links(&f, media), 0);
+    put(&f, A, "12", media);
+    put(&f, B, "123", media);
+    end(&f);
+}
+
+/* A folder that cannot be written in: nothing is left behind. */
+TEST(media_store, what_cannot_be_stored_is_said)
+{
+    struct media_store *m =
+        media_store_new(&(struct media_options){.state_dir = "/proc/self/no-such-folder"});
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1];
+
+    sha256_hex(STR("x"), media);
+    cr_assert_eq(media_store_put(m, str_cstr(A), str_cstr(media), STR("x"), &e), -1);
+    cr_expect_eq(e.kind, ERR_STORAGE_FAILED);
+    cr_expect(str_find(str_cstr(e.text), STR("/proc"), 0) == SIZE_MAX);
+    media_store_free(m);
+}

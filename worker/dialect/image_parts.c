@@ -1,0 +1,274 @@
+#include "worker/dialect/image_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/attrs.h"
+#include "common/base/check.h"
+#include "common/codec/base64.h"
+#include "common/codec/sha256.h"
+#include "worker/image/image_header.h"
+#include "worker/image/vision.h"
+
+bool image_parts_type(struct str type)
+{
+    return str_eq_c(type, "image_url") || str_eq_c(type, "input_image") || str_eq_c(type, "image");
+}
+
+struct json image_parts_wait(struct arena *a, const struct json *given, const char *at)
+{
+    struct json part = json_empty(JSON_OBJECT);
+
+    json_put(a, &part, "given", *given);
+    json_put(a, &part, "at", json_make_string(arena_str(a, str_cstr(at))));
+    return part;
+}
+
+/* --- what was sent --- */
+
+struct image_settling {
+    struct arena *a;
+    const struct image_rules *rules;
+    struct chat_request *req;
+    const char *at; /* of the part at hand */
+    struct err *e;
+};
+
+static int bad_image(const struct image_settling *s, const char *why)
+{
+    (void)err_field(s->e, s->at, "Could not process image: %s (%s)", why, s->at);
+    s->e->kind = ERR_INVALID_IMAGE;
+    return -1;
+}
+
+static int refuse_url(const struct image_settling *s, struct str url)
+{
+    size_t scheme = str_find(url, STR(":"), 0);
+
+    return err_field(s->e, s->at,
+                     "%s is an image by '%.*s': only base64 in the request (data:image/...;base64,"
+                     "...) is taken, nothing is fetched",
+                     s->at, (int)MIN_OF(scheme == SIZE_MAX ? url.len : scheme + 1, 40), url.p);
+}
+
+/* The base64 of a data URL. */
+static int of_url(const struct image_settling *s, struct str url, struct str *ret)
+{
+    size_t comma = str_find(url, STR(","), 0);
+    struct str head = str_sub(url, 0, comma == SIZE_MAX ? url.len : comma);
+
+    if (!str_eq_nocase(str_sub(url, 0, 5), STR("data:")))
+        return refuse_url(s, url);
+    if (comma == SIZE_MAX || head.len < 7 ||
+        !str_eq_nocase(str_sub(head, head.len - 7, 7), STR(";base64")))
+        return bad_image(s, "the data URL is not base64");
+    *ret = str_sub(url, comma + 1, url.len);
+    return 0;
+}
+
+/* The text of the picture, from any dialect's shape: {image_url: URL | {url: URL}},
+ * {source: {type: base64 | url, data | url}}. */
+static int find_base64(const struct image_settling *s, const struct json *given, struct str *ret)
+{
+    const struct json *source = json_get(given, "source");
+    const struct json *url = json_get(given, "image_url");
+    struct str kind = json_string(json_get(source, "type"));
+
+    if (str_eq_c(kind, "base64") && json_is(json_get(source, "data"), JSON_STRING)) {
+        *ret = json_string(json_get(source, "data"));
+        return 0;
+    }
+    if (str_eq_c(kind, "url"))
+        url = json_get(source, "url");
+    if (json_is(url, JSON_OBJECT))
+        url = json_get(url, "url");
+    if (json_is(url, JSON_STRING))
+        return of_url(s, json_string(url), ret);
+    if (str_eq_c(kind, "file") || json_string(json_get(given, "file_id")).p)
+        return err_field(s->e, s->at, "%s is an image by file id: files are not stored here",
+                         s->at);
+    return err_field(s->e, s->at,
+                     "%s is an image without its data: a data URL or base64 must be "
+                     "there",
+                     s->at);
+}
+
+/* The text without the blanks and line ends that some clients put in. */
+static struct str without_blanks(struct arena *a, struct str text)
+{
+    static const char blanks[4] = {' ', '\t', '\r', '\n'};
+    bool any = false;
+    size_t n = 0;
+    char *out;
+
+    for (size_t i = 0; i < sizeof(blanks) && !any; i++)
+        any = text.len > 0 && memchr(text.p, blanks[i], text.len);
+    if (!any)
+        return text;
+    out = arena_alloc(a, text.len);
+    for (size_t i = 0; i < text.len; i++)
+        if (!memchr(blanks, text.p[i], sizeof(blanks)))
+            out[n++] = text.p[i];
+    return str_of(out, n);
+}
+
+static int too_large(const struct image_settling *s)
+{
+    (void)err_field(s->e, s->at, "%s is an image of more than %llu bytes", s->at,
+                    (unsigned long long)s->rules->image_bytes);
+    s->e->kind = ERR_BODY_TOO_LARGE;
+    return -1;
+}
+
+static int decode(const struct image_settling *s, struct str text, struct request_image *ret)
+{
+    char *bytes;
+    size_t n;
+
+    ret->base64 = without_blanks(s->a, text);
+    if (base64_room(ret->base64.len) > s->rules->image_bytes + 2)
+        return too_large(s);
+    bytes = arena_alloc(s->a, base64_room(ret->base64.len) + 1);
+    if (base64_decode(ret->base64, bytes, &n) != 0)
+        return bad_image(s, "its data is not base64");
+    if (n > s->rules->image_bytes)
+        return too_large(s);
+    ret->bytes = str_of(bytes, n);
+    return 0;
+}
+
+/* --- what it becomes --- */
+
+static void keep_image(const struct image_settling *s, const struct request_image *image)
+{
+    struct chat_request *req = s->req;
+    struct request_image *all;
+
+    if ((req->n_images & (req->n_images - 1)) == 0) { /* room is a power of two */
+        all = arena_calloc(s->a, req->n_images ? (size_t)req->n_images * 2 : 1, sizeof(*all));
+        for (uint32_t i = 0; i < req->n_images; i++)
+            all[i] = req->images[i];
+        req->images = all;
+    }
+    req->images[req->n_images++] = *image;
+}
+
+static int make_part(const struct image_settling *s, struct request_image *image, struct json *ret)
+{
+    struct image_header header;
+    struct vision_grid grid;
+    struct image_part part;
+    char *hex = arena_alloc(s->a, SHA256_HEX_LEN + 1);
+    const char *why = image_header_read(image->bytes, &header);
+
+    if (!why)
+        why = vision_grid(s->rules->vision, header.width, header.height, &grid);
+    if (why)
+        return bad_image(s, why);
+    sha256_hex(image->bytes, hex);
+    image->media = str_cstr(hex);
+    part = (struct image_part){
+        .media = image->media,
+        .format = str_cstr(image_format_name(header.format)),
+        .width = header.width,
+        .height = header.height,
+        .orientation = header.orientation,
+        .tokens = grid.tokens,
+        .grid = {1, grid.height, grid.width},
+        .bytes = image->bytes.len,
+    };
+    *ret = image_part_make(s->a, &part);
+    return 0;
+}
+
+static int settle_part(struct image_settling *s, struct json *part)
+{
+    const struct json *given = json_get(part, "given");
+    struct str at = json_string(json_get(part, "at"));
+    struct str type = json_string(json_get(given, "type"));
+    struct request_image image = {0};
+    struct str text = {0};
+    char field[FIELD_PATH_MAX];
+
+    CHECK(at.p);
+    s->at = arena_cstr(s->a, at);
+    if (!s->rules || !s->rules->vision)
+        return err_field(s->e, path_at(field, "%s.type", s->at),
+                         "%s.type is '%.*s', but the model takes text only", s->at,
+                         (int)MIN_OF(type.len, 60), type.p);
+    if (s->req->n_images >= s->rules->images)
+        return err_field(s->e, s->at, "%s: there are more than %u images in the request", s->at,
+                         s->rules->images);
+    if (find_base64(s, given, &text) || decode(s, text, &image) || make_part(s, &image, part))
+        return -1;
+    keep_image(s, &image);
+    return arena_over(s->a) ? err_set(s->e, ERR_BODY_TOO_LARGE, "the images are too large") : 0;
+}
+
+/* Of texts that follow each other one, without those that are empty: however a client cuts them,
+ * the message is the same. */
+static void join_texts(struct arena *a, struct json *content)
+{
+    struct json list = json_empty(JSON_ARRAY);
+    struct grown text = {0};
+
+    for (uint32_t k = 0; k <= content->n; k++) {
+        const struct json *part = k < content->n ? &content->items[k] : NULL;
+
+        if (part && !image_part_is(part)) {
+            grown_add(a, &text, json_string(json_get(part, "text")));
+            continue;
+        }
+        if (text.len) {
+            struct json joined = json_empty(JSON_OBJECT);
+
+            json_put(a, &joined, "type", json_make_string(STR("text")));
+            json_put(a, &joined, "text", json_make_string(grown_str(&text)));
+            json_push(a, &list, joined);
+            text = (struct grown){0};
+        }
+        if (part)
+            json_push(a, &list, *part);
+    }
+    *content = list;
+}
+
+/* The content of one message. */
+static int settle_content(struct image_settling *s, struct json *content)
+{
+    bool any = false;
+
+    for (uint32_t k = 0; k < content->n; k++) {
+        if (!json_get(&content->items[k], "given"))
+            continue;
+        any = true;
+        if (settle_part(s, &content->items[k]))
+            return -1;
+    }
+    if (any)
+        join_texts(s->a, content);
+    return 0;
+}
+
+static struct json *content_of(struct json *message)
+{
+    for (uint32_t i = 0; message->kind == JSON_OBJECT && i < message->n; i++)
+        if (str_eq_c(json_string(&message->members[i].key), "content"))
+            return &message->members[i].value;
+    return NULL;
+}
+
+int image_parts_settle(struct arena *a, const struct dialect_past *past, struct chat_request *req,
+                       struct err *e)
+{
+    struct image_settling s = {a, past ? past->images : NULL, req, NULL, e};
+    const struct json *all = req->chat.messages;
+
+    for (uint32_t i = 0; all && i < all->n; i++) {
+        struct json *content = content_of(&all->items[i]);
+
+        if (content && content->kind == JSON_ARRAY && settle_content(&s, content))
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,23 @@
+/*
+ * Pictures in requests, whatever a dialect calls them. Reading content makes a part of each that
+ * only holds what the client sent and where it stood; image_parts_settle, at the end of a parse,
+ * makes the normalised parts (worker/request/images.h) of them, or refuses.
+ */
+#ifndef RG_DIALECT_IMAGE_PARTS_H
+#define RG_DIALECT_IMAGE_PARTS_H
+
+#include "worker/dialect/request_fields.h"
+#include "worker/request/images.h"
+
+/* Whether a part of that type is a picture: image_url, input_image, image. */
+bool image_parts_type(struct str type);
+
+/* The part that waits for image_parts_settle. `at` is its place, for errors. */
+struct json image_parts_wait(struct arena *a, const struct json *given, const char *at);
+
+/* past NULL: the model takes text only. ERR_INVALID for what this model, or nobody here, takes;
+ * ERR_INVALID_IMAGE for a picture that engines could not decode; ERR_BODY_TOO_LARGE. */
+int image_parts_settle(struct arena *a, const struct dialect_past *past, struct chat_request *req,
+                       struct err *e);
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * Pictures in an export. A session stores the ids that were sent, where each picture is one
+ * placeholder; trainers want what the model saw, where it is a run of them. Expanding is the last
+ * thing that is done to a trajectory, behind all checks of what is stored.
+ */
+#ifndef RG_EXPORT_PICTURES_LAYOUT_H
+#define RG_EXPORT_PICTURES_LAYOUT_H
+
+#include "worker/export/export_format.h"
+
+/* Finds the pictures of a trajectory (t->images) and, unless the export wants the ids as they were
+ * sent, makes runs of their placeholders in every array. The arena must live as long as t.
+ * ERR_UNASSEMBLABLE when placeholders and pictures do not agree. */
+int trajectory_expand(const struct trajectory_input *in, bool collapsed, struct arena *a,
+                      struct trajectory *t, struct err *e);
+
+/* How many ids the trajectory's pictures are beyond those that are stored. */
+uint64_t track_image_extra(const struct trajectory_input *in, const struct track *t);
+
+/* The member `images` of a trajectory that has some. */
+void images_write(const struct trajectory *t, struct json_out *o);
+
+/* Remembers the pictures for the export's table, each once; writes it as the member `media`, when
+ * there is something in it. */
+void media_note(struct export *x, const struct trajectory *t);
+void media_write(const struct export *x, struct json_out *o);
+
+#endif

@@ -1,0 +1,31 @@
+/*
+ * What the first bytes of a picture tell: format, size, orientation; and whether the file goes on
+ * to its end. PNG, JPEG, WebP, GIF and BMP. Nothing is decoded: a decoder of hostile bytes has no
+ * place in a process that holds sessions. Pure.
+ */
+#ifndef RG_IMAGE_IMAGE_HEADER_H
+#define RG_IMAGE_IMAGE_HEADER_H
+
+#include <stdint.h>
+
+#include "common/base/str.h"
+
+enum image_format { IMAGE_PNG, IMAGE_JPEG, IMAGE_WEBP, IMAGE_GIF, IMAGE_BMP, IMAGE_FORMATS };
+
+/* Sides and pixels of a picture that is taken. */
+enum { IMAGE_SIDE_MAX = 32768, IMAGE_PIXELS_MAX = 64 << 20 };
+
+struct image_header {
+    enum image_format format;
+    uint32_t width, height; /* as coded: the orientation is not applied */
+    uint8_t orientation;    /* of EXIF, 1 to 8; 1 when nothing is said */
+};
+
+/* "png", "jpeg", "webp", "gif", "bmp"; also the subtype of the media type image/... */
+const char *image_format_name(enum image_format f);
+
+/* Reads the header, by its bytes whatever the sender called them, and walks to the end. NULL, or
+ * why it is no picture that an engine could decode. */
+const char *image_header_read(struct str bytes, struct image_header *ret);
+
+#endif

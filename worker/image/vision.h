@@ -1,0 +1,34 @@
+/*
+ * struct vision: how a model family turns a picture into tokens, as far as width and height tell.
+ * The numbers are those of the model folder's preprocessor_config.json. Pure.
+ */
+#ifndef RG_IMAGE_VISION_H
+#define RG_IMAGE_VISION_H
+
+#include <stdint.h>
+
+enum vision_family {
+    VISION_QWEN, /* Qwen2-VL to Qwen3.6: image_processor_type Qwen2VLImageProcessor */
+    VISION_GLM,  /* GLM-4.1V, 4.5V, 4.6V: Glm4vImageProcessor */
+};
+
+struct vision {
+    enum vision_family family;
+    uint32_t patch, merge;           /* pixels of a patch's side; patches of a token's side */
+    uint32_t temporal;               /* GLM: frames of a patch */
+    uint64_t min_pixels, max_pixels; /* of the resized picture */
+    int32_t pad;                     /* the token that stands for a picture */
+    int32_t banned[4];               /* what no answer may hold, `pad` first */
+    uint32_t n_banned;
+};
+
+/* Patches of a picture (time is 1), and the tokens that they become. */
+struct vision_grid {
+    uint32_t height, width, tokens;
+};
+
+/* NULL, or why a picture of that size is refused. */
+const char *vision_grid(const struct vision *v, uint32_t width, uint32_t height,
+                        struct vision_grid *ret);
+
+#endif

@@ -1,0 +1,269 @@
+#include "worker/media/media_store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "common/os/file.h"
+
+enum { MEDIA_PATH_MAX = 4096, MEDIA_READ_MAX = 1 << 30 };
+
+struct media_store {
+    char *root;
+    bool sync;
+    uint64_t session_bytes;
+};
+
+struct media_store *media_store_new(const struct media_options *o)
+{
+    struct media_store *m = mem_zalloc(sizeof(*m));
+    struct buf root = {0};
+
+    buf_printf(&root, "%s/media", o->state_dir);
+    m->root = mem_strndup(root.p, root.len);
+    m->sync = o->sync;
+    m->session_bytes = o->session_bytes;
+    buf_done(&root);
+    return m;
+}
+
+void media_store_free(struct media_store *m)
+{
+    if (!m)
+        return;
+    free(m->root);
+    free(m);
+}
+
+/* --- names --- */
+
+/* The places of one picture; texts that do not fit make names that no file has. */
+struct media_place {
+    char folder[MEDIA_PATH_MAX]; /* the session's */
+    char own[MEDIA_PATH_MAX];    /* in it */
+    char part[MEDIA_PATH_MAX];   /* the same, while it is written */
+    char shelf[MEDIA_PATH_MAX];  /* media/ab */
+    char copy[MEDIA_PATH_MAX];   /* the node's */
+};
+
+static void place_of(const struct media_store *m, struct str id, struct str media,
+                     struct media_place *ret)
+{
+    int n = (int)media.len;
+
+    (void)snprintf(ret->folder, MEDIA_PATH_MAX, "%s/sessions/%.*s", m->root, (int)id.len, id.p);
+    (void)snprintf(ret->own, MEDIA_PATH_MAX, "%s/sessions/%.*s/%.*s", m->root, (int)id.len, id.p, n,
+                   media.p);
+    (void)snprintf(ret->part, MEDIA_PATH_MAX, "%s/sessions/%.*s/%.*s.part", m->root, (int)id.len,
+                   id.p, n, media.p);
+    (void)snprintf(ret->shelf, MEDIA_PATH_MAX, "%s/%.2s", m->root, media.p);
+    (void)snprintf(ret->copy, MEDIA_PATH_MAX, "%s/%.2s/%.*s", m->root, media.p, n, media.p);
+}
+
+static int failed(struct err *e)
+{
+    bool full = errno == ENOSPC || errno == EDQUOT;
+
+    return err_sys(e, full ? ERR_STORAGE_FULL : ERR_STORAGE_FAILED, "an image cannot be stored");
+}
+
+static bool make_folder(const char *path)
+{
+    return mkdir(path, 0700) == 0 || errno == EEXIST;
+}
+
+static int make_folders(const struct media_store *m, const struct media_place *p, struct err *e)
+{
+    char sessions[MEDIA_PATH_MAX];
+
+    (void)snprintf(sessions, sizeof(sessions), "%s/sessions", m->root);
+    if (make_folder(p->folder) && make_folder(p->shelf))
+        return 0;
+    if (make_folder(m->root) && make_folder(sessions) && make_folder(p->shelf) &&
+        make_folder(p->folder))
+        return 0;
+    return failed(e);
+}
+
+static void sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return;
+    (void)fsync(fd);
+    (void)close(fd);
+}
+
+/* --- putting --- */
+
+static int write_all(int fd, struct str bytes)
+{
+    size_t done = 0;
+
+    while (done < bytes.len) {
+        ssize_t n = write(fd, bytes.p + done, bytes.len - done);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+/* The file under its name in the session's folder. */
+static int write_own(const struct media_store *m, const struct media_place *p, struct str bytes,
+                     struct err *e)
+{
+    int fd = open(p->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int rc = -1;
+
+    if (fd < 0)
+        return failed(e);
+    if (write_all(fd, bytes) != 0 || (m->sync && fdatasync(fd) != 0)) {
+        (void)failed(e);
+        (void)close(fd);
+    } else if (close(fd) != 0 || rename(p->part, p->own) != 0) {
+        (void)failed(e);
+    } else {
+        rc = 0;
+    }
+    if (rc != 0)
+        (void)unlink(p->part);
+    return rc;
+}
+
+/* Makes it the node's copy, or takes the one that somebody else has put there meanwhile. */
+static void share(const struct media_place *p)
+{
+    if (link(p->own, p->copy) == 0 || errno != EEXIST || link(p->copy, p->part) != 0)
+        return; /* without a copy the session's own file serves as well */
+    if (rename(p->part, p->own) != 0)
+        (void)unlink(p->part);
+}
+
+/* Bytes of all pictures of a session. */
+static uint64_t folder_bytes(const char *path)
+{
+    DIR *d = opendir(path);
+    const struct dirent *entry;
+    uint64_t sum = 0;
+    struct stat st;
+
+    if (!d)
+        return 0;
+    while ((entry = readdir(d)))
+        if (entry->d_name[0] != '.' && fstatat(dirfd(d), entry->d_name, &st, 0) == 0)
+            sum += (uint64_t)st.st_size;
+    (void)closedir(d);
+    return sum;
+}
+
+static int check_room(const struct media_store *m, const struct media_place *p, size_t more,
+                      struct err *e)
+{
+    if (m->session_bytes == 0 || folder_bytes(p->folder) + more <= m->session_bytes)
+        return 0;
+    return err_set(e, ERR_BODY_TOO_LARGE,
+                   "the session's images are more than %llu bytes (--max-session-media-bytes)",
+                   (unsigned long long)m->session_bytes);
+}
+
+int media_store_put(const struct media_store *m, struct str session_id, struct str media,
+                    struct str bytes, struct err *e)
+{
+    struct media_place p;
+
+    place_of(m, session_id, media, &p);
+    if (access(p.own, F_OK) == 0)
+        return 0;
+    if (make_folders(m, &p, e) != 0 || check_room(m, &p, bytes.len, e) != 0)
+        return -1;
+    if (link(p.copy, p.own) != 0 && errno != EEXIST) {
+        if (write_own(m, &p, bytes, e) != 0)
+            return -1;
+        share(&p);
+    }
+    if (m->sync) {
+        sync_folder(p.folder);
+        sync_folder(m->root);
+    }
+    return 0;
+}
+
+int media_store_get(const struct media_store *m, struct str session_id, struct str media,
+                    struct buf *out, struct err *e)
+{
+    struct media_place p;
+    struct err why = {0};
+
+    place_of(m, session_id, media, &p);
+    if (file_read(p.own, MEDIA_READ_MAX, out, &why) == 0)
+        return 0;
+    if (why.sys == ENOENT)
+        return err_set(e, ERR_NOT_FOUND, "the session has no such image");
+    return err_set(e, ERR_STORAGE_FAILED, "an image cannot be read back");
+}
+
+/* --- sweeping --- */
+
+/* The node's copy goes with its last session. */
+static void drop_copy(const char *copy)
+{
+    struct stat st;
+
+    if (stat(copy, &st) == 0 && st.st_nlink == 1)
+        (void)unlink(copy);
+}
+
+static void drop_session(const struct media_store *m, const char *id)
+{
+    struct media_place p;
+    const struct dirent *entry;
+    DIR *d;
+
+    place_of(m, str_cstr(id), STR("00"), &p);
+    d = opendir(p.folder);
+    if (!d)
+        return;
+    while ((entry = readdir(d))) {
+        if (entry->d_name[0] == '.')
+            continue;
+        place_of(m, str_cstr(id), str_cstr(entry->d_name), &p);
+        (void)unlink(p.own);
+        drop_copy(p.copy);
+    }
+    (void)closedir(d);
+    (void)rmdir(p.folder);
+}
+
+size_t media_store_sweep(const struct media_store *m, const struct media_sweep *w)
+{
+    char path[MEDIA_PATH_MAX];
+    const struct dirent *entry;
+    size_t n = 0;
+    DIR *d;
+
+    (void)snprintf(path, sizeof(path), "%s/sessions", m->root);
+    d = opendir(path);
+    if (!d)
+        return 0;
+    while ((entry = readdir(d))) {
+        struct str id = str_cstr(entry->d_name);
+
+        if (entry->d_name[0] == '.' || !w->ours(w->ctx, id) || w->kept(w->ctx, id))
+            continue;
+        drop_session(m, entry->d_name);
+        n++;
+    }
+    (void)closedir(d);
+    return n;
+}

@@ -1,0 +1,51 @@
+/*
+ * struct media_store: the bytes of pictures, by their SHA-256, in the state folder:
+ *
+ *     media/ab/abcd...            the one copy of this node, a hard link
+ *     media/sessions/ID/abcd...   the same file, as long as the session is kept
+ *
+ * A session's folder is all that says which pictures are its own, whichever worker serves it: an
+ * adopted session needs nothing moved, and one that is forgotten takes its links along; the copy
+ * goes with the last of them. A file is whole under its name, or not there. Immutable once made,
+ * so helpers use it as they are; only media_store_sweep is the loop's.
+ */
+#ifndef RG_MEDIA_MEDIA_STORE_H
+#define RG_MEDIA_MEDIA_STORE_H
+
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+
+struct media_store;
+
+struct media_options {
+    const char *state_dir;
+    bool sync;              /* files are on the disk before media_store_put returns */
+    uint64_t session_bytes; /* of all pictures of a session; 0: no limit */
+};
+
+/* Touches no file yet. */
+struct media_store *media_store_new(const struct media_options *o);
+void media_store_free(struct media_store *m); /* NULL is fine */
+
+/* Keeps the bytes for the session under their hash; 0 when they are there already.
+ * ERR_STORAGE_FULL, ERR_STORAGE_FAILED, ERR_BODY_TOO_LARGE when the session has no room. */
+int media_store_put(const struct media_store *m, struct str session_id, struct str media,
+                    struct str bytes, struct err *e);
+
+/* Appends a session's picture. ERR_NOT_FOUND when the session has none of that hash. */
+int media_store_get(const struct media_store *m, struct str session_id, struct str media,
+                    struct buf *out, struct err *e);
+
+/* Drops the pictures of sessions that are no more: of those that are `ours`, all that are not
+ * `kept`. Returns how many sessions were dropped. */
+struct media_sweep {
+    bool (*ours)(void *ctx, struct str session_id);
+    bool (*kept)(void *ctx, struct str session_id);
+    void *ctx;
+};
+
+size_t media_store_sweep(const struct media_store *m, const struct media_sweep *w);
+
+#endif

@@ -1,0 +1,54 @@
+/*
+ * Pictures in a chat. In normalised messages (chat.h) one is a part of a content list:
+ *
+ *   {"type":"image","media":SHA-256 of its bytes,"format":"png",...,"bytes":n,"width":w,"height":h,
+ *    "orientation":1,"grid":[1,h,w],"tokens":n}
+ *
+ * so that a message says all that prompts, checks and exports need; the bytes lie in the media
+ * store. `grid` and `tokens` are what this model makes of it. All but the hash follows from the
+ * bytes and the model, so two parts are equal when their hashes are.
+ */
+#ifndef RG_REQUEST_IMAGES_H
+#define RG_REQUEST_IMAGES_H
+
+#include "common/base/arena.h"
+#include "common/codec/json.h"
+
+/* A picture that a request brought, in its arena. */
+struct request_image {
+    struct str media;  /* SHA-256, in hexadecimal digits */
+    struct str bytes;  /* the file */
+    struct str base64; /* the same, as canonical base64 */
+};
+
+/* A picture of a conversation, as its part tells. */
+struct image_part {
+    struct str media, format;
+    uint32_t width, height, orientation, tokens;
+    uint32_t grid[3]; /* time, height, width in patches */
+    uint64_t bytes;
+};
+
+/* The part of a picture. */
+struct json image_part_make(struct arena *a, const struct image_part *p);
+
+/* Whether a content's part is a picture's. */
+bool image_part_is(const struct json *part);
+
+/* Reads one that image_part_is. What is missing is 0. */
+void image_part_read(const struct json *part, struct image_part *ret);
+
+/* Calls `each` for the pictures of messages [from, n), in order. */
+void images_each(const struct json *messages, uint32_t from,
+                 void (*each)(void *ctx, const struct json *part), void *ctx);
+
+/* How many there are, and how many ids a prompt has beyond those that are sent: each stands there
+ * as one. */
+struct images_sum {
+    uint32_t n;
+    uint64_t extra;
+};
+
+struct images_sum images_sum(const struct json *messages);
+
+#endif
