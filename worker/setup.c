@@ -5,6 +5,9 @@
 
 #include <stdio.h>
 
+#include "worker/engine/engine.h"
+#include "worker/engine/engine_set.h"
+
 /* A finalized session that nobody asks about for so long leaves memory; the journal keeps it. */
 enum { EVICT_AFTER_MS = 60 * 1000 };
 

@@ -7,10 +7,11 @@
 #include "common/journal/journal.h"
 #include "common/proc/heritage.h"
 #include "worker/call/model_call.h"
-#include "worker/engine/engine.h"
-#include "worker/engine/engine_set.h"
 #include "worker/model/model.h"
 #include "worker/session/session.h"
+
+struct engine_home;
+struct engine_options;
 
 struct model_options setup_model(const struct config *c);
 

@@ -86,7 +86,7 @@ static void on_health(void *ctx)
 {
     struct worker *w = ctx;
 
-    worker_state_engines(&w->state);
+    worker_engines_changed(&w->state);
     publish(w);
 }
 

@@ -3,6 +3,7 @@
  * line, so that an operator sees all of them at once. */
 
 #include "worker/engine/doors.h"
+#include "worker/engine/engine.h"
 #include "worker/engine/engine_set.h"
 #include "worker/model/model_family.h"
 #include "worker/parsers/parser.h"

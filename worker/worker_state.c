@@ -20,7 +20,6 @@
 #include "common/journal/journal.h"
 #include "worker/control/control.h"
 #include "worker/ledger/delivery.h"
-#include "worker/media/media_store.h"
 #include "worker/setup.h"
 #include "worker/sink/sink.h"
 
@@ -125,26 +124,6 @@ static bool session_needed(void *ctx, struct str id)
     return session_find_any(ctx, id, &ended) || ended;
 }
 
-static bool media_is_ours(void *ctx, struct str id)
-{
-    const struct worker_state *w = ctx;
-    uint32_t index;
-
-    return ids_parse(id, &index) == 0 && places_serve(&w->service.calls.residency.places, index);
-}
-
-static bool media_is_kept(void *ctx, struct str id)
-{
-    const struct worker_state *w = ctx;
-
-    return session_is_kept(w->service.calls.store, id);
-}
-
-static void sweep_media(struct worker_state *w)
-{
-    (void)media_store_sweep(w->media, &(struct media_sweep){media_is_ours, media_is_kept, w});
-}
-
 /* One step in every turn of the loop, until no journal needs one. */
 static void on_compact(struct loop_task *t)
 {
@@ -202,7 +181,7 @@ void worker_state_tick(struct worker_state *w)
     look_over_journals(w);
     w->service.disk_low = disk_low(w);
     if (w->ticks % LOOK_OVER_TICKS == 0)
-        sweep_media(w);
+        worker_media_sweep(w);
     sinks_tick(w->service.sinks);
 }
 
@@ -224,45 +203,6 @@ static void on_lost(void *env, unsigned n)
     (void)kill(getpid(), SIGTERM);
 }
 
-void worker_state_engines(struct worker_state *w)
-{
-    bool all_text = engine_pool_all_text(w->service.calls.engines);
-    struct session_defaults sessions = setup_sessions(w->h->config, all_text);
-
-    if (all_text == w->all_text)
-        return;
-    w->all_text = all_text;
-    session_store_configure(w->service.calls.store, &sessions);
-}
-
-/* The engines of the settings, or what /admin/engines made of them. */
-static int open_engines(struct worker_state *w, struct engine_options *o, struct err *e)
-{
-    struct service *a = &w->service;
-    struct engine_set set;
-    bool told = false;
-    int rc;
-
-    w->engine_home = setup_engine_home(w->h);
-    a->engine_home = &w->engine_home;
-    a->engines_seen = engine_set_stamp(w->h->state_dir);
-    if (engine_set_load(&set, &w->engine_home, &told, e))
-        return -1;
-    if (told && w->h->place == 0)
-        log_warn(NULL, "--engine is not what it was when /admin/engines changed the engines: "
-                       "--engine holds, the change does not");
-    if (set.edition > 0 && w->h->place == 0)
-        log_info(NULL, "engines are those of the last /admin/engines",
-                 LOG_U("edition", set.edition), LOG_U("engines", set.n));
-    o->set = &set;
-    rc = engine_pool_new(w->loop, o, &a->calls.engines, e);
-    o->set = NULL;
-    engine_set_done(&set);
-    if (rc == 0)
-        worker_state_engines(w);
-    return rc;
-}
-
 /* The order matters: calls and helpers, keys, engines, sinks, places; the origins of sessions
  * are settled when all of them are known. */
 int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void *ctx,
@@ -272,13 +212,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     struct call_env *env = &w->service.calls;
     struct session_defaults d = setup_sessions(c, false);
     struct call_env_parts parts;
-    struct engine_options engines = setup_engines(c, w->h->model);
 
-    engines.metrics = w->h->page;
-    engines.board = w->h->board;
-    engines.slot = w->h->slot;
-    engines.on_health = on_health;
-    engines.health_ctx = ctx;
     parts = (struct call_env_parts){w->loop, w->h->model, w->h->page, &d,
                                     c->durability != DURABILITY_NONE};
     if (call_env_open(env, &parts, e))
@@ -288,18 +222,12 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
     if (call_helpers_begin(env, (unsigned)c->helpers, (uint64_t)c->helper_timeout_ms, on_lost, e) ||
         keys_load(c->admin_key_file, c->key_secret_file, w->h->state_dir, &w->keys, e))
         return -1;
-    w->media = media_store_new(
-        &(struct media_options){.state_dir = w->h->state_dir,
-                                .sync = c->durability == DURABILITY_POWER,
-                                .session_bytes = (uint64_t)c->max_session_media_bytes});
-    env->media = w->media;
+    worker_media_open(w);
     w->service.heritage = w->h;
     w->service.keys = w->keys;
     w->service.started_s = clock_wall_ms() / 1000;
-    if (open_engines(w, &engines, e))
-        return -1;
-    setup_calls(env, c, env->model);
-    if (sinks_new(&(struct sinks_env){&env->ledger, env->model, env->scratch}, c, w->h->state_dir,
+    if (worker_engines_open(w, on_health, ctx, e) ||
+        sinks_new(&(struct sinks_env){&env->ledger, env->model, env->scratch}, c, w->h->state_dir,
                   &w->service.sinks, e) ||
         worker_state_open_place(w, w->h->index, e))
         return -1;
@@ -311,7 +239,7 @@ int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void
         return -1;
     session_store_woken(env->store, clock_wall_ms());
     control_sweep(&w->service);
-    sweep_media(w);
+    worker_media_sweep(w);
     w->service.disk_low = disk_low(w);
     return 0;
 }
@@ -321,13 +249,12 @@ void worker_state_reload(struct worker_state *w)
 {
     const struct config *now = w->h->config;
     struct call_env *env = &w->service.calls;
-    struct engine_options engines = setup_engines(now, w->h->model);
     struct session_defaults sessions = setup_sessions(now, w->all_text);
     const struct places *p = &env->residency.places;
     struct keys *fresh;
     struct err e;
 
-    engine_pool_reload(env->engines, &engines);
+    worker_engines_reload(w);
     setup_calls(env, now, w->h->model);
     session_store_configure(env->store, &sessions);
     for (size_t i = 0; i < p->n; i++)
@@ -357,11 +284,11 @@ void worker_state_close(struct worker_state *w, bool keep)
 
     sinks_free(w->service.sinks);
     control_done(&w->service);
-    engine_pool_free(env->engines);
+    worker_engines_close(w);
     call_env_close(env, keep);
     vec_done(&w->orphans);
     if (keep)
         return;
-    media_store_free(w->media);
+    worker_media_close(w);
     keys_free(w->keys);
 }

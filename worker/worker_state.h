@@ -33,9 +33,6 @@ struct worker_state {
 int worker_state_open(struct worker_state *w, void (*on_health)(void *ctx), void *ctx,
                       struct err *e);
 
-/* The set of engines may have changed. */
-void worker_state_engines(struct worker_state *w);
-
 /* The settings have changed. */
 void worker_state_reload(struct worker_state *w);
 
@@ -55,5 +52,18 @@ unsigned worker_state_stop(struct worker_state *w);
 
 /* No request comes any more. `keep`: a helper is lost, see worker_state_stop. */
 void worker_state_close(struct worker_state *w, bool keep);
+
+/* Parts of the above. Engines: opened with all that depends on which they are (the settings of
+ * calls among it), reloaded, closed; `changed` when the set may have changed. */
+int worker_engines_open(struct worker_state *w, void (*on_health)(void *ctx), void *ctx,
+                        struct err *e);
+void worker_engines_changed(struct worker_state *w);
+void worker_engines_reload(struct worker_state *w);
+void worker_engines_close(struct worker_state *w);
+
+/* The store of pictures, opened before the engines; sweep drops what no session needs. */
+void worker_media_open(struct worker_state *w);
+void worker_media_sweep(struct worker_state *w);
+void worker_media_close(struct worker_state *w);
 
 #endif

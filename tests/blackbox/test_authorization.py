@@ -30,6 +30,7 @@ ROUTES = [
     ("GET", "/events", None, NEITHER),
     ("GET", "{id}/events", None, RUNNER),
     ("GET", "{id}/tokens", None, RUNNER),
+    ("GET", "{id}/media/{media}", None, RUNNER),
     ("POST", "{id}/reward_info", {"reward_info": {"a": 1}}, RUNNER),
     ("POST", "{id}/complete", {}, RUNNER),
     ("GET", "{id}/wait?timeout_s=0", None, NEITHER),
@@ -57,7 +58,8 @@ ROUTES = [
 ]
 
 # answered by nobody behind the builtin engine
-NOWHERE = ("{id}/v1/models/m", "{id}/v1/something/else", "{id}/reward_info/", "{id}//finalize", "{id}/%66inalize")
+NOWHERE = ("{id}/v1/models/m", "{id}/v1/something/else", "{id}/reward_info/", "{id}//finalize", "{id}/%66inalize",
+           "{id}/media/{media}")
 
 
 @pytest.fixture
@@ -87,7 +89,7 @@ def made_with(secret, scope, session_id):
 
 
 def send(gateway, method, path, body, key, session, style=bearer):
-    path = path.replace("{id}", f"/sessions/{session['session_id']}")
+    path = path.replace("{id}", f"/sessions/{session['session_id']}").replace("{media}", "0" * 64)
     if path.endswith("/events"):
         return begin_stream(gateway, path, style(key))
     return gateway.request(method, path, body=body, headers=style(key))

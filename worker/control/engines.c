@@ -12,7 +12,6 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
-#include "common/base/vec.h"
 #include "common/codec/query.h"
 #include "worker/control/handlers.h"
 #include "worker/control/sibling.h"

@@ -237,7 +237,7 @@ bool engine_pool_takes_images(const struct engine_pool *p)
 {
     /* Routed experts come with a row for each token that the engine saw. */
     for (size_t i = 0; i < p->replicas.n; i++) {
-        if (!p->replicas.at[i].adapter->takes_images || p->opt.routed_experts)
+        if (!p->replicas.at[i]->adapter->takes_images || p->opt.routed_experts)
             return false;
     }
     return true;
@@ -315,7 +315,7 @@ const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sa
 int engine_pool_tells(const struct engine_pool *p, const char *what, struct err *e)
 {
     for (size_t i = 0; i < p->replicas.n; i++) {
-        const struct engine_adapter *a = p->replicas.at[i].adapter;
+        const struct engine_adapter *a = p->replicas.at[i]->adapter;
 
         if (a->cannot_tell && str_find(str_cstr(a->cannot_tell), str_cstr(what), 0) != SIZE_MAX)
             return err_field(e, what, "%s: engines of kind %s do not tell it", what, a->kind);

@@ -1,0 +1,73 @@
+/* A worker's engines (worker_state.h): those of the settings, or of the last /admin/engines, and
+ * what follows from which they are. */
+
+#include "common/base/log.h"
+#include "worker/engine/engine.h"
+#include "worker/setup.h"
+#include "worker/worker_state.h"
+
+/* Whether images can be taken, and how sessions keep their history, depend on the kinds. */
+void worker_engines_changed(struct worker_state *w)
+{
+    bool all_text = engine_pool_all_text(w->service.calls.engines);
+    struct session_defaults sessions = setup_sessions(w->h->config, all_text);
+
+    setup_calls(&w->service.calls, w->h->config, w->h->model);
+    if (all_text == w->all_text)
+        return;
+    w->all_text = all_text;
+    session_store_configure(w->service.calls.store, &sessions);
+}
+
+/* Makes the pool with the engines that hold now: in `o`, but for the set. */
+static int open_pool(struct worker_state *w, struct engine_options *o, struct err *e)
+{
+    struct engine_set set;
+    bool told = false;
+    int rc;
+
+    if (engine_set_load(&set, &w->engine_home, &told, e))
+        return -1;
+    if (told && w->h->place == 0)
+        log_warn(NULL, "--engine is not what it was when /admin/engines changed the engines: "
+                       "--engine holds, the change does not");
+    if (set.edition > 0 && w->h->place == 0)
+        log_info(NULL, "engines are those of the last /admin/engines",
+                 LOG_U("edition", set.edition), LOG_U("engines", set.n));
+    o->set = &set;
+    rc = engine_pool_new(w->loop, o, &w->service.calls.engines, e);
+    engine_set_done(&set);
+    return rc;
+}
+
+int worker_engines_open(struct worker_state *w, void (*on_health)(void *ctx), void *ctx,
+                        struct err *e)
+{
+    struct service *a = &w->service;
+    struct engine_options o = setup_engines(w->h->config, w->h->model);
+
+    o.metrics = w->h->page;
+    o.board = w->h->board;
+    o.slot = w->h->slot;
+    o.on_health = on_health;
+    o.health_ctx = ctx;
+    w->engine_home = setup_engine_home(w->h);
+    a->engine_home = &w->engine_home;
+    a->engines_seen = engine_set_stamp(w->h->state_dir);
+    if (open_pool(w, &o, e))
+        return -1;
+    worker_engines_changed(w);
+    return 0;
+}
+
+void worker_engines_reload(struct worker_state *w)
+{
+    struct engine_options o = setup_engines(w->h->config, w->h->model);
+
+    engine_pool_reload(w->service.calls.engines, &o);
+}
+
+void worker_engines_close(struct worker_state *w)
+{
+    engine_pool_free(w->service.calls.engines);
+}

@@ -1,0 +1,41 @@
+/* The pictures of a worker's sessions (worker_state.h): one store below the state folder, and who
+ * still needs what lies in it. */
+
+#include "worker/media/media_store.h"
+#include "worker/worker_state.h"
+
+void worker_media_open(struct worker_state *w)
+{
+    const struct config *c = w->h->config;
+
+    w->media = media_store_new(
+        &(struct media_options){.state_dir = w->h->state_dir,
+                                .sync = c->durability == DURABILITY_POWER,
+                                .session_bytes = (uint64_t)c->max_session_media_bytes});
+    w->service.calls.media = w->media;
+}
+
+void worker_media_close(struct worker_state *w)
+{
+    media_store_free(w->media);
+}
+
+static bool media_is_ours(void *ctx, struct str id)
+{
+    const struct worker_state *w = ctx;
+    uint32_t index;
+
+    return ids_parse(id, &index) == 0 && places_serve(&w->service.calls.residency.places, index);
+}
+
+static bool media_is_kept(void *ctx, struct str id)
+{
+    const struct worker_state *w = ctx;
+
+    return session_is_kept(w->service.calls.store, id);
+}
+
+void worker_media_sweep(struct worker_state *w)
+{
+    (void)media_store_sweep(w->media, &(struct media_sweep){media_is_ours, media_is_kept, w});
+}
