@@ -48,6 +48,10 @@ class ContextLengthExceeded(RollgateError):
     code = "context_length_exceeded"
 
 
+class InvalidImage(RollgateError):
+    code = "invalid_image"
+
+
 class HistoryConflict(RollgateError):
     code = "history_conflict"
 
