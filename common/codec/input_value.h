@@ -36,9 +36,9 @@ struct input_rule {
     const char *choices; /* "a, b" of a NAME */
 };
 
-/* Holds a value against its rule. as_text: numbers may have come as text (a query). 0, or -1 and
- * ERR_INVALID with the rule's name (of sampling parameters: theirs). */
-int input_value_check(struct arena *a, const struct input_rule *rule, const struct json *v,
+/* Holds a value against its rule `in`. as_text: numbers may have come as text (a query). 0, or -1
+ * and ERR_INVALID with the rule's name (of sampling parameters: theirs). */
+int input_value_check(struct arena *a, const struct input_rule *in, const struct json *v,
                       bool as_text, struct err *e);
 
 #endif
