@@ -1,14 +1,15 @@
 #!/usr/bin/python3
 """What a rollout costs the gateway, by the dispatcher's own calls over HTTP.
 
-    scripts/bench rollouts [--rollouts 3000] [--waiting 100000] [--runs 3000]
+    scripts/bench rollouts [--rollouts 3000] [--waiting 100000] [--runs 3000] [--claims 1000]
     scripts/bench rollouts --kill [SECONDS]        while everything is killed: rollouts_kill_kit.py
 
 claim-to-end   rollouts whose agent calls the model once (builtin engine) and that end with a reward: rollouts a
                second, CPU of the dispatcher, worker and router a rollout
 runners        attempts of `rollgate runner` whose run is /bin/true, on 32 slots, from the claim to the end: runs a second, CPU
                a run of the executor, of what it forks, and of the gateway
-waiting        groups of 1 KB that wait: memory of the dispatcher, and the time of its replay
+claims         one executor that claims one attempt at a time of an idle gateway: how long the answer takes
+waiting        groups of 1 KB that wait: memory of the dispatcher, and the time and CPU of its replay
 
 CPU is the processes' own clocks, so other work on the machine does not count; the rate is wall time and is bounded by
 the Python clients too.
@@ -132,20 +133,39 @@ def waiting(args, results):
         call("POST", "/groups", {"defaults": {"runner": "r", "n": 8, "input": "z" * 900},
                                  "groups": [{"id": f"g{i}"} for i in range(first, min(first + 1000, n))]})
     memory = gate.resident(gate.child("dispatcher"))
-    os.kill(gate.child("dispatcher"), signal.SIGKILL)
+    before = gate.child("dispatcher")
+    os.kill(before, signal.SIGKILL)
     found = g.wait_until(lambda: re.search(r"groups replayed groups=(\d+) ms=(\d+)", gate.log()), 60, "the replay")
+    g.wait_until(lambda: gate.child("dispatcher") not in (None, before), 60, "the next dispatcher serves")
     row = {"scene": "waiting", "groups": n, "memory_mb": round(memory / 1e6, 1), "replayed": int(found[1]),
-           "replay_ms": int(found[2])}
+           "replay_ms": int(found[2]), "replay_cpu_ms": round(cpu_s(gate.child("dispatcher")) * 1000)}
     gate.stop()
     tell(row, results)
 
 
-SCENES = {"claim-to-end": claim_to_end, "runners": runners, "waiting": waiting}
+def claims(args, results):
+    gate = g.Gateway(workers=1, routers=1, runner_breaker=0).start()
+    call, n, took = Caller(gate.port), args.claims, []
+    call("POST", "/groups", {"defaults": {"runner": "r", "attempts": 1, "input": {"x": "y" * 200}},
+                             "groups": [{"id": f"g{i}"} for i in range(n)]})
+    for _ in range(n):
+        start = time.monotonic()
+        got = call("POST", "/attempts/claim", {"executor": "x", "slots": {"r": 1}, "wait_s": 10})["attempts"]
+        took.append((time.monotonic() - start) * 1000)
+        call("POST", f"/attempts/{got[0]['attempt_id']}/end", {"outcome": "error"})
+        time.sleep(0.005)
+    took.sort()
+    gate.stop()
+    tell({"scene": "claims", "claims": n, **{f"p{q}_ms": round(took[n * q // 100], 2) for q in (50, 90, 99)}}, results)
+
+
+SCENES = {"claim-to-end": claim_to_end, "runners": runners, "claims": claims, "waiting": waiting}
 
 if __name__ == "__main__":
     p = parser(__doc__, SCENES)
     p.add_argument("--rollouts", type=int, default=3000)
     p.add_argument("--runs", type=int, default=3000)
+    p.add_argument("--claims", type=int, default=1000)
     p.add_argument("--waiting", type=int, default=100000)
     p.add_argument("--kill", type=float, nargs="?", const=3600.0)
     p.add_argument("--every", type=float, default=2.0, help="seconds between two kills")
