@@ -21,7 +21,6 @@ static void tell(struct attempt_log *l, const char *what)
     if (l->fd >= 0)
         close(l->fd);
     l->fd = -1;
-    l->failed = true;
 }
 
 /* A group's id as one name: neither a path nor hidden. */
@@ -33,7 +32,7 @@ static void add_name(struct buf *path, struct str group)
         buf_add_c(path, group.p[i] == '/' || group.p[i] == '\0' ? '_' : group.p[i]);
 }
 
-void attempt_log_name(struct attempt_log *l, const char *logs, struct str group, int64_t rollout,
+void attempt_log_open(struct attempt_log *l, const char *logs, struct str group, int64_t rollout,
                       int64_t attempt)
 {
     struct buf path = {0};
@@ -41,23 +40,18 @@ void attempt_log_name(struct attempt_log *l, const char *logs, struct str group,
     *l = (struct attempt_log){.fd = -1};
     buf_printf(&path, "%s/", logs);
     add_name(&path, group);
-    buf_printf(&path, "/%lld.%lld.log", (long long)rollout, (long long)attempt);
-    l->path = buf_take(&path);
-}
-
-static void make(struct attempt_log *l)
-{
-    char *name = strrchr(l->path, '/');
-
-    *name = '\0';
-    if (mkdir(l->path, 0777) == 0 || errno == EEXIST) {
-        *name = '/';
-        l->fd = open(l->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    }
-    *name = '/';
-    l->made = l->fd >= 0;
-    if (!l->made)
+    l->path = mem_strndup(path.p, path.len);
+    if (mkdir(l->path, 0777) && errno != EEXIST) {
         tell(l, "an attempt's log cannot be made");
+    } else {
+        buf_printf(&path, "/%lld.%lld.log", (long long)rollout, (long long)attempt);
+        free(l->path);
+        l->path = mem_strndup(path.p, path.len);
+        l->fd = open(l->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        if (l->fd < 0)
+            tell(l, "an attempt's log cannot be made");
+    }
+    buf_done(&path);
 }
 
 static int put(int fd, struct str bytes, uint64_t at)
@@ -86,11 +80,7 @@ static void keep_tail(struct attempt_log *l, struct str bytes)
 
 void attempt_log_add(struct attempt_log *l, struct str bytes)
 {
-    if (bytes.len == 0)
-        return;
     keep_tail(l, bytes);
-    if (!l->made && !l->failed)
-        make(l);
     while (l->fd >= 0 && bytes.len > 0) {
         uint64_t at = l->total, room = HEAD - at;
 

@@ -7,7 +7,6 @@
 #ifndef RG_RUNNER_ATTEMPT_LOG_H
 #define RG_RUNNER_ATTEMPT_LOG_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/buf.h"
@@ -16,18 +15,14 @@ enum { ATTEMPT_LOG_MAX = 4 << 20, ATTEMPT_LOG_TAIL = 4096 };
 
 struct attempt_log {
     char *path;
-    bool made;      /* the file is there */
-    bool failed;    /* it cannot be made or written: said, and not tried again */
-    int fd;         /* -1: it is not open */
+    int fd;         /* -1: there is no file */
     uint64_t total; /* bytes that were written to it */
     struct buf tail;
 };
 
-/* Says where the file is to be. `group` may be any text: it becomes one folder's name. */
-void attempt_log_name(struct attempt_log *l, const char *logs, struct str group, int64_t rollout,
+/* Makes folder and file. `group` may be any text: it becomes one folder's name. */
+void attempt_log_open(struct attempt_log *l, const char *logs, struct str group, int64_t rollout,
                       int64_t attempt);
-
-/* The first byte makes folder and file: who writes nothing has none. */
 void attempt_log_add(struct attempt_log *l, struct str bytes);
 
 /* Puts the end of a long log behind its beginning and closes the file. */

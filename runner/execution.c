@@ -65,7 +65,7 @@ static void tell_end(const struct execution *a, const char *verdict)
         LOG_I("attempt", a->number), LOG_T("runner", a->roster->name), LOG_T("session", a->session),
         LOG_T("outcome", a->dropped ? "cancelled" : outcome_names[a->outcome]),
         LOG_T("verdict", verdict), LOG_U("run_ms", a->run_ms ? a->ended_ms - a->run_ms : 0),
-        LOG_T("log", a->log.made ? a->log.path : ""), LOG_T("reason", a->reason ? a->reason : ""));
+        LOG_T("log", a->log.path ? a->log.path : ""), LOG_T("reason", a->reason ? a->reason : ""));
 }
 
 /* --- how a process ended --- */
@@ -394,7 +394,7 @@ static void run_begin(struct execution *a)
 
     a->phase = EXECUTION_RUN;
     a->run_ms = now;
-    attempt_log_name(&a->log, a->x->options->logs, a->group, a->rollout, a->number);
+    attempt_log_open(&a->log, a->x->options->logs, a->group, a->rollout, a->number);
     (void)json_to_double(json_get(a->claim, "run_timeout_s"), &given_s);
     given_s -= seconds(a->claimed_ms, now);
     limit_s = MAX_OF(MIN_OF(limit_s, given_s), 0.001);
@@ -446,11 +446,9 @@ static void write_end(struct execution *a, struct buf *out)
     json_out_key(&o, "score");
     json_out_double(&o, seconds(a->score_ms, now));
     json_out_end_obj(&o);
-    if (a->log.made) {
+    if (a->log.path) {
         json_out_key(&o, "log");
         json_out_cstr(&o, a->log.path);
-    }
-    if (tail.len > 0) {
         json_out_key(&o, "log_tail");
         json_out_str(&o, buf_str(&tail));
     }

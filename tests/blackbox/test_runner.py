@@ -294,11 +294,9 @@ chat("x")
         for k in range(21):
             group = wait_group(gateway, f"g{k}")
             assert group["state"] == "finished", (group, runner.log())
-            assert group["members"][0]["log"] is None, "who writes nothing has no log"
         g.wait_until(lambda: not runner.work_folders(), 10, "the working folders are gone")
     assert {name: len(json.load(open(f"{kept}/{name}"))["text"]) for name in os.listdir(kept)} == \
         {str(k): k * 300 for k in (6, 13, 20)}, "an input that a run has kept was written over"
-    assert os.listdir(f"{runner.folder}/logs") == []
 
 
 def test_what_a_killed_executor_left_is_removed(gateway):
