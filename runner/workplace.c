@@ -279,6 +279,7 @@ int workplaces_open(struct workplaces *w, struct executor *x, struct err *e)
     const char *work = x->options->work;
 
     w->x = x;
+    w->lock = -1;
     if (mkdir(work, 0777) && errno != EEXIST)
         return err_sys(e, ERR_IO, "cannot make the folder %s", work);
     w->lock = open(work, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
