@@ -366,6 +366,11 @@ static bool opened_step(struct parser *p)
     }
     if (begun == STEP_MORE || opened == STEP_MORE)
         return false;
+    if (g->opened && !core_over(p) && core_at(p, p->pos) == g->opened) {
+        p->mark_end = p->pos;
+        begin_call(p);
+        return true;
+    }
     unit_fails(p);
     return true;
 }
