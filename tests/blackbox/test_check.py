@@ -69,6 +69,13 @@ def test_a_variable_that_makes_it_append_only(check, switch, value):
     assert line(told, "  better with") == f'chat_template_kwargs {{"{switch}": {value}}}: append-only'
 
 
+def test_two_variables_that_make_it_append_only_together(check):
+    asked = "keep_it is defined and keep_it and not (forget | default(true))"
+    told = check(template("{% if loop.last or (" + asked + ") %}" + THOUGHT + "{% endif %}{{ '' if no_use is defined }}"
+                          + PLAIN + HERMES))
+    assert line(told, "  better with") == 'chat_template_kwargs {"keep_it": true, "forget": false}: append-only'
+
+
 def test_nothing_helps(check):
     told = check(template("{% if loop.last %}" + THOUGHT + "{% endif %}{{ '' if no_use is defined }}" + PLAIN + HERMES))
     assert "better with" in told

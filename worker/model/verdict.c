@@ -1,6 +1,7 @@
 #include "worker/model/verdict.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/vec.h"
 #include "worker/model/rehearsal.h"
@@ -148,19 +149,27 @@ static struct model copy_of(const struct model *m)
     return copy;
 }
 
-/* A variable is what a template sees besides the special tokens, so it stands among them. */
-static void try_variable(struct remedy *r, struct arena *a, const char *name, bool value)
+struct variable {
+    const char *name;
+    bool value;
+};
+
+/* Variables are what a template sees besides the special tokens, so they stand among them. */
+static void try_together(struct remedy *r, struct arena *a, const struct variable *set, uint32_t n)
 {
     struct model copy = copy_of(r->m);
     const struct json *special = &r->m->special;
-    char what[160];
+    char what[320] = "chat_template_kwargs {";
+    size_t at = strlen(what);
 
-    copy.special = make_object(a, special->n + 1);
+    copy.special = make_object(a, special->n + n);
     for (uint32_t i = 0; i < special->n; i++)
         copy.special.members[copy.special.n++] = special->members[i];
-    object_put(&copy.special, name, json_make_bool(value));
-    (void)snprintf(what, sizeof(what), "chat_template_kwargs {\"%.100s\": %s}", name,
-                   value ? "true" : "false");
+    for (uint32_t i = 0; i < n; i++) {
+        object_put(&copy.special, set[i].name, json_make_bool(set[i].value));
+        at += (size_t)snprintf(what + at, sizeof(what) - at, "\"%.100s\": %s%s", set[i].name,
+                               set[i].value ? "true" : "false", i + 1 < n ? ", " : "}");
+    }
     try_copy(r, &copy, what);
 }
 
@@ -226,6 +235,8 @@ static void try_parsers(struct remedy *r, struct model_scratch *s)
 }
 
 /* --- the variables of a template --- */
+
+enum { PAIRED_NAMES_MAX = 6 };
 
 struct name_list {
     VEC(const char *) of;
@@ -298,6 +309,23 @@ static void tell_tried(const struct name_list *names, struct buf *tried)
     buf_puts(tried, "all families and tool parsers");
 }
 
+/* Two at a time, until something is told: each pair is a probe of its own, so the names are few. */
+static void try_pairs(struct remedy *r, struct arena *a, const struct name_list *names)
+{
+    size_t n = MIN_OF(names->of.n, (size_t)PAIRED_NAMES_MAX);
+
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = i + 1; k < n; k++) {
+            for (unsigned values = 0; values < 4 && r->told == 0; values++) {
+                struct variable both[] = {{names->of.at[i], (values & 1) == 0},
+                                          {names->of.at[k], (values & 2) == 0}};
+
+                try_together(r, a, both, 2);
+            }
+        }
+    }
+}
+
 /* Appends to `tried` what was tried, and what is tried by the callers besides. */
 static void try_variables(struct remedy *r, struct buf *tried)
 {
@@ -306,9 +334,11 @@ static void try_variables(struct remedy *r, struct buf *tried)
 
     find_names(r->m, &a, &names);
     for (size_t i = 0; i < names.of.n; i++) {
-        try_variable(r, &a, names.of.at[i], true);
-        try_variable(r, &a, names.of.at[i], false);
+        try_together(r, &a, &(struct variable){names.of.at[i], true}, 1);
+        try_together(r, &a, &(struct variable){names.of.at[i], false}, 1);
     }
+    if (r->told == 0)
+        try_pairs(r, &a, &names);
     tell_tried(&names, tried);
     vec_done(&names.of);
     arena_done(&a);
