@@ -182,6 +182,24 @@ static void show_totals(const struct top_view *now, const struct top_view *befor
     printf("restarts  %8.0f\n\n", value(now, "rollgate_process_restarts_total", ""));
 }
 
+enum { NAME_SHOWN = 64 };
+
+/* A name that others gave, for a terminal: control characters would move its cursor, or worse. */
+static const char *shown(struct str name, char out[NAME_SHOWN])
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < name.len && n < NAME_SHOWN - 1; i++) {
+        unsigned char c = (unsigned char)name.p[i];
+        bool c1 = c == 0xc2 && i + 1 < name.len && (unsigned char)name.p[i + 1] < 0xa0;
+
+        out[n++] = c < ' ' || c == 0x7f || c1 ? '?' : name.p[i];
+        i += c1;
+    }
+    out[n] = '\0';
+    return out;
+}
+
 /* A line for each process. */
 static void show_processes(const struct top_view *now)
 {
@@ -234,6 +252,7 @@ static void show_queues(const struct top_view *now)
 {
     static const char head[] = "rollgate_groups{queue=\"";
     struct str last = {0}, queue;
+    char name[NAME_SHOWN];
     size_t at = 0;
 
     while ((queue = next_value(now, head, &at)).p) {
@@ -249,7 +268,7 @@ static void show_queues(const struct top_view *now)
                 value_of(now, "rollgate_groups", "queue", queue,
                          ((const char *const[]){"state=\"finished\"", "state=\"partial\"",
                                                 "state=\"failed\"", "state=\"cancelled\""})[i]);
-        printf("%-14.*s %10.0f %10.0f %10.0f\n", (int)queue.len, queue.p,
+        printf("%-14s %10.0f %10.0f %10.0f\n", shown(queue, name),
                value_of(now, "rollgate_groups", "queue", queue, "state=\"waiting\""),
                value_of(now, "rollgate_groups", "queue", queue, "state=\"running\""), settled);
     }
@@ -264,6 +283,7 @@ static void show_runners(const struct top_view *now)
     static const char *const outcomes[] = {"outcome=\"ok\"", "outcome=\"timeout\"",
                                            "outcome=\"error\"", "outcome=\"infra\"",
                                            "outcome=\"cancelled\""};
+    char name[NAME_SHOWN];
     struct str runner;
     size_t at = 0;
 
@@ -271,7 +291,7 @@ static void show_runners(const struct top_view *now)
         if (first)
             printf("%-14s %8s %8s %8s %8s %8s %8s %9s\n", "runner", "running", "free", "ok",
                    "timeout", "error", "infra", "cancelled");
-        printf("%-14.*s %8.0f %8.0f", (int)runner.len, runner.p,
+        printf("%-14s %8.0f %8.0f", shown(runner, name),
                value_of(now, "rollgate_attempts_running", "runner", runner, ""),
                value_of(now, "rollgate_slots", "runner", runner, ""));
         for (size_t i = 0; i < ARRAY_LEN(outcomes); i++)
@@ -293,14 +313,15 @@ static void show_attempt(const struct json *a)
     struct str executor = json_string(json_get(a, "executor"));
     struct str session = json_string(json_get(a, "session_id"));
     int64_t rollout = 0, number = 0;
+    char names[4][NAME_SHOWN];
     double seconds = 0;
 
     (void)json_to_i64(json_get(a, "rollout"), &rollout);
     (void)json_to_i64(json_get(a, "attempt"), &number);
     (void)json_to_double(json_get(a, "running_s"), &seconds);
-    printf("%8.0f s %8lld %8lld  %-14.*s %-16.*s %-20.*s %.*s\n", seconds, (long long)rollout,
-           (long long)number, (int)runner.len, runner.p, (int)executor.len, executor.p,
-           (int)group.len, group.p, (int)session.len, session.p);
+    printf("%8.0f s %8lld %8lld  %-14s %-16s %-20s %s\n", seconds, (long long)rollout,
+           (long long)number, shown(runner, names[0]), shown(executor, names[1]),
+           shown(group, names[2]), shown(session, names[3]));
 }
 
 /* The ten oldest attempts that run. */
