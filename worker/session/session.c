@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/lookup.h"
 #include "common/codec/utf8.h"
 #include "worker/session/commit.h"
 #include "worker/session/policy.h"
@@ -159,17 +160,20 @@ struct reward *session_reward(struct session *s, struct str response_id)
 }
 
 /* The last value counts. */
-static void set_member(struct session *s, struct reward *r, struct str key, struct str json)
+static void set_member(struct session *s, struct reward *r, struct lookup *known, struct str key,
+                       struct str json)
 {
+    uint32_t at = key.p ? lookup_get(known, key) : LOOKUP_NONE;
+
     if (!key.p)
         return;
-    for (size_t i = 0; i < r->members.n; i++)
-        if (str_eq(r->members.at[i].key, key)) {
-            r->members.at[i].json = forest_str(&s->forest, json);
-            return;
-        }
-    *vec_push(&r->members) =
-        (struct reward_member){forest_str(&s->forest, key), forest_str(&s->forest, json)};
+    if (at != LOOKUP_NONE) {
+        r->members.at[at].json = forest_str(&s->forest, json);
+        return;
+    }
+    key = forest_str(&s->forest, key);
+    (void)lookup_add(known, key, (uint32_t)r->members.n);
+    *vec_push(&r->members) = (struct reward_member){key, forest_str(&s->forest, json)};
 }
 
 /* Members of one record. */
@@ -182,11 +186,14 @@ static int apply_reward(struct session *s, struct str response_id, struct str te
 
     if (rc == 0 && v->kind == JSON_OBJECT) {
         struct reward *r = session_reward(s, response_id);
+        struct lookup known = {.arena = &tmp};
 
+        for (uint32_t i = 0; i < r->members.n; i++)
+            (void)lookup_add(&known, r->members.at[i].key, i);
         for (uint32_t i = 0; i < v->n; i++) {
             buf_clear(&b);
             json_write(&b, &v->members[i].value);
-            set_member(s, r, json_string(&v->members[i].key), buf_str(&b));
+            set_member(s, r, &known, json_string(&v->members[i].key), buf_str(&b));
         }
     } else {
         rc = err_set(e, ERR_IO, "session record: reward_info is no object");

@@ -1,3 +1,4 @@
+#include "costs.h"
 #include "kit.h"
 #include "testing.h"
 
@@ -287,4 +288,34 @@ TEST(reward, the_newest_write_wins_per_key)
                  -1);
     buf_done(&state);
     kit_done(&k);
+}
+
+/* A record of so many members, applied twice: all are new, then none is. */
+static struct cost apply_members(const void *ctx, uint32_t n)
+{
+    struct buf info = {0}, record = {0};
+    struct cost cost = {0};
+    struct kit k;
+    double start;
+
+    (void)ctx;
+    kit_init(&k, NULL);
+    for (uint32_t i = 0; i < n; i++)
+        buf_printf(&info, "%s\"member %u\":%u", i ? "," : "{", i, i);
+    buf_add(&info, "}", 2); /* and its end */
+    cr_assert_eq(
+        session_reward_record(k.s, kit_json(&k, info.p), (struct str){0}, 5, &record, &k.err), 0);
+    start = cost_now_s();
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(session_apply(k.store, buf_str(&record), &k.err), 0);
+    cost.seconds = cost_now_s() - start;
+    buf_done(&info);
+    buf_done(&record);
+    kit_done(&k);
+    return cost;
+}
+
+TEST(reward, many_members_cost_their_number)
+{
+    expect_linear("members of reward_info", apply_members, NULL, 2000);
 }
