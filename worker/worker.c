@@ -55,6 +55,27 @@ static void on_adopt(struct child *c, const struct heritage_place *place)
 
 /* --- once a second --- */
 
+/* A residency's `requests`. */
+static uint64_t request_bytes(void *ctx)
+{
+    const struct worker *w = ctx;
+    struct server_bytes b = server_bytes(w->server);
+
+    return b.bodies + b.answers +
+           atomic_load_explicit(&w->state.service.calls.request_bytes, memory_order_relaxed);
+}
+
+static void publish_bytes(const struct worker *w)
+{
+    const struct call_env *env = &w->state.service.calls;
+    struct server_bytes b = server_bytes(w->server);
+
+    metrics_set_at(env->page, METRIC_request_memory, METRIC_REQUEST_BODIES, b.bodies);
+    metrics_set_at(env->page, METRIC_request_memory, METRIC_REQUEST_ARENAS,
+                   atomic_load_explicit(&env->request_bytes, memory_order_relaxed));
+    metrics_set_at(env->page, METRIC_request_memory, METRIC_REQUEST_ANSWERS, b.answers);
+}
+
 /* Figures for metrics, and for the board that routers and /ready read. */
 static void publish(struct worker *w)
 {
@@ -75,6 +96,7 @@ static void publish(struct worker *w)
     metrics_set(env->page, METRIC_session_bytes, t.bytes);
     metrics_set(env->page, METRIC_spilled_bytes, t.evicted_bytes);
     metrics_set(env->page, METRIC_sessions_away, t.evicted);
+    publish_bytes(w);
     atomic_store_explicit(&slot->engines_up, engine_pool_ready(env->engines) ? 1 : 0,
                           memory_order_relaxed);
     atomic_store_explicit(&slot->waiting, (uint32_t)engine_pool_inflight(env->engines),
@@ -99,6 +121,7 @@ static void on_tick(struct loop_timer *t)
     control_sweep(&w->state.service);
     worker_state_tick(&w->state);
     publish(w);
+    call_memory_held(&w->state.service.calls, request_bytes(w));
 }
 
 /* --- the end --- */
@@ -176,6 +199,7 @@ static size_t connection_limit(void)
 /* Listens on the worker's own socket and those of adopted places. */
 static int open_server(struct worker *w, struct err *e)
 {
+    struct residency *r = &w->state.service.calls.residency;
     struct server_options o = {.max_body_bytes = (size_t)w->h->config->max_body_bytes,
                                .max_connections = connection_limit(),
                                .max_unfinished_bytes = (size_t)w->h->config->max_worker_body_bytes,
@@ -183,6 +207,8 @@ static int open_server(struct worker *w, struct err *e)
 
     if (server_new(w->loop, &o, dispatch_request, &w->state.service, &w->server, e))
         return -1;
+    r->requests_ctx = w;
+    r->requests = request_bytes;
     server_listen(w->server, w->h->listen_fd);
     for (size_t i = 0; i < w->h->n_adopted; i++)
         server_listen(w->server, w->h->adopted[i].listen_fd);

@@ -29,6 +29,14 @@ static size_t next_chunk(const struct arena *a)
     return MIN_OF(MAX_OF(cap, (size_t)ARENA_FIRST), (size_t)ARENA_MAX);
 }
 
+/* Chunks came or went. */
+static void count_held(struct arena *a, size_t before, size_t now)
+{
+    a->held_bytes = now;
+    if (a->sum)
+        atomic_fetch_add_explicit(a->sum, now - before, memory_order_relaxed);
+}
+
 /* What is left of the old chunk is lost; a request larger than a chunk gets one of its own size. */
 void *arena_alloc_slow(struct arena *a, size_t size_bytes)
 {
@@ -46,7 +54,7 @@ void *arena_alloc_slow(struct arena *a, size_t size_bytes)
     a->at = c->bytes + need;
     a->end = c->bytes + cap;
     a->used_bytes += need;
-    a->held_bytes += sizeof(*c) + cap;
+    count_held(a, a->held_bytes, a->held_bytes + sizeof(*c) + cap);
     return c->bytes;
 }
 
@@ -113,7 +121,7 @@ void arena_reset(struct arena *a)
     a->at = keep->bytes;
     a->end = keep->bytes + keep->cap;
     a->used_bytes = 0;
-    a->held_bytes = sizeof(*keep) + keep->cap;
+    count_held(a, a->held_bytes, sizeof(*keep) + keep->cap);
 }
 
 /* The arena is empty again and may be used on. */
@@ -125,5 +133,6 @@ void arena_done(struct arena *a)
         a->chunks = c->next;
         free(c);
     }
+    count_held(a, a->held_bytes, 0);
     *a = (struct arena){0};
 }

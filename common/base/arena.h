@@ -8,6 +8,7 @@
 #define RG_BASE_ARENA_H
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,9 +23,10 @@ struct arena {
     char *at;  /* next free byte of the current chunk */
     char *end; /* its end */
     struct arena_chunk *chunks;
-    size_t used_bytes; /* handed out since the last reset, for budgets and metrics */
-    size_t held_bytes; /* of all chunks: what the process pays for */
-    size_t max_bytes;  /* a budget for used_bytes, set by the owner; 0: none */
+    size_t used_bytes;  /* handed out since the last reset, for budgets and metrics */
+    size_t held_bytes;  /* of all chunks: what the process pays for */
+    size_t max_bytes;   /* a budget for used_bytes, set by the owner; 0: none */
+    atomic_size_t *sum; /* of many arenas' held_bytes, on any thread; the owner's, or NULL */
     bool tight; /* it stays long: each chunk is a quarter of what is held, not twice the last */
 };
 

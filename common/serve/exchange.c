@@ -197,9 +197,9 @@ static void count_waiting(struct exchange *x)
 {
     size_t now = exchange_waiting(x);
 
-    if (!x->account)
-        return;
-    x->account->bytes += now - x->counted;
+    x->conn->server->answer_bytes += now - x->counted;
+    if (x->account)
+        x->account->bytes += now - x->counted;
     x->counted = now;
 }
 
@@ -216,6 +216,7 @@ void exchange_account(struct exchange *x, struct str owner)
         (void)map_set(all, a->owner, a);
     }
     a->n_exchanges++;
+    a->bytes += x->counted;
     x->account = a;
     count_waiting(x);
 }
@@ -256,6 +257,8 @@ static void exchange_dispose(void *p)
     x->conn->exchange = NULL;
     tell_closed(x, delivered);
     leave_account(x);
+    x->conn->server->answer_bytes -= x->counted;
+    x->conn->server->body_bytes -= x->body_bytes;
     buf_done(&x->waiting);
     buf_done(&x->flying);
     if (x->conn->server->draining)
@@ -344,6 +347,8 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
         .conn = conn,
     };
     conn->exchange = x;
+    x->body_bytes = exchange_body(x).len;
+    conn->server->body_bytes += x->body_bytes;
     server_count_unfinished(conn, 0);
     server_settle(conn, conn->sent); /* a next request: the last answer had arrived */
     conn->sent = false;

@@ -450,6 +450,11 @@ size_t server_busy(struct server *s)
     return s->busy + waiting;
 }
 
+struct server_bytes server_bytes(const struct server *s)
+{
+    return (struct server_bytes){s->unfinished_bytes + s->body_bytes, s->answer_bytes};
+}
+
 /* Gives libh2o a few turns to notice that all its connections were shut. */
 static void close_all(struct server *s)
 {

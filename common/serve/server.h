@@ -6,7 +6,7 @@
  * The router in front has cleaned all framing; bodies arrive whole. libh2o forgets a connection
  * while its handler waits, so every accepted descriptor is also watched for EPOLLRDHUP in the
  * worker's own loop, from accept to close: a client that leaves is seen at once, whatever the
- * exchange is doing. server.c and exchange.c are the only files that include h2o.h.
+ * exchange is doing. server.c, intake.c and exchange.c are the only files that see h2o.h.
  */
 #ifndef RG_SERVE_SERVER_H
 #define RG_SERVE_SERVER_H
@@ -49,6 +49,13 @@ void server_drain(struct server *s);
 /* Exchanges that are not answered to the last byte. While draining: also requests that have not
  * come whole, and for 5 s connections that the peer has not closed; later those are shut. */
 size_t server_busy(struct server *s);
+
+/* What requests and answers take now: bodies, whole or not; answers that wait to be read. */
+struct server_bytes {
+    size_t bodies, answers;
+};
+
+struct server_bytes server_bytes(const struct server *s);
 
 /* Closes all connections; waiting exchanges see `closed`. */
 void server_free(struct server *s);

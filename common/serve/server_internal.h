@@ -67,6 +67,7 @@ struct server {
     struct list_head noted[NOTE_ROWS]; /* connections with a note, by the start of its key */
     size_t unfinished_bytes;           /* of their requests that have not come whole */
     size_t room_bytes;                 /* made for what has not come yet */
+    size_t body_bytes, answer_bytes;   /* of exchanges */
     size_t n_conns;
     struct loop_timer pause; /* of accepting */
     size_t busy;
@@ -87,7 +88,8 @@ struct exchange {
     struct buf waiting;             /* to be sent */
     struct buf flying;              /* libh2o reads from it */
     struct unread_account *account; /* that it counts for, or NULL */
-    size_t counted;                 /* bytes, so far */
+    size_t counted;                 /* bytes that wait, of server->answer_bytes and the account's */
+    size_t body_bytes;              /* of server->body_bytes */
     bool begun, sending, ending, failing, final;
     bool held;      /* another thread reads the request */
     bool abandoned; /* meanwhile */

@@ -1,6 +1,17 @@
-"""What one request may make a worker hold: the worker stays, the request gets 4xx or its answer."""
+"""What one request may make a worker hold: the worker stays, the request gets 4xx or its answer. What requests hold
+together counts for --max-worker-memory."""
+import contextlib
 import json
 import resource
+import socket
+import threading
+
+import pytest
+
+from battle import peak_allowed
+from gateway import wait_until
+
+MIB = 1 << 20
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 CALL = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
@@ -66,8 +77,8 @@ def test_lists_are_bounded(start):
     session = gateway.post("/sessions").json()
     for more, setting in [({"tools": [TOOL] * 11}, "max-tools"), ({"stop": list("abcd")}, "max-stops"),
                           ({"messages": [USER] * 6}, "max-messages"),
-                          ({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"description": "d" * 2000}}}},
-                           "max-schema-bytes")]:
+                          ({"response_format": {"type": "json_schema", "json_schema": {
+                              "name": "n", "schema": {"description": "d" * 2000}}}}, "max-schema-bytes")]:
         a = send(gateway, session, {"messages": [USER], **more})
         assert a.status == 400 and setting in a.text, a.text
     assert gateway.chat(session, "hello").status == 200
@@ -78,10 +89,83 @@ def test_what_is_recorded_as_it_came_is_bounded(start):
     gateway = start(engine="builtin:echo", workers=1, max_metadata_bytes="2KiB")
     session = gateway.post("/sessions").json()
     much = {f"k{i}": "v" * 40 for i in range(100)}
-    for path, field in [("chat/completions", "chat_template_kwargs"), ("chat/completions", "metadata"), ("responses", "metadata")]:
+    for path, field in [("chat/completions", "chat_template_kwargs"), ("chat/completions", "metadata"),
+                        ("responses", "metadata")]:
         said = {"input": "x"} if path == "responses" else {"messages": [USER]}
         a = send(gateway, session, {**said, field: much}, path)
         assert a.status == 400 and "max-metadata-bytes" in a.text and field in a.text, a.text
         a = send(gateway, session, {**said, field: {"deep": [[[]] * 3000]}}, path)
         assert a.status == 400 and "max-metadata-bytes" in a.text, a.text
         assert send(gateway, session, {**said, field: {"k": "v"}}, path).status == 200
+
+
+# --- all of it counts for --max-worker-memory ---
+
+def refuses(gateway):
+    """Whether a new session finds no room."""
+    a = gateway.post("/sessions")
+    if a.status != 200:
+        assert a.status == 503 and a.json()["error"]["code"] == "memory_full" and "max-worker-memory" in a.text, a.text
+    return a.status == 503
+
+
+def held(gateway, kind):
+    return gateway.metrics()[f'rollgate_request_memory_bytes{{kind="{kind}"}}']
+
+
+def begin(gateway, session, body, length=None, more=""):
+    s = socket.create_connection(("127.0.0.1", gateway.port), 60)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.sendall((f"POST /sessions/{session['session_id']}/v1/chat/completions HTTP/1.1\r\nHost: x\r\n{more}"
+               f"Content-Length: {length or len(body)}\r\n\r\n").encode() + body)
+    return s
+
+
+def full_and_free_again(gateway, kind, held_open):
+    """While these connections are held there is no room for a session; when they are gone, there is."""
+    with held_open:
+        wait_until(lambda: refuses(gateway), 60, f"{kind} take all of the memory")
+        wait_until(lambda: held(gateway, kind) > 16 * MIB, 10, "it is told")
+    wait_until(lambda: not refuses(gateway), 60, "there is room again")
+    wait_until(lambda: held(gateway, kind) < MIB, 20, "nothing is left")
+
+
+@pytest.mark.alone
+def test_bodies_that_come_count(start):
+    gateway = start(engine="builtin:echo", workers=1, max_worker_memory="32MiB")
+    session = gateway.post("/sessions").json()
+    with contextlib.ExitStack() as opened:
+        for _ in range(4):
+            opened.enter_context(begin(gateway, session, b"x" * (20 * MIB), length=30 * MIB))
+        full_and_free_again(gateway, "bodies", opened.pop_all())
+
+
+@pytest.mark.alone
+def test_answers_that_nobody_reads_count(start):
+    """One of two megabytes, told forty times; what was held goes back to the system."""
+    gateway = start(engine="builtin:echo", workers=1, max_worker_memory="32MiB", context_length=100_000_000)
+    session = gateway.post("/sessions").json()
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "word " * 400_000}]}).encode()
+    pid = gateway.child("worker-0")
+    before = gateway.resident(pid)
+    with contextlib.ExitStack() as opened:
+        for _ in range(40):
+            s = opened.enter_context(begin(gateway, session, body, more="Idempotency-Key: one\r\n"))
+            s.settimeout(60)
+            assert s.recv(12)[9:] in (b"200", b"503")
+        full_and_free_again(gateway, "answers", opened.pop_all())
+    wait_until(lambda: gateway.resident(pid) < before + peak_allowed(100 * MIB), 20, "the system has it again")
+
+
+@pytest.mark.alone
+def test_what_is_made_of_requests_counts(start):
+    """Calls that wait for an engine hold what they came with and the ids that it became."""
+    gateway = start(engine="builtin:echo,delay_ms=8000", workers=1, max_worker_memory="32MiB", context_length=100_000_000)
+    said = [{"role": "user", "content": "word " * 400_000}]
+    sessions = [gateway.post("/sessions").json() for _ in range(6)]
+    with contextlib.ExitStack() as opened:
+        threads = [threading.Thread(target=gateway.chat, args=(s, said)) for s in sessions]
+        for t in threads:
+            t.start()
+            opened.callback(t.join)
+        full_and_free_again(gateway, "arenas", opened.pop_all())

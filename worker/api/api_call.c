@@ -385,7 +385,7 @@ void api_call_start(struct api_call *c)
     if (call_repeated(c, &in))
         return;
     arena = c->arena; /* the request lies in it; the model call outlives what uses it */
-    c->arena = (struct arena){0};
+    c->arena = (struct arena){.sum = arena.sum};
     model_call_start(&c->service->calls, &arena, &in, &c->listener);
 }
 
@@ -448,7 +448,7 @@ static void count_tokens(struct api_call *c)
     struct token_count *counting;
     struct exchange *x = c->x;
 
-    c->arena = (struct arena){0};
+    c->arena = (struct arena){.sum = arena.sum};
     exchange_watch(x, on_count_left, c);
     counting = call_count_tokens(&c->service->calls, &arena, &in, on_counted, c);
     if (counting)

@@ -140,6 +140,7 @@ static struct api_call *call_new(struct service_request *r, const struct dialect
     c->x = r->x;
     c->dialect = d;
     c->limits = r->service->calls.limits;
+    c->arena.sum = &r->service->calls.request_bytes;
     c->dialect_label = r->dialect;
     memcpy(c->request_id, r->request_id, sizeof(c->request_id));
     return c;
@@ -311,6 +312,11 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
     c->reading.run = read_request;
     c->reading.done = on_helped;
     c->reading.drop = on_dropped;
+    if (exchange_body(r->x).len > WORK_JSON_MAX &&
+        residency_room(&r->service->calls.residency, c->held, exchange_body(r->x).len, &e)) {
+        on_read(c, &e); /* reading it would take more than it is long */
+        return;
+    }
     c->reading.body_hash = work_hash(&r->service->calls, exchange_body(r->x));
     state = work_begin(&r->service->calls, &c->reading, str_cstr(c->id),
                        exchange_body(r->x).len <= WORK_JSON_MAX, &e);

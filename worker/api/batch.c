@@ -296,6 +296,7 @@ static int part_read(struct batch_part *p, struct err *e)
     c->x = front->x;
     c->anew = front->anew;
     c->limits = front->limits;
+    c->arena.sum = &c->service->calls.request_bytes;
     c->dialect = front->dialect;
     c->dialect_label = front->dialect_label;
     memcpy(c->request_id, front->request_id, sizeof(c->request_id));
@@ -362,7 +363,7 @@ static void check_next(struct batch *b)
                              .body_hash = {p->call.hash[0], p->call.hash[1]},
                              .work_hash = p->call.reading.body_hash};
     arena = p->call.arena;
-    p->call.arena = (struct arena){0};
+    p->call.arena = (struct arena){.sum = arena.sum};
     p->counting = call_count_tokens(&p->call.service->calls, &arena, &in, on_counted, p);
 }
 

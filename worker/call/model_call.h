@@ -79,6 +79,9 @@ struct call_env {
     bool finish_on_disconnect;
     bool strict_logprobs; /* logprobs of another distribution than the sampled one are refused */
     struct residency residency;
+    atomic_size_t request_bytes; /* of the arenas of requests and calls */
+    uint64_t most_bytes;         /* that requests held since memory was given back */
+    struct helper_job *trim;     /* which does that; or NULL */
     struct ledger ledger;
     const struct call_watch *watch; /* NULL: nobody looks */
     struct list_head running;       /* model calls, newest first */
@@ -196,5 +199,9 @@ int call_helpers_begin(struct call_env *env, unsigned threads, uint64_t limit_ms
 /* Ends the threads, and drops what was dropped. How many threads do not end: then the process must
  * leave by _exit and free nothing that a request uses. */
 unsigned call_helpers_end(struct call_env *env);
+
+/* Now and then: so many bytes are held by requests. When much less is held than was before, a
+ * helper gives the system back what lies free in the heap. */
+void call_memory_held(struct call_env *env, uint64_t bytes);
 
 #endif

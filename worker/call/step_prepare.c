@@ -233,7 +233,7 @@ enum step_result step_prepare(struct model_call *t)
     struct call_env *env = t->env;
     struct session *s = session_of(t);
 
-    if (!s || residency_room(&env->residency, s, &t->err))
+    if (!s || residency_room(&env->residency, s, t->in.body_bytes + t->arena.held_bytes, &t->err))
         return STEP_FAILED;
     if (!t->in.req->chat.messages && engine_pool_some_text(env->engines)) {
         (void)err_set(&t->err, ERR_INVALID, "this engine answers chats only");

@@ -5,6 +5,7 @@
 
 #include "worker/call/work.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -14,6 +15,10 @@
 #include "worker/tokens/tokenizer.h"
 
 enum { NICE = 5 };
+
+enum { TRIM_LEAST = 32 << 20 };
+
+#define TRIM STR("trim") /* the key of its jobs */
 
 enum { HASHED_BYTES = 2 << 20 }; /* at each end of a body: the loop does it, in 0.5 ms at most */
 
@@ -171,6 +176,35 @@ void work_drop(struct long_work *w)
     helpers_cancel(w->env->helpers, &w->job);
 }
 
+/* --- memory --- */
+
+/* What requests held and hold no more lies between what others hold. It takes a while. */
+static void run_trim(struct helper_job *j, void *tool)
+{
+    (void)j;
+    (void)tool;
+    (void)malloc_trim(0);
+}
+
+static void on_trimmed(struct helper_job *j, enum helper_end end)
+{
+    (void)j;
+    (void)end;
+}
+
+void call_memory_held(struct call_env *env, uint64_t bytes)
+{
+    env->most_bytes = MAX_OF(env->most_bytes, bytes);
+    if (!env->helpers || env->most_bytes - bytes < TRIM_LEAST || helpers_busy(env->helpers, TRIM))
+        return;
+    env->most_bytes = bytes;
+    if (!env->trim)
+        env->trim = mem_zalloc(sizeof(*env->trim));
+    env->trim->run = run_trim;
+    env->trim->done = on_trimmed;
+    helpers_push(env->helpers, env->trim, TRIM);
+}
+
 /* --- life --- */
 
 /* Without threads all work is done on the loop. */
@@ -199,6 +233,8 @@ unsigned call_helpers_end(struct call_env *env)
     env->helpers = NULL;
     if (lost > 0)
         return lost;
+    free(env->trim);
+    env->trim = NULL;
     LIST_EACH_SAFE(&env->dropped_work, w, next, struct long_work, item) {
         list_remove(&w->item);
         w->drop(w);

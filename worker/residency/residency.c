@@ -23,6 +23,9 @@
 
 enum { LOAD_SLICE_US = 1000, SPILL_STEP = 64 };
 
+/* What requests may hold without being counted: also below a small limit calls come through. */
+enum { REQUESTS_FREE = 16 << 20 };
+
 /* One session that is being read. */
 struct residency_load {
     struct residency *residency;
@@ -51,12 +54,27 @@ static void count(struct residency *r)
     r->told.payload_loads = t.payload_loads;
 }
 
+static uint64_t held_by_requests(const struct residency *r)
+{
+    uint64_t bytes = r->requests ? r->requests(r->requests_ctx) : 0;
+
+    return bytes > REQUESTS_FREE ? bytes - REQUESTS_FREE : 0;
+}
+
 static uint64_t held(const struct residency *r)
 {
     struct session_totals t;
 
     session_store_totals(r->store, &t);
-    return t.bytes;
+    return t.bytes + held_by_requests(r);
+}
+
+/* Some of the sessions, until they fit beside the requests. */
+static size_t evict(struct residency *r)
+{
+    uint64_t room = r->limit - r->limit / 8, others = held_by_requests(r);
+
+    return session_evict(r->store, room > others ? room - others : 0, SPILL_STEP);
 }
 
 /* Begins a sixteenth below the limit and makes room for another. */
@@ -72,7 +90,7 @@ static size_t make_room(struct residency *r)
 
     if (!r->limit || held(r) < high_water(r))
         return 0;
-    n = session_evict(r->store, r->limit - r->limit / 8, SPILL_STEP);
+    n = evict(r);
     count(r);
     return n;
 }
@@ -270,7 +288,7 @@ void residency_evicts(struct residency *r)
 static void on_evict(struct loop_task *t)
 {
     struct residency *r = CONTAINER_OF(t, struct residency, evict);
-    size_t n = session_evict(r->store, r->limit - r->limit / 8, SPILL_STEP);
+    size_t n = evict(r);
 
     count(r);
     if (n == SPILL_STEP) {
@@ -299,14 +317,23 @@ void residency_watch(struct residency *r)
 }
 
 /* Refuses a call while memory is full. One of a session that is here may go an eighth beyond the
- * limit, not counting what that session itself could give up. */
-int residency_room(struct residency *r, const struct session *called, struct err *e)
+ * limit, not counting what that session itself could give up and what its request holds. */
+int residency_room(struct residency *r, const struct session *called, uint64_t own_bytes,
+                   struct err *e)
 {
+    uint64_t own = own_bytes, all;
+
     residency_watch(r);
-    if (!r->full || (called && held(r) - session_evictable(called) < r->limit + r->limit / 8))
+    if (!r->full)
+        return 0;
+    own += called ? session_evictable(called) : 0;
+    all = held(r);
+    if (called && all - MIN_OF(all, own) < r->limit + r->limit / 8)
         return 0;
     metrics_count_at(r->page, METRIC_refusals, METRIC_REFUSAL_MEMORY, 0, 1);
-    return err_set(e, ERR_MEMORY_FULL, "the sessions of this worker take all of its memory");
+    return err_set(e, ERR_MEMORY_FULL,
+                   "sessions and requests of this worker take all of its memory "
+                   "(--max-worker-memory)");
 }
 
 /* Drops the loads that wait; nobody is told. */

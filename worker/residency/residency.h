@@ -4,7 +4,8 @@
  * is done in slices of a millisecond; who needs the session waits and is told. Of sessions in use,
  * the ids, logprobs and experts of calls on branches not used lately are evicted, too; those are
  * read back within the step that needs them, a path at a time. Without a journal nothing can be
- * evicted: the limit then only refuses.
+ * evicted: the limit then only refuses. What requests hold (bodies, arenas, answers that wait) is
+ * counted, too, beyond what any worker needs for them: sessions make room for it.
  */
 #ifndef RG_RESIDENCY_RESIDENCY_H
 #define RG_RESIDENCY_RESIDENCY_H
@@ -23,10 +24,12 @@ struct residency {
     struct loop *loop;
     struct session_store *store;
     struct metrics_page *page;
-    struct places places; /* where sessions are read back from */
-    uint64_t limit;       /* bytes of all sessions; 0: none */
-    bool full;            /* at the limit, and nothing can be evicted */
-    bool watching;        /* the task is posted */
+    struct places places;            /* where sessions are read back from */
+    uint64_t limit;                  /* bytes of sessions and requests; 0: none */
+    uint64_t (*requests)(void *ctx); /* bytes that requests hold; or NULL */
+    void *requests_ctx;
+    bool full;     /* at the limit, and nothing can be evicted */
+    bool watching; /* the task is posted */
     struct loop_task evict, load;
 
     struct { /* in the metrics so far */
@@ -63,8 +66,10 @@ void residency_watch(struct residency *r);
 
 /* Refuses, with e, what would need more memory: a new session (`called` NULL), or a call of one
  * that exists when the others take an eighth more than the limit. What an idle session itself takes
- * does not count: between its calls it is evicted. */
-int residency_room(struct residency *r, const struct session *called, struct err *e);
+ * does not count: between its calls it is evicted. Nor do the own_bytes that the call's request
+ * holds so far. */
+int residency_room(struct residency *r, const struct session *called, uint64_t own_bytes,
+                   struct err *e);
 
 /* Ends all reading; nobody is told. */
 void residency_done(struct residency *r);

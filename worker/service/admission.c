@@ -20,7 +20,7 @@ int service_room(struct service *a, int64_t count, struct err *e)
         return err_set(e, ERR_STORAGE_FULL,
                        "more trajectories wait for the sinks than --sink-max-waiting allows");
     }
-    if (residency_room(&a->calls.residency, NULL, e))
+    if (residency_room(&a->calls.residency, NULL, 0, e))
         return -1;
     session_store_totals(a->calls.store, &t);
     if (t.sessions + (uint64_t)count > (uint64_t)c->max_sessions ||
