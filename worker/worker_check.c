@@ -38,6 +38,14 @@ static void check_engines(const struct config *c, struct buf *mistakes)
 }
 
 /* The target of each sink. */
+static void check_scorers(const struct config *c, struct buf *mistakes)
+{
+    struct err e;
+
+    if (scorers_check((const char *const *)c->scorer.at, c->scorer.n, &e))
+        note(mistakes, "scorer", &e);
+}
+
 static void check_sinks(const struct config *c, struct buf *mistakes)
 {
     struct err e;
@@ -99,6 +107,7 @@ void worker_check(const struct config *c, bool model, struct buf *mistakes)
     struct model_options o = setup_model(c);
 
     check_engines(c, mistakes);
+    check_scorers(c, mistakes);
     check_sinks(c, mistakes);
     check_passthrough(c, mistakes);
     check_names(&o, mistakes);

@@ -54,7 +54,8 @@ int worker_engines_open(struct worker_state *w, void (*on_health)(void *ctx), vo
     w->engine_home = setup_engine_home(w->h);
     a->engine_home = &w->engine_home;
     a->engines_seen = engine_set_stamp(w->h->state_dir);
-    if (open_pool(w, &o, e))
+    if (open_pool(w, &o, e) || scorers_new(w->loop, (const char *const *)w->h->config->scorer.at,
+                                           w->h->config->scorer.n, &o, &a->scorers, e))
         return -1;
     worker_engines_changed(w);
     return 0;
@@ -70,4 +71,5 @@ void worker_engines_reload(struct worker_state *w)
 void worker_engines_close(struct worker_state *w)
 {
     engine_pool_free(w->service.calls.engines);
+    scorers_free(w->service.scorers);
 }

@@ -270,6 +270,8 @@ int input_value_check(struct arena *a, const struct input_rule *in, const struct
         return check_texts(in, v, e);
     case INPUT_KIND_LOCKS:
         return check_locks(in, v, e);
+    case INPUT_KIND_SCORES:
+        return json_is(v, JSON_ARRAY) ? 0 : field_bad(in->name, v, "a list of objects", e);
     case INPUT_KIND_LABELS:
         return check_labels(in, v, e);
     case INPUT_KIND_SAMPLING:

@@ -20,6 +20,7 @@ enum input_kind {
     INPUT_KIND_NAME,      /* one of choices */
     INPUT_KIND_OBJECT,    /* any members */
     INPUT_KIND_LOCKS,     /* a list of names of sampling parameters */
+    INPUT_KIND_SCORES,    /* a list of objects (worker/session/score.h reads them) */
     INPUT_KIND_LABELS,    /* an object of texts and numbers */
     INPUT_KIND_SAMPLING,  /* an object of sampling parameters */
     INPUT_KIND_PARAMETER, /* a sampling parameter, which its own name says */

@@ -106,6 +106,7 @@ static void compare(const struct reply *a, const struct reply *b)
     CHECK(a->ids.n == 0 || memcmp(a->ids.at, b->ids.at, a->ids.n * sizeof(*a->ids.at)) == 0);
     CHECK(a->prompt_ids.n == b->prompt_ids.n && a->tops.n == b->tops.n);
     CHECK(str_eq(buf_str(&a->experts), buf_str(&b->experts)));
+    CHECK(a->support.lost == b->support.lost && a->support.ids.n == b->support.ids.n);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -125,7 +126,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     r = remotes[data[0] % ARRAY_LEN(remotes)];
     q.stream = data[1] & 1;
     q.top_logprobs = data[1] & 2 ? 2 : 0;
-    q.support = data[1] & 1;
+    q.support = data[1] & 16;
     q.prompt = (struct token_span){prompt, data[3]};
     body = str_of((const char *)data + 4, size - 4);
     reading_init(&whole, r, r->wire, &q);

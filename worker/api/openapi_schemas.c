@@ -102,6 +102,13 @@ static const char *fixed_schema(enum input_kind kind)
         return "\"type\":\"object\"";
     case INPUT_KIND_LABELS:
         return "\"type\":\"object\",\"additionalProperties\":{\"type\":[\"string\",\"number\"]}";
+    case INPUT_KIND_SCORES:
+        return "\"type\":\"array\",\"maxItems\":3,\"items\":{\"type\":\"object\",\"required\":["
+               "\"engine\"],"
+               "\"additionalProperties\":false,\"properties\":{\"engine\":{\"type\":\"string\","
+               "\"minLength\":1},"
+               "\"top_k\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":128},"
+               "\"what\":{\"type\":\"string\",\"enum\":[\"teacher\",\"reference\",\"self\"]}}}";
     case INPUT_KIND_WEIGHTS:
         return "\"anyOf\":[{\"type\":\"integer\",\"minimum\":0},"
                "{\"type\":\"string\",\"minLength\":1,\"maxLength\":256},{\"type\":\"null\"}]";

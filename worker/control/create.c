@@ -9,8 +9,10 @@
 #include "worker/control/handlers.h"
 #include "worker/control/pending.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/scorers.h"
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
+#include "worker/session/score.h"
 #include "worker/sink/sink.h"
 
 /* URLs as the client reached us: its Host and, behind a proxy, its scheme. */
@@ -144,11 +146,17 @@ static int check_extra(struct service *a, const struct json *options, struct err
 /* What is to be kept of answers the engines have to tell. */
 static int check_wants(struct service *a, const struct json *options, struct err *e)
 {
+    struct score_wants scores;
     int64_t top = 0;
 
     if (json_is_true(json_get(options, "sampling_support")) &&
         engine_pool_tells(a->calls.engines, "sampling_support", e))
         return -1;
+    if (score_wants_read(json_get(options, "score"), &scores, e))
+        return -1;
+    for (size_t i = 0; i < scores.n; i++)
+        if (scorers_find(a->scorers, scores.at[i].engine, e))
+            return -1;
     (void)json_to_i64(json_get(options, "top_logprobs"), &top);
     return top > 0 ? engine_pool_tells(a->calls.engines, "top_logprobs", e) : 0;
 }

@@ -33,9 +33,10 @@ struct exporting {
     char request_id[40];
     char id[ID_TEXT_MAX];
     struct export_options options;
-    struct arena arena;     /* what options borrow */
-    bool durable, applied;  /* of finalize's record */
-    struct loop_task later; /* the next slice, after everybody else had a turn */
+    struct arena arena;           /* what options borrow */
+    bool durable, applied;        /* of finalize's record */
+    struct scoring_wait *scoring; /* finalize: what other engines have to tell first, or NULL */
+    struct loop_task later;       /* the next slice, after everybody else had a turn */
     bool started;
     bool closes;                        /* finalize */
     bool samples;                       /* asked for by /samples */
@@ -46,6 +47,7 @@ struct exporting {
 static void exporting_free(struct exporting *v)
 {
     loop_task_cancel(v->service->calls.loop, &v->later);
+    scoring_wait_cancel(v->scoring);
     if (v->s)
         session_unpin(v->service->calls.store, v->s);
     export_free(v->export);
@@ -328,6 +330,48 @@ static void on_finalized(void *ctx)
 }
 
 /* Closes the session, then exports it. */
+/* Scored, where it is wanted: now it closes. */
+static void close_session(struct exporting *v)
+{
+    struct err e = {0};
+
+    if (session_phase(v->s) == SESSION_FINALIZED)
+        send_export(v); /* asked again: the same export */
+    else if (control_close(v->service, v->s, SESSION_END_FINALIZE, &v->options,
+                           (struct ledger_done){on_finalized, v}, &e))
+        fail(v, &e);
+    else {
+        v->applied = true;
+        if (v->durable)
+            send_export(v);
+    }
+}
+
+static void on_scored(void *ctx, const struct err *e)
+{
+    struct exporting *v = ctx;
+
+    v->scoring = NULL;
+    if (e)
+        fail(v, e);
+    else
+        close_session(v);
+}
+
+/* Other engines' logprobs come first, where they are wanted. */
+static int begin_scoring(struct exporting *v, struct str body, struct err *e)
+{
+    const struct json *given = NULL;
+    int rc = body.len > 0 ? json_parse(&v->arena, body, &given, e) : 0;
+
+    if (rc == 0)
+        rc = scoring_wait_begin(v->service, v->s, json_get(given, "score"),
+                                (struct scoring_done){on_scored, v}, &v->scoring, e);
+    if (rc > 0)
+        close_session(v);
+    return rc < 0 ? -1 : 0;
+}
+
 void exporting_finalize(struct service_request *r)
 {
     struct session *s = find_or_reply(r);
@@ -341,16 +385,8 @@ void exporting_finalize(struct service_request *r)
         fail(v, &e);
         return;
     }
-    if (session_phase(s) == SESSION_FINALIZED)
-        send_export(v); /* asked again: the same export */
-    else if (control_close(v->service, s, SESSION_END_FINALIZE, &v->options,
-                           (struct ledger_done){on_finalized, v}, &e))
+    if (begin_scoring(v, arena_str(&v->arena, str_trim(exchange_body(r->x))), &e))
         fail(v, &e);
-    else {
-        v->applied = true;
-        if (v->durable)
-            send_export(v);
-    }
 }
 
 /* What must be decided before sinks may have it: rollouts (the dispatcher asks once an attempt

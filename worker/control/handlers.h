@@ -88,4 +88,22 @@ void admin_done(struct service *a);
  * NULL and e. */
 struct session *control_find(struct service_request *r, bool reading, struct err *e);
 
+/* A finalize that waits for other engines' logprobs of its branches: those of `given` (JSON,
+ * checked here), or NULL: those that the session wants. The session is pinned by the caller; while
+ * it waits it is open, and what an agent adds is scored as well. Each answer is durable before the
+ * next is asked for. `done` is called once, later: NULL, all is known; else why not. Returns 1 if
+ * nothing is wanted, 0 with *ret, -1 ERR_INVALID. */
+struct scoring_wait;
+
+struct scoring_done {
+    void (*fn)(void *ctx, const struct err *e);
+    void *ctx;
+};
+
+int scoring_wait_begin(struct service *a, struct session *s, const struct json *given,
+                       struct scoring_done done, struct scoring_wait **ret, struct err *e);
+
+/* `done` is not called any more. NULL is fine. */
+void scoring_wait_cancel(struct scoring_wait *w);
+
 #endif

@@ -167,6 +167,19 @@ struct engine_options {
         health_timeout_ms; /* 0: 20 s */
 };
 
+/* Engines that score what others sampled (scorers.h), one per --scorer. */
+struct scorers;
+
+/* Whether the arguments can be: ERR_CONFIG. */
+int scorers_check(const char *const *texts, size_t n, struct err *e);
+
+/* o: timeouts and TLS settings of engines, copied. */
+int scorers_new(struct loop *loop, const char *const *texts, size_t n,
+                const struct engine_options *o, struct scorers **ret, struct err *e);
+
+/* Ends all calls without a word. NULL is fine. */
+void scorers_free(struct scorers *s);
+
 /* Whether one engine argument could be opened, with o's TLS settings. ERR_CONFIG. */
 int engine_check(const char *text, const struct engine_options *o, struct err *e);
 

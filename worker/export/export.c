@@ -198,6 +198,8 @@ static int read_member(struct export_options *o, const struct json_member *m, st
     default:
         break;
     }
+    if (str_eq_c(name, "score"))
+        return 0; /* of finalize, which has read it */
     if (str_eq_c(name, "metadata")) {
         if (m->value.kind != JSON_OBJECT)
             return err_field(e, "metadata", "metadata must be an object");
@@ -262,6 +264,7 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     session_pin(s);
     x->options = *o;
     take_group(x);
+    x->score_wants = session_score_wants(s);
     if (o->metadata)
         x->options.metadata = message_copy(&x->arena, o->metadata);
     x->format = FORMATS[o->format];
@@ -312,6 +315,8 @@ static void sum_up(struct export *x, const struct trajectory *t)
 
     if (x->pass > 0)
         return;
+    for (size_t i = 0; !t->text && i < x->score_wants.n; i++)
+        x->unscored = x->unscored || !t->scores[x->score_wants.at[i].what];
     s->trained += t->trained;
     x->unsupported = x->unsupported || (x->session->options.wants.support && t->trained > 0 &&
                                         !t->odds.support.counts);

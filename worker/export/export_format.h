@@ -36,9 +36,11 @@ struct export
     VEC(const struct json *) media; /* pictures of all trajectories, each once: their parts */
     uint32_t news[2]; /* repaired, lost: more than any export of the session had before */
     const struct format *format;
-    void *state;           /* the format's, in the arena */
-    void *own;             /* beside a file of tensors: what its format keeps, in the arena */
-    bool all_logprobs;     /* verl: every row has them */
+    void *state;       /* the format's, in the arena */
+    void *own;         /* beside a file of tensors: what its format keeps, in the arena */
+    bool all_logprobs; /* verl: every row has them */
+    struct score_wants score_wants; /* the session's own */
+    bool unscored;                  /* one of them is not known of some trajectory */
     bool unsupported;      /* a sampling support was wanted, and some trained token has none */
     bool unversioned;      /* areal: some trajectory has no weight versions, told as -1 */
     VEC(struct buf) parts; /* made, but not yet handed out (a header), in order */

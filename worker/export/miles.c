@@ -173,6 +173,16 @@ static void put_odds(struct export *x, const struct trajectory *t)
                     CELLS(RAW, m.logprobs));
 }
 
+/* The response's part of the teacher's logprobs. */
+static void put_teacher(struct export *x, const struct trajectory *t)
+{
+    const struct score *teacher = t->scores[SCORE_TEACHER];
+
+    if (teacher)
+        tensors_add(x, "teacher_log_probs", t->index, TENSOR_F32, SHAPE1(t->n),
+                    CELLS(RAW, teacher->logprobs + t->n_prompt));
+}
+
 static void miles_one(struct export *x, const struct trajectory *t)
 {
     struct shape n = SHAPE1(t->n);
@@ -188,6 +198,7 @@ static void miles_one(struct export *x, const struct trajectory *t)
                     SHAPE3(t->experts_rows, t->experts_layers, t->experts_topk),
                     CELLS(RAW, tensors_want(x, TENSOR_I32) ? wide_experts(x, t) : NULL));
     put_odds(x, t);
+    put_teacher(x, t);
 }
 
 static void put_session_metadata(struct export *x, struct json_out *o)

@@ -355,6 +355,9 @@ void native_write_warnings(const struct export *x, struct json_out *o)
     if (export_lacks_reward(x))
         json_out_cstr(o, "no reward is known: what this format would hold of it is null or left "
                          "out, not 0");
+    if (x->unscored)
+        json_out_cstr(o, "a score that the session wants is not known of some trajectory: its "
+                         "arrays are left out");
     if (x->unsupported)
         json_out_cstr(o, "no sampling support is known for some of the trained tokens: its arrays "
                          "are left out");

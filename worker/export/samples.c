@@ -86,6 +86,9 @@ static void slime_one(struct export *x, const struct trajectory *t)
     sample_put_cache(t, &o);
     native_write_experts(x, t, "rollout_routed_experts", &o);
     put_top_p(x, t, &o);
+    if (t->scores[SCORE_TEACHER])
+        export_array(x, &o, "teacher_log_probs", PIECE_JSON_F32,
+                     t->scores[SCORE_TEACHER]->logprobs + t->n_prompt, t->n);
     json_out_key(&o, "metadata");
     json_out_obj(&o);
     json_out_key(&o, "session_id");
@@ -188,6 +191,8 @@ static void prime_rl_one(struct export *x, const struct trajectory *t)
 {
     struct json_out o = {&x->rope.text, t->index > 0};
     float *full = arena_calloc(&x->scratch, t->total, sizeof(*full));
+    const struct score *reference =
+        t->scores[SCORE_REFERENCE] ? t->scores[SCORE_REFERENCE] : t->scores[SCORE_TEACHER];
 
     memcpy(full + t->n_prompt, t->logprobs, t->n * sizeof(*full));
     json_out_obj(&o);
@@ -198,6 +203,8 @@ static void prime_rl_one(struct export *x, const struct trajectory *t)
     put_env_name(x, &o);
     put_experts(x, t, &o);
     put_sampling_mask(x, t, &o);
+    if (reference)
+        export_array(x, &o, "ref_logprobs", PIECE_JSON_F32, reference->logprobs, t->total);
     put_reward(x, &o);
     json_out_key(&o, "metadata");
     json_out_obj(&o);

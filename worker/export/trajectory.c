@@ -510,6 +510,7 @@ void trajectory_build(const struct trajectory_input *in, const struct track *tra
     fill_messages(a, ret);
     fill_experts(a, ret);
     trajectory_fill_odds(a, ret);
+    trajectory_fill_scores(ret);
     for (const struct checkpoint *t = last; t; t = t->parent)
         ret->trimmed += t->trim;
 }

@@ -95,6 +95,7 @@ struct trajectory {
     uint32_t experts_rows, experts_layers, experts_topk, experts_item; /* bytes an element */
 
     struct trajectory_odds odds;
+    const struct score *scores[SCORE_KINDS]; /* of all its ids, or NULL */
     struct trajectory_array arrays[TRAJECTORY_ARRAYS_MAX];
     unsigned n_arrays;
 };

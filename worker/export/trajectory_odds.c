@@ -131,3 +131,30 @@ void trajectory_fill_odds(struct arena *a, struct trajectory *r)
     fill_tops(a, r);
     fill_support(a, r);
 }
+
+/* --- what other engines make of it --- */
+
+void trajectory_fill_scores(struct trajectory *r)
+{
+    static const char *const arrays[SCORE_KINDS][3] = {
+        [SCORE_TEACHER] = {"teacher_logprobs", "teacher_top_ids", "teacher_top_logprobs"},
+        [SCORE_REFERENCE] = {"reference_logprobs", "reference_top_ids", "reference_top_logprobs"},
+        [SCORE_SELF] = {"self_logprobs", "self_top_ids", "self_top_logprobs"},
+    };
+
+    for (int i = 0; i < SCORE_KINDS && r->own && !r->track->tail; i++) {
+        const struct score *x = session_score(r->session, r->track->head, (enum score_what)i, NULL);
+
+        r->scores[i] = x;
+        if (!x)
+            continue;
+        trajectory_add(r,
+                       (struct trajectory_array){arrays[i][0], true, {r->total}, 1, x->logprobs});
+        if (x->top_k == 0)
+            continue;
+        trajectory_add(
+            r, (struct trajectory_array){arrays[i][1], false, {r->total, x->top_k}, 2, x->top_ids});
+        trajectory_add(r, (struct trajectory_array){
+                              arrays[i][2], true, {r->total, x->top_k}, 2, x->top_logprobs});
+    }
+}

@@ -13,6 +13,7 @@
 
 struct engine_home;
 struct siblings;
+struct scorers;
 struct sinks;
 struct wait_entry;
 struct watching;
@@ -23,6 +24,7 @@ struct service {
     const struct keys *keys;
     struct siblings *siblings; /* the other workers; made on first use */
     struct sinks *sinks;       /* NULL: none is set */
+    struct scorers *scorers;   /* engines that score, maybe none */
     struct list_head waits;    /* long polls */
     struct watching *watching; /* who follows events; made on first use */
     struct pause_order *drain; /* a pause that waits for running calls, or NULL */

@@ -34,6 +34,8 @@
  * RECORD_CREATE, behind the head: options (JSON); from version 2 on the fingerprint of the model:
  * tokenizer(8) special(8) template(8).
  * RECORD_ORIGIN (a session of version 1 was adopted), behind the head: a fingerprint.
+ * RECORD_SCORE, behind the head: what engine top-k checkpoint n, n floats, ids of the alternatives
+ * (n x top-k), as many floats.
  * RECORD_DROP (linear: a retry discards the newest checkpoint), behind the head: call, checkpoint.
  * RECORD_EXPORTED (the closing export has reached its client whole), behind the head: nothing.
  * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
@@ -53,7 +55,8 @@ enum record_type {
     RECORD_DROP,
     RECORD_SINK,
     RECORD_EXPORTED,
-    RECORD_ORIGIN
+    RECORD_ORIGIN,
+    RECORD_SCORE
 };
 
 /* Version 2: RECORD_CREATE ends with the model's fingerprint. */

@@ -119,7 +119,7 @@ void session_displace(struct session *s)
 void session_forget_options(struct session *s)
 {
     s->options.sampling = s->options.lock_sampling = NULL;
-    s->options.labels = s->options.metadata = NULL;
+    s->options.labels = s->options.metadata = s->options.score = NULL;
     s->options.group = (struct str){0};
     s->options.reseeded_from = (struct str){0};
 }
@@ -136,6 +136,7 @@ static void forget_content(struct session *s)
     session_free_rewards(s);
     s->reward = (struct reward){0};
     vec_done(&s->chains);
+    vec_done(&s->scores);
     payloads_free(s);
     forest_done(&s->forest);
     forest_init(&s->forest, s->options.matcher);

@@ -146,6 +146,8 @@ static int read_values(const struct json *v, struct session_options *o, struct e
     if (read_kind(v, "sampling_params", JSON_OBJECT, &o->sampling, e) != 0 ||
         read_kind(v, "labels", JSON_OBJECT, &o->labels, e) != 0 ||
         read_kind(v, "metadata", JSON_OBJECT, &o->metadata, e) != 0 ||
+        read_kind(v, "score", JSON_ARRAY, &o->score, e) != 0 ||
+        score_wants_read(o->score, &(struct score_wants){0}, e) != 0 ||
         read_kind(v, "lock_sampling", JSON_ARRAY, &o->lock_sampling, e) != 0)
         return -1;
     lock = o->lock_sampling;
@@ -271,6 +273,7 @@ void session_options_write(const struct session_options *opt, struct buf *json)
     put_value(&o, "lock_sampling", opt->lock_sampling);
     put_value(&o, "labels", opt->labels);
     put_value(&o, "metadata", opt->metadata);
+    put_value(&o, "score", opt->score);
     group_write(opt, &o);
     if (opt->reseeded_from.p) {
         json_out_key(&o, "reseeded_from");

@@ -311,6 +311,9 @@ static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint6
         return 0;
     case RECORD_ORIGIN:
         return session_apply_origin(s, r, e);
+    case RECORD_SCORE:
+        s->updated_ms = now_ms;
+        return session_apply_score(s, r, e);
     default:
         return err_set(e, ERR_IO, "session record of an unknown type");
     }
@@ -327,7 +330,7 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     struct session *s;
     int rc;
 
-    if (!r.bad && version > RECORD_VERSION && version < RECORD_VERSION_MAX && type <= RECORD_ORIGIN)
+    if (!r.bad && version > RECORD_VERSION && version < RECORD_VERSION_MAX && type <= RECORD_SCORE)
         return err_set(e, ERR_UNSUPPORTED,
                        "a session's record is of version %u, this program reads %d",
                        (unsigned)version, RECORD_VERSION);

@@ -80,6 +80,7 @@ static void session_free(struct session *s)
     CHECK(list_is_empty(&s->plans));
     session_free_rewards(s);
     vec_done(&s->chains);
+    vec_done(&s->scores);
     payloads_free(s);
     forest_done(&s->forest);
     free((char *)(uintptr_t)s->row.p);

@@ -8,6 +8,7 @@
 #include "common/base/list.h"
 #include "worker/model/model.h"
 #include "worker/session/forest.h"
+#include "worker/session/score.h"
 #include "worker/session/session.h"
 
 struct policy;
@@ -28,8 +29,8 @@ struct session_options {
     bool rollback_last_assistant, idempotent_retry, ignore_tools, branch_on_rewrite;
     bool compare_tokens; /* timeline_compare_level == "token" */
     uint64_t prompt_length, response_length, ttl_ms;
-    const struct json *sampling, *lock_sampling, *labels, *metadata; /* or NULL */
-    enum session_truncated on_truncated;                             /* not AUTO */
+    const struct json *sampling, *lock_sampling, *labels, *metadata, *score; /* or NULL */
+    enum session_truncated on_truncated;                                     /* not AUTO */
     bool refuse_completed;
     struct str reseeded_from; /* the unknown id of the call that it was made for ("": the call named
                                  none); absent: made by POST /sessions */
@@ -111,6 +112,7 @@ struct session {
     struct checkpoint *head; /* policy linear: the newest kept checkpoint */
     uint64_t head_version;   /* changes with every commit and rollback */
     VEC(struct chain *) chains;
+    VEC(struct score) scores;
     uint32_t rollbacks;
     uint64_t rollback_dropped;
 
@@ -269,6 +271,9 @@ int origin_read(struct record_in *r, struct model_fingerprint *ret);
 
 /* Applies the body of RECORD_ORIGIN. */
 int session_apply_origin(struct session *s, struct record_in *r, struct err *e);
+
+/* Applies the body of RECORD_SCORE. */
+int session_apply_score(struct session *s, struct record_in *r, struct err *e);
 
 /* Applies the body of a record of the sinks. */
 int session_apply_sink(struct session *s, struct record_in *r, struct err *e);

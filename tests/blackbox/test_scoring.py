@@ -1,0 +1,190 @@
+"""Scores of finished branches by other engines (--scorer): each branch's ids go once, as a prompt, and what comes back stands
+beside them in every format that has a place for it; what was scored survives a crash."""
+import math
+import subprocess
+import threading
+
+import pytest
+
+import gateway as g
+from export_readers import read_safetensors
+from gateway import wait_until
+from scoring_engine import ScoringEngine
+from stub_engines import StubEngine
+from test_odds import IDS, USER, ask, cells, f32, session
+
+KINDS = {"sglang": ("sglang", {}), "vllm": ("vllm", {"routes": ("generate",)}),
+         "vllm-completions": ("vllm", {"routes": ("completions",)})}
+
+
+@pytest.fixture
+def serve(start):
+    """A policy, scorers by name, and a gateway that knows them."""
+    engines = []
+
+    def make(kinds, **settings):
+        policy = StubEngine("sglang").__enter__()
+        policy.otherwise = lambda body: {"ids": IDS}
+        scorers = {n: ScoringEngine(KINDS[kind][0], **KINDS[kind][1]).__enter__() for n, kind in kinds.items()}
+        engines.extend([policy, *scorers.values()])
+        gateway = start(workers=1, engine=policy.setting, scorer=[f"{n}={e.setting}" for n, e in scorers.items()], **settings)
+        return gateway, policy, *scorers.values()
+    yield make
+    for engine in engines:
+        engine.__exit__(None, None, None)
+
+
+def finalize(gateway, sid, **body):
+    return gateway.post(f"/sessions/{sid}/finalize", body, timeout=60)
+
+
+def talk(gateway, sid, turns):
+    messages = list(USER)
+    for _ in range(turns):
+        assert gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": messages}).status == 200
+        messages = [*messages, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "more"}]
+
+
+@pytest.mark.parametrize("k", [0, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_branch_is_scored_once(serve, kind, k):
+    gateway, _, teacher = serve({"big": kind})
+    sid = session(gateway)
+    talk(gateway, sid, 2)
+    gateway.post(f"/sessions/{sid}/reward", {"reward": 1})
+    a = finalize(gateway, sid, score=[{"engine": "big", "top_k": k}])
+    assert a.status == 200, a.text
+    t = a.json()["trajectories"][0]
+    ids = t["prompt_ids"] + t["response_ids"]
+    assert teacher.scored == [ids]
+    want = teacher.positions(ids, k)
+    assert cells(t, "teacher_logprobs") == f32([p or 0 for _, p, _ in want]) and t["teacher_logprobs_shape"] == [len(ids)]
+    assert ("teacher_top_ids" in t) == (k > 0)
+    if k:
+        best = [sorted(b if kind == "sglang" else {*b, (own, p)}, key=lambda x: -x[1])[:k] if b else [(-1, -math.inf)] * k
+                for own, p, b in want]
+        assert cells(t, "teacher_top_ids") == [[i for i, _ in b] for b in best]
+        assert cells(t, "teacher_top_logprobs") == [f32([p for _, p in b]) for b in best]
+    # Asked again, nothing more is asked for; every format reads what is known.
+    assert finalize(gateway, sid, score=[{"engine": "big", "top_k": k}]).json()["trajectories"][0] == t
+    assert len(teacher.scored) == 1
+    lps = cells(t, "teacher_logprobs")
+    read = gateway.get
+    slime = read(f"/sessions/{sid}/trajectories?format=slime").json()["samples"][0]
+    assert f32(slime["teacher_log_probs"]) == lps[len(t["prompt_ids"]):]
+    prime = read(f"/sessions/{sid}/trajectories?format=prime-rl").json()["samples"][0]
+    assert f32(prime["ref_logprobs"]) == lps
+    miles, _ = read_safetensors(read(f"/sessions/{sid}/trajectories?format=miles").body)
+    assert miles["teacher_log_probs.0"] == ("F32", [len(t["response_ids"])], lps[len(t["prompt_ids"]):])
+    native, _ = read_safetensors(read(f"/sessions/{sid}/trajectories?format=safetensors").body)
+    assert native["teacher_logprobs.0"] == ("F32", [len(ids)], lps)
+
+
+def test_what_a_session_wants_of_its_branches(serve):
+    gateway, _, one, two = serve({"one": "sglang", "two": "vllm"})
+    wants = [{"engine": "one", "what": "reference"}, {"engine": "two", "what": "self", "top_k": 1}]
+    sid = session(gateway, score=wants)
+    talk(gateway, sid, 2)
+    gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [{"role": "user", "content": "another beginning"}]})
+    warnings = gateway.get(f"/sessions/{sid}/trajectories").json()["summary"]["warnings"]
+    assert [w for w in warnings if "score" in w]
+    a = finalize(gateway, sid)
+    assert a.status == 200 and a.json()["summary"]["warnings"] == []
+    branches = [t["prompt_ids"] + t["response_ids"] for t in a.json()["trajectories"]]
+    assert len(branches) == 2 and sorted(one.scored) == sorted(two.scored) == sorted(branches)
+    for t in a.json()["trajectories"]:
+        assert "reference_logprobs" in t and t["self_top_ids_shape"] == [len(t["prompt_ids"] + t["response_ids"]), 1]
+    # The score of a branch covers every trajectory that is how it begins.
+    heads = gateway.get(f"/sessions/{sid}/trajectories?select=all_checkpoints").json()["trajectories"]
+    assert len(heads) == 3 and all("reference_logprobs" in t for t in heads)
+
+
+def test_failures_that_pass_are_asked_again(serve):
+    gateway, _, teacher = serve({"big": "sglang"})
+    sid = session(gateway)
+    talk(gateway, sid, 1)
+    teacher.plan.extend([{"status": 503}, {"before": "close"}])
+    assert finalize(gateway, sid, score=[{"engine": "big"}]).status == 200
+    assert len(teacher.scored) == 3
+    gateway.wait_line("a scorer failed, it is asked again")
+
+
+@pytest.mark.parametrize("plan,status,why", [
+    ({"status": 400, "body": {"error": {"message": "too long"}}}, 400, "too long"),
+    ({"scores": lambda p: p[:-1]}, 502, "another number of tokens"),
+    ({"scores": lambda p: [[x[0] + 1, *x[1:]] for x in p]}, 502, "another prompt"),
+    ({"scores": lambda p: [[t, None, b] for t, _, b in p]}, 502, "missing or out of range"),
+    ({"truncate": True}, 502, "ends inside"),
+], ids=["refused", "short", "foreign", "null", "torn"])
+def test_what_cannot_be_scored_leaves_the_session_open(serve, plan, status, why):
+    gateway, _, teacher = serve({"big": "sglang"})
+    sid = session(gateway)
+    talk(gateway, sid, 1)
+    teacher.plan.append(plan)
+    a = finalize(gateway, sid, score=[{"engine": "big"}])
+    assert a.status == status and why in a.text and "scorer big" in a.text, a.text
+    assert gateway.get(f"/sessions/{sid}").json()["phase"] == "open"
+    assert finalize(gateway, sid, score=[{"engine": "big"}]).status == 200
+
+
+def test_what_was_scored_survives_a_crash(serve):
+    gateway, _, quick, slow = serve({"quick": "sglang", "slow": "sglang"})
+    wants = [{"engine": "quick"}, {"engine": "slow", "what": "reference"}]
+    sid = session(gateway, score=wants)
+    talk(gateway, sid, 1)
+    held = threading.Event()
+    slow.plan.append({"wait": held})
+    t = threading.Thread(target=lambda: pytest.raises(Exception, finalize, gateway, sid))
+    t.start()
+    wait_until(lambda: slow.requests, what="the second one is asked")
+    gateway.kill()
+    t.join(30)
+    held.set()
+    gateway.start()
+    assert gateway.get(f"/sessions/{sid}").json()["phase"] == "open"
+    assert "teacher_logprobs" in gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"][0]
+    a = finalize(gateway, sid)
+    assert a.status == 200 and {"teacher_logprobs", "reference_logprobs"} <= set(a.json()["trajectories"][0])
+    assert len(quick.requests) == 1 and len(slow.requests) == 2
+    gateway.kill()
+    gateway.start()
+    assert gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"] == a.json()["trajectories"]
+
+
+def test_a_turn_while_it_waits_is_scored_as_well(serve):
+    gateway, _, teacher = serve({"big": "sglang"})
+    sid = session(gateway)
+    talk(gateway, sid, 1)
+    held, answer = threading.Event(), {}
+    teacher.plan.append({"wait": held})
+    t = threading.Thread(target=lambda: answer.update(a=finalize(gateway, sid, score=[{"engine": "big"}])))
+    t.start()
+    wait_until(lambda: teacher.requests, what="asked")
+    assert ask(gateway, sid, messages=[{"role": "user", "content": "late"}]).status == 200
+    held.set()
+    t.join(60)
+    got = answer["a"].json()["trajectories"]
+    assert answer["a"].status == 200 and len(got) == 2 and all("teacher_logprobs" in x for x in got)
+
+
+@pytest.mark.parametrize("score", [
+    "big", {}, ["big"], [{}], [{"engine": ""}], [{"engine": "nobody"}], [{"engine": "big", "what": "critic"}],
+    [{"engine": "big", "top_k": 129}], [{"engine": "big", "top_k": -1}], [{"engine": "big", "temperature": 1}],
+    [{"engine": "big"}, {"engine": "big", "top_k": 2}]], ids=str)
+def test_what_cannot_be_wanted(serve, score):
+    gateway, _, _ = serve({"big": "sglang"})
+    a = gateway.post("/sessions", {"score": score})
+    assert a.status == 400 and a.json()["error"]["param"] == "score", a.text
+    sid = session(gateway)
+    talk(gateway, sid, 1)
+    a = finalize(gateway, sid, score=score)
+    assert a.status == 400 and a.json()["error"]["param"] == "score", a.text
+    assert gateway.get(f"/sessions/{sid}").json()["phase"] == "open"
+
+
+@pytest.mark.parametrize("text", [
+    "sglang:http://127.0.0.1:1", "a=llamacpp:http://127.0.0.1:1", "=sglang:http://127.0.0.1:1", "a=b"])
+def test_scorers_that_cannot_be(text):
+    done = subprocess.run([g.BINARY, "config", "--check", "--scorer", text],
+                          capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2 and done.stderr.startswith("--scorer: "), done.stderr

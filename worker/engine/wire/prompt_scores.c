@@ -1,0 +1,253 @@
+#include "worker/engine/wire/prompt_scores.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "common/base/vec.h"
+#include "worker/engine/wire/wire_write.h"
+
+enum { TOLD = 1, TOPS, POSITION, ENTRY };
+
+static const struct field sglang_fields[] = {
+    FIELD("meta_info.input_token_logprobs", FIELD_TRIPLES, TOLD),
+    FIELD("meta_info.input_top_logprobs[]", FIELD_TRIPLES, TOPS),
+};
+
+/* A key of an entry is the id; its members come as "PATH.ID.logprob". */
+#define OF_GENERATE "prompt_logprobs[]."
+#define OF_COMPLETIONS "choices[].prompt_logprobs[]."
+
+static const struct field vllm_fields[] = {
+    FIELD("prompt_logprobs[]", FIELD_MARK, POSITION),
+    FIELD(OF_GENERATE "*", FIELD_SCALAR, ENTRY),
+    FIELD("choices[].prompt_logprobs[]", FIELD_MARK, POSITION),
+    FIELD(OF_COMPLETIONS "*", FIELD_SCALAR, ENTRY),
+};
+
+static int invalid(struct err *e, const char *what)
+{
+    return err_set(e, ERR_ENGINE_INVALID, "the scorer's answer is invalid: %s", what);
+}
+
+/* --- asking --- */
+
+static void write_sglang(const struct prompt_scores *p, struct json_out *o)
+{
+    json_out_key(o, "input_ids");
+    wire_ids(o, p->ids);
+    json_out_key(o, "sampling_params");
+    json_out_raw(o, STR("{\"max_new_tokens\":0,\"temperature\":0}"));
+    json_out_key(o, "return_logprob");
+    json_out_bool(o, true);
+    json_out_key(o, "logprob_start_len");
+    json_out_i64(o, 0);
+    json_out_key(o, "top_logprobs_num");
+    json_out_i64(o, p->top_k);
+    json_out_key(o, "return_text_in_logprobs");
+    json_out_bool(o, false);
+}
+
+/* It has to sample something: one token, which is not looked at. */
+static void write_vllm(const struct prompt_scores *p, bool completions, struct json_out *o)
+{
+    json_out_key(o, completions ? "prompt" : "token_ids");
+    wire_ids(o, p->ids);
+    if (!completions) {
+        json_out_key(o, "sampling_params");
+        json_out_obj(o);
+    }
+    json_out_key(o, "max_tokens");
+    json_out_i64(o, 1);
+    json_out_key(o, "temperature");
+    json_out_i64(o, 0);
+    json_out_key(o, "prompt_logprobs");
+    json_out_i64(o, p->top_k);
+    if (!completions) {
+        json_out_key(o, "detokenize");
+        json_out_bool(o, false);
+        json_out_end_obj(o);
+    }
+}
+
+void prompt_scores_write(const struct prompt_scores *p, unsigned route, struct wire_send *send)
+{
+    struct json_out o = json_out_to(&send->body);
+
+    json_out_obj(&o);
+    if (p->kind == SCORER_SGLANG) {
+        send->path = "/generate";
+        write_sglang(p, &o);
+    } else {
+        send->path = route == 0 ? "/inference/v1/generate" : "/v1/completions";
+        write_vllm(p, route > 0, &o);
+    }
+    json_out_key(&o, "stream");
+    json_out_bool(&o, false);
+    json_out_end_obj(&o);
+}
+
+/* --- reading --- */
+
+/* The position that is read ends with the entries that are there. */
+static void end_position(struct prompt_scores *p)
+{
+    if (p->entry_ends.n > 0)
+        vec_last(&p->entry_ends) = (int32_t)p->entry_ids.n;
+}
+
+static void on_scalar(void *ctx, int id, const struct json_scan *s, struct str key)
+{
+    struct prompt_scores *p = ctx;
+    struct str path = buf_str(&p->fields.path), name;
+    uint64_t token;
+
+    (void)id;
+    if (!str_eq_c(key, "logprob") || p->entry_ends.n == 0)
+        return;
+    path = str_sub(path, str_find(path, STR("[]."), str_starts(path, STR("choices")) ? 10 : 0) + 3,
+                   SIZE_MAX);
+    name = str_sub(path, 0, path.len - strlen(".logprob"));
+    *vec_push(&p->entry_ids) =
+        path.len > 8 && str_to_u64(name, INT32_MAX, &token) == 0 ? (int32_t)token : -1;
+    *vec_push(&p->entry_logprobs) = reply_float(s);
+    end_position(p);
+}
+
+static void on_target(void *ctx, int id, struct field_target *t)
+{
+    struct prompt_scores *p = ctx;
+
+    *t = id == TOLD ? (struct field_target){.ints = &p->told, .floats = &p->logprobs}
+                    : (struct field_target){.ints = &p->entry_ids, .floats = &p->entry_logprobs};
+}
+
+static void on_bulk(void *ctx, int id, size_t items, bool null)
+{
+    struct prompt_scores *p = ctx;
+
+    (void)items;
+    (void)null;
+    if (id == TOLD)
+        return;
+    *vec_push(&p->entry_ends) = 0;
+    end_position(p);
+}
+
+static const struct field_sink sink = {on_scalar, on_target, on_bulk};
+
+void prompt_scores_init(struct prompt_scores *p, enum scorer_kind kind, struct token_span ids,
+                        uint32_t top_k)
+{
+    *p = (struct prompt_scores){.kind = kind, .ids = ids, .top_k = top_k};
+    if (kind == SCORER_SGLANG)
+        fields_init(&p->fields, sglang_fields, ARRAY_LEN(sglang_fields), &sink, p);
+    else
+        fields_init(&p->fields, vllm_fields, ARRAY_LEN(vllm_fields), &sink, p);
+}
+
+void prompt_scores_done(struct prompt_scores *p)
+{
+    fields_done(&p->fields);
+    vec_done(&p->logprobs);
+    vec_done(&p->top_logprobs);
+    vec_done(&p->top_ids);
+    vec_done(&p->told);
+    vec_done(&p->entry_ids);
+    vec_done(&p->entry_ends);
+    vec_done(&p->entry_logprobs);
+}
+
+int prompt_scores_feed(struct prompt_scores *p, struct str bytes, struct err *e)
+{
+    struct err why = {0};
+    int rc;
+
+    if (p->complete)
+        return str_trim(bytes).len == 0 ? 0 : invalid(e, "bytes behind its JSON");
+    rc = fields_feed(&p->fields, bytes, &why);
+    if (rc < 0)
+        return invalid(e, why.text);
+    p->complete = rc > 0;
+    return 0;
+}
+
+/* --- the end --- */
+
+struct entry {
+    int32_t id;
+    float logprob;
+};
+
+static int best_first(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+
+    return (x->logprob < y->logprob) - (x->logprob > y->logprob);
+}
+
+/* The best of the n entries at `from`. */
+static void keep_best(struct prompt_scores *p, size_t from, size_t n)
+{
+    struct entry *all = mem_calloc(n + 1, sizeof(*all));
+    size_t known = 0;
+
+    for (size_t i = from; i < from + n; i++)
+        if (p->entry_ids.at[i] >= 0 && !isnan(p->entry_logprobs.at[i]))
+            all[known++] = (struct entry){p->entry_ids.at[i], p->entry_logprobs.at[i]};
+    qsort(all, known, sizeof(*all), best_first);
+    for (size_t k = 0; k < p->top_k; k++) {
+        *vec_push(&p->top_ids) = k < known ? all[k].id : -1;
+        *vec_push(&p->top_logprobs) = k < known ? all[k].logprob : -INFINITY;
+    }
+    free(all);
+}
+
+/* vLLM: the logprob of the id itself stands among the entries of its position. */
+static void find_own(struct prompt_scores *p, size_t from, size_t n, int32_t id)
+{
+    float own = NAN;
+
+    for (size_t i = from; i < from + n; i++)
+        if (p->entry_ids.at[i] == id)
+            own = p->entry_logprobs.at[i];
+    *vec_push(&p->logprobs) = own;
+    *vec_push(&p->told) = id;
+}
+
+static int settle(struct prompt_scores *p, struct err *e)
+{
+    size_t from = 0, n = p->ids.n;
+    bool entries = p->kind == SCORER_VLLM || p->top_k > 0;
+
+    if (entries && p->entry_ends.n != n)
+        return invalid(e, "its alternatives are of another number of tokens");
+    for (size_t i = 0; entries && i < n; i++) {
+        size_t to = (size_t)p->entry_ends.at[i];
+
+        if (p->kind == SCORER_VLLM)
+            find_own(p, from, to - from, p->ids.at[i]);
+        keep_best(p, from, i == 0 ? 0 : to - from);
+        from = to;
+    }
+    return 0;
+}
+
+int prompt_scores_end(struct prompt_scores *p, struct err *e)
+{
+    if (!p->complete)
+        return invalid(e, "it ends inside its JSON");
+    if (settle(p, e))
+        return -1;
+    if (p->logprobs.n != p->ids.n || p->told.n != p->ids.n)
+        return invalid(e, "it has logprobs of another number of tokens");
+    for (size_t i = 0; i < p->ids.n; i++) {
+        if (p->told.at[i] != p->ids.at[i])
+            return invalid(e, "it is for another prompt");
+        if (i > 0 && !isfinite(p->logprobs.at[i]))
+            return invalid(e, "a logprob is missing or out of range");
+    }
+    if (p->ids.n > 0)
+        p->logprobs.at[0] = 0;
+    return 0;
+}

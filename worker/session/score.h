@@ -1,0 +1,64 @@
+/*
+ * Scores: what another engine (a teacher, a reference, the policy once more) makes of a branch's
+ * ids. A session wants some (options of POST /sessions, or of finalize); each that is known is a
+ * record of its own, so a crash loses none that was noted.
+ */
+#ifndef RG_SESSION_SCORE_H
+#define RG_SESSION_SCORE_H
+
+#include "worker/session/session.h"
+
+struct checkpoint;
+
+enum score_what { SCORE_TEACHER, SCORE_REFERENCE, SCORE_SELF, SCORE_KINDS };
+
+enum { SCORE_TOP_MAX = 128 };
+
+/* "teacher", "reference", "self". */
+const char *score_name(enum score_what what);
+
+/* One that is wanted. At most one of each kind. */
+struct score_want {
+    struct str engine;
+    uint32_t top_k;
+    enum score_what what;
+};
+
+struct score_wants {
+    struct score_want at[SCORE_KINDS];
+    size_t n;
+};
+
+/* Reads [{"engine", "top_k"?, "what"?}]; null: none. Texts are borrowed. ERR_INVALID, e->param
+ * "score". */
+int score_wants_read(const struct json *v, struct score_wants *ret, struct err *e);
+
+/* What the session itself wants. */
+struct score_wants session_score_wants(const struct session *s);
+
+/* One that is known: of the ids of the path that ends in `head`. */
+struct score {
+    enum score_what what;
+    struct str engine;
+    uint32_t top_k;
+    struct checkpoint *head;
+    const float *logprobs;     /* head->total, the first 0 */
+    const int32_t *top_ids;    /* head->total x top_k, or NULL */
+    const float *top_logprobs; /* likewise */
+};
+
+/* The newest of that kind for the path, also one that was made of a longer path that begins with
+ * it; `want`: of that engine and as many alternatives only, or NULL. NULL: there is none. */
+const struct score *session_score(const struct session *s, const struct checkpoint *head,
+                                  enum score_what what, const struct score_want *want);
+
+/* A branch that lacks a score: 1, with the score as far as it is known and the branch's ids, in the
+ * arena. 0: none does. -1: its ids cannot be read back. */
+int session_unscored(struct session *s, const struct score_wants *wants, struct arena *a,
+                     struct score *ret, struct token_span *ret_ids, struct err *e);
+
+/* Writes the record of one. */
+void session_score_record(const struct session *s, const struct score *score, uint64_t now_ms,
+                          struct buf *record);
+
+#endif
