@@ -5,6 +5,7 @@
 #include "worker/engine/doors.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/engine_set.h"
+#include "worker/evaluation.h"
 #include "worker/model/model_family.h"
 #include "worker/parsers/parser.h"
 #include "worker/setup.h"
@@ -93,6 +94,14 @@ static void load_model(const struct model_options *o, struct buf *mistakes)
         model_free(m);
 }
 
+static void check_evaluation(const struct config *c, struct buf *mistakes)
+{
+    struct err e = {0};
+
+    if (evaluation_check(c->evaluation_sampling, &e))
+        note(mistakes, "evaluation-sampling", &e);
+}
+
 static void check_passthrough(const struct config *c, struct buf *mistakes)
 {
     struct err e;
@@ -110,6 +119,7 @@ void worker_check(const struct config *c, bool model, struct buf *mistakes)
     check_scorers(c, mistakes);
     check_sinks(c, mistakes);
     check_passthrough(c, mistakes);
+    check_evaluation(c, mistakes);
     check_names(&o, mistakes);
     if (model || mistakes->len > 0)
         load_model(&o, mistakes);

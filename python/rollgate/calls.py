@@ -108,10 +108,11 @@ class Calls:
                           known(reward_info=reward_object(reward_info), response_id=response_id), key=key)
 
     def complete(self, session_id: str, reward_info: Any = None, finished: Optional[bool] = None,
-                 reason: Optional[str] = None, *, key: Optional[str] = None) -> Any:
-        """The agent is done: wakes those that wait."""
+                 reason: Optional[str] = None, stopped_by: Optional[str] = None, *, key: Optional[str] = None) -> Any:
+        """The agent is done: wakes those that wait. stopped_by: "model", "budget", "agent", "trainer" or "infrastructure"."""
         info = None if reward_info is None else reward_object(reward_info)
-        return self._post(_session(session_id, "/complete"), known(reward_info=info, finished=finished, reason=reason), key=key)
+        body = known(reward_info=info, finished=finished, reason=reason, stopped_by=stopped_by)
+        return self._post(_session(session_id, "/complete"), body, key=key)
 
     def wait_once(self, session_id: str, timeout_s: float = POLL_S) -> Any:
         """One long poll: the state once the session is over, None after timeout_s."""
@@ -135,9 +136,23 @@ class Calls:
         return self._post(_session(session_id, "/samples"), known(max_seq_len=max_seq_len, metadata=metadata),
                           records.reader("miles"))
 
-    def abort(self, session_id: str) -> Any:
-        """Ends the session and its running calls; fine when it has ended."""
-        return self._post(_session(session_id, "/abort"), {}, read_nothing)
+    def abort(self, session_id: str, stopped_by: Optional[str] = None, reason: Optional[str] = None) -> Any:
+        """Ends the session and its running calls; fine when it has ended. stopped_by ("infrastructure" ...) is for
+        stop_reason."""
+        return self._post(_session(session_id, "/abort"), known(stopped_by=stopped_by, reason=reason), read_nothing)
+
+    def abort_all(self, labels: Mapping[str, Any], stopped_by: Optional[str] = None, reason: Optional[str] = None) -> Any:
+        """The same of all sessions that have these labels: {"ended", "failed"}."""
+        return self._post("/sessions/abort", known(labels=dict(labels), stopped_by=stopped_by, reason=reason))
+
+    def finalize_all(self, labels: Mapping[str, Any]) -> Any:
+        """Closes all sessions that have these labels; the sinks get their exports: {"ended", "failed"}."""
+        return self._post("/sessions/finalize", {"labels": dict(labels)})
+
+    def fork(self, session_id: str, response_id: Optional[str] = None, **options: Any) -> Any:
+        """A new session that goes on from that answer (default: the newest), token-exact: as create_session, and forked_from.
+        Options: train_prefix, labels, metadata, sampling_params."""
+        return self._post(_session(session_id, "/fork"), known(response_id=response_id, **options), repeatable=False)
 
     def delete(self, session_id: str) -> Any:
         """Ends and forgets the session."""

@@ -108,6 +108,10 @@ class SessionEnded(RollgateError):
     code = "session_ended"
 
 
+class BudgetExhausted(RollgateError):
+    code = "budget_exhausted"
+
+
 class AttemptEnded(RollgateError):
     code = "attempt_ended"
 

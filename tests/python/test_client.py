@@ -112,6 +112,21 @@ def test_engines_come_and_go(start, connect):
     assert done["added"] == ["c", "d"] and done["removed"] == ["b"] and done["edition"] == 3
 
 
+def test_run_control(start, connect):
+    client = connect(start(engine="builtin:echo").url)
+    s = client.create_session(max_turns=1, labels={"step": "1"})["session_id"]
+    client.chat(s, [{"role": "user", "content": "a"}])
+    with pytest.raises(errors.BudgetExhausted) as e:
+        client.chat(s, [{"role": "user", "content": "b"}])
+    assert e.value.param == "max_turns" and not e.value.retry
+    made = client.fork(s, labels={"step": "2"})
+    assert made["forked_from"] == s and client.session(made["session_id"])["stop_reason"] is None
+    client.complete(s, stopped_by="infrastructure", reason="lost")
+    assert client.session(s)["stop_reason"] == {"by": "infrastructure", "reason": "stated", "said": "lost"}
+    assert client.finalize_all({"step": "2"}) == {"status": "ok", "ended": 1, "failed": 0}
+    assert client.abort_all({"step": 1}, stopped_by="agent")["ended"] == 1
+
+
 def test_groups_of_sessions_and_admin(start, connect):
     gateway = start(engine="builtin:echo")
     client = connect(gateway.url)

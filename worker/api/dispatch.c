@@ -51,6 +51,16 @@ static void name_request(struct service_request *r)
     exchange_set_header(r->x, "Rollgate-Request-Id", str_cstr(r->request_id));
 }
 
+/* /sessions/abort and its like: no session's, for no id has such a form. */
+static bool is_of_many(struct str path)
+{
+    for (size_t i = 0; i < routes_global.n; i++) {
+        if (str_eq_c(path, routes_global.at[i].path))
+            return str_starts(path, STR("/sessions/"));
+    }
+    return false;
+}
+
 /* Splits the path: /sessions/{id}{rest}; a session key names its session for other paths. */
 static void place_request(struct service_request *r)
 {
@@ -59,6 +69,8 @@ static void place_request(struct service_request *r)
     uint32_t index;
 
     r->rest = path;
+    if (is_of_many(path))
+        return;
     if (str_starts(path, head)) {
         struct str tail = str_sub(path, head.len, SIZE_MAX);
         size_t slash = str_find(tail, STR("/"), 0);
@@ -129,7 +141,7 @@ static void name_methods(struct exchange *x, const struct routes *routes, struct
 
 static bool in_session(const struct service_request *r)
 {
-    return str_starts(exchange_path(r->x), STR("/sessions/"));
+    return r->id.p && str_starts(exchange_path(r->x), STR("/sessions/"));
 }
 
 /* Whether the request belongs to the data plane: below a session what no control route has, at the
@@ -194,7 +206,8 @@ static bool park(struct service_request *r, bool control)
 {
     struct str method = exchange_method(r->x);
     bool ended = control && (str_eq_c(method, "GET") || str_eq_c(method, "DELETE") ||
-                             str_eq_c(r->rest, "/finalize") || str_eq_c(r->rest, "/samples"));
+                             str_eq_c(r->rest, "/finalize") || str_eq_c(r->rest, "/samples") ||
+                             str_eq_c(r->rest, "/fork"));
     struct parked_request *p;
 
     if (!r->id_valid || residency_ready(&r->service->calls.residency, r->id, ended))

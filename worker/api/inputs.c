@@ -31,6 +31,10 @@ static const struct input rows[] = {
 #define ORDERS INPUT_ORDERS
 #define TOKENS INPUT_TOKENS
 #define EVENTS INPUT_EVENTS
+#define ABORT INPUT_ABORT
+#define BULK_ABORT INPUT_BULK_ABORT
+#define BULK_FINALIZE INPUT_BULK_FINALIZE
+#define FORK INPUT_FORK
 #define ENGINES INPUT_ENGINES
 #define ENGINES_LESS INPUT_ENGINES_LESS
 #define X(sets, name, place, kind, min, max, choices, summary) \

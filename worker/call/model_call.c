@@ -62,11 +62,29 @@ static void log_end(const struct model_call *t, const char *outcome)
              LOG_U("total_us", total_us));
 }
 
+/* The session tells why it stopped, also after a restart. */
+static void note_budget(struct model_call *t, const struct err *e)
+{
+    bool ended = false;
+    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+    struct buf record = {0};
+    struct err unwritten = {0};
+
+    if (s)
+        session_budget_record(s, str_cstr(e->param), clock_wall_ms(), &record);
+    if (record.len > 0 && ledger_write(&t->env->ledger, t->in.session_id, buf_str(&record),
+                                       (struct ledger_done){0}, &unwritten))
+        log_warn(&t->in.scope, "a spent budget is not on record", LOG_T("error", unwritten.text));
+    buf_done(&record);
+}
+
 /* All listeners get the error; what was reserved is released. */
 static void model_call_fail(struct model_call *t)
 {
     struct err e = t->err;
 
+    if (e.kind == ERR_BUDGET)
+        note_budget(t, &e);
     log_end(t, err_code(&e));
     call_listeners_fail(t, &e);
     model_call_free(t);

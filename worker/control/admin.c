@@ -114,6 +114,7 @@ static void pause_anew(struct service *a, enum engine_pause mode)
 void admin_done(struct service *a)
 {
     engines_done(a);
+    bulks_done(a);
     if (a->drain)
         pause_anew(a, ENGINE_HOLD);
 }

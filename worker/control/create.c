@@ -59,6 +59,36 @@ static void set_member(struct json *object, const char *key, struct json value)
     object->members[object->n++].value = value;
 }
 
+/* An evaluation's sampling_params stand above the process's for evaluations, member by member. */
+static int add_evaluation(struct service *s, struct arena *a, const struct json **options,
+                          struct err *e)
+{
+    const char *text = s->heritage->config->evaluation_sampling;
+    const struct json *given = json_get(*options, "sampling_params"), *defaults = NULL;
+    struct json *all, *o;
+
+    if (!json_is_true(json_get(*options, "evaluation")) || !text)
+        return 0;
+    if (json_parse(a, str_cstr(text), &defaults, e) || !json_is(defaults, JSON_OBJECT))
+        return err_set(e, ERR_INTERNAL, "--evaluation-sampling is no JSON object");
+    all = arena_alloc(a, sizeof(*all));
+    *all = *defaults;
+    all->members =
+        arena_calloc(a, defaults->n + (size_t)(given ? given->n : 0) + 1, sizeof(*all->members));
+    if (defaults->n)
+        memcpy(all->members, defaults->members, defaults->n * sizeof(*all->members));
+    for (uint32_t i = 0; json_is(given, JSON_OBJECT) && i < given->n; i++)
+        set_member(all, arena_cstr(a, json_string(&given->members[i].key)),
+                   given->members[i].value);
+    o = arena_alloc(a, sizeof(*o));
+    *o = **options;
+    o->members = arena_alloc(a, ((*options)->n + (size_t)1) * sizeof(*o->members));
+    memcpy(o->members, (*options)->members, (*options)->n * sizeof(*o->members));
+    set_member(o, "sampling_params", *all);
+    *options = o;
+    return 0;
+}
+
 /* Session n's options: those given, and where it stands in its group. */
 static const struct json *options_of(struct arena *a, const struct json *given,
                                      const struct minted_group *g, int64_t n)
@@ -111,14 +141,12 @@ static void write_group(const struct minted_group *g, int64_t n, struct json_out
     json_out_i64(o, g->count);
 }
 
-/* What the client learns of one session: its id, its URLs and its keys. */
-static void write_created(struct service_request *r, struct str id, const struct minted_group *g,
-                          int64_t n, uint64_t now_ms, struct json_out *o)
+void control_put_created(struct service_request *r, struct str id, uint64_t now_ms,
+                         struct json_out *o)
 {
     const struct keys *k = r->service->keys;
     char key[KEY_TEXT_MAX];
 
-    json_out_obj(o);
     json_out_key(o, "session_id");
     json_out_str(o, id);
     write_urls(r, id, o);
@@ -132,6 +160,13 @@ static void write_created(struct service_request *r, struct str id, const struct
     json_out_i64(o, r->service->heritage->index);
     json_out_key(o, "created_at");
     json_out_double(o, (double)now_ms / 1000.0);
+}
+
+static void write_created(struct service_request *r, struct str id, const struct minted_group *g,
+                          int64_t n, uint64_t now_ms, struct json_out *o)
+{
+    json_out_obj(o);
+    control_put_created(r, id, now_ms, o);
     write_group(g, n, o);
     json_out_end_obj(o);
 }
@@ -230,6 +265,7 @@ void control_create(struct service_request *r)
     struct minted_group g = {.count = 1};
 
     if (control_body(r, &a, &options, &e) || session_rules_lift(&a, options, &options, &e) ||
+        add_evaluation(r->service, &a, &options, &e) ||
         session_rules_nodes(options, r->service->heritage->config->max_nodes, &e) ||
         check_extra(r->service, options, &e) || check_wants(r->service, options, &e) ||
         read_group(r, options, &g, &e) || service_room(r->service, g.count, &e))

@@ -84,10 +84,23 @@ static void order_free(struct engine_order *o)
     free(o);
 }
 
+/* The exchange, to be answered now: it is not the order's any more. NULL: the client has left. */
+static struct exchange *take_exchange(struct engine_order *o)
+{
+    struct exchange *x = o->x;
+
+    o->x = NULL;
+    if (x)
+        exchange_watch(x, NULL, NULL);
+    return x;
+}
+
 static void order_fail(struct engine_order *o, const struct err *e)
 {
-    if (o->x)
-        respond_error_to(o->service, o->x, NULL, o->dialect, "", e);
+    struct exchange *x = take_exchange(o);
+
+    if (x)
+        respond_error_to(o->service, x, NULL, o->dialect, "", e);
     order_free(o);
 }
 
@@ -118,6 +131,7 @@ static void order_answer(struct engine_order *o)
 {
     struct buf body = {0};
     struct json_out out = json_out_to(&body);
+    struct exchange *x;
     struct err e = {0};
 
     if (o->failed > 0) {
@@ -141,9 +155,10 @@ static void order_answer(struct engine_order *o)
     json_out_key(&out, "engines");
     engine_pool_write(o->service->calls.engines, &body);
     json_out_end_obj(&out);
-    if (o->x) {
+    x = take_exchange(o);
+    if (x) {
         respond_count(o->service, o->dialect, 200);
-        exchange_reply(o->x, 200, "application/json", buf_str(&body));
+        exchange_reply(x, 200, "application/json", buf_str(&body));
     }
     buf_done(&body);
     order_free(o);

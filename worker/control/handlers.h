@@ -13,12 +13,31 @@ struct dialect;
 /* create.c */
 void control_create(struct service_request *r);
 
+/* forking.c: a new session that goes on from an answer of this one. */
+void control_fork(struct service_request *r);
+
+/* What the client learns of a new session: its id, its URLs and its keys, as members. */
+void control_put_created(struct service_request *r, struct str id, uint64_t now_ms,
+                         struct json_out *o);
+
 /* sessions.c */
 void control_state(struct service_request *r);
 void control_delete(struct service_request *r);
 void control_reward(struct service_request *r);
 void control_complete(struct service_request *r);
 void control_abort(struct service_request *r);
+
+/* bulk.c: the same of all sessions with certain labels, of all workers. */
+void control_abort_many(struct service_request *r);
+void control_finalize_many(struct service_request *r);
+
+/* The worker ends: orders of bulk.c that wait are forgotten; what they have ended stays ended. */
+void bulks_done(struct service *a);
+
+/* Ends a session as asked: record, running calls, long polls. `detail` is the request's body or
+ * NULL. */
+int control_end(struct service *a, struct session *s, enum session_end how,
+                const struct json *detail, struct ledger_done done, struct err *e);
 
 /* The body as an object, or NULL when there is none. -1 and e: it is something else. */
 int control_body(struct service_request *r, struct arena *a, const struct json **ret,

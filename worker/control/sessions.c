@@ -71,9 +71,9 @@ void control_state(struct service_request *r)
 
 /* --- change --- */
 
-/* Ends a session as asked: record, running calls, long polls. `done` as in ledger_write. */
-static int control_end(struct service *a, struct session *s, enum session_end how,
-                       const struct json *detail, struct ledger_done done, struct err *e)
+/* `done` as in ledger_write. */
+int control_end(struct service *a, struct session *s, enum session_end how,
+                const struct json *detail, struct ledger_done done, struct err *e)
 {
     struct buf record = {0};
     char id[ID_TEXT_MAX] = "";
@@ -141,15 +141,18 @@ void control_delete(struct service_request *r)
 /* Aborting what has ended already is a success. */
 void control_abort(struct service_request *r)
 {
+    struct arena a = {0};
     struct err e = {0};
+    const struct json *body = NULL;
     struct session *s = control_find(r, false, &e);
 
-    if (s)
-        end_and_reply(r, s, SESSION_END_ABORT, NULL, 204);
+    if (s && control_body(r, &a, &body, &e) == 0)
+        end_and_reply(r, s, SESSION_END_ABORT, body, 204);
     else if (e.kind == ERR_SESSION_ENDED)
         respond_empty(r, 204);
     else
         respond_error(r, NULL, &e);
+    arena_done(&a);
 }
 
 /* The record of a reward, for the session or for one response. */

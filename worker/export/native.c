@@ -393,6 +393,11 @@ void native_write_summary(struct export *x, struct json_out *o)
     json_out_end_obj(o);
     put_dropped(x, o);
     media_write(x, o);
+    if (session_evaluates(x->session)) {
+        json_out_key(o, "evaluation");
+        json_out_bool(o, true);
+    }
+    session_put_stop(x->session, o);
     json_out_key(o, "reward");
     export_put_reward(x, o);
     native_write_warnings(x, o);

@@ -284,7 +284,8 @@ static void fill_mask(const struct trajectory_input *in, struct arena *a, struct
         struct trajectory_turn *t = &r->turns[i];
 
         logprobs = logprobs && t->checkpoint->has_logprobs;
-        t->trained = !in->owners || in->owners[t->checkpoint->id] == r->index + 1;
+        t->trained = (!in->owners || in->owners[t->checkpoint->id] == r->index + 1) &&
+                     !t->checkpoint->copied;
         if (!t->trained)
             continue;
         memset(r->mask + t->start, 1, t->end - t->start);

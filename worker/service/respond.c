@@ -35,7 +35,8 @@ void respond_error_to(struct service *a, struct exchange *x, const struct dialec
     struct err shown = *e;
     int status = err_status(e);
 
-    if (e->kind == ERR_SESSION_ENDED && a->heritage->config->ended_status == ENDED_400) {
+    if ((e->kind == ERR_SESSION_ENDED || e->kind == ERR_BUDGET) &&
+        a->heritage->config->ended_status == ENDED_400) {
         status = 400;
         shown.status = 400;
     }

@@ -31,6 +31,7 @@ struct service {
     const struct engine_home
         *engine_home;               /* the --engine settings, and where their changes are kept */
     uint64_t engines_seen;          /* stamp of those changes as this worker obeys them */
+    struct list_head bulks;         /* orders for sessions by labels under way */
     struct list_head engine_orders; /* changes under way */
     bool draining;                  /* the worker ends */
     bool disk_low;                  /* less than --journal-min-free is left: no new sessions */

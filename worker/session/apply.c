@@ -308,6 +308,15 @@ static void unlink_node(struct checkpoint *t)
     t->hidden = true;
 }
 
+void checkpoint_hide(struct checkpoint *t)
+{
+    if (t->parent)
+        t->parent->children--;
+    if (t->node)
+        unlink_node(t);
+    t->hidden = true;
+}
+
 /* The newest of a node stands first. */
 static void bring_forward(struct checkpoint *t)
 {
@@ -326,14 +335,10 @@ static void link_duplicate(struct session *s, struct checkpoint *t, struct check
 {
     s->refreshed++;
     if (mode == DUPLICATE_REPLACE) {
-        if (duplicate->parent)
-            duplicate->parent->children--;
-        unlink_node(duplicate);
+        checkpoint_hide(duplicate);
         return;
     }
-    unlink_node(t);
-    if (t->parent)
-        t->parent->children--;
+    checkpoint_hide(t);
     duplicate->seq = t->seq;
     bring_forward(duplicate);
 }

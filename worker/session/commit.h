@@ -38,6 +38,9 @@
  * (n x top-k), as many floats.
  * RECORD_DROP (linear: a retry discards the newest checkpoint), behind the head: call, checkpoint.
  * RECORD_EXPORTED (the closing export has reached its client whole), behind the head: nothing.
+ * RECORD_BUDGET (a call was refused for it first), behind the head: the option's name.
+ * RECORD_FORK (what came before was copied from another session), behind the head: that session's
+ * id, the checkpoint that the fork goes on from, whether what was copied is trained here.
  * RECORD_SINK (an export is owed to the sinks, or is in their spool), behind the head: state,
  * options.
  */
@@ -56,7 +59,9 @@ enum record_type {
     RECORD_SINK,
     RECORD_EXPORTED,
     RECORD_ORIGIN,
-    RECORD_SCORE
+    RECORD_SCORE,
+    RECORD_BUDGET,
+    RECORD_FORK
 };
 
 /* Version 2: RECORD_CREATE ends with the model's fingerprint. */

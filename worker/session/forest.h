@@ -118,6 +118,7 @@ struct checkpoint {
     struct checkpoint *older;  /* previous checkpoint at the same node */
     uint32_t children;         /* checkpoints built on this one */
     bool hidden;               /* same answer again: another checkpoint stands for it */
+    bool copied;               /* another session's, before it was forked: not trained here */
     bool cut;                  /* did not end at a stop id */
     bool text;                 /* it, or a checkpoint it stands on, has no ids: captured as text */
 

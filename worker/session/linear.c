@@ -110,6 +110,12 @@ void linear_move(struct session *s, struct checkpoint *head)
     s->head = head;
 }
 
+void linear_fork(struct session *s, struct checkpoint *head)
+{
+    s->head = head;
+    s->head_version++;
+}
+
 /* Of a retry: the newest answer is given up before the engine is asked. */
 void session_drop_record(struct session_plan *pub, uint64_t now_ms, struct buf *record)
 {

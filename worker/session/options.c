@@ -177,8 +177,8 @@ int session_options_read(const struct session_store *st, const struct json *v,
                          struct session_options *ret, struct err *e)
 {
     const struct session_defaults *d = &st->defaults;
-    uint64_t max_nodes = d->max_nodes;
-    bool sink = true;
+    uint64_t max_nodes = d->max_nodes, max_turns = 0;
+    bool sink = !json_is_true(json_get(v, "evaluation"));
 
     *ret = (struct session_options){
         .matcher.ignore_cch = d->ignore_cch,
@@ -199,15 +199,19 @@ int session_options_read(const struct session_store *st, const struct json *v,
         read_bool(v, "ignore_tools", &ret->ignore_tools, e) != 0 ||
         read_bool(v, "ignore_cch", &ret->matcher.ignore_cch, e) != 0 ||
         read_bool(v, "branch_on_rewrite", &ret->branch_on_rewrite, e) != 0 ||
-        read_bool(v, "hold", &ret->hold, e) != 0 || read_bool(v, "sink", &sink, e) != 0)
+        read_bool(v, "hold", &ret->hold, e) != 0 ||
+        read_bool(v, "evaluation", &ret->evaluation, e) != 0 || read_bool(v, "sink", &sink, e) != 0)
         return -1;
     if (read_count(v, "prompt_length", 1, &ret->prompt_length, e) != 0 ||
         read_count(v, "response_length", 1, &ret->response_length, e) != 0 ||
         read_count(v, "ttl_s", 1000, &ret->ttl_ms, e) != 0 ||
-        read_count(v, "max_nodes", 1, &max_nodes, e) != 0)
+        read_count(v, "max_nodes", 1, &max_nodes, e) != 0 ||
+        read_count(v, "max_turns", 1, &max_turns, e) != 0 ||
+        read_count(v, "max_total_tokens", 1, &ret->max_total_tokens, e) != 0)
         return -1;
     if (read_wants(v, &ret->wants, e) != 0)
         return -1;
+    ret->max_turns = (uint32_t)MIN_OF(max_turns, UINT32_MAX);
     ret->max_nodes = (uint32_t)MIN_OF(max_nodes, d->max_nodes);
     read_origin(v, ret);
     ret->no_sinks = !sink;
@@ -259,8 +263,14 @@ void session_options_write(const struct session_options *opt, struct buf *json)
     put_name(&o, "after_complete", opt->refuse_completed ? "refuse" : "serve");
     if (opt->hold)
         put_bool(&o, "hold", true);
-    if (opt->no_sinks)
-        put_bool(&o, "sink", false);
+    if (opt->evaluation)
+        put_bool(&o, "evaluation", true);
+    if (opt->no_sinks || opt->evaluation)
+        put_bool(&o, "sink", !opt->no_sinks);
+    if (opt->max_turns)
+        put_count(&o, "max_turns", opt->max_turns);
+    if (opt->max_total_tokens)
+        put_count(&o, "max_total_tokens", opt->max_total_tokens);
     if (opt->wants.support)
         put_bool(&o, "sampling_support", true);
     if (opt->wants.top_logprobs)

@@ -39,6 +39,9 @@ const struct policy *policy_find(struct str name);
 /* linear, a record says where the head stands: what lies beyond was rolled back. */
 void linear_move(struct session *s, struct checkpoint *head);
 
+/* The head is this one, and nothing was rolled back for it. */
+void linear_fork(struct session *s, struct checkpoint *head);
+
 /* linear, the body of a drop record. */
 struct record_in;
 int linear_apply_drop(struct session *s, struct record_in *r, struct err *e);

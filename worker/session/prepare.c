@@ -281,6 +281,8 @@ static int clamp(struct plan *p, const struct session_call_input *in, struct err
                            in->context_length, (unsigned long long)used);
         left = MIN_OF(left, in->context_length - used);
     }
+    if (session_check_tokens(p->session, p->n_context, &left, e) != 0)
+        return -1;
     if (in->max_tokens > 0)
         left = MIN_OF(left, (uint64_t)in->max_tokens);
     p->pub.max_tokens = (uint32_t)left;
@@ -460,6 +462,8 @@ int session_prepare_begin(struct session *s, struct arena *a, const struct sessi
         return err_set(e, ERR_SESSION_ENDED,
                        "this session was completed, and takes no calls after that (after_complete "
                        "is refuse)");
+    if (!in->look && session_check_turns(s, e) != 0)
+        return -1;
     p = plan_new(s, a, in);
     session_use(s);
     if (place(s, p, in, e) != 0) {

@@ -12,6 +12,7 @@
 #include "worker/session/policy.h"
 #include "worker/session/record.h"
 #include "worker/session/reward.h"
+#include "worker/session/stop.h"
 
 enum { ID_MAX = 256 };
 
@@ -87,6 +88,7 @@ int session_end_record(struct session *s, enum session_end how, const struct jso
         return err_field(e, "finished", "finished must be a boolean");
     if (!json_is_null(finished))
         flags = json_is_true(finished) ? 3 : 1;
+    flags |= (uint64_t)stop_named(json_string(json_get(detail, "stopped_by"))) << STOP_SHIFT;
     record_head(record, RECORD_END, s->id, now_ms);
     record_put_u(record, how == SESSION_END_FINALIZE && s->options.hold ? SESSION_END_HOLD : how);
     record_put_u(record, flags);
@@ -258,6 +260,7 @@ static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, st
     struct str reward = record_str(r);
 
     if (r->bad || r->p != r->end || how > SESSION_END_HOLD ||
+        flags >> STOP_SHIFT > SESSION_STOP_INFRASTRUCTURE ||
         (head > s->forest.checkpoints.n && head != HEAD_AS_IT_WAS))
         return err_set(e, ERR_IO, "session record: torn end");
     if (reward.p && apply_reward(s, (struct str){0}, reward, e) != 0)
@@ -267,10 +270,12 @@ static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, st
                            ? s->forest.checkpoints.at[head - 1]
                            : NULL);
     s->updated_ms = now_ms;
-    if (flags) {
+    if (flags & 1) {
         s->has_finished = true;
         s->finished = flags & 2;
     }
+    if (flags >> STOP_SHIFT)
+        s->stated = (enum session_stop)(flags >> STOP_SHIFT);
     if (reason.p)
         s->complete_reason = forest_text(&s->forest, reason);
     if (how == SESSION_END_COMPLETE) {
@@ -314,6 +319,10 @@ static int apply_to(struct session *s, uint64_t type, struct record_in *r, uint6
     case RECORD_SCORE:
         s->updated_ms = now_ms;
         return session_apply_score(s, r, e);
+    case RECORD_FORK:
+        return session_apply_fork(s, r, e);
+    case RECORD_BUDGET:
+        return session_apply_budget(s, r, e);
     default:
         return err_set(e, ERR_IO, "session record of an unknown type");
     }
@@ -330,7 +339,7 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     struct session *s;
     int rc;
 
-    if (!r.bad && version > RECORD_VERSION && version < RECORD_VERSION_MAX && type <= RECORD_SCORE)
+    if (!r.bad && version > RECORD_VERSION && version < RECORD_VERSION_MAX && type <= RECORD_FORK)
         return err_set(e, ERR_UNSUPPORTED,
                        "a session's record is of version %u, this program reads %d",
                        (unsigned)version, RECORD_VERSION);

@@ -162,6 +162,8 @@ static void put_checkpoint(struct tree *x, const struct session *s, const struct
     put_text(o, "role", STR("assistant"));
     put_bool(o, "generated", true);
     put_bool(o, "truncated", checkpoint_truncated(t));
+    if (t->copied)
+        put_bool(o, "copied", true);
     put_time(o, "committed_at", t->at_ms);
     json_out_key(o, "completion_span");
     json_out_arr(o);
@@ -349,6 +351,11 @@ static void put_head(struct json_out *o, const struct session *s)
     put_time(o, "updated_at", s->updated_ms);
     if (s->exported_ms)
         put_time(o, "exported_at", s->exported_ms);
+    if (s->options.evaluation)
+        put_bool(o, "evaluation", true);
+    session_put_stop(s, o);
+    if (s->forked_from.p)
+        put_text(o, "forked_from", s->forked_from);
     if (s->has_finished)
         put_bool(o, "finished", s->finished);
     if (s->complete_reason.p)

@@ -38,6 +38,9 @@ struct session_options {
     bool no_sinks;            /* no sink gets it */
     struct session_wants wants;
     uint32_t max_nodes;
+    bool evaluation;             /* its samples are not for training */
+    uint32_t max_turns;          /* calls that are recorded; 0: no limit */
+    uint64_t max_total_tokens;   /* stored, of all branches; 0: no limit */
     struct str group;            /* absent: none (group.h) */
     int32_t rollout, group_size; /* -1, 0: not said */
 };
@@ -106,6 +109,9 @@ struct session {
     struct reward reward;
     VEC(struct reward *) checkpoint_rewards;
     struct map rewards_by_response;
+    enum session_stop stated;    /* who ended it, as complete or abort said */
+    struct str forked_from;      /* the session that its beginning was copied from, or absent */
+    struct str budget;           /* the budget that refused a call first, or absent */
     bool has_finished, finished; /* of complete */
     struct str complete_reason;
 
@@ -274,6 +280,28 @@ int session_apply_origin(struct session *s, struct record_in *r, struct err *e);
 
 /* Applies the body of RECORD_SCORE. */
 int session_apply_score(struct session *s, struct record_in *r, struct err *e);
+
+/* Applies the body of RECORD_FORK. */
+int session_apply_fork(struct session *s, struct record_in *r, struct err *e);
+
+/* Takes a checkpoint out of its message: it is on record, and on no branch any more. */
+void checkpoint_hide(struct checkpoint *t);
+
+/* Applies the body of RECORD_BUDGET. */
+int session_apply_budget(struct session *s, struct record_in *r, struct err *e);
+
+/* Why the session stopped: who, and a word for it. false: it goes on. The session is filled. */
+bool session_stopped(const struct session *s, enum session_stop *ret_by, const char **ret_reason);
+
+/* Writes the member "stop_reason". */
+void session_put_stop(const struct session *s, struct json_out *o);
+
+/* -1, ERR_BUDGET with the option's name as param: the session may make no further call. */
+int session_check_turns(const struct session *s, struct err *e);
+
+/* The same of a call that adds so many context tokens; *left becomes what its answer may have, if
+ * that is less. */
+int session_check_tokens(const struct session *s, uint64_t context, uint64_t *left, struct err *e);
 
 /* Applies the body of a record of the sinks. */
 int session_apply_sink(struct session *s, struct record_in *r, struct err *e);

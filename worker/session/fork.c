@@ -1,0 +1,183 @@
+/*
+ * Forks. A fork is made of the records that made the session, in their order, up to the call that
+ * gave the answer: with another session id in front, and without the hashes of request bodies, for
+ * a request that the fork gets is no retry of one that the other session had. Applied, they give
+ * the same ids, messages and tokens. A last record (RECORD_FORK) then hides what is not on the path
+ * to the answer.
+ */
+#include <string.h>
+
+#include "worker/session/commit.h"
+#include "worker/session/policy.h"
+#include "worker/session/record.h"
+
+void session_write_options(const struct session *s, struct buf *json)
+{
+    session_options_write(&s->options, json);
+}
+
+/* --- copying --- */
+
+struct fork_copy {
+    const struct session_fork *fork;
+    struct arena arena;
+    struct str *records; /* by number; absent: none to copy */
+    uint64_t last_call;  /* the one that gave the answer */
+};
+
+/* Where the copy ends: at the record of the answer's call. */
+static bool is_last(struct str record, uint64_t call)
+{
+    struct str id;
+    uint64_t hash[2], number;
+
+    return session_record_commits(record, &id, hash, &number) && number == call;
+}
+
+static void copy_body(struct buf *to, uint64_t type, struct record_in r)
+{
+    static const char none[2 * sizeof(uint64_t)];
+    const char *body = r.p;
+
+    if (type != RECORD_COMMIT) {
+        buf_add(to, body, (size_t)(r.end - body));
+        return;
+    }
+    (void)record_u(&r); /* the call's number; the hashes follow */
+    buf_add(to, body, (size_t)(r.p - body));
+    buf_add(to, none, sizeof(none));
+    (void)record_u64(&r);
+    (void)record_u64(&r);
+    buf_add(to, r.p, (size_t)(r.end - r.p));
+}
+
+/* What made the content; rewards, ends and what sinks have are the other session's own. */
+static int take_record(void *ctx, size_t i, struct str record, struct err *e)
+{
+    struct fork_copy *c = ctx;
+    struct record_in r = record_in_of(record);
+    uint64_t type = record_u(&r), version = record_u(&r), at_ms;
+    struct buf b = {0};
+
+    (void)record_str(&r);
+    at_ms = record_u64(&r);
+    if (r.bad)
+        return err_set(e, ERR_IO, "session record: torn");
+    if (type != RECORD_COMMIT && type != RECORD_DROP && type != RECORD_FORK)
+        return 0;
+    record_put_u(&b, type);
+    record_put_u(&b, version);
+    record_put_str(&b, c->fork->id);
+    record_put_u64(&b, at_ms);
+    copy_body(&b, type, r);
+    c->records[i] = arena_str(&c->arena, buf_str(&b));
+    buf_done(&b);
+    return 0;
+}
+
+static int read_all(struct session *s, struct fork_copy *c, struct err *e)
+{
+    uint32_t *numbers = arena_calloc(&c->arena, s->record, sizeof(*numbers));
+    struct session_reader reader = {take_record, c};
+
+    c->records = arena_calloc(&c->arena, s->record, sizeof(*c->records));
+    for (uint32_t i = 0; i < s->record; i++)
+        numbers[i] = i;
+    return s->store->source(s->store->source_ctx, s->id, numbers, s->record, &reader, e);
+}
+
+static void put_fork(const struct session *s, const struct session_fork *f,
+                     const struct checkpoint *t, struct buf *b)
+{
+    record_head(b, RECORD_FORK, f->id, f->now_ms);
+    record_put_str(b, s->id);
+    record_put_u(b, t->id);
+    record_put_u(b, f->train_prefix);
+}
+
+static const struct checkpoint *find_answer(const struct session *s, const struct session_fork *f)
+{
+    const struct checkpoint *t = NULL;
+
+    if (f->response_id.p)
+        return map_get(&s->forest.by_response, response_key(f->response_id));
+    for (size_t i = s->forest.checkpoints.n; i > 0 && !t; i--) {
+        if (!s->forest.checkpoints.at[i - 1]->hidden)
+            t = s->forest.checkpoints.at[i - 1];
+    }
+    return t;
+}
+
+static int check_fork(const struct session *s, const struct checkpoint *t, struct err *e)
+{
+    if (session_refuse_foreign(s, e))
+        return -1;
+    if (!t || t->hidden)
+        return err_field(e, "response_id", "the session has no answer with this response id");
+    if (s->options.policy == &policy_chains)
+        return err_set(e, ERR_INVALID, "sessions with history chains cannot be forked");
+    if (!s->store->source)
+        return err_set(e, ERR_INVALID,
+                       "without a journal (--durability none) sessions cannot be forked");
+    return 0;
+}
+
+int session_fork_records(struct session *s, const struct session_fork *f,
+                         int (*each)(void *ctx, struct str record, struct err *e), void *ctx,
+                         struct err *e)
+{
+    const struct checkpoint *t = find_answer(s, f);
+    struct fork_copy c = {.fork = f};
+    struct buf last = {0};
+    int rc = check_fork(s, t, e);
+
+    if (rc == 0) {
+        c.last_call = s->forest.calls.at[t->call].number;
+        rc = read_all(s, &c, e);
+    }
+    for (uint32_t i = 0; rc == 0 && i < s->record; i++) {
+        if (c.records[i].p)
+            rc = each(ctx, c.records[i], e);
+        if (c.records[i].p && is_last(c.records[i], c.last_call))
+            break;
+    }
+    if (rc == 0) {
+        put_fork(s, f, t, &last);
+        rc = each(ctx, buf_str(&last), e);
+    }
+    buf_done(&last);
+    arena_done(&c.arena);
+    return rc;
+}
+
+/* --- applying --- */
+
+int session_apply_fork(struct session *s, struct record_in *r, struct err *e)
+{
+    struct str from = record_str(r);
+    uint64_t id = record_u(r), trains = record_u(r);
+    struct forest *f = &s->forest;
+    struct arena tmp = {0};
+    struct checkpoint **path, *t;
+    char *kept;
+
+    if (r->bad || id >= f->checkpoints.n || f->checkpoints.at[id]->hidden)
+        return err_set(e, ERR_IO, "session record: torn fork");
+    t = f->checkpoints.at[id];
+    path = checkpoint_path(t, &tmp);
+    kept = arena_zalloc(&tmp, f->checkpoints.n);
+    for (uint32_t i = 0; i < t->depth; i++)
+        kept[path[i]->id] = 1;
+    for (size_t i = 0; i < f->checkpoints.n; i++) {
+        struct checkpoint *one = f->checkpoints.at[i];
+
+        one->copied = one->copied || !trains;
+        if (!kept[i] && !one->hidden)
+            checkpoint_hide(one);
+    }
+    if (s->options.policy == &policy_linear)
+        linear_fork(s, t);
+    s->forked_from = forest_text(f, from);
+    arena_done(&tmp);
+    return 0;
+}
