@@ -105,15 +105,42 @@ static struct str idempotency_key(struct arena *a, struct str given)
     return arena_str(a, str_of((const char *)hash, sizeof(hash)));
 }
 
+/* The name that Codex gave a spawned agent, whose kind alone is in its own header. */
+static struct str codex_agent(struct arena *a, struct str turn_metadata)
+{
+    const struct json *v = NULL;
+    struct str name;
+
+    if (!turn_metadata.len || json_parse(a, turn_metadata, &v, NULL))
+        return (struct str){0};
+    name = json_string(json_get(v, "agent_name"));
+    return name.len ? name : json_string(json_get(v, "thread_id"));
+}
+
+/* Codex: what a request is for, or which agent speaks. */
+static struct str codex_label(struct arena *a, const struct dialect_headers *h)
+{
+    struct str kind = header(a, h, "x-openai-subagent"), name = {0};
+
+    if (str_eq_c(header(a, h, "x-openai-memgen-request"), "true"))
+        return STR("memory_consolidation");
+    if (str_eq_c(kind, "collab_spawn"))
+        name = codex_agent(a, header(a, h, "x-codex-turn-metadata"));
+    return name.len ? name : kind;
+}
+
 /* Labels and retry marks that clients send as headers; the first name that has a value wins. */
 static void read_headers(struct arena *a, const struct dialect_headers *h, struct chat_request *ret)
 {
     static const char *const labels[] = {"rollgate-label", "x-claude-code-agent-id"};
-    static const char *const parents[] = {"rollgate-parent-label", "x-parent-session-id"};
+    static const char *const parents[] = {"rollgate-parent-label", "x-claude-code-parent-agent-id",
+                                          "x-codex-parent-thread-id", "x-parent-session-id"};
     uint64_t n;
 
     for (size_t i = 0; i < ARRAY_LEN(labels) && !ret->label.len; i++)
         ret->label = header(a, h, labels[i]);
+    if (!ret->label.len)
+        ret->label = codex_label(a, h);
     for (size_t i = 0; i < ARRAY_LEN(parents) && !ret->parent_label.len; i++)
         ret->parent_label = header(a, h, parents[i]);
     ret->idempotency_key = idempotency_key(a, header(a, h, "idempotency-key"));

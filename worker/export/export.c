@@ -6,6 +6,7 @@
 #include "worker/export/export_format.h"
 #include "worker/export/options_text.h"
 #include "worker/export/pictures_layout.h"
+#include "worker/request/purpose.h"
 #include "worker/session/branch.h"
 #include "worker/session/group.h"
 #include "worker/session/reward.h"
@@ -163,6 +164,10 @@ int export_option(struct export_options *o, struct str name, struct str value, s
         return read_drift(o, value, e);
     if (str_eq_c(name, "train_once"))
         return read_switch(value, "train_once", &o->train_once, e);
+    if (str_eq_c(name, "purposes"))
+        return purposes_read(value, "purposes", &o->purposes, e);
+    if (str_eq_c(name, "train_purposes"))
+        return purposes_read(value, "train_purposes", &o->train_purposes, e);
     if (str_eq_c(name, "ignore_tools")) {
         o->ignore_tools_set = true;
         return read_switch(value, "ignore_tools", &o->ignore_tools, e);
@@ -296,6 +301,7 @@ static int choose(struct export *x, struct err *e)
     if (selection_next(&x->input, &x->options, &x->selection))
         return 0;
     x->input.owners = x->selection.owners;
+    x->input.train_purposes = x->options.train_purposes;
     x->step = EXPORT_BEGIN;
     if (x->options.strict && x->selection.textual > 0)
         return err_set(e, ERR_UNASSEMBLABLE,

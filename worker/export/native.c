@@ -3,6 +3,7 @@
 
 #include "worker/export/export_reward.h"
 #include "worker/export/pictures_layout.h"
+#include "worker/request/purpose.h"
 #include "worker/session/branch.h"
 #include "worker/session/group.h"
 #include "worker/session/reward.h"
@@ -123,6 +124,7 @@ static void put_turn(const struct trajectory *t, const struct trajectory_turn *x
     put_spans(x->checkpoint, o);
     put_latency(x->checkpoint, o);
     put_text(o, "cause", str_cstr(session_cause_name(x->checkpoint->cause)));
+    put_text(o, "purpose", str_cstr(purpose_name(purpose_of(x->checkpoint->label))));
     put_text(o, "label", x->checkpoint->label);
     if (x->checkpoint->parent_label.p)
         put_text(o, "parent_label", x->checkpoint->parent_label);
@@ -397,7 +399,8 @@ void native_write_summary(struct export *x, struct json_out *o)
         json_out_key(o, "evaluation");
         json_out_bool(o, true);
     }
-    session_put_stop(x->session, o);
+    if (x->session->stated || x->session->budget.p) /* the same before and after finalize */
+        session_put_stop(x->session, o);
     json_out_key(o, "reward");
     export_put_reward(x, o);
     native_write_warnings(x, o);

@@ -1,4 +1,5 @@
 #include "worker/export/options_text.h"
+#include "worker/request/purpose.h"
 
 const char *const export_select_names[SELECT_COUNT] = {
     [SELECT_LEAVES] = "leaves",
@@ -31,6 +32,21 @@ static void put_name(struct json_out *o, const char *key, const char *v)
     json_out_cstr(o, v);
 }
 
+static void put_purposes(struct json_out *o, const char *key, unsigned bits)
+{
+    struct buf list = {0};
+
+    for (unsigned i = 0; i < PURPOSE_COUNT; i++) {
+        if (bits & 1u << i)
+            buf_printf(&list, "%s%s", list.len ? "," : "", purpose_name((enum purpose)i));
+    }
+    if (list.len > 0) {
+        json_out_key(o, key);
+        json_out_str(o, buf_str(&list));
+    }
+    buf_done(&list);
+}
+
 void export_options_text(const struct export_options *x, struct buf *ret)
 {
     struct json_out o = json_out_to(ret);
@@ -39,6 +55,8 @@ void export_options_text(const struct export_options *x, struct buf *ret)
     put_name(&o, "select", export_select_names[x->select]);
     put_name(&o, "pick", x->drop_retries ? "drop_retries" : "all");
     put_bool(&o, "train_once", x->train_once);
+    put_purposes(&o, "purposes", x->purposes);
+    put_purposes(&o, "train_purposes", x->train_purposes);
     if (x->merge_set)
         put_name(&o, "merge", export_merge_names[x->merge]);
     if (x->ignore_tools_set)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "worker/export/pictures_layout.h"
+#include "worker/request/purpose.h"
 #include "worker/session/branch.h"
 
 static void take(const struct branch_vec *b, struct track_vec *out)
@@ -257,12 +258,30 @@ static void drop_text(struct selection *s)
     s->tracks.n = n;
 }
 
+/* Those whose newest turn is for something else. */
+static void keep_purposes(struct selection *s, unsigned purposes)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->tracks.n; i++) {
+        const struct checkpoint *t = s->tracks.at[i].head;
+
+        if (purposes & 1u << purpose_of(t->label))
+            s->tracks.at[n++] = s->tracks.at[i];
+        else
+            *vec_push(&s->dropped) = (struct dropped){t, t->total, t->depth, true, "purpose"};
+    }
+    s->tracks.n = n;
+}
+
 /* What merge leaves is cut, chosen from and shared. */
 static void finish(const struct trajectory_input *in, const struct export_options *o,
                    struct selection *ret)
 {
     if (o->drop_retries)
         sort_by_path(&ret->tracks);
+    if (o->purposes)
+        keep_purposes(ret, o->purposes);
     if (o->has_max_tokens)
         cut(in, ret, o->max_tokens);
     if (ret->tracks.n && (o->select == SELECT_LAST || o->select == SELECT_LONGEST))

@@ -24,6 +24,7 @@ static void none_end(struct export *x, struct buf *out)
     json_out_str(&o, x->session->id);
     json_out_key(&o, "phase");
     json_out_cstr(&o, session_phase_name(x->session));
+    session_put_stop(x->session, &o);
     json_out_key(&o, "reward");
     export_put_reward(x, &o);
     json_out_key(&o, "reward_info");

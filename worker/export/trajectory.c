@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "worker/export/trajectory_odds.h"
+#include "worker/request/purpose.h"
 #include "worker/session/branch.h"
 
 /* For the whole export: the first failure stays. */
@@ -284,8 +285,10 @@ static void fill_mask(const struct trajectory_input *in, struct arena *a, struct
         struct trajectory_turn *t = &r->turns[i];
 
         logprobs = logprobs && t->checkpoint->has_logprobs;
-        t->trained = (!in->owners || in->owners[t->checkpoint->id] == r->index + 1) &&
-                     !t->checkpoint->copied;
+        t->trained =
+            (!in->owners || in->owners[t->checkpoint->id] == r->index + 1) &&
+            !t->checkpoint->copied &&
+            (!in->train_purposes || in->train_purposes & 1u << purpose_of(t->checkpoint->label));
         if (!t->trained)
             continue;
         memset(r->mask + t->start, 1, t->end - t->start);

@@ -50,7 +50,8 @@ TEST(inputs, unknown_names_are_refused_with_the_known_ones)
     refused("POST", "/sessions", "", "{\"session_id\": \"mine\"}", "session_id", "Known: ");
     refused("POST", "/sessions", "count=2", "", "count", "takes no query parameters");
     refused("GET", "/wait", "timeout=1", "", "timeout", "did you mean \"timeout_s\"");
-    refused("POST", "/abort", "", "{\"reason\": \"x\"}", "reason", "takes no body fields");
+    refused("POST", "/abort", "", "{\"reasn\": \"x\"}", "reasn", "did you mean \"reason\"");
+    refused("DELETE", "", "", "{\"reason\": \"x\"}", "reason", "takes no body fields");
     refused("GET", "", "record=1", "", "record", "did you mean \"records\"");
     refused("GET", "/sessions", "labels=a=b", "", "labels", "did you mean \"label\"");
     refused("POST", "/admin/pause", "", "{\"timeout\": 1}", "timeout", "timeout_s");

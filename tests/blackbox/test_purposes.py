@@ -1,0 +1,91 @@
+"""Who speaks in a session and what for: what agents send, in turns, and in what exports take and train."""
+import json
+
+import pytest
+
+COLLAB = {"x-openai-subagent": "collab_spawn", "x-codex-parent-thread-id": "t0"}
+SAYS = [
+    ({}, "main", None, None),
+    ({"rollgate-label": "main"}, "main", "main", None),
+    ({"rollgate-label": "planner", "rollgate-parent-label": "root"}, "sub_agent", "planner", "root"),
+    ({"x-claude-code-agent-id": "a7", "x-claude-code-parent-agent-id": "a1"}, "sub_agent", "a7", "a1"),
+    ({"x-openai-subagent": "compact"}, "compaction", "compact", None),
+    ({"x-openai-subagent": "review"}, "review", "review", None),
+    ({"x-openai-subagent": "memory_consolidation"}, "memory", "memory_consolidation", None),
+    ({"x-openai-memgen-request": "true"}, "memory", "memory_consolidation", None),
+    ({"x-openai-subagent": "guardian"}, "sub_agent", "guardian", None),
+    ({**COLLAB, "x-codex-turn-metadata": json.dumps({"agent_name": "root/child", "thread_id": "t1"})},
+     "sub_agent", "root/child", "t0"),
+    ({**COLLAB, "x-codex-turn-metadata": json.dumps({"thread_id": "t1"})}, "sub_agent", "t1", "t0"),
+    ({**COLLAB, "x-codex-turn-metadata": "{no json"}, "sub_agent", "collab_spawn", "t0"),
+    ({**COLLAB, "x-codex-turn-metadata": '{"agent_name": 3, "thread_id": []}'}, "sub_agent", "collab_spawn", "t0"),
+    ({"rollgate-label": "title", "x-openai-subagent": "review"}, "title", "title", None),
+]
+
+
+def say(gateway, sid, text, headers):
+    body = {"messages": [{"role": "user", "content": text}]}
+    answer = gateway.post(f"/sessions/{sid}/v1/chat/completions", body, headers=headers)
+    assert answer.status == 200, answer.text
+
+
+def test_every_agents_marks(start):
+    gateway = start(workers=1, engine="builtin:echo")
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    for i, (headers, *_) in enumerate(SAYS):
+        say(gateway, sid, f"number {i}", headers)
+    told = gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"]
+    assert [(t["turns"][0]["purpose"], t["turns"][0]["label"], t["turns"][0].get("parent_label")) for t in told] == [
+        (purpose, label, parent) for _, purpose, label, parent in SAYS]
+    nodes = [n for n in gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"] if n["generated"]]
+    assert [n["purpose"] for n in nodes] == [s[1] for s in SAYS]
+
+
+def test_codex_own_dialect(start):
+    gateway = start(workers=1, engine="builtin:echo")
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    answer = gateway.post(f"/sessions/{sid}/v1/responses", {"model": "m", "input": "hi"},
+                          headers={"x-openai-subagent": "compact"})
+    assert answer.status == 200
+    assert gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"][0]["turns"][0]["purpose"] == "compaction"
+
+
+@pytest.fixture
+def session(start):
+    gateway = start(workers=1, engine="builtin:echo")
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    say(gateway, sid, "work", {})
+    say(gateway, sid, "sum it up", {"x-openai-subagent": "compact"})
+    say(gateway, sid, "help", {"x-claude-code-agent-id": "a7"})
+    return gateway, f"/sessions/{sid}/trajectories"
+
+
+def test_what_is_trained(session):
+    gateway, path = session
+    plain = gateway.get(path).json()
+    some = gateway.get(path + "?train_purposes=main,%20sub_agent").json()
+    assert [sum(t["response_mask"]) > 0 for t in some["trajectories"]] == [True, False, True]
+    assert [t["turns"][0]["trained"] for t in some["trajectories"]] == [True, False, True]
+    assert [t["response_ids"] for t in some["trajectories"]] == [t["response_ids"] for t in plain["trajectories"]]
+    assert some["summary"]["trained_tokens"] < plain["summary"]["trained_tokens"]
+    masked = some["trajectories"][1]
+    assert masked["response_logprobs"] is None or set(masked["response_logprobs"]) == {0.0}
+
+
+def test_what_is_taken(session):
+    gateway, path = session
+    some = gateway.get(path + "?purposes=main").json()
+    assert [t["turns"][0]["purpose"] for t in some["trajectories"]] == ["main"]
+    assert [d["reason"] for d in some["summary"]["dropped"]] == ["purpose", "purpose"]
+    none = gateway.get(path + "?purposes=title").json()
+    assert none["trajectories"] == []
+    last = gateway.get(path + "?purposes=main,compaction&select=last").json()["trajectories"]
+    assert [t["turns"][0]["purpose"] for t in last] == ["compaction"]
+
+
+@pytest.mark.parametrize("option", ["purposes", "train_purposes"])
+@pytest.mark.parametrize("value", ["nobody", "main,,review", "main,", ","])
+def test_purposes_that_are_none(session, option, value):
+    gateway, path = session
+    answer = gateway.get(f"{path}?{option}={value}")
+    assert answer.status == 400 and answer.json()["error"]["param"] == option, answer.text

@@ -1,0 +1,29 @@
+/*
+ * What a turn is for, by the label that its request came with: the one table of what agents send.
+ * Which headers give the label is the dialects' to say (request_fields.c). Pure.
+ */
+#ifndef RG_REQUEST_PURPOSE_H
+#define RG_REQUEST_PURPOSE_H
+
+#include "common/base/err.h"
+#include "common/base/str.h"
+
+enum purpose {
+    PURPOSE_MAIN,       /* no label */
+    PURPOSE_SUB_AGENT,  /* an agent that another one began */
+    PURPOSE_COMPACTION, /* makes a long history short */
+    PURPOSE_TITLE,      /* names the conversation */
+    PURPOSE_MEMORY,     /* writes down what is to be remembered */
+    PURPOSE_REVIEW,     /* looks at what was done */
+    PURPOSE_COUNT
+};
+
+enum purpose purpose_of(struct str label);
+
+/* "main", "sub_agent", "compaction", "title", "memory", "review". */
+const char *purpose_name(enum purpose p);
+
+/* A list of names by commas as bits 1 << purpose. -1: ERR_INVALID, param is `field`. */
+int purposes_read(struct str list, const char *field, unsigned *ret, struct err *e);
+
+#endif
