@@ -174,7 +174,7 @@ void setup_calls(struct call_env *env, const struct config *c, const struct mode
         .messages = (uint32_t)c->max_messages,
     };
     env->images = (struct image_rules){
-        .vision = env->media && engine_pool_takes_images(env->engines) ? info->vision : NULL,
+        .vision = env->media ? info->vision : NULL,
         .image_bytes = (uint64_t)c->max_image_bytes,
         .images = (uint32_t)c->max_images,
     };

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 import vision_kit as kit
+from gateway import wait_until
 
 SHOT = kit.png(640, 480)
 GOOD = {"ids": [72, 73, kit.IM_END], "matched": kit.IM_END}
@@ -22,7 +23,10 @@ def vision(start, tmp_path):
         if not folder.exists():
             kit.model_folder(folder, processor)
         settings.setdefault("workers", 1)
-        return engine, start(engine=engine.setting, model=folder, **settings)
+        gateway = start(engine=engine.setting, model=folder, **settings)
+        if kind != "llamacpp" and processor == kit.PROCESSOR and "routed_experts" not in settings:
+            wait_until(lambda: len(engine.looks) >= settings["workers"], what="every worker asks how the engine takes images")
+        return engine, gateway
     yield make
     for e in engines:
         e.__exit__()
@@ -66,8 +70,65 @@ def files(gateway):
     return {p.name: p.stat().st_nlink - 1 for p in (Path(gateway.settings["state-dir"]) / "media").glob("??/*")}
 
 
+def vision_of(gateway):
+    return gateway.get("/admin/engines").json()["engines"][0]["vision"]
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+def test_engines_are_asked_once_how_they_take_images(vision, kind):
+    engine, gateway = vision(kind)
+    wait_until(lambda: vision_of(gateway) == "exact", what="it is known")
+    body, = engine.looks
+    ids = body.get("input_ids") or body["token_ids"]
+    assert ids.count(kit.PAD) == 2
+    sid = session(gateway)
+    assert chat(gateway, sid, [user(kit.image(SHOT))], stream=True).status == 200
+    assert engine.requests[0]["body"]["stream"] is True
+    t = gateway.post(f"/sessions/{sid}/finalize", {}).json()["trajectories"][0]
+    assert t["prompt_ids"] == engine.seen[0]
+
+
+def retokenises(ids, pictures):
+    return kit.expand(ids, pictures)[:-1]
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+def test_an_engine_that_drifts_is_not_asked_with_images(start, tmp_path, kind):
+    with kit.VisionStub(kind) as engine:
+        engine.vision, engine.otherwise = retokenises, lambda body: GOOD
+        gateway = start(workers=1, engine=engine.setting, model=kit.model_folder(tmp_path / "m"))
+        wait_until(lambda: vision_of(gateway) == "drifts", what="it is known")
+        sid = session(gateway)
+        answer = chat(gateway, sid, [user(kit.image(SHOT))])
+        assert answer.status == 400 and "other tokens" in answer.json()["error"]["message"], answer.body
+        assert chat(gateway, sid, [user(text("text"))]).status == 200
+        assert len(engine.requests) == 1
+
+
+def test_an_old_vllm_that_knows_no_pictures_is_refused(start, tmp_path):
+    with kit.VisionStub("vllm") as engine:
+        engine.knows, engine.otherwise = False, lambda body: GOOD
+        gateway = start(workers=1, engine=engine.setting, model=kit.model_folder(tmp_path / "m"))
+        wait_until(lambda: vision_of(gateway) == "drifts", what="it is known")
+        assert chat(gateway, session(gateway), [user(kit.image(SHOT))]).status == 400
+        assert not engine.requests
+
+
+def test_vllm_gets_the_pictures_as_parts(vision):
+    engine, gateway = vision("vllm")
+    sid = session(gateway)
+    assert chat(gateway, sid, [user(kit.image(kit.jpeg(640, 480), "jpeg"), text("and"), kit.image(SHOT))]).status == 200
+    body = engine.requests[0]["body"]
+    assert [kit.of_data_url(p["image_url"]["url"]) for p in body["content_parts"]] == [kit.jpeg(640, 480), SHOT]
+    assert body["return_token_ids"] is True and body["token_ids"].count(kit.PAD) == 2
+    assert body["sampling_params"]["logit_bias"][str(kit.PAD)] == -100
+    engine.vision = ignores
+    assert chat(gateway, sid, [user(kit.image(kit.png(64, 64)))]).status == 502
+
+
 def test_a_stream_is_checked_as_well(vision):
     engine, gateway = vision()
+    wait_until(lambda: vision_of(gateway) == "exact", what="it is known")
     sid = session(gateway)
     answer = chat(gateway, sid, [user(kit.image(SHOT))], stream=True)
     assert answer.status == 200 and b"[DONE]" in answer.body
@@ -309,6 +370,26 @@ def test_ten_turns_with_a_new_picture_each(vision):
         got = gateway.get(m["url"])
         assert got.status == 200 and kit.sha(got.body) == m["sha256"] and m["bytes"] == len(got.body)
         assert got.headers["content-type"] == "image/png" and "immutable" in got.headers["cache-control"]
+
+
+def test_every_format_comes_back_as_what_it_is(vision):
+    engine, gateway = vision()
+    sid = session(gateway)
+    seen = set()
+    for line in (kit.ROOT / "tests/data/vision/pictures.txt").read_text().split("\n")[1:]:
+        name, kind, width, height, _, data = line.split() if line else [""] * 6
+        if width != "64" or kind in seen:
+            continue
+        seen.add(kind)
+        data = kit.base64.b64decode(data)
+        engine.vision = lambda ids, pictures: [t for i in ids for t in ([kit.PAD] * kit.tokens(64, 64) if i == kit.PAD else [i])]
+        assert chat(gateway, sid, [user(kit.image(data, kind))]).status == 200, name
+        got = gateway.get(f"/sessions/{sid}/media/{kit.sha(data)}")
+        assert got.status == 200 and got.body == data and got.headers["content-type"] == f"image/{kind}", name
+        again = gateway.get(f"/sessions/{sid}/media/{kit.sha(data)}", headers={"If-None-Match": got.headers["etag"]})
+        assert again.status == 304 and not again.body
+        assert gateway.get(f"/sessions/{session(gateway)}/media/{kit.sha(data)}").status == 404
+    assert seen == {"png", "jpeg", "webp", "gif", "bmp"}
 
 
 def test_a_picture_of_the_past_comes_from_the_store(vision):

@@ -159,13 +159,30 @@ class VisionStub(StubEngine):
 
     def __init__(self, kind="sglang", **more):
         super().__init__(kind, **more)
-        self.vision, self.seen = expand, []
+        self.vision, self.seen, self.looks, self.knows = expand, [], [], True
+
+    def told(self, body, ids, urls):
+        """The ids of the prompt as the model sees them. What the gateway asks at its start is told apart."""
+        if "vision-probe" in (body.get("rid") or body.get("request_id")):
+            self.looks.append(body)
+            self.requests[:] = [r for r in self.requests if r["body"] is not body]
+        told = self.vision(ids, [of_data_url(u) for u in urls]) if urls and self.knows else ids
+        if body not in self.looks:
+            self.seen.append(told)
+        return told
 
     def sglang(self, body, plan, stream, route):
-        pictures = [of_data_url(u) for u in body.get("image_data") or ()]
-        told = self.vision(body["input_ids"], pictures) if pictures else body["input_ids"]
-        self.seen.append(told)
+        told = self.told(body, body["input_ids"], body.get("image_data") or ())
         docs = super().sglang(body, {"prompt_tokens": len(told), **plan}, stream, route)
         for doc in docs if body.get("return_prompt_token_ids") else ():
             doc["prompt_token_ids"] = told
+        return docs
+
+    def vllm(self, body, plan, stream, route):
+        if route != "generate":
+            return super().vllm(body, plan, stream, route)
+        told = self.told(body, body["token_ids"], [p["image_url"]["url"] for p in body.get("content_parts") or ()])
+        docs = super().vllm({**body, "token_ids": told}, plan, stream, route)
+        if body.get("return_token_ids") and self.knows:
+            docs[0]["prompt_token_ids"] = told
         return docs

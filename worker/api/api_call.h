@@ -33,12 +33,13 @@ struct api_call {
     struct arena arena; /* of a joined or replayed call; else the model call has it */
     uint64_t hash[2];
     struct request_limits limits; /* as they were when it came: helpers read them */
-    uint64_t number;              /* of the call in its session, once known */
-    bool late;                    /* a helper has read it: the session may have changed */
-    bool regroups;                /* calls sent back may be one turn: regroup.h */
-    bool noted;                   /* the answer is noted already */
-    bool anew;                    /* a new sample, whatever is still under way */
-    struct session *awaiting;     /* pinned by api_call_await, or NULL */
+    struct image_rules images;
+    uint64_t number;          /* of the call in its session, once known */
+    bool late;                /* a helper has read it: the session may have changed */
+    bool regroups;            /* calls sent back may be one turn: regroup.h */
+    bool noted;               /* the answer is noted already */
+    bool anew;                /* a new sample, whatever is still under way */
+    struct session *awaiting; /* pinned by api_call_await, or NULL */
     char request_id[40];
     char id[ID_TEXT_MAX];
 };

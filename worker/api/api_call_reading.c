@@ -88,7 +88,7 @@ static const struct json *past_message(void *ctx, struct str response_id)
 int api_call_parse(struct api_call *c, struct str body, struct err *e)
 {
     struct dialect_headers headers = {header_get, c->x};
-    struct dialect_past past = {past_response, past_message, c, &c->service->calls.images};
+    struct dialect_past past = {past_response, past_message, c, &c->images};
     int rc;
 
     c->arena.max_bytes = request_limits_budget(&c->limits, body.len);
@@ -141,6 +141,7 @@ static struct api_call *call_new(struct service_request *r, const struct dialect
     c->dialect = d;
     c->limits = r->service->calls.limits;
     c->arena.sum = &r->service->calls.request_bytes;
+    c->images = call_image_rules(&r->service->calls);
     c->dialect_label = r->dialect;
     memcpy(c->request_id, r->request_id, sizeof(c->request_id));
     return c;

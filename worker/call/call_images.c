@@ -87,5 +87,16 @@ void call_images_put(const struct model_call *t, struct engine_request *er)
     er->images = t->images;
     er->n_images = t->n_images;
     er->image_pad = v->pad;
+    /* A stream tells the length of the prompt alone: not enough of an engine that nobody knows. */
+    er->stream = er->stream && engine_pool_images_proven(t->env->engines);
     er->banned = (struct token_span){v->banned, v->n_banned};
+}
+
+struct image_rules call_image_rules(const struct call_env *env)
+{
+    struct image_rules rules = env->images;
+
+    if (!engine_pool_takes_images(env->engines))
+        rules.vision = NULL;
+    return rules;
 }

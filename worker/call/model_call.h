@@ -176,6 +176,9 @@ void model_call_end_all(struct call_env *env);
  * none. */
 member_taken_fn call_upstream_takes(const struct call_env *env, const char *dialect);
 
+/* What pictures a request may bring now: without an engine that can be asked with them, none. */
+struct image_rules call_image_rules(const struct call_env *env);
+
 /* The context length that calls are held to: the model's, else what the engines tell; 0: unknown.
  */
 uint32_t call_context_length(const struct call_env *env);

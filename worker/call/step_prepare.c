@@ -250,6 +250,8 @@ enum step_result step_prepare(struct model_call *t)
         return STEP_FAILED;
     t->format = t->sampling.grammar;
     t->wants = session_wants(s);
+    if (t->plan && t->plan->images > 0 && engine_pool_check_images(env->engines, &t->err))
+        return STEP_FAILED;
     return check_constraint(t) ? STEP_FAILED : STEP_NEXT;
 }
 

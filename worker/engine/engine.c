@@ -56,6 +56,7 @@ static void set_defaults(struct engine_options *o)
 static void set_pause(struct engine_pool *p, enum engine_pause mode)
 {
     p->pause = mode;
+    p->replicas.held = mode != ENGINE_RUN;
     metrics_set(p->opt.metrics, METRIC_workers_paused, mode != ENGINE_RUN);
     if (p->opt.board)
         atomic_store_explicit(&p->opt.board->slots[p->opt.slot].paused, mode != ENGINE_RUN,
@@ -236,11 +237,40 @@ bool engine_pool_all_text(const struct engine_pool *p)
 bool engine_pool_takes_images(const struct engine_pool *p)
 {
     /* Routed experts come with a row for each token that the engine saw. */
+    if (p->opt.routed_experts)
+        return false;
     for (size_t i = 0; i < p->replicas.n; i++) {
-        if (!p->replicas.at[i]->adapter->takes_images || p->opt.routed_experts)
+        if (p->replicas.at[i]->adapter->takes_images)
+            return true;
+    }
+    return p->replicas.n == 0; /* those to come */
+}
+
+bool engine_pool_images_proven(const struct engine_pool *p)
+{
+    for (size_t i = 0; i < p->replicas.n; i++) {
+        if (!vision_probe_proven(p->replicas.at[i]))
             return false;
     }
     return true;
+}
+
+int engine_pool_check_images(const struct engine_pool *p, struct err *e)
+{
+    bool drifts = false;
+
+    for (size_t i = 0; i < p->replicas.n; i++) {
+        if (vision_probe_lets(p->replicas.at[i]))
+            return 0;
+        drifts = drifts || p->replicas.at[i]->vision.state == VISION_DRIFTS;
+    }
+    if (p->replicas.n == 0)
+        return 0; /* those to come */
+    return err_field(e, "messages",
+                     drifts
+                         ? "the chat has images, and the engine of this model makes other tokens "
+                           "of them, or of the ids around them, than it is told to"
+                         : "the chat has images, and the engine of this model takes text only");
 }
 
 bool engine_pool_ready(const struct engine_pool *p)

@@ -273,8 +273,13 @@ void engine_pool_set_version(struct engine_pool *p, struct str version);
 bool engine_pool_some_text(const struct engine_pool *p);
 bool engine_pool_all_text(const struct engine_pool *p);
 
-/* Whether every replica can be asked with images. */
+/* Whether some replica is of a kind that can be asked with images. */
 bool engine_pool_takes_images(const struct engine_pool *p);
+
+/* Whether every replica has been seen to take images exactly; and, -1 and ERR_INVALID, whether some
+ * replica has been seen not to. */
+bool engine_pool_images_proven(const struct engine_pool *p);
+int engine_pool_check_images(const struct engine_pool *p, struct err *e);
 
 /* Whether any replica is up (for /ready), in-flight and queued calls, replicas as JSON. */
 bool engine_pool_ready(const struct engine_pool *p);

@@ -47,6 +47,7 @@ static void observe(struct replica *r, bool good)
     r->proven = r->proven || good;
     if (r->up && r->bad >= BAD_LIMIT) {
         log_warn(NULL, "engine is down", LOG_T("engine", r->target.name));
+        vision_probe_forget(r);
         set_up(r, false);
     } else if (!r->up && r->good >= GOOD_LIMIT) {
         log_info(NULL, "engine is up", LOG_T("engine", r->target.name));
@@ -79,6 +80,8 @@ static void on_answer(void *ctx, enum engine_health h)
     r->probing = false;
     if (h != ENGINE_SLOW || !busy)
         observe(r, h == ENGINE_UP);
+    if (h == ENGINE_UP)
+        vision_probe_begin(r);
     if (r->stage == REPLICA_STAGED && r->all->on_trial > 0)
         trial_look(r->all, r->all->on_trial - 1);
 }
@@ -273,10 +276,14 @@ static bool takes_fields(const struct engine_adapter *kind, const struct samplin
 }
 
 /* Ids or messages, as the kind is asked, and no parameter that it has no field for. */
-static bool suits(const struct engine_adapter *kind, const struct engine_request *q)
+static bool suits(const struct replica *r, const struct engine_request *q)
 {
+    const struct engine_adapter *kind = r->adapter;
+
     if (!q)
         return true;
+    if (q->n_images > 0 && !vision_probe_lets(r))
+        return false;
     return kind->passes_request ? q->chat_body != NULL
                                 : !q->text && takes_fields(kind, &q->sampling);
 }
@@ -284,7 +291,7 @@ static bool suits(const struct engine_adapter *kind, const struct engine_request
 bool replicas_suit(const struct replicas *r, const struct engine_request *q)
 {
     for (size_t i = 0; i < r->n; i++) {
-        if (suits(r->at[i]->adapter, q))
+        if (suits(r->at[i], q))
             return true;
     }
     return false;
@@ -302,7 +309,7 @@ static struct replica *best(struct replicas *all, const struct replica_wish *w, 
         double s;
 
         if (r == w->avoid || !r->up || (bounded && !within_share(r, &l)) || !has_place(r) ||
-            !suits(r->adapter, w->request))
+            !suits(r, w->request))
             continue;
         s = score(r, w->session_id);
         if (s > found_score) {
@@ -327,6 +334,7 @@ struct replica *replicas_pick(struct replicas *r, const struct replica_wish *w)
 
 static void free_replica(struct replica *r)
 {
+    vision_probe_forget(r);
     r->adapter->close(r->impl);
     buf_done(&r->version);
     arena_done(&r->arena);
@@ -483,6 +491,7 @@ int replicas_open(struct replicas *r, const struct engine_options *o, struct err
     int rc;
 
     r->opt = o;
+    vision_sample_make(o->model, &r->arena, &r->sample);
     if (o->board)
         board_forget_engines(o->board, o->slot);
     if (o->set)
@@ -522,4 +531,5 @@ void replicas_close(struct replicas *r)
     free(r->at);
     r->at = NULL;
     r->n = 0;
+    arena_done(&r->arena);
 }

@@ -20,6 +20,7 @@
 #include "common/os/loop.h"
 #include "worker/engine/adapter.h"
 #include "worker/engine/engine_set.h"
+#include "worker/engine/vision_probe.h"
 
 struct metrics_page;
 struct replicas;
@@ -46,6 +47,7 @@ struct replica {
     uint64_t requests, errors, retries;
     uint64_t answer_us; /* mean time of the last answers, about eight; 0: none has come */
     struct buf version; /* of the weights, as the last answer that had one told; empty: none had */
+    struct vision_probe vision;
     struct replicas *all;
 };
 
@@ -63,6 +65,9 @@ struct replicas {
     void (*tried)(void *ctx); /* it is over */
     void *tried_ctx;
     const struct engine_options *opt;
+    struct arena arena;          /* the sample's */
+    struct vision_sample sample; /* what engines are asked to see how they take pictures */
+    bool held;                   /* model calls are paused: nothing else is asked either */
     struct loop_timer timer, reap, trial;
     void (*changed)(void *ctx);                   /* one began or ceased to serve */
     void (*forget)(void *ctx, struct replica *r); /* it is about to be freed */

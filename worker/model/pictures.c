@@ -294,3 +294,21 @@ int pictures_encode(struct model_scratch *s, struct str text, struct token_vec *
     buf_done(&bare);
     return rc;
 }
+
+int model_vision_sample(const struct model *m, struct token_vec *ids)
+{
+    struct model_scratch *s = model_scratch_new(m);
+    struct arena a = {0};
+    struct json message = sample_message(&a);
+    struct json messages = {.kind = JSON_ARRAY, .n = 1, .items = &message};
+    struct chat chat = {&messages, NULL, NULL};
+    int rc = model_prompt(m, s, &chat, ids, NULL);
+
+    if (rc == 0)
+        rc = encoder_encode(s->encoder, STR("D"), false, ids, NULL);
+    if (rc == 0)
+        rc = encoder_encode(s->encoder, STR("escribe"), false, ids, NULL);
+    arena_done(&a);
+    model_scratch_free(s);
+    return rc;
+}

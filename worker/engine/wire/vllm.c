@@ -22,6 +22,7 @@ enum {
 static const struct field fields[] = {
     FIELD("choices[].token_ids", FIELD_INTS, FIELD_ID_IDS),
     FIELD("choices[].prompt_token_ids", FIELD_INTS, FIELD_ID_PROMPT_ECHO),
+    FIELD("prompt_token_ids", FIELD_INTS, FIELD_ID_PROMPT_ECHO),
     FIELD("choices[].finish_reason", FIELD_SCALAR, FIELD_ID_FINISH),
     FIELD("choices[].stop_reason", FIELD_SCALAR, STOP_REASON),
     FIELD("choices[].routed_experts", FIELD_BASE64, FIELD_ID_EXPERTS),
@@ -101,6 +102,29 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
     write_grammar(o, s);
 }
 
+/* The server makes runs of the placeholders, and tells the ids with its first document. */
+static void write_images(struct json_out *o, const struct engine_request *q)
+{
+    if (q->n_images == 0)
+        return;
+    json_out_key(o, "content_parts");
+    json_out_arr(o);
+    for (size_t i = 0; i < q->n_images; i++) {
+        json_out_obj(o);
+        json_out_key(o, "type");
+        json_out_cstr(o, "image_url");
+        json_out_key(o, "image_url");
+        json_out_obj(o);
+        json_out_key(o, "url");
+        wire_data_url(o, &q->images[i]);
+        json_out_end_obj(o);
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+    json_out_key(o, "return_token_ids");
+    json_out_bool(o, true);
+}
+
 static void write_generate(struct json_out *o, const struct engine_request *q,
                            const struct engine_options *opt)
 {
@@ -111,6 +135,7 @@ static void write_generate(struct json_out *o, const struct engine_request *q,
     json_out_str(o, buf_str(&rid));
     json_out_key(o, "token_ids");
     wire_ids(o, q->prompt);
+    write_images(o, q);
     json_out_key(o, "sampling_params");
     json_out_obj(o);
     write_sampling(o, q, opt);
@@ -270,6 +295,7 @@ static const struct wire wire = {
     .end_event = end_event,
     .complete = complete,
     .basis = BASIS_RAW, /* the server's default */
+    .echoes_images = true,
     .silent_abort = true,
     .routes = ROUTES,
 };
@@ -279,9 +305,9 @@ static const struct wire wire = {
     "request_id token_ids sampling_params stream stream_options prompt prompt_embeds "         \
     "max_tokens logprobs structured_outputs detokenize routed_experts_prompt_start n best_of " \
     "use_beam_search truncate_prompt_tokens return_token_ids return_tokens_as_token_ids "      \
-    "skip_special_tokens echo suffix output_kind flat_logprobs"
+    "content_parts features skip_special_tokens echo suffix output_kind flat_logprobs"
 
-REMOTE_ADAPTER(vllm, "vllm", &wire, .cannot_take = "repeat_last_n",
+REMOTE_ADAPTER(vllm, "vllm", &wire, .takes_images = true, .cannot_take = "repeat_last_n",
                .extra = {true, true, OURS, OURS},
                .reads = "GET /health, GET /ping, GET /version, GET /load, POST /tokenize, "
                         "POST /detokenize");

@@ -112,6 +112,17 @@ void wire_bias(struct json_out *o, const struct engine_request *q)
     json_out_end_obj(o);
 }
 
+void wire_data_url(struct json_out *o, const struct engine_image *image)
+{
+    struct str head = STR("\"data:image/");
+
+    json_out_raw(o, head);
+    buf_add_str(o->b, image->format);
+    buf_puts(o->b, ";base64,");
+    buf_add_str(o->b, image->base64);
+    buf_add_c(o->b, '"');
+}
+
 void wire_sampling(struct json_out *o, const struct sampling *s)
 {
     const struct {

@@ -20,6 +20,9 @@ void wire_stop_ids(struct json_out *o, const char *key, const struct engine_requ
 /* logit_bias: what was asked for, and -100 for what is banned; nothing where there is neither. */
 void wire_bias(struct json_out *o, const struct engine_request *q);
 
+/* "data:image/png;base64,...", as a JSON string. */
+void wire_data_url(struct json_out *o, const struct engine_image *image);
+
 void wire_sampling(struct json_out *o, const struct sampling *s);
 
 /* A parameter as it was given, or nothing. */
