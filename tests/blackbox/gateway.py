@@ -76,6 +76,21 @@ def wait_until(condition, timeout=20.0, what="condition"):
         time.sleep(0.02)
 
 
+def stays(condition, seconds, why):
+    """Proves an absence: the condition holds all the while. `why` says why that long is enough."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert condition(), f"it did not stay so for {seconds} s: {why}"
+        time.sleep(0.02)
+
+
+def pause(seconds, why):
+    """Time that must pass by itself: a client's pace, a deadline that runs out, a moment that nothing tells. `why` says
+    which. What can be seen is waited for instead: wait_until, stays."""
+    assert why
+    time.sleep(seconds)
+
+
 def in_parallel(fn, items):
     """fn of every item, each in a thread of its own: item -> what it returned."""
     got, errors = {}, []

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from gateway import BINARY, wait_until
+from gateway import BINARY, stays, wait_until
 from stub_engines import StubEngine
 
 
@@ -106,7 +106,7 @@ def test_wait_wakes_when_the_session_completes(gateway):
     got = []
     waiter = threading.Thread(target=lambda: got.append(gateway.get(path(s, "/wait?timeout_s=20"))))
     waiter.start()
-    time.sleep(0.2)
+    stays(lambda: not got, 0.2, "an answer that did not wait would come within milliseconds")
     assert not got
     assert gateway.post(path(s, "/complete"), {"reward_info": {"r": 1}, "finished": True}).status == 200
     waiter.join(10)
@@ -268,7 +268,7 @@ def test_pause_holds_calls_of_all_workers_until_resume(gateway):
     threads = [threading.Thread(target=lambda s=s: answers.append(gateway.chat(s, "hi"))) for s in sessions]
     for t in threads:
         t.start()
-    time.sleep(0.5)
+    stays(lambda: answers == [], 0.5, "calls that were not held would be answered within milliseconds")
     assert answers == []
     assert gateway.post("/admin/resume").status == 200
     for t in threads:
@@ -282,7 +282,7 @@ def test_pause_drain_waits_for_running_calls(start):
     answers = []
     t = threading.Thread(target=lambda: answers.append(gateway.chat(s, "hi")))
     t.start()
-    time.sleep(0.2)
+    wait_until(lambda: gateway.get(path(s)).json()["num_inflight_generations"] == 1, 5, "the call runs")
     a = gateway.post("/admin/pause", {"mode": "drain", "timeout_s": 20})
     assert a.json()["drained"] is True
     t.join(10)
@@ -305,7 +305,7 @@ def test_a_resume_ends_a_pause_that_still_waits(start):
             second = new(gateway)
             while second["worker_index"] != s["worker_index"]:
                 second = new(gateway)
-            time.sleep(0.5)     # the pause waits
+            wait_until(lambda: gateway.get("/health").json()["paused"] == 2, 5, "the pause waits")
             assert gateway.post("/admin/resume").status == 200
             assert pause.result(20).json()["drained"] is False
             assert gateway.chat(second, "again").status == 200
@@ -325,7 +325,7 @@ def test_a_worker_ends_while_a_pause_waits_for_another(start):
     with socket.socket(socket.AF_UNIX) as k:
         k.connect(f"{gateway.folder}/state/run/worker-{index}.sock")
         k.sendall(b"POST /admin/pause HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
-        time.sleep(0.5)     # the other worker has it
+        wait_until(lambda: gateway.get("/health").json()["paused"] == 2, 5, "the other worker has it")
         os.kill(ending, signal.SIGTERM)
         wait_until(lambda: gateway.child(f"worker-{index}") not in (None, ending), 20, "the successor")
     t.join(20)

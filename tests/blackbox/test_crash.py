@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from gateway import alive, children_of, wait_until
+from gateway import alive, children_of, pause, wait_until
 from stub_engines import StubEngine, logprob
 
 pytestmark = pytest.mark.alone
@@ -113,7 +113,7 @@ class Client(threading.Thread):
                 return a
             self.retries += 1
             if self.retries % 2:    # the others at once
-                time.sleep(0.02)
+                pause(0.02, "an agent that comes back a little later")
 
     def turn(self, session):
         stream = len(session.answered) % 3 == 2
@@ -129,7 +129,7 @@ class Client(threading.Thread):
                 self.sessions.append(Session(self.until_answered("/sessions", {})))
                 while len(self.sessions[-1].answered) < self.turns and not self.stop.is_set():
                     self.turn(self.sessions[-1])
-                    time.sleep(0.01)
+                    pause(0.01, "an agent's own pace")
         except Exception as e:  # told by the test
             self.fault = f"client {self.number}: {type(e).__name__}: {e}"
 
@@ -180,7 +180,7 @@ def kill_some(gateway, until, rng, changes=0.0):
             change(gateway, rng)
         else:
             kills += kill_child(gateway, rng)
-        time.sleep(rng.uniform(0.1, 0.4))
+        pause(rng.uniform(0.1, 0.4), "the gateway works between two blows")
     return kills, supervisors
 
 

@@ -8,11 +8,10 @@ import os
 import signal
 import socket
 import threading
-import time
 
 import pytest
 
-from gateway import wait_until
+from gateway import pause, wait_until
 from stub_engines import StubEngine
 from test_streaming import new, user
 from test_turn_cancel import branches
@@ -59,7 +58,7 @@ def held(start):
 
 def test_an_answer_that_a_stuck_router_keeps_is_not_delivered(held):
     held.let()
-    time.sleep(2.5)  # long enough for the worker to have noted what arrived
+    pause(2.5, "the worker notes once a second what arrived")
     held.lose()
     held.check()
 
@@ -69,14 +68,14 @@ def test_nor_is_it_when_the_worker_comes_late_to_see_the_router_die(held):
     worker = held.gateway.child("worker-0")
     os.kill(worker, signal.SIGSTOP)
     held.lose()
-    time.sleep(1.5)
+    pause(1.5, "the worker would have noted it by now, if it ran")
     os.kill(worker, signal.SIGCONT)
     held.check()
 
 
 def test_nor_for_the_successor_of_a_worker(held):
     held.let()
-    time.sleep(2.5)
+    pause(2.5, "the worker notes once a second what arrived")
     kill_worker(held.gateway)
     held.lose()
     held.check()
@@ -134,7 +133,7 @@ def test_a_retry_at_once_joins_the_call_of_a_router_that_dies(start):
                 with pytest.raises((OSError, http.client.HTTPException)):
                     c.getresponse()
                 again.request("POST", path, body)
-                time.sleep(0.05)
+                pause(0.05, "the retry reaches the worker while the call runs")
                 go.set()
                 a = again.getresponse()
                 assert a.status == 200

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 
 import pytest
 
@@ -104,7 +103,7 @@ class Systemd:
         t = threading.Thread(target=lambda: out.append(json.loads(
             self.run("python3", "/run/agents.py", str(seconds), timeout=seconds + 60))))
         t.start()
-        time.sleep(1)
+        g.pause(1, "the agents work")
         return t, out
 
     def close(self):
@@ -155,10 +154,10 @@ def test_systemd_starts_reloads_upgrades_and_restarts_it(systemd):
     t, out = s.agents(6)
     s.configure(workers=4)
     s.run("systemctl", "reload", "rollgate")
-    time.sleep(1)
+    g.pause(1, "the agents work with more workers")
     s.configure(workers=2)
     s.run("systemctl", "reload", "rollgate")
-    time.sleep(1)
+    g.pause(1, "and with fewer")
     main = s.show("MainPID")
     s.run("systemctl", "kill", "-s", "USR2", "--kill-who=main", "rollgate")
     t.join(60)
@@ -180,7 +179,7 @@ def test_systemds_socket_makes_a_restart_unnoticed(systemd):
     t, out = s.agents(6)
     for _ in range(2):
         s.run("systemctl", "restart", "rollgate")
-        time.sleep(0.7)
+        g.pause(0.7, "the agents work between two restarts")
     t.join(60)
     assert out[0]["failed"] == [] and out[0]["answered"] > 20
     s.run("systemctl", "stop", "rollgate.socket", "rollgate.service")
@@ -225,7 +224,8 @@ class Slurm:
         """A job of one node with an executor; its id."""
         job = subprocess.run(
             ["sbatch", "--parsable", "-o", f"{self.folder}/runner-%j.log", "--nodes=1", "--exclusive", "--time=10",
-             "--export=ALL", str(g.ROOT / "deploy/slurm/rollgate-runner.sbatch")], capture_output=True, text=True, timeout=60, cwd=self.folder,
+             "--export=ALL", str(g.ROOT / "deploy/slurm/rollgate-runner.sbatch")], capture_output=True, text=True,
+            timeout=60, cwd=self.folder,
             env=dict(self.env, ROLLGATE_GATEWAY=gateway, ROLLGATE_RUNNERS=runners, TMPDIR=str(self.folder), **more))
         assert job.returncode == 0, job.stderr
         job = job.stdout.strip()
@@ -249,7 +249,8 @@ class Slurm:
         return r.status, r.headers, json.loads(text)
 
     def chat(self, session):
-        return self.post(f"/sessions/{session}/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "hi"}]})
+        body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+        return self.post(f"/sessions/{session}/v1/chat/completions", body)
 
     def gone(self, job):
         return self.run("squeue", "-h", "-o", "%A") == "" or job not in self.run("squeue", "-h", "-o", "%A").split()
@@ -281,7 +282,7 @@ def test_slurm_runs_drains_and_requeues_it(slurm):
     assert status == 200 and s.chat(made["session_id"])[0] == 200
     s.run("scontrol", "requeue", job)
     g.wait_until(lambda: not s.published(), 20, "it is withdrawn")
-    time.sleep(1)
+    g.pause(1, "Slurm does not take a change of a job that it is requeueing")
     s.run("scontrol", "update", f"JobId={job}", "StartTime=now")
     g.wait_until(s.published, 40, "it is published again")
     status, headers, _ = s.chat(made["session_id"])     # the state folder has its session
@@ -289,7 +290,7 @@ def test_slurm_runs_drains_and_requeues_it(slurm):
     answers = []
     t = threading.Thread(target=lambda: answers.append(s.chat(made["session_id"])[0]))
     t.start()
-    time.sleep(0.5)
+    g.pause(0.5, "the call is under way")
     s.run("scancel", job)           # TERM to every process of the step, and again
     t.join(30)
     assert answers == [200], "a call in flight is finished"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gateway import MODELS, wait_until
+from gateway import MODELS, pause, stays, wait_until
 from stub_engines import StubEngine
 from test_streaming import new, open_chat, user
 from test_turn_cancel import inflight
@@ -121,7 +121,7 @@ def test_an_end_at_other_moments_of_a_call(start, how, moment):
             threads.append(t)
         wait_until(lambda: inflight(gateway, s) == 1, 5, "the call runs")
         if moment == "mid_stream":
-            time.sleep(0.5)
+            pause(0.5, "two of the 27 tokens, 0.2 s apart")
         if moment == "joined":
             wait_until(lambda: gateway.metrics().get("rollgate_joins_total") == 1, 5, "the retry has joined")
         assert end(gateway, s, how).status == (200 if how == "finalize" else 204)
@@ -245,8 +245,8 @@ def test_sampling_beside_sampling_params(start):
 # --- TTL ---
 
 def expire(gateway, session, timeout=10):
-    wait_until(lambda: gateway.get(path(session)).status == 410 or state(gateway, session)["phase"] == "expired", timeout,
-               "the session expires")
+    wait_until(lambda: gateway.get(path(session)).status == 410 or state(gateway, session)["phase"] == "expired",
+               timeout, "the session expires")
 
 
 @pytest.mark.parametrize("history", HISTORIES)
@@ -282,7 +282,7 @@ def test_a_running_call_keeps_its_session_alive(start):
         engine.plan.append({"wait": held})
         got, t = in_thread(lambda: gateway.chat(s, "x"))
         wait_until(lambda: engine.running == 1, 5, "the engine works")
-        time.sleep(2.5)
+        stays(lambda: state(gateway, s)["phase"] == "open", 2.5, "the TTL is 1 s and the sweep comes every second")
         assert state(gateway, s)["phase"] == "open"
         held.set()
         t.join(5)
@@ -298,11 +298,11 @@ def test_an_end_and_ttl_in_either_order(start, how):
     s, t = new(gateway, ttl_s=1), new(gateway, ttl_s=1)
     gateway.chat(s, "x"), gateway.chat(t, "x")
     assert end(gateway, t, how).status in (200, 204)  # the end, then the TTL's time
-    expire(gateway, s) if how != "abort" else time.sleep(2.5)
+    expire(gateway, s) if how != "abort" else pause(2.5, "the TTL is 1 s and the sweep comes every second")
     after = end(gateway, s, how)                       # the TTL, then the end
     assert after.status == {"delete": 204, "abort": 204, "finalize": 200, "complete": 410}[how]
     if how == "finalize":
-        time.sleep(1.5)
+        pause(1.5, "the TTL would be over, and the sweep has come")
         assert state(gateway, t)["phase"] == "finalized", "what was finalized does not expire"
         assert len(after.json()["trajectories"]) == 1
     if how == "complete":
@@ -327,7 +327,7 @@ def test_counting_and_looking_do_not_end_it_early(start):
     s = new(gateway, ttl_s=2)
     for _ in range(8):
         assert gateway.chat(s, "x").status == 200
-        time.sleep(0.5)
+        pause(0.5, "a quarter of the TTL, which each call begins anew")
     assert state(gateway, s)["phase"] == "open"
     expire(gateway, s)
 

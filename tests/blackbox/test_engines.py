@@ -2,12 +2,11 @@
 misbehave. Each fault ends as spec/engines.md says, and the next call works."""
 import struct
 import threading
-import time
 
 import pytest
 
 import engine_kit
-from gateway import wait_until
+from gateway import pause, stays, wait_until
 from stub_engines import DEFAULT, StubEngine, logprob
 
 pytestmark = pytest.mark.skipif(not engine_kit.PROGRAM.exists(), reason=f"{engine_kit.PROGRAM} is not built")
@@ -63,7 +62,8 @@ def test_answers(kind, stream):
 
 def test_sglang_request():
     with StubEngine() as engine, engine_kit.Driver(engine) as d:
-        d.call(prompt=[5, 6, 7], session="abc", call=12, temperature=0.5, top_p=0.9, top_k=20, min_p=0.1, max_tokens=77, stop=["\n\n"], seed=3,
+        d.call(prompt=[5, 6, 7], session="abc", call=12, temperature=0.5, top_p=0.9, top_k=20, min_p=0.1, max_tokens=77,
+               stop=["\n\n"], seed=3,
                stop_token_ids=[99], logit_bias={"5": 1.5}, presence_penalty=0.25, frequency_penalty=0.5, repetition_penalty=1.25,
                response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}})
         r = engine.requests[0]
@@ -71,15 +71,19 @@ def test_sglang_request():
         assert r["body"] == {
             "rid": "abc:12.0.0.", "input_ids": [5, 6, 7], "return_logprob": True, "logprob_start_len": -1, "top_logprobs_num": 0,
             "return_text_in_logprobs": False, "stream": False,
-            "sampling_params": {"max_new_tokens": 77, "temperature": 0.5, "top_p": 0.9, "top_k": 20, "min_p": 0.1, "presence_penalty": 0.25,
-                                "frequency_penalty": 0.5, "repetition_penalty": 1.25, "ignore_eos": False, "skip_special_tokens": False, "stop": ["\n\n"],
-                                "stop_token_ids": [99], "sampling_seed": 3, "logit_bias": {"5": 1.5}, "json_schema": '{"type":"object"}'}}
+            "sampling_params": {"max_new_tokens": 77, "temperature": 0.5, "top_p": 0.9, "top_k": 20, "min_p": 0.1,
+                                "presence_penalty": 0.25,
+                                "frequency_penalty": 0.5, "repetition_penalty": 1.25, "ignore_eos": False,
+                                "skip_special_tokens": False, "stop": ["\n\n"],
+                                "stop_token_ids": [99], "sampling_seed": 3, "logit_bias": {"5": 1.5},
+                                "json_schema": '{"type":"object"}'}}
 
 
 def test_every_parameter_is_explicit():
     for kind, where, names in (("sglang", "sampling_params", {"max_new_tokens", "temperature", "top_p", "top_k", "min_p"}),
                                ("vllm", "sampling_params", {"max_tokens", "temperature", "top_p", "top_k", "min_p"}),
-                               ("llamacpp", None, {"n_predict", "temperature", "top_p", "top_k", "min_p", "typical_p", "samplers", "cache_prompt"})):
+                               ("llamacpp", None, {"n_predict", "temperature", "top_p", "top_k", "min_p", "typical_p",
+                                                   "samplers", "cache_prompt"})):
         with StubEngine(kind) as engine, engine_kit.Driver(engine) as d:
             d.call()
             body = engine.requests[0]["body"]
@@ -172,7 +176,8 @@ def test_versions_told_by_the_trainer():
 @pytest.mark.parametrize("key", ["incremental_streaming_output", "stream_output"])
 def test_the_stream_mode_is_as_the_server_says(incremental, key):
     """Without counts, repeated tokens look alike in both modes: only /server_info tells them apart."""
-    with StubEngine(incremental=incremental, info={key: incremental, "version": "0.5"}) as engine, engine_kit.Driver(engine, health_interval=50) as d:
+    info = {key: incremental, "version": "0.5"}
+    with StubEngine(incremental=incremental, info=info) as engine, engine_kit.Driver(engine, health_interval=50) as d:
         wait_until(lambda: any("engine told its settings" in line for line in d.log), 5, "its settings")
         for ids in ([7, 7, 7, 7], [7, 7, 7, 8, 7, 7]):
             plan = {"ids": ids, "logprobs": [-0.5] * len(ids), "drop": {"completion_tokens"}}
@@ -201,7 +206,8 @@ def test_server_info_that_says_nothing(info):
 
 @pytest.mark.parametrize("stream", STREAMS)
 @pytest.mark.parametrize("plan", [
-    {"lp_extra": 2}, {"lp_extra": -1}, {"lp_null": True}, {"lp_ids_wrong": True}, {"drop": {"logprobs"}}, {"drop": {"ids"}}, {"drop": {"finish"}},
+    {"lp_extra": 2}, {"lp_extra": -1}, {"lp_null": True}, {"lp_ids_wrong": True}, {"drop": {"logprobs"}},
+    {"drop": {"ids"}}, {"drop": {"finish"}},
     {"count_wrong": True}, {"prompt_tokens": 99}, {"truncate": True}, {"type": "text/html"}, {"cut": "close"}, {"cut": "reset"},
     {"ids": [1, 60000, 2]},
 ], ids=str)
@@ -216,7 +222,8 @@ def test_invalid_answers(plan, stream):
 @pytest.mark.parametrize("kind,plan", [("vllm", {"lp_extra": -1}), ("vllm", {"drop": {"logprobs"}}), ("vllm", {"drop": {"ids"}}),
                                        ("vllm", {"drop": {"finish"}}),
                                        ("vllm", {"lp_null": True}), ("vllm", {"cut": "close"}), ("vllm", {"truncate": True}),
-                                       ("llamacpp", {"drop": {"logprobs"}}), ("llamacpp", {"drop": {"ids"}}), ("llamacpp", {"prompt_tokens": 99}),
+                                       ("llamacpp", {"drop": {"logprobs"}}), ("llamacpp", {"drop": {"ids"}}),
+                                       ("llamacpp", {"prompt_tokens": 99}),
                                        ("llamacpp", {"truncated": True}), ("llamacpp", {"cut": "reset"})], ids=str)
 def test_invalid_answers_of_others(kind, plan):
     with StubEngine(kind) as engine, engine_kit.Driver(engine) as d:
@@ -227,8 +234,10 @@ def test_stream_faults():
     with StubEngine() as engine, engine_kit.Driver(engine) as d:
         fails(d, engine, "engine_invalid", plan={"shrink": True, "chunk": 1}, stream=True)
         fails(d, engine, "engine_invalid", plan={"garbage": True}, stream=True)
-        fails(d, engine, "engine_invalid", 502, plan={"error_event": {"error": {"message": "boom", "type": "internal", "code": 500}}}, stream=True)
-        e = fails(d, engine, "engine_unavailable", 503, plan={"error_event": {"error": {"message": "full", "code": 503}}}, stream=True)
+        fails(d, engine, "engine_invalid", 502,
+              plan={"error_event": {"error": {"message": "boom", "type": "internal", "code": 500}}}, stream=True)
+        e = fails(d, engine, "engine_unavailable", 503,
+                  plan={"error_event": {"error": {"message": "full", "code": 503}}}, stream=True)
         assert "full" not in e["text"]  # may hold an exception: for the log only
         engine.plan.append({"drop": {"done"}})
         check(d.call(stream=True))
@@ -267,11 +276,13 @@ def test_refusals():
         assert "bad top_p" in e["text"] and not e["retry"]
         fails(d, engine, "engine_refused", 422, plan={"status": 422})
         e = fails(d, engine, "context_length_exceeded", 400, plan={
-            "status": 400, "body": {"error": {"message": "The input (40000 tokens) is longer than the model's context length (32768 tokens)."}}})
+            "status": 400,
+            "body": {"error": {"message": "The input (40000 tokens) is longer than the model's context length (32768 tokens)."}}})
         fails(d, engine, "overloaded", 429, plan={"status": 429})
         e = fails(d, engine, "engine_invalid", 502, plan={"status": 500, "body": {"detail": "Traceback /srv/x.py"}})
         assert "/srv" not in e["text"]
-        fails(d, engine, "engine_unavailable", 503, plan={"status": 503, "body": {"object": "error", "message": "The request queue is full."}})
+        fails(d, engine, "engine_unavailable", 503,
+              plan={"status": 503, "body": {"object": "error", "message": "The request queue is full."}})
         fails(d, engine, "engine_invalid", 502, plan={"status": 401})
         fails(d, engine, "engine_unavailable", 503, plan={"finish": "abort", "abort_status": 503, "message": "queue full"})
         fails(d, engine, "engine_refused", 400, plan={"finish": "abort", "abort_status": 400, "message": "bad"}, stream=True)
@@ -373,7 +384,8 @@ def test_aborts_under_a_grammar_are_not_spliced():
     """The engine would begin the grammar anew in the middle of the answer."""
     grammar = {"type": "ebnf", "ebnf": 'root ::= "x"'}
     with StubEngine() as engine, engine_kit.Driver(engine) as d:
-        engine.plan.extend([{"ids": [10, 11], "finish": "abort", "version": "1"}, {"ids": [], "finish": "abort"}, {"ids": [12, 2], "version": "2"}])
+        engine.plan.extend([{"ids": [10, 11], "finish": "abort", "version": "1"}, {"ids": [], "finish": "abort"},
+                            {"ids": [12, 2], "version": "2"}])
         e = d.call(prompt=[1, 2, 3], max_tokens=50, response_format=grammar)
         assert (e["event"], e["ids"], e["resumes"], e["versions"]) == ("done", [12, 2], 2, [["2", 0, 2]])
         assert [r["body"]["input_ids"] for r in engine.requests] == [[1, 2, 3]] * 3
@@ -439,7 +451,7 @@ def test_hold_and_drain():
         wait_until(lambda: engine.requests, 5, "the request")
         d.tell(op="pause", mode="drain")
         second = d.start()
-        time.sleep(0.7)  # beyond the queue's deadline, which does not run now
+        stays(lambda: len(engine.requests) == 1, 0.7, "beyond the queue's deadline, which does not run now")
         assert len(engine.requests) == 1
         go.set()
         d.event("drained")
@@ -580,7 +592,7 @@ def test_slow_health_of_a_busy_engine_is_no_death():
     with StubEngine(health_delay=3600) as engine, engine_kit.Driver(engine, health_interval=50) as d:
         for _ in range(3):
             check(d.call())
-            time.sleep(0.2)
+            pause(0.2, "four probes would be due")
         assert d.state()["replicas"][0]["up"]
 
 
@@ -596,7 +608,7 @@ def test_health_answered_late_is_health():
         while engine.probes < 3:  # two were answered
             check(d.call())
             assert d.state()["replicas"][0]["up"]
-            time.sleep(0.1)
+            pause(0.1, "calls go on while probes are slow")
         assert not any("engine is down" in line or "probe failed" in line for line in d.log)
 
 
@@ -609,10 +621,12 @@ def test_vllm_request():
         assert r["path"] == "/inference/v1/generate"
         assert r["body"]["token_ids"] == [5, 6] and r["body"]["request_id"] == "abc:3.0.0."
         params = r["body"]["sampling_params"]
-        assert params["logprobs"] == 0 and params["detokenize"] is False and params["stop_token_ids"] == [7] and params["seed"] == 1
+        assert params["logprobs"] == 0 and params["detokenize"] is False and params["stop_token_ids"] == [7]
+        assert params["seed"] == 1
         d.call(stop=["x"])  # a stop string needs the text
         assert engine.requests[1]["body"]["sampling_params"]["detokenize"] is True
-        wait_until(lambda: any("logprobs" in line and "temperature" in line for line in d.log), 5, "the warning about raw logprobs")
+        wait_until(lambda: any("logprobs" in line and "temperature" in line for line in d.log), 5,
+                   "the warning about raw logprobs")
 
 
 @pytest.mark.parametrize("stream", STREAMS)
@@ -627,7 +641,8 @@ def test_vllm_falls_back_to_completions(stream):
         engine.plan.append({"matched": 7})
         assert d.call(stream=stream)["stop_id"] == 7
         body = engine.requests[0]["body"]
-        assert body["prompt"] == [5, 6] and body["return_token_ids"] and body["return_tokens_as_token_ids"] and body["logprobs"] == 0
+        assert body["prompt"] == [5, 6] and body["return_token_ids"] and body["return_tokens_as_token_ids"]
+        assert body["logprobs"] == 0
         assert {r["path"] for r in engine.requests} == {"/v1/completions"}
         fails(d, engine, "engine_invalid", plan={"prompt_tokens": 5}, stream=stream)
         wait_until(lambda: sum("by a route that it has" in line for line in d.log) == 1, 5, "the choice in the log")
@@ -638,7 +653,8 @@ def test_llamacpp_request():
         e = check(d.call(prompt=[5, 6], stream=True, max_tokens=9, stop=["x"]))
         assert e["deltas"] == []  # it comes whole, so its end is known before anything of it is told
         b = engine.requests[0]["body"]
-        assert b["prompt"] == [5, 6] and b["stream"] is False and b["return_tokens"] and b["n_probs"] == 1 and b["cache_prompt"] and b["stop"] == ["x"]
+        assert b["prompt"] == [5, 6] and b["stream"] is False and b["return_tokens"] and b["n_probs"] == 1
+        assert b["cache_prompt"] and b["stop"] == ["x"]
         engine.plan.append({"finish": "word", "matched": "x"})
         e = d.call()
         assert (e["finish"], e["stop_text"]) == ("stop_string", "x")
@@ -677,7 +693,8 @@ def test_experts_whole_and_incremental():
 def test_experts_of_vllm_become_int32(dtype):
     import base64
     values = list(range(36))
-    head = f"{{'descr': '{'|u1' if dtype == 'u1' else '<u2'}', 'fortran_order': False, 'shape': (6, 2, 3), }}".encode().ljust(117) + b"\n"
+    descr = "|u1" if dtype == "u1" else "<u2"
+    head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': (6, 2, 3), }}".encode().ljust(117) + b"\n"
     data = struct.pack("<36B" if dtype == "u1" else "<36H", *values)
     npy = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + data
     with StubEngine("vllm") as engine, engine_kit.Driver(engine, routed_experts=True) as d:
@@ -736,7 +753,8 @@ def test_pass_through():
     import json
     with StubEngine() as engine, engine_kit.Driver(engine) as d:
         open_to = "read,/echo,/nowhere"
-        d.tell(op="pass", id=9, method="POST", path="/echo?a=b", session="abc", type="text/plain", body="hello", passthrough=open_to)
+        d.tell(op="pass", id=9, method="POST", path="/echo?a=b", session="abc", type="text/plain", body="hello",
+               passthrough=open_to)
         assert d.event("head", id=9)["status"] == 200
         d.event("passed", id=9)
         body = json.loads("".join(e["text"] for e in d.kept if e["event"] == "body"))

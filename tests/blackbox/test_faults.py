@@ -9,11 +9,10 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 
 import pytest
 
-from gateway import BUILD, BINARY, wait_until
+from gateway import BUILD, BINARY, pause, wait_until
 from test_streaming import new, user
 
 SHIM = BUILD / "tests/blackbox/libfaults.so"
@@ -74,7 +73,7 @@ class Talk:
                     return status
                 assert status in (502, 503), a.text
                 assert a.headers["x-should-retry"] == "true"
-            time.sleep(0.1)
+            pause(0.1, "an agent that tries again")
         return status
 
     def check(self):
@@ -113,7 +112,7 @@ def answer_waits_for_the_disk(inject, ask):
     inject("hold", 1)
     thread = threading.Thread(target=lambda: got.append(ask()))
     thread.start()
-    time.sleep(0.3)
+    pause(0.3, "an answer that did not wait would come within a few ms")
     early = list(got)
     inject("hold", None)
     thread.join(20)
@@ -195,7 +194,7 @@ def test_a_clock_that_jumps_expires_nothing(faulty):
         lines = gateway.log().count("the clock was set")
         inject("clock", step)
         wait_until(lambda: gateway.log().count("the clock was set") > lines, 10, "the step is seen")
-        time.sleep(1.2)
+        pause(1.2, "the sweep comes every second: what it would drop by the wrong clock would be gone")
         assert talk.turn() == 200
         assert gateway.post(f"{ended.path}/finalize").json()["trajectories"] == want
         assert gateway.chat(ended.session, "x").status == 410

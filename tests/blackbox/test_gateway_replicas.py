@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from gateway import in_parallel, wait_until
+from gateway import in_parallel, stays, wait_until
 from stub_engines import StubEngine
 
 ASK = {"messages": [{"role": "user", "content": "hi"}]}
@@ -167,7 +167,7 @@ def test_weight_updates_while_clients_stream(start, kind, incremental):
             asked = len(engine.requests)
             version["now"] = v
             assert gateway.post("/admin/weight_version", {"version": int(v)}).status == 200
-            time.sleep(0.1)
+            stays(lambda: len(engine.requests) == asked, 0.1, "what is not held is asked within milliseconds")
             assert len(engine.requests) == asked  # held
             engine.give_up.clear()
             assert gateway.post("/admin/resume", {}).status == 200
@@ -175,12 +175,14 @@ def test_weight_updates_while_clients_stream(start, kind, incremental):
         for sid in ids:
             assert got[sid] == bytes(TARGET[:-1]).decode(), sid
             t = gateway.post(f"/sessions/{sid}/finalize", {}).json()["trajectories"][0]
-            assert t["response_ids"] == TARGET and t["response_mask"] == [1] * len(TARGET) and len(t["response_logprobs"]) == len(TARGET)
+            assert t["response_ids"] == TARGET and t["response_mask"] == [1] * len(TARGET)
+            assert len(t["response_logprobs"]) == len(TARGET)
             versions = t["response_versions"]
             assert versions == sorted(versions) and set(versions) == {1, 2, 3, 4}, versions
             spans = t["turns"][0]["weight_versions"]
             assert [s["version"] for s in spans] == ["1", "2", "3", "4"]
-            assert spans[0]["start"] == 0 and spans[-1]["end"] == len(TARGET) and all(a["end"] == b["start"] for a, b in zip(spans, spans[1:]))
+            assert spans[0]["start"] == 0 and spans[-1]["end"] == len(TARGET)
+            assert all(a["end"] == b["start"] for a, b in zip(spans, spans[1:]))
 
 
 def test_drain_lets_calls_finish_and_holds_new_ones(start):
@@ -200,10 +202,10 @@ def test_drain_lets_calls_finish_and_holds_new_ones(start):
         answers = []
         drain = threading.Thread(target=lambda: answers.append(gateway.post("/admin/pause", {"mode": "drain"}, timeout=60)))
         drain.start()
-        time.sleep(0.2)
+        wait_until(lambda: gateway.get("/health").json()["paused"] == 2, 5, "all workers are paused")
         held = threading.Thread(target=lambda: in_parallel(client, ids[4:]))
         held.start()
-        time.sleep(0.6)  # beyond the queue's deadline, which does not run now
+        stays(lambda: len(engine.requests) == 4 and not answers, 0.6, "beyond the queue's deadline, which does not run now")
         assert len(engine.requests) == 4 and not answers
         go.set()
         drain.join()
@@ -380,7 +382,8 @@ def test_who_leaves_while_the_engine_is_down_frees_the_place(start):
     wait_until(lambda: gateway.get("/ready").status == 503, 10, "down")
     body = json.dumps(ASK).encode()
     with socket.create_connection(("127.0.0.1", gateway.port)) as s:
-        s.sendall(f"POST /sessions/{sid}/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        head = f"POST /sessions/{sid}/v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        s.sendall(head.encode() + body)
         wait_until(lambda: queued(gateway) == 1, 10, "it waits")
         full = chat(gateway, new_session(gateway))
         assert full.status == 429 and "queue is full" in full.text
@@ -398,7 +401,8 @@ def test_a_worker_that_starts_anew_joins_the_pause(start):
         assert gateway.post("/admin/pause", {"mode": "hold"}).status == 200
         victim = gateway.child("worker-0")
         os.kill(victim, signal.SIGKILL)
-        wait_until(lambda: gateway.child("worker-0") not in (None, victim) and gateway.get("/ready").status == 200, 20, "another worker")
+        wait_until(lambda: gateway.child("worker-0") not in (None, victim) and gateway.get("/ready").status == 200, 20,
+                   "another worker")
         assert gateway.get("/ready").json()["paused"] == 2
         got = {}
         held = threading.Thread(target=lambda: got.update(in_parallel(lambda sid: chat(gateway, sid), ids)))

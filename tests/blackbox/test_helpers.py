@@ -2,11 +2,10 @@
 waits for it; it ends when its client leaves, its session ends or its time is over."""
 import re
 import threading
-import time
 
 import pytest
 
-from gateway import in_parallel, wait_until
+from gateway import in_parallel, stays, wait_until
 from test_faults import faulty  # noqa: F401, a fixture
 from test_streaming import new, open_chat, user
 from test_turn_cancel import branches, inflight
@@ -76,7 +75,7 @@ def test_calls_of_one_session_keep_their_order(faulty):
         threads.append(threading.Thread(target=ask, args=(text,)))
         threads[-1].start()
         wait_until(lambda: inflight(gateway, s) == 1, 5, "the long one is rendered")
-    time.sleep(0.2)
+    stays(lambda: not answers, 0.2, "what is not stuck is rendered within milliseconds")
     assert not answers
     assert gateway.chat(other, "hello").status == 200       # and nobody else waits
     inject("stick", None)

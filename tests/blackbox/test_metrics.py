@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 
-from gateway import ROOT, in_parallel, wait_until
+from gateway import ROOT, in_parallel, pause, wait_until
 from test_faults import Talk
 from test_streaming import new, user
 
@@ -157,8 +157,7 @@ def test_the_log_has_a_rate(start):
     def calls():
         return re.findall(r"worker-0 \d+ call .*", gateway.log())
     wait_until(lambda: gateway.metrics()["rollgate_log_suppressed_lines_total"] > 0, 10)
-    import time
-    time.sleep(1.1)
+    pause(1.1, "the log's limits are for a second each")
     gateway.chat(session, "one more")
     told = sum(int(n) for n in re.findall(r"suppressed=(\d+)", gateway.log()))
     dropped = gateway.metrics()["rollgate_log_suppressed_lines_total"]

@@ -231,7 +231,7 @@ def test_nothing_is_lost_when_everything_dies(start):
             except OSError:
                 pass
             assert time.monotonic() < end, path
-            time.sleep(0.05)
+            g.pause(0.05, "an agent that asks again")
     thread = threading.Thread(target=killer)
     thread.start()
     seen, exports, acked, end = {}, {}, set(), time.monotonic() + 240

@@ -15,6 +15,7 @@ import time
 
 import pytest
 
+from gateway import pause, wait_until
 from router_kit import ID, Client, Gone, Router, Worker, read_all, read_body
 
 MB = 1 << 20
@@ -47,7 +48,7 @@ class Bench:
         for worker in self.workers:
             worker.close()
             worker.wait(lambda w=worker: not w.connections)
-            time.sleep(0.01)
+            pause(0.01, "the worker's threads end behind their last connection")
 
 
 @pytest.fixture
@@ -253,7 +254,7 @@ def test_download_backpressure(pair):
         last = -1
         while sent[0] != last:
             last = sent[0]
-            time.sleep(0.3)
+            pause(0.3, "it is stopped when nothing more came in that time")
         assert last < 24 * MB, "the worker was stopped"
         assert resident(router) - before < 8 * MB
         assert hashlib.sha256(c.answer()[2]).digest() == hashlib.sha256(block * 128).digest()
@@ -549,7 +550,7 @@ def test_full_backlog_is_waited_for(bench):
                 break
         with Client(router) as c:
             c.send(POST + b"Content-Length: 1\r\n\r\na")
-            time.sleep(0.1)
+            pause(0.1, "the router finds the queue full, and tries again")
             conns = [listener.accept()[0] for _ in range(len(fillers))]
             conns[-1].settimeout(10)
             assert conns[-1].recv(65536).endswith(b"a")
@@ -599,7 +600,7 @@ def test_slow_worker_is_not_the_clients_fault(bench):
     worker = bench.worker()
     router = bench.router("--body-timeout", "200ms", "--idle-timeout", "200ms",
                           "--header-timeout", "200ms")
-    worker.handler = lambda conn, request: (time.sleep(0.8), worker.plain(conn, request))
+    worker.handler = lambda conn, request: (pause(0.8, "four of the client's times"), worker.plain(conn, request))
     with Client(router) as c:
         assert c.ask("POST", PATH, b"x")[0] == 200
 
@@ -742,7 +743,7 @@ def test_no_descriptors_left_is_survived_without_spinning(bench):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (40, 40))
     clients = [Client(router) for _ in range(60)]
     before = cpu_seconds(router)
-    time.sleep(0.5)
+    pause(0.5, "spinning would take all of it")
     assert cpu_seconds(router) - before < 0.2
     for c in clients:
         c.close()
@@ -793,10 +794,7 @@ def test_drain_answers_what_waits_in_sockets_and_queue(pair):
         for c in fresh:
             c.send(POST + b"Content-Length: 1\r\n\r\nb")
         router.process.send_signal(signal.SIGTERM)
-        end = time.monotonic() + 20
-        while not pending(child, signal.SIGTERM):
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_until(lambda: pending(child, signal.SIGTERM), what="the router is told to end")
         os.kill(child, signal.SIGCONT)
         for c in [idle, *fresh]:
             status, headers, body = c.answer()
@@ -826,10 +824,7 @@ def test_killed_router_is_replaced(bench):
     router.allowed = ("process died",)
     victim = router.children()[0]
     os.kill(victim, signal.SIGKILL)
-    end = time.monotonic() + 10
-    while victim in router.children() or len(router.children()) < 2:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: victim not in router.children() and len(router.children()) == 2, 10, "it is replaced")
     for _ in range(50):
         with Client(router) as c:
             assert c.ask("GET", PATH)[0] == 200

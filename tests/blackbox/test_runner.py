@@ -449,7 +449,7 @@ while not os.path.exists(task): time.sleep(0.05)
 def test_idleness_is_no_absence(gateway):
     """Nothing was asked for longer than --reconnect; then the gateway is replaced."""
     with Runner(gateway, {"r": {"run": ["true"]}}, reconnect="6s") as runner:
-        time.sleep(7)
+        g.pause(7, "longer than --reconnect, and nothing is asked")
         gateway.stop()
         gateway.start()
         submit(gateway, id="g", runner="r", reward="external", attempts=1, input=None)

@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import threading
-import time
 
 import pytest
 
@@ -94,7 +93,7 @@ def session_of(s, index):
 
 def half_sent(s, index):
     calls = [HalfSent(s, session_of(s, index), size) for size in SIZES]
-    time.sleep(0.3)     # the worker has read what there is
+    g.pause(0.3, "the worker has read what there is")
     return calls
 
 
@@ -102,7 +101,7 @@ def test_a_worker_that_is_scaled_away_takes_what_it_has_half_read(start):
     s = configured(workers=2, routers=1).start()
     calls = half_sent(s, 1)
     reload(s, workers=1, routers=1)
-    time.sleep(0.3)
+    g.pause(0.3, "the workers are told meanwhile")
     assert [c.finish() for c in calls] == [200] * len(SIZES)
     s.wait_line("sessions adopted")
 
@@ -111,7 +110,7 @@ def test_a_worker_told_to_end_takes_what_it_has_half_read(start):
     s = configured(workers=1, routers=1).start()
     calls, pid = half_sent(s, 0), s.child("worker-0")
     os.kill(pid, signal.SIGTERM)
-    time.sleep(0.3)
+    g.pause(0.3, "it is told meanwhile")
     assert [c.finish() for c in calls] == [200] * len(SIZES)
     g.wait_until(lambda: s.child("worker-0") != pid, what="it is replaced")
 
@@ -121,7 +120,7 @@ def test_an_upgrade_takes_what_is_half_read(start):
     calls = half_sent(s, 0)
     s.signal(signal.SIGUSR2)
     s.wait_line("upgrading")
-    time.sleep(0.3)
+    g.pause(0.3, "the old one is ending")
     assert [c.finish() for c in calls] == [200] * len(SIZES)
     g.wait_until(lambda: s.log().count(" serving listen") == 2, 60, "the new one serves")
 
@@ -131,7 +130,7 @@ def test_a_short_request_half_read_by_a_worker_that_dies_goes_to_its_successor(s
     s.allow("process died")
     short = half_sent(s, 0)[0]
     os.kill(s.child("worker-0"), signal.SIGKILL)
-    time.sleep(0.3)
+    g.pause(0.3, "the router has heard of the death")
     assert short.finish() == 200
 
 
@@ -142,7 +141,7 @@ def test_long_polls_outlive_the_worker(start, how):
     path = f"/sessions/{session['session_id']}"
     waiter = threading.Thread(target=lambda: answers.append(s.get(f"{path}/wait?timeout_s=60", timeout=70)))
     waiter.start()
-    time.sleep(0.3)
+    g.pause(0.3, "the poll is at the worker: nobody tells how many wait")
     if how == "scaled away":
         reload(s, workers=1, routers=1)
         s.wait_line("sessions adopted")
@@ -194,10 +193,10 @@ def test_upgrade_under_load_loses_nothing(start, keep_alive):
 
 def in_flight(s, session, text):
     """A call that its engine takes its time for: (thread, answers)."""
-    answers = []
+    answers, path = [], f"/sessions/{session['session_id']}"
     t = threading.Thread(target=lambda: answers.append(s.chat(session, text, timeout=60)))
     t.start()
-    time.sleep(0.4)
+    g.wait_until(lambda: s.get(path).json()["num_inflight_generations"] >= 1, 10, "the call runs")
     return t, answers
 
 

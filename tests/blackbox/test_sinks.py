@@ -4,7 +4,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 
 import msgpack
 import pytest
@@ -381,7 +380,7 @@ def test_an_export_made_twice_is_queued_once(start, server):
     g.wait_until(lambda: gw.metrics().get("rollgate_sink_delivered_total") == 1, 60, "it came")
     g.wait_until(lambda: not spooled(gw), 10, "the spool is empty")
     same(unpack(r.entries()[0][b"data"]), native["trajectories"][0])
-    time.sleep(0.5)
+    g.stays(lambda: gw.metrics()["rollgate_sink_delivered_total"] == 1, 0.5, "a second delivery would follow at once")
     assert gw.metrics()["rollgate_sink_delivered_total"] == 1
     assert not gw.has_line("is gone")
 

@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from gateway import pause
+
 
 def new(gateway, **options):
     return gateway.post("/sessions", options).json()
@@ -118,7 +120,7 @@ def test_a_slow_reader_gets_all_and_costs_little(start, tmp_path):
     gateway = start(engine=f"builtin:script:{script}", workers=1, context_length=1000000)
     sessions = [new(gateway) for _ in range(16)]
     sockets = [open_chat(gateway, s, {"messages": user("go"), "stream": True}) for s in sessions]
-    time.sleep(0.5)
+    pause(0.5, "nobody reads while the answers come")
     for sock in sockets:
         r = http.client.HTTPResponse(sock)
         r.begin()

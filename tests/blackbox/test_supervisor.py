@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 
 import pytest
 
@@ -76,7 +75,7 @@ def test_last_words_stand_in_the_obituary(stub):
 @pytest.mark.parametrize("when_ms", [0, 2, 5, 10, 30, 100])
 def test_term_at_any_moment_of_the_start(stub, when_ms):
     s = stub(workers=4, routers=2).start(wait=False)
-    time.sleep(when_ms / 1000)
+    g.pause(when_ms / 1000, "the moment of the start")
     s.family()
     s.signal(signal.SIGTERM)
     status = s.wait()
@@ -91,11 +90,11 @@ def test_term_lets_running_requests_finish_and_is_idempotent(stub):
                for _ in range(4)]
     for t in threads:
         t.start()
-    time.sleep(0.3)
+    g.pause(0.3, "the requests, of 1.5 s each, are at the workers")
     for _ in range(3):
         for pid in s.family():  # as Slurm does: to everybody, more than once
             os.kill(pid, signal.SIGTERM)
-        time.sleep(0.1)
+        g.pause(0.1, "and once more while they run")
     for t in threads:
         t.join()
     assert answers == [200] * 4
@@ -107,7 +106,7 @@ def test_grace_ends_what_does_not_end(stub):
     client = threading.Thread(target=lambda: s.get("/slow/60000"), daemon=True)
     threading.excepthook = lambda args: None  # the client loses its answer, as it must
     client.start()
-    time.sleep(0.2)
+    g.pause(0.2, "the request, of a minute, is at the worker")
     s.signal(signal.SIGTERM)
     assert s.wait(20) == 0
     client.join()
@@ -266,7 +265,7 @@ def test_a_port_that_systemd_keeps_waits_for_the_next_instance(start):
         for t in threads:
             t.start()
         for _ in range(3):
-            time.sleep(0.5)
+            g.pause(0.5, "the clients work between two ends")
             assert s.stop() == 0
             s.log_start = len(s.log())
             with_sockets(s, [k])

@@ -3,9 +3,8 @@ import json
 import os
 import subprocess
 import threading
-import time
 
-from gateway import BINARY, wait_until
+from gateway import BINARY, pause, wait_until
 from test_streaming import new, user
 
 
@@ -51,7 +50,7 @@ def test_compaction_keeps_what_lives(start):
         gateway.chat(s, "x" * 3000)
         gateway.request("DELETE", f"/sessions/{s['session_id']}")
     before = gateway.get(f"/sessions/{keep['session_id']}?records=1").json()
-    time.sleep(1.5)
+    pause(1.5, "deliveries are noted, and old segments dropped, once a second")
     assert gateway.stop() == 0
     folder = f"{gateway.folder}/state/worker-0"
     size = sum(os.path.getsize(f"{folder}/{n}") for n in os.listdir(folder))
@@ -126,7 +125,7 @@ def test_compaction_under_load_keeps_the_disk_bounded(start):
     for t in threads:
         t.start()
     for _ in range(60):
-        time.sleep(0.1)
+        pause(0.1, "the clients write")
         m = gateway.metrics()
         if m["rollgate_journal_written_bytes_total"] > 60 * segment:
             break

@@ -2,11 +2,10 @@
 exact tokens; torn tails are cut; durability levels."""
 import os
 import signal
-import time
 
 import pytest
 
-from gateway import wait_until
+from gateway import pause, wait_until
 from test_streaming import new, open_chat, user
 from test_turn_cancel import inflight
 
@@ -151,7 +150,7 @@ def test_drain_lets_running_calls_finish(start):
     wait_until(lambda: inflight(gateway, s) == 1, 5, "the call runs")
     gateway.family()
     gateway.signal(signal.SIGTERM)
-    time.sleep(0.2)
+    pause(0.2, "once more while the call runs")
     gateway.signal(signal.SIGTERM)
     assert b"HTTP/1.1 200" in sock.recv(65536)
     sock.close()

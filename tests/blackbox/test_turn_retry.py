@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gateway import in_parallel, wait_until
+from gateway import in_parallel, pause, wait_until
 from stub_engines import StubEngine
 from test_streaming import new, open_chat, user
 from test_turn_cancel import branches, inflight
@@ -133,7 +133,7 @@ def test_what_was_delivered_is_known_after_a_crash(start):
     sock.close()
     wait_until(lambda: branches(gateway, s) == 1, 5, "the call commits")
     assert gateway.chat(s, "arrived").status == 200
-    time.sleep(1.5)  # deliveries are noted once a second
+    pause(1.5, "deliveries are noted once a second")
     kill_worker(gateway)
     assert gateway.chat(s, "lost").headers["Rollgate-Replayed"] == "1"
     assert "Rollgate-Replayed" not in gateway.chat(s, "arrived").headers
@@ -187,11 +187,11 @@ def test_of_two_parallel_samples_the_lost_one_is_replayed(start):
             t.start()
             wait_until(lambda: engine.running == 2, 5, "both run")
             lost.close()
-            time.sleep(0.2)
+            pause(0.2, "the worker hears that the client is gone")
             for n, event in enumerate((second, first) if delivered_first else (first, second)):
                 event.set()
                 wait_until(lambda: branches(gateway, s) == n + 1, 5, "it commits")
-                time.sleep(0.1)
+                pause(0.1, "the answer is delivered behind its commit")
             t.join(5)
             assert text(got[0]) == "B"
             a = gateway.chat(s, "x")
@@ -294,7 +294,7 @@ def test_an_answer_that_nobody_waits_for_is_kept_until_the_window_ends(start, st
     gateway = start(engine="builtin:random:1,delay_ms=700", rejoin_window="5s", workers=1, durability="power")
     s = new(gateway)
     lose_running(gateway, s, {"messages": user("x")})
-    time.sleep(1.2)
+    pause(1.2, "the engine, after 0.7 s, and the disk would be through")
     assert (branches(gateway, s), inflight(gateway, s)) == (0, 1)
     begin = time.monotonic()
     a = gateway.chat(s, "x", stream=stream)

@@ -4,7 +4,6 @@ import ctypes
 import os
 import shutil
 import signal
-import time
 
 import pytest
 
@@ -138,7 +137,7 @@ def test_a_binary_that_hangs_is_given_up():
     assert s.family() == family
     replace(s, script="#!/bin/sh\nexec sleep 1000\n")
     s.signal(signal.SIGUSR2)
-    time.sleep(0.3)
+    g.pause(0.3, "the trial is under way: its program says nothing")
     s.family()
     assert s.stop() == 0        # during a trial
 

@@ -5,7 +5,6 @@ import resource
 import signal
 import socket
 import threading
-import time
 
 import pytest
 
@@ -47,7 +46,7 @@ def test_a_short_stop_shows_in_the_loop_lag_and_harms_nobody(start, name):
     gateway = start(engine="builtin:echo", workers=1, hang_timeout="20s")
     pid = gateway.child(name)
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(2)
+    g.pause(2, "so long the process stands still")
     os.kill(pid, signal.SIGCONT)
     g.wait_until(lambda: lag(gateway, name) > 0.5, 5, "the stop shows")
     g.wait_until(lambda: lag(gateway, name) < 0.5, 10, "it is forgotten again")
@@ -58,7 +57,7 @@ def test_no_timeout_ends_nobody(start):
     gateway = start(workers=1, hang_timeout=0)
     pid = gateway.child("worker-0")
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(3)
+    g.stays(lambda: not gateway.has_line("process is stuck"), 3, "a watchdog that was on looks every second")
     assert not gateway.has_line("process is stuck")
     os.kill(pid, signal.SIGCONT)
     assert gateway.get("/ready").status == 200
@@ -98,7 +97,7 @@ def test_a_router_without_descriptors_waits_and_recovers(start):
             idle.append(socket.create_connection(("127.0.0.1", gateway.port), 10))
         gateway.wait_line("accepting is paused, retrying reason=.out of descriptors")
         before = cpu_seconds(pid)
-        time.sleep(2)
+        g.pause(2, "spinning would take all of it")
         assert cpu_seconds(pid) - before < 0.3, "it spins"
     finally:
         for k in idle:
@@ -118,14 +117,14 @@ def test_a_worker_without_descriptors_waits_and_recovers(start):
             k = socket.socket(socket.AF_UNIX)
             k.connect(f"{gateway.folder}/state/run/worker-0.sock")
             waiting.append(k)
-        time.sleep(0.5)
+        g.pause(0.5, "the connections have been met")
         before = cpu_seconds(pid)
-        time.sleep(2)
+        g.pause(2, "spinning would take all of it")
         assert cpu_seconds(pid) - before < 0.3, "it spins"
         answers = []
         t = threading.Thread(target=lambda: answers.append(gateway.chat(s, "hi", timeout=60)))
         t.start()
-        time.sleep(1)
+        g.pause(1, "the call waits at the full worker")
     finally:
         for k in waiting:
             k.close()
@@ -149,7 +148,7 @@ def test_a_burst_beyond_the_descriptors_is_served_in_the_end(start):
                 answers.append(a)
                 return
             assert a.status == 503 and a.headers["Retry-After"], a.text
-            time.sleep(0.2)
+            g.pause(0.2, "a client that tries again, as it was told")
     threads = [threading.Thread(target=one) for _ in range(300)]
     for t in threads:
         t.start()
