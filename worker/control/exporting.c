@@ -34,7 +34,6 @@ struct exporting {
     char id[ID_TEXT_MAX];
     struct export_options options;
     struct arena arena;           /* what options borrow */
-    bool durable, applied;        /* of finalize's record */
     struct scoring_wait *scoring; /* finalize: what other engines have to tell first, or NULL */
     struct loop_task later;       /* the next slice, after everybody else had a turn */
     bool started;
@@ -319,14 +318,18 @@ void exporting_tokens(struct service_request *r)
     send_export(v);
 }
 
-/* The record may be durable before it is applied: the export waits for both. */
+static void on_begin(struct loop_task *t)
+{
+    send_export(CONTAINER_OF(t, struct exporting, later));
+}
+
+/* The record is applied, and as durable as it is to be. Not from inside of control_close, which
+ * still ends the calls that run: on the next turn. */
 static void on_finalized(void *ctx)
 {
     struct exporting *v = ctx;
 
-    v->durable = true;
-    if (v->applied)
-        send_export(v);
+    loop_task_post(v->service->calls.loop, &v->later, on_begin);
 }
 
 /* Closes the session, then exports it. */
