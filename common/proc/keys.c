@@ -1,3 +1,8 @@
+/* Keys: made, read and proved (keys.h). A session key carries its session's id and a MAC over
+ * it, so proving one needs the secret and nothing else. What is secret is compared in constant
+ * time and overwritten before its memory is given back; admin keys are kept as digests, of equal
+ * length whatever they are. */
+
 #include "common/proc/keys.h"
 
 #include <errno.h>
@@ -38,6 +43,7 @@ struct keys {
     struct known *known; /* KNOWN_MAX, each key at the place of its hash */
 };
 
+/* As it stands in what the MAC is made of. */
 static const char *scope_name(enum key_scope scope)
 {
     static const char *const names[] = {[KEY_AGENT] = "agent",
@@ -69,6 +75,7 @@ static void forget(struct buf *b)
     buf_done(b);
 }
 
+/* Only digests are kept. */
 static int load_admins(struct keys *k, const char *path, struct err *e)
 {
     struct buf text = {0};
@@ -95,6 +102,7 @@ out:
     return rc;
 }
 
+/* Newest first, as in the file. */
 static int load_secrets(struct keys *k, const char *path, struct err *e)
 {
     struct buf text = {0};
@@ -159,6 +167,8 @@ out:
     return rc;
 }
 
+/* secret_file NULL: the state folder's secret, made if there is none. Returns -1 and e with the
+ * file. */
 int keys_load(const char *admin_file, const char *secret_file, const char *state_dir,
               struct keys **ret, struct err *e)
 {
@@ -180,6 +190,7 @@ fail:
     return -1;
 }
 
+/* NULL is fine. */
 void keys_free(struct keys *k)
 {
     if (!k)
@@ -196,6 +207,7 @@ void keys_free(struct keys *k)
     free(k);
 }
 
+/* Tells what is wrong with the files; makes none. */
 void keys_check_files(const char *admin_file, const char *secret_file, struct buf *mistakes)
 {
     struct keys *k = mem_zalloc(sizeof(*k));
@@ -213,6 +225,7 @@ bool keys_required(const struct keys *k)
     return k->required;
 }
 
+/* The MAC of that id in that scope. */
 static void mac_hex(const struct secret *secret, enum key_scope scope, struct str id,
                     char ret_hex[KEY_MAC_LEN + 1])
 {
@@ -233,6 +246,7 @@ static void mac_hex(const struct secret *secret, enum key_scope scope, struct st
     ret_hex[KEY_MAC_LEN] = 0;
 }
 
+/* With the newest secret. */
 void keys_make(const struct keys *k, enum key_scope scope, struct str id,
                char ret_text[KEY_TEXT_MAX])
 {
@@ -251,6 +265,7 @@ bool keys_is_form(struct str text)
     return str_starts(text, STR("rga-")) || str_starts(text, STR("rgr-"));
 }
 
+/* What can stand in a key between two dashes. */
 static bool executor_name_fine(struct str name)
 {
     if (name.len == 0 || name.len > KEY_EXECUTOR_MAX)
@@ -265,6 +280,7 @@ static bool executor_name_fine(struct str name)
     return true;
 }
 
+/* The key of a name instead of a session. */
 static void write_named(const struct keys *k, enum key_scope scope, char letter, struct str name,
                         char ret_text[KEY_TEXT_MAX])
 {
@@ -276,6 +292,7 @@ static void write_named(const struct keys *k, enum key_scope scope, char letter,
     CHECK(n > 0 && n < KEY_TEXT_MAX);
 }
 
+/* Returns -1 and e for a name that cannot be. */
 int keys_make_executor(const struct keys *k, struct str name, char ret_text[KEY_TEXT_MAX],
                        struct err *e)
 {
@@ -319,6 +336,7 @@ static enum key_scope check_named_key(const struct keys *k, struct str text, str
     return scope;
 }
 
+/* What a session key says of itself, unproved. Returns -1: it is none. */
 int keys_parse(struct str text, enum key_scope *ret_scope, struct str *ret_id, uint32_t *ret_index)
 {
     struct str id;
@@ -341,6 +359,7 @@ static bool is_known(const struct known *at, struct str text)
     return at->len == text.len && mbedtls_ct_memcmp(at->text, text.p, text.len) == 0;
 }
 
+/* KEY_NONE: no secret proves it. A good one is remembered. */
 static enum key_scope check_session_key(const struct keys *k, struct str text, struct str *ret_id)
 {
     enum key_scope scope;
@@ -367,6 +386,7 @@ static enum key_scope check_session_key(const struct keys *k, struct str text, s
     return scope;
 }
 
+/* What the text proves, whichever kind of key it is. */
 enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret_id)
 {
     unsigned char digest[MAC_BYTES];
@@ -388,6 +408,7 @@ enum key_scope keys_check(const struct keys *k, struct str text, struct str *ret
     return check_session_key(k, text, ret_id);
 }
 
+/* Queries stand in logs: a key that was shown there counts as shown to others. */
 bool keys_in_query(const struct keys *k, struct str query)
 {
     struct str name, value, id;
@@ -399,6 +420,7 @@ bool keys_in_query(const struct keys *k, struct str query)
     return false;
 }
 
+/* Returns -1 and e; session.p NULL: the request is about no session. */
 int proof_covers(const struct proof *p, struct str session, struct err *e)
 {
     if (p->scope == KEY_NONE)

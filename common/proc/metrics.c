@@ -1,3 +1,9 @@
+/* Counters in shared memory (metrics.h): one page for each process slot, written with relaxed
+ * atomics; whoever is asked for /metrics sums over the pages. A process that is replaced goes on
+ * with its slot's counters, so sums never fall.
+ *
+ *   used flags | page 0 | page 1 | ... | names of labels that come at run time */
+
 #include "common/proc/metrics.h"
 
 #include <stdatomic.h>
@@ -111,6 +117,7 @@ static size_t page_up(size_t n)
     return (n + page - 1) / page * page;
 }
 
+/* Made before the first fork: all children share it. */
 struct metrics *metrics_new(size_t slots)
 {
     struct metrics *m = mem_zalloc(sizeof(*m));
@@ -142,6 +149,7 @@ static struct metrics_page *page_at(const struct metrics *m, size_t slot)
     return (struct metrics_page *)(void *)(m->base + slot * m->stride);
 }
 
+/* The slot's page; a name puts it to use. */
 struct metrics_page *metrics_page(struct metrics *m, size_t slot, const char *name)
 {
     struct metrics_page *page;
@@ -155,6 +163,8 @@ struct metrics_page *metrics_page(struct metrics *m, size_t slot, const char *na
     return page;
 }
 
+/* The label value of that name; a new one takes a free place, and what finds none shares the
+ * last value. */
 unsigned metrics_name(struct metrics *m, enum metric_names which, struct str name)
 {
     struct str cut = str_sub(name, 0, NAMED_MAX_BYTES - 1);
@@ -170,6 +180,7 @@ unsigned metrics_name(struct metrics *m, enum metric_names which, struct str nam
     return named[which].n;
 }
 
+/* For the successor of a process: its counters go on, its gauges do not. */
 void metrics_reset_gauges(struct metrics_page *page)
 {
     for (unsigned id = 0; id < METRIC_COUNT; id++) {
@@ -208,6 +219,7 @@ void metrics_set_at(struct metrics_page *page, enum metric id, unsigned v1, uint
     metrics_set_cell(page, id, v1, 0, value);
 }
 
+/* Never below 0. */
 void metrics_move_at(struct metrics_page *page, enum metric id, unsigned v1, int64_t delta)
 {
     _Atomic uint64_t *cell;
@@ -225,6 +237,7 @@ void metrics_move_at(struct metrics_page *page, enum metric id, unsigned v1, int
                                                     memory_order_relaxed));
 }
 
+/* One observation. */
 void metrics_observe_us(struct metrics_page *page, enum metric id, uint64_t microseconds)
 {
     unsigned bucket = 0;
@@ -239,6 +252,7 @@ void metrics_observe_us(struct metrics_page *page, enum metric id, uint64_t micr
                               memory_order_relaxed);
 }
 
+/* Its label, or "other". */
 enum metric_label_STATUS metrics_status(int status)
 {
     char text[16];
@@ -276,6 +290,7 @@ uint64_t metrics_read(const struct metrics *m, enum metric id, unsigned v1, unsi
     return sum_cell(m, cell_of(id, v1, v2), &set);
 }
 
+/* Microseconds become seconds. */
 static void add_value(struct buf *out, uint64_t v, bool microseconds)
 {
     if (microseconds)
@@ -304,6 +319,7 @@ static void add_text(const struct metrics *m, const struct label_set *l, unsigne
     }
 }
 
+/* None, one or two. */
 static void add_labels(const struct metrics *m, struct buf *out, enum metric id, unsigned v1,
                        unsigned v2)
 {
@@ -341,6 +357,7 @@ static void render_sums(const struct metrics *m, enum metric id, struct buf *out
     }
 }
 
+/* One line for each process. */
 static void render_processes(const struct metrics *m, enum metric id, struct buf *out)
 {
     for (size_t slot = 0; slot < m->slots; slot++) {
@@ -357,6 +374,7 @@ static void render_processes(const struct metrics *m, enum metric id, struct buf
     }
 }
 
+/* Buckets are cumulative in the text. */
 static void render_histogram(const struct metrics *m, enum metric id, struct buf *out)
 {
     uint64_t total = 0;
@@ -376,6 +394,7 @@ static void render_histogram(const struct metrics *m, enum metric id, struct buf
     buf_printf(out, "%s_count %llu\n", rows[id].name, (unsigned long long)total);
 }
 
+/* All of them, in Prometheus's text format. */
 void metrics_render(const struct metrics *m, struct buf *out)
 {
     static const char *const types[] = {

@@ -1,5 +1,10 @@
+/* The keys that a request shows (presented.h): headers of several kinds, the same key often
+ * twice. Texts that are no keys of ours are passed over, since a client library sends what it
+ * was given; two different keys are an error, not a choice. */
+
 #include "common/proc/presented.h"
 
+/* The text behind "Bearer", or absent. */
 static struct str bearer_of(struct str value)
 {
     static const struct str scheme = STR_LIT("Bearer");
@@ -11,6 +16,7 @@ static struct str bearer_of(struct str value)
     return str_trim(rest);
 }
 
+/* Once each. */
 void presented_add(struct presented *p, enum presented_place place, struct str value)
 {
     struct str text = str_trim(value);
@@ -44,6 +50,7 @@ static bool read_key(const struct keys *k, struct str text, struct proof *ret)
     return ret->meant || ret->scope != KEY_NONE;
 }
 
+/* No key at all is no error: ret->scope is KEY_NONE. Returns -1 and e if several are meant. */
 int presented_prove(const struct presented *p, const struct keys *k, struct proof *ret,
                     struct err *e)
 {

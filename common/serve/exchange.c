@@ -1,3 +1,16 @@
+/* One request and its answer over libh2o (exchange.h). Bytes of the answer go through two
+ * buffers:
+ *
+ *   exchange_send -> waiting --pump--> flying --libh2o--> kernel
+ *                        ^                        |
+ *                        `------ on_proceed <-----'    the kernel has taken all of `flying`
+ *
+ * pump hands over what waits when nothing is flying; on_proceed makes room, tells an owner who
+ * waits for it (exchange_on_room) and asks a source for more (exchange_pull). libh2o frees the
+ * exchange with the request's pool (exchange_dispose): then the answer's last byte is in the
+ * kernel, or the connection has broken. Whether the peer has it is another matter, which a note
+ * on the connection waits for (exchange_note, server_settle). */
+
 #include "common/serve/exchange.h"
 
 #include <poll.h>
@@ -28,6 +41,7 @@ struct str exchange_path(const struct exchange *x)
     return str_sub(path, 0, MIN_OF(x->req->input.query_at, path.len));
 }
 
+/* Without the "?"; empty if there is none. */
 struct str exchange_query(const struct exchange *x)
 {
     struct str path = str_of_iovec(x->req->input.path);
@@ -47,6 +61,7 @@ struct str exchange_authority(const struct exchange *x)
     return str_of_iovec(x->req->input.authority);
 }
 
+/* `name` in lower case, as libh2o keeps them. */
 struct str exchange_header(const struct exchange *x, const char *name)
 {
     size_t len = strlen(name);
@@ -60,6 +75,7 @@ struct str exchange_header(const struct exchange *x, const char *name)
     return (struct str){0};
 }
 
+/* All keys of the request, however many headers have some. */
 void exchange_keys(const struct exchange *x, struct presented *to)
 {
     for (size_t i = 0; i < x->req->headers.size; i++) {
@@ -73,6 +89,7 @@ void exchange_keys(const struct exchange *x, struct presented *to)
     }
 }
 
+/* Replaces one of that name. */
 void exchange_set_header(struct exchange *x, const char *name, struct str value)
 {
     h2o_iovec_t copy = h2o_strdup(&x->req->pool, value.p, value.len);
@@ -95,6 +112,7 @@ void exchange_watch(struct exchange *x, exchange_closed_fn closed, void *ctx)
     x->closed_ctx = ctx;
 }
 
+/* No longer waits for another answer's delivery. */
 static void forget_awaiting(struct exchange *x)
 {
     struct exchange **at = &x->conn->server->awaiting;
@@ -106,6 +124,7 @@ static void forget_awaiting(struct exchange *x)
     loop_timer_stop(x->conn->server->loop, &x->wait_end);
 }
 
+/* Once at most. */
 static void tell_closed(struct exchange *x, bool delivered)
 {
     exchange_closed_fn fn = x->closed;
@@ -128,6 +147,7 @@ bool exchange_peer_gone(const struct exchange *x)
     return conn_closed(x->conn);
 }
 
+/* Looks now whether answers with such notes have been confirmed. */
 void exchange_settle(struct exchange *x, struct str key_start)
 {
     struct server_conn *c, *next;
@@ -138,6 +158,7 @@ void exchange_settle(struct exchange *x, struct str key_start)
     }
 }
 
+/* Whether an answer with that note may still arrive. */
 bool exchange_under_way(const struct exchange *x, struct str key)
 {
     const struct server_conn *c;
@@ -193,6 +214,7 @@ static void on_sent(struct server_conn *c, bool delivered)
 
 /* --- who reads how much --- */
 
+/* The owner's unread bytes follow this exchange's. */
 static void count_waiting(struct exchange *x)
 {
     size_t now = exchange_waiting(x);
@@ -203,6 +225,7 @@ static void count_waiting(struct exchange *x)
     x->counted = now;
 }
 
+/* From now on the answer's unread bytes count for the owner. */
 void exchange_account(struct exchange *x, struct str owner)
 {
     struct map *all = &x->conn->server->unread;
@@ -221,6 +244,7 @@ void exchange_account(struct exchange *x, struct str owner)
     count_waiting(x);
 }
 
+/* The last exchange of an owner takes the account with it. */
 static void leave_account(struct exchange *x)
 {
     struct unread_account *a = x->account;
@@ -265,6 +289,7 @@ static void exchange_dispose(void *p)
         server_announce(x->conn);
 }
 
+/* One piece at a time; an end goes out with the last piece. */
 static void pump(struct exchange *x)
 {
     h2o_iovec_t v;
@@ -316,6 +341,7 @@ static void tell_room(struct exchange *x)
     fn(x->room_ctx);
 }
 
+/* The kernel has taken what was flying. */
 static void on_proceed(h2o_generator_t *g, h2o_req_t *req)
 {
     struct exchange *x = (struct exchange *)(void *)g;
@@ -337,6 +363,7 @@ static void on_stop(h2o_generator_t *g, h2o_req_t *req)
     x->failing = true;
 }
 
+/* A request has come whole. What lies on the connection from before is settled by that. */
 struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
 {
     struct exchange *x = h2o_mem_alloc_shared(&req->pool, sizeof(*x), exchange_dispose);
@@ -361,6 +388,7 @@ struct exchange *exchange_new(struct server_conn *conn, h2o_req_t *req)
     return x;
 }
 
+/* The words of the status line. */
 static const char *reason_of(int status)
 {
     static const struct {
@@ -393,6 +421,7 @@ static const char *reason_of(int status)
     return "Other";
 }
 
+/* One at most on a connection: its answer is the last one there. */
 void exchange_note(struct exchange *x, const struct exchange_note *note)
 {
     struct server_conn *c = x->conn;
@@ -405,6 +434,7 @@ void exchange_note(struct exchange *x, const struct exchange_note *note)
     list_append(server_notes(c->server, c->note.key), &c->noted);
 }
 
+/* Status line and headers; nothing can be refused any more. */
 static void begin(struct exchange *x, int status, const char *content_type)
 {
     CHECK(!x->begun);
@@ -417,6 +447,7 @@ static void begin(struct exchange *x, int status, const char *content_type)
     h2o_start_response(x->req, &x->generator);
 }
 
+/* A whole answer; the body is copied. */
 void exchange_reply(struct exchange *x, int status, const char *content_type, struct str body)
 {
     bool empty = status == 204 || status == 304;
@@ -430,6 +461,7 @@ void exchange_reply(struct exchange *x, int status, const char *content_type, st
     pump(x);
 }
 
+/* The body is taken over. */
 void exchange_reply_buf(struct exchange *x, int status, const char *content_type, struct buf *body)
 {
     x->req->res.content_length = body->len;
@@ -453,6 +485,7 @@ bool exchange_started(const struct exchange *x)
     return x->begun;
 }
 
+/* `bytes` is empty afterwards; it may get a used buffer in exchange. */
 void exchange_send(struct exchange *x, struct buf *bytes)
 {
     if (x->waiting.len == 0) {
@@ -501,6 +534,8 @@ void exchange_fail(struct exchange *x)
         pump(x); /* x may be gone now */
 }
 
+/* The worker has not acted: a router that sees the connection end without an answer asks its
+ * successor. */
 void exchange_hand_back(struct exchange *x)
 {
     CHECK(!x->begun);
@@ -524,6 +559,7 @@ static void end_lonely(struct exchange *x)
     pump(x);
 }
 
+/* The peer is gone. */
 void exchange_abandon(struct exchange *x)
 {
     list_remove(&x->late);

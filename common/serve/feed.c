@@ -1,3 +1,8 @@
+/* Events for viewers (feed.h). A change is noted by its key and told once in a tick, whatever
+ * its number of changes: a tick renders the notes, oldest first, into one text for all viewers.
+ * One that does not read what it gets is behind: it gets nothing until it has read all that was
+ * kept for it, and then the event "reset", upon which it asks for everything anew. */
+
 #include "common/serve/feed.h"
 
 #include <stdlib.h>
@@ -38,6 +43,7 @@ void feed_init(struct feed *f, struct loop *loop, uint64_t tick_ms)
 
 /* --- viewers --- */
 
+/* A copy for one viewer. */
 static void send_bytes(struct feed_viewer *v, struct str bytes)
 {
     struct buf copy = {0};
@@ -58,6 +64,7 @@ static void on_room(void *ctx)
     send_bytes(v, STR("event: reset\ndata: {\"reason\":\"slow\"}\n\n"));
 }
 
+/* Unless it is behind, or comes to be. */
 static void tell(struct feed_viewer *v, struct str bytes)
 {
     if (v->behind)
@@ -70,6 +77,7 @@ static void tell(struct feed_viewer *v, struct str bytes)
     exchange_on_room(v->x, on_room, v);
 }
 
+/* `relayed`: only those who want other processes' events, too. */
 static void tell_all(struct feed *f, struct str bytes, bool relayed)
 {
     struct feed_viewer *v, *next;
@@ -80,6 +88,7 @@ static void tell_all(struct feed *f, struct str bytes, bool relayed)
     }
 }
 
+/* Nobody looks any more. */
 static void forget_notes(struct feed *f)
 {
     struct feed_note *n, *next;
@@ -108,6 +117,7 @@ static void stop(struct feed *f)
     forget_notes(f);
 }
 
+/* A viewer has left. */
 static void on_closed(void *ctx, bool delivered)
 {
     struct feed_viewer *v = ctx;
@@ -130,6 +140,8 @@ static void on_alive(struct loop_timer *t)
     tell_all(f, STR(": alive\n\n"), false);
 }
 
+/* Answers the request with a stream: hello, `first`, then events until the peer leaves. Returns
+ * -1 and e if there are too many. */
 int feed_join(struct feed *f, struct exchange *x, bool relayed, struct str first, struct err *e)
 {
     struct feed_viewer *v;
@@ -181,6 +193,7 @@ static void arm(struct feed *f)
         loop_timer_set(f->loop, &f->tick, f->tick_ms * f->pause_ticks, on_tick);
 }
 
+/* Sends what was noted; more waits for the next tick. */
 static void on_tick(struct loop_timer *t)
 {
     struct feed *f = CONTAINER_OF(t, struct feed, tick);
@@ -198,6 +211,7 @@ static void on_tick(struct loop_timer *t)
     buf_done(&out);
 }
 
+/* Something about the key has changed. Costs nothing while nobody looks. */
 void feed_note(struct feed *f, struct str key)
 {
     struct feed_note *n;
@@ -212,6 +226,7 @@ void feed_note(struct feed *f, struct str key)
     arm(f);
 }
 
+/* Where an event that has no key is appended; it goes out behind what was noted before. */
 struct buf *feed_queue(struct feed *f)
 {
     CHECK(feed_watched(f));
@@ -232,6 +247,7 @@ void feed_relay(struct feed *f, struct str events)
     tell_all(f, events, true);
 }
 
+/* All streams end in good order. */
 void feed_end(struct feed *f)
 {
     struct feed_viewer *v, *next;

@@ -1,3 +1,14 @@
+/* HTTP/1.1 of a worker over libh2o (server.h). Two loops run in one thread: libh2o's is the
+ * outer one and watches our own (loop_embed) as one readable socket, on_inner.
+ *
+ *   libh2o's loop:  connections -> on_request -> handler (at once, or on_begin_late)
+ *                   our loop's descriptor -> on_inner -> loop_poll -> engines, timers, tasks
+ *
+ * Each connection is also watched by our loop (on_watch), as libh2o does not read while a
+ * request is being answered: that shows when the peer leaves, when a router confirms a delivery,
+ * and how much of an unfinished body has come. A retiring worker announces 199 on connections
+ * without an answer under way, serves what still comes, and after PATIENCE_MS shuts the rest. */
+
 #include "common/serve/server.h"
 
 #include <errno.h>
@@ -104,6 +115,7 @@ static void on_settled(struct loop_task *t)
     }
 }
 
+/* Marks who waits for that delivery; they go on in a task. */
 static void tell_awaiting(struct server *s, struct str key)
 {
     for (struct exchange *x = s->awaiting; x; x = x->next_awaiting) {
@@ -114,6 +126,7 @@ static void tell_awaiting(struct server *s, struct str key)
     }
 }
 
+/* Whether the last answer of the connection has arrived is known now: its note is used up. */
 void server_settle(struct server_conn *c, bool arrived)
 {
     struct exchange_note note = c->note;
@@ -135,6 +148,7 @@ void server_look(struct server_conn *c)
         server_settle(c, true);
 }
 
+/* Bytes of a request that is not whole yet. */
 void server_count_unfinished(struct server_conn *c, size_t bytes)
 {
     struct server *s = c->server;
@@ -191,6 +205,7 @@ void server_count_input(struct server_conn *c)
         refuse_largest(c);
 }
 
+/* What the kernel tells of the connection besides libh2o. */
 static void on_watch(struct loop_io *io, unsigned events)
 {
     struct server_conn *c = CONTAINER_OF(io, struct server_conn, watch);
@@ -223,6 +238,7 @@ static void on_conn_closed(void *data)
     free(c);
 }
 
+/* Lives until libh2o closes the socket. */
 static void conn_open(struct server *s, h2o_socket_t *sock)
 {
     struct server_conn *c = mem_zalloc(sizeof(*c));
@@ -265,6 +281,7 @@ static void pause_accepting(struct server *s)
     }
 }
 
+/* Some at a time. */
 static void on_accept(h2o_socket_t *listener, const char *err)
 {
     struct server *s = listener->data;
@@ -287,6 +304,7 @@ static void on_accept(h2o_socket_t *listener, const char *err)
     }
 }
 
+/* Something is due in our loop. */
 static void on_inner(h2o_socket_t *sock, const char *err)
 {
     struct server *s = sock->data;
@@ -296,6 +314,7 @@ static void on_inner(h2o_socket_t *sock, const char *err)
     (void)loop_poll(s->loop, 0);
 }
 
+/* libh2o's settings: nothing is written to disk, and time is left to the router. */
 static void setup_conf(struct server *s)
 {
     h2o_hostconf_t *host;
@@ -315,6 +334,7 @@ static void setup_conf(struct server *s)
     entry->server = s;
 }
 
+/* The loop must be driven by server_run from here on. */
 int server_new(struct loop *loop, const struct server_options *o, server_handler_fn handler,
                void *ctx, struct server **ret, struct err *e)
 {
@@ -344,6 +364,7 @@ void server_limit_bodies(struct server *s, size_t max_bytes, size_t max_unfinish
     s->opt.max_unfinished_bytes = max_unfinished_bytes;
 }
 
+/* The descriptor stays the caller's. */
 void server_listen(struct server *s, int fd)
 {
     h2o_socket_t *l;
@@ -373,6 +394,7 @@ static uint64_t held_us(const struct server *s, uint64_t called_us)
     return seen_us;
 }
 
+/* Until server_stop. The loop is told how long libh2o has held the thread. */
 void server_run(struct server *s)
 {
     while (!s->stop) {
@@ -392,6 +414,7 @@ void server_stop(struct server *s)
     s->stop = true;
 }
 
+/* Once for each connection. */
 void server_announce(struct server_conn *c)
 {
     static const char line[] = "HTTP/1.1 199 Retiring\r\n\r\n";
@@ -413,6 +436,7 @@ static void shut(struct server_conn *c)
     (void)shutdown(c->fd, SHUT_RD);
 }
 
+/* Accepts nothing more; connections end as their peers let go. */
 void server_drain(struct server *s)
 {
     struct server_conn *c;
@@ -433,6 +457,7 @@ void server_drain(struct server *s)
     }
 }
 
+/* Requests at work, and connections on which some may still come. 0: a drain is over. */
 size_t server_busy(struct server *s)
 {
     bool patient = s->draining && clock_ms() < s->patience_until_ms;
@@ -468,6 +493,7 @@ static void close_all(struct server *s)
         (void)h2o_evloop_run(s->evloop, 1);
 }
 
+/* After a drain, or at once. */
 void server_free(struct server *s)
 {
     h2o_multithread_queue_t *queue;

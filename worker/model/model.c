@@ -1,3 +1,19 @@
+/* struct model from a folder, and whole prompts (model.h). Loading goes in this order, as each
+ * step needs the ones before:
+ *
+ *   folder_read       the files' texts                                    (folder.c)
+ *   load_tokenizer    tokenizer.json, or the built-in one
+ *   load_templates    compiled; one more for requests with tools, if there is one
+ *   load_special      bos, eos, ... as the template sees them
+ *   load_stops        the ids that end a turn
+ *   load_facts        vocabulary, context length, experts
+ *   choose_family     named, or known by its template                     (model_family.c)
+ *   choose_parsers    named, the family's, or found by the template's marks
+ *   model_probe       what the template does, found by rendering          (probe.c)
+ *
+ * It runs before the workers are forked; a model is immutable after that, and shared by all
+ * threads. What a thread writes to is its model_scratch. */
+
 #include "worker/model/model.h"
 
 #include <stdlib.h>
@@ -19,6 +35,7 @@ static bool given(const char *s)
 
 /* --- tokenizer and templates --- */
 
+/* dir NULL: the built-in one. */
 static int load_tokenizer(struct model *m, const char *dir, struct err *e)
 {
     struct buf path = {0};
@@ -35,6 +52,7 @@ static int load_tokenizer(struct model *m, const char *dir, struct err *e)
     return rc;
 }
 
+/* --chat-template, the folder's, or the built-in one without a folder. */
 static int load_templates(struct model *m, const struct model_options *o, const struct folder *f,
                           struct err *e)
 {
@@ -70,6 +88,7 @@ static struct str token_text(const struct json *v)
     return json_is(v, JSON_OBJECT) ? json_string(json_get(v, "content")) : json_string(v);
 }
 
+/* tokenizer_config.json first, then special_tokens_map.json. */
 static void load_special(struct model *m, const struct folder *f)
 {
     m->special = make_object(&m->arena, ARRAY_LEN(special_names));
@@ -84,6 +103,7 @@ static void load_special(struct model *m, const struct folder *f)
 
 /* --- ids that end a turn --- */
 
+/* Once each; ids outside of the vocabulary are none. */
 static void stop_id(struct model *m, int64_t id)
 {
     struct stop *at;
@@ -116,6 +136,7 @@ static void stop_ids_of(struct model *m, const struct json *config)
     }
 }
 
+/* From all places that name some. */
 static void load_stops(struct model *m, const struct folder *f)
 {
     struct str eos = json_string(json_get(&m->special, "eos_token"));
@@ -148,6 +169,7 @@ static uint32_t config_number(const struct folder *f, const char *const *keys, u
     return 0;
 }
 
+/* 0 where nothing tells. */
 static void load_facts(struct model *m, const struct model_options *o, const struct folder *f)
 {
     static const char *const vocab[] = {"vocab_size", NULL};
@@ -172,6 +194,7 @@ static void load_facts(struct model *m, const struct model_options *o, const str
         m->info.moe_layers = config_number(f, layers, 4096);
 }
 
+/* The last part of the path names the model. */
 static const char *base_name(struct arena *a, const char *dir)
 {
     struct str s = str_cstr(dir);
@@ -184,6 +207,7 @@ static const char *base_name(struct arena *a, const char *dir)
     return arena_cstr(a, str_sub(s, from, s.len));
 }
 
+/* --tito-family, or what the template shows. */
 static int choose_family(struct model *m, const struct model_options *o, struct err *e)
 {
     m->family = family_detect(m->template_default);
@@ -197,6 +221,7 @@ static int choose_family(struct model *m, const struct model_options *o, struct 
     return 0;
 }
 
+/* Tells the known ones. Returns -1. */
 static int unknown_parser(const char *what, const char *name, void (*known)(struct buf *out),
                           struct err *e)
 {
@@ -233,6 +258,7 @@ static struct str why(struct arena *a, const char *flag, const char *family,
     return ret;
 }
 
+/* For model_report. */
 static void tell_why(struct model *m, const struct model_options *o, const struct parser_marks *x)
 {
     const struct model_family *f = m->family;
@@ -243,6 +269,7 @@ static void tell_why(struct model *m, const struct model_options *o, const struc
                            f->reasoning_parser ? f->name : NULL, x->reasoning);
 }
 
+/* A name that was given counts first, then the family's, then the marks. */
 static int choose_parsers(struct model *m, const struct model_options *o, struct err *e)
 {
     enum reasoning_kind reasoning = REASONING_NONE;
@@ -264,6 +291,7 @@ static int choose_parsers(struct model *m, const struct model_options *o, struct
     return 0;
 }
 
+/* Special tokens and stops, by id. */
 static void mark_special(struct model *m)
 {
     m->n_known = tokenizer_vocab_size(m->tokenizer);
@@ -279,6 +307,7 @@ static void mark_special(struct model *m)
             m->is_special[m->stops[i].id] = 1;
 }
 
+/* Changes when a special token or an id that ends a turn does. */
 static uint64_t hash_special(const struct model *m)
 {
     struct buf text = {0};
@@ -292,6 +321,7 @@ static uint64_t hash_special(const struct model *m)
     return h;
 }
 
+/* Who made a session is known by it (session/origin.c). */
 static void take_fingerprint(struct model *m)
 {
     struct str tools = m->template_tools ? template_source(m->template_tools) : STR("");
@@ -305,6 +335,7 @@ static void take_fingerprint(struct model *m)
 
 /* --- life --- */
 
+/* -1 and e; then the model is to be freed. */
 static int load(struct model *m, const struct model_options *o, struct err *e)
 {
     const char *dir = given(o->dir) ? o->dir : NULL;
@@ -339,6 +370,7 @@ static int load(struct model *m, const struct model_options *o, struct err *e)
     return 0;
 }
 
+/* Returns -1 and e with the file or the setting that is wrong. */
 int model_load(const struct model_options *o, struct model **ret, struct err *e)
 {
     struct model *m = mem_zalloc(sizeof(*m));
@@ -352,6 +384,7 @@ int model_load(const struct model_options *o, struct model **ret, struct err *e)
     return 0;
 }
 
+/* NULL is fine. */
 void model_free(struct model *m)
 {
     if (!m)
@@ -389,6 +422,7 @@ bool model_is_special(const struct model *m, int32_t id)
     return id >= 0 && (size_t)id < m->n_known && m->is_special[id];
 }
 
+/* One for each thread. */
 struct model_scratch *model_scratch_new(const struct model *m)
 {
     struct model_scratch *s = mem_zalloc(sizeof(*s));
@@ -398,6 +432,7 @@ struct model_scratch *model_scratch_new(const struct model *m)
     return s;
 }
 
+/* NULL is fine. */
 void model_scratch_free(struct model_scratch *s)
 {
     if (!s)
@@ -421,6 +456,8 @@ void model_scratch_audit(struct model_scratch *s, bool audit)
     s->audits = audit;
 }
 
+/* The last look at a text before it is encoded: nothing that stands in for earlier messages may
+ * be left in it, and one that cannot fit the limit is not worth encoding. */
 int may_leave(const struct model_scratch *s, struct str text, struct err *e)
 {
     size_t fewest = s->max_ids ? tokenizer_fewest(s->model->tokenizer, text) : 0;
@@ -439,6 +476,7 @@ int may_leave(const struct model_scratch *s, struct str text, struct err *e)
 
 /* --- whole prompts --- */
 
+/* The chat as the template writes it. */
 static int whole_text(const struct model *m, struct model_scratch *s, const struct chat *chat,
                       bool generation_prompt, struct buf *text, struct err *e)
 {
@@ -453,6 +491,7 @@ static int whole_text(const struct model *m, struct model_scratch *s, const stru
     return model_text(m, &s->arena, &r, text, e);
 }
 
+/* Appends its ids. */
 static int render_whole(const struct model *m, struct model_scratch *s, const struct chat *chat,
                         bool generation_prompt, struct token_vec *ids, struct err *e)
 {

@@ -16,6 +16,7 @@ static struct json plain_turn(struct arena *a)
     return make_text(a, "role", "assistant", "content", "x");
 }
 
+/* A turn with a thought. */
 static struct json thought_turn(struct arena *a)
 {
     struct json o = make_object(a, 3);
@@ -26,6 +27,7 @@ static struct json thought_turn(struct arena *a)
     return o;
 }
 
+/* A turn with one call; `thought` is a member, or empty. */
 static struct json call_turn(struct arena *a, const char *thought)
 {
     const struct json *parsed;
@@ -42,6 +44,7 @@ static struct json call_turn(struct arena *a, const char *thought)
     return *parsed;
 }
 
+/* What stands behind the turn; RGNEXT is looked for. */
 static struct json next_message(struct arena *a, const char *role)
 {
     struct json o = make_object(a, 4);
@@ -81,6 +84,7 @@ static bool takes(const struct probe *p, const struct rendering *r, struct buf *
     return !r->tools && model_text(p->m, &p->s->arena, &with, out, NULL) == 0;
 }
 
+/* One message, behind a system message where the template needs one. */
 static bool render(const struct probe *p, const struct json *message, bool generation,
                    struct buf *out)
 {

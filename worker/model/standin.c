@@ -1,3 +1,14 @@
+/* A short chat that stands in for a long one (standin.h). It is made of marks, words that are
+ * drawn at random when the model is loaded, so that they occur in no prompt. It is rendered up
+ * to the last covered turn, and with what follows; split() compares both behind that turn's
+ * mark:
+ *
+ *   whole   ... MARK closing
+ *   more    ... MARK closing next          common part: closing, the rest: next
+ *
+ * A mark that is found in closing or next would reach the engine: standin_clean refuses such a
+ * result. */
+
 #include "worker/model/standin.h"
 
 #include <strings.h>
@@ -11,6 +22,7 @@ enum { LOOK_BACK_MAX = 64, CALLS_MAX = 8, HEAD_MAX = CALLS_MAX + 7, TOKEN_MAX = 
 
 enum { MARK_DIGIT = 2 }; /* there stands a digit: searched for first, since case cannot change it */
 
+/* Once for each model. */
 void standin_draw_mark(struct model *m)
 {
     static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyz";
@@ -25,6 +37,7 @@ void standin_draw_mark(struct model *m)
     m->mark[MODEL_MARK_LEN] = 0;
 }
 
+/* In any case: templates may change it. */
 bool standin_marked(const struct model *m, struct str text)
 {
     size_t at = MARK_DIGIT;
@@ -75,6 +88,7 @@ static bool is_system(const struct json *msg)
     return is_role(msg, "system") || is_role(msg, "developer");
 }
 
+/* System messages among the first n; n_first: those at the very beginning. */
 static void collect_system(struct arena *a, const struct json *messages, size_t n,
                            struct standin_in *ret)
 {
@@ -109,6 +123,7 @@ void standin_look_back(struct arena *a, const struct json *messages, size_t cove
     }
 }
 
+/* One tool without parameters. */
 struct json standin_tools(struct arena *a, const char *name)
 {
     struct json list = {.kind = JSON_ARRAY, .n = 1}, tool, function, parameters;
@@ -130,6 +145,7 @@ struct json standin_tools(struct arena *a, const char *name)
 
 /* --- making the chat --- */
 
+/* One call whose argument is a mark. */
 static struct json make_call(const struct model *m, struct arena *a, struct json id,
                              struct json name, char which)
 {
@@ -178,6 +194,7 @@ static struct json copy_turn(const struct model *m, struct arena *a, const struc
     return o;
 }
 
+/* The answer to a call. */
 static struct json make_result(const struct model *m, struct arena *a, const struct json *call)
 {
     const struct json *id = json_get(call, "id");
@@ -189,6 +206,7 @@ static struct json make_result(const struct model *m, struct arena *a, const str
     return o;
 }
 
+/* Role and content. */
 static struct json message(struct arena *a, const char *role, struct json content)
 {
     struct json o = make_object(a, 2);
@@ -256,6 +274,7 @@ static uint32_t put_head(const struct model *m, struct arena *a, const struct st
     return n;
 }
 
+/* *end: behind the last one. */
 static uint32_t count_marks(struct str text, struct str mark, size_t *end)
 {
     uint32_t n = 0;
@@ -270,6 +289,7 @@ static uint32_t count_marks(struct str text, struct str mark, size_t *end)
     return n;
 }
 
+/* SIZE_MAX: there are not so many. */
 static size_t nth_mark_end(struct str text, struct str mark, uint32_t n)
 {
     size_t at = 0;
@@ -283,6 +303,7 @@ static size_t nth_mark_end(struct str text, struct str mark, uint32_t n)
     return at;
 }
 
+/* On whole characters. */
 static size_t common_length(struct str x, struct str y)
 {
     size_t n = 0;
@@ -377,6 +398,7 @@ static int split(const struct model *m, struct str whole, struct str more, struc
     return 0;
 }
 
+/* -1 and e: the template refuses the chat, or does not show the turn. */
 int standin_render(const struct model *m, struct model_scratch *s, const struct standin_in *in,
                    struct standin *ret, struct err *e)
 {
@@ -413,6 +435,7 @@ int standin_render(const struct model *m, struct model_scratch *s, const struct 
                  str_sub(buf_str(&s->a), 0, prompt_at), ret, e);
 }
 
+/* Also refuses marks in the result. */
 int standin_clean(const struct model *m, struct model_scratch *s, const struct standin_in *in,
                   struct standin *ret, struct err *e)
 {

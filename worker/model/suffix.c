@@ -1,3 +1,7 @@
+/* The ids that follow an answer (model_suffix): suffix_text.c finds the text between the answer
+ * and what the engine is to go on with; here it is encoded as it comes out behind the token that
+ * ended the answer (the anchor), because a tokenizer may merge across that border. */
+
 #include "worker/model/suffix_text.h"
 
 #include "common/base/vec.h"

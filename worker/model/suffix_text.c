@@ -1,3 +1,15 @@
+/* The text between an answer and the place where the engine goes on (suffix_text.h). The whole
+ * chat is long; what follows an answer depends on little of it. So three ways are tried,
+ * cheapest first:
+ *
+ *   from_standin   a short chat in which marks stand for what is covered
+ *   from_history   the whole chat with and without the new; or real messages before a marked turn
+ *   from_bare      a turn without thought and texts, for templates that refuse the others
+ *
+ * decide() then cuts off what the checkpoint has already, from the token with which the answer
+ * ended. The audit holds the result against the rendering of the whole chat; if that differs,
+ * the whole chat is believed, from then on also for later calls of this scratch (distrusts). */
+
 #include "worker/model/suffix_text.h"
 
 #include "worker/model/standin.h"
@@ -24,6 +36,7 @@ static size_t last_stop(const struct model *m, struct str text, size_t *begin)
     return end;
 }
 
+/* In the arena. */
 struct str suffix_join(struct arena *a, struct str x, struct str y)
 {
     char *p = arena_alloc(a, x.len + y.len + 1);
@@ -68,6 +81,7 @@ static struct suffix_text decide(const struct model *m, const struct standin *x,
 
 /* --- the whole chat --- */
 
+/* The first n messages, and the generation prompt if it is wanted. */
 static int whole_chat(struct model_scratch *s, const struct chat *chat, size_t n, bool prompt,
                       struct buf *out, struct err *e)
 {
@@ -82,6 +96,7 @@ static int whole_chat(struct model_scratch *s, const struct chat *chat, size_t n
     return model_text(s->model, &s->arena, &r, out, e);
 }
 
+/* SIZE_MAX: nowhere. */
 static size_t last_place(struct str text, struct str what)
 {
     size_t at = 0, ret = SIZE_MAX;
@@ -244,6 +259,7 @@ struct suffix_job {
     bool has_calls;
 };
 
+/* The texts outlive the buffers of the renderings. */
 static void take(const struct suffix_job *j, const struct standin *x, struct suffix_text *ret)
 {
     struct arena *a = &j->s->arena;
@@ -276,6 +292,7 @@ static void audit(const struct suffix_job *j, const struct standin_in *in, struc
     }
 }
 
+/* Returns -1 and e if the template takes none of the ways. */
 int suffix_text(struct model_scratch *s, const struct chat *chat, size_t covered,
                 const struct stop *stop, struct suffix_text *ret, struct err *e)
 {
