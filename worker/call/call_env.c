@@ -8,6 +8,7 @@
 #include "worker/model/model.h"
 #include "worker/tokens/tokenizer.h"
 
+/* Returns -1 and e; what is there by then is for call_env_close. */
 int call_env_open(struct call_env *env, const struct call_env_parts *parts, struct err *e)
 {
     env->ids = ids_new(e);
@@ -29,6 +30,7 @@ int call_env_open(struct call_env *env, const struct call_env_parts *parts, stru
     return 0;
 }
 
+/* In the reverse order; deliveries are noted first. */
 void call_env_close(struct call_env *env, bool keep)
 {
     if (env->ledger.residency) {

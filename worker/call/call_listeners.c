@@ -6,6 +6,8 @@ enum { NONSTREAM_SPACE_MS = 30000 };
 
 static void on_keepalive(struct loop_timer *timer);
 
+/* The next sign of life. A stream gets one after each silence, another answer once and then
+ * every NONSTREAM_SPACE_MS at most. */
 static void arm(struct call_listener *l, bool first)
 {
     struct call_env *env = l->model_call->env;
@@ -36,6 +38,7 @@ void call_listeners_add(struct model_call *t, struct call_listener *l)
     arm(l, true);
 }
 
+/* It hears nothing more. */
 void call_listeners_drop(struct model_call *t, struct call_listener *l)
 {
     struct call_listener **at = &t->listeners;
@@ -92,6 +95,7 @@ static void to_logprobs(void *ctx, uint32_t index, const struct token_logprob *l
     EACH_STREAM(l->sink->logprobs(l->ctx, index, lp, n));
 }
 
+/* All of them, also those that do not stream. */
 static void to_head(void *ctx, const struct answer_head *h)
 {
     struct model_call *t = ctx;
@@ -113,6 +117,7 @@ const struct answer_sink call_listeners_sink = {
     .logprobs = to_logprobs,
 };
 
+/* What the others have heard so far. */
 void call_listeners_repeat(struct model_call *t, struct call_listener *l)
 {
     if (!t->head_sent)
@@ -128,6 +133,7 @@ void call_listeners_repeat(struct model_call *t, struct call_listener *l)
     }
 }
 
+/* All of them; the list is empty afterwards. */
 void call_listeners_fail(struct model_call *t, const struct err *e)
 {
     while (t->listeners) {
@@ -138,6 +144,7 @@ void call_listeners_fail(struct model_call *t, const struct err *e)
     }
 }
 
+/* Likewise. */
 void call_listeners_finish(struct model_call *t, const struct finished_answer *answers, size_t n)
 {
     while (t->listeners) {

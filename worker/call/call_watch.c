@@ -10,6 +10,7 @@ void call_watch_call(const struct model_call *t, bool ended)
         w->call(w->ctx, t->in.session_id, t->head.call, ended);
 }
 
+/* Only the new tokens. */
 void call_watch_delta(const struct sample *r, const struct engine_delta *d)
 {
     const struct model_call *t = r->model_call;
@@ -50,6 +51,7 @@ static void repeat_sample(const struct model_call *t, const struct sample *r)
     buf_done(&text);
 }
 
+/* For somebody who begins to look now. */
 void call_watch_repeat(struct call_env *env, struct str session_id)
 {
     const struct model_call *t;

@@ -14,6 +14,7 @@ struct token_count {
     void *ctx;
 };
 
+/* The arena, in which the count itself lies, goes to the caller. */
 static void free_count(struct token_count *c, struct arena *ret)
 {
     struct call_env *env = c->env;
@@ -34,6 +35,7 @@ static void on_drop(struct long_work *w)
     arena_done(&arena);
 }
 
+/* Ends the count. A stuck helper still has its memory: then it is left there. */
 static void tell(struct token_count *c, const struct err *e)
 {
     token_count_fn fn = c->fn;
@@ -47,6 +49,7 @@ static void tell(struct token_count *c, const struct err *e)
     arena_done(&arena);
 }
 
+/* In a helper, maybe. */
 static int render(struct long_work *w, struct work_tools *tools, struct err *e)
 {
     struct token_count *c = CONTAINER_OF(w, struct token_count, work);
@@ -90,6 +93,7 @@ static int begin(struct token_count *c, struct err *e)
     return state == WORK_HELPED ? 1 : state == WORK_DONE ? 0 : -1;
 }
 
+/* NULL: it was told already. The arena is taken over, and given back to fn. */
 struct token_count *call_count_tokens(struct call_env *env, struct arena *arena,
                                       const struct call_input *in, token_count_fn fn, void *ctx)
 {

@@ -6,6 +6,7 @@
 #include "worker/ledger/ledger.h"
 #include "worker/model/model.h"
 
+/* As OpenAI names it. */
 static struct str finish_reason(const struct sample *r)
 {
     if (r->filtered)
@@ -29,6 +30,7 @@ static bool sample_closed(const struct model_call *t, const struct sample *r)
     return false;
 }
 
+/* One sample in both forms: for the listeners (r->out) and for the record (*ret). */
 static void sample_result(struct model_call *t, struct sample *r, struct session_answer *ret)
 {
     const struct model_info *m = model_info(t->env->model);
@@ -103,6 +105,7 @@ static void keep_told(struct model_call *t, struct session_answer *answers)
     buf_done(&told);
 }
 
+/* Maybe still inside of step_commit; then step_durable finds it so. */
 static void on_durable(void *ctx)
 {
     struct model_call *t = ctx;
@@ -112,6 +115,7 @@ static void on_durable(void *ctx)
         model_call_advance(t);
 }
 
+/* The record is written, journaled and applied; the plan is used up. */
 static int record_commit(struct model_call *t, const struct session_answer *answers, struct err *e)
 {
     struct call_env *env = t->env;
@@ -181,6 +185,7 @@ static void count_causes(const struct model_call *t, enum session_cause planned)
     }
 }
 
+/* From here on nothing stops the call: what was sampled is on record before anybody is told. */
 enum step_result step_commit(struct model_call *t)
 {
     struct session_answer *answers = arena_calloc(&t->arena, t->n_samples, sizeof(*answers));

@@ -1,4 +1,7 @@
-/* The long step of a call: engine calls run, their deltas flow to the listeners. */
+/* The long step of a call: engine calls run, one for each sample, and their deltas flow to the
+ * listeners. Deltas are told as they come; the whole answer (on_done) brings again all ids, and
+ * what must outlive the engine's callback is copied into the call's arena (sample_keep). The
+ * last sample's end lets the call go on (model_call_answered). */
 #include <math.h>
 #include <stdlib.h>
 
@@ -10,6 +13,7 @@
 #include "worker/call/upstream.h"
 #include "worker/model/model.h"
 
+/* The id of a tool call to which the model gave none. */
 static void fresh_call_id(void *ctx, char *out, size_t size)
 {
     struct call_env *env = ctx;
@@ -29,6 +33,7 @@ static bool may_call(const struct chat_request *req)
     return req->callable && req->callable->n > 0 && req->tool_choice != CHOICE_NONE;
 }
 
+/* How the answer is read: only what the request allows is looked for. */
 static struct parser_options parser_of(const struct model_call *t)
 {
     const struct chat_request *req = t->in.req;
@@ -43,6 +48,7 @@ static struct parser_options parser_of(const struct model_call *t)
     };
 }
 
+/* The text side of one sample. */
 static void sample_decode_init(struct model_call *t, struct sample *r, uint32_t index)
 {
     struct parser_options parser = parser_of(t);
@@ -66,6 +72,7 @@ static void sample_decode_init(struct model_call *t, struct sample *r, uint32_t 
     r->decoding = true;
 }
 
+/* Grows in the arena; the old row is left there. */
 void sample_lp_reserve(struct model_call *t, struct sample *r, size_t more)
 {
     struct token_logprob *grown;
@@ -107,6 +114,7 @@ static void sample_logprobs(struct model_call *t, struct sample *r, struct token
     r->lp_sent = r->n_lp;
 }
 
+/* Ids, or for kind openai a piece of a message. */
 static void on_delta(void *ctx, const struct engine_delta *d)
 {
     struct sample *r = ctx;
@@ -216,6 +224,7 @@ static int32_t ending_id(const struct model_call *t, const struct engine_result 
                                                                                             : -1;
 }
 
+/* One sample is whole. */
 static void on_done(void *ctx, const struct engine_result *res)
 {
     struct sample *r = ctx;
@@ -249,6 +258,7 @@ static void on_failed(void *ctx, const struct err *e)
 
 static const struct engine_events engine_events = {on_delta, on_done, on_failed};
 
+/* Listeners may answer from here on; a join gets it again. */
 static void send_head(struct model_call *t)
 {
     t->head = (struct answer_head){
@@ -263,6 +273,7 @@ static void send_head(struct model_call *t)
     call_watch_call(t, false);
 }
 
+/* A call without room asks no engine: its answer is empty and ends by length. */
 enum step_result step_generate(struct model_call *t)
 {
     const struct chat_request *req = t->in.req;

@@ -1,5 +1,14 @@
-/* The first steps of a call: what is asked for, where it stands, which exact ids go to the engine.
- */
+/* The first steps of a call: what is asked for, where it stands, which exact ids go to the
+ * engine.
+ *
+ *   step_prepare   limits, sampling, position in the session: nothing is changed
+ *   step_render    the prompt's ids and the grammar; long ones in a helper, so the session may have
+ *                  changed, or ended, when it is through
+ *   step_place     the call gets its number and its budget of tokens
+ *   step_drop      linear: what a retry discards is given up on the record
+ *
+ * A text completion takes another way: it is encoded in step_render and positioned in
+ * step_place, as a position needs its ids. */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -15,6 +24,7 @@ enum { PROMPT_TAIL_IDS = 64 }; /* enough to hold a thought's tag */
 
 enum { GRAMMAR_COST = 4, STOP_COST = 8 };
 
+/* NULL and t->err: it has ended, or was never there. */
 static struct session *session_of(struct model_call *t)
 {
     bool ended = false;
@@ -83,6 +93,7 @@ bool prepare_is_text(const struct chat_request *req)
     return !req->chat.messages && req->prompt.p;
 }
 
+/* The text as ids, special tokens included, in the arena. */
 int prepare_encode(struct encoder *encoder, struct arena *a, const struct chat_request *req,
                    struct token_span *ret, struct err *e)
 {
@@ -101,6 +112,7 @@ int prepare_encode(struct encoder *encoder, struct arena *a, const struct chat_r
     return 0;
 }
 
+/* What the session must know of the request. The values lie in the request's arena. */
 int prepare_input(struct call_env *env, const struct call_input *in,
                   const struct sampling *sampling, struct session_call_input *ret, struct err *e)
 {
@@ -228,6 +240,7 @@ static int find_position(struct model_call *t, struct session *s)
     return session_prepare_begin(s, &t->arena, &t->call_input, &t->plan, &t->err);
 }
 
+/* Refusals of this step change nothing and cost no rendering. */
 enum step_result step_prepare(struct model_call *t)
 {
     struct call_env *env = t->env;
@@ -300,6 +313,7 @@ static void note_leak(const struct model_call *t, const struct err *e)
               LOG_S("session", t->in.session_id));
 }
 
+/* How the held suffix compared with the whole chat. */
 static void note_audit(const struct model_call *t)
 {
     enum model_audit audit = t->plan->audit;
@@ -316,6 +330,7 @@ static void note_audit(const struct model_call *t)
             LOG_S("session", t->in.session_id), LOG_U("call", (uint64_t)t->call));
 }
 
+/* A helper is through: the call goes on with the next step. */
 static void on_rendered(struct long_work *w, const struct err *e)
 {
     struct model_call *t = CONTAINER_OF(w, struct model_call, work);
@@ -354,6 +369,8 @@ static bool has_images(const struct model_call *t)
     return t->plan && t->plan->images > 0;
 }
 
+/* Short work is done on the spot; "short" goes by bytes, as nothing else is known yet. Images make
+ * it long. */
 enum step_result step_render(struct model_call *t)
 {
     size_t bytes = prepare_is_text(t->in.req) ? t->in.req->prompt.len
@@ -387,6 +404,7 @@ static int place_text(struct model_call *t)
     return constrain(t, &t->err);
 }
 
+/* From here on the call counts as one of the session's. */
 enum step_result step_place(struct model_call *t)
 {
     struct call_env *env = t->env;
@@ -408,6 +426,7 @@ enum step_result step_place(struct model_call *t)
     return STEP_NEXT;
 }
 
+/* The drop's record is as durable as promised; maybe still inside of step_drop. */
 static void on_dropped(void *ctx)
 {
     struct model_call *t = ctx;

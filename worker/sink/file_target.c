@@ -1,4 +1,6 @@
-/* --sink file:DIR: one file per session, put there by one rename. */
+/* --sink file:DIR: one file per session, put there by one rename. From another file system that
+ * cannot be: then the file is copied beside its place in slices (on_copy), synced with
+ * durability power, renamed, and the folder synced, before the spooled one may go. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -38,6 +40,7 @@ static int files_check(struct str spec, struct err *e)
     return rc;
 }
 
+/* Without DIR: state folder/trajectories. */
 static int files_open(struct target *t, struct str spec, struct err *e)
 {
     struct files *f;
@@ -67,6 +70,7 @@ out:
     return -1;
 }
 
+/* Whatever is under way ends. */
 static void close_copy(struct files *f)
 {
     loop_task_cancel(f->target->env->loop, &f->later);
@@ -82,6 +86,7 @@ static void close_copy(struct files *f)
     f->part = f->whole = NULL;
 }
 
+/* A copy that is under way leaves its part behind. */
 static void files_close(struct target *t)
 {
     struct files *f = t->state;
@@ -92,6 +97,7 @@ static void files_close(struct target *t)
     free(f);
 }
 
+/* why NULL: it is there. */
 static void done(struct files *f, const struct err *why)
 {
     struct target *t = f->target;
@@ -135,6 +141,7 @@ static void name_taken(struct files *f)
     target_postpone(t, &e);
 }
 
+/* The copy is whole. */
 static void give_name(struct files *f)
 {
     bool gone_wrong = rename(f->part, f->whole) != 0;
@@ -149,6 +156,7 @@ static void give_name(struct files *f)
         done(f, NULL);
 }
 
+/* The copy's bytes, or its name in the folder. */
 static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
 {
     struct files *f = ctx;
@@ -166,6 +174,7 @@ static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
         give_name(f);
 }
 
+/* A step of the copy. */
 static void on_copy(struct loop_task *task)
 {
     struct files *f = CONTAINER_OF(task, struct files, later);
@@ -181,6 +190,7 @@ static void on_copy(struct loop_task *task)
         give_name(f);
 }
 
+/* The folder is on another file system. */
 static void start_copy(struct files *f, const char *path)
 {
     const struct target_env *env = f->target->env;
@@ -209,6 +219,7 @@ static int move(const struct files *f, const char *path)
     return rename(path, f->whole);
 }
 
+/* As ID.msgpack. */
 static void files_send(struct target *t, const char *path)
 {
     struct files *f = t->state;

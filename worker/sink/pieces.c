@@ -1,3 +1,8 @@
+/* Where the trajectories lie in an exported msgpack file (pieces.h), so that each can be sent by
+ * itself without being decoded. It walks over values by their heads alone: a head says how many
+ * bytes and how many values follow. Nesting needs no stack; a file that ends early or announces
+ * more than COUNT_MAX values is bad. */
+
 #include "worker/sink/pieces.h"
 
 #include <stdbool.h>
@@ -10,6 +15,7 @@ struct in {
     bool bad;
 };
 
+/* The next n bytes, big-endian. */
 static uint64_t be(struct in *r, size_t n)
 {
     uint64_t v = 0;
@@ -56,6 +62,7 @@ static struct head wide_head(struct in *r, unsigned b)
     return (struct head){0, 2 * be(r, (size_t)2 << (b - 0xde))}; /* map */
 }
 
+/* Of any value. */
 static struct head read_head(struct in *r)
 {
     unsigned b = (unsigned)be(r, 1);
@@ -114,6 +121,7 @@ static struct str read_key(struct in *r)
     return r->bad ? str_of(NULL, 0) : str_of((const char *)at, h.bytes);
 }
 
+/* Returns -1 and e if it is not a whole export. */
 int pieces_find(struct str envelope, struct pieces *ret, struct err *e)
 {
     const unsigned char *start = (const unsigned char *)envelope.p;
@@ -170,6 +178,7 @@ static bool read_scalar(struct in *r, struct buf *ret)
     return !r->bad;
 }
 
+/* A member of the envelope, as text; looks no further than the trajectories. */
 bool pieces_note(struct str envelope, const char *key, struct buf *ret)
 {
     const unsigned char *start = (const unsigned char *)envelope.p;

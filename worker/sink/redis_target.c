@@ -60,6 +60,7 @@ static void on_wire(struct loop_io *io, unsigned events)
         redisAsyncHandleRead(w->ac);
 }
 
+/* What hiredis waits for. */
 static void wire_want(struct redis_wire *w, unsigned mask)
 {
     struct err e;
@@ -109,6 +110,7 @@ static void wire_free(void *ctx)
     free(w);
 }
 
+/* hiredis's connection on our loop; freed by it. */
 static void wire_new(struct loop *loop, redisAsyncContext *ac)
 {
     struct redis_wire *w = mem_zalloc(sizeof(*w));
@@ -136,6 +138,7 @@ static void hang_up(struct redis *r)
         redisAsyncFree(ac);
 }
 
+/* The file stays and is sent again later, from the first entry that was not taken. */
 static void fail(struct redis *r, const char *why)
 {
     struct err e = {0};
@@ -183,6 +186,7 @@ static void on_stall(struct loop_timer *t)
     fail(r, "no answer");
 }
 
+/* Or not: the next address's turn. */
 static void on_connected(const redisAsyncContext *ac, int status)
 {
     struct redis *r = ac->data;
@@ -201,6 +205,7 @@ static void on_connected(const redisAsyncContext *ac, int status)
     try_next(r, ac->errstr);
 }
 
+/* By the other side. */
 static void on_disconnected(const redisAsyncContext *ac, int status)
 {
     struct redis *r = ac->data;
@@ -241,6 +246,7 @@ static bool is_entry_id(const redisReply *reply)
     return number > 0 && ms + 1 + number == id.len;
 }
 
+/* An entry is there. */
 static void on_added(redisAsyncContext *ac, void *reply, void *ctx)
 {
     struct redis *r = ctx;
@@ -257,6 +263,7 @@ static void on_added(redisAsyncContext *ac, void *reply, void *ctx)
     pump(r);
 }
 
+/* What must be said before the first entry. Answers come in order, so nothing waits for them. */
 static void prepare(struct redis *r)
 {
     char db[16];
@@ -271,6 +278,7 @@ static void prepare(struct redis *r)
     (void)redisAsyncCommand(r->ac, on_prepared, r, "SELECT %s", db);
 }
 
+/* NULL: the address cannot be told. */
 static redisAsyncContext *connect_to(const struct resolve_address *a, uint16_t port)
 {
     char ip[128];
@@ -486,6 +494,7 @@ static void send_open(struct redis *r)
     pump(r);
 }
 
+/* Goes on where it was, if this file was begun before. */
 static void redis_send(struct target *t, const char *path)
 {
     struct redis *r = t->state;
@@ -506,6 +515,7 @@ static void redis_send(struct target *t, const char *path)
 
 /* --- opening --- */
 
+/* Once, at the start. */
 static int read_password(struct redis *r, struct err *e)
 {
     char text[PASSWORD_MAX];
@@ -530,6 +540,7 @@ static int read_password(struct redis *r, struct err *e)
     return 0;
 }
 
+/* Nothing is told any more. */
 static void redis_close(struct target *t)
 {
     struct redis *r = t->state;
@@ -545,6 +556,7 @@ static void redis_close(struct target *t)
     free(r);
 }
 
+/* Without connecting. */
 static int redis_check(struct str spec, struct err *e)
 {
     struct redis r = {0};
@@ -558,6 +570,7 @@ static int redis_check(struct str spec, struct err *e)
     return rc;
 }
 
+/* Connects at the first file. */
 static int redis_open(struct target *t, struct str spec, struct err *e)
 {
     struct redis *r = mem_zalloc(sizeof(*r));

@@ -29,6 +29,7 @@ static int bad(struct err *e, const char *what)
                      what);
 }
 
+/* One name behind "?". */
 static int read_option(struct redis_url *u, struct str name, struct str value, struct err *e)
 {
     char **place = str_eq_c(name, "stream")          ? &u->stream
@@ -45,6 +46,7 @@ static int read_option(struct redis_url *u, struct str name, struct str value, s
     return 0;
 }
 
+/* HOST[:PORT], or [V6][:PORT]. */
 static int read_host(struct redis_url *u, struct str authority, struct err *e)
 {
     bool v6 = authority.len > 0 && authority.p[0] == '[';
@@ -67,6 +69,7 @@ static int read_host(struct redis_url *u, struct str authority, struct err *e)
     return 0;
 }
 
+/* A path, or host and database. */
 static int read_place(struct redis_url *u, struct str text, struct err *e)
 {
     struct str authority;
@@ -90,6 +93,7 @@ static int read_place(struct redis_url *u, struct str text, struct err *e)
     return read_host(u, authority, e);
 }
 
+/* Returns -1 and e with what is wrong. */
 int redis_url_parse(struct str text, struct redis_url *ret, struct err *e)
 {
     struct str options = text;
@@ -111,6 +115,7 @@ out:
     return -1;
 }
 
+/* May be called for one that was never parsed, if it is zeroed. */
 void redis_url_done(struct redis_url *u)
 {
     free(u->host);

@@ -1,3 +1,16 @@
+/* From finalized sessions to the spool (sink.h). Sessions go through a queue of ids (due), one
+ * at a time:
+ *
+ *   sinks_promise   DUE record          before the session's END record
+ *   sinks_take      into the queue
+ *   spool_next      read back if it is not in memory, then its export is written (spooling.c)
+ *   on_spooled      SPOOLED record, and each target gets the file (target_add)
+ *
+ * A crash anywhere in between leaves the DUE record, from which take_owed fills the queue again;
+ * at worst an export is made twice, with the same bytes under the same name. What cannot be read
+ * back or noted now is tried again every AGAIN_TICKS; a full disk holds up the queue, a session
+ * that can never be exported does not. */
+
 #include "worker/sink/sink.h"
 
 #include <dirent.h>
@@ -50,6 +63,7 @@ static void on_synced(void *ctx, uint64_t ticket, int failed, uint64_t took_us)
     spooling_synced(k->spooling, ticket, failed);
 }
 
+/* NULL: there is none of that name. */
 static const struct target *find_target(const struct sinks *k, const char *name)
 {
     for (size_t i = 0; k && i < k->targets.n; i++) {
@@ -59,6 +73,7 @@ static const struct target *find_target(const struct sinks *k, const char *name)
     return NULL;
 }
 
+/* *ret stays NULL without --sink. Returns -1 and e. */
 int sinks_new(const struct sinks_env *env, const struct config *c, const char *state_dir,
               struct sinks **ret, struct err *e)
 {
@@ -109,6 +124,7 @@ static void free_ids(char **ids, size_t n)
     free(ids);
 }
 
+/* NULL is fine. What is spooled and not sent stays for the next start. */
 void sinks_free(struct sinks *k)
 {
     if (!k)
@@ -129,6 +145,7 @@ void sinks_free(struct sinks *k)
     free(k);
 }
 
+/* Also at a reload. */
 void sinks_configure(struct sinks *k, const struct config *c)
 {
     if (!k)
@@ -138,6 +155,7 @@ void sinks_configure(struct sinks *k, const struct config *c)
     k->targets_env.retention_ms = (uint64_t)c->export_retention_ms;
 }
 
+/* Sessions of that place that were promised before the last end. */
 static void take_owed(struct sinks *k, struct session_store *store, uint32_t index)
 {
     struct str options;
@@ -213,6 +231,7 @@ static void look_over(const struct sinks *k, const char *state_dir, uint32_t ind
     buf_done(&path);
 }
 
+/* The place's spool: what is owed, and what was spooled and not sent. Returns -1 and e. */
 int sinks_open_place(struct sinks *k, struct session_store *store, const char *state_dir,
                      uint32_t index, struct err *e)
 {
@@ -249,6 +268,7 @@ static void spool_later(struct sinks *k, uint64_t delay_ms)
         loop_timer_set(k->residency->loop, &k->retry, delay_ms, on_retry);
 }
 
+/* The first of the queue is through. */
 static void forget_due(struct sinks *k)
 {
     free(k->due.at[k->next_due++]);
@@ -289,6 +309,7 @@ static void note_spooled(struct sinks *k, struct str id)
     *vec_push(&k->unnoted) = mem_strndup(id.p, id.len);
 }
 
+/* Records that the journal did not take before. */
 static void note_unnoted(struct sinks *k)
 {
     size_t was = k->unnoted.n;
@@ -309,6 +330,7 @@ static void give_up(struct sinks *k, struct str id, const struct err *err)
     forget_due(k);
 }
 
+/* The export is written, or why it is not. */
 static void on_spooled(void *ctx, const struct err *err)
 {
     struct sinks *k = ctx;
@@ -333,6 +355,7 @@ static void on_spooled(void *ctx, const struct err *err)
         spool_later(k, 1);
 }
 
+/* The session is in memory, or cannot be read. */
 static void on_resident(void *ctx, const struct err *err)
 {
     struct sinks *k = ctx;
@@ -356,6 +379,7 @@ static void take_unread(struct sinks *k)
     }
 }
 
+/* One session at a time; does nothing while one is under way. */
 static void spool_next(struct sinks *k)
 {
     struct spooling_options o = {.loop = k->residency->loop,
@@ -391,6 +415,7 @@ static void spool_next(struct sinks *k)
     k->spooling = spooling_start(&o, s);
 }
 
+/* Returns -1 and e if the journal does not take it; then the session must not end. */
 int sinks_promise(struct sinks *k, struct session *s, const struct export_options *o, struct err *e)
 {
     struct buf record = {0}, options = {0};
@@ -418,6 +443,7 @@ void sinks_take(struct sinks *k, struct str session_id)
     spool_later(k, 1);
 }
 
+/* Whether the session's content is still needed. */
 bool sinks_wait_for(const struct sinks *k, const struct session *s)
 {
     struct str options, id = session_id(s);
@@ -430,6 +456,7 @@ bool sinks_wait_for(const struct sinks *k, const struct session *s)
     return false;
 }
 
+/* A settled group, to the targets that take groups. */
 int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct err *e)
 {
     uint32_t index = k ? places_find(&k->residency->places, STR(""))->index : 0;
@@ -445,6 +472,7 @@ int sinks_give_group(struct sinks *k, struct str group, struct str entry, struct
 
 /* --- accounts --- */
 
+/* In all spools, files that entries point to included. */
 static uint64_t waiting_bytes(const struct sinks *k)
 {
     uint64_t bytes = 0;
@@ -459,6 +487,7 @@ bool sinks_full(const struct sinks *k)
     return k && waiting_bytes(k) > k->max_waiting;
 }
 
+/* Whether something goes on that an end of the worker should wait for. */
 bool sinks_busy(const struct sinks *k)
 {
     if (k && k->due.n > 0 && k->delay_ms == DELAY_MIN_MS)
@@ -470,6 +499,7 @@ bool sinks_busy(const struct sinks *k)
     return false;
 }
 
+/* Once a second. */
 void sinks_tick(struct sinks *k)
 {
     uint64_t n = 0;

@@ -1,3 +1,11 @@
+/* A target's queue of spooled files (sink_target.h). The first is sent; target_done takes it
+ * out, or leaves it and tries again later and later (down). Files wait in the order of their
+ * making, also over a restart (target_scan sorts by time). One that its target will not have
+ * goes behind the others (target_postpone); one that is damaged is put aside under another name.
+ *
+ *   target_add -> queue -> send_first -> kind->send -> target_done: unlink, next
+ *                                                   `-> target_postpone: to the end */
+
 #include "worker/sink/sink_target.h"
 
 #include <dirent.h>
@@ -21,6 +29,7 @@ static const char SUFFIX[] = ".msgpack";
 
 static const struct target_kind *const kinds[] = {&target_file, &target_redis};
 
+/* NULL and e: unknown. */
 static const struct target_kind *find_kind(const char *setting, struct str *ret_spec, struct err *e)
 {
     const char *colon = strchr(setting, ':');
@@ -43,6 +52,7 @@ int target_check(const char *setting, struct err *e)
     return kind ? kind->check(spec, e) : -1;
 }
 
+/* Its folder's name is made of the setting, so that a target finds its files again. */
 int target_new(const struct target_env *env, const char *setting, struct target **ret,
                struct err *e)
 {
@@ -69,6 +79,7 @@ int target_new(const struct target_env *env, const char *setting, struct target 
     return 0;
 }
 
+/* Files stay. */
 void target_free(struct target *t)
 {
     loop_timer_stop(t->env->loop, &t->retry);
@@ -112,6 +123,7 @@ static void send_soon(struct target *t)
         loop_timer_set(t->env->loop, &t->retry, 1, on_retry);
 }
 
+/* There is one. */
 static struct parcel *take_first(struct target *t)
 {
     struct parcel *p = t->first;
@@ -129,6 +141,7 @@ static void append(struct target *t, struct parcel *p)
     t->end = &p->next;
 }
 
+/* It is sent, or put aside. */
 static void drop_first(struct target *t)
 {
     struct parcel *p = take_first(t);
@@ -173,6 +186,7 @@ static void not_taken(struct target *t, const struct err *why)
     t->delay_ms = MIN_OF(t->delay_ms * 2, DELAY_MAX_MS);
 }
 
+/* Does nothing while one is being sent. */
 static void send_first(struct target *t)
 {
     struct buf path = {0};
@@ -193,6 +207,7 @@ static void send_first(struct target *t)
     buf_done(&path);
 }
 
+/* why NULL: the target has it all. */
 void target_done(struct target *t, const struct err *why)
 {
     struct buf path = {0};
@@ -217,6 +232,7 @@ void target_done(struct target *t, const struct err *why)
     send_soon(t);
 }
 
+/* This one is not taken; others may be. */
 void target_postpone(struct target *t, const struct err *why)
 {
     t->sending = false;
@@ -239,6 +255,7 @@ void target_postpone(struct target *t, const struct err *why)
     t->delay_ms = MIN_OF(t->delay_ms * 2, DELAY_MAX_MS);
 }
 
+/* Its file lies in the target's folder already. */
 void target_add(struct target *t, uint32_t place, struct str session_id)
 {
     struct parcel *p;
@@ -263,6 +280,7 @@ void target_add(struct target *t, uint32_t place, struct str session_id)
 
 /* --- groups --- */
 
+/* 0, or -1 with errno. */
 static int write_entry(const char *path, struct str entry, bool durable)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), failure = 0;
@@ -284,6 +302,7 @@ static int write_entry(const char *path, struct str entry, bool durable)
     return failure ? -1 : 0;
 }
 
+/* 0, or -1 with errno. */
 static int sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -325,6 +344,7 @@ struct found {
     char *session_id;
 };
 
+/* Oldest first. */
 static int by_age(const void *a, const void *b)
 {
     const struct timespec *x = &((const struct found *)a)->at, *y = &((const struct found *)b)->at;
@@ -334,6 +354,7 @@ static int by_age(const void *a, const void *b)
     return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
+/* Whether a file of the folder is one to be sent. */
 static bool parcel_name(struct str name, struct str *ret_id)
 {
     uint32_t index;
@@ -346,6 +367,7 @@ static bool parcel_name(struct str name, struct str *ret_id)
     return ids_parse(*ret_id, &index) == 0;
 }
 
+/* What lies there from before. Returns -1 and e. */
 int target_scan(struct target *t, uint32_t place, struct err *e)
 {
     VEC(struct found) all = {0};

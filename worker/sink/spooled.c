@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* ERR_NOT_FOUND and ERR_INVALID: trying again is of no use; ERR_IO may pass. */
 static int open_bytes(const char *path, struct spooled *ret, struct err *e)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -39,6 +40,7 @@ int spooled_open_whole(const char *path, struct spooled *ret, struct err *e)
     return 0;
 }
 
+/* Mapped, with the places of its trajectories. */
 int spooled_open(const char *path, struct spooled *ret, struct err *e)
 {
     if (open_bytes(path, ret, e))

@@ -1,3 +1,12 @@
+/* One session's export into the spool (spooling.h):
+ *
+ *   begin        the promised options, an export, a file ID.part
+ *   on_slice     a slice of the export a turn, written on the spot
+ *   (syncer)     with durability power: the part's bytes
+ *   publish      one name in each target's folder, no copy
+ *   (syncer)     and each of those folders
+ *   finish       the part's own name goes */
+
 #include "worker/sink/spooling.h"
 
 #include <errno.h>
@@ -22,6 +31,7 @@ struct spooling {
     struct loop_task later;
 };
 
+/* What was not published is gone. */
 static void spooling_free(struct spooling *g)
 {
     loop_task_cancel(g->o.loop, &g->later);
@@ -42,6 +52,7 @@ void spooling_stop(struct spooling *g)
         spooling_free(g);
 }
 
+/* err NULL: every target's folder has it. */
 static void finish(struct spooling *g, const struct err *err)
 {
     void (*done)(void *, const struct err *) = g->o.done;
@@ -97,6 +108,7 @@ static void sync_folders(struct spooling *g)
         g->ticket = syncer_ask(g->o.syncer, g->fd);
 }
 
+/* The bytes are as durable as they are to be. */
 static void publish(struct spooling *g)
 {
     g->linked = true;
@@ -106,6 +118,8 @@ static void publish(struct spooling *g)
         sync_folders(g);
 }
 
+/* An answer of the syncer that all spooling of a worker shares; later tickets answer for earlier
+ * ones. */
 void spooling_synced(struct spooling *g, uint64_t ticket, int failed)
 {
     if (!g || g->ticket == 0 || ticket < g->ticket)
@@ -121,6 +135,7 @@ void spooling_synced(struct spooling *g, uint64_t ticket, int failed)
     }
 }
 
+/* 0, or -1 with errno. */
 static int write_out(struct spooling *g)
 {
     size_t at = 0;
@@ -136,6 +151,7 @@ static int write_out(struct spooling *g)
     return 0;
 }
 
+/* Others get their turn between two. */
 static void on_slice(struct loop_task *t)
 {
     struct spooling *g = CONTAINER_OF(t, struct spooling, later);
@@ -154,6 +170,7 @@ static void on_slice(struct loop_task *t)
         publish(g);
 }
 
+/* -1 and e. */
 static int begin(struct spooling *g, struct str options, struct err *e)
 {
     const struct json *given = NULL;
@@ -175,6 +192,7 @@ static int begin(struct spooling *g, struct str options, struct err *e)
     return 0;
 }
 
+/* NULL: it has failed already, and done was called. */
 struct spooling *spooling_start(const struct spooling_options *o, struct session *s)
 {
     struct spooling *g = mem_zalloc(sizeof(*g));
