@@ -9,10 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/cancel.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/codec/fields.h"
+#include "common/proc/board.h"
 #include "dispatcher/book_record.h"
 #include "dispatcher/desk.h"
 #include "dispatcher/workers.h"

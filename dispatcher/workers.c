@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/proc/board.h"
 #include "common/proc/ids.h"
 
 enum { ANSWER_TIMEOUT_MS = 120 * 1000, KEY_MAX = 256 };

@@ -14,6 +14,8 @@
 #include <errno.h>
 #include <sys/socket.h>
 
+#include "common/base/cancel.h"
+#include "common/proc/board.h"
 #include "router/gate.h"
 #include "router/local.h"
 #include "router/relay.h"

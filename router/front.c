@@ -14,8 +14,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/cancel.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/proc/board.h"
 #include "router/clients.h"
 
 enum {

@@ -8,6 +8,7 @@
 #ifndef RG_ROUTER_FRONT_H
 #define RG_ROUTER_FRONT_H
 
+#include "common/proc/board.h"
 #include "router/hub.h"
 
 struct front;

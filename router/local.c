@@ -3,6 +3,8 @@
 
 #include "router/local.h"
 
+#include "common/base/cancel.h"
+#include "common/proc/board.h"
 #include "common/proc/presented.h"
 #include "router/reply.h"
 

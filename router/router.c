@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include "common/base/log.h"
+#include "common/proc/board.h"
 #include "common/proc/child.h"
 #include "common/proc/keys.h"
 #include "router/clients.h"

@@ -24,6 +24,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "common/proc/board.h"
 #include "supervisor/landlock.h"
 
 /* libseccomp's own macros leave the last field out. */

@@ -19,6 +19,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/proc/board.h"
 #include "common/proc/child.h"
 #include "common/serve/server.h"
 #include "worker/api/dispatch.h"

@@ -17,7 +17,6 @@
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
-#include "common/net/http1.h"
 #include "common/os/loop.h"
 
 struct http_client;
@@ -40,6 +39,8 @@ struct http_request {
     uint64_t idle_timeout_ms;  /* between bytes of the answer; not while paused */
     uint64_t total_timeout_ms; /* from the start of the call */
 };
+
+struct http1_head;
 
 struct http_events {
     void (*head)(void *ctx, const struct http1_head *h); /* borrowed for the callback */

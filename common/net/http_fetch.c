@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/net/http1.h"
 
 struct http_fetch {
     struct http_call *call; /* NULL: it is refused, and `later` tells */

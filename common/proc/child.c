@@ -15,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/proc/board.h"
 #include "common/proc/logs.h"
 #include "common/proc/status.h"
 

@@ -26,9 +26,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/proc/board.h"
 #include "common/proc/config.h"
 #include "common/proc/metrics.h"
+
+struct board;
 
 enum heritage_role { ROLE_ROUTER, ROLE_WORKER, ROLE_DISPATCHER };
 

@@ -30,6 +30,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/os/loop.h"
+#include "common/proc/board.h"
 #include "common/proc/child.h"
 #include "supervisor/supervisor.h"
 

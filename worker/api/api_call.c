@@ -17,6 +17,7 @@
  * delivery (ledger/delivery.h) knows which answers are not confirmed yet. */
 #include <stdlib.h>
 
+#include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/api/dispatch.h"
 #include "worker/api/passthrough.h"

@@ -6,6 +6,7 @@
 #ifndef RG_API_API_CALL_H
 #define RG_API_API_CALL_H
 
+#include "common/serve/exchange.h"
 #include "worker/call/work.h"
 #include "worker/dialect/dialect.h"
 #include "worker/service/service.h"

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/api/dispatch.h"
 #include "worker/dialect/regroup.h"

@@ -9,6 +9,7 @@
  *
  * A part that fails makes the whole request fail; parts that commit nevertheless are replayed
  * when the client asks again, because each has its own hash. */
+#include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 
 #include <stdlib.h>

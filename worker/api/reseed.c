@@ -6,6 +6,7 @@
  * proves that its session was here, so that it has ended.
  */
 #include "common/base/clock.h"
+#include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/api/dispatch.h"
 #include "worker/ledger/ledger.h"

@@ -6,6 +6,7 @@
 
 #include "common/base/mem.h"
 #include "common/codec/query.h"
+#include "common/proc/board.h"
 #include "worker/control/handlers.h"
 #include "worker/control/sibling.h"
 #include "worker/engine/engine.h"

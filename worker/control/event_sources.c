@@ -7,8 +7,11 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/net/http1.h"
 #include "common/net/http_client.h"
+#include "common/proc/board.h"
 #include "common/proc/presented.h"
+#include "common/serve/exchange.h"
 #include "worker/control/events.h"
 #include "worker/control/sibling.h"
 

@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "common/codec/query.h"
+#include "common/proc/board.h"
 #include "worker/control/handlers.h"
 #include "worker/control/sibling.h"
 #include "worker/residency/residency.h"

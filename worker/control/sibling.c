@@ -8,7 +8,9 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/proc/board.h"
 #include "common/proc/presented.h"
+#include "common/serve/exchange.h"
 
 enum { ANSWER_TIMEOUT_MS = 3600 * 1000 };
 
@@ -137,7 +139,7 @@ struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_q
 }
 
 /* Workers that are ready, and this one, by index. */
-size_t siblings_list(const struct heritage *h, uint32_t ret[BOARD_WORKERS_MAX])
+size_t siblings_list(const struct heritage *h, uint32_t *ret)
 {
     size_t n = 0;
 

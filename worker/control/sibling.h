@@ -38,7 +38,8 @@ struct sibling_round_fns {
 struct sibling_round *sibling_ask_all(struct siblings *s, const struct sibling_question *q,
                                       const struct sibling_round_fns *fns, void *ctx);
 
-/* Indexes of the workers that serve, this one included, ascending; at most BOARD_WORKERS_MAX. */
-size_t siblings_list(const struct heritage *h, uint32_t ret[BOARD_WORKERS_MAX]);
+/* Indexes of the workers that serve, this one included, ascending; `ret` has room for
+ * BOARD_WORKERS_MAX. */
+size_t siblings_list(const struct heritage *h, uint32_t *ret);
 
 #endif

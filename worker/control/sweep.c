@@ -4,6 +4,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/proc/board.h"
 #include "worker/control/control.h"
 #include "worker/control/events.h"
 #include "worker/control/handlers.h"

@@ -3,6 +3,7 @@
 
 #include "common/base/mem.h"
 #include "common/codec/query.h"
+#include "common/proc/board.h"
 #include "worker/control/control.h"
 #include "worker/control/events.h"
 #include "worker/control/handlers.h"

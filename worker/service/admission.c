@@ -1,8 +1,17 @@
 /* Whether there is room for more sessions: the same answer for both planes. */
+#include "common/proc/board.h"
 #include "worker/residency/residency.h"
 #include "worker/service/service.h"
 #include "worker/session/session.h"
 #include "worker/sink/sink.h"
+
+bool service_ends(const struct service *a)
+{
+    const struct heritage *h = a->heritage;
+
+    return atomic_load_explicit(&h->board->draining, memory_order_relaxed) != 0 &&
+           !(h->port_kept && h->config->durability != DURABILITY_NONE);
+}
 
 int service_room(struct service *a, int64_t count, struct err *e)
 {

@@ -5,6 +5,7 @@
 #ifndef RG_SERVICE_RESPOND_H
 #define RG_SERVICE_RESPOND_H
 
+#include "common/serve/exchange.h"
 #include "worker/service/service.h"
 
 struct dialect;

@@ -8,10 +8,10 @@
 #include "common/base/list.h"
 #include "common/proc/heritage.h"
 #include "common/proc/keys.h"
-#include "common/serve/exchange.h"
 #include "worker/call/model_call.h"
 
 struct engine_home;
+struct exchange;
 struct siblings;
 struct scorers;
 struct sinks;
@@ -42,13 +42,7 @@ struct service {
 /* Whether the whole service stops, so that nothing new may begin. A worker that is only retired or
  * replaced still takes what reaches it: its sessions go on elsewhere through the journal. So does
  * one whose port is kept for the next instance, which replays that journal. */
-static inline bool service_ends(const struct service *a)
-{
-    const struct heritage *h = a->heritage;
-
-    return atomic_load_explicit(&h->board->draining, memory_order_relaxed) != 0 &&
-           !(h->port_kept && h->config->durability != DURABILITY_NONE);
-}
+bool service_ends(const struct service *a);
 
 /* One request on its way through the routes; lives on the stack of dispatch_request (worker/api).
  */

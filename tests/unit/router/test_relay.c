@@ -1,4 +1,5 @@
 /* One exchange after the other over real sockets: the test is the client and the worker. */
+#include "common/proc/board.h"
 #include "router/relay.h"
 
 #include <errno.h>

@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/net/http1.h"
 #include "worker/engine/wire/reading.h"
 #include "worker/engine/wire/refusal.h"
 

@@ -6,8 +6,10 @@
 
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/str.h"
 #include "common/base/vec.h"
 #include "common/codec/json.h"
+#include "common/net/http1.h"
 #include "worker/engine/wire/attempt.h"
 
 enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, INFO_MAX = 4 << 20 };

@@ -6,6 +6,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/net/http1.h"
 #include "worker/engine/wire/attempt.h"
 
 enum {

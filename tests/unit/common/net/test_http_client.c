@@ -1,5 +1,6 @@
 /* The client against a server that plays a script: a thread that answers each request with the
  * next pieces of text, waiting a moment between them. */
+#include "common/net/http1.h"
 #include "common/net/http_client.h"
 
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+#include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 
 #include "testing.h"
