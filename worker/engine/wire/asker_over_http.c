@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/net/http1.h"
 #include "worker/engine/wire/attempt.h"
 #include "worker/engine/wire/prompt_scores.h"
 #include "worker/engine/wire/refusal.h"
