@@ -23,11 +23,6 @@ enum {
     ATTEMPT_DIGITS = 32 /* of an attempt's id, hexadecimal */
 };
 
-struct spare {
-    struct list_item entry;
-    struct workplace place;
-};
-
 static char *path_of(const struct workplaces *w, const char *name, const char *suffix)
 {
     struct buf out = {0};
@@ -128,24 +123,11 @@ static bool is_empty(const char *path)
     return empty;
 }
 
-static struct workplace take_spare(struct workplaces *w)
-{
-    struct spare *s = CONTAINER_OF(w->spares.ends.next, struct spare, entry);
-    struct workplace place = s->place;
-
-    list_remove(&s->entry);
-    free(s);
-    w->n_spares--;
-    return place;
-}
-
 static void remove_spares(struct workplaces *w)
 {
-    while (w->n_spares > 0) {
-        struct workplace place = take_spare(w);
-
-        remove_place(w, &place);
-    }
+    while (w->spares.n > 0)
+        remove_place(w, &vec_pop(&w->spares));
+    vec_done(&w->spares);
 }
 
 static void remove_leftovers(struct workplaces *w)
@@ -173,19 +155,14 @@ static void on_tidy(struct loop_timer *t)
 
 void workplace_leave(struct workplaces *w, struct workplace *place, bool ended_well)
 {
-    struct spare *s;
-
-    if (!ended_well || w->x->draining || w->n_spares >= SPARES_MAX || !place->folder ||
+    if (!ended_well || w->x->draining || w->spares.n >= SPARES_MAX || !place->folder ||
         !place->input || !is_as_made(place->folder, S_IFDIR, FOLDER_MODE) ||
         !is_as_made(place->input, S_IFREG, INPUT_MODE) || !is_empty(place->folder)) {
         remove_place(w, place);
         return;
     }
-    s = mem_zalloc(sizeof(*s));
-    s->place = *place;
+    *vec_push(&w->spares) = *place;
     *place = (struct workplace){0};
-    list_append(&w->spares, &s->entry);
-    w->n_spares++;
     loop_timer_set(w->x->loop, &w->tidy, TIDY_MS, on_tidy);
 }
 
@@ -216,8 +193,8 @@ static int write_input(const char *path, int flags, struct str text, struct err 
 /* Gives a spare the attempt's name; false: there is none that can be had. */
 static bool rename_spare(struct workplaces *w, const struct workplace *to)
 {
-    while (w->n_spares > 0) {
-        struct workplace from = take_spare(w);
+    while (w->spares.n > 0) {
+        struct workplace from = vec_pop(&w->spares);
 
         if (rename(from.input, to->input) == 0) {
             if (rename(from.folder, to->folder) == 0) {

@@ -13,24 +13,22 @@
 #define RG_RUNNER_WORKPLACE_H
 
 #include "common/base/err.h"
-#include "common/base/list.h"
 #include "common/base/str.h"
 #include "common/base/vec.h"
 #include "common/os/loop.h"
 
 struct executor;
 
+struct workplace {
+    char *folder, *input; /* paths, owned; NULL: none */
+};
+
 struct workplaces {
     struct executor *x;
     int lock; /* of WORK; -1: not open */
-    struct list_head spares;
-    unsigned n_spares;
+    VEC(struct workplace) spares;
     struct loop_timer tidy;
     VEC(char *) leftovers; /* paths */
-};
-
-struct workplace {
-    char *folder, *input; /* paths, owned; NULL: none */
 };
 
 /* Makes WORK if it is missing and takes away what was left there. -1 with ERR_IO. */
