@@ -2,7 +2,9 @@
 
 #include <string.h>
 
-enum { WORD = 4, HEAD_WORDS = 3, HAS_SUPPORT = 1, HAS_LOGPROBS = 2 };
+enum { HEAD_WORDS = 3, HAS_SUPPORT = 1, HAS_LOGPROBS = 2 };
+
+static const size_t WORD = 4;
 
 static void put(struct buf *out, const void *p, size_t words)
 {

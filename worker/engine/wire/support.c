@@ -54,38 +54,46 @@ static size_t place_of(const int32_t *row, size_t n, int32_t id)
     return SIZE_MAX;
 }
 
+/* The logprob over the support of token i, whose row begins at `at` and has it at `place`. */
+static float own_logprob(const struct support *s, const struct support_tokens *t, size_t i,
+                         size_t at, size_t place)
+{
+    if (s->sampled.n > 0)
+        return s->sampled.at[t->from + i];
+    return s->row_logprobs.n > 0 ? s->row_logprobs.at[at + place] : t->logprobs[i];
+}
+
+/* Puts the n ids of the row at `at` behind the others. */
+static void keep_row(struct support *s, size_t at, size_t n)
+{
+    *vec_push(&s->counts) = (int32_t)n;
+    vec_reserve(&s->ids, n);
+    memcpy(s->ids.at + s->ids.n, s->rows.at + at, n * sizeof(*s->ids.at));
+    s->ids.n += n;
+    if (s->row_logprobs.n == 0)
+        return;
+    vec_reserve(&s->logprobs, n);
+    memcpy(s->logprobs.at + s->logprobs.n, s->row_logprobs.at + at, n * sizeof(float));
+    s->logprobs.n += n;
+}
+
 /* One token's row, which begins at `at`. Returns 1 if it has none. */
 static int take_row(struct support *s, const struct support_tokens *t, size_t i, size_t at,
                     struct err *e)
 {
     size_t n = (size_t)s->row_counts.at[t->from + i];
-    const int32_t *row = s->rows.at + at;
-    size_t place = place_of(row, n, t->ids[i]);
-    float logprob = NAN;
+    size_t place;
 
     if (n == 0)
         return 1;
+    place = place_of(s->rows.at + at, n, t->ids[i]);
     if (place == SIZE_MAX)
         return invalid(e, "a token is not in its own sampling support");
-    if (s->sampled.n > 0)
-        logprob = s->sampled.at[t->from + i];
-    else if (s->row_logprobs.n > 0)
-        logprob = s->row_logprobs.at[at + place];
-    else
-        logprob = t->logprobs[i];
-    if (!isfinite(logprob))
+    t->logprobs[i] = own_logprob(s, t, i, at, place);
+    if (!isfinite(t->logprobs[i]))
         return invalid(e, "a logprob of its sampling support is null or out of range");
     s->own += s->sampled.n > 0 || s->row_logprobs.n > 0;
-    t->logprobs[i] = logprob;
-    *vec_push(&s->counts) = (int32_t)n;
-    vec_reserve(&s->ids, n);
-    memcpy(s->ids.at + s->ids.n, row, n * sizeof(*row));
-    s->ids.n += n;
-    if (s->row_logprobs.n == 0)
-        return 0;
-    vec_reserve(&s->logprobs, n);
-    memcpy(s->logprobs.at + s->logprobs.n, s->row_logprobs.at + at, n * sizeof(float));
-    s->logprobs.n += n;
+    keep_row(s, at, n);
     return 0;
 }
 
