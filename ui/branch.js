@@ -23,6 +23,7 @@ export function readBranch(buffer) {
     summary: JSON.parse(meta.summary),
     mask: spread(response, start, new Uint8Array(ids.length)),
     logprobs: logprobsOf(tensor("response_logprobs"), start, ids.length, response),
+    alternatives: alternativesOf(tensor("response_top_ids"), tensor("response_top_logprobs"), response.length),
     vocabulary: readVocabulary(JSON.parse(meta.vocabulary || "{}")),
     ...placesOf(rest.turns, start, ids.length),
   };
@@ -38,6 +39,23 @@ function logprobsOf(values, start, n, mask) {
   if (!values) return null;
   const out = new Float32Array(n).fill(NaN);
   for (let i = 0; i < values.length; i++) if (mask[i]) out[start + i] = values[i];
+  return out;
+}
+
+// What else could have been sampled, k of each token of the response, the best first; null where the session keeps none.
+function alternativesOf(ids, logprobs, n) {
+  return ids && logprobs && n ? {k: ids.length / n, ids, logprobs} : null;
+}
+
+// Of one token: [[id, logprob], ...].
+export function alternativesAt(branch, at) {
+  const out = [];
+  const all = branch.alternatives;
+  const row = at - branch.start;
+  for (let i = 0; all && row >= 0 && i < all.k; i++) {
+    const id = all.ids[row * all.k + i];
+    if (id >= 0) out.push([id, all.logprobs[row * all.k + i]]);
+  }
   return out;
 }
 

@@ -1,11 +1,12 @@
 // A branch as cells, one a token, drawn on a canvas: only what is in sight is drawn, so 200,000 of them scroll like twenty.
 import {h, clear, number, visible, perFrame, announce} from "./dom.js";
-import {tokenHex} from "./branch.js";
+import {alternativesAt, tokenHex} from "./branch.js";
 import {COLOURINGS, colour, palette} from "./colours.js";
 
 const CELL_HEIGHT = 24;
 const CELL_PAD = 4;
 const CELL_TEXT_MAX = 48;
+const ALTERNATIVES_SHOWN = 8;
 const CELL_FONT = "13px ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace";
 
 // What stands in a cell: nothing invisible, and never so long that a line cannot hold it.
@@ -256,11 +257,14 @@ export function tokenFacts(branch, at) {
   const entry = branch.vocabulary.get(id);
   const turn = branch.turnAt[at] ? branch.turns[branch.turnAt[at] - 1] : null;
   const lp = branch.logprobs ? branch.logprobs[at] : NaN;
+  const others = alternativesAt(branch, at);
   const facts = [
     ["token", h("code", cellText(entry, id))], ["id", String(id)], ["bytes", tokenHex(entry) || "not known"],
     ["position", `${number(at)} of ${number(branch.ids.length)}`],
     ["mask", branch.mask[at] ? "1 (trained)" : "0"],
     !isNaN(lp) && ["logprob", `${lp.toFixed(4)} (${(100 * Math.exp(lp)).toPrecision(3)} %)`],
+    others.length > 0 && ["alternatives", h("ul.plain", others.slice(0, ALTERNATIVES_SHOWN).map(([other, p]) =>
+      h("li", h("code", cellText(branch.vocabulary.get(other), other)), ` ${other}, ${p.toFixed(4)} (${(100 * Math.exp(p)).toPrecision(3)} %)`)))],
     turn && ["turn", `${branch.turnAt[at]} (${turn.cause})`],
     branch.versionAt[at] > 0 && ["weight version", visible(branch.versions[branch.versionAt[at] - 1], true)],
     entry && entry.special && ["special", "yes"],

@@ -139,6 +139,11 @@ def test_two_turns_in_every_format(start, variant):
             assert packed[name] == list(whole) and packed[name + "_shape"] == t[name + "_shape"]
             assert tensors[name + ".0"] == ("F32" if "logprobs" in name else "I32", t[name + "_shape"], list(whole))
 
+        view, meta = read_safetensors(gateway.get(f"/sessions/{sid}/tokens").body)
+        for name in ("response_top_ids.0", "response_top_logprobs.0"):
+            assert view[name] == tensors[name]
+        assert {IDS[0], IDS[0] + 1} <= set(map(int, json.loads(meta["vocabulary"])))
+
         slime = gateway.get(f"/sessions/{sid}/trajectories?format=slime").json()["samples"][0]
         offsets = slime["rollout_top_p_token_offsets"]
         assert slime["rollout_top_p_token_ids"] == flat and len(offsets) == slime["response_length"] + 1

@@ -1,7 +1,7 @@
 /*
- * What the viewer reads of a branch: a file of tensors with ids, mask and logprobs; beside the
- * native JSON the metadata has `vocabulary`: of every id in the file its text, or its bytes as
- * base64 where they are no whole characters, and whether it is special.
+ * What the viewer reads of a branch: a file of tensors with ids, mask, logprobs and alternatives;
+ * beside the native JSON the metadata has `vocabulary`: of every id in the file its text, or its
+ * bytes as base64 where they are no whole characters, and whether it is special.
  */
 #include <stdlib.h>
 
@@ -59,6 +59,17 @@ static void open_vocabulary(struct export *x)
     v->opened = true;
 }
 
+static void note_ids(const struct model *m, struct vocabulary *v, const int32_t *ids, size_t n,
+                     struct json_out *o)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || (size_t)ids[i] >= v->n || v->seen[ids[i]])
+            continue;
+        v->seen[ids[i]] = 1;
+        put_id(m, ids[i], o);
+    }
+}
+
 /* Of a session of another tokenizer nothing is known: an empty object. */
 static void note_vocabulary(struct export *x, const struct trajectory *t)
 {
@@ -68,11 +79,9 @@ static void note_vocabulary(struct export *x, const struct trajectory *t)
 
     open_vocabulary(x);
     o.comma = v->comma;
-    for (uint32_t i = 0; m && i < t->total; i++) {
-        if (t->ids[i] < 0 || (size_t)t->ids[i] >= v->n || v->seen[t->ids[i]])
-            continue;
-        v->seen[t->ids[i]] = 1;
-        put_id(m, t->ids[i], &o);
+    if (m) {
+        note_ids(m, v, t->ids, t->total, &o);
+        note_ids(m, v, t->odds.top_ids, (size_t)t->n * t->odds.n_top, &o);
     }
     v->comma = o.comma;
 }
@@ -101,6 +110,13 @@ static void view_one(struct export *x, const struct trajectory *t)
     tensors_add(x, "response_mask", t->index, TENSOR_U8, n, CELLS(RAW, t->mask));
     if (t->logprobs)
         tensors_add(x, "response_logprobs", t->index, TENSOR_F32, n, CELLS(RAW, t->logprobs));
+    if (t->odds.n_top) {
+        struct shape tops = SHAPE2(t->n, t->odds.n_top);
+
+        tensors_add(x, "response_top_ids", t->index, TENSOR_I32, tops, CELLS(RAW, t->odds.top_ids));
+        tensors_add(x, "response_top_logprobs", t->index, TENSOR_F32, tops,
+                    CELLS(RAW, t->odds.top_logprobs));
+    }
 }
 
 static void view_end(struct export *x, struct buf *out)
