@@ -379,7 +379,7 @@ def test_engines_tell_the_latency_and_weights_of_their_last_answers(start):
     ("POST", "/samples", {"max_seqlen": 5}, "max_seqlen", "max_seq_len"),
     ("POST", "/reward_info", {"reward_info": {}, "responseid": "x"}, "responseid", "response_id"),
     ("GET", "?record=1", None, "record", "records"),
-    ("POST", "/abort", {"reason": "x"}, "reason", "takes no"), ("DELETE", "?force=1", None, "force", "takes no"),
+    ("POST", "/abort", {"reasn": "x"}, "reasn", "reason"), ("DELETE", "?force=1", None, "force", "takes no"),
 ])
 def test_what_a_session_does_not_know_is_refused(gateway, method, rest, body, field, hint):
     s = new(gateway)

@@ -61,7 +61,10 @@ int purposes_read(struct str list, const char *field, unsigned *ret, struct err 
                              "memory, review, not \"%.*s\"",
                              field, (int)MIN_OF(one.len, (size_t)80), one.p ? one.p : "");
         *ret |= bit;
-        left = comma == SIZE_MAX ? (struct str){0} : str_sub(left, comma + 1, SIZE_MAX);
+        if (comma == SIZE_MAX)
+            left.p = NULL;
+        else
+            left = str_sub(left, comma + 1, SIZE_MAX);
     } while (left.p);
     return 0;
 }
