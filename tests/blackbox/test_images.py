@@ -446,3 +446,17 @@ def test_pictures_outlive_a_killed_gateway_and_go_with_their_session(vision):
     gateway.start()                 # what nobody keeps goes with a start, or within half a minute
     assert not [p for p in (Path(gateway.settings["state-dir"]) / "media").rglob("*") if p.is_file()]
     assert not list((Path(gateway.settings["state-dir"]) / "media/sessions").iterdir())
+
+
+def test_a_fork_has_the_pictures_too(vision):
+    engine, gateway = vision()
+    sid = session(gateway)
+    first = chat(gateway, sid, [user(text("look"), kit.image(SHOT))]).json()
+    fork = gateway.post(f"/sessions/{sid}/fork", {"response_id": first["id"]}).json()["session_id"]
+    assert files(gateway) == {kit.sha(SHOT): 2}     # one file, of both sessions
+    assert gateway.request("DELETE", f"/sessions/{sid}").status in (200, 204)
+    assert gateway.get(f"/sessions/{fork}/media/{kit.sha(SHOT)}").status == 200
+    again = [user(text("look"), kit.image(SHOT)), {"role": "assistant", "content": first["choices"][0]["message"]["content"]},
+             user(text("and now?"))]
+    assert chat(gateway, fork, again).status == 200
+    assert [kit.of_data_url(u) for u in engine.requests[-1]["body"]["image_data"]] == [SHOT]

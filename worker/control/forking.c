@@ -1,7 +1,7 @@
 /*
- * POST /sessions/{id}/fork: a new session with copies of the records that led to one answer. The
- * answer with its id and keys is sent when the last record is durable; a crash before that leaves a
- * session that nobody knows of, which expires.
+ * POST /sessions/{id}/fork: a new session with copies of the records that led to one answer, and
+ * links to the session's pictures. The answer with its id and keys is sent when the last record is
+ * durable; a crash before that leaves a session that nobody knows of, which expires.
  */
 #include "common/base/clock.h"
 #include "common/base/vec.h"
@@ -9,6 +9,7 @@
 #include "worker/control/handlers.h"
 #include "worker/control/pending.h"
 #include "worker/dialect/responses.h"
+#include "worker/media/media_store.h"
 #include "worker/service/respond.h"
 
 struct forking {
@@ -101,6 +102,8 @@ static int write_all(struct forking *f, struct arena *a, struct session *s, cons
     struct copies c = {.arena = a};
     int rc = session_fork_records(s, &f->fork, keep_copy, &c, e);
 
+    if (rc == 0)
+        rc = media_store_lend(f->service->calls.media, session_id(s), f->fork.id, e);
     if (rc == 0)
         rc = write_beginning(f, a, s, body, e);
     for (size_t i = 0; rc == 0 && i + 1 < c.records.n; i++)

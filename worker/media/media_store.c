@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "common/codec/sha256.h"
 #include "common/os/file.h"
 
 enum { MEDIA_PATH_MAX = 4096, MEDIA_READ_MAX = 1 << 30 };
@@ -211,6 +212,45 @@ int media_store_get(const struct media_store *m, struct str session_id, struct s
     if (why.sys == ENOENT)
         return err_set(e, ERR_NOT_FOUND, "the session has no such image");
     return err_set(e, ERR_STORAGE_FAILED, "an image cannot be read back");
+}
+
+/* Every file of `d`, the folder of session `from`, for session `to` as well. */
+static int lend_all(const struct media_store *m, DIR *d, struct str from, struct str to,
+                    struct err *e)
+{
+    const struct dirent *entry;
+
+    while ((entry = readdir(d))) {
+        struct str media = str_cstr(entry->d_name);
+        struct media_place old, new;
+
+        if (!sha256_is_hex(media)) /* . and .., and what is being written */
+            continue;
+        place_of(m, from, media, &old);
+        place_of(m, to, media, &new);
+        if (make_folders(m, &new, e) != 0)
+            return -1;
+        if (link(old.own, new.own) != 0 && errno != EEXIST)
+            return failed(e);
+        if (m->sync)
+            sync_folder(new.folder);
+    }
+    return 0;
+}
+
+int media_store_lend(const struct media_store *m, struct str from, struct str to, struct err *e)
+{
+    struct media_place p;
+    DIR *d;
+    int rc;
+
+    place_of(m, from, STR("00"), &p);
+    d = opendir(p.folder);
+    if (!d)
+        return errno == ENOENT ? 0 : failed(e);
+    rc = lend_all(m, d, from, to, e);
+    (void)closedir(d);
+    return rc;
 }
 
 /* --- sweeping --- */

@@ -38,6 +38,9 @@ int media_store_put(const struct media_store *m, struct str session_id, struct s
 int media_store_get(const struct media_store *m, struct str session_id, struct str media,
                     struct buf *out, struct err *e);
 
+/* Gives a new session the pictures that another has: links, no copies. Errors as of put. */
+int media_store_lend(const struct media_store *m, struct str from, struct str to, struct err *e);
+
 /* Drops the pictures of sessions that are no more: of those that are `ours`, all that are not
  * `kept`. Returns how many sessions were dropped. */
 struct media_sweep {
