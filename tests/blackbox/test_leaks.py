@@ -140,7 +140,7 @@ def test_no_shape_leaks(tmp_path, shape):
 
 
 @pytest.mark.skipif(not THEIRS, reason="../shared is not there")
-@pytest.mark.parametrize("template", THEIRS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("template", THEIRS, ids=[p.stem for p in THEIRS])
 def test_no_template_leaks(template):
     done = check(BYTES, "--chat-template", str(template), "--trials", TRIALS)
     assert f"{TRIALS} random conversations" in done.stdout, done.stderr

@@ -108,6 +108,24 @@ def test_a_restart_reads_sessions_when_they_are_needed(start):
     assert gateway.metrics()["rollgate_session_loads_total"] == len(made)
 
 
+def test_a_filter_by_label_reads_no_session_without_it(start):
+    """The dispatcher asks so after each restart: of many sessions none may come into memory for that."""
+    gateway = start(engine="builtin:echo", workers=1)
+    made = [new(gateway, labels=labels) for labels in ({}, {"a": "1"}, {"a": 2}, {"b": "1"})]
+    for s in made:
+        assert gateway.chat(s, "hi").status == 200
+    assert gateway.stop() == 0
+    gateway.start()
+    found = {q: [r["session_id"] for r in gateway.get(f"/sessions?label={q}").json()["sessions"]]
+             for q in ("attempt", "c=1", "a=1")}
+    assert found == {"attempt": [], "c=1": [], "a=1": [made[1]["session_id"]]}
+    assert gateway.metrics()["rollgate_session_loads_total"] == 2
+    found = [r["session_id"] for r in gateway.get("/sessions?label=a").json()["sessions"]]
+    assert found == [s["session_id"] for s in made[1:3]]
+    assert gateway.post("/sessions/abort", {"labels": {"b": "1"}}).status == 200
+    assert gateway.metrics()["rollgate_session_loads_total"] == 3
+
+
 def test_many_wait_for_one_large_session(start):
     """It is read in slices; whoever asks meanwhile waits, and all get the same."""
     gateway = start(engine="builtin:echo", workers=1, max_worker_memory="64k")

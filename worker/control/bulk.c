@@ -217,6 +217,15 @@ static struct session *next_one(struct bulk_order *b, struct session *s)
     return s && session_place(s) <= b->newest ? s : NULL;
 }
 
+/* Before it is read back: no label is missing for certain. */
+static bool may_have_labels(const struct bulk_order *b, const struct session *s)
+{
+    for (uint32_t i = 0; i < b->labels->n; i++)
+        if (!session_may_have_label(s, json_string(&b->labels->members[i].key)))
+            return false;
+    return true;
+}
+
 /* As many as the slice has time for, or until one has to be read back. */
 static void go_on(struct bulk_order *b)
 {
@@ -227,11 +236,13 @@ static void go_on(struct bulk_order *b)
 
     b->undurable++; /* nothing that comes at once ends the order meanwhile */
     while (s && clock_ms() < end_ms) {
-        if (!row_of(b, s, &row))
+        bool may = may_have_labels(b, s);
+
+        if (may && !row_of(b, s, &row))
             goto out;
         next = session_next(st, s); /* an end may free it */
         b->seen = session_place(s);
-        if (has_labels(b, buf_str(&row)))
+        if (may && has_labels(b, buf_str(&row)))
             end_one(b, s);
         s = next_one(b, next);
     }

@@ -83,6 +83,14 @@ static bool row_wanted(const struct listing *v, const struct json *row)
                   str_sub(label, eq + 1, SIZE_MAX));
 }
 
+/* Before its row is made, which reads a session back that is not in memory. */
+static bool may_be_wanted(const struct listing *v, const struct session *s)
+{
+    size_t eq = str_find(v->label, STR("="), 0);
+
+    return v->label.len == 0 || session_may_have_label(s, str_sub(v->label, 0, eq));
+}
+
 /* Rows are copied as text. */
 static void add_row(struct listing *v, struct str text, struct str id)
 {
@@ -174,10 +182,13 @@ static void own_rows(struct listing *v)
         const struct json *parsed = NULL;
         struct err e = {0};
 
-        if (!row_of(v, s, &row))
+        bool wanted = may_be_wanted(v, s);
+
+        if (wanted && !row_of(v, s, &row))
             break;
-        if (!any_filter(v) ||
-            (json_parse(&a, buf_str(&row), &parsed, &e) == 0 && row_wanted(v, parsed)))
+        if (wanted && any_filter(v))
+            wanted = json_parse(&a, buf_str(&row), &parsed, &e) == 0 && row_wanted(v, parsed);
+        if (wanted)
             add_row(v, buf_str(&row), session_id(s));
         arena_done(&a);
         looked_at(v, s);

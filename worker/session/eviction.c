@@ -222,6 +222,24 @@ struct str session_kept_row(const struct session *s)
     return s->row;
 }
 
+static uint64_t label_bit(struct str name)
+{
+    return UINT64_C(1) << (str_hash(name, 0) & 63);
+}
+
+/* Known from the session's first record on, whether or not its content is in memory. */
+void session_note_labels(struct session *s, const struct json *labels)
+{
+    s->label_names = 0;
+    for (uint32_t i = 0; json_is(labels, JSON_OBJECT) && i < labels->n; i++)
+        s->label_names |= label_bit(json_string(&labels->members[i].key));
+}
+
+bool session_may_have_label(const struct session *s, struct str name)
+{
+    return (s->label_names & label_bit(name)) != 0;
+}
+
 /* --- coming back --- */
 
 /* An ended session whose place was given up comes back as an evicted one, while it may still be
@@ -237,6 +255,7 @@ struct session *session_revive(struct session_store *st, struct str id, uint64_t
     s = session_new(st, id, now_ms);
     session_set_phase(s, SESSION_FINALIZED);
     s->read_ms = now_ms;
+    s->label_names = UINT64_MAX;
     s->updated_ms = 0; /* its records know */
     session_account(s);
     return s;

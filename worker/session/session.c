@@ -239,6 +239,7 @@ static int apply_create(struct session_store *st, struct str id, struct record_i
         s->options = o;
         session_forget_options(s);
     }
+    session_note_labels(s, o.labels);
     if (origin.tokenizer) /* a later adoption stays, while an older beginning is read back */
         s->origin = origin;
     if (s->residence != EVICTED) {

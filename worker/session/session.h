@@ -178,6 +178,9 @@ uint64_t session_evictable(const struct session *s);
 /* Its row as it was when it was evicted, or absent. */
 struct str session_kept_row(const struct session *s);
 
+/* Whether it may have a label of this name: false is certain, and needs no session in memory. */
+bool session_may_have_label(const struct session *s, struct str name);
+
 /* Keeps a session's data alive (an export in slices, a waiter) whatever ends it meanwhile. */
 void session_pin(struct session *s);
 

@@ -79,8 +79,9 @@ struct session {
     struct session_share share;
     uint64_t counted_evicted; /* the part of share.evicted_bytes that the sums have */
     bool counted_as_evicted;
-    struct str row; /* EVICTED: its row, or absent */
-    struct str id;  /* at id_text */
+    struct str row;       /* EVICTED: its row, or absent */
+    uint64_t label_names; /* a bit for each label, by its name's hash; all: they are not known */
+    struct str id;        /* at id_text */
     enum session_phase phase;
     bool told_basis;      /* that logprobs are not of what was sampled from is in the log */
     bool told_support;    /* that an engine told no sampling support, likewise */
@@ -246,6 +247,9 @@ void session_displace(struct session *s);
 
 /* Options that lie in the session's content. */
 void session_forget_options(struct session *s);
+
+/* Notes the names of its labels, for session_may_have_label. */
+void session_note_labels(struct session *s, const struct json *labels);
 
 /* Brings the sums up to date after a change. */
 void session_account(struct session *s);
