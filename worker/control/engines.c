@@ -95,13 +95,16 @@ static struct exchange *take_exchange(struct engine_order *o)
     return x;
 }
 
+/* The order ends before its answer: who reads that may send the next order at once. */
 static void order_fail(struct engine_order *o, const struct err *e)
 {
     struct exchange *x = take_exchange(o);
+    struct service *a = o->service;
+    unsigned dialect = o->dialect;
 
-    if (x)
-        respond_error_to(o->service, x, NULL, o->dialect, "", e);
     order_free(o);
+    if (x)
+        respond_error_to(a, x, NULL, dialect, "", e);
 }
 
 /* Names of those of `of` that `other` has not. */
@@ -131,6 +134,8 @@ static void order_answer(struct engine_order *o)
 {
     struct buf body = {0};
     struct json_out out = json_out_to(&body);
+    struct service *a = o->service;
+    unsigned dialect = o->dialect;
     struct exchange *x;
     struct err e = {0};
 
@@ -156,12 +161,12 @@ static void order_answer(struct engine_order *o)
     engine_pool_write(o->service->calls.engines, &body);
     json_out_end_obj(&out);
     x = take_exchange(o);
+    order_free(o);
     if (x) {
-        respond_count(o->service, o->dialect, 200);
+        respond_count(a, dialect, 200);
         exchange_reply(x, 200, "application/json", buf_str(&body));
     }
     buf_done(&body);
-    order_free(o);
 }
 
 static void on_look(struct loop_timer *t)
