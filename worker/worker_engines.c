@@ -36,6 +36,7 @@ static int open_pool(struct worker_state *w, struct engine_options *o, struct er
                  LOG_U("edition", set.edition), LOG_U("engines", set.n));
     o->set = &set;
     rc = engine_pool_new(w->loop, o, &w->service.calls.engines, e);
+    o->set = NULL;
     engine_set_done(&set);
     return rc;
 }

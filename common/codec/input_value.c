@@ -100,7 +100,7 @@ static int check_labels(const struct input_rule *in, const struct json *v, struc
         return field_bad(in->name, v, "an object", e);
     for (uint32_t i = 0; i < v->n; i++) {
         struct str name = json_string(&v->members[i].key);
-        struct field_shown shown;
+        struct field_shown shown = {0};
         char path[96];
 
         if (json_text(&v->members[i].value).p && name.len > 0)
@@ -174,7 +174,7 @@ static int unknown_parameter(const char *where, struct str given, struct err *e)
 {
     struct nearest near = nearest_to(given);
     struct buf known = {0};
-    struct field_shown shown;
+    struct field_shown shown = {0};
     const char *name = field_show_name(given, &shown);
 
     for (size_t i = 0; sampling_name_at(i); i++)

@@ -82,7 +82,7 @@ static int unknown(const struct api_route *route, enum input_place place, struct
     const char *what = place == PLACE_BODY ? "body field" : "query parameter";
     struct buf known = {0};
     const char *near = known_names(route, place, given, &known);
-    struct field_shown shown;
+    struct field_shown shown = {0};
     const char *name = field_show_name(given, &shown);
 
     (void)field_unknown(what, name, near, buf_str(&known), e);

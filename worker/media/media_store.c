@@ -181,7 +181,7 @@ static int check_room(const struct media_store *m, const struct media_place *p, 
 int media_store_put(const struct media_store *m, struct str session_id, struct str media,
                     struct str bytes, struct err *e)
 {
-    struct media_place p;
+    struct media_place p = {0};
 
     place_of(m, session_id, media, &p);
     if (access(p.own, F_OK) == 0)
@@ -203,7 +203,7 @@ int media_store_put(const struct media_store *m, struct str session_id, struct s
 int media_store_get(const struct media_store *m, struct str session_id, struct str media,
                     struct buf *out, struct err *e)
 {
-    struct media_place p;
+    struct media_place p = {0};
     struct err why = {0};
 
     place_of(m, session_id, media, &p);
@@ -222,7 +222,7 @@ static int lend_all(const struct media_store *m, DIR *d, struct str from, struct
 
     while ((entry = readdir(d))) {
         struct str media = str_cstr(entry->d_name);
-        struct media_place old, new;
+        struct media_place old = {0}, new = {0};
 
         if (!sha256_is_hex(media)) /* . and .., and what is being written */
             continue;
@@ -240,7 +240,7 @@ static int lend_all(const struct media_store *m, DIR *d, struct str from, struct
 
 int media_store_lend(const struct media_store *m, struct str from, struct str to, struct err *e)
 {
-    struct media_place p;
+    struct media_place p = {0};
     DIR *d;
     int rc;
 
@@ -266,7 +266,7 @@ static void drop_copy(const char *copy)
 
 static void drop_session(const struct media_store *m, const char *id)
 {
-    struct media_place p;
+    struct media_place p = {0};
     const struct dirent *entry;
     DIR *d;
 
