@@ -381,7 +381,9 @@ static void write_obituary(struct supervisor *s, struct process *p, pid_t pid, i
 static void after_crash(struct supervisor *s, struct process *p, pid_t pid, int wait_status)
 {
     bool clean = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
-    bool of_a_request = suspects_take(&s->suspects, s->board, p->heritage.slot, clock_ms());
+    bool from_outside = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !p->killed;
+    bool of_a_request =
+        suspects_take(&s->suspects, s->board, p->heritage.slot, from_outside, clock_ms());
     int64_t lived_ms = (int64_t)clock_ms() - p->started_ms;
 
     static const enum metric_label_ROLE roles[] = {[ROLE_ROUTER] = METRIC_ROLE_ROUTER,

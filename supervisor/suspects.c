@@ -8,7 +8,9 @@
 
 #include "common/base/log.h"
 
-enum { ALONE = 3, IN_COMPANY = 2, GUILTY = 6 }; /* weights of a death */
+/* Weights of a death. A kill from outside (an operator, the kernel for want of memory) says little
+ * of the request that was there. */
+enum { ALONE = 3, IN_COMPANY = 2, FROM_OUTSIDE = 1, GUILTY = 6 };
 
 /* The body's place, else one that is free or was not seen for longest. */
 static struct suspect *place_of(struct suspects *s, uint64_t hash)
@@ -53,7 +55,8 @@ static bool is_among(const uint64_t *hashes, size_t n, uint64_t hash)
 }
 
 /* Takes the dead worker's notes off the board; true when a request was found guilty. */
-bool suspects_take(struct suspects *s, struct board *b, unsigned slot, uint64_t now_ms)
+bool suspects_take(struct suspects *s, struct board *b, unsigned slot, bool from_outside,
+                   uint64_t now_ms)
 {
     uint64_t hashes[BOARD_WORKS_MAX];
     size_t n = 0;
@@ -65,6 +68,10 @@ bool suspects_take(struct suspects *s, struct board *b, unsigned slot, uint64_t 
     }
     board_forget_works(b, slot);
     for (size_t i = 0; i < n; i++)
-        guilty |= blame(s, b, hashes[i], n == 1 ? ALONE : IN_COMPANY, now_ms);
+        guilty |= blame(s, b, hashes[i],
+                        from_outside ? FROM_OUTSIDE
+                        : n == 1     ? ALONE
+                                     : IN_COMPANY,
+                        now_ms);
     return guilty;
 }

@@ -31,8 +31,10 @@ struct suspects {
     struct suspect list[SUSPECTS_MAX]; /* the one not seen for longest gives way */
 };
 
-/* A worker died at now_ms: takes what the board says that it worked at. True when this puts a body
+/* A worker died at now_ms, from_outside: by a SIGKILL that the supervisor has not sent, of which it
+ * takes six. Takes what the board says that it worked at. True when this puts a body
  * under quarantine, which is told in the log. */
-bool suspects_take(struct suspects *s, struct board *b, unsigned slot, uint64_t now_ms);
+bool suspects_take(struct suspects *s, struct board *b, unsigned slot, bool from_outside,
+                   uint64_t now_ms);
 
 #endif

@@ -26,13 +26,13 @@ def helper_ticks(pid):
 
 
 def die_at(gateway, session, text):
-    """The worker is killed while a helper works at this request."""
+    """The worker aborts while a helper works at this request."""
     pid = gateway.child("worker-0")
     before = helper_ticks(pid)
     asked = threading.Thread(target=lambda: gateway.chat(session, text))
     asked.start()
     wait_until(lambda: helper_ticks(pid) >= before + 20, 60, "a helper is at it")
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGABRT)
     asked.join(60)
     wait_until(lambda: gateway.child("worker-0") != pid, 30, "there is another worker")
 

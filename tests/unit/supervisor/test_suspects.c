@@ -25,7 +25,7 @@ static bool die(struct suspects *s, struct board *b, uint64_t one, uint64_t othe
 {
     b->slots[SLOT].works[0] = one;
     b->slots[SLOT].works[3] = other;
-    return suspects_take(s, b, SLOT, now_ms);
+    return suspects_take(s, b, SLOT, false, now_ms);
 }
 
 /* Whether it comes to what the moment says. */
@@ -55,6 +55,20 @@ TEST(suspects, who_stands_alone_at_two_deaths_is_guilty)
         {1000, KILLER, 0, 0}, {1500, 0, 0, 0}, {2000, 0, KILLER, KILLER}};
 
     expect_deaths(d, ARRAY_LEN(d));
+}
+
+TEST(suspects, kills_from_outside_take_six)
+{
+    struct suspects *s = mem_zalloc(sizeof(*s));
+    struct board *b = board_new();
+
+    for (uint64_t i = 1; i <= 6; i++) {
+        b->slots[SLOT].works[0] = KILLER;
+        cr_expect(suspects_take(s, b, SLOT, true, 1000 * i) == (i == 6), "kill %u", (unsigned)i);
+    }
+    cr_expect(board_is_quarantined(b, KILLER, 6000));
+    board_free(b);
+    free(s);
 }
 
 TEST(suspects, company_takes_one_death_more)
