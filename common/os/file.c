@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,4 +41,56 @@ int file_read(const char *path, size_t max, struct buf *out, struct err *e)
     if (out->len - start > max)
         return err_set(e, ERR_CONFIG, "%s is larger than %zu bytes", path, max);
     return 0;
+}
+
+static int write_all(int fd, struct str bytes)
+{
+    while (bytes.len > 0) {
+        ssize_t n = write(fd, bytes.p, bytes.len);
+
+        if (n < 0 && errno != EINTR)
+            return -1;
+        bytes = str_sub(bytes, n > 0 ? (size_t)n : 0, bytes.len);
+    }
+    return 0;
+}
+
+/* 0, or -1 with errno; what was begun stays. */
+static int write_part(const char *part, struct str bytes, bool durable)
+{
+    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), failure = 0;
+
+    if (fd < 0)
+        return -1;
+    if (write_all(fd, bytes) || (durable && fsync(fd)))
+        failure = errno;
+    if (close(fd) && !failure)
+        failure = errno;
+    errno = failure;
+    return failure ? -1 : 0;
+}
+
+int file_write(const char *path, const char *part, struct str bytes, bool durable)
+{
+    int failure;
+
+    if (write_part(part, bytes, durable) == 0 && rename(part, path) == 0)
+        return 0;
+    failure = errno;
+    (void)unlink(part);
+    errno = failure;
+    return -1;
+}
+
+int file_sync_folder(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), failure = 0;
+
+    if (fd < 0)
+        return -1;
+    if (fsync(fd))
+        failure = errno;
+    (void)close(fd);
+    errno = failure;
+    return failure ? -1 : 0;
 }

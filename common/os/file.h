@@ -1,8 +1,10 @@
 /*
- * Small files, read whole.
+ * Small files, read and written whole.
  */
 #ifndef RG_OS_FILE_H
 #define RG_OS_FILE_H
+
+#include <stdbool.h>
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
@@ -10,5 +12,14 @@
 /* Appends the bytes of the file at `path`, of at most `max` bytes. -1: ERR_IO when it cannot be
  * opened or read (e->sys says why), ERR_CONFIG when it is larger; the text names the path. */
 int file_read(const char *path, size_t max, struct buf *out, struct err *e);
+
+/* Makes the file `path` of these bytes, for its owner alone, by way of `part` in the same folder:
+ * it is whole under its name, or not there. durable: its bytes are on the disk before it has its
+ * name (that the name is, takes file_sync_folder). Returns 0, or -1 with errno; then `part` is
+ * gone. */
+int file_write(const char *path, const char *part, struct str bytes, bool durable);
+
+/* Names in the folder are on the disk when this returns 0; -1 with errno. */
+int file_sync_folder(const char *path);
 
 #endif

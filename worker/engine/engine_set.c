@@ -173,27 +173,6 @@ static void write_text(const struct engine_set *s, const struct engine_home *h, 
     json_out_end_obj(&o);
 }
 
-static int write_part(const char *path, struct str text)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int rc;
-
-    if (fd < 0)
-        return -1;
-    rc = write(fd, text.p, text.len) == (ssize_t)text.len && fsync(fd) == 0 ? 0 : -1;
-    return close(fd) == 0 ? rc : -1;
-}
-
-static void sync_folder(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-    if (fd < 0)
-        return;
-    (void)fsync(fd);
-    (void)close(fd);
-}
-
 int engine_set_save(const struct engine_set *s, const struct engine_home *h, struct err *e)
 {
     char *part = path_of(h->state_dir, "engines.part");
@@ -202,10 +181,8 @@ int engine_set_save(const struct engine_set *s, const struct engine_home *h, str
     int rc = 0;
 
     write_text(s, h, &text);
-    if (write_part(part, buf_str(&text)) || rename(part, whole))
+    if (file_write(whole, part, buf_str(&text), true) || file_sync_folder(h->state_dir))
         rc = err_sys(e, ERR_STORAGE_FAILED, "the set of engines cannot be written");
-    else
-        sync_folder(h->state_dir);
     buf_done(&text);
     free(part);
     free(whole);

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,54 +91,18 @@ static int make_folders(const struct media_store *m, const struct media_place *p
     return failed(e);
 }
 
-static void sync_folder(const char *path)
+/* The names of the session's pictures, and of its folder, are on the disk, where that is promised.
+ */
+static int sync_place(const struct media_store *m, const struct media_place *p, struct err *e)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char sessions[MEDIA_PATH_MAX];
 
-    if (fd < 0)
-        return;
-    (void)fsync(fd);
-    (void)close(fd);
-}
-
-/* --- putting --- */
-
-static int write_all(int fd, struct str bytes)
-{
-    size_t done = 0;
-
-    while (done < bytes.len) {
-        ssize_t n = write(fd, bytes.p + done, bytes.len - done);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -1;
-        done += (size_t)n;
-    }
-    return 0;
-}
-
-/* The file under its name in the session's folder. */
-static int write_own(const struct media_store *m, const struct media_place *p, struct str bytes,
-                     struct err *e)
-{
-    int fd = open(p->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int rc = -1;
-
-    if (fd < 0)
+    if (!m->sync)
+        return 0;
+    (void)snprintf(sessions, sizeof(sessions), "%s/sessions", m->root);
+    if (file_sync_folder(p->folder) || file_sync_folder(sessions) || file_sync_folder(m->root))
         return failed(e);
-    if (write_all(fd, bytes) != 0 || (m->sync && fdatasync(fd) != 0)) {
-        (void)failed(e);
-        (void)close(fd);
-    } else if (close(fd) != 0 || rename(p->part, p->own) != 0) {
-        (void)failed(e);
-    } else {
-        rc = 0;
-    }
-    if (rc != 0)
-        (void)unlink(p->part);
-    return rc;
+    return 0;
 }
 
 /* Makes it the node's copy, or takes the one that somebody else has put there meanwhile. */
@@ -189,15 +152,11 @@ int media_store_put(const struct media_store *m, struct str session_id, struct s
     if (make_folders(m, &p, e) != 0 || check_room(m, &p, bytes.len, e) != 0)
         return -1;
     if (link(p.copy, p.own) != 0 && errno != EEXIST) {
-        if (write_own(m, &p, bytes, e) != 0)
-            return -1;
+        if (file_write(p.own, p.part, bytes, m->sync) != 0)
+            return failed(e);
         share(&p);
     }
-    if (m->sync) {
-        sync_folder(p.folder);
-        sync_folder(m->root);
-    }
-    return 0;
+    return sync_place(m, &p, e);
 }
 
 int media_store_get(const struct media_store *m, struct str session_id, struct str media,
@@ -232,8 +191,6 @@ static int lend_all(const struct media_store *m, DIR *d, struct str from, struct
             return -1;
         if (link(old.own, new.own) != 0 && errno != EEXIST)
             return failed(e);
-        if (m->sync)
-            sync_folder(new.folder);
     }
     return 0;
 }
@@ -250,7 +207,8 @@ int media_store_lend(const struct media_store *m, struct str from, struct str to
         return errno == ENOENT ? 0 : failed(e);
     rc = lend_all(m, d, from, to, e);
     (void)closedir(d);
-    return rc;
+    place_of(m, to, STR("00"), &p);
+    return rc == 0 ? sync_place(m, &p, e) : -1;
 }
 
 /* --- sweeping --- */

@@ -10,7 +10,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/vec.h"
+#include "common/os/file.h"
 #include "common/proc/ids.h"
 
 enum { DELAY_MIN_MS = 100, DELAY_MAX_MS = 30 * 1000 };
@@ -280,39 +280,6 @@ void target_add(struct target *t, uint32_t place, struct str session_id)
 
 /* --- groups --- */
 
-/* 0, or -1 with errno. */
-static int write_entry(const char *path, struct str entry, bool durable)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), failure = 0;
-
-    if (fd < 0)
-        return -1;
-    while (entry.len > 0 && !failure) {
-        ssize_t n = write(fd, entry.p, entry.len);
-
-        if (n < 0 && errno != EINTR)
-            failure = errno;
-        entry = str_sub(entry, n > 0 ? (size_t)n : 0, entry.len);
-    }
-    if (!failure && durable && fsync(fd))
-        failure = errno;
-    if (close(fd) && !failure)
-        failure = errno;
-    errno = failure;
-    return failure ? -1 : 0;
-}
-
-/* 0, or -1 with errno. */
-static int sync_folder(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int rc = fd < 0 ? -1 : fsync(fd);
-
-    if (fd >= 0)
-        (void)close(fd);
-    return rc;
-}
-
 /* Small and seldom beside the sessions: written on the spot. */
 int target_put_group(struct target *t, uint32_t place, struct str group, struct str entry,
                      struct err *e)
@@ -324,8 +291,8 @@ int target_put_group(struct target *t, uint32_t place, struct str group, struct 
     buf_printf(&name, PARCEL_GROUP "%.*s", (int)group.len, group.p);
     buf_printf(&part, "%s/.%s.part%c", folder.p, name.p, 0);
     buf_printf(&whole, "%s/%s%s%c", folder.p, name.p, SUFFIX, 0);
-    if (write_entry(part.p, entry, t->env->durable) || rename(part.p, whole.p) ||
-        (t->env->durable && sync_folder(folder.p)))
+    if (file_write(whole.p, part.p, entry, t->env->durable) ||
+        (t->env->durable && file_sync_folder(folder.p)))
         rc = err_sys(e, errno == ENOSPC || errno == EDQUOT ? ERR_STORAGE_FULL : ERR_IO,
                      "cannot put a group's entry into the spool");
     else

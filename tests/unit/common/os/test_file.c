@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/os/file.h"
@@ -42,5 +44,31 @@ TEST(file, without_a_size_is_read_to_its_end)
     cr_assert(out.len > 4096);
     cr_assert_eq(file_read("/proc/self", 100, &out, &e), -1);
     cr_assert_eq(e.kind, ERR_IO);
+    buf_done(&out);
+}
+
+TEST(file, is_written_whole_or_not_at_all)
+{
+    char folder[] = "/tmp/rg-file-XXXXXX", path[64], part[64], taken[64];
+    struct buf out = {0};
+    struct stat st;
+
+    cr_assert(mkdtemp(folder));
+    (void)snprintf(path, sizeof(path), "%s/whole", folder);
+    (void)snprintf(part, sizeof(part), "%s/part", folder);
+    (void)snprintf(taken, sizeof(taken), "%s/taken", folder);
+    cr_expect_eq(file_write(path, part, STR("first, longer"), false), 0);
+    cr_expect_eq(file_write(path, part, STR("second"), true), 0);
+    cr_expect_eq(file_sync_folder(folder), 0);
+    cr_expect_eq(file_read(path, 100, &out, &(struct err){0}), 0);
+    cr_expect(str_eq_c(buf_str(&out), "second"));
+    cr_expect(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600);
+    cr_assert_eq(mkdir(taken, 0700), 0);
+    cr_expect(file_write(taken, part, STR("x"), false) == -1 && errno == EISDIR);
+    cr_expect(access(part, F_OK) != 0, "nothing is left of it");
+    cr_expect(file_write("/nowhere/at/all", "/nowhere/at/part", STR("x"), false) == -1);
+    cr_expect_eq(errno, ENOENT);
+    cr_expect(file_sync_folder("/nowhere/at") == -1 && errno == ENOENT);
+    cr_expect(unlink(path) == 0 && rmdir(taken) == 0 && rmdir(folder) == 0);
     buf_done(&out);
 }
