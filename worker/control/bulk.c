@@ -11,6 +11,7 @@
 #include "common/base/mem.h"
 #include "common/codec/query.h"
 #include "worker/control/handlers.h"
+#include "worker/control/session_walk.h"
 #include "worker/control/sibling.h"
 #include "worker/service/respond.h"
 
@@ -24,10 +25,8 @@ struct bulk_order {
     enum session_end how;
     struct arena arena;
     const struct json *labels, *detail;
-    uint64_t seen;    /* place of the last session looked at */
-    uint64_t awaited; /* of the one that is read back */
-    uint64_t newest;  /* sessions made meanwhile are left alone */
-    struct residency_waiter waiter;
+    struct session_walk walk;
+    uint64_t newest; /* place; sessions made meanwhile are left alone */
     struct loop_task later;
     bool through;     /* all of this worker's were looked at */
     size_t undurable; /* records that are not durable yet */
@@ -39,7 +38,7 @@ struct bulk_order {
 
 static void bulk_free(struct bulk_order *b)
 {
-    residency_leave(&b->waiter);
+    session_walk_done(&b->walk);
     loop_task_cancel(b->service->calls.loop, &b->later);
     ledger_forget(&b->service->calls.ledger, b);
     if (b->x)
@@ -182,38 +181,21 @@ static void on_back(void *ctx, const struct err *e)
 
     if (e) {
         b->failed++;
-        b->seen = b->awaited;
+        session_walk_leave(&b->walk, b->walk.awaited);
     }
     loop_task_post(b->service->calls.loop, &b->later, on_later);
 }
 
-/* Its row, or false: it is read back, and on_back comes. */
-static bool row_of(struct bulk_order *b, struct session *s, struct buf *row)
+/* The next one that has not ended; NULL: there is none. */
+static struct session *next_one(struct bulk_order *b)
 {
-    struct residency *r = &b->service->calls.residency;
+    struct session_store *st = b->service->calls.store;
+    struct session *s = session_walk_next(&b->walk, st);
 
-    buf_clear(row);
-    if (!session_resident(s) && session_kept_row(s).p) {
-        buf_add_str(row, session_kept_row(s));
-        return true;
+    while (s && (session_phase(s) == SESSION_FINALIZED || session_phase(s) == SESSION_ABORTED)) {
+        session_walk_pass(&b->walk, s);
+        s = session_next(st, s);
     }
-    if (session_resident(s) || residency_ready(r, session_id(s), false)) {
-        session_write_row(s, row);
-        return true;
-    }
-    b->waiter.fn = on_back;
-    b->waiter.ctx = b;
-    b->awaited = session_place(s);
-    residency_wait(r, session_id(s), &b->waiter);
-    return false;
-}
-
-/* The next one at or behind s that has not ended and was not looked at; NULL: there is none. */
-static struct session *next_one(struct bulk_order *b, struct session *s)
-{
-    while (s && (session_place(s) <= b->seen || session_phase(s) == SESSION_FINALIZED ||
-                 session_phase(s) == SESSION_ABORTED))
-        s = session_next(b->service->calls.store, s);
     return s && session_place(s) <= b->newest ? s : NULL;
 }
 
@@ -226,25 +208,33 @@ static bool may_have_labels(const struct bulk_order *b, const struct session *s)
     return true;
 }
 
+/* Ends it if it has the labels; then it may be gone. */
+static void look_at(struct bulk_order *b, struct session *s, bool has)
+{
+    if (has && b->how == SESSION_END_ABORT)
+        session_walk_leave(&b->walk, session_place(s));
+    else
+        session_walk_pass(&b->walk, s);
+    if (has)
+        end_one(b, s);
+}
+
 /* As many as the slice has time for, or until one has to be read back. */
 static void go_on(struct bulk_order *b)
 {
-    struct session_store *st = b->service->calls.store;
+    struct residency *r = &b->service->calls.residency;
     uint64_t end_ms = clock_ms() + SLICE_MS;
     struct buf row = {0};
-    struct session *s = next_one(b, session_next(st, NULL)), *next;
+    struct session *s = next_one(b);
 
     b->undurable++; /* nothing that comes at once ends the order meanwhile */
     while (s && clock_ms() < end_ms) {
         bool may = may_have_labels(b, s);
 
-        if (may && !row_of(b, s, &row))
+        if (may && !session_walk_row(&b->walk, r, s, &row, on_back, b))
             goto out;
-        next = session_next(st, s); /* an end may free it */
-        b->seen = session_place(s);
-        if (may && has_labels(b, buf_str(&row)))
-            end_one(b, s);
-        s = next_one(b, next);
+        look_at(b, s, may && has_labels(b, buf_str(&row)));
+        s = next_one(b);
     }
     if (s)
         loop_task_post(b->service->calls.loop, &b->later, on_later);

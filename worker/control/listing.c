@@ -11,8 +11,8 @@
 #include "common/codec/query.h"
 #include "common/proc/board.h"
 #include "worker/control/handlers.h"
+#include "worker/control/session_walk.h"
 #include "worker/control/sibling.h"
-#include "worker/residency/residency.h"
 #include "worker/service/respond.h"
 
 enum { LIMIT_DEFAULT = 100, SLICE_MS = 2 };
@@ -31,10 +31,7 @@ struct listing {
     struct buf rows;          /* JSON objects, comma separated */
     struct buf last;          /* id of the last row */
     struct http_fetch *asked; /* the running question */
-    uint64_t seen;            /* place of the last own session looked at; 0: none yet */
-    struct buf seen_id;       /* its id: the way back to it, as long as it is there */
-    uint64_t awaited;         /* of the one that is being read */
-    struct residency_waiter waiter;
+    struct session_walk walk; /* over this worker's own */
     struct loop_task later;
     bool waiting; /* for a session whose row is not known, or for the next slice */
 };
@@ -43,11 +40,10 @@ struct listing {
 static void listing_free(struct listing *v)
 {
     http_fetch_cancel(v->asked);
-    residency_leave(&v->waiter);
+    session_walk_done(&v->walk);
     loop_task_cancel(v->service->calls.loop, &v->later);
     buf_done(&v->rows);
     buf_done(&v->last);
-    buf_done(&v->seen_id);
     arena_done(&v->arena);
     free(v);
 }
@@ -118,55 +114,19 @@ static void on_back(void *ctx, const struct err *e)
     struct listing *v = ctx;
 
     if (e)
-        v->seen = v->awaited;
+        session_walk_leave(&v->walk, v->walk.awaited);
     loop_task_post(v->service->calls.loop, &v->later, on_later);
 }
 
-/* Its row; false when it must be waited for. */
-static bool row_of(struct listing *v, struct session *s, struct buf *row)
-{
-    buf_clear(row);
-    if (!session_resident(s) && session_kept_row(s).p) {
-        buf_add_str(row, session_kept_row(s));
-    } else if (session_resident(s) ||
-               residency_ready(&v->service->calls.residency, session_id(s), false)) {
-        session_write_row(s, row);
-    } else {
-        v->waiter.fn = on_back;
-        v->waiter.ctx = v;
-        v->waiting = true;
-        v->awaited = session_place(s);
-        residency_wait(&v->service->calls.residency, session_id(s), &v->waiter);
-        return false;
-    }
-    return true;
-}
-
-static void looked_at(struct listing *v, const struct session *s)
-{
-    v->seen = session_place(s);
-    buf_clear(&v->seen_id);
-    buf_add_str(&v->seen_id, session_id(s));
-}
-
-/* The first own session behind the cursor, or behind the last one looked at. A session that is
- * gone meanwhile has left its place in the order; the walk there is for it only, since for each
- * slice of a long page it would take longer than the slice. */
+/* The first own session behind the cursor, or behind the last one looked at. */
 static struct session *own_first(struct listing *v)
 {
     struct session_store *st = v->service->calls.store;
     bool ended = false;
-    struct session *s;
 
-    if (v->seen == 0 && v->after.p)
+    if (v->walk.seen == 0 && v->after.p)
         return session_next(st, session_find_any(st, v->after, &ended));
-    s = v->seen_id.len > 0 ? session_find_any(st, buf_str(&v->seen_id), &ended) : NULL;
-    if (s && session_place(s) == v->seen)
-        return session_next(st, s);
-    s = session_next(st, NULL);
-    while (s && session_place(s) <= v->seen)
-        s = session_next(st, s);
-    return s;
+    return session_walk_next(&v->walk, st);
 }
 
 /* This worker's own rows behind the last one looked at, until the page is full or the slice over.
@@ -184,14 +144,17 @@ static void own_rows(struct listing *v)
 
         bool wanted = may_be_wanted(v, s);
 
-        if (wanted && !row_of(v, s, &row))
+        if (wanted &&
+            !session_walk_row(&v->walk, &v->service->calls.residency, s, &row, on_back, v)) {
+            v->waiting = true;
             break;
+        }
         if (wanted && any_filter(v))
             wanted = json_parse(&a, buf_str(&row), &parsed, &e) == 0 && row_wanted(v, parsed);
         if (wanted)
             add_row(v, buf_str(&row), session_id(s));
         arena_done(&a);
-        looked_at(v, s);
+        session_walk_pass(&v->walk, s);
         if (clock_ms() >= end_ms) {
             v->waiting = true;
             loop_task_post(v->service->calls.loop, &v->later, on_later);
@@ -228,7 +191,7 @@ static void step(struct listing *v)
         return;
     v->at++;
     v->after = (struct str){0};
-    v->seen = 0;
+    session_walk_done(&v->walk);
     buf_clear(&v->last);
 }
 

@@ -1,0 +1,55 @@
+/* A walk over a worker's sessions (session_walk.h). The way back to the last one is by its id: from
+ * the first session on, each slice of a long walk would take longer than the slice. */
+
+#include "worker/control/session_walk.h"
+
+void session_walk_done(struct session_walk *w)
+{
+    residency_leave(&w->waiter);
+    buf_done(&w->anchor_id);
+    *w = (struct session_walk){0};
+}
+
+struct session *session_walk_next(const struct session_walk *w, struct session_store *st)
+{
+    bool ended = false;
+    struct session *s =
+        w->anchor_id.len > 0 ? session_find_any(st, buf_str(&w->anchor_id), &ended) : NULL;
+
+    if (!s || session_place(s) != w->anchor) /* gone, or back at another place */
+        s = session_next(st, NULL);
+    while (s && session_place(s) <= w->seen)
+        s = session_next(st, s);
+    return s;
+}
+
+void session_walk_pass(struct session_walk *w, const struct session *s)
+{
+    w->seen = w->anchor = session_place(s);
+    buf_clear(&w->anchor_id);
+    buf_add_str(&w->anchor_id, session_id(s));
+}
+
+void session_walk_leave(struct session_walk *w, uint64_t place)
+{
+    w->seen = place;
+}
+
+bool session_walk_row(struct session_walk *w, struct residency *r, struct session *s,
+                      struct buf *row, void (*fn)(void *ctx, const struct err *e), void *ctx)
+{
+    buf_clear(row);
+    if (!session_resident(s) && session_kept_row(s).p) {
+        buf_add_str(row, session_kept_row(s));
+        return true;
+    }
+    if (session_resident(s) || residency_ready(r, session_id(s), false)) {
+        session_write_row(s, row);
+        return true;
+    }
+    w->waiter.fn = fn;
+    w->waiter.ctx = ctx;
+    w->awaited = session_place(s);
+    residency_wait(r, session_id(s), &w->waiter);
+    return false;
+}
