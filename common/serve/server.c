@@ -148,17 +148,25 @@ void server_look(struct server_conn *c)
         server_settle(c, true);
 }
 
+static void note_unfinished(struct server_conn *c, size_t bytes)
+{
+    c->server->unfinished_bytes += bytes - c->unfinished_bytes;
+    c->unfinished_bytes = bytes;
+}
+
+static void tell_unfinished(struct server *s, bool refused)
+{
+    if (s->opt.on_unfinished)
+        s->opt.on_unfinished(s->handler_ctx, s->unfinished_bytes, refused);
+}
+
 /* Bytes of a request that is not whole yet. */
 void server_count_unfinished(struct server_conn *c, size_t bytes)
 {
-    struct server *s = c->server;
-
     if (c->unfinished_bytes == bytes)
         return;
-    s->unfinished_bytes += bytes - c->unfinished_bytes;
-    c->unfinished_bytes = bytes;
-    if (s->opt.on_unfinished)
-        s->opt.on_unfinished(s->handler_ctx, s->unfinished_bytes, false);
+    note_unfinished(c, bytes);
+    tell_unfinished(c->server, false);
 }
 
 /* Whoever holds most, which `of` is when all are equal: nobody with a small request loses it
@@ -187,12 +195,12 @@ static void refuse_largest(struct server_conn *of)
     (void)shutdown(most->fd, SHUT_RDWR);
     buf_done(&answer);
     most->refused = true;
-    server_count_unfinished(most, 0);
-    if (s->opt.on_unfinished)
-        s->opt.on_unfinished(s->handler_ctx, s->unfinished_bytes, true);
+    note_unfinished(most, 0);
+    tell_unfinished(s, true);
 }
 
-/* A request comes into the connection's input until all of it is there. */
+/* A request comes into the connection's input until all of it is there. What is told keeps the
+ * limit: others read the figure at any moment, so it is told after the refusals that it asks for. */
 void server_count_input(struct server_conn *c)
 {
     struct server *s = c->server;
@@ -200,8 +208,10 @@ void server_count_input(struct server_conn *c)
 
     if (c->exchange || c->refused)
         return;
-    server_count_unfinished(c, c->sock->input->size);
-    if (s->opt.max_unfinished_bytes > 0 && s->unfinished_bytes > max)
+    note_unfinished(c, c->sock->input->size);
+    if (s->opt.max_unfinished_bytes == 0 || s->unfinished_bytes <= max)
+        tell_unfinished(s, false);
+    else
         refuse_largest(c);
 }
 
