@@ -528,6 +528,11 @@ static void on_start(struct loop_timer *t)
     run_begin(CONTAINER_OF(t, struct execution, timer));
 }
 
+static void on_begin(struct loop_task *t)
+{
+    run_begin(CONTAINER_OF(t, struct execution, begin));
+}
+
 static const char *copy(struct execution *a, const struct json *v)
 {
     struct str s = json_string(v);
@@ -597,7 +602,7 @@ void execution_begin(struct executor *x, const struct json *claim)
         lane->next_start_us = now_us;
         if (lane->roster->start_rate > 0)
             lane->next_start_us += (uint64_t)(1e6 / lane->roster->start_rate);
-        run_begin(a);
+        loop_task_post(x->loop, &a->begin, on_begin);
     } else {
         loop_timer_set(x->loop, &a->timer, (lane->next_start_us - now_us + 999) / 1000, on_start);
         lane->next_start_us += (uint64_t)(1e6 / lane->roster->start_rate);
@@ -619,6 +624,7 @@ void execution_stop(struct execution *a, enum execution_stop why)
         if (why == EXECUTION_STOP_EXECUTOR)
             settle(a, EXECUTION_INFRA, "the executor is stopping");
         loop_timer_stop(a->x->loop, &a->timer);
+        loop_task_cancel(a->x->loop, &a->begin);
         end_begin(a);
         break;
     case EXECUTION_RUN:

@@ -43,6 +43,7 @@ struct execution {
 
     struct job *job;
     struct http_fetch *service, *end_call;
+    struct loop_task begin;  /* its start: those of one claim let the loop renew leases between */
     struct loop_timer timer; /* start, timeout, next try */
     uint64_t retry_ms;
     struct workplace place;

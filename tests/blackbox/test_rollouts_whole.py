@@ -100,15 +100,15 @@ def test_a_cancel_reaches_the_engine(start):
         never = threading.Event()
         engine.otherwise = lambda body: {"wait": never}
         gateway = start(engine=engine.setting, workers=2)
-        gateway.post("/groups", {"groups": [{"id": f"g{i}", "runner": "r", "n": 10} for i in range(3)]})
-        attempts = gateway.post("/attempts/claim", {"executor": "x", "slots": {"r": 30}}).json()["attempts"]
-        assert len(attempts) == 30
+        gateway.post("/groups", {"groups": [{"id": f"g{i}", "runner": "r", "n": 10} for i in range(10)]})
+        attempts = gateway.post("/attempts/claim", {"executor": "x", "slots": {"r": 100}}).json()["attempts"]
+        assert len(attempts) == 100
         answers = []
         threads = [threading.Thread(target=lambda a=a: answers.append(chat(gateway, a, "go").status)) for a in attempts]
         for t in threads:
             t.start()
-        g.wait_until(lambda: engine.running == 30, 20, "all are asked")
-        assert len(gateway.post("/queues/train/cancel", {}).json()["cancelled"]) == 3
+        g.wait_until(lambda: engine.running == 100, 60, "all are asked")
+        assert len(gateway.post("/queues/train/cancel", {}).json()["cancelled"]) == 10
         g.wait_until(lambda: engine.running == 0, 10, "the engine is left alone")
         for t in threads:
             t.join(20)
