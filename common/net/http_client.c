@@ -168,9 +168,12 @@ static void enter_phase(struct http_call *call, enum http_phase phase)
 
 /* --- sending --- */
 
-/* Sends from b; true when nothing is left (b is then freed). */
+/* Sends from b; true when nothing is left (b is then freed). `sent` is of the buffer at hand: one
+ * that is empty must not forget how far the next one is. */
 static bool send_buf(struct http_call *call, struct buf *b)
 {
+    if (b->len == 0)
+        return true;
     while (call->sent < b->len) {
         ssize_t n = http_conn_write(call->conn, str_sub(buf_str(b), call->sent, b->len));
 

@@ -27,6 +27,7 @@ struct server {
      * until the client has gone. */
     const char *script[ANSWERS][PIECES];
     int step_bytes;   /* send pieces in steps of so many bytes */
+    int room;         /* bytes that the kernel takes for it; 0: as ever */
     const char *cert; /* TLS: tests/data/tls/NAME.pem and .key */
     int connections, resumed;
     struct buf seen;
@@ -58,6 +59,19 @@ static ssize_t get(struct server *s, char *p, size_t n)
     return s->tls ? mbedtls_ssl_read(&s->ssl, (unsigned char *)p, n) : recv(s->fd, p, n, 0);
 }
 
+static bool read_body(struct server *s, size_t left)
+{
+    while (left > 0) {
+        ssize_t n = get(s, buf_reserve(&s->seen, left), left);
+
+        if (n <= 0)
+            return false;
+        s->seen.len += (size_t)n;
+        left -= (size_t)n;
+    }
+    return true;
+}
+
 /* One request with its body; false at the connection's end. */
 static bool read_request(struct server *s)
 {
@@ -75,12 +89,7 @@ static bool read_request(struct server *s)
         buf_add_c(&s->seen, 0);
         length = strstr(s->seen.p + start, "content-length: ");
         s->seen.len--;
-        for (long n = length ? strtol(length + 16, NULL, 10) : 0; n > 0; n--) {
-            if (get(s, &byte, 1) != 1)
-                return false;
-            buf_add_c(&s->seen, byte);
-        }
-        return true;
+        return read_body(s, length ? strtoul(length + 16, NULL, 10) : 0);
     }
 }
 
@@ -195,6 +204,8 @@ static void server_start(struct server *s)
     socklen_t len = sizeof(a);
 
     s->listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (s->room)
+        cr_assert_eq(setsockopt(s->listener, SOL_SOCKET, SO_RCVBUF, &s->room, sizeof(s->room)), 0);
     cr_assert_eq(bind(s->listener, (struct sockaddr *)&a, sizeof(a)), 0);
     cr_assert_eq(listen(s->listener, 8), 0);
     getsockname(s->listener, (struct sockaddr *)&a, &len);
@@ -298,23 +309,30 @@ static void rig_stop(struct rig *g)
     server_stop(&g->server);
 }
 
-static struct outcome call_with(struct rig *g, struct outcome o, uint64_t idle_ms)
+static struct outcome call_with_body(struct rig *g, struct outcome o, uint64_t idle_ms,
+                                     struct buf *body)
 {
     struct http_request r = {.method = "POST",
                              .path = STR("/x"),
                              .headers = STR("x-a: b\r\n"),
                              .idle_timeout_ms = idle_ms,
-                             .first_timeout_ms = idle_ms};
-    struct buf body = {0};
+                             .first_timeout_ms = idle_ms,
+                             .body = body};
 
-    buf_puts(&body, "hello");
-    r.body = &body;
     o.loop = g->loop;
     o.call = http_client_start(g->client, &r, &events, &o);
     cr_assert_not(o.over);
     while (!o.over)
         loop_run(g->loop);
     return o;
+}
+
+static struct outcome call_with(struct rig *g, struct outcome o, uint64_t idle_ms)
+{
+    struct buf body = {0};
+
+    buf_puts(&body, "hello");
+    return call_with_body(g, o, idle_ms, &body);
 }
 
 static struct outcome call(struct rig *g)
@@ -350,6 +368,29 @@ TEST(http_client, framings_and_keep_alive)
     buf_add_c(&g.server.seen, 0);
     cr_assert_not_null(strstr(g.server.seen.p, "POST /x HTTP/1.1\r\nhost: 127.0.0.1:"));
     cr_assert_not_null(strstr(g.server.seen.p, "\r\nx-a: b\r\ncontent-length: 5\r\n\r\nhello"));
+    rig_stop(&g);
+}
+
+/* The kernel takes a part at a time: each goes on where the last one ended. */
+TEST(http_client, a_body_that_no_socket_takes_at_once)
+{
+    enum { NUMBERS = 2 << 20 };
+    struct rig g = {.server = {.room = 4096, .script = {{HEAD "content-length: 2\r\n\r\nok"}}}};
+    struct buf body = {0};
+    struct outcome o;
+    const char *seen;
+
+    for (uint32_t i = 0; i < NUMBERS; i++)
+        buf_add(&body, &i, sizeof(i));
+    rig_start(&g, "127.0.0.1", NULL);
+    o = call_with_body(&g, (struct outcome){0}, 0, &body);
+    assert_body(&o, "ok");
+    cr_assert_gt(g.server.seen.len, sizeof(uint32_t) * NUMBERS);
+    seen = g.server.seen.p + g.server.seen.len - sizeof(uint32_t) * NUMBERS;
+    for (uint32_t i = 0, n; i < NUMBERS; i++) {
+        memcpy(&n, seen + i * sizeof(n), sizeof(n));
+        cr_assert_eq(n, i);
+    }
     rig_stop(&g);
 }
 
