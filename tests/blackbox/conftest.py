@@ -10,6 +10,7 @@ import socket
 import pytest
 
 import gateway as g
+import vision_kit as kit
 
 
 def pytest_configure(config):
@@ -42,6 +43,28 @@ def stub():
     if not g.STUB.exists():
         pytest.skip(f"{g.STUB} is not built")
     return make
+
+
+@pytest.fixture
+def vision(start, tmp_path):
+    """vision(**settings) -> engine and gateway of a model that takes images."""
+    engines = []
+
+    def make(kind="sglang", stub=None, processor=kit.PROCESSOR, **settings):
+        engine = kit.VisionStub(kind, **(stub or {})).__enter__()
+        engines.append(engine)
+        engine.otherwise = lambda body: kit.GOOD
+        folder = tmp_path / "vision-model"
+        if not folder.exists():
+            kit.model_folder(folder, processor)
+        settings.setdefault("workers", 1)
+        gateway = start(engine=engine.setting, model=folder, **settings)
+        if kind != "llamacpp" and processor == kit.PROCESSOR and "routed_experts" not in settings:
+            g.wait_until(lambda: len(engine.looks) >= settings["workers"], what="every worker asks how the engine takes images")
+        return engine, gateway
+    yield make
+    for e in engines:
+        e.__exit__()
 
 
 @pytest.fixture

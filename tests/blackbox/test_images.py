@@ -5,47 +5,9 @@ import pytest
 
 import vision_kit as kit
 from gateway import wait_until
+from vision_kit import GOOD, chat, files, session, text, user
 
 SHOT = kit.png(640, 480)
-GOOD = {"ids": [72, 73, kit.IM_END], "matched": kit.IM_END}
-
-
-@pytest.fixture
-def vision(start, tmp_path):
-    """vision(**settings) -> engine and gateway of a model that takes images."""
-    engines = []
-
-    def make(kind="sglang", stub=None, processor=kit.PROCESSOR, **settings):
-        engine = kit.VisionStub(kind, **(stub or {})).__enter__()
-        engines.append(engine)
-        engine.otherwise = lambda body: GOOD
-        folder = tmp_path / "vision-model"
-        if not folder.exists():
-            kit.model_folder(folder, processor)
-        settings.setdefault("workers", 1)
-        gateway = start(engine=engine.setting, model=folder, **settings)
-        if kind != "llamacpp" and processor == kit.PROCESSOR and "routed_experts" not in settings:
-            wait_until(lambda: len(engine.looks) >= settings["workers"], what="every worker asks how the engine takes images")
-        return engine, gateway
-    yield make
-    for e in engines:
-        e.__exit__()
-
-
-def session(gateway, **options):
-    return gateway.post("/sessions", options).json()["session_id"]
-
-
-def chat(gateway, sid, messages, **more):
-    return gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": messages, **more})
-
-
-def user(*parts):
-    return {"role": "user", "content": list(parts)}
-
-
-def text(t):
-    return {"type": "text", "text": t}
 
 
 def test_collapsed_to_the_engine_expanded_to_the_trainer(vision):
@@ -63,11 +25,6 @@ def test_collapsed_to_the_engine_expanded_to_the_trainer(vision):
     assert t["prompt_ids"] == engine.seen[0]
     assert t["images"] == [{"media": kit.sha(SHOT), "offset": engine.seen[0].index(kit.PAD), "length": kit.tokens(640, 480),
                             "grid_thw": list(kit.grid(640, 480))}]
-
-
-def files(gateway):
-    """Every picture of the node by its name: how many sessions have it."""
-    return {p.name: p.stat().st_nlink - 1 for p in (Path(gateway.settings["state-dir"]) / "media").glob("??/*")}
 
 
 def vision_of(gateway):

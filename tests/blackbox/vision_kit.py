@@ -6,6 +6,7 @@ import math
 import shutil
 import struct
 import zlib
+from pathlib import Path
 
 from gateway import ROOT
 from stub_engines import StubEngine
@@ -40,6 +41,7 @@ def added(text):
 
 
 PAD, IM_END = added(PAD_TEXT), added("<|im_end|>")
+GOOD = {"ids": [72, 73, IM_END], "matched": IM_END}     # an answer
 
 
 def model_folder(path, processor=PROCESSOR, template=TEMPLATE):
@@ -52,10 +54,13 @@ def model_folder(path, processor=PROCESSOR, template=TEMPLATE):
     return path
 
 
+def chunk(name, data):
+    """A part of a PNG."""
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
 def png(width, height, shade=0):
     """A grey picture; another shade is another file."""
-    def chunk(name, data):
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
     rows = (b"\0" + bytes([shade & 255]) * width) * height
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + \
@@ -186,3 +191,24 @@ class VisionStub(StubEngine):
         if body.get("return_token_ids") and self.knows:
             docs[0]["prompt_token_ids"] = told
         return docs
+
+
+def session(gateway, **options):
+    return gateway.post("/sessions", options).json()["session_id"]
+
+
+def chat(gateway, sid, messages, **more):
+    return gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": messages, **more})
+
+
+def user(*parts):
+    return {"role": "user", "content": list(parts)}
+
+
+def text(t):
+    return {"type": "text", "text": t}
+
+
+def files(gateway):
+    """Every picture of the node by its name: how many sessions have it."""
+    return {p.name: p.stat().st_nlink - 1 for p in (Path(gateway.settings["state-dir"]) / "media").glob("??/*")}

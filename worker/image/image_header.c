@@ -352,29 +352,36 @@ static bool begins(const struct image_in *in, const char *text, size_t n)
     return in->n >= n && memcmp(in->p, text, n) == 0;
 }
 
+bool image_format_of(struct str start, enum image_format *ret)
+{
+    struct image_in in = {(const uint8_t *)start.p, start.len, 0};
+
+    if (begins(&in, "\x89PNG\r\n\x1a\n", 8))
+        *ret = IMAGE_PNG;
+    else if (begins(&in, "\xff\xd8\xff", 3))
+        *ret = IMAGE_JPEG;
+    else if (begins(&in, "RIFF", 4) && in.n >= IMAGE_START && memcmp(in.p + 8, "WEBP", 4) == 0)
+        *ret = IMAGE_WEBP;
+    else if (begins(&in, "GIF87a", 6) || begins(&in, "GIF89a", 6))
+        *ret = IMAGE_GIF;
+    else if (begins(&in, "BM", 2))
+        *ret = IMAGE_BMP;
+    else
+        return false;
+    return true;
+}
+
 static const char *read_any(struct image_in *in, struct image_header *h)
 {
-    if (begins(in, "\x89PNG\r\n\x1a\n", 8)) {
-        h->format = IMAGE_PNG;
-        return read_png(in, h);
-    }
-    if (begins(in, "\xff\xd8\xff", 3)) {
-        h->format = IMAGE_JPEG;
-        return read_jpeg(in, h);
-    }
-    if (begins(in, "RIFF", 4) && in->n >= 12 && memcmp(in->p + 8, "WEBP", 4) == 0) {
-        h->format = IMAGE_WEBP;
-        return read_webp(in, h);
-    }
-    if (begins(in, "GIF87a", 6) || begins(in, "GIF89a", 6)) {
-        h->format = IMAGE_GIF;
-        return read_gif(in, h);
-    }
-    if (begins(in, "BM", 2)) {
-        h->format = IMAGE_BMP;
-        return read_bmp(in, h);
-    }
-    return "it is no PNG, JPEG, WebP, GIF or BMP";
+    static const char *(*const readers[IMAGE_FORMATS])(struct image_in * in,
+                                                       struct image_header * h) = {
+        [IMAGE_PNG] = read_png, [IMAGE_JPEG] = read_jpeg, [IMAGE_WEBP] = read_webp,
+        [IMAGE_GIF] = read_gif, [IMAGE_BMP] = read_bmp,
+    };
+
+    if (!image_format_of(str_of((const char *)in->p, in->n), &h->format))
+        return "it is no PNG, JPEG, WebP, GIF or BMP";
+    return readers[h->format](in, h);
 }
 
 const char *image_header_read(struct str bytes, struct image_header *ret)

@@ -24,6 +24,11 @@ struct image_header {
 /* "png", "jpeg", "webp", "gif", "bmp"; also the subtype of the media type image/... */
 const char *image_format_name(enum image_format f);
 
+/* How many bytes tell the format, and whether they do. */
+enum { IMAGE_START = 12 };
+
+bool image_format_of(struct str start, enum image_format *ret);
+
 /* Reads the header, by its bytes whatever the sender called them, and walks to the end. NULL, or
  * why it is no picture that an engine could decode. */
 const char *image_header_read(struct str bytes, struct image_header *ret);

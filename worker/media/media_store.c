@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,13 +106,41 @@ static int sync_place(const struct media_store *m, const struct media_place *p, 
     return 0;
 }
 
-/* Makes it the node's copy, or takes the one that somebody else has put there meanwhile. */
-static void share(const struct media_place *p)
+/* Whether the file is there with all its bytes. */
+static bool is_whole(const char *path, size_t bytes)
 {
-    if (link(p->own, p->copy) == 0 || errno != EEXIST || link(p->copy, p->part) != 0)
+    struct stat st;
+
+    return stat(path, &st) == 0 && (uint64_t)st.st_size == bytes;
+}
+
+/* The node's copy, under the session's name as well. */
+static bool take_copy(const struct media_place *p, size_t bytes)
+{
+    if (!is_whole(p->copy, bytes))
+        return false;
+    (void)unlink(p->own); /* one that was cut off */
+    return link(p->copy, p->own) == 0;
+}
+
+/* Puts `from` in the place of `to`, by way of `part`. */
+static void put_in_place(const char *from, const char *part, const char *to)
+{
+    (void)unlink(part); /* of somebody who was killed */
+    if (link(from, part) == 0 && rename(part, to) != 0)
+        (void)unlink(part);
+}
+
+/* Makes it the node's copy, or takes the one that somebody else has put there meanwhile; one that
+ * was cut off is replaced. */
+static void share(const struct media_place *p, size_t bytes)
+{
+    if (link(p->own, p->copy) == 0 || errno != EEXIST)
         return; /* without a copy the session's own file serves as well */
-    if (rename(p->part, p->own) != 0)
-        (void)unlink(p->part);
+    if (is_whole(p->copy, bytes))
+        put_in_place(p->copy, p->part, p->own);
+    else
+        put_in_place(p->own, p->part, p->copy);
 }
 
 /* Bytes of all pictures of a session. */
@@ -141,22 +170,38 @@ static int check_room(const struct media_store *m, const struct media_place *p, 
                    (unsigned long long)m->session_bytes);
 }
 
+/* A name that may be lost with the power is not taken for kept when it is asked for again. */
+static int settle_place(const struct media_store *m, const struct media_place *p, struct err *e)
+{
+    if (sync_place(m, p, e) == 0)
+        return 0;
+    (void)unlink(p->own);
+    return -1;
+}
+
 int media_store_put(const struct media_store *m, struct str session_id, struct str media,
                     struct str bytes, struct err *e)
 {
     struct media_place p = {0};
 
     place_of(m, session_id, media, &p);
-    if (access(p.own, F_OK) == 0)
+    if (is_whole(p.own, bytes.len))
         return 0;
     if (make_folders(m, &p, e) != 0 || check_room(m, &p, bytes.len, e) != 0)
         return -1;
-    if (link(p.copy, p.own) != 0 && errno != EEXIST) {
+    if (!take_copy(&p, bytes.len)) {
         if (file_write(p.own, p.part, bytes, m->sync) != 0)
             return failed(e);
-        share(&p);
+        share(&p, bytes.len);
     }
-    return sync_place(m, &p, e);
+    return settle_place(m, &p, e);
+}
+
+static int cannot_read(struct err *e)
+{
+    if (errno == ENOENT)
+        return err_set(e, ERR_NOT_FOUND, "the session has no such image");
+    return err_set(e, ERR_STORAGE_FAILED, "an image cannot be read back");
 }
 
 int media_store_get(const struct media_store *m, struct str session_id, struct str media,
@@ -164,13 +209,62 @@ int media_store_get(const struct media_store *m, struct str session_id, struct s
 {
     struct media_place p = {0};
     struct err why = {0};
+    char hash[SHA256_HEX_LEN + 1];
+    size_t start = out->len;
 
     place_of(m, session_id, media, &p);
-    if (file_read(p.own, MEDIA_READ_MAX, out, &why) == 0)
+    if (file_read(p.own, MEDIA_READ_MAX, out, &why) != 0) {
+        errno = why.sys;
+        return cannot_read(e);
+    }
+    sha256_hex(str_sub(buf_str(out), start, out->len), hash);
+    if (str_eq_c(media, hash))
         return 0;
-    if (why.sys == ENOENT)
-        return err_set(e, ERR_NOT_FOUND, "the session has no such image");
-    return err_set(e, ERR_STORAGE_FAILED, "an image cannot be read back");
+    out->len = start;
+    return err_set(e, ERR_STORAGE_FAILED, "an image has changed on the disk");
+}
+
+/* --- piece by piece --- */
+
+int media_store_open(const struct media_store *m, struct str session_id, struct str media,
+                     struct media_file *ret, struct err *e)
+{
+    struct media_place p = {0};
+    struct stat st;
+
+    place_of(m, session_id, media, &p);
+    ret->fd = open(p.own, O_RDONLY | O_CLOEXEC);
+    if (ret->fd < 0 || fstat(ret->fd, &st) != 0) {
+        (void)cannot_read(e);
+        media_file_close(ret);
+        return -1;
+    }
+    (void)posix_fadvise(ret->fd, 0, 0, POSIX_FADV_WILLNEED);
+    ret->left = (uint64_t)st.st_size;
+    return 0;
+}
+
+int media_file_read(struct media_file *f, size_t n, struct buf *out)
+{
+    size_t want = MIN_OF(n, f->left);
+
+    while (want > 0) {
+        ssize_t got = read(f->fd, buf_reserve(out, want), want);
+
+        if (got == 0 || (got < 0 && errno != EINTR))
+            return -1;
+        out->len += got > 0 ? (size_t)got : 0;
+        want -= got > 0 ? (size_t)got : 0;
+        f->left -= got > 0 ? (uint64_t)got : 0;
+    }
+    return 0;
+}
+
+void media_file_close(struct media_file *f)
+{
+    if (f->fd >= 0)
+        (void)close(f->fd);
+    f->fd = -1;
 }
 
 /* Every file of `d`, the folder of session `from`, for session `to` as well. */

@@ -29,14 +29,31 @@ struct media_options {
 struct media_store *media_store_new(const struct media_options *o);
 void media_store_free(struct media_store *m); /* NULL is fine */
 
-/* Keeps the bytes for the session under their hash; 0 when they are there already.
+/* Keeps the bytes for the session under their hash; 0 when they are there already. A file that is
+ * shorter than they are (power was lost before it was on the disk) is made anew.
  * ERR_STORAGE_FULL, ERR_STORAGE_FAILED, ERR_BODY_TOO_LARGE when the session has no room. */
 int media_store_put(const struct media_store *m, struct str session_id, struct str media,
                     struct str bytes, struct err *e);
 
-/* Appends a session's picture. ERR_NOT_FOUND when the session has none of that hash. */
+/* Appends a session's picture, held against its hash: long work, for helpers. ERR_NOT_FOUND when
+ * the session has none of that hash, ERR_STORAGE_FAILED when it cannot be read or is another. */
 int media_store_get(const struct media_store *m, struct str session_id, struct str media,
                     struct buf *out, struct err *e);
+
+/* A picture that is read piece by piece. */
+struct media_file {
+    int fd;
+    uint64_t left; /* bytes that were not read yet */
+};
+
+/* Opens a session's picture. Errors as of get, but the hash is not looked at. */
+int media_store_open(const struct media_store *m, struct str session_id, struct str media,
+                     struct media_file *ret, struct err *e);
+
+/* Appends at most n bytes more; -1 when there are fewer than the file had. */
+int media_file_read(struct media_file *f, size_t n, struct buf *out);
+
+void media_file_close(struct media_file *f);
 
 /* Gives a new session the pictures that another has: links, no copies. Errors as of put. */
 int media_store_lend(const struct media_store *m, struct str from, struct str to, struct err *e);

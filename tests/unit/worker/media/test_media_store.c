@@ -142,3 +142,112 @@ TEST(media_store, what_cannot_be_stored_is_said)
     cr_expect(str_find(str_cstr(e.text), STR("/proc"), 0) == SIZE_MAX);
     media_store_free(m);
 }
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    cr_assert(f);
+    cr_assert_geq(fputs(text, f), 0);
+    cr_assert_eq(fclose(f), 0);
+}
+
+static int get(const struct fixture *f, const char *id, const char *media, struct buf *out,
+               struct err *e)
+{
+    buf_clear(out);
+    return media_store_get(f->store, str_cstr(id), str_cstr(media), out, e);
+}
+
+/* A loss of power leaves files shorter than they were; bytes that come again make them whole. */
+TEST(media_store, what_was_cut_off_is_made_anew)
+{
+    struct fixture f;
+    struct buf got = {0};
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1], path[256];
+
+    begin(&f, 0);
+    put(&f, A, "picture", media);
+    (void)snprintf(path, sizeof(path), "%s/media/%.2s/%s", f.dir, media, media);
+    write_file(path, "pic"); /* the session's, too: it is one file */
+    cr_assert_eq(get(&f, A, media, &got, &e), -1);
+    cr_expect_eq(e.kind, ERR_STORAGE_FAILED);
+    put(&f, B, "picture", media);
+    cr_assert_eq(get(&f, B, media, &got, &e), 0, "%s", e.text);
+    cr_expect_eq(links(&f, media), 2); /* the copy is the new one */
+    put(&f, A, "picture", media);
+    cr_assert_eq(get(&f, A, media, &got, &e), 0, "%s", e.text);
+    cr_expect(str_eq_c(buf_str(&got), "picture"));
+    cr_expect_eq(links(&f, media), 3);
+    buf_done(&got);
+    end(&f);
+}
+
+TEST(media_store, other_bytes_of_the_same_length_are_not_handed_out)
+{
+    struct fixture f;
+    struct buf got = {0};
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1], path[256];
+
+    begin(&f, 0);
+    put(&f, A, "picture", media);
+    (void)snprintf(path, sizeof(path), "%s/media/sessions/%s/%s", f.dir, A, media);
+    write_file(path, "PICTURE");
+    cr_assert_eq(get(&f, A, media, &got, &e), -1);
+    cr_expect_eq(e.kind, ERR_STORAGE_FAILED);
+    cr_expect_eq(got.len, 0);
+    buf_done(&got);
+    end(&f);
+}
+
+/* What a killed writer left behind is in nobody's way, and goes with the session. */
+TEST(media_store, a_part_of_a_killed_writer_goes_with_the_session)
+{
+    struct fixture f;
+    struct media_sweep sweep = {is_ours, is_kept, (void *)(uintptr_t)B};
+    char media[SHA256_HEX_LEN + 1], path[256];
+
+    begin(&f, 0);
+    put(&f, A, "one", media);
+    sha256_hex(STR("picture"), media);
+    (void)snprintf(path, sizeof(path), "%s/media/sessions/%s/%s.part", f.dir, A, media);
+    write_file(path, "pic");
+    put(&f, A, "picture", media);
+    cr_expect_eq(links(&f, media), 2);
+    write_file(path, "pic");
+    cr_expect_eq(media_store_sweep(f.store, &sweep), 1);
+    cr_expect_eq(access(path, F_OK), -1);
+    cr_expect_eq(links(&f, media), 0);
+    end(&f);
+}
+
+TEST(media_store, a_picture_is_read_piece_by_piece)
+{
+    struct fixture f;
+    struct media_file file;
+    struct buf got = {0};
+    struct err e = {0};
+    char media[SHA256_HEX_LEN + 1], path[256];
+
+    begin(&f, 0);
+    put(&f, A, "picture", media);
+    cr_assert_eq(media_store_open(f.store, str_cstr(B), str_cstr(media), &file, &e), -1);
+    cr_expect_eq(e.kind, ERR_NOT_FOUND);
+    cr_assert_eq(media_store_open(f.store, str_cstr(A), str_cstr(media), &file, &e), 0);
+    cr_expect_eq(file.left, 7);
+    cr_assert_eq(media_file_read(&file, 4, &got), 0);
+    cr_expect(str_eq_c(buf_str(&got), "pict"));
+    cr_assert_eq(media_file_read(&file, 4, &got), 0);
+    cr_expect(str_eq_c(buf_str(&got), "picture"));
+    cr_expect_eq(file.left, 0);
+    media_file_close(&file);
+    cr_assert_eq(media_store_open(f.store, str_cstr(A), str_cstr(media), &file, &e), 0);
+    (void)snprintf(path, sizeof(path), "%s/media/sessions/%s/%s", f.dir, A, media);
+    write_file(path, "pic");
+    cr_expect_eq(media_file_read(&file, 7, &got), -1); /* it has become shorter */
+    media_file_close(&file);
+    buf_done(&got);
+    end(&f);
+}
