@@ -50,8 +50,8 @@ def vision(start, tmp_path):
     """vision(**settings) -> engine and gateway of a model that takes images."""
     engines = []
 
-    def make(kind="sglang", stub=None, processor=kit.PROCESSOR, **settings):
-        engine = kit.VisionStub(kind, **(stub or {})).__enter__()
+    def make(kind="sglang", stub=None, processor=kit.PROCESSOR, made_by=kit.VisionStub, **settings):
+        engine = made_by(kind, **(stub or {})).__enter__()
         engines.append(engine)
         engine.otherwise = lambda body: kit.GOOD
         folder = tmp_path / "vision-model"

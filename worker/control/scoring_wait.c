@@ -105,13 +105,17 @@ static void on_failed(void *ctx, const struct err *e)
 
 static const struct score_events events = {on_scored, on_failed};
 
-/* Asks for what is missing, one branch after the other; ends when nothing is. */
+/* Asks for what is missing, one branch after the other; ends when nothing is, and when an agent has
+ * shown an image meanwhile: ids alone are another prompt. */
 static void go_on(struct scoring_wait *w)
 {
     struct score_request q = {.session_id = session_id(w->session)};
     struct arena ids = {0};
     struct err e = {0};
-    int rc = session_unscored(w->session, &w->wants, &ids, &w->now, &q.ids, &e);
+    int rc = 0;
+
+    if (!session_shows_images(w->session))
+        rc = session_unscored(w->session, &w->wants, &ids, &w->now, &q.ids, &e);
 
     if (session_phase(w->session) == SESSION_ABORTED)
         rc = err_set(&e, ERR_SESSION_ENDED, "the session ended while it was scored");
@@ -136,7 +140,10 @@ int scoring_wait_begin(struct service *a, struct session *s, const struct json *
     for (size_t i = 0; i < wants.n; i++)
         if (scorers_find(a->scorers, wants.at[i].engine, e))
             return -1;
-    if (wants.n == 0)
+    if (!json_is_null(given) && wants.n > 0 && session_shows_images(s))
+        return err_field(e, "score",
+                         "score: the session has images, and scorers are asked with ids alone");
+    if (wants.n == 0 || session_shows_images(s)) /* the export's warnings tell what is not known */
         return 1;
     w = mem_zalloc(sizeof(*w));
     w->service = a;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/vec.h"
+#include "worker/export/trajectory_odds.h"
 #include "worker/image/vision.h"
 #include "worker/model/model.h"
 #include "worker/request/images.h"
@@ -130,6 +131,10 @@ static void spread_all(struct trajectory *t, struct arena *a)
     t->n_prompt = begin;
     t->total = total;
     t->n = total - begin;
+    t->n_arrays = 0; /* made anew, by the turns' places here */
+    t->odds = (struct trajectory_odds){0};
+    memset(t->scores, 0, sizeof(t->scores)); /* nobody scores pictures */
+    trajectory_fill_odds(a, t);
 }
 
 static int disagree(const struct trajectory *t, struct err *e)

@@ -126,6 +126,11 @@ static bool lacks(const struct session *s, const struct branch_vec *b, const str
     return false;
 }
 
+bool session_shows_images(const struct session *s)
+{
+    return s->forest.has_images;
+}
+
 int session_unscored(struct session *s, const struct score_wants *wants, struct arena *a,
                      struct score *ret, struct token_span *ret_ids, struct err *e)
 {

@@ -52,6 +52,10 @@ struct score {
 const struct score *session_score(const struct session *s, const struct checkpoint *head,
                                   enum score_what what, const struct score_want *want);
 
+/* Whether some message has a picture: then ids alone, which scorers are sent, are another prompt.
+ */
+bool session_shows_images(const struct session *s);
+
 /* A branch that lacks a score: 1, with the score as far as it is known and the branch's ids, in the
  * arena. 0: none does. -1: its ids cannot be read back. */
 int session_unscored(struct session *s, const struct score_wants *wants, struct arena *a,
