@@ -36,6 +36,7 @@ static const struct sampling_field {
     {"logit_bias", FIELD_VALUE, offsetof(struct sampling, logit_bias), 0, 0},
     {"min_tokens", FIELD_COUNT, offsetof(struct sampling, min_tokens), 0, 1e12},
     {"repeat_last_n", FIELD_COUNT, offsetof(struct sampling, repeat_last_n), -1, 1e9},
+    {"max_thinking_tokens", FIELD_COUNT, offsetof(struct sampling, max_thinking_tokens), 0, 1e12},
     {"allowed_token_ids", FIELD_VALUE, offsetof(struct sampling, allowed_token_ids), 0, 0},
     {"bad_words", FIELD_WORDS, offsetof(struct sampling, bad_words), 0, 0},
     {"response_format", FIELD_VALUE, offsetof(struct sampling, grammar), 0, 0},
@@ -49,6 +50,7 @@ static const char *const aliases[][2] = {
     {"stop_sequences", "stop"},
     {"sampling_seed", "seed"},
     {"min_new_tokens", "min_tokens"},
+    {"thinking_token_budget", "max_thinking_tokens"},
 };
 
 struct str sampling_name(struct str name)
@@ -180,9 +182,12 @@ const struct json *sampling_extra(const struct sampling *s, size_t i, const char
         const char *name;
         const struct json *value;
     } all[] = {
-        {"stop_token_ids", s->stop_token_ids},       {"min_tokens", s->min_tokens},
-        {"repeat_last_n", s->repeat_last_n},         {"bad_words", s->bad_words},
+        {"stop_token_ids", s->stop_token_ids},
+        {"min_tokens", s->min_tokens},
+        {"repeat_last_n", s->repeat_last_n},
+        {"bad_words", s->bad_words},
         {"allowed_token_ids", s->allowed_token_ids},
+        {"max_thinking_tokens", s->max_thinking_tokens},
     };
 
     *name = i < ARRAY_LEN(all) ? all[i].name : NULL;
@@ -277,7 +282,7 @@ bool sampling_bends_logits(const struct sampling *s)
 {
     return s->presence_penalty != 0 || s->frequency_penalty != 0 || s->repetition_penalty != 1 ||
            s->logit_bias || s->grammar || s->min_tokens || s->allowed_token_ids || s->bad_words ||
-           s->engine_extra;
+           s->max_thinking_tokens || s->engine_extra;
 }
 
 bool sampling_changes_nothing(const struct sampling *s)

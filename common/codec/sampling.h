@@ -29,14 +29,15 @@ struct sampling {
     int64_t seed;              /* valid when has_seed */
     bool has_seed;
     bool ignore_eos;
-    const struct json *stop;              /* array of strings, or NULL */
-    const struct json *stop_token_ids;    /* array of integers, or NULL */
-    const struct json *min_tokens;        /* an integer, or NULL: nobody gives it */
-    const struct json *repeat_last_n;     /* likewise: what llama.cpp's penalties look back at */
-    const struct json *allowed_token_ids; /* array of integers, or NULL */
-    const struct json *bad_words;         /* array of strings, or NULL */
-    const struct json *logit_bias;        /* object id -> bias, or NULL */
-    const struct json *engine_extra;      /* the trainer's, for the engine's request; or NULL */
+    const struct json *stop;                /* array of strings, or NULL */
+    const struct json *stop_token_ids;      /* array of integers, or NULL */
+    const struct json *min_tokens;          /* an integer, or NULL: nobody gives it */
+    const struct json *repeat_last_n;       /* likewise: what llama.cpp's penalties look back at */
+    const struct json *max_thinking_tokens; /* likewise: of one thought; the engine ends it then */
+    const struct json *allowed_token_ids;   /* array of integers, or NULL */
+    const struct json *bad_words;           /* array of strings, or NULL */
+    const struct json *logit_bias;          /* object id -> bias, or NULL */
+    const struct json *engine_extra;        /* the trainer's, for the engine's request; or NULL */
     const struct json *grammar; /* {"type":"json_schema","json_schema":{...}} and kin, NULL */
 };
 

@@ -55,6 +55,9 @@ void call_read(struct service_request *r, const struct dialect *d, call_ready_fn
 /* Reads `body` (in the call's arena) into body and req. */
 int api_call_parse(struct api_call *c, struct str body, struct err *e);
 
+/* Brings what it wants of the model's thought to template and engines. On the loop. */
+void api_call_settle(struct api_call *c);
+
 /* Has it answered: by a running model call, a recorded answer, or one of its own, which takes the
  * arena. c->listener has sink, ctx (the call) and stream. Events may come from inside. */
 void api_call_start(struct api_call *c);

@@ -8,6 +8,7 @@
 #include "common/serve/exchange.h"
 #include "worker/api/api_call.h"
 #include "worker/api/dispatch.h"
+#include "worker/api/thinking.h"
 #include "worker/dialect/regroup.h"
 #include "worker/dialect/request_members.h"
 #include "worker/model/model.h"
@@ -112,6 +113,13 @@ int api_call_parse(struct api_call *c, struct str body, struct err *e)
     return 0;
 }
 
+void api_call_settle(struct api_call *c)
+{
+    const struct call_env *env = &c->service->calls;
+
+    api_settle_thinking(env, &c->arena, call_upstream_takes(env, c->dialect->name) != NULL, c->req);
+}
+
 /* The session the call belongs to; a fresh one for an unknown id. c->id is filled. */
 static int find_session(struct service_request *r, struct api_call *c, struct err *e)
 {
@@ -212,6 +220,7 @@ static int find_place(struct api_call *c, struct err *e)
     if (refuse_unread(c, e))
         return -1;
     regroup(c);
+    api_call_settle(c);
     if (request_limits_memory(&c->limits, &c->arena, e))
         return -1;
     c->arena.max_bytes = 0; /* what the engine answers is not the request's to pay for */
@@ -229,12 +238,15 @@ static void refuse_call(struct api_call *c, const struct err *e)
 }
 
 /* What the request brought in vain is not refused, as SDKs demand it, but told. */
-static void tell_dropped(const struct api_call *c)
+static void tell_dropped(struct api_call *c)
 {
     const struct dropped_fields *d = &c->req->dropped;
+    struct str unobeyed = request_unobeyed(&c->arena, c->req);
     struct metrics_page *page = c->service->calls.page;
     struct log_scope scope = {str_cstr(c->id), str_cstr(c->request_id)};
 
+    if (unobeyed.p)
+        exchange_set_header(c->x, "Rollgate-Not-Obeyed", unobeyed);
     if (!d->names.p)
         return;
     metrics_count_at(page, METRIC_dropped_fields, c->dialect_label, METRIC_DROPPED_UNKNOWN,

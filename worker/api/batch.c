@@ -306,6 +306,7 @@ static int part_read(struct batch_part *p, struct err *e)
     c->reading.body_hash = front->reading.body_hash;
     if (api_call_parse(c, part_body(&c->arena, front->body, p->k), e))
         return -1;
+    api_call_settle(c);
     c->arena.max_bytes = 0; /* as the front's */
     c->listener = (struct call_listener){.sink = &part_sink, .ctx = p, .stream = c->req->stream};
     return 0;

@@ -36,6 +36,7 @@ struct sample {
     size_t n_versions;
     struct str experts, odds, stop_text;
     uint32_t experts_from, experts_rows;
+    bool unbudgeted;  /* the engine was not given max_thinking_tokens */
     bool has_support; /* the engine told the sampling support of every token */
     uint64_t queue_us, engine_us;
     enum logprob_basis basis;

@@ -53,6 +53,7 @@ static void take_back(struct sampling *s, struct str name)
     TAKE(repeat_last_n);
     TAKE(allowed_token_ids);
     TAKE(bad_words);
+    TAKE(max_thinking_tokens);
     TAKE(logit_bias);
 #undef TAKE
     if (str_eq_c(name, "seed"))

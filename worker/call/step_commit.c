@@ -30,6 +30,26 @@ static bool sample_closed(const struct model_call *t, const struct sample *r)
     return false;
 }
 
+enum { THOUGHT_END_TOKENS = 64 }; /* what engines may write to end a thought */
+
+/* Whether the thought was held to its budget; an engine that does not know the field ignores it. */
+static void check_thought(const struct model_call *t, struct sample *r)
+{
+    int64_t budget = 0;
+    struct buf text = {0};
+
+    if (json_to_i64(t->sampling.max_thinking_tokens, &budget) || t->plan->exhausted)
+        return;
+    if (r->unbudgeted)
+        buf_puts(&text, "the engine could not be given max_thinking_tokens");
+    else if (r->answer.reasoning_tokens > budget + THOUGHT_END_TOKENS)
+        buf_printf(&text, "the thought has %u tokens, max_thinking_tokens was %lld",
+                   (unsigned)r->answer.reasoning_tokens, (long long)budget);
+    if (text.len)
+        sampled_answer_warn(&r->answer, buf_str(&text));
+    buf_done(&text);
+}
+
 /* One sample in both forms: for the listeners (r->out) and for the record (*ret). */
 static void sample_result(struct model_call *t, struct sample *r, struct session_answer *ret)
 {
@@ -71,6 +91,7 @@ static void sample_result(struct model_call *t, struct sample *r, struct session
         .prompt = r->prompt_ids,
         .prompt_tokens = r->prompt_tokens,
     };
+    check_thought(t, r);
     if (chat_request_needs_call(t->in.req) && r->answer.n_calls == 0)
         sampled_answer_warn(&r->answer,
                             STR("tool_choice demanded a tool call and none was sampled"));

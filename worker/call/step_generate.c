@@ -207,6 +207,7 @@ static void sample_keep(struct model_call *t, struct sample *r, const struct eng
     r->experts_rows = res->experts_rows;
     r->basis = res->basis;
     r->scored = res->scored;
+    r->unbudgeted = res->unbudgeted;
     r->cached_tokens = res->cached_tokens;
     r->queue_us = res->queue_us;
     r->engine_us = res->total_us;
@@ -306,6 +307,7 @@ enum step_result step_generate(struct model_call *t)
             .sampling = t->sampling,
             .top_logprobs = MAX_OF(req->logprobs ? req->top_logprobs : 0, t->wants.top_logprobs),
             .support = t->wants.support,
+            .thinks = t->thought != THOUGHT_CLOSED,
             .stream = req->stream,
             .experts_from = t->plan->experts_known,
             .reused = (uint32_t)t->plan->reused,

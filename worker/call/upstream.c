@@ -71,6 +71,7 @@ static void write_sampling(struct json_out *o, const struct model_call *t, int64
     write_value(o, "repeat_last_n", s->repeat_last_n);
     write_value(o, "allowed_token_ids", s->allowed_token_ids);
     write_value(o, "bad_words", s->bad_words);
+    write_value(o, "max_thinking_tokens", s->max_thinking_tokens);
     write_value(o, "logit_bias", s->logit_bias);
     write_value(o, "response_format", t->format); /* tool_choice goes as itself */
 }

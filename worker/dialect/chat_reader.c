@@ -30,6 +30,8 @@ static const char *const sampling_fields[] = {
     "ignore_eos",
     "stop_token_ids",
     "min_tokens",
+    "max_thinking_tokens",
+    "thinking_token_budget",
     "repeat_last_n",
     "allowed_token_ids",
     "bad_words",
@@ -445,6 +447,7 @@ static int chat_parse(struct arena *a, const struct json *body,
         request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
         request_format(a, json_get(body, "response_format"), "response_format", ret, e) ||
         request_kwargs(a, body, json_get(body, "reasoning_effort"), "reasoning_effort", ret, e) ||
+        request_thinking(a, body, ret, e) ||
         field_bool(body, "parallel_tool_calls", &ret->parallel_tool_calls, e) ||
         read_functions(a, body, ret, e) || refuse_audio(body, e) ||
         field_u32(body, "n", 1, FIELD_N_MAX, &ret->n, e) || read_logprobs(body, ret, e) ||

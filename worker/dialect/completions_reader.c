@@ -20,6 +20,8 @@ static const char *const sampling_fields[] = {
     "ignore_eos",
     "stop_token_ids",
     "min_tokens",
+    "max_thinking_tokens",
+    "thinking_token_budget",
     "repeat_last_n",
     "allowed_token_ids",
     "bad_words",

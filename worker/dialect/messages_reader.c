@@ -294,8 +294,8 @@ static int read_messages(struct messages_reader *r, const struct json *body)
 
 /* --- the rest --- */
 
-/* Thoughts come as the model's template has it; the fields are checked, not obeyed. */
-static int read_thinking(const struct json *body, struct err *e)
+/* What is wrong with it; request_thinking takes it over. */
+static int check_thinking(const struct json *body, struct err *e)
 {
     static const char *const types[] = {"enabled", "disabled", "adaptive"};
     const struct json *v;
@@ -334,8 +334,10 @@ static int parse_both(struct arena *a, const struct json *body,
         ret->callable = ret->chat.tools = json_keep(a, r.tools.shown.all);
     if (r.tools.hidden.all.n)
         ret->callable = anthropic_all_tools(a, &r.tools);
-    if (anthropic_read_choice(body, ret, e) || read_thinking(body, e) ||
-        request_kwargs(a, body, NULL, "", ret, e))
+    if (anthropic_read_choice(body, ret, e) || check_thinking(body, e) ||
+        request_thinking(a, body, ret, e) ||
+        request_kwargs(a, body, json_get(json_get(body, "output_config"), "effort"),
+                       "output_config.effort", ret, e))
         return -1;
     ret->include_usage = true;
     return 0;

@@ -280,6 +280,53 @@ int request_kwargs(struct arena *a, const struct json *body, const struct json *
     if (!json_get(kwargs, "reasoning_effort"))
         json_put(a, &all, "reasoning_effort", *effort);
     req->chat.kwargs = json_keep(a, all);
+    req->thinking.effort_field = effort_path;
+    return 0;
+}
+
+static enum thinking_mode thinking_mode_of(struct str type)
+{
+    static const struct {
+        const char *type;
+        enum thinking_mode mode;
+    } all[] = {{"enabled", THINKING_ON},
+               {"disabled", THINKING_OFF},
+               {"adaptive", THINKING_ADAPTIVE},
+               {"auto", THINKING_ADAPTIVE}};
+
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (str_eq_c(type, all[i].type))
+            return all[i].mode;
+    return THINKING_ODD;
+}
+
+/* A budget of a thought that is switched off is none. */
+int request_thinking(struct arena *a, const struct json *body, struct chat_request *req,
+                     struct err *e)
+{
+    const struct json *v = given(body, "thinking"), *on = given(body, "enable_thinking");
+    const struct json *budget = given(v, "budget_tokens");
+    struct thinking_wish *w = &req->thinking;
+    struct err inner = {0};
+
+    if (req->sampling.max_thinking_tokens)
+        w->budget_field =
+            given(body, "max_thinking_tokens") ? "max_thinking_tokens" : "thinking_token_budget";
+    if (on && !v) {
+        w->mode_field = "enable_thinking";
+        w->mode = on->kind != JSON_BOOL ? THINKING_ODD
+                  : json_is_true(on)    ? THINKING_ON
+                                        : THINKING_OFF;
+    }
+    if (!v)
+        return 0;
+    w->mode_field = "thinking";
+    w->mode = thinking_mode_of(json_string(given(v, "type")));
+    if (!budget || w->mode == THINKING_OFF || req->sampling.max_thinking_tokens)
+        return 0;
+    w->budget_field = "thinking.budget_tokens";
+    if (request_sampling_as(a, "max_thinking_tokens", budget, req, &inner))
+        return err_field(e, w->budget_field, "thinking.budget_tokens: %s", inner.text);
     return 0;
 }
 

@@ -48,6 +48,11 @@ int request_flat_format(struct arena *a, const struct json *format, const char *
 int request_kwargs(struct arena *a, const struct json *body, const struct json *effort,
                    const char *effort_path, struct chat_request *req, struct err *e);
 
+/* thinking {type, budget_tokens} and enable_thinking, as far as they have a form that is known; the
+ * budget becomes max_thinking_tokens. Behind request_sampling. */
+int request_thinking(struct arena *a, const struct json *body, struct chat_request *req,
+                     struct err *e);
+
 /* Text as string or list of parts. Lists: *ret is a list of {"type":"text"} and of pictures, which
  * image_parts_settle must see, or, with `joined`, one string without pictures. Null is the empty
  * string. Other parts are refused by name. */

@@ -218,3 +218,48 @@ void request_note_dropped(struct arena *a, const struct dialect *d, const struct
         req->dropped.names = json_string(&text);
     }
 }
+
+/* --- what could not be obeyed --- */
+
+void request_note_unobeyed(struct arena *a, const char *name, struct chat_request *req)
+{
+    const struct json *had = NULL;
+    struct json names = json_empty(JSON_ARRAY), text;
+
+    req->dropped.unused++;
+    if (req->dropped.names.p && json_parse(a, req->dropped.names, &had, NULL) == 0) {
+        for (uint32_t i = 0; i < had->n; i++)
+            json_push(a, &names, had->items[i]);
+    }
+    if (names.n >= DROPPED_NAMES_MAX)
+        return;
+    json_push(a, &names, json_make_string(str_cstr(name)));
+    text = json_text_of(a, &names);
+    req->dropped.names = json_string(&text);
+}
+
+static void add_name(struct buf *b, struct str name)
+{
+    if (b->len)
+        buf_puts(b, ", ");
+    for (size_t i = 0; i < name.len; i++)
+        buf_add_c(b, name.p[i] > ' ' && name.p[i] < 0x7f && name.p[i] != ',' ? name.p[i] : '?');
+}
+
+struct str request_unobeyed(struct arena *a, const struct chat_request *req)
+{
+    const struct json *names = NULL;
+    struct buf b = {0};
+    struct str ret = {0};
+
+    if (req->dropped.names.p && json_parse(a, req->dropped.names, &names, NULL) == 0) {
+        for (uint32_t i = 0; i < names->n; i++)
+            add_name(&b, json_string(&names->items[i]));
+    }
+    if (req->thinking.effort_lost)
+        add_name(&b, str_cstr(req->thinking.effort_field));
+    if (b.len)
+        ret = arena_str(a, buf_str(&b));
+    buf_done(&b);
+    return ret;
+}

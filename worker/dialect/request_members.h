@@ -24,6 +24,13 @@ enum { DROPPED_NAMES_MAX = 16, DROPPED_NAME_MAX = 64 };
 void request_note_dropped(struct arena *a, const struct dialect *d, const struct json *body,
                           member_taken_fn taken, struct chat_request *req);
 
+/* A member that the reader took and that cannot be obeyed after all: dropped like the others. */
+void request_note_unobeyed(struct arena *a, const char *name, struct chat_request *req);
+
+/* What had no effect, efforts that the template does not know included, as a header's value: names
+ * between commas, bytes that no header has as '?'. Absent: nothing. */
+struct str request_unobeyed(struct arena *a, const struct chat_request *req);
+
 /* The i-th member that the dialect's requests are read for, "object.name" for inner ones; NULL
  * behind the last. */
 const char *request_member_at(const struct dialect *d, size_t i);

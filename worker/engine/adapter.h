@@ -88,6 +88,9 @@ struct engine_adapter {
     /* The context length that the engine tells, 0: unknown (yet). NULL: never known. */
     uint32_t (*context)(const void *replica);
 
+    /* Whether it ends thoughts by sampling.max_thinking_tokens. NULL: never. */
+    bool (*budgets)(const void *replica);
+
     /* The basis of its logprobs that a request asks for, NULL: no field; and the one that it gives,
      * as it was told, as its last answer told, or as the kind is known. NULL: BASIS_PROCESSED. */
     const char *asks_basis;

@@ -342,6 +342,17 @@ const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sa
     return NULL;
 }
 
+bool engine_pool_budgets_thinking(const struct engine_pool *p)
+{
+    for (size_t i = 0; i < p->replicas.n; i++) {
+        const struct replica *r = p->replicas.at[i];
+
+        if (!r->adapter->budgets || !r->adapter->budgets(r->impl))
+            return false;
+    }
+    return true;
+}
+
 int engine_pool_tells(const struct engine_pool *p, const char *what, struct err *e)
 {
     for (size_t i = 0; i < p->replicas.n; i++) {

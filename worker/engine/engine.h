@@ -81,6 +81,7 @@ struct engine_request {
     struct sampling sampling; /* max_tokens > 0, already clamped */
     uint32_t top_logprobs;    /* 0: only the sampled token's */
     bool support;             /* the sampling support is wanted */
+    bool thinks;              /* the prompt lets the model think */
     bool stream;              /* deltas are wanted as they come */
     uint32_t reused;          /* ids at its start that the session had before */
     uint32_t experts_from;    /* routed experts are known for this many prompt ids */
@@ -110,6 +111,7 @@ struct engine_result {
     struct token_span ids;    /* all of them, the stop id included where the engine includes it */
     const float *logprobs;    /* ids.n, or NULL */
     enum logprob_basis basis; /* of the logprobs, of all pieces; pieces that differ: unknown */
+    bool unbudgeted;          /* the engine was not given sampling.max_thinking_tokens */
     uint32_t scored; /* tokens whose logprob was asked for afterwards, in a call of its own */
     int64_t
         cached_tokens; /* of the prompt, as the engine tells what it had computed; -1: not told */
@@ -297,6 +299,9 @@ bool engine_pool_logprobs_own(const struct engine_pool *p, const struct sampling
 
 /* The name of a sampling parameter that is set and that some replica has no field for, or NULL. */
 const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sampling *s);
+
+/* Whether every replica can end a thought by its number of tokens, as far as they have told. */
+bool engine_pool_budgets_thinking(const struct engine_pool *p);
 
 /* Whether every replica's kind can tell what a session wants kept of each answer
  * ("sampling_support" or "top_logprobs"). Returns -1, ERR_INVALID with that field, if one cannot.

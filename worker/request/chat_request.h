@@ -46,6 +46,16 @@ struct dropped_fields {
     struct str names; /* a JSON list of the first names; absent: none were dropped */
 };
 
+enum thinking_mode { THINKING_UNSAID, THINKING_ON, THINKING_OFF, THINKING_ADAPTIVE, THINKING_ODD };
+
+/* What a request wants of the model's thought; fields by their paths, NULL: not given. An effort's
+ * value is in chat.kwargs, a budget's in sampling.max_thinking_tokens. */
+struct thinking_wish {
+    enum thinking_mode mode;
+    const char *mode_field, *effort_field, *budget_field;
+    bool effort_lost; /* the template has no such variable */
+};
+
 enum tool_choice { CHOICE_AUTO, CHOICE_NONE, CHOICE_REQUIRED, CHOICE_FUNCTION };
 
 struct chat_request {
@@ -74,6 +84,7 @@ struct chat_request {
     struct str idempotency_key;
     uint32_t retry_count; /* x-stainless-retry-count */
     struct dropped_fields dropped;
+    struct thinking_wish thinking;
     struct request_image *images; /* that came with it, n_images of them */
     uint32_t n_images;
 };

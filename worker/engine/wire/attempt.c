@@ -28,6 +28,7 @@ struct engine_attempt {
     struct scoring *scoring; /* of what the answer left out; the answer has ended then */
     struct loop_timer late;
     int status;
+    bool budgeted;      /* it was asked to end its thought by a budget */
     struct buf refusal; /* the body of another status than 200 */
     uint64_t asked_us, first_us;
 };
@@ -93,6 +94,20 @@ static bool next_route(struct remote *r)
     return more;
 }
 
+/* A server that was not started for budgets says so by the field's name. */
+static bool refuses_budget(struct engine_attempt *a, struct str text)
+{
+    struct remote *r = a->remote;
+
+    if (!a->budgeted || str_find(text, STR("thinking_token_budget"), 0) == SIZE_MAX)
+        return false;
+    if (!r->refuses_budgets)
+        log_warn(NULL, "an engine refuses max_thinking_tokens: it is asked without",
+                 LOG_T("engine", r->target->name), LOG_S("text", str_sub(text, 0, 300)));
+    r->refuses_budgets = true;
+    return true;
+}
+
 /* The engine answered with another status than 200. */
 static void refused(struct engine_attempt *a)
 {
@@ -102,7 +117,7 @@ static void refused(struct engine_attempt *a)
     struct str text = refusal_text(&arena, buf_str(&a->refusal));
     enum engine_failure how = judge(a, a->status, text, &e);
 
-    if ((a->status == 404 || a->status == 405) && next_route(r))
+    if (((a->status == 404 || a->status == 405) && next_route(r)) || refuses_budget(a, text))
         how = ENGINE_ASK_ANEW;
     arena_done(&arena);
     fail(a, &e, how);
@@ -131,6 +146,8 @@ static void give_result(struct engine_attempt *a)
 
     if (a->remote->wire->tells_basis && !a->reading.reply.lowered)
         a->remote->given = res.basis;
+    res.unbudgeted = a->req->sampling.max_thinking_tokens && a->req->thinks && !a->budgeted &&
+                     !a->remote->wire->text;
     res.first_us = (a->first_us ? a->first_us : now) - a->asked_us;
     res.total_us = now - a->asked_us;
     a->events->done(a->ctx, &res);
@@ -325,6 +342,7 @@ void *remote_start(void *replica, const struct engine_request *q,
     a->reading.reply.basis = r->wire->tells_basis ? r->wire->basis : remote_basis(r);
     if (!r->options->routed_experts && !q->support)
         a->reading.max_bytes = body_max(q);
+    a->budgeted = remote_gives_budget(r, q);
     r->wire->write(r, q, &s);
     remote_headers(r, &headers, q->session_id, STR("application/json"),
                    s.stream ? STR("text/event-stream") : STR("application/json"));

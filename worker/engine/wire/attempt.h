@@ -21,6 +21,7 @@ struct remote {
     bool informed; /* wire->info was answered */
     struct engine_facts facts;
     enum logprob_basis given; /* the basis that the last answer told; BASIS_UNKNOWN: none did */
+    bool refuses_budgets;     /* it has refused max_thinking_tokens, which is in the log */
     bool scores;              /* it has left logprobs out, which is in the log */
     bool away;                /* the last probe's answer was an error */
     bool probe_failed;        /* the last one; its reason is in the log */

@@ -211,6 +211,7 @@ static void note_probe(struct remote *r, bool well)
 {
     if (well && (r->away || r->probe_failed)) {
         r->informed = false;
+        r->refuses_budgets = false;
         r->facts = (struct engine_facts){0};
     }
     r->away = !well;
@@ -297,6 +298,21 @@ enum logprob_basis remote_basis(const void *replica)
             return b;
     }
     return r->given != BASIS_UNKNOWN ? r->given : r->wire->basis;
+}
+
+bool remote_budgets(const void *replica)
+{
+    const struct remote *r = replica;
+
+    return r->wire->budget == WIRE_BUDGET_TRIED
+               ? !r->refuses_budgets
+               : r->wire->budget != WIRE_BUDGET_NONE && r->facts.budgets;
+}
+
+bool remote_gives_budget(const struct remote *r, const struct engine_request *q)
+{
+    return q->sampling.max_thinking_tokens && q->thinks && remote_budgets(r) &&
+           !(r->wire->budget == WIRE_BUDGET_TOLD && q->sampling.grammar);
 }
 
 uint32_t remote_context(const void *replica)

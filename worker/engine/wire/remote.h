@@ -26,7 +26,12 @@ struct wire_send {
 struct engine_facts {
     enum reply_mode mode;    /* of its streams */
     uint32_t context_length; /* 0: not told */
+    bool budgets;            /* it ends thoughts by their number of tokens */
 };
+
+/* Whether an engine has a field for max_thinking_tokens: none; one that counts when the server was
+ * started for it, which its facts tell; one that a server which was not refuses by its name. */
+enum wire_budget { WIRE_BUDGET_NONE, WIRE_BUDGET_TOLD, WIRE_BUDGET_TRIED };
 
 struct wire {
     const char *kind;
@@ -63,6 +68,7 @@ struct wire {
     void (*write_score)(const struct score_ask *ask, struct wire_send *s);
     int (*read_score)(const struct json *doc, const struct score_ask *ask, float *logprob);
 
+    enum wire_budget budget;
     enum logprob_basis basis; /* what it gives as long as nobody tells otherwise */
     bool echoes_images;       /* asked with images it echoes the prompt's ids */
     bool tells_basis;         /* its answers do: the setting does not count */
@@ -109,6 +115,7 @@ void remote_cancel(void *attempt);
 void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx);
 uint32_t remote_context(const void *replica);
 enum logprob_basis remote_basis(const void *replica);
+bool remote_budgets(const void *replica);
 void *remote_pass(void *replica, const struct engine_pass *p,
                   const struct engine_pass_events *events, void *ctx);
 void remote_pass_cancel(void *passed);
@@ -120,6 +127,10 @@ const struct engine_options *remote_options(const struct remote *r);
 
 /* Which of the wire's ways to ask is used now: 0, 1 .. below wire->routes. */
 unsigned remote_route(const struct remote *r);
+
+/* Whether a request's max_thinking_tokens goes along: there is one, a thought that it can end, and
+ * an engine that would. */
+bool remote_gives_budget(const struct remote *r, const struct engine_request *q);
 
 /* The --engine that this is. */
 const struct engine_target *remote_target(const struct remote *r);
@@ -148,6 +159,7 @@ void remote_rid(struct buf *b, const struct engine_request *q);
                                                  .probe = remote_probe,               \
                                                  .context = remote_context,           \
                                                  .basis = remote_basis,               \
+                                                 .budgets = remote_budgets,           \
                                                  .pass = remote_pass,                 \
                                                  .pass_cancel = remote_pass_cancel,   \
                                                  .pass_pause = remote_pass_pause,     \

@@ -170,6 +170,11 @@ static void write_request(const struct remote *r, const struct engine_request *q
         json_out_key(&o, "sampling_logprobs_mode");
         json_out_cstr(&o, "support");
     }
+    if (remote_gives_budget(r, q)) {
+        wire_given(&o, "max_thinking_tokens", q->sampling.max_thinking_tokens);
+        json_out_key(&o, "require_reasoning");
+        json_out_bool(&o, true);
+    }
     engine_extra_write(&o, q->sampling.engine_extra);
     json_out_end_obj(&o);
     buf_done(&rid);
@@ -258,6 +263,7 @@ static void take_info(const struct json *info, struct engine_facts *ret)
         ret->mode = REPLY_INCREMENTAL;
     else if (json_is(incremental, JSON_BOOL) || json_is(old, JSON_BOOL))
         ret->mode = REPLY_CUMULATIVE;
+    ret->budgets = json_is_true(json_get(info, "enable_strict_thinking"));
     remote_take_context(json_get(info, "max_model_len"), ret);
     remote_take_context(json_get(info, "context_length"), ret);
 }
@@ -273,6 +279,7 @@ static const struct wire wire = {
     .scalar = take_scalar,
     .complete = complete,
     .abort = write_abort,
+    .budget = WIRE_BUDGET_TOLD,
     .basis = BASIS_TEMPERATURE,
     .routes = 1,
 };
@@ -282,7 +289,7 @@ static const struct wire wire = {
     "return_text_in_logprobs stream return_routed_experts routed_experts_start_len text "          \
     "return_sampling_mask sampling_logprobs_mode return_prompt_token_ids input_embeds image_data " \
     "video_data audio_data session_params "                                                        \
-    "session_id"
+    "session_id require_reasoning"
 #define OURS_INNER \
     "max_new_tokens skip_special_tokens sampling_seed json_schema regex ebnf structural_tag n"
 

@@ -76,8 +76,9 @@ static void write_grammar(struct json_out *o, const struct sampling *s)
 }
 
 static void write_sampling(struct json_out *o, const struct engine_request *q,
-                           const struct engine_options *opt)
+                           const struct remote *r)
 {
+    const struct engine_options *opt = remote_options(r);
     const struct sampling *s = &q->sampling;
 
     json_out_key(o, "max_tokens");
@@ -92,6 +93,8 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
     wire_given(o, "min_tokens", s->min_tokens);
     wire_given(o, "allowed_token_ids", s->allowed_token_ids);
     wire_given(o, "bad_words", s->bad_words);
+    if (remote_gives_budget(r, q))
+        wire_given(o, "thinking_token_budget", s->max_thinking_tokens);
     wire_stops(o, "stop", s);
     wire_stop_ids(o, "stop_token_ids", q, opt);
     if (s->has_seed) {
@@ -126,8 +129,9 @@ static void write_images(struct json_out *o, const struct engine_request *q)
 }
 
 static void write_generate(struct json_out *o, const struct engine_request *q,
-                           const struct engine_options *opt)
+                           const struct remote *r)
 {
+    const struct engine_options *opt = remote_options(r);
     struct buf rid = {0};
 
     remote_rid(&rid, q);
@@ -138,7 +142,7 @@ static void write_generate(struct json_out *o, const struct engine_request *q,
     write_images(o, q);
     json_out_key(o, "sampling_params");
     json_out_obj(o);
-    write_sampling(o, q, opt);
+    write_sampling(o, q, r);
     /* Without text there are no stop strings. */
     json_out_key(o, "detokenize");
     json_out_bool(o, q->sampling.stop != NULL);
@@ -152,11 +156,11 @@ static void write_generate(struct json_out *o, const struct engine_request *q,
 }
 
 static void write_completions(struct json_out *o, const struct engine_request *q,
-                              const struct engine_options *opt)
+                              const struct remote *r)
 {
     json_out_key(o, "prompt");
     wire_ids(o, q->prompt);
-    write_sampling(o, q, opt);
+    write_sampling(o, q, r);
     json_out_key(o, "return_token_ids");
     json_out_bool(o, true);
     json_out_key(o, "return_tokens_as_token_ids");
@@ -189,10 +193,10 @@ static void write_request(const struct remote *r, const struct engine_request *q
     json_out_obj(&o);
     if (remote_route(r) == ROUTE_GENERATE) {
         send->path = "/inference/v1/generate";
-        write_generate(&o, q, remote_options(r));
+        write_generate(&o, q, r);
     } else {
         send->path = "/v1/completions";
-        write_completions(&o, q, remote_options(r));
+        write_completions(&o, q, r);
     }
     json_out_key(&o, "stream");
     json_out_bool(&o, send->stream);
@@ -294,6 +298,7 @@ static const struct wire wire = {
     .scalar = take_scalar,
     .end_event = end_event,
     .complete = complete,
+    .budget = WIRE_BUDGET_TRIED,
     .basis = BASIS_RAW, /* the server's default */
     .echoes_images = true,
     .silent_abort = true,

@@ -1,0 +1,189 @@
+"""What agents and trainers want of the model's thought: a switch, an effort, a budget. It reaches the template and the engine's
+own field; what cannot be obeyed is said in the answer's header, by an engine that is too old for it on the turn's record."""
+import json
+
+import pytest
+
+from stub_engines import StubEngine
+from test_dialects import USER
+
+END = 257
+IDS = [*b"ok", END]
+SWITCH = ("{%- for m in messages -%}<{{ m.role }}>{{ m.content }}{%- endfor -%}<assistant>"
+          "{%- if enable_thinking is defined and enable_thinking is false -%}[off]"
+          "{%- elif enable_thinking is defined -%}[on]{%- endif -%}")
+EFFORT = SWITCH + "[{{ reasoning_effort | default('none') }}]"
+BARE = "{%- for m in messages -%}<{{ m.role }}>{{ m.content }}{# thinking #}{{ m.thinking }}{%- endfor -%}<assistant>"
+DEEPSEEK = "{% if not thinking is defined %}{% set thinking = false %}{% endif %}" + BARE + "[{{ thinking }}]"
+BODIES = {"chat": ("/v1/chat/completions", {"messages": [USER]}),
+          "messages": ("/v1/messages", {"model": "m", "max_tokens": 99, "messages": [USER]}),
+          "responses": ("/v1/responses", {"model": "m", "input": "hi"}),
+          "completions": ("/v1/completions", {"prompt": "hi"})}
+ON, OFF = {"type": "enabled"}, {"type": "disabled"}
+SAID = "Rollgate-Not-Obeyed"
+
+
+@pytest.fixture
+def gateway_for(start, tmp_path):
+    def make(engine, template=SWITCH, **more):
+        path = tmp_path / "t.jinja"
+        path.write_text(template)
+        return start(workers=1, engine=engine, chat_template=str(path), **more)
+    return make
+
+
+def ask(gateway, dialect, more, options=None):
+    a = gateway.post("/sessions", options or {})
+    assert a.status == 200, a.text
+    sid = a.json()["session_id"]
+    path, body = BODIES[dialect]
+    a = gateway.post(f"/sessions/{sid}{path}", {**body, **more})
+    assert a.status == 200, a.text
+    return sid, a.headers.get(SAID.lower(), a.headers.get(SAID))
+
+
+def turn(gateway, sid):
+    return next(n for n in gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"] if n["generated"])
+
+
+def prompt(gateway, sid):
+    return bytes(gateway.get(f"/sessions/{sid}?records=1").json()["records"][0]["prompt_ids"]).decode()
+
+
+@pytest.mark.parametrize("template,dialect,more,end,said", [
+    (SWITCH, "messages", {"thinking": ON}, "[on]", None),
+    (SWITCH, "messages", {"thinking": OFF}, "[off]", None),
+    (SWITCH, "messages", {"thinking": {"type": "adaptive"}}, "<assistant>", None),
+    (SWITCH, "messages", {"thinking": OFF, "chat_template_kwargs": {"enable_thinking": True}}, "[on]", None),
+    (SWITCH, "chat", {"thinking": OFF}, "[off]", None),
+    (SWITCH, "chat", {"enable_thinking": False}, "[off]", None),
+    (SWITCH, "chat", {"enable_thinking": True}, "[on]", None),
+    (SWITCH, "chat", {"reasoning_effort": "none"}, "[off]", None),
+    (SWITCH, "chat", {"reasoning_effort": "high"}, "<assistant>", "reasoning_effort"),
+    (SWITCH, "responses", {"reasoning": {"effort": "high"}}, "<assistant>", "reasoning.effort"),
+    (SWITCH, "messages", {"output_config": {"effort": "max"}}, "<assistant>", "output_config.effort"),
+    (EFFORT, "messages", {"output_config": {"effort": "max"}, "thinking": ON}, "[on][max]", None),
+    (EFFORT, "chat", {"reasoning_effort": "none"}, "<assistant>[none]", None),
+    (DEEPSEEK, "messages", {"thinking": ON}, "[True]", None),
+    (BARE, "messages", {"thinking": ON}, "<assistant>", "thinking"),
+    (BARE, "messages", {"thinking": OFF}, "<assistant>", None),        # this model does not think
+    (SWITCH, "chat", {"thinking": {"type": "frob"}, "frob": 1, "verbosity": "low"}, "<assistant>", "frob, verbosity, thinking"),
+    (SWITCH, "chat", {"na\r\nme, x": 1}, "<assistant>", "na??me??x"),
+])
+def test_the_template_gets_what_it_knows(gateway_for, template, dialect, more, end, said):
+    gateway = gateway_for("builtin:echo", template)
+    sid, header = ask(gateway, dialect, more)
+    assert prompt(gateway, sid).endswith(end), prompt(gateway, sid)
+    assert header == said
+
+
+def test_token_counts_know_the_switch(gateway_for):
+    gateway = gateway_for("builtin:echo")
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    counts = [gateway.post(f"/sessions/{sid}/v1/messages/count_tokens", {"messages": [USER], **more}).json()["input_tokens"]
+              for more in ({}, {"thinking": OFF})]
+    assert counts[1] == counts[0] + len("[off]")
+
+
+OF_SEVEN = {"type": "enabled", "budget_tokens": 7}
+BUDGETS = [("chat", {"max_thinking_tokens": 7}), ("chat", {"thinking_token_budget": 7}),
+           ("completions", {"max_thinking_tokens": 7}), ("messages", {"thinking": OF_SEVEN}), ("chat", {"thinking": OF_SEVEN})]
+WAYS = {"sglang": lambda e: e.requests[-1]["body"].get("max_thinking_tokens"),
+        "generate": lambda e: e.requests[-1]["body"]["sampling_params"].get("thinking_token_budget"),
+        "completions": lambda e: e.requests[-1]["body"].get("thinking_token_budget")}
+
+
+def engine_of(way, **how):
+    if way == "sglang":
+        return StubEngine("sglang", info={"enable_strict_thinking": True}, **how)
+    return StubEngine("vllm", routes=(way,), **how)
+
+
+def known(gateway, engine):
+    """Until the engine has told its settings."""
+    if engine.info:
+        gateway.wait_line("engine told its settings")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dialect,more", BUDGETS)
+def test_the_engine_gets_the_budget(gateway_for, way, dialect, more):
+    with engine_of(way) as engine:
+        if engine.info:
+            engine.info["context_length"] = 4096
+        gateway = gateway_for(engine.setting)
+        known(gateway, engine)
+        engine.plan.append({"ids": IDS})
+        sid, header = ask(gateway, dialect, more)
+        assert WAYS[way](engine) == 7 and header is None
+        assert "dropped_fields" not in turn(gateway, sid) and "parse_warning" not in turn(gateway, sid)
+        # What ends a thought is not what the policy would have said; SGLang's logprobs know of it.
+        assert way == "sglang" or "logprobs are not those of the distribution" in gateway.log()
+
+
+@pytest.mark.parametrize("dialect,more", BUDGETS)
+@pytest.mark.parametrize("kind", ["builtin", "sglang", "llamacpp"])
+def test_no_field_is_said(gateway_for, kind, dialect, more):
+    """A server that was not started for budgets, and kinds that have no field."""
+    with StubEngine("sglang" if kind == "builtin" else kind) as engine:
+        gateway = gateway_for("builtin:echo" if kind == "builtin" else engine.setting)
+        engine.plan.append({"ids": IDS})
+        sid, header = ask(gateway, dialect, more)
+        name = "thinking.budget_tokens" if "thinking" in more else next(iter(more))
+        assert header == name and turn(gateway, sid)["dropped_fields"] == [name]
+        assert not engine.requests or "thinking" not in json.dumps(engine.requests[-1]["body"])
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_a_server_that_refuses_budgets_is_asked_without(gateway_for, status):
+    why = "thinking_token_budget is set but reasoning_config is not configured."
+    refusal = {"status": status, "body": {"error": {"message": why}}}
+    with StubEngine("vllm") as engine:
+        gateway = gateway_for(engine.setting)
+        engine.plan += [refusal, {"ids": IDS}]
+        sid, header = ask(gateway, "chat", {"max_thinking_tokens": 7})
+        assert len(engine.requests) == 2 and "thinking" not in json.dumps(engine.requests[-1]["body"])
+        assert "max_thinking_tokens" in turn(gateway, sid)["parse_warning"] and header is None
+        engine.plan.append({"ids": IDS})
+        sid, header = ask(gateway, "chat", {"max_thinking_tokens": 7})
+        assert len(engine.requests) == 3 and header == "max_thinking_tokens"
+        assert gateway.log().count("refuses max_thinking_tokens") == 1
+
+
+def test_an_old_engine_that_ignores_the_budget_is_told_of(gateway_for):
+    thought = [*b"<think>", *b"x" * 200, *b"</think>", *b"ok", END]
+    with StubEngine("vllm") as engine:
+        gateway = gateway_for(engine.setting, SWITCH + "<think>{{ '</think>' if false }}", reasoning_parser="qwen3")
+        engine.plan += [{"ids": thought}, {"ids": [*b"x</think>ok", END]}]
+        sid, _ = ask(gateway, "chat", {"max_thinking_tokens": 7})
+        assert "max_thinking_tokens was 7" in turn(gateway, sid)["parse_warning"]
+        sid, _ = ask(gateway, "chat", {"max_thinking_tokens": 7})
+        assert "parse_warning" not in turn(gateway, sid)
+
+
+def test_a_session_may_give_the_budget(gateway_for):
+    with StubEngine("vllm") as engine:
+        gateway = gateway_for(engine.setting)
+        engine.plan.append({"ids": IDS})
+        ask(gateway, "messages", {}, {"sampling_params": {"max_thinking_tokens": 5}})
+        assert engine.requests[-1]["body"]["sampling_params"]["thinking_token_budget"] == 5
+        engine.plan.append({"ids": IDS})
+        ask(gateway, "messages", {"thinking": {"type": "enabled", "budget_tokens": 50}},
+            {"sampling_params": {"max_thinking_tokens": 5}, "lock_sampling": ["max_thinking_tokens"]})
+        assert engine.requests[-1]["body"]["sampling_params"]["thinking_token_budget"] == 5
+    with StubEngine("llamacpp") as engine:
+        gateway = gateway_for(engine.setting)
+        sid = gateway.post("/sessions", {"sampling_params": {"max_thinking_tokens": 5}}).json()["session_id"]
+        a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER]})
+        assert a.status == 400 and a.json()["error"]["param"] == "max_thinking_tokens", a.text
+
+
+def test_an_upstream_of_chats_gets_it_as_it_is(gateway_for):
+    with StubEngine("openai") as engine:
+        gateway = gateway_for(engine.setting)
+        more = {"max_thinking_tokens": 7, "thinking": ON, "reasoning_effort": "low", "enable_thinking": True}
+        _, header = ask(gateway, "chat", more)
+        assert {k: engine.requests[-1]["body"].get(k) for k in more} == more and header is None
+        _, header = ask(gateway, "messages", {"thinking": OF_SEVEN, "output_config": {"effort": "low"}})
+        assert header == "thinking, output_config.effort" and "thinking" not in engine.requests[-1]["body"]
+        assert engine.requests[-1]["body"]["chat_template_kwargs"] == {"reasoning_effort": "low"}

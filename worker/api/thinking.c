@@ -1,0 +1,83 @@
+#include "worker/api/thinking.h"
+
+#include "common/codec/json_build.h"
+#include "worker/dialect/request_members.h"
+#include "worker/engine/engine.h"
+#include "worker/model/thought_switch.h"
+
+/* The client's own arguments of the template win. */
+static void put_switch(struct arena *a, const char *name, bool on, struct chat_request *req)
+{
+    const struct json *old = req->chat.kwargs;
+    struct json all = json_empty(JSON_OBJECT);
+
+    if (json_get(old, name))
+        return;
+    for (uint32_t i = 0; old && i < old->n; i++)
+        json_put(a, &all, arena_cstr(a, json_string(&old->members[i].key)), old->members[i].value);
+    json_put(a, &all, name, json_make_bool(on));
+    req->chat.kwargs = json_keep(a, all);
+}
+
+/* An effort always reaches the template; one of "none" is also what a switch can do. */
+static void settle_effort(const struct call_env *env, struct arena *a, const char *name,
+                          struct chat_request *req)
+{
+    struct str effort = json_string(json_get(req->chat.kwargs, "reasoning_effort"));
+
+    if (!req->thinking.effort_field || model_knows_effort(env->model, req->chat.tools != NULL))
+        return;
+    if (name && str_eq_c(effort, "none"))
+        put_switch(a, name, false, req);
+    else
+        req->thinking.effort_lost = true;
+}
+
+/* Whether the model thinks as it is asked to. */
+static bool settle_mode(const struct call_env *env, struct arena *a, const char *name,
+                        struct chat_request *req)
+{
+    enum thinking_mode mode = req->thinking.mode;
+
+    if (mode == THINKING_ODD || engine_pool_all_text(env->engines))
+        return false;
+    if (mode == THINKING_ADAPTIVE)
+        return name || env->reasoning_kind != REASONING_NONE;
+    if (name)
+        put_switch(a, name, mode == THINKING_ON, req);
+    return name || (mode == THINKING_ON) == (env->reasoning_kind != REASONING_NONE);
+}
+
+/* Which member to name: one that brought both is named once. */
+static void note(struct arena *a, bool mode_lost, bool budget_lost, struct chat_request *req)
+{
+    const struct thinking_wish *w = &req->thinking;
+    const char *budget = w->budget_field ? w->budget_field : "max_thinking_tokens";
+    bool both = str_starts(str_cstr(budget), STR("thinking."));
+
+    if (mode_lost && both && !budget_lost)
+        request_note_unobeyed(a, "thinking.type", req);
+    else if (mode_lost)
+        request_note_unobeyed(a, w->mode_field, req);
+    if (budget_lost && !(mode_lost && both))
+        request_note_unobeyed(a, budget, req);
+}
+
+void api_settle_thinking(const struct call_env *env, struct arena *a, bool passed,
+                         struct chat_request *req)
+{
+    const struct thinking_wish *w = &req->thinking;
+    const char *name;
+    bool mode_lost, budget_lost;
+
+    if (passed ||
+        (w->mode == THINKING_UNSAID && !w->effort_field && !req->sampling.max_thinking_tokens))
+        return;
+    name = model_thinking_switch(env->model, req->chat.tools != NULL);
+    settle_effort(env, a, name, req);
+    mode_lost = w->mode != THINKING_UNSAID && !settle_mode(env, a, name, req);
+    budget_lost = req->sampling.max_thinking_tokens && !engine_pool_budgets_thinking(env->engines);
+    if (budget_lost)
+        req->sampling.max_thinking_tokens = NULL;
+    note(a, mode_lost, budget_lost, req);
+}

@@ -1,0 +1,19 @@
+/*
+ * What a model's chat template knows of thoughts: the variable that switches them, and efforts.
+ * Found by its source, as templates do not tell; asked when a request wants something of the kind.
+ */
+#ifndef RG_MODEL_THOUGHT_SWITCH_H
+#define RG_MODEL_THOUGHT_SWITCH_H
+
+#include <stdbool.h>
+
+struct model;
+
+/* The variable that is true or false, of the template for chats with tools or without; NULL: the
+ * template has none. */
+const char *model_thinking_switch(const struct model *m, bool tools);
+
+/* Whether the template reads reasoning_effort. */
+bool model_knows_effort(const struct model *m, bool tools);
+
+#endif
