@@ -10,6 +10,7 @@
 
 #include "worker/worker.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -28,6 +29,8 @@
 #include "worker/worker_state.h"
 
 enum { TICK_MS = 1000, DRAIN_TICK_MS = 20, RESERVED_DESCRIPTORS = 64 };
+
+enum { DESCRIPTORS = 65536 }; /* that there is a place for from the start */
 
 struct worker {
     const struct heritage *h;
@@ -197,6 +200,21 @@ static size_t connection_limit(void)
            RESERVED_DESCRIPTORS / 2;
 }
 
+/* The kernel makes a process's table of descriptors larger as they come, and where there are
+ * threads it lets whoever needed one wait for all processors: ten milliseconds and more. So it is
+ * made large before there are threads. */
+static void make_descriptors(int fd)
+{
+    struct rlimit r;
+    int last;
+
+    if (getrlimit(RLIMIT_NOFILE, &r))
+        return;
+    last = fcntl(fd, F_DUPFD_CLOEXEC, (int)MIN_OF(r.rlim_cur, (rlim_t)DESCRIPTORS) - 1);
+    if (last >= 0)
+        (void)close(last);
+}
+
 /* Listens on the worker's own socket and those of adopted places. */
 static int open_server(struct worker *w, struct err *e)
 {
@@ -244,6 +262,7 @@ int worker_run(const struct heritage *h)
     (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
     (void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
     (void)signal(SIGPIPE, SIG_IGN);
+    make_descriptors(h->control_fd);
     w->loop = loop_new(&e);
     w->state.loop = w->loop;
     if (!w->loop || child_init(&w->child, w->loop, h, on_drain, &e))

@@ -1,9 +1,11 @@
-/* Threads beside the loop (helpers.h). Everything is guarded by one lock, which nobody holds
- * while a job runs. The way of a job:
+/* Threads beside the loop (helpers.h). Everything that both know is guarded by one lock, which
+ * nobody holds while a job runs. The loop never waits for it: a thread may have lost the processor
+ * just while it had it, and threads stand behind loops there. What the loop cannot do at once it
+ * does a moment later (lock_now). The way of a job:
  *
- *   loop: helpers_push -> lane of its key -> `waiting`
+ *   loop: helpers_push -> `pushed` -> hand_over -> lane of its key, `waiting`
  *   thread: job_take -> run -> job_finish -> `done`, eventfd
- *   loop: on_wake -> tell -> the job's done()
+ *   loop: on_wake -> look -> `ended` -> tell -> the job's done()
  *
  * One job of a lane runs at a time, in order; among lanes the one that has used least time goes
  * first, and a newcomer starts at the floor, so it neither jumps the queue nor waits behind
@@ -33,6 +35,7 @@ enum {
     FREE_WAIT_MS = 2000,   /* that helpers_free gives what runs */
     REMEMBER_US = 2000000, /* that an idle key's used time is remembered */
     TELL_US = 1000,        /* that one turn of the loop tells ends for */
+    AGAIN_MS = 1,          /* until the loop tries the lock again */
 };
 
 /*
@@ -78,6 +81,12 @@ struct helpers {
     struct list_head idle; /* lanes, longest first */
     unsigned n_lost;
 
+    /* The loop's own side of what the lock guards. */
+    struct list_head pushed, cancelled; /* jobs to hand over */
+    struct list_head ended;             /* jobs to be told */
+    struct loop_timer again;
+    struct loop_task more_to_tell;
+
     sem_t more; /* there may be a job to take. Not a condition: signalling one may wait for threads
                    that were woken before, and do not get the processor */
 
@@ -89,7 +98,7 @@ struct helpers {
     uint64_t floor_us;        /* used time of the lane that was served last */
     struct thread *threads;
     unsigned n_ended;
-    struct list_head done; /* jobs to be told */
+    struct list_head done; /* jobs that have ended */
 };
 
 static void lock(struct helpers *h)
@@ -158,7 +167,7 @@ static struct helper_lane *lane_of(struct helpers *h, struct str key)
 
 /* --- jobs; the lock is held --- */
 
-/* A lane with its first job joins those that wait. */
+/* A lane with its first job joins those that wait. On the loop. */
 static void job_queue(struct helpers *h, struct helper_job *j)
 {
     struct helper_lane *l = j->lane;
@@ -168,6 +177,7 @@ static void job_queue(struct helpers *h, struct helper_job *j)
         list_append(&h->waiting, &l->item);
     }
     list_append(&l->jobs, &j->item);
+    j->queued = true;
 }
 
 static void job_unqueue(struct helper_job *j)
@@ -200,17 +210,21 @@ static struct helper_job *job_take(struct helpers *h)
 
 /* --- in a thread --- */
 
-/* Runs the job; false when the thread was given up meanwhile and must leave everything alone. */
-static bool run_job(struct thread *t, struct helper_job *j, void *tool)
+/* Runs the job; false when the thread was given up meanwhile and must leave everything alone. A
+ * thread makes its tool at its first job and keeps it. */
+static bool run_job(struct thread *t, struct helper_job *j, void **tool)
 {
     struct helpers *h = t->h;
+    bool more;
 
     job_unqueue(j);
     t->job = j;
     j->began_us = clock_us();
     unlock(h);
+    if (!*tool && h->opt.tool_new)
+        *tool = h->opt.tool_new(h->opt.ctx);
     cancel_flag = &j->cancel;
-    j->run(j, tool);
+    j->run(j, *tool);
     cancel_flag = NULL;
     lock(h);
     if (t->lost)
@@ -220,9 +234,10 @@ static bool run_job(struct thread *t, struct helper_job *j, void *tool)
     j->lane->used_us += j->ended_us - j->began_us;
     j->lane->running = false;
     job_finish(h, j);
-    if (!list_is_empty(&h->waiting))
-        (void)sem_post(&h->more);
+    more = !list_is_empty(&h->waiting);
     unlock(h);
+    if (more)
+        (void)sem_post(&h->more);
     wake(h);
     lock(h);
     return true;
@@ -250,7 +265,6 @@ bool helpers_ask(struct helpers *h, void (*fn)(void *ctx), void *ctx)
     return q.answered;
 }
 
-/* A thread makes its tool at its first job and keeps it. */
 static void *thread_main(void *arg)
 {
     struct thread *t = arg;
@@ -271,9 +285,7 @@ static void *thread_main(void *arg)
             lock(h);
             continue;
         }
-        if (!tool && h->opt.tool_new)
-            tool = h->opt.tool_new(h->opt.ctx);
-        mine = run_job(t, j, tool);
+        mine = run_job(t, j, &tool);
     }
     unlock(h);
     if (tool && h->opt.tool_free)
@@ -307,12 +319,63 @@ static int thread_start(struct helpers *h)
 /* Stuck jobs, for good: nobody else may know them, and a leak checker counts what nobody knows. */
 static struct list_head lost_jobs;
 
+static void on_again(struct loop_timer *t);
+static void on_more_to_tell(struct loop_task *t);
+
+/* False: another has the lock, on_again comes. */
+static bool lock_now(struct helpers *h)
+{
+    int rc = pthread_mutex_trylock(&h->lock);
+
+    if (rc == 0)
+        return true;
+    CHECK(rc == EBUSY);
+    if (!loop_timer_active(&h->again))
+        loop_timer_set(h->loop, &h->again, AGAIN_MS, on_again);
+    return false;
+}
+
+/* The job is over and is told in the next turn. */
+static void end(struct helpers *h, struct helper_job *j)
+{
+    list_append(&h->ended, &j->told);
+    loop_task_post(h->loop, &h->more_to_tell, on_more_to_tell);
+}
+
+/* Jobs that were pushed come into their lanes, those that were cancelled leave them, unless they
+ * have begun. */
+static void hand_over(struct helpers *h)
+{
+    struct helper_job *j;
+    unsigned n = 0;
+
+    if ((list_is_empty(&h->pushed) && list_is_empty(&h->cancelled)) || !lock_now(h))
+        return;
+    for (; (j = LIST_FIRST_OF(&h->pushed, struct helper_job, item)); n++) {
+        list_remove(&j->item);
+        job_queue(h, j);
+    }
+    while ((j = LIST_FIRST_OF(&h->cancelled, struct helper_job, later))) {
+        list_remove(&j->later);
+        if (j->began_us > 0)
+            continue;
+        job_unqueue(j);
+        j->queued = false;
+        end(h, j);
+    }
+    unlock(h);
+    for (; n > 0; n--)
+        (void)sem_post(&h->more);
+}
+
 /* The job's end, on the loop. */
 static void tell(struct helpers *h, struct helper_job *j)
 {
     struct helper_lane *l = j->lane;
     bool cancelled = atomic_load_explicit(&j->cancel, memory_order_relaxed) || j->began_us == 0;
 
+    list_remove(&j->told);
+    list_remove(&j->later);
     if (--l->untold == 0) {
         l->idle_us = clock_us();
         list_append(&h->idle, &l->item);
@@ -322,60 +385,64 @@ static void tell(struct helpers *h, struct helper_job *j)
     j->done(j, j->stuck ? HELPER_STUCK : cancelled ? HELPER_CANCELLED : HELPER_DONE);
 }
 
-/* The next job whose end was not told, or NULL. */
-static struct helper_job *next_done(struct helpers *h)
-{
-    struct helper_job *j;
-
-    lock(h);
-    j = LIST_FIRST_OF(&h->done, struct helper_job, told);
-    if (j)
-        list_remove(&j->told);
-    unlock(h);
-    return j;
-}
-
-static struct question *next_question(struct helpers *h)
-{
-    struct question *q;
-
-    lock(h);
-    q = h->questions;
-    if (q)
-        h->questions = q->next;
-    unlock(h);
-    return q;
-}
-
 /* Runs what helpers ask for, without the lock. */
-static void answer_questions(struct helpers *h)
+static void answer_questions(struct question *q)
 {
-    struct question *q;
+    struct question *next;
 
-    while ((q = next_question(h))) {
+    for (; q; q = next) {
+        next = q->next;
         q->fn(q->ctx);
         q->answered = true;
         (void)sem_post(&q->told); /* q is gone now */
     }
 }
 
+/* Takes what threads have to say and acts on it. */
+static void look(struct helpers *h)
+{
+    uint64_t began_us = clock_us();
+    struct question *questions;
+    struct helper_job *j;
+
+    if (lock_now(h)) {
+        questions = h->questions;
+        h->questions = NULL;
+        list_move_all(&h->done, &h->ended);
+        unlock(h);
+        answer_questions(questions);
+    }
+    while ((j = LIST_FIRST_OF(&h->ended, struct helper_job, told))) {
+        tell(h, j);
+        if (clock_us() - began_us < TELL_US)
+            continue;
+        loop_task_post(h->loop, &h->more_to_tell, on_more_to_tell); /* the rest in the next turn */
+        break;
+    }
+}
+
+static void on_more_to_tell(struct loop_task *t)
+{
+    look(CONTAINER_OF(t, struct helpers, more_to_tell));
+}
+
+static void on_again(struct loop_timer *t)
+{
+    struct helpers *h = CONTAINER_OF(t, struct helpers, again);
+
+    hand_over(h);
+    look(h);
+}
+
 /* Some job has ended, or asks. */
 static void on_wake(struct loop_io *io, unsigned events)
 {
     struct helpers *h = CONTAINER_OF(io, struct helpers, io);
-    uint64_t count, began_us = clock_us();
-    struct helper_job *j;
+    uint64_t count;
 
     (void)events;
     (void)!read(h->wake_fd, &count, sizeof(count));
-    answer_questions(h);
-    while ((j = next_done(h))) {
-        tell(h, j);
-        if (clock_us() - began_us < TELL_US)
-            continue;
-        wake(h); /* the rest in the next turn */
-        break;
-    }
+    look(h);
 }
 
 /* A stuck job's thread is given up and another one takes its place. The lock is held. */
@@ -403,7 +470,10 @@ static void on_watch(struct loop_timer *timer)
     struct thread *next;
     bool busy;
 
-    lock(h);
+    if (!lock_now(h)) {
+        loop_timer_set(h->loop, &h->watch, AGAIN_MS, on_watch);
+        return;
+    }
     busy = !list_is_empty(&h->waiting);
     for (struct thread *t = h->threads; t; t = next) {
         next = t->next;
@@ -432,12 +502,10 @@ void helpers_push(struct helpers *h, struct helper_job *j, struct str key)
     j->lane->untold++;
     j->pushed_us = clock_us();
     j->began_us = j->ended_us = 0;
-    j->stuck = false;
+    j->stuck = j->queued = false;
     atomic_store_explicit(&j->cancel, false, memory_order_relaxed);
-    lock(h);
-    job_queue(h, j);
-    (void)sem_post(&h->more);
-    unlock(h);
+    list_append(&h->pushed, &j->item);
+    hand_over(h);
     if (h->opt.limit_ms && !loop_timer_active(&h->watch))
         loop_timer_set(h->loop, &h->watch, h->opt.limit_ms / WATCH_PARTS + 1, on_watch);
 }
@@ -452,18 +520,16 @@ bool helpers_busy(const struct helpers *h, struct str key)
 /* A job that waits ends at once; one that runs notices by itself (cancel_wanted). */
 void helpers_cancel(struct helpers *h, struct helper_job *j)
 {
-    bool waits;
-
     atomic_store_explicit(&j->cancel, true, memory_order_relaxed);
-    lock(h);
-    waits = j->began_us == 0 && list_holds(&j->item);
-    if (waits) {
-        job_unqueue(j);
-        job_finish(h, j);
+    if (!j->queued) {
+        list_remove(&j->item);
+        if (!list_holds(&j->told))
+            end(h, j);
+        return;
     }
-    unlock(h);
-    if (waits)
-        wake(h);
+    if (!list_holds(&j->later))
+        list_append(&h->cancelled, &j->later);
+    hand_over(h);
 }
 
 /* --- life --- */
@@ -543,6 +609,8 @@ unsigned helpers_free(struct helpers *h)
         return 0;
     left = wait_for_threads(h);
     loop_timer_stop(h->loop, &h->watch);
+    loop_timer_stop(h->loop, &h->again);
+    loop_task_cancel(h->loop, &h->more_to_tell);
     loop_del(h->loop, &h->io);
     for (struct thread *t = h->threads; t; t = t->next)
         (void)(left > 0 ? pthread_detach(t->id) : pthread_join(t->id, NULL));

@@ -48,6 +48,8 @@ struct helper_job {
     uint64_t pushed_us, began_us, ended_us; /* on clock_us; began 0: it has not run */
     struct helper_lane *lane;
     struct list_item item, told; /* of its lane while it waits; of those to be told */
+    struct list_item later;      /* of those that the loop has cancelled since it had the lock */
+    bool queued;                 /* it is or was in its lane; the loop's alone */
     bool stuck;
     atomic_bool cancel;
 };

@@ -21,7 +21,9 @@
 #include "common/net/http1.h"
 #include "common/serve/server_internal.h"
 
-enum { ACCEPT_BATCH = 16, PAUSE_MS = 100 };
+/* Whoever comes brings work to the next turn: few at a time, so that those who are here wait for
+ * little of it. */
+enum { ACCEPT_BATCH = 2, PAUSE_MS = 100 };
 
 enum { BEGIN_SLICE_US = 1000 }; /* of a turn in which requests are begun */
 
@@ -200,7 +202,8 @@ static void refuse_largest(struct server_conn *of)
 }
 
 /* A request comes into the connection's input until all of it is there. What is told keeps the
- * limit: others read the figure at any moment, so it is told after the refusals that it asks for. */
+ * limit: others read the figure at any moment, so it is told after the refusals that it asks for.
+ */
 void server_count_input(struct server_conn *c)
 {
     struct server *s = c->server;

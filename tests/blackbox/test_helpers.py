@@ -1,6 +1,7 @@
 """Long work of requests in helper threads: it gives what the loop would have given, in order; nobody else
 waits for it; it ends when its client leaves, its session ends or its time is over."""
 import re
+import resource
 import threading
 
 import pytest
@@ -164,3 +165,11 @@ def test_a_worker_that_loses_many_threads_is_replaced_in_good_order(faulty):
     inject("stick", None)
     assert gateway.chat(sessions[1], LONG).status == 200
     assert branches(gateway, sessions[0]) == 1      # nothing answered is lost
+
+
+def test_descriptors_have_their_place_before_there_are_threads(start):
+    """Else the kernel lets the loop wait for all processors whenever connections need a larger table."""
+    gateway = start(workers=1)
+    with open(f"/proc/{gateway.child('worker-0')}/status", encoding="ascii") as f:
+        size = int(re.search(r"FDSize:\s+(\d+)", f.read())[1])
+    assert size >= min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1])

@@ -1,5 +1,6 @@
 #include "common/os/helpers.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +25,33 @@ struct work {
     enum helper_end end;
     int told; /* the how many-th end, from 1; 0: not told */
 };
+
+/* --- the pool's lock (the linker puts these between) --- */
+
+int __real_pthread_mutex_lock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *m);
+int __real_pthread_mutex_trylock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *m);
+
+static _Thread_local bool on_loop; /* in the thread of the test */
+static _Thread_local int n_waits;  /* of that thread, for a lock */
+static _Thread_local int n_taken;  /* so often it finds the lock taken by another */
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *m)
+{
+    n_waits += on_loop;
+    return __real_pthread_mutex_lock(m);
+}
+
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *m)
+{
+    if (!on_loop || n_taken == 0)
+        return __real_pthread_mutex_trylock(m);
+    n_taken--;
+    return EBUSY;
+}
+
+/* --- jobs --- */
 
 static int n_told;
 
@@ -333,4 +361,87 @@ TEST(helpers, what_runs_and_waits_at_the_end_is_dropped)
     cr_assert(w[0].saw_cancel);
     cr_assert_not(atomic_load(&w[1].began));
     cr_assert_eq(n_told, 0);
+}
+
+/* Whoever holds the lock may have lost the processor. */
+TEST(helpers, the_loop_never_waits_for_a_lock)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 3, .limit_ms = 4});
+    atomic_bool gate = false;
+    struct work w[60] = {{.gate = &gate}};
+
+    on_loop = true;
+    n_waits = 0;
+    for (int i = 0; i < 60; i++)
+        push(h, &w[i], i % 2 ? "a" : "b");
+    for (int i = 30; i < 60; i++)
+        helpers_cancel(h, &w[i].job);
+    until_told(30);
+    atomic_store(&gate, true);
+    until_told(60);
+    cr_assert_eq(n_waits, 0);
+    on_loop = false;
+    close_pool(h);
+}
+
+TEST(helpers, what_needs_a_lock_that_is_taken_is_done_later)
+{
+    struct helpers *h = pool((struct helpers_options){.threads = 1});
+    atomic_bool gate = false;
+    struct work first = {.gate = &gate}, w[5] = {0};
+
+    push(h, &first, "a");
+    until_begun(&first);
+    on_loop = true;
+    n_taken = 1; /* pushing */
+    push(h, &w[0], "a");
+    cr_assert_eq(n_taken, 0);
+    until_told(0);
+    push(h, &w[1], "a");
+    n_taken = 2; /* pushing, cancelling a job that is in its lane */
+    push(h, &w[2], "a");
+    helpers_cancel(h, &w[1].job);
+    helpers_cancel(h, &w[1].job);
+    helpers_cancel(h, &w[2].job); /* one that is not yet */
+    helpers_cancel(h, &w[2].job);
+    until_told(2);
+    cr_assert_eq(n_taken, 0);
+    cr_assert(w[1].end == HELPER_CANCELLED && w[2].end == HELPER_CANCELLED);
+    n_taken = 3; /* hearing that they have ended */
+    atomic_store(&gate, true);
+    until_told(4);
+    cr_assert_eq(n_taken, 0);
+    cr_assert_eq(w[0].end, HELPER_DONE);
+    cr_assert_eq(first.end, HELPER_DONE);
+    for (int i = 1; i <= 2; i++)
+        cr_assert_not(atomic_load(&w[i].began));
+    on_loop = false;
+    close_pool(h);
+}
+
+static atomic_bool tool_gate;
+
+static void *slow_tool_new(void *ctx)
+{
+    while (!atomic_load(&tool_gate))
+        (void)usleep(100);
+    return ctx;
+}
+
+TEST(helpers, a_thread_that_makes_its_tool_holds_nobody_up)
+{
+    struct helpers *h = pool((struct helpers_options){
+        .threads = 2, .tool_new = slow_tool_new, .tool_free = tool_free, .ctx = &tools});
+    struct work w[2] = {0};
+
+    push(h, &w[0], "a");
+    for (int i = 0; i < 20; i++)
+        (void)loop_poll(loop, 1);
+    push(h, &w[1], "a");
+    helpers_cancel(h, &w[1].job);
+    until_told(1);
+    cr_assert_eq(w[1].end, HELPER_CANCELLED);
+    atomic_store(&tool_gate, true);
+    until_told(2);
+    close_pool(h);
 }
