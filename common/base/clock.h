@@ -1,6 +1,7 @@
 /*
- * The two clocks of a process, each in the one unit it is asked for: durations on the monotonic
- * clock, points in time (of records, answers, ages that outlive a process) on the wall's.
+ * The clocks of a process, each in the one unit it is asked for: durations on the monotonic
+ * clock, points in time (of records, answers, ages that outlive a process) on the wall's, and what
+ * the calling thread has cost.
  */
 #ifndef RG_BASE_CLOCK_H
 #define RG_BASE_CLOCK_H
@@ -32,6 +33,12 @@ static inline uint64_t clock_ms(void)
 static inline uint64_t clock_wall_ms(void)
 {
     return clock_read_us(CLOCK_REALTIME) / 1000;
+}
+
+/* Microseconds of processor time that the calling thread has used. */
+static inline uint64_t clock_thread_cpu_us(void)
+{
+    return clock_read_us(CLOCK_THREAD_CPUTIME_ID);
 }
 
 #endif

@@ -8,13 +8,16 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 
-/* A tick's work is bounded in both; the rest waits for the next one. Behind a tick with much to
- * tell the next one waits longer, so that what changes all the time is told less often. */
-enum { TICK_NOTES_MAX = 512, TICK_BYTES_MAX = 512 << 10, TICK_NOTES_MANY = 64, ALIVE_MS = 15000 };
+/* A tick's work is bounded in both; the rest waits for the next one. */
+enum { TICK_NOTES_MAX = 512, TICK_BYTES_MAX = 512 << 10, ALIVE_MS = 15000 };
 
-enum { PAUSE_TICKS_MANY = 4, PAUSE_TICKS_BEHIND = 2 };
+/* Behind a tick with many notes the next one waits for PAUSE_TIMES the processor time that it
+ * took, for all viewers together: telling what changes all the time takes a 500th of a core,
+ * whatever changes and whoever looks, and is at most PAUSE_MS_MAX older. */
+enum { TICK_NOTES_MANY = 16, PAUSE_TIMES = 500, PAUSE_MS_MAX = 2000 };
 
 struct feed_viewer {
     struct feed *feed;
@@ -38,7 +41,7 @@ void feed_event(struct buf *out, const char *name, struct str json)
 
 void feed_init(struct feed *f, struct loop *loop, uint64_t tick_ms)
 {
-    *f = (struct feed){.loop = loop, .tick_ms = tick_ms, .pause_ticks = 1};
+    *f = (struct feed){.loop = loop, .tick_ms = tick_ms, .pause_ms = tick_ms};
 }
 
 /* --- viewers --- */
@@ -115,6 +118,7 @@ static void stop(struct feed *f)
     loop_timer_stop(f->loop, &f->tick);
     loop_timer_stop(f->loop, &f->alive);
     forget_notes(f);
+    f->pause_ms = f->tick_ms;
 }
 
 /* A viewer has left. */
@@ -190,25 +194,34 @@ static void on_tick(struct loop_timer *t);
 static void arm(struct feed *f)
 {
     if (!loop_timer_active(&f->tick))
-        loop_timer_set(f->loop, &f->tick, f->tick_ms * f->pause_ticks, on_tick);
+        loop_timer_set(f->loop, &f->tick, f->pause_ms, on_tick);
+}
+
+/* How long to wait behind a tick that wrote so many notes and took so long. */
+static uint64_t pause_behind(const struct feed *f, unsigned told, uint64_t cpu_us)
+{
+    uint64_t pause_ms = cpu_us * PAUSE_TIMES / 1000;
+
+    if (told <= TICK_NOTES_MANY)
+        return f->tick_ms;
+    return MIN_OF(MAX_OF(pause_ms, f->tick_ms), (uint64_t)PAUSE_MS_MAX);
 }
 
 /* Sends what was noted; more waits for the next tick. */
 static void on_tick(struct loop_timer *t)
 {
     struct feed *f = CONTAINER_OF(t, struct feed, tick);
+    uint64_t began_us = clock_thread_cpu_us();
     unsigned told = write_notes(f);
     struct buf out = f->ready;
 
     f->ready = (struct buf){0};
-    f->pause_ticks = told <= TICK_NOTES_MANY      ? 1
-                     : list_is_empty(&f->waiting) ? PAUSE_TICKS_MANY
-                                                  : PAUSE_TICKS_BEHIND;
-    if (!list_is_empty(&f->waiting))
-        arm(f);
     if (out.len > 0)
         tell_all(f, buf_str(&out), false);
     buf_done(&out);
+    f->pause_ms = pause_behind(f, told, clock_thread_cpu_us() - began_us);
+    if (!list_is_empty(&f->waiting))
+        arm(f);
 }
 
 /* Something about the key has changed. Costs nothing while nobody looks. */

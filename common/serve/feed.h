@@ -33,7 +33,7 @@ struct feed {
     struct map noted;              /* key -> note */
     struct list_head waiting;      /* notes, the oldest first */
     struct buf ready;              /* events that wait for the tick */
-    uint32_t pause_ticks; /* before the next tick: more when the last one had much to tell */
+    uint64_t pause_ms; /* before the next tick: more when the last one had much to tell */
     struct loop_timer tick, alive;
 };
 

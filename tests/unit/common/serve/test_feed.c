@@ -28,15 +28,19 @@ struct feed_room {
     int fd[VIEWERS_MAX];             /* the other ends */
     struct buf heard[VIEWERS_MAX];
     int n, left, writes;
-    bool deaf; /* nobody reads */
+    uint64_t write_cpu_us; /* what a write takes */
+    bool deaf;             /* nobody reads */
     const char *awaited;
 };
 
 static void room_writes(void *ctx, struct str key, struct buf *out)
 {
     struct feed_room *r = ctx;
+    uint64_t until_us = clock_thread_cpu_us() + r->write_cpu_us;
     struct buf json = {0};
 
+    while (clock_thread_cpu_us() < until_us)
+        ;
     r->writes++;
     buf_printf(&json, "{\"key\":\"%.*s\",\"write\":%d}", (int)key.len, key.p, r->writes);
     feed_event(out, "thing", buf_str(&json));
@@ -282,18 +286,18 @@ TEST(feed, tells_less_often_while_there_is_much_to_tell)
 
     room_open(&r);
     room_join(&r, false, "");
-    note_many(&r, 3);
+    r.write_cpu_us = 20;
+    note_many(&r, 16);
     room_until(&r, ticked);
-    cr_assert_eq(r.feed.pause_ticks, 1);
-    note_many(&r, 300);
+    cr_assert_eq(r.feed.pause_ms, TICK_MS, "few are told at once");
+    note_many(&r, 50);
     room_until(&r, ticked);
-    cr_assert_eq(r.feed.pause_ticks, 4, "all was told: it coalesces");
-    r.feed.tick_ms = 3600000 / 4; /* the one behind it does not come */
-    r.feed.pause_ticks = 0;
+    cr_assert_geq(r.feed.pause_ms, 500, "500 times what 50 writes of 20 us take");
+    r.feed.pause_ms = 0;
     note_many(&r, 600);
     room_until(&r, told_some);
-    cr_assert_eq(r.feed.pause_ticks, 2, "some wait still");
-    cr_assert_eq(r.writes, 512);
+    cr_assert_eq(r.writes, 512, "the rest waits");
+    cr_assert_eq(r.feed.pause_ms, 2000, "the longest pause");
     room_close(&r);
 }
 
@@ -342,7 +346,7 @@ TEST(feed, the_last_one_takes_the_notes_along)
     struct feed_room r;
 
     room_open(&r);
-    r.feed.tick_ms = 3600000; /* no tick comes */
+    r.feed.pause_ms = 3600000; /* no tick comes */
     room_join(&r, true, "");
     feed_note(&r.feed, STR("never-told"));
     feed_event(feed_queue(&r.feed), "own", STR("{}"));
