@@ -11,6 +11,9 @@ export    /health and another session's turns while 10,000 trajectories leave as
           tokens is audited and exported again and again, and while all of 200 growing calls are
           told (?records=1): latency p50 / p99 / max beside the same without an export
 
+audits_per_turn tells how many suffixes were held against the whole chat: 1.0 means that the build is a
+debug one, whose figures say nothing.
+
 CPU is the process clock of the worker, so other work on the machine does not count. Latencies are
 wall time: on a busy machine read them beside the idle ones.
 """
@@ -113,6 +116,11 @@ def note(row, results):
           flush=True)
 
 
+def audits(gate):
+    """Suffixes that were held against the whole chat: one in --audit-every, all of them in a debug build."""
+    return sum(v for k, v in gate.metrics().items() if k.startswith("rollgate_suffix_audits_total"))
+
+
 def long_turns(args, results):
     for name, settings in models().items():
         gate = start(**settings)
@@ -123,6 +131,7 @@ def long_turns(args, results):
             perf = subprocess.Popen(["perf", "record", "-q", "--call-graph=dwarf,4096", "-F", "2500", "-o",
                                      f"{args.perf}.{name}", "-p", str(gate.worker)])
             time.sleep(1)
+        audited = audits(gate)
         before, each = cpu_s(gate.worker), []
         for i in range(args.turns):
             at = cpu_s(gate.worker)
@@ -136,7 +145,8 @@ def long_turns(args, results):
         note({"scene": "long", "model": name, "turns": args.turns,
               "tokens": answer["usage"]["prompt_tokens"],
               "body_kb": len(json.dumps(client.messages)) // 1024, "cpu_ms_per_turn": total,
-              "median": each[len(each) // 2], "target": 0.5}, results)
+              "median": each[len(each) // 2], "audits_per_turn": (audits(gate) - audited) / args.turns,
+              "target": 0.5}, results)
         stop(gate)
 
 
