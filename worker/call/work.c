@@ -53,6 +53,14 @@ static void tools_free(void *p)
     free(tools);
 }
 
+static uint64_t hash_part(struct str part, uint64_t seed)
+{
+    uint64_t both[2];
+
+    str_hash128(part, both); /* four lanes: several times as fast as str_hash on long texts */
+    return str_hash(str_of((const char *)both, sizeof(both)), seed);
+}
+
 /* Bodies up to 4 MiB are hashed whole, longer ones by their length, their beginning and their
  * end. 0: there is no board. */
 uint64_t work_hash(const struct call_env *env, struct str body)
@@ -61,10 +69,10 @@ uint64_t work_hash(const struct call_env *env, struct str body)
 
     if (!env->board)
         return 0;
-    head = str_hash(str_sub(body, 0, HASHED_BYTES), env->board->hash_seed ^ body.len);
+    head = hash_part(str_sub(body, 0, HASHED_BYTES), env->board->hash_seed ^ body.len);
     if (body.len <= HASHED_BYTES)
         return head | 1;
-    return str_hash(str_sub(body, MAX_OF(body.len - HASHED_BYTES, HASHED_BYTES), body.len), head) |
+    return hash_part(str_sub(body, MAX_OF(body.len - HASHED_BYTES, HASHED_BYTES), body.len), head) |
            1;
 }
 
