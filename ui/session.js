@@ -9,7 +9,8 @@ import {driftOf} from "./drift.js";
 import {labelText} from "./sessions.js";
 
 const FORMATS = [["json", "json"], ["msgpack", "msgpack"], ["safetensors", "safetensors"], ["verl", "safetensors"], ["miles", "safetensors"],
-  ["areal", "safetensors"], ["slime", "json"], ["prime-rl", "json"], ["openai-messages", "jsonl"]];
+  ["areal", "safetensors"], ["slime", "json"], ["prime-rl", "json"], ["openai-messages", "jsonl"],
+  ["prefix-tree", "safetensors"], ["skyrl", "json"], ["nemo-gym", "json"], ["atif", "json"]];
 const LIVE_SHOWN = 20000;
 
 // Tokens of a running call, as its events tell them.

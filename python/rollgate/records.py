@@ -262,7 +262,8 @@ def _lines(data: bytes) -> list[Any]:
 
 _READERS: dict[str, Callable[[bytes], Any]] = {
     "json": from_json, "msgpack": from_msgpack, "safetensors": from_safetensors, "verl": Tensors, "miles": Tensors,
-    "areal": Tensors, "slime": json.loads, "prime-rl": json.loads, "none": json.loads, "openai-messages": _lines}
+    "areal": Tensors, "slime": json.loads, "prime-rl": json.loads, "none": json.loads, "openai-messages": _lines,
+    "prefix-tree": Tensors, "skyrl": json.loads, "nemo-gym": json.loads, "atif": json.loads}
 
 
 def reader(format: str) -> Callable[[int, Mapping[str, str], bytes], Any]:

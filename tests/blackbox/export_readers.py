@@ -157,6 +157,11 @@ def compare_all(get):
     compare_areal(ts, get("areal"))
     compare_slime(ts, json.loads(get("slime"))["samples"])
     compare_prime_rl(ts, json.loads(get("prime-rl"))["samples"])
+    compare_prefix_tree(ts, get("prefix-tree"))
+    compare_skyrl(ts, json.loads(get("skyrl")))
+    if all(t["response_logprobs"] is not None for t in ts):
+        compare_nemo_gym(ts, json.loads(get("nemo-gym")))
+    compare_atif(ts, json.loads(get("atif")))
     *lines, end = get("openai-messages").split(b"\n")
     assert end == b"" and [json.loads(x)["messages"] for x in lines] == [plain(t["messages"]) for t in ts]
     return whole
@@ -339,3 +344,116 @@ def compare_prime_rl(ts, samples):
         assert s["mask"] == [False] * p + [bool(m) for m in t["response_mask"]]
         assert s["logprobs"] == (None if lps is None else [0.0] * p + lps)
         assert len(s["temperatures"]) == len(s["token_ids"]) and s["reward"] == reward_of(t)
+
+
+def turn_of(t, turn):
+    """The ids before a turn, its own, and its logprobs."""
+    p, r, lps = t["prompt_ids"], t["response_ids"], t["response_logprobs"]
+    return p + r[:turn["start"]], r[turn["start"]:turn["end"]], lps and lps[turn["start"]:turn["end"]]
+
+
+def walk_up(parents, end):
+    path = []
+    while end >= 0:
+        path.append(end)
+        end = parents[end]
+    return path[::-1]
+
+
+def compare_prefix_tree(ts, data):
+    tensors, meta = read_safetensors(data)
+    rows = json.loads(meta["trajectories"])
+    (_, (n,), ids), (_, _, parents), (_, _, positions) = (tensors.pop(k) for k in ("token_ids", "parents", "positions"))
+    (_, _, ends), (_, _, prompts), (_, _, weights) = (tensors.pop(k) for k in ("ends", "prompt_lengths", "weights"))
+    (_, _, through), logprobs, versions = tensors.pop("trajectories"), tensors.pop("logprobs", None), tensors.pop("versions", None)
+    assert prompts == [len(t["prompt_ids"]) for t in ts] and all(-1 <= p < i for i, p in enumerate(parents))
+    assert (logprobs is not None) == bool(ts and all(t["response_logprobs"] is not None for t in ts))
+    sums, seen, nodes = [0] * n, [0] * n, {}
+    for t, end, row in zip(ts, ends, rows, strict=True):
+        path, p, lps = walk_up(parents, end), len(t["prompt_ids"]), f32(t["response_logprobs"] or [])
+        mask = [0] * p + t["response_mask"]
+        assert [ids[k] for k in path] == t["prompt_ids"] + t["response_ids"]
+        assert [positions[k] for k in path] == list(range(len(path))) and row["turns"] == t["turns"]
+        authors = [None] * len(path)
+        for turn in t["turns"]:
+            authors[p + turn["start"]:p + turn["end"]] = [turn["response_id"]] * (turn["end"] - turn["start"])
+        for i, k in enumerate(path):
+            seen[k] += 1
+            sums[k] += mask[i]
+            assert not logprobs or not mask[i] or logprobs[2][k] == lps[i - p]
+            assert not versions or not mask[i] or versions[2][k] == t["response_versions"][i - p]
+            key = (parents[k], ids[k], authors[i])
+            assert nodes.setdefault(key, k) == k, "a token stands twice"
+    assert sums == weights and seen == through and len(nodes) == n
+    reward = reward_of(ts[0]) if ts else None
+    assert tensors.pop("rewards", None) in ((None,) if ts and reward is None else (None, ("F32", [len(ts)], f32([reward] * len(ts)))))
+    assert not tensors
+
+
+def compare_skyrl(ts, data):
+    steps = iter(data["steps"])
+    names = set()
+    for t in ts:
+        reward = reward_of(t)
+        ids = set()
+        for turn in t["turns"]:
+            s, (prompt, own, lps) = next(steps), turn_of(t, turn)
+            last = turn is t["turns"][-1]
+            assert (s["prompt_token_ids"], s["response_ids"], s["rollout_logprobs"]) == (prompt, own, lps)
+            assert s["loss_mask"] == [int(turn["trained"])] * len(own) and s["is_last_step"] is last and s["turn"] == turn
+            assert s["rewards"] == (None if reward is None else [0.0] * (len(own) - 1) + [reward if last else 0.0])
+            assert s["stop_reason"] == turn["finish_reason"]
+            ids.add(json.dumps(s["trajectory_id"]))
+        assert len(ids) == 1 and not ids & names
+        names |= ids
+    assert next(steps, None) is None and data["summary"]["branches"] == len(ts)
+
+
+def compare_nemo_gym(ts, data):
+    records = {r["model_call_id"]: r for r in data["records"]}
+    assert len(records) == len(data["records"])
+    for t in ts:
+        for turn in t["turns"]:
+            if not turn["trained"]:
+                continue
+            r, (prompt, own, lps) = records[turn["response_id"]], turn_of(t, turn)
+            assert (r["generation_token_ids"], r["generation_log_probs"]) == (own, lps)
+            assert r["prompt_token_ids"][-1:] == prompt[-1:] and r["schema_version"] == 1
+            assert r["output_items"][r["token_item_index"]]["type"] == "message" and r["reward"] == reward_of(t)
+    assert set(records) == {turn["response_id"] for t in ts for turn in t["turns"] if turn["trained"]}
+
+
+AGENT_ONLY = {"model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics"}
+
+
+def check_atif(document):
+    """The rules of the format's own validator: step ids from 1 without gaps, what only agents' steps may have, results of
+    calls that the step made."""
+    assert document["schema_version"] == "ATIF-v1.7"
+    assert document["agent"]["name"] and document["agent"]["version"] and document["steps"]
+    assert [s["step_id"] for s in document["steps"]] == list(range(1, len(document["steps"]) + 1))
+    for s in document["steps"]:
+        assert s["source"] in ("system", "user", "agent") and isinstance(s["message"], (str, list))
+        assert s["source"] == "agent" or not AGENT_ONLY & set(s)
+        calls = {c["tool_call_id"] for c in s.get("tool_calls", [])}
+        assert all(isinstance(c["arguments"], dict) and c["function_name"] for c in s.get("tool_calls", []))
+        for r in s.get("observation", {"results": []})["results"]:
+            assert r.get("source_call_id") in {None, *calls}
+
+
+def compare_atif(ts, data):
+    assert len({d["trajectory_id"] for d in data["trajectories"]}) == len(ts)
+    for t, d in zip(ts, data["trajectories"], strict=True):
+        check_atif(d)
+        told = [s for s in d["steps"] if "metrics" in s]
+        assert [s["extra"] for s in told] == t["turns"]
+        for s, turn in zip(told, t["turns"], strict=True):
+            m = s["metrics"]
+            prompt, own, lps = turn_of(t, turn)
+            assert (m["prompt_token_ids"], m["completion_token_ids"]) == (prompt, own)
+            assert m.get("logprobs") == (lps if turn["trained"] else None)
+            assert (m["prompt_tokens"], m["completion_tokens"]) == (len(prompt), len(own))
+        assert d["extra"]["reward"] == reward_of(t) and d["extra"]["extra_fields"] == t["extra_fields"]
+        if t["messages"]:
+            assert len(d["steps"]) + sum(len(s["observation"]["results"]) for s in d["steps"] if "observation" in s) == \
+                len(t["messages"])

@@ -13,7 +13,8 @@ from gateway import wait_until
 from stub_engines import StubEngine
 
 END = 257
-FORMATS = ("json", "msgpack", "safetensors", "verl", "miles", "areal", "slime", "prime-rl", "openai-messages")
+FORMATS = ("json", "msgpack", "safetensors", "verl", "miles", "areal", "slime", "prime-rl", "openai-messages", "prefix-tree", "skyrl",
+           "nemo-gym", "atif")
 
 
 def user(text):
@@ -282,7 +283,8 @@ def test_merged_trajectories_fit(scene):
 
 
 @pytest.mark.parametrize("name,value,allowed", [
-    ("format", "xml", ["json", "msgpack", "safetensors", "verl", "miles", "areal", "slime", "prime-rl", "openai-messages"]),
+    ("format", "xml", ["json", "msgpack", "safetensors", "verl", "miles", "areal", "slime", "prime-rl", "openai-messages",
+                       "prefix-tree", "skyrl", "nemo-gym", "atif"]),
     ("select", "best", ["leaves", "all_checkpoints", "last", "longest"]),
     ("pick", "some", ["all", "drop_retries"]),
     ("merge", "yes", ["none", "text", "token"]),

@@ -130,6 +130,11 @@ def test_rows_4_and_5_nobody_scores_an_unknown_reward_0(place, info, reward):
     assert [s["reward"] for s in p.samples({})[0]] == [reward]
     for form in ("slime", "prime-rl"):
         assert [s["reward"] for s in json.loads(p.get(f"format={form}"))["samples"]] == [reward]
+    (step,) = json.loads(p.get("format=skyrl"))["steps"]
+    assert step["rewards"] == (None if reward is None else [0.0] * (len(step["response_ids"]) - 1) + [reward])
+    assert [r["reward"] for r in json.loads(p.get("format=nemo-gym"))["records"]] == [reward]
+    tree, _ = read_safetensors(p.get("format=prefix-tree"))
+    assert tree.get("rewards", (0, 0, [None]))[2] == [reward]
 
 
 def test_row_6_verl_gets_every_column(place):
@@ -296,7 +301,7 @@ def test_rows_14_and_15_areal_batches(place):
     assert set(tensors["versions.0"][2]) == {-1} and any("versions" in w for w in notes["summary"]["warnings"])
 
 
-@pytest.mark.parametrize("form", ["areal", "prime-rl"])
+@pytest.mark.parametrize("form", ["areal", "prime-rl", "nemo-gym"])
 def test_rows_14_and_16_no_ratio_without_logprobs(start, form):
     """Decoupled PPO (AReaL) and prime-rl's loss divide by them; prime-rl's TrainingSample.logprobs cannot be null. An OpenAI
     upstream that is asked for ids alone tells none."""

@@ -21,6 +21,10 @@ static const struct format *const FORMATS[EXPORT_FORMAT_COUNT] = {
     [EXPORT_SLIME] = &format_slime,
     [EXPORT_PRIME_RL] = &format_prime_rl,
     [EXPORT_OPENAI_MESSAGES] = &format_openai_messages,
+    [EXPORT_PREFIX_TREE] = &format_prefix_tree,
+    [EXPORT_SKYRL] = &format_skyrl,
+    [EXPORT_NEMO_GYM] = &format_nemo_gym,
+    [EXPORT_ATIF] = &format_atif,
     [EXPORT_NONE] = &format_none,
     [EXPORT_VIEW] = &format_view,
 };
@@ -106,7 +110,7 @@ static int read_format(struct export_options *o, struct str v, struct err *e)
         }
     return bad(e, "format",
                "json, msgpack, safetensors, verl, miles, areal, slime, prime-rl, openai-messages, "
-               "none");
+               "prefix-tree, skyrl, nemo-gym, atif, none");
 }
 
 static int read_drift(struct export_options *o, struct str v, struct err *e)
@@ -437,7 +441,7 @@ static void end_of_pass(struct export *x, struct buf *out)
     if (x->format->end)
         x->format->end(x, out);
     x->pass++;
-    x->at = 0;
+    x->at = x->format->takes_once ? x->selection.tracks.n : 0;
     x->input.audit = false; /* once is enough */
     x->step = x->pass < x->format->passes ? EXPORT_MIDDLE : EXPORT_DONE;
 }

@@ -36,6 +36,10 @@ enum export_format {
     EXPORT_SLIME,
     EXPORT_PRIME_RL,
     EXPORT_OPENAI_MESSAGES,
+    EXPORT_PREFIX_TREE,
+    EXPORT_SKYRL,
+    EXPORT_NEMO_GYM,
+    EXPORT_ATIF,
     EXPORT_NONE, /* the summary alone */
     EXPORT_VIEW, /* what the viewer reads: no option names it */
     EXPORT_FORMAT_COUNT

@@ -58,6 +58,7 @@ struct format {
     unsigned passes;
     bool hidden;         /* the gateway's own: no client names it */
     bool text_too;       /* trajectories without tokens, too */
+    bool takes_once;     /* it takes all it needs of the trajectories in the first pass */
     bool needs_reward;   /* its trainer reads one number */
     bool needs_logprobs; /* its loss is of ratios to them: zeros would be read as certainty */
     void (*begin)(struct export *x, struct buf *out);
@@ -77,8 +78,8 @@ struct format {
 void export_defer(struct export *x, struct buf *b);
 
 extern const struct format format_json, format_msgpack, format_safetensors, format_verl,
-    format_miles, format_areal, format_slime, format_prime_rl, format_openai_messages, format_none,
-    format_view;
+    format_miles, format_areal, format_slime, format_prime_rl, format_openai_messages,
+    format_prefix_tree, format_skyrl, format_nemo_gym, format_atif, format_none, format_view;
 
 /* A member whose value is an array of numbers, drained from the rope o writes to. */
 void export_array(struct export *x, struct json_out *o, const char *key, enum rope_piece_kind kind,
@@ -93,6 +94,13 @@ void tensors_note_end(struct export *x);
 
 /* The members after the arrays: num_turns .. extra_fields, without the enclosing braces. */
 void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o);
+
+/* Of them those after `turns`: what the session came to. */
+void native_write_outcome(struct export *x, const struct trajectory *t, struct json_out *o);
+
+/* The members of one of its `turns`. */
+void native_write_turn_members(const struct trajectory *t, const struct trajectory_turn *x,
+                               struct json_out *o);
 
 /* Routed experts as base64 under `key`, with KEY_shape and KEY_dtype; null: none. */
 void native_write_experts(struct export *x, const struct trajectory *t, const char *key,

@@ -108,12 +108,11 @@ static void put_place(struct json_out *o, const char *key, uint32_t at, bool tex
         json_out_i64(o, at);
 }
 
-static void put_turn(const struct trajectory *t, const struct trajectory_turn *x,
-                     struct json_out *o)
+void native_write_turn_members(const struct trajectory *t, const struct trajectory_turn *x,
+                               struct json_out *o)
 {
     const struct reward *reward = trajectory_turn_reward(t->session, x->checkpoint);
 
-    json_out_obj(o);
     put_text(o, "response_id", x->checkpoint->response_id);
     put_place(o, "start", x->start, t->text);
     put_place(o, "end", x->end, t->text);
@@ -136,6 +135,13 @@ static void put_turn(const struct trajectory *t, const struct trajectory_turn *x
         json_out_key(o, "reward");
         native_write_reward(reward, o);
     }
+}
+
+static void put_turn(const struct trajectory *t, const struct trajectory_turn *x,
+                     struct json_out *o)
+{
+    json_out_obj(o);
+    native_write_turn_members(t, x, o);
     json_out_end_obj(o);
 }
 
@@ -204,6 +210,17 @@ void native_write_extra(struct export *x, const struct trajectory *t, struct jso
     json_out_end_obj(o);
 }
 
+void native_write_outcome(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    json_out_key(o, "reward");
+    reward_put(&t->session->reward, o);
+    json_out_key(o, "reward_info");
+    native_write_reward(&t->session->reward, o);
+    put_turn_rewards(t, o);
+    json_out_key(o, "extra_fields");
+    native_write_extra(x, t, o);
+}
+
 void native_write_rest(struct export *x, const struct trajectory *t, struct json_out *o)
 {
     group_put(x->session, o);
@@ -216,13 +233,7 @@ void native_write_rest(struct export *x, const struct trajectory *t, struct json
     for (uint32_t i = 0; i < t->n_turns; i++)
         put_turn(t, &t->turns[i], o);
     json_out_end_arr(o);
-    json_out_key(o, "reward");
-    reward_put(&t->session->reward, o);
-    json_out_key(o, "reward_info");
-    native_write_reward(&t->session->reward, o);
-    put_turn_rewards(t, o);
-    json_out_key(o, "extra_fields");
-    native_write_extra(x, t, o);
+    native_write_outcome(x, t, o);
 }
 
 void native_write_experts(struct export *x, const struct trajectory *t, const char *key,

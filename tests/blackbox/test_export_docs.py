@@ -1,0 +1,68 @@
+"""The readers that docs/trajectories.md gives for formats, run as they stand there on a session's exports."""
+import json
+import re
+
+import pytest
+
+import gateway as g
+from export_readers import turn_of
+from test_export_cases import branched, scene  # noqa: F401
+
+
+def reader(form):
+    """The names of the first block of code in the section of a format."""
+    text = (g.ROOT / "docs/trajectories.md").read_text()
+    section = re.search(rf"^### `{form}`.*?(?=^### |^## )", text, re.M | re.S)[0]
+    return run(re.search(r"^```python\n(.*?)^```$", section, re.M | re.S)[1])
+
+
+def run(code):
+    assert len([line for line in code.split("\n") if line.strip()]) <= 12
+    names = {}
+    exec(compile(code, "docs/trajectories.md", "exec"), names)
+    return names
+
+
+def tensors_reader():
+    text = (g.ROOT / "docs/trajectories.md").read_text()
+    return run(next(c for c in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S) if "tensors" in c and "struct" in c))
+
+
+@pytest.fixture
+def session(scene):  # noqa: F811
+    s = scene().new()
+    branched(s)
+    s.reward({"reward": 0.5})
+    return s, s.native()["trajectories"]
+
+
+def test_prefix_tree(session):
+    pytest.importorskip("numpy")
+    s, ts = session
+    tensors, notes = tensors_reader()["load"](s.get("format=prefix-tree").body)
+    paths = list(reader("prefix-tree")["paths"](tensors))
+    assert [tensors["token_ids"][p].tolist() for p in paths] == [t["prompt_ids"] + t["response_ids"] for t in ts]
+    assert len(tensors["token_ids"]) < sum(map(len, paths)) and len(json.loads(notes["trajectories"])) == len(ts)
+    once, _ = tensors_reader()["load"](s.get("format=prefix-tree&train_once=on").body)
+    assert set(once["weights"].tolist()) == {0, 1} and tensors["weights"].max() > 1
+
+
+def test_skyrl(session):
+    s, ts = session
+    columns = reader("skyrl")["load"](s.get("format=skyrl").body)
+    turns = [turn_of(t, turn) for t in ts for turn in t["turns"]]
+    assert columns["prompt_token_ids"] == [p for p, _, _ in turns] and columns["response_ids"] == [r for _, r, _ in turns]
+    assert columns["is_last_step"] == [turn is t["turns"][-1] for t in ts for turn in t["turns"]]
+    assert {len(c) for c in columns.values()} == {len(turns)}
+
+
+def test_nemo_gym(session):
+    s, ts = session
+    calls = list(reader("nemo-gym")["calls"](s.get("format=nemo-gym").body))
+    assert len(calls) == len({turn["response_id"] for t in ts for turn in t["turns"]})
+    assert {tuple(own) for _, _, own, _ in calls} == {tuple(turn_of(t, turn)[1]) for t in ts for turn in t["turns"]}
+
+
+def test_atif(session):
+    s, ts = session
+    assert list(reader("atif")["generated"](s.get("format=atif").body)) == [turn_of(t, turn) for t in ts for turn in t["turns"]]

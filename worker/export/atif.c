@@ -1,0 +1,370 @@
+/*
+ * Format atif: the Agent Trajectory Interchange Format, version 1.7, a document a trajectory.
+ * A step is a message; what tools answered is the observation of the step that called them. A step
+ * that was generated here has the ids it was asked with and those that were sampled.
+ */
+#include <time.h>
+
+#include "common/base/arena.h"
+#include "worker/export/export_reward.h"
+#include "worker/model/model.h"
+#include "worker/request/images.h"
+#include "worker/session/group.h"
+
+static const char VERSION[] = "ATIF-v1.7";
+
+static void put_i64(struct json_out *o, const char *key, int64_t v)
+{
+    json_out_key(o, key);
+    json_out_i64(o, v);
+}
+
+static void put_text(struct json_out *o, const char *key, struct str v)
+{
+    json_out_key(o, key);
+    json_out_str(o, v);
+}
+
+static bool has_role(const struct json *m, const char *role)
+{
+    return str_eq_c(json_string(json_get(m, "role")), role);
+}
+
+/* --- contents --- */
+
+static void put_image(struct export *x, const struct json *part, struct json_out *o)
+{
+    struct image_part p;
+
+    image_part_read(part, &p);
+    put_text(o, "type", STR("image"));
+    json_out_key(o, "source");
+    json_out_obj(o);
+    put_text(o, "media_type",
+             arena_printf(&x->scratch, "image/%.*s", (int)p.format.len, p.format.p));
+    put_text(o, "path",
+             arena_printf(&x->scratch, "/sessions/%.*s/media/%.*s", (int)x->session->id.len,
+                          x->session->id.p, (int)p.media.len, p.media.p));
+    json_out_end_obj(o);
+}
+
+/* A text, or a list of parts where there is a picture. */
+static void put_content(struct export *x, const struct json *content, struct json_out *o)
+{
+    if (json_is_null(content) || content->kind != JSON_ARRAY) {
+        json_out_str(o, content && content->kind == JSON_STRING ? json_string(content) : STR(""));
+        return;
+    }
+    json_out_arr(o);
+    for (uint32_t i = 0; i < content->n; i++) {
+        const struct json *part = &content->items[i];
+
+        json_out_obj(o);
+        if (image_part_is(part)) {
+            put_image(x, part, o);
+        } else {
+            struct str text = json_string(json_get(part, "text"));
+
+            put_text(o, "type", STR("text"));
+            put_text(o, "text", text.p ? text : STR(""));
+        }
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+}
+
+/* The format takes objects only: a text that is none stands whole under its own name. */
+static void put_arguments(struct export *x, struct str text, struct json_out *o)
+{
+    const struct json *parsed = NULL;
+    struct err e;
+
+    json_out_key(o, "arguments");
+    if (text.p && json_parse(&x->scratch, text, &parsed, &e) == 0 && parsed->kind == JSON_OBJECT) {
+        json_out_value(o, parsed);
+        return;
+    }
+    json_out_obj(o);
+    if (text.len > 0)
+        put_text(o, "arguments", text);
+    json_out_end_obj(o);
+}
+
+static void put_calls(struct export *x, const struct json *m, struct json_out *o)
+{
+    const struct json *calls = json_get(m, "tool_calls");
+
+    if (json_is_null(calls) || calls->kind != JSON_ARRAY || calls->n == 0)
+        return;
+    json_out_key(o, "tool_calls");
+    json_out_arr(o);
+    for (uint32_t i = 0; i < calls->n; i++) {
+        const struct json *f = json_get(&calls->items[i], "function");
+        struct str id = json_string(json_get(&calls->items[i], "id"));
+        struct str name = json_string(json_get(f, "name"));
+
+        json_out_obj(o);
+        put_text(o, "tool_call_id", id.p ? id : STR(""));
+        put_text(o, "function_name", name.p ? name : STR(""));
+        put_arguments(x, json_string(json_get(f, "arguments")), o);
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+}
+
+/* --- observations --- */
+
+static bool calls_it(const struct json *m, struct str id)
+{
+    const struct json *calls = json_get(m, "tool_calls");
+
+    for (uint32_t i = 0; calls && calls->kind == JSON_ARRAY && i < calls->n; i++)
+        if (id.p && str_eq(json_string(json_get(&calls->items[i], "id")), id))
+            return true;
+    return false;
+}
+
+/* The tools' answers right behind message `at`; a result names its call only if the step made it.
+ */
+static void put_observation(struct export *x, const struct trajectory *t, uint32_t at,
+                            struct json_out *o)
+{
+    const struct json *m = &t->messages->items[at];
+
+    if (at + 1 >= t->messages->n || !has_role(m + 1, "tool"))
+        return;
+    json_out_key(o, "observation");
+    json_out_obj(o);
+    json_out_key(o, "results");
+    json_out_arr(o);
+    for (uint32_t i = at + 1; i < t->messages->n && has_role(&t->messages->items[i], "tool"); i++) {
+        const struct json *result = &t->messages->items[i];
+        struct str id = json_string(json_get(result, "tool_call_id"));
+
+        json_out_obj(o);
+        if (calls_it(m, id))
+            put_text(o, "source_call_id", id);
+        json_out_key(o, "content");
+        put_content(x, json_get(result, "content"), o);
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+}
+
+/* --- steps --- */
+
+static void put_time(struct export *x, uint64_t ms, struct json_out *o)
+{
+    time_t s = (time_t)(ms / 1000);
+    struct tm tm;
+
+    if (!gmtime_r(&s, &tm))
+        return;
+    put_text(o, "timestamp",
+             arena_printf(&x->scratch, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ", tm.tm_year + 1900,
+                          tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
+                          (unsigned)(ms % 1000)));
+}
+
+static void put_metrics(struct export *x, const struct trajectory *t,
+                        const struct trajectory_turn *turn, struct json_out *o)
+{
+    uint32_t n = turn->end - turn->start, prompt = t->n_prompt + turn->start;
+
+    json_out_key(o, "metrics");
+    json_out_obj(o);
+    if (!t->text) {
+        put_i64(o, "prompt_tokens", prompt);
+        put_i64(o, "completion_tokens", n);
+    }
+    if (turn->checkpoint->cached_told)
+        put_i64(o, "cached_tokens", turn->checkpoint->cached_tokens);
+    if (!t->text) {
+        export_array(x, o, "prompt_token_ids", PIECE_JSON_I32, t->ids, prompt);
+        export_array(x, o, "completion_token_ids", PIECE_JSON_I32, t->ids + prompt, n);
+    }
+    if (t->logprobs && turn->trained)
+        export_array(x, o, "logprobs", PIECE_JSON_F32, t->logprobs + turn->start, n);
+    json_out_end_obj(o);
+}
+
+static void put_turn(struct export *x, const struct trajectory *t,
+                     const struct trajectory_turn *turn, struct json_out *o)
+{
+    put_metrics(x, t, turn, o);
+    if (turn->checkpoint->copied) {
+        json_out_key(o, "is_copied_context");
+        json_out_bool(o, true);
+    }
+    json_out_key(o, "extra");
+    json_out_obj(o);
+    native_write_turn_members(t, turn, o);
+    json_out_end_obj(o);
+}
+
+static const char *source_of(const struct json *m)
+{
+    if (has_role(m, "assistant"))
+        return "agent";
+    return has_role(m, "system") || has_role(m, "developer") ? "system" : "user";
+}
+
+/* What message `at` is as a step; `turn`: that generated it, or NULL. */
+static void put_step(struct export *x, const struct trajectory *t, uint32_t at, int64_t step,
+                     const struct trajectory_turn *turn, struct json_out *o)
+{
+    const struct json *m = &t->messages->items[at];
+    struct str thought = json_string(json_get(m, "reasoning_content"));
+    bool agent = has_role(m, "assistant");
+
+    json_out_obj(o);
+    put_i64(o, "step_id", step);
+    if (turn)
+        put_time(x, turn->checkpoint->at_ms, o);
+    put_text(o, "source", str_cstr(source_of(m)));
+    json_out_key(o, "message");
+    put_content(x, json_get(m, "content"), o);
+    if (agent && thought.len > 0)
+        put_text(o, "reasoning_content", thought);
+    if (agent) {
+        put_calls(x, m, o);
+        put_observation(x, t, at, o);
+    }
+    if (turn)
+        put_turn(x, t, turn, o);
+    json_out_end_obj(o);
+}
+
+/* A completion has no messages: its turns are the steps. */
+static int64_t put_completions(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        json_out_obj(o);
+        put_i64(o, "step_id", (int64_t)i + 1);
+        put_time(x, t->turns[i].checkpoint->at_ms, o);
+        put_text(o, "source", STR("agent"));
+        json_out_key(o, "message");
+        put_content(x, json_get(t->turns[i].checkpoint->message, "content"), o);
+        put_turn(x, t, &t->turns[i], o);
+        json_out_end_obj(o);
+    }
+    return t->n_turns;
+}
+
+/* Returns how many there are. A tool's answer is a step of its own only where no agent's step
+ * stands before it. */
+static int64_t put_steps(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    uint32_t turn = 0;
+    int64_t step = 0;
+    bool observed = false;
+
+    if (t->messages->n == 0)
+        return put_completions(x, t, o);
+    for (uint32_t i = 0; i < t->messages->n; i++) {
+        const struct json *m = &t->messages->items[i];
+        bool ours = t->generated[i] && turn < t->n_turns;
+
+        if (has_role(m, "tool") && observed)
+            continue;
+        observed = has_role(m, "assistant");
+        put_step(x, t, i, ++step, ours ? &t->turns[turn] : NULL, o);
+        turn += ours;
+    }
+    return step;
+}
+
+/* --- the document --- */
+
+static void put_agent(const struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    const struct message_node *node = t->track->head->node;
+    struct str name = json_string(json_get(x->session->options.metadata, "agent_name"));
+    struct str version = json_string(json_get(x->session->options.metadata, "agent_version"));
+
+    json_out_key(o, "agent");
+    json_out_obj(o);
+    put_text(o, "name", name.len > 0 ? name : STR("unknown"));
+    put_text(o, "version", version.len > 0 ? version : STR("unknown"));
+    if (x->input.model)
+        put_text(o, "model_name", str_cstr(model_info(x->input.model)->name));
+    if (node && node->env->tools) {
+        json_out_key(o, "tool_definitions");
+        json_out_value(o, node->env->tools);
+    }
+    json_out_end_obj(o);
+}
+
+static void put_final_metrics(const struct trajectory *t, int64_t steps, struct json_out *o)
+{
+    int64_t prompts = 0, completions = 0, cached = 0;
+    bool told = t->n_turns > 0;
+
+    for (uint32_t i = 0; i < t->n_turns; i++) {
+        prompts += (int64_t)t->n_prompt + t->turns[i].start;
+        completions += (int64_t)t->turns[i].end - t->turns[i].start;
+        cached += t->turns[i].checkpoint->cached_tokens;
+        told = told && t->turns[i].checkpoint->cached_told;
+    }
+    json_out_key(o, "final_metrics");
+    json_out_obj(o);
+    if (!t->text) {
+        put_i64(o, "total_prompt_tokens", prompts);
+        put_i64(o, "total_completion_tokens", completions);
+    }
+    if (told)
+        put_i64(o, "total_cached_tokens", cached);
+    put_i64(o, "total_steps", steps);
+    json_out_end_obj(o);
+}
+
+static void atif_one(struct export *x, const struct trajectory *t)
+{
+    struct json_out o = {&x->rope.text, t->index > 0};
+    struct str head = t->track->head->response_id;
+    int64_t steps;
+
+    json_out_obj(&o);
+    put_text(&o, "schema_version", str_cstr(VERSION));
+    put_text(&o, "session_id", x->session->id);
+    put_text(&o, "trajectory_id",
+             arena_printf(&x->scratch, "%.*s-%.*s", (int)x->session->id.len, x->session->id.p,
+                          (int)head.len, head.p));
+    put_agent(x, t, &o);
+    json_out_key(&o, "steps");
+    json_out_arr(&o);
+    steps = put_steps(x, t, &o);
+    json_out_end_arr(&o);
+    put_final_metrics(t, steps, &o);
+    json_out_key(&o, "extra");
+    json_out_obj(&o);
+    group_put(x->session, &o);
+    put_i64(&o, "trajectory_index", (int64_t)t->index);
+    native_write_outcome(x, t, &o);
+    json_out_end_obj(&o);
+    json_out_end_obj(&o);
+}
+
+static void atif_begin(struct export *x, struct buf *out)
+{
+    (void)x;
+    buf_puts(out, "{\"trajectories\":[");
+}
+
+static void atif_end(struct export *x, struct buf *out)
+{
+    struct json_out o = json_out_to(out);
+
+    buf_puts(out, "],\"summary\":");
+    native_write_summary(x, &o);
+    buf_add_c(out, '}');
+}
+
+const struct format format_atif = {.name = "atif",
+                                   .content_type = "application/json",
+                                   .text_too = true,
+                                   .passes = 1,
+                                   .begin = atif_begin,
+                                   .one = atif_one,
+                                   .end = atif_end};
