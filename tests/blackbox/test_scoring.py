@@ -78,6 +78,17 @@ def test_each_branch_is_scored_once(serve, kind, k):
     assert miles["teacher_log_probs.0"] == ("F32", [len(t["response_ids"])], lps[len(t["prompt_ids"]):])
     native, _ = read_safetensors(read(f"/sessions/{sid}/trajectories?format=safetensors").body)
     assert native["teacher_logprobs.0"] == ("F32", [len(ids)], lps)
+    tree, _ = read_safetensors(read(f"/sessions/{sid}/trajectories?format=prefix-tree").body)
+    assert tree["teacher_logprobs"] == ("F32", [len(ids)], lps)
+    # verl and AReaL read at token i what was expected behind it
+    areal, _ = read_safetensors(read(f"/sessions/{sid}/trajectories?format=areal").body)
+    assert areal["teacher_logp.0"] == ("F32", [1, len(ids)], lps[1:] + [0.0]) and "ref_logp.0" not in areal
+    verl, _ = read_safetensors(read(f"/sessions/{sid}/trajectories?format=verl").body)
+    width = max(k, 1)
+    rows = (cells(t, "teacher_top_ids"), cells(t, "teacher_top_logprobs")) if k else ([[i] for i in ids], [[p] for p in lps])
+    flat = [[v for row in column[1:] for v in row] + [0] * width for column in rows]
+    assert verl["teacher_ids.0"] == ("I32", [len(ids), width], flat[0])
+    assert verl["teacher_logprobs.0"] == ("F32", [len(ids), width], flat[1])
 
 
 def test_what_a_session_wants_of_its_branches(serve):
@@ -94,6 +105,12 @@ def test_what_a_session_wants_of_its_branches(serve):
     assert len(branches) == 2 and sorted(one.scored) == sorted(two.scored) == sorted(branches)
     for t in a.json()["trajectories"]:
         assert "reference_logprobs" in t and t["self_top_ids_shape"] == [len(t["prompt_ids"] + t["response_ids"]), 1]
+    verl, _ = read_safetensors(gateway.get(f"/sessions/{sid}/trajectories?format=verl").body)
+    areal, _ = read_safetensors(gateway.get(f"/sessions/{sid}/trajectories?format=areal").body)
+    for i, t in enumerate(a.json()["trajectories"]):
+        lps = cells(t, "reference_logprobs")
+        assert verl[f"ref_log_prob.{i}"] == ("F32", [len(t["response_ids"])], lps[len(t["prompt_ids"]):])
+        assert areal[f"ref_logp.{i}"] == ("F32", [1, len(lps)], lps[1:] + [0.0]) and f"teacher_ids.{i}" not in verl
     # The score of a branch covers every trajectory that is how it begins.
     heads = gateway.get(f"/sessions/{sid}/trajectories?select=all_checkpoints").json()["trajectories"]
     assert len(heads) == 3 and all("reference_logprobs" in t for t in heads)

@@ -1,9 +1,58 @@
 /* Formats of trainers that take tensors: verl (TransferQueue rows), AReaL. */
 #include <string.h>
 
+#include "common/base/attrs.h"
+
 #include "worker/export/export_reward.h"
 #include "worker/export/tensors.h"
 #include "worker/session/branch.h"
+
+/* --- scores --- */
+
+/* Which scores every trajectory has: a column that one lacks is dropped for all. */
+struct scored {
+    bool by[SCORE_KINDS];
+};
+
+static void find_scored(struct export *x)
+{
+    struct scored *s = ARENA_NEW(&x->arena, struct scored);
+
+    for (int i = 0; i < SCORE_KINDS; i++) {
+        s->by[i] = true;
+        for (size_t k = 0; s->by[i] && k < x->selection.tracks.n; k++) {
+            const struct track *track = &x->selection.tracks.at[k];
+
+            s->by[i] = !track->authors && !track->tail && !x->session->forest.has_images &&
+                       session_score(x->session, track->head, (enum score_what)i, NULL);
+        }
+    }
+    x->own = s;
+}
+
+static const struct score *score_of(const struct export *x, const struct trajectory *t,
+                                    enum score_what what)
+{
+    const struct scored *s = x->own;
+
+    return s->by[what] ? t->scores[what] : NULL;
+}
+
+/* Rows of `width` numbers, each where the token before it stands: both trainers read row i as what
+ * was expected behind token i. The last is 0. In the scratch arena; NULL unless that data goes out
+ * in this pass. */
+static void *shifted(struct export *x, enum tensor_type type, const void *rows, uint32_t total,
+                     uint32_t width)
+{
+    size_t row = (size_t)width * 4;
+    char *out;
+
+    if (!tensors_want(x, type))
+        return NULL;
+    out = arena_zalloc(&x->scratch, total * row);
+    memcpy(out, (const char *)rows + row, (total - (size_t)1) * row);
+    return out;
+}
 
 /* --- verl --- */
 
@@ -16,6 +65,7 @@ static void verl_begin(struct export *x, struct buf *out)
     const struct forest *f = &x->session->forest;
 
     tensors_begin(x, out);
+    find_scored(x);
     x->all_logprobs = true;
     for (size_t i = 0; i < f->checkpoints.n; i++)
         x->all_logprobs =
@@ -240,6 +290,30 @@ static void verl_scores(struct export *x, const struct trajectory *t)
     tensors_add(x, "rm_scores", t->index, TENSOR_F32, SHAPE1(t->n), CELLS(RAW, scores));
 }
 
+/* Its distillation takes the k best of a teacher over the whole length, or, as k of 1, the tokens
+ * themselves; its KL term the reference's logprobs of the response. */
+static void verl_other_engines(struct export *x, const struct trajectory *t)
+{
+    const struct score *teacher = score_of(x, t, SCORE_TEACHER);
+    const struct score *reference = score_of(x, t, SCORE_REFERENCE);
+    uint32_t k = teacher ? MAX_OF(teacher->top_k, 1) : 0;
+    struct shape rows = SHAPE2(t->total, k);
+
+    if (teacher) {
+        bool top = teacher->top_k > 0;
+        const void *ids = top ? teacher->top_ids : t->ids;
+        const void *logprobs = top ? teacher->top_logprobs : teacher->logprobs;
+
+        tensors_add(x, "teacher_ids", t->index, TENSOR_I32, rows,
+                    CELLS(RAW, shifted(x, TENSOR_I32, ids, t->total, k)));
+        tensors_add(x, "teacher_logprobs", t->index, TENSOR_F32, rows,
+                    CELLS(RAW, shifted(x, TENSOR_F32, logprobs, t->total, k)));
+    }
+    if (reference)
+        tensors_add(x, "ref_log_prob", t->index, TENSOR_F32, SHAPE1(t->n),
+                    CELLS(RAW, reference->logprobs + t->n_prompt));
+}
+
 static void verl_one(struct export *x, const struct trajectory *t)
 {
     if (tensors_sizing(x))
@@ -249,6 +323,7 @@ static void verl_one(struct export *x, const struct trajectory *t)
         tensors_add(x, "rollout_log_probs", t->index, TENSOR_F32, SHAPE1(t->n),
                     CELLS(RAW, t->logprobs));
     verl_scores(x, t);
+    verl_other_engines(x, t);
     verl_experts(x, t);
 }
 
@@ -322,6 +397,26 @@ static void areal_reward(struct export *x, const struct trajectory *t)
     tensors_add(x, "rewards", t->index, TENSOR_F32, SHAPE1(1), CELLS(RAW, cell));
 }
 
+static void areal_begin(struct export *x, struct buf *out)
+{
+    tensors_begin(x, out);
+    find_scored(x);
+}
+
+static void areal_other_engines(struct export *x, const struct trajectory *t)
+{
+    static const char *const names[SCORE_KINDS] = {
+        [SCORE_TEACHER] = "teacher_logp", [SCORE_REFERENCE] = "ref_logp"};
+
+    for (int i = 0; i < SCORE_KINDS; i++) {
+        const struct score *s = names[i] ? score_of(x, t, (enum score_what)i) : NULL;
+
+        if (s)
+            tensors_add(x, names[i], t->index, TENSOR_F32, SHAPE2(1, t->total),
+                        CELLS(RAW, shifted(x, TENSOR_F32, s->logprobs, t->total, 1)));
+    }
+}
+
 static void areal_one(struct export *x, const struct trajectory *t)
 {
     struct shape full = SHAPE2(1, t->total);
@@ -338,6 +433,7 @@ static void areal_one(struct export *x, const struct trajectory *t)
     tensors_add(x, "input_ids", t->index, TENSOR_I64, full, CELLS(WIDE_I32, t->ids));
     areal_words(x, t);
     areal_reward(x, t);
+    areal_other_engines(x, t);
     if (tensors_want(x, TENSOR_BOOL)) {
         ones = arena_alloc(&x->scratch, t->total);
         memset(ones, 1, t->total);
@@ -361,7 +457,7 @@ const struct format format_areal = {.name = "areal",
                                     .needs_reward = true,
                                     .needs_logprobs = true,
                                     .passes = TENSOR_PASSES,
-                                    .begin = tensors_begin,
+                                    .begin = areal_begin,
                                     .one = areal_one,
                                     .end = areal_end,
                                     .drop = tensors_drop};

@@ -142,6 +142,9 @@ void trajectory_fill_scores(struct trajectory *r)
         [SCORE_SELF] = {"self_logprobs", "self_top_ids", "self_top_logprobs"},
     };
 
+    /* A scorer is asked with ids alone, and a picture's id stands for what it was not given. */
+    if (r->session->forest.has_images)
+        return;
     for (int i = 0; i < SCORE_KINDS && r->own && !r->track->tail; i++) {
         const struct score *x = session_score(r->session, r->track->head, (enum score_what)i, NULL);
 
