@@ -126,8 +126,8 @@ class Calls:
 
     def finalize(self, session_id: str, format: str = "msgpack", *, raw: bool = False, **options: Any) -> Any:
         """Closes the session and gives its export: `msgpack`, `safetensors`, `json`: a records.Export of trajectories;
-        `verl`, `miles`, `areal`, `prefix-tree`: a records.Tensors; `slime`, `prime-rl`, `skyrl`, `nemo-gym`, `atif`, `none`: a dict;
-        `openai-messages`: a list of dicts. raw: the bytes. Asked again, it answers the same."""
+        `verl`, `miles`, `areal`, `prefix-tree`: a records.Tensors; `slime`, `prime-rl`, `skyrl`, `nemo-gym`, `atif`,
+        `none`: a dict; `openai-messages`: a list of dicts. raw: the bytes. Asked again, it answers the same."""
         read = read_bytes if raw else records.reader(format)
         return self._post(_session(session_id, "/finalize"), {"format": format, **options}, read)
 

@@ -365,7 +365,8 @@ def compare_prefix_tree(ts, data):
     rows = json.loads(meta["trajectories"])
     (_, (n,), ids), (_, _, parents), (_, _, positions) = (tensors.pop(k) for k in ("token_ids", "parents", "positions"))
     (_, _, ends), (_, _, prompts), (_, _, weights) = (tensors.pop(k) for k in ("ends", "prompt_lengths", "weights"))
-    (_, _, through), logprobs, versions = tensors.pop("trajectories"), tensors.pop("logprobs", None), tensors.pop("versions", None)
+    logprobs, versions = tensors.pop("logprobs", None), tensors.pop("versions", None)
+    _, _, through = tensors.pop("trajectories")
     assert prompts == [len(t["prompt_ids"]) for t in ts] and all(-1 <= p < i for i, p in enumerate(parents))
     assert (logprobs is not None) == bool(ts and all(t["response_logprobs"] is not None for t in ts))
     sums, seen, nodes = [0] * n, [0] * n, {}
@@ -386,7 +387,8 @@ def compare_prefix_tree(ts, data):
             assert nodes.setdefault(key, k) == k, "a token stands twice"
     assert sums == weights and seen == through and len(nodes) == n
     reward = reward_of(ts[0]) if ts else None
-    assert tensors.pop("rewards", None) in ((None,) if ts and reward is None else (None, ("F32", [len(ts)], f32([reward] * len(ts)))))
+    rewards = tensors.pop("rewards", None)
+    assert not ts or rewards == (None if reward is None else ("F32", [len(ts)], f32([reward] * len(ts))))
     assert not tensors
 
 

@@ -13,8 +13,7 @@ from gateway import wait_until
 from stub_engines import StubEngine
 
 END = 257
-FORMATS = ("json", "msgpack", "safetensors", "verl", "miles", "areal", "slime", "prime-rl", "openai-messages", "prefix-tree", "skyrl",
-           "nemo-gym", "atif")
+FORMATS = ("json", "msgpack", "safetensors", "verl", "miles", "areal", "slime", "prime-rl", "openai-messages")
 
 
 def user(text):
@@ -283,8 +282,7 @@ def test_merged_trajectories_fit(scene):
 
 
 @pytest.mark.parametrize("name,value,allowed", [
-    ("format", "xml", ["json", "msgpack", "safetensors", "verl", "miles", "areal", "slime", "prime-rl", "openai-messages",
-                       "prefix-tree", "skyrl", "nemo-gym", "atif"]),
+    ("format", "xml", ["json", "msgpack", "safetensors", "verl", "miles", "areal", "slime", "prime-rl", "openai-messages"]),
     ("select", "best", ["leaves", "all_checkpoints", "last", "longest"]),
     ("pick", "some", ["all", "drop_retries"]),
     ("merge", "yes", ["none", "text", "token"]),

@@ -5,8 +5,10 @@ import re
 import pytest
 
 import gateway as g
-from export_readers import turn_of
+from export_readers import check_atif, turn_of
 from test_export_cases import branched, scene  # noqa: F401
+from test_gateway_upstream import USER, ask, pair  # noqa: F401
+from test_gateway_upstream import session as new_session
 
 
 def reader(form):
@@ -66,3 +68,21 @@ def test_nemo_gym(session):
 def test_atif(session):
     s, ts = session
     assert list(reader("atif")["generated"](s.get("format=atif").body)) == [turn_of(t, turn) for t in ts for turn in t["turns"]]
+
+
+def test_a_text_capture(pair):  # noqa: F811
+    engine, gateway = pair()
+    path = f"/sessions/{new_session(gateway)}"
+    ask(gateway, path.split("/")[-1], [USER])
+    for form in ("prefix-tree", "skyrl", "nemo-gym", "atif"):
+        a = gateway.get(f"{path}/trajectories?format={form}")
+        assert a.status == 200, (form, a.text)
+        if form == "atif":
+            (document,) = a.json()["trajectories"]
+            check_atif(document)
+            last = document["steps"][-1]
+            assert last["message"] == "Hello there." and "prompt_token_ids" not in last["metrics"]
+        elif form == "prefix-tree":
+            assert b"no_token_ids" in a.body
+        else:
+            assert [d["reason"] for d in a.json()["summary"]["dropped"]] == ["no_token_ids"]

@@ -17,8 +17,8 @@ import rollgate
 from rollgate import errors
 from rollgate.records import reader
 
-FORMATS = ("json", "msgpack", "safetensors", "verl", "miles", "areal", "slime", "prime-rl", "openai-messages", "prefix-tree", "skyrl",
-           "nemo-gym", "atif")
+FORMATS = ("json", "msgpack", "safetensors", "verl", "miles", "areal", "slime", "prime-rl", "openai-messages", "prefix-tree",
+           "skyrl", "nemo-gym", "atif")
 
 
 class Blocking:
