@@ -22,7 +22,7 @@ MATRIX["worker/media"] = ["worker/image"] + COMMON
 MATRIX["worker/model"] = ["worker/request"] + PURE + COMMON
 MATRIX.update({room: ["worker/model"] + MATRIX["worker/model"] for room in STORES})
 MATRIX["worker/engine/wire"] = ["worker/engine"] + MATRIX["worker/engine"]
-MATRIX["worker/export"] = STORES + MATRIX["worker/engine/wire"]
+MATRIX["worker/export"] = ["worker/media"] + STORES + MATRIX["worker/engine/wire"]
 MATRIX["worker/residency"] = ["worker/session"] + MATRIX["worker/session"]
 MATRIX["worker/ledger"] = ["worker/residency"] + MATRIX["worker/residency"]
 MATRIX["worker/call"] = ["worker/ledger", "worker/engine", "worker/media"] + MATRIX["worker/ledger"]

@@ -1,20 +1,63 @@
 #include "common/codec/sha256.h"
 
 #include <mbedtls/sha256.h>
+#include <stdlib.h>
 
 #include "common/base/check.h"
+#include "common/base/mem.h"
 
-void sha256_hex(struct str bytes, char out[SHA256_HEX_LEN + 1])
+struct sha256 {
+    mbedtls_sha256_context context;
+};
+
+static void write_hex(const unsigned char hash[SHA256_HEX_LEN / 2], char out[SHA256_HEX_LEN + 1])
 {
     static const char digits[] = "0123456789abcdef";
-    unsigned char hash[SHA256_HEX_LEN / 2];
 
-    CHECK(mbedtls_sha256_ret((const unsigned char *)bytes.p, bytes.len, hash, 0) == 0);
-    for (size_t i = 0; i < sizeof(hash); i++) {
+    for (size_t i = 0; i < SHA256_HEX_LEN / 2; i++) {
         out[2 * i] = digits[hash[i] >> 4];
         out[2 * i + 1] = digits[hash[i] & 15];
     }
     out[SHA256_HEX_LEN] = '\0';
+}
+
+void sha256_hex(struct str bytes, char out[SHA256_HEX_LEN + 1])
+{
+    unsigned char hash[SHA256_HEX_LEN / 2];
+
+    CHECK(mbedtls_sha256_ret((const unsigned char *)bytes.p, bytes.len, hash, 0) == 0);
+    write_hex(hash, out);
+}
+
+struct sha256 *sha256_begin(void)
+{
+    struct sha256 *h = mem_zalloc(sizeof(*h));
+
+    mbedtls_sha256_init(&h->context);
+    CHECK(mbedtls_sha256_starts_ret(&h->context, 0) == 0);
+    return h;
+}
+
+void sha256_add(struct sha256 *h, struct str piece)
+{
+    CHECK(mbedtls_sha256_update_ret(&h->context, (const unsigned char *)piece.p, piece.len) == 0);
+}
+
+void sha256_end(struct sha256 *h, char out[SHA256_HEX_LEN + 1])
+{
+    unsigned char hash[SHA256_HEX_LEN / 2];
+
+    CHECK(mbedtls_sha256_finish_ret(&h->context, hash) == 0);
+    write_hex(hash, out);
+    sha256_drop(h);
+}
+
+void sha256_drop(struct sha256 *h)
+{
+    if (!h)
+        return;
+    mbedtls_sha256_free(&h->context);
+    free(h);
 }
 
 bool sha256_is_hex(struct str text)

@@ -1,5 +1,5 @@
 /*
- * SHA-256 of bytes that lie in memory.
+ * SHA-256, of bytes that lie in memory or come in pieces.
  */
 #ifndef RG_CODEC_SHA256_H
 #define RG_CODEC_SHA256_H
@@ -10,6 +10,13 @@ enum { SHA256_HEX_LEN = 64 };
 
 /* Writes the hash as lower-case hexadecimal digits, and a NUL. */
 void sha256_hex(struct str bytes, char out[SHA256_HEX_LEN + 1]);
+
+/* The same of pieces: begin, add each, end (which frees), or drop (NULL is fine). */
+struct sha256;
+struct sha256 *sha256_begin(void);
+void sha256_add(struct sha256 *h, struct str piece);
+void sha256_end(struct sha256 *h, char out[SHA256_HEX_LEN + 1]);
+void sha256_drop(struct sha256 *h);
 
 /* Whether text has the form that sha256_hex writes. */
 bool sha256_is_hex(struct str text);

@@ -23,8 +23,8 @@ def test_collapsed_to_the_engine_expanded_to_the_trainer(vision):
     assert answer.json()["usage"]["prompt_tokens"] == len(engine.seen[0])
     t = gateway.post(f"/sessions/{sid}/finalize", {}).json()["trajectories"][0]
     assert t["prompt_ids"] == engine.seen[0]
-    assert t["images"] == [{"media": kit.sha(SHOT), "offset": engine.seen[0].index(kit.PAD), "length": kit.tokens(640, 480),
-                            "grid_thw": list(kit.grid(640, 480))}]
+    assert t["images"] == [{"media": kit.sha(SHOT), "turn": 0, "offset": engine.seen[0].index(kit.PAD),
+                            "length": kit.tokens(640, 480), "grid_thw": list(kit.grid(640, 480))}]
 
 
 def vision_of(gateway):

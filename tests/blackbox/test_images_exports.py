@@ -1,11 +1,18 @@
 """What trainers get of sessions with images: every array has room for the runs, formats have their trainers' members
 (docs/multimodal.md, 5)."""
 import base64
+import http.client
+import json
+import subprocess
+
+import pytest
 
 import vision_kit as kit
+from export_readers import Msgpack, read_safetensors
+from gateway import wait_until
 from odds_engine import OddsEngine
 from scoring_engine import ScoringEngine
-from vision_kit import chat, image, session, text, user
+from vision_kit import big, chat, image, media, session, text, user
 
 SHOTS = [kit.png(320, 240, 1), kit.png(256, 512, 2)]
 
@@ -59,3 +66,134 @@ def test_scorers_are_not_asked_for_pictures(vision):
         done = gateway.post(f"/sessions/{sid}/finalize", {}).json()
         assert "score" in done["summary"]["warnings"][-1] and "teacher_logprobs" not in done["trajectories"][0]
         assert not scorer.requests
+
+
+def exported(vision, shots=SHOTS):
+    engine, gateway = vision()
+    sid = session(gateway, metadata={"env_name": "e"})
+    talk(gateway, sid, shots)
+    path = f"/sessions/{sid}/trajectories?format="
+    return sid, gateway, lambda what: gateway.get(path + what)
+
+
+def table_of(gateway, sid, shots=SHOTS):
+    return [{"sha256": kit.sha(s), "format": "png", "width": kit.size_of(s)[0], "height": kit.size_of(s)[1], "bytes": len(s),
+             "exif_orientation": 1, "url": f"/sessions/{sid}/media/{kit.sha(s)}"} for s in shots]
+
+
+def test_the_table_holds_the_bytes_when_it_is_asked_to(vision):
+    sid, gateway, get = exported(vision)
+    table = table_of(gateway, sid)
+    native = get("json").json()
+    assert native["summary"]["media"] == table == get("json&media=refs").json()["summary"]["media"]
+    assert [i["turn"] for i in native["trajectories"][0]["images"]] == [0, 1]
+    whole = get("json&media=inline").json()
+    assert whole["trajectories"] == native["trajectories"]
+    assert whole["summary"]["media"] == [{**row, "data": kit.b64(s)} for row, s in zip(table, SHOTS)]
+    packed = Msgpack(get("msgpack&media=inline").body).value()
+    assert packed["summary"]["media"] == [{**row, "data": s} for row, s in zip(table, SHOTS)]
+    assert Msgpack(get("msgpack").body).value()["summary"] == native["summary"]
+    bare = get("json&media=none").json()
+    assert "media" not in bare["summary"] and bare["trajectories"] == native["trajectories"]
+    refused = get("json&media=all")
+    assert refused.status == 400 and "media must be one of refs, inline, none" in refused.text
+    assert get("openai-messages&media=inline").status == 400
+
+
+@pytest.mark.parametrize("form", ["safetensors", "verl", "areal", "miles"])
+def test_tensors_hold_places_and_bytes(vision, form):
+    sid, gateway, get = exported(vision)
+    t = get("json").json()["trajectories"][0]
+    tensors, _ = read_safetensors(get(f"{form}&media=inline").body)
+    assert [bytes(tensors[f"media.{k}"][2]) for k in range(len(SHOTS))] == SHOTS
+    assert tensors["image_media.0"][1:] == ([2], [0, 1])
+    assert tensors["image_spans.0"][1:] == ([2, 2], [n for i in t["images"] for n in (i["offset"], i["length"])])
+    assert tensors["image_grid_thw.0"][1:] == ([2, 3], [n for i in t["images"] for n in i["grid_thw"]])
+    ids = next(tensors[name][2] for name in ("input_ids.0", "tokens.0", "prompt_ids.0") if name in tensors)
+    assert ids == (t["prompt_ids"] + t["response_ids"])[:len(ids)]
+    refs, _ = read_safetensors(get(form).body)
+    assert not [name for name in refs if name.startswith("media.")]
+    assert {k: v for k, v in refs.items() if k != "_samples_meta"}.items() <= tensors.items()
+    if form == "miles":
+        sample, = json.loads(bytes(refs["_samples_meta"][2]))["samples"]
+        assert sample["multimodal_inputs"] == {"images": [row["url"] for row in table_of(gateway, sid)]}
+        sample, = json.loads(bytes(tensors["_samples_meta"][2]))["samples"]
+        assert sample["multimodal_inputs"] == {"images": ["media.0", "media.1"]}
+    else:
+        assert "image_spans.0" in refs
+
+
+def test_positions_of_verl_are_those_of_the_model(vision):
+    """[text, time, row, column]; a row of a text, of a model that sees pictures, counts up on all four."""
+    sid, gateway, get = exported(vision)
+    t = get("json").json()["trajectories"][0]
+    tensors, _ = read_safetensors(get("verl").body)
+    ids = t["prompt_ids"] + t["response_ids"]
+    want = kit.position_ids(ids, [i["grid_thw"] for i in t["images"]])
+    assert tensors["position_ids.0"][1:] == ([4, len(ids)], [n for row in want for n in row])
+    collapsed, _ = read_safetensors(get("verl&ids=collapsed").body)
+    n = len(collapsed["input_ids.0"][2])
+    assert n < len(ids) and collapsed["position_ids.0"][1:] == ([n], list(range(n)))
+    other = session(gateway)
+    assert chat(gateway, other, [user(text("text"))]).status == 200
+    tensors, _ = read_safetensors(gateway.get(f"/sessions/{other}/trajectories?format=verl").body)
+    n = len(tensors["input_ids.0"][2])
+    assert tensors["position_ids.0"][1:] == ([4, n], list(range(n)) * 4)
+
+
+@pytest.mark.parametrize("media", ["refs", "inline"])
+def test_samples_name_the_pictures_as_their_trainers_do(vision, media):
+    sid, gateway, get = exported(vision)
+    t = get("json").json()["trajectories"][0]
+    urls = [kit.url(s) for s in SHOTS] if media == "inline" else [row["url"] for row in table_of(gateway, sid)]
+    sample, = get(f"slime&media={media}").json()["samples"]
+    assert sample["multimodal_inputs"] == {"images": urls}
+    sample, = get(f"prime-rl&media={media}").json()["samples"]
+    assert sample["mm_token_type_ids"] == [int(i == kit.PAD) for i in sample["token_ids"]]
+    assert sample["mm_refs"] == {"images": [{"url": u, "offset": i["offset"], "length": i["length"]}
+                                            for u, i in zip(urls, t["images"])]}
+    for form in ("slime", "prime-rl"):
+        sample, = get(f"{form}&media=none").json()["samples"]
+        assert "multimodal_inputs" not in sample and "mm_refs" not in sample
+
+
+def test_a_picture_that_is_gone_or_another_is_no_export(vision):
+    sid, gateway, get = exported(vision)
+    path = media(gateway) / "sessions" / sid / kit.sha(SHOTS[1])
+    for bytes_, why in ((SHOTS[1][:-20] + b"x" * 20, "changed"), (SHOTS[1][:-1], "changed"), (None, "gone")):
+        path.unlink()
+        if bytes_:
+            path.write_bytes(bytes_)
+        for form in ("json", "msgpack", "verl", "slime"):
+            gateway.allow("an export broke", "malformed")
+            try:
+                answer = get(f"{form}&media=inline")
+            except (OSError, http.client.HTTPException):
+                continue    # it was seen behind the first byte
+            seen_late = answer.status == 502 and "malformed" in answer.text
+            assert seen_late or answer.status in (500, 503) and why in answer.text, (form, why, answer.body)
+        assert get("json").status == 200
+
+
+def test_a_large_picture_goes_into_exports_whole(vision):
+    shots = [big(3000), big(1), big(900, 2)]
+    sid, gateway, get = exported(vision, shots)
+    table = get("json&media=inline").json()["summary"]["media"]
+    assert [base64.b64decode(row["data"], validate=True) for row in table] == shots
+    assert [row["data"] for row in Msgpack(get("msgpack&media=inline").body).value()["summary"]["media"]] == shots
+    sample, = get("slime&media=inline").json()["samples"]
+    assert [kit.of_data_url(u) for u in sample["multimodal_inputs"]["images"]] == shots
+    gateway.stop()
+    done = subprocess.run([str(gateway.binary), "export", str(media(gateway).parent / "worker-0"), "--format", "json",
+                           "--model", gateway.settings["model"], "media=inline"], capture_output=True, text=True, timeout=60)
+    assert [base64.b64decode(row["data"]) for row in json.loads(done.stdout)["summary"]["media"]] == shots, done.stderr
+
+
+def test_a_sink_gets_the_bytes_that_finalize_asked_for(vision, tmp_path):
+    engine, gateway = vision(sink=f"file:{tmp_path}/out")
+    sid = session(gateway)
+    talk(gateway, sid)
+    assert gateway.post(f"/sessions/{sid}/finalize", {"format": "none", "media": "inline"}).status == 200
+    out = tmp_path / "out" / f"{sid}.msgpack"
+    wait_until(out.exists, what="it is delivered")
+    assert [row["data"] for row in Msgpack(out.read_bytes()).value()["summary"]["media"]] == SHOTS

@@ -1,36 +1,23 @@
 """The files of images: nothing lost, nothing left over, nothing half, whatever dies, fills up or moves."""
 import os
-import random
 import signal
 import subprocess
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 import vision_kit as kit
 from gateway import in_parallel, wait_until
-from vision_kit import GOOD, chat, files, image, session, text, user
+from vision_kit import GOOD, big, chat, files, image, media, session, text, user
 
 SHOT, OTHER = kit.png(640, 480), kit.png(64, 64)
-
-
-def media(gateway):
-    return Path(gateway.settings["state-dir"]) / "media"
 
 
 def whole(gateway):
     """Every file below media/ is a picture under its own hash."""
     found = [p for p in media(gateway).rglob("*") if p.is_file()]
     return all(p.name == kit.sha(p.read_bytes()) for p in found)
-
-
-def big(kilobytes, seed=1):
-    """A picture whose bytes do not compress: its text has them."""
-    data = kit.png(64, 64)
-    note = random.Random(seed).randbytes(kilobytes << 10)
-    return data[:-12] + kit.chunk(b"tEXt", note) + data[-12:]
 
 
 @pytest.mark.parametrize("who", ["worker", "all"])

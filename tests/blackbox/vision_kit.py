@@ -3,6 +3,7 @@ import base64
 import hashlib
 import json
 import math
+import random
 import shutil
 import struct
 import zlib
@@ -65,6 +66,13 @@ def png(width, height, shade=0):
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + \
         chunk(b"tEXt", b"n\0%d" % shade) + chunk(b"IEND", b"")
+
+
+def big(kilobytes, seed=1):
+    """A picture whose bytes do not compress: its text has them."""
+    data = png(64, 64)
+    note = random.Random(seed).randbytes(kilobytes << 10)
+    return data[:-12] + chunk(b"tEXt", note) + data[-12:]
 
 
 def jpeg(width, height):
@@ -211,4 +219,8 @@ def text(t):
 
 def files(gateway):
     """Every picture of the node by its name: how many sessions have it."""
-    return {p.name: p.stat().st_nlink - 1 for p in (Path(gateway.settings["state-dir"]) / "media").glob("??/*")}
+    return {p.name: p.stat().st_nlink - 1 for p in media(gateway).glob("??/*")}
+
+
+def media(gateway):
+    return Path(gateway.settings["state-dir"]) / "media"

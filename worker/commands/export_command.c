@@ -17,6 +17,7 @@
 #include "worker/commands/html_page.h"
 #include "worker/commands/replayed.h"
 #include "worker/export/export.h"
+#include "worker/media/media_store.h"
 
 enum { SLICE_BYTES = 1 << 20 };
 
@@ -134,10 +135,21 @@ static int make_folder(const char *path)
     return -1;
 }
 
+/* Pictures lie in the state folder, beside the workers' journals. */
+static void open_media(struct export_request *q, struct media_store **ret)
+{
+    char path[4096];
+
+    (void)snprintf(path, sizeof(path), "%s/..", q->dir);
+    *ret = media_store_new(&(struct media_options){.state_dir = path});
+    q->options.store = *ret;
+}
+
 /* Replays the journal and exports what was asked for. */
-static int run(const struct export_request *q)
+static int run(struct export_request *q)
 {
     struct replayed r = {0};
+    struct media_store *store;
     struct model_scratch *scratch;
     struct err e = {0};
     struct session *s;
@@ -154,6 +166,7 @@ static int run(const struct export_request *q)
         fprintf(stderr, "%s: %llu records do not fit (damage): run `rollgate journal verify`\n",
                 q->dir, (unsigned long long)r.skipped);
     scratch = model_scratch_new(r.model);
+    open_media(q, &store);
     if (!q->session) {
         status = export_all(q, &r, scratch);
     } else {
@@ -163,6 +176,7 @@ static int run(const struct export_request *q)
         else
             fprintf(stderr, "%s: no such session in %s\n", q->session, q->dir);
     }
+    media_store_free(store);
     model_scratch_free(scratch);
     replayed_done(&r);
     return status;

@@ -186,6 +186,7 @@ static void send_export(struct exporting *v)
     struct err e = {0};
     bool strange = v->options.format == EXPORT_VIEW && ids_are_strange(v->service);
 
+    v->options.store = env->media;
     if (export_new(v->s, strange ? NULL : env->model, env->scratch, &v->options, &v->export, &e)) {
         fail(v, &e);
     } else {

@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "worker/export/export_format.h"
+#include "worker/export/media_table.h"
 #include "worker/export/options_text.h"
 #include "worker/export/pictures_layout.h"
 #include "worker/request/purpose.h"
@@ -131,6 +132,16 @@ static int read_ids(struct export_options *o, struct str v, struct err *e)
     return 0;
 }
 
+static int read_media(struct export_options *o, struct str v, struct err *e)
+{
+    for (size_t i = 0; i < MEDIA_COUNT; i++)
+        if (str_eq_c(v, export_media_names[i])) {
+            o->media = (enum export_media)i;
+            return 0;
+        }
+    return bad(e, "media", "refs, inline, none");
+}
+
 static int read_numbers(struct export_options *o, struct str name, struct str value, struct err *e)
 {
     uint64_t n = 0;
@@ -164,6 +175,8 @@ int export_option(struct export_options *o, struct str name, struct str value, s
         return read_format(o, value, e);
     if (str_eq_c(name, "ids"))
         return read_ids(o, value, e);
+    if (str_eq_c(name, "media"))
+        return read_media(o, value, e);
     if (str_eq_c(name, "drift"))
         return read_drift(o, value, e);
     if (str_eq_c(name, "train_once"))
@@ -237,6 +250,9 @@ int export_options_check(const struct export_options *o, struct err *e)
                          "select=all_checkpoints keeps every answer apart and merge=%s joins them: "
                          "use one of the two (merge=none, or select=leaves, last, longest)",
                          export_merge_names[o->merge]);
+    if (o->media == MEDIA_INLINE && FORMATS[o->format]->no_media)
+        return err_field(e, "media", "media=inline: the %s format holds no images",
+                         FORMATS[o->format]->name);
     return 0;
 }
 
@@ -407,9 +423,9 @@ static int one(struct export *x, struct buf *out, size_t budget, size_t *done, s
         *done += PART_WORK;
     } else if (!x->writing) {
         if (check(x, e) != 0 ||
-            trajectory_expand(&x->input, x->options.collapsed_ids, &x->scratch, &x->t, e) != 0)
+            trajectory_expand(&x->input, x->options.collapsed_ids, &x->scratch, &x->t, e) != 0 ||
+            media_note(x, &x->t, e) != 0)
             return -1;
-        media_note(x, &x->t);
         sum_up(x, &x->t);
         x->format->one(x, &x->t);
         x->writing = true;
@@ -540,7 +556,7 @@ void export_free(struct export *x)
     for (size_t i = x->part; i < x->parts.n; i++)
         buf_done(&x->parts.at[i]);
     vec_done(&x->parts);
-    vec_done(&x->media);
+    media_drop(x);
     arena_done(&x->scratch);
     arena_done(&x->arena);
     session_unpin(x->session->store, x->session);

@@ -21,6 +21,7 @@
 #include "common/codec/json.h"
 
 struct export;
+struct media_store;
 struct model;
 struct model_scratch;
 struct session;
@@ -55,6 +56,13 @@ enum export_select {
 
 enum export_merge { MERGE_NONE, MERGE_TEXT, MERGE_TOKEN, MERGE_COUNT };
 
+enum export_media {
+    MEDIA_REFS,   /* where a client gets them */
+    MEDIA_INLINE, /* their bytes, too */
+    MEDIA_NONE,   /* the spans alone */
+    MEDIA_COUNT
+};
+
 /* Strings are borrowed: they must live until export_new returns. */
 struct export_options {
     enum export_format format;
@@ -71,9 +79,11 @@ struct export_options {
     uint64_t max_tokens; /* per trajectory, cut by whole turns */
     bool strict; /* /samples: what has no token ids, or routed experts for a part of its turns only,
                     is an error instead of left out */
-    bool collapsed_ids;   /* ids=collapsed: as they were sent, a picture is one placeholder */
-    bool no_drift;        /* drift=off: leave the audit out */
-    bool require_reward;  /* without a reward the export is an error (reward_missing) */
+    bool collapsed_ids; /* ids=collapsed: as they were sent, a picture is one placeholder */
+    enum export_media media;
+    const struct media_store *store; /* for media=inline; must live as long as the export */
+    bool no_drift;                   /* drift=off: leave the audit out */
+    bool require_reward;             /* without a reward the export is an error (reward_missing) */
     bool require_trained; /* without a trained token the export is an error (unassemblable) */
     bool mask_unfinished; /* verl: loss_mask zero when reward_info.finished is false */
     struct str branch;    /* response id: only the branch that ends at this answer; absent: those
@@ -89,7 +99,7 @@ struct export_options {
 void export_options_init(struct export_options *o);
 
 /* One option by its query name ("select", "pick", "train_once", "merge", "ignore_tools",
- * "max_tokens", "format", "drift", "ids", "uid", "session_index", "global_steps",
+ * "max_tokens", "format", "drift", "ids", "media", "uid", "session_index", "global_steps",
  * "mask_unfinished", "require_reward"). Unknown names are ignored; bad values: ERR_INVALID with the
  * name. */
 int export_option(struct export_options *o, struct str name, struct str value, struct err *e);

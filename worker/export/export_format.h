@@ -18,6 +18,8 @@ struct export_sums {
     int64_t min_step, max_step;
 };
 
+struct export_picture;
+
 struct export
 {
     struct session *session; /* pinned */
@@ -33,7 +35,7 @@ struct export
     uint32_t drifted[DRIFT_KIND_COUNT]; /* newly audited ones, by their first mismatch */
     struct selection selection;
     struct export_sums sums;
-    VEC(const struct json *) media; /* pictures of all trajectories, each once: their parts */
+    VEC(struct export_picture *) media; /* of all trajectories, each once: media_table.h */
     uint32_t news[2]; /* repaired, lost: more than any export of the session had before */
     const struct format *format;
     void *state;       /* the format's, in the arena */
@@ -60,6 +62,8 @@ struct format {
     bool text_too;       /* trajectories without tokens, too */
     bool takes_once;     /* it takes all it needs of the trajectories in the first pass */
     bool needs_reward;   /* its trainer reads one number */
+    bool media_in_table; /* media=inline puts the bytes into the summary's table */
+    bool no_media;       /* it holds no images */
     bool needs_logprobs; /* its loss is of ratios to them: zeros would be read as certainty */
     void (*begin)(struct export *x, struct buf *out);
     /* Whether the format can hold this one (NULL: any); asked in the first pass. */

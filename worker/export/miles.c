@@ -1,6 +1,7 @@
 /* miles' /samples layout: one safetensors file, masks and logprobs over the response region, the
  * rest as UTF-8 JSON in the tensor "_samples_meta". */
 #include "worker/export/export_reward.h"
+#include "worker/export/media_table.h"
 #include "worker/export/numbers.h"
 #include "worker/export/sample_parts.h"
 #include "worker/export/tensors.h"
@@ -75,6 +76,25 @@ static bool decode_part(struct export *x, const struct trajectory *t)
     return sample_text_part(x, t, text, meta);
 }
 
+/* Its raw pictures: paths of the gateway, or the names of the tensors that hold them. */
+static void put_images(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    if (t->n_images == 0 || x->options.media == MEDIA_NONE)
+        return;
+    json_out_key(o, "multimodal_inputs");
+    json_out_obj(o);
+    json_out_key(o, "images");
+    json_out_arr(o);
+    for (uint32_t i = 0; i < t->n_images; i++) {
+        if (media_inline(x))
+            json_out_str(o, arena_printf(&x->scratch, "media.%u", t->images[i].place));
+        else
+            media_put_url(x, &t->images[i], o);
+    }
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+}
+
 static void note_sample(struct export *x, const struct trajectory *t)
 {
     struct json_out o = json_out_to(tensors_meta(x, KEY_META));
@@ -86,6 +106,7 @@ static void note_sample(struct export *x, const struct trajectory *t)
     sample_put_versions(t, &o);
     sample_put_cache(t, &o);
     put_metadata(x, t, &o);
+    put_images(x, t, &o);
     put_reward(x, &o);
     json_out_key(&o, "nulls");
     json_out_arr(&o);
@@ -199,6 +220,8 @@ static void miles_one(struct export *x, const struct trajectory *t)
                     CELLS(RAW, tensors_want(x, TENSOR_I32) ? wide_experts(x, t) : NULL));
     put_odds(x, t);
     put_teacher(x, t);
+    if (media_inline(x))
+        media_put_spans(x, t);
 }
 
 static void put_session_metadata(struct export *x, struct json_out *o)
@@ -282,6 +305,7 @@ static void miles_end(struct export *x, struct buf *out)
 {
     if (tensors_sizing(x))
         end_meta(x);
+    media_put_files(x);
     tensors_add_meta(x, "_samples_meta");
     tensors_end(x, out);
 }

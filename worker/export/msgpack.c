@@ -3,7 +3,7 @@
 #include <msgpack.h>
 #include <stdio.h>
 
-#include "worker/export/export_format.h"
+#include "worker/export/media_table.h"
 #include "worker/session/branch.h"
 #include "worker/session/group.h"
 
@@ -241,16 +241,46 @@ static void msgpack_one(struct export *x, const struct trajectory *t)
     put_members(&pk, rest);
 }
 
+/* The table of pictures, with their bytes. */
+static void put_media(struct export *x, msgpack_packer *pk, const struct json *table)
+{
+    msgpack_pack_array(pk, table->n);
+    for (uint32_t i = 0; i < table->n; i++) {
+        struct export_picture *p = x->media.at[i];
+
+        msgpack_pack_map(pk, (size_t)table->items[i].n + 1);
+        put_members(pk, &table->items[i]);
+        put_key(pk, "data");
+        msgpack_pack_bin(pk, p->is.bytes);
+        rope_add(&x->rope, PIECE_SOURCE, &p->source, p->is.bytes);
+    }
+}
+
+static void put_summary(struct export *x, msgpack_packer *pk, const struct json *summary)
+{
+    msgpack_pack_map(pk, summary->n);
+    for (uint32_t i = 0; i < summary->n; i++) {
+        const struct json_member *m = &summary->members[i];
+
+        put_str(pk, json_string(&m->key));
+        if (media_inline(x) && str_eq_c(json_string(&m->key), "media"))
+            put_media(x, pk, &m->value);
+        else
+            put_json(pk, &m->value);
+    }
+}
+
 static void msgpack_end(struct export *x, struct buf *out)
 {
     struct buf text = {0};
     struct json_out o = json_out_to(&text);
     msgpack_packer pk;
 
+    (void)out;
     native_write_summary(x, &o);
-    msgpack_packer_init(&pk, out, to_buf);
+    msgpack_packer_init(&pk, &x->rope.text, to_buf);
     put_key(&pk, "summary");
-    put_json(&pk, parsed(x, &text));
+    put_summary(x, &pk, parsed(x, &text));
     buf_done(&text);
 }
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "worker/export/export_reward.h"
+#include "worker/export/media_table.h"
 #include "worker/export/pictures_layout.h"
 #include "worker/request/purpose.h"
 #include "worker/session/branch.h"
@@ -430,18 +431,21 @@ static void json_begin(struct export *x, struct buf *out)
     json_out_arr(&o);
 }
 
+/* Images in it go out by way of the rope. */
 static void json_end(struct export *x, struct buf *out)
 {
-    struct json_out o = json_out_to(out);
+    struct json_out o = json_out_to(&x->rope.text);
 
-    buf_puts(out, "],\"summary\":");
+    (void)out;
+    buf_puts(o.b, "],\"summary\":");
     native_write_summary(x, &o);
-    buf_add_c(out, '}');
+    buf_add_c(o.b, '}');
 }
 
 const struct format format_json = {.name = "json",
                                    .content_type = "application/json",
                                    .text_too = true,
+                                   .media_in_table = true,
                                    .passes = 1,
                                    .begin = json_begin,
                                    .one = json_one,

@@ -14,6 +14,12 @@ const char *const export_merge_names[MERGE_COUNT] = {
     [MERGE_TOKEN] = "token",
 };
 
+const char *const export_media_names[MEDIA_COUNT] = {
+    [MEDIA_REFS] = "refs",
+    [MEDIA_INLINE] = "inline",
+    [MEDIA_NONE] = "none",
+};
+
 static void put_bool(struct json_out *o, const char *key, bool v)
 {
     json_out_key(o, key);
@@ -66,6 +72,8 @@ void export_options_text(const struct export_options *x, struct buf *ret)
     put_bool(&o, "drift", !x->no_drift);
     if (x->collapsed_ids)
         put_name(&o, "ids", "collapsed");
+    if (x->media != MEDIA_REFS)
+        put_name(&o, "media", export_media_names[x->media]);
     put_bool(&o, "mask_unfinished", x->mask_unfinished);
     if (x->uid.p) {
         json_out_key(&o, "uid");

@@ -6,6 +6,7 @@
 
 extern const char *const export_select_names[SELECT_COUNT];
 extern const char *const export_merge_names[MERGE_COUNT];
+extern const char *const export_media_names[MEDIA_COUNT];
 
 /* Appends an object that export_options_json reads back: all but format and metadata. */
 void export_options_text(const struct export_options *x, struct buf *ret);

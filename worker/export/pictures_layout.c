@@ -170,6 +170,66 @@ int trajectory_expand(const struct trajectory_input *in, bool collapsed, struct 
     return 0;
 }
 
+/* --- positions --- */
+
+/* The axes of one picture that begins at position `at`: rows of its tokens, one behind the other.
+ */
+static void place_image(const struct vision *v, const struct trajectory_image *image, int64_t at,
+                        int64_t *axes[3])
+{
+    struct image_part p;
+    uint32_t width;
+
+    image_part_read(image->part, &p);
+    width = p.grid[2] / v->merge;
+    for (uint32_t k = 0; k < image->length; k++) {
+        axes[0][image->offset + k] = at;
+        axes[1][image->offset + k] = at + k / width;
+        axes[2][image->offset + k] = at + k % width;
+    }
+}
+
+/* Where the text behind a picture goes on. */
+static int64_t behind_image(const struct vision *v, const struct trajectory_image *image)
+{
+    struct image_part p;
+
+    image_part_read(image->part, &p);
+    return MAX_OF(p.grid[1], p.grid[2]) / v->merge;
+}
+
+bool images_have_axes(const struct export *x)
+{
+    const struct vision *v = x->input.model ? model_info(x->input.model)->vision : NULL;
+
+    return v && v->family == VISION_QWEN && !x->options.collapsed_ids;
+}
+
+int64_t *images_axes(struct export *x, const struct trajectory *t)
+{
+    const struct vision *v = model_info(x->input.model)->vision;
+    int64_t *all = arena_calloc(&x->scratch, (size_t)t->total * 4 + 1, sizeof(*all));
+    int64_t *axes[3] = {all + t->total, all + (size_t)t->total * 2, all + (size_t)t->total * 3};
+    uint32_t image = 0;
+    int64_t at = 0;
+
+    for (uint32_t i = 0; i < t->total; i++)
+        all[i] = i;
+    for (uint32_t i = 0; i < t->total;) {
+        if (image < t->n_images && t->images[image].offset == i) {
+            place_image(v, &t->images[image], at, axes);
+            at += behind_image(v, &t->images[image]);
+            i += t->images[image++].length;
+            continue;
+        }
+        for (size_t k = 0; k < ARRAY_LEN(axes); k++)
+            axes[k][i] = at;
+        at++;
+        i++;
+    }
+    return all;
+}
+
 /* --- telling --- */
 
 static void put_number(struct json_out *o, const char *key, uint64_t v)
@@ -184,6 +244,20 @@ static void put_text(struct json_out *o, const char *key, struct str v)
     json_out_str(o, v);
 }
 
+/* The turn that first saw what stands at `at`; null: none has. */
+static void put_turn(const struct trajectory *t, uint32_t at, struct json_out *o)
+{
+    uint32_t k = 0;
+
+    while (k < t->n_turns && t->n_prompt + t->turns[k].start <= at)
+        k++;
+    json_out_key(o, "turn");
+    if (k < t->n_turns)
+        json_out_i64(o, k);
+    else
+        json_out_null(o);
+}
+
 void images_write(const struct trajectory *t, struct json_out *o)
 {
     if (t->n_images == 0)
@@ -196,6 +270,7 @@ void images_write(const struct trajectory *t, struct json_out *o)
         image_part_read(t->images[i].part, &p);
         json_out_obj(o);
         put_text(o, "media", p.media);
+        put_turn(t, t->images[i].offset, o);
         put_number(o, "offset", t->images[i].offset);
         put_number(o, "length", t->images[i].length);
         json_out_key(o, "grid_thw");
@@ -203,46 +278,6 @@ void images_write(const struct trajectory *t, struct json_out *o)
         for (size_t k = 0; k < ARRAY_LEN(p.grid); k++)
             json_out_i64(o, p.grid[k]);
         json_out_end_arr(o);
-        json_out_end_obj(o);
-    }
-    json_out_end_arr(o);
-}
-
-void media_note(struct export *x, const struct trajectory *t)
-{
-    for (uint32_t i = 0; i < t->n_images; i++) {
-        struct str media = json_string(json_get(t->images[i].part, "media"));
-        size_t k = 0;
-
-        while (k < x->media.n && !str_eq(json_string(json_get(x->media.at[k], "media")), media))
-            k++;
-        if (k == x->media.n)
-            *vec_push(&x->media) = t->images[i].part;
-    }
-}
-
-void media_write(const struct export *x, struct json_out *o)
-{
-    if (x->media.n == 0)
-        return;
-    json_out_key(o, "media");
-    json_out_arr(o);
-    for (size_t i = 0; i < x->media.n; i++) {
-        struct buf url = {0};
-        struct image_part p;
-
-        image_part_read(x->media.at[i], &p);
-        json_out_obj(o);
-        put_text(o, "sha256", p.media);
-        put_text(o, "format", p.format);
-        put_number(o, "width", p.width);
-        put_number(o, "height", p.height);
-        put_number(o, "bytes", p.bytes);
-        put_number(o, "exif_orientation", p.orientation);
-        buf_printf(&url, "/sessions/%.*s/media/%.*s", (int)x->session->id.len, x->session->id.p,
-                   (int)p.media.len, p.media.p);
-        put_text(o, "url", buf_str(&url));
-        buf_done(&url);
         json_out_end_obj(o);
     }
     json_out_end_arr(o);

@@ -20,9 +20,11 @@ uint64_t track_image_extra(const struct trajectory_input *in, const struct track
 /* The member `images` of a trajectory that has some. */
 void images_write(const struct trajectory *t, struct json_out *o);
 
-/* Remembers the pictures for the export's table, each once; writes it as the member `media`, when
- * there is something in it. */
-void media_note(struct export *x, const struct trajectory *t);
-void media_write(const struct export *x, struct json_out *o);
+/* Whether the model places pictures in rows and columns (mRoPE of the Qwen family), and the ids are
+ * those that it sees. */
+bool images_have_axes(const struct export *x);
+
+/* Positions of all ids, in the scratch arena: [4, total], text, time, row, column. */
+int64_t *images_axes(struct export *x, const struct trajectory *t);
 
 #endif

@@ -27,8 +27,10 @@ static size_t elements_of(enum rope_piece_kind kind, size_t bytes)
     switch (kind) {
     case PIECE_RAW:
     case PIECE_ZEROS:
+    case PIECE_SOURCE:
         return bytes;
     case PIECE_BASE64:
+    case PIECE_SOURCE_BASE64:
         return bytes / 4 * 3 + 3;
     default:
         return bytes / 8 + 1;
@@ -89,6 +91,20 @@ static void pack(struct buf *out, const int64_t *v, size_t n)
     out->len += (size_t)(p - start);
 }
 
+static void fetch(struct buf *out, const struct rope_piece *x, size_t n)
+{
+    struct rope_source *s = (struct rope_source *)(uintptr_t)x->p;
+    struct buf bytes = {0};
+
+    if (x->kind == PIECE_SOURCE) {
+        s->fetch(s, n, out);
+        return;
+    }
+    s->fetch(s, n, &bytes);
+    encode(out, bytes.p, n);
+    buf_done(&bytes);
+}
+
 static void emit(struct buf *out, const struct rope_piece *x, size_t from, size_t n)
 {
     const void *p = x->p;
@@ -103,6 +119,10 @@ static void emit(struct buf *out, const struct rope_piece *x, size_t from, size_
         return;
     case PIECE_BASE64:
         encode(out, (const char *)p + from, n);
+        return;
+    case PIECE_SOURCE:
+    case PIECE_SOURCE_BASE64:
+        fetch(out, x, n);
         return;
     case PIECE_PACK_I64:
         pack(out, (const int64_t *)p + from, n);

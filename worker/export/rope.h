@@ -21,6 +21,9 @@ enum rope_piece_kind {
     PIECE_JSON_BITS,  /* uint8: 0 or 1 */
     PIECE_JSON_BOOLS, /* uint8: false or true */
     PIECE_BASE64,     /* n: bytes */
+    /* p is a struct rope_source, n its bytes */
+    PIECE_SOURCE,
+    PIECE_SOURCE_BASE64,
     /* 64-bit little-endian elements out of smaller ones */
     PIECE_WIDE_I32,
     PIECE_WIDE_U8,
@@ -30,6 +33,12 @@ enum rope_piece_kind {
     PIECE_ONES_I64,  /* n times 1 */
     PIECE_COUNT_I64, /* 0, 1, ... n - 1 */
     PIECE_PACK_I64   /* msgpack's integers, shortest form */
+};
+
+/* Bytes that lie elsewhere until they go out. fetch appends the next n of them, whatever happens;
+ * behind the last it is ready to begin anew. */
+struct rope_source {
+    void (*fetch)(struct rope_source *s, size_t n, struct buf *out);
 };
 
 struct rope_piece {

@@ -1,5 +1,6 @@
 /* The native export as one safetensors file: arrays as tensors, everything else as JSON text in
  * the header's metadata ("trajectories": one object each, "summary"). */
+#include "worker/export/media_table.h"
 #include "worker/export/tensors.h"
 #include "worker/session/branch.h"
 
@@ -72,6 +73,7 @@ static void safetensors_one(struct export *x, const struct trajectory *t)
         tensors_add(x, "response_versions", t->index, TENSOR_I64, n, CELLS(RAW, t->versions));
     put_experts(x, t);
     tensors_put_arrays(x, t);
+    media_put_spans(x, t);
 }
 
 void tensors_note_end(struct export *x)
@@ -88,6 +90,7 @@ static void safetensors_end(struct export *x, struct buf *out)
 {
     if (tensors_sizing(x))
         tensors_note_end(x);
+    media_put_files(x);
     tensors_end(x, out);
 }
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "worker/export/export_reward.h"
+#include "worker/export/media_table.h"
 #include "worker/export/sample_parts.h"
 
 static void put_i64(struct json_out *o, const char *key, int64_t v)
@@ -65,6 +66,21 @@ static void put_top_p(struct export *x, const struct trajectory *t, struct json_
                  t->n + (size_t)1);
 }
 
+/* Its raw pictures, in the order of their tokens. */
+static void put_multimodal(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    if (t->n_images == 0 || x->options.media == MEDIA_NONE)
+        return;
+    json_out_key(o, "multimodal_inputs");
+    json_out_obj(o);
+    json_out_key(o, "images");
+    json_out_arr(o);
+    for (uint32_t i = 0; i < t->n_images; i++)
+        media_put_url(x, &t->images[i], o);
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+}
+
 static void slime_one(struct export *x, const struct trajectory *t)
 {
     struct json_out o = {&x->rope.text, true}; /* behind the response */
@@ -80,6 +96,7 @@ static void slime_one(struct export *x, const struct trajectory *t)
         json_out_null(&o);
     }
     put_reward(x, &o);
+    put_multimodal(x, t, &o);
     json_out_key(&o, "status");
     json_out_cstr(&o, sample_status(t));
     sample_put_versions(t, &o);
@@ -187,6 +204,34 @@ static void put_sampling_mask(struct export *x, const struct trajectory *t, stru
     json_out_end_obj(o);
 }
 
+/* 1 where an image's token stands. */
+static void put_token_types(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    uint8_t *types = arena_zalloc(&x->scratch, t->total);
+
+    for (uint32_t i = 0; i < t->n_images; i++)
+        memset(types + t->images[i].offset, 1, t->images[i].length);
+    export_array(x, o, "mm_token_type_ids", PIECE_JSON_BITS, types, t->total);
+}
+
+static void put_refs(struct export *x, const struct trajectory *t, struct json_out *o)
+{
+    json_out_key(o, "mm_refs");
+    json_out_obj(o);
+    json_out_key(o, "images");
+    json_out_arr(o);
+    for (uint32_t i = 0; i < t->n_images; i++) {
+        json_out_obj(o);
+        json_out_key(o, "url");
+        media_put_url(x, &t->images[i], o);
+        put_i64(o, "offset", t->images[i].offset);
+        put_i64(o, "length", t->images[i].length);
+        json_out_end_obj(o);
+    }
+    json_out_end_arr(o);
+    json_out_end_obj(o);
+}
+
 static void prime_rl_one(struct export *x, const struct trajectory *t)
 {
     struct json_out o = {&x->rope.text, t->index > 0};
@@ -205,6 +250,10 @@ static void prime_rl_one(struct export *x, const struct trajectory *t)
     put_sampling_mask(x, t, &o);
     if (reference)
         export_array(x, &o, "ref_logprobs", PIECE_JSON_F32, reference->logprobs, t->total);
+    if (t->n_images > 0)
+        put_token_types(x, t, &o);
+    if (t->n_images > 0 && x->options.media != MEDIA_NONE)
+        put_refs(x, t, &o);
     put_reward(x, &o);
     json_out_key(&o, "metadata");
     json_out_obj(&o);
@@ -256,4 +305,5 @@ const struct format format_openai_messages = {.name = "openai-messages",
                                               .content_type = "application/jsonl",
                                               .passes = 1,
                                               .text_too = true,
+                                              .no_media = true,
                                               .one = messages_one};

@@ -163,7 +163,8 @@ void tensors_add(struct export *x, const char *name, size_t index, enum tensor_t
 
         put_entry(t, full, type, shape, bytes);
     } else if (tensors_want(x, type)) {
-        bool bytewise = cells.kind == PIECE_RAW || cells.kind == PIECE_ZEROS;
+        bool bytewise =
+            cells.kind == PIECE_RAW || cells.kind == PIECE_ZEROS || cells.kind == PIECE_SOURCE;
 
         rope_add(&x->rope, cells.kind, cells.p, bytewise ? bytes : bytes / TYPES[type].size);
     }

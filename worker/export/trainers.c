@@ -4,6 +4,8 @@
 #include "common/base/attrs.h"
 
 #include "worker/export/export_reward.h"
+#include "worker/export/media_table.h"
+#include "worker/export/pictures_layout.h"
 #include "worker/export/tensors.h"
 #include "worker/session/branch.h"
 
@@ -238,6 +240,17 @@ static void verl_notes(struct export *x, const struct trajectory *t)
     json_out_end_obj(&o);
 }
 
+/* Models that place pictures in rows and columns want four numbers for each id, of texts, too. */
+static void verl_positions(struct export *x, const struct trajectory *t)
+{
+    if (images_have_axes(x))
+        tensors_add(x, "position_ids", t->index, TENSOR_I64, SHAPE2(4, t->total),
+                    CELLS(RAW, tensors_want(x, TENSOR_I64) ? images_axes(x, t) : NULL));
+    else
+        tensors_add(x, "position_ids", t->index, TENSOR_I64, SHAPE1(t->total),
+                    CELLS(COUNT_I64, NULL));
+}
+
 static void verl_longs(struct export *x, const struct trajectory *t)
 {
     struct shape prompt = SHAPE1(t->n_prompt), response = SHAPE1(t->n), all = SHAPE1(t->total);
@@ -250,7 +263,7 @@ static void verl_longs(struct export *x, const struct trajectory *t)
     tensors_add(x, "responses", i, TENSOR_I64, response, CELLS(WIDE_I32, t->ids + t->n_prompt));
     tensors_add(x, "input_ids", i, TENSOR_I64, all, CELLS(WIDE_I32, t->ids));
     tensors_add(x, "attention_mask", i, TENSOR_I64, all, CELLS(ONES_I64, NULL));
-    tensors_add(x, "position_ids", i, TENSOR_I64, all, CELLS(COUNT_I64, NULL));
+    verl_positions(x, t);
     tensors_add(x, "response_mask", i, TENSOR_I64, response, mask);
     tensors_add(x, "loss_mask", i, TENSOR_I64, response, mask);
 }
@@ -325,6 +338,7 @@ static void verl_one(struct export *x, const struct trajectory *t)
     verl_scores(x, t);
     verl_other_engines(x, t);
     verl_experts(x, t);
+    media_put_spans(x, t);
 }
 
 static void close_list(struct export *x, const char *key)
@@ -343,6 +357,7 @@ static void verl_end(struct export *x, struct buf *out)
         close_list(x, KEY_NATIVE);
         native_write_summary(x, &o);
     }
+    media_put_files(x);
     tensors_end(x, out);
 }
 
@@ -439,6 +454,7 @@ static void areal_one(struct export *x, const struct trajectory *t)
         memset(ones, 1, t->total);
     }
     tensors_add(x, "attention_mask", t->index, TENSOR_BOOL, full, CELLS(RAW, ones));
+    media_put_spans(x, t);
 }
 
 static void areal_end(struct export *x, struct buf *out)
@@ -449,6 +465,7 @@ static void areal_end(struct export *x, struct buf *out)
         close_list(x, KEY_ROWS);
         native_write_summary(x, &o);
     }
+    media_put_files(x);
     tensors_end(x, out);
 }
 

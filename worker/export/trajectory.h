@@ -38,6 +38,7 @@ struct trajectory_turn {
 struct trajectory_image {
     const struct json *part; /* the session's: worker/request/images.h */
     uint32_t offset, length; /* its ids, from the prompt's first on */
+    uint32_t place;          /* in the export's table of pictures */
 };
 
 /* An array that a trajectory has when it was asked for: little-endian, C order. */

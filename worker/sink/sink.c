@@ -386,6 +386,7 @@ static void spool_next(struct sinks *k)
                                  .store = k->residency->store,
                                  .model = k->env.model,
                                  .scratch = k->env.scratch,
+                                 .media = k->env.media,
                                  .syncer = k->syncer,
                                  .targets = (const struct target *const *)k->targets.at,
                                  .n_targets = k->targets.n,

@@ -31,6 +31,7 @@ struct session_store;
 struct sinks;
 struct ledger;
 struct model;
+struct media_store;
 struct model_scratch;
 
 /* What exports are made with, and how they are recorded; borrowed. */
@@ -38,6 +39,7 @@ struct sinks_env {
     struct ledger *ledger;
     const struct model *model;
     struct model_scratch *scratch;
+    const struct media_store *media;
 };
 
 /* Reads --sink. state_dir is copied. NULL in *ret when none is set. ERR_CONFIG names the setting.

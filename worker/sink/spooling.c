@@ -182,6 +182,7 @@ static int begin(struct spooling *g, struct str options, struct err *e)
                             export_options_json(&o, given, e)))
         return -1;
     o.format = EXPORT_MSGPACK;
+    o.store = g->o.media;
     if (export_new(g->session, g->o.model, g->o.scratch, &o, &g->export, e))
         return -1;
     buf_printf(&g->part, "%s/worker-%u/spool/%.*s.part", g->o.state_dir, g->o.place, (int)id.len,

@@ -9,6 +9,7 @@
 #include "worker/sink/sink_target.h"
 
 struct model;
+struct media_store;
 struct model_scratch;
 struct session;
 struct session_store;
@@ -20,6 +21,7 @@ struct spooling_options {
     struct session_store *store;
     const struct model *model;
     struct model_scratch *scratch;
+    const struct media_store *media;
     struct syncer *syncer; /* NULL: nothing is synced */
     const struct target *const *targets;
     size_t n_targets;
