@@ -20,6 +20,21 @@ SAYS = [
     ({**COLLAB, "x-codex-turn-metadata": "{no json"}, "sub_agent", "collab_spawn", "t0"),
     ({**COLLAB, "x-codex-turn-metadata": '{"agent_name": 3, "thread_id": []}'}, "sub_agent", "collab_spawn", "t0"),
     ({"rollgate-label": "title", "x-openai-subagent": "review"}, "title", "title", None),
+    ({"x-openai-subagent": "compact", "x-codex-turn-metadata": json.dumps({"agent_name": "root/child"})},
+     "compaction", "root/child:compact", None),
+    ({"x-codex-turn-metadata": json.dumps({"request_kind": "compaction", "thread_id": "t1"})}, "compaction", "compaction", None),
+    ({"x-codex-turn-metadata": json.dumps({"request_kind": "turn", "thread_id": "t1"})}, "main", None, None),
+    ({"x-codex-turn-metadata": json.dumps({"subagent_kind": "thread_spawn", "agent_name": "root/a"})},
+     "sub_agent", "root/a", None),
+    ({"x-session-id": "s2", "x-parent-session-id": "s1"}, "sub_agent", "s2", "s1"),
+    ({"x-session-id": "s1"}, "main", None, None),
+    ({"x-openclaw-session-key": "agent:main:subagent:5f3", "x-openclaw-agent-id": "main"}, "sub_agent", "5f3", None),
+    ({"x-openclaw-session-key": "agent:main:main", "x-openclaw-agent-id": "main"}, "main", "main", None),
+    ({"x-deepseek-harness-compact": "1"}, "compaction", "compact", None),
+    ({"x-deepseek-harness-compact": "1", "x-claude-code-agent-id": "a7"}, "compaction", "a7:compact", None),
+    ({"rollgate-label": "planner:compaction"}, "compaction", "planner:compaction", None),
+    ({"rollgate-label": ":compact"}, "sub_agent", ":compact", None),
+    ({"rollgate-label": "main:title"}, "title", "main:title", None),
 ]
 
 
@@ -37,8 +52,13 @@ def test_every_agents_marks(start):
     told = gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"]
     assert [(t["turns"][0]["purpose"], t["turns"][0]["label"], t["turns"][0].get("parent_label")) for t in told] == [
         (purpose, label, parent) for _, purpose, label, parent in SAYS]
+    named = {"planner", "a7", "review", "guardian", "root/child", "t1", "collab_spawn", "root/a", "s2", "5f3", ":compact"}
+    for t in told:
+        label = t["turns"][0]["label"] or "main"
+        assert t["turns"][0]["role"] == (label.split(":")[0] or label if (label.split(":")[0] or label) in named else "main")
     nodes = [n for n in gateway.get(f"/sessions/{sid}").json()["tree"]["nodes"] if n["generated"]]
     assert [n["purpose"] for n in nodes] == [s[1] for s in SAYS]
+    assert [n["role"] for n in nodes] == [t["turns"][0]["role"] for t in told]
 
 
 def test_codex_own_dialect(start):

@@ -6,6 +6,7 @@
 
 #include "common/base/attrs.h"
 #include "worker/parsers/schema_check.h"
+#include "worker/request/purpose.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -105,42 +106,99 @@ static struct str idempotency_key(struct arena *a, struct str given)
     return arena_str(a, str_of((const char *)hash, sizeof(hash)));
 }
 
-/* The name that Codex gave a spawned agent, whose kind alone is in its own header. */
-static struct str codex_agent(struct arena *a, struct str turn_metadata)
+/* What a request told of its agent. */
+struct speaker {
+    struct str name;    /* of a sub-agent; absent: the main one */
+    struct str purpose; /* a word of purpose.h's table; absent: none was said */
+};
+
+static const struct json *turn_metadata(struct arena *a, const struct dialect_headers *h)
 {
     const struct json *v = NULL;
-    struct str name;
+    struct str text = header(a, h, "x-codex-turn-metadata");
 
-    if (!turn_metadata.len || json_parse(a, turn_metadata, &v, NULL))
-        return (struct str){0};
-    name = json_string(json_get(v, "agent_name"));
-    return name.len ? name : json_string(json_get(v, "thread_id"));
+    return text.len && json_parse(a, text, &v, NULL) == 0 ? v : NULL;
 }
 
-/* Codex: what a request is for, or which agent speaks. */
-static struct str codex_label(struct arena *a, const struct dialect_headers *h)
+/* Codex: the kind stands in a header, the name of a spawned agent in the turn's metadata. */
+static struct speaker codex_speaker(struct arena *a, const struct dialect_headers *h)
 {
-    struct str kind = header(a, h, "x-openai-subagent"), name = {0};
+    const struct json *turn = turn_metadata(a, h);
+    struct str kind = header(a, h, "x-openai-subagent");
+    struct speaker s = {.name = json_string(json_get(turn, "agent_name"))};
+    struct str request = json_string(json_get(turn, "request_kind"));
 
+    if (!kind.len)
+        kind = json_string(json_get(turn, "subagent_kind"));
     if (str_eq_c(header(a, h, "x-openai-memgen-request"), "true"))
-        return STR("memory_consolidation");
-    if (str_eq_c(kind, "collab_spawn"))
-        name = codex_agent(a, header(a, h, "x-codex-turn-metadata"));
-    return name.len ? name : kind;
+        s.purpose = STR("memory_consolidation");
+    else if (str_eq_c(request, "compaction") || str_eq_c(request, "memory"))
+        s.purpose = request;
+    if (purpose_of(kind) != PURPOSE_SUB_AGENT && kind.len)
+        s.purpose = kind;
+    else if (kind.len && !s.name.len)
+        s.name = str_eq_c(kind, "collab_spawn") ? json_string(json_get(turn, "thread_id")) : kind;
+    if (!s.name.len && !s.purpose.len)
+        s.name = kind;
+    return s;
+}
+
+/* OpenClaw: the key of a sub-agent's session ends in :subagent:ID. */
+static struct str openclaw_agent(struct arena *a, const struct dialect_headers *h)
+{
+    struct str key = header(a, h, "x-openclaw-session-key");
+    size_t at = str_find(key, STR(":subagent:"), 0);
+
+    if (at != SIZE_MAX)
+        return str_sub(key, at + strlen(":subagent:"), key.len);
+    return header(a, h, "x-openclaw-agent-id");
+}
+
+/* The agents that have a header for one thing each; Codex has several. */
+static struct speaker speaker_of(struct arena *a, const struct dialect_headers *h)
+{
+    struct speaker s = codex_speaker(a, h);
+
+    if (!s.name.len)
+        s.name = header(a, h, "x-claude-code-agent-id");
+    if (!s.name.len && header(a, h, "x-parent-session-id").len) /* opencode's sub-agents */
+        s.name = header(a, h, "x-session-id");
+    if (!s.name.len)
+        s.name = openclaw_agent(a, h);
+    if (str_eq_c(header(a, h, "x-deepseek-harness-compact"), "1"))
+        s.purpose = STR("compact");
+    return s;
+}
+
+static struct str label_of(struct arena *a, const struct speaker *s)
+{
+    if (!s->name.len || !s->purpose.len)
+        return s->name.len ? s->name : s->purpose;
+    return arena_printf(a, "%.*s:%.*s", (int)s->name.len, s->name.p, (int)s->purpose.len,
+                        s->purpose.p);
+}
+
+void request_compacts(struct arena *a, struct chat_request *req)
+{
+    struct speaker s = {req->label, STR("compact")};
+
+    if (purpose_of(req->label) == PURPOSE_MAIN)
+        s.name = (struct str){0};
+    if (purpose_of(req->label) != PURPOSE_COMPACTION)
+        req->label = label_of(a, &s);
 }
 
 /* Labels and retry marks that clients send as headers; the first name that has a value wins. */
 static void read_headers(struct arena *a, const struct dialect_headers *h, struct chat_request *ret)
 {
-    static const char *const labels[] = {"rollgate-label", "x-claude-code-agent-id"};
     static const char *const parents[] = {"rollgate-parent-label", "x-claude-code-parent-agent-id",
                                           "x-codex-parent-thread-id", "x-parent-session-id"};
+    struct speaker speaker = speaker_of(a, h);
     uint64_t n;
 
-    for (size_t i = 0; i < ARRAY_LEN(labels) && !ret->label.len; i++)
-        ret->label = header(a, h, labels[i]);
+    ret->label = header(a, h, "rollgate-label");
     if (!ret->label.len)
-        ret->label = codex_label(a, h);
+        ret->label = label_of(a, &speaker);
     for (size_t i = 0; i < ARRAY_LEN(parents) && !ret->parent_label.len; i++)
         ret->parent_label = header(a, h, parents[i]);
     ret->idempotency_key = idempotency_key(a, header(a, h, "idempotency-key"));

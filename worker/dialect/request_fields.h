@@ -108,4 +108,7 @@ void spoken_flush(struct arena *a, struct spoken *s, struct json *messages);
 /* Formats a path for errors. */
 const char *path_at(char out[FIELD_PATH_MAX], const char *fmt, ...) RG_PRINTF(2, 3);
 
+/* Marks the request as a compaction, whoever speaks. */
+void request_compacts(struct arena *a, struct chat_request *req);
+
 #endif

@@ -124,6 +124,7 @@ void native_write_turn_members(const struct trajectory *t, const struct trajecto
     put_spans(x->checkpoint, o);
     put_latency(x->checkpoint, o);
     put_text(o, "cause", str_cstr(session_cause_name(x->checkpoint->cause)));
+    put_text(o, "role", role_of(x->checkpoint->label));
     put_text(o, "purpose", str_cstr(purpose_name(purpose_of(x->checkpoint->label))));
     put_text(o, "label", x->checkpoint->label);
     if (x->checkpoint->parent_label.p)

@@ -20,15 +20,47 @@ static const struct {
     {"review", PURPOSE_REVIEW}, /* Codex */
 };
 
-enum purpose purpose_of(struct str label)
+/* PURPOSE_SUB_AGENT: it is none of the words of the table. */
+static enum purpose word_of(struct str label)
 {
-    if (label.len == 0)
-        return PURPOSE_MAIN;
     for (size_t i = 0; i < ARRAY_LEN(labels); i++) {
         if (str_eq_c(label, labels[i].label))
             return labels[i].purpose;
     }
     return PURPOSE_SUB_AGENT;
+}
+
+/* Where the name ends before :PURPOSE; label.len: nothing of that kind follows. */
+static size_t name_end(struct str label)
+{
+    size_t at = label.len;
+
+    while (at > 0 && label.p[at - 1] != ':')
+        at--;
+    if (at < 2 || word_of(str_sub(label, at, label.len)) == PURPOSE_SUB_AGENT)
+        return label.len;
+    return at - 1;
+}
+
+enum purpose purpose_of(struct str label)
+{
+    size_t end = name_end(label);
+
+    if (label.len == 0)
+        return PURPOSE_MAIN;
+    if (end == label.len)
+        return word_of(label);
+    return word_of(str_sub(label, end + 1, label.len)) == PURPOSE_MAIN
+               ? word_of(str_sub(label, 0, end))
+               : word_of(str_sub(label, end + 1, label.len));
+}
+
+struct str role_of(struct str label)
+{
+    struct str name = str_sub(label, 0, name_end(label));
+    enum purpose p = word_of(name);
+
+    return name.len == 0 || (p != PURPOSE_SUB_AGENT && p != PURPOSE_REVIEW) ? STR("main") : name;
 }
 
 const char *purpose_name(enum purpose p)

@@ -1,5 +1,6 @@
 /*
- * What a turn is for, by the label that its request came with: the one table of what agents send.
+ * What a turn is for and who spoke, by the label that its request came with: NAME, PURPOSE, or
+ * NAME:PURPOSE (a sub-agent's own compaction). The one table of purposes as agents spell them.
  * Which headers give the label is the dialects' to say (request_fields.c). Pure.
  */
 #ifndef RG_REQUEST_PURPOSE_H
@@ -19,6 +20,9 @@ enum purpose {
 };
 
 enum purpose purpose_of(struct str label);
+
+/* Who spoke: "main", or the name of a sub-agent. Borrowed from the label. */
+struct str role_of(struct str label);
 
 /* "main", "sub_agent", "compaction", "title", "memory", "review". */
 const char *purpose_name(enum purpose p);

@@ -176,6 +176,7 @@ static void put_checkpoint(struct tree *x, const struct session *s, const struct
     put_text(o, "finish_reason", t->finish_reason);
     put_text(o, "cause", str_cstr(session_cause_name(t->cause)));
     put_diff(o, t);
+    put_text(o, "role", role_of(t->label));
     put_text(o, "purpose", str_cstr(purpose_name(purpose_of(t->label))));
     put_text(o, "label", t->label);
     put_text(o, "parent_label", t->parent_label);
