@@ -1,3 +1,12 @@
+/*
+ * One read of a flow goes through these steps: flow_take tells how many of its bytes belong to the
+ * body, flow_write sends them behind what is parked, and what the socket refuses is parked in
+ * turn. Order is kept because nothing is written while older bytes are parked.
+ *
+ * The window starts at 64 KB. It doubles only after the sink has taken half a megabyte without
+ * refusing, and falls back at the first refusal: what a slow client makes the router hold is then
+ * one small read.
+ */
 #include "router/flow.h"
 
 #include <errno.h>

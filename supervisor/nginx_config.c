@@ -1,16 +1,18 @@
+/*
+ * `rollgate nginx-config`: writes an nginx site for several nodes. The site sends a request to the
+ * node that owns the worker index in its path or session key, and anything else to any node.
+ *
+ * Every line below was tried in front of a running gateway (tests/blackbox/test_deploy.py): SSE
+ * unbuffered, uploads unbuffered, no resending of a request a session may have acted on, no pool
+ * of connections to session upstreams (a node cut off from the network would hang those who take a
+ * pooled connection; a connect costs 0.1 ms).
+ */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/proc/config.h"
 #include "supervisor/commands.h"
 
-/*
- * The site sends a request to the node that owns the worker index in its path; anything else to any
- * node. Every line below was tried in front of a running gateway (tests/blackbox/test_deploy.py):
- * SSE unbuffered, uploads unbuffered, no resending of a request a session may have acted on, no
- * pool of connections to session upstreams (a node cut off from the network would hang those who
- * take a pooled connection; a connect costs 0.1 ms).
- */
 struct site {
     const char *name, *certificate, *key, *listen;
 };

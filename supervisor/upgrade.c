@@ -1,3 +1,18 @@
+/*
+ * What one supervisor leaves to the next passes through exec as descriptors and environment
+ * variables. The new one takes them out of its environment at its start, before it has children:
+ *
+ *   RG_PREVIOUS         the running children: slot, pid, control socket, a worker's places
+ *   RG_BINARY           the program's path, remembered because the file may be replaced
+ *   RG_BEFORE           a descriptor of the binary before: the way back until all serve
+ *   RG_WEIGHT_VERSION   orders of the admin, which outlive a binary
+ *   RG_PAUSED
+ *   RG_EXECUTOR         the runner that belongs to this program (local_executor.c)
+ *
+ * become() sets all of it, executes, and takes everything back when the exec fails: the supervisor
+ * goes on as if nobody had asked. The way back (upgrade_undo) is the same step with the roles
+ * exchanged.
+ */
 #include "supervisor/upgrade.h"
 
 #include <errno.h>

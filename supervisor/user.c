@@ -1,3 +1,9 @@
+/*
+ * Each function looks the user up anew; nothing is kept between calls. In the child, groups go
+ * first and the user last: after setresuid there would be no right to change groups.
+ * PR_SET_DUMPABLE is set again, because the kernel clears it when the user changes and the process
+ * could then not read its own /proc/self.
+ */
 #include "supervisor/user.h"
 
 #include <errno.h>

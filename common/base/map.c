@@ -1,3 +1,14 @@
+/*
+ * An entry stands in the first slot that was free from its home (hash & mask) on, so a search
+ * walks from the home to the key or to a free slot. The table grows when it is three quarters
+ * full.
+ *
+ * Removal leaves no marks. It moves later entries of the same row back into the hole, each only if
+ * its home does not lie behind the hole; else a search would stop at the hole and miss it.
+ *
+ * The hash is seeded, by a number that is chance for each process, so that clients cannot prepare
+ * keys that collide.
+ */
 #include "common/base/map.h"
 
 #include <stdlib.h>

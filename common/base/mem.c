@@ -1,3 +1,8 @@
+/*
+ * Every function here asks for at least one byte, so that NULL never means "nothing", and CHECKs
+ * the result: no caller has a path for a failed allocation, hence none is untested. Sizes that
+ * come from a product are checked for overflow before they are used.
+ */
 #include "common/base/mem.h"
 
 #include <stdlib.h>

@@ -1,3 +1,17 @@
+/*
+ * The reader goes over the text once. Values of open containers wait on a stack and are copied to
+ * the arena when their container closes, so each container's values lie in one piece. Members lie
+ * as key, value, key, value, which is struct json_member:
+ *
+ *   text    {"a": [1, 2], "b": 3}
+ *   stack   1  2            at "]": both go to the arena, an array of two is the value of "a"
+ *   stack   a  [2]  b  3    at "}": all four go to the arena, an object of two members
+ *
+ * Strings without escapes stay in the text. Those with escapes are decoded one behind the other
+ * into one buffer: together they cannot be longer than the text that is left when the first one is
+ * met. Runs of plain bytes, which most of a body is, are found 16 bytes at a time. The writers
+ * follow at the end.
+ */
 #include "common/codec/json.h"
 
 #include <stdlib.h>
@@ -13,12 +27,6 @@
 #include <emmintrin.h>
 #endif
 
-/*
- * One pass. Values of open containers wait on a stack and are copied to the arena when their
- * container closes; members lie there as key, value, key, value, which is struct json_member.
- * Strings with escapes are decoded one behind the other into a single buffer: together they
- * cannot be longer than the text that is left when the first one is met.
- */
 struct json_reader {
     const char *start, *at, *end;
     struct arena *arena;
@@ -26,7 +34,7 @@ struct json_reader {
     size_t n, cap;
     char *out; /* where the next decoded string goes; NULL before the first */
     unsigned depth;
-    size_t check_at;   /* so many values on the stack: the budget is looked at */
+    size_t check_at;   /* with so many values on the stack the budget is checked */
     bool once;         /* a key that stands twice in one object is an error */
     struct json twice; /* such a key, JSON_NULL: none was seen */
     struct err *e;
@@ -244,7 +252,7 @@ static void decode_blocks(struct json_reader *r)
             size_t at = (size_t)__builtin_ctzll(mask);
 
             if (at < done)
-                continue; /* what a backslash stood before */
+                continue; /* the second byte of an escape */
             memcpy(out, p + done, BLOCK);
             out += at - done;
             c = p[at] == '\\' ? SIMPLE_ESCAPES[(uint8_t)p[at + 1]] : 0;
@@ -462,7 +470,8 @@ static inline bool same_key(const struct json_member *a, const struct json_membe
            (a->key.n == 0 || memcmp(a->key.text, b->key.text, a->key.n) == 0);
 }
 
-/* Last value at the first key's place: the count that stays. For few members. */
+/* Drops members whose key came before: the last value stands at the first key's place. Returns how
+ * many are left. Compares each with each, for few members. */
 static size_t merge_few(struct json_member *m, size_t n, struct json *twice)
 {
     size_t kept = 0;
@@ -578,7 +587,7 @@ static int read_object(struct json_reader *r, struct json *ret)
     return arena_over(r->arena) ? fail_budget(r) : 0;
 }
 
-/* Whatever comes next. */
+/* The value that begins at the next byte, of any kind. */
 static int read_value(struct json_reader *r, struct json *ret)
 {
     switch (peek(r)) {

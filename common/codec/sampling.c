@@ -1,3 +1,10 @@
+/*
+ * One row of `fields` describes one parameter: name, type, range, and where its value stands in
+ * struct sampling. Setting, checking, the JSON schema and the list of names all read that table,
+ * so a new parameter is a row (and one of sampling_extra, if not every engine has a field for it).
+ * Other names that clients use are mapped to the row's name first; errors repeat the name that the
+ * client gave.
+ */
 #include "common/codec/sampling.h"
 
 #include <stddef.h>

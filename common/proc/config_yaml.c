@@ -1,3 +1,12 @@
+/*
+ * Reads the configuration file: one flat mapping, setting -> scalar, or -> sequence of scalars for
+ * settings that may be repeated. It is read event by event, because events carry the line that a
+ * mistake is reported with.
+ *
+ * Every value goes through config_set, as one from the command line does. All mistakes are
+ * collected, so that an operator sees them at once; only text that is no YAML ends the reading.
+ * What is nested is reported and then skipped to its end.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,10 +15,6 @@
 #include "common/base/mem.h"
 #include "common/proc/config_internal.h"
 
-/*
- * The file is one flat mapping: setting -> scalar, or -> sequence of scalars for repeatable ones.
- * Read event by event, because events carry the line that a mistake is reported with.
- */
 struct yaml_reader {
     struct config_load *load;
     const char *path;

@@ -1,3 +1,8 @@
+/*
+ * Joins three things that do not know each other: the settings (config), the log (common/base,
+ * which depends on nothing) and the metrics page. Lines that the rate limit holds back are counted
+ * on the process's page through on_suppressed.
+ */
 #include "common/proc/logs.h"
 
 #include "common/base/log.h"
