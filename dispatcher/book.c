@@ -1,3 +1,14 @@
+/*
+ * book_apply reads one record and calls the apply_* function of its kind. Each of these checks
+ * first whether the record fits and only then changes anything, so a record that does not fit
+ * leaves the book as it was.
+ *
+ * States change in set_group_state and set_rollout_state alone, which keep the counts of groups
+ * and queues and the lanes true. A group stands in its runner's lane while one of its rollouts
+ * waits. attempt_over and settle follow an end: the rollout gets its verdict, and the group
+ * settles once n have succeeded or nothing can change any more. Events follow the change that they
+ * tell of, but for `gone`, which comes while the group is still whole.
+ */
 #include "dispatcher/book.h"
 
 #include <stdlib.h>
@@ -221,7 +232,8 @@ static void attempt_over(struct book *b, struct attempt *a, enum outcome outcome
         b->events->attempt_over(b->events_ctx, a);
 }
 
-/* What no more attempt is wanted of is over: cancelled, or `failed` at a deadline. */
+/* Ends rollouts that get no further attempt. Those that wait get the state `waiting` (cancelled, or
+ * failed at a deadline); those that run are cancelled, if `running` says so. */
 static void close_rollouts(struct book *b, struct group *g, bool running,
                            enum rollout_state waiting)
 {
@@ -424,8 +436,8 @@ static void remove_group(struct book *b, struct group *g)
         group_free(g);
 }
 
-/* A group that nobody is to get is gone at once; else it is offered as cancelled. One that had
- * settled keeps its state: it was what it was, but it may be gone. */
+/* With `deliver` the group is offered as cancelled, without it is removed at once (if it has a
+ * queue). A group that had settled keeps its state, but can be removed as well. */
 static int apply_cancel(struct book *b, struct group *g, const struct json *r, struct err *e)
 {
     bool deliver = json_is_true(json_get(r, "deliver"));
@@ -630,7 +642,7 @@ struct group *book_next_group(struct queue *q, unsigned states, bool submitted)
     if (submitted) {
         LIST_EACH(&q->groups, g, struct group, queue_entry) {
             if (!group_settled(g))
-                return NULL; /* nobody overtakes it */
+                return NULL; /* later groups must wait for this one */
             if (g->delivery == DELIVERY_OFFERED && states & 1u << g->state)
                 return g;
         }

@@ -1,3 +1,17 @@
+/*
+ * Three things: desk_write, which every change passes; what the dispatcher does when the book
+ * tells of a change; and the process, from start to drain.
+ *
+ *   start    keys, journal (replay fills the book, without events), server; then sweep and
+ *            tellings, which take up what a dispatcher before this one left undone
+ *   tick     every 250 ms leases of attempts; every second deadlines, deliveries and metrics; every
+ *            half minute the journal: free disk, records nobody needs, compaction
+ *   drain    polls are answered, the server refuses; it stops when nothing is under way any more,
+ *            or when the grace is over
+ *
+ * A group's records stay in the journal while the book has it or sinks are owed some of it
+ * (`owed`).
+ */
 #include "dispatcher/dispatcher.h"
 
 #include <signal.h>
@@ -23,7 +37,8 @@ enum {
 
 /* --- writing --- */
 
-/* How much sinks are owed of a group. */
+/* How many things of a group sinks still have to get: sessions (closings.c), its entry
+ * (tellings.c). Its records are kept until then. */
 struct debt {
     size_t n;
     size_t len;

@@ -1,3 +1,8 @@
+/*
+ * Counts the records of one answer that are not durable yet. The answer goes out when that count
+ * is zero and its body is complete, in whichever order the two come. It is freed there and nowhere
+ * else, also when the client has left: the records' callbacks still point to it.
+ */
 #include "dispatcher/durable.h"
 
 #include <stdlib.h>
@@ -65,5 +70,5 @@ void durable_fail(struct desk_answer *a, const struct err *e)
         desk_error(a->x, e);
         a->x = NULL;
     }
-    durable_end(a, 0); /* the status of no answer */
+    durable_end(a, 0); /* none is sent any more */
 }

@@ -1,6 +1,12 @@
+/*
+ * Everything is read from the book when it is asked for; nothing is kept. A settled group does not
+ * change any more, so each delivery of it has the same content, but for the number of deliveries.
+ * Metadata and labels come from the submission's text, which is parsed again here: kept as trees
+ * they would cost memory for every waiting group.
+ */
 #include "dispatcher/result.h"
 
-enum { OFFERED_MS = 60000 }; /* who called within it is there */
+enum { OFFERED_MS = 60000 }; /* an executor counts as present so long after its last offer */
 
 static void put_text(struct json_out *o, const char *key, struct str v)
 {

@@ -1,3 +1,13 @@
+/*
+ * group_parse reads a submission in the order id, names, counts, the rest, nested objects, and
+ * stops at the first fault. Each field is looked for in the group, then in the defaults of its
+ * request. group_write_submission writes the fields in the order of `known`, so a submission that
+ * is repeated mostly gives the same bytes, and is told from a conflicting one without being parsed
+ * (groups.c).
+ *
+ * group_write_export leaves out `format` and the two require_ options. Those belong to who takes
+ * the session: the dispatcher's finalize checks, and wants no trajectories in its answer.
+ */
 #include "dispatcher/rollouts.h"
 
 #include <math.h>
@@ -103,7 +113,7 @@ static int read_members(struct field_reader *f, uint32_t n)
     return 0;
 }
 
-/* What the gateway says of each attempt's session itself. */
+/* Refuses what the gateway itself sets for each attempt's session. */
 static int check_session(struct field_reader *f)
 {
     static const char *const ours[] = {"count", "group", "rollout", "group_size", "hold"};

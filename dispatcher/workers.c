@@ -1,3 +1,10 @@
+/*
+ * One HTTP client for each worker place, made when the place is first called and kept. A session's
+ * call goes to the place of its id; the socket of a place that was scaled away is served by the
+ * worker that adopted it, so no other way has to be known here. Calls without a session go around
+ * the workers that are ready. A call that cannot be made still ends through its callback, with the
+ * error.
+ */
 #include "dispatcher/workers.h"
 
 #include <stdio.h>
