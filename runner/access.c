@@ -1,3 +1,8 @@
+/*
+ * Reads the first line of the key file, without the blanks around it. A line that has a blank
+ * inside is refused: it is no key, and would break the Authorization header that it goes into.
+ * Further lines are not looked at.
+ */
 #include "runner/access.h"
 
 #include <errno.h>

@@ -1,3 +1,13 @@
+/*
+ * The file while an attempt writes:
+ *
+ *   | the first 2 MB, as they came | a ring of nearly 2 MB, written round and round |
+ *
+ * The disk therefore never holds more than the limit, however much a run prints, and the end of a
+ * run that was killed is there. Closing turns the ring the right way round, behind a line that
+ * tells how many bytes are missing. The tail in memory is kept apart from the file: a result has
+ * it also when the disk is full.
+ */
 #include "runner/attempt_log.h"
 
 #include <errno.h>

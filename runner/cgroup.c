@@ -1,3 +1,12 @@
+/*
+ * Opening finds the group of this process by /proc/self/cgroup and the mount of cgroup2, ends what
+ * dead executors left there, and makes a folder of its own. A folder is locked (flock) by its
+ * executor: the kernel drops the lock with the process, so an unlocked folder is a dead one's,
+ * whatever its pid says.
+ *
+ * The own folder counts only if cgroup.kill can be written, that is, if the group is delegated to
+ * us. If anything fails, `own.folder` stays NULL and all functions do nothing.
+ */
 #include "runner/cgroup.h"
 
 #include <dirent.h>
@@ -14,7 +23,7 @@
 
 enum { LINE = 4096, REMOVE_TRIES = 50 };
 
-/* The one of this process: SIGKILL spares nobody who would have to ask whose it is. */
+/* This executor's folder; a process has one, hence static. */
 static struct {
     char *folder; /* NULL: nothing is delegated */
     int lock;
@@ -72,7 +81,8 @@ static int write_word(const char *folder, const char *name, const char *word)
     return rc;
 }
 
-/* Kills all of a folder's groups and removes them: a kill takes a moment. */
+/* Kills what is in a folder's groups and removes them. A group can be removed when the last process
+ * is gone, which takes a moment after the kill: rmdir is tried again. */
 static void clear(const char *folder)
 {
     DIR *d = opendir(folder);
@@ -92,7 +102,7 @@ static void clear(const char *folder)
     (void)rmdir(folder);
 }
 
-/* Those of executors that live are locked. */
+/* Clears the folders of executors that are dead: nobody holds their lock. */
 static void end_leftovers(const char *group)
 {
     DIR *d = opendir(group);

@@ -1,3 +1,10 @@
+/*
+ * The command line of `rollgate runner`. Options are read in a first pass, as text; then each is
+ * turned into its value. All mistakes are collected and told together, those of the runner file
+ * with them, and nothing runs if there is one. Paths are made absolute here, because runs work in
+ * folders of their own. Without --work-dir a folder is made for this executor and removed at its
+ * end.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +64,7 @@ static void tell_unknown(const char *flag, struct buf *mistakes)
     buf_add_c(mistakes, '\n');
 }
 
-/* --flag VALUE or --flag=VALUE; how many arguments that were. */
+/* Takes --flag VALUE or --flag=VALUE. Returns how many arguments that were. */
 static int take_option(struct command_line *w, char **argv, int left, struct buf *mistakes)
 {
     size_t len = strcspn(argv[0], "=");

@@ -1,3 +1,15 @@
+/*
+ * Follows one attempt through the phases drawn in the header. A run is a process (job.h) or one
+ * HTTP call of a service; both ways end in run_over, which decides whether the scorer is asked.
+ *
+ *   claim -> run_begin -> ... -> run_over -> score_begin -> on_scored -> end_begin
+ *                                    '---------- no scorer ----------------^
+ *
+ * `outcome` and `reason` are set by settle() alone. A timeout stays one, whatever the status of
+ * the process that it killed; the executor's own end makes everything `infra`. The end is sent
+ * until the gateway answers it; only then is the execution freed. One that was dropped (cancelled,
+ * or its lease was lost) is not told at all.
+ */
 #include "runner/execution.h"
 
 #include <signal.h>
@@ -241,7 +253,7 @@ static void on_run_ended(void *ctx, const struct job_end *end)
     run_over(a);
 }
 
-/* The service did not let go in time. */
+/* The service has not answered within the grace: its call is dropped. */
 static void on_grace_over(struct loop_timer *t)
 {
     struct execution *a = CONTAINER_OF(t, struct execution, timer);
@@ -251,7 +263,7 @@ static void on_grace_over(struct loop_timer *t)
     run_over(a);
 }
 
-/* On its way to a service; it may outlive the attempt. */
+/* A cancellation on its way to a service; it may outlive its attempt. */
 struct cancellation {
     struct executor *x;
     struct edition *edition;

@@ -1,3 +1,15 @@
+/*
+ * Two kinds of long polls run side by side. There is one claim for each runner that offers its
+ * free slots (struct offering), so that a full runner keeps none of the others waiting. One
+ * renewal names all attempts at once: it renews their leases, and its answer says which of them
+ * are to end.
+ *
+ * New attempts are not in the renewal that is out. `stale` marks that; after a short gathering the
+ * renewal is asked anew. Both kinds share one back-off while the gateway does not answer.
+ *
+ * The end: drain withdraws the claims, waits for the attempts, stops them when the grace is over,
+ * and leaves the loop once neither attempts nor `busy` work are left.
+ */
 #include "runner/executor.h"
 
 #include <errno.h>
@@ -21,9 +33,9 @@ enum {
     CALL_MARGIN_MS = 15000,
     RETRY_FIRST_MS = 100,
     RETRY_MAX_MS = 5000,
-    RENEW_WAIT_MS = 500, /* a lease counts from the end of the wait: a short one is missed sooner */
-    GATHER_MS = 100, /* new attempts wait so long for the renewal that is to hear of their end */
-    REPEAT_MS = 300  /* between renewals that tell nothing new */
+    RENEW_WAIT_MS = 500, /* leases count from a wait's end: a long one hides a lost executor */
+    GATHER_MS = 100,     /* so long new attempts are gathered before a renewal names them */
+    REPEAT_MS = 300      /* between renewals that tell nothing new */
 };
 
 /* One long poll for each lane. While it is out, nothing waits for this runner; slots that fall free
@@ -42,7 +54,7 @@ struct executor_head {
     VEC(struct offering *) claims; /* by lane */
     struct loop_timer renew_again, gather, grace, quit;
     struct http_fetch *renewal;
-    uint64_t retry_ms; /* 0: the last answer was one to work with */
+    uint64_t retry_ms; /* 0: the last call was answered well */
     uint64_t away_since_ms;
     bool stale; /* attempts came that the running renewal does not name */
     int status; /* to exit with */
@@ -104,7 +116,7 @@ static void look_for_end(struct executor_head *h)
         loop_timer_set(h->x.loop, &h->quit, 1, on_quit);
 }
 
-/* Something that no later try mends. */
+/* Ends the executor, with status 1, for a reason that no further try mends. */
 static void give_up(struct executor_head *h, const char *what, const char *why)
 {
     if (!h->x.draining)
@@ -130,7 +142,8 @@ static void on_signal(struct signals *s, int signo, int sender)
 
 /* --- the gateway's answers --- */
 
-/* Whether the answer is one to work with. What is not: the caller tries later, up to a limit. */
+/* Whether the call was answered well. If not, the caller tries again after retry_ms; when the
+ * gateway refuses, or has been away for too long, the executor ends. */
 static bool is_answer(struct executor_head *h, const char *what, int status, struct str body,
                       const struct err *e)
 {
@@ -141,7 +154,8 @@ static bool is_answer(struct executor_head *h, const char *what, int status, str
         h->retry_ms = 0;
         return true;
     }
-    if (h->retry_ms == 0) /* not since the last answer: who is idle asks seldom */
+    /* Counted from the first failure: on an idle executor the last answer may be long ago. */
+    if (h->retry_ms == 0)
         h->away_since_ms = clock_ms();
     away_ms = clock_ms() - h->away_since_ms;
     (void)snprintf(text, sizeof(text), "%s: %d %.*s", what, status,
@@ -268,7 +282,7 @@ static bool take_kills(struct executor_head *h, const struct json *kills)
             continue;
         news = news || !a->stopped;
         if (a->phase == EXECUTION_END)
-            continue; /* its end is on the way and will hear it */
+            continue; /* its end is being sent, and the answer to that says the same */
         log_debug(NULL, "an attempt is to end", LOG_T("attempt", a->id),
                   LOG_S("reason", json_string(json_get(one, "reason"))));
         execution_stop(a, deadline ? EXECUTION_STOP_DEADLINE : EXECUTION_STOP_DROPPED);

@@ -1,3 +1,9 @@
+/*
+ * Reads the stat line of every process of the machine once, then marks generation after
+ * generation: who has a marked parent is marked. The cost is that of /proc, so it is paid at a
+ * stop and at an end, not while a run goes on. What forks between reading and signalling is
+ * missed; callers that must reach all signal again until none is left (keeper.c).
+ */
 #include "runner/family.h"
 
 #include <ctype.h>

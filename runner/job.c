@@ -1,3 +1,12 @@
+/*
+ * A job has three pipes: the keeper's report, standard output and, if wanted apart, standard
+ * error. SIGCHLD ends it: jobs_reap finds the job by its keeper's pid, reads the report, then all
+ * output that is still in the pipes, then calls `ended`. Output after that would have nobody to go
+ * to.
+ *
+ * A keeper that was killed leaves no report. Its descendants become children of the executor, the
+ * next subreaper, and are killed here; other keepers are spared.
+ */
 #include "runner/job.h"
 
 #include <errno.h>
@@ -33,7 +42,8 @@ struct job {
     struct list_item entry;
 };
 
-/* All of the process: SIGCHLD tells a pid, and an orphan nobody. */
+/* All jobs of the process: a child that ended is found here by its pid. One that is no keeper is an
+ * orphan of a keeper that was killed. */
 static struct list_head jobs;
 
 static void close_fd(int *fd)
@@ -182,7 +192,7 @@ static void job_over(struct job *j)
     list_remove(&j->entry);
     while (stream_read(&j->out) || stream_read(&j->err))
         continue;
-    if (end.lost) /* what it kept is ours now: we are the next subreaper */
+    if (end.lost) /* the keeper's descendants are our children now */
         cgroup_kill(j->cgroup);
     if (end.lost)
         (void)family_signal(getpid(), SIGKILL, is_keeper);

@@ -1,3 +1,12 @@
+/*
+ * The keeper is a process with no loop of its own: it blocks its signals and waits for them one by
+ * one. Each round reaps, kills what is left if it is time to, and waits; it ends when it has no
+ * children any more. While it kills it looks again every 5 ms, for what was forked meanwhile.
+ *
+ * The run tells a failed exec by a pipe that closes when exec succeeds, so "cannot be started" and
+ * "exited with 127" are different things. Descriptor 3 is the report, 4 is that pipe; all others
+ * of the executor are closed before the run is forked.
+ */
 #include "runner/keeper.h"
 
 #include <errno.h>

@@ -1,3 +1,8 @@
+/*
+ * Builds the headers that all requests of an executor share, and hands the body over to the HTTP
+ * client, which frees it. Content-Type is left out where there is no body. Host and port belong to
+ * the client; `path` is what follows them.
+ */
 #include "runner/post.h"
 
 /* A request has so many parts. NOLINTNEXTLINE(readability-function-size) */

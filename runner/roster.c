@@ -1,3 +1,12 @@
+/*
+ * Reads the runner file as a YAML document and walks it: root -> runners -> one runner -> its
+ * fields. One row of `fields` says of a setting what kind of value it has and where it goes in
+ * struct roster_runner. A mistake is noted with its line and the walk goes on; the roster counts
+ * only if there was none. Everything read lives in the roster's arena.
+ *
+ * The second part puts a task's input into arguments. "{input.a.b}" is a whole argument or
+ * nothing, so no input can add arguments or choose the program.
+ */
 #include "runner/roster.h"
 
 #include <errno.h>

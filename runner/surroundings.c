@@ -1,3 +1,10 @@
+/*
+ * What a run finds: its working folder, the input's file, and its environment. The environment is
+ * made from nothing, never inherited: PATH, what the runner passes on (pass_env), what it sets
+ * (env), then what the gateway's clients read. The runner file may not set the last ones itself
+ * (roster.c). The scorer gets three more: the session's URL, the key for it, and how the run
+ * ended.
+ */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,3 +1,12 @@
+/*
+ * An attempt takes a spare by two renames, input file first; if either fails the spare is removed
+ * and the next one is tried. A spare is one that a run left exactly as it was made (owner, mode,
+ * one link, empty), since the next attempt must not see a trace of it.
+ *
+ * Removal is unlink and rmdir; what these cannot remove goes to `rm -rf` as a job, so the loop
+ * does not wait for a large tree. The lock on the folder is exclusive only while leftovers are
+ * looked for, then shared: an executor that finds it shared removes nothing.
+ */
 #include "runner/workplace.h"
 
 #include <dirent.h>
@@ -220,7 +229,7 @@ int workplace_make(struct workplaces *w, const char *attempt, struct str input,
         forget(&place);
         return -1;
     }
-    *ret = place; /* ours: to be removed */
+    *ret = place; /* from here on the caller removes it, also after an error */
     return write_input(place.input, spare ? O_NONBLOCK : O_CREAT | O_EXCL, input, e);
 }
 
