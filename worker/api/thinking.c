@@ -1,3 +1,13 @@
+/*
+ * Three wishes are settled one by one: the mode (think, or not) by the template's switch, an
+ * effort by the template's variable of that name, a budget of tokens by the engines. A mode that
+ * no switch can bring about still counts as obeyed where the model does so anyway: it always
+ * thinks, or never.
+ *
+ * Switches are put among chat.kwargs, so they belong to the session's environment (prompt_env)
+ * like arguments that the client gave itself, and those win. Nothing is done for a request that
+ * goes to the engines as it is.
+ */
 #include "worker/api/thinking.h"
 
 #include "common/codec/json_build.h"

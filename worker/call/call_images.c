@@ -1,3 +1,10 @@
+/*
+ * Storing comes first, for the commit record names pictures by their hash: no record may name
+ * bytes that nobody has. Gathering walks the messages of the call's path in order, which is the
+ * order of the placeholders in the prompt. A picture that this very request brought is taken from
+ * it, without reading the disk or encoding base64 anew; all are copied or borrowed for the call's
+ * life.
+ */
 #include "worker/call/call_images.h"
 
 #include "common/codec/base64.h"
@@ -23,7 +30,7 @@ struct images_gathering {
     int rc;
 };
 
-/* As the request spells it, or absent. */
+/* The base64 of a picture that this request brought; absent: it is an earlier one. */
 static struct str sent_base64(const struct chat_request *req, struct str media)
 {
     for (uint32_t i = 0; i < req->n_images; i++)
@@ -87,7 +94,8 @@ void call_images_put(const struct model_call *t, struct engine_request *er)
     er->images = t->images;
     er->n_images = t->n_images;
     er->image_pad = v->pad;
-    /* A stream tells the length of the prompt alone: not enough of an engine that nobody knows. */
+    /* A stream tells only how long the prompt was. Until the engines are proven to take pictures
+     * exactly the answer is asked for whole, which tells more. */
     er->stream = er->stream && engine_pool_images_proven(t->env->engines);
     er->banned = (struct token_span){v->banned, v->n_banned};
 }

@@ -1,3 +1,14 @@
+/*
+ * The text is a row of varints and strings in a fixed order (worker/session/record.h has the
+ * codec):
+ *
+ *   created_s  cached_tokens  reasoning_tokens  stop_text  tops  asked
+ *
+ * `tops` is a text within it, absent where no alternatives were told: for each token the number of
+ * them, then id and float32 of each. Their bytes are not stored, as the tokenizer has them.
+ * Reading never fails half-way: a torn text leaves nothing set, and the replay says what ids and
+ * message say alone.
+ */
 #include "worker/call/told.h"
 
 #include "worker/session/record.h"

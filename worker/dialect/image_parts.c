@@ -1,3 +1,15 @@
+/*
+ * A picture goes through two steps. While content is read it becomes {"given": what the client
+ * sent, "at": its place}, because only the end of a parse knows the whole request;
+ * image_parts_settle then turns each into the normalised part:
+ *
+ *   find_base64   where the dialect put the data; URLs and file ids are refused, nothing is fetched
+ *   decode        base64 -> bytes, within the limit of one picture
+ *   make_part     header -> format and size, family -> grid and tokens, bytes -> SHA-256
+ *
+ * Texts around pictures are joined afterwards, in messages that have some: clients cut them
+ * differently, and equal messages must be equal parts.
+ */
 #include "worker/dialect/image_parts.h"
 
 #include <stdio.h>
@@ -205,8 +217,8 @@ static int settle_part(struct image_settling *s, struct json *part)
     return arena_over(s->a) ? err_set(s->e, ERR_BODY_TOO_LARGE, "the images are too large") : 0;
 }
 
-/* Of texts that follow each other one, without those that are empty: however a client cuts them,
- * the message is the same. */
+/* Joins texts that follow each other and drops empty ones, so that the message is the same however
+ * a client cuts its text. */
 static void join_texts(struct arena *a, struct json *content)
 {
     struct json list = json_empty(JSON_ARRAY);

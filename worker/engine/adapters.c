@@ -1,3 +1,8 @@
+/*
+ * The table of all kinds of engines. Each kind's adapter lies in a file of its own (wire/,
+ * builtin.c); a new kind is one line here. A kind that is not in the table is an error of
+ * configuration, named with those that are.
+ */
 #include <string.h>
 
 #include "worker/engine/adapter.h"

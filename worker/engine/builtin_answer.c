@@ -1,3 +1,12 @@
+/*
+ * An answer is made in one go: fill() makes the text (or takes ids from a script) and encodes it,
+ * clip() ends the ids at the first stop id or at max_tokens, then each token gets its logprob by a
+ * formula of id and place. Everything follows from the request, so a test knows ids and logprobs
+ * beforehand and a repeated call gets the same ones.
+ *
+ * Echo finds the last closed turn by the stop ids alone: the engine has ids, as real ones do, and
+ * knows nothing of messages.
+ */
 #include "worker/engine/builtin_answer.h"
 
 #include "common/base/arena.h"

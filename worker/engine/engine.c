@@ -1,3 +1,15 @@
+/*
+ * The pool as a whole: it is made, reloaded, paused and freed here, and answers what callers ask
+ * before a call: can pictures, budgets, grammars, extra fields be had? The calls themselves are in
+ * pool.c.
+ *
+ * A question is answered for all replicas together, since a call may end at any of them: mostly
+ * yes only if every one can. While there is no replica (--engine none) nothing is refused for what
+ * those to come may be able to do.
+ *
+ * Pause and weight version are on the board, too: a worker that starts later finds there what the
+ * admin ordered before (join_pause, join_version).
+ */
 #include "worker/engine/engine.h"
 
 #include <stdlib.h>
@@ -72,7 +84,7 @@ static void join_pause(struct engine_pool *p)
     set_pause(p, ENGINE_HOLD);
 }
 
-/* The same of the version that the others stamp. */
+/* Takes the version over that the other workers stamp. */
 static void join_version(struct engine_pool *p)
 {
     char version[BOARD_VERSION_MAX];

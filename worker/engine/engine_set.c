@@ -1,3 +1,12 @@
+/*
+ * The file: {"edition": n, "settings": [--engine ...], "engines": [{"engine": text, "place": n},
+ * ...]}. Reading compares `settings` with those of this run first; a difference makes the settings
+ * win, and the file is left for its next writer.
+ *
+ * Writers take the lock (engines.lock), read, change, write the whole by way of engines.part, and
+ * let go. Readers take no lock. They notice a change by the stamp, a hash of inode, time and size:
+ * each file is a new inode.
+ */
 #include "worker/engine/engine_set.h"
 
 #include <errno.h>

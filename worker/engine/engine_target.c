@@ -1,3 +1,11 @@
+/*
+ * Takes an argument apart from its end: options are cut off as long as the last ",name=value" has
+ * a known name, then NAME= in front, then the kind up to the first ':'. What is left is the rest,
+ * a URL or a script's path, whatever it holds. From the end, because a path may have commas and a
+ * URL '=' of its own; for the same reason an unknown name behind a script's path is an error only
+ * if it is nearly a known one. Without a NAME the argument without its options is the engine's
+ * name.
+ */
 #include "worker/engine/engine_target.h"
 
 #include <stdlib.h>

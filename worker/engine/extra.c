@@ -1,3 +1,9 @@
+/*
+ * A field of the trainer's must not be one that the gateway writes: of two equal keys an engine
+ * would obey either. Nor may it be a sampling parameter, which belongs beside engine_extra where
+ * its value is checked and recorded. The lists of the kinds' own names stand with the adapters;
+ * this file compares, and writes the fields behind ours.
+ */
 #include "worker/engine/extra.h"
 
 #include <stdio.h>

@@ -1,3 +1,14 @@
+/*
+ * A lane is a session's waiting items, in order; lanes stand in a row:
+ *
+ *   row    lane A ---- lane B ---- lane C        first: has the turn
+ *            a1          b1          c1
+ *            a2                      c2
+ *
+ * Taking the item whose turn it is moves its lane to the end of the row, so sessions take turns
+ * however many items each has. A lane exists while it has items. Every step but fair_surplus takes
+ * the same time whatever waits.
+ */
 #include "worker/engine/fair_queue.h"
 
 #include <stdlib.h>

@@ -1,3 +1,14 @@
+/*
+ * Four parts: health (observe counts good and bad answers in a row), load (places are counted on
+ * the board for all workers, before they are looked at, so that two workers cannot both take the
+ * last), choice, and the life of replicas.
+ *
+ *   staged --replicas_set--> in --taken out of the set--> out --seen idle twice--> freed
+ *
+ * Choice: each replica gets a score from a hash of session and name, scaled by its weight; the
+ * highest score among those that are up, have room and suit the request wins. A replica that comes
+ * or goes thus moves only the sessions that it wins or loses.
+ */
 #include "worker/engine/replicas.h"
 
 #include <math.h>
@@ -275,7 +286,8 @@ static bool takes_fields(const struct engine_adapter *kind, const struct samplin
     return engine_extra_check(kind, s->engine_extra, NULL) == 0;
 }
 
-/* Ids or messages, as the kind is asked, and no parameter that it has no field for. */
+/* Whether the replica can be asked with this request: its kind takes ids or messages, and has a
+ * field for every parameter. */
 static bool suits(const struct replica *r, const struct engine_request *q)
 {
     const struct engine_adapter *kind = r->adapter;
@@ -377,8 +389,8 @@ static void list_drop(struct replica_list *l, size_t i)
     l->at[i] = l->at[--l->n];
 }
 
-/* Those that have ended what they ran: when they are seen idle a second time, so that what an
- * adapter still tells the engine (an abort) gets there. */
+/* Frees replicas that were taken out and run nothing any more. Each must be seen idle twice, a
+ * second apart, so that an abort that its adapter is still sending gets there. */
 static void on_reap(struct loop_timer *t)
 {
     struct replicas *all = CONTAINER_OF(t, struct replicas, reap);

@@ -1,3 +1,9 @@
+/*
+ * Each scorer has a list of waiting calls and asks at most AT_ONCE at a time. A failure that may
+ * pass puts the call on a timer (250 ms, doubling, at most 15 s) and then back at the end of its
+ * list, until timeout_ms since its beginning are used up. Calls start from a task of the loop, so
+ * no callback comes from inside scorers_start.
+ */
 #include "worker/engine/scorers.h"
 
 #include <stdlib.h>

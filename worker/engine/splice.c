@@ -1,3 +1,10 @@
+/*
+ * Everything of a piece is appended with its places moved by the ids that are there already.
+ * Version spans that touch and are equal become one. What only some pieces have is given up for
+ * the whole (sampling support, logprobs of one basis): an answer must not look complete where it
+ * is not. The prompt's cached tokens are those of the first piece; later ones have the earlier
+ * pieces in their prompts.
+ */
 #include "worker/engine/splice.h"
 
 #include "common/base/vec.h"
@@ -107,7 +114,7 @@ void splice_add(struct splice *s, const struct engine_result *r)
 
 void splice_result(struct splice *s, struct engine_result *r)
 {
-    static const float nothing; /* see give_result of attempt.c */
+    static const float nothing; /* see reading_result of reading.c */
     bool known = false;
 
     s->versions = mem_realloc_array(s->versions, MAX_OF(s->spans.n, 1), sizeof(*s->versions));
