@@ -1,3 +1,10 @@
+/*
+ * prompt_asker for engines over HTTP: opens the kind's adapter for connection, key and TLS
+ * settings, and sends requests of its own over it. One question is one request whose whole answer
+ * is read through prompt_scores. Only vLLM's older route is tried again here, on a 404 of the
+ * newer one, and remembered. Whether a failure may pass is told to the caller, who decides what to
+ * do.
+ */
 #include "worker/engine/prompt_asker.h"
 
 #include <stdlib.h>

@@ -1,3 +1,16 @@
+/*
+ * An attempt is one HTTP request and what comes of it:
+ *
+ *   remote_start -> on_head -> on_body ... -> on_done -> finish -> give_result: done
+ *                                               |          '-> score (left-out logprobs) -^
+ *                                               '-> refused: failed
+ *
+ * It ends by exactly one of `done` and `failed`, and frees itself just before (fail) or after
+ * (give_result) that call. `failed` says what a further try is worth: ENGINE_ASK_ANEW (another
+ * route, or without the budget), ENGINE_NO_ANSWER and ENGINE_SAID_5XX (elsewhere), ENGINE_BROKE
+ * (none). The end of the connection does not matter once the answer has its finish; a server that
+ * holds it open is cut off.
+ */
 #include "worker/engine/wire/attempt.h"
 
 #include <stdlib.h>

@@ -1,3 +1,9 @@
+/*
+ * Alignment is two walks over the ids. From the front each entry takes the leftmost place that is
+ * possible, from the back the rightmost. Where both are the same the entry belongs nowhere else;
+ * where they differ it could belong to several tokens, and guessing would give a token another
+ * one's logprob.
+ */
 #include "worker/engine/wire/entries.h"
 
 /* The leftmost place of each, in order; -1 when one has none. */

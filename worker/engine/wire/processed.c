@@ -1,3 +1,12 @@
+/*
+ * The engine tells the best tokens before sampling, this file does what samplers do with them:
+ * divide by the temperature, keep top-k, top-p, min-p, and normalise. Weights are relative to the
+ * best token's, so nothing overflows.
+ *
+ * Tokens that were not told count in the sum, too. untold() bounds what they can weigh at most; if
+ * that is more than a part in 100000, the result would not be sure, and more tokens are asked for
+ * (SCORE_WIDER).
+ */
 #include "worker/engine/wire/processed.h"
 
 #include <math.h>
@@ -16,8 +25,8 @@ static double untold(const struct processed *p)
         return 0;
     for (size_t i = 0; i < l->n; i++)
         mass -= exp((double)l->at[i]);
-    mass = mass > 1e-7 ? mass : 1e-7; /* sums of floats are no better */
-    if (t <= 1)                       /* each of them is no better than the last one told */
+    mass = mass > 1e-7 ? mass : 1e-7; /* sums of floats are no more exact */
+    if (t <= 1)                       /* none of them is likelier than the last one told */
         return mass * exp((double)l->at[l->n - 1] * (1 / t - 1) - (double)l->at[0] / t);
     if (p->vocab_size == 0)
         return INFINITY;

@@ -1,3 +1,13 @@
+/*
+ * The two kinds tell in different shapes. SGLang gives a row of [logprob, id] for the prompt and
+ * one row of alternatives for each position. vLLM gives an object for each position whose keys are
+ * ids; the id's own logprob is one of them. While bytes come, both are put into flat arrays
+ * (entry_ids, entry_logprobs, and where each position ends); at the end settle() sorts each
+ * position's entries and picks its own.
+ *
+ * The answer must repeat the ids that were sent: an engine that rendered them anew would score
+ * another prompt. The first id has nothing before it and gets 0.
+ */
 #include "worker/engine/wire/prompt_scores.h"
 
 #include <math.h>

@@ -1,3 +1,16 @@
+/*
+ * Bytes go down through these, each of which may stop at any byte and go on with the next piece:
+ *
+ *   reading_feed -> take_events (a stream)    -> take_data  -> take_json (by the wire's table)
+ *                                             '-> take_event, at an event's end -> take_document
+ *                '-> take_json (one document)
+ *   reading_end  -> take_document, of the one; then what a whole answer must have
+ *
+ * on_scalar, on_target and on_bulk put fields into reply.event. take_document checks the prompt
+ * that the engine says it answered, moves the event over (reply_merge) and gives the new tokens as
+ * a delta. Kinds of text take each document whole instead (take_text), as their messages go on as
+ * JSON.
+ */
 #include "worker/engine/wire/reading.h"
 
 #include "common/base/vec.h"
@@ -14,7 +27,7 @@ static int invalid(struct err *e, const char *what)
     return err_set(e, ERR_ENGINE_INVALID, "the engine's answer is invalid: %s", what);
 }
 
-/* The same for what a reader said of the bytes. */
+/* Makes a reader's own reason the attempt's error; why may be e. */
 static int unreadable(struct err *e, const struct err *why)
 {
     struct err kept = *why;
@@ -256,12 +269,13 @@ static int take_document(struct reading *r, struct err *e)
         r->wire->end_event(y);
     if (y->failed)
         return READING_TOLD;
-    if (r->events && y->lacks.n > 0) /* their places are those of a whole answer */
+    if (r->events && y->lacks.n > 0) /* lacks have places in a whole answer only */
         return invalid(e, "a stream leaves logprobs out");
     if (check_prompt(r, e) < 0 || reply_merge(y, r->events, &n, e) < 0)
         return -1;
     reply_note_version(y);
-    /* The end of what comes whole is known: it goes on as a result alone, if it is all. */
+    /* What comes whole and has ended goes on as the result alone. A delta comes of streams, and of
+     * a piece that the engine aborted, which more will follow. */
     if (n > 0 && y->lacks.n == 0 && (r->events || y->finish == REPLY_ABORT))
         give_delta(r, n);
     r->ended = r->ended || y->finish != REPLY_RUNNING;
@@ -318,7 +332,7 @@ static int take_data(struct reading *r, struct str bytes, struct err *e)
     }
     if (!r->in_json && r->word.len == 0) {
         while (bytes.len > 0 && memchr(" \t\r\n", bytes.p[0], 4))
-            bytes = str_sub(bytes, 1, bytes.len); /* not behind: more of it may come */
+            bytes = str_sub(bytes, 1, bytes.len); /* blanks behind it are not known as such yet */
         if (bytes.len == 0)
             return READING_MORE;
         if (bytes.p[0] == '{') {
@@ -444,7 +458,7 @@ bool reading_cut(const struct reading *r)
 
 /* --- the result --- */
 
-/* As settled. */
+/* Makes the spans that reply_settle_versions has left. Returns how many. */
 static size_t make_versions(const struct reply *y, struct engine_version *out)
 {
     for (size_t i = 0; i < y->spans.n; i++) {

@@ -1,3 +1,9 @@
+/*
+ * Order matters: the texts that engines share for a prompt that is too long, and for an id that is
+ * still in use, come before the statuses, since they arrive as a plain 400. What a client can mend
+ * keeps its 4xx and the engine's words, cut to 300 bytes; what lies between gateway and engine
+ * becomes an error of the engine's, without words.
+ */
 #include "worker/engine/wire/refusal.h"
 
 #include "common/codec/json.h"

@@ -1,3 +1,12 @@
+/*
+ * The replica: its client, key and routes, and all calls that are no attempt (struct aside):
+ * aborts, probes, the question for facts, and forwarded requests. An aside lives from its start to
+ * its callback; closing the replica cancels what is out.
+ *
+ * Facts are asked on the first good probe, and anew once a replica that was away answers again: it
+ * may be another server. The basis of logprobs is what the operator says, else what an answer
+ * told, else what the kind is known to give.
+ */
 #include "worker/engine/wire/remote.h"
 
 #include <fcntl.h>
@@ -206,7 +215,8 @@ static void take_info(struct remote *r, int status, struct str text)
 
 static void ask_info(struct remote *r);
 
-/* A probe was answered. What answers well again may have been started otherwise meanwhile. */
+/* A probe was answered. A replica that was away and answers again may be another server, so what it
+ * told of itself is forgotten. */
 static void note_probe(struct remote *r, bool well)
 {
     if (well && (r->away || r->probe_failed)) {

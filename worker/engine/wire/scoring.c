@@ -1,3 +1,14 @@
+/*
+ * Each missing token is asked for in up to three ways, each dearer than the one before:
+ *
+ *   ASK_ITSELF   the token is forced: its own logprob is told
+ *   ASK_BESIDE   a stop token is forced, the token is looked for among WIDE alternatives: for
+ *                tokens that end inside a character, which are not told by themselves
+ *   ASK_ALL      the same with the whole vocabulary
+ *
+ * One answer has one basis. Where the request bends logits, alternatives cannot show what was
+ * sampled from, so all tokens are asked for as the logits alone have them (lower).
+ */
 #include "worker/engine/wire/scoring.h"
 
 #include <math.h>
@@ -17,9 +28,9 @@ enum {
 
 /* Ways to ask for one token, in turn. */
 enum scoring_step {
-    ASK_ITSELF, /* the token is forced */
-    ASK_BESIDE, /* one that ends the text is: the token itself ends inside a character */
-    ASK_ALL,    /* the same, with the whole vocabulary told */
+    ASK_ITSELF,
+    ASK_BESIDE,
+    ASK_ALL,
     STEPS,
 };
 

@@ -1,3 +1,12 @@
+/*
+ * An event brings rows, one for each of its tokens: which ids it was sampled from. rows holds them
+ * one behind the other, row_counts their lengths. support_take checks the event as a whole, skips
+ * rows of tokens that are known already (a cumulative stream repeats them), and keeps the others.
+ *
+ * A sampled token must be in its own row, else the rows belong to something else. Its logprob over
+ * the row takes the place of the one that the answer told: it is that of the distribution that was
+ * sampled from.
+ */
 #include "worker/engine/wire/support.h"
 
 #include <math.h>

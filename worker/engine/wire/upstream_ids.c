@@ -1,3 +1,10 @@
+/*
+ * Documents are small here, so they are read as trees. vLLM tells ids, new ones in each chunk, and
+ * logprobs under the choice; SGLang tells [logprob, id] triples in meta_info, all so far or only
+ * new ones, which the count of tokens shows. Counts, ids and logprobs are checked at the end, when
+ * nothing more can come: an upstream that tells no ids at all is no error unless they were asked
+ * for.
+ */
 #include "worker/engine/wire/upstream_ids.h"
 
 #include <math.h>

@@ -1,3 +1,9 @@
+/*
+ * Chunks add up field by field: texts are appended, names and ids are set (an empty one changes
+ * nothing), tool calls are found by their index, and usage is the last one that came. Writing
+ * makes the body that the same upstream would have sent without a stream, so readers above know
+ * one form only.
+ */
 #include "worker/engine/wire/upstream_text.h"
 
 #include "common/base/vec.h"

@@ -1,3 +1,15 @@
+/*
+ * A small machine over json_scan. `path` is the place of the value at hand, kept as text: a key
+ * replaces what stands behind its container's level. At each value choose() compares it with the
+ * table's paths:
+ *
+ *   the same path, a scalar   MODE_VALUE   the scalar goes to the sink
+ *   the same path, bulk       MODE_BULK    the scanner writes straight into the owner's array
+ *   leads to a path           MODE_VALUE   the container is entered
+ *   neither                   MODE_SKIP    passed over without being looked at
+ *
+ * So a document costs what its fields cost, and long arrays of numbers no callback for each.
+ */
 #include "worker/engine/wire/wire_fields.h"
 
 enum { TEXT_MAX = 64 * 1024 };

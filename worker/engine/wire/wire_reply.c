@@ -1,3 +1,12 @@
+/*
+ * reply_merge takes an event over: detect_mode settles whether the stream repeats everything,
+ * find_new finds where new tokens begin (by counts, for what is known may have been passed over
+ * while it was read), check_new and support_take judge them, append moves them. An event that
+ * fails any check ends the attempt, whatever was moved by then.
+ *
+ * Some engines give logprobs as a list of entries with gaps. Those are collected first, placed by
+ * reply_take_entries, and the gaps become `lacks`, which are asked for afterwards (scoring.c).
+ */
 #include "worker/engine/wire/wire_reply.h"
 
 #include <math.h>
@@ -339,7 +348,8 @@ static void settle_tops(struct reply *y)
     free(tops);
 }
 
-/* An entry has its place: its value counts when it was computed. Returns -1 for none that can. */
+/* Puts the logprob of an entry that has a place there, if the engine computed it. Returns -1 if it
+ * is no number. */
 static int take_entry(struct reply *y, const struct logprob_item *x)
 {
     if (x->at == ENTRY_NOWHERE || !entry_computed(x))
@@ -358,7 +368,7 @@ static void note_lacks(struct reply *y, uint32_t last)
     for (uint32_t i = 0; i < v->ids.n; i++)
         if (isnan(v->logprobs.at[i]))
             *vec_push(&y->lacks) = (struct reply_lack){i, i < last};
-    /* Those that have an entry stand behind whole characters. */
+    /* A token that has an entry ends a character, even if its value is lacking. */
     for (size_t k = 0, i = 0; k < y->entries.n; k++) {
         while (i < y->lacks.n && y->lacks.at[i].at < y->entries.at[k].at)
             i++;

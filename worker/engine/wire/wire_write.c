@@ -1,3 +1,12 @@
+/*
+ * Prompts are long, and their ids are most of a request's bytes. wire_ids therefore keeps a table
+ * of ids as text, filled as they are met, and copies eight bytes for each id whatever its length:
+ * the next id overwrites the surplus. The table is static, 2 MB, and not locked, hence "on the
+ * loop only".
+ *
+ * The other functions write one member each, and nothing where the request leaves it open, so that
+ * a wire's writer is a list of calls.
+ */
 #include "worker/engine/wire/wire_write.h"
 
 #include <stdio.h>
@@ -51,7 +60,7 @@ void wire_ids(struct json_out *o, struct token_span ids)
         if (RG_LIKELY(id < ID_WORDS)) {
             const struct id_word *w = word_of(id);
 
-            memcpy(p, w, sizeof(*w)); /* what is behind its len the next one overwrites */
+            memcpy(p, w, sizeof(*w)); /* the next one overwrites what is behind len */
             p += w->len;
         } else {
             p += write_id(id, p);
