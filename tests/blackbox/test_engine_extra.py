@@ -29,7 +29,7 @@ OURS = {
                "sampling_params.max_new_tokens", "sampling_params.n", "sampling_params.stop", "sampling_params.sampling_seed",
                "sampling_params.json_schema"],
     "vllm": ["request_id", "token_ids", "stream", "stream_options", "sampling_params.logprobs", "sampling_params.n",
-             "sampling_params.truncate_prompt_tokens", "sampling_params.detokenize", "prompt", "max_tokens",
+             "sampling_params.truncate_prompt_tokens", "prompt_logprobs", "sampling_params.detokenize", "prompt", "max_tokens",
              "sampling_params.seed"],
     "llamacpp": ["prompt", "n_predict", "n_probs", "samplers", "cache_prompt", "mirostat", "grammar", "top_k", "seed",
                  "max_tokens", "response_fields", "post_sampling_probs"],

@@ -1,11 +1,13 @@
 """The engine pool against stub engines: what goes out, what comes back, and every way engines
 misbehave. Each fault ends as spec/engines.md says, and the next call works."""
+import base64
 import struct
 import threading
 
 import pytest
 
 import engine_kit
+from asides_engine import AsidesEngine
 from gateway import pause, stays, wait_until
 from stub_engines import DEFAULT, StubEngine, logprob
 
@@ -170,6 +172,52 @@ def test_versions_told_by_the_trainer():
         e = d.end(call)
         assert e["versions"][0][:2] == ["3", 0] and e["versions"][-1][0] == "4" and e["versions"][-1][2] == 4
         assert e["versions"][0][2] == e["versions"][1][1]
+
+
+def tells_weights(d):
+    wait_until(lambda: any("tells the version of its weights" in line for line in d.log), 10, "its version")
+
+
+WEIGHTS = "/weight_info"
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_versions_that_vllm_tells_beside_its_answers(stream):
+    with AsidesEngine("vllm", asides={WEIGHTS: {"weight_version": "5"}}) as engine:
+        with engine_kit.Driver(engine, health_interval=50) as d:
+            tells_weights(d)
+            e = check(d.call(stream=stream))
+            assert e["versions"] == [["5", 0, 4]] and engine.count(WEIGHTS) == 3
+            engine.aside_delay = 0.2                     # the answer is faster
+            assert check(d.call(stream=stream))["versions"] == [["5", 0, 4]]
+            engine.aside_delay = 0
+            held = threading.Event()
+            engine.plan.append({"wait": held})
+            call = d.start(stream=stream)
+            wait_until(lambda: engine.count(WEIGHTS) == 6, 10, "the first question")
+            engine.asides[WEIGHTS] = {"weight_version": "6"}  # while it runs: nobody knows for which tokens
+            held.set()
+            assert check(d.end(call))["versions"] == []
+            wait_until(lambda: any("weight version is not known" in line and "before=5" in line for line in d.log), 5, "the word")
+            assert check(d.call(stream=stream))["versions"] == [["6", 0, 4]]
+            d.tell(op="version", version="3")              # the engine knows better
+            assert check(d.call(stream=stream))["versions"] == [["6", 0, 4]]
+            engine.asides[WEIGHTS] = {"weight_version": "default"}  # nobody has told it
+            assert check(d.call(stream=stream))["versions"] == [["3", 0, 4]]
+
+
+def test_a_version_question_without_answer_keeps_nothing_up():
+    with AsidesEngine("vllm", asides={WEIGHTS: {"weight_version": "5"}}) as engine:
+        with engine_kit.Driver(engine, health_interval=50) as d:
+            tells_weights(d)
+            engine.asides = {}                             # 404 from now on
+            assert check(d.call())["versions"] == []
+            engine.asides, engine.aside_delay = {WEIGHTS: {"weight_version": "5"}}, 30
+            call = d.start()
+            wait_until(lambda: engine.count(WEIGHTS) == 2, 10, "the question")
+            d.tell(op="cancel", id=call)
+            engine.aside_delay = 0
+            assert check(d.call())["versions"] == [["5", 0, 4]]
 
 
 @pytest.mark.parametrize("incremental", [False, True])
@@ -667,7 +715,6 @@ def block(rows, base=0, row=6):
 
 
 def test_experts_whole_and_incremental():
-    import base64
     with StubEngine() as engine, engine_kit.Driver(engine, routed_experts=True) as d:
         engine.plan.append({"experts": block(6)})  # 3 + 4 - 1 rows
         e = check(d.call())
@@ -691,7 +738,6 @@ def test_experts_whole_and_incremental():
 
 @pytest.mark.parametrize("dtype", ["u1", "u2"])
 def test_experts_of_vllm_become_int32(dtype):
-    import base64
     values = list(range(36))
     descr = "|u1" if dtype == "u1" else "<u2"
     head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': (6, 2, 3), }}".encode().ljust(117) + b"\n"
@@ -703,6 +749,62 @@ def test_experts_of_vllm_become_int32(dtype):
         assert base64.b64decode(e["experts"]) == struct.pack("<36i", *values) and e["experts_rows"] == 6
         for bad in (npy[:-1], npy[:20], b"nonsense", npy.replace(b"False", b"True ")):
             fails(d, engine, "engine_invalid", plan={"experts": bad})
+
+
+def npy_of(rows, base=0):
+    head = f"{{'descr': '<i4', 'fortran_order': False, 'shape': ({rows}, 2, 3), }}".encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + block(rows, base)
+
+
+def spread(*pieces):
+    """Documents of a stream that bring these blocks, one each, null where there is none."""
+    def edit(docs):
+        for d, piece in zip(docs, pieces):
+            if d["choices"]:
+                d["choices"][0]["routed_experts"] = piece and base64.b64encode(piece).decode()
+        return docs
+    return edit
+
+
+@pytest.mark.parametrize("pieces,chunk", [
+    ([npy_of(4), npy_of(2, 24)], 2),                # of what is new in each event
+    ([npy_of(4), npy_of(6)], 2),                    # of all so far
+    ([None, npy_of(6)], 2), ([npy_of(6), None], 2),  # once, before the last event or with it
+    ([npy_of(3), npy_of(1, 18), npy_of(1, 24), npy_of(1, 30)], 1),
+], ids=["new", "so far", "last", "before the last", "one by one"])
+def test_streamed_experts_of_vllm(pieces, chunk):
+    with StubEngine("vllm") as engine, engine_kit.Driver(engine, routed_experts=True) as d:
+        engine.plan.append({"edit": spread(*pieces), "chunk": chunk})
+        e = check(d.call(stream=True))
+        assert engine.requests[0]["body"]["stream"] is True
+        assert base64.b64decode(e["experts"]) == block(6) and e["experts_rows"] == 6
+        fails(d, engine, "engine_invalid", plan={"edit": spread(npy_of(4), npy_of(1)), "chunk": 2}, stream=True)
+
+
+def test_a_route_whose_streams_have_no_experts_is_asked_for_whole_answers():
+    with StubEngine("vllm", routes=("completions",)) as engine, engine_kit.Driver(engine, routed_experts=True) as d:
+        engine.plan += [{"experts": npy_of(6)}, {"experts": npy_of(4)}, {"experts": npy_of(6)}]
+        assert check(d.call(stream=True))["experts_rows"] == 6
+        e = check(d.call(stream=True, experts_from=2))
+        assert (e["experts_from"], e["experts_rows"]) == (2, 4)
+        e = check(d.call(stream=True, experts_from=2))     # an old server
+        assert (e["experts_from"], e["experts_rows"]) == (0, 6)
+        asked = [(r["body"]["stream"], r["body"].get("routed_experts_prompt_start")) for r in engine.requests]
+        assert asked[-3:] == [(False, None), (False, 2), (False, 2)]
+
+
+def test_an_old_server_whose_streams_have_no_experts():
+    with StubEngine("vllm") as engine, engine_kit.Driver(engine, routed_experts=True) as d:
+        engine.plan += [{}, {"experts": npy_of(6)}, {"experts": npy_of(6)}]
+        assert check(d.call(stream=True)).get("experts") is None
+        assert [check(d.call(stream=True))["experts_rows"] for _ in range(2)] == [6, 6]
+        assert [r["body"]["stream"] for r in engine.requests] == [True, False, False]
+        wait_until(lambda: sum("tells no routed experts" in line for line in d.log) == 1, 5, "the word")
+    with StubEngine("vllm") as engine, engine_kit.Driver(engine, routed_experts=True) as d:     # started without them
+        for _ in range(3):
+            check(d.call(stream=True))
+        assert [r["body"]["stream"] for r in engine.requests] == [True, False, True]
+        wait_until(lambda: sum("tells no routed experts" in line for line in d.log) == 2, 5, "the word")
 
 
 # --- keys, TLS, other paths ---

@@ -192,6 +192,40 @@ static int check_support(struct model_call *t)
     return 0;
 }
 
+/* Whether the routed experts that engines are asked for have come; told once per session. */
+static void check_experts(struct model_call *t)
+{
+    bool ended = false, lost = false;
+    struct session *s = session_find(t->env->store, t->in.session_id, &ended);
+
+    for (uint32_t i = 0; i < t->n_samples; i++) {
+        const struct sample *r = &t->samples[i];
+
+        lost = lost || (!r->experts.p && r->n_ids > 0 && !r->upstream);
+    }
+    if (lost && !t->plan->exhausted && s && engine_pool_asks_experts(t->env->engines) &&
+        session_tells_experts(s))
+        log_warn(&t->in.scope, "the engine's answer has no routed experts, which it was asked for");
+}
+
+/* A span without a version, or none at all. */
+static bool is_versioned(const struct sample *r)
+{
+    for (size_t i = 0; i < r->n_versions; i++) {
+        if (r->versions[i].version.len == 0)
+            return false;
+    }
+    return r->n_versions > 0 || r->n_ids == 0;
+}
+
+static void count_unversioned(const struct model_call *t)
+{
+    for (uint32_t i = 0; i < t->n_samples; i++) {
+        if (!is_versioned(&t->samples[i]))
+            metrics_count(t->env->page, METRIC_unversioned_answers, 1);
+    }
+}
+
 /* The commit may have found the same answer once more. */
 static void count_causes(const struct model_call *t, enum session_cause planned)
 {
@@ -215,6 +249,7 @@ enum step_result step_commit(struct model_call *t)
 
     if (check_basis(t) || check_support(t))
         return STEP_FAILED;
+    check_experts(t);
     for (uint32_t i = 0; i < t->n_samples; i++)
         sample_result(t, &t->samples[i], &answers[i]);
     settle_cached(t);
@@ -223,6 +258,7 @@ enum step_result step_commit(struct model_call *t)
         return STEP_FAILED;
     metrics_count(t->env->page, METRIC_tokens_generated, t->usage.completion_tokens);
     metrics_count(t->env->page, METRIC_tokens_trimmed, trimmed);
+    count_unversioned(t);
     count_causes(t, cause);
     metrics_observe_us(t->env->page, METRIC_turn_queue, answers[0].queue_us);
     metrics_observe_us(t->env->page, METRIC_turn_engine, answers[0].engine_us);

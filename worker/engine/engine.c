@@ -354,6 +354,15 @@ const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sa
     return NULL;
 }
 
+bool engine_pool_asks_experts(const struct engine_pool *p)
+{
+    for (size_t i = 0; p->opt.routed_experts && i < p->replicas.n; i++) {
+        if (p->replicas.at[i]->adapter->probe)
+            return true;
+    }
+    return false;
+}
+
 bool engine_pool_budgets_thinking(const struct engine_pool *p)
 {
     for (size_t i = 0; i < p->replicas.n; i++) {

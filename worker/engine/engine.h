@@ -300,6 +300,9 @@ bool engine_pool_logprobs_own(const struct engine_pool *p, const struct sampling
 /* The name of a sampling parameter that is set and that some replica has no field for, or NULL. */
 const char *engine_pool_cannot_take(const struct engine_pool *p, const struct sampling *s);
 
+/* Whether engines are asked for routed experts; the built-in one has none. */
+bool engine_pool_asks_experts(const struct engine_pool *p);
+
 /* Whether every replica can end a thought by its number of tokens, as far as they have told. */
 bool engine_pool_budgets_thinking(const struct engine_pool *p);
 

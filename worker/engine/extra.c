@@ -49,8 +49,8 @@ static int check_name(const struct engine_adapter *kind, const char *at, struct 
         return refuse(at, name, "is a sampling parameter: give it beside engine_extra", e);
     if (is_word_of(words, name))
         return refuse(at, name,
-                      "is the gateway's own field of the engine's request, or changes what such a "
-                      "request asks",
+                      "is the gateway's own field of the engine's request, changes what such a "
+                      "request asks, or asks for what is not kept here",
                       e);
     return 0;
 }

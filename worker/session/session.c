@@ -427,6 +427,14 @@ struct session_wants session_wants(const struct session *s)
     return s->options.wants;
 }
 
+bool session_tells_experts(struct session *s)
+{
+    bool first = !s->told_experts;
+
+    s->told_experts = true;
+    return first;
+}
+
 bool session_tells_support(struct session *s)
 {
     bool first = !s->told_support;

@@ -426,6 +426,9 @@ enum { SESSION_TOP_LOGPROBS_MAX = 128 };
 
 struct session_wants session_wants(const struct session *s);
 
+/* As session_tells_basis, for routed experts that are missing. */
+bool session_tells_experts(struct session *s);
+
 /* As session_tells_basis, for a sampling support that is missing. */
 bool session_tells_support(struct session *s);
 

@@ -84,6 +84,7 @@ struct session {
     struct str id;        /* at id_text */
     enum session_phase phase;
     bool told_basis;      /* that logprobs are not of what was sampled from is in the log */
+    bool told_experts;    /* that an engine told no routed experts, likewise */
     bool told_support;    /* that an engine told no sampling support, likewise */
     bool expired, filled; /* filled: its content is (being put) in memory */
     bool held;            /* finalized, with the option hold */

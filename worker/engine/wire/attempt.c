@@ -39,6 +39,9 @@ struct engine_attempt {
     struct http_call *http; /* NULL: over */
     struct reading reading;
     struct scoring *scoring; /* of what the answer left out; the answer has ended then */
+    struct aside *look;      /* at the weights' version, which is out; or NULL */
+    struct buf before;       /* that version when the call began */
+    bool looks, ended;       /* the version is asked for; the answer has ended and waits for it */
     struct loop_timer late;
     int status;
     bool budgeted;      /* it was asked to end its thought by a budget */
@@ -50,6 +53,9 @@ static void attempt_free(struct engine_attempt *a)
 {
     loop_timer_stop(a->remote->loop, &a->late);
     scoring_cancel(a->scoring);
+    if (a->look)
+        aside_cancel(a->look);
+    buf_done(&a->before);
     reading_done(&a->reading);
     buf_done(&a->refusal);
     free(a);
@@ -151,12 +157,34 @@ static void reported(struct engine_attempt *a)
 
 /* --- the end --- */
 
-static void give_result(struct engine_attempt *a)
+/* Some servers leave them out of streams alone; such are asked for whole answers from then on. */
+static void note_experts(struct engine_attempt *a)
+{
+    struct remote *r = a->remote;
+    const struct reply *y = &a->reading.reply;
+    bool stream = a->reading.events && r->wire->experts_in_pieces;
+
+    if (!r->options->routed_experts || y->ids.n == 0 || y->finish == REPLY_ABORT || r->wire->text)
+        return;
+    if (y->has_experts)
+        r->experts_lost = stream ? EXPERTS_COME : r->experts_lost;
+    else if (r->experts_lost == EXPERTS_COME || !stream) {
+        enum experts_lost lost = stream ? EXPERTS_LOST_BY_STREAMS : EXPERTS_LOST;
+
+        if (r->experts_lost != lost)
+            log_warn(NULL, "an engine tells no routed experts", LOG_T("engine", r->target->name),
+                     LOG_T("of", stream ? "streams: it is asked for whole answers" : "any answer"));
+        r->experts_lost = lost;
+    }
+}
+
+static void deliver(struct engine_attempt *a)
 {
     struct engine_version *versions = mem_calloc(a->reading.reply.spans.n + 1, sizeof(*versions));
     struct engine_result res = reading_result(&a->reading, versions);
     uint64_t now = clock_us();
 
+    note_experts(a);
     if (a->remote->wire->tells_basis && !a->reading.reply.lowered)
         a->remote->given = res.basis;
     res.unbudgeted = a->req->sampling.max_thinking_tokens && a->req->thinks && !a->budgeted &&
@@ -166,6 +194,53 @@ static void give_result(struct engine_attempt *a)
     a->events->done(a->ctx, &res);
     free(versions);
     attempt_free(a);
+}
+
+/* --- the version of the weights, where answers do not tell it --- */
+
+/* The same before and after: all of it was sampled under that one. Another: nobody knows where in
+ * between it changed, and the answer has none. */
+static void on_weights_after(void *ctx, struct str version)
+{
+    struct engine_attempt *a = ctx;
+
+    a->look = NULL;
+    if (version.p && a->before.len > 0 && str_eq(version, buf_str(&a->before)))
+        reply_set_version(&a->reading.reply, version);
+    else
+        log_warn(NULL, "an answer's weight version is not known",
+                 LOG_T("engine", a->remote->target->name), LOG_S("before", buf_str(&a->before)),
+                 LOG_S("after", version));
+    deliver(a);
+}
+
+static void look_after(struct engine_attempt *a)
+{
+    a->look = remote_ask_weights(a->remote, on_weights_after, a);
+    if (!a->look)
+        deliver(a);
+}
+
+static void on_weights_before(void *ctx, struct str version)
+{
+    struct engine_attempt *a = ctx;
+
+    a->look = NULL;
+    buf_add_str(&a->before, version);
+    if (a->ended)
+        look_after(a);
+}
+
+static void give_result(struct engine_attempt *a)
+{
+    if (!a->looks || a->reading.reply.spans.n > 0 || a->reading.reply.ids.n == 0) {
+        deliver(a);
+        return;
+    }
+    loop_timer_stop(a->remote->loop, &a->late);
+    a->ended = true;
+    if (!a->look)
+        look_after(a);
 }
 
 /* What a READING_ value other than MORE means for the attempt, which is over then. */
@@ -365,6 +440,8 @@ void *remote_start(void *replica, const struct engine_request *q,
     h.idle_timeout_ms = r->options->idle_timeout_ms;
     h.first_timeout_ms = s.stream ? h.idle_timeout_ms : 0; /* the whole begins at its end */
     a->http = http_client_start(r->client, &h, &http_events, a);
+    a->look = remote_ask_weights(r, on_weights_before, a);
+    a->looks = a->look != NULL;
     buf_done(&headers);
     return a;
 }

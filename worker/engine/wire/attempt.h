@@ -8,6 +8,9 @@
 
 struct aside; /* a small call on the side */
 
+/* Where the routed experts are missing that were asked for. */
+enum experts_lost { EXPERTS_COME, EXPERTS_LOST_BY_STREAMS, EXPERTS_LOST };
+
 struct remote {
     const struct wire *wire;
     struct loop *loop;
@@ -21,11 +24,18 @@ struct remote {
     bool informed; /* wire->info was answered */
     struct engine_facts facts;
     enum logprob_basis given; /* the basis that the last answer told; BASIS_UNKNOWN: none did */
-    bool refuses_budgets;     /* it has refused max_thinking_tokens, which is in the log */
-    bool scores;              /* it has left logprobs out, which is in the log */
-    bool away;                /* the last probe's answer was an error */
-    bool probe_failed;        /* the last one; its reason is in the log */
+    enum experts_lost experts_lost;
+    bool tells_weights;   /* wire->weights was answered */
+    bool refuses_budgets; /* it has refused max_thinking_tokens, which is in the log */
+    bool scores;          /* it has left logprobs out, which is in the log */
+    bool away;            /* the last probe's answer was an error */
+    bool probe_failed;    /* the last one; its reason is in the log */
 };
+
+/* Asks for the version of the weights, when the engine tells it; `told` comes once, later, with an
+ * absent version when there was no answer. NULL: it does not tell. */
+struct aside *remote_ask_weights(struct remote *r, void (*told)(void *ctx, struct str version),
+                                 void *ctx);
 
 /* Ends a small call on the side; its owner hears nothing. */
 void aside_cancel(struct aside *a);

@@ -92,23 +92,56 @@ static int find_header(struct str file, struct str *header, size_t *ret_data)
     return 0;
 }
 
-int npy_to_int32(struct buf *b, struct err *e)
+/* The first dimension. */
+static size_t rows_of(struct str shape)
 {
-    struct str header;
-    size_t data, item, n, bytes;
-    struct buf out = {0};
+    uint64_t rows = 0;
+    size_t digits = 0;
 
-    if (find_header(buf_str(b), &header, &data) < 0)
+    while (1 + digits < shape.len && shape.p[1 + digits] >= '0' && shape.p[1 + digits] <= '9')
+        digits++;
+    return str_to_u64(str_sub(shape, 1, digits), UINT32_MAX, &rows) < 0 ? 0 : (size_t)rows;
+}
+
+/* Adds one file's items to out; *ret_len: how long the file is. */
+static int take_file(struct str file, struct buf *out, size_t *ret_len, struct npy_last *last,
+                     struct err *e)
+{
+    struct str header, shape;
+    size_t data, item, n, bytes;
+
+    if (find_header(file, &header, &data) < 0)
         return invalid(e, "not an .npy file");
+    shape = value_of(header, "'shape':");
     item = item_bytes(value_of(header, "'descr':"));
-    n = items_of(value_of(header, "'shape':"));
+    n = items_of(shape);
     if (!str_starts(value_of(header, "'fortran_order':"), STR("False")))
         return invalid(e, "not in C order");
     if (item == 0 || n == SIZE_MAX || __builtin_mul_overflow(n, item, &bytes) ||
-        bytes != b->len - data)
+        bytes > file.len - data)
         return invalid(e, "type, shape and size do not agree");
-    widen(&out, b->p + data, n, item);
+    *last = (struct npy_last){rows_of(shape), out->len};
+    widen(out, file.p + data, n, item);
+    *ret_len = data + bytes;
+    return 0;
+}
+
+int npy_to_int32(struct buf *b, struct npy_last *ret_last, struct err *e)
+{
+    struct buf out = {0};
+    struct npy_last last = {0};
+    size_t at = 0, len = 0;
+
+    do {
+        if (take_file(str_sub(buf_str(b), at, SIZE_MAX), &out, &len, &last, e)) {
+            buf_done(&out);
+            return -1;
+        }
+        at += len;
+    } while (at < b->len);
     buf_done(b);
     *b = out;
+    if (ret_last)
+        *ret_last = last;
     return 0;
 }

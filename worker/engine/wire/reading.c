@@ -128,7 +128,8 @@ static void on_target(void *ctx, int id, struct field_target *t)
         *t = (struct field_target){.ints = &y->event.echo};
         break;
     default:
-        buf_clear(&y->experts);
+        if (!r->wire->experts_in_pieces)
+            buf_clear(&y->experts);
         *t = (struct field_target){.bytes = &y->experts, .max_bytes = EXPERTS_MAX};
     }
 }
@@ -179,7 +180,7 @@ static void on_bulk(void *ctx, int id, size_t items, bool null)
             y->event.prompt_tokens = (int64_t)items;
         break;
     default:
-        y->has_experts = !null;
+        y->has_experts = !null || (y->has_experts && r->wire->experts_in_pieces);
     }
 }
 

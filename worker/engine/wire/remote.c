@@ -21,7 +21,7 @@
 #include "common/net/http1.h"
 #include "worker/engine/wire/attempt.h"
 
-enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, INFO_MAX = 4 << 20 };
+enum { KEY_MAX = 4096, ABORT_TIMEOUT_MS = 10000, WEIGHTS_TIMEOUT_MS = 5000, INFO_MAX = 4 << 20 };
 
 /* A small call on the side: an abort, a probe, a question for facts, a forwarded request. */
 struct aside {
@@ -31,6 +31,7 @@ struct aside {
     int status;
     void (*answer)(void *ctx, enum engine_health h); /* probe */
     bool info;                                       /* question for facts */
+    void (*weights)(void *ctx, struct str version);  /* question for the weights' version */
     struct buf text;                                 /* its answer */
     const struct engine_pass_events *pass;           /* forwarded request */
     void *ctx;
@@ -189,7 +190,7 @@ static void aside_body(void *ctx, struct str bytes)
 {
     struct aside *a = ctx;
 
-    if (a->info)
+    if (a->info || a->weights)
         buf_add_str(&a->text, str_sub(bytes, 0, INFO_MAX - MIN_OF(a->text.len, (size_t)INFO_MAX)));
     if (a->pass)
         a->pass->body(a->ctx, bytes);
@@ -213,7 +214,27 @@ static void take_info(struct remote *r, int status, struct str text)
     arena_done(&arena);
 }
 
+/* The version in an answer, into the arena; absent: it has none. */
+static struct str weights_of(struct arena *a, int status, struct str text)
+{
+    const struct json *v = NULL;
+    struct err e = {0};
+
+    if (status != 200 || json_parse(a, text, &v, &e))
+        return (struct str){0};
+    return json_string(json_get(v, "weight_version"));
+}
+
+static void take_weights(const struct aside *a, int status)
+{
+    struct arena arena = {0};
+
+    a->weights(a->ctx, weights_of(&arena, status, buf_str(&a->text)));
+    arena_done(&arena);
+}
+
 static void ask_info(struct remote *r);
+static void look_for_weights(struct remote *r);
 
 /* A probe was answered. A replica that was away and answers again may be another server, so what it
  * told of itself is forgotten. */
@@ -222,6 +243,8 @@ static void note_probe(struct remote *r, bool well)
     if (well && (r->away || r->probe_failed)) {
         r->informed = false;
         r->refuses_budgets = false;
+        r->experts_lost = EXPERTS_COME;
+        r->tells_weights = false;
         r->facts = (struct engine_facts){0};
     }
     r->away = !well;
@@ -243,6 +266,10 @@ static void aside_done(void *ctx)
         ask_info(a.remote); /* on the probe's connection */
     if (a.info)
         take_info(a.remote, a.status, buf_str(&a.text));
+    if (a.info && a.remote->wire->weights && !a.remote->tells_weights)
+        look_for_weights(a.remote);
+    if (a.weights)
+        take_weights(&a, a.status);
     buf_done(&a.text);
     if (a.pass)
         a.pass->done(a.ctx);
@@ -263,6 +290,8 @@ static void aside_failed(void *ctx, const struct err *e, bool began)
     }
     if (a.answer)
         a.answer(a.ctx, e->kind == ERR_ENGINE_TIMEOUT ? ENGINE_SLOW : ENGINE_DOWN);
+    if (a.weights)
+        a.weights(a.ctx, (struct str){0});
     if (a.pass)
         a.pass->failed(a.ctx, e);
 }
@@ -298,6 +327,42 @@ static void ask_info(struct remote *r)
     buf_done(&headers);
 }
 
+static struct aside *ask_weights(struct remote *r, void (*told)(void *ctx, struct str version),
+                                 void *ctx)
+{
+    struct http_request h = {.method = "GET", .total_timeout_ms = WEIGHTS_TIMEOUT_MS};
+    struct buf headers = {0};
+    struct aside *a;
+
+    remote_headers(r, &headers, (struct str){0}, (struct str){0}, (struct str){0});
+    h.path = str_cstr(r->wire->weights);
+    h.headers = buf_str(&headers);
+    a = aside_start(r, &h, &(struct aside){.weights = told, .ctx = ctx});
+    buf_done(&headers);
+    return a;
+}
+
+static void on_weights(void *ctx, struct str version)
+{
+    struct remote *r = ctx;
+
+    r->tells_weights = version.p != NULL;
+    if (version.p)
+        log_info(NULL, "engine tells the version of its weights: it is asked around each call",
+                 LOG_T("engine", r->target->name), LOG_S("version", version));
+}
+
+static void look_for_weights(struct remote *r)
+{
+    (void)ask_weights(r, on_weights, r);
+}
+
+struct aside *remote_ask_weights(struct remote *r, void (*told)(void *ctx, struct str version),
+                                 void *ctx)
+{
+    return r->tells_weights ? ask_weights(r, told, ctx) : NULL;
+}
+
 enum logprob_basis remote_basis(const void *replica)
 {
     const struct remote *r = replica;
@@ -308,6 +373,11 @@ enum logprob_basis remote_basis(const void *replica)
             return b;
     }
     return r->given != BASIS_UNKNOWN ? r->given : r->wire->basis;
+}
+
+bool remote_streams_lose_experts(const struct remote *r)
+{
+    return r->experts_lost == EXPERTS_LOST_BY_STREAMS;
 }
 
 bool remote_budgets(const void *replica)

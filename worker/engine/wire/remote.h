@@ -43,6 +43,9 @@ struct wire {
     const char *info;
     void (*take_info)(const struct json *info, struct engine_facts *ret);
 
+    /* Path that tells {"weight_version"} of what samples now, where answers do not. NULL: none. */
+    const char *weights;
+
     /* Fills s; route is what `choose_route` settled on. */
     void (*write)(const struct remote *r, const struct engine_request *q, struct wire_send *s);
 
@@ -70,6 +73,7 @@ struct wire {
 
     enum wire_budget budget;
     enum logprob_basis basis; /* what it gives as long as nobody tells otherwise */
+    bool experts_in_pieces;   /* each event brings those of what is new in it */
     bool echoes_images;       /* asked with images it echoes the prompt's ids */
     bool tells_basis;         /* its answers do: the setting does not count */
     bool silent_abort;        /* a stream that ends properly without a finish was aborted */
@@ -127,6 +131,10 @@ const struct engine_options *remote_options(const struct remote *r);
 
 /* Which of the wire's ways to ask is used now: 0, 1 .. below wire->routes. */
 unsigned remote_route(const struct remote *r);
+
+/* Whether streams of the engine have been seen without the routed experts that they were asked for,
+ * and it is not known yet that other answers have none either. */
+bool remote_streams_lose_experts(const struct remote *r);
 
 /* Whether a request's max_thinking_tokens goes along: there is one, a thought that it can end, and
  * an engine that would. */

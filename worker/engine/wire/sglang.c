@@ -289,7 +289,8 @@ static const struct wire wire = {
     "return_text_in_logprobs stream return_routed_experts routed_experts_start_len text "          \
     "return_sampling_mask sampling_logprobs_mode return_prompt_token_ids input_embeds image_data " \
     "video_data audio_data session_params "                                                        \
-    "session_id require_reasoning"
+    "session_id require_reasoning return_indexer_topk return_hidden_states return_entropy "        \
+    "return_flat_raw_output_top_logprobs return_outputs_via_store token_ids_logprob"
 #define OURS_INNER \
     "max_new_tokens skip_special_tokens sampling_seed json_schema regex ebnf structural_tag n"
 

@@ -128,10 +128,19 @@ static void write_images(struct json_out *o, const struct engine_request *q)
     json_out_bool(o, true);
 }
 
+/* An older server ignores it and tells all: experts_check sees which. */
+static void write_experts(struct json_out *o, const struct engine_request *q,
+                          const struct engine_options *opt)
+{
+    if (!opt->routed_experts || q->experts_from == 0)
+        return;
+    json_out_key(o, "routed_experts_prompt_start");
+    json_out_i64(o, q->experts_from);
+}
+
 static void write_generate(struct json_out *o, const struct engine_request *q,
                            const struct remote *r)
 {
-    const struct engine_options *opt = remote_options(r);
     struct buf rid = {0};
 
     remote_rid(&rid, q);
@@ -146,10 +155,7 @@ static void write_generate(struct json_out *o, const struct engine_request *q,
     /* Without text there are no stop strings. */
     json_out_key(o, "detokenize");
     json_out_bool(o, q->sampling.stop != NULL);
-    if (opt->routed_experts && q->experts_from > 0) {
-        json_out_key(o, "routed_experts_prompt_start");
-        json_out_i64(o, q->experts_from);
-    }
+    write_experts(o, q, remote_options(r));
     engine_extra_write_inner(o, q->sampling.engine_extra);
     json_out_end_obj(o);
     buf_done(&rid);
@@ -167,6 +173,7 @@ static void write_completions(struct json_out *o, const struct engine_request *q
     json_out_bool(o, true);
     json_out_key(o, "skip_special_tokens");
     json_out_bool(o, false);
+    write_experts(o, q, remote_options(r));
     engine_extra_write_inner(o, q->sampling.engine_extra);
 }
 
@@ -190,6 +197,9 @@ static void write_request(const struct remote *r, const struct engine_request *q
     struct json_out o = json_out_to(&send->body);
 
     warn_of_raw_logprobs(r, q);
+    if (remote_options(r)->routed_experts &&
+        (remote_route(r) == ROUTE_COMPLETIONS || remote_streams_lose_experts(r)))
+        send->stream = false; /* streams of this route never have them */
     json_out_obj(&o);
     if (remote_route(r) == ROUTE_GENERATE) {
         send->path = "/inference/v1/generate";
@@ -273,10 +283,18 @@ static void end_event(struct reply *y)
 
 static int complete(struct reply *y, const struct engine_request *q, struct err *e)
 {
-    (void)q;
+    size_t whole = q->prompt.n + y->ids.n - 1;
+    struct npy_last last;
+    bool all;
+
     if (!y->has_experts)
         return 0;
-    return npy_to_int32(&y->experts, e);
+    if (npy_to_int32(&y->experts, &last, e))
+        return -1;
+    all = last.rows == whole || last.rows + q->experts_from == whole;
+    if (last.at > 0 && all) /* it holds what those before it had */
+        buf_consume(&y->experts, last.at);
+    return 0;
 }
 
 /* The list of models; the server has one. */
@@ -291,6 +309,7 @@ static const struct wire wire = {
     .kind = "vllm",
     .info = "/v1/models",
     .take_info = take_info,
+    .weights = "/weight_info",
     .fields = fields,
     .n_fields = ARRAY_LEN(fields),
     .health = "/health",
@@ -301,6 +320,7 @@ static const struct wire wire = {
     .budget = WIRE_BUDGET_TRIED,
     .basis = BASIS_RAW, /* the server's default */
     .echoes_images = true,
+    .experts_in_pieces = true,
     .silent_abort = true,
     .routes = ROUTES,
 };
@@ -310,6 +330,7 @@ static const struct wire wire = {
     "request_id token_ids sampling_params stream stream_options prompt prompt_embeds "         \
     "max_tokens logprobs structured_outputs detokenize routed_experts_prompt_start n best_of " \
     "use_beam_search truncate_prompt_tokens return_token_ids return_tokens_as_token_ids "      \
+    "prompt_logprobs logprob_token_ids return_prompt_text "                                    \
     "content_parts features skip_special_tokens echo suffix output_kind flat_logprobs"
 
 REMOTE_ADAPTER(vllm, "vllm", &wire, .takes_images = true, .cannot_take = "repeat_last_n",

@@ -253,6 +253,16 @@ void reply_note_version(struct reply *y)
     buf_add_str(&y->seen_text, version);
 }
 
+void reply_set_version(struct reply *y, struct str version)
+{
+    vec_clear(&y->spans);
+    *vec_push(&y->spans) = (struct reply_span){.text_at = y->version_text.len,
+                                               .text_len = version.len,
+                                               .start = 0,
+                                               .end = (int64_t)y->ids.n};
+    buf_add_str(&y->version_text, version);
+}
+
 void reply_settle_versions(struct reply *y)
 {
     struct reply_spans spans = y->spans;

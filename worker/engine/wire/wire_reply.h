@@ -113,6 +113,9 @@ void reply_note_version(struct reply *y);
 /* Behind the last: `spans` are what the engine told, else what was noted. */
 void reply_settle_versions(struct reply *y);
 
+/* All of it was sampled under this version; after reply_settle_versions. */
+void reply_set_version(struct reply *y, struct str version);
+
 /* Helpers for scalars: text as an integer (-1 when it is none), and copied. */
 int64_t reply_int(const struct json_scan *s);
 float reply_float(const struct json_scan *s); /* NaN when it is no number */

@@ -114,10 +114,11 @@ static int npy(struct str file, struct buf *out)
 
     buf_clear(out);
     buf_add_str(out, file);
-    return npy_to_int32(out, &e);
+    return npy_to_int32(out, NULL, &e);
 }
 
-#define NPY(version, len, header, data) STR("\x93NUMPY" version len header data)
+#define NPY_TEXT(version, len, header, data) "\x93NUMPY" version len header data
+#define NPY(version, len, header, data) STR(NPY_TEXT(version, len, header, data))
 #define HEAD(type, order, shape) \
     "{'descr': '" type "', 'fortran_order': " order ", 'shape': " shape "}"
 
@@ -137,6 +138,10 @@ TEST(npy, types_and_shapes)
     cr_assert_eq(npy(NPY("\1\0", "\x37\0", HEAD("|u1", "False", "(4,)"), "\1\2\3"), &b), -1);
     cr_assert_eq(npy(NPY("\1\0", "\xff\xff", HEAD("|u1", "False", "(3,)"), "\1\2\3"), &b), -1);
     cr_assert_eq(npy(STR(""), &b), -1);
+#define ONE(data) NPY_TEXT("\1\0", "\x37\0", HEAD("|u1", "False", "(1,)"), data)
+    cr_assert_eq(npy(STR(ONE("\7") ONE("\x8")), &b), 0);
+    cr_assert(str_eq(buf_str(&b), STR("\7\0\0\0\x8\0\0\0")));
+    cr_assert_eq(npy(STR(ONE("\7") "x"), &b), -1);
     buf_done(&b);
 }
 

@@ -1,0 +1,32 @@
+"""A stub engine that also answers the small questions beside its model calls: paths and what they tell."""
+import asyncio
+import json
+
+from stub_engines import StubEngine
+
+
+class AsidesEngine(StubEngine):
+    """`asides`: path -> its answer (or a function of the request's body); `asked`: what came, as (path, body);
+    `aside_delay`: of each."""
+
+    def __init__(self, *args, asides=None, **more):
+        super().__init__(*args, **more)
+        self.asides, self.asked, self.aside_delay = dict(asides or {}), [], 0.0
+
+    async def one(self, reader, writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        path = head.decode("latin1").split()[1].split("?")[0]
+        if path not in self.asides:
+            reader._buffer[:0] = head   # not for us: as if nobody had looked
+            return await super().one(reader, writer)
+        lines = (x.split(":", 1) for x in head.decode("latin1").split("\r\n")[1:] if ":" in x)
+        n = int(next((v for k, v in lines if k.lower() == "content-length"), 0))
+        raw = await reader.readexactly(n)
+        body = json.loads(raw) if raw else None
+        self.asked.append((path, body))
+        await asyncio.sleep(self.aside_delay)
+        answer = self.asides[path]
+        return await self.reply(writer, 200, json.dumps(answer(body) if callable(answer) else answer).encode())
+
+    def count(self, path):
+        return sum(p == path for p, _ in self.asked)
