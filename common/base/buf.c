@@ -3,7 +3,6 @@
 
 #include "common/base/buf.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -39,16 +38,21 @@ void buf_consume(struct buf *b, size_t n)
         memmove(b->p, b->p + n, b->len);
 }
 
-/* Formats twice: to measure, then in place. */
+/* Into the room that is there, which mostly is enough; else once more. */
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
 {
+    enum { ROOM = 96 };
+
     va_list again;
+    char *at = buf_reserve(b, ROOM);
+    size_t room = b->cap - b->len;
     int n;
 
     va_copy(again, ap);
-    n = vsnprintf(NULL, 0, fmt, ap);
+    n = vsnprintf(at, room, fmt, ap);
     CHECK(n >= 0);
-    (void)vsnprintf(buf_reserve(b, (size_t)n + 1), (size_t)n + 1, fmt, again);
+    if ((size_t)n >= room)
+        (void)vsnprintf(buf_reserve(b, (size_t)n + 1), (size_t)n + 1, fmt, again);
     b->len += (size_t)n;
     va_end(again);
 }
@@ -60,6 +64,26 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     va_start(ap, fmt);
     buf_vprintf(b, fmt, ap);
     va_end(ap);
+}
+
+/* Without the C library: token ids are written by the million. */
+void buf_add_u64(struct buf *b, uint64_t v)
+{
+    char digits[20];
+    size_t n = sizeof(digits);
+
+    do {
+        digits[--n] = (char)('0' + v % 10);
+        v /= 10;
+    } while (v);
+    buf_add(b, digits + n, sizeof(digits) - n);
+}
+
+void buf_add_i64(struct buf *b, int64_t v)
+{
+    if (v < 0)
+        buf_add_c(b, '-');
+    buf_add_u64(b, v < 0 ? 0 - (uint64_t)v : (uint64_t)v);
 }
 
 /* Hands the text over, with a NUL behind it; the caller frees it. */

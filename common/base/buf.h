@@ -7,6 +7,7 @@
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "common/base/attrs.h"
@@ -30,6 +31,10 @@ void buf_consume(struct buf *b, size_t n);
 /* Formats and appends. */
 void buf_printf(struct buf *b, const char *fmt, ...) RG_PRINTF(2, 3);
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap) RG_PRINTF(2, 0);
+
+/* Append the number in decimal. */
+void buf_add_u64(struct buf *b, uint64_t v);
+void buf_add_i64(struct buf *b, int64_t v);
 
 /* The bytes become the caller's (free()), NUL-terminated; b is empty afterwards. */
 char *buf_take(struct buf *b);

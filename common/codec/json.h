@@ -138,7 +138,6 @@ void json_write(struct buf *b, const struct json *v);
 /* Shortest text that reads back to the same double ("1.5", "1e+16" as Python's repr); NaN and
  * infinities become null. */
 void json_write_double(struct buf *b, double d);
-void json_write_i64(struct buf *b, int64_t v);
 
 /*
  * struct json_out: writes JSON text without building a tree; puts commas by itself.

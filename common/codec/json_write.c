@@ -88,22 +88,6 @@ void json_write_string(struct buf *b, struct str s)
     buf_add_c(b, '"');
 }
 
-/* Without the C library: ids by the million. */
-void json_write_i64(struct buf *b, int64_t v)
-{
-    uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
-    char digits[20];
-    size_t n = sizeof(digits);
-
-    do {
-        digits[--n] = (char)('0' + u % 10);
-        u /= 10;
-    } while (u);
-    if (v < 0)
-        digits[--n] = '-';
-    buf_add(b, digits + n, sizeof(digits) - n);
-}
-
 void json_write_double(struct buf *b, double d)
 {
     if (!isfinite(d))
@@ -185,7 +169,7 @@ void json_out_cstr(struct json_out *o, const char *s)
 void json_out_i64(struct json_out *o, int64_t v)
 {
     before_value(o);
-    json_write_i64(o->b, v);
+    buf_add_i64(o->b, v);
 }
 
 void json_out_double(struct json_out *o, double v)
@@ -206,7 +190,7 @@ void json_out_seconds(struct json_out *o, uint64_t ms)
         return;
     }
     before_value(o);
-    json_write_i64(o->b, (int64_t)(ms / 1000));
+    buf_add_i64(o->b, (int64_t)(ms / 1000));
     while (part[n - 1] == '0')
         n--;
     buf_add(o->b, part, n);

@@ -362,7 +362,7 @@ void number_print(struct buf *out, struct value v)
     if (v.t == V_BOOL) {
         buf_puts(out, v.i ? "True" : "False");
     } else if (v.t == V_INT) {
-        json_write_i64(out, v.i);
+        buf_add_i64(out, v.i);
     } else if (v.t == V_BIG) {
         big_print(out, v.big);
     } else if (isnan(v.f) || isinf(v.f)) {
