@@ -1,10 +1,12 @@
 """Images, token-exact: what the engine is sent, what it must tell, what is on record and exported (docs/multimodal.md)."""
+import json
 from pathlib import Path
 
 import pytest
 
 import vision_kit as kit
 from gateway import wait_until
+from test_images_grids import glm, kimi
 from vision_kit import GOOD, chat, files, session, text, user
 
 SHOT = kit.png(640, 480)
@@ -366,6 +368,45 @@ def test_a_jpeg_gets_a_byte_that_keeps_servers_from_decoding_it_on_the_gpu(visio
         data = kit.jpeg(width, 480) + b"\0" * (width - 640)
         assert chat(gateway, sid, [user(kit.image(data, "jpeg"))]).status == 200
         assert kit.of_data_url(engine.requests[-1]["body"]["image_data"][0]) == data + b"\0"
+
+
+KIMI = {"media_proc_cfg": {"in_patch_limit": 1024, "patch_size": 14, "merge_kernel_size": [2, 2], "patch_limit_on_one_side": 512,
+                           "fixed_output_tokens": None}, "auto_map": {"AutoImageProcessor": "kimi_k25.KimiK25VisionProcessor"}}
+GLM = {"image_processor_type": "Glm4vImageProcessor", "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2,
+       "size": {"shortest_edge": 12544, "longest_edge": 9633792}}
+
+
+@pytest.mark.parametrize("kind", ["sglang", "vllm"])
+@pytest.mark.parametrize("processor,pad,around,grid", [
+    (KIMI, "<|media_pad|>", ("<|media_begin|>image<|media_content|>", "<|media_end|>"),
+     lambda w, h: kimi(w, h, 14, 2, 1024, 512)),
+    (GLM, "<|image|>", ("<|begin_of_image|>", "<|end_of_image|>"),
+     lambda w, h: glm(w, h, 14, 2, 12544, 9633792))], ids=["kimi", "glm"])
+def test_other_families(start, tmp_path, kind, processor, pad, around, grid):
+    """Their own placeholder, formula and limits, from the folder to the trainer."""
+    words = [pad, "<|media_begin|>", "<|media_content|>", "<|media_end|>", "<|begin_of_image|>", "<|end_of_image|>"]
+    template = kit.TEMPLATE.replace("<|vision_start|><|image_pad|><|vision_end|>", around[0] + pad + around[1])
+    folder = kit.model_folder(tmp_path / "m", processor, template, words)
+    pad_id = next(t["id"] for t in json.loads((folder / "tokenizer.json").read_text())["added_tokens"] if t["content"] == pad)
+    shots = [SHOT, kit.png(40, 28)]
+
+    def expand(ids, pictures):
+        left = list(pictures)
+        runs = [[i] if i != pad_id else [pad_id] * grid(*kit.size_of(left.pop(0)))[2] for i in ids]
+        return [i for run in runs for i in run]
+    with kit.VisionStub(kind) as engine:
+        engine.vision, engine.otherwise = expand, lambda body: GOOD
+        gateway = start(workers=1, engine=engine.setting, model=folder)
+        wait_until(lambda: vision_of(gateway) == "exact", what="it is known")
+        sid = session(gateway)
+        answer = chat(gateway, sid, [user(kit.image(shots[0]), text(f"and {pad}"), kit.image(shots[1]))])
+        assert answer.status == 200, answer.body
+        body = engine.requests[0]["body"]
+        assert (body.get("input_ids") or body["token_ids"]).count(pad_id) == 2
+        assert body["sampling_params"]["logit_bias"][str(pad_id)] == -100
+        t = gateway.post(f"/sessions/{sid}/finalize", {}).json()["trajectories"][0]
+        assert t["prompt_ids"] == engine.seen[-1]
+        assert [i["grid_thw"] for i in t["images"]] == [[1, *grid(*kit.size_of(s))[:2]] for s in shots]
 
 
 def test_budgets_are_those_of_the_expanded_prompt(vision):

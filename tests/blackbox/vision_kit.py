@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import random
-import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -45,9 +44,14 @@ PAD, IM_END = added(PAD_TEXT), added("<|im_end|>")
 GOOD = {"ids": [72, 73, IM_END], "matched": IM_END}     # an answer
 
 
-def model_folder(path, processor=PROCESSOR, template=TEMPLATE):
+def model_folder(path, processor=PROCESSOR, template=TEMPLATE, tokens=()):
+    """`tokens` are added to the tokenizer's."""
     path.mkdir()
-    shutil.copy(TOKENIZER, path / "tokenizer.json")
+    tokenizer = json.loads(TOKENIZER.read_text(encoding="utf-8"))
+    known = tokenizer["added_tokens"]
+    last = max(t["id"] for t in known)
+    known += [{**known[0], "id": last + i, "content": t} for i, t in enumerate(tokens, 1)]
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
     config = {"eos_token": "<|im_end|>", "model_max_length": 200000, "chat_template": template}
     (path / "tokenizer_config.json").write_text(json.dumps(config))
     if processor:

@@ -45,13 +45,27 @@ static void stretch(const struct vision *v, double side[2])
     side[1] = trunc(side[1] * scale);
 }
 
-const char *vision_grid(const struct vision *v, uint32_t width, uint32_t height,
-                        struct vision_grid *ret)
+/* Kimi shrinks to its numbers of patches, and pads to whole tokens. */
+static void shrink_and_pad(const struct vision *v, double side[2])
 {
-    double side[2] = {height, width};
+    double patch = v->patch, factor = patch * v->merge, limit = (double)v->side_patches * patch;
+    double across = fmax(1, floor(side[1] / patch)), down = fmax(1, floor(side[0] / patch));
+    double scale = fmin(1, sqrt(v->max_patches / (across * down)));
+
+    scale = fmin(scale, fmin(limit / side[1], limit / side[0]));
+    for (int i = 0; i < 2; i++)
+        side[i] = ceil(fmin(fmax(1, trunc(side[i] * scale)), limit) / factor) * factor;
+}
+
+/* What the family makes of the sides. NULL, or why it is refused. */
+static const char *resize(const struct vision *v, double side[2])
+{
     double frames = 1;
 
-    *ret = (struct vision_grid){0};
+    if (v->family == VISION_KIMI) {
+        shrink_and_pad(v, side);
+        return NULL;
+    }
     if (v->family == VISION_GLM) {
         frames = v->temporal;
         stretch(v, side);
@@ -59,10 +73,24 @@ const char *vision_grid(const struct vision *v, uint32_t width, uint32_t height,
     if (fmax(side[0], side[1]) / fmin(side[0], side[1]) > ASPECT_MAX)
         return "one side is more than 200 times the other";
     fit(v, frames, side);
+    return NULL;
+}
+
+const char *vision_grid(const struct vision *v, uint32_t width, uint32_t height,
+                        struct vision_grid *ret)
+{
+    double side[2] = {height, width};
+    const char *why = resize(v, side);
+
+    *ret = (struct vision_grid){0};
+    if (why)
+        return why;
     if (side[0] * side[1] / v->patch / v->patch / v->merge / v->merge > TOKENS_MAX)
         return "it would be more than a million tokens";
     ret->height = (uint32_t)side[0] / v->patch;
     ret->width = (uint32_t)side[1] / v->patch;
     ret->tokens = ret->height * ret->width / (v->merge * v->merge);
+    if (v->fixed_tokens > 0)
+        ret->tokens = v->fixed_tokens;
     return ret->tokens ? NULL : "it is too small for a token";
 }

@@ -10,6 +10,7 @@
 enum vision_family {
     VISION_QWEN, /* Qwen2-VL to Qwen3.6: image_processor_type Qwen2VLImageProcessor */
     VISION_GLM,  /* GLM-4.1V, 4.5V, 4.6V: Glm4vImageProcessor */
+    VISION_KIMI, /* Kimi K2.5, K2.6, K3: media_proc_cfg */
 };
 
 struct vision {
@@ -20,6 +21,8 @@ struct vision {
     int32_t pad;                     /* the token that stands for a picture */
     int32_t banned[4];               /* what no answer may hold, `pad` first */
     uint32_t n_banned;
+    /* KIMI: patches of a picture and of one side of it, at most; tokens of any picture, or 0 */
+    uint32_t max_patches, side_patches, fixed_tokens;
 };
 
 /* Patches of a picture (time is 1), and the tokens that they become. */

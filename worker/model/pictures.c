@@ -22,6 +22,10 @@ static const struct vision_row rows[] = {
     {"Glm4vImageProcessor", VISION_GLM, 14, 12544, 11760000, {"<|image|>", "<|video|>"}},
 };
 
+/* Its numbers stand apart, under names of their own. */
+static const struct vision_row kimi = {
+    NULL, VISION_KIMI, 14, 0, 0, {"<|media_pad|>", "<|kimi_k25_video_placeholder|>"}};
+
 static uint64_t number_of(const struct json *v, uint64_t missing, uint64_t max)
 {
     int64_t n;
@@ -53,31 +57,58 @@ static void take_tokens(struct model *m, const struct vision_row *row)
     }
 }
 
+static const struct vision_row *row_of(const struct json *p)
+{
+    struct str type = json_string(json_get(p, "image_processor_type"));
+
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (str_starts(type, str_cstr(rows[i].processor)))
+            return &rows[i];
+    return json_is(json_get(p, "media_proc_cfg"), JSON_OBJECT) ? &kimi : NULL;
+}
+
+static struct vision kimi_numbers(const struct json *p)
+{
+    const struct json *merge = json_get(p, "merge_kernel_size");
+
+    if (json_is(merge, JSON_ARRAY)) /* of both sides, which are equal */
+        merge = json_at(merge, 0);
+    return (struct vision){
+        .patch = (uint32_t)number_of(json_get(p, "patch_size"), kimi.patch, 1024),
+        .merge = (uint32_t)number_of(merge, 2, 64),
+        .max_patches = (uint32_t)number_of(json_get(p, "in_patch_limit"), 16384, 1u << 30),
+        .side_patches = (uint32_t)number_of(json_get(p, "patch_limit_on_one_side"), 512, 1u << 16),
+        .fixed_tokens = (uint32_t)number_of(json_get(p, "fixed_output_tokens"), 0, 1u << 20),
+    };
+}
+
+static struct vision numbers(const struct json *p, const struct vision_row *row)
+{
+    return (struct vision){
+        .patch = (uint32_t)number_of(json_get(p, "patch_size"), row->patch, 1024),
+        .merge = (uint32_t)number_of(json_get(p, "merge_size"), 2, 64),
+        .temporal = (uint32_t)number_of(json_get(p, "temporal_patch_size"), 2, 64),
+        .min_pixels = bound_of(p, "min_pixels", "shortest_edge", row->min_pixels),
+        .max_pixels = bound_of(p, "max_pixels", "longest_edge", row->max_pixels),
+    };
+}
+
 void pictures_load(struct model *m, const struct folder *f)
 {
     const struct json *p = f->preprocessor;
     struct str type = json_string(json_get(p, "image_processor_type"));
-    const struct vision_row *row = NULL;
+    const struct vision_row *row = row_of(p);
     struct vision *v = &m->vision;
 
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-        if (str_starts(type, str_cstr(rows[i].processor)))
-            row = &rows[i];
     if (!row) {
         if (type.p)
             buf_printf(&m->notes, "images are not supported: their processor %.*s is not known\n",
                        (int)MIN_OF(type.len, 80), type.p);
         return;
     }
-    *v = (struct vision){
-        .family = row->family,
-        .patch = (uint32_t)number_of(json_get(p, "patch_size"), row->patch, 1024),
-        .merge = (uint32_t)number_of(json_get(p, "merge_size"), 2, 64),
-        .temporal = (uint32_t)number_of(json_get(p, "temporal_patch_size"), 2, 64),
-        .min_pixels = bound_of(p, "min_pixels", "shortest_edge", row->min_pixels),
-        .max_pixels = bound_of(p, "max_pixels", "longest_edge", row->max_pixels),
-        .pad = -1,
-    };
+    *v = row == &kimi ? kimi_numbers(json_get(p, "media_proc_cfg")) : numbers(p, row);
+    v->family = row->family;
+    v->pad = -1;
     take_tokens(m, row);
     if (v->pad < 0)
         buf_printf(&m->notes, "images are not supported: the tokenizer has no %s\n",

@@ -38,7 +38,12 @@ TEST(vision, grids_are_the_published_functions)
 /* By hand: of 2 frames a patch, 28 pixels a token; a side below a token's stretches both. */
 TEST(vision, glm)
 {
-    struct vision v = {VISION_GLM, 14, 2, 2, 12544, 11760000, 1, {1}, 1};
+    struct vision v = {.family = VISION_GLM,
+                       .patch = 14,
+                       .merge = 2,
+                       .temporal = 2,
+                       .min_pixels = 12544,
+                       .max_pixels = 11760000};
     struct vision_grid g;
 
     cr_assert_null(vision_grid(&v, 640, 480, &g));
@@ -46,4 +51,20 @@ TEST(vision, glm)
     cr_assert_null(vision_grid(&v, 14, 28, &g)); /* 28 x 56, and up to 12544 pixels of 2 frames */
     cr_expect(g.height == 8 && g.width == 4, "%u %u", g.height, g.width);
     cr_assert(vision_grid(&v, 1, 201, &g));
+}
+
+/* As its engines' tests have it; a fixed number of tokens whatever the size. */
+TEST(vision, kimi)
+{
+    struct vision v = {
+        .family = VISION_KIMI, .patch = 14, .merge = 2, .max_patches = 65536, .side_patches = 512};
+    struct vision_grid g;
+
+    cr_assert_null(vision_grid(&v, 225, 223, &g));
+    cr_expect(g.height == 16 && g.width == 18 && g.tokens == 72);
+    cr_assert_null(vision_grid(&v, 1, 32768, &g)); /* no aspect is refused */
+    cr_expect(g.width == 2 && g.height == 512, "%u %u", g.height, g.width);
+    v.fixed_tokens = 64;
+    cr_assert_null(vision_grid(&v, 225, 223, &g));
+    cr_expect_eq(g.tokens, 64);
 }
