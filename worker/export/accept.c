@@ -1,3 +1,11 @@
+/*
+ * Each media range of the header is a wish: for one format by its name, for all under
+ * application/, or for everything. consider() keeps for each format the wish that names it most
+ * closely, as RFC 9110 has it: a range that names a format speaks for it, whatever a wildcard
+ * says. Then the best of the three formats that have a media type of their own wins. Unknown types
+ * and parameters are passed over: a header that cannot be met is no error, the answer says its
+ * type.
+ */
 #include "worker/export/accept.h"
 
 enum { Q_ONE = 1000 };

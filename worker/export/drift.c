@@ -1,3 +1,14 @@
+/*
+ * Special tokens cut both sequences into runs of plain ids. They are the points that both must
+ * agree on, since a template writes them and a tokenizer never joins them with text:
+ *
+ *   true ids    <user> hello <end> <asst> four  <end>
+ *   rendered    <user> hello <end> <asst> fo ur <end>     one drift, in an assistant's run
+ *
+ * If their numbers differ, runs cannot be paired, and that is the one drift that is told. Else
+ * each run and each pair of special tokens that differ counts as one; the mask says whether the
+ * model wrote the run.
+ */
 #include "worker/export/drift.h"
 
 #include <string.h>

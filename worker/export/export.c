@@ -1,3 +1,16 @@
+/*
+ * First the options, then the object. An export is a machine that makes one step in each turn of
+ * export_next's loop:
+ *
+ *   SELECT -> BEGIN -> MIDDLE, format->end (again for each pass of the format) -> DONE
+ *
+ *   MIDDLE, for each trajectory:  build, audit, check and expand, format->one, drain the rope
+ *
+ * A step's cost is counted in bytes, also where it makes no output (selection, audit, passes for
+ * sizes), so a slice ends in time. What is known without building anything is checked at the end
+ * of SELECT: most mistakes are errors before the first byte. A payload that cannot be read back is
+ * noted in x->failed by whoever met it, and ends the export after that step.
+ */
 #include "worker/export/export.h"
 
 #include <stdlib.h>
@@ -258,7 +271,7 @@ int export_options_check(const struct export_options *o, struct err *e)
 
 /* --- the object --- */
 
-/* What the request does not say of the session's place among others, the session does. */
+/* Takes from the session what the request leaves out of its group: uid, index, steps. */
 static void take_group(struct export *x)
 {
     const struct session *s = x->session;
@@ -510,7 +523,7 @@ int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct e
             if (x->format->begin)
                 x->format->begin(x, out);
             x->step = EXPORT_MIDDLE;
-        } else if (!x->writing && !rope_empty(&x->rope)) { /* of a pass's end */
+        } else if (!x->writing && !rope_empty(&x->rope)) { /* what the end of a pass has left */
             size_t before = out->len;
 
             rope_drain(&x->rope, out, budget_bytes - done);

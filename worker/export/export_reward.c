@@ -1,3 +1,8 @@
+/*
+ * Looks for the number where the format does: miles takes metadata.reward of the request, all else
+ * the session's. The check before an export (export_check_reward) and the export itself go through
+ * known(), so an export that was let through does not find out later that it has no reward.
+ */
 #include "worker/export/export_reward.h"
 
 #include "worker/session/reward.h"

@@ -1,3 +1,13 @@
+/*
+ * A picture is opened twice. media_note opens it while its trajectory is prepared, so that one
+ * that is gone or has another size is an error before its bytes are due, and closes it again: an
+ * export may hold more pictures than a process has descriptors. The rope opens it when its turn
+ * comes, reads it piece by piece and hashes what it reads.
+ *
+ * fetch() always gives as many bytes as were promised, for headers have told the sizes by then;
+ * zeros stand for what cannot be read, and x->failed ends the export before they could be taken
+ * for a picture.
+ */
 #include "worker/export/media_table.h"
 
 #include <stdio.h>

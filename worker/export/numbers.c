@@ -1,3 +1,12 @@
+/*
+ * Room is made for 256 numbers at a time, then each is written without asking. Integers are
+ * written two digits at a time.
+ *
+ * For a float32 the digits are searched for: is m / 10^n, with m the nearest integer, read back as
+ * the same float? Both are exact doubles, so the division rounds as a reader of decimal text does,
+ * and the test needs no text. It begins with six digits, because fewer seldom do. Very small and
+ * very large values go to the writer of doubles.
+ */
 #include "worker/export/numbers.h"
 
 #include <math.h>

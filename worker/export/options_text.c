@@ -1,3 +1,8 @@
+/*
+ * Writes options under the names that export_option reads. The record of a session that is owed to
+ * sinks keeps this text (sinks_promise), and the export that is made of it later must be the same.
+ * So what was left open stays out: the session's own rule of merging then holds as it does now.
+ */
 #include "worker/export/options_text.h"
 #include "worker/request/purpose.h"
 

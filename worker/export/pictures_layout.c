@@ -1,3 +1,14 @@
+/*
+ * The n-th placeholder among the stored ids is the n-th picture of the messages; numbers that
+ * differ are an error. With these places known, every array over the response is copied once with
+ * room for the runs (spread), and places in turns and pictures move along (moved):
+ *
+ *   stored     a  b  IMG  c            offset 2, length 1
+ *   expanded   a  b  IMG IMG IMG c     offset 2, length 3
+ *
+ * What is new in an array is zero, or -1 for versions: nothing was sampled there. Odds are filled
+ * anew, by the turns' new places; scores of other engines are left out.
+ */
 #include "worker/export/pictures_layout.h"
 
 #include <string.h>

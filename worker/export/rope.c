@@ -1,3 +1,12 @@
+/*
+ * Texts of all pieces lie in one buffer; a piece knows where the text before it ends. Draining
+ * goes on where it stopped, text and array in turn, and stops within an array when the budget is
+ * used up: elements_of says how many elements make about so many bytes. Base64 is cut after threes
+ * only, and JSON's items get the comma that parts two cuts.
+ *
+ * Arrays are converted into the answer's buffer directly, so a trajectory of millions of tokens
+ * exists once as numbers and never as a text of its own.
+ */
 #include "worker/export/rope.h"
 
 #include <stdlib.h>

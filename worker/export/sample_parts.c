@@ -1,3 +1,11 @@
+/*
+ * The response's text is decoded 4096 ids at a time and appended as the inside of one JSON string;
+ * the detokenizer keeps what a cut character needs. Without a tokenizer the text is empty, the ids
+ * are not.
+ *
+ * prefix_cache_info is what the session knows: for each turn its prompt, and of that what its
+ * parent's path had already. It says what could be cached, whatever the engine did.
+ */
 #include "worker/export/sample_parts.h"
 
 #include <string.h>

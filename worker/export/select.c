@@ -1,3 +1,15 @@
+/*
+ * The steps, in their order:
+ *
+ *   branches of the session (or all checkpoints, or one branch)
+ *   merge, or pick=drop_retries
+ *   purposes, max_tokens, select=last|longest, drop those captured as text, train_once
+ *
+ * Each shortens `tracks` in place; what max_tokens, purposes and the format's need for tokens take
+ * away is told in `dropped`. A trajectory is cut by moving its head to an earlier checkpoint, so
+ * nothing is copied; two that were cut to the same head are one. Merging takes long and is made in
+ * steps; all that follows it waits for its end (finish).
+ */
 #include "worker/export/select.h"
 
 #include <stdlib.h>
@@ -240,7 +252,7 @@ static uint32_t *share(const struct session *session, const struct track_vec *v)
     return owners;
 }
 
-/* Those captured as text, for formats made of tokens. */
+/* Drops trajectories that were captured as text, for formats made of tokens. */
 static void drop_text(struct selection *s)
 {
     size_t n = 0;
@@ -258,7 +270,7 @@ static void drop_text(struct selection *s)
     s->tracks.n = n;
 }
 
-/* Those whose newest turn is for something else. */
+/* Drops trajectories whose newest turn has none of the purposes. */
 static void keep_purposes(struct selection *s, unsigned purposes)
 {
     size_t n = 0;
@@ -274,7 +286,7 @@ static void keep_purposes(struct selection *s, unsigned purposes)
     s->tracks.n = n;
 }
 
-/* What merge leaves is cut, chosen from and shared. */
+/* The steps behind merging, or behind pick where nothing is merged. */
 static void finish(const struct trajectory_input *in, const struct export_options *o,
                    struct selection *ret)
 {

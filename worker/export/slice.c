@@ -1,8 +1,12 @@
+/*
+ * The clock is looked at after every 4 KB of work, so that a slice ends soon after its 250
+ * microseconds. Bytes alone would not do: audits and passes over sizes work long for little or no
+ * output.
+ */
 #include "worker/export/slice.h"
 
 #include "common/base/clock.h"
 
-/* A slice is made in steps, so that the clock is looked at in between. */
 enum { SLICE_BYTES = 64 << 10, SLICE_US = 250, STEP_BYTES = 4 << 10 };
 
 int export_slice(struct export *x, struct buf *out, struct err *e)

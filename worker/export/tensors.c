@@ -1,3 +1,19 @@
+/*
+ * The file, and by which pass of the export each part is made:
+ *
+ *   | length | {"__metadata__": ..., "NAME": {dtype, ...}, ...} | data, by bytes of an element |
+ *      1           0                 1                            8: 2    4: 3    2: 4    1: 5
+ *
+ * Pass 0 collects metadata and sizes, pass 1 the entries; at its end the header goes out. Data has
+ * a pass for each size of an element.
+ *
+ * Data of one element size lies together, so where a tensor begins follows from the sizes before
+ * it (class_at), and every tensor is aligned without padding. A pass for a size that does not
+ * occur is left out.
+ *
+ * Header texts may be long: they are kept in chunks that never move, escaped as they come, and
+ * handed to the export as they are.
+ */
 #include "worker/export/tensors.h"
 
 #include <string.h>

@@ -1,3 +1,16 @@
+/*
+ * A line is one timeline: its messages from the root on (path) and who wrote each of them
+ * (track.authors). Lines are placed newest first:
+ *
+ *   keeper_of   looks the line's whole path up among the prefixes of kept lines, by a hash of
+ *               texts that does not know the environment, then compares the messages (covers)
+ *   absorb      the keeper takes the authors that it lacks; the line is gone
+ *   keep        otherwise: all prefixes of the line are entered, behind those of newer keepers
+ *
+ * Entries of one prefix are a list, newest first, for a line belongs to the newest keeper. With
+ * merge=token two copies of a message are equal only if they are also the same ids: a client's
+ * copy is encoded and compared with what the model wrote.
+ */
 #include "worker/export/timeline_merge.h"
 
 #include <stdlib.h>

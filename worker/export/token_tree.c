@@ -1,3 +1,15 @@
+/*
+ * Tokens are rows of columns, appended in the order in which they are first met, so a parent
+ * always has a smaller number than its children. Children of a token are a list (first, sibling),
+ * newest first:
+ *
+ *   roots -> 0: a -> 1: b -> 2: c          trajectories  a b c  and  a b d
+ *                      '--> 3: d           first[1] = 3, sibling[3] = 2
+ *
+ * A trajectory is laid over the tree token by token: pass() follows the child of the same id and
+ * author, or appends one. All columns grow together, and links are numbers, so nothing points into
+ * memory that moves.
+ */
 #include "worker/export/token_tree.h"
 
 #include <stdlib.h>

@@ -1,3 +1,17 @@
+/*
+ * A track names checkpoints; this makes arrays of them:
+ *
+ *   recall_track   payloads are read back first; what cannot be read is not looked at
+ *   slots          regions of the head's ids that an answer stands for: its own (own_slots), or,
+ *                  in merged timelines, that of whoever wrote the message (merged_slots)
+ *   lay_out        ids, prompt, response, turns; an author's ids replace those of a copy
+ *   fill_*         mask and logprobs, versions, messages, routed experts, odds, scores
+ *
+ * Finding where a message lies among ids that only saw it as context needs a rendering of what
+ * stands before it and of what ends with it (find_rendered). If they do not agree with the ids,
+ * the answer is `lost` rather than put somewhere. trajectory_check holds the result against what
+ * the engine was sent.
+ */
 #include "worker/export/trajectory.h"
 
 #include <string.h>
@@ -7,7 +21,7 @@
 #include "worker/request/purpose.h"
 #include "worker/session/branch.h"
 
-/* For the whole export: the first failure stays. */
+/* Ends a recall. A failure is noted for the whole export, where the first one stays. */
 static bool recalled(const struct trajectory_input *in, struct recall *r)
 {
     struct err e = {0};
@@ -30,7 +44,7 @@ bool trajectory_recall(const struct trajectory_input *in, const struct checkpoin
     return recalled(in, &r);
 }
 
-/* The head's path and who wrote its messages. */
+/* Reads back the payloads of the head's path and of whoever wrote its messages. */
 static bool recall_track(const struct trajectory_input *in, const struct track *track)
 {
     struct recall r = {.session = in->session};

@@ -1,3 +1,9 @@
+/*
+ * Each array is there for every trained token or not at all: a trainer that found gaps in it would
+ * have to know why. So the number of alternatives is the least that any trained turn has, and one
+ * turn without a support leaves all supports out. Supports have different lengths; they lie one
+ * behind the other, with the count of each token in an array of its own.
+ */
 #include "worker/export/trajectory_odds.h"
 
 #include <math.h>
