@@ -1,3 +1,13 @@
+/*
+ * A reader for each format, all in one way: walk from block to block by the lengths in the file,
+ * note size and orientation where they stand, and end at the format's own end. A block that is
+ * longer than what is left is "cut off or damaged". Walking to the end finds files that were cut
+ * on their way, before an engine is asked with them.
+ *
+ * Every step is held to the bytes that there are (has, skip); numbers are read byte by byte, so
+ * alignment and byte order do not matter. The format is what the bytes say, never what a sender
+ * called them.
+ */
 #include "worker/image/image_header.h"
 
 #include <string.h>

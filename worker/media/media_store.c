@@ -1,3 +1,17 @@
+/*
+ * Putting a picture, step by step:
+ *
+ *   is it there?        the session's file has all bytes: done
+ *   folders, room       made when missing; the session's limit
+ *   take_copy           the node has the picture: link it
+ *   file_write, share   else write it under the session's name, then link it as the node's copy
+ *   settle_place        names are on the disk, where that is promised; else the name is taken back
+ *
+ * Workers of a node put at the same time and share no lock. link() lets one of them win, and
+ * rename() of a second link replaces a file that a power cut had left short. A file has as many
+ * links as sessions and one more, hence the copy whose link count has come down to 1 is nobody's
+ * (drop_copy).
+ */
 #include "worker/media/media_store.h"
 
 #include <dirent.h>

@@ -1,3 +1,9 @@
+/*
+ * The template is Jinja text like any model's and is probed like any other, so tests of the
+ * gateway without a model folder take the same ways as with one. Contents may be texts or lists of
+ * parts; arguments of calls are written as they are when they are text, as JSON when they are
+ * objects.
+ */
 #include "worker/model/builtin_model.h"
 
 static const char source[] =

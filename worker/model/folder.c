@@ -1,3 +1,13 @@
+/*
+ * Files are read whole into the model's arena and stay there, for templates and configurations are
+ * slices of them. A file that is absent is no error; one that is there and cannot be read or
+ * parsed is, by its path. Templates are taken in the order of transformers, later ones winning:
+ *
+ *   tokenizer_config.json, chat_template.json, chat_templates/default.jinja, chat_template.jinja
+ *
+ * A template file replaces the default and also the one for tools, which
+ * chat_templates/tool_use.jinja may set again.
+ */
 #include "worker/model/folder.h"
 
 #include <errno.h>

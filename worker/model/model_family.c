@@ -1,3 +1,9 @@
+/*
+ * The first family whose marks all stand in the template's source is taken, so families with more
+ * marks stand before those with fewer ("qwen3" is last of its kin) and "default", which has none,
+ * ends the table. Names of users are compared without case and punctuation; `aliases` has those
+ * that other tools use.
+ */
 #include "worker/model/model_family.h"
 
 #include <ctype.h>

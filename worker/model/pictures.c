@@ -1,3 +1,15 @@
+/*
+ * Three parts. The family: a row by the processor's name in preprocessor_config.json, its numbers
+ * where the file has none, and the tokens that stand for pictures. The template: a message with
+ * two pictures is rendered, and must show exactly two placeholders, else the model takes no
+ * pictures.
+ *
+ * Texts that spell a token: a guard of digits goes before the token's last byte, so the rendered
+ * text does not hold the token; encoding takes guards out again and tells the encoder at which
+ * places nothing but plain text stands:
+ *
+ *   "<|image_pad|>"  ->  "<|image_pad|4711...>"  ->  rendered  ->  ids of the letters < | i m ...
+ */
 #include "worker/model/pictures.h"
 
 #include <stdlib.h>

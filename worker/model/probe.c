@@ -1,3 +1,17 @@
+/*
+ * What the template does is found by rendering small chats, not by reading it. The order matters,
+ * since each step needs what the ones before found:
+ *
+ *   wraps and roles      are texts shown as strings, as lists, or not at all?
+ *   probe_turns          an answer and what may follow it: is what stands before rewritten?
+ *   generation prompt    what the template adds for the model to begin
+ *   choose_pin           if it rewrites: does a variable keep it from that?
+ *   stops and openers    which ids end an answer, and which of them begin the next turn
+ *   learn_needs          random conversations (rehearsal.c) show what single messages do not
+ *
+ * Everything found goes into m->boundaries and m->info, before the fork; nothing is probed while
+ * serving.
+ */
 #include "worker/model/rehearsal.h"
 #include "worker/model/standin.h"
 

@@ -1,3 +1,12 @@
+/*
+ * A trial makes a conversation from a seed, chooses which of its answers is the covered one, asks
+ * for the suffix behind it, and has the audit compare that with the rendering of the whole.
+ * Contents are chosen to hurt: quotes, braces, line ends, numbers with zeros, non-ASCII. One trial
+ * in eight has an answer that was cut, that is, without its stop id.
+ *
+ * A seed gives the same conversations everywhere, so a failure that `rollgate check` shows can be
+ * repeated. Each trial starts without what the one before learned (distrusts).
+ */
 #include "worker/model/rehearsal.h"
 
 #include "worker/model/standin.h"

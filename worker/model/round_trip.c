@@ -1,3 +1,12 @@
+/*
+ * The chat is rendered three times: the user alone, the user with the generation prompt, the user
+ * and the answer with its calls. What the third has beyond the second is what the model would have
+ * written (cut_body), and goes to the parser with the state of thought that the generation prompt
+ * leaves. The name and the city of each call must come out again: odd words, which no template has
+ * in its own text.
+ *
+ * Choosing tries all parsers in the order of their table, if the one that the marks suggest fails.
+ */
 #include "worker/model/round_trip.h"
 
 #include "worker/parsers/parser.h"

@@ -1,3 +1,8 @@
+/*
+ * Looks at the template's source, for a template cannot be asked which variables it reads.
+ * enable_thinking is a name that means nothing else. "thinking" is also a message's member in some
+ * templates, so only the forms in which a condition uses it are taken.
+ */
 #include "worker/model/thought_switch.h"
 
 #include "worker/model/model.h"

@@ -1,3 +1,10 @@
+/*
+ * Says how the model stands (stand: which continuations are kept, whether calls come back), then
+ * tries what might be better: each variable of the template alone, pairs if no single one helps,
+ * other families, other parsers. A trial is a copy of the model with one thing changed, probed
+ * again (try_copy); the model itself stays as it is. A remedy is told only if nothing is worse
+ * with it (is_better).
+ */
 #include "worker/model/verdict.h"
 
 #include <stdio.h>
