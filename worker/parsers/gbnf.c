@@ -1,3 +1,14 @@
+/*
+ * Writing rules is simple but for gbnf_text_without: engines' grammars have no "not this text". It
+ * is made of rules that follow the marks letter by letter: any character that begins no mark, or
+ * such a character and then something that does not go on as that mark (diverge, one rule for each
+ * prefix that marks share).
+ *
+ *   without "</a>":   [^<]* ( "<" x1 )*        x1: ( [^/<] [^<]* | "/" x2 )?     x2: ...
+ *
+ * Classes of characters beyond ASCII are written as the ranges that are left, since one engine's
+ * negated classes do not reach there.
+ */
 #include "worker/parsers/gbnf.h"
 
 #include "common/base/check.h"

@@ -1,3 +1,10 @@
+/*
+ * The grammar is read into a tree: a rule's body is a choice of sequences of items. Then each rule
+ * gets the cost of its shortest sentence: all begin at ENDLESS, and passes over all rules lower
+ * them until nothing changes. Going through a rule costs 1, so the cheapest way is never a circle;
+ * say() follows it and always comes to an end. Optional parts are left out, as their least number
+ * of times is 0.
+ */
 #include "worker/parsers/gbnf_sample.h"
 
 #include "common/base/arena.h"

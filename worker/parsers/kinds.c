@@ -1,3 +1,9 @@
+/*
+ * Names are compared word by word against the lists of kinds.h. The guess from a template goes
+ * through tool_marks in order: the first row whose marks all occur wins, so rows with rare marks
+ * stand before rows with common ones, and "<tool_call>", which many families write, stands near
+ * the end. Thoughts have marks of their own, or are told apart by how the model calls.
+ */
 #include "worker/parsers/kinds.h"
 
 #include <ctype.h>

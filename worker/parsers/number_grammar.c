@@ -1,3 +1,14 @@
+/*
+ * Bounds become choices of digit patterns. naturals() splits a range by its number of digits, and
+ * between() follows both bounds digit by digit: as long as they are equal one digit is possible,
+ * and from then on one bound at a time matters (from_on, up_to).
+ *
+ *   37..52   3 [7-9]  |  4 [0-9]  |  5 [0-2]
+ *
+ * Negative numbers are the same sizes with the bounds exchanged. A number with a fraction is
+ * bounded by its whole part; bounds that are no whole numbers are widened: the grammar may allow a
+ * few numbers more, but never refuses a valid one.
+ */
 #include "worker/parsers/number_grammar.h"
 
 #include <math.h>

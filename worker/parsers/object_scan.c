@@ -1,3 +1,10 @@
+/*
+ * One state, and one bit for each open container (object or array). A byte changes the state and
+ * nothing is looked at twice, so a call's arguments are followed while they come. Numbers have no
+ * last byte of their own: the byte behind one ends it and is then read as part of the container
+ * (number_ended). Hence a number cannot be the whole value, and object_scan_valid puts brackets
+ * around its text.
+ */
 #include "worker/parsers/object_scan.h"
 
 #include <string.h>

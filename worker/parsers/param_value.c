@@ -1,3 +1,10 @@
+/*
+ * Typing has two sides. types_within collects what a schema allows, as bits; type names are those
+ * that engines accept, many by their beginning. value_write then looks at the text: is it JSON of
+ * an allowed type as it stands, a word for true, false or null, a number as Python writes them, a
+ * Python literal? What is none of these becomes a string, for a value that a model wrote must not
+ * be lost.
+ */
 #include "worker/parsers/param_value.h"
 
 #include <string.h>

@@ -1,3 +1,17 @@
+/*
+ * The loop and its phases. step() runs the phase at hand until nothing more can be decided; what
+ * is undecided stays in p->in for the next feed.
+ *
+ *   START -> REASONING -> CONTENT <-> OPENED, HEADER, UNIT: a call
+ *                                                     '-> BROKEN: one that went out already failed
+ *
+ * Content is searched for all marks of the family at once; which mark it was decides the phase.
+ * The family's own reader runs in UNIT. If it says no, only the mark becomes text and what follows
+ * is read anew, so that a real call behind a false one is found.
+ *
+ * Whatever is decided depends on the text, never on the cuts in which it came; where a search may
+ * have got further with a longer piece, it is put back (core_beyond, unit_step).
+ */
 #include "worker/parsers/parser.h"
 
 #include <stdlib.h>
@@ -315,8 +329,8 @@ static bool content_step(struct parser *p)
     return true;
 }
 
-/* The block is no valid call: its mark is text, and what follows is read anew. Of what stands in
- * the middle of text nobody expected one before it had a known name. */
+/* The block is no valid call: its mark is text, and what follows is read anew. In the middle of
+ * text a call was to be expected only once its name was known: no warning before. */
 static void unit_fails(struct parser *p)
 {
     bool prose = p->phase == PHASE_UNIT && p->call.prose;
@@ -390,7 +404,8 @@ static bool unit_step(struct parser *p)
         tool_call_stream(p);
         return false;
     }
-    /* The same commitment that a cut just before this place would have made. */
+    /* A feed that ended just before this place would have committed the call by now. So it is
+     * committed here, too: events do not depend on the cuts. */
     tool_call_stream(p);
     if (p->call.committed) {
         tool_call_breaks(p);

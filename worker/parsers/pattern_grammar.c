@@ -1,3 +1,12 @@
+/*
+ * Reads the pattern once, from left to right, and writes the expression as it goes. Anything that
+ * cannot be a rule sets `bad`, and all that was written is taken back. A pattern matches anywhere
+ * in a text, so without ^ or $ any characters may stand at that end.
+ *
+ * Sets of characters are kept as ranges of code points, inverted if need be, and written as a
+ * class of what JSON holds as it is, and escapes for the rest. `weight` counts how many characters
+ * repetitions spell out: nested ones multiply, and an engine would unroll them all.
+ */
 #include "worker/parsers/pattern_grammar.h"
 
 #include <string.h>

@@ -1,3 +1,9 @@
+/*
+ * A state machine like object_scan's, which writes JSON while it reads: quotes and escapes are
+ * exchanged, tuples become arrays, True, False and None their words. A comma is written only when
+ * a value follows it, for Python allows one before the closing bracket. Words and numbers wait in
+ * `word` until the byte behind them, so `out` always holds a beginning of valid JSON.
+ */
 #include "worker/parsers/python_scan.h"
 
 #include <string.h>

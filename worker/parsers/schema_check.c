@@ -1,3 +1,8 @@
+/*
+ * Walks the schema along the words that hold other schemas, and keeps the way to where it is as
+ * text, for the error. A word that it does not know is passed over, and so is what stands deeper
+ * than 64 levels: the check finds slips, it does not judge schemas.
+ */
 #include "worker/parsers/schema_check.h"
 
 #include <stdio.h>

@@ -1,3 +1,16 @@
+/*
+ * write_value goes through a schema from the outside in: $ref, const, enum, branches, then a type,
+ * which writes its own expression. Larger parts become rules of their own.
+ *
+ * Members come in the order declared, some of them optional, and commas stand between those that
+ * are there. So rules are made from the back, two for each member (struct rest): what may follow
+ * if some member stands before, with a comma, and what may follow if none does.
+ *
+ * A $ref becomes one rule, however often it is named, which recursion needs. A rule that could
+ * begin with itself would hang an engine: edges note which refs a ref may begin with (may_begin),
+ * and the one that would close a circle becomes "any value". Schemas come from outside, so visits,
+ * refs and steps are bounded; past a bound the grammar is refused (beyond).
+ */
 #include "worker/parsers/schema_grammar.h"
 
 #include "common/base/attrs.h"

@@ -1,3 +1,13 @@
+/*
+ * The root rule is made of three parts in order: the thought, as far as the prompt leaves it open
+ * (write_lead); then the body, which is calls (required), JSON or calls (json), or text in which
+ * no call begins and then perhaps calls. Calls are made form by form (call_forms.c), tool by tool:
+ * a tool's schema becomes the arguments in the form's notation, and the form's text is filled in
+ * with name and arguments.
+ *
+ * Text without calls is text without the marks that begin one. For families that may call without
+ * a mark its first character is narrowed as well.
+ */
 #include "worker/parsers/tool_grammar.h"
 
 #include "common/base/attrs.h"
