@@ -1,3 +1,9 @@
+/*
+ * Writes and reads the part in one fixed set of members, and walks messages for such parts. A
+ * number that is missing or no number reads as 0; the parts were made by this gateway, so that is
+ * what an older one did not write. Sums are made anew each time: a conversation has few pictures,
+ * and nothing could go stale.
+ */
 #include "worker/request/images.h"
 
 #include "common/base/attrs.h"

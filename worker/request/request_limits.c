@@ -1,3 +1,9 @@
+/*
+ * Two kinds of limits. Counts and lengths are looked up in the body before it is read by its
+ * dialect, by the names that any dialect has, so they cost next to nothing. Memory is a budget of
+ * the arena: the lesser of a fixed one and one that grows with the body; which of the two it was
+ * decides the setting that the error names.
+ */
 #include "worker/request/request_limits.h"
 
 #include "common/base/attrs.h"
@@ -51,7 +57,8 @@ static size_t count_tools(const struct json *list)
     return n;
 }
 
-/* What is recorded with each call as it came, and renders or samples next to nothing. */
+/* Fields that are recorded with each call as they came. They render and sample next to nothing, so
+ * no other limit would stop them. */
 static int check_recorded(const struct request_limits *l, const struct json *body, struct err *e)
 {
     static const char *const fields[] = {"metadata", "chat_template_kwargs"};

@@ -1,3 +1,8 @@
+/*
+ * A list that is searched from the front: a worker serves few places, its own first. places_find
+ * always finds one: an id without an index, or with an index that is not served here, gets the own
+ * place. Whoever needs to know whether an index is served here asks places_serve.
+ */
 #include "worker/residency/places.h"
 
 #include <stdlib.h>

@@ -1,3 +1,10 @@
+/*
+ * Every answer of the control plane and every error passes here, so all of them are counted once,
+ * with their dialect and status. An error that says "again" tells clients so by header
+ * (x-should-retry, Retry-After) besides its status, for SDKs look at one or the other. Ended
+ * sessions and used budgets answer 400 instead of 410 where --ended-status says so, for clients
+ * that repeat a call upon 410.
+ */
 #include "worker/service/respond.h"
 
 #include "worker/dialect/writers.h"

@@ -1,3 +1,12 @@
+/*
+ * What is wanted is options, what is known is a list of scores, in the order of their records; the
+ * newest that fits is found from its end. A score of a path is one of each path that it begins
+ * with, as long as no turn in between dropped ids (covers), so a session that went on is not
+ * scored twice for what it had.
+ *
+ * The record names the head by its number in the forest and repeats its length; applying it copies
+ * the arrays into the forest's arena. They are not payload: they do not leave memory on their own.
+ */
 #include "worker/session/score.h"
 
 #include <string.h>

@@ -1,3 +1,13 @@
+/*
+ * max_turns is checked before a call begins, and counts calls that run: several at the same time
+ * cannot pass the limit together. max_total_tokens shortens what a call may sample to what is
+ * left. That a budget has ended the session is a record (RECORD_BUDGET), since it cannot be told
+ * from the forest alone.
+ *
+ * Why a session stopped is derived, never stored, from the strongest reason to the weakest: what
+ * the trainer stated, a budget, an abort, an agent that said it had not finished, expiry, and then
+ * the last answer.
+ */
 #include "worker/session/stop.h"
 
 #include "common/base/attrs.h"

@@ -1,3 +1,8 @@
+/*
+ * Cuts the text from the left: what stands before "?" is the place, then options by "&".
+ * take_until is all the parsing there is. Values are taken as they stand, without escapes, so that
+ * a path is spelt as the shell gave it. All strings of the result are its own.
+ */
 #include "worker/sink/redis_url.h"
 
 #include <stdlib.h>

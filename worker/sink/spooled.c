@@ -1,3 +1,8 @@
+/*
+ * A spool file may be large and is sent piece by piece, so it is mapped: pages come when they are
+ * read, and go when memory is needed elsewhere. An empty file cannot be mapped and is told as
+ * invalid. Whoever opens one decides by the error's kind whether trying again is of use.
+ */
 #include "worker/sink/spooled.h"
 
 #include <errno.h>

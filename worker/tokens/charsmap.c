@@ -1,3 +1,13 @@
+/*
+ * Looking up walks the double array: from a node, the next byte leads to node ^ byte, which counts
+ * only if its label is that byte. The first node with a value ends the walk, for the library whose
+ * results these are takes the shortest rule, not the longest.
+ *
+ * The rest is bookkeeping about the head: which characters of the output stand for the first ones
+ * of the original. Replacements may be longer or shorter than what they replace, so each character
+ * of the output is held back until it is known how many of the original it stands for (emit,
+ * settle).
+ */
 #include "worker/tokens/charsmap.h"
 
 #include <stdlib.h>

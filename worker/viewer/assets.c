@@ -1,3 +1,7 @@
+/*
+ * The table itself is made at build time (scripts/embed_ui.py) and lies in a file of its own; this
+ * is the one function over it. It has few rows, so they are looked at one by one.
+ */
 #include "worker/viewer/assets.h"
 
 const struct viewer_asset *viewer_find(struct str name)
