@@ -1,15 +1,16 @@
 /*
  * An attempt is one HTTP request and what comes of it:
  *
- *   remote_start -> on_head -> on_body ... -> on_done -> finish -> give_result: done
+ *   remote_start -> on_head -> on_body ... -> on_done -> finish -> give_result -> deliver: done
  *                                               |          '-> score (left-out logprobs) -^
  *                                               '-> refused: failed
  *
  * It ends by exactly one of `done` and `failed`, and frees itself just before (fail) or after
- * (give_result) that call. `failed` says what a further try is worth: ENGINE_ASK_ANEW (another
+ * (deliver) that call. `failed` says what a further try is worth: ENGINE_ASK_ANEW (another
  * route, or without the budget), ENGINE_NO_ANSWER and ENGINE_SAID_5XX (elsewhere), ENGINE_BROKE
  * (none). The end of the connection does not matter once the answer has its finish; a server that
- * holds it open is cut off.
+ * holds it open is cut off. An engine that tells the version of its weights only when it is asked
+ * is asked beside the call and once more behind it; the result waits for that.
  */
 #include "worker/engine/wire/attempt.h"
 

@@ -1,8 +1,9 @@
 /*
- * The file is a magic number, a version, the header's length (2 or 4 bytes) and the header, a
- * Python dict as text, then the items. Only three keys are looked for, by their text, since NumPy
- * writes the dict in one way; type, shape and size must agree to the byte. Items become int32, for
- * a block of routed experts is int32 everywhere else (experts.h).
+ * A file is a magic number, a version, the header's length (2 or 4 bytes) and the header, a Python
+ * dict as text, then the items. Only three keys are looked for, by their text, since NumPy writes
+ * the dict in one way. A file ends where type and shape say; a further one may follow, and the last
+ * must end with the bytes. Items become int32, for a block of routed experts is int32 everywhere
+ * else (experts.h).
  */
 #include "worker/engine/wire/npy.h"
 

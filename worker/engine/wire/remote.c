@@ -1,7 +1,7 @@
 /*
  * The replica: its client, key and routes, and all calls that are no attempt (struct aside):
- * aborts, probes, the question for facts, and forwarded requests. An aside lives from its start to
- * its callback; closing the replica cancels what is out.
+ * aborts, probes, questions for facts and for the weights' version, and forwarded requests. An
+ * aside lives from its start to its callback; closing the replica cancels what is out.
  *
  * Facts are asked on the first good probe, and anew once a replica that was away answers again: it
  * may be another server. The basis of logprobs is what the operator says, else what an answer
