@@ -9,8 +9,8 @@
  *
  * Strings without escapes stay in the text. Those with escapes are decoded one behind the other
  * into one buffer: together they cannot be longer than the text that is left when the first one is
- * met. Runs of plain bytes, which most of a body is, are found 16 bytes at a time. The writers
- * follow at the end.
+ * met. Runs of plain bytes, which most of a body is, are found 16 bytes at a time. Values are
+ * looked at in json_value.c and written in json_write.c.
  */
 #include "common/codec/json.h"
 
