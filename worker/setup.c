@@ -104,6 +104,7 @@ struct engine_options setup_engines(const struct config *c, const struct model *
         .retries = (uint32_t)c->engine_retries,
         .retry_5xx = c->engine_retry_5xx,
         .routed_experts = c->routed_experts,
+        .kv_per_version = c->kv_per_version,
         .resume_aborts = c->on_engine_abort == ENGINE_ABORT_RESUME,
         .insecure_tls = c->engine_insecure_tls,
         .ca_file = c->engine_ca_file,

@@ -29,8 +29,10 @@ enum {
     BOARD_SLOTS = BOARD_DISPATCHER + 1,
     BOARD_WORDS_MAX = 256,
     BOARD_VERSION_MAX = 257, /* a version of weights, with the NUL */
-    BOARD_ENGINES_MAX = 32,  /* further replicas are not counted across workers */
-    BOARD_WORKS_MAX = 16,    /* what further threads of a worker work at is not noted */
+    BOARD_LORAS_MAX = 64,
+    BOARD_LORA_NAME_MAX = 65, /* with the NUL */
+    BOARD_ENGINES_MAX = 32,   /* further replicas are not counted across workers */
+    BOARD_WORKS_MAX = 16,     /* what further threads of a worker work at is not noted */
     BOARD_QUARANTINE_MAX = 64,
     BOARD_QUARANTINE_MS = 3600 * 1000, /* who was blamed wrongly is not so for ever */
 };
@@ -58,15 +60,23 @@ struct board_slot {
     char last_words[BOARD_WORDS_MAX]; /* text of a failed CHECK */
 };
 
+/* The version of one LoRA adapter's weights, as the last order gave it; "": none. */
+struct board_lora {
+    _Atomic uint64_t hash; /* of the name; 0: the place is free. Whoever writes it first has it */
+    _Atomic char name[BOARD_LORA_NAME_MAX];
+    _Atomic char version[BOARD_VERSION_MAX];
+};
+
 struct board {
     char instance[33];         /* this gateway's id: 32 hex */
     uint32_t worker_base;      /* index of worker place 0 */
     _Atomic uint32_t draining; /* the whole service is stopping */
     _Atomic uint32_t paused;   /* the last order was a pause: workers that start hold, too */
     _Atomic char weight_version[BOARD_VERSION_MAX]; /* the last order; "": none */
-    _Atomic uint32_t routers;                       /* how many there should be */
-    _Atomic uint32_t workers;                       /* how many there should be */
-    _Atomic uint32_t generation;                    /* counts reloads */
+    struct board_lora loras[BOARD_LORAS_MAX];
+    _Atomic uint32_t routers;    /* how many there should be */
+    _Atomic uint32_t workers;    /* how many there should be */
+    _Atomic uint32_t generation; /* counts reloads */
     /* Hashes of request bodies that nobody works at for a while; the oldest gives way. */
     _Atomic uint64_t quarantine[BOARD_QUARANTINE_MAX];
     _Atomic uint64_t quarantine_until_ms[BOARD_QUARANTINE_MAX]; /* clock_ms */
@@ -101,6 +111,14 @@ unsigned board_workers_paused(const struct board *b);
  * worker that obeys writes the same. */
 void board_set_version(struct board *b, const char *text, size_t len);
 void board_version(const struct board *b, char ret[BOARD_VERSION_MAX]);
+
+/* The same of one adapter, by a name shorter than BOARD_LORA_NAME_MAX. -1: there is no place. */
+int board_set_lora(struct board *b, const char *name, size_t name_len, const char *text,
+                   size_t len);
+
+/* The adapter at a place below BOARD_LORAS_MAX; false: there is none, or it has no version. */
+bool board_lora(const struct board *b, size_t place, char ret_name[BOARD_LORA_NAME_MAX],
+                char ret_version[BOARD_VERSION_MAX]);
 
 /* No worker works at a body of this hash for BOARD_QUARANTINE_MS from now_ms (clock_ms) on. Any
  * process may say so. 0 is the hash of no body, and ignored. */

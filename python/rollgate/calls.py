@@ -276,6 +276,14 @@ class Calls:
         """The version of later answers whose engine tells none: an integer from 0, a name, or None."""
         return self._post("/admin/weight_version", {"version": version})
 
+    def adapters(self) -> Any:
+        """The LoRA adapters whose version was told."""
+        return self._get("/admin/adapters")
+
+    def adapter_version(self, name: str, version: Any) -> Any:
+        """The version of a LoRA adapter's weights, for sessions with `adapter`: an integer from 0, a name, or None."""
+        return self._post("/admin/adapters", {"name": name, "version": version})
+
     def pause(self, mode: str = "drain", timeout_s: Optional[float] = None) -> Any:
         """No new engine calls; agents wait. `drain` returns when those that run have ended, `hold` at once."""
         return self._post("/admin/pause", known(mode=mode, timeout_s=timeout_s), wait_s=300 if timeout_s is None else timeout_s)

@@ -22,6 +22,8 @@ ROUTES = [
     ("POST", "/admin/engines", {"engines": ["builtin:echo"]}, NEITHER),
     ("DELETE", "/admin/engines", {"engines": ["builtin:echo"]}, NEITHER),
     ("POST", "/admin/weight_version", {"version": 1}, NEITHER),
+    ("GET", "/admin/adapters", None, NEITHER),
+    ("POST", "/admin/adapters", {"name": "a", "version": 1}, NEITHER),
     ("POST", "/admin/pause", {"mode": "hold"}, NEITHER),
     ("POST", "/admin/resume", {}, NEITHER),
     ("POST", "/admin/group_result", {"group": "g", "entry": {}}, NEITHER),

@@ -19,6 +19,7 @@ static const struct input rows[] = {
 #define CREATE INPUT_CREATE
 #define LISTING INPUT_LISTING
 #define VERSION INPUT_VERSION
+#define ADAPTER INPUT_ADAPTER
 #define PAUSE INPUT_PAUSE
 #define STATE INPUT_STATE
 #define REWARD INPUT_REWARD

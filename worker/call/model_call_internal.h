@@ -61,6 +61,7 @@ struct model_call {
     enum call_step step;
     struct sampling sampling;
     struct session_wants wants; /* the session's */
+    struct str lora;            /* the session's adapter, in the arena; absent: none */
     const struct json *format;  /* response_format, before it became a grammar; NULL: none */
     enum thought_state thought; /* of the prompt */
     struct session_call_input call_input; /* of the plan */

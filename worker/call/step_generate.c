@@ -307,6 +307,7 @@ enum step_result step_generate(struct model_call *t)
             .sampling = t->sampling,
             .top_logprobs = MAX_OF(req->logprobs ? req->top_logprobs : 0, t->wants.top_logprobs),
             .support = t->wants.support,
+            .lora = t->lora,
             .thinks = t->thought != THOUGHT_CLOSED,
             .stream = req->stream,
             .experts_from = t->plan->experts_known,

@@ -184,6 +184,8 @@ static int check_wants(struct model_call *t)
 
     if (t->wants.support && engine_pool_tells(p, "sampling_support", &t->err))
         return -1;
+    if (t->lora.len && engine_pool_takes_lora(p, t->sampling.engine_extra, &t->err))
+        return -1;
     return t->wants.top_logprobs > 0 ? engine_pool_tells(p, "top_logprobs", &t->err) : 0;
 }
 
@@ -263,6 +265,7 @@ enum step_result step_prepare(struct model_call *t)
         return STEP_FAILED;
     t->format = t->sampling.grammar;
     t->wants = session_wants(s);
+    t->lora = session_adapter(s).len ? arena_str(&t->arena, session_adapter(s)) : (struct str){0};
     if (t->plan && t->plan->images > 0 && engine_pool_check_images(env->engines, &t->err))
         return STEP_FAILED;
     return check_constraint(t) ? STEP_FAILED : STEP_NEXT;

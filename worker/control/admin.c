@@ -181,6 +181,40 @@ void admin_weight_version(struct service_request *r)
     arena_done(&a);
 }
 
+/* The version of one LoRA adapter, for the answers that are sampled with it. */
+void admin_adapters(struct service_request *r)
+{
+    struct arena a = {0};
+    struct err e = {0};
+    const struct json *body = NULL, *version;
+    struct str name;
+
+    if (control_body(r, &a, &body, &e) == 0) {
+        name = json_string(json_get(body, "name"));
+        version = json_get(body, "version");
+        if (!name.len || !version)
+            (void)err_field(&e, name.len ? "version" : "name", "name and version are needed");
+        else
+            (void)engine_pool_set_lora(r->service->calls.engines, name, json_text(version), &e);
+    }
+    if (e.kind != ERR_NONE)
+        respond_error(r, NULL, &e);
+    else
+        order_give(order_new(r), r);
+    arena_done(&a);
+}
+
+void admin_adapters_get(struct service_request *r)
+{
+    struct buf answer = {0};
+
+    buf_puts(&answer, "{\"adapters\":");
+    engine_pool_write_loras(r->service->calls.engines, &answer);
+    buf_add_c(&answer, '}');
+    respond_json(r, &answer);
+    buf_done(&answer);
+}
+
 /* Mode and time limit; inputs.def has checked both. */
 static int read_pause(struct service_request *r, struct arena *a, bool *ret_drain, double *ret_s,
                       struct err *e)

@@ -175,6 +175,9 @@ static int check_extra(struct service *a, const struct json *options, struct err
 {
     const struct json *sampling = json_get(options, "sampling_params");
 
+    if (json_string(json_get(options, "adapter")).len &&
+        engine_pool_takes_lora(a->calls.engines, json_get(sampling, SAMPLING_ENGINE_EXTRA), e))
+        return -1;
     return engine_pool_takes_extra(a->calls.engines, json_get(sampling, SAMPLING_ENGINE_EXTRA), e);
 }
 

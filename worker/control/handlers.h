@@ -79,6 +79,8 @@ void session_events_get(struct service_request *r);
 /* admin.c: orders from a trainer or an operator. They hold for all workers: the one that is asked
  * asks the others. */
 void admin_weight_version(struct service_request *r);
+void admin_adapters(struct service_request *r);
+void admin_adapters_get(struct service_request *r);
 void admin_pause(struct service_request *r);
 void admin_resume(struct service_request *r);
 void admin_group_result(struct service_request *r);

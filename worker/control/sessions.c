@@ -9,6 +9,7 @@
 #include "worker/control/handlers.h"
 #include "worker/control/pending.h"
 #include "worker/dialect/responses.h"
+#include "worker/engine/engine.h"
 #include "worker/ledger/ledger.h"
 #include "worker/service/respond.h"
 #include "worker/sink/sink.h"
@@ -71,6 +72,13 @@ void control_state(struct service_request *r)
 
 /* --- change --- */
 
+/* Nothing of the session runs on, here or at the engines. */
+static void end_calls(struct service *a, struct str id)
+{
+    model_call_end_session(&a->calls, id);
+    engine_pool_end_session(a->calls.engines, id);
+}
+
 /* `done` as in ledger_write. */
 int control_end(struct service *a, struct session *s, enum session_end how,
                 const struct json *detail, struct ledger_done done, struct err *e)
@@ -85,7 +93,7 @@ int control_end(struct service *a, struct session *s, enum session_end how,
         rc = ledger_write(&a->calls.ledger, str_cstr(id), buf_str(&record), done, e);
     if (rc == 0) {
         if (how != SESSION_END_COMPLETE)
-            model_call_end_session(&a->calls, str_cstr(id));
+            end_calls(a, str_cstr(id));
         waits_wake(a, str_cstr(id));
     }
     buf_done(&record);

@@ -23,6 +23,7 @@ struct engine_target {
     const char *key_file; /* or NULL */
     const char *logprobs; /* "raw", "temperature", "processed": their basis as the server was set up
                              for; or NULL */
+    bool priority;        /* vllm: its scheduler goes by priorities */
     const char *ids_of;   /* openai: "vllm" or "sglang", whose way to ask for ids; or NULL */
     uint64_t delay_ms;    /* builtin: before the first token */
     double tokens_per_s;  /* builtin: 0: all at once */
@@ -60,6 +61,7 @@ struct engine_adapter {
     /* What sessions may want kept of answers and the kind cannot tell, likewise. */
     const char *cannot_tell;
 
+    const char *lora_field; /* names an adapter of the weights; NULL: there are none */
     struct engine_extra extra;
 
     /* What can be said of the setting without a model. NULL: open and close say it. */
@@ -82,6 +84,9 @@ struct engine_adapter {
     /* Ends the attempt at once, tells the engine; no event follows. */
     void (*cancel)(void *attempt);
 
+    /* Tells the engine that a session has ended, when it keeps things by sessions. NULL: never. */
+    void (*end_session)(void *replica, struct str session_id);
+
     /* One health probe; `answer` is called once, later. NULL: always up. */
     void (*probe)(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx);
 
@@ -95,6 +100,10 @@ struct engine_adapter {
      * as it was told, as its last answer told, or as the kind is known. NULL: BASIS_PROCESSED. */
     const char *asks_basis;
     enum logprob_basis (*basis)(const void *replica);
+
+    /* Writes two lists of names: `has`, what the engine said that it was started for, and `lacks`,
+     * what its answers should tell and do not. NULL: there is nothing to say. */
+    void (*describe)(const void *replica, struct json_out *o);
 
     /* Paths that agents may ask (doors.h): they tell, change nothing and sample nothing. NULL: the
      * kind has no paths, and none of what follows. */

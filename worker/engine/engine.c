@@ -93,6 +93,12 @@ static void join_version(struct engine_pool *p)
         return;
     board_version(p->opt.board, version);
     buf_puts(&p->version, version);
+    for (size_t i = 0; i < BOARD_LORAS_MAX; i++) {
+        char name[BOARD_LORA_NAME_MAX];
+
+        if (board_lora(p->opt.board, i, name, version))
+            (void)lora_set(&p->loras, str_cstr(name), str_cstr(version));
+    }
 }
 
 int engine_pool_new(struct loop *loop, const struct engine_options *o, struct engine_pool **ret,
@@ -169,6 +175,7 @@ void engine_pool_reload(struct engine_pool *p, const struct engine_options *o)
     mine->retries = o->retries;
     mine->retry_5xx = o->retry_5xx;
     mine->routed_experts = o->routed_experts;
+    mine->kv_per_version = o->kv_per_version;
     mine->resume_aborts = o->resume_aborts;
     mine->timeout_ms = o->timeout_ms;
     mine->idle_timeout_ms = o->idle_timeout_ms;
@@ -191,6 +198,7 @@ void engine_pool_free(struct engine_pool *p)
     replicas_close(&p->replicas);
     fair_done(&p->queue);
     buf_done(&p->version);
+    lora_done(&p->loras);
     arena_done(&p->arena);
     free(p);
 }
@@ -222,8 +230,66 @@ void engine_pool_set_version(struct engine_pool *p, struct str version)
     if (version.len == 0)
         return;
     LIST_EACH(&p->calls, c, struct engine_call, in_pool) {
-        if (c->state == CALL_RUNNING || c->stamps.n > 0)
+        if (c->req.lora.len == 0 && (c->state == CALL_RUNNING || c->stamps.n > 0))
             pool_stamp(c);
+    }
+}
+
+int engine_pool_set_lora(struct engine_pool *p, struct str name, struct str version, struct err *e)
+{
+    struct engine_call *c;
+
+    if (lora_set(&p->loras, name, version) ||
+        (p->opt.board &&
+         board_set_lora(p->opt.board, name.p, name.len, version.p ? version.p : "", version.len)))
+        return err_field(e, "name", "there are %d adapters already", LORAS_MAX);
+    if (version.len == 0)
+        return 0;
+    LIST_EACH(&p->calls, c, struct engine_call, in_pool) {
+        if (str_eq(c->req.lora, name) && (c->state == CALL_RUNNING || c->stamps.n > 0))
+            pool_stamp(c);
+    }
+    return 0;
+}
+
+void engine_pool_write_loras(const struct engine_pool *p, struct buf *json)
+{
+    struct json_out o = json_out_to(json);
+
+    json_out_arr(&o);
+    for (size_t i = 0; i < p->loras.n; i++) {
+        json_out_obj(&o);
+        json_out_key(&o, "name");
+        json_out_str(&o, buf_str(&p->loras.at[i].name));
+        json_out_key(&o, "version");
+        json_out_str(&o, buf_str(&p->loras.at[i].version));
+        json_out_end_obj(&o);
+    }
+    json_out_end_arr(&o);
+}
+
+int engine_pool_takes_lora(const struct engine_pool *p, const struct json *extra, struct err *e)
+{
+    for (size_t i = 0; i < p->replicas.n; i++) {
+        const struct engine_adapter *a = p->replicas.at[i]->adapter;
+
+        if (!a->lora_field)
+            return err_field(e, "adapter", "adapter: engines of kind %s have none", a->kind);
+        if (json_get(extra, a->lora_field))
+            return err_field(e, "adapter", "adapter stands beside engine_extra.%s, which names one",
+                             a->lora_field);
+    }
+    return 0;
+}
+
+/* Calls may have gone to any of them: a replica that was busy or down passes them on. */
+void engine_pool_end_session(struct engine_pool *p, struct str session_id)
+{
+    for (size_t i = 0; i < p->replicas.n; i++) {
+        const struct replica *r = p->replicas.at[i];
+
+        if (r->adapter->end_session && r->up)
+            r->adapter->end_session(r->impl, session_id);
     }
 }
 

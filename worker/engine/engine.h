@@ -81,6 +81,8 @@ struct engine_request {
     struct sampling sampling; /* max_tokens > 0, already clamped */
     uint32_t top_logprobs;    /* 0: only the sampled token's */
     bool support;             /* the sampling support is wanted */
+    struct str lora;          /* the adapter of the weights; absent: none */
+    struct str kv_salt;       /* what may share computed prompts; absent: all. The pool's */
     bool thinks;              /* the prompt lets the model think */
     bool stream;              /* deltas are wanted as they come */
     uint32_t reused;          /* ids at its start that the session had before */
@@ -157,7 +159,8 @@ struct engine_options {
     uint32_t retries;
     bool retry_5xx;
     bool routed_experts;
-    bool resume_aborts; /* --on-engine-abort=resume */
+    bool kv_per_version; /* what was computed under other weights is not to be used */
+    bool resume_aborts;  /* --on-engine-abort=resume */
     bool insecure_tls;
     const char *ca_file;
     struct metrics_page *metrics; /* this process's, or NULL */
@@ -225,6 +228,9 @@ struct engine_call *engine_start(struct engine_pool *p, const struct engine_requ
  * the pointer is dead. Not from inside a callback of the same call. NULL is fine. */
 void engine_cancel(struct engine_call *c);
 
+/* The session has ended: engines that keep what they computed for it may let it go. */
+void engine_pool_end_session(struct engine_pool *p, struct str session_id);
+
 /* A path of the engine's own, forwarded to the session's replica as it is, if its door is open to
  * the caller (doors.h): not queued, not recorded, not retried. It takes one of the replica's
  * places. */
@@ -269,6 +275,15 @@ void engine_pool_pause(struct engine_pool *p, enum engine_pause mode, void (*dra
 
 /* Stamps later tokens whose engine reports no version; absent takes it back. */
 void engine_pool_set_version(struct engine_pool *p, struct str version);
+
+/* The same for answers with a LoRA adapter: whatever engines report is of the weights below it. -1
+ * ERR_INVALID: there are too many adapters. The book is written as a JSON list. */
+int engine_pool_set_lora(struct engine_pool *p, struct str name, struct str version, struct err *e);
+void engine_pool_write_loras(const struct engine_pool *p, struct buf *json);
+
+/* Whether every replica can be asked with an adapter, and these fields of the engine's own do not
+ * name one, too (NULL: none). -1: ERR_INVALID. */
+int engine_pool_takes_lora(const struct engine_pool *p, const struct json *extra, struct err *e);
 
 /* Whether some, or all, replicas are of a kind that is asked with chat_body and may answer without
  * token ids. */

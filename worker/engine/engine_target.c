@@ -28,8 +28,8 @@ static int number_of(struct str value, double *ret)
     return *end == '\0' && *ret >= 0 && *ret <= 1e9 ? 0 : -1;
 }
 
-static const char *const options[] = {"weight",   "key-file", "token-ids",
-                                      "logprobs", "delay_ms", "tokens_per_s"};
+static const char *const options[] = {"weight",   "key-file", "token-ids",   "logprobs",
+                                      "priority", "delay_ms", "tokens_per_s"};
 
 static bool option_known(struct str name)
 {
@@ -74,7 +74,7 @@ static int check_unknown(struct str rest, struct str name, struct err *e)
         return 0;
     return err_set(e, ERR_CONFIG,
                    "unknown engine option \"%.*s\"%s%s%s; known: weight, key-file, token-ids, "
-                   "logprobs, delay_ms, tokens_per_s",
+                   "logprobs, priority, delay_ms, tokens_per_s",
                    (int)MIN_OF(name.len, (size_t)40), name.p, near.name ? ", did you mean \"" : "",
                    near.name ? near.name : "", near.name ? "\"?" : "");
 }
@@ -103,6 +103,12 @@ static int option_set(struct arena *a, struct str name, struct str value, struct
                            "engine option logprobs is raw, temperature or processed");
         t->logprobs = arena_cstr(a, value);
         return 0;
+    }
+    if (str_eq_c(name, "priority")) {
+        t->priority = str_eq_c(value, "on");
+        return t->priority || str_eq_c(value, "off")
+                   ? 0
+                   : err_set(e, ERR_CONFIG, "engine option priority is on or off");
     }
     if (number_of(value, &number))
         return err_set(e, ERR_CONFIG,
@@ -182,6 +188,10 @@ int engine_target_parse(struct arena *a, const char *text, struct engine_target 
                        "unknown engine kind \"%.40s\"; known: sglang, vllm, llamacpp, openai "
                        "(KIND:URL), builtin",
                        ret->kind);
+    if (ret->priority && strcmp(ret->kind, "vllm") != 0)
+        return err_set(e, ERR_CONFIG,
+                       "engine option priority says what a vllm does not tell; %s %s", ret->kind,
+                       strcmp(ret->kind, "sglang") == 0 ? "tells it by itself" : "has none");
     if (ret->logprobs && (adapter->asks_basis || !adapter->basis))
         return err_set(e, ERR_CONFIG,
                        "engine option logprobs says what no answer tells (sglang, vllm, openai); "

@@ -179,6 +179,8 @@ static void stamp_versions(struct engine_call *c, struct engine_result *r)
     size_t n = 0;
     struct engine_version *v;
 
+    if (c->req.lora.len > 0)
+        r->n_versions = 0; /* of the weights below the adapter */
     if (reports_version(r) || c->stamps.n == 0 || r->ids.n == 0)
         return;
     v = arena_calloc(&c->arena, c->stamps.n, sizeof(*v));
@@ -393,6 +395,13 @@ static const struct engine_attempt_events attempt_events = {on_delta, on_done, o
 
 /* --- the queue --- */
 
+/* The trainer's word for the weights that the call is sampled with; absent or empty: none. */
+static struct str told_version(const struct engine_call *c)
+{
+    return c->req.lora.len > 0 ? lora_version(&c->pool->loras, c->req.lora)
+                               : buf_str(&c->pool->version);
+}
+
 static void run_call(struct engine_call *c, struct replica *r)
 {
     struct engine_pool *p = c->pool;
@@ -407,8 +416,11 @@ static void run_call(struct engine_call *c, struct replica *r)
     /* Whether a part was sent shows in its size only: the size of a row must be known. */
     if (p->experts.row_bytes == 0)
         c->req.experts_from = 0;
-    if (c->stamps.n == 0 && p->version.len > 0)
+    if (c->stamps.n == 0 && told_version(c).len > 0)
         pool_stamp(c);
+    c->req.kv_salt = p->opt.kv_per_version && told_version(c).len > 0
+                         ? arena_str(&c->arena, told_version(c))
+                         : (struct str){0};
     c->attempt = r->adapter->start(r->impl, &c->req, &attempt_events, c);
 }
 
@@ -564,6 +576,7 @@ struct engine_call *engine_start(struct engine_pool *p, const struct engine_requ
     c->pool = p;
     c->req = *r;
     c->req.session_id = arena_str(&c->arena, r->session_id);
+    c->req.lora = r->lora.len ? arena_str(&c->arena, r->lora) : (struct str){0};
     c->n_prompt = r->prompt.n;
     c->events = events;
     c->ctx = ctx;
@@ -622,7 +635,7 @@ void pool_forget(void *pool, struct replica *r)
 void pool_stamp(struct engine_call *c)
 {
     uint32_t start = c->req.stream ? c->given : (uint32_t)c->splice.ids.n;
-    struct str version = arena_str(&c->arena, buf_str(&c->pool->version));
+    struct str version = arena_str(&c->arena, told_version(c));
 
     /* Nothing was written since the last one: it never applied. */
     if (c->stamps.n > 0 && vec_last(&c->stamps).start >= start)

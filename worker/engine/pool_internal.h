@@ -6,6 +6,7 @@
 #include "common/os/loop.h"
 #include "worker/engine/experts.h"
 #include "worker/engine/fair_queue.h"
+#include "worker/engine/lora.h"
 #include "worker/engine/replicas.h"
 #include "worker/engine/splice.h"
 
@@ -67,6 +68,7 @@ struct engine_pool {
     void (*drained)(void *ctx);
     void *drained_ctx;
     struct buf version; /* len 0: none */
+    struct lora_book loras;
     struct experts experts;
 };
 

@@ -107,6 +107,8 @@ static void put_replica(const struct replica *r, struct json_out *out)
     json_out_key(out, "given");
     json_out_cstr(out, logprob_basis_name(replica_basis(r)));
     json_out_end_obj(out);
+    if (r->adapter->describe)
+        r->adapter->describe(r->impl, out);
     json_out_key(out, "vision");
     json_out_str(out, str_cstr(vision_probe_told(r)));
     json_out_key(out, "inflight");

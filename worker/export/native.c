@@ -412,6 +412,8 @@ void native_write_summary(struct export *x, struct json_out *o)
         json_out_key(o, "evaluation");
         json_out_bool(o, true);
     }
+    if (session_adapter(x->session).p)
+        put_text(o, "adapter", session_adapter(x->session));
     if (x->session->stated || x->session->budget.p) /* the same before and after finalize */
         session_put_stop(x->session, o);
     json_out_key(o, "reward");

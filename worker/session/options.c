@@ -213,6 +213,7 @@ int session_options_read(const struct session_store *st, const struct json *v,
         return -1;
     ret->max_turns = (uint32_t)MIN_OF(max_turns, UINT32_MAX);
     ret->max_nodes = (uint32_t)MIN_OF(max_nodes, d->max_nodes);
+    ret->adapter = json_string(json_get(v, "adapter"));
     read_origin(v, ret);
     ret->no_sinks = !sink;
     return 0;
@@ -275,6 +276,10 @@ void session_options_write(const struct session_options *opt, struct buf *json)
         put_bool(&o, "sampling_support", true);
     if (opt->wants.top_logprobs)
         put_count(&o, "top_logprobs", opt->wants.top_logprobs);
+    if (opt->adapter.p) {
+        json_out_key(&o, "adapter");
+        json_out_str(&o, opt->adapter);
+    }
     put_count(&o, "prompt_length", opt->prompt_length);
     put_count(&o, "response_length", opt->response_length);
     put_count(&o, "ttl_s", opt->ttl_ms / 1000);

@@ -427,6 +427,11 @@ struct session_wants session_wants(const struct session *s)
     return s->options.wants;
 }
 
+struct str session_adapter(const struct session *s)
+{
+    return s->options.adapter;
+}
+
 bool session_tells_experts(struct session *s)
 {
     bool first = !s->told_experts;

@@ -426,6 +426,9 @@ enum { SESSION_TOP_LOGPROBS_MAX = 128 };
 
 struct session_wants session_wants(const struct session *s);
 
+/* The LoRA adapter that its answers are sampled with; absent: none. */
+struct str session_adapter(const struct session *s);
+
 /* As session_tells_basis, for routed experts that are missing. */
 bool session_tells_experts(struct session *s);
 

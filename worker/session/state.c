@@ -356,6 +356,8 @@ static void put_head(struct json_out *o, const struct session *s)
         put_time(o, "exported_at", s->exported_ms);
     if (s->options.evaluation)
         put_bool(o, "evaluation", true);
+    if (s->options.adapter.p)
+        put_text(o, "adapter", s->options.adapter);
     session_put_stop(s, o);
     if (s->forked_from.p)
         put_text(o, "forked_from", s->forked_from);

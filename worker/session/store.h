@@ -37,6 +37,7 @@ struct session_options {
     bool hold;                /* finalized, it is kept until it is deleted */
     bool no_sinks;            /* no sink gets it */
     struct session_wants wants;
+    struct str adapter; /* of the weights that sample; absent: none */
     uint32_t max_nodes;
     bool evaluation;             /* its samples are not for training */
     uint32_t max_turns;          /* calls that are recorded; 0: no limit */

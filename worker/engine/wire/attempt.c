@@ -179,6 +179,26 @@ static void note_experts(struct engine_attempt *a)
     }
 }
 
+/* What a whole answer of this kind should have told. */
+static void note_lacks(struct engine_attempt *a)
+{
+    const struct reply *y = &a->reading.reply;
+    const struct engine_request *q = a->req;
+    unsigned lacks = 0;
+
+    if (!a->remote->wire->tells_all || y->ids.n == 0 || y->finish == REPLY_ABORT)
+        return;
+    if (y->spans.n == 0)
+        lacks |= LACKS_VERSION;
+    if (y->cached < 0)
+        lacks |= LACKS_CACHED;
+    if (a->remote->options->routed_experts && !y->has_experts)
+        lacks |= LACKS_EXPERTS;
+    if (q->support && !support_of(&y->support, y->ids.n).counts)
+        lacks |= LACKS_SUPPORT;
+    remote_note_lacks(a->remote, lacks);
+}
+
 static void deliver(struct engine_attempt *a)
 {
     struct engine_version *versions = mem_calloc(a->reading.reply.spans.n + 1, sizeof(*versions));
@@ -186,6 +206,7 @@ static void deliver(struct engine_attempt *a)
     uint64_t now = clock_us();
 
     note_experts(a);
+    note_lacks(a);
     if (a->remote->wire->tells_basis && !a->reading.reply.lowered)
         a->remote->given = res.basis;
     res.unbudgeted = a->req->sampling.max_thinking_tokens && a->req->thinks && !a->budgeted &&

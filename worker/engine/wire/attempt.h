@@ -11,6 +11,9 @@ struct aside; /* a small call on the side */
 /* Where the routed experts are missing that were asked for. */
 enum experts_lost { EXPERTS_COME, EXPERTS_LOST_BY_STREAMS, EXPERTS_LOST };
 
+/* What whole answers should tell and have not told. */
+enum { LACKS_VERSION = 1, LACKS_CACHED = 2, LACKS_EXPERTS = 4, LACKS_SUPPORT = 8 };
+
 struct remote {
     const struct wire *wire;
     struct loop *loop;
@@ -25,6 +28,7 @@ struct remote {
     struct engine_facts facts;
     enum logprob_basis given; /* the basis that the last answer told; BASIS_UNKNOWN: none did */
     enum experts_lost experts_lost;
+    unsigned lacks;       /* LACKS_*; each is in the log once */
     bool tells_weights;   /* wire->weights was answered */
     bool refuses_budgets; /* it has refused max_thinking_tokens, which is in the log */
     bool scores;          /* it has left logprobs out, which is in the log */
@@ -36,6 +40,9 @@ struct remote {
  * absent version when there was no answer. NULL: it does not tell. */
 struct aside *remote_ask_weights(struct remote *r, void (*told)(void *ctx, struct str version),
                                  void *ctx);
+
+/* Notes what an answer lacks, and says so when it is new. */
+void remote_note_lacks(struct remote *r, unsigned lacks);
 
 /* Ends a small call on the side; its owner hears nothing. */
 void aside_cancel(struct aside *a);

@@ -113,6 +113,11 @@ const struct engine_options *remote_options(const struct remote *r)
     return r->options;
 }
 
+const struct engine_facts *remote_facts(const struct remote *r)
+{
+    return &r->facts;
+}
+
 unsigned remote_route(const struct remote *r)
 {
     return r->route;
@@ -245,6 +250,7 @@ static void note_probe(struct remote *r, bool well)
         r->refuses_budgets = false;
         r->experts_lost = EXPERTS_COME;
         r->tells_weights = false;
+        r->lacks = 0;
         r->facts = (struct engine_facts){0};
     }
     r->away = !well;
@@ -400,23 +406,91 @@ uint32_t remote_context(const void *replica)
     return ((const struct remote *)replica)->facts.context_length;
 }
 
+static const char *const lack_names[] = {"weight_version", "cached_tokens", "routed_experts",
+                                         "sampling_mask"};
+
+void remote_note_lacks(struct remote *r, unsigned lacks)
+{
+    struct buf names = {0};
+
+    for (size_t i = 0; i < ARRAY_LEN(lack_names); i++) {
+        if (lacks & ~r->lacks & (1u << i))
+            buf_printf(&names, "%s%s", names.len ? ", " : "", lack_names[i]);
+    }
+    if (names.len)
+        log_warn(NULL,
+                 "an engine's answers lack what its kind tells: another server, or an older one",
+                 LOG_T("engine", r->target->name), LOG_S("fields", buf_str(&names)));
+    r->lacks |= lacks;
+    buf_done(&names);
+}
+
+void remote_describe(const void *replica, struct json_out *o)
+{
+    const struct remote *r = replica;
+
+    const struct {
+        const char *name;
+        bool has;
+    } all[] = {
+        {"session_id", r->facts.by_session},
+        {"priority", r->facts.by_priority || r->target->priority},
+        {"max_thinking_tokens", remote_budgets(r)},
+        {"weight_info", r->tells_weights},
+    };
+
+    json_out_key(o, "has");
+    json_out_arr(o);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        if (all[i].has)
+            json_out_cstr(o, all[i].name);
+    }
+    json_out_end_arr(o);
+    json_out_key(o, "lacks");
+    json_out_arr(o);
+    for (size_t i = 0; i < ARRAY_LEN(lack_names); i++) {
+        if (r->lacks & (1u << i))
+            json_out_cstr(o, lack_names[i]);
+    }
+    json_out_end_arr(o);
+}
+
+/* A POST whose answer nobody waits for. */
+static void tell(struct remote *r, struct str session_id, struct wire_send *s)
+{
+    struct buf headers = {0};
+    struct http_request h = {.method = "POST", .total_timeout_ms = ABORT_TIMEOUT_MS};
+
+    remote_headers(r, &headers, session_id, STR("application/json"), (struct str){0});
+    h.path = str_cstr(s->path);
+    h.headers = buf_str(&headers);
+    h.body = &s->body;
+    (void)aside_start(r, &h, &(struct aside){0});
+    buf_done(&headers);
+}
+
 void remote_abort(struct remote *r, const struct engine_request *q)
 {
     struct wire_send s = {0};
-    struct buf rid = {0}, headers = {0};
-    struct http_request h = {.method = "POST", .total_timeout_ms = ABORT_TIMEOUT_MS};
+    struct buf rid = {0};
 
     if (!r->wire->abort)
         return;
     remote_rid(&rid, q);
     r->wire->abort(buf_str(&rid), &s);
-    remote_headers(r, &headers, q->session_id, STR("application/json"), (struct str){0});
-    h.path = str_cstr(s.path);
-    h.headers = buf_str(&headers);
-    h.body = &s.body;
-    (void)aside_start(r, &h, &(struct aside){0});
+    tell(r, q->session_id, &s);
     buf_done(&rid);
-    buf_done(&headers);
+}
+
+void remote_end_session(void *replica, struct str session_id)
+{
+    struct remote *r = replica;
+    struct wire_send s = {0};
+
+    if (!r->wire->end_session || !r->facts.by_session)
+        return;
+    r->wire->end_session(session_id, &s);
+    tell(r, session_id, &s);
 }
 
 void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h), void *ctx)

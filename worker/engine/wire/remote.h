@@ -26,6 +26,9 @@ struct wire_send {
 struct engine_facts {
     enum reply_mode mode;    /* of its streams */
     uint32_t context_length; /* 0: not told */
+    bool by_session;         /* it keeps what it computed by sessions */
+    bool by_priority;        /* its scheduler goes by priorities, */
+    bool low_first;          /* of which the lowest comes first */
     bool budgets;            /* it ends thoughts by their number of tokens */
 };
 
@@ -59,6 +62,9 @@ struct wire {
     /* Writes the abort call of a request id, or NULL: closing the connection is enough. */
     void (*abort)(struct str rid, struct wire_send *s);
 
+    /* Writes the call that ends a session (facts.by_session). NULL: there is none. */
+    void (*end_session)(struct str session_id, struct wire_send *s);
+
     /* Kinds of chat, without fields: one document, a chunk of the stream or the whole answer; *d is
      * what it brought (the chunk's part in `a`). NULL: none. text_end: nothing more comes. */
     int (*text)(struct reply *y, struct upstream_text *t, const struct json *doc, bool stream,
@@ -75,6 +81,7 @@ struct wire {
     enum logprob_basis basis; /* what it gives as long as nobody tells otherwise */
     bool experts_in_pieces;   /* each event brings those of what is new in it */
     bool echoes_images;       /* asked with images it echoes the prompt's ids */
+    bool tells_all;           /* answers have the weights' version and cached tokens */
     bool tells_basis;         /* its answers do: the setting does not count */
     bool silent_abort;        /* a stream that ends properly without a finish was aborted */
     unsigned routes;          /* ways to ask, tried in turn when one is not found (404, 405) */
@@ -120,6 +127,8 @@ void remote_probe(void *replica, void (*answer)(void *ctx, enum engine_health h)
 uint32_t remote_context(const void *replica);
 enum logprob_basis remote_basis(const void *replica);
 bool remote_budgets(const void *replica);
+void remote_describe(const void *replica, struct json_out *o);
+void remote_end_session(void *replica, struct str session_id);
 void *remote_pass(void *replica, const struct engine_pass *p,
                   const struct engine_pass_events *events, void *ctx);
 void remote_pass_cancel(void *passed);
@@ -135,6 +144,9 @@ unsigned remote_route(const struct remote *r);
 /* Whether streams of the engine have been seen without the routed experts that they were asked for,
  * and it is not known yet that other answers have none either. */
 bool remote_streams_lose_experts(const struct remote *r);
+
+/* What the engine has told of itself. */
+const struct engine_facts *remote_facts(const struct remote *r);
 
 /* Whether a request's max_thinking_tokens goes along: there is one, a thought that it can end, and
  * an engine that would. */
@@ -168,6 +180,8 @@ void remote_rid(struct buf *b, const struct engine_request *q);
                                                  .context = remote_context,           \
                                                  .basis = remote_basis,               \
                                                  .budgets = remote_budgets,           \
+                                                 .end_session = remote_end_session,   \
+                                                 .describe = remote_describe,         \
                                                  .pass = remote_pass,                 \
                                                  .pass_cancel = remote_pass_cancel,   \
                                                  .pass_pause = remote_pass_pause,     \

@@ -136,6 +136,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
                           struct wire_send *send)
 {
     const struct engine_options *opt = remote_options(r);
+    const struct engine_facts *facts = remote_facts(r);
     struct json_out o = json_out_to(&send->body);
     struct buf rid = {0};
 
@@ -169,6 +170,15 @@ static void write_request(const struct remote *r, const struct engine_request *q
         json_out_bool(&o, true);
         json_out_key(&o, "sampling_logprobs_mode");
         json_out_cstr(&o, "support");
+    }
+    if (q->lora.len > 0) {
+        json_out_key(&o, "lora_path");
+        json_out_str(&o, q->lora);
+    }
+    wire_scheduling(&o, q, "extra_key", !facts->by_priority ? 0 : facts->low_first ? -1 : 1);
+    if (facts->by_session) {
+        json_out_key(&o, "session_id");
+        json_out_str(&o, q->session_id);
     }
     if (remote_gives_budget(r, q)) {
         wire_given(&o, "max_thinking_tokens", q->sampling.max_thinking_tokens);
@@ -252,6 +262,17 @@ static void write_abort(struct str rid, struct wire_send *s)
     json_out_end_obj(&o);
 }
 
+static void write_end_session(struct str session_id, struct wire_send *s)
+{
+    struct json_out o = json_out_to(&s->body);
+
+    s->path = "/close_session";
+    json_out_obj(&o);
+    json_out_key(&o, "session_id");
+    json_out_str(&o, session_id);
+    json_out_end_obj(&o);
+}
+
 /* Newer servers say incremental_streaming_output, older ones stream_output; max_model_len is what
  * the model can take, context_length what the server was started with. */
 static void take_info(const struct json *info, struct engine_facts *ret)
@@ -263,6 +284,9 @@ static void take_info(const struct json *info, struct engine_facts *ret)
         ret->mode = REPLY_INCREMENTAL;
     else if (json_is(incremental, JSON_BOOL) || json_is(old, JSON_BOOL))
         ret->mode = REPLY_CUMULATIVE;
+    ret->by_session = json_is_true(json_get(info, "enable_session_radix_cache"));
+    ret->by_priority = json_is_true(json_get(info, "enable_priority_scheduling"));
+    ret->low_first = json_is_true(json_get(info, "schedule_low_priority_values_first"));
     ret->budgets = json_is_true(json_get(info, "enable_strict_thinking"));
     remote_take_context(json_get(info, "max_model_len"), ret);
     remote_take_context(json_get(info, "context_length"), ret);
@@ -279,7 +303,9 @@ static const struct wire wire = {
     .scalar = take_scalar,
     .complete = complete,
     .abort = write_abort,
+    .end_session = write_end_session,
     .budget = WIRE_BUDGET_TOLD,
+    .tells_all = true,
     .basis = BASIS_TEMPERATURE,
     .routes = 1,
 };
@@ -294,7 +320,7 @@ static const struct wire wire = {
 #define OURS_INNER \
     "max_new_tokens skip_special_tokens sampling_seed json_schema regex ebnf structural_tag n"
 
-REMOTE_ADAPTER(sglang, "sglang", &wire, .takes_images = true,
+REMOTE_ADAPTER(sglang, "sglang", &wire, .takes_images = true, .lora_field = "lora_path",
                .cannot_take = "repeat_last_n allowed_token_ids bad_words",
                .extra = {true, true, OURS, OURS_INNER},
                .reads = "GET /health, GET /ping, GET /model_info, GET /get_model_info, "

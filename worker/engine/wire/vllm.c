@@ -214,6 +214,11 @@ static void write_request(const struct remote *r, const struct engine_request *q
         json_out_key(&o, "stream_options");
         json_out_raw(&o, STR("{\"include_usage\":true}"));
     }
+    if (q->lora.len > 0) { /* a model of its own name */
+        json_out_key(&o, "model");
+        json_out_str(&o, q->lora);
+    }
+    wire_scheduling(&o, q, "cache_salt", remote_target(r)->priority ? -1 : 0);
     engine_extra_write(&o, q->sampling.engine_extra);
     json_out_end_obj(&o);
 }
@@ -333,7 +338,7 @@ static const struct wire wire = {
     "prompt_logprobs logprob_token_ids return_prompt_text "                                    \
     "content_parts features skip_special_tokens echo suffix output_kind flat_logprobs"
 
-REMOTE_ADAPTER(vllm, "vllm", &wire, .takes_images = true, .cannot_take = "repeat_last_n",
-               .extra = {true, true, OURS, OURS},
+REMOTE_ADAPTER(vllm, "vllm", &wire, .takes_images = true, .lora_field = "model",
+               .cannot_take = "repeat_last_n", .extra = {true, true, OURS, OURS},
                .reads = "GET /health, GET /ping, GET /version, GET /load, POST /tokenize, "
                         "POST /detokenize");

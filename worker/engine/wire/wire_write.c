@@ -175,3 +175,18 @@ struct str wire_grammar(const struct sampling *s, const char *kind)
         return (struct str){0};
     return json_string(json_get(s->grammar, kind));
 }
+
+void wire_scheduling(struct json_out *o, const struct engine_request *q, const char *salt_key,
+                     int priority)
+{
+    const struct json *extra = q->sampling.engine_extra;
+
+    if (q->kv_salt.len > 0 && !json_get(extra, salt_key)) {
+        json_out_key(o, salt_key);
+        json_out_str(o, q->kv_salt);
+    }
+    if (priority != 0 && !json_get(extra, "priority")) {
+        json_out_key(o, "priority");
+        json_out_i64(o, priority * (int64_t)MIN_OF(q->call, (uint64_t)INT32_MAX));
+    }
+}

@@ -34,4 +34,10 @@ void wire_stops(struct json_out *o, const char *key, const struct sampling *s);
 /* The text of a grammar of another kind ("regex", "ebnf", ...), or absent. */
 struct str wire_grammar(const struct sampling *s, const char *kind);
 
+/* What may share computed prompts, under that key, and how urgent the call is: the longer its
+ * session, the more so. priority: 1 when the highest comes first, -1 the lowest, 0: the engine does
+ * not go by it. What engine_extra gives stands instead. */
+void wire_scheduling(struct json_out *o, const struct engine_request *q, const char *salt_key,
+                     int priority);
+
 #endif

@@ -1,0 +1,110 @@
+"""What engines keep of a session: told whose it is, when it has ended, how urgent its next turn is, and what must not be
+shared."""
+import pytest
+
+from asides_engine import AsidesEngine
+from gateway import stays, wait_until
+from test_dialects import USER
+
+END = 257
+CLOSE = "/close_session"
+SESSIONS = {"enable_session_radix_cache": True, "context_length": 4096}
+
+
+def engine_of(kind="sglang", info=None, **more):
+    return AsidesEngine(kind, info=info, asides={CLOSE: ""}, **more)
+
+
+def session(gateway, **options):
+    a = gateway.post("/sessions", options)
+    assert a.status == 200, a.text
+    return a.json()["session_id"]
+
+
+def talk(engine, gateway, sid, turns=1):
+    """So many turns; what the engine was sent."""
+    messages, sent = [USER], []
+    for _ in range(turns):
+        engine.plan.append({"ids": [*b"ok", END], "matched": END})
+        a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": messages})
+        assert a.status == 200, a.text
+        messages = messages + [a.json()["choices"][0]["message"], USER]
+        sent.append(engine.requests[-1]["body"])
+    return sent
+
+
+ENDS = {"finalize": lambda g, sid: g.post(f"/sessions/{sid}/finalize", {}),
+        "abort": lambda g, sid: g.post(f"/sessions/{sid}/abort", {}),
+        "DELETE": lambda g, sid: g.request("DELETE", f"/sessions/{sid}"), "expiry": None}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_session_is_closed_when_it_has_ended(start, end):
+    with engine_of(info=SESSIONS) as engine, engine_of(info=SESSIONS) as other, engine_of(info={"context_length": 4096}) as old:
+        gateway = start(workers=1, engine=[engine.setting, other.setting, old.setting])
+        wait_until(lambda: gateway.log().count("engine told its settings") == 3, 20, "the settings")
+        sid = session(gateway, **({"ttl_s": 1} if end == "expiry" else {}))
+        a = gateway.post(f"/sessions/{sid}/v1/chat/completions", {"messages": [USER]})
+        assert a.status == 200, a.text
+        asked = [e for e in (engine, other, old) if e.requests]
+        assert len(asked) == 1 and asked[0].requests[0]["body"].get("session_id") == (None if asked[0] is old else sid)
+        assert gateway.post(f"/sessions/{sid}/complete", {}).status == 200     # is no end
+        assert not engine.asked
+        if ENDS[end]:
+            assert ENDS[end](gateway, sid).status in (200, 204)
+        for e in (engine, other):       # a busy replica may have passed it on
+            wait_until(lambda: (CLOSE, {"session_id": sid}) in e.asked, 20, "the word to the engine")
+        stays(lambda: engine.count(CLOSE) == other.count(CLOSE) == 1 and not old.asked, 0.2, "once, and not to who keeps none")
+
+
+def test_a_server_that_does_not_answer_the_end_keeps_nothing_up(start):
+    with engine_of(info=SESSIONS) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        gateway.wait_line("engine told its settings")
+        sid = session(gateway)
+        talk(engine, gateway, sid)
+        engine.aside_delay = 60
+        assert gateway.post(f"/sessions/{sid}/finalize", {}).status == 200
+        talk(engine, gateway, session(gateway))
+
+
+@pytest.mark.parametrize("kind,info,option,want", [
+    ("sglang", {"enable_priority_scheduling": True}, "", [0, 1, 2]),
+    ("sglang", {"enable_priority_scheduling": True, "schedule_low_priority_values_first": True}, "", [0, -1, -2]),
+    ("sglang", {"enable_priority_scheduling": False}, "", [None] * 3),      # such a server refuses any
+    ("vllm", None, ",priority=on", [0, -1, -2]),
+    ("vllm", None, "", [None] * 3),
+], ids=str)
+def test_the_priority_rises_with_turns(start, kind, info, option, want):
+    with engine_of(kind, info=info and {**info, "context_length": 4096}) as engine:
+        gateway = start(workers=1, engine=engine.setting + option)
+        if info:
+            gateway.wait_line("engine told its settings")
+        assert [b.get("priority") for b in talk(engine, gateway, session(gateway), 3)] == want
+        own = session(gateway, sampling_params={"engine_extra": {"priority": 77}})
+        assert [b["priority"] for b in talk(engine, gateway, own, 2)] == [77, 77]
+
+
+def test_only_a_vllm_needs_to_be_told_of(start):
+    gateway = start(engine="builtin:echo", workers=1)
+    for kind in ("sglang", "llamacpp"):
+        a = gateway.post("/admin/engines", {"engines": [f"{kind}:http://127.0.0.1:1,priority=on"]})
+        assert a.status == 400 and "priority" in a.json()["error"]["message"], a.text
+
+
+@pytest.mark.parametrize("kind,routes,key", [("sglang", (), "extra_key"), ("vllm", ("generate",), "cache_salt"),
+                                             ("vllm", ("completions",), "cache_salt")])
+def test_weights_do_not_share_what_was_computed(start, kind, routes, key):
+    with engine_of(kind, **({"routes": routes} if routes else {})) as engine:
+        gateway = start(workers=1, engine=engine.setting)
+        sid = session(gateway)
+        assert key not in talk(engine, gateway, sid)[0]
+        assert gateway.post("/admin/weight_version", {"version": "step-7"}).status == 200
+        assert talk(engine, gateway, sid)[0][key] == "step-7"
+        own = session(gateway, sampling_params={"engine_extra": {key: "mine"}})
+        assert talk(engine, gateway, own)[0][key] == "mine"
+        assert gateway.post("/admin/weight_version", {"version": None}).status == 200
+        assert key not in talk(engine, gateway, sid)[0]
+        gateway = start(workers=1, engine=engine.setting, kv_per_version="off")
+        assert gateway.post("/admin/weight_version", {"version": "step-7"}).status == 200
+        assert key not in talk(engine, gateway, session(gateway))[0]

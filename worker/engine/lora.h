@@ -1,0 +1,30 @@
+/*
+ * struct lora_book: the versions of LoRA adapters' weights, as the trainer told them. Few: looked
+ * through one by one. A zeroed struct is an empty book.
+ */
+#ifndef RG_ENGINE_LORA_H
+#define RG_ENGINE_LORA_H
+
+#include "common/base/buf.h"
+#include "common/base/str.h"
+
+enum { LORA_NAME_MAX = 64, LORAS_MAX = 64 };
+
+struct lora {
+    struct buf name, version;
+};
+
+struct lora_book {
+    struct lora *at;
+    size_t n, cap;
+};
+
+void lora_done(struct lora_book *b);
+
+/* An absent or empty version takes the adapter out. -1: the book is full. */
+int lora_set(struct lora_book *b, struct str name, struct str version);
+
+/* Absent: nobody told it. */
+struct str lora_version(const struct lora_book *b, struct str name);
+
+#endif
