@@ -31,9 +31,11 @@ struct http_call {
     struct http_conn *conn;
     const struct http_events *events;
     void *ctx;
-    struct buf out; /* the request's head, then its body in `body` */
+    struct buf out; /* the request's head, then its body in `body`, with `inserts` in between */
     struct buf body;
-    size_t sent; /* of out, then of body */
+    struct http_insert *inserts;
+    size_t n_inserts, insert; /* the next one to send */
+    size_t sent, inserted;    /* of out, then of body; of that one */
     struct loop_timer phase_timer, total_timer;
     struct loop_task begin; /* uses a pooled connection on the next turn */
     enum http_phase phase;
@@ -83,6 +85,7 @@ static void call_free(struct http_call *call)
     loop_task_cancel(l, &call->begin);
     buf_done(&call->out);
     buf_done(&call->body);
+    free(call->inserts);
     free(call);
 }
 
@@ -168,30 +171,51 @@ static void enter_phase(struct http_call *call, enum http_phase phase)
 
 /* --- sending --- */
 
-/* Sends from b; true when nothing is left (b is then freed). `sent` is of the buffer at hand: one
- * that is empty must not forget how far the next one is. */
-static bool send_buf(struct http_call *call, struct buf *b)
+/* Sends bytes from *at on; true when all are out. A server may answer before it has read everything
+ * and close: the answer, if there is one, is still to be read, so a failed write alone says
+ * nothing. */
+static bool send_bytes(struct http_call *call, struct str bytes, size_t *at)
 {
-    if (b->len == 0)
-        return true;
-    while (call->sent < b->len) {
-        ssize_t n = http_conn_write(call->conn, str_sub(buf_str(b), call->sent, b->len));
+    while (*at < bytes.len) {
+        ssize_t n = http_conn_write(call->conn, str_sub(bytes, *at, bytes.len));
 
-        /* A server may answer before it has read everything and close: the answer, if there is
-         * one, is still to be read, so a failed write alone says nothing. */
         if (n <= 0)
             return false;
-        call->sent += (size_t)n;
+        *at += (size_t)n;
     }
-    call->sent = 0;
-    buf_done(b);
+    return true;
+}
+
+static bool send_head(struct http_call *call)
+{
+    if (call->out.len == 0)
+        return true;
+    if (!send_bytes(call, buf_str(&call->out), &call->sent))
+        return false;
+    call->sent = 0; /* of the body from here on */
+    buf_done(&call->out);
+    return true;
+}
+
+static bool send_body(struct http_call *call)
+{
+    for (; call->insert < call->n_inserts; call->insert++, call->inserted = 0) {
+        const struct http_insert *x = &call->inserts[call->insert];
+
+        if (!send_bytes(call, str_sub(buf_str(&call->body), 0, x->at), &call->sent) ||
+            !send_bytes(call, x->bytes, &call->inserted))
+            return false;
+    }
+    if (!send_bytes(call, buf_str(&call->body), &call->sent))
+        return false;
+    buf_done(&call->body);
     return true;
 }
 
 static void send_request(struct http_call *call)
 {
-    if (send_buf(call, &call->out))
-        (void)send_buf(call, &call->body);
+    if (send_head(call) && call->body.len > 0)
+        (void)send_body(call);
 }
 
 /* --- reading the answer --- */
@@ -437,6 +461,15 @@ void http_conn_broken(struct http_conn *n, const struct err *e)
 /* --- starting --- */
 
 /* Headers of the caller, and those that framing needs. */
+static size_t body_length(const struct http_request *r)
+{
+    size_t n = r->body ? r->body->len : 0;
+
+    for (size_t i = 0; i < r->n_inserts; i++)
+        n += r->inserts[i].bytes.len;
+    return n;
+}
+
 static void write_head(struct http_call *call, const struct http_request *r)
 {
     const struct url *u = &call->client->url;
@@ -447,7 +480,7 @@ static void write_head(struct http_call *call, const struct http_request *r)
                u->authority.p);
     buf_add_str(b, r->headers);
     if (r->body || strcmp(r->method, "POST") == 0 || strcmp(r->method, "PUT") == 0)
-        buf_printf(b, "content-length: %zu\r\n", r->body ? r->body->len : (size_t)0);
+        buf_printf(b, "content-length: %zu\r\n", body_length(r));
     buf_puts(b, "\r\n");
 }
 
@@ -478,6 +511,8 @@ struct http_call *http_client_start(struct http_client *c, const struct http_req
     if (r->body) {
         call->body = *r->body;
         *r->body = (struct buf){0};
+        call->inserts = r->inserts;
+        call->n_inserts = r->n_inserts;
     }
     if (r->total_timeout_ms > 0)
         loop_timer_set(c->loop, &call->total_timer, r->total_timeout_ms, on_total_timeout);

@@ -30,11 +30,19 @@ struct http_client_options {
 };
 
 /* Timeouts in ms, 0 none. */
+/* Bytes of a body that are not copied into it: they stand before what is at `at` of it. */
+struct http_insert {
+    struct str bytes; /* the caller's until the call has ended */
+    size_t at;
+};
+
 struct http_request {
     const char *method;
-    struct str path;           /* behind the URL's prefix; starts with '/' */
-    struct str headers;        /* whole lines, each with CRLF; Host and framing are added */
-    struct buf *body;          /* taken over; NULL: none */
+    struct str path;             /* behind the URL's prefix; starts with '/' */
+    struct str headers;          /* whole lines, each with CRLF; Host and framing are added */
+    struct buf *body;            /* taken over; NULL: none */
+    struct http_insert *inserts; /* by place, malloced, taken over; NULL: none */
+    size_t n_inserts;
     uint64_t first_timeout_ms; /* until the answer's head, from the connection on */
     uint64_t idle_timeout_ms;  /* between bytes of the answer; not while paused */
     uint64_t total_timeout_ms; /* from the start of the call */

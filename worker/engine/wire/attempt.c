@@ -459,6 +459,8 @@ void *remote_start(void *replica, const struct engine_request *q,
     h.path = str_cstr(s.path);
     h.headers = buf_str(&headers);
     h.body = &s.body;
+    h.inserts = s.inserts.at;
+    h.n_inserts = s.inserts.n;
     h.idle_timeout_ms = r->options->idle_timeout_ms;
     h.first_timeout_ms = s.stream ? h.idle_timeout_ms : 0; /* the whole begins at its end */
     a->http = http_client_start(r->client, &h, &http_events, a);

@@ -7,6 +7,7 @@
 #ifndef RG_WIRE_REMOTE_H
 #define RG_WIRE_REMOTE_H
 
+#include "common/base/vec.h"
 #include "common/net/http_client.h"
 #include "worker/engine/adapter.h"
 #include "worker/engine/wire/scoring.h"
@@ -19,6 +20,7 @@ struct remote;
 struct wire_send {
     const char *path;
     struct buf body;
+    VEC(struct http_insert) inserts; /* pictures, which are not copied into it */
     bool stream;
 };
 

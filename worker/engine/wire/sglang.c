@@ -90,43 +90,37 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
 }
 
 /* A server that decodes JPEG on the GPU cannot say how many tokens one of its pictures has, and
- * makes other ids of the whole prompt; a byte behind the picture's end keeps it from that. */
-static void write_jpeg(struct json_out *o, struct str base64)
+ * makes other ids of the whole prompt; a byte behind the picture's end keeps it from that. What the
+ * base64's last four characters become with it; absent: it is no JPEG. */
+static struct str lengthen_jpeg(const struct engine_image *image, char more[8])
 {
-    char last[4], more[8];
+    struct str base64 = image->base64;
+    char last[4];
     size_t n = 0;
-    struct str quad = str_sub(base64, base64.len - 4, 4);
 
-    if (base64_decode(quad, last, &n) != 0)
+    if (!str_eq_c(image->format, "jpeg") || base64.len < 4)
+        return (struct str){0};
+    if (base64_decode(str_sub(base64, base64.len - 4, base64.len), last, &n) != 0)
         n = 0; /* it was decoded before: no quad is broken */
     last[n] = 0;
     base64_encode(last, n + 1, more);
-    buf_add(o->b, base64.p, base64.len - 4);
-    buf_add(o->b, more, base64_encoded_len(n + 1));
+    return str_of(more, base64_encoded_len(n + 1));
 }
 
 /* The collapsed form: the server makes runs of the placeholders itself, and tells the ids when it
  * is not a stream (there they would come with every event). */
-static void write_images(struct json_out *o, const struct engine_request *q, bool stream)
+static void write_images(struct wire_send *s, struct json_out *o, const struct engine_request *q)
 {
+    char more[8];
+
     if (q->n_images == 0)
         return;
     json_out_key(o, "image_data");
     json_out_arr(o);
-    for (size_t i = 0; i < q->n_images; i++) {
-        const struct engine_image *image = &q->images[i];
-
-        if (i > 0)
-            buf_add_c(o->b, ',');
-        buf_printf(o->b, "\"data:image/%.*s;base64,", (int)image->format.len, image->format.p);
-        if (str_eq_c(image->format, "jpeg") && image->base64.len >= 4)
-            write_jpeg(o, image->base64);
-        else
-            buf_add_str(o->b, image->base64);
-        buf_add_c(o->b, '"');
-    }
+    for (size_t i = 0; i < q->n_images; i++)
+        wire_data_url(s, o, &q->images[i], lengthen_jpeg(&q->images[i], more));
     json_out_end_arr(o);
-    if (stream)
+    if (s->stream)
         return;
     json_out_key(o, "return_prompt_token_ids");
     json_out_bool(o, true);
@@ -147,7 +141,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
     json_out_str(&o, buf_str(&rid));
     json_out_key(&o, "input_ids");
     wire_ids(&o, q->prompt);
-    write_images(&o, q, send->stream);
+    write_images(send, &o, q);
     write_sampling(&o, q, opt);
     json_out_key(&o, "return_logprob");
     json_out_bool(&o, true);

@@ -106,7 +106,7 @@ static void write_sampling(struct json_out *o, const struct engine_request *q,
 }
 
 /* The server makes runs of the placeholders, and tells the ids with its first document. */
-static void write_images(struct json_out *o, const struct engine_request *q)
+static void write_images(struct wire_send *s, struct json_out *o, const struct engine_request *q)
 {
     if (q->n_images == 0)
         return;
@@ -119,7 +119,7 @@ static void write_images(struct json_out *o, const struct engine_request *q)
         json_out_key(o, "image_url");
         json_out_obj(o);
         json_out_key(o, "url");
-        wire_data_url(o, &q->images[i]);
+        wire_data_url(s, o, &q->images[i], (struct str){0});
         json_out_end_obj(o);
         json_out_end_obj(o);
     }
@@ -138,7 +138,7 @@ static void write_experts(struct json_out *o, const struct engine_request *q,
     json_out_i64(o, q->experts_from);
 }
 
-static void write_generate(struct json_out *o, const struct engine_request *q,
+static void write_generate(struct wire_send *s, struct json_out *o, const struct engine_request *q,
                            const struct remote *r)
 {
     struct buf rid = {0};
@@ -148,7 +148,7 @@ static void write_generate(struct json_out *o, const struct engine_request *q,
     json_out_str(o, buf_str(&rid));
     json_out_key(o, "token_ids");
     wire_ids(o, q->prompt);
-    write_images(o, q);
+    write_images(s, o, q);
     json_out_key(o, "sampling_params");
     json_out_obj(o);
     write_sampling(o, q, r);
@@ -203,7 +203,7 @@ static void write_request(const struct remote *r, const struct engine_request *q
     json_out_obj(&o);
     if (remote_route(r) == ROUTE_GENERATE) {
         send->path = "/inference/v1/generate";
-        write_generate(&o, q, r);
+        write_generate(send, &o, q, r);
     } else {
         send->path = "/v1/completions";
         write_completions(&o, q, r);

@@ -121,14 +121,17 @@ void wire_bias(struct json_out *o, const struct engine_request *q)
     json_out_end_obj(o);
 }
 
-void wire_data_url(struct json_out *o, const struct engine_image *image)
+void wire_data_url(struct wire_send *s, struct json_out *o, const struct engine_image *image,
+                   struct str more)
 {
-    struct str head = STR("\"data:image/");
+    size_t len = image->base64.len - (more.p ? 4 : 0);
 
-    json_out_raw(o, head);
+    json_out_raw(o, STR("\"data:image/"));
     buf_add_str(o->b, image->format);
     buf_puts(o->b, ";base64,");
-    buf_add_str(o->b, image->base64);
+    *vec_push(&s->inserts) = (struct http_insert){str_sub(image->base64, 0, len), s->body.len};
+    if (more.p)
+        buf_add_str(o->b, more);
     buf_add_c(o->b, '"');
 }
 

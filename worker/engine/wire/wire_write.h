@@ -6,7 +6,7 @@
 #define RG_WIRE_WIRE_WRITE_H
 
 #include "common/codec/json.h"
-#include "worker/engine/engine.h"
+#include "worker/engine/wire/remote.h"
 
 /* [1,2,...], of ids from 0. On the loop only: it keeps a table. */
 void wire_ids(struct json_out *o, struct token_span ids);
@@ -20,8 +20,11 @@ void wire_stop_ids(struct json_out *o, const char *key, const struct engine_requ
 /* logit_bias: what was asked for, and -100 for what is banned; nothing where there is neither. */
 void wire_bias(struct json_out *o, const struct engine_request *q);
 
-/* "data:image/png;base64,...", as a JSON string. */
-void wire_data_url(struct json_out *o, const struct engine_image *image);
+/* "data:image/png;base64,...", as a JSON string that o writes to s->body; the picture itself is not
+ * copied. `more`: goes on behind it, in the base64 (or absent); it stands for its last four
+ * characters. */
+void wire_data_url(struct wire_send *s, struct json_out *o, const struct engine_image *image,
+                   struct str more);
 
 void wire_sampling(struct json_out *o, const struct sampling *s);
 

@@ -394,6 +394,41 @@ TEST(http_client, a_body_that_no_socket_takes_at_once)
     rig_stop(&g);
 }
 
+/* What is not copied into the body stands where it was said, however little the socket takes. */
+TEST(http_client, bytes_that_stand_elsewhere)
+{
+    enum { LENGTH = 6 << 20 };
+    struct rig g = {.server = {.room = 4096, .script = {{HEAD "content-length: 2\r\n\r\nok"}}}};
+    struct http_insert *inserts = calloc(3, sizeof(*inserts));
+    struct buf body = {0}, want = {0};
+    char *large = malloc(LENGTH);
+    struct outcome o = {0};
+    struct http_request r = {.method = "POST", .path = STR("/x"), .body = &body};
+
+    for (size_t i = 0; i < LENGTH; i++)
+        large[i] = (char)('a' + i % 23);
+    buf_puts(&body, "[,]");
+    inserts[0] = (struct http_insert){STR("first"), 1};
+    inserts[1] = (struct http_insert){str_of(large, LENGTH), 2};
+    inserts[2] = (struct http_insert){str_of(large, LENGTH), 2};
+    r.inserts = inserts;
+    r.n_inserts = 3;
+    buf_puts(&want, "[first,");
+    for (int i = 0; i < 2; i++)
+        buf_add(&want, large, LENGTH);
+    buf_puts(&want, "]");
+    rig_start(&g, "127.0.0.1", NULL);
+    o.loop = g.loop;
+    o.call = http_client_start(g.client, &r, &events, &o);
+    while (!o.over)
+        loop_run(g.loop);
+    assert_body(&o, "ok");
+    cr_assert(str_ends(buf_str(&g.server.seen), buf_str(&want)));
+    buf_done(&want);
+    free(large);
+    rig_stop(&g);
+}
+
 TEST(http_client, every_byte_by_itself)
 {
     struct rig g = {.server = {.step_bytes = 1,
