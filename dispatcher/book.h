@@ -53,7 +53,7 @@ struct runner {
 struct book_events {
     void (*attempt_over)(void *ctx, struct attempt *a); /* it has ended */
     void (*settled)(void *ctx, struct group *g);
-    void (*gone)(void *ctx, struct group *g); /* acknowledged or dropped; not of the book now */
+    void (*gone)(void *ctx, struct group *g); /* it is about to leave the book */
 };
 
 struct book {

@@ -133,6 +133,8 @@ void queues_cancel(struct desk_request *r);
 void attempts_claim(struct desk_request *r);
 void attempts_renew(struct desk_request *r);
 void attempts_end(struct desk_request *r);
+
+/* desk_events.c: follows the dispatcher's events; the answer ends with the client or at a drain. */
 void desk_events_get(struct desk_request *r);
 
 /* running.c: for who looks on. */
@@ -142,9 +144,11 @@ void attempts_list(struct desk_request *r);
 
 void desk_events_init(struct desk *d);
 
-/* The group, its queue and runner have changed, or are about to; the runner has. Costs a look when
- * nobody follows. */
+/* Tells followers of /events that the group, and with it its queue and runner, have changed or are
+ * about to. Costs one comparison when nobody follows. */
 void desk_events_group(struct desk *d, const struct group *g);
+
+/* The same of a runner alone. */
 void desk_events_runner(struct desk *d, const struct runner *r);
 
 /* The server's handler. */

@@ -58,7 +58,8 @@ enum outcome {
     OUTCOMES
 };
 
-/* What follows a timeout, an error or an infrastructure failure. */
+/* What follows a timeout, an error or an infrastructure failure: the attempt counts all the same;
+ * another one is made while there are any left; the rollout has failed. */
 enum on { ON_KEEP, ON_RETRY, ON_DROP };
 
 enum group_delivery { DELIVERY_NONE, DELIVERY_OFFERED, DELIVERY_TAKEN };
@@ -70,9 +71,11 @@ extern const char *const outcome_names[OUTCOMES];
 /* The numbers of a submission. Durations in milliseconds; deadline_ms 0: none. */
 struct group_spec {
     struct str id, queue, runner; /* queue absent: the group is only waited for by its id */
-    uint32_t n, extra, min;
-    uint32_t attempts, infra_attempts;
-    enum on on[OUTCOME_INFRA + 1]; /* by outcome; that of ok is not used */
+    uint32_t n;                   /* rollouts that are wanted */
+    uint32_t extra;               /* rollouts beyond them, begun in case some fail or are late */
+    uint32_t min; /* so many are enough for GROUP_PARTIAL, when no more can succeed */
+    uint32_t attempts, infra_attempts; /* of a rollout, at most: but for infra; with infra */
+    enum on on[OUTCOME_INFRA + 1];     /* by outcome; that of ok is not used */
     double fail_reward;
     bool external_reward; /* the trainer scores: an unknown reward is no failure */
     bool has_version;

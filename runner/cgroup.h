@@ -6,8 +6,8 @@
  *
  *     OWN GROUP/rollgate-<pid>/<number of the run>
  *
- * The folder of an executor is locked while that lives. Where there is nothing delegated, keepers
- * do alone (keeper.h); no controller is switched on.
+ * The folder of an executor is locked while that lives. Where nothing is delegated, killing is
+ * left to the keepers (keeper.h). No controller is switched on.
  */
 #ifndef RG_RUNNER_CGROUP_H
 #define RG_RUNNER_CGROUP_H

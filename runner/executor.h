@@ -3,7 +3,7 @@
  * leases and tells how they ended. A plain client of the gateway; it holds no state that outlives
  * it. The pieces:
  *
-^ *   roster.c       the runner file; edition.c: as it was read once
+ *   roster.c       the runner file; edition.c: as it was read once
  *   executor.c     claims, renewals, drain
  *   execution.c    one attempt: run, score, end
  *   surroundings.c what an attempt finds: input, variables; workplace.c: its folder

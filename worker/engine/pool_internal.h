@@ -44,8 +44,10 @@ struct engine_call {
 
     uint32_t given; /* tokens told by deltas */
     bool told;      /* something was: a repetition would tell it again */
-    uint32_t retries, resumes, fruitless, anew;
-    uint64_t fruitless_us; /* of the first abort without a token, of those in a row */
+    uint32_t retries, resumes;
+    uint32_t fruitless;    /* engine-side aborts in a row that brought no token */
+    uint64_t fruitless_us; /* when the first of them came */
+    uint32_t anew;         /* times that an engine wanted to be asked differently */
     uint64_t lost_us;      /* since when no engine could be reached, 0: the last one could */
     uint64_t asked_us, queued_us, queue_us, first_us;
     struct arena arena;

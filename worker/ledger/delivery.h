@@ -21,8 +21,8 @@ struct delivery;
 
 struct deliveries {
     struct map by_request; /* session and hash -> its undelivered calls, oldest first */
-    struct map by_brief;
-    struct list_head all; /* oldest first */
+    struct map by_brief;   /* hash of session, body and call -> the one undelivered call */
+    struct list_head all;  /* oldest first */
     size_t n;
     struct buf notes; /* what arrived and is not yet noted in a journal: struct noted */
 };

@@ -28,7 +28,7 @@ struct prompt_scores {
     struct json_floats entry_logprobs;
 };
 
-/* route: of the kind vllm 0 generate, 1 completions. rid: absent for none. */
+/* route: of the kind vllm 0 generate, 1 completions. */
 void prompt_scores_write(const struct prompt_scores *p, unsigned route, struct wire_send *send);
 
 void prompt_scores_init(struct prompt_scores *p, enum scorer_kind kind, struct token_span ids,

@@ -16,7 +16,6 @@ void wire_ids(struct json_out *o, struct token_span ids);
 void wire_stop_ids(struct json_out *o, const char *key, const struct engine_request *q,
                    const struct engine_options *opt);
 
-/* The parameters that all engines know by the same name. */
 /* logit_bias: what was asked for, and -100 for what is banned; nothing where there is neither. */
 void wire_bias(struct json_out *o, const struct engine_request *q);
 
@@ -26,6 +25,7 @@ void wire_bias(struct json_out *o, const struct engine_request *q);
 void wire_data_url(struct wire_send *s, struct json_out *o, const struct engine_image *image,
                    struct str more);
 
+/* The parameters that all engines know by the same name. */
 void wire_sampling(struct json_out *o, const struct sampling *s);
 
 /* A parameter as it was given, or nothing. */
