@@ -47,6 +47,7 @@ ROUTES = [
     ("POST", "{id}/v1/messages", {**CALL, "max_tokens": 9}, AGENT),
     ("POST", "{id}/v1/messages/count_tokens", CALL, AGENT),
     ("POST", "{id}/v1/responses", {"model": "m", "input": "hi"}, AGENT),
+    ("POST", "{id}/v1/responses/compact", {"model": "m", "input": "hi"}, AGENT),
     ("GET", "{id}/v1/models", None, AGENT),
     ("GET", "{id}/v1/models/m", None, AGENT),
     ("POST", "{id}/messages", {**CALL, "max_tokens": 9}, AGENT),

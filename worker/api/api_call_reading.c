@@ -11,6 +11,7 @@
 #include "worker/api/thinking.h"
 #include "worker/dialect/regroup.h"
 #include "worker/dialect/request_members.h"
+#include "worker/dialect/responses.h"
 #include "worker/model/model.h"
 #include "worker/request/request_limits.h"
 #include "worker/residency/residency.h"
@@ -186,6 +187,8 @@ static int read_request(struct long_work *w, struct work_tools *tools, struct er
         return -1;
     }
     request_hash(body, c->body, c->hash);
+    if (c->dialect == &dialect_compact)
+        c->hash[0] = ~c->hash[0]; /* no repetition of what /responses was asked */
     c->regroups = regroup_wanted(c->req->chat.messages);
     return 0;
 }

@@ -4,7 +4,7 @@
 #include "worker/dialect/dialect.h"
 
 #include "common/base/attrs.h"
-#include "worker/dialect/writers.h"
+#include "worker/dialect/responses.h"
 
 static const struct {
     const char *path;
@@ -14,6 +14,7 @@ static const struct {
     {"/messages", &dialect_messages},
     {"/messages/count_tokens", &dialect_count_tokens},
     {"/responses", &dialect_responses},
+    {"/responses/compact", &dialect_compact},
     {"/completions", &dialect_completions},
 };
 

@@ -359,6 +359,32 @@ static int read_format(struct arena *a, const struct json *body, struct chat_req
     return request_flat_format(a, format, path, req, e);
 }
 
+/* Anthropic's server edits the history that its model sees. Which thoughts of earlier turns a model
+ * sees is its template's to say; any other edit would be a history that nobody sent. */
+static int check_edits(const struct json *body, struct err *e)
+{
+    const struct json *context, *edits;
+
+    if (field_kind(body, "context_management", JSON_OBJECT, &context, e))
+        return -1;
+    edits = json_get(context, "edits");
+    if (!json_is_null(edits) && edits->kind != JSON_ARRAY)
+        return err_field(e, "context_management.edits", "context_management.edits must be a list");
+    for (uint32_t i = 0; !json_is_null(edits) && i < edits->n; i++) {
+        struct str type = json_string(json_get(&edits->items[i], "type"));
+        char path[FIELD_PATH_MAX];
+
+        if (str_starts(type, STR("clear_thinking_")))
+            continue;
+        path_at(path, "context_management.edits[%u].type", i);
+        return err_field(e, path,
+                         "%s: \"%.*s\" is not done here, as it would change the history that the "
+                         "model sees; send the history as it is to be, or clear_thinking_* alone",
+                         path, (int)MIN_OF(type.len, (size_t)40), type.p ? type.p : "");
+    }
+    return 0;
+}
+
 /* The members that only a generating request has. */
 static int messages_parse(struct arena *a, const struct json *body,
                           const struct dialect_headers *headers, const struct dialect_past *past,
@@ -366,7 +392,7 @@ static int messages_parse(struct arena *a, const struct json *body,
 {
     const struct json *stops = json_get(body, "stop_sequences");
 
-    if (parse_both(a, body, headers, ret, e))
+    if (parse_both(a, body, headers, ret, e) || check_edits(body, e))
         return -1;
     if (json_is_null(json_get(body, "max_tokens")))
         return err_field(e, "max_tokens", "max_tokens is required");

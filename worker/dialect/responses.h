@@ -12,6 +12,22 @@
 /* R of any id that we issued. */
 struct str response_bare_id(struct str id);
 
+/* POST /responses/compact. */
+extern const struct dialect dialect_compact;
+
+/* Whether the request's last item asks for a compaction. */
+bool responses_compacts(const struct json *body);
+
+/* What a compaction item holds of a summary, and the summary of one that is ours; absent: it is
+ * not. In the arena. */
+struct str compaction_seal(struct arena *a, struct str summary);
+struct str compaction_open(struct arena *a, struct str sealed);
+
+struct dialect_writer *compact_writer_new(struct arena *a, const struct chat_request *req,
+                                          const struct json *body, struct buf *out);
+void compact_asked(struct arena *a, const struct chat_request *req, const struct json *body,
+                   struct str ret[2]);
+
 /* Those members of a request that its response object echoes (dialect.asked). */
 void responses_asked(struct arena *a, const struct chat_request *req, const struct json *body,
                      struct str ret[2]);

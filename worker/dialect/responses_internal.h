@@ -5,6 +5,7 @@
 #ifndef RG_DIALECT_RESPONSES_INTERNAL_H
 #define RG_DIALECT_RESPONSES_INTERNAL_H
 
+#include "common/base/attrs.h"
 #include "worker/dialect/responses.h"
 #include "worker/dialect/responses_tools.h"
 
@@ -12,7 +13,8 @@ enum item {
     ITEM_NONE,
     ITEM_REASONING,
     ITEM_MESSAGE,
-    ITEM_CALL, /* this and the later ones are calls of tools */
+    ITEM_COMPACTION, /* in place of all others */
+    ITEM_CALL,       /* this and the later ones are calls of tools */
     ITEM_CUSTOM,
     ITEM_SEARCH,
     ITEM_KINDS
@@ -32,6 +34,8 @@ struct responses_writer {
     struct grown output;             /* finished items, JSON with commas */
     struct grown logprobs;
     bool any_logprob;
+    bool compacts; /* the answer is one item: what the model wrote, as a compaction */
+    bool alone;    /* of /responses/compact: the answer is no response */
 };
 
 /* The open item, begun or done. */
@@ -42,6 +46,13 @@ void responses_part(struct responses_writer *rw, struct json_out *o, struct str 
 /* The one text that the open call of a freeform tool has for arguments; these themselves when they
  * are not of that form. */
 struct str responses_custom_input(struct responses_writer *rw);
+
+/* The member of a stored request that asked for a compaction. */
+#define COMPACTED "rollgate.compacted"
+
+/* The answer of /responses/compact. */
+void compaction_object(struct responses_writer *rw, struct json_out *o,
+                       const struct call_usage *usage);
 
 /* The response with the items that are done; usage and e may be NULL. */
 void responses_object(struct responses_writer *rw, struct json_out *o, const char *status,

@@ -1,6 +1,10 @@
 /* Items of a response as JSON, and their parts. An item is written twice in a stream: when it is
  * added (done = false: empty, in_progress) and when it is done, with its text; the done form
  * also goes into the response object at the end. */
+#include <string.h>
+
+#include "common/codec/base64.h"
+#include "common/codec/utf8.h"
 #include "worker/dialect/responses_internal.h"
 
 /* include: ["reasoning.encrypted_content"]. The value that we give only names the response;
@@ -137,6 +141,45 @@ static void write_search_item(struct responses_writer *rw, struct json_out *o, b
     json_out_end_obj(o);
 }
 
+static const char seal[] = "rollgate-compaction:";
+
+struct str compaction_seal(struct arena *a, struct str summary)
+{
+    size_t head = strlen(seal), n = base64_encoded_len(summary.len);
+    char *p = arena_alloc(a, head + n);
+
+    memcpy(p, seal, head);
+    base64_encode(summary.p ? summary.p : "", summary.len, p + head);
+    return str_of(p, head + n);
+}
+
+struct str compaction_open(struct arena *a, struct str sealed)
+{
+    struct str text = str_sub(sealed, strlen(seal), sealed.len);
+    size_t n = 0;
+    char *p;
+
+    if (!str_starts(sealed, str_cstr(seal)))
+        return (struct str){0};
+    p = arena_alloc(a, text.len + 1);
+    if (base64_decode(text, p, &n) != 0 || !utf8_valid(str_of(p, n)))
+        return (struct str){0};
+    return str_of(p, n);
+}
+
+/* Codex wants exactly one, and sends its content back unread. */
+static void write_compaction_item(struct responses_writer *rw, struct json_out *o, bool done)
+{
+    json_out_obj(o);
+    json_out_key(o, "type");
+    json_out_cstr(o, "compaction");
+    json_out_key(o, "id");
+    json_out_str(o, rw->id);
+    json_out_key(o, "encrypted_content");
+    json_out_str(o, done ? compaction_seal(rw->w.a, grown_str(&rw->text)) : STR(""));
+    json_out_end_obj(o);
+}
+
 /* The item that is open, by its kind. */
 void responses_item(struct responses_writer *rw, struct json_out *o, bool done)
 {
@@ -144,6 +187,8 @@ void responses_item(struct responses_writer *rw, struct json_out *o, bool done)
         write_reasoning_item(rw, o, done);
     else if (rw->open == ITEM_MESSAGE)
         write_message_item(rw, o, done);
+    else if (rw->open == ITEM_COMPACTION)
+        write_compaction_item(rw, o, done);
     else if (rw->open == ITEM_SEARCH)
         write_search_item(rw, o, done);
     else

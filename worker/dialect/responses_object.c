@@ -104,6 +104,25 @@ void responses_object(struct responses_writer *rw, struct json_out *o, const cha
     json_out_end_obj(o);
 }
 
+void compaction_object(struct responses_writer *rw, struct json_out *o,
+                       const struct call_usage *usage)
+{
+    json_out_obj(o);
+    json_out_key(o, "id");
+    write_id(o, "resp_", rw->w.head.response_id);
+    json_out_key(o, "object");
+    json_out_cstr(o, "response.compaction");
+    json_out_key(o, "created_at");
+    json_out_i64(o, (int64_t)rw->w.head.created_s);
+    json_out_key(o, "output");
+    json_out_arr(o);
+    json_out_raw(o, grown_str(&rw->output));
+    json_out_end_arr(o);
+    json_out_key(o, "usage");
+    write_usage(o, usage);
+    json_out_end_obj(o);
+}
+
 /* What each call of an agent asks anew. */
 static bool is_own(const char *key)
 {
@@ -112,7 +131,8 @@ static bool is_own(const char *key)
 
 /* The members that a stored answer must echo: those that all calls of an agent share (own =
  * false), which are stored once, or those of this call. */
-static struct str asked_text(struct arena *a, const struct json *body, struct str model, bool own)
+static struct str asked_text(struct arena *a, const struct json *body, struct str model, bool own,
+                             bool compacts)
 {
     struct buf text = {0};
     struct json_out o = json_out_to(&text);
@@ -131,6 +151,10 @@ static struct str asked_text(struct arena *a, const struct json *body, struct st
         json_out_key(&o, echoed[i][0]);
         json_out_value(&o, v);
     }
+    if (own && compacts) {
+        json_out_key(&o, COMPACTED);
+        json_out_bool(&o, true);
+    }
     json_out_end_obj(&o);
     ret = arena_str(a, buf_str(&text));
     buf_done(&text);
@@ -140,6 +164,13 @@ static struct str asked_text(struct arena *a, const struct json *body, struct st
 void responses_asked(struct arena *a, const struct chat_request *req, const struct json *body,
                      struct str ret[2])
 {
-    ret[0] = asked_text(a, body, req->model, false);
-    ret[1] = asked_text(a, body, (struct str){0}, true);
+    ret[0] = asked_text(a, body, req->model, false, false);
+    ret[1] = asked_text(a, body, (struct str){0}, true, responses_compacts(body));
+}
+
+void compact_asked(struct arena *a, const struct chat_request *req, const struct json *body,
+                   struct str ret[2])
+{
+    ret[0] = asked_text(a, body, req->model, false, false);
+    ret[1] = asked_text(a, body, (struct str){0}, true, true);
 }

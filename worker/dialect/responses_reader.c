@@ -37,10 +37,20 @@ struct responses_reader {
     const struct json *asked;    /* of the previous response */
     struct response_tools tools; /* all that the request brings */
     uint32_t n_leading;          /* items in front that only bring tools */
+    bool compacts;               /* the input ends with a compaction_trigger */
     struct spoken spoken;
     uint32_t at; /* item in input, for errors */
     struct err *e;
 };
+
+static const char summarise[] =
+    "This conversation is about to be replaced by a summary, and whoever goes on will know nothing "
+    "else of it. Write that summary now: what was asked for and by which rules, what has been "
+    "found out and decided and why, what was changed (exact names, paths and commands), what is "
+    "still to be done and what comes next. Write the summary alone, and call no tools.";
+
+static const char compacted[] =
+    "The conversation before this was replaced by the following summary of it:";
 
 static int bad_item(struct responses_reader *r, const char *field, const char *what)
 {
@@ -55,8 +65,8 @@ static int bad_item(struct responses_reader *r, const char *field, const char *w
 /* Removes the heads of ids and what follows the next underscore: the R of responses.h. */
 struct str response_bare_id(struct str id)
 {
-    static const char *const heads[] = {"resp_", "msg_", "rs_",       "fc_",
-                                        "ctc_",  "tsc_", "chatcmpl-", "cmpl-"};
+    static const char *const heads[] = {"resp_", "msg_", "rs_",       "fc_",  "ctc_",
+                                        "tsc_",  "cmp_", "chatcmpl-", "cmpl-"};
 
     for (size_t i = 0; i < ARRAY_LEN(heads); i++)
         if (str_starts(id, str_cstr(heads[i])))
@@ -288,12 +298,34 @@ static int read_agent(struct responses_reader *r, const struct json *item)
     return 0;
 }
 
+/* What a compaction left of the conversation: the model reads it as a user's message. One that
+ * another server sealed cannot be read. */
+static int read_compaction(struct responses_reader *r, const struct json *item)
+{
+    struct str text = compaction_open(r->a, json_string(json_get(item, "encrypted_content")));
+
+    if (!text.p)
+        return 0;
+    spoken_flush(r->a, &r->spoken, r->messages);
+    text = arena_printf(r->a, "%s\n\n%.*s", compacted, (int)text.len, text.p);
+    json_push(r->a, r->messages, json_message(r->a, "user", json_make_string(text)));
+    return 0;
+}
+
+static int read_trigger(struct responses_reader *r, const struct json *input)
+{
+    if (r->at + 1 < input->n)
+        return bad_item(r, "type", "the last item's, where it is compaction_trigger");
+    r->compacts = true;
+    return 0;
+}
+
 /* Traces of tools that only the vendor's server runs: nothing that our model saw or wrote. */
 static bool is_foreign(struct str type)
 {
     return str_ends(type, STR("_call")) || str_ends(type, STR("_output")) ||
-           str_starts(type, STR("mcp_")) || str_find(type, STR("compaction"), 0) != SIZE_MAX ||
-           str_eq_c(type, "ghost_snapshot") || str_eq_c(type, "configuration_update");
+           str_starts(type, STR("mcp_")) || str_eq_c(type, "ghost_snapshot") ||
+           str_eq_c(type, "configuration_update");
 }
 
 /* One item by its type; an item without a type is a message. */
@@ -322,6 +354,8 @@ static int read_item(struct responses_reader *r, const struct json *item)
         return read_more_tools(r, item);
     if (str_eq_c(type, "agent_message"))
         return read_agent(r, item);
+    if (str_find(type, STR("compaction"), 0) != SIZE_MAX)
+        return read_compaction(r, item);
     if (r->tools.client_search && str_eq_c(type, "tool_search_call"))
         return read_search(r, item);
     if (r->tools.client_search && str_eq_c(type, "tool_search_output"))
@@ -329,6 +363,18 @@ static int read_item(struct responses_reader *r, const struct json *item)
     if (is_foreign(type))
         return 0;
     return bad_item(r, "type", "a known kind of item");
+}
+
+static bool is_trigger(const struct json *item)
+{
+    return str_eq_c(json_string(json_get(item, "type")), "compaction_trigger");
+}
+
+bool responses_compacts(const struct json *body)
+{
+    const struct json *input = json_get(body, "input");
+
+    return json_is(input, JSON_ARRAY) && input->n > 0 && is_trigger(&input->items[input->n - 1]);
 }
 
 /* input: a string is one user message. */
@@ -341,10 +387,20 @@ static int read_items(struct responses_reader *r, const struct json *input)
     if (!json_is(input, JSON_ARRAY))
         return err_field(r->e, "input", "input must be a string or a list of items");
     for (r->at = 0; r->at < input->n; r->at++)
-        if (read_item(r, &input->items[r->at]))
+        if (is_trigger(&input->items[r->at]) ? read_trigger(r, input)
+                                             : read_item(r, &input->items[r->at]))
             return -1;
     spoken_flush(r->a, &r->spoken, r->messages);
     return 0;
+}
+
+/* The conversation ends with the wish for a summary. Tools stay in the prompt, which is how it
+ * begins with what the engine knows, and are not to be called. */
+static void ask_for_summary(struct responses_reader *r, struct chat_request *req)
+{
+    json_push(r->a, r->messages, json_message(r->a, "user", json_make_string(str_cstr(summarise))));
+    req->tool_choice = CHOICE_NONE;
+    request_compacts(r->a, req);
 }
 
 /* The stored conversation of previous_response_id, if asked for. */
@@ -394,7 +450,7 @@ static int read_instructions(struct responses_reader *r, const struct json *body
 
 /* See the steps at the head of this file. */
 static int read_messages(struct arena *a, const struct json *body, const struct dialect_past *past,
-                         struct chat_request *req, struct err *e)
+                         bool compact, struct chat_request *req, struct err *e)
 {
     struct json messages = json_empty(JSON_ARRAY);
     struct responses_reader r = {.a = a, .past = past, .messages = &messages, .e = e};
@@ -407,6 +463,8 @@ static int read_messages(struct arena *a, const struct json *body, const struct 
         return -1;
     if (!messages.n)
         return err_field(e, "input", "input must not be empty");
+    if (r.compacts || compact)
+        ask_for_summary(&r, req);
     req->chat.messages = json_keep(a, messages);
     return 0;
 }
@@ -497,15 +555,14 @@ static int read_include(const struct json *body, struct chat_request *req, struc
     return 0;
 }
 
-/* store is only echoed: every answer is stored with its session. */
-static int responses_parse(struct arena *a, const struct json *body,
-                           const struct dialect_headers *headers, const struct dialect_past *past,
-                           struct chat_request *ret, struct err *e)
+/* What both paths read behind the messages. */
+static int read_rest(struct arena *a, const struct json *body, const struct dialect_past *past,
+                     struct chat_request *ret, struct err *e)
 {
     const struct json *reasoning;
+    bool compacts = ret->tool_choice == CHOICE_NONE;
 
-    if (request_begin(a, body, headers, ret, e) || read_messages(a, body, past, ret, e) ||
-        responses_read_tools(a, body, ret, e) || read_choice(a, body, ret, e) ||
+    if (responses_read_tools(a, body, ret, e) || (!compacts && read_choice(a, body, ret, e)) ||
         request_sampling(a, body, sampling_fields, ARRAY_LEN(sampling_fields), ret, e) ||
         read_format(a, body, ret, e) || read_include(body, ret, e) ||
         field_kind(body, "reasoning", JSON_OBJECT, &reasoning, e) ||
@@ -517,6 +574,38 @@ static int responses_parse(struct arena *a, const struct json *body,
     ret->include_usage = true;
     return image_parts_settle(a, past, ret, e);
 }
+
+/* store is only echoed: every answer is stored with its session. */
+static int responses_parse(struct arena *a, const struct json *body,
+                           const struct dialect_headers *headers, const struct dialect_past *past,
+                           struct chat_request *ret, struct err *e)
+{
+    if (request_begin(a, body, headers, ret, e) || read_messages(a, body, past, false, ret, e))
+        return -1;
+    return read_rest(a, body, past, ret, e);
+}
+
+/* A compaction of all items, whole: nobody streams it. */
+static int compact_parse(struct arena *a, const struct json *body,
+                         const struct dialect_headers *headers, const struct dialect_past *past,
+                         struct chat_request *ret, struct err *e)
+{
+    if (request_begin(a, body, headers, ret, e))
+        return -1;
+    if (ret->stream)
+        return err_field(e, "stream", "stream must be false: a compaction comes whole");
+    if (read_messages(a, body, past, true, ret, e))
+        return -1;
+    return read_rest(a, body, past, ret, e);
+}
+
+const struct dialect dialect_compact = {.name = "responses",
+                                        .id_head = "resp_",
+                                        .members = IN_RESPONSES,
+                                        .parse = compact_parse,
+                                        .writer = compact_writer_new,
+                                        .asked = compact_asked,
+                                        .error = openai_write_error};
 
 const struct dialect dialect_responses = {.name = "responses",
                                           .id_head = "resp_",

@@ -64,7 +64,7 @@ static void part_event(struct responses_writer *rw, const char *type, struct str
 {
     struct json_out o;
 
-    if (!rw->w.req->stream || rw->open >= ITEM_CALL)
+    if (!rw->w.req->stream || rw->open >= ITEM_COMPACTION)
         return;
     begin_inner(rw, &o, type);
     json_out_key(&o, "part");
@@ -89,7 +89,7 @@ static void text_event(struct responses_writer *rw, bool done, struct str text)
                                        [ITEM_CUSTOM] = "input"};
     struct json_out o;
 
-    if (!rw->w.req->stream || rw->open == ITEM_SEARCH)
+    if (!rw->w.req->stream || rw->open == ITEM_SEARCH || rw->open == ITEM_COMPACTION)
         return;
     begin_inner(rw, &o, types[rw->open][done]);
     if (rw->open == ITEM_CALL && done) {
@@ -136,11 +136,9 @@ static void close_item(struct responses_writer *rw)
  * count together, so that the number in an id is the call's place in the message. */
 static void open_item(struct responses_writer *rw, enum item kind)
 {
-    static const char *const heads[] = {[ITEM_REASONING] = "rs_",
-                                        [ITEM_MESSAGE] = "msg_",
-                                        [ITEM_CALL] = "fc_",
-                                        [ITEM_CUSTOM] = "ctc_",
-                                        [ITEM_SEARCH] = "tsc_"};
+    static const char *const heads[] = {
+        [ITEM_REASONING] = "rs_", [ITEM_MESSAGE] = "msg_", [ITEM_COMPACTION] = "cmp_",
+        [ITEM_CALL] = "fc_",      [ITEM_CUSTOM] = "ctc_",  [ITEM_SEARCH] = "tsc_"};
     struct str rid = rw->w.head.response_id;
     uint32_t nth = rw->of_kind[kind]++;
 
@@ -158,6 +156,12 @@ static void open_item(struct responses_writer *rw, enum item kind)
 }
 
 /* --- the sink --- */
+
+/* Whether deltas go out as they come. */
+static bool tells(const struct responses_writer *rw)
+{
+    return rw->w.req->stream && !rw->compacts;
+}
 
 /* An event that carries the whole response object. */
 static void response_event(struct responses_writer *rw, const char *type, const char *status,
@@ -196,7 +200,7 @@ static void on_text(void *ctx, uint32_t index, struct str text)
     struct responses_writer *rw = ctx;
 
     (void)index;
-    if (!rw->w.req->stream || !text.len)
+    if (!tells(rw) || !text.len)
         return;
     if (rw->open != ITEM_MESSAGE) {
         grown_add(rw->w.a, &rw->blank, text);
@@ -215,7 +219,7 @@ static void on_reasoning(void *ctx, uint32_t index, struct str text)
     struct responses_writer *rw = ctx;
 
     (void)index;
-    if (!rw->w.req->stream || !text.len)
+    if (!tells(rw) || !text.len)
         return;
     if (rw->open != ITEM_REASONING)
         open_item(rw, ITEM_REASONING);
@@ -244,7 +248,7 @@ static void on_tool_begin(void *ctx, uint32_t index, uint32_t tool, struct str i
     struct responses_writer *rw = ctx;
 
     (void)index, (void)tool;
-    if (rw->w.req->stream)
+    if (tells(rw))
         begin_call(rw, id, name);
 }
 
@@ -253,7 +257,7 @@ static void on_tool_args(void *ctx, uint32_t index, uint32_t tool, struct str te
     struct responses_writer *rw = ctx;
 
     (void)index, (void)tool;
-    if (rw->w.req->stream && text.len)
+    if (tells(rw) && text.len)
         add_text(rw, text);
 }
 
@@ -262,7 +266,7 @@ static void on_tool_end(void *ctx, uint32_t index, uint32_t tool)
     struct responses_writer *rw = ctx;
 
     (void)index, (void)tool;
-    if (rw->w.req->stream)
+    if (tells(rw))
         close_item(rw);
 }
 
@@ -322,6 +326,17 @@ static void whole_items(struct responses_writer *rw, const struct json *m)
     close_item(rw);
 }
 
+/* Codex ends its run without exactly one item of this kind: also what the model cut short, or did
+ * not write at all, is told in it. */
+static void compaction(struct responses_writer *rw, const struct json *m)
+{
+    struct str text = json_string(json_get(m, "content"));
+
+    open_item(rw, ITEM_COMPACTION);
+    grown_add(rw->w.a, &rw->text, text_blank(text) ? STR("(No summary was written.)") : text);
+    close_item(rw);
+}
+
 /* n is 1 in this dialect. A whole answer goes through the same items as a stream, without the
  * events. */
 static void on_finish(void *ctx, const struct finished_answer *answers, size_t n,
@@ -332,7 +347,9 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
     const char *status = cut ? "incomplete" : "completed";
 
     (void)n;
-    if (!rw->w.req->stream) {
+    if (rw->compacts) {
+        compaction(rw, answers[0].message);
+    } else if (!rw->w.req->stream) {
         on_logprobs(rw, 0, answers[0].logprobs, answers[0].n_logprobs);
         whole_items(rw, answers[0].message);
     }
@@ -347,7 +364,10 @@ static void on_finish(void *ctx, const struct finished_answer *answers, size_t n
     } else {
         struct json_out o = json_out_to(rw->w.out);
 
-        responses_object(rw, &o, status, usage, NULL);
+        if (rw->alone)
+            compaction_object(rw, &o, usage);
+        else
+            responses_object(rw, &o, status, usage, NULL);
     }
 }
 
@@ -380,7 +400,18 @@ struct dialect_writer *responses_writer_new(struct arena *a, const struct chat_r
 
     writer_init(&rw->w, &responses_sink, a, req, body, out);
     response_tools_read(&rw->tools, a, body);
+    rw->compacts = responses_compacts(body) || json_is_true(json_get(body, COMPACTED));
     return &rw->w.base;
+}
+
+struct dialect_writer *compact_writer_new(struct arena *a, const struct chat_request *req,
+                                          const struct json *body, struct buf *out)
+{
+    struct dialect_writer *dw = responses_writer_new(a, req, body, out);
+    struct responses_writer *rw = CONTAINER_OF(dw, struct responses_writer, w.base);
+
+    rw->compacts = rw->alone = true;
+    return dw;
 }
 
 /* Makes the answer again with the writer itself, so it equals the first one. */
