@@ -149,6 +149,14 @@ class Calls:
         """Closes all sessions that have these labels; the sinks get their exports: {"ended", "failed"}."""
         return self._post("/sessions/finalize", {"labels": dict(labels)})
 
+    def snapshot(self, session_id: str) -> Any:
+        """The whole session, for `import_session` of any gateway with the same tokenizer."""
+        return self._get(_session(session_id, "/snapshot"))
+
+    def import_session(self, snapshot: Mapping[str, Any]) -> Any:
+        """A new session that goes on from a snapshot, token-exact: as create_session, and imported_from."""
+        return self._post("/sessions/import", dict(snapshot), repeatable=False)
+
     def fork(self, session_id: str, response_id: Optional[str] = None, **options: Any) -> Any:
         """A new session that goes on from that answer (default: the newest), token-exact: as create_session, and forked_from.
         Options: train_prefix, labels, metadata, sampling_params."""

@@ -36,6 +36,7 @@ static const struct input rows[] = {
 #define BULK_ABORT INPUT_BULK_ABORT
 #define BULK_FINALIZE INPUT_BULK_FINALIZE
 #define FORK INPUT_FORK
+#define IMPORT INPUT_IMPORT
 #define ENGINES INPUT_ENGINES
 #define ENGINES_LESS INPUT_ENGINES_LESS
 #define X(sets, name, place, kind, min, max, choices, summary) \

@@ -39,6 +39,7 @@ enum input_set {
     INPUT_GROUP_RESULT = 1u << 13,
     INPUT_TOKENS = 1u << 14,
     INPUT_EVENTS = 1u << 15,
+    INPUT_IMPORT = 1u << 23,
     INPUT_ENGINES = 1u << 16,      /* PUT, POST */
     INPUT_ENGINES_LESS = 1u << 17, /* DELETE */
     INPUT_ABORT = 1u << 18,

@@ -16,6 +16,10 @@ void control_create(struct service_request *r);
 /* forking.c: a new session that goes on from an answer of this one. */
 void control_fork(struct service_request *r);
 
+/* snapshots.c: a whole session to take away, and a new one that goes on from it. */
+void control_snapshot(struct service_request *r);
+void control_import(struct service_request *r);
+
 /* What the client learns of a new session: its id, its URLs and its keys, as members. */
 void control_put_created(struct service_request *r, struct str id, uint64_t now_ms,
                          struct json_out *o);

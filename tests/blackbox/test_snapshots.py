@@ -1,0 +1,192 @@
+"""Sessions that go on on another gateway, or another day, from a snapshot: token by token; and snapshots that are none."""
+import base64
+import struct
+
+import pytest
+
+import gateway as g
+from test_export_cases import said, scene, user  # noqa: F401
+
+POLICIES = ("tree", "chains", "linear", "timelines")
+
+
+def snapshot(s):
+    a = s.gateway.get(s.path + "/snapshot")
+    assert a.status == 200, a.text
+    return a.json()
+
+
+def brought(s, document):
+    """The scene's next session is the snapshot's."""
+    a = s.gateway.post("/sessions/import", document)
+    assert a.status == 200, a.text
+    s.path = "/sessions/" + a.json()["session_id"]
+    return a.json()
+
+
+def told(whole):
+    """What a trainer reads, without what names the session."""
+    return [{k: v for k, v in t.items() if k != "session_id"} for t in whole["trajectories"]]
+
+
+@pytest.mark.parametrize("history", POLICIES)
+def test_it_goes_on_token_by_token(scene, history):  # noqa: F811
+    s = scene().new(history=history, labels={"task": "4"}, metadata={"uid": "u"})
+    first = s.chat([user("q")], "one", plan={"version": "7"})
+    s.chat([user("q"), said("one"), user("r")], "two", plan={"version": "8"})
+    s.reward({"reward": 0.5})
+    s.reward({"reward": 1}, response_id=first["id"])
+    here, before = s.path, s.native()
+    document = snapshot(s)
+    assert document["version"] == 1 and document["session_id"] == before["session_id"]
+    made = brought(s, document)
+    assert made["imported_from"] == before["session_id"] != made["session_id"] and made["api_key"] != ""
+    assert told(s.native()) == told(before)
+    state = s.gateway.get(s.path).json()
+    assert (state["phase"], state["labels"]) == ("open", {"task": "4"})
+    # the same next request, here and there: the engine is sent the same ids
+    more = [user("q"), said("one"), user("r"), said("two"), user("s")]
+    asked = []
+    for path in (here, s.path):
+        s.path = path
+        s.chat(more, "three")
+        asked.append([r["body"]["input_ids"] for r in s.engine.requests if "input_ids" in r["body"]][-1])
+    assert asked[0] == asked[1]
+
+
+def test_another_gateway_and_its_restart(scene, start, tmp_path):  # noqa: F811
+    s = scene().new()
+    s.chat([user("q")], "one")
+    body = {"model": "m", "messages": [user("q"), said("one"), user("r")]}
+    s.engine.plan.append({"ids": [*b"two", 257], "finish": "stop", "matched": 257})
+    answer = s.gateway.post(s.path + "/v1/chat/completions", body).json()
+    before, document = s.native(), snapshot(s)
+    s.gateway = start(workers=2, engine=s.engine.setting, model=g.MODELS / "chatml-bytes", tool_parser="none",
+                      reasoning_parser="none")
+    brought(s, document)
+    assert told(s.native()) == told(before)
+    s.gateway.kill()
+    s.gateway.start()
+    assert told(s.native()) == told(before)
+    # a client that repeats its last request gets the recorded answer
+    again = s.gateway.post(s.path + "/v1/chat/completions", body, headers={"x-stainless-retry-count": "1"})
+    assert again.headers["rollgate-replayed"] == "1" and again.json()["choices"] == answer["choices"]
+
+
+def test_ended_sessions_and_copies(scene):  # noqa: F811
+    s = scene().new(max_turns=3)
+    s.chat([user("q")], "one")
+    s.gateway.post(s.path + "/finalize", {})
+    document = snapshot(s)
+    brought(s, document)
+    assert s.gateway.get(s.path).json()["phase"] == "open"
+    s.chat([user("q"), said("one"), user("r")], "two")
+    # a snapshot of what was imported, and of its fork
+    fork = s.gateway.post(s.path + "/fork", {}).json()["session_id"]
+    once = told(s.native())
+    brought(s, snapshot(s))
+    assert told(s.native()) == once
+    s.path = f"/sessions/{fork}"
+    once = told(s.native())
+    brought(s, snapshot(s))
+    assert told(s.native()) == once and not any(x["trained"] for t in once for x in t["turns"])
+    s.chat([user("q"), said("one"), user("r"), said("two"), user("s")], "three")
+    a = s.gateway.post(s.path + "/v1/chat/completions", {"model": "m", "messages": [user("z")]})
+    assert a.status == 410 and a.json()["error"]["code"] == "budget_exhausted"
+
+
+# --- what is none ---
+
+def frames(document):
+    raw, out = base64.b64decode(document["records"]), []
+    while raw:
+        n = struct.unpack_from("<I", raw)[0]
+        out.append(raw[4:4 + n])
+        raw = raw[4 + n:]
+    return out
+
+
+CRC32C = [0] * 256
+for _i in range(256):
+    _c = _i
+    for _ in range(8):
+        _c = _c >> 1 ^ (0x82f63b78 if _c & 1 else 0)
+    CRC32C[_i] = _c
+
+
+def crc32c(data):
+    c = 0xffffffff
+    for b in data:
+        c = c >> 8 ^ CRC32C[(c ^ b) & 255]
+    return c ^ 0xffffffff
+
+
+def packed(records, tail=b""):
+    raw = b"".join(struct.pack("<I", len(r)) + r for r in records) + tail
+    return {"version": 1, "records": base64.b64encode(raw).decode(), "crc32c": crc32c(raw)}
+
+
+HOSTILE = {
+    "no body": (lambda d, f: {}, "version"),
+    "version": (lambda d, f: {**d, "version": 2}, "version"),
+    "no records": (lambda d, f: {k: v for k, v in d.items() if k != "records"}, "records"),
+    "no base64": (lambda d, f: {**d, "records": d["records"][:-1] + "!"}, "records"),
+    "sum": (lambda d, f: {**d, "crc32c": d["crc32c"] ^ 1}, "crc32c"),
+    "no sum": (lambda d, f: {k: v for k, v in d.items() if k != "crc32c"}, "crc32c"),
+    "unknown": (lambda d, f: {**d, "record": ""}, "record"),
+    "nothing": (lambda d, f: packed([], b""), "records"),
+    "no beginning": (lambda d, f: packed(f[1:]), "records"),
+    "two beginnings": (lambda d, f: packed([f[0], *f]), "records"),
+    "a call twice": (lambda d, f: packed([*f, f[-1]]), None),
+    "out of order": (lambda d, f: packed([f[0], *f[:0:-1]]), "records"),
+    "cut head": (lambda d, f: packed(f, b"\0\0"), "records"),
+    "cut body": (lambda d, f: packed(f, b"\xff\0\0\0x"), "records"),
+    "an end": (lambda d, f: packed([*f, b"\x04" + f[-1][1:]]), "records"),
+    "an empty record": (lambda d, f: packed([*f, b""]), "records"),
+    "half a record": (lambda d, f: packed([f[0], f[1][:len(f[1]) // 2]]), "records"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_what_is_refused_names_the_field(scene, kind):  # noqa: F811
+    s = scene().new()
+    s.chat([user("q")], "one")
+    s.chat([user("q"), said("one"), user("r")], "two")
+    document = snapshot(s)
+    assert crc32c(base64.b64decode(document["records"])) == document["crc32c"]
+    make, param = HOSTILE[kind]
+    a = s.gateway.post("/sessions/import", make(document, frames(document)))
+    if param is None:
+        assert a.status in (200, 400)
+    else:
+        assert a.status == 400 and a.json()["error"]["param"] == param, a.text
+        assert len(s.gateway.get("/sessions").json()["sessions"]) == 1
+    s.chat([user("q"), said("one"), user("r"), said("two"), user("s")], "three")
+
+
+def test_every_byte_may_be_wrong(scene):  # noqa: F811
+    """A snapshot with some byte changed is taken or refused, and the worker goes on."""
+    s = scene().new()
+    s.chat([user("q")], "one")
+    f = frames(snapshot(s))
+    for i in range(0, len(f[1]), 3):
+        wrong = f[1][:i] + bytes([f[1][i] ^ 0x81]) + f[1][i + 1:]
+        a = s.gateway.post("/sessions/import", packed([f[0], wrong]))
+        assert a.status in (200, 400), a.text
+    s.chat([user("q"), said("one"), user("r")], "two")
+
+
+def test_another_tokenizer(scene, start):  # noqa: F811
+    s = scene().new()
+    s.chat([user("q")], "one")
+    other = start(workers=1, engine="builtin:echo")
+    a = other.post("/sessions/import", snapshot(s))
+    assert a.status == 409 and a.json()["error"]["code"] == "foreign_session", a.text
+    assert other.get("/sessions").json()["sessions"] == []
+
+
+def test_without_a_journal(start):
+    gateway = start(workers=1, engine="builtin:echo", durability="none")
+    sid = gateway.post("/sessions", {}).json()["session_id"]
+    a = gateway.get(f"/sessions/{sid}/snapshot")
+    assert a.status == 400 and "--durability none" in a.text

@@ -1,0 +1,191 @@
+#include "worker/session/snapshot.h"
+
+#include <string.h>
+
+#include "worker/session/commit.h"
+#include "worker/session/record.h"
+#include "worker/session/store.h"
+
+enum { FRAME_HEAD = 4 };
+
+/* The record's head, and what stands behind it. */
+struct record_parts {
+    uint64_t type, version, at_ms;
+    struct str rest;
+};
+
+static int read_head(struct str record, struct record_parts *ret)
+{
+    struct record_in r = record_in_of(record);
+
+    ret->type = record_u(&r);
+    ret->version = record_u(&r);
+    (void)record_str(&r);
+    ret->at_ms = record_u64(&r);
+    ret->rest = str_of(r.p, (size_t)(r.end - r.p));
+    return r.bad ? -1 : 0;
+}
+
+static bool travels(uint64_t type)
+{
+    return type == RECORD_CREATE || type == RECORD_COMMIT || type == RECORD_REWARD ||
+           type == RECORD_DROP || type == RECORD_ORIGIN || type == RECORD_SCORE ||
+           type == RECORD_BUDGET || type == RECORD_FORK;
+}
+
+/* --- writing --- */
+
+struct snapshot_copy {
+    struct arena arena;
+    struct str *records; /* by number; absent: it stays behind */
+};
+
+static int take_record(void *ctx, size_t i, struct str record, struct err *e)
+{
+    struct snapshot_copy *c = ctx;
+    struct record_parts h;
+
+    if (read_head(record, &h) != 0)
+        return err_set(e, ERR_IO, "session record: torn");
+    if (travels(h.type))
+        c->records[i] = arena_str(&c->arena, record);
+    return 0;
+}
+
+static int read_all(struct session *s, struct snapshot_copy *c, struct err *e)
+{
+    uint32_t *numbers = arena_calloc(&c->arena, s->record, sizeof(*numbers));
+    struct session_reader reader = {take_record, c};
+
+    c->records = arena_calloc(&c->arena, s->record, sizeof(*c->records));
+    for (uint32_t i = 0; i < s->record; i++)
+        numbers[i] = i;
+    return s->store->source(s->store->source_ctx, s->id, numbers, s->record, &reader, e);
+}
+
+int snapshot_write(struct session *s, struct buf *ret, uint32_t *ret_n, struct err *e)
+{
+    struct snapshot_copy c = {0};
+    int rc;
+
+    *ret_n = 0;
+    if (!s->store->source)
+        return err_set(e, ERR_INVALID,
+                       "without a journal (--durability none) sessions have no snapshots");
+    if (s->forest.has_images)
+        return err_set(e, ERR_INVALID, "sessions with images have no snapshots");
+    rc = read_all(s, &c, e);
+    for (uint32_t i = 0; rc == 0 && i < s->record; i++) {
+        uint32_t n = (uint32_t)c.records[i].len;
+
+        if (!c.records[i].p)
+            continue;
+        buf_add(ret, &n, sizeof(n));
+        buf_add_str(ret, c.records[i]);
+        (*ret_n)++;
+    }
+    arena_done(&c.arena);
+    return rc;
+}
+
+/* --- reading --- */
+
+struct snapshot_reader {
+    const struct snapshot_target *to;
+    struct arena *arena;
+    struct snapshot_records *records;
+    uint64_t newest_ms;
+    struct err *e;
+};
+
+static int bad(const struct snapshot_reader *r, size_t i, const char *what)
+{
+    return err_field(r->e, "records", "records: record %zu %s", i, what);
+}
+
+/* As they are; what they are is looked at before anything is made of it. */
+static int split(struct snapshot_reader *r, struct str frames)
+{
+    for (size_t at = 0, i = 0; at < frames.len; i++) {
+        struct record_parts h;
+        uint32_t n;
+
+        if (frames.len - at < FRAME_HEAD)
+            return bad(r, i, "is cut");
+        memcpy(&n, frames.p + at, sizeof(n));
+        at += FRAME_HEAD;
+        if (n > frames.len - at)
+            return bad(r, i, "is cut");
+        if (read_head(str_sub(frames, at, n), &h) != 0)
+            return bad(r, i, "has no head");
+        if (!travels(h.type) || (h.type == RECORD_CREATE) != (i == 0))
+            return bad(r, i, "is of a type that cannot stand there");
+        r->newest_ms = MAX_OF(r->newest_ms, h.at_ms);
+        *vec_push(&r->records->all) = str_sub(frames, at, n);
+        at += n;
+    }
+    if (r->records->all.n == 0)
+        return err_field(r->e, "records", "records: there are none");
+    return 0;
+}
+
+/* With the new session's id in front, and its time. */
+static void move_over(const struct snapshot_reader *r, struct str *record)
+{
+    struct buf b = {0};
+    struct record_parts h;
+    uint64_t before;
+
+    (void)read_head(*record, &h);
+    before = MIN_OF(r->newest_ms - h.at_ms, r->to->now_ms);
+    record_put_u(&b, h.type);
+    record_put_u(&b, h.version);
+    record_put_str(&b, r->to->id);
+    record_put_u64(&b, r->to->now_ms - before);
+    buf_add_str(&b, h.rest);
+    *record = arena_str(r->arena, buf_str(&b));
+    buf_done(&b);
+}
+
+/* What the records make of a session, in a store of their own. */
+static int check_session(const struct snapshot_reader *r, struct session_store *trial)
+{
+    bool ended;
+    struct session *s = session_find_any(trial, r->to->id, &ended);
+
+    if (!s || session_has_ended(s))
+        return err_field(r->e, "records", "records: they make no session that can go on");
+    if (s->forest.has_images)
+        return err_field(r->e, "records", "records: sessions with images have no snapshots");
+    if (session_unclaimed(s))
+        return err_field(r->e, "records", "records: they do not tell the tokenizer of their ids");
+    return session_refuse_foreign(s, r->e);
+}
+
+static int apply_all(const struct snapshot_reader *r, struct session_store *trial)
+{
+    for (size_t i = 0; i < r->records->all.n; i++) {
+        struct err why = {0};
+
+        if (session_apply(trial, r->records->all.at[i], &why) != 0)
+            return err_field(r->e, "records", "records: record %zu does not fit: %s", i, why.text);
+    }
+    return check_session(r, trial);
+}
+
+int snapshot_read(const struct snapshot_target *to, struct str frames, struct arena *a,
+                  struct snapshot_records *ret, struct err *e)
+{
+    struct snapshot_reader r = {.to = to, .arena = a, .records = ret, .e = e};
+    struct session_store *trial;
+    int rc;
+
+    if (split(&r, frames) != 0)
+        return -1;
+    for (size_t i = 0; i < ret->all.n; i++)
+        move_over(&r, &ret->all.at[i]);
+    trial = session_store_new(to->store->model, &to->store->defaults);
+    rc = apply_all(&r, trial);
+    session_store_free(trial);
+    return rc;
+}
