@@ -205,3 +205,21 @@ def test_scorers_that_cannot_be(text):
     done = subprocess.run([g.BINARY, "config", "--check", "--scorer", text],
                           capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2 and done.stderr.startswith("--scorer: "), done.stderr
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_expires_is_scored_first(serve, fails):
+    gateway, _, one = serve({"one": "sglang"})
+    if fails:
+        one.plan.append({"status": 400, "body": {"error": {"message": "too long"}}})
+    sid = session(gateway, score=[{"engine": "one"}], ttl_s=4)
+    talk(gateway, sid, 2)
+    plain = session(gateway, ttl_s=4)
+    talk(gateway, plain, 1)
+    for x in (sid, plain):
+        wait_until(lambda x=x: gateway.get(f"/sessions/{x}").json()["phase"] == "expired", 60, "it expires")
+    (t,) = gateway.get(f"/sessions/{sid}/trajectories").json()["trajectories"]
+    assert ("teacher_logprobs" in t) == (not fails)
+    assert one.scored == [t["prompt_ids"] + t["response_ids"]]
+    if fails:
+        gateway.wait_line("a session expires without its scores")

@@ -128,6 +128,14 @@ struct scoring_done {
 int scoring_wait_begin(struct service *a, struct session *s, const struct json *given,
                        struct scoring_done done, struct scoring_wait **ret, struct err *e);
 
+/* expiring.c: whether the session, whose time is over, expires by itself once it has the scores
+ * that it wants; false: there are no scorers here. */
+bool expiring_takes(struct service *a, struct session *s);
+void expiring_done(struct service *a);
+
+/* Ends the session, whose time is over. */
+int control_expire(struct service *a, struct session *s, struct err *e);
+
 /* `done` is not called any more. NULL is fine. */
 void scoring_wait_cancel(struct scoring_wait *w);
 

@@ -46,11 +46,10 @@ void control_sweep(struct service *a)
         if (!session_expired(s, now))
             continue;
         n++;
-        if (control_close(a, s, SESSION_END_EXPIRE, NULL, (struct ledger_done){0}, &e)) {
+        if (!expiring_takes(a, s) && control_expire(a, s, &e) != 0) {
             log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
             break;
         }
-        metrics_count(env->page, METRIC_sessions_expired, 1);
     }
     session_sweep(env->store, now);
     session_store_totals(env->store, &t);
@@ -62,6 +61,7 @@ void control_sweep(struct service *a)
 void control_done(struct service *a)
 {
     admin_done(a);
+    expiring_done(a);
     events_free(a);
     siblings_free(a->siblings);
 }

@@ -262,3 +262,8 @@ void scorers_cancel(struct score_call *c)
     }
     call_free(c);
 }
+
+bool scorers_any(const struct scorers *s)
+{
+    return s && s->n > 0;
+}

@@ -31,6 +31,9 @@ struct score_events {
     void (*failed)(void *ctx, const struct err *e);
 };
 
+/* Whether there are any. NULL is fine. */
+bool scorers_any(const struct scorers *s);
+
 /* ERR_INVALID with the field "score" if there is none of that name. */
 int scorers_find(const struct scorers *s, struct str name, struct err *e);
 

@@ -33,6 +33,7 @@ struct service {
     uint64_t engines_seen;          /* stamp of those changes as this worker obeys them */
     struct list_head bulks;         /* orders for sessions by labels under way */
     struct list_head engine_orders; /* changes under way */
+    struct list_head expiring;      /* sessions that are scored before they expire */
     bool draining;                  /* the worker ends */
     bool disk_low;                  /* less than --journal-min-free is left: no new sessions */
     uint64_t started_s;

@@ -1,0 +1,140 @@
+/*
+ * Sessions whose time is over, on a worker that has scorers: those that want scores get them first,
+ * a few at a time, and then expire. A scorer that fails holds nothing up: the session expires
+ * without, and its exports say so. One that somebody uses meanwhile goes on.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "worker/control/handlers.h"
+#include "worker/engine/scorers.h"
+#include "worker/residency/residency.h"
+
+enum { EXPIRING_MAX = 16 };
+
+struct expiring {
+    struct list_item item;
+    struct service *service;
+    char id[ID_TEXT_MAX];
+    struct residency_waiter waiter;
+    struct session *session; /* pinned while it is scored */
+    struct scoring_wait *scoring;
+};
+
+static void forget(struct expiring *x)
+{
+    residency_leave(&x->waiter);
+    scoring_wait_cancel(x->scoring);
+    if (x->session)
+        session_unpin(x->service->calls.store, x->session);
+    list_remove(&x->item);
+    free(x);
+}
+
+int control_expire(struct service *a, struct session *s, struct err *e)
+{
+    if (control_close(a, s, SESSION_END_EXPIRE, NULL, (struct ledger_done){0}, e) != 0)
+        return -1;
+    metrics_count(a->calls.page, METRIC_sessions_expired, 1);
+    return 0;
+}
+
+/* What the next sweep finds undone, it begins anew. */
+static void end(struct expiring *x)
+{
+    struct session *s = x->session;
+    struct err e = {0};
+
+    if (s && session_expired(s, clock_wall_ms()) && control_expire(x->service, s, &e) != 0)
+        log_warn(NULL, "cannot expire a session", LOG_T("error", e.text));
+    forget(x);
+}
+
+static void on_scored(void *ctx, const struct err *e)
+{
+    struct expiring *x = ctx;
+
+    x->scoring = NULL;
+    if (e)
+        log_warn(NULL, "a session expires without its scores", LOG_T("session", x->id),
+                 LOG_T("error", e->text));
+    end(x);
+}
+
+/* Its content is in memory. */
+static void score(struct expiring *x)
+{
+    struct session_store *store = x->service->calls.store;
+    struct err e = {0};
+    bool ended;
+    int rc;
+
+    x->session = session_find(store, str_cstr(x->id), &ended);
+    if (x->session)
+        session_pin(x->session);
+    rc = x->session ? scoring_wait_begin(x->service, x->session, NULL,
+                                         (struct scoring_done){on_scored, x}, &x->scoring, &e)
+                    : 1;
+    if (rc < 0)
+        log_warn(NULL, "a session expires without its scores", LOG_T("session", x->id),
+                 LOG_T("error", e.text));
+    if (rc != 0)
+        end(x);
+}
+
+static void on_ready(void *ctx, const struct err *e)
+{
+    struct expiring *x = ctx;
+
+    if (e)
+        forget(x);
+    else
+        score(x);
+}
+
+static bool is_under_way(const struct service *a, struct str id, size_t *ret_n)
+{
+    const struct expiring *x;
+
+    *ret_n = 0;
+    LIST_EACH(&a->expiring, x, struct expiring, item) {
+        if (str_eq_c(id, x->id))
+            return true;
+        (*ret_n)++;
+    }
+    return false;
+}
+
+bool expiring_takes(struct service *a, struct session *s)
+{
+    struct str id = session_id(s);
+    struct expiring *x;
+    size_t n;
+
+    if (!scorers_any(a->scorers))
+        return false;
+    if (is_under_way(a, id, &n) || n >= EXPIRING_MAX || id.len >= sizeof(x->id))
+        return id.len < sizeof(x->id);
+    x = mem_zalloc(sizeof(*x));
+    x->service = a;
+    memcpy(x->id, id.p, id.len);
+    x->waiter.fn = on_ready;
+    x->waiter.ctx = x;
+    list_append(&a->expiring, &x->item);
+    if (session_resident(s) || residency_ready(&a->calls.residency, id, false))
+        score(x);
+    else
+        residency_wait(&a->calls.residency, str_cstr(x->id), &x->waiter);
+    return true;
+}
+
+void expiring_done(struct service *a)
+{
+    struct expiring *x, *next;
+
+    LIST_EACH_SAFE(&a->expiring, x, next, struct expiring, item)
+        forget(x);
+}
