@@ -115,6 +115,8 @@ static bool passes(struct str name)
         "return_token_ids",
         "return_meta_info",
         "return_prompt_token_ids",
+        "return_input_ids_in_sglext",
+        "return_output_ids_in_sglext",
         "user",
         "metadata",
     };

@@ -89,9 +89,9 @@ static int option_set(struct arena *a, struct str name, struct str value, struct
         return 0;
     }
     if (str_eq_c(name, "token-ids")) {
-        if (!str_eq_c(value, "vllm") && !str_eq_c(value, "sglang"))
+        if (!str_eq_c(value, "vllm") && !str_eq_c(value, "sglang") && !str_eq_c(value, "sglext"))
             return err_set(e, ERR_CONFIG,
-                           "engine option token-ids must be vllm or sglang, not \"%.*s\"",
+                           "engine option token-ids must be vllm, sglang or sglext, not \"%.*s\"",
                            (int)MIN_OF(value.len, (size_t)40), value.p);
         t->ids_of = arena_cstr(a, value);
         return 0;

@@ -5,10 +5,13 @@
 #include "worker/engine/wire/remote.h"
 #include "worker/engine/wire/upstream_ids.h"
 
-/* What asks for ids, and the logprobs that belong to them. SGLang's does not stream. */
+/* What asks for ids, and the logprobs that belong to them. SGLang's meta_info does not stream, its
+ * sglext does. */
 static const char *const asks_vllm[] = {"return_token_ids", "logprobs", NULL};
 static const char *const asks_sglang[] = {"return_meta_info", "return_prompt_token_ids", "logprobs",
                                           NULL};
+static const char *const asks_sglext[] = {"return_input_ids_in_sglext",
+                                          "return_output_ids_in_sglext", "logprobs", NULL};
 static const char *const asks_nothing[] = {NULL};
 
 static const char *const *asks_of(const struct remote *r)
@@ -17,6 +20,8 @@ static const char *const *asks_of(const struct remote *r)
 
     if (!ids_of)
         return asks_nothing;
+    if (strcmp(ids_of, "sglext") == 0)
+        return asks_sglext;
     return strcmp(ids_of, "vllm") == 0 ? asks_vllm : asks_sglang;
 }
 
@@ -157,7 +162,8 @@ static const struct wire wire = {
 #define OURS                                                                                 \
     "model messages tools tool_choice parallel_tool_calls functions function_call logprobs " \
     "top_logprobs stream stream_options n chat_template_kwargs return_token_ids "            \
-    "return_meta_info return_prompt_token_ids prompt input_ids continue_final_message "      \
+    "return_meta_info return_prompt_token_ids prompt input_ids "                             \
+    "return_input_ids_in_sglext return_output_ids_in_sglext continue_final_message "         \
     "add_generation_prompt sampling_params"
 
 REMOTE_ADAPTER(openai, "openai", &wire, .passes_request = true,

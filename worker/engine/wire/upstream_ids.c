@@ -129,6 +129,21 @@ static int take_choice(struct reply *y, const struct json *choice, struct err *e
     return add_ids(&y->ids, json_get(choice, "token_ids"), e);
 }
 
+/* SGLang's sglext: all ids at once, with the whole answer or in a stream's last chunk, which has no
+ * choices. */
+static int take_sglext(struct reply *y, const struct json *ext, struct err *e)
+{
+    const struct json *lists = json_get(ext, "output_ids");
+
+    if (take_prompt(y, json_get(ext, "input_ids"), e) < 0)
+        return -1;
+    if (!json_is(lists, JSON_ARRAY))
+        return 0;
+    if (y->ids.n > 0)
+        return invalid(e, "it tells its tokens twice");
+    return add_ids(&y->ids, json_at(lists, 0), e);
+}
+
 int upstream_ids_take(struct reply *y, const struct json *doc, struct err *e)
 {
     const struct json *usage = json_get(doc, "usage");
@@ -138,7 +153,8 @@ int upstream_ids_take(struct reply *y, const struct json *doc, struct err *e)
         y->event.completion_tokens = int_of(json_get(usage, "completion_tokens"));
     }
     take_version(y, json_get(doc, "metadata"));
-    if (take_prompt(y, json_get(doc, "prompt_token_ids"), e) < 0)
+    if (take_prompt(y, json_get(doc, "prompt_token_ids"), e) < 0 ||
+        take_sglext(y, json_get(doc, "sglext"), e) < 0)
         return -1;
     return take_choice(y, json_at(json_get(doc, "choices"), 0), e);
 }

@@ -1,7 +1,8 @@
 /*
  * Token ids, logprobs and weight versions that come back from an upstream chat API, where it gives
  * them: vLLM's prompt_token_ids and token_ids (return_token_ids), SGLang's meta_info
- * (return_meta_info) and prompt_token_ids. Read off parsed documents into a struct reply. Pure.
+ * (return_meta_info) and prompt_token_ids, or its sglext (return_output_ids_in_sglext). Read off
+ * parsed documents into a struct reply. Pure.
  */
 #ifndef RG_WIRE_UPSTREAM_IDS_H
 #define RG_WIRE_UPSTREAM_IDS_H
