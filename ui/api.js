@@ -227,8 +227,8 @@ export function saveBlob(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-// The same request for a shell. The key stays out: it would end in a history file.
-export function curl(path) {
+// The same request for a shell; `options` for curl, with a space behind. The key stays out: it would end in a history file.
+export function curl(path, options = "") {
   const auth = key() ? ' \\\n  -H "Authorization: Bearer $ROLLGATE_KEY"' : "";
-  return `curl -sS '${address(path).href.replace(/'/g, "%27")}'${auth}`;
+  return `curl -sS ${options}'${address(path).href.replace(/'/g, "%27")}'${auth}`;
 }

@@ -8,10 +8,16 @@ import {textDiff, forkOf} from "./conversation.js";
 const BEFORE = 12;
 const AFTER = 400;
 
+// The answer at the end of the longest branch: what came last may be a title, or a helper's.
+function longestEnd(tree) {
+  const ends = new Set(tree.leaves.map(leaf => leaf.node_id));
+  return tree.nodes.filter(n => ends.has(n.id)).reduce((a, b) => (!a || b.num_tokens > a.num_tokens ? b : a), null)?.response_id;
+}
+
 async function side(place) {
   const [id, response] = place.split("@");
-  const [state, bytes] = await Promise.all([sessionState(id), branchBytes(id, response)]);
-  const branch = readBranch(bytes);
+  const state = await sessionState(id);
+  const branch = readBranch(await branchBytes(id, response || longestEnd(state.tree)));
   if (!branch) throw new Error(`${id}: no branch ends there`);
   return {id, state, branch, node: state.tree.nodes.find(n => n.response_id === branch.turns[branch.turns.length - 1]?.response_id)};
 }
@@ -22,7 +28,8 @@ function facts(s) {
 
 // The first message in which the two histories differ.
 function firstMessage(a, b) {
-  const same = (x, y) => JSON.stringify([x.role, x.content, x.tool_calls]) === JSON.stringify([y.role, y.content, y.tool_calls]);
+  const said = m => JSON.stringify([m.role, m.content, (m.tool_calls || []).map(c => [c.function?.name, c.function?.arguments])]);    // ids of calls differ always
+  const same = (x, y) => said(x) === said(y);
   let i = 0;
   while (i < a.length && i < b.length && same(a[i], b[i])) i++;
   return i;

@@ -119,6 +119,23 @@ export function bytes(n) {
   return `${n >= 100 || i === 0 ? n.toFixed(0) : n.toFixed(1)} ${units[i]}`;
 }
 
+// Into the clipboard; false if the browser refuses. A page that came over plain HTTP from another host has no
+// navigator.clipboard: there the text is chosen in a field, and copied as by hand.
+export async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const field = h("textarea.unseen", {"aria-hidden": "true"});
+    (document.querySelector("dialog[open]") || document.body).append(field);
+    field.value = text;
+    field.select();
+    const done = document.execCommand("copy");
+    field.remove();
+    return done;
+  }
+}
+
 export function decimal(x) {
   return typeof x === "number" ? String(Math.round(x * 1e4) / 1e4) : "–";
 }

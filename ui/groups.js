@@ -69,8 +69,8 @@ function members(group) {
 
 // Pairs of members that can be compared: each with the one before it.
 function pairs(group) {
-  const ids = group.members.map(m => m.session_id).filter(Boolean);
-  return ids.slice(1).map((id, i) => h("a.button", {href: `#/compare?a=${ids[i]}&b=${id}`}, `Compare ${i} and ${i + 1}`));
+  const seen = group.members.filter(m => m.session_id);
+  return seen.slice(1).map((m, i) => h("a.button", {href: `#/compare?a=${seen[i].session_id}&b=${m.session_id}`}, `Compare ${seen[i].rollout} and ${m.rollout}`));
 }
 
 export function groupPage(main, id) {

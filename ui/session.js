@@ -1,5 +1,5 @@
 // One session: its forest, one branch of it as a conversation or as tokens, its audit, its files, and what runs now.
-import {h, clear, counted, number, decimal, ago, clock, foreign, visible, shortId, longText, perFrame, tableHead} from "./dom.js";
+import {h, clear, copyText, counted, number, decimal, ago, clock, foreign, visible, shortId, longText, perFrame, tableHead} from "./dom.js";
 import {sessionState, branchBytes, curl, download, embedded, follow, json, key, keySession, post, saveBlob} from "./api.js";
 import {readBranch, textOf} from "./branch.js";
 import {drawForest} from "./forest.js";
@@ -43,6 +43,13 @@ class LiveCall {
     clear(this.count, counted(all.reduce((n, s) => n + s.tokens, 0), "token"));
     clear(this.body, all.map(s => h("pre.text", {dir: "auto"}, visible(s.text.slice(-LIVE_SHOWN)))));
   }
+}
+
+function copyButton(title, text) {
+  const button = h("button", {onclick: async () => {
+    clear(button, await copyText(text) ? "Copied" : "The browser does not let it be copied");
+  }}, title);
+  return button;
 }
 
 export function sessionPage(main, id, query) {
@@ -160,17 +167,10 @@ class SessionPage {
       ].filter(Boolean).map(([k, v]) => [h("dt", k), h("dd", v)])));
   }
 
-  copyButton(title, text) {
-    const button = h("button", {onclick: async () => {
-      await navigator.clipboard.writeText(text);
-      clear(button, "Copied");
-    }}, title);
-    return button;
-  }
-
   curls() {
-    const paths = [["state", ""], ["state with records", "?records=1"], ["trajectories", "/trajectories"], ["this branch's tokens", `/tokens?branch=${this.response}`], ["events", "/events"]];
-    return [paths.map(([name, rest]) => this.copyButton(name, curl(`/sessions/${this.id}${rest}`))), key() && h("p.quiet", "Set ROLLGATE_KEY in your shell.")];
+    const paths = [["state", ""], ["state with records", "?records=1"], !keySession() && ["trajectories", "/trajectories"],
+      this.response && ["this branch's tokens", `/tokens?branch=${this.response}`, `-o ${this.id}.safetensors `], ["events", "/events", "-N "]].filter(Boolean);
+    return [paths.map(([name, rest, options]) => copyButton(name, curl(`/sessions/${this.id}${rest}`, options))), key() && h("p.quiet", "Set ROLLGATE_KEY in your shell.")];
   }
 
   downloads(admin) {
@@ -276,7 +276,7 @@ class SessionPage {
       this.wanted = wanted;
       const branch = await this.load(this.tab === "drift" || (this.tab === "tokens" && this.mode === "drift"));
       if (this.ended || this.wanted !== wanted) return;
-      if (!branch) clear(this.body, h("p.empty", "This answer stands on no branch any more: a rollback dropped it."));
+      if (!branch) clear(this.body, h("p.empty", "This answer stands on no branch any more: a rollback dropped it, or an equal answer took its place."));
       else this[`${this.tab}Tab`](branch);
     } catch (error) {
       if (!this.ended) clear(this.body, h("p.fault", {role: "alert"}, error.message));
@@ -304,7 +304,7 @@ class SessionPage {
     this.grid = new TokenGrid(branch, {mode: this.mode, drift: branch.drift, onSelect: at => {
       this.at = at;
       this.tell();
-      clear(side, tokenFacts(branch, at), this.copyButton("Copy its id", String(branch.ids[at])));
+      clear(side, tokenFacts(branch, at), copyButton("Copy its id", String(branch.ids[at])));
     }});
     const bar = colouringBar(this.mode, async mode => {
       this.mode = mode;
@@ -319,7 +319,7 @@ class SessionPage {
     });
     const jump = h("input", {type: "number", min: 0, max: branch.ids.length - 1, placeholder: "position", "aria-label": "Go to position", onchange: e => this.grid.select(Number(e.target.value))});
     const turns = h("select", {"aria-label": "Go to turn", onchange: e => this.grid.select(Number(e.target.value))}, branch.turns.map((t, i) => h("option", {value: String(branch.start + t.start)}, `turn ${i + 1}`)));
-    clear(this.body, h("div.tools", bar, jump, turns, this.copyButton("Copy ids", `[${Array.from(branch.ids).join(",")}]`),
+    clear(this.body, h("div.tools", bar, jump, turns, copyButton("Copy ids", `[${Array.from(branch.ids).join(",")}]`),
       h("button", {onclick: () => saveBlob(new Blob([textOf(branch, 0, branch.ids.length)], {type: "text/plain"}), `${this.id}.txt`)}, "Save as text"),
       h("span.count", `${counted(branch.ids.length, "token")}, ${number(branch.mask.reduce((a, b) => a + b, 0))} trained`)), h("div.split", this.grid.element, side));
     if (this.at >= 0) requestAnimationFrame(() => this.grid && this.grid.select(this.at));
@@ -371,7 +371,7 @@ class SessionPage {
 export function showJson(title, value) {
   const text = JSON.stringify(value, null, 1);
   const box = h("dialog.json", {"aria-label": title}, h("div.tools", h("h2", title), h("span.spacer"),
-    h("button", {onclick: () => navigator.clipboard.writeText(text)}, "Copy"), h("button", {onclick: () => box.close()}, "Close")), longText(text, "text.data"));
+    copyButton("Copy", text), h("button", {onclick: () => box.close()}, "Close")), longText(text, "text.data"));
   box.addEventListener("close", () => box.remove());
   document.body.append(box);
   box.showModal();

@@ -16,7 +16,7 @@ export function cellText(entry, id) {
   const text = entry.text;
   if (text === "") return "‹›";
   if (/^ +$/.test(text)) return text.length > 3 ? `␣×${text.length}` : "␣".repeat(text.length);
-  const shown = visible(text, true);
+  const shown = visible(text, true).replace(/^ +| +$/g, spaces => "␣".repeat(spaces.length));
   return shown.length > CELL_TEXT_MAX ? `${shown.slice(0, CELL_TEXT_MAX)}…` : shown;
 }
 

@@ -177,6 +177,39 @@ def test_keys(start, tmp_path):
                   "agent": one["api_key"], "runner": one["runner_key"]})
 
 
+def test_commands_and_downloads(start, tmp_path):
+    keys = tmp_path / "admin.keys"
+    keys.write_text(ADMIN + "\n")
+    gateway = start(engine="builtin:echo", workers=1, admin_key_file=str(keys))
+    bearer = {"Authorization": f"Bearer {ADMIN}"}
+    session = gateway.post("/sessions", {}, headers=bearer).json()["session_id"]
+    chat = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+    assert gateway.post(f"/sessions/{session}/v1/chat/completions", chat, headers=bearer).status == 200
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    report = play("files", {"url": gateway.url, "a": session, "key": ADMIN, "folder": str(folder)})
+    path = f"/sessions/{session}"
+    formats = ["json", "msgpack", "safetensors", "verl", "miles", "areal", "slime", "prime-rl", "openai-messages",
+               "prefix-tree", "skyrl", "nemo-gym", "atif"]
+    wanted = {f: f"{path}/trajectories?format={f}" for f in formats} | {"state": f"{path}?records=1"}
+    assert len(report["saved"]) == len(wanted)
+    for name, route in wanted.items():
+        (file,) = [f for f in report["saved"] if f.startswith(f"{session}.{name}.")]
+        saved, answer = (folder / file).read_bytes(), gateway.get(route, headers=bearer)
+        assert answer.status == 200 and len(saved) > 50
+        assert len(saved) == len(answer.body), f"{file} is what the gateway answers"
+    told = {}
+    for name, command in report["commands"].items():
+        assert "$ROLLGATE_KEY" in command and session in command
+        done = subprocess.run(["bash", "-c", command.replace("curl ", "curl --max-time 2 ", 1)], cwd=tmp_path, check=False,
+                              capture_output=True, env={"PATH": "/usr/bin:/bin", "ROLLGATE_KEY": ADMIN}, timeout=60)
+        told[name] = done.stdout
+        assert done.returncode == (28 if name == "events" else 0), done.stderr      # events go on until curl's time is over
+    assert json.loads(told["state"])["session_id"] == session and len(json.loads(told["state with records"])["records"]) == 1
+    assert len(json.loads(told["trajectories"])["trajectories"]) == 1 and told["events"].startswith(b"event: hello\n")
+    assert b"response_mask.0" in (tmp_path / f"{session}.safetensors").read_bytes()
+
+
 def exported(told, code=0, **more):
     """Standard output of `rollgate export`, or its complaint."""
     done = subprocess.run([g.BINARY, "export", *told], capture_output=True, timeout=120, check=False, **more)

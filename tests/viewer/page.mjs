@@ -272,6 +272,55 @@ const scenes = {
     check("not even by its address", !(await text(other, "main")).includes(told.b));
   },
 
+  // Every command of "Copy as curl", and every download: what was copied is told, what was saved lies in the folder.
+  async files(browser) {
+    const page = await newPage(browser, told.url, {allow: ["401"]});
+    await browser.defaultBrowserContext().overridePermissions(told.url, ["clipboard-read", "clipboard-write"]);
+    const wire = await browser.target().createCDPSession();
+    await wire.send("Browser.setDownloadBehavior", {behavior: "allow", downloadPath: told.folder, eventsEnabled: true});
+    const begun = new Map();
+    const saved = new Set();
+    wire.on("Browser.downloadWillBegin", e => begun.set(e.guid, e.suggestedFilename));
+    wire.on("Browser.downloadProgress", e => { if (e.state === "completed") saved.add(begun.get(e.guid)); });
+    await page.goto(`${told.url}/ui`);
+    await until(page, "a key is asked for", () => !!document.getElementById("key"));
+    await page.type("#key", told.key);
+    await page.keyboard.press("Enter");
+    await live(page);
+    await page.goto(`${told.url}/ui#/sessions/${told.a}`);
+    await has(page, ".message.own", "sampled");
+    const [curls, downloads] = await page.$$("details.menu");
+    await (await curls.$("summary")).click();
+    const commands = {};
+    for (const button of await curls.$$("button")) {
+      const name = await button.evaluate(e => e.textContent);
+      await button.click();
+      await until(page, `${name} says that it is copied`, e => e.textContent === "Copied", button);
+      commands[name] = await page.evaluate(() => navigator.clipboard.readText());
+    }
+    check("no command holds the key", !JSON.stringify(commands).includes(told.key));
+    tell("commands", commands);
+    await page.keyboard.press("Escape");
+    await (await curls.$("summary")).click();
+    await (await downloads.$("summary")).click();
+    for (const button of await downloads.$$("button")) {
+      const before = saved.size;
+      const name = await button.evaluate(e => e.textContent);
+      await button.click();
+      for (let i = 0; i < 600 && saved.size === before; i++) await pause(50);
+      check(`${name} is saved`, saved.size === before + 1, await button.evaluate(e => e.textContent));
+    }
+    tell("saved", [...saved]);
+    await page.evaluate(() => {
+      Object.defineProperty(navigator, "clipboard", {value: undefined});
+      document.addEventListener("copy", e => { window.copied = e.target.value; });
+    });
+    await page.click("[data-tab=tokens]");
+    await until(page, "cells are drawn", () => document.querySelector(".cells canvas")?.width > 100);
+    await (await page.waitForSelector("::-p-text(Copy ids)")).click();
+    check("without a clipboard of its own the page copies as by hand", /^\[\d+,/.test(await until(page, "it is copied", () => window.copied)));
+  },
+
   // Pages that nobody sees leave the browser's few connections to the one that is looked at.
   async left(browser) {
     const page = await newPage(browser, told.url);
