@@ -105,6 +105,8 @@ static void prepare_print(struct arena *a, struct node *n)
     struct node *parts[SUM_PARTS_MAX], *at = n->a;
     uint32_t k = count_parts(at);
 
+    if (n->flags & (NF_ESCAPE | NF_ESCAPE_LATE))
+        return;
     if (is_text(at))
         *n = (struct node){.kind = N_DATA, .line = n->line, .val = at->val};
     if (k == 1 || k > SUM_PARTS_MAX)

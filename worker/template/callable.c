@@ -290,7 +290,9 @@ static struct value macro_call(struct template_run *r, const struct callable *c,
     struct frame *f = arena_zalloc(r->a, sizeof(*f) + m->n_slots * sizeof(f->slots[0]));
     struct frame *saved = r->frame;
     size_t from = r->out->len;
+    bool html = r->autoescape;
     enum exec_result result = EXEC_ERROR;
+    struct value v;
 
     f->up = c->frame;
     f->n = m->n_slots;
@@ -305,7 +307,10 @@ static struct value macro_call(struct template_run *r, const struct callable *c,
         result = exec(r, c->node->b);
     r->frame = saved;
     r->depth += 4;
-    return result == EXEC_ERROR ? v_err() : exec_take(r, from);
+    if (result == EXEC_ERROR)
+        return v_err();
+    v = exec_take(r, from);
+    return html ? v_markup(v) : v;
 }
 
 /* loop(items) inside a recursive loop: the body again, its variables set aside meanwhile. */
@@ -327,7 +332,9 @@ static struct value loop_call(struct template_run *r, struct for_loop *l, const 
     result = exec_loop(r, l->body, a[0], l->depth + 1);
     memcpy(l->frame->slots, slots, l->frame->n * sizeof(*slots));
     r->frame = saved;
-    return result == EXEC_ERROR ? v_err() : exec_take(r, from);
+    if (result == EXEC_ERROR)
+        return v_err();
+    return eval_escapes(r, l->body) ? v_markup(exec_take(r, from)) : exec_take(r, from);
 }
 
 static struct value joiner_call(struct value v)

@@ -61,10 +61,41 @@ static EVAL_APART struct value eval_dict(struct template_run *r, const struct no
 }
 
 /* a ~ b ~ c: the printed forms of the operands, joined. */
+/* The operands of ~ within autoescape: one that is HTML makes the others and the whole HTML. */
+static EVAL_APART struct value concat_html(struct template_run *r, const struct node *n)
+{
+    struct value *at = arena_alloc(r->a, n->n * sizeof(*at)), v;
+    struct buf out = {0};
+    uint8_t html = 0;
+
+    for (uint32_t i = 0; i < n->n; i++) {
+        at[i] = eval(r, n->kids[i]);
+        if (at[i].t != V_ERR)
+            at[i] = filter_text(r, at[i]);
+        if (at[i].t == V_ERR)
+            return at[i];
+        html |= at[i].flags & VF_MARKUP;
+    }
+    for (uint32_t i = 0; i < n->n; i++) {
+        v = html ? text_to_html(r, at[i]) : at[i];
+        if (v.t == V_ERR) {
+            buf_done(&out);
+            return v;
+        }
+        buf_add_str(&out, v_bytes(v));
+    }
+    v = run_take(r, &out);
+    if (v.t == V_STR)
+        v.flags |= html;
+    return v;
+}
+
 static EVAL_APART struct value eval_concat(struct template_run *r, const struct node *n)
 {
     struct buf out = {0};
 
+    if ((n->flags & (NF_ESCAPE | NF_ESCAPE_LATE)) == NF_ESCAPE)
+        return concat_html(r, n);
     for (uint32_t i = 0; i < n->n; i++) {
         struct value v = eval(r, n->kids[i]);
 

@@ -70,4 +70,13 @@ struct value attr_slice(struct template_run *r, struct value v, const struct val
 struct value operator_binary(struct template_run *r, char op, struct value x, struct value y);
 int operator_compare(struct template_run *r, int op, struct value x, struct value y); /* 1, 0, -1 */
 
+/* Whether what this node writes is HTML, so that plain text in it is escaped. */
+static inline bool eval_escapes(const struct template_run *r, const struct node *n)
+{
+    return n->flags & NF_ESCAPE_LATE ? r->autoescape : n->flags & NF_ESCAPE;
+}
+
+/* Text as HTML: escaped unless it is HTML already. v is a V_STR or V_ERR. */
+struct value text_to_html(struct template_run *r, struct value v);
+
 #endif

@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "worker/template/compare.h"
 #include "worker/template/eval.h"
+#include "worker/template/filter.h"
 #include "worker/template/iter.h"
 #include "worker/template/print.h"
 
@@ -154,11 +155,23 @@ static EVAL_APART bool print_concat(struct template_run *r, const struct node *n
     return out_ok(r);
 }
 
+/* {{ expression }} within autoescape: what is not HTML is escaped. */
+static EVAL_APART bool print_escaped(struct template_run *r, const struct node *n)
+{
+    struct value v = eval(r, n->a);
+
+    if (v.t != V_ERR)
+        v = text_to_html(r, filter_text(r, v));
+    return v.t != V_ERR && print_str(r, r->out, v) && out_ok(r);
+}
+
 /* {{ expression }}. */
 static bool print_node(struct template_run *r, const struct node *n)
 {
     struct value v;
 
+    if (RG_UNLIKELY(eval_escapes(r, n)))
+        return print_escaped(r, n);
     if (n->n > 0)
         return print_sum(r, n);
     if (n->a->kind == N_CONCAT)
@@ -270,7 +283,9 @@ static EVAL_APART enum exec_result exec_captured(struct template_run *r, const s
     }
     v = exec_take(r, from);
     if (v.t != V_ERR && n->c)
-        v = eval_filter_chain(r, n->c, v);
+        v = eval_filter_chain(r, n->c, eval_escapes(r, n) ? v_markup(v) : v);
+    if (v.t != V_ERR && n->kind == N_SETBLOCK && r->autoescape)
+        v = v_markup(filter_text(r, v));
     if (v.t == V_ERR)
         return EXEC_ERROR;
     if (n->kind == N_SETBLOCK)
@@ -336,6 +351,22 @@ static EVAL_APART enum exec_result exec_with(struct template_run *r, const struc
     return exec(r, n->b);
 }
 
+/* A loop that is left from inside leaves the setting behind, as in jinja2. */
+static EVAL_APART enum exec_result exec_autoescape(struct template_run *r, const struct node *n)
+{
+    bool before = r->autoescape;
+    struct value v = eval(r, n->a);
+    enum exec_result result;
+
+    if (v.t == V_ERR)
+        return EXEC_ERROR;
+    r->autoescape = value_truth(r, v);
+    result = exec(r, n->b);
+    if (result == EXEC_DONE)
+        r->autoescape = before;
+    return result;
+}
+
 /* The statements that need a level of depth; text and prints are done in exec itself. */
 static enum exec_result exec_inner(struct template_run *r, const struct node *n)
 {
@@ -360,6 +391,8 @@ static enum exec_result exec_inner(struct template_run *r, const struct node *n)
     case N_SCOPE:
         exec_enter(r, n->scope);
         return exec(r, n->b);
+    case N_AUTOESCAPE:
+        return exec_autoescape(r, n);
     case N_BREAK:
         return EXEC_BREAK;
     case N_CONTINUE:

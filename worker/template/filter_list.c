@@ -24,6 +24,44 @@ static struct value f_list(struct template_run *r, struct value v, struct value 
     return iter_collect(r, v);
 }
 
+/* Within autoescape: as soon as an item or the separator is HTML, all others are escaped. */
+static struct value join_html(struct template_run *r, struct value v, struct value sep,
+                              struct value path)
+{
+    struct value items = iter_collect(r, v);
+    uint8_t html = sep.flags;
+    struct buf out = {0};
+    struct value *at;
+    uint32_t n;
+
+    if (items.t == V_ERR)
+        return items;
+    n = items.list->n;
+    if (!run_room(r, (uint64_t)n * sizeof(*at)))
+        return v_err();
+    at = arena_alloc(r->a, n * sizeof(*at));
+    for (uint32_t i = 0; i < n; i++) {
+        at[i] = filter_attribute(r, items.list->at[i], path);
+        if (at[i].t != V_ERR)
+            at[i] = filter_text(r, at[i]);
+        if (at[i].t == V_ERR)
+            return at[i];
+        html |= at[i].flags;
+    }
+    for (uint32_t i = 0; i < n && !r->error.kind; i++) {
+        if (i)
+            buf_add_str(&out, v_bytes(html ? text_to_html(r, sep) : sep));
+        buf_add_str(&out, v_bytes(html ? text_to_html(r, at[i]) : at[i]));
+        (void)run_room(r, out.len);
+    }
+    if (r->error.kind) {
+        buf_done(&out);
+        return v_err();
+    }
+    v = run_take(r, &out);
+    return html ? v_markup(v) : v;
+}
+
 /* Writes the items behind the output so far and takes them off again, so no second buffer is
  * needed. The memory budget bounds what is written. */
 static struct value f_join(struct template_run *r, struct value v, struct value *a)
@@ -34,6 +72,8 @@ static struct value f_join(struct template_run *r, struct value v, struct value 
     struct value item;
     int more;
 
+    if (sep.t != V_ERR && r->autoescape)
+        return join_html(r, v, sep, a[1]);
     if (sep.t == V_ERR || !iter_init(r, &it, v))
         return v_err();
     for (uint32_t i = 0; (more = iter_next(r, &it, &item)) > 0; i++) {

@@ -6,6 +6,7 @@
  * at hyphens) raises NotImplementedError rather than write something else than jinja2 would. */
 #include "worker/template/compare.h"
 #include "worker/template/escape.h"
+#include "worker/template/eval.h"
 #include "worker/template/filter.h"
 #include "worker/template/iter.h"
 #include "worker/template/method_str.h"
@@ -83,7 +84,20 @@ static struct value f_title(struct template_run *r, struct value v, struct value
     return run_take(r, &out);
 }
 
-/* Replaces in plain text: a mark of HTML is dropped, as autoescape is off. */
+/* Within autoescape: HTML stays, and makes of plain text in which it is put HTML. */
+static struct value replace_html(struct template_run *r, struct value v, struct value old,
+                                 struct value new, int64_t count)
+{
+    struct str was, is;
+
+    if ((old.flags & VF_MARKUP) || (new.flags &VF_MARKUP))
+        v = text_to_html(r, v);
+    if (v.t == V_ERR || !arg_like(r, old, v, &was) || !arg_like(r, new, v, &is))
+        return v_err();
+    return method_replace(r, v, was, is, count);
+}
+
+/* Without autoescape plain text comes of it: a mark of HTML is dropped. */
 static struct value f_replace(struct template_run *r, struct value v, struct value *a)
 {
     struct value old = filter_text(r, a[0]), new = filter_text(r, a[1]);
@@ -92,6 +106,8 @@ static struct value f_replace(struct template_run *r, struct value v, struct val
     v = filter_text(r, v);
     if (v.t == V_ERR || old.t == V_ERR || new.t == V_ERR || !arg_int(r, a[2], -1, &count))
         return v_err();
+    if (r->autoescape)
+        return replace_html(r, v, old, new, count);
     v.flags = 0;
     return method_replace(r, v, v_bytes(old), v_bytes(new), count);
 }
@@ -280,17 +296,8 @@ static struct value f_indent(struct template_run *r, struct value v, struct valu
 /* Text that is HTML already stays as it is; the result is marked as HTML. */
 static struct value f_escape(struct template_run *r, struct value v, struct value *a)
 {
-    struct buf out = {0};
-
     (void)a;
-    v = filter_text(r, v);
-    if (v.t == V_ERR || (v.flags & VF_MARKUP))
-        return v;
-    escape_html(&out, v_bytes(v));
-    v = run_take(r, &out);
-    if (v.t == V_STR)
-        v.flags |= VF_MARKUP;
-    return v;
+    return text_to_html(r, filter_text(r, v));
 }
 
 static struct value f_forceescape(struct template_run *r, struct value v, struct value *a)
@@ -304,10 +311,7 @@ static struct value f_forceescape(struct template_run *r, struct value v, struct
 static struct value f_safe(struct template_run *r, struct value v, struct value *a)
 {
     (void)a;
-    v = filter_text(r, v);
-    if (v.t == V_STR)
-        v.flags |= VF_MARKUP;
-    return v;
+    return v_markup(filter_text(r, v));
 }
 
 static struct value f_string(struct template_run *r, struct value v, struct value *a)
@@ -453,7 +457,7 @@ static struct value f_xmlattr(struct template_run *r, struct value v, struct val
         buf_add_c(&out, '"');
     }
     v = run_take(r, &out);
-    return r->error.kind ? v_err() : v;
+    return r->error.kind ? v_err() : r->autoescape ? v_markup(v) : v;
 }
 
 /* Text in which nothing looks like a link stays itself; making links is no chat template's job. */

@@ -48,6 +48,7 @@ enum node_kind {
     N_FILTERBLOCK, /* b: body, c: filter */
     N_WITH,        /* kids: target, value, ...; b: body */
     N_SCOPE,       /* b: body with its own variables */
+    N_AUTOESCAPE,  /* a: whether, b: body */
     N_BREAK,
     N_CONTINUE,
     N_RAISE, /* val: message; fails when reached (include, import, extends) */
@@ -62,8 +63,10 @@ enum {
     NF_ELIF = 8,
     NF_TYPE_ATTR = 16, /* these: see annotate.c */
     NF_REF = 32,
-    NF_SIMPLE = 64
-}; /* flags of nodes */
+    NF_SIMPLE = 64,
+    NF_ESCAPE = 128,      /* the innermost autoescape with a fixed value says true */
+    NF_ESCAPE_LATE = 256, /* within one whose value is known when it is reached */
+};                        /* flags of nodes */
 
 struct call_args {
     struct node **pos;

@@ -8,15 +8,17 @@
 #include "worker/template/number.h"
 #include "worker/template/text_format.h"
 
-/* The text as HTML: escaped unless it is HTML already. */
-static struct value escaped(struct template_run *r, struct value v)
+struct value text_to_html(struct template_run *r, struct value v)
 {
     struct buf out = {0};
 
-    if (v.flags & VF_MARKUP)
+    if (v.t == V_ERR || (v.flags & VF_MARKUP))
         return v;
     escape_html(&out, v_bytes(v));
-    return run_take(r, &out);
+    v = run_take(r, &out);
+    if (v.t == V_STR)
+        v.flags |= VF_MARKUP;
+    return v;
 }
 
 /* Text + text; when one is Markup the other is escaped and the sum is Markup. */
@@ -26,8 +28,8 @@ static struct value add_text(struct template_run *r, struct value x, struct valu
     struct value v;
 
     if (markup) {
-        x = escaped(r, x);
-        y = escaped(r, y);
+        x = text_to_html(r, x);
+        y = text_to_html(r, y);
         if (x.t == V_ERR || y.t == V_ERR)
             return v_err();
     }

@@ -559,6 +559,55 @@ static struct node *parse_product(struct template_parser *p)
     }
 }
 
+static bool fixed_args(const struct call_args *args, bool filters)
+{
+    bool fixed = !args->star && !args->star2;
+
+    for (uint32_t i = 0; fixed && i < args->n_pos; i++)
+        fixed = parse_fixed(args->pos[i], filters);
+    for (uint32_t i = 0; fixed && i < args->n_named; i++)
+        fixed = parse_fixed(args->named[i], filters);
+    return fixed;
+}
+
+static bool fixed_parts(const struct node *n, bool filters)
+{
+    bool fixed = (!n->a || parse_fixed(n->a, filters)) && (!n->b || parse_fixed(n->b, filters)) &&
+                 (!n->c || parse_fixed(n->c, filters));
+
+    for (uint32_t i = 0; fixed && i < n->n; i++)
+        fixed = parse_fixed(n->kids[i], filters);
+    return fixed;
+}
+
+bool parse_fixed(const struct node *n, bool filters)
+{
+    switch (n->kind) {
+    case N_CONST:
+        return true;
+    case N_COND:
+        return n->c && fixed_parts(n, filters);
+    case N_LIST:
+    case N_TUPLE:
+    case N_DICT:
+    case N_AND:
+    case N_OR:
+    case N_NOT:
+    case N_NEG:
+    case N_POS:
+    case N_BINARY:
+    case N_CONCAT:
+    case N_COMPARE:
+    case N_OPERAND:
+        return fixed_parts(n, filters);
+    case N_FILTER:
+    case N_TEST:
+        return filters && n->a && parse_fixed(n->a, filters) && fixed_args(n->args, filters);
+    default:
+        return false;
+    }
+}
+
 /* All operands of a ~ b ~ c are children of one node, so that they are joined once. */
 static struct node *parse_concat(struct template_parser *p)
 {
@@ -573,6 +622,8 @@ static struct node *parse_concat(struct template_parser *p)
     while (skip_op(p, '~'))
         *vec_push(&kids) = parse_product(p);
     parse_kids(p, concat, &kids);
+    if (!(p->escape & NF_ESCAPE_LATE) && parse_fixed(concat, true))
+        concat->flags &= (uint16_t)~NF_ESCAPE; /* joined as plain text while it is compiled */
     return concat;
 }
 

@@ -29,10 +29,11 @@ struct template_run {
     const struct template_options *o;
     size_t out_start; /* of this render in out */
     size_t max_out, max_memory, memory_start;
-    uint64_t steps; /* left */
-    uint32_t depth; /* left */
-    uint32_t line;  /* of the node being evaluated */
-    char *tip;      /* end of the string that was concatenated last, and of its room */
+    uint64_t steps;  /* left */
+    uint32_t depth;  /* left */
+    uint32_t line;   /* of the node being evaluated */
+    bool autoescape; /* what {% autoescape %} says just now */
+    char *tip;       /* end of the string that was concatenated last, and of its room */
     char *tip_end;
     struct str final_text; /* continue_final_message: what the final message says */
     struct value undef;    /* what eval_ref found missing last */

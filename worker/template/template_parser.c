@@ -35,6 +35,7 @@ struct node *parse_node(struct template_parser *p, enum node_kind kind)
 
     n->kind = (uint8_t)kind;
     n->line = p->t->line;
+    n->flags = p->escape;
     return n;
 }
 
@@ -400,28 +401,45 @@ static struct node *parse_named_block(struct template_parser *p)
 {
     struct node *n = parse_node(p, N_SCOPE);
     struct str name = p->t->text;
+    uint16_t escape = p->escape;
 
     if (p->t->kind != T_NAME)
         return parse_fail(p, "expected a name");
     parse_next(p);
     (void)skip_name(p, "scoped");
     (void)skip_name(p, "required");
+    p->escape = 0; /* jinja2 compiles blocks behind all else */
     n->b = function_until(p, "endblock");
+    p->escape = escape;
     if (p->t->kind == T_NAME && str_eq(p->t->text, name))
         parse_next(p);
     return n;
 }
 
-/* Only {% autoescape false %}, which changes nothing. */
+/* What the nodes below an autoescape are marked with, within those that `outer` marks. */
+static uint16_t escape_marks(const struct node *whether, uint16_t outer)
+{
+    struct value v = whether->val;
+    bool no = v.t == V_NONE || (v.t == V_STR && v.n == 0) || (v_is_int(v) && v.i == 0);
+
+    if (whether->kind != N_CONST)
+        return outer | NF_ESCAPE_LATE;
+    return (outer & NF_ESCAPE_LATE) | (no ? 0 : NF_ESCAPE);
+}
+
+/* {% autoescape whether %} ... {% endautoescape %}: a scope. What its prints do is settled where
+ * they stand; filters, macros and set blocks look at what holds when they run. */
 static struct node *parse_autoescape(struct template_parser *p)
 {
-    struct node *n = parse_node(p, N_SCOPE);
+    struct node *scope = parse_node(p, N_SCOPE), *n = parse_node(p, N_AUTOESCAPE);
+    uint16_t escape = p->escape;
 
+    scope->b = n;
     n->a = parse_expression(p, true);
-    if (!p->error->kind && (n->a->kind != N_CONST || n->a->val.t != V_BOOL || n->a->val.i))
-        return parse_fail(p, "autoescape is not supported");
+    p->escape = escape_marks(n->a, escape);
     n->b = scope_until(p, "endautoescape");
-    return n;
+    p->escape = escape;
+    return scope;
 }
 
 /* include, import, from, extends: transformers gives the environment no loader. */
@@ -443,6 +461,13 @@ static struct node *parse_generation(struct template_parser *p)
     return n;
 }
 
+/* A print of something fixed is written as the compiler sees it, whatever holds when it runs. */
+static void settle_print(struct node *n)
+{
+    if ((n->flags & NF_ESCAPE_LATE) && parse_fixed(n->a, false))
+        n->flags &= (uint16_t)~NF_ESCAPE_LATE;
+}
+
 /* {% print a, b %}. */
 static struct node *parse_print(struct template_parser *p)
 {
@@ -456,6 +481,7 @@ static struct node *parse_print(struct template_parser *p)
             break;
         print = parse_node(p, N_PRINT);
         print->a = parse_expression(p, true);
+        settle_print(print);
         *vec_push(&kids) = print;
     }
     parse_kids(p, n, &kids);
@@ -530,6 +556,7 @@ static struct node *parse_output(struct template_parser *p)
     parse_next(p);
     n = parse_node(p, N_PRINT);
     n->a = parse_tuple(p, true, NULL);
+    settle_print(n);
     if (p->t->kind != T_VAR_END)
         return parse_fail(p, "expected token 'end of print statement'");
     parse_next(p);

@@ -18,8 +18,9 @@ struct template_parser {
     const struct token *end; /* T_EOF */
     struct template_error *error;
     unsigned depth;
-    unsigned loops; /* for statements around, within the same function */
-    bool soft;      /* unknown filters only fail when reached: inside if and inline if */
+    unsigned loops;  /* for statements around, within the same function */
+    uint16_t escape; /* NF_ESCAPE, NF_ESCAPE_LATE: of every node that is made */
+    bool soft;       /* unknown filters only fail when reached: inside if and inline if */
     struct node dummy;
 };
 
@@ -53,6 +54,10 @@ static inline void parse_next(struct template_parser *p)
 
 /* --- expressions --- */
 struct node *parse_expression(struct template_parser *p, bool with_cond);
+
+/* Whether jinja2 computes it while it compiles. Filters only where they know whether they escape.
+ */
+bool parse_fixed(const struct node *n, bool filters);
 
 /* An expression, or several with commas as a tuple; stops before name `stop` (may be NULL). */
 struct node *parse_tuple(struct template_parser *p, bool with_cond, const char *stop);

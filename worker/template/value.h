@@ -200,6 +200,14 @@ static inline struct value v_like(struct value v, struct value model)
     return v;
 }
 
+/* A text, marked as HTML; V_ERR stays. */
+static inline struct value v_markup(struct value v)
+{
+    if (v.t == V_STR)
+        v.flags |= VF_MARKUP;
+    return v;
+}
+
 /* Python's name of a value's type ("dict", "NoneType"). */
 const char *v_type_name(struct value v);
 
