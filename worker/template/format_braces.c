@@ -9,6 +9,7 @@
  * words. */
 #include <ctype.h>
 
+#include "worker/template/escape.h"
 #include "worker/template/eval.h"
 #include "worker/template/print.h"
 #include "worker/template/pystr.h"
@@ -18,6 +19,7 @@ struct braces {
     struct template_run *r;
     struct list *args;
     struct dict *named;
+    bool html;    /* the text is: what goes into it is escaped */
     int64_t next; /* automatic numbering; -1 once fields were numbered by hand */
 };
 
@@ -183,6 +185,24 @@ static bool write_field(struct braces *b, struct buf *out, struct value v, struc
     return read_spec(b, spec_text, &spec) && format_value(b->r, out, v, &spec);
 }
 
+/* The same into a text that is HTML. */
+static bool write_html(struct braces *b, struct buf *out, struct value v, struct str spec_text)
+{
+    struct buf text = {0};
+    bool ok;
+
+    if (v.t == V_STR && (v.flags & VF_MARKUP)) {
+        if (spec_text.len > 0)
+            return fail(b, "Unsupported format specification for Markup.");
+        return print_str(b->r, out, v);
+    }
+    ok = write_field(b, &text, v, spec_text);
+    if (ok)
+        escape_html(out, buf_str(&text));
+    buf_done(&text);
+    return ok;
+}
+
 /* The inside of one {...}. */
 static bool field(struct braces *b, struct buf *out, struct str s, int depth)
 {
@@ -211,7 +231,7 @@ static bool field(struct braces *b, struct buf *out, struct str s, int depth)
     if (!convert(b, &v, how))
         return false;
     ok = end >= s.len || expand(b, &spec, str_sub(s, end + 1, s.len), depth + 1);
-    ok = ok && write_field(b, out, v, buf_str(&spec));
+    ok = ok && (b->html ? write_html : write_field)(b, out, v, buf_str(&spec));
     buf_done(&spec);
     return ok;
 }
@@ -251,7 +271,10 @@ static bool expand(struct braces *b, struct buf *out, struct str s, int depth)
 struct value format_braces(struct template_run *r, struct value text, struct value args,
                            struct value named)
 {
-    struct braces b = {.r = r, .args = list_need(r->a, args.list), .named = named.dict};
+    struct braces b = {.r = r,
+                       .args = list_need(r->a, args.list),
+                       .named = named.dict,
+                       .html = text.flags & VF_MARKUP};
     struct buf out = {0};
     struct value v;
     bool ok = expand(&b, &out, v_bytes(text), 0);

@@ -16,6 +16,7 @@
 #include "common/codec/json_number.h"
 #include "common/codec/utf8.h"
 #include "worker/template/compare.h"
+#include "worker/template/eval.h"
 #include "worker/template/number.h"
 #include "worker/template/print.h"
 #include "worker/template/pystr.h"
@@ -265,6 +266,7 @@ struct percent {
     struct value arg;
     uint32_t used; /* of a tuple */
     bool by_name;
+    bool html; /* the text is: what goes into it is escaped */
 };
 
 /* The next item of the tuple; a single value that is no tuple serves once. */
@@ -316,16 +318,19 @@ static int64_t read_count(struct percent *p)
 }
 
 /* Converts an argument for its type letter: text for s and r, whole numbers for d and i. */
-static struct value percent_value(struct template_run *r, struct value v, char *type)
+static struct value percent_value(const struct percent *p, struct value v, char *type)
 {
+    struct template_run *r = p->r;
     struct buf text = {0};
 
     if (*type == 's' || *type == 'r' || *type == 'a') {
         bool ok = *type == 's' ? print_str(r, &text, v) : print_repr(r, &text, v);
         struct value t = run_take(r, &text);
 
+        if (p->html && *type == 's' && v.t == V_STR)
+            t = v_like(t, v);
         *type = 's';
-        return ok ? t : v_err();
+        return !ok ? v_err() : p->html ? text_to_html(r, t) : t;
     }
     if (*type == 'c' && v.t == V_STR && pystr_len(v_bytes(v)) == 1) {
         *type = 's';
@@ -402,7 +407,7 @@ static bool percent_one(struct percent *p, struct buf *out)
     if (v.t == V_MISSING)
         v = next_arg(p);
     if (v.t != V_ERR)
-        v = percent_value(p->r, v, &s.type);
+        v = percent_value(p, v, &s.type);
     if (v.t == V_ERR)
         return false;
     if (s.type == 's')
@@ -421,7 +426,7 @@ static bool is_mapping(struct value v)
 /* Arguments that are left over are an error, except for a mapping. */
 struct value format_percent(struct template_run *r, struct value text, struct value arg)
 {
-    struct percent p = {.r = r, .text = v_bytes(text), .arg = arg};
+    struct percent p = {.r = r, .text = v_bytes(text), .arg = arg, .html = text.flags & VF_MARKUP};
     struct buf out = {0};
     struct value v;
 
