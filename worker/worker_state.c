@@ -66,6 +66,20 @@ static int on_replayed(void *ctx, struct str session_id, struct str payload, str
     return 0;
 }
 
+/* The rest of a session goes; of one that was deleted its end stays, and nothing was lost. */
+static void drop_orphan(struct worker_state *w, struct journal *j, char *id)
+{
+    bool ended = false;
+
+    (void)session_find_any(w->service.calls.store, str_cstr(id), &ended);
+    w->skipped -= ended;
+    if (ended)
+        journal_drop_earlier(j, str_cstr(id));
+    else
+        journal_drop_session(j, str_cstr(id));
+    free(id);
+}
+
 /* Journal, sessions, then the sinks' spool of that place, which needs the sessions. */
 int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *e)
 {
@@ -85,12 +99,8 @@ int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *
     if (rc)
         return -1;
     places_add(&env->residency.places, index, j);
-    while (w->orphans.n > 0) {
-        char *id = vec_pop(&w->orphans);
-
-        journal_drop_session(j, str_cstr(id));
-        free(id);
-    }
+    while (w->orphans.n > 0)
+        drop_orphan(w, j, vec_pop(&w->orphans));
     journal_stats(j, &stats);
     if (w->skipped > 0)
         log_warn(NULL, "journal: records skipped", LOG_U("records", w->skipped));
@@ -124,6 +134,19 @@ static bool session_needed(void *ctx, struct str id)
     return session_find_any(ctx, id, &ended) || ended;
 }
 
+/* What was deleted and aborted needs its end only. */
+static void drop_gone(struct worker_state *w)
+{
+    struct call_env *env = &w->service.calls;
+    char *id;
+
+    while ((id = session_take_gone(env->store))) {
+        journal_drop_earlier(places_find(&env->residency.places, str_cstr(id))->journal,
+                             str_cstr(id));
+        free(id);
+    }
+}
+
 /* One step in every turn of the loop, until no journal needs one. */
 static void on_compact(struct loop_task *t)
 {
@@ -154,6 +177,7 @@ static void look_over_journals(struct worker_state *w)
     struct journal_stats s;
     uint64_t disk = 0, live = 0, records = 0, bytes = 0;
 
+    drop_gone(w);
     for (size_t i = 0; i < p->n; i++) {
         if (w->ticks % LOOK_OVER_TICKS == 0)
             (void)journal_drop_absent(p->at[i].journal, session_needed, env->store);

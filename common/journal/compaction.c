@@ -99,7 +99,9 @@ int compaction_step(struct compaction *c, const struct liveness *live, bool sync
 
     while (rc == 1 && c->reader.at < end) {
         rc = segment_reader_next(&c->reader, &rec);
-        if (rc == 1 && (str_eq_c(rec.id, JOURNAL_NOTE) || liveness_has(live, rec.id)) &&
+        if (rc == 1 &&
+            (str_eq_c(rec.id, JOURNAL_NOTE) ||
+             liveness_has(live, rec.id, c->old, c->reader.at - rec.size)) &&
             copy_record(c, &rec, e))
             return -1;
     }

@@ -28,6 +28,8 @@
 /* Of reading back: a step of a whole session, one read, and what is rather read than skipped. */
 enum { READ_STEP = 64 << 10, READ_RUN_MAX = 4 << 20, READ_GAP = 8 << 10 };
 
+enum { WASTED_BYTES = 256 << 10 }; /* of the last segment, before it is left because of them */
+
 struct waiter {
     uint64_t ticket;
     void (*durable)(void *ctx);
@@ -391,6 +393,11 @@ void journal_drop_session(struct journal *j, struct str session_id)
     liveness_drop(&j->live, session_id);
 }
 
+void journal_drop_earlier(struct journal *j, struct str session_id)
+{
+    liveness_drop_earlier(&j->live, session_id);
+}
+
 /* --- reading back --- */
 
 /* The segment is kept open for the next read. */
@@ -622,6 +629,15 @@ static int go_on_compacting(struct journal *j, struct err *e)
     return -1;
 }
 
+/* Whether the segment that is written to has much in it that nobody needs, and little else. */
+static bool is_last_wasted(const struct journal *j)
+{
+    const struct live_segment *s = j->live.n > 0 ? &j->live.at[j->live.n - 1] : NULL;
+
+    return s && s->total_bytes >= WASTED_BYTES &&
+           s->live_bytes + s->note_bytes < s->total_bytes / 2;
+}
+
 /* 1: more may be done; 0: nothing to do; -1. `thorough` rewrites for any dead byte. */
 int journal_compact(struct journal *j, bool thorough, struct err *e)
 {
@@ -637,6 +653,8 @@ int journal_compact(struct journal *j, bool thorough, struct err *e)
             return compaction_new(j->dirfd, s->number, j->next_number++, &j->compaction, e) ? -1
                                                                                             : 1;
     }
+    if (is_last_wasted(j))
+        return start_segment(j, e) ? -1 : 1; /* so that it is none that is written to */
     return 0;
 }
 

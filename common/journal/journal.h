@@ -66,6 +66,9 @@ struct journal_reader {
     void *ctx;
 };
 
+/* All but the session's last record: it has ended, and that is all there is to be known of it. */
+void journal_drop_earlier(struct journal *j, struct str session_id);
+
 /* Some records of a session once more, for what was freed from memory: those from number *at on
  * (from 0, in the order of their appending), as many as 64 KB hold, but one at least; *at goes
  * behind them. 1: `each` had them; 0: there are no more (it was dropped, or with JOURNAL_NONE); -1:
@@ -83,7 +86,8 @@ size_t journal_drop_absent(struct journal *j, bool (*needed)(void *ctx, struct s
                            void *ctx);
 
 /* One step of compaction, of a millisecond or so: removes a segment that nobody needs, or goes on
- * rewriting one that is mostly (with `thorough`: at all) dead. 1: did something, call again; 0:
+ * rewriting one that is mostly (with `thorough`: at all) dead; one that is written to and mostly
+ * dead is followed by a new one first. 1: did something, call again; 0:
  * nothing to do; -1: ERR_IO or ERR_STORAGE_FULL, all is as it was. */
 int journal_compact(struct journal *j, bool thorough, struct err *e);
 

@@ -13,6 +13,7 @@
 struct live_session {
     struct record_place *at;
     size_t n, cap;
+    bool over; /* only the last record is needed, which alone is here */
     char id[];
 };
 
@@ -145,26 +146,48 @@ void liveness_add(struct liveness *v, struct record_place place, struct str id)
     *vec_push(session_get(v, id)) = place;
 }
 
-/* A session that is not there is no error. */
-void liveness_drop(struct liveness *v, struct str id)
+/* The session's first n records are dead bytes from now on. */
+static void bury_first(struct liveness *v, const struct live_session *s, size_t n)
 {
-    struct live_session *s = map_take(&v->sessions, id);
     struct live_segment *seg = NULL;
 
-    if (!s)
-        return;
-    for (size_t i = 0; i < s->n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (!seg || seg->number != s->at[i].number)
             seg = segment_find(v, s->at[i].number);
         if (seg)
             seg->live_bytes -= s->at[i].size;
     }
+}
+
+/* A session that is not there is no error. */
+void liveness_drop(struct liveness *v, struct str id)
+{
+    struct live_session *s = map_take(&v->sessions, id);
+
+    if (!s)
+        return;
+    bury_first(v, s, s->n);
     session_free(s);
 }
 
-bool liveness_has(const struct liveness *v, struct str id)
+/* The same. */
+void liveness_drop_earlier(struct liveness *v, struct str id)
 {
-    return map_get(&v->sessions, id) != NULL;
+    struct live_session *s = map_get(&v->sessions, id);
+
+    if (!s)
+        return;
+    bury_first(v, s, s->n - 1);
+    s->at[0] = s->at[s->n - 1];
+    s->n = 1;
+    s->over = true;
+}
+
+bool liveness_has(const struct liveness *v, struct str id, uint32_t number, uint64_t offset)
+{
+    const struct live_session *s = map_get(&v->sessions, id);
+
+    return s && (!s->over || (s->at[0].number == number && s->at[0].offset == offset));
 }
 
 /* The place of the session's i-th record; false behind the last one. */

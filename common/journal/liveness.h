@@ -65,8 +65,11 @@ void liveness_add(struct liveness *v, struct record_place place, struct str id);
 /* The session's records are needed no longer. */
 void liveness_drop(struct liveness *v, struct str id);
 
-/* Whether the session's records are needed. */
-bool liveness_has(const struct liveness *v, struct str id);
+/* All but the session's last one. */
+void liveness_drop_earlier(struct liveness *v, struct str id);
+
+/* Whether the session's record at that place is needed. */
+bool liveness_has(const struct liveness *v, struct str id, uint32_t number, uint64_t offset);
 
 /* The session's record number i, from 0; false behind the last. */
 bool liveness_place(const struct liveness *v, struct str id, size_t i, struct record_place *ret);

@@ -5,6 +5,7 @@
 #include "worker/commands/journal_command.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -110,8 +111,13 @@ static bool is_needed(void *ctx, struct str id)
 static int compact_all(struct journal *j, struct replayed *r, struct err *e)
 {
     size_t dropped;
+    char *id;
     int rc;
 
+    while ((id = session_take_gone(r->store))) {
+        journal_drop_earlier(j, str_cstr(id));
+        free(id);
+    }
     session_sweep(r->store, clock_wall_ms());
     dropped = journal_drop_absent(j, is_needed, r->store);
     do

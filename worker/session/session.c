@@ -259,14 +259,16 @@ static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, st
     struct str reason = record_str(r);
     uint64_t head = record_u(r);
     struct str reward = record_str(r);
+    bool drops =
+        how == SESSION_END_DELETE || how == SESSION_END_ABORT; /* what it had may be gone */
 
     if (r->bad || r->p != r->end || how > SESSION_END_HOLD ||
         flags >> STOP_SHIFT > SESSION_STOP_INFRASTRUCTURE ||
-        (head > s->forest.checkpoints.n && head != HEAD_AS_IT_WAS))
+        (head > s->forest.checkpoints.n && head != HEAD_AS_IT_WAS && !drops))
         return err_set(e, ERR_IO, "session record: torn end");
     if (reward.p && apply_reward(s, (struct str){0}, reward, e) != 0)
         return -1;
-    if (s->options.policy == &policy_linear && head != HEAD_AS_IT_WAS)
+    if (s->options.policy == &policy_linear && head != HEAD_AS_IT_WAS && !drops)
         linear_move(s, head && s->forest.checkpoints.at[head - 1]->node
                            ? s->forest.checkpoints.at[head - 1]
                            : NULL);
@@ -285,6 +287,19 @@ static int apply_end(struct session *s, struct record_in *r, uint64_t now_ms, st
     } else {
         session_finish(s, (enum session_end)how, now_ms);
     }
+    return 0;
+}
+
+/* The end of a session whose earlier records are gone, as they may be when it was deleted or
+ * aborted. */
+static int apply_lone_end(struct session_store *st, struct str id, struct record_in *r,
+                          uint64_t now_ms, struct err *e)
+{
+    uint64_t how = record_u(r);
+
+    if (r->bad || (how != SESSION_END_DELETE && how != SESSION_END_ABORT))
+        return err_set(e, ERR_IO, "session record for a session that does not exist");
+    session_bury(st, id, now_ms);
     return 0;
 }
 
@@ -350,6 +365,8 @@ int session_apply(struct session_store *st, struct str record, struct err *e)
     if (type == RECORD_CREATE)
         return apply_create(st, id, &r, now_ms, e);
     s = map_get(&st->sessions, id);
+    if (!s && type == RECORD_END)
+        return apply_lone_end(st, id, &r, now_ms, e);
     if (!s)
         return err_set(e, ERR_IO, "session record for a session that does not exist");
     session_pin(s);

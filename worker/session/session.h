@@ -530,6 +530,10 @@ struct session *session_next(struct session_store *st, const struct session *at)
 /* Whether it is open, without a call, not being loaded, and idle beyond its TTL. */
 bool session_expired(const struct session *s, uint64_t now_ms);
 
+/* The id of a session that was deleted or aborted and that nobody uses any more, once for each: of
+ * its records only the last, its end, is needed. NULL: there is no other. The caller frees it. */
+char *session_take_gone(struct session_store *st);
+
 /* The wall clock was set: what ends by time (TTL, tombstones, retention) ends as late as before. */
 void session_clock_stepped(struct session_store *st, int64_t by_ms);
 

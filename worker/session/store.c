@@ -101,10 +101,24 @@ void session_unlink(struct session *s)
     list_remove(&s->item);
 }
 
+/* Of that session only its end is needed in the journal. */
+static void note_gone(struct session_store *st, struct str id)
+{
+    *vec_push(&st->gone) = mem_strndup(id.p, id.len);
+}
+
+char *session_take_gone(struct session_store *st)
+{
+    return st->gone.n > 0 ? vec_pop(&st->gone) : NULL;
+}
+
 void session_maybe_free(struct session *s)
 {
-    if (s->unlinked && list_is_empty(&s->plans) && s->pins == 0)
-        session_free(s);
+    if (!s->unlinked || !list_is_empty(&s->plans) || s->pins > 0)
+        return;
+    if (s->phase == SESSION_ABORTED)
+        note_gone(s->store, s->id);
+    session_free(s);
 }
 
 void session_pin(struct session *s)
@@ -149,6 +163,9 @@ void session_store_free(struct session_store *st)
     }
     while (st->oldest)
         drop_oldest_tombstone(st);
+    while (st->gone.n > 0)
+        free(vec_pop(&st->gone));
+    vec_done(&st->gone);
     map_done(&st->sessions);
     map_done(&st->tombstones);
     free_names(st);
@@ -175,6 +192,12 @@ static struct tombstone *bury(struct session_store *st, struct str id, uint64_t 
     st->newest = t;
     (void)map_set(&st->tombstones, t->id, t);
     return t;
+}
+
+void session_bury(struct session_store *st, struct str id, uint64_t now_ms)
+{
+    (void)bury(st, id, now_ms);
+    note_gone(st, id);
 }
 
 void session_set_phase(struct session *s, enum session_phase phase)

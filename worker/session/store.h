@@ -146,6 +146,7 @@ struct session_store {
     struct list_head all;                    /* sessions, oldest first */
     struct map tombstones;
     struct tombstone *oldest, *newest; /* queue by time of death */
+    VEC(char *) gone;                  /* ids of deleted and aborted sessions (session_take_gone) */
     struct list_head lru;              /* resident sessions by their last use, oldest first */
     struct list_head payload_lru;      /* payloads in memory, in the same order */
     uint64_t clock;                    /* counts uses */
@@ -217,6 +218,9 @@ struct session *session_new(struct session_store *st, struct str id, uint64_t no
 
 /* Changes the phase and the store's counts by phase. Tombstone and waiters are session_finish's. */
 void session_set_phase(struct session *s, enum session_phase phase);
+
+/* The tombstone of a session whose end is all that the journal has. */
+void session_bury(struct session_store *st, struct str id, uint64_t now_ms);
 
 /* Phase and tombstone of an end; the caller holds a pin. */
 void session_finish(struct session *s, enum session_end how, uint64_t now_ms);

@@ -196,6 +196,79 @@ TEST(journal, rotates_and_compacts)
     drop_dir();
 }
 
+/* Of a session that has ended the last record stays, wherever it stands. */
+TEST(journal, keeps_the_last_record_of_who_is_over)
+{
+    static const char many[] = "0123456789012345678901234567890123456789";
+    struct buf got = {0};
+    struct journal_stats stats;
+    struct journal *j;
+    struct err e = {0};
+    int rc;
+
+    make_dir();
+    j = open_journal(130, &got);
+    append(j, "w0-over", many);
+    append(j, "w0-keep", "kept one");
+    append(j, "w0-over", many);
+    append(j, "w0-over", many);
+    append(j, "w0-over", "its end");
+    append(j, "w0-over2", many);
+    append(j, "w0-over2", "its end, too");
+    append(j, "w0-keep", "kept two");
+    append(j, "w0-keep", many);
+    cr_assert_gt(file_size("seg-00000003"), 0);
+    journal_drop_earlier(j, STR("w0-over"));
+    journal_drop_earlier(j, STR("w0-over"));
+    journal_drop_earlier(j, STR("w0-over2"));
+    journal_drop_earlier(j, STR("w0-who"));
+    while ((rc = journal_compact(j, true, &e)) == 1)
+        ;
+    cr_assert_eq(rc, 0, "%s", e.text);
+    journal_stats(j, &stats);
+    journal_close(j);
+    journal_close(open_journal(130, &got));
+    check_replayed(&got, "w0-keep=kept one;w0-over=its end;w0-over2=its end, too;w0-keep=kept two;"
+                         "w0-keep=0123456789012345678901234567890123456789;");
+    cr_assert_eq(stats.live_bytes, stats.disk_bytes);
+    buf_done(&got);
+    drop_dir();
+}
+
+/* The segment that is written to is left when most of it is dead; not before. */
+TEST(journal, gives_back_what_lies_in_its_last_segment)
+{
+    static char much[100 << 10];
+    struct buf got = {0};
+    struct journal_stats stats;
+    struct journal *j;
+    struct err e = {0};
+
+    make_dir();
+    memset(much, 'x', sizeof(much) - 1);
+    j = open_journal(64 << 20, &got);
+    append(j, "w0-keep", "kept");
+    append(j, "w0-gone", much);
+    journal_drop_earlier(j, STR("w0-gone"));
+    append(j, "w0-gone2", much);
+    append(j, "w0-gone2", "its end");
+    journal_drop_earlier(j, STR("w0-gone2"));
+    cr_assert_eq(journal_compact(j, false, &e), 0, "it is not worth it");
+    append(j, "w0-gone3", much);
+    append(j, "w0-gone3", "its end");
+    journal_drop_session(j, STR("w0-gone"));
+    journal_drop_earlier(j, STR("w0-gone3"));
+    while (journal_compact(j, false, &e) == 1)
+        ;
+    journal_stats(j, &stats);
+    cr_assert_lt(stats.disk_bytes, 1000);
+    journal_close(j);
+    journal_close(open_journal(64 << 20, &got));
+    check_replayed(&got, "w0-keep=kept;w0-gone2=its end;w0-gone3=its end;");
+    buf_done(&got);
+    drop_dir();
+}
+
 TEST(journal, removes_what_the_manifest_does_not_name)
 {
     struct buf got = {0};
