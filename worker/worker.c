@@ -63,10 +63,12 @@ static void on_adopt(struct child *c, const struct heritage_place *place)
 static uint64_t request_bytes(void *ctx)
 {
     const struct worker *w = ctx;
+    const struct call_env *env = &w->state.service.calls;
     struct server_bytes b = server_bytes(w->server);
 
-    return b.bodies + b.answers +
-           atomic_load_explicit(&w->state.service.calls.request_bytes, memory_order_relaxed);
+    return b.bodies + b.answers + atomic_load_explicit(&env->request_bytes, memory_order_relaxed) +
+           atomic_load_explicit(&env->export_bytes, memory_order_relaxed) +
+           worker_state_table_bytes(&w->state);
 }
 
 static void publish_bytes(const struct worker *w)
@@ -78,6 +80,10 @@ static void publish_bytes(const struct worker *w)
     metrics_set_at(env->page, METRIC_request_memory, METRIC_REQUEST_ARENAS,
                    atomic_load_explicit(&env->request_bytes, memory_order_relaxed));
     metrics_set_at(env->page, METRIC_request_memory, METRIC_REQUEST_ANSWERS, b.answers);
+    metrics_set_at(env->page, METRIC_request_memory, METRIC_REQUEST_EXPORTS,
+                   atomic_load_explicit(&env->export_bytes, memory_order_relaxed));
+    metrics_set_at(env->page, METRIC_request_memory, METRIC_REQUEST_JOURNALS,
+                   worker_state_table_bytes(&w->state));
 }
 
 /* Figures for metrics, and for the board that routers and /ready read. */

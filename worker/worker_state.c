@@ -197,6 +197,16 @@ static void look_over_journals(struct worker_state *w)
         loop_task_post(w->loop, &w->compact, on_compact);
 }
 
+uint64_t worker_state_table_bytes(const struct worker_state *w)
+{
+    const struct places *p = &w->service.calls.residency.places;
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < p->n; i++)
+        sum += journal_table_bytes(p->at[i].journal);
+    return sum;
+}
+
 /* Once a second. */
 void worker_state_tick(struct worker_state *w)
 {

@@ -39,6 +39,9 @@ void worker_state_reload(struct worker_state *w);
 /* Opens the journal of a place and replays it. */
 int worker_state_open_place(struct worker_state *w, uint32_t index, struct err *e);
 
+/* Memory that the journals take to know where their records stand. */
+uint64_t worker_state_table_bytes(const struct worker_state *w);
+
 /* Once a second: notes deliveries, looks over journals and sinks. */
 void worker_state_tick(struct worker_state *w);
 

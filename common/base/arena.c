@@ -115,7 +115,10 @@ void arena_reset(struct arena *a)
     }
     /* One huge request must not pin its memory for the life of the process. */
     if (keep->cap > ARENA_MAX) {
+        struct arena empty = {.max_bytes = a->max_bytes, .sum = a->sum, .tight = a->tight};
+
         arena_done(a);
+        *a = empty;
         return;
     }
     a->at = keep->bytes;

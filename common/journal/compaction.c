@@ -132,3 +132,8 @@ uint64_t compaction_bytes(const struct compaction *c)
 {
     return c->length - SEGMENT_HEAD;
 }
+
+size_t compaction_table_bytes(const struct compaction *c)
+{
+    return c->moved.cap * sizeof(*c->moved.at);
+}

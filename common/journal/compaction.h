@@ -31,4 +31,7 @@ const struct moved *compaction_moved(const struct compaction *c, size_t *ret_n);
 /* Size of the new file without its head. */
 uint64_t compaction_bytes(const struct compaction *c);
 
+/* Memory that it takes to note where records went. */
+size_t compaction_table_bytes(const struct compaction *c);
+
 #endif

@@ -658,6 +658,11 @@ int journal_compact(struct journal *j, bool thorough, struct err *e)
     return 0;
 }
 
+size_t journal_table_bytes(const struct journal *j)
+{
+    return j->live.table_bytes + (j->compaction ? compaction_table_bytes(j->compaction) : 0);
+}
+
 void journal_stats(const struct journal *j, struct journal_stats *ret)
 {
     *ret = j->stats;

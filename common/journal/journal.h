@@ -102,4 +102,7 @@ struct journal_stats {
 
 void journal_stats(const struct journal *j, struct journal_stats *ret);
 
+/* Memory that the journal takes to know where its records stand. */
+size_t journal_table_bytes(const struct journal *j);
+
 #endif

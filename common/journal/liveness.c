@@ -17,8 +17,9 @@ struct live_session {
     char id[];
 };
 
-static void session_free(struct live_session *s)
+static void session_free(struct liveness *v, struct live_session *s)
 {
+    v->table_bytes -= sizeof(*s) + s->cap * sizeof(*s->at);
     vec_done(s);
     free(s);
 }
@@ -30,7 +31,7 @@ void liveness_done(struct liveness *v)
     size_t at = 0;
 
     while ((slot = map_next(&v->sessions, &at)) != NULL)
-        session_free(slot->value);
+        session_free(v, slot->value);
     map_done(&v->sessions);
     vec_done(v);
 }
@@ -126,6 +127,7 @@ static struct live_session *session_get(struct liveness *v, struct str id)
         return s;
     s = mem_zalloc(sizeof(*s) + id.len + 1);
     memcpy(s->id, id.p, id.len);
+    v->table_bytes += sizeof(*s);
     (void)map_set(&v->sessions, str_of(s->id, id.len), s);
     return s;
 }
@@ -134,6 +136,7 @@ static struct live_session *session_get(struct liveness *v, struct str id)
 void liveness_add(struct liveness *v, struct record_place place, struct str id)
 {
     struct live_segment *seg = segment_find(v, place.number);
+    struct live_session *s;
 
     if (!seg)
         return;
@@ -143,7 +146,10 @@ void liveness_add(struct liveness *v, struct record_place place, struct str id)
         return;
     }
     seg->live_bytes += place.size;
-    *vec_push(session_get(v, id)) = place;
+    s = session_get(v, id);
+    v->table_bytes -= s->cap * sizeof(*s->at);
+    *vec_push(s) = place;
+    v->table_bytes += s->cap * sizeof(*s->at);
 }
 
 /* The session's first n records are dead bytes from now on. */
@@ -167,7 +173,7 @@ void liveness_drop(struct liveness *v, struct str id)
     if (!s)
         return;
     bury_first(v, s, s->n);
-    session_free(s);
+    session_free(v, s);
 }
 
 /* The same. */

@@ -34,6 +34,7 @@ struct moved {
 
 struct liveness {
     struct map sessions;
+    size_t table_bytes; /* memory of the places of records */
     struct live_segment *at;
     size_t n, cap;
 };

@@ -169,3 +169,28 @@ def test_what_is_made_of_requests_counts(start):
             t.start()
             opened.callback(t.join)
         full_and_free_again(gateway, "arenas", opened.pop_all())
+
+
+@pytest.mark.alone
+def test_exports_that_nobody_reads_count(start):
+    """One of two megabytes of text, asked for forty times."""
+    gateway = start(engine="builtin:echo", workers=1, max_worker_memory="32MiB", context_length=100_000_000)
+    session = gateway.post("/sessions").json()
+    assert gateway.chat(session, "word " * 400_000, max_tokens=8).status == 200
+    ask = f"GET /sessions/{session['session_id']}/trajectories HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    with contextlib.ExitStack() as opened:
+        for _ in range(40):
+            s = opened.enter_context(socket.create_connection(("127.0.0.1", gateway.port), 60))
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.sendall(ask)
+        full_and_free_again(gateway, "exports", opened.pop_all())
+
+
+def test_what_journals_know_counts(start):
+    """Where each record of each session stands; it goes with the session."""
+    gateway = start(engine="builtin:echo", workers=1, tombstone_ttl="0", export_retention="0")
+    sessions = [gateway.post("/sessions").json() for _ in range(200)]
+    wait_until(lambda: held(gateway, "journals") > 200 * 32, 10, "they are counted")
+    for session in sessions:
+        assert gateway.request("DELETE", f"/sessions/{session['session_id']}").status == 204
+    wait_until(lambda: held(gateway, "journals") < 200 * 32, 60, "they are gone")

@@ -80,6 +80,7 @@ struct call_env {
     bool strict_logprobs; /* logprobs of another distribution than the sampled one are refused */
     struct residency residency;
     atomic_size_t request_bytes; /* of the arenas of requests and calls */
+    atomic_size_t export_bytes;  /* that exports hold which are being sent */
     uint64_t most_bytes;         /* that requests held since memory was given back */
     struct helper_job *trim;     /* which does that; or NULL */
     struct ledger ledger;

@@ -187,6 +187,7 @@ static void send_export(struct exporting *v)
     bool strange = v->options.format == EXPORT_VIEW && ids_are_strange(v->service);
 
     v->options.store = env->media;
+    v->options.held_bytes = &env->export_bytes;
     if (export_new(v->s, strange ? NULL : env->model, env->scratch, &v->options, &v->export, &e)) {
         fail(v, &e);
     } else {

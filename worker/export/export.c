@@ -301,6 +301,7 @@ int export_new(struct session *s, const struct model *m, struct model_scratch *s
     x->session = s;
     session_pin(s);
     x->options = *o;
+    x->arena.sum = x->scratch.sum = o->held_bytes;
     take_group(x);
     x->score_wants = session_score_wants(s);
     if (o->metadata)
@@ -480,6 +481,7 @@ void export_defer(struct export *x, struct buf *b)
     if (b->len == 0)
         return;
     *vec_push(&x->parts) = *b;
+    x->part_bytes += b->cap;
     *b = (struct buf){0};
 }
 
@@ -496,6 +498,7 @@ static size_t hand_out(struct export *x, struct buf *out, size_t max)
     buf_add(out, b->p + x->part_at, n);
     x->part_at += n;
     if (x->part_at == b->len) {
+        x->part_bytes -= b->cap;
         buf_done(b);
         x->part_at = 0;
         x->part++;
@@ -508,7 +511,18 @@ static bool is_over(const struct export *x)
     return x->step == EXPORT_DONE && !is_deferred(x) && rope_empty(&x->rope);
 }
 
-int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct err *e)
+/* Texts that wait; arenas count themselves. */
+static void count_texts(struct export *x)
+{
+    size_t now = x->part_bytes + x->rope.text.cap + x->rope.cap * sizeof(*x->rope.at);
+
+    if (x->options.held_bytes)
+        atomic_fetch_add_explicit(x->options.held_bytes, now - x->counted_bytes,
+                                  memory_order_relaxed);
+    x->counted_bytes = now;
+}
+
+static int some(struct export *x, struct buf *out, size_t budget_bytes, struct err *e)
 {
     size_t done = 0;
 
@@ -542,6 +556,14 @@ int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct e
     return is_over(x);
 }
 
+int export_next(struct export *x, struct buf *out, size_t budget_bytes, struct err *e)
+{
+    int rc = some(x, out, budget_bytes, e);
+
+    count_texts(x);
+    return rc;
+}
+
 const uint32_t *export_drifted(const struct export *x)
 {
     return x->drifted;
@@ -568,6 +590,9 @@ void export_free(struct export *x)
     selection_done(&x->selection);
     for (size_t i = x->part; i < x->parts.n; i++)
         buf_done(&x->parts.at[i]);
+    x->part_bytes = 0;
+    x->rope = (struct rope){0};
+    count_texts(x);
     vec_done(&x->parts);
     media_drop(x);
     arena_done(&x->scratch);

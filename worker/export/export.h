@@ -10,6 +10,7 @@
 #ifndef RG_EXPORT_EXPORT_H
 #define RG_EXPORT_EXPORT_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -94,6 +95,7 @@ struct export_options {
     uint32_t session_index;      /* verl; default: the rollout's number in its group, else 0 */
     int64_t global_steps;        /* verl tags; -1: metadata.global_steps, else left out */
     const struct json *metadata; /* miles: session metadata, `reward` inside; NULL: none */
+    atomic_size_t *held_bytes;   /* what the export holds is counted there, too; NULL: nowhere */
 };
 
 void export_options_init(struct export_options *o);

@@ -46,6 +46,8 @@ struct export
     bool unsupported;      /* a sampling support was wanted, and some trained token has none */
     bool unversioned;      /* areal: some trajectory has no weight versions, told as -1 */
     VEC(struct buf) parts; /* made, but not yet handed out (a header), in order */
+    size_t part_bytes;     /* of them, and */
+    size_t counted_bytes;  /* of them and of the rope, as the options' held_bytes has them */
     size_t part;
     size_t part_at;
     unsigned pass;
