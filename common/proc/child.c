@@ -19,7 +19,7 @@
 #include "common/proc/logs.h"
 #include "common/proc/status.h"
 
-enum { BEAT_MS = 1000 };
+enum { BEAT_MS = 1000, CPU_STEP_US = 500 };
 
 /* TERM and INT drain once; QUIT ends at once. */
 static void on_signal(struct signals *s, int signo, int sender)
@@ -118,12 +118,32 @@ static void on_beat(struct loop_timer *t)
     loop_timer_set(c->loop, &c->beat, BEAT_MS, on_beat);
 }
 
+/* Of a round of the loop that took `us` of the clock, how much the thread was on a processor: where
+ * others want them, too, it is less. Asking costs a system call: it is asked for long rounds, and
+ * often enough before that what short ones take is not theirs. */
+static void look_at_cpu(struct child *c, uint64_t us)
+{
+    uint64_t now_us = clock_us(), used_us;
+
+    if (us < CPU_STEP_US && now_us - c->cpu.read_us < CPU_STEP_US)
+        return;
+    used_us = clock_read_us(CLOCK_THREAD_CPUTIME_ID);
+    us = MIN_OF(us, used_us - c->cpu.used_us);
+    c->cpu.read_us = now_us;
+    c->cpu.used_us = used_us;
+    if (us <= c->cpu.max_us)
+        return;
+    c->cpu.max_us = us;
+    metrics_set(c->heritage->page, METRIC_loop_hold_cpu_max, us);
+}
+
 /* How long a callback has kept the loop. */
 static void on_hold(void *ctx, uint64_t us)
 {
     struct child *c = ctx;
 
     metrics_observe_us(c->heritage->page, METRIC_loop_hold, us);
+    look_at_cpu(c, us);
     if (us <= c->held_max_us)
         return;
     c->held_max_us = us;
@@ -143,6 +163,8 @@ int child_init(struct child *c, struct loop *l, const struct heritage *h, child_
         signals_done(&c->signals);
         return -1;
     }
+    c->cpu =
+        (struct held_cpu){.read_us = clock_us(), .used_us = clock_read_us(CLOCK_THREAD_CPUTIME_ID)};
     loop_on_hold(l, on_hold, c);
     on_beat(&c->beat);
     return 0;

@@ -30,6 +30,12 @@ typedef void (*child_adopt_fn)(struct child *c, const struct heritage_place *pla
 /* The settings that a reload may change have changed (in place, in heritage->config). */
 typedef void (*child_reload_fn)(struct child *c);
 
+/* How long the process's thread has been on a processor, read now and then; and the most that one
+ * round of the loop took of it. */
+struct held_cpu {
+    uint64_t read_us, used_us, max_us;
+};
+
 struct child {
     const struct heritage *heritage;
     struct loop *loop;
@@ -42,6 +48,7 @@ struct child {
     bool draining;
     bool told;            /* readiness was reported */
     uint64_t held_max_us; /* longest round of the loop so far */
+    struct held_cpu cpu;
 };
 
 /* The heritage must outlive the child. -1 with ERR_IO. */

@@ -76,9 +76,9 @@ class Victim:
         self.took.append((time.perf_counter() - began) * 1000)
 
 
-def longest_hold_ms(gateway):
-    """Of the worker's loop since its start."""
-    return 1000 * max(v for k, v in gateway.metrics().items() if k.startswith("rollgate_loop_hold_max_seconds") and "worker" in k)
+def longest_hold_ms(gateway, kind=""):
+    """Of the worker's loop since its start; cpu_: of it, on a processor."""
+    return 1000 * gateway.metrics()[f'rollgate_loop_hold_{kind}max_seconds{{process="worker-0"}}']
 
 
 def peak_allowed(size):
@@ -117,4 +117,5 @@ def measure(gateway, name, seconds, pause=0.005, nice=0):
             attackers.join(30)
     return {"attack": name or "none", "turns": len(victim.took), "p50": share(victim.took, 0.5), "p99": share(victim.took, 0.99),
             "max": max(victim.took), "failed": victim.failed, "memory": memory, "seen": seen, "hold": longest_hold_ms(gateway),
+            "hold_cpu": longest_hold_ms(gateway, "cpu_"),
             "alive": g.alive(worker) and gateway.child("worker-0") == worker}

@@ -97,6 +97,7 @@ def test_holds_of_the_loop_are_shown(start):
         assert after[name] > before[name]
     longest = after['rollgate_loop_hold_max_seconds{process="worker-0"}']
     assert 0 < longest < 2
+    assert 0 < after['rollgate_loop_hold_cpu_max_seconds{process="worker-0"}'] <= longest
     later = gateway.metrics()['rollgate_loop_hold_max_seconds{process="worker-0"}']
     assert later >= longest
 
