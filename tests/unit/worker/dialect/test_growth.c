@@ -5,6 +5,7 @@
 #include "costs.h"
 #include "testing.h"
 #include "worker/dialect/regroup.h"
+#include "worker/dialect/request_members.h"
 #include "worker/dialect/writers.h"
 
 enum { SHORT = 1500, KEEP = 256 << 20 };
@@ -86,6 +87,46 @@ static const struct list LISTS[] = {
     {"responses brought tools", &dialect_responses, "{\"input\":[",
      "{\"type\":\"additional_tools\",\"tools\":[{\"type\":\"function\",\"name\":\"t%u\"}]}",
      ",{\"role\":\"user\",\"content\":\"x\"}]}"},
+    {"chat results", &dialect_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},",
+     "{\"role\":\"tool\",\"tool_call_id\":\"c%u\",\"content\":\"x\"}", "]}"},
+    {"chat calls of one message", &dialect_chat,
+     "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[",
+     "{\"id\":\"c%u\",\"type\":\"function\",\"function\":{\"name\":\"f%u\",\"arguments\":\"{}\"}}",
+     "]}]}"},
+    {"chat arguments of a call", &dialect_chat,
+     "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c\","
+     "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{",
+     "\\\"k%u\\\":1", "}\"}}]}]}"},
+    {"chat metadata", &dialect_chat, CHAT "\"metadata\":{", "\"k%u\":\"v\"", "}}"},
+    {"chat unknown members", &dialect_chat, CHAT, "\"x%u\":1", "}"},
+    {"messages of messages", &dialect_messages, "{\"max_tokens\":9,\"messages\":[",
+     "{\"role\":\"user\",\"content\":\"%u\"},{\"role\":\"assistant\",\"content\":\"y\"}",
+     ",{\"role\":\"user\",\"content\":\"x\"}]}"},
+    {"messages system", &dialect_messages, MESSAGES "\"system\":[",
+     "{\"type\":\"text\",\"text\":\"%u\"}", "]}"},
+    {"messages parts", &dialect_messages,
+     "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":[",
+     "{\"type\":\"text\",\"text\":\"%u\"}", "]}]}"},
+    {"messages thoughts", &dialect_messages,
+     "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":"
+     "\"assistant\",\"content\":[",
+     "{\"type\":\"thinking\",\"thinking\":\"%u\",\"signature\":\"s\"}",
+     ",{\"type\":\"text\",\"text\":\"y\"}]},{\"role\":\"user\",\"content\":\"x\"}]}"},
+    {"messages unknown members", &dialect_messages, MESSAGES, "\"x%u\":1", "}"},
+    {"responses messages", &dialect_responses, "{\"input\":[",
+     "{\"role\":\"user\",\"content\":\"%u\"}", "]}"},
+    {"responses parts", &dialect_responses, "{\"input\":[{\"role\":\"user\",\"content\":[",
+     "{\"type\":\"input_text\",\"text\":\"%u\"}", "]}]}"},
+    {"responses custom calls", &dialect_responses, "{\"input\":[",
+     "{\"type\":\"custom_tool_call\",\"call_id\":\"c%u\",\"name\":\"f\",\"input\":\"x\"}", "]}"},
+    {"responses metadata", &dialect_responses, RESPONSES "\"metadata\":{", "\"k%u\":\"v\"", "}}"},
+    {"responses include", &dialect_responses, RESPONSES "\"include\":[",
+     "\"message.output_text.logprobs\"", "]}"},
+    {"responses unknown members", &dialect_responses, RESPONSES, "\"x%u\":1", "}"},
+    {"completions ids", &dialect_completions, "{\"prompt\":[", "%u", "]}"},
+    {"completions stops", &dialect_completions, "{\"prompt\":\"x\",\"stop\":[", "\"s%u\"", "]}"},
+    {"completions bias", &dialect_completions, "{\"prompt\":\"x\",\"logit_bias\":{", "\"%u\":1",
+     "}}"},
     {"responses reasoning", &dialect_responses, "{\"input\":[",
      "{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\",\"text\":\"%u\"}]}", "]}"},
 };
@@ -124,6 +165,7 @@ static void take_parse(struct arena *a, const struct dialect *d, struct str text
 
     cr_assert_eq(json_parse(a, text, &body, &e), 0, "%s", e.text);
     cr_assert_eq(d->parse(a, body, NULL, &past, &req, &e), 0, "%s", e.text);
+    request_note_dropped(a, d, body, NULL, &req);
     (void)d->writer(a, &req, body, &out);
     buf_done(&out);
 }
