@@ -118,6 +118,17 @@ static bool is_name(const char *s)
            strlen(s);
 }
 
+static bool is_ours(const char *name)
+{
+    static const char *const ours[] = {"OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL",
+                                       "ANTHROPIC_API_KEY"};
+
+    for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+        if (strcmp(name, ours[i]) == 0)
+            return true;
+    return strncmp(name, "ROLLGATE_", 9) == 0;
+}
+
 /* A list of texts; NULL after telling what is wrong. */
 static char **read_words(struct roster_reader *r, const yaml_node_t *n, const char *runner,
                          const struct roster_field *f)
@@ -143,23 +154,14 @@ static char **read_words(struct roster_reader *r, const yaml_node_t *n, const ch
                         : word_fault(out[i]);
         else if (!is_name(out[i]))
             fault = "must hold names of variables";
+        else if (is_ours(out[i]))
+            fault = "hands on a variable that rollgate sets itself";
         if (fault) {
             mistake(r, item, runner, f->name, fault);
             return NULL;
         }
     }
     return out;
-}
-
-static bool is_ours(const char *name)
-{
-    static const char *const ours[] = {"OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL",
-                                       "ANTHROPIC_API_KEY"};
-
-    for (size_t i = 0; i < ARRAY_LEN(ours); i++)
-        if (strcmp(name, ours[i]) == 0)
-            return true;
-    return strncmp(name, "ROLLGATE_", 9) == 0;
 }
 
 static char **read_variables(struct roster_reader *r, const yaml_node_t *n, const char *runner,

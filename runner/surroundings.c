@@ -1,9 +1,9 @@
 /*
  * What a run finds: its working folder, the input's file, and its environment. The environment is
  * made from nothing, never inherited: PATH, what the runner passes on (pass_env), what it sets
- * (env), then what the gateway's clients read. The runner file may not set the last ones itself
- * (roster.c). The scorer gets three more: the session's URL, the key for it, and how the run
- * ended.
+ * (env), then what the gateway's clients read; of two of a name the later one counts. The runner
+ * file may neither set nor hand on the last ones (roster.c). The scorer gets three more: the
+ * session's URL, the key for it, and how the run ended.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,9 +32,23 @@ struct variables {
     VEC(char *) at;
 };
 
+/* NAME=VALUE. A variable stands once: of two of a name, programs disagree on which one counts. */
+static void set_line(struct variables *v, char *line)
+{
+    size_t n = strcspn(line, "=") + 1;
+
+    for (size_t i = 0; i < v->at.n; i++) {
+        if (strncmp(v->at.at[i], line, n) == 0) {
+            v->at.at[i] = line;
+            return;
+        }
+    }
+    *vec_push(&v->at) = line;
+}
+
 static void set(struct variables *v, const char *name, const char *value)
 {
-    *vec_push(&v->at) = arena_cstr(&v->a->arena, arena_printf(&v->a->arena, "%s=%s", name, value));
+    set_line(v, arena_cstr(&v->a->arena, arena_printf(&v->a->arena, "%s=%s", name, value)));
 }
 
 static void set_scorers(struct variables *v)
@@ -66,7 +80,7 @@ char **surroundings_variables(struct execution *a, bool scorer)
             set(&v, *name, value);
     }
     for (char **line = p->env; line && *line; line++)
-        *vec_push(&v.at) = *line;
+        set_line(&v, *line);
     set(&v, "OPENAI_BASE_URL", arena_printf(&a->arena, "%s/v1", url).p);
     set(&v, "OPENAI_API_KEY", a->agent_key);
     set(&v, "ANTHROPIC_BASE_URL", url);

@@ -39,7 +39,9 @@ assert sys.argv[1:] == ["--image", "python:3", "7"], sys.argv
 names = set(os.environ) - {"LC_CTYPE"}
 assert names == {"PATH", "KEEP", "MODEL", "OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY",
                  "ROLLGATE_INPUT", "ROLLGATE_ATTEMPT", "ROLLGATE_DEADLINE"}, names
-assert os.environ["MODEL"] == "policy" and os.environ["KEEP"] == "kept"
+assert os.environ["MODEL"] == "policy" and os.environ["KEEP"] == "kept" and os.environ["PATH"].endswith(":/more")
+given = [line.split(b"=")[0] for line in open("/proc/self/environ", "rb").read().split(b"\\0")]
+assert len(given) == len(set(given)), given
 assert 50 < float(os.environ["ROLLGATE_DEADLINE"]) - time.time() < 61
 open("left", "w").write("by the run")
 os.makedirs("a/b")
@@ -57,8 +59,8 @@ print(json.dumps({"reward": 0.5, "calls": 1 if state["session_id"] in os.environ
 """)
     runner = Runner(gateway, {"swe": {
         "run": run + ["--image", "{input.image.name}", "{input.sizes.1}"], "score": score, "slots": 4, "timeout": "60s",
-        "pass_env": ["KEEP", "ABSENT"], "env": {"MODEL": "policy"}}})
-    runner.env.update(KEEP="kept", SECRET="secret")
+        "pass_env": ["KEEP", "ABSENT", "MODEL"], "env": {"MODEL": "policy", "PATH": os.environ["PATH"] + ":/more"}}})
+    runner.env.update(KEEP="kept", SECRET="secret", MODEL="another")
     with runner:
         submit(gateway, id="g-1", runner="swe", n=3, input={"q": "2+2", "image": {"name": "python:3"}, "sizes": [3, 7]})
         group = take_all(gateway, "train", 1)[0]
@@ -591,6 +593,8 @@ BAD = """runners:
   e: [1]
   f: {run: ["{input.program}"], env: {OPENAI_API_KEY: x}, pass_env: [1x], cancel: "http://h:1/"}
   f: {run: [x], run: [y]}
+  g: {run: [x], pass_env: [HOME, OPENAI_API_KEY]}
+  h: {run: [x], pass_env: [ROLLGATE_INPUT]}
 other: 1
 """
 MISTAKES = [
@@ -601,7 +605,8 @@ MISTAKES = [
     "9: c: needs either run or http", "10: d: needs either run or http", "11: e: must be a mapping with run or http",
     "12: f.run: begins with a program, which the input cannot choose", "12: f.env: sets a variable that rollgate sets itself",
     "12: f.pass_env: must hold names of variables", "12: f.cancel: goes with http alone", "13: f: is there twice",
-    "13: f.run: is set twice", '14: the file holds "runners" alone, once']
+    "13: f.run: is set twice", "14: g.pass_env: hands on a variable that rollgate sets itself",
+    "15: h.pass_env: hands on a variable that rollgate sets itself", '16: the file holds "runners" alone, once']
 
 
 def test_all_mistakes_of_a_runner_file_are_told_at_once(tmp_path):
