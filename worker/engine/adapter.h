@@ -37,7 +37,8 @@ enum engine_failure {
     ENGINE_BROKE,    /* anything later, or a refusal: never repeated */
 };
 
-/* What a health probe found. SLOW: it answers the telephone but not the question; a busy engine. */
+/* What a health probe found. SLOW: no answer within --engine-health-timeout, which may be a busy
+ * engine. */
 enum engine_health { ENGINE_DOWN, ENGINE_SLOW, ENGINE_UP };
 
 /* As engine_events, for one attempt. Exactly one of done / failed ends it, never from inside start,

@@ -101,7 +101,7 @@ struct engine_delta {
     const float *logprobs;        /* ids.n of them, or NULL (kind openai) */
     const struct engine_top *top; /* ids.n x n_top, or NULL */
     uint32_t n_top;
-    const struct json *message;  /* kind openai: the chunk's delta object, without ids above */
+    const struct json *message;  /* kind openai: the chunk's delta object; ids are empty then */
     const struct json *chat_lps; /* kind openai: its `logprobs`, or NULL */
 };
 
@@ -150,8 +150,8 @@ struct engine_options {
     const struct model *model;    /* kind builtin turns text into ids with it; borrowed */
     const int32_t *stop_ids;      /* of the model */
     size_t n_stop_ids;
-    uint32_t vocab_size;        /* 0: unknown; ids beyond are engine_invalid */
-    bool any_text;              /* it means nothing while all engines are of kind openai */
+    uint32_t vocab_size; /* 0: unknown; an answer with an id beyond is engine_invalid */
+    bool any_text; /* no model is loaded: while all engines are of kind openai, vocab_size is 0 */
     uint32_t context_length;    /* 0: unknown */
     uint32_t max_inflight;      /* per replica, of all workers together */
     uint32_t max_queue;         /* calls; when full, sessions share it evenly */
@@ -182,7 +182,7 @@ int scorers_check(const char *const *texts, size_t n, struct err *e);
 int scorers_new(struct loop *loop, const char *const *texts, size_t n,
                 const struct engine_options *o, struct scorers **ret, struct err *e);
 
-/* Ends all calls without a word. NULL is fine. */
+/* Ends all calls; no event follows. NULL is fine. */
 void scorers_free(struct scorers *s);
 
 /* Whether one engine argument could be opened, with o's TLS settings. ERR_CONFIG. */
@@ -293,13 +293,17 @@ bool engine_pool_all_text(const struct engine_pool *p);
 /* Whether some replica is of a kind that can be asked with images. */
 bool engine_pool_takes_images(const struct engine_pool *p);
 
-/* Whether every replica has been seen to take images exactly; and, -1 and ERR_INVALID, whether some
- * replica has been seen not to. */
+/* Whether every replica has been seen to take images exactly. */
 bool engine_pool_images_proven(const struct engine_pool *p);
+
+/* Whether a chat with images may be asked of some replica: one whose kind takes them and that has
+ * not been seen to make other tokens of them. -1, ERR_INVALID, if of none. */
 int engine_pool_check_images(const struct engine_pool *p, struct err *e);
 
-/* Whether any replica is up (for /ready), in-flight and queued calls, replicas as JSON. */
+/* Whether any replica is up (for /ready). */
 bool engine_pool_ready(const struct engine_pool *p);
+
+/* How many calls there are: queued, running, and between two tries. */
 size_t engine_pool_inflight(const struct engine_pool *p);
 
 /* The smallest context length that a replica has told of itself, 0: none has (yet). */
@@ -332,6 +336,8 @@ int engine_pool_takes_extra(const struct engine_pool *p, const struct json *extr
 
 /* Whether every replica can enforce a response_format of that type. */
 bool engine_pool_enforces(const struct engine_pool *p, struct str type);
+
+/* Appends the replicas as a JSON array, those that were taken out but still run calls, too. */
 void engine_pool_write(const struct engine_pool *p, struct buf *json);
 
 #endif

@@ -123,9 +123,11 @@ struct checkpoint {
     bool text;                 /* it, or a checkpoint it stands on, has no ids: captured as text */
 
     struct context_run context;
-    uint32_t n_context, n_close, trim;
-    uint32_t at; /* in the context's payload: the sampled ids, logprobs, experts */
-    uint32_t n;  /* sampled ids */
+    uint32_t n_context; /* ids of `context` */
+    uint32_t n_close;   /* the first of them, which only close the answer before */
+    uint32_t trim; /* of the parent's sampled ids, the last, which this one does not stand on */
+    uint32_t at;   /* in the context's payload: the sampled ids, logprobs, experts */
+    uint32_t n;    /* sampled ids */
     bool has_logprobs, has_experts;
     uint32_t total; /* tokens up to and including this checkpoint */
     uint64_t sent;  /* ids_hash of what the engine was asked with; 0: not on record */

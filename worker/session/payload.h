@@ -50,7 +50,7 @@ struct payload *payload_new(struct session *s, uint64_t call, size_t size, bool 
 /* Evicts it; it is in the store's order, so nobody holds it. */
 void payload_evict(struct payload *p);
 
-/* All of the session's are out of the order of use. */
+/* Takes all payloads of the session out of the order of use. */
 void payloads_displace(struct session *s);
 
 /* Frees the bytes of all; the structs lie in the forest's arena. */

@@ -54,7 +54,7 @@ enum session_truncated {
     TRUNCATED_AUTO,     /* of the process: continue; tree with the matcher strict: refuse */
     TRUNCATED_CONTINUE, /* the stored ids, closed as the template closes a checkpoint, mask 0 */
     TRUNCATED_BRANCH,   /* tree, timelines: stands on the checkpoint before; the cut answer is
-                           rendered   as the client sent it, and its own checkpoint stays a leaf */
+                           rendered as the client sent it, and its own checkpoint stays a leaf */
     TRUNCATED_REFUSE    /* 409 truncated_generation */
 };
 
@@ -413,7 +413,8 @@ const struct session_past_call *session_past(struct session *s, struct arena *a,
 bool session_find_call(const struct session *s, const uint64_t body_hash[2], struct str key,
                        uint64_t *ret_call);
 
-/* True the first time it is asked of a session in memory: something is to be told once. */
+/* Whether the warning is due that logprobs are not of the distribution that was sampled from: true
+ * once for each session of this process. */
 bool session_tells_basis(struct session *s);
 
 /* What is to be kept of answers besides ids and logprobs (struct odds). */
@@ -540,7 +541,7 @@ void session_clock_stepped(struct session_store *st, int64_t by_ms);
 /* All sessions were used just now: after a replay, time in which nobody served does not count. */
 void session_store_woken(struct session_store *st, uint64_t now_ms);
 
-/* Its place in that order, from 1; never given again. */
+/* Its number in the order of session_next, from 1; never given again. */
 uint64_t session_place(const struct session *s);
 
 /* Calls between prepare and commit / release. */

@@ -225,7 +225,7 @@ void session_bury(struct session_store *st, struct str id, uint64_t now_ms);
 /* Phase and tombstone of an end; the caller holds a pin. */
 void session_finish(struct session *s, enum session_end how, uint64_t now_ms);
 
-/* Gives up what memory a session has that nobody uses, where records have it. */
+/* Evicts a session that nobody uses any more, if its records are in a journal. */
 void session_rest(struct session *s);
 
 /* Out of the store; freed when its last holder lets go. */
@@ -245,13 +245,13 @@ void session_maybe_free(struct session *s);
 
 /* --- eviction.c --- */
 
-/* A new use begins: what was used before is older. */
+/* Notes a use of the session and begins another one: payloads that were used before are older. */
 void session_use(struct session *s);
 
 /* Takes it out of all sums and lists but the store's own. */
 void session_displace(struct session *s);
 
-/* Options that lie in the session's content. */
+/* Clears the options whose values lie in the session's content, which is about to be freed. */
 void session_forget_options(struct session *s);
 
 /* Notes the names of its labels, for session_may_have_label. */
@@ -260,7 +260,7 @@ void session_note_labels(struct session *s, const struct json *labels);
 /* Brings the sums up to date after a change. */
 void session_account(struct session *s);
 
-/* A record of a session that is evicted: notes what its place must know. */
+/* Takes from a record of an evicted session what stays in memory: phase, times, sums. */
 struct record_in;
 int session_absorb(struct session *s, uint64_t type, struct record_in *r, uint64_t now_ms,
                    struct err *e);
