@@ -1,3 +1,8 @@
+/*
+ * A version is what the trainer told last of an adapter; an absent one takes it out, and the last
+ * entry takes its place, for the order means nothing. Names and versions are copies of the book's
+ * own.
+ */
 #include "worker/engine/lora.h"
 
 #include "common/base/vec.h"
